@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The benchmark driver's side: what a bench calls to report rows, and how it times. Each file answers
+ * one question. Times are medians; comparisons run the two sides in turn, so that a machine whose speed
+ * drifts moves both.
+ */
+#ifndef BENCH_H
+#define BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "deft/deft.h"
+
+typedef struct bench {
+    const char *name; /* of the running bench */
+    bool json, quick;
+    const char *argv0;
+    int n_ok, n_not_ok;
+} bench;
+
+/* A row. goal_kind: what must hold for `ok`. */
+typedef enum bench_goal {
+    BENCH_VALUE_AT_MOST,
+    BENCH_VALUE_AT_LEAST,
+    BENCH_RATIO_AT_MOST,
+    BENCH_RATIO_AT_LEAST
+} bench_goal;
+
+/* ratio = value / reference_value. reference: what reference_value is of, measured in this run. */
+void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
+               double reference_value, bench_goal kind, double goal);
+
+double bench_now(void); /* seconds */
+double bench_median(double *v, size_t n); /* sorts v */
+
+/* Seconds per call of f, and of g, taken in turn: medians of `rounds` rounds of `calls` calls. */
+typedef void (*bench_fn)(void *user);
+void bench_pair(bench_fn f, void *fu, bench_fn g, void *gu, int rounds, int calls, double *tf,
+                double *tg);
+double bench_one(bench_fn f, void *user, int rounds, int calls);
+
+/* How many calls fill about `seconds`, from one trial. */
+int bench_calls(bench_fn f, void *user, double seconds);
+
+/* Runtime and context, or a message and exit(1): benches have no use for a broken one. */
+deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure);
+deft_ctx *bench_ctx(deft_runtime *rt, deft_numerics numerics);
+void bench_must(deft_ctx *cx, deft_status st, const char *what);
+deft_stats bench_stats(deft_ctx *cx);
+
+void bench_record(bench *b);
+void bench_cut(bench *b);
+void bench_first(bench *b);
+void bench_kernels(bench *b);
+void bench_matmul(bench *b);
+void bench_launches(bench *b);
+void bench_memory(bench *b);
+void bench_depth(bench *b);
+void bench_threads(bench *b);
+void bench_library(bench *b);
+void bench_build(bench *b);
+
+#endif

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft-bench [--json] [--quick] [name...]: runs the named benches, or all but `build`.
+ */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* ---- reporting ---- */
+
+static const char *const goal_text[] = {
+    [BENCH_VALUE_AT_MOST] = "<=",
+    [BENCH_VALUE_AT_LEAST] = ">=",
+    [BENCH_RATIO_AT_MOST] = "ratio <=",
+    [BENCH_RATIO_AT_LEAST] = "ratio >=",
+};
+
+static bool reached(bench_goal kind, double value, double ratio, double goal)
+{
+    switch (kind) {
+    case BENCH_VALUE_AT_MOST: return value <= goal;
+    case BENCH_VALUE_AT_LEAST: return value >= goal;
+    case BENCH_RATIO_AT_MOST: return ratio <= goal;
+    case BENCH_RATIO_AT_LEAST: return ratio >= goal;
+    }
+    return false;
+}
+
+void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
+               double reference_value, bench_goal kind, double goal)
+{
+    const double ratio = reference_value != 0 ? value / reference_value : 0;
+    const bool ok = reached(kind, value, ratio, goal);
+    *(ok ? &b->n_ok : &b->n_not_ok) += 1;
+    if (b->json)
+        printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"reference\":\"%s\","
+               "\"reference_value\":%.6g,\"ratio\":%.4g,\"goal\":\"%s %g\",\"ok\":%s}\n",
+               b->name, label, value, unit, reference, reference_value, ratio, goal_text[kind], goal,
+               ok ? "true" : "false");
+    else
+        printf("%-9s %-38s %11.5g %-8s %-28s %11.5g  %7.3g  %s %-8g %s\n", b->name, label, value, unit,
+               reference, reference_value, ratio, goal_text[kind], goal, ok ? "ok" : "NOT OK");
+    fflush(stdout);
+}
+
+/* ---- timing ---- */
+
+double bench_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, by_value);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+static double once(bench_fn f, void *user, int calls)
+{
+    const double t = bench_now();
+    for (int i = 0; i < calls; i++) f(user);
+    return (bench_now() - t) / calls;
+}
+
+#define MAX_ROUNDS 201
+
+void bench_pair(bench_fn f, void *fu, bench_fn g, void *gu, int rounds, int calls, double *tf, double *tg)
+{
+    double a[MAX_ROUNDS], c[MAX_ROUNDS];
+    if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
+    once(f, fu, calls);
+    once(g, gu, calls);
+    for (int i = 0; i < rounds; i++) {
+        a[i] = once(f, fu, calls);
+        c[i] = once(g, gu, calls);
+    }
+    *tf = bench_median(a, (size_t)rounds);
+    *tg = bench_median(c, (size_t)rounds);
+}
+
+double bench_one(bench_fn f, void *user, int rounds, int calls)
+{
+    double a[MAX_ROUNDS];
+    if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
+    once(f, user, calls);
+    for (int i = 0; i < rounds; i++) a[i] = once(f, user, calls);
+    return bench_median(a, (size_t)rounds);
+}
+
+int bench_calls(bench_fn f, void *user, double seconds)
+{
+    f(user);
+    int calls = 1;
+    for (;;) {
+        const double t = once(f, user, calls) * calls;
+        if (t >= seconds / 4 || calls > 1 << 24) return (int)(calls * (seconds / (t > 1e-9 ? t : 1e-9))) + 1;
+        calls *= 4;
+    }
+}
+
+/* ---- contexts ---- */
+
+static void log_line(void *user, const char *topic, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "deft %s: %s\n", topic, line);
+}
+
+deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure)
+{
+    const deft_runtime_options o = {
+        .size = sizeof o, .n_threads = threads, .tier = tier, .measure = measure, .log_hook = log_line};
+    deft_runtime *rt;
+    const deft_status st = deft_runtime_create(&o, &rt);
+    if (st == DEFT_OK) return rt;
+    fprintf(stderr, "no runtime: %s\n", deft_status_text(st));
+    exit(1);
+}
+
+deft_ctx *bench_ctx(deft_runtime *rt, deft_numerics numerics)
+{
+    const deft_ctx_options o = {.size = sizeof o, .numerics = numerics};
+    deft_ctx *cx;
+    const deft_status st = deft_ctx_create(rt, &o, &cx);
+    if (st == DEFT_OK) return cx;
+    fprintf(stderr, "no context: %s\n", deft_status_text(st));
+    exit(1);
+}
+
+void bench_must(deft_ctx *cx, deft_status st, const char *what)
+{
+    if (st == DEFT_OK) return;
+    fprintf(stderr, "%s: %s: %s\n", what, deft_status_text(st), deft_message(cx));
+    exit(1);
+}
+
+deft_stats bench_stats(deft_ctx *cx)
+{
+    deft_stats s;
+    deft_stats_read(cx, &s, sizeof s);
+    return s;
+}
+
+/* ---- main ---- */
+
+static const struct {
+    const char *name;
+    void (*run)(bench *b);
+    bool by_name_only;
+} benches[] = {
+    {"record", bench_record, false},     {"cut", bench_cut, false},
+    {"first", bench_first, false},       {"launches", bench_launches, false},
+    {"kernels", bench_kernels, false},   {"matmul", bench_matmul, false},
+    {"memory", bench_memory, false},     {"depth", bench_depth, false},
+    {"threads", bench_threads, false},   {"library", bench_library, false},
+    {"build", bench_build, true},
+};
+
+int main(int argc, char **argv)
+{
+    bench b = {.argv0 = argv[0]};
+    int named = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--json")) b.json = true;
+        else if (!strcmp(argv[i], "--quick")) b.quick = true;
+        else named++;
+    }
+    if (!b.json) {
+        deft_runtime *rt = bench_runtime(0, DEFT_TIER_AUTO, 0);
+        printf("deft %s, %u threads, %s\n", deft_version(), deft_runtime_threads(rt),
+               deft_runtime_compiler(rt));
+        deft_runtime_destroy(&rt);
+        printf("%-9s %-38s %11s %-8s %-28s %11s  %7s  goal\n", "bench", "case", "value", "unit",
+               "reference", "its value", "ratio");
+    }
+    for (size_t k = 0; k < sizeof benches / sizeof *benches; k++) {
+        bool run = named == 0 && !benches[k].by_name_only;
+        for (int i = 1; i < argc; i++) run |= !strcmp(argv[i], benches[k].name);
+        if (!run) continue;
+        b.name = benches[k].name;
+        benches[k].run(&b);
+    }
+    if (!b.json) printf("%d ok, %d not ok\n", b.n_ok, b.n_not_ok);
+    return 0;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What does recording one op cost? 1000 binary ops on live handles in a scope: handle, dtype and shape
+ * check, record, call site; then the same with the scope's end, which frees handles and records.
+ */
+#include "bench.h"
+
+#include <stdlib.h>
+
+enum { N = 1000 };
+
+typedef struct state {
+    deft_ctx *cx;
+    deft_tensor *a, *b;
+    double open; /* seconds of recording alone, last call */
+} state;
+
+static void record(void *user)
+{
+    state *const s = user;
+    const deft_scope scope = deft_scope_begin(s->cx);
+    const double t = bench_now();
+    deft_tensor *x = s->a;
+    for (int i = 0; i < N; i += 4) {
+        x = deft_add(x, s->b);
+        x = deft_mul(x, s->b);
+        x = deft_sub(x, s->a);
+        x = deft_maximum(x, s->b);
+    }
+    s->open = bench_now() - t;
+    bench_must(s->cx, deft_scope_end(scope), "scope_end");
+}
+
+static void mallocs(void *user)
+{
+    void **const p = user;
+    for (int i = 0; i < N; i++) p[i] = malloc(64);
+    for (int i = 0; i < N; i++) free(p[i]);
+}
+
+void bench_record(bench *b)
+{
+    deft_runtime *rt = bench_runtime(1, DEFT_TIER_INTERPRET, 0);
+    deft_ctx *cx = bench_ctx(rt, DEFT_STRICT);
+    const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+    state s = {.cx = cx};
+    s.a = deft_from(cx, DEFT_SHAPE(2, 4), DEFT_F32, data, sizeof data);
+    s.b = deft_from(cx, DEFT_SHAPE(2, 4), DEFT_F32, data, sizeof data);
+    static void *slots[N];
+    double open[101], whole[101], alloc[101];
+    for (int i = 0; i < 20; i++) record(&s);
+    for (int i = 0; i < 101; i++) {
+        double t = bench_now();
+        record(&s);
+        whole[i] = bench_now() - t;
+        open[i] = s.open;
+        t = bench_now();
+        mallocs(slots);
+        alloc[i] = bench_now() - t;
+    }
+    const double ref = bench_median(alloc, 101) / N * 1e9;
+    bench_row(b, "one op", bench_median(open, 101) / N * 1e9, "ns", "malloc + free of 64 B, ns", ref,
+              BENCH_VALUE_AT_MOST, 25);
+    bench_row(b, "one op, with its release", bench_median(whole, 101) / N * 1e9, "ns",
+              "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}

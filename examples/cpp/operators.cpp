@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft.hpp's operators, slices and owners against values worked out by hand.
+ */
+#include "deft/deft.hpp"
+
+#include <cmath>
+#include <cstdio>
+
+namespace {
+
+int n_wrong;
+
+void expect(bool ok, const char *what)
+{
+    if (ok) return;
+    std::fprintf(stderr, "wrong: %s\n", what);
+    n_wrong++;
+}
+
+/* Element i of t, as a number. */
+double at(deft::tensor t, int64_t i)
+{
+    double value = std::nan("");
+    const deft_status st = deft_reshape(t, deft::shape({-1})) ? DEFT_OK : DEFT_E_SHAPE;
+    if (st != DEFT_OK) return value;
+    if (deft::tensor(deft_flatten(t)).slice({i}).item(&value) != DEFT_OK) return std::nan("");
+    return value;
+}
+
+void numbers(deft_ctx *cx)
+{
+    const float data[] = {1, 2, 3, 4, 5, 6};
+    const deft::tensor x = deft_from(cx, deft::shape({2, 3}), DEFT_F32, data, sizeof data);
+    expect(at(x + 1, 0) == 2 && at(1 + x, 5) == 7, "x + 1, 1 + x");
+    expect(at(1 - x, 1) == -1 && at(x - 0.5, 1) == 1.5, "1 - x, x - 0.5");
+    expect(at(12 / x, 2) == 4 && at(x / 2, 2) == 1.5, "12 / x, x / 2");
+    expect(at(-x * x, 1) == -4 && at(x % 4, 4) == 1, "-x * x, x % 4");
+    expect(at(x < 3, 1) == 1 && at(3 < x, 1) == 0 && at(x == 3, 2) == 1, "comparisons");
+    expect(at((x > 1) & (x <= 3), 2) == 1 && at(~(x > 1), 0) == 1, "logic");
+    expect(at(deft::maximum(x, 4), 0) == 4 && at(deft::sqrt(x), 3) == 2, "ops by name");
+    expect(at(deft_add(x, 0.5f), 0) == 1.5 && at(deft_add(x, 2), 0) == 3, "the C names");
+    expect(at(deft_lerp(x, x * 2, 0.5), 0) == 1.5, "lerp by a number");
+    const deft::tensor i = deft::tensor(x).cast(DEFT_I32);
+    expect((i + 1).dtype() == DEFT_I32 && (1 + i).dtype() == DEFT_I32 && (i + 0.5).dtype() == DEFT_F32,
+           "dtypes with numbers");
+}
+
+void slices(deft_ctx *cx)
+{
+    const float data[] = {1, 2, 3, 4, 5, 6};
+    const deft::tensor x = deft_from(cx, deft::shape({2, 3}), DEFT_F32, data, sizeof data);
+    const deft::tensor row = x.slice({1}), inner = x.slice({{}, {1, -1}}), odd = x.slice({0, {0, 3, 2}});
+    expect(row.rank() == 1 && at(row, 0) == 4, "a row");
+    expect(inner.rank() == 2 && inner.dim(1) == 1 && at(inner, 1) == 5, "a column kept");
+    expect(odd.numel() == 2 && at(odd, 1) == 3, "every second");
+    expect(at(deft_slice(x, DEFT_FLIP), 0) == 4, "the C macro's ranges");
+    row.assign(0);
+    expect(at(x, 3) == 0 && at(x, 2) == 3, "assigning through a view");
+}
+
+void owners(deft_ctx *cx)
+{
+    const deft::tensor x = deft_zeros(cx, deft::shape({}), DEFT_F32);
+    deft::kept y;
+    {
+        deft::step s(cx);
+        x.assign(x + 1);
+        y = deft::kept(x + 2);
+        expect(s.end() == DEFT_OK, "a step ends");
+    }
+    {
+        deft::step s(cx);
+        x.assign(x + 100);
+    } /* aborted */
+    expect(at(x, 0) == 1, "a step left early changes nothing");
+    expect(at(y.get(), 0) == 3, "a kept tensor lives on");
+    deft::tensor z;
+    {
+        deft::scope s(cx);
+        z = s.give(x * 7);
+    }
+    const deft::mapped m(z);
+    expect(m && m.bytes() == sizeof(float) && *m.data<float>() == 7, "a scope gives, a map lends");
+}
+
+} // namespace
+
+int main()
+{
+    const deft::context cx;
+    if (!cx) return 1;
+    numbers(cx);
+    slices(cx);
+    owners(cx);
+    if (deft_error(cx) != DEFT_OK || n_wrong) std::fprintf(stderr, "%s\n", cx.message());
+    return n_wrong != 0 || deft_error(cx) != DEFT_OK;
+}

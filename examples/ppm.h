@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writes pictures in the two simplest binary formats (netpbm), which every viewer reads.
+ */
+#ifndef EXAMPLES_PPM_H
+#define EXAMPLES_PPM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Red, green, blue interleaved, rows pitch bytes apart. False when the file could not be written
+ * whole; a partly written file is removed. */
+bool ppm_write_rgb(const char *path, const uint8_t *rgb, int width, int height, size_t pitch);
+
+/* One gray byte per pixel, rows pitch bytes apart. */
+bool ppm_write_gray(const char *path, const uint8_t *gray, int width, int height, size_t pitch);
+
+/* Maps 0..1 to black, red, yellow, white ("hot"); outside it is clamped, NaN is black. */
+void ppm_heat_color(float value, uint8_t rgb[3]);
+
+#endif

@@ -1,0 +1,406 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * C++17: the C API with operators, RAII and number operands. Header only; throws nothing.
+ *
+ *   deft::context cx;
+ *   if (!cx) return 1;
+ *   deft::tensor x = deft_ones(cx, deft::shape({2, 3}), DEFT_F32);
+ *   deft::tensor y = 1 - deft::exp(x.slice({0, {1, -1}})) * 0.5;
+ *   float worst;
+ *   if (deft_item(deft_max(y, DEFT_ALL_AXES, 0), &worst) != DEFT_OK) puts(cx.message());
+ *
+ * Two halves. The first gives C++ what tensor.h and ops.h give C through macros and _Generic, under the
+ * same names, so that a C program compiles as C++ too. The second, namespace deft, is the C++ face; its
+ * types convert to the C ones, so every C function takes them. Everything that context.h says about
+ * ownership, errors and threads holds here: a tensor is a handle of the innermost scope, and a failed
+ * recording call gives a null one.
+ */
+#ifndef DEFT_DEFT_HPP
+#define DEFT_DEFT_HPP
+
+#include "deft/deft.h"
+
+#include <initializer_list>
+#include <type_traits>
+#include <utility>
+
+/* ---- what C has as macros ---- */
+
+namespace deft {
+namespace detail {
+
+/* Numbers, and enumerators that C would take as such. */
+template <class T>
+using if_number = std::enable_if_t<
+    std::is_arithmetic_v<T> || (std::is_enum_v<T> && std::is_convertible_v<T, int64_t>), int>;
+
+template <class... I>
+inline deft_shape shape_of(I... extent)
+{
+    const int64_t dim[sizeof...(I) + 1] = {0, static_cast<int64_t>(extent)...};
+    return deft_shape_of(sizeof...(I), dim + 1);
+}
+
+template <class... I>
+inline deft_axes axes_of(I... axis)
+{
+    const int at[sizeof...(I) + 1] = {0, static_cast<int>(axis)...};
+    return deft_axes_of(sizeof...(I), at + 1);
+}
+
+inline deft_axes all_axes()
+{
+    deft_axes a = {};
+    a.n = UINT32_MAX;
+    return a;
+}
+
+} // namespace detail
+} // namespace deft
+
+#define DEFT_SHAPE(...) ::deft::detail::shape_of(__VA_ARGS__)
+#define DEFT_AXES(...) ::deft::detail::axes_of(__VA_ARGS__)
+#define DEFT_ALL_AXES ::deft::detail::all_axes()
+
+/* Ranges for the first axes, as the C macro takes them. */
+template <class... R>
+inline deft_tensor *deft_slice(deft_tensor *t, R... range)
+{
+    const deft_range ranges[sizeof...(R) + 1] = {static_cast<deft_range>(range)..., deft_range()};
+    return deft_slice_n(t, sizeof...(R), ranges);
+}
+
+/* deft_add(x, 0.5), deft_add(i, 1): a floating number takes the _f form, any other the _i form. */
+#define DEFT_HPP_NUMBER(name)                                                                      \
+    template <class N, ::deft::detail::if_number<N> = 0>                                           \
+    inline deft_tensor *deft_##name(deft_tensor *a, N b)                                           \
+    {                                                                                              \
+        if constexpr (std::is_floating_point_v<N>)                                                 \
+            return deft_##name##_f(a, static_cast<double>(b));                                     \
+        else                                                                                       \
+            return deft_##name##_i(a, static_cast<int64_t>(b));                                    \
+    }
+DEFT_BINARY_OPS(DEFT_HPP_NUMBER)
+DEFT_HPP_NUMBER(assign)
+#undef DEFT_HPP_NUMBER
+
+template <class N, ::deft::detail::if_number<N> = 0>
+inline deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, N weight)
+{
+    if constexpr (std::is_floating_point_v<N>)
+        return deft_lerp_f(a, b, static_cast<double>(weight));
+    else
+        return deft_lerp_i(a, b, static_cast<int64_t>(weight));
+}
+
+#define DEFT_HPP_ITEM(type, suffix)                                                                \
+    DEFT_MUST_CHECK inline deft_status deft_item(deft_tensor *t, type *out)                        \
+    {                                                                                              \
+        return deft_item_##suffix(t, out);                                                         \
+    }
+DEFT_HPP_ITEM(float, f32)
+DEFT_HPP_ITEM(double, f64)
+DEFT_HPP_ITEM(int32_t, i32)
+DEFT_HPP_ITEM(int64_t, i64)
+DEFT_HPP_ITEM(uint8_t, u8)
+DEFT_HPP_ITEM(bool, bool)
+#undef DEFT_HPP_ITEM
+
+namespace deft {
+
+/* ---- shapes, axes, ranges ---- */
+
+inline deft_shape shape(std::initializer_list<int64_t> dim)
+{
+    return deft_shape_of(dim.size(), dim.begin());
+}
+
+inline deft_axes axes(std::initializer_list<int> at)
+{
+    return deft_axes_of(at.size(), at.begin());
+}
+
+inline deft_axes all_axes()
+{
+    return detail::all_axes();
+}
+
+/* One axis of tensor::slice: {} whole, i a single element, {a, b} or {a, b, step} a run. */
+struct range {
+    deft_range c;
+    range() : c(deft_range_of(0, DEFT_END, 1)) {}
+    range(int64_t at) : c(deft_range_of(at, at, 0)) {}
+    range(int64_t start, int64_t stop, int64_t step = 1) : c(deft_range_of(start, stop, step)) {}
+    range(deft_range r) : c(r) {}
+};
+
+/* ---- the handle ---- */
+
+/* A deft_tensor * with operators: copied freely, owns nothing. */
+class tensor {
+public:
+    tensor() = default;
+    tensor(deft_tensor *t) : t_(t) {}
+
+    deft_tensor *get() const { return t_; }
+    operator deft_tensor *() const { return t_; }
+    explicit operator bool() const { return t_ != nullptr; }
+
+    deft_ctx *ctx() const { return deft_ctx_of(t_); }
+    deft_dtype dtype() const { return deft_dtype_of(t_); }
+    deft_shape shape() const { return deft_shape_get(t_); }
+    uint32_t rank() const { return deft_rank(t_); }
+    int64_t dim(int axis) const { return deft_dim(t_, axis); }
+    int64_t numel() const { return deft_numel(t_); }
+
+    /* Rebinds, or writes the place of a view: deft_assign. `=` only copies the handle. */
+    tensor assign(tensor value) const { return deft_assign(t_, value.t_); }
+    template <class N, detail::if_number<N> = 0>
+    tensor assign(N value) const
+    {
+        return deft_assign(t_, value);
+    }
+
+    tensor slice(std::initializer_list<range> ranges) const
+    {
+        deft_range r[DEFT_MAX_RANK + 1];
+        size_t n = 0;
+        for (const range &one : ranges)
+            if (n <= DEFT_MAX_RANK) r[n++] = one.c; /* one too many is the library's to refuse */
+        return deft_slice_n(t_, n, r);
+    }
+    tensor reshape(std::initializer_list<int64_t> dim) const
+    {
+        return deft_reshape(t_, ::deft::shape(dim));
+    }
+    tensor cast(deft_dtype to) const { return deft_cast(t_, to); }
+    tensor keep() const { return deft_keep(t_); }
+
+    DEFT_MUST_CHECK deft_status read(deft_dtype as, void *dst, size_t bytes) const
+    {
+        return deft_read(t_, as, dst, bytes);
+    }
+    template <class T>
+    DEFT_MUST_CHECK deft_status item(T *out) const
+    {
+        return deft_item(t_, out);
+    }
+
+private:
+    deft_tensor *t_ = nullptr;
+};
+
+namespace detail {
+
+/* A number as left operand: 0-d, of the dtype it meets. */
+template <class N>
+inline deft_tensor *left(N value, tensor like)
+{
+    if constexpr (std::is_floating_point_v<N>)
+        return deft_num(like.ctx(), static_cast<double>(value));
+    else
+        return deft_num_i(like.ctx(), static_cast<int64_t>(value));
+}
+
+} // namespace detail
+
+/* ---- ops by name: deft::exp(x), deft::maximum(x, 0) ---- */
+
+#define DEFT_HPP_UNARY(name)                                                                       \
+    inline tensor name(tensor x)                                                                   \
+    {                                                                                              \
+        return deft_##name(x.get());                                                               \
+    }
+DEFT_UNARY_OPS(DEFT_HPP_UNARY)
+#undef DEFT_HPP_UNARY
+
+#define DEFT_HPP_BINARY(name, as)                                                                  \
+    inline tensor as(tensor a, tensor b)                                                           \
+    {                                                                                              \
+        return deft_##name(a.get(), b.get());                                                      \
+    }                                                                                              \
+    template <class N, detail::if_number<N> = 0>                                                   \
+    inline tensor as(tensor a, N b)                                                                \
+    {                                                                                              \
+        return deft_##name(a.get(), b);                                                            \
+    }                                                                                              \
+    template <class N, detail::if_number<N> = 0>                                                   \
+    inline tensor as(N a, tensor b)                                                                \
+    {                                                                                              \
+        return deft_##name(detail::left(a, b), b.get());                                           \
+    }
+#define DEFT_HPP_NAMED(name) DEFT_HPP_BINARY(name, name)
+DEFT_BINARY_OPS(DEFT_HPP_NAMED)
+DEFT_HPP_BINARY(add, operator+)
+DEFT_HPP_BINARY(sub, operator-)
+DEFT_HPP_BINARY(mul, operator*)
+DEFT_HPP_BINARY(div, operator/)
+DEFT_HPP_BINARY(remainder, operator%)
+DEFT_HPP_BINARY(eq, operator==)
+DEFT_HPP_BINARY(ne, operator!=)
+DEFT_HPP_BINARY(lt, operator<)
+DEFT_HPP_BINARY(le, operator<=)
+DEFT_HPP_BINARY(gt, operator>)
+DEFT_HPP_BINARY(ge, operator>=)
+DEFT_HPP_BINARY(bitwise_and, operator&)
+DEFT_HPP_BINARY(bitwise_or, operator|)
+DEFT_HPP_BINARY(bitwise_xor, operator^)
+#undef DEFT_HPP_NAMED
+#undef DEFT_HPP_BINARY
+
+inline tensor operator-(tensor x)
+{
+    return deft_neg(x.get());
+}
+
+inline tensor operator~(tensor x)
+{
+    return deft_bitwise_not(x.get());
+}
+
+/* ---- owners ---- */
+
+namespace detail {
+
+class pinned {
+public:
+    pinned(const pinned &) = delete;
+    pinned &operator=(const pinned &) = delete;
+
+protected:
+    pinned() = default;
+    ~pinned() = default;
+};
+
+} // namespace detail
+
+/* A runtime of one's own; most programs need none. False when it could not be made: status(). */
+class runtime : detail::pinned {
+public:
+    explicit runtime(const deft_runtime_options *options = nullptr)
+        : status_(deft_runtime_create(options, &rt_))
+    {
+    }
+    ~runtime() { deft_runtime_destroy(&rt_); }
+    explicit operator bool() const { return rt_ != nullptr; }
+    operator deft_runtime *() const { return rt_; }
+    deft_status status() const { return status_; }
+
+private:
+    deft_runtime *rt_ = nullptr;
+    deft_status status_;
+};
+
+/* False when it could not be made: status(). Must outlive its steps, scopes and tensors. */
+class context : detail::pinned {
+public:
+    explicit context(deft_runtime *rt = nullptr, const deft_ctx_options *options = nullptr)
+        : status_(deft_ctx_create(rt, options, &cx_))
+    {
+    }
+    ~context() { deft_ctx_destroy(&cx_); }
+    explicit operator bool() const { return cx_ != nullptr; }
+    operator deft_ctx *() const { return cx_; }
+    deft_status status() const { return status_; }
+    const char *message() const { return deft_message(cx_); }
+    void clear() const { deft_clear(cx_); }
+    deft_stats stats() const
+    {
+        deft_stats s = {};
+        deft_stats_read(cx_, &s, sizeof s);
+        return s;
+    }
+
+private:
+    deft_ctx *cx_ = nullptr;
+    deft_status status_;
+};
+
+/* Ends with the block. An error of that implicit end is lost: call end() to see it. */
+class scope : detail::pinned {
+public:
+    explicit scope(deft_ctx *cx) : s_(deft_scope_begin(cx)) {}
+    ~scope()
+    {
+        if (open_ && end() != DEFT_OK) return;
+    }
+    DEFT_MUST_CHECK deft_status end()
+    {
+        open_ = false;
+        return deft_scope_end(s_);
+    }
+    /* Ends the scope and hands t to the one around it. */
+    tensor give(tensor t)
+    {
+        open_ = false;
+        return deft_scope_return(s_, t.get());
+    }
+
+private:
+    deft_scope s_;
+    bool open_ = true;
+};
+
+/* A transaction: committed by end() alone, aborted when the block is left before. */
+class step : detail::pinned {
+public:
+    explicit step(deft_ctx *cx) : s_(deft_step_begin(cx)) {}
+    ~step() { abort(); }
+    DEFT_MUST_CHECK deft_status end()
+    {
+        open_ = false;
+        return deft_step_end(s_);
+    }
+    void abort()
+    {
+        if (open_) deft_step_abort(s_);
+        open_ = false;
+    }
+
+private:
+    deft_scope s_;
+    bool open_ = true;
+};
+
+/* Keeps a tensor beyond its scope, until the end of the block or the move away. */
+class kept {
+public:
+    kept() = default;
+    explicit kept(tensor t) : t_(deft_keep(t.get())) {}
+    kept(kept &&other) noexcept : t_(std::exchange(other.t_, nullptr)) {}
+    kept &operator=(kept &&other) noexcept
+    {
+        std::swap(t_, other.t_);
+        return *this;
+    }
+    ~kept() { deft_drop(&t_); }
+    tensor get() const { return t_; }
+    operator tensor() const { return t_; }
+    operator deft_tensor *() const { return t_; }
+
+private:
+    deft_tensor *t_ = nullptr;
+};
+
+/* A computed tensor's elements, lent until the end of the block. */
+class mapped : detail::pinned {
+public:
+    explicit mapped(tensor t) : status_(deft_map(t.get(), &m_)) {}
+    ~mapped() { deft_unmap(&m_); }
+    explicit operator bool() const { return status_ == DEFT_OK; }
+    deft_status status() const { return status_; }
+    size_t bytes() const { return m_.bytes; }
+    template <class T>
+    const T *data() const
+    {
+        return static_cast<const T *>(m_.data);
+    }
+
+private:
+    deft_mapped m_ = {};
+    deft_status status_;
+};
+
+} // namespace deft
+
+#endif

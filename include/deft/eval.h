@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where deferred work runs: reading, evaluating, printing, saving. These are acting calls: they return a
+ * status, and an undelivered error of the context first.
+ */
+#ifndef DEFT_EVAL_H
+#define DEFT_EVAL_H
+
+#include <stdio.h>
+
+#include "deft/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Computes the given tensors as one unit. n 0 with a NULL list is an error. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_eval(deft_tensor *const *list, size_t n);
+
+/* Computes t and writes its row-major elements as dtype into dst; bytes must be exactly their size.
+ * Converts as deft_cast does. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst,
+                                               size_t bytes);
+
+/* Reads a tensor of one element. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_f32(deft_tensor *t, float *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_f64(deft_tensor *t, double *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_i32(deft_tensor *t, int32_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_i64(deft_tensor *t, int64_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
+
+/* Computes t and lends its row-major elements, read only, until unmapped. The value stays in place
+ * however t is assigned meanwhile. */
+typedef struct deft_mapped {
+    const void *data;
+    size_t bytes;
+    void *held; /* deft's own */
+    deft_ctx *cx;
+} deft_mapped;
+DEFT_API DEFT_MUST_CHECK deft_status deft_map(deft_tensor *t, deft_mapped *out);
+DEFT_API void deft_unmap(deft_mapped *m); /* NULL and unmapped are fine */
+
+/* Text like "f32[2,3] [[1, 2, 3], [4, 5, 6]]"; long axes are shortened to their ends. Cut at n, always
+ * terminated; *length (may be NULL) gets the full length. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_format(deft_tensor *t, char *buf, size_t n, size_t *length);
+/* The same and a newline, to a stream of the caller's. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_print(deft_tensor *t, FILE *stream);
+
+/* ---- files: safetensors ---- */
+
+typedef struct deft_named {
+    const char *name; /* UTF-8, not empty */
+    deft_tensor *tensor;
+} deft_named;
+
+/* Computes and writes all, to a temporary file beside path that is then renamed over it. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list,
+                                               size_t n);
+/* Assigns all or none: names, shapes and dtypes must match what the file holds; other names in the file
+ * are ignored. DEFT_E_NOT_FOUND when there is no such file. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list,
+                                               size_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The floating-point environment. Kernels run with rounding to nearest, denormals kept and no traps,
+ * whatever the caller has set; the caller finds its own state, exception flags included, as it left it.
+ */
+#ifndef DF_BASE_FP_H
+#define DF_BASE_FP_H
+
+#include "base/compiler.h"
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+
+typedef unsigned df_fp_state;
+
+#define DF_FP_DEFAULT 0x1F80u /* all exceptions masked, to nearest, no flush to zero */
+#define DF_FP_FLAGS 0x3Fu
+
+/* Sets the default environment; returns what was there. */
+DF_INLINE df_fp_state df_fp_enter(void)
+{
+    const df_fp_state old = _mm_getcsr();
+    if (DF_UNLIKELY((old & ~DF_FP_FLAGS) != DF_FP_DEFAULT)) _mm_setcsr(DF_FP_DEFAULT);
+    return old;
+}
+
+DF_INLINE void df_fp_leave(df_fp_state old)
+{
+    if (_mm_getcsr() != old) _mm_setcsr(old);
+}
+#else
+#include <fenv.h>
+
+typedef fenv_t df_fp_state;
+
+DF_INLINE df_fp_state df_fp_enter(void)
+{
+    fenv_t old;
+    fegetenv(&old);
+    fesetenv(FE_DFL_ENV);
+    return old;
+}
+
+DF_INLINE void df_fp_leave(df_fp_state old) { fesetenv(&old); }
+#endif
+
+#endif

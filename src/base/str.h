@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A string builder. Failure is sticky: after one failed growth all appends do nothing and ok is
+ * false, so callers check once at the end.
+ */
+#ifndef DF_BASE_STR_H
+#define DF_BASE_STR_H
+
+#include "base/mem.h"
+
+typedef struct df_str {
+    const df_mem *mem;
+    char *at; /* always ends with NUL once anything was appended; NULL before */
+    size_t n, cap;
+    bool ok;
+} df_str;
+
+void df_str_init(df_str *s, const df_mem *mem);
+void df_str_finish(df_str *s);
+void df_str_put(df_str *s, const char *text);
+void df_str_putn(df_str *s, const char *text, size_t n);
+void df_str_putc(df_str *s, char c);
+void df_str_fmt(df_str *s, const char *fmt, ...) DF_PRINTF(2, 3);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Growable arrays as plain structs: { T *at; size_t n, cap; }. DF_VEC(T) declares one,
+ * df_vec_push appends. Memory comes from the df_mem given at each growth.
+ */
+#ifndef DF_BASE_VEC_H
+#define DF_BASE_VEC_H
+
+#include "base/mem.h"
+
+#define DF_VEC(T)                                                                                  \
+    struct {                                                                                       \
+        T *at;                                                                                     \
+        size_t n, cap;                                                                             \
+    }
+
+/* Makes room for n_more elements of elem bytes. false when memory is short, nothing changed. */
+bool df_vec_grow(const df_mem *mem, void **at, size_t n, size_t *cap, size_t elem, size_t n_more);
+
+/* true when v can take n_more elements. */
+#define df_vec_reserve(mem, v, n_more)                                                             \
+    ((v)->cap - (v)->n >= (size_t)(n_more) ||                                                      \
+     df_vec_grow((mem), (void **)&(v)->at, (v)->n, &(v)->cap, sizeof *(v)->at, (size_t)(n_more)))
+
+/* Appends; false when memory is short. */
+#define df_vec_push(mem, v, value)                                                                 \
+    (df_vec_reserve((mem), (v), 1) ? ((v)->at[(v)->n++] = (value), true) : false)
+
+#define df_vec_finish(mem, v)                                                                      \
+    (df_mem_free((mem), (v)->at, (v)->cap * sizeof *(v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
+
+#endif

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From loops to kernel axes. Neighbouring loops become one axis when every access steps through them as
+ * through one (stride[outer] == stride[inner] * extent[inner], decided on slots, so it holds for every
+ * run). Then the mode:
+ *
+ *   MAP  no RED loop; the innermost axis is the vector.
+ *   ROW  one RED axis, and that is what memory runs along.
+ *   COL  the reduced axes are not innermost in memory, or do not merge: a kept axis is the vector.
+ *
+ * The order of a reduction does not depend on the mode, only its speed does: elements are numbered
+ * row-major over the RED loops either way.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+/* Loops to merge, outermost first -> merged axes, outermost first. */
+typedef struct merged {
+    uint32_t n;
+    uint8_t loop[MAX_LOOPS + 1]; /* whose stride is the axis' */
+    df_slot extent[MAX_LOOPS + 1];
+} merged;
+
+static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t inner, df_slot extent)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        if (a[i].kind == DF_ACCESS_AT || a[i].kind == DF_ACCESS_SCRATCH) continue;
+        if (a[i].at.stride[outer] != df_fuse_mul(p, a[i].at.stride[inner], extent)) return false;
+    }
+    return true;
+}
+
+static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_loops, const access *a,
+                    uint32_t n, bool apart)
+{
+    merged back = { 0 };
+    for (uint32_t i = n_loops; i-- > 0;) {
+        const uint8_t l = loop[i];
+        if (!apart && sp->extent[l] == SLOT_ONE) continue;
+        const uint32_t at = back.n - 1;
+        if (!apart && back.n > 0 && as_one(p, a, n, l, back.loop[at], back.extent[at])) {
+            back.extent[at] = df_fuse_mul(p, back.extent[at], sp->extent[l]);
+            continue;
+        }
+        back.loop[back.n] = l;
+        back.extent[back.n++] = sp->extent[l];
+    }
+    merged out = { .n = back.n };
+    for (uint32_t i = 0; i < back.n; i++) {
+        out.loop[i] = back.loop[back.n - 1 - i];
+        out.extent[i] = back.extent[back.n - 1 - i];
+    }
+    return out;
+}
+
+/* Accesses that move along any of the RED axes and by one element along loop l. */
+static uint32_t unit_along(const access *a, uint32_t n, const merged *red, uint8_t l)
+{
+    uint32_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        bool moves = false;
+        if (a[i].kind != DF_ACCESS_LOAD && a[i].kind != DF_ACCESS_STORE) continue;
+        for (uint32_t k = 0; k < red->n; k++) moves |= a[i].at.stride[red->loop[k]] != SLOT_ZERO;
+        sum += moves && a[i].at.stride[l] == SLOT_ONE;
+    }
+    return sum;
+}
+
+static void put_axis(df_kernel *k, df_role role, uint8_t loop, df_slot extent, uint8_t *order,
+                     df_slot *extents)
+{
+    k->role[k->n_axes] = (uint8_t)role;
+    order[k->n_axes] = loop;
+    extents[k->n_axes++] = extent;
+}
+
+/* Mode, roles and axes of a kernel. order: the loop whose strides each axis has; MAX_LOOPS: an axis of
+ * one element that nothing moves along. keep_all: loops stay as they are (epilogues of matmul). */
+void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
+                       df_kernel *k, uint8_t *order, df_slot *extent)
+{
+    uint8_t kept_loop[MAX_LOOPS] = { 0 }, red_loop[MAX_LOOPS] = { 0 };
+    uint32_t n_kept = 0, n_red = 0;
+    for (uint32_t i = 0; i < sp->n; i++) {
+        const uint8_t l = sp->order[i];
+        if (sp->red[l])
+            red_loop[n_red++] = l;
+        else
+            kept_loop[n_kept++] = l;
+    }
+    const merged kept = merge(p, sp, kept_loop, n_kept, a, n, keep_all);
+    merged red = merge(p, sp, red_loop, n_red, a, n, false);
+    if (n_red > 0 && red.n == 0) {
+        red.loop[0] = red_loop[n_red - 1];
+        red.extent[0] = SLOT_ONE;
+        red.n = 1;
+    }
+    const bool last_red = sp->n > 0 && sp->red[sp->order[sp->n - 1]];
+    uint32_t best = 0, best_score = 0;
+    for (uint32_t i = 0; i < kept.n; i++) {
+        const uint32_t score = unit_along(a, n, &red, kept.loop[i]);
+        if (score < best_score) continue;
+        best = i;
+        best_score = score;
+    }
+    k->n_axes = 0;
+    memset(k->role, 0, sizeof k->role);
+    if (n_red == 0) {
+        k->mode = DF_MODE_MAP;
+        for (uint32_t i = 0; i < kept.n; i++)
+            put_axis(k, i + 1 < kept.n ? DF_AXIS_OUTER : DF_AXIS_INNER, kept.loop[i], kept.extent[i],
+                     order, extent);
+        if (kept.n == 0) put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
+        return;
+    }
+    const uint32_t row_score = unit_along(a, n, &red, red.loop[red.n - 1]);
+    const bool row = red.n == 1 && (kept.n == 0 || (last_red ? row_score >= best_score
+                                                             : row_score > best_score));
+    k->mode = row ? DF_MODE_ROW : DF_MODE_COL;
+    for (uint32_t i = 0; i < kept.n; i++)
+        if (row || i != best)
+            put_axis(k, DF_AXIS_OUTER, kept.loop[i], kept.extent[i], order, extent);
+    for (uint32_t i = 0; i < red.n; i++)
+        put_axis(k, DF_AXIS_RED, red.loop[i], red.extent[i], order, extent);
+    if (row) return;
+    if (kept.n > 0)
+        put_axis(k, DF_AXIS_INNER, kept.loop[best], kept.extent[best], order, extent);
+    else
+        put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
+}
+
+/* ---- sealing ---- */
+
+static double ins_cost(const df_ins *i)
+{
+    switch (i->op) {
+    case DF_K_const:
+    case DF_K_num: return 0;
+    case DF_K_div:
+    case DF_K_rem: return 5;
+    case DF_K_sqrt: return 6;
+    case DF_K_load_at: return 8;
+    default: return 1;
+    }
+}
+
+deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)
+{
+    const uint32_t first[] = { k->mode, k->n_axes, k->n_stages, k->flags, k->n_access, k->n_num, k->n_ins };
+    const size_t n = sizeof first + sizeof k->role + k->n_access * sizeof *k->access +
+                     k->n_ins * sizeof *k->ins;
+    char *const bytes = df_arena_alloc(arena, n, 8);
+    if (!bytes) return df_fail_mem(d, "kernel", n);
+    char *at = bytes;
+    memcpy(at, first, sizeof first);
+    at += sizeof first;
+    memcpy(at, k->role, sizeof k->role);
+    at += sizeof k->role;
+    if (k->n_access) memcpy(at, k->access, k->n_access * sizeof *k->access);
+    at += k->n_access * sizeof *k->access;
+    if (k->n_ins) memcpy(at, k->ins, k->n_ins * sizeof *k->ins);
+    k->key = (df_key){ .hash = df_hash_bytes(bytes, n), .bytes = bytes, .n = n };
+    k->cost = 0;
+    for (uint32_t i = 0; i < k->n_ins; i++)
+        if (k->ins[i].level == DF_LEVEL_ELEM) k->cost += ins_cost(&k->ins[i]);
+    return DEFT_OK;
+}
+
+/* Numbers accesses of the same memory, where one of them writes. */
+static uint32_t same_as(const access *a, uint32_t i)
+{
+    if (a[i].buf == DF_NONE) return i;
+    for (uint32_t j = 0; j < i; j++)
+        if (a[j].buf != DF_NONE && a[j].memory == a[i].memory &&
+            (a[j].kind == DF_ACCESS_STORE || a[i].kind == DF_ACCESS_STORE))
+            return j;
+    return i;
+}
+
+static uint8_t step_of(const access *a, uint8_t loop, bool last)
+{
+    if (a->kind == DF_ACCESS_AT) return DF_STEP_ZERO;
+    if (a->kind == DF_ACCESS_SCRATCH) return last ? DF_STEP_UNIT : DF_STEP_ZERO;
+    if (loop == MAX_LOOPS || a->at.stride[loop] == SLOT_ZERO) return DF_STEP_ZERO;
+    return last && a->at.stride[loop] == SLOT_ONE ? DF_STEP_UNIT : DF_STEP_ANY;
+}
+
+static bool is_split(const body *b, const df_kernel *k)
+{
+    bool reduces = false;
+    if (k->n_stages != 2 || k->flags & DF_KERNEL_SCAN) return false;
+    for (size_t i = 0; i < b->ins.n; i++) {
+        const df_ins *const x = &b->ins.at[i];
+        if (df_kop_infos[x->op].kind == DF_KOP_reduce) reduces = true;
+        if (x->stage == 1 && x->level == DF_LEVEL_ELEM) return false;
+        if (x->stage == 0 && x->level == DF_LEVEL_ROW && x->op == DF_K_store) return false;
+    }
+    return reduces;
+}
+
+/* The kernel in the plan equal to k, or k added to it. */
+static deft_status add_kernel(pass *p, df_kernel *k, uint32_t *out)
+{
+    const deft_status st = df_kernel_seal(p->diag, k, &p->plan->arena);
+    if (st != DEFT_OK) return st;
+    uint32_t pos = UINT32_MAX, i;
+    while ((i = df_table_next(&p->kernel_index, k->key.hash.lo, &pos)) != DF_NONE) {
+        const df_key *const key = &p->kernels.at[i].key;
+        if (key->n == k->key.n && memcmp(key->bytes, k->key.bytes, key->n) == 0) {
+            *out = i;
+            return DEFT_OK;
+        }
+    }
+    *out = (uint32_t)p->kernels.n;
+    if (!df_vec_push(p->mem, &p->kernels, *k) ||
+        !df_table_add(&p->kernel_index, p->mem, k->key.hash.lo, *out))
+        return df_fail_mem(p->diag, "fuser", sizeof *k);
+    return DEFT_OK;
+}
+
+/* Makes a kernel of body b, whose axes are in *shape, and fills in seg's binds, extents and numbers. */
+deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
+                              const df_slot *extent, df_seg *seg)
+{
+    df_arena *const arena = &p->plan->arena;
+    const uint32_t n = (uint32_t)b->access.n;
+    df_access *const access_out = df_arena_new(arena, df_access, n);
+    df_bind *const bind = df_arena_new(arena, df_bind, n);
+    uint32_t *const num = df_arena_copy(arena, b->num.at, b->num.n * sizeof *num, 4);
+    uint8_t *const num_dtype = df_arena_copy(arena, b->num_dtype.at, b->num_dtype.n, 1);
+    df_ins *const ins = df_arena_copy(arena, b->ins.at, b->ins.n * sizeof *ins, 8);
+    if (!access_out || !bind || !num || !num_dtype || !ins)
+        return df_fail_mem(p->diag, "fuser", b->ins.n * sizeof *ins);
+    for (uint32_t i = 0; i < n; i++) {
+        const access *const a = &b->access.at[i];
+        access_out[i].kind = a->kind;
+        access_out[i].dtype = a->dtype;
+        access_out[i].same_as = same_as(b->access.at, i);
+        bind[i].buf = a->buf;
+        bind[i].offset = a->at.off;
+        for (uint32_t x = 0; x < shape.n_axes; x++) {
+            const bool last = x + 1u == shape.n_axes;
+            access_out[i].step[x] = step_of(a, order[x], last);
+            bind[i].stride[x] = access_out[i].step[x] == DF_STEP_ZERO ? (df_slot)SLOT_ZERO
+                                : a->kind == DF_ACCESS_SCRATCH        ? (df_slot)SLOT_ONE
+                                                                      : a->at.stride[order[x]];
+        }
+    }
+    shape.n_access = n;
+    shape.n_num = (uint32_t)b->num.n;
+    shape.n_ins = (uint32_t)b->ins.n;
+    shape.access = access_out;
+    shape.ins = ins;
+    if (p->t->flags & DF_TRACE_FAST) shape.flags |= DF_KERNEL_FAST;
+    if (is_split(b, &shape)) shape.flags |= DF_KERNEL_SPLIT;
+    seg->bind = bind;
+    seg->num = num;
+    seg->num_dtype = num_dtype;
+    for (uint32_t x = 0; x < DF_MAX_AXES; x++) seg->extent[x] = x < shape.n_axes ? extent[x] : 0;
+    return p->st == DEFT_OK ? add_kernel(p, &shape, &seg->kernel) : p->st;
+}

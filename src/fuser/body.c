@@ -1,0 +1,586 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernel bodies: a group's final cone written out as instructions.
+ *
+ * Accesses are located first, because mode and axes follow from how they step; then stages in order, the
+ * row level of each before its element level. A value that depends on a RED loop is written again in each
+ * stage that needs it, unless it is dear: in a ROW kernel its first stage then keeps it in a scratch row
+ * of the thread's. Equal instructions are found again (CSE) as far as they can be seen from here: what
+ * stands at row level in all later code, what stands in a loop only in that loop.
+ *
+ * Stores come last in their level, after every load of it: in-place roots rely on that.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+#define SCRATCH_MAX 65536 /* elements of a row that are kept rather than computed again */
+
+/* ---- instructions ---- */
+
+static uint32_t put(body *b, df_ins ins)
+{
+    pass *const p = b->p;
+    if (p->st != DEFT_OK) return 0;
+    const uint32_t i = (uint32_t)b->ins.n;
+    if (!df_vec_push(p->mem, &b->ins, ins)) p->st = df_fail_mem(p->diag, "fuser", sizeof ins);
+    return i;
+}
+
+static bool seen_from_here(const body *b, const df_ins *x)
+{
+    return x->level == DF_LEVEL_ROW || x->stage == b->stage;
+}
+
+static uint32_t emit(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t s1, uint32_t s2,
+                     uint64_t imm)
+{
+    body *const b = (body *)e;
+    pass *const p = b->p;
+    const uint32_t n = df_kop_infos[op].n_src;
+    const df_ins x = { .op = (uint8_t)op,
+                       .dtype = (uint8_t)t,
+                       .stage = b->stage,
+                       .level = b->level,
+                       .src = { n > 0 ? s0 : 0, n > 1 ? s1 : 0, n > 2 ? s2 : 0 },
+                       .imm = imm };
+    if (op == DF_K_store || df_kop_infos[op].kind == DF_KOP_scan) return put(b, x);
+    uint64_t h = df_mix(df_mix((uint64_t)op << 8 | (uint64_t)t, imm), x.src[0]);
+    h = df_mix(df_mix(h, x.src[1]), x.src[2]);
+    uint32_t pos = UINT32_MAX, i;
+    while ((i = df_table_next(&b->cse, h, &pos)) != DF_NONE) {
+        const df_ins *const y = &b->ins.at[i];
+        if (y->op == x.op && y->dtype == x.dtype && y->imm == imm && seen_from_here(b, y) &&
+            memcmp(y->src, x.src, sizeof x.src) == 0)
+            return i;
+    }
+    i = put(b, x);
+    if (p->st == DEFT_OK && !df_table_add(&b->cse, p->mem, h, i))
+        p->st = df_fail_mem(p->diag, "fuser", sizeof x);
+    return i;
+}
+
+static uint32_t ins0(body *b, df_kop op, deft_dtype t, uint64_t imm)
+{
+    return emit(&b->emit, op, t, 0, 0, 0, imm);
+}
+
+static uint32_t ins1(body *b, df_kop op, deft_dtype t, uint32_t x, uint64_t imm)
+{
+    return emit(&b->emit, op, t, x, 0, 0, imm);
+}
+
+static uint32_t ins2(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint64_t imm)
+{
+    return emit(&b->emit, op, t, x, y, 0, imm);
+}
+
+/* A number slot: an argument of the trace, or with DF_NUM_IS_SLOT a slot of the plan. */
+static uint32_t number(body *b, uint32_t which, deft_dtype t)
+{
+    uint32_t i = 0;
+    while (i < b->num.n && (b->num.at[i] != which || b->num_dtype.at[i] != t)) i++;
+    if (i == b->num.n && (!df_vec_push(b->p->mem, &b->num, which) ||
+                          !df_vec_push(b->p->mem, &b->num_dtype, (uint8_t)t)))
+        b->p->st = df_fail_mem(b->p->diag, "fuser", sizeof which);
+    return ins0(b, DF_K_num, t, i);
+}
+
+/* A launch-time integer as an i64 value. */
+static uint32_t slot_value(body *b, df_slot s)
+{
+    const df_slot_def *const d = &b->p->slots.at[s];
+    if (d->op == DF_SLOT_const) return ins0(b, DF_K_const, DEFT_I64, (uint64_t)d->imm);
+    return number(b, s | DF_NUM_IS_SLOT, DEFT_I64);
+}
+
+static uint64_t constant_bits(deft_dtype t, uint32_t attr)
+{
+    uint64_t bits;
+    float f;
+    double g;
+    memcpy(&f, &attr, sizeof f);
+    switch (t) {
+    case DEFT_BOOL: return attr != 0;
+    case DEFT_U8: return attr & 255;
+    case DEFT_I32:
+    case DEFT_F32: return attr;
+    case DEFT_I64: return (uint64_t)(int64_t)(int32_t)attr;
+    case DEFT_F64:
+        g = f;
+        memcpy(&bits, &g, sizeof bits);
+        return bits;
+    }
+    df_unreachable();
+}
+
+/* ---- accesses ---- */
+
+static uint32_t memory_of_place(const pass *p, const place *q)
+{
+    if (q->kind == PLACE_INTO) return q->index;
+    return q->donor != DF_NONE ? q->donor : p->t->n_inputs + (uint32_t)(q - p->places.at);
+}
+
+static uint32_t find_access(body *b, access a)
+{
+    for (uint32_t i = 0; i < b->access.n; i++) {
+        const access *const x = &b->access.at[i];
+        if (x->kind == a.kind && x->dtype == a.dtype && x->buf == a.buf && a.kind != DF_ACCESS_SCRATCH &&
+            memcmp(&x->at, &a.at, sizeof a.at) == 0)
+            return i;
+    }
+    if (!df_vec_push(b->p->mem, &b->access, a)) b->p->st = df_fail_mem(b->p->diag, "fuser", sizeof a);
+    return (uint32_t)b->access.n - 1;
+}
+
+static uint32_t access_val(body *b, df_access_kind kind, uint32_t v, uint32_t map)
+{
+    pass *const p = b->p;
+    const uint32_t q = p->vals.at[v].place;
+    const uint32_t buf = p->places.at[q].unused ? DF_NONE : df_fuse_place_buf(p, q);
+    access a = { .kind = (uint8_t)kind,
+                 .dtype = node_of(p, p->places.at[q].node)->dtype,
+                 .buf = buf,
+                 .memory = memory_of_place(p, &p->places.at[q]),
+                 .at = df_map_locate(p, map, p->places.at[q].stride) };
+    if (kind == DF_ACCESS_AT) memset(a.at.stride, 0, sizeof a.at.stride);
+    return find_access(b, a);
+}
+
+static uint32_t access_input(body *b, df_access_kind kind, uint32_t node, uint32_t map)
+{
+    pass *const p = b->p;
+    const uint32_t input = node_of(p, node)->attr;
+    access a = { .kind = (uint8_t)kind,
+                 .dtype = node_of(p, node)->dtype,
+                 .buf = df_fuse_input_buf(p, input),
+                 .memory = input,
+                 .at = df_map_locate(p, map, df_fuse_input_strides(p, input)) };
+    if (kind == DF_ACCESS_AT) memset(a.at.stride, 0, sizeof a.at.stride);
+    return find_access(b, a);
+}
+
+static uint32_t access_index(body *b, location at)
+{
+    at.stride[SPECIAL] = SLOT_ZERO;
+    return find_access(b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE, .at = at });
+}
+
+static location take_location(pass *p, const item *it)
+{
+    df_slot stride[DEFT_MAX_RANK];
+    if (it->val != DF_NONE)
+        memcpy(stride, p->places.at[p->vals.at[it->val].place].stride, sizeof stride);
+    else
+        memcpy(stride, df_fuse_input_strides(p, node_of(p, it->base)->attr), sizeof stride);
+    return df_map_locate(p, it->base_map, stride);
+}
+
+static bool moves(const location *at)
+{
+    for (uint32_t l = 0; l < MAX_LOOPS; l++)
+        if (at->stride[l] != SLOT_ZERO) return true;
+    return false;
+}
+
+static location index_location(pass *p, const item *it)
+{
+    df_slot stride[DEFT_MAX_RANK] = { 0 };
+    const df_node *const x = node_of(p, it->node);
+    if (it->kind == IT_RANDOM)
+        df_fuse_contiguous(p, it->node, stride);
+    else
+        stride[x->attr] = SLOT_ONE;
+    return df_map_locate(p, it->map, stride);
+}
+
+/* The access an item needs, or DF_NONE. Asking twice gives the same one. */
+static uint32_t item_access(body *b, const item *it)
+{
+    pass *const p = b->p;
+    switch ((item_kind)it->kind) {
+    case IT_MAP:
+    case IT_REDUCE:
+    case IT_SCAN:
+    case IT_NUM: return DF_NONE;
+    case IT_IOTA:
+    case IT_RANDOM: return access_index(b, index_location(p, it));
+    case IT_LOAD: return access_val(b, DF_ACCESS_LOAD, it->val, it->map);
+    case IT_TILE: return b->tile = access_val(b, DF_ACCESS_LOAD, it->val, it->map);
+    case IT_INPUT: return access_input(b, DF_ACCESS_LOAD, it->node, it->map);
+    case IT_TAKE: {
+        location rest = take_location(p, it);
+        rest.off = SLOT_ZERO;
+        if (moves(&rest)) access_index(b, rest);
+        return it->val != DF_NONE ? access_val(b, DF_ACCESS_AT, it->val, it->base_map)
+                                  : access_input(b, DF_ACCESS_AT, it->base, it->base_map);
+    }
+    }
+    df_unreachable();
+}
+
+/* ---- items ---- */
+
+static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
+{
+    pass *const p = b->p;
+    const df_node *const x = node_of(p, it->node);
+    const uint32_t a = item_access(b, it);
+    location at = take_location(p, it);
+    const uint32_t extent = slot_value(b, df_fuse_axis_extent(p, x->src[0].i, x->attr));
+    const uint32_t given = id[it->src[0]];
+    const uint32_t low = ins2(b, DF_K_lt, DEFT_BOOL, given, ins0(b, DF_K_const, DEFT_I64, 0), 0);
+    const uint32_t up = ins2(b, DF_K_add, DEFT_I64, given, extent, 0);
+    const uint32_t index = emit(&b->emit, DF_K_select, DEFT_I64, low, up, given, 0);
+    uint32_t off = ins2(b, DF_K_check, DEFT_I64, index, extent, it->node);
+    if (at.stride[SPECIAL] != SLOT_ONE)
+        off = ins2(b, DF_K_mul, DEFT_I64, off, slot_value(b, at.stride[SPECIAL]), 0);
+    at.off = SLOT_ZERO;
+    if (moves(&at))
+        off = ins2(b, DF_K_add, DEFT_I64, off, ins0(b, DF_K_index, DEFT_I64, access_index(b, at)), 0);
+    return ins1(b, DF_K_load_at, (deft_dtype)x->dtype, off, a);
+}
+
+static uint32_t emit_number(body *b, const item *it)
+{
+    pass *const p = b->p;
+    const df_node *const x = node_of(p, it->node);
+    const deft_dtype t = (deft_dtype)x->dtype;
+    if (x->op == DF_OP_num) return number(b, x->arg, t);
+    if (x->op == DF_OP_cst) return ins0(b, DF_K_const, t, constant_bits(t, x->attr));
+    if (x->op == DF_OP_empty) return ins0(b, DF_K_const, t, 0);
+    df_slot n = SLOT_ONE; /* count */
+    for (uint32_t j = 0; j < node_of(p, x->src[0].i)->rank; j++)
+        if (x->attr >> j & 1) n = df_fuse_mul(p, n, df_fuse_axis_extent(p, x->src[0].i, j));
+    return number(b, n | DF_NUM_IS_SLOT, t);
+}
+
+static uint32_t emit_random(body *b, const item *it)
+{
+    const df_node *const x = node_of(b->p, it->node);
+    uint32_t word[4];
+    const uint32_t element = ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
+    const uint32_t seed = number(b, x->arg, DEFT_I64), draw = number(b, x->arg + 1, DEFT_I64);
+    df_recipe_philox(&b->emit, seed, draw, element, word);
+    return word[x->attr & 3];
+}
+
+static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
+{
+    pass *const p = b->p;
+    const df_node *const x = node_of(p, it->node);
+    const df_op_info *const o = &df_op_infos[x->op];
+    const deft_dtype t = (deft_dtype)x->dtype;
+    switch ((item_kind)it->kind) {
+    case IT_MAP: {
+        uint32_t src[3] = { 0 };
+        for (uint32_t s = 0; s < x->n_src; s++) src[s] = id[it->src[s]];
+        if (o->cls == DF_CLASS_scan) return src[0];
+        const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
+        return o->body(&b->emit, (deft_dtype)node_of(p, x->src[typed].i)->dtype, t, src, x->attr);
+    }
+    case IT_REDUCE:
+    case IT_SCAN: return ins1(b, (df_kop)o->kop, t, id[it->src[0]], 0);
+    case IT_NUM: return emit_number(b, it);
+    case IT_IOTA: return ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
+    case IT_RANDOM: return emit_random(b, it);
+    case IT_TAKE: return emit_take(b, it, id);
+    case IT_LOAD:
+    case IT_TILE:
+    case IT_INPUT: return ins0(b, DF_K_load, t, item_access(b, it));
+    }
+    df_unreachable();
+}
+
+/* ---- stages ---- */
+
+static bool is_dear(const pass *p, const item *it)
+{
+    if (it->kind == IT_RANDOM) return true;
+    return it->kind == IT_MAP && df_op_infos[node_of(p, it->node)->op].how == DF_LOWER_recipe;
+}
+
+static uint32_t first_bit(uint32_t bits)
+{
+    uint32_t i = 0;
+    while (!(bits >> i & 1)) i++;
+    return i;
+}
+
+static bool head_is_elem(const pass *p, const group *g, const head *h)
+{
+    const index_map *const m = &p->maps.at[h->dest];
+    for (uint32_t j = 0; j < m->rank; j++)
+        if (m->axis[j] != FIXED && g->sp.red[m->axis[j]]) return true;
+    for (uint32_t l = 0; l < g->sp.n; l++)
+        if (m->lcoef[l] != SLOT_ZERO && g->sp.red[l]) return true;
+    return false;
+}
+
+static uint32_t ready(const item *it) { return (uint32_t)it->stage + (it->kind == IT_REDUCE); }
+
+/* Stages in which each element-level item is needed, now that dear ones are kept. */
+static void needs(pass *p, group *g, uint32_t *scratch)
+{
+    for (uint32_t i = 0; i < g->n_items; i++) g->items[i].need = 0;
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
+        item *const it = &g->items[p->heads.at[h].item];
+        if (it->elem) it->need |= (uint8_t)(1u << it->stage);
+    }
+    for (uint32_t i = g->n_items; i-- > 0;) {
+        const item *const it = &g->items[i];
+        uint32_t bits = it->kind == IT_REDUCE ? 1u << it->stage : it->need;
+        if (scratch && it->elem && it->kind != IT_REDUCE && (bits & (bits - 1)) != 0 && is_dear(p, it)) {
+            scratch[i] = 0; /* to be numbered */
+            bits = 1u << first_bit(bits);
+        }
+        if (it->kind != IT_REDUCE && !it->elem) continue;
+        for (uint32_t s = 0; s < 3; s++)
+            if (it->src[s] != DF_NONE && g->items[it->src[s]].elem)
+                g->items[it->src[s]].need |= (uint8_t)bits;
+    }
+}
+
+static void store_heads(body *b, const group *g, bool elem, uint32_t stage, const uint32_t *id)
+{
+    pass *const p = b->p;
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
+        const head w = p->heads.at[h];
+        if (!b->map) {
+            const bool is = head_is_elem(p, g, &w);
+            if (is != elem || stage != (is ? ready(&g->items[w.item]) : g->n_stages - 1)) continue;
+        }
+        const uint32_t a = access_val(b, DF_ACCESS_STORE, w.val, w.dest);
+        ins1(b, DF_K_store, (deft_dtype)b->access.at[a].dtype, id[w.item], a);
+    }
+}
+
+static void emit_elem(body *b, const group *g, uint32_t stage, uint32_t *id, const uint32_t *scratch)
+{
+    for (uint32_t i = 0; i < g->n_items; i++) {
+        const item *const it = &g->items[i];
+        if (it->kind == IT_REDUCE ? it->stage != stage : !(it->elem && it->need >> stage & 1)) continue;
+        const deft_dtype t = (deft_dtype)node_of(b->p, it->node)->dtype;
+        const bool kept = scratch && scratch[i] != DF_NONE;
+        if (kept && first_bit(it->need) != stage) {
+            id[i] = ins0(b, DF_K_load, t, scratch[i]);
+            continue;
+        }
+        id[i] = emit_item(b, it, id);
+        if (kept) ins1(b, DF_K_store, t, id[i], scratch[i]);
+    }
+}
+
+static void emit_stages(body *b, const group *g, uint32_t *id, const uint32_t *scratch)
+{
+    for (uint32_t s = 0; s < g->n_stages; s++) {
+        b->stage = (uint8_t)s;
+        b->level = DF_LEVEL_ROW;
+        for (uint32_t i = 0; i < g->n_items; i++) {
+            const item *const it = &g->items[i];
+            if (!it->elem && it->kind != IT_REDUCE && it->stage == s) id[i] = emit_item(b, it, id);
+        }
+        store_heads(b, g, false, s, id);
+        b->level = DF_LEVEL_ELEM;
+        emit_elem(b, g, s, id, scratch);
+        store_heads(b, g, true, s, id);
+    }
+}
+
+static void emit_map(body *b, const group *g, uint32_t *id)
+{
+    b->stage = 0;
+    b->level = DF_LEVEL_ELEM;
+    for (uint32_t i = 0; i < g->n_items; i++) id[i] = emit_item(b, &g->items[i], id);
+    store_heads(b, g, true, 0, id);
+}
+
+/* Scratch rows where they pay: ROW kernels whose rows fit the cache. */
+static void number_scratch(body *b, const group *g, df_slot row, uint32_t *scratch)
+{
+    pass *const p = b->p;
+    for (uint32_t i = 0; i < g->n_items; i++) {
+        if (scratch[i] == DF_NONE) continue;
+        access a = { .kind = DF_ACCESS_SCRATCH,
+                     .dtype = node_of(p, g->items[i].node)->dtype,
+                     .buf = DF_NONE };
+        a.at.off = row;
+        scratch[i] = find_access(b, a);
+    }
+}
+
+/* ---- segments ---- */
+
+static void body_reset(body *b)
+{
+    b->ins.n = b->access.n = b->num.n = b->num_dtype.n = 0;
+    b->tile = DF_NONE;
+    df_table_clear(&b->cse);
+}
+
+static void body_finish(body *b)
+{
+    const df_mem *const mem = b->p->mem;
+    df_vec_finish(mem, &b->ins);
+    df_vec_finish(mem, &b->access);
+    df_vec_finish(mem, &b->num);
+    df_vec_finish(mem, &b->num_dtype);
+    df_table_finish(&b->cse, mem);
+}
+
+static deft_status build(body *b, group *g, df_seg *seg)
+{
+    pass *const p = b->p;
+    body_reset(b);
+    for (uint32_t i = 0; i < g->n_items; i++) item_access(b, &g->items[i]);
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
+        access_val(b, DF_ACCESS_STORE, p->heads.at[h].val, p->heads.at[h].dest);
+    if (p->st != DEFT_OK) return p->st;
+
+    df_kernel shape = { 0 };
+    uint8_t order[MAX_LOOPS + 1];
+    df_slot extent[MAX_LOOPS + 1];
+    df_fuse_pick_axes(p, &g->sp, b->access.at, (uint32_t)b->access.n, g->kind == DF_SEG_MATMUL, &shape,
+                      order, extent);
+    b->map = shape.mode == DF_MODE_MAP;
+    if (b->map) g->n_stages = 1;
+    shape.n_stages = (uint8_t)g->n_stages;
+    if (g->has_scan) shape.flags |= DF_KERNEL_SCAN;
+    if (g->checks) shape.flags |= DF_KERNEL_CHECKS;
+
+    uint32_t *const id = df_arena_new(&p->tmp, uint32_t, g->n_items + 1);
+    uint32_t *scratch = NULL;
+    if (shape.mode == DF_MODE_ROW && g->n_stages > 1 && p->st == DEFT_OK) {
+        const df_slot row = extent[shape.n_axes - 1];
+        if (p->now.at[row] <= SCRATCH_MAX) {
+            scratch = df_arena_alloc(&p->tmp, (g->n_items + 1) * sizeof *scratch, _Alignof(uint32_t));
+            if (!scratch) return df_fail_mem(p->diag, "fuser", g->n_items * sizeof *scratch);
+            for (uint32_t i = 0; i < g->n_items; i++) scratch[i] = DF_NONE;
+        }
+    }
+    if (!id) return df_fail_mem(p->diag, "fuser", g->n_items * sizeof *id);
+    if (!b->map) needs(p, g, scratch);
+    if (scratch) {
+        const size_t before = b->access.n;
+        number_scratch(b, g, extent[shape.n_axes - 1], scratch);
+        if (b->access.n > before)
+            df_fuse_guard(p, DF_GUARD_at_most, extent[shape.n_axes - 1], 0, SCRATCH_MAX);
+    }
+    if (b->map)
+        emit_map(b, g, id);
+    else
+        emit_stages(b, g, id, scratch);
+    if (p->st != DEFT_OK) return p->st;
+    seg->c_access = b->tile;
+    return df_fuse_seal_body(p, b, shape, order, extent, seg);
+}
+
+static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *stride, uint32_t rank)
+{
+    const location at = df_map_locate(p, map, stride);
+    df_bind out = { .buf = buf, .offset = at.off };
+    for (uint32_t i = 0; i < rank && i < DF_MAX_AXES; i++) out.stride[i] = at.stride[i];
+    return out;
+}
+
+static void matmul_seg(pass *p, const group *g, df_seg *seg)
+{
+    const uint32_t n = p->vals.at[g->product].node, rank = node_of(p, n)->rank;
+    df_bind *const side[2] = { &seg->a, &seg->b };
+    for (uint32_t s = 0; s < 2; s++) {
+        if (g->mm_val[s] != DF_NONE) {
+            const uint32_t q = p->vals.at[g->mm_val[s]].place;
+            *side[s] = bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], p->places.at[q].stride, rank);
+        } else {
+            const uint32_t input = node_of(p, g->mm_node[s])->attr;
+            *side[s] = bind_at(p, df_fuse_input_buf(p, input), g->mm_map[s],
+                               df_fuse_input_strides(p, input), rank);
+        }
+    }
+    const uint32_t q = p->vals.at[g->product].place;
+    const uint32_t buf = p->places.at[q].unused ? DF_NONE : df_fuse_place_buf(p, q);
+    seg->c = bind_at(p, buf, df_map_identity(p, rank), p->places.at[q].stride, rank);
+    seg->n_batch = rank - 2;
+    seg->dtype = (deft_dtype)node_of(p, n)->dtype;
+    for (uint32_t i = 0; i + 2 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);
+    seg->m = df_fuse_axis_extent(p, n, rank - 2);
+    seg->n = df_fuse_axis_extent(p, n, rank - 1);
+    seg->k = df_fuse_axis_extent(p, node_of(p, n)->src[0].i, rank - 1);
+}
+
+static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
+{
+    seg->from = (uint32_t)p->from.n;
+    if (g->product != DF_NONE && !df_vec_push(p->mem, &p->from, p->vals.at[g->product].node))
+        return df_fail_mem(p->diag, "fuser", 4);
+    for (uint32_t i = 0; i < g->n_items; i++) {
+        const uint8_t kind = g->items[i].kind;
+        if (kind == IT_NUM || kind == IT_LOAD || kind == IT_INPUT || kind == IT_TILE) continue;
+        if (i > 0 && p->from.n > seg->from && p->from.at[p->from.n - 1] == g->items[i].node) continue;
+        if (!df_vec_push(p->mem, &p->from, g->items[i].node)) return df_fail_mem(p->diag, "fuser", 4);
+    }
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
+        const uint32_t n = p->vals.at[p->heads.at[h].val].node;
+        bool known = false;
+        for (size_t i = seg->from; i < p->from.n; i++) known |= p->from.at[i] == n;
+        if (!known && !df_vec_push(p->mem, &p->from, n)) return df_fail_mem(p->diag, "fuser", 4);
+    }
+    seg->n_from = (uint32_t)p->from.n - seg->from;
+    return DEFT_OK;
+}
+
+static deft_status one_seg(body *b, uint32_t gi)
+{
+    pass *const p = b->p;
+    df_seg seg;
+    memset(&seg, 0, sizeof seg);
+    group *const g = &p->groups.at[gi];
+    seg.kind = g->kind;
+    seg.kernel = DF_NONE;
+    seg.c_access = DF_NONE;
+    b->g = gi;
+    deft_status st = DEFT_OK;
+    if (g->first_head != DF_NONE) st = build(b, g, &seg);
+    if (st == DEFT_OK && g->kind == DF_SEG_MATMUL) matmul_seg(p, g, &seg);
+    if (st == DEFT_OK) st = list_nodes(p, g, &seg);
+    if (st == DEFT_OK && !df_vec_push(p->mem, &p->segs, seg))
+        st = df_fail_mem(p->diag, "fuser", sizeof seg);
+    return st == DEFT_OK ? p->st : st;
+}
+
+/* Matmul results that only their own epilogue reads live in its tile. */
+static void find_unused(pass *p)
+{
+    for (uint32_t g = 0; g < p->groups.n; g++) {
+        const uint32_t v = p->groups.at[g].product;
+        if (v == DF_NONE || p->groups.at[g].first_head == DF_NONE) continue;
+        bool used = p->vals.at[v].readers != DF_NONE || p->vals.at[v].root != DF_NONE;
+        used |= p->vals.at[v].over_by != DF_NONE;
+        p->places.at[p->vals.at[v].place].unused = !used;
+    }
+}
+
+deft_status df_fuse_bodies(pass *p)
+{
+    const uint32_t n = (uint32_t)p->groups.n;
+    uint32_t *const at = df_arena_new(&p->tmp, uint32_t, p->n_levels + 2);
+    uint32_t *const list = df_arena_new(&p->tmp, uint32_t, n + 1);
+    if (!at || !list) return df_fail_mem(p->diag, "fuser", n * sizeof *list);
+    for (uint32_t g = 0; g < n; g++) at[p->groups.at[g].level + 1]++;
+    for (uint32_t l = 0; l < p->n_levels; l++) at[l + 1] += at[l];
+    for (uint32_t g = 0; g < n; g++) list[at[p->groups.at[g].level]++] = g;
+    find_unused(p);
+
+    body b = { .emit = { emit }, .p = p };
+    deft_status st = p->st;
+    for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
+        const uint32_t level = p->groups.at[list[i]].level;
+        if (p->launches.n <= level && !df_vec_push(p->mem, &p->launches, ((df_launch){ i, 0 })))
+            st = df_fail_mem(p->diag, "fuser", sizeof(df_launch));
+        if (st == DEFT_OK) st = one_seg(&b, list[i]);
+        if (st == DEFT_OK) p->launches.at[level].n++;
+    }
+    body_finish(&b);
+    return st;
+}

@@ -1,0 +1,681 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The cone of a kernel: every (node, map) pair that its heads need, down to loads. Found in falling order
+ * of nodes by a heap, so that when the bound on a body is reached what is left on the heap is a clean
+ * frontier: nothing above it is missing, and storing it is always legal. No recursion: a chain of any
+ * length costs its length.
+ *
+ * A reduction or scan on the way fits when its kept axes run over the loops that are not RED, each once,
+ * and its reduced axes over the RED loops in order. A head alone has no RED loops yet and takes them from
+ * the first reduction found (grow):
+ *
+ *   y[b,n] = e[b,n] / sum_n e[b,n]   loops b, n; the sum keeps b: n becomes RED       (normalisation)
+ *   y[b]   = log(sum_n e[b,n])       loop b; the sum keeps b: a RED loop n is added    (epilogue)
+ *
+ * What does not fit, does not pass a reshape, or would reach further than a body may, is put on `marks`:
+ * nodes to be stored by kernels of their own before this one is tried again.
+ *
+ * Stages: a value that depends on a RED loop lives in the loop of one stage and is computed again in
+ * every stage that needs it; one that does not is computed once per row. A reduction made in stage s is
+ * there from stage s + 1 on. Each item gets its earliest stage, and the set of stages that need it.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+void df_cone_begin(pass *p, cone *c)
+{
+    (void)p;
+    c->failed = c->has_red = c->has_scan = c->multi = false;
+    c->strict = false;
+    c->why = NULL;
+    c->n_ops = 0;
+    c->n_stages = 1;
+    c->heads.n = c->items.n = c->heap.n = c->order.n = c->marks.n = 0;
+    df_table_clear(&c->seen);
+}
+
+void df_cone_finish(cone *c, const df_mem *mem)
+{
+    df_vec_finish(mem, &c->heads);
+    df_vec_finish(mem, &c->items);
+    df_vec_finish(mem, &c->heap);
+    df_vec_finish(mem, &c->order);
+    df_vec_finish(mem, &c->marks);
+    df_table_finish(&c->seen, mem);
+}
+
+static void fail(cone *c, const char *why)
+{
+    c->failed = true;
+    if (!c->why) c->why = why;
+}
+
+/* node must be stored before this cone can be computed. */
+static void mark(pass *p, cone *c, uint32_t node, const char *why)
+{
+    fail(c, why);
+    if (!df_vec_push(p->mem, &c->marks, node)) p->st = df_fail_mem(p->diag, "fuser", sizeof node);
+}
+
+/* ---- heap of items, highest node first ---- */
+
+static bool above(const cone *c, uint32_t a, uint32_t b)
+{
+    const uint32_t x = c->items.at[a].node, y = c->items.at[b].node;
+    return x != y ? x > y : a > b;
+}
+
+static void heap_push(pass *p, cone *c, uint32_t it)
+{
+    if (!df_vec_push(p->mem, &c->heap, it)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof it);
+        return;
+    }
+    uint32_t *const h = c->heap.at;
+    size_t i = c->heap.n - 1;
+    while (i > 0 && above(c, it, h[(i - 1) / 2])) {
+        h[i] = h[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    h[i] = it;
+}
+
+static uint32_t heap_pop(cone *c)
+{
+    uint32_t *const h = c->heap.at;
+    const uint32_t top = h[0], last = h[--c->heap.n];
+    size_t i = 0;
+    for (;;) {
+        size_t k = 2 * i + 1;
+        if (k >= c->heap.n) break;
+        if (k + 1 < c->heap.n && above(c, h[k + 1], h[k])) k++;
+        if (!above(c, h[k], last)) break;
+        h[i] = h[k];
+        i = k;
+    }
+    if (c->heap.n > 0) h[i] = last;
+    return top;
+}
+
+/* ---- finding what an operand is ---- */
+
+/* Whether node is loaded from its val here. forced: it is this head's own node. */
+static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
+{
+    const uint32_t v = p->node_val[node];
+    if (v == DF_NONE) return false;
+    const val *const w = &p->vals.at[v];
+    if (w->group != DF_NONE && w->group == c->group) {
+        if (!w->plain || map != w->map) fail(c, "needs other elements of what the kernel stores");
+        return class_of_op(p, node) == DF_CLASS_contract; /* a tile; all else is at hand in registers */
+    }
+    if (w->group == DF_NONE) {
+        if (c->strict) fail(c, "waits for a value that is still to be planned");
+        return true;
+    }
+    if (w->level < c->level) return true;
+    const uint8_t cls = class_of_op(p, node);
+    if (c->strict || cls == DF_CLASS_contract || cls == DF_CLASS_update)
+        fail(c, "would wait for its own result");
+    return false;
+}
+
+/* Where a linear map may stand. */
+static bool takes_linear(const pass *p, uint32_t node)
+{
+    const df_node *const x = node_of(p, node);
+    switch ((df_op_class)df_op_infos[x->op].cls) {
+    case DF_CLASS_unary:
+    case DF_CLASS_binary:
+    case DF_CLASS_ternary: return true;
+    case DF_CLASS_leaf:
+        return x->op != DF_OP_iota &&
+               (x->op != DF_OP_input || p->t->inputs[x->attr].flags & DF_INPUT_CONTIGUOUS);
+    case DF_CLASS_reduce:
+    case DF_CLASS_scan:
+    case DF_CLASS_view:
+    case DF_CLASS_index:
+    case DF_CLASS_update:
+    case DF_CLASS_contract: return false;
+    }
+    df_unreachable();
+}
+
+static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stored)
+{
+    const df_node *const x = node_of(p, node);
+    const bool bare = !stored && (x->op == DF_OP_num || x->op == DF_OP_cst || x->op == DF_OP_count ||
+                                x->op == DF_OP_empty);
+    if (bare) map = df_map_zero(p, 0);
+    const uint64_t h = df_mix(df_mix(0, node), map);
+    uint32_t pos = UINT32_MAX, i;
+    while ((i = df_table_next(&c->seen, h, &pos)) != DF_NONE)
+        if (c->items.at[i].node == node && c->items.at[i].map == map) return i;
+    i = (uint32_t)c->items.n;
+    const item it = { .node = node,
+                      .map = map,
+                      .src = { DF_NONE, DF_NONE, DF_NONE },
+                      .val = stored ? p->node_val[node] : DF_NONE,
+                      .kind = stored ? IT_LOAD : bare ? IT_NUM : IT_MAP };
+    if (!df_vec_push(p->mem, &c->items, it) || !df_table_add(&c->seen, p->mem, h, i)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof it);
+        return 0;
+    }
+    heap_push(p, c, i);
+    return i;
+}
+
+/* The item that gives node at map, behind all views. forced: do not load node itself. */
+static uint32_t resolve(pass *p, cone *c, uint32_t node, uint32_t map, bool forced)
+{
+    for (; p->st == DEFT_OK; forced = false) {
+        if (!forced && stops(p, c, node, map)) return item_at(p, c, node, map, true);
+        if (c->failed && c->strict) return 0;
+        if (class_of_op(p, node) == DF_CLASS_view) {
+            bool self;
+            const uint32_t src = node_of(p, node)->src[0].i;
+            const uint32_t next = df_map_view(p, node, map, &self);
+            if (next == DF_NONE) {
+                mark(p, c, self ? node : src, "does not pass a reshape");
+                return 0;
+            }
+            node = src;
+            map = next;
+            continue;
+        }
+        if (p->maps.at[map].linear && !takes_linear(p, node)) {
+            mark(p, c, node, "does not pass a reshape");
+            return 0;
+        }
+        return item_at(p, c, node, map, false);
+    }
+    return 0;
+}
+
+/* ---- reductions and scans ---- */
+
+static uint32_t add_loop(pass *p, space *sp, uint32_t cls, bool red)
+{
+    const uint32_t l = sp->n++;
+    sp->cls[l] = cls;
+    sp->extent[l] = df_fuse_cls_extent(p, cls);
+    sp->red[l] = red;
+    sp->order[l] = (uint8_t)l;
+    return l;
+}
+
+static bool plain_axis(const pass *p, const cone *c, const index_map *m, uint32_t j, uint32_t cls)
+{
+    const int d = m->axis[j];
+    (void)p;
+    return d != FIXED && d < MAX_LOOPS && m->off[j] == SLOT_ZERO && m->coef[j] == SLOT_ONE &&
+           c->sp.cls[d] == cls && !c->sp.red[d];
+}
+
+typedef struct fit {
+    int8_t loop[DEFT_MAX_RANK]; /* per operand axis: the kept loop, or FIXED */
+    uint32_t n_red;
+    uint32_t red_cls[DEFT_MAX_RANK]; /* reduced classes in order; one ONE when all are */
+} fit;
+
+/* Kept axes of reduction n at map m: false when they do not run over the rows exactly. */
+static bool fit_kept(const pass *p, const cone *c, uint32_t n, const index_map *m, fit *f,
+                     uint32_t *covered)
+{
+    const df_node *const x = node_of(p, n);
+    const uint32_t src = x->src[0].i, rank = node_of(p, src)->rank;
+    uint32_t at = 0;
+    *covered = 0;
+    f->n_red = 0;
+    for (uint32_t j = 0; j < rank; j++) {
+        const uint32_t cls = df_fuse_cls(p, src, j);
+        f->loop[j] = FIXED;
+        if (x->attr >> j & 1) {
+            if (x->attr & DF_REDUCE_KEEPDIMS) at++;
+            if (cls != CLS_ONE) f->red_cls[f->n_red++] = cls;
+            continue;
+        }
+        const uint32_t i = at++;
+        if (cls == CLS_ONE) continue;
+        if (!plain_axis(p, c, m, i, cls) || *covered >> m->axis[i] & 1) return false;
+        *covered |= 1u << m->axis[i];
+        f->loop[j] = m->axis[i];
+    }
+    if (f->n_red == 0) f->red_cls[f->n_red++] = CLS_ONE;
+    return true;
+}
+
+static uint32_t red_loops(const space *sp, uint8_t out[MAX_LOOPS])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sp->n; i++)
+        if (sp->red[sp->order[i]]) out[n++] = sp->order[i];
+    return n;
+}
+
+static bool classes_are(const cone *c, const uint8_t *loop, uint32_t n, const fit *f)
+{
+    if (n != f->n_red) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (c->sp.cls[loop[i]] != f->red_cls[i]) return false;
+    return true;
+}
+
+/* Gives a space without RED loops those of this reduction. */
+static bool grow(pass *p, cone *c, uint32_t n, const fit *f, uint32_t covered)
+{
+    space *const sp = &c->sp;
+    uint8_t rest[MAX_LOOPS];
+    uint32_t n_rest = 0;
+    for (uint32_t i = 0; i < sp->n; i++)
+        if (!(covered >> sp->order[i] & 1)) rest[n_rest++] = sp->order[i];
+    if (n_rest > 0) {
+        if (!classes_are(c, rest, n_rest, f)) return false;
+        for (uint32_t i = 0; i < n_rest; i++) sp->red[rest[i]] = true;
+        return true;
+    }
+    if (sp->n + f->n_red > MAX_LOOPS) return false;
+    /* Order as the operand's axes have it. */
+    const df_node *const x = node_of(p, n);
+    const uint32_t src = x->src[0].i;
+    uint8_t order[MAX_LOOPS];
+    uint32_t at = 0, k = 0;
+    for (uint32_t j = 0; j < node_of(p, src)->rank; j++) {
+        if (f->loop[j] != FIXED)
+            order[at++] = (uint8_t)f->loop[j];
+        else if ((x->attr >> j & 1) && df_fuse_cls(p, src, j) != CLS_ONE)
+            order[at++] = (uint8_t)add_loop(p, sp, f->red_cls[k++], true);
+    }
+    if (k == 0) order[at++] = (uint8_t)add_loop(p, sp, CLS_ONE, true);
+    df_assert(at == sp->n);
+    memcpy(sp->order, order, at);
+    return true;
+}
+
+static bool has_red_loops(const space *sp)
+{
+    for (uint32_t i = 0; i < sp->n; i++)
+        if (sp->red[i]) return true;
+    return false;
+}
+
+/* The operand's map when reduction n at map fits, else DF_NONE. */
+static uint32_t reduce_operand(pass *p, cone *c, uint32_t n, uint32_t map)
+{
+    const index_map m = p->maps.at[map];
+    const df_node *const x = node_of(p, n);
+    const uint32_t src = x->src[0].i;
+    fit f;
+    uint32_t covered = 0;
+    uint8_t red[MAX_LOOPS];
+    if (m.linear || !fit_kept(p, c, n, &m, &f, &covered)) return DF_NONE;
+    if (!has_red_loops(&c->sp) && (!c->grow || !grow(p, c, n, &f, covered))) return DF_NONE;
+    const uint32_t n_red = red_loops(&c->sp, red);
+    if (!classes_are(c, red, n_red, &f) || df_popcount(covered) + n_red != c->sp.n) return DF_NONE;
+
+    index_map out;
+    memset(&out, 0, sizeof out);
+    out.rank = node_of(p, src)->rank;
+    uint32_t k = 0;
+    for (uint32_t j = 0; j < DEFT_MAX_RANK; j++) {
+        out.axis[j] = FIXED;
+        if (j >= out.rank) continue;
+        if (f.loop[j] != FIXED)
+            out.axis[j] = f.loop[j];
+        else if ((x->attr >> j & 1) && df_fuse_cls(p, src, j) != CLS_ONE)
+            out.axis[j] = (int8_t)red[k++];
+        if (out.axis[j] != FIXED) out.coef[j] = SLOT_ONE;
+    }
+    return df_map_intern(p, &out);
+}
+
+static bool scan_fits(pass *p, cone *c, uint32_t n, uint32_t map)
+{
+    const df_node *const x = node_of(p, n);
+    const index_map m = p->maps.at[map];
+    if (m.linear) return false;
+    const int loop = m.axis[x->attr];
+    if (loop == FIXED || loop >= MAX_LOOPS || m.off[x->attr] != SLOT_ZERO ||
+        m.coef[x->attr] != SLOT_ONE || c->sp.cls[loop] != df_fuse_cls(p, n, x->attr))
+        return false;
+    for (uint32_t j = 0; j < x->rank; j++)
+        if (j != x->attr && m.axis[j] == loop) return false;
+    if (!has_red_loops(&c->sp)) {
+        if (!c->grow) return false;
+        c->sp.red[loop] = true;
+    }
+    for (uint32_t i = 0; i < c->sp.n; i++)
+        if (c->sp.red[i] != ((int)i == loop)) return false;
+    return true;
+}
+
+/* ---- expansion ---- */
+
+static void expand_map(pass *p, cone *c, uint32_t i)
+{
+    const uint32_t n = c->items.at[i].node, map = c->items.at[i].map;
+    const df_node *const x = node_of(p, n);
+    for (uint32_t s = 0; s < x->n_src; s++) {
+        const uint32_t m = df_map_operand(p, n, x->src[s].i, map);
+        if (m == DF_NONE) {
+            mark(p, c, n, "does not pass a reshape");
+            return;
+        }
+        const uint32_t src = resolve(p, c, x->src[s].i, m, false);
+        c->items.at[i].src[s] = src;
+    }
+}
+
+static void expand_reduce(pass *p, cone *c, uint32_t i)
+{
+    const uint32_t n = c->items.at[i].node;
+    const uint32_t m = reduce_operand(p, c, n, c->items.at[i].map);
+    if (m == DF_NONE || c->has_scan) {
+        mark(p, c, n, c->has_scan ? "a reduction beside a scan" : "reduces over other axes");
+        return;
+    }
+    c->has_red = true;
+    c->items.at[i].kind = IT_REDUCE;
+    const uint32_t src = resolve(p, c, node_of(p, n)->src[0].i, m, false);
+    c->items.at[i].src[0] = src;
+}
+
+static void expand_scan(pass *p, cone *c, uint32_t i)
+{
+    const uint32_t n = c->items.at[i].node, map = c->items.at[i].map;
+    const df_node *const x = node_of(p, n);
+    const bool trivial = df_fuse_cls(p, n, x->attr) == CLS_ONE;
+    if (p->maps.at[map].linear || (!trivial && (c->has_red || !scan_fits(p, c, n, map)))) {
+        mark(p, c, n, c->has_red ? "a scan beside a reduction" : "scans along another axis");
+        return;
+    }
+    /* Along an axis of one element a running sum is its operand: a map op without an instruction. */
+    c->has_scan |= !trivial;
+    c->items.at[i].kind = trivial ? IT_MAP : IT_SCAN;
+    const uint32_t src = resolve(p, c, x->src[0].i, map, false);
+    c->items.at[i].src[0] = src;
+}
+
+/* Operand 0 of take and gather: stored or an input, behind views, with the indexed axis driven by
+ * SPECIAL. */
+static void expand_take(pass *p, cone *c, uint32_t i)
+{
+    const uint32_t n = c->items.at[i].node;
+    const df_node *const x = node_of(p, n);
+    const index_map m = p->maps.at[c->items.at[i].map];
+    const uint32_t a = x->src[0].i, b = x->src[1].i, rank = node_of(p, a)->rank;
+    const uint32_t b_rank = node_of(p, b)->rank;
+    index_map am = m, bm = m;
+    if (x->op == DF_OP_take) {
+        memset(&am, 0, sizeof am);
+        memset(&bm, 0, sizeof bm);
+        for (uint32_t j = 0; j < DEFT_MAX_RANK; j++) am.axis[j] = bm.axis[j] = FIXED;
+        am.rank = (uint8_t)rank;
+        bm.rank = (uint8_t)b_rank;
+        for (uint32_t j = 0; j < x->rank; j++) {
+            const bool before = j < x->attr, in_b = !before && j < x->attr + b_rank;
+            index_map *const to = in_b ? &bm : &am;
+            const uint32_t at = before ? j : in_b ? j - x->attr : j - b_rank + 1;
+            to->axis[at] = m.axis[j];
+            to->off[at] = m.off[j];
+            to->coef[at] = m.coef[j];
+        }
+    }
+    am.axis[x->attr] = SPECIAL;
+    am.off[x->attr] = SLOT_ZERO;
+    am.coef[x->attr] = SLOT_ONE;
+    c->items.at[i].kind = IT_TAKE;
+    const uint32_t index = resolve(p, c, b, df_map_intern(p, &bm), false);
+    c->items.at[i].src[0] = index;
+
+    uint32_t node = a, map = df_map_intern(p, &am);
+    while (p->st == DEFT_OK) {
+        const bool in_group = p->node_val[node] != DF_NONE && c->group != DF_NONE &&
+                              p->vals.at[p->node_val[node]].group == c->group;
+        if (in_group) {
+            fail(c, "needs other elements of what the kernel stores");
+            return;
+        }
+        if (stops(p, c, node, map)) {
+            c->items.at[i].val = p->node_val[node];
+            break;
+        }
+        if (c->failed && c->strict) return;
+        if (class_of_op(p, node) == DF_CLASS_view) {
+            bool self;
+            const uint32_t src = node_of(p, node)->src[0].i;
+            const uint32_t next = df_map_view(p, node, map, &self);
+            if (next == DF_NONE) {
+                mark(p, c, self ? node : src, "is indexed");
+                return;
+            }
+            node = src;
+            map = next;
+            continue;
+        }
+        if (node_of(p, node)->op == DF_OP_input && (!p->maps.at[map].linear || takes_linear(p, node)))
+            break;
+        mark(p, c, node, "is indexed");
+        return;
+    }
+    c->items.at[i].base = node;
+    c->items.at[i].base_map = map;
+}
+
+static void expand_leaf(pass *p, cone *c, uint32_t i)
+{
+    item *const it = &c->items.at[i];
+    const df_node *const x = node_of(p, it->node);
+    (void)p;
+    switch (x->op) {
+    case DF_OP_input: it->kind = IT_INPUT; return;
+    case DF_OP_iota: it->kind = IT_IOTA; return;
+    case DF_OP_random:
+        it->kind = IT_RANDOM;
+        c->n_ops += 8; /* shorter than its 100 instructions: often all words of one draw are used */
+        return;
+    default: it->kind = IT_NUM;
+    }
+}
+
+static void expand(pass *p, cone *c, uint32_t i)
+{
+    const uint32_t n = c->items.at[i].node;
+    if (c->items.at[i].kind == IT_LOAD) {
+        if (c->group != DF_NONE && p->vals.at[c->items.at[i].val].group == c->group)
+            c->items.at[i].kind = IT_TILE;
+        return;
+    }
+    switch ((df_op_class)class_of_op(p, n)) {
+    case DF_CLASS_leaf: expand_leaf(p, c, i); return;
+    case DF_CLASS_unary:
+    case DF_CLASS_binary:
+    case DF_CLASS_ternary: c->n_ops++, expand_map(p, c, i); return;
+    case DF_CLASS_reduce: c->n_ops++, expand_reduce(p, c, i); return;
+    case DF_CLASS_scan: c->n_ops++, expand_scan(p, c, i); return;
+    case DF_CLASS_index: c->n_ops += 4, expand_take(p, c, i); return;
+    case DF_CLASS_update:
+    case DF_CLASS_contract: mark(p, c, n, "is stored by its nature"); return;
+    case DF_CLASS_view: break;
+    }
+    df_unreachable();
+}
+
+/* The bound on a body is reached: all that is still to be computed gets stored. */
+static void cut(pass *p, cone *c)
+{
+    bool any = false;
+    fail(c, "the kernel reached its size limit");
+    for (size_t i = 0; i < c->heap.n; i++) {
+        const item *const it = &c->items.at[c->heap.at[i]];
+        if (it->kind == IT_LOAD || class_of_op(p, it->node) == DF_CLASS_leaf) continue;
+        mark(p, c, it->node, "the kernel reached its size limit");
+        any = true;
+    }
+    df_assert(any);
+}
+
+/* ---- levels and stages ---- */
+
+static bool map_is_elem(const pass *p, const cone *c, uint32_t map)
+{
+    const index_map *const m = &p->maps.at[map];
+    for (uint32_t j = 0; j < m->rank; j++)
+        if (m->axis[j] != FIXED && m->axis[j] < MAX_LOOPS && c->sp.red[m->axis[j]]) return true;
+    for (uint32_t l = 0; l < c->sp.n; l++)
+        if (m->lcoef[l] != SLOT_ZERO && c->sp.red[l]) return true;
+    return false;
+}
+
+static void place_item(const pass *p, cone *c, uint32_t i)
+{
+    item *const it = &c->items.at[i];
+    const df_node *const x = node_of(p, it->node);
+    it->elem = false;
+    it->stage = 0;
+    it->need = 0;
+    for (uint32_t s = 0; s < 3; s++) {
+        if (it->src[s] == DF_NONE) continue;
+        const item *const o = &c->items.at[it->src[s]];
+        const uint8_t from = (uint8_t)(o->stage + (o->kind == IT_REDUCE));
+        if (from > it->stage) it->stage = from;
+        it->elem |= o->elem;
+    }
+    switch ((item_kind)it->kind) {
+    case IT_MAP:
+    case IT_NUM: break;
+    case IT_REDUCE: it->elem = false; break;
+    case IT_SCAN: it->elem = true; break;
+    case IT_IOTA: {
+        const index_map *const m = &p->maps.at[it->map];
+        const int d = m->axis[x->attr];
+        it->elem = d != FIXED && d < MAX_LOOPS && c->sp.red[d];
+        break;
+    }
+    case IT_TAKE: it->elem |= map_is_elem(p, c, it->base_map); break;
+    case IT_RANDOM:
+    case IT_LOAD:
+    case IT_INPUT:
+    case IT_TILE: it->elem = map_is_elem(p, c, it->map); break;
+    }
+}
+
+static void need_sources(cone *c, const item *it, uint8_t bits)
+{
+    for (uint32_t s = 0; s < 3; s++)
+        if (it->src[s] != DF_NONE && c->items.at[it->src[s]].elem)
+            c->items.at[it->src[s]].need |= bits;
+}
+
+static void stages(pass *p, cone *c)
+{
+    uint32_t last = 0;
+    for (size_t k = c->order.n; k-- > 0;) {
+        place_item(p, c, c->order.at[k]);
+        const item *const it = &c->items.at[c->order.at[k]];
+        const uint32_t until = it->stage + (it->kind == IT_REDUCE);
+        if (until >= DF_MAX_STAGES) {
+            mark(p, c, it->node, "too many stages");
+            return;
+        }
+        if (until > last) last = until;
+    }
+    c->n_stages = last + 1;
+    for (size_t h = 0; h < c->heads.n; h++) {
+        const uint32_t i = c->heads.at[h].item;
+        const bool elem = map_is_elem(p, c, c->heads.at[h].dest);
+        if (elem && c->items.at[i].stage > 0) c->multi = true;
+        if (c->items.at[i].elem) c->items.at[i].need |= (uint8_t)(1u << c->items.at[i].stage);
+    }
+    for (size_t k = 0; k < c->order.n; k++) {
+        const item *const it = &c->items.at[c->order.at[k]];
+        if (it->kind == IT_REDUCE)
+            need_sources(c, it, (uint8_t)(1u << it->stage));
+        else if (it->elem)
+            need_sources(c, it, it->need);
+        if (it->need > 1 || (it->kind == IT_REDUCE && it->stage > 0)) c->multi = true;
+    }
+}
+
+/* ---- entry points ---- */
+
+deft_status df_cone_add_head(pass *p, cone *c, head h)
+{
+    if (!df_vec_push(p->mem, &c->heads, h)) p->st = df_fail_mem(p->diag, "fuser", sizeof h);
+    return p->st;
+}
+
+deft_status df_cone_run(pass *p, cone *c)
+{
+    for (size_t h = 0; h < c->heads.n && p->st == DEFT_OK; h++) {
+        const uint32_t expr = c->heads.at[h].expr;
+        const bool own = p->node_val[expr] != DF_NONE && p->node_val[expr] == c->heads.at[h].val;
+        const uint32_t i = resolve(p, c, expr, c->heads.at[h].map, own);
+        c->heads.at[h].item = i;
+    }
+    while (c->heap.n > 0 && p->st == DEFT_OK) {
+        if (c->n_ops >= p->lim->max_body) {
+            bool ops = false;
+            for (size_t i = 0; i < c->heap.n && !ops; i++) {
+                const item *const it = &c->items.at[c->heap.at[i]];
+                ops = it->kind != IT_LOAD && class_of_op(p, it->node) != DF_CLASS_leaf;
+            }
+            if (ops) {
+                cut(p, c);
+                break;
+            }
+        }
+        const uint32_t i = heap_pop(c);
+        if (!df_vec_push(p->mem, &c->order, i)) return df_fail_mem(p->diag, "fuser", sizeof i);
+        expand(p, c, i);
+        if (c->failed && c->strict) break;
+    }
+    if (p->st == DEFT_OK && !c->failed) stages(p, c);
+    return p->st;
+}
+
+void df_space_of_head(pass *p, uint32_t expr, space *sp, uint32_t *map)
+{
+    const df_node *const x = node_of(p, expr);
+    const bool reduce = df_op_infos[x->op].cls == DF_CLASS_reduce;
+    const uint32_t src = reduce ? x->src[0].i : expr;
+    index_map m;
+    memset(&m, 0, sizeof m);
+    memset(sp, 0, sizeof *sp);
+    m.rank = x->rank;
+    for (uint32_t j = 0; j < DEFT_MAX_RANK; j++) m.axis[j] = FIXED;
+    uint32_t at = 0;
+    bool any = false;
+    for (uint32_t j = 0; j < node_of(p, src)->rank; j++) {
+        const uint32_t cls = df_fuse_cls(p, src, j);
+        const bool red = reduce && x->attr >> j & 1;
+        const bool skip = cls == CLS_ONE;
+        uint32_t loop = 0;
+        if (!skip) loop = add_loop(p, sp, cls, red);
+        any |= red && !skip;
+        if (red && !(x->attr & DF_REDUCE_KEEPDIMS)) continue;
+        if (!red && !skip) {
+            m.axis[at] = (int8_t)loop;
+            m.coef[at] = SLOT_ONE;
+        }
+        at++;
+    }
+    if (reduce && !any) add_loop(p, sp, CLS_ONE, true);
+    *map = df_map_intern(p, &m);
+}
+
+df_slot df_space_rows(pass *p, const space *sp)
+{
+    df_slot s = SLOT_ONE;
+    for (uint32_t i = 0; i < sp->n; i++)
+        if (!sp->red[i]) s = df_fuse_mul(p, s, sp->extent[i]);
+    return s;
+}
+
+df_slot df_space_total(pass *p, const space *sp)
+{
+    df_slot s = SLOT_ONE;
+    for (uint32_t i = 0; i < sp->n; i++) s = df_fuse_mul(p, s, sp->extent[i]);
+    return s;
+}

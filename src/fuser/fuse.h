@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to src/fuser: the state of one df_fuse and what its files share.
+ *
+ * Words used throughout:
+ *   class  the dimension an axis runs over. Axes that meet in an op share one (dims.c).
+ *   map    how a node's element is found from loop indices: per axis off + coef * loop (maps.c).
+ *   val    something stored: a node's value in memory of its own. A val is *plain* when its kernel
+ *          writes all of it, element by element; update results are not.
+ *   head   one store of a kernel: which node is evaluated at which map, and where it goes.
+ *   group  what becomes one segment: heads over one loop space, or a matmul with its epilogue.
+ *   cone   all (node, map) pairs a group must evaluate, down to what it loads (cone.c).
+ *
+ * Order of work (plan.c):
+ *   dims -> vals that must exist -> groups, in node order (group.c), again while sharing asks for
+ *   more vals -> places and ordering of writes (place.c) -> launches (launch.c) -> kernel bodies
+ *   (body.c, axes.c) -> memory (memory.c).
+ */
+#ifndef DF_FUSER_FUSE_H
+#define DF_FUSER_FUSE_H
+
+#include "base/vec.h"
+#include "fuser/plan.h"
+#include "ops/shape.h"
+
+#define MAX_LOOPS DF_MAX_AXES
+#define SPECIAL MAX_LOOPS /* driver: the computed index of take and gather */
+#define N_DRIVERS (MAX_LOOPS + 1)
+#define FIXED (-1) /* axis with no driver: always at its offset */
+
+enum { SLOT_ZERO = 0, SLOT_ONE = 1 }; /* the first two slots of every plan */
+enum { CLS_ONE = 0 };                 /* the class of axes that are structurally 1 */
+
+/* ---- hash index: from a hash to the numbers stored under it ---- */
+
+typedef struct table_entry {
+    uint64_t hash;
+    uint32_t value, epoch;
+} table_entry;
+
+typedef struct table {
+    table_entry *at;
+    uint32_t cap, n, epoch; /* entries of another epoch are free */
+} table;
+
+void df_table_clear(table *t);
+void df_table_finish(table *t, const df_mem *mem);
+bool df_table_add(table *t, const df_mem *mem, uint64_t hash, uint32_t value);
+/* Candidates under hash one after the other: start with *pos = UINT32_MAX; DF_NONE ends. */
+uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos);
+
+/* ---- maps ---- */
+
+typedef struct index_map {
+    uint8_t linear; /* 1: one row-major element number, off[0] + sum of lcoef[d] * d */
+    uint8_t rank;
+    int8_t axis[DEFT_MAX_RANK]; /* driver or FIXED */
+    uint8_t pad[2];
+    df_slot off[DEFT_MAX_RANK], coef[DEFT_MAX_RANK];
+    df_slot lcoef[N_DRIVERS];
+} index_map;
+
+/* Where a map lands in memory. */
+typedef struct location {
+    df_slot off;
+    df_slot stride[N_DRIVERS];
+} location;
+
+/* ---- loop spaces ---- */
+
+typedef struct space {
+    uint8_t n;
+    uint8_t order[MAX_LOOPS]; /* loops from outermost to innermost as the ops see them */
+    bool red[MAX_LOOPS];
+    uint32_t cls[MAX_LOOPS];  /* DF_NONE: private to the group */
+    df_slot extent[MAX_LOOPS];
+} space;
+
+/* ---- vals, heads, groups ---- */
+
+typedef enum place_kind { PLACE_TEMP, PLACE_ROOT, PLACE_INTO } place_kind;
+
+typedef struct place {
+    uint32_t kind;
+    uint32_t index; /* root or input ordinal */
+    uint32_t node;  /* dtype, rank and extents */
+    df_slot stride[DEFT_MAX_RANK];
+    uint32_t donor; /* input ordinal or DF_NONE */
+    bool keep;      /* the donor's contents are part of the value */
+    bool unused;    /* a matmul result that only its epilogue reads */
+    uint32_t buf;
+    uint32_t first, last; /* launches */
+} place;
+
+typedef struct val {
+    uint32_t node;
+    uint32_t group;   /* that writes it (the value of an update); DF_NONE until planned */
+    uint32_t map;     /* what its group writes of it: its axes over the loops */
+    uint32_t level;
+    uint32_t place;
+    uint32_t root;    /* root ordinal or DF_NONE */
+    uint32_t over;    /* update: val written over in place, or DF_NONE */
+    uint32_t over_by; /* the update that writes over it in place, or DF_NONE */
+    uint32_t frames;  /* update: groups that fill the rest, first of a list; DF_NONE */
+    uint32_t readers; /* first of a list of loads; DF_NONE */
+    bool visible;     /* consumers of node load it */
+    bool plain;
+    uint8_t apart;    /* update in place beyond all that `over` wrote: along axis apart - 1; 0: not */
+} val;
+
+typedef struct head {
+    uint32_t expr; /* node evaluated */
+    uint32_t map;  /* its axes over the loops */
+    uint32_t dest; /* the axes of the place's node over the loops */
+    uint32_t val;
+    uint32_t next; /* head of the same group or DF_NONE */
+    uint32_t item; /* in the group's cone */
+} head;
+
+typedef enum item_kind {
+    IT_MAP,
+    IT_REDUCE,
+    IT_SCAN,
+    IT_NUM,    /* num, cst, count, empty: no index */
+    IT_IOTA,
+    IT_RANDOM,
+    IT_TAKE,   /* src[0]: the index; loads from val (or input node base) at base_map */
+    IT_LOAD,   /* from val */
+    IT_INPUT,  /* from the input node */
+    IT_TILE    /* the matmul's result, inside its epilogue */
+} item_kind;
+
+typedef struct item {
+    uint32_t node, map;
+    uint32_t src[3];
+    uint32_t val;      /* IT_LOAD, IT_TAKE; DF_NONE: base is an input */
+    uint32_t base;     /* IT_TAKE: node that is loaded */
+    uint32_t base_map; /* IT_TAKE */
+    uint8_t kind;
+    bool elem;     /* depends on a RED loop */
+    uint8_t stage; /* earliest */
+    uint8_t need;  /* ELEM items: bit per stage it is needed in */
+} item;
+
+typedef struct group {
+    uint32_t kind; /* df_seg_kind */
+    space sp;
+    uint32_t first_head, last_head, n_heads;
+    uint32_t level;  /* while grouping; after ordering: its launch */
+    uint32_t node;   /* of its first head: for messages */
+    uint32_t size;   /* ops in its cone */
+    bool dead;       /* joined into another */
+    bool checks;
+    bool relies;     /* pays was asked: rows and total must stay on their side */
+    bool frame;
+    /* matmul */
+    uint32_t product; /* val */
+    uint32_t mm_val[2], mm_node[2], mm_map[2];
+    /* the final cone, in order of nodes */
+    item *items;
+    uint32_t n_items;
+    uint32_t n_stages;
+    bool has_red, has_scan;
+    uint32_t first_edge;
+    uint32_t n_before;
+    uint32_t next_frame;
+} group;
+
+typedef struct load {
+    uint32_t group, item; /* item: index in its cone; DF_NONE: a matmul operand */
+    uint32_t map;
+    uint32_t next; /* load of the same memory or DF_NONE */
+} load;
+
+typedef struct edge {
+    uint32_t to, next;
+} edge;
+
+/* ---- the cone being worked on ---- */
+
+typedef struct cone {
+    space sp;
+    uint32_t group; /* DF_NONE: a head alone */
+    uint32_t level; /* vals at or above it are not loaded; UINT32_MAX: all are */
+    bool strict;    /* such a val is a failure (a join being tried) rather than recomputed */
+    bool grow;      /* the space may get roles and loops from the reductions found */
+    bool failed;
+    const char *why;
+    bool has_red, has_scan, multi; /* multi: element-level work after the first stage */
+    uint32_t n_ops;
+    uint32_t n_stages;
+    DF_VEC(head) heads;
+    DF_VEC(item) items;
+    DF_VEC(uint32_t) heap;
+    DF_VEC(uint32_t) order; /* items as popped: falling nodes */
+    DF_VEC(uint32_t) marks; /* nodes that must be stored first */
+    table seen;
+} cone;
+
+/* ---- the pass ---- */
+
+typedef struct pass {
+    df_diag *diag;
+    const df_trace *t;
+    const df_limits *lim;
+    const df_mem *mem;
+    bool fuse;
+    df_arena tmp;
+    df_plan *plan;
+    deft_status st; /* sticky: first shortage of memory */
+
+    DF_VEC(df_slot_def) slots;
+    DF_VEC(int64_t) now; /* value of each slot on the trace at hand */
+    table slot_index;
+    DF_VEC(df_guard) guards;
+    table guard_index;
+    DF_VEC(index_map) maps;
+    table map_index;
+
+    uint32_t *axis0;  /* per node: first of its entries in axis_cls */
+    uint32_t *axis_cls;
+    DF_VEC(uint32_t) cls_parent;
+    DF_VEC(uint32_t) cls_node;
+    DF_VEC(uint32_t) cls_axis;
+    uint8_t *full;    /* per slice node: axes taken whole */
+    uint8_t *unit;    /* per slice node: axes of step 1 */
+    uint8_t *live;    /* bit 0: evaluated; bit 1: its dims matter */
+    df_slot *in_stride; /* per input and axis, filled on first use */
+    uint8_t *in_seen;
+
+    uint32_t *node_val; /* visible val or DF_NONE */
+    uint8_t *must;      /* nodes to be stored, kept from round to round */
+    float *cost;        /* per element, down to what is loaded */
+    uint32_t *touch;    /* last group that evaluated or loaded the node */
+    uint32_t *root_val; /* per root */
+
+    DF_VEC(val) vals;
+    DF_VEC(head) heads;
+    DF_VEC(group) groups;
+    DF_VEC(place) places;
+    DF_VEC(load) loads;
+    DF_VEC(edge) edges;
+    DF_VEC(uint32_t) stack;
+    DF_VEC(df_why) whys;
+    uint32_t *in_readers; /* per input: first load */
+    uint32_t *in_over;    /* per input: the update that writes over it in place, or DF_NONE */
+    cone c;
+
+    DF_VEC(df_kernel) kernels;
+    table kernel_index;
+    DF_VEC(df_seg) segs;
+    DF_VEC(df_launch) launches;
+    DF_VEC(df_plan_buf) bufs;
+    DF_VEC(df_region) regions;
+    DF_VEC(uint32_t) from;
+    uint32_t *in_buf;
+    uint32_t n_levels;
+    uint32_t *seen; /* marks of path searches, per group */
+    uint32_t n_seen, seen_mark;
+    int64_t search_left;
+    bool has_checks;
+} pass;
+
+DF_INLINE const df_node *node_of(const pass *p, uint32_t n) { return &p->t->nodes[n]; }
+
+DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
+{
+    return df_op_infos[p->t->nodes[n].op].cls;
+}
+
+/* ---- slots.c ---- */
+bool df_fuse_slots_init(pass *p);
+df_slot df_fuse_const(pass *p, int64_t v);
+df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis); /* the source, not the class */
+df_slot df_fuse_arg(pass *p, uint32_t arg);
+df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis);
+df_slot df_fuse_add(pass *p, df_slot a, df_slot b);
+df_slot df_fuse_sub(pass *p, df_slot a, df_slot b);
+df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
+df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
+void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want);
+void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *reason);
+
+/* ---- dims.c ---- */
+deft_status df_fuse_dims(pass *p);
+uint32_t df_fuse_cls(const pass *p, uint32_t node, uint32_t axis);
+df_slot df_fuse_cls_extent(pass *p, uint32_t cls);
+df_slot df_fuse_axis_extent(pass *p, uint32_t node, uint32_t axis);
+df_slot df_fuse_numel(pass *p, uint32_t node);
+void df_fuse_contiguous(pass *p, uint32_t node, df_slot stride[DEFT_MAX_RANK]);
+/* Strides of an input, with the guards that make them simple. */
+const df_slot *df_fuse_input_strides(pass *p, uint32_t input);
+
+/* ---- maps.c ---- */
+uint32_t df_map_intern(pass *p, const index_map *m);
+index_map df_map_blank(uint32_t rank); /* every axis FIXED at 0 */
+uint32_t df_map_zero(pass *p, uint32_t rank);
+uint32_t df_map_identity(pass *p, uint32_t rank); /* axis j driven by loop j */
+/* The operand's map of view node at map m. DF_NONE when there is none: the operand (or, with *self set,
+ * the view itself) must be stored. */
+uint32_t df_map_view(pass *p, uint32_t node, uint32_t m, bool *self);
+uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t m); /* elementwise ops */
+uint32_t df_map_rename(pass *p, uint32_t m, const uint8_t to[MAX_LOOPS]);
+/* Whether a map's image is a box: step 1 along axes of their own, or fixed. */
+bool df_map_is_box(const index_map *m);
+location df_map_locate(pass *p, uint32_t m, const df_slot *stride);
+
+/* ---- cone.c ---- */
+void df_cone_begin(pass *p, cone *c);
+deft_status df_cone_add_head(pass *p, cone *c, head h);
+deft_status df_cone_run(pass *p, cone *c); /* failures of fusion are in c->failed, c->marks */
+void df_cone_finish(cone *c, const df_mem *mem);
+/* Space and map of one head alone: loops are its axes, or those of the reduction's operand. */
+void df_space_of_head(pass *p, uint32_t expr, space *sp, uint32_t *map);
+df_slot df_space_rows(pass *p, const space *sp);
+df_slot df_space_total(pass *p, const space *sp);
+
+/* ---- group.c ---- */
+deft_status df_fuse_groups(pass *p);
+deft_status df_fuse_final_cones(pass *p);
+deft_status df_fuse_final_cone(pass *p, uint32_t g);
+uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible);
+uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node);
+void df_fuse_append_head(pass *p, uint32_t g, head h);
+bool df_fuse_pays(pass *p, const space *sp, bool guard);
+
+/* ---- place.c, launch.c ---- */
+deft_status df_fuse_places(pass *p);
+bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to);
+void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
+void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
+void df_fuse_donors(pass *p);
+deft_status df_fuse_launches(pass *p);
+
+/* ---- body.c, axes.c, matmul.c, memory.c ---- */
+
+typedef struct access {
+    uint8_t kind, dtype;
+    uint32_t buf;
+    uint32_t memory; /* equal numbers may be the same memory */
+    location at;
+} access;
+
+typedef struct body {
+    df_emit emit; /* first: recipes get a pointer to it */
+    pass *p;
+    uint32_t g;
+    uint8_t stage, level;
+    bool map; /* all at stage 0, level ELEM */
+    DF_VEC(df_ins) ins;
+    DF_VEC(access) access;
+    DF_VEC(uint32_t) num;
+    DF_VEC(uint8_t) num_dtype;
+    table cse;
+    uint32_t tile;
+} body;
+
+deft_status df_fuse_bodies(pass *p);
+deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
+                              const df_slot *extent, df_seg *seg);
+void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
+                       df_kernel *k, uint8_t *order, df_slot *extent);
+deft_status df_fuse_memory(pass *p);  /* live ranges */
+deft_status df_fuse_regions(pass *p); /* after the bodies */
+uint32_t df_fuse_place_buf(pass *p, uint32_t place);
+uint32_t df_fuse_input_buf(pass *p, uint32_t input);
+
+#endif

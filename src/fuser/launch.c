@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches: groups in order of the longest path that leads to them. All groups of one level depend on
+ * earlier levels only and make one launch, whatever their sizes and kinds; within a launch they stand in
+ * the order in which they were made, which follows the trace.
+ */
+#include "fuser/fuse.h"
+
+deft_status df_fuse_launches(pass *p)
+{
+    const uint32_t n = (uint32_t)p->groups.n;
+    for (uint32_t g = 0; g < n; g++) {
+        p->groups.at[g].level = 0;
+        p->groups.at[g].n_before = 0;
+    }
+    for (uint32_t g = 0; g < n; g++)
+        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next)
+            p->groups.at[p->edges.at[e].to].n_before++;
+    p->stack.n = 0;
+    if (!df_vec_reserve(p->mem, &p->stack, n + 1)) return df_fail_mem(p->diag, "fuser", n);
+    for (uint32_t g = n; g-- > 0;)
+        if (p->groups.at[g].n_before == 0) p->stack.at[p->stack.n++] = g;
+    uint32_t n_done = 0;
+    p->n_levels = 0;
+    while (p->stack.n > 0) {
+        const uint32_t g = p->stack.at[--p->stack.n];
+        const uint32_t level = p->groups.at[g].level + 1;
+        n_done++;
+        if (level > p->n_levels) p->n_levels = level;
+        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next) {
+            group *const to = &p->groups.at[p->edges.at[e].to];
+            if (to->level < level) to->level = level;
+            if (--to->n_before == 0) p->stack.at[p->stack.n++] = p->edges.at[e].to;
+        }
+    }
+    if (n_done != n) return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: kernels wait for each other");
+    return DEFT_OK;
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The conductor: trace to plan.
+ *
+ * Should grouping come to a point it has no kernel for, the trace is planned again with one kernel per
+ * op, which always exists; the reason is kept in `why`. A user never gets an error for a fusion.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+/* Bit 0: evaluated for some root. Bit 1: only its extents matter (operands of count, places of updates). */
+static deft_status find_live(pass *p)
+{
+    const df_trace *const t = p->t;
+    p->live = df_arena_zalloc(&p->tmp, t->n_nodes + 1u, 1);
+    if (!p->live) return df_fail_mem(p->diag, "fuser", t->n_nodes);
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        p->live[t->roots[r].node] |= 1;
+        if (t->roots[r].kind == DF_ROOT_INTO) p->live[t->inputs[t->roots[r].into].node] |= 2;
+        if (t->roots[r].donor != DF_NONE) p->live[t->inputs[t->roots[r].donor].node] |= 2;
+    }
+    for (uint32_t n = t->n_nodes; n-- > 0;) {
+        const df_node *const x = &t->nodes[n];
+        if (!p->live[n]) continue;
+        for (uint32_t s = 0; s < x->n_src; s++) {
+            const bool extents = x->op == DF_OP_count || (x->op == DF_OP_update && s == 2);
+            p->live[x->src[s].i] |= extents || !(p->live[n] & 1) ? 2 : 1;
+        }
+    }
+    return DEFT_OK;
+}
+
+static deft_status copy_out(pass *p)
+{
+    df_plan *const plan = p->plan;
+    df_arena *const arena = &plan->arena;
+    bool ok = true;
+#define COPY(field, vec)                                                                           \
+    do {                                                                                           \
+        plan->n_##field = (uint32_t)p->vec.n;                                                      \
+        plan->field = df_arena_copy(arena, p->vec.at, p->vec.n * sizeof *p->vec.at, 8);            \
+        ok &= plan->field != NULL;                                                                 \
+    } while (0)
+    COPY(slots, slots);
+    COPY(guards, guards);
+    COPY(kernels, kernels);
+    COPY(segs, segs);
+    COPY(launches, launches);
+    COPY(bufs, bufs);
+    COPY(regions, regions);
+    COPY(from, from);
+    COPY(why, whys);
+#undef COPY
+    plan->n_inputs = p->t->n_inputs;
+    plan->has_checks = p->has_checks;
+    return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
+}
+
+static deft_status roots_out(pass *p)
+{
+    df_plan *const plan = p->plan;
+    plan->n_roots = p->t->n_roots;
+    plan->root_buf = df_arena_new(&plan->arena, uint32_t, plan->n_roots);
+    if (!plan->root_buf) return df_fail_mem(p->diag, "plan", plan->n_roots * sizeof(uint32_t));
+    for (uint32_t r = 0; r < plan->n_roots; r++)
+        plan->root_buf[r] = df_fuse_place_buf(p, p->vals.at[p->root_val[r]].place);
+    return p->st;
+}
+
+static deft_status make(pass *p)
+{
+    deft_status st;
+    if (!df_fuse_slots_init(p)) return p->st;
+    TRY(find_live(p));
+    TRY(df_fuse_dims(p));
+    TRY(df_fuse_groups(p));
+    TRY(df_fuse_places(p));
+    TRY(df_fuse_launches(p));
+    df_fuse_donors(p);
+    TRY(df_fuse_memory(p));
+    TRY(df_fuse_bodies(p));
+    TRY(roots_out(p));
+    TRY(df_fuse_regions(p));
+    TRY(p->st);
+    TRY(copy_out(p));
+done:
+    return st;
+}
+
+static void finish(pass *p)
+{
+    const df_mem *const mem = p->mem;
+    df_vec_finish(mem, &p->slots);
+    df_vec_finish(mem, &p->now);
+    df_vec_finish(mem, &p->guards);
+    df_vec_finish(mem, &p->maps);
+    df_vec_finish(mem, &p->cls_parent);
+    df_vec_finish(mem, &p->cls_node);
+    df_vec_finish(mem, &p->cls_axis);
+    df_vec_finish(mem, &p->vals);
+    df_vec_finish(mem, &p->heads);
+    df_vec_finish(mem, &p->groups);
+    df_vec_finish(mem, &p->places);
+    df_vec_finish(mem, &p->loads);
+    df_vec_finish(mem, &p->edges);
+    df_vec_finish(mem, &p->stack);
+    df_vec_finish(mem, &p->whys);
+    df_vec_finish(mem, &p->kernels);
+    df_vec_finish(mem, &p->segs);
+    df_vec_finish(mem, &p->launches);
+    df_vec_finish(mem, &p->bufs);
+    df_vec_finish(mem, &p->regions);
+    df_vec_finish(mem, &p->from);
+    df_table_finish(&p->slot_index, mem);
+    df_table_finish(&p->guard_index, mem);
+    df_table_finish(&p->map_index, mem);
+    df_table_finish(&p->kernel_index, mem);
+    df_cone_finish(&p->c, mem);
+    df_arena_finish(&p->tmp);
+}
+
+static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
+                           bool fuse, df_plan **out)
+{
+    pass p;
+    memset(&p, 0, sizeof p);
+    p.diag = d;
+    p.t = t;
+    p.lim = limits;
+    p.mem = mem;
+    p.fuse = fuse;
+    p.st = DEFT_OK;
+    df_arena_init(&p.tmp, mem);
+    df_plan *plan = df_mem_zalloc(mem, sizeof *plan);
+    if (!plan) return df_fail_mem(d, "plan", sizeof *plan);
+    df_arena_init(&plan->arena, mem);
+    p.plan = plan;
+    deft_status st = make(&p);
+    if (st == DEFT_OK) st = p.st;
+    finish(&p);
+    if (st == DEFT_OK) {
+        *out = plan;
+        return st;
+    }
+    df_plan_destroy(&plan, mem);
+    return st;
+}
+
+/* The reason why this plan has one kernel per op, as its only why. */
+static deft_status note_retreat(df_diag *d, df_plan *plan, const char *reason)
+{
+    df_why *const w = df_arena_new(&plan->arena, df_why, 1);
+    char *const text = df_arena_strdup(&plan->arena, reason);
+    if (!w || !text) return df_fail_mem(d, "plan", sizeof *w);
+    *w = (df_why){ .what = "not fused at all", .reason = text };
+    plan->why = w;
+    plan->n_why = 1;
+    return DEFT_OK;
+}
+
+deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
+                    df_plan **out)
+{
+    const bool fuse = limits->fuse && !(t->flags & DF_TRACE_NOFUSE);
+    df_limits l = *limits;
+    if (l.max_body == 0) l.max_body = DF_MAX_BODY;
+    if (!fuse) l.max_body = DF_MAX_BODY;
+    *out = NULL;
+    deft_status st = attempt(d, t, &l, mem, fuse, out);
+    if (st == DEFT_E_INTERNAL && fuse) {
+        char reason[DF_DIAG_TEXT] = "";
+        if (d) memcpy(reason, d->text, sizeof reason);
+        df_diag_clear(d);
+        st = attempt(d, t, &l, mem, false, out);
+        if (st == DEFT_OK && limits->keep_why) st = note_retreat(d, *out, reason);
+        if (st != DEFT_OK) df_plan_destroy(out, mem);
+    }
+    if (st == DEFT_OK) df_assert_slow(df_plan_verify(NULL, *out) == DEFT_OK);
+    return st;
+}
+
+void df_plan_destroy(df_plan **plan, const df_mem *mem)
+{
+    df_plan *const p = *plan;
+    *plan = NULL;
+    if (!p) return;
+    df_arena_finish(&p->arena);
+    df_mem_free(mem, p, sizeof *p);
+}

@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans and kernels as text, byte-stable: the same trace and limits give the same bytes.
+ */
+#include <inttypes.h>
+
+#include "fuser/plan.h"
+
+static const char *const mode_name[] = { "map", "row", "col" };
+static const char *const role_name[] = { "outer", "red", "inner" };
+static const char *const access_name[] = { "load", "store", "at", "index", "scratch" };
+static const char *const buf_name[] = { "input", "root", "into", "temp" };
+static const char step_name[] = { '0', '1', '*' };
+
+static void put_ins(df_str *out, const df_ins *x, uint32_t i)
+{
+    const df_kop_info *const op = &df_kop_infos[x->op];
+    df_str_fmt(out, "      v%" PRIu32 " = %s %s", i, op->name,
+               deft_dtype_name((deft_dtype)x->dtype));
+    for (uint32_t s = 0; s < op->n_src; s++) df_str_fmt(out, " v%" PRIu32, x->src[s]);
+    switch (x->op) {
+    case DF_K_const: df_str_fmt(out, " 0x%" PRIx64, x->imm); break;
+    case DF_K_num: df_str_fmt(out, " n%" PRIu64, x->imm); break;
+    case DF_K_index:
+    case DF_K_load:
+    case DF_K_load_at:
+    case DF_K_store: df_str_fmt(out, " a%" PRIu64, x->imm); break;
+    case DF_K_check: df_str_fmt(out, " fault=%" PRIu64, x->imm); break;
+    default: break;
+    }
+    df_str_putc(out, '\n');
+}
+
+void df_kernel_print(df_str *out, const df_kernel *k)
+{
+    df_str_fmt(out, "%s axes=[", mode_name[k->mode]);
+    for (uint32_t i = 0; i < k->n_axes; i++)
+        df_str_fmt(out, "%s%s", i ? "," : "", role_name[k->role[i]]);
+    df_str_fmt(out, "] stages=%u", k->n_stages);
+    if (k->flags & DF_KERNEL_FAST) df_str_put(out, " fast");
+    if (k->flags & DF_KERNEL_SPLIT) df_str_put(out, " split");
+    if (k->flags & DF_KERNEL_SCAN) df_str_put(out, " scan");
+    if (k->flags & DF_KERNEL_CHECKS) df_str_put(out, " checks");
+    df_str_putc(out, '\n');
+    for (uint32_t i = 0; i < k->n_access; i++) {
+        const df_access *const a = &k->access[i];
+        df_str_fmt(out, "    a%" PRIu32 " = %s %s step=", i, access_name[a->kind],
+                   deft_dtype_name((deft_dtype)a->dtype));
+        for (uint32_t x = 0; x < k->n_axes; x++) df_str_putc(out, step_name[a->step[x]]);
+        if (a->same_as != i) df_str_fmt(out, " same_as=a%" PRIu32, a->same_as);
+        df_str_putc(out, '\n');
+    }
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        const df_ins *const x = &k->ins[i];
+        if (k->mode != DF_MODE_MAP &&
+            (i == 0 || x->stage != k->ins[i - 1].stage || x->level != k->ins[i - 1].level))
+            df_str_fmt(out, "    %s %u:\n", x->level == DF_LEVEL_ROW ? "row" : "elem", x->stage);
+        put_ins(out, x, i);
+    }
+}
+
+/* ---- slots as formulas ---- */
+
+#define MAX_FORMULA 64 /* slots in one formula; a longer one is cut */
+
+static void put_leaf(df_str *out, const df_slot_def *d)
+{
+    switch ((df_slot_op)d->op) {
+    case DF_SLOT_const: df_str_fmt(out, "%" PRId64, d->imm); return;
+    case DF_SLOT_extent: df_str_fmt(out, "%%%" PRIu32 ".%" PRIu32, d->a, d->b); return;
+    case DF_SLOT_arg: df_str_fmt(out, "arg%" PRIu32, d->a); return;
+    case DF_SLOT_stride: df_str_fmt(out, "in%" PRIu32 ".stride%" PRIu32, d->a, d->b); return;
+    case DF_SLOT_add:
+    case DF_SLOT_sub:
+    case DF_SLOT_mul:
+    case DF_SLOT_max:
+    case DF_SLOT_divup: return;
+    }
+}
+
+static const char *slot_op(const df_slot_def *d)
+{
+    switch ((df_slot_op)d->op) {
+    case DF_SLOT_add: return "+";
+    case DF_SLOT_sub: return "-";
+    case DF_SLOT_mul: return "*";
+    case DF_SLOT_max: return " max ";
+    case DF_SLOT_divup: return "/^";
+    case DF_SLOT_const:
+    case DF_SLOT_extent:
+    case DF_SLOT_arg:
+    case DF_SLOT_stride: break;
+    }
+    return NULL;
+}
+
+/* Infix with parentheses around every inner operation; an explicit stack, since slots nest freely. */
+static void put_slot(df_str *out, const df_plan *p, df_slot s)
+{
+    struct {
+        df_slot slot;
+        uint8_t at;
+    } stack[MAX_FORMULA];
+    uint32_t n = 0, budget = MAX_FORMULA;
+    stack[n].slot = s;
+    stack[n++].at = 0;
+    while (n > 0) {
+        const df_slot_def *const d = &p->slots[stack[n - 1].slot];
+        const char *const op = slot_op(d);
+        const uint8_t at = stack[n - 1].at++;
+        if (!op) {
+            put_leaf(out, d);
+            n--;
+        } else if (at == 2) {
+            if (n > 1) df_str_putc(out, ')');
+            n--;
+        } else if (n == MAX_FORMULA || budget == 0) {
+            df_str_put(out, at == 0 ? "..." : "");
+            n--;
+        } else {
+            if (at == 0 && n > 1) df_str_putc(out, '(');
+            if (at == 1) df_str_put(out, op);
+            budget--;
+            stack[n].slot = at == 0 ? d->a : d->b;
+            stack[n++].at = 0;
+        }
+    }
+}
+
+static void put_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n_axes)
+{
+    if (b->buf != DF_NONE)
+        df_str_fmt(out, "b%" PRIu32, b->buf);
+    else
+        df_str_putc(out, '-');
+    df_str_put(out, " + ");
+    put_slot(out, p, b->offset);
+    df_str_put(out, " [");
+    for (uint32_t x = 0; x < n_axes; x++) {
+        if (x) df_str_putc(out, ',');
+        put_slot(out, p, b->stride[x]);
+    }
+    df_str_put(out, "]\n");
+}
+
+static void put_extents(df_str *out, const df_plan *p, const df_slot *s, uint32_t n)
+{
+    df_str_putc(out, '[');
+    for (uint32_t i = 0; i < n; i++) {
+        if (i) df_str_putc(out, ',');
+        put_slot(out, p, s[i]);
+    }
+    df_str_putc(out, ']');
+}
+
+static void put_seg(df_str *out, const df_plan *p, uint32_t i)
+{
+    const df_seg *const s = &p->segs[i];
+    df_str_fmt(out, "  s%" PRIu32 " ", i);
+    if (s->kind == DF_SEG_MATMUL) {
+        df_str_fmt(out, "matmul %s m=", deft_dtype_name(s->dtype));
+        put_slot(out, p, s->m);
+        df_str_put(out, " n=");
+        put_slot(out, p, s->n);
+        df_str_put(out, " k=");
+        put_slot(out, p, s->k);
+        df_str_put(out, " batch=");
+        put_extents(out, p, s->batch, s->n_batch);
+        if (s->kernel != DF_NONE) df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
+    } else {
+        df_str_fmt(out, "k%" PRIu32, s->kernel);
+    }
+    df_str_put(out, " from");
+    for (uint32_t k = 0; k < s->n_from; k++) df_str_fmt(out, " %%%" PRIu32, p->from[s->from + k]);
+    df_str_putc(out, '\n');
+    if (s->kind == DF_SEG_MATMUL) {
+        const df_bind *const b[] = { &s->a, &s->b, &s->c };
+        for (uint32_t k = 0; k < 3; k++) {
+            df_str_fmt(out, "    %c: ", "abc"[k]);
+            put_bind(out, p, b[k], s->n_batch + 2);
+        }
+    }
+    if (s->kernel == DF_NONE) return;
+    const df_kernel *const k = &p->kernels[s->kernel];
+    df_str_put(out, "    extents ");
+    put_extents(out, p, s->extent, k->n_axes);
+    df_str_putc(out, '\n');
+    for (uint32_t a = 0; a < k->n_access; a++) {
+        df_str_fmt(out, "    a%" PRIu32 ": ", a);
+        put_bind(out, p, &s->bind[a], k->n_axes);
+    }
+    for (uint32_t n = 0; n < k->n_num; n++) {
+        df_str_fmt(out, "    n%" PRIu32 ": ", n);
+        if (s->num[n] & DF_NUM_IS_SLOT)
+            put_slot(out, p, s->num[n] & ~DF_NUM_IS_SLOT);
+        else
+            df_str_fmt(out, "arg%" PRIu32, s->num[n]);
+        df_str_fmt(out, " as %s\n", deft_dtype_name((deft_dtype)s->num_dtype[n]));
+    }
+}
+
+static void put_buf(df_str *out, const df_plan *p, uint32_t i)
+{
+    const df_plan_buf *const b = &p->bufs[i];
+    df_str_fmt(out, "  b%" PRIu32 " %s %" PRIu32 " %s[", i, buf_name[b->kind], b->index,
+               deft_dtype_name(b->dtype));
+    put_slot(out, p, b->numel);
+    df_str_putc(out, ']');
+    if (b->donor != DF_NONE) df_str_fmt(out, " donor=in%" PRIu32, b->donor);
+    if (b->keep) df_str_put(out, " keep");
+    if (b->kind == DF_BUF_TEMP) df_str_fmt(out, " live=%" PRIu32 "..%" PRIu32, b->first, b->last);
+    df_str_putc(out, '\n');
+}
+
+void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
+{
+    (void)t;
+    df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32 "%s\n", p->n_kernels,
+               p->n_segs, p->n_launches, p->has_checks ? " checks" : "");
+    for (uint32_t k = 0; k < p->n_kernels; k++) {
+        df_str_fmt(out, "kernel k%" PRIu32 " ", k);
+        df_kernel_print(out, &p->kernels[k]);
+    }
+    for (uint32_t l = 0; l < p->n_launches; l++) {
+        df_str_fmt(out, "launch %" PRIu32 "\n", l);
+        for (uint32_t i = 0; i < p->launches[l].n; i++) put_seg(out, p, p->launches[l].first + i);
+    }
+    df_str_put(out, "buffers\n");
+    for (uint32_t b = 0; b < p->n_bufs; b++) put_buf(out, p, b);
+    for (uint32_t r = 0; r < p->n_regions; r++) {
+        df_str_fmt(out, "  region %" PRIu32 " bytes ", r);
+        put_slot(out, p, p->regions[r].bytes);
+        df_str_putc(out, '\n');
+    }
+    df_str_put(out, "roots");
+    for (uint32_t r = 0; r < p->n_roots; r++) df_str_fmt(out, " b%" PRIu32, p->root_buf[r]);
+    df_str_put(out, "\nguards\n");
+    df_guard_print(out, p->guards, p->n_guards, p->slots);
+    for (uint32_t w = 0; w < p->n_why; w++)
+        df_str_fmt(out, "why %%%" PRIu32 " %%%" PRIu32 " %s: %s\n", p->why[w].a, p->why[w].b,
+                   p->why[w].what, p->why[w].reason);
+}

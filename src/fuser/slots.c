@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Slots, guards and reasons: hash-consed, so that equal expressions are one number. Axis merging relies
+ * on it: two strides are equal exactly when their slots are. Products are therefore kept in one form,
+ * factors in rising order with the constant first, however they were built.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+#define MAX_FACTORS 32
+
+/* ---- hash index ---- */
+
+void df_table_clear(table *t)
+{
+    t->epoch++;
+    t->n = 0;
+}
+
+void df_table_finish(table *t, const df_mem *mem)
+{
+    df_mem_free(mem, t->at, t->cap * sizeof *t->at);
+    *t = (table){ 0 };
+}
+
+static void table_put(table *t, uint64_t hash, uint32_t value)
+{
+    uint32_t i = (uint32_t)hash & (t->cap - 1);
+    while (t->at[i].epoch == t->epoch) i = (i + 1) & (t->cap - 1);
+    t->at[i] = (table_entry){ hash, value, t->epoch };
+}
+
+bool df_table_add(table *t, const df_mem *mem, uint64_t hash, uint32_t value)
+{
+    if (2 * (t->n + 1) > t->cap) {
+        const table old = *t;
+        const uint32_t cap = old.cap ? old.cap * 2 : 64;
+        table_entry *const at = df_mem_zalloc(mem, cap * sizeof *at);
+        if (!at) return false;
+        *t = (table){ .at = at, .cap = cap, .n = old.n, .epoch = old.epoch ? old.epoch : 1 };
+        for (uint32_t i = 0; i < old.cap; i++)
+            if (old.at[i].epoch == old.epoch) table_put(t, old.at[i].hash, old.at[i].value);
+        if (old.at) df_mem_free(mem, old.at, old.cap * sizeof *old.at);
+    }
+    table_put(t, hash, value);
+    t->n++;
+    return true;
+}
+
+uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos)
+{
+    if (t->cap == 0) return DF_NONE;
+    uint32_t i = *pos == UINT32_MAX ? (uint32_t)hash & (t->cap - 1) : (*pos + 1) & (t->cap - 1);
+    for (; t->at[i].epoch == t->epoch; i = (i + 1) & (t->cap - 1)) {
+        if (t->at[i].hash != hash) continue;
+        *pos = i;
+        return t->at[i].value;
+    }
+    return DF_NONE;
+}
+
+/* ---- slots ---- */
+
+static int64_t wrap(df_slot_op op, int64_t a, int64_t b)
+{
+    const uint64_t x = (uint64_t)a, y = (uint64_t)b;
+    switch (op) {
+    case DF_SLOT_add: return (int64_t)(x + y);
+    case DF_SLOT_sub: return (int64_t)(x - y);
+    case DF_SLOT_mul: return (int64_t)(x * y);
+    case DF_SLOT_max: return a > b ? a : b;
+    case DF_SLOT_divup: return b > 0 ? a / b + (a % b > 0) : 0;
+    case DF_SLOT_const:
+    case DF_SLOT_extent:
+    case DF_SLOT_arg:
+    case DF_SLOT_stride: break;
+    }
+    df_unreachable();
+}
+
+static int64_t slot_now(const pass *p, const df_slot_def *s)
+{
+    switch ((df_slot_op)s->op) {
+    case DF_SLOT_const: return s->imm;
+    case DF_SLOT_extent: return df_trace_extents(p->t, s->a)[s->b];
+    case DF_SLOT_arg: return p->t->args[s->a];
+    case DF_SLOT_stride: return p->t->inputs[s->a].stride[s->b];
+    case DF_SLOT_add:
+    case DF_SLOT_sub:
+    case DF_SLOT_mul:
+    case DF_SLOT_max:
+    case DF_SLOT_divup: break;
+    }
+    return wrap((df_slot_op)s->op, p->now.at[s->a], p->now.at[s->b]);
+}
+
+static df_slot intern(pass *p, df_slot_op op, uint32_t a, uint32_t b, int64_t imm)
+{
+    if (p->st != DEFT_OK) return SLOT_ZERO;
+    const df_slot_def s = { .op = op, .a = a, .b = b, .imm = imm };
+    uint64_t h = df_mix(df_mix(df_mix(op, a), b), (uint64_t)imm);
+    h ^= h >> 32;
+    uint32_t pos = UINT32_MAX, i;
+    while ((i = df_table_next(&p->slot_index, h, &pos)) != DF_NONE)
+        if (memcmp(&p->slots.at[i], &s, sizeof s) == 0) return i;
+    i = (uint32_t)p->slots.n;
+    if (!df_vec_push(p->mem, &p->slots, s) || !df_vec_push(p->mem, &p->now, slot_now(p, &s)) ||
+        !df_table_add(&p->slot_index, p->mem, h, i)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof s);
+        return SLOT_ZERO;
+    }
+    return i;
+}
+
+bool df_fuse_slots_init(pass *p)
+{
+    const df_slot zero = df_fuse_const(p, 0), one = df_fuse_const(p, 1);
+    return p->st == DEFT_OK && zero == SLOT_ZERO && one == SLOT_ONE;
+}
+
+df_slot df_fuse_const(pass *p, int64_t v) { return intern(p, DF_SLOT_const, 0, 0, v); }
+
+df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis)
+{
+    return intern(p, DF_SLOT_extent, node, axis, 0);
+}
+
+df_slot df_fuse_arg(pass *p, uint32_t arg) { return intern(p, DF_SLOT_arg, arg, 0, 0); }
+
+df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis)
+{
+    return intern(p, DF_SLOT_stride, input, axis, 0);
+}
+
+static bool is_const(const pass *p, df_slot s)
+{
+    return p->st == DEFT_OK && p->slots.at[s].op == DF_SLOT_const;
+}
+
+static df_slot commute(pass *p, df_slot_op op, df_slot a, df_slot b)
+{
+    return a < b ? intern(p, op, a, b, 0) : intern(p, op, b, a, 0);
+}
+
+df_slot df_fuse_add(pass *p, df_slot a, df_slot b)
+{
+    if (a == SLOT_ZERO) return b;
+    if (b == SLOT_ZERO) return a;
+    if (is_const(p, a) && is_const(p, b))
+        return df_fuse_const(p, wrap(DF_SLOT_add, p->now.at[a], p->now.at[b]));
+    return commute(p, DF_SLOT_add, a, b);
+}
+
+df_slot df_fuse_sub(pass *p, df_slot a, df_slot b)
+{
+    if (b == SLOT_ZERO) return a;
+    if (a == b) return SLOT_ZERO;
+    if (is_const(p, a) && is_const(p, b))
+        return df_fuse_const(p, wrap(DF_SLOT_sub, p->now.at[a], p->now.at[b]));
+    return intern(p, DF_SLOT_sub, a, b, 0);
+}
+
+df_slot df_fuse_max(pass *p, df_slot a, df_slot b)
+{
+    if (a == b) return a;
+    if (is_const(p, a) && is_const(p, b))
+        return df_fuse_const(p, wrap(DF_SLOT_max, p->now.at[a], p->now.at[b]));
+    return commute(p, DF_SLOT_max, a, b);
+}
+
+/* Takes a product apart. A left-deep chain, so this needs no stack. */
+static uint32_t factors(const pass *p, df_slot s, df_slot out[MAX_FACTORS], uint32_t n, int64_t *k)
+{
+    for (;;) {
+        const df_slot_def *const d = &p->slots.at[s];
+        df_slot last = s;
+        bool more = false;
+        if (d->op == DF_SLOT_mul) {
+            last = d->b;
+            s = d->a;
+            more = true;
+        }
+        if (is_const(p, last))
+            *k = wrap(DF_SLOT_mul, *k, p->now.at[last]);
+        else if (n < MAX_FACTORS)
+            out[n++] = last;
+        else
+            return MAX_FACTORS + 1;
+        if (!more) return n;
+    }
+}
+
+df_slot df_fuse_mul(pass *p, df_slot a, df_slot b)
+{
+    if (a == SLOT_ZERO || b == SLOT_ZERO) return SLOT_ZERO;
+    if (a == SLOT_ONE) return b;
+    if (b == SLOT_ONE) return a;
+    if (p->st != DEFT_OK) return SLOT_ZERO;
+    df_slot f[MAX_FACTORS];
+    int64_t k = 1;
+    uint32_t n = factors(p, a, f, 0, &k);
+    if (n <= MAX_FACTORS) n = factors(p, b, f, n, &k);
+    if (n > MAX_FACTORS) return commute(p, DF_SLOT_mul, a, b);
+    for (uint32_t i = 1; i < n; i++)
+        for (uint32_t j = i; j > 0 && f[j] < f[j - 1]; j--) {
+            const df_slot x = f[j];
+            f[j] = f[j - 1];
+            f[j - 1] = x;
+        }
+    df_slot s = k == 1 && n > 0 ? f[0] : df_fuse_const(p, k);
+    for (uint32_t i = k == 1 && n > 0 ? 1 : 0; i < n; i++) s = intern(p, DF_SLOT_mul, s, f[i], 0);
+    return s;
+}
+
+/* ---- guards and reasons ---- */
+
+void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want)
+{
+    if (p->st != DEFT_OK) return;
+    const df_guard g = { .kind = kind, .a = a, .b = b, .want = want };
+    const uint64_t h = df_mix(df_mix(df_mix(kind, a), b), (uint64_t)want);
+    uint32_t pos = UINT32_MAX, i;
+    while ((i = df_table_next(&p->guard_index, h, &pos)) != DF_NONE)
+        if (memcmp(&p->guards.at[i], &g, sizeof g) == 0) return;
+    i = (uint32_t)p->guards.n;
+    if (!df_vec_push(p->mem, &p->guards, g) || !df_table_add(&p->guard_index, p->mem, h, i))
+        p->st = df_fail_mem(p->diag, "fuser", sizeof g);
+}
+
+void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *reason)
+{
+    if (!p->lim->keep_why || p->st != DEFT_OK) return;
+    const df_why w = { .a = a, .b = b, .what = what, .reason = reason };
+    if (!df_vec_push(p->mem, &p->whys, w)) p->st = df_fail_mem(p->diag, "fuser", sizeof w);
+}

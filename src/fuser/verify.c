@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Holds a plan to plan.h: what back ends may take for granted. Run between passes in debug builds and on
+ * every plan of the test suite.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "fuser/plan.h"
+
+static deft_status bad(df_diag *d, const char *what, uint32_t where, uint32_t which)
+{
+    return df_fail(d, DEFT_E_INTERNAL, "plan: %s (%" PRIu32 ", %" PRIu32 ")", what, where, which);
+}
+
+static bool touches_memory(const df_access *a)
+{
+    return a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE || a->kind == DF_ACCESS_AT;
+}
+
+/* ---- kernels ---- */
+
+static deft_status verify_axes(df_diag *d, const df_kernel *k, uint32_t at)
+{
+    uint32_t i = 0, red = 0, inner = 0;
+    if (k->n_axes == 0 || k->n_axes > DF_MAX_AXES) return bad(d, "axes", at, k->n_axes);
+    while (i < k->n_axes && k->role[i] == DF_AXIS_OUTER) i++;
+    while (i < k->n_axes && k->role[i] == DF_AXIS_RED) i++, red++;
+    while (i < k->n_axes && k->role[i] == DF_AXIS_INNER) i++, inner++;
+    const bool fits = k->mode == DF_MODE_MAP   ? red == 0 && inner == 1
+                      : k->mode == DF_MODE_ROW ? red == 1 && inner == 0
+                                               : red >= 1 && inner == 1;
+    return i == k->n_axes && fits ? DEFT_OK : bad(d, "roles", at, i);
+}
+
+static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
+{
+    for (uint32_t a = 0; a < k->n_access; a++) {
+        const df_access *const x = &k->access[a];
+        if (x->kind > DF_ACCESS_SCRATCH || x->dtype >= DEFT_N_DTYPES) return bad(d, "access", at, a);
+        if (x->same_as > a) return bad(d, "same_as", at, a);
+        if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW) return bad(d, "scratch", at, a);
+        for (uint32_t i = 0; i < k->n_axes; i++)
+            if (x->step[i] > DF_STEP_ANY || (x->step[i] == DF_STEP_UNIT && i + 1u != k->n_axes))
+                return bad(d, "step", at, a);
+    }
+    return DEFT_OK;
+}
+
+static bool access_fits(const df_kernel *k, const df_ins *x)
+{
+    if (x->imm >= k->n_access) return false;
+    const df_access *const a = &k->access[x->imm];
+    if (a->dtype != x->dtype) return false;
+    switch (x->op) {
+    case DF_K_load: return a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_SCRATCH;
+    case DF_K_store: return a->kind == DF_ACCESS_STORE || a->kind == DF_ACCESS_SCRATCH;
+    case DF_K_load_at: return a->kind == DF_ACCESS_AT;
+    case DF_K_index: return a->kind == DF_ACCESS_INDEX;
+    default: return true;
+    }
+}
+
+/* Whether x may read y, which stands before it. */
+static bool visible(const df_kernel *k, const df_ins *x, const df_ins *y)
+{
+    const uint8_t kind = df_kop_infos[y->op].kind;
+    if (y->op == DF_K_store) return false;
+    if (k->mode == DF_MODE_MAP) return true;
+    if (kind == DF_KOP_reduce) return x->stage > y->stage;
+    if (y->level == DF_LEVEL_ROW) return true;
+    return x->level == DF_LEVEL_ELEM && x->stage == y->stage;
+}
+
+static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
+{
+    uint32_t order = 0;
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        const df_ins *const x = &k->ins[i];
+        if (x->op >= DF_N_KOPS || x->dtype >= DEFT_N_DTYPES) return bad(d, "instruction", at, i);
+        const df_kop_info *const op = &df_kop_infos[x->op];
+        const uint32_t here = 2u * x->stage + x->level;
+        if (x->stage >= k->n_stages || x->level > DF_LEVEL_ELEM || here < order)
+            return bad(d, "stage", at, i);
+        order = here;
+        if (k->mode == DF_MODE_MAP && (x->stage != 0 || x->level != DF_LEVEL_ELEM))
+            return bad(d, "stage of a map", at, i);
+        for (uint32_t s = 0; s < op->n_src; s++)
+            if (x->src[s] >= i || !visible(k, x, &k->ins[x->src[s]])) return bad(d, "operand", at, i);
+        if (x->op == DF_K_num && x->imm >= k->n_num) return bad(d, "number", at, i);
+        if ((x->op == DF_K_index || x->op == DF_K_load || x->op == DF_K_load_at || x->op == DF_K_store) &&
+            !access_fits(k, x))
+            return bad(d, "access of an instruction", at, i);
+        if (op->kind == DF_KOP_reduce && (k->mode == DF_MODE_MAP || x->level != DF_LEVEL_ELEM))
+            return bad(d, "reduction", at, i);
+        if (op->kind == DF_KOP_scan && !(k->flags & DF_KERNEL_SCAN)) return bad(d, "scan", at, i);
+    }
+    return DEFT_OK;
+}
+
+/* ---- the rest ---- */
+
+static deft_status verify_slots(df_diag *d, const df_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        const df_slot_def *const s = &p->slots[i];
+        if (s->op > DF_SLOT_divup) return bad(d, "slot", i, s->op);
+        if (s->op >= DF_SLOT_add && (s->a >= i || s->b >= i)) return bad(d, "slot operand", i, s->a);
+    }
+    return DEFT_OK;
+}
+
+static bool bind_fits(const df_plan *p, const df_bind *b, uint32_t n_axes, bool memory)
+{
+    if (memory ? b->buf >= p->n_bufs && b->buf != DF_NONE : b->buf != DF_NONE) return false;
+    if (b->offset >= p->n_slots) return false;
+    for (uint32_t i = 0; i < n_axes; i++)
+        if (b->stride[i] >= p->n_slots) return false;
+    return true;
+}
+
+static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
+{
+    const df_seg *const s = &p->segs[i];
+    if (s->kind == DF_SEG_MATMUL) {
+        const uint32_t n = s->n_batch + 2;
+        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) || !bind_fits(p, &s->c, n, true) ||
+            s->a.buf == DF_NONE || s->b.buf == DF_NONE)
+            return bad(d, "matmul bind", i, 0);
+        if (s->c.buf == DF_NONE && s->kernel == DF_NONE) return bad(d, "matmul without result", i, 0);
+        if (s->m >= p->n_slots || s->n >= p->n_slots || s->k >= p->n_slots) return bad(d, "matmul extent", i, 0);
+    }
+    if (s->kernel == DF_NONE) return s->kind == DF_SEG_MATMUL ? DEFT_OK : bad(d, "kernel", i, 0);
+    if (s->kernel >= p->n_kernels) return bad(d, "kernel", i, s->kernel);
+    const df_kernel *const k = &p->kernels[s->kernel];
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (s->extent[x] >= p->n_slots) return bad(d, "extent", i, x);
+    for (uint32_t a = 0; a < k->n_access; a++) {
+        const bool tile = s->kind == DF_SEG_MATMUL && a == s->c_access;
+        if (!bind_fits(p, &s->bind[a], k->n_axes, touches_memory(&k->access[a])) ||
+            (touches_memory(&k->access[a]) && s->bind[a].buf == DF_NONE && !tile))
+            return bad(d, "bind", i, a);
+    }
+    for (uint32_t n = 0; n < k->n_num; n++)
+        if (s->num[n] & DF_NUM_IS_SLOT && (s->num[n] & ~DF_NUM_IS_SLOT) >= p->n_slots)
+            return bad(d, "number", i, n);
+    if (s->from > p->n_from || s->n_from > p->n_from - s->from) return bad(d, "from", i, s->from);
+    return DEFT_OK;
+}
+
+/* Which memory a buffer is: that of the donor, where there is one. */
+static uint32_t memory_of(const df_plan *p, uint32_t buf)
+{
+    const df_plan_buf *const b = &p->bufs[buf];
+    if (b->kind == DF_BUF_INPUT || b->kind == DF_BUF_INTO) return b->index;
+    if (b->kind == DF_BUF_ROOT) return b->donor != DF_NONE ? b->donor : p->n_inputs + b->index;
+    return p->n_inputs + p->n_roots + b->index;
+}
+
+/* Within a launch no segment writes what another reads; writers of one buffer write apart. by: per
+ * memory, the segment + 1 that wrote it in this launch; UINT32_MAX: several. */
+static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf, bool writes,
+                              uint32_t *by, bool mark)
+{
+    if (buf == DF_NONE) return DEFT_OK;
+    uint32_t *const w = &by[memory_of(p, buf)];
+    if (mark) {
+        if (writes) *w = *w == 0 || *w == i + 1 ? i + 1 : UINT32_MAX;
+        return DEFT_OK;
+    }
+    return !writes && *w != 0 && *w != i + 1 ? bad(d, "a launch reads what it writes", i, buf) : DEFT_OK;
+}
+
+static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, uint32_t *by, bool mark)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        const df_seg *const s = &p->segs[i];
+        if (s->kind == DF_SEG_MATMUL) {
+            TRY(verify_use(d, p, i, s->a.buf, false, by, mark));
+            TRY(verify_use(d, p, i, s->b.buf, false, by, mark));
+            TRY(verify_use(d, p, i, s->c.buf, true, by, mark));
+        }
+        if (s->kernel == DF_NONE) continue;
+        const df_kernel *const k = &p->kernels[s->kernel];
+        for (uint32_t a = 0; a < k->n_access; a++)
+            if (touches_memory(&k->access[a]))
+                TRY(verify_use(d, p, i, s->bind[a].buf, k->access[a].kind == DF_ACCESS_STORE, by, mark));
+    }
+done:
+    return st;
+}
+
+static deft_status verify_launches(df_diag *d, const df_plan *p)
+{
+    deft_status st = DEFT_OK;
+    uint32_t at = 0;
+    const size_t n = (size_t)p->n_inputs + p->n_roots + p->n_regions + 1;
+    df_arena tmp;
+    df_arena_init(&tmp, p->arena.mem);
+    uint32_t *const by = df_arena_new(&tmp, uint32_t, n);
+    if (!by) TRY(df_fail_mem(d, "plan", n * sizeof *by));
+    for (uint32_t l = 0; l < p->n_launches; l++) {
+        if (p->launches[l].first != at || p->launches[l].n == 0) TRY(bad(d, "launch", l, at));
+        at += p->launches[l].n;
+        if (at > p->n_segs) TRY(bad(d, "launch", l, at));
+        memset(by, 0, n * sizeof *by);
+        TRY(each_use(d, p, &p->launches[l], by, true));
+        TRY(each_use(d, p, &p->launches[l], by, false));
+    }
+    if (at != p->n_segs) TRY(bad(d, "segments in no launch", at, p->n_segs));
+done:
+    df_arena_finish(&tmp);
+    return st;
+}
+
+deft_status df_plan_verify(df_diag *d, const df_plan *p)
+{
+    deft_status st;
+    TRY(verify_slots(d, p));
+    for (uint32_t k = 0; k < p->n_kernels; k++) {
+        TRY(verify_axes(d, &p->kernels[k], k));
+        TRY(verify_access(d, &p->kernels[k], k));
+        TRY(verify_ins(d, &p->kernels[k], k));
+        if (p->kernels[k].key.n == 0) TRY(bad(d, "unsealed kernel", k, 0));
+    }
+    for (uint32_t b = 0; b < p->n_bufs; b++) {
+        const df_plan_buf *const x = &p->bufs[b];
+        const uint32_t limit = x->kind == DF_BUF_TEMP   ? p->n_regions
+                               : x->kind == DF_BUF_ROOT ? p->n_roots
+                                                        : p->n_inputs;
+        if (x->kind > DF_BUF_TEMP || x->index >= limit || x->numel >= p->n_slots)
+            TRY(bad(d, "buffer", b, x->index));
+    }
+    for (uint32_t r = 0; r < p->n_roots; r++)
+        if (p->root_buf[r] >= p->n_bufs) TRY(bad(d, "root", r, p->root_buf[r]));
+    for (uint32_t i = 0; i < p->n_segs; i++) TRY(verify_seg(d, p, i));
+    TRY(verify_launches(d, p));
+done:
+    return st;
+}

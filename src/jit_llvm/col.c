@@ -1,0 +1,461 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * COL kernels: lanes run along INNER, each lane reduces (or scans) its own column.
+ *
+ * A chunk of up to DF_COL_GROUPS vectors goes down the reduced axes together, so that memory is read
+ * row by row in whole cache lines, several in a row. The 64 accumulators of every lane do not fit in
+ * registers: they are an array of vectors on the stack (4 KiB per vector and reduction, at most 16 KiB for a chunk), and
+ * one element costs a load, the op and a store that stay in L1.
+ *
+ *        lanes -->   group 0   group 1   group 2 ..         acc[r mod 64][group]
+ *        r = 0       |---w---| |---w---| |---w---|
+ *        r = 1       |---w---| ...                          pitch: groups in this chunk
+ *
+ * Only min(64, L) accumulators are set, used and folded, so short columns cost what they hold. The fold
+ * ends in the place of the block's result on the stack of results, the last join in the reduction's slot.
+ * Reductions whose result does not depend on the order keep one accumulator. Values that row-level code
+ * makes for a group lie in slots, arrays of one vector per group.
+ */
+#include "jit_llvm/gen.h"
+
+enum {
+    ACC_BYTES = 16 * 1024,
+    UNROLL_SIZE = 6, /* instructions in a body that is written out for every group of a chunk */
+};
+
+typedef struct chunk {
+    LLVMValueRef from, end; /* lanes */
+    LLVMValueRef is_whole;  /* all groups are there and have all lanes */
+    LLVMValueRef r0, m;     /* the block's first element; accumulators in use */
+    LLVMValueRef top;       /* vector of the stack where the block's accumulators begin */
+    LLVMValueRef acc_base;  /* first accumulator vector of element r */
+    LLVMValueRef b;
+    df_blocks blocks;
+    uint32_t stage;
+    uint32_t groups;
+} chunk;
+
+static LLVMTypeRef vec_type(const df_gen *g, const df_red *r)
+{
+    return df_gen_lanes(df_gen_mem_type(g, (deft_dtype)r->dtype), g->w);
+}
+
+static LLVMTypeRef idx_type(const df_gen *g) { return df_gen_lanes(g->i64, g->w); }
+
+static bool is_of_stage(const df_gen *g, const df_red *r, uint32_t stage)
+{
+    return g->k->ins[r->ins].stage == stage;
+}
+
+/* ---- pairs in arrays of vectors ---- */
+
+static df_pair get(df_gen *g, const df_red *r, LLVMValueRef v, LLVMValueRef idx, LLVMValueRef at)
+{
+    LLVMTypeRef t = vec_type(g, r), ti = idx_type(g);
+    df_pair p = { LLVMBuildLoad2(g->b, t, df_gen_at(g, t, v, at), ""), NULL };
+    if (r->is_arg) p.i = LLVMBuildLoad2(g->b, ti, df_gen_at(g, ti, idx, at), "");
+    return p;
+}
+
+static void put(df_gen *g, const df_red *r, LLVMValueRef v, LLVMValueRef idx, LLVMValueRef at,
+                df_pair p)
+{
+    LLVMBuildStore(g->b, p.v, df_gen_at(g, vec_type(g, r), v, at));
+    if (r->is_arg) LLVMBuildStore(g->b, p.i, df_gen_at(g, idx_type(g), idx, at));
+}
+
+static LLVMValueRef mul(df_gen *g, LLVMValueRef a, LLVMValueRef b)
+{
+    return LLVMBuildMul(g->b, a, b, "");
+}
+
+static LLVMValueRef add(df_gen *g, LLVMValueRef a, LLVMValueRef b)
+{
+    return LLVMBuildAdd(g->b, a, b, "");
+}
+
+/* for (x = 0; x < n; x++) */
+static void begin_count(df_gen *g, df_loop *l, LLVMValueRef n)
+{
+    df_loop_begin(g, l, df_gen_i64(g, 0), n, df_gen_i64(g, 1), 0);
+}
+
+/* ---- groups ---- */
+
+typedef void (*group_fn)(df_gen *g, chunk *c);
+
+/* fn for every group of the chunk, with lane0 and mask set. */
+static void for_groups(df_gen *g, chunk *c, group_fn fn)
+{
+    df_loop l;
+    begin_count(g, &l, g->pitch);
+    LLVMValueRef lane0 = add(g, c->from, mul(g, l.i, df_gen_i64(g, g->w)));
+    g->group = l.i;
+    if (g->native_masks || g->w == 1) {
+        df_gen_lanes_begin(g, lane0, g->w == 1 ? NULL : c->end);
+        fn(g, c);
+    } else {
+        LLVMValueRef past = add(g, lane0, df_gen_i64(g, g->w));
+        LLVMValueRef is_whole = LLVMBuildICmp(g->b, LLVMIntSLE, past, c->end, "");
+        df_if whole, part;
+        df_if_begin(g, &whole, is_whole);
+        df_gen_lanes_begin(g, lane0, NULL);
+        fn(g, c);
+        df_if_end(g, &whole);
+        df_if_begin(g, &part, LLVMBuildNot(g->b, is_whole, ""));
+        df_gen_lanes_begin(g, lane0, c->end);
+        fn(g, c);
+        df_if_end(g, &part);
+    }
+    df_loop_end(g, &l);
+    g->epoch++; /* nothing of a group is valid outside */
+    g->mask = NULL;
+}
+
+/* ---- row-level values ---- */
+
+static bool is_row_lane(const df_gen *g, uint32_t i, uint32_t stage)
+{
+    return g->val[i].place == PLACE_LANES && g->k->ins[i].stage == stage;
+}
+
+static bool has_other_users(const df_gen *g, uint32_t i)
+{
+    for (uint32_t j = i + 1; j < g->k->n_ins; j++)
+        for (uint32_t s = 0; s < g->host->kops[g->k->ins[j].op].n_src; s++)
+            if (g->k->ins[j].src[s] == i && !is_row_lane(g, j, g->k->ins[i].stage)) return true;
+    return false;
+}
+
+static void row_group(df_gen *g, chunk *c)
+{
+    df_gen_row_lanes(g, c->stage);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (!is_row_lane(g, i, c->stage) || !g->val[i].slot) continue;
+        const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
+        LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
+        LLVMValueRef v = df_gen_vec(g, i);
+        if (t == DEFT_BOOL) v = LLVMBuildZExt(g->b, v, type, "");
+        LLVMBuildStore(g->b, v, df_gen_at(g, type, g->val[i].slot, g->group));
+    }
+}
+
+static void row_values(df_gen *g, chunk *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (!is_row_lane(g, i, c->stage)) continue;
+        any = true;
+        if (g->k->ins[i].op == DF_K_store || g->val[i].slot || !has_other_users(g, i)) continue;
+        LLVMTypeRef t = df_gen_mem_type(g, (deft_dtype)g->k->ins[i].dtype);
+        g->val[i].slot = df_gen_alloca(g, df_gen_lanes(t, g->w), c->groups, 64);
+    }
+    if (any) for_groups(g, c, row_group);
+}
+
+/* ---- accumulators ---- */
+
+/* One array per reduction: the stack of block results and above it the accumulators of the block at work,
+ * whose fold ends where the block's result belongs. The reduction's result is entry 0, its slot. */
+static void allocate(df_gen *g, chunk *c)
+{
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, c->stage)) continue;
+        const uint64_t n = (uint64_t)(DF_TREE_DEPTH + r->n_acc) * c->groups;
+        g->val[r->ins].slot = r->mem = df_gen_alloca(g, vec_type(g, r), n, 64);
+        if (r->is_arg) g->val[r->ins].slot = r->mem_idx = df_gen_alloca(g, idx_type(g), n, 64);
+    }
+}
+
+/* The sum of nothing is +0: a column without elements has one block, whose fold is its identity. */
+static LLVMValueRef identity_of(df_gen *g, const df_red *r)
+{
+    const deft_dtype t = (deft_dtype)r->dtype;
+    LLVMValueRef v = df_gen_const(g, t, df_lower_identity((df_kop)r->op, t));
+    if (r->op == DF_K_sum && df_is_float(t)) {
+        LLVMValueRef is_empty = LLVMBuildICmp(g->b, LLVMIntEQ, g->length, df_gen_i64(g, 0), "");
+        v = LLVMBuildSelect(g->b, is_empty, df_gen_const(g, t, 0), v, "");
+    }
+    return df_gen_splat(g, v, g->w);
+}
+
+/* All reductions of the stage that keep n_acc accumulators, side by side. */
+static void set_some(df_gen *g, chunk *c, uint32_t n_acc)
+{
+    df_pair p[DF_LANES];
+    uint32_t n = 0;
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, c->stage) || r->n_acc != n_acc) continue;
+        p[n].v = identity_of(g, r);
+        p[n++].i = r->is_arg ? df_gen_splat(g, c->r0, g->w) : NULL;
+    }
+    if (n == 0) return;
+    df_loop l;
+    begin_count(g, &l, n_acc == 1 ? g->pitch : mul(g, c->m, g->pitch));
+    n = 0;
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++)
+        if (is_of_stage(g, r, c->stage) && r->n_acc == n_acc)
+            put(g, r, r->mem, r->mem_idx, add(g, c->top, l.i), p[n++]);
+    df_loop_end(g, &l);
+}
+
+static void element_group(df_gen *g, chunk *c)
+{
+    if (c->top) {
+        g->acc_at = add(g, c->acc_base, g->group);
+        g->acc_one = add(g, c->top, g->group);
+    }
+    df_gen_place(g, PLACE_BODY);
+}
+
+/* A chunk of all its groups, all whole: straight code. Each load instruction then steps evenly from row to
+ * row, which is also what prefetchers follow. */
+static void unrolled_groups(df_gen *g, chunk *c)
+{
+    g->prefetches = true;
+    for (uint32_t u = 0; u < c->groups; u++) {
+        g->group = df_gen_i64(g, u);
+        df_gen_lanes_begin(g, add(g, c->from, df_gen_i64(g, u * g->w)), NULL);
+        element_group(g, c);
+    }
+    g->prefetches = false;
+    g->epoch++;
+}
+
+/* Elements [from, to) of the reduced axes, all groups; into accumulators when c->top is set. */
+static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
+{
+    df_walk w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
+    df_walk_guard(g, &w);
+    df_gen_place(g, PLACE_PRE);
+    df_walk_begin(g, &w);
+    g->red_at = w.o;
+    if (c->top) {
+        LLVMValueRef j = LLVMBuildAnd(g->b, w.o, df_gen_i64(g, DF_LANES - 1), "");
+        c->acc_base = add(g, c->top, mul(g, j, g->pitch));
+    }
+    df_gen_place(g, PLACE_RED);
+    if (g->level == DF_OPT_O0 || df_gen_body_size(g) > UNROLL_SIZE) {
+        for_groups(g, c, element_group);
+    } else {
+        df_if whole, part;
+        df_if_begin(g, &whole, c->is_whole);
+        unrolled_groups(g, c);
+        df_if_end(g, &whole);
+        df_if_begin(g, &part, LLVMBuildNot(g->b, c->is_whole, ""));
+        for_groups(g, c, element_group);
+        df_if_end(g, &part);
+    }
+    df_walk_end(g, &w);
+}
+
+/* acc[j] = acc[j] op acc[j + h] where both are in use; neighbours in j and group lie side by side. */
+static void fold(df_gen *g, chunk *c)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < g->n_reds; k++)
+        any |= is_of_stage(g, &g->reds[k], c->stage) && g->reds[k].n_acc > 1;
+    if (!any) return;
+    df_loop levels;
+    df_loop_begin(g, &levels, df_gen_i64(g, 0), df_gen_i64(g, 6), df_gen_i64(g, 1), 0);
+    LLVMValueRef h = LLVMBuildLShr(g->b, df_gen_i64(g, DF_LANES / 2), levels.i, "");
+    LLVMValueRef n = df_gen_min(g, LLVMBuildSub(g->b, c->m, h, ""), h); /* may be negative */
+    LLVMValueRef far = mul(g, h, g->pitch);
+    df_loop l;
+    begin_count(g, &l, mul(g, n, g->pitch));
+    LLVMValueRef at = add(g, c->top, l.i);
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, c->stage) || r->n_acc == 1) continue;
+        const df_pair low = get(g, r, r->mem, r->mem_idx, at);
+        const df_pair high = get(g, r, r->mem, r->mem_idx, add(g, at, far));
+        put(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, low, high));
+    }
+    df_loop_end(g, &l);
+    df_loop_end(g, &levels);
+}
+
+/* ---- blocks ---- */
+
+static void one_block(df_gen *g, chunk *c)
+{
+    c->r0 = mul(g, c->b, df_gen_i64(g, DF_BLOCK));
+    LLVMValueRef end = df_gen_min(g, add(g, c->r0, df_gen_i64(g, DF_BLOCK)), g->length);
+    c->m = df_gen_min(g, LLVMBuildSub(g->b, end, c->r0, ""), df_gen_i64(g, DF_LANES));
+    LLVMValueRef one = df_gen_i64(g, 1); /* accumulator 0 is the result even of no element */
+    c->m = LLVMBuildSelect(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, c->m, one, ""), one, c->m, "");
+    set_some(g, c, DF_LANES);
+    set_some(g, c, 1);
+    elements(g, c, c->r0, end);
+    fold(g, c);
+}
+
+static LLVMValueRef stack_base(df_gen *g, const chunk *c, LLVMValueRef height)
+{
+    return mul(g, height, df_gen_i64(g, c->groups));
+}
+
+/* The entry at height is new: joins the two newest n times; returns the height after. */
+static LLVMValueRef join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMValueRef n)
+{
+    df_loop times;
+    df_loop_begin(g, &times, df_gen_i64(g, 0), n, df_gen_i64(g, 1), 1);
+    LLVMValueRef newer = df_loop_carry(g, &times, height);
+    LLVMValueRef older = LLVMBuildSub(g->b, newer, df_gen_i64(g, 1), "");
+    LLVMValueRef newer_at = stack_base(g, c, newer), older_at = stack_base(g, c, older);
+    df_loop l;
+    begin_count(g, &l, g->pitch);
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, c->stage)) continue;
+        LLVMValueRef at = add(g, older_at, l.i);
+        const df_pair a = get(g, r, r->mem, r->mem_idx, at);
+        const df_pair b = get(g, r, r->mem, r->mem_idx, add(g, newer_at, l.i));
+        put(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, a, b));
+    }
+    df_loop_end(g, &l);
+    if (times.cap) times.next[0] = older;
+    df_loop_end(g, &times);
+    return add(g, times.cap ? times.out[0] : height, df_gen_i64(g, 1));
+}
+
+/* ---- partial results ---- */
+
+static LLVMValueRef partial_at(df_gen *g, chunk *c, uint32_t slot)
+{
+    LLVMValueRef at = add(g, mul(g, df_gen_i64(g, slot), c->blocks.n), c->b);
+    at = add(g, mul(g, at, g->extent[g->vec_axis]), g->lane0);
+    return df_gen_at(g, g->i64, g->p_partial, at);
+}
+
+static LLVMTypeRef bits_type(const df_gen *g, const df_red *r)
+{
+    const uint32_t bits = 8 * df_dtype_bytes((deft_dtype)r->dtype);
+    return df_gen_lanes(LLVMIntTypeInContext(g->ctx, bits), g->w);
+}
+
+static void store_partial(df_gen *g, chunk *c)
+{
+    LLVMValueRef at = add(g, c->top, g->group);
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, 0)) continue;
+        const df_pair p = get(g, r, r->mem, r->mem_idx, at);
+        LLVMValueRef bits = LLVMBuildBitCast(g->b, p.v, bits_type(g, r), "");
+        bits = LLVMBuildZExtOrBitCast(g->b, bits, idx_type(g), "");
+        df_access_store_unit(g, bits, partial_at(g, c, r->first_slot), 8);
+        if (r->is_arg) df_access_store_unit(g, p.i, partial_at(g, c, r->first_slot + 1), 8);
+    }
+}
+
+static void load_partial(df_gen *g, chunk *c)
+{
+    LLVMValueRef at = add(g, c->top, g->group);
+    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+        if (!is_of_stage(g, r, 0)) continue;
+        LLVMValueRef bits = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot), 8);
+        bits = LLVMBuildTruncOrBitCast(g->b, bits, bits_type(g, r), "");
+        df_pair p = { LLVMBuildBitCast(g->b, bits, vec_type(g, r), ""), NULL };
+        if (r->is_arg)
+            p.i = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot + 1), 8);
+        put(g, r, r->mem, r->mem_idx, at, p);
+    }
+}
+
+/* ---- stages ---- */
+
+/* The block's result to the top of the stack: computed, or by fin taken from args->partial. */
+static void block_or_partial(df_gen *g, chunk *c, bool is_split)
+{
+    df_if take, compute;
+    if (!is_split) {
+        one_block(g, c);
+        return;
+    }
+    LLVMValueRef any = LLVMBuildICmp(g->b, LLVMIntSGT, g->length, df_gen_i64(g, 0), "");
+    LLVMValueRef takes = LLVMBuildAnd(g->b, g->is_fin, any, "");
+    df_if_begin(g, &take, takes);
+    for_groups(g, c, load_partial);
+    df_if_end(g, &take);
+    df_if_begin(g, &compute, LLVMBuildNot(g->b, takes, ""));
+    one_block(g, c);
+    df_if_end(g, &compute);
+}
+
+static void reduce_stage(df_gen *g, chunk *c)
+{
+    const bool is_split = c->stage == 0 && g->is_part;
+    LLVMValueRef zero = df_gen_i64(g, 0), one = df_gen_i64(g, 1);
+    allocate(g, c);
+    df_scan_begin(g, c->stage);
+    c->blocks = df_reduce_blocks(g, is_split);
+    LLVMValueRef is_empty = LLVMBuildICmp(g->b, LLVMIntEQ, g->length, zero, "");
+    LLVMValueRef to = LLVMBuildSelect(g->b, is_empty, one, c->blocks.to, "");
+    df_loop l;
+    df_loop_begin(g, &l, c->blocks.from, to, one, 1);
+    LLVMValueRef height = df_loop_carry(g, &l, zero);
+    c->b = l.i;
+    c->top = stack_base(g, c, height);
+    block_or_partial(g, c, is_split);
+    LLVMValueRef n = df_reduce_joins(g, &c->blocks, l.i, height);
+    if (is_split) {
+        df_if part;
+        df_if_begin(g, &part, g->is_part);
+        for_groups(g, c, store_partial);
+        df_if_end(g, &part);
+        /* A part call works at the bottom of the stack and joins nothing. */
+        n = LLVMBuildSelect(g->b, g->is_part, zero, n, "");
+    }
+    LLVMValueRef after = join_newest(g, c, height, n);
+    if (is_split) after = LLVMBuildSelect(g->b, g->is_part, zero, after, "");
+    if (l.cap) l.next[0] = after;
+    df_loop_end(g, &l);
+    c->top = NULL;
+}
+
+static void one_chunk(df_gen *g, chunk *c)
+{
+    df_if rest;
+    for (uint32_t s = 0; s < g->k->n_stages; s++) {
+        c->stage = s;
+        row_values(g, c);
+        df_gen_mark(g, s);
+        if (df_reduce_count(g, s) > 0) {
+            reduce_stage(g, c);
+        } else if (df_gen_has_elem(g, s)) {
+            df_scan_begin(g, s);
+            elements(g, c, df_gen_i64(g, 0), g->length);
+        }
+        if (s == 0 && g->is_part) df_if_begin(g, &rest, LLVMBuildNot(g->b, g->is_part, ""));
+    }
+    if (g->is_part) df_if_end(g, &rest);
+}
+
+static uint32_t choose_groups(const df_gen *g)
+{
+    uint64_t bytes = 1;
+    for (uint32_t k = 0; k < g->n_reds; k++) {
+        const df_red *r = &g->reds[k];
+        bytes += (uint64_t)r->n_acc * g->w * (df_dtype_bytes((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
+    }
+    const uint64_t n = ACC_BYTES / bytes;
+    return n < 1 ? 1 : n > DF_COL_GROUPS ? DF_COL_GROUPS : (uint32_t)n;
+}
+
+void df_col_row(df_gen *g)
+{
+    chunk c = { .groups = choose_groups(g), .end = g->i1_ };
+    LLVMValueRef from = g->i0;
+    for (uint32_t s = 0; s < g->k->n_stages; s++) df_gen_row_level(g, s);
+    if (g->is_part) { /* all lanes, some blocks */
+        from = LLVMBuildSelect(g->b, g->is_part, df_gen_i64(g, 0), from, "");
+        c.end = LLVMBuildSelect(g->b, g->is_part, g->extent[g->vec_axis], c.end, "");
+    }
+    df_loop l;
+    df_loop_begin(g, &l, from, c.end, df_gen_i64(g, (int64_t)c.groups * g->w), 0);
+    c.from = l.i;
+    LLVMValueRef left = LLVMBuildSub(g->b, c.end, l.i, "");
+    left = LLVMBuildUDiv(g->b, add(g, left, df_gen_i64(g, g->w - 1)), df_gen_i64(g, g->w), "");
+    g->pitch = df_gen_min(g, left, df_gen_i64(g, c.groups));
+    c.is_whole = LLVMBuildICmp(g->b, LLVMIntSLE,
+                               add(g, l.i, df_gen_i64(g, (int64_t)c.groups * g->w)), c.end, "");
+    one_chunk(g, &c);
+    df_loop_end(g, &l);
+}

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a module to callable code: verify, emit to memory with our own target machine, load through ORC.
+ *
+ * ORC's own compile layer is not used: with the object in our hands a disk cache can keep it, and
+ * loading one costs 20 us against 2-5 ms of compilation. Each object goes to a symbol table (JITDylib) of
+ * its own, so that function names inside it need not be unique and the object's bytes depend on the
+ * kernels alone; tables are reused because LLVM's C API cannot remove one. Each object has a resource
+ * tracker of its own too: a table's default tracker is not retained by its getter (use after free).
+ *
+ * What code may call is listed here: libm, where a target lacks the instruction, and the memory
+ * functions. Nothing else of the process is visible to it.
+ *
+ * LLVM must neither print nor stop the process: contexts have a diagnostic handler, the session has an
+ * error reporter. LLVMInstallFatalErrorHandler is process-global and its handler may not return, so it is
+ * left alone: what can reach it (an op the selector does not know) is refused by lower.c, whose table of
+ * ops and dtypes is what tests/unit/test_llvm.c has compiled.
+ *
+ * References: LLVM 19 llvm/include/llvm-c/Orc.h; Lang Hames, "ORC: LLVM's Next Generation of JIT API",
+ * LLVM developers' meeting 2016.
+ */
+#include "jit_llvm/emit.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Error.h>
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what generated code may call ---- */
+
+typedef struct callee {
+    const char *name;
+    void *fn;
+} callee;
+
+#define F1(n) { #n, (void *)(double (*)(double))n }, { #n "f", (void *)(float (*)(float))n##f }
+
+/* ISO C has no conversion from function to data pointers; POSIX has, and ORC asks for it. */
+__extension__ static const callee callees[] = {
+    F1(floor), F1(ceil), F1(trunc), F1(rint), F1(sqrt), F1(fabs),
+    { "fmod", (void *)(double (*)(double, double))fmod },
+    { "fmodf", (void *)(float (*)(float, float))fmodf },
+    { "fma", (void *)(double (*)(double, double, double))fma },
+    { "fmaf", (void *)(float (*)(float, float, float))fmaf },
+    { "memcpy", (void *)memcpy },
+    { "memmove", (void *)memmove },
+    { "memset", (void *)memset },
+};
+#undef F1
+
+/* Takes error (not NULL) and gives its words to the diag. */
+static deft_status fail_llvm(const df_host *host, df_diag *d, const char *call, LLVMErrorRef error)
+{
+    char *text = LLVMGetErrorMessage(error);
+    const deft_status st = host->fail(d, DEFT_E_COMPILE, "%s: %s", call, text);
+    LLVMDisposeErrorMessage(text);
+    return st;
+}
+
+static void drop_report(void *user, LLVMErrorRef error)
+{
+    (void)user;
+    LLVMConsumeError(error); /* the failing call returns it too */
+}
+
+static void drop_diagnostic(LLVMDiagnosticInfoRef info, void *user)
+{
+    (void)info;
+    (void)user;
+}
+
+/* ---- symbol tables ---- */
+
+static deft_status define_callees(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dylib)
+{
+    LLVMOrcCSymbolMapPair pairs[DF_LEN(callees)];
+    for (size_t i = 0; i < DF_LEN(callees); i++) {
+        pairs[i].Name = LLVMOrcLLJITMangleAndIntern(self->jit, callees[i].name);
+        pairs[i].Sym.Address = (LLVMOrcExecutorAddress)(uintptr_t)callees[i].fn;
+        pairs[i].Sym.Flags.GenericFlags =
+            LLVMJITSymbolGenericFlagsExported | LLVMJITSymbolGenericFlagsCallable;
+        pairs[i].Sym.Flags.TargetFlags = 0;
+    }
+    LLVMErrorRef error = LLVMOrcJITDylibDefine(dylib, LLVMOrcAbsoluteSymbols(pairs, DF_LEN(pairs)));
+    return error ? fail_llvm(&self->host, d, "LLVMOrcJITDylibDefine", error) : DEFT_OK;
+}
+
+static deft_status take_dylib(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef *out)
+{
+    LLVMOrcJITDylibRef dylib = NULL;
+    pthread_mutex_lock(&self->lock);
+    if (self->idle_dylib.n > 0) dylib = self->idle_dylib.at[--self->idle_dylib.n];
+    const uint32_t number = self->n_dylibs;
+    if (!dylib) self->n_dylibs++;
+    pthread_mutex_unlock(&self->lock);
+    if (!dylib) {
+        char name[32];
+        snprintf(name, sizeof name, "deft%u", number);
+        dylib = LLVMOrcExecutionSessionCreateBareJITDylib(
+            LLVMOrcLLJITGetExecutionSession(self->jit), name);
+        const deft_status st = define_callees(self, d, dylib);
+        if (st != DEFT_OK) return st; /* the table stays in the session, unused */
+    }
+    *out = dylib;
+    return DEFT_OK;
+}
+
+static void give_dylib(df_llvm *self, LLVMOrcJITDylibRef dylib)
+{
+    pthread_mutex_lock(&self->lock);
+    (void)df_vec_push(self->host.mem, &self->idle_dylib, dylib); /* else it stays in the session */
+    pthread_mutex_unlock(&self->lock);
+}
+
+/* ---- emission ---- */
+
+deft_status df_llvm_machine_take(df_llvm *self, df_diag *d, df_opt level, LLVMTargetMachineRef *out)
+{
+    LLVMTargetMachineRef tm = NULL;
+    pthread_mutex_lock(&self->lock);
+    if (self->n_idle_machines[level] > 0)
+        tm = self->idle_machine[level][--self->n_idle_machines[level]];
+    pthread_mutex_unlock(&self->lock);
+    if (!tm) return df_llvm_target_machine(&self->host, d, &self->target, level, out);
+    *out = tm;
+    return DEFT_OK;
+}
+
+void df_llvm_machine_give(df_llvm *self, df_opt level, LLVMTargetMachineRef tm)
+{
+    if (!tm) return;
+    pthread_mutex_lock(&self->lock);
+    if (self->n_idle_machines[level] < DF_LLVM_IDLE_MACHINES) {
+        self->idle_machine[level][self->n_idle_machines[level]++] = tm;
+        tm = NULL;
+    }
+    pthread_mutex_unlock(&self->lock);
+    if (tm) LLVMDisposeTargetMachine(tm);
+}
+
+static deft_status verify(const df_host *host, df_diag *d, LLVMModuleRef m)
+{
+    char *text = NULL;
+    deft_status st = DEFT_OK;
+    if (LLVMVerifyModule(m, LLVMReturnStatusAction, &text))
+        st = host->fail(d, DEFT_E_COMPILE, "LLVMVerifyModule: %s", text);
+    LLVMDisposeMessage(text);
+    return st;
+}
+
+static void set_layout(LLVMModuleRef m, const df_llvm_target *t, LLVMTargetMachineRef tm)
+{
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(tm);
+    LLVMSetTarget(m, t->triple);
+    LLVMSetModuleDataLayout(m, layout);
+    LLVMDisposeTargetData(layout);
+}
+
+static deft_status emit_object(const df_host *host, df_diag *d, const df_llvm_target *t,
+                               LLVMTargetMachineRef tm, LLVMModuleRef m, LLVMCodeGenFileType type,
+                               LLVMMemoryBufferRef *out)
+{
+    set_layout(m, t, tm);
+    deft_status st = verify(host, d, m);
+    if (st != DEFT_OK) return st;
+    char *text = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(tm, m, type, &text, out)) {
+        st = host->fail(d, DEFT_E_COMPILE, "LLVMTargetMachineEmitToMemoryBuffer: %s",
+                        text ? text : "no reason given");
+        LLVMDisposeMessage(text);
+    }
+    return st;
+}
+
+/* ---- loading ---- */
+
+typedef struct lookup {
+    const df_llvm *self;
+    df_diag *d;
+    const char *const *names;
+    uint32_t n;
+    void **fns;
+    deft_status st;
+} lookup;
+
+/* Called before the lookup returns, on its thread: load_lock keeps other threads out. */
+static void take_symbols(LLVMErrorRef error, LLVMOrcCSymbolMapPairs found, size_t n, void *user)
+{
+    lookup *l = user;
+    if (error) {
+        l->st = fail_llvm(&l->self->host, l->d, "LLVMOrcExecutionSessionLookup", error);
+        return;
+    }
+    l->st = DEFT_OK;
+    for (uint32_t i = 0; i < l->n; i++) {
+        l->fns[i] = NULL;
+        for (size_t j = 0; j < n; j++)
+            if (strcmp(LLVMOrcSymbolStringPoolEntryStr(found[j].Name), l->names[i]) == 0)
+                l->fns[i] = (void *)(uintptr_t)found[j].Sym.Address;
+        if (!l->fns[i])
+            l->st = l->self->host.fail(l->d, DEFT_E_COMPILE, "symbol %s was not found", l->names[i]);
+    }
+}
+
+static deft_status find_symbols(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dylib,
+                                const char *const *names, uint32_t n, void **fns)
+{
+    const size_t bytes = sizeof(LLVMOrcCLookupSetElement) * n;
+    LLVMOrcCLookupSetElement *set = df_mem_alloc(self->host.mem, bytes);
+    if (!set)
+        return self->host.fail(d, DEFT_E_MEMORY, "symbols: could not get %zu bytes", bytes);
+    for (uint32_t i = 0; i < n; i++) {
+        set[i].Name = LLVMOrcLLJITMangleAndIntern(self->jit, names[i]);
+        set[i].LookupFlags = LLVMOrcSymbolLookupFlagsRequiredSymbol;
+    }
+    const LLVMOrcCJITDylibSearchOrderElement order = { dylib, LLVMOrcJITDylibLookupFlagsMatchAllSymbols };
+    lookup l = { self, d, names, n, fns, DEFT_E_INTERNAL };
+    LLVMOrcExecutionSessionLookup(LLVMOrcLLJITGetExecutionSession(self->jit), LLVMOrcLookupKindStatic,
+                                  (LLVMOrcCJITDylibSearchOrder)&order, 1, set, n, take_symbols, &l);
+    df_mem_free(self->host.mem, set, bytes);
+    return l.st;
+}
+
+static deft_status load_object(df_llvm *self, df_diag *d, LLVMMemoryBufferRef DEFT_OWN object,
+                               const char *const *names, uint32_t n, void **fns, df_llvm_batch **out)
+{
+    deft_status st = DEFT_OK;
+    df_llvm_batch *batch = df_mem_zalloc(self->host.mem, sizeof *batch);
+    if (!batch) {
+        LLVMDisposeMemoryBuffer(object);
+        return self->host.fail(d, DEFT_E_MEMORY, "batch: could not get %zu bytes", sizeof *batch);
+    }
+    atomic_init(&batch->refs, 1);
+    st = take_dylib(self, d, &batch->dylib);
+    if (st != DEFT_OK) {
+        LLVMDisposeMemoryBuffer(object);
+        goto done;
+    }
+    batch->tracker = LLVMOrcJITDylibCreateResourceTracker(batch->dylib);
+    /* One thread at a time: ORC queues materializations per session and whichever thread comes by runs
+     * them, so a lookup could otherwise return before its callback was called. */
+    pthread_mutex_lock(&self->load_lock);
+    LLVMErrorRef error = LLVMOrcLLJITAddObjectFileWithRT(self->jit, batch->tracker, object);
+    if (error)
+        st = fail_llvm(&self->host, d, "LLVMOrcLLJITAddObjectFileWithRT", error);
+    else
+        st = find_symbols(self, d, batch->dylib, names, n, fns);
+    pthread_mutex_unlock(&self->load_lock);
+    if (st != DEFT_OK) goto done;
+    atomic_fetch_add_explicit(&self->n_modules, 1, memory_order_relaxed);
+    *out = batch;
+    batch = NULL;
+done:
+    df_llvm_batch_drop(self, &batch);
+    return st;
+}
+
+void df_llvm_batch_drop(df_llvm *self, df_llvm_batch **batch)
+{
+    df_llvm_batch *b = *batch;
+    *batch = NULL;
+    if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
+    bool is_clean = true;
+    if (b->tracker) {
+        LLVMErrorRef error = LLVMOrcResourceTrackerRemove(b->tracker);
+        if (error) {
+            LLVMConsumeError(error);
+            is_clean = false; /* do not reuse a table that may still hold symbols */
+        }
+        LLVMOrcReleaseResourceTracker(b->tracker);
+    }
+    if (b->dylib && is_clean) give_dylib(self, b->dylib);
+    df_mem_free(self->host.mem, b, sizeof *b);
+}
+
+/* ---- exported ---- */
+
+deft_status df_llvm_module_create(df_diag *d, const df_host *host, LLVMContextRef *ctx,
+                                  LLVMModuleRef *m)
+{
+    LLVMContextRef c = LLVMContextCreate();
+    if (!c) return host->fail(d, DEFT_E_MEMORY, "LLVMContextCreate gave nothing");
+    LLVMContextSetDiscardValueNames(c, 0);
+    LLVMContextSetDiagnosticHandler(c, drop_diagnostic, NULL);
+    *m = LLVMModuleCreateWithNameInContext("deft", c);
+    *ctx = c;
+    return DEFT_OK;
+}
+
+deft_status df_llvm_module_text(const df_host *host, df_diag *d, const df_llvm_target *t,
+                                LLVMModuleRef m, bool assembly, df_str *out)
+{
+    LLVMTargetMachineRef tm = NULL;
+    LLVMMemoryBufferRef buffer = NULL;
+    deft_status st = DEFT_OK;
+    TRY(df_llvm_target_machine(host, d, t, DF_OPT_O2, &tm));
+    if (assembly) {
+        TRY(emit_object(host, d, t, tm, m, LLVMAssemblyFile, &buffer));
+        host->str_putn(out, LLVMGetBufferStart(buffer), LLVMGetBufferSize(buffer));
+    } else {
+        set_layout(m, t, tm);
+        TRY(verify(host, d, m));
+        char *text = LLVMPrintModuleToString(m);
+        host->str_putn(out, text, strlen(text));
+        LLVMDisposeMessage(text);
+    }
+done:
+    if (buffer) LLVMDisposeMemoryBuffer(buffer);
+    if (tm) LLVMDisposeTargetMachine(tm);
+    return st;
+}
+
+deft_status df_llvm_load_batch(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMContextRef ctx,
+                               df_opt level, const char *const *names, uint32_t n, void **fns,
+                               size_t *bytes, df_llvm_batch **batch)
+{
+    LLVMTargetMachineRef tm = NULL;
+    LLVMMemoryBufferRef object = NULL;
+    deft_status st = DEFT_OK;
+    TRY(df_llvm_machine_take(self, d, level, &tm));
+    TRY(emit_object(&self->host, d, &self->target, tm, m, LLVMObjectFile, &object));
+    if (bytes) *bytes = LLVMGetBufferSize(object);
+    st = load_object(self, d, object, names, n, fns, batch);
+done:
+    df_llvm_machine_give(self, level, tm);
+    LLVMDisposeModule(m);
+    LLVMContextDispose(ctx);
+    return st;
+}
+
+deft_status df_llvm_load_module(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMContextRef ctx,
+                                df_opt level, const char *const *names, uint32_t n, void **fns,
+                                size_t *bytes)
+{
+    df_llvm_batch *batch = NULL;
+    const deft_status st = df_llvm_load_batch(self, d, m, ctx, level, names, n, fns, bytes, &batch);
+    /* Never dropped: the code goes with the session. Only the small record is ours. */
+    if (batch) {
+        LLVMOrcReleaseResourceTracker(batch->tracker);
+        df_mem_free(self->host.mem, batch, sizeof *batch);
+    }
+    return st;
+}
+
+deft_status df_llvm_engine_init(df_llvm *self, df_diag *d)
+{
+    LLVMTargetMachineRef tm = NULL;
+    deft_status st = df_llvm_target_machine(&self->host, d, &self->target, DF_OPT_O2, &tm);
+    if (st != DEFT_OK) return st;
+    LLVMOrcLLJITBuilderRef builder = LLVMOrcCreateLLJITBuilder();
+    LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(
+        builder, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(tm)); /* takes both */
+    LLVMErrorRef error = LLVMOrcCreateLLJIT(&self->jit, builder);            /* takes builder */
+    if (error) {
+        self->jit = NULL;
+        return fail_llvm(&self->host, d, "LLVMOrcCreateLLJIT", error);
+    }
+    LLVMOrcExecutionSessionSetErrorReporter(LLVMOrcLLJITGetExecutionSession(self->jit), drop_report,
+                                            NULL);
+    return DEFT_OK;
+}
+
+void df_llvm_engine_finish(df_llvm *self)
+{
+    for (int level = 0; level < 2; level++)
+        while (self->n_idle_machines[level] > 0)
+            LLVMDisposeTargetMachine(self->idle_machine[level][--self->n_idle_machines[level]]);
+    df_vec_finish(self->host.mem, &self->idle_dylib);
+    if (self->jit) {
+        LLVMErrorRef error = LLVMOrcDisposeLLJIT(self->jit);
+        if (error) LLVMConsumeError(error);
+    }
+    self->jit = NULL;
+}

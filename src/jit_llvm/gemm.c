@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matmul micro-kernels: C[m x n] (+)= A panel * B panel with the whole tile of C in registers.
+ *
+ *             B panel [k][nr]              acc[i][j] is a vector of C's row i; per k step the R
+ * rows of A
+ *            +---- ---- ----+              are broadcast one by one and V vectors of B are loaded,
+ * so R + V A panel  | b0   b1   b2 |              loads feed R * V multiply-adds. R * V + V + 1
+ * registers must [k][mr]  +---- ---- ----+              exist, and R * V >= latency * units keeps
+ * the adders busy. a[0]     acc[0][0..V) a[1]     acc[1][0..V)                Each element is one
+ * chain acc = fma(a, b, acc) with k
+ *     ...                                  ascending: bit-equal to the scalar loop whatever the
+ * shape.
+ *
+ * One function holds a body per (half of the rows or all, 1..V vectors), so that a narrow edge of C
+ * does not pay for the full tile. Rows and lanes beyond m and n are never touched in C: masks
+ * decide. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+ * (2008).
+ */
+#include "jit_llvm/emit.h"
+
+#include <string.h>
+
+enum { MAX_ROWS = 14, MAX_VECS = 4, UNROLL = 4 };
+
+typedef struct gemm {
+    LLVMContextRef ctx;
+    LLVMModuleRef mod;
+    LLVMBuilderRef b;
+    LLVMValueRef fn, n_k, pa, pb, pc, ldc, m, n, first; /* the arguments */
+    LLVMTypeRef i64, elem, vec, mask;
+    LLVMValueRef lane_ids; /* <0, 1, 2, ..> of i64 */
+    uint32_t size, lanes;  /* bytes of an element; elements of a vector */
+    uint32_t mr, nv;       /* the panel's shape: nv vectors make nr */
+    uint32_t r, v;         /* of the body being emitted */
+} gemm;
+
+typedef LLVMValueRef acc_tile[MAX_ROWS][MAX_VECS];
+
+/* ---- small emitters ---- */
+
+static LLVMValueRef word(const gemm *g, uint64_t x)
+{
+    return LLVMConstInt(g->i64, x, false);
+}
+
+static LLVMBasicBlockRef block(const gemm *g, const char *name)
+{
+    return LLVMAppendBasicBlockInContext(g->ctx, g->fn, name);
+}
+
+static LLVMValueRef at(const gemm *g, LLVMValueRef base, LLVMValueRef elements)
+{
+    return LLVMBuildInBoundsGEP2(g->b, g->elem, base, &elements, 1, "");
+}
+
+static LLVMValueRef at_const(const gemm *g, LLVMValueRef base, uint32_t elements)
+{
+    return elements ? at(g, base, word(g, elements)) : base;
+}
+
+static LLVMValueRef load(const gemm *g, LLVMTypeRef type, LLVMValueRef p)
+{
+    const LLVMValueRef x = LLVMBuildLoad2(g->b, type, p, "");
+    LLVMSetAlignment(x, g->size);
+    return x;
+}
+
+static LLVMValueRef splat(const gemm *g, LLVMValueRef x)
+{
+    const LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(x), g->lanes);
+    const LLVMTypeRef zeros = LLVMVectorType(LLVMInt32TypeInContext(g->ctx), g->lanes);
+    const LLVMValueRef one = LLVMBuildInsertElement(g->b, LLVMGetUndef(type), x, word(g, 0), "");
+    return LLVMBuildShuffleVector(g->b, one, LLVMGetUndef(type), LLVMConstNull(zeros), "");
+}
+
+static LLVMValueRef call(const gemm *g, const char *name, LLVMTypeRef *overload, size_t n_overload,
+                         LLVMValueRef *arg, unsigned n_arg)
+{
+    const unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+    const LLVMValueRef f = LLVMGetIntrinsicDeclaration(g->mod, id, overload, n_overload);
+    const LLVMTypeRef type = LLVMIntrinsicGetType(g->ctx, id, overload, n_overload);
+    return LLVMBuildCall2(g->b, type, f, arg, n_arg, "");
+}
+
+/* Where vector j of C's row i lies. */
+static LLVMValueRef c_at(const gemm *g, uint32_t i, uint32_t j)
+{
+    const LLVMValueRef row = at(g, g->pc, LLVMBuildMul(g->b, g->ldc, word(g, i), ""));
+    return at_const(g, row, j * g->lanes);
+}
+
+/* Which lanes of vector j exist in row i. */
+static LLVMValueRef mask_at(const gemm *g, uint32_t i, uint32_t j)
+{
+    const LLVMValueRef left = LLVMBuildSub(g->b, g->n, word(g, j * g->lanes), "");
+    const LLVMValueRef in_row = LLVMBuildICmp(g->b, LLVMIntUGT, g->m, word(g, i), "");
+    const LLVMValueRef width = LLVMBuildSelect(g->b, in_row, left, word(g, 0), "");
+    return LLVMBuildICmp(g->b, LLVMIntSGT, splat(g, width), g->lane_ids, "");
+}
+
+/* ---- one body ---- */
+
+static void load_c(const gemm *g, bool masked, acc_tile c)
+{
+    LLVMTypeRef types[2] = { g->vec, LLVMPointerTypeInContext(g->ctx, 0) };
+    const LLVMValueRef align = LLVMConstInt(LLVMInt32TypeInContext(g->ctx), g->size, false);
+    for (uint32_t i = 0; i < g->r; i++)
+        for (uint32_t j = 0; j < g->v; j++) {
+            if (!masked) {
+                c[i][j] = load(g, g->vec, c_at(g, i, j));
+                continue;
+            }
+            LLVMValueRef arg[] = { c_at(g, i, j), align, mask_at(g, i, j), LLVMConstNull(g->vec) };
+            c[i][j] = call(g, "llvm.masked.load", types, 2, arg, 4);
+        }
+}
+
+static void store_c(const gemm *g, bool masked, acc_tile c)
+{
+    LLVMTypeRef types[2] = { g->vec, LLVMPointerTypeInContext(g->ctx, 0) };
+    const LLVMValueRef align = LLVMConstInt(LLVMInt32TypeInContext(g->ctx), g->size, false);
+    for (uint32_t i = 0; i < g->r; i++)
+        for (uint32_t j = 0; j < g->v; j++) {
+            if (!masked) {
+                LLVMSetAlignment(LLVMBuildStore(g->b, c[i][j], c_at(g, i, j)), g->size);
+                continue;
+            }
+            LLVMValueRef arg[] = { c[i][j], c_at(g, i, j), align, mask_at(g, i, j) };
+            call(g, "llvm.masked.store", types, 2, arg, 4);
+        }
+}
+
+static void phi_tile(const gemm *g, acc_tile phi)
+{
+    for (uint32_t i = 0; i < g->r; i++)
+        for (uint32_t j = 0; j < g->v; j++) phi[i][j] = LLVMBuildPhi(g->b, g->vec, "");
+}
+
+static void phi_from(const gemm *g, acc_tile phi, acc_tile value, LLVMBasicBlockRef from)
+{
+    for (uint32_t i = 0; i < g->r; i++)
+        for (uint32_t j = 0; j < g->v; j++)
+            LLVMAddIncoming(phi[i][j],
+                            value ? &value[i][j] : &(LLVMValueRef){ LLVMConstNull(g->vec) }, &from,
+                            1);
+}
+
+/* One k step at offset u from pa and pb: acc is replaced. */
+static void step(const gemm *g, LLVMValueRef pa, LLVMValueRef pb, uint32_t u, acc_tile acc)
+{
+    LLVMTypeRef vec = g->vec;
+    LLVMValueRef b[MAX_VECS];
+    for (uint32_t j = 0; j < g->v; j++)
+        b[j] = load(g, g->vec, at_const(g, pb, (u * g->nv + j) * g->lanes));
+    for (uint32_t i = 0; i < g->r; i++) {
+        const LLVMValueRef a = splat(g, load(g, g->elem, at_const(g, pa, u * g->mr + i)));
+        for (uint32_t j = 0; j < g->v; j++) {
+            LLVMValueRef arg[] = { a, b[j], acc[i][j] };
+            acc[i][j] = call(g, "llvm.fma", &vec, 1, arg, 3);
+        }
+    }
+}
+
+/* for (; left >= unroll; left -= unroll): emits the loop between the blocks from and the one it
+ * returns in; pa, pb, left and acc are replaced by their values after it. */
+static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRef *pb,
+                   LLVMValueRef *left, acc_tile acc)
+{
+    const LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
+    const LLVMBasicBlockRef head = block(g, "head"), body = block(g, "body"),
+                            done = block(g, "done");
+    LLVMBuildBr(g->b, head);
+
+    LLVMPositionBuilderAtEnd(g->b, head);
+    const LLVMTypeRef ptr = LLVMPointerTypeInContext(g->ctx, 0);
+    const LLVMValueRef a = LLVMBuildPhi(g->b, ptr, "a"), b = LLVMBuildPhi(g->b, ptr, "b");
+    const LLVMValueRef k = LLVMBuildPhi(g->b, g->i64, "k");
+    acc_tile phi, next;
+    phi_tile(g, phi);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, k, word(g, unroll), ""), body, done);
+
+    LLVMPositionBuilderAtEnd(g->b, body);
+    memcpy(next, phi, sizeof next);
+    for (uint32_t u = 0; u < unroll; u++) step(g, a, b, u, next);
+    LLVMValueRef a_next = at_const(g, a, unroll * g->mr);
+    LLVMValueRef b_next = at_const(g, b, unroll * g->nv * g->lanes);
+    LLVMValueRef k_next = LLVMBuildSub(g->b, k, word(g, unroll), "");
+    LLVMBuildBr(g->b, head);
+
+    LLVMAddIncoming(a, (LLVMValueRef[]){ *pa, a_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
+    LLVMAddIncoming(b, (LLVMValueRef[]){ *pb, b_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
+    LLVMAddIncoming(k, (LLVMValueRef[]){ *left, k_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
+    phi_from(g, phi, acc, from);
+    phi_from(g, phi, next, body);
+    *pa = a, *pb = b, *left = k;
+    memcpy(acc, phi, sizeof phi);
+    LLVMPositionBuilderAtEnd(g->b, done);
+}
+
+static void emit_body(const gemm *g)
+{
+    const LLVMBasicBlockRef old = block(g, "old"), old_full = block(g, "old_full");
+    const LLVMBasicBlockRef old_edge = block(g, "old_edge"), start = block(g, "start");
+    const LLVMBasicBlockRef full = block(g, "full"), edge = block(g, "edge");
+    const LLVMBasicBlockRef entry = LLVMGetInsertBlock(g->b);
+    const LLVMValueRef is_full =
+        LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntEQ, g->m, word(g, g->r), ""),
+                     LLVMBuildICmp(g->b, LLVMIntEQ, g->n, word(g, g->v * g->lanes), ""), "full");
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntNE, g->first, word(g, 0), ""), start, old);
+
+    acc_tile acc, c;
+    LLVMPositionBuilderAtEnd(g->b, start);
+    phi_tile(g, acc);
+    phi_from(g, acc, NULL, entry);
+    LLVMPositionBuilderAtEnd(g->b, old);
+    LLVMBuildCondBr(g->b, is_full, old_full, old_edge);
+    LLVMPositionBuilderAtEnd(g->b, old_full);
+    load_c(g, false, c);
+    phi_from(g, acc, c, old_full);
+    LLVMBuildBr(g->b, start);
+    LLVMPositionBuilderAtEnd(g->b, old_edge);
+    load_c(g, true, c);
+    phi_from(g, acc, c, old_edge);
+    LLVMBuildBr(g->b, start);
+
+    LLVMPositionBuilderAtEnd(g->b, start);
+    LLVMValueRef pa = g->pa, pb = g->pb, left = g->n_k;
+    k_loop(g, UNROLL, &pa, &pb, &left, acc);
+    k_loop(g, 1, &pa, &pb, &left, acc);
+    LLVMBuildCondBr(g->b, is_full, full, edge);
+    LLVMPositionBuilderAtEnd(g->b, full);
+    store_c(g, false, acc);
+    LLVMBuildRetVoid(g->b);
+    LLVMPositionBuilderAtEnd(g->b, edge);
+    store_c(g, true, acc);
+    LLVMBuildRetVoid(g->b);
+}
+
+/* Bodies for all rows and for half of them, each with 1..nv vectors; the smallest that covers m x
+ * n. */
+static void emit_dispatch(gemm *g)
+{
+    for (uint32_t half = 2; half-- > 0;) {
+        const uint32_t rows = half ? g->mr / 2 : g->mr;
+        for (uint32_t v = 1; v <= g->nv; v++) {
+            const LLVMBasicBlockRef body = block(g, "tile"), next = block(g, "next");
+            const LLVMValueRef fits =
+                LLVMBuildAnd(g->b, LLVMBuildICmp(g->b, LLVMIntULE, g->m, word(g, rows), ""),
+                             LLVMBuildICmp(g->b, LLVMIntULE, g->n, word(g, v * g->lanes), ""), "");
+            LLVMBuildCondBr(g->b, fits, body, next);
+            LLVMPositionBuilderAtEnd(g->b, body);
+            g->r = rows;
+            g->v = v;
+            emit_body(g);
+            LLVMPositionBuilderAtEnd(g->b, next);
+        }
+    }
+    LLVMBuildUnreachable(g->b); /* m <= mr and n <= nr */
+}
+
+static void emit(const df_llvm_target *t, LLVMContextRef ctx, LLVMModuleRef mod, deft_dtype dtype,
+                 uint32_t mr, uint32_t nv, const char *name)
+{
+    gemm g = { .ctx = ctx, .mod = mod, .mr = mr, .nv = nv };
+    g.size = dtype == DEFT_F32 ? 4 : 8;
+    g.lanes = t->vector_bytes / g.size;
+    g.i64 = LLVMInt64TypeInContext(ctx);
+    g.elem = dtype == DEFT_F32 ? LLVMFloatTypeInContext(ctx) : LLVMDoubleTypeInContext(ctx);
+    g.vec = LLVMVectorType(g.elem, g.lanes);
+    g.b = LLVMCreateBuilderInContext(ctx);
+
+    const LLVMTypeRef ptr = LLVMPointerTypeInContext(ctx, 0);
+    LLVMTypeRef params[] = { g.i64, ptr, ptr, ptr, g.i64, g.i64, g.i64, g.i64 };
+    g.fn = LLVMAddFunction(
+        mod, name, LLVMFunctionType(LLVMVoidTypeInContext(ctx), params, DF_LEN(params), false));
+    df_llvm_set_attributes(ctx, t, g.fn);
+    LLVMValueRef *const arg[] = { &g.n_k, &g.pa, &g.pb, &g.pc, &g.ldc, &g.m, &g.n, &g.first };
+    for (unsigned i = 0; i < DF_LEN(arg); i++) *arg[i] = LLVMGetParam(g.fn, i);
+    LLVMValueRef id[DF_LANES];
+    for (uint32_t i = 0; i < g.lanes; i++) id[i] = word(&g, i);
+    g.lane_ids = LLVMConstVector(id, g.lanes);
+
+    LLVMPositionBuilderAtEnd(g.b, block(&g, "entry"));
+    emit_dispatch(&g);
+    LLVMDisposeBuilder(g.b);
+}
+
+/* Rows and vectors of the tile by measure: 24 accumulators of 32 registers, 12 of 16 (or of NEON's
+ * 32, where 4 x 8 leaves room for the loads ahead). */
+static void shape(const df_llvm_target *t, uint32_t *mr, uint32_t *nv)
+{
+    if (t->vector_bytes == 64) {
+        *mr = 8;
+        *nv = 3;
+    } else if (t->vector_bytes == 32) {
+        *mr = 6;
+        *nv = 2;
+    } else {
+        *mr = 4;
+        *nv = 2;
+    }
+}
+
+deft_status df_llvm_gemm(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
+{
+    df_assert(t == DEFT_F32 || t == DEFT_F64);
+    deft_status st = DEFT_OK;
+    df_gemm_kernel *const kept = &self->gemm[t == DEFT_F64];
+    pthread_mutex_lock(&self->gemm_lock);
+    if (kept->fn) goto done;
+    if (!self->target.has_fma) {
+        st = df_fail(d, DEFT_E_BACKEND, "matmul: %s has no fused multiply-add", self->target.cpu);
+        goto done;
+    }
+    LLVMContextRef ctx;
+    LLVMModuleRef mod;
+    TRY(df_llvm_module_create(d, &self->host, &ctx, &mod));
+    uint32_t mr, nv;
+    shape(&self->target, &mr, &nv);
+    const char *const name = t == DEFT_F32 ? "df_gemm_f32" : "df_gemm_f64";
+    emit(&self->target, ctx, mod, t, mr, nv, name);
+    void *fn = NULL;
+    TRY(df_llvm_load_module(self, d, mod, ctx, DF_OPT_O2, &name, 1, &fn, NULL));
+    kept->mr = mr;
+    kept->nr = nv * self->target.vector_bytes / (t == DEFT_F32 ? 4 : 8);
+    memcpy(&kept->fn, &fn, sizeof fn); /* ISO C converts no object pointer to a function pointer */
+done:
+    if (st == DEFT_OK) *out = *kept;
+    pthread_mutex_unlock(&self->gemm_lock);
+    return st;
+}

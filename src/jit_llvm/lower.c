@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One kernel op to IR. The same code serves scalars and vectors: IR instructions take both, only
+ * constants differ. Every op gives exactly the bits that kops.def and the interpreter give:
+ *
+ *   - no fast-math flags in strict mode, so instruction selection contracts nothing;
+ *   - poison is never observed: shifts, divisions and conversions are guarded by selects;
+ *   - integer division of vectors of 8 and 32 bits goes through floats one size up: the correctly rounded
+ *     quotient truncates to the exact one when the significand has at least the integers' bits, and
+ *     x86 and AArch64 have no vector division of integers. 64-bit ones are divided lane by lane.
+ *
+ * df_lower_knows is the gate in front: LLVM's selector aborts the process on what it cannot do, so
+ * nothing passes that tests/unit/test_llvm.c has not compiled.
+ */
+#include "jit_llvm/gen.h"
+
+#include <float.h>
+#include <string.h>
+
+/* ---- types and constants ---- */
+
+uint32_t df_dtype_bytes(deft_dtype t)
+{
+    static const uint8_t bytes[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8 };
+    return bytes[t];
+}
+
+LLVMTypeRef df_gen_type(const df_gen *g, deft_dtype t)
+{
+    return t == DEFT_BOOL ? g->i1 : df_gen_mem_type(g, t);
+}
+
+LLVMTypeRef df_gen_mem_type(const df_gen *g, deft_dtype t)
+{
+    switch (t) {
+    case DEFT_BOOL:
+    case DEFT_U8: return g->i8;
+    case DEFT_I32: return g->i32;
+    case DEFT_I64: return g->i64;
+    case DEFT_F32: return g->f32;
+    case DEFT_F64: return g->f64;
+    }
+    df_unreachable();
+}
+
+LLVMTypeRef df_gen_lanes(LLVMTypeRef t, uint32_t w) { return w == 1 ? t : LLVMVectorType(t, w); }
+
+LLVMValueRef df_gen_i64(const df_gen *g, int64_t v)
+{
+    return LLVMConstInt(g->i64, (unsigned long long)v, 1);
+}
+
+
+LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits)
+{
+    /* Through integer bits: LLVMConstReal takes a double and could change a float's NaN. */
+    switch (t) {
+    case DEFT_BOOL: return LLVMConstInt(g->i1, bits & 1, 0);
+    case DEFT_U8: return LLVMConstInt(g->i8, bits & 0xff, 0);
+    case DEFT_I32: return LLVMConstInt(g->i32, bits & 0xffffffffu, 0);
+    case DEFT_I64: return LLVMConstInt(g->i64, bits, 0);
+    case DEFT_F32: return LLVMConstBitCast(LLVMConstInt(g->i32, bits & 0xffffffffu, 0), g->f32);
+    case DEFT_F64: return LLVMConstBitCast(LLVMConstInt(g->i64, bits, 0), g->f64);
+    }
+    df_unreachable();
+}
+
+LLVMValueRef df_gen_splat(df_gen *g, LLVMValueRef scalar, uint32_t w)
+{
+    if (w == 1) return scalar;
+    if (LLVMIsConstant(scalar)) {
+        LLVMValueRef lane[64];
+        for (uint32_t i = 0; i < w; i++) lane[i] = scalar;
+        return LLVMConstVector(lane, w);
+    }
+    LLVMTypeRef type = LLVMVectorType(LLVMTypeOf(scalar), w);
+    LLVMValueRef one =
+        LLVMBuildInsertElement(g->b, LLVMGetPoison(type), scalar, df_gen_i64(g, 0), "");
+    return LLVMBuildShuffleVector(g->b, one, LLVMGetPoison(type),
+                                  LLVMConstNull(LLVMVectorType(g->i32, w)), "");
+}
+
+LLVMValueRef df_gen_iota(const df_gen *g, LLVMTypeRef t, uint32_t w)
+{
+    (void)g;
+    LLVMValueRef lane[64];
+    for (uint32_t i = 0; i < w; i++) lane[i] = LLVMConstInt(t, i, 0);
+    return w == 1 ? lane[0] : LLVMConstVector(lane, w);
+}
+
+LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, unsigned n_types,
+                              LLVMValueRef *args, unsigned n_args)
+{
+    const unsigned id = LLVMLookupIntrinsicID(name, strlen(name));
+    df_assert(id != 0);
+    LLVMValueRef fn = LLVMGetIntrinsicDeclaration(g->m, id, types, n_types);
+    LLVMTypeRef type = LLVMGlobalGetValueType(fn);
+    return LLVMBuildCall2(g->b, type, fn, args, n_args, "");
+}
+
+/* The constant in as many lanes. */
+static LLVMValueRef k(df_gen *g, deft_dtype t, uint64_t bits, uint32_t w)
+{
+    return df_gen_splat(g, df_gen_const(g, t, bits), w);
+}
+
+static uint64_t bits_of_double(double v)
+{
+    uint64_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+
+static uint64_t bits_of_real(deft_dtype t, double v)
+{
+    if (t == DEFT_F64) return bits_of_double(v);
+    const float f = (float)v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+/* ---- arithmetic ---- */
+
+static LLVMValueRef pick(df_gen *g, LLVMValueRef c, LLVMValueRef a, LLVMValueRef b)
+{
+    return LLVMBuildSelect(g->b, c, a, b, "");
+}
+
+static LLVMValueRef fcmp(df_gen *g, LLVMRealPredicate p, LLVMValueRef a, LLVMValueRef b)
+{
+    return LLVMBuildFCmp(g->b, p, a, b, "");
+}
+
+static LLVMValueRef icmp(df_gen *g, LLVMIntPredicate p, LLVMValueRef a, LLVMValueRef b)
+{
+    return LLVMBuildICmp(g->b, p, a, b, "");
+}
+
+static LLVMValueRef unary(df_gen *g, const char *name, LLVMValueRef x)
+{
+    LLVMTypeRef type = LLVMTypeOf(x);
+    return df_gen_intrinsic(g, name, &type, 1, &x, 1);
+}
+
+/* Contraction and reassociation for FAST kernels; NaN and infinity are never assumed away. */
+static LLVMValueRef relaxed(df_gen *g, LLVMValueRef v)
+{
+    if (g->k->flags & DF_KERNEL_FAST && LLVMIsAInstruction(v) && LLVMCanValueUseFastMathFlags(v))
+        LLVMSetFastMathFlags(v, LLVMFastMathAllowReassoc | LLVMFastMathAllowContract);
+    return v;
+}
+
+static LLVMValueRef is_less(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
+{
+    if (df_is_float(t)) return fcmp(g, LLVMRealOLT, a, b);
+    return icmp(g, df_is_signed(t) ? LLVMIntSLT : LLVMIntULT, a, b);
+}
+
+/* (a < b || a != a) ? a : b, written so that x86 selects minps, cmpunordps and a blend. */
+static LLVMValueRef extreme(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, bool is_max)
+{
+    LLVMValueRef takes_a = is_max ? is_less(g, t, b, a) : is_less(g, t, a, b);
+    LLVMValueRef v = pick(g, takes_a, a, b);
+    return df_is_float(t) ? pick(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
+}
+
+/* a / d truncated for d other than 0 and -1, in lanes. */
+static LLVMValueRef quotient(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef d, uint32_t w)
+{
+    if (w == 1 || t == DEFT_I64)
+        return t == DEFT_U8 ? LLVMBuildUDiv(g->b, a, d, "") : LLVMBuildSDiv(g->b, a, d, "");
+    LLVMTypeRef real = df_gen_lanes(t == DEFT_U8 ? g->f32 : g->f64, w);
+    LLVMTypeRef wide = df_gen_lanes(g->i32, w);
+    if (t == DEFT_U8) {
+        a = LLVMBuildZExt(g->b, a, wide, "");
+        d = LLVMBuildZExt(g->b, d, wide, "");
+    }
+    a = LLVMBuildSIToFP(g->b, a, real, "");
+    d = LLVMBuildSIToFP(g->b, d, real, "");
+    LLVMValueRef q = LLVMBuildFPToSI(g->b, LLVMBuildFDiv(g->b, a, d, ""), wide, "");
+    return t == DEFT_U8 ? LLVMBuildTrunc(g->b, q, df_gen_lanes(g->i8, w), "") : q;
+}
+
+/* x / 0 = 0, MIN / -1 = MIN. */
+static LLVMValueRef int_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef d, uint32_t w)
+{
+    LLVMValueRef zero = k(g, t, 0, w), one = k(g, t, 1, w);
+    LLVMValueRef is_zero = icmp(g, LLVMIntEQ, d, zero);
+    if (!df_is_signed(t))
+        return pick(g, is_zero, zero, quotient(g, t, a, pick(g, is_zero, one, d), w));
+    LLVMValueRef is_minus = icmp(g, LLVMIntEQ, d, k(g, t, UINT64_MAX, w));
+    LLVMValueRef safe = pick(g, LLVMBuildOr(g->b, is_zero, is_minus, ""), one, d);
+    LLVMValueRef q = quotient(g, t, a, safe, w);
+    q = pick(g, is_minus, LLVMBuildNeg(g->b, a, ""), q);
+    return pick(g, is_zero, zero, q);
+}
+
+static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
+{
+    return df_is_float(t) ? relaxed(g, LLVMBuildFDiv(g->b, a, b, "")) : int_div(g, t, a, b, w);
+}
+
+/* Floats: frem becomes calls of fmod, which is exact. Integers: x - (x / d) d gives x % 0 = x and
+ * x % -1 = 0 from the rules of division. */
+static LLVMValueRef lower_rem(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
+{
+    if (df_is_float(t)) return LLVMBuildFRem(g->b, a, b, "");
+    LLVMValueRef q = int_div(g, t, a, b, w);
+    return LLVMBuildSub(g->b, a, LLVMBuildMul(g->b, q, b, ""), "");
+}
+
+static LLVMValueRef lower_abs(df_gen *g, deft_dtype t, LLVMValueRef a)
+{
+    if (df_is_float(t)) return unary(g, "llvm.fabs", a);
+    if (!df_is_signed(t)) return a;
+    LLVMTypeRef type = LLVMTypeOf(a);
+    LLVMValueRef args[2] = { a, LLVMConstInt(g->i1, 0, 0) }; /* MIN is not poison */
+    return df_gen_intrinsic(g, "llvm.abs", &type, 1, args, 2);
+}
+
+/* Counts outside [0, width) give fill; the shift's poison is not selected then. */
+static LLVMValueRef lower_shift(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef n,
+                                uint32_t w)
+{
+    const uint64_t width = 8u * df_dtype_bytes(t);
+    LLVMValueRef in_range = icmp(g, LLVMIntULT, n, k(g, t, width, w));
+    if (op == DF_K_shr && df_is_signed(t))
+        return LLVMBuildAShr(g->b, a, pick(g, in_range, n, k(g, t, width - 1, w)), "");
+    LLVMValueRef v = op == DF_K_shl ? LLVMBuildShl(g->b, a, n, "") : LLVMBuildLShr(g->b, a, n, "");
+    return pick(g, in_range, v, k(g, t, 0, w));
+}
+
+static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
+{
+    const bool sign = df_is_signed(t);
+    if (op == DF_K_eq)
+        return df_is_float(t) ? fcmp(g, LLVMRealOEQ, a, b) : icmp(g, LLVMIntEQ, a, b);
+    if (op == DF_K_ne)
+        return df_is_float(t) ? fcmp(g, LLVMRealUNE, a, b) : icmp(g, LLVMIntNE, a, b);
+    if (op == DF_K_lt) return is_less(g, t, a, b);
+    return df_is_float(t) ? fcmp(g, LLVMRealOLE, a, b)
+                          : icmp(g, sign ? LLVMIntSLE : LLVMIntULE, a, b);
+}
+
+/* ---- conversions ---- */
+
+/* Saturating, NaN to 0: what is out of range is replaced before the conversion, which would be poison. */
+static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
+                                    uint32_t w)
+{
+    const double top = to == DEFT_I32 ? 0x1p31 : 0x1p63;
+    LLVMValueRef high = k(g, from, bits_of_real(from, top), w);
+    LLVMValueRef low = k(g, from, bits_of_real(from, -top), w);
+    LLVMValueRef too_high = fcmp(g, LLVMRealOGE, x, high);
+    LLVMValueRef not_low = fcmp(g, LLVMRealOGE, x, low); /* false for NaN */
+    LLVMValueRef fits = LLVMBuildAnd(g->b, not_low, fcmp(g, LLVMRealOLT, x, high), "");
+    LLVMValueRef safe = pick(g, fits, x, k(g, from, 0, w));
+    LLVMValueRef v = LLVMBuildFPToSI(g->b, safe, df_gen_lanes(df_gen_type(g, to), w), "");
+    const uint64_t max = to == DEFT_I32 ? INT32_MAX : INT64_MAX;
+    const uint64_t min = to == DEFT_I32 ? (uint64_t)INT32_MIN : (uint64_t)INT64_MIN;
+    v = pick(g, too_high, k(g, to, max, w), v);
+    return pick(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
+}
+
+static LLVMValueRef float_to_u8(df_gen *g, deft_dtype from, LLVMValueRef x, uint32_t w)
+{
+    LLVMValueRef v = float_to_signed(g, DEFT_I32, from, x, w);
+    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, 0, w), true);
+    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, 255, w), false);
+    return LLVMBuildTrunc(g->b, v, df_gen_lanes(g->i8, w), "");
+}
+
+static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x, uint32_t w)
+{
+    LLVMTypeRef type = df_gen_lanes(df_gen_type(g, to), w);
+    if (to == from) return x;
+    if (to == DEFT_BOOL)
+        return df_is_float(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
+                                 : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
+    if (from == DEFT_BOOL) {
+        if (df_is_float(to))
+            return pick(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
+        return LLVMBuildZExt(g->b, x, type, "");
+    }
+    if (df_is_float(to) && df_is_float(from))
+        return to == DEFT_F64 ? LLVMBuildFPExt(g->b, x, type, "") : LLVMBuildFPTrunc(g->b, x, type, "");
+    if (df_is_float(to))
+        return from == DEFT_U8 ? LLVMBuildUIToFP(g->b, x, type, "") : LLVMBuildSIToFP(g->b, x, type, "");
+    if (df_is_float(from))
+        return to == DEFT_U8 ? float_to_u8(g, from, x, w) : float_to_signed(g, to, from, x, w);
+    if (df_dtype_bytes(to) < df_dtype_bytes(from)) return LLVMBuildTrunc(g->b, x, type, "");
+    return from == DEFT_U8 ? LLVMBuildZExt(g->b, x, type, "") : LLVMBuildSExt(g->b, x, type, "");
+}
+
+/* ---- check ---- */
+
+/* One failing lane goes to the fault words. The exchange makes sure that the three come from one lane,
+ * whatever other threads do. */
+static void record_fault(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent)
+{
+    LLVMValueRef old = LLVMBuildAtomicCmpXchg(
+        g->b, g->p_fault, df_gen_i64(g, 0), df_gen_i64(g, (int64_t)id + 1),
+        LLVMAtomicOrderingMonotonic, LLVMAtomicOrderingMonotonic, 0);
+    df_if first;
+    df_if_begin(g, &first, LLVMBuildExtractValue(g->b, old, 1, ""));
+    LLVMBuildStore(g->b, index, df_gen_at(g, g->i64, g->p_fault, df_gen_i64(g, 1)));
+    LLVMBuildStore(g->b, extent, df_gen_at(g, g->i64, g->p_fault, df_gen_i64(g, 2)));
+    df_if_end(g, &first);
+}
+
+static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent,
+                                uint32_t w)
+{
+    LLVMValueRef zero = k(g, DEFT_I64, 0, w);
+    LLVMValueRef passes = LLVMBuildAnd(g->b, icmp(g, LLVMIntSGE, index, zero),
+                                       icmp(g, LLVMIntSLT, index, extent), "");
+    LLVMValueRef fails = LLVMBuildNot(g->b, passes, "");
+    df_if bad;
+    if (w == 1) {
+        df_if_begin(g, &bad, fails);
+        record_fault(g, id, index, extent);
+    } else {
+        if (g->mask) fails = LLVMBuildAnd(g->b, fails, g->mask, "");
+        LLVMValueRef bits =
+            LLVMBuildBitCast(g->b, fails, LLVMIntTypeInContext(g->ctx, w), "");
+        if (w < 64) bits = LLVMBuildZExt(g->b, bits, g->i64, "");
+        df_if_begin(g, &bad, icmp(g, LLVMIntNE, bits, df_gen_i64(g, 0)));
+        LLVMValueRef args[2] = { bits, LLVMConstInt(g->i1, 1, 0) };
+        LLVMValueRef lane = df_gen_intrinsic(g, "llvm.cttz", &g->i64, 1, args, 2);
+        record_fault(g, id, LLVMBuildExtractElement(g->b, index, lane, ""),
+                     LLVMBuildExtractElement(g->b, extent, lane, ""));
+    }
+    df_if_end(g, &bad);
+    return pick(g, passes, index, zero);
+}
+
+/* ---- exported ---- */
+
+bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
+{
+    const bool is_number = t != DEFT_BOOL, is_int = !df_is_float(t);
+    switch (op) {
+    case DF_K_const:
+    case DF_K_num:
+    case DF_K_load:
+    case DF_K_store: return true;
+    case DF_K_index: return t == DEFT_I64;
+    case DF_K_load_at: return src == DEFT_I64;
+    case DF_K_add:
+    case DF_K_sub:
+    case DF_K_mul:
+    case DF_K_div:
+    case DF_K_rem:
+    case DF_K_neg:
+    case DF_K_abs: return is_number && src == t;
+    case DF_K_fma:
+    case DF_K_sqrt:
+    case DF_K_floor:
+    case DF_K_ceil:
+    case DF_K_trunc:
+    case DF_K_rint: return !is_int && src == t;
+    case DF_K_min:
+    case DF_K_max: return src == t;
+    case DF_K_and:
+    case DF_K_or:
+    case DF_K_xor:
+    case DF_K_not: return is_int && src == t;
+    case DF_K_shl:
+    case DF_K_shr:
+    case DF_K_lshr: return is_int && is_number && src == t;
+    case DF_K_eq:
+    case DF_K_ne:
+    case DF_K_lt:
+    case DF_K_le: return t == DEFT_BOOL;
+    case DF_K_select: return src == DEFT_BOOL;
+    case DF_K_cast: return true;
+    case DF_K_bitcast:
+        return t == src || (is_number && src != DEFT_BOOL && df_dtype_bytes(t) == df_dtype_bytes(src));
+    case DF_K_check: return t == DEFT_I64 && src == DEFT_I64;
+    case DF_K_sum:
+    case DF_K_prod:
+    case DF_K_rmin:
+    case DF_K_rmax:
+    case DF_K_cumsum: return is_number && src == t;
+    case DF_K_any:
+    case DF_K_all: return t == DEFT_BOOL && src == DEFT_BOOL;
+    case DF_K_argmin:
+    case DF_K_argmax: return t == DEFT_I64;
+    case DF_N_KOPS: break;
+    }
+    return false;
+}
+
+LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3], uint32_t w)
+{
+    const deft_dtype t = ins->dtype;
+    const bool real = df_is_float(t);
+    LLVMBuilderRef b = g->b;
+    switch ((df_kop)ins->op) {
+    case DF_K_add:
+        return real ? relaxed(g, LLVMBuildFAdd(b, s[0], s[1], "")) : LLVMBuildAdd(b, s[0], s[1], "");
+    case DF_K_sub:
+        return real ? relaxed(g, LLVMBuildFSub(b, s[0], s[1], "")) : LLVMBuildSub(b, s[0], s[1], "");
+    case DF_K_mul:
+        return real ? relaxed(g, LLVMBuildFMul(b, s[0], s[1], "")) : LLVMBuildMul(b, s[0], s[1], "");
+    case DF_K_div: return lower_div(g, t, s[0], s[1], w);
+    case DF_K_rem: return lower_rem(g, t, s[0], s[1], w);
+    case DF_K_fma: {
+        LLVMTypeRef type = LLVMTypeOf(s[0]);
+        return df_gen_intrinsic(g, "llvm.fma", &type, 1, s, 3);
+    }
+    case DF_K_neg: return real ? LLVMBuildFNeg(b, s[0], "") : LLVMBuildNeg(b, s[0], "");
+    case DF_K_abs: return lower_abs(g, t, s[0]);
+    case DF_K_sqrt: return unary(g, "llvm.sqrt", s[0]);
+    case DF_K_min: return extreme(g, t, s[0], s[1], false);
+    case DF_K_max: return extreme(g, t, s[0], s[1], true);
+    case DF_K_floor: return unary(g, "llvm.floor", s[0]);
+    case DF_K_ceil: return unary(g, "llvm.ceil", s[0]);
+    case DF_K_trunc: return unary(g, "llvm.trunc", s[0]);
+    case DF_K_rint: return unary(g, "llvm.rint", s[0]);
+    case DF_K_and: return LLVMBuildAnd(b, s[0], s[1], "");
+    case DF_K_or: return LLVMBuildOr(b, s[0], s[1], "");
+    case DF_K_xor: return LLVMBuildXor(b, s[0], s[1], "");
+    case DF_K_not: return LLVMBuildNot(b, s[0], "");
+    case DF_K_shl:
+    case DF_K_shr:
+    case DF_K_lshr: return lower_shift(g, (df_kop)ins->op, t, s[0], s[1], w);
+    case DF_K_eq:
+    case DF_K_ne:
+    case DF_K_lt:
+    case DF_K_le: return lower_compare(g, (df_kop)ins->op, src, s[0], s[1]);
+    case DF_K_select: return pick(g, s[0], s[1], s[2]);
+    case DF_K_cast: return lower_cast(g, t, src, s[0], w);
+    case DF_K_bitcast: return LLVMBuildBitCast(b, s[0], df_gen_lanes(df_gen_type(g, t), w), "");
+    case DF_K_check: return lower_check(g, ins->imm, s[0], s[1], w);
+    case DF_K_const:
+    case DF_K_num:
+    case DF_K_index:
+    case DF_K_load:
+    case DF_K_load_at:
+    case DF_K_store:
+    case DF_K_sum:
+    case DF_K_prod:
+    case DF_K_rmin:
+    case DF_K_rmax:
+    case DF_K_any:
+    case DF_K_all:
+    case DF_K_argmin:
+    case DF_K_argmax:
+    case DF_K_cumsum:
+    case DF_N_KOPS: break; /* not map ops */
+    }
+    df_unreachable();
+}
+
+LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
+{
+    const bool real = df_is_float(t);
+    if (op == DF_K_sum || op == DF_K_cumsum)
+        return real ? relaxed(g, LLVMBuildFAdd(g->b, a, b, "")) : LLVMBuildAdd(g->b, a, b, "");
+    if (op == DF_K_prod)
+        return real ? relaxed(g, LLVMBuildFMul(g->b, a, b, "")) : LLVMBuildMul(g->b, a, b, "");
+    if (op == DF_K_any) return LLVMBuildOr(g->b, a, b, "");
+    if (op == DF_K_all) return LLVMBuildAnd(g->b, a, b, "");
+    return extreme(g, t, a, b, op == DF_K_rmax);
+}
+
+uint64_t df_lower_identity(df_kop op, deft_dtype t)
+{
+    const bool real = df_is_float(t), is_max = op == DF_K_rmax || op == DF_K_argmax;
+    if (op == DF_K_sum || op == DF_K_cumsum) return real ? bits_of_real(t, -0.0) : 0;
+    if (op == DF_K_prod) return real ? bits_of_real(t, 1) : 1;
+    if (op == DF_K_any) return 0;
+    if (op == DF_K_all) return 1;
+    if (real) return bits_of_real(t, is_max ? -(double)__builtin_inf() : (double)__builtin_inf());
+    if (t == DEFT_I32) return is_max ? (uint32_t)INT32_MIN : INT32_MAX;
+    if (t == DEFT_I64) return is_max ? (uint64_t)INT64_MIN : INT64_MAX;
+    return is_max ? 0 : 255;
+}

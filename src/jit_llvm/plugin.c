@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The LLVM plug-in's one exported symbol, and the compiler that it fills in: kernels in a batch become one
+ * module, one object, one resource. Nothing here prints, exits or touches a libdeft that the process may
+ * hold: failures go through the host's table.
+ */
+#include "jit_llvm/gen.h"
+
+#include "base/build_id.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- kernels to modules ---- */
+
+static void init_types(df_gen *g)
+{
+    g->i1 = LLVMInt1TypeInContext(g->ctx);
+    g->i8 = LLVMInt8TypeInContext(g->ctx);
+    g->i32 = LLVMInt32TypeInContext(g->ctx);
+    g->i64 = LLVMInt64TypeInContext(g->ctx);
+    g->f32 = LLVMFloatTypeInContext(g->ctx);
+    g->f64 = LLVMDoubleTypeInContext(g->ctx);
+    g->ptr = LLVMPointerTypeInContext(g->ctx, 0);
+    g->nothing = LLVMVoidTypeInContext(g->ctx);
+}
+
+/* A module with the kernels as df_k0, df_k1, ... */
+static deft_status build(const df_host *host, const df_llvm_target *t, df_diag *d,
+                         const df_kernel *const *k, uint32_t n, df_opt level, LLVMContextRef *ctx,
+                         LLVMModuleRef *m)
+{
+    deft_status st = df_llvm_module_create(d, host, ctx, m);
+    if (st != DEFT_OK) return st;
+    df_gen g = { .host = host, .t = t, .d = d, .level = level, .ctx = *ctx, .m = *m };
+    df_arena arena;
+    df_arena_init(&arena, host->mem);
+    g.arena = &arena;
+    g.b = LLVMCreateBuilderInContext(*ctx);
+    init_types(&g);
+    for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
+        char name[24];
+        snprintf(name, sizeof name, "df_k%u", i);
+        g.k = k[i];
+        st = df_gen_kernel(&g, name);
+        df_arena_reset(&arena);
+    }
+    LLVMDisposeBuilder(g.b);
+    df_arena_finish(&arena);
+    if (st != DEFT_OK) {
+        LLVMDisposeModule(*m);
+        LLVMContextDispose(*ctx);
+    }
+    return st;
+}
+
+/* ---- vtable ---- */
+
+/* Three names per kernel at most: df_k4294967295_part. */
+typedef struct names {
+    char text[3][24];
+} names;
+
+static uint32_t list_names(const df_kernel *const *k, uint32_t n, names *text, const char **list)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        static const char *const suffix[3] = { "", "_part", "_fin" };
+        const int n_entries = k[i]->flags & DF_KERNEL_SPLIT ? 3 : 1;
+        for (int e = 0; e < n_entries; e++) {
+            snprintf(text[i].text[e], sizeof text[i].text[e], "df_k%u%s", i, suffix[e]);
+            list[at++] = text[i].text[e];
+        }
+    }
+    return at;
+}
+
+/* Function and data pointers have one representation here; C has no conversion between them. */
+static df_kernel_fn as_fn(void *p)
+{
+    df_kernel_fn fn;
+    memcpy(&fn, &p, sizeof fn);
+    return fn;
+}
+
+static void fill_codes(const df_kernel *const *k, uint32_t n, void *const *fns, size_t bytes,
+                       df_llvm_batch *batch, df_code *out)
+{
+    atomic_store_explicit(&batch->refs, n, memory_order_relaxed);
+    for (uint32_t i = 0; i < n; i++) {
+        out[i] = (df_code){ .main = as_fn(*fns++), .bytes = bytes / n, .owner = batch };
+        if (!(k[i]->flags & DF_KERNEL_SPLIT)) continue;
+        out[i].part = as_fn(*fns++);
+        out[i].fin = as_fn(*fns++);
+    }
+}
+
+static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                           df_opt level, df_code *out)
+{
+    df_llvm *llvm = self;
+    const df_host *host = &llvm->host;
+    if (n == 0) return DEFT_OK;
+    /* One block: names, the list of them, addresses. */
+    const size_t size = n * (sizeof(names) + 3 * sizeof(char *) + 3 * sizeof(void *));
+    char *block = df_mem_alloc(host->mem, size);
+    if (!block) return host->fail(d, DEFT_E_MEMORY, "compile: could not get %zu bytes", size);
+    const char **list = (const char **)(void *)block;
+    void **fns = (void **)(void *)(block + 3 * n * sizeof(char *));
+    names *text = (names *)(void *)(block + 3 * n * (sizeof(char *) + sizeof(void *)));
+
+    LLVMContextRef ctx = NULL;
+    LLVMModuleRef m = NULL;
+    df_llvm_batch *batch = NULL;
+    size_t bytes = 0;
+    deft_status st = DEFT_OK;
+    TRY(build(host, &llvm->target, d, k, n, level, &ctx, &m));
+    const uint32_t n_fns = list_names(k, n, text, list);
+    TRY(df_llvm_load_batch(llvm, d, m, ctx, level, list, n_fns, fns, &bytes, &batch));
+    fill_codes(k, n, fns, bytes, batch, out);
+done:
+    df_mem_free(host->mem, block, size);
+    return st;
+}
+
+static void release(void *self, df_code *code)
+{
+    df_llvm_batch *batch = code->owner;
+    *code = (df_code){ 0 };
+    df_llvm_batch_drop(self, &batch);
+}
+
+static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *target,
+                        bool assembly, df_str *out)
+{
+    const df_host *host = &((df_llvm *)self)->host;
+    df_llvm_target t = { 0 };
+    LLVMContextRef ctx = NULL;
+    LLVMModuleRef m = NULL;
+    deft_status st = DEFT_OK;
+    TRY(df_llvm_target_init(host, d, target, 0, &t));
+    TRY(build(host, &t, d, &k, 1, DF_OPT_O2, &ctx, &m));
+    st = df_llvm_module_text(host, d, &t, m, assembly, out);
+    LLVMDisposeModule(m);
+    LLVMContextDispose(ctx);
+done:
+    df_llvm_target_finish(&t);
+    return st;
+}
+
+static deft_status gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
+{
+    return df_llvm_gemm(self, d, t, out);
+}
+
+static void destroy(void *self)
+{
+    df_llvm *llvm = self;
+    if (!llvm) return;
+    df_llvm_engine_finish(llvm);
+    df_llvm_target_finish(&llvm->target);
+    pthread_mutex_destroy(&llvm->lock);
+    pthread_mutex_destroy(&llvm->load_lock);
+    pthread_mutex_destroy(&llvm->gemm_lock);
+    df_mem_free(llvm->host.mem, llvm, sizeof *llvm);
+}
+
+/* ---- entry ---- */
+
+static void name_compiler(df_llvm *llvm)
+{
+    unsigned major = 0, minor = 0, patch = 0;
+    LLVMGetVersion(&major, &minor, &patch);
+    snprintf(llvm->name, sizeof llvm->name, "llvm %u.%u.%u %s %u-byte vectors", major, minor, patch,
+             llvm->target.cpu, llvm->target.vector_bytes);
+}
+
+__attribute__((visibility("default"))) deft_status
+df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d, df_compiler *out);
+
+deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d, df_compiler *out)
+{
+    if (host->size != sizeof(df_host)) return DEFT_E_BACKEND; /* fail may not be where we think */
+    if (strcmp(host->build_id, DF_BUILD_ID) != 0 || strcmp(build_id, DF_BUILD_ID) != 0)
+        return host->fail(d, DEFT_E_BACKEND, "deft-llvm is of build '%s', the host of build '%s'",
+                          DF_BUILD_ID, host->build_id);
+    df_llvm *llvm = df_mem_zalloc(host->mem, sizeof *llvm);
+    if (!llvm)
+        return host->fail(d, DEFT_E_MEMORY, "deft-llvm: could not get %zu bytes", sizeof *llvm);
+    llvm->host = *host;
+    pthread_mutex_init(&llvm->lock, NULL);
+    pthread_mutex_init(&llvm->load_lock, NULL);
+    pthread_mutex_init(&llvm->gemm_lock, NULL);
+    deft_status st = DEFT_OK;
+    TRY(df_llvm_target_init(&llvm->host, d, NULL, host->max_vector_bytes, &llvm->target));
+    TRY(df_llvm_engine_init(llvm, d));
+    name_compiler(llvm);
+    *out = (df_compiler){ .name = llvm->name,
+                          .self = llvm,
+                          .vector_bytes = llvm->target.vector_bytes,
+                          .compile = compile,
+                          .release = release,
+                          .show = show,
+                          .gemm = gemm,
+                          .destroy = destroy };
+    llvm = NULL;
+done:
+    destroy(llvm);
+    return st;
+}

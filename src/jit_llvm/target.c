@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which machine code is for. The host is asked of LLVM; named levels give the same text on every
+ * machine and are what dumps use. Vector width comes from the features, not from LLVM's preference:
+ * with the CPU x86-64-v4 LLVM 19 prefers 256 bits unless the function says otherwise (measured), and
+ * explicit 512-bit vectors were as fast or faster on Zen 5.
+ *
+ * Tests force narrower vectors through df_host.max_vector_bytes. The target is then a generic level
+ * (x86-64-v3 for 32 bytes, plain x86-64 for 16), so that they also cover what such machines lack:
+ * masked loads, FMA, SSE4.1 rounding.
+ */
+#include "jit_llvm/emit.h"
+
+#include <llvm-c/Target.h>
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct named {
+    const char *name, *triple, *cpu, *features;
+    df_llvm_arch arch;
+    uint32_t vector_bytes;
+    bool mask_words, mask_bytes, has_fma;
+} named;
+
+#define X86_TRIPLE "x86_64-unknown-linux-gnu"
+
+static const named levels[] = {
+    { "x86-64", X86_TRIPLE, "x86-64", "", DF_ARCH_X86_64, 16, false, false, false },
+    { "x86-64-v2", X86_TRIPLE, "x86-64-v2", "", DF_ARCH_X86_64, 16, false, false, false },
+    { "x86-64-v3", X86_TRIPLE, "x86-64-v3", "", DF_ARCH_X86_64, 32, true, false, true },
+    { "x86-64-v4", X86_TRIPLE, "x86-64-v4", "", DF_ARCH_X86_64, 64, true, true, true },
+    { "aarch64", "aarch64-unknown-linux-gnu", "generic", "", DF_ARCH_AARCH64, 16, false, false, true },
+};
+
+/* Registration writes LLVM's global tables, which nobody locks. */
+static pthread_once_t registered = PTHREAD_ONCE_INIT;
+
+static void register_all(void)
+{
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    LLVMInitializeAArch64TargetInfo();
+    LLVMInitializeAArch64Target();
+    LLVMInitializeAArch64TargetMC();
+    LLVMInitializeAArch64AsmPrinter();
+}
+
+/* Whether "+name" stands in a feature string. */
+static bool has(const char *features, const char *name)
+{
+    const size_t n = strlen(name);
+    for (const char *p = features; p && *p;) {
+        if (p[0] == '+' && strncmp(p + 1, name, n) == 0 && (p[n + 1] == ',' || p[n + 1] == '\0'))
+            return true;
+        p = strchr(p, ',');
+        if (p) p++;
+    }
+    return false;
+}
+
+static deft_status init_named(const df_host *host, df_diag *d, const char *name, df_llvm_target *out)
+{
+    for (size_t i = 0; i < DF_LEN(levels); i++) {
+        const named *l = &levels[i];
+        if (strcmp(l->name, name) != 0) continue;
+        *out = (df_llvm_target){ .arch = l->arch,
+                                 .vector_bytes = l->vector_bytes,
+                                 .mask_words = l->mask_words,
+                                 .mask_bytes = l->mask_bytes,
+                                 .has_fma = l->has_fma };
+        snprintf(out->triple, sizeof out->triple, "%s", l->triple);
+        snprintf(out->cpu, sizeof out->cpu, "%s", l->cpu);
+        out->features = LLVMCreateMessage(l->features);
+        return DEFT_OK;
+    }
+    return host->fail(d, DEFT_E_ARG,
+                      "target: '%s' is none of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64",
+                      name);
+}
+
+static void init_host(df_llvm_target *out)
+{
+    char *triple = LLVMGetDefaultTargetTriple();
+    char *cpu = LLVMGetHostCPUName();
+    char *features = LLVMGetHostCPUFeatures();
+    *out = (df_llvm_target){ .vector_bytes = 16 };
+    snprintf(out->triple, sizeof out->triple, "%s", triple);
+    snprintf(out->cpu, sizeof out->cpu, "%s", cpu);
+    if (strncmp(triple, "aarch64", 7) == 0 || strncmp(triple, "arm64", 5) == 0) {
+        out->arch = DF_ARCH_AARCH64;
+        out->has_fma = true;
+    } else {
+        out->arch = DF_ARCH_X86_64;
+        out->has_fma = has(features, "fma");
+        if (has(features, "avx2") && out->has_fma) {
+            out->vector_bytes = 32;
+            out->mask_words = true;
+        }
+        if (out->vector_bytes == 32 && has(features, "avx512f") && has(features, "avx512bw") &&
+            has(features, "avx512dq") && has(features, "avx512vl")) {
+            out->vector_bytes = 64;
+            out->mask_bytes = true;
+        }
+    }
+    out->features = features;
+    LLVMDisposeMessage(triple);
+    LLVMDisposeMessage(cpu);
+}
+
+void df_llvm_target_register(void) { pthread_once(&registered, register_all); }
+
+deft_status df_llvm_target_init(const df_host *host, df_diag *d, const char *name,
+                                uint32_t max_vector_bytes, df_llvm_target *out)
+{
+    df_llvm_target_register();
+    if (name && strcmp(name, "host") != 0) return init_named(host, d, name, out);
+    init_host(out);
+    if (max_vector_bytes == 0 || max_vector_bytes >= out->vector_bytes) return DEFT_OK;
+    df_llvm_target_finish(out);
+    return init_named(host, d, max_vector_bytes >= 32 ? "x86-64-v3" : "x86-64", out);
+}
+
+void df_llvm_target_finish(df_llvm_target *t)
+{
+    if (t->features) LLVMDisposeMessage(t->features);
+    t->features = NULL;
+}
+
+deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llvm_target *t,
+                                   df_opt level, LLVMTargetMachineRef *out)
+{
+    char *message = NULL;
+    LLVMTargetRef target = NULL;
+    if (LLVMGetTargetFromTriple(t->triple, &target, &message)) {
+        const deft_status st =
+            host->fail(d, DEFT_E_BACKEND, "LLVMGetTargetFromTriple(%s): %s", t->triple, message);
+        LLVMDisposeMessage(message);
+        return st;
+    }
+    /* Small code model: ORC keeps the code and its constants of one object together, and every call
+     * out goes through its own stub. */
+    LLVMTargetMachineRef tm = LLVMCreateTargetMachine(
+        target, t->triple, t->cpu, t->features,
+        level == DF_OPT_O0 ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
+        LLVMCodeModelSmall);
+    if (!tm)
+        return host->fail(d, DEFT_E_BACKEND, "LLVMCreateTargetMachine(%s, %s) gave nothing", t->triple,
+                          t->cpu);
+    *out = tm;
+    return DEFT_OK;
+}
+
+void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn)
+{
+    const unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(ctx, nounwind, 0));
+    char bits[8];
+    snprintf(bits, sizeof bits, "%u", (unsigned)(t->vector_bytes * 8 % 100000));
+    const char *const text[][2] = { { "target-cpu", t->cpu },
+                                    { "target-features", t->features },
+                                    { "prefer-vector-width", bits },
+                                    { "min-legal-vector-width", bits } };
+    for (size_t i = 0; i < DF_LEN(text); i++) {
+        if (text[i][1][0] == '\0') continue;
+        LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                                LLVMCreateStringAttribute(ctx, text[i][0], (unsigned)strlen(text[i][0]),
+                                                          text[i][1], (unsigned)strlen(text[i][1])));
+    }
+}

@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device, plan
+ * and kernel caches); a context holds one program's records and handles.
+ */
+#include "lazy/lazy.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *deft_version(void) { return "0.1.0"; }
+
+/* ---- runtime ---- */
+
+static deft_tier tier_of(deft_tier asked)
+{
+    const char *const s = df_env("DEFT_TIER");
+    if (asked != DEFT_TIER_AUTO || !s) return asked;
+    if (!strcmp(s, "interp")) return DEFT_TIER_INTERPRET;
+    if (!strcmp(s, "0")) return DEFT_TIER_QUICK;
+    if (!strcmp(s, "1") || !strcmp(s, "sync")) return DEFT_TIER_FULL;
+    return DEFT_TIER_AUTO;
+}
+
+static df_tier device_tier(deft_tier t)
+{
+    switch (t) {
+    case DEFT_TIER_AUTO: return DF_TIER_AUTO;
+    case DEFT_TIER_INTERPRET: return DF_TIER_INTERP;
+    case DEFT_TIER_QUICK: return DF_TIER_O0;
+    case DEFT_TIER_FULL: return DF_TIER_O2;
+    }
+    return DF_TIER_AUTO;
+}
+
+/* Options of a caller built against an older header are shorter: the rest is default. */
+static void take_options(void *to, size_t to_size, const void *from, size_t from_size)
+{
+    memset(to, 0, to_size);
+    if (from) memcpy(to, from, from_size < to_size ? from_size : to_size);
+}
+
+static void runtime_free(deft_runtime **rt)
+{
+    deft_runtime *const r = *rt;
+    *rt = NULL;
+    if (!r) return;
+    df_cache_destroy(&r->plans);
+    if (r->dev) df_cpu_destroy(&r->dev);
+    if (r->plugin) df_plugin_close(&r->compiler, &r->plugin);
+    const df_mem hooks = r->mem_hooks;
+    df_mem_free(&hooks, r, sizeof *r);
+}
+
+static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    df_log_init(&r->log, o->log ? o->log : df_env("DEFT_LOG"), o->log_hook, o->log_user);
+    const deft_tier tier = tier_of(o->tier);
+    r->measure = o->measure != 0;
+    df_diag plugin = {0};
+    if (tier == DEFT_TIER_INTERPRET) {
+        df_fail(&plugin, DEFT_E_BACKEND, "asked for");
+    } else if (df_plugin_open(&plugin, r->mem, &r->log, NULL, o->max_vector_bytes, &r->compiler,
+                              &r->plugin) == DEFT_OK) {
+        r->has_compiler = true;
+    } else {
+        df_logf(&r->log, plugin, "no compiler, kernels are interpreted: %s", plugin.text);
+    }
+    if (r->has_compiler)
+        snprintf(r->compiler_text, sizeof r->compiler_text, "%s", r->compiler.name);
+    else
+        snprintf(r->compiler_text, sizeof r->compiler_text, "interpreter: %.160s", plugin.text);
+
+    const df_cpu_options cpu = {
+        .n_threads = o->n_threads ? o->n_threads : (uint32_t)df_env_int("DEFT_NUM_THREADS", 0),
+        .tier = device_tier(tier),
+        .max_cached = o->max_cached_bytes,
+        .max_code = o->max_code_bytes,
+        .compiler = r->has_compiler ? &r->compiler : NULL,
+        .use_blas = true,
+        .measure = o->measure != 0,
+    };
+    TRY(df_cpu_create(d, r->mem, &r->log, &cpu, &r->dev));
+    const df_cache_options cache = {
+        .max_bytes = o->max_plan_bytes ? o->max_plan_bytes : (size_t)256 << 20,
+        .hash_bits = o->hash_bits,
+    };
+    TRY(df_cache_create(r->mem, &cache, &r->plans));
+done:
+    return st;
+}
+
+deft_status deft_runtime_create(const deft_runtime_options *options, deft_runtime **out)
+{
+    if (!out) return DEFT_E_ARG;
+    *out = NULL;
+    deft_runtime_options o;
+    take_options(&o, sizeof o, options, options ? options->size : 0);
+    if (options && options->size == 0) return DEFT_E_ARG;
+    const df_mem hooks = o.resize ? (df_mem){o.resize, o.resize_user} : df_mem_system;
+    deft_runtime *r = df_mem_zalloc(&hooks, sizeof *r);
+    if (!r) return DEFT_E_MEMORY;
+    r->mem_hooks = hooks;
+    r->mem = o.resize ? &r->mem_hooks : &df_mem_system;
+    r->refs = 1;
+    df_diag d = {0};
+    const deft_status st = runtime_open(r, &o, &d);
+    if (st != DEFT_OK) {
+        df_logf(&r->log, error, "runtime: %s", d.text);
+        runtime_free(&r);
+        return st;
+    }
+    *out = r;
+    return DEFT_OK;
+}
+
+void deft_runtime_destroy(deft_runtime **rt)
+{
+    if (!rt || !*rt) return;
+    deft_runtime *r = *rt;
+    *rt = NULL;
+    if (atomic_fetch_sub(&r->refs, 1) == 1) runtime_free(&r);
+}
+
+const char *deft_runtime_compiler(const deft_runtime *rt) { return rt ? rt->compiler_text : ""; }
+
+uint32_t deft_runtime_threads(const deft_runtime *rt)
+{
+    return rt ? df_pool_threads(df_cpu_pool(rt->dev)) : 0;
+}
+
+void deft_runtime_settle(deft_runtime *rt)
+{
+    if (rt) df_tiers_settle(df_cpu_tiers(rt->dev));
+}
+
+void deft_runtime_trim(deft_runtime *rt)
+{
+    if (rt) df_allocator_trim(rt->dev->allocator);
+}
+
+/* ---- context ---- */
+
+static void fill_tables(deft_ctx *cx)
+{
+    for (int op = 0; op < DF_N_OPS; op++)
+        for (int t = 0; t < DEFT_N_DTYPES; t++) {
+            deft_dtype u;
+            if (df_dtype_operand(NULL, (df_op)op, (deft_dtype)t, &u) == DEFT_OK && u == (deft_dtype)t)
+                cx->direct[op] |= (uint8_t)(1u << t);
+        }
+}
+
+deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, deft_ctx **out)
+{
+    if (!out) return DEFT_E_ARG;
+    *out = NULL;
+    if (options && options->size == 0) return DEFT_E_ARG;
+    deft_runtime *own = NULL;
+    if (!rt) {
+        const deft_status st = deft_runtime_create(NULL, &own);
+        if (st != DEFT_OK) return st;
+        rt = own;
+    } else {
+        atomic_fetch_add(&rt->refs, 1);
+    }
+    deft_ctx *cx = df_mem_zalloc(rt->mem, sizeof *cx);
+    if (!cx) {
+        deft_runtime_destroy(&rt);
+        return DEFT_E_MEMORY;
+    }
+    cx->rt = rt;
+    cx->mem = rt->mem;
+    cx->epoch = 1;
+    take_options(&cx->opt, sizeof cx->opt, options, options ? options->size : 0);
+    if (!cx->opt.max_nodes) cx->opt.max_nodes = 1u << 21;
+    if (cx->opt.numerics == DEFT_FAST) cx->trace_flags |= DF_TRACE_FAST;
+    if (cx->opt.no_fusion) cx->trace_flags |= DF_TRACE_NOFUSE;
+    df_arena_init(&cx->cut, cx->mem);
+    df_arena_init(&cx->pass, cx->mem);
+    fill_tables(cx);
+    if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0)) {
+        deft_ctx_destroy(&cx);
+        return DEFT_E_MEMORY;
+    }
+    *out = cx;
+    return DEFT_OK;
+}
+
+static void drop_kept(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    df_handle_unbind(cx, t);
+    t->flags = 0;
+}
+
+void deft_ctx_destroy(deft_ctx **pcx)
+{
+    if (!pcx || !*pcx) return;
+    deft_ctx *const cx = *pcx;
+    *pcx = NULL;
+    if (cx->pending != DEFT_OK)
+        df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(cx->pending),
+                cx->diag.text);
+    while (cx->undo.n) df_value_drop(cx, &cx->undo.at[--cx->undo.n].value);
+    if (cx->frame[0].first) df_each_outer(cx, cx->depth + 1, drop_kept, NULL);
+    while (cx->muts.n) df_value_drop(cx, &cx->muts.at[--cx->muts.n].value);
+    for (size_t i = 1; i < cx->rec.vals.n; i++) df_value_drop(cx, &cx->rec.vals.at[i]);
+    for (df_value *v = cx->free_values, *next; v; v = next) {
+        next = v->next;
+        df_mem_free(cx->mem, v, sizeof *v);
+    }
+    df_counted_drop(&cx->last_plan);
+    df_arena_finish(&cx->cut);
+    df_arena_finish(&cx->pass);
+    const df_rec *const r = &cx->rec;
+    df_mem_free(cx->mem, r->nodes, r->cap * sizeof *r->nodes);
+    df_mem_free(cx->mem, r->shape, r->cap * sizeof *r->shape);
+    df_mem_free(cx->mem, r->site, r->cap * sizeof *r->site);
+    df_mem_free(cx->mem, r->val, r->cap * sizeof *r->val);
+    df_mem_free(cx->mem, r->ext, r->cap_ext * sizeof *r->ext);
+    df_mem_free(cx->mem, r->args, r->cap_args * sizeof *r->args);
+    df_vec_finish(cx->mem, &cx->rec.vals);
+    for (size_t i = 0; i < cx->chunks.n; i += 2)
+        df_mem_free(cx->mem, cx->chunks.at[i], (size_t)(uintptr_t)cx->chunks.at[i + 1]);
+    df_vec_finish(cx->mem, &cx->chunks);
+    df_vec_finish(cx->mem, &cx->kept);
+    df_vec_finish(cx->mem, &cx->undo);
+    df_vec_finish(cx->mem, &cx->muts);
+    df_vec_finish(cx->mem, &cx->slots);
+    deft_runtime *rt = cx->rt;
+    df_mem_free(cx->mem, cx, sizeof *cx);
+    deft_runtime_destroy(&rt);
+}
+
+deft_runtime *deft_ctx_runtime(deft_ctx *cx) { return cx ? cx->rt : NULL; }
+
+/* ---- errors ---- */
+
+void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...)
+{
+    if (cx->pending != DEFT_OK) return NULL; /* the first one is the cause */
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(cx->diag.text, sizeof cx->diag.text, fmt, ap);
+    va_end(ap);
+    cx->diag.status = st;
+    cx->pending = st;
+    return NULL;
+}
+
+void *df_error_keep(deft_ctx *cx, deft_status st)
+{
+    cx->pending = st;
+    return NULL;
+}
+
+deft_status df_deliver(deft_ctx *cx)
+{
+    const deft_status st = cx->pending;
+    cx->pending = DEFT_OK;
+    return st;
+}
+
+deft_status deft_error(const deft_ctx *cx) { return cx ? cx->pending : DEFT_E_ARG; }
+
+const char *deft_message(const deft_ctx *cx) { return cx ? cx->diag.text : ""; }
+
+void deft_clear(deft_ctx *cx)
+{
+    if (!cx) return;
+    cx->pending = DEFT_OK;
+    df_diag_clear(&cx->diag);
+}
+
+void deft_interrupt(deft_ctx *cx)
+{
+    if (cx) atomic_store(&cx->interrupted, 1);
+}
+
+const char *df_site_text(uintptr_t site, char *buf, size_t n)
+{
+    Dl_info info;
+    if (site == 0)
+        snprintf(buf, n, "the start");
+    else if (dladdr((void *)site, &info) && info.dli_fname) {
+        const char *const slash = strrchr(info.dli_fname, '/');
+        snprintf(buf, n, "%s+0x%zx", slash ? slash + 1 : info.dli_fname,
+                 (size_t)(site - (uintptr_t)info.dli_fbase));
+    } else
+        snprintf(buf, n, "0x%zx", (size_t)site);
+    return buf;
+}
+
+/* ---- counters ---- */
+
+void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size)
+{
+    if (!cx || !out) return;
+    deft_stats s = cx->stats;
+    const df_allocator_stats a = df_allocator_read(cx->rt->dev->allocator);
+    const df_tier_stats t = df_tiers_read(df_cpu_tiers(cx->rt->dev));
+    s.system_allocations = a.system_allocations;
+    s.live_bytes = a.live_bytes;
+    s.peak_bytes = a.peak_bytes;
+    s.kernels_compiled = t.compiled;
+    s.kernels_known = t.kernels;
+    s.ns_compile = t.compile_ns;
+    memset(out, 0, size);
+    memcpy(out, &s, size < sizeof s ? size : sizeof s);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Creation: values copied or borrowed from the caller, constants, sequences, random numbers. Everything
+ * but deft_from and the wraps is itself a pending expression, so it fuses into what uses it.
+ */
+#include "lazy/lazy.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
+
+deft_shape deft_shape_of(size_t rank, const int64_t *dim)
+{
+    deft_shape s = {.rank = rank > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)rank};
+    for (size_t i = 0; i < rank && i < DEFT_MAX_RANK; i++) s.dim[i] = dim[i];
+    return s;
+}
+
+deft_axes deft_axes_of(size_t n, const int *at)
+{
+    deft_axes a = {.n = n > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)n};
+    for (size_t i = 0; i < n && i < DEFT_MAX_RANK; i++) a.at[i] = at[i];
+    return a;
+}
+
+deft_range deft_range_of(int64_t start, int64_t stop, int64_t step)
+{
+    return (deft_range){start, stop, step};
+}
+
+bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_shape *out)
+{
+    if (in->rank > DEFT_MAX_RANK) {
+        df_error(cx, DEFT_E_SHAPE, "%s: more than %d axes", what, DEFT_MAX_RANK);
+        return false;
+    }
+    out->rank = in->rank;
+    for (uint32_t i = 0; i < in->rank; i++) {
+        out->dim[i] = in->dim[i];
+        if (in->dim[i] < 0) {
+            df_error(cx, DEFT_E_SHAPE, "%s: extent %lld of axis %u is negative", what,
+                     (long long)in->dim[i], i);
+            return false;
+        }
+    }
+    int64_t n;
+    if (!df_shape_numel(out, &n)) {
+        char text[DF_SHAPE_TEXT];
+        df_error(cx, DEFT_E_SHAPE, "%s: %s has more elements than can be counted", what,
+                 df_shape_text(out, text, sizeof text));
+        return false;
+    }
+    return true;
+}
+
+static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
+{
+    if ((unsigned)t < DEFT_N_DTYPES) return true;
+    df_error(cx, DEFT_E_DTYPE, "%s: %d is no dtype", what, (int)t);
+    return false;
+}
+
+/* ---- values from outside ---- */
+
+static deft_tensor *of_value(deft_ctx *cx, df_value *v)
+{
+    deft_tensor *const t = df_handle_new(cx, 0);
+    if (!t) {
+        df_value_drop(cx, &v);
+        return NULL;
+    }
+    t->epoch = 0;
+    t->value = v;
+    return t;
+}
+
+deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data, size_t bytes)
+{
+    df_shape s;
+    if (!cx || !check_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s)) return NULL;
+    int64_t n;
+    (void)df_shape_numel(&s, &n);
+    const size_t want = (size_t)n * deft_dtype_size(dtype);
+    char text[DF_SHAPE_TEXT];
+    if (bytes != want)
+        return df_error(cx, DEFT_E_ARG, "from: %s of %s needs %zu bytes, %zu were given",
+                        df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), want, bytes);
+    if (!data && want) return df_error(cx, DEFT_E_ARG, "from: data is NULL");
+    df_value *v = df_value_new(cx, dtype, &s);
+    if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
+    df_diag d = {0};
+    const deft_status st = df_buffer_create(&d, cx->rt->dev->allocator, (int64_t)want, &v->buf);
+    if (st != DEFT_OK) {
+        df_value_drop(cx, &v);
+        return df_error(cx, st, "from: %s", d.text);
+    }
+    v->data = v->buf->data;
+    if (want) memcpy(v->data, data, want);
+    if (dtype == DEFT_BOOL) /* one byte, 0 or 1: kernels rely on it */
+        for (size_t i = 0; i < want; i++) v->data[i] = v->data[i] != 0;
+    return of_value(cx, v);
+}
+
+/* The lowest and highest element offsets that strides reach. */
+static bool reach(const df_shape *s, const int64_t *stride, int64_t *low, int64_t *high)
+{
+    *low = *high = 0;
+    for (uint32_t i = 0; i < s->rank; i++) {
+        int64_t span;
+        if (s->dim[i] == 0) {
+            *low = 0;
+            *high = -1;
+            return true;
+        }
+        if (!df_mul_i64(s->dim[i] - 1, stride[i], &span)) return false;
+        if (!df_add_i64(span < 0 ? *low : *high, span, span < 0 ? low : high)) return false;
+    }
+    return true;
+}
+
+/* Whether no two elements share memory: strides, sorted, must each step over what the smaller ones
+ * span. Sufficient, and met by every ordinary layout. */
+static bool injective(const df_shape *s, const int64_t *stride)
+{
+    bool used[DEFT_MAX_RANK] = {false};
+    int64_t span = 0;
+    for (uint32_t k = 0; k < s->rank; k++) {
+        uint32_t best = DF_NONE;
+        for (uint32_t i = 0; i < s->rank; i++)
+            if (!used[i] && (best == DF_NONE || llabs(stride[i]) < llabs(stride[best]))) best = i;
+        used[best] = true;
+        if (s->dim[best] <= 1) continue;
+        if (llabs(stride[best]) <= span) return false;
+        span += (s->dim[best] - 1) * llabs(stride[best]);
+    }
+    return true;
+}
+
+static deft_tensor *wrap(deft_ctx *cx, const char *what, const deft_shape *shape, deft_dtype dtype,
+                         void *data, size_t bytes, const int64_t *strides, bool mut)
+{
+    df_shape s;
+    if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
+    df_value *v = df_value_new(cx, dtype, &s);
+    if (!v) return df_error(cx, DEFT_E_MEMORY, "%s: no memory for a value", what);
+    if (strides) memcpy(v->stride, strides, s.rank * sizeof *strides);
+    const int64_t size = (int64_t)deft_dtype_size(dtype);
+    int64_t low, high, last;
+    char text[DF_SHAPE_TEXT];
+    df_diag d = {0};
+    deft_status st = DEFT_OK;
+    if (!reach(&s, v->stride, &low, &high) || !df_mul_i64(high + 1, size, &last))
+        st = df_fail(&d, DEFT_E_RANGE, "strides overflow");
+    else if (low < 0)
+        st = df_fail(&d, DEFT_E_RANGE,
+                     "strides reach %lld elements before data: pass the lowest address and flip instead",
+                     (long long)-low);
+    else if ((uint64_t)last > bytes)
+        st = df_fail(&d, DEFT_E_RANGE, "%s of %s with these strides needs %lld bytes, %zu were given",
+                     df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), (long long)last,
+                     bytes);
+    else if (!data && last > 0)
+        st = df_fail(&d, DEFT_E_ARG, "data is NULL");
+    else if (mut && !injective(&s, v->stride))
+        st = df_fail(&d, DEFT_E_ARG, "two elements would share memory");
+    else
+        st = df_buffer_wrap(&d, cx->rt->dev->allocator, data, (int64_t)bytes, &v->buf);
+    if (st != DEFT_OK) {
+        df_value_drop(cx, &v);
+        return df_error(cx, st, "%s: %s", what, d.text);
+    }
+    v->data = data;
+    v->flags = (uint8_t)(DF_VALUE_WRAPPED | (mut ? DF_VALUE_MUT : 0));
+    return of_value(cx, v);
+}
+
+deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data, size_t bytes,
+                       const int64_t *strides)
+{
+    return wrap(cx, "wrap", &shape, dtype, (void *)(uintptr_t)data, bytes, strides, false);
+}
+
+deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data, size_t bytes,
+                           const int64_t *strides)
+{
+    deft_tensor *const t = wrap(cx, "wrap_mut", &shape, dtype, data, bytes, strides, true);
+    if (!t) return NULL;
+    const df_mut m = {t, df_value_ref(t->value)};
+    if (!df_vec_push(cx->mem, &cx->muts, m)) {
+        df_value *v = m.value;
+        df_value_drop(cx, &v);
+        df_handle_unbind(cx, t);
+        t->flags = 0;
+        return df_error(cx, DEFT_E_MEMORY, "wrap_mut: no memory");
+    }
+    t->flags |= DF_HANDLE_MUT;
+    return t;
+}
+
+/* ---- constants ---- */
+
+static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *shape, deft_dtype dtype,
+                           int32_t cst, const double *value, uintptr_t site)
+{
+    df_shape s;
+    if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
+    const uint32_t n = value ? df_number_f(cx, what, dtype, *value, site)
+                             : df_cst(cx, dtype, cst, site);
+    return df_result(cx, df_expand_to(cx, n, &s, site));
+}
+
+deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
+{
+    return filled(cx, "zeros", &shape, dtype, 0, NULL, SITE);
+}
+
+deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
+{
+    return filled(cx, "ones", &shape, dtype, 1, NULL, SITE);
+}
+
+deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value)
+{
+    return filled(cx, "full", &shape, dtype, 0, &value, SITE);
+}
+
+static deft_tensor *weak(deft_ctx *cx, uint32_t node)
+{
+    deft_tensor *const t = df_result(cx, node);
+    if (t) t->flags |= DF_HANDLE_WEAK;
+    return t;
+}
+
+deft_tensor *deft_num(deft_ctx *cx, double value)
+{
+    return cx ? weak(cx, df_number_f(cx, "num", DEFT_F64, value, SITE)) : NULL;
+}
+
+deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
+{
+    return cx ? weak(cx, df_number_i(cx, "num_i", DEFT_I64, value, SITE)) : NULL;
+}
+
+/* ---- sequences ---- */
+
+/* first + iota * step, in dtype. */
+static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, double first, double step,
+                         deft_dtype dtype, uintptr_t site)
+{
+    const df_shape s = {.rank = 1, .dim = {n}};
+    const uint32_t i = df_to(cx, df_iota_node(cx, &s, 0, site), dtype, site);
+    const uint32_t by = df_number_f(cx, what, dtype, step, site);
+    const uint32_t from = df_number_f(cx, what, dtype, first, site);
+    return df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, i, by, site), site);
+}
+
+deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, deft_dtype dtype)
+{
+    if (!cx || !check_dtype(cx, "arange", dtype)) return NULL;
+    if (dtype == DEFT_BOOL) return df_error(cx, DEFT_E_DTYPE, "arange: not for bool");
+    const double n = ceil((stop - start) / step);
+    if (!(step != 0) || !isfinite(start) || !isfinite(n) || n > 0x1p53)
+        return df_error(cx, DEFT_E_RANGE, "arange: from %g to %g by %g has no length", start, stop,
+                        step);
+    const int64_t len = n > 0 ? (int64_t)n : 0;
+    return df_result(cx, sequence(cx, "arange", len, start, step, dtype, SITE));
+}
+
+deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)
+{
+    if (!cx || !check_dtype(cx, "linspace", dtype)) return NULL;
+    if (!df_is_float(dtype)) return df_error(cx, DEFT_E_DTYPE, "linspace: only f32 and f64");
+    if (n < 0) return df_error(cx, DEFT_E_RANGE, "linspace: %lld values", (long long)n);
+    const double step = n > 1 ? (last - first) / (double)(n - 1) : 0;
+    return df_result(cx, sequence(cx, "linspace", n, first, step, dtype, SITE));
+}
+
+deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)
+{
+    if (!cx || !check_dtype(cx, "eye", dtype)) return NULL;
+    const deft_shape shape = {.rank = 2, .dim = {rows, columns}};
+    df_shape s;
+    if (!df_check_shape(cx, "eye", &shape, &s)) return NULL;
+    const uintptr_t site = SITE;
+    const uint32_t same = df_map2(cx, DF_OP_eq, df_iota_node(cx, &s, 0, site),
+                                  df_iota_node(cx, &s, 1, site), site);
+    return df_result(cx, df_to(cx, same, dtype, site));
+}
+
+deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
+{
+    df_shape s;
+    if (!cx || !df_check_shape(cx, "iota", &shape, &s)) return NULL;
+    const int a = df_check_axis(cx, "iota", axis, s.rank);
+    return a < 0 ? NULL : df_result(cx, df_iota_node(cx, &s, (uint32_t)a, SITE));
+}
+
+/* ---- random numbers ---- */
+
+/* Word `word` of the draw's Philox block, as i64 in [0, 2^32). */
+static uint32_t random_word(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t word,
+                            const df_shape *s, uintptr_t site)
+{
+    const int64_t args[2] = {(int64_t)rng->seed, (int64_t)draw};
+    return df_append(cx, DF_OP_random, DEFT_I64, word, NULL, args, 2, s, site);
+}
+
+/* Uniform in [0, 1): 24 bits for f32, 53 for f64, so that every value is exact. plus_one: (0, 1]. */
+static uint32_t unit(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
+                     const df_shape *s, deft_dtype t, uintptr_t site)
+{
+    uint32_t bits = random_word(cx, rng, draw, word, s, site);
+    const int keep = t == DEFT_F32 ? 24 : 53;
+    if (t == DEFT_F32) {
+        bits = df_map2(cx, DF_OP_shift_right, bits, df_cst(cx, DEFT_I64, 8, site), site);
+    } else {
+        const uint32_t high = df_map2(cx, DF_OP_shift_left, bits, df_cst(cx, DEFT_I64, 21, site), site);
+        const uint32_t low =
+            df_map2(cx, DF_OP_shift_right, random_word(cx, rng, draw, word + 1, s, site),
+                    df_cst(cx, DEFT_I64, 11, site), site);
+        bits = df_map2(cx, DF_OP_bitwise_or, high, low, site);
+    }
+    if (plus_one) bits = df_map2(cx, DF_OP_add, bits, df_cst(cx, DEFT_I64, 1, site), site);
+    /* The power of two goes in as a structural constant: its f32 bits, exact in both dtypes. */
+    const float scale = ldexpf(1.0f, -keep);
+    uint32_t attr;
+    memcpy(&attr, &scale, sizeof attr);
+    const df_shape scalar = {.rank = 0};
+    const uint32_t by = df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
+    return df_map2(cx, DF_OP_mul, df_to(cx, bits, t, site), by, site);
+}
+
+static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, const deft_shape *shape,
+                       deft_dtype t, bool floating, df_shape *s)
+{
+    if (!cx) return false;
+    if (!rng) {
+        df_error(cx, DEFT_E_ARG, "%s: rng is NULL", what);
+        return false;
+    }
+    if (!check_dtype(cx, what, t) || !df_check_shape(cx, what, shape, s)) return false;
+    if (floating ? df_is_float(t) : df_is_int(t)) return true;
+    df_error(cx, DEFT_E_DTYPE, "%s: not for %s", what, deft_dtype_name(t));
+    return false;
+}
+
+deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype, double low,
+                          double high)
+{
+    df_shape s;
+    if (!check_draw(cx, "uniform", rng, &shape, dtype, true, &s)) return NULL;
+    const uintptr_t site = SITE;
+    const uint32_t u = unit(cx, rng, rng->next++, 0, false, &s, dtype, site);
+    const uint32_t span = df_number_f(cx, "uniform", dtype, high - low, site);
+    const uint32_t from = df_number_f(cx, "uniform", dtype, low, site);
+    return df_result(cx, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, u, span, site), site));
+}
+
+deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype, double mean,
+                         double deviation)
+{
+    df_shape s;
+    if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
+    const uintptr_t site = SITE;
+    const uint64_t draw = rng->next++;
+    /* sqrt(-2 log u1) cos(2 pi u2), u1 in (0, 1] */
+    const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, dtype, site);
+    const uint32_t u2 = unit(cx, rng, draw, 2, false, &s, dtype, site);
+    const uint32_t r = df_map1(
+        cx, DF_OP_sqrt,
+        df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, dtype, -2, site), site), site);
+    const uint32_t turn = df_number_f(cx, "normal", dtype, 6.283185307179586476925, site);
+    const uint32_t c = df_map1(cx, DF_OP_cos, df_map2(cx, DF_OP_mul, u2, turn, site), site);
+    const uint32_t z = df_map2(cx, DF_OP_mul, r, c, site);
+    const uint32_t by = df_number_f(cx, "normal", dtype, deviation, site);
+    const uint32_t from = df_number_f(cx, "normal", dtype, mean, site);
+    return df_result(cx, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site));
+}
+
+deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype, int64_t low,
+                          int64_t high)
+{
+    df_shape s;
+    if (!check_draw(cx, "randint", rng, &shape, dtype, false, &s)) return NULL;
+    int64_t range;
+    if (__builtin_sub_overflow(high, low, &range) || range < 1 || range > (int64_t)1 << 31)
+        return df_error(cx, DEFT_E_RANGE, "randint: [%lld, %lld) must hold 1 to 2^31 integers",
+                        (long long)low, (long long)high);
+    const uintptr_t site = SITE;
+    const uint32_t word = random_word(cx, rng, rng->next++, 0, &s, site);
+    const uint32_t by = df_number_i(cx, "randint", DEFT_I64, range, site);
+    const uint32_t at = df_map2(cx, DF_OP_shift_right, df_map2(cx, DF_OP_mul, word, by, site),
+                                df_cst(cx, DEFT_I64, 32, site), site);
+    const uint32_t from = df_number_i(cx, "randint", DEFT_I64, low, site);
+    /* Both ends must fit the dtype, or values would wrap. */
+    if (df_number_i(cx, "randint", dtype, low, site) == DF_BAD ||
+        df_number_i(cx, "randint", dtype, high - 1, site) == DF_BAD)
+        return NULL;
+    return df_result(cx, df_to(cx, df_map2(cx, DF_OP_add, from, at, site), dtype, site));
+}

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private structures of the front door.
+ *
+ *   deft_tensor   a 32-byte handle in a slab; names a pending record, a value, or both
+ *   df_rec        the pending records of a context: append-only between cuts
+ *   df_value      a computed (or wrapped) tensor: a buffer seen through strides
+ *   scope         a run of slabs; at each depth two runs alternate, so that a handle of the iteration
+ *                 before is still recognized as ended
+ *
+ *        record.c          cut.c              materialize.c
+ *   calls -----> df_rec ---------> df_trace -----------------> plan -> device -> df_value
+ */
+#ifndef DF_LAZY_LAZY_H
+#define DF_LAZY_LAZY_H
+
+#define DEFT_NO_GENERIC
+#include "base/env.h"
+#include "base/vec.h"
+#include "cache/cache.h"
+#include "deft/deft.h"
+#include "ops/shape.h"
+#include "runtime/cpu.h"
+
+/* ---- values ---- */
+
+enum {
+    DF_VALUE_WRAPPED = 1, /* the caller's memory */
+    DF_VALUE_MUT = 2      /* and assignments write it */
+};
+
+/* Held by handles, by record entries, by undo entries, by mappings: refs counts them all. One thread. */
+typedef struct df_value {
+    df_buffer *buf;
+    char *data; /* element [0,..] */
+    uint32_t refs;
+    uint8_t dtype, rank, flags;
+    df_shape shape;
+    int64_t stride[DEFT_MAX_RANK];
+    struct df_value *next; /* in the context's free list */
+} df_value;
+
+/* ---- handles ---- */
+
+enum {
+    DF_HANDLE_LIVE = 1,
+    DF_HANDLE_UNDO = 2, /* the running step's undo log has its earlier binding */
+    DF_HANDLE_WEAK = 4, /* a bare number: takes the dtype of what it meets */
+    DF_HANDLE_MUT = 8   /* of deft_wrap_mut: listed in deft_ctx.muts */
+};
+
+struct deft_tensor {
+    df_value *value;   /* counted; NULL while only pending */
+    deft_tensor *root; /* the handle this is a view of; checked by node, it may be gone */
+    uint32_t node;     /* its record, when epoch is the context's */
+    uint32_t epoch;
+    uint32_t place;    /* the view record that names its place in root */
+    uint16_t keeps;
+    uint8_t flags;
+    uint8_t pad;
+};
+_Static_assert(sizeof(deft_tensor) == 32, "handles are what a pending op costs most");
+
+#define DF_SLAB_SIZE ((size_t)8192)
+#define DF_SLAB_MAGIC 0x6465667473616c62u
+
+typedef struct df_slab {
+    uint64_t magic;
+    deft_ctx *cx;
+    struct df_slab *next; /* of the same run */
+    uintptr_t site;       /* where the scope was opened */
+    uint32_t serial;      /* of the scope */
+    uint32_t depth;
+    uint32_t n;           /* slots handed out since the scope was opened */
+    bool open;
+} df_slab;
+
+#define DF_SLAB_SLOTS ((uint32_t)((DF_SLAB_SIZE - 64) / sizeof(deft_tensor)))
+_Static_assert(sizeof(df_slab) <= 64, "slots start at byte 64");
+
+DF_INLINE df_slab *df_slab_of(const deft_tensor *t)
+{
+    return (df_slab *)((uintptr_t)t & ~(uintptr_t)(DF_SLAB_SIZE - 1));
+}
+
+DF_INLINE deft_tensor *df_slab_slot(df_slab *s, uint32_t i)
+{
+    return (deft_tensor *)(void *)((char *)s + 64) + i;
+}
+
+/* ---- pending records ---- */
+
+typedef struct df_rec {
+    df_node *nodes;
+    uint32_t *shape; /* first extent in ext; records of one shape share it */
+    uintptr_t *site;
+    uint32_t *val;   /* index into vals, 0: pending */
+    uint32_t n, cap;
+    int64_t *ext;
+    uint32_t n_ext, cap_ext;
+    int64_t *args;
+    uint32_t n_args, cap_args;
+    DF_VEC(df_value *) vals; /* [0] unused */
+} df_rec;
+
+/* ---- scopes ---- */
+
+typedef struct df_scope_frame {
+    df_slab *first, *cur;
+    uintptr_t site;
+    uint32_t serial;
+    bool step;
+} df_scope_frame;
+
+typedef struct df_depth {
+    df_slab *run[2];
+    uint32_t turn;
+} df_depth;
+
+typedef struct df_undo {
+    deft_tensor *t;
+    df_value *value; /* counted */
+    deft_tensor *root;
+    uint32_t node, epoch, place;
+} df_undo;
+
+typedef struct df_mut {
+    deft_tensor *t;
+    df_value *value; /* counted: the wrapped memory */
+} df_mut;
+
+#define DF_MAX_DEPTH 64
+
+/* ---- runtime and context ---- */
+
+struct deft_runtime {
+    df_mem mem_hooks;
+    const df_mem *mem;
+    df_log log;
+    df_device *dev;
+    df_cache *plans;
+    df_compiler compiler;
+    void *plugin;
+    char compiler_text[192];
+    bool has_compiler, measure;
+    _Atomic uint32_t refs;
+};
+
+struct deft_ctx {
+    deft_runtime *rt;
+    const df_mem *mem;
+    uint32_t epoch; /* of the records; never 0 */
+    df_rec rec;
+
+    df_scope_frame frame[DF_MAX_DEPTH];
+    uint32_t depth;   /* innermost open frame; 0 is the root scope */
+    uint32_t step_at; /* depth of the open step, 0: none */
+    uint32_t serial;
+    df_depth runs[DF_MAX_DEPTH];
+    DF_VEC(void *) chunks;
+    size_t chunk_left;
+    char *chunk_at;
+    DF_VEC(deft_tensor *) kept; /* may hold entries dropped meanwhile */
+    DF_VEC(df_undo) undo;
+    DF_VEC(df_mut) muts;
+    uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
+    uint64_t step_next_bits;
+
+    df_diag diag;         /* the latest sentence */
+    deft_status pending;  /* undelivered */
+    _Atomic int interrupted;
+
+    deft_ctx_options opt;
+    uint32_t trace_flags;
+    uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
+    df_value *free_values;
+    df_arena cut;             /* the latest closed trace */
+    df_arena pass;            /* simplifier and other passing work */
+    df_trace *last;           /* in cut */
+    df_counted *last_plan;    /* counted */
+    DF_VEC(int64_t) slots;
+    deft_stats stats;
+};
+
+/* ---- errors (context.c) ---- */
+
+/* Records the first undelivered error; returns NULL so that recording calls can `return` it. */
+void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 4) DF_COLD;
+/* The same with the sentence already in cx->diag. */
+void *df_error_keep(deft_ctx *cx, deft_status st) DF_COLD;
+/* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. */
+deft_status df_deliver(deft_ctx *cx);
+/* "module+0x1f3" for a call site into buf. */
+const char *df_site_text(uintptr_t site, char *buf, size_t n);
+#define DF_SITE_TEXT 160
+
+/* ---- handles (handle.c) ---- */
+
+/* cx when t is usable; else NULL, with the error recorded where that is possible. what: "add", which: 1... */
+deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t);
+/* For operands after the first: usable and of cx. */
+bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
+deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node); /* NULL with DEFT_E_MEMORY recorded */
+void df_handle_unbind(deft_ctx *cx, deft_tensor *t);     /* drops value and binding */
+/* The value of t when it has one, looking through resolved records; NULL while pending. */
+df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t);
+/* Calls f on every live handle owned outside depth `below` (frames 0..below-1 and kept ones). */
+void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *), void *u);
+void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
+bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
+bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
+
+/* ---- values (value.c) ---- */
+
+df_value *df_value_new(deft_ctx *cx, deft_dtype t, const df_shape *s); /* contiguous strides, no buffer */
+df_value *df_value_ref(df_value *v);
+void df_value_drop(deft_ctx *cx, df_value **v);
+bool df_value_contiguous(const df_value *v);
+/* Copies v's elements row-major into dst as dtype. */
+void df_value_read(const df_value *v, deft_dtype dtype, void *dst);
+/* The reverse, same dtype: writes row-major src through v's strides. */
+void df_value_write(const df_value *v, const void *src);
+
+/* ---- recording (record.c) ---- */
+
+#define DF_BAD UINT32_MAX
+
+/* The record of t in this epoch (an input record is made when it only has a value). DF_BAD on failure. */
+uint32_t df_node_of(deft_ctx *cx, deft_tensor *t);
+deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t);
+void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out);
+
+DF_INLINE const int64_t *df_rec_extents(const df_rec *r, uint32_t node)
+{
+    return r->ext + r->shape[node];
+}
+void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out);
+
+/* Appends a record after checking it against ops.def. src are records; out_shape as df_shape_infer
+ * takes it (NULL where the rule derives it). DF_BAD with the error recorded. */
+uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
+                   const int64_t *args, uint32_t n_args, const df_shape *out_shape, uintptr_t site);
+/* Convenience forms on records, used by the composites; DF_BAD passes through. */
+uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site);
+uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site); /* promotes */
+uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t site);
+uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep, uintptr_t site);
+uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site); /* cast when needed */
+uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site);
+/* A 0-d number argument; DF_BAD and an error when it does not fit t. */
+uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site);
+uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site);
+uint32_t df_expand_to(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site);
+uint32_t df_iota_node(deft_ctx *cx, const df_shape *s, uint32_t axis, uintptr_t site);
+uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int64_t *step,
+                       const df_shape *out, uintptr_t site);
+deft_tensor *df_result(deft_ctx *cx, uint32_t node);                    /* NULL for DF_BAD */
+deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of); /* a view of `of` */
+
+/* Checks a shape a user gave: rank, no negative extent, no overflow. */
+bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_shape *out);
+/* A normalized axis in [0, rank), or -1 with the error recorded. */
+int df_check_axis(deft_ctx *cx, const char *what, int axis, uint32_t rank);
+/* A bit mask of axes; false with the error recorded. */
+bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank, uint32_t *mask);
+
+/* ---- cuts (cut.c, materialize.c) ---- */
+
+typedef struct df_want {
+    uint32_t node;       /* record to compute */
+    df_value *into;      /* wrapped memory to write, or NULL */
+    df_value *donor;     /* value this one replaces, or NULL */
+    uint32_t donor_refs; /* references to donor that die with the replacement */
+    df_value *result;    /* out: counted */
+} df_want;
+
+/* The closed trace of the wanted records in cx->cut. inputs_out: the value behind each input. */
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace **out,
+                       df_value ***inputs_out);
+/* Computes the wanted records. On success each has its result, and records in the trace that were stored
+ * are resolved. On failure nothing changed; the sentence is in cx->diag. */
+deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
+/* Computes all live pending handles and starts a new epoch. */
+deft_status df_flush(deft_ctx *cx);
+void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */
+void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext);
+void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v); /* takes a reference of its own */
+
+#endif

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The conductor: closed trace -> key -> plan (found, or made and kept) -> run -> values.
+ *
+ * A plan is found by its key, all bytes compared, and by its guards on the trace at hand. On a miss the
+ * trace is simplified, fused and compiled; the plan's references to nodes are then translated back to the
+ * trace as recorded, so that the next run of the same program evaluates slots and guards without
+ * simplifying anything.
+ */
+#include "lazy/lazy.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/fp.h"
+
+/* What the plan cache holds. */
+typedef struct plan_entry {
+    df_counted counted; /* first */
+    deft_runtime *rt;   /* borrowed: the cache dies with it, and contexts hold it */
+    df_plan *plan;
+} plan_entry;
+
+static void entry_destroy(df_counted *self)
+{
+    plan_entry *const e = (plan_entry *)(void *)self;
+    deft_runtime *const rt = e->rt;
+    if (e->plan) {
+        rt->dev->release(rt->dev, e->plan);
+        df_plan_destroy(&e->plan, rt->mem);
+    }
+    df_mem_free(rt->mem, e, sizeof *e);
+}
+
+static uint64_t now_ns(const deft_ctx *cx)
+{
+    if (!cx->rt->measure) return 0;
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+}
+
+/* ---- finding ---- */
+
+typedef struct finder {
+    deft_ctx *cx;
+    const df_trace *t;
+    const plan_entry *near_miss; /* same key, guard failed: for the explanation only */
+    const df_guard *broken;
+    bool ok;
+} finder;
+
+static bool slots_for(deft_ctx *cx, const df_plan *p, const df_trace *t)
+{
+    cx->slots.n = 0;
+    if (!df_vec_reserve(cx->mem, &cx->slots, p->n_slots)) return false;
+    df_slots_eval(p->slots, p->n_slots, t, cx->slots.at);
+    return true;
+}
+
+/* Under the cache's lock. */
+static bool guards_hold(const df_counted *value, void *user)
+{
+    finder *const f = user;
+    const plan_entry *const e = (const plan_entry *)(const void *)value;
+    if (!slots_for(f->cx, e->plan, f->t)) {
+        f->ok = false;
+        return false;
+    }
+    const df_guard *const miss =
+        df_guard_first_miss(e->plan->guards, e->plan->n_guards, f->t, f->cx->slots.at);
+    if (!miss) return true;
+    f->near_miss = e;
+    f->broken = miss;
+    f->cx->stats.guard_misses++;
+    if (df_log_on(&f->cx->rt->log, DF_LOG_why)) {
+        df_str text;
+        df_str_init(&text, f->cx->mem);
+        df_guard_explain(&text, miss, f->t, e->plan->slots, f->cx->slots.at);
+        df_logf(&f->cx->rt->log, why, "plan miss: %s", text.at ? text.at : "");
+        df_str_finish(&text);
+    }
+    return false;
+}
+
+/* ---- making ---- */
+
+/* A plan made from a simplified trace speaks of its nodes; runs will hand in traces as recorded. */
+static void translate(df_plan *p, const uint32_t *from)
+{
+    for (uint32_t i = 0; i < p->n_slots; i++)
+        if (p->slots[i].op == DF_SLOT_extent) p->slots[i].a = from[p->slots[i].a];
+    for (uint32_t i = 0; i < p->n_from; i++) p->from[i] = from[p->from[i]];
+    for (uint32_t i = 0; i < p->n_why; i++) {
+        p->why[i].a = from[p->why[i].a];
+        p->why[i].b = from[p->why[i].b];
+    }
+}
+
+static deft_status make_plan(deft_ctx *cx, const df_trace *t, df_plan **out)
+{
+    deft_status st = DEFT_OK;
+    df_trace *simple = NULL;
+    uint32_t *from = NULL;
+    df_plan *plan = NULL;
+    deft_runtime *const rt = cx->rt;
+    df_limits limits = rt->dev->limits;
+    limits.fuse = !cx->opt.no_fusion;
+    limits.keep_why = df_log_on(&rt->log, DF_LOG_fusion);
+    df_arena_reset(&cx->pass);
+    df_assert_slow(df_trace_verify(&cx->diag, t) == DEFT_OK);
+    if (!cx->opt.no_simplify && !cx->opt.no_fusion) {
+        TRY(df_trace_simplify(&cx->diag, t, DF_PASS_ALL, &cx->pass, &simple, &from));
+        df_assert_slow(df_trace_verify(&cx->diag, simple) == DEFT_OK);
+    }
+    TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
+    if (simple) translate(plan, from);
+    df_assert_slow(df_plan_verify(&cx->diag, plan) == DEFT_OK);
+    TRY(rt->dev->prepare(rt->dev, &cx->diag, plan));
+    *out = plan;
+    plan = NULL;
+done:
+    df_plan_destroy(&plan, rt->mem);
+    return st;
+}
+
+static deft_status find_or_make(deft_ctx *cx, const df_trace *t, plan_entry **out)
+{
+    deft_status st = DEFT_OK;
+    deft_runtime *const rt = cx->rt;
+    plan_entry *e = NULL;
+    df_key key;
+    TRY(df_trace_key(&cx->diag, t, &key));
+    const df_cache_key ck = {key.hash, key.bytes, key.n};
+    finder f = {.cx = cx, .t = t, .ok = true};
+    *out = (plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
+    if (!f.ok) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
+    if (*out) {
+        cx->stats.plan_hits++;
+        return DEFT_OK;
+    }
+    cx->stats.plan_misses++;
+    if (!f.near_miss)
+        df_logf(&rt->log, why, "plan miss: a new program of %u records, %u results", t->n_nodes,
+                t->n_roots);
+    if (!(e = df_mem_zalloc(rt->mem, sizeof *e)))
+        TRY(df_fail_mem(&cx->diag, "cut: plan entry", sizeof *e));
+    df_counted_init(&e->counted, entry_destroy);
+    e->rt = rt;
+    TRY(make_plan(cx, t, &e->plan));
+    cx->stats.plans_built++;
+    if (!slots_for(cx, e->plan, t))
+        TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
+    /* A plan that holds all references of its own may be larger than the cache: it is then used once. */
+    st = df_cache_add(rt->plans, &ck, df_counted_ref(&e->counted), e->plan->arena.total);
+    if (st == DEFT_E_LIMIT) {
+        df_logf(&rt->log, cache, "a plan of %zu bytes is too large to keep", e->plan->arena.total);
+        st = DEFT_OK;
+    }
+    if (st != DEFT_OK) TRY(df_fail_mem(&cx->diag, "cut: plan cache", e->plan->arena.total));
+    *out = e;
+    return DEFT_OK;
+done:
+    if (e) {
+        df_counted *c = &e->counted;
+        df_counted_drop(&c);
+    }
+    return st;
+}
+
+/* ---- running ---- */
+
+static bool interrupted(void *user)
+{
+    deft_ctx *const cx = user;
+    return atomic_exchange(&cx->interrupted, 0) != 0;
+}
+
+/* Values for every root, made before anything runs so that nothing can fail afterwards. */
+static deft_status make_values(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        df_shape s;
+        df_rec_shape(&cx->rec, want[i].node, &s);
+        want[i].result = df_value_new(cx, (deft_dtype)cx->rec.nodes[want[i].node].dtype, &s);
+        if (!want[i].result)
+            return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", n);
+    }
+    if (!df_vec_reserve(cx->mem, &cx->rec.vals, n))
+        return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", n);
+    return DEFT_OK;
+}
+
+static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_t n, df_buffer **bufs)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        df_want *const w = &want[i];
+        if (w->into) {
+            if (t->roots[i].kind == DF_ROOT_NEW) { /* overlapped an input: copied now */
+                df_value_write(w->into, bufs[i]->data);
+                df_buffer_drop(&bufs[i]);
+            }
+            df_value_drop(cx, &w->result);
+            w->result = df_value_ref(w->into);
+        } else {
+            w->result->buf = bufs[i];
+            w->result->data = bufs[i]->data;
+            df_rec_resolve(cx, w->node, w->result);
+        }
+    }
+}
+
+/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be undone,
+ * so such a plan gets memory of its own and is copied when all went well. */
+static bool may_fault(const df_trace *t)
+{
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index) return true;
+    return false;
+}
+
+static void avoid_into(df_trace *t)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < t->n_roots; i++) any |= t->roots[i].kind == DF_ROOT_INTO;
+    if (!any || !may_fault(t)) return;
+    for (uint32_t i = 0; i < t->n_roots; i++)
+        if (t->roots[i].kind == DF_ROOT_INTO) {
+            t->roots[i].kind = DF_ROOT_NEW;
+            t->roots[i].into = DF_NONE;
+        }
+}
+
+deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    deft_status st = DEFT_OK;
+    df_trace *t;
+    df_value **inputs;
+    plan_entry *e = NULL;
+    df_buffer **bufs = NULL;
+    df_run_stats run = {0};
+    deft_runtime *const rt = cx->rt;
+    const uint64_t t0 = now_ns(cx);
+    if (interrupted(cx)) TRY(df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran"));
+    TRY(df_extract(cx, want, n, &t, &inputs));
+    avoid_into(t);
+    const uint64_t t1 = now_ns(cx);
+    TRY(find_or_make(cx, t, &e));
+    const uint64_t t2 = now_ns(cx);
+    TRY(make_values(cx, want, n));
+
+    bufs = df_arena_new(&cx->cut, df_buffer *, n);
+    const df_buffer **const in = df_arena_new(&cx->cut, const df_buffer *, t->n_inputs);
+    if (!bufs || !in) TRY(df_fail_mem(&cx->diag, "cut: results", n * sizeof *bufs));
+    for (uint32_t i = 0; i < t->n_inputs; i++) in[i] = inputs[i]->buf;
+    df_launch_io io = {.root = bufs, .input = in, .interrupted = interrupted, .user = cx};
+    const df_fp_state fp = df_fp_enter();
+    st = rt->dev->run(rt->dev, &cx->diag, e->plan, t, cx->slots.at, &io, &run);
+    df_fp_leave(fp);
+    if (st != DEFT_OK) goto done;
+    take_results(cx, t, want, n, bufs);
+
+    cx->stats.cuts++;
+    cx->stats.launches += run.launches;
+    cx->stats.kernels_run += run.segments;
+    cx->stats.interpreted += run.interpreted_segments;
+    cx->stats.donated += run.donated;
+    cx->stats.ns_record_to_key += t1 - t0;
+    cx->stats.ns_plan += t2 - t1;
+    cx->stats.ns_run += now_ns(cx) - t2;
+    cx->stats.ns_kernels += run.t_run_ns;
+    df_counted_drop(&cx->last_plan);
+    cx->last_plan = &e->counted;
+    return DEFT_OK;
+done:
+    for (uint32_t i = 0; i < n; i++) df_value_drop(cx, &want[i].result);
+    if (e) {
+        df_counted *c = &e->counted;
+        df_counted_drop(&c);
+    }
+    return st;
+}
+
+/* ---- showing ---- */
+
+size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
+{
+    if (n && buf) buf[0] = 0;
+    if (!cx || !what || !cx->last || !cx->last_plan) return 0;
+    const df_plan *const p = ((const plan_entry *)(const void *)cx->last_plan)->plan;
+    df_str s;
+    df_str_init(&s, cx->mem);
+    if (!strcmp(what, "trace")) {
+        df_trace_print(&s, cx->last);
+    } else if (!strcmp(what, "plan")) {
+        df_plan_print(&s, p, cx->last);
+    } else if (!strcmp(what, "guards")) {
+        df_guard_print(&s, p->guards, p->n_guards, p->slots);
+    } else if (!strcmp(what, "key")) {
+        df_key key;
+        df_diag d;
+        if (df_trace_key(&d, cx->last, &key) == DEFT_OK)
+            df_str_fmt(&s, "%016llx%016llx %zu bytes\n", (unsigned long long)key.hash.hi,
+                       (unsigned long long)key.hash.lo, key.n);
+    } else if (!strcmp(what, "why")) {
+        for (uint32_t i = 0; i < p->n_why; i++)
+            df_str_fmt(&s, "%%%u %%%u %s: %s\n", p->why[i].a, p->why[i].b, p->why[i].what,
+                       p->why[i].reason);
+    }
+    const size_t length = s.n;
+    if (n && buf && s.at) {
+        const size_t take = length < n ? length : n - 1;
+        memcpy(buf, s.at, take);
+        buf[take] = 0;
+    }
+    df_str_finish(&s);
+    return length;
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scopes, steps, keeping, and the undo log that makes a step a transaction.
+ *
+ * The first assign of a step to a handle that outlives the step saves the handle's binding. When the step
+ * fails, bindings are restored and its records cut off: nothing else remembers it. When it succeeds, the
+ * log dies; an old value that only the log and the records held may already have been taken over in
+ * place (df_want.donor).
+ */
+#include "lazy/lazy.h"
+
+static void undo_all(deft_ctx *cx)
+{
+    while (cx->undo.n) {
+        df_undo *const u = &cx->undo.at[--cx->undo.n];
+        deft_tensor *const t = u->t;
+        df_value_drop(cx, &t->value);
+        t->value = u->value;
+        t->root = u->root;
+        t->node = u->node;
+        t->epoch = u->epoch;
+        t->place = u->place;
+        t->flags &= (uint8_t)~DF_HANDLE_UNDO;
+    }
+}
+
+static void undo_forget(deft_ctx *cx)
+{
+    while (cx->undo.n) {
+        df_undo *const u = &cx->undo.at[--cx->undo.n];
+        u->t->flags &= (uint8_t)~DF_HANDLE_UNDO;
+        df_value_drop(cx, &u->value);
+    }
+}
+
+/* Handles that outlive the step may name input records made inside it; their values stand on their own. */
+static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    if (t->epoch == cx->epoch && t->node >= cx->step_n) t->epoch = 0;
+}
+
+static void pop_to(deft_ctx *cx, uint32_t depth)
+{
+    while (cx->depth >= depth && cx->depth > 0) {
+        df_scope_free_handles(cx, &cx->frame[cx->depth]);
+        cx->depth--;
+    }
+}
+
+static void step_rollback(deft_ctx *cx)
+{
+    const uint32_t at = cx->step_at;
+    undo_all(cx);
+    df_each_outer(cx, at, forget_step_node, NULL);
+    pop_to(cx, at);
+    cx->step_at = 0;
+    df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
+}
+
+/* ---- collecting what a cut must compute ---- */
+
+typedef struct collect {
+    DF_VEC(df_want) want;
+    DF_VEC(deft_tensor *) who; /* per want: the first handle bound to it */
+    bool ok;
+} collect;
+
+static df_undo *undo_of(deft_ctx *cx, const deft_tensor *t)
+{
+    for (size_t i = 0; i < cx->undo.n; i++)
+        if (cx->undo.at[i].t == t) return &cx->undo.at[i];
+    return NULL;
+}
+
+static df_value *mut_of(deft_ctx *cx, const deft_tensor *t)
+{
+    for (size_t i = 0; i < cx->muts.n; i++)
+        if (cx->muts.at[i].t == t) return cx->muts.at[i].value;
+    return NULL;
+}
+
+static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    collect *const c = user;
+    if (t->value || t->epoch != cx->epoch || (t->flags & DF_HANDLE_WEAK)) return;
+    df_value *const into = t->flags & DF_HANDLE_MUT ? mut_of(cx, t) : NULL;
+    if (cx->rec.val[t->node] && !into) return;
+    df_want w = {.node = t->node, .into = into};
+    if (t->flags & DF_HANDLE_UNDO) {
+        df_undo *const u = undo_of(cx, t);
+        if (u && u->value && !into) {
+            w.donor = u->value;
+            w.donor_refs = 1;
+        }
+    }
+    c->ok = c->ok && df_vec_push(cx->mem, &c->want, w) && df_vec_push(cx->mem, &c->who, t);
+}
+
+/* Gives every collected handle its value. */
+static void bind_results(collect *c)
+{
+    for (size_t i = 0; i < c->want.n; i++) {
+        deft_tensor *const t = c->who.at[i];
+        if (!t->value) t->value = df_value_ref(c->want.at[i].result);
+    }
+}
+
+static void collect_finish(deft_ctx *cx, collect *c)
+{
+    for (size_t i = 0; i < c->want.n; i++) df_value_drop(cx, &c->want.at[i].result);
+    df_vec_finish(cx->mem, &c->want);
+    df_vec_finish(cx->mem, &c->who);
+}
+
+/* Computes every pending handle owned outside depth `below`. */
+static deft_status compute_outer(deft_ctx *cx, uint32_t below)
+{
+    deft_status st = DEFT_OK;
+    collect c = {.ok = true};
+    df_each_outer(cx, below, collect_one, &c);
+    if (!c.ok)
+        TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
+    if (c.want.n) TRY(df_materialize(cx, c.want.at, (uint32_t)c.want.n));
+    bind_results(&c);
+done:
+    collect_finish(cx, &c);
+    return st;
+}
+
+static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    if (!t->value) t->value = df_value_ref(df_handle_value(cx, t));
+}
+
+/* Bindings that a running step would restore may still be pending themselves: they need values before
+ * the records go. */
+static deft_status compute_undo(deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->undo.n; i++) {
+        df_undo *const u = &cx->undo.at[i];
+        if (u->value || u->epoch != cx->epoch) continue;
+        if (!cx->rec.val[u->node]) {
+            df_want w = {.node = u->node};
+            const deft_status st = df_materialize(cx, &w, 1);
+            if (st != DEFT_OK) return st;
+            df_value_drop(cx, &w.result);
+        }
+        u->value = df_value_ref(cx->rec.vals.at[cx->rec.val[u->node]]);
+    }
+    return DEFT_OK;
+}
+
+deft_status df_flush(deft_ctx *cx)
+{
+    deft_status st = compute_undo(cx);
+    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1);
+    if (st != DEFT_OK) return st;
+    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
+    df_rec_reset(cx);
+    return DEFT_OK;
+}
+
+/* ---- scopes ---- */
+
+static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    bool *const any = user;
+    if (!t->value && !df_handle_value(cx, t)) *any = true;
+}
+
+static void detach_one(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    settle_one(cx, t, NULL);
+    if (t->value) t->epoch = 0;
+}
+
+/* Before an outermost scope opens: what has a value stands on it alone, so that the records inside begin
+ * the same way each time; with nothing pending the old records go. */
+static void start_afresh(deft_ctx *cx)
+{
+    bool pending = false;
+    if (cx->depth > 0 || cx->rec.n == 0) return;
+    df_each_outer(cx, 1, see_pending, &pending);
+    df_each_outer(cx, 1, detach_one, NULL);
+    if (!pending) df_rec_reset(cx);
+}
+
+deft_scope deft_scope_begin(deft_ctx *cx)
+{
+    if (!cx) return (deft_scope){0};
+    start_afresh(cx);
+    if (!df_scope_push(cx, false, (uintptr_t)DF_RETURN_ADDRESS())) return (deft_scope){cx, 0, 0};
+    return (deft_scope){cx, cx->serial, cx->depth};
+}
+
+static bool token_open(const deft_ctx *cx, deft_scope s)
+{
+    return s.depth > 0 && s.depth <= cx->depth && cx->frame[s.depth].serial == s.serial;
+}
+
+/* After the outermost scope: kept values are computed; with nothing left pending the records go. */
+static deft_status outermost_end(deft_ctx *cx)
+{
+    deft_status st = compute_outer(cx, 0);
+    if (st != DEFT_OK) return st;
+    bool pending = false;
+    df_each_outer(cx, 1, see_pending, &pending);
+    if (!pending) {
+        df_each_outer(cx, 1, settle_one, NULL);
+        df_rec_reset(cx);
+    }
+    return DEFT_OK;
+}
+
+deft_status deft_scope_end(deft_scope s)
+{
+    deft_ctx *const cx = s.cx;
+    if (!cx) return DEFT_E_ARG;
+    deft_status st = df_deliver(cx);
+    if (!token_open(cx, s))
+        return st ? st
+                  : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
+    if (cx->step_at && s.depth <= cx->step_at)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "scope_end: a step is open inside this scope, or it is the step itself");
+    pop_to(cx, s.depth);
+    if (cx->depth == 0 && st == DEFT_OK) st = outermost_end(cx);
+    return st;
+}
+
+deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
+{
+    deft_ctx *const cx = s.cx;
+    if (!cx) return NULL;
+    const bool mine = df_enter_more(cx, "scope_return", 2, t);
+    if (!token_open(cx, s) || (cx->step_at && s.depth <= cx->step_at))
+        return df_error(cx, DEFT_E_STATE, "scope_return: the scope is not open, or it is a step");
+    deft_tensor saved = {0};
+    if (mine) {
+        saved = *t;
+        df_value_ref(saved.value);
+    }
+    pop_to(cx, s.depth);
+    if (!mine) return NULL;
+    deft_tensor *const out = df_handle_new(cx, saved.node);
+    if (!out) {
+        df_value_drop(cx, &saved.value);
+        return NULL;
+    }
+    out->value = saved.value;
+    out->root = saved.root;
+    out->epoch = saved.epoch;
+    out->place = saved.place;
+    out->flags = saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK);
+    return out;
+}
+
+/* ---- steps ---- */
+
+deft_scope deft_step_begin(deft_ctx *cx)
+{
+    const deft_scope bad = {cx, 0, 0};
+    if (!cx) return bad;
+    if (cx->step_at) {
+        char site[DF_SITE_TEXT];
+        df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
+                 df_site_text(cx->frame[cx->step_at].site, site, sizeof site));
+        return bad;
+    }
+    start_afresh(cx);
+    if (!df_scope_push(cx, true, (uintptr_t)DF_RETURN_ADDRESS())) return bad;
+    cx->step_at = cx->depth;
+    cx->step_n = cx->rec.n;
+    cx->step_args = cx->rec.n_args;
+    cx->step_ext = cx->rec.n_ext;
+    return (deft_scope){cx, cx->serial, cx->depth};
+}
+
+deft_status deft_step_end(deft_scope s)
+{
+    deft_ctx *const cx = s.cx;
+    if (!cx) return DEFT_E_ARG;
+    deft_status st = df_deliver(cx);
+    if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) {
+        /* A step that never opened: its cause was just delivered. */
+        return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "step_end: the step is not open");
+    }
+    if (st == DEFT_OK) st = compute_outer(cx, cx->step_at);
+    if (st != DEFT_OK) {
+        step_rollback(cx);
+        return st;
+    }
+    const uint32_t at = cx->step_at;
+    df_each_outer(cx, at, settle_one, NULL);
+    undo_forget(cx);
+    pop_to(cx, at);
+    cx->step_at = 0;
+    df_rec_reset(cx);
+    return DEFT_OK;
+}
+
+void deft_step_abort(deft_scope s)
+{
+    deft_ctx *const cx = s.cx;
+    if (!cx || !cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) return;
+    df_deliver(cx);
+    step_rollback(cx);
+}
+
+/* ---- keeping ---- */
+
+deft_tensor *deft_keep(deft_tensor *t)
+{
+    deft_ctx *const cx = df_enter("keep", 1, t);
+    if (!cx) return NULL;
+    if (t->keeps == UINT16_MAX)
+        return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
+    if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))
+        return df_error(cx, DEFT_E_MEMORY, "keep: no memory for the list of kept tensors");
+    t->keeps++;
+    t->root = NULL; /* a tensor of its own from here on */
+    t->place = DF_NONE;
+    return t;
+}
+
+void deft_drop(deft_tensor **pt)
+{
+    if (!pt || !*pt) return;
+    deft_tensor *const t = *pt;
+    *pt = NULL;
+    deft_ctx *const cx = df_enter("drop", 1, t);
+    if (!cx || !t->keeps || --t->keeps) return;
+    for (size_t i = cx->kept.n; i-- > 0;)
+        if (cx->kept.at[i] == t) {
+            cx->kept.at[i] = cx->kept.at[--cx->kept.n];
+            break;
+        }
+    if (!df_slab_of(t)->open) {
+        if (t->flags & DF_HANDLE_UNDO) {
+            df_undo *const u = undo_of(cx, t);
+            df_value_drop(cx, &u->value);
+            *u = cx->undo.at[--cx->undo.n];
+        }
+        df_handle_unbind(cx, t);
+        t->flags = 0;
+    }
+}

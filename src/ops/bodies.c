@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The body of every elementwise op as kernel ops. Rows of ops.def that name a kernel op or a
+ * recipe get a generated wrapper; the short bodies of the others stand here. All are straight
+ * lines: each result is selected, never branched to, so one body serves scalar and vector code.
+ *
+ * Division with floor. For floats the pair follows C Python and PyTorch:
+ *
+ *   remainder(a, b)  r = fmod(a, b), plus b when r is not zero and its sign differs from b's. A
+ *                    zero keeps the sign of a; b = 0 gives NaN; -1e-20 mod 1 rounds to 1.
+ *   floor_div(a, b)  the integer nearest to (a - fmod(a, b)) / b, less 1 where remainder added b.
+ *                    That quotient is an integer but for rounding, hence nearest rather than
+ *                    floor. A zero has the sign of a / b; b = 0 gives a / b, an infinity or NaN.
+ *
+ * For integers: truncated division and remainder, corrected by one step of b where the remainder
+ * is not zero and its sign differs from b's. floor_div(a, 0) = 0, remainder(a, 0) = a, and MIN /
+ * -1 wraps to MIN.
+ *
+ * hypot: squares of f32 are exact in f64, so plain f64 arithmetic stays within 0.51 units and
+ * never overflows on the way. f64 operands are scaled by a power of two where the greater lies
+ * outside [2^-500, 2^500]. An infinity wins over NaN, as in C.
+ */
+#include "ops/bodies.h"
+
+#include "ops/shape.h"
+
+#include <string.h>
+
+/* ---- shorthands ---- */
+
+static uint32_t ins1(df_emit *e, df_kop op, deft_dtype t, uint32_t a)
+{
+    return e->ins(e, op, t, a, 0, 0, 0);
+}
+
+static uint32_t ins2(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b)
+{
+    return e->ins(e, op, t, a, b, 0, 0);
+}
+
+static uint32_t select(df_emit *e, deft_dtype t, uint32_t c, uint32_t a, uint32_t b)
+{
+    return e->ins(e, DF_K_select, t, c, a, b, 0);
+}
+
+static uint32_t constant_bits(df_emit *e, deft_dtype t, uint64_t bits)
+{
+    return e->ins(e, DF_K_const, t, 0, 0, 0, bits);
+}
+
+/* v must be exact in t. */
+static uint32_t constant(df_emit *e, deft_dtype t, double v)
+{
+    uint64_t bits = 0;
+    const float f = (float)v;
+    switch (t) {
+    case DEFT_F32: memcpy(&bits, &f, sizeof f); break;
+    case DEFT_F64: memcpy(&bits, &v, sizeof v); break;
+    case DEFT_I64: bits = (uint64_t)(int64_t)v; break;
+    case DEFT_I32: bits = (uint32_t)(int32_t)v; break;
+    case DEFT_U8: bits = (uint8_t)v; break;
+    case DEFT_BOOL: bits = v != 0; break;
+    }
+    return constant_bits(e, t, bits);
+}
+
+static uint32_t infinity(df_emit *e, deft_dtype t)
+{
+    return constant_bits(e, t, t == DEFT_F32 ? 0x7f800000u : 0x7ff0000000000000u);
+}
+
+/* The magnitude of a with the sign of b. */
+static uint32_t copy_sign(df_emit *e, deft_dtype t, uint32_t a, uint32_t b)
+{
+    const deft_dtype i = t == DEFT_F32 ? DEFT_I32 : DEFT_I64;
+    const uint64_t sign = t == DEFT_F32 ? 0x80000000u : (uint64_t)1 << 63;
+    const uint64_t rest = t == DEFT_F32 ? 0x7fffffffu : ~sign;
+    const uint32_t of_a =
+        ins2(e, DF_K_and, i, ins1(e, DF_K_bitcast, i, a), constant_bits(e, i, rest));
+    const uint32_t of_b =
+        ins2(e, DF_K_and, i, ins1(e, DF_K_bitcast, i, b), constant_bits(e, i, sign));
+    return ins1(e, DF_K_bitcast, t, ins2(e, DF_K_or, i, of_a, of_b));
+}
+
+/* Whether r, the truncated remainder by b, is not zero and has the other sign. */
+static uint32_t must_step(df_emit *e, deft_dtype t, uint32_t r, uint32_t b)
+{
+    const uint32_t zero = constant(e, t, 0);
+    const uint32_t differ = ins2(e, DF_K_xor, DEFT_BOOL, ins2(e, DF_K_lt, DEFT_BOOL, r, zero),
+                                 ins2(e, DF_K_lt, DEFT_BOOL, b, zero));
+    return ins2(e, DF_K_and, DEFT_BOOL, ins2(e, DF_K_ne, DEFT_BOOL, r, zero), differ);
+}
+
+static uint32_t floor_div_int(df_emit *e, deft_dtype t, uint32_t a, uint32_t b)
+{
+    const uint32_t q = ins2(e, DF_K_div, t, a, b);
+    if (t == DEFT_U8) return q;
+    const uint32_t divides = ins2(e, DF_K_ne, DEFT_BOOL, b, constant(e, t, 0));
+    const uint32_t step =
+        ins2(e, DF_K_and, DEFT_BOOL, divides, must_step(e, t, ins2(e, DF_K_rem, t, a, b), b));
+    return select(e, t, step, ins2(e, DF_K_sub, t, q, constant(e, t, 1)), q);
+}
+
+static uint32_t floor_div_float(df_emit *e, deft_dtype t, uint32_t a, uint32_t b)
+{
+    const uint32_t zero = constant(e, t, 0), one = constant(e, t, 1);
+    const uint32_t plain = ins2(e, DF_K_div, t, a, b);
+    const uint32_t r = ins2(e, DF_K_rem, t, a, b);
+    const uint32_t whole = ins2(e, DF_K_div, t, ins2(e, DF_K_sub, t, a, r), b);
+    const uint32_t q = select(e, t, must_step(e, t, r, b), ins2(e, DF_K_sub, t, whole, one), whole);
+    const uint32_t low = ins1(e, DF_K_floor, t, q);
+    const uint32_t above =
+        ins2(e, DF_K_lt, DEFT_BOOL, constant(e, t, 0.5), ins2(e, DF_K_sub, t, q, low));
+    const uint32_t nearest = select(e, t, above, ins2(e, DF_K_add, t, low, one), low);
+    const uint32_t signed_zero = copy_sign(e, t, zero, plain);
+    const uint32_t q_or_zero =
+        select(e, t, ins2(e, DF_K_eq, DEFT_BOOL, q, zero), signed_zero, nearest);
+    return select(e, t, ins2(e, DF_K_eq, DEFT_BOOL, b, zero), plain, q_or_zero);
+}
+
+/* m >= n >= 0, both f64. */
+static uint32_t hypot_f64(df_emit *e, uint32_t m, uint32_t n)
+{
+    const deft_dtype t = DEFT_F64;
+    const uint32_t one = constant(e, t, 1);
+    const uint32_t up = constant(e, t, 0x1p600), down = constant(e, t, 0x1p-600);
+    const uint32_t large = ins2(e, DF_K_lt, DEFT_BOOL, constant(e, t, 0x1p500), m);
+    const uint32_t small = ins2(e, DF_K_lt, DEFT_BOOL, m, constant(e, t, 0x1p-500));
+    const uint32_t scale = select(e, t, large, down, select(e, t, small, up, one));
+    const uint32_t back = select(e, t, large, up, select(e, t, small, down, one));
+    const uint32_t p = ins2(e, DF_K_mul, t, m, scale), q = ins2(e, DF_K_mul, t, n, scale);
+    const uint32_t sum = e->ins(e, DF_K_fma, t, p, p, ins2(e, DF_K_mul, t, q, q), 0);
+    return ins2(e, DF_K_mul, t, ins1(e, DF_K_sqrt, t, sum), back);
+}
+
+/* ---- bodies by hand ---- */
+
+#define BODY(name)                                                                                 \
+    uint32_t df_body_##name(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],       \
+                            uint32_t attr)
+
+BODY(sign)
+{
+    (void)out, (void)attr;
+    const uint32_t x = src[0], zero = constant(e, t, 0);
+    const uint32_t above = ins2(e, DF_K_lt, DEFT_BOOL, zero, x);
+    if (t == DEFT_U8) return select(e, t, above, constant(e, t, 1), x);
+    const uint32_t below = ins2(e, DF_K_lt, DEFT_BOOL, x, zero);
+    return select(e, t, above, constant(e, t, 1), select(e, t, below, constant(e, t, -1), x));
+}
+
+BODY(square)
+{
+    (void)out, (void)attr;
+    return ins2(e, DF_K_mul, t, src[0], src[0]);
+}
+
+BODY(reciprocal)
+{
+    (void)out, (void)attr;
+    return ins2(e, DF_K_div, t, constant(e, t, 1), src[0]);
+}
+
+/* x stands first: max gives its second operand when neither is greater, so relu(-0) is +0. */
+BODY(relu)
+{
+    (void)out, (void)attr;
+    return ins2(e, DF_K_max, t, src[0], constant(e, t, 0));
+}
+
+BODY(isnan)
+{
+    (void)t, (void)attr;
+    return ins2(e, DF_K_ne, out, src[0], src[0]);
+}
+
+BODY(isinf)
+{
+    (void)attr;
+    return ins2(e, DF_K_eq, out, ins1(e, DF_K_abs, t, src[0]), infinity(e, t));
+}
+
+BODY(isfinite)
+{
+    (void)attr;
+    return ins2(e, DF_K_lt, out, ins1(e, DF_K_abs, t, src[0]), infinity(e, t));
+}
+
+BODY(powi)
+{
+    (void)out;
+    return df_recipe_powi(e, t, src[0], (int32_t)attr);
+}
+
+BODY(floor_div)
+{
+    (void)out, (void)attr;
+    return df_is_float(t) ? floor_div_float(e, t, src[0], src[1])
+                          : floor_div_int(e, t, src[0], src[1]);
+}
+
+BODY(remainder)
+{
+    (void)out, (void)attr;
+    const uint32_t r = ins2(e, DF_K_rem, t, src[0], src[1]);
+    if (t == DEFT_U8) return r;
+    return select(e, t, must_step(e, t, r, src[1]), ins2(e, DF_K_add, t, r, src[1]), r);
+}
+
+BODY(hypot)
+{
+    (void)out, (void)attr;
+    const uint32_t a = ins1(e, DF_K_abs, t, src[0]), b = ins1(e, DF_K_abs, t, src[1]);
+    const uint32_t inf = infinity(e, t);
+    const uint32_t endless = ins2(e, DF_K_or, DEFT_BOOL, ins2(e, DF_K_eq, DEFT_BOOL, a, inf),
+                                  ins2(e, DF_K_eq, DEFT_BOOL, b, inf));
+    uint32_t h;
+    if (t == DEFT_F32) {
+        const uint32_t p = ins1(e, DF_K_cast, DEFT_F64, a), q = ins1(e, DF_K_cast, DEFT_F64, b);
+        const uint32_t sum = ins2(e, DF_K_add, DEFT_F64, ins2(e, DF_K_mul, DEFT_F64, p, p),
+                                  ins2(e, DF_K_mul, DEFT_F64, q, q));
+        h = ins1(e, DF_K_cast, DEFT_F32, ins1(e, DF_K_sqrt, DEFT_F64, sum));
+    } else {
+        h = hypot_f64(e, ins2(e, DF_K_max, t, a, b), ins2(e, DF_K_min, t, a, b));
+    }
+    return select(e, t, endless, inf, h);
+}
+
+BODY(copysign)
+{
+    (void)out, (void)attr;
+    return copy_sign(e, t, src[0], src[1]);
+}
+
+/* ---- generated wrappers: LOWER turns a row into `class, name, how, what` ---- */
+
+#define WRAP_unary_body(name, what)                                                                \
+    _Static_assert(sizeof #name == sizeof #what, #name ": bodies are named after their op");
+#define WRAP_binary_body WRAP_unary_body
+
+#define WRAP_unary_kop(name, what)                                                                 \
+    BODY(name)                                                                                     \
+    {                                                                                              \
+        (void)t, (void)attr;                                                                       \
+        return e->ins(e, DF_K_##what, out, src[0], 0, 0, 0);                                       \
+    }
+#define WRAP_binary_kop(name, what)                                                                \
+    BODY(name)                                                                                     \
+    {                                                                                              \
+        (void)t, (void)attr;                                                                       \
+        return e->ins(e, DF_K_##what, out, src[0], src[1], 0, 0);                                  \
+    }
+#define WRAP_ternary_kop(name, what)                                                               \
+    BODY(name)                                                                                     \
+    {                                                                                              \
+        (void)t, (void)attr;                                                                       \
+        return e->ins(e, DF_K_##what, out, src[0], src[1], src[2], 0);                             \
+    }
+#define WRAP_unary_recipe(name, what)                                                              \
+    BODY(name)                                                                                     \
+    {                                                                                              \
+        (void)out, (void)attr;                                                                     \
+        return df_recipe_##what(e, t, src[0]);                                                     \
+    }
+#define WRAP_binary_recipe(name, what)                                                             \
+    BODY(name)                                                                                     \
+    {                                                                                              \
+        (void)out, (void)attr;                                                                     \
+        return df_recipe_##what(e, t, src[0], src[1]);                                             \
+    }
+#define WRAP_leaf_fuser(name, what)
+#define WRAP_reduce_kop(name, what)
+#define WRAP_scan_kop(name, what)
+#define WRAP_view_fuser(name, what)
+#define WRAP_index_fuser(name, what)
+#define WRAP_update_fuser(name, what)
+#define WRAP_contract_fuser(name, what)
+
+#define WRAP_JOIN(class, name, how, what) WRAP_##class##_##how(name, what)
+#define WRAP(...) WRAP_JOIN(__VA_ARGS__)
+
+#define OP(name, n_src, class, facets) WRAP(class, name facets)
+#define LOWER(how, what) , how, what
+#include "ops/ops.def"

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Element types: sizes, names, promotion, and the dtype rules of ops.def. A rule is asked twice:
+ * the recorder asks which cast an operand needs, the verifier asks whether a record obeys.
+ */
+#include "ops/shape.h"
+
+static const struct {
+    const char *name;
+    uint8_t size;
+} dtypes[DEFT_N_DTYPES] = {
+    [DEFT_BOOL] = { "bool", 1 }, [DEFT_U8] = { "u8", 1 },   [DEFT_I32] = { "i32", 4 },
+    [DEFT_I64] = { "i64", 8 },   [DEFT_F32] = { "f32", 4 }, [DEFT_F64] = { "f64", 8 },
+};
+
+/* PyTorch's rule for this set: the higher category of bool < integer < float wins, then width; u8
+ * meets a signed type in the signed type, and an integer of any width leaves a float as it is. */
+static const uint8_t meets[DEFT_N_DTYPES][DEFT_N_DTYPES] = {
+    /*              bool       u8        i32       i64       f32       f64 */
+    /* bool */ { DEFT_BOOL, DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 },
+    /* u8   */ { DEFT_U8, DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 },
+    /* i32  */ { DEFT_I32, DEFT_I32, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 },
+    /* i64  */ { DEFT_I64, DEFT_I64, DEFT_I64, DEFT_I64, DEFT_F32, DEFT_F64 },
+    /* f32  */ { DEFT_F32, DEFT_F32, DEFT_F32, DEFT_F32, DEFT_F32, DEFT_F64 },
+    /* f64  */ { DEFT_F64, DEFT_F64, DEFT_F64, DEFT_F64, DEFT_F64, DEFT_F64 },
+};
+
+static bool is_dtype(deft_dtype t)
+{
+    return (unsigned)t < DEFT_N_DTYPES;
+}
+
+/* Integers are added up and multiplied up in 64 bits. */
+static bool accumulates(df_op op)
+{
+    return op == DF_OP_sum || op == DF_OP_prod || op == DF_OP_cumsum;
+}
+
+static bool shifts(df_op op)
+{
+    return op == DF_OP_shift_left || op == DF_OP_shift_right;
+}
+
+/* What the op's operands (the value operands of index and select) may be once cast; NULL when fine,
+ * else what is wrong with t. */
+static const char *refuse(df_op op, deft_dtype t)
+{
+    switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
+    case DF_DTYPE_arith:
+        if (t == DEFT_BOOL) return "arithmetic needs numbers";
+        if (accumulates(op) && df_is_int(t) && t != DEFT_I64)
+            return "integers are accumulated as i64";
+        return NULL;
+    case DF_DTYPE_floating:
+    case DF_DTYPE_test: return df_is_float(t) ? NULL : "needs f32 or f64";
+    case DF_DTYPE_integral:
+        if (df_is_float(t)) return "bits of a float have no meaning here";
+        return shifts(op) && t == DEFT_BOOL ? "a bool cannot be shifted" : NULL;
+    case DF_DTYPE_boolean: return t == DEFT_BOOL ? NULL : "needs bool";
+    case DF_DTYPE_none:
+    case DF_DTYPE_same:
+    case DF_DTYPE_compare:
+    case DF_DTYPE_cast:
+    case DF_DTYPE_select:
+    case DF_DTYPE_index:
+    case DF_DTYPE_to_index:
+    case DF_DTYPE_count: return NULL;
+    }
+    df_unreachable();
+}
+
+/* The operand that the result's dtype follows. */
+static uint32_t leading(df_op op)
+{
+    return df_op_infos[op].dtype_rule == DF_DTYPE_select ? 1 : 0;
+}
+
+static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype out)
+{
+    deft_dtype want = out;
+    switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
+    case DF_DTYPE_none:
+        if (op == DF_OP_iota || op == DF_OP_random) want = DEFT_I64;
+        break;
+    case DF_DTYPE_cast: break;
+    case DF_DTYPE_count:
+        if (!df_is_float(out))
+            return df_fail(d, DEFT_E_DTYPE, "%s: the result is %s, must be f32 or f64",
+                           df_op_infos[op].name, deft_dtype_name(out));
+        break;
+    case DF_DTYPE_same:
+    case DF_DTYPE_arith:
+    case DF_DTYPE_floating:
+    case DF_DTYPE_integral:
+    case DF_DTYPE_compare:
+    case DF_DTYPE_boolean:
+    case DF_DTYPE_test:
+    case DF_DTYPE_select:
+    case DF_DTYPE_index:
+    case DF_DTYPE_to_index: want = df_dtype_result(op, t); break;
+    }
+    if (out != want)
+        return df_fail(d, DEFT_E_DTYPE, "%s: the result is %s, must be %s", df_op_infos[op].name,
+                       deft_dtype_name(out), deft_dtype_name(want));
+    return DEFT_OK;
+}
+
+size_t deft_dtype_size(deft_dtype dtype)
+{
+    return is_dtype(dtype) ? dtypes[dtype].size : 0;
+}
+
+const char *deft_dtype_name(deft_dtype dtype)
+{
+    return is_dtype(dtype) ? dtypes[dtype].name : "?";
+}
+
+deft_dtype df_promote(deft_dtype a, deft_dtype b)
+{
+    df_assert(is_dtype(a) && is_dtype(b));
+    return (deft_dtype)meets[a][b];
+}
+
+deft_dtype deft_promote(deft_dtype a, deft_dtype b)
+{
+    /* What is no dtype gives way, so that the call stays total. */
+    if (!is_dtype(a)) return b;
+    return is_dtype(b) ? df_promote(a, b) : a;
+}
+
+deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dtype out)
+{
+    const df_op_info *const info = &df_op_infos[op];
+    if (!is_dtype(out)) return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", info->name, (int)out);
+    for (uint32_t i = 0; i < info->n_src; i++)
+        if (!is_dtype(src[i]))
+            return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", info->name, (int)src[i]);
+    if (info->n_src == 0) return check_result(d, op, out, out);
+
+    const uint32_t first = leading(op);
+    const char *const why = refuse(op, src[first]);
+    if (why)
+        return df_fail(d, DEFT_E_DTYPE, "%s: the operand is %s: %s", info->name,
+                       deft_dtype_name(src[first]), why);
+    if (info->dtype_rule == DF_DTYPE_select && src[0] != DEFT_BOOL)
+        return df_fail(d, DEFT_E_DTYPE, "%s: the condition is %s, must be bool", info->name,
+                       deft_dtype_name(src[0]));
+    for (uint32_t i = first + 1; i < info->n_src; i++) {
+        const deft_dtype want = info->dtype_rule == DF_DTYPE_index ? DEFT_I64 : src[first];
+        if (src[i] != want)
+            return df_fail(d, DEFT_E_DTYPE, "%s: operand %u is %s, must be %s", info->name, i + 1,
+                           deft_dtype_name(src[i]), deft_dtype_name(want));
+    }
+    return check_result(d, op, src[first], out);
+}
+
+deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out)
+{
+    const uint8_t rule = df_op_infos[op].dtype_rule;
+    deft_dtype want = t;
+    if (!is_dtype(t))
+        return df_fail(d, DEFT_E_DTYPE, "%s: %d is no dtype", df_op_infos[op].name, (int)t);
+    if (accumulates(op) && !df_is_float(t))
+        want = DEFT_I64;
+    else if ((rule == DF_DTYPE_floating || rule == DF_DTYPE_test) && !df_is_float(t))
+        want = DEFT_F32;
+    else if (rule == DF_DTYPE_boolean)
+        want = DEFT_BOOL;
+    const char *const why = refuse(op, want);
+    if (why)
+        return df_fail(d, DEFT_E_DTYPE, "%s: the operand is %s: %s", df_op_infos[op].name,
+                       deft_dtype_name(t), why);
+    *out = want;
+    return DEFT_OK;
+}
+
+deft_dtype df_dtype_result(df_op op, deft_dtype operand)
+{
+    switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
+    case DF_DTYPE_compare:
+    case DF_DTYPE_boolean:
+    case DF_DTYPE_test: return DEFT_BOOL;
+    case DF_DTYPE_to_index: return DEFT_I64;
+    case DF_DTYPE_count: return operand == DEFT_F64 ? DEFT_F64 : DEFT_F32;
+    case DF_DTYPE_none:
+    case DF_DTYPE_same:
+    case DF_DTYPE_arith:
+    case DF_DTYPE_floating:
+    case DF_DTYPE_integral:
+    case DF_DTYPE_cast:
+    case DF_DTYPE_select:
+    case DF_DTYPE_index: return operand;
+    }
+    df_unreachable();
+}

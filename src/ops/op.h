@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The trace op enumeration and its facts, read from ops.def.
+ */
+#ifndef DF_OPS_OP_H
+#define DF_OPS_OP_H
+
+#include "ops/kop.h"
+#include "ops/recipe.h"
+
+enum { DF_COMMUTES = 1, DF_IDEMPOTENT = 2, DF_INVOLUTES = 4 };
+enum { DF_PER_AXIS2 = 255 };
+
+typedef enum df_op {
+#define OP(name, n_src, class, facets) DF_OP_##name,
+#include "ops/ops.def"
+    DF_N_OPS
+} df_op;
+
+typedef enum df_op_class {
+    DF_CLASS_leaf,
+    DF_CLASS_unary,
+    DF_CLASS_binary,
+    DF_CLASS_ternary,
+    DF_CLASS_reduce,
+    DF_CLASS_scan,
+    DF_CLASS_view,
+    DF_CLASS_index,
+    DF_CLASS_update,
+    DF_CLASS_contract
+} df_op_class;
+
+typedef enum df_dtype_rule {
+    DF_DTYPE_none,
+    DF_DTYPE_same,
+    DF_DTYPE_arith,
+    DF_DTYPE_floating,
+    DF_DTYPE_integral,
+    DF_DTYPE_compare,
+    DF_DTYPE_boolean,
+    DF_DTYPE_test,
+    DF_DTYPE_cast,
+    DF_DTYPE_select,
+    DF_DTYPE_index,
+    DF_DTYPE_to_index,
+    DF_DTYPE_count
+} df_dtype_rule;
+
+typedef enum df_shape_rule {
+    DF_SHAPE_given,
+    DF_SHAPE_same,
+    DF_SHAPE_broadcast,
+    DF_SHAPE_reduce,
+    DF_SHAPE_slice,
+    DF_SHAPE_permute,
+    DF_SHAPE_expand,
+    DF_SHAPE_reshape,
+    DF_SHAPE_squeeze,
+    DF_SHAPE_unsqueeze,
+    DF_SHAPE_diagonal,
+    DF_SHAPE_matmul,
+    DF_SHAPE_take,
+    DF_SHAPE_gather,
+    DF_SHAPE_update
+} df_shape_rule;
+
+typedef enum df_lower_how { DF_LOWER_kop, DF_LOWER_recipe, DF_LOWER_body, DF_LOWER_fuser } df_lower_how;
+
+/* Appends the body of one elementwise op. t is the dtype of the operands (of src[1] for where),
+ * out that of the result. */
+typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],
+                               uint32_t attr);
+
+typedef struct df_op_info {
+    const char *name;
+    const char *doc;
+    df_body_fn body; /* set for every unary, binary and ternary op; NULL for the others */
+    uint8_t n_src, cls, dtype_rule, shape_rule, algebra, how, kop, n_args;
+} df_op_info;
+
+extern const df_op_info df_op_infos[DF_N_OPS];
+
+/* Finds an op by name; DF_N_OPS when there is none. */
+df_op df_op_find(const char *name, size_t n);
+
+/* True for unary, binary and ternary ops. */
+DF_INLINE bool df_op_is_map(df_op op)
+{
+    const uint8_t c = df_op_infos[op].cls;
+    return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
+}
+
+/* Argument slots of a record whose first operand (or itself, for leaves) has that rank. */
+DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
+{
+    const uint8_t n = df_op_infos[op].n_args;
+    return n == DF_PER_AXIS2 ? 2 * src_rank : n;
+}
+
+#define DF_REDUCE_KEEPDIMS 0x100u
+
+/* Shapes as the rules see them. */
+typedef struct df_shape {
+    uint32_t rank;
+    int64_t dim[DEFT_MAX_RANK];
+} df_shape;
+
+#endif

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * No code: the build fails by the op's name when a row of ops.def lacks a facet or has it twice,
+ * when its class and operand count disagree, or when it has no lowering that its class allows.
+ */
+#include "ops/op.h"
+
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one DTYPE");
+#define DTYPE(rule) +1
+#include "ops/ops.def"
+
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one SHAPE");
+#define SHAPE(rule) +1
+#include "ops/ops.def"
+
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one ALGEBRA");
+#define ALGEBRA(flags) +1
+#include "ops/ops.def"
+
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one LOWER");
+#define LOWER(how, what) +1
+#include "ops/ops.def"
+
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one ARGS");
+#define ARGS(n) +1
+#include "ops/ops.def"
+
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one DOC");
+#define DOC(text) +1
+#include "ops/ops.def"
+
+/* Operand counts by class; a leaf may read the extents of one operand, an index op takes two. */
+enum {
+    LEAST_leaf = 0,
+    MOST_leaf = 1,
+    LEAST_unary = 1,
+    MOST_unary = 1,
+    LEAST_binary = 2,
+    MOST_binary = 2,
+    LEAST_ternary = 3,
+    MOST_ternary = 3,
+    LEAST_reduce = 1,
+    MOST_reduce = 1,
+    LEAST_scan = 1,
+    MOST_scan = 1,
+    LEAST_view = 1,
+    MOST_view = 1,
+    LEAST_index = 2,
+    MOST_index = 2,
+    LEAST_update = 3,
+    MOST_update = 3,
+    LEAST_contract = 2,
+    MOST_contract = 2
+};
+
+#define OP(id, n, class, facets)                                                                   \
+    _Static_assert(LEAST_##class <= (n) && (n) <= MOST_##class,                                    \
+                   #id ": operand count and class disagree");
+#include "ops/ops.def"
+
+/* Which ways of lowering a class knows, as a set of bits. */
+#define WAY(how) (1 << DF_LOWER_##how)
+enum {
+    WAYS_leaf = WAY(fuser),
+    WAYS_unary = WAY(kop) | WAY(recipe) | WAY(body),
+    WAYS_binary = WAYS_unary,
+    WAYS_ternary = WAYS_unary,
+    WAYS_reduce = WAY(kop),
+    WAYS_scan = WAY(kop),
+    WAYS_view = WAY(fuser),
+    WAYS_index = WAY(fuser),
+    WAYS_update = WAY(fuser),
+    WAYS_contract = WAY(fuser)
+};
+
+#define OP(id, n, class, facets)                                                                   \
+    _Static_assert((WAYS_##class & (0 facets)) != 0, #id ": no such LOWER for its class");
+#define LOWER(how, what) | WAY(how)
+#include "ops/ops.def"
+#undef WAY
+
+#define OP(id, n, class, facets)                                                                   \
+    _Static_assert(!((0 facets) & DF_COMMUTES) || (n) == 2, #id ": only binary ops commute");
+#define ALGEBRA(flags) | (flags)
+#include "ops/ops.def"

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rsqrt, integer powers, and the random number generator.
+ */
+#include "ops/recipe_build.h"
+
+uint32_t df_recipe_rsqrt(df_emit *e, deft_dtype t, uint32_t x)
+{
+    const rb f = { e, t };
+    return r_div(f, r_k(f, 1), r_sqrt(f, x));
+}
+
+static rid one(rb f)
+{
+    if (f.t == DEFT_F32 || f.t == DEFT_F64) return r_k(f, 1);
+    return f.e->ins(f.e, DF_K_const, f.t, 0, 0, 0, 1);
+}
+
+/* Of a bool, any power but the zeroth is itself. A negative exponent takes the reciprocal first: a
+ * power that overflows would lose a denormal result, and for integers 1 / x says 0 for all but 1,
+ * -1. */
+uint32_t df_recipe_powi(df_emit *e, deft_dtype t, uint32_t x, int32_t exponent)
+{
+    const rb f = { e, t };
+    if (exponent == 0) return one(f);
+    if (t == DEFT_BOOL) return x;
+    uint32_t left = exponent < 0 ? 0u - (uint32_t)exponent : (uint32_t)exponent;
+    rid square = exponent < 0 ? r_div(f, one(f), x) : x;
+    while (!(left & 1)) {
+        square = r_mul(f, square, square);
+        left >>= 1;
+    }
+    rid power = square;
+    while (left >>= 1) {
+        square = r_mul(f, square, square);
+        if (left & 1) power = r_mul(f, power, square);
+    }
+    return power;
+}
+
+/* Philox 4x32-10: Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC
+ * 2011. A word is an i64 in [0, 2^32), so a product of two is exact modulo 2^64. */
+void df_recipe_philox(df_emit *e, uint32_t seed, uint32_t draw, uint32_t element, uint32_t out[4])
+{
+    const rb f = { e, DEFT_I64 };
+    const rid mask = r_ki(f, UINT32_MAX), half = r_ki(f, 32);
+    const rid m0 = r_ki(f, 0xd2511f53), m1 = r_ki(f, 0xcd9e8d57);
+    const rid w0 = r_ki(f, 0x9e3779b9), w1 = r_ki(f, 0xbb67ae85);
+    rid k0 = r_and(f, seed, mask), k1 = r_lshr(f, seed, half);
+    rid c0 = r_and(f, element, mask), c1 = r_lshr(f, element, half);
+    rid c2 = r_and(f, draw, mask), c3 = r_lshr(f, draw, half);
+    for (int round = 0; round < 10; round++) {
+        if (round > 0) {
+            k0 = r_and(f, r_add(f, k0, w0), mask);
+            k1 = r_and(f, r_add(f, k1, w1), mask);
+        }
+        const rid p0 = r_mul(f, c0, m0), p1 = r_mul(f, c2, m1);
+        c0 = r_xor(f, r_xor(f, r_lshr(f, p1, half), c1), k0);
+        c2 = r_xor(f, r_xor(f, r_lshr(f, p0, half), c3), k1);
+        c1 = r_and(f, p1, mask);
+        c3 = r_and(f, p0, mask);
+    }
+    out[0] = c0;
+    out[1] = c1;
+    out[2] = c2;
+    out[3] = c3;
+}

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The caching allocator. Sizes are rounded up to classes, eight per power of two (at most an eighth is
+ * wasted), and a freed block waits on the list of its class for the next request of that class; a block
+ * is never split nor joined, so that its header can stay beside it for life and a request served from
+ * the cache takes no memory at all.
+ *
+ *   class lists  cls[c] -> newest -> ... -> oldest          which block to reuse: the warmest
+ *   ring         ages.next = newest ... ages.prev = oldest  which block to give back first
+ *
+ * Small blocks: one piece of mem, header in front, data at the next multiple of 64. Large ones: the
+ * header in mem, the data mapped.
+ */
+#include "runtime/buffer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "runtime/os.h"
+
+#define ALIGN ((size_t)64)
+#define MAP_FROM ((size_t)64 << 10)
+#define MAX_SIZE ((int64_t)1 << 47)
+
+enum { N_CLASSES = 320 };
+
+typedef struct link {
+    struct link *prev, *next;
+} link;
+
+typedef struct block {
+    link age; /* first: a link is its block. Only while cached */
+    df_buffer b;
+    df_allocator *owner;
+    struct block *next, *prev; /* in its class, while cached */
+    size_t size;               /* of the class; 0: borrowed */
+    bool mapped;
+} block;
+
+struct df_allocator {
+    const df_mem *mem;
+    bool maps; /* large blocks come from the system */
+    uint64_t max_cached;
+    pthread_mutex_t lock; /* guards all below */
+    block *cls[N_CLASSES];
+    link ages;
+    df_allocator_stats stats;
+};
+
+/* ---- classes ---- */
+
+static uint32_t class_of(size_t bytes, size_t *size)
+{
+    if (bytes <= 8 * ALIGN) {
+        const size_t n = bytes ? (bytes + ALIGN - 1) / ALIGN : 1;
+        *size = n * ALIGN;
+        return (uint32_t)n - 1;
+    }
+    const unsigned high = 63 - (unsigned)__builtin_clzll(bytes - 1); /* 2^high <= bytes - 1 */
+    const uint32_t eighth = (uint32_t)((bytes - 1) >> (high - 3) & 7);
+    *size = (size_t)(8 + eighth + 1) << (high - 3);
+    return 8 + (high - 9) * 8 + eighth;
+}
+
+/* ---- blocks ---- */
+
+static block *block_of(df_buffer *b)
+{
+    return (block *)(void *)((char *)b - offsetof(block, b));
+}
+
+static size_t head_size(const df_allocator *a, size_t size)
+{
+    const bool apart = size == 0 || (a->maps && size >= MAP_FROM);
+    return apart ? sizeof(block) : sizeof(block) + ALIGN + size;
+}
+
+/* A fresh block without references; NULL when there is no memory. size 0: a header alone. */
+static block *block_create(df_allocator *a, size_t size)
+{
+    block *const k = df_mem_alloc(a->mem, head_size(a, size));
+    if (!k) return NULL;
+    *k = (block){ .owner = a, .size = size, .mapped = size > 0 && a->maps && size >= MAP_FROM };
+    if (k->mapped) {
+        k->b.data = df_os_map(size);
+        if (!k->b.data) {
+            df_mem_free(a->mem, k, head_size(a, size));
+            return NULL;
+        }
+    } else {
+        k->b.data = (void *)(((uintptr_t)(k + 1) + ALIGN - 1) & ~(uintptr_t)(ALIGN - 1));
+    }
+    return k;
+}
+
+static void block_destroy(df_allocator *a, block *k)
+{
+    if (k->mapped) df_os_unmap(k->b.data, k->size);
+    df_mem_free(a->mem, k, head_size(a, k->size));
+}
+
+/* ---- cache; all under the lock ---- */
+
+static void cache_add(df_allocator *a, block *k)
+{
+    block **const list = &a->cls[k->b.cls];
+    k->prev = NULL;
+    k->next = *list;
+    if (*list) (*list)->prev = k;
+    *list = k;
+    k->age = (link){ .prev = &a->ages, .next = a->ages.next };
+    a->ages.next->prev = &k->age;
+    a->ages.next = &k->age;
+    a->stats.cached_bytes += k->size;
+}
+
+static void cache_take(df_allocator *a, block *k)
+{
+    if (k->prev)
+        k->prev->next = k->next;
+    else
+        a->cls[k->b.cls] = k->next;
+    if (k->next) k->next->prev = k->prev;
+    k->age.prev->next = k->age.next;
+    k->age.next->prev = k->age.prev;
+    a->stats.cached_bytes -= k->size;
+}
+
+/* Takes the oldest blocks out until at most `keep` bytes stay; returns them chained through next. */
+static block *cache_shrink(df_allocator *a, uint64_t keep)
+{
+    block *out = NULL;
+    while (a->stats.cached_bytes > keep) {
+        block *const k = (block *)(void *)a->ages.prev;
+        cache_take(a, k);
+        k->next = out;
+        out = k;
+    }
+    return out;
+}
+
+/* Without the lock: unmapping is slow. */
+static void destroy_chain(df_allocator *a, block *k)
+{
+    while (k) {
+        block *const next = k->next;
+        block_destroy(a, k);
+        k = next;
+    }
+}
+
+static void count_live(df_allocator *a, size_t size)
+{
+    a->stats.live_bytes += size;
+    if (a->stats.live_bytes > a->stats.peak_bytes) a->stats.peak_bytes = a->stats.live_bytes;
+}
+
+/* ---- exported ---- */
+
+deft_status df_allocator_create(df_diag *d, const df_mem *mem, uint64_t max_cached,
+                                df_allocator **out)
+{
+    df_allocator *const a = df_mem_zalloc(mem, sizeof *a);
+    if (!a) return df_fail_mem(d, "allocator", sizeof *a);
+    if (pthread_mutex_init(&a->lock, NULL) != 0) {
+        df_mem_free(mem, a, sizeof *a);
+        return df_fail(d, DEFT_E_MEMORY, "allocator: no mutex could be had");
+    }
+    a->mem = mem;
+    a->maps = mem->resize == df_mem_system.resize;
+    a->max_cached = max_cached;
+    a->ages = (link){ &a->ages, &a->ages };
+    *out = a;
+    return DEFT_OK;
+}
+
+void df_allocator_destroy(df_allocator **out)
+{
+    df_allocator *const a = *out;
+    if (!a) return;
+    *out = NULL;
+    df_assert(a->stats.live_bytes == 0);
+    df_allocator_trim(a);
+    pthread_mutex_destroy(&a->lock);
+    df_mem_free(a->mem, a, sizeof *a);
+}
+
+df_allocator_stats df_allocator_read(df_allocator *a)
+{
+    pthread_mutex_lock(&a->lock);
+    const df_allocator_stats s = a->stats;
+    pthread_mutex_unlock(&a->lock);
+    return s;
+}
+
+void df_allocator_trim(df_allocator *a)
+{
+    pthread_mutex_lock(&a->lock);
+    block *const old = cache_shrink(a, 0);
+    pthread_mutex_unlock(&a->lock);
+    destroy_chain(a, old);
+}
+
+deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out)
+{
+    size_t size;
+    if (bytes < 0 || bytes > MAX_SIZE)
+        return df_fail(d, DEFT_E_MEMORY, "buffer: %lld bytes are more than any machine has",
+                       (long long)bytes);
+    const uint32_t cls = class_of((size_t)bytes, &size);
+    df_assert(cls < N_CLASSES);
+    pthread_mutex_lock(&a->lock);
+    block *k = a->cls[cls];
+    a->stats.requests++;
+    if (k) {
+        cache_take(a, k);
+        count_live(a, size);
+    } else {
+        a->stats.system_allocations++;
+    }
+    pthread_mutex_unlock(&a->lock);
+
+    if (!k) {
+        k = block_create(a, size);
+        if (!k) {
+            df_allocator_trim(a); /* what other classes hold may be what is missing */
+            k = block_create(a, size);
+        }
+        if (!k) return df_fail_mem(d, "buffer", size);
+        pthread_mutex_lock(&a->lock);
+        count_live(a, size);
+        pthread_mutex_unlock(&a->lock);
+    }
+    k->b.bytes = bytes;
+    k->b.from = a;
+    k->b.cls = cls;
+    atomic_store_explicit(&k->b.refs, 1, memory_order_relaxed);
+    *out = &k->b;
+    return DEFT_OK;
+}
+
+deft_status df_buffer_wrap(df_diag *d, df_allocator *a, void *data, int64_t bytes, df_buffer **out)
+{
+    block *const k = block_create(a, 0);
+    if (!k) return df_fail_mem(d, "buffer", sizeof *k);
+    k->b = (df_buffer){ .data = data, .bytes = bytes };
+    atomic_init(&k->b.refs, 1);
+    *out = &k->b;
+    return DEFT_OK;
+}
+
+df_buffer *df_buffer_ref(df_buffer *b)
+{
+    const uint32_t before = atomic_fetch_add_explicit(&b->refs, 1, memory_order_relaxed);
+    (void)before;
+    df_assert(before > 0);
+    return b;
+}
+
+void df_buffer_drop(df_buffer **out)
+{
+    df_buffer *const b = *out;
+    *out = NULL;
+    if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
+    block *const k = block_of(b);
+    df_allocator *const a = k->owner;
+    if (!b->from) {
+        block_destroy(a, k);
+        return;
+    }
+    pthread_mutex_lock(&a->lock);
+    a->stats.live_bytes -= k->size;
+    cache_add(a, k);
+    block *const old = cache_shrink(a, a->max_cached);
+    pthread_mutex_unlock(&a->lock);
+    destroy_chain(a, old);
+}

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU device: owns pool, allocator, tiers and what matmul needs, and lends them to the executor.
+ */
+#include "runtime/cpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/exec.h"
+
+#define DEFAULT_CACHED ((uint64_t)1 << 30)
+#define DEFAULT_CODE ((uint64_t)256 << 20)
+
+typedef struct cpu {
+    df_device dev; /* first: a device is its cpu */
+    const df_mem *mem;
+    const df_log *log;
+    df_executor exec;
+    df_compiler compiler;
+    bool has_compiler;
+    bool use_blas;
+    pthread_mutex_t lock; /* guards the rest */
+    df_gemm_kernel gemm[2];
+    bool gemm_tried[2];
+    _Atomic bool blas_tried;
+    char name[160];
+} cpu;
+
+static cpu *cpu_of(df_device *dev)
+{
+    return (cpu *)(void *)dev;
+}
+
+/* Gets once the micro-kernel for matmuls of dtype t. Without one they run on tiles of plain C. */
+static void prepare_gemm(cpu *c, deft_dtype t)
+{
+    const int i = t == DEFT_F64;
+    df_diag d = { 0 };
+    if (!c->has_compiler || !c->compiler.gemm) return;
+    pthread_mutex_lock(&c->lock);
+    if (!c->gemm_tried[i]) {
+        c->gemm_tried[i] = true;
+        if (c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK)
+            atomic_store_explicit(&c->exec.gemm[i], &c->gemm[i], memory_order_release);
+        else
+            df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(t), d.text);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+/* Before the first product in fast mode. */
+static void open_blas(cpu *c)
+{
+    df_diag d = { 0 };
+    df_blas *blas = NULL;
+    pthread_mutex_lock(&c->lock);
+    if (!atomic_load_explicit(&c->blas_tried, memory_order_relaxed)) {
+        if (df_blas_open(&d, c->mem, &blas) == DEFT_OK)
+            atomic_store_explicit(&c->exec.blas, blas, memory_order_release);
+        else
+            df_logf(c->log, plugin, "%s", d.text);
+        atomic_store_explicit(&c->blas_tried, true, memory_order_release);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
+static bool has_matmul(const df_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_segs; i++)
+        if (plan->segs[i].kind == DF_SEG_MATMUL) return true;
+    return false;
+}
+
+static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
+{
+    cpu *const c = cpu_of(dev);
+    const deft_status st = df_tiers_attach(c->exec.tiers, d, plan);
+    for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
+        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(c, plan->segs[i].dtype);
+    return st;
+}
+
+static deft_status run(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
+                       const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+{
+    cpu *const c = cpu_of(dev);
+    if (c->use_blas && (t->flags & DF_TRACE_FAST) &&
+        !atomic_load_explicit(&c->blas_tried, memory_order_acquire) && has_matmul(plan))
+        open_blas(c);
+    return df_executor_run(&c->exec, d, plan, t, slots, io, stats);
+}
+
+static void release(df_device *dev, df_plan *plan)
+{
+    df_tiers_detach(cpu_of(dev)->exec.tiers, plan);
+}
+
+static int64_t cache_size(int name, int64_t fallback)
+{
+    const long n = sysconf(name);
+    return n > 0 ? n : fallback;
+}
+
+deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, const df_cpu_options *o,
+                          df_device **out)
+{
+    deft_status st = DEFT_OK;
+    cpu *c = df_mem_zalloc(mem, sizeof *c);
+    df_device *dev = NULL;
+    if (!c) return df_fail_mem(d, "device", sizeof *c);
+    dev = &c->dev;
+    c->mem = mem;
+    c->log = log;
+    c->use_blas = o->use_blas;
+    c->exec.mem = mem;
+    c->exec.measure = o->measure;
+    pthread_mutex_init(&c->lock, NULL); /* on Linux only fills in fields */
+    c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
+    if (c->has_compiler) c->compiler = *o->compiler;
+    TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,
+                            &c->exec.allocator));
+    TRY(df_pool_create(d, mem, o->n_threads, &c->exec.pool));
+    TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
+                        o->max_code ? o->max_code : DEFAULT_CODE, &c->exec.tiers));
+    (void)snprintf(c->name, sizeof c->name, "cpu (%s)",
+                   c->has_compiler ? c->compiler.name : "interpreter");
+    *dev = (df_device){ .name = c->name, .prepare = prepare, .run = run, .release = release,
+                        .allocator = c->exec.allocator };
+    dev->limits = (df_limits){ .n_threads = df_pool_threads(c->exec.pool), .max_body = DF_MAX_BODY,
+                               .l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
+                               .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10), .fuse = true };
+    *out = dev;
+    dev = NULL;
+done:
+    df_cpu_destroy(&dev);
+    return st;
+}
+
+void df_cpu_destroy(df_device **out)
+{
+    if (!*out) return;
+    cpu *const c = cpu_of(*out);
+    df_blas *blas = atomic_load(&c->exec.blas);
+    *out = NULL;
+    df_tiers_destroy(&c->exec.tiers);
+    df_pool_destroy(&c->exec.pool);
+    df_executor_finish(&c->exec);
+    df_allocator_destroy(&c->exec.allocator);
+    df_blas_close(&blas);
+    pthread_mutex_destroy(&c->lock);
+    df_mem_free(c->mem, c, sizeof *c);
+}
+
+df_tiers *df_cpu_tiers(df_device *dev)
+{
+    return cpu_of(dev)->exec.tiers;
+}
+
+df_pool *df_cpu_pool(df_device *dev)
+{
+    return cpu_of(dev)->exec.pool;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the interpreter: the table of loops, one per kernel op and dtype, over up to DF_CHUNK
+ * lanes. interp_ops.def holds the loops; it is compiled once per instruction set, because an exact fma
+ * without the instruction is some 50 times slower.
+ */
+#ifndef DF_RUNTIME_INTERP_OPS_H
+#define DF_RUNTIME_INTERP_OPS_H
+
+#include "base/limits.h"
+#include "ops/kop.h"
+
+enum { DF_CHUNK = DF_BLOCK / 16 };
+
+/* dst overlaps no operand; operands may be equal. n may be 0. */
+typedef void (*df_lane_fn)(void *dst, const void *a, const void *b, const void *c, uint32_t n);
+/* acc[i] = acc[i] op v[i] */
+typedef void (*df_fold_fn)(void *acc, const void *v, uint32_t n);
+/* Whether value a stands before value b for argmin or argmax; false when they are equal. */
+typedef bool (*df_before_fn)(const void *a, const void *b);
+/* dst[i] = state = first && i == 0 ? a[i] : state + a[i] */
+typedef void (*df_scan_fn)(void *dst, void *state, const void *a, uint32_t n, bool first);
+
+typedef struct df_lane_ops {
+    const char *name;
+    /* By dtype of the first operand; select: of the second. NULL where an op has no meaning. */
+    df_lane_fn map[DF_N_KOPS][DEFT_N_DTYPES];
+    df_lane_fn cast[DEFT_N_DTYPES][DEFT_N_DTYPES]; /* [from][to] */
+    df_fold_fn fold[DF_N_KOPS][DEFT_N_DTYPES];     /* reduce ops; cumsum: as sum */
+    df_fold_fn fold_row[DF_N_KOPS][DEFT_N_DTYPES]; /* acc has DF_LANES: acc[i % DF_LANES] op= v[i] */
+    df_before_fn before[DF_N_KOPS][DEFT_N_DTYPES]; /* argmin, argmax */
+    df_scan_fn scan[DEFT_N_DTYPES];                /* cumsum along the lanes */
+} df_lane_ops;
+
+extern const df_lane_ops df_lane_ops_plain;
+extern const df_lane_ops df_lane_ops_avx2;   /* x86 only */
+extern const df_lane_ops df_lane_ops_avx512; /* x86 only */
+
+const df_lane_ops *df_lane_ops_best(void); /* for the machine we run on; costs a few loads */
+
+#endif

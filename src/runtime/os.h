@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the runtime: what it asks of the operating system beyond POSIX threads. os_linux.c.
+ */
+#ifndef DF_RUNTIME_OS_H
+#define DF_RUNTIME_OS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/compiler.h"
+
+/* ---- memory ---- */
+
+/* Zeroed pages whose address is a multiple of 64; from 2 MiB up of 2 MiB, and asked to be huge. NULL
+ * when there are none. */
+void *df_os_map(size_t size);
+void df_os_unmap(void *p, size_t size);
+
+/* ---- threads ---- */
+
+/* Sleeps while *word == value; may return early. */
+void df_os_wait(_Atomic uint32_t *word, uint32_t value);
+void df_os_wake(_Atomic uint32_t *word, uint32_t n);
+
+/* How many processors the process may use: affinity mask and control group quota. At least 1. */
+uint32_t df_os_n_cpus(void);
+
+/* Numbers of the processors the process may use, the one we are on last; at most n. Returns how many. */
+uint32_t df_os_cpus(int *cpus, uint32_t n);
+
+/* Starts a thread in which every signal is blocked. cpu >= 0: pinned there, if that is allowed. false
+ * when the system refuses. */
+bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
+
+uint64_t df_os_now_ns(void);
+
+/* In a spin loop: leaves the core to its other thread. */
+#if defined(__x86_64__) || defined(__i386__)
+#define df_os_relax() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define df_os_relax() __asm__ volatile("yield")
+#else
+#define df_os_relax() ((void)0)
+#endif
+
+/* ---- fork ---- */
+
+/* Tells a forked child from its parent without a system call: a page that the kernel empties. */
+typedef struct df_os_mark {
+    _Atomic uint32_t *page; /* NULL: not supported, pid is compared */
+    _Atomic int pid;
+} df_os_mark;
+
+void df_os_mark_init(df_os_mark *m);
+void df_os_mark_finish(df_os_mark *m);
+
+/* true for one thread of a child, once: it must put its state right and then call df_os_mark_done;
+ * other threads wait inside meanwhile. */
+bool df_os_mark_forked(df_os_mark *m);
+void df_os_mark_done(df_os_mark *m);
+
+#endif

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The system calls of the runtime, for Linux.
+ */
+#include "runtime/os.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#define HUGE_SIZE ((size_t)2 << 20)
+
+enum { MARK_CHILD = 0, MARK_PARENT = 1, MARK_BUSY = 2 };
+
+/* ---- memory ---- */
+
+static void *map(size_t size)
+{
+    void *const p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void *df_os_map(size_t size)
+{
+    if (size < HUGE_SIZE) return map(size);
+    size_t room;
+    if (__builtin_add_overflow(size, HUGE_SIZE, &room)) return NULL;
+    char *const p = map(room);
+    if (!p) return NULL;
+    char *const at = (char *)(((uintptr_t)p + HUGE_SIZE - 1) & ~(uintptr_t)(HUGE_SIZE - 1));
+    char *const end = at + ((size + 4095) & ~(size_t)4095);
+    if (at > p) munmap(p, (size_t)(at - p));
+    if (p + room > end) munmap(end, (size_t)(p + room - end));
+    (void)madvise(at, size, MADV_HUGEPAGE); /* only a wish */
+    return at;
+}
+
+void df_os_unmap(void *p, size_t size)
+{
+    munmap(p, size);
+}
+
+/* ---- threads ---- */
+
+void df_os_wait(_Atomic uint32_t *word, uint32_t value)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, value, NULL, NULL, 0);
+}
+
+void df_os_wake(_Atomic uint32_t *word, uint32_t n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+static size_t read_text(const char *path, char *text, size_t size)
+{
+    text[0] = '\0';
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return 0;
+    const ssize_t n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0 ? (size_t)n : 0;
+}
+
+/* cpu.max of control groups version 2: "QUOTA PERIOD" or "max PERIOD". */
+static uint32_t quota(const char *path, uint32_t n)
+{
+    char text[64], *end;
+    if (!read_text(path, text, sizeof text)) return n;
+    const long long most = strtoll(text, &end, 10), period = strtoll(end, NULL, 10);
+    if (most <= 0 || period <= 0) return n;
+    const long long cpus = (most + period - 1) / period;
+    return cpus < n ? (uint32_t)cpus : n;
+}
+
+static bool affinity(cpu_set_t *set)
+{
+    return pthread_getaffinity_np(pthread_self(), sizeof *set, set) == 0;
+}
+
+uint32_t df_os_n_cpus(void)
+{
+    cpu_set_t set;
+    const long online = sysconf(_SC_NPROCESSORS_ONLN);
+    uint32_t n = affinity(&set) ? (uint32_t)CPU_COUNT(&set) : online > 0 ? (uint32_t)online : 1;
+    n = quota("/sys/fs/cgroup/cpu.max", n);
+    char text[512], path[600];
+    if (read_text("/proc/self/cgroup", text, sizeof text) && strncmp(text, "0::/", 4) == 0) {
+        text[strcspn(text, "\n")] = '\0';
+        (void)snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", text + 3);
+        n = quota(path, n);
+    }
+    return n > 0 ? n : 1;
+}
+
+uint32_t df_os_cpus(int *cpus, uint32_t n)
+{
+    cpu_set_t set;
+    uint32_t found = 0;
+    if (!affinity(&set)) return 0;
+    const int here = sched_getcpu();
+    for (int i = 0; i < CPU_SETSIZE && found < n; i++)
+        if (i != here && CPU_ISSET(i, &set)) cpus[found++] = i;
+    if (found < n && here >= 0 && here < CPU_SETSIZE && CPU_ISSET(here, &set)) cpus[found++] = here;
+    return found;
+}
+
+bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
+{
+    sigset_t all, before;
+    pthread_attr_t attr;
+    if (pthread_attr_init(&attr) != 0) return false;
+    if (cpu >= 0) {
+        cpu_set_t set;
+        CPU_ZERO(&set);
+        CPU_SET(cpu, &set);
+        (void)pthread_attr_setaffinity_np(&attr, sizeof set, &set);
+    }
+    /* A thread starts with its maker's mask. */
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool ok = pthread_create(out, &attr, run, user) == 0;
+    if (!ok && cpu >= 0) ok = pthread_create(out, NULL, run, user) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attr);
+    return ok;
+}
+
+uint64_t df_os_now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* ---- fork ---- */
+
+void df_os_mark_init(df_os_mark *m)
+{
+    void *const p = map(4096);
+    m->page = NULL;
+    atomic_init(&m->pid, getpid());
+    if (!p) return;
+    if (madvise(p, 4096, MADV_WIPEONFORK) != 0) {
+        munmap(p, 4096);
+        return;
+    }
+    m->page = p;
+    atomic_init(m->page, MARK_PARENT);
+}
+
+void df_os_mark_finish(df_os_mark *m)
+{
+    if (m->page) munmap((void *)m->page, 4096);
+    m->page = NULL;
+}
+
+static bool forked_by_pid(df_os_mark *m)
+{
+    const int now = getpid();
+    int before = atomic_load_explicit(&m->pid, memory_order_acquire);
+    if (before == now) return false;
+    if (before != -now && atomic_compare_exchange_strong(&m->pid, &before, -now)) return true;
+    while (atomic_load_explicit(&m->pid, memory_order_acquire) != now) sched_yield();
+    return false;
+}
+
+bool df_os_mark_forked(df_os_mark *m)
+{
+    if (!m->page) return forked_by_pid(m);
+    uint32_t seen = atomic_load_explicit(m->page, memory_order_acquire);
+    if (DF_LIKELY(seen == MARK_PARENT)) return false;
+    if (seen == MARK_CHILD && atomic_compare_exchange_strong(m->page, &seen, MARK_BUSY)) return true;
+    while (atomic_load_explicit(m->page, memory_order_acquire) != MARK_PARENT) sched_yield();
+    return false;
+}
+
+void df_os_mark_done(df_os_mark *m)
+{
+    if (m->page)
+        atomic_store_explicit(m->page, MARK_PARENT, memory_order_release);
+    else
+        atomic_store_explicit(&m->pid, getpid(), memory_order_release);
+}

@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fork-join. A region is published as a ticket: its number in the upper half, the next task in the
+ * lower. Whoever adds one to the ticket owns the task it saw.
+ *
+ *   ticket  | region number | next task |      bounds  | region number | n tasks |
+ *
+ * A worker that is late for a region may add to the ticket of any later time. It has a task only when
+ * the region number in its ticket equals that in bounds, read afterwards, and its task is below n: a
+ * region cannot end before its handed-out tasks have, so that equal numbers mean the region is still
+ * the one of the ticket. Nobody ever waits for a worker that sleeps.
+ *
+ * Workers spin for a while, because waking a halted processor costs some 25 us, then sleep on `region`. A
+ * worker announces itself in n_asleep before it sleeps and the caller publishes before it looks there
+ * (both sequentially consistent), so that no wake-up is lost. The caller spins and then sleeps on
+ * n_done in the same way.
+ */
+#include "runtime/pool.h"
+
+#include <fenv.h>
+#include <stdalign.h>
+#include <stdatomic.h>
+
+#include "runtime/os.h"
+
+#define SPIN_NS 40000
+#define MAX_THREADS 1024
+
+typedef void (*task_fn)(void *user, uint32_t i, uint32_t thread);
+
+typedef struct worker {
+    df_pool *pool;
+    uint32_t thread; /* from 1: the caller is 0 */
+    uint32_t seen;   /* the last region before it was started */
+    pthread_t handle;
+} worker;
+
+struct df_pool {
+    const df_mem *mem;
+    void *raw; /* what mem gave */
+    worker *workers;
+    uint32_t n_threads;
+    uint32_t n_started; /* workers that exist; written under busy */
+    uint32_t n_tried;   /* the system refused the others: no second try */
+    df_os_mark mark;
+    _Atomic uint32_t busy; /* some thread is in a region */
+    task_fn task;          /* of the region; read by owners of a task only */
+    void *user;
+    alignas(64) _Atomic uint64_t ticket;
+    alignas(64) _Atomic uint64_t bounds;
+    _Atomic uint32_t region; /* the number once more: what workers sleep on */
+    _Atomic uint32_t n_asleep;
+    _Atomic bool stop;
+    alignas(64) _Atomic uint32_t n_done;
+    _Atomic bool caller_asleep;
+};
+
+/* Runs tasks of the current region until none is left. */
+static void take_part(df_pool *p, uint32_t thread)
+{
+    for (;;) {
+        const uint64_t ticket = atomic_fetch_add_explicit(&p->ticket, 1, memory_order_acquire);
+        const uint64_t bounds = atomic_load_explicit(&p->bounds, memory_order_acquire);
+        if (ticket >> 32 != bounds >> 32 || (uint32_t)ticket >= (uint32_t)bounds) break;
+        p->task(p->user, (uint32_t)ticket, thread);
+        const uint32_t n_done = atomic_fetch_add(&p->n_done, 1) + 1;
+        if (n_done == (uint32_t)bounds && atomic_load(&p->caller_asleep)) df_os_wake(&p->n_done, 1);
+    }
+}
+
+/* Returns true once a region other than `seen` is open, false to end. */
+static bool wait_region(df_pool *p, uint32_t seen)
+{
+    const uint64_t until = df_os_now_ns() + SPIN_NS;
+    for (;;) {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load_explicit(&p->region, memory_order_acquire) != seen)
+                return !atomic_load_explicit(&p->stop, memory_order_acquire);
+            df_os_relax();
+        }
+        if (df_os_now_ns() < until) continue;
+        atomic_fetch_add(&p->n_asleep, 1);
+        while (atomic_load(&p->region) == seen) df_os_wait(&p->region, seen);
+        atomic_fetch_sub(&p->n_asleep, 1);
+    }
+}
+
+static void *work(void *user)
+{
+    worker *const w = user;
+    uint32_t seen = w->seen;
+    /* Whatever its starter's rounding mode was; the starter's own stays as it is. */
+    fesetenv(FE_DFL_ENV);
+    while (wait_region(w->pool, seen)) {
+        seen = atomic_load_explicit(&w->pool->region, memory_order_acquire);
+        take_part(w->pool, w->thread);
+    }
+    return NULL;
+}
+
+/* Under busy. The first worker goes to the first processor that is not the caller's. */
+static void start_workers(df_pool *p)
+{
+    int cpus[MAX_THREADS];
+    const uint32_t n = df_os_cpus(cpus, MAX_THREADS);
+    const uint32_t seen = atomic_load_explicit(&p->region, memory_order_relaxed);
+    p->n_tried = p->n_threads - 1;
+    for (uint32_t i = 0; i < p->n_tried; i++) {
+        worker *const w = &p->workers[i];
+        *w = (worker){ .pool = p, .thread = i + 1, .seen = seen };
+        /* More threads than processors: only tests ask for that, and the scheduler knows better. */
+        const int cpu = p->n_threads <= n ? cpus[i] : -1;
+        if (!df_os_thread(&w->handle, work, w, cpu)) break;
+        p->n_started++;
+    }
+}
+
+/* In a forked child: the workers do not exist, and nobody is in a region. */
+static void restart_after_fork(df_pool *p)
+{
+    p->n_started = p->n_tried = 0;
+    atomic_store(&p->n_asleep, 0);
+    atomic_store(&p->busy, 0);
+    df_os_mark_done(&p->mark);
+}
+
+static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
+{
+    const uint32_t region = atomic_load_explicit(&p->region, memory_order_relaxed) + 1;
+    atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
+    p->task = task;
+    p->user = user;
+    atomic_store_explicit(&p->bounds, (uint64_t)region << 32 | n, memory_order_release);
+    atomic_store_explicit(&p->ticket, (uint64_t)region << 32, memory_order_release);
+    atomic_store(&p->region, region);
+    if (atomic_load(&p->n_asleep) > 0) df_os_wake(&p->region, n - 1);
+}
+
+static void wait_done(df_pool *p, uint32_t n)
+{
+    const uint64_t until = df_os_now_ns() + SPIN_NS;
+    do {
+        for (int i = 0; i < 64; i++) {
+            if (atomic_load_explicit(&p->n_done, memory_order_acquire) == n) return;
+            df_os_relax();
+        }
+    } while (df_os_now_ns() < until);
+    atomic_store(&p->caller_asleep, true);
+    for (uint32_t done; (done = atomic_load(&p->n_done)) != n;) df_os_wait(&p->n_done, done);
+    atomic_store(&p->caller_asleep, false);
+}
+
+static void *aligned(void *raw)
+{
+    return (void *)(((uintptr_t)raw + alignof(df_pool) - 1) & ~(uintptr_t)(alignof(df_pool) - 1));
+}
+
+deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df_pool **out)
+{
+    deft_status st = DEFT_OK;
+    worker *workers = NULL;
+    if (n_threads == 0) n_threads = df_os_n_cpus();
+    if (n_threads > MAX_THREADS) n_threads = MAX_THREADS;
+    void *const raw = df_mem_alloc(mem, sizeof(df_pool) + alignof(df_pool));
+    if (!raw) return df_fail_mem(d, "pool", sizeof(df_pool));
+    if (n_threads > 1) {
+        workers = df_mem_zalloc(mem, sizeof *workers * (n_threads - 1));
+        if (!workers) {
+            st = df_fail_mem(d, "pool", sizeof *workers * (n_threads - 1));
+            df_mem_free(mem, raw, sizeof(df_pool) + alignof(df_pool));
+            return st;
+        }
+    }
+    df_pool *const p = aligned(raw);
+    *p = (df_pool){ .mem = mem, .raw = raw, .workers = workers, .n_threads = n_threads };
+    df_os_mark_init(&p->mark);
+    *out = p;
+    return st;
+}
+
+void df_pool_destroy(df_pool **out)
+{
+    df_pool *const p = *out;
+    if (!p) return;
+    *out = NULL;
+    if (df_os_mark_forked(&p->mark)) restart_after_fork(p);
+    atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->region, 1);
+    df_os_wake(&p->region, p->n_threads);
+    for (uint32_t i = 0; i < p->n_started; i++) pthread_join(p->workers[i].handle, NULL);
+    df_os_mark_finish(&p->mark);
+    const df_mem *const mem = p->mem;
+    if (p->workers) df_mem_free(mem, p->workers, sizeof *p->workers * (p->n_threads - 1));
+    df_mem_free(mem, p->raw, sizeof *p + alignof(df_pool));
+}
+
+uint32_t df_pool_threads(const df_pool *p)
+{
+    return p->n_threads;
+}
+
+void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
+{
+    uint32_t idle = 0;
+    if (n > 1 && p->n_threads > 1) {
+        if (df_os_mark_forked(&p->mark)) restart_after_fork(p);
+        if (atomic_compare_exchange_strong_explicit(&p->busy, &idle, 1, memory_order_acquire,
+                                                    memory_order_relaxed)) {
+            if (p->n_tried == 0) start_workers(p);
+            open_region(p, n, task, user);
+            take_part(p, 0);
+            wait_done(p, n);
+            atomic_store_explicit(&p->busy, 0, memory_order_release);
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) task(user, i, 0);
+}

@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From kernels to code. The store (cache/cache.h) finds an *entry* by a kernel's canonical bytes; plans hold
+ * counted references to entries. An entry owns a copy of its kernel and up to two pieces of code, which
+ * live until the entry dies: nobody can be running code that is freed, because whoever runs it holds
+ * the entry.
+ *
+ *   attach --miss--> entry --> queue[O0] --compile thread--> code[O0] published in exec.code
+ *                                   launched again: queue[O2] --> code[O2] published over it
+ *
+ * One lock guards the queues and the states of entries; one condition tells of every change. The
+ * compiler is called without it. New kernels of one plan stand side by side in the queue under one
+ * number and are compiled as one module (a third cheaper); when that fails, one by one, so that a
+ * kernel the compiler refuses takes no other with it.
+ *
+ * Waiting: a run that has no code yet interprets, unless that would take longer than the compiler.
+ * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits, and
+ * timing must never choose a result.
+ *
+ * A forked child has no compile thread, and when the parent's was in the compiler, whose locks
+ * nobody will ever release, the child interprets from then on.
+ */
+#include "runtime/tier.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/counted.h"
+#include "cache/cache.h"
+#include "runtime/os.h"
+
+enum { MAX_BATCH = 16 };
+
+/* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
+enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BITS = 8 };
+
+/* Estimates in ns. Interpreter: measured 0.1 to 0.5 per instruction and element; compiler at O0:
+ * 0.4 ms for a small kernel, 5 ms for 300 instructions. */
+#define INTERP_NS_PER_OP 0.25
+#define COMPILE_NS 1.5e6
+#define COMPILE_NS_PER_INS 1e4
+
+#define LAUNCHES_FOR_O2 2
+
+typedef struct entry {
+    df_counted ref;
+    df_exec exec;
+    df_kernel kernel;
+    df_tiers *tiers;
+    void *storage; /* the kernel's arrays and key */
+    size_t storage_size;
+    df_code code[2]; /* by df_opt */
+    bool has_code[2];
+    struct entry *next[2]; /* in the queue of a level */
+    uint64_t batch;        /* number of the plan it came with */
+    uint32_t generation;   /* of tiers, when last queued */
+} entry;
+
+struct df_tiers {
+    const df_mem *mem;
+    const df_log *log;
+    const df_compiler *compiler; /* NULL: none, or lost in a fork */
+    df_tier tier;
+    df_cache *store;
+    df_os_mark mark;
+    _Atomic uint32_t n_in_compiler;
+    pthread_mutex_t lock; /* guards all below, and states and links of entries */
+    pthread_cond_t changed;
+    entry *head[2], *tail[2];
+    uint32_t n_pending; /* queued or being compiled by the thread */
+    uint32_t generation; /* grows in a forked child */
+    uint64_t n_batches;
+    pthread_t thread;
+    bool has_thread, stop, failure_told;
+    df_tier_stats stats;
+};
+
+/* ---- states ---- */
+
+static entry *entry_of(df_exec *e)
+{
+    return (entry *)(void *)((char *)e - offsetof(entry, exec));
+}
+
+static uint32_t state_of(const df_exec *e, df_opt level)
+{
+    return atomic_load_explicit(&e->state, memory_order_acquire) >> (level * STATE_BITS) & 0xFF;
+}
+
+/* Under the lock. */
+static void set_state(df_exec *e, df_opt level, uint32_t state)
+{
+    const uint32_t mask = 0xFFu << (level * STATE_BITS);
+    const uint32_t before = atomic_load_explicit(&e->state, memory_order_relaxed);
+    atomic_store_explicit(&e->state, (before & ~mask) | state << (level * STATE_BITS),
+                          memory_order_release);
+}
+
+static bool is_settled(uint32_t state)
+{
+    return state == STATE_DONE || state == STATE_FAILED;
+}
+
+/* ---- entries ---- */
+
+static void entry_destroy(df_counted *self)
+{
+    entry *const e = (entry *)(void *)self;
+    df_tiers *const t = e->tiers;
+    for (int level = 0; level < 2; level++)
+        if (e->has_code[level] && t->compiler) t->compiler->release(t->compiler->self, &e->code[level]);
+    df_mem_free(t->mem, e->storage, e->storage_size);
+    df_mem_free(t->mem, e, sizeof *e);
+}
+
+/* Copies n bytes to *at, which moves on. */
+static const void *put(char **at, const void *from, size_t n)
+{
+    char *const to = *at;
+    if (n) memcpy(to, from, n);
+    *at += (n + 15) & ~(size_t)15;
+    return to;
+}
+
+static entry *entry_create(df_tiers *t, const df_kernel *k)
+{
+    const size_t access_size = sizeof *k->access * k->n_access, ins_size = sizeof *k->ins * k->n_ins;
+    const size_t storage_size = access_size + ins_size + k->key.n + 48;
+    entry *const e = df_mem_zalloc(t->mem, sizeof *e);
+    char *at = e ? df_mem_alloc(t->mem, storage_size) : NULL;
+    if (!at) {
+        df_mem_free(t->mem, e, sizeof *e);
+        return NULL;
+    }
+    df_counted_init(&e->ref, entry_destroy);
+    e->tiers = t;
+    e->storage = at;
+    e->storage_size = storage_size;
+    e->kernel = *k;
+    e->kernel.access = put(&at, k->access, access_size);
+    e->kernel.ins = put(&at, k->ins, ins_size);
+    e->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
+    e->exec.kernel = &e->kernel;
+    return e;
+}
+
+/* What an entry costs: itself, and code of about 12 bytes an instruction, unrolled and with tails, twice. */
+static size_t charge(const entry *e)
+{
+    return sizeof *e + e->storage_size + 4096 + (size_t)e->kernel.n_ins * 96;
+}
+
+/* ---- compiling ---- */
+
+/* Under the lock. */
+static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
+{
+    if (!code) {
+        set_state(&e->exec, level, STATE_FAILED);
+        return;
+    }
+    e->code[level] = *code;
+    e->has_code[level] = true;
+    /* O0 that arrives after O2 is not an improvement. */
+    if (level == DF_OPT_O2 || !e->has_code[DF_OPT_O2])
+        atomic_store_explicit(&e->exec.code, &e->code[level], memory_order_release);
+    set_state(&e->exec, level, STATE_DONE);
+    t->stats.compiled++;
+}
+
+static deft_status call_compiler(df_tiers *t, df_diag *d, entry *const *e, uint32_t n, df_opt level,
+                                 df_code *out)
+{
+    const df_kernel *kernels[MAX_BATCH];
+    for (uint32_t i = 0; i < n; i++) kernels[i] = &e[i]->kernel;
+    atomic_fetch_add(&t->n_in_compiler, 1);
+    const deft_status st = t->compiler->compile(t->compiler->self, d, kernels, n, level, out);
+    atomic_fetch_sub(&t->n_in_compiler, 1);
+    return st;
+}
+
+/* Compiles n entries, which are BUSY at level, and publishes. Without the lock. */
+static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+{
+    df_diag d = { 0 };
+    df_code code[MAX_BATCH];
+    bool ok[MAX_BATCH] = { false };
+    memset(code, 0, sizeof code);
+    const uint64_t start = df_os_now_ns();
+    if (call_compiler(t, &d, e, n, level, code) == DEFT_OK) {
+        for (uint32_t i = 0; i < n; i++) ok[i] = true;
+    } else if (n > 1) {
+        for (uint32_t i = 0; i < n; i++)
+            ok[i] = call_compiler(t, &d, &e[i], 1, level, &code[i]) == DEFT_OK;
+    }
+    const uint64_t ns = df_os_now_ns() - start;
+    df_logf(t->log, compile, "%u kernels at %s", n, level == DF_OPT_O0 ? "O0" : "O2");
+
+    uint32_t n_failed = 0;
+    pthread_mutex_lock(&t->lock);
+    t->stats.compile_ns += ns;
+    for (uint32_t i = 0; i < n; i++) {
+        publish(t, e[i], level, ok[i] ? &code[i] : NULL);
+        n_failed += !ok[i];
+    }
+    const bool tell = n_failed > 0 && !t->failure_told;
+    t->failure_told |= tell;
+    t->stats.failed += n_failed;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
+}
+
+/* Under the lock: the next entries of one level and batch. They keep the queue's references. */
+static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
+{
+    uint32_t n = 0;
+    *level = t->head[DF_OPT_O0] ? DF_OPT_O0 : DF_OPT_O2;
+    while (n < MAX_BATCH && t->head[*level] && (n == 0 || t->head[*level]->batch == out[0]->batch)) {
+        entry *const e = t->head[*level];
+        t->head[*level] = e->next[*level];
+        set_state(&e->exec, *level, STATE_BUSY);
+        out[n++] = e;
+    }
+    return n;
+}
+
+static void *compile_thread(void *user)
+{
+    df_tiers *const t = user;
+    entry *jobs[MAX_BATCH];
+    df_opt level;
+    pthread_mutex_lock(&t->lock);
+    while (!t->stop) {
+        const uint32_t n = take_jobs(t, jobs, &level);
+        if (n == 0) {
+            pthread_cond_wait(&t->changed, &t->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&t->lock);
+        compile(t, jobs, n, level);
+        for (uint32_t i = 0; i < n; i++) {
+            df_counted *ref = &jobs[i]->ref;
+            df_counted_drop(&ref);
+        }
+        pthread_mutex_lock(&t->lock);
+        t->n_pending -= n;
+        pthread_cond_broadcast(&t->changed);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+/* Under the lock. Without a thread nothing is queued: the kernel is interpreted, and the next attach
+ * tries again. */
+static void enqueue(df_tiers *t, entry *e, df_opt level)
+{
+    if (!t->has_thread) t->has_thread = df_os_thread(&t->thread, compile_thread, t, -1);
+    if (!t->has_thread) return;
+    df_counted_ref(&e->ref);
+    e->next[level] = NULL;
+    if (t->head[level])
+        t->tail[level]->next[level] = e;
+    else
+        t->head[level] = e;
+    t->tail[level] = e;
+    e->generation = t->generation;
+    set_state(&e->exec, level, STATE_QUEUED);
+    t->n_pending++;
+    pthread_cond_broadcast(&t->changed);
+}
+
+/* Under the lock: work that the parent of a forked child took with it counts as never begun. */
+static void forget_lost(const df_tiers *t, entry *e)
+{
+    if (e->generation == t->generation) return;
+    for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
+        if (!is_settled(state_of(&e->exec, level))) set_state(&e->exec, level, STATE_NONE);
+    e->generation = t->generation;
+}
+
+static void check_fork(df_tiers *t)
+{
+    if (DF_LIKELY(!df_os_mark_forked(&t->mark))) return;
+    /* The lock may be held by a thread that does not exist here. */
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    t->has_thread = false;
+    t->head[0] = t->head[1] = NULL; /* their references are the parent's thread's: never given back */
+    t->n_pending = 0;
+    t->generation++;
+    if (atomic_load(&t->n_in_compiler) > 0) {
+        t->compiler = NULL;
+        df_logf(t->log, error, "fork: the compiler was at work; this child interprets new kernels");
+    }
+    atomic_store(&t->n_in_compiler, 0);
+    df_os_mark_done(&t->mark);
+}
+
+/* ---- attach ---- */
+
+/* The tier that decides for kernel k. */
+static df_tier tier_for(const df_tiers *t, const df_kernel *k)
+{
+    if (!t->compiler) return DF_TIER_INTERP;
+    if (t->tier == DF_TIER_AUTO && (k->flags & DF_KERNEL_FAST)) return DF_TIER_O2;
+    return t->tier;
+}
+
+/* Under the lock: the entry of k, found or made, as a reference. */
+static deft_status find_or_add(df_tiers *t, df_diag *d, const df_kernel *k, entry **out)
+{
+    const df_cache_key key = { .hash = k->key.hash, .bytes = k->key.bytes, .n = k->key.n };
+    df_counted *const found = df_cache_find(t->store, &key, NULL, NULL);
+    if (found) {
+        t->stats.hits++;
+        *out = (entry *)(void *)found;
+        return DEFT_OK;
+    }
+    entry *e = entry_create(t, k);
+    if (!e) return df_fail_mem(d, "kernel", sizeof *e);
+    e->batch = t->n_batches;
+    e->generation = t->generation;
+    t->stats.kernels++;
+    df_counted_ref(&e->ref);
+    /* Too large for the store, or no memory there: then it lives as long as its plan. */
+    (void)df_cache_add(t->store, &key, &e->ref, charge(e));
+    *out = e;
+    return DEFT_OK;
+}
+
+/* Waiting tiers. Compiles what nobody has begun, then waits for what others have. */
+static void compile_now(df_tiers *t, void *const *execs, uint32_t n)
+{
+    entry *jobs[MAX_BATCH];
+    for (;;) {
+        uint32_t n_jobs = 0, n_waiting = 0;
+        df_opt level = DF_OPT_O0;
+        pthread_mutex_lock(&t->lock);
+        for (uint32_t i = 0; i < n && n_jobs < MAX_BATCH; i++) {
+            entry *const e = entry_of(execs[i]);
+            const df_tier tier = tier_for(t, &e->kernel);
+            if (tier != DF_TIER_O0 && tier != DF_TIER_O2) continue;
+            const df_opt want = tier == DF_TIER_O0 ? DF_OPT_O0 : DF_OPT_O2;
+            const uint32_t state = state_of(&e->exec, want);
+            if (state == STATE_BUSY || state == STATE_QUEUED) n_waiting++;
+            if (state != STATE_NONE || (n_jobs > 0 && want != level)) continue;
+            level = want;
+            set_state(&e->exec, want, STATE_BUSY);
+            jobs[n_jobs++] = e;
+        }
+        if (n_jobs == 0 && n_waiting > 0) pthread_cond_wait(&t->changed, &t->lock);
+        pthread_mutex_unlock(&t->lock);
+        if (n_jobs > 0) compile(t, jobs, n_jobs, level);
+        if (n_jobs == 0 && n_waiting == 0) return;
+    }
+}
+
+deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
+{
+    deft_status st = DEFT_OK;
+    bool waits = false;
+    df_assert(!plan->execs);
+    if (plan->n_kernels == 0) return DEFT_OK;
+    check_fork(t);
+    plan->execs = df_mem_zalloc(t->mem, sizeof *plan->execs * plan->n_kernels);
+    if (!plan->execs) return df_fail_mem(d, "plan", sizeof *plan->execs * plan->n_kernels);
+
+    pthread_mutex_lock(&t->lock);
+    t->n_batches++;
+    for (uint32_t i = 0; i < plan->n_kernels && st == DEFT_OK; i++) {
+        entry *e = NULL;
+        st = find_or_add(t, d, &plan->kernels[i], &e);
+        if (st != DEFT_OK) break;
+        plan->execs[i] = &e->exec;
+        forget_lost(t, e);
+        const df_tier tier = tier_for(t, &e->kernel);
+        waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
+        if (tier == DF_TIER_AUTO && state_of(&e->exec, DF_OPT_O0) == STATE_NONE &&
+            state_of(&e->exec, DF_OPT_O2) == STATE_NONE)
+            enqueue(t, e, DF_OPT_O0);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (st != DEFT_OK)
+        df_tiers_detach(t, plan);
+    else if (waits)
+        compile_now(t, plan->execs, plan->n_kernels);
+    return st;
+}
+
+void df_tiers_detach(df_tiers *t, df_plan *plan)
+{
+    if (!plan->execs) return;
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        df_counted *ref = plan->execs[i] ? &entry_of(plan->execs[i])->ref : NULL;
+        df_counted_drop(&ref);
+    }
+    df_mem_free(t->mem, plan->execs, sizeof *plan->execs * plan->n_kernels);
+    plan->execs = NULL;
+}
+
+/* ---- running ---- */
+
+/* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
+static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements)
+{
+    const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
+    if (interp_ns < COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
+    pthread_mutex_lock(&t->lock);
+    for (;;) {
+        const uint32_t state = state_of(x, DF_OPT_O0);
+        if (state != STATE_QUEUED && state != STATE_BUSY) break;
+        pthread_cond_wait(&t->changed, &t->lock);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return atomic_load_explicit(&x->code, memory_order_acquire);
+}
+
+static void ask_for_o2(df_tiers *t, df_exec *x)
+{
+    pthread_mutex_lock(&t->lock);
+    forget_lost(t, entry_of(x));
+    if (state_of(x, DF_OPT_O2) == STATE_NONE) enqueue(t, entry_of(x), DF_OPT_O2);
+    pthread_mutex_unlock(&t->lock);
+}
+
+const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
+{
+    const df_code *code = atomic_load_explicit(&x->code, memory_order_acquire);
+    /* A count lost between two threads does no harm. */
+    const uint64_t launches = atomic_load_explicit(&x->launches, memory_order_relaxed) + 1;
+    atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
+    if (t->tier != DF_TIER_AUTO || state_of(x, DF_OPT_O2) != STATE_NONE) {
+        if (code || t->tier != DF_TIER_AUTO) return code;
+    }
+    check_fork(t);
+    if (tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
+    if (!code) {
+        pthread_mutex_lock(&t->lock);
+        entry *const e = entry_of(x);
+        forget_lost(t, e);
+        if (state_of(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
+        pthread_mutex_unlock(&t->lock);
+        code = wait_or_interpret(t, x, elements);
+    }
+    if (code && launches >= LAUNCHES_FOR_O2 && state_of(x, DF_OPT_O2) == STATE_NONE) ask_for_o2(t, x);
+    return code;
+}
+
+void df_tiers_settle(df_tiers *t)
+{
+    check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    while (t->n_pending > 0) pthread_cond_wait(&t->changed, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+df_tier_stats df_tiers_read(df_tiers *t)
+{
+    check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    df_tier_stats s = t->stats;
+    pthread_mutex_unlock(&t->lock);
+    s.evicted = df_cache_stats_get(t->store).evictions;
+    return s;
+}
+
+/* ---- life ---- */
+
+deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
+                            df_tier tier, uint64_t max_bytes, df_tiers **out)
+{
+    df_tiers *const t = df_mem_zalloc(mem, sizeof *t);
+    if (!t) return df_fail_mem(d, "kernel cache", sizeof *t);
+    const df_cache_options o = { .max_bytes = max_bytes };
+    t->mem = mem;
+    t->log = log;
+    t->compiler = tier == DF_TIER_INTERP ? NULL : c;
+    t->tier = t->compiler ? tier : DF_TIER_INTERP;
+    if (df_cache_create(mem, &o, &t->store) != DEFT_OK) {
+        df_mem_free(mem, t, sizeof *t);
+        return df_fail_mem(d, "kernel cache", 0);
+    }
+    pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
+    pthread_cond_init(&t->changed, NULL);
+    df_os_mark_init(&t->mark);
+    *out = t;
+    return DEFT_OK;
+}
+
+void df_tiers_destroy(df_tiers **out)
+{
+    df_tiers *const t = *out;
+    if (!t) return;
+    *out = NULL;
+    check_fork(t);
+    if (t->has_thread) {
+        pthread_mutex_lock(&t->lock);
+        t->stop = true;
+        pthread_cond_broadcast(&t->changed);
+        pthread_mutex_unlock(&t->lock);
+        pthread_join(t->thread, NULL);
+    }
+    for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
+        while (t->head[level]) {
+            entry *const e = t->head[level];
+            df_counted *ref = &e->ref;
+            t->head[level] = e->next[level];
+            df_counted_drop(&ref);
+        }
+    df_cache_destroy(&t->store);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    df_os_mark_finish(&t->mark);
+    df_mem_free(t->mem, t, sizeof *t);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernel cache and its tiers. A kernel is looked up by its canonical bytes; a new one can be run by
+ * the interpreter at once, while O0 and then O2 code arrive from the compile thread. Publication is one
+ * atomic pointer per tier. Timing never changes a result: all tiers give equal bits.
+ */
+#ifndef DF_RUNTIME_TIER_H
+#define DF_RUNTIME_TIER_H
+
+#include "runtime/device.h"
+
+typedef enum df_tier {
+    DF_TIER_AUTO,   /* interpreter or O0 at once, O2 in the background */
+    DF_TIER_INTERP, /* never compile */
+    DF_TIER_O0,     /* compile at O0, wait */
+    DF_TIER_O2      /* compile at O2, wait */
+} df_tier;
+
+typedef struct df_exec {
+    const df_kernel *kernel;       /* owned copy, as cached */
+    _Atomic(df_code *) code;       /* best code so far; NULL: interpret */
+    _Atomic uint32_t state;        /* tier.c's own, as is the count of references */
+    _Atomic uint64_t launches;
+} df_exec;
+
+typedef struct df_tiers df_tiers;
+
+typedef struct df_tier_stats {
+    uint64_t kernels, hits, compiled, compile_ns, failed, evicted;
+} df_tier_stats;
+
+/* compiler NULL: everything is interpreted. compiler_lock: calls to it are made from the compile thread
+ * and, in waiting tiers, from the caller. */
+deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
+                            df_tier tier, uint64_t max_bytes, df_tiers **out);
+void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */
+
+/* One counted exec per kernel of the plan into plan->execs. */
+deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan);
+void df_tiers_detach(df_tiers *t, df_plan *plan);
+
+/* Called before a kernel runs over `elements`: may decide that waiting for the compiler beats
+ * interpreting. Returns the code to run, NULL to interpret. */
+const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements);
+
+/* Blocks until nothing is queued (tests, benches). */
+void df_tiers_settle(df_tiers *t);
+df_tier_stats df_tiers_read(df_tiers *t);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the elements of an input lie, from its extents and strides.
+ */
+#include "trace/trace.h"
+
+bool df_input_reach(const df_trace *t, uint32_t input, int64_t *low, int64_t *bytes)
+{
+    const df_input *const in = &t->inputs[input];
+    const df_node *const node = &t->nodes[in->node];
+    const int64_t *const extent = df_trace_extents(t, in->node);
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)node->dtype);
+    int64_t below = 0, above = 0, span;
+    bool empty = false;
+    for (uint32_t i = 0; i < node->rank; i++) {
+        if (extent[i] == 0) empty = true;
+        if (extent[i] <= 1) continue;
+        if (!df_mul_i64(extent[i] - 1, in->stride[i], &span)) return false;
+        int64_t *const side = span < 0 ? &below : &above;
+        if (!df_add_i64(*side, span, side)) return false;
+    }
+    if (!df_mul_i64(below, size, low) || *low == INT64_MIN || !df_mul_i64(above, size, &above) ||
+        !df_add_i64(above, size, &above) || !df_add_i64(above, -*low, bytes))
+        return false;
+    if (empty) *low = *bytes = 0;
+    return true;
+}
+
+bool df_strides_contiguous(const int64_t *extents, const int64_t *stride, uint32_t rank)
+{
+    for (uint32_t i = 0; i < rank; i++)
+        if (extents[i] == 0) return true;
+    int64_t want = 1;
+    for (uint32_t i = rank; i-- > 0;) {
+        if (extents[i] != 1 && stride[i] != want) return false;
+        want *= extents[i];
+    }
+    return true;
+}

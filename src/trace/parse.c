@@ -1,0 +1,483 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Text to trace. Files come from anywhere, so nothing is believed: every number is read with an
+ * overflow check, lists are bounded by the largest rank, nodes by DF_TRACE_MAX_NODES, records go
+ * through the builder and the whole through the verifier. One pass, a line at a time, no
+ * recursion; the memory used is proportional to the text.
+ *
+ * Sentences start with the line; for what only the whole trace shows they name the node.
+ */
+#include "ops/shape.h"
+#include "trace/text.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct parser {
+    const char *at, *end; /* what is left; lines end with '\n' or the text */
+    uint32_t line;
+    df_diag said; /* the sentence, before the line is put in front */
+    df_builder b;
+    bool started; /* a statement was read: no header any more */
+} parser;
+
+/* ---- characters ---- */
+
+static bool is_letter(char c)
+{
+    return (c >= 'a' && c <= 'z') || c == '_' || (c >= 'A' && c <= 'Z');
+}
+
+static bool is_digit(char c)
+{
+    return c >= '0' && c <= '9';
+}
+
+static void skip_blanks(parser *p)
+{
+    while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r')) p->at++;
+}
+
+/* At the end of the statement: a line's end or a comment. */
+static bool at_end(parser *p)
+{
+    skip_blanks(p);
+    return p->at == p->end || *p->at == '\n' || *p->at == '#';
+}
+
+/* Takes c when it stands next, blanks before it aside. */
+static bool eat(parser *p, char c)
+{
+    skip_blanks(p);
+    if (p->at == p->end || *p->at != c) return false;
+    p->at++;
+    return true;
+}
+
+static deft_status expected(parser *p, const char *what)
+{
+    char found[25];
+    size_t n = 0;
+    skip_blanks(p);
+    for (const char *c = p->at; c < p->end && *c != '\n' && n < sizeof found - 1; c++)
+        found[n++] = *c > ' ' && *c < 127 ? *c : *c == ' ' ? ' ' : '?';
+    found[n] = '\0';
+    return df_fail(&p->said, DEFT_E_FORMAT, "expected %s, found \"%s\"", what, found);
+}
+
+/* ---- words and numbers ---- */
+
+typedef struct span {
+    const char *at;
+    size_t n;
+} span;
+
+static span word(parser *p)
+{
+    skip_blanks(p);
+    const char *const from = p->at;
+    if (p->at < p->end && is_letter(*p->at))
+        while (p->at < p->end && (is_letter(*p->at) || is_digit(*p->at))) p->at++;
+    return (span){ from, (size_t)(p->at - from) };
+}
+
+static bool same(span s, const char *text)
+{
+    return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
+}
+
+/* Takes the word when it stands next. */
+static bool eat_word(parser *p, const char *text)
+{
+    const char *const from = p->at;
+    if (same(word(p), text)) return true;
+    p->at = from;
+    return false;
+}
+
+/* Everything up to a blank or a mark that no number holds. */
+static deft_status number(parser *p, deft_dtype t, uint64_t *bits)
+{
+    skip_blanks(p);
+    const char *const from = p->at;
+    while (p->at < p->end && !strchr(" \t\r\n,]#=%", *p->at)) p->at++;
+    if (df_text_get_number(from, (size_t)(p->at - from), t, bits)) return DEFT_OK;
+    p->at = from;
+    char what[32] = "a number that fits ";
+    strcat(what, deft_dtype_name(t));
+    return expected(p, what);
+}
+
+static deft_status integer(parser *p, int64_t low, int64_t high, int64_t *out)
+{
+    uint64_t bits = 0;
+    const char *const from = p->at;
+    const deft_status st = number(p, DEFT_I64, &bits);
+    if (st != DEFT_OK) return st;
+    const int64_t v = (int64_t)bits;
+    if (v < low || v > high) {
+        p->at = from;
+        return df_fail(&p->said, DEFT_E_RANGE, "%" PRId64 " is outside [%" PRId64 ", %" PRId64 "]",
+                       v, low, high);
+    }
+    *out = v;
+    return DEFT_OK;
+}
+
+/* All 64 bits, as unsigned decimal. */
+static deft_status unsigned_64(parser *p, int64_t *out)
+{
+    skip_blanks(p);
+    uint64_t v = 0;
+    const char *c = p->at;
+    for (; c < p->end && is_digit(*c); c++) {
+        const unsigned digit = (unsigned)(*c - '0');
+        if (v > (UINT64_MAX - digit) / 10) return expected(p, "a number below 2^64");
+        v = v * 10 + digit;
+    }
+    if (c == p->at) return expected(p, "a number");
+    p->at = c;
+    *out = (int64_t)v;
+    return DEFT_OK;
+}
+
+/* [a,b,..] with at most DEFT_MAX_RANK members. */
+static deft_status list(parser *p, int64_t low, int64_t high, int64_t v[DEFT_MAX_RANK], uint32_t *n)
+{
+    deft_status st = DEFT_OK;
+    *n = 0;
+    if (!eat(p, '[')) TRY(expected(p, "["));
+    if (eat(p, ']')) goto done;
+    do {
+        if (*n == DEFT_MAX_RANK)
+            TRY(df_fail(&p->said, DEFT_E_LIMIT, "more than %d members", DEFT_MAX_RANK));
+        TRY(integer(p, low, high, &v[(*n)++]));
+    } while (eat(p, ','));
+    if (!eat(p, ']')) TRY(expected(p, ", or ]"));
+done:
+    return st;
+}
+
+/* name= */
+static deft_status key(parser *p, const char *name)
+{
+    char what[32];
+    const size_t n = strlen(name);
+    memcpy(what, name, n);
+    memcpy(what + n, "=", 2);
+    return eat_word(p, name) && eat(p, '=') ? DEFT_OK : expected(p, what);
+}
+
+static deft_status key_integer(parser *p, const char *name, int64_t low, int64_t high, int64_t *out)
+{
+    const deft_status st = key(p, name);
+    return st == DEFT_OK ? integer(p, low, high, out) : st;
+}
+
+static deft_status key_list(parser *p, const char *name, int64_t low, int64_t high,
+                            int64_t v[DEFT_MAX_RANK], uint32_t *n)
+{
+    const deft_status st = key(p, name);
+    return st == DEFT_OK ? list(p, low, high, v, n) : st;
+}
+
+/* %k, an earlier node. */
+static deft_status reference(parser *p, df_ref *out)
+{
+    int64_t v = 0;
+    const uint32_t n = p->b.t->n_nodes;
+    if (!eat(p, '%')) return expected(p, "%");
+    const deft_status st = integer(p, 0, UINT32_MAX, &v);
+    if (st != DEFT_OK) return st;
+    if (v >= n) return df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRId64 " is not an earlier node", v);
+    *out = (df_ref){ (uint32_t)v };
+    return DEFT_OK;
+}
+
+/* ---- records ---- */
+
+typedef struct record {
+    df_op op;
+    deft_dtype dtype;
+    df_shape shape;
+    df_ref src[3];
+    uint32_t attr;
+    int64_t args[2 * DEFT_MAX_RANK];
+    uint32_t n_args;
+} record;
+
+static deft_status mask(parser *p, uint32_t *out)
+{
+    int64_t v[DEFT_MAX_RANK];
+    uint32_t n;
+    const deft_status st = key_list(p, "axes", 0, DEFT_MAX_RANK - 1, v, &n);
+    if (st != DEFT_OK) return st;
+    for (uint32_t i = 0; i < n; i++) {
+        if (*out >> v[i] & 1)
+            return df_fail(&p->said, DEFT_E_ARG, "axis %" PRId64 " is named twice", v[i]);
+        *out |= 1u << v[i];
+    }
+    return DEFT_OK;
+}
+
+static deft_status nibbles(parser *p, const char *name, uint32_t want, uint32_t *out)
+{
+    int64_t v[DEFT_MAX_RANK];
+    uint32_t n;
+    const deft_status st = key_list(p, name, 0, DEFT_MAX_RANK - 1, v, &n);
+    if (st != DEFT_OK) return st;
+    if (n != want)
+        return df_fail(&p->said, DEFT_E_FORMAT, "%s has %" PRIu32 " members, must have %" PRIu32,
+                       name, n, want);
+    for (uint32_t i = 0; i < n; i++) *out |= (uint32_t)v[i] << 4 * i;
+    return DEFT_OK;
+}
+
+static deft_status slice_args(parser *p, record *r)
+{
+    deft_status st = DEFT_OK;
+    int64_t start[DEFT_MAX_RANK], step[DEFT_MAX_RANK];
+    uint32_t n, m;
+    TRY(key_list(p, "start", INT64_MIN, INT64_MAX, start, &n));
+    TRY(key_list(p, "step", INT64_MIN, INT64_MAX, step, &m));
+    if (n != m)
+        TRY(df_fail(&p->said, DEFT_E_FORMAT, "%" PRIu32 " starts, but %" PRIu32 " steps", n, m));
+    for (uint32_t i = 0; i < n; i++) {
+        r->args[2 * i] = start[i];
+        r->args[2 * i + 1] = step[i];
+    }
+    r->n_args = 2 * n;
+done:
+    return st;
+}
+
+static deft_status attributes(parser *p, record *r)
+{
+    deft_status st = DEFT_OK;
+    uint64_t bits = 0;
+    int64_t v = 0;
+    switch (df_text_form_of(r->op)) {
+    case DF_TEXT_none:
+    case DF_TEXT_input: break;
+    case DF_TEXT_value:
+        TRY(number(p, r->dtype, &bits));
+        r->args[r->n_args++] = (int64_t)bits;
+        break;
+    case DF_TEXT_cst:
+        TRY(number(p, df_is_float(r->dtype) ? DEFT_F32 : DEFT_I32, &bits));
+        r->attr = (uint32_t)bits;
+        break;
+    case DF_TEXT_axis:
+        TRY(key_integer(p, "axis", 0, DEFT_MAX_RANK - 1, &v));
+        r->attr = (uint32_t)v;
+        break;
+    case DF_TEXT_axes: TRY(mask(p, &r->attr)); break;
+    case DF_TEXT_reduce:
+        TRY(mask(p, &r->attr));
+        if (eat_word(p, "keepdims")) r->attr |= DF_REDUCE_KEEPDIMS;
+        break;
+    case DF_TEXT_perm: TRY(nibbles(p, "perm", r->shape.rank, &r->attr)); break;
+    case DF_TEXT_slice: TRY(slice_args(p, r)); break;
+    case DF_TEXT_pair:
+        TRY(nibbles(p, "axes", 2, &r->attr));
+        TRY(key_integer(p, "offset", INT64_MIN, INT64_MAX, &r->args[0]));
+        r->n_args = 1;
+        break;
+    case DF_TEXT_random:
+        TRY(key_integer(p, "word", 0, 3, &v));
+        r->attr = (uint32_t)v;
+        TRY(key(p, "seed"));
+        TRY(unsigned_64(p, &r->args[0]));
+        TRY(key(p, "draw"));
+        TRY(unsigned_64(p, &r->args[1]));
+        r->n_args = 2;
+        break;
+    case DF_TEXT_power:
+        TRY(key_integer(p, "power", INT32_MIN, INT32_MAX, &v));
+        r->attr = (uint32_t)(int32_t)v;
+        break;
+    }
+done:
+    return st;
+}
+
+static deft_status input(parser *p, const record *r)
+{
+    deft_status st = DEFT_OK;
+    int64_t strides[DEFT_MAX_RANK], ordinal = p->b.t->n_inputs;
+    uint32_t n = 0, flags = 0;
+    bool has_strides = false;
+    while (!at_end(p)) {
+        if (eat_word(p, "wrapped"))
+            flags |= DF_INPUT_WRAPPED;
+        else if (eat_word(p, "sole"))
+            flags |= DF_INPUT_SOLE;
+        else if (eat_word(p, "aligned"))
+            flags |= DF_INPUT_ALIGNED;
+        else if (eat_word(p, "ordinal") && eat(p, '='))
+            TRY(integer(p, 0, DF_TRACE_MAX_NODES, &ordinal));
+        else {
+            TRY(key_list(p, "strides", INT64_MIN, INT64_MAX, strides, &n));
+            has_strides = true;
+            if (n != r->shape.rank)
+                TRY(df_fail(&p->said, DEFT_E_FORMAT,
+                            "%" PRIu32 " strides of an input of rank %" PRIu32, n, r->shape.rank));
+        }
+    }
+    const df_ref ref = df_build_input(&p->b, r->dtype, &r->shape, has_strides ? strides : NULL);
+    TRY(p->b.st);
+    p->b.t->inputs[p->b.t->n_inputs - 1].flags |= flags;
+    p->b.t->nodes[ref.i].attr = (uint32_t)ordinal; /* settle_ordinals puts the input there */
+done:
+    return st;
+}
+
+static deft_status dtype(parser *p, deft_dtype *out)
+{
+    const char *const from = p->at;
+    const span s = word(p);
+    for (int t = 0; t < DEFT_N_DTYPES; t++) {
+        if (!same(s, deft_dtype_name((deft_dtype)t))) continue;
+        *out = (deft_dtype)t;
+        return DEFT_OK;
+    }
+    p->at = from;
+    return expected(p, "a dtype");
+}
+
+/* %k = op dtype[extents] operands attributes */
+static deft_status node(parser *p)
+{
+    deft_status st = DEFT_OK;
+    record r = { .op = DF_N_OPS };
+    int64_t k = 0;
+    TRY(integer(p, 0, UINT32_MAX, &k));
+    if (k != p->b.t->n_nodes)
+        TRY(df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRId64 " where %%%" PRIu32 " is next", k,
+                    p->b.t->n_nodes));
+    if (!eat(p, '=')) TRY(expected(p, "="));
+    skip_blanks(p);
+    const char *const from = p->at;
+    const span name = word(p);
+    r.op = df_op_find(name.at, name.n);
+    if (r.op == DF_N_OPS) {
+        p->at = from;
+        TRY(expected(p, "an op"));
+    }
+    TRY(dtype(p, &r.dtype));
+    TRY(list(p, 0, INT64_MAX, r.shape.dim, &r.shape.rank));
+    const uint32_t n_src = df_op_infos[r.op].n_src;
+    for (uint32_t i = 0; i < n_src; i++) TRY(reference(p, &r.src[i]));
+    if (r.op == DF_OP_input) {
+        TRY(input(p, &r));
+        goto done;
+    }
+    TRY(attributes(p, &r));
+    (void)df_build_op(&p->b, r.op, r.dtype, r.attr, r.src, n_src, r.args, r.n_args, &r.shape);
+    st = p->b.st;
+done:
+    return st;
+}
+
+/* The ordinal of the input at %k. */
+static deft_status input_reference(parser *p, uint32_t *out)
+{
+    df_ref r;
+    const deft_status st = reference(p, &r);
+    if (st != DEFT_OK) return st;
+    if (p->b.t->nodes[r.i].op != DF_OP_input)
+        return df_fail(&p->said, DEFT_E_FORMAT, "%%%" PRIu32 " is not an input", r.i);
+    *out = p->b.t->nodes[r.i].attr;
+    return DEFT_OK;
+}
+
+/* output %k [into %i] [donor %i] */
+static deft_status output(parser *p)
+{
+    deft_status st = DEFT_OK;
+    df_ref r;
+    uint32_t into = DF_NONE, donor = DF_NONE;
+    TRY(reference(p, &r));
+    if (eat_word(p, "into")) TRY(input_reference(p, &into));
+    if (eat_word(p, "donor")) TRY(input_reference(p, &donor));
+    df_build_root(&p->b, r, into == DF_NONE ? DF_ROOT_NEW : DF_ROOT_INTO, into, donor);
+    st = p->b.st;
+done:
+    return st;
+}
+
+/* trace v1 flags */
+static deft_status header(parser *p)
+{
+    if (p->started)
+        return df_fail(&p->said, DEFT_E_FORMAT, "the header stands before the first node");
+    if (!eat_word(p, "v1")) return expected(p, "v1");
+    while (!at_end(p)) {
+        if (eat_word(p, "fast"))
+            p->b.t->flags |= DF_TRACE_FAST;
+        else if (eat_word(p, "nofuse"))
+            p->b.t->flags |= DF_TRACE_NOFUSE;
+        else
+            return expected(p, "fast or nofuse");
+    }
+    return DEFT_OK;
+}
+
+static deft_status statement(parser *p)
+{
+    deft_status st = DEFT_OK;
+    if (at_end(p)) return DEFT_OK;
+    if (eat_word(p, "trace"))
+        TRY(header(p));
+    else if (eat_word(p, "output"))
+        TRY(output(p));
+    else if (eat(p, '%'))
+        TRY(node(p));
+    else
+        TRY(expected(p, "%, output or trace"));
+    p->started = true;
+    if (!at_end(p)) st = expected(p, "the end of the line");
+done:
+    return st;
+}
+
+/* Puts every input where its node's ordinal says. */
+static deft_status settle_ordinals(parser *p)
+{
+    df_trace *const t = p->b.t;
+    df_input *const sorted = df_arena_new(t->arena, df_input, t->n_inputs);
+    if (!sorted) return df_fail_mem(&p->said, "trace", t->n_inputs * sizeof *sorted);
+    for (uint32_t i = 0; i < t->n_inputs; i++) sorted[i].node = DF_NONE;
+    for (uint32_t i = 0; i < t->n_inputs; i++) {
+        const uint32_t k = t->inputs[i].node, at = t->nodes[k].attr;
+        if (at >= t->n_inputs || sorted[at].node != DF_NONE)
+            return df_fail(&p->said, DEFT_E_FORMAT,
+                           "%%%" PRIu32 ": ordinal %" PRIu32 " is taken or not below %" PRIu32, k,
+                           at, t->n_inputs);
+        sorted[at] = t->inputs[i];
+    }
+    t->inputs = sorted;
+    return DEFT_OK;
+}
+
+deft_status df_trace_parse(df_diag *d, const char *text, size_t n, df_arena *arena, df_trace **out)
+{
+    parser p = { .at = text, .end = text + n, .line = 1 };
+    deft_status st = df_build_init(&p.b, arena, &p.said);
+    while (st == DEFT_OK) {
+        st = statement(&p);
+        if (st != DEFT_OK) {
+            (void)df_fail(d, st, "line %" PRIu32 ": %s", p.line, p.said.text);
+            return st;
+        }
+        while (p.at < p.end && *p.at != '\n') p.at++;
+        if (p.at == p.end) break;
+        p.at++;
+        p.line++;
+    }
+    if (st == DEFT_OK) st = settle_ordinals(&p);
+    if (st == DEFT_OK) st = df_trace_verify(&p.said, p.b.t);
+    if (st != DEFT_OK) return df_fail(d, st, "%s", p.said.text);
+    *out = p.b.t;
+    return DEFT_OK;
+}

@@ -1,0 +1,647 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Simplification: one walk up the records that rewrites, folds and shares, one walk down that
+ * drops what no root needs, one that closes the gaps. Each node is looked at a bounded number of
+ * times and found through a hash table, so the cost is linear and nothing recurses.
+ *
+ * What may be looked at. The result is used for every run of the same key, so a rule sees ops,
+ * dtypes, ranks, attributes and operands, never extents or arguments. Two consequences:
+ *   - Records that carry extents of their own (constants of rank above 0, iota, expand, reshape,
+ *     slice, diagonal) look alike when they are not: they are never shared. Nor are num and
+ *     random, whose arguments differ from run to run, nor inputs.
+ *   - x op c may become x only if c cannot broadcast x to something larger: c has rank 0.
+ *
+ * Why every strict rule keeps every bit. NaNs are all equal by contract, so that signs and
+ * payloads of NaNs are free; zeros are not:
+ *   x + (-0), x - (+0)   are x for all x: -0 + -0 = -0 and -0 - +0 = -0, while x + (+0) turns -0
+ *                        into +0 and is left to fast mode.
+ *   x * 1, x / 1         are x, NaN included.
+ *   x / 2^k = x * 2^-k   both round the same real number once; only where 2^-k is a normal f32.
+ *   x + -y = x - y       IEEE defines one by the other; so are -x + y = y - x and x - -y = x + y.
+ *   -x * -y, -x / -y     signs multiply, also those of zeros and infinities.
+ *   abs(-x), square(-x), square(abs x)
+ *                        the magnitude decides; integers are taken modulo 2^n, where (-x)^2 = x^2.
+ *   max(x, -inf), min(x, +inf), max(x, x)
+ *                        follow the definition (a > b || a != a) ? a : b case by case.
+ *   floor(round(x)) ...  an integral value, an infinity, NaN and -0 are fixed points of all four.
+ *   cast(cast(x))        only where the first step loses nothing; not from integers through floats
+ *                        to integers of another dtype, since one wraps and the other saturates.
+ *   reduce over no axes  joins one element with the identity, which was chosen to change nothing
+ *                        (-0 for float sums); not argmin and argmax.
+ *
+ * Folding computes with this machine's floats, whose rounding mode and flushing of denormals
+ * belong to the caller: a fold is kept only if the result is exact and normal, so that neither can
+ * matter. Reassociation, distribution and x - x are never done, nor x * 0: NaN and infinities
+ * forbid it, and the zeros would need extents.
+ *
+ * Fast mode adds: x + 0, x - (-0); x / c = x * (1 / c) in f32; sqrt(square x) = abs x.
+ *
+ * Places of updates. The third operand of an update names a place by being a view of the first. A
+ * rule that looks through a view would cut that thread, so values that are updated somewhere are
+ * opaque to the rules for views.
+ */
+#include "ops/shape.h"
+#include "trace/trace.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Rules that apply one after the other to a node; each brings it closer to the leaves. */
+#define MOST_REWRITES 8
+
+typedef struct simplifier {
+    const df_trace *in;
+    df_trace *t; /* the copy, grown in order */
+    uint32_t *from;
+    uint32_t *map;       /* node of in -> node of t */
+    uint32_t *table;     /* open addressing: node of t + 1; 0 is free */
+    uint8_t *is_updated; /* per node of in: some update's first operand */
+    uint8_t *is_target;  /* the same per node of t */
+    uint8_t *is_live;    /* per node of t: reached from a root */
+    uint32_t *moved;     /* per node of t: where it went when gaps were closed */
+    uint32_t mask;       /* of table */
+    uint32_t passes;
+    bool fast;
+} simplifier;
+
+/* What a rule made of a node. */
+typedef enum result {
+    RESULT_none,
+    RESULT_changed, /* the node is another one now: look again */
+    RESULT_found    /* an existing node of t stands for it */
+} result;
+
+static const df_node *node_at(const simplifier *s, df_ref r)
+{
+    return &s->t->nodes[r.i];
+}
+
+static bool is_op(const simplifier *s, df_ref r, df_op op)
+{
+    return node_at(s, r)->op == op;
+}
+
+/* ---- constants ---- */
+
+static float float_of(uint32_t bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+static uint32_t bits_of(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    return bits;
+}
+
+static bool is_scalar_constant(const simplifier *s, df_ref r)
+{
+    return is_op(s, r, DF_OP_cst) && node_at(s, r)->rank == 0;
+}
+
+/* Zero or a normal f32: what any caller's floating-point state computes alike. */
+static bool is_plain(double v)
+{
+    return v == 0 || (fabs(v) >= 0x1p-126 && fabs(v) <= 0x1.fffffep+127);
+}
+
+/* ---- emitting ---- */
+
+static bool extents_are_free(const df_node *n)
+{
+    return df_shape_takes_extents((df_op)n->op) &&
+           !((n->op == DF_OP_cst || n->op == DF_OP_count) && n->rank == 0);
+}
+
+static df_node sorted(df_node n)
+{
+    if ((df_op_infos[n.op].algebra & DF_COMMUTES) && n.src[0].i > n.src[1].i) {
+        const df_ref a = n.src[0];
+        n.src[0] = n.src[1];
+        n.src[1] = a;
+    }
+    return n;
+}
+
+static uint32_t append(simplifier *s, const df_node *n, uint32_t from)
+{
+    df_trace *const t = s->t;
+    const uint32_t k = t->n_nodes++;
+    t->nodes[k] = *n;
+    t->shape[k] = s->in->shape[from];
+    if (t->site) t->site[k] = s->in->site[from];
+    s->from[k] = from;
+    return k;
+}
+
+/* The node of t that equals n, or n appended. */
+static uint32_t emit(simplifier *s, const df_node *n, uint32_t from)
+{
+    if (!(s->passes & DF_PASS_CSE) || extents_are_free(n)) return append(s, n, from);
+    const df_node wanted = sorted(*n);
+    uint64_t h = df_mix(wanted.op, (uint64_t)wanted.dtype << 8 | wanted.rank);
+    h = df_mix(h, (uint64_t)wanted.src[0].i << 32 | wanted.src[1].i);
+    h = df_mix(h, (uint64_t)wanted.src[2].i << 32 | wanted.attr);
+    for (uint32_t i = (uint32_t)h & s->mask;; i = (i + 1) & s->mask) {
+        if (s->table[i] == 0) {
+            s->table[i] = s->t->n_nodes + 1;
+            return append(s, n, from);
+        }
+        const df_node found = sorted(s->t->nodes[s->table[i] - 1]);
+        if (memcmp(&found, &wanted, sizeof found) == 0) return s->table[i] - 1;
+    }
+}
+
+/* A constant of rank 0 where node `from` stood. */
+static df_node constant(deft_dtype t, uint32_t attr)
+{
+    return (df_node){ .op = DF_OP_cst,
+                      .dtype = (uint8_t)t,
+                      .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
+                      .attr = attr };
+}
+
+/* ---- folding ---- */
+
+/* v as a constant of dtype t. false when its attribute cannot hold it exactly. */
+static bool constant_of(double v, deft_dtype t, df_node *out)
+{
+    if (df_is_float(t)) {
+        if (!is_plain(v) || (double)(float)v != v) return false;
+        *out = constant(t, bits_of((float)v));
+        return true;
+    }
+    const double low = t == DEFT_BOOL || t == DEFT_U8 ? 0 : (double)INT32_MIN;
+    const double high = t == DEFT_BOOL ? 1 : t == DEFT_U8 ? UINT8_MAX : (double)INT32_MAX;
+    if (!(v >= low && v <= high)) return false;
+    *out = constant(t, (uint32_t)(int32_t)v);
+    return true;
+}
+
+/* op on constants; false where the result would be rounded or is not listed. Integers of 32 bits
+ * are exact in double, and so are those of their sums and products that constant_of keeps.
+ * Products of two f32 are exact in double. A quotient or a root that is not exact lies
+ * further from every f32 than double's precision reaches, so it never looks like one. */
+static bool compute(df_op op, deft_dtype t, deft_dtype out, const double v[3], double *r)
+{
+    const double a = v[0], b = v[1];
+    const bool whole = !df_is_float(t);
+    switch ((int)op) {
+    case DF_OP_neg: *r = whole ? 0 - a : -a; break;
+    case DF_OP_abs: *r = fabs(a); break;
+    case DF_OP_square: *r = a * a; break;
+    case DF_OP_relu: *r = a > 0 ? a : 0; break;
+    case DF_OP_sqrt: *r = sqrt(a); break;
+    case DF_OP_reciprocal: *r = 1 / a; break;
+    case DF_OP_add: *r = a + b; break;
+    case DF_OP_sub: *r = a - b; break;
+    case DF_OP_mul: *r = a * b; break;
+    case DF_OP_div: *r = a / b; break;
+    case DF_OP_minimum: *r = a < b ? a : b; break;
+    case DF_OP_maximum: *r = a > b ? a : b; break;
+    case DF_OP_eq: *r = a == b; break;
+    case DF_OP_ne: *r = a != b; break;
+    case DF_OP_lt: *r = a < b; break;
+    case DF_OP_le: *r = a <= b; break;
+    case DF_OP_logical_not: *r = a == 0; break;
+    case DF_OP_where: *r = a != 0 ? b : v[2]; break;
+    case DF_OP_cast:
+        if (!df_is_float(out) && out != DEFT_BOOL && trunc(a) != a) return false;
+        *r = out == DEFT_BOOL ? a != 0 : a;
+        break;
+    default: return false;
+    }
+    if (op == DF_OP_add || op == DF_OP_sub) {
+        /* The error of a sum, by Knuth's TwoSum; the sign of a zero follows the rounding mode. */
+        const double y = op == DF_OP_add ? b : -b, z = *r - a;
+        return (a - (*r - z)) + (y - z) == 0 && (whole || *r != 0);
+    }
+    return true;
+}
+
+static bool fold(const simplifier *s, df_node *n)
+{
+    const uint32_t n_src = n->n_src;
+    double v[3] = { 0, 0, 0 }, r = 0;
+    if (n_src == 0 || !df_op_is_map((df_op)n->op)) return false;
+    for (uint32_t i = 0; i < n_src; i++) {
+        if (!is_scalar_constant(s, n->src[i])) return false;
+        const df_node *const c = node_at(s, n->src[i]);
+        v[i] = df_is_float((deft_dtype)c->dtype) ? (double)float_of(c->attr)
+                                                 : (double)(int32_t)c->attr;
+        if (!is_plain(v[i])) return false;
+    }
+    const deft_dtype t = (deft_dtype)node_at(s, n->src[n->op == DF_OP_where ? 1 : 0])->dtype;
+    return compute((df_op)n->op, t, (deft_dtype)n->dtype, v, &r) &&
+           constant_of(r, (deft_dtype)n->dtype, n);
+}
+
+/* ---- rules: neutral operands ---- */
+
+enum { LEFT = 1, RIGHT = 2, BOTH = 3 };
+enum { ON_FLOATS = 1, ON_INTS = 2, ON_BOOL = 4, ON_U8 = 8, IN_FAST = 16 };
+
+#define NEGATIVE_ZERO 0x80000000u
+#define ONE 0x3f800000u
+#define MINUS_INFINITY 0xff800000u
+#define INFINITE 0x7f800000u
+
+/* x op c = x, with c on the given side. */
+static const struct neutral {
+    uint8_t op, side, on;
+    uint32_t attr;
+} neutrals[] = {
+    { DF_OP_add, BOTH, ON_FLOATS, NEGATIVE_ZERO },
+    { DF_OP_add, BOTH, ON_FLOATS | IN_FAST, 0 },
+    { DF_OP_add, BOTH, ON_INTS, 0 },
+    { DF_OP_sub, RIGHT, ON_FLOATS, 0 },
+    { DF_OP_sub, RIGHT, ON_FLOATS | IN_FAST, NEGATIVE_ZERO },
+    { DF_OP_sub, RIGHT, ON_INTS, 0 },
+    { DF_OP_mul, BOTH, ON_FLOATS, ONE },
+    { DF_OP_mul, BOTH, ON_INTS, 1 },
+    { DF_OP_div, RIGHT, ON_FLOATS, ONE },
+    { DF_OP_floor_div, RIGHT, ON_INTS, 1 },
+    { DF_OP_maximum, BOTH, ON_FLOATS, MINUS_INFINITY },
+    { DF_OP_minimum, BOTH, ON_FLOATS, INFINITE },
+    { DF_OP_bitwise_and, BOTH, ON_BOOL, 1 },
+    { DF_OP_bitwise_and, BOTH, ON_U8, UINT8_MAX },
+    { DF_OP_bitwise_and, BOTH, ON_INTS, (uint32_t)-1 },
+    { DF_OP_bitwise_or, BOTH, ON_INTS | ON_BOOL, 0 },
+    { DF_OP_bitwise_xor, BOTH, ON_INTS | ON_BOOL, 0 },
+    { DF_OP_shift_left, RIGHT, ON_INTS, 0 },
+    { DF_OP_shift_right, RIGHT, ON_INTS, 0 },
+};
+
+static uint32_t kind_of(deft_dtype t)
+{
+    switch (t) {
+    case DEFT_BOOL: return ON_BOOL;
+    case DEFT_U8: return ON_U8 | ON_INTS;
+    case DEFT_I32:
+    case DEFT_I64: return ON_INTS;
+    case DEFT_F32:
+    case DEFT_F64: return ON_FLOATS;
+    }
+    df_unreachable();
+}
+
+static result drop_neutral(const simplifier *s, df_node *n, df_ref *found)
+{
+    for (unsigned side = 0; side < 2; side++) {
+        if (!is_scalar_constant(s, n->src[side])) continue;
+        const uint32_t attr = node_at(s, n->src[side])->attr;
+        for (size_t i = 0; i < DF_LEN(neutrals); i++) {
+            const struct neutral *const r = &neutrals[i];
+            if (r->op != n->op || r->attr != attr || !(r->side >> side & 1)) continue;
+            if (!(r->on & kind_of((deft_dtype)n->dtype))) continue;
+            if ((r->on & IN_FAST) && !s->fast) continue;
+            *found = n->src[1 - side];
+            return RESULT_found;
+        }
+    }
+    return RESULT_none;
+}
+
+/* ---- rules: unary over unary ---- */
+
+/* outer(inner(x)) = outer(x) */
+static const struct absorbed {
+    uint8_t outer, inner;
+} absorbed[] = {
+    { DF_OP_abs, DF_OP_neg },
+    { DF_OP_square, DF_OP_neg },
+    { DF_OP_square, DF_OP_abs },
+};
+
+static bool gives_integral(const df_node *n)
+{
+    return n->op == DF_OP_floor || n->op == DF_OP_ceil || n->op == DF_OP_trunc ||
+           n->op == DF_OP_round;
+}
+
+static bool widens(deft_dtype a, deft_dtype b)
+{
+    if (a == DEFT_BOOL || a == b) return true;
+    if (a == DEFT_U8) return b != DEFT_BOOL;
+    if (a == DEFT_I32) return b == DEFT_I64 || b == DEFT_F64;
+    return a == DEFT_F32 && b == DEFT_F64;
+}
+
+static result rewrite_cast(const simplifier *s, df_node *n, df_ref *found)
+{
+    const df_node *const inner = node_at(s, n->src[0]);
+    const deft_dtype to = (deft_dtype)n->dtype, mid = (deft_dtype)inner->dtype;
+    if (to == mid) {
+        *found = n->src[0];
+        return RESULT_found;
+    }
+    if (inner->op != DF_OP_cast) return RESULT_none;
+    const deft_dtype is = (deft_dtype)node_at(s, inner->src[0])->dtype;
+    if (!widens(is, mid)) return RESULT_none;
+    if (to != is && is != DEFT_BOOL && !(df_is_int(is) && df_is_int(mid))) return RESULT_none;
+    n->src[0] = inner->src[0];
+    return RESULT_changed;
+}
+
+static result rewrite_unary(const simplifier *s, df_node *n, df_ref *found)
+{
+    if (n->op == DF_OP_cast) return rewrite_cast(s, n, found);
+    const df_node *const inner = node_at(s, n->src[0]);
+    const uint8_t algebra = df_op_infos[n->op].algebra;
+    if (n->op == DF_OP_powi && (int32_t)n->attr == 1) {
+        *found = n->src[0];
+        return RESULT_found;
+    }
+    if (inner->op == n->op && (algebra & DF_INVOLUTES)) {
+        *found = inner->src[0];
+        return RESULT_found;
+    }
+    if ((inner->op == n->op && (algebra & DF_IDEMPOTENT)) ||
+        (gives_integral(n) && gives_integral(inner))) {
+        *found = n->src[0];
+        return RESULT_found;
+    }
+    for (size_t i = 0; i < DF_LEN(absorbed); i++) {
+        if (absorbed[i].outer != n->op || absorbed[i].inner != inner->op) continue;
+        n->src[0] = inner->src[0];
+        return RESULT_changed;
+    }
+    if (s->fast && n->op == DF_OP_sqrt && inner->op == DF_OP_square) {
+        n->op = DF_OP_abs;
+        n->src[0] = inner->src[0];
+        return RESULT_changed;
+    }
+    return RESULT_none;
+}
+
+/* ---- rules: binary and ternary ---- */
+
+static void set(df_node *n, df_op op, df_ref a, df_ref b)
+{
+    n->op = (uint8_t)op;
+    n->src[0] = a;
+    n->src[1] = b;
+}
+
+static result move_sign(const simplifier *s, df_node *n)
+{
+    const df_ref a = n->src[0], b = n->src[1];
+    const bool minus_a = is_op(s, a, DF_OP_neg), minus_b = is_op(s, b, DF_OP_neg);
+    const df_ref x = minus_a ? node_at(s, a)->src[0] : a, y = minus_b ? node_at(s, b)->src[0] : b;
+    if (n->op == DF_OP_add && minus_b)
+        set(n, DF_OP_sub, a, y);
+    else if (n->op == DF_OP_add && minus_a)
+        set(n, DF_OP_sub, b, x);
+    else if (n->op == DF_OP_sub && minus_b)
+        set(n, DF_OP_add, a, y);
+    else if ((n->op == DF_OP_mul || n->op == DF_OP_div) && minus_a && minus_b)
+        set(n, (df_op)n->op, x, y);
+    else
+        return RESULT_none;
+    return RESULT_changed;
+}
+
+/* x / c as x * (1 / c). */
+static result divide_by_multiplying(simplifier *s, df_node *n)
+{
+    if (n->op != DF_OP_div || !is_scalar_constant(s, n->src[1])) return RESULT_none;
+    const float c = float_of(node_at(s, n->src[1])->attr), inverse = 1 / c;
+    if (!is_plain(c) || c == 0 || !is_plain(inverse) || inverse == 0) return RESULT_none;
+    const bool exact = frexp(fabs((double)c), &(int){ 0 }) == 0.5;
+    if (!exact && !(s->fast && n->dtype == DEFT_F32)) return RESULT_none;
+    const df_node k = constant((deft_dtype)n->dtype, bits_of(inverse));
+    const df_ref r = { emit(s, &k, s->from[n->src[1].i]) };
+    set(n, DF_OP_mul, n->src[0], r);
+    return RESULT_changed;
+}
+
+static result rewrite_binary(simplifier *s, df_node *n, df_ref *found)
+{
+    const bool selects = n->op == DF_OP_maximum || n->op == DF_OP_minimum ||
+                         n->op == DF_OP_bitwise_and || n->op == DF_OP_bitwise_or;
+    if (selects && n->src[0].i == n->src[1].i) {
+        *found = n->src[0];
+        return RESULT_found;
+    }
+    result r = drop_neutral(s, n, found);
+    if (r == RESULT_none) r = move_sign(s, n);
+    if (r == RESULT_none) r = divide_by_multiplying(s, n);
+    return r;
+}
+
+static result rewrite_where(const simplifier *s, df_node *n, df_ref *found)
+{
+    const df_ref c = n->src[0], a = n->src[1], b = n->src[2];
+    if (is_op(s, c, DF_OP_logical_not)) {
+        n->src[0] = node_at(s, c)->src[0];
+        n->src[1] = b;
+        n->src[2] = a;
+        return RESULT_changed;
+    }
+    if (node_at(s, c)->rank != 0) return RESULT_none;
+    if (a.i == b.i) {
+        *found = a;
+        return RESULT_found;
+    }
+    if (!is_op(s, c, DF_OP_cst)) return RESULT_none;
+    const bool yes = node_at(s, c)->attr != 0;
+    if (node_at(s, yes ? b : a)->rank != 0) return RESULT_none; /* it may broadcast the other */
+    *found = yes ? a : b;
+    return RESULT_found;
+}
+
+/* ---- rules: views and reductions ---- */
+
+static bool is_identity(const df_node *n)
+{
+    if (n->op == DF_OP_squeeze || n->op == DF_OP_unsqueeze) return n->attr == 0;
+    if (n->op != DF_OP_permute) return false;
+    for (unsigned i = 0; i < n->rank; i++)
+        if ((n->attr >> 4 * i & 15) != i) return false;
+    return true;
+}
+
+static result rewrite_view(const simplifier *s, df_node *n, df_ref *found)
+{
+    if (is_identity(n)) {
+        *found = n->src[0];
+        return RESULT_found;
+    }
+    const df_node *const inner = node_at(s, n->src[0]);
+    if (s->is_target[n->src[0].i]) return RESULT_none;
+    if ((n->op == DF_OP_squeeze && inner->op == DF_OP_unsqueeze && n->attr == inner->attr) ||
+        (n->op == DF_OP_unsqueeze && inner->op == DF_OP_squeeze && n->attr == inner->attr)) {
+        *found = inner->src[0];
+        return RESULT_found;
+    }
+    if (n->op != inner->op) return RESULT_none;
+    if (n->op == DF_OP_permute) {
+        uint32_t attr = 0;
+        for (unsigned i = 0; i < n->rank; i++)
+            attr |= (inner->attr >> 4 * (n->attr >> 4 * i & 15) & 15) << 4 * i;
+        n->attr = attr;
+    } else if (n->op != DF_OP_reshape && n->op != DF_OP_expand) {
+        return RESULT_none;
+    }
+    n->src[0] = inner->src[0];
+    return RESULT_changed;
+}
+
+static result rewrite_reduce(const df_node *n, df_ref *found)
+{
+    if ((n->attr & ~DF_REDUCE_KEEPDIMS) != 0) return RESULT_none;
+    if (n->op == DF_OP_argmin || n->op == DF_OP_argmax) return RESULT_none;
+    *found = n->src[0];
+    return RESULT_found;
+}
+
+static result rewrite(simplifier *s, df_node *n, df_ref *found)
+{
+    switch ((df_op_class)df_op_infos[n->op].cls) {
+    case DF_CLASS_unary: return rewrite_unary(s, n, found);
+    case DF_CLASS_binary: return rewrite_binary(s, n, found);
+    case DF_CLASS_ternary: return rewrite_where(s, n, found);
+    case DF_CLASS_view: return rewrite_view(s, n, found);
+    case DF_CLASS_reduce: return rewrite_reduce(n, found);
+    case DF_CLASS_leaf:
+    case DF_CLASS_scan:
+    case DF_CLASS_index:
+    case DF_CLASS_update:
+    case DF_CLASS_contract: return RESULT_none;
+    }
+    df_unreachable();
+}
+
+/* ---- the walks ---- */
+
+/* The node of t that stands for node k of in. */
+static uint32_t simplify_node(simplifier *s, uint32_t k)
+{
+    df_node n = s->in->nodes[k];
+    for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = s->map[n.src[i].i];
+    if (s->passes & DF_PASS_ALGEBRA) {
+        for (unsigned i = 0; i < MOST_REWRITES; i++) {
+            df_ref found = DF_NO_REF;
+            const result r = rewrite(s, &n, &found);
+            if (r == RESULT_none) break;
+            if (r == RESULT_found) {
+                df_assert(node_at(s, found)->rank == s->in->nodes[k].rank);
+                df_assert(node_at(s, found)->dtype == s->in->nodes[k].dtype);
+                return found.i;
+            }
+        }
+    }
+    if (s->passes & DF_PASS_FOLD) (void)fold(s, &n);
+    return emit(s, &n, k);
+}
+
+static void walk_up(simplifier *s)
+{
+    const df_trace *const in = s->in;
+    for (uint32_t k = 0; k < in->n_nodes; k++)
+        if (in->nodes[k].op == DF_OP_update) s->is_updated[in->nodes[k].src[0].i] = 1;
+    for (uint32_t k = 0; k < in->n_nodes; k++) {
+        s->map[k] = simplify_node(s, k);
+        s->is_target[s->map[k]] |= s->is_updated[k];
+    }
+    for (uint32_t i = 0; i < in->n_roots; i++) s->t->roots[i].node = s->map[in->roots[i].node];
+}
+
+/* Marks what roots reach and every input, moves the marked together. */
+static void drop_dead(simplifier *s)
+{
+    df_trace *const t = s->t;
+    uint8_t *const is_live = s->is_live;
+    uint32_t *const moved = s->moved;
+    for (uint32_t i = 0; i < t->n_roots; i++) is_live[t->roots[i].node] = 1;
+    for (uint32_t k = t->n_nodes; k-- > 0;) {
+        const df_node *const n = &t->nodes[k];
+        if (n->op == DF_OP_input) is_live[k] = 1;
+        for (uint32_t i = 0; is_live[k] && i < n->n_src; i++) is_live[n->src[i].i] = 1;
+    }
+    uint32_t n_live = 0;
+    for (uint32_t k = 0; k < t->n_nodes; k++) {
+        if (!is_live[k]) continue;
+        df_node n = t->nodes[k];
+        for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = moved[n.src[i].i];
+        moved[k] = n_live;
+        t->nodes[n_live] = n;
+        t->shape[n_live] = t->shape[k];
+        if (t->site) t->site[n_live] = t->site[k];
+        s->from[n_live++] = s->from[k];
+    }
+    t->n_nodes = n_live;
+    for (uint32_t i = 0; i < t->n_roots; i++) t->roots[i].node = moved[t->roots[i].node];
+}
+
+/* Cuts up what lives only as long as the pass: n + cap + table words, then n + 2 cap bytes. */
+static void carve(simplifier *s, uint32_t *block, size_t n, size_t cap)
+{
+    s->map = block;
+    s->moved = s->map + n;
+    s->table = s->moved + cap;
+    s->is_updated = (uint8_t *)(s->table + s->mask + 1);
+    s->is_target = s->is_updated + n;
+    s->is_live = s->is_target + cap;
+}
+
+/* The copy with its arrays, still empty but for roots and inputs. */
+static deft_status begin(simplifier *s, df_diag *d, size_t cap, df_arena *arena)
+{
+    const df_trace *const in = s->in;
+    df_trace *const t = df_arena_new(arena, df_trace, 1);
+    const size_t bytes = cap * (sizeof *t->nodes + sizeof *t->shape + sizeof *s->from);
+    if (!t) return df_fail_mem(d, "simplify", sizeof *t);
+    *t = *in;
+    t->arena = arena;
+    t->n_nodes = 0;
+    t->nodes = df_arena_alloc(arena, cap * sizeof *t->nodes, _Alignof(df_node));
+    t->shape = df_arena_alloc(arena, cap * sizeof *t->shape, _Alignof(uint32_t));
+    s->from = df_arena_alloc(arena, cap * sizeof *s->from, _Alignof(uint32_t));
+    t->roots = df_arena_copy(arena, in->roots, in->n_roots * sizeof *t->roots, _Alignof(df_root));
+    t->inputs =
+        df_arena_copy(arena, in->inputs, in->n_inputs * sizeof *t->inputs, _Alignof(df_input));
+    if (in->site) t->site = df_arena_alloc(arena, cap * sizeof *t->site, _Alignof(uintptr_t));
+    if (!t->nodes || !t->shape || !s->from || !t->roots || !t->inputs || (in->site && !t->site))
+        return df_fail_mem(d, "simplify", bytes);
+    s->t = t;
+    return DEFT_OK;
+}
+
+deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, df_arena *arena,
+                              df_trace **out, uint32_t **from)
+{
+    simplifier s = { .in = in, .passes = passes, .fast = (in->flags & DF_TRACE_FAST) != 0 };
+    const size_t n = in->n_nodes;
+    size_t cap = n, size = 0;
+    uint32_t *block = NULL;
+    deft_status st = DEFT_OK;
+    /* A division may add one constant; nothing else adds a node. */
+    for (size_t k = 0; k < n; k++) cap += in->nodes[k].op == DF_OP_div;
+    s.mask = 15;
+    while (s.mask < 2 * cap) s.mask = 2 * s.mask + 1;
+
+    TRY(begin(&s, d, cap, arena));
+    size = (n + cap + s.mask + 1) * sizeof *block + n + 2 * cap;
+    block = df_mem_zalloc(arena->mem, size);
+    if (!block) TRY(df_fail_mem(d, "simplify", size));
+    carve(&s, block, n, cap);
+    walk_up(&s);
+    if (passes & DF_PASS_DCE) drop_dead(&s);
+    for (uint32_t k = 0; k < s.t->n_nodes; k++)
+        if (s.t->nodes[k].op == DF_OP_input) s.t->inputs[s.t->nodes[k].attr].node = k;
+    df_assert_slow(df_trace_verify(NULL, s.t) == DEFT_OK);
+    *out = s.t;
+    if (from) *from = s.from;
+done:
+    df_mem_free(arena->mem, block, size);
+    return st;
+}
+
+#undef NEGATIVE_ZERO
+#undef ONE
+#undef MINUS_INFINITY
+#undef INFINITE

@@ -1,0 +1,558 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See fuse_check.h. Memory comes from malloc directly: this is the test's own, not the library's.
+ */
+#include "support/fuse_check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "runtime/interp.h"
+
+#define GUARD_BYTES 64
+
+typedef struct runner {
+    const df_plan *plan;
+    const df_trace *t;
+    int64_t *slots;
+    char **base; /* per buffer */
+    char **own;  /* per buffer: to be freed, with room for a fence before and after */
+    bool split;
+} runner;
+
+static size_t elem(deft_dtype t) { return deft_dtype_size(t); }
+
+static char *fenced(int64_t bytes, int fill)
+{
+    char *const p = malloc((size_t)bytes + 2 * GUARD_BYTES);
+    memset(p, fill, (size_t)bytes + 2 * GUARD_BYTES);
+    memset(p, 0x5C, GUARD_BYTES);
+    memset(p + GUARD_BYTES + bytes, 0x5C, GUARD_BYTES);
+    return p;
+}
+
+static bool fence_holds(const char *p, int64_t bytes)
+{
+    for (int i = 0; i < GUARD_BYTES; i++)
+        if (p[i] != 0x5C || p[GUARD_BYTES + bytes + i] != 0x5C) return false;
+    return true;
+}
+
+static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
+{
+    uint64_t bits = 0;
+    if (!(which & DF_NUM_IS_SLOT)) return (uint64_t)r->t->args[which];
+    const int64_t v = r->slots[which & ~DF_NUM_IS_SLOT];
+    const float f = (float)v;
+    const double g = (double)v;
+    switch ((deft_dtype)dtype) {
+    case DEFT_BOOL: return v != 0;
+    case DEFT_U8: return (uint8_t)v;
+    case DEFT_I32: return (uint32_t)v;
+    case DEFT_I64: return (uint64_t)v;
+    case DEFT_F32: memcpy(&bits, &f, sizeof f); return bits;
+    case DEFT_F64: memcpy(&bits, &g, sizeof g); return bits;
+    }
+    return 0;
+}
+
+/* Runs kernel k of a segment over all it has. tile: memory for the access that reads a matmul's tile. */
+static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
+{
+    const df_kernel *const k = &r->plan->kernels[s->kernel];
+    int64_t extent[DF_MAX_AXES], n_outer = 1, inner = 1, red = 1;
+    char **ptr = calloc(k->n_access + 1, sizeof *ptr);
+    char **scratch = calloc(k->n_access + 1, sizeof *scratch);
+    int64_t *stride = calloc((size_t)(k->n_access + 1) * k->n_axes, sizeof *stride);
+    int64_t *base = calloc(k->n_access + 1, sizeof *base);
+    uint64_t *num = calloc(k->n_num + 1, sizeof *num);
+    for (uint32_t x = 0; x < k->n_axes; x++) {
+        extent[x] = r->slots[s->extent[x]];
+        if (k->role[x] == DF_AXIS_OUTER) n_outer *= extent[x];
+        if (k->role[x] == DF_AXIS_INNER) inner = extent[x];
+        if (k->role[x] == DF_AXIS_RED) red *= extent[x];
+    }
+    for (uint32_t a = 0; a < k->n_access; a++) {
+        const df_bind *const b = &s->bind[a];
+        const int64_t off = r->slots[b->offset];
+        const int64_t size = (int64_t)elem((deft_dtype)k->access[a].dtype);
+        for (uint32_t x = 0; x < k->n_axes; x++) stride[a * k->n_axes + x] = r->slots[b->stride[x]];
+        if (k->access[a].kind == DF_ACCESS_INDEX)
+            base[a] = off;
+        else if (k->access[a].kind == DF_ACCESS_SCRATCH)
+            ptr[a] = scratch[a] = malloc((size_t)(off * size + 64));
+        else
+            ptr[a] = (b->buf == DF_NONE ? tile : r->base[b->buf]) + off * size;
+    }
+    for (uint32_t n = 0; n < k->n_num; n++) num[n] = num_bits(r, s->num[n], s->num_dtype[n]);
+    const size_t work_size = df_interp_work_size(k);
+    void *work = aligned_alloc(64, (work_size + 127) & ~(size_t)63);
+    df_kargs args = { .ptr = ptr, .stride = stride, .base = base, .extent = extent, .num = num, .fault = fault };
+    if (n_outer > 0 && inner > 0) {
+        if (r->split && k->flags & DF_KERNEL_SPLIT) {
+            const int64_t n_blocks = (red + DF_BLOCK - 1) / DF_BLOCK;
+            args.partial = calloc((size_t)(n_blocks * inner + 1) * 2 * (k->n_ins + 1), 8);
+            for (int64_t o = 0; o < n_outer; o++) {
+                for (int64_t b = n_blocks; b-- > 0;) df_interp_part(k, work, &args, o, b, b + 1);
+                df_interp_fin(k, work, &args, o, 0, inner);
+            }
+            free(args.partial);
+        } else if (n_outer > 1) {
+            df_interp_main(k, work, &args, n_outer / 2, n_outer, 0, inner);
+            df_interp_main(k, work, &args, 0, n_outer / 2, 0, inner);
+        } else if (inner > 1) {
+            df_interp_main(k, work, &args, 0, 1, inner / 2, inner);
+            df_interp_main(k, work, &args, 0, 1, 0, inner / 2);
+        } else {
+            df_interp_main(k, work, &args, 0, n_outer, 0, inner);
+        }
+    }
+    for (uint32_t a = 0; a < k->n_access; a++) free(scratch[a]);
+    free(work);
+    free(num);
+    free(base);
+    free(stride);
+    free(scratch);
+    free(ptr);
+}
+
+static double get(const char *p, deft_dtype t, int64_t i)
+{
+    return t == DEFT_F32 ? ((const float *)(const void *)p)[i] : ((const double *)(const void *)p)[i];
+}
+
+static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
+{
+    const int64_t m = r->slots[s->m], n = r->slots[s->n], k = r->slots[s->k];
+    int64_t batches = 1;
+    for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i]];
+    const uint32_t x = s->n_batch;
+    char *tile = malloc((size_t)(batches * m * n + 1) * 8);
+    char *const c = s->c.buf == DF_NONE ? tile : r->base[s->c.buf];
+    const char *const a = r->base[s->a.buf], *const b = r->base[s->b.buf];
+    for (int64_t q = 0; q < batches; q++) {
+        int64_t ao = r->slots[s->a.offset], bo = r->slots[s->b.offset], rest = q;
+        for (uint32_t i = x; i-- > 0;) {
+            const int64_t e = r->slots[s->batch[i]], at = rest % e;
+            rest /= e;
+            ao += at * r->slots[s->a.stride[i]];
+            bo += at * r->slots[s->b.stride[i]];
+        }
+        for (int64_t i = 0; i < m; i++)
+            for (int64_t j = 0; j < n; j++) {
+                double acc = 0;
+                for (int64_t l = 0; l < k; l++) {
+                    const double u = get(a, s->dtype, ao + i * r->slots[s->a.stride[x]] +
+                                                          l * r->slots[s->a.stride[x + 1]]);
+                    const double v = get(b, s->dtype, bo + l * r->slots[s->b.stride[x]] +
+                                                          j * r->slots[s->b.stride[x + 1]]);
+                    acc = s->dtype == DEFT_F32 ? (double)fmaf((float)u, (float)v, (float)acc) : fma(u, v, acc);
+                }
+                const int64_t at = (q * m + i) * n + j;
+                if (s->dtype == DEFT_F32)
+                    ((float *)(void *)c)[at] = (float)acc;
+                else
+                    ((double *)(void *)c)[at] = acc;
+            }
+    }
+    if (s->kernel != DF_NONE) run_kernel(r, s, tile, fault);
+    free(tile);
+}
+
+bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots, char *why,
+              size_t why_size)
+{
+    runner r = { .plan = plan, .t = t, .split = split };
+    bool ok = true;
+    int64_t fault[3] = { 0 };
+    r.slots = calloc(plan->n_slots + 1, sizeof *r.slots);
+    r.base = calloc(plan->n_bufs + 1, sizeof *r.base);
+    r.own = calloc(plan->n_bufs + 1, sizeof *r.own);
+    char **region = calloc(plan->n_regions + 1, sizeof *region);
+    df_slots_eval(plan->slots, plan->n_slots, t, r.slots);
+    for (uint32_t i = 0; i < plan->n_regions; i++) region[i] = fenced(r.slots[plan->regions[i].bytes], 0xA5);
+    for (uint32_t i = 0; i < plan->n_bufs; i++) {
+        const df_plan_buf *const b = &plan->bufs[i];
+        const int64_t bytes = r.slots[b->numel] * (int64_t)elem(b->dtype);
+        if (b->kind == DF_BUF_INPUT || b->kind == DF_BUF_INTO) {
+            r.base[i] = t->inputs[b->index].data;
+        } else if (b->kind == DF_BUF_TEMP) {
+            r.base[i] = region[b->index] + GUARD_BYTES;
+            if (r.slots[plan->regions[b->index].bytes] < bytes) {
+                snprintf(why, why_size, "buffer %u does not fit its region", i);
+                ok = false;
+            }
+        } else if (b->donor != DF_NONE && t->inputs[b->donor].flags & DF_INPUT_SOLE && !plan->has_checks) {
+            r.base[i] = t->inputs[b->donor].data;
+        } else {
+            r.own[i] = fenced(bytes, 0xA5);
+            r.base[i] = r.own[i] + GUARD_BYTES;
+            if (b->keep) memcpy(r.base[i], t->inputs[b->donor].data, (size_t)bytes);
+        }
+    }
+    for (uint32_t l = 0; l < plan->n_launches && ok; l++)
+        for (uint32_t j = 0; j < plan->launches[l].n; j++) {
+            const uint32_t i = plan->launches[l].first + (reverse ? plan->launches[l].n - 1 - j : j);
+            const df_seg *const s = &plan->segs[i];
+            if (s->kind == DF_SEG_MATMUL)
+                run_matmul(&r, s, fault);
+            else
+                run_kernel(&r, s, NULL, fault);
+        }
+    if (fault[0] != 0) {
+        snprintf(why, why_size, "fault at %%%lld: %lld outside %lld", (long long)fault[0] - 1,
+                 (long long)fault[1], (long long)fault[2]);
+        ok = false;
+    }
+    for (uint32_t i = 0; i < t->n_roots; i++) {
+        const df_plan_buf *const b = &plan->bufs[plan->root_buf[i]];
+        const size_t bytes = (size_t)(r.slots[b->numel] * (int64_t)elem(b->dtype));
+        roots[i] = NULL;
+        if (b->kind == DF_BUF_INTO) continue;
+        roots[i] = malloc(bytes + 1);
+        memcpy(roots[i], r.base[plan->root_buf[i]], bytes);
+    }
+    for (uint32_t i = 0; i < plan->n_bufs; i++)
+        if (r.own[i]) {
+            const df_plan_buf *const b = &plan->bufs[i];
+            if (!fence_holds(r.own[i], r.slots[b->numel] * (int64_t)elem(b->dtype))) {
+                snprintf(why, why_size, "wrote outside buffer %u", i);
+                ok = false;
+            }
+            free(r.own[i]);
+        }
+    for (uint32_t i = 0; i < plan->n_regions; i++) {
+        if (!fence_holds(region[i], r.slots[plan->regions[i].bytes])) {
+            snprintf(why, why_size, "wrote outside region %u", i);
+            ok = false;
+        }
+        free(region[i]);
+    }
+    free(region);
+    free(r.own);
+    free(r.base);
+    free(r.slots);
+    return ok;
+}
+
+/* ---- inputs ---- */
+
+static uint64_t next_random(uint64_t *s)
+{
+    *s += 0x9E3779B97F4A7C15u;
+    uint64_t z = *s;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static void fill(void *data, deft_dtype t, int64_t n, uint64_t seed)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const uint64_t x = next_random(&seed);
+        const double u = (double)(x >> 11) / 9007199254740992.0 * 4 - 2;
+        switch (t) {
+        case DEFT_BOOL: ((uint8_t *)data)[i] = x & 1; break;
+        case DEFT_U8: ((uint8_t *)data)[i] = (uint8_t)(x & 31); break;
+        case DEFT_I32: ((int32_t *)data)[i] = (int32_t)(x % 9) - 4; break;
+        case DEFT_I64: ((int64_t *)data)[i] = (int64_t)(x % 5) - 2; break; /* fit for indices from 3 on */
+        case DEFT_F32: ((float *)data)[i] = (float)u; break;
+        case DEFT_F64: ((double *)data)[i] = u; break;
+        }
+    }
+}
+
+typedef struct memory {
+    char *at; /* lowest byte, after the fence */
+    char *block;
+    int64_t bytes;
+} memory;
+
+/* Fresh copies of all inputs, the same each time. Lowest address from the strides. */
+static memory *give_inputs(df_trace *t)
+{
+    memory *m = calloc(t->n_inputs + 1, sizeof *m);
+    for (uint32_t i = 0; i < t->n_inputs; i++) {
+        df_input *const in = &t->inputs[i];
+        const df_node *const x = &t->nodes[in->node];
+        const int64_t *const extent = df_trace_extents(t, in->node);
+        int64_t below = 0, above = 0;
+        bool empty = false;
+        for (uint32_t j = 0; j < x->rank; j++) {
+            if (extent[j] == 0) empty = true;
+            if (extent[j] == 0) continue;
+            const int64_t span = (extent[j] - 1) * in->stride[j];
+            if (span < 0)
+                below -= span;
+            else
+                above += span;
+        }
+        const int64_t n = empty ? 0 : below + above + 1;
+        const int64_t size = (int64_t)elem((deft_dtype)x->dtype);
+        m[i].bytes = n * size;
+        m[i].block = fenced(m[i].bytes, 0);
+        m[i].at = m[i].block + GUARD_BYTES;
+        fill(m[i].at, (deft_dtype)x->dtype, n, 17 * i + 5);
+        in->data = m[i].at + below * size;
+    }
+    return m;
+}
+
+static bool take_inputs(df_trace *t, memory *m, char *why, size_t n)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < t->n_inputs; i++) {
+        if (!fence_holds(m[i].block, m[i].bytes)) {
+            snprintf(why, n, "wrote outside input %u", i);
+            ok = false;
+        }
+        free(m[i].block);
+        t->inputs[i].data = NULL;
+    }
+    free(m);
+    return ok;
+}
+
+/* ---- comparing ---- */
+
+static bool same_value(const char *a, const char *b, deft_dtype t)
+{
+    const size_t n = elem(t);
+    if (memcmp(a, b, n) == 0) return true;
+    if (t == DEFT_F32) return isnan(((const float *)(const void *)a)[0]) && isnan(((const float *)(const void *)b)[0]);
+    if (t == DEFT_F64) return isnan(((const double *)(const void *)a)[0]) && isnan(((const double *)(const void *)b)[0]);
+    return false;
+}
+
+typedef struct outcome {
+    void **roots;
+    char **into; /* per root: the memory written through, as it is afterwards */
+} outcome;
+
+static bool run_once(const df_plan *plan, df_trace *t, bool reverse, bool split, outcome *o, char *why,
+                     size_t n)
+{
+    memory *m = give_inputs(t);
+    o->roots = calloc(t->n_roots + 1, sizeof *o->roots);
+    o->into = calloc(t->n_roots + 1, sizeof *o->into);
+    bool ok = fuse_run(plan, t, reverse, split, o->roots, why, n);
+    for (uint32_t i = 0; i < t->n_roots; i++) {
+        if (t->roots[i].kind != DF_ROOT_INTO) continue;
+        const memory *const w = &m[t->roots[i].into];
+        o->into[i] = malloc((size_t)w->bytes + 1);
+        memcpy(o->into[i], w->at, (size_t)w->bytes);
+    }
+    /* Inputs that may not be taken over keep their values. */
+    for (uint32_t i = 0; i < t->n_inputs && ok; i++) {
+        bool may = false;
+        for (uint32_t r = 0; r < t->n_roots; r++)
+            may |= t->roots[r].kind == DF_ROOT_INTO ? t->roots[r].into == i
+                                                    : t->roots[r].donor == i && t->inputs[i].flags & DF_INPUT_SOLE;
+        if (may) continue;
+        const df_node *const x = &t->nodes[t->inputs[i].node];
+        char *fresh = malloc((size_t)m[i].bytes + 1);
+        fill(fresh, (deft_dtype)x->dtype, m[i].bytes / (int64_t)elem((deft_dtype)x->dtype), 17 * i + 5);
+        if (memcmp(fresh, m[i].at, (size_t)m[i].bytes) != 0) {
+            snprintf(why, n, "input %u was changed", i);
+            ok = false;
+        }
+        free(fresh);
+    }
+    return take_inputs(t, m, why, n) && ok;
+}
+
+static void outcome_free(outcome *o, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        free(o->roots ? o->roots[i] : NULL);
+        free(o->into ? o->into[i] : NULL);
+    }
+    free(o->roots);
+    free(o->into);
+}
+
+static bool compare(const df_trace *t, const outcome *a, const outcome *b, char *why, size_t n)
+{
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        const df_node *const x = &t->nodes[t->roots[r].node];
+        const deft_dtype dt = (deft_dtype)x->dtype;
+        int64_t count = df_trace_numel(t, t->roots[r].node);
+        const char *p = a->roots[r], *q = b->roots[r];
+        if (t->roots[r].kind == DF_ROOT_INTO) {
+            p = a->into[r];
+            q = b->into[r];
+            const df_input *const in = &t->inputs[t->roots[r].into];
+            int64_t span = 1;
+            for (uint32_t j = 0; j < x->rank; j++) {
+                const int64_t e = df_trace_extents(t, in->node)[j];
+                if (e == 0) count = 0;
+                span += (e - 1) * (in->stride[j] < 0 ? -in->stride[j] : in->stride[j]);
+            }
+            if (count > 0) count = span;
+        }
+        for (int64_t i = 0; i < count; i++) {
+            const size_t at = (size_t)i * elem(dt);
+            if (same_value(p + at, q + at, dt)) continue;
+            snprintf(why, n, "root %u element %lld: %.9g, unfused %.9g", r, (long long)i,
+                     dt == DEFT_F32 || dt == DEFT_F64 ? get(p, dt, i) : (double)p[at],
+                     dt == DEFT_F32 || dt == DEFT_F64 ? get(q, dt, i) : (double)q[at]);
+            return false;
+        }
+    }
+    return true;
+}
+
+/* ---- entry points ---- */
+
+static df_trace *parse(df_arena *arena, const char *text, fuse_result *r)
+{
+    df_diag d = { 0 };
+    df_trace *t = NULL;
+    if (df_trace_parse(&d, text, strlen(text), arena, &t) == DEFT_OK) return t;
+    snprintf(r->text, sizeof r->text, "parse: %s", d.text);
+    return NULL;
+}
+
+static df_plan *plan_of(const df_trace *t, const df_limits *l, fuse_result *r)
+{
+    df_diag d = { 0 };
+    df_plan *plan = NULL;
+    /* With addresses, so that nothing seems to overlap. */
+    memory *const m = give_inputs((df_trace *)(uintptr_t)t);
+    const deft_status st = df_fuse(&d, t, l, &df_mem_system, &plan);
+    take_inputs((df_trace *)(uintptr_t)t, m, r->text, sizeof r->text);
+    if (st != DEFT_OK) {
+        snprintf(r->text, sizeof r->text, "fuse: %s", d.text);
+        return NULL;
+    }
+    if (df_plan_verify(&d, plan) != DEFT_OK) {
+        snprintf(r->text, sizeof r->text, "verify: %s", d.text);
+        df_plan_destroy(&plan, &df_mem_system);
+    }
+    return plan;
+}
+
+static bool guards_hold(const df_plan *plan, const df_trace *t, fuse_result *r)
+{
+    int64_t *const slots = calloc(plan->n_slots + 1, sizeof *slots);
+    df_slots_eval(plan->slots, plan->n_slots, t, slots);
+    memory *const m = give_inputs((df_trace *)(uintptr_t)t);
+    const df_guard *const g = df_guard_first_miss(plan->guards, plan->n_guards, t, slots);
+    if (g) {
+        df_str s;
+        df_str_init(&s, &df_mem_system);
+        df_guard_explain(&s, g, t, plan->slots, slots);
+        snprintf(r->text, sizeof r->text, "guard: %s", s.at ? s.at : "");
+        df_str_finish(&s);
+    }
+    take_inputs((df_trace *)(uintptr_t)t, m, r->text, sizeof r->text);
+    free(slots);
+    return g == NULL;
+}
+
+static void count(const df_plan *plan, fuse_result *r)
+{
+    r->n_launches = plan->n_launches;
+    r->n_segs = plan->n_segs;
+    r->n_kernels = plan->n_kernels;
+    r->n_regions = plan->n_regions;
+    r->n_guards = plan->n_guards;
+    r->n_ins = r->n_donated = r->n_kept = 0;
+    for (uint32_t k = 0; k < plan->n_kernels; k++) r->n_ins += plan->kernels[k].n_ins;
+    for (uint32_t b = 0; b < plan->n_bufs; b++) {
+        r->n_donated += plan->bufs[b].donor != DF_NONE;
+        r->n_kept += plan->bufs[b].keep;
+    }
+    r->retreated = plan->n_why == 1 && strcmp(plan->why[0].what, "not fused at all") == 0;
+    if (r->retreated) snprintf(r->text, sizeof r->text, "retreated: %s", plan->why[0].reason);
+}
+
+static bool agree(const df_plan *plan, df_trace *t, fuse_result *r)
+{
+    const df_limits plain = { .n_threads = 1, .fuse = false, .keep_why = false };
+    df_plan *oracle = plan_of(t, &plain, r);
+    if (!oracle) return false;
+    outcome want = { 0 };
+    bool ok = run_once(oracle, t, false, false, &want, r->text, sizeof r->text);
+    for (int how = 0; how < 4 && ok; how++) {
+        outcome have = { 0 };
+        ok = run_once(plan, t, how & 1, how >> 1, &have, r->text, sizeof r->text) &&
+             compare(t, &have, &want, r->text, sizeof r->text);
+        outcome_free(&have, t->n_roots);
+    }
+    outcome_free(&want, t->n_roots);
+    df_plan_destroy(&oracle, &df_mem_system);
+    return ok;
+}
+
+fuse_result fuse_check_limits(const char *text, const df_limits *limits)
+{
+    fuse_result r = { .ok = false };
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    df_trace *const t = parse(&arena, text, &r);
+    df_plan *plan = t ? plan_of(t, limits, &r) : NULL;
+    if (plan) {
+        count(plan, &r);
+        r.ok = guards_hold(plan, t, &r) && agree(plan, t, &r);
+    }
+    df_plan_destroy(&plan, &df_mem_system);
+    df_arena_finish(&arena);
+    return r;
+}
+
+fuse_result fuse_check(const char *text, uint32_t n_threads)
+{
+    const df_limits l = { .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true };
+    return fuse_check_limits(text, &l);
+}
+
+int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r)
+{
+    const df_limits l = { .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true };
+    *r = (fuse_result){ .ok = false };
+    int answer = -1;
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    df_trace *const x = parse(&arena, a, r), *const y = parse(&arena, b, r);
+    df_plan *plan = x ? plan_of(x, &l, r) : NULL;
+    if (plan && y) {
+        df_key kx, ky;
+        df_diag d = { 0 };
+        count(plan, r);
+        if (df_trace_key(&d, x, &kx) == DEFT_OK && df_trace_key(&d, y, &ky) == DEFT_OK && kx.n == ky.n &&
+            memcmp(kx.bytes, ky.bytes, kx.n) == 0) {
+            answer = guards_hold(plan, y, r);
+            if (answer) r->ok = agree(plan, y, r);
+        }
+    }
+    df_plan_destroy(&plan, &df_mem_system);
+    df_arena_finish(&arena);
+    return answer;
+}
+
+char *fuse_plan_text(const char *text, uint32_t n_threads)
+{
+    const df_limits l = { .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true };
+    fuse_result r = { .ok = false };
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    df_trace *const t = parse(&arena, text, &r);
+    df_plan *plan = t ? plan_of(t, &l, &r) : NULL;
+    char *out = NULL;
+    if (plan) {
+        df_str s;
+        df_str_init(&s, &df_mem_system);
+        df_plan_print(&s, plan, t);
+        out = s.at ? strdup(s.at) : NULL;
+        df_str_finish(&s);
+    } else {
+        out = strdup(r.text);
+    }
+    df_plan_destroy(&plan, &df_mem_system);
+    df_arena_finish(&arena);
+    return out;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "harness.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void log_line(void *user, const char *topic, const char *line)
+{
+    rig *const r = user;
+    const size_t n = strlen(r->log);
+    snprintf(r->log + n, sizeof r->log - n, "%s: %s\n", topic, line);
+}
+
+void rig_open(rig *r, const deft_runtime_options *options, const deft_ctx_options *cx_options)
+{
+    *r = (rig){0};
+    deft_runtime_options o = {.size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET};
+    if (options) o = *options;
+    o.log_hook = log_line;
+    o.log_user = r;
+    cr_assert_eq(deft_runtime_create(&o, &r->rt), DEFT_OK);
+    cr_assert_eq(deft_ctx_create(r->rt, cx_options, &r->cx), DEFT_OK);
+}
+
+void rig_close(rig *r)
+{
+    deft_ctx_destroy(&r->cx);
+    deft_runtime_destroy(&r->rt);
+}
+
+deft_stats rig_stats(const rig *r)
+{
+    deft_stats s;
+    deft_stats_read(r->cx, &s, sizeof s);
+    return s;
+}
+
+deft_tensor *rig_range(rig *r, int64_t n, float first)
+{
+    float v[4096];
+    cr_assert(n <= 4096);
+    for (int64_t i = 0; i < n; i++) v[i] = first + (float)i;
+    return deft_keep(deft_from(r->cx, DEFT_SHAPE(n), DEFT_F32, v, (size_t)n * sizeof *v));
+}
+
+void rig_ok(const rig *r, deft_status st, const char *file, int line)
+{
+    cr_assert(st == DEFT_OK, "%s:%d: %s: %s", file, line, deft_status_text(st), deft_message(r->cx));
+}
+
+void rig_read(rig *r, deft_tensor *t, float *out, int64_t n)
+{
+    OK(r, deft_read(t, DEFT_F32, out, (size_t)n * sizeof *out));
+}
+
+float rig_item(rig *r, deft_tensor *t)
+{
+    float v = 0;
+    OK(r, deft_item(t, &v));
+    return v;
+}

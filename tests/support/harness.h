@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tests of the public API share: contexts with every option at hand, quick tensors, and reads that
+ * fail the test with deft's own sentence.
+ */
+#ifndef TESTS_HARNESS_H
+#define TESTS_HARNESS_H
+
+#include <criterion/criterion.h>
+
+#include "deft/deft.h"
+
+typedef struct rig {
+    deft_runtime *rt;
+    deft_ctx *cx;
+    char log[8192]; /* lines so far, each "topic: line\n" */
+} rig;
+
+/* options may be NULL; hooks for the log are added. */
+void rig_open(rig *r, const deft_runtime_options *options, const deft_ctx_options *cx_options);
+void rig_close(rig *r);
+
+deft_stats rig_stats(const rig *r);
+
+/* A kept f32 tensor [n] holding first, first + 1, ... */
+deft_tensor *rig_range(rig *r, int64_t n, float first);
+
+/* Reads all of t as f32; n must be its size. */
+void rig_read(rig *r, deft_tensor *t, float *out, int64_t n);
+float rig_item(rig *r, deft_tensor *t);
+
+/* st must be OK. */
+void rig_ok(const rig *r, deft_status st, const char *file, int line);
+#define OK(r, expr) rig_ok((r), (expr), __FILE__, __LINE__)
+
+#endif

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "oracle.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+void *oracle_alloc(size_t n)
+{
+    void *const p = malloc(n ? n : 1);
+    if (p) return p;
+    fprintf(stderr, "oracle: no memory for %zu bytes\n", n);
+    exit(2);
+}
+
+double oracle_now(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+double oracle_cpu(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
+    return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+/* ---- paths ---- */
+
+static void give_up(const oracle_path *p, const char *what, deft_status st)
+{
+    fprintf(stderr, "oracle: path %s: %s: %s\n", p->name, what, deft_status_text(st));
+    exit(2);
+}
+
+size_t oracle_open(oracle_path *path, size_t n)
+{
+    size_t left = 0;
+    for (size_t i = 0; i < n; i++) {
+        oracle_path p = path[i];
+        const deft_runtime_options ro = {.size = sizeof ro,
+                                         .n_threads = p.n_threads,
+                                         .tier = p.tier,
+                                         .max_vector_bytes = p.max_vector_bytes};
+        deft_status st = deft_runtime_create(&ro, &p.rt);
+        if (st != DEFT_OK) give_up(&p, "runtime_create", st);
+        const char *const compiler = deft_runtime_compiler(p.rt);
+        if (p.tier != DEFT_TIER_INTERPRET && !strncmp(compiler, "interpreter", 11)) {
+            fprintf(stderr, "path %s left out: %s\n", p.name, compiler);
+            deft_runtime_destroy(&p.rt);
+            continue;
+        }
+        const deft_ctx_options co = {
+            .size = sizeof co, .no_fusion = p.no_fusion, .no_simplify = p.no_simplify};
+        st = deft_ctx_create(p.rt, &co, &p.cx);
+        if (st != DEFT_OK) give_up(&p, "ctx_create", st);
+        path[left++] = p;
+    }
+    return left;
+}
+
+void oracle_close(oracle_path *path, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        deft_ctx_destroy(&path[i].cx);
+        deft_runtime_destroy(&path[i].rt);
+    }
+}
+
+/* ---- numbers ---- */
+
+uint64_t oracle_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+uint64_t oracle_mix(uint64_t a, uint64_t b)
+{
+    uint64_t s = a ^ b * 0xff51afd7ed558ccdu;
+    return oracle_next(&s);
+}
+
+static const double special_floats[] = {
+    0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3.5,
+    FLT_MIN, -FLT_MIN, 0x1p-149, -0x1p-149, 0x1.fffffcp-127, FLT_MAX, -FLT_MAX, FLT_EPSILON,
+    2147483648.0, -2147483648.0, -2147483904.0, 2147483520.0, 4294967296.0, 9223372036854775808.0,
+    -9223372036854775808.0, 1e19, 254.5, 255, 255.5, 256, -0.99, 16777216, 16777217, 8388607.5,
+    3.14159265358979, 1.5707963267949, 1e-20, 88.72, 88.73, -87.4, -103.9, -104.1, 127.9, 128, -149.5,
+    1e10, -3e7, 0x1p100, 0.9999999, 1.0000001, 1e-4, -17, 7, 709.7, 709.8, -745.2,
+};
+static const double special_doubles[] = {
+    DBL_MAX, -DBL_MAX, DBL_MIN, 0x1p-1074, -0x1p-1074, 1e300, -1e-300, 0x1p53, 0x1p52 + 0.5, 1e40,
+    4503599627370495.5, 0x1p1000, -0x1p-600,
+};
+static const int64_t special_ints[] = {
+    0, 0, 1, -1, 2, -2, 3, 7, -7, 8, 9, 15, 16, 17, 31, 32, 33, -31, 63, 64, 65, 127, 128, 255, 256,
+    -128, 65536, INT32_MIN, INT32_MAX, INT32_MIN + 1, 46341, -46341, 16777217,
+};
+static const int64_t special_longs[] = {
+    INT64_MIN, INT64_MAX, INT64_MIN + 1, 4294967296, -4294967297, 9007199254740993, 2147483648,
+    3037000500, -3037000500,
+};
+
+#define LEN(a) (sizeof(a) / sizeof *(a))
+
+static double hard_float(uint64_t *s, bool wide)
+{
+    const uint64_t r = oracle_next(s);
+    const uint64_t v = oracle_next(s);
+    if (r % 3 == 0) {
+        const size_t all = LEN(special_floats) + (wide ? LEN(special_doubles) : 0);
+        const size_t k = v % all;
+        return k < LEN(special_floats) ? special_floats[k] : special_doubles[k - LEN(special_floats)];
+    }
+    const double u = (double)(v >> 11) * 0x1p-53 * 2 - 1;
+    if (r % 3 == 1) return u * 4;
+    const int reach = wide ? 1000 : 120;
+    return ldexp(u, (int)(r / 3 % (uint64_t)(2 * reach)) - reach);
+}
+
+static int64_t hard_int(uint64_t *s, bool wide)
+{
+    const uint64_t r = oracle_next(s);
+    const uint64_t v = oracle_next(s);
+    if (r % 3 == 0) {
+        const size_t all = LEN(special_ints) + (wide ? LEN(special_longs) : 0);
+        const size_t k = v % all;
+        return k < LEN(special_ints) ? special_ints[k] : special_longs[k - LEN(special_ints)];
+    }
+    if (r % 3 == 1) return (int64_t)(v % 41) - 20;
+    return wide ? (int64_t)v : (int32_t)(uint32_t)v;
+}
+
+void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind kind)
+{
+    uint64_t s = seed;
+    const bool hard = kind == ORACLE_HARD;
+    for (size_t i = 0; i < n; i++) {
+        const double f = hard ? 0 : ((double)(oracle_next(&s) >> 11) * 0x1p-53 * 6 - 3);
+        const int64_t k = hard ? 0 : (int64_t)(oracle_next(&s) % 19) - 9;
+        switch (t) {
+        case DEFT_BOOL: ((uint8_t *)dst)[i] = (uint8_t)(oracle_next(&s) >> 60 & 1); break;
+        case DEFT_U8:
+            ((uint8_t *)dst)[i] = (uint8_t)(hard ? hard_int(&s, false) : k < 0 ? -k : k);
+            break;
+        case DEFT_I32: ((int32_t *)dst)[i] = (int32_t)(hard ? hard_int(&s, false) : k); break;
+        case DEFT_I64: ((int64_t *)dst)[i] = hard ? hard_int(&s, true) : k; break;
+        case DEFT_F32: ((float *)dst)[i] = (float)(hard ? hard_float(&s, false) : f); break;
+        case DEFT_F64: ((double *)dst)[i] = hard ? hard_float(&s, true) : f; break;
+        }
+    }
+}
+
+/* ---- comparison ---- */
+
+/* Elements may lie at any address. */
+static uint64_t bits_at(deft_dtype t, const void *data, size_t i, bool *nan)
+{
+    const size_t size = deft_dtype_size(t);
+    uint64_t u = 0;
+    memcpy(&u, (const char *)data + i * size, size);
+    *nan = (t == DEFT_F32 && (u & 0x7fffffffu) > 0x7f800000u) ||
+           (t == DEFT_F64 && (u & 0x7fffffffffffffffu) > 0x7ff0000000000000u);
+    return u;
+}
+
+size_t oracle_difference(deft_dtype t, const void *a, const void *b, size_t n)
+{
+    if (n == 0 || memcmp(a, b, n * deft_dtype_size(t)) == 0) return n;
+    for (size_t i = 0; i < n; i++) {
+        bool na, nb;
+        const uint64_t x = bits_at(t, a, i, &na), y = bits_at(t, b, i, &nb);
+        if (x != y && !(na && nb)) return i;
+    }
+    return n;
+}
+
+void oracle_canonical(deft_dtype t, void *data, size_t n)
+{
+    if (t != DEFT_F32 && t != DEFT_F64) return;
+    const size_t size = deft_dtype_size(t);
+    const uint64_t nan = t == DEFT_F32 ? 0x7fc00000u : 0x7ff8000000000000u;
+    for (size_t i = 0; i < n; i++) {
+        bool is;
+        (void)bits_at(t, data, i, &is);
+        if (is) memcpy((char *)data + i * size, &nan, size);
+    }
+}
+
+const char *oracle_text(deft_dtype t, const void *data, size_t i, char *buf, size_t n)
+{
+    bool nan;
+    const uint64_t u = bits_at(t, data, i, &nan);
+    float f;
+    double d;
+    switch (t) {
+    case DEFT_BOOL:
+    case DEFT_U8: snprintf(buf, n, "%u", (unsigned)u); break;
+    case DEFT_I32: snprintf(buf, n, "%ld", (long)(int32_t)(uint32_t)u); break;
+    case DEFT_I64: snprintf(buf, n, "%lld", (long long)u); break;
+    case DEFT_F32:
+        memcpy(&f, &u, sizeof f);
+        snprintf(buf, n, "0x%08x (%.9g)", (unsigned)u, (double)f);
+        break;
+    case DEFT_F64:
+        memcpy(&d, &u, sizeof d);
+        snprintf(buf, n, "0x%016llx (%.17g)", (unsigned long long)u, d);
+        break;
+    }
+    return buf;
+}
+
+const char *oracle_shape_text(const deft_shape *s, char *buf, size_t n)
+{
+    size_t at = (size_t)snprintf(buf, n, "[");
+    for (uint32_t i = 0; i < s->rank && at < n; i++)
+        at += (size_t)snprintf(buf + at, n - at, "%s%lld", i ? "," : "", (long long)s->dim[i]);
+    if (at < n) snprintf(buf + at, n - at, "]");
+    return buf;
+}
+
+int64_t oracle_numel(const deft_shape *s)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < s->rank; i++) n *= s->dim[i];
+    return n;
+}

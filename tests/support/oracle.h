@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the comparing tests share: the ways a program can be run ("paths"), data with the values that
+ * break arithmetic, and a comparison of bits in which all NaNs are equal. Uses the public API alone.
+ */
+#ifndef TEST_ORACLE_H
+#define TEST_ORACLE_H
+
+#include "deft/deft.h"
+
+/* One way to run a program. The first path of a list is the reference. */
+typedef struct oracle_path {
+    const char *name;
+    deft_tier tier;
+    uint32_t max_vector_bytes, n_threads;
+    int no_fusion, no_simplify;
+    unsigned turn;    /* the test's own */
+    deft_runtime *rt; /* filled in by oracle_open, as is cx */
+    deft_ctx *cx;
+} oracle_path;
+
+/* Opens the paths in place. Those that need a compiler are dropped, and said so on stderr, when there is
+ * none. Returns how many are left; ends the program when a runtime cannot be made. */
+size_t oracle_open(oracle_path *path, size_t n);
+void oracle_close(oracle_path *path, size_t n);
+
+/* splitmix64. */
+uint64_t oracle_next(uint64_t *state);
+uint64_t oracle_mix(uint64_t a, uint64_t b);
+
+typedef enum oracle_kind {
+    ORACLE_HARD, /* a third special values: zeros, infinities, NaN, denormals, extreme integers */
+    ORACLE_TAME  /* floats in [-3, 3], integers in [-9, 9], no special values */
+} oracle_kind;
+
+void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind kind);
+
+/* The first index at which a and b differ, n when they are equal. */
+size_t oracle_difference(deft_dtype t, const void *a, const void *b, size_t n);
+
+/* Replaces every NaN by one and the same, so that equal values have equal bytes. */
+void oracle_canonical(deft_dtype t, void *data, size_t n);
+
+/* "0x3f800000 (1)" of element i. */
+const char *oracle_text(deft_dtype t, const void *data, size_t i, char *buf, size_t n);
+
+/* "[2,3]". */
+const char *oracle_shape_text(const deft_shape *s, char *buf, size_t n);
+int64_t oracle_numel(const deft_shape *s);
+
+/* Seconds since some point. */
+double oracle_now(void);
+/* Processor time of all threads. */
+double oracle_cpu(void);
+
+/* malloc that ends the program. */
+void *oracle_alloc(size_t n);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Each function from one formula that is well conditioned everywhere, in double and in a wider
+ * type.
+ */
+#include "support/recipe_refs.h"
+
+#include <math.h>
+
+#ifdef ULP_QUADMATH
+#include <quadmath.h>
+#define W(name) name##q
+#else
+#define W(name) name##l
+#endif
+
+#define FORMULAS(T, prefix, M)                                                                     \
+    static T prefix##sigmoid(double x)                                                             \
+    {                                                                                              \
+        const T e = M(exp)(-M(fabs)((T)x));                                                        \
+        return x < 0 ? e / (1 + e) : 1 / (1 + e);                                                  \
+    }                                                                                              \
+    static T prefix##silu(double x)                                                                \
+    {                                                                                              \
+        if (x == -INFINITY) return -(T)0;                                                          \
+        const T e = M(exp)(-M(fabs)((T)x));                                                        \
+        return x < 0 ? (T)x * e / (1 + e) : (T)x / (1 + e);                                        \
+    }                                                                                              \
+    static T prefix##softplus(double x)                                                            \
+    {                                                                                              \
+        return (x < 0 ? (T)0 : (T)x) + M(log1p)(M(exp)(-M(fabs)((T)x)));                           \
+    }                                                                                              \
+    static T prefix##gelu(double x)                                                                \
+    {                                                                                              \
+        if (x == -INFINITY) return -(T)0;                                                          \
+        return (T)x / 2 * M(erfc)(-(T)x * M(sqrt)((T)0.5));                                        \
+    }                                                                                              \
+    static T prefix##rsqrt(double x)                                                               \
+    {                                                                                              \
+        return 1 / M(sqrt)((T)x);                                                                  \
+    }                                                                                              \
+    static T prefix##exp2(double x)                                                                \
+    {                                                                                              \
+        return M(pow)((T)2, (T)x);                                                                 \
+    }
+#define D(name) name
+FORMULAS(double, d_, D)
+FORMULAS(ref_wide, w_, W)
+
+#define LIBRARY(X)                                                                                 \
+    X(exp)                                                                                         \
+    X(expm1)                                                                                       \
+    X(log)                                                                                         \
+    X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) \
+        X(erf) X(erfc)
+#define X(name)                                                                                    \
+    static ref_wide w_##name(double x)                                                             \
+    {                                                                                              \
+        return W(name)((ref_wide)x);                                                               \
+    }
+LIBRARY(X)
+#undef X
+
+static ref_wide w_pow(double x, double y)
+{
+    return W(pow)((ref_wide)x, (ref_wide)y);
+}
+
+static ref_wide w_atan2(double y, double x)
+{
+    return W(atan2)((ref_wide)y, (ref_wide)x);
+}
+
+#define ROW(name, f32, f64)                                                                        \
+    {                                                                                              \
+#name, f32, f64, df_recipe_##name, NULL, name, NULL, w_##name, NULL                        \
+    }
+#define OWN(name, f32, f64)                                                                        \
+    {                                                                                              \
+#name, f32, f64, df_recipe_##name, NULL, d_##name, NULL, w_##name, NULL                    \
+    }
+#define TWO(name, f32, f64)                                                                        \
+    {                                                                                              \
+#name, f32, f64, NULL, df_recipe_##name, NULL, name, NULL, w_##name                        \
+    }
+
+const ref_row ref_rows[] = {
+    ROW(exp, 2, 2),   OWN(exp2, 2, 2),     ROW(expm1, 2, 2), ROW(log, 2, 2),  ROW(log2, 2, 2),
+    ROW(log10, 2, 2), ROW(log1p, 2, 2),    ROW(sin, 2, 2),   ROW(cos, 2, 2),  ROW(tan, 2, 2),
+    ROW(asin, 2, 2),  ROW(acos, 2, 2),     ROW(atan, 2, 2),  ROW(sinh, 2, 2), ROW(cosh, 2, 2),
+    ROW(tanh, 2, 2),  OWN(sigmoid, 2, 2),  ROW(erf, 2, 2),   ROW(erfc, 2, 2), OWN(gelu, 2, 2),
+    OWN(silu, 2, 2),  OWN(softplus, 2, 2), OWN(rsqrt, 2, 2), TWO(pow, 2, 2),  TWO(atan2, 2, 2),
+};
+const size_t ref_n_rows = sizeof ref_rows / sizeof *ref_rows;
+
+double ref_error_f32(float got, double want)
+{
+    if (isnan(want)) return isnan(got) ? 0 : INFINITY;
+    if (isnan(got)) return INFINITY;
+    if (got == (float)want) return got == 0 && !signbit(got) != !signbit(want) ? INFINITY : 0;
+    double g = got;
+    if (isinf(g)) g = copysign(0x1p128, g);
+    if (fabs(want) > 0x1p128) want = copysign(0x1p128, want);
+    int e;
+    frexp(want, &e);
+    e = e > 128 ? 128 : e < -125 || want == 0 ? -125 : e;
+    return fabs(g - want) / ldexp(1, e - 24);
+}
+
+double ref_error_f64(double got, ref_wide want)
+{
+    const double narrow = (double)want;
+    if (isnan(narrow)) return isnan(got) ? 0 : INFINITY;
+    if (isnan(got)) return INFINITY;
+    if (got == narrow) {
+        if (got == 0 && !signbit(got) != !signbit(narrow)) return INFINITY;
+        if (isinf(got) || got == 0) return 0;
+    }
+    ref_wide g = got;
+    if (isinf(got)) g = got < 0 ? -(ref_wide)0x1p1023 * 2 : (ref_wide)0x1p1023 * 2;
+    if (want > (ref_wide)0x1p1023 * 2) want = (ref_wide)0x1p1023 * 2;
+    if (want < -(ref_wide)0x1p1023 * 2) want = -(ref_wide)0x1p1023 * 2;
+    int e = 1024;
+    if (isfinite(narrow)) frexp(narrow, &e);
+    if (e < -1021 || narrow == 0) e = -1021;
+    const ref_wide d = g > want ? g - want : want - g;
+    /* In two steps: the reciprocal of the least spacing overflows. */
+    return (double)(d * (ref_wide)ldexp(1, 500 - e / 2) * (ref_wide)ldexp(1, -447 - (e - e / 2)));
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The front door: handles, scopes, errors, views, assignment, steps, what is stored and what is shared.
+ * Values are checked by hand; each Test groups checks, since each costs a process.
+ */
+#include "support/harness.h"
+
+#include <math.h>
+#include <string.h>
+
+static void expect(rig *r, deft_tensor *t, const float *want, int64_t n)
+{
+    float got[256];
+    cr_assert(n <= 256);
+    rig_read(r, t, got, n);
+    for (int64_t i = 0; i < n; i++)
+        cr_assert(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]), "element %d is %g, not %g",
+                  (int)i, (double)got[i], (double)want[i]);
+}
+#define EXPECT(r, t, ...)                                                                          \
+    expect((r), (t), (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+
+Test(lazy, records_and_reads)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *a = rig_range(&r, 4, 1), *b = rig_range(&r, 4, 10);
+    deft_stats s = rig_stats(&r);
+    deft_tensor *c = deft_mul(deft_add(a, b), 2);
+    cr_assert_eq(rig_stats(&r).cuts, s.cuts, "recording must not run anything");
+    EXPECT(&r, c, 22, 26, 30, 34);
+    cr_assert_eq(rig_stats(&r).cuts, s.cuts + 1);
+    EXPECT(&r, c, 22, 26, 30, 34);
+    cr_assert_eq(rig_stats(&r).cuts, s.cuts + 1, "a read value is kept");
+    EXPECT(&r, deft_sub(deft_num(r.cx, 1), a), 0, -1, -2, -3);
+    EXPECT(&r, deft_add(a, a), 2, 4, 6, 8);
+    EXPECT(&r, deft_gt(a, 2), 0, 0, 1, 1);
+    EXPECT(&r, deft_ge(a, 2), 0, 1, 1, 1);
+    EXPECT(&r, deft_pow(a, 3), 1, 8, 27, 64);
+    EXPECT(&r, deft_add(deft_unsqueeze(deft_slice(a, DEFT_R(0, 2)), 1), deft_slice(b, DEFT_R(0, 2))), 11, 12,
+           12, 13);
+    int32_t i = 0;
+    double d = 0;
+    uint8_t u = 0;
+    bool t = false;
+    deft_tensor *x = deft_sum(a, DEFT_ALL_AXES, 0);
+    OK(&r, deft_item(x, &i));
+    OK(&r, deft_item(x, &d));
+    OK(&r, deft_item(x, &u));
+    OK(&r, deft_item(x, &t));
+    cr_assert(i == 10 && d == 10 && u == 10 && t);
+    deft_mapped m;
+    OK(&r, deft_map(c, &m));
+    cr_assert_eq(m.bytes, 16);
+    cr_assert_eq(((const float *)m.data)[3], 34);
+    deft_unmap(&m);
+    cr_assert_null(m.data);
+    rig_close(&r);
+}
+
+Test(lazy, errors_are_delivered_once)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *a = rig_range(&r, 4, 1), *b = rig_range(&r, 5, 1);
+    float v;
+    deft_tensor *bad = deft_add(a, b);
+    cr_assert_null(bad);
+    cr_assert_null(deft_mul(bad, a), "NULL passes through");
+    cr_assert_eq(deft_error(r.cx), DEFT_E_SHAPE);
+    cr_assert(strstr(deft_message(r.cx), "add") && strstr(deft_message(r.cx), "[4]") &&
+                  strstr(deft_message(r.cx), "[5]"),
+              "%s", deft_message(r.cx));
+    cr_assert_eq(deft_item(deft_sum(a, DEFT_ALL_AXES, 0), &v), DEFT_E_SHAPE, "the acting call delivers");
+    cr_assert_eq(deft_error(r.cx), DEFT_OK);
+    cr_assert_eq(rig_item(&r, deft_sum(a, DEFT_ALL_AXES, 0)), 10, "and the context goes on");
+
+    cr_assert_null(deft_add(a, (deft_tensor *)NULL));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_ARG, "a NULL with no cause is one itself");
+    deft_clear(r.cx);
+    cr_assert_eq(deft_error(r.cx), DEFT_OK);
+
+    cr_assert_null(deft_sum(a, DEFT_AXES(1), 0));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE);
+    deft_clear(r.cx);
+    cr_assert_null(deft_slice(a, DEFT_R(0, 9)));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE);
+    deft_clear(r.cx);
+    cr_assert_null(deft_zeros(r.cx, DEFT_SHAPE(INT64_MAX, 16), DEFT_F32));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_SHAPE);
+    deft_clear(r.cx);
+    cr_assert_null(deft_add(deft_cast(a, DEFT_U8), 300));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE, "a number that does not fit");
+    deft_clear(r.cx);
+    cr_assert_null(deft_assign(a, deft_cast(a, DEFT_F64)));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_DTYPE);
+    deft_clear(r.cx);
+    cr_assert_eq(deft_read(a, DEFT_F32, &v, sizeof v), DEFT_E_ARG);
+    cr_assert(strstr(deft_message(r.cx), "16 bytes"), "%s", deft_message(r.cx));
+    cr_assert_eq(deft_item(a, &v), DEFT_E_SHAPE);
+
+    deft_ctx *other;
+    OK(&r, deft_ctx_create(r.rt, NULL, &other));
+    deft_tensor *o = deft_zeros(other, DEFT_SHAPE(4), DEFT_F32);
+    cr_assert_null(deft_add(a, o));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_STATE, "two contexts");
+    deft_clear(r.cx);
+    cr_assert_null(deft_slice(o, DEFT_AT(77)));
+    deft_ctx_destroy(&other);
+    rig_close(&r);
+}
+
+Test(lazy, scopes_own_tensors)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *a = rig_range(&r, 3, 1);
+    deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *stale = deft_add(a, 1);
+    deft_tensor *kept = deft_keep(deft_mul(a, 3));
+    OK(&r, deft_scope_end(s));
+    cr_assert_null(deft_neg(stale));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_STATE);
+    cr_assert(strstr(deft_message(r.cx), "has ended"), "%s", deft_message(r.cx));
+    deft_clear(r.cx);
+    s = deft_scope_begin(r.cx); /* the iteration after: the other run of slabs */
+    cr_assert_null(deft_neg(stale), "last iteration's handle is still known as ended");
+    deft_clear(r.cx);
+    EXPECT(&r, kept, 3, 6, 9);
+    deft_tensor *out = deft_scope_return(s, deft_add(kept, 1));
+    EXPECT(&r, out, 4, 7, 10);
+    deft_drop(&kept);
+    cr_assert_null(kept);
+    cr_assert_eq(deft_scope_end(s), DEFT_E_STATE, "ended already");
+
+    deft_scope outer = deft_scope_begin(r.cx);
+    (void)deft_scope_begin(r.cx);
+    OK(&r, deft_scope_end(outer)); /* ends the inner one too */
+    s = (deft_scope){0};
+    cr_assert_eq(deft_scope_end(s), DEFT_E_ARG);
+    for (int i = 0; i < 3000; i++) { /* handles beyond one slab, kept ones in the middle */
+        deft_scope in = deft_scope_begin(r.cx);
+        deft_tensor *k = NULL;
+        for (int j = 0; j < 20; j++) {
+            deft_tensor *t = deft_add(a, j);
+            if (j == i % 20) k = deft_keep(t);
+        }
+        OK(&r, deft_scope_end(in));
+        if (i % 500 == 0) EXPECT(&r, k, 1 + (float)(i % 20), 2 + (float)(i % 20), 3 + (float)(i % 20));
+        deft_drop(&k);
+    }
+    rig_close(&r);
+}
+
+Test(lazy, views_are_snapshots)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *u = deft_keep(deft_reshape(rig_range(&r, 6, 0), DEFT_SHAPE(2, 3)));
+    OK(&r, deft_eval(&u, 1));
+    deft_tensor *row = deft_slice(u, DEFT_AT(0)), *old = deft_slice(u, DEFT_AT(0));
+    deft_tensor *before = deft_add(u, 0);
+    deft_assign(row, 9.0);
+    EXPECT(&r, u, 9, 9, 9, 3, 4, 5);
+    EXPECT(&r, row, 9, 9, 9);
+    EXPECT(&r, old, 0, 1, 2);
+    EXPECT(&r, before, 0, 1, 2, 3, 4, 5);
+    cr_assert_null(deft_assign(old, 1.0));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_STATE);
+    cr_assert(strstr(deft_message(r.cx), "stale"), "%s", deft_message(r.cx));
+    deft_clear(r.cx);
+    deft_assign(row, 7.0); /* the same view again: nobody else assigned in between */
+    EXPECT(&r, u, 7, 7, 7, 3, 4, 5);
+    deft_assign(deft_slice(deft_flatten(u), DEFT_R(1, 5)), deft_slice(rig_range(&r, 8, 10), DEFT_R(0, 4)));
+    EXPECT(&r, u, 7, 10, 11, 12, 13, 5);
+    deft_assign(deft_slice(deft_t(u), DEFT_R(0, 2), DEFT_AT(1)), rig_range(&r, 2, 100));
+    EXPECT(&r, u, 7, 10, 11, 100, 101, 5);
+    deft_assign(deft_slice(u, DEFT_FULL, DEFT_RS(-1, DEFT_END, -2)), rig_range(&r, 2, 1));
+    EXPECT(&r, u, 2, 10, 1, 2, 101, 1);
+    deft_assign(u, deft_add(u, deft_unsqueeze(deft_slice(u, DEFT_FULL, DEFT_AT(0)), 1)));
+    EXPECT(&r, u, 4, 12, 3, 4, 103, 3);
+    EXPECT(&r, deft_slice(u, DEFT_RS(1, DEFT_END, -1), DEFT_R(-2, DEFT_END)), 103, 3, 12, 3);
+    EXPECT(&r, deft_diagonal(u, 1, 0, 1), 12, 3);
+    rig_close(&r);
+}
+
+Test(lazy, steps_are_transactions)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *p = rig_range(&r, 3, 1), *q = rig_range(&r, 3, 5);
+    deft_scope s = deft_step_begin(r.cx);
+    deft_assign(p, deft_add(p, 1));
+    deft_assign(q, deft_add(p, q));
+    OK(&r, deft_step_end(s));
+    EXPECT(&r, p, 2, 3, 4);
+    EXPECT(&r, q, 7, 9, 11);
+
+    s = deft_step_begin(r.cx); /* a mistake in the middle: nothing took effect */
+    deft_assign(p, deft_mul(p, 100));
+    deft_assign(q, deft_matmul(p, rig_range(&r, 2, 0)));
+    cr_assert_eq(deft_step_end(s), DEFT_E_SHAPE);
+    EXPECT(&r, p, 2, 3, 4);
+    EXPECT(&r, q, 7, 9, 11);
+
+    s = deft_step_begin(r.cx); /* a read inside, then an abort */
+    deft_assign(p, deft_mul(p, 10));
+    EXPECT(&r, p, 20, 30, 40);
+    deft_assign(p, deft_mul(p, 10));
+    deft_step_abort(s);
+    EXPECT(&r, p, 2, 3, 4);
+
+    s = deft_step_begin(r.cx);
+    deft_assign(p, deft_add(p, 1));
+    deft_interrupt(r.cx);
+    cr_assert_eq(deft_step_end(s), DEFT_E_INTERRUPTED);
+    EXPECT(&r, p, 2, 3, 4);
+
+    s = deft_step_begin(r.cx);
+    const deft_scope second = deft_step_begin(r.cx);
+    cr_assert_eq(deft_error(r.cx), DEFT_E_STATE, "steps do not nest");
+    cr_assert_eq(deft_step_end(second), DEFT_E_STATE);
+    deft_assign(p, deft_add(p, 1));
+    OK(&r, deft_step_end(s));
+    EXPECT(&r, p, 3, 4, 5);
+    cr_assert_eq(deft_step_end(s), DEFT_E_STATE, "ended already");
+
+    deft_tensor *made = NULL; /* a tensor kept inside a step has its value afterwards */
+    s = deft_step_begin(r.cx);
+    made = deft_keep(deft_mul(p, q));
+    OK(&r, deft_step_end(s));
+    const uint64_t cuts = rig_stats(&r).cuts;
+    EXPECT(&r, made, 21, 36, 55);
+    cr_assert_eq(rig_stats(&r).cuts, cuts);
+    rig_close(&r);
+}
+
+Test(lazy, callers_memory)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float src[2][4] = {{1, 2, 3, -1}, {4, 5, 6, -1}}, dst[2][4] = {{0, 0, 0, 8}, {0, 0, 0, 8}};
+    deft_tensor *a = deft_wrap(r.cx, DEFT_SHAPE(2, 3), DEFT_F32, src, sizeof src, (int64_t[]){4, 1});
+    deft_tensor *o = deft_wrap_mut(r.cx, DEFT_SHAPE(2, 3), DEFT_F32, dst, sizeof dst, (int64_t[]){4, 1});
+    deft_scope s = deft_step_begin(r.cx);
+    deft_assign(o, deft_mul(a, 2));
+    cr_assert_eq(dst[0][0], 0, "written at the cut");
+    OK(&r, deft_step_end(s));
+    cr_assert(dst[0][0] == 2 && dst[1][2] == 12 && dst[0][3] == 8 && dst[1][3] == 8);
+    EXPECT(&r, o, 2, 4, 6, 8, 10, 12);
+    s = deft_step_begin(r.cx); /* a part of it, and its old value read beside */
+    deft_assign(deft_slice(o, DEFT_AT(1)), deft_slice(o, DEFT_AT(0)));
+    OK(&r, deft_step_end(s));
+    cr_assert(dst[1][0] == 2 && dst[1][1] == 4 && dst[1][2] == 6 && dst[0][0] == 2 && dst[1][3] == 8);
+    deft_tensor *over = deft_wrap(r.cx, DEFT_SHAPE(3), DEFT_F32, dst[0], 12, NULL);
+    deft_tensor *into = deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, &dst[0][1], 12, NULL);
+    s = deft_step_begin(r.cx); /* overlapping memory: the values are those of before the step */
+    deft_assign(into, deft_add(over, 1));
+    OK(&r, deft_step_end(s));
+    cr_assert(dst[0][0] == 2 && dst[0][1] == 3 && dst[0][2] == 5 && dst[0][3] == 7);
+    cr_assert_null(deft_wrap(r.cx, DEFT_SHAPE(3, 3), DEFT_F32, src, sizeof src, (int64_t[]){4, 1}));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE);
+    deft_clear(r.cx);
+    cr_assert_null(deft_wrap_mut(r.cx, DEFT_SHAPE(3, 2), DEFT_F32, src, sizeof src, (int64_t[]){1, 1}));
+    cr_assert_eq(deft_error(r.cx), DEFT_E_ARG, "elements would share memory");
+    deft_clear(r.cx);
+    cr_assert_null(deft_from(r.cx, DEFT_SHAPE(3), DEFT_F32, src, 8));
+    deft_clear(r.cx);
+    rig_close(&r);
+}
+
+Test(lazy, composites)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *a = rig_range(&r, 3, 1), *b = rig_range(&r, 2, 10);
+    deft_tensor *both[2] = {a, b};
+    EXPECT(&r, deft_concat(both, 2, 0), 1, 2, 3, 10, 11);
+    deft_tensor *same[2] = {a, deft_neg(a)};
+    EXPECT(&r, deft_stack(same, 2, 1), 1, -1, 2, -2, 3, -3);
+    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_CONSTANT, 7), 7, 7, 1, 2, 3, 7);
+    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_EDGE, 0), 1, 1, 1, 2, 3, 3);
+    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_REFLECT, 0), 3, 2, 1, 2, 3, 2);
+    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_WRAP, 0), 2, 3, 1, 2, 3, 1);
+    EXPECT(&r, deft_roll(a, 1, 0), 3, 1, 2);
+    EXPECT(&r, deft_roll(a, -1, 0), 2, 3, 1);
+    EXPECT(&r, deft_cumsum(a, 0), 1, 3, 6);
+    EXPECT(&r, deft_mean(a, DEFT_ALL_AXES, 0), 2);
+    EXPECT(&r, deft_var(a, DEFT_ALL_AXES, 0, 1), 1);
+    EXPECT(&r, deft_argmax(a, DEFT_ALL_AXES, 0), 2);
+    EXPECT(&r, deft_eye(r.cx, 2, 3, DEFT_F32), 1, 0, 0, 0, 1, 0);
+    EXPECT(&r, deft_arange(r.cx, 1, 2, 0.5, DEFT_F32), 1, 1.5);
+    EXPECT(&r, deft_linspace(r.cx, 0, 1, 3, DEFT_F32), 0, 0.5, 1);
+    EXPECT(&r, deft_matmul(deft_reshape(rig_range(&r, 4, 1), DEFT_SHAPE(2, 2)), rig_range(&r, 2, 1)), 5, 11);
+    const int32_t at[2] = {-1, 0};
+    deft_tensor *i = deft_from(r.cx, DEFT_SHAPE(2), DEFT_I32, at, sizeof at);
+    EXPECT(&r, deft_take(a, i, 0), 3, 1);
+    const int32_t out_of[1] = {3};
+    deft_tensor *bad = deft_take(a, deft_from(r.cx, DEFT_SHAPE(1), DEFT_I32, out_of, sizeof out_of), 0);
+    float v;
+    cr_assert_eq(deft_item(bad, &v), DEFT_E_RANGE, "%s", deft_message(r.cx));
+    cr_assert(strstr(deft_message(r.cx), "3"), "%s", deft_message(r.cx));
+    EXPECT(&r, deft_one_hot(deft_cast(a, DEFT_I32), 3, DEFT_F32), 0, 1, 0, 0, 0, 1, 0, 0, 0);
+    deft_tensor *x = deft_reshape(rig_range(&r, 9, 1), DEFT_SHAPE(3, 3));
+    EXPECT(&r, deft_tril(x, 0), 1, 0, 0, 4, 5, 0, 7, 8, 9);
+    EXPECT(&r, deft_triu(x, 1), 0, 2, 3, 0, 0, 6, 0, 0, 0);
+    deft_tensor *halves[2];
+    OK(&r, deft_split(x, (int64_t[]){1, 2}, 2, 1, halves));
+    EXPECT(&r, halves[1], 2, 3, 5, 6, 8, 9);
+    EXPECT(&r, deft_clamp(a, 1.5, 2.5), 1.5, 2, 2.5);
+    EXPECT(&r, deft_where(deft_gt(a, 1), a, deft_neg(a)), -1, 2, 3);
+    EXPECT(&r, deft_lerp(a, deft_add(a, 4), 0.25), 2, 3, 4);
+    EXPECT(&r, deft_round(deft_mul(deft_sum(deft_softmax(x, 1), DEFT_AXES(1), 0), 1e5)), 1e5, 1e5, 1e5);
+    const uint8_t label[3] = {0, 1, 9};
+    deft_tensor *ce = deft_cross_entropy(x, deft_from(r.cx, DEFT_SHAPE(3), DEFT_U8, label, 3));
+    cr_assert(isnan(rig_item(&r, ce)), "a label outside gives NaN");
+    const uint8_t good[3] = {2, 2, 2};
+    ce = deft_cross_entropy(x, deft_from(r.cx, DEFT_SHAPE(3), DEFT_U8, good, 3));
+    cr_assert_float_eq(rig_item(&r, ce), 0.4076059f, 1e-6);
+    rig_close(&r);
+}

@@ -1,0 +1,479 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Products against the definition: a naive chain of fma per element, k ascending from +0. Equal
+ * bits, whatever the shape, strides, batch, epilogue, number of threads and micro-kernel. The
+ * micro-kernel with the ABI of compiled ones is a C stand-in here, in several shapes; the compiled
+ * ones meet the same oracle where the LLVM plug-in is tested.
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/cpu.h"
+#include "runtime/matmul.h"
+#include "runtime/tile.h"
+
+enum {
+    MAX_THREADS = 4,
+    GUARD = 64,
+    N_STAND_INS = 2,
+    N_JITS = 3,
+    N_KERNELS = 1 + N_STAND_INS + N_JITS
+};
+
+typedef struct operand {
+    void *memory; /* with guard bytes around what strides reach */
+    size_t bytes;
+    char *origin;
+} operand;
+
+typedef struct fixture {
+    df_pool *pool[MAX_THREADS + 1];
+    df_compiler compiler[N_JITS];
+    void *plugin[N_JITS];
+    df_gemm_kernel kernel[2][N_KERNELS]; /* by dtype; fn NULL: not here */
+    uint64_t random;
+    int n_checks;
+} fixture;
+
+static uint32_t draw(fixture *f, uint32_t below)
+{
+    f->random = f->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(f->random >> 33) % below;
+}
+
+/* Mixed signs and magnitudes, so that another order or a lost fma shows in the last bits. */
+static double value(fixture *f)
+{
+    const double x = (double)draw(f, 1u << 24) / (1 << 23) - 1.0;
+    return ldexp(x, (int)draw(f, 8) - 4);
+}
+
+static void put(deft_dtype t, char *at, double x)
+{
+    if (t == DEFT_F32)
+        *(float *)(void *)at = (float)x;
+    else
+        *(double *)(void *)at = x;
+}
+
+static double get(deft_dtype t, const char *at)
+{
+    return t == DEFT_F32 ? (double)*(const float *)(const void *)at
+                         : *(const double *)(const void *)at;
+}
+
+/* Memory for every element that extents and strides (n of them) reach, filled. */
+static operand make(fixture *f, deft_dtype t, const int64_t *extent, const int64_t *stride, int n)
+{
+    const int64_t size = (int64_t)deft_dtype_size(t);
+    int64_t low = 0, high = 0;
+    for (int i = 0; i < n; i++) {
+        const int64_t reach = extent[i] > 0 ? (extent[i] - 1) * stride[i] : 0;
+        *(reach < 0 ? &low : &high) += reach;
+    }
+    operand o = { .bytes = (size_t)((high - low + 1) * size) };
+    /* Exactly as large as reached, so that AddressSanitizer sees any step outside. */
+    o.memory = malloc(o.bytes);
+    o.origin = (char *)o.memory - low * size;
+    for (size_t i = 0; i < o.bytes; i += (size_t)size) put(t, (char *)o.memory + i, value(f));
+    return o;
+}
+
+/* ---- epilogue: adds one to every element exactly once, or copies a tile out ---- */
+
+typedef struct sink {
+    deft_dtype dtype;
+    int64_t m, n, n_batch;
+    char *out; /* [batch, m, n] contiguous */
+    uint32_t n_threads;
+    bool bad;
+} sink;
+
+static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
+                    int64_t o1, int64_t i0, int64_t i1)
+{
+    sink *const s = user;
+    const int64_t size = (int64_t)deft_dtype_size(s->dtype);
+    if (thread >= s->n_threads || o0 < 0 || o1 > s->m * s->n_batch || i0 < 0 || i1 > s->n ||
+        o0 >= o1 || i0 >= i1) {
+        s->bad = true;
+        return;
+    }
+    for (int64_t o = o0; o < o1; o++)
+        for (int64_t i = i0; i < i1; i++) {
+            char *const at = s->out + (o * s->n + i) * size;
+            put(s->dtype, at,
+                get(s->dtype, at) + get(s->dtype, tile + ((o - o0) * ld + i - i0) * size));
+        }
+}
+
+/* ---- a micro-kernel with the ABI of compiled ones ---- */
+
+#define STAND_IN(name, type, fma_of, MR, NR)                                                       \
+    static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
+                     int64_t n, int64_t first)                                                     \
+    {                                                                                              \
+        const type *const a = a_, *const b = b_;                                                   \
+        type *const c = c_;                                                                        \
+        for (int64_t i = 0; i < m; i++)                                                            \
+            for (int64_t j = 0; j < n; j++) {                                                      \
+                type acc = first ? 0 : c[i * ldc + j];                                             \
+                for (int64_t p = 0; p < k; p++) acc = fma_of(a[p * MR + i], b[p * NR + j], acc);   \
+                c[i * ldc + j] = acc;                                                              \
+            }                                                                                      \
+    }
+STAND_IN(stand_in_8x48, float, fmaf, 8, 48)
+STAND_IN(stand_in_6x16, float, fmaf, 6, 16)
+STAND_IN(stand_in_4x8, double, fma, 4, 8)
+STAND_IN(stand_in_8x24, double, fma, 8, 24)
+
+static void start(fixture *f)
+{
+    static const df_gemm_kernel stand_ins[2][N_STAND_INS] = {
+        { { stand_in_8x48, 8, 48 }, { stand_in_6x16, 6, 16 } },
+        { { stand_in_4x8, 4, 8 }, { stand_in_8x24, 8, 24 } },
+    };
+    static const uint32_t widths[N_JITS] = { 0, 32, 16 }; /* 0: the machine's own */
+    memset(f, 0, sizeof *f);
+    f->random = 12345;
+    for (uint32_t i = 1; i <= MAX_THREADS; i++)
+        cr_assert(df_pool_create(NULL, &df_mem_system, i, &f->pool[i]) == DEFT_OK);
+    for (int t = 0; t < 2; t++) memcpy(&f->kernel[t][1], stand_ins[t], sizeof stand_ins[t]);
+    for (int i = 0; i < N_JITS; i++) {
+        df_compiler *const c = &f->compiler[i];
+        if (df_plugin_open(NULL, &df_mem_system, NULL, NULL, widths[i], c, &f->plugin[i]) !=
+            DEFT_OK)
+            continue;
+        /* Refused where the width has no fused multiply-add. */
+        for (int t = 0; t < 2; t++) {
+            const deft_dtype dtype = t ? DEFT_F64 : DEFT_F32;
+            const deft_status st =
+                c->gemm(c->self, NULL, dtype, &f->kernel[t][1 + N_STAND_INS + i]);
+            cr_assert(st == DEFT_OK || st == DEFT_E_BACKEND);
+        }
+    }
+}
+
+static void finish(fixture *f)
+{
+    cr_assert(f->n_checks > 0);
+    for (uint32_t i = 1; i <= MAX_THREADS; i++) df_pool_destroy(&f->pool[i]);
+    for (int i = 0; i < N_JITS; i++) df_plugin_close(&f->compiler[i], &f->plugin[i]);
+}
+
+/* ---- the check ---- */
+
+typedef struct layout {
+    bool a_transposed, b_transposed, a_negative, b_negative, a_zero, b_zero, wide; /* wide: gaps */
+    bool b_per_batch, c_null;
+    int epilogue;
+} layout;
+
+static int64_t offset(const df_matmul_job *j, const int64_t *stride, int64_t index)
+{
+    int64_t at = 0;
+    for (uint32_t i = j->batch_rank; i-- > 0;) {
+        at += index % j->batch_extent[i] * stride[i];
+        index /= j->batch_extent[i];
+    }
+    return at;
+}
+
+static char *reference(const df_matmul_job *j)
+{
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    char *const out = calloc((size_t)(j->n_batch * j->m * j->n) + 1, (size_t)size);
+    for (int64_t b = 0; b < j->n_batch; b++)
+        for (int64_t m = 0; m < j->m; m++)
+            for (int64_t n = 0; n < j->n; n++) {
+                const char *pa = j->a + (offset(j, j->a_batch, b) + m * j->a_row) * size;
+                const char *pb = j->b + (offset(j, j->b_batch, b) + n * j->b_col) * size;
+                double acc = 0;
+                for (int64_t k = 0; k < j->k; k++) {
+                    const double x = get(j->dtype, pa + k * j->a_col * size);
+                    const double y = get(j->dtype, pb + k * j->b_row * size);
+                    acc = j->dtype == DEFT_F32 ? fmaf((float)x, (float)y, (float)acc)
+                                               : fma(x, y, acc);
+                }
+                put(j->dtype, out + ((b * j->m + m) * j->n + n) * size, acc);
+            }
+    return out;
+}
+
+static void compare(const df_matmul_job *j, const char *got, const int64_t row, const char *want,
+                    bool batched, const char *what)
+{
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    for (int64_t b = 0; b < j->n_batch; b++)
+        for (int64_t m = 0; m < j->m; m++) {
+            const int64_t at = batched ? offset(j, j->c_batch, b) + m * row : (b * j->m + m) * j->n;
+            const char *const w = want + (b * j->m + m) * j->n * size;
+            if (memcmp(got + at * size, w, (size_t)(j->n * size)) == 0) continue;
+            int64_t n = 0;
+            while (memcmp(got + (at + n) * size, w + n * size, (size_t)size) == 0) n++;
+            cr_assert_fail("%s %s [%lld x %lld x %lld] x %lld: (%lld, %lld, %lld) is %a, not %a",
+                           what, deft_dtype_name(j->dtype), (long long)j->m, (long long)j->n,
+                           (long long)j->k, (long long)j->n_batch, (long long)b, (long long)m,
+                           (long long)n, get(j->dtype, got + (at + n) * size),
+                           get(j->dtype, w + n * size));
+        }
+}
+
+/* One job under every kernel and the numbers of threads in the bits of threads. */
+static void check(fixture *f, deft_dtype t, int64_t m, int64_t n, int64_t k, int64_t b0, int64_t b1,
+                  layout l, unsigned threads)
+{
+    df_matmul_job j = { .dtype = t, .m = m, .n = n, .k = k, .n_batch = b0 * b1, .batch_rank = 2 };
+    const int64_t size = (int64_t)deft_dtype_size(t), gap = l.wide ? 3 : 0;
+    j.batch_extent[0] = b0;
+    j.batch_extent[1] = b1;
+    j.a_row = l.a_transposed ? 1 : k + gap;
+    j.a_col = l.a_transposed ? m + gap : 1;
+    j.b_row = l.b_transposed ? 1 : n + gap;
+    j.b_col = l.b_transposed ? k + gap : 1;
+    if (l.wide && draw(f, 2)) j.a_row *= 2, j.a_col *= 2, j.b_row *= 2, j.b_col *= 2;
+    const int64_t a_all = j.a_row * m + j.a_col * k, b_all = j.b_row * k + j.b_col * n;
+    if (l.a_negative) j.a_row = -j.a_row, j.a_col = draw(f, 2) ? j.a_col : -j.a_col;
+    if (l.b_negative) j.b_row = draw(f, 2) ? j.b_row : -j.b_row, j.b_col = -j.b_col;
+    if (l.a_zero) *(draw(f, 2) ? &j.a_row : &j.a_col) = 0;
+    if (l.b_zero) *(draw(f, 2) ? &j.b_row : &j.b_col) = 0;
+    j.c_row = n + gap;
+    const bool folds = !l.wide && !l.a_transposed && !l.a_negative && !l.a_zero;
+    j.a_batch[1] = folds ? m * k : a_all;
+    j.a_batch[0] = j.a_batch[1] * b1;
+    j.b_batch[1] = l.b_per_batch ? b_all : 0;
+    j.b_batch[0] = l.b_per_batch ? b_all * b1 : 0;
+    j.c_batch[1] = m * j.c_row;
+    j.c_batch[0] = j.c_batch[1] * b1;
+    operand a = make(f, t, (int64_t[]){ b0, b1, m, k },
+                     (int64_t[]){ j.a_batch[0], j.a_batch[1], j.a_row, j.a_col }, 4);
+    operand b = make(f, t, (int64_t[]){ b0, b1, k, n },
+                     (int64_t[]){ j.b_batch[0], j.b_batch[1], j.b_row, j.b_col }, 4);
+    j.a = a.origin;
+    j.b = b.origin;
+    char *const want = reference(&j);
+    const size_t c_bytes = (size_t)((b0 * b1 * m * j.c_row + GUARD) * size);
+    char *const c = malloc(c_bytes), *const before = malloc(c_bytes);
+    for (size_t i = 0; i < c_bytes; i++) before[i] = (char)draw(f, 256);
+
+    for (uint32_t p = 1; p <= MAX_THREADS; p++)
+        for (int g = 0; g < N_KERNELS; g++) {
+            const df_gemm_kernel *const kernel = g ? &f->kernel[t == DEFT_F64][g] : NULL;
+            if (!(threads >> p & 1) || (kernel && !kernel->fn)) continue;
+            sink s = { .dtype = t, .m = m, .n = n, .n_batch = b0 * b1, .n_threads = p };
+            s.out = calloc((size_t)(b0 * b1 * m * n) + 1, (size_t)size);
+            memcpy(c, before, c_bytes);
+            j.c = l.c_null ? NULL : c;
+            j.epilogue = l.c_null || l.epilogue ? collect : NULL;
+            j.user = &s;
+            const size_t bytes = df_matmul_work_size(&j, kernel, p);
+            char *const work = malloc(bytes ? bytes : 1);
+            df_matmul_run(&j, kernel, NULL, f->pool[p], bytes ? work : NULL);
+            free(work);
+            cr_assert(!s.bad, "the epilogue was called outside the product");
+            if (j.c) compare(&j, c, j.c_row, want, true, "C");
+            if (j.epilogue) compare(&j, s.out, n, want, false, "epilogue");
+            if (j.c) /* between and after the rows nothing was touched */
+                for (int64_t r = 0; r < b0 * b1 * m + 1; r++) {
+                    const int64_t at = r < b0 * b1 * m ? r * j.c_row + n : r * j.c_row;
+                    const int64_t many = r < b0 * b1 * m ? gap : GUARD;
+                    cr_assert(memcmp(c + at * size, before + at * size, (size_t)(many * size)) == 0,
+                              "wrote beyond C");
+                }
+            free(s.out);
+            f->n_checks++;
+        }
+    free(c);
+    free(before);
+    free(want);
+    free(a.memory);
+    free(b.memory);
+}
+
+static const deft_dtype dtypes[2] = { DEFT_F32, DEFT_F64 };
+
+Test(matmul, every_small_size)
+{
+    fixture f;
+    start(&f);
+    for (int t = 0; t < 2; t++)
+        for (int64_t m = 1; m <= 19; m += m < 9 ? 1 : 5)
+            for (int64_t n = 1; n <= 100; n += n < 20 ? 1 : 13) {
+                check(&f, dtypes[t], m, n, 7, 1, 1, (layout){ 0 }, 1 << 1);
+                check(&f, dtypes[t], m, n, 9, 1, 1, (layout){ .b_transposed = true }, 1 << 1);
+            }
+    finish(&f);
+}
+
+Test(matmul, strides_batches_epilogues_threads)
+{
+    static const int64_t sizes[] = { 1, 2, 3, 5, 8, 13, 16, 31, 47, 48, 49, 65, 96, 130 };
+    fixture f;
+    start(&f);
+    for (int i = 0; i < 400; i++) {
+        const uint32_t bits = draw(&f, 1024);
+        layout l = { .a_transposed = bits & 1,
+                     .b_transposed = bits & 2,
+                     .wide = bits & 4,
+                     .b_per_batch = bits & 8,
+                     .c_null = bits & 16,
+                     .epilogue = bits >> 5 & 1 };
+        l.a_negative = (bits >> 6 & 3) == 3;
+        l.b_negative = (bits >> 6 & 3) == 2;
+        l.a_zero = (bits >> 8 & 3) == 3;
+        l.b_zero = (bits >> 8 & 3) == 2;
+        const int64_t m = sizes[draw(&f, DF_LEN(sizes))], n = sizes[draw(&f, DF_LEN(sizes))];
+        const int64_t k = sizes[draw(&f, DF_LEN(sizes))];
+        const int64_t b0 = 1 + draw(&f, 3), b1 = 1 + draw(&f, 2);
+        check(&f, dtypes[i & 1], m, n, k, b0, b1, l, 1u << (1 + draw(&f, 4)));
+    }
+    finish(&f);
+}
+
+/* Beyond one slice of K, one block of rows, the B that is multiplied unpacked. */
+Test(matmul, blocked)
+{
+    static const int64_t shapes[][3] = { { 150, 333, 1100 }, { 310, 530, 530 }, { 1, 700, 1300 },
+                                         { 3, 1000, 600 },   { 40, 10, 1500 },  { 700, 10, 70 },
+                                         { 35, 600, 520 },   { 700, 1, 600 },   { 33, 49, 6000 } };
+    fixture f;
+    start(&f);
+    for (size_t i = 0; i < DF_LEN(shapes); i++)
+        for (int v = 0; v < 4; v++) {
+            const layout l = { .a_transposed = v & 1,
+                               .b_transposed = v >> 1,
+                               .c_null = (i + v) % 3 == 1,
+                               .epilogue = (i + v) % 3 == 2,
+                               .wide = v == 2 };
+            check(&f, dtypes[(i + v) & 1], shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, l,
+                  v == 1 ? 1 << 1 | 1 << 2 : 1u << (1 + v % 4));
+        }
+    finish(&f);
+}
+
+/* K = 0 gives +0 and still runs the epilogue; no rows or no columns give nothing. */
+Test(matmul, empty)
+{
+    static const int64_t shapes[][5] = { { 5, 7, 0, 1, 1 },    { 100, 200, 0, 2, 1 },
+                                         { 0, 7, 3, 1, 1 },    { 5, 0, 3, 1, 2 },
+                                         { 5, 7, 3, 0, 2 },    { 0, 0, 0, 1, 1 },
+                                         { 300, 100, 0, 1, 1 } };
+    fixture f;
+    start(&f);
+    for (size_t i = 0; i < DF_LEN(shapes); i++)
+        for (int v = 0; v < 4; v++)
+            check(&f, dtypes[v & 1], shapes[i][0], shapes[i][1], shapes[i][2], shapes[i][3],
+                  shapes[i][4],
+                  (layout){ .c_null = v == 2, .epilogue = v == 3, .b_transposed = v == 1 },
+                  1 << 1 | 1 << 2);
+    finish(&f);
+}
+
+/* The sign of zero: +0 + (-0 * x) is +0, and the chain starts from +0. */
+Test(matmul, zeros_and_nan)
+{
+    df_pool *pool = NULL;
+    cr_assert(df_pool_create(NULL, &df_mem_system, 1, &pool) == DEFT_OK);
+    float a[4] = { -0.0f, 0.0f, NAN, 1.0f }, b[2] = { 1.0f, 1.0f }, c[2];
+    df_matmul_job j = { .dtype = DEFT_F32,
+                        .m = 2,
+                        .n = 1,
+                        .k = 2,
+                        .n_batch = 1,
+                        .a = (char *)a,
+                        .b = (char *)b,
+                        .c = (char *)c,
+                        .a_row = 2,
+                        .a_col = 1,
+                        .b_row = 1,
+                        .b_col = 1,
+                        .c_row = 1 };
+    df_matmul_run(&j, NULL, NULL, pool, NULL);
+    cr_assert(c[0] == 0 && !signbit(c[0]));
+    cr_assert(isnan(c[1]));
+    df_pool_destroy(&pool);
+}
+
+/* Fast mode with a BLAS, where there is one: near the strict result, C or no C, all of it. */
+Test(matmul, fast)
+{
+    static const int64_t shapes[][3] = { { 1, 10, 256 }, { 4, 64, 64 }, { 64, 10, 64 },
+                                         { 2, 1, 33 },   { 1, 1, 5 },   { 200, 16, 100 } };
+    fixture f;
+    start(&f);
+    df_blas *blas = NULL;
+    const deft_status opened = df_blas_open(NULL, &df_mem_system, &blas);
+    cr_assert(opened == DEFT_OK ? blas != NULL : opened == DEFT_E_BACKEND && !blas);
+    for (size_t i = 0; i < DF_LEN(shapes) * 8; i++) {
+        const deft_dtype t = dtypes[i & 1];
+        const int64_t m = shapes[i / 8][0], n = shapes[i / 8][1], k = shapes[i / 8][2];
+        const int64_t ld = k + (i & 2 ? 3 : 0), size = (int64_t)deft_dtype_size(t);
+        operand a = make(&f, t, (int64_t[]){ m, k }, (int64_t[]){ ld, 1 }, 2);
+        operand b = make(&f, t, (int64_t[]){ k, n }, (int64_t[]){ 1, ld }, 2);
+        sink s = { .dtype = t, .m = m, .n = n, .n_batch = 1, .n_threads = 2 };
+        s.out = calloc((size_t)(m * n), (size_t)size);
+        df_matmul_job j = { .dtype = t, .m = m, .n = n, .k = k, .n_batch = 1, .fast = true };
+        j.a = a.origin;
+        j.b = b.origin;
+        j.a_row = j.b_col = ld;
+        j.a_col = j.b_row = 1;
+        j.c_row = n;
+        j.epilogue = collect;
+        j.user = &s;
+        char *const want = reference(&j), *const c = calloc((size_t)(m * n), (size_t)size);
+        if (i & 4) j.c = c;
+        const size_t bytes = df_matmul_work_size(&j, NULL, 2);
+        void *const work = malloc(bytes ? bytes : 1);
+        df_matmul_run(&j, NULL, blas, f.pool[2], work);
+        cr_assert(!s.bad);
+        for (int64_t e = 0; e < m * n; e++) {
+            const double x = get(t, s.out + e * size), y = get(t, want + e * size);
+            cr_assert(fabs(x - y) <= (t == DEFT_F32 ? 1e-2 : 1e-10), "%g, not %g", x, y);
+            if (j.c) cr_assert(memcmp(c + e * size, s.out + e * size, (size_t)size) == 0);
+        }
+        free(work);
+        free(want);
+        free(c);
+        free(s.out);
+        free(a.memory);
+        free(b.memory);
+        f.n_checks++;
+    }
+    df_blas_close(&blas);
+    cr_assert(!blas);
+    finish(&f);
+}
+
+/* Every width this machine runs gives the bits of the plain one. */
+Test(matmul, widths_agree)
+{
+    fixture f = { .random = 7 };
+    const df_tiles *const widest = df_tiles_pick(DEFT_F32);
+    const df_tiles *const all[] = {
+        &df_tiles_base_f32,
+#if defined(__x86_64__)
+        &df_tiles_avx2_f32,
+#endif
+        widest
+    };
+    const size_t n_all = widest == &df_tiles_base_f32 ? 1 : DF_LEN(all);
+    for (int round = 0; round < 200; round++) {
+        const int64_t m = 1 + draw(&f, 20), n = 1 + draw(&f, 100), k = draw(&f, 40);
+        float a[20 * 40], b[40 * 100], c[3][20 * 100], packed[3][40 * 48];
+        for (size_t i = 0; i < DF_LEN(a); i++) a[i] = (float)value(&f);
+        for (size_t i = 0; i < DF_LEN(b); i++) b[i] = (float)value(&f);
+        const int64_t w = df_min_i64(n, 48), width = draw(&f, 2) ? 48 : w;
+        for (size_t v = 0; v < n_all; v++) {
+            for (size_t i = 0; i < DF_LEN(c[v]); i++) c[v][i] = (float)i;
+            df_block g = { m, n, k, a, b, c[v], 40, 1, 100, 100, round & 1 };
+            all[v]->block(&g);
+            memset(packed[v], 0xff, sizeof packed[v]);
+            all[v]->pack(packed[v], width, b, round & 2 ? 1 : 100, round & 2 ? 40 : 1, k, w);
+            cr_assert(memcmp(c[v], c[0], sizeof c[0]) == 0, "block: width %zu differs", v);
+            cr_assert(memcmp(packed[v], packed[0], sizeof packed[0]) == 0, "pack: width %zu", v);
+        }
+    }
+}

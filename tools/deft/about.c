@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft doctor: what was found on this machine. deft ops: the table of ops. The doctor changes nothing
+ * and never fails: what is missing is a line.
+ */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/build_id.h"
+#include "deft/deft.h"
+#include "runtime/cpu.h"
+#include "runtime/matmul.h"
+
+/* ---- doctor ---- */
+
+/* The first line of path, or of it the first that starts with key; cut at n. */
+static bool line_of(const char *path, const char *key, char *out, size_t n)
+{
+    FILE *const f = fopen(path, "r");
+    bool found = false;
+    while (f && !found && fgets(out, (int)n, f))
+        found = !key || strncmp(out, key, strlen(key)) == 0;
+    if (f) fclose(f);
+    if (found) out[strcspn(out, "\n")] = '\0';
+    return found;
+}
+
+static const char *after_colon(const char *line)
+{
+    const char *const colon = strchr(line, ':');
+    return colon ? colon + 1 + strspn(colon + 1, " \t") : line;
+}
+
+static bool has_word(const char *list, const char *word)
+{
+    const size_t n = strlen(word);
+    for (const char *p = strstr(list, word); p; p = strstr(p + n, word))
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0')) return true;
+    return false;
+}
+
+static void show_cpu(void)
+{
+    static const char *const known[] = { "sse4_2",   "avx2",     "fma",      "avx512f", "avx512bw",
+                                         "avx512dq", "avx512vl", "asimd",    "sve" };
+    static char line[1 << 14];
+    const char *const info = "/proc/cpuinfo";
+    printf("cpu        %s\n",
+           line_of(info, "model name", line, sizeof line) ? after_colon(line) : "unknown");
+    if (!line_of(info, "flags", line, sizeof line) && !line_of(info, "Features", line, sizeof line))
+        line[0] = '\0';
+    printf("features  ");
+    for (size_t i = 0; i < DF_LEN(known); i++)
+        if (has_word(line, known[i])) printf(" %s", known[i]);
+    printf("%s\n", line[0] ? "" : " unknown");
+}
+
+static void show_compiler(void)
+{
+    df_diag d = { 0 };
+    df_compiler c = { 0 };
+    void *plugin = NULL;
+    if (df_plugin_open(&d, &df_mem_system, NULL, NULL, 0, &c, &plugin) == DEFT_OK) {
+        printf("compiler   %s\n", c.name);
+        printf("vectors    %u bytes: %u f32\n", c.vector_bytes, c.vector_bytes / 4);
+    } else {
+        printf("compiler   none: kernels are interpreted (%s)\n", d.text);
+        printf("vectors    as the interpreter was compiled\n");
+    }
+    df_plugin_close(&c, &plugin);
+}
+
+static void show_device(void)
+{
+    df_diag d = { 0 };
+    df_device *dev = NULL;
+    const df_cpu_options o = { .tier = DF_TIER_INTERP };
+    if (df_cpu_create(&d, &df_mem_system, NULL, &o, &dev) != DEFT_OK) {
+        printf("device     failed: %s\n", d.text);
+        return;
+    }
+    printf("threads    %u\n", dev->limits.n_threads);
+    printf("caches     L1 %lld KiB, L2 %lld KiB\n", (long long)(dev->limits.l1_bytes >> 10),
+           (long long)(dev->limits.l2_bytes >> 10));
+    df_cpu_destroy(&dev);
+}
+
+static void show_blas(void)
+{
+    df_diag d = { 0 };
+    df_blas *blas = NULL;
+    if (df_blas_open(&d, &df_mem_system, &blas) == DEFT_OK)
+        printf("blas       found: may serve matmuls in fast mode\n");
+    else
+        printf("blas       none: %s\n", d.text);
+    df_blas_close(&blas);
+}
+
+int cli_doctor(int argc, char **argv)
+{
+    static const char *const variables[] = { "DEFT_LOG", "DEFT_TIER", "DEFT_NUM_THREADS",
+                                             "DEFT_PLUGIN_DIR", "DEFT_TRACE_DIR" };
+    char line[256];
+    if (argc > 1) return cli_fail(CLI_USAGE, "doctor: unknown argument %s", argv[1]);
+    printf("deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
+    show_compiler();
+    show_cpu();
+    show_device();
+    show_blas();
+    const char *const huge = "/sys/kernel/mm/transparent_hugepage/enabled";
+    printf("huge pages %s\n", line_of(huge, NULL, line, sizeof line) ? line : "unknown");
+    for (size_t i = 0; i < DF_LEN(variables); i++) {
+        const char *const value = getenv(variables[i]);
+        if (value) printf("variable   %s=%s\n", variables[i], value);
+    }
+    return CLI_OK;
+}
+
+/* ---- ops ---- */
+
+static const char *class_name(uint8_t cls)
+{
+    static const char *const names[] = { "leaf", "unary", "binary", "ternary", "reduce",
+                                         "scan", "view",  "index",  "update",  "contract" };
+    _Static_assert(DF_LEN(names) == DF_CLASS_contract + 1, "a name per class");
+    return names[cls];
+}
+
+static const char *rule_name(uint8_t rule)
+{
+    static const char *const names[] = { "any",      "same",    "arith",   "floating", "integral",
+                                         "compare",  "boolean", "test",    "cast",     "select",
+                                         "index",    "to index", "count" };
+    _Static_assert(DF_LEN(names) == DF_DTYPE_count + 1, "a name per rule");
+    return names[rule];
+}
+
+int cli_ops(int argc, char **argv)
+{
+    if (argc > 1) return cli_fail(CLI_USAGE, "ops: unknown argument %s", argv[1]);
+    printf("%-12s %-9s %-8s %-9s %s\n", "op", "class", "operands", "dtypes", "meaning");
+    for (int i = 0; i < DF_N_OPS; i++) {
+        const df_op_info *const op = &df_op_infos[i];
+        printf("%-12s %-9s %-8u %-9s %s\n", op->name, class_name(op->cls), (unsigned)op->n_src,
+               rule_name(op->dtype_rule), op->doc);
+    }
+    return CLI_OK;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft: the command line. docs/cli.md describes it.
+ */
+#include "cli.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "deft/deft.h"
+
+static const char usage[] =
+    "usage: deft COMMAND [...]\n"
+    "\n"
+    "  opt FILE      run a trace through the passes and print stages\n"
+    "    --passes=LIST    cse, fold, algebra, dce, all, none, fuse     (all,fuse)\n"
+    "    --show=LIST      trace, key, guards, plan, why, ir, asm       (trace)\n"
+    "    --target=NAME    x86-64[-v2|-v3|-v4], aarch64: for ir and asm (x86-64-v4)\n"
+    "    --fast           numerics without the promise of bits\n"
+    "    --nofuse         one kernel per op\n"
+    "    --threads=N      what the fuser is told                       (8)\n"
+    "    --max-body=N     most instructions in one kernel              (1000)\n"
+    "  run FILE      run a trace on generated inputs and print the results\n"
+    "    --check          compare with the unfused interpreter, bit for bit\n"
+    "    --tier=T         interp, 0, 1; with --check also all          (interp)\n"
+    "    --threads=N      0: all that the process may use              (0)\n"
+    "    --seed=N         of the inputs                                (1)\n"
+    "    --passes --fast --nofuse as above\n"
+    "  doctor        what was found on this machine\n"
+    "  ops           the table of ops\n"
+    "  --version, --help\n"
+    "\n"
+    "FILE is a text trace, - for standard input; what follows a line \"--- ...\" is not read.\n"
+    "Exit: 0 ok, 1 a check failed, 2 usage, 3 bad input, 4 no code generator.\n";
+
+static int help(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    fputs(usage, stdout);
+    return CLI_OK;
+}
+
+static int version(int argc, char **argv)
+{
+    (void)argc;
+    (void)argv;
+    printf("deft %s\n", deft_version());
+    return CLI_OK;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = { { "opt", cli_opt }, { "run", cli_run },       { "doctor", cli_doctor },
+                     { "ops", cli_ops }, { "--version", version }, { "--help", help },
+                     { "help", help },   { "-h", help } };
+    if (argc < 2) {
+        fputs(usage, stderr);
+        return CLI_USAGE;
+    }
+    for (size_t i = 0; i < DF_LEN(commands); i++) {
+        if (strcmp(argv[1], commands[i].name) != 0) continue;
+        const int code = commands[i].run(argc - 1, argv + 1);
+        /* Output that was lost must not look like success. */
+        if (fflush(stdout) != 0) return cli_fail(CLI_INPUT, "could not write the output");
+        return code;
+    }
+    return cli_fail(CLI_USAGE, "unknown command %s; deft --help lists all", argv[1]);
+}
