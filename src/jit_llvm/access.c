@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loads and stores of w lanes through an access, in the loop body that df_gen describes (lane0, mask).
+ * Loads and stores of w lanes through an access, in the loop body that df_gen describes (lane0,
+ * mask).
  *
- * Unit stride: one vector. Masked: llvm.masked.load and store where those are instructions (AVX-512;
- * AVX2 for 4- and 8-byte elements); LLVM would write one branch per lane elsewhere, so there the active
- * lanes are copied through a stack buffer by a small loop. Only tails are masked on such targets.
+ * Unit stride: one vector. Masked: llvm.masked.load and store where those are instructions
+ * (AVX-512; AVX2 for 4- and 8-byte elements); LLVM would write one branch per lane elsewhere, so
+ * there the active lanes are copied through a stack buffer by a small loop. Only tails are masked
+ * on such targets.
  *
  * Other strides: lane by lane, which costs the same or less than vgatherdps on Zen 5 and needs no
- * feature; masked ones are gathers where the target has them, else idle lanes repeat lane 0's address
- * (loads) or a scalar loop runs over the active lanes (stores).
+ * feature; masked ones are gathers where the target has them, else idle lanes repeat lane 0's
+ * address (loads) or a scalar loop runs over the active lanes (stores).
  *
  * Inactive lanes read nothing and hold zeros or what the stack held; nothing that has an effect
  * looks at them.
@@ -32,8 +34,7 @@ static void make_copy_fn(df_gen *g)
     LLVMPositionBuilderAtEnd(g->b, LLVMAppendBasicBlockInContext(g->ctx, fn, "entry"));
     df_loop l;
     df_loop_begin(g, &l, df_gen_i64(g, 0), LLVMGetParam(fn, 2), df_gen_i64(g, 1), 0);
-    LLVMValueRef byte =
-        LLVMBuildLoad2(g->b, g->i8, df_gen_offset(g, LLVMGetParam(fn, 1), l.i), "");
+    LLVMValueRef byte = LLVMBuildLoad2(g->b, g->i8, df_gen_offset(g, LLVMGetParam(fn, 1), l.i), "");
     LLVMBuildStore(g->b, byte, df_gen_offset(g, LLVMGetParam(fn, 0), l.i));
     df_loop_end(g, &l);
     LLVMBuildRetVoid(g->b);
@@ -45,8 +46,7 @@ static void make_copy_fn(df_gen *g)
 static void copy(df_gen *g, LLVMValueRef to, LLVMValueRef from, uint32_t size)
 {
     if (!g->copy_fn) make_copy_fn(g);
-    LLVMValueRef args[3] = { to, from,
-                             LLVMBuildMul(g->b, g->n_active, df_gen_i64(g, size), "") };
+    LLVMValueRef args[3] = { to, from, LLVMBuildMul(g->b, g->n_active, df_gen_i64(g, size), "") };
     LLVMBuildCall2(g->b, LLVMGlobalGetValueType(g->copy_fn), g->copy_fn, args, 3, "");
 }
 
@@ -112,8 +112,7 @@ static LLVMValueRef gather(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRe
                            uint32_t size)
 {
     LLVMTypeRef types[2] = { df_gen_lanes(t, g->w), LLVMVectorType(g->ptr, g->w) };
-    LLVMValueRef mask =
-        g->mask ? g->mask : LLVMConstAllOnes(LLVMVectorType(g->i1, g->w));
+    LLVMValueRef mask = g->mask ? g->mask : LLVMConstAllOnes(LLVMVectorType(g->i1, g->w));
     LLVMValueRef args[4] = { df_gen_offset(g, p, bytes), LLVMConstInt(g->i32, size, 0), mask,
                              LLVMConstNull(types[0]) };
     return df_gen_intrinsic(g, "llvm.masked.gather", types, 2, args, 4);
@@ -192,8 +191,8 @@ static df_step step_of(const df_gen *g, uint32_t access)
 }
 
 /* Rows of a column reduction lie far apart and are too many streams for the hardware's prefetchers:
- * 16384 rows of 1 KiB went from 0.22 to 0.09 ns per element, what fits in caches lost nothing. Fetching past
- * the end is harmless. */
+ * 16384 rows of 1 KiB went from 0.22 to 0.09 ns per element, what fits in caches lost nothing.
+ * Fetching past the end is harmless. */
 static void prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
 {
     if (!g->prefetches || !g->acc[access].ahead) return;
@@ -231,8 +230,7 @@ LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset)
     const uint32_t size = df_dtype_bytes(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     LLVMValueRef p = g->acc[access].at;
-    LLVMValueRef bytes =
-        LLVMBuildMul(g->b, offset, df_gen_splat(g, df_gen_i64(g, size), g->w), "");
+    LLVMValueRef bytes = LLVMBuildMul(g->b, offset, df_gen_splat(g, df_gen_i64(g, size), g->w), "");
     LLVMValueRef v;
     if (g->w == 1)
         v = load_aligned(g, t, df_gen_offset(g, p, bytes), size);

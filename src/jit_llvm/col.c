@@ -2,19 +2,19 @@
  *
  * COL kernels: lanes run along INNER, each lane reduces (or scans) its own column.
  *
- * A chunk of up to DF_COL_GROUPS vectors goes down the reduced axes together, so that memory is read
- * row by row in whole cache lines, several in a row. The 64 accumulators of every lane do not fit in
- * registers: they are an array of vectors on the stack (4 KiB per vector and reduction, at most 16 KiB for a chunk), and
- * one element costs a load, the op and a store that stay in L1.
+ * A chunk of up to DF_COL_GROUPS vectors goes down the reduced axes together, so that memory is
+ * read row by row in whole cache lines, several in a row. The 64 accumulators of every lane do not
+ * fit in registers: they are an array of vectors on the stack (4 KiB per vector and reduction, at
+ * most 16 KiB for a chunk), and one element costs a load, the op and a store that stay in L1.
  *
  *        lanes -->   group 0   group 1   group 2 ..         acc[r mod 64][group]
  *        r = 0       |---w---| |---w---| |---w---|
  *        r = 1       |---w---| ...                          pitch: groups in this chunk
  *
- * Only min(64, L) accumulators are set, used and folded, so short columns cost what they hold. The fold
- * ends in the place of the block's result on the stack of results, the last join in the reduction's slot.
- * Reductions whose result does not depend on the order keep one accumulator. Values that row-level code
- * makes for a group lie in slots, arrays of one vector per group.
+ * Only min(64, L) accumulators are set, used and folded, so short columns cost what they hold. The
+ * fold ends in the place of the block's result on the stack of results, the last join in the
+ * reduction's slot. Reductions whose result does not depend on the order keep one accumulator.
+ * Values that row-level code makes for a group lie in slots, arrays of one vector per group.
  */
 #include "jit_llvm/gen.h"
 
@@ -40,7 +40,10 @@ static LLVMTypeRef vec_type(const df_gen *g, const df_red *r)
     return df_gen_lanes(df_gen_mem_type(g, (deft_dtype)r->dtype), g->w);
 }
 
-static LLVMTypeRef idx_type(const df_gen *g) { return df_gen_lanes(g->i64, g->w); }
+static LLVMTypeRef idx_type(const df_gen *g)
+{
+    return df_gen_lanes(g->i64, g->w);
+}
 
 static bool is_of_stage(const df_gen *g, const df_red *r, uint32_t stage)
 {
@@ -155,8 +158,9 @@ static void row_values(df_gen *g, chunk *c)
 
 /* ---- accumulators ---- */
 
-/* One array per reduction: the stack of block results and above it the accumulators of the block at work,
- * whose fold ends where the block's result belongs. The reduction's result is entry 0, its slot. */
+/* One array per reduction: the stack of block results and above it the accumulators of the block at
+ * work, whose fold ends where the block's result belongs. The reduction's result is entry 0, its
+ * slot. */
 static void allocate(df_gen *g, chunk *c)
 {
     for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
@@ -208,8 +212,8 @@ static void element_group(df_gen *g, chunk *c)
     df_gen_place(g, PLACE_BODY);
 }
 
-/* A chunk of all its groups, all whole: straight code. Each load instruction then steps evenly from row to
- * row, which is also what prefetchers follow. */
+/* A chunk of all its groups, all whole: straight code. Each load instruction then steps evenly from
+ * row to row, which is also what prefetchers follow. */
 static void unrolled_groups(df_gen *g, chunk *c)
 {
     g->prefetches = true;
@@ -249,7 +253,8 @@ static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
     df_walk_end(g, &w);
 }
 
-/* acc[j] = acc[j] op acc[j + h] where both are in use; neighbours in j and group lie side by side. */
+/* acc[j] = acc[j] op acc[j + h] where both are in use; neighbours in j and group lie side by side.
+ */
 static void fold(df_gen *g, chunk *c)
 {
     bool any = false;
@@ -353,8 +358,7 @@ static void load_partial(df_gen *g, chunk *c)
         LLVMValueRef bits = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot), 8);
         bits = LLVMBuildTruncOrBitCast(g->b, bits, bits_type(g, r), "");
         df_pair p = { LLVMBuildBitCast(g->b, bits, vec_type(g, r), ""), NULL };
-        if (r->is_arg)
-            p.i = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot + 1), 8);
+        if (r->is_arg) p.i = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot + 1), 8);
         put(g, r, r->mem, r->mem_idx, at, p);
     }
 }
@@ -433,7 +437,8 @@ static uint32_t choose_groups(const df_gen *g)
     uint64_t bytes = 1;
     for (uint32_t k = 0; k < g->n_reds; k++) {
         const df_red *r = &g->reds[k];
-        bytes += (uint64_t)r->n_acc * g->w * (df_dtype_bytes((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
+        bytes += (uint64_t)r->n_acc * g->w *
+                 (df_dtype_bytes((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
     }
     const uint64_t n = ACC_BYTES / bytes;
     return n < 1 ? 1 : n > DF_COL_GROUPS ? DF_COL_GROUPS : (uint32_t)n;

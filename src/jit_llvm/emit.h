@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the LLVM plug-in: the compiler object, targets, the engine's entry points, and the state of
- * one kernel's emission.
+ * Private to the LLVM plug-in: the compiler object, targets, the engine's entry points, and the
+ * state of one kernel's emission.
  *
  *   plugin.c  the one exported symbol, the df_compiler vtable
  *   target.c  host and named targets, vector width, target machines
  *   engine.c  module -> object in memory -> ORC; release
- *   lower.c   one kernel op -> IR, for a scalar or for W lanes
- *   access.c  loads and stores of W lanes through a df_access, with or without a mask
- *   loops.c   entry points, OUTER odometer, stages, MAP loop
- *   reduce.c  the order of reductions (base/limits.h) for ROW and COL
+ *   analyse.c where each value is computed, how many lanes; kernels that are refused
+ *   lower.c   one kernel op -> IR, for a scalar or for w lanes
+ *   access.c  loads and stores of w lanes through a df_access, with or without a mask
+ *   values.c  instructions in their places
+ *   flow.c    loops, ifs, walks over axes
+ *   loops.c   entry points; loop nests of MAP and ROW
+ *   reduce.c  the order of reductions: what follows is built on it
+ *   row.c     reductions along the lanes        col.c     reductions across them
  *   gemm.c    matmul micro-kernels
  */
 #ifndef DF_JIT_LLVM_EMIT_H
@@ -45,9 +49,9 @@ typedef struct df_llvm_target {
 /* Registers the X86 and AArch64 back ends with LLVM; once per process, any thread. */
 void df_llvm_target_register(void);
 
-/* name NULL: the host, narrowed to max_vector_bytes when that is not 0 (then the code is that of the
- * widest generic CPU level with such vectors). Names: "host", "x86-64", "x86-64-v2", "x86-64-v3",
- * "x86-64-v4", "aarch64". */
+/* name NULL: the host, narrowed to max_vector_bytes when that is not 0 (then the code is that of
+ * the widest generic CPU level with such vectors). Names: "host", "x86-64", "x86-64-v2",
+ * "x86-64-v3", "x86-64-v4", "aarch64". */
 deft_status df_llvm_target_init(const df_host *host, df_diag *d, const char *name,
                                 uint32_t max_vector_bytes, df_llvm_target *out);
 void df_llvm_target_finish(df_llvm_target *t);
@@ -58,8 +62,8 @@ deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llv
 
 enum { DF_LLVM_IDLE_MACHINES = 4 };
 
-/* One per df_compiler. lock guards the idle lists, load_lock the way through ORC (taken outside lock);
- * the rest is constant after creation. */
+/* One per df_compiler. lock guards the idle lists, load_lock the way through ORC (taken outside
+ * lock); the rest is constant after creation. */
 typedef struct df_llvm {
     df_host host; /* a copy */
     df_llvm_target target;
@@ -71,8 +75,8 @@ typedef struct df_llvm {
     uint32_t n_dylibs;                     /* made so far: names */
     atomic_uint_least64_t n_modules;       /* loaded so far */
     char name[192];
-    pthread_mutex_t gemm_lock;  /* gemm.c: guards gemm */
-    df_gemm_kernel gemm[2];     /* [0] f32, [1] f64; fn NULL until first asked for */
+    pthread_mutex_t gemm_lock; /* gemm.c: guards gemm */
+    df_gemm_kernel gemm[2];    /* [0] f32, [1] f64; fn NULL until first asked for */
 } df_llvm;
 
 deft_status df_llvm_engine_init(df_llvm *self, df_diag *d);
@@ -85,9 +89,9 @@ typedef struct df_llvm_batch {
     _Atomic uint32_t refs;
 } df_llvm_batch;
 
-/* Compiles m (verified here), loads it and looks names[0..n) up into fns. m and ctx are destroyed in
- * every case. bytes (may be NULL): size of the object. batch: one reference per function asked for is
- * up to the caller (refs starts at 1). */
+/* Compiles m (verified here), loads it and looks names[0..n) up into fns. m and ctx are destroyed
+ * in every case. bytes (may be NULL): size of the object. batch: one reference per function asked
+ * for is up to the caller (refs starts at 1). */
 deft_status df_llvm_load_batch(df_llvm *self, df_diag *d, LLVMModuleRef DEFT_OWN m,
                                LLVMContextRef DEFT_OWN ctx, df_opt level, const char *const *names,
                                uint32_t n, void **fns, size_t *bytes, df_llvm_batch **batch);
@@ -98,8 +102,8 @@ deft_status df_llvm_load_module(df_llvm *self, df_diag *d, LLVMModuleRef DEFT_OW
                                 LLVMContextRef DEFT_OWN ctx, df_opt level, const char *const *names,
                                 uint32_t n, void **fns, size_t *bytes);
 
-/* A fresh context whose diagnostics go nowhere, and an empty module in it. The engine sets triple and
- * data layout before it emits. */
+/* A fresh context whose diagnostics go nowhere, and an empty module in it. The engine sets triple
+ * and data layout before it emits. */
 deft_status df_llvm_module_create(df_diag *d, const df_host *host, LLVMContextRef *ctx,
                                   LLVMModuleRef *m);
 
@@ -108,10 +112,12 @@ deft_status df_llvm_module_text(const df_host *host, df_diag *d, const df_llvm_t
                                 LLVMModuleRef m, bool assembly, df_str *out);
 
 /* A target machine of the compiler's own target: from the idle list, or new. */
-deft_status df_llvm_machine_take(df_llvm *self, df_diag *d, df_opt level, LLVMTargetMachineRef *out);
+deft_status df_llvm_machine_take(df_llvm *self, df_diag *d, df_opt level,
+                                 LLVMTargetMachineRef *out);
 void df_llvm_machine_give(df_llvm *self, df_opt level, LLVMTargetMachineRef DEFT_OWN tm);
 
-/* Puts the attributes every generated function has: nounwind, target cpu and features, vector width. */
+/* Puts the attributes every generated function has: nounwind, target cpu and features, vector
+ * width. */
 void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn);
 
 /* Micro-kernel for t (f32 or f64); compiled on first use, kept in self->gemm. Any thread. */

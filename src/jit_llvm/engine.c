@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a module to callable code: verify, emit to memory with our own target machine, load through ORC.
+ * From a module to callable code: verify, emit to memory with our own target machine, load through
+ * ORC.
  *
  * ORC's own compile layer is not used: with the object in our hands a disk cache can keep it, and
- * loading one costs 20 us against 2-5 ms of compilation. Each object goes to a symbol table (JITDylib) of
- * its own, so that function names inside it need not be unique and the object's bytes depend on the
- * kernels alone; tables are reused because LLVM's C API cannot remove one. Each object has a resource
- * tracker of its own too: a table's default tracker is not retained by its getter (use after free).
+ * loading one costs 20 us against 2-5 ms of compilation. Each object goes to a symbol table
+ * (JITDylib) of its own, so that function names inside it need not be unique and the object's bytes
+ * depend on the kernels alone; tables are reused because LLVM's C API cannot remove one. Each
+ * object has a resource tracker of its own too: a table's default tracker is not retained by its
+ * getter (use after free).
  *
  * What code may call is listed here: libm, where a target lacks the instruction, and the memory
  * functions. Nothing else of the process is visible to it.
  *
- * LLVM must neither print nor stop the process: contexts have a diagnostic handler, the session has an
- * error reporter. LLVMInstallFatalErrorHandler is process-global and its handler may not return, so it is
- * left alone: what can reach it (an op the selector does not know) is refused by lower.c, whose table of
- * ops and dtypes is what tests/unit/test_llvm.c has compiled.
+ * LLVM must neither print nor stop the process: contexts have a diagnostic handler, the session has
+ * an error reporter. LLVMInstallFatalErrorHandler is process-global and its handler may not return,
+ * so it is left alone: what can reach it (an op the selector does not know) is refused by lower.c,
+ * whose table of ops and dtypes is what tests/unit/test_llvm.c has compiled.
  *
- * References: LLVM 19 llvm/include/llvm-c/Orc.h; Lang Hames, "ORC: LLVM's Next Generation of JIT API",
- * LLVM developers' meeting 2016.
+ * References: LLVM 19 llvm/include/llvm-c/Orc.h; Lang Hames, "ORC: LLVM's Next Generation of JIT
+ * API", LLVM developers' meeting 2016.
  */
 #include "jit_llvm/emit.h"
 
@@ -35,11 +37,20 @@ typedef struct callee {
     void *fn;
 } callee;
 
-#define F1(n) { #n, (void *)(double (*)(double))n }, { #n "f", (void *)(float (*)(float))n##f }
+#define F1(n)                                                                                      \
+    { #n, (void *)(double (*)(double))n },                                                         \
+    {                                                                                              \
+#n "f", (void *)(float (*)(float))n##f                                                     \
+    }
 
 /* ISO C has no conversion from function to data pointers; POSIX has, and ORC asks for it. */
 __extension__ static const callee callees[] = {
-    F1(floor), F1(ceil), F1(trunc), F1(rint), F1(sqrt), F1(fabs),
+    F1(floor),
+    F1(ceil),
+    F1(trunc),
+    F1(rint),
+    F1(sqrt),
+    F1(fabs),
     { "fmod", (void *)(double (*)(double, double))fmod },
     { "fmodf", (void *)(float (*)(float, float))fmodf },
     { "fma", (void *)(double (*)(double, double, double))fma },
@@ -200,7 +211,8 @@ static void take_symbols(LLVMErrorRef error, LLVMOrcCSymbolMapPairs found, size_
             if (strcmp(LLVMOrcSymbolStringPoolEntryStr(found[j].Name), l->names[i]) == 0)
                 l->fns[i] = (void *)(uintptr_t)found[j].Sym.Address;
         if (!l->fns[i])
-            l->st = l->self->host.fail(l->d, DEFT_E_COMPILE, "symbol %s was not found", l->names[i]);
+            l->st =
+                l->self->host.fail(l->d, DEFT_E_COMPILE, "symbol %s was not found", l->names[i]);
     }
 }
 
@@ -209,22 +221,24 @@ static deft_status find_symbols(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dy
 {
     const size_t bytes = sizeof(LLVMOrcCLookupSetElement) * n;
     LLVMOrcCLookupSetElement *set = df_mem_alloc(self->host.mem, bytes);
-    if (!set)
-        return self->host.fail(d, DEFT_E_MEMORY, "symbols: could not get %zu bytes", bytes);
+    if (!set) return self->host.fail(d, DEFT_E_MEMORY, "symbols: could not get %zu bytes", bytes);
     for (uint32_t i = 0; i < n; i++) {
         set[i].Name = LLVMOrcLLJITMangleAndIntern(self->jit, names[i]);
         set[i].LookupFlags = LLVMOrcSymbolLookupFlagsRequiredSymbol;
     }
-    const LLVMOrcCJITDylibSearchOrderElement order = { dylib, LLVMOrcJITDylibLookupFlagsMatchAllSymbols };
+    const LLVMOrcCJITDylibSearchOrderElement order = { dylib,
+                                                       LLVMOrcJITDylibLookupFlagsMatchAllSymbols };
     lookup l = { self, d, names, n, fns, DEFT_E_INTERNAL };
-    LLVMOrcExecutionSessionLookup(LLVMOrcLLJITGetExecutionSession(self->jit), LLVMOrcLookupKindStatic,
-                                  (LLVMOrcCJITDylibSearchOrder)&order, 1, set, n, take_symbols, &l);
+    LLVMOrcExecutionSessionLookup(LLVMOrcLLJITGetExecutionSession(self->jit),
+                                  LLVMOrcLookupKindStatic, (LLVMOrcCJITDylibSearchOrder)&order, 1,
+                                  set, n, take_symbols, &l);
     df_mem_free(self->host.mem, set, bytes);
     return l.st;
 }
 
 static deft_status load_object(df_llvm *self, df_diag *d, LLVMMemoryBufferRef DEFT_OWN object,
-                               const char *const *names, uint32_t n, void **fns, df_llvm_batch **out)
+                               const char *const *names, uint32_t n, void **fns,
+                               df_llvm_batch **out)
 {
     deft_status st = DEFT_OK;
     df_llvm_batch *batch = df_mem_zalloc(self->host.mem, sizeof *batch);
@@ -239,8 +253,8 @@ static deft_status load_object(df_llvm *self, df_diag *d, LLVMMemoryBufferRef DE
         goto done;
     }
     batch->tracker = LLVMOrcJITDylibCreateResourceTracker(batch->dylib);
-    /* One thread at a time: ORC queues materializations per session and whichever thread comes by runs
-     * them, so a lookup could otherwise return before its callback was called. */
+    /* One thread at a time: ORC queues materializations per session and whichever thread comes by
+     * runs them, so a lookup could otherwise return before its callback was called. */
     pthread_mutex_lock(&self->load_lock);
     LLVMErrorRef error = LLVMOrcLLJITAddObjectFileWithRT(self->jit, batch->tracker, object);
     if (error)

@@ -2,13 +2,14 @@
  *
  * Control flow as the other files need it: counted loops, ifs, and walks over several axes.
  *
- * A walk decomposes its first linear index once (udiv, urem) and then only adds: the innermost walked
- * axis advances every address by a stride; when it wraps, the indices carry like an odometer and all
- * addresses are computed afresh. With one axis there is nothing to carry.
+ * A walk decomposes its first linear index once (udiv, urem) and then only adds: the innermost
+ * walked axis advances every address by a stride; when it wraps, the indices carry like an odometer
+ * and all addresses are computed afresh. With one axis there is nothing to carry.
  *
- *     from -> index --> rebase: address = in + sum index * stride --> body --> last axis wraps? --no--+
- *                          ^                                           ^                             |
- *                          +------------ carry <--------- yes ---------+-- address += stride <-------+
+ *     from -> index --> rebase: address = in + sum index * stride --> body --> last axis wraps?
+ * --no--+ ^                                           ^                             |
+ *                          +------------ carry <--------- yes ---------+-- address += stride
+ * <-------+
  */
 #include "jit_llvm/gen.h"
 
@@ -188,8 +189,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
     LLVMValueRef index[DF_MAX_AXES];
     decompose(g, w, index);
     for (uint32_t a = 0; a < g->k->n_access; a++)
-        if (!stays(&g->k->access[a]) &&
-            g->k->access[a].step[w->axes[w->n - 1]] != DF_STEP_ZERO)
+        if (!stays(&g->k->access[a]) && g->k->access[a].step[w->axes[w->n - 1]] != DF_STEP_ZERO)
             w->inc[a] = df_gen_stride(g, a, w->axes[w->n - 1]);
     for (uint32_t a = 0; a < g->k->n_access && !w->is_outer; a++)
         g->acc[a].ahead =
@@ -215,8 +215,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
         LLVMValueRef p = origin_of(g, w, a);
         for (int i = 0; i < w->n; i++) {
             if (g->k->access[a].step[w->axes[i]] == DF_STEP_ZERO) continue;
-            LLVMValueRef stride =
-                i == w->n - 1 ? w->inc[a] : df_gen_stride(g, a, w->axes[i]);
+            LLVMValueRef stride = i == w->n - 1 ? w->inc[a] : df_gen_stride(g, a, w->axes[i]);
             p = move(g, a, p, LLVMBuildMul(g->b, w->index[i], stride, ""));
         }
         *place_of(g, w, a) = p;
@@ -245,7 +244,8 @@ static void carry(df_gen *g, df_walk *w, LLVMValueRef next_o)
     LLVMValueRef index[DF_MAX_AXES];
     index[w->n - 1] = zero;
     for (int i = w->n - 2; i >= 0; i--) {
-        LLVMValueRef up = LLVMBuildAdd(g->b, w->index[i], LLVMBuildZExt(g->b, more, g->i64, ""), "");
+        LLVMValueRef up =
+            LLVMBuildAdd(g->b, w->index[i], LLVMBuildZExt(g->b, more, g->i64, ""), "");
         LLVMValueRef wraps = LLVMBuildICmp(g->b, LLVMIntEQ, up, g->extent[w->axes[i]], "");
         index[i] = i == 0 ? up : LLVMBuildSelect(g->b, wraps, zero, up, "");
         more = wraps;

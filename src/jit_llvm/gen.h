@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * State while one kernel's entry is written. Private to lower.c, access.c, loops.c, reduce.c, col.c.
+ * State while one kernel's entry is written. Private to lower.c, access.c, loops.c, reduce.c,
+ * col.c.
  *
- * Values. Each instruction has a scalar value when it is the same for all lanes, a vector value of w lanes
- * when some lane-wise instruction wants it. Where it is computed follows from what it depends on:
+ * Values. Each instruction has a scalar value when it is the same for all lanes, a vector value of
+ * w lanes when some lane-wise instruction wants it. Where it is computed follows from what it
+ * depends on:
  *
  *   PLACE_ENTRY  numbers only: once per call
  *   PLACE_ROW    once per row of OUTER (ROW-level instructions of their stage)
- *   PLACE_PRE    ELEM level, the same for all reduced elements and lanes: before the stage's loop, and
- *                only when the loop runs at all
- *   PLACE_RED    COL: moves with the reduced axes, the same for all lanes: scalar in the reduction loop
- *   PLACE_LANES  COL, ROW level: one vector per group of lanes, kept in a slot in memory
- *   PLACE_BODY   the vectors of the innermost loop
+ *   PLACE_PRE    ELEM level, the same for all reduced elements and lanes: before the stage's loop,
+ * and only when the loop runs at all PLACE_RED    COL: moves with the reduced axes, the same for
+ * all lanes: scalar in the reduction loop PLACE_LANES  COL, ROW level: one vector per group of
+ * lanes, kept in a slot in memory PLACE_BODY   the vectors of the innermost loop
  *
- * Vectors of PLACE_BODY belong to one copy of the loop body (an epoch); scalars and their broadcasts
- * are valid wherever their place dominates.
+ * Vectors of PLACE_BODY belong to one copy of the loop body (an epoch); scalars and their
+ * broadcasts are valid wherever their place dominates.
  */
 #ifndef DF_JIT_LLVM_GEN_H
 #define DF_JIT_LLVM_GEN_H
 
 #include "base/arena.h"
 #include "jit_llvm/emit.h"
+#include "jit_llvm/flow.h"
 
 typedef enum df_place {
     PLACE_ENTRY,
@@ -53,28 +55,28 @@ typedef struct df_val {
 /* One reduce instruction. */
 typedef struct df_red {
     uint32_t ins;
-    uint8_t op;    /* df_kop */
-    uint8_t dtype; /* of the accumulator; bool is held as u8 */
-    bool is_arg;   /* carries an index */
-    uint32_t n_acc; /* accumulators that the order of reductions asks of this op */
-    uint32_t first_slot; /* in args->partial */
-    LLVMValueRef mem, mem_idx; /* accumulator arrays */
-    LLVMValueRef *reg, *reg_idx; /* accumulators in registers, DF_LANES / w; only while in_regs */
+    uint8_t op;                    /* df_kop */
+    uint8_t dtype;                 /* of the accumulator; bool is held as u8 */
+    bool is_arg;                   /* carries an index */
+    uint32_t n_acc;                /* accumulators that the order of reductions asks of this op */
+    uint32_t first_slot;           /* in args->partial */
+    LLVMValueRef mem, mem_idx;     /* accumulator arrays */
+    LLVMValueRef *reg, *reg_idx;   /* accumulators in registers, DF_LANES / w; only while in_regs */
     LLVMValueRef stack, stack_idx; /* block results waiting to be joined */
 } df_red;
 
 /* What is known of one access. */
 typedef struct df_acc_state {
-    LLVMValueRef base; /* address, or i64 for INDEX, at all indices 0 */
-    LLVMValueRef row;  /* at this row */
-    LLVMValueRef at;   /* at this row and, in COL, this reduced element */
-    LLVMValueRef step; /* along the vectorized axis, in bytes (INDEX: units), for DF_STEP_ANY */
-    LLVMValueRef ramp; /* 0, 1, .. w-1 times step */
+    LLVMValueRef base;  /* address, or i64 for INDEX, at all indices 0 */
+    LLVMValueRef row;   /* at this row */
+    LLVMValueRef at;    /* at this row and, in COL, this reduced element */
+    LLVMValueRef step;  /* along the vectorized axis, in bytes (INDEX: units), for DF_STEP_ANY */
+    LLVMValueRef ramp;  /* 0, 1, .. w-1 times step */
     LLVMValueRef ahead; /* COL: bytes to where the innermost reduced axis will be soon, or NULL */
     uint8_t moves;
 } df_acc_state;
 
-typedef struct df_gen {
+struct df_gen {
     const df_host *host;
     const df_llvm_target *t;
     const df_kernel *k;
@@ -95,8 +97,8 @@ typedef struct df_gen {
     LLVMBasicBlockRef first;          /* allocas go to its start */
     LLVMValueRef p_ptr, p_stride, p_base, p_extent, p_num, p_partial, p_fault;
 
-    uint32_t w;      /* lanes */
-    int vec_axis;    /* -1: none */
+    uint32_t w;   /* lanes */
+    int vec_axis; /* -1: none */
     int outer[DF_MAX_AXES], red[DF_MAX_AXES];
     int n_outer, n_red;
     LLVMValueRef extent[DF_MAX_AXES];
@@ -115,14 +117,15 @@ typedef struct df_gen {
     LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
     LLVMValueRef pitch;    /* COL: groups in this chunk */
     bool prefetches;       /* COL: unit-stride loads also fetch from s->ahead */
+    bool scans_in_regs;    /* df_val.scan is the running value itself */
     bool in_regs;          /* accumulators in registers */
     uint32_t reg;          /* which */
     LLVMValueRef acc_at;   /* accumulators in memory: i64, which vector */
     LLVMValueRef acc_one;  /* COL: of reductions that keep one */
     LLVMValueRef red_at;   /* position within the reduction of lane 0 */
     LLVMValueRef tail_buf;
-    bool native_masks;     /* for every unit-stride access of the kernel */
-} df_gen;
+    bool native_masks; /* for every unit-stride access of the kernel */
+};
 
 /* ---- small helpers ---- */
 
@@ -139,62 +142,33 @@ LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, u
 LLVMValueRef df_gen_alloca(df_gen *g, LLVMTypeRef t, uint64_t n, unsigned align);
 LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
 LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* signed i64 */
-LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p, LLVMValueRef bytes); /* byte address arithmetic */
+LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p,
+                           LLVMValueRef bytes); /* byte address arithmetic */
 LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef index);
-DF_INLINE bool df_is_float(deft_dtype t) { return t == DEFT_F32 || t == DEFT_F64; }
-DF_INLINE bool df_is_signed(deft_dtype t) { return t == DEFT_I32 || t == DEFT_I64; }
+DF_INLINE bool df_is_float(deft_dtype t)
+{
+    return t == DEFT_F32 || t == DEFT_F64;
+}
+DF_INLINE bool df_is_signed(deft_dtype t)
+{
+    return t == DEFT_I32 || t == DEFT_I64;
+}
 uint32_t df_dtype_bytes(deft_dtype t);
-
-/* A counted loop, tested at its end and guarded before: for (i = from; i < to; i += step). Carried
- * values become phis; after df_loop_end their last values stand in out. */
-typedef struct df_loop {
-    LLVMBasicBlockRef pre, body, after;
-    LLVMValueRef i, to, step;
-    LLVMValueRef *phi, *next, *init, *out;
-    uint32_t n, cap;
-} df_loop;
-void df_loop_begin(df_gen *g, df_loop *l, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
-                   uint32_t max_carried);
-LLVMValueRef df_loop_carry(df_gen *g, df_loop *l, LLVMValueRef init); /* right after begin */
-void df_loop_end(df_gen *g, df_loop *l); /* next[] filled in by the caller */
-
-/* if (cond) { ... }: begin gives the block to go on in. */
-typedef struct df_if {
-    LLVMBasicBlockRef before, then, after;
-} df_if;
-void df_if_begin(df_gen *g, df_if *f, LLVMValueRef cond);
-void df_if_end(df_gen *g, df_if *f);
-
-/* A walk over axes in row-major order from linear index `from` to `to`; in[a] is each access's address on
- * the way in, out[a] (df_acc_state.row or .at) the address at the current position. */
-typedef struct df_walk {
-    const int *axes;
-    int n;
-    bool is_outer; /* writes row, reads base; else writes at, reads row */
-    LLVMValueRef from, to, o, last; /* last: index on the innermost walked axis */
-    LLVMValueRef rebase_o;
-    LLVMBasicBlockRef rebase, body, after;
-    LLVMValueRef index[DF_MAX_AXES];
-    LLVMValueRef *inc;
-    df_if guard;
-} df_walk;
-void df_walk_guard(df_gen *g, df_walk *w); /* if (from < to) {: what stands here runs once */
-void df_walk_begin(df_gen *g, df_walk *w);
-void df_walk_end(df_gen *g, df_walk *w);
 
 /* ---- lower.c ---- */
 
 /* Whether op is known for these dtypes: what the tests have compiled. */
 bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src);
 /* The value of a map op; s: operands of w lanes (1: scalars). */
-LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3], uint32_t w);
+LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
+                         uint32_t w);
 /* acc op x, of dtype t, of whatever width the values have. */
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
 uint64_t df_lower_identity(df_kop op, deft_dtype t);
 
 /* ---- access.c ---- */
 
-LLVMValueRef df_access_load(df_gen *g, uint32_t access);               /* w lanes at lane0 */
+LLVMValueRef df_access_load(df_gen *g, uint32_t access); /* w lanes at lane0 */
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset); /* w offsets */
 LLVMValueRef df_access_index(df_gen *g, uint32_t access);
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);
@@ -204,19 +178,46 @@ void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRe
 LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t align);
 void df_access_store_unit(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t align);
 
-/* ---- loops.c ---- */
+DF_INLINE df_kop_kind df_gen_kind(const df_gen *g, uint32_t i)
+{
+    return (df_kop_kind)g->host->kops[g->k->ins[i].op].kind;
+}
 
-deft_status df_gen_kernel(df_gen *g, const char *name); /* main and, for SPLIT kernels, part and fin */
+DF_INLINE uint32_t df_gen_n_src(const df_gen *g, uint32_t i)
+{
+    return g->host->kops[g->k->ins[i].op].n_src;
+}
+
+/* The role of the vectorized axis. */
+DF_INLINE uint8_t df_gen_vec_moves(const df_gen *g)
+{
+    return g->k->mode == DF_MODE_ROW ? MOVES_RED : MOVES_INNER;
+}
+
+/* ---- analyse.c ---- */
+
+/* What the rest relies on; the fuser's own verifier has said more. */
+deft_status df_gen_check(const df_gen *g);
+void df_gen_analyse(df_gen *g);
+/* After it: values that would be asked for where they are not computed. */
+deft_status df_gen_check_places(const df_gen *g);
+
+/* ---- values.c, loops.c ---- */
+
+deft_status df_gen_kernel(df_gen *g,
+                          const char *name); /* main and, for SPLIT kernels, part and fin */
 /* Sets lane0, and mask and n_active for lanes up to end (NULL: all lanes are active). */
 void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
-void df_gen_mark(df_gen *g, uint32_t stage);      /* marks what the ELEM loop of stage computes */
+void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
+bool df_gen_is_here(const df_gen *g, uint32_t ins, df_place place); /* marked, of this place */
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
 void df_gen_place(df_gen *g, df_place place);     /* marked instructions of this place, here */
 uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
 void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */
+void df_gen_scalar(df_gen *g, uint32_t ins);      /* computes it for one element, here */
 void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
 bool df_gen_one_loop(const df_gen *g); /* the marked body: one masked loop, not loop and tail */
 LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes);
@@ -226,7 +227,21 @@ LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_
 void df_reduce_plan(df_gen *g); /* fills reds */
 uint32_t df_reduce_count(const df_gen *g, uint32_t stage);
 void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x); /* one vector, as df_gen says */
-void df_reduce_row_stage(df_gen *g, uint32_t stage); /* ROW: the loops of a reducing stage, any entry */
+void df_reduce_row_stage(df_gen *g, uint32_t stage);                /* row.c */
+
+/* Reductions of one stage, in order. */
+df_red *df_reduce_next(df_gen *g, df_red *from, uint32_t stage);
+#define DF_FOR_REDS(r, g, stage)                                                                   \
+    for (df_red *r = df_reduce_next((g), (g)->reds, (stage)); r;                                   \
+         r = df_reduce_next((g), r + 1, (stage)))
+
+enum { DF_BLOCK_LOG2 = 12 };
+_Static_assert(1 << DF_BLOCK_LOG2 == DF_BLOCK, "blocks are counted by a shift");
+LLVMTypeRef df_reduce_type(const df_gen *g, const df_red *r);
+LLVMValueRef df_reduce_identity(df_gen *g, const df_red *r, uint32_t w);
+/* Vector number index of an array of w-lane vectors of t: its address, its value. */
+LLVMValueRef df_reduce_at(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index);
+LLVMValueRef df_reduce_load(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index);
 
 /* Values of one reduction: the index only for argmin and argmax. */
 typedef struct df_pair {
@@ -239,10 +254,12 @@ typedef struct df_blocks {
 } df_blocks;
 df_blocks df_reduce_blocks(df_gen *g, bool is_split);
 /* How many times the two newest results are joined once block b lies on top of height others. */
-LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b, LLVMValueRef height);
+LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
+                             LLVMValueRef height);
 
 /* Running values of the stage's scans, one vector per group of lanes (ROW: one scalar). */
 void df_scan_begin(df_gen *g, uint32_t stage);
+LLVMValueRef df_scan_start(df_gen *g, uint32_t ins);
 LLVMValueRef df_scan_step(df_gen *g, uint32_t ins, LLVMValueRef x);
 
 /* ---- col.c ---- */

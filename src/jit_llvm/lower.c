@@ -5,9 +5,9 @@
  *
  *   - no fast-math flags in strict mode, so instruction selection contracts nothing;
  *   - poison is never observed: shifts, divisions and conversions are guarded by selects;
- *   - integer division of vectors of 8 and 32 bits goes through floats one size up: the correctly rounded
- *     quotient truncates to the exact one when the significand has at least the integers' bits, and
- *     x86 and AArch64 have no vector division of integers. 64-bit ones are divided lane by lane.
+ *   - integer division of vectors of 8 and 32 bits goes through floats one size up: the correctly
+ * rounded quotient truncates to the exact one when the significand has at least the integers' bits,
+ * and x86 and AArch64 have no vector division of integers. 64-bit ones are divided lane by lane.
  *
  * df_lower_knows is the gate in front: LLVM's selector aborts the process on what it cannot do, so
  * nothing passes that tests/unit/test_llvm.c has not compiled.
@@ -43,13 +43,15 @@ LLVMTypeRef df_gen_mem_type(const df_gen *g, deft_dtype t)
     df_unreachable();
 }
 
-LLVMTypeRef df_gen_lanes(LLVMTypeRef t, uint32_t w) { return w == 1 ? t : LLVMVectorType(t, w); }
+LLVMTypeRef df_gen_lanes(LLVMTypeRef t, uint32_t w)
+{
+    return w == 1 ? t : LLVMVectorType(t, w);
+}
 
 LLVMValueRef df_gen_i64(const df_gen *g, int64_t v)
 {
     return LLVMConstInt(g->i64, (unsigned long long)v, 1);
 }
-
 
 LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits)
 {
@@ -231,7 +233,8 @@ static LLVMValueRef lower_shift(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef
     return pick(g, in_range, v, k(g, t, 0, w));
 }
 
-static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
+static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a,
+                                  LLVMValueRef b)
 {
     const bool sign = df_is_signed(t);
     if (op == DF_K_eq)
@@ -245,7 +248,8 @@ static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueR
 
 /* ---- conversions ---- */
 
-/* Saturating, NaN to 0: what is out of range is replaced before the conversion, which would be poison. */
+/* Saturating, NaN to 0: what is out of range is replaced before the conversion, which would be
+ * poison. */
 static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                     uint32_t w)
 {
@@ -271,7 +275,8 @@ static LLVMValueRef float_to_u8(df_gen *g, deft_dtype from, LLVMValueRef x, uint
     return LLVMBuildTrunc(g->b, v, df_gen_lanes(g->i8, w), "");
 }
 
-static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x, uint32_t w)
+static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
+                               uint32_t w)
 {
     LLVMTypeRef type = df_gen_lanes(df_gen_type(g, to), w);
     if (to == from) return x;
@@ -279,14 +284,15 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
         return df_is_float(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
                                  : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
     if (from == DEFT_BOOL) {
-        if (df_is_float(to))
-            return pick(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
+        if (df_is_float(to)) return pick(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
         return LLVMBuildZExt(g->b, x, type, "");
     }
     if (df_is_float(to) && df_is_float(from))
-        return to == DEFT_F64 ? LLVMBuildFPExt(g->b, x, type, "") : LLVMBuildFPTrunc(g->b, x, type, "");
+        return to == DEFT_F64 ? LLVMBuildFPExt(g->b, x, type, "")
+                              : LLVMBuildFPTrunc(g->b, x, type, "");
     if (df_is_float(to))
-        return from == DEFT_U8 ? LLVMBuildUIToFP(g->b, x, type, "") : LLVMBuildSIToFP(g->b, x, type, "");
+        return from == DEFT_U8 ? LLVMBuildUIToFP(g->b, x, type, "")
+                               : LLVMBuildSIToFP(g->b, x, type, "");
     if (df_is_float(from))
         return to == DEFT_U8 ? float_to_u8(g, from, x, w) : float_to_signed(g, to, from, x, w);
     if (df_dtype_bytes(to) < df_dtype_bytes(from)) return LLVMBuildTrunc(g->b, x, type, "");
@@ -295,13 +301,13 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
 
 /* ---- check ---- */
 
-/* One failing lane goes to the fault words. The exchange makes sure that the three come from one lane,
- * whatever other threads do. */
+/* One failing lane goes to the fault words. The exchange makes sure that the three come from one
+ * lane, whatever other threads do. */
 static void record_fault(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent)
 {
-    LLVMValueRef old = LLVMBuildAtomicCmpXchg(
-        g->b, g->p_fault, df_gen_i64(g, 0), df_gen_i64(g, (int64_t)id + 1),
-        LLVMAtomicOrderingMonotonic, LLVMAtomicOrderingMonotonic, 0);
+    LLVMValueRef old =
+        LLVMBuildAtomicCmpXchg(g->b, g->p_fault, df_gen_i64(g, 0), df_gen_i64(g, (int64_t)id + 1),
+                               LLVMAtomicOrderingMonotonic, LLVMAtomicOrderingMonotonic, 0);
     df_if first;
     df_if_begin(g, &first, LLVMBuildExtractValue(g->b, old, 1, ""));
     LLVMBuildStore(g->b, index, df_gen_at(g, g->i64, g->p_fault, df_gen_i64(g, 1)));
@@ -322,8 +328,7 @@ static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVM
         record_fault(g, id, index, extent);
     } else {
         if (g->mask) fails = LLVMBuildAnd(g->b, fails, g->mask, "");
-        LLVMValueRef bits =
-            LLVMBuildBitCast(g->b, fails, LLVMIntTypeInContext(g->ctx, w), "");
+        LLVMValueRef bits = LLVMBuildBitCast(g->b, fails, LLVMIntTypeInContext(g->ctx, w), "");
         if (w < 64) bits = LLVMBuildZExt(g->b, bits, g->i64, "");
         df_if_begin(g, &bad, icmp(g, LLVMIntNE, bits, df_gen_i64(g, 0)));
         LLVMValueRef args[2] = { bits, LLVMConstInt(g->i1, 1, 0) };
@@ -376,7 +381,8 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
     case DF_K_select: return src == DEFT_BOOL;
     case DF_K_cast: return true;
     case DF_K_bitcast:
-        return t == src || (is_number && src != DEFT_BOOL && df_dtype_bytes(t) == df_dtype_bytes(src));
+        return t == src ||
+               (is_number && src != DEFT_BOOL && df_dtype_bytes(t) == df_dtype_bytes(src));
     case DF_K_check: return t == DEFT_I64 && src == DEFT_I64;
     case DF_K_sum:
     case DF_K_prod:
@@ -392,18 +398,22 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
     return false;
 }
 
-LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3], uint32_t w)
+LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
+                         uint32_t w)
 {
     const deft_dtype t = ins->dtype;
     const bool real = df_is_float(t);
     LLVMBuilderRef b = g->b;
     switch ((df_kop)ins->op) {
     case DF_K_add:
-        return real ? relaxed(g, LLVMBuildFAdd(b, s[0], s[1], "")) : LLVMBuildAdd(b, s[0], s[1], "");
+        return real ? relaxed(g, LLVMBuildFAdd(b, s[0], s[1], ""))
+                    : LLVMBuildAdd(b, s[0], s[1], "");
     case DF_K_sub:
-        return real ? relaxed(g, LLVMBuildFSub(b, s[0], s[1], "")) : LLVMBuildSub(b, s[0], s[1], "");
+        return real ? relaxed(g, LLVMBuildFSub(b, s[0], s[1], ""))
+                    : LLVMBuildSub(b, s[0], s[1], "");
     case DF_K_mul:
-        return real ? relaxed(g, LLVMBuildFMul(b, s[0], s[1], "")) : LLVMBuildMul(b, s[0], s[1], "");
+        return real ? relaxed(g, LLVMBuildFMul(b, s[0], s[1], ""))
+                    : LLVMBuildMul(b, s[0], s[1], "");
     case DF_K_div: return lower_div(g, t, s[0], s[1], w);
     case DF_K_rem: return lower_rem(g, t, s[0], s[1], w);
     case DF_K_fma: {

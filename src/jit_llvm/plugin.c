@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The LLVM plug-in's one exported symbol, and the compiler that it fills in: kernels in a batch become one
- * module, one object, one resource. Nothing here prints, exits or touches a libdeft that the process may
- * hold: failures go through the host's table.
+ * The LLVM plug-in's one exported symbol, and the compiler that it fills in: kernels in a batch
+ * become one module, one object, one resource. Nothing here prints, exits or touches a libdeft that
+ * the process may hold: failures go through the host's table.
  */
 #include "jit_llvm/gen.h"
 

@@ -1,34 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions in the one order of base/limits.h, and scans. This file has what ROW and COL share, and ROW.
+ * Reductions in the one order of base/limits.h, and scans. This file has what ROW and COL share,
+ * and ROW.
  *
- * ROW. The 64 accumulators are 64 / w vectors. Short bodies run 64 elements per iteration with the
- * accumulators in registers; what is left of a block (everything, for long bodies) goes one vector at a
- * time with the accumulators in memory, where the 64 / w chains are independent and long bodies hide the
- * latency. An accumulator that got no element holds the identity, and x op identity is x, to the bit (why
- * the identity of a float sum is -0.0), so rows shorter than 64 fold like any other.
- *
- *        r0                        whole 64s                rest, masked
- *        +---- 64 ----+---- 64 ----+ ... +---- 64 ----+-- w --+-- w --+ part |
- *        acc 0 1 2 3    0 1 2 3            0 1 2 3        0       1      2
- *                            fold: acc[j] op= acc[j + h], h = 32 .. 1
- *
- * A row of one block returns the fold; the stack of block results is touched only by longer rows.
- *
- * argmin and argmax carry an index. Their result does not depend on the order: better value first, NaN
- * before all, then the least index. An accumulator starts at the worst value and at the index of the first
- * element that would fall to it, present or not: an absent element's index is past every present one's,
- * so it never wins, and a row of worst values still answers its first index.
+ * argmin and argmax carry an index. Their result does not depend on the order: better value first,
+ * NaN before all, then the least index. An accumulator starts at the worst value and at the index
+ * of the first element that would fall to it, present or not: an absent element's index is past
+ * every present one's, so it never wins, and a row of worst values still answers its first index.
  */
 #include "jit_llvm/gen.h"
-
-enum {
-    DF_BLOCK_LOG2 = 12,
-    UNROLL_BODY = 96,  /* instructions in an iteration of 64 elements, at most */
-    UNROLL_REGS = 24,  /* accumulator registers, at most */
-};
-
-_Static_assert(1 << DF_BLOCK_LOG2 == DF_BLOCK, "blocks are counted by a shift");
 
 /* ---- what there is to reduce ---- */
 
@@ -67,19 +47,13 @@ uint32_t df_reduce_count(const df_gen *g, uint32_t stage)
     return n;
 }
 
-static df_red *first_red(df_gen *g) { return g->reds; }
-
-static df_red *next_of_stage(df_gen *g, df_red *r, uint32_t stage)
+df_red *df_reduce_next(df_gen *g, df_red *r, uint32_t stage)
 {
     while (r < g->reds + g->n_reds && g->k->ins[r->ins].stage != stage) r++;
     return r < g->reds + g->n_reds ? r : NULL;
 }
 
-#define FOR_REDS(r, g, stage)                                                                      \
-    for (df_red *r = next_of_stage((g), first_red(g), (stage)); r;                                 \
-         r = next_of_stage((g), r + 1, (stage)))
-
-static LLVMTypeRef red_type(const df_gen *g, const df_red *r)
+LLVMTypeRef df_reduce_type(const df_gen *g, const df_red *r)
 {
     return df_gen_mem_type(g, (deft_dtype)r->dtype);
 }
@@ -96,7 +70,8 @@ df_blocks df_reduce_blocks(df_gen *g, bool is_split)
 }
 
 /* The binary counter; after the last block everything, which is that many times. */
-LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b, LLVMValueRef height)
+LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
+                             LLVMValueRef height)
 {
     LLVMValueRef next = LLVMBuildAdd(g->b, b, df_gen_i64(g, 1), "");
     LLVMValueRef args[2] = { next, LLVMConstInt(g->i1, 1, 0) };
@@ -105,13 +80,7 @@ LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
     return LLVMBuildSelect(g->b, is_last, height, zeros, "");
 }
 
-static LLVMValueRef of_nothing(df_gen *g, const df_red *r)
-{
-    const deft_dtype t = (deft_dtype)r->dtype;
-    return df_gen_const(g, t, r->op == DF_K_sum ? 0 : df_lower_identity((df_kop)r->op, t));
-}
-
-static LLVMValueRef identity(df_gen *g, const df_red *r, uint32_t w)
+LLVMValueRef df_reduce_identity(df_gen *g, const df_red *r, uint32_t w)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
     return df_gen_splat(g, df_gen_const(g, t, df_lower_identity((df_kop)r->op, t)), w);
@@ -161,14 +130,14 @@ df_pair df_reduce_join(df_gen *g, const df_red *r, df_pair a, df_pair b)
 
 /* ---- one vector into the accumulators ---- */
 
-static LLVMValueRef mem_at(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index)
+LLVMValueRef df_reduce_at(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index)
 {
     return df_gen_at(g, df_gen_lanes(t, g->w), mem, index);
 }
 
-static LLVMValueRef load_vec(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index)
+LLVMValueRef df_reduce_load(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index)
 {
-    return LLVMBuildLoad2(g->b, df_gen_lanes(t, g->w), mem_at(g, mem, t, index), "");
+    return LLVMBuildLoad2(g->b, df_gen_lanes(t, g->w), df_reduce_at(g, mem, t, index), "");
 }
 
 static LLVMValueRef positions(df_gen *g)
@@ -196,7 +165,7 @@ void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
 {
     df_red *r = g->reds;
     while (r->ins != ins) r++;
-    LLVMTypeRef t = red_type(g, r);
+    LLVMTypeRef t = df_reduce_type(g, r);
     const deft_dtype from = (deft_dtype)g->k->ins[g->k->ins[ins].src[0]].dtype;
     if (from == DEFT_BOOL) x = LLVMBuildZExt(g->b, x, df_gen_lanes(t, g->w), "");
     if (g->in_regs) {
@@ -207,396 +176,20 @@ void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
         return;
     }
     LLVMValueRef at = r->n_acc == 1 && g->k->mode == DF_MODE_COL ? g->acc_one : g->acc_at;
-    df_pair acc = { load_vec(g, r->mem, t, at), NULL };
-    if (r->is_arg) acc.i = load_vec(g, r->mem_idx, g->i64, at);
+    df_pair acc = { df_reduce_load(g, r->mem, t, at), NULL };
+    if (r->is_arg) acc.i = df_reduce_load(g, r->mem_idx, g->i64, at);
     const df_pair n = accumulated(g, r, acc, x);
-    LLVMBuildStore(g->b, n.v, mem_at(g, r->mem, t, at));
-    if (r->is_arg) LLVMBuildStore(g->b, n.i, mem_at(g, r->mem_idx, g->i64, at));
-}
-
-/* ---- ROW: fold ---- */
-
-static LLVMValueRef half(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
-{
-    LLVMValueRef mask[DF_LANES];
-    if (n == 1) return LLVMBuildExtractElement(g->b, v, df_gen_i64(g, from), "");
-    for (uint32_t i = 0; i < n; i++) mask[i] = LLVMConstInt(g->i32, from + i, 0);
-    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(mask, n), "");
-}
-
-/* acc[j] = acc[j] op acc[j + h], h = 32 .. 1, over vectors and then within the first. */
-static df_pair fold(df_gen *g, const df_red *r, df_pair *acc)
-{
-    uint32_t h = DF_LANES / 2;
-    for (; h >= g->w; h /= 2)
-        for (uint32_t j = 0; j < h / g->w; j++)
-            acc[j] = df_reduce_join(g, r, acc[j], acc[j + h / g->w]);
-    for (; h >= 1; h /= 2) {
-        df_pair low = { half(g, acc[0].v, 0, h), NULL }, high = { half(g, acc[0].v, h, h), NULL };
-        if (r->is_arg) {
-            low.i = half(g, acc[0].i, 0, h);
-            high.i = half(g, acc[0].i, h, h);
-        }
-        acc[0] = df_reduce_join(g, r, low, high);
-    }
-    return acc[0];
-}
-
-/* ---- ROW: one block ---- */
-
-static LLVMValueRef first_positions(df_gen *g, LLVMValueRef r0, uint32_t vector)
-{
-    LLVMValueRef at = LLVMBuildAdd(g->b, r0, df_gen_i64(g, vector * g->w), "");
-    at = df_gen_splat(g, at, g->w);
-    return g->w == 1 ? at : LLVMBuildAdd(g->b, at, df_gen_iota(g, g->i64, g->w), "");
-}
-
-static bool unrolls(const df_gen *g, uint32_t stage)
-{
-    const uint32_t n_vec = DF_LANES / g->w;
-    uint32_t regs = 0;
-    if (g->level == DF_OPT_O0 || g->w == 1 || n_vec > 8) return false;
-    FOR_REDS(r, (df_gen *)g, stage) regs += n_vec * (r->is_arg ? 3 : 1);
-    return regs <= UNROLL_REGS && df_gen_body_size(g) * n_vec <= UNROLL_BODY;
-}
-
-static LLVMValueRef *values(df_gen *g, uint32_t n)
-{
-    LLVMValueRef *at = df_arena_new(g->arena, LLVMValueRef, n);
-    if (!at) g->short_of_memory = true;
-    return at;
-}
-
-/* Whole groups of 64 elements with the accumulators in registers. */
-static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to)
-{
-    const uint32_t n_vec = DF_LANES / g->w;
-    df_loop l;
-    df_loop_begin(g, &l, r0, to, df_gen_i64(g, DF_LANES), 2 * n_vec * df_reduce_count(g, stage));
-    /* Positions are computed before the loop. */
-    LLVMBasicBlockRef body = LLVMGetInsertBlock(g->b);
-    FOR_REDS(r, g, stage) {
-        r->reg = values(g, n_vec);
-        r->reg_idx = values(g, n_vec);
-        if (g->short_of_memory) return;
-        for (uint32_t j = 0; j < n_vec; j++) {
-            LLVMValueRef first = NULL;
-            if (r->is_arg) {
-                LLVMPositionBuilderBefore(g->b, LLVMGetBasicBlockTerminator(l.pre));
-                first = first_positions(g, r0, j);
-                LLVMPositionBuilderAtEnd(g->b, body);
-            }
-            r->reg[j] = df_loop_carry(g, &l, identity(g, r, g->w));
-            if (r->is_arg) r->reg_idx[j] = df_loop_carry(g, &l, first);
-        }
-    }
-    g->in_regs = true;
-    for (uint32_t j = 0; j < n_vec; j++) {
-        LLVMValueRef at = LLVMBuildAdd(g->b, l.i, df_gen_i64(g, j * g->w), "");
-        g->reg = j;
-        g->red_at = at;
-        df_gen_lanes_begin(g, at, NULL);
-        df_gen_place(g, PLACE_BODY);
-    }
-    g->in_regs = false;
-    uint32_t n = 0;
-    FOR_REDS(r, g, stage)
-        for (uint32_t j = 0; j < n_vec; j++) {
-            l.next[n++] = r->reg[j];
-            if (r->is_arg) l.next[n++] = r->reg_idx[j];
-        }
-    df_loop_end(g, &l);
-    n = 0;
-    FOR_REDS(r, g, stage)
-        for (uint32_t j = 0; j < n_vec; j++) {
-            LLVMValueRef at = df_gen_i64(g, j);
-            LLVMBuildStore(g->b, l.out[n++], mem_at(g, r->mem, red_type(g, r), at));
-            if (r->is_arg) LLVMBuildStore(g->b, l.out[n++], mem_at(g, r->mem_idx, g->i64, at));
-        }
-}
-
-static void set_identities(df_gen *g, uint32_t stage, LLVMValueRef r0)
-{
-    FOR_REDS(r, g, stage)
-        for (uint32_t j = 0; j < DF_LANES / g->w; j++) {
-            LLVMValueRef at = df_gen_i64(g, j);
-            LLVMBuildStore(g->b, identity(g, r, g->w), mem_at(g, r->mem, red_type(g, r), at));
-            if (r->is_arg)
-                LLVMBuildStore(g->b, first_positions(g, r0, j), mem_at(g, r->mem_idx, g->i64, at));
-        }
-}
-
-static void one_vector(df_gen *g, LLVMValueRef at, LLVMValueRef end)
-{
-    /* Blocks start at multiples of 64: the accumulator follows from the position. */
-    LLVMValueRef vector = LLVMBuildUDiv(g->b, at, df_gen_i64(g, g->w), "");
-    g->acc_at = LLVMBuildAnd(g->b, vector, df_gen_i64(g, DF_LANES / g->w - 1), "");
-    g->red_at = at;
-    df_gen_lanes_begin(g, at, end);
-    df_gen_place(g, PLACE_BODY);
-}
-
-/* Vector by vector with the accumulators in memory. */
-static void vectors(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool are_few)
-{
-    df_loop l;
-    if (g->w == 1 || (g->native_masks && (are_few || df_gen_one_loop(g)))) {
-        df_loop_begin(g, &l, from, to, df_gen_i64(g, g->w), 0);
-        one_vector(g, l.i, g->w == 1 ? NULL : to);
-        df_loop_end(g, &l);
-        return;
-    }
-    LLVMValueRef whole = df_gen_whole(g, from, to, g->w);
-    df_loop_begin(g, &l, from, whole, df_gen_i64(g, g->w), 0);
-    one_vector(g, l.i, NULL);
-    df_loop_end(g, &l);
-    df_if tail;
-    df_if_begin(g, &tail, LLVMBuildICmp(g->b, LLVMIntSLT, whole, to, ""));
-    one_vector(g, whole, to);
-    df_if_end(g, &tail);
-}
-
-/* Reduces elements [r0, end) of one block; results go to out[] in order of the reduce instructions. */
-static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, df_pair *out)
-{
-    LLVMValueRef from = r0;
-    const bool is_unrolled = unrolls(g, stage);
-    if (is_unrolled) {
-        from = df_gen_whole(g, r0, end, DF_LANES);
-        whole_groups(g, stage, r0, from);
-        if (g->short_of_memory) return;
-    } else {
-        set_identities(g, stage, r0);
-    }
-    vectors(g, from, end, is_unrolled);
-    uint32_t n = 0;
-    FOR_REDS(r, g, stage) {
-        df_pair acc[DF_LANES];
-        for (uint32_t j = 0; j < DF_LANES / g->w; j++) {
-            acc[j].v = load_vec(g, r->mem, red_type(g, r), df_gen_i64(g, j));
-            acc[j].i = r->is_arg ? load_vec(g, r->mem_idx, g->i64, df_gen_i64(g, j)) : NULL;
-        }
-        out[n++] = fold(g, r, acc);
-    }
-}
-
-/* ---- ROW: joining blocks ---- */
-
-static df_pair stack_at(df_gen *g, const df_red *r, LLVMValueRef at)
-{
-    LLVMTypeRef t = red_type(g, r);
-    df_pair p = { LLVMBuildLoad2(g->b, t, df_gen_at(g, t, r->stack, at), ""), NULL };
-    if (r->is_arg) p.i = LLVMBuildLoad2(g->b, g->i64, df_gen_at(g, g->i64, r->stack_idx, at), "");
-    return p;
-}
-
-static void stack_put(df_gen *g, const df_red *r, LLVMValueRef at, df_pair p)
-{
-    LLVMBuildStore(g->b, p.v, df_gen_at(g, red_type(g, r), r->stack, at));
-    if (r->is_arg) LLVMBuildStore(g->b, p.i, df_gen_at(g, g->i64, r->stack_idx, at));
-}
-
-/* Puts a block's result on top and joins the two newest n times; returns the height after. */
-static LLVMValueRef push(df_gen *g, uint32_t stage, LLVMValueRef height, const df_pair *result,
-                         LLVMValueRef n)
-{
-    uint32_t at = 0;
-    FOR_REDS(r, g, stage) stack_put(g, r, height, result[at++]);
-    df_loop l;
-    df_loop_begin(g, &l, df_gen_i64(g, 0), n, df_gen_i64(g, 1), 1);
-    LLVMValueRef newer = df_loop_carry(g, &l, height);
-    LLVMValueRef older = LLVMBuildSub(g->b, newer, df_gen_i64(g, 1), "");
-    FOR_REDS(r, g, stage)
-        stack_put(g, r, older, df_reduce_join(g, r, stack_at(g, r, older), stack_at(g, r, newer)));
-    if (l.cap) l.next[0] = older;
-    df_loop_end(g, &l);
-    return LLVMBuildAdd(g->b, l.cap ? l.out[0] : height, df_gen_i64(g, 1), "");
-}
-
-/* ---- ROW: entries ---- */
-
-static void allocate(df_gen *g, uint32_t stage)
-{
-    FOR_REDS(r, g, stage) {
-        LLVMTypeRef t = red_type(g, r);
-        r->stack = df_gen_alloca(g, t, DF_TREE_DEPTH, 8);
-        r->mem = df_gen_alloca(g, t, DF_LANES, 64);
-        if (!r->is_arg) continue;
-        r->stack_idx = df_gen_alloca(g, g->i64, DF_TREE_DEPTH, 8);
-        r->mem_idx = df_gen_alloca(g, g->i64, DF_LANES, 64);
-    }
-}
-
-/* The value that row-level code sees. */
-static LLVMValueRef result_of(df_gen *g, const df_red *r, df_pair p)
-{
-    if (r->is_arg) return p.i;
-    const bool is_bool = g->k->ins[r->ins].dtype == DEFT_BOOL;
-    return is_bool ? LLVMBuildICmp(g->b, LLVMIntNE, p.v, LLVMConstInt(g->i8, 0, 0), "") : p.v;
-}
-
-static LLVMValueRef block_end(df_gen *g, LLVMValueRef r0)
-{
-    return df_gen_min(g, LLVMBuildAdd(g->b, r0, df_gen_i64(g, DF_BLOCK), ""), g->length);
-}
-
-static LLVMValueRef partial_at(df_gen *g, uint32_t slot, LLVMValueRef n_blocks, LLVMValueRef b)
-{
-    LLVMValueRef at = LLVMBuildMul(g->b, df_gen_i64(g, slot), n_blocks, "");
-    return df_gen_at(g, g->i64, g->p_partial, LLVMBuildAdd(g->b, at, b, ""));
-}
-
-static LLVMTypeRef bits_type(const df_gen *g, const df_red *r)
-{
-    return LLVMIntTypeInContext(g->ctx, 8 * df_dtype_bytes((deft_dtype)r->dtype));
-}
-
-static void store_partials(df_gen *g, LLVMValueRef n_blocks, LLVMValueRef b, const df_pair *result)
-{
-    uint32_t n = 0;
-    FOR_REDS(r, g, 0) {
-        LLVMValueRef bits = LLVMBuildBitCast(g->b, result[n].v, bits_type(g, r), "");
-        LLVMBuildStore(g->b, LLVMBuildZExtOrBitCast(g->b, bits, g->i64, ""),
-                       partial_at(g, r->first_slot, n_blocks, b));
-        if (r->is_arg)
-            LLVMBuildStore(g->b, result[n].i, partial_at(g, r->first_slot + 1, n_blocks, b));
-        n++;
-    }
-}
-
-static void load_partials(df_gen *g, LLVMValueRef n_blocks, LLVMValueRef b, df_pair *out)
-{
-    uint32_t n = 0;
-    FOR_REDS(r, g, 0) {
-        LLVMValueRef bits =
-            LLVMBuildLoad2(g->b, g->i64, partial_at(g, r->first_slot, n_blocks, b), "");
-        bits = LLVMBuildTruncOrBitCast(g->b, bits, bits_type(g, r), "");
-        out[n] = (df_pair){ LLVMBuildBitCast(g->b, bits, red_type(g, r), ""), NULL };
-        if (r->is_arg)
-            out[n].i = LLVMBuildLoad2(g->b, g->i64,
-                                      partial_at(g, r->first_slot + 1, n_blocks, b), "");
-        n++;
-    }
-}
-
-/* out[] = a[] coming from block from_a, b[] coming from from_b. Phis: nothing else stands before them. */
-static void merge(df_gen *g, uint32_t stage, const df_pair *a, LLVMBasicBlockRef from_a,
-                  const df_pair *b, LLVMBasicBlockRef from_b, df_pair *out)
-{
-    uint32_t n = 0;
-    FOR_REDS(r, g, stage) {
-        out[n].v = LLVMBuildPhi(g->b, red_type(g, r), "");
-        LLVMAddIncoming(out[n].v, (LLVMValueRef *)&a[n].v, &from_a, 1);
-        LLVMAddIncoming(out[n].v, (LLVMValueRef *)&b[n].v, &from_b, 1);
-        out[n].i = NULL;
-        if (r->is_arg) {
-            out[n].i = LLVMBuildPhi(g->b, g->i64, "");
-            LLVMAddIncoming(out[n].i, (LLVMValueRef *)&a[n].i, &from_a, 1);
-            LLVMAddIncoming(out[n].i, (LLVMValueRef *)&b[n].i, &from_b, 1);
-        }
-        n++;
-    }
-}
-
-/* The result of block b: computed, or by fin taken from args->partial. */
-static void block_or_partial(df_gen *g, uint32_t stage, const df_blocks *blocks, LLVMValueRef b,
-                             bool is_split, df_pair *out)
-{
-    df_pair computed[DF_LANES], taken[DF_LANES];
-    LLVMBasicBlockRef compute = NULL, done = NULL, from_taken = NULL;
-    if (is_split) {
-        LLVMBasicBlockRef take = df_gen_block(g, "take");
-        compute = df_gen_block(g, "compute");
-        done = df_gen_block(g, "have");
-        LLVMBuildCondBr(g->b, g->is_fin, take, compute);
-        LLVMPositionBuilderAtEnd(g->b, take);
-        load_partials(g, blocks->n, b, taken);
-        from_taken = LLVMGetInsertBlock(g->b);
-        LLVMBuildBr(g->b, done);
-        LLVMPositionBuilderAtEnd(g->b, compute);
-    }
-    LLVMValueRef r0 = LLVMBuildShl(g->b, b, df_gen_i64(g, DF_BLOCK_LOG2), "");
-    block(g, stage, r0, block_end(g, r0), is_split ? computed : out);
-    if (!is_split || g->short_of_memory) return;
-    LLVMBasicBlockRef from_computed = LLVMGetInsertBlock(g->b);
-    LLVMBuildBr(g->b, done);
-    LLVMPositionBuilderAtEnd(g->b, done);
-    merge(g, stage, computed, from_computed, taken, from_taken, out);
-}
-
-/* All blocks of this call; there is at least one. */
-static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool is_split, df_pair *out)
-{
-    df_pair result[DF_LANES], joined[DF_LANES];
-    LLVMBasicBlockRef pre = LLVMGetInsertBlock(g->b);
-    LLVMBasicBlockRef loop = df_gen_block(g, "block"), more = df_gen_block(g, "more");
-    LLVMBasicBlockRef last = df_gen_block(g, "last"), done = df_gen_block(g, "reduced");
-    LLVMValueRef zero = df_gen_i64(g, 0), one = df_gen_i64(g, 1);
-    LLVMValueRef is_single = LLVMBuildICmp(g->b, LLVMIntEQ, blocks->n, one, "");
-    if (is_split)
-        is_single = LLVMBuildAnd(g->b, is_single, LLVMBuildNot(g->b, g->is_part, ""), "");
-    LLVMBuildBr(g->b, loop);
-    LLVMPositionBuilderAtEnd(g->b, loop);
-    LLVMValueRef b = LLVMBuildPhi(g->b, g->i64, "block"), height = LLVMBuildPhi(g->b, g->i64, "");
-    LLVMAddIncoming(b, (LLVMValueRef *)&blocks->from, &pre, 1);
-    LLVMAddIncoming(height, &zero, &pre, 1);
-    block_or_partial(g, stage, blocks, b, is_split, result);
-    if (g->short_of_memory) return;
-    LLVMBasicBlockRef folded = LLVMGetInsertBlock(g->b);
-    LLVMBuildCondBr(g->b, is_single, done, more);
-
-    LLVMPositionBuilderAtEnd(g->b, more);
-    LLVMValueRef n = df_reduce_joins(g, blocks, b, height);
-    if (is_split) {
-        df_if part;
-        df_if_begin(g, &part, g->is_part);
-        store_partials(g, blocks->n, b, result);
-        df_if_end(g, &part);
-        /* A part call leaves its results at the bottom of the stack, unjoined and unread. */
-        n = LLVMBuildSelect(g->b, g->is_part, zero, n, "");
-    }
-    LLVMValueRef now = push(g, stage, height, result, n);
-    if (is_split) now = LLVMBuildSelect(g->b, g->is_part, zero, now, "");
-    LLVMValueRef next = LLVMBuildAdd(g->b, b, one, "");
-    LLVMBasicBlockRef latch = LLVMGetInsertBlock(g->b);
-    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, next, blocks->to, ""), loop, last);
-    LLVMAddIncoming(b, &next, &latch, 1);
-    LLVMAddIncoming(height, &now, &latch, 1);
-
-    LLVMPositionBuilderAtEnd(g->b, last);
-    uint32_t k = 0;
-    FOR_REDS(r, g, stage) joined[k++] = stack_at(g, r, zero);
-    LLVMBuildBr(g->b, done);
-    LLVMPositionBuilderAtEnd(g->b, done);
-    merge(g, stage, result, folded, joined, last, out);
-}
-
-void df_reduce_row_stage(df_gen *g, uint32_t stage)
-{
-    const bool is_split = stage == 0 && g->is_part;
-    df_gen_mark(g, stage);
-    allocate(g, stage);
-    const df_blocks blocks = df_reduce_blocks(g, is_split);
-    df_pair out[DF_LANES], empty[DF_LANES], merged[DF_LANES];
-    df_if any;
-    df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, blocks.from, blocks.to, ""));
-    df_gen_place(g, PLACE_PRE);
-    df_scan_begin(g, stage);
-    all_blocks(g, stage, &blocks, is_split, out);
-    if (g->short_of_memory) return;
-    LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
-    df_if_end(g, &any);
-    uint32_t n = 0;
-    FOR_REDS(r, g, stage) empty[n++] = (df_pair){ of_nothing(g, r), df_gen_i64(g, 0) };
-    merge(g, stage, out, from, empty, any.before, merged);
-    n = 0;
-    FOR_REDS(r, g, stage) {
-        df_gen_define(g, r->ins, result_of(g, r, merged[n]));
-        n++;
-    }
+    LLVMBuildStore(g->b, n.v, df_reduce_at(g, r->mem, t, at));
+    if (r->is_arg) LLVMBuildStore(g->b, n.i, df_reduce_at(g, r->mem_idx, g->i64, at));
 }
 
 /* ---- scans ---- */
+
+LLVMValueRef df_scan_start(df_gen *g, uint32_t i)
+{
+    const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
+    return df_gen_splat(g, df_gen_const(g, t, df_lower_identity(DF_K_cumsum, t)), g->w);
+}
 
 void df_scan_begin(df_gen *g, uint32_t stage)
 {
@@ -605,8 +198,7 @@ void df_scan_begin(df_gen *g, uint32_t stage)
         if (ins->op != DF_K_cumsum || ins->stage != stage) continue;
         const deft_dtype t = (deft_dtype)ins->dtype;
         LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
-        LLVMValueRef start =
-            df_gen_splat(g, df_gen_const(g, t, df_lower_identity(DF_K_cumsum, t)), g->w);
+        LLVMValueRef start = df_scan_start(g, i);
         const bool is_col = g->k->mode == DF_MODE_COL;
         if (!g->val[i].scan)
             g->val[i].scan = df_gen_alloca(g, type, is_col ? DF_COL_GROUPS : 1, 64);
@@ -626,6 +218,7 @@ LLVMValueRef df_scan_step(df_gen *g, uint32_t i, LLVMValueRef x)
     const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
     LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
     LLVMValueRef at = g->val[i].scan;
+    if (g->scans_in_regs) return g->val[i].scan = df_lower_join(g, DF_K_cumsum, t, at, x);
     if (g->k->mode == DF_MODE_COL) at = df_gen_at(g, type, at, g->group);
     LLVMValueRef v = df_lower_join(g, DF_K_cumsum, t, LLVMBuildLoad2(g->b, type, at, ""), x);
     LLVMBuildStore(g->b, v, at);

@@ -2,8 +2,8 @@
  *
  * Which machine code is for. The host is asked of LLVM; named levels give the same text on every
  * machine and are what dumps use. Vector width comes from the features, not from LLVM's preference:
- * with the CPU x86-64-v4 LLVM 19 prefers 256 bits unless the function says otherwise (measured), and
- * explicit 512-bit vectors were as fast or faster on Zen 5.
+ * with the CPU x86-64-v4 LLVM 19 prefers 256 bits unless the function says otherwise (measured),
+ * and explicit 512-bit vectors were as fast or faster on Zen 5.
  *
  * Tests force narrower vectors through df_host.max_vector_bytes. The target is then a generic level
  * (x86-64-v3 for 32 bytes, plain x86-64 for 16), so that they also cover what such machines lack:
@@ -30,7 +30,8 @@ static const named levels[] = {
     { "x86-64-v2", X86_TRIPLE, "x86-64-v2", "", DF_ARCH_X86_64, 16, false, false, false },
     { "x86-64-v3", X86_TRIPLE, "x86-64-v3", "", DF_ARCH_X86_64, 32, true, false, true },
     { "x86-64-v4", X86_TRIPLE, "x86-64-v4", "", DF_ARCH_X86_64, 64, true, true, true },
-    { "aarch64", "aarch64-unknown-linux-gnu", "generic", "", DF_ARCH_AARCH64, 16, false, false, true },
+    { "aarch64", "aarch64-unknown-linux-gnu", "generic", "", DF_ARCH_AARCH64, 16, false, false,
+      true },
 };
 
 /* Registration writes LLVM's global tables, which nobody locks. */
@@ -61,7 +62,8 @@ static bool has(const char *features, const char *name)
     return false;
 }
 
-static deft_status init_named(const df_host *host, df_diag *d, const char *name, df_llvm_target *out)
+static deft_status init_named(const df_host *host, df_diag *d, const char *name,
+                              df_llvm_target *out)
 {
     for (size_t i = 0; i < DF_LEN(levels); i++) {
         const named *l = &levels[i];
@@ -76,9 +78,9 @@ static deft_status init_named(const df_host *host, df_diag *d, const char *name,
         out->features = LLVMCreateMessage(l->features);
         return DEFT_OK;
     }
-    return host->fail(d, DEFT_E_ARG,
-                      "target: '%s' is none of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64",
-                      name);
+    return host->fail(
+        d, DEFT_E_ARG,
+        "target: '%s' is none of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64", name);
 }
 
 static void init_host(df_llvm_target *out)
@@ -110,7 +112,10 @@ static void init_host(df_llvm_target *out)
     LLVMDisposeMessage(cpu);
 }
 
-void df_llvm_target_register(void) { pthread_once(&registered, register_all); }
+void df_llvm_target_register(void)
+{
+    pthread_once(&registered, register_all);
+}
 
 deft_status df_llvm_target_init(const df_host *host, df_diag *d, const char *name,
                                 uint32_t max_vector_bytes, df_llvm_target *out)
@@ -142,13 +147,13 @@ deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llv
     }
     /* Small code model: ORC keeps the code and its constants of one object together, and every call
      * out goes through its own stub. */
-    LLVMTargetMachineRef tm = LLVMCreateTargetMachine(
-        target, t->triple, t->cpu, t->features,
-        level == DF_OPT_O0 ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
-        LLVMCodeModelSmall);
+    LLVMTargetMachineRef tm =
+        LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features,
+                                level == DF_OPT_O0 ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault,
+                                LLVMRelocPIC, LLVMCodeModelSmall);
     if (!tm)
-        return host->fail(d, DEFT_E_BACKEND, "LLVMCreateTargetMachine(%s, %s) gave nothing", t->triple,
-                          t->cpu);
+        return host->fail(d, DEFT_E_BACKEND, "LLVMCreateTargetMachine(%s, %s) gave nothing",
+                          t->triple, t->cpu);
     *out = tm;
     return DEFT_OK;
 }
@@ -156,7 +161,8 @@ deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llv
 void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn)
 {
     const unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
-    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(ctx, nounwind, 0));
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
+                            LLVMCreateEnumAttribute(ctx, nounwind, 0));
     char bits[8];
     snprintf(bits, sizeof bits, "%u", (unsigned)(t->vector_bytes * 8 % 100000));
     const char *const text[][2] = { { "target-cpu", t->cpu },
@@ -166,7 +172,8 @@ void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMVal
     for (size_t i = 0; i < DF_LEN(text); i++) {
         if (text[i][1][0] == '\0') continue;
         LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
-                                LLVMCreateStringAttribute(ctx, text[i][0], (unsigned)strlen(text[i][0]),
-                                                          text[i][1], (unsigned)strlen(text[i][1])));
+                                LLVMCreateStringAttribute(ctx, text[i][0],
+                                                          (unsigned)strlen(text[i][0]), text[i][1],
+                                                          (unsigned)strlen(text[i][1])));
     }
 }

@@ -10,10 +10,16 @@
 
 #include <string.h>
 
-#define UNSEEN 0u
-#define NEEDED 1u
+/* What a cut needs of a record. A view that an update writes through is needed as the record it is, even
+ * when it was read and has a value: it names a place. */
+enum { UNSEEN, VALUE, PLACE };
 
-/* Marks what the wanted records need; map[i - low] becomes NEEDED. Returns how many. */
+static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
+{
+    return r->val[i] && need[i] != PLACE;
+}
+
+/* Marks what the wanted records need. Returns how many that are. */
 static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *low_out, uint32_t *n_input,
                      uint32_t *n_args)
 {
@@ -25,7 +31,7 @@ static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *lo
         n++;
         low = i;
         const df_node *const node = &r->nodes[i];
-        if (r->val[i]) {
+        if (is_input(r, need, i)) {
             ++*n_input;
             continue;
         }
@@ -33,8 +39,13 @@ static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *lo
         for (uint32_t k = 0; k < node->n_src; k++) {
             uint8_t *const at = &need[node->src[k].i];
             open += !*at;
-            *at = NEEDED;
+            if (!*at) *at = VALUE;
         }
+        if (node->op == DF_OP_update)
+            for (uint32_t v = node->src[2].i; v != node->src[0].i; v = r->nodes[v].src[0].i) {
+                open += !need[v];
+                need[v] = PLACE;
+            }
     }
     *low_out = low;
     return n;
@@ -83,7 +94,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
         c->map[i] = at;
         t->shape[at] = r->shape[i];
         t->site[at] = r->site[i];
-        if (r->val[i]) {
+        if (is_input(r, need, i)) {
             add_input(c, node, at, r->vals.at[r->val[i]]);
             continue;
         }
@@ -168,7 +179,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace *
     uint8_t *const need = df_arena_new(a, uint8_t, (size_t)high + 1);
     df_trace *const t = df_arena_new(a, df_trace, 1);
     if (!need || !t) goto no_memory;
-    for (uint32_t i = 0; i < n; i++) need[want[i].node] = NEEDED;
+    for (uint32_t i = 0; i < n; i++) need[want[i].node] = VALUE;
     const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
 
     copier c = {.r = r, .t = t};

@@ -378,7 +378,7 @@ static bool bind(deft_ctx *cx, deft_tensor *t, uint32_t node)
 
 DF_INLINE bool is_view(const deft_ctx *cx, uint32_t node)
 {
-    return df_op_infos[cx->rec.nodes[node].op].cls == DF_CLASS_view && !cx->rec.val[node];
+    return df_op_infos[cx->rec.nodes[node].op].cls == DF_CLASS_view;
 }
 
 /* The record under a chain of views: `stop` when the chain passes it, else the first that is no view. */
@@ -437,10 +437,12 @@ static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t 
     return value;
 }
 
-/* The value that dst's root gets when dst gets `value`; DF_BAD with the error recorded. */
-static uint32_t root_value(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
+/* The value that dst's root gets when dst gets `value`, and dst's place on top of that value, for the next
+ * assignment through dst. DF_BAD with the error recorded. */
+static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value, uint32_t *place_out,
+                           uintptr_t site)
 {
-    deft_tensor *const root = dst->root;
+    const deft_tensor *const root = dst->root;
     char viewed[DF_SITE_TEXT], assigned[DF_SITE_TEXT];
     if (dst->epoch != cx->epoch || dst->place == DF_NONE) {
         df_error(cx, DEFT_E_STATE,
@@ -448,23 +450,25 @@ static uint32_t root_value(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
                  "it to make it a tensor of its own");
         return DF_BAD;
     }
-    uint32_t place = dst->place;
     const bool root_here = root->epoch == cx->epoch;
-    const uint32_t base = chain_base(cx, place, root_here ? root->node : DF_NONE);
-    if (root_here && root->node != base && cx->rec.nodes[root->node].op == DF_OP_update &&
-        cx->rec.nodes[root->node].src[2].i == place) {
-        /* The last write to the root went through this very view. */
-        place = rebase(cx, place, base, root->node);
-        if (place == DF_BAD) return DF_BAD;
-        dst->place = place;
-    } else if (!root_here || root->node != base) {
+    const uint32_t base = chain_base(cx, dst->place, root_here ? root->node : DF_NONE);
+    if (!root_here || root->node != base) {
         df_error(cx, DEFT_E_STATE,
                  "assign: the view taken at %s is stale: its root was assigned at %s since",
-                 df_site_text(cx->rec.site[place], viewed, sizeof viewed),
+                 df_site_text(cx->rec.site[dst->place], viewed, sizeof viewed),
                  df_site_text(root_here ? cx->rec.site[root->node] : 0, assigned, sizeof assigned));
         return DF_BAD;
     }
-    return write_place(cx, root->node, place, value, site);
+    for (uint32_t v = dst->place; v != base; v = cx->rec.nodes[v].src[0].i)
+        if (cx->rec.nodes[v].op == DF_OP_expand) {
+            df_error(cx, DEFT_E_ARG, "assign: through the expanded view taken at %s, whose elements share "
+                                     "memory",
+                     df_site_text(cx->rec.site[v], viewed, sizeof viewed));
+            return DF_BAD;
+        }
+    const uint32_t u = write_place(cx, base, dst->place, value, site);
+    *place_out = u == DF_BAD ? DF_BAD : rebase(cx, dst->place, base, u);
+    return *place_out == DF_BAD ? DF_BAD : u;
 }
 
 /* A root that has ended has no reader left. */
@@ -478,20 +482,23 @@ static bool has_root(const deft_tensor *t)
 static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
 {
     deft_tensor *who[32];
-    uint32_t what[32], n = 0;
+    uint32_t what[32], place[32], n = 0;
     for (;; dst = dst->root) {
         if (n == DF_LEN(who)) {
             df_error(cx, DEFT_E_LIMIT, "assign: more than %zu views of views", DF_LEN(who));
             return false;
         }
         who[n] = dst;
-        what[n++] = value;
+        what[n] = value;
+        place[n++] = DF_NONE;
         if (!has_root(dst)) break;
-        value = root_value(cx, dst, value, site);
+        value = root_value(cx, dst, value, &place[n - 1], site);
         if (value == DF_BAD) return false;
     }
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (!bind(cx, who[i], what[i])) return false;
+        who[i]->place = place[i];
+    }
     return true;
 }
 

@@ -30,7 +30,7 @@
 enum {
     KC_BYTES = 512 * 4,         /* of a row of A in one slice */
     A_BYTES = 288 << 10,        /* packed A of one task: a third of L2 */
-    B_BYTES = 20 << 20,         /* packed B held at once: most of L3 */
+    B_BYTES = 8 << 20,          /* packed B held at once: a quarter of L3 */
     TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
     EPILOGUE_BYTES = 128 << 10, /* of C between multiplication and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* as KC_BYTES for one tile of rows: B is walked by whole rows */
@@ -402,6 +402,7 @@ static void pack_task(void *user, uint32_t i, uint32_t thread)
 static void run(df_pool *pool, bool alone, int64_t n, void (*task)(void *, uint32_t, uint32_t),
                 region *r)
 {
+    df_assert(n <= UINT32_MAX);
     if (alone || n == 1)
         for (int64_t i = 0; i < n; i++) task(r, (uint32_t)i, 0);
     else

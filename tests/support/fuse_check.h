@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Plans a trace written as text, runs the plan with the interpreter on one thread, and holds it against
- * the plan with one kernel per op, bit for bit (NaNs equal). The runner is built to catch what a lucky
+ * an evaluation node by node and against the plan with one kernel per op, bit for bit (NaNs equal). The runner is built to catch what a lucky
  * order hides: segments of a launch also run in reverse, temporaries start as garbage, split
  * reductions also run by blocks, donated memory is really taken over.
  */
@@ -28,6 +28,9 @@ int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r
 
 /* The printed plan of a trace; the caller frees. */
 char *fuse_plan_text(const char *trace, uint32_t n_threads);
+
+/* Every root of t, evaluated node by node without a plan, contiguous, malloc'ed. Inputs must have data. */
+void fuse_naive(const df_trace *t, void **roots);
 
 /* Runs plan on t; roots get malloc'ed memory each (roots into inputs: NULL). Inputs must have data. */
 bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots,

@@ -37,6 +37,12 @@ static void give_up(const oracle_path *p, const char *what, deft_status st)
     exit(2);
 }
 
+/* With DEFT_LOG set the library's log goes to stderr. */
+static void log_line(void *user, const char *topic, const char *line)
+{
+    fprintf(stderr, "%s: %s: %s\n", (const char *)user, topic, line);
+}
+
 size_t oracle_open(oracle_path *path, size_t n)
 {
     size_t left = 0;
@@ -45,7 +51,9 @@ size_t oracle_open(oracle_path *path, size_t n)
         const deft_runtime_options ro = {.size = sizeof ro,
                                          .n_threads = p.n_threads,
                                          .tier = p.tier,
-                                         .max_vector_bytes = p.max_vector_bytes};
+                                         .max_vector_bytes = p.max_vector_bytes,
+                                         .log_hook = getenv("DEFT_LOG") ? log_line : NULL,
+                                         .log_user = (void *)(uintptr_t)p.name};
         deft_status st = deft_runtime_create(&ro, &p.rt);
         if (st != DEFT_OK) give_up(&p, "runtime_create", st);
         const char *const compiler = deft_runtime_compiler(p.rt);

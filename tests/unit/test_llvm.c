@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The LLVM plug-in against a naive evaluation of kernels, element by element, written from fuser/plan.h,
- * ops/kops.def and base/limits.h alone: bits must agree (all NaNs are equal) at both levels and at every
- * vector width that the machine can be made to use, for every op and dtype, and for random kernels of
- * every mode over random shapes and strides. Buffers end at an inaccessible page, so that a lane
- * read or written too much is a crash.
+ * The LLVM plug-in against a naive evaluation of kernels, element by element, written from
+ * fuser/plan.h, ops/kops.def and base/limits.h alone: bits must agree (all NaNs are equal) at both
+ * levels and at every vector width that the machine can be made to use, for every op and dtype, and
+ * for random kernels of every mode over random shapes and strides. Buffers end at an inaccessible
+ * page, so that a lane read or written too much is a crash.
  */
 #include <criterion/criterion.h>
 
@@ -72,8 +72,14 @@ static const uint32_t widths[] = { 16, 32, 64 };
 
 /* ---- bits ---- */
 
-static uint32_t size_of(uint8_t t) { return t <= DEFT_U8 ? 1 : t == DEFT_I32 || t == DEFT_F32 ? 4 : 8; }
-static bool is_float(uint8_t t) { return t == DEFT_F32 || t == DEFT_F64; }
+static uint32_t size_of(uint8_t t)
+{
+    return t <= DEFT_U8 ? 1 : t == DEFT_I32 || t == DEFT_F32 ? 4 : 8;
+}
+static bool is_float(uint8_t t)
+{
+    return t == DEFT_F32 || t == DEFT_F64;
+}
 
 static float f32_of(uint64_t b)
 {
@@ -105,8 +111,14 @@ static uint64_t of_f64(double f)
 }
 
 /* A float of either size, exactly. */
-static double real_of(uint8_t t, uint64_t b) { return t == DEFT_F32 ? (double)f32_of(b) : f64_of(b); }
-static uint64_t of_real(uint8_t t, double v) { return t == DEFT_F32 ? of_f32((float)v) : of_f64(v); }
+static double real_of(uint8_t t, uint64_t b)
+{
+    return t == DEFT_F32 ? (double)f32_of(b) : f64_of(b);
+}
+static uint64_t of_real(uint8_t t, double v)
+{
+    return t == DEFT_F32 ? of_f32((float)v) : of_f64(v);
+}
 
 static int64_t int_of(uint8_t t, uint64_t b)
 {
@@ -251,10 +263,11 @@ static uint64_t identity(df_kop op, uint8_t t)
 
 static uint64_t join(df_kop op, uint8_t t, uint64_t a, uint64_t b)
 {
-    static const df_kop as_map[DF_N_KOPS] = { [DF_K_sum] = DF_K_add, [DF_K_cumsum] = DF_K_add,
-                                              [DF_K_prod] = DF_K_mul, [DF_K_rmin] = DF_K_min,
-                                              [DF_K_rmax] = DF_K_max, [DF_K_any] = DF_K_or,
-                                              [DF_K_all] = DF_K_and };
+    static const df_kop as_map[DF_N_KOPS] = {
+        [DF_K_sum] = DF_K_add,  [DF_K_cumsum] = DF_K_add, [DF_K_prod] = DF_K_mul,
+        [DF_K_rmin] = DF_K_min, [DF_K_rmax] = DF_K_max,   [DF_K_any] = DF_K_or,
+        [DF_K_all] = DF_K_and
+    };
     const uint64_t s[3] = { a, b, 0 };
     return eval_op(as_map[op], t, t, s);
 }
@@ -270,7 +283,8 @@ static uint64_t fold_block(df_kop op, uint8_t t, const uint64_t *x, int64_t n)
 }
 
 /* The binary counter's shape, said from above: the greatest power of two below n on the left. */
-static uint64_t join_blocks(df_kop op, uint8_t t, const uint64_t *x, int64_t length, int64_t b, int64_t n)
+static uint64_t join_blocks(df_kop op, uint8_t t, const uint64_t *x, int64_t length, int64_t b,
+                            int64_t n)
 {
     if (n == 1)
         return fold_block(op, t, x + b * DF_BLOCK, df_min_i64(DF_BLOCK, length - b * DF_BLOCK));
@@ -302,7 +316,7 @@ static uint64_t reduce(df_kop op, uint8_t t, const uint64_t *x, int64_t n)
 typedef struct ref {
     const df_kernel *k;
     const df_kargs *a;
-    uint64_t *val;     /* per instruction */
+    uint64_t *val;      /* per instruction */
     uint64_t *seen[16]; /* per reduce or scan: its elements */
     uint32_t red_of[256];
     int64_t idx[DF_MAX_AXES];
@@ -331,7 +345,9 @@ static void ref_ins(ref *x, uint32_t i)
     switch ((int)ins->op) {
     case DF_K_const: x->val[i] = ins->imm; break;
     case DF_K_num: x->val[i] = x->a->num[ins->imm]; break;
-    case DF_K_index: x->val[i] = (uint64_t)(x->a->base[ins->imm] + offset_of(x, (uint32_t)ins->imm)); break;
+    case DF_K_index:
+        x->val[i] = (uint64_t)(x->a->base[ins->imm] + offset_of(x, (uint32_t)ins->imm));
+        break;
     case DF_K_load:
     case DF_K_load_at: {
         const int64_t at = offset_of(x, (uint32_t)ins->imm) + (int64_t)s[0];
@@ -413,7 +429,8 @@ static void ref_run(const df_kernel *k, const df_kargs *a)
             x.red_of[i] = n;
             x.seen[n++] = calloc((size_t)length + 1, 8);
         }
-    const int64_t n_outer = extent_of(k, a, DF_AXIS_OUTER), n_inner = extent_of(k, a, DF_AXIS_INNER);
+    const int64_t n_outer = extent_of(k, a, DF_AXIS_OUTER),
+                  n_inner = extent_of(k, a, DF_AXIS_INNER);
     for (int64_t o = 0; o < n_outer; o++) {
         set_index(&x, DF_AXIS_OUTER, o);
         for (int64_t i = 0; i < n_inner; i++) {
@@ -473,8 +490,12 @@ static uint32_t put(gen *g, df_kop op, uint8_t t, uint32_t a, uint32_t b, uint32
 {
     const uint32_t i = g->k.n_ins++;
     cr_assert(i < MAX_INS);
-    g->ins[i] = (df_ins){ .op = (uint8_t)op, .dtype = t, .stage = g->stage, .level = g->level,
-                          .src = { a, b, c }, .imm = imm };
+    g->ins[i] = (df_ins){ .op = (uint8_t)op,
+                          .dtype = t,
+                          .stage = g->stage,
+                          .level = g->level,
+                          .src = { a, b, c },
+                          .imm = imm };
     if (op == DF_K_store || df_kop_infos[op].kind == DF_KOP_reduce) return i;
     if (g->level == DF_LEVEL_ROW)
         g->row_vals[g->n_row++] = i;
@@ -524,11 +545,11 @@ static uint8_t any_dtype(gen *g)
 
 static void put_random_op(gen *g)
 {
-    static const df_kop floats[] = { DF_K_add, DF_K_sub, DF_K_mul, DF_K_div, DF_K_fma, DF_K_neg,
-                                     DF_K_abs, DF_K_sqrt, DF_K_min, DF_K_max, DF_K_floor,
-                                     DF_K_ceil, DF_K_trunc, DF_K_rint, DF_K_rem };
+    static const df_kop floats[] = { DF_K_add,   DF_K_sub,  DF_K_mul,   DF_K_div,  DF_K_fma,
+                                     DF_K_neg,   DF_K_abs,  DF_K_sqrt,  DF_K_min,  DF_K_max,
+                                     DF_K_floor, DF_K_ceil, DF_K_trunc, DF_K_rint, DF_K_rem };
     static const df_kop ints[] = { DF_K_add, DF_K_sub, DF_K_mul, DF_K_div, DF_K_rem, DF_K_neg,
-                                   DF_K_abs, DF_K_min, DF_K_max, DF_K_and, DF_K_or, DF_K_xor,
+                                   DF_K_abs, DF_K_min, DF_K_max, DF_K_and, DF_K_or,  DF_K_xor,
                                    DF_K_not, DF_K_shl, DF_K_shr, DF_K_lshr };
     const uint8_t t = any_dtype(g);
     const uint32_t how = pick(g, 10);
@@ -575,8 +596,8 @@ static void put_store(gen *g)
 
 static void put_reduce(gen *g)
 {
-    static const df_kop ops[] = { DF_K_sum, DF_K_sum, DF_K_prod, DF_K_rmin, DF_K_rmax,
-                                  DF_K_argmin, DF_K_argmax, DF_K_any, DF_K_all };
+    static const df_kop ops[] = { DF_K_sum,    DF_K_sum,    DF_K_prod, DF_K_rmin, DF_K_rmax,
+                                  DF_K_argmin, DF_K_argmax, DF_K_any,  DF_K_all };
     const df_kop op = ops[pick(g, 9)];
     uint8_t t = any_dtype(g);
     if (op == DF_K_any || op == DF_K_all)
@@ -677,10 +698,13 @@ typedef struct run {
 
 static uint64_t random_bits(gen *g, uint8_t t)
 {
-    static const double odd[] = { NAN, INFINITY, -INFINITY, -0.0, 1e300, -1e300, 1e-310, 3e9, -3e9,
-                                  2147483648.0, -2147483649.0, 0x1p63, -0x1p63, 255.5, 1e-42, 0.0 };
-    static const uint64_t odd_int[] = { 0, ~0ull, 1ull << 31, 1ull << 63, 0x7fffffff, 63, 64, 31,
-                                        0x7fffffffffffffff, 0xfffffffffffffffe };
+    static const double odd[] = { NAN,     INFINITY, -INFINITY, -0.0,         1e300,         -1e300,
+                                  1e-310,  3e9,      -3e9,      2147483648.0, -2147483649.0, 0x1p63,
+                                  -0x1p63, 255.5,    1e-42,     0.0 };
+    static const uint64_t odd_int[] = {
+        0,  ~0ull, 1ull << 31, 1ull << 63,         0x7fffffff,
+        63, 64,    31,         0x7fffffffffffffff, 0xfffffffffffffffe
+    };
     if (t == DEFT_BOOL) return pick(g, 2);
     const bool is_odd = pick(g, g->wild ? 12 : 2000) == 0;
     if (is_float(t))
@@ -691,7 +715,9 @@ static uint64_t random_bits(gen *g, uint8_t t)
 
 static int64_t pick_extent(gen *g, df_role role)
 {
-    static const int64_t lengths[] = { 0, 1, 3, 15, 16, 17, 63, 64, 65, 100, 4095, 4096, 4097, 10000 };
+    static const int64_t lengths[] = {
+        0, 1, 3, 15, 16, 17, 63, 64, 65, 100, 4095, 4096, 4097, 10000
+    };
     if (role == DF_AXIS_OUTER) return pick(g, 12) ? 1 + pick(g, 3) : 0;
     if (role == DF_AXIS_INNER) return lengths[pick(g, g->k.mode == DF_MODE_COL ? 9 : 14)];
     if (g->k.mode == DF_MODE_ROW) return lengths[pick(g, 14)];
@@ -753,8 +779,12 @@ static void make_run(gen *g, run *r)
     r->num[1] = of_f64(2.5); /* u8, i64 and f64 see what they see */
     r->num[2] = 0xfffffff0u;
     r->num[3] = of_f32(0.75f);
-    r->a = (df_kargs){ .ptr = r->ptr, .stride = r->stride, .base = r->base, .extent = r->extent,
-                       .num = r->num, .fault = r->fault };
+    r->a = (df_kargs){ .ptr = r->ptr,
+                       .stride = r->stride,
+                       .base = r->base,
+                       .extent = r->extent,
+                       .num = r->num,
+                       .fault = r->fault };
     r->n_outer = extent_of(&g->k, &r->a, DF_AXIS_OUTER);
     r->n_inner = extent_of(&g->k, &r->a, DF_AXIS_INNER);
     r->length = extent_of(&g->k, &r->a, DF_AXIS_RED);
@@ -848,7 +878,8 @@ static void fuzz(df_mode mode, uint32_t n_kernels, uint32_t n_shapes)
     }
     for (int v = 0; v < 6; v++) {
         if (v % 2 == 0) c[v / 2] = open_compiler(widths[v / 2]);
-        compile_all(&c[v / 2], k, n_kernels, v % 2 ? DF_OPT_O2 : DF_OPT_O0, code + (uint32_t)v * n_kernels);
+        compile_all(&c[v / 2], k, n_kernels, v % 2 ? DF_OPT_O2 : DF_OPT_O0,
+                    code + (uint32_t)v * n_kernels);
     }
     for (uint32_t i = 0; i < n_kernels; i++)
         for (uint32_t s = 0; s < n_shapes; s++) {
@@ -879,9 +910,18 @@ static void fuzz(df_mode mode, uint32_t n_kernels, uint32_t n_shapes)
     free(g);
 }
 
-Test(llvm, random_map_kernels_give_the_naive_bits, .timeout = 300) { fuzz(DF_MODE_MAP, 40, 4); }
-Test(llvm, random_row_kernels_give_the_naive_bits, .timeout = 300) { fuzz(DF_MODE_ROW, 40, 4); }
-Test(llvm, random_col_kernels_give_the_naive_bits, .timeout = 300) { fuzz(DF_MODE_COL, 40, 4); }
+Test(llvm, random_map_kernels_give_the_naive_bits, .timeout = 300)
+{
+    fuzz(DF_MODE_MAP, 40, 4);
+}
+Test(llvm, random_row_kernels_give_the_naive_bits, .timeout = 300)
+{
+    fuzz(DF_MODE_ROW, 40, 4);
+}
+Test(llvm, random_col_kernels_give_the_naive_bits, .timeout = 300)
+{
+    fuzz(DF_MODE_COL, 40, 4);
+}
 
 /* ---- every op and dtype on awkward values ---- */
 
@@ -897,7 +937,8 @@ static bool is_known(df_kop op, uint8_t t, uint8_t src)
     const bool f = is_float(t), b = t == DEFT_BOOL;
     if (op >= DF_K_add && op <= DF_K_rem) return src == t && !b;
     if (op == DF_K_neg || op == DF_K_abs) return src == t && !b;
-    if (op == DF_K_fma || op == DF_K_sqrt || (op >= DF_K_floor && op <= DF_K_rint)) return src == t && f;
+    if (op == DF_K_fma || op == DF_K_sqrt || (op >= DF_K_floor && op <= DF_K_rint))
+        return src == t && f;
     if (op == DF_K_min || op == DF_K_max) return src == t;
     if (op >= DF_K_and && op <= DF_K_not) return src == t && !f;
     if (op >= DF_K_shl && op <= DF_K_lshr) return src == t && !f && !b;
@@ -913,29 +954,70 @@ static void make_one_op(one_op *x, df_kop op, uint8_t t, uint8_t src)
     const uint32_t n = df_kop_infos[op].n_src;
     x->src = src;
     x->mid = op == DF_K_select ? t : src;
-    x->k = (df_kernel){ .mode = DF_MODE_MAP, .n_axes = 1, .n_stages = 1, .role = { DF_AXIS_INNER },
-                        .n_access = n + 1, .n_ins = n + 2, .access = x->access, .ins = x->ins };
+    x->k = (df_kernel){ .mode = DF_MODE_MAP,
+                        .n_axes = 1,
+                        .n_stages = 1,
+                        .role = { DF_AXIS_INNER },
+                        .n_access = n + 1,
+                        .n_ins = n + 2,
+                        .access = x->access,
+                        .ins = x->ins };
     for (uint32_t i = 0; i <= n; i++) {
         const uint8_t d = i == n ? t : i == 0 ? src : x->mid;
-        x->access[i] = (df_access){ .kind = i == n ? DF_ACCESS_STORE : DF_ACCESS_LOAD, .dtype = d,
-                                    .same_as = i, .step = { DF_STEP_UNIT } };
+        x->access[i] = (df_access){ .kind = i == n ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
+                                    .dtype = d,
+                                    .same_as = i,
+                                    .step = { DF_STEP_UNIT } };
         if (i < n)
             x->ins[i] = (df_ins){ .op = DF_K_load, .dtype = d, .level = DF_LEVEL_ELEM, .imm = i };
     }
-    x->ins[n] = (df_ins){ .op = (uint8_t)op, .dtype = t, .level = DF_LEVEL_ELEM, .src = { 0, 1, 2 } };
-    x->ins[n + 1] = (df_ins){ .op = DF_K_store, .dtype = t, .level = DF_LEVEL_ELEM, .src = { n }, .imm = n };
+    x->ins[n] =
+        (df_ins){ .op = (uint8_t)op, .dtype = t, .level = DF_LEVEL_ELEM, .src = { 0, 1, 2 } };
+    x->ins[n + 1] =
+        (df_ins){ .op = DF_K_store, .dtype = t, .level = DF_LEVEL_ELEM, .src = { n }, .imm = n };
 }
 
 static uint64_t awkward(uint8_t t, uint64_t i)
 {
-    static const double f[] = { 0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3.7, NAN, INFINITY,
-                                -INFINITY, 2147483647.0, 2147483648.0, -2147483648.0, -2147483904.0,
-                                9.2e18, 0x1p63, -0x1p63, 255, 256, -1e-40, 1e-310, 1e30, -3e38,
-                                0.1, 7, -7, 1e15, 8388609, 0.49999997 };
-    static const int64_t n[] = { 0, 1, -1, 2, -2, 3, 7, -7, 8, 31, 32, 63, 64, 65, 100, -100, 127,
-                                 128, 255, 1000003, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN,
-                                 16777217, -16777217, (1ll << 53) + 1, (1ll << 62) + 12345, 5, 6,
-                                 1ll << 31, -(1ll << 33) };
+    static const double f[] = { 0.0,           -0.0,          1,         -1,           0.5,
+                                -0.5,          1.5,           2.5,       -2.5,         3.7,
+                                NAN,           INFINITY,      -INFINITY, 2147483647.0, 2147483648.0,
+                                -2147483648.0, -2147483904.0, 9.2e18,    0x1p63,       -0x1p63,
+                                255,           256,           -1e-40,    1e-310,       1e30,
+                                -3e38,         0.1,           7,         -7,           1e15,
+                                8388609,       0.49999997 };
+    static const int64_t n[] = { 0,
+                                 1,
+                                 -1,
+                                 2,
+                                 -2,
+                                 3,
+                                 7,
+                                 -7,
+                                 8,
+                                 31,
+                                 32,
+                                 63,
+                                 64,
+                                 65,
+                                 100,
+                                 -100,
+                                 127,
+                                 128,
+                                 255,
+                                 1000003,
+                                 INT32_MAX,
+                                 INT32_MIN,
+                                 INT64_MAX,
+                                 INT64_MIN,
+                                 16777217,
+                                 -16777217,
+                                 (1ll << 53) + 1,
+                                 (1ll << 62) + 12345,
+                                 5,
+                                 6,
+                                 1ll << 31,
+                                 -(1ll << 33) };
     return is_float(t) ? of_real(t, f[i % 32]) : of_int(t, (uint64_t)n[i % 32]);
 }
 
@@ -1009,8 +1091,12 @@ Test(llvm, every_op_and_dtype_on_awkward_values, .timeout = 300)
 static df_ins ins(df_kop op, uint8_t t, uint8_t stage, df_level level, uint32_t a, uint32_t b,
                   uint64_t imm)
 {
-    return (df_ins){ .op = (uint8_t)op, .dtype = t, .stage = stage, .level = (uint8_t)level,
-                     .src = { a, b }, .imm = imm };
+    return (df_ins){ .op = (uint8_t)op,
+                     .dtype = t,
+                     .stage = stage,
+                     .level = (uint8_t)level,
+                     .src = { a, b },
+                     .imm = imm };
 }
 
 /* Softmax but for its exp: three stages, the second keeps its elements in scratch. */
@@ -1018,9 +1104,15 @@ Test(llvm, stages_share_a_row_through_scratch)
 {
     static const int64_t lengths[] = { 0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097 };
     const df_access access[] = {
-        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .same_as = 0, .step = { DF_STEP_ANY, DF_STEP_UNIT } },
+        { .kind = DF_ACCESS_LOAD,
+          .dtype = DEFT_F32,
+          .same_as = 0,
+          .step = { DF_STEP_ANY, DF_STEP_UNIT } },
         { .kind = DF_ACCESS_SCRATCH, .dtype = DEFT_F32, .same_as = 1 },
-        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 0, .step = { DF_STEP_ANY, DF_STEP_UNIT } },
+        { .kind = DF_ACCESS_STORE,
+          .dtype = DEFT_F32,
+          .same_as = 0,
+          .step = { DF_STEP_ANY, DF_STEP_UNIT } },
     };
     const df_ins body[] = {
         ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
@@ -1033,9 +1125,14 @@ Test(llvm, stages_share_a_row_through_scratch)
         ins(DF_K_div, DEFT_F32, 2, DF_LEVEL_ELEM, 6, 5, 0),
         ins(DF_K_store, DEFT_F32, 2, DF_LEVEL_ELEM, 7, 0, 2),
     };
-    const df_kernel kernel = { .mode = DF_MODE_ROW, .n_axes = 2, .n_stages = 3,
-                               .role = { DF_AXIS_OUTER, DF_AXIS_RED }, .n_access = 3,
-                               .n_ins = DF_LEN(body), .access = access, .ins = body };
+    const df_kernel kernel = { .mode = DF_MODE_ROW,
+                               .n_axes = 2,
+                               .n_stages = 3,
+                               .role = { DF_AXIS_OUTER, DF_AXIS_RED },
+                               .n_access = 3,
+                               .n_ins = DF_LEN(body),
+                               .access = access,
+                               .ins = body };
     const df_kernel *k = &kernel;
     float *x = malloc(3 * 4100 * 4), *y = malloc(3 * 4100 * 4), *scratch = malloc(4100 * 4);
     for (int v = 0; v < 6; v++) {
@@ -1051,7 +1148,8 @@ Test(llvm, stages_share_a_row_through_scratch)
             const df_kargs ay = { .ptr = py, .stride = stride, .extent = extent };
             code.main(&ax, 0, 3, 0, 1); /* in place */
             ref_run(k, &ay);
-            cr_assert(memcmp(x, y, (size_t)(3 * l) * 4) == 0, "%s: length %lld", c.name, (long long)l);
+            cr_assert(memcmp(x, y, (size_t)(3 * l) * 4) == 0, "%s: length %lld", c.name,
+                      (long long)l);
         }
         c.release(c.self, &code);
         c.destroy(c.self);
@@ -1076,9 +1174,16 @@ Test(llvm, a_failing_check_is_recorded_and_reads_element_0)
         ins(DF_K_load_at, DEFT_F32, 0, DF_LEVEL_ELEM, 2, 0, 1),
         ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, 3, 0, 2),
     };
-    const df_kernel kernel = { .mode = DF_MODE_MAP, .n_axes = 1, .n_stages = 1, .flags = DF_KERNEL_CHECKS,
-                               .role = { DF_AXIS_INNER }, .n_access = 3, .n_num = 1,
-                               .n_ins = DF_LEN(body), .access = access, .ins = body };
+    const df_kernel kernel = { .mode = DF_MODE_MAP,
+                               .n_axes = 1,
+                               .n_stages = 1,
+                               .flags = DF_KERNEL_CHECKS,
+                               .role = { DF_AXIS_INNER },
+                               .n_access = 3,
+                               .n_num = 1,
+                               .n_ins = DF_LEN(body),
+                               .access = access,
+                               .ins = body };
     const df_kernel *k = &kernel;
     for (int v = 0; v < 6; v++) {
         df_compiler c = open_compiler(widths[v / 2]);
@@ -1095,7 +1200,9 @@ Test(llvm, a_failing_check_is_recorded_and_reads_element_0)
                 if (bad >= 0) index[bad] = bad % 2 ? 4 : -7;
                 char *ptr[] = { (char *)index, (char *)(uintptr_t)table, (char *)out };
                 const int64_t stride[] = { 1, 0, 1 };
-                const df_kargs a = { .ptr = ptr, .stride = stride, .extent = &n, .num = num, .fault = fault };
+                const df_kargs a = {
+                    .ptr = ptr, .stride = stride, .extent = &n, .num = num, .fault = fault
+                };
                 code.main(&a, 0, 1, 0, n);
                 cr_assert(fault[0] == (bad < 0 ? 0 : 42), "n %lld", (long long)n);
                 if (bad >= 0) cr_assert(fault[1] == index[bad] && fault[2] == 4);
@@ -1118,8 +1225,14 @@ Test(llvm, sums_keep_the_sign_of_zero)
         ins(DF_K_sum, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
         ins(DF_K_store, DEFT_F32, 1, DF_LEVEL_ROW, 1, 0, 1),
     };
-    const df_kernel kernel = { .mode = DF_MODE_ROW, .n_axes = 1, .n_stages = 2, .role = { DF_AXIS_RED },
-                               .n_access = 2, .n_ins = 3, .access = access, .ins = body };
+    const df_kernel kernel = { .mode = DF_MODE_ROW,
+                               .n_axes = 1,
+                               .n_stages = 2,
+                               .role = { DF_AXIS_RED },
+                               .n_access = 2,
+                               .n_ins = 3,
+                               .access = access,
+                               .ins = body };
     const df_kernel *k = &kernel;
     df_compiler c = open_compiler(0);
     df_code code;
@@ -1141,7 +1254,8 @@ Test(llvm, sums_keep_the_sign_of_zero)
 
 Test(llvm, shows_named_targets_the_same_every_time)
 {
-    static const char *const targets[] = { "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64" };
+    static const char *const targets[] = { "x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4",
+                                           "aarch64" };
     df_compiler c = open_compiler(0);
     df_diag d = { 0 };
     for (uint64_t seed = 0; seed < 12; seed++) {

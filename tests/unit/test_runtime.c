@@ -380,7 +380,7 @@ static hand_plan *plan_mixed(float *x, int64_t rows, int64_t cols)
 
 Test(runtime, thread_counts_change_no_bit)
 {
-    static const int64_t shapes[][2] = { { 3, 5 }, { 1, 70000 }, { 70000, 3 }, { 300, 1000 }, { 9000, 40 } };
+    static const int64_t shapes[][2] = { { 9, 15 }, { 1, 70000 }, { 70000, 3 }, { 300, 1000 }, { 9000, 40 } };
     static const uint32_t n_threads[] = { 1, 2, 3, 5 };
     for (size_t k = 0; k < LEN(shapes); k++) {
         const int64_t rows = shapes[k][0], cols = shapes[k][1];

@@ -197,10 +197,17 @@ int cli_opt(int argc, char **argv)
     code = cli_program_read(&w.program, o.path, o.flags);
     if (code == CLI_OK) {
         deft_status st = make(&w);
-        for (int s = 0; s < N_STAGES && st == DEFT_OK; s++)
-            if (o.show >> s & 1) st = put_stage(&w, (stage)s);
+        for (int s = 0; s < N_STAGES && st == DEFT_OK; s++) {
+            if (!(o.show >> s & 1)) continue;
+            st = put_stage(&w, (stage)s);
+            /* The plug-in knows the names of targets. */
+            if (st == DEFT_E_ARG && w.plugin) code = CLI_USAGE;
+        }
         if (st == DEFT_OK && !w.out.ok) st = df_fail_mem(&w.program.diag, "text", w.out.cap);
-        if (st != DEFT_OK) code = cli_status(&w.program.diag, st, o.path);
+        if (st != DEFT_OK && code == CLI_USAGE)
+            (void)cli_fail(code, "--target: %s", w.program.diag.text);
+        else if (st != DEFT_OK)
+            code = cli_status(&w.program.diag, st, o.path);
     }
     /* All or nothing: half a dump would look like a whole one. */
     if (code == CLI_OK && w.out.at) fputs(w.out.at, stdout);

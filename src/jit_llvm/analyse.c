@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is known of a kernel before its code is written: where each value is computed (gen.h,
+ * "Values"), how many lanes vectors have, which masks are instructions. And the kernels that are
+ * refused, with a sentence, rather than handed to a compiler that aborts on them.
+ *
+ * Lanes. One count w for all vectors of a kernel: as many as the native vector has elements of the
+ * width that most lane-wise instructions have, 4 or 8 bytes (kernels of bytes only: 1). f32 kernels
+ * get 16 lanes on AVX-512, f64 and 64-bit integer kernels 8; a few i64 indices in an f32 kernel
+ * take two registers each, a few floats in an f64 kernel half of one. A ROW kernel with a scan is
+ * scalar (w = 1).
+ */
+#include "jit_llvm/gen.h"
+
+/* ---- analysis ---- */
+
+static const df_access *access_of(const df_gen *g, const df_ins *ins)
+{
+    return &g->k->access[ins->imm];
+}
+
+static bool has_access(df_kop op)
+{
+    return op == DF_K_load || op == DF_K_load_at || op == DF_K_store || op == DF_K_index;
+}
+
+static uint8_t access_moves(const df_kernel *k, const df_access *a)
+{
+    static const uint8_t of_role[] = { MOVES_OUTER, MOVES_RED, MOVES_INNER };
+    if (a->kind == DF_ACCESS_SCRATCH) return MOVES_RED;
+    if (a->kind == DF_ACCESS_AT) return 0; /* the offset says it all */
+    uint8_t moves = 0;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (a->step[x] != DF_STEP_ZERO) moves |= of_role[k->role[x]];
+    return moves;
+}
+
+static uint8_t ins_moves(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    uint8_t moves = 0;
+    for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) moves |= g->val[ins->src[s]].moves;
+    if (has_access((df_kop)ins->op)) {
+        moves |= g->acc[ins->imm].moves;
+        if (ins->op != DF_K_index) moves |= MOVES_OUTER; /* memory is touched only inside rows */
+    }
+    if (ins->op == DF_K_check) moves |= MOVES_OUTER;
+    if (df_gen_kind(g, i) == DF_KOP_reduce)
+        return MOVES_OUTER | (g->k->mode == DF_MODE_COL ? MOVES_INNER : 0);
+    if (df_gen_kind(g, i) == DF_KOP_scan)
+        return MOVES_OUTER | MOVES_RED | (g->k->mode == DF_MODE_COL ? MOVES_INNER : 0);
+    return moves;
+}
+
+static df_place ins_place(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const uint8_t moves = g->val[i].moves;
+    const bool is_lanes = moves & df_gen_vec_moves(g);
+    if (df_gen_kind(g, i) == DF_KOP_reduce || df_gen_kind(g, i) == DF_KOP_scan) return PLACE_BODY;
+    if (moves == 0) return PLACE_ENTRY;
+    if (ins->level == DF_LEVEL_ROW) return is_lanes ? PLACE_LANES : PLACE_ROW;
+    if (is_lanes) return PLACE_BODY;
+    return g->k->mode == DF_MODE_COL && moves & MOVES_RED ? PLACE_RED : PLACE_PRE;
+}
+
+static uint32_t choose_lanes(const df_gen *g)
+{
+    uint32_t n1 = 0, n4 = 0, n8 = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (ins->op == DF_K_cumsum && g->k->mode == DF_MODE_ROW) return 1;
+        if (g->val[i].place != PLACE_BODY || df_gen_kind(g, i) == DF_KOP_reduce) continue;
+        const uint32_t size = df_dtype_bytes((deft_dtype)ins->dtype);
+        n1 += size == 1;
+        n4 += size == 4;
+        n8 += size == 8;
+    }
+    if (n8 > n4) return g->t->vector_bytes / 8;
+    if (n4 + n8 > 0 || n1 == 0) return g->t->vector_bytes / 4;
+    return g->t->vector_bytes;
+}
+
+static void find_axes(df_gen *g)
+{
+    g->vec_axis = -1;
+    g->n_outer = g->n_red = 0;
+    for (int x = 0; x < g->k->n_axes; x++) {
+        if (g->k->role[x] == DF_AXIS_OUTER) g->outer[g->n_outer++] = x;
+        if (g->k->role[x] == DF_AXIS_RED) g->red[g->n_red++] = x;
+        if (g->k->role[x] == (g->k->mode == DF_MODE_ROW ? DF_AXIS_RED : DF_AXIS_INNER))
+            g->vec_axis = x;
+    }
+}
+
+static bool masks_are_native(const df_gen *g)
+{
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        const df_access *x = &g->k->access[a];
+        const bool in_lanes = g->acc[a].moves & df_gen_vec_moves(g);
+        const bool is_word = df_dtype_bytes((deft_dtype)x->dtype) >= 4;
+        if (x->kind == DF_ACCESS_INDEX || !in_lanes)
+            continue; /* AT never moves in lanes by itself */
+        if (!(is_word ? g->t->mask_words : g->t->mask_bytes)) return false;
+        /* Strided accesses under a mask are cheap only as gathers. */
+        if (x->kind != DF_ACCESS_SCRATCH && x->step[g->vec_axis] == DF_STEP_ANY) return false;
+    }
+    return g->t->mask_words && g->w > 1;
+}
+
+void df_gen_analyse(df_gen *g)
+{
+    find_axes(g);
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        g->acc[a].moves = access_moves(g->k, &g->k->access[a]);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        g->val[i].moves = ins_moves(g, i);
+        g->val[i].place = (uint8_t)ins_place(g, i);
+    }
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->val[i].place == PLACE_BODY || g->val[i].place == PLACE_LANES)
+            for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
+                g->val[g->k->ins[i].src[s]].wants_vec = true;
+    g->w = choose_lanes(g);
+    g->native_masks = masks_are_native(g);
+    df_reduce_plan(g);
+}
+
+/* ---- kernels that are refused ---- */
+
+static deft_status refuse(const df_gen *g, uint32_t i, const char *what)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const char *name = ins->op < DF_N_KOPS ? g->host->kops[ins->op].name : "?";
+    return g->host->fail(g->d, DEFT_E_COMPILE, "kernel instruction %u (%s, dtype %u): %s", i, name,
+                         ins->dtype, what);
+}
+
+static deft_status check_ins(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    if (ins->op >= DF_N_KOPS || ins->dtype >= DEFT_N_DTYPES)
+        return refuse(g, i, "no such op or dtype");
+    if (ins->stage >= g->k->n_stages || ins->stage >= DF_MAX_STAGES)
+        return refuse(g, i, "no such stage");
+    for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
+        if (ins->src[s] >= i) return refuse(g, i, "an operand is not above its user");
+    if (has_access((df_kop)ins->op) && ins->imm >= g->k->n_access)
+        return refuse(g, i, "no such access");
+    if (ins->op == DF_K_num && ins->imm >= g->k->n_num) return refuse(g, i, "no such number slot");
+    const deft_dtype src =
+        df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[ins->src[0]].dtype : DEFT_BOOL;
+    if (!df_lower_knows((df_kop)ins->op, (deft_dtype)ins->dtype, src))
+        return refuse(g, i, "no code for these dtypes");
+    if (ins->op == DF_K_store && src != access_of(g, ins)->dtype)
+        return refuse(g, i, "the access has another dtype");
+    if ((ins->op == DF_K_load || ins->op == DF_K_load_at) && ins->dtype != access_of(g, ins)->dtype)
+        return refuse(g, i, "the access has another dtype");
+    return DEFT_OK;
+}
+
+deft_status df_gen_check(const df_gen *g)
+{
+    const df_kernel *k = g->k;
+    uint32_t n_role[3] = { 0, 0, 0 };
+    if (k->n_axes > DF_MAX_AXES || k->mode > DF_MODE_COL || k->n_stages == 0)
+        return g->host->fail(g->d, DEFT_E_COMPILE, "kernel: %u axes, mode %u, %u stages", k->n_axes,
+                             k->mode, k->n_stages);
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (k->role[x] <= DF_AXIS_INNER) n_role[k->role[x]]++;
+    const bool fits = k->mode == DF_MODE_MAP   ? n_role[1] == 0 && n_role[2] <= 1
+                      : k->mode == DF_MODE_ROW ? n_role[1] == 1 && n_role[2] == 0
+                                               : n_role[1] >= 1 && n_role[2] == 1;
+    if (!fits || n_role[0] + n_role[1] + n_role[2] != k->n_axes)
+        return g->host->fail(g->d, DEFT_E_COMPILE,
+                             "kernel: mode %u with %u outer, %u reduced, %u inner axes", k->mode,
+                             n_role[0], n_role[1], n_role[2]);
+    for (uint32_t a = 0; a < k->n_access; a++)
+        if (k->access[a].dtype >= DEFT_N_DTYPES)
+            return g->host->fail(g->d, DEFT_E_COMPILE, "kernel access %u: no such dtype", a);
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        const deft_status st = check_ins(g, i);
+        if (st != DEFT_OK) return st;
+    }
+    return DEFT_OK;
+}
+
+deft_status df_gen_check_places(const df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        const df_val *v = &g->val[i];
+        const bool is_scalar = v->place != PLACE_BODY && v->place != PLACE_LANES;
+        if (ins->op == DF_K_store && !is_scalar && !(g->acc[ins->imm].moves & df_gen_vec_moves(g)))
+            return refuse(g, i, "many lanes into one element");
+        for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) {
+            const uint32_t from = ins->src[s];
+            const bool is_reduce = df_gen_kind(g, from) == DF_KOP_reduce;
+            if (is_reduce && g->k->ins[from].stage >= ins->stage)
+                return refuse(g, i, "a reduction is used in its own stage");
+            if (ins->level == DF_LEVEL_ROW && g->k->ins[from].level == DF_LEVEL_ELEM &&
+                !is_reduce && g->val[from].place != PLACE_ENTRY)
+                return refuse(g, i, "an element is used at row level");
+        }
+    }
+    return DEFT_OK;
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Instructions to IR in their places (gen.h, "Values"): scalars, lanes, row-level code, and which
+ * instructions a stage's loop holds.
+ *
+ * Order within an iteration: all loads stand before all stores, whatever the order of the body; so
+ * an output may lie over an input that it replaces element by element, and no alias information is
+ * needed.
+ */
+#include "jit_llvm/gen.h"
+
+LLVMValueRef df_gen_sca(df_gen *g, uint32_t i)
+{
+    return g->val[i].sca;
+}
+
+LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
+{
+    df_val *v = &g->val[i];
+    if (v->vec && (v->epoch == g->epoch || v->epoch == EPOCH_ALWAYS)) return v->vec;
+    if (v->slot) {
+        const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
+        LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
+        v->vec = LLVMBuildLoad2(g->b, type, df_gen_at(g, type, v->slot, g->group), "");
+        if (t == DEFT_BOOL)
+            v->vec = LLVMBuildICmp(g->b, LLVMIntNE, v->vec, LLVMConstNull(type), "");
+    } else {
+        v->vec = df_gen_splat(g, v->sca, g->w);
+    }
+    v->epoch = g->epoch;
+    return v->vec;
+}
+
+void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
+{
+    df_val *v = &g->val[i];
+    v->sca = scalar;
+    v->vec = NULL;
+    if (!v->wants_vec) return;
+    v->vec = df_gen_splat(g, scalar, g->w);
+    v->epoch = EPOCH_ALWAYS;
+}
+
+static deft_dtype src_dtype(const df_gen *g, uint32_t i)
+{
+    return df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[g->k->ins[i].src[0]].dtype : DEFT_BOOL;
+}
+
+static LLVMValueRef load_num(df_gen *g, const df_ins *ins)
+{
+    const deft_dtype t = (deft_dtype)ins->dtype;
+    /* Little-endian: the first bytes of the slot are the number. */
+    LLVMValueRef p = df_gen_at(g, g->i64, g->p_num, df_gen_i64(g, (int64_t)ins->imm));
+    LLVMValueRef v = LLVMBuildLoad2(g->b, df_gen_mem_type(g, t), p, "");
+    return t == DEFT_BOOL ? LLVMBuildICmp(g->b, LLVMIntNE, v, LLVMConstInt(g->i8, 0, 0), "") : v;
+}
+
+void df_gen_scalar(df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    LLVMValueRef s[3] = { NULL, NULL, NULL };
+    for (uint32_t n = 0; n < df_gen_n_src(g, i); n++) s[n] = df_gen_sca(g, ins->src[n]);
+    const df_kop op = (df_kop)ins->op;
+    LLVMValueRef v;
+    if (op == DF_K_const)
+        v = df_gen_const(g, (deft_dtype)ins->dtype, ins->imm);
+    else if (op == DF_K_num)
+        v = load_num(g, ins);
+    else if (op == DF_K_index)
+        v = g->acc[ins->imm].at;
+    else if (op == DF_K_load || op == DF_K_load_at)
+        v = df_access_load_one(g, (uint32_t)ins->imm, g->acc[ins->imm].at, s[0]);
+    else if (op == DF_K_store) {
+        df_access_store_one(g, (uint32_t)ins->imm, g->acc[ins->imm].at, s[0]);
+        return;
+    } else
+        v = df_lower_op(g, ins, src_dtype(g, i), s, 1);
+    df_gen_define(g, i, v);
+}
+
+/* Instruction i for w lanes. */
+static void emit_lanes(df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const df_kop op = (df_kop)ins->op;
+    const uint32_t access = (uint32_t)ins->imm;
+    LLVMValueRef s[3] = { NULL, NULL, NULL }, v;
+    for (uint32_t n = 0; n < df_gen_n_src(g, i); n++) s[n] = df_gen_vec(g, ins->src[n]);
+    if (df_gen_kind(g, i) == DF_KOP_reduce) {
+        df_reduce_accumulate(g, i, s[0]);
+        return;
+    }
+    if (op == DF_K_store) {
+        df_access_store(g, access, s[0]);
+        return;
+    }
+    if (op == DF_K_index)
+        v = df_access_index(g, access);
+    else if (op == DF_K_load)
+        v = df_access_load(g, access);
+    else if (op == DF_K_load_at)
+        v = df_access_load_at(g, access, s[0]);
+    else if (op == DF_K_cumsum)
+        v = df_scan_step(g, i, s[0]);
+    else
+        v = df_lower_op(g, ins, src_dtype(g, i), s, g->w);
+    g->val[i].vec = v;
+    g->val[i].epoch = g->epoch;
+}
+
+void df_gen_mark(df_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) g->val[i].is_marked = false;
+    for (uint32_t i = g->k->n_ins; i-- > 0;) {
+        const df_ins *ins = &g->k->ins[i];
+        df_val *v = &g->val[i];
+        if (ins->level != DF_LEVEL_ELEM || ins->stage > stage) continue;
+        if (ins->stage == stage) v->is_marked = true;
+        if (!v->is_marked) continue;
+        /* Elements of an earlier stage are computed again. */
+        for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
+            if (df_gen_kind(g, ins->src[s]) != DF_KOP_reduce) g->val[ins->src[s]].is_marked = true;
+    }
+}
+
+bool df_gen_has_elem(const df_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM &&
+            g->val[i].place != PLACE_ENTRY)
+            return true;
+    return false;
+}
+
+bool df_gen_is_here(const df_gen *g, uint32_t i, df_place place)
+{
+    return g->val[i].is_marked && g->val[i].place == place && g->k->ins[i].level == DF_LEVEL_ELEM;
+}
+
+void df_gen_place(df_gen *g, df_place place)
+{
+    for (int stores = 0; stores < 2; stores++)
+        for (uint32_t i = 0; i < g->k->n_ins; i++) {
+            if (!df_gen_is_here(g, i, place) || (g->k->ins[i].op == DF_K_store) != stores) continue;
+            if (place == PLACE_BODY)
+                emit_lanes(g, i);
+            else
+                df_gen_scalar(g, i);
+        }
+}
+
+uint32_t df_gen_body_size(const df_gen *g)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) n += df_gen_is_here(g, i, PLACE_BODY);
+    return n;
+}
+
+static bool is_row_level(const df_gen *g, uint32_t i, uint32_t stage, df_place place, bool is_store)
+{
+    const df_ins *ins = &g->k->ins[i];
+    return ins->level == DF_LEVEL_ROW && ins->stage == stage && g->val[i].place == place &&
+           (ins->op == DF_K_store) == is_store;
+}
+
+/* Values first, then stores. A part call only needs the values: fin stores. */
+static void row_level(df_gen *g, uint32_t stage, df_place place,
+                      void (*emit)(df_gen *g, uint32_t i))
+{
+    bool has_stores = false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (is_row_level(g, i, stage, place, false)) emit(g, i);
+        has_stores |= is_row_level(g, i, stage, place, true);
+    }
+    if (!has_stores) return;
+    df_if stores;
+    const bool is_guarded = stage == 0 && g->is_part;
+    if (is_guarded) df_if_begin(g, &stores, LLVMBuildNot(g->b, g->is_part, ""));
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (is_row_level(g, i, stage, place, true)) emit(g, i);
+    if (is_guarded) df_if_end(g, &stores);
+}
+
+void df_gen_row_level(df_gen *g, uint32_t stage)
+{
+    row_level(g, stage, PLACE_ROW, df_gen_scalar);
+}
+
+void df_gen_row_lanes(df_gen *g, uint32_t stage)
+{
+    row_level(g, stage, PLACE_LANES, emit_lanes);
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DF_SEG_MATMUL: from a segment to a df_matmul_job, and the epilogue kernel over its tiles.
+ */
+#include "runtime/exec_run.h"
+
+#include <string.h>
+
+typedef struct epilogue {
+    const df_run *r;
+    const df_seg_run *s;
+    uint32_t c_access;
+} epilogue;
+
+/* The epilogue kernel over a tile of C: its access c_access is turned to where the tile lies. Row o of
+ * the kernel is row o of (batch, m), so that the OUTER strides follow from ld. */
+static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
+                         int64_t o1, int64_t i0, int64_t i1)
+{
+    const epilogue *const e = user;
+    const df_seg_run *const s = e->s;
+    const df_kernel *const k = s->kernel;
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[e->c_access].dtype);
+    const size_t n_strides = (size_t)k->n_access * k->n_axes;
+    char **const ptr = s->ptr + (thread + 1u) * (size_t)k->n_access;
+    int64_t *const stride = s->epilogue_stride + thread * n_strides;
+    int64_t *const c = stride + (size_t)e->c_access * k->n_axes;
+    df_kargs a = s->args;
+    memcpy(ptr, s->ptr, sizeof *ptr * k->n_access);
+    memcpy(stride, s->args.stride, sizeof *stride * n_strides);
+    int64_t by = ld;
+    for (uint32_t j = k->n_axes; j-- > 0;) {
+        if (k->role[j] == DF_AXIS_INNER) {
+            c[j] = 1;
+        } else {
+            c[j] = by;
+            by *= a.extent[j];
+        }
+    }
+    /* Rows are counted from the start of C, which need not exist: only the sum is an address. */
+    ptr[e->c_access] = (char *)((uintptr_t)tile - (uintptr_t)((o0 * ld + i0) * size));
+    a.ptr = ptr;
+    a.stride = stride;
+    a.fault = (int64_t *)(void *)df_run_thread_area(e->r, thread);
+    df_run_main(e->r, s, &a, thread, o0, o1, i0, i1);
+}
+
+static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
+{
+    const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
+    *job = (df_matmul_job){ .dtype = seg->dtype, .m = df_run_slot(r, seg->m), .n = df_run_slot(r, seg->n),
+                            .k = df_run_slot(r, seg->k), .n_batch = 1, .batch_rank = seg->n_batch,
+                            .fast = (r->t->flags & DF_TRACE_FAST) != 0 };
+    for (uint32_t i = 0; i < seg->n_batch; i++) {
+        job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
+        job->n_batch *= job->batch_extent[i];
+        job->a_batch[i] = df_run_slot(r, seg->a.stride[i]);
+        job->b_batch[i] = df_run_slot(r, seg->b.stride[i]);
+        job->c_batch[i] = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[i]);
+    }
+    job->a_row = df_run_slot(r, seg->a.stride[row]);
+    job->a_col = df_run_slot(r, seg->a.stride[col]);
+    job->b_row = df_run_slot(r, seg->b.stride[row]);
+    job->b_col = df_run_slot(r, seg->b.stride[col]);
+    job->c_row = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
+}
+
+static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
+{
+    return atomic_load_explicit(&r->x->gemm[t == DEFT_F64], memory_order_acquire);
+}
+
+static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
+{
+    if (bind->buf == DF_NONE) return NULL;
+    return r->base[bind->buf] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
+}
+
+void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
+{
+    df_matmul_job job;
+    epilogue e = { r, s, seg->c_access };
+    matmul_job(r, seg, &job);
+    job.a = operand(r, &seg->a, seg->dtype);
+    job.b = operand(r, &seg->b, seg->dtype);
+    job.c = operand(r, &seg->c, seg->dtype);
+    if (s->kernel) {
+        job.epilogue = run_epilogue;
+        job.user = &e;
+    }
+    df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
+    df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, r->matmul_work);
+}
+
+/* Before the frame is laid out: matmuls use every thread of the pool. */
+void df_run_measure_matmuls(df_run *r)
+{
+    const uint32_t n_threads = df_pool_threads(r->x->pool);
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        df_matmul_job job;
+        if (seg->kind != DF_SEG_MATMUL) continue;
+        r->n_threads = n_threads;
+        matmul_job(r, seg, &job);
+        if (seg->c.buf != DF_NONE) job.c = (char *)r; /* only whether there is one counts here */
+        if (seg->kernel != DF_NONE) job.epilogue = run_epilogue;
+        const size_t size = df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
+        if (size > r->matmul_size) r->matmul_size = size;
+    }
+}

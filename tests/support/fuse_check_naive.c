@@ -1,0 +1,491 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A trace evaluated the plain way: one node after the other, each stored whole, every index computed from
+ * the definition of the op. It shares nothing with the fuser but the bodies of elementwise ops, which it
+ * runs as kernels of one axis. Reductions follow base/limits.h literally.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/limits.h"
+#include "runtime/interp.h"
+#include "support/fuse_check.h"
+
+typedef struct tape {
+    df_emit emit;
+    df_ins ins[4096];
+    uint32_t n;
+} tape;
+
+static uint32_t tape_ins(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b, uint32_t c, uint64_t imm)
+{
+    tape *const w = (tape *)e;
+    const uint32_t n = df_kop_infos[op].n_src;
+    w->ins[w->n] = (df_ins){ .op = (uint8_t)op,
+                             .dtype = (uint8_t)t,
+                             .level = DF_LEVEL_ELEM,
+                             .src = { n > 0 ? a : 0, n > 1 ? b : 0, n > 2 ? c : 0 },
+                             .imm = imm };
+    return w->n++;
+}
+
+/* Runs instructions over n elements: access 0 .. n_in - 1 are loads, the last is the store. */
+static void run_tape(tape *w, uint32_t n_access, const df_access *access, char **ptr, int64_t n)
+{
+    df_kernel k = { .mode = DF_MODE_MAP, .n_axes = 1, .n_stages = 1, .role = { DF_AXIS_INNER } };
+    int64_t stride[4] = { 1, 1, 1, 1 }, base[4] = { 0 }, fault[3] = { 0 };
+    k.n_access = n_access;
+    k.access = access;
+    k.n_ins = w->n;
+    k.ins = w->ins;
+    void *work = aligned_alloc(64, (df_interp_work_size(&k) + 127) & ~(size_t)63);
+    const df_kargs args = { .ptr = ptr, .stride = stride, .base = base, .extent = &n, .fault = fault };
+    if (n > 0) df_interp_main(&k, work, &args, 0, 1, 0, n);
+    free(work);
+}
+
+typedef struct naive {
+    const df_trace *t;
+    char **value; /* per node, contiguous */
+} naive;
+
+static size_t size_of(const naive *x, uint32_t n) { return deft_dtype_size((deft_dtype)x->t->nodes[n].dtype); }
+
+static void unravel(const naive *x, uint32_t n, int64_t at, int64_t *index)
+{
+    const int64_t *const e = df_trace_extents(x->t, n);
+    for (uint32_t j = x->t->nodes[n].rank; j-- > 0;) {
+        index[j] = at % e[j];
+        at /= e[j];
+    }
+}
+
+static int64_t ravel(const naive *x, uint32_t n, const int64_t *index)
+{
+    const int64_t *const e = df_trace_extents(x->t, n);
+    int64_t at = 0;
+    for (uint32_t j = 0; j < x->t->nodes[n].rank; j++) at = at * e[j] + index[j];
+    return at;
+}
+
+/* Index into operand src of an element of n under broadcasting. */
+static int64_t broadcast(const naive *x, uint32_t n, uint32_t src, const int64_t *index)
+{
+    const int64_t *const e = df_trace_extents(x->t, src);
+    const uint32_t rank = x->t->nodes[src].rank, lead = x->t->nodes[n].rank - rank;
+    int64_t at[DEFT_MAX_RANK];
+    for (uint32_t j = 0; j < rank; j++) at[j] = e[j] == 1 ? 0 : index[j + lead];
+    return ravel(x, src, at);
+}
+
+/* The source element of one element of a view. */
+static int64_t behind_view(const naive *x, uint32_t n, int64_t element)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const uint32_t src = w->src[0].i, rank = x->t->nodes[src].rank;
+    const int64_t *const arg = x->t->args + w->arg;
+    int64_t index[DEFT_MAX_RANK], at[DEFT_MAX_RANK] = { 0 };
+    uint32_t k = 0;
+    unravel(x, n, element, index);
+    switch (w->op) {
+    case DF_OP_reshape: return element;
+    case DF_OP_expand: return broadcast(x, n, src, index);
+    case DF_OP_slice:
+        for (uint32_t j = 0; j < rank; j++) at[j] = arg[2 * j] + arg[2 * j + 1] * index[j];
+        break;
+    case DF_OP_permute:
+        for (uint32_t j = 0; j < rank; j++) at[w->attr >> 4 * j & 15] = index[j];
+        break;
+    case DF_OP_squeeze:
+        for (uint32_t j = 0; j < rank; j++) at[j] = w->attr >> j & 1 ? 0 : index[k++];
+        break;
+    case DF_OP_unsqueeze:
+        for (uint32_t j = 0; j < w->rank; j++)
+            if (!(w->attr >> j & 1)) at[k++] = index[j];
+        break;
+    default: { /* diagonal */
+        const uint32_t a = w->attr & 15, b = w->attr >> 4 & 15;
+        for (uint32_t j = 0; j < rank; j++)
+            if (j != a && j != b) at[j] = index[k++];
+        at[a] = index[w->rank - 1] + (arg[0] < 0 ? -arg[0] : 0);
+        at[b] = index[w->rank - 1] + (arg[0] > 0 ? arg[0] : 0);
+    }
+    }
+    return ravel(x, src, at);
+}
+
+static void copy_one(const naive *x, uint32_t n, int64_t to, uint32_t src, int64_t from)
+{
+    memcpy(x->value[n] + (size_t)to * size_of(x, n), x->value[src] + (size_t)from * size_of(x, n), size_of(x, n));
+}
+
+static void do_map(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const int64_t numel = df_trace_numel(x->t, n);
+    static tape t; /* the tests run on one thread */
+    df_access access[4] = { { 0 } };
+    char *ptr[4] = { 0 };
+    uint32_t id[3] = { 0 };
+    t.emit.ins = tape_ins;
+    t.n = 0;
+    for (uint32_t s = 0; s < w->n_src; s++) {
+        const uint32_t src = w->src[s].i;
+        const size_t size = size_of(x, src);
+        ptr[s] = malloc((size_t)numel * size + 64);
+        for (int64_t i = 0; i < numel; i++) {
+            int64_t index[DEFT_MAX_RANK];
+            unravel(x, n, i, index);
+            memcpy(ptr[s] + (size_t)i * size, x->value[src] + (size_t)broadcast(x, n, src, index) * size, size);
+        }
+        access[s] = (df_access){ .kind = DF_ACCESS_LOAD, .dtype = x->t->nodes[src].dtype, .same_as = s };
+        access[s].step[0] = DF_STEP_UNIT;
+        id[s] = tape_ins(&t.emit, DF_K_load, (deft_dtype)x->t->nodes[src].dtype, 0, 0, 0, s);
+    }
+    const df_op_info *const o = &df_op_infos[w->op];
+    const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
+    const uint32_t r = o->body(&t.emit, (deft_dtype)x->t->nodes[w->src[typed].i].dtype, (deft_dtype)w->dtype,
+                               id, w->attr);
+    access[w->n_src] = (df_access){ .kind = DF_ACCESS_STORE, .dtype = w->dtype, .same_as = w->n_src };
+    access[w->n_src].step[0] = DF_STEP_UNIT;
+    ptr[w->n_src] = x->value[n];
+    tape_ins(&t.emit, DF_K_store, (deft_dtype)w->dtype, r, 0, 0, w->n_src);
+    run_tape(&t, w->n_src + 1u, access, ptr, numel);
+    for (uint32_t s = 0; s < w->n_src; s++) free(ptr[s]);
+}
+
+/* ---- reductions ---- */
+
+typedef union cell {
+    float f;
+    double d;
+    int64_t i;
+} cell;
+
+static cell get_cell(const char *p, deft_dtype t, int64_t i)
+{
+    cell c = { .i = 0 };
+    switch (t) {
+    case DEFT_BOOL:
+    case DEFT_U8: c.i = ((const uint8_t *)p)[i]; break;
+    case DEFT_I32: c.i = ((const int32_t *)(const void *)p)[i]; break;
+    case DEFT_I64: c.i = ((const int64_t *)(const void *)p)[i]; break;
+    case DEFT_F32: c.f = ((const float *)(const void *)p)[i]; break;
+    case DEFT_F64: c.d = ((const double *)(const void *)p)[i]; break;
+    }
+    return c;
+}
+
+static void put_cell(char *p, deft_dtype t, int64_t i, cell c)
+{
+    switch (t) {
+    case DEFT_BOOL:
+    case DEFT_U8: ((uint8_t *)p)[i] = (uint8_t)c.i; break;
+    case DEFT_I32: ((int32_t *)(void *)p)[i] = (int32_t)c.i; break;
+    case DEFT_I64: ((int64_t *)(void *)p)[i] = c.i; break;
+    case DEFT_F32: ((float *)(void *)p)[i] = c.f; break;
+    case DEFT_F64: ((double *)(void *)p)[i] = c.d; break;
+    }
+}
+
+static cell join(df_op op, deft_dtype t, cell a, cell b)
+{
+    cell c = a;
+    const bool f = t == DEFT_F32, d = t == DEFT_F64;
+    switch (op) {
+    case DF_OP_sum:
+    case DF_OP_cumsum:
+        if (f) c.f = a.f + b.f;
+        else if (d) c.d = a.d + b.d;
+        else c.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
+        break;
+    case DF_OP_prod:
+        if (f) c.f = a.f * b.f;
+        else if (d) c.d = a.d * b.d;
+        else c.i = (int64_t)((uint64_t)a.i * (uint64_t)b.i);
+        break;
+    case DF_OP_min:
+        if (f) c.f = a.f < b.f || a.f != a.f ? a.f : b.f;
+        else if (d) c.d = a.d < b.d || a.d != a.d ? a.d : b.d;
+        else c.i = a.i < b.i ? a.i : b.i;
+        break;
+    case DF_OP_max:
+        if (f) c.f = a.f > b.f || a.f != a.f ? a.f : b.f;
+        else if (d) c.d = a.d > b.d || a.d != a.d ? a.d : b.d;
+        else c.i = a.i > b.i ? a.i : b.i;
+        break;
+    case DF_OP_any: c.i = a.i | b.i; break;
+    default: c.i = a.i & b.i; break; /* all */
+    }
+    return c;
+}
+
+static cell identity(df_op op, deft_dtype t)
+{
+    cell c = { .i = 0 };
+    const bool f = t == DEFT_F32, d = t == DEFT_F64;
+    switch (op) {
+    case DF_OP_sum:
+        if (f) c.f = -0.0f;
+        if (d) c.d = -0.0;
+        break;
+    case DF_OP_prod:
+        c.i = 1;
+        if (f) c.f = 1;
+        if (d) c.d = 1;
+        break;
+    case DF_OP_min:
+    case DF_OP_max:
+        c.i = op == DF_OP_min ? INT64_MAX : INT64_MIN;
+        if (f) c.f = op == DF_OP_min ? INFINITY : -INFINITY;
+        if (d) c.d = op == DF_OP_min ? (double)INFINITY : -(double)INFINITY;
+        break;
+    default: c.i = op == DF_OP_all;
+    }
+    return c;
+}
+
+static cell fold(df_op op, deft_dtype t, const cell *v, int64_t n)
+{
+    cell stack[DF_TREE_DEPTH];
+    uint32_t depth = 0;
+    if (n == 0 && op == DF_OP_sum) return (cell){ .i = 0 };
+    if (n == 0) return identity(op, t);
+    for (int64_t b = 0; b * DF_BLOCK < n; b++) {
+        cell acc[DF_LANES];
+        for (int j = 0; j < DF_LANES; j++) acc[j] = identity(op, t);
+        for (int64_t i = b * DF_BLOCK; i < n && i < (b + 1) * DF_BLOCK; i++)
+            acc[i % DF_LANES] = join(op, t, acc[i % DF_LANES], v[i]);
+        for (int h = DF_LANES / 2; h > 0; h /= 2)
+            for (int j = 0; j < h; j++) acc[j] = join(op, t, acc[j], acc[j + h]);
+        stack[depth++] = acc[0];
+        for (int64_t k = b + 1; k % 2 == 0; k /= 2, depth--)
+            stack[depth - 2] = join(op, t, stack[depth - 2], stack[depth - 1]);
+    }
+    for (; depth > 1; depth--) stack[depth - 2] = join(op, t, stack[depth - 2], stack[depth - 1]);
+    return stack[0];
+}
+
+static bool better(df_op op, deft_dtype t, cell a, cell b)
+{
+    if (t == DEFT_F32 || t == DEFT_F64) {
+        const double x = t == DEFT_F32 ? (double)a.f : a.d, y = t == DEFT_F32 ? (double)b.f : b.d;
+        if (y != y) return false;
+        return x != x || (op == DF_OP_argmin ? x < y : x > y);
+    }
+    return op == DF_OP_argmin ? a.i < b.i : a.i > b.i;
+}
+
+static void do_reduce(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const uint32_t src = w->src[0].i, rank = x->t->nodes[src].rank;
+    const deft_dtype t = (deft_dtype)x->t->nodes[src].dtype;
+    const int64_t all = df_trace_numel(x->t, src), out = df_trace_numel(x->t, n);
+    cell *const v = malloc(sizeof *v * (size_t)(all + 1));
+    for (int64_t o = 0; o < out; o++) {
+        int64_t count = 0;
+        for (int64_t i = 0; i < all; i++) {
+            int64_t index[DEFT_MAX_RANK], kept[DEFT_MAX_RANK];
+            uint32_t k = 0;
+            unravel(x, src, i, index);
+            for (uint32_t j = 0; j < rank; j++)
+                if (!(w->attr >> j & 1))
+                    kept[k++] = index[j];
+                else if (w->attr & DF_REDUCE_KEEPDIMS)
+                    kept[k++] = 0;
+            if (ravel(x, n, kept) == o) v[count++] = get_cell(x->value[src], t, i);
+        }
+        if (w->op == DF_OP_argmin || w->op == DF_OP_argmax) {
+            int64_t best = 0;
+            for (int64_t i = 1; i < count; i++)
+                if (better((df_op)w->op, t, v[i], v[best])) best = i;
+            put_cell(x->value[n], DEFT_I64, o, (cell){ .i = best });
+        } else {
+            put_cell(x->value[n], t, o, fold((df_op)w->op, t, v, count));
+        }
+    }
+    free(v);
+}
+
+static void do_scan(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const deft_dtype t = (deft_dtype)w->dtype;
+    for (int64_t i = 0; i < df_trace_numel(x->t, n); i++) {
+        int64_t index[DEFT_MAX_RANK];
+        unravel(x, n, i, index);
+        cell c = get_cell(x->value[w->src[0].i], t, i);
+        if (index[w->attr] > 0) {
+            index[w->attr]--;
+            c = join(DF_OP_cumsum, t, get_cell(x->value[n], t, ravel(x, n, index)), c);
+        }
+        put_cell(x->value[n], t, i, c);
+    }
+}
+
+/* ---- the rest ---- */
+
+static void do_index(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const uint32_t a = w->src[0].i, b = w->src[1].i, b_rank = x->t->nodes[b].rank;
+    for (int64_t i = 0; i < df_trace_numel(x->t, n); i++) {
+        int64_t index[DEFT_MAX_RANK], at[DEFT_MAX_RANK];
+        unravel(x, n, i, index);
+        int64_t which;
+        if (w->op == DF_OP_gather) {
+            memcpy(at, index, sizeof at);
+            which = i;
+        } else {
+            for (uint32_t j = 0; j < x->t->nodes[a].rank; j++)
+                at[j] = j < w->attr ? index[j] : j > w->attr ? index[j + b_rank - 1] : 0;
+            which = ravel(x, b, index + w->attr);
+        }
+        int64_t k = ((const int64_t *)(const void *)x->value[b])[which];
+        if (k < 0) k += df_trace_extents(x->t, a)[w->attr];
+        at[w->attr] = k;
+        copy_one(x, n, i, a, ravel(x, a, at));
+    }
+}
+
+static void do_update(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    memcpy(x->value[n], x->value[w->src[0].i], (size_t)df_trace_numel(x->t, n) * size_of(x, n));
+    for (int64_t i = 0; i < df_trace_numel(x->t, w->src[1].i); i++) {
+        int64_t at = i;
+        for (uint32_t c = w->src[2].i; c != w->src[0].i; c = x->t->nodes[c].src[0].i) at = behind_view(x, c, at);
+        copy_one(x, n, at, w->src[1].i, i);
+    }
+}
+
+static void do_matmul(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const uint32_t a = w->src[0].i, b = w->src[1].i, r = w->rank;
+    const deft_dtype t = (deft_dtype)w->dtype;
+    const int64_t k = df_trace_extents(x->t, a)[r - 1];
+    for (int64_t i = 0; i < df_trace_numel(x->t, n); i++) {
+        int64_t ai[DEFT_MAX_RANK], bi[DEFT_MAX_RANK];
+        unravel(x, n, i, ai);
+        memcpy(bi, ai, sizeof bi);
+        cell acc = { .i = 0 };
+        for (int64_t l = 0; l < k; l++) {
+            ai[r - 1] = bi[r - 2] = l;
+            const cell u = get_cell(x->value[a], t, ravel(x, a, ai)), v = get_cell(x->value[b], t, ravel(x, b, bi));
+            if (t == DEFT_F32)
+                acc.f = fmaf(u.f, v.f, acc.f);
+            else
+                acc.d = fma(u.d, v.d, acc.d);
+        }
+        put_cell(x->value[n], t, i, acc);
+    }
+}
+
+static void do_leaf(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const int64_t numel = df_trace_numel(x->t, n);
+    const deft_dtype t = (deft_dtype)w->dtype;
+    int64_t index[DEFT_MAX_RANK];
+    float f;
+    switch (w->op) {
+    case DF_OP_input:
+        for (int64_t i = 0; i < numel; i++) {
+            const df_input *const in = &x->t->inputs[w->attr];
+            int64_t at = 0;
+            unravel(x, n, i, index);
+            for (uint32_t j = 0; j < w->rank; j++) at += index[j] * in->stride[j];
+            memcpy(x->value[n] + (size_t)i * size_of(x, n), (const char *)in->data + at * (int64_t)size_of(x, n),
+                   size_of(x, n));
+        }
+        return;
+    case DF_OP_num:
+        for (int64_t i = 0; i < numel; i++)
+            memcpy(x->value[n] + (size_t)i * size_of(x, n), &x->t->args[w->arg], size_of(x, n));
+        return;
+    case DF_OP_cst:
+        memcpy(&f, &w->attr, sizeof f);
+        for (int64_t i = 0; i < numel; i++)
+            put_cell(x->value[n], t, i, t == DEFT_F32   ? (cell){ .f = f }
+                                        : t == DEFT_F64 ? (cell){ .d = f }
+                                                        : (cell){ .i = (int32_t)w->attr });
+        return;
+    case DF_OP_iota:
+        for (int64_t i = 0; i < numel; i++) {
+            unravel(x, n, i, index);
+            ((int64_t *)(void *)x->value[n])[i] = index[w->attr];
+        }
+        return;
+    case DF_OP_count: {
+        int64_t c = 1;
+        for (uint32_t j = 0; j < x->t->nodes[w->src[0].i].rank; j++)
+            if (w->attr >> j & 1) c *= df_trace_extents(x->t, w->src[0].i)[j];
+        for (int64_t i = 0; i < numel; i++)
+            put_cell(x->value[n], t, i, t == DEFT_F32 ? (cell){ .f = (float)c } : (cell){ .d = (double)c });
+        return;
+    }
+    case DF_OP_random: {
+        static tape p;
+        p.emit.ins = tape_ins;
+        p.n = 0;
+        df_access access[2] = { { .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64 },
+                                { .kind = DF_ACCESS_STORE, .dtype = DEFT_I64, .same_as = 1 } };
+        access[0].step[0] = access[1].step[0] = DF_STEP_UNIT;
+        char *ptr[2] = { NULL, x->value[n] };
+        uint32_t word[4];
+        const uint32_t seed = tape_ins(&p.emit, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)x->t->args[w->arg]);
+        const uint32_t draw = tape_ins(&p.emit, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)x->t->args[w->arg + 1]);
+        const uint32_t at = tape_ins(&p.emit, DF_K_index, DEFT_I64, 0, 0, 0, 0);
+        df_recipe_philox(&p.emit, seed, draw, at, word);
+        tape_ins(&p.emit, DF_K_store, DEFT_I64, word[w->attr], 0, 0, 1);
+        run_tape(&p, 2, access, ptr, numel);
+        return;
+    }
+    default: return; /* empty: whatever it held */
+    }
+}
+
+static void do_node(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    switch ((df_op_class)df_op_infos[w->op].cls) {
+    case DF_CLASS_leaf: do_leaf(x, n); return;
+    case DF_CLASS_unary:
+    case DF_CLASS_binary:
+    case DF_CLASS_ternary: do_map(x, n); return;
+    case DF_CLASS_reduce: do_reduce(x, n); return;
+    case DF_CLASS_scan: do_scan(x, n); return;
+    case DF_CLASS_view:
+        for (int64_t i = 0; i < df_trace_numel(x->t, n); i++) copy_one(x, n, i, w->src[0].i, behind_view(x, n, i));
+        return;
+    case DF_CLASS_index: do_index(x, n); return;
+    case DF_CLASS_update: do_update(x, n); return;
+    case DF_CLASS_contract: do_matmul(x, n); return;
+    }
+}
+
+void fuse_naive(const df_trace *t, void **roots)
+{
+    naive x = { .t = t, .value = calloc(t->n_nodes + 1u, sizeof *x.value) };
+    uint8_t *const live = calloc(t->n_nodes + 1u, 1);
+    for (uint32_t r = 0; r < t->n_roots; r++) live[t->roots[r].node] = 1;
+    for (uint32_t n = t->n_nodes; n-- > 0;)
+        for (uint32_t s = 0; s < t->nodes[n].n_src && live[n]; s++) live[t->nodes[n].src[s].i] = 1;
+    for (uint32_t n = 0; n < t->n_nodes; n++) {
+        if (!live[n]) continue;
+        x.value[n] = calloc((size_t)df_trace_numel(t, n) * size_of(&x, n) + 64, 1);
+        do_node(&x, n);
+    }
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        const uint32_t n = t->roots[r].node;
+        const size_t bytes = (size_t)df_trace_numel(t, n) * size_of(&x, n);
+        roots[r] = malloc(bytes + 1);
+        memcpy(roots[r], x.value[n], bytes);
+    }
+    for (uint32_t n = 0; n < t->n_nodes; n++) free(x.value[n]);
+    free(x.value);
+    free(live);
+}
