@@ -9,11 +9,11 @@
  *   float worst;
  *   if (deft_item(deft_max(y, DEFT_ALL_AXES, 0), &worst) != DEFT_OK) puts(cx.message());
  *
- * Two halves. The first gives C++ what tensor.h and ops.h give C through macros and _Generic, under the
- * same names, so that a C program compiles as C++ too. The second, namespace deft, is the C++ face; its
- * types convert to the C ones, so every C function takes them. Everything that context.h says about
- * ownership, errors and threads holds here: a tensor is a handle of the innermost scope, and a failed
- * recording call gives a null one.
+ * Two halves. The first gives C++ what tensor.h and ops.h give C through macros and _Generic, under
+ * the same names, so that a C program compiles as C++ too. The second, namespace deft, is the C++
+ * face; its types convert to the C ones, so every C function takes them. Everything that context.h
+ * says about ownership, errors and threads holds here: a tensor is a handle of the innermost scope,
+ * and a failed recording call gives a null one.
  */
 #ifndef DEFT_DEFT_HPP
 #define DEFT_DEFT_HPP

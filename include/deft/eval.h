@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where deferred work runs: reading, evaluating, printing, saving. These are acting calls: they return a
- * status, and an undelivered error of the context first.
+ * status, and an undelivered error of the context first. A NULL tensor gives DEFT_E_ARG: it cannot name its
+ * context, so the cause is delivered by the next acting call that does.
  */
 #ifndef DEFT_EVAL_H
 #define DEFT_EVAL_H

@@ -317,9 +317,9 @@ static LLVMValueRef join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMVa
         put(g, r, r->mem, r->mem_idx, at, df_reduce_join(g, r, a, b));
     }
     df_loop_end(g, &l);
-    if (times.cap) times.next[0] = older;
+    times.next[0] = older;
     df_loop_end(g, &times);
-    return add(g, times.cap ? times.out[0] : height, df_gen_i64(g, 1));
+    return add(g, times.out[0], df_gen_i64(g, 1));
 }
 
 /* ---- partial results ---- */
@@ -409,7 +409,7 @@ static void reduce_stage(df_gen *g, chunk *c)
     }
     LLVMValueRef after = join_newest(g, c, height, n);
     if (is_split) after = LLVMBuildSelect(g->b, g->is_part, zero, after, "");
-    if (l.cap) l.next[0] = after;
+    l.next[0] = after;
     df_loop_end(g, &l);
     c->top = NULL;
 }

@@ -37,20 +37,11 @@ typedef struct callee {
     void *fn;
 } callee;
 
-#define F1(n)                                                                                      \
-    { #n, (void *)(double (*)(double))n },                                                         \
-    {                                                                                              \
-#n "f", (void *)(float (*)(float))n##f                                                     \
-    }
-
+/* clang-format off */
+#define BOTH(n) { #n, (void *)(double (*)(double))n }, { #n "f", (void *)(float (*)(float))n##f }
 /* ISO C has no conversion from function to data pointers; POSIX has, and ORC asks for it. */
 __extension__ static const callee callees[] = {
-    F1(floor),
-    F1(ceil),
-    F1(trunc),
-    F1(rint),
-    F1(sqrt),
-    F1(fabs),
+    BOTH(floor), BOTH(ceil), BOTH(trunc), BOTH(rint), BOTH(sqrt), BOTH(fabs),
     { "fmod", (void *)(double (*)(double, double))fmod },
     { "fmodf", (void *)(float (*)(float, float))fmodf },
     { "fma", (void *)(double (*)(double, double, double))fma },
@@ -59,7 +50,8 @@ __extension__ static const callee callees[] = {
     { "memmove", (void *)memmove },
     { "memset", (void *)memset },
 };
-#undef F1
+#undef BOTH
+/* clang-format on */
 
 /* Takes error (not NULL) and gives its words to the diag. */
 static deft_status fail_llvm(const df_host *host, df_diag *d, const char *call, LLVMErrorRef error)

@@ -67,10 +67,10 @@ void df_if_end(df_gen *g, df_if *f)
 
 /* ---- counted loops ---- */
 
-static LLVMValueRef *value_array(df_gen *g, uint32_t n)
+LLVMValueRef *df_gen_values(df_gen *g, uint32_t n)
 {
     LLVMValueRef *at = df_arena_new(g->arena, LLVMValueRef, n ? n : 1);
-    if (!at) g->short_of_memory = true;
+    if (!at) longjmp(g->no_memory, 1);
     return at;
 }
 
@@ -79,11 +79,10 @@ void df_loop_begin(df_gen *g, df_loop *l, LLVMValueRef from, LLVMValueRef to, LL
 {
     *l = (df_loop){ .to = to, .step = step };
     if (max_carried > 0) {
-        l->phi = value_array(g, max_carried);
-        l->next = value_array(g, max_carried);
-        l->init = value_array(g, max_carried);
-        l->out = value_array(g, max_carried);
-        if (l->phi && l->next && l->init && l->out) l->cap = max_carried;
+        l->phi = df_gen_values(g, max_carried);
+        l->next = df_gen_values(g, max_carried);
+        l->init = df_gen_values(g, max_carried);
+        l->out = df_gen_values(g, max_carried);
     }
     l->pre = LLVMGetInsertBlock(g->b);
     l->body = df_gen_block(g, "loop");
@@ -98,7 +97,6 @@ LLVMValueRef df_loop_carry(df_gen *g, df_loop *l, LLVMValueRef init)
 {
     LLVMValueRef phi = LLVMBuildPhi(g->b, LLVMTypeOf(init), "");
     LLVMAddIncoming(phi, &init, &l->pre, 1);
-    if (l->n == l->cap) return phi; /* memory was short: the function is thrown away */
     l->phi[l->n] = phi;
     l->next[l->n] = phi;
     l->init[l->n++] = init;
@@ -184,8 +182,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
     w->o = w->from;
     if (w->n == 0) return;
 
-    w->inc = value_array(g, g->k->n_access);
-    if (!w->inc) return;
+    w->inc = df_gen_values(g, g->k->n_access);
     LLVMValueRef index[DF_MAX_AXES];
     decompose(g, w, index);
     for (uint32_t a = 0; a < g->k->n_access; a++)
@@ -257,7 +254,7 @@ static void carry(df_gen *g, df_walk *w, LLVMValueRef next_o)
 
 void df_walk_end(df_gen *g, df_walk *w)
 {
-    if (w->n > 0 && w->inc) {
+    if (w->n > 0) {
         LLVMValueRef o = LLVMBuildAdd(g->b, w->o, df_gen_i64(g, 1), "");
         LLVMBasicBlockRef next = df_gen_block(g, "next");
         LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, o, w->to, ""), next, w->after);

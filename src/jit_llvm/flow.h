@@ -17,7 +17,7 @@ typedef struct df_loop {
     LLVMBasicBlockRef pre, body, after;
     LLVMValueRef i, to, step;
     LLVMValueRef *phi, *next, *init, *out;
-    uint32_t n, cap;
+    uint32_t n;
 } df_loop;
 void df_loop_begin(df_gen *g, df_loop *l, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
                    uint32_t max_carried);

@@ -20,6 +20,8 @@
 #ifndef DF_JIT_LLVM_GEN_H
 #define DF_JIT_LLVM_GEN_H
 
+#include <setjmp.h>
+
 #include "base/arena.h"
 #include "jit_llvm/emit.h"
 #include "jit_llvm/flow.h"
@@ -83,7 +85,7 @@ struct df_gen {
     df_diag *d;
     df_opt level;
     df_arena *arena;
-    bool short_of_memory; /* sticky: the function is thrown away */
+    jmp_buf no_memory; /* where df_gen_values goes when there is none */
 
     LLVMContextRef ctx;
     LLVMModuleRef m;
@@ -141,6 +143,9 @@ LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, u
                               LLVMValueRef *args, unsigned n_args);
 LLVMValueRef df_gen_alloca(df_gen *g, LLVMTypeRef t, uint64_t n, unsigned align);
 LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
+/* n values, all NULL, for as long as the kernel is written. Never fails: short of memory it leaves
+ * for df_gen_kernel, which throws the module away (only our own frames lie between). */
+LLVMValueRef *df_gen_values(df_gen *g, uint32_t n);
 LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* signed i64 */
 LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p,
                            LLVMValueRef bytes); /* byte address arithmetic */

@@ -90,7 +90,6 @@ static void scan_loop(df_gen *g)
     g->scans_in_regs = true;
     loop_body(g, l.i, NULL);
     g->scans_in_regs = false;
-    if (g->short_of_memory) return;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (df_gen_is_here(g, i, PLACE_BODY) && g->k->ins[i].op == DF_K_cumsum)
             l.next[n++] = g->val[i].scan;
@@ -278,17 +277,13 @@ deft_status df_gen_kernel(df_gen *g, const char *name)
     g->acc = df_arena_new(g->arena, df_acc_state, g->k->n_access + 1);
     g->reds = df_arena_new(g->arena, df_red, g->k->n_ins + 1);
     char *other = df_arena_alloc(g->arena, strlen(name) + sizeof "_part", 1);
-    if (!g->val || !g->acc || !g->reds || !other)
-        return g->host->fail(g->d, DEFT_E_MEMORY, "kernel of %u instructions: memory is short",
-                             g->k->n_ins);
+    if (!g->val || !g->acc || !g->reds || !other || setjmp(g->no_memory) != 0)
+        return g->host->fail(g->d, DEFT_E_MEMORY, "code for %s: memory is short", name);
     df_gen_analyse(g);
     if (g->n_reds > DF_LANES)
         return g->host->fail(g->d, DEFT_E_COMPILE, "kernel: %u reductions, at most %d", g->n_reds,
                              DF_LANES);
     st = df_gen_check_places(g);
-    if (st != DEFT_OK) return st;
-    write_functions(g, name, other);
-    if (g->short_of_memory)
-        return g->host->fail(g->d, DEFT_E_MEMORY, "code for %s: memory is short", name);
-    return DEFT_OK;
+    if (st == DEFT_OK) write_functions(g, name, other);
+    return st;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions in the one order of base/limits.h, and scans. This file has what ROW and COL share,
- * and ROW.
+ * Reductions in the one order of base/limits.h, and scans: what ROW (row.c) and COL (col.c) share.
  *
  * argmin and argmax carry an index. Their result does not depend on the order: better value first,
  * NaN before all, then the least index. An accumulator starts at the worst value and at the index

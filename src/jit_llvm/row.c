@@ -76,13 +76,6 @@ static bool unrolls(const df_gen *g, uint32_t stage)
     return regs <= UNROLL_REGS && df_gen_body_size(g) * n_vec <= UNROLL_BODY;
 }
 
-static LLVMValueRef *values(df_gen *g, uint32_t n)
-{
-    LLVMValueRef *at = df_arena_new(g->arena, LLVMValueRef, n);
-    if (!at) g->short_of_memory = true;
-    return at;
-}
-
 /* Whole groups of 64 elements with the accumulators in registers. */
 static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to)
 {
@@ -93,9 +86,8 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
     LLVMBasicBlockRef body = LLVMGetInsertBlock(g->b);
     DF_FOR_REDS(r, g, stage)
     {
-        r->reg = values(g, n_vec);
-        r->reg_idx = values(g, n_vec);
-        if (g->short_of_memory) return;
+        r->reg = df_gen_values(g, n_vec);
+        r->reg_idx = df_gen_values(g, n_vec);
         for (uint32_t j = 0; j < n_vec; j++) {
             LLVMValueRef first = NULL;
             if (r->is_arg) {
@@ -184,7 +176,6 @@ static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, 
     if (is_unrolled) {
         from = df_gen_whole(g, r0, end, DF_LANES);
         whole_groups(g, stage, r0, from);
-        if (g->short_of_memory) return;
     } else {
         set_identities(g, stage, r0);
     }
@@ -229,9 +220,9 @@ static LLVMValueRef push(df_gen *g, uint32_t stage, LLVMValueRef height, const d
     LLVMValueRef older = LLVMBuildSub(g->b, newer, df_gen_i64(g, 1), "");
     DF_FOR_REDS(r, g, stage)
     stack_put(g, r, older, df_reduce_join(g, r, stack_at(g, r, older), stack_at(g, r, newer)));
-    if (l.cap) l.next[0] = older;
+    l.next[0] = older;
     df_loop_end(g, &l);
-    return LLVMBuildAdd(g->b, l.cap ? l.out[0] : height, df_gen_i64(g, 1), "");
+    return LLVMBuildAdd(g->b, l.out[0], df_gen_i64(g, 1), "");
 }
 
 /* ---- entries ---- */
@@ -343,7 +334,7 @@ static void block_or_partial(df_gen *g, uint32_t stage, const df_blocks *blocks,
     }
     LLVMValueRef r0 = LLVMBuildShl(g->b, b, df_gen_i64(g, DF_BLOCK_LOG2), "");
     block(g, stage, r0, block_end(g, r0), is_split ? computed : out);
-    if (!is_split || g->short_of_memory) return;
+    if (!is_split) return;
     LLVMBasicBlockRef from_computed = LLVMGetInsertBlock(g->b);
     LLVMBuildBr(g->b, done);
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -367,7 +358,6 @@ static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool 
     LLVMAddIncoming(b, (LLVMValueRef *)&blocks->from, &pre, 1);
     LLVMAddIncoming(height, &zero, &pre, 1);
     block_or_partial(g, stage, blocks, b, is_split, result);
-    if (g->short_of_memory) return;
     LLVMBasicBlockRef folded = LLVMGetInsertBlock(g->b);
     LLVMBuildCondBr(g->b, is_single, done, more);
 
@@ -409,7 +399,6 @@ void df_reduce_row_stage(df_gen *g, uint32_t stage)
     df_gen_place(g, PLACE_PRE);
     df_scan_begin(g, stage);
     all_blocks(g, stage, &blocks, is_split, out);
-    if (g->short_of_memory) return;
     LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
     df_if_end(g, &any);
     uint32_t n = 0;

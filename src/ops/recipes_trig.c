@@ -12,10 +12,9 @@
  */
 #include "ops/recipe_parts.h"
 
-/* (sin r - r) / r^3, in r^2, r in [0, 1.571], relative to sin: 2^-27.2. The last three coefficients were
- * then searched nearby (tools/fit_search.c) for the least error of the f32 evaluation on [0, 1.585]; the
- * reduction of large
-arguments leaves that much. No result exceeds 1. */
+/* (sin r - r) / r^3, in r^2, r in [0, 1.571], relative to sin: 2^-27.2. Then searched nearby
+ * (tools/fit_search.c) for the least error of the f32 evaluation on [0, 1.585], the range that
+ * reduce_large leaves: no result exceeds 1. */
 static const double sin_f32[] = { -0x1.55554cp-3, 0x1.110ec8p-7, -0x1.9f6b62p-13, 0x1.5d617p-19 };
 
 /* (tan r - r) / r^3, in r^2, r in [0, 0.786], relative to tan: 2^-29.5 */

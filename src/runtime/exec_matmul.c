@@ -65,9 +65,11 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
     job->c_row = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
 }
 
+/* The micro-kernel this run uses: the one its work space was measured for, though a better one may be
+ * published meanwhile. */
 static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
 {
-    return atomic_load_explicit(&r->x->gemm[t == DEFT_F64], memory_order_acquire);
+    return r->gemm[t == DEFT_F64];
 }
 
 static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
@@ -96,6 +98,8 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
 void df_run_measure_matmuls(df_run *r)
 {
     const uint32_t n_threads = df_pool_threads(r->x->pool);
+    for (int i = 0; i < 2; i++)
+        r->gemm[i] = atomic_load_explicit(&r->x->gemm[i], memory_order_acquire);
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         const df_seg *const seg = &r->plan->segs[i];
         df_matmul_job job;

@@ -44,6 +44,7 @@ typedef struct df_run {
     uint32_t max_items;
     size_t interp_size, scratch_size, thread_size; /* per thread */
     char *threads;  /* per thread: fault words (64 bytes), interpreter's work space, scratch rows */
+    const df_gemm_kernel *gemm[2]; /* f32, f64: read once, when the work space is measured */
     size_t matmul_size;
     void *matmul_work;
     const df_launch *launch; /* the current one */

@@ -1423,6 +1423,26 @@ static void explain(const run *want, const run *got)
     printf("  one log is longer: %zu and %zu bytes\n", got->n_log, want->n_log);
 }
 
+/* With --dump: every value of the first repetition, both sides. */
+static bool dumping;
+static void dump(const char *name, const run *r)
+{
+    for (size_t at = 0; at < r->n_log;) {
+        entry e;
+        memcpy(&e, r->log + at, sizeof e);
+        if (e.rep == 0) {
+            const deft_shape s = deft_shape_of(e.rank, e.dim);
+            printf("  %s: instruction %u kind %u %s%s:", name, e.pc, e.what, deft_dtype_name((deft_dtype)e.dtype),
+                   shape_text(&s));
+            char text[64];
+            for (size_t i = 0; e.what != E_STATUS && i < e.bytes / deft_dtype_size((deft_dtype)e.dtype) && i < 16; i++)
+                printf(" %s", oracle_text((deft_dtype)e.dtype, r->log + at + sizeof e, i, text, sizeof text));
+            printf("\n");
+        }
+        at += sizeof e + e.bytes;
+    }
+}
+
 /* Whether the program differs between the reference and path p. */
 static bool fails(const program *pr, const oracle_path *p, FILE *text, bool explaining)
 {
@@ -1432,6 +1452,10 @@ static bool fails(const program *pr, const oracle_path *p, FILE *text, bool expl
     const bool yes = differ(&a, &b) || b.replanned;
     if (explaining && b.replanned) printf("  the second repetition built plans anew\n");
     if (explaining) explain(&a, &b);
+    if (explaining && dumping) {
+        dump("reference", &a);
+        dump(p->name, &b);
+    }
     free(a.log);
     free(b.log);
     return yes;
@@ -1486,6 +1510,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--quick")) count = 200;
         else if (!strcmp(argv[i], "--all-paths")) all = true;
         else if (!strcmp(argv[i], "--no-places")) no_places = true;
+        else if (!strcmp(argv[i], "--dump")) dumping = true;
         else if (!strcmp(argv[i], "--print")) print = true;
         else if (!strcmp(argv[i], "--no-shrink")) no_shrink = true;
         else if (!strcmp(argv[i], "-v")) verbose = true;

@@ -113,7 +113,8 @@ static deft_status reads(world *w)
     if (st == DEFT_OK) st = deft_format(deft_cumsum(w->x, 1), text, sizeof text, NULL);
     if (st == DEFT_OK) st = deft_item(deft_sum(deft_take(w->x, w->labels, 0), DEFT_ALL_AXES, 0), &one);
     const deft_status end = deft_scope_end(s);
-    return st != DEFT_OK ? st : end;
+    /* A read of NULL cannot name its context: the scope's end delivers the cause. */
+    return end != DEFT_OK ? end : st;
 }
 
 typedef struct scenario {

@@ -246,7 +246,7 @@ Test(recipes, f32_edges)
     } edge[] = {
         { df_recipe_exp, -103.9f, 0x1p-149f },         { df_recipe_exp, -104, 0 },
         { df_recipe_exp, 88.72283f, 0x1.ffff08p127f }, { df_recipe_exp, 88.72284f, INFINITY },
-        { df_recipe_sigmoid, -103.9f, 0x1p-149f },     { df_recipe_sigmoid, -104, 0 },
+        { df_recipe_sigmoid, -103.9f, 0x1p-149f },     { df_recipe_sigmoid, -105, 0 },
         { df_recipe_gelu, -14.3f, -0x1p-149f },        { df_recipe_gelu, -14.4f, -0.f },
         { df_recipe_silu, -108.5f, -0x1p-149f },       { df_recipe_silu, -109, -0.f },
         { df_recipe_erfc, 10.05f, 0x1p-149f },         { df_recipe_erfc, 10.06f, 0 },
@@ -396,7 +396,7 @@ Test(recipes, f64_trigonometry_of_huge_arguments)
         unary *recipe;
         double x, want;
     } rows[] = {
-        { df_recipe_cos, 0x1.6ac5b262ca1ffp+849, 0x1.14ae72e6ba22fp-61 },
+        { df_recipe_cos, 0x1.6ac5b262ca1ffp+849, -0x1.14ae72e6ba22fp-61 },
         { df_recipe_sin, 0x1.6ac5b262ca1ffp+849, 1 },
         { df_recipe_sin, 0x1p1023, 0x1.20800b74fe1f7p-1 },
         { df_recipe_sin, 1e22, -0x1.b452ce0d7b87dp-1 },

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft doctor: what was found on this machine. deft ops: the table of ops. The doctor changes nothing
- * and never fails: what is missing is a line.
+ * deft doctor: what was found on this machine. deft ops: the table of ops. The doctor changes
+ * nothing and never fails: what is missing is a line.
  */
 #include "cli.h"
 
@@ -44,8 +44,8 @@ static bool has_word(const char *list, const char *word)
 
 static void show_cpu(void)
 {
-    static const char *const known[] = { "sse4_2",   "avx2",     "fma",      "avx512f", "avx512bw",
-                                         "avx512dq", "avx512vl", "asimd",    "sve" };
+    static const char *const known[] = { "sse4_2",   "avx2",     "fma",   "avx512f", "avx512bw",
+                                         "avx512dq", "avx512vl", "asimd", "sve" };
     static char line[1 << 14];
     const char *const info = "/proc/cpuinfo";
     printf("cpu        %s\n",
@@ -131,9 +131,9 @@ static const char *class_name(uint8_t cls)
 
 static const char *rule_name(uint8_t rule)
 {
-    static const char *const names[] = { "any",      "same",    "arith",   "floating", "integral",
-                                         "compare",  "boolean", "test",    "cast",     "select",
-                                         "index",    "to index", "count" };
+    static const char *const names[] = { "any",     "same",     "arith", "floating", "integral",
+                                         "compare", "boolean",  "test",  "cast",     "select",
+                                         "index",   "to index", "count" };
     _Static_assert(DF_LEN(names) == DF_DTYPE_count + 1, "a name per rule");
     return names[rule];
 }

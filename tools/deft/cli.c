@@ -25,9 +25,9 @@ int cli_fail(int code, const char *fmt, ...)
 int cli_status(const df_diag *d, deft_status st, const char *what)
 {
     const char *const text = d->text[0] ? d->text : deft_status_text(st);
-    return cli_fail(st == DEFT_E_BACKEND    ? CLI_BACKEND
-                    : st == DEFT_E_INTERNAL ? CLI_FAILED
-                                            : CLI_INPUT,
+    return cli_fail(st == DEFT_E_BACKEND                            ? CLI_BACKEND
+                    : st == DEFT_E_INTERNAL || st == DEFT_E_COMPILE ? CLI_FAILED
+                                                                    : CLI_INPUT,
                     "%s: %s", what, text);
 }
 
@@ -64,9 +64,8 @@ bool cli_passes_of(const char *list, cli_passes *out)
     static const struct {
         const char *name;
         uint32_t pass;
-    } words[] = { { "cse", DF_PASS_CSE },         { "fold", DF_PASS_FOLD },
-                  { "algebra", DF_PASS_ALGEBRA }, { "dce", DF_PASS_DCE },
-                  { "all", DF_PASS_ALL },         { "none", 0 } };
+    } words[] = { { "cse", DF_PASS_CSE }, { "fold", DF_PASS_FOLD }, { "algebra", DF_PASS_ALGEBRA },
+                  { "dce", DF_PASS_DCE }, { "all", DF_PASS_ALL },   { "none", 0 } };
     *out = (cli_passes){ 0 };
     for (const char *at = list; *at;) {
         const size_t n = strcspn(at, ",");
@@ -99,8 +98,7 @@ static int read_text(df_arena *arena, const char *path, const char **text, size_
     if (!f) return cli_fail(CLI_INPUT, "%s: %s", path, strerror(errno));
     char block[8192];
     size_t n = 0;
-    while (s.n <= MAX_TEXT && (n = fread(block, 1, sizeof block, f)) > 0)
-        df_str_putn(&s, block, n);
+    while (s.n <= MAX_TEXT && (n = fread(block, 1, sizeof block, f)) > 0) df_str_putn(&s, block, n);
     if (ferror(f))
         code = cli_fail(CLI_INPUT, "%s: %s", path, strerror(errno));
     else if (s.n > MAX_TEXT)
@@ -140,7 +138,10 @@ int cli_program_read(cli_program *p, const char *path, uint32_t flags)
     return CLI_OK;
 }
 
-void cli_program_finish(cli_program *p) { df_arena_finish(&p->arena); }
+void cli_program_finish(cli_program *p)
+{
+    df_arena_finish(&p->arena);
+}
 
 deft_status cli_simplify(cli_program *p, const cli_passes *passes, df_trace **out)
 {

@@ -47,8 +47,8 @@ typedef struct cli_program {
     df_trace *trace;
 } cli_program;
 
-/* Reads the trace at path ("-": standard input) up to the first line that starts with "--- ", and sets
- * flags (DF_TRACE_*) in it. An exit code. The program must be finished in any case. */
+/* Reads the trace at path ("-": standard input) up to the first line that starts with "--- ", and
+ * sets flags (DF_TRACE_*) in it. An exit code. The program must be finished in any case. */
 int cli_program_read(cli_program *p, const char *path, uint32_t flags);
 void cli_program_finish(cli_program *p);
 

@@ -54,9 +54,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = { { "opt", cli_opt }, { "run", cli_run },       { "doctor", cli_doctor },
-                     { "ops", cli_ops }, { "--version", version }, { "--help", help },
-                     { "help", help },   { "-h", help } };
+    } commands[] = { { "opt", cli_opt },       { "run", cli_run },
+                     { "doctor", cli_doctor }, { "ops", cli_ops },
+                     { "--version", version }, { "--help", help },
+                     { "help", help },         { "-h", help } };
     if (argc < 2) {
         fputs(usage, stderr);
         return CLI_USAGE;

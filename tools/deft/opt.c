@@ -25,8 +25,10 @@ typedef enum stage {
 static const char *const stage_names[N_STAGES] = { "trace", "key", "guards", "plan",
                                                    "why",   "ir",  "asm" };
 
-enum { NEEDS_PLAN = 1 << STAGE_guards | 1 << STAGE_plan | 1 << STAGE_why | 1 << STAGE_ir |
-                    1 << STAGE_asm };
+enum {
+    NEEDS_PLAN =
+        1 << STAGE_guards | 1 << STAGE_plan | 1 << STAGE_why | 1 << STAGE_ir | 1 << STAGE_asm
+};
 enum { NEEDS_COMPILER = 1 << STAGE_ir | 1 << STAGE_asm };
 
 typedef struct options {
@@ -46,8 +48,8 @@ static bool stages_of(const char *list, uint32_t *out)
             if (strlen(stage_names[s]) == n && memcmp(stage_names[s], at, n) == 0) found = 1u << s;
         if (!found) {
             (void)cli_fail(CLI_USAGE,
-                           "--show: '%.*s' is none of trace, key, guards, plan, why, ir, asm", (int)n,
-                           at);
+                           "--show: '%.*s' is none of trace, key, guards, plan, why, ir, asm",
+                           (int)n, at);
             return false;
         }
         *out |= found;
@@ -177,7 +179,9 @@ static deft_status put_stage(work *w, stage s)
     switch (s) {
     case STAGE_trace: df_trace_print(out, w->t); break;
     case STAGE_key: put_key(out, &w->key); break;
-    case STAGE_guards: df_guard_print(out, w->plan->guards, w->plan->n_guards, w->plan->slots); break;
+    case STAGE_guards:
+        df_guard_print(out, w->plan->guards, w->plan->n_guards, w->plan->slots);
+        break;
     case STAGE_plan: put_plan(out, w->plan, w->t); break;
     case STAGE_why: put_why(out, w->plan); break;
     case STAGE_ir: return put_code(out, d, &w->compiler, w->plan, w->o, false);

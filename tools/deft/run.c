@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft run: a program on generated inputs. With --check every asked tier, fused, is held against the
- * interpreter with one kernel per op on one thread, bit for bit; NaNs count as equal.
+ * deft run: a program on generated inputs. With --check every asked tier, fused, is held against
+ * the interpreter with one kernel per op on one thread, bit for bit; NaNs count as equal.
  */
 #include "cli.h"
 #include "data.h"
@@ -158,7 +158,9 @@ static deft_status run_once(cli_program *p, const options *o, const way *w, resu
     df_device *dev = NULL;
     df_trace *t = NULL;
     df_buffer **roots = NULL, **inputs = NULL;
-    const df_cpu_options cpu = { .n_threads = w->threads, .tier = w->tier, .compiler = w->compiler };
+    const df_cpu_options cpu = { .n_threads = w->threads,
+                                 .tier = w->tier,
+                                 .compiler = w->compiler };
     TRY(df_cpu_create(&p->diag, &df_mem_system, NULL, &cpu, &dev));
     TRY(cli_simplify(p, &w->passes, &t));
     roots = df_arena_new(&p->arena, df_buffer *, t->n_roots);
@@ -180,7 +182,9 @@ done:
 static int print_results(cli_program *p, const results *r)
 {
     const df_trace *const t = p->trace;
-    const deft_runtime_options o = { .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET };
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET };
     deft_runtime *rt = NULL;
     deft_ctx *cx = NULL;
     static char text[1 << 16];
@@ -234,7 +238,8 @@ static bool compare(const df_trace *t, const results *want, const results *have,
             const char *const a = want->root[r] + (size_t)i * size;
             const char *const b = have->root[r] + (size_t)i * size;
             if (memcmp(a, b, size) == 0 || (is_nan(dtype, a) && is_nan(dtype, b))) continue;
-            printf("tier %s: output %%%u %s element %lld of %lld: 0x%llx, unfused interpreter 0x%llx\n",
+            printf("tier %s: output %%%u %s element %lld of %lld: 0x%llx, unfused interpreter "
+                   "0x%llx\n",
                    tier, node, deft_dtype_name(dtype), (long long)i, (long long)n,
                    (unsigned long long)bits_at(b, size), (unsigned long long)bits_at(a, size));
             return false;
@@ -273,7 +278,8 @@ static int check(cli_program *p, const options *o, const df_compiler *compiler)
 static int run_program(cli_program *p, const options *o, const df_compiler *compiler)
 {
     if (o->check && (p->trace->flags & DF_TRACE_FAST))
-        return cli_fail(CLI_USAGE, "run: fast numerics promise no bits: --check is for strict programs");
+        return cli_fail(CLI_USAGE,
+                        "run: fast numerics promise no bits: --check is for strict programs");
     if (o->check) return check(p, o, compiler);
     const way w = { tiers[o->tier].tier, o->passes, (uint32_t)o->threads, compiler };
     results r = { 0 };
