@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From loops to kernel axes. Neighbouring loops become one axis when every access steps through them as
- * through one (stride[outer] == stride[inner] * extent[inner], decided on slots, so it holds for every
- * run). Then the mode:
+ * From loops to kernel axes. Neighbouring loops become one axis when every access steps through
+ * them as through one (stride[outer] == stride[inner] * extent[inner], decided on slots, so it
+ * holds for every run). Then the mode:
  *
  *   MAP  no RED loop; the innermost axis is the vector.
  *   ROW  one RED axis, and that is what memory runs along.
@@ -22,7 +22,8 @@ typedef struct merged {
     df_slot extent[MAX_LOOPS + 1];
 } merged;
 
-static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t inner, df_slot extent)
+static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t inner,
+                   df_slot extent)
 {
     for (uint32_t i = 0; i < n; i++) {
         if (a[i].kind == DF_ACCESS_AT || a[i].kind == DF_ACCESS_SCRATCH) continue;
@@ -31,8 +32,8 @@ static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t 
     return true;
 }
 
-static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_loops, const access *a,
-                    uint32_t n, bool apart)
+static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_loops,
+                    const access *a, uint32_t n, bool apart)
 {
     merged back = { 0 };
     for (uint32_t i = n_loops; i-- > 0;) {
@@ -75,8 +76,9 @@ static void put_axis(df_kernel *k, df_role role, uint8_t loop, df_slot extent, u
     extents[k->n_axes++] = extent;
 }
 
-/* Mode, roles and axes of a kernel. order: the loop whose strides each axis has; MAX_LOOPS: an axis of
- * one element that nothing moves along. keep_all: loops stay as they are (epilogues of matmul). */
+/* Mode, roles and axes of a kernel. order: the loop whose strides each axis has; MAX_LOOPS: an axis
+ * of one element that nothing moves along. keep_all: loops stay as they are (epilogues of matmul).
+ */
 void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
                        df_kernel *k, uint8_t *order, df_slot *extent)
 {
@@ -109,14 +111,14 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
     if (n_red == 0) {
         k->mode = DF_MODE_MAP;
         for (uint32_t i = 0; i < kept.n; i++)
-            put_axis(k, i + 1 < kept.n ? DF_AXIS_OUTER : DF_AXIS_INNER, kept.loop[i], kept.extent[i],
-                     order, extent);
+            put_axis(k, i + 1 < kept.n ? DF_AXIS_OUTER : DF_AXIS_INNER, kept.loop[i],
+                     kept.extent[i], order, extent);
         if (kept.n == 0) put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
         return;
     }
     const uint32_t row_score = unit_along(a, n, &red, red.loop[red.n - 1]);
-    const bool row = red.n == 1 && (kept.n == 0 || (last_red ? row_score >= best_score
-                                                             : row_score > best_score));
+    const bool row = red.n == 1 &&
+                     (kept.n == 0 || (last_red ? row_score >= best_score : row_score > best_score));
     k->mode = row ? DF_MODE_ROW : DF_MODE_COL;
     for (uint32_t i = 0; i < kept.n; i++)
         if (row || i != best)
@@ -147,9 +149,10 @@ static double ins_cost(const df_ins *i)
 
 deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)
 {
-    const uint32_t first[] = { k->mode, k->n_axes, k->n_stages, k->flags, k->n_access, k->n_num, k->n_ins };
-    const size_t n = sizeof first + sizeof k->role + k->n_access * sizeof *k->access +
-                     k->n_ins * sizeof *k->ins;
+    const uint32_t first[] = { k->mode,     k->n_axes, k->n_stages, k->flags,
+                               k->n_access, k->n_num,  k->n_ins };
+    const size_t n =
+        sizeof first + sizeof k->role + k->n_access * sizeof *k->access + k->n_ins * sizeof *k->ins;
     char *const bytes = df_arena_alloc(arena, n, 8);
     if (!bytes) return df_fail_mem(d, "kernel", n);
     char *at = bytes;
@@ -219,7 +222,8 @@ static deft_status add_kernel(pass *p, df_kernel *k, uint32_t *out)
     return DEFT_OK;
 }
 
-/* Makes a kernel of body b, whose axes are in *shape, and fills in seg's binds, extents and numbers. */
+/* Makes a kernel of body b, whose axes are in *shape, and fills in seg's binds, extents and
+ * numbers. */
 deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
                               const df_slot *extent, df_seg *seg)
 {

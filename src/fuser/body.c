@@ -2,11 +2,12 @@
  *
  * Kernel bodies: a group's final cone written out as instructions.
  *
- * Accesses are located first, because mode and axes follow from how they step; then stages in order, the
- * row level of each before its element level. A value that depends on a RED loop is written again in each
- * stage that needs it, unless it is dear: in a ROW kernel its first stage then keeps it in a scratch row
- * of the thread's. Equal instructions are found again (CSE) as far as they can be seen from here: what
- * stands at row level in all later code, what stands in a loop only in that loop.
+ * Accesses are located first, because mode and axes follow from how they step; then stages in
+ * order, the row level of each before its element level. A value that depends on a RED loop is
+ * written again in each stage that needs it, unless it is dear: in a ROW kernel its first stage
+ * then keeps it in a scratch row of the thread's. Equal instructions are found again (CSE) as far
+ * as they can be seen from here: what stands at row level in all later code, what stands in a loop
+ * only in that loop.
  *
  * Stores come last in their level, after every load of it: in-place roots rely on that.
  */
@@ -126,11 +127,12 @@ static uint32_t find_access(body *b, access a)
 {
     for (uint32_t i = 0; i < b->access.n; i++) {
         const access *const x = &b->access.at[i];
-        if (x->kind == a.kind && x->dtype == a.dtype && x->buf == a.buf && a.kind != DF_ACCESS_SCRATCH &&
-            memcmp(&x->at, &a.at, sizeof a.at) == 0)
+        if (x->kind == a.kind && x->dtype == a.dtype && x->buf == a.buf &&
+            a.kind != DF_ACCESS_SCRATCH && memcmp(&x->at, &a.at, sizeof a.at) == 0)
             return i;
     }
-    if (!df_vec_push(b->p->mem, &b->access, a)) b->p->st = df_fail_mem(b->p->diag, "fuser", sizeof a);
+    if (!df_vec_push(b->p->mem, &b->access, a))
+        b->p->st = df_fail_mem(b->p->diag, "fuser", sizeof a);
     return (uint32_t)b->access.n - 1;
 }
 
@@ -164,7 +166,8 @@ static uint32_t access_input(body *b, df_access_kind kind, uint32_t node, uint32
 static uint32_t access_index(body *b, location at)
 {
     at.stride[SPECIAL] = SLOT_ZERO;
-    return find_access(b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE, .at = at });
+    return find_access(
+        b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE, .at = at });
 }
 
 static location take_location(pass *p, const item *it)
@@ -238,7 +241,8 @@ static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
         off = ins2(b, DF_K_mul, DEFT_I64, off, slot_value(b, at.stride[SPECIAL]), 0);
     at.off = SLOT_ZERO;
     if (moves(&at))
-        off = ins2(b, DF_K_add, DEFT_I64, off, ins0(b, DF_K_index, DEFT_I64, access_index(b, at)), 0);
+        off =
+            ins2(b, DF_K_add, DEFT_I64, off, ins0(b, DF_K_index, DEFT_I64, access_index(b, at)), 0);
     return ins1(b, DF_K_load_at, (deft_dtype)x->dtype, off, a);
 }
 
@@ -318,7 +322,10 @@ static bool head_is_elem(const pass *p, const group *g, const head *h)
     return false;
 }
 
-static uint32_t ready(const item *it) { return (uint32_t)it->stage + (it->kind == IT_REDUCE); }
+static uint32_t ready(const item *it)
+{
+    return (uint32_t)it->stage + (it->kind == IT_REDUCE);
+}
 
 /* Stages in which each element-level item is needed, now that dear ones are kept. */
 static void needs(pass *p, group *g, uint32_t *scratch)
@@ -331,7 +338,8 @@ static void needs(pass *p, group *g, uint32_t *scratch)
     for (uint32_t i = g->n_items; i-- > 0;) {
         const item *const it = &g->items[i];
         uint32_t bits = it->kind == IT_REDUCE ? 1u << it->stage : it->need;
-        if (scratch && it->elem && it->kind != IT_REDUCE && (bits & (bits - 1)) != 0 && is_dear(p, it)) {
+        if (scratch && it->elem && it->kind != IT_REDUCE && (bits & (bits - 1)) != 0 &&
+            is_dear(p, it)) {
             scratch[i] = 0; /* to be numbered */
             bits = 1u << first_bit(bits);
         }
@@ -356,11 +364,13 @@ static void store_heads(body *b, const group *g, bool elem, uint32_t stage, cons
     }
 }
 
-static void emit_elem(body *b, const group *g, uint32_t stage, uint32_t *id, const uint32_t *scratch)
+static void emit_elem(body *b, const group *g, uint32_t stage, uint32_t *id,
+                      const uint32_t *scratch)
 {
     for (uint32_t i = 0; i < g->n_items; i++) {
         const item *const it = &g->items[i];
-        if (it->kind == IT_REDUCE ? it->stage != stage : !(it->elem && it->need >> stage & 1)) continue;
+        if (it->kind == IT_REDUCE ? it->stage != stage : !(it->elem && it->need >> stage & 1))
+            continue;
         const deft_dtype t = (deft_dtype)node_of(b->p, it->node)->dtype;
         const bool kept = scratch && scratch[i] != DF_NONE;
         if (kept && first_bit(it->need) != stage) {
@@ -441,8 +451,8 @@ static deft_status build(body *b, group *g, df_seg *seg)
     df_kernel shape = { 0 };
     uint8_t order[MAX_LOOPS + 1];
     df_slot extent[MAX_LOOPS + 1];
-    df_fuse_pick_axes(p, &g->sp, b->access.at, (uint32_t)b->access.n, g->kind == DF_SEG_MATMUL, &shape,
-                      order, extent);
+    df_fuse_pick_axes(p, &g->sp, b->access.at, (uint32_t)b->access.n, g->kind == DF_SEG_MATMUL,
+                      &shape, order, extent);
     b->map = shape.mode == DF_MODE_MAP;
     if (b->map) g->n_stages = 1;
     shape.n_stages = (uint8_t)g->n_stages;
@@ -454,7 +464,8 @@ static deft_status build(body *b, group *g, df_seg *seg)
     if (shape.mode == DF_MODE_ROW && g->n_stages > 1 && p->st == DEFT_OK) {
         const df_slot row = extent[shape.n_axes - 1];
         if (p->now.at[row] <= SCRATCH_MAX) {
-            scratch = df_arena_alloc(&p->tmp, (g->n_items + 1) * sizeof *scratch, _Alignof(uint32_t));
+            scratch =
+                df_arena_alloc(&p->tmp, (g->n_items + 1) * sizeof *scratch, _Alignof(uint32_t));
             if (!scratch) return df_fail_mem(p->diag, "fuser", g->n_items * sizeof *scratch);
             for (uint32_t i = 0; i < g->n_items; i++) scratch[i] = DF_NONE;
         }
@@ -491,7 +502,8 @@ static void matmul_seg(pass *p, const group *g, df_seg *seg)
     for (uint32_t s = 0; s < 2; s++) {
         if (g->mm_val[s] != DF_NONE) {
             const uint32_t q = p->vals.at[g->mm_val[s]].place;
-            *side[s] = bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], p->places.at[q].stride, rank);
+            *side[s] =
+                bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], p->places.at[q].stride, rank);
         } else {
             const uint32_t input = node_of(p, g->mm_node[s])->attr;
             *side[s] = bind_at(p, df_fuse_input_buf(p, input), g->mm_map[s],
@@ -517,8 +529,10 @@ static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
     for (uint32_t i = 0; i < g->n_items; i++) {
         const uint8_t kind = g->items[i].kind;
         if (kind == IT_NUM || kind == IT_LOAD || kind == IT_INPUT || kind == IT_TILE) continue;
-        if (i > 0 && p->from.n > seg->from && p->from.at[p->from.n - 1] == g->items[i].node) continue;
-        if (!df_vec_push(p->mem, &p->from, g->items[i].node)) return df_fail_mem(p->diag, "fuser", 4);
+        if (i > 0 && p->from.n > seg->from && p->from.at[p->from.n - 1] == g->items[i].node)
+            continue;
+        if (!df_vec_push(p->mem, &p->from, g->items[i].node))
+            return df_fail_mem(p->diag, "fuser", 4);
     }
     for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
         const uint32_t n = p->vals.at[p->heads.at[h].val].node;

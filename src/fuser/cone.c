@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cone of a kernel: every (node, map) pair that its heads need, down to loads. Found in falling order
- * of nodes by a heap, so that when the bound on a body is reached what is left on the heap is a clean
- * frontier: nothing above it is missing, and storing it is always legal. No recursion: a chain of any
- * length costs its length.
+ * The cone of a kernel: every (node, map) pair that its heads need, down to loads. Found in falling
+ * order of nodes by a heap, so that when the bound on a body is reached what is left on the heap is
+ * a clean frontier: nothing above it is missing, and storing it is always legal. No recursion: a
+ * chain of any length costs its length.
  *
- * A reduction or scan on the way fits when its kept axes run over the loops that are not RED, each once,
- * and its reduced axes over the RED loops in order. A head alone has no RED loops yet and takes them from
- * the first reduction found (grow):
+ * A reduction or scan on the way fits when its kept axes run over the loops that are not RED, each
+ * once, and its reduced axes over the RED loops in order. A head alone has no RED loops yet and
+ * takes them from the first reduction found (grow):
  *
- *   y[b,n] = e[b,n] / sum_n e[b,n]   loops b, n; the sum keeps b: n becomes RED       (normalisation)
+ *   y[b,n] = e[b,n] / sum_n e[b,n]   loops b, n; the sum keeps b: n becomes RED (normalisation)
  *   y[b]   = log(sum_n e[b,n])       loop b; the sum keeps b: a RED loop n is added    (epilogue)
  *
- * What does not fit, does not pass a reshape, or would reach further than a body may, is put on `marks`:
- * nodes to be stored by kernels of their own before this one is tried again.
+ * What does not fit, does not pass a reshape, or would reach further than a body may, is put on
+ * `marks`: nodes to be stored by kernels of their own before this one is tried again.
  *
- * Stages: a value that depends on a RED loop lives in the loop of one stage and is computed again in
- * every stage that needs it; one that does not is computed once per row. A reduction made in stage s is
- * there from stage s + 1 on. Each item gets its earliest stage, and the set of stages that need it.
+ * Stages: a value that depends on a RED loop lives in the loop of one stage and is computed again
+ * in every stage that needs it; one that does not is computed once per row. A reduction made in
+ * stage s is there from stage s + 1 on. Each item gets its earliest stage, and the set of stages
+ * that need it.
  */
 #include "fuser/fuse.h"
 
@@ -108,7 +109,8 @@ static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
     const val *const w = &p->vals.at[v];
     if (w->group != DF_NONE && w->group == c->group) {
         if (!w->plain || map != w->map) fail(c, "needs other elements of what the kernel stores");
-        return class_of_op(p, node) == DF_CLASS_contract; /* a tile; all else is at hand in registers */
+        return class_of_op(p, node) ==
+               DF_CLASS_contract; /* a tile; all else is at hand in registers */
     }
     if (w->group == DF_NONE) {
         if (c->strict) fail(c, "waits for a value that is still to be planned");
@@ -145,8 +147,8 @@ static bool takes_linear(const pass *p, uint32_t node)
 static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stored)
 {
     const df_node *const x = node_of(p, node);
-    const bool bare = !stored && (x->op == DF_OP_num || x->op == DF_OP_cst || x->op == DF_OP_count ||
-                                x->op == DF_OP_empty);
+    const bool bare = !stored && (x->op == DF_OP_num || x->op == DF_OP_cst ||
+                                  x->op == DF_OP_count || x->op == DF_OP_empty);
     if (bare) map = df_map_zero(p, 0);
     const uint64_t h = df_mix(df_mix(0, node), map);
     uint32_t pos = UINT32_MAX, i;
@@ -157,7 +159,9 @@ static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stor
                       .map = map,
                       .src = { DF_NONE, DF_NONE, DF_NONE },
                       .val = stored ? p->node_val[node] : DF_NONE,
-                      .kind = stored ? IT_LOAD : bare ? IT_NUM : IT_MAP };
+                      .kind = stored ? IT_LOAD
+                              : bare ? IT_NUM
+                                     : IT_MAP };
     if (!df_vec_push(p->mem, &c->items, it) || !df_table_add(&c->seen, p->mem, h, i)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof it);
         return 0;
@@ -390,7 +394,8 @@ static void expand_scan(pass *p, cone *c, uint32_t i)
         mark(p, c, n, c->has_red ? "a scan beside a reduction" : "scans along another axis");
         return;
     }
-    /* Along an axis of one element a running sum is its operand: a map op without an instruction. */
+    /* Along an axis of one element a running sum is its operand: a map op without an instruction.
+     */
     c->has_scan |= !trivial;
     c->items.at[i].kind = trivial ? IT_MAP : IT_SCAN;
     const uint32_t src = resolve(p, c, x->src[0].i, map, false);
@@ -454,7 +459,8 @@ static void expand_take(pass *p, cone *c, uint32_t i)
             map = next;
             continue;
         }
-        if (node_of(p, node)->op == DF_OP_input && (!p->maps.at[map].linear || takes_linear(p, node)))
+        if (node_of(p, node)->op == DF_OP_input &&
+            (!p->maps.at[map].linear || takes_linear(p, node)))
             break;
         mark(p, c, node, "is indexed");
         return;

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Symbolic dimensions. Each axis of each node belongs to a class; axes that meet in one op share it.
- * The plan may then speak of classes instead of numbers, and serves every run in which the axes that
- * met still agree. What agreed here only by chance is never unified: a batch of 64 and a hidden size of
- * 64 stay two classes, and a plan made from them holds for a batch of 65.
+ * Symbolic dimensions. Each axis of each node belongs to a class; axes that meet in one op share
+ * it. The plan may then speak of classes instead of numbers, and serves every run in which the axes
+ * that met still agree. What agreed here only by chance is never unified: a batch of 64 and a
+ * hidden size of 64 stay two classes, and a plan made from them holds for a batch of 65.
  *
- * A class begins at an axis whose extent nothing else determines: inputs, leaves, and the results of
- * slice, expand, reshape and diagonal. Unifying two classes costs one `equal` guard between the axes
- * where they began. An axis of extent 1 that meets another extent is broadcast and costs an `is_const`
- * guard, unless it is 1 by construction (kept reduced axes, unsqueeze): class ONE, which meets anything
- * for free. So a batch that happens to be 1 is unified with the batch it meets, and one that is 1 by
- * construction never is.
+ * A class begins at an axis whose extent nothing else determines: inputs, leaves, and the results
+ * of slice, expand, reshape and diagonal. Unifying two classes costs one `equal` guard between the
+ * axes where they began. An axis of extent 1 that meets another extent is broadcast and costs an
+ * `is_const` guard, unless it is 1 by construction (kept reduced axes, unsqueeze): class ONE, which
+ * meets anything for free. So a batch that happens to be 1 is unified with the batch it meets, and
+ * one that is 1 by construction never is.
  *
- * Slices note which axes they take whole (start 0, step 1, all elements): those keep the operand's class,
- * under guards, which is what lets neighbouring axes merge through a slice of rows.
+ * Slices note which axes they take whole (start 0, step 1, all elements): those keep the operand's
+ * class, under guards, which is what lets neighbouring axes merge through a slice of rows.
  */
 #include "fuser/fuse.h"
 
@@ -89,8 +89,8 @@ static void set_cls(pass *p, uint32_t node, uint32_t axis, uint32_t c)
 
 static void guard_one(pass *p, uint32_t c)
 {
-    df_fuse_guard(p, DF_GUARD_is_const, df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]),
-                  0, 1);
+    df_fuse_guard(p, DF_GUARD_is_const,
+                  df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]), 0, 1);
 }
 
 /* Two axes that meet with broadcasting; the class of what comes of them. */
@@ -215,11 +215,13 @@ static void dims_take(pass *p, uint32_t n)
             set_cls(p, n, at++, df_fuse_cls(p, a, j));
             continue;
         }
-        for (uint32_t k = 0; k < node_of(p, b)->rank; k++) set_cls(p, n, at++, df_fuse_cls(p, b, k));
+        for (uint32_t k = 0; k < node_of(p, b)->rank; k++)
+            set_cls(p, n, at++, df_fuse_cls(p, b, k));
     }
 }
 
-/* Axes whose extents the shape rule holds equal: class ONE on one side asks that the other stay 1. */
+/* Axes whose extents the shape rule holds equal: class ONE on one side asks that the other stay 1.
+ */
 static void must_equal(pass *p, uint32_t a, uint32_t b)
 {
     if (a == b) return;
@@ -341,8 +343,8 @@ void df_fuse_contiguous(pass *p, uint32_t node, df_slot stride[DEFT_MAX_RANK])
     }
 }
 
-/* A strided input: an innermost stride of 1, and each stride that spans the axes inside it exactly, are
- * taken as facts under guards; the others stay numbers of the run. */
+/* A strided input: an innermost stride of 1, and each stride that spans the axes inside it exactly,
+ * are taken as facts under guards; the others stay numbers of the run. */
 static void strided(pass *p, uint32_t input, df_slot *stride)
 {
     const df_input *const in = &p->t->inputs[input];

@@ -72,7 +72,7 @@ typedef struct space {
     uint8_t n;
     uint8_t order[MAX_LOOPS]; /* loops from outermost to innermost as the ops see them */
     bool red[MAX_LOOPS];
-    uint32_t cls[MAX_LOOPS];  /* DF_NONE: private to the group */
+    uint32_t cls[MAX_LOOPS]; /* DF_NONE: private to the group */
     df_slot extent[MAX_LOOPS];
 } space;
 
@@ -94,8 +94,8 @@ typedef struct place {
 
 typedef struct val {
     uint32_t node;
-    uint32_t group;   /* that writes it (the value of an update); DF_NONE until planned */
-    uint32_t map;     /* what its group writes of it: its axes over the loops */
+    uint32_t group; /* that writes it (the value of an update); DF_NONE until planned */
+    uint32_t map;   /* what its group writes of it: its axes over the loops */
     uint32_t level;
     uint32_t place;
     uint32_t root;    /* root ordinal or DF_NONE */
@@ -105,7 +105,7 @@ typedef struct val {
     uint32_t readers; /* first of a list of loads; DF_NONE */
     bool visible;     /* consumers of node load it */
     bool plain;
-    uint8_t apart;    /* update in place beyond all that `over` wrote: along axis apart - 1; 0: not */
+    uint8_t apart; /* update in place beyond all that `over` wrote: along axis apart - 1; 0: not */
 } val;
 
 typedef struct head {
@@ -121,13 +121,13 @@ typedef enum item_kind {
     IT_MAP,
     IT_REDUCE,
     IT_SCAN,
-    IT_NUM,    /* num, cst, count, empty: no index */
+    IT_NUM, /* num, cst, count, empty: no index */
     IT_IOTA,
     IT_RANDOM,
-    IT_TAKE,   /* src[0]: the index; loads from val (or input node base) at base_map */
-    IT_LOAD,   /* from val */
-    IT_INPUT,  /* from the input node */
-    IT_TILE    /* the matmul's result, inside its epilogue */
+    IT_TAKE,  /* src[0]: the index; loads from val (or input node base) at base_map */
+    IT_LOAD,  /* from val */
+    IT_INPUT, /* from the input node */
+    IT_TILE   /* the matmul's result, inside its epilogue */
 } item_kind;
 
 typedef struct item {
@@ -146,12 +146,12 @@ typedef struct group {
     uint32_t kind; /* df_seg_kind */
     space sp;
     uint32_t first_head, last_head, n_heads;
-    uint32_t level;  /* while grouping; after ordering: its launch */
-    uint32_t node;   /* of its first head: for messages */
-    uint32_t size;   /* ops in its cone */
-    bool dead;       /* joined into another */
+    uint32_t level; /* while grouping; after ordering: its launch */
+    uint32_t node;  /* of its first head: for messages */
+    uint32_t size;  /* ops in its cone */
+    bool dead;      /* joined into another */
     bool checks;
-    bool relies;     /* pays was asked: rows and total must stay on their side */
+    bool relies; /* pays was asked: rows and total must stay on their side */
     bool frame;
     /* matmul */
     uint32_t product; /* val */
@@ -217,14 +217,14 @@ typedef struct pass {
     DF_VEC(index_map) maps;
     table map_index;
 
-    uint32_t *axis0;  /* per node: first of its entries in axis_cls */
+    uint32_t *axis0; /* per node: first of its entries in axis_cls */
     uint32_t *axis_cls;
     DF_VEC(uint32_t) cls_parent;
     DF_VEC(uint32_t) cls_node;
     DF_VEC(uint32_t) cls_axis;
-    uint8_t *full;    /* per slice node: axes taken whole */
-    uint8_t *unit;    /* per slice node: axes of step 1 */
-    uint8_t *live;    /* bit 0: evaluated; bit 1: its dims matter */
+    uint8_t *full;      /* per slice node: axes taken whole */
+    uint8_t *unit;      /* per slice node: axes of step 1 */
+    uint8_t *live;      /* bit 0: evaluated; bit 1: its dims matter */
     df_slot *in_stride; /* per input and axis, filled on first use */
     uint8_t *in_seen;
 
@@ -261,7 +261,10 @@ typedef struct pass {
     bool has_checks;
 } pass;
 
-DF_INLINE const df_node *node_of(const pass *p, uint32_t n) { return &p->t->nodes[n]; }
+DF_INLINE const df_node *node_of(const pass *p, uint32_t n)
+{
+    return &p->t->nodes[n];
+}
 
 DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
 {
@@ -296,8 +299,8 @@ uint32_t df_map_intern(pass *p, const index_map *m);
 index_map df_map_blank(uint32_t rank); /* every axis FIXED at 0 */
 uint32_t df_map_zero(pass *p, uint32_t rank);
 uint32_t df_map_identity(pass *p, uint32_t rank); /* axis j driven by loop j */
-/* The operand's map of view node at map m. DF_NONE when there is none: the operand (or, with *self set,
- * the view itself) must be stored. */
+/* The operand's map of view node at map m. DF_NONE when there is none: the operand (or, with *self
+ * set, the view itself) must be stored. */
 uint32_t df_map_view(pass *p, uint32_t node, uint32_t m, bool *self);
 uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t m); /* elementwise ops */
 uint32_t df_map_rename(pass *p, uint32_t m, const uint8_t to[MAX_LOOPS]);
@@ -317,15 +320,33 @@ df_slot df_space_total(pass *p, const space *sp);
 
 /* ---- group.c ---- */
 deft_status df_fuse_groups(pass *p);
-deft_status df_fuse_final_cones(pass *p);
-deft_status df_fuse_final_cone(pass *p, uint32_t g);
 uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible);
 uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node);
 void df_fuse_append_head(pass *p, uint32_t g, head h);
-bool df_fuse_pays(pass *p, const space *sp, bool guard);
+/* Runs head h alone, in space *sp of its own. *progress: vals were demanded, try again after them.
+ */
+deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress);
 
-/* ---- place.c, launch.c ---- */
+/* ---- join.c ---- */
+/* Whether rows of a kernel with several stages keep the threads busy, or the work is too small to
+ * matter. guard: the decision is the plan's, so it must stay. */
+bool df_fuse_pays(pass *p, const space *sp, bool guard);
+/* False: the RED loops stay several although the last axis is reduced. */
+bool df_fuse_red_is_fine(pass *p, const cone *c);
+/* The cone at hand is h's own, over space *from. after: a val that must be complete before h is
+ * written, though h does not load it; or DF_NONE. */
+deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after);
+
+/* ---- share.c ---- */
+deft_status df_fuse_final_cones(pass *p);
+deft_status df_fuse_final_cone(pass *p, uint32_t g);
+/* Marks what is dear and computed more than once. *again: found some. */
+deft_status df_fuse_find_shared(pass *p, bool *again);
+
+/* ---- place.c, order.c, launch.c ---- */
+#define DF_MAX_SEARCH 100000000 /* steps of path searches in all */
 deft_status df_fuse_places(pass *p);
+void df_fuse_record_loads(pass *p, uint32_t g);
 bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to);
 void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches: groups in order of the longest path that leads to them. All groups of one level depend on
- * earlier levels only and make one launch, whatever their sizes and kinds; within a launch they stand in
- * the order in which they were made, which follows the trace.
+ * Launches: groups in order of the longest path that leads to them. All groups of one level depend
+ * on earlier levels only and make one launch, whatever their sizes and kinds; within a launch they
+ * stand in the order in which they were made, which follows the trace.
  */
 #include "fuser/fuse.h"
 

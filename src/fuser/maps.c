@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Index maps: how an element of a node is found from loop indices. Views compose onto them, so a chain
- * of views costs no instruction: what is left at a leaf is an offset and one stride per loop.
+ * Index maps: how an element of a node is found from loop indices. Views compose onto them, so a
+ * chain of views costs no instruction: what is left at a leaf is an offset and one stride per loop.
  *
- * Two forms. Per axis: index_j = off_j + coef_j * driver_j, at most one driver for an axis, closed under
- * slice, permute, expand, squeeze, unsqueeze and diagonal. Linear: one row-major element number, the form
- * in which an index passes a reshape; it goes on through what has the same elements in the same order
- * (whole slices, reshapes, elementwise ops) and ends at contiguous memory. A linear map on a node with at
- * most one axis longer than 1 is turned back into the first form.
+ * Two forms. Per axis: index_j = off_j + coef_j * driver_j, at most one driver for an axis, closed
+ * under slice, permute, expand, squeeze, unsqueeze and diagonal. Linear: one row-major element
+ * number, the form in which an index passes a reshape; it goes on through what has the same
+ * elements in the same order (whole slices, reshapes, elementwise ops) and ends at contiguous
+ * memory. A linear map on a node with at most one axis longer than 1 is turned back into the first
+ * form.
  *
  * Maps are interned: equal maps are one number, which is how a value needed twice is found.
  */
@@ -130,8 +131,8 @@ static bool same_axes(const pass *p, uint32_t a, uint32_t b)
     }
 }
 
-/* A slice of contiguous memory that is contiguous itself: only the outermost axis is cut, in steps of 1.
- * Adds where it begins. */
+/* A slice of contiguous memory that is contiguous itself: only the outermost axis is cut, in steps
+ * of 1. Adds where it begins. */
 static bool linear_slice(pass *p, uint32_t node, index_map *m)
 {
     const df_node *const x = node_of(p, node);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers and regions. A buffer lives from the first launch that writes it to the last that reads it;
- * two temporaries whose lives do not meet share a region of the step's arena, whose size is the larger
- * of what they need at run time. Regions are handed out in order of first launch, the best fitting free
- * one at the sizes at hand.
+ * Buffers and regions. A buffer lives from the first launch that writes it to the last that reads
+ * it; two temporaries whose lives do not meet share a region of the step's arena, whose size is the
+ * larger of what they need at run time. Regions are handed out in order of first launch, the best
+ * fitting free one at the sizes at hand.
  */
 #include "fuser/fuse.h"
 
@@ -38,11 +38,12 @@ uint32_t df_fuse_input_buf(pass *p, uint32_t input)
 {
     if (p->in_buf[input] != DF_NONE) return p->in_buf[input];
     const uint32_t node = p->t->inputs[input].node;
-    return p->in_buf[input] = add_buf(p, (df_plan_buf){ .kind = DF_BUF_INPUT,
-                                                        .index = input,
-                                                        .dtype = (deft_dtype)node_of(p, node)->dtype,
-                                                        .numel = df_fuse_numel(p, node),
-                                                        .donor = DF_NONE });
+    return p->in_buf[input] =
+               add_buf(p, (df_plan_buf){ .kind = DF_BUF_INPUT,
+                                         .index = input,
+                                         .dtype = (deft_dtype)node_of(p, node)->dtype,
+                                         .numel = df_fuse_numel(p, node),
+                                         .donor = DF_NONE });
 }
 
 static void lives_at(place *q, uint32_t launch)
@@ -70,7 +71,8 @@ static void live_ranges(pass *p)
 
 deft_status df_fuse_memory(pass *p)
 {
-    p->in_buf = df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_buf, _Alignof(uint32_t));
+    p->in_buf =
+        df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_buf, _Alignof(uint32_t));
     if (!p->in_buf) return df_fail_mem(p->diag, "fuser", p->t->n_inputs * sizeof *p->in_buf);
     for (uint32_t i = 0; i <= p->t->n_inputs; i++) p->in_buf[i] = DF_NONE;
     live_ranges(p);

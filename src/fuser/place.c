@@ -2,152 +2,29 @@
  *
  * Where each val lives, and which groups must run before which.
  *
- * Every val gets a place: a temporary, a root's buffer, or the caller's memory. An update either writes
- * into the place of what it updates, or gets a fresh one whose remaining elements are filled in:
+ * Every val gets a place: a temporary, a root's buffer, or the caller's memory. An update either
+ * writes into the place of what it updates, or gets a fresh one whose remaining elements are filled
+ * in:
  *
- *        +-----------------+    the box is written by the value's own kernel; up to two frames an axis,
- *        |  above          |    each reading the base, fill the rest. Frames and box touch disjoint
+ *        +-----------------+    the box is written by the value's own kernel; up to two frames an
+ * axis, |  above          |    each reading the base, fill the rest. Frames and box touch disjoint
  *        +---+---------+---+    elements and need nothing of each other: one launch.
  *        | l |   box   | r |
- *        +---+---------+---+    A region that is no box (steps, diagonals): the base is copied whole
- *        |  below          |    first, then written over.
+ *        +---+---------+---+    A region that is no box (steps, diagonals): the base is copied
+ * whole |  below          |    first, then written over.
  *        +-----------------+
  *
- * In place is legal when every group that reads the old contents runs before the writer, or is the writer
- * itself and reads exactly the element that it writes. Those groups get an edge to the writer; an edge
- * that would close a circle makes the update take a fresh place instead. The same test decides whether
- * a root may be written straight into the caller's memory.
+ * In place is legal when every group that reads the old contents runs before the writer, or is the
+ * writer itself and reads exactly the element that it writes. Those groups get an edge to the
+ * writer; an edge that would close a circle makes the update take a fresh place instead. The same
+ * test decides whether a root may be written straight into the caller's memory.
  *
- * Pieces written into one `empty` (concatenation, stacking) are independent when each begins, along one
- * axis, where the pieces before it have ended: that is guarded, and all run in one launch.
+ * Pieces written into one `empty` (concatenation, stacking) are independent when each begins, along
+ * one axis, where the pieces before it have ended: that is guarded, and all run in one launch.
  */
 #include "fuser/fuse.h"
 
 #include <string.h>
-
-#define MAX_SEARCH 100000000 /* steps of path searches */
-
-/* ---- edges ---- */
-
-void df_fuse_edge(pass *p, uint32_t from, uint32_t to)
-{
-    group *const g = &p->groups.at[from];
-    if (from == to || p->st != DEFT_OK) return;
-    if (g->first_edge != DF_NONE && p->edges.at[g->first_edge].to == to) return;
-    const edge e = { .to = to, .next = g->first_edge };
-    if (!df_vec_push(p->mem, &p->edges, e)) {
-        p->st = df_fail_mem(p->diag, "fuser", sizeof e);
-        return;
-    }
-    g->first_edge = (uint32_t)p->edges.n - 1;
-}
-
-static bool has_edge(const pass *p, uint32_t from, uint32_t to, uint32_t depth)
-{
-    for (uint32_t e = p->groups.at[from].first_edge; e != DF_NONE && depth-- > 0; e = p->edges.at[e].next)
-        if (p->edges.at[e].to == to) return true;
-    return false;
-}
-
-/* Whether a path of edges leads from one group to another. Searches are bounded in all: when that is used up
- * the answer is yes, which costs a copy somewhere, never a wrong order. */
-bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to)
-{
-    if (from == to) return true;
-    if (has_edge(p, to, from, 8)) return false; /* there are no circles */
-    if (p->search_left <= 0) return true;
-    if (!p->seen || p->n_seen < p->groups.n) {
-        p->n_seen = (uint32_t)p->groups.n * 2;
-        p->seen = df_arena_new(&p->tmp, uint32_t, p->n_seen);
-        p->seen_mark = 0;
-        if (!p->seen) {
-            p->st = df_fail_mem(p->diag, "fuser", p->n_seen * sizeof *p->seen);
-            return true;
-        }
-    }
-    uint32_t *const seen = p->seen, mark = ++p->seen_mark;
-    const size_t bottom = p->stack.n;
-    if (!df_vec_push(p->mem, &p->stack, from)) p->st = df_fail_mem(p->diag, "fuser", 4);
-    bool found = false;
-    while (p->stack.n > bottom && !found && p->st == DEFT_OK) {
-        const uint32_t g = p->stack.at[--p->stack.n];
-        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next) {
-            const uint32_t next = p->edges.at[e].to;
-            if (next == to) found = true;
-            p->search_left--;
-            if (seen[next] == mark) continue;
-            seen[next] = mark;
-            if (!df_vec_push(p->mem, &p->stack, next)) p->st = df_fail_mem(p->diag, "fuser", 4);
-        }
-    }
-    p->stack.n = bottom;
-    return found;
-}
-
-/* Edges from all that writes val v to group `to`. What lies under an update belongs to it: it is either
- * written over in place or read by the frames. */
-void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
-{
-    for (;;) {
-        const val *const w = &p->vals.at[v];
-        df_fuse_edge(p, w->group, to);
-        for (uint32_t f = w->frames; f != DF_NONE; f = p->groups.at[f].next_frame)
-            df_fuse_edge(p, f, to);
-        if (!w->visible || node_of(p, w->node)->op != DF_OP_update) return;
-        const uint32_t base = p->node_val[node_of(p, w->node)->src[0].i];
-        /* A chain whose links wait for each other anyway need not be walked to its end. */
-        if (base == DF_NONE || has_edge(p, p->vals.at[base].group, w->group, 8)) return;
-        v = base;
-    }
-}
-
-static void add_load(pass *p, uint32_t *list, uint32_t g, uint32_t it, uint32_t map)
-{
-    const load l = { .group = g, .item = it, .map = map, .next = *list };
-    if (!df_vec_push(p->mem, &p->loads, l)) {
-        p->st = df_fail_mem(p->diag, "fuser", sizeof l);
-        return;
-    }
-    *list = (uint32_t)p->loads.n - 1;
-}
-
-/* A load found after some update was put in the place it reads: it comes before that update, and before
- * those that run beside it. Only frames and copies are found so late, and they wait for nothing that such
- * an update could be part of. */
-static void before_writers(pass *p, uint32_t g, uint32_t over_by)
-{
-    for (uint32_t u = over_by; u != DF_NONE; u = p->vals.at[u].over_by) {
-        if (u != over_by && p->vals.at[u].apart == 0) return;
-        df_fuse_edge(p, g, p->vals.at[u].group);
-    }
-}
-
-static void record_load(pass *p, uint32_t g, uint32_t it, uint32_t v, uint32_t node, uint32_t map)
-{
-    if (v != DF_NONE) {
-        df_fuse_writer_edges(p, v, g);
-        before_writers(p, g, p->vals.at[v].over_by);
-        add_load(p, &p->vals.at[v].readers, g, it, map);
-    } else {
-        before_writers(p, g, p->in_over[node_of(p, node)->attr]);
-        add_load(p, &p->in_readers[node_of(p, node)->attr], g, it, map);
-    }
-}
-
-static void record_loads(pass *p, uint32_t gi)
-{
-    const group *const g = &p->groups.at[gi];
-    for (uint32_t i = 0; i < g->n_items; i++) {
-        const item it = p->groups.at[gi].items[i];
-        if (it.kind == IT_LOAD || it.kind == IT_INPUT) record_load(p, gi, i, it.val, it.node, it.map);
-        if (it.kind == IT_TAKE) record_load(p, gi, DF_NONE, it.val, it.base, it.base_map);
-    }
-    if (g->kind != DF_SEG_MATMUL) return;
-    for (uint32_t s = 0; s < 2; s++) {
-        const group w = p->groups.at[gi];
-        record_load(p, gi, DF_NONE, w.mm_val[s], w.mm_node[s], w.mm_map[s]);
-    }
-}
 
 /* ---- places ---- */
 
@@ -236,14 +113,15 @@ static box box_of(pass *p, const group *g, uint32_t map, uint32_t node)
     return b;
 }
 
-/* Elements between the end of one box and the start of the next along an axis; below 0: they overlap. */
+/* Elements between the end of one box and the start of the next along an axis; below 0: they
+ * overlap. */
 static df_slot gap_between(pass *p, const box *last, const box *b, uint32_t axis)
 {
     return df_fuse_sub(p, b->start[axis], df_fuse_add(p, last->start[axis], last->extent[axis]));
 }
 
-/* Whether two boxes share no element, as a guard can hold: the first axis along which one ends before the
- * other begins. */
+/* Whether two boxes share no element, as a guard can hold: the first axis along which one ends
+ * before the other begins. */
 static bool boxes_apart(pass *p, const box *a, const box *b, uint32_t rank)
 {
     if (!a->is_box || !b->is_box) return false;
@@ -290,7 +168,8 @@ static bool overlap(const pass *p, uint32_t a, uint32_t b)
 {
     const df_input *const x = &p->t->inputs[a], *const y = &p->t->inputs[b];
     int64_t low[2], bytes[2];
-    if (!df_input_reach(p->t, a, &low[0], &bytes[0]) || !df_input_reach(p->t, b, &low[1], &bytes[1]))
+    if (!df_input_reach(p->t, a, &low[0], &bytes[0]) ||
+        !df_input_reach(p->t, b, &low[1], &bytes[1]))
         return true;
     if (!x->data || !y->data || bytes[0] == 0 || bytes[1] == 0) return false;
     const uintptr_t from = (uintptr_t)x->data + (uintptr_t)low[0];
@@ -314,8 +193,7 @@ static bool written_elsewhere(const pass *p, uint32_t v, uint32_t input)
     for (uint32_t r = 0; r < p->t->n_roots; r++) {
         const df_root *const root = &p->t->roots[r];
         if (p->root_val[r] == v || root->kind != DF_ROOT_INTO) continue;
-        if (root->into == input || overlap(p, root->into, input))
-            return true;
+        if (root->into == input || overlap(p, root->into, input)) return true;
     }
     return false;
 }
@@ -349,7 +227,7 @@ static deft_status add_frame(pass *p, uint32_t v, uint32_t base, const df_slot *
     df_fuse_append_head(p, gi, (head){ .expr = base, .map = map, .dest = map, .val = v });
     const deft_status st = df_fuse_final_cone(p, gi);
     if (st != DEFT_OK) return st;
-    record_loads(p, gi);
+    df_fuse_record_loads(p, gi);
     p->groups.at[gi].next_frame = p->vals.at[v].frames;
     p->vals.at[v].frames = gi;
     for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
@@ -396,9 +274,9 @@ static deft_status copy_whole(pass *p, uint32_t v, uint32_t base)
     return st;
 }
 
-/* Whether v, over val `over`, may run beside all writers of that place: the chain consists of boxes,
- * each beyond the last along one and the same axis, in memory whose old contents nobody needs to be
- * ordered with here. Returns that axis + 1, or 0. */
+/* Whether v, over val `over`, may run beside all writers of that place: the chain consists of
+ * boxes, each beyond the last along one and the same axis, in memory whose old contents nobody
+ * needs to be ordered with here. Returns that axis + 1, or 0. */
 static uint8_t pieces_apart(pass *p, uint32_t v, uint32_t over)
 {
     const uint32_t node = p->vals.at[v].node, rank = node_of(p, node)->rank;
@@ -436,8 +314,10 @@ static uint32_t *n_over_of(pass *p)
     return n;
 }
 
-/* The root at the end of a chain of updates that starts with v, if each is the only one over the last. */
-static uint32_t end_of_chain(const pass *p, uint32_t v, const uint32_t *n_over, const uint32_t *next)
+/* The root at the end of a chain of updates that starts with v, if each is the only one over the
+ * last. */
+static uint32_t end_of_chain(const pass *p, uint32_t v, const uint32_t *n_over,
+                             const uint32_t *next)
 {
     while (p->vals.at[v].root == DF_NONE) {
         const uint32_t n = p->vals.at[v].node;
@@ -533,7 +413,8 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over)
 static deft_status give_up_root(pass *p, uint32_t base)
 {
     uint32_t v = p->node_val[base];
-    if (v == DF_NONE || p->vals.at[v].place == DF_NONE || p->vals.at[v].root != DF_NONE) return DEFT_OK;
+    if (v == DF_NONE || p->vals.at[v].place == DF_NONE || p->vals.at[v].root != DF_NONE)
+        return DEFT_OK;
     place *const w = &p->places.at[p->vals.at[v].place];
     if (w->kind != PLACE_ROOT) return DEFT_OK;
     w->kind = PLACE_TEMP;
@@ -571,15 +452,15 @@ static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, con
 
 /* ---- roots in the caller's memory ---- */
 
-/* A root that goes into the caller's memory: at once when nobody reads that memory later, else through
- * a temporary and a copy. With checks, which may fail, always at the very end. */
+/* A root that goes into the caller's memory: at once when nobody reads that memory later, else
+ * through a temporary and a copy. With checks, which may fail, always at the very end. */
 static deft_status place_into(pass *p, uint32_t v)
 {
     const uint32_t r = p->vals.at[v].root, input = p->t->roots[r].into, node = p->vals.at[v].node;
     const bool alone = !written_elsewhere(p, v, input) && disjoint(p, input, false);
     const uint32_t g = p->vals.at[v].group;
-    const bool plain = p->vals.at[v].plain && !(p->groups.at[g].kind == DF_SEG_MATMUL &&
-                                                p->groups.at[g].product == v);
+    const bool plain = p->vals.at[v].plain &&
+                       !(p->groups.at[g].kind == DF_SEG_MATMUL && p->groups.at[g].product == v);
     if (plain && alone && !p->has_checks && order_readers(p, p->in_readers[input], v)) {
         disjoint(p, input, true);
         p->vals.at[v].place = new_place(p, PLACE_INTO, input, node);
@@ -619,7 +500,7 @@ static deft_status place_into(pass *p, uint32_t v)
     const deft_status st = df_fuse_final_cone(p, gi);
     p->node_val[node] = shown;
     if (st != DEFT_OK) return st;
-    record_loads(p, gi);
+    df_fuse_record_loads(p, gi);
     p->vals.at[copy].place = new_place(p, PLACE_INTO, input, node);
     /* After every read of that memory, under whatever name, and after every check. */
     for (uint32_t i = 0; i < p->t->n_inputs; i++)
@@ -644,7 +525,8 @@ static deft_status place_into(pass *p, uint32_t v)
 
 static uint32_t *next_updates(pass *p)
 {
-    uint32_t *const next = df_arena_alloc(&p->tmp, (p->t->n_nodes + 1) * sizeof *next, _Alignof(uint32_t));
+    uint32_t *const next =
+        df_arena_alloc(&p->tmp, (p->t->n_nodes + 1) * sizeof *next, _Alignof(uint32_t));
     if (!next) {
         p->st = df_fail_mem(p->diag, "fuser", p->t->n_nodes * sizeof *next);
         return NULL;
@@ -658,15 +540,16 @@ static uint32_t *next_updates(pass *p)
 
 deft_status df_fuse_places(pass *p)
 {
-    p->search_left = MAX_SEARCH;
-    p->in_readers = df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_readers,
-                                   _Alignof(uint32_t));
-    p->in_over = df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_over, _Alignof(uint32_t));
+    p->search_left = DF_MAX_SEARCH;
+    p->in_readers =
+        df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_readers, _Alignof(uint32_t));
+    p->in_over =
+        df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_over, _Alignof(uint32_t));
     if (!p->in_readers || !p->in_over)
         return df_fail_mem(p->diag, "fuser", p->t->n_inputs * sizeof(uint32_t));
     for (uint32_t i = 0; i <= p->t->n_inputs; i++) p->in_readers[i] = p->in_over[i] = DF_NONE;
     const uint32_t n_groups = (uint32_t)p->groups.n;
-    for (uint32_t g = 0; g < n_groups; g++) record_loads(p, g);
+    for (uint32_t g = 0; g < n_groups; g++) df_fuse_record_loads(p, g);
     /* What is no box is written over a whole copy of its base, so after the base in any case. */
     for (uint32_t v = 0; v < p->vals.n; v++) {
         const val *const w = &p->vals.at[v];
@@ -705,8 +588,8 @@ deft_status df_fuse_places(pass *p)
 
 /* ---- donors ---- */
 
-/* Roots whose owner rebinds an input take over its memory where no group reads that later, or elsewhere
- * than at the element being written. Levels are known. */
+/* Roots whose owner rebinds an input take over its memory where no group reads that later, or
+ * elsewhere than at the element being written. Levels are known. */
 void df_fuse_donors(pass *p)
 {
     for (uint32_t q = 0; q < p->places.n; q++)
@@ -718,7 +601,8 @@ void df_fuse_donors(pass *p)
         const val *const w = &p->vals.at[v];
         place *const q = &p->places.at[w->place];
         if (root->donor == DF_NONE || root->kind != DF_ROOT_NEW || w->root != r) continue;
-        if (!w->plain || q->kind != PLACE_ROOT || q->donor != DF_NONE || q->node != w->node) continue;
+        if (!w->plain || q->kind != PLACE_ROOT || q->donor != DF_NONE || q->node != w->node)
+            continue;
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
         bool ok = w->over_by == DF_NONE; /* updates in this place bring writers of their own */
         for (uint32_t l = p->in_readers[root->donor]; l != DF_NONE && ok; l = p->loads.at[l].next) {

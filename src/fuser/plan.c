@@ -2,14 +2,16 @@
  *
  * The conductor: trace to plan.
  *
- * Should grouping come to a point it has no kernel for, the trace is planned again with one kernel per
- * op, which always exists; the reason is kept in `why`. A user never gets an error for a fusion.
+ * Should grouping come to a point it has no kernel for, the trace is planned again with one kernel
+ * per op, which always exists; the reason is kept in `why`. A user never gets an error for a
+ * fusion.
  */
 #include "fuser/fuse.h"
 
 #include <string.h>
 
-/* Bit 0: evaluated for some root. Bit 1: only its extents matter (operands of count, places of updates). */
+/* Bit 0: evaluated for some root. Bit 1: only its extents matter (operands of count, places of
+ * updates). */
 static deft_status find_live(pass *p)
 {
     const df_trace *const t = p->t;
@@ -120,8 +122,8 @@ static void finish(pass *p)
     df_arena_finish(&p->tmp);
 }
 
-static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
-                           bool fuse, df_plan **out)
+static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits,
+                           const df_mem *mem, bool fuse, df_plan **out)
 {
     pass p;
     memset(&p, 0, sizeof p);

@@ -94,7 +94,8 @@ static const char *slot_op(const df_slot_def *d)
     return NULL;
 }
 
-/* Infix with parentheses around every inner operation; an explicit stack, since slots nest freely. */
+/* Infix with parentheses around every inner operation; an explicit stack, since slots nest freely.
+ */
 static void put_slot(df_str *out, const df_plan *p, df_slot s)
 {
     struct {
@@ -166,7 +167,8 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         put_slot(out, p, s->k);
         df_str_put(out, " batch=");
         put_extents(out, p, s->batch, s->n_batch);
-        if (s->kernel != DF_NONE) df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
+        if (s->kernel != DF_NONE)
+            df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
     } else {
         df_str_fmt(out, "k%" PRIu32, s->kernel);
     }
@@ -215,8 +217,8 @@ static void put_buf(df_str *out, const df_plan *p, uint32_t i)
 void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
 {
     (void)t;
-    df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32 "%s\n", p->n_kernels,
-               p->n_segs, p->n_launches, p->has_checks ? " checks" : "");
+    df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32 "%s\n",
+               p->n_kernels, p->n_segs, p->n_launches, p->has_checks ? " checks" : "");
     for (uint32_t k = 0; k < p->n_kernels; k++) {
         df_str_fmt(out, "kernel k%" PRIu32 " ", k);
         df_kernel_print(out, &p->kernels[k]);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Slots, guards and reasons: hash-consed, so that equal expressions are one number. Axis merging relies
- * on it: two strides are equal exactly when their slots are. Products are therefore kept in one form,
- * factors in rising order with the constant first, however they were built.
+ * Slots, guards and reasons: hash-consed, so that equal expressions are one number. Axis merging
+ * relies on it: two strides are equal exactly when their slots are. Products are therefore kept in
+ * one form, factors in rising order with the constant first, however they were built.
  */
 #include "fuser/fuse.h"
 
@@ -119,14 +119,20 @@ bool df_fuse_slots_init(pass *p)
     return p->st == DEFT_OK && zero == SLOT_ZERO && one == SLOT_ONE;
 }
 
-df_slot df_fuse_const(pass *p, int64_t v) { return intern(p, DF_SLOT_const, 0, 0, v); }
+df_slot df_fuse_const(pass *p, int64_t v)
+{
+    return intern(p, DF_SLOT_const, 0, 0, v);
+}
 
 df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis)
 {
     return intern(p, DF_SLOT_extent, node, axis, 0);
 }
 
-df_slot df_fuse_arg(pass *p, uint32_t arg) { return intern(p, DF_SLOT_arg, arg, 0, 0); }
+df_slot df_fuse_arg(pass *p, uint32_t arg)
+{
+    return intern(p, DF_SLOT_arg, arg, 0, 0);
+}
 
 df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis)
 {

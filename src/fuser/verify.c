@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Holds a plan to plan.h: what back ends may take for granted. Run between passes in debug builds and on
- * every plan of the test suite.
+ * Holds a plan to plan.h: what back ends may take for granted. Run between passes in debug builds
+ * and on every plan of the test suite.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -37,7 +37,8 @@ static deft_status verify_access(df_diag *d, const df_kernel *k, uint32_t at)
 {
     for (uint32_t a = 0; a < k->n_access; a++) {
         const df_access *const x = &k->access[a];
-        if (x->kind > DF_ACCESS_SCRATCH || x->dtype >= DEFT_N_DTYPES) return bad(d, "access", at, a);
+        if (x->kind > DF_ACCESS_SCRATCH || x->dtype >= DEFT_N_DTYPES)
+            return bad(d, "access", at, a);
         if (x->same_as > a) return bad(d, "same_as", at, a);
         if (x->kind == DF_ACCESS_SCRATCH && k->mode != DF_MODE_ROW) return bad(d, "scratch", at, a);
         for (uint32_t i = 0; i < k->n_axes; i++)
@@ -86,9 +87,11 @@ static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
         if (k->mode == DF_MODE_MAP && (x->stage != 0 || x->level != DF_LEVEL_ELEM))
             return bad(d, "stage of a map", at, i);
         for (uint32_t s = 0; s < op->n_src; s++)
-            if (x->src[s] >= i || !visible(k, x, &k->ins[x->src[s]])) return bad(d, "operand", at, i);
+            if (x->src[s] >= i || !visible(k, x, &k->ins[x->src[s]]))
+                return bad(d, "operand", at, i);
         if (x->op == DF_K_num && x->imm >= k->n_num) return bad(d, "number", at, i);
-        if ((x->op == DF_K_index || x->op == DF_K_load || x->op == DF_K_load_at || x->op == DF_K_store) &&
+        if ((x->op == DF_K_index || x->op == DF_K_load || x->op == DF_K_load_at ||
+             x->op == DF_K_store) &&
             !access_fits(k, x))
             return bad(d, "access of an instruction", at, i);
         if (op->kind == DF_KOP_reduce && (k->mode == DF_MODE_MAP || x->level != DF_LEVEL_ELEM))
@@ -105,7 +108,8 @@ static deft_status verify_slots(df_diag *d, const df_plan *p)
     for (uint32_t i = 0; i < p->n_slots; i++) {
         const df_slot_def *const s = &p->slots[i];
         if (s->op > DF_SLOT_divup) return bad(d, "slot", i, s->op);
-        if (s->op >= DF_SLOT_add && (s->a >= i || s->b >= i)) return bad(d, "slot operand", i, s->a);
+        if (s->op >= DF_SLOT_add && (s->a >= i || s->b >= i))
+            return bad(d, "slot operand", i, s->a);
     }
     return DEFT_OK;
 }
@@ -124,11 +128,13 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
     const df_seg *const s = &p->segs[i];
     if (s->kind == DF_SEG_MATMUL) {
         const uint32_t n = s->n_batch + 2;
-        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) || !bind_fits(p, &s->c, n, true) ||
-            s->a.buf == DF_NONE || s->b.buf == DF_NONE)
+        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) ||
+            !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE || s->b.buf == DF_NONE)
             return bad(d, "matmul bind", i, 0);
-        if (s->c.buf == DF_NONE && s->kernel == DF_NONE) return bad(d, "matmul without result", i, 0);
-        if (s->m >= p->n_slots || s->n >= p->n_slots || s->k >= p->n_slots) return bad(d, "matmul extent", i, 0);
+        if (s->c.buf == DF_NONE && s->kernel == DF_NONE)
+            return bad(d, "matmul without result", i, 0);
+        if (s->m >= p->n_slots || s->n >= p->n_slots || s->k >= p->n_slots)
+            return bad(d, "matmul extent", i, 0);
     }
     if (s->kernel == DF_NONE) return s->kind == DF_SEG_MATMUL ? DEFT_OK : bad(d, "kernel", i, 0);
     if (s->kernel >= p->n_kernels) return bad(d, "kernel", i, s->kernel);
@@ -168,10 +174,12 @@ static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t
         if (writes) *w = *w == 0 || *w == i + 1 ? i + 1 : UINT32_MAX;
         return DEFT_OK;
     }
-    return !writes && *w != 0 && *w != i + 1 ? bad(d, "a launch reads what it writes", i, buf) : DEFT_OK;
+    return !writes && *w != 0 && *w != i + 1 ? bad(d, "a launch reads what it writes", i, buf)
+                                             : DEFT_OK;
 }
 
-static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, uint32_t *by, bool mark)
+static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, uint32_t *by,
+                            bool mark)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = l->first; i < l->first + l->n; i++) {
@@ -185,7 +193,8 @@ static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, ui
         const df_kernel *const k = &p->kernels[s->kernel];
         for (uint32_t a = 0; a < k->n_access; a++)
             if (touches_memory(&k->access[a]))
-                TRY(verify_use(d, p, i, s->bind[a].buf, k->access[a].kind == DF_ACCESS_STORE, by, mark));
+                TRY(verify_use(d, p, i, s->bind[a].buf, k->access[a].kind == DF_ACCESS_STORE, by,
+                               mark));
     }
 done:
     return st;

@@ -187,7 +187,7 @@ deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, voi
 {
     deft_tensor *const t = wrap(cx, "wrap_mut", &shape, dtype, data, bytes, strides, true);
     if (!t) return NULL;
-    const df_mut m = {t, df_value_ref(t->value)};
+    const df_mut m = {t, df_value_ref(t->value), 0, 0};
     if (!df_vec_push(cx->mem, &cx->muts, m)) {
         df_value *v = m.value;
         df_value_drop(cx, &v);
@@ -226,21 +226,28 @@ deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double 
     return filled(cx, "full", &shape, dtype, 0, &value, SITE);
 }
 
-static deft_tensor *weak(deft_ctx *cx, uint32_t node)
+/* No record: each use makes one, in the dtype of what the number meets. */
+static deft_tensor *weak(deft_ctx *cx, int64_t bits, deft_dtype t)
 {
-    deft_tensor *const t = df_result(cx, node);
-    if (t) t->flags |= DF_HANDLE_WEAK;
-    return t;
+    deft_tensor *const n = df_handle_new(cx, 0);
+    if (!n) return NULL;
+    n->epoch = 0;
+    n->flags |= DF_HANDLE_WEAK;
+    n->number = bits;
+    n->place = (uint32_t)t;
+    return n;
 }
 
 deft_tensor *deft_num(deft_ctx *cx, double value)
 {
-    return cx ? weak(cx, df_number_f(cx, "num", DEFT_F64, value, SITE)) : NULL;
+    int64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return cx ? weak(cx, bits, DEFT_F64) : NULL;
 }
 
 deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 {
-    return cx ? weak(cx, df_number_i(cx, "num_i", DEFT_I64, value, SITE)) : NULL;
+    return cx ? weak(cx, value, DEFT_I64) : NULL;
 }
 
 /* ---- sequences ---- */

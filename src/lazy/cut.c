@@ -52,6 +52,7 @@ static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *lo
 }
 
 typedef struct copier {
+    uint32_t cut;
     const df_rec *r;
     df_trace *t;
     df_value **inputs;
@@ -81,6 +82,8 @@ static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
     in->node = at;
     in->flags = input_flags(v);
     c->inputs[k] = v;
+    v->cut = c->cut;
+    v->input = k;
 }
 
 static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
@@ -110,20 +113,16 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
     }
 }
 
-/* The input that reads v, one being added when there is none; DF_NONE when v has no use here. */
-static uint32_t input_of(const df_trace *t, df_value *const *inputs, const df_value *v)
+/* The input that reads v; DF_NONE when the trace has none. */
+static uint32_t input_of(const deft_ctx *cx, const df_value *v)
 {
-    for (uint32_t k = 0; k < t->n_inputs; k++)
-        if (inputs[k] == v) return k;
-    return DF_NONE;
+    return v->cut == cx->cut_serial ? v->input : DF_NONE;
 }
 
-/* References to v that records hold: one per input record of the epoch. */
-static uint32_t record_refs(const df_rec *r, const df_value *v)
+/* Nobody but records and what dies with the replacement holds v: its memory may be taken over. */
+static bool is_sole(const df_value *v, uint32_t dying)
 {
-    uint32_t n = 0;
-    for (size_t i = 1; i < r->vals.n; i++) n += r->vals.at[i] == v;
-    return n;
+    return !(v->flags & DF_VALUE_WRAPPED) && v->refs == v->in_records + dying && v->buf->refs == 1;
 }
 
 static bool overlap(const df_value *a, const df_value *b)
@@ -139,7 +138,7 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
         df_root root = {.node = c->map[want[i].node], .into = DF_NONE, .donor = DF_NONE};
         if (want[i].into) {
             root.kind = DF_ROOT_INTO;
-            root.into = input_of(t, c->inputs, want[i].into);
+            root.into = input_of(cx, want[i].into);
             if (root.into == DF_NONE) {
                 const uint32_t at = t->n_nodes++;
                 t->shape[at] = t->shape[root.node]; /* same extents: assign saw to it */
@@ -148,10 +147,8 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
                 add_input(c, &t->nodes[at], at, want[i].into);
             }
         } else if (want[i].donor && t->nodes[root.node].op != DF_OP_input) {
-            root.donor = input_of(t, c->inputs, want[i].donor);
-            const df_value *const v = want[i].donor;
-            if (root.donor != DF_NONE && !(v->flags & DF_VALUE_WRAPPED) &&
-                v->refs == record_refs(&cx->rec, v) + want[i].donor_refs && v->buf->refs == 1)
+            root.donor = input_of(cx, want[i].donor);
+            if (root.donor != DF_NONE && is_sole(want[i].donor, want[i].donor_refs))
                 t->inputs[root.donor].flags |= DF_INPUT_SOLE;
         }
         t->roots[t->n_roots++] = root;
@@ -182,7 +179,8 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace *
     for (uint32_t i = 0; i < n; i++) need[want[i].node] = VALUE;
     const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
 
-    copier c = {.r = r, .t = t};
+    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    copier c = {.cut = cx->cut_serial, .r = r, .t = t};
     t->arena = a;
     t->flags = cx->trace_flags;
     /* A copy: the trace can be shown after the records have moved on. */

@@ -95,12 +95,17 @@ deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
 
 static void forget_mut(deft_ctx *cx, deft_tensor *t)
 {
-    for (size_t i = 0; i < cx->muts.n; i++)
-        if (cx->muts.at[i].t == t) {
-            df_value_drop(cx, &cx->muts.at[i].value);
-            cx->muts.at[i] = cx->muts.at[--cx->muts.n];
-            return;
+    for (size_t i = 0; i < cx->muts.n; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        if (m->t != t) continue;
+        if (!t->value && t->epoch == cx->epoch) { /* still to be written */
+            *m = (df_mut){NULL, m->value, t->node, t->epoch};
+        } else {
+            df_value_drop(cx, &m->value);
+            *m = cx->muts.at[--cx->muts.n];
         }
+        return;
+    }
 }
 
 void df_handle_unbind(deft_ctx *cx, deft_tensor *t)
@@ -181,7 +186,7 @@ DF_INLINE bool usable(const deft_tensor *t, const df_slab *s)
     return t->flags && (t->keeps || s->open);
 }
 
-deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t)
+deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t)
 {
     if (DF_UNLIKELY(!t)) return NULL;
     const df_slab *const s = df_slab_of(t);
@@ -191,6 +196,13 @@ deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t)
         return NULL;
     }
     return s->cx;
+}
+
+deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t)
+{
+    deft_ctx *const cx = df_peek(what, which, t);
+    if (DF_UNLIKELY(cx && cx->rec.n >= cx->opt.max_nodes) && !df_make_room(cx)) return NULL;
+    return cx;
 }
 
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)

@@ -35,6 +35,8 @@ typedef struct df_value {
     char *data; /* element [0,..] */
     uint32_t refs;
     uint8_t dtype, rank, flags;
+    uint32_t in_records; /* of refs, those held by pending records */
+    uint32_t cut, input; /* its input ordinal in the trace of that cut */
     df_shape shape;
     int64_t stride[DEFT_MAX_RANK];
     struct df_value *next; /* in the context's free list */
@@ -45,13 +47,16 @@ typedef struct df_value {
 enum {
     DF_HANDLE_LIVE = 1,
     DF_HANDLE_UNDO = 2, /* the running step's undo log has its earlier binding */
-    DF_HANDLE_WEAK = 4, /* a bare number: takes the dtype of what it meets */
+    DF_HANDLE_WEAK = 4, /* a bare number: takes the dtype of what it meets; has no record */
     DF_HANDLE_MUT = 8   /* of deft_wrap_mut: listed in deft_ctx.muts */
 };
 
 struct deft_tensor {
     df_value *value;   /* counted; NULL while only pending */
-    deft_tensor *root; /* the handle this is a view of; checked by node, it may be gone */
+    union {
+        deft_tensor *root; /* the handle this is a view of; checked by node, it may be gone */
+        int64_t number;    /* WEAK: bits of an f64, or an i64 (place says which dtype) */
+    };
     uint32_t node;     /* its record, when epoch is the context's */
     uint32_t epoch;
     uint32_t place;    /* the view record that names its place in root */
@@ -124,12 +129,17 @@ typedef struct df_undo {
     uint32_t node, epoch, place;
 } df_undo;
 
+/* Memory to write. When its handle ends while an assignment is pending, the record stays. */
 typedef struct df_mut {
-    deft_tensor *t;
+    deft_tensor *t;  /* NULL: ended */
     df_value *value; /* counted: the wrapped memory */
+    uint32_t node, epoch;
 } df_mut;
 
 #define DF_MAX_DEPTH 64
+
+/* One recording call appends at most so many records beyond max_nodes. */
+#define DF_SLACK_NODES (1u << 19)
 
 /* ---- runtime and context ---- */
 
@@ -172,6 +182,7 @@ struct deft_ctx {
 
     deft_ctx_options opt;
     uint32_t trace_flags;
+    uint32_t cut_serial;
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
     df_value *free_values;
     df_arena cut;             /* the latest closed trace */
@@ -197,6 +208,8 @@ const char *df_site_text(uintptr_t site, char *buf, size_t n);
 /* ---- handles (handle.c) ---- */
 
 /* cx when t is usable; else NULL, with the error recorded where that is possible. what: "add", which: 1... */
+deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t);
+/* The same at the start of a recording call: makes room first when max_nodes records are pending. */
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t);
 /* For operands after the first: usable and of cx. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
@@ -280,6 +293,8 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace *
 /* Computes the wanted records. On success each has its result, and records in the trace that were stored
  * are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
+/* Room for one more recording call: computes everything pending when max_nodes is reached. */
+bool df_make_room(deft_ctx *cx);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */

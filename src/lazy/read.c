@@ -112,7 +112,7 @@ deft_status deft_item_u8(deft_tensor *t, uint8_t *out) { return item(t, DEFT_U8,
 deft_status deft_item_bool(deft_tensor *t, bool *out)
 {
     uint8_t b = 0;
-    const deft_status st = item(t, DEFT_BOOL, &b);
+    const deft_status st = item(t, DEFT_BOOL, out ? &b : NULL);
     if (st == DEFT_OK) *out = b != 0;
     return st;
 }

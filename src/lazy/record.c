@@ -78,10 +78,9 @@ static bool room_args(deft_ctx *cx, uint32_t n)
 
 static DF_COLD bool room_record_slow(deft_ctx *cx)
 {
-    if (cx->rec.n >= cx->opt.max_nodes) {
-        df_logf(&cx->rt->log, why, "cut: %u pending records reached max_nodes", cx->rec.n);
-        df_error(cx, DEFT_E_LIMIT, "%u records are pending: read a value, end the step, or raise max_nodes",
-                 cx->rec.n);
+    if (cx->rec.n - cx->opt.max_nodes < UINT32_MAX / 2 &&
+        cx->rec.n - cx->opt.max_nodes >= DF_SLACK_NODES) {
+        df_error(cx, DEFT_E_LIMIT, "%u records are pending within one call", cx->rec.n);
         return false;
     }
     if (grow_records(cx)) return true;
@@ -91,8 +90,17 @@ static DF_COLD bool room_record_slow(deft_ctx *cx)
 
 DF_INLINE bool room_record(deft_ctx *cx)
 {
-    return DF_LIKELY(cx->rec.n < cx->rec.cap && cx->rec.n < cx->opt.max_nodes) ||
-           room_record_slow(cx);
+    return DF_LIKELY(cx->rec.n < cx->rec.cap) || room_record_slow(cx);
+}
+
+bool df_make_room(deft_ctx *cx)
+{
+    df_logf(&cx->rt->log, why, "cut: %u pending records reached max_nodes", cx->rec.n);
+    if (cx->pending != DEFT_OK) return true; /* nothing may run before it is delivered */
+    const deft_status st = df_flush(cx);
+    if (st == DEFT_OK) return true;
+    df_error_keep(cx, st);
+    return false;
 }
 
 /* Room must be there. */
@@ -134,15 +142,21 @@ void df_rec_reset(deft_ctx *cx)
     cx->step_n = cx->step_args = cx->step_ext = 0;
 }
 
+static void forget_value(deft_ctx *cx, df_value **v)
+{
+    if (*v) (*v)->in_records--;
+    df_value_drop(cx, v);
+}
+
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
 {
     df_rec *const r = &cx->rec;
     if (n == 0) {
-        for (size_t i = 1; i < r->vals.n; i++) df_value_drop(cx, &r->vals.at[i]);
+        for (size_t i = 1; i < r->vals.n; i++) forget_value(cx, &r->vals.at[i]);
         r->vals.n = 1;
     } else {
         for (uint32_t i = n; i < r->n; i++)
-            if (r->val[i]) df_value_drop(cx, &r->vals.at[r->val[i]]);
+            if (r->val[i]) forget_value(cx, &r->vals.at[r->val[i]]);
     }
     r->n = n;
     r->n_args = n_args;
@@ -156,6 +170,7 @@ void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)
     /* Room was made before anything ran (df_materialize). */
     r->val[node] = (uint32_t)r->vals.n;
     r->vals.at[r->vals.n++] = df_value_ref(v);
+    v->in_records++;
 }
 
 /* ---- handles and records ---- */
@@ -187,40 +202,37 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
     return i;
 }
 
+/* A record of a bare number in the dtype of what it meets. */
 static uint32_t strong_number(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
 {
-    const df_rec *const r = &cx->rec;
-    const df_node *const n = &r->nodes[t->node];
-    const int64_t bits = r->args[n->arg];
-    const uintptr_t site = r->site[t->node];
-    if (n->dtype == DEFT_I64) {
-        if (dtype == DEFT_BOOL) dtype = DEFT_I64;
-        return df_number_i(cx, "num", dtype, bits, site);
-    }
+    if (t->place == DEFT_I64)
+        return df_number_i(cx, "num", dtype == DEFT_BOOL ? DEFT_I64 : dtype, t->number, 0);
     double v;
-    memcpy(&v, &bits, sizeof v);
-    return df_number_f(cx, "num", df_is_float(dtype) ? dtype : DEFT_F32, v, site);
+    memcpy(&v, &t->number, sizeof v);
+    return df_number_f(cx, "num", df_is_float(dtype) ? dtype : DEFT_F32, v, 0);
 }
 
 uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
 {
-    if (DF_UNLIKELY(t->epoch != cx->epoch)) return input_record(cx, t);
-    if (DF_UNLIKELY(t->flags & DF_HANDLE_WEAK))
-        return strong_number(cx, t, cx->rec.nodes[t->node].dtype == DEFT_I64 ? DEFT_I64 : DEFT_F32);
-    return t->node;
+    if (DF_LIKELY(t->epoch == cx->epoch)) return t->node;
+    if (t->flags & DF_HANDLE_WEAK)
+        return strong_number(cx, t, t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32);
+    return input_record(cx, t);
 }
 
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t)
 {
     if (t->value) return (deft_dtype)t->value->dtype;
-    const deft_dtype d = (deft_dtype)cx->rec.nodes[t->node].dtype;
-    return (t->flags & DF_HANDLE_WEAK) && d == DEFT_F64 ? DEFT_F32 : d;
+    if (t->flags & DF_HANDLE_WEAK) return t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32;
+    return (deft_dtype)cx->rec.nodes[t->node].dtype;
 }
 
 void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out)
 {
     if (t->value)
         *out = t->value->shape;
+    else if (t->flags & DF_HANDLE_WEAK)
+        out->rank = 0;
     else
         df_rec_shape(&cx->rec, t->node, out);
 }

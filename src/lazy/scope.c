@@ -52,6 +52,11 @@ static void step_rollback(deft_ctx *cx)
 {
     const uint32_t at = cx->step_at;
     undo_all(cx);
+    for (size_t i = cx->muts.n; i-- > 0;)
+        if (!cx->muts.at[i].t && cx->muts.at[i].node >= cx->step_n) { /* assigned in this step */
+            df_value_drop(cx, &cx->muts.at[i].value);
+            cx->muts.at[i] = cx->muts.at[--cx->muts.n];
+        }
     df_each_outer(cx, at, forget_step_node, NULL);
     pop_to(cx, at);
     cx->step_at = 0;
@@ -73,28 +78,55 @@ static df_undo *undo_of(deft_ctx *cx, const deft_tensor *t)
     return NULL;
 }
 
-static df_value *mut_of(deft_ctx *cx, const deft_tensor *t)
+/* Whether t waits for a record that a cut must compute. */
+static bool waits(const deft_ctx *cx, const deft_tensor *t)
 {
-    for (size_t i = 0; i < cx->muts.n; i++)
-        if (cx->muts.at[i].t == t) return cx->muts.at[i].value;
-    return NULL;
+    return !t->value && t->epoch == cx->epoch;
 }
 
+static void want_it(deft_ctx *cx, collect *c, deft_tensor *t, const df_want *w)
+{
+    c->ok = c->ok && df_vec_push(cx->mem, &c->want, *w) && df_vec_push(cx->mem, &c->who, t);
+}
+
+/* Handles in the undo log and those of wrapped memory are collected from their own lists. */
 static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
-    collect *const c = user;
-    if (t->value || t->epoch != cx->epoch || (t->flags & DF_HANDLE_WEAK)) return;
-    df_value *const into = t->flags & DF_HANDLE_MUT ? mut_of(cx, t) : NULL;
-    if (cx->rec.val[t->node] && !into) return;
-    df_want w = {.node = t->node, .into = into};
-    if (t->flags & DF_HANDLE_UNDO) {
-        df_undo *const u = undo_of(cx, t);
-        if (u && u->value && !into) {
-            w.donor = u->value;
-            w.donor_refs = 1;
-        }
+    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || cx->rec.val[t->node]) return;
+    const df_want w = {.node = t->node};
+    want_it(cx, user, t, &w);
+}
+
+static void collect_assigned(deft_ctx *cx, collect *c)
+{
+    for (size_t i = 0; i < cx->undo.n; i++) {
+        const df_undo *const u = &cx->undo.at[i];
+        if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || cx->rec.val[u->t->node]) continue;
+        const df_want w = {.node = u->t->node, .donor = u->value, .donor_refs = 1};
+        want_it(cx, c, u->t, &w);
     }
-    c->ok = c->ok && df_vec_push(cx->mem, &c->want, w) && df_vec_push(cx->mem, &c->who, t);
+}
+
+/* Writes into the caller's memory, also through handles that have ended or end with this cut. */
+static void collect_muts(deft_ctx *cx, collect *c)
+{
+    for (size_t i = 0; i < cx->muts.n; i++) {
+        const df_mut *const m = &cx->muts.at[i];
+        const bool pending = m->t ? waits(cx, m->t) : m->epoch == cx->epoch;
+        if (!pending) continue;
+        const df_want w = {.node = m->t ? m->t->node : m->node, .into = m->value};
+        want_it(cx, c, m->t, &w);
+    }
+}
+
+/* After success: memory whose handle has ended is written and done with. */
+static void forget_written(deft_ctx *cx)
+{
+    for (size_t i = cx->muts.n; i-- > 0;)
+        if (!cx->muts.at[i].t) {
+            df_value_drop(cx, &cx->muts.at[i].value);
+            cx->muts.at[i] = cx->muts.at[--cx->muts.n];
+        }
 }
 
 /* Gives every collected handle its value. */
@@ -102,7 +134,7 @@ static void bind_results(collect *c)
 {
     for (size_t i = 0; i < c->want.n; i++) {
         deft_tensor *const t = c->who.at[i];
-        if (!t->value) t->value = df_value_ref(c->want.at[i].result);
+        if (t && !t->value) t->value = df_value_ref(c->want.at[i].result);
     }
 }
 
@@ -118,11 +150,14 @@ static deft_status compute_outer(deft_ctx *cx, uint32_t below)
 {
     deft_status st = DEFT_OK;
     collect c = {.ok = true};
+    collect_assigned(cx, &c);
+    collect_muts(cx, &c);
     df_each_outer(cx, below, collect_one, &c);
     if (!c.ok)
         TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
     if (c.want.n) TRY(df_materialize(cx, c.want.at, (uint32_t)c.want.n));
     bind_results(&c);
+    forget_written(cx);
 done:
     collect_finish(cx, &c);
     return st;
@@ -167,7 +202,7 @@ deft_status df_flush(deft_ctx *cx)
 static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
 {
     bool *const any = user;
-    if (!t->value && !df_handle_value(cx, t)) *any = true;
+    if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
 }
 
 static void detach_one(deft_ctx *cx, deft_tensor *t, void *user)
@@ -314,15 +349,17 @@ void deft_step_abort(deft_scope s)
 
 deft_tensor *deft_keep(deft_tensor *t)
 {
-    deft_ctx *const cx = df_enter("keep", 1, t);
+    deft_ctx *const cx = df_peek("keep", 1, t);
     if (!cx) return NULL;
     if (t->keeps == UINT16_MAX)
         return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
     if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))
         return df_error(cx, DEFT_E_MEMORY, "keep: no memory for the list of kept tensors");
     t->keeps++;
-    t->root = NULL; /* a tensor of its own from here on */
-    t->place = DF_NONE;
+    if (!(t->flags & DF_HANDLE_WEAK)) {
+        t->root = NULL; /* a tensor of its own from here on */
+        t->place = DF_NONE;
+    }
     return t;
 }
 
@@ -331,7 +368,7 @@ void deft_drop(deft_tensor **pt)
     if (!pt || !*pt) return;
     deft_tensor *const t = *pt;
     *pt = NULL;
-    deft_ctx *const cx = df_enter("drop", 1, t);
+    deft_ctx *const cx = df_peek("drop", 1, t);
     if (!cx || !t->keeps || --t->keeps) return;
     for (size_t i = cx->kept.n; i-- > 0;)
         if (cx->kept.at[i] == t) {

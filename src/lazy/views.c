@@ -13,14 +13,14 @@
 
 deft_dtype deft_dtype_of(const deft_tensor *t)
 {
-    deft_ctx *const cx = df_enter("dtype_of", 1, t);
+    deft_ctx *const cx = df_peek("dtype_of", 1, t);
     return cx ? df_tensor_dtype(cx, t) : DEFT_BOOL;
 }
 
 deft_shape deft_shape_get(const deft_tensor *t)
 {
     deft_shape out = {0};
-    deft_ctx *const cx = df_enter("shape_get", 1, t);
+    deft_ctx *const cx = df_peek("shape_get", 1, t);
     if (!cx) return out;
     df_shape s;
     df_tensor_shape(cx, t, &s);
@@ -46,7 +46,7 @@ int64_t deft_numel(const deft_tensor *t)
     return n;
 }
 
-deft_ctx *deft_ctx_of(const deft_tensor *t) { return df_enter("ctx_of", 1, t); }
+deft_ctx *deft_ctx_of(const deft_tensor *t) { return df_peek("ctx_of", 1, t); }
 
 /* ---- axes ---- */
 
@@ -532,11 +532,9 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
     deft_ctx *const cx = df_enter("assign", 1, dst);
     if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
     if (src->flags & DF_HANDLE_WEAK) {
-        int64_t bits = cx->rec.args[cx->rec.nodes[src->node].arg];
-        if (cx->rec.nodes[src->node].dtype == DEFT_I64) return deft_assign_i(dst, bits);
         double v;
-        memcpy(&v, &bits, sizeof v);
-        return deft_assign_f(dst, v);
+        memcpy(&v, &src->number, sizeof v);
+        return src->place == DEFT_I64 ? deft_assign_i(dst, src->number) : deft_assign_f(dst, v);
     }
     return assign(cx, dst, df_node_of(cx, src), SITE);
 }

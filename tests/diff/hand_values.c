@@ -764,7 +764,7 @@ static void test_var(void)
 
 /* ---- views, joining, indexing: a model of source indices ---- */
 
-enum { MODEL = 4000 };
+enum { MODEL = 5000 };
 typedef struct model {
     deft_shape s;
     int32_t at[MODEL]; /* index into the root, -1: filled in */

@@ -1068,7 +1068,7 @@ static void op_cases(uint16_t op, deft_dtype t, scale how)
                     all += pass == 0;
                     if (pass == 0) continue;
                     const uint64_t h = oracle_mix(op * 64u + (unsigned)t, rank * 65536 + v * 256 + l);
-                    const bool plain = v == 0 && l == 0 && rank <= (how == QUICK ? 1 : 2);
+                    const bool plain = v == 0 && l == 0 && (how == QUICK ? rank == (o->min_rank > 1 ? o->min_rank : 1u) : rank <= 2);
                     const bool layouts = how == USUAL && rank == 2 && o->unary;
                     if (how != FULL && !plain && !layouts && h % all >= n_combinations[how]) continue;
                     kase k = {.op = op, .t = (uint8_t)t, .lay = (uint8_t)l, .variant = (uint8_t)v};

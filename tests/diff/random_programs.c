@@ -894,6 +894,7 @@ static void do_scopes(run *r, const ins *i)
         r->depth++;
         r->is_step[r->depth] = step;
         if (step) {
+            r->epoch++; /* views taken before are not written to inside */
             r->step_depth = r->depth;
             memcpy(r->saved_ver, r->ver, sizeof r->ver);
         }
@@ -1014,6 +1015,17 @@ static void step(run *r, const ins *i)
     (void)mistake(r);
 }
 
+/* With DEFT_SHOW set: the trace and the plan of the last unit of the first repetition. */
+static void show_plan(const run *r)
+{
+    static char buf[200000];
+    if (!getenv("DEFT_SHOW") || r->rep || r->eager) return;
+    (void)deft_show(r->cx, "trace", buf, sizeof buf);
+    fprintf(stderr, "---- trace\n%s", buf);
+    (void)deft_show(r->cx, "plan", buf, sizeof buf);
+    fprintf(stderr, "---- plan\n%s", buf);
+}
+
 /* Everything still alive, as one unit, then closes what is open. */
 static void finish_rep(run *r)
 {
@@ -1029,6 +1041,7 @@ static void finish_rep(run *r)
     if (n) {
         say(r, "deft_eval(all %zu, in order); /* and read all */", n);
         check(r, deft_eval(list, n));
+        show_plan(r);
     }
     for (size_t i = 0; i < VARS; i++)
         if (r->v[i].t) {
@@ -1543,9 +1556,8 @@ int main(int argc, char **argv)
         bool bad = want.failed;
         if (bad) report(&pr, &paths[0], true);
         for (size_t j = 1; j < n_paths && !bad; j++) {
-            /* Compiling dominates: each program sees the host's full width and one more way. */
-            const size_t n_more = n_paths > first_llvm + 1 ? n_paths - first_llvm - 1 : 1;
-            if (!all && j > first_llvm && (j - first_llvm - 1) != (size_t)k % n_more) continue;
+            /* Compiling dominates: the compiled paths take turns. */
+            if (!all && j >= first_llvm && (j - first_llvm) != (size_t)k % (n_paths - first_llvm)) continue;
             snprintf(doing, sizeof doing, "program of seed %llu on %s",
                      (unsigned long long)(seed + (uint64_t)k), paths[j].name);
             at = oracle_cpu();

@@ -23,7 +23,10 @@ typedef struct runner {
     bool split;
 } runner;
 
-static size_t elem(deft_dtype t) { return deft_dtype_size(t); }
+static size_t elem(deft_dtype t)
+{
+    return deft_dtype_size(t);
+}
 
 static char *fenced(int64_t bytes, int fill)
 {
@@ -59,7 +62,8 @@ static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
     return 0;
 }
 
-/* Runs kernel k of a segment over all it has. tile: memory for the access that reads a matmul's tile. */
+/* Runs kernel k of a segment over all it has. tile: memory for the access that reads a matmul's
+ * tile. */
 static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
 {
     const df_kernel *const k = &r->plan->kernels[s->kernel];
@@ -90,7 +94,9 @@ static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
     for (uint32_t n = 0; n < k->n_num; n++) num[n] = num_bits(r, s->num[n], s->num_dtype[n]);
     const size_t work_size = df_interp_work_size(k);
     void *work = aligned_alloc(64, (work_size + 127) & ~(size_t)63);
-    df_kargs args = { .ptr = ptr, .stride = stride, .base = base, .extent = extent, .num = num, .fault = fault };
+    df_kargs args = {
+        .ptr = ptr, .stride = stride, .base = base, .extent = extent, .num = num, .fault = fault
+    };
     if (n_outer > 0 && inner > 0) {
         if (r->split && k->flags & DF_KERNEL_SPLIT) {
             const int64_t n_blocks = (red + DF_BLOCK - 1) / DF_BLOCK;
@@ -121,7 +127,8 @@ static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
 
 static double get(const char *p, deft_dtype t, int64_t i)
 {
-    return t == DEFT_F32 ? ((const float *)(const void *)p)[i] : ((const double *)(const void *)p)[i];
+    return t == DEFT_F32 ? ((const float *)(const void *)p)[i]
+                         : ((const double *)(const void *)p)[i];
 }
 
 static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
@@ -145,11 +152,14 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
             for (int64_t j = 0; j < n; j++) {
                 double acc = 0;
                 for (int64_t l = 0; l < k; l++) {
-                    const double u = get(a, s->dtype, ao + i * r->slots[s->a.stride[x]] +
-                                                          l * r->slots[s->a.stride[x + 1]]);
-                    const double v = get(b, s->dtype, bo + l * r->slots[s->b.stride[x]] +
-                                                          j * r->slots[s->b.stride[x + 1]]);
-                    acc = s->dtype == DEFT_F32 ? (double)fmaf((float)u, (float)v, (float)acc) : fma(u, v, acc);
+                    const double u =
+                        get(a, s->dtype,
+                            ao + i * r->slots[s->a.stride[x]] + l * r->slots[s->a.stride[x + 1]]);
+                    const double v =
+                        get(b, s->dtype,
+                            bo + l * r->slots[s->b.stride[x]] + j * r->slots[s->b.stride[x + 1]]);
+                    acc = s->dtype == DEFT_F32 ? (double)fmaf((float)u, (float)v, (float)acc)
+                                               : fma(u, v, acc);
                 }
                 const int64_t at = (q * m + i) * n + j;
                 if (s->dtype == DEFT_F32)
@@ -162,8 +172,8 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
     free(tile);
 }
 
-bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots, char *why,
-              size_t why_size)
+bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots,
+              char *why, size_t why_size)
 {
     runner r = { .plan = plan, .t = t, .split = split };
     bool ok = true;
@@ -173,7 +183,8 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     r.own = calloc(plan->n_bufs + 1, sizeof *r.own);
     char **region = calloc(plan->n_regions + 1, sizeof *region);
     df_slots_eval(plan->slots, plan->n_slots, t, r.slots);
-    for (uint32_t i = 0; i < plan->n_regions; i++) region[i] = fenced(r.slots[plan->regions[i].bytes], 0xA5);
+    for (uint32_t i = 0; i < plan->n_regions; i++)
+        region[i] = fenced(r.slots[plan->regions[i].bytes], 0xA5);
     for (uint32_t i = 0; i < plan->n_bufs; i++) {
         const df_plan_buf *const b = &plan->bufs[i];
         const int64_t bytes = r.slots[b->numel] * (int64_t)elem(b->dtype);
@@ -185,7 +196,8 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
                 snprintf(why, why_size, "buffer %u does not fit its region", i);
                 ok = false;
             }
-        } else if (b->donor != DF_NONE && t->inputs[b->donor].flags & DF_INPUT_SOLE && !plan->has_checks) {
+        } else if (b->donor != DF_NONE && t->inputs[b->donor].flags & DF_INPUT_SOLE &&
+                   !plan->has_checks) {
             r.base[i] = t->inputs[b->donor].data;
         } else {
             r.own[i] = fenced(bytes, 0xA5);
@@ -195,7 +207,8 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     }
     for (uint32_t l = 0; l < plan->n_launches && ok; l++)
         for (uint32_t j = 0; j < plan->launches[l].n; j++) {
-            const uint32_t i = plan->launches[l].first + (reverse ? plan->launches[l].n - 1 - j : j);
+            const uint32_t i =
+                plan->launches[l].first + (reverse ? plan->launches[l].n - 1 - j : j);
             const df_seg *const s = &plan->segs[i];
             if (s->kind == DF_SEG_MATMUL)
                 run_matmul(&r, s, fault);
@@ -258,7 +271,9 @@ static void fill(void *data, deft_dtype t, int64_t n, uint64_t seed)
         case DEFT_BOOL: ((uint8_t *)data)[i] = x & 1; break;
         case DEFT_U8: ((uint8_t *)data)[i] = (uint8_t)(x & 31); break;
         case DEFT_I32: ((int32_t *)data)[i] = (int32_t)(x % 9) - 4; break;
-        case DEFT_I64: ((int64_t *)data)[i] = (int64_t)(x % 5) - 2; break; /* fit for indices from 3 on */
+        case DEFT_I64:
+            ((int64_t *)data)[i] = (int64_t)(x % 5) - 2;
+            break; /* fit for indices from 3 on */
         case DEFT_F32: ((float *)data)[i] = (float)u; break;
         case DEFT_F64: ((double *)data)[i] = u; break;
         }
@@ -322,8 +337,12 @@ static bool same_value(const char *a, const char *b, deft_dtype t)
 {
     const size_t n = elem(t);
     if (memcmp(a, b, n) == 0) return true;
-    if (t == DEFT_F32) return isnan(((const float *)(const void *)a)[0]) && isnan(((const float *)(const void *)b)[0]);
-    if (t == DEFT_F64) return isnan(((const double *)(const void *)a)[0]) && isnan(((const double *)(const void *)b)[0]);
+    if (t == DEFT_F32)
+        return isnan(((const float *)(const void *)a)[0]) &&
+               isnan(((const float *)(const void *)b)[0]);
+    if (t == DEFT_F64)
+        return isnan(((const double *)(const void *)a)[0]) &&
+               isnan(((const double *)(const void *)b)[0]);
     return false;
 }
 
@@ -332,8 +351,8 @@ typedef struct outcome {
     char **into; /* per root: the memory written through, as it is afterwards */
 } outcome;
 
-static bool run_once(const df_plan *plan, df_trace *t, bool reverse, bool split, outcome *o, char *why,
-                     size_t n)
+static bool run_once(const df_plan *plan, df_trace *t, bool reverse, bool split, outcome *o,
+                     char *why, size_t n)
 {
     memory *m = give_inputs(t);
     o->roots = calloc(t->n_roots + 1, sizeof *o->roots);
@@ -349,12 +368,14 @@ static bool run_once(const df_plan *plan, df_trace *t, bool reverse, bool split,
     for (uint32_t i = 0; i < t->n_inputs && ok; i++) {
         bool may = false;
         for (uint32_t r = 0; r < t->n_roots; r++)
-            may |= t->roots[r].kind == DF_ROOT_INTO ? t->roots[r].into == i
-                                                    : t->roots[r].donor == i && t->inputs[i].flags & DF_INPUT_SOLE;
+            may |= t->roots[r].kind == DF_ROOT_INTO
+                       ? t->roots[r].into == i
+                       : t->roots[r].donor == i && t->inputs[i].flags & DF_INPUT_SOLE;
         if (may) continue;
         const df_node *const x = &t->nodes[t->inputs[i].node];
         char *fresh = malloc((size_t)m[i].bytes + 1);
-        fill(fresh, (deft_dtype)x->dtype, m[i].bytes / (int64_t)elem((deft_dtype)x->dtype), 17 * i + 5);
+        fill(fresh, (deft_dtype)x->dtype, m[i].bytes / (int64_t)elem((deft_dtype)x->dtype),
+             17 * i + 5);
         if (memcmp(fresh, m[i].at, (size_t)m[i].bytes) != 0) {
             snprintf(why, n, "input %u was changed", i);
             ok = false;
@@ -440,7 +461,8 @@ static void count(const df_plan *plan, fuse_result *r)
 }
 
 /* A root as it should be, against what a run left: in memory of its own, or in the caller's. */
-static bool compare_naive(const df_trace *t, void *const *want, const outcome *have, char *why, size_t n)
+static bool compare_naive(const df_trace *t, void *const *want, const outcome *have, char *why,
+                          size_t n)
 {
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const df_node *const x = &t->nodes[t->roots[r].node];
@@ -453,8 +475,10 @@ static bool compare_naive(const df_trace *t, void *const *want, const outcome *h
             if (in->stride[j] < 0) low -= (extent[j] - 1) * in->stride[j];
         for (int64_t i = 0; i < df_trace_numel(t, t->roots[r].node); i++) {
             int64_t at = into ? low : i, rest = i;
-            for (uint32_t j = x->rank; into && j-- > 0; rest /= extent[j]) at += rest % extent[j] * in->stride[j];
-            const char *const have_at = (into ? have->into[r] : (const char *)have->roots[r]) + (size_t)at * size;
+            for (uint32_t j = x->rank; into && j-- > 0; rest /= extent[j])
+                at += rest % extent[j] * in->stride[j];
+            const char *const have_at =
+                (into ? have->into[r] : (const char *)have->roots[r]) + (size_t)at * size;
             const char *const want_at = (const char *)want[r] + (size_t)i * size;
             if (same_value(have_at, want_at, (deft_dtype)x->dtype)) continue;
             const bool real = x->dtype == DEFT_F32 || x->dtype == DEFT_F64;
@@ -479,9 +503,11 @@ static bool agree(const df_plan *plan, df_trace *t, fuse_result *r)
     bool ok = true;
     for (int how = -1; how < 4 && ok; how++) {
         outcome have = { 0 };
-        ok = run_once(how < 0 ? oracle : plan, t, how & 1, how >> 1, &have, r->text, sizeof r->text) &&
+        ok = run_once(how < 0 ? oracle : plan, t, how & 1, how >> 1, &have, r->text,
+                      sizeof r->text) &&
              compare_naive(t, naive, &have, r->text, sizeof r->text);
-        if (!ok && how < 0) strncat(r->text, " (one kernel per op)", sizeof r->text - strlen(r->text) - 1);
+        if (!ok && how < 0)
+            strncat(r->text, " (one kernel per op)", sizeof r->text - strlen(r->text) - 1);
         outcome_free(&have, t->n_roots);
     }
     for (uint32_t i = 0; i < t->n_roots; i++) free(naive[i]);
@@ -508,13 +534,17 @@ fuse_result fuse_check_limits(const char *text, const df_limits *limits)
 
 fuse_result fuse_check(const char *text, uint32_t n_threads)
 {
-    const df_limits l = { .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true };
+    const df_limits l = {
+        .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true
+    };
     return fuse_check_limits(text, &l);
 }
 
 int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r)
 {
-    const df_limits l = { .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true };
+    const df_limits l = {
+        .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true
+    };
     *r = (fuse_result){ .ok = false };
     int answer = -1;
     df_arena arena;
@@ -525,8 +555,8 @@ int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r
         df_key kx, ky;
         df_diag d = { 0 };
         count(plan, r);
-        if (df_trace_key(&d, x, &kx) == DEFT_OK && df_trace_key(&d, y, &ky) == DEFT_OK && kx.n == ky.n &&
-            memcmp(kx.bytes, ky.bytes, kx.n) == 0) {
+        if (df_trace_key(&d, x, &kx) == DEFT_OK && df_trace_key(&d, y, &ky) == DEFT_OK &&
+            kx.n == ky.n && memcmp(kx.bytes, ky.bytes, kx.n) == 0) {
             answer = guards_hold(plan, y, r);
             if (answer) r->ok = agree(plan, y, r);
         }
@@ -538,7 +568,9 @@ int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r
 
 char *fuse_plan_text(const char *text, uint32_t n_threads)
 {
-    const df_limits l = { .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true };
+    const df_limits l = {
+        .n_threads = n_threads, .max_body = DF_MAX_BODY, .fuse = true, .keep_why = true
+    };
     fuse_result r = { .ok = false };
     df_arena arena;
     df_arena_init(&arena, &df_mem_system);

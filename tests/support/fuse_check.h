@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans a trace written as text, runs the plan with the interpreter on one thread, and holds it against
- * an evaluation node by node and against the plan with one kernel per op, bit for bit (NaNs equal). The runner is built to catch what a lucky
- * order hides: segments of a launch also run in reverse, temporaries start as garbage, split
- * reductions also run by blocks, donated memory is really taken over.
+ * Plans a trace written as text, runs the plan with the interpreter on one thread, and holds it
+ * against an evaluation node by node and against the plan with one kernel per op, bit for bit (NaNs
+ * equal). The runner is built to catch what a lucky order hides: segments of a launch also run in
+ * reverse, temporaries start as garbage, split reductions also run by blocks, donated memory is
+ * really taken over.
  */
 #ifndef TEST_SUPPORT_FUSE_CHECK_H
 #define TEST_SUPPORT_FUSE_CHECK_H
@@ -22,17 +23,19 @@ fuse_result fuse_check(const char *trace, uint32_t n_threads);
 /* The same with a bound on bodies. */
 fuse_result fuse_check_limits(const char *trace, const df_limits *limits);
 
-/* Whether the plan made from trace a may serve trace b (equal keys), and serves it with right values.
- * Negative: the keys differ; 0: a guard missed (its sentence in *r); 1: it serves. */
+/* Whether the plan made from trace a may serve trace b (equal keys), and serves it with right
+ * values. Negative: the keys differ; 0: a guard missed (its sentence in *r); 1: it serves. */
 int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r);
 
 /* The printed plan of a trace; the caller frees. */
 char *fuse_plan_text(const char *trace, uint32_t n_threads);
 
-/* Every root of t, evaluated node by node without a plan, contiguous, malloc'ed. Inputs must have data. */
+/* Every root of t, evaluated node by node without a plan, contiguous, malloc'ed. Inputs must have
+ * data. */
 void fuse_naive(const df_trace *t, void **roots);
 
-/* Runs plan on t; roots get malloc'ed memory each (roots into inputs: NULL). Inputs must have data. */
+/* Runs plan on t; roots get malloc'ed memory each (roots into inputs: NULL). Inputs must have data.
+ */
 bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots,
               char *why, size_t why_size);
 

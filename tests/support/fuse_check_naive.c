@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trace evaluated the plain way: one node after the other, each stored whole, every index computed from
- * the definition of the op. It shares nothing with the fuser but the bodies of elementwise ops, which it
- * runs as kernels of one axis. Reductions follow base/limits.h literally.
+ * A trace evaluated the plain way: one node after the other, each stored whole, every index
+ * computed from the definition of the op. It shares nothing with the fuser but the bodies of
+ * elementwise ops, which it runs as kernels of one axis. Reductions follow base/limits.h literally.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,7 +18,8 @@ typedef struct tape {
     uint32_t n;
 } tape;
 
-static uint32_t tape_ins(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b, uint32_t c, uint64_t imm)
+static uint32_t tape_ins(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b, uint32_t c,
+                         uint64_t imm)
 {
     tape *const w = (tape *)e;
     const uint32_t n = df_kop_infos[op].n_src;
@@ -40,7 +41,9 @@ static void run_tape(tape *w, uint32_t n_access, const df_access *access, char *
     k.n_ins = w->n;
     k.ins = w->ins;
     void *work = aligned_alloc(64, (df_interp_work_size(&k) + 127) & ~(size_t)63);
-    const df_kargs args = { .ptr = ptr, .stride = stride, .base = base, .extent = &n, .fault = fault };
+    const df_kargs args = {
+        .ptr = ptr, .stride = stride, .base = base, .extent = &n, .fault = fault
+    };
     if (n > 0) df_interp_main(&k, work, &args, 0, 1, 0, n);
     free(work);
 }
@@ -50,7 +53,10 @@ typedef struct naive {
     char **value; /* per node, contiguous */
 } naive;
 
-static size_t size_of(const naive *x, uint32_t n) { return deft_dtype_size((deft_dtype)x->t->nodes[n].dtype); }
+static size_t size_of(const naive *x, uint32_t n)
+{
+    return deft_dtype_size((deft_dtype)x->t->nodes[n].dtype);
+}
 
 static void unravel(const naive *x, uint32_t n, int64_t at, int64_t *index)
 {
@@ -117,7 +123,8 @@ static int64_t behind_view(const naive *x, uint32_t n, int64_t element)
 
 static void copy_one(const naive *x, uint32_t n, int64_t to, uint32_t src, int64_t from)
 {
-    memcpy(x->value[n] + (size_t)to * size_of(x, n), x->value[src] + (size_t)from * size_of(x, n), size_of(x, n));
+    memcpy(x->value[n] + (size_t)to * size_of(x, n), x->value[src] + (size_t)from * size_of(x, n),
+           size_of(x, n));
 }
 
 static void do_map(const naive *x, uint32_t n)
@@ -137,17 +144,20 @@ static void do_map(const naive *x, uint32_t n)
         for (int64_t i = 0; i < numel; i++) {
             int64_t index[DEFT_MAX_RANK];
             unravel(x, n, i, index);
-            memcpy(ptr[s] + (size_t)i * size, x->value[src] + (size_t)broadcast(x, n, src, index) * size, size);
+            memcpy(ptr[s] + (size_t)i * size,
+                   x->value[src] + (size_t)broadcast(x, n, src, index) * size, size);
         }
-        access[s] = (df_access){ .kind = DF_ACCESS_LOAD, .dtype = x->t->nodes[src].dtype, .same_as = s };
+        access[s] =
+            (df_access){ .kind = DF_ACCESS_LOAD, .dtype = x->t->nodes[src].dtype, .same_as = s };
         access[s].step[0] = DF_STEP_UNIT;
         id[s] = tape_ins(&t.emit, DF_K_load, (deft_dtype)x->t->nodes[src].dtype, 0, 0, 0, s);
     }
     const df_op_info *const o = &df_op_infos[w->op];
     const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
-    const uint32_t r = o->body(&t.emit, (deft_dtype)x->t->nodes[w->src[typed].i].dtype, (deft_dtype)w->dtype,
-                               id, w->attr);
-    access[w->n_src] = (df_access){ .kind = DF_ACCESS_STORE, .dtype = w->dtype, .same_as = w->n_src };
+    const uint32_t r = o->body(&t.emit, (deft_dtype)x->t->nodes[w->src[typed].i].dtype,
+                               (deft_dtype)w->dtype, id, w->attr);
+    access[w->n_src] =
+        (df_access){ .kind = DF_ACCESS_STORE, .dtype = w->dtype, .same_as = w->n_src };
     access[w->n_src].step[0] = DF_STEP_UNIT;
     ptr[w->n_src] = x->value[n];
     tape_ins(&t.emit, DF_K_store, (deft_dtype)w->dtype, r, 0, 0, w->n_src);
@@ -189,31 +199,43 @@ static void put_cell(char *p, deft_dtype t, int64_t i, cell c)
     }
 }
 
-static cell join(df_op op, deft_dtype t, cell a, cell b)
+static cell join(uint8_t op, deft_dtype t, cell a, cell b)
 {
     cell c = a;
     const bool f = t == DEFT_F32, d = t == DEFT_F64;
     switch (op) {
     case DF_OP_sum:
     case DF_OP_cumsum:
-        if (f) c.f = a.f + b.f;
-        else if (d) c.d = a.d + b.d;
-        else c.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
+        if (f)
+            c.f = a.f + b.f;
+        else if (d)
+            c.d = a.d + b.d;
+        else
+            c.i = (int64_t)((uint64_t)a.i + (uint64_t)b.i);
         break;
     case DF_OP_prod:
-        if (f) c.f = a.f * b.f;
-        else if (d) c.d = a.d * b.d;
-        else c.i = (int64_t)((uint64_t)a.i * (uint64_t)b.i);
+        if (f)
+            c.f = a.f * b.f;
+        else if (d)
+            c.d = a.d * b.d;
+        else
+            c.i = (int64_t)((uint64_t)a.i * (uint64_t)b.i);
         break;
     case DF_OP_min:
-        if (f) c.f = a.f < b.f || a.f != a.f ? a.f : b.f;
-        else if (d) c.d = a.d < b.d || a.d != a.d ? a.d : b.d;
-        else c.i = a.i < b.i ? a.i : b.i;
+        if (f)
+            c.f = a.f < b.f || a.f != a.f ? a.f : b.f;
+        else if (d)
+            c.d = a.d < b.d || a.d != a.d ? a.d : b.d;
+        else
+            c.i = a.i < b.i ? a.i : b.i;
         break;
     case DF_OP_max:
-        if (f) c.f = a.f > b.f || a.f != a.f ? a.f : b.f;
-        else if (d) c.d = a.d > b.d || a.d != a.d ? a.d : b.d;
-        else c.i = a.i > b.i ? a.i : b.i;
+        if (f)
+            c.f = a.f > b.f || a.f != a.f ? a.f : b.f;
+        else if (d)
+            c.d = a.d > b.d || a.d != a.d ? a.d : b.d;
+        else
+            c.i = a.i > b.i ? a.i : b.i;
         break;
     case DF_OP_any: c.i = a.i | b.i; break;
     default: c.i = a.i & b.i; break; /* all */
@@ -221,7 +243,7 @@ static cell join(df_op op, deft_dtype t, cell a, cell b)
     return c;
 }
 
-static cell identity(df_op op, deft_dtype t)
+static cell identity(uint8_t op, deft_dtype t)
 {
     cell c = { .i = 0 };
     const bool f = t == DEFT_F32, d = t == DEFT_F64;
@@ -246,7 +268,7 @@ static cell identity(df_op op, deft_dtype t)
     return c;
 }
 
-static cell fold(df_op op, deft_dtype t, const cell *v, int64_t n)
+static cell fold(uint8_t op, deft_dtype t, const cell *v, int64_t n)
 {
     cell stack[DF_TREE_DEPTH];
     uint32_t depth = 0;
@@ -267,7 +289,7 @@ static cell fold(df_op op, deft_dtype t, const cell *v, int64_t n)
     return stack[0];
 }
 
-static bool better(df_op op, deft_dtype t, cell a, cell b)
+static bool better(uint8_t op, deft_dtype t, cell a, cell b)
 {
     if (t == DEFT_F32 || t == DEFT_F64) {
         const double x = t == DEFT_F32 ? (double)a.f : a.d, y = t == DEFT_F32 ? (double)b.f : b.d;
@@ -300,10 +322,10 @@ static void do_reduce(const naive *x, uint32_t n)
         if (w->op == DF_OP_argmin || w->op == DF_OP_argmax) {
             int64_t best = 0;
             for (int64_t i = 1; i < count; i++)
-                if (better((df_op)w->op, t, v[i], v[best])) best = i;
+                if (better(w->op, t, v[i], v[best])) best = i;
             put_cell(x->value[n], DEFT_I64, o, (cell){ .i = best });
         } else {
-            put_cell(x->value[n], t, o, fold((df_op)w->op, t, v, count));
+            put_cell(x->value[n], t, o, fold(w->op, t, v, count));
         }
     }
     free(v);
@@ -356,7 +378,8 @@ static void do_update(const naive *x, uint32_t n)
     memcpy(x->value[n], x->value[w->src[0].i], (size_t)df_trace_numel(x->t, n) * size_of(x, n));
     for (int64_t i = 0; i < df_trace_numel(x->t, w->src[1].i); i++) {
         int64_t at = i;
-        for (uint32_t c = w->src[2].i; c != w->src[0].i; c = x->t->nodes[c].src[0].i) at = behind_view(x, c, at);
+        for (uint32_t c = w->src[2].i; c != w->src[0].i; c = x->t->nodes[c].src[0].i)
+            at = behind_view(x, c, at);
         copy_one(x, n, at, w->src[1].i, i);
     }
 }
@@ -374,7 +397,8 @@ static void do_matmul(const naive *x, uint32_t n)
         cell acc = { .i = 0 };
         for (int64_t l = 0; l < k; l++) {
             ai[r - 1] = bi[r - 2] = l;
-            const cell u = get_cell(x->value[a], t, ravel(x, a, ai)), v = get_cell(x->value[b], t, ravel(x, b, bi));
+            const cell u = get_cell(x->value[a], t, ravel(x, a, ai)),
+                       v = get_cell(x->value[b], t, ravel(x, b, bi));
             if (t == DEFT_F32)
                 acc.f = fmaf(u.f, v.f, acc.f);
             else
@@ -398,8 +422,8 @@ static void do_leaf(const naive *x, uint32_t n)
             int64_t at = 0;
             unravel(x, n, i, index);
             for (uint32_t j = 0; j < w->rank; j++) at += index[j] * in->stride[j];
-            memcpy(x->value[n] + (size_t)i * size_of(x, n), (const char *)in->data + at * (int64_t)size_of(x, n),
-                   size_of(x, n));
+            memcpy(x->value[n] + (size_t)i * size_of(x, n),
+                   (const char *)in->data + at * (int64_t)size_of(x, n), size_of(x, n));
         }
         return;
     case DF_OP_num:
@@ -409,9 +433,10 @@ static void do_leaf(const naive *x, uint32_t n)
     case DF_OP_cst:
         memcpy(&f, &w->attr, sizeof f);
         for (int64_t i = 0; i < numel; i++)
-            put_cell(x->value[n], t, i, t == DEFT_F32   ? (cell){ .f = f }
-                                        : t == DEFT_F64 ? (cell){ .d = f }
-                                                        : (cell){ .i = (int32_t)w->attr });
+            put_cell(x->value[n], t, i,
+                     t == DEFT_F32   ? (cell){ .f = f }
+                     : t == DEFT_F64 ? (cell){ .d = f }
+                                     : (cell){ .i = (int32_t)w->attr });
         return;
     case DF_OP_iota:
         for (int64_t i = 0; i < numel; i++) {
@@ -424,7 +449,8 @@ static void do_leaf(const naive *x, uint32_t n)
         for (uint32_t j = 0; j < x->t->nodes[w->src[0].i].rank; j++)
             if (w->attr >> j & 1) c *= df_trace_extents(x->t, w->src[0].i)[j];
         for (int64_t i = 0; i < numel; i++)
-            put_cell(x->value[n], t, i, t == DEFT_F32 ? (cell){ .f = (float)c } : (cell){ .d = (double)c });
+            put_cell(x->value[n], t, i,
+                     t == DEFT_F32 ? (cell){ .f = (float)c } : (cell){ .d = (double)c });
         return;
     }
     case DF_OP_random: {
@@ -436,8 +462,10 @@ static void do_leaf(const naive *x, uint32_t n)
         access[0].step[0] = access[1].step[0] = DF_STEP_UNIT;
         char *ptr[2] = { NULL, x->value[n] };
         uint32_t word[4];
-        const uint32_t seed = tape_ins(&p.emit, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)x->t->args[w->arg]);
-        const uint32_t draw = tape_ins(&p.emit, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)x->t->args[w->arg + 1]);
+        const uint32_t seed =
+            tape_ins(&p.emit, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)x->t->args[w->arg]);
+        const uint32_t draw =
+            tape_ins(&p.emit, DF_K_const, DEFT_I64, 0, 0, 0, (uint64_t)x->t->args[w->arg + 1]);
         const uint32_t at = tape_ins(&p.emit, DF_K_index, DEFT_I64, 0, 0, 0, 0);
         df_recipe_philox(&p.emit, seed, draw, at, word);
         tape_ins(&p.emit, DF_K_store, DEFT_I64, word[w->attr], 0, 0, 1);
@@ -459,7 +487,8 @@ static void do_node(const naive *x, uint32_t n)
     case DF_CLASS_reduce: do_reduce(x, n); return;
     case DF_CLASS_scan: do_scan(x, n); return;
     case DF_CLASS_view:
-        for (int64_t i = 0; i < df_trace_numel(x->t, n); i++) copy_one(x, n, i, w->src[0].i, behind_view(x, n, i));
+        for (int64_t i = 0; i < df_trace_numel(x->t, n); i++)
+            copy_one(x, n, i, w->src[0].i, behind_view(x, n, i));
         return;
     case DF_CLASS_index: do_index(x, n); return;
     case DF_CLASS_update: do_update(x, n); return;

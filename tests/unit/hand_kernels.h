@@ -167,13 +167,14 @@ static inline void build_fold(kb *b, df_mode mode, const char *roles, const char
     kb_seal(b);
 }
 
-/* Three stages, a scratch row, row-level values read by later inner loops: y = (x - max) / sum(x - max). */
+/* Three stages, two scratch rows, row-level values read by later inner loops: e = 2 max - x, y = e / sum(e) + x + max. */
 static inline void build_stages(kb *b)
 {
     kb_init(b, DF_MODE_ROW, "or", 3);
     const uint32_t in = kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "s1");
     const uint32_t keep = kb_access(b, DF_ACCESS_SCRATCH, DEFT_F32, "01");
     const uint32_t again = kb_access(b, DF_ACCESS_SCRATCH, DEFT_F32, "01");
+    const uint32_t other = kb_access(b, DF_ACCESS_SCRATCH, DEFT_F32, "01");
     const uint32_t to = kb_access(b, DF_ACCESS_STORE, DEFT_F32, "s1");
     b->access[again].same_as = keep;
     const uint32_t x = kb_at(b, 0, DF_LEVEL_ELEM, DF_K_load, DEFT_F32, 0, 0, 0, in);
@@ -183,9 +184,13 @@ static inline void build_stages(kb *b)
     const uint32_t x2 = kb_at(b, 1, DF_LEVEL_ELEM, DF_K_load, DEFT_F32, 0, 0, 0, in);
     const uint32_t e = kb_at(b, 1, DF_LEVEL_ELEM, DF_K_sub, DEFT_F32, m2, x2, 0, 0);
     kb_at(b, 1, DF_LEVEL_ELEM, DF_K_store, DEFT_F32, e, 0, 0, keep);
+    const uint32_t f = kb_at(b, 1, DF_LEVEL_ELEM, DF_K_add, DEFT_F32, x2, m, 0, 0);
+    kb_at(b, 1, DF_LEVEL_ELEM, DF_K_store, DEFT_F32, f, 0, 0, other);
     const uint32_t s = kb_at(b, 1, DF_LEVEL_ELEM, DF_K_sum, DEFT_F32, e, 0, 0, 0);
     const uint32_t k = kb_at(b, 2, DF_LEVEL_ELEM, DF_K_load, DEFT_F32, 0, 0, 0, again);
-    const uint32_t y = kb_at(b, 2, DF_LEVEL_ELEM, DF_K_div, DEFT_F32, k, s, 0, 0);
+    const uint32_t g = kb_at(b, 2, DF_LEVEL_ELEM, DF_K_load, DEFT_F32, 0, 0, 0, other);
+    const uint32_t q = kb_at(b, 2, DF_LEVEL_ELEM, DF_K_div, DEFT_F32, k, s, 0, 0);
+    const uint32_t y = kb_at(b, 2, DF_LEVEL_ELEM, DF_K_add, DEFT_F32, q, g, 0, 0);
     kb_at(b, 2, DF_LEVEL_ELEM, DF_K_store, DEFT_F32, y, 0, 0, to);
     kb_seal(b);
 }
@@ -193,10 +198,10 @@ static inline void build_stages(kb *b)
 static inline void naive_stages(const float *x, int64_t n, float *y)
 {
     float *const e = malloc((size_t)n * sizeof *e);
-    const float m = naive(DF_K_rmax, x, 1, n) * 2;
-    for (int64_t i = 0; i < n; i++) e[i] = m - x[i];
+    const float m = naive(DF_K_rmax, x, 1, n);
+    for (int64_t i = 0; i < n; i++) e[i] = m * 2 - x[i];
     const float s = naive(DF_K_sum, e, 1, n);
-    for (int64_t i = 0; i < n; i++) y[i] = e[i] / s;
+    for (int64_t i = 0; i < n; i++) y[i] = e[i] / s + (x[i] + m);
     free(e);
 }
 

@@ -44,7 +44,7 @@ static void call_init(call *c, const df_kernel *k)
     const size_t size = (df_interp_work_size(k) + 63) & ~(size_t)63;
     c->work = aligned_alloc(64, size);
     cr_assert(c->work);
-    memset(c->work, 0xAA, size); /* nothing may be taken for granted */
+    memset(c->work, 0x11, size); /* nothing may be taken for granted */
 }
 
 static void call_finish(call *c)
@@ -414,7 +414,8 @@ static uint64_t reduce_one(df_kop op, int dtype, int to, const void *v, int64_t 
     c.extent[0] = n;
     c.a.partial = partial;
     if (split) {
-        df_interp_part(&b.k, c.work, &c.a, 0, 0, (n + DF_BLOCK - 1) / DF_BLOCK);
+        for (int64_t k = (n + DF_BLOCK - 1) / DF_BLOCK; k-- > 0;)
+            df_interp_part(&b.k, c.work, &c.a, 0, k, k + 1);
         df_interp_fin(&b.k, c.work, &c.a, 0, 0, 1);
     } else {
         df_interp_main(&b.k, c.work, &c.a, 0, 1, 0, 1);
@@ -459,6 +460,11 @@ Test(interp, reductions_of_every_dtype)
         /* a sum of -0 is -0: the identity shows nowhere */
         cr_expect_eq(reduce_one(DF_K_sum, DEFT_F32, DEFT_F32, (float[]){ -0.0f, -0.0f }, 2, s), F(-0.0f));
         cr_expect_eq(reduce_one(DF_K_sum, DEFT_F64, DEFT_F64, (double[]){ -0.0 }, 1, s), D(-0.0));
+        /* min and max take the newer of equal values: older op newer shows in the sign of zero */
+        static float zeros[2 * DF_BLOCK];
+        for (int i = 0; i < DF_BLOCK; i++) zeros[DF_BLOCK + i] = -0.0f;
+        cr_expect_eq(reduce_one(DF_K_rmin, DEFT_F32, DEFT_F32, zeros, 2 * DF_BLOCK, s), F(-0.0f));
+        cr_expect_eq(reduce_one(DF_K_rmax, DEFT_F32, DEFT_F32, zeros, 2 * DF_BLOCK, s), F(-0.0f));
         const uint64_t nan_min = reduce_one(DF_K_rmin, DEFT_F32, DEFT_F32, (float[]){ 1, nan_f, -9 }, 3, s);
         cr_expect(nan_min << 33 > (uint64_t)0x7F800000 << 33);
     }
@@ -612,15 +618,16 @@ Test(interp, gather_checks_its_index)
 
 Test(interp, stages_and_scratch)
 {
-    static float y[3 * 5000], want[5000], scratch[5000];
+    static float y[3 * 5000], want[5000], scratch[10000];
     kb b;
     build_stages(&b);
     for (int64_t n = 1; n <= 5000; n = n * 3 + 1) {
         float *const x = random_floats((size_t)(3 * n), 5);
         call c;
         call_init(&c, &b.k);
-        c.ptr[0] = (char *)x, c.ptr[1] = c.ptr[2] = (char *)scratch, c.ptr[3] = (char *)y;
-        c.stride[0] = c.stride[6] = n;
+        c.ptr[0] = (char *)x, c.ptr[1] = c.ptr[2] = (char *)scratch, c.ptr[4] = (char *)y;
+        c.ptr[3] = (char *)(scratch + 5000);
+        c.stride[0] = c.stride[8] = n;
         c.extent[0] = 3, c.extent[1] = n;
         df_interp_main(&b.k, c.work, &c.a, 0, 3, 0, 1);
         for (int r = 0; r < 3; r++) {

@@ -319,3 +319,64 @@ Test(lazy, composites)
     cr_assert_float_eq(rig_item(&r, ce), 0.4076059f, 1e-6);
     rig_close(&r);
 }
+
+Test(lazy, numbers_outlive_steps)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *t = rig_range(&r, 2, 0), *one = deft_num(r.cx, 1), *three = deft_num_i(r.cx, 3);
+    for (int i = 0; i < 3; i++) {
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_tensor *zero = deft_mul(deft_add(t, 100), 0); /* other numbers come first */
+        deft_assign(t, deft_add(deft_sub(one, t), zero));
+        OK(&r, deft_step_end(s));
+        EXPECT(&r, t, i % 2 ? 0 : 1, i % 2 ? 1 : 0);
+    }
+    EXPECT(&r, one, 1);
+    EXPECT(&r, deft_div(three, deft_num(r.cx, 2)), 1.5);
+    deft_assign(t, three);
+    EXPECT(&r, t, 3, 3);
+    rig_close(&r);
+}
+
+Test(lazy, wrapped_memory_made_inside)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float a[2] = {1, 2}, b[2] = {0}, c[2] = {0}, d[2] = {0};
+    deft_scope s = deft_step_begin(r.cx);
+    const deft_scope in = deft_scope_begin(r.cx);
+    deft_tensor *x = deft_wrap(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+    deft_assign(deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, b, sizeof b, NULL), deft_add(x, 1));
+    OK(&r, deft_scope_end(in));
+    cr_assert_eq(b[0], 0, "a step writes at its end");
+    x = deft_wrap(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+    deft_assign(deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, c, sizeof c, NULL), deft_mul(x, 10));
+    OK(&r, deft_step_end(s));
+    cr_assert(b[0] == 2 && b[1] == 3 && c[0] == 10 && c[1] == 20);
+    s = deft_step_begin(r.cx);
+    deft_assign(deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, d, sizeof d, NULL), 7);
+    deft_step_abort(s);
+    s = deft_scope_begin(r.cx);
+    OK(&r, deft_scope_end(s));
+    cr_assert_eq(d[0], 0, "an aborted step writes nothing, later either");
+    rig_close(&r);
+}
+
+Test(lazy, max_nodes_cuts)
+{
+    rig r;
+    const deft_runtime_options o = {
+        .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET, .log = "why"};
+    const deft_ctx_options c = {.size = sizeof c, .max_nodes = 300};
+    rig_open(&r, &o, &c);
+    deft_tensor *z = rig_range(&r, 1, 0);
+    for (int i = 0; i < 1000; i++) deft_assign(z, deft_add(z, 1));
+    EXPECT(&r, z, 1000);
+    cr_assert(strstr(r.log, "reached max_nodes"), "a forced cut is logged");
+    const deft_scope s = deft_step_begin(r.cx); /* inside a step it may still be undone */
+    for (int i = 0; i < 1000; i++) deft_assign(z, deft_add(z, 1));
+    deft_step_abort(s);
+    EXPECT(&r, z, 1000);
+    rig_close(&r);
+}

@@ -4,7 +4,10 @@
  * fuser/plan.h, ops/kops.def and base/limits.h alone: bits must agree (all NaNs are equal) at both
  * levels and at every vector width that the machine can be made to use, for every op and dtype, and
  * for random kernels of every mode over random shapes and strides. Buffers end at an inaccessible
- * page, so that a lane read or written too much is a crash.
+ * page, so that a lane read or written too much is a crash. DEFT_TEST_SEED=n starts the random
+ * kernels elsewhere.
+ *
+ * size: the naive evaluation and the random kernels are one piece, used nowhere else.
  */
 #include <criterion/criterion.h>
 

@@ -371,7 +371,8 @@ static hand_plan *plan_mixed(float *x, int64_t rows, int64_t cols)
     plan_bind(h, s, 0, in, 0, cols, 1, 0);
     plan_bind(h, s, 1, DF_NONE, cols, 0, 1, 0);
     plan_bind(h, s, 2, DF_NONE, cols, 0, 1, 0);
-    plan_bind(h, s, 3, soft, 0, cols, 1, 0);
+    plan_bind(h, s, 3, DF_NONE, cols, 0, 1, 0);
+    plan_bind(h, s, 4, soft, 0, cols, 1, 0);
     h->args[0] = (int64_t)F(2);
     for (uint32_t i = 0; i < 4; i++) bind_axpy(h, in, in, plan_root(h, DEFT_F32, 50 + i), 50 + i, 0);
     plan_launch(h, h->p.n_segs);
@@ -724,6 +725,14 @@ Test(runtime, a_refused_kernel_is_interpreted_and_told_once)
         cr_expect_eq(*(float *)h->root[0]->data, naive(DF_K_sum, x, 1, 5000));
         cr_expect_eq(n_lines, 1);
         cr_expect_eq(df_tiers_read(df_cpu_tiers(dev)).failed, variant ? 1 : 4);
+        hand_plan *const other = plan_new();
+        kb_init(&other->own, DF_MODE_MAP, "i", 1);
+        plan_kernel(other, &other->own);
+        f.refuse_axes = 1;
+        cr_assert_eq(plan_run(dev, other), DEFT_OK);
+        cr_expect_eq(df_tiers_read(df_cpu_tiers(dev)).failed, variant ? 2 : 5);
+        cr_expect_eq(n_lines, 1);
+        plan_free(dev, other);
         plan_free(dev, h);
         df_cpu_destroy(&dev);
     }

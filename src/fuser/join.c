@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which stored values share a kernel. A head joins a group that already stores something it needs,
+ * or that reads what it reads, where that is legal and pays:
+ *
+ *   Levels. A group has the level 0 or one more than the highest val it loads; it never rises. A
+ * head may join group g when all it loads from elsewhere lies below g, and what it needs of g it
+ * needs at the very element that g computes. Edges between groups then always rise, so no path
+ * leaves a group and re-enters it, however many groups lie between.
+ *
+ *   Spaces. Loops are matched by class in order. A head over the rows of a group with RED loops
+ * joins as its epilogue; a reduction may join a group over its operand's axes and gives it RED
+ * loops.
+ *
+ * The joint cone is computed and checked before anything is changed: joining is never a guess.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+#define MAX_CANDIDATES 24
+#define MAX_BESIDE 16 /* heads that share a kernel only because they read the same */
+
+typedef struct candidate {
+    uint32_t group;
+    bool feeds; /* stores something the head needs */
+} candidate;
+
+/* ---- policy ---- */
+
+/* Whether rows of a kernel with several stages keep the threads busy, or the work is too small to
+ * matter. guard: the decision is the plan's, so it must stay. */
+bool df_fuse_pays(pass *p, const space *sp, bool guard)
+{
+    const int64_t small = 64 * 1024;
+    if (p->lim->n_threads <= 1) return true;
+    const df_slot rows = df_space_rows(p, sp), total = df_space_total(p, sp);
+    if (p->st != DEFT_OK) return true;
+    const int64_t enough = 4 * (int64_t)p->lim->n_threads;
+    if (p->now.at[total] < small) {
+        if (guard) df_fuse_guard(p, DF_GUARD_at_most, total, 0, small - 1);
+        return true;
+    }
+    const bool pays = p->now.at[rows] >= enough;
+    if (guard) {
+        df_fuse_guard(p, pays ? DF_GUARD_at_least : DF_GUARD_at_most, rows, 0,
+                      pays ? enough : enough - 1);
+        if (!pays) df_fuse_guard(p, DF_GUARD_at_least, total, 0, small);
+    }
+    return pays;
+}
+
+/* ---- merging of RED loops ---- */
+
+static const df_slot *val_strides(pass *p, uint32_t node, df_slot stride[DEFT_MAX_RANK])
+{
+    df_fuse_contiguous(p, node, stride);
+    return stride;
+}
+
+static bool merges(pass *p, const space *sp, const uint8_t *red, uint32_t n_red, const location *at)
+{
+    for (uint32_t k = 0; k + 1 < n_red; k++)
+        if (at->stride[red[k]] != df_fuse_mul(p, at->stride[red[k + 1]], sp->extent[red[k + 1]]))
+            return false;
+    return true;
+}
+
+/* Whether all accesses of a cone step through its RED loops as through one. */
+static bool red_merges(pass *p, const cone *c)
+{
+    uint8_t red[MAX_LOOPS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < c->sp.n; i++)
+        if (c->sp.red[c->sp.order[i]]) red[n++] = c->sp.order[i];
+    if (n < 2) return true;
+    df_slot stride[DEFT_MAX_RANK];
+    location at;
+    for (size_t i = 0; i < c->order.n && p->st == DEFT_OK; i++) {
+        const item *const it = &c->items.at[c->order.at[i]];
+        const df_node *const x = node_of(p, it->node);
+        uint32_t map = it->map;
+        const df_slot *s = stride;
+        switch ((item_kind)it->kind) {
+        case IT_MAP:
+        case IT_REDUCE:
+        case IT_SCAN:
+        case IT_NUM: continue;
+        case IT_IOTA:
+            for (uint32_t j = 0; j < DEFT_MAX_RANK; j++) stride[j] = j == x->attr;
+            break;
+        case IT_TAKE:
+            map = it->base_map;
+            if (it->val == DF_NONE)
+                s = df_fuse_input_strides(p, node_of(p, it->base)->attr);
+            else
+                s = val_strides(p, it->base, stride);
+            break;
+        case IT_INPUT: s = df_fuse_input_strides(p, x->attr); break;
+        case IT_RANDOM:
+        case IT_LOAD:
+        case IT_TILE: s = val_strides(p, it->node, stride); break;
+        }
+        at = df_map_locate(p, map, s);
+        if (!merges(p, &c->sp, red, n, &at)) return false;
+    }
+    for (size_t h = 0; h < c->heads.n; h++) {
+        const uint32_t node = p->vals.at[c->heads.at[h].val].node;
+        at = df_map_locate(p, c->heads.at[h].dest, val_strides(p, node, stride));
+        if (!merges(p, &c->sp, red, n, &at)) return false;
+    }
+    return true;
+}
+
+/* RED loops that stay several need a kernel with a kept innermost axis; where the ops have none, or
+ * the last axis is reduced, contiguous memory is better. */
+bool df_fuse_red_is_fine(pass *p, const cone *c)
+{
+    if (c->sp.n == 0 || !c->sp.red[c->sp.order[c->sp.n - 1]]) return true;
+    return red_merges(p, c);
+}
+
+/* ---- joining ---- */
+
+static uint32_t loops_in_order(const space *sp, bool red, bool all, uint8_t out[MAX_LOOPS])
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sp->n; i++) {
+        const uint8_t l = sp->order[i];
+        if ((all || sp->red[l] == red) && !(all && sp->cls[l] == CLS_ONE && !sp->red[l]))
+            out[n++] = l;
+    }
+    return n;
+}
+
+static bool same_classes(const space *a, const uint8_t *la, uint32_t na, const space *b,
+                         const uint8_t *lb, uint32_t nb)
+{
+    if (na != nb) return false;
+    for (uint32_t i = 0; i < na; i++)
+        if (a->cls[la[i]] != b->cls[lb[i]] || a->cls[la[i]] == DF_NONE) return false;
+    return true;
+}
+
+static uint32_t n_red_loops(const space *sp)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < sp->n; i++) n += sp->red[i];
+    return n;
+}
+
+/* One space for group g and head space n. to_g, to_n: where their loops go. */
+static bool join_spaces(const space *g, const space *n, bool feeds, space *out,
+                        uint8_t to_g[MAX_LOOPS], uint8_t to_n[MAX_LOOPS])
+{
+    uint8_t lg[MAX_LOOPS], ln[MAX_LOOPS];
+    const uint32_t rg = n_red_loops(g), rn = n_red_loops(n);
+    for (uint32_t i = 0; i < MAX_LOOPS; i++) to_g[i] = to_n[i] = (uint8_t)i;
+    uint32_t a = loops_in_order(g, false, true, lg), b = loops_in_order(n, false, true, ln);
+    if (same_classes(g, lg, a, n, ln, b)) {
+        *out = *g;
+        bool equal = true;
+        for (uint32_t i = 0; i < a; i++) {
+            to_n[ln[i]] = lg[i];
+            equal &= g->red[lg[i]] == n->red[ln[i]];
+            out->red[lg[i]] |= n->red[ln[i]];
+        }
+        return equal || rg == 0 || rn == 0;
+    }
+    if (!feeds) return false;
+    if (rn == 0 && rg > 0) {
+        a = loops_in_order(g, false, false, lg);
+        if (!same_classes(g, lg, a, n, ln, b)) return false;
+        *out = *g;
+        for (uint32_t i = 0; i < a; i++) to_n[ln[i]] = lg[i];
+        return true;
+    }
+    if (rg == 0 && rn > 0) {
+        a = loops_in_order(g, false, true, lg);
+        b = loops_in_order(n, false, false, ln);
+        if (!same_classes(g, lg, a, n, ln, b)) return false;
+        *out = *n;
+        for (uint32_t i = 0; i < a; i++) to_g[lg[i]] = ln[i];
+        return true;
+    }
+    return false;
+}
+
+static void rename_heads(pass *p, uint32_t g, const uint8_t to[MAX_LOOPS])
+{
+    for (uint32_t h = p->groups.at[g].first_head; h != DF_NONE; h = p->heads.at[h].next) {
+        head *const w = &p->heads.at[h];
+        val *const v = &p->vals.at[w->val];
+        w->map = df_map_rename(p, w->map, to);
+        w->dest = df_map_rename(p, w->dest, to);
+        v->map = w->dest;
+    }
+}
+
+static bool loads_group(const pass *p, uint32_t g)
+{
+    for (size_t i = 0; i < p->c.items.n; i++) {
+        const uint32_t v = p->c.items.at[i].val;
+        if (v != DF_NONE && p->vals.at[v].group == g) return true;
+    }
+    return false;
+}
+
+static deft_status run_joint(pass *p, uint32_t g, const space *sp, const head *h)
+{
+    cone *const c = &p->c;
+    df_cone_begin(p, c);
+    c->sp = *sp;
+    c->group = g;
+    c->level = p->groups.at[g].level;
+    c->strict = true;
+    c->grow = false;
+    for (uint32_t k = p->groups.at[g].first_head; k != DF_NONE; k = p->heads.at[k].next)
+        df_cone_add_head(p, c, p->heads.at[k]);
+    df_cone_add_head(p, c, *h);
+    /* What the head stores counts as the group's own already. */
+    p->vals.at[h->val].group = g;
+    p->vals.at[h->val].map = h->dest;
+    const deft_status st = p->st == DEFT_OK ? df_cone_run(p, c) : p->st;
+    p->vals.at[h->val].group = DF_NONE;
+    return st;
+}
+
+static void remember(pass *p, uint32_t g)
+{
+    for (size_t i = 0; i < p->c.order.n; i++) p->touch[p->c.items.at[p->c.order.at[i]].node] = g;
+    p->groups.at[g].size = p->c.n_ops;
+    p->groups.at[g].sp = p->c.sp;
+}
+
+static void settle(pass *p, uint32_t g, head h)
+{
+    val *const v = &p->vals.at[h.val];
+    v->group = g;
+    v->level = p->groups.at[g].level;
+    v->map = h.dest;
+    if (v->visible && node_of(p, v->node)->op == DF_OP_update) {
+        /* Its readers also wait for what lies under it. */
+        const uint32_t base = p->node_val[node_of(p, v->node)->src[0].i];
+        if (base != DF_NONE && p->vals.at[base].level >= v->level)
+            v->level = p->vals.at[base].level + 1;
+    }
+    df_fuse_append_head(p, g, h);
+}
+
+/* Tries to make h, with space n of its own, a head of group g. The alone cone is lost. */
+static deft_status try_join(pass *p, uint32_t g, bool feeds, const space *n, head h, bool *joined)
+{
+    space sp;
+    uint8_t to_g[MAX_LOOPS], to_n[MAX_LOOPS], back[MAX_LOOPS];
+    *joined = false;
+    const bool matmul = p->groups.at[g].kind == DF_SEG_MATMUL;
+    const space before = p->groups.at[g].sp;
+    if (!join_spaces(&before, n, feeds, &sp, to_g, to_n)) return DEFT_OK;
+    if (matmul && (!feeds || n_red_loops(&sp) > 0)) return DEFT_OK;
+    if (!feeds && p->groups.at[g].n_heads >= MAX_BESIDE) return DEFT_OK;
+    bool moved = false;
+    for (uint32_t i = 0; i < MAX_LOOPS; i++) {
+        back[i] = (uint8_t)i;
+        moved |= to_g[i] != i;
+    }
+    if (moved) {
+        for (uint32_t i = 0; i < before.n; i++) back[to_g[i]] = (uint8_t)i;
+        rename_heads(p, g, to_g);
+    }
+    h.map = df_map_rename(p, h.map, to_n);
+    h.dest = df_map_rename(p, h.dest, to_n);
+    deft_status st = run_joint(p, g, &sp, &h);
+    if (st != DEFT_OK) return st;
+    bool ok = !p->c.failed && df_fuse_red_is_fine(p, &p->c);
+    if (ok && p->c.multi) ok = df_fuse_pays(p, &p->c.sp, false);
+    if (!ok) {
+        df_fuse_why(p, p->groups.at[g].node, h.expr, "kept apart",
+                    !p->c.failed ? "too few rows for the threads, or axes that do not merge"
+                    : p->c.why   ? p->c.why
+                                 : "");
+        if (moved) rename_heads(p, g, back);
+        return p->st;
+    }
+    if (p->c.multi) df_fuse_pays(p, &p->c.sp, true);
+    df_fuse_why(p, p->groups.at[g].node, h.expr, "fused",
+                feeds ? "reads what the kernel computes" : "reads what the kernel reads");
+    settle(p, g, h);
+    remember(p, g);
+    *joined = true;
+    return p->st;
+}
+
+static void offer(candidate *list, uint32_t *n, uint32_t g, bool feeds)
+{
+    for (uint32_t i = 0; i < *n; i++)
+        if (list[i].group == g) {
+            list[i].feeds |= feeds;
+            return;
+        }
+    if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ g, feeds };
+}
+
+/* Groups the alone cone could join; *level: of the highest val it loads, plus 1. */
+static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32_t *level)
+{
+    const cone *const c = &p->c;
+    uint32_t n = 0;
+    *level = 0;
+    for (size_t i = 0; i < c->order.n; i++) {
+        const uint32_t v = c->items.at[c->order.at[i]].val;
+        if (v != DF_NONE && p->vals.at[v].level + 1 > *level) *level = p->vals.at[v].level + 1;
+    }
+    for (size_t i = 0; i < c->order.n; i++) {
+        const item *const it = &c->items.at[c->order.at[i]];
+        if (it->kind == IT_LOAD && p->vals.at[it->val].plain)
+            offer(list, &n, p->vals.at[it->val].group, true);
+        const uint32_t g = p->touch[it->node];
+        if (it->kind != IT_NUM && g != DF_NONE && p->groups.at[g].level == *level)
+            offer(list, &n, g, false);
+    }
+    return n;
+}
+
+/* Whether all that the alone cone loads, but for g's own, lies below g. */
+static bool lies_above(const pass *p, uint32_t g)
+{
+    for (size_t i = 0; i < p->c.items.n; i++) {
+        const uint32_t v = p->c.items.at[i].val;
+        if (v == DF_NONE || p->vals.at[v].group == g) continue;
+        if (p->vals.at[v].level >= p->groups.at[g].level) return false;
+    }
+    return true;
+}
+
+/* after: a val that must be complete before h is written, though h does not load it; or DF_NONE. */
+deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after)
+{
+    candidate list[MAX_CANDIDATES];
+    bool legal[MAX_CANDIDATES];
+    uint32_t level;
+    uint32_t n = candidates(p, list, &level);
+    if (!p->fuse || after != DF_NONE) n = 0;
+    if (after != DF_NONE && p->vals.at[after].level >= level) level = p->vals.at[after].level + 1;
+    const space sp = p->c.sp;
+    bool joined = false;
+    for (uint32_t i = 0; i < n; i++) {
+        const group *const g = &p->groups.at[list[i].group];
+        legal[i] = lies_above(p, list[i].group) &&
+                   (list[i].feeds ? loads_group(p, list[i].group) : g->kind == DF_SEG_KERNEL);
+    }
+    for (uint32_t turn = 0; turn < 2 && !joined; turn++)
+        for (uint32_t i = 0; i < n && !joined; i++) {
+            if (!legal[i] || list[i].feeds != (turn == 0)) continue;
+            const deft_status st = try_join(p, list[i].group, list[i].feeds, &sp, h, &joined);
+            if (st != DEFT_OK) return st;
+        }
+    if (joined) return DEFT_OK;
+    bool progress;
+    if (n > 0) {
+        const deft_status st = df_fuse_run_alone(p, &h, from, &progress); /* the cone was used up */
+        if (st != DEFT_OK) return st;
+        df_assert(!progress);
+    }
+    const uint32_t g = df_fuse_new_group(p, DF_SEG_KERNEL, h.expr);
+    if (p->st != DEFT_OK) return p->st;
+    p->groups.at[g].level = level;
+    settle(p, g, h);
+    remember(p, g);
+    return p->st;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Final cones, and what they show: values that several kernels compute, or one kernel at several
+ * elements. Recomputing is cheaper than a round trip to memory for an addition, and not for an
+ * exponential.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+#define CHEAP 10.0f         /* vector instructions an element that may be spent again per kernel */
+#define CHEAP_SCALAR 200.0f /* the same for values of one element */
+#define CHEAP_WITHIN 64.0f  /* a value that one kernel computes at several elements */
+
+/* ---- final cones ---- */
+
+static void drop_unused_roles(pass *p, group *g)
+{
+    if (g->has_red || g->has_scan) return;
+    uint32_t used = 0;
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
+        const index_map *const m = &p->maps.at[p->heads.at[h].dest];
+        for (uint32_t j = 0; j < m->rank; j++)
+            if (m->axis[j] != FIXED) used |= 1u << m->axis[j];
+        for (uint32_t l = 0; l < MAX_LOOPS; l++)
+            if (m->lcoef[l] != SLOT_ZERO) used |= 1u << l;
+    }
+    for (uint32_t l = 0; l < g->sp.n; l++) {
+        if (!g->sp.red[l]) continue;
+        g->sp.red[l] = false;
+        if (used >> l & 1) continue;
+        g->sp.extent[l] = SLOT_ONE; /* it served a reduction that is loaded now */
+        g->sp.cls[l] = CLS_ONE;
+    }
+    for (uint32_t i = 0; i < g->n_items; i++) g->items[i].elem = false;
+}
+
+deft_status df_fuse_final_cone(pass *p, uint32_t gi)
+{
+    cone *const c = &p->c;
+    df_cone_begin(p, c);
+    c->sp = p->groups.at[gi].sp;
+    c->group = gi;
+    c->level = p->groups.at[gi].frame ? UINT32_MAX : p->groups.at[gi].level;
+    c->grow = true;
+    for (uint32_t h = p->groups.at[gi].first_head; h != DF_NONE; h = p->heads.at[h].next)
+        df_cone_add_head(p, c, p->heads.at[h]);
+    deft_status st = p->st == DEFT_OK ? df_cone_run(p, c) : p->st;
+    if (st != DEFT_OK) return st;
+    if (c->failed)
+        return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", p->groups.at[gi].node,
+                       c->why ? c->why : "no kernel");
+    group *const g = &p->groups.at[gi];
+    const uint32_t n = (uint32_t)c->order.n;
+    uint32_t *const to = df_arena_alloc(&p->tmp, (c->items.n + 1) * sizeof *to, _Alignof(uint32_t));
+    g->items = df_arena_alloc(&p->tmp, (n + 1) * sizeof *g->items, _Alignof(item));
+    if (!to || !g->items) return df_fail_mem(p->diag, "fuser", n * sizeof *g->items);
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t i = c->order.at[n - 1 - k];
+        to[i] = k;
+        g->items[k] = c->items.at[i];
+        for (uint32_t s = 0; s < 3; s++)
+            if (g->items[k].src[s] != DF_NONE) g->items[k].src[s] = to[g->items[k].src[s]];
+    }
+    g->n_items = n;
+    g->sp = c->sp;
+    g->n_stages = c->n_stages;
+    g->has_red = c->has_red;
+    g->has_scan = c->has_scan;
+    uint32_t k = 0;
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
+        p->heads.at[h].item = to[c->heads.at[k++].item];
+    g->checks = false;
+    for (uint32_t i = 0; i < n; i++) g->checks |= g->items[i].kind == IT_TAKE;
+    p->has_checks |= g->checks;
+    drop_unused_roles(p, g);
+    return p->st;
+}
+
+deft_status df_fuse_final_cones(pass *p)
+{
+    for (uint32_t g = 0; g < p->groups.n; g++) {
+        const deft_status st = df_fuse_final_cone(p, g);
+        if (st != DEFT_OK) return st;
+    }
+    return DEFT_OK;
+}
+
+/* ---- sharing ---- */
+
+enum { SEEN = 1, TWICE = 2, WITHIN = 4 };
+
+static bool computes(const item *it)
+{
+    return it->kind == IT_MAP || it->kind == IT_REDUCE || it->kind == IT_SCAN ||
+           it->kind == IT_TAKE || it->kind == IT_RANDOM;
+}
+
+static bool worth_storing(const pass *p, uint32_t n, uint8_t how)
+{
+    bool scalar = true;
+    for (uint32_t j = 0; j < node_of(p, n)->rank; j++) scalar &= df_fuse_cls(p, n, j) == CLS_ONE;
+    const float limit = scalar ? CHEAP_SCALAR : how & TWICE ? CHEAP : CHEAP_WITHIN;
+    return p->node_val[n] == DF_NONE && p->cost[n] > limit;
+}
+
+/* Marks what several kernels, or one kernel at several elements, compute at a price. *again: found
+ * some. */
+deft_status df_fuse_find_shared(pass *p, bool *again)
+{
+    const uint32_t n_nodes = p->t->n_nodes;
+    uint8_t *const how = df_arena_zalloc(&p->tmp, n_nodes + 1, 1);
+    uint32_t *const last =
+        df_arena_alloc(&p->tmp, (n_nodes + 1) * sizeof *last, _Alignof(uint32_t));
+    if (!how || !last) return df_fail_mem(p->diag, "fuser", n_nodes * sizeof *last);
+    *again = false;
+    for (uint32_t g = 0; g < p->groups.n; g++)
+        for (uint32_t i = 0; i < p->groups.at[g].n_items; i++) {
+            const item *const it = &p->groups.at[g].items[i];
+            if (!computes(it)) continue;
+            if (how[it->node] & SEEN) how[it->node] |= last[it->node] == g ? WITHIN : TWICE;
+            how[it->node] |= SEEN;
+            last[it->node] = g;
+        }
+    for (uint32_t g = 0; g < p->groups.n; g++) {
+        const group *const w = &p->groups.at[g];
+        for (uint32_t i = 0; i < w->n_items; i++)
+            for (uint32_t s = 0; s < 3 && computes(&w->items[i]); s++) {
+                if (w->items[i].src[s] == DF_NONE) continue;
+                const uint32_t n = w->items[w->items[i].src[s]].node;
+                if (!computes(&w->items[w->items[i].src[s]]) || how[n] == SEEN) continue;
+                /* Only the last shared value of a chain is stored. */
+                if (how[w->items[i].node] != SEEN || !worth_storing(p, n, how[n]) || p->must[n])
+                    continue;
+                p->must[n] = 1;
+                *again = true;
+                df_fuse_why(p, n, w->items[i].node, "kept apart", "several kernels need it");
+            }
+        for (uint32_t h = w->first_head; h != DF_NONE; h = p->heads.at[h].next) {
+            const item *const it = &w->items[p->heads.at[h].item];
+            if (!computes(it) || how[it->node] == SEEN ||
+                !worth_storing(p, it->node, how[it->node]) || p->must[it->node])
+                continue;
+            p->must[it->node] = 1;
+            *again = true;
+            df_fuse_why(p, it->node, it->node, "kept apart", "several kernels need it");
+        }
+    }
+    return DEFT_OK;
+}

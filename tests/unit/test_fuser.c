@@ -1,0 +1,633 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fuser: every plan here is verified, run by the interpreter in several orders, and held bit
+ * for bit against an evaluation node by node (support/fuse_check.h). On top of values: how many
+ * launches and kernels a program takes, what is donated, which other extents a plan serves and
+ * which it must refuse, bounds on bodies, and each allocation failing in turn.
+ */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/fail_mem.h"
+#include "support/fuse_check.h"
+
+typedef struct want {
+    const char *name, *trace;
+    uint32_t threads, launches, segs, kernels;
+} want;
+
+static fuse_result expect(const want *w)
+{
+    const fuse_result r = fuse_check(w->trace, w->threads);
+    cr_expect(r.ok, "%s: %s", w->name, r.text);
+    cr_expect(!r.retreated, "%s: %s", w->name, r.text);
+    cr_expect_eq(r.n_launches, w->launches, "%s: %u launches, not %u", w->name, r.n_launches,
+                 w->launches);
+    cr_expect_eq(r.n_segs, w->segs, "%s: %u segments, not %u", w->name, r.n_segs, w->segs);
+    cr_expect_eq(r.n_kernels, w->kernels, "%s: %u kernels, not %u", w->name, r.n_kernels,
+                 w->kernels);
+    return r;
+}
+
+/* ---- programs ---- */
+
+static const char map_bias[] = "%0 = input f32[7,33]\n"
+                               "%1 = input f32[33]\n"
+                               "%2 = mul f32[7,33] %0 %1\n"
+                               "%3 = sigmoid f32[7,33] %2\n"
+                               "%4 = num f32[] 0x1p-1\n"
+                               "%5 = add f32[7,33] %3 %4\n"
+                               "output %5\n";
+
+static const char sum_of_map[] = "%0 = input f32[70,330]\n"
+                                 "%1 = exp f32[70,330] %0\n"
+                                 "%2 = sum f32[] %1 axes=[0,1]\n"
+                                 "output %2\n";
+
+static const char softmax[] = "%0 = input f32[64,300]\n"
+                              "%1 = max f32[64,1] %0 axes=[1] keepdims\n"
+                              "%2 = sub f32[64,300] %0 %1\n"
+                              "%3 = exp f32[64,300] %2\n"
+                              "%4 = sum f32[64,1] %3 axes=[1] keepdims\n"
+                              "%5 = div f32[64,300] %3 %4\n"
+                              "output %5\n";
+
+static const char softmax_columns[] = "%0 = input f32[64,300]\n"
+                                      "%1 = max f32[1,300] %0 axes=[0] keepdims\n"
+                                      "%2 = sub f32[64,300] %0 %1\n"
+                                      "%3 = exp f32[64,300] %2\n"
+                                      "%4 = sum f32[1,300] %3 axes=[0] keepdims\n"
+                                      "%5 = div f32[64,300] %3 %4\n"
+                                      "output %5\n";
+
+static const char layer_norm[] = "%0 = input f32[64,300]\n"
+                                 "%1 = input f32[300]\n"
+                                 "%2 = input f32[300]\n"
+                                 "%3 = sum f32[64,1] %0 axes=[1] keepdims\n"
+                                 "%4 = count f32[] %0 axes=[1]\n"
+                                 "%5 = div f32[64,1] %3 %4\n"
+                                 "%6 = sub f32[64,300] %0 %5\n"
+                                 "%7 = square f32[64,300] %6\n"
+                                 "%8 = sum f32[64,1] %7 axes=[1] keepdims\n"
+                                 "%9 = div f32[64,1] %8 %4\n"
+                                 "%10 = num f32[] 0x1p-17\n"
+                                 "%11 = add f32[64,1] %9 %10\n"
+                                 "%12 = sqrt f32[64,1] %11\n"
+                                 "%13 = div f32[64,300] %6 %12\n"
+                                 "%14 = mul f32[64,300] %13 %1\n"
+                                 "%15 = add f32[64,300] %14 %2\n"
+                                 "output %15\n"
+                                 "output %5\n"
+                                 "output %12\n";
+
+static const char mse[] = "%0 = input f32[5000]\n"
+                          "%1 = input f32[5000]\n"
+                          "%2 = sub f32[5000] %0 %1\n"
+                          "%3 = square f32[5000] %2\n"
+                          "%4 = sum f32[] %3 axes=[0]\n"
+                          "%5 = count f32[] %2 axes=[0]\n"
+                          "%6 = div f32[] %4 %5\n"
+                          "output %6\n";
+
+/* The mean over rows reduces another axis than the rows do: a second kernel. */
+static const char cross_entropy[] = "%0 = input f32[32,10]\n"
+                                    "%1 = input i64[32]\n"
+                                    "%2 = max f32[32,1] %0 axes=[1] keepdims\n"
+                                    "%3 = sub f32[32,10] %0 %2\n"
+                                    "%4 = exp f32[32,10] %3\n"
+                                    "%5 = sum f32[32,1] %4 axes=[1] keepdims\n"
+                                    "%6 = log f32[32,1] %5\n"
+                                    "%7 = sub f32[32,10] %3 %6\n"
+                                    "%8 = iota i64[10] axis=0\n"
+                                    "%9 = unsqueeze i64[32,1] %1 axes=[1]\n"
+                                    "%10 = eq bool[32,10] %8 %9\n"
+                                    "%11 = cst f32[] 0\n"
+                                    "%12 = where f32[32,10] %10 %7 %11\n"
+                                    "%13 = sum f32[32] %12 axes=[1]\n"
+                                    "%14 = neg f32[32] %13\n"
+                                    "%15 = sum f32[] %14 axes=[0]\n"
+                                    "%16 = count f32[] %14 axes=[0]\n"
+                                    "%17 = div f32[] %15 %16\n"
+                                    "output %14\n"
+                                    "output %17\n";
+
+static const char heat[] = "%0 = input f32[40,50] sole\n"
+                           "%1 = slice f32[38,48] %0 start=[1,1] step=[1,1]\n"
+                           "%2 = slice f32[38,48] %0 start=[0,1] step=[1,1]\n"
+                           "%3 = slice f32[38,48] %0 start=[2,1] step=[1,1]\n"
+                           "%4 = slice f32[38,48] %0 start=[1,0] step=[1,1]\n"
+                           "%5 = slice f32[38,48] %0 start=[1,2] step=[1,1]\n"
+                           "%6 = add f32[38,48] %2 %3\n"
+                           "%7 = add f32[38,48] %4 %5\n"
+                           "%8 = add f32[38,48] %6 %7\n"
+                           "%9 = num f32[] 4\n"
+                           "%10 = mul f32[38,48] %1 %9\n"
+                           "%11 = sub f32[38,48] %8 %10\n"
+                           "%12 = num f32[] 0x1p-3\n"
+                           "%13 = mul f32[38,48] %11 %12\n"
+                           "%14 = add f32[38,48] %1 %13\n"
+                           "%15 = update f32[40,50] %0 %14 %1\n"
+                           "output %15 donor %0\n";
+
+static const char nbody[] = "%0 = input f32[50] sole\n"
+                            "%1 = input f32[50] sole\n"
+                            "%2 = unsqueeze f32[50,1] %0 axes=[1]\n"
+                            "%3 = sub f32[50,50] %0 %2\n"
+                            "%4 = square f32[50,50] %3\n"
+                            "%5 = num f32[] 0x1p-7\n"
+                            "%6 = add f32[50,50] %4 %5\n"
+                            "%7 = rsqrt f32[50,50] %6\n"
+                            "%8 = mul f32[50,50] %7 %3\n"
+                            "%9 = sum f32[50] %8 axes=[1]\n"
+                            "%10 = num f32[] 0x1p-5\n"
+                            "%11 = mul f32[50] %9 %10\n"
+                            "%12 = add f32[50] %1 %11\n"
+                            "%13 = mul f32[50] %12 %10\n"
+                            "%14 = add f32[50] %0 %13\n"
+                            "output %12 donor %1\n"
+                            "output %14 donor %0\n";
+
+static const char dense[] = "%0 = input f32[8,16]\n"
+                            "%1 = input f32[12,16]\n"
+                            "%2 = input f32[12]\n"
+                            "%3 = permute f32[16,12] %1 perm=[1,0]\n"
+                            "%4 = matmul f32[8,12] %0 %3\n"
+                            "%5 = add f32[8,12] %4 %2\n"
+                            "%6 = relu f32[8,12] %5\n"
+                            "output %6\n";
+
+static const char concat[] = "%0 = input f32[4,5]\n"
+                             "%1 = input f32[3,5]\n"
+                             "%2 = input f32[2,5]\n"
+                             "%3 = empty f32[9,5]\n"
+                             "%4 = slice f32[4,5] %3 start=[0,0] step=[1,1]\n"
+                             "%5 = exp f32[4,5] %0\n"
+                             "%6 = update f32[9,5] %3 %5 %4\n"
+                             "%7 = slice f32[3,5] %6 start=[4,0] step=[1,1]\n"
+                             "%8 = update f32[9,5] %6 %1 %7\n"
+                             "%9 = slice f32[2,5] %8 start=[7,0] step=[1,1]\n"
+                             "%10 = update f32[9,5] %8 %2 %9\n"
+                             "output %10\n";
+
+static const char indexed[] = "%0 = input f32[10,6]\n"
+                              "%1 = input i64[4]\n"
+                              "%2 = take f32[4,6] %0 %1 axis=0\n"
+                              "%3 = exp f32[4,6] %2\n"
+                              "%4 = input i64[10,3]\n"
+                              "%5 = gather f32[10,3] %0 %4 axis=1\n"
+                              "output %3\n"
+                              "output %5\n";
+
+/* Adam over n parameters of different sizes. */
+static char *adam(int n)
+{
+    char *const text = malloc(4096 * (size_t)n);
+    size_t at = 0;
+    int k = 5;
+    at += (size_t)sprintf(
+        text + at, "%%0 = num f32[] 0x1p-1\n%%1 = num f32[] 0x1p-20\n%%2 = num f32[] 0x1p-4\n"
+                   "%%3 = num f32[] 0x1p-3\n%%4 = num f32[] 0x1p-6\n");
+    for (int i = 0; i < n; i++, k += 18) {
+        const int s = 10 + 7 * i;
+#define LINE(j, what, ...)                                                                         \
+    at += (size_t)sprintf(text + at, "%%%d = " what "\n", k + (j), __VA_ARGS__)
+        LINE(0, "input f32[%d] sole", s);
+        LINE(1, "input f32[%d] sole", s);
+        LINE(2, "input f32[%d] sole", s);
+        LINE(3, "input f32[%d]", s);
+        LINE(4, "sub f32[%d] %%%d %%%d", s, k + 3, k + 1);
+        LINE(5, "mul f32[%d] %%%d %%3", s, k + 4);
+        LINE(6, "add f32[%d] %%%d %%%d", s, k + 1, k + 5);
+        LINE(7, "square f32[%d] %%%d", s, k + 3);
+        LINE(8, "sub f32[%d] %%%d %%%d", s, k + 7, k + 2);
+        LINE(9, "mul f32[%d] %%%d %%4", s, k + 8);
+        LINE(10, "add f32[%d] %%%d %%%d", s, k + 2, k + 9);
+        LINE(11, "div f32[%d] %%%d %%0", s, k + 10);
+        LINE(12, "abs f32[%d] %%%d", s, k + 11);
+        LINE(13, "sqrt f32[%d] %%%d", s, k + 12);
+        LINE(14, "add f32[%d] %%%d %%1", s, k + 13);
+        LINE(15, "div f32[%d] %%%d %%%d", s, k + 6, k + 14);
+        LINE(16, "mul f32[%d] %%%d %%2", s, k + 15);
+        LINE(17, "sub f32[%d] %%%d %%%d", s, k, k + 16);
+#undef LINE
+    }
+    for (int i = 0; i < n; i++) {
+        const int b = 5 + 18 * i;
+        at += (size_t)sprintf(
+            text + at, "output %%%d donor %%%d\noutput %%%d donor %%%d\noutput %%%d donor %%%d\n",
+            b + 6, b + 1, b + 10, b + 2, b + 17, b);
+    }
+    return text;
+}
+
+Test(fuser, launches)
+{
+    const want list[] = {
+        { "map with bias", map_bias, 4, 1, 1, 1 },
+        { "sum of a map", sum_of_map, 4, 1, 1, 1 },
+        { "softmax", softmax, 4, 1, 1, 1 },
+        { "softmax of columns", softmax_columns, 4, 1, 1, 1 },
+        { "layer norm", layer_norm, 4, 1, 1, 1 },
+        { "mean square error", mse, 4, 1, 1, 1 },
+        { "cross entropy", cross_entropy, 4, 2, 2, 2 },
+        { "n bodies", nbody, 4, 1, 1, 1 },
+        { "dense layer", dense, 4, 1, 1, 1 },
+        { "concatenation", concat, 4, 1, 3, 2 },
+        { "take and gather", indexed, 4, 1, 2, 2 },
+        /* The box and four frames; pairs of frames are alike. */
+        { "heat", heat, 4, 1, 5, 3 },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) expect(&list[i]);
+    char *const text = adam(20);
+    const want w = { "Adam over 20 parameters", text, 4, 1, 20, 1 };
+    const fuse_result r = expect(&w);
+    cr_expect_eq(r.n_donated, 60, "m, v and p are updated in place: %u", r.n_donated);
+    free(text);
+}
+
+/* ---- updates and memory ---- */
+
+Test(fuser, updates_write_where_they_may)
+{
+    const want fill = { "filling a row",
+                        "%0 = input f32[40,50] sole\n"
+                        "%1 = slice f32[1,50] %0 start=[3,0] step=[1,1]\n"
+                        "%2 = squeeze f32[50] %1 axes=[0]\n"
+                        "%3 = num f32[] 100\n"
+                        "%4 = expand f32[50] %3\n"
+                        "%5 = update f32[40,50] %0 %4 %2\n"
+                        "output %5 donor %0\n",
+                        4,
+                        1,
+                        1,
+                        1 };
+    cr_expect_eq(expect(&fill).n_kept, 1);
+
+    const want add = { "adding to rows",
+                       "%0 = input f32[40,50] sole\n"
+                       "%1 = slice f32[10,50] %0 start=[3,0] step=[1,1]\n"
+                       "%2 = num f32[] 1\n"
+                       "%3 = add f32[10,50] %1 %2\n"
+                       "%4 = update f32[40,50] %0 %3 %1\n"
+                       "output %4 donor %0\n",
+                       4,
+                       1,
+                       1,
+                       1 };
+    cr_expect_eq(expect(&add).n_kept, 1);
+
+    const want edge = { "copying the neighbour row to the edge",
+                        "%0 = input f32[40,50] sole\n"
+                        "%1 = slice f32[1,50] %0 start=[1,0] step=[1,1]\n"
+                        "%2 = slice f32[1,50] %0 start=[0,0] step=[1,1]\n"
+                        "%3 = update f32[40,50] %0 %1 %2\n"
+                        "output %3 donor %0\n",
+                        4,
+                        1,
+                        1,
+                        1 };
+    cr_expect_eq(expect(&edge).n_kept, 1);
+
+    /* Neighbours are read: a fresh buffer, of which the box and its frames are written. */
+    const want h = { "heat", heat, 4, 1, 5, 3 };
+    cr_expect_eq(expect(&h).n_donated, 0);
+
+    /* Not the only holder: the same update goes to a fresh buffer. */
+    const want held = { "filling a held row",
+                        "%0 = input f32[40,50]\n"
+                        "%1 = slice f32[1,50] %0 start=[3,0] step=[1,1]\n"
+                        "%2 = num f32[] 100\n"
+                        "%3 = expand f32[1,50] %2\n"
+                        "%4 = update f32[40,50] %0 %3 %1\n"
+                        "output %4 donor %0\n",
+                        4,
+                        1,
+                        3,
+                        2 };
+    cr_expect_eq(expect(&held).n_kept, 0);
+
+    /* A reader of the old contents runs first. */
+    const want reader = { "reading the old value too",
+                          "%0 = input f32[40] sole\n"
+                          "%1 = slice f32[3] %0 start=[3] step=[1]\n"
+                          "%2 = num f32[] 100\n"
+                          "%3 = expand f32[3] %2\n"
+                          "%4 = update f32[40] %0 %3 %1\n"
+                          "%5 = sum f32[] %0 axes=[0]\n"
+                          "output %4 donor %0\n"
+                          "output %5\n",
+                          4,
+                          2,
+                          2,
+                          2 };
+    cr_expect_eq(expect(&reader).n_kept, 1);
+
+    /* Every other element: no box, so the base is copied first. */
+    const want steps = { "every other element",
+                         "%0 = input f32[40]\n"
+                         "%1 = slice f32[20] %0 start=[0] step=[2]\n"
+                         "%2 = neg f32[20] %1\n"
+                         "%3 = update f32[40] %0 %2 %1\n"
+                         "output %3\n",
+                         4,
+                         2,
+                         2,
+                         2 };
+    expect(&steps);
+}
+
+Test(fuser, callers_memory)
+{
+    const want filter = { "into the caller's buffer",
+                          "%0 = input u8[20,30,3] strides=[100,3,1] wrapped\n"
+                          "%1 = cast f32[20,30,3] %0\n"
+                          "%2 = num f32[] 0x1p-1\n"
+                          "%3 = mul f32[20,30,3] %1 %2\n"
+                          "%4 = round f32[20,30,3] %3\n"
+                          "%5 = cast u8[20,30,3] %4\n"
+                          "%6 = input u8[20,30,3] strides=[128,3,1] wrapped\n"
+                          "output %5 into %6\n",
+                          4,
+                          1,
+                          1,
+                          1 };
+    expect(&filter);
+    const want shift = { "into memory that is read elsewhere",
+                         "%0 = input f32[50] wrapped\n"
+                         "%1 = slice f32[50] %0 start=[49] step=[-1]\n"
+                         "%2 = exp f32[50] %1\n"
+                         "output %2 into %0\n",
+                         4,
+                         2,
+                         2,
+                         2 };
+    expect(&shift);
+    /* A failing check must leave that memory alone: it is written last. */
+    const want checked = { "into memory after a check",
+                           "%0 = input f32[50]\n"
+                           "%1 = input i64[7]\n"
+                           "%2 = take f32[7] %0 %1 axis=0\n"
+                           "%3 = input f32[7] wrapped\n"
+                           "output %2 into %3\n",
+                           4,
+                           2,
+                           2,
+                           2 };
+    expect(&checked);
+    const want two = { "one value, two places",
+                       "%0 = input f32[50]\n"
+                       "%1 = exp f32[50] %0\n"
+                       "%2 = input f32[50] wrapped\n"
+                       "output %1\n"
+                       "output %1 into %2\n"
+                       "output %1\n",
+                       4,
+                       1,
+                       1,
+                       1 };
+    expect(&two);
+}
+
+/* ---- structure ---- */
+
+Test(fuser, shapes_of_reductions)
+{
+    const want list[] = {
+        { "axes that do not merge",
+          "%0 = input f32[6,7,8]\n%1 = sum f32[7] %0 axes=[0,2]\noutput %1\n", 4, 1, 1, 1 },
+        { "two outer axes", "%0 = input f32[6,7,8]\n%1 = sum f32[8] %0 axes=[0,1]\noutput %1\n", 4,
+          1, 1, 1 },
+        { "a padded image",
+          "%0 = input f32[6,7] strides=[9,1]\n%1 = sum f32[] %0 axes=[0,1]\noutput %1\n", 4, 2, 2,
+          2 },
+        { "no axes", "%0 = input f32[6,7]\n%1 = sum f32[6,7] %0 axes=[]\noutput %1\n", 4, 1, 1, 1 },
+        { "nothing to sum", "%0 = input f32[6,0]\n%1 = sum f32[6] %0 axes=[1]\noutput %1\n", 4, 1,
+          1, 1 },
+        { "several of one domain",
+          "%0 = input f32[6,70]\n%1 = sum f32[6] %0 axes=[1]\n%2 = max f32[6] %0 axes=[1]\n"
+          "%3 = argmin i64[6] %0 axes=[1]\n%4 = exp f32[6,70] %0\noutput %1\noutput %2\noutput "
+          "%3\noutput %4\n",
+          4, 1, 1, 1 },
+        { "through a reshape",
+          "%0 = input f32[6,70]\n%1 = exp f32[6,70] %0\n%2 = reshape f32[2,3,70] %1\n"
+          "%3 = sum f32[2,3] %2 axes=[2]\noutput %3\n",
+          4, 1, 1, 1 },
+        { "a running sum with neighbours",
+          "%0 = input f32[6,70]\n%1 = exp f32[6,70] %0\n%2 = cumsum f32[6,70] %1 axis=1\n"
+          "%3 = neg f32[6,70] %2\noutput %3\n",
+          4, 1, 1, 1 },
+        { "a running sum down columns",
+          "%0 = input f32[6,70]\n%1 = cumsum f32[6,70] %0 axis=0\noutput %1\n", 4, 1, 1, 1 },
+        { "a reshaped result",
+          "%0 = input f32[6,70]\n%1 = exp f32[6,70] %0\n%2 = reshape f32[420] %1\noutput %2\n", 4,
+          1, 1, 1 },
+        { "an input as result", "%0 = input f32[6,70] strides=[1,6]\noutput %0\n", 4, 1, 1, 1 },
+        { "random numbers",
+          "%0 = random i64[5,9] word=1 seed=3 draw=8\n%1 = cast f32[5,9] %0\n"
+          "%2 = slice f32[2,9] %1 start=[1,0] step=[2,1]\noutput %1\noutput %2\n",
+          4, 2, 2, 2 },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) expect(&list[i]);
+}
+
+/* One row of a million elements would keep one thread busy: the sum goes first, over all threads.
+ */
+Test(fuser, stages_only_where_rows_are_enough)
+{
+    static const char big[] = "%0 = input f32[100000]\n"
+                              "%1 = sum f32[1] %0 axes=[0] keepdims\n"
+                              "%2 = div f32[100000] %0 %1\n"
+                              "output %2\n";
+    static const char small[] = "%0 = input f32[1000]\n"
+                                "%1 = sum f32[1] %0 axes=[0] keepdims\n"
+                                "%2 = div f32[1000] %0 %1\n"
+                                "output %2\n";
+    const want one = { "one thread", big, 1, 1, 1, 1 }, many = { "eight threads", big, 8, 2, 2, 2 },
+               few = { "a short row", small, 8, 1, 1, 1 };
+    expect(&one);
+    expect(&many);
+    expect(&few);
+    fuse_result r;
+    cr_expect_eq(fuse_serves(small, big, 8, &r), 0, "a plan for short rows is not for long ones");
+    cr_expect_eq(fuse_serves(big, small, 8, &r), 0);
+    cr_expect_eq(fuse_serves(small, big, 1, &r), 1, "%s", r.text);
+}
+
+Test(fuser, dear_values_are_not_computed_twice)
+{
+    /* Both results need the matmul and the exp; the exp lies in the epilogue's reach of one only.
+     */
+    const want w = {
+        "shared exp",
+        "%0 = input f32[30,40]\n%1 = exp f32[30,40] %0\n%2 = permute f32[40,30] %1 perm=[1,0]\n"
+        "%3 = sum f32[30] %1 axes=[1]\n%4 = sum f32[30] %2 axes=[0]\n%5 = sum f32[40] %1 axes=[0]\n"
+        "output %3\noutput %4\noutput %5\n",
+        4,
+        2,
+        3,
+        3
+    };
+    const fuse_result r = fuse_check(w.trace, 4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect_leq(r.n_launches, 2);
+}
+
+/* ---- reuse ---- */
+
+static void serves(const char *name, const char *a, const char *b, int answer)
+{
+    fuse_result r;
+    const int have = fuse_serves(a, b, 4, &r);
+    cr_expect_eq(have, answer, "%s: %d: %s", name, have, r.text);
+    if (answer == 1) cr_expect(r.ok, "%s: %s", name, r.text);
+}
+
+Test(fuser, plans_serve_other_extents)
+{
+    static const char square[] =
+        "%0 = input f32[64,64]\n%1 = input f32[64]\n%2 = add f32[64,64] %0 %1\n"
+        "%3 = sum f32[64] %2 axes=[1]\noutput %3\n";
+    static const char oblong[] =
+        "%0 = input f32[3,17]\n%1 = input f32[17]\n%2 = add f32[3,17] %0 %1\n"
+        "%3 = sum f32[3] %2 axes=[1]\noutput %3\n";
+    static const char single[] =
+        "%0 = input f32[3,17]\n%1 = input f32[1]\n%2 = add f32[3,17] %0 %1\n"
+        "%3 = sum f32[3] %2 axes=[1]\noutput %3\n";
+    static const char lone[] =
+        "%0 = input f32[1,17]\n%1 = input f32[17]\n%2 = add f32[1,17] %0 %1\n"
+        "%3 = sum f32[1] %2 axes=[1]\noutput %3\n";
+    static const char none[] =
+        "%0 = input f32[0,17]\n%1 = input f32[17]\n%2 = add f32[0,17] %0 %1\n"
+        "%3 = sum f32[0] %2 axes=[1]\noutput %3\n";
+    serves("a batch that equals the width", square, oblong, 1);
+    serves("a batch of one", square, lone, 1);
+    serves("from a batch of one", lone, oblong, 1);
+    serves("an empty batch", oblong, none, 1);
+    serves("a bias of one element", oblong, single, 0);
+
+    /* Windows move and numbers change without a new plan; steps and kept axes are facts. */
+    static const char at0[] =
+        "%0 = input f32[20,6]\n%1 = slice f32[5,6] %0 start=[0,0] step=[1,1]\n"
+        "%2 = num f32[] 3\n%3 = mul f32[5,6] %1 %2\noutput %3\n";
+    static const char at9[] =
+        "%0 = input f32[31,4]\n%1 = slice f32[8,4] %0 start=[9,0] step=[1,1]\n"
+        "%2 = num f32[] 5\n%3 = mul f32[8,4] %1 %2\noutput %3\n";
+    static const char cut[] =
+        "%0 = input f32[31,4]\n%1 = slice f32[8,3] %0 start=[9,1] step=[1,1]\n"
+        "%2 = num f32[] 5\n%3 = mul f32[8,3] %1 %2\noutput %3\n";
+    serves("a moving window", at0, at9, 1);
+    serves("a window cut in width", at0, cut, 0);
+    serves("the whole width under a plan for windows", cut, at0, 1);
+
+    static const char padded[] =
+        "%0 = input f32[20,6] strides=[8,1]\n%1 = exp f32[20,6] %0\noutput %1\n";
+    static const char wider[] =
+        "%0 = input f32[21,5] strides=[9,1]\n%1 = exp f32[21,5] %0\noutput %1\n";
+    static const char dense_rows[] = "%0 = input f32[20,6]\n%1 = exp f32[20,6] %0\noutput %1\n";
+    static const char turned[] =
+        "%0 = input f32[20,6] strides=[1,20]\n%1 = exp f32[20,6] %0\noutput %1\n";
+    serves("other padding", padded, wider, 1);
+    serves("no padding under a padded plan", padded, dense_rows, 1);
+    serves("padding under a dense plan", dense_rows, padded, 0);
+    serves("a transposed input", padded, turned, 0);
+
+    serves("heat of another size", heat, heat, 1);
+    char *const a = strdup(heat);
+    for (char *at = a; (at = strstr(at, "40,50")) != NULL;) memcpy(at, "31,60", 5);
+    for (char *at = a; (at = strstr(at, "38,48")) != NULL;) memcpy(at, "29,58", 5);
+    serves("heat of another size", heat, a, 1);
+    free(a);
+}
+
+/* ---- bounds ---- */
+
+static df_trace *chain(df_arena *arena, uint32_t n)
+{
+    df_builder b;
+    df_diag d = { 0 };
+    cr_assert_eq(df_build_init(&b, arena, &d), DEFT_OK);
+    const df_shape s = { .rank = 1, .dim = { 8 } };
+    const df_ref x = df_build_input(&b, DEFT_F32, &s, NULL),
+                 y = df_build_input(&b, DEFT_F32, &s, NULL);
+    df_ref at = x;
+    for (uint32_t i = 0; i < n; i++) {
+        const df_ref src[2] = { at, i % 3 ? at : y };
+        at = df_build_op(&b, i % 2 ? DF_OP_sub : DF_OP_mul, DEFT_F32, 0, src, 2, NULL, 0, NULL);
+    }
+    df_build_root(&b, at, DF_ROOT_NEW, DF_NONE, DF_NONE);
+    cr_assert_eq(b.st, DEFT_OK, "%s", d.text);
+    return b.t;
+}
+
+Test(fuser, long_chains_are_cut)
+{
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    const df_trace *const t = chain(&arena, 200000);
+    const df_limits l = { .n_threads = 4, .max_body = 1000, .fuse = true };
+    df_diag d = { 0 };
+    df_plan *plan = NULL;
+    cr_assert_eq(df_fuse(&d, t, &l, &df_mem_system, &plan), DEFT_OK, "%s", d.text);
+    cr_expect_eq(df_plan_verify(&d, plan), DEFT_OK, "%s", d.text);
+    cr_expect_eq(plan->n_segs, 200);
+    cr_expect_leq(plan->n_kernels, 8, "equal bodies share code: %u", plan->n_kernels);
+    cr_expect_eq(plan->n_regions, 2, "two temporaries live at a time");
+    df_plan_destroy(&plan, &df_mem_system);
+    df_arena_finish(&arena);
+
+    const df_limits tight = { .n_threads = 4, .max_body = 3, .fuse = true };
+    const char *const all[] = { map_bias, softmax, layer_norm, mse,    cross_entropy,
+                                heat,     nbody,   dense,      concat, indexed };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        const fuse_result r = fuse_check_limits(all[i], &tight);
+        cr_expect(r.ok, "program %zu: %s", i, r.text);
+    }
+}
+
+Test(fuser, text_is_stable)
+{
+    char *const a = fuse_plan_text(layer_norm, 4), *const b = fuse_plan_text(layer_norm, 4);
+    cr_expect_str_eq(a, b);
+    cr_expect_not_null(strstr(a, "kernel k0 row axes=[outer,red] stages=3\n"));
+    cr_expect_not_null(strstr(a, "launch 0\n"));
+    cr_expect_not_null(strstr(a, "contiguous: input 0"));
+    free(a);
+    free(b);
+}
+
+/* Each allocation fails once: always the same status, nothing is left behind. */
+Test(fuser, memory_may_be_short)
+{
+    const char *const all[] = { layer_norm, heat, dense, concat, cross_entropy };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        fail_mem *f = fail_mem_create();
+        df_arena arena;
+        df_arena_init(&arena, &df_mem_system);
+        df_trace *t = NULL;
+        df_diag d = { 0 };
+        cr_assert_eq(df_trace_parse(&d, all[i], strlen(all[i]), &arena, &t), DEFT_OK, "%s", d.text);
+        const df_limits l = { .n_threads = 4, .max_body = 1000, .fuse = true, .keep_why = true };
+        deft_status st = DEFT_E_MEMORY;
+        size_t n = 1;
+        for (; st != DEFT_OK && n < 2000; n++) {
+            df_plan *plan = NULL;
+            fail_mem_at(f, n, false);
+            st = df_fuse(&d, t, &l, fail_mem_get(f), &plan);
+            fail_mem_at(f, 0, false);
+            cr_expect(st == DEFT_OK || st == DEFT_E_MEMORY, "program %zu, allocation %zu: %s", i, n,
+                      d.text);
+            cr_expect_eq(st == DEFT_OK, plan != NULL);
+            df_plan_destroy(&plan, fail_mem_get(f));
+            const fail_mem_counts c = fail_mem_count(f);
+            cr_expect_eq(c.live_blocks, 0, "program %zu, allocation %zu", i, n);
+            cr_expect_eq(c.faults, 0, "%s", fail_mem_fault(f));
+        }
+        cr_expect_eq(st, DEFT_OK);
+        cr_expect_gt(n, 10);
+        df_arena_finish(&arena);
+        fail_mem_destroy(&f);
+    }
+}
