@@ -52,13 +52,13 @@ static void step_rollback(deft_ctx *cx)
 {
     const uint32_t at = cx->step_at;
     undo_all(cx);
+    df_each_outer(cx, at, forget_step_node, NULL);
+    pop_to(cx, at);
     for (size_t i = cx->muts.n; i-- > 0;)
         if (!cx->muts.at[i].t && cx->muts.at[i].node >= cx->step_n) { /* assigned in this step */
             df_value_drop(cx, &cx->muts.at[i].value);
             cx->muts.at[i] = cx->muts.at[--cx->muts.n];
         }
-    df_each_outer(cx, at, forget_step_node, NULL);
-    pop_to(cx, at);
     cx->step_at = 0;
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
 }
@@ -97,12 +97,14 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
     want_it(cx, user, t, &w);
 }
 
-static void collect_assigned(deft_ctx *cx, collect *c)
+/* commit: the step ends with this cut, so that nobody will ask for the old values again. */
+static void collect_assigned(deft_ctx *cx, collect *c, bool commit)
 {
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
         if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || cx->rec.val[u->t->node]) continue;
-        const df_want w = {.node = u->t->node, .donor = u->value, .donor_refs = 1};
+        const df_want w = {
+            .node = u->t->node, .donor = commit ? u->value : NULL, .donor_refs = 1};
         want_it(cx, c, u->t, &w);
     }
 }
@@ -146,11 +148,11 @@ static void collect_finish(deft_ctx *cx, collect *c)
 }
 
 /* Computes every pending handle owned outside depth `below`. */
-static deft_status compute_outer(deft_ctx *cx, uint32_t below)
+static deft_status compute_outer(deft_ctx *cx, uint32_t below, bool commit)
 {
     deft_status st = DEFT_OK;
     collect c = {.ok = true};
-    collect_assigned(cx, &c);
+    collect_assigned(cx, &c, commit);
     collect_muts(cx, &c);
     df_each_outer(cx, below, collect_one, &c);
     if (!c.ok)
@@ -190,7 +192,7 @@ static deft_status compute_undo(deft_ctx *cx)
 deft_status df_flush(deft_ctx *cx)
 {
     deft_status st = compute_undo(cx);
-    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1);
+    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, false);
     if (st != DEFT_OK) return st;
     df_each_outer(cx, cx->depth + 1, settle_one, NULL);
     df_rec_reset(cx);
@@ -205,22 +207,16 @@ static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
     if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
 }
 
-static void detach_one(deft_ctx *cx, deft_tensor *t, void *user)
-{
-    (void)user;
-    settle_one(cx, t, NULL);
-    if (t->value) t->epoch = 0;
-}
-
-/* Before an outermost scope opens: what has a value stands on it alone, so that the records inside begin
- * the same way each time; with nothing pending the old records go. */
+/* Before an outermost scope opens, with nothing pending: the old records go, so that those inside begin the
+ * same way each time. */
 static void start_afresh(deft_ctx *cx)
 {
     bool pending = false;
     if (cx->depth > 0 || cx->rec.n == 0) return;
     df_each_outer(cx, 1, see_pending, &pending);
-    df_each_outer(cx, 1, detach_one, NULL);
-    if (!pending) df_rec_reset(cx);
+    if (pending) return;
+    df_each_outer(cx, 1, settle_one, NULL);
+    df_rec_reset(cx);
 }
 
 deft_scope deft_scope_begin(deft_ctx *cx)
@@ -239,7 +235,7 @@ static bool token_open(const deft_ctx *cx, deft_scope s)
 /* After the outermost scope: kept values are computed; with nothing left pending the records go. */
 static deft_status outermost_end(deft_ctx *cx)
 {
-    deft_status st = compute_outer(cx, 0);
+    deft_status st = compute_outer(cx, 0, false);
     if (st != DEFT_OK) return st;
     bool pending = false;
     df_each_outer(cx, 1, see_pending, &pending);
@@ -323,7 +319,7 @@ deft_status deft_step_end(deft_scope s)
         /* A step that never opened: its cause was just delivered. */
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "step_end: the step is not open");
     }
-    if (st == DEFT_OK) st = compute_outer(cx, cx->step_at);
+    if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, true);
     if (st != DEFT_OK) {
         step_rollback(cx);
         return st;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values from outside: what each op gives, against plain C written here. Nothing of the library's own
- * tables or recipes is used, so a fault that all paths share shows.
+ * Values from outside: what each op gives, against plain C written here. Nothing of the library's
+ * own tables or recipes is used, so a fault that all paths share shows.
  *
  *   hand_values [--quick] [FILTER]
  *
@@ -39,10 +39,22 @@ static void fail(const char *fmt, ...)
     fflush(stdout);
 }
 
-static bool is_float(deft_dtype t) { return t == DEFT_F32 || t == DEFT_F64; }
-static deft_shape shape1(int64_t a) { return (deft_shape){.rank = 1, .dim = {a}}; }
-static deft_shape shape2(int64_t a, int64_t b) { return (deft_shape){.rank = 2, .dim = {a, b}}; }
-static deft_shape shape3(int64_t a, int64_t b, int64_t c) { return (deft_shape){.rank = 3, .dim = {a, b, c}}; }
+static bool is_float(deft_dtype t)
+{
+    return t == DEFT_F32 || t == DEFT_F64;
+}
+static deft_shape shape1(int64_t a)
+{
+    return (deft_shape){ .rank = 1, .dim = { a } };
+}
+static deft_shape shape2(int64_t a, int64_t b)
+{
+    return (deft_shape){ .rank = 2, .dim = { a, b } };
+}
+static deft_shape shape3(int64_t a, int64_t b, int64_t c)
+{
+    return (deft_shape){ .rank = 3, .dim = { a, b, c } };
+}
 
 static deft_tensor *from(deft_dtype t, deft_shape s, const void *data)
 {
@@ -59,8 +71,9 @@ static void *values(const char *what, deft_tensor *t, deft_dtype dtype, size_t n
         return NULL;
     }
     if (deft_dtype_of(t) != dtype || (size_t)deft_numel(t) != n) {
-        fail("%s: is %s of %lld elements, expected %s of %zu", what, deft_dtype_name(deft_dtype_of(t)),
-             (long long)deft_numel(t), deft_dtype_name(dtype), n);
+        fail("%s: is %s of %lld elements, expected %s of %zu", what,
+             deft_dtype_name(deft_dtype_of(t)), (long long)deft_numel(t), deft_dtype_name(dtype),
+             n);
         return NULL;
     }
     const size_t bytes = n * deft_dtype_size(dtype);
@@ -81,8 +94,8 @@ static void expect(const char *what, deft_tensor *t, deft_dtype dtype, const voi
     char a[64], b[64];
     const size_t d = oracle_difference(dtype, want, got, n);
     if (d < n)
-        fail("%s: element %zu of %zu is %s, expected %s", what, d, n, oracle_text(dtype, got, d, a, sizeof a),
-             oracle_text(dtype, want, d, b, sizeof b));
+        fail("%s: element %zu of %zu is %s, expected %s", what, d, n,
+             oracle_text(dtype, got, d, a, sizeof a), oracle_text(dtype, want, d, b, sizeof b));
     free(got);
 }
 
@@ -101,26 +114,41 @@ static void expect_shape(const char *what, deft_tensor *t, deft_shape s)
              oracle_shape_text(&s, b, sizeof b));
 }
 
-static bool wanted(const char *name) { return !filter || strstr(name, filter); }
+static bool wanted(const char *name)
+{
+    return !filter || strstr(name, filter);
+}
 
 /* ---- transcendentals ---- */
 
 typedef long double wide;
 
-static wide w_sigmoid(wide x) { return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x)); }
+static wide w_sigmoid(wide x)
+{
+    return x < 0 ? expl(x) / (1 + expl(x)) : 1 / (1 + expl(-x));
+}
 static wide w_silu(wide x)
 {
     if (x == -INFINITY) return -0.0L;
     return x < 0 ? x * expl(x) / (1 + expl(x)) : x / (1 + expl(-x));
 }
-static wide w_softplus(wide x) { return (x > 0 ? x : 0) + log1pl(expl(-fabsl(x))); }
+static wide w_softplus(wide x)
+{
+    return (x > 0 ? x : 0) + log1pl(expl(-fabsl(x)));
+}
 static wide w_gelu(wide x)
 {
     if (x == -INFINITY) return -0.0L;
     return x / 2 * erfcl(-x * sqrtl(0.5L));
 }
-static wide w_rsqrt(wide x) { return 1 / sqrtl(x); }
-static wide w_reciprocal(wide x) { return 1 / x; }
+static wide w_rsqrt(wide x)
+{
+    return 1 / sqrtl(x);
+}
+static wide w_reciprocal(wide x)
+{
+    return 1 / x;
+}
 
 typedef struct real_row {
     const char *name;
@@ -131,31 +159,31 @@ typedef struct real_row {
 } real_row;
 
 static const real_row reals[] = {
-    {"sqrt", deft_sqrt, sqrtl, 0.5, 0.5, 0, 100},
-    {"rsqrt", deft_rsqrt, w_rsqrt, 2, 2, 0, 100},
-    {"reciprocal", deft_reciprocal, w_reciprocal, 0.5, 0.5, -10, 10},
-    {"exp", deft_exp, expl, 2, 2, -104, 89},
-    {"exp2", deft_exp2, exp2l, 2, 2, -150, 129},
-    {"expm1", deft_expm1, expm1l, 2, 2, -20, 89},
-    {"log", deft_log, logl, 2, 2, 0, 4},
-    {"log2", deft_log2, log2l, 2, 2, 0, 4},
-    {"log10", deft_log10, log10l, 2, 2, 0, 4},
-    {"log1p", deft_log1p, log1pl, 2, 2, -1, 3},
-    {"sin", deft_sin, sinl, 2, 2, -40, 40},
-    {"cos", deft_cos, cosl, 2, 2, -40, 40},
-    {"tan", deft_tan, tanl, 2, 2, -40, 40},
-    {"asin", deft_asin, asinl, 2, 2, -1, 1},
-    {"acos", deft_acos, acosl, 2, 2, -1, 1},
-    {"atan", deft_atan, atanl, 2, 2, -9, 9},
-    {"sinh", deft_sinh, sinhl, 2, 2, -90, 90},
-    {"cosh", deft_cosh, coshl, 2, 2, -90, 90},
-    {"tanh", deft_tanh, tanhl, 2, 2, -10, 10},
-    {"sigmoid", deft_sigmoid, w_sigmoid, 2, 2, -104, 20},
-    {"erf", deft_erf, erfl, 2, 2, -4, 4},
-    {"erfc", deft_erfc, erfcl, 2, 2, -4, 10},
-    {"gelu", deft_gelu, w_gelu, 2, 2, -14, 5},
-    {"silu", deft_silu, w_silu, 2, 2, -104, 20},
-    {"softplus", deft_softplus, w_softplus, 2, 2, -104, 20},
+    { "sqrt", deft_sqrt, sqrtl, 0.5, 0.5, 0, 100 },
+    { "rsqrt", deft_rsqrt, w_rsqrt, 2, 2, 0, 100 },
+    { "reciprocal", deft_reciprocal, w_reciprocal, 0.5, 0.5, -10, 10 },
+    { "exp", deft_exp, expl, 2, 2, -104, 89 },
+    { "exp2", deft_exp2, exp2l, 2, 2, -150, 129 },
+    { "expm1", deft_expm1, expm1l, 2, 2, -20, 89 },
+    { "log", deft_log, logl, 2, 2, 0, 4 },
+    { "log2", deft_log2, log2l, 2, 2, 0, 4 },
+    { "log10", deft_log10, log10l, 2, 2, 0, 4 },
+    { "log1p", deft_log1p, log1pl, 2, 2, -1, 3 },
+    { "sin", deft_sin, sinl, 2, 2, -40, 40 },
+    { "cos", deft_cos, cosl, 2, 2, -40, 40 },
+    { "tan", deft_tan, tanl, 2, 2, -40, 40 },
+    { "asin", deft_asin, asinl, 2, 2, -1, 1 },
+    { "acos", deft_acos, acosl, 2, 2, -1, 1 },
+    { "atan", deft_atan, atanl, 2, 2, -9, 9 },
+    { "sinh", deft_sinh, sinhl, 2, 2, -90, 90 },
+    { "cosh", deft_cosh, coshl, 2, 2, -90, 90 },
+    { "tanh", deft_tanh, tanhl, 2, 2, -10, 10 },
+    { "sigmoid", deft_sigmoid, w_sigmoid, 2, 2, -104, 20 },
+    { "erf", deft_erf, erfl, 2, 2, -4, 4 },
+    { "erfc", deft_erfc, erfcl, 2, 2, -4, 10 },
+    { "gelu", deft_gelu, w_gelu, 2, 2, -14, 5 },
+    { "silu", deft_silu, w_silu, 2, 2, -104, 20 },
+    { "softplus", deft_softplus, w_softplus, 2, 2, -104, 20 },
 };
 
 /* The distance of got from want in units of the last place of want in the dtype. */
@@ -165,7 +193,8 @@ static double ulps(deft_dtype t, double got, wide want)
     const wide top = f32 ? (wide)FLT_MAX : (wide)DBL_MAX;
     if (isnan(want)) return isnan(got) ? 0 : INFINITY;
     if (isnan(got)) return INFINITY;
-    if (want == 0) return got == 0 && !signbit(got) == !signbit(want) ? 0 : got == 0 ? 1000 : INFINITY;
+    if (want == 0)
+        return got == 0 && !signbit(got) == !signbit(want) ? 0 : got == 0 ? 1000 : INFINITY;
     const int least = f32 ? -149 : -1074, digits = f32 ? 24 : 53;
     int e;
     (void)frexpl(want, &e);
@@ -195,14 +224,16 @@ static void *arguments(deft_dtype t, size_t n, double low, double high, uint64_t
     for (size_t i = n / 3; i < n; i++) {
         double u = low + (high - low) * ((double)(oracle_next(&s) >> 11) * 0x1p-53);
         if (i % 5 == 0) u *= 0x1p-12;
-        if (t == DEFT_F32) ((float *)x)[i] = (float)u;
-        else ((double *)x)[i] = u;
+        if (t == DEFT_F32)
+            ((float *)x)[i] = (float)u;
+        else
+            ((double *)x)[i] = u;
     }
     return x;
 }
 
-static void check_close(const char *name, deft_dtype t, deft_tensor *got_t, const wide *want, const void *x,
-                        const void *y, size_t n, double most)
+static void check_close(const char *name, deft_dtype t, deft_tensor *got_t, const wide *want,
+                        const void *x, const void *y, size_t n, double most)
 {
     void *const got = values(name, got_t, t, n);
     if (!got) return;
@@ -216,8 +247,9 @@ static void check_close(const char *name, deft_dtype t, deft_tensor *got_t, cons
         }
     }
     if (worst > most)
-        fail("%s/%s: %.3g ulp at (%.17g%s%.17g): %.17g, expected %.20Lg", name, deft_dtype_name(t), worst,
-             x ? element(t, x, at) : 0, y ? ", " : " ", y ? element(t, y, at) : 0, element(t, got, at), want[at]);
+        fail("%s/%s: %.3g ulp at (%.17g%s%.17g): %.17g, expected %.20Lg", name, deft_dtype_name(t),
+             worst, x ? element(t, x, at) : 0, y ? ", " : " ", y ? element(t, y, at) : 0,
+             element(t, got, at), want[at]);
     free(got);
 }
 
@@ -239,7 +271,10 @@ static void test_reals(void)
     free(want);
 }
 
-static wide w_div(wide a, wide b) { return a / b; }
+static wide w_div(wide a, wide b)
+{
+    return a / b;
+}
 
 typedef struct real2_row {
     const char *name;
@@ -249,10 +284,10 @@ typedef struct real2_row {
 } real2_row;
 
 static const real2_row reals2[] = {
-    {"pow", (deft_pow), powl, 4, 4, 0, 9},
-    {"atan2", (deft_atan2), atan2l, 2, 2, -5, 5},
-    {"hypot", (deft_hypot), hypotl, 2, 2, -5, 5},
-    {"div", (deft_div), w_div, 0.5, 0.5, -9, 9},
+    { "pow", (deft_pow), powl, 4, 4, 0, 9 },
+    { "atan2", (deft_atan2), atan2l, 2, 2, -5, 5 },
+    { "hypot", (deft_hypot), hypotl, 2, 2, -5, 5 },
+    { "div", (deft_div), w_div, 0.5, 0.5, -9, 9 },
 };
 
 static void test_reals2(void)
@@ -264,10 +299,12 @@ static void test_reals2(void)
             const real2_row *const r = &reals2[k];
             const deft_dtype t = f64 ? DEFT_F64 : DEFT_F32;
             if (!wanted(r->name)) continue;
-            void *const x = arguments(t, n, r->low, r->high, k + 100), *const y = arguments(t, n, -8, 8, k + 200);
+            void *const x = arguments(t, n, r->low, r->high, k + 100), *const y = arguments(
+                                                                           t, n, -8, 8, k + 200);
             for (size_t i = 0; i < n; i++) want[i] = r->want(element(t, x, i), element(t, y, i));
-            check_close(r->name, t, r->f(from(t, shape1((int64_t)n), x), from(t, shape1((int64_t)n), y)), want, x,
-                        y, n, (f64 ? r->ulp64 : r->ulp32) + 0.01);
+            check_close(r->name, t,
+                        r->f(from(t, shape1((int64_t)n), x), from(t, shape1((int64_t)n), y)), want,
+                        x, y, n, (f64 ? r->ulp64 : r->ulp32) + 0.01);
             free(x);
             free(y);
         }
@@ -278,8 +315,12 @@ static void test_reals2(void)
 
 enum { EXACT_N = 900 };
 
-static deft_tensor *one(deft_tensor *(*f)(deft_tensor *), deft_tensor *a) { return f(a); }
-static deft_tensor *two(deft_tensor *(*f)(deft_tensor *, deft_tensor *), deft_tensor *a, deft_tensor *b)
+static deft_tensor *one(deft_tensor *(*f)(deft_tensor *), deft_tensor *a)
+{
+    return f(a);
+}
+static deft_tensor *two(deft_tensor *(*f)(deft_tensor *, deft_tensor *), deft_tensor *a,
+                        deft_tensor *b)
 {
     return f(a, b);
 }
@@ -323,7 +364,8 @@ static deft_tensor *two(deft_tensor *(*f)(deft_tensor *, deft_tensor *), deft_te
     EXACT2(T, logical_xor, deft_t, DEFT_BOOL, uint8_t, (a != 0) != (b != 0));                      \
     EXACT1(T, logical_not, deft_t, DEFT_BOOL, uint8_t, a == 0);
 
-/* Python's float floor division (CPython Objects/floatobject.c), but a zero remainder keeps a's sign. */
+/* Python's float floor division (CPython Objects/floatobject.c), but a zero remainder keeps a's
+ * sign. */
 static double floor_div64(double a, double b)
 {
     if (b == 0) return a / b;
@@ -363,11 +405,12 @@ static float remainder32(float a, float b)
         T x[EXACT_N], y[EXACT_N];                                                                  \
         oracle_fill(deft_t, x, EXACT_N, 1, ORACLE_HARD);                                           \
         oracle_fill(deft_t, y, EXACT_N, 2, ORACLE_HARD);                                           \
-        deft_tensor *const tx = from(deft_t, shape1(EXACT_N), x), *const ty = from(deft_t, shape1(EXACT_N), y); \
+        deft_tensor *const tx = from(deft_t, shape1(EXACT_N), x), *const ty = from(                \
+                                                                      deft_t, shape1(EXACT_N), y); \
         EXACT1(T, neg, deft_t, deft_t, T, -a);                                                     \
         EXACT1(T, abs, deft_t, deft_t, T, fabs##suffix(a));                                        \
         EXACT1(T, sign, deft_t, deft_t, T, a > 0 ? 1 : a < 0 ? -1 : a);                            \
-        EXACT1(T, square, deft_t, deft_t, T, a * a);                                               \
+        EXACT1(T, square, deft_t, deft_t, T, a *a);                                                \
         EXACT1(T, relu, deft_t, deft_t, T, a > 0 || a != a ? a : 0);                               \
         EXACT1(T, floor, deft_t, deft_t, T, floor##suffix(a));                                     \
         EXACT1(T, ceil, deft_t, deft_t, T, ceil##suffix(a));                                       \
@@ -380,7 +423,7 @@ static float remainder32(float a, float b)
         EXACT1(T, isfinite, deft_t, DEFT_BOOL, uint8_t, isfinite(a));                              \
         EXACT2(T, add, deft_t, deft_t, T, a + b);                                                  \
         EXACT2(T, sub, deft_t, deft_t, T, a - b);                                                  \
-        EXACT2(T, mul, deft_t, deft_t, T, a * b);                                                  \
+        EXACT2(T, mul, deft_t, deft_t, T, a *b);                                                   \
         EXACT2(T, div, deft_t, deft_t, T, a / b);                                                  \
         EXACT2(T, fmod, deft_t, deft_t, T, fmod##suffix(a, b));                                    \
         EXACT2(T, remainder, deft_t, deft_t, T, remainder##bits(a, b));                            \
@@ -400,9 +443,11 @@ FLOATS(double, test_f64, DEFT_F64, , 64)
         T x[EXACT_N], y[EXACT_N];                                                                  \
         oracle_fill(deft_t, x, EXACT_N, 3, ORACLE_HARD);                                           \
         oracle_fill(deft_t, y, EXACT_N, 4, ORACLE_HARD);                                           \
-        for (size_t i = 0; i < EXACT_N; i += 7) y[i] = (T)((int64_t)(i / 7 % (width + 6)) - (is_signed ? 3 : 0)); \
+        for (size_t i = 0; i < EXACT_N; i += 7)                                                    \
+            y[i] = (T)((int64_t)(i / 7 % (width + 6)) - (is_signed ? 3 : 0));                      \
         x[0] = LOW, y[0] = (T)-1;                                                                  \
-        deft_tensor *const tx = from(deft_t, shape1(EXACT_N), x), *const ty = from(deft_t, shape1(EXACT_N), y); \
+        deft_tensor *const tx = from(deft_t, shape1(EXACT_N), x), *const ty = from(                \
+                                                                      deft_t, shape1(EXACT_N), y); \
         EXACT1(T, neg, deft_t, deft_t, T, 0 - (UT)a);                                              \
         EXACT1(T, abs, deft_t, deft_t, T, is_signed && (int64_t)a < 0 ? (UT)(0 - (UT)a) : (UT)a);  \
         EXACT1(T, sign, deft_t, deft_t, T, a > 0 ? 1 : a == 0 ? 0 : -1);                           \
@@ -411,16 +456,17 @@ FLOATS(double, test_f64, DEFT_F64, , 64)
         EXACT1(T, bitwise_not, deft_t, deft_t, T, ~a);                                             \
         EXACT2(T, add, deft_t, deft_t, T, (UT)a + (UT)b);                                          \
         EXACT2(T, sub, deft_t, deft_t, T, (UT)a - (UT)b);                                          \
-        EXACT2(T, mul, deft_t, deft_t, T, (uint64_t)a * (uint64_t)b);                              \
+        EXACT2(T, mul, deft_t, deft_t, T, (uint64_t)a *(uint64_t)b);                               \
         EXACT2(T, minimum, deft_t, deft_t, T, a < b ? a : b);                                      \
         EXACT2(T, maximum, deft_t, deft_t, T, a > b ? a : b);                                      \
         EXACT2(T, fmod, deft_t, deft_t, T, b == 0 ? a : is_signed && b == (T)-1 ? 0 : a % b);      \
         EXACT2(T, remainder, deft_t, deft_t, T, remainder_int(a, b, is_signed));                   \
         EXACT2(T, floor_div, deft_t, deft_t, T, floor_div_int(a, b, is_signed));                   \
-        EXACT2(T, bitwise_and, deft_t, deft_t, T, a & b);                                          \
+        EXACT2(T, bitwise_and, deft_t, deft_t, T, a &b);                                           \
         EXACT2(T, bitwise_or, deft_t, deft_t, T, a | b);                                           \
         EXACT2(T, bitwise_xor, deft_t, deft_t, T, a ^ b);                                          \
-        EXACT2(T, shift_left, deft_t, deft_t, T, (int64_t)b < 0 || (int64_t)b >= width ? 0 : (uint64_t)a << b); \
+        EXACT2(T, shift_left, deft_t, deft_t, T,                                                   \
+               (int64_t)b < 0 || (int64_t)b >= width ? 0 : (uint64_t)a << b);                      \
         EXACT2(T, shift_right, deft_t, deft_t, T,                                                  \
                (int64_t)b < 0 || (int64_t)b >= width ? (a < (T)0 ? -1 : 0) : a >> b);              \
         COMPARISONS(T, deft_t)                                                                     \
@@ -474,10 +520,12 @@ static void cast_one(deft_dtype to, deft_dtype t, const void *x, size_t i, void 
     case DEFT_BOOL: ((uint8_t *)out)[i] = f ? d != 0 : k != 0; break;
     case DEFT_U8: ((uint8_t *)out)[i] = (uint8_t)(f ? saturate(d, 0, 255, 0, 255) : k); break;
     case DEFT_I32:
-        ((int32_t *)out)[i] =
-            (int32_t)(f ? saturate(d, -0x1p31, 0x1p31 - 1, INT32_MIN, INT32_MAX) : (int64_t)(int32_t)(uint32_t)k);
+        ((int32_t *)out)[i] = (int32_t)(f ? saturate(d, -0x1p31, 0x1p31 - 1, INT32_MIN, INT32_MAX)
+                                          : (int64_t)(int32_t)(uint32_t)k);
         break;
-    case DEFT_I64: ((int64_t *)out)[i] = f ? saturate(d, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX) : k; break;
+    case DEFT_I64:
+        ((int64_t *)out)[i] = f ? saturate(d, -0x1p63, 0x1p63, INT64_MIN, INT64_MAX) : k;
+        break;
     case DEFT_F32: ((float *)out)[i] = f ? (float)d : (float)k; break;
     case DEFT_F64: ((double *)out)[i] = f ? d : (double)k; break;
     }
@@ -498,7 +546,8 @@ static void test_cast(void)
             /* deft_read converts as deft_cast does */
             int64_t r[EXACT_N];
             n_checks++;
-            if (deft_read(tx, (deft_dtype)to, r, EXACT_N * deft_dtype_size((deft_dtype)to)) != DEFT_OK)
+            if (deft_read(tx, (deft_dtype)to, r, EXACT_N * deft_dtype_size((deft_dtype)to)) !=
+                DEFT_OK)
                 fail("read as %s: %s", deft_dtype_name((deft_dtype)to), deft_message(cx));
             else if (oracle_difference((deft_dtype)to, w, r, EXACT_N) < EXACT_N)
                 fail("read of %s: converts otherwise than cast", what);
@@ -543,8 +592,9 @@ ORDERED(double, sum64, -0.0, PLUS, 0.0)
 ORDERED(float, prod32, 1, TIMES, 1)
 ORDERED(double, prod64, 1, TIMES, 1)
 
-static const size_t lengths[] = {0, 1, 2, 3, 17, 63, 64, 65, 127, 128, 129, 1000, 4095, 4096, 4097, 8191, 8192,
-                                 8193, 12288, 12289, 20480, 28673, 40000};
+static const size_t lengths[] = { 0,    1,    2,     3,     17,    63,    64,   65,
+                                  127,  128,  129,   1000,  4095,  4096,  4097, 8191,
+                                  8192, 8193, 12288, 12289, 20480, 28673, 40000 };
 
 static deft_tensor *along(deft_tensor *t, int how, size_t n, deft_shape *s)
 {
@@ -574,7 +624,9 @@ static void test_sums(void)
                 deft_shape s;
                 deft_tensor *const tf = along(from(DEFT_F32, shape1((int64_t)n), f), how, n, &s);
                 deft_tensor *const td = along(from(DEFT_F64, shape1((int64_t)n), d), how, n, &s);
-                const deft_axes ax = how == 0 ? DEFT_ALL_AXES : how == 1 ? DEFT_AXES(1) : DEFT_AXES(0);
+                const deft_axes ax = how == 0   ? DEFT_ALL_AXES
+                                     : how == 1 ? DEFT_AXES(1)
+                                                : DEFT_AXES(0);
                 const float wf = sum32(f, n);
                 const double wd = sum64(d, n);
                 snprintf(what, sizeof what, "sum of %zu, form %d", n, how);
@@ -582,21 +634,25 @@ static void test_sums(void)
                 expect(what, deft_sum(td, ax, 1), DEFT_F64, &wd, 1);
                 /* a prologue and an epilogue change nothing of the order */
                 const double we = (wd + 1) * 2;
-                expect("2 (sum + 1)", deft_mul(deft_add(deft_sum(deft_neg(deft_neg(td)), ax, 0), 1.0), 2.0), DEFT_F64,
-                       &we, 1);
+                expect("2 (sum + 1)",
+                       deft_mul(deft_add(deft_sum(deft_neg(deft_neg(td)), ax, 0), 1.0), 2.0),
+                       DEFT_F64, &we, 1);
                 const float mf = wf / (float)n;
                 snprintf(what, sizeof what, "mean of %zu, form %d", n, how);
                 expect(what, deft_mean(tf, ax, 0), DEFT_F32, &mf, 1);
                 if (!hard) {
                     for (size_t i = 0; i < n; i++) f[i] = 1 + f[i] * 0x1p-14f;
-                    deft_tensor *const tp = along(from(DEFT_F32, shape1((int64_t)n), f), how, n, &s);
+                    deft_tensor *const tp =
+                        along(from(DEFT_F32, shape1((int64_t)n), f), how, n, &s);
                     const float wp = prod32(f, n);
                     snprintf(what, sizeof what, "prod of %zu, form %d", n, how);
                     expect(what, deft_prod(tp, ax, 0), DEFT_F32, &wp, 1);
                     for (size_t i = 0; i < n; i++) d[i] = 1 + d[i] * 0x1p-14;
                     const double wq = prod64(d, n);
-                    expect(what, deft_prod(along(from(DEFT_F64, shape1((int64_t)n), d), how, n, &s), ax, 0),
-                           DEFT_F64, &wq, 1);
+                    expect(
+                        what,
+                        deft_prod(along(from(DEFT_F64, shape1((int64_t)n), d), how, n, &s), ax, 0),
+                        DEFT_F64, &wq, 1);
                     oracle_fill(DEFT_F32, f, n, 50 + k, ORACLE_TAME);
                     oracle_fill(DEFT_F64, d, n, 60 + k, ORACLE_TAME);
                 }
@@ -606,7 +662,8 @@ static void test_sums(void)
     }
 }
 
-/* Rows, columns, middles: each result over its own elements in row-major order of the reduced axes. */
+/* Rows, columns, middles: each result over its own elements in row-major order of the reduced axes.
+ */
 static void test_axes(void)
 {
     enum { A = 7, B = 67, C = 19, N = A * B * C };
@@ -615,17 +672,17 @@ static void test_axes(void)
     if (!wanted("axes")) return;
     oracle_fill(DEFT_F32, x, N, 9, ORACLE_TAME);
     deft_tensor *const t = from(DEFT_F32, shape3(A, B, C), x);
-    const size_t dim[3] = {A, B, C}, stride[3] = {B * C, C, 1};
+    const size_t dim[3] = { A, B, C }, stride[3] = { B * C, C, 1 };
     for (unsigned mask = 0; mask < 8; mask++) {
-        deft_axes axes = {0};
+        deft_axes axes = { 0 };
         for (int i = 0; i < 3; i++)
             if (mask >> i & 1) axes.at[axes.n++] = i;
         float least[N], most[N];
         int64_t arg[N];
         size_t n_out = 0;
         size_t o[3];
-#define KEPT(i) (mask >> (i) & 1 ? 1 : dim[i])
-#define GONE(i) (mask >> (i) & 1 ? dim[i] : 1)
+#define KEPT(i) (mask >> (i)&1 ? 1 : dim[i])
+#define GONE(i) (mask >> (i)&1 ? dim[i] : 1)
         for (o[0] = 0; o[0] < KEPT(0); o[0]++)
             for (o[1] = 0; o[1] < KEPT(1); o[1]++)
                 for (o[2] = 0; o[2] < KEPT(2); o[2]++) {
@@ -657,12 +714,13 @@ static void test_axes(void)
         /* the transposed operand: reduced elements come in the order of the operand's axes */
         if (mask == 1) {
             snprintf(what, sizeof what, "sum over the last axis of a permuted tensor");
-            expect(what, deft_sum(deft_permute(t, DEFT_AXES(1, 2, 0)), DEFT_AXES(2), 0), DEFT_F32, want, n_out);
+            expect(what, deft_sum(deft_permute(t, DEFT_AXES(1, 2, 0)), DEFT_AXES(2), 0), DEFT_F32,
+                   want, n_out);
         }
     }
     (void)index;
     /* special values */
-    const float s[] = {3, NAN, -INFINITY, -0.0f, 0.0f, 7, NAN};
+    const float s[] = { 3, NAN, -INFINITY, -0.0f, 0.0f, 7, NAN };
     const float nan = NAN;
     const int64_t first_nan = 1, five = 5, two_ = 2;
     deft_tensor *const ts = from(DEFT_F32, shape1(7), s);
@@ -701,20 +759,25 @@ static void test_int_reductions(void)
     for (size_t i = 0; i < N; i++) z[i] = 0;
     deft_tensor *const tx = from(DEFT_I32, shape1(N), x);
     expect("sum of i32", deft_sum(tx, DEFT_ALL_AXES, 0), DEFT_I64, &s, 1);
-    expect("sum of i64", deft_sum(from(DEFT_I64, shape1(N), y), DEFT_ALL_AXES, 0), DEFT_I64, &sy, 1);
+    expect("sum of i64", deft_sum(from(DEFT_I64, shape1(N), y), DEFT_ALL_AXES, 0), DEFT_I64, &sy,
+           1);
     expect("prod of i32", deft_prod(deft_bitwise_or(tx, 1), DEFT_ALL_AXES, 0), DEFT_I64, &p, 1);
-    expect("sum of bool", deft_sum(from(DEFT_BOOL, shape1(N), b), DEFT_ALL_AXES, 0), DEFT_I64, &pb, 1);
+    expect("sum of bool", deft_sum(from(DEFT_BOOL, shape1(N), b), DEFT_ALL_AXES, 0), DEFT_I64, &pb,
+           1);
     expect("min of i32", deft_min(tx, DEFT_ALL_AXES, 0), DEFT_I32, &low, 1);
     expect("max of i32", deft_max(tx, DEFT_ALL_AXES, 0), DEFT_I32, &high, 1);
     expect("cumsum of i32", deft_cumsum(tx, 0), DEFT_I64, run, N);
     const uint8_t yes = 1, no = 0;
-    expect("any of zeros", deft_any(from(DEFT_U8, shape1(N), z), DEFT_ALL_AXES, 0), DEFT_BOOL, &no, 1);
+    expect("any of zeros", deft_any(from(DEFT_U8, shape1(N), z), DEFT_ALL_AXES, 0), DEFT_BOOL, &no,
+           1);
     z[N - 1] = 9;
-    expect("any of one", deft_any(from(DEFT_U8, shape1(N), z), DEFT_ALL_AXES, 0), DEFT_BOOL, &yes, 1);
-    expect("all of one", deft_all(from(DEFT_U8, shape1(N), z), DEFT_ALL_AXES, 0), DEFT_BOOL, &no, 1);
+    expect("any of one", deft_any(from(DEFT_U8, shape1(N), z), DEFT_ALL_AXES, 0), DEFT_BOOL, &yes,
+           1);
+    expect("all of one", deft_all(from(DEFT_U8, shape1(N), z), DEFT_ALL_AXES, 0), DEFT_BOOL, &no,
+           1);
     deft_tensor *const none = deft_zeros(cx, shape2(0, 3), DEFT_F32);
-    const uint8_t no3[3] = {0, 0, 0}, yes3[3] = {1, 1, 1};
-    const float zero3[3] = {0, 0, 0}, one3[3] = {1, 1, 1}, nan3[3] = {NAN, NAN, NAN};
+    const uint8_t no3[3] = { 0, 0, 0 }, yes3[3] = { 1, 1, 1 };
+    const float zero3[3] = { 0, 0, 0 }, one3[3] = { 1, 1, 1 }, nan3[3] = { NAN, NAN, NAN };
     expect("sum of nothing", deft_sum(none, DEFT_AXES(0), 0), DEFT_F32, zero3, 3);
     expect("prod of nothing", deft_prod(none, DEFT_AXES(0), 0), DEFT_F32, one3, 3);
     expect("mean of nothing", deft_mean(none, DEFT_AXES(0), 0), DEFT_F32, nan3, 3);
@@ -730,13 +793,16 @@ static void test_cumsum(void)
     oracle_fill(DEFT_F32, x, R * C, 15, ORACLE_TAME);
     deft_tensor *const t = from(DEFT_F32, shape2(R, C), x);
     for (size_t i = 0; i < R; i++)
-        for (size_t j = 0; j < C; j++) w[i * C + j] = j ? w[i * C + j - 1] + x[i * C + j] : x[i * C + j];
+        for (size_t j = 0; j < C; j++)
+            w[i * C + j] = j ? w[i * C + j - 1] + x[i * C + j] : x[i * C + j];
     expect("cumsum of rows", deft_cumsum(t, 1), DEFT_F32, w, R * C);
     for (size_t i = 0; i < R; i++)
-        for (size_t j = 0; j < C; j++) w[i * C + j] = i ? w[(i - 1) * C + j] + x[i * C + j] : x[i * C + j];
+        for (size_t j = 0; j < C; j++)
+            w[i * C + j] = i ? w[(i - 1) * C + j] + x[i * C + j] : x[i * C + j];
     expect("cumsum of columns", deft_cumsum(t, 0), DEFT_F32, w, R * C);
-    const float z[3] = {-0.0f, -0.0f, 1};
-    expect("cumsum starts from its first element", deft_cumsum(from(DEFT_F32, shape1(3), z), 0), DEFT_F32, z, 3);
+    const float z[3] = { -0.0f, -0.0f, 1 };
+    expect("cumsum starts from its first element", deft_cumsum(from(DEFT_F32, shape1(3), z), 0),
+           DEFT_F32, z, 3);
 }
 
 static void test_var(void)
@@ -757,9 +823,10 @@ static void test_var(void)
     expect("var of rows", deft_var(t, DEFT_AXES(-1), 0, 1), DEFT_F32, w, R);
     const float all = sum32(x, R * C) / (R * C);
     expect("mean of all", deft_mean(t, DEFT_ALL_AXES, 0), DEFT_F32, &all, 1);
-    const uint8_t bytes[4] = {1, 2, 3, 5};
+    const uint8_t bytes[4] = { 1, 2, 3, 5 };
     const float q = 2.75f;
-    expect("mean of u8", deft_mean(from(DEFT_U8, shape1(4), bytes), DEFT_ALL_AXES, 0), DEFT_F32, &q, 1);
+    expect("mean of u8", deft_mean(from(DEFT_U8, shape1(4), bytes), DEFT_ALL_AXES, 0), DEFT_F32, &q,
+           1);
 }
 
 /* ---- views, joining, indexing: a model of source indices ---- */
@@ -814,7 +881,8 @@ static bool by_range(const int64_t *c, int64_t *in, const void *user)
     const view_args *const v = user;
     uint32_t k = 0;
     for (uint32_t i = 0; i < v->in->rank; i++)
-        in[i] = v->range[i].step == 0 ? v->range[i].start : v->range[i].start + c[k++] * v->range[i].step;
+        in[i] = v->range[i].step == 0 ? v->range[i].start
+                                      : v->range[i].start + c[k++] * v->range[i].step;
     return true;
 }
 static bool by_order(const int64_t *c, int64_t *in, const void *user)
@@ -835,19 +903,24 @@ static bool by_diagonal(const int64_t *c, int64_t *in, const void *user)
     uint32_t k = 0;
     const int64_t d = c[v->in->rank - 2];
     for (uint32_t i = 0; i < v->in->rank; i++)
-        in[i] = i == v->a ? d + (v->k < 0 ? -v->k : 0) : i == v->b ? d + (v->k > 0 ? v->k : 0) : c[k++];
+        in[i] = i == v->a   ? d + (v->k < 0 ? -v->k : 0)
+                : i == v->b ? d + (v->k > 0 ? v->k : 0)
+                            : c[k++];
     return true;
 }
 
 static uint64_t rnd;
-static unsigned roll_dice(unsigned n) { return (unsigned)(oracle_next(&rnd) >> 33) % n; }
+static unsigned roll_dice(unsigned n)
+{
+    return (unsigned)(oracle_next(&rnd) >> 33) % n;
+}
 
 /* One random view of t and of its model; returns the new tensor. */
 static deft_tensor *random_view(deft_tensor *t, model *m, char *text, size_t n)
 {
     const deft_shape in = m->s;
     deft_shape out = in;
-    view_args v = {.in = &in};
+    view_args v = { .in = &in };
     switch (roll_dice(8)) {
     case 0: {
         deft_range r[DEFT_MAX_RANK], real[DEFT_MAX_RANK];
@@ -863,7 +936,8 @@ static deft_tensor *random_view(deft_tensor *t, model *m, char *text, size_t n)
                 real[i] = DEFT_AT(at);
                 count = -1;
             } else if (form == 1) {
-                const int64_t a = roll_dice((unsigned)d + 1), b = a + roll_dice((unsigned)(d - a) + 1);
+                const int64_t a = roll_dice((unsigned)d + 1),
+                              b = a + roll_dice((unsigned)(d - a) + 1);
                 r[i] = real[i] = DEFT_R(a, b);
                 if (a && a < d && roll_dice(2)) r[i].start = a - d;
                 if (b < d && roll_dice(2)) r[i].stop = b - d;
@@ -886,7 +960,7 @@ static deft_tensor *random_view(deft_tensor *t, model *m, char *text, size_t n)
         return t;
     }
     case 1: {
-        deft_axes order = {.n = in.rank};
+        deft_axes order = { .n = in.rank };
         for (uint32_t i = 0; i < in.rank; i++) order.at[i] = (int32_t)i;
         for (uint32_t i = in.rank; i > 1; i--) {
             const unsigned k = roll_dice(i);
@@ -903,8 +977,10 @@ static deft_tensor *random_view(deft_tensor *t, model *m, char *text, size_t n)
     }
     case 2: {
         const int64_t all = oracle_numel(&in);
-        if (all % 2 == 0) out = shape2(all / 2, 2);
-        else out = roll_dice(2) ? shape1(all) : shape3(1, all, 1);
+        if (all % 2 == 0)
+            out = shape2(all / 2, 2);
+        else
+            out = roll_dice(2) ? shape1(all) : shape3(1, all, 1);
         snprintf(text, n, "reshape");
         m->s = out;
         return deft_reshape(t, out);
@@ -958,10 +1034,10 @@ static deft_tensor *random_view(deft_tensor *t, model *m, char *text, size_t n)
     }
     default: {
         deft_range r[DEFT_MAX_RANK];
-        deft_axes axes = {0};
+        deft_axes axes = { 0 };
         for (uint32_t i = 0; i < in.rank; i++) {
             const bool f = roll_dice(2);
-            r[i] = f ? (deft_range){in.dim[i] - 1, 0, -1} : (deft_range){0, 0, 1};
+            r[i] = f ? (deft_range){ in.dim[i] - 1, 0, -1 } : (deft_range){ 0, 0, 1 };
             if (f) axes.at[axes.n++] = (int32_t)i;
         }
         v.range = r;
@@ -975,8 +1051,8 @@ static deft_tensor *random_view(deft_tensor *t, model *m, char *text, size_t n)
 
 static deft_shape random_shape(void)
 {
-    static const int64_t dims[] = {1, 2, 3, 5, 8, 17, 4, 0};
-    deft_shape s = {.rank = roll_dice(4)};
+    static const int64_t dims[] = { 1, 2, 3, 5, 8, 17, 4, 0 };
+    deft_shape s = { .rank = roll_dice(4) };
     for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = dims[roll_dice(roll_dice(6) ? 7 : 8)];
     return s;
 }
@@ -1020,7 +1096,8 @@ static void test_views(void)
             deft_tensor *const before = deft_add(base, 5);
             deft_tensor *const copy = deft_mul(t, 1);
             char what[400];
-            snprintf(what, sizeof what, "assign through (%s)%s", text, read_first ? " after a read" : "");
+            snprintf(what, sizeof what, "assign through (%s)%s", text,
+                     read_first ? " after a read" : "");
             n_checks++;
             if (!deft_assign(t, from(DEFT_I32, m.s, v))) {
                 fail("%s: %s", what, deft_message(cx));
@@ -1041,7 +1118,8 @@ static void test_views(void)
                 } else if (count) {
                     int32_t one_value = 0;
                     deft_tensor *const flat = deft_slice(deft_flatten(t), DEFT_AT(0));
-                    if (deft_item(flat, &one_value) != DEFT_OK) fail("%s: item: %s", what, deft_message(cx));
+                    if (deft_item(flat, &one_value) != DEFT_OK)
+                        fail("%s: item: %s", what, deft_message(cx));
                     else if (one_value == 77)
                         for (int64_t i = 0; i < count; i++) root[m.at[i]] = 77;
                     expect(what, base, DEFT_I32, root, (size_t)n);
@@ -1103,7 +1181,8 @@ static bool by_triu(const int64_t *c, int64_t *in, const void *user)
     return c[r - 1] - c[r - 2] >= j->shift;
 }
 
-static void expect_model(const char *what, deft_tensor *t, const model *m, const int32_t *root, int32_t fill)
+static void expect_model(const char *what, deft_tensor *t, const model *m, const int32_t *root,
+                         int32_t fill)
 {
     static int32_t want[MODEL];
     const int64_t n = oracle_numel(&m->s);
@@ -1131,7 +1210,7 @@ static void test_joins(void)
     for (int round = 0; round < (quick ? 300 : 2000); round++) {
         const deft_scope scope = deft_scope_begin(cx);
         const deft_shape s = random_shape();
-        join_args j = {.in = &s};
+        join_args j = { .in = &s };
         char what[200], where[100];
         oracle_shape_text(&s, where, sizeof where);
         fresh_model(&m, s, root);
@@ -1142,7 +1221,9 @@ static void test_joins(void)
             int64_t after[DEFT_MAX_RANK];
             j.mode = (deft_pad_mode)roll_dice(4);
             for (uint32_t i = 0; i < s.rank; i++) {
-                int64_t most = j.mode == DEFT_PAD_REFLECT ? s.dim[i] - 1 : j.mode == DEFT_PAD_WRAP ? s.dim[i] : 3;
+                int64_t most = j.mode == DEFT_PAD_REFLECT ? s.dim[i] - 1
+                               : j.mode == DEFT_PAD_WRAP  ? s.dim[i]
+                                                          : 3;
                 if (most > 3) most = 3;
                 if (most < 0 || (j.mode != DEFT_PAD_CONSTANT && s.dim[i] == 0)) most = 0;
                 j.before[i] = roll_dice((unsigned)most + 1);
@@ -1160,7 +1241,8 @@ static void test_joins(void)
             j.axis = roll_dice(s.rank);
             j.shift = (int64_t)roll_dice(41) - 20;
             if (oracle_numel(&s)) remap(&m, &s, by_roll, &j);
-            snprintf(what, sizeof what, "roll of %s by %lld along %u", where, (long long)j.shift, j.axis);
+            snprintf(what, sizeof what, "roll of %s by %lld along %u", where, (long long)j.shift,
+                     j.axis);
             expect_model(what, deft_roll(t, j.shift, (int)j.axis), &m, root, 0);
             break;
         case 2:
@@ -1178,8 +1260,9 @@ static void test_joins(void)
         default: { /* split, and what was split put together again in another order */
             if (!s.rank) break;
             const uint32_t axis = roll_dice(s.rank);
-            const int64_t n = s.dim[axis], a = roll_dice((unsigned)n + 1), b = roll_dice((unsigned)(n - a) + 1);
-            const int64_t sizes[3] = {a, b, n - a - b};
+            const int64_t n = s.dim[axis], a = roll_dice((unsigned)n + 1),
+                          b = roll_dice((unsigned)(n - a) + 1);
+            const int64_t sizes[3] = { a, b, n - a - b };
             deft_tensor *out_t[3], *back[3];
             n_checks++;
             if (deft_split(t, sizes, 3, (int)axis, out_t) != DEFT_OK) {
@@ -1191,8 +1274,8 @@ static void test_joins(void)
             j.axis = axis;
             j.shift = n - a - b;
             if (oracle_numel(&s)) remap(&m, &s, by_roll, &j);
-            snprintf(what, sizeof what, "split and concat of %s along %u at %lld, %lld", where, axis, (long long)a,
-                     (long long)b);
+            snprintf(what, sizeof what, "split and concat of %s along %u at %lld, %lld", where,
+                     axis, (long long)a, (long long)b);
             expect_model(what, deft_concat(back, 3, (int)axis), &m, root, 0);
             break;
         }
@@ -1200,44 +1283,45 @@ static void test_joins(void)
         if (deft_scope_end(scope) != DEFT_OK) fail("joins: scope_end: %s", deft_message(cx));
     }
     /* stack, concat of two dtypes, one_hot, take, gather */
-    const int32_t a[6] = {1, 2, 3, 4, 5, 6};
-    const float f[6] = {.5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f};
-    deft_tensor *const ta = from(DEFT_I32, shape2(2, 3), a), *const tf = from(DEFT_F32, shape2(2, 3), f);
-    deft_tensor *const both[2] = {ta, tf};
-    const float st0[12] = {1, 2, 3, 4, 5, 6, .5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f};
-    const float st1[12] = {1, 2, 3, .5f, 1.5f, 2.5f, 4, 5, 6, 3.5f, 4.5f, 5.5f};
-    const float st2[12] = {1, .5f, 2, 1.5f, 3, 2.5f, 4, 3.5f, 5, 4.5f, 6, 5.5f};
+    const int32_t a[6] = { 1, 2, 3, 4, 5, 6 };
+    const float f[6] = { .5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f };
+    deft_tensor *const ta = from(DEFT_I32, shape2(2, 3), a), *const tf =
+                                                                 from(DEFT_F32, shape2(2, 3), f);
+    deft_tensor *const both[2] = { ta, tf };
+    const float st0[12] = { 1, 2, 3, 4, 5, 6, .5f, 1.5f, 2.5f, 3.5f, 4.5f, 5.5f };
+    const float st1[12] = { 1, 2, 3, .5f, 1.5f, 2.5f, 4, 5, 6, 3.5f, 4.5f, 5.5f };
+    const float st2[12] = { 1, .5f, 2, 1.5f, 3, 2.5f, 4, 3.5f, 5, 4.5f, 6, 5.5f };
     expect_shape("stack 0", deft_stack(both, 2, 0), shape3(2, 2, 3));
     expect("stack 0", deft_stack(both, 2, 0), DEFT_F32, st0, 12);
     expect("stack 1", deft_stack(both, 2, 1), DEFT_F32, st1, 12);
     expect_shape("stack -1", deft_stack(both, 2, -1), shape3(2, 3, 2));
     expect("stack -1", deft_stack(both, 2, -1), DEFT_F32, st2, 12);
     expect("concat 1", deft_concat(both, 2, 1), DEFT_F32, st1, 12);
-    const int64_t ix[4] = {2, -1, 0, -3};
+    const int64_t ix[4] = { 2, -1, 0, -3 };
     deft_tensor *const ti = from(DEFT_I64, shape2(2, 2), ix);
-    const int32_t tk[8] = {3, 3, 1, 1, 6, 6, 4, 4};
+    const int32_t tk[8] = { 3, 3, 1, 1, 6, 6, 4, 4 };
     expect_shape("take", deft_take(ta, ti, 1), shape3(2, 2, 2));
     expect("take", deft_take(ta, ti, 1), DEFT_I32, tk, 8);
-    const int32_t rows[4] = {1, 0, 1, -2};
-    const int32_t tr[12] = {4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3};
+    const int32_t rows[4] = { 1, 0, 1, -2 };
+    const int32_t tr[12] = { 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2, 3 };
     expect("take rows", deft_take(ta, from(DEFT_I32, shape1(4), rows), 0), DEFT_I32, tr, 12);
-    const int32_t g1[4] = {3, 3, 4, 4};
+    const int32_t g1[4] = { 3, 3, 4, 4 };
     expect("gather 1", deft_gather(ta, ti, 1), DEFT_I32, g1, 4);
-    const uint8_t gi[3] = {1, 0, 1};
-    const int32_t g0[3] = {4, 2, 6};
+    const uint8_t gi[3] = { 1, 0, 1 };
+    const int32_t g0[3] = { 4, 2, 6 };
     expect("gather 0", deft_gather(ta, from(DEFT_U8, shape2(1, 3), gi), 0), DEFT_I32, g0, 3);
-    const float oh[9] = {0, 1, 0, 1, 0, 0, 0, 1, 0};
+    const float oh[9] = { 0, 1, 0, 1, 0, 0, 0, 1, 0 };
     expect("one_hot", deft_one_hot(from(DEFT_U8, shape1(3), gi), 3, DEFT_F32), DEFT_F32, oh, 9);
-    const int64_t bad[2] = {0, 3};
+    const int64_t bad[2] = { 0, 3 };
     n_checks++;
     int32_t two_values[4];
-    const deft_status st = deft_read(deft_take(ta, from(DEFT_I64, shape1(2), bad), 1), DEFT_I32, two_values,
-                                     sizeof two_values);
+    const deft_status st = deft_read(deft_take(ta, from(DEFT_I64, shape1(2), bad), 1), DEFT_I32,
+                                     two_values, sizeof two_values);
     if (st != DEFT_E_RANGE) fail("take with the index 3 of 3: %s", deft_status_text(st));
     n_checks++;
-    const int64_t low[2] = {0, -4};
-    const deft_status st2_ = deft_read(deft_take(ta, from(DEFT_I64, shape1(2), low), 1), DEFT_I32, two_values,
-                                       sizeof two_values);
+    const int64_t low[2] = { 0, -4 };
+    const deft_status st2_ = deft_read(deft_take(ta, from(DEFT_I64, shape1(2), low), 1), DEFT_I32,
+                                       two_values, sizeof two_values);
     if (st2_ != DEFT_E_RANGE) fail("take with the index -4 of 3: %s", deft_status_text(st2_));
 }
 
@@ -1265,30 +1349,32 @@ static void test_creation(void)
     expect("eye", deft_eye(cx, 3, 4, DEFT_I64), DEFT_I64, k, 12);
     for (size_t i = 0; i < 12; i++) k[i] = (int64_t)(i % 4);
     expect("iota", deft_iota(cx, shape2(3, 4), -1), DEFT_I64, k, 12);
-    const float x[4] = {-1, 0.25f, 2, NAN};
-    const float cl[4] = {0, 0.25f, 1, NAN};
+    const float x[4] = { -1, 0.25f, 2, NAN };
+    const float cl[4] = { 0, 0.25f, 1, NAN };
     deft_tensor *const tx = from(DEFT_F32, shape1(4), x);
     expect("clamp", deft_clamp(tx, 0, 1), DEFT_F32, cl, 4);
-    const float b[4] = {3, 1, -2, 0}, w[4] = {0.5f, 2, 0, 1};
+    const float b[4] = { 3, 1, -2, 0 }, w[4] = { 0.5f, 2, 0, 1 };
     float lw[4];
     for (size_t i = 0; i < 4; i++) lw[i] = x[i] + w[i] * (b[i] - x[i]);
-    expect("lerp", (deft_lerp)(tx, from(DEFT_F32, shape1(4), b), from(DEFT_F32, shape1(4), w)), DEFT_F32, lw, 4);
+    expect("lerp", (deft_lerp)(tx, from(DEFT_F32, shape1(4), b), from(DEFT_F32, shape1(4), w)),
+           DEFT_F32, lw, 4);
     for (size_t i = 0; i < 4; i++) lw[i] = x[i] + 0.3f * (b[i] - x[i]);
     expect("lerp_f", deft_lerp_f(tx, from(DEFT_F32, shape1(4), b), 0.3), DEFT_F32, lw, 4);
-    const uint8_t c[4] = {1, 0, 0, 1};
-    const float wh[4] = {-1, 1, -2, NAN};
-    expect("where", deft_where(from(DEFT_BOOL, shape1(4), c), tx, from(DEFT_F32, shape1(4), b)), DEFT_F32, wh, 4);
+    const uint8_t c[4] = { 1, 0, 0, 1 };
+    const float wh[4] = { -1, 1, -2, NAN };
+    expect("where", deft_where(from(DEFT_BOOL, shape1(4), c), tx, from(DEFT_F32, shape1(4), b)),
+           DEFT_F32, wh, 4);
     /* numbers: left, right, whole, fractional */
-    const int32_t i3[3] = {1, 2, -7};
+    const int32_t i3[3] = { 1, 2, -7 };
     deft_tensor *const ti = from(DEFT_I32, shape1(3), i3);
-    const int32_t r1[3] = {9, 8, 17};
-    const float r2[3] = {1.5f, 2.5f, -6.5f}, r3[3] = {0.5f, 1, -3.5f};
+    const int32_t r1[3] = { 9, 8, 17 };
+    const float r2[3] = { 1.5f, 2.5f, -6.5f }, r3[3] = { 0.5f, 1, -3.5f };
     expect("10 - i", deft_sub(deft_num_i(cx, 10), ti), DEFT_I32, r1, 3);
     expect("i + 0.5", deft_add(ti, 0.5), DEFT_F32, r2, 3);
     expect("i / 2", deft_div(ti, 2), DEFT_F32, r3, 3);
-    const int32_t p3[3] = {1, 8, -343};
+    const int32_t p3[3] = { 1, 8, -343 };
     expect("i ^ 3", deft_pow(ti, 3), DEFT_I32, p3, 3);
-    const int32_t p0[3] = {1, 1, 1};
+    const int32_t p0[3] = { 1, 1, 1 };
     expect("i ^ 0", deft_pow(ti, 0), DEFT_I32, p0, 3);
 }
 
@@ -1309,9 +1395,11 @@ MATMUL(double, matmul64, fma)
 
 static void test_matmul(void)
 {
-    static const size_t sizes[][3] = {{1, 1, 1}, {2, 3, 4}, {5, 0, 3}, {0, 3, 2}, {1, 17, 1}, {17, 16, 15},
-                                      {33, 65, 31}, {64, 64, 64}, {6, 300, 16}, {70, 129, 50}, {3, 5, 130},
-                                      {130, 7, 3}, {97, 513, 101}};
+    static const size_t sizes[][3] = { { 1, 1, 1 },     { 2, 3, 4 },    { 5, 0, 3 },
+                                       { 0, 3, 2 },     { 1, 17, 1 },   { 17, 16, 15 },
+                                       { 33, 65, 31 },  { 64, 64, 64 }, { 6, 300, 16 },
+                                       { 70, 129, 50 }, { 3, 5, 130 },  { 130, 7, 3 },
+                                       { 97, 513, 101 } };
     if (!wanted("matmul")) return;
     enum { MAX = 97 * 513 + 513 * 101 };
     static float a[2 * MAX], b[2 * MAX], c[2 * MAX];
@@ -1326,18 +1414,21 @@ static void test_matmul(void)
         const int64_t m = (int64_t)M, kk = (int64_t)K, n = (int64_t)N;
         matmul32(a, b, c, M, K, N);
         snprintf(what, sizeof what, "matmul %zux%zux%zu", M, K, N);
-        deft_tensor *const ta = from(DEFT_F32, shape2(m, kk), a), *const tb = from(DEFT_F32, shape2(kk, n), b);
+        deft_tensor *const ta = from(DEFT_F32, shape2(m, kk), a), *const tb = from(
+                                                                      DEFT_F32, shape2(kk, n), b);
         expect(what, deft_matmul(ta, tb), DEFT_F32, c, M * N);
         matmul64(da, db, dc, M, K, N);
-        expect(what, deft_matmul(from(DEFT_F64, shape2(m, kk), da), from(DEFT_F64, shape2(kk, n), db)), DEFT_F64, dc,
-               M * N);
+        expect(what,
+               deft_matmul(from(DEFT_F64, shape2(m, kk), da), from(DEFT_F64, shape2(kk, n), db)),
+               DEFT_F64, dc, M * N);
         /* transposed operands, given as views */
         for (size_t i = 0; i < M; i++)
             for (size_t l = 0; l < K; l++) da[l * M + i] = (double)a[i * K + l];
         float *const at = oracle_alloc(M * K * sizeof *at);
         for (size_t i = 0; i < M * K; i++) at[i] = (float)da[i];
         snprintf(what, sizeof what, "matmul of a transposed, %zux%zux%zu", M, K, N);
-        expect(what, deft_matmul(deft_t(from(DEFT_F32, shape2(kk, m), at)), tb), DEFT_F32, c, M * N);
+        expect(what, deft_matmul(deft_t(from(DEFT_F32, shape2(kk, m), at)), tb), DEFT_F32, c,
+               M * N);
         free(at);
         /* an epilogue */
         for (size_t i = 0; i < M * N; i++) c[i] = c[i] * 2 + 1;
@@ -1350,28 +1441,33 @@ static void test_matmul(void)
         expect(what, deft_matmul(from(DEFT_F32, shape3(2, m, kk), a), tb), DEFT_F32, c, 2 * M * N);
         matmul32(a, b, c, 1, K, N);
         if (M) {
-            expect("vector by matrix", deft_matmul(from(DEFT_F32, shape1(kk), a), tb), DEFT_F32, c, N);
+            expect("vector by matrix", deft_matmul(from(DEFT_F32, shape1(kk), a), tb), DEFT_F32, c,
+                   N);
             matmul32(a, b, c, M, K, 1);
-            expect("matrix by vector", deft_matmul(ta, from(DEFT_F32, shape1(kk), b)), DEFT_F32, c, M);
+            expect("matrix by vector", deft_matmul(ta, from(DEFT_F32, shape1(kk), b)), DEFT_F32, c,
+                   M);
             matmul32(a, b, c, 1, K, 1);
-            expect("vector by vector", deft_matmul(from(DEFT_F32, shape1(kk), a), from(DEFT_F32, shape1(kk), b)),
+            expect("vector by vector",
+                   deft_matmul(from(DEFT_F32, shape1(kk), a), from(DEFT_F32, shape1(kk), b)),
                    DEFT_F32, c, 1);
         }
     }
-    const int32_t x[4] = {1, 2, 3, 4};
-    const float xx[4] = {7, 10, 15, 22};
+    const int32_t x[4] = { 1, 2, 3, 4 };
+    const float xx[4] = { 7, 10, 15, 22 };
     deft_tensor *const t = from(DEFT_I32, shape2(2, 2), x);
     expect("matmul of integers", deft_matmul(t, t), DEFT_F32, xx, 4);
 }
 
 /* ---- composites, within a tolerance ---- */
 
-static void expect_near(const char *what, deft_tensor *t, const double *want, size_t n, double tolerance)
+static void expect_near(const char *what, deft_tensor *t, const double *want, size_t n,
+                        double tolerance)
 {
     float *const got = values(what, t, DEFT_F32, n);
     if (!got) return;
     for (size_t i = 0; i < n; i++)
-        if (!(fabs((double)got[i] - want[i]) <= tolerance * (1 + fabs(want[i]))) && !(isnan(got[i]) && isnan(want[i]))) {
+        if (!(fabs((double)got[i] - want[i]) <= tolerance * (1 + fabs(want[i]))) &&
+            !(isnan(got[i]) && isnan(want[i]))) {
             fail("%s: element %zu is %.9g, expected %.9g", what, i, (double)got[i], want[i]);
             break;
         }
@@ -1409,18 +1505,19 @@ static void test_composites(void)
     expect_near("softmax of columns", deft_t(deft_softmax(deft_t(t), 0)), sm, R * C, 1e-6);
     expect_near("log_softmax", deft_log_softmax(t, -1), ls, R * C, 2e-6);
     expect_near("layer_norm",
-                deft_layer_norm(t, 1, deft_full(cx, shape1(C), DEFT_F32, 2), deft_full(cx, shape1(C), DEFT_F32, 0.5),
-                                1e-5),
+                deft_layer_norm(t, 1, deft_full(cx, shape1(C), DEFT_F32, 2),
+                                deft_full(cx, shape1(C), DEFT_F32, 0.5), 1e-5),
                 ln, R * C, 3e-6);
     deft_tensor *const tl = from(DEFT_I32, shape1(R), label);
     expect_near("cross_entropy", deft_cross_entropy(t, tl), &ce, 1, 2e-6);
     label[3] = C;
     ce = NAN;
-    expect_near("cross_entropy with a label outside", deft_cross_entropy(t, from(DEFT_I32, shape1(R), label)), &ce, 1,
-                0);
-    const float big[3] = {1000, 1001, -INFINITY};
-    const double bw[3] = {0.2689414213699951, 0.7310585786300049, 0};
-    expect_near("softmax of large numbers", deft_softmax(from(DEFT_F32, shape1(3), big), 0), bw, 3, 1e-6);
+    expect_near("cross_entropy with a label outside",
+                deft_cross_entropy(t, from(DEFT_I32, shape1(R), label)), &ce, 1, 0);
+    const float big[3] = { 1000, 1001, -INFINITY };
+    const double bw[3] = { 0.2689414213699951, 0.7310585786300049, 0 };
+    expect_near("softmax of large numbers", deft_softmax(from(DEFT_F32, shape1(3), big), 0), bw, 3,
+                1e-6);
 }
 
 /* ---- random numbers ---- */
@@ -1428,12 +1525,12 @@ static void test_composites(void)
 /* Philox 4x32-10 (Salmon, Moraes, Dror, Shaw, SC 2011), as in Random123's philox.h. */
 static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
-    uint32_t c[4], k[2] = {key[0], key[1]};
+    uint32_t c[4], k[2] = { key[0], key[1] };
     memcpy(c, counter, sizeof c);
     for (int round = 0; round < 10; round++) {
         const uint64_t p = (uint64_t)0xD2511F53u * c[0], q = (uint64_t)0xCD9E8D57u * c[2];
-        const uint32_t next[4] = {(uint32_t)(q >> 32) ^ c[1] ^ k[0], (uint32_t)q, (uint32_t)(p >> 32) ^ c[3] ^ k[1],
-                                  (uint32_t)p};
+        const uint32_t next[4] = { (uint32_t)(q >> 32) ^ c[1] ^ k[0], (uint32_t)q,
+                                   (uint32_t)(p >> 32) ^ c[3] ^ k[1], (uint32_t)p };
         memcpy(c, next, sizeof c);
         k[0] += 0x9E3779B9u;
         k[1] += 0xBB67AE85u;
@@ -1444,9 +1541,9 @@ static void philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 /* The words of one element of one draw. */
 static void words(uint64_t seed, uint64_t draw, uint64_t element_index, uint32_t out[4])
 {
-    const uint32_t c[4] = {(uint32_t)element_index, (uint32_t)(element_index >> 32), (uint32_t)draw,
-                           (uint32_t)(draw >> 32)};
-    const uint32_t k[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t c[4] = { (uint32_t)element_index, (uint32_t)(element_index >> 32),
+                            (uint32_t)draw, (uint32_t)(draw >> 32) };
+    const uint32_t k[2] = { (uint32_t)seed, (uint32_t)(seed >> 32) };
     philox(c, k, out);
 }
 
@@ -1456,20 +1553,26 @@ static void test_random(void)
     static const struct {
         uint32_t c[4], k[2], want[4];
     } known[] = {
-        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
-        {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0},
-         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+        { { 0, 0, 0, 0 }, { 0, 0 }, { 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8 } },
+        { { ~0u, ~0u, ~0u, ~0u },
+          { ~0u, ~0u },
+          { 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd } },
+        { { 0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344 },
+          { 0xa4093822, 0x299f31d0 },
+          { 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1 } },
     };
     uint32_t w[4];
     for (size_t i = 0; i < LEN(known); i++) {
         n_checks++;
         philox(known[i].c, known[i].k, w);
-        if (memcmp(w, known[i].want, sizeof w)) fail("the test's own Philox is wrong at vector %zu", i);
+        if (memcmp(w, known[i].want, sizeof w))
+            fail("the test's own Philox is wrong at vector %zu", i);
     }
     enum { N = 700 };
-    static const uint64_t seeds[][2] = {{0, 0}, {1, 7}, {0xffffffffffffffffu, 0xffffffff12345678u},
-                                        {0x299f31d0a4093822u, 0x0370734413198a2eu}};
+    static const uint64_t seeds[][2] = { { 0, 0 },
+                                         { 1, 7 },
+                                         { 0xffffffffffffffffu, 0xffffffff12345678u },
+                                         { 0x299f31d0a4093822u, 0x0370734413198a2eu } };
     for (size_t k = 0; k < LEN(seeds); k++) {
         int64_t top[N];
         int32_t die[N];
@@ -1481,12 +1584,14 @@ static void test_random(void)
             die[i] = (int32_t)((uint64_t)w[0] * 6 >> 32) + 1;
             uf[i] = -1.0f + (float)(w[0] >> 8) * 0x1p-24f * 3.0f;
             ud[i] = (double)((uint64_t)w[0] << 21 | w[1] >> 11) * 0x1p-53;
-            const double u1 = (double)((w[0] >> 8) + 1) * 0x1p-24, u2 = (double)(w[2] >> 8) * 0x1p-24;
+            const double u1 = (double)((w[0] >> 8) + 1) * 0x1p-24,
+                         u2 = (double)(w[2] >> 8) * 0x1p-24;
             nd[i] = 5 + 0.5 * sqrt(-2 * log(u1)) * cos(6.283185307179586 * u2);
         }
-        deft_rng rng = {seeds[k][0], seeds[k][1]};
+        deft_rng rng = { seeds[k][0], seeds[k][1] };
         const deft_shape s = k & 1 ? shape2(N / 7, 7) : shape1(N);
-        expect("randint of 2^31", deft_randint(cx, &rng, s, DEFT_I64, 0, (int64_t)1 << 31), DEFT_I64, top, N);
+        expect("randint of 2^31", deft_randint(cx, &rng, s, DEFT_I64, 0, (int64_t)1 << 31),
+               DEFT_I64, top, N);
         n_checks++;
         if (rng.next != seeds[k][1] + 1) fail("a draw did not advance the generator");
         rng.next = seeds[k][1];
@@ -1505,13 +1610,15 @@ static void test_random(void)
 int main(int argc, char **argv)
 {
     oracle_path paths[] = {
-        {.name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1},
-        {.name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2},
-        {.name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 2},
+        { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
+        { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2 },
+        { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 2 },
     };
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick")) quick = true;
-        else filter = argv[i];
+        if (!strcmp(argv[i], "--quick"))
+            quick = true;
+        else
+            filter = argv[i];
     }
     const double t0 = oracle_now();
     const size_t n = oracle_open(paths, LEN(paths));
@@ -1519,11 +1626,25 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } tests[] = {
-        {"reals", test_reals}, {"reals2", test_reals2}, {"f32", test_f32}, {"f64", test_f64}, {"i32", test_i32},
-        {"i64", test_i64}, {"u8", test_u8}, {"cast", test_cast}, {"creation", test_creation}, {"sum", test_sums},
-        {"axes", test_axes}, {"int_reductions", test_int_reductions}, {"cumsum", test_cumsum}, {"var", test_var},
-        {"views", test_views}, {"joins", test_joins}, {"matmul", test_matmul}, {"composites", test_composites},
-        {"random", test_random},
+        { "reals", test_reals },
+        { "reals2", test_reals2 },
+        { "f32", test_f32 },
+        { "f64", test_f64 },
+        { "i32", test_i32 },
+        { "i64", test_i64 },
+        { "u8", test_u8 },
+        { "cast", test_cast },
+        { "creation", test_creation },
+        { "sum", test_sums },
+        { "axes", test_axes },
+        { "int_reductions", test_int_reductions },
+        { "cumsum", test_cumsum },
+        { "var", test_var },
+        { "views", test_views },
+        { "joins", test_joins },
+        { "matmul", test_matmul },
+        { "composites", test_composites },
+        { "random", test_random },
     };
     for (size_t i = 0; i < n; i++) {
         path_name = paths[i].name;
@@ -1533,7 +1654,8 @@ int main(int argc, char **argv)
             const deft_scope s = deft_scope_begin(cx);
             tests[k].run();
             deft_clear(cx);
-            if (deft_scope_end(s) != DEFT_OK) fail("%s: scope_end: %s", tests[k].name, deft_message(cx));
+            if (deft_scope_end(s) != DEFT_OK)
+                fail("%s: scope_end: %s", tests[k].name, deft_message(cx));
         }
         printf("%-16s %.1f s\n", path_name, oracle_now() - start);
     }

@@ -5,13 +5,14 @@
  *
  *   op_matrix [--quick | --full] [-v] [FILTER]     FILTER: part of "op/dtype"
  *
- * A case is one (op, dtypes, layouts, shape, variant) on all paths. Cases of one op and dtype are recorded
- * together and computed by one deft_eval per batch, so that a compiler sees modules of a useful size.
- * When a path refuses a batch, its cases are run alone to find out which one it was. What a case computes
- * follows from its fields alone; every path therefore sees the same program and the same bytes.
+ * A case is one (op, dtypes, layouts, shape, variant) on all paths. Cases of one op and dtype are
+ * recorded together and computed by one deft_eval per batch, so that a compiler sees modules of a
+ * useful size. When a path refuses a batch, its cases are run alone to find out which one it was.
+ * What a case computes follows from its fields alone; every path therefore sees the same program
+ * and the same bytes.
  *
- * Operands lie in pools of hard values (zeros of both signs, infinities, NaN, denormals, extreme integers);
- * a layout says how a view of the pool, or of a copy, becomes the operand.
+ * Operands lie in pools of hard values (zeros of both signs, infinities, NaN, denormals, extreme
+ * integers); a layout says how a view of the pool, or of a copy, becomes the operand.
  */
 #include "../support/oracle.h"
 
@@ -45,8 +46,8 @@ typedef enum layout {
     N_LAYOUTS
 } layout;
 
-static const char *const layout_names[] = {"copy", "padded", "flip", "turned", "spread", "odd",
-                                           "next", "step", "last", "stride0", "made"};
+static const char *const layout_names[] = { "copy", "padded", "flip", "turned",  "spread", "odd",
+                                            "next", "step",   "last", "stride0", "made" };
 
 static bool layout_fits(layout l, const deft_shape *s)
 {
@@ -102,7 +103,8 @@ static deft_tensor *wrap_at(deft_ctx *cx, deft_dtype t, const char *base, size_t
     return deft_wrap(cx, s, t, base + at * size, (POOL - at) * size, strides);
 }
 
-static deft_tensor *operand_of(deft_ctx *cx, deft_dtype t, layout l, deft_shape s, uint32_t seed, bool tame)
+static deft_tensor *operand_of(deft_ctx *cx, deft_dtype t, layout l, deft_shape s, uint32_t seed,
+                               bool tame)
 {
     const char *const base = tame ? tame_pool[t] : pool[t];
     const size_t size = deft_dtype_size(t);
@@ -125,19 +127,15 @@ static deft_tensor *operand_of(deft_ctx *cx, deft_dtype t, layout l, deft_shape 
     }
     case L_FLIP: return deft_flip(operand_of(cx, t, L_COPY, s, seed, tame), DEFT_ALL_AXES);
     case L_TURNED: {
-        deft_axes order = {.n = s.rank};
+        deft_axes order = { .n = s.rank };
         for (uint32_t i = 0; i < s.rank; i++) {
             b.dim[i] = s.dim[last - i];
             order.at[i] = (int32_t)(last - i);
         }
         return deft_permute(operand_of(cx, t, L_COPY, b, seed, tame), order);
     }
-    case L_SPREAD:
-        b.dim[0] = 1;
-        return deft_expand(operand_of(cx, t, L_COPY, b, seed, tame), s);
-    case L_LAST:
-        b.dim[last] = 1;
-        return deft_expand(operand_of(cx, t, L_COPY, b, seed, tame), s);
+    case L_SPREAD: b.dim[0] = 1; return deft_expand(operand_of(cx, t, L_COPY, b, seed, tame), s);
+    case L_LAST: b.dim[last] = 1; return deft_expand(operand_of(cx, t, L_COPY, b, seed, tame), s);
     case L_STRIDE0: {
         int64_t by = 1;
         for (uint32_t i = s.rank; i-- > 0;) {
@@ -213,9 +211,18 @@ static deft_tensor *second(deft_ctx *cx, const kase *k, deft_dtype t, deft_shape
     return operand_of(cx, t, (layout)k->lay_b, s, k->seed + 13, false);
 }
 
-static deft_shape shape1(int64_t a) { return (deft_shape){.rank = 1, .dim = {a}}; }
-static deft_shape shape2(int64_t a, int64_t b) { return (deft_shape){.rank = 2, .dim = {a, b}}; }
-static bool is_float(unsigned t) { return t == DEFT_F32 || t == DEFT_F64; }
+static deft_shape shape1(int64_t a)
+{
+    return (deft_shape){ .rank = 1, .dim = { a } };
+}
+static deft_shape shape2(int64_t a, int64_t b)
+{
+    return (deft_shape){ .rank = 2, .dim = { a, b } };
+}
+static bool is_float(unsigned t)
+{
+    return t == DEFT_F32 || t == DEFT_F64;
+}
 
 /* What a reduction that needs an element refuses. */
 static bool has_zero(const deft_shape *s)
@@ -228,13 +235,21 @@ static bool has_zero(const deft_shape *s)
 /* ---- binary forms: what stands on the right ---- */
 
 enum {
-    B_SAME_SHAPE, B_SELF, B_SCALAR, B_LEFT_SCALAR, B_COLUMN, B_ROW, B_OTHER_DTYPE, B_LEFT_NUM, B_LEFT_NUM_I,
+    B_SAME_SHAPE,
+    B_SELF,
+    B_SCALAR,
+    B_LEFT_SCALAR,
+    B_COLUMN,
+    B_ROW,
+    B_OTHER_DTYPE,
+    B_LEFT_NUM,
+    B_LEFT_NUM_I,
     B_F, /* numbers follow */
     B_I = B_F + 8,
     N_BINARY = B_I + 8
 };
-static const double numbers_f[8] = {0.5, -1, 0, 2, -0.0, 3.25, INFINITY, NAN};
-static const int64_t numbers_i[8] = {0, 1, 2, 3, 7, -1, 31, 64};
+static const double numbers_f[8] = { 0.5, -1, 0, 2, -0.0, 3.25, INFINITY, NAN };
+static const int64_t numbers_i[8] = { 0, 1, 2, 3, 7, -1, 31, 64 };
 
 static deft_tensor *record_binary(deft_ctx *cx, const op_row *o, const kase *k)
 {
@@ -258,9 +273,11 @@ static deft_tensor *record_binary(deft_ctx *cx, const op_row *o, const kase *k)
         return o->binary(x, x);
     }
     case B_SCALAR:
-        return o->binary(operand(cx, k), operand_of(cx, t, L_COPY, (deft_shape){0}, k->seed + 3, false));
+        return o->binary(operand(cx, k),
+                         operand_of(cx, t, L_COPY, (deft_shape){ 0 }, k->seed + 3, false));
     case B_LEFT_SCALAR:
-        return o->binary(operand_of(cx, t, L_NEXT, (deft_shape){0}, k->seed + 5, false), operand(cx, k));
+        return o->binary(operand_of(cx, t, L_NEXT, (deft_shape){ 0 }, k->seed + 5, false),
+                         operand(cx, k));
     case B_COLUMN:
         if (s.rank < 2) return SKIP;
         s.dim[s.rank - 1] = 1;
@@ -291,22 +308,23 @@ static deft_tensor *r_cast(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_cast_twice(deft_ctx *cx, const kase *k)
 {
-    return deft_cast(deft_cast(operand(cx, k), (deft_dtype)(k->variant / 6)), (deft_dtype)(k->variant % 6));
+    return deft_cast(deft_cast(operand(cx, k), (deft_dtype)(k->variant / 6)),
+                     (deft_dtype)(k->variant % 6));
 }
 
 static deft_tensor *r_where(deft_ctx *cx, const kase *k)
 {
     const deft_dtype t = (deft_dtype)k->t, u = (deft_dtype)((t + k->variant) % DEFT_N_DTYPES);
-    deft_tensor *const c = operand_of(cx, k->variant & 1 ? u : DEFT_BOOL, (layout)k->lay_b, k->s, k->seed + 1,
-                                      false);
+    deft_tensor *const c =
+        operand_of(cx, k->variant & 1 ? u : DEFT_BOOL, (layout)k->lay_b, k->s, k->seed + 1, false);
     return deft_where(c, operand(cx, k),
-                      k->variant == 2 ? operand_of(cx, t, L_COPY, (deft_shape){0}, k->seed, false)
+                      k->variant == 2 ? operand_of(cx, t, L_COPY, (deft_shape){ 0 }, k->seed, false)
                                       : second(cx, k, u, k->s));
 }
 
 static deft_tensor *r_clamp(deft_ctx *cx, const kase *k)
 {
-    static const double bounds[4][2] = {{0, 3}, {1, 1}, {5, 2}, {0, 200}};
+    static const double bounds[4][2] = { { 0, 3 }, { 1, 1 }, { 5, 2 }, { 0, 200 } };
     deft_tensor *const x = operand(cx, k);
     if (k->variant < 4) return deft_clamp(x, bounds[k->variant][0], bounds[k->variant][1]);
     if (!is_float(k->t)) return SKIP;
@@ -317,7 +335,7 @@ static deft_tensor *r_clamp_t(deft_ctx *cx, const kase *k)
 {
     const deft_dtype t = (deft_dtype)k->t;
     deft_tensor *const x = operand(cx, k), *const low = second(cx, k, t, k->s);
-    deft_tensor *const high = operand_of(cx, t, L_COPY, (deft_shape){0}, k->seed + 4, false);
+    deft_tensor *const high = operand_of(cx, t, L_COPY, (deft_shape){ 0 }, k->seed + 4, false);
     return deft_clamp_t(x, k->variant == 1 ? NULL : low, k->variant == 2 ? NULL : high);
 }
 
@@ -333,12 +351,13 @@ static deft_tensor *r_lerp(deft_ctx *cx, const kase *k)
     }
 }
 
-/* The axis lists of reductions: 0 all, 1 first, 2 last, 3 first and last, 4 second, 5 none; + 6: keepdims. */
+/* The axis lists of reductions: 0 all, 1 first, 2 last, 3 first and last, 4 second, 5 none; + 6:
+ * keepdims. */
 static bool axes_of(const kase *k, deft_axes *out)
 {
     const unsigned which = k->variant % 6;
     const uint32_t rank = k->s.rank;
-    *out = (deft_axes){0};
+    *out = (deft_axes){ 0 };
     switch (which) {
     case 0: *out = DEFT_ALL_AXES; return true;
     case 1: out->n = 1; return rank >= 1;
@@ -370,7 +389,8 @@ static bool axes_of(const kase *k, deft_axes *out)
         deft_axes axes;                                                                            \
         if (!axes_of(k, &axes) || (needs && has_zero(&k->s))) return SKIP;                         \
         deft_tensor *const x = tame_operand(cx, k);                                                \
-        deft_tensor *const y = deft_where(deft_lt_f(x, 1), x, deft_cast(deft_abs(x), (deft_dtype)k->t)); \
+        deft_tensor *const y =                                                                     \
+            deft_where(deft_lt_f(x, 1), x, deft_cast(deft_abs(x), (deft_dtype)k->t));              \
         return deft_add_f(deft_##name(y, axes, k->variant >= 6), 0.5);                             \
     }
 REDUCTION(sum, false)
@@ -437,14 +457,16 @@ static deft_tensor *indices_to(deft_ctx *cx, deft_dtype t, deft_shape s, int64_t
         if (t == DEFT_U8) data[i] = (char)wide[i];
         if (t == DEFT_I32) ((int32_t *)(void *)data)[i] = (int32_t)wide[i];
     }
-    return deft_from(cx, s, t, t == DEFT_I64 ? (const void *)wide : data, count * deft_dtype_size(t));
+    return deft_from(cx, s, t, t == DEFT_I64 ? (const void *)wide : data,
+                     count * deft_dtype_size(t));
 }
 
 static deft_tensor *r_cross_entropy(deft_ctx *cx, const kase *k)
 {
-    const deft_dtype index[3] = {DEFT_U8, DEFT_I32, DEFT_I64};
+    const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     if (k->s.dim[1] == 0) return SKIP;
-    deft_tensor *const l = indices_to(cx, index[k->variant % 3], shape1(k->s.dim[0]), k->s.dim[1], k->seed);
+    deft_tensor *const l =
+        indices_to(cx, index[k->variant % 3], shape1(k->s.dim[0]), k->s.dim[1], k->seed);
     if (l == SKIP) return SKIP;
     /* labels: one may lie outside and gives NaN */
     return deft_cross_entropy(tame_operand(cx, k), k->variant % 3 ? deft_abs(l) : l);
@@ -466,10 +488,16 @@ static deft_tensor *r_slice(deft_ctx *cx, const kase *k)
     case 2: return used(deft_slice(x, DEFT_RS(-1, DEFT_END, -3)), k);
     case 3: return n ? used(deft_slice(x, DEFT_AT(n / 2)), k) : SKIP;
     case 4: return used(deft_slice(x, DEFT_R(n / 2, n / 2)), k);
-    case 5: return k->s.rank < 2 ? SKIP : used(deft_slice(x, DEFT_FULL, DEFT_RS(m / 2, DEFT_END, 3)), k);
-    case 6: return k->s.rank < 2 ? SKIP : used(deft_slice(x, DEFT_FLIP, DEFT_RS(DEFT_END, DEFT_END, -2)), k);
-    case 7: return k->s.rank < 2 || !m ? SKIP : used(deft_slice(x, DEFT_RS(0, n, 4), DEFT_AT(-1)), k);
-    default: return k->s.rank < 2 || !n || !m ? SKIP : used(deft_slice(x, DEFT_AT(0), DEFT_FULL), k);
+    case 5:
+        return k->s.rank < 2 ? SKIP
+                             : used(deft_slice(x, DEFT_FULL, DEFT_RS(m / 2, DEFT_END, 3)), k);
+    case 6:
+        return k->s.rank < 2 ? SKIP
+                             : used(deft_slice(x, DEFT_FLIP, DEFT_RS(DEFT_END, DEFT_END, -2)), k);
+    case 7:
+        return k->s.rank < 2 || !m ? SKIP : used(deft_slice(x, DEFT_RS(0, n, 4), DEFT_AT(-1)), k);
+    default:
+        return k->s.rank < 2 || !n || !m ? SKIP : used(deft_slice(x, DEFT_AT(0), DEFT_FULL), k);
     }
 }
 
@@ -531,9 +559,11 @@ static deft_tensor *r_flip(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_diagonal(deft_ctx *cx, const kase *k)
 {
-    static const int64_t offset[5] = {0, 1, -2, 100, -100};
+    static const int64_t offset[5] = { 0, 1, -2, 100, -100 };
     deft_tensor *const x = operand(cx, k);
-    return used(deft_diagonal(x, offset[k->variant % 5], k->variant < 5 ? 0 : -1, k->variant < 5 ? 1 : 0), k);
+    return used(
+        deft_diagonal(x, offset[k->variant % 5], k->variant < 5 ? 0 : -1, k->variant < 5 ? 1 : 0),
+        k);
 }
 
 static deft_tensor *r_concat(deft_ctx *cx, const kase *k)
@@ -543,26 +573,32 @@ static deft_tensor *r_concat(deft_ctx *cx, const kase *k)
     deft_shape other = k->s;
     other.dim[axis < 0 ? k->s.rank - 1 : 0] = k->variant < 4 ? 5 : 0;
     deft_tensor *const x = operand(cx, k);
-    deft_tensor *const part[4] = {x, second(cx, k, k->variant & 2 ? (deft_dtype)((t + 1) % 6) : t, other),
-                                  operand_of(cx, t, L_COPY, k->s, k->seed + 5, false), x};
+    deft_tensor *const part[4] = {
+        x, second(cx, k, k->variant & 2 ? (deft_dtype)((t + 1) % 6) : t, other),
+        operand_of(cx, t, L_COPY, k->s, k->seed + 5, false), x
+    };
     return used(deft_concat(part, k->variant < 6 ? 4 : 1, axis), k);
 }
 
 static deft_tensor *r_stack(deft_ctx *cx, const kase *k)
 {
     deft_tensor *const x = operand(cx, k);
-    deft_tensor *const part[3] = {x, second(cx, k, (deft_dtype)k->t, k->s), x};
-    return used(deft_stack(part, 3, k->variant == 0 ? 0 : k->variant == 1 ? -1 : (int)(k->s.rank / 2)), k);
+    deft_tensor *const part[3] = { x, second(cx, k, (deft_dtype)k->t, k->s), x };
+    return used(deft_stack(part, 3,
+                           k->variant == 0   ? 0
+                           : k->variant == 1 ? -1
+                                             : (int)(k->s.rank / 2)),
+                k);
 }
 
 static deft_tensor *r_split(deft_ctx *cx, const kase *k)
 {
     const int axis = k->variant & 1 ? -1 : 0;
     const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
-    const int64_t sizes[3] = {n / 3, n / 4, n - n / 3 - n / 4};
+    const int64_t sizes[3] = { n / 3, n / 4, n - n / 3 - n / 4 };
     deft_tensor *out[3];
     if (deft_split(operand(cx, k), sizes, 3, axis, out) != DEFT_OK) return NULL;
-    deft_tensor *const back[3] = {out[2], out[0], out[1]};
+    deft_tensor *const back[3] = { out[2], out[0], out[1] };
     return k->variant < 2 ? used(out[k->variant], k) : deft_concat(back, 3, axis);
 }
 
@@ -573,9 +609,9 @@ static deft_tensor *r_pad(deft_ctx *cx, const kase *k)
     for (uint32_t i = 0; i < k->s.rank; i++) {
         const int64_t n = k->s.dim[i];
         const int64_t most = mode == DEFT_PAD_CONSTANT || (mode == DEFT_PAD_EDGE && n) ? 3
-                             : mode == DEFT_PAD_REFLECT ? n - 1
-                             : mode == DEFT_PAD_WRAP    ? n
-                                                        : 0;
+                             : mode == DEFT_PAD_REFLECT                                ? n - 1
+                             : mode == DEFT_PAD_WRAP                                   ? n
+                                                                                       : 0;
         before[i] = most > 3 ? 3 : most < 0 ? 0 : most;
         after[i] = k->variant < 4 || most < 1 ? 0 : (most > 2 ? 2 : most);
         if (k->variant >= 4 && i == 0) before[i] = 0;
@@ -585,30 +621,33 @@ static deft_tensor *r_pad(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_roll(deft_ctx *cx, const kase *k)
 {
-    static const int64_t by[4] = {1, -2, 1000003, 0};
+    static const int64_t by[4] = { 1, -2, 1000003, 0 };
     return used(deft_roll(operand(cx, k), by[k->variant], k->variant & 1 ? 0 : -1), k);
 }
 
 static deft_tensor *r_tri(deft_ctx *cx, const kase *k)
 {
-    static const int64_t diagonal[3] = {0, 2, -1};
+    static const int64_t diagonal[3] = { 0, 2, -1 };
     deft_tensor *const x = operand(cx, k);
-    return k->variant < 3 ? deft_tril(x, diagonal[k->variant]) : deft_triu(x, diagonal[k->variant - 3]);
+    return k->variant < 3 ? deft_tril(x, diagonal[k->variant])
+                          : deft_triu(x, diagonal[k->variant - 3]);
 }
 
 static deft_tensor *r_take(deft_ctx *cx, const kase *k)
 {
-    static const deft_dtype index[3] = {DEFT_U8, DEFT_I32, DEFT_I64};
+    static const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     const int axis = k->variant & 1 ? -1 : 0;
     const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
-    const deft_shape s = k->variant < 2 ? shape1(19) : k->variant < 4 ? shape2(3, 4) : (deft_shape){0};
+    const deft_shape s = k->variant < 2   ? shape1(19)
+                         : k->variant < 4 ? shape2(3, 4)
+                                          : (deft_shape){ 0 };
     deft_tensor *const i = indices_to(cx, index[k->seed % 3], s, n > 200 ? 200 : n, k->seed);
     return i == SKIP ? SKIP : used(deft_take(operand(cx, k), i, axis), k);
 }
 
 static deft_tensor *r_gather(deft_ctx *cx, const kase *k)
 {
-    static const deft_dtype index[3] = {DEFT_U8, DEFT_I32, DEFT_I64};
+    static const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
     const int axis = k->variant & 1 ? -1 : 0;
     const uint32_t at = axis < 0 ? k->s.rank - 1 : 0;
     deft_shape s = k->s;
@@ -616,20 +655,24 @@ static deft_tensor *r_gather(deft_ctx *cx, const kase *k)
     if (k->variant >= 2)
         for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = (s.dim[i] + 1) / 2;
     s.dim[at] = n ? 7 : 0;
-    deft_tensor *const i = indices_to(cx, index[k->seed % 3], s, n ? (n > 200 ? 200 : n) : 1, k->seed);
+    deft_tensor *const i =
+        indices_to(cx, index[k->seed % 3], s, n ? (n > 200 ? 200 : n) : 1, k->seed);
     return i == SKIP ? SKIP : used(deft_gather(operand(cx, k), i, axis), k);
 }
 
 static deft_tensor *r_one_hot(deft_ctx *cx, const kase *k)
 {
-    return deft_one_hot(operand(cx, k), k->variant % 3 == 0 ? 0 : k->variant % 3 == 1 ? 5 : 33,
+    return deft_one_hot(operand(cx, k),
+                        k->variant % 3 == 0   ? 0
+                        : k->variant % 3 == 1 ? 5
+                                              : 33,
                         (deft_dtype)(k->seed % 6));
 }
 
 /* The shape gives M and K; the variant the rest. */
 static deft_tensor *r_matmul(deft_ctx *cx, const kase *k)
 {
-    static const int64_t ns[] = {1, 5, 16, 33, 0};
+    static const int64_t ns[] = { 1, 5, 16, 33, 0 };
     const deft_dtype t = (deft_dtype)k->t;
     const int64_t kk = k->s.dim[k->s.rank - 1], n = ns[k->variant % 5];
     deft_tensor *const a = k->seed % 4 == 0 ? operand(cx, k) : tame_operand(cx, k);
@@ -642,8 +685,10 @@ static deft_tensor *r_matmul(deft_ctx *cx, const kase *k)
     case 3:
         return deft_matmul(operand_of(cx, t, L_COPY, shape1(k->s.dim[k->s.rank - 2]), sb, true), a);
     case 4:
-        if (k->s.rank == 3 && k->s.dim[0] != 2 && k->s.dim[0] != 1) return SKIP; /* batches differ */
-        return deft_matmul(a, operand_of(cx, t, L_COPY, (deft_shape){.rank = 3, .dim = {2, kk, n}}, sb, true));
+        if (k->s.rank == 3 && k->s.dim[0] != 2 && k->s.dim[0] != 1)
+            return SKIP; /* batches differ */
+        return deft_matmul(
+            a, operand_of(cx, t, L_COPY, (deft_shape){ .rank = 3, .dim = { 2, kk, n } }, sb, true));
     default: /* a prologue and an epilogue */
         return deft_relu(deft_add(
             deft_matmul(deft_mul_f(a, 0.5), operand_of(cx, t, L_COPY, shape2(kk, n), sb, true)),
@@ -684,21 +729,22 @@ static deft_tensor *r_eye(deft_ctx *cx, const kase *k)
 
 static deft_tensor *r_uniform(deft_ctx *cx, const kase *k)
 {
-    deft_rng rng = {.seed = k->variant ? 0x123456789abcdefu + k->seed : 0, .next = k->variant * 0x100000001u};
+    deft_rng rng = { .seed = k->variant ? 0x123456789abcdefu + k->seed : 0,
+                     .next = k->variant * 0x100000001u };
     return deft_uniform(cx, &rng, k->s, (deft_dtype)k->t, k->variant ? -2 : 0, 1);
 }
 
 static deft_tensor *r_normal(deft_ctx *cx, const kase *k)
 {
-    deft_rng rng = {.seed = k->seed, .next = k->variant};
+    deft_rng rng = { .seed = k->seed, .next = k->variant };
     deft_tensor *const a = deft_normal(cx, &rng, k->s, (deft_dtype)k->t, 1, 0.5);
     return k->variant ? deft_sub(a, deft_normal(cx, &rng, k->s, (deft_dtype)k->t, 0, 1)) : a;
 }
 
 static deft_tensor *r_randint(deft_ctx *cx, const kase *k)
 {
-    deft_rng rng = {.seed = k->seed, .next = 9};
-    return k->variant == 0 ? deft_randint(cx, &rng, k->s, (deft_dtype)k->t, 0, 10)
+    deft_rng rng = { .seed = k->seed, .next = 9 };
+    return k->variant == 0   ? deft_randint(cx, &rng, k->s, (deft_dtype)k->t, 0, 10)
            : k->t == DEFT_U8 ? deft_randint(cx, &rng, k->s, DEFT_U8, 3, 256)
                              : deft_randint(cx, &rng, k->s, (deft_dtype)k->t, -1000000, 2000000000);
 }
@@ -718,9 +764,11 @@ static deft_tensor *r_assign(deft_ctx *cx, const kase *k)
     default: v = k->s.dim[0] > 2 ? deft_slice(root, DEFT_R(1, -1)) : NULL; break;
     }
     if (!v) return SKIP;
-    if (!deft_assign(v, k->seed & 1 ? deft_where(deft_ones(cx, (deft_shape){0}, DEFT_BOOL),
-                                                 operand_of(cx, t, L_COPY, (deft_shape){0}, k->seed, false), v)
-                                    : second(cx, k, t, deft_shape_get(v))))
+    if (!deft_assign(
+            v, k->seed & 1
+                   ? deft_where(deft_ones(cx, (deft_shape){ 0 }, DEFT_BOOL),
+                                operand_of(cx, t, L_COPY, (deft_shape){ 0 }, k->seed, false), v)
+                   : second(cx, k, t, deft_shape_get(v))))
         return NULL;
     return used(root, k);
 }
@@ -729,91 +777,134 @@ static deft_tensor *r_assign(deft_ctx *cx, const kase *k)
 
 enum {
     /* what ops.def says: arith refuses bool, integral refuses floats, all others take anything */
-    M_neg = ANY_NUMBER, M_abs = ANY_NUMBER, M_sign = ANY_NUMBER, M_square = ANY_NUMBER, M_relu = ANY_NUMBER,
+    M_neg = ANY_NUMBER,
+    M_abs = ANY_NUMBER,
+    M_sign = ANY_NUMBER,
+    M_square = ANY_NUMBER,
+    M_relu = ANY_NUMBER,
     M_bitwise_not = INTEGRAL,
-    M_add = ANY_NUMBER, M_sub = ANY_NUMBER, M_mul = ANY_NUMBER, M_floor_div = ANY_NUMBER,
-    M_remainder = ANY_NUMBER, M_fmod = ANY_NUMBER, M_minimum = ANY_NUMBER, M_maximum = ANY_NUMBER,
-    M_bitwise_and = INTEGRAL, M_bitwise_or = INTEGRAL, M_bitwise_xor = INTEGRAL,
-    M_shift_left = ANY_INT, M_shift_right = ANY_INT,
-    M_sqrt = ANY, M_rsqrt = ANY, M_reciprocal = ANY, M_exp = ANY, M_exp2 = ANY, M_expm1 = ANY, M_log = ANY,
-    M_log2 = ANY, M_log10 = ANY, M_log1p = ANY, M_sin = ANY, M_cos = ANY, M_tan = ANY, M_asin = ANY,
-    M_acos = ANY, M_atan = ANY, M_sinh = ANY, M_cosh = ANY, M_tanh = ANY, M_sigmoid = ANY, M_erf = ANY,
-    M_erfc = ANY, M_gelu = ANY, M_silu = ANY, M_softplus = ANY, M_floor = ANY, M_ceil = ANY, M_trunc = ANY,
-    M_round = ANY, M_isnan = ANY, M_isinf = ANY, M_isfinite = ANY, M_logical_not = ANY,
-    M_div = ANY, M_pow = ANY, M_atan2 = ANY, M_hypot = ANY, M_copysign = ANY, M_eq = ANY, M_ne = ANY,
-    M_lt = ANY, M_le = ANY, M_gt = ANY, M_ge = ANY, M_logical_and = ANY, M_logical_or = ANY,
+    M_add = ANY_NUMBER,
+    M_sub = ANY_NUMBER,
+    M_mul = ANY_NUMBER,
+    M_floor_div = ANY_NUMBER,
+    M_remainder = ANY_NUMBER,
+    M_fmod = ANY_NUMBER,
+    M_minimum = ANY_NUMBER,
+    M_maximum = ANY_NUMBER,
+    M_bitwise_and = INTEGRAL,
+    M_bitwise_or = INTEGRAL,
+    M_bitwise_xor = INTEGRAL,
+    M_shift_left = ANY_INT,
+    M_shift_right = ANY_INT,
+    M_sqrt = ANY,
+    M_rsqrt = ANY,
+    M_reciprocal = ANY,
+    M_exp = ANY,
+    M_exp2 = ANY,
+    M_expm1 = ANY,
+    M_log = ANY,
+    M_log2 = ANY,
+    M_log10 = ANY,
+    M_log1p = ANY,
+    M_sin = ANY,
+    M_cos = ANY,
+    M_tan = ANY,
+    M_asin = ANY,
+    M_acos = ANY,
+    M_atan = ANY,
+    M_sinh = ANY,
+    M_cosh = ANY,
+    M_tanh = ANY,
+    M_sigmoid = ANY,
+    M_erf = ANY,
+    M_erfc = ANY,
+    M_gelu = ANY,
+    M_silu = ANY,
+    M_softplus = ANY,
+    M_floor = ANY,
+    M_ceil = ANY,
+    M_trunc = ANY,
+    M_round = ANY,
+    M_isnan = ANY,
+    M_isinf = ANY,
+    M_isfinite = ANY,
+    M_logical_not = ANY,
+    M_div = ANY,
+    M_pow = ANY,
+    M_atan2 = ANY,
+    M_hypot = ANY,
+    M_copysign = ANY,
+    M_eq = ANY,
+    M_ne = ANY,
+    M_lt = ANY,
+    M_le = ANY,
+    M_gt = ANY,
+    M_ge = ANY,
+    M_logical_and = ANY,
+    M_logical_or = ANY,
     M_logical_xor = ANY
 };
 
-/* The numbers are macros that choose a form by type; a name in parentheses is the function itself. */
-#define U(id) {.name = #id, .dtypes = M_##id, .unary = (deft_##id), .n_variants = 1},
-#define B(id)                                                                                    \
-    {.name = #id, .dtypes = M_##id, .binary = (deft_##id), .number_f = deft_##id##_f,      \
-     .number_i = deft_##id##_i, .n_variants = N_BINARY},
-#define O(id, mask, variants, lo, hi)                                                            \
-    {.name = #id, .dtypes = (mask), .record = r_##id, .n_variants = (variants), .min_rank = (lo), \
-     .max_rank = (hi)},
-#define MAKES(id, mask, variants, lo, hi)                                                        \
-    {.name = #id, .dtypes = (mask), .record = r_##id, .n_variants = (variants), .min_rank = (lo), \
-     .max_rank = (hi), .no_operand = true},
+/* The numbers are macros that choose a form by type; a name in parentheses is the function itself.
+ */
+#define U(id) { .name = #id, .dtypes = M_##id, .unary = (deft_##id), .n_variants = 1 },
+#define B(id)                                                                                      \
+    { .name = #id,                                                                                 \
+      .dtypes = M_##id,                                                                            \
+      .binary = (deft_##id),                                                                       \
+      .number_f = deft_##id##_f,                                                                   \
+      .number_i = deft_##id##_i,                                                                   \
+      .n_variants = N_BINARY },
+#define O(id, mask, variants, lo, hi)                                                              \
+    { .name = #id,                                                                                 \
+      .dtypes = (mask),                                                                            \
+      .record = r_##id,                                                                            \
+      .n_variants = (variants),                                                                    \
+      .min_rank = (lo),                                                                            \
+      .max_rank = (hi) },
+#define MAKES(id, mask, variants, lo, hi)                                                          \
+    { .name = #id,                                                                                 \
+      .dtypes = (mask),                                                                            \
+      .record = r_##id,                                                                            \
+      .n_variants = (variants),                                                                    \
+      .min_rank = (lo),                                                                            \
+      .max_rank = (hi),                                                                            \
+      .no_operand = true },
 
 static const op_row ops[] = {
-    DEFT_UNARY_OPS(U)
-    DEFT_BINARY_OPS(B)
-    O(cast, ANY, 6, 0, 8)
-    O(cast_twice, ANY, 36, 1, 1)
-    O(where, ANY, 4, 0, 8)
-    O(clamp, ANY_NUMBER, 6, 0, 8)
-    O(clamp_t, ANY_NUMBER, 3, 0, 8)
-    O(lerp, ANY_NUMBER, 4, 0, 8)
-    O(sum, ANY, 12, 0, 8)
-    O(prod, ANY, 12, 0, 8)
-    O(min, ANY_NUMBER, 12, 0, 8)
-    O(max, ANY_NUMBER, 12, 0, 8)
-    O(mean, ANY, 12, 0, 8)
-    O(any, ANY, 12, 0, 8)
-    O(all, ANY, 12, 0, 8)
-    O(argmin, ANY, 12, 0, 8)
-    O(argmax, ANY, 12, 0, 8)
-    O(sum_map, ANY_NUMBER, 12, 0, 8)
-    O(prod_map, ANY_FLOAT, 12, 0, 8)
-    O(min_map, ANY_NUMBER, 12, 0, 8)
-    O(max_map, ANY_FLOAT, 12, 0, 8)
-    O(mean_map, ANY_FLOAT, 12, 0, 8)
-    O(any_map, ANY_FLOAT, 12, 0, 8)
-    O(all_map, ANY_FLOAT, 12, 0, 8)
-    O(argmin_map, ANY_NUMBER, 12, 0, 8)
-    O(argmax_map, ANY_FLOAT, 12, 0, 8)
-    O(var, ANY, 12, 0, 8)
-    O(cumsum, ANY, 2, 1, 8)
-    O(softmax, ANY, 4, 1, 8)
-    O(log_softmax, ANY, 4, 1, 8)
-    O(layer_norm, ANY_FLOAT, 4, 1, 8)
-    O(cross_entropy, ANY_FLOAT, 3, 2, 2)
-    O(slice, ANY, 9, 1, 8)
-    O(reshape, ANY, 7, 0, 8)
-    O(permute, ANY, 5, 2, 8)
-    O(expand, ANY, 3, 0, 7)
-    O(squeeze, ANY, 4, 0, 7)
-    O(flip, ANY, 2, 1, 8)
-    O(diagonal, ANY, 10, 2, 8)
-    O(concat, ANY, 7, 1, 8)
-    O(stack, ANY, 3, 0, 7)
-    O(split, ANY, 4, 1, 8)
-    O(pad, ANY, 8, 0, 8)
-    O(roll, ANY, 4, 1, 8)
-    O(tri, ANY, 6, 2, 8)
-    O(take, ANY, 5, 1, 7)
-    O(gather, ANY, 4, 1, 8)
-    O(one_hot, ANY_INT, 3, 0, 7)
-    O(matmul, ANY, 30, 2, 3)
-    O(assign, ANY, 6, 1, 8)
-    MAKES(fill, ANY, 6, 0, 8)
-    MAKES(arange, ANY_NUMBER, 5, 1, 1)
-    MAKES(eye, ANY, 1, 2, 2)
-    MAKES(uniform, ANY_FLOAT, 3, 0, 8)
-    MAKES(normal, ANY_FLOAT, 2, 0, 8)
-    MAKES(randint, ANY_INT, 2, 0, 8)
+    DEFT_UNARY_OPS(U) DEFT_BINARY_OPS(B) O(cast, ANY, 6, 0, 8) O(cast_twice, ANY, 36, 1, 1)
+        O(where, ANY, 4, 0, 8) O(clamp, ANY_NUMBER, 6, 0, 8) O(clamp_t, ANY_NUMBER, 3, 0, 8)
+            O(lerp, ANY_NUMBER, 4, 0, 8) O(sum, ANY, 12, 0, 8) O(prod, ANY, 12, 0, 8)
+                O(min, ANY_NUMBER, 12, 0, 8) O(max, ANY_NUMBER, 12, 0, 8) O(mean, ANY, 12, 0, 8)
+                    O(any, ANY, 12, 0, 8) O(all, ANY, 12, 0, 8) O(argmin, ANY, 12, 0, 8) O(
+                        argmax, ANY, 12, 0, 8) O(sum_map, ANY_NUMBER, 12, 0, 8)
+                        O(prod_map, ANY_FLOAT, 12, 0, 8) O(min_map, ANY_NUMBER, 12, 0, 8) O(
+                            max_map, ANY_FLOAT, 12, 0, 8) O(mean_map, ANY_FLOAT, 12, 0, 8)
+                            O(any_map, ANY_FLOAT, 12, 0, 8) O(all_map, ANY_FLOAT, 12, 0, 8) O(
+                                argmin_map, ANY_NUMBER, 12, 0, 8) O(argmax_map, ANY_FLOAT, 12, 0, 8)
+                                O(var, ANY, 12, 0, 8) O(cumsum, ANY, 2, 1, 8)
+                                    O(softmax, ANY, 4, 1, 8) O(log_softmax, ANY, 4, 1, 8)
+                                        O(layer_norm, ANY_FLOAT, 4, 1,
+                                          8) O(cross_entropy, ANY_FLOAT, 3, 2, 2)
+                                            O(slice, ANY, 9, 1, 8) O(reshape, ANY, 7, 0, 8) O(
+                                                permute, ANY, 5, 2, 8) O(expand, ANY, 3, 0, 7)
+                                                O(squeeze, ANY, 4, 0, 7) O(flip, ANY, 2, 1, 8) O(
+                                                    diagonal, ANY, 10, 2, 8) O(concat, ANY, 7, 1, 8)
+                                                    O(stack, ANY, 3, 0, 7) O(split, ANY, 4, 1, 8) O(
+                                                        pad, ANY, 8, 0, 8) O(roll, ANY, 4, 1, 8)
+                                                        O(tri, ANY, 6, 2, 8) O(take, ANY, 5, 1, 7)
+                                                            O(gather, ANY, 4, 1,
+                                                              8) O(one_hot, ANY_INT, 3, 0,
+                                                                   7) O(matmul, ANY, 30, 2,
+                                                                        3) O(assign, ANY, 6, 1, 8)
+                                                                MAKES(fill, ANY, 6, 0, 8) MAKES(
+                                                                    arange, ANY_NUMBER, 5, 1, 1)
+                                                                    MAKES(eye, ANY, 1, 2, 2) MAKES(
+                                                                        uniform, ANY_FLOAT, 3, 0, 8)
+                                                                        MAKES(normal, ANY_FLOAT, 2,
+                                                                              0, 8)
+                                                                            MAKES(randint, ANY_INT,
+                                                                                  2, 0, 8)
 };
 
 static deft_tensor *record(deft_ctx *cx, const kase *k)
@@ -827,16 +918,27 @@ static deft_tensor *record(deft_ctx *cx, const kase *k)
 
 #define MAX_PATHS 10
 static oracle_path paths[MAX_PATHS] = {
-    {.name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1},
-    {.name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1},
-    {.name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 1, .turn = 1},
-    {.name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1},
-    {.name = "llvm O2 16 bytes", .tier = DEFT_TIER_FULL, .n_threads = 1, .max_vector_bytes = 16, .turn = 2},
-    {.name = "llvm O2 32 bytes", .tier = DEFT_TIER_FULL, .n_threads = 1, .max_vector_bytes = 32, .turn = 3},
-    {.name = "interp unfused 2 threads", .tier = DEFT_TIER_INTERPRET, .n_threads = 2, .no_fusion = 1},
-    {.name = "interp fused 3 threads", .tier = DEFT_TIER_INTERPRET, .n_threads = 3},
-    {.name = "llvm O2 2 threads", .tier = DEFT_TIER_FULL, .n_threads = 2},
-    {.name = "llvm O2 3 threads", .tier = DEFT_TIER_FULL, .n_threads = 3},
+    { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
+    { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
+    { .name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 1, .turn = 1 },
+    { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1 },
+    { .name = "llvm O2 16 bytes",
+      .tier = DEFT_TIER_FULL,
+      .n_threads = 1,
+      .max_vector_bytes = 16,
+      .turn = 2 },
+    { .name = "llvm O2 32 bytes",
+      .tier = DEFT_TIER_FULL,
+      .n_threads = 1,
+      .max_vector_bytes = 32,
+      .turn = 3 },
+    { .name = "interp unfused 2 threads",
+      .tier = DEFT_TIER_INTERPRET,
+      .n_threads = 2,
+      .no_fusion = 1 },
+    { .name = "interp fused 3 threads", .tier = DEFT_TIER_INTERPRET, .n_threads = 3 },
+    { .name = "llvm O2 2 threads", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+    { .name = "llvm O2 3 threads", .tier = DEFT_TIER_FULL, .n_threads = 3 },
 };
 static size_t n_paths;
 
@@ -848,12 +950,12 @@ static struct {
     deft_dtype t[BATCH];
     deft_shape s[BATCH];
     size_t n, at_most;
-} batch = {.at_most = BATCH};
+} batch = { .at_most = BATCH };
 
 static long n_cases, n_failures, n_skipped;
 static double path_seconds[MAX_PATHS];
 static bool verbose;
-static unsigned turn; /* not 0: of the paths that take turns, the one that runs */
+static unsigned turn;   /* not 0: of the paths that take turns, the one that runs */
 static char doing[160]; /* for the message of a crash */
 
 static const char *describe(const kase *k, char *buf, size_t n)
@@ -904,7 +1006,8 @@ static void compare(const oracle_path *p, size_t i, deft_tensor *t)
     free(got);
 }
 
-/* Records, computes and compares cases [from, to) on one path as one cut; false when the path refused. */
+/* Records, computes and compares cases [from, to) on one path as one cut; false when the path
+ * refused. */
 static bool run_path(const oracle_path *p, size_t from, size_t to, char *why, size_t n)
 {
     deft_tensor *t[BATCH];
@@ -949,7 +1052,8 @@ static void run_reference(void)
             if (t) {
                 batch.t[left] = deft_dtype_of(t);
                 batch.s[left] = deft_shape_get(t);
-                const size_t bytes = (size_t)oracle_numel(&batch.s[left]) * deft_dtype_size(batch.t[left]);
+                const size_t bytes =
+                    (size_t)oracle_numel(&batch.s[left]) * deft_dtype_size(batch.t[left]);
                 got = oracle_alloc(bytes);
                 st = deft_read(t, batch.t[left], got, bytes);
             }
@@ -983,11 +1087,13 @@ static void flush(void)
         if (!run_path(&paths[j], 0, batch.n, why, sizeof why)) {
             const long before = n_failures;
             for (size_t i = 0; i < batch.n; i++) {
-                snprintf(doing, sizeof doing, "%s alone on %s", describe(&batch.list[i], text, sizeof text),
-                         paths[j].name);
-                if (!run_path(&paths[j], i, i + 1, why, sizeof why)) fail(&paths[j], &batch.list[i], why);
+                snprintf(doing, sizeof doing, "%s alone on %s",
+                         describe(&batch.list[i], text, sizeof text), paths[j].name);
+                if (!run_path(&paths[j], i, i + 1, why, sizeof why))
+                    fail(&paths[j], &batch.list[i], why);
             }
-            if (n_failures == before) fail(&paths[j], &batch.list[0], "its batch fails, alone it does not");
+            if (n_failures == before)
+                fail(&paths[j], &batch.list[0], "its batch fails, alone it does not");
         }
         t0 = t1;
         t1 = oracle_cpu();
@@ -1005,25 +1111,39 @@ static void add(const kase *k)
 
 /* ---- which cases ---- */
 
-/* A kernel follows from the op, dtype, form (variant), layout and rank; extents are its arguments. So the
- * scale says how many combinations of form, layout and rank an op and dtype get (compiling them is what
- * costs), and every combination gets all shapes of its rank. */
+/* A kernel follows from the op, dtype, form (variant), layout and rank; extents are its arguments.
+ * So the scale says how many combinations of form, layout and rank an op and dtype get (compiling
+ * them is what costs), and every combination gets all shapes of its rank. */
 typedef enum scale { QUICK, USUAL, FULL } scale;
-static const unsigned n_combinations[] = {1, 3, 0};
+static const unsigned n_combinations[] = { 1, 3, 0 };
 
 static const deft_shape shapes[] = {
-    {0, {0}}, {1, {0}}, {1, {1}}, {1, {3}}, {1, {15}}, {1, {16}}, {1, {17}}, {1, {63}}, {1, {64}},
-    {1, {65}}, {1, {100}}, {1, {4097}}, {1, {2}}, {1, {5}}, {1, {7}}, {1, {8}}, {1, {9}}, {1, {31}}, {1, {32}},
-    {1, {33}}, {1, {127}}, {1, {128}}, {1, {129}}, {1, {200}}, {1, {1000}}, {2, {3, 5}}, {2, {17, 16}}, {2, {0, 4}}, {2, {2, 33}}, {2, {8, 65}},
-    {2, {1, 17}}, {2, {5, 1}}, {2, {40, 41}}, {3, {2, 3, 5}}, {3, {3, 1, 17}}, {3, {2, 0, 3}}, {3, {4, 16, 3}},
-    {4, {2, 3, 2, 5}},
+    { 0, { 0 } },        { 1, { 0 } },          { 1, { 1 } },        { 1, { 3 } },
+    { 1, { 15 } },       { 1, { 16 } },         { 1, { 17 } },       { 1, { 63 } },
+    { 1, { 64 } },       { 1, { 65 } },         { 1, { 100 } },      { 1, { 4097 } },
+    { 1, { 2 } },        { 1, { 5 } },          { 1, { 7 } },        { 1, { 8 } },
+    { 1, { 9 } },        { 1, { 31 } },         { 1, { 32 } },       { 1, { 33 } },
+    { 1, { 127 } },      { 1, { 128 } },        { 1, { 129 } },      { 1, { 200 } },
+    { 1, { 1000 } },     { 2, { 3, 5 } },       { 2, { 17, 16 } },   { 2, { 0, 4 } },
+    { 2, { 2, 33 } },    { 2, { 8, 65 } },      { 2, { 1, 17 } },    { 2, { 5, 1 } },
+    { 2, { 40, 41 } },   { 3, { 2, 3, 5 } },    { 3, { 3, 1, 17 } }, { 3, { 2, 0, 3 } },
+    { 3, { 4, 16, 3 } }, { 4, { 2, 3, 2, 5 } },
 };
 static const deft_shape more_shapes[] = {
-    {1, {6}}, {1, {130}}, {1, {8200}}, {2, {4, 0}}, {2, {65, 2}}, {2, {64, 64}},
-    {3, {17, 2, 16}}, {4, {3, 1, 2, 1}}, {5, {2, 1, 3, 2, 2}}, {8, {1, 2, 1, 2, 1, 2, 1, 3}},
+    { 1, { 6 } },
+    { 1, { 130 } },
+    { 1, { 8200 } },
+    { 2, { 4, 0 } },
+    { 2, { 65, 2 } },
+    { 2, { 64, 64 } },
+    { 3, { 17, 2, 16 } },
+    { 4, { 3, 1, 2, 1 } },
+    { 5, { 2, 1, 3, 2, 2 } },
+    { 8, { 1, 2, 1, 2, 1, 2, 1, 3 } },
 };
 static const deft_shape large_shapes[] = {
-    {1, {100003}}, {2, {300, 331}}, {2, {3, 33000}}, {2, {33000, 3}}, {3, {20, 70, 65}}, {2, {1, 90001}},
+    { 1, { 100003 } },   { 2, { 300, 331 } },   { 2, { 3, 33000 } },
+    { 2, { 33000, 3 } }, { 3, { 20, 70, 65 } }, { 2, { 1, 90001 } },
 };
 
 static const char *filter;
@@ -1062,16 +1182,24 @@ static void op_cases(uint16_t op, deft_dtype t, scale how)
         for (uint32_t rank = 0; rank <= DEFT_MAX_RANK; rank++)
             for (unsigned v = 0; v < o->n_variants; v++)
                 for (unsigned l = 0; l < N_LAYOUTS; l++) {
-                    const deft_shape any = {.rank = rank};
-                    if (!rank_fits(o, rank) || !layout_fits((layout)l, &any) || (l && o->no_operand)) continue;
+                    const deft_shape any = { .rank = rank };
+                    if (!rank_fits(o, rank) || !layout_fits((layout)l, &any) ||
+                        (l && o->no_operand))
+                        continue;
                     if (rank > 4 && how != FULL) continue;
                     all += pass == 0;
                     if (pass == 0) continue;
-                    const uint64_t h = oracle_mix(op * 64u + (unsigned)t, rank * 65536 + v * 256 + l);
-                    const bool plain = v == 0 && l == 0 && (how == QUICK ? rank == (o->min_rank > 1 ? o->min_rank : 1u) : rank <= 2);
+                    const uint64_t h =
+                        oracle_mix(op * 64u + (unsigned)t, rank * 65536 + v * 256 + l);
+                    const bool plain =
+                        v == 0 && l == 0 &&
+                        (how == QUICK ? rank == (o->min_rank > 1 ? o->min_rank : 1u) : rank <= 2);
                     const bool layouts = how == USUAL && rank == 2 && o->unary;
-                    if (how != FULL && !plain && !layouts && h % all >= n_combinations[how]) continue;
-                    kase k = {.op = op, .t = (uint8_t)t, .lay = (uint8_t)l, .variant = (uint8_t)v};
+                    if (how != FULL && !plain && !layouts && h % all >= n_combinations[how])
+                        continue;
+                    kase k = {
+                        .op = op, .t = (uint8_t)t, .lay = (uint8_t)l, .variant = (uint8_t)v
+                    };
                     k.lay_b = (uint8_t)(h >> 32 & 1 ? l : (h >> 33) % N_LAYOUTS);
                     combination_cases(k, rank, shapes, LEN(shapes));
                     if (how == FULL) combination_cases(k, rank, more_shapes, LEN(more_shapes));
@@ -1100,9 +1228,10 @@ static void all_cases(scale how)
 static void large_cases(scale how)
 {
     static const char *const names[] = {
-        "add", "exp", "lt", "floor_div", "cast", "where", "sum", "prod", "min", "argmax", "any", "mean",
-        "sum_map", "argmin_map", "var", "cumsum", "softmax", "log_softmax", "layer_norm", "permute",
-        "concat", "pad", "take", "tri", "matmul", "uniform", "assign",
+        "add",  "exp",    "lt",      "floor_div",   "cast",       "where",   "sum",
+        "prod", "min",    "argmax",  "any",         "mean",       "sum_map", "argmin_map",
+        "var",  "cumsum", "softmax", "log_softmax", "layer_norm", "permute", "concat",
+        "pad",  "take",   "tri",     "matmul",      "uniform",    "assign",
     };
     batch.at_most = 8;
     for (uint16_t op = 0; op < LEN(ops); op++) {
@@ -1118,9 +1247,14 @@ static void large_cases(scale how)
                 if (!rank_fits(&ops[op], s->rank)) continue;
                 if (oracle_next(&die) % (how == QUICK ? 12 : 3)) continue;
                 const unsigned l = (unsigned)(oracle_next(&die) % N_LAYOUTS);
-                kase k = {.op = op, .t = (uint8_t)t, .s = *s, .variant = (uint8_t)v,
-                          .seed = (uint32_t)(die >> 40)};
-                k.lay = (uint8_t)(layout_fits((layout)l, s) && l != L_STEP && !ops[op].no_operand ? l : L_COPY);
+                kase k = { .op = op,
+                           .t = (uint8_t)t,
+                           .s = *s,
+                           .variant = (uint8_t)v,
+                           .seed = (uint32_t)(die >> 40) };
+                k.lay = (uint8_t)(layout_fits((layout)l, s) && l != L_STEP && !ops[op].no_operand
+                                      ? l
+                                      : L_COPY);
                 k.lay_b = L_COPY;
                 add(&k);
             }
@@ -1143,10 +1277,14 @@ int main(int argc, char **argv)
 {
     scale how = USUAL;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick")) how = QUICK;
-        else if (!strcmp(argv[i], "--full")) how = FULL;
-        else if (!strcmp(argv[i], "-v")) verbose = true;
-        else filter = argv[i];
+        if (!strcmp(argv[i], "--quick"))
+            how = QUICK;
+        else if (!strcmp(argv[i], "--full"))
+            how = FULL;
+        else if (!strcmp(argv[i], "-v"))
+            verbose = true;
+        else
+            filter = argv[i];
     }
     signal(SIGSEGV, crashed);
     signal(SIGBUS, crashed);
@@ -1164,14 +1302,14 @@ int main(int argc, char **argv)
     all_cases(how);
     n_paths = all_paths;
     large_cases(how);
-    printf("%ld cases on %zu paths, %ld failures, %.1f s (processor time %.1f s)\n", n_cases, all_paths,
-           n_failures, oracle_now() - t0, oracle_cpu());
+    printf("%ld cases on %zu paths, %ld failures, %.1f s (processor time %.1f s)\n", n_cases,
+           all_paths, n_failures, oracle_now() - t0, oracle_cpu());
     for (size_t i = 0; i < all_paths; i++) {
         deft_stats st;
         deft_stats_read(paths[i].cx, &st, sizeof st);
-        printf("  %-26s %6.1f s processor time, %llu cuts, %llu kernels, %llu compiled\n", paths[i].name, path_seconds[i],
-               (unsigned long long)st.cuts, (unsigned long long)st.kernels_known,
-               (unsigned long long)st.kernels_compiled);
+        printf("  %-26s %6.1f s processor time, %llu cuts, %llu kernels, %llu compiled\n",
+               paths[i].name, path_seconds[i], (unsigned long long)st.cuts,
+               (unsigned long long)st.kernels_known, (unsigned long long)st.kernels_compiled);
     }
     oracle_close(paths, all_paths);
     for (int t = 0; t < DEFT_N_DTYPES; t++) {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random programs: ops over small shapes, views, assigns (through views, to kept tensors, to the caller's
- * memory), scopes, steps that commit or abort, reads in between, random draws, numbers that change. Each
- * program runs on every path; all values read must have equal bits.
+ * Random programs: ops over small shapes, views, assigns (through views, to kept tensors, to the
+ * caller's memory), scopes, steps that commit or abort, reads in between, random draws, numbers
+ * that change. Each program runs on every path; all values read must have equal bits.
  *
  *   random_programs [COUNT [SEED]] [--quick] [--all-paths] [--print] [-v]
  *
  * A program is a list of instructions over numbered variables. Executing one never fails by itself:
- * whatever does not fit the operands at hand (after shrinking, or under other extents) is derived from
- * their shapes or left out, in the same way on every path. So any sublist is a program too, which is what
- * makes shrinking simple.
+ * whatever does not fit the operands at hand (after shrinking, or under other extents) is derived
+ * from their shapes or left out, in the same way on every path. So any sublist is a program too,
+ * which is what makes shrinking simple.
  *
- * Each program runs three times in one context: as generated, with other numbers and other slice starts
- * (the plans of the first time must serve), and with another first extent (guards).
+ * Each program runs three times in one context: as generated, with other numbers and other slice
+ * starts (the plans of the first time must serve), and with another first extent (guards).
  *
- * The reference is the interpreter without fusion, computing each result as soon as it is recorded: what
- * it gives does not depend on how pending work is cut, shared, donated or reordered.
+ * The reference is the interpreter without fusion, computing each result as soon as it is recorded:
+ * what it gives does not depend on how pending work is cut, shared, donated or reordered.
  */
 #include "../support/oracle.h"
 
@@ -31,11 +31,55 @@
 /* ---- programs ---- */
 
 typedef enum kind {
-    K_INPUT, K_MUT, K_UNARY, K_BINARY, K_NUMBER, K_LEFT_NUMBER, K_WHERE, K_CAST, K_CLAMP, K_LERP, K_REDUCE, K_VAR,
-    K_CUMSUM, K_SOFTMAX, K_LAYER_NORM, K_SLICE, K_AT, K_FLIP, K_RESHAPE, K_PERMUTE, K_EXPAND, K_UNSQUEEZE,
-    K_SQUEEZE, K_DIAGONAL, K_CONCAT, K_STACK, K_PAD, K_ROLL, K_TRI, K_TAKE, K_GATHER, K_ONE_HOT, K_MATMUL,
-    K_RANDOM, K_SEQUENCE, K_FULL, K_ASSIGN, K_ASSIGN_NUMBER, K_READ, K_EVAL, K_KEEP, K_DROP, K_SCOPE_BEGIN,
-    K_SCOPE_END, K_SCOPE_RETURN, K_STEP_BEGIN, K_STEP_END, K_STEP_ABORT, N_KINDS
+    K_INPUT,
+    K_MUT,
+    K_UNARY,
+    K_BINARY,
+    K_NUMBER,
+    K_LEFT_NUMBER,
+    K_WHERE,
+    K_CAST,
+    K_CLAMP,
+    K_LERP,
+    K_REDUCE,
+    K_VAR,
+    K_CUMSUM,
+    K_SOFTMAX,
+    K_LAYER_NORM,
+    K_SLICE,
+    K_AT,
+    K_FLIP,
+    K_RESHAPE,
+    K_PERMUTE,
+    K_EXPAND,
+    K_UNSQUEEZE,
+    K_SQUEEZE,
+    K_DIAGONAL,
+    K_CONCAT,
+    K_STACK,
+    K_PAD,
+    K_ROLL,
+    K_TRI,
+    K_TAKE,
+    K_GATHER,
+    K_ONE_HOT,
+    K_MATMUL,
+    K_RANDOM,
+    K_SEQUENCE,
+    K_FULL,
+    K_ASSIGN,
+    K_ASSIGN_NUMBER,
+    K_READ,
+    K_EVAL,
+    K_KEEP,
+    K_DROP,
+    K_SCOPE_BEGIN,
+    K_SCOPE_END,
+    K_SCOPE_RETURN,
+    K_STEP_BEGIN,
+    K_STEP_END,
+    K_STEP_ABORT,
+    N_KINDS
 } kind;
 
 enum { VARS = 28, MAX_INS = 90, N_EXT = 4, MAX_DEPTH = 4, REPS = 3, MAX_MUT = 4, MAX_NUMEL = 5000 };
@@ -57,7 +101,7 @@ typedef struct program {
 
 typedef struct var {
     deft_tensor *t;
-    uint32_t gen;               /* of the handle; 0: none */
+    uint32_t gen; /* of the handle; 0: none */
     uint32_t root_gen, root_ver, parent_gen, parent_ver;
     uint32_t epoch;
     uint8_t depth;
@@ -89,7 +133,8 @@ typedef struct run {
     size_t n_log, cap_log;
     FILE *text;
     bool failed; /* an acting call failed: what it said is in the log */
-    bool at_root; /* something was recorded outside all scopes: it lives on in the next repetition */
+    bool
+        at_root; /* something was recorded outside all scopes: it lives on in the next repetition */
     bool replanned; /* other numbers made other plans */
 } run;
 
@@ -127,7 +172,7 @@ static char *log_room(run *r, const entry *e)
 
 static entry entry_of(const run *r, int what)
 {
-    return (entry){.pc = (uint32_t)r->pc, .rep = (uint32_t)r->rep, .what = (uint8_t)what};
+    return (entry){ .pc = (uint32_t)r->pc, .rep = (uint32_t)r->rep, .what = (uint8_t)what };
 }
 
 static void log_status(run *r, deft_status st)
@@ -195,7 +240,7 @@ static void set(run *r, uint8_t dst, deft_tensor *t, const var *of)
     if (mistake(r) || !t) return;
     const deft_shape s = deft_shape_get(t);
     if (oracle_numel(&s) > MAX_NUMEL || r->n_gen + 1 >= LEN(r->ver)) return;
-    var v = {.t = t, .gen = ++r->n_gen, .depth = r->depth, .epoch = r->epoch};
+    var v = { .t = t, .gen = ++r->n_gen, .depth = r->depth, .epoch = r->epoch };
     r->ver[v.gen] = 0;
     if (of) {
         v.root_gen = of->root_gen ? of->root_gen : of->gen;
@@ -220,13 +265,20 @@ static var *get(run *r, uint8_t i)
     return v->t ? v : NULL;
 }
 
-static bool is_float(deft_dtype t) { return t == DEFT_F32 || t == DEFT_F64; }
-static bool is_int(deft_dtype t) { return !is_float(t) && t != DEFT_BOOL; }
+static bool is_float(deft_dtype t)
+{
+    return t == DEFT_F32 || t == DEFT_F64;
+}
+static bool is_int(deft_dtype t)
+{
+    return !is_float(t) && t != DEFT_BOOL;
+}
 
 /* A number of this instruction in this repetition. */
 static double number(const run *r, const ins *i)
 {
-    return r->rep == 1 ? (double)(i->num * 0.75f + 0.125f) : (double)i->num; /* exact, and so are sums */
+    return r->rep == 1 ? (double)(i->num * 0.75f + 0.125f)
+                       : (double)i->num; /* exact, and so are sums */
 }
 
 static int64_t whole(const run *r, const ins *i, deft_dtype t)
@@ -238,13 +290,13 @@ static int64_t whole(const run *r, const ins *i, deft_dtype t)
 static int64_t extent(const run *r, unsigned k)
 {
     const int64_t n = r->pr->ext[k % N_EXT];
-    static const int64_t other[] = {5, 0, 33, 1, 3, 8, 17, 2, 16};
+    static const int64_t other[] = { 5, 0, 33, 1, 3, 8, 17, 2, 16 };
     return r->rep == 2 && k % N_EXT == 0 ? other[(uint64_t)n % LEN(other)] : n;
 }
 
 static deft_shape shape_from(const run *r, const uint8_t *p)
 {
-    deft_shape s = {.rank = p[0] % 4u};
+    deft_shape s = { .rank = p[0] % 4u };
     for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = extent(r, p[1] >> (2 * i));
     while (oracle_numel(&s) > MAX_NUMEL) s.rank--;
     return s;
@@ -271,16 +323,16 @@ typedef struct reduce_row {
     bool needs_element;
 } reduce_row;
 
-#define U(id) {#id, (deft_##id)},
-#define B(id) {#id, (deft_##id), deft_##id##_f, deft_##id##_i},
-static const unary_row unary_ops[] = {DEFT_UNARY_OPS(U)};
-static const binary_row binary_ops[] = {DEFT_BINARY_OPS(B)};
+#define U(id) { #id, (deft_##id) },
+#define B(id) { #id, (deft_##id), deft_##id##_f, deft_##id##_i },
+static const unary_row unary_ops[] = { DEFT_UNARY_OPS(U) };
+static const binary_row binary_ops[] = { DEFT_BINARY_OPS(B) };
 static const reduce_row reduce_ops[] = {
-    {"sum", deft_sum, TAKES_ANY, false},        {"sum", deft_sum, TAKES_ANY, false},
-    {"mean", deft_mean, TAKES_ANY, false},      {"max", deft_max, TAKES_NUMBERS, true},
-    {"prod", deft_prod, TAKES_ANY, false},      {"min", deft_min, TAKES_NUMBERS, true},
-    {"any", deft_any, TAKES_ANY, false},        {"all", deft_all, TAKES_ANY, false},
-    {"argmin", deft_argmin, TAKES_ANY, true},   {"argmax", deft_argmax, TAKES_ANY, true},
+    { "sum", deft_sum, TAKES_ANY, false },      { "sum", deft_sum, TAKES_ANY, false },
+    { "mean", deft_mean, TAKES_ANY, false },    { "max", deft_max, TAKES_NUMBERS, true },
+    { "prod", deft_prod, TAKES_ANY, false },    { "min", deft_min, TAKES_NUMBERS, true },
+    { "any", deft_any, TAKES_ANY, false },      { "all", deft_all, TAKES_ANY, false },
+    { "argmin", deft_argmin, TAKES_ANY, true }, { "argmax", deft_argmax, TAKES_ANY, true },
 };
 
 static bool one_of(const char *name, const char *list)
@@ -295,7 +347,8 @@ static takes takes_of(const char *name)
 {
     if (one_of(name, "bitwise_not bitwise_and bitwise_or bitwise_xor")) return TAKES_INTEGRAL;
     if (one_of(name, "shift_left shift_right")) return TAKES_INTS;
-    if (one_of(name, "neg abs sign square relu add sub mul floor_div remainder fmod minimum maximum"))
+    if (one_of(name,
+               "neg abs sign square relu add sub mul floor_div remainder fmod minimum maximum"))
         return TAKES_NUMBERS;
     return TAKES_ANY;
 }
@@ -319,8 +372,10 @@ static bool broadcasts(const deft_shape *a, const deft_shape *b, deft_shape *out
     const deft_shape *const lesser = a->rank >= b->rank ? b : a;
     for (uint32_t i = 0; i < lesser->rank; i++) {
         int64_t *const d = &out->dim[out->rank - lesser->rank + i];
-        if (*d == 1) *d = lesser->dim[i];
-        else if (lesser->dim[i] != *d && lesser->dim[i] != 1) return false;
+        if (*d == 1)
+            *d = lesser->dim[i];
+        else if (lesser->dim[i] != *d && lesser->dim[i] != 1)
+            return false;
     }
     return oracle_numel(out) <= MAX_NUMEL;
 }
@@ -346,7 +401,7 @@ static const char *shape_text(const deft_shape *s)
 
 static deft_axes some_axes(uint32_t rank, uint8_t p)
 {
-    deft_axes a = {0};
+    deft_axes a = { 0 };
     if (p % 5 == 0) return DEFT_ALL_AXES;
     for (uint32_t i = 0; i < rank; i++)
         if (p >> (3 + i) & 1) a.at[a.n++] = (int32_t)i;
@@ -389,13 +444,16 @@ static void do_input(run *r, const ins *i, bool mut)
     if (mut || i->p[3] & 2) {
         if (r->n_mut == MAX_MUT || has_zero(&s)) return;
         mut_memory *const m = &r->mut[r->n_mut++];
-        *m = (mut_memory){oracle_alloc(n * size + 16), t, n};
+        *m = (mut_memory){ oracle_alloc(n * size + 16), t, n };
         char *const at = m->data; /* misaligned starts are op_matrix's */
         oracle_fill(t, at, n, seed, hard);
-        say(r, "t%u = deft_wrap%s(cx, %s, %s, memory%zu, bytes, %s);", i->dst % VARS, mut ? "_mut" : "",
-            shape_text(&s), deft_dtype_name(t), r->n_mut - 1, gaps ? "padded" : "NULL");
-        set(r, i->dst, (mut ? deft_wrap_mut(r->cx, s, t, at, n * size, stride)
-                            : deft_wrap(r->cx, s, t, at, n * size, stride)), NULL);
+        say(r, "t%u = deft_wrap%s(cx, %s, %s, memory%zu, bytes, %s);", i->dst % VARS,
+            mut ? "_mut" : "", shape_text(&s), deft_dtype_name(t), r->n_mut - 1,
+            gaps ? "padded" : "NULL");
+        set(r, i->dst,
+            (mut ? deft_wrap_mut(r->cx, s, t, at, n * size, stride)
+                 : deft_wrap(r->cx, s, t, at, n * size, stride)),
+            NULL);
         return;
     }
     char *const data = oracle_alloc(n * size);
@@ -419,7 +477,8 @@ static void do_unary(run *r, const ins *i)
     set(r, i->dst, o->f(x), NULL);
 }
 
-static deft_tensor *with_number(run *r, const binary_row *o, deft_tensor *x, const ins *i, char *text, size_t n)
+static deft_tensor *with_number(run *r, const binary_row *o, deft_tensor *x, const ins *i,
+                                char *text, size_t n)
 {
     const deft_dtype t = deft_dtype_of(x);
     const takes k = takes_of(o->name);
@@ -446,10 +505,12 @@ static void do_binary(run *r, const ins *i)
     deft_tensor *const x = fit(r, a->t, k, &na);
     if (i->kind == K_BINARY && b && broadcasts(&sa, &sb, &out)) {
         deft_tensor *const y = fit(r, b->t, k, &nb);
-        say(r, "t%u = deft_%s(t%u, t%u);%s%s", i->dst % VARS, o->name, i->a % VARS, i->b % VARS, na, nb);
+        say(r, "t%u = deft_%s(t%u, t%u);%s%s", i->dst % VARS, o->name, i->a % VARS, i->b % VARS, na,
+            nb);
         set(r, i->dst, o->f(x, y), NULL);
     } else if (i->kind == K_LEFT_NUMBER && k != TAKES_INTEGRAL && k != TAKES_INTS) {
-        say(r, "t%u = deft_%s(deft_num(cx, %.9g), t%u);%s", i->dst % VARS, o->name, number(r, i), i->a % VARS, na);
+        say(r, "t%u = deft_%s(deft_num(cx, %.9g), t%u);%s", i->dst % VARS, o->name, number(r, i),
+            i->a % VARS, na);
         set(r, i->dst, o->f(deft_num(r->cx, number(r, i)), x), NULL);
     } else {
         char text[40];
@@ -463,10 +524,12 @@ static void do_where(run *r, const ins *i)
 {
     const var *const a = get(r, i->a), *const b = get(r, i->b), *const c = get(r, i->c);
     if (!a || !b || !c) return;
-    const deft_shape sa = deft_shape_get(a->t), sb = deft_shape_get(b->t), sc = deft_shape_get(c->t);
+    const deft_shape sa = deft_shape_get(a->t), sb = deft_shape_get(b->t),
+                     sc = deft_shape_get(c->t);
     deft_shape ab, out;
     if (!broadcasts(&sa, &sb, &ab) || !broadcasts(&ab, &sc, &out)) return;
-    say(r, "t%u = deft_where(t%u, t%u, t%u);", i->dst % VARS, i->a % VARS, i->b % VARS, i->c % VARS);
+    say(r, "t%u = deft_where(t%u, t%u, t%u);", i->dst % VARS, i->a % VARS, i->b % VARS,
+        i->c % VARS);
     set(r, i->dst, deft_where(a->t, b->t, c->t), NULL);
 }
 
@@ -476,8 +539,11 @@ static void do_lerp(run *r, const ins *i)
     if (!a || !b) return;
     const deft_shape sa = deft_shape_get(a->t), sb = deft_shape_get(b->t);
     deft_shape ab;
-    if (!broadcasts(&sa, &sb, &ab) || deft_dtype_of(a->t) == DEFT_BOOL || deft_dtype_of(b->t) == DEFT_BOOL) return;
-    say(r, "t%u = deft_lerp(t%u, t%u, %.9g);", i->dst % VARS, i->a % VARS, i->b % VARS, number(r, i));
+    if (!broadcasts(&sa, &sb, &ab) || deft_dtype_of(a->t) == DEFT_BOOL ||
+        deft_dtype_of(b->t) == DEFT_BOOL)
+        return;
+    say(r, "t%u = deft_lerp(t%u, t%u, %.9g);", i->dst % VARS, i->a % VARS, i->b % VARS,
+        number(r, i));
     set(r, i->dst, deft_lerp_f(a->t, b->t, number(r, i)), NULL);
 }
 
@@ -508,15 +574,16 @@ static void do_reduce(run *r, const ins *i)
     const int keep = i->p[2] & 1;
     const char *note;
     if (i->kind == K_VAR) {
-        say(r, "t%u = deft_var(t%u, %s, %d, %d);", i->dst % VARS, i->a % VARS, axes_text(&axes), keep,
-            i->p[2] >> 1 & 1);
+        say(r, "t%u = deft_var(t%u, %s, %d, %d);", i->dst % VARS, i->a % VARS, axes_text(&axes),
+            keep, i->p[2] >> 1 & 1);
         set(r, i->dst, deft_var(a->t, axes, keep, i->p[2] >> 1 & 1), NULL);
         return;
     }
     const reduce_row *const o = &reduce_ops[i->p[0] % LEN(reduce_ops)];
     if (o->needs_element && has_zero(&s)) return;
     deft_tensor *const x = fit(r, a->t, o->takes, &note);
-    say(r, "t%u = deft_%s(t%u, %s, %d);%s", i->dst % VARS, o->name, i->a % VARS, axes_text(&axes), keep, note);
+    say(r, "t%u = deft_%s(t%u, %s, %d);%s", i->dst % VARS, o->name, i->a % VARS, axes_text(&axes),
+        keep, note);
     set(r, i->dst, o->f(x, axes, keep), NULL);
 }
 
@@ -541,7 +608,8 @@ static void do_rows(run *r, const ins *i)
         const bool log = i->p[1] & 1;
         const char *note;
         deft_tensor *const x = fit(r, a->t, TAKES_NUMBERS, &note);
-        say(r, "t%u = deft_%ssoftmax(t%u, %d);%s", i->dst % VARS, log ? "log_" : "", i->a % VARS, axis, note);
+        say(r, "t%u = deft_%ssoftmax(t%u, %d);%s", i->dst % VARS, log ? "log_" : "", i->a % VARS,
+            axis, note);
         set(r, i->dst, log ? deft_log_softmax(x, axis) : deft_softmax(x, axis), NULL);
     }
 }
@@ -550,7 +618,7 @@ static void do_rows(run *r, const ins *i)
 
 static void do_slice(run *r, const ins *i)
 {
-    static const int64_t steps[] = {1, 1, 1, 2, -1, -2, 3};
+    static const int64_t steps[] = { 1, 1, 1, 2, -1, -2, 3 };
     const var *const a = get(r, i->a);
     if (!a) return;
     const deft_shape s = deft_shape_get(a->t);
@@ -603,11 +671,15 @@ static void do_view(run *r, const ins *i)
     }
     case K_RESHAPE:
         switch (i->p[0] % 4) {
-        case 0: out = (deft_shape){.rank = 1, .dim = {n}}; break;
-        case 1: out = s.rank < 2 ? (deft_shape){.rank = 2, .dim = {1, n}}
-                                 : (deft_shape){.rank = 2, .dim = {s.dim[0], s.dim[0] ? n / s.dim[0] : 0}};
+        case 0: out = (deft_shape){ .rank = 1, .dim = { n } }; break;
+        case 1:
+            out = s.rank < 2
+                      ? (deft_shape){ .rank = 2, .dim = { 1, n } }
+                      : (deft_shape){ .rank = 2, .dim = { s.dim[0], s.dim[0] ? n / s.dim[0] : 0 } };
             break;
-        case 2: out = n % 2 ? (deft_shape){.rank = 2, .dim = {n, 1}} : (deft_shape){.rank = 2, .dim = {n / 2, 2}};
+        case 2:
+            out = n % 2 ? (deft_shape){ .rank = 2, .dim = { n, 1 } }
+                        : (deft_shape){ .rank = 2, .dim = { n / 2, 2 } };
             break;
         default:
             for (uint32_t k = 0; k < s.rank; k++) out.dim[k] = s.dim[s.rank - 1 - k];
@@ -672,7 +744,7 @@ static void do_join(run *r, const ins *i)
     const int axis = s.rank ? (int)(i->p[0] % s.rank) : 0;
     if (i->kind == K_CONCAT || i->kind == K_STACK) {
         const bool stack = i->kind == K_STACK;
-        deft_tensor *part[3] = {a->t, a->t, a->t};
+        deft_tensor *part[3] = { a->t, a->t, a->t };
         if (!stack && !s.rank) return;
         bool fits = b != NULL;
         if (fits) {
@@ -684,7 +756,9 @@ static void do_join(run *r, const ins *i)
         if (fits) part[1] = b->t;
         say(r, "t%u = deft_%s({t%u, t%u, t%u}, %u, %d);", d, stack ? "stack" : "concat", v,
             fits ? i->b % VARS : v, v, 2 + (i->p[1] & 1), axis);
-        set(r, i->dst, stack ? deft_stack(part, 2 + (i->p[1] & 1), axis) : deft_concat(part, 2 + (i->p[1] & 1), axis),
+        set(r, i->dst,
+            stack ? deft_stack(part, 2 + (i->p[1] & 1), axis)
+                  : deft_concat(part, 2 + (i->p[1] & 1), axis),
             NULL);
         return;
     }
@@ -692,17 +766,17 @@ static void do_join(run *r, const ins *i)
         const deft_pad_mode mode = (deft_pad_mode)(i->p[1] % 4);
         int64_t before[DEFT_MAX_RANK], after[DEFT_MAX_RANK];
         for (uint32_t k = 0; k < s.rank; k++) {
-            const int64_t most = mode == DEFT_PAD_CONSTANT          ? 9
-                                 : mode == DEFT_PAD_REFLECT         ? s.dim[k] - 1
+            const int64_t most = mode == DEFT_PAD_CONSTANT            ? 9
+                                 : mode == DEFT_PAD_REFLECT           ? s.dim[k] - 1
                                  : mode == DEFT_PAD_WRAP || !s.dim[k] ? s.dim[k]
-                                                                    : 9;
+                                                                      : 9;
             const int64_t x = i->p[2] >> (2 * k) & 3, y = i->p[3] >> (2 * k) & 3;
             before[k] = most < 0 ? 0 : x < most ? x : most;
             after[k] = most < 0 ? 0 : y < most ? y : most;
         }
         const double value = deft_dtype_of(a->t) == DEFT_BOOL ? 1 : fabs(floor(number(r, i)));
-        say(r, "t%u = deft_pad(t%u, {%lld..}, {%lld..}, %d, %g);", d, v, s.rank ? (long long)before[0] : 0,
-            s.rank ? (long long)after[0] : 0, (int)mode, value);
+        say(r, "t%u = deft_pad(t%u, {%lld..}, {%lld..}, %d, %g);", d, v,
+            s.rank ? (long long)before[0] : 0, s.rank ? (long long)after[0] : 0, (int)mode, value);
         set(r, i->dst, deft_pad(a->t, before, after, mode, value), NULL);
     } else if (i->kind == K_ROLL && s.rank) {
         say(r, "t%u = deft_roll(t%u, %d, %d);", d, v, (int)i->p[1] - 100, axis);
@@ -734,7 +808,8 @@ static void do_index(run *r, const ins *i)
     if (i->p[1] & 1) x = deft_sub_i(x, 1);
     if (i->kind == K_GATHER) {
         bool fits = sb.rank == s.rank;
-        for (uint32_t k = 0; fits && k < s.rank; k++) fits = (int)k == axis || sb.dim[k] <= s.dim[k];
+        for (uint32_t k = 0; fits && k < s.rank; k++)
+            fits = (int)k == axis || sb.dim[k] <= s.dim[k];
         if (!fits) return;
     }
     say(r, "t%u = deft_%s(t%u, deft_sub(deft_remainder(deft_cast(t%u, i64), %lld), %d), %d);", d,
@@ -755,7 +830,8 @@ static void do_matmul(run *r, const ins *i)
         const bool plain = sb.rank >= 1 && sb.rank <= 2 && sb.dim[0] == k;
         const bool turned = sb.rank == 2 && sb.dim[1] == k;
         if (plain || turned) {
-            say(r, "t%u = deft_matmul(t%u, %st%u%s);", d, v, plain ? "" : "deft_t(", w, plain ? "" : ")");
+            say(r, "t%u = deft_matmul(t%u, %st%u%s);", d, v, plain ? "" : "deft_t(", w,
+                plain ? "" : ")");
             set(r, i->dst, deft_matmul(a->t, plain ? b->t : deft_t(b->t)), NULL);
             return;
         }
@@ -772,19 +848,24 @@ static void do_make(run *r, const ins *i)
     const deft_dtype f = i->p[2] & 1 ? DEFT_F32 : DEFT_F64;
     if (i->kind == K_RANDOM) {
         if (i->p[3] % 3 == 0) {
-            say(r, "t%u = deft_uniform(cx, &rng, %s, %s, -1, %.9g);", d, shape_text(&s), deft_dtype_name(f), number(r, i));
+            say(r, "t%u = deft_uniform(cx, &rng, %s, %s, -1, %.9g);", d, shape_text(&s),
+                deft_dtype_name(f), number(r, i));
             set(r, i->dst, deft_uniform(r->cx, &r->rng, s, f, -1, number(r, i)), NULL);
         } else if (i->p[3] % 3 == 1) {
-            say(r, "t%u = deft_normal(cx, &rng, %s, %s, %.9g, 2);", d, shape_text(&s), deft_dtype_name(f), number(r, i));
+            say(r, "t%u = deft_normal(cx, &rng, %s, %s, %.9g, 2);", d, shape_text(&s),
+                deft_dtype_name(f), number(r, i));
             set(r, i->dst, deft_normal(r->cx, &r->rng, s, f, number(r, i), 2), NULL);
         } else {
-            static const deft_dtype t[3] = {DEFT_U8, DEFT_I32, DEFT_I64};
-            say(r, "t%u = deft_randint(cx, &rng, %s, %s, 0, 100);", d, shape_text(&s), deft_dtype_name(t[i->p[2] % 3]));
+            static const deft_dtype t[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
+            say(r, "t%u = deft_randint(cx, &rng, %s, %s, 0, 100);", d, shape_text(&s),
+                deft_dtype_name(t[i->p[2] % 3]));
             set(r, i->dst, deft_randint(r->cx, &r->rng, s, t[i->p[2] % 3], 0, 100), NULL);
         }
     } else if (i->kind == K_FULL) {
         const deft_dtype t = (deft_dtype)(i->p[2] % DEFT_N_DTYPES);
-        const double x = is_float(t) ? number(r, i) : t == DEFT_BOOL ? i->p[3] & 1 : fabs(floor(number(r, i)));
+        const double x = is_float(t)      ? number(r, i)
+                         : t == DEFT_BOOL ? i->p[3] & 1
+                                          : fabs(floor(number(r, i)));
         say(r, "t%u = deft_full(cx, %s, %s, %.9g);", d, shape_text(&s), deft_dtype_name(t), x);
         set(r, i->dst, deft_full(r->cx, s, t, x), NULL);
     } else if (i->p[3] & 1 && s.rank) {
@@ -792,17 +873,19 @@ static void do_make(run *r, const ins *i)
         set(r, i->dst, deft_iota(r->cx, s, (int)(i->p[2] % s.rank)), NULL);
     } else {
         const int64_t n = extent(r, i->p[1]);
-        say(r, "t%u = deft_arange(cx, %.9g, %.9g + %lld, 1, %s);", d, number(r, i), number(r, i), (long long)n,
-            deft_dtype_name(f));
+        say(r, "t%u = deft_arange(cx, %.9g, %.9g + %lld, 1, %s);", d, number(r, i), number(r, i),
+            (long long)n, deft_dtype_name(f));
         set(r, i->dst, deft_arange(r->cx, number(r, i), number(r, i) + (double)n, 1, f), NULL);
     }
 }
 
 /* ---- assigns ---- */
 
-static bool no_places; /* --no-places: nothing is written through views, to look past faults there */
+static bool
+    no_places; /* --no-places: nothing is written through views, to look past faults there */
 
-/* Whether the view still shows a place that may be written: the library calls the rest a mistake. */
+/* Whether the view still shows a place that may be written: the library calls the rest a mistake.
+ */
 static bool writable(const run *r, const var *v)
 {
     if (!v->root_gen) return true;
@@ -828,8 +911,8 @@ static void do_assign(run *r, const ins *i)
         if (fits_into(&sb, &s)) src = deft_dtype_of(b->t) == t ? b->t : deft_cast(b->t, t);
     }
     if (src) {
-        say(r, "deft_assign(t%u, %st%u%s);", i->a % VARS, src == b->t ? "" : "deft_cast(", i->b % VARS,
-            src == b->t ? "" : ", its dtype)");
+        say(r, "deft_assign(t%u, %st%u%s);", i->a % VARS, src == b->t ? "" : "deft_cast(",
+            i->b % VARS, src == b->t ? "" : ", its dtype)");
         done = deft_assign(a->t, src);
     } else if (is_float(t)) {
         say(r, "deft_assign(t%u, %.9g);", i->a % VARS, number(r, i));
@@ -918,7 +1001,8 @@ static void do_scopes(run *r, const ins *i)
         deft_tensor *const t = deft_scope_return(r->scope[r->depth], a->t);
         forget_inner(r, r->depth--);
         set(r, i->dst, t, NULL);
-        if (t && r->v[i->dst % VARS].t == t) r->v[i->dst % VARS].epoch = UINT32_MAX; /* no place to write */
+        if (t && r->v[i->dst % VARS].t == t)
+            r->v[i->dst % VARS].epoch = UINT32_MAX; /* no place to write */
         return;
     }
     default: return;
@@ -1055,7 +1139,7 @@ static void finish_rep(run *r)
             log_value(r, r->v[i].t);
             deft_drop(&r->v[i].t);
         }
-        r->v[i] = (var){0};
+        r->v[i] = (var){ 0 };
     }
     log_memory(r);
 }
@@ -1064,7 +1148,7 @@ static void begin_rep(run *r, int rep)
 {
     r->rep = rep;
     if (getenv("DEFT_LOG")) fprintf(stderr, "repetition %d\n", rep);
-    r->rng = (deft_rng){.seed = r->pr->seed, .next = (uint64_t)rep * 1000};
+    r->rng = (deft_rng){ .seed = r->pr->seed, .next = (uint64_t)rep * 1000 };
     say(r, "/* repetition %d: extents %lld %lld %lld %lld */", rep, (long long)extent(r, 0),
         (long long)extent(r, 1), (long long)extent(r, 2), (long long)extent(r, 3));
 }
@@ -1072,7 +1156,7 @@ static void begin_rep(run *r, int rep)
 /* Half of the programs run inside a scope. */
 static void open_outer(run *r)
 {
-    static const ins begin = {.kind = K_SCOPE_BEGIN};
+    static const ins begin = { .kind = K_SCOPE_BEGIN };
     if (r->pr->seed & 2) step(r, &begin);
 }
 
@@ -1084,7 +1168,9 @@ static void free_memory(run *r)
 
 static deft_ctx *open_context(const oracle_path *p)
 {
-    const deft_ctx_options co = {.size = sizeof co, .no_fusion = p->no_fusion, .no_simplify = p->no_simplify};
+    const deft_ctx_options co = { .size = sizeof co,
+                                  .no_fusion = p->no_fusion,
+                                  .no_simplify = p->no_simplify };
     deft_ctx *cx = NULL;
     if (deft_ctx_create(p->rt, &co, &cx) != DEFT_OK) exit(2);
     return cx;
@@ -1095,14 +1181,15 @@ static char doing[200];
 static long n_replanned, n_second_runs;
 
 /* The log of one program on one path. The caller frees it. */
-static void execute(run *r, const program *pr, const oracle_path *p, bool eager, int reps, FILE *text)
+static void execute(run *r, const program *pr, const oracle_path *p, bool eager, int reps,
+                    FILE *text)
 {
     memset(r, 0, sizeof *r);
     r->pr = pr;
     r->eager = eager;
     r->cx = open_context(p);
     r->text = text;
-    uint64_t built[REPS + 1] = {0};
+    uint64_t built[REPS + 1] = { 0 };
     for (int rep = 0; rep < reps && !r->failed; rep++) {
         begin_rep(r, rep);
         open_outer(r);
@@ -1132,10 +1219,14 @@ static void execute(run *r, const program *pr, const oracle_path *p, bool eager,
 typedef struct gen {
     uint64_t state;
     program *pr;
-    run *r; /* the reference's first repetition, executed as the program grows: it knows the shapes */
+    run *r; /* the reference's first repetition, executed as the program grows: it knows the shapes
+             */
 } gen;
 
-static unsigned pick(gen *g, unsigned n) { return (unsigned)(oracle_next(&g->state) >> 33) % n; }
+static unsigned pick(gen *g, unsigned n)
+{
+    return (unsigned)(oracle_next(&g->state) >> 33) % n;
+}
 
 static void emit(gen *g, ins i)
 {
@@ -1180,8 +1271,8 @@ static uint8_t fresh(gen *g)
 
 static ins basic(gen *g, kind k)
 {
-    static const float numbers[] = {0.5f, 2, -1, 3, 1.25f, -0.75f, 0.1f, 1, 0, 7};
-    ins i = {.kind = (uint8_t)k, .num = numbers[pick(g, LEN(numbers))]};
+    static const float numbers[] = { 0.5f, 2, -1, 3, 1.25f, -0.75f, 0.1f, 1, 0, 7 };
+    ins i = { .kind = (uint8_t)k, .num = numbers[pick(g, LEN(numbers))] };
     i.dst = fresh(g);
     i.a = live(g);
     i.b = partner(g, i.a);
@@ -1335,14 +1426,18 @@ static void pattern(gen *g)
 static kind random_kind(gen *g)
 {
     static const uint8_t weight[N_KINDS] = {
-        [K_INPUT] = 6, [K_MUT] = 2, [K_UNARY] = 14, [K_BINARY] = 22, [K_NUMBER] = 10, [K_LEFT_NUMBER] = 3,
-        [K_WHERE] = 4, [K_CAST] = 4, [K_CLAMP] = 2, [K_LERP] = 2, [K_REDUCE] = 12, [K_VAR] = 2, [K_CUMSUM] = 2,
-        [K_SOFTMAX] = 3, [K_LAYER_NORM] = 2, [K_SLICE] = 9, [K_AT] = 3, [K_FLIP] = 2, [K_RESHAPE] = 4,
-        [K_PERMUTE] = 4, [K_EXPAND] = 4, [K_UNSQUEEZE] = 2, [K_SQUEEZE] = 1, [K_DIAGONAL] = 2, [K_CONCAT] = 4,
-        [K_STACK] = 2, [K_PAD] = 3, [K_ROLL] = 2, [K_TRI] = 2, [K_TAKE] = 3, [K_GATHER] = 2, [K_ONE_HOT] = 1,
-        [K_MATMUL] = 4, [K_RANDOM] = 3, [K_SEQUENCE] = 2, [K_FULL] = 2, [K_ASSIGN] = 8, [K_ASSIGN_NUMBER] = 3,
-        [K_READ] = 3, [K_EVAL] = 2, [K_KEEP] = 3, [K_DROP] = 1, [K_SCOPE_BEGIN] = 2, [K_SCOPE_END] = 2,
-        [K_SCOPE_RETURN] = 1, [K_STEP_BEGIN] = 2, [K_STEP_END] = 2, [K_STEP_ABORT] = 1,
+        [K_INPUT] = 6,        [K_MUT] = 2,           [K_UNARY] = 14,      [K_BINARY] = 22,
+        [K_NUMBER] = 10,      [K_LEFT_NUMBER] = 3,   [K_WHERE] = 4,       [K_CAST] = 4,
+        [K_CLAMP] = 2,        [K_LERP] = 2,          [K_REDUCE] = 12,     [K_VAR] = 2,
+        [K_CUMSUM] = 2,       [K_SOFTMAX] = 3,       [K_LAYER_NORM] = 2,  [K_SLICE] = 9,
+        [K_AT] = 3,           [K_FLIP] = 2,          [K_RESHAPE] = 4,     [K_PERMUTE] = 4,
+        [K_EXPAND] = 4,       [K_UNSQUEEZE] = 2,     [K_SQUEEZE] = 1,     [K_DIAGONAL] = 2,
+        [K_CONCAT] = 4,       [K_STACK] = 2,         [K_PAD] = 3,         [K_ROLL] = 2,
+        [K_TRI] = 2,          [K_TAKE] = 3,          [K_GATHER] = 2,      [K_ONE_HOT] = 1,
+        [K_MATMUL] = 4,       [K_RANDOM] = 3,        [K_SEQUENCE] = 2,    [K_FULL] = 2,
+        [K_ASSIGN] = 8,       [K_ASSIGN_NUMBER] = 3, [K_READ] = 3,        [K_EVAL] = 2,
+        [K_KEEP] = 3,         [K_DROP] = 1,          [K_SCOPE_BEGIN] = 2, [K_SCOPE_END] = 2,
+        [K_SCOPE_RETURN] = 1, [K_STEP_BEGIN] = 2,    [K_STEP_END] = 2,    [K_STEP_ABORT] = 1,
     };
     unsigned all = 0;
     for (size_t i = 0; i < N_KINDS; i++) all += weight[i];
@@ -1357,11 +1452,11 @@ static kind random_kind(gen *g)
 /* Makes the program of a seed; r is left with the reference's log of its first repetition. */
 static void generate(program *pr, uint64_t seed, run *r, const oracle_path *reference, FILE *text)
 {
-    static const int64_t extents[] = {1, 2, 3, 5, 8, 16, 17, 33, 3, 5, 8, 0};
+    static const int64_t extents[] = { 1, 2, 3, 5, 8, 16, 17, 33, 3, 5, 8, 0 };
     memset(pr, 0, sizeof *pr);
     memset(r, 0, sizeof *r);
     pr->seed = seed;
-    gen g = {.state = oracle_mix(seed, 99), .pr = pr, .r = r};
+    gen g = { .state = oracle_mix(seed, 99), .pr = pr, .r = r };
     for (size_t i = 0; i < N_EXT; i++) pr->ext[i] = extents[pick(&g, LEN(extents))];
     if (pr->ext[1] == 0) pr->ext[1] = 4;
     r->pr = pr;
@@ -1371,10 +1466,13 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
     begin_rep(r, 0);
     open_outer(r);
     const size_t length = 5 + pick(&g, 56);
-    for (unsigned i = 1 + pick(&g, 3); i--;) input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, 6));
+    for (unsigned i = 1 + pick(&g, 3); i--;)
+        input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, 6));
     while (pr->n < length && !r->failed) {
-        if (pick(&g, 5) == 0) pattern(&g);
-        else emit(&g, basic(&g, random_kind(&g)));
+        if (pick(&g, 5) == 0)
+            pattern(&g);
+        else
+            emit(&g, basic(&g, random_kind(&g)));
     }
     finish_rep(r);
     deft_ctx_destroy(&r->cx);
@@ -1385,15 +1483,15 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
 
 #define MAX_PATHS 9
 static oracle_path paths[MAX_PATHS] = {
-    {.name = "interp unfused eager", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1},
-    {.name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2, .no_fusion = 1},
-    {.name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1},
-    {.name = "interp no_simplify", .tier = DEFT_TIER_INTERPRET, .n_threads = 3, .no_simplify = 1},
-    {.name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1},
-    {.name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 2},
-    {.name = "llvm O2 16 bytes", .tier = DEFT_TIER_FULL, .n_threads = 3, .max_vector_bytes = 16},
-    {.name = "llvm O2 32 bytes", .tier = DEFT_TIER_FULL, .n_threads = 2, .max_vector_bytes = 32},
-    {.name = "llvm O2 no_simplify", .tier = DEFT_TIER_FULL, .n_threads = 2, .no_simplify = 1},
+    { .name = "interp unfused eager", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
+    { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2, .no_fusion = 1 },
+    { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
+    { .name = "interp no_simplify", .tier = DEFT_TIER_INTERPRET, .n_threads = 3, .no_simplify = 1 },
+    { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1 },
+    { .name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 2 },
+    { .name = "llvm O2 16 bytes", .tier = DEFT_TIER_FULL, .n_threads = 3, .max_vector_bytes = 16 },
+    { .name = "llvm O2 32 bytes", .tier = DEFT_TIER_FULL, .n_threads = 2, .max_vector_bytes = 32 },
+    { .name = "llvm O2 no_simplify", .tier = DEFT_TIER_FULL, .n_threads = 2, .no_simplify = 1 },
 };
 static size_t n_paths;
 
@@ -1412,22 +1510,27 @@ static void explain(const run *want, const run *got)
         const bool same = !memcmp(&e, &f, sizeof e);
         if (!same || memcmp(want->log + at, got->log + at, sizeof e + e.bytes)) {
             char who[40];
-            if (e.pc < MAX_INS) snprintf(who, sizeof who, "at instruction %u", e.pc);
-            else snprintf(who, sizeof who, "of t%u at the end", (e.pc - MAX_INS) % VARS);
+            if (e.pc < MAX_INS)
+                snprintf(who, sizeof who, "at instruction %u", e.pc);
+            else
+                snprintf(who, sizeof who, "of t%u at the end", (e.pc - MAX_INS) % VARS);
             if (!same) {
-                printf("  repetition %u, %s: entries differ: kind %u %s (status %lld), not kind %u %s (status %lld)\n",
-                       e.rep, who, f.what, deft_dtype_name((deft_dtype)f.dtype), (long long)f.dim[0], e.what,
-                       deft_dtype_name((deft_dtype)e.dtype), (long long)e.dim[0]);
+                printf("  repetition %u, %s: entries differ: kind %u %s (status %lld), not kind %u "
+                       "%s (status %lld)\n",
+                       e.rep, who, f.what, deft_dtype_name((deft_dtype)f.dtype),
+                       (long long)f.dim[0], e.what, deft_dtype_name((deft_dtype)e.dtype),
+                       (long long)e.dim[0]);
                 return;
             }
             const deft_dtype t = (deft_dtype)e.dtype;
             const size_t n = e.bytes / deft_dtype_size(t);
-            const size_t i = oracle_difference(t, want->log + at + sizeof e, got->log + at + sizeof e, n);
+            const size_t i =
+                oracle_difference(t, want->log + at + sizeof e, got->log + at + sizeof e, n);
             char a[64], b[64];
             const deft_shape s = deft_shape_of(e.rank, e.dim);
             printf("  repetition %u, %s %s: %s%s element %zu is %s, reference %s\n", e.rep,
-                   e.what == E_MEMORY ? "memory" : "value", who, deft_dtype_name(t), shape_text(&s), i,
-                   oracle_text(t, got->log + at + sizeof e, i, a, sizeof a),
+                   e.what == E_MEMORY ? "memory" : "value", who, deft_dtype_name(t), shape_text(&s),
+                   i, oracle_text(t, got->log + at + sizeof e, i, a, sizeof a),
                    oracle_text(t, want->log + at + sizeof e, i, b, sizeof b));
             return;
         }
@@ -1445,11 +1548,14 @@ static void dump(const char *name, const run *r)
         memcpy(&e, r->log + at, sizeof e);
         if (e.rep == 0) {
             const deft_shape s = deft_shape_of(e.rank, e.dim);
-            printf("  %s: instruction %u kind %u %s%s:", name, e.pc, e.what, deft_dtype_name((deft_dtype)e.dtype),
-                   shape_text(&s));
+            printf("  %s: instruction %u kind %u %s%s:", name, e.pc, e.what,
+                   deft_dtype_name((deft_dtype)e.dtype), shape_text(&s));
             char text[64];
-            for (size_t i = 0; e.what != E_STATUS && i < e.bytes / deft_dtype_size((deft_dtype)e.dtype) && i < 16; i++)
-                printf(" %s", oracle_text((deft_dtype)e.dtype, r->log + at + sizeof e, i, text, sizeof text));
+            for (size_t i = 0;
+                 e.what != E_STATUS && i < e.bytes / deft_dtype_size((deft_dtype)e.dtype) && i < 16;
+                 i++)
+                printf(" %s", oracle_text((deft_dtype)e.dtype, r->log + at + sizeof e, i, text,
+                                          sizeof text));
             printf("\n");
         }
         at += sizeof e + e.bytes;
@@ -1484,7 +1590,8 @@ static void shrink(program *pr, const oracle_path *p)
             for (size_t at = pr->n; at-- > 0;) {
                 if (at + chunk > pr->n || oracle_now() > until) continue;
                 program smaller = *pr;
-                memmove(smaller.at + at, smaller.at + at + chunk, (pr->n - at - chunk) * sizeof *pr->at);
+                memmove(smaller.at + at, smaller.at + at + chunk,
+                        (pr->n - at - chunk) * sizeof *pr->at);
                 smaller.n -= chunk;
                 if (!fails(&smaller, p, NULL, false)) continue;
                 *pr = smaller;
@@ -1497,7 +1604,8 @@ static void shrink(program *pr, const oracle_path *p)
 static void report(const program *pr, const oracle_path *p, bool no_shrink)
 {
     program small = *pr;
-    printf("FAIL seed %llu on path %s (%zu instructions)\n", (unsigned long long)pr->seed, p->name, pr->n);
+    printf("FAIL seed %llu on path %s (%zu instructions)\n", (unsigned long long)pr->seed, p->name,
+           pr->n);
     if (!no_shrink) shrink(&small, p);
     (void)fails(&small, p, stdout, true);
     fflush(stdout);
@@ -1520,15 +1628,24 @@ int main(int argc, char **argv)
     bool all = false, print = false, verbose = false, no_shrink = false;
     int plain = 0;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick")) count = 200;
-        else if (!strcmp(argv[i], "--all-paths")) all = true;
-        else if (!strcmp(argv[i], "--no-places")) no_places = true;
-        else if (!strcmp(argv[i], "--dump")) dumping = true;
-        else if (!strcmp(argv[i], "--print")) print = true;
-        else if (!strcmp(argv[i], "--no-shrink")) no_shrink = true;
-        else if (!strcmp(argv[i], "-v")) verbose = true;
-        else if (plain++ == 0) count = strtol(argv[i], NULL, 10);
-        else seed = strtoull(argv[i], NULL, 10);
+        if (!strcmp(argv[i], "--quick"))
+            count = 200;
+        else if (!strcmp(argv[i], "--all-paths"))
+            all = true;
+        else if (!strcmp(argv[i], "--no-places"))
+            no_places = true;
+        else if (!strcmp(argv[i], "--dump"))
+            dumping = true;
+        else if (!strcmp(argv[i], "--print"))
+            print = true;
+        else if (!strcmp(argv[i], "--no-shrink"))
+            no_shrink = true;
+        else if (!strcmp(argv[i], "-v"))
+            verbose = true;
+        else if (plain++ == 0)
+            count = strtol(argv[i], NULL, 10);
+        else
+            seed = strtoull(argv[i], NULL, 10);
     }
     if (print) setvbuf(stdout, NULL, _IONBF, 0);
     signal(SIGSEGV, crashed);
@@ -1541,11 +1658,12 @@ int main(int argc, char **argv)
     size_t first_llvm = 0;
     while (first_llvm < n_paths && paths[first_llvm].tier == DEFT_TIER_INTERPRET) first_llvm++;
     long failures = 0, instructions = 0, errors = 0;
-    double seconds[MAX_PATHS] = {0};
+    double seconds[MAX_PATHS] = { 0 };
     static run want, got;
     static program pr;
     for (long k = 0; k < count; k++) {
-        snprintf(doing, sizeof doing, "program of seed %llu, generating", (unsigned long long)(seed + (uint64_t)k));
+        snprintf(doing, sizeof doing, "program of seed %llu, generating",
+                 (unsigned long long)(seed + (uint64_t)k));
         generate(&pr, seed + (uint64_t)k, &want, &paths[0], print ? stdout : NULL);
         free(want.log);
         double at = oracle_cpu();
@@ -1557,7 +1675,8 @@ int main(int argc, char **argv)
         if (bad) report(&pr, &paths[0], true);
         for (size_t j = 1; j < n_paths && !bad; j++) {
             /* Compiling dominates: the compiled paths take turns. */
-            if (!all && j >= first_llvm && (j - first_llvm) != (size_t)k % (n_paths - first_llvm)) continue;
+            if (!all && j >= first_llvm && (j - first_llvm) != (size_t)k % (n_paths - first_llvm))
+                continue;
             snprintf(doing, sizeof doing, "program of seed %llu on %s",
                      (unsigned long long)(seed + (uint64_t)k), paths[j].name);
             at = oracle_cpu();
@@ -1569,12 +1688,15 @@ int main(int argc, char **argv)
         }
         free(want.log);
         failures += bad;
-        if (verbose) printf("seed %llu: %zu instructions\n", (unsigned long long)(seed + (uint64_t)k), pr.n);
+        if (verbose)
+            printf("seed %llu: %zu instructions\n", (unsigned long long)(seed + (uint64_t)k), pr.n);
         if (failures >= 10) break;
     }
-    printf("%ld programs, %ld instructions, %ld failures, %.1f s; %ld of %ld second runs planned anew\n",
+    printf("%ld programs, %ld instructions, %ld failures, %.1f s; %ld of %ld second runs planned "
+           "anew\n",
            count, instructions, failures, oracle_now() - t0, n_replanned, n_second_runs);
-    for (size_t i = 0; i < n_paths; i++) printf("  %-22s %6.1f s processor time\n", paths[i].name, seconds[i]);
+    for (size_t i = 0; i < n_paths; i++)
+        printf("  %-22s %6.1f s processor time\n", paths[i].name, seconds[i]);
     (void)errors;
     oracle_close(paths, n_paths);
     return failures ? 1 : 0;

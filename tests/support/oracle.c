@@ -48,12 +48,12 @@ size_t oracle_open(oracle_path *path, size_t n)
     size_t left = 0;
     for (size_t i = 0; i < n; i++) {
         oracle_path p = path[i];
-        const deft_runtime_options ro = {.size = sizeof ro,
-                                         .n_threads = p.n_threads,
-                                         .tier = p.tier,
-                                         .max_vector_bytes = p.max_vector_bytes,
-                                         .log_hook = getenv("DEFT_LOG") ? log_line : NULL,
-                                         .log_user = (void *)(uintptr_t)p.name};
+        const deft_runtime_options ro = { .size = sizeof ro,
+                                          .n_threads = p.n_threads,
+                                          .tier = p.tier,
+                                          .max_vector_bytes = p.max_vector_bytes,
+                                          .log_hook = getenv("DEFT_LOG") ? log_line : NULL,
+                                          .log_user = (void *)(uintptr_t)p.name };
         deft_status st = deft_runtime_create(&ro, &p.rt);
         if (st != DEFT_OK) give_up(&p, "runtime_create", st);
         const char *const compiler = deft_runtime_compiler(p.rt);
@@ -62,8 +62,9 @@ size_t oracle_open(oracle_path *path, size_t n)
             deft_runtime_destroy(&p.rt);
             continue;
         }
-        const deft_ctx_options co = {
-            .size = sizeof co, .no_fusion = p.no_fusion, .no_simplify = p.no_simplify};
+        const deft_ctx_options co = { .size = sizeof co,
+                                      .no_fusion = p.no_fusion,
+                                      .no_simplify = p.no_simplify };
         st = deft_ctx_create(p.rt, &co, &p.cx);
         if (st != DEFT_OK) give_up(&p, "ctx_create", st);
         path[left++] = p;
@@ -96,24 +97,79 @@ uint64_t oracle_mix(uint64_t a, uint64_t b)
 }
 
 static const double special_floats[] = {
-    0.0, -0.0, INFINITY, -INFINITY, NAN, 1, -1, 0.5, -0.5, 1.5, 2.5, -2.5, 3.5,
-    FLT_MIN, -FLT_MIN, 0x1p-149, -0x1p-149, 0x1.fffffcp-127, FLT_MAX, -FLT_MAX, FLT_EPSILON,
-    2147483648.0, -2147483648.0, -2147483904.0, 2147483520.0, 4294967296.0, 9223372036854775808.0,
-    -9223372036854775808.0, 1e19, 254.5, 255, 255.5, 256, -0.99, 16777216, 16777217, 8388607.5,
-    3.14159265358979, 1.5707963267949, 1e-20, 88.72, 88.73, -87.4, -103.9, -104.1, 127.9, 128, -149.5,
-    1e10, -3e7, 0x1p100, 0.9999999, 1.0000001, 1e-4, -17, 7, 709.7, 709.8, -745.2,
+    0.0,
+    -0.0,
+    INFINITY,
+    -INFINITY,
+    NAN,
+    1,
+    -1,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    3.5,
+    FLT_MIN,
+    -FLT_MIN,
+    0x1p-149,
+    -0x1p-149,
+    0x1.fffffcp-127,
+    FLT_MAX,
+    -FLT_MAX,
+    FLT_EPSILON,
+    2147483648.0,
+    -2147483648.0,
+    -2147483904.0,
+    2147483520.0,
+    4294967296.0,
+    9223372036854775808.0,
+    -9223372036854775808.0,
+    1e19,
+    254.5,
+    255,
+    255.5,
+    256,
+    -0.99,
+    16777216,
+    16777217,
+    8388607.5,
+    3.14159265358979,
+    1.5707963267949,
+    1e-20,
+    88.72,
+    88.73,
+    -87.4,
+    -103.9,
+    -104.1,
+    127.9,
+    128,
+    -149.5,
+    1e10,
+    -3e7,
+    0x1p100,
+    0.9999999,
+    1.0000001,
+    1e-4,
+    -17,
+    7,
+    709.7,
+    709.8,
+    -745.2,
 };
 static const double special_doubles[] = {
-    DBL_MAX, -DBL_MAX, DBL_MIN, 0x1p-1074, -0x1p-1074, 1e300, -1e-300, 0x1p53, 0x1p52 + 0.5, 1e40,
-    4503599627370495.5, 0x1p1000, -0x1p-600,
+    DBL_MAX, -DBL_MAX,     DBL_MIN, 0x1p-1074,          -0x1p-1074, 1e300,     -1e-300,
+    0x1p53,  0x1p52 + 0.5, 1e40,    4503599627370495.5, 0x1p1000,   -0x1p-600,
 };
 static const int64_t special_ints[] = {
-    0, 0, 1, -1, 2, -2, 3, 7, -7, 8, 9, 15, 16, 17, 31, 32, 33, -31, 63, 64, 65, 127, 128, 255, 256,
-    -128, 65536, INT32_MIN, INT32_MAX, INT32_MIN + 1, 46341, -46341, 16777217,
+    0,     0,      1,        -1,  2,   -2,   3,     7,         -7,        8,
+    9,     15,     16,       17,  31,  32,   33,    -31,       63,        64,
+    65,    127,    128,      255, 256, -128, 65536, INT32_MIN, INT32_MAX, INT32_MIN + 1,
+    46341, -46341, 16777217,
 };
 static const int64_t special_longs[] = {
-    INT64_MIN, INT64_MAX, INT64_MIN + 1, 4294967296, -4294967297, 9007199254740993, 2147483648,
-    3037000500, -3037000500,
+    INT64_MIN,        INT64_MAX,  INT64_MIN + 1, 4294967296,  -4294967297,
+    9007199254740993, 2147483648, 3037000500,    -3037000500,
 };
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
@@ -125,7 +181,8 @@ static double hard_float(uint64_t *s, bool wide)
     if (r % 3 == 0) {
         const size_t all = LEN(special_floats) + (wide ? LEN(special_doubles) : 0);
         const size_t k = v % all;
-        return k < LEN(special_floats) ? special_floats[k] : special_doubles[k - LEN(special_floats)];
+        return k < LEN(special_floats) ? special_floats[k]
+                                       : special_doubles[k - LEN(special_floats)];
     }
     const double u = (double)(v >> 11) * 0x1p-53 * 2 - 1;
     if (r % 3 == 1) return u * 4;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the comparing tests share: the ways a program can be run ("paths"), data with the values that
- * break arithmetic, and a comparison of bits in which all NaNs are equal. Uses the public API alone.
+ * What the comparing tests share: the ways a program can be run ("paths"), data with the values
+ * that break arithmetic, and a comparison of bits in which all NaNs are equal. Uses the public API
+ * alone.
  */
 #ifndef TEST_ORACLE_H
 #define TEST_ORACLE_H
@@ -19,8 +20,8 @@ typedef struct oracle_path {
     deft_ctx *cx;
 } oracle_path;
 
-/* Opens the paths in place. Those that need a compiler are dropped, and said so on stderr, when there is
- * none. Returns how many are left; ends the program when a runtime cannot be made. */
+/* Opens the paths in place. Those that need a compiler are dropped, and said so on stderr, when
+ * there is none. Returns how many are left; ends the program when a runtime cannot be made. */
 size_t oracle_open(oracle_path *path, size_t n);
 void oracle_close(oracle_path *path, size_t n);
 

@@ -478,6 +478,8 @@ Test(interp, argmin_and_argmax)
         v[6000] = v[8000] = -5, v[100] = v[9000] = 1e9f;
         cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 6000);
         cr_expect_eq(reduce_one(DF_K_argmax, DEFT_F32, DEFT_I64, v, 10000, s), 100);
+        for (int i = 0; i < 10000; i++) v[i] += 10;
+        cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 6000, "all above what was there");
         v[9500] = v[9501] = nan_f;
         cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 9500);
         cr_expect_eq(reduce_one(DF_K_argmax, DEFT_F32, DEFT_I64, v, 10000, s), 9500);
