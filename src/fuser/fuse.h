@@ -15,6 +15,7 @@
  *   dims -> vals that must exist -> groups, in node order (group.c), again while sharing asks for
  *   more vals -> places and ordering of writes (place.c) -> launches (launch.c) -> kernel bodies
  *   (body.c, axes.c) -> memory (memory.c).
+ * size: the state of one pass, shared by all its stages.
  */
 #ifndef DF_FUSER_FUSE_H
 #define DF_FUSER_FUSE_H

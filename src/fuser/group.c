@@ -6,6 +6,7 @@
  *
  * A value computed again by several kernels is stored instead when that costs more than a load
  * (share.c); only then is the grouping run again with it among the vals, at most MAX_ROUNDS times.
+ * size: one algorithm, grouping, with its join rules side by side.
  */
 #include "fuser/fuse.h"
 

@@ -21,6 +21,7 @@
  *
  * Pieces written into one `empty` (concatenation, stacking) are independent when each begins, along
  * one axis, where the pieces before it have ended: that is guarded, and all run in one launch.
+ * size: one question, where a value lives, over all kinds of update.
  */
 #include "fuser/fuse.h"
 

@@ -16,6 +16,7 @@
  *
  * Vectors of PLACE_BODY belong to one copy of the loop body (an epoch); scalars and their
  * broadcasts are valid wherever their place dominates.
+ * size: the state of one code generation, shared by all its files.
  */
 #ifndef DF_JIT_LLVM_GEN_H
 #define DF_JIT_LLVM_GEN_H
@@ -38,6 +39,7 @@ typedef enum df_place {
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4 };
 enum { EPOCH_ALWAYS = INT32_MAX };
 enum { DF_ROWS_AHEAD = 32 };
+enum { DF_COPIES = 4 }; /* of a loop body, side by side; at most */
 
 /* What a call of a SPLIT kernel is to do: its three functions pass one of these to the one body. */
 typedef enum df_entry { ENTRY_MAIN, ENTRY_PART, ENTRY_FIN } df_entry;
@@ -48,8 +50,9 @@ typedef struct df_val {
     uint8_t moves;  /* axes roles that it depends on */
     bool wants_vec; /* scalar with lane-wise users: broadcast where it is defined */
     bool is_marked; /* part of the loop body being written */
-    uint32_t epoch; /* of vec */
-    LLVMValueRef sca, vec;
+    uint32_t epoch; /* of vec or lane */
+    LLVMValueRef sca, vec;        /* vec: the same in all copies */
+    LLVMValueRef lane[DF_COPIES]; /* PLACE_BODY: per copy */
     LLVMValueRef slot; /* PLACE_LANES: array of vectors, one per group of lanes */
     LLVMValueRef scan; /* scans: running values, one vector per group of lanes */
 } df_val;
@@ -113,9 +116,14 @@ struct df_gen {
 
     /* the loop body being written */
     uint32_t epoch;
+    uint32_t n_copies;     /* of the body, for neighbouring vectors: instruction by instruction */
+    uint32_t copy;         /* the one being written; its lanes: */
     LLVMValueRef lane0;    /* i64: index of lane 0 along the vectorized axis */
     LLVMValueRef n_active; /* i64; with mask */
     LLVMValueRef mask;     /* NULL: all lanes */
+    struct {
+        LLVMValueRef lane0, n_active, mask;
+    } lanes[DF_COPIES];
     LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
     LLVMValueRef pitch;    /* COL: groups in this chunk */
     bool prefetches;       /* COL: unit-stride loads also fetch from s->ahead */
@@ -213,6 +221,7 @@ deft_status df_gen_kernel(df_gen *g,
                           const char *name); /* main and, for SPLIT kernels, part and fin */
 /* Sets lane0, and mask and n_active for lanes up to end (NULL: all lanes are active). */
 void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
+void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies);
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
 void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */

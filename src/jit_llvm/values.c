@@ -17,6 +17,7 @@ LLVMValueRef df_gen_sca(df_gen *g, uint32_t i)
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
 {
     df_val *v = &g->val[i];
+    if (v->place == PLACE_BODY && v->epoch == g->epoch) return v->lane[g->copy];
     if (v->vec && (v->epoch == g->epoch || v->epoch == EPOCH_ALWAYS)) return v->vec;
     if (v->slot) {
         const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;

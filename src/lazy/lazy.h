@@ -10,6 +10,7 @@
  *
  *        record.c          cut.c              materialize.c
  *   calls -----> df_rec ---------> df_trace -----------------> plan -> device -> df_value
+ * size: one context, whose parts every file here touches: handles, records, scopes.
  */
 #ifndef DF_LAZY_LAZY_H
 #define DF_LAZY_LAZY_H

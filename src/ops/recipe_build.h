@@ -6,6 +6,7 @@
  * instruction for it and NaN still propagates; float -> int goes through the adding of a large
  * number (r_round), because a saturating cast is many instructions; bitcasts and constants are
  * free.
+ * size: the vocabulary in which every recipe is written.
  */
 #ifndef DF_OPS_RECIPE_BUILD_H
 #define DF_OPS_RECIPE_BUILD_H
@@ -21,11 +22,6 @@ typedef struct rb {
 } rb;
 
 typedef uint32_t rid;
-
-static inline rb r_f32(df_emit *e)
-{
-    return (rb){ e, DEFT_F32 };
-}
 
 static inline rb r_f64(df_emit *e)
 {

@@ -173,15 +173,13 @@ static rid build_exp2(rb f, rid x)
     return scale(f, R_POLY(f, r, exp2), r_bits(f, sum));
 }
 
-/* |x| where it is below bound, so that its square vanishes: x; elsewhere y. Keeps -0 and denormals.
- */
+/* x where x^2 vanishes beside it, else y: for -0 and denormals. */
 static rid tiny_or(rb f, rid x, rid y)
 {
     return r_select(f, r_lt(f, r_abs(f, x), r_kk(f, 0x1p-25, 0x1p-54)), x, y);
 }
 
-/* 2^n (exp r - 1) + (2^n - 1), all at half scale because 2^n may overflow where the result does
- * not. */
+/* 2^n (exp r - 1) + (2^n - 1), all at half scale: 2^n may overflow where the result does not. */
 static rid build_expm1(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -18, -38), r_min(f, r_kk(f, 89, 710), x));
@@ -204,8 +202,7 @@ static hyperbolic hyperbolic_of(rb f, rid x)
     const parts k = split(f, a, r_bias(f) - 2);
     const rid r2 = r_mul(f, k.r, k.r);
     const rid up = r_power(f, k.low);
-    /* The exponent fields add up to 2 bias - 4; where that asks for too small a power, 0 will do.
-     */
+    /* The exponent fields add up to 2 bias - 4; 0 will do for powers that are too small. */
     const rb i = r_int(f);
     const rid sum = r_ki(i, (int64_t)(2 * r_bias(f) - 4) << (f.t == DEFT_F64 ? 52 : 23));
     const rid down = r_max(i, r_ki(i, 0), r_sub(i, sum, r_bits(f, up)));

@@ -58,9 +58,9 @@ static const double asin_f32[] = {
 };
 static const double asin_f64[] = {
     0x1.55555555554d9p-3,  0x1.3333333344523p-4, 0x1.6db6db608548fp-5,  0x1.f1c72192f5c1dp-6,
-    0x1.6e8b0be89c829p-6,  0x1.1c59f8d38f183p-6, 0x1.c8788dd035cc2p-7,  0x1.84b975f501665p-7,
-    0x1.fd0116ad81dabp-8,  0x1.1e553fbf347c7p-6, -0x1.628d321a89083p-6, 0x1.18c1ea6231e4bp-4,
-    -0x1.3a13e19baff19p-4, 0x1.e9c3289f9d541p-5,
+    0x1.6e8b0be89c829p-6,  0x1.1c59f8d38f189p-6, 0x1.c8788dd035aafp-7,  0x1.84b975f503cccp-7,
+    0x1.fd0116ad50f54p-8,  0x1.1e553fbf7fd11p-6, -0x1.628d321ba9ddfp-6, 0x1.18c1ea62dab65p-4,
+    -0x1.3a13e19c8c9dcp-4, 0x1.e9c328a094e1dp-5,
 };
 
 /* (atan z - z) / z^3, in z^2, z in [0, 1], relative to atan: 2^-28.5, 2^-57.5 */

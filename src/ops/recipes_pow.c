@@ -12,16 +12,16 @@
 
 /* log2(1 + g) / g on [-0.2929, 0.4143]: 2^-38.4 */
 static const double log2_table[] = {
-    0x1.71547652b58e9p0,  -0x1.71547651b6f56p-1, 0x1.ec709de345db6p-2, -0x1.715478885b97p-2,
-    0x1.2776b6c8cdd04p-2, -0x1.ec6f2dee61e24p-3, 0x1.a61b7f2858cfdp-3, -0x1.7188d5b29e622p-3,
-    0x1.481f93eef05p-3,   -0x1.23d6206dfd5a9p-3, 0x1.0acec2ea26275p-3, -0x1.13ba3065ffe6bp-3,
-    0x1.0f5fefa4a8719p-3, -0x1.1d9c3d5cd18a1p-4,
+    0x1.71547652b58e9p0,  -0x1.71547651b6f56p-1, 0x1.ec709de345dc8p-2, -0x1.715478885b927p-2,
+    0x1.2776b6c8cd53ep-2, -0x1.ec6f2dee64467p-3, 0x1.a61b7f287f66cp-3, -0x1.7188d5b270f09p-3,
+    0x1.481f93ec1c406p-3, -0x1.23d6206e6fe5cp-3, 0x1.0acec303be08ep-3, -0x1.13ba307661399p-3,
+    0x1.0f5fef4a69b85p-3, -0x1.1d9c3c7ac1bfcp-4,
 };
 
 /* 2^r on [-0.5, 0.5]: 2^-29.0 */
 static const double exp2_table[] = {
-    0x1.0000000261508p0,  0x1.62e430c7e9244p-1,  0x1.ebfbdadcb0781p-3,  0x1.c6aed4b94f9cap-5,
-    0x1.3b2dbbc11b818p-7, 0x1.5f456a8b9e4b9p-10, 0x1.41d3335bc8fd8p-13,
+    0x1.00000002615p0,   0x1.62e430c7e922cp-1,  0x1.ebfbdadcb0b76p-3,  0x1.c6aed4b951e22p-5,
+    0x1.3b2dbbc1032ep-7, 0x1.5f456a8a6b565p-10, 0x1.41d33366e8072p-13,
 };
 
 /* log2 of a > 0, an f64 that holds an f32: the exponent is counted from sqrt(1/2). */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The caching allocator. Sizes are rounded up to classes, eight per power of two (at most an eighth is
- * wasted), and a freed block waits on the list of its class for the next request of that class; a block
- * is never split nor joined, so that its header can stay beside it for life and a request served from
- * the cache takes no memory at all.
+ * The caching allocator. Sizes are rounded up to classes, eight per power of two (at most an eighth
+ * is wasted), and a freed block waits on the list of its class for the next request of that class;
+ * a block is never split nor joined, so that its header can stay beside it for life and a request
+ * served from the cache takes no memory at all.
  *
  *   class lists  cls[c] -> newest -> ... -> oldest          which block to reuse: the warmest
  *   ring         ages.next = newest ... ages.prev = oldest  which block to give back first
@@ -127,7 +127,8 @@ static void cache_take(df_allocator *a, block *k)
     a->stats.cached_bytes -= k->size;
 }
 
-/* Takes the oldest blocks out until at most `keep` bytes stay; returns them chained through next. */
+/* Takes the oldest blocks out until at most `keep` bytes stay; returns them chained through next.
+ */
 static block *cache_shrink(df_allocator *a, uint64_t keep)
 {
     block *out = NULL;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU device: owns pool, allocator, tiers and what matmul needs, and lends them to the executor.
+ * The CPU device: owns pool, allocator, tiers and what matmul needs, and lends them to the
+ * executor.
  */
 #include "runtime/cpu.h"
 
@@ -46,7 +47,8 @@ static void prepare_gemm(cpu *c, deft_dtype t)
         if (c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK)
             atomic_store_explicit(&c->exec.gemm[i], &c->gemm[i], memory_order_release);
         else
-            df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(t), d.text);
+            df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(t),
+                    d.text);
     }
     pthread_mutex_unlock(&c->lock);
 }
@@ -127,11 +129,16 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                         o->max_code ? o->max_code : DEFAULT_CODE, &c->exec.tiers));
     (void)snprintf(c->name, sizeof c->name, "cpu (%s)",
                    c->has_compiler ? c->compiler.name : "interpreter");
-    *dev = (df_device){ .name = c->name, .prepare = prepare, .run = run, .release = release,
+    *dev = (df_device){ .name = c->name,
+                        .prepare = prepare,
+                        .run = run,
+                        .release = release,
                         .allocator = c->exec.allocator };
-    dev->limits = (df_limits){ .n_threads = df_pool_threads(c->exec.pool), .max_body = DF_MAX_BODY,
+    dev->limits = (df_limits){ .n_threads = df_pool_threads(c->exec.pool),
+                               .max_body = DF_MAX_BODY,
                                .l1_bytes = cache_size(_SC_LEVEL1_DCACHE_SIZE, 32 << 10),
-                               .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10), .fuse = true };
+                               .l2_bytes = cache_size(_SC_LEVEL2_CACHE_SIZE, 512 << 10),
+                               .fuse = true };
     *out = dev;
     dev = NULL;
 done:

@@ -9,12 +9,12 @@
  *   bind      addresses, strides, numbers
  *   launch    one fork-join each; then faults of checks
  *
- * A frame is kept from run to run, so that a warm run takes no memory but that of its results and makes
- * no system call. Two runs at once: the second makes a frame of its own.
+ * A frame is kept from run to run, so that a warm run takes no memory but that of its results and
+ * makes no system call. Two runs at once: the second makes a frame of its own.
  *
  * Division changes no bit (runtime/device.h), so that it may depend on the number of threads and on
- * estimates. A launch is cut into *items*: rows, or ranges of INNER within a row, or ranges of blocks of
- * a split reduction. Neighbouring items that are too small for a task share one.
+ * estimates. A launch is cut into *items*: rows, or ranges of INNER within a row, or ranges of
+ * blocks of a split reduction. Neighbouring items that are too small for a task share one.
  */
 #include "runtime/exec_run.h"
 
@@ -23,8 +23,8 @@
 #include "ops/op.h"
 #include "runtime/os.h"
 
-/* A launch goes parallel above this; a task should not be shorter than the other. Waking a worker costs
- * up to 25 us. */
+/* A launch goes parallel above this; a task should not be shorter than the other. Waking a worker
+ * costs up to 25 us. */
 #define PARALLEL_NS 40e3
 #define TASK_NS 12e3
 #define TASKS_PER_THREAD 4
@@ -109,7 +109,8 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
         case DF_AXIS_INNER: s->n_inner = extent; break;
         }
     }
-    const double elements = (double)s->n_outer * (double)s->n_inner * (double)df_max_i64(s->n_red, 1);
+    const double elements =
+        (double)s->n_outer * (double)s->n_inner * (double)df_max_i64(s->n_red, 1);
     if (r->x->tiers && r->plan->execs)
         s->code = df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], elements);
     s->ns = elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
@@ -320,7 +321,8 @@ static deft_status report_fault(const df_run *r, df_diag *d)
         const int64_t *const fault = (const int64_t *)(const void *)df_run_thread_area(r, i);
         if (fault[0] == 0) continue;
         const uint64_t node = (uint64_t)fault[0] - 1;
-        const char *const op = node < r->t->n_nodes ? df_op_infos[r->t->nodes[node].op].name : "index";
+        const char *const op =
+            node < r->t->n_nodes ? df_op_infos[r->t->nodes[node].op].name : "index";
         return df_fail(d, DEFT_E_RANGE, "%s: index %lld is outside [0,%lld) (%%%llu)", op,
                        (long long)fault[1], (long long)fault[2], (unsigned long long)node);
     }

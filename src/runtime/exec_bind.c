@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run needs before its first launch: places in the frame, buffers, and the arguments of every
- * kernel. See exec.c.
+ * What a run needs before its first launch: places in the frame, buffers, and the arguments of
+ * every kernel. See exec.c.
  */
 #include "runtime/exec_run.h"
 
@@ -38,7 +38,8 @@ static void lay_out_kernel(df_run *r, const df_seg *seg, df_seg_run *s, df_bump 
         s->partial_row = partial_words(s);
         s->partial = df_take(b, sizeof *s->partial * (size_t)(s->partial_row * s->n_outer));
     }
-    s->args = (df_kargs){ .ptr = s->ptr, .stride = stride, .base = first, .extent = extent, .num = num };
+    s->args =
+        (df_kargs){ .ptr = s->ptr, .stride = stride, .base = first, .extent = extent, .num = num };
 
     size_t scratch = 0;
     for (uint32_t i = 0; i < k->n_access; i++)
@@ -70,7 +71,8 @@ static df_buffer *donated(const df_run *r, const df_plan_buf *buf, const df_laun
     const df_input *const in = &r->t->inputs[buf->donor];
     df_buffer *const b = (df_buffer *)(uintptr_t)io->input[buf->donor]; /* ours to take over */
     const int64_t bytes = r->slots[buf->numel] * (int64_t)deft_dtype_size(buf->dtype);
-    if (!(in->flags & DF_INPUT_SOLE) || (in->flags & DF_INPUT_WRAPPED) || !b || !b->from) return NULL;
+    if (!(in->flags & DF_INPUT_SOLE) || (in->flags & DF_INPUT_WRAPPED) || !b || !b->from)
+        return NULL;
     return b->data == in->data && b->bytes >= bytes ? df_buffer_ref(b) : NULL;
 }
 

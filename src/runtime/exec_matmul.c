@@ -12,8 +12,8 @@ typedef struct epilogue {
     uint32_t c_access;
 } epilogue;
 
-/* The epilogue kernel over a tile of C: its access c_access is turned to where the tile lies. Row o of
- * the kernel is row o of (batch, m), so that the OUTER strides follow from ld. */
+/* The epilogue kernel over a tile of C: its access c_access is turned to where the tile lies. Row o
+ * of the kernel is row o of (batch, m), so that the OUTER strides follow from ld. */
 static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
                          int64_t o1, int64_t i0, int64_t i1)
 {
@@ -48,8 +48,12 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
 static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
-    *job = (df_matmul_job){ .dtype = seg->dtype, .m = df_run_slot(r, seg->m), .n = df_run_slot(r, seg->n),
-                            .k = df_run_slot(r, seg->k), .n_batch = 1, .batch_rank = seg->n_batch,
+    *job = (df_matmul_job){ .dtype = seg->dtype,
+                            .m = df_run_slot(r, seg->m),
+                            .n = df_run_slot(r, seg->n),
+                            .k = df_run_slot(r, seg->k),
+                            .n_batch = 1,
+                            .batch_rank = seg->n_batch,
                             .fast = (r->t->flags & DF_TRACE_FAST) != 0 };
     for (uint32_t i = 0; i < seg->n_batch; i++) {
         job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
@@ -65,8 +69,8 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
     job->c_row = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
 }
 
-/* The micro-kernel this run uses: the one its work space was measured for, though a better one may be
- * published meanwhile. */
+/* The micro-kernel this run uses: the one its work space was measured for, though a better one may
+ * be published meanwhile. */
 static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
 {
     return r->gemm[t == DEFT_F64];

@@ -14,19 +14,19 @@
 #include "runtime/interp.h"
 
 typedef struct df_seg_run {
-    const df_code *code; /* NULL: interpret */
-    const df_kernel *kernel; /* NULL: a matmul without epilogue */
+    const df_code *code;             /* NULL: interpret */
+    const df_kernel *kernel;         /* NULL: a matmul without epilogue */
     int64_t n_outer, n_inner, n_red; /* n_inner: 1 in ROW */
     double ns;
     /* how it is cut: items are (row group, part of a row) */
     int64_t rows_per_item, parts, per_part; /* per_part: elements of INNER, or blocks */
     bool split;
-    bool parallel;       /* the launch that begins with this segment */
+    bool parallel;                /* the launch that begins with this segment */
     uint32_t first_item, n_items; /* within its launch */
     uint64_t *partial;
     int64_t partial_row; /* words of partial per row */
     df_kargs args;
-    char **ptr;          /* args.ptr; with SCRATCH: [thread][access] */
+    char **ptr; /* args.ptr; with SCRATCH: [thread][access] */
     bool per_thread;
     int64_t *epilogue_stride; /* matmul: [thread][access][axis] */
 } df_seg_run;
@@ -37,13 +37,13 @@ typedef struct df_run {
     const df_trace *t;
     const int64_t *slots;
     df_seg_run *segs;
-    char **base; /* per buffer: its origin */
-    df_buffer **own; /* per buffer: the reference of a ROOT until it is handed out */
+    char **base;          /* per buffer: its origin */
+    df_buffer **own;      /* per buffer: the reference of a ROOT until it is handed out */
     uint32_t *task_begin; /* first item of each task of the current launch; one more at the end */
     uint32_t n_threads;   /* that any launch uses */
     uint32_t max_items;
     size_t interp_size, scratch_size, thread_size; /* per thread */
-    char *threads;  /* per thread: fault words (64 bytes), interpreter's work space, scratch rows */
+    char *threads; /* per thread: fault words (64 bytes), interpreter's work space, scratch rows */
     const df_gemm_kernel *gemm[2]; /* f32, f64: read once, when the work space is measured */
     size_t matmul_size;
     void *matmul_work;
@@ -78,8 +78,8 @@ DF_INLINE char *df_run_thread_area(const df_run *r, uint32_t thread)
     return r->threads + r->thread_size * thread;
 }
 
-DF_INLINE void df_run_main(const df_run *r, const df_seg_run *s, const df_kargs *a, uint32_t thread, int64_t o0,
-                      int64_t o1, int64_t i0, int64_t i1)
+DF_INLINE void df_run_main(const df_run *r, const df_seg_run *s, const df_kargs *a, uint32_t thread,
+                           int64_t o0, int64_t o1, int64_t i0, int64_t i1)
 {
     if (s->code)
         s->code->main(a, o0, o1, i0, i1);

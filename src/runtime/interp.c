@@ -4,14 +4,14 @@
  * written to be read next to fuser/plan.h (loop structure), ops/kops.def (meaning of ops) and
  * base/limits.h (order of reductions).
  *
- * A call first lays its work space out (interp_prepare.c); then the loops of the kernel's mode run the
- * steps of each (stage, level) over chunks of lanes:
+ * A call first lays its work space out (interp_prepare.c); then the loops of the kernel's mode run
+ * the steps of each (stage, level) over chunks of lanes:
  *
- *   MAP  lanes along INNER      ROW  lanes along RED; row-level values have one lane, spread (splat)
- *   COL  lanes along INNER           over the chunk when the inner loop reads them
+ *   MAP  lanes along INNER      ROW  lanes along RED; row-level values have one lane, spread
+ * (splat) COL  lanes along INNER           over the chunk when the inner loop reads them
  *
- * What must hold: loads copy, because a later store of the same chunk may write the memory they read; a
- * chunk of the reduced axis begins at a multiple of DF_LANES within its block.
+ * What must hold: loads copy, because a later store of the same chunk may write the memory they
+ * read; a chunk of the reduced axis begins at a multiple of DF_LANES within its block.
  */
 #include "runtime/interp_run.h"
 
@@ -113,9 +113,7 @@ static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, 
             break;
         }
         case DF_KOP_reduce: df_red_fold(x, &x->reds[s->red], s->src[0], red_at, n); break;
-        case DF_KOP_scan:
-            df_red_scan(x, &x->reds[s->red], s->dst, s->src[0], red_at, n);
-            break;
+        case DF_KOP_scan: df_red_scan(x, &x->reds[s->red], s->dst, s->src[0], red_at, n); break;
         }
     }
 }
@@ -248,7 +246,8 @@ void df_interp_part(const df_kernel *k, void *work, const df_kargs *a, int64_t o
     }
 }
 
-void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0, int64_t i1)
+void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0,
+                   int64_t i1)
 {
     df_interp x;
     int64_t outer[DF_MAX_AXES];

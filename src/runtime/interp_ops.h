@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the interpreter: the table of loops, one per kernel op and dtype, over up to DF_CHUNK
- * lanes. interp_ops.def holds the loops; it is compiled once per instruction set, because an exact fma
- * without the instruction is some 50 times slower.
+ * lanes. interp_ops.def holds the loops; it is compiled once per instruction set, because an exact
+ * fma without the instruction is some 50 times slower.
  */
 #ifndef DF_RUNTIME_INTERP_OPS_H
 #define DF_RUNTIME_INTERP_OPS_H
@@ -27,7 +27,8 @@ typedef struct df_lane_ops {
     df_lane_fn map[DF_N_KOPS][DEFT_N_DTYPES];
     df_lane_fn cast[DEFT_N_DTYPES][DEFT_N_DTYPES]; /* [from][to] */
     df_fold_fn fold[DF_N_KOPS][DEFT_N_DTYPES];     /* reduce ops; cumsum: as sum */
-    df_fold_fn fold_row[DF_N_KOPS][DEFT_N_DTYPES]; /* acc has DF_LANES: acc[i % DF_LANES] op= v[i] */
+    df_fold_fn fold_row[DF_N_KOPS]
+                       [DEFT_N_DTYPES]; /* acc has DF_LANES: acc[i % DF_LANES] op= v[i] */
     df_before_fn before[DF_N_KOPS][DEFT_N_DTYPES]; /* argmin, argmax */
     df_scan_fn scan[DEFT_N_DTYPES];                /* cumsum along the lanes */
 } df_lane_ops;

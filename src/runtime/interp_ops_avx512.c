@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter's loops for x86 with AVX-512 of Skylake's set. The target is set here and not on the command line,
- * so that all files of the library are compiled alike and no header's inline code gets into the wrong
- * version.
+ * The interpreter's loops for x86 with AVX-512 of Skylake's set. The target is set here and not on
+ * the command line, so that all files of the library are compiled alike and no header's inline code
+ * gets into the wrong version.
  */
 #include "runtime/interp_ops.h"
 
 #include <string.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), apply_to = function)
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call of the interpreter does before its loops: one *step* per instruction with operand addresses
- * looked up, one vector of DF_CHUNK lanes per value. Values of the innermost loop share vectors once they
- * are dead, so that a long body stays in the first-level cache. Constants, numbers and what is computed
- * from them alone are evaluated here, once per call.
+ * What a call of the interpreter does before its loops: one *step* per instruction with operand
+ * addresses looked up, one vector of DF_CHUNK lanes per value. Values of the innermost loop share
+ * vectors once they are dead, so that a long body stays in the first-level cache. Constants,
+ * numbers and what is computed from them alone are evaluated here, once per call.
  */
 #include "runtime/interp_run.h"
 
@@ -24,8 +24,8 @@ typedef struct scratch_ins {
     char *value;
     uint32_t last; /* the last instruction that reads it */
     uint32_t step;
-    bool uniform;  /* equal in all lanes of the whole call: evaluated by prepare */
-    bool shared;   /* its vector goes back when it is dead */
+    bool uniform; /* equal in all lanes of the whole call: evaluated by prepare */
+    bool shared;  /* its vector goes back when it is dead */
 } scratch_ins;
 
 /* ---- work space ---- */
@@ -52,7 +52,8 @@ static void take_red(bump *b, const df_kernel *k, const df_ins *ins, df_red *out
 {
     const size_t lane = size_of(loop_dtype(k, ins)) * df_red_lanes(k);
     char *const acc = take(b, lane * (ins->op == DF_K_cumsum || df_is_arg(ins->op) ? 1 : DF_LANES));
-    char *const stack = df_is_arg(ins->op) || ins->op == DF_K_cumsum ? NULL : take(b, lane * DF_TREE_DEPTH);
+    char *const stack =
+        df_is_arg(ins->op) || ins->op == DF_K_cumsum ? NULL : take(b, lane * DF_TREE_DEPTH);
     int64_t *const index = df_is_arg(ins->op) ? take(b, sizeof(int64_t) * df_red_lanes(k)) : NULL;
     if (out) {
         out->acc = acc;
@@ -105,7 +106,11 @@ void df_put_bits(void *dst, uint64_t v, size_t size)
 {
     const uint8_t v1 = (uint8_t)v;
     const uint32_t v4 = (uint32_t)v;
-    memcpy(dst, size == 1 ? (const void *)&v1 : size == 4 ? (const void *)&v4 : (const void *)&v, size);
+    memcpy(dst,
+           size == 1   ? (const void *)&v1
+           : size == 4 ? (const void *)&v4
+                       : (const void *)&v,
+           size);
 }
 
 void df_splat_bits(void *dst, uint64_t bits, size_t size, uint32_t n)
@@ -154,10 +159,16 @@ static void prepare_red(df_interp *x, bump *b, const df_ins *ins, char *result, 
 {
     df_red *const r = &x->reds[x->n_reds++];
     const uint8_t dtype = loop_dtype(x->k, ins);
-    *r = (df_red){ .result = result, .op = ins->op, .dtype = dtype, .size = (uint8_t)size_of(dtype),
-                .identity = df_red_identity(ins->op, dtype), .fold = x->ops->fold[ins->op][dtype],
-                .fold_row = x->ops->fold_row[ins->op][dtype],
-                .before = x->ops->before[ins->op][dtype], .scan = x->ops->scan[dtype], .slot = *slot };
+    *r = (df_red){ .result = result,
+                   .op = ins->op,
+                   .dtype = dtype,
+                   .size = (uint8_t)size_of(dtype),
+                   .identity = df_red_identity(ins->op, dtype),
+                   .fold = x->ops->fold[ins->op][dtype],
+                   .fold_row = x->ops->fold_row[ins->op][dtype],
+                   .before = x->ops->before[ins->op][dtype],
+                   .scan = x->ops->scan[dtype],
+                   .slot = *slot };
     take_red(b, x->k, ins, r);
     *slot += df_is_arg(ins->op) ? 2 : 1;
 }
@@ -173,8 +184,12 @@ static df_istep *prepare_step(df_interp *x, const scratch_ins *info, uint32_t i,
         df_splat_bits(info[i].value, bits, size, x->width);
         return NULL;
     }
-    *out = (df_istep){ .dst = info[i].value, .imm = ins->imm, .op = ins->op, .kind = op->kind,
-                   .dtype = ins->dtype, .size = (uint8_t)size };
+    *out = (df_istep){ .dst = info[i].value,
+                       .imm = ins->imm,
+                       .op = ins->op,
+                       .kind = op->kind,
+                       .dtype = ins->dtype,
+                       .size = (uint8_t)size };
     for (uint32_t j = 0; j < op->n_src; j++) out->src[j] = info[ins->src[j]].value;
     if (op->kind == DF_KOP_map) out->fn = map_fn(x, ins);
     df_assert(op->kind != DF_KOP_map || out->fn || ins->op == DF_K_check);
@@ -264,7 +279,8 @@ static void prepare_steps(df_interp *x, bump *b)
                 s->red = x->n_reds;
                 prepare_red(x, b, ins, info[i].value, &slot);
             }
-            df_range *const in = ins->level == DF_LEVEL_ROW ? &x->row[ins->stage] : &x->elem[ins->stage];
+            df_range *const in =
+                ins->level == DF_LEVEL_ROW ? &x->row[ins->stage] : &x->elem[ins->stage];
             if (in->end == 0) in->begin = info[i].step;
             in->end = n_steps;
         }
@@ -273,10 +289,12 @@ static void prepare_steps(df_interp *x, bump *b)
     mark_splats(x, info);
 }
 
-void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, const df_kargs *a, int64_t i0,
-                    int64_t i1)
+void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, const df_kargs *a,
+                       int64_t i0, int64_t i1)
 {
-    *x = (df_interp){ .k = k, .a = a, .ops = df_lane_ops_best(), .pass = p, .vec = -1, .length = 1, .n_inner = 1 };
+    *x = (df_interp){
+        .k = k, .a = a, .ops = df_lane_ops_best(), .pass = p, .vec = -1, .length = 1, .n_inner = 1
+    };
     bump b = { .at = (char *)(((uintptr_t)work + 63) & ~(uintptr_t)63) };
     for (uint32_t j = 0; j < k->n_axes; j++) {
         switch ((df_role)k->role[j]) {

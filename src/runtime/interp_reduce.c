@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of reductions, as base/limits.h has it. In ROW the accumulators of a reduction stand side by side and
- * lane i of a chunk goes to accumulator i mod DF_LANES, because chunks begin at multiples of DF_LANES
- * within their block; in COL each accumulator is a vector. Accumulators that no element reaches are left
- * out of the fold: joining an identity changes no bit. argmin and argmax keep the best value and its
- * index in one accumulator: their result does not depend on order.
+ * The order of reductions, as base/limits.h has it. In ROW the accumulators of a reduction stand
+ * side by side and lane i of a chunk goes to accumulator i mod DF_LANES, because chunks begin at
+ * multiples of DF_LANES within their block; in COL each accumulator is a vector. Accumulators that
+ * no element reaches are left out of the fold: joining an identity changes no bit. argmin and
+ * argmax keep the best value and its index in one accumulator: their result does not depend on
+ * order.
  */
 #include "runtime/interp_run.h"
 
@@ -22,19 +23,22 @@ static uint64_t get_bits(const void *src, size_t size)
 uint64_t df_red_identity(uint8_t op, uint8_t dtype)
 {
     static const uint64_t greatest[DEFT_N_DTYPES] = {
-        [DEFT_BOOL] = 1, [DEFT_U8] = UINT8_MAX, [DEFT_I32] = INT32_MAX, [DEFT_I64] = INT64_MAX,
-        [DEFT_F32] = 0x7F800000, [DEFT_F64] = 0x7FF0000000000000,
+        [DEFT_BOOL] = 1,        [DEFT_U8] = UINT8_MAX,   [DEFT_I32] = INT32_MAX,
+        [DEFT_I64] = INT64_MAX, [DEFT_F32] = 0x7F800000, [DEFT_F64] = 0x7FF0000000000000,
     };
     static const uint64_t least[DEFT_N_DTYPES] = {
-        [DEFT_I32] = 0x80000000, [DEFT_I64] = 0x8000000000000000,
-        [DEFT_F32] = 0xFF800000, [DEFT_F64] = 0xFFF0000000000000,
+        [DEFT_I32] = 0x80000000,
+        [DEFT_I64] = 0x8000000000000000,
+        [DEFT_F32] = 0xFF800000,
+        [DEFT_F64] = 0xFFF0000000000000,
     };
     static const uint64_t one[DEFT_N_DTYPES] = {
-        [DEFT_BOOL] = 1, [DEFT_U8] = 1, [DEFT_I32] = 1, [DEFT_I64] = 1,
-        [DEFT_F32] = 0x3F800000, [DEFT_F64] = 0x3FF0000000000000,
+        [DEFT_BOOL] = 1, [DEFT_U8] = 1,           [DEFT_I32] = 1,
+        [DEFT_I64] = 1,  [DEFT_F32] = 0x3F800000, [DEFT_F64] = 0x3FF0000000000000,
     };
     static const uint64_t minus_zero[DEFT_N_DTYPES] = {
-        [DEFT_F32] = 0x80000000, [DEFT_F64] = 0x8000000000000000,
+        [DEFT_F32] = 0x80000000,
+        [DEFT_F64] = 0x8000000000000000,
     };
     switch (op) {
     case DF_K_sum: return minus_zero[dtype];
@@ -125,9 +129,10 @@ static void join_newest(const df_interp *x, df_red *r, uint32_t depth, uint32_t 
     r->fold(r->stack + (depth - 2) * by, r->stack + (depth - 1) * by, n);
 }
 
-/* value: n lanes, the result of block number b, which becomes entry depth. Returns the new depth. */
-static uint32_t push_block(const df_interp *x, df_red *r, const char *value, int64_t b, uint32_t depth,
-                           uint32_t n)
+/* value: n lanes, the result of block number b, which becomes entry depth. Returns the new depth.
+ */
+static uint32_t push_block(const df_interp *x, df_red *r, const char *value, int64_t b,
+                           uint32_t depth, uint32_t n)
 {
     memcpy(r->stack + depth * row_stride(x, r), value, r->size * (size_t)n);
     depth++;
@@ -145,7 +150,8 @@ static void write_partial(df_interp *x, const df_red *r, int64_t b, int64_t i0, 
     for (uint32_t i = 0; i < n; i++) index[i] = (uint64_t)r->index[i];
 }
 
-void df_red_end_block(df_interp *x, df_range steps, int64_t b, int64_t n_elements, int64_t i0, uint32_t n)
+void df_red_end_block(df_interp *x, df_range steps, int64_t b, int64_t n_elements, int64_t i0,
+                      uint32_t n)
 {
     uint32_t depth = x->depth;
     for (uint32_t i = steps.begin; i < steps.end; i++) {
@@ -209,4 +215,3 @@ void df_red_join_partial(df_interp *x, df_red *r, int64_t i0, uint32_t n)
     }
     finish_red(x, r, depth, n);
 }
-

@@ -26,8 +26,9 @@ typedef struct df_istep {
     int64_t by;                    /* memory and index: elements per step of the vectorized axis */
 } df_istep;
 
-/* A reduction or scan. In ROW, acc and stack entries have one lane (acc: DF_LANES of them side by side);
- * in COL, DF_CHUNK lanes each. argmin and argmax keep one best value and its index instead. */
+/* A reduction or scan. In ROW, acc and stack entries have one lane (acc: DF_LANES of them side by
+ * side); in COL, DF_CHUNK lanes each. argmin and argmax keep one best value and its index instead.
+ */
 typedef struct df_red {
     char *acc, *stack, *result;
     int64_t *index;
@@ -58,11 +59,11 @@ typedef struct df_interp {
     int64_t *off;    /* per access: elements from ptr at the current OUTER and RED position */
     int64_t *outer;  /* the same without RED */
     uint32_t n_outer, n_red;
-    int vec;         /* the vectorized axis, -1: none */
-    uint32_t width;  /* lanes that can ever be in use */
-    uint32_t depth;  /* of the stacks of joined blocks */
-    bool no_store;   /* row-level stores of stage 0 are left to main or fin */
-    int64_t length;  /* product of the RED extents */
+    int vec;                   /* the vectorized axis, -1: none */
+    uint32_t width;            /* lanes that can ever be in use */
+    uint32_t depth;            /* of the stacks of joined blocks */
+    bool no_store;             /* row-level stores of stage 0 are left to main or fin */
+    int64_t length;            /* product of the RED extents */
     int64_t n_blocks, n_inner; /* layout of partial */
 } df_interp;
 
@@ -95,12 +96,14 @@ void df_splat_bits(void *dst, uint64_t bits, size_t size, uint32_t n);
 uint64_t df_red_identity(uint8_t op, uint8_t dtype);
 
 /* A block of n_elements that starts at element `first`; n lanes (1 in ROW). */
-void df_red_begin_block(df_interp *x, df_range steps, int64_t first, int64_t n_elements, uint32_t n);
+void df_red_begin_block(df_interp *x, df_range steps, int64_t first, int64_t n_elements,
+                        uint32_t n);
 /* Values v of reduced position at (ROW: its first lane's) into the accumulators; n lanes of v. */
 void df_red_fold(df_interp *x, df_red *r, const char *v, int64_t at, uint32_t n);
 void df_red_scan(df_interp *x, df_red *r, char *dst, const char *v, int64_t at, uint32_t n);
 /* Block number b is complete: pushed, or in DF_PASS_PART written to partial from lane i0 on. */
-void df_red_end_block(df_interp *x, df_range steps, int64_t b, int64_t n_elements, int64_t i0, uint32_t n);
+void df_red_end_block(df_interp *x, df_range steps, int64_t b, int64_t n_elements, int64_t i0,
+                      uint32_t n);
 /* Joins what was pushed into the results. */
 void df_red_end_stage(df_interp *x, df_range steps, uint32_t n);
 /* DF_PASS_FIN: the blocks of reduction r from partial, lanes i0 .. i0 + n, into its result. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The recording device: a CPU device with one thread and no compiler behind a notebook. One thread at a
- * time.
+ * The recording device: a CPU device with one thread and no compiler behind a notebook. One thread
+ * at a time.
  */
 #include "runtime/null.h"
 
@@ -28,8 +28,8 @@ static deft_status refuse(null_device *n, df_diag *d, const char *call, uint32_t
 {
     n->counts.failures++;
     df_str_fmt(&n->record, "%s failed\n", call);
-    return df_fail(d, n->o.status ? n->o.status : DEFT_E_BACKEND, "%s: call %u fails as asked", call,
-                   number);
+    return df_fail(d, n->o.status ? n->o.status : DEFT_E_BACKEND, "%s: call %u fails as asked",
+                   call, number);
 }
 
 static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
@@ -94,8 +94,12 @@ deft_status df_null_create(df_diag *d, const df_mem *mem, const df_null_options 
     }
     n->mem = mem;
     df_str_init(&n->record, mem);
-    n->dev = (df_device){ .name = "null", .limits = n->cpu->limits, .prepare = prepare, .run = run,
-                          .release = release, .allocator = n->cpu->allocator };
+    n->dev = (df_device){ .name = "null",
+                          .limits = n->cpu->limits,
+                          .prepare = prepare,
+                          .run = run,
+                          .release = release,
+                          .allocator = n->cpu->allocator };
     df_null_set(&n->dev, o);
     *out = &n->dev;
     return DEFT_OK;

@@ -12,8 +12,8 @@
 
 /* ---- memory ---- */
 
-/* Zeroed pages whose address is a multiple of 64; from 2 MiB up of 2 MiB, and asked to be huge. NULL
- * when there are none. */
+/* Zeroed pages whose address is a multiple of 64; from 2 MiB up of 2 MiB, and asked to be huge.
+ * NULL when there are none. */
 void *df_os_map(size_t size);
 void df_os_unmap(void *p, size_t size);
 
@@ -26,11 +26,12 @@ void df_os_wake(_Atomic uint32_t *word, uint32_t n);
 /* How many processors the process may use: affinity mask and control group quota. At least 1. */
 uint32_t df_os_n_cpus(void);
 
-/* Numbers of the processors the process may use, the one we are on last; at most n. Returns how many. */
+/* Numbers of the processors the process may use, the one we are on last; at most n. Returns how
+ * many. */
 uint32_t df_os_cpus(int *cpus, uint32_t n);
 
-/* Starts a thread in which every signal is blocked. cpu >= 0: pinned there, if that is allowed. false
- * when the system refuses. */
+/* Starts a thread in which every signal is blocked. cpu >= 0: pinned there, if that is allowed.
+ * false when the system refuses. */
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
 
 uint64_t df_os_now_ns(void);

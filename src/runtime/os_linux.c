@@ -179,7 +179,8 @@ bool df_os_mark_forked(df_os_mark *m)
     if (!m->page) return forked_by_pid(m);
     uint32_t seen = atomic_load_explicit(m->page, memory_order_acquire);
     if (DF_LIKELY(seen == MARK_PARENT)) return false;
-    if (seen == MARK_CHILD && atomic_compare_exchange_strong(m->page, &seen, MARK_BUSY)) return true;
+    if (seen == MARK_CHILD && atomic_compare_exchange_strong(m->page, &seen, MARK_BUSY))
+        return true;
     while (atomic_load_explicit(m->page, memory_order_acquire) != MARK_PARENT) sched_yield();
     return false;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening the code generator. Looked for in the caller's folder, in $DEFT_PLUGIN_DIR, beside libdeft (or
- * the program that contains it), and in the installed place; the first file that opens is asked, and one
- * of another build is refused.
+ * Opening the code generator. Looked for in the caller's folder, in $DEFT_PLUGIN_DIR, beside
+ * libdeft (or the program that contains it), and in the installed place; the first file that opens
+ * is asked, and one of another build is refused.
  */
 #include "runtime/cpu.h"
 
@@ -69,8 +69,13 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
     if (!make) {
         (void)df_fail(d, st, "%s has no symbol %s", PLUGIN_FILE, DF_PLUGIN_CPU_SYMBOL);
     } else {
-        const df_host host = { .size = sizeof host, .build_id = DF_BUILD_ID, .mem = mem, .log = log,
-                               .fail = df_fail, .str_putn = df_str_putn, .kops = df_kop_infos,
+        const df_host host = { .size = sizeof host,
+                               .build_id = DF_BUILD_ID,
+                               .mem = mem,
+                               .log = log,
+                               .fail = df_fail,
+                               .str_putn = df_str_putn,
+                               .kops = df_kop_infos,
                                .max_vector_bytes = max_vector_bytes };
         st = make(&host, DF_BUILD_ID, d, out);
     }

@@ -5,22 +5,22 @@
  *
  *   ticket  | region number | next task |      bounds  | region number | n tasks |
  *
- * A worker that is late for a region may add to the ticket of any later time. It has a task only when
- * the region number in its ticket equals that in bounds, read afterwards, and its task is below n: a
- * region cannot end before its handed-out tasks have, so that equal numbers mean the region is still
- * the one of the ticket. Nobody ever waits for a worker that sleeps.
+ * A worker that is late for a region may add to the ticket of any later time. It has a task only
+ * when the region number in its ticket equals that in bounds, read afterwards, and its task is
+ * below n: a region cannot end before its handed-out tasks have, so that equal numbers mean the
+ * region is still the one of the ticket. Nobody ever waits for a worker that sleeps.
  *
- * Workers spin for a while, because waking a halted processor costs some 25 us, then sleep on `region`. A
- * worker announces itself in n_asleep before it sleeps and the caller publishes before it looks there
- * (both sequentially consistent), so that no wake-up is lost. The caller spins and then sleeps on
- * n_done in the same way.
+ * Workers spin for a while, because waking a halted processor costs some 25 us, then sleep on
+ * `region`. A worker announces itself in n_asleep before it sleeps and the caller publishes before
+ * it looks there (both sequentially consistent), so that no wake-up is lost. The caller spins and
+ * then sleeps on n_done in the same way.
  */
 #include "runtime/pool.h"
 
-#include <fenv.h>
 #include <stdalign.h>
 #include <stdatomic.h>
 
+#include "base/fp.h"
 #include "runtime/os.h"
 
 #define SPIN_NS 40000
@@ -90,7 +90,7 @@ static void *work(void *user)
     worker *const w = user;
     uint32_t seen = w->seen;
     /* Whatever its starter's rounding mode was; the starter's own stays as it is. */
-    fesetenv(FE_DFL_ENV);
+    (void)df_fp_enter();
     while (wait_region(w->pool, seen)) {
         seen = atomic_load_explicit(&w->pool->region, memory_order_acquire);
         take_part(w->pool, w->thread);

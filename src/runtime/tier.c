@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From kernels to code. The store (cache/cache.h) finds an *entry* by a kernel's canonical bytes; plans hold
- * counted references to entries. An entry owns a copy of its kernel and up to two pieces of code, which
- * live until the entry dies: nobody can be running code that is freed, because whoever runs it holds
- * the entry.
+ * From kernels to code. The store (cache/cache.h) finds an *entry* by a kernel's canonical bytes;
+ * plans hold counted references to entries. An entry owns a copy of its kernel and up to two pieces
+ * of code, which live until the entry dies: nobody can be running code that is freed, because
+ * whoever runs it holds the entry.
  *
  *   attach --miss--> entry --> queue[O0] --compile thread--> code[O0] published in exec.code
  *                                   launched again: queue[O2] --> code[O2] published over it
@@ -14,8 +14,8 @@
  * kernel the compiler refuses takes no other with it.
  *
  * Waiting: a run that has no code yet interprets, unless that would take longer than the compiler.
- * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits, and
- * timing must never choose a result.
+ * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits,
+ * and timing must never choose a result.
  *
  * A forked child has no compile thread, and when the parent's was in the compiler, whose locks
  * nobody will ever release, the child interprets from then on.
@@ -67,7 +67,7 @@ struct df_tiers {
     pthread_mutex_t lock; /* guards all below, and states and links of entries */
     pthread_cond_t changed;
     entry *head[2], *tail[2];
-    uint32_t n_pending; /* queued or being compiled by the thread */
+    uint32_t n_pending;  /* queued or being compiled by the thread */
     uint32_t generation; /* grows in a forked child */
     uint64_t n_batches;
     pthread_t thread;
@@ -108,7 +108,8 @@ static void entry_destroy(df_counted *self)
     entry *const e = (entry *)(void *)self;
     df_tiers *const t = e->tiers;
     for (int level = 0; level < 2; level++)
-        if (e->has_code[level] && t->compiler) t->compiler->release(t->compiler->self, &e->code[level]);
+        if (e->has_code[level] && t->compiler)
+            t->compiler->release(t->compiler->self, &e->code[level]);
     df_mem_free(t->mem, e->storage, e->storage_size);
     df_mem_free(t->mem, e, sizeof *e);
 }
@@ -124,7 +125,8 @@ static const void *put(char **at, const void *from, size_t n)
 
 static entry *entry_create(df_tiers *t, const df_kernel *k)
 {
-    const size_t access_size = sizeof *k->access * k->n_access, ins_size = sizeof *k->ins * k->n_ins;
+    const size_t access_size = sizeof *k->access * k->n_access,
+                 ins_size = sizeof *k->ins * k->n_ins;
     const size_t storage_size = access_size + ins_size + k->key.n + 48;
     entry *const e = df_mem_zalloc(t->mem, sizeof *e);
     char *at = e ? df_mem_alloc(t->mem, storage_size) : NULL;
@@ -144,7 +146,8 @@ static entry *entry_create(df_tiers *t, const df_kernel *k)
     return e;
 }
 
-/* What an entry costs: itself, and code of about 12 bytes an instruction, unrolled and with tails, twice. */
+/* What an entry costs: itself, and code of about 12 bytes an instruction, unrolled and with tails,
+ * twice. */
 static size_t charge(const entry *e)
 {
     return sizeof *e + e->storage_size + 4096 + (size_t)e->kernel.n_ins * 96;
@@ -216,7 +219,8 @@ static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
 {
     uint32_t n = 0;
     *level = t->head[DF_OPT_O0] ? DF_OPT_O0 : DF_OPT_O2;
-    while (n < MAX_BATCH && t->head[*level] && (n == 0 || t->head[*level]->batch == out[0]->batch)) {
+    while (n < MAX_BATCH && t->head[*level] &&
+           (n == 0 || t->head[*level]->batch == out[0]->batch)) {
         entry *const e = t->head[*level];
         t->head[*level] = e->next[*level];
         set_state(&e->exec, *level, STATE_BUSY);
@@ -251,8 +255,8 @@ static void *compile_thread(void *user)
     return NULL;
 }
 
-/* Under the lock. Without a thread nothing is queued: the kernel is interpreted, and the next attach
- * tries again. */
+/* Under the lock. Without a thread nothing is queued: the kernel is interpreted, and the next
+ * attach tries again. */
 static void enqueue(df_tiers *t, entry *e, df_opt level)
 {
     if (!t->has_thread) t->has_thread = df_os_thread(&t->thread, compile_thread, t, -1);
@@ -286,7 +290,8 @@ static void check_fork(df_tiers *t)
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
     t->has_thread = false;
-    t->head[0] = t->head[1] = NULL; /* their references are the parent's thread's: never given back */
+    t->head[0] = t->head[1] =
+        NULL; /* their references are the parent's thread's: never given back */
     t->n_pending = 0;
     t->generation++;
     if (atomic_load(&t->n_in_compiler) > 0) {
@@ -443,7 +448,8 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
         pthread_mutex_unlock(&t->lock);
         code = wait_or_interpret(t, x, elements);
     }
-    if (code && launches >= LAUNCHES_FOR_O2 && state_of(x, DF_OPT_O2) == STATE_NONE) ask_for_o2(t, x);
+    if (code && launches >= LAUNCHES_FOR_O2 && state_of(x, DF_OPT_O2) == STATE_NONE)
+        ask_for_o2(t, x);
     return code;
 }
 

@@ -13,6 +13,7 @@
  *
  * Operands lie in pools of hard values (zeros of both signs, infinities, NaN, denormals, extreme
  * integers); a layout says how a view of the pool, or of a copy, becomes the operand.
+ * size: one table of ops by dtype by layout.
  */
 #include "../support/oracle.h"
 
@@ -1214,7 +1215,7 @@ static void all_cases(scale how)
             const long before = n_cases;
             const double t0 = oracle_now();
             /* Compiling dominates: where time is short, O0 and the narrower widths take turns. */
-            turn = how == QUICK ? 1 + (op + t) % 3 : 0;
+            turn = how == QUICK ? 1 + (op + t) % 6 : 0;
             op_cases(op, (deft_dtype)t, how);
             flush();
             if (verbose)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A forked child goes on working: the pool starts its workers again, tiers their thread; a child forked
- * while the compiler was at work interprets. The parent notices nothing.
+ * A forked child goes on working: the pool starts its workers again, tiers their thread; a child
+ * forked while the compiler was at work interprets. The parent notices nothing.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -27,8 +27,8 @@ static void main_plus(const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int
     for (int64_t i = i0; i < i1; i++) y[i] = x[i] + x[i];
 }
 
-static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n, df_opt level,
-                           df_code *out)
+static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                           df_opt level, df_code *out)
 {
     (void)self, (void)d, (void)k, (void)level;
     atomic_fetch_add(&n_compiling, 1);
@@ -43,8 +43,9 @@ static void release(void *self, df_code *code)
     code->main = NULL;
 }
 
-static const df_compiler compiler = { .name = "plus", .vector_bytes = 64, .compile = compile,
-                                      .release = release };
+static const df_compiler compiler = {
+    .name = "plus", .vector_bytes = 64, .compile = compile, .release = release
+};
 
 static _Atomic uint64_t threads_seen;
 
@@ -71,7 +72,8 @@ static bool plan_works(df_device *dev, uint64_t number, float *x, uint64_t *inte
 {
     kb b;
     kb_init(&b, DF_MODE_MAP, "i", 1);
-    const uint32_t l = kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, "1"));
+    const uint32_t l =
+        kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, "1"));
     const uint32_t y = kb_ins(&b, DF_K_add, DEFT_F32, l, l, 0, 0);
     kb_ins(&b, DF_K_store, DEFT_F32, y, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "1"));
     kb_ins(&b, DF_K_const, DEFT_F32, 0, 0, 0, number);
@@ -84,15 +86,26 @@ static bool plan_works(df_device *dev, uint64_t number, float *x, uint64_t *inte
     uint32_t root_buf = 1;
     df_input input = { .data = x, .bytes = (int64_t)N * 4 };
     const int64_t slots[] = { 0, 1, N };
-    df_plan_buf bufs[2] = { { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
-                            { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE } };
-    df_plan p = { .kernels = &b.k, .n_kernels = 1, .segs = &seg, .n_segs = 1, .launches = &launch,
-                  .n_launches = 1, .bufs = bufs, .n_bufs = 2, .root_buf = &root_buf, .n_roots = 1 };
+    df_plan_buf bufs[2] = {
+        { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
+        { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE }
+    };
+    df_plan p = { .kernels = &b.k,
+                  .n_kernels = 1,
+                  .segs = &seg,
+                  .n_segs = 1,
+                  .launches = &launch,
+                  .n_launches = 1,
+                  .bufs = bufs,
+                  .n_bufs = 2,
+                  .root_buf = &root_buf,
+                  .n_roots = 1 };
     const df_trace t = { .inputs = &input, .n_inputs = 1 };
     df_launch_io io = { .root = &root };
     df_run_stats stats = { 0 };
     df_diag d = { 0 };
-    bool ok = dev->prepare(dev, &d, &p) == DEFT_OK && dev->run(dev, &d, &p, &t, slots, &io, &stats) == DEFT_OK;
+    bool ok = dev->prepare(dev, &d, &p) == DEFT_OK &&
+              dev->run(dev, &d, &p, &t, slots, &io, &stats) == DEFT_OK;
     for (int i = 0; ok && i < N; i++) ok = ((float *)root->data)[i] == x[i] * 2;
     *interpreted = stats.interpreted_segments;
     df_buffer_drop(&root);
@@ -112,7 +125,8 @@ static bool in_child(df_device *dev, uint64_t number, float *x, uint64_t want_in
         const bool pool = pool_works(df_cpu_pool(dev));
         const bool plan = plan_works(dev, number, x, &interpreted);
         if (!pool || !plan || interpreted != want_interpreted)
-            printf("child %d: pool %d plan %d interpreted %d\n", (int)number, pool, plan, (int)interpreted);
+            printf("child %d: pool %d plan %d interpreted %d\n", (int)number, pool, plan,
+                   (int)interpreted);
         fflush(stdout);
         const bool ok = pool && plan && interpreted == want_interpreted;
         df_cpu_destroy(&dev);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pool: every task exactly once, results of tasks visible after the region, two callers at once, small
- * regions in quick succession, regions after workers have gone to sleep, pools made and destroyed.
+ * The pool: every task exactly once, results of tasks visible after the region, two callers at
+ * once, small regions in quick succession, regions after workers have gone to sleep, pools made and
+ * destroyed.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -31,7 +32,8 @@ static void task(void *user, uint32_t i, uint32_t thread)
     if (r->mask && thread > 0) {
         sigset_t now;
         pthread_sigmask(SIG_SETMASK, NULL, &now);
-        if (!sigismember(&now, SIGUSR1) || !sigismember(&now, SIGINT)) atomic_fetch_add(&n_wrong, 1);
+        if (!sigismember(&now, SIGUSR1) || !sigismember(&now, SIGINT))
+            atomic_fetch_add(&n_wrong, 1);
     }
 }
 
@@ -81,6 +83,8 @@ int main(void)
     df_pool *p = NULL;
     df_allocator *a = NULL;
     sigset_t before, after;
+    memset(&before, 0, sizeof before); /* the system fills in only what it uses */
+    memset(&after, 0, sizeof after);
     pthread_sigmask(SIG_SETMASK, NULL, &before);
     if (df_pool_create(NULL, &df_mem_system, N_THREADS, &p) != DEFT_OK) return 1;
     run_region(p, N_TASKS, N_ROUNDS, &before);

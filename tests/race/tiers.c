@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tiers under several threads: kernels are found, made, compiled in the background, evicted and run at
- * once; and one device runs the plans of several contexts.
+ * Tiers under several threads: kernels are found, made, compiled in the background, evicted and run
+ * at once; and one device runs the plans of several contexts.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -25,8 +25,8 @@ static void twice(const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int64_t
     for (int64_t i = i0; i < i1; i++) y[i] = x[i] + x[i];
 }
 
-static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n, df_opt level,
-                           df_code *out)
+static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                           df_opt level, df_code *out)
 {
     (void)self, (void)level;
     sched_yield();
@@ -46,13 +46,15 @@ static void release(void *self, df_code *code)
     atomic_fetch_add(&n_released, 1);
 }
 
-static const df_compiler compiler = { .name = "twice", .vector_bytes = 64, .compile = compile,
-                                      .release = release };
+static const df_compiler compiler = {
+    .name = "twice", .vector_bytes = 64, .compile = compile, .release = release
+};
 
 static void build(kb *b, uint64_t number)
 {
     kb_init(b, DF_MODE_MAP, "i", 1);
-    const uint32_t x = kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
+    const uint32_t x =
+        kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
     const uint32_t y = kb_ins(b, DF_K_add, DEFT_F32, x, x, 0, 0);
     kb_ins(b, DF_K_store, DEFT_F32, y, 0, 0, kb_access(b, DF_ACCESS_STORE, DEFT_F32, "1"));
     kb_ins(b, DF_K_const, DEFT_F32, 0, 0, 0, number); /* tells the kernels apart */
@@ -70,11 +72,22 @@ static void run_once(df_device *dev, uint32_t first, float *x)
     uint32_t root_buf[2] = { 1, 2 };
     df_input input = { .data = x, .bytes = N * 4 };
     const int64_t slots[] = { 0, 1, N };
-    df_plan_buf bufs[3] = { { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
-                            { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
-                            { .kind = DF_BUF_ROOT, .index = 1, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE } };
-    df_plan p = { .kernels = k, .n_kernels = 2, .segs = segs, .n_segs = 2, .launches = &launch, .n_launches = 1,
-                  .bufs = bufs, .n_bufs = 3, .root_buf = root_buf, .n_roots = 2, .n_inputs = 1 };
+    df_plan_buf bufs[3] = {
+        { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
+        { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
+        { .kind = DF_BUF_ROOT, .index = 1, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE }
+    };
+    df_plan p = { .kernels = k,
+                  .n_kernels = 2,
+                  .segs = segs,
+                  .n_segs = 2,
+                  .launches = &launch,
+                  .n_launches = 1,
+                  .bufs = bufs,
+                  .n_bufs = 3,
+                  .root_buf = root_buf,
+                  .n_roots = 2,
+                  .n_inputs = 1 };
     const df_trace t = { .inputs = &input, .n_inputs = 1 };
     df_launch_io io = { .root = root };
     df_diag d = { 0 };
@@ -118,7 +131,9 @@ static int run_tier(df_tier tier)
     df_device *dev = NULL;
     pthread_t thread[N_THREADS];
     job jobs[N_THREADS];
-    const df_cpu_options o = { .n_threads = 2, .tier = tier, .compiler = &compiler, .max_code = 40000 };
+    const df_cpu_options o = {
+        .n_threads = 2, .tier = tier, .compiler = &compiler, .max_code = 40000
+    };
     if (df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev) != DEFT_OK) return 1;
     for (uint32_t i = 0; i < N_THREADS; i++) {
         jobs[i] = (job){ dev, i };
@@ -127,11 +142,11 @@ static int run_tier(df_tier tier)
     for (int i = 0; i < N_THREADS; i++) pthread_join(thread[i], NULL);
     const df_tier_stats s = df_tiers_read(df_cpu_tiers(dev));
     df_cpu_destroy(&dev);
-    printf("tier %d: kernels %d hits %d compiled %d released %d failed %d evicted %d wrong %d\n", (int)tier,
-           (int)s.kernels, (int)s.hits, atomic_load(&n_compiled), atomic_load(&n_released), (int)s.failed,
-           (int)s.evicted, atomic_load(&n_wrong));
-    return atomic_load(&n_wrong) || atomic_load(&n_compiled) != atomic_load(&n_released) || s.hits == 0 ||
-           s.evicted == 0 || s.compiled == 0;
+    printf("tier %d: kernels %d hits %d compiled %d released %d failed %d evicted %d wrong %d\n",
+           (int)tier, (int)s.kernels, (int)s.hits, atomic_load(&n_compiled),
+           atomic_load(&n_released), (int)s.failed, (int)s.evicted, atomic_load(&n_wrong));
+    return atomic_load(&n_wrong) || atomic_load(&n_compiled) != atomic_load(&n_released) ||
+           s.hits == 0 || s.evicted == 0 || s.compiled == 0;
 }
 
 int main(void)

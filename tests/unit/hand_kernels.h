@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels by hand, for the tests of the runtime, and what they must compute: the order of reductions once
- * more, as plainly as can be.
+ * Kernels by hand, for the tests of the runtime, and what they must compute: the order of
+ * reductions once more, as plainly as can be.
  */
 #ifndef TEST_HAND_KERNELS_H
 #define TEST_HAND_KERNELS_H
@@ -59,8 +59,9 @@ static inline void kb_init(kb *b, df_mode mode, const char *roles, uint8_t n_sta
     b->k.access = b->access;
     b->k.cost = 1;
     for (; *roles; roles++)
-        b->k.role[b->k.n_axes++] =
-            *roles == 'o' ? DF_AXIS_OUTER : *roles == 'r' ? DF_AXIS_RED : DF_AXIS_INNER;
+        b->k.role[b->k.n_axes++] = *roles == 'o'   ? DF_AXIS_OUTER
+                                   : *roles == 'r' ? DF_AXIS_RED
+                                                   : DF_AXIS_INNER;
 }
 
 /* steps: per axis '0', '1' or 's'. */
@@ -69,21 +70,28 @@ static inline uint32_t kb_access(kb *b, df_access_kind kind, int dtype, const ch
     const uint32_t i = b->k.n_access++;
     b->access[i] = (df_access){ .kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .same_as = i };
     for (uint32_t j = 0; steps && steps[j]; j++)
-        b->access[i].step[j] = steps[j] == '0' ? DF_STEP_ZERO : steps[j] == '1' ? DF_STEP_UNIT : DF_STEP_ANY;
+        b->access[i].step[j] = steps[j] == '0'   ? DF_STEP_ZERO
+                               : steps[j] == '1' ? DF_STEP_UNIT
+                                                 : DF_STEP_ANY;
     return i;
 }
 
-static inline uint32_t kb_at(kb *b, int stage, int level, df_kop op, int dtype, uint32_t x, uint32_t y,
-                      uint32_t z, uint64_t imm)
+static inline uint32_t kb_at(kb *b, int stage, int level, df_kop op, int dtype, uint32_t x,
+                             uint32_t y, uint32_t z, uint64_t imm)
 {
     if (b->k.n_ins == LEN(b->ins)) abort();
-    b->ins[b->k.n_ins] = (df_ins){ .op = (uint8_t)op, .dtype = (uint8_t)dtype, .stage = (uint8_t)stage,
-                                   .level = (uint8_t)level, .src = { x, y, z }, .imm = imm };
+    b->ins[b->k.n_ins] = (df_ins){ .op = (uint8_t)op,
+                                   .dtype = (uint8_t)dtype,
+                                   .stage = (uint8_t)stage,
+                                   .level = (uint8_t)level,
+                                   .src = { x, y, z },
+                                   .imm = imm };
     b->k.cost = b->k.n_ins + 1;
     return b->k.n_ins++;
 }
 
-static inline uint32_t kb_ins(kb *b, df_kop op, int dtype, uint32_t x, uint32_t y, uint32_t z, uint64_t imm)
+static inline uint32_t kb_ins(kb *b, df_kop op, int dtype, uint32_t x, uint32_t y, uint32_t z,
+                              uint64_t imm)
 {
     return kb_at(b, 0, DF_LEVEL_ELEM, op, dtype, x, y, z, imm);
 }
@@ -92,7 +100,8 @@ static inline void kb_seal(kb *b)
 {
     char *at = b->key;
     memcpy(at, &b->k, offsetof(df_kernel, access)), at += offsetof(df_kernel, access);
-    memcpy(at, b->access, sizeof *b->access * b->k.n_access), at += sizeof *b->access * b->k.n_access;
+    memcpy(at, b->access, sizeof *b->access * b->k.n_access),
+        at += sizeof *b->access * b->k.n_access;
     memcpy(at, b->ins, sizeof *b->ins * b->k.n_ins), at += sizeof *b->ins * b->k.n_ins;
     b->k.key.bytes = b->key;
     b->k.key.n = (size_t)(at - b->key);
@@ -118,16 +127,22 @@ static inline float *random_floats(size_t n, uint64_t seed)
     return v;
 }
 
-/* base/limits.h once more, for f32 sums and minima, as plainly as can be. v: element r at r * step. */
+/* base/limits.h once more, for f32 sums and minima, as plainly as can be. v: element r at r * step.
+ */
 static inline float join(df_kop op, float a, float b)
 {
-    return op == DF_K_sum ? a + b : op == DF_K_prod ? a * b : op == DF_K_rmin ? (a < b || a != a ? a : b)
-                                                                              : (a > b || a != a ? a : b);
+    return op == DF_K_sum    ? a + b
+           : op == DF_K_prod ? a * b
+           : op == DF_K_rmin ? (a < b || a != a ? a : b)
+                             : (a > b || a != a ? a : b);
 }
 
 static inline float naive(df_kop op, const float *v, int64_t step, int64_t n)
 {
-    const float identity = op == DF_K_sum ? -0.0f : op == DF_K_prod ? 1 : op == DF_K_rmin ? inf : -inf;
+    const float identity = op == DF_K_sum    ? -0.0f
+                           : op == DF_K_prod ? 1
+                           : op == DF_K_rmin ? inf
+                                             : -inf;
     float stack[64];
     int depth = 0;
     if (n == 0) return op == DF_K_sum ? 0 : identity;
@@ -151,11 +166,13 @@ static inline float naive(df_kop op, const float *v, int64_t step, int64_t n)
 static const df_kop fold_ops[] = { DF_K_sum, DF_K_prod, DF_K_rmin, DF_K_rmax };
 
 /* y[o, op] = op over r of x[o, r], and z = the sum + 1: all four and an epilogue in one kernel. */
-static inline void build_fold(kb *b, df_mode mode, const char *roles, const char *in, const char *out)
+static inline void build_fold(kb *b, df_mode mode, const char *roles, const char *in,
+                              const char *out)
 {
     kb_init(b, mode, roles, 2);
     b->k.flags = DF_KERNEL_SPLIT;
-    const uint32_t x = kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, in));
+    const uint32_t x =
+        kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, in));
     uint32_t red[4], one;
     for (int i = 0; i < 4; i++) red[i] = kb_ins(b, fold_ops[i], DEFT_F32, x, 0, 0, 0);
     for (int i = 0; i < 4; i++)
@@ -163,11 +180,13 @@ static inline void build_fold(kb *b, df_mode mode, const char *roles, const char
               kb_access(b, DF_ACCESS_STORE, DEFT_F32, out));
     one = kb_at(b, 1, DF_LEVEL_ROW, DF_K_const, DEFT_F32, 0, 0, 0, F(1));
     one = kb_at(b, 1, DF_LEVEL_ROW, DF_K_add, DEFT_F32, red[0], one, 0, 0);
-    kb_at(b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_F32, one, 0, 0, kb_access(b, DF_ACCESS_STORE, DEFT_F32, out));
+    kb_at(b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_F32, one, 0, 0,
+          kb_access(b, DF_ACCESS_STORE, DEFT_F32, out));
     kb_seal(b);
 }
 
-/* Three stages, two scratch rows, row-level values read by later inner loops: e = 2 max - x, y = e / sum(e) + x + max. */
+/* Three stages, two scratch rows, row-level values read by later inner loops: e = 2 max - x, y = e
+ * / sum(e) + x + max. */
 static inline void build_stages(kb *b)
 {
     kb_init(b, DF_MODE_ROW, "or", 3);

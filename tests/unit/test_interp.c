@@ -2,13 +2,14 @@
  *
  * The interpreter. What an op must give is written down here as numbers; the order of reductions is
  * checked against a second, naive implementation of the text in base/limits.h.
+ *
+ * size: the tables of ops and casts are one row per case.
  */
 #include <criterion/criterion.h>
 
 #include "runtime/interp.h"
 #include "runtime/interp_ops.h"
 #include "unit/hand_kernels.h"
-
 
 /* All NaNs are equal. */
 static bool same_bits(int dtype, const void *a, const void *b)
@@ -39,8 +40,12 @@ typedef struct call {
 static void call_init(call *c, const df_kernel *k)
 {
     memset(c, 0, sizeof *c);
-    c->a = (df_kargs){ .ptr = c->ptr, .stride = c->stride, .base = c->base, .extent = c->extent,
-                       .num = c->num, .fault = c->fault };
+    c->a = (df_kargs){ .ptr = c->ptr,
+                       .stride = c->stride,
+                       .base = c->base,
+                       .extent = c->extent,
+                       .num = c->num,
+                       .fault = c->fault };
     const size_t size = (df_interp_work_size(k) + 63) & ~(size_t)63;
     c->work = aligned_alloc(64, size);
     cr_assert(c->work);
@@ -75,7 +80,8 @@ static bool run_row(const row *r, int64_t n)
     for (uint32_t i = 0; i < op->n_src; i++) {
         const int dtype = r->op == DF_K_select && i == 0 ? DEFT_BOOL : r->dtype;
         src[i] = kb_ins(&b, DF_K_load, dtype, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, dtype, "1"));
-        for (int64_t j = 0; j < n; j++) memcpy(in[i] + j * (int64_t)size_of(dtype), &value[i], size_of(dtype));
+        for (int64_t j = 0; j < n; j++)
+            memcpy(in[i] + j * (int64_t)size_of(dtype), &value[i], size_of(dtype));
     }
     const uint32_t v = kb_ins(&b, r->op, r->to, src[0], src[1], src[2], 0);
     kb_ins(&b, DF_K_store, r->to, v, 0, 0, kb_access(&b, DF_ACCESS_STORE, r->to, "1"));
@@ -106,25 +112,35 @@ static void run_rows(const row *rows, size_t n)
 /* An op, operand dtype and result dtype for the four numeric kinds at once, small exact values. */
 #define NUMBERS(op, x, y, w)                                                                       \
     { DF_K_##op, DEFT_U8, DEFT_U8, U(x), U(y), 0, U(w) },                                          \
-    { DF_K_##op, DEFT_I32, DEFT_I32, I(x), I(y), 0, I(w) },                                        \
-    { DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w) },                                        \
-    { DF_K_##op, DEFT_F32, DEFT_F32, F(x), F(y), 0, F(w) },                                        \
-    { DF_K_##op, DEFT_F64, DEFT_F64, D(x), D(y), 0, D(w) }
+        { DF_K_##op, DEFT_I32, DEFT_I32, I(x), I(y), 0, I(w) },                                    \
+        { DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w) },                                    \
+        { DF_K_##op, DEFT_F32, DEFT_F32, F(x), F(y), 0, F(w) },                                    \
+    {                                                                                              \
+        DF_K_##op, DEFT_F64, DEFT_F64, D(x), D(y), 0, D(w)                                         \
+    }
 #define COMPARE(op, x, y, w)                                                                       \
     { DF_K_##op, DEFT_U8, DEFT_BOOL, U(x), U(y), 0, w },                                           \
-    { DF_K_##op, DEFT_I32, DEFT_BOOL, I(x), I(y), 0, w },                                          \
-    { DF_K_##op, DEFT_I64, DEFT_BOOL, L(x), L(y), 0, w },                                          \
-    { DF_K_##op, DEFT_F32, DEFT_BOOL, F(x), F(y), 0, w },                                          \
-    { DF_K_##op, DEFT_F64, DEFT_BOOL, D(x), D(y), 0, w }
+        { DF_K_##op, DEFT_I32, DEFT_BOOL, I(x), I(y), 0, w },                                      \
+        { DF_K_##op, DEFT_I64, DEFT_BOOL, L(x), L(y), 0, w },                                      \
+        { DF_K_##op, DEFT_F32, DEFT_BOOL, F(x), F(y), 0, w },                                      \
+    {                                                                                              \
+        DF_K_##op, DEFT_F64, DEFT_BOOL, D(x), D(y), 0, w                                           \
+    }
 #define FLOATS(op, x, y, w)                                                                        \
     { DF_K_##op, DEFT_F32, DEFT_F32, F(x), F(y), 0, F(w) },                                        \
-    { DF_K_##op, DEFT_F64, DEFT_F64, D(x), D(y), 0, D(w) }
+    {                                                                                              \
+        DF_K_##op, DEFT_F64, DEFT_F64, D(x), D(y), 0, D(w)                                         \
+    }
 #define INTS(op, x, y, w)                                                                          \
     { DF_K_##op, DEFT_U8, DEFT_U8, U(x), U(y), 0, U(w) },                                          \
-    { DF_K_##op, DEFT_I32, DEFT_I32, I(x), I(y), 0, I(w) },                                        \
-    { DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w) }
-#define BOOLS(op, x, y, to, w) { DF_K_##op, DEFT_BOOL, to, x, y, 0, w }
-
+        { DF_K_##op, DEFT_I32, DEFT_I32, I(x), I(y), 0, I(w) },                                    \
+    {                                                                                              \
+        DF_K_##op, DEFT_I64, DEFT_I64, L(x), L(y), 0, L(w)                                         \
+    }
+#define BOOLS(op, x, y, to, w)                                                                     \
+    {                                                                                              \
+        DF_K_##op, DEFT_BOOL, to, x, y, 0, w                                                       \
+    }
 
 /* Marks which (op, dtype) the rows cover; every loop in the table must be covered. */
 static bool covered[DF_N_KOPS][DEFT_N_DTYPES];
@@ -137,8 +153,13 @@ static void cover(const row *rows, size_t n)
 Test(interp, ops_give_written_values)
 {
     const row rows[] = {
-        NUMBERS(add, 7, 5, 12), NUMBERS(sub, 7, 5, 2), NUMBERS(mul, 7, 5, 35), NUMBERS(min, 7, 5, 5),
-        NUMBERS(max, 5, 7, 7), NUMBERS(rem, 17, 5, 2), NUMBERS(abs, 5, 0, 5),
+        NUMBERS(add, 7, 5, 12),
+        NUMBERS(sub, 7, 5, 2),
+        NUMBERS(mul, 7, 5, 35),
+        NUMBERS(min, 7, 5, 5),
+        NUMBERS(max, 5, 7, 7),
+        NUMBERS(rem, 17, 5, 2),
+        NUMBERS(abs, 5, 0, 5),
         { DF_K_add, DEFT_U8, DEFT_U8, 250, 10, 0, 4 },
         { DF_K_add, DEFT_I32, DEFT_I32, I(INT32_MAX), I(1), 0, I(INT32_MIN) },
         { DF_K_add, DEFT_I64, DEFT_I64, L(INT64_MAX), L(1), 0, L(INT64_MIN) },
@@ -150,13 +171,18 @@ Test(interp, ops_give_written_values)
         { DF_K_neg, DEFT_U8, DEFT_U8, 1, 0, 0, 255 },
         { DF_K_neg, DEFT_I32, DEFT_I32, I(INT32_MIN), 0, 0, I(INT32_MIN) },
         { DF_K_neg, DEFT_I64, DEFT_I64, L(5), 0, 0, L(-5) },
-        FLOATS(neg, 0, 0, -0.0f), FLOATS(abs, -0.0f, 0, 0), FLOATS(abs, -inf, 0, inf),
+        FLOATS(neg, 0, 0, -0.0f),
+        FLOATS(abs, -0.0f, 0, 0),
+        FLOATS(abs, -inf, 0, inf),
         { DF_K_abs, DEFT_I32, DEFT_I32, I(INT32_MIN), 0, 0, I(INT32_MIN) },
         { DF_K_abs, DEFT_I64, DEFT_I64, L(INT64_MIN), 0, 0, L(INT64_MIN) },
         { DF_K_abs, DEFT_I64, DEFT_I64, L(-3), 0, 0, L(3) },
         { DF_K_abs, DEFT_U8, DEFT_U8, 200, 0, 0, 200 },
         /* division */
-        INTS(div, 17, 5, 3), INTS(div, 17, 0, 0), INTS(rem, 17, 0, 17), FLOATS(div, 1, 4, 0.25f),
+        INTS(div, 17, 5, 3),
+        INTS(div, 17, 0, 0),
+        INTS(rem, 17, 0, 17),
+        FLOATS(div, 1, 4, 0.25f),
         { DF_K_div, DEFT_I32, DEFT_I32, I(-17), I(5), 0, I(-3) },
         { DF_K_div, DEFT_I32, DEFT_I32, I(INT32_MIN), I(-1), 0, I(INT32_MIN) },
         { DF_K_div, DEFT_I64, DEFT_I64, L(INT64_MIN), L(-1), 0, L(INT64_MIN) },
@@ -164,48 +190,86 @@ Test(interp, ops_give_written_values)
         { DF_K_rem, DEFT_I32, DEFT_I32, I(-17), I(5), 0, I(-2) },
         { DF_K_rem, DEFT_I32, DEFT_I32, I(INT32_MIN), I(-1), 0, 0 },
         { DF_K_rem, DEFT_I64, DEFT_I64, L(INT64_MIN), L(-1), 0, 0 },
-        FLOATS(div, 1, 0, inf), FLOATS(div, -1, 0, -inf), FLOATS(div, 0, 0, nan_f),
-        FLOATS(rem, -17, 5, -2), FLOATS(rem, 5.5f, inf, 5.5f), FLOATS(rem, 5, 0, nan_f),
+        FLOATS(div, 1, 0, inf),
+        FLOATS(div, -1, 0, -inf),
+        FLOATS(div, 0, 0, nan_f),
+        FLOATS(rem, -17, 5, -2),
+        FLOATS(rem, 5.5f, inf, 5.5f),
+        FLOATS(rem, 5, 0, nan_f),
         FLOATS(rem, -4, 2, -0.0f),
         { DF_K_rem, DEFT_F64, DEFT_F64, D(1e300), D(3), 0, D(fmod(1e300, 3)) },
         /* one rounding: (1 + e)(1 - e) - 1 is -e*e, which mul and add lose */
         { DF_K_fma, DEFT_F32, DEFT_F32, F(1 + 0x1p-23f), F(1 - 0x1p-23f), F(-1), F(-0x1p-46f) },
         { DF_K_fma, DEFT_F64, DEFT_F64, D(1 + 0x1p-52), D(1 - 0x1p-52), D(-1), D(-0x1p-104) },
-        FLOATS(sqrt, 2.25f, 0, 1.5f), FLOATS(sqrt, -1, 0, nan_f), FLOATS(sqrt, -0.0f, 0, -0.0f),
+        FLOATS(sqrt, 2.25f, 0, 1.5f),
+        FLOATS(sqrt, -1, 0, nan_f),
+        FLOATS(sqrt, -0.0f, 0, -0.0f),
         /* min and max: a when a is less or NaN, else b */
-        FLOATS(min, nan_f, 1, nan_f), FLOATS(min, 1, nan_f, nan_f), FLOATS(max, nan_f, 1, nan_f),
-        FLOATS(max, 1, nan_f, nan_f), FLOATS(min, -0.0f, 0, 0), FLOATS(min, 0, -0.0f, -0.0f),
-        FLOATS(max, 0, -0.0f, -0.0f), FLOATS(max, -0.0f, 0, 0), FLOATS(min, -inf, 3, -inf),
+        FLOATS(min, nan_f, 1, nan_f),
+        FLOATS(min, 1, nan_f, nan_f),
+        FLOATS(max, nan_f, 1, nan_f),
+        FLOATS(max, 1, nan_f, nan_f),
+        FLOATS(min, -0.0f, 0, 0),
+        FLOATS(min, 0, -0.0f, -0.0f),
+        FLOATS(max, 0, -0.0f, -0.0f),
+        FLOATS(max, -0.0f, 0, 0),
+        FLOATS(min, -inf, 3, -inf),
         { DF_K_min, DEFT_I32, DEFT_I32, I(-7), I(5), 0, I(-7) },
         { DF_K_max, DEFT_U8, DEFT_U8, 200, 5, 0, 200 },
-        BOOLS(min, 1, 0, DEFT_BOOL, 0), BOOLS(max, 1, 0, DEFT_BOOL, 1),
+        BOOLS(min, 1, 0, DEFT_BOOL, 0),
+        BOOLS(max, 1, 0, DEFT_BOOL, 1),
         /* rounding */
-        FLOATS(floor, -1.5f, 0, -2), FLOATS(ceil, -1.5f, 0, -1), FLOATS(trunc, -1.5f, 0, -1),
-        FLOATS(ceil, -0.5f, 0, -0.0f), FLOATS(trunc, -0.5f, 0, -0.0f), FLOATS(rint, 2.5f, 0, 2),
-        FLOATS(rint, 3.5f, 0, 4), FLOATS(rint, -0.5f, 0, -0.0f), FLOATS(floor, 1e30f, 0, 1e30f),
-        FLOATS(rint, inf, 0, inf), FLOATS(floor, nan_f, 0, nan_f),
+        FLOATS(floor, -1.5f, 0, -2),
+        FLOATS(ceil, -1.5f, 0, -1),
+        FLOATS(trunc, -1.5f, 0, -1),
+        FLOATS(ceil, -0.5f, 0, -0.0f),
+        FLOATS(trunc, -0.5f, 0, -0.0f),
+        FLOATS(rint, 2.5f, 0, 2),
+        FLOATS(rint, 3.5f, 0, 4),
+        FLOATS(rint, -0.5f, 0, -0.0f),
+        FLOATS(floor, 1e30f, 0, 1e30f),
+        FLOATS(rint, inf, 0, inf),
+        FLOATS(floor, nan_f, 0, nan_f),
         /* bits */
-        INTS(and, 12, 10, 8), INTS(or, 12, 10, 14), INTS(xor, 12, 10, 6), INTS(not, 12, 0, ~12),
-        BOOLS(and, 1, 0, DEFT_BOOL, 0), BOOLS(or, 1, 0, DEFT_BOOL, 1), BOOLS(xor, 1, 1, DEFT_BOOL, 0),
-        BOOLS(not, 1, 0, DEFT_BOOL, 0), BOOLS(not, 0, 0, DEFT_BOOL, 1),
-        INTS(shl, 5, 2, 20), INTS(shl, 5, 64, 0), INTS(shr, 20, 2, 5), INTS(lshr, 20, 2, 5),
-        INTS(shr, 20, 64, 0), INTS(lshr, 20, 100, 0),
+        INTS(and, 12, 10, 8),
+        INTS(or, 12, 10, 14),
+        INTS(xor, 12, 10, 6),
+        INTS(not, 12, 0, ~12),
+        BOOLS(and, 1, 0, DEFT_BOOL, 0),
+        BOOLS(or, 1, 0, DEFT_BOOL, 1),
+        BOOLS(xor, 1, 1, DEFT_BOOL, 0),
+        BOOLS(not, 1, 0, DEFT_BOOL, 0),
+        BOOLS(not, 0, 0, DEFT_BOOL, 1),
+        INTS(shl, 5, 2, 20),
+        INTS(shl, 5, 64, 0),
+        INTS(shr, 20, 2, 5),
+        INTS(lshr, 20, 2, 5),
+        INTS(shr, 20, 64, 0),
+        INTS(lshr, 20, 100, 0),
         { DF_K_shl, DEFT_I32, DEFT_I32, I(1), I(31), 0, I(INT32_MIN) },
         { DF_K_shl, DEFT_I32, DEFT_I32, I(1), I(32), 0, 0 },
         { DF_K_shl, DEFT_I32, DEFT_I32, I(1), I(-1), 0, 0 },
         { DF_K_shl, DEFT_I64, DEFT_I64, L(1), L(63), 0, L(INT64_MIN) },
-        { DF_K_shl, DEFT_U8, DEFT_U8, 255, 7, 0, 128 }, { DF_K_shl, DEFT_U8, DEFT_U8, 255, 8, 0, 0 },
+        { DF_K_shl, DEFT_U8, DEFT_U8, 255, 7, 0, 128 },
+        { DF_K_shl, DEFT_U8, DEFT_U8, 255, 8, 0, 0 },
         { DF_K_shr, DEFT_I32, DEFT_I32, I(-8), I(1), 0, I(-4) },
         { DF_K_shr, DEFT_I32, DEFT_I32, I(-8), I(32), 0, I(-1) },
         { DF_K_shr, DEFT_I32, DEFT_I32, I(-8), I(-1), 0, I(-1) },
         { DF_K_shr, DEFT_I64, DEFT_I64, L(-8), L(99), 0, L(-1) },
-        { DF_K_shr, DEFT_U8, DEFT_U8, 255, 7, 0, 1 }, { DF_K_shr, DEFT_U8, DEFT_U8, 255, 8, 0, 0 },
+        { DF_K_shr, DEFT_U8, DEFT_U8, 255, 7, 0, 1 },
+        { DF_K_shr, DEFT_U8, DEFT_U8, 255, 8, 0, 0 },
         { DF_K_lshr, DEFT_I32, DEFT_I32, I(-1), I(28), 0, 15 },
         { DF_K_lshr, DEFT_I32, DEFT_I32, I(-1), I(32), 0, 0 },
         { DF_K_lshr, DEFT_I64, DEFT_I64, L(-1), L(60), 0, 15 },
         /* comparisons */
-        COMPARE(eq, 5, 5, 1), COMPARE(eq, 5, 6, 0), COMPARE(ne, 5, 6, 1), COMPARE(ne, 5, 5, 0),
-        COMPARE(lt, 5, 6, 1), COMPARE(lt, 6, 6, 0), COMPARE(le, 6, 6, 1), COMPARE(le, 7, 6, 0),
+        COMPARE(eq, 5, 5, 1),
+        COMPARE(eq, 5, 6, 0),
+        COMPARE(ne, 5, 6, 1),
+        COMPARE(ne, 5, 5, 0),
+        COMPARE(lt, 5, 6, 1),
+        COMPARE(lt, 6, 6, 0),
+        COMPARE(le, 6, 6, 1),
+        COMPARE(le, 7, 6, 0),
         { DF_K_lt, DEFT_I32, DEFT_BOOL, I(-1), I(1), 0, 1 },
         { DF_K_lt, DEFT_U8, DEFT_BOOL, 255, 1, 0, 0 },
         { DF_K_eq, DEFT_F32, DEFT_BOOL, F(nan_f), F(nan_f), 0, 0 },
@@ -213,10 +277,13 @@ Test(interp, ops_give_written_values)
         { DF_K_lt, DEFT_F32, DEFT_BOOL, F(nan_f), F(1), 0, 0 },
         { DF_K_le, DEFT_F64, DEFT_BOOL, D(1), D(nan_f), 0, 0 },
         { DF_K_eq, DEFT_F64, DEFT_BOOL, D(-0.0), D(0), 0, 1 },
-        BOOLS(eq, 1, 1, DEFT_BOOL, 1), BOOLS(ne, 1, 0, DEFT_BOOL, 1), BOOLS(lt, 0, 1, DEFT_BOOL, 1),
+        BOOLS(eq, 1, 1, DEFT_BOOL, 1),
+        BOOLS(ne, 1, 0, DEFT_BOOL, 1),
+        BOOLS(lt, 0, 1, DEFT_BOOL, 1),
         BOOLS(le, 1, 0, DEFT_BOOL, 0),
         /* select */
-        { DF_K_select, DEFT_BOOL, DEFT_BOOL, 1, 0, 1, 0 }, { DF_K_select, DEFT_U8, DEFT_U8, 1, 7, 9, 7 },
+        { DF_K_select, DEFT_BOOL, DEFT_BOOL, 1, 0, 1, 0 },
+        { DF_K_select, DEFT_U8, DEFT_U8, 1, 7, 9, 7 },
         { DF_K_select, DEFT_I32, DEFT_I32, 0, I(7), I(9), I(9) },
         { DF_K_select, DEFT_I64, DEFT_I64, 1, L(-7), L(9), L(-7) },
         { DF_K_select, DEFT_F32, DEFT_F32, 0, F(7), F(nan_f), F(nan_f) },
@@ -240,40 +307,76 @@ Test(interp, casts_give_written_values)
     const double big = 1e300;
     const row rows[] = {
 #define CAST(from, to, x, w) { DF_K_cast, DEFT_##from, DEFT_##to, x, 0, 0, w }
-        CAST(BOOL, BOOL, 1, 1), CAST(BOOL, U8, 1, 1), CAST(BOOL, I32, 1, 1), CAST(BOOL, I64, 1, 1),
-        CAST(BOOL, F32, 1, F(1)), CAST(BOOL, F64, 0, D(0)),
-        CAST(U8, BOOL, 2, 1), CAST(U8, U8, 200, 200), CAST(U8, I32, 200, 200), CAST(U8, I64, 200, 200),
-        CAST(U8, F32, 200, F(200)), CAST(U8, F64, 200, D(200)),
-        CAST(I32, BOOL, I(256), 1), CAST(I32, U8, I(-1), 255), CAST(I32, U8, I(256), 0),
-        CAST(I32, I32, I(-5), I(-5)), CAST(I32, I64, I(-5), L(-5)), CAST(I32, F32, I(16777217), F(16777216)),
+        CAST(BOOL, BOOL, 1, 1),
+        CAST(BOOL, U8, 1, 1),
+        CAST(BOOL, I32, 1, 1),
+        CAST(BOOL, I64, 1, 1),
+        CAST(BOOL, F32, 1, F(1)),
+        CAST(BOOL, F64, 0, D(0)),
+        CAST(U8, BOOL, 2, 1),
+        CAST(U8, U8, 200, 200),
+        CAST(U8, I32, 200, 200),
+        CAST(U8, I64, 200, 200),
+        CAST(U8, F32, 200, F(200)),
+        CAST(U8, F64, 200, D(200)),
+        CAST(I32, BOOL, I(256), 1),
+        CAST(I32, U8, I(-1), 255),
+        CAST(I32, U8, I(256), 0),
+        CAST(I32, I32, I(-5), I(-5)),
+        CAST(I32, I64, I(-5), L(-5)),
+        CAST(I32, F32, I(16777217), F(16777216)),
         CAST(I32, F64, I(-7), D(-7)),
-        CAST(I64, BOOL, L(1LL << 40), 1), CAST(I64, U8, L(258), 2), CAST(I64, I32, L(1LL << 32 | 9), 9),
-        CAST(I64, I64, L(-5), L(-5)), CAST(I64, F32, L(INT64_MAX), F(0x1p63f)),
+        CAST(I64, BOOL, L(1LL << 40), 1),
+        CAST(I64, U8, L(258), 2),
+        CAST(I64, I32, L(1LL << 32 | 9), 9),
+        CAST(I64, I64, L(-5), L(-5)),
+        CAST(I64, F32, L(INT64_MAX), F(0x1p63f)),
         CAST(I64, F64, L((1LL << 53) + 1), D(0x1p53)),
-        CAST(F32, BOOL, F(0.1f), 1), CAST(F32, BOOL, F(-0.0f), 0), CAST(F32, BOOL, F(nan_f), 1),
-        CAST(F32, U8, F(255.9f), 255), CAST(F32, U8, F(-0.9f), 0), CAST(F32, U8, F(-5), 0),
-        CAST(F32, U8, F(256), 255), CAST(F32, U8, F(nan_f), 0), CAST(F32, U8, F(inf), 255),
-        CAST(F32, I32, F(-1.9f), I(-1)), CAST(F32, I32, F(3e9f), I(INT32_MAX)),
-        CAST(F32, I32, F(-inf), I(INT32_MIN)), CAST(F32, I32, F(-0x1p31f), I(INT32_MIN)),
-        CAST(F32, I32, F(0x1p31f), I(INT32_MAX)), CAST(F32, I32, F(nan_f), 0),
+        CAST(F32, BOOL, F(0.1f), 1),
+        CAST(F32, BOOL, F(-0.0f), 0),
+        CAST(F32, BOOL, F(nan_f), 1),
+        CAST(F32, U8, F(255.9f), 255),
+        CAST(F32, U8, F(-0.9f), 0),
+        CAST(F32, U8, F(-5), 0),
+        CAST(F32, U8, F(256), 255),
+        CAST(F32, U8, F(nan_f), 0),
+        CAST(F32, U8, F(inf), 255),
+        CAST(F32, I32, F(-1.9f), I(-1)),
+        CAST(F32, I32, F(3e9f), I(INT32_MAX)),
+        CAST(F32, I32, F(-inf), I(INT32_MIN)),
+        CAST(F32, I32, F(-0x1p31f), I(INT32_MIN)),
+        CAST(F32, I32, F(0x1p31f), I(INT32_MAX)),
+        CAST(F32, I32, F(nan_f), 0),
         CAST(F32, I32, F(2147483520.0f), I(2147483520)),
-        CAST(F32, I64, F(0x1p62f), L(1LL << 62)), CAST(F32, I64, F(0x1p63f), L(INT64_MAX)),
-        CAST(F32, I64, F(-0x1p63f), L(INT64_MIN)), CAST(F32, I64, F(nan_f), 0),
-        CAST(F32, F32, F(-0.0f), F(-0.0f)), CAST(F32, F64, F(0.1f), D((double)0.1f)),
-        CAST(F64, BOOL, D(1e-320), 1), CAST(F64, U8, D(1.99), 1), CAST(F64, U8, D(big), 255),
-        CAST(F64, I32, D(2147483647.5), I(INT32_MAX)), CAST(F64, I32, D(-2147483648.9), I(INT32_MIN)),
-        CAST(F64, I32, D(-2147483649.0), I(INT32_MIN)), CAST(F64, I32, D(nan_f), 0),
-        CAST(F64, I64, D(-big), L(INT64_MIN)), CAST(F64, I64, D(0x1p63), L(INT64_MAX)),
-        CAST(F64, I64, D(-2.5), L(-2)), CAST(F64, F32, D(1 + 0x1p-24), F(1)),
-        CAST(F64, F32, D(1 + 3 * 0x1p-24), F(1 + 0x1p-22f)), CAST(F64, F32, D(big), F(inf)),
-        CAST(F64, F32, D(0x1p-149), F(0x1p-149f)), CAST(F64, F64, D(-2.5), D(-2.5)),
+        CAST(F32, I64, F(0x1p62f), L(1LL << 62)),
+        CAST(F32, I64, F(0x1p63f), L(INT64_MAX)),
+        CAST(F32, I64, F(-0x1p63f), L(INT64_MIN)),
+        CAST(F32, I64, F(nan_f), 0),
+        CAST(F32, F32, F(-0.0f), F(-0.0f)),
+        CAST(F32, F64, F(0.1f), D((double)0.1f)),
+        CAST(F64, BOOL, D(1e-320), 1),
+        CAST(F64, U8, D(1.99), 1),
+        CAST(F64, U8, D(big), 255),
+        CAST(F64, I32, D(2147483647.5), I(INT32_MAX)),
+        CAST(F64, I32, D(-2147483648.9), I(INT32_MIN)),
+        CAST(F64, I32, D(-2147483649.0), I(INT32_MIN)),
+        CAST(F64, I32, D(nan_f), 0),
+        CAST(F64, I64, D(-big), L(INT64_MIN)),
+        CAST(F64, I64, D(0x1p63), L(INT64_MAX)),
+        CAST(F64, I64, D(-2.5), L(-2)),
+        CAST(F64, F32, D(1 + 0x1p-24), F(1)),
+        CAST(F64, F32, D(1 + 3 * 0x1p-24), F(1 + 0x1p-22f)),
+        CAST(F64, F32, D(big), F(inf)),
+        CAST(F64, F32, D(0x1p-149), F(0x1p-149f)),
+        CAST(F64, F64, D(-2.5), D(-2.5)),
 #undef CAST
     };
     bool seen[DEFT_N_DTYPES][DEFT_N_DTYPES] = { { false } };
     run_rows(rows, LEN(rows));
     for (size_t i = 0; i < LEN(rows); i++) seen[rows[i].dtype][rows[i].to] = true;
     for (int f = 0; f < DEFT_N_DTYPES; f++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++) cr_expect(seen[f][t], "cast %d -> %d has no row", f, t);
+        for (int t = 0; t < DEFT_N_DTYPES; t++)
+            cr_expect(seen[f][t], "cast %d -> %d has no row", f, t);
 }
 
 /* The versions of the loops that this machine can run agree bit for bit on any bits. */
@@ -288,19 +391,21 @@ Test(interp, instruction_sets_agree)
             const int kop = op % DF_N_KOPS, table = op / DF_N_KOPS, from = t % DEFT_N_DTYPES;
             const int second = t / DEFT_N_DTYPES;
             if ((kop != DF_K_cast || table) && second) continue;
-            const df_lane_fn x = kop == DF_K_cast ? plain->cast[from][second] : plain->map[kop][from];
+            const df_lane_fn x =
+                kop == DF_K_cast ? plain->cast[from][second] : plain->map[kop][from];
             const df_lane_fn y = kop == DF_K_cast ? best->cast[from][second] : best->map[kop][from];
             const df_fold_fn fx = table == 1 ? plain->fold[kop][from] : plain->fold_row[kop][from];
             const df_fold_fn fy = table == 1 ? best->fold[kop][from] : best->fold_row[kop][from];
             if (table ? !fx : !x) continue;
-            const int to = table || kop == DF_K_select ? from
-                           : kop == DF_K_cast          ? second
+            const int to = table || kop == DF_K_select        ? from
+                           : kop == DF_K_cast                 ? second
                            : kop >= DF_K_eq && kop <= DF_K_le ? DEFT_BOOL
                                                               : from;
             for (int i = 0; i < N; i++)
                 for (int j = 0; j < 3; j++) {
                     in[j][i] = random_next(&seed);
-                    if (from == DEFT_BOOL || (kop == DF_K_select && j == 0)) in[j][i] &= 0x0101010101010101u;
+                    if (from == DEFT_BOOL || (kop == DF_K_select && j == 0))
+                        in[j][i] &= 0x0101010101010101u;
                 }
             memcpy(out[0], in[2], sizeof out[0]), memcpy(out[1], in[2], sizeof out[1]);
             if (table)
@@ -308,7 +413,8 @@ Test(interp, instruction_sets_agree)
             else
                 x(out[0], in[0], in[1], in[2], N), y(out[1], in[0], in[1], in[2], N);
             for (size_t i = 0; i < N; i++)
-                cr_assert(same_bits(to, (char *)out[0] + i * size_of(to), (char *)out[1] + i * size_of(to)),
+                cr_assert(same_bits(to, (char *)out[0] + i * size_of(to),
+                                    (char *)out[1] + i * size_of(to)),
                           "%s against %s: %s %s lane %zu", plain->name, best->name,
                           df_kop_infos[kop].name, deft_dtype_name((deft_dtype)from), i);
         }
@@ -316,7 +422,8 @@ Test(interp, instruction_sets_agree)
 
 /* ---- reductions ---- */
 
-static const int64_t lengths[] = { 0, 1, 2, 3, 63, 64, 65, 300, 4095, 4096, 4097, 8192, 12289, 20000, 32768 };
+static const int64_t lengths[] = { 0,    1,    2,    3,    63,    64,    65,   300,
+                                   4095, 4096, 4097, 8192, 12289, 20000, 32768 };
 
 Test(interp, row_reductions_keep_the_order)
 {
@@ -346,7 +453,8 @@ Test(interp, row_reductions_keep_the_order)
             for (int i = 0; i < 4; i++) {
                 const float want = naive(fold_ops[i], x + o * n, 1, n);
                 cr_expect(same_bits(DEFT_F32, &out[i][o], &want), "%s of %lld: %a, not %a",
-                          df_kop_infos[fold_ops[i]].name, (long long)n, (double)out[i][o], (double)want);
+                          df_kop_infos[fold_ops[i]].name, (long long)n, (double)out[i][o],
+                          (double)want);
             }
             cr_expect_eq(out[4][o], out[0][o] + 1);
             for (int i = 0; i < 5; i++) cr_expect(same_bits(DEFT_F32, &out[i][o], &split[i][o]));
@@ -356,11 +464,13 @@ Test(interp, row_reductions_keep_the_order)
     }
 }
 
-/* Two reduced axes around a kept one, the last axis kept: [ra, o] and [rb, i] of x[o, ra, rb, i]. */
+/* Two reduced axes around a kept one, the last axis kept: [ra, o] and [rb, i] of x[o, ra, rb, i].
+ */
 Test(interp, column_reductions_keep_the_order)
 {
     enum { OUTER = 2, INNER = 300 };
-    static const int64_t shapes[][2] = { { 1, 1 }, { 5, 13 }, { 64, 1 }, { 3, 100 }, { 70, 60 }, { 0, 4 } };
+    static const int64_t shapes[][2] = { { 1, 1 },   { 5, 13 },  { 64, 1 },
+                                         { 3, 100 }, { 70, 60 }, { 0, 4 } };
     kb b;
     build_fold(&b, DF_MODE_COL, "orri", "sss1", "s001");
     for (size_t l = 0; l < LEN(shapes); l++) {
@@ -374,7 +484,8 @@ Test(interp, column_reductions_keep_the_order)
         c.ptr[0] = (char *)x;
         c.stride[0] = n * INNER, c.stride[1] = rb * INNER, c.stride[2] = INNER, c.stride[3] = 1;
         for (int i = 0; i < 5; i++)
-            c.ptr[1 + i] = (char *)out[i], c.stride[(1 + i) * 4] = INNER, c.stride[(1 + i) * 4 + 3] = 1;
+            c.ptr[1 + i] = (char *)out[i], c.stride[(1 + i) * 4] = INNER,
+                      c.stride[(1 + i) * 4 + 3] = 1;
         c.extent[0] = OUTER, c.extent[1] = ra, c.extent[2] = rb, c.extent[3] = INNER;
         df_interp_main(&b.k, c.work, &c.a, 0, OUTER, 0, 130);
         df_interp_main(&b.k, c.work, &c.a, 0, OUTER, 130, INNER);
@@ -390,8 +501,9 @@ Test(interp, column_reductions_keep_the_order)
                 for (int i = 0; i < 5; i++) {
                     float want = naive(fold_ops[i % 4], x + o * n * INNER + j, INNER, n);
                     if (i == 4) want += 1;
-                    cr_assert(same_bits(DEFT_F32, &out[i][o][j], &want), "shape %zu op %d at %d,%d: %a not %a",
-                              l, i, o, j, (double)out[i][o][j], (double)want);
+                    cr_assert(same_bits(DEFT_F32, &out[i][o][j], &want),
+                              "shape %zu op %d at %d,%d: %a not %a", l, i, o, j,
+                              (double)out[i][o][j], (double)want);
                     cr_assert(same_bits(DEFT_F32, &split[i][o][j], &want));
                 }
         call_finish(&c);
@@ -406,7 +518,8 @@ static uint64_t reduce_one(df_kop op, int dtype, int to, const void *v, int64_t 
     call c;
     uint64_t out = 0, partial[64] = { 0 };
     kb_init(&b, DF_MODE_ROW, "r", 2);
-    const uint32_t x = kb_ins(&b, DF_K_load, dtype, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, dtype, "1"));
+    const uint32_t x =
+        kb_ins(&b, DF_K_load, dtype, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, dtype, "1"));
     const uint32_t y = kb_ins(&b, op, to, x, 0, 0, 0);
     kb_at(&b, 1, DF_LEVEL_ROW, DF_K_store, to, y, 0, 0, kb_access(&b, DF_ACCESS_STORE, to, "0"));
     call_init(&c, &b.k);
@@ -430,7 +543,8 @@ Test(interp, reductions_of_every_dtype)
     static int64_t i64[10000];
     static uint8_t u8[10000], flag[10000];
     static double f64[10000];
-    for (int i = 0; i < 10000; i++) i32[i] = i * 7919 % 1000 - 500, i64[i] = i32[i], u8[i] = 100, f64[i] = i32[i];
+    for (int i = 0; i < 10000; i++)
+        i32[i] = i * 7919 % 1000 - 500, i64[i] = i32[i], u8[i] = 100, f64[i] = i32[i];
     i32[77] = INT32_MAX, i64[77] = INT64_MAX, f64[9000] = -1e9, u8[5000] = 3, u8[5001] = 250;
     int64_t sum = 0;
     for (int i = 0; i < 10000; i++) sum = (int64_t)((uint64_t)sum + (uint64_t)i64[i]);
@@ -442,10 +556,13 @@ Test(interp, reductions_of_every_dtype)
         cr_expect_eq(reduce_one(DF_K_rmin, DEFT_U8, DEFT_U8, u8, 10000, s), 3);
         cr_expect_eq(reduce_one(DF_K_rmax, DEFT_U8, DEFT_U8, u8, 10000, s), 250);
         cr_expect_eq(reduce_one(DF_K_sum, DEFT_U8, DEFT_U8, u8, 3, s), 300 - 256);
-        cr_expect_eq(reduce_one(DF_K_prod, DEFT_I64, DEFT_I64, (int64_t[]){ 3, -4, 5 }, 3, s), L(-60));
-        cr_expect_eq(reduce_one(DF_K_prod, DEFT_I32, DEFT_I32, (int32_t[]){ 3, -4, 5 }, 3, s), I(-60));
+        cr_expect_eq(reduce_one(DF_K_prod, DEFT_I64, DEFT_I64, (int64_t[]){ 3, -4, 5 }, 3, s),
+                     L(-60));
+        cr_expect_eq(reduce_one(DF_K_prod, DEFT_I32, DEFT_I32, (int32_t[]){ 3, -4, 5 }, 3, s),
+                     I(-60));
         cr_expect_eq(reduce_one(DF_K_rmin, DEFT_F64, DEFT_F64, f64, 10000, s), D(-1e9));
-        cr_expect_eq(reduce_one(DF_K_sum, DEFT_F64, DEFT_F64, (double[]){ 0.5, 0.25, -4 }, 3, s), D(-3.25));
+        cr_expect_eq(reduce_one(DF_K_sum, DEFT_F64, DEFT_F64, (double[]){ 0.5, 0.25, -4 }, 3, s),
+                     D(-3.25));
         cr_expect_eq(reduce_one(DF_K_any, DEFT_BOOL, DEFT_BOOL, flag, 10000, s), 0);
         cr_expect_eq(reduce_one(DF_K_all, DEFT_BOOL, DEFT_BOOL, flag, 10000, s), 0);
         flag[9999] = 1;
@@ -458,14 +575,16 @@ Test(interp, reductions_of_every_dtype)
         cr_expect_eq(reduce_one(DF_K_rmin, DEFT_I32, DEFT_I32, i32, 0, s), INT32_MAX);
         cr_expect_eq(reduce_one(DF_K_all, DEFT_BOOL, DEFT_BOOL, flag, 0, s), 1);
         /* a sum of -0 is -0: the identity shows nowhere */
-        cr_expect_eq(reduce_one(DF_K_sum, DEFT_F32, DEFT_F32, (float[]){ -0.0f, -0.0f }, 2, s), F(-0.0f));
+        cr_expect_eq(reduce_one(DF_K_sum, DEFT_F32, DEFT_F32, (float[]){ -0.0f, -0.0f }, 2, s),
+                     F(-0.0f));
         cr_expect_eq(reduce_one(DF_K_sum, DEFT_F64, DEFT_F64, (double[]){ -0.0 }, 1, s), D(-0.0));
         /* min and max take the newer of equal values: older op newer shows in the sign of zero */
         static float zeros[2 * DF_BLOCK];
         for (int i = 0; i < DF_BLOCK; i++) zeros[DF_BLOCK + i] = -0.0f;
         cr_expect_eq(reduce_one(DF_K_rmin, DEFT_F32, DEFT_F32, zeros, 2 * DF_BLOCK, s), F(-0.0f));
         cr_expect_eq(reduce_one(DF_K_rmax, DEFT_F32, DEFT_F32, zeros, 2 * DF_BLOCK, s), F(-0.0f));
-        const uint64_t nan_min = reduce_one(DF_K_rmin, DEFT_F32, DEFT_F32, (float[]){ 1, nan_f, -9 }, 3, s);
+        const uint64_t nan_min =
+            reduce_one(DF_K_rmin, DEFT_F32, DEFT_F32, (float[]){ 1, nan_f, -9 }, 3, s);
         cr_expect(nan_min << 33 > (uint64_t)0x7F800000 << 33);
     }
 }
@@ -479,15 +598,19 @@ Test(interp, argmin_and_argmax)
         cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 6000);
         cr_expect_eq(reduce_one(DF_K_argmax, DEFT_F32, DEFT_I64, v, 10000, s), 100);
         for (int i = 0; i < 10000; i++) v[i] += 10;
-        cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 6000, "all above what was there");
+        cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 6000,
+                     "all above what was there");
         v[9500] = v[9501] = nan_f;
         cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, v, 10000, s), 9500);
         cr_expect_eq(reduce_one(DF_K_argmax, DEFT_F32, DEFT_I64, v, 10000, s), 9500);
         cr_expect_eq(reduce_one(DF_K_argmin, DEFT_F32, DEFT_I64, (float[]){ 0, -0.0f }, 2, s), 0);
-        cr_expect_eq(reduce_one(DF_K_argmax, DEFT_I32, DEFT_I64, (int32_t[]){ -7, -3, -3 }, 3, s), 1);
-        cr_expect_eq(reduce_one(DF_K_argmin, DEFT_I64, DEFT_I64, (int64_t[]){ 9, INT64_MAX }, 2, s), 0);
+        cr_expect_eq(reduce_one(DF_K_argmax, DEFT_I32, DEFT_I64, (int32_t[]){ -7, -3, -3 }, 3, s),
+                     1);
+        cr_expect_eq(reduce_one(DF_K_argmin, DEFT_I64, DEFT_I64, (int64_t[]){ 9, INT64_MAX }, 2, s),
+                     0);
         cr_expect_eq(reduce_one(DF_K_argmax, DEFT_U8, DEFT_I64, (uint8_t[]){ 9, 200 }, 2, s), 1);
-        cr_expect_eq(reduce_one(DF_K_argmax, DEFT_F64, DEFT_I64, (double[]){ -inf, -inf }, 2, s), 0);
+        cr_expect_eq(reduce_one(DF_K_argmax, DEFT_F64, DEFT_I64, (double[]){ -inf, -inf }, 2, s),
+                     0);
         cr_expect_eq(reduce_one(DF_K_argmax, DEFT_BOOL, DEFT_I64, (uint8_t[]){ 0, 1, 1 }, 3, s), 1);
     }
     /* per column */
@@ -496,9 +619,11 @@ Test(interp, argmin_and_argmax)
     const int32_t x[3][4] = { { 5, 1, 7, 2 }, { 3, 1, 9, 2 }, { 4, 0, 9, 2 } };
     int64_t out[4];
     kb_init(&b, DF_MODE_COL, "ri", 2);
-    const uint32_t l = kb_ins(&b, DF_K_load, DEFT_I32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I32, "s1"));
+    const uint32_t l =
+        kb_ins(&b, DF_K_load, DEFT_I32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I32, "s1"));
     const uint32_t m = kb_ins(&b, DF_K_argmax, DEFT_I64, l, 0, 0, 0);
-    kb_at(&b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_I64, m, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_I64, "01"));
+    kb_at(&b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_I64, m, 0, 0,
+          kb_access(&b, DF_ACCESS_STORE, DEFT_I64, "01"));
     call_init(&c, &b.k);
     c.ptr[0] = (char *)(uintptr_t)x, c.ptr[1] = (char *)out, c.stride[0] = 4;
     c.extent[0] = 3, c.extent[1] = 4;
@@ -522,7 +647,8 @@ Test(interp, scans_run_in_order)
         kb_init(&b, col ? DF_MODE_COL : DF_MODE_ROW, col ? "ri" : "or", 1);
         b.k.flags = DF_KERNEL_SCAN;
         const char *const steps = col ? "s1" : "ss";
-        const uint32_t l = kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, steps));
+        const uint32_t l = kb_ins(&b, DF_K_load, DEFT_F32, 0, 0, 0,
+                                  kb_access(&b, DF_ACCESS_LOAD, DEFT_F32, steps));
         const uint32_t s = kb_ins(&b, DF_K_cumsum, DEFT_F32, l, 0, 0, 0);
         const uint32_t t = kb_ins(&b, DF_K_sub, DEFT_F32, s, l, 0, 0);
         kb_ins(&b, DF_K_store, DEFT_F32, t, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, steps));
@@ -556,8 +682,10 @@ Test(interp, views_numbers_and_indices)
     kb b;
     call c;
     kb_init(&b, DF_MODE_MAP, "ooi", 1);
-    const uint32_t l = kb_ins(&b, DF_K_load, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I64, "s0s"));
-    const uint32_t at = kb_ins(&b, DF_K_index, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_INDEX, DEFT_I64, "sss"));
+    const uint32_t l =
+        kb_ins(&b, DF_K_load, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I64, "s0s"));
+    const uint32_t at =
+        kb_ins(&b, DF_K_index, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_INDEX, DEFT_I64, "sss"));
     const uint32_t n = kb_ins(&b, DF_K_num, DEFT_I64, 0, 0, 0, 1);
     const uint32_t k = kb_ins(&b, DF_K_const, DEFT_I64, 0, 0, 0, L(-2));
     const uint32_t nk = kb_ins(&b, DF_K_mul, DEFT_I64, n, k, 0, 0); /* uniform */
@@ -567,7 +695,8 @@ Test(interp, views_numbers_and_indices)
     for (int i = 0; i < A * N; i++) x[i] = i;
     call_init(&c, &b.k);
     c.ptr[0] = (char *)&x[N - 1], c.ptr[2] = (char *)out;
-    c.stride[0] = N, c.stride[1] = 12345, c.stride[2] = -1; /* axis 1 is ZERO: its stride means nothing */
+    c.stride[0] = N, c.stride[1] = 12345,
+    c.stride[2] = -1; /* axis 1 is ZERO: its stride means nothing */
     c.stride[3] = 1000000, c.stride[4] = 10000, c.stride[5] = 2;
     c.stride[6] = N, c.stride[7] = A * N;
     c.base[1] = 7;
@@ -579,7 +708,8 @@ Test(interp, views_numbers_and_indices)
     for (int i = 0; i < A; i++)
         for (int j = 0; j < B; j++)
             for (int e = 0; e < N; e++)
-                cr_assert_eq(out[j][i][e], i * N + N - 1 - e + 7 + i * 1000000 + j * 10000 + e * 2 - 100,
+                cr_assert_eq(out[j][i][e],
+                             i * N + N - 1 - e + 7 + i * 1000000 + j * 10000 + e * 2 - 100,
                              "%d %d %d", i, j, e);
     call_finish(&c);
 }
@@ -592,10 +722,12 @@ Test(interp, gather_checks_its_index)
     kb b;
     call c;
     kb_init(&b, DF_MODE_MAP, "i", 1);
-    const uint32_t i = kb_ins(&b, DF_K_load, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I64, "1"));
+    const uint32_t i =
+        kb_ins(&b, DF_K_load, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I64, "1"));
     const uint32_t n = kb_ins(&b, DF_K_num, DEFT_I64, 0, 0, 0, 0);
     const uint32_t good = kb_ins(&b, DF_K_check, DEFT_I64, i, n, 0, 41);
-    const uint32_t v = kb_ins(&b, DF_K_load_at, DEFT_F32, good, 0, 0, kb_access(&b, DF_ACCESS_AT, DEFT_F32, "0"));
+    const uint32_t v =
+        kb_ins(&b, DF_K_load_at, DEFT_F32, good, 0, 0, kb_access(&b, DF_ACCESS_AT, DEFT_F32, "0"));
     kb_ins(&b, DF_K_store, DEFT_F32, v, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "1"));
     for (int j = 0; j < N; j++) at[j] = j * 7 % 10;
     for (int j = 0; j < 10; j++) table[j] = (float)j * 0.5f;
@@ -634,7 +766,8 @@ Test(interp, stages_and_scratch)
         df_interp_main(&b.k, c.work, &c.a, 0, 3, 0, 1);
         for (int r = 0; r < 3; r++) {
             naive_stages(x + r * n, n, want);
-            cr_assert_eq(memcmp(want, y + r * n, (size_t)n * 4), 0, "row %d of %lld", r, (long long)n);
+            cr_assert_eq(memcmp(want, y + r * n, (size_t)n * 4), 0, "row %d of %lld", r,
+                         (long long)n);
         }
         call_finish(&c);
         free(x);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The runtime: allocator, tiers, executor, null device, over plans built by hand and a compiler whose code
- * is the interpreter. The interpreter itself is in test_interp.c.
+ * The runtime: allocator, tiers, executor, null device, over plans built by hand and a compiler
+ * whose code is the interpreter. The interpreter itself is in test_interp.c.
+ *
+ * size: one way of building plans by hand serves executor, tiers and devices.
  */
 #include <criterion/criterion.h>
 
@@ -42,7 +44,8 @@ Test(runtime, classes_waste_an_eighth_at_most)
         const int64_t got = (int64_t)(df_allocator_read(a).live_bytes - before);
         cr_assert_geq(got, n);
         cr_assert_eq(got % 64, 0);
-        cr_assert(got <= 64 || got - 63 <= n + n / 8 + 1, "%lld for %lld", (long long)got, (long long)n);
+        cr_assert(got <= 64 || got - 63 <= n + n / 8 + 1, "%lld for %lld", (long long)got,
+                  (long long)n);
         if (n >= 2 << 20) cr_assert_eq((uintptr_t)b->data % (2 << 20), 0);
         df_buffer_drop(&b);
         cr_assert_null(b);
@@ -191,10 +194,12 @@ static df_slot slot(hand_plan *h, int64_t v)
     return h->n_slots++;
 }
 
-static uint32_t plan_buf(hand_plan *h, df_buf_kind kind, uint32_t index, deft_dtype t, int64_t numel)
+static uint32_t plan_buf(hand_plan *h, df_buf_kind kind, uint32_t index, deft_dtype t,
+                         int64_t numel)
 {
-    h->bufs[h->p.n_bufs] = (df_plan_buf){ .kind = kind, .index = index, .dtype = t,
-                                          .numel = slot(h, numel), .donor = DF_NONE };
+    h->bufs[h->p.n_bufs] = (df_plan_buf){
+        .kind = kind, .index = index, .dtype = t, .numel = slot(h, numel), .donor = DF_NONE
+    };
     return h->p.n_bufs++;
 }
 
@@ -225,7 +230,10 @@ static df_seg *plan_seg(hand_plan *h, uint32_t kernel, int64_t e0, int64_t e1, i
     const uint32_t i = h->p.n_segs++;
     const df_slot zero = slot(h, 0);
     df_seg *const s = &h->segs[i];
-    *s = (df_seg){ .kind = DF_SEG_KERNEL, .kernel = kernel, .bind = h->bind[i], .num = h->num[i],
+    *s = (df_seg){ .kind = DF_SEG_KERNEL,
+                   .kernel = kernel,
+                   .bind = h->bind[i],
+                   .num = h->num[i],
                    .num_dtype = h->num_dtype[i] };
     s->extent[0] = slot(h, e0), s->extent[1] = slot(h, e1), s->extent[2] = slot(h, e2);
     for (int a = 0; a < 12; a++) {
@@ -247,7 +255,8 @@ static void plan_bind(hand_plan *h, const df_seg *s, uint32_t access, uint32_t b
 static void plan_launch(hand_plan *h, uint32_t n)
 {
     const uint32_t first = h->p.n_launches ? h->launches[h->p.n_launches - 1].first +
-                                                 h->launches[h->p.n_launches - 1].n : 0;
+                                                 h->launches[h->p.n_launches - 1].n
+                                           : 0;
     h->launches[h->p.n_launches++] = (df_launch){ .first = first, .n = n };
 }
 
@@ -275,8 +284,10 @@ static void plan_free(df_device *dev, hand_plan *h)
 static void build_axpy(kb *b)
 {
     kb_init(b, DF_MODE_MAP, "i", 1);
-    const uint32_t x = kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
-    const uint32_t y = kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
+    const uint32_t x =
+        kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
+    const uint32_t y =
+        kb_ins(b, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "1"));
     const uint32_t n = kb_ins(b, DF_K_num, DEFT_F32, 0, 0, 0, 0);
     const uint32_t m = kb_ins(b, DF_K_mul, DEFT_F32, x, n, 0, 0);
     const uint32_t s = kb_ins(b, DF_K_add, DEFT_F32, m, y, 0, 0);
@@ -294,7 +305,8 @@ static void bind_axpy(hand_plan *h, uint32_t x, uint32_t y, uint32_t out, int64_
     plan_bind(h, s, 2, out, 0, 1, 0, 0);
 }
 
-static df_device *make_cpu(const df_mem *mem, uint32_t n_threads, df_tier tier, const df_compiler *c)
+static df_device *make_cpu(const df_mem *mem, uint32_t n_threads, df_tier tier,
+                           const df_compiler *c)
 {
     df_device *dev = NULL;
     const df_cpu_options o = { .n_threads = n_threads, .tier = tier, .compiler = c };
@@ -346,7 +358,8 @@ Test(runtime, a_plan_of_two_launches)
 
 /* ---- threads change nothing ---- */
 
-/* One launch: a split row reduction, a column reduction, three-stage rows with scratch, small maps. */
+/* One launch: a split row reduction, a column reduction, three-stage rows with scratch, small maps.
+ */
 static hand_plan *plan_mixed(float *x, int64_t rows, int64_t cols)
 {
     static kb b[4];
@@ -374,14 +387,17 @@ static hand_plan *plan_mixed(float *x, int64_t rows, int64_t cols)
     plan_bind(h, s, 3, DF_NONE, cols, 0, 1, 0);
     plan_bind(h, s, 4, soft, 0, cols, 1, 0);
     h->args[0] = (int64_t)F(2);
-    for (uint32_t i = 0; i < 4; i++) bind_axpy(h, in, in, plan_root(h, DEFT_F32, 50 + i), 50 + i, 0);
+    for (uint32_t i = 0; i < 4; i++)
+        bind_axpy(h, in, in, plan_root(h, DEFT_F32, 50 + i), 50 + i, 0);
     plan_launch(h, h->p.n_segs);
     return h;
 }
 
 Test(runtime, thread_counts_change_no_bit)
 {
-    static const int64_t shapes[][2] = { { 9, 15 }, { 1, 70000 }, { 70000, 3 }, { 300, 1000 }, { 9000, 40 } };
+    static const int64_t shapes[][2] = {
+        { 9, 15 }, { 1, 70000 }, { 70000, 3 }, { 300, 1000 }, { 9000, 40 }
+    };
     static const uint32_t n_threads[] = { 1, 2, 3, 5 };
     for (size_t k = 0; k < LEN(shapes); k++) {
         const int64_t rows = shapes[k][0], cols = shapes[k][1];
@@ -462,10 +478,12 @@ Test(runtime, a_bad_index_is_told_and_nothing_is_left)
     kb_init(&b, DF_MODE_MAP, "i", 1);
     b.k.flags = DF_KERNEL_CHECKS;
     b.k.n_num = 1;
-    const uint32_t i = kb_ins(&b, DF_K_load, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I64, "1"));
+    const uint32_t i =
+        kb_ins(&b, DF_K_load, DEFT_I64, 0, 0, 0, kb_access(&b, DF_ACCESS_LOAD, DEFT_I64, "1"));
     const uint32_t n = kb_ins(&b, DF_K_num, DEFT_I64, 0, 0, 0, 0);
     const uint32_t good = kb_ins(&b, DF_K_check, DEFT_I64, i, n, 0, 2);
-    const uint32_t v = kb_ins(&b, DF_K_load_at, DEFT_F32, good, 0, 0, kb_access(&b, DF_ACCESS_AT, DEFT_F32, "0"));
+    const uint32_t v =
+        kb_ins(&b, DF_K_load_at, DEFT_F32, good, 0, 0, kb_access(&b, DF_ACCESS_AT, DEFT_F32, "0"));
     kb_ins(&b, DF_K_store, DEFT_F32, v, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "1"));
     plan_kernel(h, &b);
     h->p.has_checks = true;
@@ -512,8 +530,11 @@ Test(runtime, interrupts_are_asked_while_they_can_be_undone)
         h->io.user = &s;
         if (variant == 1) { /* the first launch writes the caller's memory: no way back */
             h->inputs[h->t.n_inputs] = (df_input){ .data = out, .bytes = sizeof out };
-            h->bufs[2] = (df_plan_buf){ .kind = DF_BUF_INTO, .index = h->t.n_inputs++, .dtype = DEFT_F32,
-                                        .numel = h->bufs[0].numel, .donor = DF_NONE };
+            h->bufs[2] = (df_plan_buf){ .kind = DF_BUF_INTO,
+                                        .index = h->t.n_inputs++,
+                                        .dtype = DEFT_F32,
+                                        .numel = h->bufs[0].numel,
+                                        .donor = DF_NONE };
         }
         cr_expect_eq(plan_run(dev, h), variant == 1 ? DEFT_OK : DEFT_E_INTERRUPTED);
         cr_expect_eq(s.n_asked, variant == 0 ? 2 : 1);
@@ -547,7 +568,8 @@ Test(runtime, every_allocation_may_fail)
             cr_assert(st == DEFT_OK || st == DEFT_E_MEMORY);
             done = st == DEFT_OK && fail_mem_count(f).failed == 0;
             fail_mem_at(f, 0, false);
-            if (st != DEFT_OK) cr_assert_eq(plan_run(dev, h), DEFT_OK, "it works when memory is back");
+            if (st != DEFT_OK)
+                cr_assert_eq(plan_run(dev, h), DEFT_OK, "it works when memory is back");
             plan_free(dev, h);
         } else {
             cr_assert_null(dev);
@@ -588,11 +610,13 @@ static void fake_main(int k, const df_kargs *a, int64_t o0, int64_t o1, int64_t 
     {                                                                                              \
         fake_main(k, a, o0, o1, i0, i1);                                                           \
     }
-FAKE(0) FAKE(1) FAKE(2) FAKE(3)
-static const df_kernel_fn fake_fns[4] = { fake_main_0, fake_main_1, fake_main_2, fake_main_3 };
+FAKE(0)
+FAKE(1)
+FAKE(2) FAKE(3) static const df_kernel_fn fake_fns[4] = { fake_main_0, fake_main_1, fake_main_2,
+                                                          fake_main_3 };
 
-static deft_status fake_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n, df_opt level,
-                                df_code *out)
+static deft_status fake_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                                df_opt level, df_code *out)
 {
     fake *const f = self;
     atomic_fetch_add(&f->n_calls, 1);
@@ -620,7 +644,10 @@ static void fake_release(void *self, df_code *code)
 static void fake_init(fake *f)
 {
     memset(f, 0, sizeof *f);
-    f->c = (df_compiler){ .name = "fake", .self = f, .vector_bytes = 64, .compile = fake_compile,
+    f->c = (df_compiler){ .name = "fake",
+                          .self = f,
+                          .vector_bytes = 64,
+                          .compile = fake_compile,
                           .release = fake_release };
 }
 
@@ -746,7 +773,9 @@ Test(runtime, kernels_nobody_holds_are_evicted)
     df_device *dev = NULL;
     float x[10] = { 1, 2, 3 };
     fake_init(&f);
-    const df_cpu_options o = { .n_threads = 1, .tier = DF_TIER_O0, .compiler = &f.c, .max_code = 20000 };
+    const df_cpu_options o = {
+        .n_threads = 1, .tier = DF_TIER_O0, .compiler = &f.c, .max_code = 20000
+    };
     cr_assert_eq(df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev), DEFT_OK);
     hand_plan *held = NULL;
     for (uint32_t i = 0; i < 20; i++) {
@@ -788,7 +817,8 @@ Test(runtime, matmul_segments_run_their_epilogue)
         for (int i = 0; i < M; i++)
             for (int j = 0; j < N; j++) {
                 float acc = 0;
-                for (int k = 0; k < K; k++) acc = fmaf(a[(t * M + i) * K + k], b[(t * K + k) * N + j], acc);
+                for (int k = 0; k < K; k++)
+                    acc = fmaf(a[(t * M + i) * K + k], b[(t * K + k) * N + j], acc);
                 want[(t * M + i) * N + j] = acc;
             }
     for (int variant = 0; variant < 3; variant++) { /* plain, epilogue over tiles, epilogue and c */
@@ -796,7 +826,8 @@ Test(runtime, matmul_segments_run_their_epilogue)
         df_device *dev = make_cpu(&df_mem_system, 3, DF_TIER_INTERP, NULL);
         hand_plan *const h = plan_new();
         kb_init(&e, DF_MODE_MAP, "ooi", 1);
-        const uint32_t c = kb_ins(&e, DF_K_load, DEFT_F32, 0, 0, 0, kb_access(&e, DF_ACCESS_LOAD, DEFT_F32, "ss1"));
+        const uint32_t c = kb_ins(&e, DF_K_load, DEFT_F32, 0, 0, 0,
+                                  kb_access(&e, DF_ACCESS_LOAD, DEFT_F32, "ss1"));
         const uint32_t n = kb_ins(&e, DF_K_num, DEFT_F32, 0, 0, 0, 0);
         const uint32_t y = kb_ins(&e, DF_K_add, DEFT_F32, c, n, 0, 0);
         kb_ins(&e, DF_K_store, DEFT_F32, y, 0, 0, kb_access(&e, DF_ACCESS_STORE, DEFT_F32, "ss1"));
@@ -809,11 +840,15 @@ Test(runtime, matmul_segments_run_their_epilogue)
         s->n_batch = 1;
         s->m = slot(h, M), s->n = slot(h, N), s->k = slot(h, K), s->batch[0] = slot(h, B);
         const df_slot one = slot(h, 1), zero = slot(h, 0);
-        s->a = (df_bind){ .buf = plan_input(h, DEFT_F32, a, B * M * K), .offset = zero,
+        s->a = (df_bind){ .buf = plan_input(h, DEFT_F32, a, B * M * K),
+                          .offset = zero,
                           .stride = { slot(h, M * K), slot(h, K), one } };
-        s->b = (df_bind){ .buf = plan_input(h, DEFT_F32, b, B * K * N), .offset = zero,
+        s->b = (df_bind){ .buf = plan_input(h, DEFT_F32, b, B * K * N),
+                          .offset = zero,
                           .stride = { slot(h, K * N), slot(h, N), one } };
-        s->c = (df_bind){ .buf = DF_NONE, .offset = zero, .stride = { slot(h, M * N), slot(h, N), one } };
+        s->c = (df_bind){ .buf = DF_NONE,
+                          .offset = zero,
+                          .stride = { slot(h, M * N), slot(h, N), one } };
         if (variant != 1) s->c.buf = plan_root(h, DEFT_F32, B * M * N);
         s->c_access = 0;
         if (variant == 0) {
@@ -840,7 +875,8 @@ Test(runtime, null_device_records_and_fails)
     float *const x = random_floats(100, 1);
     df_device *dev = NULL;
     df_str text;
-    cr_assert_eq(df_null_create(NULL, &df_mem_system, &(df_null_options){ .fail_run = 2 }, &dev), DEFT_OK);
+    cr_assert_eq(df_null_create(NULL, &df_mem_system, &(df_null_options){ .fail_run = 2 }, &dev),
+                 DEFT_OK);
     hand_plan *h = plan_axpy(x, 100);
     cr_expect_eq(plan_run(dev, h), DEFT_OK);
     cr_expect_eq(((float *)h->root[0]->data)[5], 0, "nothing runs");
@@ -857,8 +893,9 @@ Test(runtime, null_device_records_and_fails)
     plan_free(dev, h);
     df_str_init(&text, &df_mem_system);
     df_null_record(dev, &text);
-    cr_expect_str_eq(text.at, "prepare kernels=1 segs=2\nrun launches=2 segs=2 roots=1\nrun failed\n"
-                              "run launches=2 segs=2 roots=1\nrelease\nprepare failed\nrelease\n");
+    cr_expect_str_eq(text.at,
+                     "prepare kernels=1 segs=2\nrun launches=2 segs=2 roots=1\nrun failed\n"
+                     "run launches=2 segs=2 roots=1\nrelease\nprepare failed\nrelease\n");
     cr_expect_eq(df_null_read(dev).failures, 2);
     df_str_finish(&text);
     df_null_destroy(&dev);
@@ -873,7 +910,8 @@ Test(runtime, a_missing_plugin_is_a_sentence)
     df_compiler c = { 0 };
     void *handle = NULL;
     unsetenv("DEFT_PLUGIN_DIR");
-    cr_expect_eq(df_plugin_open(&d, &df_mem_system, NULL, "/nowhere", 0, &c, &handle), DEFT_E_BACKEND);
+    cr_expect_eq(df_plugin_open(&d, &df_mem_system, NULL, "/nowhere", 0, &c, &handle),
+                 DEFT_E_BACKEND);
     cr_expect_neq(strstr(d.text, "deft-llvm.so"), NULL, "%s", d.text);
     cr_expect_null(handle);
     df_plugin_close(&c, &handle);

@@ -296,7 +296,7 @@ static bool report(const ref_row *r, const options *o)
     const double bound = o->f64 ? r->bound_f64 : r->bound_f32;
     const bool good = w.ulp <= bound;
     const int digits = o->f64 ? 16 : 8;
-    printf("| %-8s | %7.3f | %5.1f | 0x%0*llx", r->name, w.ulp, bound, digits,
+    printf("| %-8s | %7.3f | %5.2f | 0x%0*llx", r->name, w.ulp, bound, digits,
            (unsigned long long)w.x);
     if (!r->recipe) printf(", 0x%0*llx", digits, (unsigned long long)w.y);
     printf(" | 0x%0*llx | %.9g |%s\n", digits, (unsigned long long)w.got, w.want,
