@@ -124,7 +124,8 @@ DEFT_API deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape
 
 /* Binds dst to src's value; when dst is a view, writes its place in the tensor it is a view of. Every
  * other handle keeps the value it has. src broadcasts to dst's shape; dtypes must be equal. Assigning
- * through a view whose root was assigned since the view was taken is an error. Returns dst. */
+ * through a view whose root was assigned since the view was taken is an error, and so is assigning, inside
+ * an outermost scope or step, through a view taken before it opened. Returns dst. */
 DEFT_API deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src);
 DEFT_API deft_tensor *deft_assign_f(deft_tensor *dst, double value);
 DEFT_API deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value);

@@ -131,6 +131,21 @@ static bool same_axes(const pass *p, uint32_t a, uint32_t b)
     }
 }
 
+/* Whether a permute leaves the order of the axes that are longer than 1. Classes do not tell: two axes of
+ * one class may change places. */
+static bool keeps_order(const pass *p, uint32_t node)
+{
+    const df_node *const x = node_of(p, node);
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < x->rank; i++) {
+        const uint32_t from = x->attr >> 4 * i & 15;
+        if (df_fuse_cls(p, node, i) == CLS_ONE) continue;
+        if (from < next) return false;
+        next = from + 1;
+    }
+    return true;
+}
+
 /* A slice of contiguous memory that is contiguous itself: only the outermost axis is cut, in steps
  * of 1. Adds where it begins. */
 static bool linear_slice(pass *p, uint32_t node, index_map *m)
@@ -162,6 +177,7 @@ static uint32_t view_linear(pass *p, uint32_t node, const index_map *m, bool *se
     case DF_OP_squeeze:
     case DF_OP_unsqueeze: ok = true; break;
     case DF_OP_slice: ok = linear_slice(p, node, &out); break;
+    case DF_OP_permute: ok = keeps_order(p, node); break;
     default:
         ok = same_axes(p, node, src);
         if (!ok && x->op == DF_OP_expand && n_long_axes(p, src, &axis) == 0)

@@ -12,6 +12,9 @@
  */
 #include "jit_llvm/gen.h"
 
+/* Shorter bodies overlap by themselves. */
+enum { COPY_BODY = 16 };
+
 /* ---- analysis ---- */
 
 static const df_access *access_of(const df_gen *g, const df_ins *ins)
@@ -124,6 +127,55 @@ void df_gen_analyse(df_gen *g)
     g->w = choose_lanes(g);
     g->native_masks = masks_are_native(g);
     df_reduce_plan(g);
+}
+
+/* ---- copies of loop bodies ---- */
+
+/* Vectors that live at once in one copy of the marked body, in the order in which it is written. */
+static uint32_t most_live(df_gen *g)
+{
+    uint32_t live = 0, most = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) g->val[i].last_use = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        for (uint32_t s = 0; s < df_gen_n_src(g, i) && df_gen_is_here(g, i, PLACE_BODY); s++)
+            g->val[g->k->ins[i].src[s]].last_use = i;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
+        for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) {
+            const uint32_t from = g->k->ins[i].src[s];
+            if (!df_gen_is_here(g, from, PLACE_BODY) || g->val[from].last_use != i) continue;
+            g->val[from].last_use = 0; /* counted once, though used twice */
+            live--;
+        }
+        live += g->val[i].last_use > 0;
+        if (live > most) most = live;
+    }
+    return most;
+}
+
+/* Code that comes lane by lane is long enough, and bound by the number of its loads. */
+static bool has_single_lanes(const df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (!df_gen_is_here(g, i, PLACE_BODY)) continue;
+        if (ins->op == DF_K_load_at || ins->op == DF_K_check || ins->op == DF_K_rem) return true;
+        if ((ins->op == DF_K_load || ins->op == DF_K_store) &&
+            access_of(g, ins)->kind != DF_ACCESS_SCRATCH &&
+            access_of(g, ins)->step[g->vec_axis] != DF_STEP_UNIT)
+            return true;
+    }
+    return false;
+}
+
+uint32_t df_gen_copies(df_gen *g)
+{
+    const uint32_t size = df_gen_body_size(g);
+    if (g->level == DF_OPT_O0 || g->w == 1 || size < COPY_BODY || has_single_lanes(g)) return 1;
+    const uint32_t regs = g->t->arch == DF_ARCH_AARCH64 || g->t->vector_bytes == 64 ? 32 : 16;
+    uint32_t n = size < DF_LONG_BODY ? DF_COPIES : 2;
+    while (n > 1 && n * most_live(g) > regs + regs / 2) n /= 2;
+    return n;
 }
 
 /* ---- kernels that are refused ---- */

@@ -14,8 +14,8 @@
  * all lanes: scalar in the reduction loop PLACE_LANES  COL, ROW level: one vector per group of
  * lanes, kept in a slot in memory PLACE_BODY   the vectors of the innermost loop
  *
- * Vectors of PLACE_BODY belong to one copy of the loop body (an epoch); scalars and their
- * broadcasts are valid wherever their place dominates.
+ * Vectors of PLACE_BODY belong to one writing of the loop body (an epoch), and there to one of its
+ * copies; scalars and their broadcasts are valid wherever their place dominates.
  * size: the state of one code generation, shared by all its files.
  */
 #ifndef DF_JIT_LLVM_GEN_H
@@ -37,9 +37,9 @@ typedef enum df_place {
 } df_place;
 
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4 };
-enum { EPOCH_ALWAYS = INT32_MAX };
 enum { DF_ROWS_AHEAD = 32 };
 enum { DF_COPIES = 4 }; /* of a loop body, side by side; at most */
+enum { DF_LONG_BODY = 160 }; /* instructions */
 
 /* What a call of a SPLIT kernel is to do: its three functions pass one of these to the one body. */
 typedef enum df_entry { ENTRY_MAIN, ENTRY_PART, ENTRY_FIN } df_entry;
@@ -50,9 +50,10 @@ typedef struct df_val {
     uint8_t moves;  /* axes roles that it depends on */
     bool wants_vec; /* scalar with lane-wise users: broadcast where it is defined */
     bool is_marked; /* part of the loop body being written */
-    uint32_t epoch; /* of vec or lane */
-    LLVMValueRef sca, vec;        /* vec: the same in all copies */
-    LLVMValueRef lane[DF_COPIES]; /* PLACE_BODY: per copy */
+    uint32_t epoch; /* of lanes */
+    uint32_t last_use; /* analyse.c, while copies are counted */
+    LLVMValueRef sca, vec;         /* vec: of a scalar, the same everywhere */
+    LLVMValueRef lanes[DF_COPIES]; /* in each copy of the loop body */
     LLVMValueRef slot; /* PLACE_LANES: array of vectors, one per group of lanes */
     LLVMValueRef scan; /* scans: running values, one vector per group of lanes */
 } df_val;
@@ -121,9 +122,7 @@ struct df_gen {
     LLVMValueRef lane0;    /* i64: index of lane 0 along the vectorized axis */
     LLVMValueRef n_active; /* i64; with mask */
     LLVMValueRef mask;     /* NULL: all lanes */
-    struct {
-        LLVMValueRef lane0, n_active, mask;
-    } lanes[DF_COPIES];
+    LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES];
     LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
     LLVMValueRef pitch;    /* COL: groups in this chunk */
     bool prefetches;       /* COL: unit-stride loads also fetch from s->ahead */
@@ -221,13 +220,16 @@ deft_status df_gen_kernel(df_gen *g,
                           const char *name); /* main and, for SPLIT kernels, part and fin */
 /* Sets lane0, and mask and n_active for lanes up to end (NULL: all lanes are active). */
 void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
-void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies);
+/* The same for a body that is written n times, for neighbouring vectors: its instructions in turn. */
+void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n);
+void df_gen_copy(df_gen *g, uint32_t copy); /* which one comes next */
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
 void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
 bool df_gen_is_here(const df_gen *g, uint32_t ins, df_place place); /* marked, of this place */
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
 void df_gen_place(df_gen *g, df_place place);     /* marked instructions of this place, here */
+uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
 uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
 void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */

@@ -13,17 +13,36 @@
 
 /* ---- loops over lanes ---- */
 
-void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end)
+void df_gen_copy(df_gen *g, uint32_t copy)
+{
+    g->copy = copy;
+    g->lane0 = g->lane0s[copy];
+    g->n_active = g->n_actives[copy];
+    g->mask = g->masks[copy];
+}
+
+void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
 {
     g->epoch++;
-    g->lane0 = lane0;
-    g->mask = g->n_active = NULL;
-    if (!end || g->w == 1) return;
-    LLVMValueRef left = LLVMBuildSub(g->b, end, lane0, "");
-    g->n_active = df_gen_min(g, left, df_gen_i64(g, g->w));
-    LLVMValueRef n = LLVMBuildTrunc(g->b, g->n_active, g->i32, "");
-    g->mask =
-        LLVMBuildICmp(g->b, LLVMIntULT, df_gen_iota(g, g->i32, g->w), df_gen_splat(g, n, g->w), "");
+    g->n_copies = n;
+    for (uint32_t c = 0; c < n; c++) {
+        if (c > 0) lane0 = LLVMBuildAdd(g->b, lane0, df_gen_i64(g, g->w), "");
+        g->lane0s[c] = lane0;
+        g->masks[c] = g->n_actives[c] = NULL;
+        if (!end || g->w == 1) continue;
+        LLVMValueRef left = LLVMBuildSub(g->b, end, lane0, "");
+        g->n_actives[c] = df_gen_min(g, left, df_gen_i64(g, g->w));
+        /* Signed: of later copies nothing may be left, or less. */
+        LLVMValueRef active = LLVMBuildTrunc(g->b, g->n_actives[c], g->i32, "");
+        g->masks[c] = LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
+                                    df_gen_splat(g, active, g->w), "");
+    }
+    df_gen_copy(g, 0);
+}
+
+void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end)
+{
+    df_gen_copies_begin(g, lane0, end, 1);
 }
 
 /* Where the whole vectors of [from, to) end. */
@@ -36,36 +55,50 @@ LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_
 
 bool df_gen_one_loop(const df_gen *g)
 {
-    const bool is_long = df_gen_body_size(g) >= 160;
+    const bool is_long = df_gen_body_size(g) >= DF_LONG_BODY;
     return g->native_masks && (g->level == DF_OPT_O0 || is_long);
 }
 
-static LLVMValueRef loop_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end)
+static void loop_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies)
 {
-    df_gen_lanes_begin(g, lane0, end);
+    df_gen_copies_begin(g, lane0, end, n_copies);
     df_gen_place(g, PLACE_BODY);
-    return lane0;
+}
+
+/* for (i = from; i < to; i += w n_copies): end NULL: only whole vectors. */
+static void body_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRef end, uint32_t n)
+{
+    df_loop l;
+    df_loop_begin(g, &l, from, to, df_gen_i64(g, g->w * n), 0);
+    loop_body(g, l.i, end, n);
+    df_loop_end(g, &l);
 }
 
 /* The marked body for elements [from, to) along the vectorized axis. */
 static void lanes_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to)
 {
-    df_loop l;
     if (df_gen_body_size(g) == 0) return;
+    uint32_t n = df_gen_copies(g);
     if (df_gen_one_loop(g)) {
-        df_loop_begin(g, &l, from, to, df_gen_i64(g, g->w), 0);
-        loop_body(g, l.i, to);
-        df_loop_end(g, &l);
+        body_loop(g, from, to, to, n);
         return;
     }
-    LLVMValueRef whole = g->w == 1 ? to : df_gen_whole(g, from, to, g->w);
-    df_loop_begin(g, &l, from, whole, df_gen_i64(g, g->w), 0);
-    loop_body(g, l.i, NULL);
-    df_loop_end(g, &l);
+    LLVMValueRef whole = from;
+    if (n > 1) {
+        whole = df_gen_whole(g, from, to, g->w * n);
+        body_loop(g, from, whole, NULL, n);
+    }
+    if (g->native_masks && n > 1) {
+        body_loop(g, whole, to, to, 1);
+        return;
+    }
+    from = whole;
+    whole = g->w == 1 ? to : df_gen_whole(g, from, to, g->w);
+    body_loop(g, from, whole, NULL, 1);
     if (g->w == 1) return;
     df_if tail;
     df_if_begin(g, &tail, LLVMBuildICmp(g->b, LLVMIntSLT, whole, to, ""));
-    loop_body(g, whole, to);
+    loop_body(g, whole, to, 1);
     df_if_end(g, &tail);
 }
 
@@ -88,7 +121,7 @@ static void scan_loop(df_gen *g)
         if (df_gen_is_here(g, i, PLACE_BODY) && g->k->ins[i].op == DF_K_cumsum)
             g->val[i].scan = df_loop_carry(g, &l, df_scan_start(g, i));
     g->scans_in_regs = true;
-    loop_body(g, l.i, NULL);
+    loop_body(g, l.i, NULL, 1);
     g->scans_in_regs = false;
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (df_gen_is_here(g, i, PLACE_BODY) && g->k->ins[i].op == DF_K_cumsum)
@@ -198,9 +231,12 @@ static void prologue(df_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         df_val *v = &g->val[i];
         v->sca = v->vec = v->slot = v->scan = NULL;
+        v->epoch = 0;
         if (v->place == PLACE_ENTRY) df_gen_scalar(g, i);
     }
     g->epoch = 0;
+    g->n_copies = 1;
+    g->copy = 0;
     g->tail_buf = NULL;
     g->in_regs = false;
 }

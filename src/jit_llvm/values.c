@@ -9,27 +9,37 @@
  */
 #include "jit_llvm/gen.h"
 
+#include <string.h>
+
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t i)
 {
     return g->val[i].sca;
 }
 
+/* The value in this copy of the body. */
+static LLVMValueRef set_lanes(const df_gen *g, df_val *v, LLVMValueRef lanes)
+{
+    if (v->epoch != g->epoch) memset(v->lanes, 0, sizeof v->lanes);
+    v->epoch = g->epoch;
+    return v->lanes[g->copy] = lanes;
+}
+
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
 {
     df_val *v = &g->val[i];
-    if (v->place == PLACE_BODY && v->epoch == g->epoch) return v->lane[g->copy];
-    if (v->vec && (v->epoch == g->epoch || v->epoch == EPOCH_ALWAYS)) return v->vec;
+    if (v->vec) return v->vec;
+    if (v->epoch == g->epoch && v->lanes[g->copy]) return v->lanes[g->copy];
+    LLVMValueRef lanes;
     if (v->slot) {
         const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
         LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
-        v->vec = LLVMBuildLoad2(g->b, type, df_gen_at(g, type, v->slot, g->group), "");
+        lanes = LLVMBuildLoad2(g->b, type, df_gen_at(g, type, v->slot, g->group), "");
         if (t == DEFT_BOOL)
-            v->vec = LLVMBuildICmp(g->b, LLVMIntNE, v->vec, LLVMConstNull(type), "");
+            lanes = LLVMBuildICmp(g->b, LLVMIntNE, lanes, LLVMConstNull(type), "");
     } else {
-        v->vec = df_gen_splat(g, v->sca, g->w);
+        lanes = df_gen_splat(g, v->sca, g->w);
     }
-    v->epoch = g->epoch;
-    return v->vec;
+    return set_lanes(g, v, lanes);
 }
 
 void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
@@ -37,9 +47,7 @@ void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
     df_val *v = &g->val[i];
     v->sca = scalar;
     v->vec = NULL;
-    if (!v->wants_vec) return;
-    v->vec = df_gen_splat(g, scalar, g->w);
-    v->epoch = EPOCH_ALWAYS;
+    if (v->wants_vec) v->vec = df_gen_splat(g, scalar, g->w);
 }
 
 static deft_dtype src_dtype(const df_gen *g, uint32_t i)
@@ -105,8 +113,7 @@ static void emit_lanes(df_gen *g, uint32_t i)
         v = df_scan_step(g, i, s[0]);
     else
         v = df_lower_op(g, ins, src_dtype(g, i), s, g->w);
-    g->val[i].vec = v;
-    g->val[i].epoch = g->epoch;
+    set_lanes(g, &g->val[i], v);
 }
 
 void df_gen_mark(df_gen *g, uint32_t stage)
@@ -143,10 +150,11 @@ void df_gen_place(df_gen *g, df_place place)
     for (int stores = 0; stores < 2; stores++)
         for (uint32_t i = 0; i < g->k->n_ins; i++) {
             if (!df_gen_is_here(g, i, place) || (g->k->ins[i].op == DF_K_store) != stores) continue;
-            if (place == PLACE_BODY)
+            if (place != PLACE_BODY) df_gen_scalar(g, i);
+            for (uint32_t c = 0; c < g->n_copies && place == PLACE_BODY; c++) {
+                df_gen_copy(g, c);
                 emit_lanes(g, i);
-            else
-                df_gen_scalar(g, i);
+            }
         }
 }
 

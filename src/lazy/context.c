@@ -208,7 +208,11 @@ void deft_ctx_destroy(deft_ctx **pcx)
                 cx->diag.text);
     while (cx->undo.n) df_value_drop(cx, &cx->undo.at[--cx->undo.n].value);
     if (cx->frame[0].first) df_each_outer(cx, cx->depth + 1, drop_kept, NULL);
-    while (cx->muts.n) df_value_drop(cx, &cx->muts.at[--cx->muts.n].value);
+    while (cx->muts.n) {
+        df_mut *const m = &cx->muts.at[--cx->muts.n];
+        df_value_drop(cx, &m->value);
+        df_value_drop(cx, &m->what);
+    }
     for (size_t i = 1; i < cx->rec.vals.n; i++) df_value_drop(cx, &cx->rec.vals.at[i]);
     for (df_value *v = cx->free_values, *next; v; v = next) {
         next = v->next;

@@ -187,7 +187,7 @@ deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, voi
 {
     deft_tensor *const t = wrap(cx, "wrap_mut", &shape, dtype, data, bytes, strides, true);
     if (!t) return NULL;
-    const df_mut m = {t, df_value_ref(t->value), 0, 0};
+    const df_mut m = {.t = t, .value = df_value_ref(t->value)};
     if (!df_vec_push(cx->mem, &cx->muts, m)) {
         df_value *v = m.value;
         df_value_drop(cx, &v);

@@ -92,13 +92,18 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
     df_trace *const t = c->t;
     for (uint32_t i = low; i <= high; i++) {
         if (!need[i]) continue;
+        df_value *const v = is_input(r, need, i) ? r->vals.at[r->val[i]] : NULL;
+        if (v && v->cut == c->cut) { /* several records of one value are one input */
+            c->map[i] = t->inputs[v->input].node;
+            continue;
+        }
         const uint32_t at = t->n_nodes++;
         df_node *const node = &t->nodes[at];
         c->map[i] = at;
         t->shape[at] = r->shape[i];
         t->site[at] = r->site[i];
-        if (is_input(r, need, i)) {
-            add_input(c, node, at, r->vals.at[r->val[i]]);
+        if (v) {
+            add_input(c, node, at, v);
             continue;
         }
         *node = r->nodes[i];
@@ -146,7 +151,8 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
                 root.into = t->n_inputs;
                 add_input(c, &t->nodes[at], at, want[i].into);
             }
-        } else if (want[i].donor && t->nodes[root.node].op != DF_OP_input) {
+        } else if (want[i].donor && !(want[i].donor->flags & DF_VALUE_WRAPPED) &&
+                   t->nodes[root.node].op != DF_OP_input) {
             root.donor = input_of(cx, want[i].donor);
             if (root.donor != DF_NONE && is_sole(want[i].donor, want[i].donor_refs))
                 t->inputs[root.donor].flags |= DF_INPUT_SOLE;

@@ -98,8 +98,8 @@ static void forget_mut(deft_ctx *cx, deft_tensor *t)
     for (size_t i = 0; i < cx->muts.n; i++) {
         df_mut *const m = &cx->muts.at[i];
         if (m->t != t) continue;
-        if (!t->value && t->epoch == cx->epoch) { /* still to be written */
-            *m = (df_mut){NULL, m->value, t->node, t->epoch};
+        if (m->dirty) {
+            m->t = NULL;
         } else {
             df_value_drop(cx, &m->value);
             *m = cx->muts.at[--cx->muts.n];

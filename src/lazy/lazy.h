@@ -130,11 +130,13 @@ typedef struct df_undo {
     uint32_t node, epoch, place;
 } df_undo;
 
-/* Memory to write. When its handle ends while an assignment is pending, the record stays. */
+/* Memory to write. When its handle ends before what was assigned is written, the entry stays. */
 typedef struct df_mut {
     deft_tensor *t;  /* NULL: ended */
     df_value *value; /* counted: the wrapped memory */
-    uint32_t node, epoch;
+    df_value *what;  /* counted: what to write, when a cut inside a step computed it already */
+    uint32_t node;   /* what to write */
+    bool dirty;
 } df_mut;
 
 #define DF_MAX_DEPTH 64

@@ -48,17 +48,27 @@ static void pop_to(deft_ctx *cx, uint32_t depth)
     }
 }
 
+static void forget_mut(deft_ctx *cx, size_t i)
+{
+    df_value_drop(cx, &cx->muts.at[i].value);
+    df_value_drop(cx, &cx->muts.at[i].what);
+    cx->muts.at[i] = cx->muts.at[--cx->muts.n];
+}
+
 static void step_rollback(deft_ctx *cx)
 {
     const uint32_t at = cx->step_at;
     undo_all(cx);
     df_each_outer(cx, at, forget_step_node, NULL);
     pop_to(cx, at);
-    for (size_t i = cx->muts.n; i-- > 0;)
-        if (!cx->muts.at[i].t && cx->muts.at[i].node >= cx->step_n) { /* assigned in this step */
-            df_value_drop(cx, &cx->muts.at[i].value);
-            cx->muts.at[i] = cx->muts.at[--cx->muts.n];
-        }
+    /* What was assigned before the step is written by a later cut. */
+    for (size_t i = cx->muts.n; i-- > 0;) {
+        df_mut *const m = &cx->muts.at[i];
+        if (!m->dirty || (!m->what && m->node < cx->step_n)) continue;
+        m->dirty = false;
+        df_value_drop(cx, &m->what);
+        if (!m->t) forget_mut(cx, i);
+    }
     cx->step_at = 0;
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
 }
@@ -114,29 +124,37 @@ static void collect_muts(deft_ctx *cx, collect *c)
 {
     for (size_t i = 0; i < cx->muts.n; i++) {
         const df_mut *const m = &cx->muts.at[i];
-        const bool pending = m->t ? waits(cx, m->t) : m->epoch == cx->epoch;
-        if (!pending) continue;
-        const df_want w = {.node = m->t ? m->t->node : m->node, .into = m->value};
+        if (!m->dirty || m->what) continue;
+        const df_want w = {.node = m->node, .into = m->value};
         want_it(cx, c, m->t, &w);
     }
 }
 
-/* After success: memory whose handle has ended is written and done with. */
-static void forget_written(deft_ctx *cx)
+/* After success: what earlier cuts of the step computed is written too; memory whose handle has ended is
+ * done with. */
+static void finish_muts(deft_ctx *cx)
 {
-    for (size_t i = cx->muts.n; i-- > 0;)
-        if (!cx->muts.at[i].t) {
-            df_value_drop(cx, &cx->muts.at[i].value);
-            cx->muts.at[i] = cx->muts.at[--cx->muts.n];
+    for (size_t i = cx->muts.n; i-- > 0;) {
+        df_mut *const m = &cx->muts.at[i];
+        if (m->what) df_value_write(m->value, m->what->data);
+        if (m->what && m->t) {
+            df_value_drop(cx, &m->t->value);
+            m->t->value = df_value_ref(m->value);
         }
+        df_value_drop(cx, &m->what);
+        m->dirty = false;
+        if (!m->t) forget_mut(cx, i);
+    }
 }
 
 /* Gives every collected handle its value. */
-static void bind_results(collect *c)
+static void bind_results(deft_ctx *cx, collect *c)
 {
     for (size_t i = 0; i < c->want.n; i++) {
         deft_tensor *const t = c->who.at[i];
-        if (t && !t->value) t->value = df_value_ref(c->want.at[i].result);
+        if (!t || (t->value && !c->want.at[i].into)) continue;
+        df_value_drop(cx, &t->value);
+        t->value = df_value_ref(c->want.at[i].result);
     }
 }
 
@@ -151,15 +169,16 @@ static void collect_finish(deft_ctx *cx, collect *c)
 static deft_status compute_outer(deft_ctx *cx, uint32_t below, bool commit)
 {
     deft_status st = DEFT_OK;
+    const bool writes = commit || !cx->step_at; /* memory of the caller's can't be restored */
     collect c = {.ok = true};
     collect_assigned(cx, &c, commit);
-    collect_muts(cx, &c);
+    if (writes) collect_muts(cx, &c);
     df_each_outer(cx, below, collect_one, &c);
     if (!c.ok)
         TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
     if (c.want.n) TRY(df_materialize(cx, c.want.at, (uint32_t)c.want.n));
-    bind_results(&c);
-    forget_written(cx);
+    bind_results(cx, &c);
+    if (writes) finish_muts(cx);
 done:
     collect_finish(cx, &c);
     return st;
@@ -168,23 +187,37 @@ done:
 static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)user;
-    if (!t->value) t->value = df_value_ref(df_handle_value(cx, t));
+    if (!t->value && !(t->flags & DF_HANDLE_MUT)) t->value = df_value_ref(df_handle_value(cx, t));
 }
 
-/* Bindings that a running step would restore may still be pending themselves: they need values before
- * the records go. */
+static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
+{
+    if (!cx->rec.val[node]) {
+        df_want w = {.node = node};
+        const deft_status st = df_materialize(cx, &w, 1);
+        if (st != DEFT_OK) return st;
+        df_value_drop(cx, &w.result);
+    }
+    *out = df_value_ref(cx->rec.vals.at[cx->rec.val[node]]);
+    return DEFT_OK;
+}
+
+/* Before the records of a running step go: bindings that it would restore, and what it will write into the
+ * caller's memory, need values. */
 static deft_status compute_undo(deft_ctx *cx)
 {
+    for (size_t i = 0; i < cx->muts.n && cx->step_at; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        if (!m->dirty || m->what) continue;
+        const deft_status st = value_of_node(cx, m->node, &m->what);
+        if (st != DEFT_OK) return st;
+        if (m->t && !m->t->value) m->t->value = df_value_ref(m->what);
+    }
     for (size_t i = 0; i < cx->undo.n; i++) {
         df_undo *const u = &cx->undo.at[i];
         if (u->value || u->epoch != cx->epoch) continue;
-        if (!cx->rec.val[u->node]) {
-            df_want w = {.node = u->node};
-            const deft_status st = df_materialize(cx, &w, 1);
-            if (st != DEFT_OK) return st;
-            df_value_drop(cx, &w.result);
-        }
-        u->value = df_value_ref(cx->rec.vals.at[cx->rec.val[u->node]]);
+        const deft_status st = value_of_node(cx, u->node, &u->value);
+        if (st != DEFT_OK) return st;
     }
     return DEFT_OK;
 }
@@ -207,13 +240,25 @@ static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
     if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
 }
 
+/* Views of before are views no more, whether they were computed or not: when work runs must not change
+ * what a program means. */
+static void forget_place(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)cx;
+    (void)user;
+    if (!(t->flags & DF_HANDLE_WEAK)) t->place = DF_NONE;
+}
+
 /* Before an outermost scope opens, with nothing pending: the old records go, so that those inside begin the
  * same way each time. */
 static void start_afresh(deft_ctx *cx)
 {
     bool pending = false;
-    if (cx->depth > 0 || cx->rec.n == 0) return;
+    if (cx->depth > 0) return;
+    df_each_outer(cx, 1, forget_place, NULL);
+    if (cx->rec.n == 0) return;
     df_each_outer(cx, 1, see_pending, &pending);
+    for (size_t i = 0; i < cx->muts.n; i++) pending |= cx->muts.at[i].dirty;
     if (pending) return;
     df_each_outer(cx, 1, settle_one, NULL);
     df_rec_reset(cx);
@@ -319,6 +364,8 @@ deft_status deft_step_end(deft_scope s)
         /* A step that never opened: its cause was just delivered. */
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "step_end: the step is not open");
     }
+    /* Handles on values get references of their own first: a value with another owner is not donated. */
+    df_each_outer(cx, cx->step_at, settle_one, NULL);
     if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, true);
     if (st != DEFT_OK) {
         step_rollback(cx);

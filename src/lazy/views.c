@@ -373,6 +373,13 @@ static bool bind(deft_ctx *cx, deft_tensor *t, uint32_t node)
     if (t->value) df_value_drop(cx, &t->value);
     t->node = node;
     t->epoch = cx->epoch;
+    if (t->flags & DF_HANDLE_MUT)
+        for (size_t i = 0; i < cx->muts.n; i++)
+            if (cx->muts.at[i].t == t) {
+                df_value_drop(cx, &cx->muts.at[i].what);
+                cx->muts.at[i].node = node;
+                cx->muts.at[i].dirty = true;
+            }
     return true;
 }
 
@@ -446,8 +453,8 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
     char viewed[DF_SITE_TEXT], assigned[DF_SITE_TEXT];
     if (dst->epoch != cx->epoch || dst->place == DF_NONE) {
         df_error(cx, DEFT_E_STATE,
-                 "assign: the view was taken before a step or scope that has ended: take it again, or keep "
-                 "it to make it a tensor of its own");
+                 "assign: the view was taken outside this scope or step: take it again inside, or keep it to make "
+                 "it a tensor of its own");
         return DF_BAD;
     }
     const bool root_here = root->epoch == cx->epoch;

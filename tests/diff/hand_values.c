@@ -1619,7 +1619,7 @@ int main(int argc, char **argv)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
             quick = true;
-        else
+        else if (strcmp(argv[i], "--full"))
             filter = argv[i];
     }
     const double t0 = oracle_now();

@@ -4,7 +4,7 @@
  * caller's memory), scopes, steps that commit or abort, reads in between, random draws, numbers
  * that change. Each program runs on every path; all values read must have equal bits.
  *
- *   random_programs [COUNT [SEED]] [--quick] [--all-paths] [--print] [-v]
+ *   random_programs [COUNT [SEED]] [--quick | --full] [--all-paths] [--print] [-v]
  *
  * A program is a list of instructions over numbered variables. Executing one never fails by itself:
  * whatever does not fit the operands at hand (after shrinking, or under other extents) is derived
@@ -1629,7 +1629,9 @@ int main(int argc, char **argv)
     bool all = false, print = false, verbose = false, no_shrink = false;
     int plain = 0;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--quick"))
+        if (!strcmp(argv[i], "--full"))
+            count = 40000, all = true;
+        else if (!strcmp(argv[i], "--quick"))
             count = 200;
         else if (!strcmp(argv[i], "--all-paths"))
             all = true;

@@ -93,7 +93,7 @@ const ref_row ref_rows[] = {
     OWN(exp2, 1, 1),
     ROW(expm1, 1.75, 2),
     ROW(log, 1, 1.5),
-    ROW(log2, 1, 1),
+    ROW(log2, 1.25, 1),
     ROW(log10, 1, 1.25),
     ROW(log1p, 1.5, 2),
     ROW(sin, 2, 2.25),
