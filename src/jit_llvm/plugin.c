@@ -4,6 +4,7 @@
  * become one module, one object, one resource. Nothing here prints, exits or touches a libdeft that
  * the process may hold: failures go through the host's table.
  */
+#include "jit_llvm/gate.h"
 #include "jit_llvm/gen.h"
 
 #include "base/build_id.h"
@@ -148,9 +149,37 @@ done:
     return st;
 }
 
-static deft_status gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
+/* ---- through the gate ---- */
+
+static deft_status ending(const df_llvm *llvm, df_diag *d)
 {
-    return df_llvm_gemm(self, d, t, out);
+    return llvm->host.fail(d, DEFT_E_BACKEND, "deft-llvm: the process is ending");
+}
+
+static deft_status gated_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                                 df_opt level, df_code *out)
+{
+    if (!df_llvm_gate_enter()) return ending(self, d);
+    const deft_status st = compile(self, d, k, n, level, out);
+    df_llvm_gate_leave();
+    return st;
+}
+
+static deft_status gated_show(void *self, df_diag *d, const df_kernel *k, const char *target,
+                              bool assembly, df_str *out)
+{
+    if (!df_llvm_gate_enter()) return ending(self, d);
+    const deft_status st = show(self, d, k, target, assembly, out);
+    df_llvm_gate_leave();
+    return st;
+}
+
+static deft_status gated_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
+{
+    if (!df_llvm_gate_enter()) return ending(self, d);
+    const deft_status st = df_llvm_gemm(self, d, t, out);
+    df_llvm_gate_leave();
+    return st;
 }
 
 static void destroy(void *self)
@@ -198,10 +227,10 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
     *out = (df_compiler){ .name = llvm->name,
                           .self = llvm,
                           .vector_bytes = llvm->target.vector_bytes,
-                          .compile = compile,
+                          .compile = gated_compile,
                           .release = release,
-                          .show = show,
-                          .gemm = gemm,
+                          .show = gated_show,
+                          .gemm = gated_gemm,
                           .destroy = destroy };
     llvm = NULL;
 done:

@@ -25,6 +25,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
@@ -1564,7 +1565,7 @@ static void dump(const char *name, const run *r)
 }
 
 /* Whether the program differs between the reference and path p. */
-static bool fails(const program *pr, const oracle_path *p, FILE *text, bool explaining)
+static bool fails_here(const program *pr, const oracle_path *p, FILE *text, bool explaining)
 {
     static run a, b;
     execute(&a, pr, &paths[0], true, REPS, text);
@@ -1579,6 +1580,29 @@ static bool fails(const program *pr, const oracle_path *p, FILE *text, bool expl
     free(a.log);
     free(b.log);
     return yes;
+}
+
+/* With --fork each trial is a process, so that programs that crash are shrunk as well. Only for paths
+ * without threads: others do not outlive fork(). */
+static bool forking;
+
+static bool fails(const program *pr, const oracle_path *p, FILE *text, bool explaining)
+{
+    if (!forking || p->tier != DEFT_TIER_INTERPRET) return fails_here(pr, p, text, explaining);
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child == 0) {
+        signal(SIGILL, SIG_DFL);
+        signal(SIGSEGV, SIG_DFL);
+        signal(SIGABRT, SIG_DFL);
+        const bool yes = fails_here(pr, p, text, explaining);
+        fflush(stdout);
+        _exit(yes);
+    }
+    int status = 0;
+    while (child > 0 && waitpid(child, &status, 0) < 0) {}
+    if (explaining && WIFSIGNALED(status)) printf("  ended by signal %d\n", WTERMSIG(status));
+    return child > 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }
 
 static void shrink(program *pr, const oracle_path *p)
@@ -1637,6 +1661,8 @@ int main(int argc, char **argv)
             all = true;
         else if (!strcmp(argv[i], "--no-places"))
             no_places = true;
+        else if (!strcmp(argv[i], "--fork"))
+            forking = true, setvbuf(stdout, NULL, _IOLBF, 0);
         else if (!strcmp(argv[i], "--dump"))
             dumping = true;
         else if (!strcmp(argv[i], "--print"))
@@ -1683,10 +1709,14 @@ int main(int argc, char **argv)
             snprintf(doing, sizeof doing, "program of seed %llu on %s",
                      (unsigned long long)(seed + (uint64_t)k), paths[j].name);
             at = oracle_cpu();
-            execute(&got, &pr, &paths[j], false, REPS, NULL);
+            if (forking && paths[j].tier == DEFT_TIER_INTERPRET) {
+                bad = fails(&pr, &paths[j], NULL, false);
+            } else {
+                execute(&got, &pr, &paths[j], false, REPS, NULL);
+                bad = differ(&want, &got) || got.replanned;
+                free(got.log);
+            }
             seconds[j] += oracle_cpu() - at;
-            bad = differ(&want, &got) || got.replanned;
-            free(got.log);
             if (bad) report(&pr, &paths[j], no_shrink);
         }
         free(want.log);

@@ -609,11 +609,15 @@ static void fake_main(int k, const df_kargs *a, int64_t o0, int64_t o1, int64_t 
     static void fake_main_##k(const df_kargs *a, int64_t o0, int64_t o1, int64_t i0, int64_t i1)   \
     {                                                                                              \
         fake_main(k, a, o0, o1, i0, i1);                                                           \
-    }
-FAKE(0)
-FAKE(1)
-FAKE(2) FAKE(3) static const df_kernel_fn fake_fns[4] = { fake_main_0, fake_main_1, fake_main_2,
-                                                          fake_main_3 };
+    }                                                                                              \
+    _Static_assert(k < 4, "takes the semicolon")
+
+FAKE(0);
+FAKE(1);
+FAKE(2);
+FAKE(3);
+
+static const df_kernel_fn fake_fns[] = { fake_main_0, fake_main_1, fake_main_2, fake_main_3 };
 
 static deft_status fake_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                                 df_opt level, df_code *out)
