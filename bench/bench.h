@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The benchmark driver's side: what a bench calls to report rows, and how it times. Each file answers
- * one question. Times are medians; comparisons run the two sides in turn, so that a machine whose speed
- * drifts moves both.
+ * The benchmark driver's side: what a bench calls to report rows, and how it times. Each file
+ * answers one question. Times are medians; comparisons run the two sides in turn, so that a machine
+ * whose speed drifts moves both.
  */
 #ifndef BENCH_H
 #define BENCH_H
@@ -32,7 +32,7 @@ typedef enum bench_goal {
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
                double reference_value, bench_goal kind, double goal);
 
-double bench_now(void); /* seconds */
+double bench_now(void);                   /* seconds */
 double bench_median(double *v, size_t n); /* sorts v */
 
 /* Seconds per call of f, and of g, taken in turn: medians of `rounds` rounds of `calls` calls. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long does deft take to build: all of it, and again after the operator table was touched? A fresh
- * release build folder, without ccache; library, plug-in and command line.
+ * How long does deft take to build: all of it, and again after the operator table was touched? A
+ * fresh release build folder, without ccache; library, plug-in and command line.
  */
 #include "bench.h"
 
@@ -31,5 +31,6 @@ void bench_build(bench *b)
     timed("rm -rf " DIR);
 #undef DIR
     bench_row(b, "full build", full, "s", "its meson setup, s", setup, BENCH_VALUE_AT_MOST, 30);
-    bench_row(b, "after touching ops.def", again, "s", "the full build, s", full, BENCH_VALUE_AT_MOST, 8);
+    bench_row(b, "after touching ops.def", again, "s", "the full build, s", full,
+              BENCH_VALUE_AT_MOST, 8);
 }

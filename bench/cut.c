@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What does a cut cost when the plan is known? A chain of n ops on one element, evaluated again and
- * again. The time is that of the whole deft_eval, kernel included (a few ns an op): an upper bound of the
- * time to the first kernel's entry.
+ * again. The time is that of the whole deft_eval, kernel included (a few ns an op): an upper bound
+ * of the time to the first kernel's entry.
  */
 #include "bench.h"
 
@@ -33,7 +33,7 @@ void bench_cut(bench *b)
     const float v = 1;
     deft_tensor *a = deft_from(cx, DEFT_SHAPE(1), DEFT_F32, &v, sizeof v);
     deft_tensor *one = deft_from(cx, DEFT_SHAPE(1), DEFT_F32, &v, sizeof v);
-    static const int sizes[] = {1, 10, 100, 1000};
+    static const int sizes[] = { 1, 10, 100, 1000 };
     for (int i = 0; i < 4; i++) {
         char label[64];
         const double limit = 1e-6 + 10e-9 * sizes[i];

@@ -20,8 +20,8 @@ void bench_depth(bench *b)
         i++;
     }
     bench_must(cx, deft_item(x, &out), "item");
-    bench_row(b, "a chain of 10^6 distinct ops", bench_now() - t, "s", "limit, s", 60, BENCH_VALUE_AT_MOST,
-              60);
+    bench_row(b, "a chain of 10^6 distinct ops", bench_now() - t, "s", "limit, s", 60,
+              BENCH_VALUE_AT_MOST, 60);
     deft_ctx_destroy(&cx);
     deft_runtime_destroy(&rt);
 }

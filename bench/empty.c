@@ -2,4 +2,7 @@
  *
  * The program that does nothing: what a process start costs by itself.
  */
-int main(void) { return 0; }
+int main(void)
+{
+    return 0;
+}

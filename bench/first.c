@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long until the first result of a program never seen before? 8 ops on 4096 elements, a different
- * program each time, in a process that has loaded the compiler; from the first record to the value read.
+ * How long until the first result of a program never seen before? 8 ops on 4096 elements, a
+ * different program each time, in a process that has loaded the compiler; from the first record to
+ * the value read.
  */
 #include "bench.h"
 
@@ -45,8 +46,8 @@ void bench_first(bench *b)
         if (r >= 0) t[r] = bench_now() - t0;
         bench_must(cx, deft_scope_end(s), "scope_end");
     }
-    bench_row(b, "8 new ops on 4096 elements", bench_median(t, (size_t)rounds) * 1e3, "ms", "limit, ms", 1,
-              BENCH_VALUE_AT_MOST, 1);
+    bench_row(b, "8 new ops on 4096 elements", bench_median(t, (size_t)rounds) * 1e3, "ms",
+              "limit, ms", 1, BENCH_VALUE_AT_MOST, 1);
     deft_ctx_destroy(&cx);
     deft_runtime_destroy(&rt);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Is fused code as fast as C written by hand for the purpose? Nine kernels, strict against strict C and
- * fast against fast C (bench/ref, the faster of the compilers found), on the same threads: kernel time
- * alone on one thread at 4 K and 256 K elements; the whole call, recording included, on all threads at
- * 1 M and 16 M.
+ * Is fused code as fast as C written by hand for the purpose? Nine kernels, strict against strict C
+ * and fast against fast C (bench/ref, the faster of the compilers found), on the same threads:
+ * kernel time alone on one thread at 4 K and 256 K elements; the whole call, recording included, on
+ * all threads at 1 M and 16 M.
  */
 #include "bench.h"
 
@@ -19,8 +19,8 @@ enum { COLS = 256, ITERATIONS = 50, MAX_ARRAYS = 8 };
 
 typedef struct state {
     deft_ctx *cx;
-    int64_t n;               /* elements (pairs for N-body) */
-    int64_t side;            /* of the square cases */
+    int64_t n;    /* elements (pairs for N-body) */
+    int64_t side; /* of the square cases */
     float *in[MAX_ARRAYS], *out[MAX_ARRAYS];
     int32_t *counts;
     deft_tensor *t[MAX_ARRAYS]; /* kept, on in[] */
@@ -41,15 +41,30 @@ typedef struct kernel_case {
     void (*ref_finish)(state *s);
 } kernel_case;
 
-static void must(state *s, deft_status st) { bench_must(s->cx, st, "kernels"); }
+static void must(state *s, deft_status st)
+{
+    bench_must(s->cx, st, "kernels");
+}
 
-static int64_t by_element(const state *s) { return s->n; }
+static int64_t by_element(const state *s)
+{
+    return s->n;
+}
 
-static int64_t by_row(const state *s) { return s->n / COLS; }
+static int64_t by_row(const state *s)
+{
+    return s->n / COLS;
+}
 
-static int64_t by_block(const state *s) { return (s->n + REF_BLOCK - 1) / REF_BLOCK; }
+static int64_t by_block(const state *s)
+{
+    return (s->n + REF_BLOCK - 1) / REF_BLOCK;
+}
 
-static int64_t by_side(const state *s) { return s->side; }
+static int64_t by_side(const state *s)
+{
+    return s->side;
+}
 
 static void eval1(state *s, const deft_scope scope, deft_tensor *t)
 {
@@ -65,7 +80,10 @@ static void gelu(state *s)
     eval1(s, scope, deft_gelu(s->t[0]));
 }
 
-static void gelu_ref(state *s, int64_t b, int64_t e) { s->ref->gelu(s->out[0], s->in[0], b, e); }
+static void gelu_ref(state *s, int64_t b, int64_t e)
+{
+    s->ref->gelu(s->out[0], s->in[0], b, e);
+}
 
 #define RATE 0.02f
 #define VOL 0.3f
@@ -75,16 +93,15 @@ static void black_scholes(state *s)
     const deft_scope scope = deft_scope_begin(s->cx);
     deft_tensor *spot = s->t[0], *k = s->t[1], *t = s->t[2];
     deft_tensor *w = deft_mul(deft_sqrt(t), VOL);
-    deft_tensor *d1 = deft_div(
-        deft_add(deft_log(deft_div(spot, k)), deft_mul(t, RATE + VOL * VOL / 2)), w);
+    deft_tensor *d1 =
+        deft_div(deft_add(deft_log(deft_div(spot, k)), deft_mul(t, RATE + VOL * VOL / 2)), w);
     deft_tensor *d2 = deft_sub(d1, w);
     deft_tensor *n1 = deft_mul(deft_add(deft_erf(deft_mul(d1, 0.70710678f)), 1), 0.5);
     deft_tensor *n2 = deft_mul(deft_add(deft_erf(deft_mul(d2, 0.70710678f)), 1), 0.5);
     deft_tensor *disc = deft_mul(k, deft_exp(deft_mul(t, -RATE)));
-    deft_tensor *both[2] = {
-        deft_sub(deft_mul(spot, n1), deft_mul(disc, n2)),
-        deft_sub(deft_mul(disc, deft_sub(deft_num(s->cx, 1), n2)),
-                 deft_mul(spot, deft_sub(deft_num(s->cx, 1), n1)))};
+    deft_tensor *both[2] = { deft_sub(deft_mul(spot, n1), deft_mul(disc, n2)),
+                             deft_sub(deft_mul(disc, deft_sub(deft_num(s->cx, 1), n2)),
+                                      deft_mul(spot, deft_sub(deft_num(s->cx, 1), n1))) };
     must(s, deft_eval(both, 2));
     must(s, deft_scope_end(scope));
 }
@@ -122,7 +139,10 @@ static void mse_ref(state *s, int64_t b, int64_t e)
     s->ref->mse_blocks(s->out[0], s->in[0], s->in[1], s->n, b, e);
 }
 
-static void mse_finish(state *s) { s->result = s->ref->join(s->out[0], by_block(s)) / (float)s->n; }
+static void mse_finish(state *s)
+{
+    s->result = s->ref->join(s->out[0], by_block(s)) / (float)s->n;
+}
 
 static void rows_prepare(state *s)
 {
@@ -162,14 +182,16 @@ static void square_prepare(state *s)
 
 static deft_tensor *at(deft_tensor *u, int i, int j)
 {
-    return deft_slice(u, DEFT_R(1 + i, i == 1 ? DEFT_END : -1 + i), DEFT_R(1 + j, j == 1 ? DEFT_END : -1 + j));
+    return deft_slice(u, DEFT_R(1 + i, i == 1 ? DEFT_END : -1 + i),
+                      DEFT_R(1 + j, j == 1 ? DEFT_END : -1 + j));
 }
 
 static void heat(state *s)
 {
     const deft_scope scope = deft_step_begin(s->cx);
     deft_tensor *u = s->t[0], *c = at(u, 0, 0);
-    deft_tensor *sum = deft_add(deft_add(at(u, -1, 0), at(u, 1, 0)), deft_add(at(u, 0, -1), at(u, 0, 1)));
+    deft_tensor *sum =
+        deft_add(deft_add(at(u, -1, 0), at(u, 1, 0)), deft_add(at(u, 0, -1), at(u, 0, 1)));
     deft_assign(c, deft_add(c, deft_mul(deft_sub(sum, deft_mul(c, 4)), 0.2)));
     must(s, deft_step_end(scope));
 }
@@ -182,19 +204,24 @@ static void heat_ref(state *s, int64_t b, int64_t e)
     if (b < e) s->ref->heat(to, from, 0.2f, s->side, b, e);
 }
 
-static void heat_finish(state *s) { s->flip = !s->flip; }
+static void heat_finish(state *s)
+{
+    s->flip = !s->flip;
+}
 
 static void bodies_prepare(state *s)
 {
     for (int i = 0; i < 4; i++)
-        s->t[i] = deft_wrap(s->cx, DEFT_SHAPE(s->side), DEFT_F32, s->in[i], (size_t)s->side * 4, NULL);
+        s->t[i] =
+            deft_wrap(s->cx, DEFT_SHAPE(s->side), DEFT_F32, s->in[i], (size_t)s->side * 4, NULL);
 }
 
 static void nbody(state *s)
 {
     const deft_scope scope = deft_scope_begin(s->cx);
     deft_tensor *d[3], *a[3];
-    for (int k = 0; k < 3; k++) d[k] = deft_sub(deft_unsqueeze(s->t[k], 0), deft_unsqueeze(s->t[k], 1));
+    for (int k = 0; k < 3; k++)
+        d[k] = deft_sub(deft_unsqueeze(s->t[k], 0), deft_unsqueeze(s->t[k], 1));
     deft_tensor *r2 = deft_add(
         deft_add(deft_add(deft_mul(d[0], d[0]), deft_mul(d[1], d[1])), deft_mul(d[2], d[2])), 1e-3);
     deft_tensor *inv = deft_div(deft_num(s->cx, 1), deft_sqrt(r2));
@@ -206,8 +233,8 @@ static void nbody(state *s)
 
 static void nbody_ref(state *s, int64_t b, int64_t e)
 {
-    s->ref->nbody(s->out[0], s->out[1], s->out[2], s->in[0], s->in[1], s->in[2], s->in[3], 1e-3f, s->side,
-                  b, e);
+    s->ref->nbody(s->out[0], s->out[1], s->out[2], s->in[0], s->in[1], s->in[2], s->in[3], 1e-3f,
+                  s->side, b, e);
 }
 
 static void points_prepare(state *s)
@@ -217,7 +244,8 @@ static void points_prepare(state *s)
         s->in[1][i] = -1.5f + 3 * (float)i / (float)s->side;
     }
     s->t[0] = deft_wrap(s->cx, DEFT_SHAPE(s->side), DEFT_F32, s->in[0], (size_t)s->side * 4, NULL);
-    s->t[1] = deft_wrap(s->cx, DEFT_SHAPE(s->side, 1), DEFT_F32, s->in[1], (size_t)s->side * 4, NULL);
+    s->t[1] =
+        deft_wrap(s->cx, DEFT_SHAPE(s->side, 1), DEFT_F32, s->in[1], (size_t)s->side * 4, NULL);
 }
 
 static void mandelbrot(state *s)
@@ -244,15 +272,15 @@ static void mandelbrot_ref(state *s, int64_t b, int64_t e)
 }
 
 static const kernel_case cases[] = {
-    {"gelu", 1, NULL, gelu, by_element, gelu_ref, NULL},
-    {"black-scholes", 3, NULL, black_scholes, by_element, black_scholes_ref, NULL},
-    {"adam", 4, NULL, adam, by_element, adam_ref, NULL},
-    {"mse", 2, NULL, mse, by_block, mse_ref, mse_finish},
-    {"softmax", 1, rows_prepare, softmax, by_row, softmax_ref, NULL},
-    {"layer norm", 3, rows_prepare, layer_norm, by_row, layer_norm_ref, NULL},
-    {"heat", 1, square_prepare, heat, by_side, heat_ref, heat_finish},
-    {"n-body", 4, bodies_prepare, nbody, by_side, nbody_ref, NULL},
-    {"mandelbrot", 2, points_prepare, mandelbrot, by_side, mandelbrot_ref, NULL},
+    { "gelu", 1, NULL, gelu, by_element, gelu_ref, NULL },
+    { "black-scholes", 3, NULL, black_scholes, by_element, black_scholes_ref, NULL },
+    { "adam", 4, NULL, adam, by_element, adam_ref, NULL },
+    { "mse", 2, NULL, mse, by_block, mse_ref, mse_finish },
+    { "softmax", 1, rows_prepare, softmax, by_row, softmax_ref, NULL },
+    { "layer norm", 3, rows_prepare, layer_norm, by_row, layer_norm_ref, NULL },
+    { "heat", 1, square_prepare, heat, by_side, heat_ref, heat_finish },
+    { "n-body", 4, bodies_prepare, nbody, by_side, nbody_ref, NULL },
+    { "mandelbrot", 2, points_prepare, mandelbrot, by_side, mandelbrot_ref, NULL },
 };
 
 /* ---- timing ---- */
@@ -273,7 +301,7 @@ static void ref_slice(void *user, uint32_t i, uint32_t thread)
 
 static void run_ref(state *s, const kernel_case *k)
 {
-    slice_job job = {s, k, k->units(s), s->threads};
+    slice_job job = { s, k, k->units(s), s->threads };
     if (s->threads > 1 && job.units > 1)
         df_pool_run(s->pool, job.n, ref_slice, &job);
     else
@@ -307,10 +335,12 @@ static double timed_ref(state *s, const kernel_case *k, int calls)
     return (bench_now() - t) / calls;
 }
 
-static void one_case(bench *b, deft_runtime *rt, df_pool *pool, const kernel_case *k, deft_numerics mode,
-                     int64_t n, const char *size, uint32_t threads)
+static void one_case(bench *b, deft_runtime *rt, df_pool *pool, const kernel_case *k,
+                     deft_numerics mode, int64_t n, const char *size, uint32_t threads)
 {
-    state s = {.n = n, .side = (int64_t)llround(sqrt((double)n)), .pool = pool, .threads = threads};
+    state s = {
+        .n = n, .side = (int64_t)llround(sqrt((double)n)), .pool = pool, .threads = threads
+    };
     s.cx = bench_ctx(rt, mode);
     for (int i = 0; i < 4; i++) {
         s.in[i] = array(n);
@@ -347,8 +377,8 @@ static void one_case(bench *b, deft_runtime *rt, df_pool *pool, const kernel_cas
         if (t < best) best = t, best_name = ref_tables[i]->name;
     }
     char label[64], reference[64];
-    snprintf(label, sizeof label, "%s %s %s %s", k->name, mode == DEFT_STRICT ? "strict" : "fast", size,
-             kernels_only ? "kernel" : "call");
+    snprintf(label, sizeof label, "%s %s %s %s", k->name, mode == DEFT_STRICT ? "strict" : "fast",
+             size, kernels_only ? "kernel" : "call");
     snprintf(reference, sizeof reference, "%s, us", best_name);
     bench_row(b, label, bench_median(ours, (size_t)rounds) * 1e6, "us", reference, best * 1e6,
               BENCH_RATIO_AT_MOST, 1.05);
@@ -365,7 +395,7 @@ void bench_kernels(bench *b)
     static const struct {
         int64_t n;
         const char *name;
-    } sizes[] = {{1 << 12, "4K"}, {1 << 18, "256K"}, {1 << 20, "1M"}, {1 << 24, "16M"}};
+    } sizes[] = { { 1 << 12, "4K" }, { 1 << 18, "256K" }, { 1 << 20, "1M" }, { 1 << 24, "16M" } };
     deft_runtime *one = bench_runtime(1, DEFT_TIER_FULL, 1);
     deft_runtime *all = bench_runtime(0, DEFT_TIER_FULL, 0);
     df_pool *pool = NULL;

@@ -11,7 +11,7 @@
 
 static deft_tensor *filled(deft_ctx *cx, deft_shape s)
 {
-    static deft_rng rng = {7, 0};
+    static deft_rng rng = { 7, 0 };
     deft_tensor *t = deft_keep(deft_uniform(cx, &rng, s, DEFT_F32, 0.1, 0.9));
     bench_must(cx, deft_eval(&t, 1), "fill");
     return t;
@@ -63,8 +63,13 @@ static void adam(bench *b, deft_ctx *cx)
 
 static deft_tensor *in(deft_tensor *u, int di, int dj)
 {
-    return deft_slice(u, di == -1 ? DEFT_R(0, -2) : di == 0 ? DEFT_R(1, -1) : DEFT_R(2, DEFT_END),
-                      dj == -1 ? DEFT_R(0, -2) : dj == 0 ? DEFT_R(1, -1) : DEFT_R(2, DEFT_END));
+    return deft_slice(u,
+                      di == -1  ? DEFT_R(0, -2)
+                      : di == 0 ? DEFT_R(1, -1)
+                                : DEFT_R(2, DEFT_END),
+                      dj == -1  ? DEFT_R(0, -2)
+                      : dj == 0 ? DEFT_R(1, -1)
+                                : DEFT_R(2, DEFT_END));
 }
 
 static void heat(bench *b, deft_ctx *cx)
@@ -77,7 +82,8 @@ static void heat(bench *b, deft_ctx *cx)
         const deft_stats before = bench_stats(cx);
         const deft_scope s = deft_step_begin(cx);
         deft_tensor *c = in(u, 0, 0);
-        deft_tensor *sum = deft_add(deft_add(in(u, -1, 0), in(u, 1, 0)), deft_add(in(u, 0, -1), in(u, 0, 1)));
+        deft_tensor *sum =
+            deft_add(deft_add(in(u, -1, 0), in(u, 1, 0)), deft_add(in(u, 0, -1), in(u, 0, 1)));
         deft_tensor *next = deft_add(c, deft_mul(deft_sub(sum, deft_mul(c, 4)), 0.2));
         deft_assign(c, next);
         bench_must(cx, deft_step_end(s), "heat");
@@ -85,8 +91,8 @@ static void heat(bench *b, deft_ctx *cx)
         count(b, cx, "heat step", &before, 1);
         const deft_stats after = bench_stats(cx);
         bench_row(b, "heat step: fresh memory from the system",
-                  (double)(after.system_allocations - before.system_allocations), "requests", "goal", 0,
-                  BENCH_VALUE_AT_MOST, 0);
+                  (double)(after.system_allocations - before.system_allocations), "requests",
+                  "goal", 0, BENCH_VALUE_AT_MOST, 0);
     }
 }
 
@@ -110,7 +116,8 @@ static void nbody(bench *b, deft_ctx *cx)
         deft_tensor *inv = deft_div(deft_num(cx, 1), deft_sqrt(deft_add(r2, 1e-4)));
         deft_tensor *w = deft_mul(deft_unsqueeze(mass, 0), deft_mul(deft_mul(inv, inv), inv));
         for (int k = 0; k < 3; k++)
-            deft_assign(v[k], deft_add(v[k], deft_mul(deft_sum(deft_mul(d[k], w), DEFT_AXES(1), 0), 0.01)));
+            deft_assign(
+                v[k], deft_add(v[k], deft_mul(deft_sum(deft_mul(d[k], w), DEFT_AXES(1), 0), 0.01)));
         for (int k = 0; k < 3; k++) deft_assign(x[k], deft_add(x[k], deft_mul(v[k], 0.01)));
         bench_must(cx, deft_step_end(s), "nbody");
         if (round) count(b, cx, "N-body step", &before, 2);
@@ -124,8 +131,8 @@ void bench_launches(bench *b)
     deft_tensor *x = filled(cx, DEFT_SHAPE(ROWS, COLS)), *y = filled(cx, DEFT_SHAPE(ROWS, COLS));
     deft_tensor *g = filled(cx, DEFT_SHAPE(COLS)), *c = filled(cx, DEFT_SHAPE(COLS));
     eval_one(b, cx, "sum of a map", deft_sum(deft_add(deft_mul(x, x), 1), DEFT_ALL_AXES, 0), 1);
-    eval_one(b, cx, "mean squared error",
-             deft_mean(deft_square(deft_sub(x, y)), DEFT_ALL_AXES, 0), 1);
+    eval_one(b, cx, "mean squared error", deft_mean(deft_square(deft_sub(x, y)), DEFT_ALL_AXES, 0),
+             1);
     eval_one(b, cx, "softmax", deft_softmax(x, -1), 1);
     eval_one(b, cx, "softmax over the first axis", deft_softmax(x, 0), 1);
     eval_one(b, cx, "log_softmax", deft_log_softmax(x, -1), 1);

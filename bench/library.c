@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does linking deft cost? The stripped size of the core library, and the start of a process that
- * computes without a compiler, against an empty program, in turn.
+ * What does linking deft cost? The stripped size of the core library, and the start of a process
+ * that computes without a compiler, against an empty program, in turn.
  */
 #include "bench.h"
 
@@ -31,7 +31,7 @@ static double start_ms(const char *path, const char *other, double *other_ms)
     char pa[512], pc[512];
     snprintf(pa, sizeof pa, "%s", path);
     snprintf(pc, sizeof pc, "%s", other);
-    char *const av[] = {pa, NULL}, *const cv[] = {pc, NULL};
+    char *const av[] = { pa, NULL }, *const cv[] = { pc, NULL };
     for (int i = -5; i < 101; i++) {
         const double x = run(av), y = run(cv);
         if (x < 0 || y < 0) return -1;
@@ -53,15 +53,15 @@ void bench_library(bench *b)
         snprintf(from, sizeof from, "%s", so);
         snprintf(to, sizeof to, "%s", copy);
         char strip[] = "strip", o[] = "-o";
-        char *const argv[] = {strip, o, to, from, NULL};
+        char *const argv[] = { strip, o, to, from, NULL };
         if (run(argv) >= 0 && stat(copy, &s) == 0)
             bench_row(b, "core library, stripped", (double)s.st_size / 1e6, "MB", "limit, MB", 2,
                       BENCH_VALUE_AT_MOST, 2);
         unlink(copy);
     }
     double empty = 0;
-    const double t = start_ms(BENCH_BUILD_ROOT "/bench/bench-start", BENCH_BUILD_ROOT "/bench/bench-empty",
-                              &empty);
-    bench_row(b, "process start, no compiler: added", t - empty, "ms", "an empty program, ms", empty,
-              BENCH_VALUE_AT_MOST, 2);
+    const double t = start_ms(BENCH_BUILD_ROOT "/bench/bench-start",
+                              BENCH_BUILD_ROOT "/bench/bench-empty", &empty);
+    bench_row(b, "process start, no compiler: added", t - empty, "ms", "an empty program, ms",
+              empty, BENCH_VALUE_AT_MOST, 2);
 }

@@ -36,13 +36,15 @@ void bench_row(bench *b, const char *label, double value, const char *unit, cons
     const bool ok = reached(kind, value, ratio, goal);
     *(ok ? &b->n_ok : &b->n_not_ok) += 1;
     if (b->json)
-        printf("{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"reference\":\"%s\","
-               "\"reference_value\":%.6g,\"ratio\":%.4g,\"goal\":\"%s %g\",\"ok\":%s}\n",
-               b->name, label, value, unit, reference, reference_value, ratio, goal_text[kind], goal,
-               ok ? "true" : "false");
+        printf(
+            "{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"reference\":\"%s\","
+            "\"reference_value\":%.6g,\"ratio\":%.4g,\"goal\":\"%s %g\",\"ok\":%s}\n",
+            b->name, label, value, unit, reference, reference_value, ratio, goal_text[kind], goal,
+            ok ? "true" : "false");
     else
-        printf("%-9s %-38s %11.5g %-8s %-28s %11.5g  %7.3g  %s %-8g %s\n", b->name, label, value, unit,
-               reference, reference_value, ratio, goal_text[kind], goal, ok ? "ok" : "NOT OK");
+        printf("%-9s %-38s %11.5g %-8s %-28s %11.5g  %7.3g  %s %-8g %s\n", b->name, label, value,
+               unit, reference, reference_value, ratio, goal_text[kind], goal,
+               ok ? "ok" : "NOT OK");
     fflush(stdout);
 }
 
@@ -76,7 +78,8 @@ static double once(bench_fn f, void *user, int calls)
 
 #define MAX_ROUNDS 201
 
-void bench_pair(bench_fn f, void *fu, bench_fn g, void *gu, int rounds, int calls, double *tf, double *tg)
+void bench_pair(bench_fn f, void *fu, bench_fn g, void *gu, int rounds, int calls, double *tf,
+                double *tg)
 {
     double a[MAX_ROUNDS], c[MAX_ROUNDS];
     if (rounds > MAX_ROUNDS) rounds = MAX_ROUNDS;
@@ -105,7 +108,8 @@ int bench_calls(bench_fn f, void *user, double seconds)
     int calls = 1;
     for (;;) {
         const double t = once(f, user, calls) * calls;
-        if (t >= seconds / 4 || calls > 1 << 24) return (int)(calls * (seconds / (t > 1e-9 ? t : 1e-9))) + 1;
+        if (t >= seconds / 4 || calls > 1 << 24)
+            return (int)(calls * (seconds / (t > 1e-9 ? t : 1e-9))) + 1;
         calls *= 4;
     }
 }
@@ -120,8 +124,11 @@ static void log_line(void *user, const char *topic, const char *line)
 
 deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure)
 {
-    const deft_runtime_options o = {
-        .size = sizeof o, .n_threads = threads, .tier = tier, .measure = measure, .log_hook = log_line};
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = threads,
+                                     .tier = tier,
+                                     .measure = measure,
+                                     .log_hook = log_line };
     deft_runtime *rt;
     const deft_status st = deft_runtime_create(&o, &rt);
     if (st == DEFT_OK) return rt;
@@ -131,7 +138,7 @@ deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure)
 
 deft_ctx *bench_ctx(deft_runtime *rt, deft_numerics numerics)
 {
-    const deft_ctx_options o = {.size = sizeof o, .numerics = numerics};
+    const deft_ctx_options o = { .size = sizeof o, .numerics = numerics };
     deft_ctx *cx;
     const deft_status st = deft_ctx_create(rt, &o, &cx);
     if (st == DEFT_OK) return cx;
@@ -160,22 +167,25 @@ static const struct {
     void (*run)(bench *b);
     bool by_name_only;
 } benches[] = {
-    {"record", bench_record, false},     {"cut", bench_cut, false},
-    {"first", bench_first, false},       {"launches", bench_launches, false},
-    {"kernels", bench_kernels, false},   {"matmul", bench_matmul, false},
-    {"memory", bench_memory, false},     {"depth", bench_depth, false},
-    {"threads", bench_threads, false},   {"library", bench_library, false},
-    {"build", bench_build, true},
+    { "record", bench_record, false },   { "cut", bench_cut, false },
+    { "first", bench_first, false },     { "launches", bench_launches, false },
+    { "kernels", bench_kernels, false }, { "matmul", bench_matmul, false },
+    { "memory", bench_memory, false },   { "depth", bench_depth, false },
+    { "threads", bench_threads, false }, { "library", bench_library, false },
+    { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)
 {
-    bench b = {.argv0 = argv[0]};
+    bench b = { .argv0 = argv[0] };
     int named = 0;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--json")) b.json = true;
-        else if (!strcmp(argv[i], "--quick")) b.quick = true;
-        else named++;
+        if (!strcmp(argv[i], "--json"))
+            b.json = true;
+        else if (!strcmp(argv[i], "--quick"))
+            b.quick = true;
+        else
+            named++;
     }
     if (!b.json) {
         deft_runtime *rt = bench_runtime(0, DEFT_TIER_AUTO, 0);

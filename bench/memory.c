@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does a pending op hold in memory? All bytes a context takes from its allocator while 2^18 ops with
- * live handles are pending, per op.
+ * What does a pending op hold in memory? All bytes a context takes from its allocator while 2^18
+ * ops with live handles are pending, per op.
  */
 #include "bench.h"
 
@@ -26,12 +26,12 @@ static void *metered(void *user, void *old, size_t old_size, size_t new_size)
 void bench_memory(bench *b)
 {
     enum { N = 1 << 18 };
-    meter m = {0};
-    const deft_runtime_options o = {.size = sizeof o,
-                                    .n_threads = 1,
-                                    .tier = DEFT_TIER_INTERPRET,
-                                    .resize = metered,
-                                    .resize_user = &m};
+    meter m = { 0 };
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET,
+                                     .resize = metered,
+                                     .resize_user = &m };
     deft_runtime *rt;
     if (deft_runtime_create(&o, &rt) != DEFT_OK) abort();
     deft_ctx *cx = bench_ctx(rt, DEFT_STRICT);

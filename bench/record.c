@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What does recording one op cost? 1000 binary ops on live handles in a scope: handle, dtype and shape
- * check, record, call site; then the same with the scope's end, which frees handles and records.
+ * What does recording one op cost? 1000 binary ops on live handles in a scope: handle, dtype and
+ * shape check, record, call site; then the same with the scope's end, which frees handles and
+ * records.
  */
 #include "bench.h"
 
@@ -42,8 +43,8 @@ void bench_record(bench *b)
 {
     deft_runtime *rt = bench_runtime(1, DEFT_TIER_INTERPRET, 0);
     deft_ctx *cx = bench_ctx(rt, DEFT_STRICT);
-    const float data[8] = {1, 2, 3, 4, 5, 6, 7, 8};
-    state s = {.cx = cx};
+    const float data[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    state s = { .cx = cx };
     s.a = deft_from(cx, DEFT_SHAPE(2, 4), DEFT_F32, data, sizeof data);
     s.b = deft_from(cx, DEFT_SHAPE(2, 4), DEFT_F32, data, sizeof data);
     static void *slots[N];
@@ -59,8 +60,8 @@ void bench_record(bench *b)
         alloc[i] = bench_now() - t;
     }
     const double ref = bench_median(alloc, 101) / N * 1e9;
-    bench_row(b, "one op", bench_median(open, 101) / N * 1e9, "ns", "malloc + free of 64 B, ns", ref,
-              BENCH_VALUE_AT_MOST, 25);
+    bench_row(b, "one op", bench_median(open, 101) / N * 1e9, "ns", "malloc + free of 64 B, ns",
+              ref, BENCH_VALUE_AT_MOST, 25);
     bench_row(b, "one op, with its release", bench_median(whole, 101) / N * 1e9, "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
     deft_ctx_destroy(&cx);

@@ -2,15 +2,16 @@
  *
  * Runtimes, contexts, scopes, steps, errors, counters.
  *
- * Thread rule. A runtime may be used by any thread. A context and its tensors belong to one thread at a
- * time; hand them over with your own synchronization. Only deft_interrupt may be called from elsewhere.
+ * Thread rule. A runtime may be used by any thread. A context and its tensors belong to one thread
+ * at a time; hand them over with your own synchronization. Only deft_interrupt may be called from
+ * elsewhere.
  *
- * Error rule. Recording calls (everything that returns a deft_tensor *) return NULL on a mistake. The
- * first mistake stays *undelivered* in the context until an acting call (anything that returns a
- * deft_status and takes a context, a scope or a tensor) finds it: that call does nothing else, returns
- * its status, and thereby delivers it; deft_message then has the sentence. NULL operands pass through, so
- * calls chain. Failures of acting calls are returned, and nothing else changes: the context goes on
- * working.
+ * Error rule. Recording calls (everything that returns a deft_tensor *) return NULL on a mistake.
+ * The first mistake stays *undelivered* in the context until an acting call (anything that returns
+ * a deft_status and takes a context, a scope or a tensor) finds it: that call does nothing else,
+ * returns its status, and thereby delivers it; deft_message then has the sentence. NULL operands
+ * pass through, so calls chain. Failures of acting calls are returned, and nothing else changes:
+ * the context goes on working.
  */
 #ifndef DEFT_CONTEXT_H
 #define DEFT_CONTEXT_H
@@ -36,23 +37,24 @@ DEFT_API const char *deft_version(void);
 
 /* How kernels come to run. All tiers give the same bits; they differ in when code is ready. */
 typedef enum deft_tier {
-    DEFT_TIER_AUTO = 0,   /* interpreter or quick code at once, optimized code from a background thread */
+    DEFT_TIER_AUTO =
+        0, /* interpreter or quick code at once, optimized code from a background thread */
     DEFT_TIER_INTERPRET = 1, /* never compile */
-    DEFT_TIER_QUICK = 2,  /* compile without optimization, and wait for it */
-    DEFT_TIER_FULL = 3    /* compile with optimization, and wait for it */
+    DEFT_TIER_QUICK = 2,     /* compile without optimization, and wait for it */
+    DEFT_TIER_FULL = 3       /* compile with optimization, and wait for it */
 } deft_tier;
 
 typedef struct deft_runtime_options {
-    size_t size;            /* sizeof(deft_runtime_options) */
-    uint32_t n_threads;     /* counting the caller; 0: DEFT_NUM_THREADS, else all the process may use */
-    deft_tier tier;         /* DEFT_TIER=interp|0|1|sync overrides AUTO (sync = 1 = full) */
+    size_t size;        /* sizeof(deft_runtime_options) */
+    uint32_t n_threads; /* counting the caller; 0: DEFT_NUM_THREADS, else all the process may use */
+    deft_tier tier;     /* DEFT_TIER=interp|0|1|sync overrides AUTO (sync = 1 = full) */
     uint64_t max_cached_bytes; /* freed value memory kept for reuse; 0: 1 GiB */
     uint64_t max_code_bytes;   /* compiled kernels kept; 0: 256 MiB */
     uint64_t max_plan_bytes;   /* plans kept; 0: 256 MiB */
     uint32_t max_vector_bytes; /* 0: the machine's; 16 or 32 narrow it (tests) */
     uint32_t hash_bits;        /* 0: all 128; fewer force collisions (tests) */
-    int measure;            /* non-zero: fill in the times of deft_stats */
-    const char *log;        /* topics as in DEFT_LOG ("why,fusion,-cache"); NULL: the variable */
+    int measure;               /* non-zero: fill in the times of deft_stats */
+    const char *log;           /* topics as in DEFT_LOG ("why,fusion,-cache"); NULL: the variable */
     void (*log_hook)(void *user, const char *topic, const char *line); /* NULL: no log */
     void *log_user;
     /* realloc with sizes: new_size 0 frees. NULL: the C library's. Called from any thread. */
@@ -60,14 +62,15 @@ typedef struct deft_runtime_options {
     void *resize_user;
 } deft_runtime_options;
 
-/* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each context
- * holds one. Failures: DEFT_E_MEMORY, DEFT_E_ARG. A missing compiler is no failure: kernels are then
- * interpreted (log topic "plugin"). */
+/* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each
+ * context holds one. Failures: DEFT_E_MEMORY, DEFT_E_ARG. A missing compiler is no failure: kernels
+ * are then interpreted (log topic "plugin"). */
 DEFT_API DEFT_MUST_CHECK deft_status deft_runtime_create(const deft_runtime_options *options,
                                                          deft_runtime **out);
 DEFT_API void deft_runtime_destroy(deft_runtime **rt); /* NULL is fine; leaves *rt NULL */
 
-/* "llvm 19.1.7 znver5, 16 lanes" or "interpreter: <why there is no compiler>". Lives as long as rt. */
+/* "llvm 19.1.7 znver5, 16 lanes" or "interpreter: <why there is no compiler>". Lives as long as rt.
+ */
 DEFT_API const char *deft_runtime_compiler(const deft_runtime *rt);
 DEFT_API uint32_t deft_runtime_threads(const deft_runtime *rt);
 /* Waits until no kernel is being compiled in the background. */
@@ -85,13 +88,14 @@ typedef enum deft_numerics {
 typedef struct deft_ctx_options {
     size_t size; /* sizeof(deft_ctx_options) */
     deft_numerics numerics;
-    int no_fusion;         /* non-zero: one kernel per op, for comparison */
-    int no_simplify;       /* non-zero: traces are fused as recorded */
-    uint32_t max_nodes;    /* pending records before a cut is forced and logged; 0: 2^21 */
+    int no_fusion;      /* non-zero: one kernel per op, for comparison */
+    int no_simplify;    /* non-zero: traces are fused as recorded */
+    uint32_t max_nodes; /* pending records before a cut is forced and logged; 0: 2^21 */
 } deft_ctx_options;
 
 /* rt NULL: the context makes a runtime of its own. options NULL: defaults. */
-DEFT_API DEFT_MUST_CHECK deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options,
+DEFT_API DEFT_MUST_CHECK deft_status deft_ctx_create(deft_runtime *rt,
+                                                     const deft_ctx_options *options,
                                                      deft_ctx **out);
 /* Ends all scopes, drops all tensors. An undelivered error goes to the log hook. NULL is fine. */
 DEFT_API void deft_ctx_destroy(deft_ctx **cx);
@@ -104,8 +108,8 @@ DEFT_API const char *deft_message(const deft_ctx *cx);
 /* Forgets an undelivered error. */
 DEFT_API void deft_clear(deft_ctx *cx);
 
-/* Makes the next or running step, read or eval of cx fail whole with DEFT_E_INTERRUPTED. Any thread;
- * async-signal-safe. */
+/* Makes the next or running step, read or eval of cx fail whole with DEFT_E_INTERRUPTED. Any
+ * thread; async-signal-safe. */
 DEFT_API void deft_interrupt(deft_ctx *cx);
 
 /* ---- scopes and steps ---- */
@@ -125,16 +129,16 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_scope_end(deft_scope s);
 /* Ends s and hands t to the scope around it; returns the tensor's new handle, NULL on error. */
 DEFT_API deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t);
 
-/* A step is a scope and a transaction: at its end every assign and every pending tensor that lives on
- * outside it is computed as one unit. When anything fails (a recording mistake, memory, an interrupt)
- * none of its assigns took effect. Steps do not nest; scopes may be opened inside. */
+/* A step is a scope and a transaction: at its end every assign and every pending tensor that lives
+ * on outside it is computed as one unit. When anything fails (a recording mistake, memory, an
+ * interrupt) none of its assigns took effect. Steps do not nest; scopes may be opened inside. */
 DEFT_API deft_scope deft_step_begin(deft_ctx *cx);
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
 /* Ends the step as if it had never been; an undelivered error is dropped with it. */
 DEFT_API void deft_step_abort(deft_scope s);
 
-/* t stays the caller's beyond its scope, until dropped once per keep. A kept view is a tensor of its own:
- * assigning to it no longer writes what it was a view of. Returns t. */
+/* t stays the caller's beyond its scope, until dropped once per keep. A kept view is a tensor of
+ * its own: assigning to it no longer writes what it was a view of. Returns t. */
 DEFT_API deft_tensor *deft_keep(deft_tensor *t);
 DEFT_API void deft_drop(deft_tensor **t); /* NULL and *t NULL are fine; leaves *t NULL */
 
@@ -142,16 +146,16 @@ DEFT_API void deft_drop(deft_tensor **t); /* NULL and *t NULL are fine; leaves *
 
 typedef struct deft_stats {
     uint64_t ops_recorded;
-    uint64_t cuts;              /* materializations */
+    uint64_t cuts; /* materializations */
     uint64_t plans_built, plan_hits, plan_misses, guard_misses;
-    uint64_t kernels_compiled;  /* runtime-wide, all tiers */
-    uint64_t kernels_known;     /* distinct kernels seen, runtime-wide */
-    uint64_t launches;          /* fork-joins */
-    uint64_t kernels_run;       /* segments over all launches */
-    uint64_t interpreted;       /* of those, by the interpreter */
-    uint64_t recomputed;        /* records computed more than once */
-    uint64_t donated;           /* results stored in place of their predecessor */
-    uint64_t syncs;             /* reads that had to compute */
+    uint64_t kernels_compiled; /* runtime-wide, all tiers */
+    uint64_t kernels_known;    /* distinct kernels seen, runtime-wide */
+    uint64_t launches;         /* fork-joins */
+    uint64_t kernels_run;      /* segments over all launches */
+    uint64_t interpreted;      /* of those, by the interpreter */
+    uint64_t recomputed;       /* records computed more than once */
+    uint64_t donated;          /* results stored in place of their predecessor */
+    uint64_t syncs;            /* reads that had to compute */
     uint64_t system_allocations, live_bytes, peak_bytes; /* value memory, runtime-wide */
     /* With the runtime's option measure. ns_run holds ns_kernels. */
     uint64_t ns_record_to_key, ns_plan, ns_compile, ns_run, ns_kernels;
@@ -160,8 +164,9 @@ typedef struct deft_stats {
 /* Counters since the context was made. size = sizeof(deft_stats). */
 DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
-/* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n and
- * always terminated. Returns the full length. What decides: "trace", "key", "guards", "plan", "why". */
+/* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n
+ * and always terminated. Returns the full length. What decides: "trace", "key", "guards", "plan",
+ * "why". */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
 #ifdef __cplusplus

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where deferred work runs: reading, evaluating, printing, saving. These are acting calls: they return a
- * status, and an undelivered error of the context first. A NULL tensor gives DEFT_E_ARG: it cannot name its
- * context, so the cause is delivered by the next acting call that does.
+ * Where deferred work runs: reading, evaluating, printing, saving. These are acting calls: they
+ * return a status, and an undelivered error of the context first. A NULL tensor gives DEFT_E_ARG:
+ * it cannot name its context, so the cause is delivered by the next acting call that does.
  */
 #ifndef DEFT_EVAL_H
 #define DEFT_EVAL_H
@@ -42,9 +42,10 @@ typedef struct deft_mapped {
 DEFT_API DEFT_MUST_CHECK deft_status deft_map(deft_tensor *t, deft_mapped *out);
 DEFT_API void deft_unmap(deft_mapped *m); /* NULL and unmapped are fine */
 
-/* Text like "f32[2,3] [[1, 2, 3], [4, 5, 6]]"; long axes are shortened to their ends. Cut at n, always
- * terminated; *length (may be NULL) gets the full length. */
-DEFT_API DEFT_MUST_CHECK deft_status deft_format(deft_tensor *t, char *buf, size_t n, size_t *length);
+/* Text like "f32[2,3] [[1, 2, 3], [4, 5, 6]]"; long axes are shortened to their ends. Cut at n,
+ * always terminated; *length (may be NULL) gets the full length. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_format(deft_tensor *t, char *buf, size_t n,
+                                                 size_t *length);
 /* The same and a newline, to a stream of the caller's. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_print(deft_tensor *t, FILE *stream);
 
@@ -56,12 +57,12 @@ typedef struct deft_named {
 } deft_named;
 
 /* Computes and writes all, to a temporary file beside path that is then renamed over it. */
-DEFT_API DEFT_MUST_CHECK deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list,
-                                               size_t n);
-/* Assigns all or none: names, shapes and dtypes must match what the file holds; other names in the file
- * are ignored. DEFT_E_NOT_FOUND when there is no such file. */
-DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list,
-                                               size_t n);
+DEFT_API DEFT_MUST_CHECK deft_status deft_save(deft_ctx *cx, const char *path,
+                                               const deft_named *list, size_t n);
+/* Assigns all or none: names, shapes and dtypes must match what the file holds; other names in the
+ * file are ignored. DEFT_E_NOT_FOUND when there is no such file. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path,
+                                               const deft_named *list, size_t n);
 
 #ifdef __cplusplus
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors: shapes, creation, views, assignment, and every op that is not plainly elementwise (those are
- * in ops.h). Names and defaults are PyTorch's; docs/names.md lists the deviations.
+ * Tensors: shapes, creation, views, assignment, and every op that is not plainly elementwise (those
+ * are in ops.h). Names and defaults are PyTorch's; docs/names.md lists the deviations.
  *
- * All functions here record and return at once. They return a tensor owned by the innermost scope, or
- * NULL (see the error rule in context.h). Extents and strides count elements. Axes may be negative and
- * then count from the last. At most DEFT_MAX_RANK axes.
+ * All functions here record and return at once. They return a tensor owned by the innermost scope,
+ * or NULL (see the error rule in context.h). Extents and strides count elements. Axes may be
+ * negative and then count from the last. At most DEFT_MAX_RANK axes.
  */
 #ifndef DEFT_TENSOR_H
 #define DEFT_TENSOR_H
@@ -37,19 +37,20 @@ typedef struct deft_range {
     int64_t start, stop, step; /* step 0: the single element start, and the axis disappears */
 } deft_range;
 
-/* "to the end" as a stop (to before the first element when step < 0), or "from the first" as a start. */
+/* "to the end" as a stop (to before the first element when step < 0), or "from the first" as a
+ * start. */
 #define DEFT_END INT64_MAX
 
 DEFT_API deft_range deft_range_of(int64_t start, int64_t stop, int64_t step);
 
 #ifndef __cplusplus
 #define DEFT_SHAPE(...)                                                                            \
-    deft_shape_of(sizeof((const int64_t[]){0, __VA_ARGS__}) / sizeof(int64_t) - 1,                 \
-                  (const int64_t[]){0, __VA_ARGS__} + 1)
+    deft_shape_of(sizeof((const int64_t[]){ 0, __VA_ARGS__ }) / sizeof(int64_t) - 1,               \
+                  (const int64_t[]){ 0, __VA_ARGS__ } + 1)
 #define DEFT_AXES(...)                                                                             \
-    deft_axes_of(sizeof((const int[]){0, __VA_ARGS__}) / sizeof(int) - 1,                          \
-                 (const int[]){0, __VA_ARGS__} + 1)
-#define DEFT_ALL_AXES ((deft_axes){UINT32_MAX, {0}})
+    deft_axes_of(sizeof((const int[]){ 0, __VA_ARGS__ }) / sizeof(int) - 1,                        \
+                 (const int[]){ 0, __VA_ARGS__ } + 1)
+#define DEFT_ALL_AXES ((deft_axes){ UINT32_MAX, { 0 } })
 #endif
 
 /* Elements a, a + 1, .. b - 1; negative bounds count from the end. Bounds outside are an error. */
@@ -73,13 +74,13 @@ DEFT_API deft_ctx *deft_ctx_of(const deft_tensor *t);
 /* Copies now: data holds the row-major elements, bytes must be exactly their size. */
 DEFT_API deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                                 size_t bytes);
-/* Borrows: data must stay and must not change until the step (or read) that uses it has ended. strides
- * in elements, NULL for row-major; every element must lie within bytes of data. Misaligned data is
- * allowed. */
+/* Borrows: data must stay and must not change until the step (or read) that uses it has ended.
+ * strides in elements, NULL for row-major; every element must lie within bytes of data. Misaligned
+ * data is allowed. */
 DEFT_API deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                                 size_t bytes, const int64_t *strides);
-/* The same, and what is assigned to the tensor is written to data when the cut succeeds. No two elements
- * may share memory. */
+/* The same, and what is assigned to the tensor is written to data when the cut succeeds. No two
+ * elements may share memory. */
 DEFT_API deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
                                     size_t bytes, const int64_t *strides);
 
@@ -87,12 +88,12 @@ DEFT_API deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtyp
 DEFT_API deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype);
 /* value is an argument of the trace, not part of its identity. Must fit dtype. */
 DEFT_API deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value);
-/* A 0-d number, for use as a left operand: deft_sub(deft_num(cx, 1), x). f32 unless x is f64: takes part in
- * promotion as f32; deft_num_i as i64. */
+/* A 0-d number, for use as a left operand: deft_sub(deft_num(cx, 1), x). f32 unless x is f64: takes
+ * part in promotion as f32; deft_num_i as i64. */
 DEFT_API deft_tensor *deft_num(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_num_i(deft_ctx *cx, int64_t value);
-/* start, start + step, ... while below stop (above, for a negative step): ceil((stop - start) / step)
- * elements, each computed as start + i * step in dtype. */
+/* start, start + step, ... while below stop (above, for a negative step): ceil((stop - start) /
+ * step) elements, each computed as start + i * step in dtype. */
 DEFT_API deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step,
                                   deft_dtype dtype);
 /* n values from first to last, both included: first + i * ((last - first) / (n - 1)). */
@@ -104,8 +105,8 @@ DEFT_API deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis);
 
 /* ---- random numbers: Philox 4x32-10 ---- */
 
-/* The caller's plain data. Each draw uses next++; the value depends on (seed, draw, row-major element)
- * alone, so it is the same under fusion, threads, replay and recomputation. */
+/* The caller's plain data. Each draw uses next++; the value depends on (seed, draw, row-major
+ * element) alone, so it is the same under fusion, threads, replay and recomputation. */
 typedef struct deft_rng {
     uint64_t seed, next;
 } deft_rng;
@@ -115,17 +116,18 @@ DEFT_API deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape
 /* Box-Muller (Box and Muller 1958). */
 DEFT_API deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                                   double mean, double deviation);
-/* Integers in [low, high), high - low <= 2^31; dtype an integer. Multiply-shift: no value is more than
- * (high - low) / 2^32 likelier than another. */
+/* Integers in [low, high), high - low <= 2^31; dtype an integer. Multiply-shift: no value is more
+ * than (high - low) / 2^32 likelier than another. */
 DEFT_API deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                                    int64_t low, int64_t high);
 
 /* ---- assignment ---- */
 
-/* Binds dst to src's value; when dst is a view, writes its place in the tensor it is a view of. Every
- * other handle keeps the value it has. src broadcasts to dst's shape; dtypes must be equal. Assigning
- * through a view whose root was assigned since the view was taken is an error, and so is assigning, inside
- * an outermost scope or step, through a view taken before it opened. Returns dst. */
+/* Binds dst to src's value; when dst is a view, writes its place in the tensor it is a view of.
+ * Every other handle keeps the value it has. src broadcasts to dst's shape; dtypes must be equal.
+ * Assigning through a view whose root was assigned since the view was taken is an error, and so is
+ * assigning, inside an outermost scope or step, through a view taken before it opened. Returns dst.
+ */
 DEFT_API deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src);
 DEFT_API deft_tensor *deft_assign_f(deft_tensor *dst, double value);
 DEFT_API deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value);
@@ -138,9 +140,10 @@ DEFT_API deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape); /* one ext
 DEFT_API deft_tensor *deft_flatten(deft_tensor *t);
 DEFT_API deft_tensor *deft_permute(deft_tensor *t, deft_axes order);
 DEFT_API deft_tensor *deft_transpose(deft_tensor *t, int a, int b);
-DEFT_API deft_tensor *deft_t(deft_tensor *t); /* last two axes swapped */
+DEFT_API deft_tensor *deft_t(deft_tensor *t);                        /* last two axes swapped */
 DEFT_API deft_tensor *deft_expand(deft_tensor *t, deft_shape shape); /* -1 keeps an extent */
-DEFT_API deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes); /* DEFT_ALL_AXES: every extent 1 */
+DEFT_API deft_tensor *deft_squeeze(deft_tensor *t,
+                                   deft_axes axes); /* DEFT_ALL_AXES: every extent 1 */
 DEFT_API deft_tensor *deft_unsqueeze(deft_tensor *t, int axis);
 DEFT_API deft_tensor *deft_flip(deft_tensor *t, deft_axes axes);
 DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b);
@@ -148,8 +151,8 @@ DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b
 #ifndef __cplusplus
 /* deft_slice(t, DEFT_R(1, -1), DEFT_AT(0)): deft_slice_n over the ranges given. */
 #define deft_slice(t, ...)                                                                         \
-    deft_slice_n((t), sizeof((const deft_range[]){__VA_ARGS__}) / sizeof(deft_range),              \
-                 (const deft_range[]){__VA_ARGS__})
+    deft_slice_n((t), sizeof((const deft_range[]){ __VA_ARGS__ }) / sizeof(deft_range),            \
+                 (const deft_range[]){ __VA_ARGS__ })
 #endif
 
 /* ---- joining, splitting, padding, moving ---- */
@@ -157,8 +160,8 @@ DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b
 DEFT_API deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis);
 DEFT_API deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis);
 /* Parts of the given sizes along axis into out[0..n). DEFT_OK, or the error (then recorded too). */
-DEFT_API DEFT_MUST_CHECK deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
-                                                deft_tensor **out);
+DEFT_API DEFT_MUST_CHECK deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n,
+                                                int axis, deft_tensor **out);
 typedef enum deft_pad_mode {
     DEFT_PAD_CONSTANT = 0,
     DEFT_PAD_EDGE = 1,
@@ -174,8 +177,9 @@ DEFT_API deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal);
 
 /* ---- indexing ---- */
 
-/* Slices of t along axis at the indices; the indices' axes replace that axis. Negative indices count
- * from the end. An index outside is found when the cut runs: it fails whole with DEFT_E_RANGE. */
+/* Slices of t along axis at the indices; the indices' axes replace that axis. Negative indices
+ * count from the end. An index outside is found when the cut runs: it fails whole with
+ * DEFT_E_RANGE. */
 DEFT_API deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis);
 /* out[i][j] = t[indices[i][j]][j] for axis 0, and so on: indices has t's rank. */
 DEFT_API deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis);
@@ -186,13 +190,15 @@ DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft
 DEFT_API deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype);
 DEFT_API deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_clamp(deft_tensor *t, double low, double high);
-DEFT_API deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high); /* NULL: no bound */
+DEFT_API deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low,
+                                   deft_tensor *high); /* NULL: no bound */
 /* a + weight * (b - a). */
 DEFT_API deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight);
 DEFT_API deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight);
 DEFT_API deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight);
 
-/* ---- reductions: over axes (DEFT_ALL_AXES, or a list); keepdims != 0 keeps them with extent 1 ---- */
+/* ---- reductions: over axes (DEFT_ALL_AXES, or a list); keepdims != 0 keeps them with extent 1
+ * ---- */
 
 DEFT_API deft_tensor *deft_sum(deft_tensor *t, deft_axes axes, int keepdims);  /* integers in i64 */
 DEFT_API deft_tensor *deft_prod(deft_tensor *t, deft_axes axes, int keepdims); /* integers in i64 */
@@ -209,17 +215,17 @@ DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);
 
 /* ---- products, normalization, losses ---- */
 
-/* [..., M, K] by [..., K, N]; batch axes broadcast; a 1-d operand is a row (left) or a column (right)
- * whose axis disappears from the result. */
+/* [..., M, K] by [..., K, N]; batch axes broadcast; a 1-d operand is a row (left) or a column
+ * (right) whose axis disappears from the result. */
 DEFT_API deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_softmax(deft_tensor *t, int axis);
 DEFT_API deft_tensor *deft_log_softmax(deft_tensor *t, int axis);
-/* (x - mean) / sqrt(var + eps) over the last n_axes axes, var with ddof 0; then * gain + bias when they are
- * not NULL (Ba, Kiros, Hinton 2016). */
+/* (x - mean) / sqrt(var + eps) over the last n_axes axes, var with ddof 0; then * gain + bias when
+ * they are not NULL (Ba, Kiros, Hinton 2016). */
 DEFT_API deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
                                       deft_tensor *bias, double eps);
-/* Mean over rows of -log_softmax(logits)[row, label[row]]; logits [n, classes], labels integer [n]. A label
- * outside contributes NaN. */
+/* Mean over rows of -log_softmax(logits)[row, label[row]]; logits [n, classes], labels integer [n].
+ * A label outside contributes NaN. */
 DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels);
 
 #ifdef __cplusplus

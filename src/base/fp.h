@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The floating-point environment. Kernels run with rounding to nearest, denormals kept and no traps,
- * whatever the caller has set; the caller finds its own state, exception flags included, as it left it.
+ * The floating-point environment. Kernels run with rounding to nearest, denormals kept and no
+ * traps, whatever the caller has set; the caller finds its own state, exception flags included, as
+ * it left it.
  */
 #ifndef DF_BASE_FP_H
 #define DF_BASE_FP_H
@@ -41,7 +42,10 @@ DF_INLINE df_fp_state df_fp_enter(void)
     return old;
 }
 
-DF_INLINE void df_fp_leave(df_fp_state old) { fesetenv(&old); }
+DF_INLINE void df_fp_leave(df_fp_state old)
+{
+    fesetenv(&old);
+}
 #endif
 
 #endif

@@ -131,8 +131,8 @@ static bool same_axes(const pass *p, uint32_t a, uint32_t b)
     }
 }
 
-/* Whether a permute leaves the order of the axes that are longer than 1. Classes do not tell: two axes of
- * one class may change places. */
+/* Whether a permute leaves the order of the axes that are longer than 1. Classes do not tell: two
+ * axes of one class may change places. */
 static bool keeps_order(const pass *p, uint32_t node)
 {
     const df_node *const x = node_of(p, node);

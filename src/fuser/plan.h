@@ -1,31 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan: what the fuser makes of a trace and every back end reads. Kernels, the segments that run them,
- * launches of independent segments, buffers, guards, and the slots that turn a run's extents into loop
- * bounds and strides. Plain structs in one arena: a plan outlives its trace and refers to it by numbers
- * only.
+ * A plan: what the fuser makes of a trace and every back end reads. Kernels, the segments that run
+ * them, launches of independent segments, buffers, guards, and the slots that turn a run's extents
+ * into loop bounds and strides. Plain structs in one arena: a plan outlives its trace and refers to
+ * it by numbers only.
  *
- * A *kernel* is identity: code is generated from it and cached under its bytes. It holds no extents, no
- * strides but their class, no numbers, no pointers. A *segment* binds one kernel to slots and buffers.
+ * A *kernel* is identity: code is generated from it and cached under its bytes. It holds no
+ * extents, no strides but their class, no numbers, no pointers. A *segment* binds one kernel to
+ * slots and buffers.
  *
  *            trace --df_fuse--> plan { kernels, segs, launches, bufs, slots, guards }
  *
  * Loop structure of a kernel (df_kernel.mode); axes are listed from the outermost to the innermost:
  *
  *   MAP   OUTER* INNER          for o: for i (vector): body
- *   ROW   OUTER* RED            for o: { row(0); for r (vector): elem(0); fold; row(1); for r: elem(1) ... }
- *   COL   OUTER* RED+ INNER     for o: for i (vector): { row(0); for r: elem(0); fold; row(1); ... }
+ *   ROW   OUTER* RED            for o: { row(0); for r (vector): elem(0); fold; row(1); for r:
+ * elem(1) ... } COL   OUTER* RED+ INNER     for o: for i (vector): { row(0); for r: elem(0); fold;
+ * row(1); ... }
  *
- * ROW has exactly one RED axis (the fuser merges or materializes until that is so). RED axes are nested
- * row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced elements for the order of
- * reductions (base/limits.h). The fuser merges neighbouring axes that every access steps through alike.
+ * ROW has exactly one RED axis (the fuser merges or materializes until that is so). RED axes are
+ * nested row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced elements for
+ * the order of reductions (base/limits.h). The fuser merges neighbouring axes that every access
+ * steps through alike.
  *
- * Body: instructions in order of (stage, level). Level ROW instructions run once per row (per vector of
- * rows in COL) before the RED loop of their stage; level ELEM run inside it. A reduce instruction stands
- * at level ELEM of stage s and its value may be used from level ROW of stage s + 1 on. In MAP all
- * instructions have stage 0, level ELEM. The last stage may have no ELEM instructions: then it has no
- * loop. A scan instruction's value is usable at level ELEM of its own stage, after it; a kernel with a
- * scan is COL, or ROW run in order by a scalar loop.
+ * Body: instructions in order of (stage, level). Level ROW instructions run once per row (per
+ * vector of rows in COL) before the RED loop of their stage; level ELEM run inside it. A reduce
+ * instruction stands at level ELEM of stage s and its value may be used from level ROW of stage s +
+ * 1 on. In MAP all instructions have stage 0, level ELEM. The last stage may have no ELEM
+ * instructions: then it has no loop. A scan instruction's value is usable at level ELEM of its own
+ * stage, after it; a kernel with a scan is COL, or ROW run in order by a scalar loop.
  */
 #ifndef DF_FUSER_PLAN_H
 #define DF_FUSER_PLAN_H
@@ -36,7 +39,8 @@
 
 #define DF_MAX_AXES 10
 #define DF_MAX_STAGES 8
-#define DF_MAX_BODY 1000 /* trace nodes in one kernel by default; recipes are written out in the body */
+#define DF_MAX_BODY                                                                                \
+    1000 /* trace nodes in one kernel by default; recipes are written out in the body */
 
 typedef enum df_mode { DF_MODE_MAP, DF_MODE_ROW, DF_MODE_COL } df_mode;
 typedef enum df_role { DF_AXIS_OUTER, DF_AXIS_RED, DF_AXIS_INNER } df_role;
@@ -52,9 +56,9 @@ typedef enum df_step {
 typedef enum df_access_kind {
     DF_ACCESS_LOAD,
     DF_ACCESS_STORE,
-    DF_ACCESS_AT,      /* load_at: ptr is the address of element offset 0 */
-    DF_ACCESS_INDEX,   /* no memory: base + sum idx * stride, as i64 */
-    DF_ACCESS_SCRATCH  /* per-thread row buffer, element r at scratch[r]: load and store, ROW only */
+    DF_ACCESS_AT,     /* load_at: ptr is the address of element offset 0 */
+    DF_ACCESS_INDEX,  /* no memory: base + sum idx * stride, as i64 */
+    DF_ACCESS_SCRATCH /* per-thread row buffer, element r at scratch[r]: load and store, ROW only */
 } df_access_kind;
 
 typedef struct df_access {
@@ -70,7 +74,7 @@ typedef struct df_ins {
     uint8_t op;    /* df_kop */
     uint8_t dtype; /* of the result; of the value for store */
     uint8_t stage;
-    uint8_t level; /* df_level */
+    uint8_t level;   /* df_level */
     uint32_t src[3]; /* earlier instructions */
     uint64_t imm;
 } df_ins;
@@ -83,13 +87,14 @@ typedef struct df_kernel {
     uint32_t n_access, n_num, n_ins;
     const df_access *access;
     const df_ins *ins;
-    df_key key; /* canonical bytes of all of the above */
+    df_key key;  /* canonical bytes of all of the above */
     double cost; /* estimated vector instructions per element: for tier and thread decisions */
 } df_kernel;
 
 enum {
-    DF_KERNEL_FAST = 1,  /* contraction and reassociation allowed */
-    DF_KERNEL_SPLIT = 2, /* exactly one reducing stage, then a row-level stage: part and fin exist */
+    DF_KERNEL_FAST = 1, /* contraction and reassociation allowed */
+    DF_KERNEL_SPLIT =
+        2, /* exactly one reducing stage, then a row-level stage: part and fin exist */
     DF_KERNEL_SCAN = 4,
     DF_KERNEL_CHECKS = 8 /* holds a check instruction */
 };
@@ -108,20 +113,21 @@ typedef struct df_plan_buf {
     uint32_t index;
     deft_dtype dtype;
     df_slot numel;
-    uint32_t donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, or DF_NONE.
-                     * Set only where the plan reads that input at or before the writing element. */
-    bool keep;      /* the donor's contents are part of the value (an update in place): when its memory
-                     * is not taken over, they are copied into the new buffer before the first launch.
-                     * Only with a guard that the donor is contiguous. */
+    uint32_t
+        donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, or DF_NONE.
+                * Set only where the plan reads that input at or before the writing element. */
+    bool keep; /* the donor's contents are part of the value (an update in place): when its memory
+                * is not taken over, they are copied into the new buffer before the first launch.
+                * Only with a guard that the donor is contiguous. */
     uint32_t first, last; /* launches in which it is live (TEMP): for printing */
 } df_plan_buf;
 
 /* ---- segments and launches ---- */
 
-typedef struct df_bind {     /* one access of a segment */
-    uint32_t buf;            /* buffer index; DF_NONE for INDEX and SCRATCH */
-    df_slot offset;          /* elements from the buffer's origin; INDEX: the base value;
-                              * SCRATCH: elements needed per thread */
+typedef struct df_bind { /* one access of a segment */
+    uint32_t buf;        /* buffer index; DF_NONE for INDEX and SCRATCH */
+    df_slot offset;      /* elements from the buffer's origin; INDEX: the base value;
+                          * SCRATCH: elements needed per thread */
     df_slot stride[DF_MAX_AXES];
 } df_bind;
 
@@ -129,23 +135,25 @@ typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL } df_seg_kind;
 
 typedef struct df_seg {
     uint32_t kind;
-    uint32_t kernel;          /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NONE */
+    uint32_t kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NONE */
     df_slot extent[DF_MAX_AXES]; /* per kernel axis */
-    const df_bind *bind;      /* per kernel access */
-    const uint32_t *num;      /* per number slot of the kernel: index into trace.args. Bit 31 set: a slot
-                               * whose integer value is converted to the dtype in num_dtype */
+    const df_bind *bind;         /* per kernel access */
+    const uint32_t *num; /* per number slot of the kernel: index into trace.args. Bit 31 set: a slot
+                          * whose integer value is converted to the dtype in num_dtype */
     const uint8_t *num_dtype;
 
-    /* DF_SEG_MATMUL: C[b,m,n] = sum_k A[b,m,k] B[b,k,n]; axes of bind strides: batch..., row, column.
-     * With an epilogue kernel (a MAP over [batch..., M, N], N innermost), its access `c_access` reads C;
-     * C then needs no buffer of its own when c.buf is DF_NONE: it lives in a per-thread tile. */
+    /* DF_SEG_MATMUL: C[b,m,n] = sum_k A[b,m,k] B[b,k,n]; axes of bind strides: batch..., row,
+     * column. With an epilogue kernel (a MAP over [batch..., M, N], N innermost), its access
+     * `c_access` reads C; C then needs no buffer of its own when c.buf is DF_NONE: it lives in a
+     * per-thread tile. */
     df_bind a, b, c;
     uint32_t n_batch;
     deft_dtype dtype;
     df_slot m, n, k;
     df_slot batch[DEFT_MAX_RANK];
     uint32_t c_access;
-    uint32_t from, n_from; /* nodes of the trace this segment stands for: plan.from[from .. +n_from] */
+    uint32_t from,
+        n_from; /* nodes of the trace this segment stands for: plan.from[from .. +n_from] */
 } df_seg;
 
 #define DF_NUM_IS_SLOT 0x80000000u
@@ -160,8 +168,8 @@ typedef struct df_region {
 
 /* One decision of the fuser, for dumps. */
 typedef struct df_why {
-    uint32_t a, b;     /* nodes */
-    const char *what;  /* static: "fused", "kept apart" */
+    uint32_t a, b;    /* nodes */
+    const char *what; /* static: "fused", "kept apart" */
     const char *reason;
 } df_why;
 
@@ -188,21 +196,21 @@ typedef struct df_plan {
     df_why *why;
     uint32_t n_why;
     uint32_t n_inputs;
-    bool has_checks;  /* some kernel can report an index fault: nothing may be donated */
-    void **execs;     /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
+    bool has_checks; /* some kernel can report an index fault: nothing may be donated */
+    void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
 } df_plan;
 
 /* What the fuser may know of a device. */
 typedef struct df_limits {
     uint32_t n_threads;
-    uint32_t max_body;     /* instructions in one kernel */
+    uint32_t max_body; /* instructions in one kernel */
     int64_t l1_bytes, l2_bytes;
-    bool fuse;             /* false: one kernel per op (the oracle's plan) */
+    bool fuse; /* false: one kernel per op (the oracle's plan) */
     bool keep_why;
 } df_limits;
 
-/* Makes a plan for t (already simplified). The plan is valid for every trace of the same key on which
- * its guards hold. *out is owned by the caller; NULL on failure. Any thread. */
+/* Makes a plan for t (already simplified). The plan is valid for every trace of the same key on
+ * which its guards hold. *out is owned by the caller; NULL on failure. Any thread. */
 deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
                     DEFT_OWN df_plan **out);
 void df_plan_destroy(df_plan **plan, const df_mem *mem);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Guards: what a plan relied on beyond the key, as data with a reason. They can be printed, compared,
- * tested and explained. Checked at each cut before a plan is used; a miss names field, expected, found.
+ * Guards: what a plan relied on beyond the key, as data with a reason. They can be printed,
+ * compared, tested and explained. Checked at each cut before a plan is used; a miss names field,
+ * expected, found.
  */
 #ifndef DF_GUARDS_GUARD_H
 #define DF_GUARDS_GUARD_H
@@ -10,14 +11,15 @@
 
 /* GUARD(kind, reason): reason is printed with expected and found numbers. */
 #define DF_GUARDS(X)                                                                               \
-    X(equal,      "extents that met in one op differ")          /* slot a == slot b */             \
-    X(is_const,   "an extent taken as a constant changed")      /* slot a == want */               \
-    X(at_least,   "an extent fell below what the plan needs")   /* slot a >= want */               \
-    X(at_most,    "an extent outgrew what the plan allows")     /* slot a <= want */               \
-    X(contiguous, "an input is no longer contiguous")           /* input a has the flag == want */ \
-    X(aligned,    "an input's alignment changed")               /* input a has the flag == want */ \
-    X(unit,       "an input's innermost stride changed class")  /* (stride of input a axis b == 1) == want */ \
-    X(disjoint,   "two memory ranges overlap")                  /* inputs a and b do not overlap */
+    X(equal, "extents that met in one op differ")           /* slot a == slot b */                 \
+    X(is_const, "an extent taken as a constant changed")    /* slot a == want */                   \
+    X(at_least, "an extent fell below what the plan needs") /* slot a >= want */                   \
+    X(at_most, "an extent outgrew what the plan allows")    /* slot a <= want */                   \
+    X(contiguous, "an input is no longer contiguous")       /* input a has the flag == want */     \
+    X(aligned, "an input's alignment changed")              /* input a has the flag == want */     \
+    X(unit,                                                                                        \
+      "an input's innermost stride changed class") /* (stride of input a axis b == 1) == want */   \
+    X(disjoint, "two memory ranges overlap")       /* inputs a and b do not overlap */
 
 typedef enum df_guard_kind {
 #define DF_X(name, reason) DF_GUARD_##name,

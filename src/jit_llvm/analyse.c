@@ -111,6 +111,20 @@ static bool masks_are_native(const df_gen *g)
     return g->t->mask_words && g->w > 1;
 }
 
+/* FAST: lanes divided by one scalar are multiplied by its inverse, taken where the scalar is. */
+static void find_inverses(df_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins && g->k->flags & DF_KERNEL_FAST; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (ins->op != DF_K_div || g->val[i].place != PLACE_BODY) continue;
+        if (!df_is_float((deft_dtype)ins->dtype)) continue;
+        const uint32_t d = ins->src[1];
+        const bool is_scalar = g->val[d].place < PLACE_LANES ||
+                               (df_gen_kind(g, d) == DF_KOP_reduce && g->k->mode == DF_MODE_ROW);
+        g->val[d].wants_inverse |= is_scalar;
+    }
+}
+
 void df_gen_analyse(df_gen *g)
 {
     find_axes(g);
@@ -124,6 +138,7 @@ void df_gen_analyse(df_gen *g)
         if (g->val[i].place == PLACE_BODY || g->val[i].place == PLACE_LANES)
             for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
+    find_inverses(g);
     g->w = choose_lanes(g);
     g->native_masks = masks_are_native(g);
     df_reduce_plan(g);

@@ -49,10 +49,12 @@ typedef struct df_val {
     uint8_t place;  /* df_place */
     uint8_t moves;  /* axes roles that it depends on */
     bool wants_vec; /* scalar with lane-wise users: broadcast where it is defined */
+    bool wants_inverse; /* FAST: a scalar that lanes are divided by */
     bool is_marked; /* part of the loop body being written */
     uint32_t epoch; /* of lanes */
     uint32_t last_use; /* analyse.c, while copies are counted */
     LLVMValueRef sca, vec;         /* vec: of a scalar, the same everywhere */
+    LLVMValueRef inverse;          /* 1 / vec, where wanted */
     LLVMValueRef lanes[DF_COPIES]; /* in each copy of the loop body */
     LLVMValueRef slot; /* PLACE_LANES: array of vectors, one per group of lanes */
     LLVMValueRef scan; /* scans: running values, one vector per group of lanes */
@@ -174,6 +176,7 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src);
 /* The value of a map op; s: operands of w lanes (1: scalars). */
 LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
                          uint32_t w);
+LLVMValueRef df_lower_times(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* floats */
 /* acc op x, of dtype t, of whatever width the values have. */
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
 uint64_t df_lower_identity(df_kop op, deft_dtype t);

@@ -48,6 +48,9 @@ void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
     v->sca = scalar;
     v->vec = NULL;
     if (v->wants_vec) v->vec = df_gen_splat(g, scalar, g->w);
+    if (!v->wants_inverse) return;
+    LLVMValueRef one = LLVMConstReal(LLVMTypeOf(scalar), 1);
+    v->inverse = df_gen_splat(g, LLVMBuildFDiv(g->b, one, scalar, ""), g->w);
 }
 
 static deft_dtype src_dtype(const df_gen *g, uint32_t i)
@@ -111,6 +114,8 @@ static void emit_lanes(df_gen *g, uint32_t i)
         v = df_access_load_at(g, access, s[0]);
     else if (op == DF_K_cumsum)
         v = df_scan_step(g, i, s[0]);
+    else if (op == DF_K_div && g->val[ins->src[1]].inverse)
+        v = df_lower_times(g, s[0], g->val[ins->src[1]].inverse);
     else
         v = df_lower_op(g, ins, src_dtype(g, i), s, g->w);
     set_lanes(g, &g->val[i], v);

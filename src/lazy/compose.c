@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops that are recorded as several records: reductions over lists of axes, joining, padding, indexing,
- * products, normalizations, losses. None needs anything of a back end.
+ * Ops that are recorded as several records: reductions over lists of axes, joining, padding,
+ * indexing, products, normalizations, losses. None needs anything of a back end.
  */
 #include "lazy/lazy.h"
 
@@ -110,8 +110,9 @@ deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
     const uint32_t nb = more(cx, "lerp", 2, b);
     if (nb == DF_BAD) return NULL;
     const deft_dtype t = df_promote(dtype_at(cx, na), dtype_at(cx, nb));
-    return df_result(
-        cx, lerp(cx, na, nb, df_number_f(cx, "lerp", df_is_float(t) ? t : DEFT_F32, weight, SITE), SITE));
+    return df_result(cx, lerp(cx, na, nb,
+                              df_number_f(cx, "lerp", df_is_float(t) ? t : DEFT_F32, weight, SITE),
+                              SITE));
 }
 
 deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
@@ -121,7 +122,8 @@ deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
 
 /* ---- reductions ---- */
 
-static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int keep, uintptr_t site)
+static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int keep,
+                           uintptr_t site)
 {
     uint32_t a, mask;
     df_shape s;
@@ -149,7 +151,7 @@ DF_REDUCTION(argmax)
 /* How many elements the axes hold, as a number of dtype t. */
 static uint32_t count(deft_ctx *cx, uint32_t a, uint32_t mask, deft_dtype t, uintptr_t site)
 {
-    const df_shape scalar = {.rank = 0};
+    const df_shape scalar = { .rank = 0 };
     return df_append(cx, DF_OP_count, t, mask, &a, NULL, 0, &scalar, site);
 }
 
@@ -171,8 +173,8 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
 }
 
 /* (x - mean), and the mean square of it over n - ddof. */
-static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int ddof, uint32_t *centred,
-                         uintptr_t site)
+static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int ddof,
+                         uint32_t *centred, uintptr_t site)
 {
     a = as_float(cx, a, site);
     const uint32_t c = df_map2(cx, DF_OP_sub, a, mean(cx, a, mask, true, site), site);
@@ -205,23 +207,24 @@ deft_tensor *deft_cumsum(deft_tensor *t, int axis)
     const uintptr_t site = SITE;
     if (!df_is_float(dtype_at(cx, a))) a = df_to(cx, a, DEFT_I64, site);
     if (a == DF_BAD) return NULL;
-    return df_result(cx, df_append(cx, DF_OP_cumsum, dtype_at(cx, a), (uint32_t)at, &a, NULL, 0, NULL,
-                                   site));
+    return df_result(
+        cx, df_append(cx, DF_OP_cumsum, dtype_at(cx, a), (uint32_t)at, &a, NULL, 0, NULL, site));
 }
 
 /* ---- joining ---- */
 
 /* Writes value into rows [at, at + n) of axis of base. */
-static uint32_t put(deft_ctx *cx, uint32_t base, uint32_t value, uint32_t axis, int64_t at, uintptr_t site)
+static uint32_t put(deft_ctx *cx, uint32_t base, uint32_t value, uint32_t axis, int64_t at,
+                    uintptr_t site)
 {
     if (base == DF_BAD || value == DF_BAD) return DF_BAD;
     df_shape s;
     df_rec_shape(&cx->rec, value, &s);
-    int64_t start[DEFT_MAX_RANK] = {0}, step[DEFT_MAX_RANK];
+    int64_t start[DEFT_MAX_RANK] = { 0 }, step[DEFT_MAX_RANK];
     for (uint32_t i = 0; i < s.rank; i++) step[i] = 1;
     start[axis] = s.dim[axis] ? at : 0;
     const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
-    const uint32_t src[3] = {base, value, place};
+    const uint32_t src[3] = { base, value, place };
     return df_append(cx, DF_OP_update, dtype_at(cx, base), 0, src, NULL, 0, NULL, site);
 }
 
@@ -251,8 +254,8 @@ static uint32_t join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axi
     return out;
 }
 
-static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_t n, int axis, bool stack,
-                              uintptr_t site)
+static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_t n, int axis,
+                              bool stack, uintptr_t site)
 {
     if (!parts || !n) return NULL;
     deft_ctx *const cx = df_enter(what, 1, parts[0]);
@@ -300,13 +303,13 @@ deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis)
 }
 
 /* n elements of axis from `start` by `step`. */
-static uint32_t part(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t start, int64_t step, int64_t n,
-                     uintptr_t site)
+static uint32_t part(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t start, int64_t step,
+                     int64_t n, uintptr_t site)
 {
     df_shape s;
     if (a == DF_BAD) return DF_BAD;
     df_rec_shape(&cx->rec, a, &s);
-    int64_t from[DEFT_MAX_RANK] = {0}, by[DEFT_MAX_RANK];
+    int64_t from[DEFT_MAX_RANK] = { 0 }, by[DEFT_MAX_RANK];
     for (uint32_t i = 0; i < s.rank; i++) by[i] = 1;
     from[axis] = n ? start : 0;
     by[axis] = step;
@@ -315,7 +318,8 @@ static uint32_t part(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t start, int
 }
 
 /* `n` copies of one element of axis. */
-static uint32_t repeat(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t at, int64_t n, uintptr_t site)
+static uint32_t repeat(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t at, int64_t n,
+                       uintptr_t site)
 {
     const uint32_t one = part(cx, a, axis, at, 1, 1, site);
     if (one == DF_BAD) return DF_BAD;
@@ -345,25 +349,27 @@ static uint32_t pad_axis(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t dim, i
     return join(cx, piece, n, axis, site);
 }
 
-deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after, deft_pad_mode mode,
-                      double value)
+deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
+                      deft_pad_mode mode, double value)
 {
     uint32_t a;
     df_shape s;
     deft_ctx *const cx = begin("pad", t, &a, &s);
     if (!cx) return NULL;
     const uintptr_t site = SITE;
-    if (s.rank && (!before || !after)) return df_error(cx, DEFT_E_ARG, "pad: before or after is NULL");
+    if (s.rank && (!before || !after))
+        return df_error(cx, DEFT_E_ARG, "pad: before or after is NULL");
     if ((unsigned)mode > DEFT_PAD_WRAP) return df_error(cx, DEFT_E_ARG, "pad: mode %d", (int)mode);
-    deft_shape grown = {.rank = s.rank};
+    deft_shape grown = { .rank = s.rank };
     df_shape out;
     for (uint32_t i = 0; i < s.rank; i++) {
-        const int64_t most = mode == DEFT_PAD_CONSTANT ? INT64_MAX
-                             : mode == DEFT_PAD_EDGE   ? (s.dim[i] ? INT64_MAX : 0)
+        const int64_t most = mode == DEFT_PAD_CONSTANT  ? INT64_MAX
+                             : mode == DEFT_PAD_EDGE    ? (s.dim[i] ? INT64_MAX : 0)
                              : mode == DEFT_PAD_REFLECT ? df_max_i64(s.dim[i] - 1, 0)
                                                         : s.dim[i];
         if (before[i] < 0 || after[i] < 0 || before[i] > most || after[i] > most)
-            return df_error(cx, DEFT_E_RANGE, "pad: %lld before and %lld after axis %u of extent %lld",
+            return df_error(cx, DEFT_E_RANGE,
+                            "pad: %lld before and %lld after axis %u of extent %lld",
                             (long long)before[i], (long long)after[i], i, (long long)s.dim[i]);
         if (!df_add_i64(s.dim[i], before[i], &grown.dim[i]) ||
             !df_add_i64(grown.dim[i], after[i], &grown.dim[i]))
@@ -387,7 +393,7 @@ deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *afte
     const uint32_t base = df_expand_to(cx, fill, &out, site);
     if (nothing || base == DF_BAD) return df_result(cx, base);
     const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
-    const uint32_t src[3] = {base, a, place};
+    const uint32_t src[3] = { base, a, place };
     return df_result(cx, df_append(cx, DF_OP_update, dtype_at(cx, a), 0, src, NULL, 0, NULL, site));
 }
 
@@ -404,25 +410,27 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
     const int64_t by = ((shift % n) + n) % n;
     if (by == 0) return df_result(cx, a);
     const uintptr_t site = SITE;
-    const uint32_t piece[2] = {part(cx, a, (uint32_t)at, n - by, 1, by, site),
-                               part(cx, a, (uint32_t)at, 0, 1, n - by, site)};
+    const uint32_t piece[2] = { part(cx, a, (uint32_t)at, n - by, 1, by, site),
+                                part(cx, a, (uint32_t)at, 0, 1, n - by, site) };
     if (piece[0] == DF_BAD || piece[1] == DF_BAD) return NULL;
     return df_result(cx, join(cx, piece, 2, (uint32_t)at, site));
 }
 
-static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal, bool lower, uintptr_t site)
+static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal, bool lower,
+                             uintptr_t site)
 {
     uint32_t a;
     df_shape s;
     deft_ctx *const cx = begin(what, t, &a, &s);
     if (!cx) return NULL;
-    if (s.rank < 2) return df_error(cx, DEFT_E_SHAPE, "%s: needs at least 2 axes, has %u", what, s.rank);
-    const df_shape m = {.rank = 2, .dim = {s.dim[s.rank - 2], s.dim[s.rank - 1]}};
+    if (s.rank < 2)
+        return df_error(cx, DEFT_E_SHAPE, "%s: needs at least 2 axes, has %u", what, s.rank);
+    const df_shape m = { .rank = 2, .dim = { s.dim[s.rank - 2], s.dim[s.rank - 1] } };
     const uint32_t row = df_map2(cx, DF_OP_add, df_iota_node(cx, &m, 0, site),
                                  df_number_i(cx, what, DEFT_I64, diagonal, site), site);
     const uint32_t column = df_iota_node(cx, &m, 1, site);
-    const uint32_t keep = lower ? df_map2(cx, DF_OP_le, column, row, site)
-                                : df_map2(cx, DF_OP_le, row, column, site);
+    const uint32_t keep =
+        lower ? df_map2(cx, DF_OP_le, column, row, site) : df_map2(cx, DF_OP_le, row, column, site);
     return df_result(cx, df_where(cx, keep, a, df_cst(cx, dtype_at(cx, a), 0, site), site));
 }
 
@@ -438,7 +446,8 @@ deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal)
 
 /* ---- indexing ---- */
 
-static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int axis, uintptr_t site)
+static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int axis,
+                             uintptr_t site)
 {
     uint32_t a;
     df_shape s;
@@ -451,8 +460,9 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     if (!df_is_int(dtype_at(cx, i)))
         return df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", what,
                         deft_dtype_name(dtype_at(cx, i)));
-    const uint32_t src[2] = {a, df_to(cx, i, DEFT_I64, site)};
-    return df_result(cx, df_append(cx, op, dtype_at(cx, a), (uint32_t)at, src, NULL, 0, NULL, site));
+    const uint32_t src[2] = { a, df_to(cx, i, DEFT_I64, site) };
+    return df_result(cx,
+                     df_append(cx, op, dtype_at(cx, a), (uint32_t)at, src, NULL, 0, NULL, site));
 }
 
 deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis)
@@ -473,7 +483,7 @@ static uint32_t one_hot(deft_ctx *cx, uint32_t indices, int64_t n, uintptr_t sit
     const uint32_t rank = cx->rec.nodes[indices].rank;
     const uint32_t column =
         df_append(cx, DF_OP_unsqueeze, t, 1u << rank, &indices, NULL, 0, NULL, site);
-    const df_shape classes = {.rank = 1, .dim = {n}};
+    const df_shape classes = { .rank = 1, .dim = { n } };
     return df_map2(cx, DF_OP_eq, column, df_iota_node(cx, &classes, 0, site), site);
 }
 
@@ -484,8 +494,8 @@ deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dt
     deft_ctx *const cx = begin("one_hot", indices, &a, &s);
     if (!cx) return NULL;
     if (!df_is_int(dtype_at(cx, a)) || s.rank == DEFT_MAX_RANK || n_classes < 0)
-        return df_error(cx, DEFT_E_ARG, "one_hot: %lld classes of %u-d %s indices", (long long)n_classes,
-                        s.rank, deft_dtype_name(dtype_at(cx, a)));
+        return df_error(cx, DEFT_E_ARG, "one_hot: %lld classes of %u-d %s indices",
+                        (long long)n_classes, s.rank, deft_dtype_name(dtype_at(cx, a)));
     return df_result(cx, df_to(cx, one_hot(cx, a, n_classes, SITE), dtype, SITE));
 }
 
@@ -503,8 +513,8 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     df_rec_shape(&cx->rec, nb, &sb);
     char ta[DF_SHAPE_TEXT], tb[DF_SHAPE_TEXT];
     if (!sa.rank || !sb.rank)
-        return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s", df_shape_text(&sa, ta, sizeof ta),
-                        df_shape_text(&sb, tb, sizeof tb));
+        return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s",
+                        df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
     deft_dtype t = df_promote(dtype_at(cx, na), dtype_at(cx, nb));
     if (!df_is_float(t)) t = DEFT_F32;
     uint32_t gone = 0;
@@ -534,11 +544,12 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     full.dim[rank - 2] = sb.dim[sb.rank - 2];
     full.dim[rank - 1] = sb.dim[sb.rank - 1];
     if (!df_shape_equal(&full, &sb)) nb = df_expand_to(cx, nb, &full, site);
-    const uint32_t src[2] = {na, nb};
+    const uint32_t src[2] = { na, nb };
     uint32_t out = df_append(cx, DF_OP_matmul, t, 0, src, NULL, 0, NULL, site);
     if (row) gone |= 1u << (rank - 2);
     if (column) gone |= 1u << (rank - 1);
-    if (gone && out != DF_BAD) out = df_append(cx, DF_OP_squeeze, t, gone, &out, NULL, 0, NULL, site);
+    if (gone && out != DF_BAD)
+        out = df_append(cx, DF_OP_squeeze, t, gone, &out, NULL, 0, NULL, site);
     return df_result(cx, out);
 }
 
@@ -619,14 +630,15 @@ deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)
                         "cross_entropy: logits %s need integer labels [%lld], labels are %s %s",
                         df_shape_text(&s, ta, sizeof ta), (long long)(s.rank ? s.dim[0] : 0),
                         deft_dtype_name(dtype_at(cx, l)), df_shape_text(&sl, tb, sizeof tb));
-    /* The chosen log-probability as a masked sum: it fuses into the row kernel. A row whose label is no
-     * class has no true mask, so count the hits to give NaN there. */
+    /* The chosen log-probability as a masked sum: it fuses into the row kernel. A row whose label
+     * is no class has no true mask, so count the hits to give NaN there. */
     const uint32_t lp = log_softmax(cx, a, 2, site);
     const uint32_t hit = one_hot(cx, l, s.dim[1], site);
     if (lp == DF_BAD || hit == DF_BAD) return NULL;
     const deft_dtype t = dtype_at(cx, lp);
     const uint32_t zero = df_cst(cx, t, 0, site);
-    const uint32_t picked = df_reduce(cx, DF_OP_sum, df_where(cx, hit, lp, zero, site), 2, false, site);
+    const uint32_t picked =
+        df_reduce(cx, DF_OP_sum, df_where(cx, hit, lp, zero, site), 2, false, site);
     const uint32_t found = df_reduce(cx, DF_OP_any, hit, 2, false, site);
     const uint32_t nan = df_map2(cx, DF_OP_div, zero, zero, site);
     const uint32_t row = df_where(cx, found, df_map1(cx, DF_OP_neg, picked, site), nan, site);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device, plan
- * and kernel caches); a context holds one program's records and handles.
+ * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device,
+ * plan and kernel caches); a context holds one program's records and handles.
  */
 #include "lazy/lazy.h"
 
@@ -11,7 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *deft_version(void) { return "0.1.0"; }
+const char *deft_version(void)
+{
+    return "0.1.0";
+}
 
 /* ---- runtime ---- */
 
@@ -61,7 +64,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     df_log_init(&r->log, o->log ? o->log : df_env("DEFT_LOG"), o->log_hook, o->log_user);
     const deft_tier tier = tier_of(o->tier);
     r->measure = o->measure != 0;
-    df_diag plugin = {0};
+    df_diag plugin = { 0 };
     if (tier == DEFT_TIER_INTERPRET) {
         df_fail(&plugin, DEFT_E_BACKEND, "asked for");
     } else if (df_plugin_open(&plugin, r->mem, &r->log, NULL, o->max_vector_bytes, &r->compiler,
@@ -101,13 +104,13 @@ deft_status deft_runtime_create(const deft_runtime_options *options, deft_runtim
     deft_runtime_options o;
     take_options(&o, sizeof o, options, options ? options->size : 0);
     if (options && options->size == 0) return DEFT_E_ARG;
-    const df_mem hooks = o.resize ? (df_mem){o.resize, o.resize_user} : df_mem_system;
+    const df_mem hooks = o.resize ? (df_mem){ o.resize, o.resize_user } : df_mem_system;
     deft_runtime *r = df_mem_zalloc(&hooks, sizeof *r);
     if (!r) return DEFT_E_MEMORY;
     r->mem_hooks = hooks;
     r->mem = o.resize ? &r->mem_hooks : &df_mem_system;
     r->refs = 1;
-    df_diag d = {0};
+    df_diag d = { 0 };
     const deft_status st = runtime_open(r, &o, &d);
     if (st != DEFT_OK) {
         df_logf(&r->log, error, "runtime: %s", d.text);
@@ -126,7 +129,10 @@ void deft_runtime_destroy(deft_runtime **rt)
     if (atomic_fetch_sub(&r->refs, 1) == 1) runtime_free(&r);
 }
 
-const char *deft_runtime_compiler(const deft_runtime *rt) { return rt ? rt->compiler_text : ""; }
+const char *deft_runtime_compiler(const deft_runtime *rt)
+{
+    return rt ? rt->compiler_text : "";
+}
 
 uint32_t deft_runtime_threads(const deft_runtime *rt)
 {
@@ -150,7 +156,8 @@ static void fill_tables(deft_ctx *cx)
     for (int op = 0; op < DF_N_OPS; op++)
         for (int t = 0; t < DEFT_N_DTYPES; t++) {
             deft_dtype u;
-            if (df_dtype_operand(NULL, (df_op)op, (deft_dtype)t, &u) == DEFT_OK && u == (deft_dtype)t)
+            if (df_dtype_operand(NULL, (df_op)op, (deft_dtype)t, &u) == DEFT_OK &&
+                u == (deft_dtype)t)
                 cx->direct[op] |= (uint8_t)(1u << t);
         }
 }
@@ -241,7 +248,10 @@ void deft_ctx_destroy(deft_ctx **pcx)
     deft_runtime_destroy(&rt);
 }
 
-deft_runtime *deft_ctx_runtime(deft_ctx *cx) { return cx ? cx->rt : NULL; }
+deft_runtime *deft_ctx_runtime(deft_ctx *cx)
+{
+    return cx ? cx->rt : NULL;
+}
 
 /* ---- errors ---- */
 
@@ -270,9 +280,15 @@ deft_status df_deliver(deft_ctx *cx)
     return st;
 }
 
-deft_status deft_error(const deft_ctx *cx) { return cx ? cx->pending : DEFT_E_ARG; }
+deft_status deft_error(const deft_ctx *cx)
+{
+    return cx ? cx->pending : DEFT_E_ARG;
+}
 
-const char *deft_message(const deft_ctx *cx) { return cx ? cx->diag.text : ""; }
+const char *deft_message(const deft_ctx *cx)
+{
+    return cx ? cx->diag.text : "";
+}
 
 void deft_clear(deft_ctx *cx)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creation: values copied or borrowed from the caller, constants, sequences, random numbers. Everything
- * but deft_from and the wraps is itself a pending expression, so it fuses into what uses it.
+ * Creation: values copied or borrowed from the caller, constants, sequences, random numbers.
+ * Everything but deft_from and the wraps is itself a pending expression, so it fuses into what uses
+ * it.
  */
 #include "lazy/lazy.h"
 
@@ -13,21 +14,21 @@
 
 deft_shape deft_shape_of(size_t rank, const int64_t *dim)
 {
-    deft_shape s = {.rank = rank > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)rank};
+    deft_shape s = { .rank = rank > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)rank };
     for (size_t i = 0; i < rank && i < DEFT_MAX_RANK; i++) s.dim[i] = dim[i];
     return s;
 }
 
 deft_axes deft_axes_of(size_t n, const int *at)
 {
-    deft_axes a = {.n = n > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)n};
+    deft_axes a = { .n = n > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)n };
     for (size_t i = 0; i < n && i < DEFT_MAX_RANK; i++) a.at[i] = at[i];
     return a;
 }
 
 deft_range deft_range_of(int64_t start, int64_t stop, int64_t step)
 {
-    return (deft_range){start, stop, step};
+    return (deft_range){ start, stop, step };
 }
 
 bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_shape *out)
@@ -76,10 +77,12 @@ static deft_tensor *of_value(deft_ctx *cx, df_value *v)
     return t;
 }
 
-deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data, size_t bytes)
+deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
+                       size_t bytes)
 {
     df_shape s;
-    if (!cx || !check_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s)) return NULL;
+    if (!cx || !check_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s))
+        return NULL;
     int64_t n;
     (void)df_shape_numel(&s, &n);
     const size_t want = (size_t)n * deft_dtype_size(dtype);
@@ -90,7 +93,7 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
     if (!data && want) return df_error(cx, DEFT_E_ARG, "from: data is NULL");
     df_value *v = df_value_new(cx, dtype, &s);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
-    df_diag d = {0};
+    df_diag d = { 0 };
     const deft_status st = df_buffer_create(&d, cx->rt->dev->allocator, (int64_t)want, &v->buf);
     if (st != DEFT_OK) {
         df_value_drop(cx, &v);
@@ -124,7 +127,7 @@ static bool reach(const df_shape *s, const int64_t *stride, int64_t *low, int64_
  * span. Sufficient, and met by every ordinary layout. */
 static bool injective(const df_shape *s, const int64_t *stride)
 {
-    bool used[DEFT_MAX_RANK] = {false};
+    bool used[DEFT_MAX_RANK] = { false };
     int64_t span = 0;
     for (uint32_t k = 0; k < s->rank; k++) {
         uint32_t best = DF_NONE;
@@ -149,18 +152,19 @@ static deft_tensor *wrap(deft_ctx *cx, const char *what, const deft_shape *shape
     const int64_t size = (int64_t)deft_dtype_size(dtype);
     int64_t low, high, last;
     char text[DF_SHAPE_TEXT];
-    df_diag d = {0};
+    df_diag d = { 0 };
     deft_status st = DEFT_OK;
     if (!reach(&s, v->stride, &low, &high) || !df_mul_i64(high + 1, size, &last))
         st = df_fail(&d, DEFT_E_RANGE, "strides overflow");
     else if (low < 0)
-        st = df_fail(&d, DEFT_E_RANGE,
-                     "strides reach %lld elements before data: pass the lowest address and flip instead",
-                     (long long)-low);
+        st = df_fail(
+            &d, DEFT_E_RANGE,
+            "strides reach %lld elements before data: pass the lowest address and flip instead",
+            (long long)-low);
     else if ((uint64_t)last > bytes)
-        st = df_fail(&d, DEFT_E_RANGE, "%s of %s with these strides needs %lld bytes, %zu were given",
-                     df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), (long long)last,
-                     bytes);
+        st = df_fail(
+            &d, DEFT_E_RANGE, "%s of %s with these strides needs %lld bytes, %zu were given",
+            df_shape_text(&s, text, sizeof text), deft_dtype_name(dtype), (long long)last, bytes);
     else if (!data && last > 0)
         st = df_fail(&d, DEFT_E_ARG, "data is NULL");
     else if (mut && !injective(&s, v->stride))
@@ -176,18 +180,18 @@ static deft_tensor *wrap(deft_ctx *cx, const char *what, const deft_shape *shape
     return of_value(cx, v);
 }
 
-deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data, size_t bytes,
-                       const int64_t *strides)
+deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
+                       size_t bytes, const int64_t *strides)
 {
     return wrap(cx, "wrap", &shape, dtype, (void *)(uintptr_t)data, bytes, strides, false);
 }
 
-deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data, size_t bytes,
-                           const int64_t *strides)
+deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
+                           size_t bytes, const int64_t *strides)
 {
     deft_tensor *const t = wrap(cx, "wrap_mut", &shape, dtype, data, bytes, strides, true);
     if (!t) return NULL;
-    const df_mut m = {.t = t, .value = df_value_ref(t->value)};
+    const df_mut m = { .t = t, .value = df_value_ref(t->value) };
     if (!df_vec_push(cx->mem, &cx->muts, m)) {
         df_value *v = m.value;
         df_value_drop(cx, &v);
@@ -201,13 +205,13 @@ deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, voi
 
 /* ---- constants ---- */
 
-static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *shape, deft_dtype dtype,
-                           int32_t cst, const double *value, uintptr_t site)
+static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *shape,
+                           deft_dtype dtype, int32_t cst, const double *value, uintptr_t site)
 {
     df_shape s;
     if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
-    const uint32_t n = value ? df_number_f(cx, what, dtype, *value, site)
-                             : df_cst(cx, dtype, cst, site);
+    const uint32_t n =
+        value ? df_number_f(cx, what, dtype, *value, site) : df_cst(cx, dtype, cst, site);
     return df_result(cx, df_expand_to(cx, n, &s, site));
 }
 
@@ -256,7 +260,7 @@ deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, double first, double step,
                          deft_dtype dtype, uintptr_t site)
 {
-    const df_shape s = {.rank = 1, .dim = {n}};
+    const df_shape s = { .rank = 1, .dim = { n } };
     const uint32_t i = df_to(cx, df_iota_node(cx, &s, 0, site), dtype, site);
     const uint32_t by = df_number_f(cx, what, dtype, step, site);
     const uint32_t from = df_number_f(cx, what, dtype, first, site);
@@ -287,12 +291,12 @@ deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, d
 deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)
 {
     if (!cx || !check_dtype(cx, "eye", dtype)) return NULL;
-    const deft_shape shape = {.rank = 2, .dim = {rows, columns}};
+    const deft_shape shape = { .rank = 2, .dim = { rows, columns } };
     df_shape s;
     if (!df_check_shape(cx, "eye", &shape, &s)) return NULL;
     const uintptr_t site = SITE;
-    const uint32_t same = df_map2(cx, DF_OP_eq, df_iota_node(cx, &s, 0, site),
-                                  df_iota_node(cx, &s, 1, site), site);
+    const uint32_t same =
+        df_map2(cx, DF_OP_eq, df_iota_node(cx, &s, 0, site), df_iota_node(cx, &s, 1, site), site);
     return df_result(cx, df_to(cx, same, dtype, site));
 }
 
@@ -310,11 +314,12 @@ deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
 static uint32_t random_word(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t word,
                             const df_shape *s, uintptr_t site)
 {
-    const int64_t args[2] = {(int64_t)rng->seed, (int64_t)draw};
+    const int64_t args[2] = { (int64_t)rng->seed, (int64_t)draw };
     return df_append(cx, DF_OP_random, DEFT_I64, word, NULL, args, 2, s, site);
 }
 
-/* Uniform in [0, 1): 24 bits for f32, 53 for f64, so that every value is exact. plus_one: (0, 1]. */
+/* Uniform in [0, 1): 24 bits for f32, 53 for f64, so that every value is exact. plus_one: (0, 1].
+ */
 static uint32_t unit(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
                      const df_shape *s, deft_dtype t, uintptr_t site)
 {
@@ -323,7 +328,8 @@ static uint32_t unit(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t 
     if (t == DEFT_F32) {
         bits = df_map2(cx, DF_OP_shift_right, bits, df_cst(cx, DEFT_I64, 8, site), site);
     } else {
-        const uint32_t high = df_map2(cx, DF_OP_shift_left, bits, df_cst(cx, DEFT_I64, 21, site), site);
+        const uint32_t high =
+            df_map2(cx, DF_OP_shift_left, bits, df_cst(cx, DEFT_I64, 21, site), site);
         const uint32_t low =
             df_map2(cx, DF_OP_shift_right, random_word(cx, rng, draw, word + 1, s, site),
                     df_cst(cx, DEFT_I64, 11, site), site);
@@ -334,7 +340,7 @@ static uint32_t unit(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t 
     const float scale = ldexpf(1.0f, -keep);
     uint32_t attr;
     memcpy(&attr, &scale, sizeof attr);
-    const df_shape scalar = {.rank = 0};
+    const df_shape scalar = { .rank = 0 };
     const uint32_t by = df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
     return df_map2(cx, DF_OP_mul, df_to(cx, bits, t, site), by, site);
 }
@@ -353,8 +359,8 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
     return false;
 }
 
-deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype, double low,
-                          double high)
+deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
+                          double low, double high)
 {
     df_shape s;
     if (!check_draw(cx, "uniform", rng, &shape, dtype, true, &s)) return NULL;
@@ -365,8 +371,8 @@ deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
     return df_result(cx, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, u, span, site), site));
 }
 
-deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype, double mean,
-                         double deviation)
+deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
+                         double mean, double deviation)
 {
     df_shape s;
     if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
@@ -377,7 +383,8 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     const uint32_t u2 = unit(cx, rng, draw, 2, false, &s, dtype, site);
     const uint32_t r = df_map1(
         cx, DF_OP_sqrt,
-        df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, dtype, -2, site), site), site);
+        df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, dtype, -2, site), site),
+        site);
     const uint32_t turn = df_number_f(cx, "normal", dtype, 6.283185307179586476925, site);
     const uint32_t c = df_map1(cx, DF_OP_cos, df_map2(cx, DF_OP_mul, u2, turn, site), site);
     const uint32_t z = df_map2(cx, DF_OP_mul, r, c, site);
@@ -386,8 +393,8 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     return df_result(cx, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site));
 }
 
-deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype, int64_t low,
-                          int64_t high)
+deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
+                          int64_t low, int64_t high)
 {
     df_shape s;
     if (!check_draw(cx, "randint", rng, &shape, dtype, false, &s)) return NULL;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Closing a trace: from the wanted records back to values, numbered afresh in recording order, so that
- * the same program gives the same bytes whatever was recorded around it.
+ * Closing a trace: from the wanted records back to values, numbered afresh in recording order, so
+ * that the same program gives the same bytes whatever was recorded around it.
  *
- * Two passes over the records between the lowest and the highest one needed. Backwards: mark what is
- * needed; a record that has a value is an input and its operands are not followed. Forwards: copy.
+ * Two passes over the records between the lowest and the highest one needed. Backwards: mark what
+ * is needed; a record that has a value is an input and its operands are not followed. Forwards:
+ * copy.
  */
 #include "lazy/lazy.h"
 
 #include <string.h>
 
-/* What a cut needs of a record. A view that an update writes through is needed as the record it is, even
- * when it was read and has a value: it names a place. */
+/* What a cut needs of a record. A view that an update writes through is needed as the record it is,
+ * even when it was read and has a value: it names a place. */
 enum { UNSEEN, VALUE, PLACE };
 
 static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
@@ -20,8 +21,8 @@ static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
 }
 
 /* Marks what the wanted records need. Returns how many that are. */
-static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *low_out, uint32_t *n_input,
-                     uint32_t *n_args)
+static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *low_out,
+                     uint32_t *n_input, uint32_t *n_args)
 {
     uint32_t open = 0, n = 0, low = high;
     for (uint32_t i = 0; i <= high; i++) open += need[i];
@@ -70,11 +71,11 @@ static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
 {
     df_trace *const t = c->t;
     const uint32_t k = t->n_inputs++;
-    *node = (df_node){.op = DF_OP_input,
-                      .dtype = v->dtype,
-                      .rank = v->rank,
-                      .src = {DF_NO_REF, DF_NO_REF, DF_NO_REF},
-                      .attr = k};
+    *node = (df_node){ .op = DF_OP_input,
+                       .dtype = v->dtype,
+                       .rank = v->rank,
+                       .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
+                       .attr = k };
     df_input *const in = &t->inputs[k];
     in->data = v->data;
     in->bytes = v->buf ? v->buf->bytes : 0;
@@ -140,7 +141,7 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
 {
     df_trace *const t = c->t;
     for (uint32_t i = 0; i < n; i++) {
-        df_root root = {.node = c->map[want[i].node], .into = DF_NONE, .donor = DF_NONE};
+        df_root root = { .node = c->map[want[i].node], .into = DF_NONE, .donor = DF_NONE };
         if (want[i].into) {
             root.kind = DF_ROOT_INTO;
             root.into = input_of(cx, want[i].into);
@@ -161,8 +162,8 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
     }
 }
 
-/* Memory written through a root must not overlap what other inputs read: then the result goes to memory
- * of its own and is copied afterwards. */
+/* Memory written through a root must not overlap what other inputs read: then the result goes to
+ * memory of its own and is copied afterwards. */
 static bool safe_into(const df_trace *t, df_value *const *inputs, uint32_t into)
 {
     for (uint32_t k = 0; k < t->n_inputs; k++)
@@ -170,7 +171,8 @@ static bool safe_into(const df_trace *t, df_value *const *inputs, uint32_t into)
     return true;
 }
 
-deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace **out, df_value ***inputs_out)
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace **out,
+                       df_value ***inputs_out)
 {
     const df_rec *const r = &cx->rec;
     df_arena *const a = &cx->cut;
@@ -186,7 +188,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace *
     const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
 
     if (++cx->cut_serial == 0) cx->cut_serial = 1;
-    copier c = {.cut = cx->cut_serial, .r = r, .t = t};
+    copier c = { .cut = cx->cut_serial, .r = r, .t = t };
     t->arena = a;
     t->flags = cx->trace_flags;
     /* A copy: the trace can be shown after the records have moved on. */
@@ -202,7 +204,8 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace *
     t->roots = df_arena_new(a, df_root, n);
     c.inputs = df_arena_new(a, df_value *, (size_t)n_input + n);
     c.map = df_arena_alloc(a, ((size_t)high + 1) * sizeof *c.map, _Alignof(uint32_t));
-    if (!t->extents || !t->nodes || !t->shape || !t->site || !t->args || !t->inputs || !t->roots || !c.inputs || !c.map)
+    if (!t->extents || !t->nodes || !t->shape || !t->site || !t->args || !t->inputs || !t->roots ||
+        !c.inputs || !c.map)
         goto no_memory;
     copy(&c, need, low, high);
     add_roots(cx, &c, want, n);

@@ -2,9 +2,10 @@
  *
  * Handles and the slabs they live in.
  *
- * A slab is 8 KiB, aligned to its size, and stays mapped until the context dies: from any handle, live or
- * stale, the slab's header tells context, scope and whether that scope is still open. Within a scope
- * handles are handed out in address order; slots of kept handles from an earlier use are stepped over.
+ * A slab is 8 KiB, aligned to its size, and stays mapped until the context dies: from any handle,
+ * live or stale, the slab's header tells context, scope and whether that scope is still open.
+ * Within a scope handles are handed out in address order; slots of kept handles from an earlier use
+ * are stepped over.
  */
 #include "lazy/lazy.h"
 
@@ -58,7 +59,8 @@ bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site)
     }
     df_scope_frame *const f = &cx->frame[depth];
     *f = (df_scope_frame){
-        .first = *run, .cur = *run, .site = site, .serial = ++cx->serial, .step = step};
+        .first = *run, .cur = *run, .site = site, .serial = ++cx->serial, .step = step
+    };
     cx->depth = depth;
     slab_open(*run, f, depth);
     return true;
@@ -173,11 +175,12 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
 
 static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
 {
-    static const char *const nth[] = {"?", "first", "second", "third", "fourth"};
+    static const char *const nth[] = { "?", "first", "second", "third", "fourth" };
     char site[DF_SITE_TEXT];
     const df_slab *const s = df_slab_of(t);
-    df_error(cx, DEFT_E_STATE, "%s: %s argument belonged to the scope opened at %s, which has ended",
-             what, nth[which < DF_LEN(nth) ? which : 0], df_site_text(s->site, site, sizeof site));
+    df_error(cx, DEFT_E_STATE,
+             "%s: %s argument belonged to the scope opened at %s, which has ended", what,
+             nth[which < DF_LEN(nth) ? which : 0], df_site_text(s->site, site, sizeof site));
     return false;
 }
 

@@ -5,8 +5,8 @@
  *   deft_tensor   a 32-byte handle in a slab; names a pending record, a value, or both
  *   df_rec        the pending records of a context: append-only between cuts
  *   df_value      a computed (or wrapped) tensor: a buffer seen through strides
- *   scope         a run of slabs; at each depth two runs alternate, so that a handle of the iteration
- *                 before is still recognized as ended
+ *   scope         a run of slabs; at each depth two runs alternate, so that a handle of the
+ * iteration before is still recognized as ended
  *
  *        record.c          cut.c              materialize.c
  *   calls -----> df_rec ---------> df_trace -----------------> plan -> device -> df_value
@@ -30,7 +30,8 @@ enum {
     DF_VALUE_MUT = 2      /* and assignments write it */
 };
 
-/* Held by handles, by record entries, by undo entries, by mappings: refs counts them all. One thread. */
+/* Held by handles, by record entries, by undo entries, by mappings: refs counts them all. One
+ * thread. */
 typedef struct df_value {
     df_buffer *buf;
     char *data; /* element [0,..] */
@@ -53,14 +54,14 @@ enum {
 };
 
 struct deft_tensor {
-    df_value *value;   /* counted; NULL while only pending */
+    df_value *value; /* counted; NULL while only pending */
     union {
         deft_tensor *root; /* the handle this is a view of; checked by node, it may be gone */
         int64_t number;    /* WEAK: bits of an f64, or an i64 (place says which dtype) */
     };
-    uint32_t node;     /* its record, when epoch is the context's */
+    uint32_t node; /* its record, when epoch is the context's */
     uint32_t epoch;
-    uint32_t place;    /* the view record that names its place in root */
+    uint32_t place; /* the view record that names its place in root */
     uint16_t keeps;
     uint8_t flags;
     uint8_t pad;
@@ -77,7 +78,7 @@ typedef struct df_slab {
     uintptr_t site;       /* where the scope was opened */
     uint32_t serial;      /* of the scope */
     uint32_t depth;
-    uint32_t n;           /* slots handed out since the scope was opened */
+    uint32_t n; /* slots handed out since the scope was opened */
     bool open;
 } df_slab;
 
@@ -100,7 +101,7 @@ typedef struct df_rec {
     df_node *nodes;
     uint32_t *shape; /* first extent in ext; records of one shape share it */
     uintptr_t *site;
-    uint32_t *val;   /* index into vals, 0: pending */
+    uint32_t *val; /* index into vals, 0: pending */
     uint32_t n, cap;
     int64_t *ext;
     uint32_t n_ext, cap_ext;
@@ -179,8 +180,8 @@ struct deft_ctx {
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
     uint64_t step_next_bits;
 
-    df_diag diag;         /* the latest sentence */
-    deft_status pending;  /* undelivered */
+    df_diag diag;        /* the latest sentence */
+    deft_status pending; /* undelivered */
     _Atomic int interrupted;
 
     deft_ctx_options opt;
@@ -188,10 +189,10 @@ struct deft_ctx {
     uint32_t cut_serial;
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
     df_value *free_values;
-    df_arena cut;             /* the latest closed trace */
-    df_arena pass;            /* simplifier and other passing work */
-    df_trace *last;           /* in cut */
-    df_counted *last_plan;    /* counted */
+    df_arena cut;          /* the latest closed trace */
+    df_arena pass;         /* simplifier and other passing work */
+    df_trace *last;        /* in cut */
+    df_counted *last_plan; /* counted */
     DF_VEC(int64_t) slots;
     deft_stats stats;
 };
@@ -210,9 +211,11 @@ const char *df_site_text(uintptr_t site, char *buf, size_t n);
 
 /* ---- handles (handle.c) ---- */
 
-/* cx when t is usable; else NULL, with the error recorded where that is possible. what: "add", which: 1... */
+/* cx when t is usable; else NULL, with the error recorded where that is possible. what: "add",
+ * which: 1... */
 deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t);
-/* The same at the start of a recording call: makes room first when max_nodes records are pending. */
+/* The same at the start of a recording call: makes room first when max_nodes records are pending.
+ */
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t);
 /* For operands after the first: usable and of cx. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
@@ -221,14 +224,16 @@ void df_handle_unbind(deft_ctx *cx, deft_tensor *t);     /* drops value and bind
 /* The value of t when it has one, looking through resolved records; NULL while pending. */
 df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t);
 /* Calls f on every live handle owned outside depth `below` (frames 0..below-1 and kept ones). */
-void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *), void *u);
+void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *),
+                   void *u);
 void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
 bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
 
 /* ---- values (value.c) ---- */
 
-df_value *df_value_new(deft_ctx *cx, deft_dtype t, const df_shape *s); /* contiguous strides, no buffer */
+df_value *df_value_new(deft_ctx *cx, deft_dtype t,
+                       const df_shape *s); /* contiguous strides, no buffer */
 df_value *df_value_ref(df_value *v);
 void df_value_drop(deft_ctx *cx, df_value **v);
 bool df_value_contiguous(const df_value *v);
@@ -241,7 +246,8 @@ void df_value_write(const df_value *v, const void *src);
 
 #define DF_BAD UINT32_MAX
 
-/* The record of t in this epoch (an input record is made when it only has a value). DF_BAD on failure. */
+/* The record of t in this epoch (an input record is made when it only has a value). DF_BAD on
+ * failure. */
 uint32_t df_node_of(deft_ctx *cx, deft_tensor *t);
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t);
 void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out);
@@ -270,7 +276,7 @@ uint32_t df_expand_to(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t sit
 uint32_t df_iota_node(deft_ctx *cx, const df_shape *s, uint32_t axis, uintptr_t site);
 uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int64_t *step,
                        const df_shape *out, uintptr_t site);
-deft_tensor *df_result(deft_ctx *cx, uint32_t node);                    /* NULL for DF_BAD */
+deft_tensor *df_result(deft_ctx *cx, uint32_t node);                       /* NULL for DF_BAD */
 deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of); /* a view of `of` */
 
 /* Checks a shape a user gave: rank, no negative extent, no overflow. */
@@ -278,7 +284,8 @@ bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_sha
 /* A normalized axis in [0, rank), or -1 with the error recorded. */
 int df_check_axis(deft_ctx *cx, const char *what, int axis, uint32_t rank);
 /* A bit mask of axes; false with the error recorded. */
-bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank, uint32_t *mask);
+bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank,
+                   uint32_t *mask);
 
 /* ---- cuts (cut.c, materialize.c) ---- */
 
@@ -293,8 +300,8 @@ typedef struct df_want {
 /* The closed trace of the wanted records in cx->cut. inputs_out: the value behind each input. */
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace **out,
                        df_value ***inputs_out);
-/* Computes the wanted records. On success each has its result, and records in the trace that were stored
- * are resolved. On failure nothing changed; the sentence is in cx->diag. */
+/* Computes the wanted records. On success each has its result, and records in the trace that were
+ * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
 /* Room for one more recording call: computes everything pending when max_nodes is reached. */
 bool df_make_room(deft_ctx *cx);

@@ -2,10 +2,10 @@
  *
  * The conductor: closed trace -> key -> plan (found, or made and kept) -> run -> values.
  *
- * A plan is found by its key, all bytes compared, and by its guards on the trace at hand. On a miss the
- * trace is simplified, fused and compiled; the plan's references to nodes are then translated back to the
- * trace as recorded, so that the next run of the same program evaluates slots and guards without
- * simplifying anything.
+ * A plan is found by its key, all bytes compared, and by its guards on the trace at hand. On a miss
+ * the trace is simplified, fused and compiled; the plan's references to nodes are then translated
+ * back to the trace as recorded, so that the next run of the same program evaluates slots and
+ * guards without simplifying anything.
  */
 #include "lazy/lazy.h"
 
@@ -137,8 +137,8 @@ static deft_status find_or_make(deft_ctx *cx, const df_trace *t, plan_entry **ou
     plan_entry *e = NULL;
     df_key key;
     TRY(df_trace_key(&cx->diag, t, &key));
-    const df_cache_key ck = {key.hash, key.bytes, key.n};
-    finder f = {.cx = cx, .t = t, .ok = true};
+    const df_cache_key ck = { key.hash, key.bytes, key.n };
+    finder f = { .cx = cx, .t = t, .ok = true };
     *out = (plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
     if (!f.ok) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
     if (*out) {
@@ -157,7 +157,8 @@ static deft_status find_or_make(deft_ctx *cx, const df_trace *t, plan_entry **ou
     cx->stats.plans_built++;
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
-    /* A plan that holds all references of its own may be larger than the cache: it is then used once. */
+    /* A plan that holds all references of its own may be larger than the cache: it is then used
+     * once. */
     st = df_cache_add(rt->plans, &ck, df_counted_ref(&e->counted), e->plan->arena.total);
     if (st == DEFT_E_LIMIT) {
         df_logf(&rt->log, cache, "a plan of %zu bytes is too large to keep", e->plan->arena.total);
@@ -197,7 +198,8 @@ static deft_status make_values(deft_ctx *cx, df_want *want, uint32_t n)
     return DEFT_OK;
 }
 
-static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_t n, df_buffer **bufs)
+static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_t n,
+                         df_buffer **bufs)
 {
     for (uint32_t i = 0; i < n; i++) {
         df_want *const w = &want[i];
@@ -216,8 +218,8 @@ static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_
     }
 }
 
-/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be undone,
- * so such a plan gets memory of its own and is copied when all went well. */
+/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
+ * undone, so such a plan gets memory of its own and is copied when all went well. */
 static bool may_fault(const df_trace *t)
 {
     for (uint32_t i = 0; i < t->n_nodes; i++)
@@ -244,7 +246,7 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     df_value **inputs;
     plan_entry *e = NULL;
     df_buffer **bufs = NULL;
-    df_run_stats run = {0};
+    df_run_stats run = { 0 };
     deft_runtime *const rt = cx->rt;
     const uint64_t t0 = now_ns(cx);
     if (interrupted(cx)) TRY(df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran"));
@@ -259,7 +261,7 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     const df_buffer **const in = df_arena_new(&cx->cut, const df_buffer *, t->n_inputs);
     if (!bufs || !in) TRY(df_fail_mem(&cx->diag, "cut: results", n * sizeof *bufs));
     for (uint32_t i = 0; i < t->n_inputs; i++) in[i] = inputs[i]->buf;
-    df_launch_io io = {.root = bufs, .input = in, .interrupted = interrupted, .user = cx};
+    df_launch_io io = { .root = bufs, .input = in, .interrupted = interrupted, .user = cx };
     const df_fp_state fp = df_fp_enter();
     st = rt->dev->run(rt->dev, &cx->diag, e->plan, t, cx->slots.at, &io, &run);
     df_fp_leave(fp);

@@ -17,7 +17,7 @@ static deft_status compute(const char *what, deft_tensor *t, deft_ctx **cx_out, 
     if (!(*out = df_handle_value(cx, t))) {
         const uint32_t node = df_node_of(cx, t);
         if (node == DF_BAD) return df_deliver(cx);
-        df_want w = {.node = node};
+        df_want w = { .node = node };
         st = df_materialize(cx, &w, 1);
         if (st != DEFT_OK) return st;
         cx->stats.syncs++;
@@ -78,7 +78,8 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
     const size_t want = (size_t)n * deft_dtype_size(dtype);
     if (bytes != want || (!dst && want))
         return df_fail(&cx->diag, DEFT_E_ARG, "read: %s as %s is %zu bytes, dst has %zu",
-                       df_shape_text(&v->shape, text, sizeof text), deft_dtype_name(dtype), want, bytes);
+                       df_shape_text(&v->shape, text, sizeof text), deft_dtype_name(dtype), want,
+                       bytes);
     df_value_read(v, dtype, dst);
     return DEFT_OK;
 }
@@ -99,15 +100,30 @@ static deft_status item(deft_tensor *t, deft_dtype dtype, void *out)
     return DEFT_OK;
 }
 
-deft_status deft_item_f32(deft_tensor *t, float *out) { return item(t, DEFT_F32, out); }
+deft_status deft_item_f32(deft_tensor *t, float *out)
+{
+    return item(t, DEFT_F32, out);
+}
 
-deft_status deft_item_f64(deft_tensor *t, double *out) { return item(t, DEFT_F64, out); }
+deft_status deft_item_f64(deft_tensor *t, double *out)
+{
+    return item(t, DEFT_F64, out);
+}
 
-deft_status deft_item_i32(deft_tensor *t, int32_t *out) { return item(t, DEFT_I32, out); }
+deft_status deft_item_i32(deft_tensor *t, int32_t *out)
+{
+    return item(t, DEFT_I32, out);
+}
 
-deft_status deft_item_i64(deft_tensor *t, int64_t *out) { return item(t, DEFT_I64, out); }
+deft_status deft_item_i64(deft_tensor *t, int64_t *out)
+{
+    return item(t, DEFT_I64, out);
+}
 
-deft_status deft_item_u8(deft_tensor *t, uint8_t *out) { return item(t, DEFT_U8, out); }
+deft_status deft_item_u8(deft_tensor *t, uint8_t *out)
+{
+    return item(t, DEFT_U8, out);
+}
 
 deft_status deft_item_bool(deft_tensor *t, bool *out)
 {
@@ -122,11 +138,12 @@ deft_status deft_map(deft_tensor *t, deft_mapped *out)
     deft_ctx *cx;
     df_value *v;
     if (!out) return DEFT_E_ARG;
-    *out = (deft_mapped){0};
+    *out = (deft_mapped){ 0 };
     const deft_status st = compute("map", t, &cx, &v);
     if (st != DEFT_OK) return st;
     if (!df_value_contiguous(v))
-        return df_fail(&cx->diag, DEFT_E_ARG, "map: wrapped memory with gaps is the caller's own: read it there");
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "map: wrapped memory with gaps is the caller's own: read it there");
     int64_t n;
     (void)df_shape_numel(&v->shape, &n);
     out->data = v->data;
@@ -141,5 +158,5 @@ void deft_unmap(deft_mapped *m)
     if (!m || !m->held) return;
     df_value *v = m->held;
     df_value_drop(m->cx, &v);
-    *m = (deft_mapped){0};
+    *m = (deft_mapped){ 0 };
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recording: what an op costs while nothing runs. A record is 24 bytes, its call site 8, its shape and
- * value indices 4 each, its handle 32. Records of one shape share their extents. No hashing, no
+ * Recording: what an op costs while nothing runs. A record is 24 bytes, its call site 8, its shape
+ * and value indices 4 each, its handle 32. Records of one shape share their extents. No hashing, no
  * allocation beyond growth by doubling, no atomics.
  *
- * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands first;
- * everything else goes through df_append, which asks ops/shape.h.
+ * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands
+ * first; everything else goes through df_append, which asks ops/shape.h.
  */
 #include "lazy/lazy.h"
 
@@ -21,14 +21,14 @@ static bool grow(const df_mem *mem, void **at, uint32_t old_cap, uint32_t cap, s
     return p != NULL;
 }
 
-/* Each array keeps its own length in step: a failure in the middle leaves longer arrays, never shorter
- * ones than cap says, because cap moves last and every block is resized from cap again. */
+/* Each array keeps its own length in step: a failure in the middle leaves longer arrays, never
+ * shorter ones than cap says, because cap moves last and every block is resized from cap again. */
 static bool grow_records(deft_ctx *cx)
 {
     df_rec *const r = &cx->rec;
     /* Doubling up to 2^16, then by an eighth: what a pending op holds stays near what it needs. */
     const uint32_t cap = !r->cap ? 256 : r->cap < 1u << 16 ? r->cap * 2 : r->cap + r->cap / 8;
-    df_rec fresh = {0};
+    df_rec fresh = { 0 };
     const df_mem *const m = cx->mem;
     fresh.nodes = df_mem_alloc(m, cap * sizeof *fresh.nodes);
     fresh.shape = df_mem_alloc(m, cap * sizeof *fresh.shape);
@@ -189,10 +189,10 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
         df_error(cx, DEFT_E_MEMORY, "could not get memory for values");
         return DF_BAD;
     }
-    const df_node node = {.op = DF_OP_input,
-                          .dtype = v->dtype,
-                          .rank = v->rank,
-                          .src = {DF_NO_REF, DF_NO_REF, DF_NO_REF}};
+    const df_node node = { .op = DF_OP_input,
+                           .dtype = v->dtype,
+                           .rank = v->rank,
+                           .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF } };
     const uint32_t i = push(cx, node, shape, 0);
     cx->stats.ops_recorded--;
     df_rec_resolve(cx, i, v);
@@ -259,12 +259,12 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
 {
     const df_op_info *const info = &df_op_infos[op];
     df_shape in[3], out;
-    deft_dtype in_dtype[3] = {DEFT_BOOL, DEFT_BOOL, DEFT_BOOL};
-    df_node node = {.op = (uint8_t)op,
-                    .dtype = (uint8_t)t,
-                    .n_src = info->n_src,
-                    .src = {DF_NO_REF, DF_NO_REF, DF_NO_REF},
-                    .attr = attr};
+    deft_dtype in_dtype[3] = { DEFT_BOOL, DEFT_BOOL, DEFT_BOOL };
+    df_node node = { .op = (uint8_t)op,
+                     .dtype = (uint8_t)t,
+                     .n_src = info->n_src,
+                     .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
+                     .attr = attr };
     for (uint32_t i = 0; i < info->n_src; i++) {
         if (src[i] == DF_BAD) return DF_BAD;
         node.src[i].i = src[i];
@@ -275,7 +275,7 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
         out = *out_shape;
     else
         out.rank = 0;
-    df_diag d = {0};
+    df_diag d = { 0 };
     deft_status st = df_dtype_check(&d, op, in_dtype, t);
     if (st == DEFT_OK) st = df_shape_infer(&d, op, attr, args, in, info->n_src, &out);
     if (st != DEFT_OK) {
@@ -308,12 +308,12 @@ uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site)
 
 static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
 {
-    const df_shape scalar = {.rank = 0};
+    const df_shape scalar = { .rank = 0 };
     return df_append(cx, DF_OP_num, t, 0, NULL, &bits, 1, &scalar, site);
 }
 
-static const double int_low[] = {0, 0, -0x1p31, -0x1p63};
-static const double int_high[] = {1, 255, 0x1p31 - 1, 0x1p63}; /* i64: exclusive */
+static const double int_low[] = { 0, 0, -0x1p31, -0x1p63 };
+static const double int_high[] = { 1, 255, 0x1p31 - 1, 0x1p63 }; /* i64: exclusive */
 
 uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
 {
@@ -357,7 +357,7 @@ uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
         const float f = (float)value;
         memcpy(&attr, &f, sizeof attr);
     }
-    const df_shape scalar = {.rank = 0};
+    const df_shape scalar = { .rank = 0 };
     return df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
 }
 
@@ -365,7 +365,7 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
-    df_diag d = {0};
+    df_diag d = { 0 };
     const deft_status st = df_dtype_operand(&d, op, (deft_dtype)cx->rec.nodes[a].dtype, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
@@ -378,14 +378,15 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
-    deft_dtype t = df_promote((deft_dtype)cx->rec.nodes[a].dtype, (deft_dtype)cx->rec.nodes[b].dtype);
-    df_diag d = {0};
+    deft_dtype t =
+        df_promote((deft_dtype)cx->rec.nodes[a].dtype, (deft_dtype)cx->rec.nodes[b].dtype);
+    df_diag d = { 0 };
     const deft_status st = df_dtype_operand(&d, op, t, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
         return DF_BAD;
     }
-    const uint32_t src[2] = {df_to(cx, a, t, site), df_to(cx, b, t, site)};
+    const uint32_t src[2] = { df_to(cx, a, t, site), df_to(cx, b, t, site) };
     return df_append(cx, op, df_dtype_result(op, t), 0, src, NULL, 0, NULL, site);
 }
 
@@ -394,8 +395,8 @@ uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t si
     if (c == DF_BAD || a == DF_BAD || b == DF_BAD) return DF_BAD;
     const deft_dtype t =
         df_promote((deft_dtype)cx->rec.nodes[a].dtype, (deft_dtype)cx->rec.nodes[b].dtype);
-    const uint32_t src[3] = {df_to(cx, c, DEFT_BOOL, site), df_to(cx, a, t, site),
-                             df_to(cx, b, t, site)};
+    const uint32_t src[3] = { df_to(cx, c, DEFT_BOOL, site), df_to(cx, a, t, site),
+                              df_to(cx, b, t, site) };
     return df_append(cx, DF_OP_where, t, 0, src, NULL, 0, NULL, site);
 }
 
@@ -403,15 +404,15 @@ uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep,
 {
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
-    df_diag d = {0};
+    df_diag d = { 0 };
     const deft_status st = df_dtype_operand(&d, op, (deft_dtype)cx->rec.nodes[a].dtype, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
         return DF_BAD;
     }
     const uint32_t b = df_to(cx, a, t, site);
-    return df_append(cx, op, df_dtype_result(op, t), axes | (keep ? DF_REDUCE_KEEPDIMS : 0), &b, NULL,
-                     0, NULL, site);
+    return df_append(cx, op, df_dtype_result(op, t), axes | (keep ? DF_REDUCE_KEEPDIMS : 0), &b,
+                     NULL, 0, NULL, site);
 }
 
 uint32_t df_expand_to(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
@@ -435,8 +436,8 @@ uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int
         args[2 * i] = start[i];
         args[2 * i + 1] = step[i];
     }
-    return df_append(cx, DF_OP_slice, (deft_dtype)cx->rec.nodes[a].dtype, 0, &a, args, 2 * rank, out,
-                     site);
+    return df_append(cx, DF_OP_slice, (deft_dtype)cx->rec.nodes[a].dtype, 0, &a, args, 2 * rank,
+                     out, site);
 }
 
 /* ---- elementwise ops: the public functions ---- */
@@ -450,16 +451,17 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
     const df_node *const n = &cx->rec.nodes[a];
     if (DF_UNLIKELY(!(cx->direct[op] & (1u << n->dtype)) || !room_record(cx)))
         return df_result(cx, df_map1(cx, op, a, site));
-    const df_node node = {.op = (uint8_t)op,
-                          .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)cx->rec.nodes[a].dtype),
-                          .rank = cx->rec.nodes[a].rank,
-                          .n_src = 1,
-                          .src = {{a}, DF_NO_REF, DF_NO_REF}};
+    const df_node node = { .op = (uint8_t)op,
+                           .dtype =
+                               (uint8_t)df_dtype_result(op, (deft_dtype)cx->rec.nodes[a].dtype),
+                           .rank = cx->rec.nodes[a].rank,
+                           .n_src = 1,
+                           .src = { { a }, DF_NO_REF, DF_NO_REF } };
     return df_result(cx, push(cx, node, cx->rec.shape[a], site));
 }
 
-/* Which operand's extents the result shares, when both fit without broadcasting an axis; DF_BAD when
- * the general rule has to look. */
+/* Which operand's extents the result shares, when both fit without broadcasting an axis; DF_BAD
+ * when the general rule has to look. */
 DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
 {
     const uint32_t ra = r->nodes[a].rank, rb = r->nodes[b].rank;
@@ -481,11 +483,11 @@ static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b,
                     like == DF_BAD || !room_record(cx)))
         return df_result(cx, df_map2(cx, op, a, b, site));
     const df_rec *const r = &cx->rec;
-    const df_node node = {.op = (uint8_t)op,
-                          .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)r->nodes[a].dtype),
-                          .rank = r->nodes[like].rank,
-                          .n_src = 2,
-                          .src = {{a}, {b}, DF_NO_REF}};
+    const df_node node = { .op = (uint8_t)op,
+                           .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)r->nodes[a].dtype),
+                           .rank = r->nodes[like].rank,
+                           .n_src = 2,
+                           .src = { { a }, { b }, DF_NO_REF } };
     return df_result(cx, push(cx, node, r->shape[like], site));
 }
 
@@ -548,7 +550,8 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
     const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
     if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
         return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
-    const uint32_t nb = df_number_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
+    const uint32_t nb =
+        df_number_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
     return binary_nodes(cx, op, na, nb, site);
 }
 
@@ -560,7 +563,8 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
 DEFT_UNARY_OPS(DF_UNARY)
 #undef DF_UNARY
 
-/* gt and ge are lt and le with the operands exchanged; the logical ops are bitwise ones on bools. */
+/* gt and ge are lt and le with the operands exchanged; the logical ops are bitwise ones on bools.
+ */
 static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
 {
     return binary(op, b, a, site);
@@ -580,15 +584,18 @@ static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, doub
     return binary_nodes(cx, op, nb, na, site);
 }
 
-static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_tensor *b, uintptr_t site)
+static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_tensor *b,
+                            uintptr_t site)
 {
     deft_ctx *const cx = enter_two(what, a, b);
     uint32_t na, nb;
     if (!cx || !operands(cx, what, a, b, &na, &nb)) return NULL;
-    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site), df_to(cx, nb, DEFT_BOOL, site), site);
+    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site), df_to(cx, nb, DEFT_BOOL, site),
+                        site);
 }
 
-static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v, uintptr_t site)
+static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,
+                                   uintptr_t site)
 {
     deft_ctx *const cx = df_enter(what, 1, a);
     if (!cx) return NULL;
@@ -613,7 +620,10 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
         return binary_i(DF_OP_##name, a, b, SITE);                                                 \
     }
 #define DF_SWAPPED(name, op)                                                                       \
-    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b) { return swapped(op, a, b, SITE); }   \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return swapped(op, a, b, SITE);                                                            \
+    }                                                                                              \
     deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
     {                                                                                              \
         return swapped_number(op, a, true, b, 0, SITE);                                            \

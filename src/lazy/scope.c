@@ -2,10 +2,10 @@
  *
  * Scopes, steps, keeping, and the undo log that makes a step a transaction.
  *
- * The first assign of a step to a handle that outlives the step saves the handle's binding. When the step
- * fails, bindings are restored and its records cut off: nothing else remembers it. When it succeeds, the
- * log dies; an old value that only the log and the records held may already have been taken over in
- * place (df_want.donor).
+ * The first assign of a step to a handle that outlives the step saves the handle's binding. When
+ * the step fails, bindings are restored and its records cut off: nothing else remembers it. When it
+ * succeeds, the log dies; an old value that only the log and the records held may already have been
+ * taken over in place (df_want.donor).
  */
 #include "lazy/lazy.h"
 
@@ -33,7 +33,8 @@ static void undo_forget(deft_ctx *cx)
     }
 }
 
-/* Handles that outlive the step may name input records made inside it; their values stand on their own. */
+/* Handles that outlive the step may name input records made inside it; their values stand on their
+ * own. */
 static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)user;
@@ -102,8 +103,9 @@ static void want_it(deft_ctx *cx, collect *c, deft_tensor *t, const df_want *w)
 /* Handles in the undo log and those of wrapped memory are collected from their own lists. */
 static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
-    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || cx->rec.val[t->node]) return;
-    const df_want w = {.node = t->node};
+    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || cx->rec.val[t->node])
+        return;
+    const df_want w = { .node = t->node };
     want_it(cx, user, t, &w);
 }
 
@@ -113,8 +115,9 @@ static void collect_assigned(deft_ctx *cx, collect *c, bool commit)
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
         if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || cx->rec.val[u->t->node]) continue;
-        const df_want w = {
-            .node = u->t->node, .donor = commit ? u->value : NULL, .donor_refs = 1};
+        const df_want w = { .node = u->t->node,
+                            .donor = commit ? u->value : NULL,
+                            .donor_refs = 1 };
         want_it(cx, c, u->t, &w);
     }
 }
@@ -125,13 +128,13 @@ static void collect_muts(deft_ctx *cx, collect *c)
     for (size_t i = 0; i < cx->muts.n; i++) {
         const df_mut *const m = &cx->muts.at[i];
         if (!m->dirty || m->what) continue;
-        const df_want w = {.node = m->node, .into = m->value};
+        const df_want w = { .node = m->node, .into = m->value };
         want_it(cx, c, m->t, &w);
     }
 }
 
-/* After success: what earlier cuts of the step computed is written too; memory whose handle has ended is
- * done with. */
+/* After success: what earlier cuts of the step computed is written too; memory whose handle has
+ * ended is done with. */
 static void finish_muts(deft_ctx *cx)
 {
     for (size_t i = cx->muts.n; i-- > 0;) {
@@ -170,12 +173,11 @@ static deft_status compute_outer(deft_ctx *cx, uint32_t below, bool commit)
 {
     deft_status st = DEFT_OK;
     const bool writes = commit || !cx->step_at; /* memory of the caller's can't be restored */
-    collect c = {.ok = true};
+    collect c = { .ok = true };
     collect_assigned(cx, &c, commit);
     if (writes) collect_muts(cx, &c);
     df_each_outer(cx, below, collect_one, &c);
-    if (!c.ok)
-        TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
+    if (!c.ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
     if (c.want.n) TRY(df_materialize(cx, c.want.at, (uint32_t)c.want.n));
     bind_results(cx, &c);
     if (writes) finish_muts(cx);
@@ -193,7 +195,7 @@ static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
 static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
 {
     if (!cx->rec.val[node]) {
-        df_want w = {.node = node};
+        df_want w = { .node = node };
         const deft_status st = df_materialize(cx, &w, 1);
         if (st != DEFT_OK) return st;
         df_value_drop(cx, &w.result);
@@ -202,8 +204,8 @@ static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
     return DEFT_OK;
 }
 
-/* Before the records of a running step go: bindings that it would restore, and what it will write into the
- * caller's memory, need values. */
+/* Before the records of a running step go: bindings that it would restore, and what it will write
+ * into the caller's memory, need values. */
 static deft_status compute_undo(deft_ctx *cx)
 {
     for (size_t i = 0; i < cx->muts.n && cx->step_at; i++) {
@@ -240,8 +242,8 @@ static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
     if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
 }
 
-/* Views of before are views no more, whether they were computed or not: when work runs must not change
- * what a program means. */
+/* Views of before are views no more, whether they were computed or not: when work runs must not
+ * change what a program means. */
 static void forget_place(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)cx;
@@ -249,8 +251,8 @@ static void forget_place(deft_ctx *cx, deft_tensor *t, void *user)
     if (!(t->flags & DF_HANDLE_WEAK)) t->place = DF_NONE;
 }
 
-/* Before an outermost scope opens, with nothing pending: the old records go, so that those inside begin the
- * same way each time. */
+/* Before an outermost scope opens, with nothing pending: the old records go, so that those inside
+ * begin the same way each time. */
 static void start_afresh(deft_ctx *cx)
 {
     bool pending = false;
@@ -266,10 +268,10 @@ static void start_afresh(deft_ctx *cx)
 
 deft_scope deft_scope_begin(deft_ctx *cx)
 {
-    if (!cx) return (deft_scope){0};
+    if (!cx) return (deft_scope){ 0 };
     start_afresh(cx);
-    if (!df_scope_push(cx, false, (uintptr_t)DF_RETURN_ADDRESS())) return (deft_scope){cx, 0, 0};
-    return (deft_scope){cx, cx->serial, cx->depth};
+    if (!df_scope_push(cx, false, (uintptr_t)DF_RETURN_ADDRESS())) return (deft_scope){ cx, 0, 0 };
+    return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
 static bool token_open(const deft_ctx *cx, deft_scope s)
@@ -297,8 +299,7 @@ deft_status deft_scope_end(deft_scope s)
     if (!cx) return DEFT_E_ARG;
     deft_status st = df_deliver(cx);
     if (!token_open(cx, s))
-        return st ? st
-                  : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
+        return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
     if (cx->step_at && s.depth <= cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "scope_end: a step is open inside this scope, or it is the step itself");
@@ -314,7 +315,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     const bool mine = df_enter_more(cx, "scope_return", 2, t);
     if (!token_open(cx, s) || (cx->step_at && s.depth <= cx->step_at))
         return df_error(cx, DEFT_E_STATE, "scope_return: the scope is not open, or it is a step");
-    deft_tensor saved = {0};
+    deft_tensor saved = { 0 };
     if (mine) {
         saved = *t;
         df_value_ref(saved.value);
@@ -338,7 +339,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
 
 deft_scope deft_step_begin(deft_ctx *cx)
 {
-    const deft_scope bad = {cx, 0, 0};
+    const deft_scope bad = { cx, 0, 0 };
     if (!cx) return bad;
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
@@ -352,7 +353,7 @@ deft_scope deft_step_begin(deft_ctx *cx)
     cx->step_n = cx->rec.n;
     cx->step_args = cx->rec.n_args;
     cx->step_ext = cx->rec.n_ext;
-    return (deft_scope){cx, cx->serial, cx->depth};
+    return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
 deft_status deft_step_end(deft_scope s)
@@ -364,7 +365,8 @@ deft_status deft_step_end(deft_scope s)
         /* A step that never opened: its cause was just delivered. */
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "step_end: the step is not open");
     }
-    /* Handles on values get references of their own first: a value with another owner is not donated. */
+    /* Handles on values get references of their own first: a value with another owner is not
+     * donated. */
     df_each_outer(cx, cx->step_at, settle_one, NULL);
     if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, true);
     if (st != DEFT_OK) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computed and wrapped tensors: a counted buffer seen through strides, and the conversions of reads.
- * These copies run on the calling thread; they are for results leaving deft, not for computing.
+ * Computed and wrapped tensors: a counted buffer seen through strides, and the conversions of
+ * reads. These copies run on the calling thread; they are for results leaving deft, not for
+ * computing.
  */
 #include "lazy/lazy.h"
 
@@ -88,7 +89,7 @@ typedef struct wide {
 
 static wide load(deft_dtype t, const char *p)
 {
-    wide w = {0};
+    wide w = { 0 };
     switch (t) {
     case DEFT_BOOL:
     case DEFT_U8: w.i = *(const uint8_t *)p; break;
@@ -148,7 +149,7 @@ typedef void (*row_fn)(void *user, char *at, int64_t n, int64_t stride_bytes);
 static void each_row(const df_value *v, row_fn f, void *user)
 {
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)v->dtype);
-    int64_t idx[DEFT_MAX_RANK] = {0};
+    int64_t idx[DEFT_MAX_RANK] = { 0 };
     for (uint32_t i = 0; i < v->rank; i++)
         if (v->shape.dim[i] == 0) return;
     if (v->rank == 0) {
@@ -193,7 +194,7 @@ static void read_row(void *user, char *at, int64_t n, int64_t stride)
 
 void df_value_read(const df_value *v, deft_dtype dtype, void *dst)
 {
-    reader r = {(deft_dtype)v->dtype, dtype, dst};
+    reader r = { (deft_dtype)v->dtype, dtype, dst };
     each_row(v, read_row, &r);
 }
 
@@ -210,6 +211,6 @@ static void write_row(void *user, char *at, int64_t n, int64_t stride)
 
 void df_value_write(const df_value *v, const void *src)
 {
-    writer w = {deft_dtype_size((deft_dtype)v->dtype), src};
+    writer w = { deft_dtype_size((deft_dtype)v->dtype), src };
     each_row(v, write_row, &w);
 }

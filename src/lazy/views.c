@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Views, and what a tensor says of itself. A view records an index map, never a copy; its handle
- * remembers whose view it is, so that it can be assigned through. A kept view is a tensor of its own.
+ * remembers whose view it is, so that it can be assigned through. A kept view is a tensor of its
+ * own.
  */
 #include "lazy/lazy.h"
 
@@ -19,7 +20,7 @@ deft_dtype deft_dtype_of(const deft_tensor *t)
 
 deft_shape deft_shape_get(const deft_tensor *t)
 {
-    deft_shape out = {0};
+    deft_shape out = { 0 };
     deft_ctx *const cx = df_peek("shape_get", 1, t);
     if (!cx) return out;
     df_shape s;
@@ -29,7 +30,10 @@ deft_shape deft_shape_get(const deft_tensor *t)
     return out;
 }
 
-uint32_t deft_rank(const deft_tensor *t) { return deft_shape_get(t).rank; }
+uint32_t deft_rank(const deft_tensor *t)
+{
+    return deft_shape_get(t).rank;
+}
 
 int64_t deft_dim(const deft_tensor *t, int axis)
 {
@@ -46,7 +50,10 @@ int64_t deft_numel(const deft_tensor *t)
     return n;
 }
 
-deft_ctx *deft_ctx_of(const deft_tensor *t) { return df_peek("ctx_of", 1, t); }
+deft_ctx *deft_ctx_of(const deft_tensor *t)
+{
+    return df_peek("ctx_of", 1, t);
+}
 
 /* ---- axes ---- */
 
@@ -58,7 +65,8 @@ int df_check_axis(deft_ctx *cx, const char *what, int axis, uint32_t rank)
     return -1;
 }
 
-bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank, uint32_t *mask)
+bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank,
+                   uint32_t *mask)
 {
     *mask = 0;
     if (axes->n == UINT32_MAX) {
@@ -92,17 +100,19 @@ static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_
     return cx;
 }
 
-static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr, const int64_t *args,
-                            uint32_t n_args, const df_shape *out, uintptr_t site)
+static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr,
+                            const int64_t *args, uint32_t n_args, const df_shape *out,
+                            uintptr_t site)
 {
-    return df_append(cx, op, (deft_dtype)cx->rec.nodes[node].dtype, attr, &node, args, n_args, out, site);
+    return df_append(cx, op, (deft_dtype)cx->rec.nodes[node].dtype, attr, &node, args, n_args, out,
+                     site);
 }
 
 /* ---- slices ---- */
 
 /* One axis: start and step as the record has them, and how many elements. */
-static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int64_t dim, int64_t *start,
-                          int64_t *step, int64_t *count)
+static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int64_t dim,
+                          int64_t *start, int64_t *step, int64_t *count)
 {
     const int64_t s = r->step;
     int64_t a = r->start, b = r->stop;
@@ -110,8 +120,8 @@ static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int6
         if (a == DEFT_END) a = dim - 1;
         const int64_t at = a < 0 ? a + dim : a;
         if (at < 0 || at >= dim) {
-            df_error(cx, DEFT_E_RANGE, "slice: index %lld on axis %u of extent %lld", (long long)a, axis,
-                     (long long)dim);
+            df_error(cx, DEFT_E_RANGE, "slice: index %lld on axis %u of extent %lld", (long long)a,
+                     axis, (long long)dim);
             return false;
         }
         *start = at;
@@ -123,10 +133,14 @@ static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int6
         df_error(cx, DEFT_E_RANGE, "slice: step %lld on axis %u", (long long)s, axis);
         return false;
     }
-    if (a == DEFT_END) a = s > 0 ? dim : dim - 1;
-    else if (a < 0 && a + dim >= -1) a = s < 0 && dim == 0 ? -1 : a + dim;
-    if (b == DEFT_END) b = s > 0 ? dim : -1;
-    else if (b < 0) b += dim;
+    if (a == DEFT_END)
+        a = s > 0 ? dim : dim - 1;
+    else if (a < 0 && a + dim >= -1)
+        a = s < 0 && dim == 0 ? -1 : a + dim;
+    if (b == DEFT_END)
+        b = s > 0 ? dim : -1;
+    else if (b < 0)
+        b += dim;
     const bool ok = s > 0 ? a >= 0 && a <= dim && b >= 0 && b <= dim
                           : a >= -1 && a < df_max_i64(dim, 1) && b >= -1 && b < df_max_i64(dim, 1);
     if (!ok) {
@@ -155,9 +169,10 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
     df_shape out = s;
     uint32_t gone = 0;
     for (uint32_t i = 0; i < s.rank; i++) {
-        const deft_range whole = {0, DEFT_END, 1};
+        const deft_range whole = { 0, DEFT_END, 1 };
         const deft_range *const r = i < n ? &ranges[i] : &whole;
-        if (!resolve_range(cx, r, i, s.dim[i], &args[2 * i], &args[2 * i + 1], &out.dim[i])) return NULL;
+        if (!resolve_range(cx, r, i, s.dim[i], &args[2 * i], &args[2 * i + 1], &out.dim[i]))
+            return NULL;
         if (r->step == 0) gone |= 1u << i;
     }
     uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &out, site);
@@ -193,13 +208,13 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
     for (size_t i = 0; i < n; i++)
         if (sizes[i] < 0 || !df_add_i64(sum, sizes[i], &sum)) sum = -1, n = 0;
     if (sum != s.dim[a]) {
-        df_error(cx, DEFT_E_SHAPE, "split: the sizes add up to %lld, axis %d has %lld", (long long)sum, a,
-                 (long long)s.dim[a]);
+        df_error(cx, DEFT_E_SHAPE, "split: the sizes add up to %lld, axis %d has %lld",
+                 (long long)sum, a, (long long)s.dim[a]);
         return cx->pending;
     }
     int64_t at = 0;
     for (size_t i = 0; i < n; i++) {
-        int64_t args[2 * DEFT_MAX_RANK] = {0};
+        int64_t args[2 * DEFT_MAX_RANK] = { 0 };
         for (uint32_t k = 0; k < s.rank; k++) args[2 * k + 1] = 1;
         args[2 * a] = sizes[i] ? at : 0;
         df_shape part = s;
@@ -248,7 +263,7 @@ deft_tensor *deft_flatten(deft_tensor *t)
     df_shape s;
     deft_ctx *const cx = open_view("flatten", t, &node, &s);
     if (!cx) return NULL;
-    df_shape out = {.rank = 1, .dim = {1}};
+    df_shape out = { .rank = 1, .dim = { 1 } };
     for (uint32_t i = 0; i < s.rank; i++) out.dim[0] *= s.dim[i];
     return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, SITE), t);
 }
@@ -268,7 +283,8 @@ deft_tensor *deft_permute(deft_tensor *t, deft_axes order)
     deft_ctx *const cx = open_view("permute", t, &node, &s);
     if (!cx || !df_check_axes(cx, "permute", &order, s.rank, &mask)) return NULL;
     if (order.n != s.rank)
-        return df_error(cx, DEFT_E_RANGE, "permute: %u axes named, the tensor has %u", order.n, s.rank);
+        return df_error(cx, DEFT_E_RANGE, "permute: %u axes named, the tensor has %u", order.n,
+                        s.rank);
     for (uint32_t i = 0; i < s.rank; i++)
         at[i] = (uint32_t)(order.at[i] < 0 ? order.at[i] + (int)s.rank : order.at[i]);
     return permute(cx, t, node, at, s.rank, SITE);
@@ -289,9 +305,15 @@ static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, ui
     return permute(cx, t, node, at, s.rank, site);
 }
 
-deft_tensor *deft_transpose(deft_tensor *t, int a, int b) { return swap_axes("transpose", t, a, b, SITE); }
+deft_tensor *deft_transpose(deft_tensor *t, int a, int b)
+{
+    return swap_axes("transpose", t, a, b, SITE);
+}
 
-deft_tensor *deft_t(deft_tensor *t) { return swap_axes("t", t, -2, -1, SITE); }
+deft_tensor *deft_t(deft_tensor *t)
+{
+    return swap_axes("t", t, -2, -1, SITE);
+}
 
 deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
 {
@@ -329,13 +351,14 @@ deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
     if (!cx) return NULL;
     const int a = df_check_axis(cx, "unsqueeze", axis, s.rank + 1);
     if (a < 0) return NULL;
-    return df_result_view(cx, view_record(cx, DF_OP_unsqueeze, node, 1u << a, NULL, 0, NULL, SITE), t);
+    return df_result_view(cx, view_record(cx, DF_OP_unsqueeze, node, 1u << a, NULL, 0, NULL, SITE),
+                          t);
 }
 
 deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 {
     uint32_t node;
-    df_shape s, out = {0};
+    df_shape s, out = { 0 };
     deft_ctx *const cx = open_view("diagonal", t, &node, &s);
     if (!cx) return NULL;
     a = df_check_axis(cx, "diagonal", a, s.rank);
@@ -348,7 +371,8 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
     const int64_t columns = offset > 0 ? s.dim[b] - offset : s.dim[b];
     out.dim[out.rank++] = df_max_i64(df_min_i64(rows, columns), 0);
     const uint32_t attr = (uint32_t)a | (uint32_t)b << 4;
-    return df_result_view(cx, view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &out, SITE), t);
+    return df_result_view(cx, view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &out, SITE),
+                          t);
 }
 
 /* ---- assignment ---- */
@@ -357,7 +381,7 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 static bool save_binding(deft_ctx *cx, deft_tensor *t)
 {
     if (!cx->step_at || (t->flags & DF_HANDLE_UNDO) || !df_is_outer(cx, t)) return true;
-    const df_undo u = {t, t->value, t->root, t->node, t->epoch, t->place};
+    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place };
     if (!df_vec_push(cx->mem, &cx->undo, u)) {
         df_error(cx, DEFT_E_MEMORY, "assign: no memory for the undo log");
         return false;
@@ -388,15 +412,16 @@ DF_INLINE bool is_view(const deft_ctx *cx, uint32_t node)
     return df_op_infos[cx->rec.nodes[node].op].cls == DF_CLASS_view;
 }
 
-/* The record under a chain of views: `stop` when the chain passes it, else the first that is no view. */
+/* The record under a chain of views: `stop` when the chain passes it, else the first that is no
+ * view. */
 static uint32_t chain_base(const deft_ctx *cx, uint32_t node, uint32_t stop)
 {
     while (node != stop && is_view(cx, node)) node = cx->rec.nodes[node].src[0].i;
     return node;
 }
 
-/* The views of `place` down to base, recorded again on top of another record of base's shape. The chain
- * is read upwards through a small array: views of views of views are rare, but unbounded. */
+/* The views of `place` down to base, recorded again on top of another record of base's shape. The
+ * chain is read upwards through a small array: views of views of views are rare, but unbounded. */
 static uint32_t rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto)
 {
     uint32_t chain[32], n = 0;
@@ -410,7 +435,7 @@ static uint32_t rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t ont
     while (n-- && onto != DF_BAD) {
         const df_node v = cx->rec.nodes[chain[n]];
         const uint32_t n_args = df_op_n_args((df_op)v.op, cx->rec.nodes[v.src[0].i].rank);
-        int64_t args[2 * DEFT_MAX_RANK] = {0};
+        int64_t args[2 * DEFT_MAX_RANK] = { 0 };
         if (n_args) memcpy(args, cx->rec.args + v.arg, n_args * sizeof *args);
         df_shape s;
         df_rec_shape(&cx->rec, chain[n], &s);
@@ -419,13 +444,16 @@ static uint32_t rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t ont
     return onto;
 }
 
-/* base with the place of the view chain via..base replaced by value. A reshape in the chain splits it:
- * the part above it is written into the reshaped tensor, and that is reshaped back and written below. */
-static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t value, uintptr_t site)
+/* base with the place of the view chain via..base replaced by value. A reshape in the chain splits
+ * it: the part above it is written into the reshaped tensor, and that is reshaped back and written
+ * below. */
+static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t value,
+                            uintptr_t site)
 {
     while (via != base) {
         uint32_t low = via; /* lowest record of the run of strided views that ends in via */
-        while (low != base && cx->rec.nodes[low].op != DF_OP_reshape) low = cx->rec.nodes[low].src[0].i;
+        while (low != base && cx->rec.nodes[low].op != DF_OP_reshape)
+            low = cx->rec.nodes[low].src[0].i;
         if (low == via) { /* via itself is a reshape */
             const uint32_t under = cx->rec.nodes[via].src[0].i;
             df_shape s;
@@ -435,25 +463,26 @@ static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t 
             via = under;
             continue;
         }
-        const uint32_t src[3] = {low, value, via};
-        value = df_append(cx, DF_OP_update, (deft_dtype)cx->rec.nodes[low].dtype, 0, src, NULL, 0, NULL,
-                          site);
+        const uint32_t src[3] = { low, value, via };
+        value = df_append(cx, DF_OP_update, (deft_dtype)cx->rec.nodes[low].dtype, 0, src, NULL, 0,
+                          NULL, site);
         if (value == DF_BAD) return DF_BAD;
         via = low;
     }
     return value;
 }
 
-/* The value that dst's root gets when dst gets `value`, and dst's place on top of that value, for the next
- * assignment through dst. DF_BAD with the error recorded. */
-static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value, uint32_t *place_out,
-                           uintptr_t site)
+/* The value that dst's root gets when dst gets `value`, and dst's place on top of that value, for
+ * the next assignment through dst. DF_BAD with the error recorded. */
+static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
+                           uint32_t *place_out, uintptr_t site)
 {
     const deft_tensor *const root = dst->root;
     char viewed[DF_SITE_TEXT], assigned[DF_SITE_TEXT];
     if (dst->epoch != cx->epoch || dst->place == DF_NONE) {
         df_error(cx, DEFT_E_STATE,
-                 "assign: the view was taken outside this scope or step: take it again inside, or keep it to make "
+                 "assign: the view was taken outside this scope or step: take it again inside, or "
+                 "keep it to make "
                  "it a tensor of its own");
         return DF_BAD;
     }
@@ -468,8 +497,9 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
     }
     for (uint32_t v = dst->place; v != base; v = cx->rec.nodes[v].src[0].i)
         if (cx->rec.nodes[v].op == DF_OP_expand) {
-            df_error(cx, DEFT_E_ARG, "assign: through the expanded view taken at %s, whose elements share "
-                                     "memory",
+            df_error(cx, DEFT_E_ARG,
+                     "assign: through the expanded view taken at %s, whose elements share "
+                     "memory",
                      df_site_text(cx->rec.site[v], viewed, sizeof viewed));
             return DF_BAD;
         }
@@ -484,8 +514,8 @@ static bool has_root(const deft_tensor *t)
     return t->root && t->root->flags && (t->root->keeps || df_slab_of(t->root)->open);
 }
 
-/* Binds dst, and what dst is a view of, and what that is a view of. All values are recorded before the
- * first handle changes. */
+/* Binds dst, and what dst is a view of, and what that is a view of. All values are recorded before
+ * the first handle changes. */
 static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
 {
     deft_tensor *who[32];
@@ -519,7 +549,8 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
     if (dst->flags & DF_HANDLE_WEAK) return df_error(cx, DEFT_E_ARG, "assign: to a number");
     if (cx->rec.nodes[value].dtype != t)
         return df_error(cx, DEFT_E_DTYPE, "assign: a value of %s to a tensor of %s: cast it first",
-                        deft_dtype_name((deft_dtype)cx->rec.nodes[value].dtype), deft_dtype_name(t));
+                        deft_dtype_name((deft_dtype)cx->rec.nodes[value].dtype),
+                        deft_dtype_name(t));
     if (!df_shape_equal(&want, &have)) {
         char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
         bool fits = have.rank <= want.rank;

@@ -64,7 +64,12 @@ typedef enum df_shape_rule {
     DF_SHAPE_update
 } df_shape_rule;
 
-typedef enum df_lower_how { DF_LOWER_kop, DF_LOWER_recipe, DF_LOWER_body, DF_LOWER_fuser } df_lower_how;
+typedef enum df_lower_how {
+    DF_LOWER_kop,
+    DF_LOWER_recipe,
+    DF_LOWER_body,
+    DF_LOWER_fuser
+} df_lower_how;
 
 /* Appends the body of one elementwise op. t is the dtype of the operands (of src[1] for where),
  * out that of the result. */

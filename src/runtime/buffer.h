@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory for values: counted buffers from a caching allocator. 64-byte aligned, sizes padded to 64
- * bytes; huge pages from 2 MiB up; freed blocks are kept by size class and reused (a fresh 64 MB buffer
- * costs 14 times its fill), bounded by max_cached. Any thread.
+ * bytes; huge pages from 2 MiB up; freed blocks are kept by size class and reused (a fresh 64 MB
+ * buffer costs 14 times its fill), bounded by max_cached. Any thread.
  */
 #ifndef DF_RUNTIME_BUFFER_H
 #define DF_RUNTIME_BUFFER_H
@@ -17,8 +17,8 @@ typedef struct df_allocator_stats {
     uint64_t requests, system_allocations; /* how many requests went to the system */
 } df_allocator_stats;
 
-/* mem: for bookkeeping and for blocks below 64 KiB; larger blocks are mapped (through mem when it is not
- * df_mem_system, so that tests can fail them). */
+/* mem: for bookkeeping and for blocks below 64 KiB; larger blocks are mapped (through mem when it
+ * is not df_mem_system, so that tests can fail them). */
 deft_status df_allocator_create(df_diag *d, const df_mem *mem, uint64_t max_cached,
                                 df_allocator **out);
 void df_allocator_destroy(df_allocator **a); /* every buffer must be gone */
@@ -28,10 +28,10 @@ void df_allocator_trim(df_allocator *a); /* gives cached blocks back to the syst
 /* Owned by every holder of a reference. data never moves. */
 typedef struct df_buffer {
     void *data;
-    int64_t bytes;         /* asked for */
-    df_allocator *from;    /* NULL: the caller's memory, only borrowed */
+    int64_t bytes;      /* asked for */
+    df_allocator *from; /* NULL: the caller's memory, only borrowed */
     _Atomic uint32_t refs;
-    uint32_t cls;          /* the allocator's own */
+    uint32_t cls; /* the allocator's own */
 } df_buffer;
 
 /* refs = 1. bytes 0 gives a buffer with valid data. */

@@ -10,13 +10,13 @@
 #include "runtime/tier.h"
 
 typedef struct df_cpu_options {
-    uint32_t n_threads;      /* 0: all the process may use */
+    uint32_t n_threads; /* 0: all the process may use */
     df_tier tier;
-    uint64_t max_cached;     /* allocator; 0: 1 GiB */
-    uint64_t max_code;       /* kernel cache; 0: 256 MiB */
+    uint64_t max_cached;         /* allocator; 0: 1 GiB */
+    uint64_t max_code;           /* kernel cache; 0: 256 MiB */
     const df_compiler *compiler; /* NULL: interpreter only */
-    bool use_blas;           /* fast mode may open a BLAS */
-    bool measure;            /* fill in the times of df_run_stats */
+    bool use_blas;               /* fast mode may open a BLAS */
+    bool measure;                /* fill in the times of df_run_stats */
 } df_cpu_options;
 
 deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, const df_cpu_options *o,
@@ -25,8 +25,9 @@ void df_cpu_destroy(df_device **dev);
 df_tiers *df_cpu_tiers(df_device *dev);
 df_pool *df_cpu_pool(df_device *dev);
 
-/* Opens the LLVM plug-in: next to libdeft, in DEFT_PLUGIN_DIR, or the installed place. A missing one is
- * DEFT_E_BACKEND with a sentence; the caller falls back to the interpreter and logs it once. */
+/* Opens the LLVM plug-in: next to libdeft, in DEFT_PLUGIN_DIR, or the installed place. A missing
+ * one is DEFT_E_BACKEND with a sentence; the caller falls back to the interpreter and logs it once.
+ */
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle);
 void df_plugin_close(df_compiler *c, void **handle);

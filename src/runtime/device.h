@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What lies between plans and machines: the kernel ABI, the compiler vtable a CPU code generator fills
- * in, and the device vtable that the front door calls.
+ * What lies between plans and machines: the kernel ABI, the compiler vtable a CPU code generator
+ * fills in, and the device vtable that the front door calls.
  */
 #ifndef DF_RUNTIME_DEVICE_H
 #define DF_RUNTIME_DEVICE_H
@@ -14,30 +14,31 @@
 
 /* Arguments of one segment, shared by all threads but for scratch, partial and fault. */
 typedef struct df_kargs {
-    char *const *ptr;        /* per access: address at all indices 0; INDEX: NULL; SCRATCH: this thread's */
-    const int64_t *stride;   /* [access][n_axes], elements */
-    const int64_t *base;     /* per access: INDEX base value */
-    const int64_t *extent;   /* per axis */
-    const uint64_t *num;     /* per number slot, bits */
-    uint64_t *partial;       /* split reductions: see below */
-    int64_t *fault;          /* {id + 1 or 0, index, extent}: written by a failing check; any one wins */
+    char *const
+        *ptr; /* per access: address at all indices 0; INDEX: NULL; SCRATCH: this thread's */
+    const int64_t *stride; /* [access][n_axes], elements */
+    const int64_t *base;   /* per access: INDEX base value */
+    const int64_t *extent; /* per axis */
+    const uint64_t *num;   /* per number slot, bits */
+    uint64_t *partial;     /* split reductions: see below */
+    int64_t *fault; /* {id + 1 or 0, index, extent}: written by a failing check; any one wins */
 } df_kargs;
 
-/* main: rows o in [o0, o1) of the linearized OUTER axes (1 when there are none); in MAP and COL, i in
- *       [i0, i1) of INNER. i0 = 0, i1 = 1 in ROW.
- * part: (SPLIT kernels) row o0, blocks [i0, i1) of DF_BLOCK reduced elements: stage 0 for them. Block
- *       results go to partial[(acc * n_blocks + block) * inner + i], n_blocks = ceil(L / DF_BLOCK), inner =
- *       INNER extent (1 in ROW), acc counting 8-byte slots in order of the reduce instructions (argmin
- *       and argmax take two: value bits, index). ROW-level instructions of stage 0 are evaluated again.
- * fin:  (SPLIT kernels) row o0, i in [i0, i1): joins the blocks, then the last stage.
- * Any thread; ranges may be split anywhere (COL and MAP vector tails give equal bits). */
+/* main: rows o in [o0, o1) of the linearized OUTER axes (1 when there are none); in MAP and COL, i
+ * in [i0, i1) of INNER. i0 = 0, i1 = 1 in ROW. part: (SPLIT kernels) row o0, blocks [i0, i1) of
+ * DF_BLOCK reduced elements: stage 0 for them. Block results go to partial[(acc * n_blocks + block)
+ * * inner + i], n_blocks = ceil(L / DF_BLOCK), inner = INNER extent (1 in ROW), acc counting 8-byte
+ * slots in order of the reduce instructions (argmin and argmax take two: value bits, index).
+ * ROW-level instructions of stage 0 are evaluated again. fin:  (SPLIT kernels) row o0, i in [i0,
+ * i1): joins the blocks, then the last stage. Any thread; ranges may be split anywhere (COL and MAP
+ * vector tails give equal bits). */
 typedef void (*df_kernel_fn)(const df_kargs *args, int64_t o0, int64_t o1, int64_t i0, int64_t i1);
 
 /* ---- compiled code ---- */
 
 /* A matmul micro-kernel: C[mr x nr] (+)= A panel * B panel; k ascending, acc = fma(a, b, acc).
- * A is packed [k][mr], B [k][nr] (zero-padded to full mr, nr); c has row stride ldc in elements. first: start from
- * zero, else from C. m <= mr rows and n <= nr columns of C exist. */
+ * A is packed [k][mr], B [k][nr] (zero-padded to full mr, nr); c has row stride ldc in elements.
+ * first: start from zero, else from C. m <= mr rows and n <= nr columns of C exist. */
 typedef void (*df_gemm_fn)(int64_t k, const void *a, const void *b, void *c, int64_t ldc, int64_t m,
                            int64_t n, int64_t first);
 
@@ -56,16 +57,17 @@ typedef enum df_opt { DF_OPT_O0, DF_OPT_O2 } df_opt;
 
 /* Filled in by a code generator plug-in. All calls: any thread. */
 typedef struct df_compiler {
-    const char *name;   /* "llvm 19.1.7 znver5 +avx512f..." */
+    const char *name; /* "llvm 19.1.7 znver5 +avx512f..." */
     void *self;
     uint32_t vector_bytes; /* 16, 32 or 64 */
-    deft_status (*compile)(void *self, df_diag *d, const df_kernel *const *k, uint32_t n, df_opt level,
-                           df_code *out); /* a batch in one module; all or none */
-    void (*release)(void *self, df_code *code); /* no thread may be running it */
+    deft_status (*compile)(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
+                           df_opt level, df_code *out); /* a batch in one module; all or none */
+    void (*release)(void *self, df_code *code);         /* no thread may be running it */
     /* Text of the IR or assembly for a named target ("x86-64-v4"), for dumps. */
-    deft_status (*show)(void *self, df_diag *d, const df_kernel *k, const char *target, bool assembly,
-                        df_str *out);
-    deft_status (*gemm)(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out); /* compiled once, kept */
+    deft_status (*show)(void *self, df_diag *d, const df_kernel *k, const char *target,
+                        bool assembly, df_str *out);
+    deft_status (*gemm)(void *self, df_diag *d, deft_dtype t,
+                        df_gemm_kernel *out); /* compiled once, kept */
     void (*destroy)(void *self);
 } df_compiler;
 
@@ -74,7 +76,7 @@ typedef struct df_compiler {
 /* What a plug-in may use of the host: it links nothing of libdeft. */
 typedef struct df_host {
     uint32_t size;
-    const char *build_id;  /* must equal the plug-in's */
+    const char *build_id; /* must equal the plug-in's */
     const df_mem *mem;
     const df_log *log;
     deft_status (*fail)(df_diag *d, deft_status status, const char *fmt, ...);
@@ -93,7 +95,8 @@ typedef deft_status (*df_plugin_cpu_fn)(const df_host *host, const char *build_i
 /* What a launch gets beside the plan and the trace. */
 typedef struct df_launch_io {
     df_buffer **root; /* per root: NULL on entry; a new reference on success (NEW roots only) */
-    const df_buffer *const *input; /* per trace input: its buffer, to take over when donated; may be NULL */
+    const df_buffer *const
+        *input; /* per trace input: its buffer, to take over when donated; may be NULL */
     bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
     void *user;
 } df_launch_io;

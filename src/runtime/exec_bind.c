@@ -102,7 +102,8 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
                 TRY(df_buffer_create(d, r->x->allocator, bytes, &r->own[i]));
                 stats->bytes_allocated += (uint64_t)bytes;
                 /* The plan writes only a part and counts on finding the rest. */
-                if (buf->keep) memcpy(r->own[i]->data, r->t->inputs[buf->donor].data, (size_t)bytes);
+                if (buf->keep)
+                    memcpy(r->own[i]->data, r->t->inputs[buf->donor].data, (size_t)bytes);
             }
             r->base[i] = r->own[i]->data;
             break;

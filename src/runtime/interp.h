@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference interpreter: runs a kernel's IR directly, the oracle of every other path. Vector chunks
- * of DF_BLOCK / 16 elements, one C loop per instruction. Same ABI as compiled code, with the kernel in
- * front. Kernels hold kernel ops only: the fuser wrote recipes out.
+ * The reference interpreter: runs a kernel's IR directly, the oracle of every other path. Vector
+ * chunks of DF_BLOCK / 16 elements, one C loop per instruction. Same ABI as compiled code, with the
+ * kernel in front. Kernels hold kernel ops only: the fuser wrote recipes out.
  */
 #ifndef DF_RUNTIME_INTERP_H
 #define DF_RUNTIME_INTERP_H
@@ -16,6 +16,7 @@ void df_interp_main(const df_kernel *k, void *work, const df_kargs *a, int64_t o
                     int64_t i0, int64_t i1);
 void df_interp_part(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t b0,
                     int64_t b1);
-void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0, int64_t i1);
+void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0,
+                   int64_t i1);
 
 #endif

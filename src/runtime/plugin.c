@@ -38,7 +38,8 @@ static void *open_in(const char *folder, char *why, size_t why_size, const df_lo
     char path[4096];
     if (!folder || !*folder) return NULL;
     if ((size_t)snprintf(path, sizeof path, "%s/" PLUGIN_FILE, folder) >= sizeof path) return NULL;
-    void *const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* LLVM does not survive unloading */
+    void *const handle =
+        dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* LLVM does not survive unloading */
     if (handle) {
         df_logf(log, plugin, "opened %s", path);
         return handle;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Fork-join over pinned worker threads: short spin, then futex. The calling thread takes part. One
- * region at a time; a second caller meanwhile runs its region alone on its own thread. Workers block all
- * signals, never touch the caller's affinity or floating-point state, and are started on first use
- * (again in a forked child).
+ * region at a time; a second caller meanwhile runs its region alone on its own thread. Workers
+ * block all signals, never touch the caller's affinity or floating-point state, and are started on
+ * first use (again in a forked child).
  */
 #ifndef DF_RUNTIME_POOL_H
 #define DF_RUNTIME_POOL_H
@@ -13,7 +13,8 @@
 
 typedef struct df_pool df_pool;
 
-/* n_threads counts the caller; 0: as many as the process may run on (affinity mask, cgroup quota). */
+/* n_threads counts the caller; 0: as many as the process may run on (affinity mask, cgroup quota).
+ */
 deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df_pool **out);
 void df_pool_destroy(df_pool **p);
 uint32_t df_pool_threads(const df_pool *p);

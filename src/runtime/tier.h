@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel cache and its tiers. A kernel is looked up by its canonical bytes; a new one can be run by
- * the interpreter at once, while O0 and then O2 code arrive from the compile thread. Publication is one
- * atomic pointer per tier. Timing never changes a result: all tiers give equal bits.
+ * The kernel cache and its tiers. A kernel is looked up by its canonical bytes; a new one can be
+ * run by the interpreter at once, while O0 and then O2 code arrive from the compile thread.
+ * Publication is one atomic pointer per tier. Timing never changes a result: all tiers give equal
+ * bits.
  */
 #ifndef DF_RUNTIME_TIER_H
 #define DF_RUNTIME_TIER_H
@@ -17,9 +18,9 @@ typedef enum df_tier {
 } df_tier;
 
 typedef struct df_exec {
-    const df_kernel *kernel;       /* owned copy, as cached */
-    _Atomic(df_code *) code;       /* best code so far; NULL: interpret */
-    _Atomic uint32_t state;        /* tier.c's own, as is the count of references */
+    const df_kernel *kernel; /* owned copy, as cached */
+    _Atomic(df_code *) code; /* best code so far; NULL: interpret */
+    _Atomic uint32_t state;  /* tier.c's own, as is the count of references */
     _Atomic uint64_t launches;
 } df_exec;
 
@@ -29,8 +30,8 @@ typedef struct df_tier_stats {
     uint64_t kernels, hits, compiled, compile_ns, failed, evicted;
 } df_tier_stats;
 
-/* compiler NULL: everything is interpreted. compiler_lock: calls to it are made from the compile thread
- * and, in waiting tiers, from the caller. */
+/* compiler NULL: everything is interpreted. compiler_lock: calls to it are made from the compile
+ * thread and, in waiting tiers, from the caller. */
 deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
                             df_tier tier, uint64_t max_bytes, df_tiers **out);
 void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */

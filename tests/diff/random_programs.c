@@ -1582,8 +1582,8 @@ static bool fails_here(const program *pr, const oracle_path *p, FILE *text, bool
     return yes;
 }
 
-/* With --fork each trial is a process, so that programs that crash are shrunk as well. Only for paths
- * without threads: others do not outlive fork(). */
+/* With --fork each trial is a process, so that programs that crash are shrunk as well. Only for
+ * paths without threads: others do not outlive fork(). */
 static bool forking;
 
 static bool fails(const program *pr, const oracle_path *p, FILE *text, bool explaining)
@@ -1600,7 +1600,8 @@ static bool fails(const program *pr, const oracle_path *p, FILE *text, bool expl
         _exit(yes);
     }
     int status = 0;
-    while (child > 0 && waitpid(child, &status, 0) < 0) {}
+    while (child > 0 && waitpid(child, &status, 0) < 0) {
+    }
     if (explaining && WIFSIGNALED(status)) printf("  ended by signal %d\n", WTERMSIG(status));
     return child > 0 && (WIFSIGNALED(status) || WEXITSTATUS(status) != 0);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fails allocation n = 1, 2, 3, ... of each scenario until it succeeds, once failing only that call and
- * once failing every later one too. Each failure must be DEFT_E_MEMORY with a sentence; parameters that a
- * step assigns must hold their bits of before; the context must work afterwards; nothing may leak.
+ * Fails allocation n = 1, 2, 3, ... of each scenario until it succeeds, once failing only that call
+ * and once failing every later one too. Each failure must be DEFT_E_MEMORY with a sentence;
+ * parameters that a step assigns must hold their bits of before; the context must work afterwards;
+ * nothing may leak.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,11 +33,11 @@ static void fail(const char *name, size_t n, const char *what)
 static bool open_world(world *w)
 {
     const df_mem *const m = fail_mem_get(w->mem);
-    const deft_runtime_options o = {.size = sizeof o,
-                                    .n_threads = 1,
-                                    .tier = DEFT_TIER_INTERPRET,
-                                    .resize = m->resize,
-                                    .resize_user = m->user};
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET,
+                                     .resize = m->resize,
+                                     .resize_user = m->user };
     if (deft_runtime_create(&o, &w->rt) != DEFT_OK) return false;
     return deft_ctx_create(w->rt, NULL, &w->cx) == DEFT_OK;
 }
@@ -50,10 +51,11 @@ static void close_world(world *w)
 static bool fill(world *w)
 {
     float v[N];
-    uint8_t l[4] = {0, 1, 2, 3};
+    uint8_t l[4] = { 0, 1, 2, 3 };
     for (int i = 0; i < N; i++) v[i] = (float)i / 8;
     for (int i = 0; i < N_PARAMS; i++)
-        if (!(w->p[i] = deft_keep(deft_from(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, v, sizeof v)))) return false;
+        if (!(w->p[i] = deft_keep(deft_from(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, v, sizeof v))))
+            return false;
     w->x = deft_keep(deft_from(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, v, sizeof v));
     w->labels = deft_keep(deft_from(w->cx, DEFT_SHAPE(4), DEFT_U8, l, sizeof l));
     return w->x && w->labels;
@@ -65,7 +67,8 @@ static deft_status adam(world *w)
 {
     const deft_scope s = deft_step_begin(w->cx);
     deft_tensor *p = w->p[0], *m = w->p[1], *v = w->p[2];
-    deft_tensor *g = deft_sub(deft_softmax(deft_mul(p, w->x), -1), deft_one_hot(w->labels, N / 4, DEFT_F32));
+    deft_tensor *g =
+        deft_sub(deft_softmax(deft_mul(p, w->x), -1), deft_one_hot(w->labels, N / 4, DEFT_F32));
     deft_assign(m, deft_lerp(m, g, 0.1));
     deft_assign(v, deft_lerp(v, deft_square(g), 0.001));
     deft_assign(p, deft_sub(p, deft_mul(deft_div(m, deft_add(deft_sqrt(v), 1e-8)), 0.01)));
@@ -78,7 +81,7 @@ static deft_status views(world *w)
     deft_tensor *c = deft_slice(w->p[0], DEFT_R(1, -1), DEFT_R(1, -1));
     deft_assign(c, deft_mul(deft_add(c, deft_slice(w->p[0], DEFT_R(0, -2), DEFT_R(1, -1))), 0.5));
     deft_assign(deft_slice(w->p[1], DEFT_AT(0)), 1.0);
-    deft_tensor *both[2] = {w->p[1], deft_t(deft_reshape(w->p[0], DEFT_SHAPE(N / 4, 4)))};
+    deft_tensor *both[2] = { w->p[1], deft_t(deft_reshape(w->p[0], DEFT_SHAPE(N / 4, 4))) };
     deft_assign(w->p[2], deft_slice(deft_concat(both, 2, 0), DEFT_R(2, 6)));
     return deft_step_end(s);
 }
@@ -95,7 +98,8 @@ static deft_status product(world *w)
 static deft_status wrapped(world *w)
 {
     const deft_scope s = deft_step_begin(w->cx);
-    deft_tensor *out = deft_wrap_mut(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, w->target, sizeof w->target, NULL);
+    deft_tensor *out =
+        deft_wrap_mut(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, w->target, sizeof w->target, NULL);
     deft_assign(out, deft_add(w->p[0], 1));
     deft_assign(w->p[1], deft_add(w->p[1], 1));
     return deft_step_end(s);
@@ -106,12 +110,13 @@ static deft_status reads(world *w)
     const deft_scope s = deft_scope_begin(w->cx);
     float out[N], one;
     char text[256];
-    deft_rng rng = {5, 0};
+    deft_rng rng = { 5, 0 };
     deft_tensor *r = deft_normal(w->cx, &rng, DEFT_SHAPE(4, N / 4), DEFT_F32, 0, 1);
     deft_status st = deft_read(deft_add(r, w->x), DEFT_F32, out, sizeof out);
     if (st == DEFT_OK) st = deft_item(deft_max(r, DEFT_ALL_AXES, 0), &one);
     if (st == DEFT_OK) st = deft_format(deft_cumsum(w->x, 1), text, sizeof text, NULL);
-    if (st == DEFT_OK) st = deft_item(deft_sum(deft_take(w->x, w->labels, 0), DEFT_ALL_AXES, 0), &one);
+    if (st == DEFT_OK)
+        st = deft_item(deft_sum(deft_take(w->x, w->labels, 0), DEFT_ALL_AXES, 0), &one);
     const deft_status end = deft_scope_end(s);
     /* A read of NULL cannot name its context: the scope's end delivers the cause. */
     return end != DEFT_OK ? end : st;
@@ -122,9 +127,11 @@ typedef struct scenario {
     deft_status (*run)(world *w);
 } scenario;
 
-static const scenario scenarios[] = {{"adam step", adam},       {"assigns through views", views},
-                                     {"matrix products", product}, {"the caller's memory", wrapped},
-                                     {"reads and draws", reads}};
+static const scenario scenarios[] = { { "adam step", adam },
+                                      { "assigns through views", views },
+                                      { "matrix products", product },
+                                      { "the caller's memory", wrapped },
+                                      { "reads and draws", reads } };
 
 static bool same(world *w, const float (*want)[N])
 {
@@ -145,7 +152,7 @@ static void get(world *w, float (*out)[N])
 /* One n. Returns true when no allocation was made to fail any more. */
 static bool attempt(const scenario *sc, size_t n, bool keep_failing, const float (*after)[N])
 {
-    world w = {.mem = fail_mem_create()};
+    world w = { .mem = fail_mem_create() };
     float before[N_PARAMS][N], end[N_PARAMS][N];
     if (!open_world(&w) || !fill(&w)) abort();
     get(&w, before);
@@ -157,7 +164,7 @@ static bool attempt(const scenario *sc, size_t n, bool keep_failing, const float
     if (st != DEFT_OK) {
         if (st != DEFT_E_MEMORY) fail(sc->name, n, deft_status_text(st));
         if (!deft_message(w.cx)[0]) fail(sc->name, n, "no sentence");
-        if (!same(&w, (const float (*)[N])before)) fail(sc->name, n, "a parameter changed");
+        if (!same(&w, (const float(*)[N])before)) fail(sc->name, n, "a parameter changed");
         for (size_t i = 0; i < sizeof w.target; i++)
             if (w.target[i]) {
                 fail(sc->name, n, "the caller's memory was written");
@@ -181,7 +188,7 @@ static bool attempt(const scenario *sc, size_t n, bool keep_failing, const float
 static void creation(bool keep_failing)
 {
     for (size_t n = 1;; n++) {
-        world w = {.mem = fail_mem_create()};
+        world w = { .mem = fail_mem_create() };
         fail_mem_at(w.mem, n, keep_failing);
         const bool made = open_world(&w) && fill(&w);
         const bool hit = fail_mem_count(w.mem).failed > 0;
@@ -202,7 +209,7 @@ int main(void)
         creation(keep);
         for (size_t k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
             const scenario *const sc = &scenarios[k];
-            world w = {.mem = fail_mem_create()};
+            world w = { .mem = fail_mem_create() };
             float after[N_PARAMS][N];
             if (!open_world(&w) || !fill(&w) || sc->run(&w) != DEFT_OK) {
                 fail(sc->name, 0, w.cx ? deft_message(w.cx) : "no context");
@@ -212,7 +219,7 @@ int main(void)
             close_world(&w);
             fail_mem_destroy(&w.mem);
             size_t n = 1;
-            while (n < 5000 && !attempt(sc, n, keep, (const float (*)[N])after)) n++;
+            while (n < 5000 && !attempt(sc, n, keep, (const float(*)[N])after)) n++;
             if (n == 5000) fail(sc->name, n, "never succeeds");
         }
     }

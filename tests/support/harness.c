@@ -13,8 +13,8 @@ static void log_line(void *user, const char *topic, const char *line)
 
 void rig_open(rig *r, const deft_runtime_options *options, const deft_ctx_options *cx_options)
 {
-    *r = (rig){0};
-    deft_runtime_options o = {.size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET};
+    *r = (rig){ 0 };
+    deft_runtime_options o = { .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET };
     if (options) o = *options;
     o.log_hook = log_line;
     o.log_user = r;
@@ -45,7 +45,8 @@ deft_tensor *rig_range(rig *r, int64_t n, float first)
 
 void rig_ok(const rig *r, deft_status st, const char *file, int line)
 {
-    cr_assert(st == DEFT_OK, "%s:%d: %s: %s", file, line, deft_status_text(st), deft_message(r->cx));
+    cr_assert(st == DEFT_OK, "%s:%d: %s: %s", file, line, deft_status_text(st),
+              deft_message(r->cx));
 }
 
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What tests of the public API share: contexts with every option at hand, quick tensors, and reads that
- * fail the test with deft's own sentence.
+ * What tests of the public API share: contexts with every option at hand, quick tensors, and reads
+ * that fail the test with deft's own sentence.
  */
 #ifndef TESTS_HARNESS_H
 #define TESTS_HARNESS_H

@@ -52,8 +52,8 @@ FORMULAS(ref_wide, w_, W)
     X(expm1)                                                                                       \
     X(log)                                                                                         \
     X(log2)                                                                                        \
-    X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(erf)  \
-        X(erfc)
+    X(log10)                                                                                       \
+    X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh) X(erf) X(erfc)
 #define X(name)                                                                                    \
     static ref_wide w_##name(double x)                                                             \
     {                                                                                              \

@@ -27,8 +27,9 @@ static float window_step(rig *r, deft_tensor *x, deft_tensor *w, int64_t from, i
 
 static deft_tensor *matrix(rig *r, int64_t rows, int64_t columns)
 {
-    deft_rng rng = {3, 0};
-    deft_tensor *t = deft_keep(deft_uniform(r->cx, &rng, DEFT_SHAPE(rows, columns), DEFT_F32, -1, 1));
+    deft_rng rng = { 3, 0 };
+    deft_tensor *t =
+        deft_keep(deft_uniform(r->cx, &rng, DEFT_SHAPE(rows, columns), DEFT_F32, -1, 1));
     OK(r, deft_eval(&t, 1));
     return t;
 }
@@ -37,7 +38,8 @@ Test(faults, hash_collision_accepted)
 {
     rig r;
     const deft_runtime_options o = {
-        .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET, .hash_bits = 1};
+        .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET, .hash_bits = 1
+    };
     rig_open(&r, &o, NULL);
     deft_tensor *a = rig_range(&r, 4, 1);
     for (int round = 0; round < 2; round++)
@@ -152,12 +154,12 @@ Test(faults, donation_while_a_reader_is_pending)
 Test(faults, random_numbers_differ_under_recomputation)
 {
     rig r;
-    const deft_ctx_options no = {.size = sizeof no, .no_fusion = 1};
+    const deft_ctx_options no = { .size = sizeof no, .no_fusion = 1 };
     rig_open(&r, NULL, NULL);
     deft_ctx *plain;
     OK(&r, deft_ctx_create(r.rt, &no, &plain));
     float a[50], b[50], c[50];
-    deft_rng r1 = {11, 4}, r2 = r1;
+    deft_rng r1 = { 11, 4 }, r2 = r1;
     deft_tensor *x = deft_normal(r.cx, &r1, DEFT_SHAPE(50), DEFT_F32, 0, 1);
     deft_tensor *y = deft_uniform(r.cx, &r1, DEFT_SHAPE(50), DEFT_F32, 0, 1);
     rig_read(&r, deft_add(x, y), a, 50);
@@ -183,7 +185,7 @@ Test(faults, size_inferred_by_ratio)
 {
     rig r;
     rig_open(&r, NULL, NULL);
-    static const int sizes[] = {8, 16, 4, 1, 2, 300};
+    static const int sizes[] = { 8, 16, 4, 1, 2, 300 };
     for (int i = 0; i < 6; i++) { /* n - 1 differences of n values */
         const int n = sizes[i];
         deft_tensor *a = deft_square(rig_range(&r, n, 0));
@@ -220,7 +222,7 @@ Test(faults, f64_read_into_a_float)
     rig r;
     rig_open(&r, NULL, NULL);
     deft_tensor *a = deft_full(r.cx, DEFT_SHAPE(2), DEFT_F64, 1.5);
-    float f[2] = {0};
+    float f[2] = { 0 };
     OK(&r, deft_read(a, DEFT_F32, f, sizeof f));
     cr_assert(f[0] == 1.5f && f[1] == 1.5f);
     cr_assert_eq(deft_read(a, DEFT_F64, f, sizeof f), DEFT_E_ARG, "16 bytes do not fit 8");
@@ -230,11 +232,11 @@ Test(faults, f64_read_into_a_float)
 Test(faults, recompile_limit_reached_silently)
 {
     rig r;
-    const deft_runtime_options o = {.size = sizeof o,
-                                    .n_threads = 1,
-                                    .tier = DEFT_TIER_INTERPRET,
-                                    .max_plan_bytes = 64 << 10,
-                                    .log = "why"};
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET,
+                                     .max_plan_bytes = 64 << 10,
+                                     .log = "why" };
     rig_open(&r, &o, NULL);
     deft_tensor *a = rig_range(&r, 4, 1);
     for (int i = 0; i < 200; i++) { /* more programs than the cache holds: slower, never wrong */
@@ -279,7 +281,7 @@ static void *sum_of_map(void *user)
     deft_ctx *cx;
     float out = 0;
     if (deft_ctx_create(r->rt, NULL, &cx) != DEFT_OK) return NULL;
-    const float v[3] = {1, 2, 3};
+    const float v[3] = { 1, 2, 3 };
     deft_tensor *a = deft_from(cx, DEFT_SHAPE(3), DEFT_F32, v, sizeof v);
     const deft_status st = deft_item(deft_sum(deft_square(a), DEFT_ALL_AXES, 0), &out);
     deft_stats s;
@@ -297,7 +299,8 @@ Test(faults, thread_local_caches)
         void *result;
         pthread_create(&id, NULL, sum_of_map, &r);
         pthread_join(id, &result);
-        cr_assert_eq((uintptr_t)result, i == 0 ? 2u : 1u, "thread %d must find the first one's plan", i);
+        cr_assert_eq((uintptr_t)result, i == 0 ? 2u : 1u,
+                     "thread %d must find the first one's plan", i);
     }
     rig_close(&r);
 }
@@ -310,7 +313,7 @@ Test(faults, callers_state_changed)
     cr_assert_eq(sched_getaffinity(0, sizeof before, &before), 0);
     fegetenv(&fe);
     fesetround(FE_UPWARD);
-    const deft_runtime_options o = {.size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL};
+    const deft_runtime_options o = { .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL };
     rig_open(&r, &o, NULL);
     deft_tensor *x = matrix(&r, 300, 300);
     x = deft_matmul(x, x);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The front door: handles, scopes, errors, views, assignment, steps, what is stored and what is shared.
- * Values are checked by hand; each Test groups checks, since each costs a process.
+ * The front door: handles, scopes, errors, views, assignment, steps, what is stored and what is
+ * shared. Values are checked by hand; each Test groups checks, since each costs a process.
  */
 #include "support/harness.h"
 
@@ -14,11 +14,12 @@ static void expect(rig *r, deft_tensor *t, const float *want, int64_t n)
     cr_assert(n <= 256);
     rig_read(r, t, got, n);
     for (int64_t i = 0; i < n; i++)
-        cr_assert(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]), "element %d is %g, not %g",
-                  (int)i, (double)got[i], (double)want[i]);
+        cr_assert(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]),
+                  "element %d is %g, not %g", (int)i, (double)got[i], (double)want[i]);
 }
 #define EXPECT(r, t, ...)                                                                          \
-    expect((r), (t), (const float[]){__VA_ARGS__}, sizeof((const float[]){__VA_ARGS__}) / sizeof(float))
+    expect((r), (t), (const float[]){ __VA_ARGS__ },                                               \
+           sizeof((const float[]){ __VA_ARGS__ }) / sizeof(float))
 
 Test(lazy, records_and_reads)
 {
@@ -37,8 +38,9 @@ Test(lazy, records_and_reads)
     EXPECT(&r, deft_gt(a, 2), 0, 0, 1, 1);
     EXPECT(&r, deft_ge(a, 2), 0, 1, 1, 1);
     EXPECT(&r, deft_pow(a, 3), 1, 8, 27, 64);
-    EXPECT(&r, deft_add(deft_unsqueeze(deft_slice(a, DEFT_R(0, 2)), 1), deft_slice(b, DEFT_R(0, 2))), 11, 12,
-           12, 13);
+    EXPECT(&r,
+           deft_add(deft_unsqueeze(deft_slice(a, DEFT_R(0, 2)), 1), deft_slice(b, DEFT_R(0, 2))),
+           11, 12, 12, 13);
     int32_t i = 0;
     double d = 0;
     uint8_t u = 0;
@@ -71,7 +73,8 @@ Test(lazy, errors_are_delivered_once)
     cr_assert(strstr(deft_message(r.cx), "add") && strstr(deft_message(r.cx), "[4]") &&
                   strstr(deft_message(r.cx), "[5]"),
               "%s", deft_message(r.cx));
-    cr_assert_eq(deft_item(deft_sum(a, DEFT_ALL_AXES, 0), &v), DEFT_E_SHAPE, "the acting call delivers");
+    cr_assert_eq(deft_item(deft_sum(a, DEFT_ALL_AXES, 0), &v), DEFT_E_SHAPE,
+                 "the acting call delivers");
     cr_assert_eq(deft_error(r.cx), DEFT_OK);
     cr_assert_eq(rig_item(&r, deft_sum(a, DEFT_ALL_AXES, 0)), 10, "and the context goes on");
 
@@ -136,7 +139,7 @@ Test(lazy, scopes_own_tensors)
     deft_scope outer = deft_scope_begin(r.cx);
     (void)deft_scope_begin(r.cx);
     OK(&r, deft_scope_end(outer)); /* ends the inner one too */
-    s = (deft_scope){0};
+    s = (deft_scope){ 0 };
     cr_assert_eq(deft_scope_end(s), DEFT_E_ARG);
     for (int i = 0; i < 3000; i++) { /* handles beyond one slab, kept ones in the middle */
         deft_scope in = deft_scope_begin(r.cx);
@@ -146,7 +149,8 @@ Test(lazy, scopes_own_tensors)
             if (j == i % 20) k = deft_keep(t);
         }
         OK(&r, deft_scope_end(in));
-        if (i % 500 == 0) EXPECT(&r, k, 1 + (float)(i % 20), 2 + (float)(i % 20), 3 + (float)(i % 20));
+        if (i % 500 == 0)
+            EXPECT(&r, k, 1 + (float)(i % 20), 2 + (float)(i % 20), 3 + (float)(i % 20));
         deft_drop(&k);
     }
     rig_close(&r);
@@ -171,7 +175,8 @@ Test(lazy, views_are_snapshots)
     deft_clear(r.cx);
     deft_assign(row, 7.0); /* the same view again: nobody else assigned in between */
     EXPECT(&r, u, 7, 7, 7, 3, 4, 5);
-    deft_assign(deft_slice(deft_flatten(u), DEFT_R(1, 5)), deft_slice(rig_range(&r, 8, 10), DEFT_R(0, 4)));
+    deft_assign(deft_slice(deft_flatten(u), DEFT_R(1, 5)),
+                deft_slice(rig_range(&r, 8, 10), DEFT_R(0, 4)));
     EXPECT(&r, u, 7, 10, 11, 12, 13, 5);
     deft_assign(deft_slice(deft_t(u), DEFT_R(0, 2), DEFT_AT(1)), rig_range(&r, 2, 100));
     EXPECT(&r, u, 7, 10, 11, 100, 101, 5);
@@ -239,9 +244,12 @@ Test(lazy, callers_memory)
 {
     rig r;
     rig_open(&r, NULL, NULL);
-    float src[2][4] = {{1, 2, 3, -1}, {4, 5, 6, -1}}, dst[2][4] = {{0, 0, 0, 8}, {0, 0, 0, 8}};
-    deft_tensor *a = deft_wrap(r.cx, DEFT_SHAPE(2, 3), DEFT_F32, src, sizeof src, (int64_t[]){4, 1});
-    deft_tensor *o = deft_wrap_mut(r.cx, DEFT_SHAPE(2, 3), DEFT_F32, dst, sizeof dst, (int64_t[]){4, 1});
+    float src[2][4] = { { 1, 2, 3, -1 }, { 4, 5, 6, -1 } },
+          dst[2][4] = { { 0, 0, 0, 8 }, { 0, 0, 0, 8 } };
+    deft_tensor *a =
+        deft_wrap(r.cx, DEFT_SHAPE(2, 3), DEFT_F32, src, sizeof src, (int64_t[]){ 4, 1 });
+    deft_tensor *o =
+        deft_wrap_mut(r.cx, DEFT_SHAPE(2, 3), DEFT_F32, dst, sizeof dst, (int64_t[]){ 4, 1 });
     deft_scope s = deft_step_begin(r.cx);
     deft_assign(o, deft_mul(a, 2));
     cr_assert_eq(dst[0][0], 0, "written at the cut");
@@ -251,17 +259,20 @@ Test(lazy, callers_memory)
     s = deft_step_begin(r.cx); /* a part of it, and its old value read beside */
     deft_assign(deft_slice(o, DEFT_AT(1)), deft_slice(o, DEFT_AT(0)));
     OK(&r, deft_step_end(s));
-    cr_assert(dst[1][0] == 2 && dst[1][1] == 4 && dst[1][2] == 6 && dst[0][0] == 2 && dst[1][3] == 8);
+    cr_assert(dst[1][0] == 2 && dst[1][1] == 4 && dst[1][2] == 6 && dst[0][0] == 2 &&
+              dst[1][3] == 8);
     deft_tensor *over = deft_wrap(r.cx, DEFT_SHAPE(3), DEFT_F32, dst[0], 12, NULL);
     deft_tensor *into = deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, &dst[0][1], 12, NULL);
     s = deft_step_begin(r.cx); /* overlapping memory: the values are those of before the step */
     deft_assign(into, deft_add(over, 1));
     OK(&r, deft_step_end(s));
     cr_assert(dst[0][0] == 2 && dst[0][1] == 3 && dst[0][2] == 5 && dst[0][3] == 7);
-    cr_assert_null(deft_wrap(r.cx, DEFT_SHAPE(3, 3), DEFT_F32, src, sizeof src, (int64_t[]){4, 1}));
+    cr_assert_null(
+        deft_wrap(r.cx, DEFT_SHAPE(3, 3), DEFT_F32, src, sizeof src, (int64_t[]){ 4, 1 }));
     cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE);
     deft_clear(r.cx);
-    cr_assert_null(deft_wrap_mut(r.cx, DEFT_SHAPE(3, 2), DEFT_F32, src, sizeof src, (int64_t[]){1, 1}));
+    cr_assert_null(
+        deft_wrap_mut(r.cx, DEFT_SHAPE(3, 2), DEFT_F32, src, sizeof src, (int64_t[]){ 1, 1 }));
     cr_assert_eq(deft_error(r.cx), DEFT_E_ARG, "elements would share memory");
     deft_clear(r.cx);
     cr_assert_null(deft_from(r.cx, DEFT_SHAPE(3), DEFT_F32, src, 8));
@@ -274,14 +285,16 @@ Test(lazy, composites)
     rig r;
     rig_open(&r, NULL, NULL);
     deft_tensor *a = rig_range(&r, 3, 1), *b = rig_range(&r, 2, 10);
-    deft_tensor *both[2] = {a, b};
+    deft_tensor *both[2] = { a, b };
     EXPECT(&r, deft_concat(both, 2, 0), 1, 2, 3, 10, 11);
-    deft_tensor *same[2] = {a, deft_neg(a)};
+    deft_tensor *same[2] = { a, deft_neg(a) };
     EXPECT(&r, deft_stack(same, 2, 1), 1, -1, 2, -2, 3, -3);
-    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_CONSTANT, 7), 7, 7, 1, 2, 3, 7);
-    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_EDGE, 0), 1, 1, 1, 2, 3, 3);
-    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_REFLECT, 0), 3, 2, 1, 2, 3, 2);
-    EXPECT(&r, deft_pad(a, (int64_t[]){2}, (int64_t[]){1}, DEFT_PAD_WRAP, 0), 2, 3, 1, 2, 3, 1);
+    EXPECT(&r, deft_pad(a, (int64_t[]){ 2 }, (int64_t[]){ 1 }, DEFT_PAD_CONSTANT, 7), 7, 7, 1, 2, 3,
+           7);
+    EXPECT(&r, deft_pad(a, (int64_t[]){ 2 }, (int64_t[]){ 1 }, DEFT_PAD_EDGE, 0), 1, 1, 1, 2, 3, 3);
+    EXPECT(&r, deft_pad(a, (int64_t[]){ 2 }, (int64_t[]){ 1 }, DEFT_PAD_REFLECT, 0), 3, 2, 1, 2, 3,
+           2);
+    EXPECT(&r, deft_pad(a, (int64_t[]){ 2 }, (int64_t[]){ 1 }, DEFT_PAD_WRAP, 0), 2, 3, 1, 2, 3, 1);
     EXPECT(&r, deft_roll(a, 1, 0), 3, 1, 2);
     EXPECT(&r, deft_roll(a, -1, 0), 2, 3, 1);
     EXPECT(&r, deft_cumsum(a, 0), 1, 3, 6);
@@ -291,12 +304,15 @@ Test(lazy, composites)
     EXPECT(&r, deft_eye(r.cx, 2, 3, DEFT_F32), 1, 0, 0, 0, 1, 0);
     EXPECT(&r, deft_arange(r.cx, 1, 2, 0.5, DEFT_F32), 1, 1.5);
     EXPECT(&r, deft_linspace(r.cx, 0, 1, 3, DEFT_F32), 0, 0.5, 1);
-    EXPECT(&r, deft_matmul(deft_reshape(rig_range(&r, 4, 1), DEFT_SHAPE(2, 2)), rig_range(&r, 2, 1)), 5, 11);
-    const int32_t at[2] = {-1, 0};
+    EXPECT(&r,
+           deft_matmul(deft_reshape(rig_range(&r, 4, 1), DEFT_SHAPE(2, 2)), rig_range(&r, 2, 1)), 5,
+           11);
+    const int32_t at[2] = { -1, 0 };
     deft_tensor *i = deft_from(r.cx, DEFT_SHAPE(2), DEFT_I32, at, sizeof at);
     EXPECT(&r, deft_take(a, i, 0), 3, 1);
-    const int32_t out_of[1] = {3};
-    deft_tensor *bad = deft_take(a, deft_from(r.cx, DEFT_SHAPE(1), DEFT_I32, out_of, sizeof out_of), 0);
+    const int32_t out_of[1] = { 3 };
+    deft_tensor *bad =
+        deft_take(a, deft_from(r.cx, DEFT_SHAPE(1), DEFT_I32, out_of, sizeof out_of), 0);
     float v;
     cr_assert_eq(deft_item(bad, &v), DEFT_E_RANGE, "%s", deft_message(r.cx));
     cr_assert(strstr(deft_message(r.cx), "3"), "%s", deft_message(r.cx));
@@ -305,16 +321,17 @@ Test(lazy, composites)
     EXPECT(&r, deft_tril(x, 0), 1, 0, 0, 4, 5, 0, 7, 8, 9);
     EXPECT(&r, deft_triu(x, 1), 0, 2, 3, 0, 0, 6, 0, 0, 0);
     deft_tensor *halves[2];
-    OK(&r, deft_split(x, (int64_t[]){1, 2}, 2, 1, halves));
+    OK(&r, deft_split(x, (int64_t[]){ 1, 2 }, 2, 1, halves));
     EXPECT(&r, halves[1], 2, 3, 5, 6, 8, 9);
     EXPECT(&r, deft_clamp(a, 1.5, 2.5), 1.5, 2, 2.5);
     EXPECT(&r, deft_where(deft_gt(a, 1), a, deft_neg(a)), -1, 2, 3);
     EXPECT(&r, deft_lerp(a, deft_add(a, 4), 0.25), 2, 3, 4);
-    EXPECT(&r, deft_round(deft_mul(deft_sum(deft_softmax(x, 1), DEFT_AXES(1), 0), 1e5)), 1e5, 1e5, 1e5);
-    const uint8_t label[3] = {0, 1, 9};
+    EXPECT(&r, deft_round(deft_mul(deft_sum(deft_softmax(x, 1), DEFT_AXES(1), 0), 1e5)), 1e5, 1e5,
+           1e5);
+    const uint8_t label[3] = { 0, 1, 9 };
     deft_tensor *ce = deft_cross_entropy(x, deft_from(r.cx, DEFT_SHAPE(3), DEFT_U8, label, 3));
     cr_assert(isnan(rig_item(&r, ce)), "a label outside gives NaN");
-    const uint8_t good[3] = {2, 2, 2};
+    const uint8_t good[3] = { 2, 2, 2 };
     ce = deft_cross_entropy(x, deft_from(r.cx, DEFT_SHAPE(3), DEFT_U8, good, 3));
     cr_assert_float_eq(rig_item(&r, ce), 0.4076059f, 1e-6);
     rig_close(&r);
@@ -343,7 +360,7 @@ Test(lazy, wrapped_memory_made_inside)
 {
     rig r;
     rig_open(&r, NULL, NULL);
-    float a[2] = {1, 2}, b[2] = {0}, c[2] = {0}, d[2] = {0};
+    float a[2] = { 1, 2 }, b[2] = { 0 }, c[2] = { 0 }, d[2] = { 0 };
     deft_scope s = deft_step_begin(r.cx);
     const deft_scope in = deft_scope_begin(r.cx);
     deft_tensor *x = deft_wrap(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
@@ -367,8 +384,9 @@ Test(lazy, max_nodes_cuts)
 {
     rig r;
     const deft_runtime_options o = {
-        .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET, .log = "why"};
-    const deft_ctx_options c = {.size = sizeof c, .max_nodes = 300};
+        .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_INTERPRET, .log = "why"
+    };
+    const deft_ctx_options c = { .size = sizeof c, .max_nodes = 300 };
     rig_open(&r, &o, &c);
     deft_tensor *z = rig_range(&r, 1, 0);
     for (int i = 0; i < 1000; i++) deft_assign(z, deft_add(z, 1));

@@ -176,7 +176,8 @@ static void *sample_pairs_f32(void *argument)
 
 /* ---- samples of f64 ---- */
 
-/* Classes: any bits; exponents near 0; the range where most functions live; near multiples of pi/2. */
+/* Classes: any bits; exponents near 0; the range where most functions live; near multiples of pi/2.
+ */
 static double random_f64(uint64_t *s, unsigned class)
 {
     uint64_t b = next_random(s);
