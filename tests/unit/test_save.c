@@ -253,8 +253,8 @@ Test(save, loads_into_views_and_wrapped_memory)
     deft_tensor *const root = deft_zeros(cx, DEFT_SHAPE(4), DEFT_F32);
     float memory[2] = { 0, 0 }, got[4];
     deft_tensor *const m = deft_wrap_mut(cx, DEFT_SHAPE(2), DEFT_F32, memory, sizeof memory, NULL);
-    deft_named dst[] = { { "v", deft_slice(root, DEFT_R(1, 3)) }, { "m", m } };
     const deft_scope s = deft_step_begin(cx);
+    deft_named dst[] = { { "v", deft_slice(root, DEFT_R(1, 3)) }, { "m", m } };
     OK(deft_load(cx, path, dst, 2));
     OK(deft_step_end(s));
     OK(deft_read(root, DEFT_F32, got, sizeof got));
