@@ -13,10 +13,11 @@
  *
  * Loop structure of a kernel (df_kernel.mode); axes are listed from the outermost to the innermost:
  *
- *   MAP   OUTER* INNER          for o: for i (vector): body
- *   ROW   OUTER* RED            for o: { row(0); for r (vector): elem(0); fold; row(1); for r:
- * elem(1) ... } COL   OUTER* RED+ INNER     for o: for i (vector): { row(0); for r: elem(0); fold;
- * row(1); ... }
+ *   MAP  OUTER* INNER       for o: for i (vector): body
+ *
+ *   ROW  OUTER* RED         for o: { row(0); for r (vector): elem(0); fold; row(1); ... }
+ *
+ *   COL  OUTER* RED+ INNER  for o: for i (vector): { row(0); for r: elem(0); fold; row(1); ... }
  *
  * ROW has exactly one RED axis (the fuser merges or materializes until that is so). RED axes are
  * nested row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced elements for
@@ -39,8 +40,8 @@
 
 #define DF_MAX_AXES 10
 #define DF_MAX_STAGES 8
-#define DF_MAX_BODY                                                                                \
-    1000 /* trace nodes in one kernel by default; recipes are written out in the body */
+/* Trace nodes in one kernel by default; recipes are written out in the body. */
+#define DF_MAX_BODY 1000
 
 typedef enum df_mode { DF_MODE_MAP, DF_MODE_ROW, DF_MODE_COL } df_mode;
 typedef enum df_role { DF_AXIS_OUTER, DF_AXIS_RED, DF_AXIS_INNER } df_role;

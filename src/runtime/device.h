@@ -25,13 +25,17 @@ typedef struct df_kargs {
 } df_kargs;
 
 /* main: rows o in [o0, o1) of the linearized OUTER axes (1 when there are none); in MAP and COL, i
- * in [i0, i1) of INNER. i0 = 0, i1 = 1 in ROW. part: (SPLIT kernels) row o0, blocks [i0, i1) of
- * DF_BLOCK reduced elements: stage 0 for them. Block results go to partial[(acc * n_blocks + block)
- * * inner + i], n_blocks = ceil(L / DF_BLOCK), inner = INNER extent (1 in ROW), acc counting 8-byte
- * slots in order of the reduce instructions (argmin and argmax take two: value bits, index).
- * ROW-level instructions of stage 0 are evaluated again. fin:  (SPLIT kernels) row o0, i in [i0,
- * i1): joins the blocks, then the last stage. Any thread; ranges may be split anywhere (COL and MAP
- * vector tails give equal bits). */
+ * in [i0, i1) of INNER. i0 = 0, i1 = 1 in ROW.
+ *
+ * part (SPLIT kernels): row o0, blocks [i0, i1) of DF_BLOCK reduced elements: stage 0 for them.
+ * Block results go to partial[(acc * n_blocks + block) * inner + i], n_blocks = ceil(L / DF_BLOCK),
+ * inner = INNER extent (1 in ROW), acc counting 8-byte slots in order of the reduce instructions
+ * (argmin and argmax take two: value bits, index). ROW-level instructions of stage 0 are evaluated
+ * again.
+ *
+ * fin (SPLIT kernels): row o0, i in [i0, i1): joins the blocks, then the last stage.
+ *
+ * Any thread; ranges may be split anywhere (COL and MAP vector tails give equal bits). */
 typedef void (*df_kernel_fn)(const df_kargs *args, int64_t o0, int64_t o1, int64_t i0, int64_t i1);
 
 /* ---- compiled code ---- */
