@@ -59,6 +59,10 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
     void *so = open_in(dir, why, sizeof why, log);
     if (!so) so = open_in(df_env("DEFT_PLUGIN_DIR"), why, sizeof why, log);
     if (!so) so = open_in(beside, why, sizeof why, log);
+    if (!so && *beside && strlen(beside) + sizeof "/deft" <= sizeof beside) {
+        strcat(beside, "/deft"); /* an installed tree, wherever it was moved to */
+        so = open_in(beside, why, sizeof why, log);
+    }
     if (!so) so = open_in(DEFT_PLUGIN_DIR_DEFAULT, why, sizeof why, log);
     if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", why);
 
