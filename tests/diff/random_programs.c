@@ -137,6 +137,7 @@ typedef struct run {
     bool failed; /* an acting call failed: what it said is in the log */
     bool
         at_root; /* something was recorded outside all scopes: it lives on in the next repetition */
+    bool retreated; /* a plan was unsound: the fuser made one kernel per op instead */
     bool replanned; /* other numbers made other plans */
 } run;
 
@@ -1112,6 +1113,13 @@ static void show_plan(const run *r)
     fprintf(stderr, "---- plan\n%s", buf);
 }
 
+static void see_retreat(run *r)
+{
+    char why[64];
+    (void)deft_show(r->cx, "why", why, sizeof why);
+    r->retreated = r->retreated || strstr(why, "not fused at all") != NULL;
+}
+
 /* Everything still alive, as one unit, then closes what is open. */
 static void finish_rep(run *r)
 {
@@ -1128,6 +1136,7 @@ static void finish_rep(run *r)
         say(r, "deft_eval(all %zu, in order); /* and read all */", n);
         check(r, deft_eval(list, n));
         show_plan(r);
+        see_retreat(r);
     }
     for (size_t i = 0; i < VARS; i++)
         if (r->v[i].t) {
@@ -1180,7 +1189,7 @@ static deft_ctx *open_context(const oracle_path *p)
 
 static char doing[200];
 
-static long n_replanned, n_second_runs;
+static long n_replanned, n_second_runs, n_retreats;
 
 /* The log of one program on one path. The caller frees it. */
 static void execute(run *r, const program *pr, const oracle_path *p, bool eager, int reps,
@@ -1487,8 +1496,12 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
 static oracle_path paths[MAX_PATHS] = {
     { .name = "interp unfused eager", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
     { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2, .no_fusion = 1 },
-    { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
-    { .name = "interp no_simplify", .tier = DEFT_TIER_INTERPRET, .n_threads = 3, .no_simplify = 1 },
+    { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .log = "fusion" },
+    { .name = "interp no_simplify",
+      .tier = DEFT_TIER_INTERPRET,
+      .log = "fusion",
+      .n_threads = 3,
+      .no_simplify = 1 },
     { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1 },
     { .name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 2 },
     { .name = "llvm O2 16 bytes", .tier = DEFT_TIER_FULL, .n_threads = 3, .max_vector_bytes = 16 },
@@ -1715,6 +1728,11 @@ int main(int argc, char **argv)
             } else {
                 execute(&got, &pr, &paths[j], false, REPS, NULL);
                 bad = differ(&want, &got) || got.replanned;
+                if (got.retreated) {
+                    n_retreats++;
+                    printf("seed %llu on %s: a plan was not fused at all\n",
+                           (unsigned long long)pr.seed, paths[j].name);
+                }
                 free(got.log);
             }
             seconds[j] += oracle_cpu() - at;
@@ -1728,7 +1746,8 @@ int main(int argc, char **argv)
     }
     printf("%ld programs, %ld instructions, %ld failures, %.1f s; %ld of %ld second runs planned "
            "anew\n",
-           count, instructions, failures, oracle_now() - t0, n_replanned, n_second_runs);
+           count, instructions, failures, oracle_now() - t0, n_replanned, n_second_runs,
+           n_retreats);
     for (size_t i = 0; i < n_paths; i++)
         printf("  %-22s %6.1f s processor time\n", paths[i].name, seconds[i]);
     (void)errors;

@@ -40,7 +40,7 @@ static void give_up(const oracle_path *p, const char *what, deft_status st)
 /* With DEFT_LOG set the library's log goes to stderr. */
 static void log_line(void *user, const char *topic, const char *line)
 {
-    fprintf(stderr, "%s: %s: %s\n", (const char *)user, topic, line);
+    if (getenv("DEFT_LOG")) fprintf(stderr, "%s: %s: %s\n", (const char *)user, topic, line);
 }
 
 size_t oracle_open(oracle_path *path, size_t n)
@@ -52,7 +52,8 @@ size_t oracle_open(oracle_path *path, size_t n)
                                           .n_threads = p.n_threads,
                                           .tier = p.tier,
                                           .max_vector_bytes = p.max_vector_bytes,
-                                          .log_hook = getenv("DEFT_LOG") ? log_line : NULL,
+                                          .log = p.log,
+                                          .log_hook = p.log || getenv("DEFT_LOG") ? log_line : NULL,
                                           .log_user = (void *)(uintptr_t)p.name };
         deft_status st = deft_runtime_create(&ro, &p.rt);
         if (st != DEFT_OK) give_up(&p, "runtime_create", st);

@@ -15,6 +15,7 @@ typedef struct oracle_path {
     deft_tier tier;
     uint32_t max_vector_bytes, n_threads;
     int no_fusion, no_simplify;
+    const char *log;  /* log topics to switch on; nothing is printed */
     unsigned turn;    /* the test's own */
     deft_runtime *rt; /* filled in by oracle_open, as is cx */
     deft_ctx *cx;

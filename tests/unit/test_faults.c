@@ -340,3 +340,46 @@ Test(faults, gradient_accumulation)
     cr_assert(v[0] == 10 && v[1] == 21 && v[2] == 32);
     rig_close(&r);
 }
+
+/* Changing numbers, learning rate, seed, window, and a shorter last batch in each round: two plans
+ * at most (the shorter batch may need one of its own), and no kernel after both sizes were seen. */
+Test(faults, a_thousand_steps_of_everything_changing)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    enum { ROWS = 150, BATCH = 32 };
+    deft_tensor *x = matrix(&r, ROWS, 8), *w = matrix(&r, 8, 4), *m = matrix(&r, 8, 4);
+    deft_tensor *y =
+        deft_keep(deft_cast(deft_mul(deft_slice(x, DEFT_FULL, DEFT_AT(0)), 4), DEFT_I32));
+    OK(&r, deft_eval(&y, 1));
+    deft_rng rng = { 1, 0 };
+    uint64_t kernels = 0;
+    const uint64_t plans = rig_stats(&r).plans_built;
+    for (int step = 0, from = 0; step < 1000; step++, from += BATCH) {
+        if (from >= ROWS) from = 0;
+        if (step % 97 == 0) rng.seed += 12345;
+        const int64_t to = from + BATCH < ROWS ? from + BATCH : ROWS;
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_tensor *batch = deft_slice(x, DEFT_R(from, to)),
+                    *label = deft_slice(y, DEFT_R(from, to));
+        deft_tensor *mask =
+            deft_gt(deft_uniform(r.cx, &rng, DEFT_SHAPE(to - from, 8), DEFT_F32, 0, 1),
+                    0.1 + 0.0001 * step);
+        deft_tensor *in = deft_where(mask, batch, deft_mul(batch, 0.5 / (step + 1)));
+        deft_tensor *p = deft_softmax(deft_matmul(in, w), 1);
+        deft_tensor *err = deft_sub(p, deft_one_hot(deft_remainder(label, 4), 4, DEFT_F32));
+        deft_tensor *g = deft_div(deft_matmul(deft_t(in), err), (double)(to - from));
+        deft_assign(m, deft_lerp(m, g, 1.0 / (1 + step % 10)));
+        deft_assign(w, deft_sub(w, deft_mul(m, 0.1 / (1 + step))));
+        OK(&r, deft_step_end(s));
+        if (step == 6) kernels = rig_stats(&r).kernels_known; /* both sizes were seen */
+    }
+    const deft_stats after = rig_stats(&r);
+    cr_assert_leq(after.plans_built - plans, 2, "%d plans", (int)(after.plans_built - plans));
+    cr_assert_eq(after.kernels_known, kernels, "%d kernels more",
+                 (int)(after.kernels_known - kernels));
+    float v[32];
+    rig_read(&r, w, v, 32);
+    for (int i = 0; i < 32; i++) cr_assert(isfinite(v[i]));
+    rig_close(&r);
+}
