@@ -38,7 +38,7 @@ typedef enum df_place {
 
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4 };
 enum { DF_ROWS_AHEAD = 32 };
-enum { DF_COPIES = 4 }; /* of a loop body, side by side; at most */
+enum { DF_COPIES = 4 };      /* of a loop body, side by side; at most */
 enum { DF_LONG_BODY = 160 }; /* instructions */
 
 /* What a call of a SPLIT kernel is to do: its three functions pass one of these to the one body. */
@@ -46,18 +46,18 @@ typedef enum df_entry { ENTRY_MAIN, ENTRY_PART, ENTRY_FIN } df_entry;
 
 /* One instruction's values. */
 typedef struct df_val {
-    uint8_t place;  /* df_place */
-    uint8_t moves;  /* axes roles that it depends on */
-    bool wants_vec; /* scalar with lane-wise users: broadcast where it is defined */
-    bool wants_inverse; /* FAST: a scalar that lanes are divided by */
-    bool is_marked; /* part of the loop body being written */
-    uint32_t epoch; /* of lanes */
-    uint32_t last_use; /* analyse.c, while copies are counted */
+    uint8_t place;                 /* df_place */
+    uint8_t moves;                 /* axes roles that it depends on */
+    bool wants_vec;                /* scalar with lane-wise users: broadcast where it is defined */
+    bool wants_inverse;            /* FAST: a scalar that lanes are divided by */
+    bool is_marked;                /* part of the loop body being written */
+    uint32_t epoch;                /* of lanes */
+    uint32_t last_use;             /* analyse.c, while copies are counted */
     LLVMValueRef sca, vec;         /* vec: of a scalar, the same everywhere */
     LLVMValueRef inverse;          /* 1 / vec, where wanted */
     LLVMValueRef lanes[DF_COPIES]; /* in each copy of the loop body */
-    LLVMValueRef slot; /* PLACE_LANES: array of vectors, one per group of lanes */
-    LLVMValueRef scan; /* scans: running values, one vector per group of lanes */
+    LLVMValueRef slot;             /* PLACE_LANES: array of vectors, one per group of lanes */
+    LLVMValueRef scan;             /* scans: running values, one vector per group of lanes */
 } df_val;
 
 /* One reduce instruction. */
@@ -125,15 +125,15 @@ struct df_gen {
     LLVMValueRef n_active; /* i64; with mask */
     LLVMValueRef mask;     /* NULL: all lanes */
     LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES];
-    LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
-    LLVMValueRef pitch;    /* COL: groups in this chunk */
-    bool prefetches;       /* COL: unit-stride loads also fetch from s->ahead */
-    bool scans_in_regs;    /* df_val.scan is the running value itself */
-    bool in_regs;          /* accumulators in registers */
-    uint32_t reg;          /* which */
-    LLVMValueRef acc_at;   /* accumulators in memory: i64, which vector */
-    LLVMValueRef acc_one;  /* COL: of reductions that keep one */
-    LLVMValueRef red_at;   /* position within the reduction of lane 0 */
+    LLVMValueRef group;   /* COL: i64, which group of lanes of the chunk */
+    LLVMValueRef pitch;   /* COL: groups in this chunk */
+    bool prefetches;      /* COL: unit-stride loads also fetch from s->ahead */
+    bool scans_in_regs;   /* df_val.scan is the running value itself */
+    bool in_regs;         /* accumulators in registers */
+    uint32_t reg;         /* which */
+    LLVMValueRef acc_at;  /* accumulators in memory: i64, which vector */
+    LLVMValueRef acc_one; /* COL: of reductions that keep one */
+    LLVMValueRef red_at;  /* position within the reduction of lane 0 */
     LLVMValueRef tail_buf;
     bool native_masks; /* for every unit-stride access of the kernel */
 };
@@ -223,16 +223,17 @@ deft_status df_gen_kernel(df_gen *g,
                           const char *name); /* main and, for SPLIT kernels, part and fin */
 /* Sets lane0, and mask and n_active for lanes up to end (NULL: all lanes are active). */
 void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
-/* The same for a body that is written n times, for neighbouring vectors: its instructions in turn. */
+/* The same for a body that is written n times, for neighbouring vectors: its instructions in turn.
+ */
 void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n);
-void df_gen_copy(df_gen *g, uint32_t copy); /* which one comes next */
+void df_gen_copy(df_gen *g, uint32_t copy);       /* which one comes next */
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
 void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
 bool df_gen_is_here(const df_gen *g, uint32_t ins, df_place place); /* marked, of this place */
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
 void df_gen_place(df_gen *g, df_place place);     /* marked instructions of this place, here */
-uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
+uint32_t df_gen_copies(df_gen *g);                /* of the marked body, that a loop should hold */
 uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
 void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */

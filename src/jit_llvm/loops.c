@@ -2,10 +2,12 @@
  *
  * One kernel to functions: the entry points and the loop nests of MAP and ROW.
  *
- * Loops over lanes: a main loop without masks and one masked tail. Very long bodies, and all of
- * codegen level O0, where compile time counts most, get a single masked loop, half the code
- * (measured in L1: 50 % slower for 5 instructions, 12 % for 50, which compile in 2.4 instead of 3.0
- * ms; nothing from L2 on). Where masks are not instructions, always main loop and tail.
+ * Loops over lanes: a main loop without masks and one masked tail. Bodies that are long enough to
+ * be bound by latency are written for several vectors at once (analyse.c); the rest is then a
+ * masked loop. Very long bodies, and all of codegen level O0, where compile time counts most, get a
+ * single masked loop, and no tail (measured in L1, one copy: 50 % slower for 5 instructions, 12 %
+ * for 50, which compile in 2.4 instead of 3.0 ms; nothing from L2 on). Where masks are not
+ * instructions, always main loop and tail.
  */
 #include "jit_llvm/gen.h"
 

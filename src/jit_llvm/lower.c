@@ -145,7 +145,8 @@ static LLVMValueRef unary(df_gen *g, const char *name, LLVMValueRef x)
     return df_gen_intrinsic(g, name, &type, 1, &x, 1);
 }
 
-/* Contraction and reassociation for FAST kernels; NaN and infinity are never assumed away. */
+/* Contraction and reassociation for FAST kernels; NaN and infinity are never assumed away. (The
+ * inverse of a scalar divisor: values.c.) */
 static LLVMValueRef relaxed(df_gen *g, LLVMValueRef v)
 {
     if (g->k->flags & DF_KERNEL_FAST && LLVMIsAInstruction(v) && LLVMCanValueUseFastMathFlags(v))

@@ -34,8 +34,7 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
         const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
         LLVMTypeRef type = df_gen_lanes(df_gen_mem_type(g, t), g->w);
         lanes = LLVMBuildLoad2(g->b, type, df_gen_at(g, type, v->slot, g->group), "");
-        if (t == DEFT_BOOL)
-            lanes = LLVMBuildICmp(g->b, LLVMIntNE, lanes, LLVMConstNull(type), "");
+        if (t == DEFT_BOOL) lanes = LLVMBuildICmp(g->b, LLVMIntNE, lanes, LLVMConstNull(type), "");
     } else {
         lanes = df_gen_splat(g, v->sca, g->w);
     }

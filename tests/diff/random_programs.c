@@ -1745,7 +1745,7 @@ int main(int argc, char **argv)
         if (failures >= 10) break;
     }
     printf("%ld programs, %ld instructions, %ld failures, %.1f s; %ld of %ld second runs planned "
-           "anew\n",
+           "anew, %ld plans not fused at all\n",
            count, instructions, failures, oracle_now() - t0, n_replanned, n_second_runs,
            n_retreats);
     for (size_t i = 0; i < n_paths; i++)

@@ -103,7 +103,7 @@ const ref_row ref_rows[] = {
     ROW(acos, 1.25, 1.25),
     ROW(atan, 2, 2),
     ROW(sinh, 2, 2.5),
-    ROW(cosh, 1.5, 2),
+    ROW(cosh, 1.75, 2),
     ROW(tanh, 1.5, 2),
     OWN(sigmoid, 2, 2),
     ROW(erf, 2, 2),
