@@ -182,8 +182,8 @@ static const real_row reals[] = {
     { "tanh", deft_tanh, tanhl, 2, 2, -10, 10 },
     { "sigmoid", deft_sigmoid, w_sigmoid, 2, 2, -104, 20 },
     { "erf", deft_erf, erfl, 2, 2, -4, 4 },
-    { "erfc", deft_erfc, erfcl, 2, 4, -4, 10 },
-    { "gelu", deft_gelu, w_gelu, 2, 4, -14, 5 },
+    { "erfc", deft_erfc, erfcl, 2, 8, -4, 10 },
+    { "gelu", deft_gelu, w_gelu, 2, 8, -14, 5 },
     { "silu", deft_silu, w_silu, 2, 2, -104, 20 },
     { "softplus", deft_softplus, w_softplus, 2, 2, -104, 20 },
 };

@@ -72,7 +72,7 @@ static ref_wide w_atan2(double y, double x)
     return W(atan2)((ref_wide)y, (ref_wide)x);
 }
 
-/* Bounds in ULP: f32, f64. Those of f32 hold for every input, those of f64 for all that was tried.
+/* Bounds in ULP: f32, f64. docs/accuracy.md has what was measured.
  */
 #define ROW(name, f32, f64)                                                                        \
     {                                                                                              \
@@ -109,7 +109,7 @@ const ref_row ref_rows[] = {
     ROW(erf, 2, 2),
     ROW(erfc, 2, 8),
     OWN(gelu, 2, 8),
-    OWN(silu, 2, 2),
+    OWN(silu, 2.25, 2),
     OWN(softplus, 2, 2),
     OWN(rsqrt, 1.5, 1.5),
     TWO(pow, 1, 1),
