@@ -19,12 +19,12 @@ typedef struct df_emit {
 } df_emit;
 
 /* x and the result have dtype t, f32 or f64. Accuracy in docs/accuracy.md. */
-#define DF_RECIPES(X)                                                                              \
-    X(exp)                                                                                         \
-    X(exp2)                                                                                        \
-    X(expm1)                                                                                       \
-    X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh)  \
-        X(tanh) X(sigmoid) X(erf) X(erfc) X(gelu) X(silu) X(softplus) X(rsqrt)
+/* clang-format off */
+#define DF_RECIPES(X)                                                                          \
+    X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p)                                   \
+    X(sin) X(cos) X(tan) X(asin) X(acos) X(atan) X(sinh) X(cosh) X(tanh)                       \
+    X(sigmoid) X(erf) X(erfc) X(gelu) X(silu) X(softplus) X(rsqrt)
+/* clang-format on */
 
 #define DF_X(name) uint32_t df_recipe_##name(df_emit *e, deft_dtype t, uint32_t x);
 DF_RECIPES(DF_X)

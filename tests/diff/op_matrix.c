@@ -1196,7 +1196,8 @@ static void op_cases(uint16_t op, deft_dtype t, scale how)
                         v == 0 && l == 0 &&
                         (how == QUICK ? rank == (o->min_rank > 1 ? o->min_rank : 1u) : rank <= 2);
                     const bool layouts = how == USUAL && rank == 2 && o->unary;
-                    if (how != FULL && !plain && !layouts && h % all >= n_combinations[how])
+                    if (how != FULL && !plain && !layouts &&
+                        h % (how == QUICK ? 2 * all : all) >= n_combinations[how])
                         continue;
                     kase k = {
                         .op = op, .t = (uint8_t)t, .lay = (uint8_t)l, .variant = (uint8_t)v
