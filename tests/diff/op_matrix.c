@@ -1195,7 +1195,8 @@ static void op_cases(uint16_t op, deft_dtype t, scale how)
                     const bool plain =
                         v == 0 && l == 0 &&
                         (how == QUICK ? rank == (o->min_rank > 1 ? o->min_rank : 1u) : rank <= 2);
-                    const bool layouts = how == USUAL && rank == 2 && o->unary;
+                    const bool layouts =
+                        how == USUAL && rank == 2 && o->unary && (op + (unsigned)t) % 2 == 0;
                     if (how != FULL && !plain && !layouts &&
                         h % (how == QUICK ? 2 * all : all) >= n_combinations[how])
                         continue;

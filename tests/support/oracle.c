@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void *oracle_alloc(size_t n)
 {
@@ -43,6 +44,15 @@ static void log_line(void *user, const char *topic, const char *line)
     if (getenv("DEFT_LOG")) fprintf(stderr, "%s: %s: %s\n", (const char *)user, topic, line);
 }
 
+static bool have_plugin(void)
+{
+    char path[4096];
+    const char *const dir = getenv("DEFT_PLUGIN_DIR");
+    if (!dir) return false;
+    snprintf(path, sizeof path, "%s/deft-llvm.so", dir);
+    return access(path, F_OK) == 0;
+}
+
 size_t oracle_open(oracle_path *path, size_t n)
 {
     size_t left = 0;
@@ -60,6 +70,7 @@ size_t oracle_open(oracle_path *path, size_t n)
         const char *const compiler = deft_runtime_compiler(p.rt);
         if (p.tier != DEFT_TIER_INTERPRET && !strncmp(compiler, "interpreter", 11)) {
             fprintf(stderr, "path %s left out: %s\n", p.name, compiler);
+            if (have_plugin()) exit(1); /* a compiler that is there and not used is a failure */
             deft_runtime_destroy(&p.rt);
             continue;
         }

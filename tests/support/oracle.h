@@ -22,7 +22,8 @@ typedef struct oracle_path {
 } oracle_path;
 
 /* Opens the paths in place. Those that need a compiler are dropped, and said so on stderr, when
- * there is none. Returns how many are left; ends the program when a runtime cannot be made. */
+ * there is none. Returns how many are left; ends the program when a runtime cannot be made, or when
+ * the plug-in is there (DEFT_PLUGIN_DIR) but was not taken. */
 size_t oracle_open(oracle_path *path, size_t n);
 void oracle_close(oracle_path *path, size_t n);
 
