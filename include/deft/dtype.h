@@ -31,7 +31,7 @@ DEFT_API size_t deft_dtype_size(deft_dtype dtype);
 /* "f32" and so on; "?" for a value that is no dtype. Static. Any thread. */
 DEFT_API const char *deft_dtype_name(deft_dtype dtype);
 
-/* The dtype two operands meet in (docs/names.md prints the table). Any thread. */
+/* The dtype two operands meet in (docs/promotion.md prints the table). Any thread. */
 DEFT_API deft_dtype deft_promote(deft_dtype a, deft_dtype b);
 
 #ifdef __cplusplus

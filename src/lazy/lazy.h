@@ -178,7 +178,6 @@ struct deft_ctx {
     DF_VEC(df_undo) undo;
     DF_VEC(df_mut) muts;
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
-    uint64_t step_next_bits;
 
     df_diag diag;        /* the latest sentence */
     deft_status pending; /* undelivered */
