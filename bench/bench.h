@@ -16,6 +16,7 @@
 typedef struct bench {
     const char *name; /* of the running bench */
     bool json, quick;
+    const char *only; /* in the labels of the cases to run; NULL: all */
     const char *argv0;
     int n_ok, n_not_ok;
 } bench;
@@ -29,6 +30,7 @@ typedef enum bench_goal {
 } bench_goal;
 
 /* ratio = value / reference_value. reference: what reference_value is of, measured in this run. */
+bool bench_wants(const bench *b, const char *label);
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
                double reference_value, bench_goal kind, double goal);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft-bench [--json] [--quick] [name...]: runs the named benches, or all but `build`.
+ * deft-bench [--json] [--quick] [--case=TEXT] [name...]: runs the named benches, or all but
+ * `build`; of kernels and matmul only the cases whose label has TEXT in it.
  */
 #include "bench.h"
 
@@ -27,6 +28,11 @@ static bool reached(bench_goal kind, double value, double ratio, double goal)
     case BENCH_RATIO_AT_LEAST: return ratio >= goal;
     }
     return false;
+}
+
+bool bench_wants(const bench *b, const char *label)
+{
+    return !b->only || strstr(label, b->only);
 }
 
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
@@ -184,6 +190,8 @@ int main(int argc, char **argv)
             b.json = true;
         else if (!strcmp(argv[i], "--quick"))
             b.quick = true;
+        else if (!strncmp(argv[i], "--case=", 7))
+            b.only = argv[i] + 7;
         else
             named++;
     }

@@ -82,7 +82,8 @@ DEFT_API void deft_runtime_trim(deft_runtime *rt);
 
 typedef enum deft_numerics {
     DEFT_STRICT = 0, /* the same bits whatever is fused, at any thread count and vector width */
-    DEFT_FAST = 1    /* contraction, reassociation, library matrix products */
+    DEFT_FAST = 1    /* contraction, reassociation, library matrix products, estimates:
+                      * docs/accuracy.md */
 } deft_numerics;
 
 typedef struct deft_ctx_options {

@@ -586,7 +586,7 @@ deft_status df_fuse_bodies(pass *p)
     for (uint32_t g = 0; g < n; g++) list[at[p->groups.at[g].level]++] = g;
     find_unused(p);
 
-    body b = { .emit = { emit }, .p = p };
+    body b = { .emit = { emit, p->t->flags & DF_TRACE_FAST }, .p = p };
     deft_status st = p->st;
     for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
         const uint32_t level = p->groups.at[list[i]].level;

@@ -181,6 +181,13 @@ LLVMValueRef df_lower_times(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* float
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
 uint64_t df_lower_identity(df_kop op, deft_dtype t);
 
+/* ---- estimate.c: FAST ---- */
+
+bool df_estimate_has(const df_gen *g, deft_dtype t, uint32_t w);
+LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d);
+LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x);
+LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /* a / sqrt(x) */
+
 /* ---- access.c ---- */
 
 LLVMValueRef df_access_load(df_gen *g, uint32_t access); /* w lanes at lane0 */

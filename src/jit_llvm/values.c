@@ -89,13 +89,22 @@ void df_gen_scalar(df_gen *g, uint32_t i)
     df_gen_define(g, i, v);
 }
 
+/* x of a / sqrt(x) where it is at hand in this copy of the body, else NULL. */
+static LLVMValueRef under_root(const df_gen *g, const df_ins *div)
+{
+    const df_ins *root = &g->k->ins[div->src[1]];
+    if (root->op != DF_K_sqrt || !df_estimate_has(g, (deft_dtype)div->dtype, g->w)) return NULL;
+    const df_val *x = &g->val[root->src[0]];
+    return x->epoch == g->epoch ? x->lanes[g->copy] : NULL;
+}
+
 /* Instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
     const df_kop op = (df_kop)ins->op;
     const uint32_t access = (uint32_t)ins->imm;
-    LLVMValueRef s[3] = { NULL, NULL, NULL }, v;
+    LLVMValueRef s[3] = { NULL, NULL, NULL }, v, x;
     for (uint32_t n = 0; n < df_gen_n_src(g, i); n++) s[n] = df_gen_vec(g, ins->src[n]);
     if (df_gen_kind(g, i) == DF_KOP_reduce) {
         df_reduce_accumulate(g, i, s[0]);
@@ -115,6 +124,8 @@ static void emit_lanes(df_gen *g, uint32_t i)
         v = df_scan_step(g, i, s[0]);
     else if (op == DF_K_div && g->val[ins->src[1]].inverse)
         v = df_lower_times(g, s[0], g->val[ins->src[1]].inverse);
+    else if (op == DF_K_div && (x = under_root(g, ins)))
+        v = df_estimate_over_sqrt(g, s[0], x);
     else
         v = df_lower_op(g, ins, src_dtype(g, i), s, g->w);
     set_lanes(g, &g->val[i], v);

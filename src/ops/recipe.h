@@ -16,6 +16,7 @@ typedef struct df_emit {
      * may return an earlier id for an equal instruction. */
     uint32_t (*ins)(struct df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b, uint32_t c,
                     uint64_t imm);
+    bool fast; /* a recipe may give up its 2 ULP for speed */
 } df_emit;
 
 /* x and the result have dtype t, f32 or f64. Accuracy in docs/accuracy.md. */

@@ -18,6 +18,7 @@
  */
 #include "runtime/exec_run.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "ops/op.h"
@@ -27,13 +28,18 @@
  * costs up to 25 us. */
 #define PARALLEL_NS 40e3
 #define TASK_NS 12e3
-#define TASKS_PER_THREAD 4
+#define TASKS_PER_THREAD 8
 /* Per element and instruction. */
 #define CODE_NS 0.015
 #define INTERP_NS 0.06
 
 /* INNER is cut at multiples of these, so that neighbours share no cache line. */
 enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 16 << 20 };
+
+/* Thin segments ride on one of as many rows (the columns beside the inside of an array that is
+ * written): so a row's ends are written by the thread, and at the time, that has its cache lines.
+ */
+enum { THIN = 16, RIDE_ELEMENTS = 8192 };
 
 /* ---- frames ---- */
 
@@ -125,18 +131,19 @@ static void measure(df_run *r)
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         const df_seg *const seg = &r->plan->segs[i];
         df_seg_run *const s = &r->segs[i];
-        *s = (df_seg_run){ .kernel = NULL };
+        *s = (df_seg_run){ .riders = DF_NONE };
         if (seg->kernel != DF_NONE) measure_kernel(r, seg, s);
     }
 }
 
 /* ---- divide ---- */
 
-/* Cuts the parts of a row: n of them wanted, each a multiple of grain. */
+/* Cuts a row's extent into about `want` parts, each a multiple of grain. */
 static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
 {
-    s->per_part = df_div_up(df_div_up(extent, df_max_i64(want, 1)), grain) * grain;
-    s->parts = df_div_up(extent, s->per_part);
+    s->part_extent = extent;
+    s->grain = grain;
+    s->parts = df_min_i64(df_max_i64(want, 1), df_div_up(extent, grain));
 }
 
 /* Cuts s into about `want` items. */
@@ -144,35 +151,74 @@ static void cut(df_seg_run *s, int64_t want)
 {
     const uint8_t mode = s->kernel->mode;
     const bool may_split = (s->kernel->flags & DF_KERNEL_SPLIT) && s->n_red > DF_BLOCK;
-    const int64_t per_row = want > s->n_outer ? df_div_up(want, s->n_outer) : 1;
-    s->parts = 1;
-    s->per_part = s->n_inner;
+    const bool whole_rows = want <= s->n_outer || s->riders != DF_NONE;
+    const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
     s->split = false;
-    s->rows_per_item = want < s->n_outer ? df_div_up(s->n_outer, want) : 1;
+    s->groups = df_min_i64(want, s->n_outer);
+    cut_row(s, s->n_inner, 1, s->n_inner);
     if (per_row > 1 && mode != DF_MODE_ROW)
         cut_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
     if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
         s->split = true;
         cut_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
     }
-    s->n_items = (uint32_t)(df_div_up(s->n_outer, s->rows_per_item) * s->parts);
+    s->n_items = (uint32_t)(s->groups * s->parts);
+}
+
+/* The i-th of n nearly equal shares of extent begins here. */
+static int64_t share(int64_t extent, int64_t i, int64_t n)
+{
+    return extent / n * i + extent % n * i / n;
+}
+
+static int64_t part_begin(const df_seg_run *s, int64_t part)
+{
+    const int64_t grains = df_div_up(s->part_extent, s->grain);
+    return df_min_i64(share(grains, part, s->parts) * s->grain, s->part_extent);
+}
+
+static bool has_rows(const df_seg_run *s)
+{
+    return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
+}
+
+static void find_riders(df_run *r, const df_launch *l)
+{
+    const df_seg_run *under = NULL; /* the wide one seen last */
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        df_seg_run *const s = &r->segs[i];
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !has_rows(s)) continue;
+        if (s->n_inner > THIN) {
+            under = s;
+        } else if (under && under->n_outer == s->n_outer) {
+            df_seg_run *const u = &r->segs[under - r->segs];
+            s->rides = true;
+            s->next_rider = u->riders;
+            u->riders = i;
+            u->ns += s->ns;
+        }
+    }
 }
 
 static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
 {
     double total = 0;
     uint32_t n_items = 0;
+    if (l->n > 1) find_riders(r, l);
     for (uint32_t i = 0; i < l->n; i++)
-        if (r->plan->segs[l->first + i].kind == DF_SEG_KERNEL) total += r->segs[l->first + i].ns;
+        if (r->plan->segs[l->first + i].kind == DF_SEG_KERNEL && !r->segs[l->first + i].rides)
+            total += r->segs[l->first + i].ns;
     const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
     double target = total / (pool_threads * TASKS_PER_THREAD);
-    if (target < TASK_NS) target = TASK_NS;
+    /* A multiple of the number of threads, so that all end together. */
+    if (target < TASK_NS)
+        target = total / (pool_threads * fmax(1, floor(total / TASK_NS / pool_threads)));
     for (uint32_t i = 0; i < l->n; i++) {
         df_seg_run *const s = &r->segs[l->first + i];
         s->first_item = n_items;
         if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
-        if (s->n_outer <= 0 || s->n_inner <= 0) continue; /* nothing to do */
-        cut(s, parallel ? (int64_t)(s->ns / target) + 1 : 1);
+        if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* nothing to do */
+        cut(s, parallel ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
         n_items += s->n_items;
     }
     if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
@@ -199,17 +245,37 @@ static df_kargs thread_args(const df_run *r, const df_seg_run *s, uint32_t threa
     return a;
 }
 
+/* Rows [row, end) of s, a few at a time, and of its riders. */
+static void run_rows(const df_run *r, const df_seg_run *s, df_kargs *a, uint32_t thread,
+                     int64_t row, int64_t end)
+{
+    const int64_t step = df_max_i64(RIDE_ELEMENTS / s->n_inner, 1);
+    for (int64_t next; row < end; row = next) {
+        next = df_min_i64(row + step, end);
+        df_run_main(r, s, a, thread, row, next, 0, s->n_inner);
+        for (uint32_t i = s->riders; i != DF_NONE; i = r->segs[i].next_rider) {
+            const df_seg_run *const rider = &r->segs[i];
+            df_kargs b = thread_args(r, rider, thread);
+            df_run_main(r, rider, &b, thread, row, next, 0, rider->n_inner);
+        }
+    }
+}
+
 static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32_t thread)
 {
     df_kargs a = thread_args(r, s, thread);
-    const int64_t row = item / s->parts * s->rows_per_item, part = item % s->parts;
-    const int64_t end = df_min_i64(row + s->rows_per_item, s->n_outer);
-    const int64_t p0 = part * s->per_part;
-    if (!s->split) {
-        df_run_main(r, s, &a, thread, row, end, p0, df_min_i64(p0 + s->per_part, s->n_inner));
+    const int64_t group = item / s->parts, part = item % s->parts;
+    const int64_t row = share(s->n_outer, group, s->groups);
+    const int64_t end = share(s->n_outer, group + 1, s->groups);
+    const int64_t p0 = part_begin(s, part), p1 = part_begin(s, part + 1);
+    if (s->riders != DF_NONE) {
+        run_rows(r, s, &a, thread, row, end);
         return;
     }
-    const int64_t p1 = df_min_i64(p0 + s->per_part, df_div_up(s->n_red, DF_BLOCK));
+    if (!s->split) {
+        df_run_main(r, s, &a, thread, row, end, p0, p1);
+        return;
+    }
     a.partial = s->partial + row * s->partial_row;
     if (s->code)
         s->code->part(&a, row, row + 1, p0, p1);
@@ -244,7 +310,7 @@ static uint32_t make_tasks(df_run *r, const df_launch *l)
     for (uint32_t i = 0; i < l->n; i++) {
         const df_seg_run *const s = &r->segs[l->first + i];
         for (uint32_t j = 0; j < s->n_items; j++, item++) {
-            if (ns >= TASK_NS) {
+            if (ns >= 0.99 * TASK_NS) {
                 r->task_begin[n++] = item;
                 ns = 0;
             }

@@ -18,9 +18,11 @@ typedef struct df_seg_run {
     const df_kernel *kernel;         /* NULL: a matmul without epilogue */
     int64_t n_outer, n_inner, n_red; /* n_inner: 1 in ROW */
     double ns;
-    /* how it is cut: items are (row group, part of a row) */
-    int64_t rows_per_item, parts, per_part; /* per_part: elements of INNER, or blocks */
+    /* how it is cut: items are (group of rows, part of a row), all but equal in size */
+    int64_t groups, parts, part_extent, grain; /* a part: elements of INNER, or blocks */
     bool split;
+    uint32_t riders, next_rider; /* segments run along with this one's rows, a list; DF_NONE */
+    bool rides;
     bool parallel;                /* the launch that begins with this segment */
     uint32_t first_item, n_items; /* within its launch */
     uint64_t *partial;

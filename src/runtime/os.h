@@ -34,6 +34,9 @@ uint32_t df_os_cpus(int *cpus, uint32_t n);
  * false when the system refuses. */
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
 
+int df_os_cpu(void);                       /* the processor we are on; -1: unknown */
+void df_os_pin(pthread_t thread, int cpu); /* only a wish */
+
 uint64_t df_os_now_ns(void);
 
 /* In a spin loop: leaves the core to its other thread. */

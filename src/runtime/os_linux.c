@@ -135,6 +135,19 @@ bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
     return ok;
 }
 
+int df_os_cpu(void)
+{
+    return sched_getcpu();
+}
+
+void df_os_pin(pthread_t thread, int cpu)
+{
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(cpu, &set);
+    (void)pthread_setaffinity_np(thread, sizeof set, &set);
+}
+
 uint64_t df_os_now_ns(void)
 {
     struct timespec t;

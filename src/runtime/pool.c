@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fork-join. A region is published as a ticket: its number in the upper half, the next task in the
- * lower. Whoever adds one to the ticket owns the task it saw.
+ * Fork-join. Each thread has a home range of a region's tasks, so that from region to region a
+ * thread meets the same memory; who has finished its own goes on in the others'. A range is
+ * published as a ticket: the region's number in the upper half, the next task in the lower. Whoever
+ * adds one to the ticket owns the task it saw.
  *
- *   ticket  | region number | next task |      bounds  | region number | n tasks |
+ *   ticket  | region number | next task |      bounds  | region number | end of range |
  *
  * A worker that is late for a region may add to the ticket of any later time. It has a task only
  * when the region number in its ticket equals that in bounds, read afterwards, and its task is
- * below n: a region cannot end before its handed-out tasks have, so that equal numbers mean the
- * region is still the one of the ticket. Nobody ever waits for a worker that sleeps.
+ * below the end: a region cannot end before its handed-out tasks have, so that equal numbers mean
+ * the region is still the one of the ticket. Nobody ever waits for a worker that sleeps.
  *
  * Workers spin for a while, because waking a halted processor costs some 25 us, then sleep on
  * `region`. A worker announces itself in n_asleep before it sleeps and the caller publishes before
  * it looks there (both sequentially consistent), so that no wake-up is lost. The caller spins and
  * then sleeps on n_done in the same way.
+ *
+ * Workers are pinned, callers are not: where the system has put a caller on a worker's processor,
+ * that worker moves to the one which nobody holds. Else both share a processor until the system
+ * finds out, which takes milliseconds.
  */
 #include "runtime/pool.h"
 
@@ -24,7 +30,8 @@
 #include "runtime/os.h"
 
 #define SPIN_NS 40000
-#define MAX_THREADS 1024
+#define MOVE_NS 1000000 /* between two moves of workers */
+enum { MAX_THREADS = 1024, MAX_RANGES = 16 };
 
 typedef void (*task_fn)(void *user, uint32_t i, uint32_t thread);
 
@@ -32,8 +39,14 @@ typedef struct worker {
     df_pool *pool;
     uint32_t thread; /* from 1: the caller is 0 */
     uint32_t seen;   /* the last region before it was started */
+    int cpu;         /* where it is pinned; -1: nowhere */
     pthread_t handle;
 } worker;
+
+typedef struct range {
+    alignas(64) _Atomic uint64_t ticket;
+    _Atomic uint64_t bounds;
+} range;
 
 struct df_pool {
     const df_mem *mem;
@@ -44,11 +57,15 @@ struct df_pool {
     uint32_t n_tried;   /* the system refused the others: no second try */
     df_os_mark mark;
     _Atomic uint32_t busy; /* some thread is in a region */
+    int caller_cpu;        /* of the last region */
+    int free_cpu;          /* no worker is pinned there; -1: workers are not pinned */
+    uint64_t moved_ns;     /* when a worker was moved last */
     task_fn task;          /* of the region; read by owners of a task only */
     void *user;
-    alignas(64) _Atomic uint64_t ticket;
-    alignas(64) _Atomic uint64_t bounds;
-    _Atomic uint32_t region; /* the number once more: what workers sleep on */
+    uint32_t n; /* tasks of the region; as task */
+    uint32_t n_ranges;
+    range ranges[MAX_RANGES];
+    alignas(64) _Atomic uint32_t region; /* the number once more: what workers sleep on */
     _Atomic uint32_t n_asleep;
     _Atomic bool stop;
     alignas(64) _Atomic uint32_t n_done;
@@ -58,14 +75,22 @@ struct df_pool {
 /* Runs tasks of the current region until none is left. */
 static void take_part(df_pool *p, uint32_t thread)
 {
-    for (;;) {
-        const uint64_t ticket = atomic_fetch_add_explicit(&p->ticket, 1, memory_order_acquire);
-        const uint64_t bounds = atomic_load_explicit(&p->bounds, memory_order_acquire);
-        if (ticket >> 32 != bounds >> 32 || (uint32_t)ticket >= (uint32_t)bounds) break;
-        p->task(p->user, (uint32_t)ticket, thread);
-        const uint32_t n_done = atomic_fetch_add(&p->n_done, 1) + 1;
-        if (n_done == (uint32_t)bounds && atomic_load(&p->caller_asleep)) df_os_wake(&p->n_done, 1);
+    const uint32_t home = (uint32_t)((uint64_t)thread * p->n_ranges / p->n_threads);
+    uint32_t mine = 0, n = 0;
+    for (uint32_t i = 0; i < p->n_ranges; i++) {
+        range *const r = &p->ranges[(home + i) % p->n_ranges];
+        for (;;) {
+            const uint64_t ticket = atomic_fetch_add_explicit(&r->ticket, 1, memory_order_acquire);
+            const uint64_t bounds = atomic_load_explicit(&r->bounds, memory_order_acquire);
+            if (ticket >> 32 != bounds >> 32 || (uint32_t)ticket >= (uint32_t)bounds) break;
+            p->task(p->user, (uint32_t)ticket, thread);
+            n = p->n;
+            mine++;
+        }
     }
+    if (mine == 0) return;
+    const uint32_t n_done = atomic_fetch_add(&p->n_done, mine) + mine;
+    if (n_done == n && atomic_load(&p->caller_asleep)) df_os_wake(&p->n_done, 1);
 }
 
 /* Returns true once a region other than `seen` is open, false to end. */
@@ -103,15 +128,38 @@ static void start_workers(df_pool *p)
 {
     int cpus[MAX_THREADS];
     const uint32_t n = df_os_cpus(cpus, MAX_THREADS);
+    const bool pin = p->n_threads <= n;
     const uint32_t seen = atomic_load_explicit(&p->region, memory_order_relaxed);
     p->n_tried = p->n_threads - 1;
     for (uint32_t i = 0; i < p->n_tried; i++) {
         worker *const w = &p->workers[i];
-        *w = (worker){ .pool = p, .thread = i + 1, .seen = seen };
         /* More threads than processors: only tests ask for that, and the scheduler knows better. */
-        const int cpu = p->n_threads <= n ? cpus[i] : -1;
-        if (!df_os_thread(&w->handle, work, w, cpu)) break;
+        *w = (worker){ .pool = p, .thread = i + 1, .seen = seen, .cpu = pin ? cpus[i] : -1 };
+        if (!df_os_thread(&w->handle, work, w, w->cpu)) break;
         p->n_started++;
+    }
+    p->free_cpu = pin ? cpus[n - 1] : -1;
+    p->caller_cpu = -1;
+}
+
+/* Under busy. */
+static void make_way(df_pool *p, int cpu)
+{
+    p->caller_cpu = cpu;
+    if (p->free_cpu < 0 || cpu < 0) return;
+    for (uint32_t i = 0; i < p->n_started; i++) {
+        worker *const w = &p->workers[i];
+        if (w->cpu != cpu) continue;
+        const uint64_t now = df_os_now_ns();
+        if (now - p->moved_ns < MOVE_NS) {
+            p->caller_cpu = -1; /* two callers in turn: look again next time */
+            return;
+        }
+        p->moved_ns = now;
+        df_os_pin(w->handle, p->free_cpu);
+        w->cpu = p->free_cpu;
+        p->free_cpu = cpu;
+        return;
     }
 }
 
@@ -127,11 +175,18 @@ static void restart_after_fork(df_pool *p)
 static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
 {
     const uint32_t region = atomic_load_explicit(&p->region, memory_order_relaxed) + 1;
+    const uint64_t name = (uint64_t)region << 32;
     atomic_store_explicit(&p->n_done, 0, memory_order_relaxed);
     p->task = task;
     p->user = user;
-    atomic_store_explicit(&p->bounds, (uint64_t)region << 32 | n, memory_order_release);
-    atomic_store_explicit(&p->ticket, (uint64_t)region << 32, memory_order_release);
+    p->n = n;
+    for (uint32_t i = 0; i < p->n_ranges; i++) {
+        range *const r = &p->ranges[i];
+        const uint64_t begin = (uint64_t)n * i / p->n_ranges;
+        const uint64_t end = (uint64_t)n * (i + 1) / p->n_ranges;
+        atomic_store_explicit(&r->bounds, name | end, memory_order_release);
+        atomic_store_explicit(&r->ticket, name | begin, memory_order_release);
+    }
     atomic_store(&p->region, region);
     if (atomic_load(&p->n_asleep) > 0) df_os_wake(&p->region, n - 1);
 }
@@ -173,6 +228,7 @@ deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df
     }
     df_pool *const p = aligned(raw);
     *p = (df_pool){ .mem = mem, .raw = raw, .workers = workers, .n_threads = n_threads };
+    p->n_ranges = n_threads < MAX_RANGES ? n_threads : MAX_RANGES;
     df_os_mark_init(&p->mark);
     *out = p;
     return st;
@@ -207,6 +263,8 @@ void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
         if (atomic_compare_exchange_strong_explicit(&p->busy, &idle, 1, memory_order_acquire,
                                                     memory_order_relaxed)) {
             if (p->n_tried == 0) start_workers(p);
+            const int cpu = df_os_cpu();
+            if (cpu != p->caller_cpu) make_way(p, cpu);
             open_region(p, n, task, user);
             take_part(p, 0);
             wait_done(p, n);

@@ -19,8 +19,9 @@ deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df
 void df_pool_destroy(df_pool **p);
 uint32_t df_pool_threads(const df_pool *p);
 
-/* Calls task(user, i, thread) for i in [0, n); thread < df_pool_threads. Tasks are handed out in
- * increasing order, first come first served. Returns when all are done. */
+/* Calls task(user, i, thread) for i in [0, n); thread < df_pool_threads. Each thread begins
+ * with its own range of neighbouring tasks, in increasing order, and then helps in the others.
+ * Returns when all are done. */
 void df_pool_run(df_pool *p, uint32_t n, void (*task)(void *user, uint32_t i, uint32_t thread),
                  void *user);
 

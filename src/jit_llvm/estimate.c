@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * FAST quotients and roots in f32 lanes from the processor's 14-bit estimates (AVX-512) and one
+ * step of Newton's method: about 1.5 ULP, in a quarter of the time of vdivps and vsqrtps. Where the
+ * estimate is 0 or infinite the step would give NaN; there the estimate is the answer. A divisor
+ * below 2^-128 counts as 0.
+ *
+ *   1/d        y = rcp14(d)       y + y (1 - d y)
+ *   1/sqrt(x)  y = rsqrt14(x)     y + y/2 (1 - x y y)
+ *   sqrt(x)    r = x y            r + r/2 (1 - r y)
+ */
+#include "jit_llvm/gen.h"
+
+bool df_estimate_has(const df_gen *g, deft_dtype t, uint32_t w)
+{
+    return g->k->flags & DF_KERNEL_FAST && t == DEFT_F32 && (w == 8 || w == 16) &&
+           g->t->arch == DF_ARCH_X86_64 && g->t->vector_bytes == 64;
+}
+
+static uint32_t width(LLVMValueRef x)
+{
+    return LLVMGetVectorSize(LLVMTypeOf(x));
+}
+
+static LLVMValueRef real(df_gen *g, double v, LLVMValueRef like)
+{
+    return df_gen_splat(g, LLVMConstReal(g->f32, v), width(like));
+}
+
+static LLVMValueRef fused(df_gen *g, LLVMValueRef a, LLVMValueRef b, LLVMValueRef c)
+{
+    LLVMTypeRef type = LLVMTypeOf(a);
+    LLVMValueRef s[3] = { a, b, c };
+    return df_gen_intrinsic(g, "llvm.fma", &type, 1, s, 3);
+}
+
+/* 1 - a b */
+static LLVMValueRef rest(df_gen *g, LLVMValueRef a, LLVMValueRef b)
+{
+    return fused(g, LLVMBuildFNeg(g->b, a, ""), b, real(g, 1, a));
+}
+
+static LLVMValueRef estimate(df_gen *g, LLVMValueRef x, bool of_root)
+{
+    static const char *const names[2][2] = {
+        { "llvm.x86.avx512.rcp14.ps.256", "llvm.x86.avx512.rcp14.ps.512" },
+        { "llvm.x86.avx512.rsqrt14.ps.256", "llvm.x86.avx512.rsqrt14.ps.512" },
+    };
+    const uint32_t w = width(x);
+    LLVMTypeRef mask = LLVMIntTypeInContext(g->ctx, w);
+    LLVMValueRef s[3] = { x, LLVMConstNull(LLVMTypeOf(x)), LLVMConstAllOnes(mask) };
+    return df_gen_intrinsic(g, names[of_root][w == 16], NULL, 0, s, 3);
+}
+
+/* Lanes whose estimate is 0 or infinite: those are their own double. */
+static LLVMValueRef is_final(df_gen *g, LLVMValueRef y)
+{
+    return LLVMBuildFCmp(g->b, LLVMRealOEQ, y, LLVMBuildFAdd(g->b, y, y, ""), "");
+}
+
+static LLVMValueRef half(df_gen *g, LLVMValueRef x)
+{
+    return LLVMBuildFMul(g->b, x, real(g, 0.5, x), "");
+}
+
+LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d)
+{
+    LLVMValueRef y = estimate(g, d, false);
+    LLVMValueRef better = fused(g, rest(g, d, y), y, y);
+    return LLVMBuildFMul(g->b, a, LLVMBuildSelect(g->b, is_final(g, y), y, better, ""), "");
+}
+
+LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x)
+{
+    LLVMValueRef y = estimate(g, x, true);
+    LLVMValueRef e = rest(g, LLVMBuildFMul(g->b, x, y, ""), y);
+    LLVMValueRef better = fused(g, e, half(g, y), y);
+    return LLVMBuildFMul(g->b, a, LLVMBuildSelect(g->b, is_final(g, y), y, better, ""), "");
+}
+
+LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x)
+{
+    LLVMValueRef y = estimate(g, x, true);
+    LLVMValueRef r = LLVMBuildFMul(g->b, x, y, "");
+    LLVMValueRef better = fused(g, rest(g, r, y), half(g, r), r);
+    return LLVMBuildSelect(g->b, is_final(g, y), x, better, ""); /* of 0 and of infinity */
+}
