@@ -228,7 +228,10 @@ static bool compile_case(const setting *s, const state *want, uint32_t n, bool k
     if (!n_failed && strstr(w.log, "error:")) fault(s, "compilation", n, w.log);
     if (s->tier != DEFT_TIER_AUTO && !keep && atomic_load(&controls->n_launches) == 0)
         fault(s, "compilation", n, "nothing that was compiled ran");
-    if (n == 1 && keep && stats(&w).interpreted != stats(&w).kernels_run && !stats(&w).interpreted)
+    if (s->tier != DEFT_TIER_AUTO && n_failed == 1 && strstr(w.log, "one by one") &&
+        stats(&w).interpreted)
+        fault(s, "compilation", n, "a refused module took its kernels with it");
+    if (n == 1 && keep && !stats(&w).interpreted)
         fault(s, "compilation", n, "nothing was interpreted");
     close_world(&w);
     if (atomic_load(&controls->n_live)) fault(s, "compilation", n, "a kernel was not released");
