@@ -166,8 +166,8 @@ typedef struct deft_stats {
 DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
 /* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n
- * and always terminated. Returns the full length. What decides: "trace", "key", "guards", "plan",
- * "why". */
+ * and always terminated. Returns the full length, 0 when there was no memory for it. What decides:
+ * "trace", "key", "guards", "plan", "why". */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
 #ifdef __cplusplus

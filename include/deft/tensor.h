@@ -106,7 +106,9 @@ DEFT_API deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis);
 /* ---- random numbers: Philox 4x32-10 ---- */
 
 /* The caller's plain data. Each draw uses next++; the value depends on (seed, draw, row-major
- * element) alone, so it is the same under fusion, threads, replay and recomputation. */
+ * element) alone, so it is the same under fusion, threads, replay and recomputation. A call that
+ * returns NULL takes no number. A step that fails gives none back, since the rng may be gone by
+ * then: to draw the same again, keep a copy from before the step. */
 typedef struct deft_rng {
     uint64_t seed, next;
 } deft_rng;

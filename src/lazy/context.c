@@ -218,7 +218,8 @@ void deft_ctx_destroy(deft_ctx **pcx)
     while (cx->muts.n) {
         df_mut *const m = &cx->muts.at[--cx->muts.n];
         df_value_drop(cx, &m->value);
-        df_value_drop(cx, &m->what);
+        df_value_drop(cx, &m->now.what);
+        df_value_drop(cx, &m->before.what);
     }
     for (size_t i = 1; i < cx->rec.vals.n; i++) df_value_drop(cx, &cx->rec.vals.at[i]);
     for (df_value *v = cx->free_values, *next; v; v = next) {

@@ -359,16 +359,25 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
     return false;
 }
 
+/* A draw that gives no tensor takes no number. */
+static deft_tensor *drawn(deft_ctx *cx, deft_rng *rng, uint32_t node)
+{
+    deft_tensor *const t = df_result(cx, node);
+    rng->next += t != NULL;
+    return t;
+}
+
 deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                           double low, double high)
 {
     df_shape s;
     if (!check_draw(cx, "uniform", rng, &shape, dtype, true, &s)) return NULL;
     const uintptr_t site = SITE;
-    const uint32_t u = unit(cx, rng, rng->next++, 0, false, &s, dtype, site);
+    const uint32_t u = unit(cx, rng, rng->next, 0, false, &s, dtype, site);
     const uint32_t span = df_number_f(cx, "uniform", dtype, high - low, site);
     const uint32_t from = df_number_f(cx, "uniform", dtype, low, site);
-    return df_result(cx, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, u, span, site), site));
+    return drawn(cx, rng,
+                 df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, u, span, site), site));
 }
 
 deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
@@ -377,7 +386,7 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     df_shape s;
     if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
     const uintptr_t site = SITE;
-    const uint64_t draw = rng->next++;
+    const uint64_t draw = rng->next;
     /* sqrt(-2 log u1) cos(2 pi u2), u1 in (0, 1] */
     const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, dtype, site);
     const uint32_t u2 = unit(cx, rng, draw, 2, false, &s, dtype, site);
@@ -390,7 +399,7 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     const uint32_t z = df_map2(cx, DF_OP_mul, r, c, site);
     const uint32_t by = df_number_f(cx, "normal", dtype, deviation, site);
     const uint32_t from = df_number_f(cx, "normal", dtype, mean, site);
-    return df_result(cx, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site));
+    return drawn(cx, rng, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site));
 }
 
 deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
@@ -403,7 +412,7 @@ deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
         return df_error(cx, DEFT_E_RANGE, "randint: [%lld, %lld) must hold 1 to 2^31 integers",
                         (long long)low, (long long)high);
     const uintptr_t site = SITE;
-    const uint32_t word = random_word(cx, rng, rng->next++, 0, &s, site);
+    const uint32_t word = random_word(cx, rng, rng->next, 0, &s, site);
     const uint32_t by = df_number_i(cx, "randint", DEFT_I64, range, site);
     const uint32_t at = df_map2(cx, DF_OP_shift_right, df_map2(cx, DF_OP_mul, word, by, site),
                                 df_cst(cx, DEFT_I64, 32, site), site);
@@ -412,5 +421,5 @@ deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
     if (df_number_i(cx, "randint", dtype, low, site) == DF_BAD ||
         df_number_i(cx, "randint", dtype, high - 1, site) == DF_BAD)
         return NULL;
-    return df_result(cx, df_to(cx, df_map2(cx, DF_OP_add, from, at, site), dtype, site));
+    return drawn(cx, rng, df_to(cx, df_map2(cx, DF_OP_add, from, at, site), dtype, site));
 }

@@ -95,18 +95,23 @@ deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
     }
 }
 
-static void forget_mut(deft_ctx *cx, deft_tensor *t)
+df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t)
 {
-    for (size_t i = 0; i < cx->muts.n; i++) {
-        df_mut *const m = &cx->muts.at[i];
-        if (m->t != t) continue;
-        if (m->dirty) {
-            m->t = NULL;
-        } else {
-            df_value_drop(cx, &m->value);
-            *m = cx->muts.at[--cx->muts.n];
-        }
-        return;
+    if (!(t->flags & DF_HANDLE_MUT)) return NULL;
+    for (size_t i = 0; i < cx->muts.n; i++)
+        if (cx->muts.at[i].t == t) return &cx->muts.at[i];
+    df_unreachable();
+}
+
+void df_mut_end(deft_ctx *cx, deft_tensor *t)
+{
+    df_mut *const m = df_mut_of(cx, t);
+    if (!m) return;
+    if (m->now.due || m->in_step) {
+        m->t = NULL;
+    } else {
+        df_value_drop(cx, &m->value);
+        *m = cx->muts.at[--cx->muts.n];
     }
 }
 
@@ -120,7 +125,7 @@ void df_handle_unbind(deft_ctx *cx, deft_tensor *t)
 
 static void handle_end(deft_ctx *cx, deft_tensor *t)
 {
-    if (DF_UNLIKELY(t->flags & DF_HANDLE_MUT)) forget_mut(cx, t);
+    if (DF_UNLIKELY(t->flags & DF_HANDLE_MUT)) df_mut_end(cx, t);
     if (t->value) df_value_drop(cx, &t->value);
     t->flags = 0;
 }
@@ -142,6 +147,12 @@ df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t)
     if (t->value) return t->value;
     if (t->epoch == cx->epoch && cx->rec.val[t->node]) return cx->rec.vals.at[cx->rec.val[t->node]];
     return NULL;
+}
+
+deft_tensor *df_root_of(const deft_tensor *t)
+{
+    deft_tensor *const root = t->flags & DF_HANDLE_WEAK ? NULL : t->root;
+    return root && root->flags && (root->keeps || df_slab_of(root)->open) ? root : NULL;
 }
 
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t)

@@ -131,13 +131,20 @@ typedef struct df_undo {
     uint32_t node, epoch, place;
 } df_undo;
 
+/* What memory is to get. */
+typedef struct df_write {
+    df_value *what; /* counted: when a cut inside a step computed it already */
+    uint32_t node;  /* else this record */
+    bool due;
+} df_write;
+
 /* Memory to write. When its handle ends before what was assigned is written, the entry stays. */
 typedef struct df_mut {
     deft_tensor *t;  /* NULL: ended */
     df_value *value; /* counted: the wrapped memory */
-    df_value *what;  /* counted: what to write, when a cut inside a step computed it already */
-    uint32_t node;   /* what to write */
-    bool dirty;
+    df_write now;
+    df_write before; /* the open step, when that has assigned */
+    bool in_step;
 } df_mut;
 
 #define DF_MAX_DEPTH 64
@@ -228,6 +235,11 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
 void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
 bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
+/* What t is a view of; NULL for no view, and when that has ended: it has no reader left. */
+deft_tensor *df_root_of(const deft_tensor *t);
+/* The entry of wrapped memory; NULL when t is none. */
+df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t);
+void df_mut_end(deft_ctx *cx, deft_tensor *t); /* its handle t ends */
 
 /* ---- values (value.c) ---- */
 

@@ -310,8 +310,8 @@ size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
             df_str_fmt(&s, "%%%u %%%u %s: %s\n", p->why[i].a, p->why[i].b, p->why[i].what,
                        p->why[i].reason);
     }
-    const size_t length = s.n;
-    if (n && buf && s.at) {
+    const size_t length = s.ok ? s.n : 0; /* a part of the text would look like all of it */
+    if (n && buf && length) {
         const size_t take = length < n ? length : n - 1;
         memcpy(buf, s.at, take);
         buf[take] = 0;

@@ -249,6 +249,7 @@ typedef struct binding {
     df_value *value; /* counted */
     deft_tensor *root;
     uint32_t node, epoch, place;
+    df_mut mut; /* of t when it is wrapped memory; what counted */
 } binding;
 
 typedef struct loader {
@@ -263,8 +264,8 @@ typedef struct loader {
     df_safetensors_table table;
     const df_safetensors_entry **entry; /* per tensor */
     df_value **value;                   /* per tensor: counted */
-    binding *before;                    /* two per tensor: itself and what it is a view of */
-    size_t n_before;
+    binding *before;                    /* per tensor: itself and all that it is a view of */
+    size_t n_before, max_before;
 } loader;
 
 static deft_status read_at(loader *l, void *dst, size_t n, uint64_t from)
@@ -381,9 +382,35 @@ done:
 
 static void remember(loader *l, deft_tensor *t)
 {
-    if (!t) return;
-    l->before[l->n_before++] =
-        (binding){ t, df_value_ref(t->value), t->root, t->node, t->epoch, t->place };
+    for (; t; t = df_root_of(t)) {
+        const df_mut *const m = df_mut_of(l->cx, t);
+        binding *const b = &l->before[l->n_before++];
+        *b = (binding){ t, df_value_ref(t->value), t->root, t->node, t->epoch, t->place, { 0 } };
+        if (!m) continue;
+        b->mut = *m;
+        df_value_ref(b->mut.now.what);
+        df_value_ref(b->mut.before.what);
+    }
+}
+
+static void take_back(loader *l)
+{
+    while (l->n_before) {
+        binding *const b = &l->before[--l->n_before];
+        df_mut *const m = df_mut_of(l->cx, b->t);
+        df_value_drop(l->cx, &b->t->value);
+        b->t->value = b->value;
+        b->t->root = b->root;
+        b->t->node = b->node;
+        b->t->epoch = b->epoch;
+        b->t->place = b->place;
+        if (!m) continue;
+        df_value_drop(l->cx, &m->now.what);
+        df_value_drop(l->cx, &m->before.what);
+        m->now = b->mut.now;
+        m->before = b->mut.before;
+        m->in_step = b->mut.in_step;
+    }
 }
 
 /* dst = v through a handle that lives only here: the newest of its slab, whose slot is given back.
@@ -406,7 +433,6 @@ static deft_status assign_all(loader *l)
 {
     for (size_t i = 0; i < l->n; i++) {
         deft_tensor *const dst = l->list[i].tensor;
-        remember(l, dst->root && dst->root->flags ? dst->root : NULL);
         remember(l, dst);
         const deft_status st = assign_value(l, dst, l->value[i]);
         if (st == DEFT_OK) continue;
@@ -414,15 +440,7 @@ static deft_status assign_all(loader *l)
         df_fail_more(
             &l->cx->diag, " (load of \"%s\")",
             df_safetensors_show(l->list[i].name, strlen(l->list[i].name), shown, sizeof shown));
-        while (l->n_before) {
-            binding *const b = &l->before[--l->n_before];
-            df_value_drop(l->cx, &b->t->value);
-            b->t->value = b->value;
-            b->t->root = b->root;
-            b->t->node = b->node;
-            b->t->epoch = b->epoch;
-            b->t->place = b->place;
-        }
+        take_back(l);
         return st;
     }
     return DEFT_OK;
@@ -432,13 +450,17 @@ static void loader_finish(loader *l)
 {
     const df_mem *const m = l->cx->mem;
     if (l->fd >= 0) close(l->fd);
-    for (size_t i = 0; i < l->n_before; i++) df_value_drop(l->cx, &l->before[i].value);
+    for (size_t i = 0; i < l->n_before; i++) {
+        df_value_drop(l->cx, &l->before[i].value);
+        df_value_drop(l->cx, &l->before[i].mut.now.what);
+        df_value_drop(l->cx, &l->before[i].mut.before.what);
+    }
     for (size_t i = 0; l->value && i < l->n; i++) df_value_drop(l->cx, &l->value[i]);
     df_safetensors_finish(&l->table);
     df_mem_free(m, l->header, l->header_size);
     df_mem_free(m, l->entry, l->n * sizeof *l->entry);
     df_mem_free(m, l->value, l->n * sizeof *l->value);
-    df_mem_free(m, l->before, 2 * l->n * sizeof *l->before);
+    df_mem_free(m, l->before, l->max_before * sizeof *l->before);
 }
 
 deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, size_t n)
@@ -450,9 +472,11 @@ deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, si
     if (n) {
         l.entry = df_mem_zalloc(cx->mem, n * sizeof *l.entry);
         l.value = df_mem_zalloc(cx->mem, n * sizeof *l.value);
-        l.before = df_mem_zalloc(cx->mem, 2 * n * sizeof *l.before);
+        for (size_t i = 0; i < n; i++)
+            for (const deft_tensor *t = list[i].tensor; t; t = df_root_of(t)) l.max_before++;
+        l.before = df_mem_zalloc(cx->mem, l.max_before * sizeof *l.before);
         if (!l.entry || !l.value || !l.before)
-            TRY(df_fail_mem(&cx->diag, "load", n * sizeof *l.before));
+            TRY(df_fail_mem(&cx->diag, "load", l.max_before * sizeof *l.before));
     }
     TRY(read_header(&l));
     for (size_t i = 0; i < n; i++) TRY(match(&l, i));

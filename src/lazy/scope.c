@@ -52,7 +52,8 @@ static void pop_to(deft_ctx *cx, uint32_t depth)
 static void forget_mut(deft_ctx *cx, size_t i)
 {
     df_value_drop(cx, &cx->muts.at[i].value);
-    df_value_drop(cx, &cx->muts.at[i].what);
+    df_value_drop(cx, &cx->muts.at[i].now.what);
+    df_value_drop(cx, &cx->muts.at[i].before.what);
     cx->muts.at[i] = cx->muts.at[--cx->muts.n];
 }
 
@@ -65,10 +66,12 @@ static void step_rollback(deft_ctx *cx)
     /* What was assigned before the step is written by a later cut. */
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
-        if (!m->dirty || (!m->what && m->node < cx->step_n)) continue;
-        m->dirty = false;
-        df_value_drop(cx, &m->what);
-        if (!m->t) forget_mut(cx, i);
+        if (!m->in_step) continue;
+        df_value_drop(cx, &m->now.what);
+        m->now = m->before;
+        m->before = (df_write){ 0 };
+        m->in_step = false;
+        if (!m->t && !m->now.due) forget_mut(cx, i);
     }
     cx->step_at = 0;
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
@@ -127,8 +130,8 @@ static void collect_muts(deft_ctx *cx, collect *c)
 {
     for (size_t i = 0; i < cx->muts.n; i++) {
         const df_mut *const m = &cx->muts.at[i];
-        if (!m->dirty || m->what) continue;
-        const df_want w = { .node = m->node, .into = m->value };
+        if (!m->now.due || m->now.what) continue;
+        const df_want w = { .node = m->now.node, .into = m->value };
         want_it(cx, c, m->t, &w);
     }
 }
@@ -139,13 +142,14 @@ static void finish_muts(deft_ctx *cx)
 {
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
-        if (m->what) df_value_write(m->value, m->what->data);
-        if (m->what && m->t) {
+        if (m->now.what) df_value_write(m->value, m->now.what->data);
+        if (m->now.what && m->t) {
             df_value_drop(cx, &m->t->value);
             m->t->value = df_value_ref(m->value);
         }
-        df_value_drop(cx, &m->what);
-        m->dirty = false;
+        df_value_drop(cx, &m->now.what);
+        df_value_drop(cx, &m->before.what);
+        m->now.due = m->in_step = false;
         if (!m->t) forget_mut(cx, i);
     }
 }
@@ -204,16 +208,21 @@ static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
     return DEFT_OK;
 }
 
+static deft_status value_of_write(deft_ctx *cx, df_write *w)
+{
+    return w->due && !w->what ? value_of_node(cx, w->node, &w->what) : DEFT_OK;
+}
+
 /* Before the records of a running step go: bindings that it would restore, and what it will write
  * into the caller's memory, need values. */
 static deft_status compute_undo(deft_ctx *cx)
 {
     for (size_t i = 0; i < cx->muts.n && cx->step_at; i++) {
         df_mut *const m = &cx->muts.at[i];
-        if (!m->dirty || m->what) continue;
-        const deft_status st = value_of_node(cx, m->node, &m->what);
+        deft_status st = value_of_write(cx, &m->before);
+        if (st == DEFT_OK) st = value_of_write(cx, &m->now);
         if (st != DEFT_OK) return st;
-        if (m->t && !m->t->value) m->t->value = df_value_ref(m->what);
+        if (m->t && !m->t->value) m->t->value = df_value_ref(m->now.what);
     }
     for (size_t i = 0; i < cx->undo.n; i++) {
         df_undo *const u = &cx->undo.at[i];
@@ -260,7 +269,7 @@ static void start_afresh(deft_ctx *cx)
     df_each_outer(cx, 1, forget_place, NULL);
     if (cx->rec.n == 0) return;
     df_each_outer(cx, 1, see_pending, &pending);
-    for (size_t i = 0; i < cx->muts.n; i++) pending |= cx->muts.at[i].dirty;
+    for (size_t i = 0; i < cx->muts.n; i++) pending |= cx->muts.at[i].now.due;
     if (pending) return;
     df_each_outer(cx, 1, settle_one, NULL);
     df_rec_reset(cx);
@@ -426,6 +435,7 @@ void deft_drop(deft_tensor **pt)
             df_value_drop(cx, &u->value);
             *u = cx->undo.at[--cx->undo.n];
         }
+        df_mut_end(cx, t);
         df_handle_unbind(cx, t);
         t->flags = 0;
     }

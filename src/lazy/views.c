@@ -397,13 +397,17 @@ static bool bind(deft_ctx *cx, deft_tensor *t, uint32_t node)
     if (t->value) df_value_drop(cx, &t->value);
     t->node = node;
     t->epoch = cx->epoch;
-    if (t->flags & DF_HANDLE_MUT)
-        for (size_t i = 0; i < cx->muts.n; i++)
-            if (cx->muts.at[i].t == t) {
-                df_value_drop(cx, &cx->muts.at[i].what);
-                cx->muts.at[i].node = node;
-                cx->muts.at[i].dirty = true;
-            }
+    df_mut *const m = df_mut_of(cx, t);
+    if (m) {
+        if (cx->step_at && !m->in_step) {
+            m->before = m->now;
+            m->now.what = NULL;
+            m->in_step = true;
+        }
+        df_value_drop(cx, &m->now.what);
+        m->now.node = node;
+        m->now.due = true;
+    }
     return true;
 }
 
@@ -508,12 +512,6 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
     return *place_out == DF_BAD ? DF_BAD : u;
 }
 
-/* A root that has ended has no reader left. */
-static bool has_root(const deft_tensor *t)
-{
-    return t->root && t->root->flags && (t->root->keeps || df_slab_of(t->root)->open);
-}
-
 /* Binds dst, and what dst is a view of, and what that is a view of. All values are recorded before
  * the first handle changes. */
 static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
@@ -528,7 +526,7 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
         who[n] = dst;
         what[n] = value;
         place[n++] = DF_NONE;
-        if (!has_root(dst)) break;
+        if (!df_root_of(dst)) break;
         value = root_value(cx, dst, value, &place[n - 1], site);
         if (value == DF_BAD) return false;
     }

@@ -380,6 +380,55 @@ Test(lazy, wrapped_memory_made_inside)
     rig_close(&r);
 }
 
+/* What was assigned before a step that fails is still to be written, whatever the step did. */
+Test(lazy, wrapped_memory_assigned_before_a_failed_step)
+{
+    for (int cuts = 0; cuts < 2; cuts++)
+        for (int again = 0; again < 2; again++) {
+            rig r;
+            const deft_ctx_options c = { .size = sizeof c, .max_nodes = cuts ? 40 : 0 };
+            rig_open(&r, NULL, &c);
+            float m[2] = { 0 };
+            deft_tensor *x = rig_range(&r, 2, 1);
+            deft_tensor *o = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, m, sizeof m, NULL);
+            deft_assign(o, deft_mul(x, 7));
+            deft_scope s = deft_step_begin(r.cx);
+            if (again) deft_assign(o, deft_mul(x, 9));
+            for (int i = 0; i < 100; i++) deft_assign(x, deft_add(x, 1));
+            if (again) deft_assign(o, x);
+            deft_step_abort(s);
+            cr_assert_eq(m[0], 0, "not yet");
+            s = deft_scope_begin(r.cx);
+            OK(&r, deft_scope_end(s));
+            cr_assert(m[0] == 7 && m[1] == 14, "cuts %d, again %d: %g", cuts, again, (double)m[0]);
+            EXPECT(&r, o, 7, 14);
+            rig_close(&r);
+        }
+}
+
+Test(lazy, wrapped_memory_dropped_before_it_is_written)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float m[2] = { 0 };
+    deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *o = deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, m, sizeof m, NULL));
+    OK(&r, deft_scope_end(s));
+    s = deft_scope_begin(r.cx);
+    OK(&r, deft_scope_end(s));
+    deft_assign(o, 7);
+    deft_drop(&o);
+    for (int i = 0; i < 2; i++) { /* another handle takes its place */
+        s = deft_scope_begin(r.cx);
+        deft_tensor *t = deft_keep(deft_full(r.cx, DEFT_SHAPE(2), DEFT_F32, 3));
+        OK(&r, deft_scope_end(s));
+        EXPECT(&r, t, 3, 3);
+        deft_drop(&t);
+    }
+    cr_assert(m[0] == 7 && m[1] == 7);
+    rig_close(&r);
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;

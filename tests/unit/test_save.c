@@ -346,6 +346,60 @@ Test(save, an_assign_that_fails_takes_the_earlier_ones_back)
     cr_assert_eq(got[0], 1);
 }
 
+/* A tensor that can't be assigned: a view whose root moved on. */
+static deft_tensor *stale_view(void)
+{
+    deft_tensor *const root = filled(2), *const view = deft_slice(root, DEFT_R(0, 2));
+    deft_assign(root, deft_mul(root, 1));
+    return view;
+}
+
+Test(save, a_failed_load_is_not_written_to_the_callers_memory_later)
+{
+    deft_named file[] = { { "x", filled(10) }, { "y", filled(20) } };
+    OK(deft_save(cx, path, file, 2));
+    float memory[2] = { 1, 1 };
+    deft_tensor *const m = deft_wrap_mut(cx, DEFT_SHAPE(2), DEFT_F32, memory, sizeof memory, NULL);
+    deft_tensor *const stale = stale_view();
+    refuse(DEFT_E_STATE, (deft_named[]){ { "x", m }, { "y", stale } }, "(load of \"y\")");
+    deft_scope s = deft_scope_begin(cx);
+    OK(deft_scope_end(s));
+    cr_assert_eq(memory[0], 1);
+    s = deft_step_begin(cx);
+    deft_assign(m, deft_mul(m, 5));
+    const deft_named list[] = { { "x", m }, { "y", stale } };
+    cr_assert_eq(deft_load(cx, path, list, 2), DEFT_E_STATE);
+    OK(deft_step_end(s));
+    cr_assert_eq(memory[0], 5, "what was assigned before a load that fails is written");
+}
+
+Test(save, a_failed_load_leaves_the_roots_of_views_of_views)
+{
+    deft_named file[] = { { "x", filled(10) }, { "y", filled(20) } };
+    OK(deft_save(cx, path, file, 2));
+    deft_tensor *const root = deft_full(cx, DEFT_SHAPE(4, 4), DEFT_F32, 1);
+    deft_tensor *const view =
+        deft_slice(deft_slice(deft_t(root), DEFT_R(1, 3)), DEFT_AT(0), DEFT_R(0, 2));
+    refuse(DEFT_E_STATE, (deft_named[]){ { "x", view }, { "y", stale_view() } }, "(load of");
+    float got[16];
+    OK(deft_read(root, DEFT_F32, got, sizeof got));
+    for (int i = 0; i < 16; i++) cr_assert_eq(got[i], 1);
+    deft_assign(view, 3); /* and it is a view still */
+    OK(deft_read(root, DEFT_F32, got, sizeof got));
+    cr_assert(got[1] == 3 && got[5] == 3 && got[9] == 1);
+}
+
+Test(save, a_number_is_no_place_to_load_into)
+{
+    deft_named one = { "x", deft_full(cx, DEFT_SHAPE(), DEFT_F32, 7) };
+    OK(deft_save(cx, path, &one, 1));
+    one.tensor = deft_num(cx, 0.5);
+    cr_assert_eq(deft_load(cx, path, &one, 1), DEFT_E_ARG, "%s", deft_message(cx));
+    float got;
+    OK(deft_item(one.tensor, &got));
+    cr_assert_eq(got, 0.5f);
+}
+
 Test(save, an_earlier_mistake_is_delivered_and_nothing_done)
 {
     deft_named one = { "x", filled(10) };
