@@ -380,6 +380,22 @@ Test(lazy, wrapped_memory_made_inside)
     rig_close(&r);
 }
 
+/* An outermost scope's end writes wrapped memory; what was recorded before reads it as it was. */
+Test(lazy, wrapped_memory_read_before_it_is_written)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float a[2] = { 1, 2 };
+    deft_tensor *m = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+    deft_tensor *y = deft_mul(m, 10);
+    deft_assign(m, 5);
+    deft_scope s = deft_scope_begin(r.cx);
+    OK(&r, deft_scope_end(s));
+    cr_assert(a[0] == 5 && a[1] == 5);
+    EXPECT(&r, y, 10, 20);
+    rig_close(&r);
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;
