@@ -197,6 +197,7 @@ typedef struct df_plan {
     df_why *why;
     uint32_t n_why;
     uint32_t n_inputs;
+    bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
     bool has_checks; /* some kernel can report an index fault: nothing may be donated */
     void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
 } df_plan;
