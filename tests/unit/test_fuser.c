@@ -435,6 +435,50 @@ Test(fuser, shapes_of_reductions)
 
 /* One row of a million elements would keep one thread busy: the sum goes first, over all threads.
  */
+/* ---- values of one element ---- */
+
+/* A place that an unsqueeze or a reshape makes one element long gives the value no loop to run
+ * over, so what is written there may not keep one, whatever stands beside it in the unit. */
+static void one_element(const char *shape, const char *view, const char *beside)
+{
+    char text[1200];
+    snprintf(text, sizeof text,
+             "%%0 = input f32[%s]\n"
+             "%%1 = input f32[%s]\n"
+             "%%2 = input f32[] sole\n"
+             "%%3 = %s f32[%s] %%2%s\n"
+             "%%4 = add f32[%s] %%0 %%1\n"
+             "%%5 = exp f32[%s] %%4\n"
+             "%%6 = update f32[] %%2 %%5 %%3\n"
+             "%%7 = %s\n"
+             "output %%6 donor %%2\n"
+             "output %%7\n",
+             shape, shape, view, shape,
+             strcmp(view, "reshape") == 0 ? ""
+             : strchr(shape, ',')         ? " axes=[0,1]"
+                                          : " axes=[0]",
+             shape, shape, beside);
+    const fuse_result r = fuse_check(text, 4);
+    cr_expect(r.ok, "%s\n%s", text, r.text);
+    cr_expect(!r.retreated, "%s\n%s", text, r.text);
+    cr_expect_eq(r.n_launches, 1, "%u launches of %s", r.n_launches, text);
+}
+
+Test(fuser, one_element_beside_reductions)
+{
+    static const char *const view[] = { "unsqueeze", "reshape" };
+    static const char *const beside1[] = { "sum f32[] %0 axes=[0]",
+                                           "sum f32[1] %0 axes=[0] keepdims",
+                                           "max f32[] %4 axes=[0]", "cumsum f32[1] %0 axis=0",
+                                           "cumsum f32[1] %5 axis=0" };
+    static const char *const beside2[] = { "sum f32[] %0 axes=[0,1]", "sum f32[1] %0 axes=[0]",
+                                           "sum f32[1] %5 axes=[1]", "cumsum f32[1,1] %0 axis=1" };
+    for (size_t v = 0; v < DF_LEN(view); v++) {
+        for (size_t i = 0; i < DF_LEN(beside1); i++) one_element("1", view[v], beside1[i]);
+        for (size_t i = 0; i < DF_LEN(beside2); i++) one_element("1,1", view[v], beside2[i]);
+    }
+}
+
 Test(fuser, stages_only_where_rows_are_enough)
 {
     static const char big[] = "%0 = input f32[100000]\n"
