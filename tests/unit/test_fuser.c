@@ -479,6 +479,59 @@ Test(fuser, one_element_beside_reductions)
     }
 }
 
+/* An update that covers its base may be computed before the base is written: the second of two such
+ * covers waits for the first alone. */
+Test(fuser, covers_wait_for_no_base)
+{
+    static const char *const text[] = {
+        "%0 = input f64[2]\n"
+        "%1 = num f64[] 1\n"
+        "%2 = add f64[2] %0 %1\n"
+        "%3 = slice f64[1] %2 start=[1] step=[1]\n"
+        "%4 = squeeze f64[] %3 axes=[0]\n"
+        "%5 = update f64[2] %2 %1 %4\n"
+        "%6 = slice f64[1] %5 start=[1] step=[1]\n"
+        "%7 = update f64[2] %5 %6 %6\n"
+        "%8 = slice f64[2] %7 start=[0] step=[1]\n"
+        "%9 = slice f64[2] %2 start=[0] step=[1]\n"
+        "%10 = update f64[2] %7 %9 %8\n"
+        "%11 = slice f64[2] %10 start=[0] step=[1]\n"
+        "%12 = update f64[2] %10 %9 %11\n"
+        "output %12\n"
+        "output %9\n"
+        "output %6\n",
+        "%0 = input f32[16]\n"
+        "%1 = num f32[] 0x1p-3\n"
+        "%2 = copysign f32[16] %0 %1\n"
+        "%3 = isfinite bool[16] %2\n"
+        "%4 = num f32[] 0x1p-1\n"
+        "%5 = eq bool[16] %0 %4\n"
+        "%6 = cast f32[16] %5\n"
+        "%7 = tan f32[16] %6\n"
+        "%8 = slice bool[1] %3 start=[9] step=[1]\n"
+        "%9 = squeeze bool[] %8 axes=[0]\n"
+        "%10 = cast f32[] %9\n"
+        "%11 = slice f32[8] %7 start=[7] step=[1]\n"
+        "%12 = expand f32[8] %10\n"
+        "%13 = update f32[16] %7 %12 %11\n"
+        "%14 = slice f32[16] %13 start=[0] step=[1]\n"
+        "%15 = update f32[16] %13 %2 %14\n"
+        "%16 = slice f32[1] %15 start=[7] step=[1]\n"
+        "%17 = squeeze f32[] %16 axes=[0]\n"
+        "%18 = update f32[16] %15 %10 %17\n"
+        "output %18\n"
+        "output %2\n"
+        "output %3\n"
+        "output %5\n"
+        "output %10\n",
+    };
+    for (size_t i = 0; i < DF_LEN(text); i++) {
+        const fuse_result r = fuse_check(text[i], 4);
+        cr_expect(r.ok, "%s", r.text);
+        cr_expect(!r.retreated, "%s", r.text);
+    }
+}
+
 Test(fuser, stages_only_where_rows_are_enough)
 {
     static const char big[] = "%0 = input f32[100000]\n"
