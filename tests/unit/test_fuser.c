@@ -401,8 +401,8 @@ Test(fuser, shapes_of_reductions)
         { "two outer axes", "%0 = input f32[6,7,8]\n%1 = sum f32[8] %0 axes=[0,1]\noutput %1\n", 4,
           1, 1, 1 },
         { "a padded image",
-          "%0 = input f32[6,7] strides=[9,1]\n%1 = sum f32[] %0 axes=[0,1]\noutput %1\n", 4, 2, 2,
-          2 },
+          "%0 = input f32[6,7] strides=[9,1]\n%1 = sum f32[] %0 axes=[0,1]\noutput %1\n", 4, 1, 1,
+          1 },
         { "no axes", "%0 = input f32[6,7]\n%1 = sum f32[6,7] %0 axes=[]\noutput %1\n", 4, 1, 1, 1 },
         { "nothing to sum", "%0 = input f32[6,0]\n%1 = sum f32[6] %0 axes=[1]\noutput %1\n", 4, 1,
           1, 1 },
@@ -433,8 +433,6 @@ Test(fuser, shapes_of_reductions)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) expect(&list[i]);
 }
 
-/* One row of a million elements would keep one thread busy: the sum goes first, over all threads.
- */
 /* ---- values of one element ---- */
 
 /* A place that an unsqueeze or a reshape makes one element long gives the value no loop to run
@@ -532,6 +530,8 @@ Test(fuser, covers_wait_for_no_base)
     }
 }
 
+/* One row of a million elements would keep one thread busy: the sum goes first, over all threads.
+ */
 Test(fuser, stages_only_where_rows_are_enough)
 {
     static const char big[] = "%0 = input f32[100000]\n"
