@@ -160,6 +160,8 @@ typedef struct deft_stats {
     uint64_t system_allocations, live_bytes, peak_bytes; /* value memory, runtime-wide */
     /* With the runtime's option measure. ns_run holds ns_kernels. */
     uint64_t ns_record_to_key, ns_plan, ns_compile, ns_run, ns_kernels;
+    uint64_t cuts_unfused; /* of cuts: run one kernel per op, since the fuser found no sound plan; a
+                            * defect of deft, told once per program under the log topic "error" */
 } deft_stats;
 
 /* Counters since the context was made. size = sizeof(deft_stats). */

@@ -5,8 +5,8 @@
  * holds for every run). Then the mode:
  *
  *   MAP  no RED loop; the innermost axis is the vector.
- *   ROW  one RED axis, and that is what memory runs along.
- *   COL  the reduced axes are not innermost in memory, or do not merge: a kept axis is the vector.
+ *   ROW  the last reduced axis is what memory runs along.
+ *   COL  the reduced axes are not innermost in memory: a kept axis is the vector.
  *
  * The order of a reduction does not depend on the mode, only its speed does: elements are numbered
  * row-major over the RED loops either way.
@@ -117,7 +117,7 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
         return;
     }
     const uint32_t row_score = unit_along(a, n, &red, red.loop[red.n - 1]);
-    const bool row = red.n == 1 &&
+    const bool row = (red.n == 1 || last_red) &&
                      (kept.n == 0 || (last_red ? row_score >= best_score : row_score > best_score));
     k->mode = row ? DF_MODE_ROW : DF_MODE_COL;
     for (uint32_t i = 0; i < kept.n; i++)

@@ -420,6 +420,15 @@ static void number_scratch(body *b, const group *g, df_slot row, uint32_t *scrat
     }
 }
 
+/* Elements of a row. */
+static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent)
+{
+    df_slot n = SLOT_ONE;
+    for (uint32_t x = 0; x < shape->n_axes; x++)
+        if (shape->role[x] == DF_AXIS_RED) n = df_fuse_mul(p, n, extent[x]);
+    return n;
+}
+
 /* ---- segments ---- */
 
 static void body_reset(body *b)
@@ -461,8 +470,8 @@ static deft_status build(body *b, group *g, df_seg *seg)
 
     uint32_t *const id = df_arena_new(&p->tmp, uint32_t, g->n_items + 1);
     uint32_t *scratch = NULL;
+    const df_slot row = row_length(p, &shape, extent);
     if (shape.mode == DF_MODE_ROW && g->n_stages > 1 && p->st == DEFT_OK) {
-        const df_slot row = extent[shape.n_axes - 1];
         if (p->now.at[row] <= SCRATCH_MAX) {
             scratch =
                 df_arena_alloc(&p->tmp, (g->n_items + 1) * sizeof *scratch, _Alignof(uint32_t));
@@ -474,9 +483,8 @@ static deft_status build(body *b, group *g, df_seg *seg)
     if (!b->map) needs(p, g, scratch);
     if (scratch) {
         const size_t before = b->access.n;
-        number_scratch(b, g, extent[shape.n_axes - 1], scratch);
-        if (b->access.n > before)
-            df_fuse_guard(p, DF_GUARD_at_most, extent[shape.n_axes - 1], 0, SCRATCH_MAX);
+        number_scratch(b, g, row, scratch);
+        if (b->access.n > before) df_fuse_guard(p, DF_GUARD_at_most, row, 0, SCRATCH_MAX);
     }
     if (b->map)
         emit_map(b, g, id);

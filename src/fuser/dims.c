@@ -10,7 +10,8 @@
  * axes where they began. An axis of extent 1 that meets another extent is broadcast and costs an
  * `is_const` guard, unless it is 1 by construction (kept reduced axes, unsqueeze): class ONE, which
  * meets anything for free. So a batch that happens to be 1 is unified with the batch it meets, and
- * one that is 1 by construction never is.
+ * one that is 1 by construction never is, but where a rule asks for equal extents: a value written
+ * to a place of one element.
  *
  * Slices note which axes they take whole (start 0, step 1, all elements): those keep the operand's
  * class, under guards, which is what lets neighbouring axes merge through a slice of rows.
@@ -61,7 +62,6 @@ static uint32_t unify(pass *p, uint32_t a, uint32_t b)
         a = b;
         b = x;
     }
-    df_assert(a != CLS_ONE || p->st != DEFT_OK);
     p->cls_parent.at[b] = a;
     return a;
 }
@@ -220,15 +220,12 @@ static void dims_take(pass *p, uint32_t n)
     }
 }
 
-/* Axes whose extents the shape rule holds equal: class ONE on one side asks that the other stay 1.
- */
+/* Axes whose extents the shape rule holds equal. What meets class ONE here is 1 in every run that
+ * the plan serves, and becomes ONE itself: a value must not keep a loop that the place it is
+ * written to has not. */
 static void must_equal(pass *p, uint32_t a, uint32_t b)
 {
-    if (a == b) return;
-    if (a == CLS_ONE || b == CLS_ONE)
-        guard_one(p, a == CLS_ONE ? b : a);
-    else
-        unify(p, a, b);
+    if (a != b) unify(p, a, b);
 }
 
 static void dims_matmul(pass *p, uint32_t n)
@@ -288,6 +285,32 @@ static void dims_root(pass *p, const df_root *r)
         must_equal(p, df_fuse_cls(p, r->node, i), df_fuse_cls(p, n, i));
 }
 
+static bool all_one(const pass *p, uint32_t n)
+{
+    for (uint32_t i = 0; i < node_of(p, n)->rank; i++)
+        if (df_fuse_cls(p, n, i) != CLS_ONE) return false;
+    return true;
+}
+
+/* A reshape of one element has one element. Asked last, since axes may become ONE at any time, and
+ * again while that makes others so. */
+static void dims_reshapes(pass *p)
+{
+    for (bool again = true; again;) {
+        again = false;
+        for (uint32_t n = 0; n < p->t->n_nodes; n++) {
+            if (!p->live[n] || node_of(p, n)->op != DF_OP_reshape) continue;
+            const uint32_t src = node_of(p, n)->src[0].i;
+            const bool one = all_one(p, n);
+            if (one == all_one(p, src)) continue;
+            const uint32_t to = one ? src : n;
+            for (uint32_t i = 0; i < node_of(p, to)->rank; i++)
+                unify(p, CLS_ONE, df_fuse_cls(p, to, i));
+            again = true;
+        }
+    }
+}
+
 static deft_status make_room(pass *p)
 {
     const uint32_t n = p->t->n_nodes;
@@ -316,11 +339,15 @@ deft_status df_fuse_dims(pass *p)
         if (p->live[n]) dims_of(p, n);
     for (uint32_t r = 0; r < p->t->n_roots && p->st == DEFT_OK; r++) dims_root(p, &p->t->roots[r]);
     if (p->st != DEFT_OK) return p->st;
-    for (uint32_t c = CLS_ONE + 1; c < p->cls_parent.n; c++)
-        if (find(p, c) != c)
+    dims_reshapes(p);
+    for (uint32_t c = CLS_ONE + 1; c < p->cls_parent.n; c++) {
+        if (find(p, c) == CLS_ONE)
+            guard_one(p, c);
+        else if (find(p, c) != c)
             df_fuse_guard(p, DF_GUARD_equal,
                           df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]),
                           df_fuse_cls_extent(p, c), 0);
+    }
     return p->st;
 }
 

@@ -332,7 +332,7 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
 /* Whether rows of a kernel with several stages keep the threads busy, or the work is too small to
  * matter. guard: the decision is the plan's, so it must stay. */
 bool df_fuse_pays(pass *p, const space *sp, bool guard);
-/* False: the RED loops stay several although the last axis is reduced. */
+/* False: the RED loops stay several, and a kernel that goes run by run has too much to reduce. */
 bool df_fuse_red_is_fine(pass *p, const cone *c);
 /* The cone at hand is h's own, over space *from. after: a val that must be complete before h is
  * written, though h does not load it; or DF_NONE. */

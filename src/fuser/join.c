@@ -112,12 +112,14 @@ static bool red_merges(pass *p, const cone *c)
     return true;
 }
 
-/* RED loops that stay several need a kernel with a kept innermost axis; where the ops have none, or
- * the last axis is reduced, contiguous memory is better. */
+/* RED loops that stay several need a kernel with a kept innermost axis; where the last axis is
+ * reduced, one that goes run by run, and that has its bounds. */
 bool df_fuse_red_is_fine(pass *p, const cone *c)
 {
     if (c->sp.n == 0 || !c->sp.red[c->sp.order[c->sp.n - 1]]) return true;
-    return red_merges(p, c);
+    uint32_t n = 0;
+    for (size_t i = 0; i < c->order.n; i++) n += c->items.at[c->order.at[i]].kind == IT_REDUCE;
+    return red_merges(p, c) || (n <= DF_MAX_RUN_REDS && !c->has_scan);
 }
 
 /* ---- joining ---- */

@@ -161,6 +161,7 @@ static deft_status note_retreat(df_diag *d, df_plan *plan, const char *reason)
     *w = (df_why){ .what = "not fused at all", .reason = text };
     plan->why = w;
     plan->n_why = 1;
+    plan->retreated = true;
     return DEFT_OK;
 }
 
@@ -178,7 +179,7 @@ deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, cons
         if (d) memcpy(reason, d->text, sizeof reason);
         df_diag_clear(d);
         st = attempt(d, t, &l, mem, false, out);
-        if (st == DEFT_OK && limits->keep_why) st = note_retreat(d, *out, reason);
+        if (st == DEFT_OK) st = note_retreat(d, *out, reason);
         if (st != DEFT_OK) df_plan_destroy(out, mem);
     }
     return st;

@@ -15,14 +15,16 @@
  *
  *   MAP  OUTER* INNER       for o: for i (vector): body
  *
- *   ROW  OUTER* RED         for o: { row(0); for r (vector): elem(0); fold; row(1); ... }
+ *   ROW  OUTER* RED+        for o: { row(0); for r (vector): elem(0); fold; row(1); ... }
  *
  *   COL  OUTER* RED+ INNER  for o: for i (vector): { row(0); for r: elem(0); fold; row(1); ... }
  *
- * ROW has exactly one RED axis (the fuser merges or materializes until that is so). RED axes are
- * nested row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced elements for
- * the order of reductions (base/limits.h). The fuser merges neighbouring axes that every access
- * steps through alike.
+ * RED axes are nested row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced
+ * elements for the order of reductions (base/limits.h). The fuser merges neighbouring axes that
+ * every access steps through alike. A ROW kernel with several RED axes goes run by run, a run being
+ * one pass along the last of them: operands of reductions are put side by side until a block of
+ * them is there, and are reduced from that. So it has at most DF_MAX_RUN_REDS reductions, and no
+ * scan.
  *
  * Body: instructions in order of (stage, level). Level ROW instructions run once per row (per
  * vector of rows in COL) before the RED loop of their stage; level ELEM run inside it. A reduce
@@ -40,6 +42,7 @@
 
 #define DF_MAX_AXES 10
 #define DF_MAX_STAGES 8
+#define DF_MAX_RUN_REDS 4 /* each keeps a block of operands on the stack */
 /* Trace nodes in one kernel by default; recipes are written out in the body. */
 #define DF_MAX_BODY 1000
 
@@ -197,6 +200,7 @@ typedef struct df_plan {
     df_why *why;
     uint32_t n_why;
     uint32_t n_inputs;
+    bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
     bool has_checks; /* some kernel can report an index fault: nothing may be donated */
     void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
 } df_plan;

@@ -28,8 +28,14 @@ static deft_status verify_axes(df_diag *d, const df_kernel *k, uint32_t at)
     while (i < k->n_axes && k->role[i] == DF_AXIS_RED) i++, red++;
     while (i < k->n_axes && k->role[i] == DF_AXIS_INNER) i++, inner++;
     const bool fits = k->mode == DF_MODE_MAP   ? red == 0 && inner == 1
-                      : k->mode == DF_MODE_ROW ? red == 1 && inner == 0
+                      : k->mode == DF_MODE_ROW ? red >= 1 && inner == 0
                                                : red >= 1 && inner == 1;
+    if (k->mode == DF_MODE_ROW && red > 1) {
+        uint32_t n = 0;
+        for (uint32_t j = 0; j < k->n_ins; j++)
+            n += k->ins[j].op < DF_N_KOPS && df_kop_infos[k->ins[j].op].kind == DF_KOP_reduce;
+        if (n > DF_MAX_RUN_REDS || k->flags & DF_KERNEL_SCAN) return bad(d, "runs", at, n);
+    }
     return i == k->n_axes && fits ? DEFT_OK : bad(d, "roles", at, i);
 }
 

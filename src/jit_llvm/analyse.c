@@ -33,8 +33,10 @@ static uint8_t access_moves(const df_kernel *k, const df_access *a)
     if (a->kind == DF_ACCESS_SCRATCH) return MOVES_RED;
     if (a->kind == DF_ACCESS_AT) return 0; /* the offset says it all */
     uint8_t moves = 0;
-    for (uint32_t x = 0; x < k->n_axes; x++)
-        if (a->step[x] != DF_STEP_ZERO) moves |= of_role[k->role[x]];
+    for (uint32_t x = 0; x < k->n_axes; x++) {
+        const bool run = k->mode == DF_MODE_ROW && k->role[x] == DF_AXIS_RED && x + 1u < k->n_axes;
+        if (a->step[x] != DF_STEP_ZERO) moves |= run ? MOVES_RUN : of_role[k->role[x]];
+    }
     return moves;
 }
 
@@ -64,7 +66,7 @@ static df_place ins_place(const df_gen *g, uint32_t i)
     if (moves == 0) return PLACE_ENTRY;
     if (ins->level == DF_LEVEL_ROW) return is_lanes ? PLACE_LANES : PLACE_ROW;
     if (is_lanes) return PLACE_BODY;
-    return g->k->mode == DF_MODE_COL && moves & MOVES_RED ? PLACE_RED : PLACE_PRE;
+    return moves & (MOVES_RED | MOVES_RUN) ? PLACE_RED : PLACE_PRE;
 }
 
 static uint32_t choose_lanes(const df_gen *g)
@@ -94,6 +96,7 @@ static void find_axes(df_gen *g)
         if (g->k->role[x] == (g->k->mode == DF_MODE_ROW ? DF_AXIS_RED : DF_AXIS_INNER))
             g->vec_axis = x;
     }
+    g->has_runs = g->k->mode == DF_MODE_ROW && g->n_red > 1;
 }
 
 static bool masks_are_native(const df_gen *g)
@@ -246,7 +249,7 @@ deft_status df_gen_check(const df_gen *g)
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (k->role[x] <= DF_AXIS_INNER) n_role[k->role[x]]++;
     const bool fits = k->mode == DF_MODE_MAP   ? n_role[1] == 0 && n_role[2] <= 1
-                      : k->mode == DF_MODE_ROW ? n_role[1] == 1 && n_role[2] == 0
+                      : k->mode == DF_MODE_ROW ? n_role[1] >= 1 && n_role[2] == 0
                                                : n_role[1] >= 1 && n_role[2] == 1;
     if (!fits || n_role[0] + n_role[1] + n_role[2] != k->n_axes)
         return g->host->fail(g->d, DEFT_E_COMPILE,

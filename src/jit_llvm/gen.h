@@ -10,9 +10,11 @@
  *   PLACE_ENTRY  numbers only: once per call
  *   PLACE_ROW    once per row of OUTER (ROW-level instructions of their stage)
  *   PLACE_PRE    ELEM level, the same for all reduced elements and lanes: before the stage's loop,
- * and only when the loop runs at all PLACE_RED    COL: moves with the reduced axes, the same for
- * all lanes: scalar in the reduction loop PLACE_LANES  COL, ROW level: one vector per group of
- * lanes, kept in a slot in memory PLACE_BODY   the vectors of the innermost loop
+ *                and only when the loop runs at all
+ *   PLACE_RED    moves with the reduced axes, the same for all lanes: scalar in COL's reduction
+ * loop, and in ROW before each run along the last of several reduced axes PLACE_LANES  COL, ROW
+ * level: one vector per group of lanes, kept in a slot in memory PLACE_BODY   the vectors of the
+ * innermost loop
  *
  * Vectors of PLACE_BODY belong to one writing of the loop body (an epoch), and there to one of its
  * copies; scalars and their broadcasts are valid wherever their place dominates.
@@ -36,7 +38,8 @@ typedef enum df_place {
     PLACE_BODY
 } df_place;
 
-enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4 };
+/* MOVES_RUN: ROW, with reduced axes other than the last alone. */
+enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4, MOVES_RUN = 8 };
 enum { DF_ROWS_AHEAD = 32 };
 enum { DF_COPIES = 4 };      /* of a loop body, side by side; at most */
 enum { DF_LONG_BODY = 160 }; /* instructions */
@@ -70,6 +73,7 @@ typedef struct df_red {
     uint32_t first_slot;           /* in args->partial */
     LLVMValueRef mem, mem_idx;     /* accumulator arrays */
     LLVMValueRef *reg, *reg_idx;   /* accumulators in registers, DF_LANES / w; only while in_regs */
+    LLVMValueRef operands;         /* ROW run by run: those of a block, side by side */
     LLVMValueRef stack, stack_idx; /* block results waiting to be joined */
 } df_red;
 
@@ -125,15 +129,18 @@ struct df_gen {
     LLVMValueRef n_active; /* i64; with mask */
     LLVMValueRef mask;     /* NULL: all lanes */
     LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES];
-    LLVMValueRef group;   /* COL: i64, which group of lanes of the chunk */
-    LLVMValueRef pitch;   /* COL: groups in this chunk */
-    bool prefetches;      /* COL: unit-stride loads also fetch from s->ahead */
-    bool scans_in_regs;   /* df_val.scan is the running value itself */
-    bool in_regs;         /* accumulators in registers */
-    uint32_t reg;         /* which */
-    LLVMValueRef acc_at;  /* accumulators in memory: i64, which vector */
-    LLVMValueRef acc_one; /* COL: of reductions that keep one */
-    LLVMValueRef red_at;  /* position within the reduction of lane 0 */
+    LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
+    LLVMValueRef pitch;    /* COL: groups in this chunk */
+    bool prefetches;       /* COL: unit-stride loads also fetch from s->ahead */
+    bool scans_in_regs;    /* df_val.scan is the running value itself */
+    bool has_runs;         /* ROW with several reduced axes */
+    LLVMValueRef gather;   /* operands of reductions are put aside: where lane 0's axis begins */
+    LLVMValueRef gathered; /* the body is to take them from there: the block's first element */
+    bool in_regs;          /* accumulators in registers */
+    uint32_t reg;          /* which */
+    LLVMValueRef acc_at;   /* accumulators in memory: i64, which vector */
+    LLVMValueRef acc_one;  /* COL: of reductions that keep one */
+    LLVMValueRef red_at;   /* position within the reduction of lane 0 */
     LLVMValueRef tail_buf;
     bool native_masks; /* for every unit-stride access of the kernel */
 };
@@ -246,6 +253,9 @@ void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores n
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */
 void df_gen_scalar(df_gen *g, uint32_t ins);      /* computes it for one element, here */
 void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
+/* The marked body for elements [from, to) of a row of ROW, from < to; stores operands of reductions
+ * at their distance from `from` when `gathers`. */
+void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
 bool df_gen_one_loop(const df_gen *g); /* the marked body: one masked loop, not loop and tail */
 LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes);
 

@@ -104,6 +104,49 @@ static void lanes_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to)
     df_if_end(g, &tail);
 }
 
+/* ---- runs ----
+ *
+ * Several reduced axes: a run is a pass along the last of them, elements [o L, o L + L) of the row
+ * for run number o and length L. A block may begin and end inside a run; only its first position is
+ * divided, all else is added up by the walk.
+ */
+
+static void scratch_at(df_gen *g, LLVMValueRef start)
+{
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        const df_access *x = &g->k->access[a];
+        if (x->kind != DF_ACCESS_SCRATCH) continue;
+        LLVMTypeRef t = df_gen_mem_type(g, (deft_dtype)x->dtype);
+        g->acc[a].at = df_gen_at(g, t, g->acc[a].row, start);
+    }
+}
+
+void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers)
+{
+    if (!g->has_runs) {
+        lanes_loop(g, from, to);
+        return;
+    }
+    LLVMValueRef length = g->extent[g->vec_axis], one = df_gen_i64(g, 1), zero = df_gen_i64(g, 0);
+    LLVMValueRef last = LLVMBuildUDiv(g->b, LLVMBuildSub(g->b, to, one, ""), length, "");
+    df_walk runs = { .axes = g->red, .n = g->n_red - 1 };
+    runs.from = LLVMBuildUDiv(g->b, from, length, "");
+    runs.to = LLVMBuildAdd(g->b, last, one, "");
+    df_walk_guard(g, &runs);
+    df_walk_begin(g, &runs);
+    LLVMValueRef start = LLVMBuildMul(g->b, runs.o, length, "");
+    LLVMValueRef skip = LLVMBuildSub(g->b, from, start, "");
+    LLVMValueRef is_inside = LLVMBuildICmp(g->b, LLVMIntSGT, skip, zero, "");
+    LLVMValueRef i0 = LLVMBuildSelect(g->b, is_inside, skip, zero, "");
+    LLVMValueRef i1 = df_gen_min(g, length, LLVMBuildSub(g->b, to, start, ""));
+    scratch_at(g, start);
+    if (gathers) g->gather = LLVMBuildNeg(g->b, skip, "");
+    df_gen_place(g, PLACE_RED);
+    lanes_loop(g, i0, i1);
+    g->gather = NULL;
+    df_walk_end(g, &runs);
+}
+
 /* ---- rows ---- */
 
 static void map_row(df_gen *g)
@@ -140,7 +183,7 @@ static void plain_stage(df_gen *g, uint32_t stage)
     if (g->w == 1)
         scan_loop(g);
     else
-        lanes_loop(g, df_gen_i64(g, 0), g->length);
+        df_gen_elements(g, df_gen_i64(g, 0), g->length, false);
     df_if_end(g, &any);
 }
 
@@ -240,6 +283,7 @@ static void prologue(df_gen *g)
     g->n_copies = 1;
     g->copy = 0;
     g->tail_buf = NULL;
+    g->gather = g->gathered = NULL;
     g->in_regs = false;
 }
 

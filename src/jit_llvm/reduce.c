@@ -160,13 +160,14 @@ static df_pair accumulated(df_gen *g, const df_red *r, df_pair acc, LLVMValueRef
                       LLVMBuildSelect(g->b, takes, positions(g), acc.i, "") };
 }
 
-void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
+static LLVMValueRef operands_at(df_gen *g, const df_red *r, LLVMValueRef from)
 {
-    df_red *r = g->reds;
-    while (r->ins != ins) r++;
+    return df_gen_at(g, df_reduce_type(g, r), r->operands, LLVMBuildAdd(g->b, g->lane0, from, ""));
+}
+
+static void accumulate(df_gen *g, df_red *r, LLVMValueRef x)
+{
     LLVMTypeRef t = df_reduce_type(g, r);
-    const deft_dtype from = (deft_dtype)g->k->ins[g->k->ins[ins].src[0]].dtype;
-    if (from == DEFT_BOOL) x = LLVMBuildZExt(g->b, x, df_gen_lanes(t, g->w), "");
     if (g->in_regs) {
         const df_pair acc = { r->reg[g->reg], r->is_arg ? r->reg_idx[g->reg] : NULL };
         const df_pair n = accumulated(g, r, acc, x);
@@ -180,6 +181,29 @@ void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
     const df_pair n = accumulated(g, r, acc, x);
     LLVMBuildStore(g->b, n.v, df_reduce_at(g, r->mem, t, at));
     if (r->is_arg) LLVMBuildStore(g->b, n.i, df_reduce_at(g, r->mem_idx, g->i64, at));
+}
+
+void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
+{
+    df_red *r = g->reds;
+    while (r->ins != ins) r++;
+    LLVMTypeRef t = df_reduce_type(g, r);
+    const deft_dtype from = (deft_dtype)g->k->ins[g->k->ins[ins].src[0]].dtype;
+    if (from == DEFT_BOOL) x = LLVMBuildZExt(g->b, x, df_gen_lanes(t, g->w), "");
+    if (g->gather)
+        df_access_store_unit(g, x, operands_at(g, r, g->gather),
+                             df_dtype_bytes((deft_dtype)r->dtype));
+    else
+        accumulate(g, r, x);
+}
+
+void df_reduce_gathered(df_gen *g, uint32_t stage)
+{
+    LLVMValueRef back = LLVMBuildNeg(g->b, g->gathered, "");
+    DF_FOR_REDS(r, g, stage)
+    accumulate(g, r,
+               df_access_load_unit(g, df_reduce_type(g, r), operands_at(g, r, back),
+                                   df_dtype_bytes((deft_dtype)r->dtype)));
 }
 
 /* ---- scans ---- */

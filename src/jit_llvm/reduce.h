@@ -11,7 +11,9 @@
 void df_reduce_plan(df_gen *g); /* fills reds */
 uint32_t df_reduce_count(const df_gen *g, uint32_t stage);
 void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x); /* one vector, as df_gen says */
-void df_reduce_row_stage(df_gen *g, uint32_t stage);                /* row.c */
+/* The same for all reductions of stage, from operands put aside before (g->gathered). */
+void df_reduce_gathered(df_gen *g, uint32_t stage);
+void df_reduce_row_stage(df_gen *g, uint32_t stage); /* row.c */
 
 /* Reductions of one stage, in order. */
 df_red *df_reduce_next(df_gen *g, df_red *from, uint32_t stage);

@@ -15,6 +15,11 @@
  *                            fold: acc[j] op= acc[j + h], h = 32 .. 1
  *
  * A row of one block returns the fold; the stack of block results is touched only by longer rows.
+ *
+ * With several reduced axes a run along the last of them ends anywhere among the lanes. The body
+ * then goes run by run, begins each with lane 0 at its start, and puts operands side by side in
+ * memory, a block at a time; what is said above happens to these. That costs a store and a load in
+ * L1 per element and spares every lane its own index.
  */
 #include "jit_llvm/gen.h"
 
@@ -67,13 +72,22 @@ static LLVMValueRef first_positions(df_gen *g, LLVMValueRef r0, uint32_t vector)
     return g->w == 1 ? at : LLVMBuildAdd(g->b, at, df_gen_iota(g, g->i64, g->w), "");
 }
 
+static void row_body(df_gen *g, uint32_t stage)
+{
+    if (g->has_runs)
+        df_reduce_gathered(g, stage);
+    else
+        df_gen_place(g, PLACE_BODY);
+}
+
 static bool unrolls(const df_gen *g, uint32_t stage)
 {
     const uint32_t n_vec = DF_LANES / g->w;
     uint32_t regs = 0;
     if (g->level == DF_OPT_O0 || g->w == 1 || n_vec > 8) return false;
     DF_FOR_REDS(r, (df_gen *)g, stage) regs += n_vec * (r->is_arg ? 3 : 1);
-    return regs <= UNROLL_REGS && df_gen_body_size(g) * n_vec <= UNROLL_BODY;
+    const uint32_t size = g->has_runs ? df_reduce_count(g, stage) : df_gen_body_size(g);
+    return regs <= UNROLL_REGS && size * n_vec <= UNROLL_BODY;
 }
 
 /* Whole groups of 64 elements with the accumulators in registers. */
@@ -105,7 +119,7 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
         g->reg = j;
         g->red_at = at;
         df_gen_lanes_begin(g, at, NULL);
-        df_gen_place(g, PLACE_BODY);
+        row_body(g, stage);
     }
     g->in_regs = false;
     uint32_t n = 0;
@@ -137,33 +151,33 @@ static void set_identities(df_gen *g, uint32_t stage, LLVMValueRef r0)
     }
 }
 
-static void one_vector(df_gen *g, LLVMValueRef at, LLVMValueRef end)
+static void one_vector(df_gen *g, uint32_t stage, LLVMValueRef at, LLVMValueRef end)
 {
     /* Blocks start at multiples of 64: the accumulator follows from the position. */
     LLVMValueRef vector = LLVMBuildUDiv(g->b, at, df_gen_i64(g, g->w), "");
     g->acc_at = LLVMBuildAnd(g->b, vector, df_gen_i64(g, DF_LANES / g->w - 1), "");
     g->red_at = at;
     df_gen_lanes_begin(g, at, end);
-    df_gen_place(g, PLACE_BODY);
+    row_body(g, stage);
 }
 
 /* Vector by vector with the accumulators in memory. */
-static void vectors(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool are_few)
+static void vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef to, bool are_few)
 {
     df_loop l;
     if (g->w == 1 || (g->native_masks && (are_few || df_gen_one_loop(g)))) {
         df_loop_begin(g, &l, from, to, df_gen_i64(g, g->w), 0);
-        one_vector(g, l.i, g->w == 1 ? NULL : to);
+        one_vector(g, stage, l.i, g->w == 1 ? NULL : to);
         df_loop_end(g, &l);
         return;
     }
     LLVMValueRef whole = df_gen_whole(g, from, to, g->w);
     df_loop_begin(g, &l, from, whole, df_gen_i64(g, g->w), 0);
-    one_vector(g, l.i, NULL);
+    one_vector(g, stage, l.i, NULL);
     df_loop_end(g, &l);
     df_if tail;
     df_if_begin(g, &tail, LLVMBuildICmp(g->b, LLVMIntSLT, whole, to, ""));
-    one_vector(g, whole, to);
+    one_vector(g, stage, whole, to);
     df_if_end(g, &tail);
 }
 
@@ -173,13 +187,15 @@ static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, 
 {
     LLVMValueRef from = r0;
     const bool is_unrolled = unrolls(g, stage);
+    if (g->has_runs) df_gen_elements(g, r0, end, true);
+    g->gathered = r0;
     if (is_unrolled) {
         from = df_gen_whole(g, r0, end, DF_LANES);
         whole_groups(g, stage, r0, from);
     } else {
         set_identities(g, stage, r0);
     }
-    vectors(g, from, end, is_unrolled);
+    vectors(g, stage, from, end, is_unrolled);
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage)
     {
@@ -234,6 +250,7 @@ static void allocate(df_gen *g, uint32_t stage)
         LLVMTypeRef t = df_reduce_type(g, r);
         r->stack = df_gen_alloca(g, t, DF_TREE_DEPTH, 8);
         r->mem = df_gen_alloca(g, t, DF_LANES, 64);
+        if (g->has_runs) r->operands = df_gen_alloca(g, t, DF_BLOCK, 64);
         if (!r->is_arg) continue;
         r->stack_idx = df_gen_alloca(g, g->i64, DF_TREE_DEPTH, 8);
         r->mem_idx = df_gen_alloca(g, g->i64, DF_LANES, 64);

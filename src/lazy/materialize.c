@@ -150,6 +150,9 @@ static deft_status find_or_make(deft_ctx *cx, const df_trace *t, plan_entry **ou
     e->rt = rt;
     TRY(make_plan(cx, t, &e->plan));
     cx->stats.plans_built++;
+    if (e->plan->retreated)
+        df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
+                e->plan->why[0].reason);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     /* A plan that holds all references of its own may be larger than the cache: it is then used
@@ -264,6 +267,7 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     take_results(cx, t, want, n, bufs);
 
     cx->stats.cuts++;
+    cx->stats.cuts_unfused += e->plan->retreated;
     cx->stats.launches += run.launches;
     cx->stats.kernels_run += run.segments;
     cx->stats.interpreted += run.interpreted_segments;

@@ -288,12 +288,15 @@ static bool token_open(const deft_ctx *cx, deft_scope s)
     return s.depth > 0 && s.depth <= cx->depth && cx->frame[s.depth].serial == s.serial;
 }
 
-/* After the outermost scope: kept values are computed; with nothing left pending the records go. */
+/* After the outermost scope: kept values are computed; with nothing left pending the records go.
+ * Where the caller's memory is written, all that is pending is computed: it may read what that
+ * memory held. */
 static deft_status outermost_end(deft_ctx *cx)
 {
-    deft_status st = compute_outer(cx, 0, false);
+    bool pending = false, writes = false;
+    for (size_t i = 0; i < cx->muts.n; i++) writes |= cx->muts.at[i].dirty;
+    deft_status st = compute_outer(cx, writes ? 1 : 0, false);
     if (st != DEFT_OK) return st;
-    bool pending = false;
     df_each_outer(cx, 1, see_pending, &pending);
     if (!pending) {
         df_each_outer(cx, 1, settle_one, NULL);

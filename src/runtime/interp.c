@@ -10,6 +10,8 @@
  *   MAP  lanes along INNER      ROW  lanes along RED; row-level values have one lane, spread
  * (splat) COL  lanes along INNER           over the chunk when the inner loop reads them
  *
+ * A ROW chunk with several RED axes is made in parts, one for each run along the last of them.
+ *
  * What must hold: loads copy, because a later store of the same chunk may write the memory they
  * read; a chunk of the reduced axis begins at a multiple of DF_LANES within its block.
  */
@@ -112,7 +114,14 @@ static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, 
                 store_lanes(p + off, s->src[0], s->by, s->size, n);
             break;
         }
-        case DF_KOP_reduce: df_red_fold(x, &x->reds[s->red], s->src[0], red_at, n); break;
+        case DF_KOP_reduce: {
+            df_red *const r = &x->reds[s->red];
+            if (r->operand)
+                memcpy(r->operand + x->lane * (size_t)r->size, s->src[0], n * (size_t)r->size);
+            else
+                df_red_fold(x, r, s->src[0], red_at, n);
+            break;
+        }
         case DF_KOP_scan: df_red_scan(x, &x->reds[s->red], s->dst, s->src[0], red_at, n); break;
         }
     }
@@ -169,19 +178,46 @@ static void enter_row(df_interp *x, const int64_t *outer_index)
     memcpy(x->off, x->outer, sizeof *x->off * x->k->n_access);
 }
 
+/* A chunk of n reduced elements from r on, run by run; index: where it begins and then where it
+ * ends. Operands of reductions are folded once the chunk is complete, so that lane i is element r +
+ * i. */
+static void run_chunk(df_interp *x, df_range steps, int64_t r, uint32_t n, int64_t *index)
+{
+    const int64_t length = x->a->extent[x->vec];
+    for (x->lane = 0; x->lane < n;) {
+        const int64_t at = index[x->vec];
+        const uint32_t here = (uint32_t)df_min_i64(length - at, n - x->lane);
+        index[x->vec] = 0;
+        set_offsets(x, DF_AXIS_RED, index, x->outer, x->off);
+        run_steps(x, steps, at, r + x->lane, here);
+        x->lane += here;
+        index[x->vec] = at + here - 1;
+        next_index(x, DF_AXIS_RED, index);
+    }
+    for (uint32_t i = steps.begin; i < steps.end; i++) {
+        df_red *const red = &x->reds[x->steps[i].red];
+        if (x->steps[i].kind == DF_KOP_reduce) df_red_fold(x, red, red->operand, r, n);
+    }
+}
+
 /* Blocks b0 .. b1 of the reduced elements of stage s; in COL, lanes i0 .. i0 + n. */
 static void run_blocks(df_interp *x, uint32_t s, int64_t b0, int64_t b1, int64_t i0, uint32_t n)
 {
     const df_range steps = x->elem[s];
     int64_t index[DF_MAX_AXES];
-    const bool along = x->k->mode == DF_MODE_ROW;
-    if (!along && b0 < b1) split_index(x, DF_AXIS_RED, b0 * DF_BLOCK, index);
+    const bool along = x->k->mode == DF_MODE_ROW, runs = along && x->n_red > 1;
+    if ((!along || runs) && b0 < b1) split_index(x, DF_AXIS_RED, b0 * DF_BLOCK, index);
     for (int64_t b = b0; b < b1; b++) {
         const int64_t first = b * DF_BLOCK, end = df_min_i64(first + DF_BLOCK, x->length);
         df_red_begin_block(x, steps, first, end - first, n);
         if (along) {
-            for (int64_t r = first; r < end; r += DF_CHUNK)
-                run_steps(x, steps, r, r, (uint32_t)df_min_i64(DF_CHUNK, end - r));
+            for (int64_t r = first; r < end; r += DF_CHUNK) {
+                const uint32_t n_here = (uint32_t)df_min_i64(DF_CHUNK, end - r);
+                if (runs)
+                    run_chunk(x, steps, r, n_here, index);
+                else
+                    run_steps(x, steps, r, r, n_here);
+            }
         } else {
             for (int64_t r = first; r < end; r++) {
                 set_offsets(x, DF_AXIS_RED, index, x->outer, x->off);

@@ -55,7 +55,9 @@ static void take_red(bump *b, const df_kernel *k, const df_ins *ins, df_red *out
     char *const stack =
         df_is_arg(ins->op) || ins->op == DF_K_cumsum ? NULL : take(b, lane * DF_TREE_DEPTH);
     int64_t *const index = df_is_arg(ins->op) ? take(b, sizeof(int64_t) * df_red_lanes(k)) : NULL;
+    char *const operand = df_has_runs(k) ? take(b, lane * DF_CHUNK) : NULL;
     if (out) {
+        out->operand = operand;
         out->acc = acc;
         out->stack = stack;
         out->index = index;
@@ -142,14 +144,17 @@ static void prepare_strides(df_interp *x)
     const df_kernel *const k = x->k;
     for (uint32_t i = 0; i < k->n_access; i++) {
         const df_access *const acc = &k->access[i];
-        for (uint32_t j = 0; j < k->n_axes; j++) {
+        int64_t inside = 1; /* elements of the RED axes inside this one */
+        for (uint32_t j = k->n_axes; j-- > 0;) {
             int64_t by = x->a->stride[i * k->n_axes + j];
-            if (acc->kind == DF_ACCESS_SCRATCH)
-                by = k->role[j] == DF_AXIS_RED;
-            else if (acc->kind == DF_ACCESS_AT || acc->step[j] == DF_STEP_ZERO)
+            if (acc->kind == DF_ACCESS_SCRATCH) {
+                by = k->role[j] == DF_AXIS_RED ? inside : 0;
+                if (by) inside *= x->a->extent[j];
+            } else if (acc->kind == DF_ACCESS_AT || acc->step[j] == DF_STEP_ZERO) {
                 by = 0;
-            else if (acc->step[j] == DF_STEP_UNIT)
+            } else if (acc->step[j] == DF_STEP_UNIT) {
                 by = 1;
+            }
             x->stride[i * k->n_axes + j] = by;
         }
     }

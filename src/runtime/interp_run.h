@@ -31,6 +31,7 @@ typedef struct df_istep {
  */
 typedef struct df_red {
     char *acc, *stack, *result;
+    char *operand; /* ROW run by run: DF_CHUNK lanes that wait to be folded; else NULL */
     int64_t *index;
     df_fold_fn fold, fold_row;
     df_before_fn before;
@@ -60,6 +61,7 @@ typedef struct df_interp {
     int64_t *outer;  /* the same without RED */
     uint32_t n_outer, n_red;
     int vec;                   /* the vectorized axis, -1: none */
+    uint32_t lane;             /* ROW run by run: where in the chunk this part of it begins */
     uint32_t width;            /* lanes that can ever be in use */
     uint32_t depth;            /* of the stacks of joined blocks */
     bool no_store;             /* row-level stores of stage 0 are left to main or fin */
@@ -70,6 +72,14 @@ typedef struct df_interp {
 DF_INLINE bool df_is_arg(uint8_t op)
 {
     return op == DF_K_argmin || op == DF_K_argmax;
+}
+
+/* Whether a ROW kernel has several RED axes. */
+DF_INLINE bool df_has_runs(const df_kernel *k)
+{
+    uint32_t n = 0;
+    for (uint32_t j = 0; j < k->n_axes; j++) n += k->role[j] == DF_AXIS_RED;
+    return k->mode == DF_MODE_ROW && n > 1;
 }
 
 /* Lanes of one accumulator or stack entry. */

@@ -184,6 +184,7 @@ static void log_status(run *r, deft_status st)
     e.dim[0] = st;
     (void)log_room(r, &e);
     say(r, "/* %s: %s */", deft_status_text(st), deft_message(r->cx));
+    if (getenv("DEFT_LOG")) fprintf(stderr, "%s: %s\n", deft_status_text(st), deft_message(r->cx));
 }
 
 /* A recording mistake: logged and forgotten. All paths must make the same. */
@@ -1113,13 +1114,6 @@ static void show_plan(const run *r)
     fprintf(stderr, "---- plan\n%s", buf);
 }
 
-static void see_retreat(run *r)
-{
-    char why[64];
-    (void)deft_show(r->cx, "why", why, sizeof why);
-    r->retreated = r->retreated || strstr(why, "not fused at all") != NULL;
-}
-
 /* Everything still alive, as one unit, then closes what is open. */
 static void finish_rep(run *r)
 {
@@ -1136,7 +1130,6 @@ static void finish_rep(run *r)
         say(r, "deft_eval(all %zu, in order); /* and read all */", n);
         check(r, deft_eval(list, n));
         show_plan(r);
-        see_retreat(r);
     }
     for (size_t i = 0; i < VARS; i++)
         if (r->v[i].t) {
@@ -1209,6 +1202,7 @@ static void execute(run *r, const program *pr, const oracle_path *p, bool eager,
         deft_stats st;
         deft_stats_read(r->cx, &st, sizeof st);
         built[rep + 1] = st.plans_built;
+        r->retreated = r->retreated || st.cuts_unfused > 0;
         /* Wrapped memory is the caller's until the cut; nothing is pending now. */
         if (r->n_mut) {
             deft_ctx_destroy(&r->cx);
@@ -1496,10 +1490,10 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
 static oracle_path paths[MAX_PATHS] = {
     { .name = "interp unfused eager", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
     { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2, .no_fusion = 1 },
-    { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .log = "fusion" },
+    { .name = "interp fused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .log = "fusion,error" },
     { .name = "interp no_simplify",
       .tier = DEFT_TIER_INTERPRET,
-      .log = "fusion",
+      .log = "fusion,error",
       .n_threads = 3,
       .no_simplify = 1 },
     { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1 },
@@ -1583,8 +1577,9 @@ static bool fails_here(const program *pr, const oracle_path *p, FILE *text, bool
     static run a, b;
     execute(&a, pr, &paths[0], true, REPS, text);
     execute(&b, pr, p, p == &paths[0], REPS, NULL);
-    const bool yes = differ(&a, &b) || b.replanned;
+    const bool yes = differ(&a, &b) || b.replanned || b.retreated;
     if (explaining && b.replanned) printf("  the second repetition built plans anew\n");
+    if (explaining && b.retreated) printf("  a plan was not fused at all\n");
     if (explaining) explain(&a, &b);
     if (explaining && dumping) {
         dump("reference", &a);
@@ -1727,12 +1722,8 @@ int main(int argc, char **argv)
                 bad = fails(&pr, &paths[j], NULL, false);
             } else {
                 execute(&got, &pr, &paths[j], false, REPS, NULL);
-                bad = differ(&want, &got) || got.replanned;
-                if (got.retreated) {
-                    n_retreats++;
-                    printf("seed %llu on %s: a plan was not fused at all\n",
-                           (unsigned long long)pr.seed, paths[j].name);
-                }
+                bad = differ(&want, &got) || got.replanned || got.retreated;
+                n_retreats += got.retreated;
                 free(got.log);
             }
             seconds[j] += oracle_cpu() - at;

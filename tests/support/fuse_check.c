@@ -456,7 +456,7 @@ static void count(const df_plan *plan, fuse_result *r)
         r->n_donated += plan->bufs[b].donor != DF_NONE;
         r->n_kept += plan->bufs[b].keep;
     }
-    r->retreated = plan->n_why == 1 && strcmp(plan->why[0].what, "not fused at all") == 0;
+    r->retreated = plan->retreated;
     if (r->retreated) snprintf(r->text, sizeof r->text, "retreated: %s", plan->why[0].reason);
 }
 

@@ -429,6 +429,64 @@ Test(lazy, wrapped_memory_dropped_before_it_is_written)
     rig_close(&r);
 }
 
+
+/* An outermost scope's end writes wrapped memory; what was recorded before reads it as it was. */
+Test(lazy, wrapped_memory_read_before_it_is_written)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float a[2] = { 1, 2 };
+    deft_tensor *m = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+    deft_tensor *y = deft_mul(m, 10);
+    deft_assign(m, 5);
+    deft_scope s = deft_scope_begin(r.cx);
+    OK(&r, deft_scope_end(s));
+    cr_assert(a[0] == 5 && a[1] == 5);
+    EXPECT(&r, y, 10, 20);
+    rig_close(&r);
+}
+
+/* The interior's rows are no single axis; still the largest change over all of them comes out of
+ * the launch that makes the step, in the bits of the one order of reductions. */
+Test(lazy, heat_step_with_its_residual_is_one_launch)
+{
+    enum { H = 300, W = 277 };
+    static float plate[2][H * W];
+    float worst[2] = { 0, 0 }, sum[2] = { 0, 0 };
+    for (int unfused = 0; unfused < 2; unfused++) {
+        rig r;
+        const deft_runtime_options o = { .size = sizeof o, .n_threads = 4 };
+        rig_open(&r, &o,
+                 &(deft_ctx_options){ .size = sizeof(deft_ctx_options), .no_fusion = unfused });
+        deft_rng rng = { 5, 0 };
+        deft_tensor *u = deft_uniform(r.cx, &rng, DEFT_SHAPE(H, W), DEFT_F32, 0, 100);
+        deft_tensor *w = deft_zeros(r.cx, DEFT_SHAPE(), DEFT_F32);
+        deft_tensor *total = deft_zeros(r.cx, DEFT_SHAPE(), DEFT_F32);
+        OK(&r, deft_eval((deft_tensor *[]){ u, w, total }, 3));
+        for (int step = 0; step < 3; step++) {
+            const deft_stats before = rig_stats(&r);
+            const deft_scope s = deft_step_begin(r.cx);
+            deft_tensor *c = deft_slice(u, DEFT_R(1, -1), DEFT_R(1, -1));
+            deft_tensor *up = deft_slice(u, DEFT_R(0, -2), DEFT_R(1, -1));
+            deft_tensor *down = deft_slice(u, DEFT_R(2, DEFT_END), DEFT_R(1, -1));
+            deft_tensor *next = deft_lerp(c, deft_mul(deft_add(up, down), 0.5), 0.2);
+            deft_tensor *change = deft_abs(deft_sub(next, c));
+            deft_assign(w, deft_max(change, DEFT_ALL_AXES, 0));
+            deft_assign(total, deft_sum(change, DEFT_ALL_AXES, 0));
+            deft_assign(c, next);
+            OK(&r, deft_step_end(s));
+            if (!unfused) cr_expect_eq(rig_stats(&r).launches - before.launches, 1);
+        }
+        worst[unfused] = rig_item(&r, w);
+        sum[unfused] = rig_item(&r, total);
+        rig_read(&r, u, plate[unfused], H * W);
+        rig_close(&r);
+    }
+    cr_expect_eq(memcmp(&worst[0], &worst[1], sizeof worst[0]), 0);
+    cr_expect_eq(memcmp(&sum[0], &sum[1], sizeof sum[0]), 0);
+    cr_expect_eq(memcmp(plate[0], plate[1], sizeof plate[0]), 0);
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;

@@ -480,6 +480,7 @@ typedef struct gen {
     bool is_out[MAX_ACC];
     uint32_t row_vals[MAX_INS], n_row, elem_vals[MAX_INS], n_elem;
     uint8_t stage, level;
+    bool runs; /* ROW with several reduced axes */
     bool wild; /* NaN, infinities, huge numbers among the data */
 } gen;
 
@@ -516,7 +517,7 @@ static uint32_t put_access(gen *g, df_access_kind kind, uint8_t t, bool dense)
     *a = (df_access){ .kind = (uint8_t)kind, .dtype = t, .same_as = i };
     for (uint32_t x = 0; x < g->k.n_axes; x++) {
         const uint8_t role = g->k.role[x];
-        const bool is_vec = role == (g->k.mode == DF_MODE_ROW ? DF_AXIS_RED : DF_AXIS_INNER);
+        const bool is_vec = x + 1u == g->k.n_axes;
         if (role == DF_AXIS_RED && g->level == DF_LEVEL_ROW) continue;
         if (!dense && pick(g, 4) == 0) continue;
         a->step[x] = is_vec && pick(g, 3) ? DF_STEP_UNIT : DF_STEP_ANY;
@@ -620,7 +621,8 @@ static void put_scan(gen *g)
 
 static void make_axes(gen *g, df_mode mode)
 {
-    const uint32_t n_outer = pick(g, 4), n_red = mode == DF_MODE_COL ? 1 + pick(g, 2) : 1;
+    const uint32_t n_outer = pick(g, 4);
+    const uint32_t n_red = g->runs ? 2 + pick(g, 2) : mode == DF_MODE_COL ? 1 + pick(g, 2) : 1;
     g->k.mode = (uint8_t)mode;
     for (uint32_t i = 0; i < n_outer; i++) g->k.role[g->k.n_axes++] = DF_AXIS_OUTER;
     if (mode != DF_MODE_MAP)
@@ -635,9 +637,10 @@ static void make_body(gen *g, df_level level, uint32_t n_leaves, uint32_t n_ops)
     for (uint32_t i = 0; i < n_ops; i++) put_random_op(g);
 }
 
-static void make_kernel(gen *g, uint64_t seed, df_mode mode)
+static void make_kernel(gen *g, uint64_t seed, df_mode mode, bool runs)
 {
     memset(g, 0, sizeof *g);
+    g->runs = runs;
     g->seed = seed * 977 + 12345;
     g->wild = pick(g, 2);
     make_axes(g, mode);
@@ -673,7 +676,7 @@ static void make_kernel(gen *g, uint64_t seed, df_mode mode)
         const bool has_elem = n_reducing == 0 || pick(g, 2);
         if (has_elem) {
             make_body(g, DF_LEVEL_ELEM, 1 + pick(g, 2), pick(g, 6));
-            if (pick(g, 3) == 0) {
+            if (pick(g, 3) == 0 && !runs) {
                 put_scan(g);
                 g->k.flags |= DF_KERNEL_SCAN;
             }
@@ -723,7 +726,7 @@ static int64_t pick_extent(gen *g, df_role role)
     };
     if (role == DF_AXIS_OUTER) return pick(g, 12) ? 1 + pick(g, 3) : 0;
     if (role == DF_AXIS_INNER) return lengths[pick(g, g->k.mode == DF_MODE_COL ? 9 : 14)];
-    if (g->k.mode == DF_MODE_ROW) return lengths[pick(g, 14)];
+    if (g->k.mode == DF_MODE_ROW && !g->runs) return lengths[pick(g, 14)];
     static const int64_t columns[] = { 0, 1, 2, 5, 33, 64, 65, 130, 4097, 8200 };
     return columns[pick(g, 10)];
 }
@@ -867,7 +870,8 @@ static void run_interp(gen *g, run *r)
     free(work);
 }
 
-static void fuzz(df_mode mode, uint32_t n_kernels, uint32_t n_shapes)
+/* runs: ROW with several reduced axes */
+static void fuzz(df_mode mode, bool runs, uint32_t n_kernels, uint32_t n_shapes)
 {
     gen *g = malloc(sizeof *g * n_kernels);
     const df_kernel **k = malloc(sizeof *k * n_kernels);
@@ -876,7 +880,7 @@ static void fuzz(df_mode mode, uint32_t n_kernels, uint32_t n_shapes)
     const char *env = getenv("DEFT_TEST_SEED");
     const uint64_t seed0 = env ? strtoull(env, NULL, 0) : 1;
     for (uint32_t i = 0; i < n_kernels; i++) {
-        make_kernel(&g[i], seed0 + i, mode);
+        make_kernel(&g[i], seed0 + i, mode, runs);
         k[i] = &g[i].k;
     }
     for (int v = 0; v < 6; v++) {
@@ -915,15 +919,19 @@ static void fuzz(df_mode mode, uint32_t n_kernels, uint32_t n_shapes)
 
 Test(llvm, random_map_kernels_give_the_naive_bits, .timeout = 300)
 {
-    fuzz(DF_MODE_MAP, 30, 3);
+    fuzz(DF_MODE_MAP, false, 30, 3);
 }
 Test(llvm, random_row_kernels_give_the_naive_bits, .timeout = 300)
 {
-    fuzz(DF_MODE_ROW, 30, 3);
+    fuzz(DF_MODE_ROW, false, 30, 3);
+}
+Test(llvm, random_rows_of_runs_give_the_naive_bits, .timeout = 300)
+{
+    fuzz(DF_MODE_ROW, true, 30, 3);
 }
 Test(llvm, random_col_kernels_give_the_naive_bits, .timeout = 300)
 {
-    fuzz(DF_MODE_COL, 30, 3);
+    fuzz(DF_MODE_COL, false, 30, 3);
 }
 
 /* ---- every op and dtype on awkward values ---- */
@@ -1263,7 +1271,7 @@ Test(llvm, shows_named_targets_the_same_every_time)
     df_diag d = { 0 };
     for (uint64_t seed = 0; seed < 12; seed++) {
         gen *g = malloc(sizeof *g);
-        make_kernel(g, 900 + seed, (df_mode)(seed % 3));
+        make_kernel(g, 900 + seed, (df_mode)(seed % 3), false);
         for (size_t t = 0; t < DF_LEN(targets); t++)
             for (int assembly = 0; assembly < 2; assembly++) {
                 df_str s[2];
@@ -1282,7 +1290,7 @@ Test(llvm, shows_named_targets_the_same_every_time)
     df_str s;
     df_str_init(&s, &df_mem_system);
     gen *g = malloc(sizeof *g);
-    make_kernel(g, 1, DF_MODE_MAP);
+    make_kernel(g, 1, DF_MODE_MAP, false);
     cr_assert(c.show(c.self, &d, &g->k, "z80", false, &s) == DEFT_E_ARG);
     cr_assert(strstr(d.text, "z80"));
     free(g);
