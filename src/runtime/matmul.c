@@ -26,11 +26,13 @@
 #include "runtime/blas.h"
 #include "runtime/tile.h"
 
-/* Chosen by measure on Zen 5 (48 KiB L1, 1 MiB L2, 32 MiB L3); flat around these values. */
+/* Chosen by measure on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3); flat
+ * around these values. */
 enum {
-    KC_BYTES = 512 * 4,         /* of a row of A in one slice */
-    A_BYTES = 288 << 10,        /* packed A of one task: a third of L2 */
-    B_BYTES = 8 << 20,          /* packed B held at once: a quarter of L3 */
+    KC_BYTES = 768 * 4,         /* of a row of A in one slice: C is read and written once each */
+    A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
+    B_BYTES = 32 << 20,         /* packed B held at once: A is packed again for each */
+    WELL_BYTES = 512 << 10,     /* of B, which L2 holds as it lies beside A and C */
     TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
     EPILOGUE_BYTES = 128 << 10, /* of C between multiplication and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* as KC_BYTES for one tile of rows: B is walked by whole rows */
@@ -142,7 +144,7 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     const int64_t b_bytes = j->k * j->n * w->size;
     const bool few_rows = j->m <= 4 * w->tiles->mr;
     const bool b_lies_well = j->b_col == 1 || j->n == 1;
-    w->pack_b = !(b_lies_well && (few_rows || b_bytes <= 1 << 20));
+    w->pack_b = !(b_lies_well && (few_rows || b_bytes <= WELL_BYTES));
     w->pack_a = w->pack_b && !few_rows;
     w->g = w->pack_a && g ? g : NULL;
     w->mr = w->g ? w->g->mr : w->tiles->mr;
@@ -288,22 +290,27 @@ static void fetch_below(const cut *w, const df_block *g, const char *c)
         for (int64_t x = 0; x < bytes; x += ALIGN) __builtin_prefetch(c + x, 1);
 }
 
-/* All rows of the block times one panel. a: packed, or where the block's A lies. */
-static void multiply(const cut *w, const df_block *g)
+/* All rows of the block times one panel. a: packed, or where the block's A lies. next: the panel to
+ * come, which the tiles of this one fetch between them: it was packed long ago or by another
+ * thread, and the first tile would wait for all of it. NULL: none. */
+static void multiply(const cut *w, const df_block *g, const char *next)
 {
     if (!w->pack_a) {
         w->tiles->block(g);
         return;
     }
     df_block tile = *g;
+    const char *const next_end = next ? next + g->k * w->nr * w->size : NULL;
     for (int64_t i = 0; i < g->m; i += w->mr) {
         tile.m = df_min_i64(w->mr, g->m - i);
         if (i + 2 * w->mr <= g->m)
             fetch_below(w, g, (const char *)tile.c + w->mr * g->c_row * w->size);
         if (w->g)
-            w->g->fn(g->k, tile.a, g->b, tile.c, g->c_row, tile.m, g->n, g->first);
+            w->g->fn(g->k, tile.a, g->b, tile.c, g->c_row, tile.m, g->n, g->first,
+                     next < next_end ? next : tile.a);
         else
             w->tiles->block(&tile);
+        if (next < next_end) next += g->k / DF_GEMM_FETCH_STEPS * DF_GEMM_FETCH_BYTES;
         tile.a = (const char *)tile.a + w->mr * g->k * w->size;
         tile.c = (char *)tile.c + w->mr * g->c_row * w->size;
     }
@@ -358,7 +365,8 @@ static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0,
                 g.b = packed_b;
                 g.b_row = panel_width(w, j0, j1);
             }
-            multiply(w, &g);
+            const bool more = w->share_b && j1 < n1;
+            multiply(w, &g, more ? (const char *)g.b + w->nr * j->k * w->size : NULL);
             if (!j->epilogue || k1 < j->k) continue;
             if (j1 - finished < w->epilogue_columns && j1 < n1) continue;
             j->epilogue(j->user, thread, c + (finished - n0) * w->size, g.c_row, batch * j->m + m0,
