@@ -147,7 +147,8 @@ DEFT_API void deft_drop(deft_tensor **t); /* NULL and *t NULL are fine; leaves *
 
 typedef struct deft_stats {
     uint64_t ops_recorded;
-    uint64_t cuts; /* materializations */
+    uint64_t cuts;         /* materializations */
+    uint64_t cuts_matched; /* of those, of records that equalled earlier ones: not extracted anew */
     uint64_t plans_built, plan_hits, plan_misses, guard_misses;
     uint64_t kernels_compiled; /* runtime-wide, all tiers */
     uint64_t kernels_known;    /* distinct kernels seen, runtime-wide */

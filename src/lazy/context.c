@@ -3,7 +3,7 @@
  * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device,
  * plan and kernel caches); a context holds one program's records and handles.
  */
-#include "lazy/lazy.h"
+#include "lazy/spine.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -187,7 +187,7 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     if (!cx->opt.max_nodes) cx->opt.max_nodes = 1u << 21;
     if (cx->opt.numerics == DEFT_FAST) cx->trace_flags |= DF_TRACE_FAST;
     if (cx->opt.no_fusion) cx->trace_flags |= DF_TRACE_NOFUSE;
-    df_arena_init(&cx->cut, cx->mem);
+    cx->rec.id = cx->spine_id = 1;
     df_arena_init(&cx->pass, cx->mem);
     fill_tables(cx);
     if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0)) {
@@ -227,21 +227,17 @@ void deft_ctx_destroy(deft_ctx **pcx)
         df_mem_free(cx->mem, v, sizeof *v);
     }
     df_counted_drop(&cx->last_plan);
-    df_arena_finish(&cx->cut);
+    df_spine_finish(cx);
     df_arena_finish(&cx->pass);
-    const df_rec *const r = &cx->rec;
-    df_mem_free(cx->mem, r->nodes, r->cap * sizeof *r->nodes);
-    df_mem_free(cx->mem, r->shape, r->cap * sizeof *r->shape);
-    df_mem_free(cx->mem, r->site, r->cap * sizeof *r->site);
-    df_mem_free(cx->mem, r->val, r->cap * sizeof *r->val);
-    df_mem_free(cx->mem, r->ext, r->cap_ext * sizeof *r->ext);
-    df_mem_free(cx->mem, r->args, r->cap_args * sizeof *r->args);
+    df_rec_finish(cx, &cx->rec);
     df_vec_finish(cx->mem, &cx->rec.vals);
     for (size_t i = 0; i < cx->chunks.n; i += 2)
         df_mem_free(cx->mem, cx->chunks.at[i], (size_t)(uintptr_t)cx->chunks.at[i + 1]);
     df_vec_finish(cx->mem, &cx->chunks);
     df_vec_finish(cx->mem, &cx->kept);
     df_vec_finish(cx->mem, &cx->undo);
+    df_vec_finish(cx->mem, &cx->want);
+    df_vec_finish(cx->mem, &cx->who);
     df_vec_finish(cx->mem, &cx->muts);
     df_vec_finish(cx->mem, &cx->slots);
     deft_runtime *rt = cx->rt;
@@ -323,6 +319,7 @@ void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size)
 {
     if (!cx || !out) return;
     deft_stats s = cx->stats;
+    s.ops_recorded += cx->rec.n - cx->rec.n_inputs; /* the pending ones are not counted yet */
     const df_allocator_stats a = df_allocator_read(cx->rt->dev->allocator);
     const df_tier_stats t = df_tiers_read(df_cpu_tiers(cx->rt->dev));
     s.system_allocations = a.system_allocations;

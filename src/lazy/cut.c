@@ -5,9 +5,10 @@
  *
  * Two passes over the records between the lowest and the highest one needed. Backwards: mark what
  * is needed; a record that has a value is an input and its operands are not followed. Forwards:
- * copy.
+ * copy. On the way it is noted where everything came from that may differ when the same records are
+ * cut again; df_extract_again then brings just that up to date.
  */
-#include "lazy/lazy.h"
+#include "lazy/spine.h"
 
 #include <string.h>
 
@@ -58,6 +59,7 @@ typedef struct copier {
     df_trace *t;
     df_value **inputs;
     uint32_t *map; /* record -> node */
+    df_made *made;
 } copier;
 
 static uint32_t input_flags(const df_value *v)
@@ -65,6 +67,19 @@ static uint32_t input_flags(const df_value *v)
     return (v->flags & DF_VALUE_WRAPPED ? DF_INPUT_WRAPPED : 0u) |
            (df_value_contiguous(v) ? DF_INPUT_CONTIGUOUS : 0u) |
            ((uintptr_t)v->data % 64 == 0 ? DF_INPUT_ALIGNED : 0u);
+}
+
+/* Input k of the trace reads v from now on. */
+static void set_input(df_made *m, uint32_t cut, uint32_t k, df_value *v)
+{
+    df_input *const in = &m->t->inputs[k];
+    in->data = v->data;
+    in->bytes = v->buf ? v->buf->bytes : 0;
+    memcpy(in->stride, v->stride, sizeof in->stride);
+    in->flags = input_flags(v);
+    m->inputs[k] = v;
+    v->cut = cut;
+    v->input = k;
 }
 
 static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
@@ -76,15 +91,13 @@ static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
                        .rank = v->rank,
                        .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
                        .attr = k };
-    df_input *const in = &t->inputs[k];
-    in->data = v->data;
-    in->bytes = v->buf ? v->buf->bytes : 0;
-    memcpy(in->stride, v->stride, sizeof in->stride);
-    in->node = at;
-    in->flags = input_flags(v);
-    c->inputs[k] = v;
-    v->cut = c->cut;
-    v->input = k;
+    t->inputs[k].node = at;
+    set_input(c->made, c->cut, k, v);
+}
+
+static void note_use(copier *c, uint32_t record, uint32_t input)
+{
+    c->made->use[c->made->n_use++] = (df_input_use){ record, input };
 }
 
 static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
@@ -96,6 +109,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
         df_value *const v = is_input(r, need, i) ? r->vals.at[r->val[i]] : NULL;
         if (v && v->cut == c->cut) { /* several records of one value are one input */
             c->map[i] = t->inputs[v->input].node;
+            note_use(c, i, v->input);
             continue;
         }
         const uint32_t at = t->n_nodes++;
@@ -104,6 +118,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
         t->shape[at] = r->shape[i];
         t->site[at] = r->site[i];
         if (v) {
+            note_use(c, i, t->n_inputs);
             add_input(c, node, at, v);
             continue;
         }
@@ -113,6 +128,8 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
             df_op_n_args((df_op)node->op, node->n_src ? t->nodes[node->src[0].i].rank : 0);
         if (n_args) {
             memcpy(t->args + t->n_args, r->args + r->nodes[i].arg, n_args * sizeof *t->args);
+            for (uint32_t k = 0; k < n_args; k++)
+                c->made->arg_from[t->n_args + k] = r->nodes[i].arg + k;
             node->arg = t->n_args;
             t->n_args += n_args;
         }
@@ -137,87 +154,178 @@ static bool overlap(const df_value *a, const df_value *b)
     return pa < pb + b->buf->bytes && pb < pa + a->buf->bytes;
 }
 
+/* The root of a wanted record, but for the input that an `into` of its own needs. */
+static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, const df_want *w)
+{
+    df_root root = { .node = node, .into = DF_NONE, .donor = DF_NONE };
+    if (w->into) {
+        root.kind = DF_ROOT_INTO;
+        root.into = input_of(cx, w->into);
+    } else if (w->donor && !(w->donor->flags & DF_VALUE_WRAPPED) &&
+               t->nodes[node].op != DF_OP_input) {
+        root.donor = input_of(cx, w->donor);
+    }
+    return root;
+}
+
+static void see_sole(df_trace *t, const df_root *root, const df_want *w)
+{
+    if (root->donor != DF_NONE && is_sole(w->donor, w->donor_refs))
+        t->inputs[root->donor].flags |= DF_INPUT_SOLE;
+}
+
 static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
 {
     df_trace *const t = c->t;
     for (uint32_t i = 0; i < n; i++) {
-        df_root root = { .node = c->map[want[i].node], .into = DF_NONE, .donor = DF_NONE };
-        if (want[i].into) {
-            root.kind = DF_ROOT_INTO;
-            root.into = input_of(cx, want[i].into);
-            if (root.into == DF_NONE) {
-                const uint32_t at = t->n_nodes++;
-                t->shape[at] = t->shape[root.node]; /* same extents: assign saw to it */
-                t->site[at] = 0;
-                root.into = t->n_inputs;
-                add_input(c, &t->nodes[at], at, want[i].into);
-            }
-        } else if (want[i].donor && !(want[i].donor->flags & DF_VALUE_WRAPPED) &&
-                   t->nodes[root.node].op != DF_OP_input) {
-            root.donor = input_of(cx, want[i].donor);
-            if (root.donor != DF_NONE && is_sole(want[i].donor, want[i].donor_refs))
-                t->inputs[root.donor].flags |= DF_INPUT_SOLE;
+        df_root root = root_of(cx, t, c->map[want[i].node], &want[i]);
+        if (want[i].into && root.into == DF_NONE) {
+            const uint32_t at = t->n_nodes++;
+            t->shape[at] = t->shape[root.node]; /* same extents: assign saw to it */
+            t->site[at] = 0;
+            root.into = t->n_inputs;
+            add_input(c, &t->nodes[at], at, want[i].into);
         }
+        see_sole(t, &root, &want[i]);
         t->roots[t->n_roots++] = root;
     }
 }
 
 /* Memory written through a root must not overlap what other inputs read: then the result goes to
  * memory of its own and is copied afterwards. */
-static bool safe_into(const df_trace *t, df_value *const *inputs, uint32_t into)
+static bool safe_into(const df_made *m, uint32_t into)
 {
-    for (uint32_t k = 0; k < t->n_inputs; k++)
-        if (k != into && overlap(inputs[k], inputs[into])) return false;
+    for (uint32_t k = 0; k < m->t->n_inputs; k++)
+        if (k != into && overlap(m->inputs[k], m->inputs[into])) return false;
     return true;
 }
 
-deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace **out,
-                       df_value ***inputs_out)
+/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
+ * undone, so such a plan gets memory of its own and is copied when all went well. */
+static bool may_fault(const df_trace *t)
+{
+    for (uint32_t i = 0; i < t->n_nodes; i++)
+        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index) return true;
+    return false;
+}
+
+/* asked, as it may be done with the memory of now. */
+static df_root allowed(const df_made *m, df_root asked)
+{
+    if (asked.kind != DF_ROOT_INTO || (!m->avoids && safe_into(m, asked.into))) return asked;
+    asked.kind = DF_ROOT_NEW;
+    asked.into = DF_NONE;
+    return asked;
+}
+
+static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
+{
+    df_arena *const a = &m->arena;
+    df_trace *const t = m->t;
+    /* Each root written into wrapped memory may need an input record of its own. */
+    const size_t most = (size_t)n_nodes + n, most_inputs = (size_t)n_input + n;
+    t->nodes = df_arena_alloc(a, most * sizeof *t->nodes, _Alignof(df_node));
+    t->shape = df_arena_alloc(a, most * sizeof *t->shape, _Alignof(uint32_t));
+    t->site = df_arena_alloc(a, most * sizeof *t->site, _Alignof(uintptr_t));
+    t->args = df_arena_alloc(a, n_args * sizeof *t->args, _Alignof(int64_t));
+    t->inputs = df_arena_new(a, df_input, most_inputs);
+    t->roots = df_arena_new(a, df_root, n);
+    m->asked = df_arena_new(a, df_root, n);
+    m->want = df_arena_new(a, uint32_t, n);
+    m->use = df_arena_new(a, df_input_use, n_input);
+    m->arg_from = df_arena_alloc(a, n_args * sizeof *m->arg_from, _Alignof(uint32_t));
+    m->inputs = df_arena_new(a, df_value *, most_inputs);
+    m->in = df_arena_new(a, const df_buffer *, most_inputs);
+    m->bufs = df_arena_new(a, df_buffer *, n);
+    return t->nodes && t->shape && t->site && t->args && t->inputs && t->roots && m->asked &&
+           m->want && m->use && m->arg_from && m->inputs && m->in && m->bufs;
+}
+
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
 {
     const df_rec *const r = &cx->rec;
-    df_arena *const a = &cx->cut;
-    df_arena_reset(a);
-    cx->last = NULL;
+    df_arena *const a = &m->arena;
     uint32_t high = 0, low, n_input = 0, n_args = 0;
     for (uint32_t i = 0; i < n; i++)
         if (want[i].node > high) high = want[i].node;
-    uint8_t *const need = df_arena_new(a, uint8_t, (size_t)high + 1);
-    df_trace *const t = df_arena_new(a, df_trace, 1);
-    if (!need || !t) goto no_memory;
+    df_arena_reset(&cx->pass);
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)high + 1);
+    copier c = { .r = r, .made = m };
+    c.map = df_arena_alloc(&cx->pass, ((size_t)high + 1) * sizeof *c.map, _Alignof(uint32_t));
+    df_trace *const t = c.t = m->t = df_arena_new(a, df_trace, 1);
+    if (!need || !c.map || !t) goto no_memory;
     for (uint32_t i = 0; i < n; i++) need[want[i].node] = VALUE;
     const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
 
     if (++cx->cut_serial == 0) cx->cut_serial = 1;
-    copier c = { .cut = cx->cut_serial, .r = r, .t = t };
+    c.cut = cx->cut_serial;
     t->arena = a;
     t->flags = cx->trace_flags;
     /* A copy: the trace can be shown after the records have moved on. */
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
     t->n_extents = r->n_ext;
-    /* Each root written into wrapped memory may need an input record of its own. */
-    const size_t most = (size_t)n_nodes + n;
-    t->nodes = df_arena_alloc(a, most * sizeof *t->nodes, _Alignof(df_node));
-    t->shape = df_arena_alloc(a, most * sizeof *t->shape, _Alignof(uint32_t));
-    t->site = df_arena_alloc(a, most * sizeof *t->site, _Alignof(uintptr_t));
-    t->args = df_arena_alloc(a, n_args * sizeof *t->args, _Alignof(int64_t));
-    t->inputs = df_arena_new(a, df_input, (size_t)n_input + n);
-    t->roots = df_arena_new(a, df_root, n);
-    c.inputs = df_arena_new(a, df_value *, (size_t)n_input + n);
-    c.map = df_arena_alloc(a, ((size_t)high + 1) * sizeof *c.map, _Alignof(uint32_t));
-    if (!t->extents || !t->nodes || !t->shape || !t->site || !t->args || !t->inputs || !t->roots ||
-        !c.inputs || !c.map)
-        goto no_memory;
+    if (!t->extents || !allocate(m, n_nodes, n_input, n_args, n)) goto no_memory;
     copy(&c, need, low, high);
     add_roots(cx, &c, want, n);
-    for (uint32_t i = 0; i < t->n_roots; i++)
-        if (t->roots[i].kind == DF_ROOT_INTO && !safe_into(t, c.inputs, t->roots[i].into)) {
-            t->roots[i].kind = DF_ROOT_NEW;
-            t->roots[i].into = DF_NONE;
-        }
+    m->avoids = may_fault(t);
+    m->high = high;
+    m->n_want = n;
+    for (uint32_t i = 0; i < n; i++) m->want[i] = want[i].node;
+    memcpy(m->asked, t->roots, n * sizeof *m->asked);
+    for (uint32_t i = 0; i < n; i++) t->roots[i] = allowed(m, m->asked[i]);
     cx->last = t;
-    *out = t;
-    *inputs_out = c.inputs;
     return DEFT_OK;
 no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
+}
+
+static bool inputs_again(deft_ctx *cx, df_made *m)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < m->n_use; i++) {
+        const df_input_use u = m->use[i];
+        if (!r->val[u.record]) return false;
+        df_value *const v = r->vals.at[r->val[u.record]];
+        if (v->cut == cx->cut_serial) { /* one value, one input: as it was then? */
+            if (v->input != u.input) return false;
+            continue;
+        }
+        if (u.input != seen++) return false;
+        set_input(m, cx->cut_serial, u.input, v);
+    }
+    return true;
+}
+
+static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
+{
+    df_trace *const t = m->t;
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
+        if (want[i].into && root.into == DF_NONE) {
+            root.into = m->asked[i].into;
+            for (uint32_t k = 0; k < m->n_use; k++)
+                if (m->use[k].input == root.into) return false; /* was read then, and is not now */
+            set_input(m, cx->cut_serial, root.into, want[i].into);
+        }
+        if (memcmp(&root, &m->asked[i], sizeof root) != 0) return false;
+        see_sole(t, &root, &want[i]);
+    }
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        const df_root root = allowed(m, m->asked[i]);
+        if (memcmp(&root, &t->roots[i], sizeof root) != 0) return false;
+    }
+    return true;
+}
+
+bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
+{
+    const df_rec *const r = &cx->rec;
+    df_trace *const t = m->t;
+    (void)n;
+    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    if (t->n_extents > r->n_ext || !inputs_again(cx, m) || !roots_again(cx, want, m)) return false;
+    memcpy(t->extents, r->ext, t->n_extents * sizeof *t->extents);
+    for (uint32_t i = 0; i < t->n_args; i++) t->args[i] = r->args[m->arg_from[i]];
+    return true;
 }

@@ -74,21 +74,14 @@ static bool next_slab(deft_ctx *cx, df_scope_frame *f)
     return true;
 }
 
-deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
+deft_tensor *df_handle_new_slow(deft_ctx *cx, uint32_t node)
 {
     df_scope_frame *const f = &cx->frame[cx->depth];
     for (;;) {
         df_slab *const s = f->cur;
         while (s->n < DF_SLAB_SLOTS) {
             deft_tensor *const t = df_slab_slot(s, s->n++);
-            if (DF_UNLIKELY(t->keeps)) continue;
-            t->value = NULL;
-            t->root = NULL;
-            t->node = node;
-            t->epoch = cx->epoch;
-            t->place = DF_NONE;
-            t->flags = DF_HANDLE_LIVE;
-            return t;
+            if (!t->keeps) return df_handle_init(cx, t, node);
         }
         if (!next_slab(cx, f))
             return df_error(cx, DEFT_E_MEMORY, "could not get %zu bytes for handles", DF_SLAB_SIZE);
@@ -195,17 +188,12 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     return false;
 }
 
-DF_INLINE bool usable(const deft_tensor *t, const df_slab *s)
-{
-    return t->flags && (t->keeps || s->open);
-}
-
 deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t)
 {
     if (DF_UNLIKELY(!t)) return NULL;
     const df_slab *const s = df_slab_of(t);
     if (DF_UNLIKELY(s->magic != DF_SLAB_MAGIC)) return NULL;
-    if (DF_UNLIKELY(!usable(t, s))) {
+    if (DF_UNLIKELY(!df_usable(t, s))) {
         refuse(s->cx, what, which, t);
         return NULL;
     }
@@ -232,5 +220,5 @@ bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_te
         df_error(cx, DEFT_E_STATE, "%s: argument %u belongs to another context", what, which);
         return false;
     }
-    return DF_LIKELY(usable(t, s)) || refuse(cx, what, which, t);
+    return DF_LIKELY(df_usable(t, s)) || refuse(cx, what, which, t);
 }

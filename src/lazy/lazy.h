@@ -108,7 +108,20 @@ typedef struct df_rec {
     int64_t *args;
     uint32_t n_args, cap_args;
     DF_VEC(df_value *) vals; /* [0] unused */
+    uint32_t n_inputs;       /* of n: records that are no calls */
+
+    /* spine.h */
+    uint32_t id;       /* of what records have stood here; never 0 */
+    uint32_t n_known;  /* records that stood here in an earlier epoch */
+    uint32_t limit;    /* n_known while all records of this epoch are as then, else 0 */
+    uint32_t same;     /* limit while their extents are too, else 0 */
+    uint32_t last_cut; /* id of the latest made cut of this epoch; 0: none yet */
+    bool diverged, stretched;
+    uint64_t used; /* serial of its latest use */
 } df_rec;
+
+#define DF_SPINES 4 /* continuations besides the current one */
+#define DF_MADE_CUTS 16
 
 /* ---- scopes ---- */
 
@@ -147,6 +160,14 @@ typedef struct df_mut {
     bool in_step;
 } df_mut;
 
+typedef struct df_want {
+    uint32_t node;       /* record to compute */
+    df_value *into;      /* wrapped memory to write, or NULL */
+    df_value *donor;     /* value this one replaces, or NULL */
+    uint32_t donor_refs; /* references to donor that die with the replacement */
+    df_value *result;    /* out: counted */
+} df_want;
+
 #define DF_MAX_DEPTH 64
 
 /* One recording call appends at most so many records beyond max_nodes. */
@@ -184,6 +205,8 @@ struct deft_ctx {
     DF_VEC(deft_tensor *) kept; /* may hold entries dropped meanwhile */
     DF_VEC(df_undo) undo;
     DF_VEC(df_mut) muts;
+    DF_VEC(df_want) want; /* work space of a cut */
+    DF_VEC(deft_tensor *) who;
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
 
     df_diag diag;        /* the latest sentence */
@@ -195,9 +218,12 @@ struct deft_ctx {
     uint32_t cut_serial;
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
     df_value *free_values;
-    df_arena cut;          /* the latest closed trace */
+    df_rec spines[DF_SPINES]; /* records of other continuations */
+    struct df_made *made[DF_MADE_CUTS];
+    uint32_t spine_id, made_id;
+    uint64_t spine_serial;
     df_arena pass;         /* simplifier and other passing work */
-    df_trace *last;        /* in cut */
+    df_trace *last;        /* the latest closed trace, in a made cut */
     df_counted *last_plan; /* counted */
     DF_VEC(int64_t) slots;
     deft_stats stats;
@@ -225,8 +251,35 @@ deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t);
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t);
 /* For operands after the first: usable and of cx. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
-deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node); /* NULL with DEFT_E_MEMORY recorded */
-void df_handle_unbind(deft_ctx *cx, deft_tensor *t);     /* drops value and binding */
+deft_tensor *df_handle_new_slow(deft_ctx *cx, uint32_t node);
+
+DF_INLINE bool df_usable(const deft_tensor *t, const df_slab *s)
+{
+    return t->flags && (s->open || t->keeps);
+}
+
+DF_INLINE deft_tensor *df_handle_init(const deft_ctx *cx, deft_tensor *t, uint32_t node)
+{
+    t->value = NULL;
+    t->root = NULL;
+    t->node = node;
+    t->epoch = cx->epoch;
+    t->place = DF_NONE;
+    t->flags = DF_HANDLE_LIVE;
+    return t;
+}
+
+/* NULL with DEFT_E_MEMORY recorded. */
+DF_INLINE deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
+{
+    df_slab *const s = cx->frame[cx->depth].cur;
+    deft_tensor *const t = df_slab_slot(s, s->n);
+    if (DF_UNLIKELY(s->n >= DF_SLAB_SLOTS || t->keeps)) return df_handle_new_slow(cx, node);
+    s->n++;
+    return df_handle_init(cx, t, node);
+}
+
+void df_handle_unbind(deft_ctx *cx, deft_tensor *t); /* drops value and binding */
 /* The value of t when it has one, looking through resolved records; NULL while pending. */
 df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t);
 /* Calls f on every live handle owned outside depth `below` (frames 0..below-1 and kept ones). */
@@ -300,17 +353,10 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 
 /* ---- cuts (cut.c, materialize.c) ---- */
 
-typedef struct df_want {
-    uint32_t node;       /* record to compute */
-    df_value *into;      /* wrapped memory to write, or NULL */
-    df_value *donor;     /* value this one replaces, or NULL */
-    uint32_t donor_refs; /* references to donor that die with the replacement */
-    df_value *result;    /* out: counted */
-} df_want;
-
-/* The closed trace of the wanted records in cx->cut. inputs_out: the value behind each input. */
-deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_trace **out,
-                       df_value ***inputs_out);
+/* The closed trace of the wanted records, with the value behind each input. */
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *out);
+/* Fits the trace of m to the records and values of now; false when it is no longer theirs. */
+bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *m);
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
@@ -320,6 +366,7 @@ bool df_make_room(deft_ctx *cx);
 deft_status df_flush(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext);
+void df_rec_finish(deft_ctx *cx, df_rec *r);
 void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v); /* takes a reference of its own */
 
 #endif

@@ -7,7 +7,7 @@
  * back to the trace as recorded, so that the next run of the same program evaluates slots and
  * guards without simplifying anything.
  */
-#include "lazy/lazy.h"
+#include "lazy/spine.h"
 
 #include <string.h>
 #include <time.h>
@@ -125,14 +125,14 @@ done:
     return st;
 }
 
-static deft_status find_or_make(deft_ctx *cx, const df_trace *t, plan_entry **out)
+static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
 {
     deft_status st = DEFT_OK;
     deft_runtime *const rt = cx->rt;
+    const df_trace *const t = m->t;
     plan_entry *e = NULL;
-    df_key key;
-    TRY(df_trace_key(&cx->diag, t, &key));
-    const df_cache_key ck = { key.hash, key.bytes, key.n };
+    if (m->key.n == 0) TRY(df_trace_key(&cx->diag, t, &m->key));
+    const df_cache_key ck = { m->key.hash, m->key.bytes, m->key.n };
     finder f = { .cx = cx, .t = t, .ok = true };
     *out = (plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
     if (!f.ok) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
@@ -150,9 +150,6 @@ static deft_status find_or_make(deft_ctx *cx, const df_trace *t, plan_entry **ou
     e->rt = rt;
     TRY(make_plan(cx, t, &e->plan));
     cx->stats.plans_built++;
-    if (e->plan->retreated)
-        df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
-                e->plan->why[0].reason);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     /* A plan that holds all references of its own may be larger than the cache: it is then used
@@ -170,6 +167,23 @@ done:
         df_counted *c = &e->counted;
         df_counted_drop(&c);
     }
+    return st;
+}
+
+/* The plan of m, with the slots of now: that of its latest run when the guards still hold. */
+static deft_status find_plan(deft_ctx *cx, df_made *m)
+{
+    deft_status st = DEFT_OK;
+    plan_entry *e = (plan_entry *)(void *)m->plan;
+    if (e && slots_for(cx, e->plan, m->t) &&
+        !df_guard_first_miss(e->plan->guards, e->plan->n_guards, m->t, cx->slots.at)) {
+        cx->stats.plan_hits++;
+        return DEFT_OK;
+    }
+    TRY(find_or_make(cx, m, &e));
+    df_counted_drop(&m->plan);
+    m->plan = &e->counted;
+done:
     return st;
 }
 
@@ -216,58 +230,43 @@ static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_
     }
 }
 
-/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
- * undone, so such a plan gets memory of its own and is copied when all went well. */
-static bool may_fault(const df_trace *t)
+static deft_status run_plan(deft_ctx *cx, df_made *m, const df_plan *plan, df_run_stats *run)
 {
-    for (uint32_t i = 0; i < t->n_nodes; i++)
-        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index) return true;
-    return false;
-}
-
-static void avoid_into(df_trace *t)
-{
-    bool any = false;
-    for (uint32_t i = 0; i < t->n_roots; i++) any |= t->roots[i].kind == DF_ROOT_INTO;
-    if (!any || !may_fault(t)) return;
-    for (uint32_t i = 0; i < t->n_roots; i++)
-        if (t->roots[i].kind == DF_ROOT_INTO) {
-            t->roots[i].kind = DF_ROOT_NEW;
-            t->roots[i].into = DF_NONE;
-        }
+    df_trace *const t = m->t;
+    memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
+    for (uint32_t i = 0; i < t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;
+    df_launch_io io = { .root = m->bufs, .input = m->in, .interrupted = interrupted, .user = cx };
+    const df_fp_state fp = df_fp_enter();
+    const deft_status st =
+        cx->rt->dev->run(cx->rt->dev, &cx->diag, plan, t, cx->slots.at, &io, run);
+    df_fp_leave(fp);
+    return st;
 }
 
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
 {
     deft_status st = DEFT_OK;
-    df_trace *t;
-    df_value **inputs;
-    plan_entry *e = NULL;
-    df_buffer **bufs = NULL;
     df_run_stats run = { 0 };
-    deft_runtime *const rt = cx->rt;
     const uint64_t t0 = now_ns(cx);
     if (interrupted(cx)) TRY(df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran"));
-    TRY(df_extract(cx, want, n, &t, &inputs));
-    avoid_into(t);
+    df_made *m = df_made_again(cx, want, n);
+    if (m) {
+        cx->stats.cuts_matched++;
+    } else {
+        m = df_made_new(cx);
+        if (!m) TRY(df_fail_mem(&cx->diag, "cut", sizeof *m));
+        TRY(df_extract(cx, want, n, m));
+    }
     const uint64_t t1 = now_ns(cx);
-    TRY(find_or_make(cx, t, &e));
+    TRY(find_plan(cx, m));
     const uint64_t t2 = now_ns(cx);
     TRY(make_values(cx, want, n));
-
-    bufs = df_arena_new(&cx->cut, df_buffer *, n);
-    const df_buffer **const in = df_arena_new(&cx->cut, const df_buffer *, t->n_inputs);
-    if (!bufs || !in) TRY(df_fail_mem(&cx->diag, "cut: results", n * sizeof *bufs));
-    for (uint32_t i = 0; i < t->n_inputs; i++) in[i] = inputs[i]->buf;
-    df_launch_io io = { .root = bufs, .input = in, .interrupted = interrupted, .user = cx };
-    const df_fp_state fp = df_fp_enter();
-    st = rt->dev->run(rt->dev, &cx->diag, e->plan, t, cx->slots.at, &io, &run);
-    df_fp_leave(fp);
-    if (st != DEFT_OK) goto done;
-    take_results(cx, t, want, n, bufs);
+    const df_plan *const plan = ((const plan_entry *)(const void *)m->plan)->plan;
+    TRY(run_plan(cx, m, plan, &run));
+    take_results(cx, m->t, want, n, m->bufs);
+    df_made_done(cx, m);
 
     cx->stats.cuts++;
-    cx->stats.cuts_unfused += e->plan->retreated;
     cx->stats.launches += run.launches;
     cx->stats.kernels_run += run.segments;
     cx->stats.interpreted += run.interpreted_segments;
@@ -276,15 +275,13 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     cx->stats.ns_plan += t2 - t1;
     cx->stats.ns_run += now_ns(cx) - t2;
     cx->stats.ns_kernels += run.t_run_ns;
-    df_counted_drop(&cx->last_plan);
-    cx->last_plan = &e->counted;
+    if (cx->last_plan != m->plan) {
+        df_counted_drop(&cx->last_plan);
+        cx->last_plan = df_counted_ref(m->plan);
+    }
     return DEFT_OK;
 done:
     for (uint32_t i = 0; i < n; i++) df_value_drop(cx, &want[i].result);
-    if (e) {
-        df_counted *c = &e->counted;
-        df_counted_drop(&c);
-    }
     return st;
 }
 

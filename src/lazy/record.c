@@ -7,7 +7,7 @@
  * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands
  * first; everything else goes through df_append, which asks ops/shape.h.
  */
-#include "lazy/lazy.h"
+#include "lazy/spine.h"
 
 #include <math.h>
 #include <string.h>
@@ -103,6 +103,17 @@ bool df_make_room(deft_ctx *cx)
     return false;
 }
 
+/* The record at n is known to be the same as then. */
+DF_INLINE uint32_t again(deft_ctx *cx, uintptr_t site)
+{
+    df_rec *const r = &cx->rec;
+    const uint32_t i = r->n++;
+    if (r->shape[i] == r->n_ext) r->n_ext += r->nodes[i].rank; /* has extents of its own */
+    r->site[i] = site;
+    r->val[i] = 0;
+    return i;
+}
+
 /* Room must be there. */
 DF_INLINE uint32_t push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t site)
 {
@@ -112,21 +123,41 @@ DF_INLINE uint32_t push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t si
     r->shape[i] = shape;
     r->site[i] = site;
     r->val[i] = 0;
-    cx->stats.ops_recorded++;
     return i;
 }
 
-static uint32_t push_shape(deft_ctx *cx, const df_shape *s)
+static void put_extents(df_rec *r, const df_shape *s)
 {
-    if (!room_ext(cx, DEFT_MAX_RANK)) {
-        df_error(cx, DEFT_E_MEMORY, "could not get memory for extents");
+    int64_t *const at = r->ext + r->n_ext;
+    if (r->n < r->limit && memcmp(at, s->dim, s->rank * sizeof *at) != 0) {
+        r->stretched = true;
+        r->same = 0;
+    }
+    memcpy(at, s->dim, s->rank * sizeof *at);
+    r->n_ext += s->rank;
+}
+
+/* Any record. shape: that of an operand, or DF_BAD: extents of its own, out. Nothing is written
+ * before it is known whether the epoch goes on as the one before. */
+static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shape *out,
+                       const int64_t *args, uint32_t n_args, uintptr_t site)
+{
+    df_rec *const r = &cx->rec;
+    const bool own = shape == DF_BAD;
+    if (own) shape = r->n_ext;
+    if (n_args) node.arg = r->n_args;
+    if (r->n < r->limit &&
+        (memcmp(&r->nodes[r->n], &node, sizeof node) != 0 || r->shape[r->n] != shape))
+        df_spine_diverge(cx, node, shape);
+    if (!room_record(cx)) return DF_BAD;
+    if (!room_args(cx, n_args) || (own && !room_ext(cx, DEFT_MAX_RANK))) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for its arguments", df_op_infos[node.op].name);
         return DF_BAD;
     }
-    df_rec *const r = &cx->rec;
-    const uint32_t at = r->n_ext;
-    for (uint32_t i = 0; i < s->rank; i++) r->ext[at + i] = s->dim[i];
-    r->n_ext += s->rank;
-    return at;
+    if (own) put_extents(r, out);
+    if (n_args) memcpy(r->args + r->n_args, args, n_args * sizeof *args);
+    r->n_args += n_args;
+    return push(cx, node, shape, site);
 }
 
 void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out)
@@ -158,9 +189,28 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
         for (uint32_t i = n; i < r->n; i++)
             if (r->val[i]) forget_value(cx, &r->vals.at[r->val[i]]);
     }
+    cx->stats.ops_recorded += r->n - r->n_inputs;
+    r->n_inputs = 0;
+    if (n == 0) {
+        df_spine_rewind(cx, r);
+        return;
+    }
+    df_spine_cut_off(cx, n);
+    cx->stats.ops_recorded -= n; /* counted already, and still there */
     r->n = n;
     r->n_args = n_args;
     r->n_ext = n_ext;
+}
+
+void df_rec_finish(deft_ctx *cx, df_rec *r)
+{
+    df_mem_free(cx->mem, r->nodes, r->cap * sizeof *r->nodes);
+    df_mem_free(cx->mem, r->shape, r->cap * sizeof *r->shape);
+    df_mem_free(cx->mem, r->site, r->cap * sizeof *r->site);
+    df_mem_free(cx->mem, r->val, r->cap * sizeof *r->val);
+    df_mem_free(cx->mem, r->ext, r->cap_ext * sizeof *r->ext);
+    df_mem_free(cx->mem, r->args, r->cap_args * sizeof *r->args);
+    *r = (df_rec){ .vals = r->vals, .id = r->id, .used = r->used };
 }
 
 void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)
@@ -182,9 +232,6 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
         df_error(cx, DEFT_E_STATE, "a tensor has neither value nor record");
         return DF_BAD;
     }
-    if (!room_record(cx)) return DF_BAD;
-    const uint32_t shape = push_shape(cx, &v->shape);
-    if (shape == DF_BAD) return DF_BAD;
     if (!df_vec_reserve(cx->mem, &cx->rec.vals, 1)) {
         df_error(cx, DEFT_E_MEMORY, "could not get memory for values");
         return DF_BAD;
@@ -193,8 +240,9 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
                            .dtype = v->dtype,
                            .rank = v->rank,
                            .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF } };
-    const uint32_t i = push(cx, node, shape, 0);
-    cx->stats.ops_recorded--;
+    const uint32_t i = append(cx, node, DF_BAD, &v->shape, NULL, 0, 0);
+    if (i == DF_BAD) return DF_BAD;
+    cx->rec.n_inputs++;
     df_rec_resolve(cx, i, v);
     t->node = i;
     t->epoch = cx->epoch;
@@ -254,6 +302,21 @@ deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of)
 
 /* ---- appending ---- */
 
+/* Whether the record at n is what df_append is asked for, so that no rule has to be asked. */
+static bool is_as_then(const df_rec *r, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
+                       uint32_t n_src, const int64_t *args, uint32_t n_args, const df_shape *out)
+{
+    const uint32_t i = r->n;
+    if (i >= r->same) return false;
+    const df_node *const n = &r->nodes[i];
+    if (n->op != op || n->dtype != t || n->attr != attr) return false;
+    for (uint32_t k = 0; k < n_src; k++)
+        if (n->src[k].i != src[k]) return false;
+    if (n_args && memcmp(r->args + r->n_args, args, n_args * sizeof *args) != 0) return false;
+    return !out || (out->rank == n->rank &&
+                    memcmp(r->ext + r->shape[i], out->dim, out->rank * sizeof *out->dim) == 0);
+}
+
 uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
                    const int64_t *args, uint32_t n_args, const df_shape *out_shape, uintptr_t site)
 {
@@ -265,6 +328,10 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
                      .n_src = info->n_src,
                      .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
                      .attr = attr };
+    if (is_as_then(&cx->rec, op, t, attr, src, info->n_src, args, n_args, out_shape)) {
+        cx->rec.n_args += n_args;
+        return again(cx, site);
+    }
     for (uint32_t i = 0; i < info->n_src; i++) {
         if (src[i] == DF_BAD) return DF_BAD;
         node.src[i].i = src[i];
@@ -282,22 +349,11 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
         df_error(cx, st, "%s", d.text);
         return DF_BAD;
     }
-    if (!room_record(cx)) return DF_BAD;
     uint32_t shape = DF_BAD;
     for (uint32_t i = 0; i < info->n_src && shape == DF_BAD; i++)
         if (df_shape_equal(&in[i], &out)) shape = cx->rec.shape[src[i]];
-    if (shape == DF_BAD && (shape = push_shape(cx, &out)) == DF_BAD) return DF_BAD;
-    if (n_args) {
-        if (!room_args(cx, n_args)) {
-            df_error(cx, DEFT_E_MEMORY, "%s: no memory for its arguments", info->name);
-            return DF_BAD;
-        }
-        node.arg = cx->rec.n_args;
-        memcpy(cx->rec.args + cx->rec.n_args, args, n_args * sizeof *args);
-        cx->rec.n_args += n_args;
-    }
     node.rank = (uint8_t)out.rank;
-    return push(cx, node, shape, site);
+    return append(cx, node, shape, &out, args, n_args, site);
 }
 
 uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site)
@@ -309,6 +365,11 @@ uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site)
 static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
 {
     const df_shape scalar = { .rank = 0 };
+    df_rec *const r = &cx->rec;
+    if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == DF_OP_num && r->nodes[r->n].dtype == t)) {
+        r->args[r->n_args++] = bits; /* whatever it was */
+        return again(cx, site);
+    }
     return df_append(cx, DF_OP_num, t, 0, NULL, &bits, 1, &scalar, site);
 }
 
@@ -442,14 +503,38 @@ uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int
 
 /* ---- elementwise ops: the public functions ---- */
 
+/* The context of t when nothing at all has to be looked into: it is usable and its record is one of
+ * this epoch. */
+DF_INLINE deft_ctx *plain(const deft_tensor *t)
+{
+    if (DF_UNLIKELY(!t)) return NULL;
+    const df_slab *const s = df_slab_of(t);
+    const bool ok = s->magic == DF_SLAB_MAGIC && df_usable(t, s) && t->epoch == s->cx->epoch;
+    return DF_LIKELY(ok) ? s->cx : NULL;
+}
+
+DF_INLINE bool is_binary_again(const df_rec *r, df_op op, uint32_t a, uint32_t b)
+{
+    const df_node *const n = &r->nodes[r->n];
+    return r->n < r->same && n->op == op && n->src[0].i == a && n->src[1].i == b;
+}
+
 static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
 {
+    deft_ctx *const same = plain(x);
+    if (DF_LIKELY(same != NULL)) {
+        const df_rec *const r = &same->rec;
+        if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == op &&
+                      r->nodes[r->n].src[0].i == x->node))
+            return df_handle_new(same, again(same, site));
+    }
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x);
     if (!cx) return NULL;
     const uint32_t a = df_node_of(cx, x);
     if (DF_UNLIKELY(a == DF_BAD)) return NULL;
-    const df_node *const n = &cx->rec.nodes[a];
-    if (DF_UNLIKELY(!(cx->direct[op] & (1u << n->dtype)) || !room_record(cx)))
+    const df_rec *const r = &cx->rec;
+    const df_node *const n = &r->nodes[a];
+    if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || !room_record(cx)))
         return df_result(cx, df_map1(cx, op, a, site));
     const df_node node = { .op = (uint8_t)op,
                            .dtype =
@@ -477,10 +562,11 @@ DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
 static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
+    if (DF_LIKELY(is_binary_again(&cx->rec, op, a, b))) return df_result(cx, again(cx, site));
     const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
     const uint32_t like = common_shape(&cx->rec, a, b);
-    if (DF_UNLIKELY(na->dtype != nb->dtype || !(cx->direct[op] & (1u << na->dtype)) ||
-                    like == DF_BAD || !room_record(cx)))
+    if (DF_UNLIKELY(cx->rec.n < cx->rec.limit || na->dtype != nb->dtype ||
+                    !(cx->direct[op] & (1u << na->dtype)) || like == DF_BAD || !room_record(cx)))
         return df_result(cx, df_map2(cx, op, a, b, site));
     const df_rec *const r = &cx->rec;
     const df_node node = { .op = (uint8_t)op,
@@ -522,6 +608,9 @@ static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_te
 static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
 {
     const char *const what = df_op_infos[op].name;
+    deft_ctx *const same = plain(a);
+    if (DF_LIKELY(same && plain(b) == same && is_binary_again(&same->rec, op, a->node, b->node)))
+        return df_handle_new(same, again(same, site));
     deft_ctx *const cx = enter_two(what, a, b);
     uint32_t na, nb;
     if (!cx || !operands(cx, what, a, b, &na, &nb)) return NULL;

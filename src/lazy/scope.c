@@ -79,11 +79,7 @@ static void step_rollback(deft_ctx *cx)
 
 /* ---- collecting what a cut must compute ---- */
 
-typedef struct collect {
-    DF_VEC(df_want) want;
-    DF_VEC(deft_tensor *) who; /* per want: the first handle bound to it */
-    bool ok;
-} collect;
+/* Into cx->want and cx->who: per want the first handle bound to it. ok: memory sufficed. */
 
 static df_undo *undo_of(deft_ctx *cx, const deft_tensor *t)
 {
@@ -98,9 +94,9 @@ static bool waits(const deft_ctx *cx, const deft_tensor *t)
     return !t->value && t->epoch == cx->epoch;
 }
 
-static void want_it(deft_ctx *cx, collect *c, deft_tensor *t, const df_want *w)
+static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
 {
-    c->ok = c->ok && df_vec_push(cx->mem, &c->want, *w) && df_vec_push(cx->mem, &c->who, t);
+    *ok = *ok && df_vec_push(cx->mem, &cx->want, *w) && df_vec_push(cx->mem, &cx->who, t);
 }
 
 /* Handles in the undo log and those of wrapped memory are collected from their own lists. */
@@ -113,7 +109,7 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
 }
 
 /* commit: the step ends with this cut, so that nobody will ask for the old values again. */
-static void collect_assigned(deft_ctx *cx, collect *c, bool commit)
+static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
@@ -121,18 +117,18 @@ static void collect_assigned(deft_ctx *cx, collect *c, bool commit)
         const df_want w = { .node = u->t->node,
                             .donor = commit ? u->value : NULL,
                             .donor_refs = 1 };
-        want_it(cx, c, u->t, &w);
+        want_it(cx, ok, u->t, &w);
     }
 }
 
 /* Writes into the caller's memory, also through handles that have ended or end with this cut. */
-static void collect_muts(deft_ctx *cx, collect *c)
+static void collect_muts(deft_ctx *cx, bool *ok)
 {
     for (size_t i = 0; i < cx->muts.n; i++) {
         const df_mut *const m = &cx->muts.at[i];
         if (!m->now.due || m->now.what) continue;
         const df_want w = { .node = m->now.node, .into = m->value };
-        want_it(cx, c, m->t, &w);
+        want_it(cx, ok, m->t, &w);
     }
 }
 
@@ -155,21 +151,20 @@ static void finish_muts(deft_ctx *cx)
 }
 
 /* Gives every collected handle its value. */
-static void bind_results(deft_ctx *cx, collect *c)
+static void bind_results(deft_ctx *cx)
 {
-    for (size_t i = 0; i < c->want.n; i++) {
-        deft_tensor *const t = c->who.at[i];
-        if (!t || (t->value && !c->want.at[i].into)) continue;
+    for (size_t i = 0; i < cx->want.n; i++) {
+        deft_tensor *const t = cx->who.at[i];
+        if (!t || (t->value && !cx->want.at[i].into)) continue;
         df_value_drop(cx, &t->value);
-        t->value = df_value_ref(c->want.at[i].result);
+        t->value = df_value_ref(cx->want.at[i].result);
     }
 }
 
-static void collect_finish(deft_ctx *cx, collect *c)
+static void collect_finish(deft_ctx *cx)
 {
-    for (size_t i = 0; i < c->want.n; i++) df_value_drop(cx, &c->want.at[i].result);
-    df_vec_finish(cx->mem, &c->want);
-    df_vec_finish(cx->mem, &c->who);
+    for (size_t i = 0; i < cx->want.n; i++) df_value_drop(cx, &cx->want.at[i].result);
+    cx->want.n = cx->who.n = 0;
 }
 
 /* Computes every pending handle owned outside depth `below`. */
@@ -177,16 +172,16 @@ static deft_status compute_outer(deft_ctx *cx, uint32_t below, bool commit)
 {
     deft_status st = DEFT_OK;
     const bool writes = commit || !cx->step_at; /* memory of the caller's can't be restored */
-    collect c = { .ok = true };
-    collect_assigned(cx, &c, commit);
-    if (writes) collect_muts(cx, &c);
-    df_each_outer(cx, below, collect_one, &c);
-    if (!c.ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
-    if (c.want.n) TRY(df_materialize(cx, c.want.at, (uint32_t)c.want.n));
-    bind_results(cx, &c);
+    bool ok = true;
+    collect_assigned(cx, &ok, commit);
+    if (writes) collect_muts(cx, &ok);
+    df_each_outer(cx, below, collect_one, &ok);
+    if (!ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
+    if (cx->want.n) TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
+    bind_results(cx);
     if (writes) finish_muts(cx);
 done:
-    collect_finish(cx, &c);
+    collect_finish(cx);
     return st;
 }
 
@@ -294,7 +289,7 @@ static bool token_open(const deft_ctx *cx, deft_scope s)
 static deft_status outermost_end(deft_ctx *cx)
 {
     bool pending = false, writes = false;
-    for (size_t i = 0; i < cx->muts.n; i++) writes |= cx->muts.at[i].dirty;
+    for (size_t i = 0; i < cx->muts.n; i++) writes |= cx->muts.at[i].now.due;
     deft_status st = compute_outer(cx, writes ? 1 : 0, false);
     if (st != DEFT_OK) return st;
     df_each_outer(cx, 1, see_pending, &pending);
