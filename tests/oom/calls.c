@@ -1,0 +1,753 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every public call with every allocation failing in turn (world.h). A call that records is driven
+ * twice: in a step of its own, where the cut's allocations fail too, and at the brim: with the
+ * arrays of records so full that they must grow at each record the call makes in turn. A call that
+ * must not allocate is held to it. The table is compared with what libdeft exports.
+ *
+ * size: a row for each public function.
+ */
+#define DEFT_NO_GENERIC
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "world.h"
+
+static const char *const exported[] = {
+#include "exports.inc"
+};
+
+#define SHAPE DEFT_SHAPE(4, 6)
+#define ALL DEFT_ALL_AXES
+#define PAIR(a, b) (deft_tensor *const[]){ (a), (b) }, 2
+#define SIZES(...)                                                                                 \
+    (const int64_t[])                                                                              \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+/* ---- calls that record ---- */
+
+static const float numbers[N] = { 3, 1, 2 };
+
+/* X(row, function without deft_, arguments...): the function gets them in a step of world w. */
+#define RECORDING(X)                                                                               \
+    X(from, from, w->cx, SHAPE, DEFT_F32, numbers, sizeof numbers)                                 \
+    X(wrap, wrap, w->cx, SHAPE, DEFT_F32, numbers, sizeof numbers, NULL)                           \
+    X(wrap_mut, wrap_mut, w->cx, SHAPE, DEFT_F32, w->target, sizeof w->target, NULL)               \
+    X(zeros, zeros, w->cx, SHAPE, DEFT_F64)                                                        \
+    X(ones, ones, w->cx, SHAPE, DEFT_I32)                                                          \
+    X(full, full, w->cx, SHAPE, DEFT_U8, 7)                                                        \
+    X(num, num, w->cx, 0.5)                                                                        \
+    X(num_i, num_i, w->cx, 3)                                                                      \
+    X(arange, arange, w->cx, 0, 3, 0.5, DEFT_F32)                                                  \
+    X(linspace, linspace, w->cx, 0, 1, 5, DEFT_F64)                                                \
+    X(eye, eye, w->cx, 3, 4, DEFT_F32)                                                             \
+    X(iota, iota, w->cx, SHAPE, 1)                                                                 \
+    X(uniform, uniform, w->cx, &w->rng, SHAPE, DEFT_F32, 0, 1)                                     \
+    X(uniform_f64, uniform, w->cx, &w->rng, SHAPE, DEFT_F64, 0, 1)                                 \
+    X(normal, normal, w->cx, &w->rng, SHAPE, DEFT_F32, 0, 1)                                       \
+    X(randint, randint, w->cx, &w->rng, SHAPE, DEFT_I32, -3, 9)                                    \
+    X(assign, assign, w->p[2], w->x)                                                               \
+    X(assign_number, assign, w->p[2], deft_num(w->cx, 2))                                          \
+    X(assign_view, assign, deft_slice(w->p[2], DEFT_AT(1)), deft_num(w->cx, 9))                    \
+    X(assign_f, assign_f, w->p[2], 0.5)                                                            \
+    X(assign_i, assign_i, deft_t(w->p[2]), 4)                                                      \
+    X(slice_n, slice_n, w->x, 2, (const deft_range[]){ DEFT_R(1, 3), DEFT_RS(-1, DEFT_END, -2) })  \
+    X(reshape, reshape, w->x, DEFT_SHAPE(3, -1))                                                   \
+    X(flatten, flatten, w->x)                                                                      \
+    X(permute, permute, w->x, DEFT_AXES(1, 0))                                                     \
+    X(transpose, transpose, w->x, 0, 1)                                                            \
+    X(t, t, w->x)                                                                                  \
+    X(expand, expand, w->x, DEFT_SHAPE(2, -1, 6))                                                  \
+    X(squeeze, squeeze, deft_unsqueeze(w->x, 1), ALL)                                              \
+    X(unsqueeze, unsqueeze, w->x, 0)                                                               \
+    X(flip, flip, w->x, ALL)                                                                       \
+    X(diagonal, diagonal, w->x, 1, 0, 1)                                                           \
+    X(concat, concat, PAIR(w->x, w->i), 0)                                                         \
+    X(stack, stack, PAIR(w->x, w->p[0]), 1)                                                        \
+    X(pad, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_CONSTANT, 7)                              \
+    X(pad_edge, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_EDGE, 0)                             \
+    X(pad_reflect, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_REFLECT, 0)                       \
+    X(pad_wrap, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_WRAP, 0)                             \
+    X(roll, roll, w->x, 2, 1)                                                                      \
+    X(tril, tril, w->x, 0)                                                                         \
+    X(triu, triu, w->x, 1)                                                                         \
+    X(take, take, w->x, w->labels, 1)                                                              \
+    X(gather, gather, w->x, w->i, 0)                                                               \
+    X(one_hot, one_hot, w->labels, 5, DEFT_F32)                                                    \
+    X(cast, cast, w->x, DEFT_I64)                                                                  \
+    X(where, where, deft_gt_f(w->x, 1), w->x, w->i)                                                \
+    X(clamp, clamp, w->x, 0.5, 2)                                                                  \
+    X(clamp_t, clamp_t, w->x, deft_num(w->cx, 0.5), w->i)                                          \
+    X(lerp, lerp, w->x, w->i, w->p[0])                                                             \
+    X(lerp_f, lerp_f, w->x, w->p[0], 0.25)                                                         \
+    X(lerp_i, lerp_i, w->x, w->p[0], 2)                                                            \
+    X(sum, sum, w->x, DEFT_AXES(0), 0)                                                             \
+    X(sum_int, sum, w->i, ALL, 1)                                                                  \
+    X(prod, prod, w->x, ALL, 0)                                                                    \
+    X(min, min, w->x, DEFT_AXES(1), 1)                                                             \
+    X(max, max, w->x, DEFT_AXES(1), 0)                                                             \
+    X(mean, mean, w->x, DEFT_AXES(0), 1)                                                           \
+    X(var, var, w->x, DEFT_AXES(1), 0, 1)                                                          \
+    X(any, any, w->x, DEFT_AXES(1), 0)                                                             \
+    X(all, all, w->x, DEFT_AXES(0), 0)                                                             \
+    X(argmin, argmin, w->x, DEFT_AXES(1), 0)                                                       \
+    X(argmax, argmax, w->x, ALL, 0)                                                                \
+    X(cumsum, cumsum, w->x, 1)                                                                     \
+    X(matmul, matmul, w->x, deft_t(w->p[0]))                                                       \
+    X(softmax, softmax, w->x, -1)                                                                  \
+    X(log_softmax, log_softmax, w->x, 0)                                                           \
+    X(layer_norm, layer_norm, w->x, 1, deft_num(w->cx, 2), deft_num(w->cx, 1), 1e-5)               \
+    X(layer_norm_bare, layer_norm, w->x, 2, NULL, NULL, 1e-5)                                      \
+    X(cross_entropy, cross_entropy, w->x, w->labels)
+
+typedef deft_tensor *(*make_fn)(world *w);
+
+#define DEFINE(row, name, ...)                                                                     \
+    static deft_tensor *make_##row(world *w)                                                       \
+    {                                                                                              \
+        return deft_##name(__VA_ARGS__);                                                           \
+    }
+RECORDING(DEFINE)
+#undef DEFINE
+
+static deft_tensor *make_split(world *w)
+{
+    deft_tensor *part[2] = { 0 };
+    return deft_split(w->x, SIZES(2, 4), 2, 1, part) == DEFT_OK ? part[1] : NULL;
+}
+
+/* Bit ops take integers only. */
+static bool operand_is_int(const char *op)
+{
+    return !strncmp(op, "bitwise", 7) || !strncmp(op, "shift", 5);
+}
+
+static deft_tensor *operand(world *w, const char *op)
+{
+    return operand_is_int(op) ? w->i : w->x;
+}
+
+#define DEFINE(name)                                                                               \
+    static deft_tensor *make_##name(world *w)                                                      \
+    {                                                                                              \
+        return deft_##name(operand(w, #name));                                                     \
+    }
+DEFT_UNARY_OPS(DEFINE)
+#undef DEFINE
+
+#define DEFINE(name)                                                                               \
+    static deft_tensor *make_##name(world *w)                                                      \
+    {                                                                                              \
+        return deft_##name(operand(w, #name), w->i);                                               \
+    }                                                                                              \
+    static deft_tensor *make_##name##_f(world *w)                                                  \
+    {                                                                                              \
+        return deft_##name##_f(operand(w, #name), 1.5);                                            \
+    }                                                                                              \
+    static deft_tensor *make_##name##_i(world *w)                                                  \
+    {                                                                                              \
+        return deft_##name##_i(operand(w, #name), 2);                                              \
+    }
+DEFT_BINARY_OPS(DEFINE)
+#undef DEFINE
+
+/* ---- calls that act ---- */
+
+/* A read of NULL cannot name its context: the scope's end delivers the cause. */
+static deft_status end(deft_scope s, deft_status st)
+{
+    const deft_status cause = deft_scope_end(s);
+    return cause != DEFT_OK ? cause : st;
+}
+
+static deft_tensor *pending(world *w)
+{
+    return deft_exp(deft_mul_f(w->x, 0.5));
+}
+
+static deft_status act_eval(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *const list[3] = { pending(w), deft_sqrt(w->x), w->i };
+    deft_status st;
+    SUBJECT(w, st = deft_eval(list, 3));
+    float out[2][N];
+    for (int k = 0; k < 2 && st == DEFT_OK; k++)
+        st = deft_read(list[k], DEFT_F32, out[k], sizeof out[k]);
+    st = end(s, st);
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    return st;
+}
+
+static deft_status act_read(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_status st;
+    SUBJECT(w, st = deft_read(pending(w), DEFT_F64, w->got, N * sizeof(double)));
+    return end(s, st);
+}
+
+#define ITEM(type)                                                                                 \
+    static deft_status act_item_##type(world *w)                                                   \
+    {                                                                                              \
+        const deft_scope s = deft_scope_begin(w->cx);                                              \
+        deft_status st;                                                                            \
+        SUBJECT(w, st = deft_item_##type(deft_sum(w->x, ALL, 0), (void *)w->got));                 \
+        return end(s, st);                                                                         \
+    }
+ITEM(f32)
+ITEM(f64)
+ITEM(i32)
+ITEM(i64)
+ITEM(u8)
+ITEM(bool)
+#undef ITEM
+
+static deft_status act_map(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_mapped m;
+    deft_status st;
+    SUBJECT(w, st = deft_map(pending(w), &m));
+    if (st == DEFT_OK)
+        memcpy(w->got, m.data, m.bytes);
+    else if (m.data || m.held)
+        w->wrong = "a failed map lends something";
+    deft_unmap(&m);
+    return end(s, st);
+}
+
+static deft_status act_format(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    size_t length = 0;
+    deft_status st;
+    SUBJECT(w, st = deft_format(pending(w), (char *)w->got, MAX_GOT, &length));
+    if (st != DEFT_OK && length) w->wrong = "a failed format has a length";
+    return end(s, st);
+}
+
+static deft_status act_print(world *w)
+{
+    FILE *const f = fmemopen(w->got, MAX_GOT - 1, "w");
+    if (!f) abort();
+    setvbuf(f, NULL, _IONBF, 0);
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_status st;
+    SUBJECT(w, st = deft_print(pending(w), f));
+    fclose(f);
+    return end(s, st);
+}
+
+static char folder[] = "/tmp/deft-oom-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int n_files(void)
+{
+    int n = 0;
+    DIR *const d = opendir(folder);
+    while (d && readdir(d)) n++;
+    if (d) closedir(d);
+    return n - 2;
+}
+
+static deft_status act_save(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    const deft_named list[] = { { "x", w->x }, { "y", pending(w) }, { "l", w->labels } };
+    const int before = n_files();
+    deft_status st;
+    SUBJECT(w, st = deft_save(w->cx, in_folder("saved"), list, 3));
+    if (st != DEFT_OK && n_files() != before) w->wrong = "a failed save left a file";
+    FILE *const f = st == DEFT_OK ? fopen(in_folder("saved"), "rb") : NULL;
+    if (f) {
+        if (fread(w->got, 1, MAX_GOT, f) < 100) w->wrong = "the file is short";
+        fclose(f);
+        unlink(in_folder("saved"));
+    }
+    return end(s, st);
+}
+
+static bool save_parameters(void)
+{
+    world w = { .mem = fail_mem_create() };
+    if (!world_open(&w, NULL) || !world_fill(&w)) abort();
+    const deft_named list[] = { { "a", deft_mul_f(w.x, 2) },
+                                { "b", deft_mul_f(w.x, 3) },
+                                { "c", deft_mul_f(w.x, 4) } };
+    const bool ok = deft_save(w.cx, in_folder("parameters"), list, 3) == DEFT_OK;
+    world_close(&w);
+    fail_mem_destroy(&w.mem);
+    return ok;
+}
+
+static deft_status load(world *w, deft_tensor *first)
+{
+    const deft_named list[] = { { "a", first }, { "b", w->p[1] }, { "c", w->p[2] } };
+    deft_status st;
+    SUBJECT(w, st = deft_load(w->cx, in_folder("parameters"), list, 3));
+    return st;
+}
+
+static deft_status act_load(world *w)
+{
+    return load(w, w->p[0]);
+}
+
+static deft_status act_load_in_a_step(world *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    deft_assign(w->p[2], deft_neg(w->p[2]));
+    const deft_status st = load(w, w->p[0]);
+    if (st == DEFT_OK) return deft_step_end(s);
+    deft_step_abort(s);
+    return st;
+}
+
+/* The caller's memory is among what is loaded: a load that fails must not have it written later. */
+static deft_status act_load_wrapped(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *const out =
+        deft_wrap_mut(w->cx, SHAPE, DEFT_F32, w->target, sizeof w->target, NULL);
+    const deft_status st = load(w, out);
+    fail_mem_at(w->mem, 0, false);
+    return end(s, st);
+}
+
+static deft_status act_scope_begin(world *w)
+{
+    deft_scope first = { 0 };
+    deft_tensor *t = w->x;
+    float out[N];
+    for (int i = 0; i < 20; i++) {
+        deft_scope s;
+        SUBJECT(w, s = deft_scope_begin(w->cx));
+        if (i == 0) first = s;
+        t = deft_add_f(t, 1);
+    }
+    deft_status st = deft_error(w->cx);
+    if (st == DEFT_OK) st = deft_read(t, DEFT_F32, out, sizeof out);
+    st = end(first, st);
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    return st;
+}
+
+static deft_status act_scope_end(world *w)
+{
+    float out[N];
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *kept = deft_keep(pending(w));
+    deft_status st;
+    SUBJECT(w, st = deft_scope_end(s)); /* computes it */
+    if (st == DEFT_OK) st = deft_read(kept, DEFT_F32, out, sizeof out);
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    deft_drop(&kept);
+    return st;
+}
+
+/* The scope around it has no room for one more handle at some of these. */
+static deft_status act_scope_return(world *w)
+{
+    float out[N];
+    const deft_scope outer = deft_scope_begin(w->cx);
+    deft_tensor *t = w->x;
+    for (int k = 0; k < 2; k++) {
+        for (int i = k ? 242 : 5 * 254 - 6; i > 0; i--) (void)deft_num(w->cx, i);
+        for (int i = 0; i < 12; i++) {
+            const deft_scope s = deft_scope_begin(w->cx);
+            t = i % 2 == 0 ? deft_from(w->cx, SHAPE, DEFT_F32, numbers, sizeof numbers)
+                           : deft_add_f(t, 1);
+            SUBJECT(w, t = deft_scope_return(s, t));
+        }
+    }
+    deft_status st = deft_error(w->cx);
+    if (st == DEFT_OK) st = deft_read(t, DEFT_F32, out, sizeof out);
+    st = end(outer, st);
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    return st;
+}
+
+/* Each depth needs handles of its own. */
+static deft_status act_step_begin(world *w)
+{
+    deft_status st = DEFT_OK;
+    const deft_scope first = deft_scope_begin(w->cx);
+    for (int i = 0; i < 10 && st == DEFT_OK; i++) {
+        deft_scope s;
+        SUBJECT(w, s = deft_step_begin(w->cx));
+        if (i == 9) deft_assign(w->p[0], pending(w));
+        st = deft_step_end(s);
+        (void)deft_scope_begin(w->cx);
+    }
+    return end(first, st);
+}
+
+static deft_status act_step_end(world *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    for (int i = 0; i < N_PARAMS; i++)
+        deft_assign(w->p[i], deft_add(w->p[i], deft_cumsum(w->x, i % 2)));
+    deft_status st;
+    SUBJECT(w, st = deft_step_end(s));
+    return st;
+}
+
+static deft_status act_keep(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *kept[40];
+    for (int i = 0; i < 40; i++) {
+        deft_tensor *const t = deft_add_f(w->x, i);
+        SUBJECT(w, kept[i] = deft_keep(t));
+    }
+    deft_status st = deft_error(w->cx);
+    if (st == DEFT_OK) st = deft_read(kept[39], DEFT_F32, w->got, N * sizeof(float));
+    for (int i = 0; i < 40; i++) deft_drop(&kept[i]);
+    return end(s, st);
+}
+
+static deft_status act_ctx_create(world *w)
+{
+    deft_ctx *cx = NULL;
+    deft_status st;
+    w->silent = true;
+    SUBJECT(w, st = deft_ctx_create(w->rt, NULL, &cx));
+    if (st != DEFT_OK && cx) w->wrong = "a failed create gave a context";
+    deft_ctx_destroy(&cx);
+    return st;
+}
+
+static deft_status act_runtime_create(world *w)
+{
+    const df_mem *const m = fail_mem_get(w->mem);
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 2,
+                                     .tier = DEFT_TIER_INTERPRET,
+                                     .log = "why,fusion",
+                                     .resize = m->resize,
+                                     .resize_user = m->user };
+    deft_runtime *rt = NULL;
+    deft_status st;
+    w->silent = true;
+    SUBJECT(w, st = deft_runtime_create(&o, &rt));
+    if (st != DEFT_OK && rt) w->wrong = "a failed create gave a runtime";
+    deft_runtime_destroy(&rt);
+    return st;
+}
+
+/* Gives a length, not a status: 0 when there was no memory for the text. */
+static deft_status act_show(world *w)
+{
+    static const char *const what[] = { "trace", "key", "guards", "plan" };
+    deft_tensor *const t = deft_sum(pending(w), DEFT_AXES(1), 0);
+    char *at = (char *)w->got;
+    deft_status st = deft_error(w->cx);
+    if (st == DEFT_OK) st = deft_eval(&t, 1);
+    for (size_t k = 0; k < 4 && st == DEFT_OK; k++) {
+        char text[MAX_GOT] = "?";
+        size_t n;
+        SUBJECT(w, n = deft_show(w->cx, what[k], text, sizeof text));
+        if (n != strlen(text)) w->wrong = "show: the length is not the text's";
+        if (n == 0) {
+            memset(w->got, 0, MAX_GOT);
+            w->silent = true;
+            st = DEFT_E_MEMORY;
+        } else if (k == 3) {
+            memcpy(at, text, n);
+        }
+    }
+    return st;
+}
+
+/* ---- calls that take no memory ---- */
+
+#define QUIET(X)                                                                                   \
+    X(version, )                                                                                   \
+    X(status_text, DEFT_E_MEMORY)                                                                  \
+    X(dtype_size, DEFT_F32)                                                                        \
+    X(dtype_name, DEFT_F32)                                                                        \
+    X(promote, DEFT_F32, DEFT_I64)                                                                 \
+    X(shape_of, 2, SIZES(4, 6))                                                                    \
+    X(axes_of, 2, (const int[]){ 0, 1 })                                                           \
+    X(range_of, 0, 3, 1)                                                                           \
+    X(dtype_of, w->x)                                                                              \
+    X(rank, w->x)                                                                                  \
+    X(dim, w->x, 0)                                                                                \
+    X(numel, w->x)                                                                                 \
+    X(shape_get, w->x)                                                                             \
+    X(ctx_of, w->x)                                                                                \
+    X(ctx_runtime, w->cx)                                                                          \
+    X(runtime_compiler, w->rt)                                                                     \
+    X(runtime_threads, w->rt)                                                                      \
+    X(runtime_settle, w->rt)                                                                       \
+    X(runtime_trim, w->rt)                                                                         \
+    X(error, w->cx)                                                                                \
+    X(message, w->cx)                                                                              \
+    X(clear, w->cx)                                                                                \
+    X(interrupt, w->cx)                                                                            \
+    X(stats_read, w->cx, (deft_stats *)(void *)w->got, sizeof(deft_stats))
+
+#define DEFINE(name, ...)                                                                          \
+    static deft_status quiet_##name(world *w)                                                      \
+    {                                                                                              \
+        SUBJECT(w, (void)deft_##name(__VA_ARGS__));                                                \
+        return DEFT_OK;                                                                            \
+    }
+QUIET(DEFINE)
+#undef DEFINE
+
+static deft_status quiet_step_abort(world *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    deft_assign(w->p[0], pending(w));
+    SUBJECT(w, deft_step_abort(s));
+    return DEFT_OK;
+}
+
+static deft_status quiet_drop(world *w)
+{
+    deft_tensor *t = deft_keep(pending(w));
+    SUBJECT(w, deft_drop(&t));
+    return DEFT_OK;
+}
+
+static deft_status quiet_unmap(world *w)
+{
+    deft_mapped m;
+    const deft_status st = deft_map(w->x, &m);
+    SUBJECT(w, deft_unmap(&m));
+    return st;
+}
+
+static deft_status quiet_ctx_destroy(world *w)
+{
+    deft_ctx *cx = NULL;
+    const deft_status st = deft_ctx_create(w->rt, NULL, &cx);
+    (void)deft_keep(deft_ones(cx, SHAPE, DEFT_F32));
+    (void)deft_step_begin(cx);
+    SUBJECT(w, deft_ctx_destroy(&cx));
+    return st;
+}
+
+static deft_status quiet_runtime_destroy(world *w)
+{
+    deft_runtime *rt = NULL;
+    const deft_status st = deft_runtime_create(NULL, &rt);
+    SUBJECT(w, deft_runtime_destroy(&rt));
+    return st;
+}
+
+/* ---- the table ---- */
+
+typedef struct row {
+    const char *name;                                 /* of the public function */
+    make_fn make;                                     /* it records, */
+    deft_status (*act)(world *w), (*quiet)(world *w); /* or acts, or takes no memory */
+} row;
+
+static const row rows[] = {
+#define ROW(id, fn, ...) { .name = "deft_" #fn, .make = make_##id },
+    RECORDING(ROW)
+#undef ROW
+#define ROW(fn) { .name = "deft_" #fn, .make = make_##fn },
+        DEFT_UNARY_OPS(ROW)
+#undef ROW
+#define ROW(fn)                                                                                    \
+    { .name = "deft_" #fn, .make = make_##fn },                                                    \
+        { .name = "deft_" #fn "_i", .make = make_##fn##_i },                                       \
+        { .name = "deft_" #fn "_f", .make = make_##fn##_f },
+            DEFT_BINARY_OPS(ROW)
+#undef ROW
+#define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
+                ROW(eval) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(item_i64)
+                    ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print) ROW(save) ROW(load)
+                        ROW(scope_begin) ROW(scope_end) ROW(scope_return) ROW(step_begin)
+                            ROW(step_end) ROW(keep) ROW(ctx_create) ROW(runtime_create) ROW(show)
+#undef ROW
+#define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
+                                QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
+                                    ROW(ctx_destroy, ) ROW(runtime_destroy, )
+#undef ROW
+                                        { .name = "deft_split", .make = make_split },
+    { .name = "deft_load", .act = act_load_in_a_step },
+    { .name = "deft_load", .act = act_load_wrapped },
+};
+
+enum { N_ROWS = sizeof rows / sizeof *rows, N_EXPORTED = sizeof exported / sizeof *exported };
+
+static bool has_row(const char *name)
+{
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (!strcmp(rows[i].name, name)) return true;
+    return false;
+}
+
+static bool is_exported(const char *name)
+{
+    for (size_t i = 0; i < N_EXPORTED; i++)
+        if (!strcmp(exported[i], name)) return true;
+    return false;
+}
+
+static void compare_names(void)
+{
+    for (size_t i = 0; i < N_EXPORTED; i++)
+        if (!has_row(exported[i])) oom_fault(exported[i], 0, "is exported and in no row");
+    for (size_t i = 0; i < N_ROWS; i++)
+        if (!is_exported(rows[i].name)) oom_fault(rows[i].name, 0, "has a row and is not exported");
+}
+
+/* ---- driving them ---- */
+
+/* How a call is driven; scenarios carry no pointer of their own. */
+static struct {
+    const row *row;
+    int n_filled, kind; /* records before the call: how many, of which kind */
+    size_t fail_at;     /* 0: not by this file, but by world.c */
+    bool keep_failing, hit;
+    uint64_t n_recorded; /* by the call */
+} drive;
+
+/* What runs out first. */
+enum { FILL_RECORDS, FILL_EXTENTS, FILL_ARGUMENTS, FILL_HANDLES };
+
+/* How many it takes; where memory for handles is aligned decides between two. */
+static const struct {
+    int kind, n;
+} brims[] = {
+    { FILL_RECORDS, 256 },     { FILL_EXTENTS, 252 },     { FILL_ARGUMENTS, 256 },
+    { FILL_HANDLES, 7 * 254 }, { FILL_HANDLES, 8 * 254 },
+};
+
+static void fill(world *w)
+{
+    for (int i = 0; i < drive.n_filled; i++) switch (drive.kind) {
+        case FILL_RECORDS: (void)deft_neg(w->x); break;
+        case FILL_EXTENTS: (void)deft_reshape(w->x, DEFT_SHAPE(6, 4)); break;
+        case FILL_ARGUMENTS: (void)deft_add_f(w->x, i); break;
+        default: (void)deft_num(w->cx, i);
+        }
+}
+
+static uint64_t recorded(const world *w)
+{
+    deft_stats s;
+    deft_stats_read(w->cx, &s, sizeof s);
+    return s.ops_recorded;
+}
+
+/* A step that uses the call's result and assigns another parameter too. */
+static deft_status record(world *w)
+{
+    deft_tensor *t;
+    const deft_scope s = deft_step_begin(w->cx);
+    fill(w);
+    const uint64_t before = recorded(w);
+    if (drive.fail_at) fail_mem_at(w->mem, drive.fail_at, drive.keep_failing);
+    const size_t failed = fail_mem_count(w->mem).failed;
+    SUBJECT(w, t = drive.row->make(w));
+    drive.hit = fail_mem_count(w->mem).failed > failed;
+    if (drive.fail_at) fail_mem_at(w->mem, 0, false);
+    if (!t && w->rng.next) w->wrong = "a draw that failed took a number";
+    drive.n_recorded = recorded(w) - before;
+    deft_assign(w->p[0], deft_add_f(deft_mul_f(w->p[0], 2), 1));
+    deft_assign(w->p[1], deft_add(w->p[1], deft_sum(deft_cast(t, DEFT_F32), ALL, 0)));
+    return deft_step_end(s);
+}
+
+static deft_status record_again(world *w, const scenario *sc)
+{
+    drive.fail_at = 0;
+    w->rng = (deft_rng){ 5, 0 };
+    return sc->run(w);
+}
+
+/* Allocation n of the call alone, behind n_filled records. Returns whether there was one. */
+static bool brim_attempt(const scenario *sc, const outcome *want, size_t n, bool keep_failing)
+{
+    world w = { .mem = fail_mem_create() };
+    outcome before;
+    if (!world_open(&w, NULL) || !world_fill(&w)) abort();
+    world_get(&w, &before);
+    drive.fail_at = n;
+    drive.keep_failing = keep_failing;
+    const deft_status st = record(&w);
+    const bool hit = drive.hit;
+    drive.n_filled = 0;
+    world_check(&w, sc, n, st, &before, want, record_again);
+    world_finish(&w, sc->name, n);
+    drive.fail_at = 0;
+    oom_count();
+    return hit;
+}
+
+static size_t fail_at_brim(const scenario *sc, const outcome *want, uint64_t n_recorded)
+{
+    size_t n_hit = 0;
+    for (size_t k = 0; k < sizeof brims / sizeof *brims; k++) {
+        const int most = brims[k].kind == FILL_HANDLES ? 1 : (int)n_recorded + 3;
+        for (int below = 0; below <= most; below++)
+            for (size_t n = 1, more = 1; more; n++) {
+                drive.kind = brims[k].kind;
+                drive.n_filled = brims[k].n - below;
+                more = brim_attempt(sc, want, n, false);
+                n_hit += more;
+                if (n > 1 || !more) continue;
+                drive.n_filled = brims[k].n - below;
+                (void)brim_attempt(sc, want, n, true);
+            }
+    }
+    return n_hit;
+}
+
+/* Bit ops have no rule for the fractional number of their _f form. */
+static bool refused(const row *r)
+{
+    const size_t n = strlen(r->name);
+    return operand_is_int(r->name + 5) && n > 2 && !strcmp(r->name + n - 2, "_f");
+}
+
+static void drive_row(const row *r)
+{
+    outcome want;
+    const scenario sc = { .name = r->name,
+                          .run = r->make  ? record
+                                 : r->act ? r->act
+                                          : r->quiet,
+                          .want = refused(r) ? DEFT_E_DTYPE : DEFT_OK };
+    drive.row = r;
+    drive.n_filled = 0;
+    if (!scenario_once(&sc, &want)) return;
+    if (r->quiet) {
+        if (want.subject) oom_fault(r->name, want.subject, "allocates, and should not");
+        return;
+    }
+    const uint64_t n_recorded = drive.n_recorded;
+    for (int keep = 0; keep < 2; keep++) scenario_fail_each(&sc, keep, &want);
+    const size_t n_hit = r->make ? fail_at_brim(&sc, &want, n_recorded) : want.subject;
+    if (!n_hit) oom_fault(r->name, 0, "allocates nothing: the row has lost its subject");
+}
+
+int main(void)
+{
+    if (!mkdtemp(folder) || !save_parameters()) return 99;
+    compare_names();
+    for (size_t i = 0; i < N_ROWS; i++) drive_row(&rows[i]);
+    unlink(in_folder("parameters"));
+    if (rmdir(folder)) oom_fault("deft_save", 0, "a file was left behind");
+    printf("%d public functions, %d rows, %ld allocations failed in turn, %ld faults\n", N_EXPORTED,
+           N_ROWS, oom_cases(), oom_faults());
+    return oom_faults() ? 1 : 0;
+}
