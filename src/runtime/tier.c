@@ -193,6 +193,7 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     if (call_compiler(t, &d, e, n, level, code) == DEFT_OK) {
         for (uint32_t i = 0; i < n; i++) ok[i] = true;
     } else if (n > 1) {
+        df_logf(t->log, compile, "%s; these %u kernels one by one", d.text, n);
         for (uint32_t i = 0; i < n; i++)
             ok[i] = call_compiler(t, &d, &e[i], 1, level, &code[i]) == DEFT_OK;
     }
