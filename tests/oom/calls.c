@@ -363,16 +363,16 @@ static deft_status act_scope_return(world *w)
     float out[N];
     const deft_scope outer = deft_scope_begin(w->cx);
     deft_tensor *t = w->x;
-    deft_status st = DEFT_OK;
     for (int k = 0; k < 2; k++) {
         for (int i = k ? 242 : 5 * 254 - 6; i > 0; i--) (void)deft_num(w->cx, i);
         for (int i = 0; i < 12; i++) {
             const deft_scope s = deft_scope_begin(w->cx);
-            t = deft_add_f(t, 1);
+            t = i % 2 == 0 ? deft_from(w->cx, SHAPE, DEFT_F32, numbers, sizeof numbers)
+                           : deft_add_f(t, 1);
             SUBJECT(w, t = deft_scope_return(s, t));
         }
     }
-    st = deft_error(w->cx);
+    deft_status st = deft_error(w->cx);
     if (st == DEFT_OK) st = deft_read(t, DEFT_F32, out, sizeof out);
     st = end(outer, st);
     if (st == DEFT_OK) memcpy(w->got, out, sizeof out);

@@ -110,15 +110,19 @@ Test(faults, output_overwritten_by_the_next_step)
 {
     rig r;
     rig_open(&r, NULL, NULL);
-    deft_tensor *p = rig_range(&r, 64, 1), *held[8];
+    deft_tensor *p = rig_range(&r, 64, 1), *held[8], *same[8];
     float v[64];
     for (int i = 0; i < 8; i++) {
+        same[i] = rig_range(&r, 64, 0);
         const deft_scope s = deft_step_begin(r.cx);
         deft_assign(p, deft_add(p, 1));
         held[i] = deft_keep(deft_mul(p, 10));
+        deft_assign(same[i], p); /* another handle on the very value that the next step replaces */
         OK(&r, deft_step_end(s));
     }
     for (int i = 0; i < 8; i++) {
+        rig_read(&r, same[i], v, 64);
+        cr_assert(v[0] == (float)(i + 2) && v[63] == (float)(i + 65), "step %d", i);
         rig_read(&r, held[i], v, 64);
         cr_assert_eq(v[0], (float)(i + 2) * 10);
         cr_assert_eq(v[63], (float)(i + 65) * 10);
@@ -141,6 +145,16 @@ Test(faults, donation_while_a_reader_is_pending)
     OK(&r, deft_step_end(s));
     cr_assert_eq(((const float *)m.data)[63], 64);
     deft_unmap(&m);
+    OK(&r, deft_map(p, &m));
+    s = deft_step_begin(r.cx); /* nothing but the export stands in the way */
+    deft_assign(p, deft_mul(p, 1.5));
+    OK(&r, deft_step_end(s));
+    cr_assert_eq(((const float *)m.data)[63], 128);
+    deft_unmap(&m);
+    s = deft_step_begin(r.cx);
+    deft_assign(p, deft_div(p, 1.5));
+    OK(&r, deft_step_end(s));
+    cr_assert(rig_stats(&r).donated > 0, "and without it the memory is taken over");
     rig_read(&r, other, v, 64);
     for (int i = 0; i < 64; i++) cr_assert_eq(v[i], 65);
     s = deft_step_begin(r.cx); /* in place would read what was just written */
@@ -313,13 +327,19 @@ Test(faults, callers_state_changed)
     cr_assert_eq(sched_getaffinity(0, sizeof before, &before), 0);
     fegetenv(&fe);
     fesetround(FE_UPWARD);
+    volatile float tiny = 1e-10f;
+    /* fegetround may look at another register than arithmetic does */
+    volatile float up = 1 + tiny;
     const deft_runtime_options o = { .size = sizeof o, .n_threads = 2, .tier = DEFT_TIER_FULL };
     rig_open(&r, &o, NULL);
     deft_tensor *x = matrix(&r, 300, 300);
     x = deft_matmul(x, x);
     OK(&r, deft_eval(&x, 1));
     cr_assert_eq(fegetround(), FE_UPWARD);
+    volatile float after_up = 1 + tiny;
     fesetenv(&fe);
+    volatile float nearest = 1 + tiny;
+    cr_assert(after_up == up && up > nearest);
     rig_close(&r);
     cr_assert_eq(sched_getaffinity(0, sizeof after, &after), 0);
     cr_assert(CPU_EQUAL(&before, &after));

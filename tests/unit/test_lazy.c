@@ -37,6 +37,7 @@ Test(lazy, records_and_reads)
     EXPECT(&r, deft_add(a, a), 2, 4, 6, 8);
     EXPECT(&r, deft_gt(a, 2), 0, 0, 1, 1);
     EXPECT(&r, deft_ge(a, 2), 0, 1, 1, 1);
+    EXPECT(&r, deft_gt(b, a), 1, 1, 1, 1);
     EXPECT(&r, deft_pow(a, 3), 1, 8, 27, 64);
     EXPECT(&r,
            deft_add(deft_unsqueeze(deft_slice(a, DEFT_R(0, 2)), 1), deft_slice(b, DEFT_R(0, 2))),
@@ -267,6 +268,14 @@ Test(lazy, callers_memory)
     deft_assign(into, deft_add(over, 1));
     OK(&r, deft_step_end(s));
     cr_assert(dst[0][0] == 2 && dst[0][1] == 3 && dst[0][2] == 5 && dst[0][3] == 7);
+    float many[1001]; /* longer than what is loaded at once */
+    for (int i = 0; i <= 1000; i++) many[i] = (float)i;
+    over = deft_wrap(r.cx, DEFT_SHAPE(1000), DEFT_F32, many, 4000, NULL);
+    into = deft_wrap_mut(r.cx, DEFT_SHAPE(1000), DEFT_F32, many + 1, 4000, NULL);
+    s = deft_step_begin(r.cx);
+    deft_assign(into, deft_mul(over, 3));
+    OK(&r, deft_step_end(s));
+    for (int i = 1; i <= 1000; i++) cr_assert_eq(many[i], (float)(i - 1) * 3, "element %d", i);
     cr_assert_null(
         deft_wrap(r.cx, DEFT_SHAPE(3, 3), DEFT_F32, src, sizeof src, (int64_t[]){ 4, 1 }));
     cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE);
