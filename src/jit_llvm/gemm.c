@@ -12,6 +12,9 @@
  *     ...                                  ascending: bit-equal to the scalar loop whatever the
  * shape.
  *
+ * Each turn of the k loop also asks for one line of what the next calls read (`next`), evenly
+ * spread: fetched in one go before the tile, those lines are waited for (measured: no gain).
+ *
  * One function holds a body per (half of the rows or all, 1..V vectors), so that a narrow edge of C
  * does not pay for the full tile. Rows and lanes beyond m and n are never touched in C: masks
  * decide. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
@@ -21,13 +24,13 @@
 
 #include <string.h>
 
-enum { MAX_ROWS = 14, MAX_VECS = 4, UNROLL = 4 };
+enum { MAX_ROWS = 14, MAX_VECS = 4, UNROLL = DF_GEMM_FETCH_STEPS, LINE = DF_GEMM_FETCH_BYTES };
 
 typedef struct gemm {
     LLVMContextRef ctx;
     LLVMModuleRef mod;
     LLVMBuilderRef b;
-    LLVMValueRef fn, n_k, pa, pb, pc, ldc, m, n, first; /* the arguments */
+    LLVMValueRef fn, n_k, pa, pb, pc, ldc, m, n, first, next; /* the arguments */
     LLVMTypeRef i64, elem, vec, mask;
     LLVMValueRef lane_ids; /* <0, 1, 2, ..> of i64 */
     uint32_t size, lanes;  /* bytes of an element; elements of a vector */
@@ -162,10 +165,21 @@ static void step(const gemm *g, LLVMValueRef pa, LLVMValueRef pb, uint32_t u, ac
     }
 }
 
+/* Into L2: what is there until the tiles between now and its use are done. */
+static void fetch(const gemm *g, LLVMValueRef p)
+{
+    const LLVMTypeRef i32 = LLVMInt32TypeInContext(g->ctx);
+    LLVMTypeRef ptr = LLVMPointerTypeInContext(g->ctx, 0);
+    LLVMValueRef arg[] = { p, LLVMConstInt(i32, 0, false), LLVMConstInt(i32, 2, false),
+                           LLVMConstInt(i32, 1, false) }; /* to read; kept in L2; data */
+    call(g, "llvm.prefetch", &ptr, 1, arg, 4);
+}
+
 /* for (; left >= unroll; left -= unroll): emits the loop between the blocks from and the one it
- * returns in; pa, pb, left and acc are replaced by their values after it. */
+ * returns in; pa, pb, left and acc are replaced by their values after it. next NULL: fetches
+ * nothing. */
 static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRef *pb,
-                   LLVMValueRef *left, acc_tile acc)
+                   LLVMValueRef *left, LLVMValueRef next, acc_tile acc)
 {
     const LLVMBasicBlockRef from = LLVMGetInsertBlock(g->b);
     const LLVMBasicBlockRef head = block(g, "head"), body = block(g, "body"),
@@ -176,23 +190,29 @@ static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRe
     const LLVMTypeRef ptr = LLVMPointerTypeInContext(g->ctx, 0);
     const LLVMValueRef a = LLVMBuildPhi(g->b, ptr, "a"), b = LLVMBuildPhi(g->b, ptr, "b");
     const LLVMValueRef k = LLVMBuildPhi(g->b, g->i64, "k");
-    acc_tile phi, next;
+    const LLVMValueRef ahead = next ? LLVMBuildPhi(g->b, ptr, "ahead") : NULL;
+    acc_tile phi = { { NULL } }, sum;
     phi_tile(g, phi);
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntUGE, k, word(g, unroll), ""), body, done);
 
     LLVMPositionBuilderAtEnd(g->b, body);
-    memcpy(next, phi, sizeof next);
-    for (uint32_t u = 0; u < unroll; u++) step(g, a, b, u, next);
+    memcpy(sum, phi, sizeof sum);
+    if (next) fetch(g, ahead);
+    for (uint32_t u = 0; u < unroll; u++) step(g, a, b, u, sum);
     LLVMValueRef a_next = at_const(g, a, unroll * g->mr);
     LLVMValueRef b_next = at_const(g, b, unroll * g->nv * g->lanes);
+    const LLVMValueRef ahead_next = next ? at_const(g, ahead, LINE / g->size) : NULL;
     LLVMValueRef k_next = LLVMBuildSub(g->b, k, word(g, unroll), "");
     LLVMBuildBr(g->b, head);
 
     LLVMAddIncoming(a, (LLVMValueRef[]){ *pa, a_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
     LLVMAddIncoming(b, (LLVMValueRef[]){ *pb, b_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
     LLVMAddIncoming(k, (LLVMValueRef[]){ *left, k_next }, (LLVMBasicBlockRef[]){ from, body }, 2);
+    if (next)
+        LLVMAddIncoming(ahead, (LLVMValueRef[]){ next, ahead_next },
+                        (LLVMBasicBlockRef[]){ from, body }, 2);
     phi_from(g, phi, acc, from);
-    phi_from(g, phi, next, body);
+    phi_from(g, phi, sum, body);
     *pa = a, *pb = b, *left = k;
     memcpy(acc, phi, sizeof phi);
     LLVMPositionBuilderAtEnd(g->b, done);
@@ -226,8 +246,8 @@ static void emit_body(const gemm *g)
 
     LLVMPositionBuilderAtEnd(g->b, start);
     LLVMValueRef pa = g->pa, pb = g->pb, left = g->n_k;
-    k_loop(g, UNROLL, &pa, &pb, &left, acc);
-    k_loop(g, 1, &pa, &pb, &left, acc);
+    k_loop(g, UNROLL, &pa, &pb, &left, g->next, acc);
+    k_loop(g, 1, &pa, &pb, &left, NULL, acc);
     LLVMBuildCondBr(g->b, is_full, full, edge);
     LLVMPositionBuilderAtEnd(g->b, full);
     store_c(g, false, acc);
@@ -271,11 +291,13 @@ static void emit(const df_llvm_target *t, LLVMContextRef ctx, LLVMModuleRef mod,
     g.b = LLVMCreateBuilderInContext(ctx);
 
     const LLVMTypeRef ptr = LLVMPointerTypeInContext(ctx, 0);
-    LLVMTypeRef params[] = { g.i64, ptr, ptr, ptr, g.i64, g.i64, g.i64, g.i64 };
+    LLVMTypeRef params[] = { g.i64, ptr, ptr, ptr, g.i64, g.i64, g.i64, g.i64, ptr };
     g.fn = LLVMAddFunction(
         mod, name, LLVMFunctionType(LLVMVoidTypeInContext(ctx), params, DF_LEN(params), false));
     df_llvm_set_attributes(ctx, t, g.fn);
-    LLVMValueRef *const arg[] = { &g.n_k, &g.pa, &g.pb, &g.pc, &g.ldc, &g.m, &g.n, &g.first };
+    LLVMValueRef *const arg[] = {
+        &g.n_k, &g.pa, &g.pb, &g.pc, &g.ldc, &g.m, &g.n, &g.first, &g.next
+    };
     for (unsigned i = 0; i < DF_LEN(arg); i++) *arg[i] = LLVMGetParam(g.fn, i);
     LLVMValueRef id[DF_LANES];
     for (uint32_t i = 0; i < g.lanes; i++) id[i] = word(&g, i);

@@ -42,9 +42,13 @@ typedef void (*df_kernel_fn)(const df_kargs *args, int64_t o0, int64_t o1, int64
 
 /* A matmul micro-kernel: C[mr x nr] (+)= A panel * B panel; k ascending, acc = fma(a, b, acc).
  * A is packed [k][mr], B [k][nr] (zero-padded to full mr, nr); c has row stride ldc in elements.
- * first: start from zero, else from C. m <= mr rows and n <= nr columns of C exist. */
+ * first: start from zero, else from C. m <= mr rows and n <= nr columns of C exist.
+ * next: fetched into L2 meanwhile, DF_GEMM_FETCH_BYTES per DF_GEMM_FETCH_STEPS of k; any address.
+ */
 typedef void (*df_gemm_fn)(int64_t k, const void *a, const void *b, void *c, int64_t ldc, int64_t m,
-                           int64_t n, int64_t first);
+                           int64_t n, int64_t first, const void *next);
+#define DF_GEMM_FETCH_STEPS 4
+#define DF_GEMM_FETCH_BYTES 64
 
 typedef struct df_gemm_kernel {
     df_gemm_fn fn;

@@ -288,22 +288,27 @@ static void fetch_below(const cut *w, const df_block *g, const char *c)
         for (int64_t x = 0; x < bytes; x += ALIGN) __builtin_prefetch(c + x, 1);
 }
 
-/* All rows of the block times one panel. a: packed, or where the block's A lies. */
-static void multiply(const cut *w, const df_block *g)
+/* All rows of the block times one panel. a: packed, or where the block's A lies. next: the panel to
+ * come, which the tiles of this one fetch between them: it was packed long ago or by another
+ * thread, and the first tile would wait for all of it. NULL: none. */
+static void multiply(const cut *w, const df_block *g, const char *next)
 {
     if (!w->pack_a) {
         w->tiles->block(g);
         return;
     }
     df_block tile = *g;
+    const char *const next_end = next ? next + g->k * w->nr * w->size : NULL;
     for (int64_t i = 0; i < g->m; i += w->mr) {
         tile.m = df_min_i64(w->mr, g->m - i);
         if (i + 2 * w->mr <= g->m)
             fetch_below(w, g, (const char *)tile.c + w->mr * g->c_row * w->size);
         if (w->g)
-            w->g->fn(g->k, tile.a, g->b, tile.c, g->c_row, tile.m, g->n, g->first);
+            w->g->fn(g->k, tile.a, g->b, tile.c, g->c_row, tile.m, g->n, g->first,
+                     next < next_end ? next : tile.a);
         else
             w->tiles->block(&tile);
+        if (next < next_end) next += g->k / DF_GEMM_FETCH_STEPS * DF_GEMM_FETCH_BYTES;
         tile.a = (const char *)tile.a + w->mr * g->k * w->size;
         tile.c = (char *)tile.c + w->mr * g->c_row * w->size;
     }
@@ -358,7 +363,8 @@ static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0,
                 g.b = packed_b;
                 g.b_row = panel_width(w, j0, j1);
             }
-            multiply(w, &g);
+            const bool more = w->share_b && j1 < n1;
+            multiply(w, &g, more ? (const char *)g.b + w->nr * j->k * w->size : NULL);
             if (!j->epilogue || k1 < j->k) continue;
             if (j1 - finished < w->epilogue_columns && j1 < n1) continue;
             j->epilogue(j->user, thread, c + (finished - n0) * w->size, g.c_row, batch * j->m + m0,

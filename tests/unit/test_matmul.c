@@ -114,8 +114,9 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
 
 #define STAND_IN(name, type, fma_of, MR, NR)                                                       \
     static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
-                     int64_t n, int64_t first)                                                     \
+                     int64_t n, int64_t first, const void *next)                                   \
     {                                                                                              \
+        (void)next;                                                                                \
         const type *const a = a_, *const b = b_;                                                   \
         type *const c = c_;                                                                        \
         for (int64_t i = 0; i < m; i++)                                                            \
