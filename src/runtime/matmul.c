@@ -26,11 +26,13 @@
 #include "runtime/blas.h"
 #include "runtime/tile.h"
 
-/* Chosen by measure on Zen 5 (48 KiB L1, 1 MiB L2, 32 MiB L3); flat around these values. */
+/* Chosen by measure on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3); flat
+ * around these values. */
 enum {
-    KC_BYTES = 512 * 4,         /* of a row of A in one slice */
-    A_BYTES = 288 << 10,        /* packed A of one task: a third of L2 */
-    B_BYTES = 8 << 20,          /* packed B held at once: a quarter of L3 */
+    KC_BYTES = 768 * 4,         /* of a row of A in one slice: C is read and written once each */
+    A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
+    B_BYTES = 32 << 20,         /* packed B held at once: A is packed again for each */
+    WELL_BYTES = 512 << 10,     /* of B, which L2 holds as it lies beside A and C */
     TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
     EPILOGUE_BYTES = 128 << 10, /* of C between multiplication and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* as KC_BYTES for one tile of rows: B is walked by whole rows */
@@ -142,7 +144,7 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     const int64_t b_bytes = j->k * j->n * w->size;
     const bool few_rows = j->m <= 4 * w->tiles->mr;
     const bool b_lies_well = j->b_col == 1 || j->n == 1;
-    w->pack_b = !(b_lies_well && (few_rows || b_bytes <= 1 << 20));
+    w->pack_b = !(b_lies_well && (few_rows || b_bytes <= WELL_BYTES));
     w->pack_a = w->pack_b && !few_rows;
     w->g = w->pack_a && g ? g : NULL;
     w->mr = w->g ? w->g->mr : w->tiles->mr;
