@@ -128,7 +128,9 @@ static void release(void *self, df_code *code)
 {
     df_llvm_batch *batch = code->owner;
     *code = (df_code){ 0 };
+    if (!df_llvm_gate_enter()) return; /* the process gives it back */
     df_llvm_batch_drop(self, &batch);
+    df_llvm_gate_leave();
 }
 
 static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *target,
@@ -185,9 +187,10 @@ static deft_status gated_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kern
 static void destroy(void *self)
 {
     df_llvm *llvm = self;
-    if (!llvm) return;
+    if (!llvm || !df_llvm_gate_enter()) return;
     df_llvm_engine_finish(llvm);
     df_llvm_target_finish(&llvm->target);
+    df_llvm_gate_leave();
     pthread_mutex_destroy(&llvm->lock);
     pthread_mutex_destroy(&llvm->load_lock);
     pthread_mutex_destroy(&llvm->gemm_lock);
@@ -221,6 +224,10 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
     pthread_mutex_init(&llvm->load_lock, NULL);
     pthread_mutex_init(&llvm->gemm_lock, NULL);
     deft_status st = DEFT_OK;
+    if (!df_llvm_gate_enter()) {
+        df_mem_free(host->mem, llvm, sizeof *llvm);
+        return host->fail(d, DEFT_E_BACKEND, "deft-llvm: the process is ending");
+    }
     TRY(df_llvm_target_init(&llvm->host, d, NULL, host->max_vector_bytes, &llvm->target));
     TRY(df_llvm_engine_init(llvm, d));
     name_compiler(llvm);
@@ -235,5 +242,6 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
     llvm = NULL;
 done:
     destroy(llvm);
+    df_llvm_gate_leave();
     return st;
 }
