@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Is our matrix product as fast as the best library's? f32 squares from 64 to 2048 on one and two
- * threads, and the flat products of a small network, against OpenBLAS and oneDNN at their best: one
- * thread of theirs per row block over our pool (which no library's own threads beat here), and
- * OpenBLAS's own threads where that build is installed. All sides run in turn; medians.
+ * threads, and the flat products of a small network, also with B transposed, against OpenBLAS and
+ * oneDNN at their best: one thread of theirs per row block over our pool (which no library's own
+ * threads beat here), and OpenBLAS's own threads where that build is installed. All sides run in
+ * turn; medians.
  */
 #include "bench.h"
 
@@ -27,6 +28,7 @@ typedef struct product {
     int64_t m, n, k;
     uint32_t threads;
     bool fast;
+    bool b_transposed; /* b lies as [n][k] */
     float *a, *b, *c;
     void *work;
     size_t work_bytes;
@@ -79,7 +81,9 @@ static void open_libraries(product *p)
                                   RTLD_NOW | RTLD_LOCAL);
     find(threaded, "cblas_sgemm", &p->sgemm_threads);
     find(threaded, "openblas_set_num_threads", &p->set_threads);
-    find(dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL), "dnnl_sgemm", &p->dnnl);
+    static const char *const dnnl[] = { "libdnnl.so.3", "libdnnl.so.2", "libdnnl.so" };
+    for (size_t i = 0; i < DF_LEN(dnnl) && !p->dnnl; i++)
+        find(dlopen(dnnl[i], RTLD_NOW | RTLD_LOCAL), "dnnl_sgemm", &p->dnnl);
     find(dlopen("libgomp.so.1", RTLD_NOW | RTLD_LOCAL), "omp_set_num_threads", &p->omp_threads);
 }
 
@@ -92,12 +96,14 @@ static void part(void *user, uint32_t i, uint32_t thread)
     if (m <= 0) return;
     const float *const a = p->a + m0 * p->k;
     float *const c = p->c + m0 * p->n;
+    const bool t = p->b_transposed;
+    const int64_t ldb = t ? p->k : p->n;
     if (p->side == OPENBLAS) {
-        p->sgemm(101, 111, 111, (int)m, (int)p->n, (int)p->k, 1, a, (int)p->k, p->b, (int)p->n, 0,
-                 c, (int)p->n);
+        p->sgemm(101, 111, t ? 112 : 111, (int)m, (int)p->n, (int)p->k, 1, a, (int)p->k, p->b,
+                 (int)ldb, 0, c, (int)p->n);
     } else {
         if (p->omp_threads) p->omp_threads(1); /* OpenMP keeps this per calling thread */
-        p->dnnl('N', 'N', m, p->n, p->k, 1, a, p->k, p->b, p->n, 0, c, p->n);
+        p->dnnl('N', t ? 'T' : 'N', m, p->n, p->k, 1, a, p->k, p->b, ldb, 0, c, p->n);
     }
 }
 
@@ -113,16 +119,19 @@ static void multiply(void *user)
         j.b = (const char *)p->b;
         j.c = (char *)p->c;
         j.a_row = p->k;
-        j.b_row = j.c_row = p->n;
-        j.a_col = j.b_col = 1;
+        j.c_row = p->n;
+        j.a_col = 1;
+        j.b_row = p->b_transposed ? 1 : p->n;
+        j.b_col = p->b_transposed ? p->k : 1;
         if (df_matmul_work_size(&j, p->kernel, p->threads) > p->work_bytes) exit(1);
         df_matmul_run(&j, p->kernel, p->blas, p->pool[p->threads], p->work);
         break;
     }
     case OPENBLAS_THREADS:
         p->set_threads((int)p->threads);
-        p->sgemm_threads(101, 111, 111, (int)p->m, (int)p->n, (int)p->k, 1, p->a, (int)p->k, p->b,
-                         (int)p->n, 0, p->c, (int)p->n);
+        p->sgemm_threads(101, 111, p->b_transposed ? 112 : 111, (int)p->m, (int)p->n, (int)p->k, 1,
+                         p->a, (int)p->k, p->b, (int)(p->b_transposed ? p->k : p->n), 0, p->c,
+                         (int)p->n);
         break;
     default:
         if (p->threads == 1)
@@ -161,11 +170,13 @@ static void compare(bench *b, product *p, double goal)
         if (rate > best) best = rate, best_side = s;
     }
     char label[96];
-    snprintf(label, sizeof label, "matmul %lldx%lldx%lld f32, %u thread%s, %s", (long long)p->m,
-             (long long)p->n, (long long)p->k, p->threads, p->threads > 1 ? "s" : "",
-             p->fast ? "fast" : "strict");
-    bench_row(b, label, ours, "GFLOP/s", best > 0 ? name[best_side] : "no library here", best,
-              BENCH_RATIO_AT_LEAST, goal);
+    snprintf(label, sizeof label, "matmul %lldx%lldx%lld%s f32, %u thread%s, %s", (long long)p->m,
+             (long long)p->n, (long long)p->k, p->b_transposed ? " B'" : "", p->threads,
+             p->threads > 1 ? "s" : "", p->fast ? "fast" : "strict");
+    char reference[64];
+    snprintf(reference, sizeof reference, "%s%s", best > 0 ? name[best_side] : "no library here",
+             p->dnnl ? "" : " (no oneDNN)");
+    bench_row(b, label, ours, "GFLOP/s", reference, best, BENCH_RATIO_AT_LEAST, goal);
 }
 
 void bench_matmul(bench *b)
@@ -212,6 +223,10 @@ void bench_matmul(bench *b)
         p.k = flat[i][2];
         compare(b, &p, 0.9);
     }
+    p.b_transposed = true;
+    p.n = 256;
+    p.k = 64;
+    for (p.m = 1; p.m <= 16; p.m *= 4) compare(b, &p, 0.9);
 
     free(p.a);
     free(p.b);

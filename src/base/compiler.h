@@ -15,6 +15,9 @@
 #define DF_LEN(array) (sizeof(array) / sizeof *(array))
 #define DF_RETURN_ADDRESS() __builtin_return_address(0)
 #define DF_INLINE static inline __attribute__((always_inline))
+/* Hides from the compiler where the value of a variable comes from: it stays in a register as it is
+ * and is not put together anew from others. */
+#define DF_OPAQUE(x) __asm__("" : "+r"(x))
 #define DF_COLD __attribute__((cold, noinline))
 
 /* Checks of our own reasoning: on in debug and test builds, absent from release builds.

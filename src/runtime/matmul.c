@@ -47,6 +47,7 @@ typedef struct cut {
     int64_t size;            /* bytes of an element */
     int64_t mr, nr;
     bool pack_a, pack_b;
+    bool dots;              /* tiles->dots multiplies */
     bool share_b;           /* B is packed before the tasks, else by each task for itself */
     bool one_b;             /* every batch entry has the same B */
     int64_t kc, mb, nb, nc; /* see above; nb of nc, nc of N */
@@ -84,19 +85,30 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 
 /* ---- small products ---- */
 
+/* Some rows times a transposed B: turned round in registers. */
+static bool wants_dots(const df_matmul_job *j, const df_tiles *t)
+{
+    return t->dots && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) && j->b_row == 1 &&
+           j->n > 1 && j->b_col != 1;
+}
+
 /* Worth no plan: one block, multiplied where it lies, takes no longer than making one. */
 static bool is_small(const df_matmul_job *j)
 {
-    return j->n_batch == 1 && (j->b_col == 1 || j->n == 1) && j->m <= SMALL && j->n <= 4 * SMALL &&
-           j->k <= 16 * SMALL && j->m * j->n * j->k <= SMALL * SMALL * SMALL;
+    return j->n_batch == 1 &&
+           (j->b_col == 1 || j->n == 1 || wants_dots(j, df_tiles_pick(j->dtype))) &&
+           j->m <= SMALL && j->n <= 4 * SMALL && j->k <= 16 * SMALL &&
+           j->m * j->n * j->k <= SMALL * SMALL * SMALL;
 }
 
 static void run_small(const df_matmul_job *j, char *c, int64_t c_row)
 {
+    const df_tiles *const t = df_tiles_pick(j->dtype);
+    const bool dots = wants_dots(j, t);
     const df_block g = {
-        j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col, j->b_row, c_row, true
+        j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col, dots ? j->b_col : j->b_row, c_row, true
     };
-    df_tiles_pick(j->dtype)->block(&g);
+    (dots ? t->dots : t->block)(&g);
 }
 
 /* Where a library in fast mode beats ours: its sums of products along contiguous rows of a
@@ -144,7 +156,8 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     const int64_t b_bytes = j->k * j->n * w->size;
     const bool few_rows = j->m <= 4 * w->tiles->mr;
     const bool b_lies_well = j->b_col == 1 || j->n == 1;
-    w->pack_b = !(b_lies_well && (few_rows || b_bytes <= WELL_BYTES));
+    w->dots = wants_dots(j, w->tiles);
+    w->pack_b = !w->dots && !(b_lies_well && (few_rows || b_bytes <= WELL_BYTES));
     w->pack_a = w->pack_b && !few_rows;
     w->g = w->pack_a && g ? g : NULL;
     w->mr = w->g ? w->g->mr : w->tiles->mr;
@@ -157,7 +170,10 @@ static void choose_blocks(cut *w)
     const df_matmul_job *const j = &w->job;
     const double macs = (double)j->m * (double)j->n * (double)j->k;
     const int64_t kc_bytes = !w->pack_b && w->job.m <= w->mr ? FLAT_KC_BYTES : KC_BYTES;
-    w->kc = j->k > 0 ? even_part(j->k, kc_bytes / w->size, 8) : 1;
+    if (w->dots)
+        w->kc = df_max_i64(j->k, 1);
+    else
+        w->kc = j->k > 0 ? even_part(j->k, kc_bytes / w->size, 8) : 1;
 
     int64_t rows = df_max_i64(w->mr, A_BYTES / (w->size * w->kc) / w->mr * w->mr);
     if (!w->pack_a) rows = df_max_i64(rows, 256);
@@ -296,7 +312,7 @@ static void fetch_below(const cut *w, const df_block *g, const char *c)
 static void multiply(const cut *w, const df_block *g, const char *next)
 {
     if (!w->pack_a) {
-        w->tiles->block(g);
+        (w->dots ? w->tiles->dots : w->tiles->block)(g);
         return;
     }
     df_block tile = *g;
@@ -354,8 +370,8 @@ static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0,
                 g.a_col = j->a_col;
             }
             if (!w->pack_b) {
-                g.b = b + (k0 * j->b_row + j0) * w->size;
-                g.b_row = j->b_row;
+                g.b = b + (k0 * j->b_row + j0 * (w->dots ? j->b_col : 1)) * w->size;
+                g.b_row = w->dots ? j->b_col : j->b_row;
             } else if (w->share_b) {
                 g.b_row = panel_width(w, j0, j1);
                 const int64_t panel = first_panel + (j0 - r->n0) / w->nr;

@@ -5,6 +5,7 @@
  *   tile_body.h    the algorithm, written once over a vector type; included per (width, dtype)
  *   tile_base.c    any machine     tile_avx2.c, tile_avx512.c    x86-64
  *   tile_x86.c     picks by CPU    tile_any.c                    elsewhere
+ *   tile_dots_body.h, tile_dots.c  few rows times a transposed B, AVX2
  *
  * All of them give the same bits: every element is one chain acc = fma(a, b, acc), k ascending.
  */
@@ -31,7 +32,15 @@ typedef struct df_tiles {
      * w <= x < width. */
     void (*pack)(void *to, int64_t width, const void *from, int64_t step, int64_t stride, int64_t n,
                  int64_t w);
+    /* As block for rows of A that are contiguous and a B whose columns are, b_row elements apart:
+     * for some rows, as
+     * many as n_dots, quicker than packing. NULL: not here. */
+    void (*dots)(const df_block *b);
+    uint32_t n_dots;
 } df_tiles;
+
+void df_tile_dots_f32(const df_block *b); /* AVX2 and FMA */
+void df_tile_dots_f64(const df_block *b);
 
 extern const df_tiles df_tiles_base_f32, df_tiles_base_f64;
 extern const df_tiles df_tiles_avx2_f32, df_tiles_avx2_f64;     /* AVX2 and FMA */

@@ -141,8 +141,9 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
 
 #define GEMM(T, fma_of)                                                                            \
     static void gemm_##T(int64_t k, const void *a, const void *b, void *c, int64_t ldc, int64_t m, \
-                         int64_t n, int64_t first)                                                 \
+                         int64_t n, int64_t first, const void *next)                               \
     {                                                                                              \
+        (void)next;                                                                                \
         const T *const pa = a, *const pb = b;                                                      \
         T *const pc = c;                                                                           \
         for (int64_t i = 0; i < m; i++)                                                            \

@@ -114,8 +114,9 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
 
 #define STAND_IN(name, type, fma_of, MR, NR)                                                       \
     static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
-                     int64_t n, int64_t first)                                                     \
+                     int64_t n, int64_t first, const void *next)                                   \
     {                                                                                              \
+        (void)next;                                                                                \
         const type *const a = a_, *const b = b_;                                                   \
         type *const c = c_;                                                                        \
         for (int64_t i = 0; i < m; i++)                                                            \
@@ -470,6 +471,20 @@ Test(matmul, widths_agree)
             for (size_t i = 0; i < DF_LEN(c[v]); i++) c[v][i] = (float)i;
             df_block g = { m, n, k, a, b, c[v], 40, 1, 100, 100, round & 1 };
             all[v]->block(&g);
+            if (all[v]->dots && k > 0) { /* b as columns of k, 100 apart: n of them at most */
+                const int64_t n_columns = df_min_i64(n, 40);
+                float got[20 * 100];
+                memcpy(got, c[v], sizeof got);
+                df_block d = { m, n_columns, k, a, b, got, 40, 1, 100, 100, false };
+                all[v]->dots(&d);
+                for (int64_t i = 0; i < m; i++)
+                    for (int64_t x = 0; x < n_columns; x++) {
+                        float acc = c[v][i * 100 + x];
+                        for (int64_t p = 0; p < k; p++)
+                            acc = fmaf(a[i * 40 + p], b[x * 100 + p], acc);
+                        cr_assert(memcmp(&acc, &got[i * 100 + x], sizeof acc) == 0, "dots: %zu", v);
+                    }
+            }
             memset(packed[v], 0xff, sizeof packed[v]);
             all[v]->pack(packed[v], width, b, round & 2 ? 1 : 100, round & 2 ? 40 : 1, k, w);
             cr_assert(memcmp(c[v], c[0], sizeof c[0]) == 0, "block: width %zu differs", v);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Few rows times a B whose columns are contiguous: C[i][j] = sum over k of A[i][k] * Bt[j][k].
+ * No include guard: the includer defines, per inclusion, T, V, W as in tile_body.h, LOAD STORE ZERO
+ * FMA SPLAT, and
+ *
+ *   STEP             steps of k at a time: elements of half a vector
+ *   COLUMNS(y, b, s) y[p] = B[p][0..W) for p < STEP, turned round in registers
+ *   FETCH(b, s)      a line of each of the W columns
+ *   FMA_ONE          FMA of elements
+ *
+ * and all are undefined at the end.
+ *
+ * Turned round in registers, a vector of columns is one step of W chains: each chain still takes k
+ * in ascending order, so the bits are those of a packed B. A stored panel costs its writing and
+ * reading again, which one row of A, or some, does not pay for. Some vectors of columns at a time
+ * keep enough chains going to hide the latency of an addition.
+ */
+
+#define FETCH_BYTES (16 << 10)
+#define LINE 64
+
+/* STEP steps of k for one vector of columns; its accumulators are n_acc apart. */
+TARGET DF_INLINE void NAME(dots_step)(V *acc, const int n_acc, const T *a, int64_t a_row,
+                                      const char *b, df_dots_steps s, const int rows)
+{
+    V y[STEP];
+    COLUMNS(y, b, s);
+#pragma GCC unroll 8
+    for (int p = 0; p < STEP; p++)
+#pragma GCC unroll 8
+        for (int i = 0; i < rows; i++)
+            acc[i * n_acc] = FMA(SPLAT(a + i * a_row + p), y[p], acc[i * n_acc]);
+}
+
+/* rows of A times `groups` vectors of columns. */
+TARGET DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b, T *c,
+                                      const int rows, const int groups)
+{
+    const int64_t a_row = g->a_row, b_col = g->b_row, c_row = g->c_row;
+    df_dots_steps s = { .one = b_col * (int64_t)sizeof(T) };
+    const T *part[4]; /* of B, per group */
+    V acc[8];
+    s.three = 3 * s.one, s.five = 5 * s.one, s.seven = 7 * s.one;
+    DF_OPAQUE(s.one);
+    DF_OPAQUE(s.three);
+    DF_OPAQUE(s.five);
+    DF_OPAQUE(s.seven);
+    /* The lines of a step are far apart, and no machine foresees them: of the columns that are next
+     * when these stay in L1 so long, else of these. */
+    const int64_t next = groups * W * s.one;
+    const int64_t ahead = next <= FETCH_BYTES ? next : 2 * LINE;
+#pragma GCC unroll 8
+    for (int q = 0; q < groups; q++) {
+        part[q] = b + q * W * b_col;
+        DF_OPAQUE(part[q]);
+    }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int q = 0; q < groups; q++)
+            acc[i * groups + q] = g->first ? ZERO : LOAD(c + i * c_row + q * W);
+    int64_t k = 0;
+    for (; k + 4 * STEP <= g->k; k += 4 * STEP)
+#pragma GCC unroll 4
+        for (int u = 0; u < 4; u++, a += STEP)
+#pragma GCC unroll 8
+            for (int q = 0; q < groups; q++) {
+                if (u == q) FETCH((const char *)part[q] + ahead, s);
+                NAME(dots_step)(acc + q, groups, a, a_row, (const char *)part[q], s, rows);
+                part[q] += STEP;
+            }
+    for (; k + STEP <= g->k; k += STEP, a += STEP)
+#pragma GCC unroll 8
+        for (int q = 0; q < groups; q++) {
+            NAME(dots_step)(acc + q, groups, a, a_row, (const char *)part[q], s, rows);
+            part[q] += STEP;
+        }
+    for (; k < g->k; k++, a++)
+#pragma GCC unroll 8
+        for (int q = 0; q < groups; q++) {
+            T column[W];
+            for (int x = 0; x < W; x++) column[x] = b[(q * W + x) * b_col + k];
+            const V y = LOAD(column);
+#pragma GCC unroll 8
+            for (int i = 0; i < rows; i++)
+                acc[i * groups + q] = FMA(SPLAT(a + i * a_row), y, acc[i * groups + q]);
+        }
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; i++)
+#pragma GCC unroll 8
+        for (int q = 0; q < groups; q++) STORE(c + i * c_row + q * W, acc[i * groups + q]);
+}
+
+/* The last columns, fewer than a vector. */
+TARGET static void NAME(dots_edge)(const df_block *g, const T *a, const T *b, T *c, int64_t rows,
+                                   int64_t n)
+{
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < n; j++) {
+            T acc = g->first ? 0 : c[i * g->c_row + j];
+            for (int64_t k = 0; k < g->k; k++)
+                acc = FMA_ONE(a[i * g->a_row + k], b[j * g->b_row + k], acc);
+            c[i * g->c_row + j] = acc;
+        }
+}
+
+TARGET DF_INLINE void NAME(dots_rows)(const df_block *g, const T *a, T *c, const int rows,
+                                      const int groups)
+{
+    const T *b = g->b;
+    int64_t left = g->n;
+    for (; left >= groups * W; left -= groups * W, b += groups * W * g->b_row, c += groups * W)
+        NAME(dots_tile)(g, a, b, c, rows, groups);
+    for (; left >= W; left -= W, b += W * g->b_row, c += W) NAME(dots_tile)(g, a, b, c, rows, 1);
+    if (left > 0) NAME(dots_edge)(g, a, b, c, rows, left);
+}
+
+TARGET static void NAME(dots)(const df_block *g)
+{
+    const T *a = g->a;
+    T *c = g->c;
+    int64_t left = g->m;
+    for (; left >= 4; left -= 4, a += 4 * g->a_row, c += 4 * g->c_row)
+        NAME(dots_rows)(g, a, c, 4, 2);
+    if (left == 3) NAME(dots_rows)(g, a, c, 3, 2);
+    if (left == 2) NAME(dots_rows)(g, a, c, 2, 4);
+    if (left == 1) NAME(dots_rows)(g, a, c, 1, 4);
+}
+
+#undef T
+#undef V
+#undef W
+#undef LOAD
+#undef STORE
+#undef ZERO
+#undef FMA
+#undef FMA_ONE
+#undef SPLAT
+#undef FETCH
+#undef FETCH_BYTES
+#undef LINE
+#undef STEP
+#undef COLUMNS
+#undef TARGET
+#undef NAME
