@@ -135,8 +135,8 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     const df_cache_key ck = { m->key.hash, m->key.bytes, m->key.n };
     finder f = { .cx = cx, .t = t, .ok = true };
     *out = (plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
-    if (!f.ok) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
-    if (*out) {
+    if (!f.ok && !*out) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
+    if (*out) { /* it has its slots, though memory may have been short for another's */
         cx->stats.plan_hits++;
         return DEFT_OK;
     }
