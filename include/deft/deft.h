@@ -6,6 +6,7 @@
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
 
+#include "deft/capture.h"
 #include "deft/context.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"

@@ -4,7 +4,7 @@
  * Everything but deft_from and the wraps is itself a pending expression, so it fuses into what uses
  * it.
  */
-#include "lazy/lazy.h"
+#include "lazy/recording.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -231,27 +231,37 @@ deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double 
 }
 
 /* No record: each use makes one, in the dtype of what the number meets. */
-static deft_tensor *weak(deft_ctx *cx, int64_t bits, deft_dtype t)
+static deft_tensor *weak(deft_ctx *cx, int64_t bits, deft_dtype t, uint8_t flags)
 {
     deft_tensor *const n = df_handle_new(cx, 0);
     if (!n) return NULL;
     n->epoch = 0;
-    n->flags |= DF_HANDLE_WEAK;
+    n->flags |= (uint8_t)(DF_HANDLE_WEAK | flags);
     n->number = bits;
     n->place = (uint32_t)t;
     return n;
 }
 
-deft_tensor *deft_num(deft_ctx *cx, double value)
+deft_tensor *df_weak_f(deft_ctx *cx, double value, uint8_t flags)
 {
     int64_t bits;
     memcpy(&bits, &value, sizeof bits);
-    return cx ? weak(cx, bits, DEFT_F64) : NULL;
+    return cx ? weak(cx, bits, DEFT_F64, flags) : NULL;
+}
+
+deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags)
+{
+    return cx ? weak(cx, value, DEFT_I64, flags) : NULL;
+}
+
+deft_tensor *deft_num(deft_ctx *cx, double value)
+{
+    return df_weak_f(cx, value, 0);
 }
 
 deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 {
-    return cx ? weak(cx, value, DEFT_I64) : NULL;
+    return df_weak_i(cx, value, 0);
 }
 
 /* ---- sequences ---- */
@@ -311,16 +321,17 @@ deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
 /* ---- random numbers ---- */
 
 /* Word `word` of the draw's Philox block, as i64 in [0, 2^32). */
-static uint32_t random_word(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t word,
+static uint32_t random_word(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word,
                             const df_shape *s, uintptr_t site)
 {
     const int64_t args[2] = { (int64_t)rng->seed, (int64_t)draw };
+    if (cx->recording) df_recording_draw(cx, cx->rec.n_args, rng, draw);
     return df_append(cx, DF_OP_random, DEFT_I64, word, NULL, args, 2, s, site);
 }
 
 /* Uniform in [0, 1): 24 bits for f32, 53 for f64, so that every value is exact. plus_one: (0, 1].
  */
-static uint32_t unit(deft_ctx *cx, const deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
+static uint32_t unit(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
                      const df_shape *s, deft_dtype t, uintptr_t site)
 {
     uint32_t bits = random_word(cx, rng, draw, word, s, site);

@@ -279,24 +279,6 @@ no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
 }
 
-static bool inputs_again(deft_ctx *cx, df_made *m)
-{
-    const df_rec *const r = &cx->rec;
-    uint32_t seen = 0;
-    for (uint32_t i = 0; i < m->n_use; i++) {
-        const df_input_use u = m->use[i];
-        if (!r->val[u.record]) return false;
-        df_value *const v = r->vals.at[r->val[u.record]];
-        if (v->cut == cx->cut_serial) { /* one value, one input: as it was then? */
-            if (v->input != u.input) return false;
-            continue;
-        }
-        if (u.input != seen++) return false;
-        set_input(m, cx->cut_serial, u.input, v);
-    }
-    return true;
-}
-
 static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
 {
     df_trace *const t = m->t;
@@ -314,6 +296,35 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
     for (uint32_t i = 0; i < m->n_want; i++) {
         const df_root root = allowed(m, m->asked[i]);
         if (memcmp(&root, &t->roots[i], sizeof root) != 0) return false;
+    }
+    return true;
+}
+
+bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_made *m)
+{
+    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    for (uint32_t k = 0; k < m->t->n_inputs; k++) {
+        if (!values[k]) continue;
+        if (values[k]->cut == cx->cut_serial) return false; /* two inputs of then are one now */
+        set_input(m, cx->cut_serial, k, values[k]);
+    }
+    return roots_again(cx, want, m);
+}
+
+static bool inputs_again(deft_ctx *cx, df_made *m)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < m->n_use; i++) {
+        const df_input_use u = m->use[i];
+        if (!r->val[u.record]) return false;
+        df_value *const v = r->vals.at[r->val[u.record]];
+        if (v->cut == cx->cut_serial) { /* one value, one input: as it was then? */
+            if (v->input != u.input) return false;
+            continue;
+        }
+        if (u.input != seen++) return false;
+        set_input(m, cx->cut_serial, u.input, v);
     }
     return true;
 }

@@ -48,9 +48,11 @@ typedef struct df_value {
 
 enum {
     DF_HANDLE_LIVE = 1,
-    DF_HANDLE_UNDO = 2, /* the running step's undo log has its earlier binding */
-    DF_HANDLE_WEAK = 4, /* a bare number: takes the dtype of what it meets; has no record */
-    DF_HANDLE_MUT = 8   /* of deft_wrap_mut: listed in deft_ctx.muts */
+    DF_HANDLE_UNDO = 2,   /* the running step's undo log has its earlier binding */
+    DF_HANDLE_WEAK = 4,   /* a bare number: takes the dtype of what it meets; has no record */
+    DF_HANDLE_MUT = 8,    /* of deft_wrap_mut: listed in deft_ctx.muts */
+    DF_HANDLE_CONST = 16, /* WEAK: may be used in a capture */
+    DF_HANDLE_PARAM = 32  /* WEAK: number is the index of a capture's parameter */
 };
 
 struct deft_tensor {
@@ -205,7 +207,8 @@ struct deft_ctx {
     DF_VEC(deft_tensor *) kept; /* may hold entries dropped meanwhile */
     DF_VEC(df_undo) undo;
     DF_VEC(df_mut) muts;
-    DF_VEC(df_want) want; /* work space of a cut */
+    struct df_recording *recording; /* of the capture whose function runs, else NULL */
+    DF_VEC(df_want) want;           /* work space of a cut */
     DF_VEC(deft_tensor *) who;
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
 
@@ -287,6 +290,7 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
                    void *u);
 void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
 bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
+bool df_has_pending(deft_ctx *cx); /* something that a flush would compute */
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
 /* What t is a view of; NULL for no view, and when that has ended: it has no reader left. */
 deft_tensor *df_root_of(const deft_tensor *t);
@@ -313,6 +317,11 @@ void df_value_write(const df_value *v, const void *src);
 /* The record of t in this epoch (an input record is made when it only has a value). DF_BAD on
  * failure. */
 uint32_t df_node_of(deft_ctx *cx, deft_tensor *t);
+/* A record of the weak handle t in dtype. */
+uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype);
+/* The bits of a number argument; false with the error recorded when it does not fit t. */
+bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *bits);
+bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *bits);
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t);
 void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out);
 
@@ -340,6 +349,9 @@ uint32_t df_expand_to(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t sit
 uint32_t df_iota_node(deft_ctx *cx, const df_shape *s, uint32_t axis, uintptr_t site);
 uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int64_t *step,
                        const df_shape *out, uintptr_t site);
+/* A bare number; flags: CONST or PARAM. */
+deft_tensor *df_weak_f(deft_ctx *cx, double value, uint8_t flags);
+deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags);
 deft_tensor *df_result(deft_ctx *cx, uint32_t node);                       /* NULL for DF_BAD */
 deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of); /* a view of `of` */
 
@@ -357,6 +369,12 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *out);
 /* Fits the trace of m to the records and values of now; false when it is no longer theirs. */
 bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *m);
+/* The same for a trace without records: input k reads values[k] (NULL: memory that is only
+ * written); arguments and extents are as they are. */
+bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values,
+                       struct df_made *m);
+/* Computes the wants of m; recorded: they are records of now, which get their values. */
+deft_status df_made_run(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded);
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);

@@ -7,7 +7,7 @@
  * back to the trace as recorded, so that the next run of the same program evaluates slots and
  * guards without simplifying anything.
  */
-#include "lazy/spine.h"
+#include "lazy/recording.h"
 
 #include <string.h>
 #include <time.h>
@@ -196,24 +196,27 @@ static bool interrupted(void *user)
 }
 
 /* Values for every root, made before anything runs so that nothing can fail afterwards. */
-static deft_status make_values(deft_ctx *cx, df_want *want, uint32_t n)
+static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
 {
-    for (uint32_t i = 0; i < n; i++) {
-        df_shape s;
-        df_rec_shape(&cx->rec, want[i].node, &s);
-        want[i].result = df_value_new(cx, (deft_dtype)cx->rec.nodes[want[i].node].dtype, &s);
+    const df_trace *const t = m->t;
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        const uint32_t node = t->roots[i].node;
+        df_shape s = { .rank = t->nodes[node].rank };
+        memcpy(s.dim, t->extents + t->shape[node], s.rank * sizeof *s.dim);
+        want[i].result = df_value_new(cx, (deft_dtype)t->nodes[node].dtype, &s);
         if (!want[i].result)
-            return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", n);
+            return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", m->n_want);
     }
-    if (!df_vec_reserve(cx->mem, &cx->rec.vals, n))
-        return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", n);
+    if (!df_vec_reserve(cx->mem, &cx->rec.vals, m->n_want))
+        return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", m->n_want);
     return DEFT_OK;
 }
 
-static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_t n,
-                         df_buffer **bufs)
+static void take_results(deft_ctx *cx, const df_made *m, df_want *want, bool recorded)
 {
-    for (uint32_t i = 0; i < n; i++) {
+    const df_trace *const t = m->t;
+    df_buffer **const bufs = m->bufs;
+    for (uint32_t i = 0; i < m->n_want; i++) {
         df_want *const w = &want[i];
         if (w->into) {
             if (t->roots[i].kind == DF_ROOT_NEW) { /* overlapped an input: copied now */
@@ -225,7 +228,7 @@ static void take_results(deft_ctx *cx, const df_trace *t, df_want *want, uint32_
         } else {
             w->result->buf = bufs[i];
             w->result->data = bufs[i]->data;
-            df_rec_resolve(cx, w->node, w->result);
+            if (recorded) df_rec_resolve(cx, w->node, w->result);
         }
     }
 }
@@ -243,35 +246,22 @@ static deft_status run_plan(deft_ctx *cx, df_made *m, const df_plan *plan, df_ru
     return st;
 }
 
-deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
+deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
 {
     deft_status st = DEFT_OK;
     df_run_stats run = { 0 };
-    const uint64_t t0 = now_ns(cx);
-    if (interrupted(cx)) TRY(df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran"));
-    df_made *m = df_made_again(cx, want, n);
-    if (m) {
-        cx->stats.cuts_matched++;
-    } else {
-        m = df_made_new(cx);
-        if (!m) TRY(df_fail_mem(&cx->diag, "cut", sizeof *m));
-        TRY(df_extract(cx, want, n, m));
-    }
     const uint64_t t1 = now_ns(cx);
     TRY(find_plan(cx, m));
     const uint64_t t2 = now_ns(cx);
-    TRY(make_values(cx, want, n));
-    const df_plan *const plan = ((const plan_entry *)(const void *)m->plan)->plan;
-    TRY(run_plan(cx, m, plan, &run));
-    take_results(cx, m->t, want, n, m->bufs);
-    df_made_done(cx, m);
+    TRY(make_values(cx, m, want));
+    TRY(run_plan(cx, m, ((const plan_entry *)(const void *)m->plan)->plan, &run));
+    take_results(cx, m, want, recorded);
 
     cx->stats.cuts++;
     cx->stats.launches += run.launches;
     cx->stats.kernels_run += run.segments;
     cx->stats.interpreted += run.interpreted_segments;
     cx->stats.donated += run.donated;
-    cx->stats.ns_record_to_key += t1 - t0;
     cx->stats.ns_plan += t2 - t1;
     cx->stats.ns_run += now_ns(cx) - t2;
     cx->stats.ns_kernels += run.t_run_ns;
@@ -279,9 +269,30 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
         df_counted_drop(&cx->last_plan);
         cx->last_plan = df_counted_ref(m->plan);
     }
+    cx->last = m->t;
     return DEFT_OK;
 done:
-    for (uint32_t i = 0; i < n; i++) df_value_drop(cx, &want[i].result);
+    for (uint32_t i = 0; i < m->n_want; i++) df_value_drop(cx, &want[i].result);
+    return st;
+}
+
+deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    const uint64_t t0 = now_ns(cx);
+    if (interrupted(cx)) return df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran");
+    df_made *m = cx->recording ? df_recording_cut(cx) : NULL;
+    const bool own = m != NULL;
+    if (!own && (m = df_made_again(cx, want, n)) != NULL) {
+        cx->stats.cuts_matched++;
+    } else {
+        if (!m) m = df_made_new(cx);
+        if (!m) return df_fail_mem(&cx->diag, "cut", sizeof *m);
+        const deft_status st = df_extract(cx, want, n, m);
+        if (st != DEFT_OK) return st;
+    }
+    cx->stats.ns_record_to_key += now_ns(cx) - t0;
+    const deft_status st = df_made_run(cx, m, want, true);
+    if (st == DEFT_OK && !own) df_made_done(cx, m);
     return st;
 }
 

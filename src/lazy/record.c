@@ -7,7 +7,7 @@
  * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands
  * first; everything else goes through df_append, which asks ops/shape.h.
  */
-#include "lazy/spine.h"
+#include "lazy/recording.h"
 
 #include <math.h>
 #include <string.h>
@@ -247,24 +247,33 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
     t->node = i;
     t->epoch = cx->epoch;
     t->place = DF_NONE; /* named a record of an earlier epoch */
+    if (DF_UNLIKELY(cx->recording != NULL)) df_recording_input(cx, i, t);
     return i;
 }
 
 /* A record of a bare number in the dtype of what it meets. */
-static uint32_t strong_number(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
+uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
 {
-    if (t->place == DEFT_I64)
-        return df_number_i(cx, "num", dtype == DEFT_BOOL ? DEFT_I64 : dtype, t->number, 0);
-    double v;
-    memcpy(&v, &t->number, sizeof v);
-    return df_number_f(cx, "num", df_is_float(dtype) ? dtype : DEFT_F32, v, 0);
+    const uint32_t at = cx->rec.n_args;
+    uint32_t node;
+    if (t->place == DEFT_I64) {
+        if (dtype == DEFT_BOOL) dtype = DEFT_I64;
+        node = df_number_i(cx, "num", dtype, t->number, 0);
+    } else {
+        double v;
+        memcpy(&v, &t->number, sizeof v);
+        if (!df_is_float(dtype)) dtype = DEFT_F32;
+        node = df_number_f(cx, "num", dtype, v, 0);
+    }
+    if (DF_UNLIKELY(cx->recording && node != DF_BAD)) df_recording_number(cx, at, dtype, t);
+    return node;
 }
 
 uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
 {
     if (DF_LIKELY(t->epoch == cx->epoch)) return t->node;
     if (t->flags & DF_HANDLE_WEAK)
-        return strong_number(cx, t, t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32);
+        return df_weak_node(cx, t, t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32);
     return input_record(cx, t);
 }
 
@@ -376,7 +385,7 @@ static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
 static const double int_low[] = { 0, 0, -0x1p31, -0x1p63 };
 static const double int_high[] = { 1, 255, 0x1p31 - 1, 0x1p63 }; /* i64: exclusive */
 
-uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
+bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *out)
 {
     int64_t bits = 0;
     if (t == DEFT_F64) {
@@ -391,24 +400,50 @@ uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uin
         if (!(v == floor(v)) || v < int_low[t] || v > int_high[t] ||
             (t == DEFT_I64 && v >= int_high[t]))
             goto unfit;
-        return df_number_i(cx, what, t, (int64_t)v, site);
+        return df_number_bits_i(cx, what, t, (int64_t)v, out);
     }
-    return number(cx, t, bits, site);
+    *out = bits;
+    return true;
 unfit:
     df_error(cx, DEFT_E_RANGE, "%s: the number %.17g does not fit %s", what, v, deft_dtype_name(t));
-    return DF_BAD;
+    return false;
+}
+
+bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *out)
+{
+    if (df_is_float(t)) return df_number_bits(cx, what, t, (double)v, out);
+    if (t != DEFT_I64 && ((double)v < int_low[t] || (double)v > int_high[t])) {
+        df_error(cx, DEFT_E_RANGE, "%s: the number %lld does not fit %s", what, (long long)v,
+                 deft_dtype_name(t));
+        return false;
+    }
+    *out = t == DEFT_I32 ? (int64_t)(uint32_t)(int32_t)v : v;
+    return true;
+}
+
+uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
+{
+    int64_t bits;
+    return df_number_bits(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
 }
 
 uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
 {
-    if (df_is_float(t)) return df_number_f(cx, what, t, (double)v, site);
-    if (t != DEFT_I64 && ((double)v < int_low[t] || (double)v > int_high[t])) {
-        df_error(cx, DEFT_E_RANGE, "%s: the number %lld does not fit %s", what, (long long)v,
-                 deft_dtype_name(t));
-        return DF_BAD;
-    }
-    const int64_t bits = t == DEFT_I32 ? (int64_t)(uint32_t)(int32_t)v : v;
-    return number(cx, t, bits, site);
+    int64_t bits;
+    return df_number_bits_i(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
+}
+
+/* The number of an operation, as the caller wrote it. */
+static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
+{
+    if (DF_UNLIKELY(cx->recording != NULL)) return df_recording_refuses(cx, what, v, site);
+    return df_number_f(cx, what, t, v, site);
+}
+
+static uint32_t operand_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
+{
+    if (DF_UNLIKELY(cx->recording != NULL)) return df_recording_refuses(cx, what, (double)v, site);
+    return df_number_i(cx, what, t, v, site);
 }
 
 uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
@@ -588,10 +623,10 @@ static bool operands(deft_ctx *cx, const char *what, deft_tensor *a, deft_tensor
         *nb = df_node_of(cx, b);
     } else if (wa) {
         *nb = df_node_of(cx, b);
-        *na = *nb == DF_BAD ? DF_BAD : strong_number(cx, a, (deft_dtype)cx->rec.nodes[*nb].dtype);
+        *na = *nb == DF_BAD ? DF_BAD : df_weak_node(cx, a, (deft_dtype)cx->rec.nodes[*nb].dtype);
     } else {
         *na = df_node_of(cx, a);
-        *nb = *na == DF_BAD ? DF_BAD : strong_number(cx, b, (deft_dtype)cx->rec.nodes[*na].dtype);
+        *nb = *na == DF_BAD ? DF_BAD : df_weak_node(cx, b, (deft_dtype)cx->rec.nodes[*na].dtype);
     }
     return *na != DF_BAD && *nb != DF_BAD;
 }
@@ -625,8 +660,7 @@ static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
     if (na == DF_BAD) return NULL;
     const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
     /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
-    const uint32_t nb =
-        df_number_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
+    const uint32_t nb = operand_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
     return binary_nodes(cx, op, na, nb, site);
 }
 
@@ -639,8 +673,7 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
     const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
     if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
         return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
-    const uint32_t nb =
-        df_number_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
+    const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
     return binary_nodes(cx, op, na, nb, site);
 }
 
@@ -668,8 +701,8 @@ static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, doub
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
-    const uint32_t nb = is_float ? df_number_f(cx, what, df_is_float(t) ? t : DEFT_F32, f, site)
-                                 : df_number_i(cx, what, t == DEFT_BOOL ? DEFT_I64 : t, i, site);
+    const uint32_t nb = is_float ? operand_f(cx, what, df_is_float(t) ? t : DEFT_F32, f, site)
+                                 : operand_i(cx, what, t == DEFT_BOOL ? DEFT_I64 : t, i, site);
     return binary_nodes(cx, op, nb, na, site);
 }
 
@@ -691,7 +724,7 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
     return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site),
-                        df_number_i(cx, what, DEFT_BOOL, v, site), site);
+                        operand_i(cx, what, DEFT_BOOL, v, site), site);
 }
 
 #define SITE (uintptr_t) DF_RETURN_ADDRESS()

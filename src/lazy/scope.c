@@ -7,7 +7,9 @@
  * succeeds, the log dies; an old value that only the log and the records held may already have been
  * taken over in place (df_want.donor).
  */
-#include "lazy/lazy.h"
+#include "lazy/recording.h"
+
+#define SITE (uintptr_t) DF_RETURN_ADDRESS()
 
 static void undo_all(deft_ctx *cx)
 {
@@ -178,6 +180,7 @@ static deft_status compute_outer(deft_ctx *cx, uint32_t below, bool commit)
     df_each_outer(cx, below, collect_one, &ok);
     if (!ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
     if (cx->want.n) TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
+    if (cx->recording) df_recording_wants(cx);
     bind_results(cx);
     if (writes) finish_muts(cx);
 done:
@@ -244,6 +247,14 @@ static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
 {
     bool *const any = user;
     if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
+}
+
+bool df_has_pending(deft_ctx *cx)
+{
+    bool pending = false;
+    df_each_outer(cx, cx->depth + 1, see_pending, &pending);
+    for (size_t i = 0; i < cx->muts.n; i++) pending |= cx->muts.at[i].now.due;
+    return pending;
 }
 
 /* Views of before are views no more, whether they were computed or not: when work runs must not
@@ -382,6 +393,7 @@ deft_status deft_step_end(deft_scope s)
     }
     const uint32_t at = cx->step_at;
     df_each_outer(cx, at, settle_one, NULL);
+    if (cx->recording) df_recording_commit(cx);
     undo_forget(cx);
     pop_to(cx, at);
     cx->step_at = 0;
@@ -405,6 +417,8 @@ deft_tensor *deft_keep(deft_tensor *t)
     if (!cx) return NULL;
     if (t->keeps == UINT16_MAX)
         return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
+    if (cx->recording && !df_is_outer(cx, t))
+        df_recording_spoil(cx, "it keeps a tensor that it made", SITE);
     if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))
         return df_error(cx, DEFT_E_MEMORY, "keep: no memory for the list of kept tensors");
     t->keeps++;

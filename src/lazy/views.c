@@ -4,7 +4,7 @@
  * remembers whose view it is, so that it can be assigned through. A kept view is a tensor of its
  * own.
  */
-#include "lazy/lazy.h"
+#include "lazy/recording.h"
 
 #include <string.h>
 
@@ -568,9 +568,8 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
     deft_ctx *const cx = df_enter("assign", 1, dst);
     if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
     if (src->flags & DF_HANDLE_WEAK) {
-        double v;
-        memcpy(&v, &src->number, sizeof v);
-        return src->place == DEFT_I64 ? deft_assign_i(dst, src->number) : deft_assign_f(dst, v);
+        const deft_dtype t = df_tensor_dtype(cx, dst);
+        return assign(cx, dst, df_weak_node(cx, src, t), SITE);
     }
     return assign(cx, dst, df_node_of(cx, src), SITE);
 }
@@ -579,6 +578,7 @@ deft_tensor *deft_assign_f(deft_tensor *dst, double value)
 {
     deft_ctx *const cx = df_enter("assign", 1, dst);
     if (!cx) return NULL;
+    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "assign", value, SITE));
     return assign(cx, dst, df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, SITE), SITE);
 }
 
@@ -586,5 +586,7 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
 {
     deft_ctx *const cx = df_enter("assign", 1, dst);
     if (!cx) return NULL;
+    if (cx->recording)
+        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, SITE));
     return assign(cx, dst, df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, SITE), SITE);
 }

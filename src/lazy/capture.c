@@ -1,0 +1,827 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Captures: deft/capture.h.
+ *
+ * A recording is one made cut of its own (spine.h) and, beside it, where everything comes from and
+ * goes to: each input of the trace reads an argument of the call or a tensor from outside; each
+ * assigned tensor and each output takes a result of the cut, or such an input. Replaying looks the
+ * sources up, compares what the recorded code could see of them, patches numbers and draws into the
+ * arguments, and runs.
+ *
+ *   in[], outside --sources--> inputs of the trace --plan--> results --targets--> assigned, out[]
+ */
+#include "deft/capture.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lazy/recording.h"
+
+#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
+
+enum { REASON = 240 };
+
+/* A tensor of the call or from outside. */
+typedef struct tensor_ref {
+    deft_tensor *t; /* NULL: argument `arg` */
+    uint32_t arg;
+} tensor_ref;
+
+typedef struct seen_input {
+    uint32_t node;
+    deft_tensor *t;
+} seen_input;
+
+typedef struct source {
+    tensor_ref from;
+    uint8_t dtype;
+    df_shape shape;
+} source;
+
+/* Results of the cut are numbered first, then its inputs. */
+typedef struct target {
+    tensor_ref to; /* assigned; for an output: its index in to.arg */
+    uint32_t value;
+} target;
+
+typedef struct number_note {
+    uint32_t at, param; /* at: of the records while recording, of the trace afterwards */
+    deft_dtype dtype;
+} number_note;
+
+typedef struct draw_note {
+    uint32_t at, rng; /* at as above; rng: in rngs */
+    uint64_t draw;    /* since the first one of that rng */
+} draw_note;
+
+typedef struct rng_note {
+    deft_rng *rng;
+    uint64_t first, n;
+} rng_note;
+
+typedef struct df_recording {
+    deft_capture *capture;
+    df_made made;
+    bool cut, committed, whole; /* whole: may be replayed */
+    uint64_t used;
+    uint32_t n_in, n_out;
+    df_shape *in_shape; /* per argument */
+    uint8_t *in_dtype;
+    DF_VEC(seen_input) seen;
+    DF_VEC(df_value *) results; /* of the wants while recording; not counted */
+    DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
+    DF_VEC(source) sources;     /* per input of the trace; unused for memory that is only written */
+    DF_VEC(target) assigned;
+    DF_VEC(target) outputs;
+    DF_VEC(number_note) numbers;
+    DF_VEC(draw_note) draws;
+    DF_VEC(rng_note) rngs;
+    DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
+    DF_VEC(df_value *) values;  /* of a replay, per input */
+    DF_VEC(df_want) want;
+    deft_tensor *const *in; /* while recording */
+} recording;
+
+typedef struct param {
+    char *name;
+    size_t size;
+    bool is_int;
+    double f;
+    int64_t i;
+} param;
+
+struct deft_capture {
+    deft_ctx *cx;
+    deft_capture_fn fn;
+    void *user;
+    DF_VEC(param) params;
+    recording *recordings[DEFT_MAX_RECORDINGS];
+    uint64_t serial;
+    uintptr_t site;
+    deft_capture_stats stats;
+    char reason[REASON], logged[REASON];
+};
+
+/* ---- reasons ---- */
+
+static void because(deft_capture *c, const char *fmt, ...) DF_PRINTF(2, 3) DF_COLD;
+static void because(deft_capture *c, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(c->reason, sizeof c->reason, fmt, args);
+    va_end(args);
+}
+
+/* Once for each reason in a row. */
+static void log_reason(deft_capture *c)
+{
+    if (!c->reason[0] || strcmp(c->reason, c->logged) == 0) return;
+    memcpy(c->logged, c->reason, sizeof c->logged);
+    char site[DF_SITE_TEXT];
+    df_logf(&c->cx->rt->log, why, "capture made at %s runs its C code: %s",
+            df_site_text(c->site, site, sizeof site), c->reason);
+}
+
+/* ---- making and destroying ---- */
+
+static void hold(recording *r, deft_tensor *t)
+{
+    for (size_t i = 0; i < r->held.n; i++)
+        if (r->held.at[i] == t) return;
+    deft_ctx *const cx = r->capture->cx;
+    const bool listed = t->keeps > 0;
+    if (t->keeps == UINT16_MAX || !df_vec_push(cx->mem, &r->held, t)) {
+        df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
+        return;
+    }
+    if (!listed && !df_vec_push(cx->mem, &cx->kept, t)) {
+        r->held.n--;
+        df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
+        return;
+    }
+    t->keeps++;
+}
+
+static void recording_destroy(recording *r)
+{
+    if (!r) return;
+    deft_ctx *const cx = r->capture->cx;
+    for (size_t i = 0; i < r->held.n; i++) deft_drop(&r->held.at[i]);
+    if (cx->last == r->made.t) cx->last = NULL;
+    df_counted_drop(&r->made.plan);
+    df_arena_finish(&r->made.arena);
+    df_mem_free(cx->mem, r->in_shape, r->n_in * sizeof *r->in_shape);
+    df_mem_free(cx->mem, r->in_dtype, r->n_in);
+    df_vec_finish(cx->mem, &r->seen);
+    df_vec_finish(cx->mem, &r->results);
+    df_vec_finish(cx->mem, &r->wanted);
+    df_vec_finish(cx->mem, &r->sources);
+    df_vec_finish(cx->mem, &r->assigned);
+    df_vec_finish(cx->mem, &r->outputs);
+    df_vec_finish(cx->mem, &r->numbers);
+    df_vec_finish(cx->mem, &r->draws);
+    df_vec_finish(cx->mem, &r->rngs);
+    df_vec_finish(cx->mem, &r->held);
+    df_vec_finish(cx->mem, &r->values);
+    df_vec_finish(cx->mem, &r->want);
+    df_mem_free(cx->mem, r, sizeof *r);
+}
+
+static recording *recording_create(deft_capture *c, deft_tensor *const *in, size_t n_in,
+                                   size_t n_out)
+{
+    const df_mem *const mem = c->cx->mem;
+    recording *const r = df_mem_zalloc(mem, sizeof *r);
+    if (!r) return NULL;
+    r->capture = c;
+    r->whole = true;
+    r->in = in;
+    r->n_in = (uint32_t)n_in;
+    r->n_out = (uint32_t)n_out;
+    df_arena_init(&r->made.arena, mem);
+    r->in_shape = df_mem_zalloc(mem, (n_in ? n_in : 1) * sizeof *r->in_shape);
+    r->in_dtype = df_mem_zalloc(mem, n_in ? n_in : 1);
+    if (!r->in_shape || !r->in_dtype) {
+        df_mem_free(mem, r->in_shape, (n_in ? n_in : 1) * sizeof *r->in_shape);
+        df_mem_free(mem, r->in_dtype, n_in ? n_in : 1);
+        df_mem_free(mem, r, sizeof *r);
+        return NULL;
+    }
+    for (size_t i = 0; i < n_in; i++) {
+        df_tensor_shape(c->cx, in[i], &r->in_shape[i]);
+        r->in_dtype[i] = (uint8_t)df_tensor_dtype(c->cx, in[i]);
+    }
+    return r;
+}
+
+deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user)
+{
+    if (!cx) return NULL;
+    if (!fn) return df_error(cx, DEFT_E_ARG, "capture_create: fn is NULL");
+    deft_capture *const c = df_mem_zalloc(cx->mem, sizeof *c);
+    if (!c)
+        return df_error(cx, DEFT_E_MEMORY, "capture_create: could not get %zu bytes", sizeof *c);
+    c->cx = cx;
+    c->fn = fn;
+    c->user = user;
+    c->site = SITE;
+    return c;
+}
+
+void deft_capture_destroy(deft_capture **pc)
+{
+    if (!pc || !*pc) return;
+    deft_capture *const c = *pc;
+    *pc = NULL;
+    const df_mem *const mem = c->cx->mem;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) recording_destroy(c->recordings[i]);
+    for (size_t i = 0; i < c->params.n; i++)
+        df_mem_free(mem, c->params.at[i].name, c->params.at[i].size);
+    df_vec_finish(mem, &c->params);
+    df_mem_free(mem, c, sizeof *c);
+}
+
+/* ---- parameters ---- */
+
+static param *find_param(deft_capture *c, const char *name)
+{
+    for (size_t i = 0; i < c->params.n; i++)
+        if (strcmp(c->params.at[i].name, name) == 0) return &c->params.at[i];
+    return NULL;
+}
+
+static deft_status set_param(deft_capture *c, const char *name, bool is_int, double f, int64_t i)
+{
+    if (!c) return DEFT_E_ARG;
+    df_diag *const d = &c->cx->diag;
+    if (!name || !name[0]) return df_fail(d, DEFT_E_ARG, "capture_set: a parameter has no name");
+    param *p = find_param(c, name);
+    if (p && p->is_int != is_int)
+        return df_fail(d, DEFT_E_ARG, "capture_set: parameter \"%s\" is %s", name,
+                       p->is_int ? "an integer" : "no integer");
+    if (!p) {
+        const param fresh = { .name = df_mem_alloc(c->cx->mem, strlen(name) + 1),
+                              .size = strlen(name) + 1,
+                              .is_int = is_int };
+        if (!fresh.name || !df_vec_push(c->cx->mem, &c->params, fresh)) {
+            df_mem_free(c->cx->mem, fresh.name, fresh.size);
+            return df_fail_mem(d, "capture_set", fresh.size);
+        }
+        p = &c->params.at[c->params.n - 1];
+        memcpy(p->name, name, p->size);
+    }
+    p->f = f;
+    p->i = i;
+    return DEFT_OK;
+}
+
+deft_status deft_capture_set_f(deft_capture *c, const char *name, double value)
+{
+    return set_param(c, name, false, value, 0);
+}
+
+deft_status deft_capture_set_i(deft_capture *c, const char *name, int64_t value)
+{
+    return set_param(c, name, true, 0, value);
+}
+
+static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, bool is_int)
+{
+    if (!cx) return NULL;
+    if (!cx->recording) return df_error(cx, DEFT_E_STATE, "%s: no captured function runs", what);
+    deft_capture *const c = cx->recording->capture;
+    const param *const p = name ? find_param(c, name) : NULL;
+    if (!p || p->is_int != is_int)
+        return df_error(cx, DEFT_E_ARG, "%s: parameter \"%s\" %s", what, name ? name : "",
+                        p ? "was set as the other kind" : "was never set");
+    deft_tensor *const t =
+        is_int ? df_weak_i(cx, p->i, DF_HANDLE_PARAM) : df_weak_f(cx, p->f, DF_HANDLE_PARAM);
+    if (t) t->node = (uint32_t)(p - c->params.at); /* of weak handles nobody looks at it */
+    return t;
+}
+
+deft_tensor *deft_param_f(deft_ctx *cx, const char *name)
+{
+    return get_param(cx, "param_f", name, false);
+}
+
+deft_tensor *deft_param_i(deft_ctx *cx, const char *name)
+{
+    return get_param(cx, "param_i", name, true);
+}
+
+deft_tensor *deft_const_f(deft_ctx *cx, double value)
+{
+    return df_weak_f(cx, value, DF_HANDLE_CONST);
+}
+
+deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
+{
+    return df_weak_i(cx, value, DF_HANDLE_CONST);
+}
+
+/* ---- while the function runs ---- */
+
+void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
+{
+    recording *const r = cx->recording;
+    if (!r->whole) return;
+    r->whole = false;
+    char text[DF_SITE_TEXT];
+    if (site)
+        because(r->capture, "%s (at %s)", why, df_site_text(site, text, sizeof text));
+    else
+        because(r->capture, "%s", why);
+}
+
+static void no_memory(deft_ctx *cx)
+{
+    df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
+}
+
+void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
+{
+    recording *const r = cx->recording;
+    const seen_input s = { node, t };
+    if (!df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
+    if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
+}
+
+void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t)
+{
+    recording *const r = cx->recording;
+    if (t->flags & DF_HANDLE_CONST) return;
+    if (!(t->flags & DF_HANDLE_PARAM)) {
+        double v = (double)t->number;
+        if (t->place != DEFT_I64) memcpy(&v, &t->number, sizeof v);
+        (void)df_recording_refuses(cx, "num", v, 0);
+        return;
+    }
+    const number_note n = { at, t->node, dtype };
+    if (!df_vec_push(cx->mem, &r->numbers, n)) no_memory(cx);
+}
+
+void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
+{
+    recording *const r = cx->recording;
+    uint32_t k = 0;
+    while (k < r->rngs.n && r->rngs.at[k].rng != rng) k++;
+    const rng_note fresh = { rng, draw, 0 };
+    if (k == r->rngs.n && !df_vec_push(cx->mem, &r->rngs, fresh)) {
+        no_memory(cx);
+        return;
+    }
+    rng_note *const g = &r->rngs.at[k];
+    const draw_note d = { at, k, draw - g->first };
+    if (d.draw >= g->n) g->n = d.draw + 1;
+    if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
+}
+
+uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site)
+{
+    char text[DF_SITE_TEXT];
+    df_error(cx, DEFT_E_STATE,
+             "%s: the number %.17g (at %s) would stay for ever in a capture: take it from "
+             "deft_param_f/_i, or mark it by deft_const_f/_i",
+             what, v, df_site_text(site, text, sizeof text));
+    return DF_BAD;
+}
+
+df_made *df_recording_cut(deft_ctx *cx)
+{
+    recording *const r = cx->recording;
+    if (!r->committed) {
+        df_recording_spoil(cx, "it reads a value while it runs, or its records were cut by a bound",
+                           0);
+        return NULL;
+    }
+    r->cut = true;
+    return &r->made;
+}
+
+/* ---- what was recorded ---- */
+
+static tensor_ref ref_of(const recording *r, deft_tensor *t)
+{
+    for (uint32_t i = 0; i < r->n_in; i++)
+        if (r->in[i] == t) return (tensor_ref){ NULL, i };
+    return (tensor_ref){ t, DF_NONE };
+}
+
+static void hold_ref(recording *r, tensor_ref ref)
+{
+    if (ref.t) hold(r, ref.t);
+}
+
+void df_recording_wants(deft_ctx *cx)
+{
+    recording *const r = cx->recording;
+    if (!r->whole) return;
+    for (size_t i = 0; i < cx->want.n; i++) {
+        deft_tensor *const t = cx->who.at[i];
+        const bool replaces = cx->want.at[i].donor || cx->want.at[i].into;
+        const tensor_ref ref = t && replaces ? ref_of(r, t) : (tensor_ref){ NULL, DF_NONE };
+        if (cx->want.at[i].into && !t)
+            df_recording_spoil(cx, "it assigns to memory whose tensor has ended", 0);
+        if (!df_vec_push(cx->mem, &r->wanted, ref) ||
+            !df_vec_push(cx->mem, &r->results, cx->want.at[i].result))
+            no_memory(cx);
+        hold_ref(r, ref);
+    }
+}
+
+/* Which result or input v is; DF_NONE: neither. */
+static uint32_t value_of(const recording *r, const df_value *v)
+{
+    for (uint32_t i = 0; i < r->results.n; i++)
+        if (r->results.at[i] == v) return i;
+    for (uint32_t k = 0; r->made.t && k < r->made.t->n_inputs; k++)
+        if (r->made.inputs[k] == v) return (uint32_t)r->results.n + k;
+    return DF_NONE;
+}
+
+static void add_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v)
+{
+    const target x = { to, value_of(r, v) };
+    if (x.value == DF_NONE) {
+        df_recording_spoil(cx, "a result is a tensor that nothing computed", 0);
+        return;
+    }
+    if (!(output ? df_vec_push(cx->mem, &r->outputs, x) : df_vec_push(cx->mem, &r->assigned, x)))
+        no_memory(cx);
+}
+
+static deft_tensor *handle_of(const recording *r, uint32_t node)
+{
+    for (size_t i = 0; i < r->seen.n; i++)
+        if (r->seen.at[i].node == node) return r->seen.at[i].t;
+    return NULL;
+}
+
+static void find_sources(deft_ctx *cx, recording *r)
+{
+    const df_made *const m = &r->made;
+    for (uint32_t k = 0; k < m->t->n_inputs; k++) {
+        source s = { .from = { NULL, DF_NONE } };
+        for (uint32_t u = 0; u < m->n_use; u++) {
+            if (m->use[u].input != k) continue;
+            deft_tensor *const t = handle_of(r, m->use[u].record);
+            if (!t) {
+                df_recording_spoil(cx, "an input was bound before the function began", 0);
+                return;
+            }
+            const df_value *const v = m->inputs[k];
+            s = (source){ .from = ref_of(r, t), .dtype = v->dtype, .shape = v->shape };
+            hold_ref(r, s.from);
+            break;
+        }
+        if (!df_vec_push(cx->mem, &r->sources, s)) no_memory(cx);
+    }
+}
+
+/* Places of the records become places of the trace; what no result depends on goes. */
+static bool to_trace(const df_made *m, uint32_t *at)
+{
+    for (uint32_t j = 0; j < m->t->n_args; j++)
+        if (m->arg_from[j] == *at) {
+            *at = j;
+            return true;
+        }
+    return false;
+}
+
+static void find_patches(recording *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->numbers.n; i++)
+        if (to_trace(&r->made, &r->numbers.at[i].at)) r->numbers.at[n++] = r->numbers.at[i];
+    r->numbers.n = n;
+    n = 0;
+    for (size_t i = 0; i < r->draws.n; i++)
+        if (to_trace(&r->made, &r->draws.at[i].at)) r->draws.at[n++] = r->draws.at[i];
+    r->draws.n = n;
+}
+
+void df_recording_commit(deft_ctx *cx)
+{
+    recording *const r = cx->recording;
+    if (!r->whole) return;
+    if (!r->cut) {
+        df_recording_spoil(cx, "it computes nothing", 0);
+        return;
+    }
+    find_sources(cx, r);
+    if (r->whole) find_patches(r);
+    for (size_t i = 0; i < cx->undo.n && r->whole; i++) {
+        deft_tensor *const t = cx->undo.at[i].t;
+        if (t->flags & DF_HANDLE_MUT) continue; /* its memory was written; it stays bound to it */
+        const tensor_ref ref = ref_of(r, t);
+        add_target(cx, r, false, ref, t->value);
+        hold_ref(r, ref);
+    }
+}
+
+/* ---- recording ---- */
+
+/* Whether a tensor the caller hands over can be used, and has its value. */
+static deft_status settle(deft_capture *c, const char *what, deft_tensor *t)
+{
+    deft_ctx *const cx = c->cx;
+    if (!df_enter_more(cx, what, 1, t)) return df_deliver(cx);
+    if (t->flags & DF_HANDLE_WEAK)
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "capture_call: a bare number is no input: set it as a parameter");
+    return df_handle_value(cx, t) ? DEFT_OK : deft_eval(&t, 1);
+}
+
+static void keep_recording(deft_capture *c, recording *r)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) {
+        if (!c->recordings[i]) {
+            at = i;
+            break;
+        }
+        if (c->recordings[i]->used < c->recordings[at]->used) at = i;
+    }
+    recording_destroy(c->recordings[at]);
+    r->used = ++c->serial;
+    c->recordings[at] = r;
+    c->stats.recordings++;
+}
+
+/* The outputs as values of their own: handles of the function's step become handles of the scope
+ * around it. */
+static deft_status hand_out(deft_capture *c, recording *r, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    for (uint32_t i = 0; i < r->n_out; i++) {
+        deft_tensor *old = out[i];
+        deft_tensor *const t = df_handle_new(cx, 0);
+        if (!t) return df_deliver(cx);
+        t->epoch = 0;
+        t->value = df_value_ref(old->value);
+        out[i] = t;
+        if (r->whole) add_target(cx, r, true, (tensor_ref){ NULL, i }, t->value);
+        deft_drop(&old);
+    }
+    return DEFT_OK;
+}
+
+static void drop_outputs(deft_tensor **out, size_t kept, size_t n)
+{
+    for (size_t i = 0; i < kept; i++) deft_drop(&out[i]);
+    for (size_t i = 0; i < n; i++) out[i] = NULL;
+}
+
+static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    size_t kept = 0;
+    const deft_scope s = deft_step_begin(cx);
+    cx->recording = r;
+    deft_status st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
+    if (st == DEFT_OK) st = df_deliver(cx);
+    for (; st == DEFT_OK && kept < r->n_out; kept++) {
+        if (!out[kept] || !df_enter_more(cx, "capture", (unsigned)kept + 1, out[kept])) {
+            st = df_deliver(cx);
+            if (st == DEFT_OK)
+                st = df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL",
+                             kept);
+            break;
+        }
+        const bool whole = r->whole;
+        char reason[REASON];
+        memcpy(reason, c->reason, sizeof reason);
+        (void)deft_keep(out[kept]); /* ours, and no reason not to replay */
+        r->whole = whole;
+        memcpy(c->reason, reason, sizeof reason);
+        st = df_deliver(cx);
+    }
+    r->committed = true;
+    if (st == DEFT_OK) {
+        st = deft_step_end(s);
+    } else {
+        df_diag said = cx->diag;
+        deft_step_abort(s);
+        cx->diag = said;
+    }
+    if (st == DEFT_OK) st = hand_out(c, r, out);
+    cx->recording = NULL;
+    if (st != DEFT_OK) drop_outputs(out, kept, r->n_out);
+    return st;
+}
+
+static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out)
+{
+    recording *const r = recording_create(c, in, n_in, n_out);
+    if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
+    const deft_status st = run_function(c, r, out);
+    r->in = NULL;
+    if (st == DEFT_OK && r->whole)
+        keep_recording(c, r);
+    else
+        recording_destroy(r);
+    return st;
+}
+
+/* ---- replaying ---- */
+
+static deft_tensor *resolve(tensor_ref ref, deft_tensor *const *in)
+{
+    return ref.t ? ref.t : in[ref.arg];
+}
+
+static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *in, size_t n_in,
+                      size_t n_out)
+{
+    if (r->n_in != n_in || r->n_out != n_out) {
+        because(c, "%zu inputs and %zu outputs, was %u and %u", n_in, n_out, r->n_in, r->n_out);
+        return false;
+    }
+    for (size_t i = 0; i < n_in; i++) {
+        const df_value *const v = df_handle_value(c->cx, in[i]);
+        if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i])) continue;
+        char now[DF_SHAPE_TEXT], then[DF_SHAPE_TEXT];
+        because(c, "input %zu is %s%s, was %s%s", i, deft_dtype_name((deft_dtype)v->dtype),
+                df_shape_text(&v->shape, now, sizeof now),
+                deft_dtype_name((deft_dtype)r->in_dtype[i]),
+                df_shape_text(&r->in_shape[i], then, sizeof then));
+        return false;
+    }
+    return true;
+}
+
+/* Two inputs of the call that are one tensor, where the recording has two, or the reverse. */
+static bool same_aliases(deft_capture *c, const recording *r, deft_tensor *const *in)
+{
+    for (uint32_t i = 0; i < r->sources.n; i++)
+        for (uint32_t k = 0; k < i; k++) {
+            const tensor_ref a = r->sources.at[i].from, b = r->sources.at[k].from;
+            if ((!a.t && a.arg == DF_NONE) || (!b.t && b.arg == DF_NONE)) continue;
+            if (df_handle_value(c->cx, resolve(a, in)) != df_handle_value(c->cx, resolve(b, in)))
+                continue;
+            because(c, "two of the tensors it uses are one tensor now");
+            return false;
+        }
+    return true;
+}
+
+static bool gather(deft_capture *c, recording *r, deft_tensor *const *in)
+{
+    deft_ctx *const cx = c->cx;
+    r->values.n = r->want.n = 0;
+    if (!df_vec_reserve(cx->mem, &r->values, r->sources.n) ||
+        !df_vec_reserve(cx->mem, &r->want, r->wanted.n))
+        return false;
+    for (size_t k = 0; k < r->sources.n; k++) {
+        const source *const s = &r->sources.at[k];
+        df_value *v = NULL;
+        if (s->from.t || s->from.arg != DF_NONE) {
+            v = df_handle_value(cx, resolve(s->from, in));
+            if (!v || v->dtype != s->dtype || !df_shape_equal(&v->shape, &s->shape)) {
+                because(c, "a tensor from outside has other extents or another dtype");
+                return false;
+            }
+        }
+        r->values.at[r->values.n++] = v;
+    }
+    for (size_t i = 0; i < r->wanted.n; i++) {
+        df_want w = { .node = r->made.want[i], .donor_refs = 1 };
+        const tensor_ref ref = r->wanted.at[i];
+        if (ref.t || ref.arg != DF_NONE) {
+            deft_tensor *const t = resolve(ref, in);
+            if (t->flags & DF_HANDLE_MUT)
+                w.into = df_mut_of(cx, t)->value;
+            else
+                w.donor = df_handle_value(cx, t);
+        }
+        r->want.at[r->want.n++] = w;
+    }
+    return true;
+}
+
+static deft_status patch(deft_capture *c, recording *r)
+{
+    deft_ctx *const cx = c->cx;
+    int64_t *const args = r->made.t->args;
+    for (size_t i = 0; i < r->numbers.n; i++) {
+        const number_note *const n = &r->numbers.at[i];
+        const param *const p = &c->params.at[n->param];
+        if (!(p->is_int ? df_number_bits_i(cx, p->name, n->dtype, p->i, &args[n->at])
+                        : df_number_bits(cx, p->name, n->dtype, p->f, &args[n->at])))
+            return df_deliver(cx);
+    }
+    for (size_t i = 0; i < r->draws.n; i++) {
+        const draw_note *const d = &r->draws.at[i];
+        const deft_rng *const rng = r->rngs.at[d->rng].rng;
+        args[d->at] = (int64_t)rng->seed;
+        args[d->at + 1] = (int64_t)(rng->next + d->draw);
+    }
+    return DEFT_OK;
+}
+
+static df_value *value_at(const recording *r, uint32_t i)
+{
+    return i < r->want.n ? r->want.at[i].result : r->made.inputs[i - r->want.n];
+}
+
+static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
+{
+    df_value_ref(v);
+    df_handle_unbind(cx, t);
+    t->value = v;
+}
+
+/* Handles first: nothing may fail once the plan has run. */
+static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = df_handle_new(cx, 0);
+        if (!out[i]) return df_deliver(cx);
+        out[i]->epoch = 0;
+    }
+    return DEFT_OK;
+}
+
+/* Two assigned tensors may exchange their values: all are referenced before the first is bound. */
+static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_tensor **out)
+{
+    for (size_t i = 0; i < r->assigned.n; i++) df_value_ref(value_at(r, r->assigned.at[i].value));
+    for (size_t i = 0; i < r->outputs.n; i++) {
+        const target *const x = &r->outputs.at[i];
+        out[x->to.arg]->value = df_value_ref(value_at(r, x->value));
+    }
+    for (size_t i = 0; i < r->assigned.n; i++) {
+        const target *const x = &r->assigned.at[i];
+        df_value *v = value_at(r, x->value);
+        bind(cx, resolve(x->to, in), v);
+        df_value_drop(cx, &v);
+    }
+    for (size_t i = 0; i < r->rngs.n; i++) r->rngs.at[i].rng->next += r->rngs.at[i].n;
+}
+
+/* *replayed false: its guards do not hold, and nothing happened. */
+static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in, deft_tensor **out,
+                          bool *replayed)
+{
+    deft_ctx *const cx = c->cx;
+    *replayed = false;
+    if (!gather(c, r, in) || !same_aliases(c, r, in)) return DEFT_OK;
+    if (!df_extract_values(cx, r->want.at, r->values.at, &r->made)) {
+        because(c, "what it assigns lies in memory otherwise than when it was recorded");
+        return DEFT_OK;
+    }
+    *replayed = true;
+    deft_status st = patch(c, r);
+    if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
+    if (st == DEFT_OK) st = df_made_run(cx, &r->made, r->want.at, false);
+    if (st == DEFT_OK) {
+        hand_over(cx, r, in, out);
+        for (size_t i = 0; i < r->want.n; i++) df_value_drop(cx, &r->want.at[i].result);
+    }
+    r->used = ++c->serial;
+    return st;
+}
+
+static bool any_pending(deft_ctx *cx)
+{
+    return cx->rec.n > 0 && df_has_pending(cx);
+}
+
+deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_in,
+                              deft_tensor **out, size_t n_out)
+{
+    if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
+        return DEFT_E_ARG;
+    deft_ctx *const cx = c->cx;
+    deft_status st = df_deliver(cx);
+    if (st != DEFT_OK) return st;
+    if (cx->step_at)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "capture_call: a step is open; a call is one itself");
+    for (size_t i = 0; i < n_in; i++)
+        if ((st = settle(c, "capture_call", in[i])) != DEFT_OK) return st;
+    if (any_pending(cx) && (st = df_flush(cx)) != DEFT_OK) return st;
+    for (size_t i = 0; i < n_out; i++) out[i] = NULL;
+    c->stats.calls++;
+    c->reason[0] = 0;
+
+    bool any = false, replayed = false;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS && !replayed; i++) {
+        recording *const r = c->recordings[i];
+        if (!r) continue;
+        any = true;
+        if (fits_call(c, r, in, n_in, n_out)) st = replay(c, r, in, out, &replayed);
+    }
+    if (replayed) {
+        c->stats.replayed += st == DEFT_OK;
+        if (st == DEFT_OK)
+            c->reason[0] = 0;
+        else
+            drop_outputs(out, 0, n_out);
+        return st;
+    }
+    c->stats.missed += any;
+    if (!any) because(c, "the first call");
+    st = record(c, in, n_in, out, n_out);
+    log_reason(c);
+    return st;
+}
+
+/* ---- looking ---- */
+
+void deft_capture_stats_read(const deft_capture *c, deft_capture_stats *out, size_t size)
+{
+    if (!c || !out) return;
+    memset(out, 0, size);
+    memcpy(out, &c->stats, size < sizeof c->stats ? size : sizeof c->stats);
+}
+
+const char *deft_capture_reason(const deft_capture *c)
+{
+    return c ? c->reason : "";
+}

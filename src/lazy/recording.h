@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What recording tells a capture (capture.c) while its function runs. deft_ctx.recording is NULL
+ * at all other times, and these calls then stand behind one comparison.
+ */
+#ifndef DF_LAZY_RECORDING_H
+#define DF_LAZY_RECORDING_H
+
+#include "lazy/spine.h"
+
+/* Record `node` reads what t is bound to. */
+void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t);
+/* The argument at `at` of the records, a number of dtype, is that of the weak handle t. */
+void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t);
+/* The arguments at `at` and after it are seed and number of a draw from rng. */
+void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw);
+/* The number of an operation that came as a C number: DF_BAD, with the error recorded. */
+uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site) DF_COLD;
+/* What is recorded can't be replayed. */
+void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site) DF_COLD;
+/* The cut to make next; NULL: an ordinary one. */
+df_made *df_recording_cut(deft_ctx *cx);
+/* The step has computed everything and is about to forget its undo log. */
+void df_recording_commit(deft_ctx *cx);
+/* Which handles the wanted records of the step's cut are for: cx->want and cx->who. */
+void df_recording_wants(deft_ctx *cx);
+
+#endif
