@@ -154,6 +154,7 @@ typedef struct group {
     bool checks;
     bool relies; /* pays was asked: rows and total must stay on their side */
     bool frame;
+    bool after; /* runs when the rest of its launch has ended */
     /* matmul */
     uint32_t product; /* val */
     uint32_t mm_val[2], mm_node[2], mm_map[2];
@@ -353,6 +354,7 @@ void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
 void df_fuse_donors(pass *p);
 deft_status df_fuse_launches(pass *p);
+void df_fuse_tail(pass *p); /* after df_fuse_donors */
 
 /* ---- body.c, axes.c, matmul.c, memory.c ---- */
 

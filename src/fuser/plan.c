@@ -80,6 +80,7 @@ static deft_status make(pass *p)
     TRY(df_fuse_places(p));
     TRY(df_fuse_launches(p));
     df_fuse_donors(p);
+    if (p->fuse) df_fuse_tail(p);
     TRY(df_fuse_memory(p));
     TRY(df_fuse_bodies(p));
     TRY(roots_out(p));

@@ -162,8 +162,11 @@ typedef struct df_seg {
 
 #define DF_NUM_IS_SLOT 0x80000000u
 
+/* One fork-join. The last n_after segments are small, run one by one on the calling thread when all
+ * others have ended, and may read what those wrote. */
 typedef struct df_launch {
-    uint32_t first, n; /* segments, independent of each other: one fork-join */
+    uint32_t first, n; /* segments, independent of each other */
+    uint32_t n_after;
 } df_launch;
 
 typedef struct df_region {

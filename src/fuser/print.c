@@ -225,7 +225,11 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
     }
     for (uint32_t l = 0; l < p->n_launches; l++) {
         df_str_fmt(out, "launch %" PRIu32 "\n", l);
-        for (uint32_t i = 0; i < p->launches[l].n; i++) put_seg(out, p, p->launches[l].first + i);
+        for (uint32_t i = 0; i < p->launches[l].n; i++) {
+            if (i + p->launches[l].n_after == p->launches[l].n && p->launches[l].n_after)
+                df_str_put(out, "  after that\n");
+            put_seg(out, p, p->launches[l].first + i);
+        }
     }
     df_str_put(out, "buffers\n");
     for (uint32_t b = 0; b < p->n_bufs; b++) put_buf(out, p, b);

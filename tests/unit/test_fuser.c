@@ -92,7 +92,7 @@ static const char mse[] = "%0 = input f32[5000]\n"
                           "%6 = div f32[] %4 %5\n"
                           "output %6\n";
 
-/* The mean over rows reduces another axis than the rows do: a second kernel. */
+/* The mean over rows reduces another axis than the rows do: a second kernel, after the first. */
 static const char cross_entropy[] = "%0 = input f32[32,10]\n"
                                     "%1 = input i64[32]\n"
                                     "%2 = max f32[32,1] %0 axes=[1] keepdims\n"
@@ -232,7 +232,7 @@ Test(fuser, launches)
         { "softmax of columns", softmax_columns, 4, 1, 1, 1 },
         { "layer norm", layer_norm, 4, 1, 1, 1 },
         { "mean square error", mse, 4, 1, 1, 1 },
-        { "cross entropy", cross_entropy, 4, 2, 2, 2 },
+        { "cross entropy", cross_entropy, 4, 1, 2, 2 },
         { "n bodies", nbody, 4, 1, 1, 1 },
         { "dense layer", dense, 4, 1, 1, 1 },
         { "concatenation", concat, 4, 1, 3, 2 },
@@ -246,6 +246,27 @@ Test(fuser, launches)
     const fuse_result r = expect(&w);
     cr_expect_eq(r.n_donated, 60, "m, v and p are updated in place: %u", r.n_donated);
     free(text);
+}
+
+/* A scalar made of many rows is work for all threads: a launch of its own. The limit is the plan's.
+ */
+Test(fuser, only_little_comes_after)
+{
+    static const char form[] = "%%0 = input f32[%d,10]\n"
+                               "%%1 = sum f32[%d] %%0 axes=[1]\n"
+                               "%%2 = exp f32[%d] %%1\n"
+                               "%%3 = sum f32[] %%2 axes=[0]\n"
+                               "output %%3\n";
+    char text[3][400];
+    static const int rows[3] = { 4096, 100, 4097 };
+    for (int i = 0; i < 3; i++) {
+        snprintf(text[i], sizeof text[i], form, rows[i], rows[i], rows[i]);
+        const want w = { "a sum over rows", text[i], 4, rows[i] > 4096 ? 2 : 1, 2, 2 };
+        expect(&w);
+    }
+    fuse_result r;
+    cr_expect_eq(fuse_serves(text[0], text[1], 4, &r), 1, "%s", r.text);
+    cr_expect_eq(fuse_serves(text[0], text[2], 4, &r), 0, "4097 rows are not little");
 }
 
 /* ---- updates and memory ---- */

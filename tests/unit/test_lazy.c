@@ -437,6 +437,31 @@ Test(lazy, heat_step_with_its_residual_is_one_launch)
     cr_expect_eq(memcmp(plate[0], plate[1], sizeof plate[0]), 0);
 }
 
+/* The mean over rows comes after the rows, in their launch, however many threads made them. */
+Test(lazy, cross_entropy_is_one_launch)
+{
+    enum { N = 300, C = 700 };
+    float loss[3] = { 0 };
+    for (int how = 0; how < 3; how++) { /* unfused; one thread; four */
+        rig r;
+        const deft_runtime_options o = { .size = sizeof o, .n_threads = how == 2 ? 4 : 1 };
+        rig_open(&r, &o,
+                 &(deft_ctx_options){ .size = sizeof(deft_ctx_options), .no_fusion = how == 0 });
+        deft_rng rng = { 5, 0 };
+        deft_tensor *x = deft_uniform(r.cx, &rng, DEFT_SHAPE(N, C), DEFT_F32, -3, 3);
+        deft_tensor *label = deft_randint(r.cx, &rng, DEFT_SHAPE(N), DEFT_I64, 0, C);
+        OK(&r, deft_eval((deft_tensor *[]){ x, label }, 2));
+        const deft_stats before = rig_stats(&r);
+        deft_tensor *y = deft_cross_entropy(x, label);
+        OK(&r, deft_eval(&y, 1));
+        if (how) cr_expect_eq(rig_stats(&r).launches - before.launches, 1);
+        loss[how] = rig_item(&r, y);
+        rig_close(&r);
+    }
+    cr_expect(loss[0] > 0 && loss[0] == loss[1] && loss[0] == loss[2], "%a %a %a", loss[0], loss[1],
+              loss[2]);
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;
