@@ -187,7 +187,7 @@ typedef struct cone {
     bool strict;    /* such a val is a failure (a join being tried) rather than recomputed */
     bool grow;      /* the space may get roles and loops from the reductions found */
     bool failed;
-    const char *why;
+    const char *why;               /* static, or in p->tmp */
     bool has_red, has_scan, multi; /* multi: element-level work after the first stage */
     uint32_t n_ops;
     uint32_t n_stages;
@@ -243,7 +243,8 @@ typedef struct pass {
     DF_VEC(load) loads;
     DF_VEC(edge) edges;
     DF_VEC(uint32_t) stack;
-    DF_VEC(df_why) whys;
+    DF_VEC(df_why) whys; /* at most one per pair and decision */
+    table why_index;
     uint32_t *in_readers; /* per input: first load */
     uint32_t *in_over;    /* per input: the update that writes over it in place, or DF_NONE */
     cone c;
@@ -284,7 +285,11 @@ df_slot df_fuse_sub(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
 void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want);
-void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *reason);
+/* Why a and b (the same: why a) were fused or not. Of decisions on one pair the last counts; one
+ * made again keeps its first reason. */
+void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *fmt, ...)
+    DF_PRINTF(5, 6);
+const char *df_fuse_name(const pass *p, uint32_t node);
 
 /* ---- dims.c ---- */
 deft_status df_fuse_dims(pass *p);
@@ -342,6 +347,7 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t af
 /* ---- share.c ---- */
 deft_status df_fuse_final_cones(pass *p);
 deft_status df_fuse_final_cone(pass *p, uint32_t g);
+void df_fuse_tell(pass *p); /* why neighbouring ops share a kernel */
 /* Marks what is dear and computed more than once. *again: found some. */
 deft_status df_fuse_find_shared(pass *p, bool *again);
 

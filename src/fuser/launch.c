@@ -62,6 +62,9 @@ void df_fuse_tail(pass *p)
         df_fuse_guard(p, DF_GUARD_at_most, df_space_total(p, &w->sp), 0, DF_BLOCK);
         w->level--;
         w->after = true;
+        const df_slot total = df_space_total(p, &w->sp);
+        df_fuse_why(p, w->node, w->node, "runs last",
+                    "%lld elements are too few to wake threads for", (long long)p->now.at[total]);
     }
     p->n_levels--;
 }

@@ -462,6 +462,25 @@ Test(lazy, cross_entropy_is_one_launch)
               loss[2]);
 }
 
+/* Every decision of the fuser is logged once, with ops by name, under the topic "fusion". */
+Test(lazy, decisions_are_logged)
+{
+    rig r;
+    const deft_runtime_options o = { .size = sizeof o, .log = "fusion" };
+    rig_open(&r, &o, NULL);
+    deft_tensor *x = rig_range(&r, 64, 0);
+    deft_tensor *y = deft_sum(deft_exp(x), DEFT_ALL_AXES, 0);
+    OK(&r, deft_eval(&y, 1));
+    static const char line[] =
+        "exp, %2 sum fused: each element is folded as soon as it is computed\n";
+    char *const first = strstr(r.log, line);
+    cr_expect(first && !strstr(first + 1, line), "%s", r.log);
+    char why[200];
+    deft_show(r.cx, "why", why, sizeof why);
+    cr_expect(strstr(why, line) != NULL, "%s", why);
+    rig_close(&r);
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;
