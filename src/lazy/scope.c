@@ -62,10 +62,17 @@ static void step_rollback(deft_ctx *cx)
     undo_all(cx);
     df_each_outer(cx, at, forget_step_node, NULL);
     pop_to(cx, at);
-    /* What was assigned before the step is written by a later cut. */
+    /* What was assigned before the step is written by a later cut: the handle has it again. */
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
-        if (!m->dirty || (!m->what && m->node < cx->step_n)) continue;
+        if (!m->dirty) continue;
+        if (m->t && m->t->value != m->value && (m->t->value || m->t->epoch == cx->epoch)) {
+            df_value_drop(cx, &m->what);
+            if (m->t->value) m->what = df_value_ref(m->t->value);
+            m->node = m->t->node;
+            continue;
+        }
+        if (!m->t && !m->what && m->node < cx->step_n) continue;
         m->dirty = false;
         df_value_drop(cx, &m->what);
         if (!m->t) forget_mut(cx, i);

@@ -481,6 +481,28 @@ Test(lazy, decisions_are_logged)
     rig_close(&r);
 }
 
+/* An aborted step takes back its own assignments to wrapped memory, not those before it. */
+Test(lazy, aborted_steps_leave_earlier_writes)
+{
+    for (int computed = 0; computed < 2; computed++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        float a[2] = { 1, 2 };
+        deft_tensor *m = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+        deft_assign(m, deft_mul(m, 3));
+        deft_scope s = deft_step_begin(r.cx);
+        if (computed) OK(&r, deft_eval(&m, 1));
+        deft_assign(m, 5);
+        if (computed) OK(&r, deft_eval(&m, 1));
+        deft_step_abort(s);
+        s = deft_step_begin(r.cx);
+        OK(&r, deft_step_end(s));
+        EXPECT(&r, m, 3, 6);
+        cr_expect(a[0] == 3 && a[1] == 6, "%d: %g %g", computed, a[0], a[1]);
+        rig_close(&r);
+    }
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;
