@@ -499,6 +499,29 @@ Test(fuser, one_element_beside_reductions)
     }
 }
 
+/* The first update had taken the caller's memory, the second can't be written over it: the first
+ * gives it up, or it is read from there after the second came. */
+Test(fuser, callers_memory_is_given_up)
+{
+    static const char text[] = "%0 = input f64[] wrapped\n"
+                               "%1 = add f64[] %0 %0\n"
+                               "%2 = slice f64[] %0 start=[] step=[]\n"
+                               "%3 = num f64[] 0x1.99999ap-4\n"
+                               "%4 = update f64[] %0 %3 %2\n"
+                               "%5 = slice f64[] %4 start=[] step=[]\n"
+                               "%6 = num f64[] 0x0p+0\n"
+                               "%7 = le bool[] %6 %5\n"
+                               "%8 = update f64[] %4 %1 %5\n"
+                               "output %8 into %0\n"
+                               "output %1\n"
+                               "output %3\n"
+                               "output %1\n"
+                               "output %7\n";
+    const fuse_result r = fuse_check(text, 4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect(!r.retreated, "%s", r.text);
+}
+
 /* An update that covers its base may be computed before the base is written: the second of two such
  * covers waits for the first alone. */
 Test(fuser, covers_wait_for_no_base)
