@@ -147,6 +147,10 @@ void bench_launches(bench *b)
     eval_one(b, cx, "softmax over the first axis", deft_softmax(x, 0), 1);
     eval_one(b, cx, "log_softmax", deft_log_softmax(x, -1), 1);
     eval_one(b, cx, "layer norm", deft_layer_norm(x, 1, g, c, 1e-5), 1);
+    static deft_rng rng = { 8, 0 };
+    deft_tensor *label = deft_keep(deft_randint(cx, &rng, DEFT_SHAPE(ROWS), DEFT_I64, 0, COLS));
+    bench_must(cx, deft_eval(&label, 1), "labels");
+    eval_one(b, cx, "cross entropy", deft_cross_entropy(x, label), 1);
     adam(b, cx);
     heat(b, cx);
     nbody(b, cx);

@@ -583,25 +583,32 @@ static void find_unused(pass *p)
     }
 }
 
+static uint32_t turn_of(const group *g)
+{
+    return 2 * g->level + g->after;
+}
+
 deft_status df_fuse_bodies(pass *p)
 {
     const uint32_t n = (uint32_t)p->groups.n;
-    uint32_t *const at = df_arena_new(&p->tmp, uint32_t, p->n_levels + 2);
+    uint32_t *const at = df_arena_new(&p->tmp, uint32_t, 2 * p->n_levels + 2);
     uint32_t *const list = df_arena_new(&p->tmp, uint32_t, n + 1);
     if (!at || !list) return df_fail_mem(p->diag, "fuser", n * sizeof *list);
-    for (uint32_t g = 0; g < n; g++) at[p->groups.at[g].level + 1]++;
-    for (uint32_t l = 0; l < p->n_levels; l++) at[l + 1] += at[l];
-    for (uint32_t g = 0; g < n; g++) list[at[p->groups.at[g].level]++] = g;
+    for (uint32_t g = 0; g < n; g++) at[turn_of(&p->groups.at[g]) + 1]++;
+    for (uint32_t l = 0; l < 2 * p->n_levels; l++) at[l + 1] += at[l];
+    for (uint32_t g = 0; g < n; g++) list[at[turn_of(&p->groups.at[g])]++] = g;
     find_unused(p);
 
     body b = { .emit = { emit, p->t->flags & DF_TRACE_FAST }, .p = p };
     deft_status st = p->st;
     for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
         const uint32_t level = p->groups.at[list[i]].level;
-        if (p->launches.n <= level && !df_vec_push(p->mem, &p->launches, ((df_launch){ i, 0 })))
+        if (p->launches.n <= level && !df_vec_push(p->mem, &p->launches, ((df_launch){ i, 0, 0 })))
             st = df_fail_mem(p->diag, "fuser", sizeof(df_launch));
         if (st == DEFT_OK) st = one_seg(&b, list[i]);
-        if (st == DEFT_OK) p->launches.at[level].n++;
+        if (st != DEFT_OK) break;
+        p->launches.at[level].n++;
+        p->launches.at[level].n_after += p->groups.at[list[i]].after;
     }
     body_finish(&b);
     return st;

@@ -22,6 +22,7 @@
  */
 #include "fuser/fuse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void df_cone_begin(pass *p, cone *c)
@@ -512,11 +513,14 @@ static void expand(pass *p, cone *c, uint32_t i)
 static void cut(pass *p, cone *c)
 {
     bool any = false;
-    fail(c, "the kernel reached its size limit");
+    char *const why = df_arena_alloc(&p->tmp, 48, 1);
+    if (why) snprintf(why, 48, "a kernel holds %u ops at most", p->lim->max_body);
+    c->why = NULL; /* the frontier is what matters */
+    fail(c, why);
     for (size_t i = 0; i < c->heap.n; i++) {
         const item *const it = &c->items.at[c->heap.at[i]];
         if (it->kind == IT_LOAD || class_of_op(p, it->node) == DF_CLASS_leaf) continue;
-        mark(p, c, it->node, "the kernel reached its size limit");
+        mark(p, c, it->node, why);
         any = true;
     }
     df_assert(any);

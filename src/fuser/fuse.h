@@ -154,6 +154,7 @@ typedef struct group {
     bool checks;
     bool relies; /* pays was asked: rows and total must stay on their side */
     bool frame;
+    bool after; /* runs when the rest of its launch has ended */
     /* matmul */
     uint32_t product; /* val */
     uint32_t mm_val[2], mm_node[2], mm_map[2];
@@ -186,7 +187,7 @@ typedef struct cone {
     bool strict;    /* such a val is a failure (a join being tried) rather than recomputed */
     bool grow;      /* the space may get roles and loops from the reductions found */
     bool failed;
-    const char *why;
+    const char *why;               /* static, or in p->tmp */
     bool has_red, has_scan, multi; /* multi: element-level work after the first stage */
     uint32_t n_ops;
     uint32_t n_stages;
@@ -242,7 +243,8 @@ typedef struct pass {
     DF_VEC(load) loads;
     DF_VEC(edge) edges;
     DF_VEC(uint32_t) stack;
-    DF_VEC(df_why) whys;
+    DF_VEC(df_why) whys; /* at most one per pair and decision */
+    table why_index;
     uint32_t *in_readers; /* per input: first load */
     uint32_t *in_over;    /* per input: the update that writes over it in place, or DF_NONE */
     cone c;
@@ -283,7 +285,11 @@ df_slot df_fuse_sub(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
 void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want);
-void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *reason);
+/* Why a and b (the same: why a) were fused or not. Of decisions on one pair the last counts; one
+ * made again keeps its first reason. */
+void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *fmt, ...)
+    DF_PRINTF(5, 6);
+const char *df_fuse_name(const pass *p, uint32_t node);
 
 /* ---- dims.c ---- */
 deft_status df_fuse_dims(pass *p);
@@ -341,6 +347,7 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t af
 /* ---- share.c ---- */
 deft_status df_fuse_final_cones(pass *p);
 deft_status df_fuse_final_cone(pass *p, uint32_t g);
+void df_fuse_tell(pass *p); /* why neighbouring ops share a kernel */
 /* Marks what is dear and computed more than once. *again: found some. */
 deft_status df_fuse_find_shared(pass *p, bool *again);
 
@@ -353,6 +360,7 @@ void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
 void df_fuse_donors(pass *p);
 deft_status df_fuse_launches(pass *p);
+void df_fuse_tail(pass *p); /* after df_fuse_donors */
 
 /* ---- body.c, axes.c, matmul.c, memory.c ---- */
 

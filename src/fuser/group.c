@@ -10,6 +10,7 @@
  */
 #include "fuser/fuse.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_ROUNDS 4
@@ -78,12 +79,15 @@ static bool demand(pass *p, uint32_t node, uint32_t user, const char *why)
 {
     if (p->node_val[node] != DF_NONE) return false;
     p->must[node] = 1;
-    df_fuse_why(p, node, user, "kept apart", why);
+    df_fuse_why(p, node, user, "kept apart", "%s", why ? why : "no kernel");
     push(p, df_fuse_new_val(p, node, true));
     return true;
 }
 
 /* ---- a head alone ---- */
+
+static const char many_runs[] = "too many reductions over axes that do not merge";
+static const char many_times[] = "a product reads its operands many times, so they are stored";
 
 static void copy_marks(pass *p, uint32_t user, uint32_t own, bool *progress)
 {
@@ -125,7 +129,7 @@ static void demand_operand(pass *p, uint32_t n, bool *progress)
         else if (kept_seen)
             tail = false;
     }
-    if (tail) *progress |= demand(p, src, n, "reduced axes do not merge");
+    if (tail) *progress |= demand(p, src, n, many_runs);
 }
 
 /* Runs head h alone. *progress: vals were demanded, try again after them. */
@@ -152,11 +156,14 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
     }
     if (*progress) return p->st;
     if (c->multi && !df_fuse_pays(p, &c->sp, true)) {
-        demand_reductions(p, h->expr, own, "too few rows for the threads", progress);
+        char why[80];
+        snprintf(why, sizeof why, "too few rows, %lld, to keep %u threads busy",
+                 (long long)p->now.at[df_space_rows(p, &c->sp)], p->lim->n_threads);
+        demand_reductions(p, h->expr, own, why, progress);
         if (*progress) return p->st;
     }
     if (!df_fuse_red_is_fine(p, c)) {
-        demand_reductions(p, h->expr, own, "reduced axes do not merge", progress);
+        demand_reductions(p, h->expr, own, many_runs, progress);
         if (!*progress) demand_operand(p, h->expr, progress);
     }
     return p->st;
@@ -231,9 +238,11 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool 
             const uint32_t src = node_of(p, node)->src[0].i;
             const uint32_t next = df_map_view(p, node, map, &self);
             if (next == DF_NONE) {
-                *progress |= demand(p, self ? node : src, n, "is a matmul operand");
+                *progress |= demand(p, self ? node : src, n,
+                                    "a product reads operands through strides, and here is none");
                 return p->st;
             }
+            df_fuse_why(p, node, n, "fused", "the product reads its operand through strides");
             node = src;
             map = next;
             continue;
@@ -242,7 +251,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool 
         const bool linear = p->maps.at[map].linear != 0;
         if (input && (!linear || p->t->inputs[node_of(p, node)->attr].flags & DF_INPUT_CONTIGUOUS))
             break;
-        *progress |= demand(p, node, n, "is a matmul operand");
+        *progress |= demand(p, node, n, many_times);
         return p->st;
     }
     g->mm_node[s] = node;
@@ -462,6 +471,9 @@ deft_status df_fuse_groups(pass *p)
         deft_status st = one_round(p);
         if (st == DEFT_OK) st = df_fuse_final_cones(p);
         if (st == DEFT_OK && p->fuse && round + 1 < MAX_ROUNDS) st = df_fuse_find_shared(p, &again);
-        if (st != DEFT_OK || !again) return st;
+        if (st != DEFT_OK) return st;
+        if (again) continue;
+        df_fuse_tell(p);
+        return p->st;
     }
 }

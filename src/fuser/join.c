@@ -16,6 +16,8 @@
  */
 #include "fuser/fuse.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_CANDIDATES 24
@@ -23,7 +25,8 @@
 
 typedef struct candidate {
     uint32_t group;
-    bool feeds; /* stores something the head needs */
+    uint32_t node; /* what the head needs of it, or reads as it does */
+    bool feeds;    /* stores something the head needs */
 } candidate;
 
 /* ---- policy ---- */
@@ -250,17 +253,43 @@ static void settle(pass *p, uint32_t g, head h)
     df_fuse_append_head(p, g, h);
 }
 
-/* Tries to make h, with space n of its own, a head of group g. The alone cone is lost. */
-static deft_status try_join(pass *p, uint32_t g, bool feeds, const space *n, head h, bool *joined)
+/* Joining was refused: to the pair of what is needed and what needs it, or of two that read the
+ * same. */
+static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt, ...)
+    DF_PRINTF(4, 5);
+static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt, ...)
 {
+    char text[160];
+    if (!p->lim->keep_why) return;
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    const uint32_t a = with->feeds ? with->node : p->groups.at[with->group].node;
+    if (a != node) df_fuse_why(p, a, node, "kept apart", "%s", text);
+}
+
+/* Tries to make h, with space n of its own, a head of group g. The alone cone is lost. */
+static deft_status try_join(pass *p, const candidate *with, const space *n, head h, bool *joined)
+{
+    const uint32_t g = with->group, node = p->vals.at[h.val].node;
+    const bool feeds = with->feeds;
     space sp;
     uint8_t to_g[MAX_LOOPS], to_n[MAX_LOOPS], back[MAX_LOOPS];
     *joined = false;
     const bool matmul = p->groups.at[g].kind == DF_SEG_MATMUL;
     const space before = p->groups.at[g].sp;
-    if (!join_spaces(&before, n, feeds, &sp, to_g, to_n)) return DEFT_OK;
-    if (matmul && (!feeds || n_red_loops(&sp) > 0)) return DEFT_OK;
-    if (!feeds && p->groups.at[g].n_heads >= MAX_BESIDE) return DEFT_OK;
+    const char *const no = !join_spaces(&before, n, feeds, &sp, to_g, to_n)
+                               ? "their loops are over different axes"
+                           : matmul && (!feeds || n_red_loops(&sp) > 0)
+                               ? "what follows a product in its tiles reduces nothing"
+                           : !feeds && p->groups.at[g].n_heads >= MAX_BESIDE
+                               ? "that kernel stores enough results already"
+                               : NULL;
+    if (no) {
+        apart(p, with, node, "%s", no);
+        return p->st;
+    }
     bool moved = false;
     for (uint32_t i = 0; i < MAX_LOOPS; i++) {
         back[i] = (uint8_t)i;
@@ -277,30 +306,38 @@ static deft_status try_join(pass *p, uint32_t g, bool feeds, const space *n, hea
     bool ok = !p->c.failed && df_fuse_red_is_fine(p, &p->c);
     if (ok && p->c.multi) ok = df_fuse_pays(p, &p->c.sp, false);
     if (!ok) {
-        df_fuse_why(p, p->groups.at[g].node, h.expr, "kept apart",
-                    !p->c.failed ? "too few rows for the threads, or axes that do not merge"
-                    : p->c.why   ? p->c.why
-                                 : "");
+        if (p->c.failed)
+            apart(p, with, node, "%s", p->c.why ? p->c.why : "no kernel");
+        else if (!df_fuse_red_is_fine(p, &p->c))
+            apart(p, with, node, "too many reductions over axes that do not merge");
+        else
+            apart(p, with, node, "too few rows, %lld, to keep %u threads busy",
+                  (long long)p->now.at[df_space_rows(p, &p->c.sp)], p->lim->n_threads);
         if (moved) rename_heads(p, g, back);
         return p->st;
     }
     if (p->c.multi) df_fuse_pays(p, &p->c.sp, true);
-    df_fuse_why(p, p->groups.at[g].node, h.expr, "fused",
-                feeds ? "reads what the kernel computes" : "reads what the kernel reads");
+    if (!feeds)
+        df_fuse_why(p, p->groups.at[g].node, node, "fused", "both read %%%u %s", with->node,
+                    df_fuse_name(p, with->node));
+    else
+        df_fuse_why(p, with->node, node, "fused",
+                    matmul ? "applied to tiles of the product" : "read where it is computed");
     settle(p, g, h);
     remember(p, g);
     *joined = true;
     return p->st;
 }
 
-static void offer(candidate *list, uint32_t *n, uint32_t g, bool feeds)
+static void offer(candidate *list, uint32_t *n, uint32_t g, uint32_t node, bool feeds)
 {
     for (uint32_t i = 0; i < *n; i++)
         if (list[i].group == g) {
+            if (feeds && !list[i].feeds) list[i].node = node;
             list[i].feeds |= feeds;
             return;
         }
-    if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ g, feeds };
+    if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ g, node, feeds };
 }
 
 /* Groups the alone cone could join; *level: of the highest val it loads, plus 1. */
@@ -316,10 +353,10 @@ static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32
     for (size_t i = 0; i < c->order.n; i++) {
         const item *const it = &c->items.at[c->order.at[i]];
         if (it->kind == IT_LOAD && p->vals.at[it->val].plain)
-            offer(list, &n, p->vals.at[it->val].group, true);
+            offer(list, &n, p->vals.at[it->val].group, it->node, true);
         const uint32_t g = p->touch[it->node];
         if (it->kind != IT_NUM && g != DF_NONE && p->groups.at[g].level == *level)
-            offer(list, &n, g, false);
+            offer(list, &n, g, it->node, false);
     }
     return n;
 }
@@ -350,11 +387,15 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t af
         const group *const g = &p->groups.at[list[i].group];
         legal[i] = lies_above(p, list[i].group) &&
                    (list[i].feeds ? loads_group(p, list[i].group) : g->kind == DF_SEG_KERNEL);
+        if (!legal[i])
+            apart(p, &list[i], p->vals.at[h.val].node,
+                  g->kind == DF_SEG_KERNEL ? "it also needs what is ready only after that kernel"
+                                           : "a product has no room for what reads its operands");
     }
     for (uint32_t turn = 0; turn < 2 && !joined; turn++)
         for (uint32_t i = 0; i < n && !joined; i++) {
             if (!legal[i] || list[i].feeds != (turn == 0)) continue;
-            const deft_status st = try_join(p, list[i].group, list[i].feeds, &sp, h, &joined);
+            const deft_status st = try_join(p, &list[i], &sp, h, &joined);
             if (st != DEFT_OK) return st;
         }
     if (joined) return DEFT_OK;

@@ -3,7 +3,12 @@
  * Launches: groups in order of the longest path that leads to them. All groups of one level depend
  * on earlier levels only and make one launch, whatever their sizes and kinds; within a launch they
  * stand in the order in which they were made, which follows the trace.
+ *
+ * What is left at the end is often a scalar made of the rows of a kernel, as the mean of a loss is.
+ * Its order of reduction needs all rows, so it cannot be folded on the way; but it is little work,
+ * and waking threads for it would take longer than doing it. It belongs to the launch before.
  */
+#include "base/limits.h"
 #include "fuser/fuse.h"
 
 deft_status df_fuse_launches(pass *p)
@@ -35,4 +40,31 @@ deft_status df_fuse_launches(pass *p)
     }
     if (n_done != n) return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: kernels wait for each other");
     return DEFT_OK;
+}
+
+/* A reduction to one element of no more than one block. */
+static bool is_little(pass *p, const group *g)
+{
+    bool rows = g->kind != DF_SEG_KERNEL || !g->has_red || g->checks;
+    for (uint32_t l = 0; l < g->sp.n; l++) rows |= !g->sp.red[l] && g->sp.cls[l] != CLS_ONE;
+    return !rows && p->now.at[df_space_total(p, &g->sp)] <= DF_BLOCK;
+}
+
+void df_fuse_tail(pass *p)
+{
+    if (p->n_levels < 2 || p->st != DEFT_OK) return;
+    const uint32_t last = p->n_levels - 1;
+    for (uint32_t g = 0; g < p->groups.n; g++)
+        if (p->groups.at[g].level == last && !is_little(p, &p->groups.at[g])) return;
+    for (uint32_t g = 0; g < p->groups.n; g++) {
+        group *const w = &p->groups.at[g];
+        if (w->level != last) continue;
+        df_fuse_guard(p, DF_GUARD_at_most, df_space_total(p, &w->sp), 0, DF_BLOCK);
+        w->level--;
+        w->after = true;
+        const df_slot total = df_space_total(p, &w->sp);
+        df_fuse_why(p, w->node, w->node, "runs last",
+                    "%lld elements are too few to wake threads for", (long long)p->now.at[total]);
+    }
+    p->n_levels--;
 }

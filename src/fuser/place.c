@@ -409,15 +409,19 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over)
     return p->st == DEFT_OK;
 }
 
-/* The chain under base had taken the memory of a root that it does not reach after all: it gets a
- * temporary, with the input's contents copied first. */
+/* The chain under base had taken the memory of a root, new or the caller's, that it does not reach
+ * after all: it gets a temporary, with the input's contents copied first. */
 static deft_status give_up_root(pass *p, uint32_t base)
 {
     uint32_t v = p->node_val[base];
     if (v == DF_NONE || p->vals.at[v].place == DF_NONE || p->vals.at[v].root != DF_NONE)
         return DEFT_OK;
     place *const w = &p->places.at[p->vals.at[v].place];
-    if (w->kind != PLACE_ROOT) return DEFT_OK;
+    if (w->kind == PLACE_TEMP) return DEFT_OK;
+    if (w->kind == PLACE_INTO) {
+        p->in_over[w->index] = DF_NONE;
+        df_fuse_contiguous(p, w->node, w->stride);
+    }
     w->kind = PLACE_TEMP;
     w->index = 0;
     w->donor = DF_NONE;

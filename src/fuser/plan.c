@@ -80,6 +80,7 @@ static deft_status make(pass *p)
     TRY(df_fuse_places(p));
     TRY(df_fuse_launches(p));
     df_fuse_donors(p);
+    if (p->fuse) df_fuse_tail(p);
     TRY(df_fuse_memory(p));
     TRY(df_fuse_bodies(p));
     TRY(roots_out(p));
@@ -118,6 +119,7 @@ static void finish(pass *p)
     df_table_finish(&p->guard_index, mem);
     df_table_finish(&p->map_index, mem);
     df_table_finish(&p->kernel_index, mem);
+    df_table_finish(&p->why_index, mem);
     df_cone_finish(&p->c, mem);
     df_arena_finish(&p->tmp);
 }
@@ -158,7 +160,7 @@ static deft_status note_retreat(df_diag *d, df_plan *plan, const char *reason)
     df_why *const w = df_arena_new(&plan->arena, df_why, 1);
     char *const text = df_arena_strdup(&plan->arena, reason);
     if (!w || !text) return df_fail_mem(d, "plan", sizeof *w);
-    *w = (df_why){ .what = "not fused at all", .reason = text };
+    *w = (df_why){ .a = DF_NONE, .b = DF_NONE, .what = "not fused at all", .reason = text };
     plan->why = w;
     plan->n_why = 1;
     plan->retreated = true;

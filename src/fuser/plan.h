@@ -162,19 +162,22 @@ typedef struct df_seg {
 
 #define DF_NUM_IS_SLOT 0x80000000u
 
+/* One fork-join. The last n_after segments are small, run one by one on the calling thread when all
+ * others have ended, and may read what those wrote. */
 typedef struct df_launch {
-    uint32_t first, n; /* segments, independent of each other: one fork-join */
+    uint32_t first, n; /* segments, independent of each other */
+    uint32_t n_after;
 } df_launch;
 
 typedef struct df_region {
     df_slot bytes; /* slot: largest of its buffers, in bytes */
 } df_region;
 
-/* One decision of the fuser, for dumps. */
+/* One decision of the fuser, for people. */
 typedef struct df_why {
-    uint32_t a, b;    /* nodes */
-    const char *what; /* static: "fused", "kept apart" */
-    const char *reason;
+    uint32_t a, b;      /* nodes, the same for a decision on one; DF_NONE: on all */
+    const char *what;   /* static: "fused", "kept apart" */
+    const char *reason; /* in the plan's arena, or static */
 } df_why;
 
 typedef struct df_plan {
@@ -225,6 +228,7 @@ void df_plan_destroy(df_plan **plan, const df_mem *mem);
 deft_status df_plan_verify(df_diag *d, const df_plan *plan);
 
 void df_plan_print(df_str *out, const df_plan *plan, const df_trace *t); /* byte-stable */
+void df_why_print(df_str *out, const df_plan *plan, const df_trace *t);  /* a line each */
 void df_kernel_print(df_str *out, const df_kernel *k);
 deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena); /* fills key and cost */
 

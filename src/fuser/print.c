@@ -5,6 +5,7 @@
 #include <inttypes.h>
 
 #include "fuser/plan.h"
+#include "ops/op.h"
 
 static const char *const mode_name[] = { "map", "row", "col" };
 static const char *const role_name[] = { "outer", "red", "inner" };
@@ -61,10 +62,9 @@ void df_kernel_print(df_str *out, const df_kernel *k)
 
 /* ---- slots as formulas ---- */
 
-#define MAX_FORMULA 64 /* slots in one formula; a longer one is cut */
-
-static void put_leaf(df_str *out, const df_slot_def *d)
+static void put_leaf(df_str *out, const df_slot_def *d, const df_trace *t)
 {
+    (void)t;
     switch ((df_slot_op)d->op) {
     case DF_SLOT_const: df_str_fmt(out, "%" PRId64, d->imm); return;
     case DF_SLOT_extent: df_str_fmt(out, "%%%" PRIu32 ".%" PRIu32, d->a, d->b); return;
@@ -78,54 +78,9 @@ static void put_leaf(df_str *out, const df_slot_def *d)
     }
 }
 
-static const char *slot_op(const df_slot_def *d)
-{
-    switch ((df_slot_op)d->op) {
-    case DF_SLOT_add: return "+";
-    case DF_SLOT_sub: return "-";
-    case DF_SLOT_mul: return "*";
-    case DF_SLOT_max: return " max ";
-    case DF_SLOT_divup: return "/^";
-    case DF_SLOT_const:
-    case DF_SLOT_extent:
-    case DF_SLOT_arg:
-    case DF_SLOT_stride: break;
-    }
-    return NULL;
-}
-
-/* Infix with parentheses around every inner operation; an explicit stack, since slots nest freely.
- */
 static void put_slot(df_str *out, const df_plan *p, df_slot s)
 {
-    struct {
-        df_slot slot;
-        uint8_t at;
-    } stack[MAX_FORMULA];
-    uint32_t n = 0, budget = MAX_FORMULA;
-    stack[n].slot = s;
-    stack[n++].at = 0;
-    while (n > 0) {
-        const df_slot_def *const d = &p->slots[stack[n - 1].slot];
-        const char *const op = slot_op(d);
-        const uint8_t at = stack[n - 1].at++;
-        if (!op) {
-            put_leaf(out, d);
-            n--;
-        } else if (at == 2) {
-            if (n > 1) df_str_putc(out, ')');
-            n--;
-        } else if (n == MAX_FORMULA || budget == 0) {
-            df_str_put(out, at == 0 ? "..." : "");
-            n--;
-        } else {
-            if (at == 0 && n > 1) df_str_putc(out, '(');
-            if (at == 1) df_str_put(out, op);
-            budget--;
-            stack[n].slot = at == 0 ? d->a : d->b;
-            stack[n++].at = 0;
-        }
-    }
+    df_slot_print(out, p->slots, s, false, put_leaf, NULL);
 }
 
 static void put_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n_axes)
@@ -214,9 +169,25 @@ static void put_buf(df_str *out, const df_plan *p, uint32_t i)
     df_str_putc(out, '\n');
 }
 
+static void put_node(df_str *out, const df_trace *t, uint32_t n)
+{
+    df_str_fmt(out, "%%%" PRIu32, n);
+    if (t && n < t->n_nodes) df_str_fmt(out, " %s", df_op_infos[t->nodes[n].op].name);
+}
+
+void df_why_print(df_str *out, const df_plan *p, const df_trace *t)
+{
+    for (uint32_t i = 0; i < p->n_why; i++) {
+        const df_why *const w = &p->why[i];
+        if (w->a != DF_NONE) put_node(out, t, w->a);
+        if (w->b != w->a) df_str_put(out, ", ");
+        if (w->b != w->a) put_node(out, t, w->b);
+        df_str_fmt(out, "%s%s: %s\n", w->a != DF_NONE ? " " : "", w->what, w->reason);
+    }
+}
+
 void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
 {
-    (void)t;
     df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32 "%s\n",
                p->n_kernels, p->n_segs, p->n_launches, p->has_checks ? " checks" : "");
     for (uint32_t k = 0; k < p->n_kernels; k++) {
@@ -225,7 +196,11 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
     }
     for (uint32_t l = 0; l < p->n_launches; l++) {
         df_str_fmt(out, "launch %" PRIu32 "\n", l);
-        for (uint32_t i = 0; i < p->launches[l].n; i++) put_seg(out, p, p->launches[l].first + i);
+        for (uint32_t i = 0; i < p->launches[l].n; i++) {
+            if (i + p->launches[l].n_after == p->launches[l].n && p->launches[l].n_after)
+                df_str_put(out, "  after that\n");
+            put_seg(out, p, p->launches[l].first + i);
+        }
     }
     df_str_put(out, "buffers\n");
     for (uint32_t b = 0; b < p->n_bufs; b++) put_buf(out, p, b);
@@ -237,8 +212,5 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
     df_str_put(out, "roots");
     for (uint32_t r = 0; r < p->n_roots; r++) df_str_fmt(out, " b%" PRIu32, p->root_buf[r]);
     df_str_put(out, "\nguards\n");
-    df_guard_print(out, p->guards, p->n_guards, p->slots);
-    for (uint32_t w = 0; w < p->n_why; w++)
-        df_str_fmt(out, "why %%%" PRIu32 " %%%" PRIu32 " %s: %s\n", p->why[w].a, p->why[w].b,
-                   p->why[w].what, p->why[w].reason);
+    df_guard_print(out, p->guards, p->n_guards, p->slots, t);
 }

@@ -77,6 +77,33 @@ deft_status df_fuse_final_cone(pass *p, uint32_t gi)
     return p->st;
 }
 
+static bool computes(const item *it)
+{
+    return it->kind == IT_MAP || it->kind == IT_REDUCE || it->kind == IT_SCAN ||
+           it->kind == IT_TAKE || it->kind == IT_RANDOM;
+}
+
+/* Why neighbours stand in one kernel. */
+static void tell_neighbours(pass *p, const group *g)
+{
+    for (uint32_t i = 0; i < g->n_items; i++)
+        for (uint32_t s = 0; s < 3; s++) {
+            const item *const it = &g->items[i];
+            if (it->src[s] == DF_NONE || it->kind == IT_LOAD || it->kind == IT_INPUT) continue;
+            const item *const from = &g->items[it->src[s]];
+            if (from->kind == IT_TILE)
+                df_fuse_why(p, from->node, it->node, "fused", "applied to tiles of the product");
+            if (!computes(from) || !computes(it)) continue;
+            const char *const why =
+                it->kind == IT_REDUCE     ? "each element is folded as soon as it is computed"
+                : from->kind == IT_REDUCE ? "the row is at hand when its reduction is done"
+                : it->kind == IT_SCAN     ? "each element is added as soon as it is computed"
+                : it->kind == IT_TAKE     ? "the index is computed where it is used"
+                                          : "each element needs that element alone";
+            df_fuse_why(p, from->node, it->node, "fused", "%s", why);
+        }
+}
+
 deft_status df_fuse_final_cones(pass *p)
 {
     for (uint32_t g = 0; g < p->groups.n; g++) {
@@ -86,15 +113,15 @@ deft_status df_fuse_final_cones(pass *p)
     return DEFT_OK;
 }
 
+void df_fuse_tell(pass *p)
+{
+    for (uint32_t g = 0; g < p->groups.n && p->lim->keep_why; g++)
+        tell_neighbours(p, &p->groups.at[g]);
+}
+
 /* ---- sharing ---- */
 
 enum { SEEN = 1, TWICE = 2, WITHIN = 4 };
-
-static bool computes(const item *it)
-{
-    return it->kind == IT_MAP || it->kind == IT_REDUCE || it->kind == IT_SCAN ||
-           it->kind == IT_TAKE || it->kind == IT_RANDOM;
-}
 
 static bool worth_storing(const pass *p, uint32_t n, uint8_t how)
 {
@@ -102,6 +129,12 @@ static bool worth_storing(const pass *p, uint32_t n, uint8_t how)
     for (uint32_t j = 0; j < node_of(p, n)->rank; j++) scalar &= df_fuse_cls(p, n, j) == CLS_ONE;
     const float limit = scalar ? CHEAP_SCALAR : how & TWICE ? CHEAP : CHEAP_WITHIN;
     return p->node_val[n] == DF_NONE && p->cost[n] > limit;
+}
+
+static const char *shared_why(uint8_t how)
+{
+    return how & TWICE ? "several kernels need it, and it costs more than a load"
+                       : "needed at several elements, and it costs more than a load";
 }
 
 /* Marks what several kernels, or one kernel at several elements, compute at a price. *again: found
@@ -134,7 +167,7 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
                     continue;
                 p->must[n] = 1;
                 *again = true;
-                df_fuse_why(p, n, w->items[i].node, "kept apart", "several kernels need it");
+                df_fuse_why(p, n, n, "stored", "%s", shared_why(how[n]));
             }
         for (uint32_t h = w->first_head; h != DF_NONE; h = p->heads.at[h].next) {
             const item *const it = &w->items[p->heads.at[h].item];
@@ -143,7 +176,7 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
                 continue;
             p->must[it->node] = 1;
             *again = true;
-            df_fuse_why(p, it->node, it->node, "kept apart", "several kernels need it");
+            df_fuse_why(p, it->node, it->node, "stored", "%s", shared_why(how[it->node]));
         }
     }
     return DEFT_OK;

@@ -6,6 +6,8 @@
  */
 #include "fuser/fuse.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #define MAX_FACTORS 32
@@ -234,9 +236,36 @@ void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t 
         p->st = df_fail_mem(p->diag, "fuser", sizeof g);
 }
 
-void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *reason)
+const char *df_fuse_name(const pass *p, uint32_t node)
+{
+    return df_op_infos[node_of(p, node)->op].name;
+}
+
+static df_why *known_why(pass *p, uint64_t hash, uint32_t a, uint32_t b)
+{
+    uint32_t pos = UINT32_MAX, i;
+    while ((i = df_table_next(&p->why_index, hash, &pos)) != DF_NONE)
+        if (p->whys.at[i].a == a && p->whys.at[i].b == b) return &p->whys.at[i];
+    return NULL;
+}
+
+void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *fmt, ...)
 {
     if (!p->lim->keep_why || p->st != DEFT_OK) return;
-    const df_why w = { .a = a, .b = b, .what = what, .reason = reason };
-    if (!df_vec_push(p->mem, &p->whys, w)) p->st = df_fail_mem(p->diag, "fuser", sizeof w);
+    uint64_t hash = df_mix(df_mix(0, a), b);
+    hash ^= hash >> 32;
+    df_why *const old = known_why(p, hash, a, b);
+    if (old && strcmp(old->what, what) == 0) return;
+    char text[200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    const df_why w = { a, b, what, df_arena_strdup(&p->plan->arena, text) };
+    if (old)
+        *old = w;
+    else if (!df_table_add(&p->why_index, p->mem, hash, (uint32_t)p->whys.n) ||
+             !df_vec_push(p->mem, &p->whys, w))
+        p->st = df_fail_mem(p->diag, "fuser", sizeof w);
+    if (!w.reason) p->st = df_fail_mem(p->diag, "fuser", sizeof text);
 }

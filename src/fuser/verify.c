@@ -188,7 +188,7 @@ static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, ui
                             bool mark)
 {
     deft_status st = DEFT_OK;
-    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+    for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++) {
         const df_seg *const s = &p->segs[i];
         if (s->kind == DF_SEG_MATMUL) {
             TRY(verify_use(d, p, i, s->a.buf, false, by, mark));
@@ -216,7 +216,8 @@ static deft_status verify_launches(df_diag *d, const df_plan *p)
     uint32_t *const by = df_arena_new(&tmp, uint32_t, n);
     if (!by) TRY(df_fail_mem(d, "plan", n * sizeof *by));
     for (uint32_t l = 0; l < p->n_launches; l++) {
-        if (p->launches[l].first != at || p->launches[l].n == 0) TRY(bad(d, "launch", l, at));
+        if (p->launches[l].first != at || p->launches[l].n <= p->launches[l].n_after)
+            TRY(bad(d, "launch", l, at));
         at += p->launches[l].n;
         if (at > p->n_segs) TRY(bad(d, "launch", l, at));
         memset(by, 0, n * sizeof *by);

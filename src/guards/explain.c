@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Guards as sentences, for people and for tests. A slot is named by what it reads; one that is
- * computed is spelled out one level deep, with the slots below it by number: expressions are as
- * deep as a plan makes them, and this does not recurse. Addresses are never printed.
+ * Guards as sentences, for people and for tests. A slot is named by what it reads, an argument by
+ * the op it belongs to; one that is computed is spelled out as a formula, cut when it is long.
+ * Addresses are never printed.
  */
 #include "guards/guard.h"
+#include "ops/op.h"
 
 #include <inttypes.h>
 
@@ -16,61 +17,127 @@ static const struct {
 #undef DF_X
 };
 
-/* Reads something rather than being computed. */
-static bool put_leaf(df_str *out, const df_slot_def *s)
+static const char *sign_of(const df_slot_def *s)
 {
     switch ((df_slot_op)s->op) {
-    case DF_SLOT_const: df_str_fmt(out, "%" PRId64, s->imm); return true;
-    case DF_SLOT_extent: df_str_fmt(out, "%%%" PRIu32 " axis %" PRIu32, s->a, s->b); return true;
-    case DF_SLOT_arg: df_str_fmt(out, "argument %" PRIu32, s->a); return true;
-    case DF_SLOT_stride:
-        df_str_fmt(out, "input %" PRIu32 " stride %" PRIu32, s->a, s->b);
-        return true;
+    case DF_SLOT_add: return " + ";
+    case DF_SLOT_sub: return " - ";
+    case DF_SLOT_mul: return " * ";
+    case DF_SLOT_max: return " max ";
+    case DF_SLOT_divup: return " divup ";
+    case DF_SLOT_const:
+    case DF_SLOT_extent:
+    case DF_SLOT_arg:
+    case DF_SLOT_stride: break;
+    }
+    return NULL;
+}
+
+/* An explicit stack, since slots nest freely. */
+void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spaces,
+                   void (*put_leaf)(df_str *out, const df_slot_def *s, const df_trace *t),
+                   const df_trace *t)
+{
+    enum { MAX_FORMULA = 64 };
+    struct {
+        uint32_t slot;
+        uint8_t at;
+    } stack[MAX_FORMULA];
+    uint32_t n = 0, budget = MAX_FORMULA;
+    stack[n].slot = slot;
+    stack[n++].at = 0;
+    while (n > 0) {
+        const df_slot_def *const d = &defs[stack[n - 1].slot];
+        const char *const sign = sign_of(d);
+        const uint8_t at = stack[n - 1].at++;
+        if (!sign) {
+            put_leaf(out, d, t);
+            n--;
+        } else if (at == 2) {
+            if (n > 1 || spaces) df_str_putc(out, ')');
+            n--;
+        } else if (n == MAX_FORMULA || budget == 0) {
+            df_str_put(out, at == 0 ? "..." : "");
+            n--;
+        } else {
+            if (at == 0 && (n > 1 || spaces)) df_str_putc(out, '(');
+            if (at == 1 && (spaces || d->op == DF_SLOT_max))
+                df_str_put(out, sign);
+            else if (at == 1 && d->op == DF_SLOT_divup)
+                df_str_put(out, "/^");
+            else if (at == 1)
+                df_str_putc(out, sign[1]);
+            budget--;
+            stack[n].slot = at == 0 ? d->a : d->b;
+            stack[n++].at = 0;
+        }
+    }
+}
+
+/* What an argument is to its op; its number where the trace is not at hand. */
+static void put_arg(df_str *out, uint32_t arg, const df_trace *t)
+{
+    for (uint32_t n = 0; t && n < t->n_nodes; n++) {
+        const df_node *const x = &t->nodes[n];
+        const uint32_t k = arg - x->arg;
+        const char *const op = df_op_infos[x->op].name;
+        if (arg < x->arg) continue;
+        switch (x->op) {
+        case DF_OP_slice:
+            if (k >= 2u * x->rank) continue;
+            df_str_fmt(out, "%%%" PRIu32 " %s %s[%" PRIu32 "]", n, op, k % 2 ? "step" : "start",
+                       k / 2);
+            return;
+        case DF_OP_random:
+            if (k >= 2) continue;
+            df_str_fmt(out, "%%%" PRIu32 " %s %s", n, op, k ? "draw" : "seed");
+            return;
+        case DF_OP_num:
+        case DF_OP_diagonal:
+            if (k > 0) continue;
+            df_str_fmt(out, "%%%" PRIu32 " %s %s", n, op, x->op == DF_OP_num ? "value" : "offset");
+            return;
+        default: continue;
+        }
+    }
+    df_str_fmt(out, "argument %" PRIu32, arg);
+}
+
+static void put_leaf(df_str *out, const df_slot_def *s, const df_trace *t)
+{
+    switch ((df_slot_op)s->op) {
+    case DF_SLOT_const: df_str_fmt(out, "%" PRId64, s->imm); return;
+    case DF_SLOT_extent: df_str_fmt(out, "%%%" PRIu32 " axis %" PRIu32, s->a, s->b); return;
+    case DF_SLOT_arg: put_arg(out, s->a, t); return;
+    case DF_SLOT_stride: df_str_fmt(out, "input %" PRIu32 " stride %" PRIu32, s->a, s->b); return;
     case DF_SLOT_add:
     case DF_SLOT_sub:
     case DF_SLOT_mul:
     case DF_SLOT_max:
-    case DF_SLOT_divup: break;
+    case DF_SLOT_divup: return;
     }
-    return false;
 }
 
-static void put_operand(df_str *out, const df_slot_def *defs, uint32_t slot)
+static void put_slot(df_str *out, const df_slot_def *defs, uint32_t slot, const df_trace *t)
 {
-    if (!put_leaf(out, &defs[slot])) df_str_fmt(out, "slot %" PRIu32, slot);
-}
-
-static void put_slot(df_str *out, const df_slot_def *defs, uint32_t slot)
-{
-    static const char *const signs[] = { [DF_SLOT_add] = " + ",
-                                         [DF_SLOT_sub] = " - ",
-                                         [DF_SLOT_mul] = " * ",
-                                         [DF_SLOT_max] = " max ",
-                                         [DF_SLOT_divup] = " divup " };
-    const df_slot_def *const s = &defs[slot];
-    if (put_leaf(out, s)) return;
-    df_str_putc(out, '(');
-    put_operand(out, defs, s->a);
-    df_str_put(out, signs[s->op]);
-    put_operand(out, defs, s->b);
-    df_str_putc(out, ')');
+    df_slot_print(out, defs, slot, true, put_leaf, t);
 }
 
 /* The guard without values of a run. */
-static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs)
+static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs, const df_trace *t)
 {
     const char *const not = g->want ? "" : "not ";
     df_str_fmt(out, "%s: ", kinds[g->kind].name);
     switch ((df_guard_kind)g->kind) {
     case DF_GUARD_equal:
-        put_slot(out, defs, g->a);
+        put_slot(out, defs, g->a, t);
         df_str_put(out, " == ");
-        put_slot(out, defs, g->b);
+        put_slot(out, defs, g->b, t);
         break;
     case DF_GUARD_is_const:
     case DF_GUARD_at_least:
     case DF_GUARD_at_most:
-        put_slot(out, defs, g->a);
+        put_slot(out, defs, g->a, t);
         df_str_fmt(out, " %s %" PRId64,
                    g->kind == DF_GUARD_is_const   ? "=="
                    : g->kind == DF_GUARD_at_least ? ">="
@@ -90,16 +157,17 @@ static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs)
     }
 }
 
-static void put_found(df_str *out, const df_slot_def *defs, uint32_t slot, const int64_t *slots)
+static void put_found(df_str *out, const df_slot_def *defs, uint32_t slot, const int64_t *slots,
+                      const df_trace *t)
 {
-    put_slot(out, defs, slot);
+    put_slot(out, defs, slot, t);
     df_str_fmt(out, " is %" PRId64, slots[slot]);
 }
 
 static void put_wanted(df_str *out, const df_guard *g, const df_slot_def *defs,
-                       const int64_t *slots, const char *how)
+                       const int64_t *slots, const char *how, const df_trace *t)
 {
-    put_found(out, defs, g->a, slots);
+    put_found(out, defs, g->a, slots, t);
     df_str_fmt(out, ", wanted %s%" PRId64, how, g->want);
 }
 
@@ -117,13 +185,13 @@ void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const d
     df_str_fmt(out, "%s: %s: ", kinds[g->kind].name, kinds[g->kind].reason);
     switch ((df_guard_kind)g->kind) {
     case DF_GUARD_equal:
-        put_found(out, defs, g->a, slots);
+        put_found(out, defs, g->a, slots, t);
         df_str_put(out, ", ");
-        put_found(out, defs, g->b, slots);
+        put_found(out, defs, g->b, slots, t);
         break;
-    case DF_GUARD_is_const: put_wanted(out, g, defs, slots, ""); break;
-    case DF_GUARD_at_least: put_wanted(out, g, defs, slots, "at least "); break;
-    case DF_GUARD_at_most: put_wanted(out, g, defs, slots, "at most "); break;
+    case DF_GUARD_is_const: put_wanted(out, g, defs, slots, "", t); break;
+    case DF_GUARD_at_least: put_wanted(out, g, defs, slots, "at least ", t); break;
+    case DF_GUARD_at_most: put_wanted(out, g, defs, slots, "at most ", t); break;
     case DF_GUARD_contiguous: put_flag(out, g, t, "contiguous", DF_INPUT_CONTIGUOUS); break;
     case DF_GUARD_aligned: put_flag(out, g, t, "aligned", DF_INPUT_ALIGNED); break;
     case DF_GUARD_unit:
@@ -143,10 +211,11 @@ void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const d
     }
 }
 
-void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs)
+void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs,
+                    const df_trace *t)
 {
     for (uint32_t i = 0; i < n; i++) {
-        put_guard(out, &g[i], defs);
+        put_guard(out, &g[i], defs, t);
         df_str_putc(out, '\n');
     }
 }

@@ -44,7 +44,15 @@ const df_guard *df_guard_first_miss(const df_guard *g, uint32_t n, const df_trac
 void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const df_slot_def *defs,
                       const int64_t *slots);
 
-/* All guards, one line each, without values of this run. */
-void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs);
+/* All guards, one line each, without values of this run. t names arguments; may be NULL. */
+void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs,
+                    const df_trace *t);
+
+/* A slot as a formula, infix with parentheses around every inner operation, cut after 64 terms.
+ * put_leaf names what is read (it gets t); spaces: for sentences, with parentheses around it all.
+ */
+void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spaces,
+                   void (*put_leaf)(df_str *out, const df_slot_def *s, const df_trace *t),
+                   const df_trace *t);
 
 #endif

@@ -91,10 +91,21 @@ static void translate(df_plan *p, const uint32_t *from)
     for (uint32_t i = 0; i < p->n_slots; i++)
         if (p->slots[i].op == DF_SLOT_extent) p->slots[i].a = from[p->slots[i].a];
     for (uint32_t i = 0; i < p->n_from; i++) p->from[i] = from[p->from[i]];
-    for (uint32_t i = 0; i < p->n_why; i++) {
+    for (uint32_t i = 0; i < p->n_why && p->why[i].a != DF_NONE; i++) {
         p->why[i].a = from[p->why[i].a];
         p->why[i].b = from[p->why[i].b];
     }
+}
+
+/* One line of log for each decision. */
+static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
+{
+    df_str s;
+    df_str_init(&s, cx->mem);
+    df_why_print(&s, p, t);
+    for (char *at = s.at, *end; at && (end = strchr(at, '\n')) != NULL; at = end + 1)
+        df_logf(&cx->rt->log, fusion, "%.*s", (int)(end - at), at);
+    df_str_finish(&s);
 }
 
 static deft_status make_plan(deft_ctx *cx, const df_trace *t, df_plan **out)
@@ -150,6 +161,10 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     e->rt = rt;
     TRY(make_plan(cx, t, &e->plan));
     cx->stats.plans_built++;
+    if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
+    if (e->plan->retreated)
+        df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
+                e->plan->why[0].reason);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     /* A plan that holds all references of its own may be larger than the cache: it is then used
@@ -310,7 +325,7 @@ size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
     } else if (!strcmp(what, "plan")) {
         df_plan_print(&s, p, cx->last);
     } else if (!strcmp(what, "guards")) {
-        df_guard_print(&s, p->guards, p->n_guards, p->slots);
+        df_guard_print(&s, p->guards, p->n_guards, p->slots, cx->last);
     } else if (!strcmp(what, "key")) {
         df_key key;
         df_diag d;
@@ -318,9 +333,7 @@ size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
             df_str_fmt(&s, "%016llx%016llx %zu bytes\n", (unsigned long long)key.hash.hi,
                        (unsigned long long)key.hash.lo, key.n);
     } else if (!strcmp(what, "why")) {
-        for (uint32_t i = 0; i < p->n_why; i++)
-            df_str_fmt(&s, "%%%u %%%u %s: %s\n", p->why[i].a, p->why[i].b, p->why[i].what,
-                       p->why[i].reason);
+        df_why_print(&s, p, cx->last);
     }
     const size_t length = s.ok ? s.n : 0; /* a part of the text would look like all of it */
     if (n && buf && length) {

@@ -65,7 +65,7 @@ static void step_rollback(deft_ctx *cx)
     undo_all(cx);
     df_each_outer(cx, at, forget_step_node, NULL);
     pop_to(cx, at);
-    /* What was assigned before the step is written by a later cut. */
+    /* What was assigned before the step is written by a later cut: the handle has it again. */
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
         if (!m->in_step) continue;

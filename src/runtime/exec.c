@@ -182,10 +182,10 @@ static bool has_rows(const df_seg_run *s)
     return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
 }
 
-static void find_riders(df_run *r, const df_launch *l)
+static void find_riders(df_run *r, const df_launch *l, uint32_t n)
 {
     const df_seg_run *under = NULL; /* the wide one seen last */
-    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+    for (uint32_t i = l->first; i < l->first + n; i++) {
         df_seg_run *const s = &r->segs[i];
         if (r->plan->segs[i].kind != DF_SEG_KERNEL || !has_rows(s)) continue;
         if (s->n_inner > THIN) {
@@ -204,8 +204,9 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
 {
     double total = 0;
     uint32_t n_items = 0;
-    if (l->n > 1) find_riders(r, l);
-    for (uint32_t i = 0; i < l->n; i++)
+    const uint32_t n_beside = l->n - l->n_after;
+    if (n_beside > 1) find_riders(r, l, n_beside);
+    for (uint32_t i = 0; i < n_beside; i++)
         if (r->plan->segs[l->first + i].kind == DF_SEG_KERNEL && !r->segs[l->first + i].rides)
             total += r->segs[l->first + i].ns;
     const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
@@ -218,8 +219,8 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
         s->first_item = n_items;
         if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
         if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* nothing to do */
-        cut(s, parallel ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
-        n_items += s->n_items;
+        cut(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
+        if (i < n_beside) n_items += s->n_items;
     }
     if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
     return parallel ? n_items : 0;
@@ -289,7 +290,7 @@ static void run_task(void *user, uint32_t task, uint32_t thread)
     const uint32_t end = r->task_begin[task + 1];
     uint32_t item = r->task_begin[task];
     /* The last segment that begins at or before item. */
-    uint32_t lo = 0, hi = r->launch->n;
+    uint32_t lo = 0, hi = r->launch->n - r->launch->n_after;
     while (hi - lo > 1) {
         const uint32_t mid = (lo + hi) / 2;
         if (r->segs[r->launch->first + mid].first_item <= item)
@@ -307,7 +308,7 @@ static uint32_t make_tasks(df_run *r, const df_launch *l)
 {
     uint32_t n = 0, item = 0;
     double ns = TASK_NS;
-    for (uint32_t i = 0; i < l->n; i++) {
+    for (uint32_t i = 0; i < l->n - l->n_after; i++) {
         const df_seg_run *const s = &r->segs[l->first + i];
         for (uint32_t j = 0; j < s->n_items; j++, item++) {
             if (ns >= 0.99 * TASK_NS) {
@@ -333,7 +334,8 @@ static void finish_split(const df_run *r, const df_seg_run *s)
     }
 }
 
-/* Kernels first, together; then matmuls, each of which takes the whole pool. */
+/* Kernels first, together; then matmuls, each of which takes the whole pool; then what comes after.
+ */
 static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
 {
     r->launch = l;
@@ -342,7 +344,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
     for (uint32_t i = 0; i < l->n; i++) {
         const df_seg *const seg = &r->plan->segs[l->first + i];
         const df_seg_run *const s = &r->segs[l->first + i];
-        if (n_tasks <= 1)
+        if (n_tasks <= 1 || i >= l->n - l->n_after)
             for (uint32_t j = 0; j < s->n_items; j++) run_item(r, s, j, 0);
         if (s->n_items > 0 && s->split) finish_split(r, s);
         if (seg->kind == DF_SEG_MATMUL) df_run_matmul(r, seg, s);

@@ -366,6 +366,7 @@ static result rewrite_unary(const simplifier *s, df_node *n, df_ref *found)
     }
     for (size_t i = 0; i < DF_LEN(absorbed); i++) {
         if (absorbed[i].outer != n->op || absorbed[i].inner != inner->op) continue;
+        if (n->op == DF_OP_abs && n->dtype == DEFT_U8) continue; /* -x is another number there */
         n->src[0] = inner->src[0];
         return RESULT_changed;
     }

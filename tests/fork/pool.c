@@ -81,7 +81,7 @@ static bool plan_works(df_device *dev, uint64_t number, float *x, uint64_t *inte
     kb_seal(&b);
     df_bind bind[2] = { { .buf = 0, .stride = { 1 } }, { .buf = 1, .stride = { 1 } } };
     df_seg seg = { .kind = DF_SEG_KERNEL, .extent = { 2 }, .bind = bind };
-    df_launch launch = { 0, 1 };
+    df_launch launch = { 0, 1, 0 };
     df_buffer *root = NULL;
     uint32_t root_buf = 1;
     df_input input = { .data = x, .bytes = (int64_t)N * 4 };

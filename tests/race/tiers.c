@@ -67,7 +67,7 @@ static void run_once(df_device *dev, uint32_t first, float *x)
     df_kernel k[2] = { kernels[first % N_KERNELS].k, kernels[(first * 5 + 1) % N_KERNELS].k };
     df_bind bind[2][2];
     df_seg segs[2];
-    df_launch launch = { 0, 2 };
+    df_launch launch = { 0, 2, 0 };
     df_buffer *root[2] = { NULL, NULL };
     uint32_t root_buf[2] = { 1, 2 };
     df_input input = { .data = x, .bytes = N * 4 };

@@ -207,8 +207,9 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     }
     for (uint32_t l = 0; l < plan->n_launches && ok; l++)
         for (uint32_t j = 0; j < plan->launches[l].n; j++) {
+            const uint32_t n_beside = plan->launches[l].n - plan->launches[l].n_after;
             const uint32_t i =
-                plan->launches[l].first + (reverse ? plan->launches[l].n - 1 - j : j);
+                plan->launches[l].first + (reverse && j < n_beside ? n_beside - 1 - j : j);
             const df_seg *const s = &plan->segs[i];
             if (s->kind == DF_SEG_MATMUL)
                 run_matmul(&r, s, fault);

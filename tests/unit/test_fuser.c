@@ -4,6 +4,7 @@
  * for bit against an evaluation node by node (support/fuse_check.h). On top of values: how many
  * launches and kernels a program takes, what is donated, which other extents a plan serves and
  * which it must refuse, bounds on bodies, and each allocation failing in turn.
+ * size: programs as text, and beside each what its plan must be.
  */
 #include <criterion/criterion.h>
 
@@ -92,7 +93,7 @@ static const char mse[] = "%0 = input f32[5000]\n"
                           "%6 = div f32[] %4 %5\n"
                           "output %6\n";
 
-/* The mean over rows reduces another axis than the rows do: a second kernel. */
+/* The mean over rows reduces another axis than the rows do: a second kernel, after the first. */
 static const char cross_entropy[] = "%0 = input f32[32,10]\n"
                                     "%1 = input i64[32]\n"
                                     "%2 = max f32[32,1] %0 axes=[1] keepdims\n"
@@ -232,7 +233,7 @@ Test(fuser, launches)
         { "softmax of columns", softmax_columns, 4, 1, 1, 1 },
         { "layer norm", layer_norm, 4, 1, 1, 1 },
         { "mean square error", mse, 4, 1, 1, 1 },
-        { "cross entropy", cross_entropy, 4, 2, 2, 2 },
+        { "cross entropy", cross_entropy, 4, 1, 2, 2 },
         { "n bodies", nbody, 4, 1, 1, 1 },
         { "dense layer", dense, 4, 1, 1, 1 },
         { "concatenation", concat, 4, 1, 3, 2 },
@@ -246,6 +247,27 @@ Test(fuser, launches)
     const fuse_result r = expect(&w);
     cr_expect_eq(r.n_donated, 60, "m, v and p are updated in place: %u", r.n_donated);
     free(text);
+}
+
+/* A scalar made of many rows is work for all threads: a launch of its own. The limit is the plan's.
+ */
+Test(fuser, only_little_comes_after)
+{
+    static const char form[] = "%%0 = input f32[%d,10]\n"
+                               "%%1 = sum f32[%d] %%0 axes=[1]\n"
+                               "%%2 = exp f32[%d] %%1\n"
+                               "%%3 = sum f32[] %%2 axes=[0]\n"
+                               "output %%3\n";
+    char text[3][400];
+    static const int rows[3] = { 4096, 100, 4097 };
+    for (int i = 0; i < 3; i++) {
+        snprintf(text[i], sizeof text[i], form, rows[i], rows[i], rows[i]);
+        const want w = { "a sum over rows", text[i], 4, rows[i] > 4096 ? 2 : 1, 2, 2 };
+        expect(&w);
+    }
+    fuse_result r;
+    cr_expect_eq(fuse_serves(text[0], text[1], 4, &r), 1, "%s", r.text);
+    cr_expect_eq(fuse_serves(text[0], text[2], 4, &r), 0, "4097 rows are not little");
 }
 
 /* ---- updates and memory ---- */
@@ -475,6 +497,29 @@ Test(fuser, one_element_beside_reductions)
         for (size_t i = 0; i < DF_LEN(beside1); i++) one_element("1", view[v], beside1[i]);
         for (size_t i = 0; i < DF_LEN(beside2); i++) one_element("1,1", view[v], beside2[i]);
     }
+}
+
+/* The first update had taken the caller's memory, the second can't be written over it: the first
+ * gives it up, or it is read from there after the second came. */
+Test(fuser, callers_memory_is_given_up)
+{
+    static const char text[] = "%0 = input f64[] wrapped\n"
+                               "%1 = add f64[] %0 %0\n"
+                               "%2 = slice f64[] %0 start=[] step=[]\n"
+                               "%3 = num f64[] 0x1.99999ap-4\n"
+                               "%4 = update f64[] %0 %3 %2\n"
+                               "%5 = slice f64[] %4 start=[] step=[]\n"
+                               "%6 = num f64[] 0x0p+0\n"
+                               "%7 = le bool[] %6 %5\n"
+                               "%8 = update f64[] %4 %1 %5\n"
+                               "output %8 into %0\n"
+                               "output %1\n"
+                               "output %3\n"
+                               "output %1\n"
+                               "output %7\n";
+    const fuse_result r = fuse_check(text, 4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect(!r.retreated, "%s", r.text);
 }
 
 /* An update that covers its base may be computed before the base is written: the second of two such

@@ -84,9 +84,10 @@ Test(guards, each_kind_holds_and_misses_with_its_numbers)
                      "at_least: an extent fell below what the plan needs: (%0 axis 0 * 64) is "
                      "2368, wanted at least 2369");
     cr_assert(!miss(t, (df_guard){ DF_GUARD_at_most, 3, 0, 0, 1 }));
-    expect_explained(t, (df_guard){ DF_GUARD_at_most, 6, 0, 0, 0 },
-                     "at_most: an extent outgrew what the plan allows: (slot 5 - %1 axis 0) is "
-                     "2304, wanted at most 0");
+    expect_explained(
+        t, (df_guard){ DF_GUARD_at_most, 6, 0, 0, 0 },
+        "at_most: an extent outgrew what the plan allows: ((%0 axis 0 * 64) - %1 axis 0) "
+        "is 2304, wanted at most 0");
     cr_assert(!miss(t, (df_guard){ DF_GUARD_contiguous, 0, 0, 0, 1 }));
     cr_assert(!miss(t, (df_guard){ DF_GUARD_contiguous, 1, 0, 0, 0 }));
     expect_explained(t, (df_guard){ DF_GUARD_contiguous, 1, 0, 0, 1 },
@@ -155,11 +156,11 @@ Test(guards, the_list_is_stable_and_has_no_values_of_a_run)
     };
     df_str s;
     df_str_init(&s, &df_mem_system);
-    df_guard_print(&s, all, DF_LEN(all), defs);
+    df_guard_print(&s, all, DF_LEN(all), defs, trace());
     cr_assert_str_eq(s.at, "equal: %0 axis 0 == %1 axis 0\n"
-                           "is_const: argument 1 == 8\n"
+                           "is_const: %3 slice step[0] == 8\n"
                            "at_least: (%0 axis 0 * 64) >= 1\n"
-                           "at_most: (slot 5 - %1 axis 0) <= 2147483647\n"
+                           "at_most: ((%0 axis 0 * 64) - %1 axis 0) <= 2147483647\n"
                            "contiguous: input 0 contiguous\n"
                            "aligned: input 1 not aligned\n"
                            "unit: input 0 stride 1 == 1\n"

@@ -496,6 +496,72 @@ Test(lazy, heat_step_with_its_residual_is_one_launch)
     cr_expect_eq(memcmp(plate[0], plate[1], sizeof plate[0]), 0);
 }
 
+/* The mean over rows comes after the rows, in their launch, however many threads made them. */
+Test(lazy, cross_entropy_is_one_launch)
+{
+    enum { N = 300, C = 700 };
+    float loss[3] = { 0 };
+    for (int how = 0; how < 3; how++) { /* unfused; one thread; four */
+        rig r;
+        const deft_runtime_options o = { .size = sizeof o, .n_threads = how == 2 ? 4 : 1 };
+        rig_open(&r, &o,
+                 &(deft_ctx_options){ .size = sizeof(deft_ctx_options), .no_fusion = how == 0 });
+        deft_rng rng = { 5, 0 };
+        deft_tensor *x = deft_uniform(r.cx, &rng, DEFT_SHAPE(N, C), DEFT_F32, -3, 3);
+        deft_tensor *label = deft_randint(r.cx, &rng, DEFT_SHAPE(N), DEFT_I64, 0, C);
+        OK(&r, deft_eval((deft_tensor *[]){ x, label }, 2));
+        const deft_stats before = rig_stats(&r);
+        deft_tensor *y = deft_cross_entropy(x, label);
+        OK(&r, deft_eval(&y, 1));
+        if (how) cr_expect_eq(rig_stats(&r).launches - before.launches, 1);
+        loss[how] = rig_item(&r, y);
+        rig_close(&r);
+    }
+    cr_expect(loss[0] > 0 && loss[0] == loss[1] && loss[0] == loss[2], "%a %a %a", loss[0], loss[1],
+              loss[2]);
+}
+
+/* Every decision of the fuser is logged once, with ops by name, under the topic "fusion". */
+Test(lazy, decisions_are_logged)
+{
+    rig r;
+    const deft_runtime_options o = { .size = sizeof o, .log = "fusion" };
+    rig_open(&r, &o, NULL);
+    deft_tensor *x = rig_range(&r, 64, 0);
+    deft_tensor *y = deft_sum(deft_exp(x), DEFT_ALL_AXES, 0);
+    OK(&r, deft_eval(&y, 1));
+    static const char line[] =
+        "exp, %2 sum fused: each element is folded as soon as it is computed\n";
+    char *const first = strstr(r.log, line);
+    cr_expect(first && !strstr(first + 1, line), "%s", r.log);
+    char why[200];
+    deft_show(r.cx, "why", why, sizeof why);
+    cr_expect(strstr(why, line) != NULL, "%s", why);
+    rig_close(&r);
+}
+
+/* An aborted step takes back its own assignments to wrapped memory, not those before it. */
+Test(lazy, aborted_steps_leave_earlier_writes)
+{
+    for (int computed = 0; computed < 2; computed++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        float a[2] = { 1, 2 };
+        deft_tensor *m = deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, a, sizeof a, NULL);
+        deft_assign(m, deft_mul(m, 3));
+        deft_scope s = deft_step_begin(r.cx);
+        if (computed) OK(&r, deft_eval(&m, 1));
+        deft_assign(m, 5);
+        if (computed) OK(&r, deft_eval(&m, 1));
+        deft_step_abort(s);
+        s = deft_step_begin(r.cx);
+        OK(&r, deft_step_end(s));
+        EXPECT(&r, m, 3, 6);
+        cr_expect(a[0] == 3 && a[1] == 6, "%d: %g %g", computed, a[0], a[1]);
+        rig_close(&r);
+    }
+}
+
 Test(lazy, max_nodes_cuts)
 {
     rig r;

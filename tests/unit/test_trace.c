@@ -581,6 +581,8 @@ Test(trace, signs_casts_selections_and_views_are_simplified)
     expect("f32", "%2 = neg f32[4,4] %0\n%3 = neg f32[4,4] %2\noutput %3\n", "output %0\n");
     expect("bool", "%2 = logical_not bool[4,4] %0\n%3 = logical_not bool[4,4] %2\noutput %3\n",
            "output %0\n");
+    expect("u8", "%2 = neg u8[4,4] %0\n%3 = abs u8[4,4] %2\noutput %3\n",
+           "%2 = neg u8[4,4] %0\n%3 = abs u8[4,4] %2\noutput %3\n");
     expect("f32", "%2 = neg f32[4,4] %0\n%3 = abs f32[4,4] %2\n%4 = abs f32[4,4] %3\noutput %4\n",
            "%2 = abs f32[4,4] %0\noutput %2\n");
     expect("f32", "%2 = floor f32[4,4] %0\n%3 = round f32[4,4] %2\noutput %3\n",

@@ -111,21 +111,6 @@ static void put_key(df_str *out, const df_key *key)
                (unsigned long long)key->hash.lo, key->n);
 }
 
-static void put_why(df_str *out, const df_plan *p)
-{
-    for (uint32_t i = 0; i < p->n_why; i++)
-        df_str_fmt(out, "%%%u %%%u %s: %s\n", p->why[i].a, p->why[i].b, p->why[i].what,
-                   p->why[i].reason);
-}
-
-/* Without its decisions, which are a stage of their own. */
-static void put_plan(df_str *out, const df_plan *p, const df_trace *t)
-{
-    df_plan shown = *p;
-    shown.n_why = 0;
-    df_plan_print(out, &shown, t);
-}
-
 static deft_status put_code(df_str *out, df_diag *d, const df_compiler *c, const df_plan *p,
                             const options *o, bool assembly)
 {
@@ -180,10 +165,10 @@ static deft_status put_stage(work *w, stage s)
     case STAGE_trace: df_trace_print(out, w->t); break;
     case STAGE_key: put_key(out, &w->key); break;
     case STAGE_guards:
-        df_guard_print(out, w->plan->guards, w->plan->n_guards, w->plan->slots);
+        df_guard_print(out, w->plan->guards, w->plan->n_guards, w->plan->slots, w->t);
         break;
-    case STAGE_plan: put_plan(out, w->plan, w->t); break;
-    case STAGE_why: put_why(out, w->plan); break;
+    case STAGE_plan: df_plan_print(out, w->plan, w->t); break;
+    case STAGE_why: df_why_print(out, w->plan, w->t); break;
     case STAGE_ir: return put_code(out, d, &w->compiler, w->plan, w->o, false);
     case STAGE_asm: return put_code(out, d, &w->compiler, w->plan, w->o, true);
     case N_STAGES: df_unreachable();
