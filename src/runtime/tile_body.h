@@ -57,21 +57,21 @@ TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c
         }
 }
 
-/* A column of tiles, all rows of the block: B's part stays in the nearest cache. */
-TARGET DF_INLINE void NAME(column)(const df_block *g, const T *b, T *c, MASK mask, const int vecs,
-                                   const bool masked)
+/* A column of tiles of most rows, all rows of the block: B's part stays in the nearest cache. */
+TARGET DF_INLINE void NAME(column)(const df_block *g, const T *b, T *c, MASK mask, const int most,
+                                   const int vecs, const bool masked)
 {
     const T *a = g->a;
     int64_t left = g->m;
-    for (; left >= MR; left -= MR) {
+    for (; left >= most; left -= most) {
         /* The tile below is next: a chain starts from C, so its load would be waited for. */
-        if (left >= 2 * MR && g->k >= 64)
-            for (int i = MR; i < 2 * MR; i++)
+        if (left >= 2 * most && g->k >= 64)
+            for (int i = most; i < 2 * most; i++)
 #pragma GCC unroll 16
                 for (int j = 0; j < vecs; j++) __builtin_prefetch(c + i * g->c_row + j * W, 1);
-        NAME(tile)(g, a, b, c, mask, MR, vecs, masked);
-        a += MR * g->a_row;
-        c += MR * g->c_row;
+        NAME(tile)(g, a, b, c, mask, most, vecs, masked);
+        a += most * g->a_row;
+        c += most * g->c_row;
     }
     switch (left) {
 #if MR == 8
@@ -94,18 +94,22 @@ TARGET DF_INLINE void NAME(flat)(const df_block *g, const T *b, T *c, MASK mask,
     NAME(tile)(g, g->a, b, c, mask, rows, vecs, true);
 }
 
-#define COLUMN(vecs, masked)                                                                       \
+#define COLUMN(most, vecs, masked)                                                                 \
     TARGET static void NAME(column_##vecs##_##masked)(const df_block *g, const T *b, T *c,         \
                                                       MASK mask)                                   \
     {                                                                                              \
-        NAME(column)(g, b, c, mask, vecs, masked);                                                 \
+        NAME(column)(g, b, c, mask, most, vecs, masked);                                           \
     }
-COLUMN(1, 0)
-COLUMN(1, 1)
-COLUMN(2, 0)
-COLUMN(2, 1)
-COLUMN(3, 0)
-COLUMN(3, 1)
+COLUMN(MR, 1, 0)
+COLUMN(MR, 1, 1)
+COLUMN(MR, 2, 0)
+COLUMN(MR, 2, 1)
+COLUMN(MR, 3, 0)
+COLUMN(MR, 3, 1)
+#if MR == 8
+COLUMN(6, 4, 0)
+COLUMN(6, 4, 1)
+#endif
 #undef COLUMN
 
 #define ROW(rows, vecs)                                                                            \
@@ -121,7 +125,7 @@ ROW(1, 8)
 ROW(2, 4)
 #undef ROW
 
-/* Columns are dealt evenly: 4 vectors as 2 + 2, since a tile of one vector starves the adders. */
+/* Dealt evenly: 4 vectors as they are with fewer rows, else as 2 + 2 (1 starves the adders). */
 TARGET static void NAME(block)(const df_block *g)
 {
     _Static_assert(NV == 3 && FLAT == 8, "the tables have an entry per number of vectors");
@@ -137,6 +141,13 @@ TARGET static void NAME(block)(const df_block *g)
     };
     const T *b = g->b;
     T *c = g->c;
+#if MR == 8
+    if (g->m >= 3 && g->n > 3 * W && g->n <= 4 * W) {
+        const int64_t last = g->n - 3 * W;
+        (last == W ? NAME(column_4_0) : NAME(column_4_1))(g, b, c, MASK_OF(last));
+        return;
+    }
+#endif
     const int64_t most = g->m == 1 ? FLAT : g->m == 2 ? FLAT / 2 : NV;
     int64_t vecs = (g->n + W - 1) / W;
     for (int64_t left = g->n, groups = (vecs + most - 1) / most; groups > 0; groups--) {
