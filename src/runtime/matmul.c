@@ -26,6 +26,8 @@
 #include "runtime/blas.h"
 #include "runtime/tile.h"
 
+#include <stdalign.h>
+
 /* Chosen by measure on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3); flat
  * around these values. */
 enum {
@@ -36,7 +38,9 @@ enum {
     TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
     EPILOGUE_BYTES = 128 << 10, /* of C between multiplication and epilogue: stays in L2 */
     FLAT_KC_BYTES = 16 * 4,     /* as KC_BYTES for one tile of rows: B is walked by whole rows */
-    SMALL = 64,                 /* SMALL^3 multiply-adds at most: one block, no plan */
+    PART_MACS = 80000, /* of a small product, for one thread at least: more than a fork-join */
+    FORK_MACS = 32000, /* what a thread multiplies during a fork-join */
+    SMALL = 64,        /* SMALL^3 multiply-adds at most: one block, no plan */
     ALIGN = 64
 };
 
@@ -101,14 +105,63 @@ static bool is_small(const df_matmul_job *j)
            j->m * j->n * j->k <= SMALL * SMALL * SMALL;
 }
 
-static void run_small(const df_matmul_job *j, char *c, int64_t c_row)
+/* Two cache lines: threads that take part fetch them from the caller's. */
+typedef struct small_product {
+    df_block g;
+    void (*multiply)(const df_block *g);
+    int64_t first, part; /* rows, or columns, of the first part and of each other */
+    int64_t column_size; /* bytes from one column of B to the next */
+    int32_t size;        /* of an element */
+    bool by_columns;
+} small_product;
+
+static void small_task(void *user, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const small_product *const s = user;
+    const int64_t from = i == 0 ? 0 : s->first + (i - 1) * s->part;
+    const int64_t extent = i == 0 ? s->first : s->part;
+    df_block g = s->g;
+    if (s->by_columns) {
+        g.b = (const char *)g.b + from * s->column_size;
+        g.c = (char *)g.c + from * s->size;
+        g.n = extent;
+    } else {
+        g.a = (const char *)g.a + from * g.a_row * s->size;
+        g.c = (char *)g.c + from * g.c_row * s->size;
+        g.m = extent;
+    }
+    s->multiply(&g);
+}
+
+/* In parts for the pool's threads while those are awake: two of 64^3 and a fork-join take two
+ * thirds of the time of the whole. Tall products by rows, others by columns. The first part, the
+ * caller's, is larger by what it multiplies until another thread has begun and told its end. */
+static void run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool)
 {
     const df_tiles *const t = df_tiles_pick(j->dtype);
-    const bool dots = wants_dots(j, t);
-    const df_block g = {
-        j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col, dots ? j->b_col : j->b_row, c_row, true
-    };
-    (dots ? t->dots : t->block)(&g);
+    const bool dots = wants_dots(j, t), by_columns = j->m < 4 * t->mr;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    const int64_t extent = by_columns ? j->n : j->m, macs = j->m * j->n * j->k;
+    alignas(128) small_product s = { .g = { j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col,
+                                            dots ? j->b_col : j->b_row, c_row, true },
+                                     .multiply = dots ? t->dots : t->block,
+                                     .column_size = j->b_col * size,
+                                     .size = (int32_t)size,
+                                     .by_columns = by_columns };
+    _Static_assert(sizeof s == 128, "two lines");
+    int64_t parts = df_min_i64(df_pool_threads(pool), macs / PART_MACS);
+    if (parts > 1) {
+        const int64_t unit = by_columns ? t->nr / 3 : (t->mr + 1) / 2;
+        const int64_t head = FORK_MACS / (macs / extent);
+        s.part = (extent - head) / parts / unit * unit;
+        s.first = extent - (parts - 1) * s.part;
+        if (s.part < 2 * unit) parts = 1;
+    }
+    if (parts > 1)
+        df_pool_run_short(pool, (uint32_t)parts, small_task, &s);
+    else
+        s.multiply(&s.g);
 }
 
 /* Where a library in fast mode beats ours: its sums of products along contiguous rows of a
@@ -442,7 +495,7 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
         char *const c = job->c ? job->c : work;
         const int64_t c_row = job->c ? job->c_row : job->n;
         const bool done = library && df_blas_multiply(blas, job, c, c_row);
-        if (!done && small) run_small(job, c, c_row);
+        if (!done && small) run_small(job, c, c_row, pool);
         if ((done || small) && job->epilogue)
             job->epilogue(job->user, 0, c, c_row, 0, job->m, 0, job->n);
         if (done || small) return;

@@ -31,6 +31,9 @@
 
 #define SPIN_NS 40000
 #define MOVE_NS 1000000 /* between two moves of workers */
+/* A wake-up costs its caller some 5 us, a short region without workers loses some 0.5: after as
+ * many as these, sleeping has cost as much as waking. */
+#define SHORT_UNTIL_WAKE 16
 enum { MAX_THREADS = 1024, MAX_RANGES = 16 };
 
 typedef void (*task_fn)(void *user, uint32_t i, uint32_t thread);
@@ -53,19 +56,20 @@ struct df_pool {
     void *raw; /* what mem gave */
     worker *workers;
     uint32_t n_threads;
-    uint32_t n_started; /* workers that exist; written under busy */
-    uint32_t n_tried;   /* the system refused the others: no second try */
+    _Atomic uint32_t n_started; /* workers that exist; written under busy */
+    uint32_t n_tried;           /* the system refused the others: no second try */
     df_os_mark mark;
-    _Atomic uint32_t busy; /* some thread is in a region */
-    int caller_cpu;        /* of the last region */
-    int free_cpu;          /* no worker is pinned there; -1: workers are not pinned */
-    uint64_t moved_ns;     /* when a worker was moved last */
-    task_fn task;          /* of the region; read by owners of a task only */
-    void *user;
-    uint32_t n; /* tasks of the region; as task */
+    _Atomic uint32_t busy;     /* some thread is in a region */
+    _Atomic uint32_t n_missed; /* short regions since the last that workers could take part in */
+    int caller_cpu;            /* of the last region */
+    int free_cpu;              /* no worker is pinned there; -1: workers are not pinned */
+    uint64_t moved_ns;         /* when a worker was moved last */
     uint32_t n_ranges;
     range ranges[MAX_RANGES];
     alignas(64) _Atomic uint32_t region; /* the number once more: what workers sleep on */
+    uint32_t n;                          /* tasks of the region; read by owners of a task only */
+    task_fn task;                        /* as n */
+    void *user;                          /* as n */
     _Atomic uint32_t n_asleep;
     _Atomic bool stop;
     alignas(64) _Atomic uint32_t n_done;
@@ -269,6 +273,21 @@ void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
             take_part(p, 0);
             wait_done(p, n);
             atomic_store_explicit(&p->busy, 0, memory_order_release);
+            return;
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) task(user, i, 0);
+}
+
+void df_pool_run_short(df_pool *p, uint32_t n, task_fn task, void *user)
+{
+    if (n > 1 && p->n_threads > 1) {
+        const bool awake = atomic_load_explicit(&p->n_started, memory_order_relaxed) > 0 &&
+                           atomic_load_explicit(&p->n_asleep, memory_order_relaxed) == 0;
+        if (awake ||
+            atomic_fetch_add_explicit(&p->n_missed, 1, memory_order_relaxed) >= SHORT_UNTIL_WAKE) {
+            atomic_store_explicit(&p->n_missed, 0, memory_order_relaxed);
+            df_pool_run(p, n, task, user);
             return;
         }
     }

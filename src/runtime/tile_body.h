@@ -10,10 +10,12 @@
  * suffix and all are undefined at the end. The tile is a function of constants, so that the
  * compiler makes a body per shape with all of C in registers; one call per shape would cost as much
  * as a small product.
+ *
+ * size: a table of tile shapes, one body each, besides the algorithm.
  */
 
-#define AHEAD (8 * sizeof(T)) /* rows to fetch ahead, in bytes per step */
-#define FLAT 8                /* vectors in a tile of one row */
+#define AHEAD (8 * sizeof(T))   /* rows to fetch ahead, in bytes per step */
+#define FLAT (MR == 8 ? 16 : 8) /* vectors in a tile of one row */
 
 /* One tile: rows x vecs vectors, of the last one only the lanes in mask when masked. */
 TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c, MASK mask,
@@ -32,7 +34,7 @@ TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c
                 acc[i * vecs + j] = masked && j == vecs - 1 ? LOADM(from, mask) : LOAD(from);
         }
     for (int64_t k = g->k; k > 0; k--) {
-        V y[FLAT];
+        V y[MR * NV];
 #pragma GCC unroll 16
         for (int j = 0; j < vecs; j++)
             y[j] = masked && j == vecs - 1 ? LOADM(b + j * W, mask) : LOAD(b + j * W);
@@ -123,22 +125,41 @@ ROW(1, 6)
 ROW(1, 7)
 ROW(1, 8)
 ROW(2, 4)
+#if MR == 8
+ROW(1, 9)
+ROW(1, 10)
+ROW(1, 11)
+ROW(1, 12)
+ROW(1, 13)
+ROW(1, 14)
+ROW(1, 15)
+ROW(1, 16)
+ROW(2, 5)
+ROW(2, 6)
+ROW(2, 7)
+ROW(2, 8)
+#define WIDE(vecs) NAME(row_1_##vecs)
+#define WIDE2(vecs) NAME(row_2_##vecs)
+#else
+#define WIDE(vecs) NULL
+#define WIDE2(vecs) NULL
+#endif
 #undef ROW
 
-/* Columns are dealt evenly: 4 vectors as 2 + 2, since a tile of one vector starves the adders; or,
- * where there are registers for it, as they are, with fewer rows. */
+/* Dealt evenly: 4 vectors as they are with fewer rows, else as 2 + 2 (1 starves the adders). */
 TARGET static void NAME(block)(const df_block *g)
 {
-    _Static_assert(NV == 3 && FLAT == 8, "the tables have an entry per number of vectors");
+    _Static_assert(NV == 3 && FLAT <= 16, "the tables have an entry per number of vectors");
     static void (*const column[NV + 1][2])(const df_block *, const T *, T *, MASK) = {
         { NULL, NULL },
         { NAME(column_1_0), NAME(column_1_1) },
         { NAME(column_2_0), NAME(column_2_1) },
         { NAME(column_3_0), NAME(column_3_1) },
     };
-    static void (*const row[2][FLAT - NV])(const df_block *, const T *, T *, MASK) = {
-        { NAME(row_1_4), NAME(row_1_5), NAME(row_1_6), NAME(row_1_7), NAME(row_1_8) },
-        { NAME(row_2_4), NULL, NULL, NULL, NULL },
+    static void (*const row[2][16 - NV])(const df_block *, const T *, T *, MASK) = {
+        { NAME(row_1_4), NAME(row_1_5), NAME(row_1_6), NAME(row_1_7), NAME(row_1_8), WIDE(9),
+          WIDE(10), WIDE(11), WIDE(12), WIDE(13), WIDE(14), WIDE(15), WIDE(16) },
+        { NAME(row_2_4), WIDE2(5), WIDE2(6), WIDE2(7), WIDE2(8) },
     };
     const T *b = g->b;
     T *c = g->c;
@@ -247,4 +268,6 @@ TARGET static void NAME(pack)(void *to_, int64_t width, const void *from_, int64
 #undef TARGET
 #undef NAME
 #undef FLAT
+#undef WIDE
+#undef WIDE2
 #undef AHEAD

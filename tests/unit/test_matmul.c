@@ -334,6 +334,27 @@ Test(matmul, strides_batches_epilogues_threads)
     finish(&f);
 }
 
+/* Products without a plan, whole and in parts for threads that are awake: often enough to wake
+ * them. */
+Test(matmul, small_in_parts)
+{
+    static const int64_t shapes[][3] = { { 64, 64, 64 },   { 33, 120, 65 },  { 16, 250, 65 },
+                                         { 1, 256, 1000 }, { 2, 129, 1000 }, { 63, 5, 800 } };
+    fixture f;
+    start(&f);
+    for (int round = 0; round < 24; round++)
+        for (size_t i = 0; i < DF_LEN(shapes); i++)
+            for (int v = 0; v < 4; v++) {
+                const layout l = { .a_transposed = v == 1,
+                                   .b_transposed = v == 2,
+                                   .b_zero = v == 3,
+                                   .epilogue = round & 1 };
+                check(&f, dtypes[round >> 1 & 1], shapes[i][0], shapes[i][1], shapes[i][2], 1, 1, l,
+                      1 << 2 | 1 << 3);
+            }
+    finish(&f);
+}
+
 /* Beyond one slice of K, one block of rows, the B that is multiplied unpacked. */
 Test(matmul, blocked)
 {
