@@ -41,7 +41,9 @@ typedef struct deft_capture deft_capture;
 
 /* Records what is to be captured: reads in[0..n_in), assigns what it likes, and sets out[0..n_out),
  * which are NULL before. Tensors from outside must be kept, or belong to a scope that is open at
- * every call. Opens no step. Anything but DEFT_OK fails the call with that status. */
+ * every call; the capture keeps those it uses. in[] are handles of the call, valid while it runs;
+ * assigning one assigns the caller's tensor. Opens no step. Anything but DEFT_OK fails the call
+ * with that status. */
 typedef deft_status (*deft_capture_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                        deft_tensor **out, size_t n_out, void *user);
 

@@ -31,7 +31,14 @@ typedef struct tensor_ref {
 typedef struct seen_input {
     uint32_t node;
     deft_tensor *t;
+    df_value *v;
 } seen_input;
+
+/* A tensor that the function was given or read; those of one class were one tensor. */
+typedef struct place {
+    tensor_ref from;
+    uint32_t cls;
+} place;
 
 typedef struct source {
     tensor_ref from;
@@ -66,9 +73,13 @@ typedef struct df_recording {
     bool cut, committed, whole; /* whole: may be replayed */
     uint64_t used;
     uint32_t n_in, n_out;
+    df_arena own;       /* all that is per argument */
     df_shape *in_shape; /* per argument */
     uint8_t *in_dtype;
+    deft_tensor **in_memory;     /* per argument: the tensor itself where it is written memory */
+    DF_VEC(df_value *) in_value; /* per argument, while recording; not counted */
     DF_VEC(seen_input) seen;
+    DF_VEC(place) places;
     DF_VEC(df_value *) results; /* of the wants while recording; not counted */
     DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
     DF_VEC(source) sources;     /* per input of the trace; unused for memory that is only written */
@@ -80,7 +91,7 @@ typedef struct df_recording {
     DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
     DF_VEC(df_value *) values;  /* of a replay, per input */
     DF_VEC(df_want) want;
-    deft_tensor *const *in; /* while recording */
+    deft_tensor **in, **out; /* while recording: what the function sees, and its outputs' handles */
 } recording;
 
 typedef struct param {
@@ -152,9 +163,10 @@ static void recording_destroy(recording *r)
     if (cx->last == r->made.t) cx->last = NULL;
     df_counted_drop(&r->made.plan);
     df_arena_finish(&r->made.arena);
-    df_mem_free(cx->mem, r->in_shape, r->n_in * sizeof *r->in_shape);
-    df_mem_free(cx->mem, r->in_dtype, r->n_in);
+    df_arena_finish(&r->own);
+    df_vec_finish(cx->mem, &r->in_value);
     df_vec_finish(cx->mem, &r->seen);
+    df_vec_finish(cx->mem, &r->places);
     df_vec_finish(cx->mem, &r->results);
     df_vec_finish(cx->mem, &r->wanted);
     df_vec_finish(cx->mem, &r->sources);
@@ -177,21 +189,28 @@ static recording *recording_create(deft_capture *c, deft_tensor *const *in, size
     if (!r) return NULL;
     r->capture = c;
     r->whole = true;
-    r->in = in;
     r->n_in = (uint32_t)n_in;
     r->n_out = (uint32_t)n_out;
     df_arena_init(&r->made.arena, mem);
-    r->in_shape = df_mem_zalloc(mem, (n_in ? n_in : 1) * sizeof *r->in_shape);
-    r->in_dtype = df_mem_zalloc(mem, n_in ? n_in : 1);
-    if (!r->in_shape || !r->in_dtype) {
-        df_mem_free(mem, r->in_shape, (n_in ? n_in : 1) * sizeof *r->in_shape);
-        df_mem_free(mem, r->in_dtype, n_in ? n_in : 1);
-        df_mem_free(mem, r, sizeof *r);
+    df_arena_init(&r->own, mem);
+    r->in = df_arena_new(&r->own, deft_tensor *, n_in);
+    r->out = df_arena_new(&r->own, deft_tensor *, n_out);
+    r->in_memory = df_arena_new(&r->own, deft_tensor *, n_in);
+    r->in_shape = df_arena_new(&r->own, df_shape, n_in);
+    r->in_dtype = df_arena_new(&r->own, uint8_t, n_in);
+    if (!r->in || !r->out || !r->in_memory || !r->in_shape || !r->in_dtype) {
+        recording_destroy(r);
         return NULL;
     }
     for (size_t i = 0; i < n_in; i++) {
-        df_tensor_shape(c->cx, in[i], &r->in_shape[i]);
-        r->in_dtype[i] = (uint8_t)df_tensor_dtype(c->cx, in[i]);
+        df_value *const v = df_handle_value(c->cx, in[i]);
+        if (!df_vec_push(mem, &r->in_value, v)) {
+            recording_destroy(r);
+            return NULL;
+        }
+        r->in_shape[i] = v->shape;
+        r->in_dtype[i] = v->dtype;
+        if (in[i]->flags & DF_HANDLE_MUT) r->in_memory[i] = in[i];
     }
     return r;
 }
@@ -324,7 +343,7 @@ static void no_memory(deft_ctx *cx)
 void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 {
     recording *const r = cx->recording;
-    const seen_input s = { node, t };
+    const seen_input s = { node, t, t->value };
     if (!df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
     if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
 }
@@ -386,7 +405,7 @@ df_made *df_recording_cut(deft_ctx *cx)
 static tensor_ref ref_of(const recording *r, deft_tensor *t)
 {
     for (uint32_t i = 0; i < r->n_in; i++)
-        if (r->in[i] == t) return (tensor_ref){ NULL, i };
+        if (r->in[i] == t && !r->in_memory[i]) return (tensor_ref){ NULL, i };
     return (tensor_ref){ t, DF_NONE };
 }
 
@@ -438,6 +457,30 @@ static deft_tensor *handle_of(const recording *r, uint32_t node)
     for (size_t i = 0; i < r->seen.n; i++)
         if (r->seen.at[i].node == node) return r->seen.at[i].t;
     return NULL;
+}
+
+static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, uint32_t *n)
+{
+    if (v->cut != cx->cut_serial) {
+        v->cut = cx->cut_serial;
+        v->input = (*n)++;
+    }
+    const place p = { from, v->input };
+    if (!df_vec_push(cx->mem, &r->places, p)) no_memory(cx);
+    hold_ref(r, from);
+}
+
+/* All values of the beginning are still there: records and the undo log hold them. */
+static void find_places(deft_ctx *cx, recording *r)
+{
+    uint32_t n = 0;
+    df_new_cut_serial(cx);
+    for (uint32_t i = 0; i < r->n_in; i++)
+        add_place(cx, r, (tensor_ref){ NULL, i }, r->in_value.at[i], &n);
+    for (size_t i = 0; i < r->seen.n; i++) {
+        const tensor_ref from = ref_of(r, r->seen.at[i].t);
+        if (from.t) add_place(cx, r, from, r->seen.at[i].v, &n);
+    }
 }
 
 static void find_sources(deft_ctx *cx, recording *r)
@@ -493,6 +536,7 @@ void df_recording_commit(deft_ctx *cx)
         return;
     }
     find_sources(cx, r);
+    if (r->whole) find_places(cx, r);
     if (r->whole) find_patches(r);
     for (size_t i = 0; i < cx->undo.n && r->whole; i++) {
         deft_tensor *const t = cx->undo.at[i].t;
@@ -532,22 +576,17 @@ static void keep_recording(deft_capture *c, recording *r)
     c->stats.recordings++;
 }
 
-/* The outputs as values of their own: handles of the function's step become handles of the scope
- * around it. */
-static deft_status hand_out(deft_capture *c, recording *r, deft_tensor **out)
+/* The function's outputs become tensors of the scope around its step. */
+static void hand_out(deft_capture *c, recording *r, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
     for (uint32_t i = 0; i < r->n_out; i++) {
         deft_tensor *old = out[i];
-        deft_tensor *const t = df_handle_new(cx, 0);
-        if (!t) return df_deliver(cx);
-        t->epoch = 0;
-        t->value = df_value_ref(old->value);
-        out[i] = t;
-        if (r->whole) add_target(cx, r, true, (tensor_ref){ NULL, i }, t->value);
+        out[i] = r->out[i];
+        out[i]->value = df_value_ref(old->value);
+        if (r->whole) add_target(cx, r, true, (tensor_ref){ NULL, i }, out[i]->value);
         deft_drop(&old);
     }
-    return DEFT_OK;
 }
 
 static void drop_outputs(deft_tensor **out, size_t kept, size_t n)
@@ -556,41 +595,94 @@ static void drop_outputs(deft_tensor **out, size_t kept, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = NULL;
 }
 
-static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out)
+static deft_tensor *new_handle(deft_ctx *cx, df_value *v)
+{
+    deft_tensor *const t = df_handle_new(cx, 0);
+    if (!t) return NULL;
+    t->epoch = 0;
+    t->value = df_value_ref(v);
+    return t;
+}
+
+/* What the function sees of its inputs: handles of their own, so that a tensor which it also
+ * reaches from outside is told apart. Memory that is written through its tensor goes in as it is.
+ * And the outputs' handles, because after the step nothing may fail. */
+static bool make_handles(deft_ctx *cx, recording *r, deft_tensor *const *in)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        r->in[i] = r->in_memory[i] ? in[i] : new_handle(cx, r->in_value.at[i]);
+        ok &= r->in[i] != NULL;
+    }
+    for (uint32_t i = 0; i < r->n_out; i++) ok &= (r->out[i] = new_handle(cx, NULL)) != NULL;
+    return ok;
+}
+
+static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
+{
+    df_value_ref(v);
+    df_handle_unbind(cx, t);
+    t->value = v;
+}
+
+/* An assigned input is an assigned tensor of the caller's. */
+static void end_inputs(deft_ctx *cx, recording *r, deft_tensor *const *in, bool committed)
+{
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        deft_tensor *const t = r->in[i];
+        if (!t || t == in[i]) continue;
+        if (committed && t->value != r->in_value.at[i]) bind(cx, in[i], t->value);
+        df_handle_unbind(cx, t);
+        t->flags = 0;
+    }
+}
+
+static deft_status keep_outputs(deft_capture *c, recording *r, deft_tensor **out, size_t *kept)
+{
+    deft_ctx *const cx = c->cx;
+    deft_status st = DEFT_OK;
+    cx->recording = NULL; /* ours, and no reason not to replay */
+    for (; st == DEFT_OK && *kept < r->n_out; ++*kept) {
+        if (!out[*kept])
+            st =
+                df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL", *kept);
+        else if (!df_enter_more(cx, "capture", 0, out[*kept]) || !deft_keep(out[*kept]))
+            st = df_deliver(cx);
+        if (st != DEFT_OK) break;
+    }
+    cx->recording = r;
+    return st;
+}
+
+static deft_status run_function(deft_capture *c, recording *r, deft_tensor *const *in,
+                                deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
     size_t kept = 0;
+    const bool ready = make_handles(cx, r, in);
     const deft_scope s = deft_step_begin(cx);
-    cx->recording = r;
-    deft_status st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
-    if (st == DEFT_OK) st = df_deliver(cx);
-    for (; st == DEFT_OK && kept < r->n_out; kept++) {
-        if (!out[kept] || !df_enter_more(cx, "capture", (unsigned)kept + 1, out[kept])) {
-            st = df_deliver(cx);
-            if (st == DEFT_OK)
-                st = df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL",
-                             kept);
-            break;
-        }
-        const bool whole = r->whole;
-        char reason[REASON];
-        memcpy(reason, c->reason, sizeof reason);
-        (void)deft_keep(out[kept]); /* ours, and no reason not to replay */
-        r->whole = whole;
-        memcpy(c->reason, reason, sizeof reason);
-        st = df_deliver(cx);
+    deft_status st = df_deliver(cx);
+    if (ready && st == DEFT_OK) {
+        cx->recording = r;
+        st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
+        const deft_status recorded = df_deliver(cx);
+        if (st == DEFT_OK) st = recorded;
+        if (st == DEFT_OK) st = keep_outputs(c, r, out, &kept);
     }
     r->committed = true;
     if (st == DEFT_OK) {
         st = deft_step_end(s);
     } else {
-        df_diag said = cx->diag;
+        const df_diag said = cx->diag;
         deft_step_abort(s);
         cx->diag = said;
     }
-    if (st == DEFT_OK) st = hand_out(c, r, out);
+    if (st == DEFT_OK)
+        hand_out(c, r, out);
+    else
+        drop_outputs(out, kept, r->n_out);
+    end_inputs(cx, r, in, st == DEFT_OK);
     cx->recording = NULL;
-    if (st != DEFT_OK) drop_outputs(out, kept, r->n_out);
     return st;
 }
 
@@ -599,8 +691,7 @@ static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, 
 {
     recording *const r = recording_create(c, in, n_in, n_out);
     if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
-    const deft_status st = run_function(c, r, out);
-    r->in = NULL;
+    const deft_status st = run_function(c, r, in, out);
     if (st == DEFT_OK && r->whole)
         keep_recording(c, r);
     else
@@ -624,6 +715,11 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
     }
     for (size_t i = 0; i < n_in; i++) {
         const df_value *const v = df_handle_value(c->cx, in[i]);
+        deft_tensor *const memory = in[i]->flags & DF_HANDLE_MUT ? in[i] : NULL;
+        if (memory != r->in_memory[i]) {
+            because(c, "input %zu is other memory to write", i);
+            return false;
+        }
         if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i])) continue;
         char now[DF_SHAPE_TEXT], then[DF_SHAPE_TEXT];
         because(c, "input %zu is %s%s, was %s%s", i, deft_dtype_name((deft_dtype)v->dtype),
@@ -635,18 +731,24 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
     return true;
 }
 
-/* Two inputs of the call that are one tensor, where the recording has two, or the reverse. */
-static bool same_aliases(deft_capture *c, const recording *r, deft_tensor *const *in)
+/* Whether the tensors it meets are the same one in the same places as then. */
+static bool same_places(deft_capture *c, const recording *r, deft_tensor *const *in)
 {
-    for (uint32_t i = 0; i < r->sources.n; i++)
-        for (uint32_t k = 0; k < i; k++) {
-            const tensor_ref a = r->sources.at[i].from, b = r->sources.at[k].from;
-            if ((!a.t && a.arg == DF_NONE) || (!b.t && b.arg == DF_NONE)) continue;
-            if (df_handle_value(c->cx, resolve(a, in)) != df_handle_value(c->cx, resolve(b, in)))
-                continue;
-            because(c, "two of the tensors it uses are one tensor now");
+    deft_ctx *const cx = c->cx;
+    uint32_t n = 0;
+    df_new_cut_serial(cx);
+    for (size_t i = 0; i < r->places.n; i++) {
+        df_value *const v = df_handle_value(cx, resolve(r->places.at[i].from, in));
+        const bool seen = v && v->cut == cx->cut_serial;
+        if (!v || (seen ? v->input : n) != r->places.at[i].cls) {
+            because(c, seen ? "two of the tensors it uses are one tensor now"
+                            : "two of the tensors it uses were one tensor");
             return false;
         }
+        if (seen) continue;
+        v->cut = cx->cut_serial;
+        v->input = n++;
+    }
     return true;
 }
 
@@ -709,20 +811,12 @@ static df_value *value_at(const recording *r, uint32_t i)
     return i < r->want.n ? r->want.at[i].result : r->made.inputs[i - r->want.n];
 }
 
-static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
-{
-    df_value_ref(v);
-    df_handle_unbind(cx, t);
-    t->value = v;
-}
-
 /* Handles first: nothing may fail once the plan has run. */
 static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
-        out[i] = df_handle_new(cx, 0);
+        out[i] = new_handle(cx, NULL);
         if (!out[i]) return df_deliver(cx);
-        out[i]->epoch = 0;
     }
     return DEFT_OK;
 }
@@ -750,7 +844,7 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
 {
     deft_ctx *const cx = c->cx;
     *replayed = false;
-    if (!gather(c, r, in) || !same_aliases(c, r, in)) return DEFT_OK;
+    if (!same_places(c, r, in) || !gather(c, r, in)) return DEFT_OK;
     if (!df_extract_values(cx, r->want.at, r->values.at, &r->made)) {
         because(c, "what it assigns lies in memory otherwise than when it was recorded");
         return DEFT_OK;

@@ -257,7 +257,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m
     for (uint32_t i = 0; i < n; i++) need[want[i].node] = VALUE;
     const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
 
-    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    df_new_cut_serial(cx);
     c.cut = cx->cut_serial;
     t->arena = a;
     t->flags = cx->trace_flags;
@@ -302,7 +302,7 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
 
 bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_made *m)
 {
-    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    df_new_cut_serial(cx);
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
         if (!values[k]) continue;
         if (values[k]->cut == cx->cut_serial) return false; /* two inputs of then are one now */
@@ -334,7 +334,7 @@ bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
     const df_rec *const r = &cx->rec;
     df_trace *const t = m->t;
     (void)n;
-    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    df_new_cut_serial(cx);
     if (t->n_extents > r->n_ext || !inputs_again(cx, m) || !roots_again(cx, want, m)) return false;
     memcpy(t->extents, r->ext, t->n_extents * sizeof *t->extents);
     for (uint32_t i = 0; i < t->n_args; i++) t->args[i] = r->args[m->arg_from[i]];

@@ -300,6 +300,12 @@ void df_mut_end(deft_ctx *cx, deft_tensor *t); /* its handle t ends */
 
 /* ---- values (value.c) ---- */
 
+/* From here on df_value.input means something only where df_value.cut is cx->cut_serial. */
+DF_INLINE void df_new_cut_serial(deft_ctx *cx)
+{
+    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+}
+
 df_value *df_value_new(deft_ctx *cx, deft_dtype t,
                        const df_shape *s); /* contiguous strides, no buffer */
 df_value *df_value_ref(df_value *v);

@@ -42,7 +42,9 @@ static const float numbers[N] = { 3, 1, 2 };
     X(ones, ones, w->cx, SHAPE, DEFT_I32)                                                          \
     X(full, full, w->cx, SHAPE, DEFT_U8, 7)                                                        \
     X(num, num, w->cx, 0.5)                                                                        \
+    X(const_f, const_f, w->cx, 0.5)                                                                \
     X(num_i, num_i, w->cx, 3)                                                                      \
+    X(const_i, const_i, w->cx, 3)                                                                  \
     X(arange, arange, w->cx, 0, 3, 0.5, DEFT_F32)                                                  \
     X(linspace, linspace, w->cx, 0, 1, 5, DEFT_F64)                                                \
     X(eye, eye, w->cx, 3, 4, DEFT_F32)                                                             \
@@ -471,6 +473,68 @@ static deft_status act_show(world *w)
     return st;
 }
 
+/* ---- captures ---- */
+
+static world *captured;
+
+static deft_status capture_fn(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    world *const w = captured;
+    (void)n_in, (void)n_out;
+    deft_tensor *rate = NULL, *n = NULL;
+    for (int i = 0; i < 200; i++) {
+        SUBJECT(w, rate = deft_param_f(cx, "rate"));
+        SUBJECT(w, n = deft_param_i(cx, "n"));
+    }
+    deft_tensor *const y = deft_add(deft_mul(in[0], rate), deft_mul(w->p[1], n));
+    if (user) {
+        deft_assign(w->p[0], y);
+        deft_assign(deft_slice(w->p[2], DEFT_AT(1), DEFT_FULL), deft_sum(y, DEFT_AXES(0), 0));
+    }
+    out[0] = deft_uniform(cx, &w->rng, SHAPE, DEFT_F32, 0, 1);
+    out[0] = deft_add(out[0], y);
+    return DEFT_OK;
+}
+
+/* calls of a capture; it assigns in the one and only call, or never. */
+static deft_status capture(world *w, int calls, bool assigns)
+{
+    deft_capture *c;
+    deft_tensor *out[1] = { NULL };
+    captured = w;
+    const deft_scope s = deft_scope_begin(w->cx);
+    SUBJECT(w, c = deft_capture_create(w->cx, capture_fn, assigns ? w : NULL));
+    deft_status st = deft_error(w->cx);
+    if (st == DEFT_OK) SUBJECT(w, st = deft_capture_set_f(c, "rate", 0.5));
+    if (st == DEFT_OK) SUBJECT(w, st = deft_capture_set_i(c, "n", 3));
+    for (int i = 0; i < calls && st == DEFT_OK; i++) {
+        const uint64_t next = w->rng.next;
+        SUBJECT(w, st = deft_capture_call(c, &w->x, 1, out, 1));
+        if (st != DEFT_OK && calls > 1 && i > 0 && w->rng.next != next)
+            w->wrong = "a replay that failed took a number";
+        if (st != DEFT_OK && out[0]) w->wrong = "a failed call left an output";
+    }
+    if (st == DEFT_OK && calls) st = deft_read(out[0], DEFT_F32, w->got, N * sizeof(float));
+    deft_capture_destroy(&c);
+    return end(s, st);
+}
+
+static deft_status act_capture_create(world *w)
+{
+    return capture(w, 0, false);
+}
+
+static deft_status act_capture_call(world *w)
+{
+    return capture(w, 1, true);
+}
+
+static deft_status act_capture_replay(world *w)
+{
+    return capture(w, 3, false);
+}
+
 /* ---- calls that take no memory ---- */
 
 #define QUIET(X)                                                                                   \
@@ -498,6 +562,23 @@ static deft_status act_show(world *w)
     X(clear, w->cx)                                                                                \
     X(interrupt, w->cx)                                                                            \
     X(stats_read, w->cx, (deft_stats *)(void *)w->got, sizeof(deft_stats))
+
+static deft_status quiet_capture_destroy(world *w)
+{
+    deft_capture *c = deft_capture_create(w->cx, capture_fn, NULL);
+    SUBJECT(w, deft_capture_destroy(&c));
+    return DEFT_OK;
+}
+
+static deft_status quiet_capture_stats_read(world *w)
+{
+    deft_capture *c = deft_capture_create(w->cx, capture_fn, NULL);
+    deft_capture_stats n;
+    SUBJECT(w, deft_capture_stats_read(c, &n, sizeof n));
+    SUBJECT(w, (void)deft_capture_reason(c));
+    deft_capture_destroy(&c);
+    return DEFT_OK;
+}
 
 #define DEFINE(name, ...)                                                                          \
     static deft_status quiet_##name(world *w)                                                      \
@@ -583,6 +664,16 @@ static const row rows[] = {
                                         { .name = "deft_split", .make = make_split },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
+    { .name = "deft_capture_create", .act = act_capture_create },
+    { .name = "deft_capture_set_f", .act = act_capture_create },
+    { .name = "deft_capture_set_i", .act = act_capture_create },
+    { .name = "deft_param_f", .act = act_capture_call },
+    { .name = "deft_param_i", .act = act_capture_call },
+    { .name = "deft_capture_call", .act = act_capture_call },
+    { .name = "deft_capture_call", .act = act_capture_replay },
+    { .name = "deft_capture_destroy", .quiet = quiet_capture_destroy },
+    { .name = "deft_capture_stats_read", .quiet = quiet_capture_stats_read },
+    { .name = "deft_capture_reason", .quiet = quiet_capture_stats_read },
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows, N_EXPORTED = sizeof exported / sizeof *exported };
