@@ -52,6 +52,8 @@ deft_ctx *bench_ctx(deft_runtime *rt, deft_numerics numerics);
 void bench_must(deft_ctx *cx, deft_status st, const char *what);
 deft_stats bench_stats(deft_ctx *cx);
 
+void bench_replay(bench *b);
+void bench_overhead(bench *b);
 void bench_record(bench *b);
 void bench_cut(bench *b);
 void bench_first(bench *b);

@@ -178,6 +178,7 @@ static const struct {
     { "kernels", bench_kernels, false }, { "matmul", bench_matmul, false },
     { "memory", bench_memory, false },   { "depth", bench_depth, false },
     { "threads", bench_threads, false }, { "library", bench_library, false },
+    { "replay", bench_replay, false },   { "overhead", bench_overhead, false },
     { "build", bench_build, true },
 };
 

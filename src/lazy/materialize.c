@@ -185,13 +185,22 @@ done:
     return st;
 }
 
+static bool still_fits(deft_ctx *cx, const df_plan *p, const df_trace *t)
+{
+    return slots_for(cx, p, t) && !df_guard_first_miss(p->guards, p->n_guards, t, cx->slots.at);
+}
+
+bool df_last_guards_hold(deft_ctx *cx)
+{
+    return still_fits(cx, ((const plan_entry *)(const void *)cx->last_plan)->plan, cx->last);
+}
+
 /* The plan of m, with the slots of now: that of its latest run when the guards still hold. */
 static deft_status find_plan(deft_ctx *cx, df_made *m)
 {
     deft_status st = DEFT_OK;
     plan_entry *e = (plan_entry *)(void *)m->plan;
-    if (e && slots_for(cx, e->plan, m->t) &&
-        !df_guard_first_miss(e->plan->guards, e->plan->n_guards, m->t, cx->slots.at)) {
+    if (e && still_fits(cx, e->plan, m->t)) {
         cx->stats.plan_hits++;
         return DEFT_OK;
     }

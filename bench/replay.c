@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What does a repeated step cost beside its kernels?
+ *
+ *   replay     a long elementwise program recorded again and again, per op; captures of few and
+ * many kernels; the guards of a step over 200 parameters overhead   a training step of a 64-256-10
+ * network with Adam: the step's time minus that of its launches (deft_stats.ns_kernels: from the
+ * first kernel's entry to the last one's end)
+ */
+#include "bench.h"
+
+#include <stdio.h>
+
+#include "lazy/spine.h"
+
+enum { ROUNDS = 101 };
+
+static double kernels_ns(deft_ctx *cx)
+{
+    return (double)bench_stats(cx).ns_kernels;
+}
+
+/* ---- replay ---- */
+
+typedef struct chain {
+    deft_ctx *cx;
+    deft_tensor *a;
+    int n;
+} chain;
+
+/* Numbers, unary and binary ops in turn. */
+static deft_tensor *chain_ops(const chain *c, deft_tensor *a)
+{
+    deft_tensor *x = a;
+    for (int i = 0; i < c->n; i += 2) {
+        x = deft_add(x, a);
+        x = deft_mul(x, a);
+    }
+    return x;
+}
+
+static void chain_again(void *user)
+{
+    const chain *const c = user;
+    const deft_scope s = deft_scope_begin(c->cx);
+    deft_tensor *x = chain_ops(c, c->a);
+    bench_must(c->cx, deft_eval(&x, 1), "eval");
+    bench_must(c->cx, deft_scope_end(s), "scope_end");
+}
+
+/* Seconds of one call without its kernels: `timed` is not measured from inside, `measured` is. */
+static double beside_kernels(void (*run)(void *), void *timed, void *measured,
+                             deft_ctx *measured_cx)
+{
+    double t[ROUNDS], k[ROUNDS];
+    for (int i = 0; i < 30; i++) run(timed), run(measured);
+    for (int i = 0; i < ROUNDS; i++) {
+        const double t0 = bench_now();
+        for (int r = 0; r < 10; r++) run(timed);
+        t[i] = (bench_now() - t0) / 10;
+        const double before = kernels_ns(measured_cx);
+        for (int r = 0; r < 10; r++) run(measured);
+        k[i] = (kernels_ns(measured_cx) - before) * 1e-10;
+    }
+    return bench_median(t, ROUNDS) - bench_median(k, ROUNDS);
+}
+
+typedef struct captured {
+    deft_ctx *cx;
+    deft_capture *c;
+    deft_tensor *in;
+    chain chain;
+} captured;
+
+static deft_status captured_chain(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                  deft_tensor **out, size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out;
+    out[0] = chain_ops(user, in[0]);
+    return DEFT_OK;
+}
+
+static void captured_again(void *user)
+{
+    const captured *const c = user;
+    deft_tensor *out[1];
+    const deft_scope s = deft_scope_begin(c->cx);
+    bench_must(c->cx, deft_capture_call(c->c, &c->in, 1, out, 1), "capture_call");
+    bench_must(c->cx, deft_scope_end(s), "scope_end");
+}
+
+typedef struct two {
+    deft_runtime *rt;
+    deft_ctx *cx;
+    deft_tensor *a;
+} two;
+
+static two open_one(int measure, int no_fusion)
+{
+    two w = { .rt = bench_runtime(1, DEFT_TIER_FULL, measure) };
+    const deft_ctx_options o = { .size = sizeof o, .no_fusion = no_fusion };
+    const float v[4] = { 1, 1, 1, 1 };
+    bench_must(NULL, deft_ctx_create(w.rt, &o, &w.cx), "context");
+    w.a = deft_keep(deft_from(w.cx, DEFT_SHAPE(4), DEFT_F32, v, sizeof v));
+    return w;
+}
+
+static void close_one(two *w)
+{
+    deft_ctx_destroy(&w->cx);
+    deft_runtime_destroy(&w->rt);
+}
+
+static void retraced(bench *b)
+{
+    enum { N = 1000 };
+    two w[2] = { open_one(0, 0), open_one(1, 0) };
+    chain c[2] = { { w[0].cx, w[0].a, N }, { w[1].cx, w[1].a, N } };
+    const double t = beside_kernels(chain_again, &c[0], &c[1], w[1].cx);
+    const uint64_t before = bench_stats(w[0].cx).system_allocations;
+    for (int i = 0; i < 100; i++) chain_again(&c[0]);
+    bench_row(b, "re-traced, per op of 1000", t / N * 1e9, "ns", "goal", 8, BENCH_VALUE_AT_MOST, 8);
+    bench_row(b, "re-traced: fresh memory, 100 steps",
+              (double)(bench_stats(w[0].cx).system_allocations - before), "requests", "goal", 0,
+              BENCH_VALUE_AT_MOST, 0);
+    close_one(&w[0]);
+    close_one(&w[1]);
+}
+
+/* n ops unfused: as many kernels, each in a launch of its own. */
+static void captures(bench *b, int n)
+{
+    two w[2] = { open_one(0, n > 1), open_one(1, n > 1) };
+    captured c[2];
+    for (int i = 0; i < 2; i++) {
+        c[i] = (captured){ .cx = w[i].cx, .in = w[i].a, .chain = { w[i].cx, w[i].a, n } };
+        c[i].c = deft_capture_create(w[i].cx, captured_chain, &c[i].chain);
+    }
+    const double t = beside_kernels(captured_again, &c[0], &c[1], w[1].cx);
+    const double goal = 0.25 + 0.08 * (n > 1 ? n : 1);
+    char label[64];
+    snprintf(label, sizeof label, "captured, %d kernel%s", n > 1 ? n : 1, n > 1 ? "s" : "");
+    bench_row(b, label, t * 1e6, "us", "0.25 us + 0.08 us a kernel", goal, BENCH_RATIO_AT_MOST, 1);
+    for (int i = 0; i < 2; i++) {
+        deft_capture_destroy(&c[i].c);
+        close_one(&w[i]);
+    }
+}
+
+static void guards(bench *b)
+{
+    enum { PARAMS = 200, CHECKS = 200 };
+    two w = open_one(0, 0);
+    static deft_tensor *p[PARAMS];
+    for (int i = 0; i < PARAMS; i++)
+        p[i] = deft_keep(deft_full(w.cx, DEFT_SHAPE(1 + i), DEFT_F32, 1));
+    for (int r = 0; r < 3; r++) {
+        const deft_scope s = deft_step_begin(w.cx);
+        for (int i = 0; i < PARAMS; i++) deft_assign(p[i], deft_mul(p[i], 0.5));
+        bench_must(w.cx, deft_step_end(s), "step");
+    }
+    double t[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        const double t0 = bench_now();
+        bool ok = true;
+        for (int k = 0; k < CHECKS; k++) ok &= df_last_guards_hold(w.cx);
+        t[i] = (bench_now() - t0) / CHECKS;
+        if (!ok) bench_must(w.cx, DEFT_E_STATE, "guards");
+    }
+    bench_row(b, "guards of a step over 200 parameters", bench_median(t, ROUNDS) * 1e6, "us",
+              "goal", 1, BENCH_VALUE_AT_MOST, 1);
+    close_one(&w);
+}
+
+void bench_replay(bench *b)
+{
+    retraced(b);
+    captures(b, 1);
+    captures(b, 10);
+    captures(b, 100);
+    guards(b);
+}
+
+/* ---- overhead ---- */
+
+enum { IN = 64, HIDDEN = 256, CLASSES = 10, W1 = 0, B1, W2, B2, N_PARAMS };
+
+typedef struct network {
+    deft_ctx *cx;
+    deft_tensor *p[N_PARAMS], *m[N_PARAMS], *v[N_PARAMS];
+    deft_tensor *x, *labels;
+    deft_capture *c;
+} network;
+
+static void adam(network *w, deft_tensor *const *g, deft_tensor *rate)
+{
+    deft_ctx *const cx = w->cx;
+    for (int i = 0; i < N_PARAMS; i++) {
+        deft_assign(w->m[i], deft_lerp(w->m[i], g[i], 0.1));
+        deft_assign(w->v[i], deft_lerp(w->v[i], deft_square(g[i]), 0.001));
+        deft_tensor *const den = deft_add(deft_sqrt(w->v[i]), deft_const_f(cx, 1e-8));
+        deft_assign(w->p[i], deft_sub(w->p[i], deft_mul(deft_div(w->m[i], den), rate)));
+    }
+}
+
+static void train(network *w, deft_tensor *x, deft_tensor *labels, deft_tensor *rate)
+{
+    deft_ctx *const cx = w->cx;
+    deft_tensor *const h =
+        deft_maximum(deft_add(deft_matmul(x, w->p[W1]), w->p[B1]), deft_const_f(cx, 0));
+    deft_tensor *const scores = deft_add(deft_matmul(h, w->p[W2]), w->p[B2]);
+    deft_tensor *const wanted = deft_one_hot(labels, CLASSES, DEFT_F32);
+    deft_tensor *const d2 = deft_sub(deft_softmax(scores, 1), wanted);
+    deft_tensor *const open = deft_cast(deft_gt(h, deft_const_f(cx, 0)), DEFT_F32);
+    deft_tensor *const d1 = deft_mul(deft_matmul(d2, deft_t(w->p[W2])), open);
+    deft_tensor *const g[N_PARAMS] = { deft_matmul(deft_t(x), d1), deft_sum(d1, DEFT_AXES(0), 0),
+                                       deft_matmul(deft_t(h), d2), deft_sum(d2, DEFT_AXES(0), 0) };
+    adam(w, g, rate);
+}
+
+static deft_status captured_train(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                  deft_tensor **out, size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)out;
+    train(user, in[0], in[1], deft_param_f(cx, "rate"));
+    return DEFT_OK;
+}
+
+static void train_captured(void *user)
+{
+    network *const w = user;
+    bench_must(w->cx, deft_capture_call(w->c, (deft_tensor *[]){ w->x, w->labels }, 2, NULL, 0),
+               "capture_call");
+}
+
+static void train_again(void *user)
+{
+    network *const w = user;
+    const deft_scope s = deft_step_begin(w->cx);
+    train(w, w->x, w->labels, deft_num(w->cx, 0.001));
+    bench_must(w->cx, deft_step_end(s), "step");
+}
+
+static void network_open(network *w, deft_runtime *rt, int64_t batch)
+{
+    static const int64_t rows[N_PARAMS] = { IN, 1, HIDDEN, 1 };
+    static const int64_t columns[N_PARAMS] = { HIDDEN, HIDDEN, CLASSES, CLASSES };
+    deft_rng rng = { 1, 0 };
+    *w = (network){ .cx = bench_ctx(rt, DEFT_STRICT) };
+    for (int i = 0; i < N_PARAMS; i++) {
+        const deft_shape s =
+            rows[i] == 1 ? DEFT_SHAPE(columns[i]) : DEFT_SHAPE(rows[i], columns[i]);
+        w->p[i] = deft_keep(deft_normal(w->cx, &rng, s, DEFT_F32, 0, 0.05));
+        w->m[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
+        w->v[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
+    }
+    w->x = deft_keep(deft_normal(w->cx, &rng, DEFT_SHAPE(batch, IN), DEFT_F32, 0, 1));
+    w->labels = deft_keep(deft_randint(w->cx, &rng, DEFT_SHAPE(batch), DEFT_I32, 0, CLASSES));
+    w->c = deft_capture_create(w->cx, captured_train, w);
+    bench_must(w->cx, deft_capture_set_f(w->c, "rate", 0.001), "rate");
+}
+
+void bench_overhead(bench *b)
+{
+    static const int64_t batches[] = { 1, 8, 64 };
+    static const struct {
+        const char *name;
+        void (*run)(void *);
+        double goal;
+    } ways[] = { { "captured", train_captured, 3 }, { "re-traced", train_again, 5 } };
+    deft_runtime *rt[2] = { bench_runtime(0, DEFT_TIER_FULL, 0),
+                            bench_runtime(0, DEFT_TIER_FULL, 1) };
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 2; k++) {
+            network w[2];
+            for (int r = 0; r < 2; r++) network_open(&w[r], rt[r], batches[i]);
+            const double t = beside_kernels(ways[k].run, &w[0], &w[1], w[1].cx);
+            char label[64];
+            snprintf(label, sizeof label, "step at batch %d, %s", (int)batches[i], ways[k].name);
+            bench_row(b, label, t * 1e6, "us", "goal", ways[k].goal, BENCH_VALUE_AT_MOST,
+                      ways[k].goal);
+            for (int r = 0; r < 2; r++) {
+                deft_capture_destroy(&w[r].c);
+                deft_ctx_destroy(&w[r].cx);
+            }
+        }
+    deft_runtime_destroy(&rt[0]);
+    deft_runtime_destroy(&rt[1]);
+}
