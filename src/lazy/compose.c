@@ -3,7 +3,7 @@
  * Ops that are recorded as several records: reductions over lists of axes, joining, padding,
  * indexing, products, normalizations, losses. None needs anything of a back end.
  */
-#include "lazy/lazy.h"
+#include "lazy/recording.h"
 
 #include <string.h>
 
@@ -109,6 +109,7 @@ deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
     if (!cx) return NULL;
     const uint32_t nb = more(cx, "lerp", 2, b);
     if (nb == DF_BAD) return NULL;
+    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "lerp", weight, SITE));
     const deft_dtype t = df_promote(dtype_at(cx, na), dtype_at(cx, nb));
     return df_result(cx, lerp(cx, na, nb,
                               df_number_f(cx, "lerp", df_is_float(t) ? t : DEFT_F32, weight, SITE),

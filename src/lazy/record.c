@@ -321,9 +321,14 @@ static bool is_as_then(const df_rec *r, df_op op, deft_dtype t, uint32_t attr, c
     if (n->op != op || n->dtype != t || n->attr != attr) return false;
     for (uint32_t k = 0; k < n_src; k++)
         if (n->src[k].i != src[k]) return false;
-    if (n_args && memcmp(r->args + r->n_args, args, n_args * sizeof *args) != 0) return false;
-    return !out || (out->rank == n->rank &&
-                    memcmp(r->ext + r->shape[i], out->dim, out->rank * sizeof *out->dim) == 0);
+    for (uint32_t k = 0; k < n_args; k++)
+        if (r->args[r->n_args + k] != args[k]) return false;
+    if (!out) return true;
+    const int64_t *const dim = r->ext + r->shape[i];
+    if (out->rank != n->rank) return false;
+    for (uint32_t k = 0; k < out->rank; k++)
+        if (dim[k] != out->dim[k]) return false;
+    return true;
 }
 
 uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
@@ -351,7 +356,7 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
         out = *out_shape;
     else
         out.rank = 0;
-    df_diag d = { 0 };
+    df_diag d; /* written on failure alone */
     deft_status st = df_dtype_check(&d, op, in_dtype, t);
     if (st == DEFT_OK) st = df_shape_infer(&d, op, attr, args, in, info->n_src, &out);
     if (st != DEFT_OK) {
@@ -461,7 +466,7 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
-    df_diag d = { 0 };
+    df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, (deft_dtype)cx->rec.nodes[a].dtype, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
@@ -476,7 +481,7 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
     deft_dtype t =
         df_promote((deft_dtype)cx->rec.nodes[a].dtype, (deft_dtype)cx->rec.nodes[b].dtype);
-    df_diag d = { 0 };
+    df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, t, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
@@ -500,7 +505,7 @@ uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep,
 {
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
-    df_diag d = { 0 };
+    df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, (deft_dtype)cx->rec.nodes[a].dtype, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
