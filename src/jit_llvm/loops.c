@@ -76,31 +76,54 @@ static void body_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRe
     df_loop_end(g, &l);
 }
 
-/* The marked body for elements [from, to) along the vectorized axis. */
-static void lanes_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+/* How [from, to) is cut: vectors n at a time up to `several`, one at a time up to `whole`, then the
+ * tail. What does not depend on the row is said before the walk over rows: for rows of few elements
+ * it is most of the work. */
+typedef struct lanes {
+    LLVMValueRef from, to, several, whole;
+    LLVMValueRef has_tail, mask, n_active; /* NULL: no tail by itself */
+    uint32_t n;
+    bool one_loop;
+} lanes;
+
+static lanes cut_lanes(df_gen *g, LLVMValueRef from, LLVMValueRef to)
+{
+    lanes l = { .from = from, .to = to, .several = from, .n = df_gen_copies(g) };
+    l.one_loop = df_gen_one_loop(g);
+    if (l.one_loop) return l;
+    if (l.n > 1) l.several = df_gen_whole(g, from, to, g->w * l.n);
+    if (g->native_masks && l.n > 1) return l;
+    l.whole = g->w == 1 ? to : df_gen_whole(g, l.several, to, g->w);
+    if (g->w == 1) return l;
+    l.has_tail = LLVMBuildICmp(g->b, LLVMIntSLT, l.whole, to, "");
+    df_gen_lanes_begin(g, l.whole, to);
+    l.mask = g->mask;
+    l.n_active = g->n_active;
+    return l;
+}
+
+/* The marked body for the elements of l along the vectorized axis. */
+static void lanes_loop(df_gen *g, const lanes *l)
 {
     if (df_gen_body_size(g) == 0) return;
-    uint32_t n = df_gen_copies(g);
-    if (df_gen_one_loop(g)) {
-        body_loop(g, from, to, to, n);
+    if (l->one_loop) {
+        body_loop(g, l->from, l->to, l->to, l->n);
         return;
     }
-    LLVMValueRef whole = from;
-    if (n > 1) {
-        whole = df_gen_whole(g, from, to, g->w * n);
-        body_loop(g, from, whole, NULL, n);
-    }
-    if (g->native_masks && n > 1) {
-        body_loop(g, whole, to, to, 1);
+    if (l->n > 1) body_loop(g, l->from, l->several, NULL, l->n);
+    if (!l->whole) {
+        body_loop(g, l->several, l->to, l->to, 1);
         return;
     }
-    from = whole;
-    whole = g->w == 1 ? to : df_gen_whole(g, from, to, g->w);
-    body_loop(g, from, whole, NULL, 1);
-    if (g->w == 1) return;
+    body_loop(g, l->several, l->whole, NULL, 1);
+    if (!l->has_tail) return;
     df_if tail;
-    df_if_begin(g, &tail, LLVMBuildICmp(g->b, LLVMIntSLT, whole, to, ""));
-    loop_body(g, whole, to, 1);
+    df_if_begin(g, &tail, l->has_tail);
+    df_gen_copies_begin(g, l->whole, NULL, 1);
+    g->masks[0] = l->mask;
+    g->n_actives[0] = l->n_active;
+    df_gen_copy(g, 0);
+    df_gen_place(g, PLACE_BODY);
     df_if_end(g, &tail);
 }
 
@@ -124,7 +147,8 @@ static void scratch_at(df_gen *g, LLVMValueRef start)
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers)
 {
     if (!g->has_runs) {
-        lanes_loop(g, from, to);
+        const lanes l = cut_lanes(g, from, to);
+        lanes_loop(g, &l);
         return;
     }
     LLVMValueRef length = g->extent[g->vec_axis], one = df_gen_i64(g, 1), zero = df_gen_i64(g, 0);
@@ -142,18 +166,19 @@ void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers
     scratch_at(g, start);
     if (gathers) g->gather = LLVMBuildNeg(g->b, skip, "");
     df_gen_place(g, PLACE_RED);
-    lanes_loop(g, i0, i1);
+    const lanes l = cut_lanes(g, i0, i1);
+    lanes_loop(g, &l);
     g->gather = NULL;
     df_walk_end(g, &runs);
 }
 
 /* ---- rows ---- */
 
-static void map_row(df_gen *g)
+static void map_row(df_gen *g, const lanes *l)
 {
     df_gen_mark(g, 0);
     df_gen_place(g, PLACE_PRE);
-    lanes_loop(g, g->i0, g->i1_);
+    lanes_loop(g, l);
 }
 
 /* A row in order, element by element; running values are carried in registers. */
@@ -301,6 +326,11 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
     df_if any;
     const bool has_inner = g->k->mode != DF_MODE_ROW;
     if (has_inner) df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, g->i0, g->i1_, ""));
+    lanes l = { .n = 0 };
+    if (g->k->mode == DF_MODE_MAP) {
+        df_gen_mark(g, 0);
+        l = cut_lanes(g, g->i0, g->i1_);
+    }
     df_walk rows = {
         .axes = g->outer, .n = g->n_outer, .is_outer = true, .from = g->o0, .to = g->o1
     };
@@ -308,7 +338,7 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
     df_walk_begin(g, &rows);
     for (uint32_t a = 0; a < g->k->n_access; a++) g->acc[a].at = g->acc[a].row;
     if (g->k->mode == DF_MODE_MAP)
-        map_row(g);
+        map_row(g, &l);
     else if (g->k->mode == DF_MODE_ROW)
         row_row(g);
     else
