@@ -228,16 +228,23 @@ Test(capture, held_outputs_and_old_values_stay)
     deft_scope s = deft_scope_begin(cx);
     old = deft_keep(deft_add(w.p, 0));
     OK(deft_scope_end(s));
+    deft_tensor *same = ROW(0, 0);
+    s = deft_step_begin(cx);
+    deft_assign(same, w.p); /* another handle of that very value */
+    OK(deft_step_end(s));
     for (int i = 0; i < 4; i++) OK(deft_capture_call(c, &g, 1, out, 1));
     EXPECT(first, -1);
     EXPECT(old, 0, -1);
+    EXPECT(same, 0, -1);
     expect_stats(c, 5, 4, 1);
     deft_capture_destroy(&c);
 }
 
 Test(capture, a_tensor_it_uses_lives_on)
 {
+    deft_scope made = deft_scope_begin(cx);
     model w = { ROW(1, 1), ROW(0, 0) };
+    OK(deft_scope_end(made));
     deft_capture *c = deft_capture_create(cx, momentum, &w);
     OK(deft_capture_set_f(c, "rate", 1));
     deft_tensor *g = ROW(1, 2), *out[1], *p = w.p;
@@ -293,6 +300,30 @@ static deft_status swap(deft_ctx *x, deft_tensor *const *in, size_t n_in, deft_t
     deft_assign(w->m, p);
     out[0] = in[0];
     return DEFT_OK;
+}
+
+static deft_status accumulate(deft_ctx *x, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)out, (void)user;
+    /* in[1] is looked at by C code alone */
+    deft_assign(in[0], deft_add(in[0], deft_const_i(x, deft_numel(in[1]))));
+    return DEFT_OK;
+}
+
+Test(capture, inputs_may_be_assigned_and_looked_at)
+{
+    deft_capture *c = deft_capture_create(cx, accumulate, NULL);
+    deft_tensor *a = ROW(1, 2), *b = ROW(0, 0, 0), *d = ROW(0);
+    for (int i = 0; i < 3; i++) {
+        const float k = 4 * (float)i;
+        OK(deft_capture_call(c, (deft_tensor *[]){ a, b }, 2, NULL, 0));
+        EXPECT(a, 4 + k, 5 + k);
+        OK(deft_capture_call(c, (deft_tensor *[]){ a, d }, 2, NULL, 0));
+        EXPECT(a, 5 + k, 6 + k);
+    }
+    expect_stats(c, 6, 4, 2);
+    deft_capture_destroy(&c);
 }
 
 Test(capture, assigned_tensors_may_exchange_values)
