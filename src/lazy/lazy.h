@@ -48,9 +48,10 @@ typedef struct df_value {
 
 enum {
     DF_HANDLE_LIVE = 1,
-    DF_HANDLE_UNDO = 2, /* the running step's undo log has its earlier binding */
-    DF_HANDLE_WEAK = 4, /* a bare number: takes the dtype of what it meets; has no record */
-    DF_HANDLE_MUT = 8   /* of deft_wrap_mut: listed in deft_ctx.muts */
+    DF_HANDLE_UNDO = 2,   /* the running step's undo log has its earlier binding */
+    DF_HANDLE_WEAK = 4,   /* a bare number: takes the dtype of what it meets; has no record */
+    DF_HANDLE_MUT = 8,    /* of deft_wrap_mut: listed in deft_ctx.muts */
+    DF_HANDLE_ADRIFT = 16 /* its scope has ended: it lives while it is kept */
 };
 
 struct deft_tensor {
@@ -292,7 +293,8 @@ bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open
 deft_tensor *df_root_of(const deft_tensor *t);
 /* The entry of wrapped memory; NULL when t is none. */
 df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t);
-void df_mut_end(deft_ctx *cx, deft_tensor *t); /* its handle t ends */
+void df_mut_end(deft_ctx *cx, deft_tensor *t);        /* its handle t ends */
+void df_undo_end(deft_ctx *cx, const deft_tensor *t); /* t ends: what the log has of it goes */
 
 /* ---- values (value.c) ---- */
 

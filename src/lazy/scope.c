@@ -33,6 +33,17 @@ static void undo_forget(deft_ctx *cx)
     }
 }
 
+void df_undo_end(deft_ctx *cx, const deft_tensor *t)
+{
+    for (size_t i = 0; i < cx->undo.n; i++) {
+        df_undo *const u = &cx->undo.at[i];
+        if (u->t != t) continue;
+        df_value_drop(cx, &u->value);
+        *u = cx->undo.at[--cx->undo.n];
+        return;
+    }
+}
+
 /* Handles that outlive the step may name input records made inside it; their values stand on their
  * own. */
 static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
@@ -80,13 +91,6 @@ static void step_rollback(deft_ctx *cx)
 /* ---- collecting what a cut must compute ---- */
 
 /* Into cx->want and cx->who: per want the first handle bound to it. ok: memory sufficed. */
-
-static df_undo *undo_of(deft_ctx *cx, const deft_tensor *t)
-{
-    for (size_t i = 0; i < cx->undo.n; i++)
-        if (cx->undo.at[i].t == t) return &cx->undo.at[i];
-    return NULL;
-}
 
 /* Whether t waits for a record that a cut must compute. */
 static bool waits(const deft_ctx *cx, const deft_tensor *t)
@@ -427,12 +431,8 @@ void deft_drop(deft_tensor **pt)
             cx->kept.at[i] = cx->kept.at[--cx->kept.n];
             break;
         }
-    if (!df_slab_of(t)->open) {
-        if (t->flags & DF_HANDLE_UNDO) {
-            df_undo *const u = undo_of(cx, t);
-            df_value_drop(cx, &u->value);
-            *u = cx->undo.at[--cx->undo.n];
-        }
+    if (t->flags & DF_HANDLE_ADRIFT) {
+        df_undo_end(cx, t);
         df_mut_end(cx, t);
         df_handle_unbind(cx, t);
         t->flags = 0;
