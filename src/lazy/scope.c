@@ -98,6 +98,15 @@ static bool waits(const deft_ctx *cx, const deft_tensor *t)
     return !t->value && t->epoch == cx->epoch;
 }
 
+/* The value of a record as a tensor may keep it: memory that is only borrowed is the caller's again
+ * once the step has ended, and is copied before. */
+static df_value *own_value(const deft_ctx *cx, uint32_t node)
+{
+    const uint32_t i = cx->rec.val[node];
+    df_value *const v = i ? cx->rec.vals.at[i] : NULL;
+    return v && !(v->flags & DF_VALUE_WRAPPED) ? v : NULL;
+}
+
 static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
 {
     *ok = *ok && df_vec_push(cx->mem, &cx->want, *w) && df_vec_push(cx->mem, &cx->who, t);
@@ -106,7 +115,7 @@ static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
 /* Handles in the undo log and those of wrapped memory are collected from their own lists. */
 static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
-    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || cx->rec.val[t->node])
+    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || own_value(cx, t->node))
         return;
     const df_want w = { .node = t->node };
     want_it(cx, user, t, &w);
@@ -117,7 +126,7 @@ static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
-        if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || cx->rec.val[u->t->node]) continue;
+        if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || own_value(cx, u->t->node)) continue;
         const df_want w = { .node = u->t->node,
                             .donor = commit ? u->value : NULL,
                             .donor_refs = 1 };
@@ -192,19 +201,18 @@ done:
 static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)user;
-    if (!t->value && !(t->flags & DF_HANDLE_MUT)) t->value = df_value_ref(df_handle_value(cx, t));
+    if (waits(cx, t) && !(t->flags & DF_HANDLE_MUT))
+        t->value = df_value_ref(own_value(cx, t->node));
 }
 
 static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
 {
-    if (!cx->rec.val[node]) {
-        df_want w = { .node = node };
-        const deft_status st = df_materialize(cx, &w, 1);
-        if (st != DEFT_OK) return st;
-        df_value_drop(cx, &w.result);
-    }
-    *out = df_value_ref(cx->rec.vals.at[cx->rec.val[node]]);
-    return DEFT_OK;
+    *out = df_value_ref(own_value(cx, node));
+    if (*out) return DEFT_OK;
+    df_want w = { .node = node };
+    const deft_status st = df_materialize(cx, &w, 1);
+    *out = w.result;
+    return st;
 }
 
 static deft_status value_of_write(deft_ctx *cx, df_write *w)
@@ -247,7 +255,7 @@ deft_status df_flush(deft_ctx *cx)
 static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
 {
     bool *const any = user;
-    if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
+    if (waits(cx, t) && !own_value(cx, t->node)) *any = true;
 }
 
 /* Views of before are views no more, whether they were computed or not: when work runs must not
