@@ -302,6 +302,7 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
     df_trace *const t = m->t;
     for (uint32_t i = 0; i < m->n_want; i++) {
         df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
+        if (root.kind != m->asked[i].kind) return false; /* wanted for a handle, or for memory */
         if (want[i].into && root.into == DF_NONE) {
             root.into = m->asked[i].into;
             for (uint32_t k = 0; k < m->n_use; k++)
