@@ -273,7 +273,6 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m
     for (uint32_t i = 0; i < n; i++) m->want[i] = want[i].node;
     memcpy(m->asked, t->roots, n * sizeof *m->asked);
     for (uint32_t i = 0; i < n; i++) t->roots[i] = allowed(m, m->asked[i]);
-    cx->last = t;
     return DEFT_OK;
 no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);

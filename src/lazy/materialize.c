@@ -250,9 +250,8 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     const uint64_t t0 = now_ns(cx);
     if (interrupted(cx)) TRY(df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran"));
     df_made *m = df_made_again(cx, want, n);
-    if (m) {
-        cx->stats.cuts_matched++;
-    } else {
+    const bool matched = m != NULL;
+    if (!m) {
         m = df_made_new(cx);
         if (!m) TRY(df_fail_mem(&cx->diag, "cut", sizeof *m));
         TRY(df_extract(cx, want, n, m));
@@ -266,7 +265,9 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     take_results(cx, m->t, want, n, m->bufs);
     df_made_done(cx, m);
 
+    cx->last = m->t;
     cx->stats.cuts++;
+    cx->stats.cuts_matched += matched;
     cx->stats.launches += run.launches;
     cx->stats.kernels_run += run.segments;
     cx->stats.interpreted += run.interpreted_segments;
