@@ -273,7 +273,6 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m
     for (uint32_t i = 0; i < n; i++) m->want[i] = want[i].node;
     memcpy(m->asked, t->roots, n * sizeof *m->asked);
     for (uint32_t i = 0; i < n; i++) t->roots[i] = allowed(m, m->asked[i]);
-    cx->last = t;
     return DEFT_OK;
 no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
@@ -284,6 +283,7 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
     df_trace *const t = m->t;
     for (uint32_t i = 0; i < m->n_want; i++) {
         df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
+        if (root.kind != m->asked[i].kind) return false; /* wanted for a handle, or for memory */
         if (want[i].into && root.into == DF_NONE) {
             root.into = m->asked[i].into;
             for (uint32_t k = 0; k < m->n_use; k++)

@@ -119,6 +119,7 @@ void df_handle_unbind(deft_ctx *cx, deft_tensor *t)
 static void handle_end(deft_ctx *cx, deft_tensor *t)
 {
     if (DF_UNLIKELY(t->flags & DF_HANDLE_MUT)) df_mut_end(cx, t);
+    if (DF_UNLIKELY(t->flags & DF_HANDLE_UNDO)) df_undo_end(cx, t);
     if (t->value) df_value_drop(cx, &t->value);
     t->flags = 0;
 }
@@ -128,7 +129,10 @@ void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f)
     for (df_slab *s = f->first;; s = s->next) {
         for (uint32_t i = 0; i < s->n; i++) {
             deft_tensor *const t = df_slab_slot(s, i);
-            if (t->flags && !t->keeps) handle_end(cx, t);
+            if (t->keeps)
+                t->flags |= DF_HANDLE_ADRIFT;
+            else if (t->flags)
+                handle_end(cx, t);
         }
         s->open = false;
         if (s == f->cur) break;

@@ -52,7 +52,8 @@ enum {
     DF_HANDLE_WEAK = 4,   /* a bare number: takes the dtype of what it meets; has no record */
     DF_HANDLE_MUT = 8,    /* of deft_wrap_mut: listed in deft_ctx.muts */
     DF_HANDLE_CONST = 16, /* WEAK: may be used in a capture */
-    DF_HANDLE_PARAM = 32  /* WEAK: number is the index of a capture's parameter */
+    DF_HANDLE_PARAM = 32, /* WEAK: number is the index of a capture's parameter */
+    DF_HANDLE_ADRIFT = 64 /* its scope has ended: it lives while it is kept */
 };
 
 struct deft_tensor {
@@ -296,7 +297,8 @@ bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open
 deft_tensor *df_root_of(const deft_tensor *t);
 /* The entry of wrapped memory; NULL when t is none. */
 df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t);
-void df_mut_end(deft_ctx *cx, deft_tensor *t); /* its handle t ends */
+void df_mut_end(deft_ctx *cx, deft_tensor *t);        /* its handle t ends */
+void df_undo_end(deft_ctx *cx, const deft_tensor *t); /* t ends: what the log has of it goes */
 
 /* ---- values (value.c) ---- */
 

@@ -306,9 +306,9 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     if (interrupted(cx)) return df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran");
     df_made *m = cx->recording ? df_recording_cut(cx) : NULL;
     const bool own = m != NULL;
-    if (!own && (m = df_made_again(cx, want, n)) != NULL) {
-        cx->stats.cuts_matched++;
-    } else {
+    if (!own) m = df_made_again(cx, want, n);
+    const bool matched = !own && m;
+    if (!matched) {
         if (!m) m = df_made_new(cx);
         if (!m) return df_fail_mem(&cx->diag, "cut", sizeof *m);
         const deft_status st = df_extract(cx, want, n, m);
@@ -316,8 +316,10 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     }
     cx->stats.ns_record_to_key += now_ns(cx) - t0;
     const deft_status st = df_made_run(cx, m, want, true);
-    if (st == DEFT_OK && !own) df_made_done(cx, m);
-    return st;
+    if (st != DEFT_OK) return st;
+    cx->stats.cuts_matched += matched;
+    if (!own) df_made_done(cx, m);
+    return DEFT_OK;
 }
 
 /* ---- showing ---- */

@@ -35,6 +35,17 @@ static void undo_forget(deft_ctx *cx)
     }
 }
 
+void df_undo_end(deft_ctx *cx, const deft_tensor *t)
+{
+    for (size_t i = 0; i < cx->undo.n; i++) {
+        df_undo *const u = &cx->undo.at[i];
+        if (u->t != t) continue;
+        df_value_drop(cx, &u->value);
+        *u = cx->undo.at[--cx->undo.n];
+        return;
+    }
+}
+
 /* Handles that outlive the step may name input records made inside it; their values stand on their
  * own. */
 static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
@@ -83,17 +94,19 @@ static void step_rollback(deft_ctx *cx)
 
 /* Into cx->want and cx->who: per want the first handle bound to it. ok: memory sufficed. */
 
-static df_undo *undo_of(deft_ctx *cx, const deft_tensor *t)
-{
-    for (size_t i = 0; i < cx->undo.n; i++)
-        if (cx->undo.at[i].t == t) return &cx->undo.at[i];
-    return NULL;
-}
-
 /* Whether t waits for a record that a cut must compute. */
 static bool waits(const deft_ctx *cx, const deft_tensor *t)
 {
     return !t->value && t->epoch == cx->epoch;
+}
+
+/* The value of a record as a tensor may keep it: memory that is only borrowed is the caller's again
+ * once the step has ended, and is copied before. */
+static df_value *own_value(const deft_ctx *cx, uint32_t node)
+{
+    const uint32_t i = cx->rec.val[node];
+    df_value *const v = i ? cx->rec.vals.at[i] : NULL;
+    return v && !(v->flags & DF_VALUE_WRAPPED) ? v : NULL;
 }
 
 static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
@@ -104,7 +117,7 @@ static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
 /* Handles in the undo log and those of wrapped memory are collected from their own lists. */
 static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
-    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || cx->rec.val[t->node])
+    if (!waits(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) || own_value(cx, t->node))
         return;
     const df_want w = { .node = t->node };
     want_it(cx, user, t, &w);
@@ -115,7 +128,7 @@ static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
     for (size_t i = 0; i < cx->undo.n; i++) {
         const df_undo *const u = &cx->undo.at[i];
-        if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || cx->rec.val[u->t->node]) continue;
+        if (!waits(cx, u->t) || u->t->flags & DF_HANDLE_MUT || own_value(cx, u->t->node)) continue;
         const df_want w = { .node = u->t->node,
                             .donor = commit ? u->value : NULL,
                             .donor_refs = 1 };
@@ -191,19 +204,18 @@ done:
 static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)user;
-    if (!t->value && !(t->flags & DF_HANDLE_MUT)) t->value = df_value_ref(df_handle_value(cx, t));
+    if (waits(cx, t) && !(t->flags & DF_HANDLE_MUT))
+        t->value = df_value_ref(own_value(cx, t->node));
 }
 
 static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
 {
-    if (!cx->rec.val[node]) {
-        df_want w = { .node = node };
-        const deft_status st = df_materialize(cx, &w, 1);
-        if (st != DEFT_OK) return st;
-        df_value_drop(cx, &w.result);
-    }
-    *out = df_value_ref(cx->rec.vals.at[cx->rec.val[node]]);
-    return DEFT_OK;
+    *out = df_value_ref(own_value(cx, node));
+    if (*out) return DEFT_OK;
+    df_want w = { .node = node };
+    const deft_status st = df_materialize(cx, &w, 1);
+    *out = w.result;
+    return st;
 }
 
 static deft_status value_of_write(deft_ctx *cx, df_write *w)
@@ -246,7 +258,7 @@ deft_status df_flush(deft_ctx *cx)
 static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
 {
     bool *const any = user;
-    if (waits(cx, t) && !cx->rec.val[t->node]) *any = true;
+    if (waits(cx, t) && !own_value(cx, t->node)) *any = true;
 }
 
 bool df_has_pending(deft_ctx *cx)
@@ -441,12 +453,8 @@ void deft_drop(deft_tensor **pt)
             cx->kept.at[i] = cx->kept.at[--cx->kept.n];
             break;
         }
-    if (!df_slab_of(t)->open) {
-        if (t->flags & DF_HANDLE_UNDO) {
-            df_undo *const u = undo_of(cx, t);
-            df_value_drop(cx, &u->value);
-            *u = cx->undo.at[--cx->undo.n];
-        }
+    if (t->flags & DF_HANDLE_ADRIFT) {
+        df_undo_end(cx, t);
         df_mut_end(cx, t);
         df_handle_unbind(cx, t);
         t->flags = 0;

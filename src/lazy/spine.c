@@ -194,7 +194,6 @@ df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n)
         if (!m || m->spine != r->id || m->before != r->last_cut || m->high >= r->n) continue;
         if (!wants(m, want, n) || !df_extract_again(cx, want, n, m)) continue;
         m->used = ++cx->spine_serial;
-        cx->last = m->t;
         return m;
     }
     return NULL;
@@ -222,8 +221,8 @@ static df_made *slot(deft_ctx *cx)
 df_made *df_made_new(deft_ctx *cx)
 {
     df_made *const m = slot(cx);
-    cx->last = NULL;
     if (!m) return NULL;
+    if (cx->last && cx->last == m->t) cx->last = NULL; /* lies in what is reused */
     df_counted_drop(&m->plan);
     df_arena a = m->arena;
     if (a.total > MAX_KEPT_ARENA)

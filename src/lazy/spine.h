@@ -56,7 +56,7 @@ typedef struct df_made {
     uint32_t n_want;
     df_input_use *use;
     uint32_t n_use;
-    uint32_t *arg_from; /* per argument of t: its place in the records; NULL: all, in order */
+    uint32_t *arg_from; /* per argument of t: its place in the records */
     df_value **inputs;  /* per input, of the latest run */
     df_buffer **bufs;
     const df_buffer **in;
