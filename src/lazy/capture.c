@@ -1,123 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures: deft/capture.h.
- *
- * A recording is one made cut of its own (spine.h) and, beside it, where everything comes from and
- * goes to: each input of the trace reads an argument of the call or a tensor from outside; each
- * assigned tensor and each output takes a result of the cut, or such an input. Replaying looks the
- * sources up, compares what the recorded code could see of them, patches numbers and draws into the
- * arguments, and runs.
- *
- *   in[], outside --sources--> inputs of the trace --plan--> results --targets--> assigned, out[]
+ * Captures: deft/capture.h. A call looks for a recording (capture.h) that holds and replays it: the
+ * sources are looked up, what the recorded code could see of them is compared, numbers and draws
+ * are patched into the arguments, and the plan runs. Else the function runs, as a step that is
+ * noted (recording.c).
  */
-#include "deft/capture.h"
-
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "lazy/recording.h"
+#include "lazy/capture.h"
 
 #define SITE ((uintptr_t)DF_RETURN_ADDRESS())
 
-enum { REASON = 240 };
-
-/* A tensor of the call or from outside. */
-typedef struct tensor_ref {
-    deft_tensor *t; /* NULL: argument `arg` */
-    uint32_t arg;
-} tensor_ref;
-
-typedef struct seen_input {
-    uint32_t node;
-    deft_tensor *t;
-    df_value *v;
-} seen_input;
-
-/* A tensor that the function was given or read; those of one class were one tensor. */
-typedef struct place {
-    tensor_ref from;
-    uint32_t cls;
-} place;
-
-typedef struct source {
-    tensor_ref from;
-    uint8_t dtype;
-    df_shape shape;
-} source;
-
-/* Results of the cut are numbered first, then its inputs. */
-typedef struct target {
-    tensor_ref to; /* assigned; for an output: its index in to.arg */
-    uint32_t value;
-} target;
-
-typedef struct number_note {
-    uint32_t at, param; /* at: of the records while recording, of the trace afterwards */
-    deft_dtype dtype;
-} number_note;
-
-typedef struct draw_note {
-    uint32_t at, rng; /* at as above; rng: in rngs */
-    uint64_t draw;    /* since the first one of that rng */
-} draw_note;
-
-typedef struct rng_note {
-    deft_rng *rng;
-    uint64_t first, n;
-} rng_note;
-
-typedef struct df_recording {
-    deft_capture *capture;
-    df_made made;
-    bool cut, committed, whole; /* whole: may be replayed */
-    uint64_t used;
-    uint32_t n_in, n_out;
-    df_arena own;       /* all that is per argument */
-    df_shape *in_shape; /* per argument */
-    uint8_t *in_dtype;
-    deft_tensor **in_memory;     /* per argument: the tensor itself where it is written memory */
-    DF_VEC(df_value *) in_value; /* per argument, while recording; not counted */
-    DF_VEC(seen_input) seen;
-    DF_VEC(place) places;
-    DF_VEC(df_value *) results; /* of the wants while recording; not counted */
-    DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
-    DF_VEC(source) sources;     /* per input of the trace; unused for memory that is only written */
-    DF_VEC(target) assigned;
-    DF_VEC(target) outputs;
-    DF_VEC(number_note) numbers;
-    DF_VEC(draw_note) draws;
-    DF_VEC(rng_note) rngs;
-    DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
-    DF_VEC(df_value *) values;  /* of a replay, per input */
-    DF_VEC(df_want) want;
-    deft_tensor **in, **out; /* while recording: what the function sees, and its outputs' handles */
-} recording;
-
-typedef struct param {
-    char *name;
-    size_t size;
-    bool is_int;
-    double f;
-    int64_t i;
-} param;
-
-struct deft_capture {
-    deft_ctx *cx;
-    deft_capture_fn fn;
-    void *user;
-    DF_VEC(param) params;
-    recording *recordings[DEFT_MAX_RECORDINGS];
-    uint64_t serial;
-    uintptr_t site;
-    deft_capture_stats stats;
-    char reason[REASON], logged[REASON];
-};
-
 /* ---- reasons ---- */
 
-static void because(deft_capture *c, const char *fmt, ...) DF_PRINTF(2, 3) DF_COLD;
-static void because(deft_capture *c, const char *fmt, ...)
+void df_capture_because(deft_capture *c, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -136,84 +34,6 @@ static void log_reason(deft_capture *c)
 }
 
 /* ---- making and destroying ---- */
-
-static void hold(recording *r, deft_tensor *t)
-{
-    for (size_t i = 0; i < r->held.n; i++)
-        if (r->held.at[i] == t) return;
-    deft_ctx *const cx = r->capture->cx;
-    const bool listed = t->keeps > 0;
-    if (t->keeps == UINT16_MAX || !df_vec_push(cx->mem, &r->held, t)) {
-        df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
-        return;
-    }
-    if (!listed && !df_vec_push(cx->mem, &cx->kept, t)) {
-        r->held.n--;
-        df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
-        return;
-    }
-    t->keeps++;
-}
-
-static void recording_destroy(recording *r)
-{
-    if (!r) return;
-    deft_ctx *const cx = r->capture->cx;
-    for (size_t i = 0; i < r->held.n; i++) deft_drop(&r->held.at[i]);
-    if (cx->last == r->made.t) cx->last = NULL;
-    df_counted_drop(&r->made.plan);
-    df_arena_finish(&r->made.arena);
-    df_arena_finish(&r->own);
-    df_vec_finish(cx->mem, &r->in_value);
-    df_vec_finish(cx->mem, &r->seen);
-    df_vec_finish(cx->mem, &r->places);
-    df_vec_finish(cx->mem, &r->results);
-    df_vec_finish(cx->mem, &r->wanted);
-    df_vec_finish(cx->mem, &r->sources);
-    df_vec_finish(cx->mem, &r->assigned);
-    df_vec_finish(cx->mem, &r->outputs);
-    df_vec_finish(cx->mem, &r->numbers);
-    df_vec_finish(cx->mem, &r->draws);
-    df_vec_finish(cx->mem, &r->rngs);
-    df_vec_finish(cx->mem, &r->held);
-    df_vec_finish(cx->mem, &r->values);
-    df_vec_finish(cx->mem, &r->want);
-    df_mem_free(cx->mem, r, sizeof *r);
-}
-
-static recording *recording_create(deft_capture *c, deft_tensor *const *in, size_t n_in,
-                                   size_t n_out)
-{
-    const df_mem *const mem = c->cx->mem;
-    recording *const r = df_mem_zalloc(mem, sizeof *r);
-    if (!r) return NULL;
-    r->capture = c;
-    r->whole = true;
-    r->n_in = (uint32_t)n_in;
-    r->n_out = (uint32_t)n_out;
-    df_arena_init(&r->made.arena, mem);
-    df_arena_init(&r->own, mem);
-    r->in = df_arena_new(&r->own, deft_tensor *, n_in);
-    r->out = df_arena_new(&r->own, deft_tensor *, n_out);
-    r->in_memory = df_arena_new(&r->own, deft_tensor *, n_in);
-    r->in_shape = df_arena_new(&r->own, df_shape, n_in);
-    r->in_dtype = df_arena_new(&r->own, uint8_t, n_in);
-    if (!r->in || !r->out || !r->in_memory || !r->in_shape || !r->in_dtype) {
-        recording_destroy(r);
-        return NULL;
-    }
-    for (size_t i = 0; i < n_in; i++) {
-        df_value *const v = df_handle_value(c->cx, in[i]);
-        if (!df_vec_push(mem, &r->in_value, v)) {
-            recording_destroy(r);
-            return NULL;
-        }
-        r->in_shape[i] = v->shape;
-        r->in_dtype[i] = v->dtype;
-        if (in[i]->flags & DF_HANDLE_MUT) r->in_memory[i] = in[i];
-    }
-    return r;
-}
 
 deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user)
 {
@@ -235,7 +55,7 @@ void deft_capture_destroy(deft_capture **pc)
     deft_capture *const c = *pc;
     *pc = NULL;
     const df_mem *const mem = c->cx->mem;
-    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) recording_destroy(c->recordings[i]);
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) df_recording_destroy(c->recordings[i]);
     for (size_t i = 0; i < c->params.n; i++)
         df_mem_free(mem, c->params.at[i].name, c->params.at[i].size);
     df_vec_finish(mem, &c->params);
@@ -321,232 +141,6 @@ deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
     return df_weak_i(cx, value, DF_HANDLE_CONST);
 }
 
-/* ---- while the function runs ---- */
-
-void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
-{
-    recording *const r = cx->recording;
-    if (!r->whole) return;
-    r->whole = false;
-    char text[DF_SITE_TEXT];
-    if (site)
-        because(r->capture, "%s (at %s)", why, df_site_text(site, text, sizeof text));
-    else
-        because(r->capture, "%s", why);
-}
-
-static void no_memory(deft_ctx *cx)
-{
-    df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
-}
-
-void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
-{
-    recording *const r = cx->recording;
-    const seen_input s = { node, t, t->value };
-    if (!df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
-    if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
-}
-
-void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t)
-{
-    recording *const r = cx->recording;
-    if (t->flags & DF_HANDLE_CONST) return;
-    if (!(t->flags & DF_HANDLE_PARAM)) {
-        double v = (double)t->number;
-        if (t->place != DEFT_I64) memcpy(&v, &t->number, sizeof v);
-        (void)df_recording_refuses(cx, "num", v, 0);
-        return;
-    }
-    const number_note n = { at, t->node, dtype };
-    if (!df_vec_push(cx->mem, &r->numbers, n)) no_memory(cx);
-}
-
-void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
-{
-    recording *const r = cx->recording;
-    uint32_t k = 0;
-    while (k < r->rngs.n && r->rngs.at[k].rng != rng) k++;
-    const rng_note fresh = { rng, draw, 0 };
-    if (k == r->rngs.n && !df_vec_push(cx->mem, &r->rngs, fresh)) {
-        no_memory(cx);
-        return;
-    }
-    rng_note *const g = &r->rngs.at[k];
-    const draw_note d = { at, k, draw - g->first };
-    if (d.draw >= g->n) g->n = d.draw + 1;
-    if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
-}
-
-uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site)
-{
-    char text[DF_SITE_TEXT];
-    df_error(cx, DEFT_E_STATE,
-             "%s: the number %.17g (at %s) would stay for ever in a capture: take it from "
-             "deft_param_f/_i, or mark it by deft_const_f/_i",
-             what, v, df_site_text(site, text, sizeof text));
-    return DF_BAD;
-}
-
-df_made *df_recording_cut(deft_ctx *cx)
-{
-    recording *const r = cx->recording;
-    if (!r->committed) {
-        df_recording_spoil(cx, "it reads a value while it runs, or its records were cut by a bound",
-                           0);
-        return NULL;
-    }
-    r->cut = true;
-    return &r->made;
-}
-
-/* ---- what was recorded ---- */
-
-static tensor_ref ref_of(const recording *r, deft_tensor *t)
-{
-    for (uint32_t i = 0; i < r->n_in; i++)
-        if (r->in[i] == t && !r->in_memory[i]) return (tensor_ref){ NULL, i };
-    return (tensor_ref){ t, DF_NONE };
-}
-
-static void hold_ref(recording *r, tensor_ref ref)
-{
-    if (ref.t) hold(r, ref.t);
-}
-
-void df_recording_wants(deft_ctx *cx)
-{
-    recording *const r = cx->recording;
-    if (!r->whole) return;
-    for (size_t i = 0; i < cx->want.n; i++) {
-        deft_tensor *const t = cx->who.at[i];
-        const bool replaces = cx->want.at[i].donor || cx->want.at[i].into;
-        const tensor_ref ref = t && replaces ? ref_of(r, t) : (tensor_ref){ NULL, DF_NONE };
-        if (cx->want.at[i].into && !t)
-            df_recording_spoil(cx, "it assigns to memory whose tensor has ended", 0);
-        if (!df_vec_push(cx->mem, &r->wanted, ref) ||
-            !df_vec_push(cx->mem, &r->results, cx->want.at[i].result))
-            no_memory(cx);
-        hold_ref(r, ref);
-    }
-}
-
-/* Which result or input v is; DF_NONE: neither. */
-static uint32_t value_of(const recording *r, const df_value *v)
-{
-    for (uint32_t i = 0; i < r->results.n; i++)
-        if (r->results.at[i] == v) return i;
-    for (uint32_t k = 0; r->made.t && k < r->made.t->n_inputs; k++)
-        if (r->made.inputs[k] == v) return (uint32_t)r->results.n + k;
-    return DF_NONE;
-}
-
-static void add_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v)
-{
-    const target x = { to, value_of(r, v) };
-    if (x.value == DF_NONE) {
-        df_recording_spoil(cx, "a result is a tensor that nothing computed", 0);
-        return;
-    }
-    if (!(output ? df_vec_push(cx->mem, &r->outputs, x) : df_vec_push(cx->mem, &r->assigned, x)))
-        no_memory(cx);
-}
-
-static deft_tensor *handle_of(const recording *r, uint32_t node)
-{
-    for (size_t i = 0; i < r->seen.n; i++)
-        if (r->seen.at[i].node == node) return r->seen.at[i].t;
-    return NULL;
-}
-
-static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, uint32_t *n)
-{
-    if (v->cut != cx->cut_serial) {
-        v->cut = cx->cut_serial;
-        v->input = (*n)++;
-    }
-    const place p = { from, v->input };
-    if (!df_vec_push(cx->mem, &r->places, p)) no_memory(cx);
-    hold_ref(r, from);
-}
-
-/* All values of the beginning are still there: records and the undo log hold them. */
-static void find_places(deft_ctx *cx, recording *r)
-{
-    uint32_t n = 0;
-    df_new_cut_serial(cx);
-    for (uint32_t i = 0; i < r->n_in; i++)
-        add_place(cx, r, (tensor_ref){ NULL, i }, r->in_value.at[i], &n);
-    for (size_t i = 0; i < r->seen.n; i++) {
-        const tensor_ref from = ref_of(r, r->seen.at[i].t);
-        if (from.t) add_place(cx, r, from, r->seen.at[i].v, &n);
-    }
-}
-
-static void find_sources(deft_ctx *cx, recording *r)
-{
-    const df_made *const m = &r->made;
-    for (uint32_t k = 0; k < m->t->n_inputs; k++) {
-        source s = { .from = { NULL, DF_NONE } };
-        for (uint32_t u = 0; u < m->n_use; u++) {
-            if (m->use[u].input != k) continue;
-            deft_tensor *const t = handle_of(r, m->use[u].record);
-            if (!t) {
-                df_recording_spoil(cx, "an input was bound before the function began", 0);
-                return;
-            }
-            const df_value *const v = m->inputs[k];
-            s = (source){ .from = ref_of(r, t), .dtype = v->dtype, .shape = v->shape };
-            hold_ref(r, s.from);
-            break;
-        }
-        if (!df_vec_push(cx->mem, &r->sources, s)) no_memory(cx);
-    }
-}
-
-/* Places of the records become places of the trace; what no result depends on goes. */
-static bool to_trace(const df_made *m, uint32_t *at)
-{
-    for (uint32_t j = 0; j < m->t->n_args; j++)
-        if (m->arg_from[j] == *at) {
-            *at = j;
-            return true;
-        }
-    return false;
-}
-
-static void find_patches(recording *r)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < r->numbers.n; i++)
-        if (to_trace(&r->made, &r->numbers.at[i].at)) r->numbers.at[n++] = r->numbers.at[i];
-    r->numbers.n = n;
-    n = 0;
-    for (size_t i = 0; i < r->draws.n; i++)
-        if (to_trace(&r->made, &r->draws.at[i].at)) r->draws.at[n++] = r->draws.at[i];
-    r->draws.n = n;
-}
-
-void df_recording_commit(deft_ctx *cx)
-{
-    recording *const r = cx->recording;
-    if (!r->whole) return;
-    if (!r->cut) {
-        df_recording_spoil(cx, "it computes nothing", 0);
-        return;
-    }
-    find_sources(cx, r);
-    if (r->whole) find_places(cx, r);
-    if (r->whole) find_patches(r);
-    for (size_t i = 0; i < cx->undo.n && r->whole; i++) {
-        deft_tensor *const t = cx->undo.at[i].t;
-        if (t->flags & DF_HANDLE_MUT) continue; /* its memory was written; it stays bound to it */
-        const tensor_ref ref = ref_of(r, t);
-        add_target(cx, r, false, ref, t->value);
-        hold_ref(r, ref);
-    }
-}
-
 /* ---- recording ---- */
 
 /* Whether a tensor the caller hands over can be used, and has its value. */
@@ -570,7 +164,7 @@ static void keep_recording(deft_capture *c, recording *r)
         }
         if (c->recordings[i]->used < c->recordings[at]->used) at = i;
     }
-    recording_destroy(c->recordings[at]);
+    df_recording_destroy(c->recordings[at]);
     r->used = ++c->serial;
     c->recordings[at] = r;
     c->stats.recordings++;
@@ -584,7 +178,7 @@ static void hand_out(deft_capture *c, recording *r, deft_tensor **out)
         deft_tensor *old = out[i];
         out[i] = r->out[i];
         out[i]->value = df_value_ref(old->value);
-        if (r->whole) add_target(cx, r, true, (tensor_ref){ NULL, i }, out[i]->value);
+        if (r->whole) df_recording_target(cx, r, true, (tensor_ref){ NULL, i }, out[i]->value);
         deft_drop(&old);
     }
 }
@@ -689,13 +283,13 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor *cons
 static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                           size_t n_out)
 {
-    recording *const r = recording_create(c, in, n_in, n_out);
+    recording *const r = df_recording_create(c, in, n_in, n_out);
     if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
     const deft_status st = run_function(c, r, in, out);
     if (st == DEFT_OK && r->whole)
         keep_recording(c, r);
     else
-        recording_destroy(r);
+        df_recording_destroy(r);
     return st;
 }
 
@@ -710,22 +304,23 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
                       size_t n_out)
 {
     if (r->n_in != n_in || r->n_out != n_out) {
-        because(c, "%zu inputs and %zu outputs, was %u and %u", n_in, n_out, r->n_in, r->n_out);
+        df_capture_because(c, "%zu inputs and %zu outputs, was %u and %u", n_in, n_out, r->n_in,
+                           r->n_out);
         return false;
     }
     for (size_t i = 0; i < n_in; i++) {
         const df_value *const v = df_handle_value(c->cx, in[i]);
         deft_tensor *const memory = in[i]->flags & DF_HANDLE_MUT ? in[i] : NULL;
         if (memory != r->in_memory[i]) {
-            because(c, "input %zu is other memory to write", i);
+            df_capture_because(c, "input %zu is other memory to write", i);
             return false;
         }
         if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i])) continue;
         char now[DF_SHAPE_TEXT], then[DF_SHAPE_TEXT];
-        because(c, "input %zu is %s%s, was %s%s", i, deft_dtype_name((deft_dtype)v->dtype),
-                df_shape_text(&v->shape, now, sizeof now),
-                deft_dtype_name((deft_dtype)r->in_dtype[i]),
-                df_shape_text(&r->in_shape[i], then, sizeof then));
+        df_capture_because(
+            c, "input %zu is %s%s, was %s%s", i, deft_dtype_name((deft_dtype)v->dtype),
+            df_shape_text(&v->shape, now, sizeof now), deft_dtype_name((deft_dtype)r->in_dtype[i]),
+            df_shape_text(&r->in_shape[i], then, sizeof then));
         return false;
     }
     return true;
@@ -741,8 +336,8 @@ static bool same_places(deft_capture *c, const recording *r, deft_tensor *const 
         df_value *const v = df_handle_value(cx, resolve(r->places.at[i].from, in));
         const bool seen = v && v->cut == cx->cut_serial;
         if (!v || (seen ? v->input : n) != r->places.at[i].cls) {
-            because(c, seen ? "two of the tensors it uses are one tensor now"
-                            : "two of the tensors it uses were one tensor");
+            df_capture_because(c, seen ? "two of the tensors it uses are one tensor now"
+                                       : "two of the tensors it uses were one tensor");
             return false;
         }
         if (seen) continue;
@@ -765,7 +360,7 @@ static bool gather(deft_capture *c, recording *r, deft_tensor *const *in)
         if (s->from.t || s->from.arg != DF_NONE) {
             v = df_handle_value(cx, resolve(s->from, in));
             if (!v || v->dtype != s->dtype || !df_shape_equal(&v->shape, &s->shape)) {
-                because(c, "a tensor from outside has other extents or another dtype");
+                df_capture_because(c, "a tensor from outside has other extents or another dtype");
                 return false;
             }
         }
@@ -846,7 +441,7 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
     *replayed = false;
     if (!same_places(c, r, in) || !gather(c, r, in)) return DEFT_OK;
     if (!df_extract_values(cx, r->want.at, r->values.at, &r->made)) {
-        because(c, "what it assigns lies in memory otherwise than when it was recorded");
+        df_capture_because(c, "what it assigns lies in memory otherwise than when it was recorded");
         return DEFT_OK;
     }
     *replayed = true;
@@ -900,7 +495,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
         return st;
     }
     c->stats.missed += any;
-    if (!any) because(c, "the first call");
+    if (!any) df_capture_because(c, "the first call");
     st = record(c, in, n_in, out, n_out);
     log_reason(c);
     return st;

@@ -5,7 +5,9 @@
  * allocation beyond growth by doubling, no atomics.
  *
  * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands
- * first; everything else goes through df_append, which asks ops/shape.h.
+ * first; everything else goes through df_append, which asks ops/shape.h. Before both stands the
+ * comparison with the record of the epoch before (spine.h).
+ * size: the public elementwise functions, into which the paths above are inlined.
  */
 #include "lazy/recording.h"
 

@@ -438,7 +438,6 @@ Test(lazy, wrapped_memory_dropped_before_it_is_written)
     rig_close(&r);
 }
 
-
 /* An outermost scope's end writes wrapped memory; what was recorded before reads it as it was. */
 Test(lazy, wrapped_memory_read_before_it_is_written)
 {

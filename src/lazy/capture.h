@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to capture.c and recording.c.
+ *
+ * A recording is one made cut of its own (spine.h) and, beside it, where everything comes from and
+ * goes to: each input of the trace reads an argument of the call or a tensor from outside; each
+ * assigned tensor and each output takes a result of the cut, or such an input.
+ *
+ *   in[], outside --sources--> inputs of the trace --plan--> results --targets--> assigned, out[]
+ */
+#ifndef DF_LAZY_CAPTURE_H
+#define DF_LAZY_CAPTURE_H
+
+#include "deft/capture.h"
+#include "lazy/recording.h"
+
+enum { REASON = 240 };
+
+/* A tensor of the call or from outside. */
+typedef struct tensor_ref {
+    deft_tensor *t; /* NULL: argument `arg` */
+    uint32_t arg;
+} tensor_ref;
+
+typedef struct seen_input {
+    uint32_t node;
+    deft_tensor *t;
+    df_value *v;
+} seen_input;
+
+/* A tensor that the function was given or read; those of one class were one tensor. */
+typedef struct place {
+    tensor_ref from;
+    uint32_t cls;
+} place;
+
+typedef struct source {
+    tensor_ref from;
+    uint8_t dtype;
+    df_shape shape;
+} source;
+
+/* Results of the cut are numbered first, then its inputs. */
+typedef struct target {
+    tensor_ref to; /* assigned; for an output: its index in to.arg */
+    uint32_t value;
+} target;
+
+typedef struct number_note {
+    uint32_t at, param; /* at: of the records while recording, of the trace afterwards */
+    deft_dtype dtype;
+} number_note;
+
+typedef struct draw_note {
+    uint32_t at, rng; /* at as above; rng: in rngs */
+    uint64_t draw;    /* since the first one of that rng */
+} draw_note;
+
+typedef struct rng_note {
+    deft_rng *rng;
+    uint64_t first, n;
+} rng_note;
+
+typedef struct df_recording {
+    deft_capture *capture;
+    df_made made;
+    bool cut, committed, whole; /* whole: may be replayed */
+    uint64_t used;
+    uint32_t n_in, n_out;
+    df_arena own;       /* all that is per argument */
+    df_shape *in_shape; /* per argument */
+    uint8_t *in_dtype;
+    deft_tensor **in_memory;     /* per argument: the tensor itself where it is written memory */
+    DF_VEC(df_value *) in_value; /* per argument, while recording; not counted */
+    DF_VEC(seen_input) seen;
+    DF_VEC(place) places;
+    DF_VEC(df_value *) results; /* of the wants while recording; not counted */
+    DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
+    DF_VEC(source) sources;     /* per input of the trace; unused for memory that is only written */
+    DF_VEC(target) assigned;
+    DF_VEC(target) outputs;
+    DF_VEC(number_note) numbers;
+    DF_VEC(draw_note) draws;
+    DF_VEC(rng_note) rngs;
+    DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
+    DF_VEC(df_value *) values;  /* of a replay, per input */
+    DF_VEC(df_want) want;
+    deft_tensor **in, **out; /* while recording: what the function sees, and its outputs' handles */
+} recording;
+
+typedef struct param {
+    char *name;
+    size_t size;
+    bool is_int;
+    double f;
+    int64_t i;
+} param;
+
+struct deft_capture {
+    deft_ctx *cx;
+    deft_capture_fn fn;
+    void *user;
+    DF_VEC(param) params;
+    recording *recordings[DEFT_MAX_RECORDINGS];
+    uint64_t serial;
+    uintptr_t site;
+    deft_capture_stats stats;
+    char reason[REASON], logged[REASON];
+};
+
+/* Why the latest call runs C code. */
+void df_capture_because(deft_capture *c, const char *fmt, ...) DF_PRINTF(2, 3) DF_COLD;
+
+recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n_in, size_t n_out);
+void df_recording_destroy(recording *r);
+/* What was assigned, or an output, takes the value v of the step that has just been committed. */
+void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v);
+
+#endif
