@@ -675,6 +675,11 @@ static void iterate(const world *w, side *s, unsigned program, unsigned iter)
     for (size_t i = 0; i < w->n && !e.over; i++) {
         e.st = &w->at[i];
         if (e.st->program != program || !due(&e)) continue;
+        /* Now and then another operand, or another kind of the same statement. */
+        stmt mine = w->at[i];
+        if (mine.q % 5 == 0 && per_turn(&e, 8) % 2) mine.a = (uint8_t)(mine.a + 1 + mine.p % 3);
+        if (mine.q % 5 == 1 && per_turn(&e, 9) % 2) mine.p++;
+        e.st = &mine;
         i += run_stmt(&e);
     }
     e.st = NULL;
@@ -907,6 +912,8 @@ static void generate(world *w, uint64_t seed)
                   .columns = 2 + pick(&g, 5),
                   .batch = 3 + pick(&g, 8),
                   .any_batch = pick(&g, 5) == 0 };
+    if (pick(&g, 3) == 0) w->columns = w->rows; /* more fits, in more than one way */
+    if (pick(&g, 3) == 0) w->batch = w->rows;
     w->n = 4 + pick(&g, MAX_STMTS - 4);
     if (pick(&g, 3) == 0) w->n = 4 + w->n / 4;
     for (size_t i = 0; i < w->n; i++) {
@@ -969,7 +976,7 @@ static void shrink(world *w, const oracle_path *p)
 
 int main(int argc, char **argv)
 {
-    long count = 4000;
+    long count = 2000;
     uint64_t seed = 1;
     bool print = false, no_shrink = false;
     int plain = 0;
