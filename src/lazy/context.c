@@ -5,7 +5,6 @@
  */
 #include "lazy/spine.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -297,20 +296,6 @@ void deft_clear(deft_ctx *cx)
 void deft_interrupt(deft_ctx *cx)
 {
     if (cx) atomic_store(&cx->interrupted, 1);
-}
-
-const char *df_site_text(uintptr_t site, char *buf, size_t n)
-{
-    Dl_info info;
-    if (site == 0)
-        snprintf(buf, n, "the start");
-    else if (dladdr((void *)site, &info) && info.dli_fname) {
-        const char *const slash = strrchr(info.dli_fname, '/');
-        snprintf(buf, n, "%s+0x%zx", slash ? slash + 1 : info.dli_fname,
-                 (size_t)(site - (uintptr_t)info.dli_fbase));
-    } else
-        snprintf(buf, n, "0x%zx", (size_t)site);
-    return buf;
 }
 
 /* ---- counters ---- */

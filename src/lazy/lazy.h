@@ -17,6 +17,7 @@
 
 #define DEFT_NO_GENERIC
 #include "base/env.h"
+#include "base/site.h"
 #include "base/vec.h"
 #include "cache/cache.h"
 #include "deft/deft.h"
@@ -237,9 +238,6 @@ void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 
 void *df_error_keep(deft_ctx *cx, deft_status st) DF_COLD;
 /* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. */
 deft_status df_deliver(deft_ctx *cx);
-/* "module+0x1f3" for a call site into buf. */
-const char *df_site_text(uintptr_t site, char *buf, size_t n);
-#define DF_SITE_TEXT 160
 
 /* ---- handles (handle.c) ---- */
 
