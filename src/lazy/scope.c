@@ -74,6 +74,8 @@ static void step_rollback(deft_ctx *cx)
         if (!m->t && !m->now.due) forget_mut(cx, i);
     }
     cx->step_at = 0;
+    df_budget_set(cx, NULL);
+    df_again_cut_off(cx, cx->step_n);
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
 }
 
@@ -304,6 +306,7 @@ deft_status deft_scope_end(deft_scope s)
 {
     deft_ctx *const cx = s.cx;
     if (!cx) return DEFT_E_ARG;
+    df_act(cx, "scope_end", DF_SITE);
     deft_status st = df_deliver(cx);
     if (!token_open(cx, s))
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
@@ -344,10 +347,14 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
 
 /* ---- steps ---- */
 
-deft_scope deft_step_begin(deft_ctx *cx)
+static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uintptr_t at)
 {
     const deft_scope bad = { cx, 0, 0 };
     if (!cx) return bad;
+    if (options && options->size == 0) {
+        df_error(cx, DEFT_E_ARG, "step_begin_with: the options' size is 0");
+        return bad;
+    }
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
         df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
@@ -355,7 +362,8 @@ deft_scope deft_step_begin(deft_ctx *cx)
         return bad;
     }
     start_afresh(cx);
-    if (!df_scope_push(cx, true, (uintptr_t)DF_RETURN_ADDRESS())) return bad;
+    if (!df_scope_push(cx, true, at)) return bad;
+    df_budget_set(cx, options);
     cx->step_at = cx->depth;
     cx->step_n = cx->rec.n;
     cx->step_args = cx->rec.n_args;
@@ -363,10 +371,21 @@ deft_scope deft_step_begin(deft_ctx *cx)
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
+deft_scope deft_step_begin(deft_ctx *cx)
+{
+    return step_begin(cx, NULL, DF_SITE);
+}
+
+deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options)
+{
+    return step_begin(cx, options, DF_SITE);
+}
+
 deft_status deft_step_end(deft_scope s)
 {
     deft_ctx *const cx = s.cx;
     if (!cx) return DEFT_E_ARG;
+    df_act(cx, "step_end", DF_SITE);
     deft_status st = df_deliver(cx);
     if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) {
         /* A step that never opened: its cause was just delivered. */
@@ -382,9 +401,11 @@ deft_status deft_step_end(deft_scope s)
     }
     const uint32_t at = cx->step_at;
     df_each_outer(cx, at, settle_one, NULL);
+    df_why_step(cx);
     undo_forget(cx);
     pop_to(cx, at);
     cx->step_at = 0;
+    df_budget_set(cx, NULL);
     df_rec_reset(cx);
     return DEFT_OK;
 }
