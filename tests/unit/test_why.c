@@ -401,11 +401,11 @@ Test(why, the_ring_keeps_64_and_counts_the_rest)
     rig_close(&r);
 }
 
-Test(why, a_program_that_repeats_itself_makes_no_event)
+static void repeat(const char *log)
 {
     rig r;
     const deft_ctx_options c = { .size = sizeof c, .syncs = DEFT_SYNC_ALLOW };
-    open_with(&r, DEFT_TIER_INTERPRET, NULL, &c);
+    open_with(&r, DEFT_TIER_INTERPRET, log, &c);
     deft_tensor *p = rig_range(&r, 16, 1);
     for (int i = 0; i < 60; i++) {
         const deft_scope s = deft_step_begin(r.cx);
@@ -419,6 +419,12 @@ Test(why, a_program_that_repeats_itself_makes_no_event)
     cr_assert_str_eq(told, "");
     cr_assert_eq(rig_stats(&r).syncs, 60);
     rig_close(&r);
+}
+
+Test(why, a_program_that_repeats_itself_makes_no_event)
+{
+    repeat(NULL);
+    repeat("why"); /* the log has its syncs, the ring does not */
 }
 
 /* ---- syncs ---- */
@@ -575,6 +581,39 @@ Test(why, max_nodes_of_a_step)
     count_up(&r, p, 20, NULL);
     explain(&r);
     cr_assert(strstr(line("cut_nodes"), "(4 times)"), "%s", told);
+    for (int aborts = 0; aborts < 2; aborts++) { /* nor is what comes after a step bound by it */
+        const deft_scope last = deft_step_begin_with(r.cx, &o);
+        if (aborts)
+            deft_step_abort(last);
+        else
+            OK(&r, deft_step_end(last));
+        const uint64_t before = rig_stats(&r).cuts;
+        deft_tensor *t = p;
+        for (int i = 0; i < 20; i++) t = deft_add(t, 1);
+        cr_assert_eq(rig_stats(&r).cuts, before);
+    }
+    rig_close(&r);
+}
+
+/* Records that stand there from the last time are passed over quickly, but not over a bound. */
+Test(why, a_repetition_is_bound_too)
+{
+    rig r;
+    open_plain(&r);
+    deft_tensor *p = rig_range(&r, 4, 0);
+    const deft_step_options o = { .size = sizeof o, .max_nodes = 10 };
+    for (int i = 0; i < 6; i++) {
+        const uint64_t cuts = rig_stats(&r).cuts;
+        const deft_scope s = deft_step_begin_with(r.cx, i < 3 ? NULL : &o);
+        deft_tensor *t = p;
+        for (int k = 0; k < 40; k++) t = k % 2 ? deft_neg(t) : deft_add(t, p);
+        deft_assign(p, t);
+        OK(&r, deft_step_end(s));
+        if (i < 3)
+            cr_assert_eq(rig_stats(&r).cuts - cuts, 1);
+        else
+            cr_assert_geq(rig_stats(&r).cuts - cuts, 4);
+    }
     rig_close(&r);
 }
 
@@ -774,10 +813,11 @@ Test(why, recomputed_survives_many_cuts_and_aborted_steps)
     rig_read(&r, deft_sub(deft_cos(e), 1), v, 4);
     cr_assert_eq(rig_stats(&r).recomputed, 40);
     deft_step_abort(step);
-    rig_read(&r, deft_add(deft_sin(e), 1), v, 4); /* sin stands where cos stood */
+    deft_tensor *sine = deft_sin(e); /* stands where cos stood */
+    rig_read(&r, deft_add(sine, 1), v, 4);
     cr_assert_eq(rig_stats(&r).recomputed, 41);
-    rig_read(&r, deft_add(deft_sin(e), 1), v, 4);
-    cr_assert_eq(rig_stats(&r).recomputed, 42);
+    rig_read(&r, deft_add(sine, 2), v, 4); /* exp and sin */
+    cr_assert_eq(rig_stats(&r).recomputed, 43);
     OK(&r, deft_scope_end(s));
     rig_close(&r);
 }
