@@ -292,6 +292,17 @@ Test(why, a_kernel_names_its_ops_plan_and_tier)
     deft_tensor *a = rig_range(&r, 64, 1);
     v = rig_item(&r, deft_sum(deft_mul(deft_exp(deft_neg(a)), 2), DEFT_ALL_AXES, 0));
     cr_assert(v > 0);
+    static char raw[TEXT];
+    unsigned long kernel_site, plan_site, read_site;
+    (void)deft_explain(r.cx, raw, deft_explain(r.cx, NULL, 0)); /* cut: nothing is forgotten */
+    cr_assert_eq(sscanf(strstr(raw, "kernel compiled"),
+                        "kernel compiled at %*[^+]+%lx for plan 1 of %*[^+]+%lx", &kernel_site,
+                        &plan_site),
+                 2, "%s", raw);
+    cr_assert_eq(sscanf(strstr(raw, "sync: item"), "sync: item at %*[^+]+%lx", &read_site), 1, "%s",
+                 raw);
+    cr_assert_eq(plan_site, read_site);
+    cr_assert_neq(kernel_site, plan_site, "that of the sum");
     explain(&r);
     cr_assert_str_eq(line("kernel_new"),
                      "kernel compiled at <site> for plan 1 of <site>: neg, exp, mul, sum; wanted "
