@@ -86,12 +86,24 @@ typedef enum deft_numerics {
                       * docs/accuracy.md */
 } deft_numerics;
 
+/* What becomes of a read, eval, print or save inside a step that would have to compute: the step is
+ * then computed in pieces. */
+typedef enum deft_sync_policy {
+    DEFT_SYNC_DEFAULT = 0, /* as the context's options say, and there: allow */
+    DEFT_SYNC_ALLOW = 1,
+    DEFT_SYNC_WARN = 2,  /* told each time: deft_explain and the log topic "why" */
+    DEFT_SYNC_REFUSE = 3 /* fails with DEFT_E_STATE; nothing changed, and the step goes on */
+} deft_sync_policy;
+
 typedef struct deft_ctx_options {
     size_t size; /* sizeof(deft_ctx_options) */
     deft_numerics numerics;
     int no_fusion;      /* non-zero: one kernel per op, for comparison */
     int no_simplify;    /* non-zero: traces are fused as recorded */
-    uint32_t max_nodes; /* pending records before a cut is forced and logged; 0: 2^21 */
+    uint32_t max_nodes; /* pending records before a cut is forced and told; 0: 2^21 */
+    /* Of steps whose own options leave them 0; max_bytes holds outside steps too. */
+    deft_sync_policy syncs;
+    uint64_t max_bytes, max_latency_ns;
 } deft_ctx_options;
 
 /* rt NULL: the context makes a runtime of its own. options NULL: defaults. */
@@ -135,6 +147,25 @@ DEFT_API deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t);
  * interrupt) none of its assigns took effect. Steps do not nest; scopes may be opened inside. */
 DEFT_API deft_scope deft_step_begin(deft_ctx *cx);
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
+
+/* Budgets of a step. The recording call that finds one used up computes all that is pending, tells
+ * so (deft_explain, log topic "why") and goes on: results do not change, and the step stays one
+ * transaction. */
+typedef struct deft_step_options {
+    size_t size; /* sizeof(deft_step_options) */
+    deft_sync_policy syncs;
+    uint32_t
+        max_nodes; /* pending records, those from before the step with them; 0: the context's */
+    /* Memory that nothing but pending records holds: values whose handles have ended or were
+     * assigned since. A cut gives it back. 0: the context's, and there: no bound */
+    uint64_t max_bytes;
+    /* Measured since the step began to record, or since its last cut by a budget; looked at every
+     * few records. 0: the context's, and there: no bound */
+    uint64_t max_latency_ns;
+} deft_step_options;
+
+/* deft_step_begin with options, which are copied; NULL: none. size 0 is an error. */
+DEFT_API deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options);
 /* Ends the step as if it had never been; an undelivered error is dropped with it. */
 DEFT_API void deft_step_abort(deft_scope s);
 
@@ -155,7 +186,8 @@ typedef struct deft_stats {
     uint64_t launches;         /* fork-joins */
     uint64_t kernels_run;      /* segments over all launches */
     uint64_t interpreted;      /* of those, by the interpreter */
-    uint64_t recomputed;       /* records computed more than once */
+    uint64_t recomputed;       /* records computed again by a later cut; leaves but random numbers,
+                                * and views, which cost nothing, are not counted */
     uint64_t donated;          /* results stored in place of their predecessor */
     uint64_t syncs;            /* reads that had to compute */
     uint64_t system_allocations, live_bytes, peak_bytes; /* value memory, runtime-wide */
@@ -172,6 +204,20 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
  * and always terminated. Returns the full length, 0 when there was no memory for it. What decides:
  * "trace", "key", "guards", "plan", "why". */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
+
+/* Why something took time: one line for each plan built, kernel compiled, plan or guard miss, read
+ * that had to compute, recomputation, cut by a budget; each with field, expected, found, the line
+ * of the program as module+offset, and what to change. docs/why.md lists all reasons. The log topic
+ * "why" has the same lines as they happen.
+ *
+ * The lines are those since cx was made or since the last deft_explain that gave all of them: when
+ * n has no room for the whole text and its terminator, the text is cut and no line is forgotten, so
+ * that deft_explain(cx, NULL, 0) only measures. 64 events are kept, and 64 compiles; a first line
+ * tells how many older ones were dropped. Kernels that other contexts of the runtime asked for are
+ * theirs to tell. A program that repeats itself makes no event, and then this costs nothing.
+ *
+ * Returns the full length; takes no memory. */
+DEFT_API size_t deft_explain(deft_ctx *cx, char *buf, size_t n);
 
 #ifdef __cplusplus
 }

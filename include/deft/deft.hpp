@@ -304,6 +304,7 @@ public:
     deft_status status() const { return status_; }
     const char *message() const { return deft_message(cx_); }
     void clear() const { deft_clear(cx_); }
+    size_t explain(char *buf, size_t n) const { return deft_explain(cx_, buf, n); }
     deft_stats stats() const
     {
         deft_stats s = {};
@@ -345,6 +346,7 @@ private:
 class step : detail::pinned {
 public:
     explicit step(deft_ctx *cx) : s_(deft_step_begin(cx)) {}
+    step(deft_ctx *cx, const deft_step_options &options) : s_(deft_step_begin_with(cx, &options)) {}
     ~step() { abort(); }
     DEFT_MUST_CHECK deft_status end()
     {

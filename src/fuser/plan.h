@@ -180,6 +180,12 @@ typedef struct df_why {
     const char *reason; /* in the plan's arena, or static */
 } df_why;
 
+/* What a kernel stands for, for explanations only. */
+typedef struct df_kernel_about {
+    uintptr_t site;  /* call site of its last record; 0: unknown */
+    const char *ops; /* "mul, exp, sum" */
+} df_kernel_about;
+
 typedef struct df_plan {
     df_arena arena;
     df_slot_def *slots;
@@ -206,6 +212,11 @@ typedef struct df_plan {
     bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
     bool has_checks; /* some kernel can report an index fault: nothing may be donated */
     void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
+
+    /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */
+    uintptr_t site;               /* of the call that cut the trace */
+    uint32_t owner, number;       /* the context, and its how-manieth plan this is */
+    const df_kernel_about *about; /* per kernel */
 } df_plan;
 
 /* What the fuser may know of a device. */

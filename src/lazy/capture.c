@@ -11,8 +11,6 @@
 
 #include "lazy/capture.h"
 
-#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
-
 /* ---- reasons ---- */
 
 void df_capture_because(deft_capture *c, const char *fmt, ...)
@@ -28,9 +26,10 @@ static void log_reason(deft_capture *c)
 {
     if (!c->reason[0] || strcmp(c->reason, c->logged) == 0) return;
     memcpy(c->logged, c->reason, sizeof c->logged);
-    char site[DF_SITE_TEXT];
-    df_logf(&c->cx->rt->log, why, "capture made at %s runs its C code: %s",
-            df_site_text(c->site, site, sizeof site), c->reason);
+    df_event e;
+    df_event_make(&e, DF_WHY_capture, c->call_site, c->reason, "a recording that holds", "none");
+    e.other = c->site;
+    df_why_tell(c->cx, &e);
 }
 
 /* ---- making and destroying ---- */
@@ -45,7 +44,7 @@ deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user)
     c->cx = cx;
     c->fn = fn;
     c->user = user;
-    c->site = SITE;
+    c->site = DF_SITE;
     return c;
 }
 
@@ -265,7 +264,8 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor *cons
     }
     r->committed = true;
     if (st == DEFT_OK) {
-        st = deft_step_end(s);
+        df_act(cx, "capture_call", c->call_site);
+        st = df_step_end(s);
     } else {
         const df_diag said = cx->diag;
         deft_step_abort(s);
@@ -467,6 +467,8 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
         return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;
+    c->call_site = DF_SITE;
+    df_act(cx, "capture_call", c->call_site);
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (cx->step_at)
@@ -475,6 +477,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     for (size_t i = 0; i < n_in; i++)
         if ((st = settle(c, "capture_call", in[i])) != DEFT_OK) return st;
     if (any_pending(cx) && (st = df_flush(cx)) != DEFT_OK) return st;
+    df_act(cx, "capture_call", c->call_site); /* computing inputs was an act of its own */
     for (size_t i = 0; i < n_out; i++) out[i] = NULL;
     c->stats.calls++;
     c->reason[0] = 0;

@@ -103,7 +103,7 @@ struct deft_capture {
     DF_VEC(param) params;
     recording *recordings[DEFT_MAX_RECORDINGS];
     uint64_t serial;
-    uintptr_t site;
+    uintptr_t site, call_site; /* where it was made; of the latest call */
     deft_capture_stats stats;
     char reason[REASON], logged[REASON];
 };

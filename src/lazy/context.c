@@ -5,7 +5,6 @@
  */
 #include "lazy/spine.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -39,8 +38,7 @@ static df_tier device_tier(deft_tier t)
     return DF_TIER_AUTO;
 }
 
-/* Options of a caller built against an older header are shorter: the rest is default. */
-static void take_options(void *to, size_t to_size, const void *from, size_t from_size)
+void df_take_options(void *to, size_t to_size, const void *from, size_t from_size)
 {
     memset(to, 0, to_size);
     if (from) memcpy(to, from, from_size < to_size ? from_size : to_size);
@@ -102,7 +100,7 @@ deft_status deft_runtime_create(const deft_runtime_options *options, deft_runtim
     if (!out) return DEFT_E_ARG;
     *out = NULL;
     deft_runtime_options o;
-    take_options(&o, sizeof o, options, options ? options->size : 0);
+    df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (options && options->size == 0) return DEFT_E_ARG;
     const df_mem hooks = o.resize ? (df_mem){ o.resize, o.resize_user } : df_mem_system;
     deft_runtime *r = df_mem_zalloc(&hooks, sizeof *r);
@@ -183,11 +181,16 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     cx->rt = rt;
     cx->mem = rt->mem;
     cx->epoch = 1;
-    take_options(&cx->opt, sizeof cx->opt, options, options ? options->size : 0);
+    do cx->id = atomic_fetch_add(&rt->n_ctx, 1) + 1;
+    while (cx->id == 0);
+    df_take_options(&cx->opt, sizeof cx->opt, options, options ? options->size : 0);
     if (!cx->opt.max_nodes) cx->opt.max_nodes = 1u << 21;
     if (cx->opt.numerics == DEFT_FAST) cx->trace_flags |= DF_TRACE_FAST;
     if (cx->opt.no_fusion) cx->trace_flags |= DF_TRACE_NOFUSE;
     cx->rec.id = cx->spine_id = 1;
+    df_budget_set(cx, NULL);
+    cx->compiles.owner = cx->id;
+    df_tiers_listen(df_cpu_tiers(rt->dev), &cx->compiles);
     df_arena_init(&cx->pass, cx->mem);
     fill_tables(cx);
     if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0)) {
@@ -226,6 +229,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
         next = v->next;
         df_mem_free(cx->mem, v, sizeof *v);
     }
+    df_tiers_unlisten(df_cpu_tiers(cx->rt->dev), &cx->compiles);
     df_counted_drop(&cx->last_plan);
     df_spine_finish(cx);
     df_arena_finish(&cx->pass);
@@ -240,6 +244,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_vec_finish(cx->mem, &cx->who);
     df_vec_finish(cx->mem, &cx->muts);
     df_vec_finish(cx->mem, &cx->slots);
+    df_vec_finish(cx->mem, &cx->again);
     deft_runtime *rt = cx->rt;
     df_mem_free(cx->mem, cx, sizeof *cx);
     deft_runtime_destroy(&rt);
@@ -297,20 +302,6 @@ void deft_clear(deft_ctx *cx)
 void deft_interrupt(deft_ctx *cx)
 {
     if (cx) atomic_store(&cx->interrupted, 1);
-}
-
-const char *df_site_text(uintptr_t site, char *buf, size_t n)
-{
-    Dl_info info;
-    if (site == 0)
-        snprintf(buf, n, "the start");
-    else if (dladdr((void *)site, &info) && info.dli_fname) {
-        const char *const slash = strrchr(info.dli_fname, '/');
-        snprintf(buf, n, "%s+0x%zx", slash ? slash + 1 : info.dli_fname,
-                 (size_t)(site - (uintptr_t)info.dli_fbase));
-    } else
-        snprintf(buf, n, "0x%zx", (size_t)site);
-    return buf;
 }
 
 /* ---- counters ---- */

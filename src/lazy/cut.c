@@ -92,6 +92,7 @@ static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
                        .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
                        .attr = k };
     t->inputs[k].node = at;
+    c->made->record[at] = DF_NONE;
     set_input(c->made, c->cut, k, v);
 }
 
@@ -123,6 +124,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
             continue;
         }
         *node = r->nodes[i];
+        c->made->record[at] = i;
         for (uint32_t k = 0; k < node->n_src; k++) node->src[k].i = c->map[node->src[k].i];
         const uint32_t n_args =
             df_op_n_args((df_op)node->op, node->n_src ? t->nodes[node->src[0].i].rank : 0);
@@ -234,11 +236,12 @@ static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_
     m->want = df_arena_new(a, uint32_t, n);
     m->use = df_arena_new(a, df_input_use, n_input);
     m->arg_from = df_arena_alloc(a, n_args * sizeof *m->arg_from, _Alignof(uint32_t));
+    m->record = df_arena_alloc(a, most * sizeof *m->record, _Alignof(uint32_t));
     m->inputs = df_arena_new(a, df_value *, most_inputs);
     m->in = df_arena_new(a, const df_buffer *, most_inputs);
     m->bufs = df_arena_new(a, df_buffer *, n);
     return t->nodes && t->shape && t->site && t->args && t->inputs && t->roots && m->asked &&
-           m->want && m->use && m->arg_from && m->inputs && m->in && m->bufs;
+           m->want && m->use && m->arg_from && m->record && m->inputs && m->in && m->bufs;
 }
 
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)

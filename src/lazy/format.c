@@ -115,12 +115,14 @@ static void put_elements(df_str *s, const df_value *v)
 }
 
 /* Delivers an earlier error, checks and computes t, and makes its text. */
-static deft_status text_of(const char *what, deft_tensor *t, deft_ctx **cx_out, df_str *out)
+static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+                           df_str *out)
 {
     *out = (df_str){ 0 };
     if (!t || df_slab_of(t)->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
     deft_ctx *const cx = *cx_out = df_slab_of(t)->cx;
     df_str_init(out, cx->mem);
+    df_act(cx, what, site);
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (!df_enter(what, 1, t)) return df_deliver(cx);
@@ -128,8 +130,7 @@ static deft_status text_of(const char *what, deft_tensor *t, deft_ctx **cx_out, 
     if (!v) {
         df_want w = { .node = df_node_of(cx, t) };
         if (w.node == DF_BAD) return df_deliver(cx);
-        TRY(df_materialize(cx, &w, 1));
-        cx->stats.syncs++;
+        TRY(df_sync(cx, &w, 1));
         v = w.result;
     }
     char shape[DF_SHAPE_TEXT];
@@ -147,7 +148,7 @@ deft_status deft_format(deft_tensor *t, char *buf, size_t n, size_t *length)
     if (n && buf) buf[0] = '\0';
     deft_ctx *cx = NULL;
     df_str s;
-    deft_status st = text_of("format", t, &cx, &s);
+    deft_status st = text_of("format", DF_SITE, t, &cx, &s);
     if (!cx) return st;
     if (st == DEFT_OK && n && !buf)
         st = df_fail(&cx->diag, DEFT_E_ARG, "format: buf is NULL, with room for %zu characters", n);
@@ -167,7 +168,7 @@ deft_status deft_print(deft_tensor *t, FILE *stream)
 {
     deft_ctx *cx = NULL;
     df_str s;
-    deft_status st = text_of("print", t, &cx, &s);
+    deft_status st = text_of("print", DF_SITE, t, &cx, &s);
     if (!cx) return st;
     if (st == DEFT_OK && !stream) st = df_fail(&cx->diag, DEFT_E_ARG, "print: stream is NULL");
     if (st == DEFT_OK) {

@@ -207,7 +207,7 @@ deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t)
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t)
 {
     deft_ctx *const cx = df_peek(what, which, t);
-    if (DF_UNLIKELY(cx && cx->rec.n >= cx->opt.max_nodes) && !df_make_room(cx)) return NULL;
+    if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !df_make_room(cx)) return NULL;
     return cx;
 }
 

@@ -17,9 +17,11 @@
 
 #define DEFT_NO_GENERIC
 #include "base/env.h"
+#include "base/site.h"
 #include "base/vec.h"
 #include "cache/cache.h"
 #include "deft/deft.h"
+#include "guards/reason.h"
 #include "ops/shape.h"
 #include "runtime/cpu.h"
 
@@ -171,6 +173,23 @@ typedef struct df_want {
     df_value *result;    /* out: counted */
 } df_want;
 
+/* What a step, or the context outside steps, may use: deft_step_options with nothing left open. */
+typedef struct df_budget {
+    deft_sync_policy syncs;
+    uint32_t max_nodes;
+    uint64_t max_bytes, max_latency_ns; /* 0: no bound */
+} df_budget;
+
+/* How the latest steps opened at one site went. */
+typedef struct df_growth {
+    uintptr_t site;
+    uint32_t n;      /* records of the latest */
+    uint32_t streak; /* that were longer than the one before, in a row */
+    bool told;
+} df_growth;
+
+#define DF_GROWTHS 8
+
 #define DF_MAX_DEPTH 64
 
 /* One recording call appends at most so many records beyond max_nodes. */
@@ -189,6 +208,7 @@ struct deft_runtime {
     char compiler_text[192];
     bool has_compiler, measure;
     _Atomic uint32_t refs;
+    _Atomic uint32_t n_ctx; /* made so far */
 };
 
 struct deft_ctx {
@@ -231,7 +251,30 @@ struct deft_ctx {
     df_counted *last_plan; /* counted */
     DF_VEC(int64_t) slots;
     deft_stats stats;
+
+    uint32_t id;        /* in its runtime; never 0 */
+    const char *act;    /* the acting call that is running: "read" */
+    uintptr_t act_site; /* and where it was called */
+    bool matched;       /* the latest cut was made before */
+
+    df_budget budget;    /* of now */
+    uint32_t look_at;    /* pending records at which the next recording call looks at the budget */
+    uint32_t first_look; /* look_at of an epoch that begins */
+    uint64_t since_ns;   /* when the step began to record, or its latest forced cut */
+    uint64_t pinned;     /* bytes of deft's own memory that pending records refer to */
+
+    DF_VEC(uint8_t) again;            /* per record of again_epoch: a cut has computed it */
+    uint32_t again_epoch, again_upto; /* id of the latest made cut whose records are marked */
+
+    df_growth growth[DF_GROWTHS];
+    uint32_t next_growth;
+    uint64_t events_seen, compiles_seen; /* by deft_explain */
+    df_events events;
+    df_listener compiles;
 };
+
+/* Options of a caller built against an older header are shorter: the rest is default. */
+void df_take_options(void *to, size_t to_size, const void *from, size_t from_size);
 
 /* ---- errors (context.c) ---- */
 
@@ -241,9 +284,6 @@ void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 
 void *df_error_keep(deft_ctx *cx, deft_status st) DF_COLD;
 /* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. */
 deft_status df_deliver(deft_ctx *cx);
-/* "module+0x1f3" for a call site into buf. */
-const char *df_site_text(uintptr_t site, char *buf, size_t n);
-#define DF_SITE_TEXT 160
 
 /* ---- handles (handle.c) ---- */
 
@@ -291,7 +331,8 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
                    void *u);
 void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
 bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
-bool df_has_pending(deft_ctx *cx); /* something that a flush would compute */
+deft_status df_step_end(deft_scope s); /* for the acting call that is under way */
+bool df_has_pending(deft_ctx *cx);     /* something that a flush would compute */
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
 /* What t is a view of; NULL for no view, and when that has ended: it has no reader left. */
 deft_tensor *df_root_of(const deft_tensor *t);
@@ -386,13 +427,41 @@ deft_status df_made_run(deft_ctx *cx, struct df_made *m, df_want *want, bool rec
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
-/* Room for one more recording call: computes everything pending when max_nodes is reached. */
-bool df_make_room(deft_ctx *cx);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext);
 void df_rec_finish(deft_ctx *cx, df_rec *r);
 void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v); /* takes a reference of its own */
+
+/* ---- budgets (budget.c) ---- */
+
+/* Those of a step that opens, NULL: of the context alone; from now on. */
+void df_budget_set(deft_ctx *cx, const deft_step_options *o);
+/* A recording call finds rec.n at look_at: computes everything pending when a budget is used up.
+ * false, with the error recorded, when that failed. */
+bool df_make_room(deft_ctx *cx);
+/* Pending records begin, or cease, to refer to v. */
+void df_budget_pin(deft_ctx *cx, const df_value *v);
+void df_budget_unpin(deft_ctx *cx, const df_value *v);
+
+/* ---- why (why.c) ---- */
+
+/* Names the acting call that begins; its site is that of what it causes. */
+DF_INLINE void df_act(deft_ctx *cx, const char *what, uintptr_t site)
+{
+    cx->act = what;
+    cx->act_site = site;
+}
+#define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
+
+/* Keeps the event, and logs it. */
+void df_why_tell(deft_ctx *cx, df_event *e);
+/* df_materialize for a call that reads: the policy of the step decides, and it counts as a sync. */
+deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n);
+/* Before the end of a step that succeeded: has the trace grown again? */
+void df_why_step(deft_ctx *cx);
+/* Before records from n on go in the middle of an epoch. */
+void df_again_cut_off(deft_ctx *cx, uint32_t n);
 
 #endif

@@ -45,8 +45,7 @@ static uint64_t now_ns(const deft_ctx *cx)
 typedef struct finder {
     deft_ctx *cx;
     const df_trace *t;
-    const plan_entry *near_miss; /* same key, guard failed: for the explanation only */
-    const df_guard *broken;
+    uint32_t n_misses; /* same key, guard failed: for the explanation only */
     bool ok;
 } finder;
 
@@ -70,16 +69,16 @@ static bool guards_hold(const df_counted *value, void *user)
     const df_guard *const miss =
         df_guard_first_miss(e->plan->guards, e->plan->n_guards, f->t, f->cx->slots.at);
     if (!miss) return true;
-    f->near_miss = e;
-    f->broken = miss;
+    f->n_misses++;
     f->cx->stats.guard_misses++;
-    if (df_log_on(&f->cx->rt->log, DF_LOG_why)) {
-        df_str text;
-        df_str_init(&text, f->cx->mem);
-        df_guard_explain(&text, miss, f->t, e->plan->slots, f->cx->slots.at);
-        df_logf(&f->cx->rt->log, why, "plan miss: %s", text.at ? text.at : "");
-        df_str_finish(&text);
-    }
+    df_str text;
+    df_event event;
+    df_str_init(&text, f->cx->mem);
+    df_guard_explain(&text, miss, f->t, e->plan->slots, f->cx->slots.at);
+    df_event_make(&event, DF_WHY_guard_miss, f->cx->act_site, text.at ? text.at : "no memory", "",
+                  "");
+    df_why_tell(f->cx, &event);
+    df_str_finish(&text);
     return false;
 }
 
@@ -108,7 +107,7 @@ static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
     df_str_finish(&s);
 }
 
-static deft_status make_plan(deft_ctx *cx, const df_trace *t, df_plan **out)
+static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, df_plan **out)
 {
     deft_status st = DEFT_OK;
     df_trace *simple = NULL;
@@ -128,6 +127,10 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, df_plan **out)
     TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
     if (simple) translate(plan, from);
     df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
+    plan->site = cx->act_site;
+    plan->owner = cx->id;
+    plan->number = number;
+    if (!df_why_kernels(cx, plan, t)) TRY(df_fail_mem(&cx->diag, "plan", sizeof *plan->about));
     TRY(rt->dev->prepare(rt->dev, &cx->diag, plan));
     *out = plan;
     plan = NULL;
@@ -152,19 +155,18 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
         return DEFT_OK;
     }
     cx->stats.plan_misses++;
-    if (!f.near_miss)
-        df_logf(&rt->log, why, "plan miss: a new program of %u records, %u results", t->n_nodes,
-                t->n_roots);
+    df_why_miss(cx, m, f.n_misses);
     if (!(e = df_mem_zalloc(rt->mem, sizeof *e)))
         TRY(df_fail_mem(&cx->diag, "cut: plan entry", sizeof *e));
     df_counted_init(&e->counted, entry_destroy);
     e->rt = rt;
-    TRY(make_plan(cx, t, &e->plan));
+    TRY(make_plan(cx, t, (uint32_t)cx->stats.plans_built + 1, &e->plan));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
     if (e->plan->retreated)
         df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
                 e->plan->why[0].reason);
+    df_why_plan(cx, m, f.n_misses, e->plan);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     /* A plan that holds all references of its own may be larger than the cache: it is then used
@@ -278,10 +280,12 @@ deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
     TRY(find_plan(cx, m));
     const uint64_t t2 = now_ns(cx);
     TRY(make_values(cx, m, want));
-    TRY(run_plan(cx, m, ((const plan_entry *)(const void *)m->plan)->plan, &run));
+    const df_plan *const plan = ((const plan_entry *)(const void *)m->plan)->plan;
+    TRY(run_plan(cx, m, plan, &run));
     take_results(cx, m, want, recorded);
 
     cx->stats.cuts++;
+    cx->stats.cuts_unfused += plan->retreated;
     cx->stats.launches += run.launches;
     cx->stats.kernels_run += run.segments;
     cx->stats.interpreted += run.interpreted_segments;
@@ -307,18 +311,21 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     df_made *m = cx->recording ? df_recording_cut(cx) : NULL;
     const bool own = m != NULL;
     if (!own) m = df_made_again(cx, want, n);
-    const bool matched = !own && m;
-    if (!matched) {
+    cx->matched = !own && m;
+    if (!cx->matched) {
+        df_again_note(cx);
         if (!m) m = df_made_new(cx);
         if (!m) return df_fail_mem(&cx->diag, "cut", sizeof *m);
         const deft_status st = df_extract(cx, want, n, m);
         if (st != DEFT_OK) return st;
+        df_again_count(cx, m);
     }
     cx->stats.ns_record_to_key += now_ns(cx) - t0;
     const deft_status st = df_made_run(cx, m, want, true);
     if (st != DEFT_OK) return st;
-    cx->stats.cuts_matched += matched;
+    cx->stats.cuts_matched += cx->matched;
     if (!own) df_made_done(cx, m);
+    df_again_ran(cx, m);
     return DEFT_OK;
 }
 

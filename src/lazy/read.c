@@ -5,12 +5,14 @@
 #include "lazy/lazy.h"
 
 /* Delivers an earlier error, checks t, computes it. */
-static deft_status compute(const char *what, deft_tensor *t, deft_ctx **cx_out, df_value **out)
+static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+                           df_value **out)
 {
     if (!t) return DEFT_E_ARG;
     const df_slab *const s = df_slab_of(t);
     if (s->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
     deft_ctx *const cx = *cx_out = s->cx;
+    df_act(cx, what, site);
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (!df_enter(what, 1, t)) return df_deliver(cx);
@@ -18,9 +20,8 @@ static deft_status compute(const char *what, deft_tensor *t, deft_ctx **cx_out, 
         const uint32_t node = df_node_of(cx, t);
         if (node == DF_BAD) return df_deliver(cx);
         df_want w = { .node = node };
-        st = df_materialize(cx, &w, 1);
+        st = df_sync(cx, &w, 1);
         if (st != DEFT_OK) return st;
-        cx->stats.syncs++;
         *out = w.result;
         df_value *mine = w.result; /* the record holds a reference of its own */
         df_value_drop(cx, &mine);
@@ -35,6 +36,7 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
     for (size_t i = 0; i < n && !cx; i++)
         if (list[i] && df_slab_of(list[i])->magic == DF_SLAB_MAGIC) cx = df_slab_of(list[i])->cx;
     if (!cx) return DEFT_E_ARG;
+    df_act(cx, "eval", DF_SITE);
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     df_want *const want = df_mem_zalloc(cx->mem, n * sizeof *want);
@@ -55,10 +57,7 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
         for (uint32_t k = 0; k < count && !again; k++) again = want[k].node == node;
         if (!again) want[count++].node = node;
     }
-    if (st == DEFT_OK && count) {
-        st = df_materialize(cx, want, count);
-        if (st == DEFT_OK) cx->stats.syncs++;
-    }
+    if (st == DEFT_OK && count) st = df_sync(cx, want, count);
     for (uint32_t i = 0; i < count; i++) df_value_drop(cx, &want[i].result);
     df_mem_free(cx->mem, want, n * sizeof *want);
     return st;
@@ -68,7 +67,7 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
 {
     deft_ctx *cx;
     df_value *v;
-    const deft_status st = compute("read", t, &cx, &v);
+    const deft_status st = compute("read", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     int64_t n;
     char text[DF_SHAPE_TEXT];
@@ -84,11 +83,11 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
     return DEFT_OK;
 }
 
-static deft_status item(deft_tensor *t, deft_dtype dtype, void *out)
+static deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t site)
 {
     deft_ctx *cx;
     df_value *v;
-    const deft_status st = compute("item", t, &cx, &v);
+    const deft_status st = compute("item", site, t, &cx, &v);
     if (st != DEFT_OK) return st;
     int64_t n;
     char text[DF_SHAPE_TEXT];
@@ -102,33 +101,33 @@ static deft_status item(deft_tensor *t, deft_dtype dtype, void *out)
 
 deft_status deft_item_f32(deft_tensor *t, float *out)
 {
-    return item(t, DEFT_F32, out);
+    return item(t, DEFT_F32, out, DF_SITE);
 }
 
 deft_status deft_item_f64(deft_tensor *t, double *out)
 {
-    return item(t, DEFT_F64, out);
+    return item(t, DEFT_F64, out, DF_SITE);
 }
 
 deft_status deft_item_i32(deft_tensor *t, int32_t *out)
 {
-    return item(t, DEFT_I32, out);
+    return item(t, DEFT_I32, out, DF_SITE);
 }
 
 deft_status deft_item_i64(deft_tensor *t, int64_t *out)
 {
-    return item(t, DEFT_I64, out);
+    return item(t, DEFT_I64, out, DF_SITE);
 }
 
 deft_status deft_item_u8(deft_tensor *t, uint8_t *out)
 {
-    return item(t, DEFT_U8, out);
+    return item(t, DEFT_U8, out, DF_SITE);
 }
 
 deft_status deft_item_bool(deft_tensor *t, bool *out)
 {
     uint8_t b = 0;
-    const deft_status st = item(t, DEFT_BOOL, out ? &b : NULL);
+    const deft_status st = item(t, DEFT_BOOL, out ? &b : NULL, DF_SITE);
     if (st == DEFT_OK) *out = b != 0;
     return st;
 }
@@ -139,7 +138,7 @@ deft_status deft_map(deft_tensor *t, deft_mapped *out)
     df_value *v;
     if (!out) return DEFT_E_ARG;
     *out = (deft_mapped){ 0 };
-    const deft_status st = compute("map", t, &cx, &v);
+    const deft_status st = compute("map", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     if (!df_value_contiguous(v))
         return df_fail(&cx->diag, DEFT_E_ARG,

@@ -80,8 +80,7 @@ static bool room_args(deft_ctx *cx, uint32_t n)
 
 static DF_COLD bool room_record_slow(deft_ctx *cx)
 {
-    if (cx->rec.n - cx->opt.max_nodes < UINT32_MAX / 2 &&
-        cx->rec.n - cx->opt.max_nodes >= DF_SLACK_NODES) {
+    if (cx->rec.n >= cx->budget.max_nodes && cx->rec.n - cx->budget.max_nodes >= DF_SLACK_NODES) {
         df_error(cx, DEFT_E_LIMIT, "%u records are pending within one call", cx->rec.n);
         return false;
     }
@@ -93,16 +92,6 @@ static DF_COLD bool room_record_slow(deft_ctx *cx)
 DF_INLINE bool room_record(deft_ctx *cx)
 {
     return DF_LIKELY(cx->rec.n < cx->rec.cap) || room_record_slow(cx);
-}
-
-bool df_make_room(deft_ctx *cx)
-{
-    df_logf(&cx->rt->log, why, "cut: %u pending records reached max_nodes", cx->rec.n);
-    if (cx->pending != DEFT_OK) return true; /* nothing may run before it is delivered */
-    const deft_status st = df_flush(cx);
-    if (st == DEFT_OK) return true;
-    df_error_keep(cx, st);
-    return false;
 }
 
 /* The record at n is known to be the same as then. */
@@ -170,6 +159,7 @@ void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out)
 
 void df_rec_reset(deft_ctx *cx)
 {
+    cx->look_at = cx->first_look;
     df_rec_truncate(cx, 0, 0, 0);
     cx->epoch = cx->epoch == UINT32_MAX ? 1 : cx->epoch + 1;
     cx->step_n = cx->step_args = cx->step_ext = 0;
@@ -177,7 +167,7 @@ void df_rec_reset(deft_ctx *cx)
 
 static void forget_value(deft_ctx *cx, df_value **v)
 {
-    if (*v) (*v)->in_records--;
+    if (*v && --(*v)->in_records == 0) df_budget_unpin(cx, *v);
     df_value_drop(cx, v);
 }
 
@@ -222,7 +212,7 @@ void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)
     /* Room was made before anything ran (df_materialize). */
     r->val[node] = (uint32_t)r->vals.n;
     r->vals.at[r->vals.n++] = df_value_ref(v);
-    v->in_records++;
+    if (v->in_records++ == 0) df_budget_pin(cx, v);
 }
 
 /* ---- handles and records ---- */

@@ -163,9 +163,8 @@ static deft_status compute_all(saver *s)
         s->want_of[i] = w;
     }
     if (!s->n_want) return DEFT_OK;
-    const deft_status st = df_materialize(cx, s->want, s->n_want);
+    const deft_status st = df_sync(cx, s->want, s->n_want);
     if (st != DEFT_OK) return st;
-    cx->stats.syncs++;
     for (size_t i = 0; i < s->n; i++)
         if (s->want_of[i] != DF_NONE) s->value[i] = df_value_ref(s->want[s->want_of[i]].result);
     return DEFT_OK;
@@ -228,6 +227,7 @@ deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, si
     deft_status st = check_list(cx, "save", path, list, n);
     if (st != DEFT_OK) return st;
     saver s = { .cx = cx, .path = path, .list = list, .n = n };
+    df_act(cx, "save", DF_SITE);
     TRY(saver_init(&s));
     TRY(lay_out(&s));
     TRY(compute_all(&s));

@@ -9,8 +9,6 @@
  */
 #include "lazy/recording.h"
 
-#define SITE (uintptr_t) DF_RETURN_ADDRESS()
-
 static void undo_all(deft_ctx *cx)
 {
     while (cx->undo.n) {
@@ -87,6 +85,8 @@ static void step_rollback(deft_ctx *cx)
         if (!m->t && !m->now.due) forget_mut(cx, i);
     }
     cx->step_at = 0;
+    df_budget_set(cx, NULL);
+    df_again_cut_off(cx, cx->step_n);
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
 }
 
@@ -327,6 +327,7 @@ deft_status deft_scope_end(deft_scope s)
 {
     deft_ctx *const cx = s.cx;
     if (!cx) return DEFT_E_ARG;
+    df_act(cx, "scope_end", DF_SITE);
     deft_status st = df_deliver(cx);
     if (!token_open(cx, s))
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
@@ -367,10 +368,14 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
 
 /* ---- steps ---- */
 
-deft_scope deft_step_begin(deft_ctx *cx)
+static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uintptr_t at)
 {
     const deft_scope bad = { cx, 0, 0 };
     if (!cx) return bad;
+    if (options && options->size == 0) {
+        df_error(cx, DEFT_E_ARG, "step_begin_with: the options' size is 0");
+        return bad;
+    }
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
         df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
@@ -378,7 +383,8 @@ deft_scope deft_step_begin(deft_ctx *cx)
         return bad;
     }
     start_afresh(cx);
-    if (!df_scope_push(cx, true, (uintptr_t)DF_RETURN_ADDRESS())) return bad;
+    if (!df_scope_push(cx, true, at)) return bad;
+    df_budget_set(cx, options);
     cx->step_at = cx->depth;
     cx->step_n = cx->rec.n;
     cx->step_args = cx->rec.n_args;
@@ -386,10 +392,26 @@ deft_scope deft_step_begin(deft_ctx *cx)
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
+deft_scope deft_step_begin(deft_ctx *cx)
+{
+    return step_begin(cx, NULL, DF_SITE);
+}
+
+deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options)
+{
+    return step_begin(cx, options, DF_SITE);
+}
+
 deft_status deft_step_end(deft_scope s)
 {
+    if (!s.cx) return DEFT_E_ARG;
+    df_act(s.cx, "step_end", DF_SITE);
+    return df_step_end(s);
+}
+
+deft_status df_step_end(deft_scope s)
+{
     deft_ctx *const cx = s.cx;
-    if (!cx) return DEFT_E_ARG;
     deft_status st = df_deliver(cx);
     if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) {
         /* A step that never opened: its cause was just delivered. */
@@ -406,9 +428,11 @@ deft_status deft_step_end(deft_scope s)
     const uint32_t at = cx->step_at;
     df_each_outer(cx, at, settle_one, NULL);
     if (cx->recording) df_recording_commit(cx);
+    df_why_step(cx);
     undo_forget(cx);
     pop_to(cx, at);
     cx->step_at = 0;
+    df_budget_set(cx, NULL);
     df_rec_reset(cx);
     return DEFT_OK;
 }
@@ -430,7 +454,7 @@ deft_tensor *deft_keep(deft_tensor *t)
     if (t->keeps == UINT16_MAX)
         return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
     if (cx->recording && !df_is_outer(cx, t))
-        df_recording_spoil(cx, "it keeps a tensor that it made", SITE);
+        df_recording_spoil(cx, "it keeps a tensor that it made", DF_SITE);
     if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))
         return df_error(cx, DEFT_E_MEMORY, "keep: no memory for the list of kept tensors");
     t->keeps++;

@@ -23,7 +23,7 @@ static void set_limits(const deft_ctx *cx, df_rec *r)
 {
     r->limit = r->diverged ? 0 : r->n_known;
     r->same = r->stretched ? 0 : r->limit;
-    if (r->same > cx->opt.max_nodes) r->same = cx->opt.max_nodes; /* there a cut has to be made */
+    if (r->same > cx->look_at) r->same = cx->look_at; /* there the budget has to be looked at */
 }
 
 static uint32_t new_id(deft_ctx *cx)
@@ -152,6 +152,11 @@ void df_spine_rewind(deft_ctx *cx, df_rec *r)
     r->last_cut = 0;
     r->diverged = r->stretched = false;
     set_limits(cx, r);
+}
+
+void df_spine_look(deft_ctx *cx)
+{
+    set_limits(cx, &cx->rec);
 }
 
 void df_spine_cut_off(deft_ctx *cx, uint32_t n)

@@ -28,6 +28,8 @@
 void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape);
 /* All records go, and with them what no later epoch may rely on. */
 void df_spine_rewind(deft_ctx *cx, df_rec *r);
+/* cx->look_at has changed. */
+void df_spine_look(deft_ctx *cx);
 /* Records from n on go in the middle of an epoch. */
 void df_spine_cut_off(deft_ctx *cx, uint32_t n);
 void df_spine_finish(deft_ctx *cx);
@@ -56,8 +58,10 @@ typedef struct df_made {
     uint32_t n_want;
     df_input_use *use;
     uint32_t n_use;
-    uint32_t *arg_from; /* per argument of t: its place in the records */
-    df_value **inputs;  /* per input, of the latest run */
+    uint32_t *arg_from;            /* per argument of t: its place in the records */
+    uint32_t *record;              /* per node of t: the record it computes; DF_NONE: an input */
+    uint32_t n_again, first_again; /* nodes that earlier cuts computed too; the first of them */
+    df_value **inputs;             /* per input, of the latest run */
     df_buffer **bufs;
     const df_buffer **in;
     df_counted *plan; /* counted; NULL: not found yet */
@@ -72,5 +76,22 @@ df_made *df_made_new(deft_ctx *cx);
 bool df_last_guards_hold(deft_ctx *cx);
 /* m has run: later cuts of this epoch come after it. */
 void df_made_done(deft_ctx *cx, df_made *m);
+
+/* ---- what is told of cuts (why.c) ---- */
+
+/* Before a cut is made that may take another's place: what those of this epoch computed is noted.
+ */
+void df_again_note(deft_ctx *cx);
+/* Looks which records of m were computed before. */
+void df_again_count(deft_ctx *cx, df_made *m);
+/* m has run. */
+void df_again_ran(deft_ctx *cx, const df_made *m);
+
+/* No plan was found for m: of n_misses that have its key a guard did not hold. */
+void df_why_miss(deft_ctx *cx, const df_made *m, uint32_t n_misses);
+/* p was made for m. */
+void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_plan *p);
+/* Says in the plan what its kernels stand for. false: no memory. */
+bool df_why_kernels(const deft_ctx *cx, df_plan *p, const df_trace *t);
 
 #endif

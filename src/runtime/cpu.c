@@ -35,22 +35,36 @@ static cpu *cpu_of(df_device *dev)
     return (cpu *)(void *)dev;
 }
 
-/* Gets once the micro-kernel for matmuls of dtype t. Without one they run on tiles of plain C. */
-static void prepare_gemm(cpu *c, deft_dtype t)
+static void tell_gemm(cpu *c, deft_dtype t, const df_gemm_kernel *k, const df_plan *plan)
 {
+    char found[64];
+    df_event e;
+    snprintf(found, sizeof found, "none; tiles of %u by %u", k->mr, k->nr);
+    df_event_make(&e, DF_WHY_tile_new, plan->site, deft_dtype_name(t), "code for it", found);
+    e.owner = plan->owner;
+    e.n = plan->number;
+    df_tiers_tell(c->exec.tiers, &e);
+}
+
+/* Gets once the micro-kernel for matmuls of dtype t. Without one they run on tiles of plain C. */
+static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
+{
+    bool made = false;
     const int i = t == DEFT_F64;
     df_diag d = { 0 };
     if (!c->has_compiler || !c->compiler.gemm) return;
     pthread_mutex_lock(&c->lock);
     if (!c->gemm_tried[i]) {
         c->gemm_tried[i] = true;
-        if (c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK)
+        made = c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK;
+        if (made)
             atomic_store_explicit(&c->exec.gemm[i], &c->gemm[i], memory_order_release);
         else
             df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(t),
                     d.text);
     }
     pthread_mutex_unlock(&c->lock);
+    if (made) tell_gemm(c, t, &c->gemm[i], plan);
 }
 
 /* Before the first product in fast mode. */
@@ -81,7 +95,7 @@ static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
     cpu *const c = cpu_of(dev);
     const deft_status st = df_tiers_attach(c->exec.tiers, d, plan);
     for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
-        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(c, plan->segs[i].dtype);
+        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(c, plan->segs[i].dtype, plan);
     return st;
 }
 

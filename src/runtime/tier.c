@@ -23,6 +23,7 @@
 #include "runtime/tier.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/counted.h"
@@ -54,6 +55,11 @@ typedef struct entry {
     struct entry *next[2]; /* in the queue of a level */
     uint64_t batch;        /* number of the plan it came with */
     uint32_t generation;   /* of tiers, when last queued */
+
+    /* The plan that it was made for, for explanations. */
+    uintptr_t site, plan_site;
+    uint32_t owner, plan_number;
+    char ops[128];
 } entry;
 
 struct df_tiers {
@@ -73,6 +79,7 @@ struct df_tiers {
     pthread_t thread;
     bool has_thread, stop, failure_told;
     df_tier_stats stats;
+    df_listener *listeners;
 };
 
 /* ---- states ---- */
@@ -171,6 +178,39 @@ static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
     t->stats.compiled++;
 }
 
+/* Under the lock. */
+static void hear(df_tiers *t, const df_event *e)
+{
+    for (df_listener *l = t->listeners; l; l = l->next)
+        if (l->owner == e->owner) df_events_add(&l->events, e, UINT64_MAX);
+}
+
+/* What became of e at level, in a module of n kernels; d: of its failure, or NULL. */
+static void make_event(df_event *out, const entry *e, df_opt level, uint32_t n, uint64_t ns,
+                       const df_diag *d)
+{
+    const char *const name = level == DF_OPT_O0 ? "O0" : "O2";
+    const bool again = level == DF_OPT_O2 && e->has_code[DF_OPT_O0];
+    char expected[64], found[160];
+    if (again)
+        snprintf(expected, sizeof expected, "O2 after %d launches", LAUNCHES_FOR_O2);
+    else
+        snprintf(expected, sizeof expected, "code for it%s", d ? "" : " in the cache");
+    if (d)
+        snprintf(found, sizeof found, "at %s %.120s", name, d->text);
+    else
+        snprintf(found, sizeof found, "%s; %s took %.2f ms for %u in one module",
+                 again ? "O0" : "none", name, (double)ns * 1e-6, n);
+    df_event_make(out,
+                  d       ? DF_WHY_kernel_failed
+                  : again ? DF_WHY_kernel_better
+                          : DF_WHY_kernel_new,
+                  e->site ? e->site : e->plan_site, e->ops, expected, found);
+    out->other = e->plan_site;
+    out->owner = e->owner;
+    out->n = e->plan_number;
+}
+
 static deft_status call_compiler(df_tiers *t, df_diag *d, entry *const *e, uint32_t n, df_opt level,
                                  df_code *out)
 {
@@ -188,16 +228,23 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     df_diag d = { 0 };
     df_code code[MAX_BATCH];
     bool ok[MAX_BATCH] = { false };
+    df_event event[MAX_BATCH];
     memset(code, 0, sizeof code);
     const uint64_t start = df_os_now_ns();
     if (call_compiler(t, &d, e, n, level, code) == DEFT_OK) {
         for (uint32_t i = 0; i < n; i++) ok[i] = true;
     } else if (n > 1) {
         df_logf(t->log, compile, "%s; these %u kernels one by one", d.text, n);
-        for (uint32_t i = 0; i < n; i++)
+        for (uint32_t i = 0; i < n; i++) {
             ok[i] = call_compiler(t, &d, &e[i], 1, level, &code[i]) == DEFT_OK;
+            if (!ok[i]) make_event(&event[i], e[i], level, 1, 0, &d);
+        }
+    } else {
+        make_event(&event[0], e[0], level, 1, 0, &d);
     }
     const uint64_t ns = df_os_now_ns() - start;
+    for (uint32_t i = 0; i < n; i++)
+        if (ok[i]) make_event(&event[i], e[i], level, n, ns, NULL);
     df_logf(t->log, compile, "%u kernels at %s", n, level == DF_OPT_O0 ? "O0" : "O2");
 
     uint32_t n_failed = 0;
@@ -206,12 +253,14 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     for (uint32_t i = 0; i < n; i++) {
         publish(t, e[i], level, ok[i] ? &code[i] : NULL);
         n_failed += !ok[i];
+        hear(t, &event[i]);
     }
     const bool tell = n_failed > 0 && !t->failure_told;
     t->failure_told |= tell;
     t->stats.failed += n_failed;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) df_event_log(t->log, &event[i]);
     if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
 }
 
@@ -313,9 +362,21 @@ static df_tier tier_for(const df_tiers *t, const df_kernel *k)
     return t->tier;
 }
 
-/* Under the lock: the entry of k, found or made, as a reference. */
-static deft_status find_or_add(df_tiers *t, df_diag *d, const df_kernel *k, entry **out)
+static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
 {
+    const df_kernel_about about = plan->about ? plan->about[kernel] : (df_kernel_about){ 0 };
+    e->site = about.site;
+    e->plan_site = plan->site;
+    e->owner = plan->owner;
+    e->plan_number = plan->number;
+    snprintf(e->ops, sizeof e->ops, "%s", about.ops ? about.ops : "a kernel");
+}
+
+/* Under the lock: the entry of a kernel of plan, found or made, as a reference. */
+static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uint32_t kernel,
+                               entry **out)
+{
+    const df_kernel *const k = &plan->kernels[kernel];
     const df_cache_key key = { .hash = k->key.hash, .bytes = k->key.bytes, .n = k->key.n };
     df_counted *const found = df_cache_find(t->store, &key, NULL, NULL);
     if (found) {
@@ -327,6 +388,7 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_kernel *k, entr
     if (!e) return df_fail_mem(d, "kernel", sizeof *e);
     e->batch = t->n_batches;
     e->generation = t->generation;
+    set_origin(e, plan, kernel);
     t->stats.kernels++;
     df_counted_ref(&e->ref);
     /* Too large for the store, or no memory there: then it lives as long as its plan. */
@@ -376,7 +438,7 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
     t->n_batches++;
     for (uint32_t i = 0; i < plan->n_kernels && st == DEFT_OK; i++) {
         entry *e = NULL;
-        st = find_or_add(t, d, &plan->kernels[i], &e);
+        st = find_or_add(t, d, plan, i, &e);
         if (st != DEFT_OK) break;
         plan->execs[i] = &e->exec;
         forget_lost(t, e);
@@ -470,6 +532,46 @@ df_tier_stats df_tiers_read(df_tiers *t)
     pthread_mutex_unlock(&t->lock);
     s.evicted = df_cache_stats_get(t->store).evictions;
     return s;
+}
+
+void df_tiers_listen(df_tiers *t, df_listener *l)
+{
+    check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    l->next = t->listeners;
+    t->listeners = l;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void df_tiers_unlisten(df_tiers *t, df_listener *l)
+{
+    check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    for (df_listener **at = &t->listeners; *at; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void df_tiers_tell(df_tiers *t, const df_event *e)
+{
+    check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    hear(t, e);
+    pthread_mutex_unlock(&t->lock);
+    df_event_log(t->log, e);
+}
+
+bool df_tiers_event(df_tiers *t, const df_listener *l, uint64_t *seen, uint64_t *n_dropped,
+                    df_event *out)
+{
+    check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    const bool found = df_events_next(&l->events, seen, n_dropped, out);
+    pthread_mutex_unlock(&t->lock);
+    return found;
 }
 
 /* ---- life ---- */

@@ -8,6 +8,7 @@
 #ifndef DF_RUNTIME_TIER_H
 #define DF_RUNTIME_TIER_H
 
+#include "guards/reason.h"
 #include "runtime/device.h"
 
 typedef enum df_tier {
@@ -47,5 +48,21 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements);
 /* Blocks until nothing is queued (tests, benches). */
 void df_tiers_settle(df_tiers *t);
 df_tier_stats df_tiers_read(df_tiers *t);
+
+/* Who asked for kernels hears what became of them. Embedded in its owner; zero but for owner. */
+typedef struct df_listener {
+    uint32_t owner;   /* df_plan.owner of its plans */
+    df_events events; /* guarded by the tiers' lock */
+    struct df_listener *next;
+} df_listener;
+
+void df_tiers_listen(df_tiers *t, df_listener *l);
+void df_tiers_unlisten(df_tiers *t, df_listener *l); /* fine when it does not listen */
+/* Tells the event's owner, when it still listens, and the log. Any thread. */
+void df_tiers_tell(df_tiers *t, const df_event *e);
+/* The event after *seen, which moves on; false when there is none. *n_dropped grows by those that
+ * the ring lost in between. */
+bool df_tiers_event(df_tiers *t, const df_listener *l, uint64_t *seen, uint64_t *n_dropped,
+                    df_event *out);
 
 #endif

@@ -81,6 +81,21 @@ static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
     }
 }
 
+static void put_node(df_str *out, const df_trace *t, uint32_t k, uint32_t expected)
+{
+    const df_node *const n = &t->nodes[k];
+    df_str_fmt(out, "%s %s", df_op_infos[n->op].name, deft_dtype_name((deft_dtype)n->dtype));
+    put_list(out, "", df_trace_extents(t, k), n->rank, 1);
+    for (uint32_t i = 0; i < n->n_src; i++) df_str_fmt(out, " %%%" PRIu32, n->src[i].i);
+    if (n->op == DF_OP_input) put_input(out, t, k, expected);
+    put_attributes(out, t, k);
+}
+
+void df_trace_print_node(df_str *out, const df_trace *t, uint32_t k)
+{
+    put_node(out, t, k, t->nodes[k].attr);
+}
+
 void df_trace_print(df_str *out, const df_trace *t)
 {
     uint32_t n_inputs = 0;
@@ -89,13 +104,9 @@ void df_trace_print(df_str *out, const df_trace *t)
     if (t->flags & DF_TRACE_NOFUSE) df_str_put(out, " nofuse");
     df_str_putc(out, '\n');
     for (uint32_t k = 0; k < t->n_nodes; k++) {
-        const df_node *const n = &t->nodes[k];
-        df_str_fmt(out, "%%%" PRIu32 " = %s %s", k, df_op_infos[n->op].name,
-                   deft_dtype_name((deft_dtype)n->dtype));
-        put_list(out, "", df_trace_extents(t, k), n->rank, 1);
-        for (uint32_t i = 0; i < n->n_src; i++) df_str_fmt(out, " %%%" PRIu32, n->src[i].i);
-        if (n->op == DF_OP_input) put_input(out, t, k, n_inputs++);
-        put_attributes(out, t, k);
+        df_str_fmt(out, "%%%" PRIu32 " = ", k);
+        put_node(out, t, k, n_inputs);
+        n_inputs += t->nodes[k].op == DF_OP_input;
         df_str_putc(out, '\n');
     }
     for (uint32_t i = 0; i < t->n_roots; i++) {

@@ -150,6 +150,8 @@ deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, d
 
 /* Byte-stable: same trace, same text; no addresses. Floats in hex. */
 void df_trace_print(df_str *out, const df_trace *t);
+/* Record k alone, without its number and the line's end: "mul f32[128,64] %0 %1". */
+void df_trace_print_node(df_str *out, const df_trace *t, uint32_t k);
 
 /* Reads the text form into a verified trace in arena. Inputs have NULL data. Hostile text gives a
  * status and a sentence with the line number, never more. */

@@ -396,6 +396,34 @@ static deft_status act_step_begin(world *w)
     return end(first, st);
 }
 
+/* Every budget at once, so that each recording call looks at them and cuts. */
+static deft_status act_step_begin_with(world *w)
+{
+    const deft_step_options o = { .size = sizeof o,
+                                  .syncs = DEFT_SYNC_WARN,
+                                  .max_nodes = 6,
+                                  .max_bytes = 1,
+                                  .max_latency_ns = 1 };
+    const deft_scope outer = deft_scope_begin(w->cx);
+    (void)deft_scope_begin(w->cx);
+    deft_scope s;
+    SUBJECT(w, s = deft_step_begin_with(w->cx, &o));
+    /* Without a step an assign would stay. */
+    for (int i = 0; i < 3 && deft_error(w->cx) == DEFT_OK; i++) {
+        SUBJECT(w, deft_assign(w->p[0], deft_add(w->p[0], pending(w))));
+        deft_assign(w->p[1], deft_cumsum(w->p[0], 0));
+    }
+    float out[N];
+    deft_status st = deft_read(w->p[1], DEFT_F32, out, sizeof out);
+    if (st == DEFT_OK)
+        st = deft_step_end(s);
+    else
+        deft_step_abort(s);
+    st = end(outer, st);
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    return st;
+}
+
 static deft_status act_step_end(world *w)
 {
     const deft_scope s = deft_step_begin(w->cx);
@@ -561,7 +589,8 @@ static deft_status act_capture_replay(world *w)
     X(message, w->cx)                                                                              \
     X(clear, w->cx)                                                                                \
     X(interrupt, w->cx)                                                                            \
-    X(stats_read, w->cx, (deft_stats *)(void *)w->got, sizeof(deft_stats))
+    X(stats_read, w->cx, (deft_stats *)(void *)w->got, sizeof(deft_stats))                         \
+    X(explain, w->cx, (char[4096]){ 0 }, 4096)
 
 static deft_status quiet_capture_destroy(world *w)
 {
@@ -655,13 +684,14 @@ static const row rows[] = {
                 ROW(eval) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(item_i64)
                     ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print) ROW(save) ROW(load)
                         ROW(scope_begin) ROW(scope_end) ROW(scope_return) ROW(step_begin)
-                            ROW(step_end) ROW(keep) ROW(ctx_create) ROW(runtime_create) ROW(show)
+                            ROW(step_begin_with) ROW(step_end) ROW(keep) ROW(ctx_create)
+                                ROW(runtime_create) ROW(show)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
-                                QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
-                                    ROW(ctx_destroy, ) ROW(runtime_destroy, )
+                                    QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
+                                        ROW(ctx_destroy, ) ROW(runtime_destroy, )
 #undef ROW
-                                        { .name = "deft_split", .make = make_split },
+                                            { .name = "deft_split", .make = make_split },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
     { .name = "deft_capture_create", .act = act_capture_create },

@@ -204,12 +204,33 @@ static void reference(const setting *s, state *want)
     close_world(&w);
 }
 
+typedef struct explained {
+    uint64_t compiled, failed;
+} explained;
+
+static uint64_t count(const char *text, const char *what)
+{
+    uint64_t n = 0;
+    for (const char *at = text; (at = strstr(at, what)); at++) n++;
+    return n;
+}
+
+/* Adds what deft_explain tells of kernels. */
+static void explain(const world *w, explained *e)
+{
+    static char text[1 << 16];
+    (void)deft_explain(w->cx, text, sizeof text);
+    e->compiled += count(text, "note kernel_new: ") + count(text, "note kernel_better: ");
+    e->failed += count(text, "found at O0 compilation ") + count(text, "found at O2 compilation ");
+}
+
 /* One run with compilation n failing. Returns whether one did. */
 static bool compile_case(const setting *s, const state *want, uint32_t n, bool keep,
                          deft_status status)
 {
     world w;
     state got;
+    explained told_of = { 0 };
     reset();
     controls->fail_compile = n;
     controls->keep_failing = keep;
@@ -221,7 +242,11 @@ static bool compile_case(const setting *s, const state *want, uint32_t n, bool k
         get(&w, &got);
         if (memcmp(&got, &want[i], sizeof got) != 0)
             fault(s, "compilation", n, "not the interpreter's bits");
+        explain(&w, &told_of);
     }
+    if (told_of.compiled != stats(&w).kernels_compiled)
+        fault(s, "compilation", n, "a compile was not explained");
+    if (n == 1 && keep && !told_of.failed) fault(s, "compilation", n, "a failure is not explained");
     const uint32_t n_failed = atomic_load(&controls->n_failed);
     const bool told = strstr(w.log, "fails as asked") != NULL;
     if (n_failed && !told) fault(s, "compilation", n, "the log says nothing");

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Budgets: how much may be pending before a recording call computes it.
+ *
+ * All of them hang on one comparison that recording makes anyway, of the number of pending records
+ * with look_at. Without budgets of bytes and time that is max_nodes itself; with one it is the next
+ * place to look closer. What pending records alone hold is found by looking at their values, and
+ * only when all that they refer to, which is counted as they come and go, is more than allowed.
+ */
+#include "lazy/spine.h"
+
+#include <stdio.h>
+
+#include "runtime/os.h"
+
+/* Records between two looks: a clock is read in the time of one or two. */
+enum { LOOK_EVERY = 16 };
+
+static bool looks_closer(const df_budget *b)
+{
+    return b->max_bytes || b->max_latency_ns;
+}
+
+static void look_at(deft_ctx *cx, uint32_t n)
+{
+    cx->look_at = n < cx->budget.max_nodes ? n : cx->budget.max_nodes;
+    df_spine_look(cx);
+}
+
+void df_budget_set(deft_ctx *cx, const deft_step_options *options)
+{
+    deft_step_options o = { 0 };
+    const deft_ctx_options *const d = &cx->opt;
+    if (options) df_take_options(&o, sizeof o, options, options->size);
+    const df_budget b = {
+        .syncs = o.syncs    ? o.syncs
+                 : d->syncs ? d->syncs
+                            : DEFT_SYNC_ALLOW,
+        .max_nodes = o.max_nodes ? o.max_nodes : d->max_nodes,
+        .max_bytes = o.max_bytes ? o.max_bytes : d->max_bytes,
+        .max_latency_ns = o.max_latency_ns ? o.max_latency_ns : d->max_latency_ns,
+    };
+    cx->budget = b;
+    cx->first_look = looks_closer(&b) && LOOK_EVERY < b.max_nodes ? LOOK_EVERY : b.max_nodes;
+    cx->since_ns = b.max_latency_ns ? df_os_now_ns() : 0;
+    const uint32_t at = looks_closer(&b) ? cx->rec.n + LOOK_EVERY : b.max_nodes;
+    if (at != cx->look_at) look_at(cx, at);
+}
+
+static uint64_t bytes_of(const df_value *v)
+{
+    return v->buf && !(v->flags & DF_VALUE_WRAPPED) ? (uint64_t)v->buf->bytes : 0;
+}
+
+void df_budget_pin(deft_ctx *cx, const df_value *v)
+{
+    cx->pinned += bytes_of(v);
+    if (cx->budget.max_bytes && cx->pinned > cx->budget.max_bytes && cx->look_at > cx->rec.n)
+        look_at(cx, cx->rec.n);
+}
+
+void df_budget_unpin(deft_ctx *cx, const df_value *v)
+{
+    cx->pinned -= bytes_of(v);
+}
+
+/* Of values that nobody but records holds. */
+static uint64_t held_by_records(deft_ctx *cx)
+{
+    uint64_t sum = 0;
+    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    for (size_t i = 1; i < cx->rec.vals.n; i++) {
+        df_value *const v = cx->rec.vals.at[i];
+        if (!v || v->cut == cx->cut_serial) continue;
+        v->cut = cx->cut_serial; /* several records of one value count once */
+        if (v->refs == v->in_records) sum += bytes_of(v);
+    }
+    return sum;
+}
+
+/* The first budget that is used up; false: none. */
+static bool is_used_up(deft_ctx *cx, df_event *e)
+{
+    const df_budget *const b = &cx->budget;
+    const uint32_t n = cx->rec.n;
+    const uintptr_t site = n ? cx->rec.site[n - 1] : 0;
+    char want[64], found[64];
+    if (n >= b->max_nodes) {
+        snprintf(want, sizeof want, "%u", b->max_nodes);
+        snprintf(found, sizeof found, "%u", n);
+        df_event_make(e, DF_WHY_cut_nodes, site, "pending records", want, found);
+        return true;
+    }
+    if (b->max_bytes && cx->pinned > b->max_bytes) {
+        const uint64_t held = held_by_records(cx);
+        snprintf(want, sizeof want, "%llu bytes", (unsigned long long)b->max_bytes);
+        snprintf(found, sizeof found, "%llu bytes in %u records", (unsigned long long)held, n);
+        df_event_make(e, DF_WHY_cut_bytes, site, "what only pending records hold", want, found);
+        if (held > b->max_bytes) return true;
+    }
+    if (b->max_latency_ns && cx->step_at) {
+        const uint64_t ns = df_os_now_ns() - cx->since_ns;
+        snprintf(want, sizeof want, "%llu ns", (unsigned long long)b->max_latency_ns);
+        snprintf(found, sizeof found, "%llu ns and %u records", (unsigned long long)ns, n);
+        df_event_make(e, DF_WHY_cut_latency, site, "recording", want, found);
+        if (ns > b->max_latency_ns) return true;
+    }
+    return false;
+}
+
+bool df_make_room(deft_ctx *cx)
+{
+    df_event e;
+    if (!is_used_up(cx, &e)) {
+        /* Looking at many values is worth it after many more records only. */
+        look_at(cx, cx->rec.n + LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
+        return true;
+    }
+    if (cx->pending != DEFT_OK) return true; /* nothing may run before it is delivered */
+    df_why_tell(cx, &e);
+    const char *const act = cx->act;
+    const uintptr_t act_site = cx->act_site;
+    df_act(cx, "cut", e.site);
+    const deft_status st = df_flush(cx);
+    df_act(cx, act, act_site);
+    if (cx->budget.max_latency_ns) cx->since_ns = df_os_now_ns();
+    if (st == DEFT_OK) return true;
+    df_error_keep(cx, st);
+    return false;
+}
