@@ -276,12 +276,15 @@ static void enqueue(df_tiers *t, entry *e, df_opt level)
     pthread_cond_broadcast(&t->changed);
 }
 
-/* Under the lock: work that the parent of a forked child took with it counts as never begun. */
+/* Under the lock: work that the parent of a forked child took with it counts as never begun, but
+ * for code that has been published: it may be running. */
 static void forget_lost(const df_tiers *t, entry *e)
 {
     if (e->generation == t->generation) return;
+    const df_code *const code = atomic_load_explicit(&e->exec.code, memory_order_acquire);
     for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
-        if (!is_settled(state_of(&e->exec, level))) set_state(&e->exec, level, STATE_NONE);
+        if (!is_settled(state_of(&e->exec, level)))
+            set_state(&e->exec, level, code == &e->code[level] ? STATE_DONE : STATE_NONE);
     e->generation = t->generation;
 }
 
