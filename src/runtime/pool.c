@@ -173,6 +173,7 @@ static void restart_after_fork(df_pool *p)
 {
     p->n_started = p->n_tried = 0;
     atomic_store(&p->n_asleep, 0);
+    atomic_store(&p->caller_asleep, false);
     atomic_store(&p->busy, 0);
     df_fork_mark_done(&p->mark);
 }
