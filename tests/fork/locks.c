@@ -16,7 +16,14 @@
 #include "cache/cache.h"
 #include "runtime/cpu.h"
 
-enum { HANGS_AFTER_S = 10, N_KEYS = 300, N_STORMS = 200 };
+enum { HANGS_AFTER_S = 10, N_KEYS = 300 };
+
+/* The address sanitizer's own malloc stays locked in a child when another thread was in it. */
+#ifdef __SANITIZE_ADDRESS__
+enum { N_STORMS = 0 };
+#else
+enum { N_STORMS = 200 };
+#endif
 
 static int n_wrong;
 

@@ -17,8 +17,16 @@
 
 #include "deft/deft.h"
 
-enum { HANGS_AFTER_S = 30, N_THREADS = 3, N_STORMS = 24, N_PROGRAMS = 200 };
+enum { HANGS_AFTER_S = 30, N_THREADS = 3, N_PROGRAMS = 200 };
 enum { ROWS = 12, COLS = 40 };
+
+/* The address sanitizer's own malloc stays locked in a child when another thread was in it: no
+ * forks there while threads run freely. */
+#ifdef __SANITIZE_ADDRESS__
+enum { N_STORMS = 0, MAY_FORK_AT_WORK = false };
+#else
+enum { N_STORMS = 24, MAY_FORK_AT_WORK = true };
+#endif
 
 static int n_wrong;
 static bool is_child;
@@ -362,7 +370,7 @@ int main(int argc, char **argv)
     test_compile_thread(&cx, &stand_in_log, MUST);
     test_compile_thread(&cx, &stand_in_compiler, MUST_NOT);
     test_other_runtime(&cx, &o);
-    test_each_allocation(&cx);
+    if (MAY_FORK_AT_WORK) test_each_allocation(&cx);
     test_storm(&cx, argv);
     run(cx, n_used);
     deft_ctx_destroy(&cx);
