@@ -15,8 +15,9 @@
  */
 #include "cache/cache.h"
 
-#include <pthread.h>
 #include <string.h>
+
+#include "base/fork.h"
 
 #define TABLE_MIN 64
 
@@ -36,14 +37,35 @@ typedef struct entry {
 
 struct df_cache {
     const df_mem *mem;
-    pthread_mutex_t lock; /* guards all below */
+    df_fork_lock lock; /* guards all below */
     uint64_t mask_lo, mask_hi;
     size_t max_bytes;
     entry **table;
     size_t n_slots; /* a power of two */
+    entry *first_table[TABLE_MIN];
     lru_link lru;
     df_cache_stats stats;
 };
+
+/* Empty. In a forked child what is lost with a thread stays allocated. */
+static void start(df_cache *c)
+{
+    memset(c->first_table, 0, sizeof c->first_table);
+    c->table = c->first_table;
+    c->n_slots = TABLE_MIN;
+    c->lru = (lru_link){ &c->lru, &c->lru };
+    c->stats.entries = c->stats.bytes = 0;
+}
+
+static void lock(df_cache *c)
+{
+    if (df_fork_lock_take(&c->lock)) start(c);
+}
+
+static void free_table(df_cache *c)
+{
+    if (c->table != c->first_table) df_mem_free(c->mem, c->table, c->n_slots * sizeof *c->table);
+}
 
 static void link_remove(lru_link *l)
 {
@@ -126,7 +148,7 @@ static void grow_table(df_cache *c)
             *t = &e->next;
         }
     }
-    df_mem_free(c->mem, c->table, c->n_slots * sizeof *c->table);
+    free_table(c);
     c->table = table;
     c->n_slots = n_new;
 }
@@ -139,29 +161,19 @@ df_cache_key df_cache_key_make(const void *bytes, size_t n)
 deft_status df_cache_create(const df_mem *mem, const df_cache_options *options, df_cache **out)
 {
     const df_cache_options o = options ? *options : (df_cache_options){ 0 };
-    deft_status st = DEFT_E_MEMORY;
-    entry **table = NULL;
     if (o.hash_bits > 64) return DEFT_E_ARG;
-    df_cache *c = df_mem_zalloc(mem, sizeof *c);
-    if (!c) goto done;
-    table = df_mem_zalloc(mem, TABLE_MIN * sizeof *table);
-    if (!table || pthread_mutex_init(&c->lock, NULL) != 0) goto done;
-
+    df_cache *const c = df_mem_zalloc(mem, sizeof *c);
+    if (!c || !df_fork_lock_init(&c->lock)) {
+        df_mem_free(mem, c, sizeof *c);
+        return DEFT_E_MEMORY;
+    }
     c->mem = mem;
     c->mask_lo = o.hash_bits == 0 || o.hash_bits == 64 ? UINT64_MAX : (1ull << o.hash_bits) - 1;
     c->mask_hi = o.hash_bits == 0 ? UINT64_MAX : 0;
     c->max_bytes = o.max_bytes ? o.max_bytes : SIZE_MAX;
-    c->n_slots = TABLE_MIN;
-    c->lru = (lru_link){ &c->lru, &c->lru };
-    c->table = table;
+    start(c);
     *out = c;
-    c = NULL;
-    table = NULL;
-    st = DEFT_OK;
-done:
-    df_mem_free(mem, table, TABLE_MIN * sizeof *table);
-    df_mem_free(mem, c, sizeof *c);
-    return st;
+    return DEFT_OK;
 }
 
 void df_cache_destroy(df_cache **out)
@@ -170,8 +182,8 @@ void df_cache_destroy(df_cache **out)
     if (!c) return;
     *out = NULL;
     df_cache_clear(c);
-    pthread_mutex_destroy(&c->lock);
-    df_mem_free(c->mem, c->table, c->n_slots * sizeof *c->table);
+    df_fork_lock_finish(&c->lock);
+    free_table(c);
     df_mem_free(c->mem, c, sizeof *c);
 }
 
@@ -180,7 +192,7 @@ df_counted *df_cache_find(df_cache *c, const df_cache_key *key, df_cache_match m
     const df_hash hash = truncated(c, key->hash);
     df_counted *found = NULL;
     bool known = false;
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     for (entry *e = *slot_of(c, hash); e; e = e->next) {
         if (!key_is(c, e, hash, key)) continue;
         known = true;
@@ -193,7 +205,7 @@ df_counted *df_cache_find(df_cache *c, const df_cache_key *key, df_cache_match m
     c->stats.hits += found != NULL;
     c->stats.misses += found == NULL;
     c->stats.rejected += found == NULL && known;
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
     return found;
 }
 
@@ -215,7 +227,7 @@ deft_status df_cache_add(df_cache *c, const df_cache_key *key, df_counted *value
     e->key_size = key->n;
     if (key->n) memcpy(e->key, key->bytes, key->n);
 
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     while (c->stats.bytes > c->max_bytes - charge) evict_oldest(c, &dead);
     if (c->stats.entries >= c->n_slots) grow_table(c);
     entry **const slot = slot_of(c, e->hash);
@@ -224,7 +236,7 @@ deft_status df_cache_add(df_cache *c, const df_cache_key *key, df_counted *value
     link_first(&c->lru, &e->lru);
     c->stats.entries++;
     c->stats.bytes += charge;
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
     bury(c, dead);
     return DEFT_OK;
 }
@@ -233,7 +245,7 @@ size_t df_cache_remove(df_cache *c, const df_cache_key *key, df_cache_match matc
 {
     const df_hash hash = truncated(c, key->hash);
     entry *dead = NULL;
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     const size_t before = c->stats.entries;
     for (entry **at = slot_of(c, hash); *at;) {
         if (key_is(c, *at, hash, key) && (!match || match((*at)->value, user)))
@@ -242,7 +254,7 @@ size_t df_cache_remove(df_cache *c, const df_cache_key *key, df_cache_match matc
             at = &(*at)->next;
     }
     const size_t removed = before - c->stats.entries;
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
     bury(c, dead);
     return removed;
 }
@@ -250,17 +262,17 @@ size_t df_cache_remove(df_cache *c, const df_cache_key *key, df_cache_match matc
 void df_cache_clear(df_cache *c)
 {
     entry *dead = NULL;
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     for (size_t i = 0; i < c->n_slots; i++)
         while (c->table[i]) take_out(c, &c->table[i], &dead);
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
     bury(c, dead);
 }
 
 df_cache_stats df_cache_stats_get(df_cache *c)
 {
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     const df_cache_stats stats = c->stats;
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
     return stats;
 }

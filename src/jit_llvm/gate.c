@@ -22,6 +22,10 @@
  * Where no such slot is found (another loader, another C++ ABI) the handler is registered again
  * after each of the first uses, which leaves the very first compilation open.
  *
+ * A child that was forked while some thread was inside has LLVM's locks as that thread held them,
+ * of the session and of the process alike. Its gate stays shut: it interprets, and what LLVM has
+ * made for it is never given back.
+ *
  * References: Itanium C++ ABI 3.3.6; ELF gABI chapter 5 (dynamic section, relocation).
  */
 #include "jit_llvm/gate.h"
@@ -41,6 +45,8 @@
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
 static atomic_bool closed;
 static atomic_uint n_uses;
+static atomic_uint n_inside; /* who is at the gate counts, too */
+static atomic_bool is_lost;
 static bool keeps_statics; /* written before the first use */
 
 #define FIRST_USES 64
@@ -155,6 +161,7 @@ static void close_gate(void)
 /* A child has none of the threads that were inside: its own end would wait for them forever. */
 static void empty_gate(void)
 {
+    if (atomic_exchange(&n_inside, 0) > 0) atomic_store(&is_lost, true);
     if (!atomic_load(&closed)) gate = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
 }
 
@@ -167,11 +174,15 @@ void df_llvm_gate_open(void)
 
 bool df_llvm_gate_enter(void)
 {
-    return pthread_rwlock_tryrdlock(&gate) == 0;
+    atomic_fetch_add(&n_inside, 1);
+    if (!atomic_load(&is_lost) && pthread_rwlock_tryrdlock(&gate) == 0) return true;
+    atomic_fetch_sub(&n_inside, 1);
+    return false;
 }
 
 void df_llvm_gate_leave(void)
 {
     (void)pthread_rwlock_unlock(&gate);
+    atomic_fetch_sub(&n_inside, 1);
     if (!keeps_statics && atomic_fetch_add(&n_uses, 1) < FIRST_USES) (void)atexit(close_gate);
 }

@@ -7,8 +7,11 @@
 
 #include <stdbool.h>
 
-void df_llvm_gate_open(void);  /* once, after libLLVM was loaded */
-bool df_llvm_gate_enter(void); /* false: the process is ending. Any thread; uses may be nested. */
+void df_llvm_gate_open(void); /* once, after libLLVM was loaded */
+
+/* false: the process is ending, or was forked while a thread was inside. Any thread; uses may be
+ * nested. */
+bool df_llvm_gate_enter(void);
 void df_llvm_gate_leave(void);
 
 #endif

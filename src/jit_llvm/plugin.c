@@ -155,7 +155,8 @@ done:
 
 static deft_status ending(const df_llvm *llvm, df_diag *d)
 {
-    return llvm->host.fail(d, DEFT_E_BACKEND, "deft-llvm: the process is ending");
+    return llvm->host.fail(d, DEFT_E_BACKEND,
+                           "deft-llvm: the process is ending, or was forked while it compiled");
 }
 
 static deft_status gated_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
@@ -226,7 +227,8 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
     deft_status st = DEFT_OK;
     if (!df_llvm_gate_enter()) {
         df_mem_free(host->mem, llvm, sizeof *llvm);
-        return host->fail(d, DEFT_E_BACKEND, "deft-llvm: the process is ending");
+        return host->fail(d, DEFT_E_BACKEND,
+                          "deft-llvm: the process is ending, or was forked while it compiled");
     }
     TRY(df_llvm_target_init(&llvm->host, d, NULL, host->max_vector_bytes, &llvm->target));
     TRY(df_llvm_engine_init(llvm, d));

@@ -13,10 +13,10 @@
  */
 #include "runtime/buffer.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
+#include "base/fork.h"
 #include "runtime/os.h"
 
 #define ALIGN ((size_t)64)
@@ -42,7 +42,7 @@ struct df_allocator {
     const df_mem *mem;
     bool maps; /* large blocks come from the system */
     uint64_t max_cached;
-    pthread_mutex_t lock; /* guards all below */
+    df_fork_lock lock; /* guards all below */
     block *cls[N_CLASSES];
     link ages;
     df_allocator_stats stats;
@@ -101,6 +101,19 @@ static void block_destroy(df_allocator *a, block *k)
 }
 
 /* ---- cache; all under the lock ---- */
+
+/* In a forked child these blocks stay with the process. */
+static void forget_cached(df_allocator *a)
+{
+    memset(a->cls, 0, sizeof a->cls);
+    a->ages = (link){ &a->ages, &a->ages };
+    a->stats.cached_bytes = 0;
+}
+
+static void lock(df_allocator *a)
+{
+    if (df_fork_lock_take(&a->lock)) forget_cached(a);
+}
 
 static void cache_add(df_allocator *a, block *k)
 {
@@ -164,14 +177,14 @@ deft_status df_allocator_create(df_diag *d, const df_mem *mem, uint64_t max_cach
 {
     df_allocator *const a = df_mem_zalloc(mem, sizeof *a);
     if (!a) return df_fail_mem(d, "allocator", sizeof *a);
-    if (pthread_mutex_init(&a->lock, NULL) != 0) {
+    if (!df_fork_lock_init(&a->lock)) {
         df_mem_free(mem, a, sizeof *a);
         return df_fail(d, DEFT_E_MEMORY, "allocator: no mutex could be had");
     }
     a->mem = mem;
     a->maps = mem->resize == df_mem_system.resize;
     a->max_cached = max_cached;
-    a->ages = (link){ &a->ages, &a->ages };
+    forget_cached(a);
     *out = a;
     return DEFT_OK;
 }
@@ -183,23 +196,23 @@ void df_allocator_destroy(df_allocator **out)
     *out = NULL;
     df_assert(a->stats.live_bytes == 0);
     df_allocator_trim(a);
-    pthread_mutex_destroy(&a->lock);
+    df_fork_lock_finish(&a->lock);
     df_mem_free(a->mem, a, sizeof *a);
 }
 
 df_allocator_stats df_allocator_read(df_allocator *a)
 {
-    pthread_mutex_lock(&a->lock);
+    lock(a);
     const df_allocator_stats s = a->stats;
-    pthread_mutex_unlock(&a->lock);
+    df_fork_lock_give(&a->lock);
     return s;
 }
 
 void df_allocator_trim(df_allocator *a)
 {
-    pthread_mutex_lock(&a->lock);
+    lock(a);
     block *const old = cache_shrink(a, 0);
-    pthread_mutex_unlock(&a->lock);
+    df_fork_lock_give(&a->lock);
     destroy_chain(a, old);
 }
 
@@ -211,7 +224,7 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
                        (long long)bytes);
     const uint32_t cls = class_of((size_t)bytes, &size);
     df_assert(cls < N_CLASSES);
-    pthread_mutex_lock(&a->lock);
+    lock(a);
     block *k = a->cls[cls];
     a->stats.requests++;
     if (k) {
@@ -220,7 +233,7 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
     } else {
         a->stats.system_allocations++;
     }
-    pthread_mutex_unlock(&a->lock);
+    df_fork_lock_give(&a->lock);
 
     if (!k) {
         k = block_create(a, size);
@@ -229,9 +242,9 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
             k = block_create(a, size);
         }
         if (!k) return df_fail_mem(d, "buffer", size);
-        pthread_mutex_lock(&a->lock);
+        lock(a);
         count_live(a, size);
-        pthread_mutex_unlock(&a->lock);
+        df_fork_lock_give(&a->lock);
     }
     k->b.bytes = bytes;
     k->b.from = a;
@@ -270,10 +283,10 @@ void df_buffer_drop(df_buffer **out)
         block_destroy(a, k);
         return;
     }
-    pthread_mutex_lock(&a->lock);
+    lock(a);
     a->stats.live_bytes -= k->size;
     cache_add(a, k);
     block *const old = cache_shrink(a, a->max_cached);
-    pthread_mutex_unlock(&a->lock);
+    df_fork_lock_give(&a->lock);
     destroy_chain(a, old);
 }

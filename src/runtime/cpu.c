@@ -5,11 +5,11 @@
  */
 #include "runtime/cpu.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fork.h"
 #include "runtime/exec.h"
 
 #define DEFAULT_CACHED ((uint64_t)1 << 30)
@@ -23,7 +23,7 @@ typedef struct cpu {
     df_compiler compiler;
     bool has_compiler;
     bool use_blas;
-    pthread_mutex_t lock; /* guards the rest */
+    df_fork_lock lock; /* guards the rest */
     df_gemm_kernel gemm[2];
     bool gemm_tried[2];
     _Atomic bool blas_tried;
@@ -33,6 +33,14 @@ typedef struct cpu {
 static cpu *cpu_of(df_device *dev)
 {
     return (cpu *)(void *)dev;
+}
+
+/* In a forked child: who was at it is lost and may have been anywhere in it. No second try. */
+static void lock(cpu *c)
+{
+    if (!df_fork_lock_take(&c->lock)) return;
+    c->gemm_tried[0] = c->gemm_tried[1] = true;
+    atomic_store_explicit(&c->blas_tried, true, memory_order_release);
 }
 
 static void tell_gemm(cpu *c, deft_dtype t, const df_gemm_kernel *k, const df_plan *plan)
@@ -53,7 +61,7 @@ static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
     const int i = t == DEFT_F64;
     df_diag d = { 0 };
     if (!c->has_compiler || !c->compiler.gemm) return;
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     if (!c->gemm_tried[i]) {
         c->gemm_tried[i] = true;
         made = c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK;
@@ -63,7 +71,7 @@ static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
             df_logf(c->log, compile, "matmul: no micro-kernel for %s: %s", deft_dtype_name(t),
                     d.text);
     }
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
     if (made) tell_gemm(c, t, &c->gemm[i], plan);
 }
 
@@ -72,7 +80,7 @@ static void open_blas(cpu *c)
 {
     df_diag d = { 0 };
     df_blas *blas = NULL;
-    pthread_mutex_lock(&c->lock);
+    lock(c);
     if (!atomic_load_explicit(&c->blas_tried, memory_order_relaxed)) {
         if (df_blas_open(&d, c->mem, &blas) == DEFT_OK)
             atomic_store_explicit(&c->exec.blas, blas, memory_order_release);
@@ -80,7 +88,7 @@ static void open_blas(cpu *c)
             df_logf(c->log, plugin, "%s", d.text);
         atomic_store_explicit(&c->blas_tried, true, memory_order_release);
     }
-    pthread_mutex_unlock(&c->lock);
+    df_fork_lock_give(&c->lock);
 }
 
 static bool has_matmul(const df_plan *plan)
@@ -127,13 +135,16 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     cpu *c = df_mem_zalloc(mem, sizeof *c);
     df_device *dev = NULL;
     if (!c) return df_fail_mem(d, "device", sizeof *c);
+    if (!df_fork_lock_init(&c->lock)) {
+        df_mem_free(mem, c, sizeof *c);
+        return df_fail(d, DEFT_E_MEMORY, "device: no mutex could be had");
+    }
     dev = &c->dev;
     c->mem = mem;
     c->log = log;
     c->use_blas = o->use_blas;
     c->exec.mem = mem;
     c->exec.measure = o->measure;
-    pthread_mutex_init(&c->lock, NULL); /* on Linux only fills in fields */
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     if (c->has_compiler) c->compiler = *o->compiler;
     TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,
@@ -171,7 +182,7 @@ void df_cpu_destroy(df_device **out)
     df_executor_finish(&c->exec);
     df_allocator_destroy(&c->exec.allocator);
     df_blas_close(&blas);
-    pthread_mutex_destroy(&c->lock);
+    df_fork_lock_finish(&c->lock);
     df_mem_free(c->mem, c, sizeof *c);
 }
 

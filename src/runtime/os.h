@@ -48,20 +48,4 @@ uint64_t df_os_now_ns(void);
 #define df_os_relax() ((void)0)
 #endif
 
-/* ---- fork ---- */
-
-/* Tells a forked child from its parent without a system call: a page that the kernel empties. */
-typedef struct df_os_mark {
-    _Atomic uint32_t *page; /* NULL: not supported, pid is compared */
-    _Atomic int pid;
-} df_os_mark;
-
-void df_os_mark_init(df_os_mark *m);
-void df_os_mark_finish(df_os_mark *m);
-
-/* true for one thread of a child, once: it must put its state right and then call df_os_mark_done;
- * other threads wait inside meanwhile. */
-bool df_os_mark_forked(df_os_mark *m);
-void df_os_mark_done(df_os_mark *m);
-
 #endif

@@ -18,8 +18,6 @@
 
 #define HUGE_SIZE ((size_t)2 << 20)
 
-enum { MARK_CHILD = 0, MARK_PARENT = 1, MARK_BUSY = 2 };
-
 /* ---- memory ---- */
 
 static void *map(size_t size)
@@ -153,55 +151,4 @@ uint64_t df_os_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-/* ---- fork ---- */
-
-void df_os_mark_init(df_os_mark *m)
-{
-    void *const p = map(4096);
-    m->page = NULL;
-    atomic_init(&m->pid, getpid());
-    if (!p) return;
-    if (madvise(p, 4096, MADV_WIPEONFORK) != 0) {
-        munmap(p, 4096);
-        return;
-    }
-    m->page = p;
-    atomic_init(m->page, MARK_PARENT);
-}
-
-void df_os_mark_finish(df_os_mark *m)
-{
-    if (m->page) munmap((void *)m->page, 4096);
-    m->page = NULL;
-}
-
-static bool forked_by_pid(df_os_mark *m)
-{
-    const int now = getpid();
-    int before = atomic_load_explicit(&m->pid, memory_order_acquire);
-    if (before == now) return false;
-    if (before != -now && atomic_compare_exchange_strong(&m->pid, &before, -now)) return true;
-    while (atomic_load_explicit(&m->pid, memory_order_acquire) != now) sched_yield();
-    return false;
-}
-
-bool df_os_mark_forked(df_os_mark *m)
-{
-    if (!m->page) return forked_by_pid(m);
-    uint32_t seen = atomic_load_explicit(m->page, memory_order_acquire);
-    if (DF_LIKELY(seen == MARK_PARENT)) return false;
-    if (seen == MARK_CHILD && atomic_compare_exchange_strong(m->page, &seen, MARK_BUSY))
-        return true;
-    while (atomic_load_explicit(m->page, memory_order_acquire) != MARK_PARENT) sched_yield();
-    return false;
-}
-
-void df_os_mark_done(df_os_mark *m)
-{
-    if (m->page)
-        atomic_store_explicit(m->page, MARK_PARENT, memory_order_release);
-    else
-        atomic_store_explicit(&m->pid, getpid(), memory_order_release);
 }

@@ -27,6 +27,7 @@
 #include <string.h>
 
 #include "base/counted.h"
+#include "base/fork.h"
 #include "cache/cache.h"
 #include "runtime/os.h"
 
@@ -68,7 +69,7 @@ struct df_tiers {
     const df_compiler *compiler; /* NULL: none, or lost in a fork */
     df_tier tier;
     df_cache *store;
-    df_os_mark mark;
+    df_fork_mark mark;
     _Atomic uint32_t n_in_compiler;
     pthread_mutex_t lock; /* guards all below, and states and links of entries */
     pthread_cond_t changed;
@@ -324,18 +325,21 @@ static void enqueue(df_tiers *t, entry *e, df_opt level)
     pthread_cond_broadcast(&t->changed);
 }
 
-/* Under the lock: work that the parent of a forked child took with it counts as never begun. */
+/* Under the lock: work that the parent of a forked child took with it counts as never begun, but
+ * for code that has been published: it may be running. */
 static void forget_lost(const df_tiers *t, entry *e)
 {
     if (e->generation == t->generation) return;
+    const df_code *const code = atomic_load_explicit(&e->exec.code, memory_order_acquire);
     for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
-        if (!is_settled(state_of(&e->exec, level))) set_state(&e->exec, level, STATE_NONE);
+        if (!is_settled(state_of(&e->exec, level)))
+            set_state(&e->exec, level, code == &e->code[level] ? STATE_DONE : STATE_NONE);
     e->generation = t->generation;
 }
 
 static void check_fork(df_tiers *t)
 {
-    if (DF_LIKELY(!df_os_mark_forked(&t->mark))) return;
+    if (DF_LIKELY(!df_fork_mark_seen(&t->mark))) return;
     /* The lock may be held by a thread that does not exist here. */
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
@@ -349,7 +353,7 @@ static void check_fork(df_tiers *t)
         df_logf(t->log, error, "fork: the compiler was at work; this child interprets new kernels");
     }
     atomic_store(&t->n_in_compiler, 0);
-    df_os_mark_done(&t->mark);
+    df_fork_mark_done(&t->mark);
 }
 
 /* ---- attach ---- */
@@ -592,7 +596,7 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     }
     pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
     pthread_cond_init(&t->changed, NULL);
-    df_os_mark_init(&t->mark);
+    df_fork_mark_init(&t->mark);
     *out = t;
     return DEFT_OK;
 }
@@ -620,6 +624,6 @@ void df_tiers_destroy(df_tiers **out)
     df_cache_destroy(&t->store);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
-    df_os_mark_finish(&t->mark);
+    df_fork_mark_finish(&t->mark);
     df_mem_free(t->mem, t, sizeof *t);
 }

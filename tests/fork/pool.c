@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A forked child goes on working: the pool starts its workers again, tiers their thread; a child
- * forked while the compiler was at work interprets. The parent notices nothing.
+ * A forked child goes on working: the pool starts its workers again, also when another thread was
+ * in a region, tiers their thread; a child forked while the compiler was at work interprets. The
+ * parent notices nothing.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -57,15 +58,39 @@ static void task(void *user, uint32_t i, uint32_t thread)
     nanosleep(&t, NULL);
 }
 
-/* Whether several threads take part within some regions. */
-static bool pool_works(df_pool *p)
+typedef void (*pool_run)(df_pool *p, uint32_t n, void (*task)(void *, uint32_t, uint32_t),
+                         void *user);
+
+static bool several_take_part(df_pool *p, pool_run run)
 {
     for (int k = 0; k < 200; k++) {
         atomic_store(&threads_seen, 0);
-        df_pool_run(p, 8, task, NULL);
+        run(p, 8, task, NULL);
         if (atomic_load(&threads_seen) != 1) return true;
     }
     return false;
+}
+
+/* Whether several threads take part within some regions. */
+static bool pool_works(df_pool *p)
+{
+    return several_take_part(p, df_pool_run_short) && several_take_part(p, df_pool_run);
+}
+
+static _Atomic bool hold_region;
+static atomic_int n_in_region;
+
+static void holding_task(void *user, uint32_t i, uint32_t thread)
+{
+    (void)user, (void)i, (void)thread;
+    atomic_fetch_add(&n_in_region, 1);
+    while (atomic_load(&hold_region)) sched_yield();
+}
+
+static void *hold_a_region(void *user)
+{
+    df_pool_run(user, 8, holding_task, NULL);
+    return NULL;
 }
 
 static bool plan_works(df_device *dev, uint64_t number, float *x, uint64_t *interpreted)
@@ -150,6 +175,15 @@ int main(void)
     df_tiers_settle(df_cpu_tiers(dev));
     bad += !in_child(dev, 3, x, 0);
     bad += !in_child(dev, 2, x, 0); /* code of the parent's */
+    /* A region of another thread's is open while we fork. */
+    pthread_t holder;
+    atomic_store(&hold_region, true);
+    if (pthread_create(&holder, NULL, hold_a_region, df_cpu_pool(dev)) != 0) return 1;
+    while (atomic_load(&n_in_region) < 3) sched_yield();
+    bad += !in_child(dev, 3, x, 0);
+    atomic_store(&hold_region, false);
+    pthread_join(holder, NULL);
+    bad += !pool_works(df_cpu_pool(dev));
     /* The compiler is at work while we fork. */
     atomic_store(&hold, true);
     const int before = atomic_load(&n_compiling);
