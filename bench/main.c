@@ -178,7 +178,7 @@ static const struct {
     { "kernels", bench_kernels, false }, { "matmul", bench_matmul, false },
     { "memory", bench_memory, false },   { "depth", bench_depth, false },
     { "threads", bench_threads, false }, { "library", bench_library, false },
-    { "build", bench_build, true },
+    { "sizes", bench_sizes, false },     { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)
