@@ -59,6 +59,17 @@ void slices(deft_ctx *cx)
     expect(at(x, 3) == 0 && at(x, 2) == 3, "assigning through a view");
 }
 
+void sizes(deft_ctx *cx)
+{
+    const float data[] = {3, 0, 5, 3, 0, 1};
+    const deft::tensor x = deft_from(cx, deft::shape({6}), DEFT_F32, data, sizeof data);
+    const auto [where, n] = deft::nonzero(x, 5);
+    expect(where.rank() == 2 && at(where, 2) == 3 && at(n, 0) == 4, "nonzero");
+    const deft::found large = deft::compress(x, x > 2, 2), once = deft::unique(x, 6);
+    expect(at(large.rows, 1) == 5 && at(large.count, 0) == 3, "compress");
+    expect(at(once.rows, 2) == 3 && at(once.count, 0) == 4, "unique");
+}
+
 void owners(deft_ctx *cx)
 {
     const deft::tensor x = deft_zeros(cx, deft::shape({}), DEFT_F32);
@@ -92,6 +103,7 @@ int main()
     if (!cx) return 1;
     numbers(cx);
     slices(cx);
+    sizes(cx);
     owners(cx);
     if (deft_error(cx) != DEFT_OK || n_wrong) std::fprintf(stderr, "%s\n", cx.message());
     return n_wrong != 0 || deft_error(cx) != DEFT_OK;

@@ -258,6 +258,34 @@ inline tensor operator~(tensor x)
     return deft_bitwise_not(x.get());
 }
 
+/* ---- sizes known only by computing ---- */
+
+/* auto [rows, count] = deft::nonzero(x, 100); both are false after an error. */
+struct found {
+    tensor rows, count;
+};
+
+inline found nonzero(tensor x, int64_t max)
+{
+    deft_tensor *n = nullptr;
+    const tensor t = deft_nonzero(x.get(), max, &n);
+    return {t, n};
+}
+
+inline found compress(tensor x, tensor mask, int64_t max)
+{
+    deft_tensor *n = nullptr;
+    const tensor t = deft_compress(x.get(), mask.get(), max, &n);
+    return {t, n};
+}
+
+inline found unique(tensor x, int64_t max)
+{
+    deft_tensor *n = nullptr;
+    const tensor t = deft_unique(x.get(), max, &n);
+    return {t, n};
+}
+
 /* ---- owners ---- */
 
 namespace detail {

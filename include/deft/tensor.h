@@ -187,6 +187,40 @@ DEFT_API deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis);
 DEFT_API deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis);
 DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dtype);
 
+/* ---- sorting ---- */
+
+/* The indices, i64 and of t's shape, that put each row along axis in ascending order: stable, so
+ * that equal elements keep theirs. descending != 0: the greatest first, equal elements still in
+ * theirs. NaN counts as greater than infinity, all NaNs as equal, and so do -0 and +0. The axis has
+ * less than 2^32 elements (DEFT_E_LIMIT). Rows are shared out to the threads; one row is sorted by
+ * one. */
+DEFT_API deft_tensor *deft_argsort(deft_tensor *t, int axis, int descending);
+/* The elements in that order: deft_gather(t, deft_argsort(t, axis, descending), axis). */
+DEFT_API deft_tensor *deft_sort(deft_tensor *t, int axis, int descending);
+
+/* ---- sizes known only by computing ----
+ *
+ * The extents of every tensor are known when it is recorded, so what such a call finds goes into
+ * `max` rows, and how many it found comes beside it as data: *count gets a 0-d i64 tensor, to be
+ * read or used in the trace (compare deft_iota with it to mask). It may be larger than max: then
+ * the first max are given. count NULL: not wanted. Rows from *count on hold 0, which is a position
+ * and a value that exists wherever the operand has elements, so that deft_take at unused rows
+ * fails nothing. max >= 0 is an extent: another max, like another extent of the operand, runs the
+ * same kernels. When the result is NULL, so is *count. Nothing here waits for a value.
+ */
+
+/* i64 [max, rank of t]: the indices of the elements that are not 0, in row-major order. NaN is not
+ * 0. A 0-d t gives [max, 0]. */
+DEFT_API deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count);
+/* [max], of t's dtype: the elements of t where mask (bool, broadcast to t's shape) is true, in
+ * row-major order. */
+DEFT_API deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max,
+                                    deft_tensor **count);
+/* [max], of t's dtype: the values among all elements of t, each once, ascending. All NaNs are one
+ * value, the last; -0 and +0 are one, with the sign of the first in row-major order. t has less
+ * than 2^32 elements (DEFT_E_LIMIT). */
+DEFT_API deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count);
+
 /* ---- elementwise with other arguments ---- */
 
 DEFT_API deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype);

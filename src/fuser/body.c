@@ -503,11 +503,12 @@ static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *strid
     return out;
 }
 
-static void matmul_seg(pass *p, const group *g, df_seg *seg)
+/* Operands and result of a matmul or a routine; returns the result's node. */
+static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
 {
     const uint32_t n = p->vals.at[g->product].node, rank = node_of(p, n)->rank;
     df_bind *const side[2] = { &seg->a, &seg->b };
-    for (uint32_t s = 0; s < 2; s++) {
+    for (uint32_t s = 0; s < g->n_operands; s++) {
         if (g->mm_val[s] != DF_NONE) {
             const uint32_t q = p->vals.at[g->mm_val[s]].place;
             *side[s] =
@@ -521,12 +522,32 @@ static void matmul_seg(pass *p, const group *g, df_seg *seg)
     const uint32_t q = p->vals.at[g->product].place;
     const uint32_t buf = p->places.at[q].unused ? DF_NONE : df_fuse_place_buf(p, q);
     seg->c = bind_at(p, buf, df_map_identity(p, rank), p->places.at[q].stride, rank);
+    return n;
+}
+
+static void matmul_seg(pass *p, const group *g, df_seg *seg)
+{
+    const uint32_t n = whole_seg(p, g, seg), rank = node_of(p, n)->rank;
     seg->n_batch = rank - 2;
     seg->dtype = (deft_dtype)node_of(p, n)->dtype;
     for (uint32_t i = 0; i + 2 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);
     seg->m = df_fuse_axis_extent(p, n, rank - 2);
     seg->n = df_fuse_axis_extent(p, n, rank - 1);
     seg->k = df_fuse_axis_extent(p, node_of(p, n)->src[0].i, rank - 1);
+}
+
+static void routine_seg(pass *p, const group *g, df_seg *seg)
+{
+    const uint32_t n = whole_seg(p, g, seg), rank = node_of(p, n)->rank;
+    const uint32_t src = node_of(p, n)->src[0].i;
+    seg->b.buf = DF_NONE;
+    seg->op = node_of(p, n)->op;
+    seg->attr = node_of(p, n)->attr;
+    seg->n_batch = rank - 1;
+    seg->dtype = (deft_dtype)node_of(p, src)->dtype;
+    for (uint32_t i = 0; i + 1 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);
+    seg->m = df_fuse_axis_extent(p, n, rank - 1);
+    seg->n = df_fuse_axis_extent(p, src, rank - 1);
 }
 
 static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
@@ -565,6 +586,7 @@ static deft_status one_seg(body *b, uint32_t gi)
     deft_status st = DEFT_OK;
     if (g->first_head != DF_NONE) st = build(b, g, &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_MATMUL) matmul_seg(p, g, &seg);
+    if (st == DEFT_OK && g->kind == DF_SEG_ROUTINE) routine_seg(p, g, &seg);
     if (st == DEFT_OK) st = list_nodes(p, g, &seg);
     if (st == DEFT_OK && !df_vec_push(p->mem, &p->segs, seg))
         st = df_fail_mem(p->diag, "fuser", sizeof seg);

@@ -119,7 +119,7 @@ static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
     }
     if (w->level < c->level) return true;
     const uint8_t cls = class_of_op(p, node);
-    if (c->strict || cls == DF_CLASS_contract || cls == DF_CLASS_update)
+    if (c->strict || cls == DF_CLASS_contract || cls == DF_CLASS_routine || cls == DF_CLASS_update)
         fail(c, "would wait for its own result");
     return false;
 }
@@ -140,7 +140,8 @@ static bool takes_linear(const pass *p, uint32_t node)
     case DF_CLASS_view:
     case DF_CLASS_index:
     case DF_CLASS_update:
-    case DF_CLASS_contract: return false;
+    case DF_CLASS_contract:
+    case DF_CLASS_routine: return false;
     }
     df_unreachable();
 }
@@ -503,7 +504,8 @@ static void expand(pass *p, cone *c, uint32_t i)
     case DF_CLASS_scan: c->n_ops++, expand_scan(p, c, i); return;
     case DF_CLASS_index: c->n_ops += 4, expand_take(p, c, i); return;
     case DF_CLASS_update:
-    case DF_CLASS_contract: mark(p, c, n, "is stored by its nature"); return;
+    case DF_CLASS_contract:
+    case DF_CLASS_routine: mark(p, c, n, "is stored by its nature"); return;
     case DF_CLASS_view: break;
     }
     df_unreachable();

@@ -256,7 +256,8 @@ static void dims_of(pass *p, uint32_t n)
     switch ((df_shape_rule)df_op_infos[x->op].shape_rule) {
     case DF_SHAPE_given:
     case DF_SHAPE_reshape: dims_fresh(p, n); return;
-    case DF_SHAPE_same: dims_same(p, n, x->src[0].i); return;
+    case DF_SHAPE_same:
+    case DF_SHAPE_order: dims_same(p, n, x->src[0].i); return;
     case DF_SHAPE_broadcast: dims_map(p, n); return;
     case DF_SHAPE_reduce: dims_reduce(p, n); return;
     case DF_SHAPE_slice: dims_slice(p, n); return;

@@ -8,7 +8,8 @@
  *   val    something stored: a node's value in memory of its own. A val is *plain* when its kernel
  *          writes all of it, element by element; update results are not.
  *   head   one store of a kernel: which node is evaluated at which map, and where it goes.
- *   group  what becomes one segment: heads over one loop space, or a matmul with its epilogue.
+ *   group  what becomes one segment: heads over one loop space, a matmul with its epilogue, or a
+ *          routine alone.
  *   cone   all (node, map) pairs a group must evaluate, down to what it loads (cone.c).
  *
  * Order of work (plan.c):
@@ -155,7 +156,8 @@ typedef struct group {
     bool relies; /* pays was asked: rows and total must stay on their side */
     bool frame;
     bool after; /* runs when the rest of its launch has ended */
-    /* matmul */
+    /* matmul, routine */
+    uint32_t n_operands;
     uint32_t product; /* val */
     uint32_t mm_val[2], mm_node[2], mm_map[2];
     /* the final cone, in order of nodes */
@@ -169,7 +171,8 @@ typedef struct group {
 } group;
 
 typedef struct load {
-    uint32_t group, item; /* item: index in its cone; DF_NONE: a matmul operand */
+    uint32_t group, item; /* item: index in its cone; DF_NONE: an operand of a matmul or
+                           * a routine */
     uint32_t map;
     uint32_t next; /* load of the same memory or DF_NONE */
 } load;

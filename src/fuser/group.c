@@ -88,6 +88,7 @@ static bool demand(pass *p, uint32_t node, uint32_t user, const char *why)
 
 static const char many_runs[] = "too many reductions over axes that do not merge";
 static const char many_times[] = "a product reads its operands many times, so they are stored";
+static const char at_once[] = "a routine needs all of its operand at once";
 
 static void copy_marks(pass *p, uint32_t user, uint32_t own, bool *progress)
 {
@@ -215,9 +216,10 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     return p->st;
 }
 
-/* A matmul operand as strides on something stored. */
+/* An operand of a matmul or routine as strides on something stored. */
 static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool *progress)
 {
+    const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
     uint32_t node = node_of(p, n)->src[s].i;
     uint32_t map = df_map_identity(p, node_of(p, n)->rank);
     g->mm_val[s] = DF_NONE;
@@ -239,10 +241,13 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool 
             const uint32_t next = df_map_view(p, node, map, &self);
             if (next == DF_NONE) {
                 *progress |= demand(p, self ? node : src, n,
-                                    "a product reads operands through strides, and here is none");
+                                    matmul ? "a product reads operands through strides, and here "
+                                             "is none"
+                                           : at_once);
                 return p->st;
             }
-            df_fuse_why(p, node, n, "fused", "the product reads its operand through strides");
+            df_fuse_why(p, node, n, "fused", "the %s reads its operand through strides",
+                        matmul ? "product" : "routine");
             node = src;
             map = next;
             continue;
@@ -251,7 +256,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool 
         const bool linear = p->maps.at[map].linear != 0;
         if (input && (!linear || p->t->inputs[node_of(p, node)->attr].flags & DF_INPUT_CONTIGUOUS))
             break;
-        *progress |= demand(p, node, n, many_times);
+        *progress |= demand(p, node, n, matmul ? many_times : at_once);
         return p->st;
     }
     g->mm_node[s] = node;
@@ -259,21 +264,24 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool 
     return p->st;
 }
 
-static deft_status plan_matmul(pass *p, uint32_t v, bool *progress)
+/* A matmul or a routine: its operands are stored, and so is its result. */
+static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
 {
     const uint32_t n = p->vals.at[v].node, rank = node_of(p, n)->rank;
     group w = { .level = 0 };
     *progress = false;
-    for (uint32_t s = 0; s < 2; s++) {
+    for (uint32_t s = 0; s < node_of(p, n)->n_src; s++) {
         const deft_status st = plan_operand(p, n, s, &w, progress);
         if (st != DEFT_OK) return st;
     }
     if (*progress) return p->st;
-    const uint32_t g = df_fuse_new_group(p, DF_SEG_MATMUL, n);
+    const uint32_t g = df_fuse_new_group(
+        p, class_of_op(p, n) == DF_CLASS_contract ? DF_SEG_MATMUL : DF_SEG_ROUTINE, n);
     if (p->st != DEFT_OK) return p->st;
     group *to = &p->groups.at[g];
     to->level = w.level;
     to->product = v;
+    to->n_operands = node_of(p, n)->n_src;
     memcpy(to->mm_val, w.mm_val, sizeof w.mm_val);
     memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
     memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
@@ -306,7 +314,9 @@ static deft_status plan_val(pass *p, uint32_t v, bool *progress)
     const bool update = w.visible && node_of(p, w.node)->op == DF_OP_update;
     deft_status st;
     *progress = false;
-    if (w.visible && node_of(p, w.node)->op == DF_OP_matmul) return plan_matmul(p, v, progress);
+    if (w.visible &&
+        (class_of_op(p, w.node) == DF_CLASS_contract || class_of_op(p, w.node) == DF_CLASS_routine))
+        return plan_whole(p, v, progress);
     head h = { .expr = update ? node_of(p, w.node)->src[1].i : w.node, .val = v };
     space sp;
     df_space_of_head(p, h.expr, &sp, &h.map);
@@ -360,7 +370,8 @@ static float own_cost(const df_node *x)
     case DF_CLASS_view: return 0;
     case DF_CLASS_index: return 8;
     case DF_CLASS_update:
-    case DF_CLASS_contract: return 1e6f;
+    case DF_CLASS_contract:
+    case DF_CLASS_routine: return 1e6f;
     }
     df_unreachable();
 }
@@ -385,7 +396,8 @@ static bool stored_by_nature(const pass *p, uint32_t n)
     const df_op op = (df_op)node_of(p, n)->op;
     switch ((df_op_class)df_op_infos[op].cls) {
     case DF_CLASS_update:
-    case DF_CLASS_contract: return true;
+    case DF_CLASS_contract:
+    case DF_CLASS_routine: return true;
     case DF_CLASS_leaf:
     case DF_CLASS_view: return false;
     case DF_CLASS_unary:

@@ -279,7 +279,8 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
     *joined = false;
     const bool matmul = p->groups.at[g].kind == DF_SEG_MATMUL;
     const space before = p->groups.at[g].sp;
-    const char *const no = !join_spaces(&before, n, feeds, &sp, to_g, to_n)
+    const char *const no = p->groups.at[g].kind == DF_SEG_ROUTINE ? "a routine stores its result"
+                           : !join_spaces(&before, n, feeds, &sp, to_g, to_n)
                                ? "their loops are over different axes"
                            : matmul && (!feeds || n_red_loops(&sp) > 0)
                                ? "what follows a product in its tiles reduces nothing"

@@ -125,8 +125,7 @@ void df_fuse_record_loads(pass *p, uint32_t gi)
             record_load(p, gi, i, it.val, it.node, it.map);
         if (it.kind == IT_TAKE) record_load(p, gi, DF_NONE, it.val, it.base, it.base_map);
     }
-    if (g->kind != DF_SEG_MATMUL) return;
-    for (uint32_t s = 0; s < 2; s++) {
+    for (uint32_t s = 0; s < p->groups.at[gi].n_operands; s++) {
         const group w = p->groups.at[gi];
         record_load(p, gi, DF_NONE, w.mm_val[s], w.mm_node[s], w.mm_map[s]);
     }

@@ -464,8 +464,7 @@ static deft_status place_into(pass *p, uint32_t v)
     const uint32_t r = p->vals.at[v].root, input = p->t->roots[r].into, node = p->vals.at[v].node;
     const bool alone = !written_elsewhere(p, v, input) && disjoint(p, input, false);
     const uint32_t g = p->vals.at[v].group;
-    const bool plain = p->vals.at[v].plain &&
-                       !(p->groups.at[g].kind == DF_SEG_MATMUL && p->groups.at[g].product == v);
+    const bool plain = p->vals.at[v].plain && p->groups.at[g].product != v;
     if (plain && alone && !p->has_checks && order_readers(p, p->in_readers[input], v)) {
         disjoint(p, input, true);
         p->vals.at[v].place = new_place(p, PLACE_INTO, input, node);

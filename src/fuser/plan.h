@@ -135,11 +135,12 @@ typedef struct df_bind { /* one access of a segment */
     df_slot stride[DF_MAX_AXES];
 } df_bind;
 
-typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL } df_seg_kind;
+typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL, DF_SEG_ROUTINE } df_seg_kind;
 
 typedef struct df_seg {
     uint32_t kind;
-    uint32_t kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NONE */
+    uint32_t kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NONE.
+                      * DF_SEG_ROUTINE: DF_NONE */
     df_slot extent[DF_MAX_AXES]; /* per kernel axis */
     const df_bind *bind;         /* per kernel access */
     const uint32_t *num; /* per number slot of the kernel: index into trace.args. Bit 31 set: a slot
@@ -156,6 +157,11 @@ typedef struct df_seg {
     df_slot m, n, k;
     df_slot batch[DEFT_MAX_RANK];
     uint32_t c_access;
+
+    /* DF_SEG_ROUTINE: what the runtime does by itself (runtime/routine.h). Reads a, of dtype, and
+     * writes c, row-major i64; axes of bind strides: batch..., last; n and m are the extents of the
+     * last axis of a and of c. */
+    uint32_t op, attr; /* df_op, and the node's attribute */
     uint32_t from,
         n_from; /* nodes of the trace this segment stands for: plan.from[from .. +n_from] */
 } df_seg;

@@ -124,6 +124,15 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         put_extents(out, p, s->batch, s->n_batch);
         if (s->kernel != DF_NONE)
             df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
+    } else if (s->kind == DF_SEG_ROUTINE) {
+        const char *const how = s->op == DF_OP_which ? " zeros" : " descending";
+        df_str_fmt(out, "%s%s %s n=", df_op_infos[s->op].name, s->attr ? how : "",
+                   deft_dtype_name(s->dtype));
+        put_slot(out, p, s->n);
+        df_str_put(out, " m=");
+        put_slot(out, p, s->m);
+        df_str_put(out, " batch=");
+        put_extents(out, p, s->batch, s->n_batch);
     } else {
         df_str_fmt(out, "k%" PRIu32, s->kernel);
     }
@@ -136,6 +145,12 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
             df_str_fmt(out, "    %c: ", "abc"[k]);
             put_bind(out, p, b[k], s->n_batch + 2);
         }
+    }
+    if (s->kind == DF_SEG_ROUTINE) {
+        df_str_put(out, "    a: ");
+        put_bind(out, p, &s->a, s->n_batch + 1);
+        df_str_put(out, "    c: ");
+        put_bind(out, p, &s->c, s->n_batch + 1);
     }
     if (s->kernel == DF_NONE) return;
     const df_kernel *const k = &p->kernels[s->kernel];

@@ -142,7 +142,17 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (s->m >= p->n_slots || s->n >= p->n_slots || s->k >= p->n_slots)
             return bad(d, "matmul extent", i, 0);
     }
-    if (s->kernel == DF_NONE) return s->kind == DF_SEG_MATMUL ? DEFT_OK : bad(d, "kernel", i, 0);
+    if (s->kind == DF_SEG_ROUTINE) {
+        const uint32_t n = s->n_batch + 1;
+        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE ||
+            s->c.buf == DF_NONE)
+            return bad(d, "routine bind", i, 0);
+        if (s->m >= p->n_slots || s->n >= p->n_slots) return bad(d, "routine extent", i, 0);
+        if (s->op >= DF_N_OPS || df_op_infos[s->op].cls != DF_CLASS_routine)
+            return bad(d, "routine", i, s->op);
+        if (s->kernel != DF_NONE) return bad(d, "routine with a kernel", i, s->kernel);
+    }
+    if (s->kernel == DF_NONE) return s->kind != DF_SEG_KERNEL ? DEFT_OK : bad(d, "kernel", i, 0);
     if (s->kernel >= p->n_kernels) return bad(d, "kernel", i, s->kernel);
     const df_kernel *const k = &p->kernels[s->kernel];
     for (uint32_t x = 0; x < k->n_axes; x++)
@@ -190,7 +200,7 @@ static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, ui
     deft_status st = DEFT_OK;
     for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++) {
         const df_seg *const s = &p->segs[i];
-        if (s->kind == DF_SEG_MATMUL) {
+        if (s->kind != DF_SEG_KERNEL) {
             TRY(verify_use(d, p, i, s->a.buf, false, by, mark));
             TRY(verify_use(d, p, i, s->b.buf, false, by, mark));
             TRY(verify_use(d, p, i, s->c.buf, true, by, mark));

@@ -775,6 +775,7 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
 #define DF_STAMP_index(name)
 #define DF_STAMP_update(name)
 #define DF_STAMP_contract(name)
+#define DF_STAMP_routine(name)
 #include "ops/ops.def"
 DF_SWAPPED(gt, DF_OP_lt)
 DF_SWAPPED(ge, DF_OP_le)

@@ -27,7 +27,8 @@ typedef enum df_op_class {
     DF_CLASS_view,
     DF_CLASS_index,
     DF_CLASS_update,
-    DF_CLASS_contract
+    DF_CLASS_contract,
+    DF_CLASS_routine
 } df_op_class;
 
 typedef enum df_dtype_rule {
@@ -61,7 +62,8 @@ typedef enum df_shape_rule {
     DF_SHAPE_matmul,
     DF_SHAPE_take,
     DF_SHAPE_gather,
-    DF_SHAPE_update
+    DF_SHAPE_update,
+    DF_SHAPE_order
 } df_shape_rule;
 
 typedef enum df_lower_how {
@@ -103,6 +105,8 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
 }
 
 #define DF_REDUCE_KEEPDIMS 0x100u
+#define DF_ORDER_DESCENDING 1u /* argsort */
+#define DF_WHICH_ZEROS 1u      /* which: 0 after the last position found */
 
 /* Shapes as the rules see them. */
 typedef struct df_shape {

@@ -50,7 +50,9 @@ enum {
     LEAST_update = 3,
     MOST_update = 3,
     LEAST_contract = 2,
-    MOST_contract = 2
+    MOST_contract = 2,
+    LEAST_routine = 1,
+    MOST_routine = 1
 };
 
 #define OP(id, n, class, facets)                                                                   \
@@ -70,7 +72,8 @@ enum {
     WAYS_view = WAY(fuser),
     WAYS_index = WAY(fuser),
     WAYS_update = WAY(fuser),
-    WAYS_contract = WAY(fuser)
+    WAYS_contract = WAY(fuser),
+    WAYS_routine = WAY(fuser)
 };
 
 #define OP(id, n, class, facets)                                                                   \

@@ -78,6 +78,12 @@ static deft_status shape_given(const rule_in *r, const df_shape *out)
     if (r->op == DF_OP_input || r->op == DF_OP_cst) return DEFT_OK; /* any ordinal, any bits */
     if (r->op == DF_OP_iota) return check_axis(r, out->rank);
     if (r->op == DF_OP_count) return check_mask(r, r->attr, r->src[0].rank);
+    if (r->op == DF_OP_which && (out->rank != 1 || r->src[0].rank != 1)) {
+        char a[2][DF_SHAPE_TEXT];
+        return df_fail(r->d, DEFT_E_SHAPE, "which: the operand is %s, the result %s: not vectors",
+                       text(&r->src[0], a[0]), text(out, a[1]));
+    }
+    if (r->op == DF_OP_which && r->attr == DF_WHICH_ZEROS) return DEFT_OK;
     if (r->op == DF_OP_random && r->attr > 3)
         return df_fail(r->d, DEFT_E_RANGE, "random: word %" PRIu32 ", must be 0 to 3", r->attr);
     return r->op == DF_OP_random ? DEFT_OK : check_no_attr(r);
@@ -349,6 +355,19 @@ static deft_status shape_update(const rule_in *r, df_shape *out)
     return check_no_attr(r);
 }
 
+static deft_status shape_order(const rule_in *r, df_shape *out)
+{
+    const df_shape *const a = &r->src[0];
+    char t[DF_SHAPE_TEXT];
+    if (r->attr > DF_ORDER_DESCENDING) return check_no_attr(r);
+    if (a->rank == 0) return df_fail(r->d, DEFT_E_SHAPE, "%s: the operand has no axis", r->name);
+    if (a->dim[a->rank - 1] > UINT32_MAX)
+        return df_fail(r->d, DEFT_E_LIMIT, "%s: %s: an axis of 2^32 elements or more", r->name,
+                       text(a, t));
+    *out = *a;
+    return DEFT_OK;
+}
+
 static deft_status apply_rule(const rule_in *r, df_shape *out)
 {
     switch ((df_shape_rule)df_op_infos[r->op].shape_rule) {
@@ -367,6 +386,7 @@ static deft_status apply_rule(const rule_in *r, df_shape *out)
     case DF_SHAPE_take: return shape_take(r, out);
     case DF_SHAPE_gather: return shape_gather(r, out);
     case DF_SHAPE_update: return shape_update(r, out);
+    case DF_SHAPE_order: return shape_order(r, out);
     }
     df_unreachable();
 }

@@ -334,8 +334,8 @@ static void finish_split(const df_run *r, const df_seg_run *s)
     }
 }
 
-/* Kernels first, together; then matmuls, each of which takes the whole pool; then what comes after.
- */
+/* Kernels first, together; then matmuls and routines, each of which takes the whole pool; then what
+ * comes after. */
 static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
 {
     r->launch = l;
@@ -348,6 +348,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
             for (uint32_t j = 0; j < s->n_items; j++) run_item(r, s, j, 0);
         if (s->n_items > 0 && s->split) finish_split(r, s);
         if (seg->kind == DF_SEG_MATMUL) df_run_matmul(r, seg, s);
+        if (seg->kind == DF_SEG_ROUTINE) df_run_routine(r, seg);
         stats->interpreted_segments += s->kernel && !s->code;
     }
     stats->launches++;
@@ -375,7 +376,7 @@ static bool writes_kept(const df_run *r, const df_launch *l)
 {
     for (uint32_t i = l->first; i < l->first + l->n; i++) {
         const df_seg *const seg = &r->plan->segs[i];
-        if (seg->kind == DF_SEG_MATMUL && is_kept(r, seg->c.buf)) return true;
+        if (seg->kind != DF_SEG_KERNEL && is_kept(r, seg->c.buf)) return true;
         const df_kernel *const k = r->segs[i].kernel;
         for (uint32_t j = 0; k && j < k->n_access; j++)
             if (k->access[j].kind == DF_ACCESS_STORE && is_kept(r, seg->bind[j].buf)) return true;
@@ -438,6 +439,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     measure(&r);
     divide(&r);
     df_run_measure_matmuls(&r);
+    df_run_measure_routines(&r);
 
     df_bump b = { 0 };
     df_run_lay_out(&r, &b);

@@ -61,6 +61,7 @@ void df_run_lay_out(df_run *r, df_bump *b)
     r->thread_size = 64 + r->interp_size + r->scratch_size;
     r->threads = df_take(b, r->thread_size * r->n_threads);
     r->matmul_work = df_take(b, r->matmul_size);
+    r->routine_work = df_take(b, r->routine_size);
 }
 
 /* ---- buffers ---- */

@@ -5,6 +5,7 @@
  *   exec.c         the order of things; how work is divided; launches
  *   exec_bind.c    the frame's layout; buffers; arguments of kernels
  *   exec_matmul.c  products and their epilogues
+ *   exec_routine.c what the runtime does by itself
  */
 #ifndef DF_RUNTIME_EXEC_RUN_H
 #define DF_RUNTIME_EXEC_RUN_H
@@ -15,7 +16,7 @@
 
 typedef struct df_seg_run {
     const df_code *code;             /* NULL: interpret */
-    const df_kernel *kernel;         /* NULL: a matmul without epilogue */
+    const df_kernel *kernel;         /* NULL: a matmul without epilogue, a routine */
     int64_t n_outer, n_inner, n_red; /* n_inner: 1 in ROW */
     double ns;
     /* how it is cut: items are (group of rows, part of a row), all but equal in size */
@@ -47,8 +48,8 @@ typedef struct df_run {
     size_t interp_size, scratch_size, thread_size; /* per thread */
     char *threads; /* per thread: fault words (64 bytes), interpreter's work space, scratch rows */
     const df_gemm_kernel *gemm[2]; /* f32, f64: read once, when the work space is measured */
-    size_t matmul_size;
-    void *matmul_work;
+    size_t matmul_size, routine_size;
+    void *matmul_work, *routine_work;
     const df_launch *launch; /* the current one */
 } df_run;
 
@@ -105,5 +106,10 @@ void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
 /* Before the layout: work space and threads that products need. */
 void df_run_measure_matmuls(df_run *r);
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s);
+
+/* ---- exec_routine.c ---- */
+
+void df_run_measure_routines(df_run *r); /* before the layout: work space */
+void df_run_routine(const df_run *r, const df_seg *seg);
 
 #endif

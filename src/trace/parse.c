@@ -296,6 +296,8 @@ static deft_status attributes(parser *p, record *r)
         TRY(key_integer(p, "power", INT32_MIN, INT32_MAX, &v));
         r->attr = (uint32_t)(int32_t)v;
         break;
+    case DF_TEXT_which: r->attr = eat_word(p, "zeros") ? DF_WHICH_ZEROS : 0; break;
+    case DF_TEXT_order: r->attr = eat_word(p, "descending") ? DF_ORDER_DESCENDING : 0; break;
     }
 done:
     return st;

@@ -78,6 +78,12 @@ static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
                    (uint64_t)args[0], (uint64_t)args[1]);
         break;
     case DF_TEXT_power: df_str_fmt(out, " power=%" PRId32, (int32_t)n->attr); break;
+    case DF_TEXT_order:
+        if (n->attr & DF_ORDER_DESCENDING) df_str_put(out, " descending");
+        break;
+    case DF_TEXT_which:
+        if (n->attr & DF_WHICH_ZEROS) df_str_put(out, " zeros");
+        break;
     }
 }
 

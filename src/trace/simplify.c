@@ -511,7 +511,8 @@ static result rewrite(simplifier *s, df_node *n, df_ref *found)
     case DF_CLASS_scan:
     case DF_CLASS_index:
     case DF_CLASS_update:
-    case DF_CLASS_contract: return RESULT_none;
+    case DF_CLASS_contract:
+    case DF_CLASS_routine: return RESULT_none;
     }
     df_unreachable();
 }

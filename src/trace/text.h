@@ -20,7 +20,9 @@ typedef enum df_text_form {
     DF_TEXT_slice,  /* start=[..] step=[..] */
     DF_TEXT_pair,   /* axes=[a,b] offset=k: diagonal */
     DF_TEXT_random, /* word=k seed=k draw=k */
-    DF_TEXT_power   /* power=k */
+    DF_TEXT_power,  /* power=k */
+    DF_TEXT_order,  /* descending */
+    DF_TEXT_which   /* zeros */
 } df_text_form;
 
 df_text_form df_text_form_of(df_op op);

@@ -807,6 +807,25 @@ static void test_cumsum(void)
            DEFT_F32, z, 3);
 }
 
+static void test_sorting(void)
+{
+    const float x[6] = { 2, -1, NAN, 2, -0.0f, 5 }, up[6] = { -1, -0.0f, 2, 2, 5, NAN };
+    const int64_t at[6] = { 1, 4, 0, 3, 5, 2 }, down[6] = { 2, 5, 0, 3, 4, 1 };
+    const int64_t where[8] = { 0, 0, 0, 1, 0, 2, 1, 0 }, n = 5, values = 5;
+    const float odd[4] = { -1, 2, 5, 0 }, once[6] = { -1, -0.0f, 2, 5, NAN, 0 };
+    const bool is[6] = { false, true, false, true, false, true };
+    if (!wanted("sort")) return;
+    deft_tensor *const t = from(DEFT_F32, shape1(6), x), *count;
+    expect("sort", deft_sort(t, 0, 0), DEFT_F32, up, 6);
+    expect("argsort", deft_argsort(t, 0, 0), DEFT_I64, at, 6);
+    expect("argsort down", deft_argsort(t, 0, 1), DEFT_I64, down, 6);
+    expect("nonzero", deft_nonzero(from(DEFT_F32, shape2(2, 3), x), 4, &count), DEFT_I64, where, 8);
+    expect("nonzero's count", count, DEFT_I64, &n, 1);
+    expect("compress", deft_compress(t, from(DEFT_BOOL, shape1(6), is), 4, NULL), DEFT_F32, odd, 4);
+    expect("unique", deft_unique(t, 6, &count), DEFT_F32, once, 6);
+    expect("unique's count", count, DEFT_I64, &values, 1);
+}
+
 static void test_var(void)
 {
     enum { R = 5, C = 100 };
@@ -1641,6 +1660,7 @@ int main(int argc, char **argv)
         { "axes", test_axes },
         { "int_reductions", test_int_reductions },
         { "cumsum", test_cumsum },
+        { "sort", test_sorting },
         { "var", test_var },
         { "views", test_views },
         { "joins", test_joins },

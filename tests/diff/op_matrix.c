@@ -661,6 +661,52 @@ static deft_tensor *r_gather(deft_ctx *cx, const kase *k)
     return i == SKIP ? SKIP : used(deft_gather(operand(cx, k), i, axis), k);
 }
 
+static deft_tensor *r_sort(deft_ctx *cx, const kase *k)
+{
+    if (k->variant & 1 && k->s.rank < 2) return SKIP;
+    return used(deft_sort(operand(cx, k), k->variant & 1 ? 0 : -1, k->variant >> 1), k);
+}
+
+static deft_tensor *r_argsort(deft_ctx *cx, const kase *k)
+{
+    if (k->variant & 1 && k->s.rank < 2) return SKIP;
+    return deft_argsort(operand(cx, k), k->variant & 1 ? 0 : -1, k->variant >> 1);
+}
+
+/* Room for some, for all, for more. The count takes part in half of the variants. */
+static deft_tensor *with_count(const kase *k, deft_tensor *t, deft_tensor *count)
+{
+    return k->variant & 1 ? deft_add(deft_cast(t, DEFT_F64), deft_cast(count, DEFT_F64)) : t;
+}
+
+static int64_t room(const kase *k)
+{
+    const int64_t n = oracle_numel(&k->s);
+    return k->variant < 2 ? n / 3 : k->variant < 4 ? n : n + 70;
+}
+
+static deft_tensor *r_nonzero(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *n;
+    deft_tensor *const t = deft_nonzero(operand(cx, k), room(k), &n);
+    return with_count(k, t, n);
+}
+
+static deft_tensor *r_compress(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *n;
+    deft_tensor *const mask = operand_of(cx, DEFT_BOOL, L_COPY, k->s, k->seed + 1, false);
+    deft_tensor *const t = deft_compress(operand(cx, k), mask, room(k), &n);
+    return with_count(k, t, n);
+}
+
+static deft_tensor *r_unique(deft_ctx *cx, const kase *k)
+{
+    deft_tensor *n;
+    deft_tensor *const t = deft_unique(operand(cx, k), room(k), &n);
+    return with_count(k, t, n);
+}
+
 static deft_tensor *r_one_hot(deft_ctx *cx, const kase *k)
 {
     return deft_one_hot(operand(cx, k),
@@ -898,14 +944,24 @@ static const op_row ops[] = {
                                                               8) O(one_hot, ANY_INT, 3, 0,
                                                                    7) O(matmul, ANY, 30, 2,
                                                                         3) O(assign, ANY, 6, 1, 8)
-                                                                MAKES(fill, ANY, 6, 0, 8) MAKES(
-                                                                    arange, ANY_NUMBER, 5, 1, 1)
-                                                                    MAKES(eye, ANY, 1, 2, 2) MAKES(
-                                                                        uniform, ANY_FLOAT, 3, 0, 8)
-                                                                        MAKES(normal, ANY_FLOAT, 2,
-                                                                              0, 8)
-                                                                            MAKES(randint, ANY_INT,
-                                                                                  2, 0, 8)
+                                                                O(sort, ANY, 4, 1,
+                                                                  8) O(argsort, ANY, 4, 1,
+                                                                       8) O(nonzero, ANY, 6, 0, 8)
+                                                                    O(compress, ANY, 6, 0, 8) O(
+                                                                        unique, ANY, 6, 0,
+                                                                        8) MAKES(fill, ANY, 6, 0, 8)
+                                                                        MAKES(arange, ANY_NUMBER, 5,
+                                                                              1, 1) MAKES(eye, ANY,
+                                                                                          1, 2, 2)
+                                                                            MAKES(uniform,
+                                                                                  ANY_FLOAT, 3, 0,
+                                                                                  8)
+                                                                                MAKES(normal,
+                                                                                      ANY_FLOAT, 2,
+                                                                                      0, 8)
+                                                                                    MAKES(randint,
+                                                                                          ANY_INT,
+                                                                                          2, 0, 8)
 };
 
 static deft_tensor *record(deft_ctx *cx, const kase *k)
@@ -1231,10 +1287,11 @@ static void all_cases(scale how)
 static void large_cases(scale how)
 {
     static const char *const names[] = {
-        "add",  "exp",    "lt",      "floor_div",   "cast",       "where",   "sum",
-        "prod", "min",    "argmax",  "any",         "mean",       "sum_map", "argmin_map",
-        "var",  "cumsum", "softmax", "log_softmax", "layer_norm", "permute", "concat",
-        "pad",  "take",   "tri",     "matmul",      "uniform",    "assign",
+        "add",     "exp",     "lt",       "floor_div",   "cast",       "where",   "sum",
+        "prod",    "min",     "argmax",   "any",         "mean",       "sum_map", "argmin_map",
+        "var",     "cumsum",  "softmax",  "log_softmax", "layer_norm", "permute", "concat",
+        "pad",     "take",    "tri",      "matmul",      "uniform",    "assign",  "sort",
+        "argsort", "nonzero", "compress", "unique",
     };
     batch.at_most = 8;
     for (uint16_t op = 0; op < LEN(ops); op++) {

@@ -46,6 +46,8 @@ typedef enum kind {
     K_REDUCE,
     K_VAR,
     K_CUMSUM,
+    K_SORT,
+    K_FOUND,
     K_SOFTMAX,
     K_LAYER_NORM,
     K_SLICE,
@@ -601,6 +603,18 @@ static void do_rows(run *r, const ins *i)
     if (i->kind == K_CUMSUM) {
         say(r, "t%u = deft_cumsum(t%u, %d);", i->dst % VARS, i->a % VARS, axis);
         set(r, i->dst, deft_cumsum(a->t, axis), NULL);
+    } else if (i->kind == K_SORT) {
+        const char *const name = i->p[1] & 1 ? "sort" : "argsort";
+        const int down = i->p[1] >> 1 & 1;
+        say(r, "t%u = deft_%s(t%u, %d, %d);", i->dst % VARS, name, i->a % VARS, axis, down);
+        set(r, i->dst, i->p[1] & 1 ? deft_sort(a->t, axis, down) : deft_argsort(a->t, axis, down),
+            NULL);
+    } else if (i->kind == K_FOUND) {
+        const char *const name = i->p[1] & 1 ? "unique" : "nonzero";
+        const int64_t max = s.dim[axis];
+        say(r, "t%u = deft_%s(t%u, %lld, NULL);", i->dst % VARS, name, i->a % VARS, (long long)max);
+        set(r, i->dst, i->p[1] & 1 ? deft_unique(a->t, max, NULL) : deft_nonzero(a->t, max, NULL),
+            NULL);
     } else if (has_zero(&s)) {
         return;
     } else if (i->kind == K_LAYER_NORM) {
@@ -1063,6 +1077,8 @@ static void step(run *r, const ins *i)
     case K_REDUCE:
     case K_VAR: do_reduce(r, i); break;
     case K_CUMSUM:
+    case K_SORT:
+    case K_FOUND:
     case K_SOFTMAX:
     case K_LAYER_NORM: do_rows(r, i); break;
     case K_SLICE: do_slice(r, i); break;
@@ -1431,18 +1447,19 @@ static void pattern(gen *g)
 static kind random_kind(gen *g)
 {
     static const uint8_t weight[N_KINDS] = {
-        [K_INPUT] = 6,        [K_MUT] = 2,           [K_UNARY] = 14,      [K_BINARY] = 22,
-        [K_NUMBER] = 10,      [K_LEFT_NUMBER] = 3,   [K_WHERE] = 4,       [K_CAST] = 4,
-        [K_CLAMP] = 2,        [K_LERP] = 2,          [K_REDUCE] = 12,     [K_VAR] = 2,
-        [K_CUMSUM] = 2,       [K_SOFTMAX] = 3,       [K_LAYER_NORM] = 2,  [K_SLICE] = 9,
-        [K_AT] = 3,           [K_FLIP] = 2,          [K_RESHAPE] = 4,     [K_PERMUTE] = 4,
-        [K_EXPAND] = 4,       [K_UNSQUEEZE] = 2,     [K_SQUEEZE] = 1,     [K_DIAGONAL] = 2,
-        [K_CONCAT] = 4,       [K_STACK] = 2,         [K_PAD] = 3,         [K_ROLL] = 2,
-        [K_TRI] = 2,          [K_TAKE] = 3,          [K_GATHER] = 2,      [K_ONE_HOT] = 1,
-        [K_MATMUL] = 4,       [K_RANDOM] = 3,        [K_SEQUENCE] = 2,    [K_FULL] = 2,
-        [K_ASSIGN] = 8,       [K_ASSIGN_NUMBER] = 3, [K_READ] = 3,        [K_EVAL] = 2,
-        [K_KEEP] = 3,         [K_DROP] = 1,          [K_SCOPE_BEGIN] = 2, [K_SCOPE_END] = 2,
-        [K_SCOPE_RETURN] = 1, [K_STEP_BEGIN] = 2,    [K_STEP_END] = 2,    [K_STEP_ABORT] = 1,
+        [K_INPUT] = 6,       [K_MUT] = 2,         [K_UNARY] = 14,       [K_BINARY] = 22,
+        [K_NUMBER] = 10,     [K_LEFT_NUMBER] = 3, [K_WHERE] = 4,        [K_CAST] = 4,
+        [K_CLAMP] = 2,       [K_LERP] = 2,        [K_REDUCE] = 12,      [K_VAR] = 2,
+        [K_SORT] = 2,        [K_FOUND] = 2,       [K_CUMSUM] = 2,       [K_SOFTMAX] = 3,
+        [K_LAYER_NORM] = 2,  [K_SLICE] = 9,       [K_AT] = 3,           [K_FLIP] = 2,
+        [K_RESHAPE] = 4,     [K_PERMUTE] = 4,     [K_EXPAND] = 4,       [K_UNSQUEEZE] = 2,
+        [K_SQUEEZE] = 1,     [K_DIAGONAL] = 2,    [K_CONCAT] = 4,       [K_STACK] = 2,
+        [K_PAD] = 3,         [K_ROLL] = 2,        [K_TRI] = 2,          [K_TAKE] = 3,
+        [K_GATHER] = 2,      [K_ONE_HOT] = 1,     [K_MATMUL] = 4,       [K_RANDOM] = 3,
+        [K_SEQUENCE] = 2,    [K_FULL] = 2,        [K_ASSIGN] = 8,       [K_ASSIGN_NUMBER] = 3,
+        [K_READ] = 3,        [K_EVAL] = 2,        [K_KEEP] = 3,         [K_DROP] = 1,
+        [K_SCOPE_BEGIN] = 2, [K_SCOPE_END] = 2,   [K_SCOPE_RETURN] = 1, [K_STEP_BEGIN] = 2,
+        [K_STEP_END] = 2,    [K_STEP_ABORT] = 1,
     };
     unsigned all = 0;
     for (size_t i = 0; i < N_KINDS; i++) all += weight[i];

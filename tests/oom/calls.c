@@ -80,6 +80,12 @@ static const float numbers[N] = { 3, 1, 2 };
     X(triu, triu, w->x, 1)                                                                         \
     X(take, take, w->x, w->labels, 1)                                                              \
     X(gather, gather, w->x, w->i, 0)                                                               \
+    X(argsort, argsort, w->x, 0, 1)                                                                \
+    X(sort, sort, w->x, 1, 0)                                                                      \
+    X(nonzero, nonzero, w->x, 5, NULL)                                                             \
+    X(nonzero_counted, nonzero, w->i, 5, &(deft_tensor *){ NULL })                                 \
+    X(compress, compress, w->x, deft_gt(w->x, deft_num(w->cx, 0)), 7, NULL)                        \
+    X(unique, unique, w->i, 9, &(deft_tensor *){ NULL })                                           \
     X(one_hot, one_hot, w->labels, 5, DEFT_F32)                                                    \
     X(cast, cast, w->x, DEFT_I64)                                                                  \
     X(where, where, deft_gt_f(w->x, 1), w->x, w->i)                                                \

@@ -172,6 +172,23 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
     free(tile);
 }
 
+static void run_routine(runner *r, const df_seg *s)
+{
+    const int64_t n = r->slots[s->n], m = r->slots[s->m];
+    int64_t batches = 1;
+    for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i]];
+    for (int64_t q = 0; q < batches; q++) {
+        int64_t from = r->slots[s->a.offset], rest = q;
+        for (uint32_t i = s->n_batch; i-- > 0;) {
+            from += rest % r->slots[s->batch[i]] * r->slots[s->a.stride[i]];
+            rest /= r->slots[s->batch[i]];
+        }
+        fuse_routine_row(
+            s->op, s->attr, s->dtype, r->base[s->a.buf] + from * (int64_t)elem(s->dtype),
+            r->slots[s->a.stride[s->n_batch]], n, (int64_t *)(void *)r->base[s->c.buf] + q * m, m);
+    }
+}
+
 bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots,
               char *why, size_t why_size)
 {
@@ -213,6 +230,8 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
             const df_seg *const s = &plan->segs[i];
             if (s->kind == DF_SEG_MATMUL)
                 run_matmul(&r, s, fault);
+            else if (s->kind == DF_SEG_ROUTINE)
+                run_routine(&r, s);
             else
                 run_kernel(&r, s, NULL, fault);
         }

@@ -34,6 +34,10 @@ char *fuse_plan_text(const char *trace, uint32_t n_threads);
  * data. */
 void fuse_naive(const df_trace *t, void **roots);
 
+/* One row of a routine, the plain way: n elements of in, `step` apart, to m of out. */
+void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, int64_t step,
+                      int64_t n, int64_t *out, int64_t m);
+
 /* Runs plan on t; roots get malloc'ed memory each (roots into inputs: NULL). Inputs must have data.
  */
 bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, void **roots,

@@ -408,6 +408,50 @@ static void do_matmul(const naive *x, uint32_t n)
     }
 }
 
+/* Whether a stands before b in ascending order, NaN last. */
+static bool less(deft_dtype t, cell a, cell b)
+{
+    if (t == DEFT_F32 || t == DEFT_F64) {
+        const double x = t == DEFT_F32 ? (double)a.f : a.d, y = t == DEFT_F32 ? (double)b.f : b.d;
+        return x < y || (x == x && y != y);
+    }
+    return a.i < b.i;
+}
+
+void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, int64_t step,
+                      int64_t n, int64_t *out, int64_t m)
+{
+    int64_t k = 0;
+    if (op == DF_OP_which) {
+        for (int64_t i = 0; i < n && k < m; i++) {
+            const cell c = get_cell(in, t, i * step);
+            if (t == DEFT_F32 ? c.f != 0 : t == DEFT_F64 ? c.d != 0 : c.i != 0) out[k++] = i;
+        }
+        while (k < m) out[k++] = attr & DF_WHICH_ZEROS ? 0 : -1;
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        const cell c = get_cell(in, t, i * step);
+        for (k = i; k > 0; k--) {
+            const cell last = get_cell(in, t, out[k - 1] * step);
+            if (attr & DF_ORDER_DESCENDING ? !less(t, last, c) : !less(t, c, last)) break;
+            out[k] = out[k - 1];
+        }
+        out[k] = i;
+    }
+}
+
+static void do_routine(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const uint32_t src = w->src[0].i, last = w->rank - 1u;
+    const int64_t many = df_trace_extents(x->t, src)[last], m = df_trace_extents(x->t, n)[last];
+    for (int64_t q = 0; m > 0 && q < df_trace_numel(x->t, n) / m; q++)
+        fuse_routine_row(w->op, w->attr, (deft_dtype)x->t->nodes[src].dtype,
+                         x->value[src] + (size_t)(q * many) * size_of(x, src), 1, many,
+                         (int64_t *)(void *)x->value[n] + q * m, m);
+}
+
 static void do_leaf(const naive *x, uint32_t n)
 {
     const df_node *const w = &x->t->nodes[n];
@@ -493,6 +537,7 @@ static void do_node(const naive *x, uint32_t n)
     case DF_CLASS_index: do_index(x, n); return;
     case DF_CLASS_update: do_update(x, n); return;
     case DF_CLASS_contract: do_matmul(x, n); return;
+    case DF_CLASS_routine: do_routine(x, n); return;
     }
 }
 

@@ -455,6 +455,50 @@ Test(fuser, shapes_of_reductions)
     for (size_t i = 0; i < sizeof list / sizeof *list; i++) expect(&list[i]);
 }
 
+/* What needs all of its operand at once: read through strides where it is stored, alone in its
+ * segment. */
+Test(fuser, routines)
+{
+    const want list[] = {
+        { "rows turned and flipped",
+          "%0 = input f32[3,40,6]\n%1 = permute f32[6,3,40] %0 perm=[2,0,1]\n"
+          "%2 = slice f32[6,3,20] %1 start=[5,0,39] step=[-1,1,-2]\n"
+          "%3 = argsort i64[6,3,20] %2\noutput %3\n",
+          4, 1, 1, 0 },
+        { "one element", "%0 = input f64[1,1]\n%1 = argsort i64[1,1] %0 descending\noutput %1\n", 4,
+          1, 1, 0 },
+        { "what is sorted and what follows",
+          "%0 = input i32[50]\n%1 = neg i32[50] %0\n%2 = argsort i64[50] %1 descending\n"
+          "%3 = take i32[50] %1 %2 axis=0\n%4 = neg i32[50] %3\noutput %4\noutput %2\n",
+          4, 3, 3, 2 },
+        { "found in an image",
+          "%0 = input u8[6,7] strides=[9,1]\n%1 = reshape u8[42] %0\n%2 = which i64[10] %1 zeros\n"
+          "%3 = which i64[70] %1\noutput %2\noutput %3\n",
+          4, 2, 3, 1 },
+        { "into memory that is read",
+          "%0 = input i64[9] wrapped\n%1 = argsort i64[9] %0\noutput %1 into %0\n", 4, 2, 2, 1 },
+        { "into memory with gaps",
+          "%0 = input f32[9]\n%1 = input i64[9] strides=[2] wrapped\n"
+          "%2 = argsort i64[9] %0\noutput %2 into %1\n",
+          4, 2, 2, 1 },
+        { "over its own operand",
+          "%0 = input i64[9] sole\n%1 = argsort i64[9] %0\noutput %1 donor %0\n", 4, 1, 1, 0 },
+        { "beside what it reads",
+          "%0 = input i64[9] sole\n%1 = which i64[9] %0\n%2 = neg i64[9] %0\n"
+          "output %2 donor %0\noutput %1\n",
+          4, 1, 2, 1 },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) expect(&list[i]);
+    fuse_result r;
+    const char *const some = "%0 = input f32[5,40]\n%1 = argsort i64[5,40] %0\noutput %1\n",
+                      *const more =
+                          "%0 = input f32[17,300]\n%1 = argsort i64[17,300] %0\noutput %1\n",
+                      *const down =
+                          "%0 = input f32[5,40]\n%1 = argsort i64[5,40] %0 descending\noutput %1\n";
+    cr_expect_eq(fuse_serves(some, more, 4, &r), 1, "%s", r.text);
+    cr_expect_lt(fuse_serves(some, down, 4, &r), 0, "the direction is part of the identity");
+}
+
 /* ---- values of one element ---- */
 
 /* A place that an unsqueeze or a reshape makes one element long gives the value no loop to run

@@ -123,9 +123,9 @@ int cli_doctor(int argc, char **argv)
 
 static const char *class_name(uint8_t cls)
 {
-    static const char *const names[] = { "leaf", "unary", "binary", "ternary", "reduce",
-                                         "scan", "view",  "index",  "update",  "contract" };
-    _Static_assert(DF_LEN(names) == DF_CLASS_contract + 1, "a name per class");
+    static const char *const names[] = { "leaf", "unary", "binary", "ternary",  "reduce", "scan",
+                                         "view", "index", "update", "contract", "routine" };
+    _Static_assert(DF_LEN(names) == DF_CLASS_routine + 1, "a name per class");
     return names[cls];
 }
 

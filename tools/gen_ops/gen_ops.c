@@ -23,10 +23,17 @@ static const row rows[] = {
 };
 
 static const char *const titles[][2] = {
-    { "leaf", "Leaves" },          { "unary", "Unary" },       { "binary", "Binary" },
-    { "ternary", "Ternary" },      { "reduce", "Reductions" }, { "scan", "Scans" },
-    { "view", "Views" },           { "index", "Indexing" },    { "update", "Updates" },
+    { "leaf", "Leaves" },
+    { "unary", "Unary" },
+    { "binary", "Binary" },
+    { "ternary", "Ternary" },
+    { "reduce", "Reductions" },
+    { "scan", "Scans" },
+    { "view", "Views" },
+    { "index", "Indexing" },
+    { "update", "Updates" },
     { "contract", "Contraction" },
+    { "routine", "Routines of the runtime" },
 };
 
 static const char *const dtype_rules[][2] = {
@@ -61,6 +68,7 @@ static const char *const shape_rules[][2] = {
     { "take", "the axis is replaced by the axes of the indices" },
     { "gather", "that of the indices; equal rank, no axis but the gathered one longer" },
     { "update", "that of the first operand; value and place have one shape" },
+    { "order", "the operand's, whose last axis has less than 2^32 elements" },
 };
 
 static void put_rules(const char *title, const char *const (*rules)[2], size_t n)

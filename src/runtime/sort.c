@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * argsort: a stable radix sort from the least digit (Knuth, The Art of Computer Programming 3,
+ * 5.2.5; the order-preserving bits of floats after Herf 2001). An element is one word, 32 bits of
+ * its key above the 32 of its index, so that a pass moves 8 bytes per element and the work space is
+ * one row beside the result, which is the other half of the ping-pong. Keys of 64 bits are sorted
+ * by their lower halves, then fetched again through the indices and sorted by their upper ones.
+ * Digits that are the same in all elements cost no pass.
+ *
+ *        keys, indices --> work <==passes==> out --> indices
+ *
+ * All NaNs have one key, above infinity; both zeros have one. Descending turns the bits of the key
+ * around and stays stable. Rows are dealt to threads; a single row is sorted by one.
+ */
+#include "runtime/routine.h"
+
+#include "base/compiler.h"
+
+#include <string.h>
+
+enum { FEW = 24, MANY = 4096, WIDE = 11, NARROW = 8, MAX_PASSES = 4 };
+#define ROWS_AT_ONCE ((int64_t)1 << 14) /* elements of a task: worth a wake-up */
+
+#define TOP32 ((uint32_t)1 << 31)
+#define TOP64 ((uint64_t)1 << 63)
+
+/* From the bits alone: the caller's floating-point state may take denormals for zeros. Infinity is
+ * the greatest of what is no NaN, and -0 is TOP. */
+DF_INLINE uint32_t key_f32(uint32_t b)
+{
+    if ((b & ~TOP32) > 0x7F800000u) return UINT32_MAX;
+    return b & TOP32 ? (b == TOP32 ? TOP32 : ~b) : b | TOP32;
+}
+
+DF_INLINE uint64_t key_f64(uint64_t b)
+{
+    if ((b & ~TOP64) > 0x7FF0000000000000u) return UINT64_MAX;
+    return b & TOP64 ? (b == TOP64 ? TOP64 : ~b) : b | TOP64;
+}
+
+DF_INLINE uint64_t key_of(deft_dtype t, const char *at)
+{
+    uint8_t v1;
+    uint32_t v4;
+    uint64_t v8;
+    switch (t) {
+    case DEFT_BOOL:
+    case DEFT_U8: return memcpy(&v1, at, sizeof v1), v1;
+    case DEFT_I32: return memcpy(&v4, at, sizeof v4), v4 ^ TOP32;
+    case DEFT_I64: return memcpy(&v8, at, sizeof v8), v8 ^ TOP64;
+    case DEFT_F32: return memcpy(&v4, at, sizeof v4), key_f32(v4);
+    case DEFT_F64: return memcpy(&v8, at, sizeof v8), key_f64(v8);
+    }
+    df_unreachable();
+}
+
+/* The lower halves of the keys of a row, with indices. */
+static void load(const df_routine_job *j, const char *in, uint32_t flip, uint64_t *to)
+{
+    const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
+#define ROW(T)                                                                                     \
+    for (int64_t i = 0; i < j->n; i++)                                                             \
+        to[i] = (uint64_t)((uint32_t)key_of(T, in + i * step) ^ flip) << 32 | (uint64_t)i;         \
+    return
+    switch (j->dtype) {
+    case DEFT_BOOL:
+    case DEFT_U8: ROW(DEFT_U8);
+    case DEFT_I32: ROW(DEFT_I32);
+    case DEFT_I64: ROW(DEFT_I64);
+    case DEFT_F32: ROW(DEFT_F32);
+    case DEFT_F64: ROW(DEFT_F64);
+    }
+#undef ROW
+    df_unreachable();
+}
+
+/* The upper halves instead, in the order at hand. */
+static void load_upper(const df_routine_job *j, const char *in, uint32_t flip, uint64_t *w)
+{
+    const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
+    for (int64_t i = 0; i < j->n; i++) {
+        const uint64_t index = (uint32_t)w[i];
+        const uint64_t key = key_of(j->dtype, in + (int64_t)index * step);
+        w[i] = (uint64_t)((uint32_t)(key >> 32) ^ flip) << 32 | index;
+    }
+}
+
+static void insert(uint64_t *w, int64_t n)
+{
+    for (int64_t i = 1; i < n; i++) {
+        const uint64_t v = w[i];
+        int64_t k = i;
+        for (; k > 0 && w[k - 1] >> 32 > v >> 32; k--) w[k] = w[k - 1];
+        w[k] = v;
+    }
+}
+
+/* Sorts the n words of a by their upper halves; b is as large. Returns where they are then. */
+static uint64_t *radix(uint64_t *a, uint64_t *b, int64_t n)
+{
+    uint32_t count[MAX_PASSES][1 << WIDE];
+    if (n <= FEW) return insert(a, n), a;
+    const int bits = n < MANY ? NARROW : WIDE, n_passes = (32 + bits - 1) / bits;
+    const uint32_t mask = (1u << bits) - 1;
+    for (int p = 0; p < n_passes; p++) memset(count[p], 0, sizeof **count << bits);
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t key = (uint32_t)(a[i] >> 32);
+        for (int p = 0; p < n_passes; p++, key >>= bits) count[p][key & mask]++;
+    }
+    for (int p = 0; p < n_passes; p++) {
+        const int shift = 32 + p * bits;
+        uint32_t *const at = count[p], first = (uint32_t)(a[0] >> shift) & mask;
+        if (at[first] == n) continue;
+        uint32_t sum = 0;
+        for (uint32_t d = 0; d <= mask; d++) {
+            const uint32_t here = at[d];
+            at[d] = sum;
+            sum += here;
+        }
+        for (int64_t i = 0; i < n; i++) b[at[a[i] >> shift & mask]++] = a[i];
+        uint64_t *const other = a;
+        a = b;
+        b = other;
+    }
+    return a;
+}
+
+static void sort_row(const df_routine_job *j, const char *in, int64_t *out, uint64_t *work)
+{
+    /* A signed and its unsigned type may name the same memory (C11 6.5, 7). */
+    uint64_t *const result = (uint64_t *)out;
+    const uint32_t flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0;
+    load(j, in, flip, work);
+    uint64_t *at = radix(work, result, j->n);
+    if (deft_dtype_size(j->dtype) == 8) {
+        load_upper(j, in, flip, at);
+        at = radix(at, at == work ? result : work, j->n);
+    }
+    for (int64_t i = 0; i < j->n; i++) out[i] = (int64_t)(uint32_t)at[i];
+}
+
+typedef struct rows {
+    const df_routine_job *j;
+    uint64_t *work;
+    int64_t each; /* rows of a task */
+} rows;
+
+static void sort_rows(void *user, uint32_t task, uint32_t thread)
+{
+    const rows *const r = user;
+    const df_routine_job *const j = r->j;
+    const int64_t end = df_min_i64((task + 1) * r->each, j->n_batch);
+    for (int64_t row = task * r->each; row < end; row++) {
+        int64_t at = 0, rest = row;
+        for (uint32_t i = j->batch_rank; i-- > 0;) {
+            at += rest % j->batch_extent[i] * j->in_batch[i];
+            rest /= j->batch_extent[i];
+        }
+        sort_row(j, j->in + at * (int64_t)deft_dtype_size(j->dtype), j->out + row * j->n,
+                 r->work + thread * j->n);
+    }
+}
+
+static bool is_parallel(const df_routine_job *j, uint32_t n_threads)
+{
+    return n_threads > 1 && j->n_batch > 1 && j->n > ROWS_AT_ONCE / j->n_batch;
+}
+
+size_t df_argsort_work_size(const df_routine_job *j, uint32_t n_threads)
+{
+    const bool any = j->n > 0 && j->n_batch > 0;
+    return any ? (is_parallel(j, n_threads) ? n_threads : 1) * (size_t)j->n * sizeof(uint64_t) : 0;
+}
+
+void df_argsort(const df_routine_job *j, df_pool *pool, void *work)
+{
+    if (j->n <= 0 || j->n_batch <= 0) return;
+    rows r = { j, work, j->n_batch };
+    if (!is_parallel(j, df_pool_threads(pool))) {
+        sort_rows(&r, 0, 0);
+        return;
+    }
+    r.each = (ROWS_AT_ONCE + j->n - 1) / j->n;
+    int64_t n = (j->n_batch + r.each - 1) / r.each;
+    if (n > INT32_MAX) {
+        r.each = (j->n_batch + INT32_MAX - 1) / INT32_MAX;
+        n = (j->n_batch + r.each - 1) / r.each;
+    }
+    df_pool_run(pool, (uint32_t)n, sort_rows, &r);
+}
+
+/* ---- routine.h ---- */
+
+size_t df_routine_work_size(const df_routine_job *j, uint32_t n_threads)
+{
+    return j->op == DF_OP_argsort ? df_argsort_work_size(j, n_threads)
+                                  : df_which_work_size(j, n_threads);
+}
+
+void df_routine_run(const df_routine_job *j, df_pool *pool, void *work)
+{
+    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_which);
+    if (j->op == DF_OP_argsort)
+        df_argsort(j, pool, work);
+    else
+        df_which(j, pool, work);
+}
