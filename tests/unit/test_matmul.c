@@ -112,6 +112,13 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
 
 /* ---- a micro-kernel with the ABI of compiled ones ---- */
 
+/* The reference is plain C and takes ten times as long under a sanitizer. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { SLOWER = 6 };
+#else
+enum { SLOWER = 1 };
+#endif
+
 #define STAND_IN(name, type, fma_of, MR, NR)                                                       \
     static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
                      int64_t n, int64_t first, const void *next)                                   \
@@ -314,7 +321,7 @@ Test(matmul, strides_batches_epilogues_threads)
     static const int64_t sizes[] = { 1, 2, 3, 5, 8, 13, 16, 31, 47, 48, 49, 65, 96, 130 };
     fixture f;
     start(&f);
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < 400 / SLOWER; i++) {
         const uint32_t bits = draw(&f, 1024);
         layout l = { .a_transposed = bits & 1,
                      .b_transposed = bits & 2,
@@ -342,7 +349,7 @@ Test(matmul, small_in_parts)
                                          { 1, 256, 1000 }, { 2, 129, 1000 }, { 63, 5, 800 } };
     fixture f;
     start(&f);
-    for (int round = 0; round < 24; round++)
+    for (int round = 0; round < 24 / SLOWER; round++)
         for (size_t i = 0; i < DF_LEN(shapes); i++)
             for (int v = 0; v < 4; v++) {
                 const layout l = { .a_transposed = v == 1,
