@@ -326,6 +326,12 @@ void df_cone_finish(cone *c, const df_mem *mem);
 /* Space and map of one head alone: loops are its axes, or those of the reduction's operand. */
 void df_space_of_head(pass *p, uint32_t expr, space *sp, uint32_t *map);
 df_slot df_space_rows(pass *p, const space *sp);
+/* Its value of now: asking for a slot may move pass.now. */
+DF_INLINE long long df_space_rows_now(pass *p, const space *sp)
+{
+    const df_slot rows = df_space_rows(p, sp);
+    return (long long)p->now.at[rows];
+}
 df_slot df_space_total(pass *p, const space *sp);
 
 /* ---- group.c ---- */

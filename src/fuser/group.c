@@ -159,7 +159,7 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
     if (c->multi && !df_fuse_pays(p, &c->sp, true)) {
         char why[80];
         snprintf(why, sizeof why, "too few rows, %lld, to keep %u threads busy",
-                 (long long)p->now.at[df_space_rows(p, &c->sp)], p->lim->n_threads);
+                 df_space_rows_now(p, &c->sp), p->lim->n_threads);
         demand_reductions(p, h->expr, own, why, progress);
         if (*progress) return p->st;
     }

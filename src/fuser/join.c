@@ -313,7 +313,7 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
             apart(p, with, node, "too many reductions over axes that do not merge");
         else
             apart(p, with, node, "too few rows, %lld, to keep %u threads busy",
-                  (long long)p->now.at[df_space_rows(p, &p->c.sp)], p->lim->n_threads);
+                  df_space_rows_now(p, &p->c.sp), p->lim->n_threads);
         if (moved) rename_heads(p, g, back);
         return p->st;
     }

@@ -47,7 +47,9 @@ static bool is_little(pass *p, const group *g)
 {
     bool rows = g->kind != DF_SEG_KERNEL || !g->has_red || g->checks;
     for (uint32_t l = 0; l < g->sp.n; l++) rows |= !g->sp.red[l] && g->sp.cls[l] != CLS_ONE;
-    return !rows && p->now.at[df_space_total(p, &g->sp)] <= DF_BLOCK;
+    if (rows) return false;
+    const df_slot total = df_space_total(p, &g->sp); /* may move p->now */
+    return p->now.at[total] <= DF_BLOCK;
 }
 
 void df_fuse_tail(pass *p)

@@ -82,18 +82,23 @@ static void put_number(line *l, uint64_t n)
     put(l, text, (size_t)length);
 }
 
+static bool is(const char *name, size_t n, const char *want)
+{
+    return strlen(want) == n && memcmp(name, want, n) == 0;
+}
+
 static void put_field(line *l, const df_event *e, const char *name, size_t n)
 {
     char site[DF_SITE_TEXT];
     if (n == 1)
         put_number(l, e->n);
-    else if (!memcmp(name, "site", n))
+    else if (is(name, n, "site"))
         puts_to(l, df_site_text(e->site, site, sizeof site));
-    else if (!memcmp(name, "other", n))
+    else if (is(name, n, "other"))
         puts_to(l, df_site_text(e->other, site, sizeof site));
-    else if (!memcmp(name, "expected", n))
+    else if (is(name, n, "expected"))
         puts_to(l, e->text + e->expected);
-    else if (!memcmp(name, "found", n))
+    else if (is(name, n, "found"))
         puts_to(l, e->text + e->found);
     else
         puts_to(l, e->text);
