@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-enum { ROUNDS = 400, N = 1000 };
+enum { ROUNDS = 4000, N = 1000 }; /* long enough for the scheduler to part the two */
 
 static void *trace(void *user)
 {
