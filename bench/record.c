@@ -2,7 +2,7 @@
  *
  * What does recording one op cost? 1000 binary ops on live handles in a scope: handle, dtype and
  * shape check, record, call site; then the same with the scope's end, which frees handles and
- * records.
+ * records. Both for ops in an order that was never recorded before, and for the same ones again.
  */
 #include "bench.h"
 
@@ -14,6 +14,7 @@ typedef struct state {
     deft_ctx *cx;
     deft_tensor *a, *b;
     double open; /* seconds of recording alone, last call */
+    uint64_t random;
 } state;
 
 static void record(void *user)
@@ -27,6 +28,21 @@ static void record(void *user)
         x = deft_mul(x, s->b);
         x = deft_sub(x, s->a);
         x = deft_maximum(x, s->b);
+    }
+    s->open = bench_now() - t;
+    bench_must(s->cx, deft_scope_end(scope), "scope_end");
+}
+
+/* Which ops follow each other is drawn anew each time. */
+static void record_new(void *user)
+{
+    state *const s = user;
+    const deft_scope scope = deft_scope_begin(s->cx);
+    const double t = bench_now();
+    deft_tensor *x = s->a;
+    for (int i = 0; i < N; i++) {
+        s->random = s->random * 6364136223846793005u + 1442695040888963407u;
+        x = s->random >> 63 ? deft_add(x, s->b) : deft_mul(x, s->b);
     }
     s->open = bench_now() - t;
     bench_must(s->cx, deft_scope_end(scope), "scope_end");
@@ -48,10 +64,15 @@ void bench_record(bench *b)
     s.a = deft_from(cx, DEFT_SHAPE(2, 4), DEFT_F32, data, sizeof data);
     s.b = deft_from(cx, DEFT_SHAPE(2, 4), DEFT_F32, data, sizeof data);
     static void *slots[N];
-    double open[101], whole[101], alloc[101];
+    double open[101], whole[101], alloc[101], new_open[101], new_whole[101];
     for (int i = 0; i < 20; i++) record(&s);
     for (int i = 0; i < 101; i++) {
         double t = bench_now();
+        record_new(&s);
+        new_whole[i] = bench_now() - t;
+        new_open[i] = s.open;
+        record(&s);
+        t = bench_now();
         record(&s);
         whole[i] = bench_now() - t;
         open[i] = s.open;
@@ -60,9 +81,13 @@ void bench_record(bench *b)
         alloc[i] = bench_now() - t;
     }
     const double ref = bench_median(alloc, 101) / N * 1e9;
-    bench_row(b, "one op", bench_median(open, 101) / N * 1e9, "ns", "malloc + free of 64 B, ns",
-              ref, BENCH_VALUE_AT_MOST, 25);
-    bench_row(b, "one op, with its release", bench_median(whole, 101) / N * 1e9, "ns",
+    bench_row(b, "one op, in a new order", bench_median(new_open, 101) / N * 1e9, "ns",
+              "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 25);
+    bench_row(b, "in a new order, with its release", bench_median(new_whole, 101) / N * 1e9, "ns",
+              "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
+    bench_row(b, "one op again", bench_median(open, 101) / N * 1e9, "ns",
+              "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 25);
+    bench_row(b, "one op again, with its release", bench_median(whole, 101) / N * 1e9, "ns",
               "malloc + free of 64 B, ns", ref, BENCH_VALUE_AT_MOST, 40);
     deft_ctx_destroy(&cx);
     deft_runtime_destroy(&rt);
