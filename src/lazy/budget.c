@@ -68,7 +68,7 @@ void df_budget_unpin(deft_ctx *cx, const df_value *v)
 static uint64_t held_by_records(deft_ctx *cx)
 {
     uint64_t sum = 0;
-    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    df_new_cut_serial(cx);
     for (size_t i = 1; i < cx->rec.vals.n; i++) {
         df_value *const v = cx->rec.vals.at[i];
         if (!v || v->cut == cx->cut_serial) continue;

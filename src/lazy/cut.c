@@ -54,7 +54,7 @@ static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *lo
 }
 
 typedef struct copier {
-    uint32_t cut;
+    uint64_t cut;
     const df_rec *r;
     df_trace *t;
     df_value **inputs;
@@ -70,7 +70,7 @@ static uint32_t input_flags(const df_value *v)
 }
 
 /* Input k of the trace reads v from now on. */
-static void set_input(df_made *m, uint32_t cut, uint32_t k, df_value *v)
+static void set_input(df_made *m, uint64_t cut, uint32_t k, df_value *v)
 {
     df_input *const in = &m->t->inputs[k];
     in->data = v->data;

@@ -40,7 +40,8 @@ typedef struct df_value {
     uint32_t refs;
     uint8_t dtype, rank, flags;
     uint32_t in_records; /* of refs, those held by pending records */
-    uint32_t cut, input; /* its input ordinal in the trace of that cut */
+    uint32_t input;      /* its input ordinal in the trace of the cut numbered `cut` */
+    uint64_t cut;
     df_shape shape;
     int64_t stride[DEFT_MAX_RANK];
     struct df_value *next; /* in the context's free list */
@@ -239,7 +240,7 @@ struct deft_ctx {
 
     deft_ctx_options opt;
     uint32_t trace_flags;
-    uint32_t cut_serial;
+    uint64_t cut_serial;      /* 0 is of no cut; does not come round */
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
     df_value *free_values;
     df_rec spines[DF_SPINES]; /* records of other continuations */
@@ -346,7 +347,7 @@ void df_undo_end(deft_ctx *cx, const deft_tensor *t); /* t ends: what the log ha
 /* From here on df_value.input means something only where df_value.cut is cx->cut_serial. */
 DF_INLINE void df_new_cut_serial(deft_ctx *cx)
 {
-    if (++cx->cut_serial == 0) cx->cut_serial = 1;
+    cx->cut_serial++;
 }
 
 df_value *df_value_new(deft_ctx *cx, deft_dtype t,

@@ -157,11 +157,21 @@ void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out)
     for (uint32_t i = 0; i < out->rank; i++) out->dim[i] = r->ext[r->shape[node] + i];
 }
 
+static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)cx;
+    (void)user;
+    t->epoch = 0;
+}
+
 void df_rec_reset(deft_ctx *cx)
 {
     cx->look_at = cx->first_look;
     df_rec_truncate(cx, 0, 0, 0);
-    cx->epoch = cx->epoch == UINT32_MAX ? 1 : cx->epoch + 1;
+    if (DF_UNLIKELY(++cx->epoch == 0)) { /* numbers begin again: none may stand for an old record */
+        cx->epoch = 1;
+        df_each_outer(cx, cx->depth + 1, forget_epoch, NULL);
+    }
     cx->step_n = cx->step_args = cx->step_ext = 0;
 }
 
