@@ -135,7 +135,7 @@ static void do_map(const naive *x, uint32_t n)
     df_access access[4] = { { 0 } };
     char *ptr[4] = { 0 };
     uint32_t id[3] = { 0 };
-    t.emit.ins = tape_ins;
+    t.emit = (df_emit){ .ins = tape_ins };
     t.n = 0;
     for (uint32_t s = 0; s < w->n_src; s++) {
         const uint32_t src = w->src[s].i;
@@ -499,7 +499,7 @@ static void do_leaf(const naive *x, uint32_t n)
     }
     case DF_OP_random: {
         static tape p;
-        p.emit.ins = tape_ins;
+        p.emit = (df_emit){ .ins = tape_ins };
         p.n = 0;
         df_access access[2] = { { .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64 },
                                 { .kind = DF_ACCESS_STORE, .dtype = DEFT_I64, .same_as = 1 } };

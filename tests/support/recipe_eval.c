@@ -81,7 +81,7 @@ static uint32_t emit_ins(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32
 
 void recipe_init(recipe_prog *p)
 {
-    p->base.ins = emit_ins;
+    p->base = (df_emit){ .ins = emit_ins };
     p->n = p->n_inputs = 0;
 }
 

@@ -104,7 +104,7 @@ static uint32_t record(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t
 
 static void restart(recorder *r)
 {
-    r->emit.ins = record;
+    r->emit = (df_emit){ .ins = record };
     r->n = 0;
 }
 
