@@ -143,10 +143,9 @@ deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
 /* ---- recording ---- */
 
 /* Whether a tensor the caller hands over can be used, and has its value. */
-static deft_status settle(deft_capture *c, const char *what, deft_tensor *t)
+static deft_status settle(deft_ctx *cx, deft_tensor *t)
 {
-    deft_ctx *const cx = c->cx;
-    if (!df_enter_more(cx, what, 1, t)) return df_deliver(cx);
+    if (!df_enter_more(cx, "capture_call", 1, t)) return df_deliver(cx);
     if (t->flags & DF_HANDLE_WEAK)
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "capture_call: a bare number is no input: set it as a parameter");
@@ -326,8 +325,8 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
     return true;
 }
 
-/* Whether the tensors it meets are the same one in the same places as then. */
-static bool same_places(deft_capture *c, const recording *r, deft_tensor *const *in)
+/* Looks its tensors up. false: they are not the same one in the same places as then. */
+static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
 {
     deft_ctx *const cx = c->cx;
     uint32_t n = 0;
@@ -340,6 +339,7 @@ static bool same_places(deft_capture *c, const recording *r, deft_tensor *const 
                                        : "two of the tensors it uses were one tensor");
             return false;
         }
+        r->found.at[i] = v;
         if (seen) continue;
         v->cut = cx->cut_serial;
         v->input = n++;
@@ -347,38 +347,23 @@ static bool same_places(deft_capture *c, const recording *r, deft_tensor *const 
     return true;
 }
 
-static bool gather(deft_capture *c, recording *r, deft_tensor *const *in)
+static void gather(deft_ctx *cx, recording *r, deft_tensor *const *in)
 {
-    deft_ctx *const cx = c->cx;
-    r->values.n = r->want.n = 0;
-    if (!df_vec_reserve(cx->mem, &r->values, r->sources.n) ||
-        !df_vec_reserve(cx->mem, &r->want, r->wanted.n))
-        return false;
     for (size_t k = 0; k < r->sources.n; k++) {
-        const source *const s = &r->sources.at[k];
-        df_value *v = NULL;
-        if (s->from.t || s->from.arg != DF_NONE) {
-            v = df_handle_value(cx, resolve(s->from, in));
-            if (!v || v->dtype != s->dtype || !df_shape_equal(&v->shape, &s->shape)) {
-                df_capture_because(c, "a tensor from outside has other extents or another dtype");
-                return false;
-            }
-        }
-        r->values.at[r->values.n++] = v;
+        const uint32_t from = r->sources.at[k];
+        r->values.at[k] = from == DF_NONE ? NULL : r->found.at[from];
     }
     for (size_t i = 0; i < r->wanted.n; i++) {
-        df_want w = { .node = r->made.want[i], .donor_refs = 1 };
+        df_want *const w = &r->want.at[i];
         const tensor_ref ref = r->wanted.at[i];
-        if (ref.t || ref.arg != DF_NONE) {
-            deft_tensor *const t = resolve(ref, in);
-            if (t->flags & DF_HANDLE_MUT)
-                w.into = df_mut_of(cx, t)->value;
-            else
-                w.donor = df_handle_value(cx, t);
-        }
-        r->want.at[r->want.n++] = w;
+        *w = (df_want){ .node = r->made.want[i], .donor_refs = 1 };
+        if (!ref.t && ref.arg == DF_NONE) continue;
+        deft_tensor *const t = resolve(ref, in);
+        if (t->flags & DF_HANDLE_MUT)
+            w->into = df_mut_of(cx, t)->value;
+        else
+            w->donor = df_handle_value(cx, t);
     }
-    return true;
 }
 
 static deft_status patch(deft_capture *c, recording *r)
@@ -403,7 +388,7 @@ static deft_status patch(deft_capture *c, recording *r)
 
 static df_value *value_at(const recording *r, uint32_t i)
 {
-    return i < r->want.n ? r->want.at[i].result : r->made.inputs[i - r->want.n];
+    return i < r->wanted.n ? r->want.at[i].result : r->made.inputs[i - r->wanted.n];
 }
 
 /* Handles first: nothing may fail once the plan has run. */
@@ -439,7 +424,8 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
 {
     deft_ctx *const cx = c->cx;
     *replayed = false;
-    if (!same_places(c, r, in) || !gather(c, r, in)) return DEFT_OK;
+    if (!find_places(c, r, in)) return DEFT_OK;
+    gather(cx, r, in);
     if (!df_extract_values(cx, r->want.at, r->values.at, &r->made)) {
         df_capture_because(c, "what it assigns lies in memory otherwise than when it was recorded");
         return DEFT_OK;
@@ -450,15 +436,10 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
     if (st == DEFT_OK) st = df_made_run(cx, &r->made, r->want.at, false);
     if (st == DEFT_OK) {
         hand_over(cx, r, in, out);
-        for (size_t i = 0; i < r->want.n; i++) df_value_drop(cx, &r->want.at[i].result);
+        for (size_t i = 0; i < r->wanted.n; i++) df_value_drop(cx, &r->want.at[i].result);
     }
     r->used = ++c->serial;
     return st;
-}
-
-static bool any_pending(deft_ctx *cx)
-{
-    return cx->rec.n > 0 && df_has_pending(cx);
 }
 
 deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_in,
@@ -468,16 +449,16 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
         return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;
     c->call_site = DF_SITE;
-    df_act(cx, "capture_call", c->call_site);
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "capture_call: a step is open; a call is one itself");
     for (size_t i = 0; i < n_in; i++)
-        if ((st = settle(c, "capture_call", in[i])) != DEFT_OK) return st;
-    if (any_pending(cx) && (st = df_flush(cx)) != DEFT_OK) return st;
-    df_act(cx, "capture_call", c->call_site); /* computing inputs was an act of its own */
+        if ((st = settle(cx, in[i])) != DEFT_OK) return st;
+    if (cx->rec.n > 0 && df_has_pending(cx)) st = df_flush(cx);
+    if (st != DEFT_OK) return st;
+    df_act(cx, "capture_call", c->call_site);
     for (size_t i = 0; i < n_out; i++) out[i] = NULL;
     c->stats.calls++;
     c->reason[0] = 0;

@@ -22,23 +22,18 @@ typedef struct tensor_ref {
     uint32_t arg;
 } tensor_ref;
 
-typedef struct seen_input {
-    uint32_t node;
-    deft_tensor *t;
-    df_value *v;
-} seen_input;
-
 /* A tensor that the function was given or read; those of one class were one tensor. */
 typedef struct place {
     tensor_ref from;
     uint32_t cls;
 } place;
 
-typedef struct source {
-    tensor_ref from;
-    uint8_t dtype;
-    df_shape shape;
-} source;
+/* A record that read a tensor: its place, which is found when all is recorded. */
+typedef struct seen_input {
+    uint32_t node, place;
+    deft_tensor *t;
+    df_value *v; /* not counted */
+} seen_input;
 
 /* Results of the cut are numbered first, then its inputs. */
 typedef struct target {
@@ -76,13 +71,14 @@ typedef struct df_recording {
     DF_VEC(place) places;
     DF_VEC(df_value *) results; /* of the wants while recording; not counted */
     DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
-    DF_VEC(source) sources;     /* per input of the trace; unused for memory that is only written */
+    DF_VEC(uint32_t) sources;   /* per input of the trace: a place; DF_NONE: memory only written */
     DF_VEC(target) assigned;
     DF_VEC(target) outputs;
     DF_VEC(number_note) numbers;
     DF_VEC(draw_note) draws;
     DF_VEC(rng_note) rngs;
     DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
+    DF_VEC(df_value *) found;   /* of a replay, per place */
     DF_VEC(df_value *) values;  /* of a replay, per input */
     DF_VEC(df_want) want;
     deft_tensor **in, **out; /* while recording: what the function sees, and its outputs' handles */

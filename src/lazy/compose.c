@@ -7,24 +7,6 @@
 
 #include <string.h>
 
-#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
-
-DF_INLINE deft_dtype dtype_at(const deft_ctx *cx, uint32_t node)
-{
-    return (deft_dtype)cx->rec.nodes[node].dtype;
-}
-
-/* Context, record and shape of the first operand; NULL on any error. */
-static deft_ctx *begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s)
-{
-    deft_ctx *const cx = df_enter(what, 1, t);
-    if (!cx) return NULL;
-    *node = df_node_of(cx, t);
-    if (*node == DF_BAD) return NULL;
-    df_rec_shape(&cx->rec, *node, s);
-    return cx;
-}
-
 static uint32_t more(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t)
 {
     return df_enter_more(cx, what, which, t) ? df_node_of(cx, t) : DF_BAD;
@@ -34,7 +16,8 @@ static uint32_t more(deft_ctx *cx, const char *what, unsigned which, deft_tensor
 static uint32_t as_float(deft_ctx *cx, uint32_t node, uintptr_t site)
 {
     if (node == DF_BAD) return DF_BAD;
-    return df_to(cx, node, df_is_float(dtype_at(cx, node)) ? dtype_at(cx, node) : DEFT_F32, site);
+    return df_to(cx, node, df_is_float(df_dtype_at(cx, node)) ? df_dtype_at(cx, node) : DEFT_F32,
+                 site);
 }
 
 /* ---- elementwise with other arguments ---- */
@@ -43,31 +26,31 @@ deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("cast", t, &a, &s);
+    deft_ctx *const cx = df_begin("cast", t, &a, &s);
     if (!cx) return NULL;
     if ((unsigned)dtype >= DEFT_N_DTYPES)
         return df_error(cx, DEFT_E_DTYPE, "cast: %d is no dtype", (int)dtype);
-    return df_result(cx, df_to(cx, a, dtype, SITE));
+    return df_result(cx, df_to(cx, a, dtype, DF_SITE));
 }
 
 deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b)
 {
     uint32_t c;
     df_shape s;
-    deft_ctx *const cx = begin("where", condition, &c, &s);
+    deft_ctx *const cx = df_begin("where", condition, &c, &s);
     if (!cx) return NULL;
     const uint32_t na = more(cx, "where", 2, a), nb = more(cx, "where", 3, b);
-    return df_result(cx, df_where(cx, c, na, nb, SITE));
+    return df_result(cx, df_where(cx, c, na, nb, DF_SITE));
 }
 
 deft_tensor *deft_clamp(deft_tensor *t, double low, double high)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("clamp", t, &a, &s);
+    deft_ctx *const cx = df_begin("clamp", t, &a, &s);
     if (!cx) return NULL;
-    const uintptr_t site = SITE;
-    const deft_dtype d = dtype_at(cx, a);
+    const uintptr_t site = DF_SITE;
+    const deft_dtype d = df_dtype_at(cx, a);
     a = df_map2(cx, DF_OP_maximum, a, df_number_f(cx, "clamp", d, low, site), site);
     return df_result(cx,
                      df_map2(cx, DF_OP_minimum, a, df_number_f(cx, "clamp", d, high, site), site));
@@ -77,10 +60,10 @@ deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("clamp", t, &a, &s);
+    deft_ctx *const cx = df_begin("clamp", t, &a, &s);
     if (!cx) return NULL;
-    if (low) a = df_map2(cx, DF_OP_maximum, a, more(cx, "clamp", 2, low), SITE);
-    if (high) a = df_map2(cx, DF_OP_minimum, a, more(cx, "clamp", 3, high), SITE);
+    if (low) a = df_map2(cx, DF_OP_maximum, a, more(cx, "clamp", 2, low), DF_SITE);
+    if (high) a = df_map2(cx, DF_OP_minimum, a, more(cx, "clamp", 3, high), DF_SITE);
     return df_result(cx, a);
 }
 
@@ -95,25 +78,25 @@ deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
 {
     uint32_t na;
     df_shape s;
-    deft_ctx *const cx = begin("lerp", a, &na, &s);
+    deft_ctx *const cx = df_begin("lerp", a, &na, &s);
     if (!cx) return NULL;
     const uint32_t nb = more(cx, "lerp", 2, b), nw = more(cx, "lerp", 3, weight);
-    return df_result(cx, lerp(cx, na, nb, nw, SITE));
+    return df_result(cx, lerp(cx, na, nb, nw, DF_SITE));
 }
 
 deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
 {
     uint32_t na;
     df_shape s;
-    deft_ctx *const cx = begin("lerp", a, &na, &s);
+    deft_ctx *const cx = df_begin("lerp", a, &na, &s);
     if (!cx) return NULL;
     const uint32_t nb = more(cx, "lerp", 2, b);
     if (nb == DF_BAD) return NULL;
-    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "lerp", weight, SITE));
-    const deft_dtype t = df_promote(dtype_at(cx, na), dtype_at(cx, nb));
-    return df_result(cx, lerp(cx, na, nb,
-                              df_number_f(cx, "lerp", df_is_float(t) ? t : DEFT_F32, weight, SITE),
-                              SITE));
+    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "lerp", weight, DF_SITE));
+    const deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
+    return df_result(
+        cx, lerp(cx, na, nb,
+                 df_number_f(cx, "lerp", df_is_float(t) ? t : DEFT_F32, weight, DF_SITE), DF_SITE));
 }
 
 deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
@@ -129,7 +112,7 @@ static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int 
     uint32_t a, mask;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s);
     if (!cx || !df_check_axes(cx, what, axes, s.rank, &mask)) return NULL;
     return df_result(cx, df_reduce(cx, op, a, mask, keep != 0, site));
 }
@@ -137,7 +120,7 @@ static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int 
 #define DF_REDUCTION(name)                                                                         \
     deft_tensor *deft_##name(deft_tensor *t, deft_axes axes, int keepdims)                         \
     {                                                                                              \
-        return reduce(DF_OP_##name, t, &axes, keepdims, SITE);                                     \
+        return reduce(DF_OP_##name, t, &axes, keepdims, DF_SITE);                                  \
     }
 DF_REDUCTION(sum)
 DF_REDUCTION(prod)
@@ -160,7 +143,7 @@ static uint32_t mean(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, uintptr
 {
     a = as_float(cx, a, site);
     if (a == DF_BAD) return DF_BAD;
-    const uint32_t n = count(cx, a, mask, dtype_at(cx, a), site);
+    const uint32_t n = count(cx, a, mask, df_dtype_at(cx, a), site);
     return df_map2(cx, DF_OP_div, df_reduce(cx, DF_OP_sum, a, mask, keep, site), n, site);
 }
 
@@ -168,9 +151,9 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
 {
     uint32_t a, mask;
     df_shape s;
-    deft_ctx *const cx = begin("mean", t, &a, &s);
+    deft_ctx *const cx = df_begin("mean", t, &a, &s);
     if (!cx || !df_check_axes(cx, "mean", &axes, s.rank, &mask)) return NULL;
-    return df_result(cx, mean(cx, a, mask, keepdims != 0, SITE));
+    return df_result(cx, mean(cx, a, mask, keepdims != 0, DF_SITE));
 }
 
 /* (x - mean), and the mean square of it over n - ddof. */
@@ -180,7 +163,7 @@ static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int
     a = as_float(cx, a, site);
     const uint32_t c = df_map2(cx, DF_OP_sub, a, mean(cx, a, mask, true, site), site);
     if (c == DF_BAD) return DF_BAD;
-    const deft_dtype t = dtype_at(cx, c);
+    const deft_dtype t = df_dtype_at(cx, c);
     uint32_t n = count(cx, a, mask, t, site);
     if (ddof) n = df_map2(cx, DF_OP_sub, n, df_cst(cx, t, ddof, site), site);
     *centred = c;
@@ -192,24 +175,24 @@ deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof)
 {
     uint32_t a, mask, centred;
     df_shape s;
-    deft_ctx *const cx = begin("var", t, &a, &s);
+    deft_ctx *const cx = df_begin("var", t, &a, &s);
     if (!cx || !df_check_axes(cx, "var", &axes, s.rank, &mask)) return NULL;
-    return df_result(cx, variance(cx, a, mask, keepdims != 0, ddof, &centred, SITE));
+    return df_result(cx, variance(cx, a, mask, keepdims != 0, ddof, &centred, DF_SITE));
 }
 
 deft_tensor *deft_cumsum(deft_tensor *t, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("cumsum", t, &a, &s);
+    deft_ctx *const cx = df_begin("cumsum", t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "cumsum", axis, s.rank);
     if (at < 0) return NULL;
-    const uintptr_t site = SITE;
-    if (!df_is_float(dtype_at(cx, a))) a = df_to(cx, a, DEFT_I64, site);
+    const uintptr_t site = DF_SITE;
+    if (!df_is_float(df_dtype_at(cx, a))) a = df_to(cx, a, DEFT_I64, site);
     if (a == DF_BAD) return NULL;
     return df_result(
-        cx, df_append(cx, DF_OP_cumsum, dtype_at(cx, a), (uint32_t)at, &a, NULL, 0, NULL, site));
+        cx, df_append(cx, DF_OP_cumsum, df_dtype_at(cx, a), (uint32_t)at, &a, NULL, 0, NULL, site));
 }
 
 /* ---- joining ---- */
@@ -226,7 +209,7 @@ static uint32_t put(deft_ctx *cx, uint32_t base, uint32_t value, uint32_t axis, 
     start[axis] = s.dim[axis] ? at : 0;
     const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
     const uint32_t src[3] = { base, value, place };
-    return df_append(cx, DF_OP_update, dtype_at(cx, base), 0, src, NULL, 0, NULL, site);
+    return df_append(cx, DF_OP_update, df_dtype_at(cx, base), 0, src, NULL, 0, NULL, site);
 }
 
 static uint32_t empty(deft_ctx *cx, deft_dtype t, const df_shape *s, uintptr_t site)
@@ -244,7 +227,7 @@ static uint32_t join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axi
         df_rec_shape(&cx->rec, piece[i], &p);
         s.dim[axis] += p.dim[axis];
     }
-    uint32_t out = empty(cx, dtype_at(cx, piece[0]), &s, site);
+    uint32_t out = empty(cx, df_dtype_at(cx, piece[0]), &s, site);
     int64_t at = 0;
     for (size_t i = 0; i < n && out != DF_BAD; i++) {
         df_rec_shape(&cx->rec, piece[i], &p);
@@ -282,7 +265,7 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
         if (!fits)
             return df_error(cx, DEFT_E_SHAPE, "%s: part 0 is %s, part %zu is %s", what,
                             df_shape_text(&first, a, sizeof a), i, df_shape_text(&s, b, sizeof b));
-        t = i ? df_promote(t, dtype_at(cx, piece[i])) : dtype_at(cx, piece[i]);
+        t = i ? df_promote(t, df_dtype_at(cx, piece[i])) : df_dtype_at(cx, piece[i]);
     }
     for (size_t i = 0; i < n; i++) {
         piece[i] = df_to(cx, piece[i], t, site);
@@ -295,12 +278,12 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
 
 deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis)
 {
-    return join_list("concat", parts, n, axis, false, SITE);
+    return join_list("concat", parts, n, axis, false, DF_SITE);
 }
 
 deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis)
 {
-    return join_list("stack", parts, n, axis, true, SITE);
+    return join_list("stack", parts, n, axis, true, DF_SITE);
 }
 
 /* n elements of axis from `start` by `step`. */
@@ -355,9 +338,9 @@ deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *afte
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("pad", t, &a, &s);
+    deft_ctx *const cx = df_begin("pad", t, &a, &s);
     if (!cx) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     if (s.rank && (!before || !after))
         return df_error(cx, DEFT_E_ARG, "pad: before or after is NULL");
     if ((unsigned)mode > DEFT_PAD_WRAP) return df_error(cx, DEFT_E_ARG, "pad: mode %d", (int)mode);
@@ -390,19 +373,20 @@ deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *afte
         step[i] = 1;
         nothing |= s.dim[i] == 0;
     }
-    const uint32_t fill = df_number_f(cx, "pad", dtype_at(cx, a), value, site);
+    const uint32_t fill = df_number_f(cx, "pad", df_dtype_at(cx, a), value, site);
     const uint32_t base = df_expand_to(cx, fill, &out, site);
     if (nothing || base == DF_BAD) return df_result(cx, base);
     const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
     const uint32_t src[3] = { base, a, place };
-    return df_result(cx, df_append(cx, DF_OP_update, dtype_at(cx, a), 0, src, NULL, 0, NULL, site));
+    return df_result(cx,
+                     df_append(cx, DF_OP_update, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site));
 }
 
 deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("roll", t, &a, &s);
+    deft_ctx *const cx = df_begin("roll", t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "roll", axis, s.rank);
     if (at < 0) return NULL;
@@ -410,7 +394,7 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
     if (n == 0) return df_result(cx, a);
     const int64_t by = ((shift % n) + n) % n;
     if (by == 0) return df_result(cx, a);
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t piece[2] = { part(cx, a, (uint32_t)at, n - by, 1, by, site),
                                 part(cx, a, (uint32_t)at, 0, 1, n - by, site) };
     if (piece[0] == DF_BAD || piece[1] == DF_BAD) return NULL;
@@ -422,7 +406,7 @@ static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal,
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s);
     if (!cx) return NULL;
     if (s.rank < 2)
         return df_error(cx, DEFT_E_SHAPE, "%s: needs at least 2 axes, has %u", what, s.rank);
@@ -432,17 +416,17 @@ static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal,
     const uint32_t column = df_iota_node(cx, &m, 1, site);
     const uint32_t keep =
         lower ? df_map2(cx, DF_OP_le, column, row, site) : df_map2(cx, DF_OP_le, row, column, site);
-    return df_result(cx, df_where(cx, keep, a, df_cst(cx, dtype_at(cx, a), 0, site), site));
+    return df_result(cx, df_where(cx, keep, a, df_cst(cx, df_dtype_at(cx, a), 0, site), site));
 }
 
 deft_tensor *deft_tril(deft_tensor *t, int64_t diagonal)
 {
-    return triangle("tril", t, diagonal, true, SITE);
+    return triangle("tril", t, diagonal, true, DF_SITE);
 }
 
 deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal)
 {
-    return triangle("triu", t, diagonal, false, SITE);
+    return triangle("triu", t, diagonal, false, DF_SITE);
 }
 
 /* ---- indexing ---- */
@@ -453,34 +437,34 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     uint32_t a;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     const uint32_t i = at < 0 ? DF_BAD : more(cx, what, 2, indices);
     if (i == DF_BAD) return NULL;
-    if (!df_is_int(dtype_at(cx, i)))
+    if (!df_is_int(df_dtype_at(cx, i)))
         return df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", what,
-                        deft_dtype_name(dtype_at(cx, i)));
+                        deft_dtype_name(df_dtype_at(cx, i)));
     const uint32_t src[2] = { a, df_to(cx, i, DEFT_I64, site) };
     return df_result(cx,
-                     df_append(cx, op, dtype_at(cx, a), (uint32_t)at, src, NULL, 0, NULL, site));
+                     df_append(cx, op, df_dtype_at(cx, a), (uint32_t)at, src, NULL, 0, NULL, site));
 }
 
 deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis)
 {
-    return index_op(DF_OP_take, t, indices, axis, SITE);
+    return index_op(DF_OP_take, t, indices, axis, DF_SITE);
 }
 
 deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis)
 {
-    return index_op(DF_OP_gather, t, indices, axis, SITE);
+    return index_op(DF_OP_gather, t, indices, axis, DF_SITE);
 }
 
 /* indices[...] == class, with a class axis of extent n appended; bool. */
 static uint32_t one_hot(deft_ctx *cx, uint32_t indices, int64_t n, uintptr_t site)
 {
     if (indices == DF_BAD) return DF_BAD;
-    const deft_dtype t = dtype_at(cx, indices);
+    const deft_dtype t = df_dtype_at(cx, indices);
     const uint32_t rank = cx->rec.nodes[indices].rank;
     const uint32_t column =
         df_append(cx, DF_OP_unsqueeze, t, 1u << rank, &indices, NULL, 0, NULL, site);
@@ -492,12 +476,12 @@ deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dt
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("one_hot", indices, &a, &s);
+    deft_ctx *const cx = df_begin("one_hot", indices, &a, &s);
     if (!cx) return NULL;
-    if (!df_is_int(dtype_at(cx, a)) || s.rank == DEFT_MAX_RANK || n_classes < 0)
+    if (!df_is_int(df_dtype_at(cx, a)) || s.rank == DEFT_MAX_RANK || n_classes < 0)
         return df_error(cx, DEFT_E_ARG, "one_hot: %lld classes of %u-d %s indices",
-                        (long long)n_classes, s.rank, deft_dtype_name(dtype_at(cx, a)));
-    return df_result(cx, df_to(cx, one_hot(cx, a, n_classes, SITE), dtype, SITE));
+                        (long long)n_classes, s.rank, deft_dtype_name(df_dtype_at(cx, a)));
+    return df_result(cx, df_to(cx, one_hot(cx, a, n_classes, DF_SITE), dtype, DF_SITE));
 }
 
 /* ---- products ---- */
@@ -506,9 +490,9 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
 {
     uint32_t na;
     df_shape sa, sb, want;
-    deft_ctx *const cx = begin("matmul", a, &na, &sa);
+    deft_ctx *const cx = df_begin("matmul", a, &na, &sa);
     if (!cx) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     uint32_t nb = more(cx, "matmul", 2, b);
     if (nb == DF_BAD) return NULL;
     df_rec_shape(&cx->rec, nb, &sb);
@@ -516,7 +500,7 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     if (!sa.rank || !sb.rank)
         return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s",
                         df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
-    deft_dtype t = df_promote(dtype_at(cx, na), dtype_at(cx, nb));
+    deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
     if (!df_is_float(t)) t = DEFT_F32;
     uint32_t gone = 0;
     na = df_to(cx, na, t, site);
@@ -574,11 +558,11 @@ deft_tensor *deft_softmax(deft_tensor *t, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("softmax", t, &a, &s);
+    deft_ctx *const cx = df_begin("softmax", t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "softmax", axis, s.rank);
     if (at < 0) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t e = df_map1(cx, DF_OP_exp, shifted(cx, a, 1u << at, site), site);
     return df_result(
         cx, df_map2(cx, DF_OP_div, e, df_reduce(cx, DF_OP_sum, e, 1u << at, true, site), site));
@@ -588,10 +572,10 @@ deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin("log_softmax", t, &a, &s);
+    deft_ctx *const cx = df_begin("log_softmax", t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "log_softmax", axis, s.rank);
-    return at < 0 ? NULL : df_result(cx, log_softmax(cx, a, 1u << at, SITE));
+    return at < 0 ? NULL : df_result(cx, log_softmax(cx, a, 1u << at, DF_SITE));
 }
 
 deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, deft_tensor *bias,
@@ -599,15 +583,15 @@ deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
 {
     uint32_t a, centred;
     df_shape s;
-    deft_ctx *const cx = begin("layer_norm", t, &a, &s);
+    deft_ctx *const cx = df_begin("layer_norm", t, &a, &s);
     if (!cx) return NULL;
     if (n_axes == 0 || n_axes > s.rank)
         return df_error(cx, DEFT_E_RANGE, "layer_norm: over %u of %u axes", n_axes, s.rank);
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t mask = ((1u << n_axes) - 1) << (s.rank - n_axes);
     const uint32_t v = variance(cx, a, mask, true, 0, &centred, site);
     if (v == DF_BAD) return NULL;
-    const uint32_t e = df_number_f(cx, "layer_norm", dtype_at(cx, v), eps, site);
+    const uint32_t e = df_number_f(cx, "layer_norm", df_dtype_at(cx, v), eps, site);
     const uint32_t d = df_map1(cx, DF_OP_sqrt, df_map2(cx, DF_OP_add, v, e, site), site);
     uint32_t out = df_map2(cx, DF_OP_div, centred, d, site);
     if (gain) out = df_map2(cx, DF_OP_mul, out, more(cx, "layer_norm", 3, gain), site);
@@ -619,24 +603,24 @@ deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)
 {
     uint32_t a;
     df_shape s, sl;
-    deft_ctx *const cx = begin("cross_entropy", logits, &a, &s);
+    deft_ctx *const cx = df_begin("cross_entropy", logits, &a, &s);
     if (!cx) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t l = more(cx, "cross_entropy", 2, labels);
     if (l == DF_BAD) return NULL;
     df_rec_shape(&cx->rec, l, &sl);
     char ta[DF_SHAPE_TEXT], tb[DF_SHAPE_TEXT];
-    if (s.rank != 2 || sl.rank != 1 || sl.dim[0] != s.dim[0] || !df_is_int(dtype_at(cx, l)))
+    if (s.rank != 2 || sl.rank != 1 || sl.dim[0] != s.dim[0] || !df_is_int(df_dtype_at(cx, l)))
         return df_error(cx, DEFT_E_SHAPE,
                         "cross_entropy: logits %s need integer labels [%lld], labels are %s %s",
                         df_shape_text(&s, ta, sizeof ta), (long long)(s.rank ? s.dim[0] : 0),
-                        deft_dtype_name(dtype_at(cx, l)), df_shape_text(&sl, tb, sizeof tb));
+                        deft_dtype_name(df_dtype_at(cx, l)), df_shape_text(&sl, tb, sizeof tb));
     /* The chosen log-probability as a masked sum: it fuses into the row kernel. A row whose label
      * is no class has no true mask, so count the hits to give NaN there. */
     const uint32_t lp = log_softmax(cx, a, 2, site);
     const uint32_t hit = one_hot(cx, l, s.dim[1], site);
     if (lp == DF_BAD || hit == DF_BAD) return NULL;
-    const deft_dtype t = dtype_at(cx, lp);
+    const deft_dtype t = df_dtype_at(cx, lp);
     const uint32_t zero = df_cst(cx, t, 0, site);
     const uint32_t picked =
         df_reduce(cx, DF_OP_sum, df_where(cx, hit, lp, zero, site), 2, false, site);

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
-
 deft_shape deft_shape_of(size_t rank, const int64_t *dim)
 {
     deft_shape s = { .rank = rank > DEFT_MAX_RANK ? DEFT_MAX_RANK + 1 : (uint32_t)rank };
@@ -217,17 +215,17 @@ static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *sha
 
 deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
 {
-    return filled(cx, "zeros", &shape, dtype, 0, NULL, SITE);
+    return filled(cx, "zeros", &shape, dtype, 0, NULL, DF_SITE);
 }
 
 deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
 {
-    return filled(cx, "ones", &shape, dtype, 1, NULL, SITE);
+    return filled(cx, "ones", &shape, dtype, 1, NULL, DF_SITE);
 }
 
 deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value)
 {
-    return filled(cx, "full", &shape, dtype, 0, &value, SITE);
+    return filled(cx, "full", &shape, dtype, 0, &value, DF_SITE);
 }
 
 /* No record: each use makes one, in the dtype of what the number meets. */
@@ -286,7 +284,7 @@ deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, d
         return df_error(cx, DEFT_E_RANGE, "arange: from %g to %g by %g has no length", start, stop,
                         step);
     const int64_t len = n > 0 ? (int64_t)n : 0;
-    return df_result(cx, sequence(cx, "arange", len, start, step, dtype, SITE));
+    return df_result(cx, sequence(cx, "arange", len, start, step, dtype, DF_SITE));
 }
 
 deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)
@@ -295,7 +293,7 @@ deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, d
     if (!df_is_float(dtype)) return df_error(cx, DEFT_E_DTYPE, "linspace: only f32 and f64");
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "linspace: %lld values", (long long)n);
     const double step = n > 1 ? (last - first) / (double)(n - 1) : 0;
-    return df_result(cx, sequence(cx, "linspace", n, first, step, dtype, SITE));
+    return df_result(cx, sequence(cx, "linspace", n, first, step, dtype, DF_SITE));
 }
 
 deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)
@@ -304,7 +302,7 @@ deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dt
     const deft_shape shape = { .rank = 2, .dim = { rows, columns } };
     df_shape s;
     if (!df_check_shape(cx, "eye", &shape, &s)) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t same =
         df_map2(cx, DF_OP_eq, df_iota_node(cx, &s, 0, site), df_iota_node(cx, &s, 1, site), site);
     return df_result(cx, df_to(cx, same, dtype, site));
@@ -315,7 +313,7 @@ deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
     df_shape s;
     if (!cx || !df_check_shape(cx, "iota", &shape, &s)) return NULL;
     const int a = df_check_axis(cx, "iota", axis, s.rank);
-    return a < 0 ? NULL : df_result(cx, df_iota_node(cx, &s, (uint32_t)a, SITE));
+    return a < 0 ? NULL : df_result(cx, df_iota_node(cx, &s, (uint32_t)a, DF_SITE));
 }
 
 /* ---- random numbers ---- */
@@ -383,7 +381,7 @@ deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
 {
     df_shape s;
     if (!check_draw(cx, "uniform", rng, &shape, dtype, true, &s)) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t u = unit(cx, rng, rng->next, 0, false, &s, dtype, site);
     const uint32_t span = df_number_f(cx, "uniform", dtype, high - low, site);
     const uint32_t from = df_number_f(cx, "uniform", dtype, low, site);
@@ -396,7 +394,7 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
 {
     df_shape s;
     if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint64_t draw = rng->next;
     /* sqrt(-2 log u1) cos(2 pi u2), u1 in (0, 1] */
     const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, dtype, site);
@@ -422,7 +420,7 @@ deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
     if (__builtin_sub_overflow(high, low, &range) || range < 1 || range > (int64_t)1 << 31)
         return df_error(cx, DEFT_E_RANGE, "randint: [%lld, %lld) must hold 1 to 2^31 integers",
                         (long long)low, (long long)high);
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const uint32_t word = random_word(cx, rng, rng->next, 0, &s, site);
     const uint32_t by = df_number_i(cx, "randint", DEFT_I64, range, site);
     const uint32_t at = df_map2(cx, DF_OP_shift_right, df_map2(cx, DF_OP_mul, word, by, site),

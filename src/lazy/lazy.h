@@ -294,6 +294,8 @@ deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t);
 /* The same at the start of a recording call: makes room first when max_nodes records are pending.
  */
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t);
+/* Context, record and shape of the first operand; NULL on any error. */
+deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s);
 /* For operands after the first: usable and of cx. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
 deft_tensor *df_handle_new_slow(deft_ctx *cx, uint32_t node);
@@ -380,6 +382,11 @@ DF_INLINE const int64_t *df_rec_extents(const df_rec *r, uint32_t node)
     return r->ext + r->shape[node];
 }
 void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out);
+
+DF_INLINE deft_dtype df_dtype_at(const deft_ctx *cx, uint32_t node)
+{
+    return (deft_dtype)cx->rec.nodes[node].dtype;
+}
 
 /* Appends a record after checking it against ops.def. src are records; out_shape as df_shape_infer
  * takes it (NULL where the rule derives it). DF_BAD with the error recorded. */

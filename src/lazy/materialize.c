@@ -10,9 +10,9 @@
 #include "lazy/recording.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "base/fp.h"
+#include "runtime/os.h"
 
 /* What the plan cache holds. */
 typedef struct plan_entry {
@@ -20,6 +20,11 @@ typedef struct plan_entry {
     deft_runtime *rt;   /* borrowed: the cache dies with it, and contexts hold it */
     df_plan *plan;
 } plan_entry;
+
+static const df_plan *plan_of(const df_counted *c)
+{
+    return ((const plan_entry *)(const void *)c)->plan;
+}
 
 static void entry_destroy(df_counted *self)
 {
@@ -34,10 +39,7 @@ static void entry_destroy(df_counted *self)
 
 static uint64_t now_ns(const deft_ctx *cx)
 {
-    if (!cx->rt->measure) return 0;
-    struct timespec ts;
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+    return cx->rt->measure ? df_os_now_ns() : 0;
 }
 
 /* ---- finding ---- */
@@ -61,20 +63,19 @@ static bool slots_for(deft_ctx *cx, const df_plan *p, const df_trace *t)
 static bool guards_hold(const df_counted *value, void *user)
 {
     finder *const f = user;
-    const plan_entry *const e = (const plan_entry *)(const void *)value;
-    if (!slots_for(f->cx, e->plan, f->t)) {
+    const df_plan *const p = plan_of(value);
+    if (!slots_for(f->cx, p, f->t)) {
         f->ok = false;
         return false;
     }
-    const df_guard *const miss =
-        df_guard_first_miss(e->plan->guards, e->plan->n_guards, f->t, f->cx->slots.at);
+    const df_guard *const miss = df_guard_first_miss(p->guards, p->n_guards, f->t, f->cx->slots.at);
     if (!miss) return true;
     f->n_misses++;
     f->cx->stats.guard_misses++;
     df_str text;
     df_event event;
     df_str_init(&text, f->cx->mem);
-    df_guard_explain(&text, miss, f->t, e->plan->slots, f->cx->slots.at);
+    df_guard_explain(&text, miss, f->t, p->slots, f->cx->slots.at);
     df_event_make(&event, DF_WHY_guard_miss, f->cx->act_site, text.at ? text.at : "no memory", "",
                   "");
     df_why_tell(f->cx, &event);
@@ -130,7 +131,7 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
     plan->site = cx->act_site;
     plan->owner = cx->id;
     plan->number = number;
-    if (!df_why_kernels(cx, plan, t)) TRY(df_fail_mem(&cx->diag, "plan", sizeof *plan->about));
+    if (!df_why_kernels(plan, t)) TRY(df_fail_mem(&cx->diag, "plan", sizeof *plan->about));
     TRY(rt->dev->prepare(rt->dev, &cx->diag, plan));
     *out = plan;
     plan = NULL;
@@ -194,15 +195,15 @@ static bool still_fits(deft_ctx *cx, const df_plan *p, const df_trace *t)
 
 bool df_last_guards_hold(deft_ctx *cx)
 {
-    return still_fits(cx, ((const plan_entry *)(const void *)cx->last_plan)->plan, cx->last);
+    return still_fits(cx, plan_of(cx->last_plan), cx->last);
 }
 
 /* The plan of m, with the slots of now: that of its latest run when the guards still hold. */
 static deft_status find_plan(deft_ctx *cx, df_made *m)
 {
     deft_status st = DEFT_OK;
-    plan_entry *e = (plan_entry *)(void *)m->plan;
-    if (e && still_fits(cx, e->plan, m->t)) {
+    plan_entry *e = NULL;
+    if (m->plan && still_fits(cx, plan_of(m->plan), m->t)) {
         cx->stats.plan_hits++;
         return DEFT_OK;
     }
@@ -280,7 +281,7 @@ deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
     TRY(find_plan(cx, m));
     const uint64_t t2 = now_ns(cx);
     TRY(make_values(cx, m, want));
-    const df_plan *const plan = ((const plan_entry *)(const void *)m->plan)->plan;
+    const df_plan *const plan = plan_of(m->plan);
     TRY(run_plan(cx, m, plan, &run));
     take_results(cx, m, want, recorded);
 
@@ -335,7 +336,7 @@ size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
 {
     if (n && buf) buf[0] = 0;
     if (!cx || !what || !cx->last || !cx->last_plan) return 0;
-    const df_plan *const p = ((const plan_entry *)(const void *)cx->last_plan)->plan;
+    const df_plan *const p = plan_of(cx->last_plan);
     df_str s;
     df_str_init(&s, cx->mem);
     if (!strcmp(what, "trace")) {

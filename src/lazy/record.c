@@ -279,6 +279,16 @@ uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
     return input_record(cx, t);
 }
 
+deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s)
+{
+    deft_ctx *const cx = df_enter(what, 1, t);
+    if (!cx) return NULL;
+    *node = df_node_of(cx, t);
+    if (*node == DF_BAD) return NULL;
+    df_rec_shape(&cx->rec, *node, s);
+    return cx;
+}
+
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t)
 {
     if (t->value) return (deft_dtype)t->value->dtype;
@@ -469,7 +479,7 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
     df_diag d; /* written on failure alone */
-    const deft_status st = df_dtype_operand(&d, op, (deft_dtype)cx->rec.nodes[a].dtype, &t);
+    const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
         return DF_BAD;
@@ -481,8 +491,7 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
-    deft_dtype t =
-        df_promote((deft_dtype)cx->rec.nodes[a].dtype, (deft_dtype)cx->rec.nodes[b].dtype);
+    deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
     df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, t, &t);
     if (st != DEFT_OK) {
@@ -496,8 +505,7 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (c == DF_BAD || a == DF_BAD || b == DF_BAD) return DF_BAD;
-    const deft_dtype t =
-        df_promote((deft_dtype)cx->rec.nodes[a].dtype, (deft_dtype)cx->rec.nodes[b].dtype);
+    const deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
     const uint32_t src[3] = { df_to(cx, c, DEFT_BOOL, site), df_to(cx, a, t, site),
                               df_to(cx, b, t, site) };
     return df_append(cx, DF_OP_where, t, 0, src, NULL, 0, NULL, site);
@@ -508,7 +516,7 @@ uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep,
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
     df_diag d; /* written on failure alone */
-    const deft_status st = df_dtype_operand(&d, op, (deft_dtype)cx->rec.nodes[a].dtype, &t);
+    const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
         return DF_BAD;
@@ -521,7 +529,7 @@ uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep,
 uint32_t df_expand_to(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
-    return df_append(cx, DF_OP_expand, (deft_dtype)cx->rec.nodes[a].dtype, 0, &a, NULL, 0, s, site);
+    return df_append(cx, DF_OP_expand, df_dtype_at(cx, a), 0, &a, NULL, 0, s, site);
 }
 
 uint32_t df_iota_node(deft_ctx *cx, const df_shape *s, uint32_t axis, uintptr_t site)
@@ -539,8 +547,7 @@ uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int
         args[2 * i] = start[i];
         args[2 * i + 1] = step[i];
     }
-    return df_append(cx, DF_OP_slice, (deft_dtype)cx->rec.nodes[a].dtype, 0, &a, args, 2 * rank,
-                     out, site);
+    return df_append(cx, DF_OP_slice, df_dtype_at(cx, a), 0, &a, args, 2 * rank, out, site);
 }
 
 /* ---- elementwise ops: the public functions ---- */
@@ -579,8 +586,7 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
     if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || !room_record(cx)))
         return df_result(cx, df_map1(cx, op, a, site));
     const df_node node = { .op = (uint8_t)op,
-                           .dtype =
-                               (uint8_t)df_dtype_result(op, (deft_dtype)cx->rec.nodes[a].dtype),
+                           .dtype = (uint8_t)df_dtype_result(op, df_dtype_at(cx, a)),
                            .rank = cx->rec.nodes[a].rank,
                            .n_src = 1,
                            .src = { { a }, DF_NO_REF, DF_NO_REF } };
@@ -665,7 +671,7 @@ static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
-    const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
+    const deft_dtype t = df_dtype_at(cx, na);
     /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
     const uint32_t nb = operand_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
     return binary_nodes(cx, op, na, nb, site);
@@ -677,7 +683,7 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
-    const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
+    const deft_dtype t = df_dtype_at(cx, na);
     if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
         return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
     const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
@@ -707,7 +713,7 @@ static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, doub
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
-    const deft_dtype t = (deft_dtype)cx->rec.nodes[na].dtype;
+    const deft_dtype t = df_dtype_at(cx, na);
     const uint32_t nb = is_float ? operand_f(cx, what, df_is_float(t) ? t : DEFT_F32, f, site)
                                  : operand_i(cx, what, t == DEFT_BOOL ? DEFT_I64 : t, i, site);
     return binary_nodes(cx, op, nb, na, site);
@@ -734,45 +740,44 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
                         operand_i(cx, what, DEFT_BOOL, v, site), site);
 }
 
-#define SITE (uintptr_t) DF_RETURN_ADDRESS()
 #define DF_PLAIN(name)                                                                             \
     deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
     {                                                                                              \
-        return binary(DF_OP_##name, a, b, SITE);                                                   \
+        return binary(DF_OP_##name, a, b, DF_SITE);                                                \
     }                                                                                              \
     deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
     {                                                                                              \
-        return binary_f(DF_OP_##name, a, b, SITE);                                                 \
+        return binary_f(DF_OP_##name, a, b, DF_SITE);                                              \
     }                                                                                              \
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
     {                                                                                              \
-        return binary_i(DF_OP_##name, a, b, SITE);                                                 \
+        return binary_i(DF_OP_##name, a, b, DF_SITE);                                              \
     }
 #define DF_SWAPPED(name, op)                                                                       \
     deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
     {                                                                                              \
-        return swapped(op, a, b, SITE);                                                            \
+        return swapped(op, a, b, DF_SITE);                                                         \
     }                                                                                              \
     deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
     {                                                                                              \
-        return swapped_number(op, a, true, b, 0, SITE);                                            \
+        return swapped_number(op, a, true, b, 0, DF_SITE);                                         \
     }                                                                                              \
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
     {                                                                                              \
-        return swapped_number(op, a, false, 0, b, SITE);                                           \
+        return swapped_number(op, a, false, 0, b, DF_SITE);                                        \
     }
 #define DF_LOGICAL(name, op)                                                                       \
     deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
     {                                                                                              \
-        return logical(op, #name, a, b, SITE);                                                     \
+        return logical(op, #name, a, b, DF_SITE);                                                  \
     }                                                                                              \
     deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
     {                                                                                              \
-        return logical_number(op, #name, a, b != 0, SITE);                                         \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
     }                                                                                              \
     deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
     {                                                                                              \
-        return logical_number(op, #name, a, b != 0, SITE);                                         \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
     }
 #define OP(name, n_src, class, facets) DF_STAMP_##class(name)
 #define DF_STAMP_leaf(name)

@@ -10,24 +10,6 @@
 
 /* ---- making and destroying ---- */
 
-static void hold(recording *r, deft_tensor *t)
-{
-    for (size_t i = 0; i < r->held.n; i++)
-        if (r->held.at[i] == t) return;
-    deft_ctx *const cx = r->capture->cx;
-    const bool listed = t->keeps > 0;
-    if (t->keeps == UINT16_MAX || !df_vec_push(cx->mem, &r->held, t)) {
-        df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
-        return;
-    }
-    if (!listed && !df_vec_push(cx->mem, &cx->kept, t)) {
-        r->held.n--;
-        df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
-        return;
-    }
-    t->keeps++;
-}
-
 void df_recording_destroy(recording *r)
 {
     if (!r) return;
@@ -49,6 +31,7 @@ void df_recording_destroy(recording *r)
     df_vec_finish(cx->mem, &r->draws);
     df_vec_finish(cx->mem, &r->rngs);
     df_vec_finish(cx->mem, &r->held);
+    df_vec_finish(cx->mem, &r->found);
     df_vec_finish(cx->mem, &r->values);
     df_vec_finish(cx->mem, &r->want);
     df_mem_free(cx->mem, r, sizeof *r);
@@ -109,7 +92,7 @@ static void no_memory(deft_ctx *cx)
 void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 {
     recording *const r = cx->recording;
-    const seen_input s = { node, t, t->value };
+    const seen_input s = { node, DF_NONE, t, t->value };
     if (!df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
     if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
 }
@@ -175,9 +158,22 @@ static tensor_ref ref_of(const recording *r, deft_tensor *t)
     return (tensor_ref){ t, DF_NONE };
 }
 
-static void hold_ref(recording *r, tensor_ref ref)
+/* Keeps what ref names from outside, once for this recording. */
+static void hold(recording *r, tensor_ref ref)
 {
-    if (ref.t) hold(r, ref.t);
+    deft_ctx *const cx = r->capture->cx;
+    deft_tensor *const t = ref.t;
+    if (!t) return;
+    for (size_t i = 0; i < r->held.n; i++)
+        if (r->held.at[i] == t) return;
+    const bool ok = t->keeps < UINT16_MAX && df_vec_reserve(cx->mem, &r->held, 1) &&
+                    (t->keeps > 0 || df_vec_push(cx->mem, &cx->kept, t));
+    if (!ok) {
+        no_memory(cx);
+        return;
+    }
+    r->held.at[r->held.n++] = t;
+    t->keeps++;
 }
 
 void df_recording_wants(deft_ctx *cx)
@@ -193,7 +189,7 @@ void df_recording_wants(deft_ctx *cx)
         if (!df_vec_push(cx->mem, &r->wanted, ref) ||
             !df_vec_push(cx->mem, &r->results, cx->want.at[i].result))
             no_memory(cx);
-        hold_ref(r, ref);
+        hold(r, ref);
     }
 }
 
@@ -218,13 +214,6 @@ void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to,
         no_memory(cx);
 }
 
-static deft_tensor *handle_of(const recording *r, uint32_t node)
-{
-    for (size_t i = 0; i < r->seen.n; i++)
-        if (r->seen.at[i].node == node) return r->seen.at[i].t;
-    return NULL;
-}
-
 static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, uint32_t *n)
 {
     if (v->cut != cx->cut_serial) {
@@ -233,10 +222,11 @@ static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, 
     }
     const place p = { from, v->input };
     if (!df_vec_push(cx->mem, &r->places, p)) no_memory(cx);
-    hold_ref(r, from);
+    hold(r, from);
 }
 
-/* All values of the beginning are still there: records and the undo log hold them. */
+/* The arguments in order, then what was read from outside. All values of the beginning are still
+ * there: records and the undo log hold them. */
 static void find_places(deft_ctx *cx, recording *r)
 {
     uint32_t n = 0;
@@ -244,30 +234,41 @@ static void find_places(deft_ctx *cx, recording *r)
     for (uint32_t i = 0; i < r->n_in; i++)
         add_place(cx, r, (tensor_ref){ NULL, i }, r->in_value.at[i], &n);
     for (size_t i = 0; i < r->seen.n; i++) {
-        const tensor_ref from = ref_of(r, r->seen.at[i].t);
-        if (from.t) add_place(cx, r, from, r->seen.at[i].v, &n);
+        seen_input *const s = &r->seen.at[i];
+        const tensor_ref from = ref_of(r, s->t);
+        s->place = from.t ? (uint32_t)r->places.n : from.arg;
+        if (from.t) add_place(cx, r, from, s->v, &n);
     }
 }
 
+/* Both lists are in the order of the records. */
 static void find_sources(deft_ctx *cx, recording *r)
 {
     const df_made *const m = &r->made;
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
-        source s = { .from = { NULL, DF_NONE } };
-        for (uint32_t u = 0; u < m->n_use; u++) {
-            if (m->use[u].input != k) continue;
-            deft_tensor *const t = handle_of(r, m->use[u].record);
-            if (!t) {
-                df_recording_spoil(cx, "an input was bound before the function began", 0);
-                return;
-            }
-            const df_value *const v = m->inputs[k];
-            s = (source){ .from = ref_of(r, t), .dtype = v->dtype, .shape = v->shape };
-            hold_ref(r, s.from);
-            break;
+        const uint32_t none = DF_NONE;
+        if (!df_vec_push(cx->mem, &r->sources, none)) {
+            no_memory(cx);
+            return;
         }
-        if (!df_vec_push(cx->mem, &r->sources, s)) no_memory(cx);
     }
+    size_t at = 0;
+    for (uint32_t u = 0; u < m->n_use; u++) {
+        while (at < r->seen.n && r->seen.at[at].node < m->use[u].record) at++;
+        if (at == r->seen.n || r->seen.at[at].node != m->use[u].record) {
+            df_recording_spoil(cx, "an input was bound before the function began", 0);
+            return;
+        }
+        r->sources.at[m->use[u].input] = r->seen.at[at].place;
+    }
+}
+
+/* Room for what a replay looks up. */
+static bool make_room(deft_ctx *cx, recording *r)
+{
+    return df_vec_reserve(cx->mem, &r->found, r->places.n) &&
+           df_vec_reserve(cx->mem, &r->values, r->sources.n) &&
+           df_vec_reserve(cx->mem, &r->want, r->wanted.n);
 }
 
 /* Places of the records become places of the trace; what no result depends on goes. */
@@ -301,14 +302,15 @@ void df_recording_commit(deft_ctx *cx)
         df_recording_spoil(cx, "it computes nothing", 0);
         return;
     }
-    find_sources(cx, r);
-    if (r->whole) find_places(cx, r);
+    find_places(cx, r);
+    if (r->whole) find_sources(cx, r);
     if (r->whole) find_patches(r);
+    if (!make_room(cx, r)) no_memory(cx);
     for (size_t i = 0; i < cx->undo.n && r->whole; i++) {
         deft_tensor *const t = cx->undo.at[i].t;
         if (t->flags & DF_HANDLE_MUT) continue; /* its memory was written; it stays bound to it */
         const tensor_ref ref = ref_of(r, t);
         df_recording_target(cx, r, false, ref, t->value);
-        hold_ref(r, ref);
+        hold(r, ref);
     }
 }

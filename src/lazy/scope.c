@@ -282,13 +282,9 @@ static void forget_place(deft_ctx *cx, deft_tensor *t, void *user)
  * begin the same way each time. */
 static void start_afresh(deft_ctx *cx)
 {
-    bool pending = false;
     if (cx->depth > 0) return;
     df_each_outer(cx, 1, forget_place, NULL);
-    if (cx->rec.n == 0) return;
-    df_each_outer(cx, 1, see_pending, &pending);
-    for (size_t i = 0; i < cx->muts.n; i++) pending |= cx->muts.at[i].now.due;
-    if (pending) return;
+    if (cx->rec.n == 0 || df_has_pending(cx)) return;
     df_each_outer(cx, 1, settle_one, NULL);
     df_rec_reset(cx);
 }

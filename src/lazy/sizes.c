@@ -6,23 +6,6 @@
  */
 #include "lazy/lazy.h"
 
-#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
-
-static deft_ctx *begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s)
-{
-    deft_ctx *const cx = df_enter(what, 1, t);
-    if (!cx) return NULL;
-    *node = df_node_of(cx, t);
-    if (*node == DF_BAD) return NULL;
-    df_rec_shape(&cx->rec, *node, s);
-    return cx;
-}
-
-DF_INLINE deft_dtype dtype_at(const deft_ctx *cx, uint32_t node)
-{
-    return (deft_dtype)cx->rec.nodes[node].dtype;
-}
-
 /* ---- sorting ---- */
 
 /* axis and the last one swapped. */
@@ -32,7 +15,7 @@ static uint32_t swap_last(deft_ctx *cx, uint32_t a, uint32_t axis, uint32_t rank
     if (a == DF_BAD || axis == rank - 1) return a;
     for (uint32_t i = 0; i < rank; i++)
         perm |= (i == axis ? rank - 1 : i == rank - 1 ? axis : i) << 4 * i;
-    return df_append(cx, DF_OP_permute, dtype_at(cx, a), perm, &a, NULL, 0, NULL, site);
+    return df_append(cx, DF_OP_permute, df_dtype_at(cx, a), perm, &a, NULL, 0, NULL, site);
 }
 
 /* Indices that sort the last axis. */
@@ -48,7 +31,7 @@ static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool desc
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     if (at < 0) return NULL;
@@ -56,19 +39,20 @@ static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool desc
     uint32_t out = order(cx, last, descending, site);
     if (values && out != DF_BAD) {
         const uint32_t src[2] = { last, out };
-        out = df_append(cx, DF_OP_gather, dtype_at(cx, last), s.rank - 1, src, NULL, 0, NULL, site);
+        out = df_append(cx, DF_OP_gather, df_dtype_at(cx, last), s.rank - 1, src, NULL, 0, NULL,
+                        site);
     }
     return df_result(cx, swap_last(cx, out, (uint32_t)at, s.rank, site));
 }
 
 deft_tensor *deft_argsort(deft_tensor *t, int axis, int descending)
 {
-    return sorted("argsort", t, axis, descending != 0, false, SITE);
+    return sorted("argsort", t, axis, descending != 0, false, DF_SITE);
 }
 
 deft_tensor *deft_sort(deft_tensor *t, int axis, int descending)
 {
-    return sorted("sort", t, axis, descending != 0, true, SITE);
+    return sorted("sort", t, axis, descending != 0, true, DF_SITE);
 }
 
 /* ---- sizes known only by computing ---- */
@@ -88,7 +72,7 @@ static uint32_t flat(deft_ctx *cx, uint32_t a, uintptr_t site)
     df_rec_shape(&cx->rec, a, &s);
     if (s.rank == 1) return a;
     df_shape_numel(&s, &out.dim[0]);
-    return df_append(cx, DF_OP_reshape, dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
+    return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
 }
 
 /* The elements of vector a that are not 0: where the first of them are, and how many there are.
@@ -115,7 +99,7 @@ static uint32_t or_zero(deft_ctx *cx, const found *f, uint32_t value, uintptr_t 
 {
     if (f->at == DF_BAD || value == DF_BAD) return DF_BAD;
     const uint32_t is = df_map2(cx, DF_OP_le, df_cst(cx, DEFT_I64, 0, site), f->at, site);
-    return df_where(cx, is, value, df_cst(cx, dtype_at(cx, value), 0, site), site);
+    return df_where(cx, is, value, df_cst(cx, df_dtype_at(cx, value), 0, site), site);
 }
 
 /* Hands out both results or none. */
@@ -163,9 +147,9 @@ deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
     uint32_t a;
     df_shape s, room;
     if (count) *count = NULL;
-    deft_ctx *const cx = begin("nonzero", t, &a, &s);
+    deft_ctx *const cx = df_begin("nonzero", t, &a, &s);
     if (!cx || !check_max(cx, "nonzero", max, &room)) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     const found f = which(cx, flat(cx, a, site), &room, true, count != NULL, site);
     if (f.at == DF_BAD) return NULL;
     return give(cx, unravel(cx, &f, &s, max, site), &f, count);
@@ -179,10 +163,11 @@ static uint32_t pick(deft_ctx *cx, uint32_t a, const found *f, uintptr_t site)
     df_rec_shape(&cx->rec, a, &n);
     df_rec_shape(&cx->rec, f->at, &room);
     /* Of nothing nothing can be taken, not even at -1, which elsewhere is the last element. */
-    if (n.dim[0] == 0) return df_expand_to(cx, df_cst(cx, dtype_at(cx, a), 0, site), &room, site);
+    if (n.dim[0] == 0)
+        return df_expand_to(cx, df_cst(cx, df_dtype_at(cx, a), 0, site), &room, site);
     const uint32_t src[2] = { a, f->at };
-    return or_zero(cx, f, df_append(cx, DF_OP_take, dtype_at(cx, a), 0, src, NULL, 0, NULL, site),
-                   site);
+    return or_zero(
+        cx, f, df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site), site);
 }
 
 deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_tensor **count)
@@ -190,14 +175,14 @@ deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_
     uint32_t a;
     df_shape s, room, shape;
     if (count) *count = NULL;
-    deft_ctx *const cx = begin("compress", t, &a, &s);
+    deft_ctx *const cx = df_begin("compress", t, &a, &s);
     if (!cx || !df_enter_more(cx, "compress", 2, mask)) return NULL;
     uint32_t m = df_node_of(cx, mask);
     if (m == DF_BAD || !check_max(cx, "compress", max, &room)) return NULL;
-    if (dtype_at(cx, m) != DEFT_BOOL)
+    if (df_dtype_at(cx, m) != DEFT_BOOL)
         return df_error(cx, DEFT_E_DTYPE, "compress: the mask is %s, not bool",
-                        deft_dtype_name(dtype_at(cx, m)));
-    const uintptr_t site = SITE;
+                        deft_dtype_name(df_dtype_at(cx, m)));
+    const uintptr_t site = DF_SITE;
     df_rec_shape(&cx->rec, m, &shape);
     if (!df_shape_equal(&s, &shape)) m = df_expand_to(cx, m, &s, site);
     const found f = which(cx, flat(cx, m, site), &room, false, count != NULL, site);
@@ -215,9 +200,10 @@ static uint32_t begins(deft_ctx *cx, uint32_t a, uintptr_t site)
     uint32_t at = df_map2(cx, DF_OP_sub, i, df_cst(cx, DEFT_I64, 1, site), site);
     if (at == DF_BAD) return DF_BAD;
     const uint32_t src[2] = { a, at }; /* at -1 is the last element: `or` below does not ask */
-    const uint32_t before = df_append(cx, DF_OP_take, dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
+    const uint32_t before =
+        df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
     uint32_t differs = df_map2(cx, DF_OP_ne, a, before, site);
-    if (df_is_float(dtype_at(cx, a))) {
+    if (df_is_float(df_dtype_at(cx, a))) {
         const uint32_t number = df_map2(cx, DF_OP_eq, before, before, site);
         differs = df_map2(cx, DF_OP_bitwise_and, differs, number, site);
     }
@@ -229,16 +215,16 @@ deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
     uint32_t a;
     df_shape s, room;
     if (count) *count = NULL;
-    deft_ctx *const cx = begin("unique", t, &a, &s);
+    deft_ctx *const cx = df_begin("unique", t, &a, &s);
     if (!cx || !check_max(cx, "unique", max, &room)) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     int64_t n = 0;
     df_shape_numel(&s, &n);
     uint32_t v = flat(cx, a, site);
     if (n > 0 && v != DF_BAD) {
         const uint32_t src[2] = { v, order(cx, v, false, site) };
         if (src[1] == DF_BAD) return NULL;
-        v = df_append(cx, DF_OP_take, dtype_at(cx, v), 0, src, NULL, 0, NULL, site);
+        v = df_append(cx, DF_OP_take, df_dtype_at(cx, v), 0, src, NULL, 0, NULL, site);
     }
     const found f = which(cx, n > 0 ? begins(cx, v, site) : v, &room, false, count != NULL, site);
     return give(cx, pick(cx, v, &f, site), &f, count);

@@ -107,36 +107,47 @@ static df_rec *oldest(deft_ctx *cx)
     return s;
 }
 
+/* The known spine that goes on with node; NULL: none does. */
+static df_rec *continuation(deft_ctx *cx, const df_node *node, uint32_t shape)
+{
+    const df_rec *const r = &cx->rec;
+    for (uint32_t i = 0; i < DF_SPINES; i++) {
+        df_rec *const s = &cx->spines[i];
+        if (!continues(s, r, node, shape)) continue;
+        s->stretched = r->n_ext > 0 && memcmp(s->ext, r->ext, r->n_ext * sizeof *s->ext) != 0;
+        return s;
+    }
+    return NULL;
+}
+
+/* The spine used longest ago, without records; NULL: no memory. */
+static df_rec *fresh(deft_ctx *cx)
+{
+    df_rec *const s = oldest(cx);
+    if (!make_room(cx, s, &cx->rec)) return NULL;
+    forget_made(cx, s->id, 0);
+    s->id = new_id(cx);
+    s->n_known = 0;
+    s->diverged = true;
+    return s;
+}
+
 void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape)
 {
     df_rec *const r = &cx->rec;
     r->used = ++cx->spine_serial;
+    df_rec *s = NULL;
     if (r->n_known <= MAX_KEPT_RECORDS) {
-        for (uint32_t i = 0; i < DF_SPINES; i++) {
-            df_rec *const s = &cx->spines[i];
-            if (!continues(s, r, &node, shape)) continue;
-            s->stretched = r->n_ext > 0 && memcmp(s->ext, r->ext, r->n_ext * sizeof *s->ext) != 0;
-            s->diverged = false;
-            go_on_in(cx, s);
-            r->used = ++cx->spine_serial;
-            set_limits(cx, r);
-            return;
-        }
-        df_rec *const s = oldest(cx);
-        if (make_room(cx, s, r)) {
-            forget_made(cx, s->id, 0);
-            s->id = new_id(cx);
-            s->n_known = 0;
-            s->diverged = true;
-            s->stretched = false;
-            go_on_in(cx, s);
-            r->used = ++cx->spine_serial;
-            set_limits(cx, r);
-            return;
-        }
+        s = continuation(cx, &node, shape);
+        if (!s) s = fresh(cx);
     }
-    forget_made(cx, r->id, r->n);
-    r->diverged = true;
+    if (s) {
+        go_on_in(cx, s);
+        r->used = ++cx->spine_serial;
+    } else {
+        forget_made(cx, r->id, r->n);
+        r->diverged = true;
+    }
     set_limits(cx, r);
 }
 

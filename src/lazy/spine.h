@@ -36,9 +36,8 @@ void df_spine_finish(deft_ctx *cx);
 
 /* ---- made cuts ---- */
 
-#define DF_CUT_UNKNOWN                                                                             \
-    UINT32_MAX /* df_rec.last_cut: which records have values is not on record                      \
-                */
+/* df_rec.last_cut: which records have values is not on record. */
+#define DF_CUT_UNKNOWN UINT32_MAX
 
 typedef struct df_input_use {
     uint32_t record, input; /* a record that has a value, and the trace's input that reads it */
@@ -92,6 +91,6 @@ void df_why_miss(deft_ctx *cx, const df_made *m, uint32_t n_misses);
 /* p was made for m. */
 void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_plan *p);
 /* Says in the plan what its kernels stand for. false: no memory. */
-bool df_why_kernels(const deft_ctx *cx, df_plan *p, const df_trace *t);
+bool df_why_kernels(df_plan *p, const df_trace *t);
 
 #endif

@@ -8,8 +8,6 @@
 
 #include <string.h>
 
-#define SITE ((uintptr_t)DF_RETURN_ADDRESS())
-
 /* ---- what a tensor is ---- */
 
 deft_dtype deft_dtype_of(const deft_tensor *t)
@@ -162,7 +160,7 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
     df_shape s;
     deft_ctx *const cx = open_view("slice", t, &node, &s);
     if (!cx) return NULL;
-    const uintptr_t site = SITE;
+    const uintptr_t site = DF_SITE;
     if (n > s.rank || (n && !ranges))
         return df_error(cx, DEFT_E_RANGE, "slice: %zu ranges for a tensor with %u axes", n, s.rank);
     int64_t args[2 * DEFT_MAX_RANK];
@@ -192,7 +190,8 @@ deft_tensor *deft_flip(deft_tensor *t, deft_axes axes)
         args[2 * i] = flip ? s.dim[i] - 1 : 0;
         args[2 * i + 1] = flip ? -1 : 1;
     }
-    return df_result_view(cx, view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &s, SITE), t);
+    return df_result_view(cx, view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &s, DF_SITE),
+                          t);
 }
 
 deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis, deft_tensor **out)
@@ -219,7 +218,7 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
         args[2 * a] = sizes[i] ? at : 0;
         df_shape part = s;
         part.dim[a] = sizes[i];
-        const uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &part, SITE);
+        const uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &part, DF_SITE);
         if (!(out[i] = df_result_view(cx, r, t))) return cx->pending;
         at += sizes[i];
     }
@@ -254,7 +253,7 @@ deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
         shape.dim[open] = n / known;
     }
     if (!df_check_shape(cx, "reshape", &shape, &out)) return NULL;
-    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, SITE), t);
+    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, DF_SITE), t);
 }
 
 deft_tensor *deft_flatten(deft_tensor *t)
@@ -265,7 +264,7 @@ deft_tensor *deft_flatten(deft_tensor *t)
     if (!cx) return NULL;
     df_shape out = { .rank = 1, .dim = { 1 } };
     for (uint32_t i = 0; i < s.rank; i++) out.dim[0] *= s.dim[i];
-    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, SITE), t);
+    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, DF_SITE), t);
 }
 
 static deft_tensor *permute(deft_ctx *cx, deft_tensor *t, uint32_t node, const uint32_t *order,
@@ -287,7 +286,7 @@ deft_tensor *deft_permute(deft_tensor *t, deft_axes order)
                         s.rank);
     for (uint32_t i = 0; i < s.rank; i++)
         at[i] = (uint32_t)(order.at[i] < 0 ? order.at[i] + (int)s.rank : order.at[i]);
-    return permute(cx, t, node, at, s.rank, SITE);
+    return permute(cx, t, node, at, s.rank, DF_SITE);
 }
 
 static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, uintptr_t site)
@@ -307,12 +306,12 @@ static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, ui
 
 deft_tensor *deft_transpose(deft_tensor *t, int a, int b)
 {
-    return swap_axes("transpose", t, a, b, SITE);
+    return swap_axes("transpose", t, a, b, DF_SITE);
 }
 
 deft_tensor *deft_t(deft_tensor *t)
 {
-    return swap_axes("t", t, -2, -1, SITE);
+    return swap_axes("t", t, -2, -1, DF_SITE);
 }
 
 deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
@@ -325,7 +324,7 @@ deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
         if (shape.dim[i] == -1 && i + s.rank >= shape.rank)
             shape.dim[i] = s.dim[i + s.rank - shape.rank];
     if (!df_check_shape(cx, "expand", &shape, &out)) return NULL;
-    return df_result_view(cx, df_expand_to(cx, node, &out, SITE), t);
+    return df_result_view(cx, df_expand_to(cx, node, &out, DF_SITE), t);
 }
 
 deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
@@ -340,7 +339,8 @@ deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
     } else if (!df_check_axes(cx, "squeeze", &axes, s.rank, &mask)) {
         return NULL;
     }
-    return df_result_view(cx, view_record(cx, DF_OP_squeeze, node, mask, NULL, 0, NULL, SITE), t);
+    return df_result_view(cx, view_record(cx, DF_OP_squeeze, node, mask, NULL, 0, NULL, DF_SITE),
+                          t);
 }
 
 deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
@@ -351,8 +351,8 @@ deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
     if (!cx) return NULL;
     const int a = df_check_axis(cx, "unsqueeze", axis, s.rank + 1);
     if (a < 0) return NULL;
-    return df_result_view(cx, view_record(cx, DF_OP_unsqueeze, node, 1u << a, NULL, 0, NULL, SITE),
-                          t);
+    return df_result_view(
+        cx, view_record(cx, DF_OP_unsqueeze, node, 1u << a, NULL, 0, NULL, DF_SITE), t);
 }
 
 deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
@@ -371,8 +371,8 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
     const int64_t columns = offset > 0 ? s.dim[b] - offset : s.dim[b];
     out.dim[out.rank++] = df_max_i64(df_min_i64(rows, columns), 0);
     const uint32_t attr = (uint32_t)a | (uint32_t)b << 4;
-    return df_result_view(cx, view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &out, SITE),
-                          t);
+    return df_result_view(
+        cx, view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &out, DF_SITE), t);
 }
 
 /* ---- assignment ---- */
@@ -569,17 +569,18 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
     if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
     if (src->flags & DF_HANDLE_WEAK) {
         const deft_dtype t = df_tensor_dtype(cx, dst);
-        return assign(cx, dst, df_weak_node(cx, src, t), SITE);
+        return assign(cx, dst, df_weak_node(cx, src, t), DF_SITE);
     }
-    return assign(cx, dst, df_node_of(cx, src), SITE);
+    return assign(cx, dst, df_node_of(cx, src), DF_SITE);
 }
 
 deft_tensor *deft_assign_f(deft_tensor *dst, double value)
 {
     deft_ctx *const cx = df_enter("assign", 1, dst);
     if (!cx) return NULL;
-    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "assign", value, SITE));
-    return assign(cx, dst, df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, SITE), SITE);
+    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
+    return assign(cx, dst, df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE),
+                  DF_SITE);
 }
 
 deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
@@ -587,6 +588,7 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
     deft_ctx *const cx = df_enter("assign", 1, dst);
     if (!cx) return NULL;
     if (cx->recording)
-        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, SITE));
-    return assign(cx, dst, df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, SITE), SITE);
+        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
+    return assign(cx, dst, df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE),
+                  DF_SITE);
 }

@@ -233,9 +233,8 @@ static bool about(df_plan *p, const df_trace *t, const df_seg *seg, df_kernel_ab
     return (out->ops = df_arena_strdup(&p->arena, used ? text : "copy")) != NULL;
 }
 
-bool df_why_kernels(const deft_ctx *cx, df_plan *p, const df_trace *t)
+bool df_why_kernels(df_plan *p, const df_trace *t)
 {
-    (void)cx;
     df_kernel_about *const all = df_arena_new(&p->arena, df_kernel_about, p->n_kernels);
     if (!all) return p->n_kernels == 0;
     for (uint32_t i = 0; i < p->n_segs; i++) {

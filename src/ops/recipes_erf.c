@@ -82,12 +82,13 @@ static rid build_erf(rb f, rid x)
     return r_with_sign(f, df_recipe_one_minus_exp_neg(f, z), x);
 }
 
-/* polynomial in x with coefficients c[i] scale^i */
+/* polynomial in x with coefficients c[i] scale^i, in the precision of f */
 static rid scaled_poly(rb f, rid x, const double *c, size_t n, double scale)
 {
     double s[16], power = 1;
     df_assert(n <= DF_LEN(s));
-    for (size_t i = 0; i < n; i++, power *= scale) s[i] = c[i] * power;
+    for (size_t i = 0; i < n; i++, power *= scale)
+        s[i] = f.t == DEFT_F32 ? (double)(float)(c[i] * power) : c[i] * power;
     return r_poly(f, x, s, n);
 }
 
@@ -110,15 +111,6 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
                    scaled_poly(d, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
 
-/* scaled_poly with coefficients rounded to f32 */
-static rid narrow_poly(rb f, rid x, const double *c, size_t n, double scale)
-{
-    double s[8], power = 1;
-    df_assert(n <= DF_LEN(s));
-    for (size_t i = 0; i < n; i++, power *= scale) s[i] = (double)(float)(c[i] * power);
-    return r_poly(f, x, s, n);
-}
-
 /* The same in f32 alone, where only speed counts: some 4 ULP. The square is in two parts, whose
  * error the exponential would multiply; a below 13, for 2^k to be a normal number. */
 static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
@@ -130,8 +122,8 @@ static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
     rest = r_add(f, r_fma(f, k.n, r_k(f, 0x1.7f7d1cp-20 / s2), rest), l);
     const rid p = scaled_poly(f, rest, exp_f32, DF_LEN(exp_f32), -s2);
     return (tail){ r_mul(f, p, r_power(f, k.low)),
-                   narrow_poly(f, a, erfcx_top_f32, DF_LEN(erfcx_top_f32), scale),
-                   narrow_poly(f, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
+                   scaled_poly(f, a, erfcx_top_f32, DF_LEN(erfcx_top_f32), scale),
+                   scaled_poly(f, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
 
 static rid erfc_fast(rb f, rid x)
