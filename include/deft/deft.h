@@ -8,6 +8,7 @@
 
 #include "deft/capture.h"
 #include "deft/context.h"
+#include "deft/control.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"
 #include "deft/ops.h"

@@ -141,6 +141,7 @@ static bool takes_linear(const pass *p, uint32_t node)
     case DF_CLASS_index:
     case DF_CLASS_update:
     case DF_CLASS_contract:
+    case DF_CLASS_control:
     case DF_CLASS_routine: return false;
     }
     df_unreachable();
@@ -505,6 +506,7 @@ static void expand(pass *p, cone *c, uint32_t i)
     case DF_CLASS_index: c->n_ops += 4, expand_take(p, c, i); return;
     case DF_CLASS_update:
     case DF_CLASS_contract:
+    case DF_CLASS_control:
     case DF_CLASS_routine: mark(p, c, n, "is stored by its nature"); return;
     case DF_CLASS_view: break;
     }

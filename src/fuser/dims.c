@@ -270,7 +270,13 @@ static void dims_of(pass *p, uint32_t n)
     case DF_SHAPE_take: dims_take(p, n); return;
     case DF_SHAPE_gather: dims_same(p, n, x->src[1].i); return;
     case DF_SHAPE_update: dims_update(p, n); return;
+    case DF_SHAPE_one: /* control: cut out of the trace before (outline.c) */
+    case DF_SHAPE_each:
+    case DF_SHAPE_next:
+    case DF_SHAPE_stack:
+    case DF_SHAPE_cond: break;
     }
+    df_unreachable();
 }
 
 /* A root has the shape of the memory it goes to or takes over: assignment broadcasts to it. */

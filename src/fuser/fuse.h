@@ -279,6 +279,7 @@ DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
 
 /* ---- slots.c ---- */
 bool df_fuse_slots_init(pass *p);
+void df_fuse_put_slot(pass *p, df_slot_def s); /* behind all others, whether known or not */
 df_slot df_fuse_const(pass *p, int64_t v);
 df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis); /* the source, not the class */
 df_slot df_fuse_arg(pass *p, uint32_t arg);
@@ -293,6 +294,14 @@ void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t 
 void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *fmt, ...)
     DF_PRINTF(5, 6);
 const char *df_fuse_name(const pass *p, uint32_t node);
+
+/* The slots, guards and decisions of a plan that was made for a part of p->t, and translated to it,
+ * become p's; its first slot is *slot0 there. */
+deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0);
+
+/* ---- outline.c ---- */
+/* A plan of parts, for a trace with control. */
+deft_status df_fuse_outline(pass *p);
 
 /* ---- dims.c ---- */
 deft_status df_fuse_dims(pass *p);

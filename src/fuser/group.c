@@ -371,6 +371,7 @@ static float own_cost(const df_node *x)
     case DF_CLASS_index: return 8;
     case DF_CLASS_update:
     case DF_CLASS_contract:
+    case DF_CLASS_control:
     case DF_CLASS_routine: return 1e6f;
     }
     df_unreachable();
@@ -397,6 +398,7 @@ static bool stored_by_nature(const pass *p, uint32_t n)
     switch ((df_op_class)df_op_infos[op].cls) {
     case DF_CLASS_update:
     case DF_CLASS_contract:
+    case DF_CLASS_control:
     case DF_CLASS_routine: return true;
     case DF_CLASS_leaf:
     case DF_CLASS_view: return false;

@@ -7,6 +7,7 @@
  * fusion.
  */
 #include "fuser/fuse.h"
+#include "trace/control.h"
 
 #include <string.h>
 
@@ -55,7 +56,7 @@ static deft_status copy_out(pass *p)
     COPY(why, whys);
 #undef COPY
     plan->n_inputs = p->t->n_inputs;
-    plan->has_checks = p->has_checks;
+    plan->has_checks |= p->has_checks;
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
 
@@ -74,6 +75,11 @@ static deft_status make(pass *p)
 {
     deft_status st;
     if (!df_fuse_slots_init(p)) return p->st;
+    if (df_has_control(p->t)) {
+        TRY(df_fuse_outline(p));
+        TRY(p->st);
+        return copy_out(p);
+    }
     TRY(find_live(p));
     TRY(df_fuse_dims(p));
     TRY(df_fuse_groups(p));
@@ -185,13 +191,4 @@ deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, cons
         if (st != DEFT_OK) df_plan_destroy(out, mem);
     }
     return st;
-}
-
-void df_plan_destroy(df_plan **plan, const df_mem *mem)
-{
-    df_plan *const p = *plan;
-    *plan = NULL;
-    if (!p) return;
-    df_arena_finish(&p->arena);
-    df_mem_free(mem, p, sizeof *p);
 }

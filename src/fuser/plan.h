@@ -11,6 +11,12 @@
  *
  *            trace --df_fuse--> plan { kernels, segs, launches, bufs, slots, guards }
  *
+ * A trace with loops or branches (trace/control.h) gives a plan of *parts* instead: each part holds
+ * plans without control, or with less of it, and what passes between parts lies in *cells*.
+ *
+ *            part 0 run     part 1 loop { test, body }     part 2 run
+ *               |  cells        | cells, states, rows         | roots
+ *
  * Loop structure of a kernel (df_kernel.mode); axes are listed from the outermost to the innermost:
  *
  *   MAP  OUTER* INNER       for o: for i (vector): body
@@ -186,6 +192,58 @@ typedef struct df_why {
     const char *reason; /* in the plan's arena, or static */
 } df_why;
 
+/* ---- parts ---- */
+
+/* A value that passes from one part to others, contiguous. */
+typedef struct df_cell {
+    uint32_t input; /* ordinal of the trace's input that it is; DF_NONE: a part makes it */
+    uint32_t last;  /* the last part that reads it */
+    df_slot bytes;
+} df_cell;
+
+typedef enum df_port_kind {
+    DF_PORT_INPUT,  /* index: ordinal of the trace's input, strides and all */
+    DF_PORT_CELL,   /* index: cell */
+    DF_PORT_STATE,  /* index: state of the loop, as it is when the iteration starts */
+    DF_PORT_ROW,    /* index: cell, whose row of this iteration is read */
+    DF_PORT_NUMBER, /* the number of the iteration, i64 */
+    DF_PORT_EXTENTS /* nothing is read */
+} df_port_kind;
+
+typedef struct df_port {
+    uint32_t kind, index;
+    df_slot row_bytes; /* ROW */
+} df_port;
+
+/* A plan within a part. */
+typedef struct df_subplan {
+    struct df_plan *plan; /* NULL: none */
+    df_slot slot0;        /* the first of its slots among those of the plan around it */
+    const df_port *port;  /* per input of its trace */
+    df_trace trace;       /* what it was made for, for runs: nodes, roots, no inputs, no extents */
+} df_subplan;
+
+typedef enum df_part_kind {
+    DF_PART_RUN,
+    DF_PART_LOOP,
+    DF_PART_COND /* does body when cell `cond` holds true, else other */
+} df_part_kind;
+
+typedef struct df_part {
+    uint32_t kind;
+    df_subplan body;  /* LOOP: its roots are the next states, then a row for each stack */
+    df_subplan other; /* LOOP: has one root, a bool: whether the iteration takes place */
+    const uint32_t *out; /* per root of body: the cell that it makes (LOOP: at the end), or DF_NONE */
+    uint32_t n_out;
+    uint32_t cond;
+    /* LOOP */
+    df_slot most; /* iterations */
+    uint32_t n_states;
+    const uint32_t *init;     /* per state: cell */
+    const df_slot *row_bytes; /* per root of body beyond the states */
+    uint32_t node;            /* the loop or cond, for people */
+} df_part;
+
 /* What a kernel stands for, for explanations only. */
 typedef struct df_kernel_about {
     uintptr_t site;  /* call site of its last record; 0: unknown */
@@ -194,6 +252,11 @@ typedef struct df_kernel_about {
 
 typedef struct df_plan {
     df_arena arena;
+    df_part *parts; /* then there are no kernels, segs, launches, bufs, regions of its own */
+    uint32_t n_parts;
+    df_cell *cells;
+    uint32_t n_cells;
+    uint32_t *root_cell; /* per root of the trace */
     df_slot_def *slots;
     uint32_t n_slots;
     df_guard *guards;
@@ -239,6 +302,18 @@ typedef struct df_limits {
 deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
                     DEFT_OWN df_plan **out);
 void df_plan_destroy(df_plan **plan, const df_mem *mem);
+
+/* Calls f on plan and on all plans within its parts, the outer ones first, until one fails. */
+deft_status df_plan_each(df_plan *plan, deft_status (*f)(df_plan *plan, void *user), void *user);
+/* The plan was made for a trace whose node k is node[k] of another trace of equal extents and
+ * arguments, and whose input k is input[k] there (NULL: the same; DF_NONE: none): turns all its
+ * references to the latter. */
+void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *input);
+size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */
+/* Of a new buffer for root r; -1: it is written into memory that is there. */
+int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);
+/* Why it runs one kernel per op (plan.retreated). */
+const char *df_plan_retreat(const df_plan *plan);
 
 /* Operands in order, stages and levels ascending, accesses and axes in range, launches free of
  * dependencies within. */

@@ -201,8 +201,67 @@ void df_why_print(df_str *out, const df_plan *p, const df_trace *t)
     }
 }
 
+static void put_block(df_str *out, const char *what, const df_subplan *b, const df_trace *t)
+{
+    if (!b->plan) return;
+    df_str_fmt(out, "%s reads", what);
+    for (uint32_t i = 0; i < b->trace.n_inputs; i++) {
+        static const char *const names[] = { "in", "c", "s", "row c", "iteration", "extents" };
+        df_str_fmt(out, "%s %s", i ? "," : "", names[b->port[i].kind]);
+        if (b->port[i].kind < DF_PORT_NUMBER) df_str_fmt(out, "%" PRIu32, b->port[i].index);
+    }
+    df_str_putc(out, '\n');
+    df_plan_print(out, b->plan, t);
+}
+
+static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *t)
+{
+    static const char *const names[] = { "run", "loop", "cond" };
+    const df_part *const part = &p->parts[i];
+    df_str_fmt(out, "part %" PRIu32 " %s", i, names[part->kind]);
+    if (part->kind == DF_PART_COND) df_str_fmt(out, " c%" PRIu32, part->cond);
+    if (part->kind == DF_PART_LOOP) {
+        df_str_put(out, " most ");
+        put_slot(out, p, part->most);
+        df_str_put(out, " states from");
+        for (uint32_t k = 0; k < part->n_states; k++) df_str_fmt(out, " c%" PRIu32, part->init[k]);
+    }
+    df_str_put(out, " makes");
+    for (uint32_t k = 0; k < part->n_out; k++)
+        if (part->out[k] == DF_NONE)
+            df_str_put(out, " -");
+        else
+            df_str_fmt(out, " c%" PRIu32, part->out[k]);
+    df_str_putc(out, '\n');
+    put_block(out, part->kind == DF_PART_LOOP ? "iteration" : "body", &part->body, t);
+    put_block(out, part->kind == DF_PART_LOOP ? "test" : "otherwise", &part->other, t);
+}
+
+static void put_parts(df_str *out, const df_plan *p, const df_trace *t)
+{
+    df_str_fmt(out, "plan parts=%" PRIu32 " cells=%" PRIu32 "%s\n", p->n_parts, p->n_cells,
+               p->has_checks ? " checks" : "");
+    for (uint32_t i = 0; i < p->n_parts; i++) put_part(out, p, i, t);
+    df_str_put(out, "cells\n");
+    for (uint32_t c = 0; c < p->n_cells; c++) {
+        df_str_fmt(out, "  c%" PRIu32 " bytes ", c);
+        put_slot(out, p, p->cells[c].bytes);
+        if (p->cells[c].input != DF_NONE) df_str_fmt(out, " = in%" PRIu32, p->cells[c].input);
+        df_str_fmt(out, " until part %" PRIu32 "\n", p->cells[c].last);
+    }
+    df_str_put(out, "roots");
+    for (uint32_t r = 0; t && r < t->n_roots; r++)
+        if (p->root_cell[r] != DF_NONE) df_str_fmt(out, " c%" PRIu32, p->root_cell[r]);
+    df_str_put(out, "\nguards\n");
+    df_guard_print(out, p->guards, p->n_guards, p->slots, t);
+}
+
 void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
 {
+    if (p->n_parts > 0) {
+        put_parts(out, p, t);
+        return;
+    }
     df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32 "%s\n",
                p->n_kernels, p->n_segs, p->n_launches, p->has_checks ? " checks" : "");
     for (uint32_t k = 0; k < p->n_kernels; k++) {

@@ -115,6 +115,13 @@ static df_slot intern(pass *p, df_slot_op op, uint32_t a, uint32_t b, int64_t im
     return i;
 }
 
+void df_fuse_put_slot(pass *p, df_slot_def s)
+{
+    if (p->st != DEFT_OK) return;
+    if (!df_vec_push(p->mem, &p->slots, s) || !df_vec_push(p->mem, &p->now, slot_now(p, &s)))
+        p->st = df_fail_mem(p->diag, "fuser", sizeof s);
+}
+
 bool df_fuse_slots_init(pass *p)
 {
     const df_slot zero = df_fuse_const(p, 0), one = df_fuse_const(p, 1);

@@ -240,10 +240,64 @@ done:
     return st;
 }
 
+/* ---- parts ---- */
+
+static deft_status verify_block(df_diag *d, const df_plan *p, const df_part *part, uint32_t i,
+                                const df_subplan *b)
+{
+    if (b->slot0 > p->n_slots || b->plan->n_slots > p->n_slots - b->slot0)
+        return bad(d, "slots of a part", i, b->slot0);
+    for (uint32_t k = 0; k < b->trace.n_inputs; k++) {
+        const df_port *const x = &b->port[k];
+        const bool in_loop = part->kind == DF_PART_LOOP;
+        const uint32_t limit = x->kind == DF_PORT_INPUT   ? p->n_inputs
+                               : x->kind == DF_PORT_STATE ? part->n_states
+                                                          : p->n_cells;
+        if (x->kind > DF_PORT_EXTENTS || x->index >= limit + (x->kind >= DF_PORT_NUMBER))
+            return bad(d, "port", i, k);
+        if (!in_loop &&
+            (x->kind == DF_PORT_STATE || x->kind == DF_PORT_ROW || x->kind == DF_PORT_NUMBER))
+            return bad(d, "port of a loop", i, k);
+        if (x->kind == DF_PORT_ROW && x->row_bytes >= p->n_slots) return bad(d, "row", i, k);
+    }
+    return df_plan_verify(d, b->plan);
+}
+
+static deft_status verify_part(df_diag *d, const df_plan *p, uint32_t i)
+{
+    const df_part *const x = &p->parts[i];
+    deft_status st = DEFT_OK;
+    if (x->kind > DF_PART_COND || !x->body.plan) TRY(bad(d, "part", i, x->kind));
+    if (x->n_out != x->body.trace.n_roots) TRY(bad(d, "roots of a part", i, x->n_out));
+    for (uint32_t k = 0; k < x->n_out; k++)
+        if (x->out[k] != DF_NONE && x->out[k] >= p->n_cells) TRY(bad(d, "cell", i, x->out[k]));
+    if (x->kind == DF_PART_LOOP) {
+        if (x->n_states > x->n_out || x->most >= p->n_slots) TRY(bad(d, "loop", i, x->n_states));
+        if (x->other.plan && x->other.trace.n_roots != 1) TRY(bad(d, "test", i, 0));
+        for (uint32_t k = 0; k < x->n_states; k++)
+            if (x->init[k] >= p->n_cells) TRY(bad(d, "state", i, k));
+        for (uint32_t k = x->n_states; k < x->n_out; k++)
+            if (x->row_bytes[k - x->n_states] >= p->n_slots) TRY(bad(d, "rows", i, k));
+    } else if (x->kind == DF_PART_COND) {
+        if (!x->other.plan || x->other.trace.n_roots != x->n_out || x->cond >= p->n_cells)
+            TRY(bad(d, "branches", i, x->n_out));
+    }
+    TRY(verify_block(d, p, x, i, &x->body));
+    if (x->other.plan) TRY(verify_block(d, p, x, i, &x->other));
+done:
+    return st;
+}
+
 deft_status df_plan_verify(df_diag *d, const df_plan *p)
 {
     deft_status st;
     TRY(verify_slots(d, p));
+    for (uint32_t c = 0; c < p->n_cells; c++)
+        if (p->cells[c].bytes >= p->n_slots ||
+            (p->cells[c].input != DF_NONE && p->cells[c].input >= p->n_inputs))
+            TRY(bad(d, "cell", c, p->cells[c].input));
+    for (uint32_t i = 0; i < p->n_parts; i++) TRY(verify_part(d, p, i));
+    if (p->n_parts > 0) return DEFT_OK;
     for (uint32_t k = 0; k < p->n_kernels; k++) {
         TRY(verify_axes(d, &p->kernels[k], k));
         TRY(verify_access(d, &p->kernels[k], k));

@@ -111,7 +111,7 @@ static bool is_used_up(deft_ctx *cx, df_event *e)
 bool df_make_room(deft_ctx *cx)
 {
     df_event e;
-    if (!is_used_up(cx, &e)) {
+    if (cx->body_at || !is_used_up(cx, &e)) { /* a loop half recorded can't be cut */
         /* Looking at many values is worth it after many more records only. */
         look_at(cx, cx->rec.n + LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
         return true;

@@ -181,6 +181,7 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     cx->rt = rt;
     cx->mem = rt->mem;
     cx->epoch = 1;
+    cx->body_loop = DF_NONE;
     do cx->id = atomic_fetch_add(&rt->n_ctx, 1) + 1;
     while (cx->id == 0);
     df_take_options(&cx->opt, sizeof cx->opt, options, options ? options->size : 0);
@@ -279,6 +280,10 @@ deft_status df_deliver(deft_ctx *cx)
 {
     const deft_status st = cx->pending;
     cx->pending = DEFT_OK;
+    if (st == DEFT_OK && cx->body_at)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "%s: inside the function of a loop or branch nothing can be computed",
+                       cx->act ? cx->act : "call");
     return st;
 }
 

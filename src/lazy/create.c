@@ -362,6 +362,13 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
         df_error(cx, DEFT_E_ARG, "%s: rng is NULL", what);
         return false;
     }
+    if (cx->body_at) {
+        df_error(cx, DEFT_E_STATE,
+                 "%s: inside a loop or branch each iteration would draw the same: draw before, and "
+                 "pass the numbers as rows",
+                 what);
+        return false;
+    }
     if (!check_dtype(cx, what, t) || !df_check_shape(cx, what, shape, s)) return false;
     if (floating ? df_is_float(t) : df_is_int(t)) return true;
     df_error(cx, DEFT_E_DTYPE, "%s: not for %s", what, deft_dtype_name(t));

@@ -53,6 +53,33 @@ static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *lo
     return n;
 }
 
+/* Whether the loop whose list ends in record i is part of no other. */
+static bool is_outermost(const df_rec *r, uint32_t i)
+{
+    while (r->nodes[i].op != DF_OP_loop) i = r->nodes[i].src[r->nodes[i].n_src - 1].i;
+    return r->nodes[r->nodes[i].src[0].i].op != DF_OP_loop;
+}
+
+deft_status df_want_siblings(deft_ctx *cx)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t low, n_input = 0, n_args = 0;
+    df_arena_reset(&cx->pass);
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
+    if (!need) return df_fail_mem(&cx->diag, "cut", r->n);
+    for (size_t i = 0; i < cx->want.n; i++) need[cx->want.at[i].node] = VALUE;
+    mark(r, need, r->n - 1, &low, &n_input, &n_args);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const df_node *const node = &r->nodes[i];
+        const df_want w = { .node = i };
+        if (node->op != DF_OP_final || need[i] || r->val[i] || !need[node->src[1].i] ||
+            !is_outermost(r, node->src[1].i))
+            continue;
+        if (!df_vec_push(cx->mem, &cx->want, w)) return df_fail_mem(&cx->diag, "cut", sizeof w);
+    }
+    return DEFT_OK;
+}
+
 typedef struct copier {
     uint64_t cut;
     const df_rec *r;
@@ -202,12 +229,15 @@ static bool safe_into(const df_made *m, uint32_t into)
     return true;
 }
 
-/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
- * undone, so such a plan gets memory of its own and is copied when all went well. */
+/* Faults are found while a plan runs, and a loop may be interrupted; what it writes straight into
+ * the caller's memory can't be undone, so such a plan gets memory of its own and is copied when all
+ * went well. */
 static bool may_fault(const df_trace *t)
 {
     for (uint32_t i = 0; i < t->n_nodes; i++)
-        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index) return true;
+        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index ||
+            df_op_infos[t->nodes[i].op].cls == DF_CLASS_control)
+            return true;
     return false;
 }
 

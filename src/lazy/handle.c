@@ -158,6 +158,12 @@ bool df_is_outer(const deft_ctx *cx, const deft_tensor *t)
     return t->keeps || (s->open && s->depth < cx->step_at);
 }
 
+bool df_is_outside_body(const deft_ctx *cx, const deft_tensor *t)
+{
+    const df_slab *const s = df_slab_of(t);
+    return cx->body_at && (t->keeps || s->depth < cx->body_at);
+}
+
 void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *),
                    void *user)
 {

@@ -24,6 +24,7 @@
 #include "guards/reason.h"
 #include "ops/shape.h"
 #include "runtime/cpu.h"
+#include "trace/control.h"
 
 /* ---- values ---- */
 
@@ -254,6 +255,10 @@ struct deft_ctx {
     deft_stats stats;
 
     uint32_t id;        /* in its runtime; never 0 */
+    uint32_t body_at;   /* depth of the scope of the innermost function of a loop or branch; 0 */
+    uint32_t body_nest; /* how many of them run */
+    uint32_t body_loop; /* record of the loop whose function runs, or DF_NONE */
+    uint32_t finals;    /* results of loops among the records of this epoch, or more */
     const char *act;    /* the acting call that is running: "read" */
     uintptr_t act_site; /* and where it was called */
     bool matched;       /* the latest cut was made before */
@@ -283,7 +288,8 @@ void df_take_options(void *to, size_t to_size, const void *from, size_t from_siz
 void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 4) DF_COLD;
 /* The same with the sentence already in cx->diag. */
 void *df_error_keep(deft_ctx *cx, deft_status st) DF_COLD;
-/* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. */
+/* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. None
+ * of them may act inside a function of a loop or branch: DEFT_E_STATE. */
 deft_status df_deliver(deft_ctx *cx);
 
 /* ---- handles (handle.c) ---- */
@@ -334,6 +340,9 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
                    void *u);
 void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
 bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
+void df_scope_pop(deft_ctx *cx, uint32_t depth); /* that one and all inside it */
+/* Whether t was made outside the innermost function of a loop or branch that runs. */
+bool df_is_outside_body(const deft_ctx *cx, const deft_tensor *t);
 deft_status df_step_end(deft_scope s); /* for the acting call that is under way */
 bool df_has_pending(deft_ctx *cx);     /* something that a flush would compute */
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
@@ -424,6 +433,8 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 
 /* The closed trace of the wanted records, with the value behind each input. */
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *out);
+/* Adds to cx->want the other results of each loop that it needs. */
+deft_status df_want_siblings(deft_ctx *cx);
 /* Fits the trace of m to the records and values of now; false when it is no longer theirs. */
 bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *m);
 /* The same for a trace without records: input k reads values[k] (NULL: memory that is only

@@ -85,18 +85,6 @@ static bool guards_hold(const df_counted *value, void *user)
 
 /* ---- making ---- */
 
-/* A plan made from a simplified trace speaks of its nodes; runs will hand in traces as recorded. */
-static void translate(df_plan *p, const uint32_t *from)
-{
-    for (uint32_t i = 0; i < p->n_slots; i++)
-        if (p->slots[i].op == DF_SLOT_extent) p->slots[i].a = from[p->slots[i].a];
-    for (uint32_t i = 0; i < p->n_from; i++) p->from[i] = from[p->from[i]];
-    for (uint32_t i = 0; i < p->n_why && p->why[i].a != DF_NONE; i++) {
-        p->why[i].a = from[p->why[i].a];
-        p->why[i].b = from[p->why[i].b];
-    }
-}
-
 /* One line of log for each decision. */
 static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
@@ -106,6 +94,22 @@ static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
     for (char *at = s.at, *end; at && (end = strchr(at, '\n')) != NULL; at = end + 1)
         df_logf(&cx->rt->log, fusion, "%.*s", (int)(end - at), at);
     df_str_finish(&s);
+}
+
+typedef struct about {
+    deft_ctx *cx;
+    const df_trace *t;
+    uint32_t number;
+} about;
+
+static deft_status tell_about(df_plan *plan, void *user)
+{
+    const about *const a = user;
+    plan->site = a->cx->act_site;
+    plan->owner = a->cx->id;
+    plan->number = a->number;
+    if (df_why_kernels(plan, a->t)) return DEFT_OK;
+    return df_fail_mem(&a->cx->diag, "plan", plan->n_kernels * sizeof *plan->about);
 }
 
 static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, df_plan **out)
@@ -126,12 +130,11 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
         df_assert_slow(df_trace_verify(NULL, simple) % DEFT_E_MEMORY == 0);
     }
     TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
-    if (simple) translate(plan, from);
+    /* It speaks of nodes of the simplified trace; runs will hand in traces as recorded. */
+    if (simple) df_plan_translate(plan, from, NULL);
     df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
-    plan->site = cx->act_site;
-    plan->owner = cx->id;
-    plan->number = number;
-    if (!df_why_kernels(plan, t)) TRY(df_fail_mem(&cx->diag, "plan", sizeof *plan->about));
+    about what = { cx, t, number };
+    TRY(df_plan_each(plan, tell_about, &what));
     TRY(rt->dev->prepare(rt->dev, &cx->diag, plan));
     *out = plan;
     plan = NULL;
@@ -166,18 +169,19 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
     if (e->plan->retreated)
         df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
-                e->plan->why[0].reason);
+                df_plan_retreat(e->plan));
     df_why_plan(cx, m, f.n_misses, e->plan);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     /* A plan that holds all references of its own may be larger than the cache: it is then used
      * once. */
-    st = df_cache_add(rt->plans, &ck, df_counted_ref(&e->counted), e->plan->arena.total);
+    const size_t bytes = df_plan_bytes(e->plan);
+    st = df_cache_add(rt->plans, &ck, df_counted_ref(&e->counted), bytes);
     if (st == DEFT_E_LIMIT) {
-        df_logf(&rt->log, cache, "a plan of %zu bytes is too large to keep", e->plan->arena.total);
+        df_logf(&rt->log, cache, "a plan of %zu bytes is too large to keep", bytes);
         st = DEFT_OK;
     }
-    if (st != DEFT_OK) TRY(df_fail_mem(&cx->diag, "cut: plan cache", e->plan->arena.total));
+    if (st != DEFT_OK) TRY(df_fail_mem(&cx->diag, "cut: plan cache", bytes));
     *out = e;
     return DEFT_OK;
 done:

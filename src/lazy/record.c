@@ -167,6 +167,7 @@ static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
 void df_rec_reset(deft_ctx *cx)
 {
     cx->look_at = cx->first_look;
+    cx->finals = 0;
     df_rec_truncate(cx, 0, 0, 0);
     if (DF_UNLIKELY(++cx->epoch == 0)) { /* numbers begin again: none may stand for an old record */
         cx->epoch = 1;
@@ -791,6 +792,7 @@ static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, b
 #define DF_STAMP_update(name)
 #define DF_STAMP_contract(name)
 #define DF_STAMP_routine(name)
+#define DF_STAMP_control(name)
 #include "ops/ops.def"
 DF_SWAPPED(gt, DF_OP_lt)
 DF_SWAPPED(ge, DF_OP_le)

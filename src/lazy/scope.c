@@ -52,7 +52,7 @@ static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
     if (t->epoch == cx->epoch && t->node >= cx->step_n) t->epoch = 0;
 }
 
-static void pop_to(deft_ctx *cx, uint32_t depth)
+void df_scope_pop(deft_ctx *cx, uint32_t depth)
 {
     while (cx->depth >= depth && cx->depth > 0) {
         df_scope_free_handles(cx, &cx->frame[cx->depth]);
@@ -73,7 +73,7 @@ static void step_rollback(deft_ctx *cx)
     const uint32_t at = cx->step_at;
     undo_all(cx);
     df_each_outer(cx, at, forget_step_node, NULL);
-    pop_to(cx, at);
+    df_scope_pop(cx, at);
     /* What was assigned before the step is written by a later cut: the handle has it again. */
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
@@ -324,13 +324,15 @@ deft_status deft_scope_end(deft_scope s)
     deft_ctx *const cx = s.cx;
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "scope_end", DF_SITE);
-    deft_status st = df_deliver(cx);
+    const bool in_body = cx->body_at > 0;
+    deft_status st = in_body ? cx->pending : df_deliver(cx);
+    if (in_body && s.depth <= cx->body_at) return df_deliver(cx);
     if (!token_open(cx, s))
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
     if (cx->step_at && s.depth <= cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "scope_end: a step is open inside this scope, or it is the step itself");
-    pop_to(cx, s.depth);
+    df_scope_pop(cx, s.depth);
     if (cx->depth == 0 && st == DEFT_OK) st = outermost_end(cx);
     return st;
 }
@@ -340,14 +342,15 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     deft_ctx *const cx = s.cx;
     if (!cx) return NULL;
     const bool mine = df_enter_more(cx, "scope_return", 2, t);
-    if (!token_open(cx, s) || (cx->step_at && s.depth <= cx->step_at))
+    if (!token_open(cx, s) || (cx->step_at && s.depth <= cx->step_at) ||
+        (cx->body_at && s.depth <= cx->body_at))
         return df_error(cx, DEFT_E_STATE, "scope_return: the scope is not open, or it is a step");
     deft_tensor saved = { 0 };
     if (mine) {
         saved = *t;
         df_value_ref(saved.value);
     }
-    pop_to(cx, s.depth);
+    df_scope_pop(cx, s.depth);
     if (!mine) return NULL;
     deft_tensor *const out = df_handle_new(cx, saved.node);
     if (!out) {
@@ -370,6 +373,10 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     if (!cx) return bad;
     if (options && options->size == 0) {
         df_error(cx, DEFT_E_ARG, "step_begin_with: the options' size is 0");
+        return bad;
+    }
+    if (cx->body_at) {
+        df_error(cx, DEFT_E_STATE, "step_begin: inside the function of a loop or branch");
         return bad;
     }
     if (cx->step_at) {
@@ -409,6 +416,7 @@ deft_status df_step_end(deft_scope s)
 {
     deft_ctx *const cx = s.cx;
     deft_status st = df_deliver(cx);
+    if (cx->body_at) return st; /* the step goes on: its loop is still being recorded */
     if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) {
         /* A step that never opened: its cause was just delivered. */
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "step_end: the step is not open");
@@ -426,7 +434,7 @@ deft_status df_step_end(deft_scope s)
     if (cx->recording) df_recording_commit(cx);
     df_why_step(cx);
     undo_forget(cx);
-    pop_to(cx, at);
+    df_scope_pop(cx, at);
     cx->step_at = 0;
     df_budget_set(cx, NULL);
     df_rec_reset(cx);
@@ -437,6 +445,10 @@ void deft_step_abort(deft_scope s)
 {
     deft_ctx *const cx = s.cx;
     if (!cx || !cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) return;
+    if (cx->body_at) {
+        df_error(cx, DEFT_E_STATE, "step_abort: inside the function of a loop or branch");
+        return;
+    }
     df_deliver(cx);
     step_rollback(cx);
 }
@@ -449,6 +461,10 @@ deft_tensor *deft_keep(deft_tensor *t)
     if (!cx) return NULL;
     if (t->keeps == UINT16_MAX)
         return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
+    if (cx->body_at && !df_is_outside_body(cx, t))
+        return df_error(cx, DEFT_E_STATE,
+                        "keep: a tensor made inside a loop or branch stays there: make it a state "
+                        "or a result");
     if (cx->recording && !df_is_outer(cx, t))
         df_recording_spoil(cx, "it keeps a tensor that it made", DF_SITE);
     if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))

@@ -530,6 +530,13 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
         value = root_value(cx, dst, value, &place[n - 1], site);
         if (value == DF_BAD) return false;
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (df_is_outside_body(cx, who[i])) {
+            df_error(cx, DEFT_E_STATE,
+                     "assign: a tensor from outside a loop or branch cannot be assigned inside: "
+                     "make it a state or a result");
+            return false;
+        }
     for (uint32_t i = 0; i < n; i++) {
         if (!bind(cx, who[i], what[i])) return false;
         who[i]->place = place[i];

@@ -168,9 +168,10 @@ static void tell_unfused(deft_ctx *cx, const df_plan *p, const df_trace *t)
     df_event e;
     char found[64];
     df_logf(&cx->rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
-            p->why[0].reason);
+            df_plan_retreat(p));
     snprintf(found, sizeof found, "one per op, %u in all", p->n_segs);
-    df_event_make(&e, DF_WHY_plan_unfused, cx->act_site, p->why[0].reason, "fused kernels", found);
+    df_event_make(&e, DF_WHY_plan_unfused, cx->act_site, df_plan_retreat(p), "fused kernels",
+                  found);
     e.n = p->number;
     df_why_tell(cx, &e);
 }
@@ -333,6 +334,23 @@ static void tell_sync(deft_ctx *cx, df_reason reason, uint32_t n, bool only_log)
         df_why_tell(cx, &e);
 }
 
+/* A loop makes all its results at once: what is read of it brings the others along, for whom it
+ * would have to run again. */
+static deft_status compute_with_siblings(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    deft_status st = DEFT_OK;
+    df_assert(cx->want.n == 0);
+    for (uint32_t i = 0; i < n; i++)
+        if (!df_vec_push(cx->mem, &cx->want, want[i])) TRY(df_fail_mem(&cx->diag, "cut", n));
+    TRY(df_want_siblings(cx));
+    TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
+    for (uint32_t i = 0; i < n; i++) want[i].result = cx->want.at[i].result;
+    for (size_t i = n; i < cx->want.n; i++) df_value_drop(cx, &cx->want.at[i].result);
+done:
+    cx->want.n = 0;
+    return st;
+}
+
 deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
 {
     const deft_sync_policy policy = cx->step_at ? cx->budget.syncs : DEFT_SYNC_ALLOW;
@@ -345,7 +363,8 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
                        cx->act, df_site_text(cx->act_site, here, sizeof here),
                        df_site_text(cx->frame[cx->step_at].site, step, sizeof step));
     }
-    const deft_status st = df_materialize(cx, want, n);
+    const deft_status st =
+        cx->finals ? compute_with_siblings(cx, want, n) : df_materialize(cx, want, n);
     if (st != DEFT_OK) return st;
     cx->stats.syncs++;
     /* A sync like one before is counted, not told, unless somebody listens or asked for it. */

@@ -276,6 +276,7 @@ BODY(copysign)
 #define WRAP_update_fuser(name, what)
 #define WRAP_contract_fuser(name, what)
 #define WRAP_routine_fuser(name, what)
+#define WRAP_control_fuser(name, what)
 
 #define WRAP_JOIN(class, name, how, what) WRAP_##class##_##how(name, what)
 #define WRAP(...) WRAP_JOIN(__VA_ARGS__)

@@ -16,6 +16,7 @@
 #define DECLARE_update DECLARE_none
 #define DECLARE_contract DECLARE_none
 #define DECLARE_routine DECLARE_none
+#define DECLARE_control DECLARE_none
 #define DECLARE_map(name)                                                                          \
     uint32_t df_body_##name(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],       \
                             uint32_t attr);
@@ -35,6 +36,7 @@
 #undef DECLARE_update
 #undef DECLARE_contract
 #undef DECLARE_routine
+#undef DECLARE_control
 #undef DECLARE_map
 #undef DECLARE_unary
 #undef DECLARE_binary

@@ -64,7 +64,8 @@ static const char *refuse(df_op op, deft_dtype t)
     case DF_DTYPE_select:
     case DF_DTYPE_index:
     case DF_DTYPE_to_index:
-    case DF_DTYPE_count: return NULL;
+    case DF_DTYPE_count:
+    case DF_DTYPE_but_last: return NULL;
     }
     df_unreachable();
 }
@@ -97,6 +98,7 @@ static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype o
     case DF_DTYPE_test:
     case DF_DTYPE_select:
     case DF_DTYPE_index:
+    case DF_DTYPE_but_last:
     case DF_DTYPE_to_index: want = df_dtype_result(op, t); break;
     }
     if (out != want)
@@ -145,7 +147,8 @@ deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dty
     if (info->dtype_rule == DF_DTYPE_select && src[0] != DEFT_BOOL)
         return df_fail(d, DEFT_E_DTYPE, "%s: the condition is %s, must be bool", info->name,
                        deft_dtype_name(src[0]));
-    for (uint32_t i = first + 1; i < info->n_src; i++) {
+    const uint32_t n_checked = info->n_src - (info->dtype_rule == DF_DTYPE_but_last);
+    for (uint32_t i = first + 1; i < n_checked; i++) {
         const deft_dtype want = info->dtype_rule == DF_DTYPE_index ? DEFT_I64 : src[first];
         if (src[i] != want)
             return df_fail(d, DEFT_E_DTYPE, "%s: operand %u is %s, must be %s", info->name, i + 1,
@@ -189,7 +192,8 @@ deft_dtype df_dtype_result(df_op op, deft_dtype operand)
     case DF_DTYPE_integral:
     case DF_DTYPE_cast:
     case DF_DTYPE_select:
-    case DF_DTYPE_index: return operand;
+    case DF_DTYPE_index:
+    case DF_DTYPE_but_last: return operand;
     }
     df_unreachable();
 }

@@ -20,6 +20,7 @@ _Static_assert(DF_N_KOPS <= 255, "df_op_info.kop is one byte");
 #define BODY_update BODY_none
 #define BODY_contract BODY_none
 #define BODY_routine BODY_none
+#define BODY_control BODY_none
 #define BODY_map(name) df_body_##name
 #define BODY_unary BODY_map
 #define BODY_binary BODY_map

@@ -28,7 +28,8 @@ typedef enum df_op_class {
     DF_CLASS_index,
     DF_CLASS_update,
     DF_CLASS_contract,
-    DF_CLASS_routine
+    DF_CLASS_routine,
+    DF_CLASS_control
 } df_op_class;
 
 typedef enum df_dtype_rule {
@@ -44,7 +45,8 @@ typedef enum df_dtype_rule {
     DF_DTYPE_select,
     DF_DTYPE_index,
     DF_DTYPE_to_index,
-    DF_DTYPE_count
+    DF_DTYPE_count,
+    DF_DTYPE_but_last
 } df_dtype_rule;
 
 typedef enum df_shape_rule {
@@ -63,7 +65,12 @@ typedef enum df_shape_rule {
     DF_SHAPE_take,
     DF_SHAPE_gather,
     DF_SHAPE_update,
-    DF_SHAPE_order
+    DF_SHAPE_order,
+    DF_SHAPE_one,
+    DF_SHAPE_each,
+    DF_SHAPE_next,
+    DF_SHAPE_stack,
+    DF_SHAPE_cond
 } df_shape_rule;
 
 typedef enum df_lower_how {

@@ -52,7 +52,9 @@ enum {
     LEAST_contract = 2,
     MOST_contract = 2,
     LEAST_routine = 1,
-    MOST_routine = 1
+    MOST_routine = 1,
+    LEAST_control = 1,
+    MOST_control = 3
 };
 
 #define OP(id, n, class, facets)                                                                   \
@@ -73,7 +75,8 @@ enum {
     WAYS_index = WAY(fuser),
     WAYS_update = WAY(fuser),
     WAYS_contract = WAY(fuser),
-    WAYS_routine = WAY(fuser)
+    WAYS_routine = WAY(fuser),
+    WAYS_control = WAY(fuser)
 };
 
 #define OP(id, n, class, facets)                                                                   \

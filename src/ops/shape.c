@@ -368,6 +368,63 @@ static deft_status shape_order(const rule_in *r, df_shape *out)
     return DEFT_OK;
 }
 
+static deft_status fail_two(const rule_in *r, uint32_t a, uint32_t b, const char *what)
+{
+    char t[2][DF_SHAPE_TEXT];
+    return df_fail(r->d, DEFT_E_SHAPE, "%s: %s and %s: %s", r->name, text(&r->src[a], t[0]),
+                   text(&r->src[b], t[1]), what);
+}
+
+static deft_status check_one(const rule_in *r)
+{
+    char t[DF_SHAPE_TEXT];
+    if (r->src[0].rank == 0) return check_no_attr(r);
+    return df_fail(r->d, DEFT_E_SHAPE, "%s: the operand is %s, must be one value", r->name,
+                   text(&r->src[0], t));
+}
+
+static deft_status shape_one(const rule_in *r, df_shape *out)
+{
+    out->rank = 0;
+    return check_one(r);
+}
+
+static deft_status shape_each(const rule_in *r, df_shape *out)
+{
+    const df_shape *const s = &r->src[0];
+    if (s->rank == 0) return df_fail(r->d, DEFT_E_SHAPE, "each: the operand has no axis");
+    out->rank = s->rank - 1;
+    memcpy(out->dim, s->dim + 1, out->rank * sizeof *out->dim);
+    return check_no_attr(r);
+}
+
+static deft_status shape_next(const rule_in *r, df_shape *out)
+{
+    *out = r->src[0];
+    if (!df_shape_equal(&r->src[0], &r->src[1]))
+        return fail_two(r, 0, 1, "a state keeps its shape");
+    return check_no_attr(r);
+}
+
+static deft_status shape_stack(const rule_in *r, const df_shape *out)
+{
+    char t[2][DF_SHAPE_TEXT];
+    const df_shape row = { .rank = out->rank ? out->rank - 1 : 0 };
+    df_shape behind = row;
+    memcpy(behind.dim, out->dim + 1, row.rank * sizeof *row.dim);
+    if (out->rank > 0 && df_shape_equal(&behind, &r->src[0])) return check_no_attr(r);
+    return df_fail(r->d, DEFT_E_SHAPE, "stack: rows of %s cannot make %s", text(&r->src[0], t[0]),
+                   text(out, t[1]));
+}
+
+static deft_status shape_cond(const rule_in *r, df_shape *out)
+{
+    *out = r->src[1];
+    if (!df_shape_equal(&r->src[1], &r->src[2]))
+        return fail_two(r, 1, 2, "both branches give one shape");
+    return check_one(r);
+}
+
 static deft_status apply_rule(const rule_in *r, df_shape *out)
 {
     switch ((df_shape_rule)df_op_infos[r->op].shape_rule) {
@@ -387,6 +444,11 @@ static deft_status apply_rule(const rule_in *r, df_shape *out)
     case DF_SHAPE_gather: return shape_gather(r, out);
     case DF_SHAPE_update: return shape_update(r, out);
     case DF_SHAPE_order: return shape_order(r, out);
+    case DF_SHAPE_one: return shape_one(r, out);
+    case DF_SHAPE_each: return shape_each(r, out);
+    case DF_SHAPE_next: return shape_next(r, out);
+    case DF_SHAPE_stack: return shape_stack(r, out);
+    case DF_SHAPE_cond: return shape_cond(r, out);
     }
     df_unreachable();
 }
@@ -395,7 +457,7 @@ bool df_shape_takes_extents(df_op op)
 {
     const uint8_t rule = df_op_infos[op].shape_rule;
     return rule == DF_SHAPE_given || rule == DF_SHAPE_expand || rule == DF_SHAPE_reshape ||
-           rule == DF_SHAPE_slice || rule == DF_SHAPE_diagonal;
+           rule == DF_SHAPE_slice || rule == DF_SHAPE_diagonal || rule == DF_SHAPE_stack;
 }
 
 /* An extent of 0 anywhere makes the count 0, but the other extents must still multiply within

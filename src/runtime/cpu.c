@@ -91,19 +91,50 @@ static void open_blas(cpu *c)
     df_fork_lock_give(&c->lock);
 }
 
+static deft_status find_matmul(df_plan *plan, void *user)
+{
+    bool *const found = user;
+    for (uint32_t i = 0; i < plan->n_segs; i++) *found |= plan->segs[i].kind == DF_SEG_MATMUL;
+    return DEFT_OK;
+}
+
 static bool has_matmul(const df_plan *plan)
 {
-    for (uint32_t i = 0; i < plan->n_segs; i++)
-        if (plan->segs[i].kind == DF_SEG_MATMUL) return true;
-    return false;
+    bool found = false;
+    df_plan_each((df_plan *)(uintptr_t)plan, find_matmul, &found);
+    return found;
+}
+
+typedef struct preparation {
+    cpu *c;
+    df_diag *d;
+} preparation;
+
+static deft_status prepare_one(df_plan *plan, void *user)
+{
+    const preparation *const p = user;
+    const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan);
+    for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
+        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(p->c, plan->segs[i].dtype, plan);
+    return st;
+}
+
+static deft_status release_one(df_plan *plan, void *user)
+{
+    df_tiers_detach(user, plan);
+    return DEFT_OK;
+}
+
+static void release(df_device *dev, df_plan *plan)
+{
+    df_plan_each(plan, release_one, cpu_of(dev)->exec.tiers);
 }
 
 static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
 {
-    cpu *const c = cpu_of(dev);
-    const deft_status st = df_tiers_attach(c->exec.tiers, d, plan);
-    for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
-        if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(c, plan->segs[i].dtype, plan);
+    preparation p = { cpu_of(dev), d };
+    const deft_status st = df_plan_each(plan, prepare_one, &p);
+    if (st != DEFT_OK) release(dev, plan);
     return st;
 }
 
@@ -115,11 +146,6 @@ static deft_status run(df_device *dev, df_diag *d, const df_plan *plan, const df
         !atomic_load_explicit(&c->blas_tried, memory_order_acquire) && has_matmul(plan))
         open_blas(c);
     return df_executor_run(&c->exec, d, plan, t, slots, io, stats);
-}
-
-static void release(df_device *dev, df_plan *plan)
-{
-    df_tiers_detach(cpu_of(dev)->exec.tiers, plan);
 }
 
 static int64_t cache_size(int name, int64_t fallback)

@@ -110,6 +110,7 @@ typedef struct df_launch_io {
 } df_launch_io;
 
 typedef struct df_run_stats {
+    uint64_t forks; /* launches that more than one thread took part in, or may have */
     uint64_t launches, segments, bytes_allocated, donated, interpreted_segments;
     uint64_t t_bind_ns, t_run_ns; /* only measured when asked for */
 } df_run_stats;

@@ -341,6 +341,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
     r->launch = l;
     const uint32_t n_tasks = r->segs[l->first].parallel ? make_tasks(r, l) : 0;
     if (n_tasks > 1) df_pool_run(r->x->pool, n_tasks, run_task, r);
+    stats->forks += n_tasks > 1;
     for (uint32_t i = 0; i < l->n; i++) {
         const df_seg *const seg = &r->plan->segs[l->first + i];
         const df_seg_run *const s = &r->segs[l->first + i];
@@ -349,6 +350,7 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
         if (s->n_items > 0 && s->split) finish_split(r, s);
         if (seg->kind == DF_SEG_MATMUL) df_run_matmul(r, seg, s);
         if (seg->kind == DF_SEG_ROUTINE) df_run_routine(r, seg);
+        stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
     }
     stats->launches++;
@@ -423,6 +425,7 @@ done:
 deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
                             const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
+    if (plan->n_parts > 0) return df_run_flow(x, d, plan, t, slots, io, stats);
     deft_status st = DEFT_OK;
     df_run_stats mine = { 0 };
     df_buffer *arena = NULL;

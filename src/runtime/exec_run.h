@@ -6,6 +6,7 @@
  *   exec_bind.c    the frame's layout; buffers; arguments of kernels
  *   exec_matmul.c  products and their epilogues
  *   exec_routine.c what the runtime does by itself
+ *   exec_flow.c    plans of parts: loops, branches
  */
 #ifndef DF_RUNTIME_EXEC_RUN_H
 #define DF_RUNTIME_EXEC_RUN_H
@@ -106,6 +107,12 @@ void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
 /* Before the layout: work space and threads that products need. */
 void df_run_measure_matmuls(df_run *r);
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s);
+
+/* ---- exec_flow.c ---- */
+
+/* df_executor_run of a plan of parts. */
+deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
+                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
 
 /* ---- exec_routine.c ---- */
 

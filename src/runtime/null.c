@@ -47,10 +47,8 @@ static deft_status make_roots(null_device *n, df_diag *d, const df_plan *plan, c
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < plan->n_roots; i++) {
-        const uint32_t b = plan->root_buf[i];
-        if (b == DF_NONE || plan->bufs[b].kind != DF_BUF_ROOT) continue;
-        const int64_t bytes =
-            slots[plan->bufs[b].numel] * (int64_t)deft_dtype_size(plan->bufs[b].dtype);
+        const int64_t bytes = df_plan_root_bytes(plan, i, slots);
+        if (bytes < 0) continue;
         TRY(df_buffer_create(d, n->dev.allocator, bytes, &io->root[i]));
         memset(io->root[i]->data, 0, (size_t)bytes);
     }

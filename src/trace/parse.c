@@ -296,6 +296,10 @@ static deft_status attributes(parser *p, record *r)
         TRY(key_integer(p, "power", INT32_MIN, INT32_MAX, &v));
         r->attr = (uint32_t)(int32_t)v;
         break;
+    case DF_TEXT_most:
+        TRY(key_integer(p, "most", 0, INT64_MAX, &r->args[0]));
+        r->n_args = 1;
+        break;
     case DF_TEXT_which: r->attr = eat_word(p, "zeros") ? DF_WHICH_ZEROS : 0; break;
     case DF_TEXT_order: r->attr = eat_word(p, "descending") ? DF_ORDER_DESCENDING : 0; break;
     }

@@ -22,7 +22,8 @@ typedef enum df_text_form {
     DF_TEXT_random, /* word=k seed=k draw=k */
     DF_TEXT_power,  /* power=k */
     DF_TEXT_order,  /* descending */
-    DF_TEXT_which   /* zeros */
+    DF_TEXT_which,  /* zeros */
+    DF_TEXT_most    /* most=k */
 } df_text_form;
 
 df_text_form df_text_form_of(df_op op);

@@ -118,7 +118,7 @@ bool df_strides_contiguous(const int64_t *extents, const int64_t *stride, uint32
 
 /* Operands are below users, dtypes and shapes obey ops.def, args and inputs are in range, every
  * input is named by one node, the place of an update is seen through views of what it updates (any
- * but expand). The sentence names the node. */
+ * but expand), loops are well-formed (trace/control.h). The sentence names the node. */
 deft_status df_trace_verify(df_diag *d, const df_trace *t);
 
 /* ---- identity ---- */

@@ -2,12 +2,14 @@
  *
  * The verifier: whether a trace is what trace.h says it is. It trusts nothing but the array
  * lengths, so that it may be run on a trace that was read from a file or produced by a pass under
- * suspicion. One walk over the nodes, one over inputs and roots; no allocation.
+ * suspicion. One walk over the nodes, one over inputs and roots, and where there are loops, one
+ * more over the nodes (control.c), which alone takes memory.
  *
  * The only question that is not local is where an update writes: its third operand must be reached
  * from its first through views. The walk from the one to the other is short in every sane trace,
  * but a file can make it long for each of a million updates; all walks together get a budget.
  */
+#include "trace/control.h"
 #include "trace/node.h"
 
 #include <inttypes.h>
@@ -214,6 +216,17 @@ deft_status df_node_check_values(df_diag *d, df_op op, deft_dtype t, uint32_t at
     return DEFT_OK;
 }
 
+static deft_status check_control(verifier *v)
+{
+    df_control c;
+    df_arena tmp;
+    if (!df_has_control(v->t)) return DEFT_OK;
+    df_arena_init(&tmp, v->t->arena->mem);
+    const deft_status st = df_control_find(v->d, v->t, &tmp, &c);
+    df_arena_finish(&tmp);
+    return st;
+}
+
 deft_status df_trace_verify(df_diag *d, const df_trace *t)
 {
     verifier v = { .d = d, .t = t, .walks_left = (uint64_t)WALKS_PER_NODE * t->n_nodes };
@@ -227,6 +240,7 @@ deft_status df_trace_verify(df_diag *d, const df_trace *t)
     for (uint32_t k = 0; k < t->n_nodes; k++) TRY(check_node(&v, k));
     TRY(check_inputs(&v));
     for (uint32_t i = 0; i < t->n_roots; i++) TRY(check_root(&v, i));
+    TRY(check_control(&v));
 done:
     return st;
 }

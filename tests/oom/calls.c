@@ -129,6 +129,49 @@ static deft_tensor *make_split(world *w)
     return deft_split(w->x, SIZES(2, 4), 2, 1, part) == DEFT_OK ? part[1] : NULL;
 }
 
+/* ---- loops and branches ---- */
+
+static deft_status few(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                       size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_lt_f(in[1], 3);
+    return DEFT_OK;
+}
+
+static deft_status twice(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    (void)n_in;
+    const world *const w = user;
+    out[0] = deft_add(deft_mul(in[0], w->p[0]), in[n_in - 1]);
+    if (n_out > 1) out[1] = deft_add_f(in[1], 1);
+    (void)cx;
+    return DEFT_OK;
+}
+
+static deft_tensor *make_while(world *w)
+{
+    deft_tensor *out[2];
+    deft_tensor *const init[] = { w->x, deft_zeros(w->cx, DEFT_SHAPE(), DEFT_F32) };
+    return deft_while(w->cx, few, twice, w, init, 2, 5, out) ? out[0] : NULL;
+}
+
+static deft_tensor *make_scan(world *w)
+{
+    deft_tensor *out[2];
+    deft_tensor *const rows = deft_expand(w->x, DEFT_SHAPE(2, 4, 6));
+    return deft_scan(w->cx, twice, w, &w->x, 1, &rows, 1, 2, 1, out) ? out[1] : NULL;
+}
+
+static deft_tensor *make_cond(world *w)
+{
+    deft_tensor *out;
+    deft_tensor *const in[] = { w->x, w->p[0] };
+    deft_tensor *const some = deft_any(deft_gt_f(w->x, 1), ALL, 0);
+    return deft_cond(some, twice, twice, w, in, 2, &out, 1) ? out : NULL;
+}
+
 /* Bit ops take integers only. */
 static bool operand_is_int(const char *op)
 {
@@ -698,6 +741,9 @@ static const row rows[] = {
                                         ROW(ctx_destroy, ) ROW(runtime_destroy, )
 #undef ROW
                                             { .name = "deft_split", .make = make_split },
+    { .name = "deft_while", .make = make_while },
+    { .name = "deft_scan", .make = make_scan },
+    { .name = "deft_cond", .make = make_cond },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
     { .name = "deft_capture_create", .act = act_capture_create },

@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "runtime/interp.h"
 #include "support/fuse_check.h"
+#include "trace/control.h"
 
 typedef struct tape {
     df_emit emit;
@@ -51,6 +52,8 @@ static void run_tape(tape *w, uint32_t n_access, const df_access *access, char *
 typedef struct naive {
     const df_trace *t;
     char **value; /* per node, contiguous */
+    uint8_t *live;
+    df_control c;
 } naive;
 
 static size_t size_of(const naive *x, uint32_t n)
@@ -520,6 +523,13 @@ static void do_leaf(const naive *x, uint32_t n)
     }
 }
 
+static size_t bytes_of(const naive *x, uint32_t n)
+{
+    return (size_t)df_trace_numel(x->t, n) * size_of(x, n);
+}
+
+static void do_control(const naive *x, uint32_t n);
+
 static void do_node(const naive *x, uint32_t n)
 {
     const df_node *const w = &x->t->nodes[n];
@@ -538,28 +548,90 @@ static void do_node(const naive *x, uint32_t n)
     case DF_CLASS_update: do_update(x, n); return;
     case DF_CLASS_contract: do_matmul(x, n); return;
     case DF_CLASS_routine: do_routine(x, n); return;
+    case DF_CLASS_control: do_control(x, n); return;
     }
+}
+
+/* ---- loops ---- */
+
+static bool is_true(const naive *x, uint32_t n)
+{
+    return x->value[n][0] != 0;
+}
+
+/* All nodes of loop l (and of loops within), once per iteration; then nexts all together. */
+static void do_loop(const naive *x, uint32_t l)
+{
+    const df_trace *const t = x->t;
+    const df_loop_info *const info = &x->c.loops[l];
+    const int64_t most = t->args[t->nodes[info->node].arg];
+    for (uint32_t n = info->end; n != info->node; n = df_control_before(t, n))
+        if (t->nodes[n].op == DF_OP_next)
+            memcpy(x->value[n], x->value[t->nodes[t->nodes[n].src[0].i].src[0].i], bytes_of(x, n));
+    for (int64_t it = 0; it < most; it++) {
+        memcpy(x->value[info->node], &it, sizeof it);
+        for (uint32_t n = info->end; n != info->node; n = df_control_before(t, n))
+            if (t->nodes[n].op == DF_OP_next)
+                memcpy(x->value[t->nodes[n].src[0].i], x->value[n], bytes_of(x, n));
+        for (uint32_t n = info->node + 1; n <= info->end; n++) {
+            if (!x->live[n] || !df_control_is_within(&x->c, x->c.inside[n], l)) continue;
+            const df_node *const w = &t->nodes[n];
+            if (x->c.inside[n] == l && w->op == DF_OP_each)
+                memcpy(x->value[n], x->value[w->src[0].i] + it * (int64_t)bytes_of(x, n),
+                       bytes_of(x, n));
+            else if (x->c.inside[n] == l && w->op == DF_OP_proceed && !is_true(x, w->src[0].i))
+                return;
+            else if (x->c.inside[n] == l)
+                do_node(x, n);
+            for (uint32_t k = l + 1; k < x->c.n_loops; k++)
+                if (x->c.loops[k].end == n && x->c.loops[k].parent == l) do_loop(x, k);
+        }
+        for (uint32_t n = info->end; n != info->node; n = df_control_before(t, n)) {
+            const df_node *const w = &t->nodes[n];
+            const size_t row = bytes_of(x, w->src[0].i);
+            if (w->op == DF_OP_next) memcpy(x->value[n], x->value[w->src[1].i], bytes_of(x, n));
+            if (w->op == DF_OP_stack)
+                memcpy(x->value[n] + (size_t)it * row, x->value[w->src[0].i], row);
+        }
+    }
+}
+
+/* What is not done by the loop itself. Both branches are computed here. */
+static void do_control(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    uint32_t from = DF_NONE;
+    if (w->op == DF_OP_final) from = w->src[0].i;
+    if (w->op == DF_OP_cond) from = w->src[is_true(x, w->src[0].i) ? 1 : 2].i;
+    if (from != DF_NONE) memcpy(x->value[n], x->value[from], bytes_of(x, n));
 }
 
 void fuse_naive(const df_trace *t, void **roots)
 {
     naive x = { .t = t, .value = calloc(t->n_nodes + 1u, sizeof *x.value) };
-    uint8_t *const live = calloc(t->n_nodes + 1u, 1);
-    for (uint32_t r = 0; r < t->n_roots; r++) live[t->roots[r].node] = 1;
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    if (df_control_find(NULL, t, &arena, &x.c) != DEFT_OK) abort();
+    x.live = calloc(t->n_nodes + 1u, 1);
+    for (uint32_t r = 0; r < t->n_roots; r++) x.live[t->roots[r].node] = 1;
     for (uint32_t n = t->n_nodes; n-- > 0;)
-        for (uint32_t s = 0; s < t->nodes[n].n_src && live[n]; s++) live[t->nodes[n].src[s].i] = 1;
+        for (uint32_t s = 0; s < t->nodes[n].n_src && x.live[n]; s++)
+            x.live[t->nodes[n].src[s].i] = 1;
+    for (uint32_t n = 0; n < t->n_nodes; n++)
+        if (x.live[n]) x.value[n] = calloc(bytes_of(&x, n) + 64, 1);
     for (uint32_t n = 0; n < t->n_nodes; n++) {
-        if (!live[n]) continue;
-        x.value[n] = calloc((size_t)df_trace_numel(t, n) * size_of(&x, n) + 64, 1);
-        do_node(&x, n);
+        if (!x.live[n]) continue;
+        if (x.c.inside[n] == DF_NONE) do_node(&x, n);
+        for (uint32_t l = 0; l < x.c.n_loops; l++) /* all that it needs is there at its end */
+            if (x.c.loops[l].end == n && x.c.loops[l].parent == DF_NONE) do_loop(&x, l);
     }
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const uint32_t n = t->roots[r].node;
-        const size_t bytes = (size_t)df_trace_numel(t, n) * size_of(&x, n);
-        roots[r] = malloc(bytes + 1);
-        memcpy(roots[r], x.value[n], bytes);
+        roots[r] = malloc(bytes_of(&x, n) + 1);
+        memcpy(roots[r], x.value[n], bytes_of(&x, n));
     }
     for (uint32_t n = 0; n < t->n_nodes; n++) free(x.value[n]);
     free(x.value);
-    free(live);
+    free(x.live);
+    df_arena_finish(&arena);
 }

@@ -123,9 +123,11 @@ int cli_doctor(int argc, char **argv)
 
 static const char *class_name(uint8_t cls)
 {
-    static const char *const names[] = { "leaf", "unary", "binary", "ternary",  "reduce", "scan",
-                                         "view", "index", "update", "contract", "routine" };
-    _Static_assert(DF_LEN(names) == DF_CLASS_routine + 1, "a name per class");
+    static const char *const names[] = {
+        "leaf", "unary", "binary", "ternary",  "reduce",  "scan",
+        "view", "index", "update", "contract", "routine", "control"
+    };
+    _Static_assert(DF_LEN(names) == DF_CLASS_control + 1, "a name per class");
     return names[cls];
 }
 
@@ -133,8 +135,8 @@ static const char *rule_name(uint8_t rule)
 {
     static const char *const names[] = { "any",     "same",     "arith", "floating", "integral",
                                          "compare", "boolean",  "test",  "cast",     "select",
-                                         "index",   "to index", "count" };
-    _Static_assert(DF_LEN(names) == DF_DTYPE_count + 1, "a name per rule");
+                                         "index",   "to index", "count", "but last" };
+    _Static_assert(DF_LEN(names) == DF_DTYPE_but_last + 1, "a name per rule");
     return names[rule];
 }
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Plans within plans: walking them, making one part of another. Nesting is bounded
+ * (DF_MAX_NESTING), so these functions call themselves.
+ */
+#include "fuser/fuse.h"
+
+void df_plan_destroy(df_plan **plan, const df_mem *mem)
+{
+    df_plan *const p = *plan;
+    *plan = NULL;
+    if (!p) return;
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        df_plan_destroy(&p->parts[i].body.plan, mem);
+        df_plan_destroy(&p->parts[i].other.plan, mem);
+    }
+    df_arena_finish(&p->arena);
+    df_mem_free(mem, p, sizeof *p);
+}
+
+deft_status df_plan_each(df_plan *plan, deft_status (*f)(df_plan *plan, void *user), void *user)
+{
+    if (!plan) return DEFT_OK;
+    deft_status st = f(plan, user);
+    for (uint32_t i = 0; i < plan->n_parts && st == DEFT_OK; i++) {
+        st = df_plan_each(plan->parts[i].body.plan, f, user);
+        if (st == DEFT_OK) st = df_plan_each(plan->parts[i].other.plan, f, user);
+    }
+    return st;
+}
+
+static deft_status add_bytes(df_plan *plan, void *user)
+{
+    *(size_t *)user += plan->arena.total;
+    return DEFT_OK;
+}
+
+size_t df_plan_bytes(df_plan *plan)
+{
+    size_t n = 0;
+    df_plan_each(plan, add_bytes, &n);
+    return n;
+}
+
+int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots)
+{
+    if (plan->n_parts > 0) {
+        const uint32_t c = plan->root_cell[r];
+        return c == DF_NONE ? -1 : slots[plan->cells[c].bytes];
+    }
+    const uint32_t b = plan->root_buf[r];
+    if (b == DF_NONE || plan->bufs[b].kind != DF_BUF_ROOT) return -1;
+    return slots[plan->bufs[b].numel] * (int64_t)deft_dtype_size(plan->bufs[b].dtype);
+}
+
+const char *df_plan_retreat(const df_plan *plan)
+{
+    for (uint32_t i = 0; i < plan->n_why; i++)
+        if (plan->why[i].a == DF_NONE) return plan->why[i].reason;
+    return "";
+}
+
+/* ---- translation ---- */
+
+typedef struct maps {
+    const uint32_t *node, *input;
+} maps;
+
+static uint32_t input_at(const maps *m, uint32_t input)
+{
+    return m->input ? m->input[input] : input;
+}
+
+static bool is_of_slots(const df_guard *g)
+{
+    return g->kind == DF_GUARD_equal || g->kind == DF_GUARD_is_const ||
+           g->kind == DF_GUARD_at_least || g->kind == DF_GUARD_at_most;
+}
+
+static void translate_guard(df_guard *g, const maps *m)
+{
+    if (is_of_slots(g)) return;
+    g->a = input_at(m, g->a);
+    if (g->kind == DF_GUARD_disjoint) g->b = input_at(m, g->b);
+}
+
+static deft_status translate(df_plan *p, void *user)
+{
+    const maps *const m = user;
+    for (uint32_t i = 0; i < p->n_slots; i++) {
+        df_slot_def *const s = &p->slots[i];
+        if (s->op == DF_SLOT_extent) s->a = m->node[s->a];
+        if (s->op == DF_SLOT_stride) s->a = input_at(m, s->a);
+    }
+    for (uint32_t i = 0; i < p->n_guards; i++) translate_guard(&p->guards[i], m);
+    for (uint32_t i = 0; i < p->n_from; i++) p->from[i] = m->node[p->from[i]];
+    for (uint32_t i = 0; i < p->n_why; i++) {
+        if (p->why[i].a == DF_NONE) continue;
+        p->why[i].a = m->node[p->why[i].a];
+        p->why[i].b = m->node[p->why[i].b];
+    }
+    for (uint32_t i = 0; i < p->n_parts; i++)
+        if (p->parts[i].node != DF_NONE) p->parts[i].node = m->node[p->parts[i].node];
+    return DEFT_OK;
+}
+
+void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *input)
+{
+    maps m = { node, input };
+    df_plan_each(plan, translate, &m);
+}
+
+/* ---- splicing ---- */
+
+/* A guard on what no input of the trace around is holds by construction: it is memory that the plan
+ * made, contiguous and apart from all other. */
+static bool is_of_inputs(const df_guard *g)
+{
+    return is_of_slots(g) || (g->a != DF_NONE && (g->kind != DF_GUARD_disjoint || g->b != DF_NONE));
+}
+
+deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
+{
+    const df_slot base = *slot0 = (df_slot)p->slots.n;
+    for (uint32_t i = 0; i < plan->n_slots; i++) {
+        df_slot_def s = plan->slots[i];
+        if (s.op >= DF_SLOT_add) {
+            s.a += base;
+            s.b += base;
+        }
+        df_fuse_put_slot(p, s);
+    }
+    for (uint32_t i = 0; i < plan->n_guards; i++) {
+        const df_guard *const g = &plan->guards[i];
+        const uint32_t by = is_of_slots(g) ? base : 0;
+        if (is_of_inputs(g))
+            df_fuse_guard(p, (df_guard_kind)g->kind, g->a + by,
+                          g->kind == DF_GUARD_equal ? g->b + by : g->b, g->want);
+    }
+    plan->n_guards = 0; /* the plan around has them now */
+    for (uint32_t i = 0; i < plan->n_why && p->st == DEFT_OK; i++)
+        if (!df_vec_push(p->mem, &p->whys, plan->why[i]))
+            p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->why);
+    p->plan->retreated |= plan->retreated;
+    p->plan->has_checks |= plan->has_checks;
+    return p->st;
+}

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A plan of parts: one after the other, each plan within by itself (exec.c). Loops turn here, one
+ * iteration at a time; of a branch only the side that was asked for runs.
+ *
+ *   cell    data and the buffer that holds it; NULL: the trace's input
+ *   state   of a loop: a cell of its own, handed from iteration to iteration. A plan may write the
+ *           next state over it when nobody else holds it (DF_INPUT_SOLE), as at the end of a step
+ *
+ * Nothing that was there before is written before the last part, which therefore is the only one
+ * that writes into the caller's memory: a run that fails leaves no trace.
+ */
+#include "runtime/exec_run.h"
+
+#include <string.h>
+
+typedef struct cell {
+    char *data;
+    df_buffer *buf; /* counted */
+} cell;
+
+typedef struct flow {
+    df_executor *x;
+    df_diag *d;
+    const df_plan *plan;
+    const df_trace *t;
+    const int64_t *slots;
+    df_launch_io *io;
+    df_run_stats *stats;
+    cell *cells;
+    cell *states;     /* of the loop that runs */
+    cell *rows;       /* its stacked rows, one cell each */
+    df_buffer **made; /* roots of the block that runs */
+    df_input *inputs; /* and what it reads */
+    const df_buffer **bufs;
+    int64_t iteration;
+} flow;
+
+/* ---- cells ---- */
+
+static void set_cell(cell *c, df_buffer *buf) /* takes the reference */
+{
+    df_buffer *old = c->buf;
+    *c = (cell){ buf->data, buf };
+    df_buffer_drop(&old);
+}
+
+static void drop_cell(cell *c)
+{
+    df_buffer_drop(&c->buf);
+    c->data = NULL;
+}
+
+static cell share(const cell *c)
+{
+    return (cell){ c->data, c->buf ? df_buffer_ref(c->buf) : NULL };
+}
+
+static char *origin(const df_trace *t, uint32_t input)
+{
+    return t->inputs[input].data;
+}
+
+/* ---- one plan within ---- */
+
+static void bind_port(const flow *f, const df_port *port, df_input *in, const df_buffer **buf)
+{
+    const cell *from = NULL;
+    *in = (df_input){ .flags = DF_INPUT_CONTIGUOUS };
+    *buf = NULL;
+    switch ((df_port_kind)port->kind) {
+    case DF_PORT_INPUT:
+        *in = f->t->inputs[port->index];
+        in->flags &= ~(uint32_t)DF_INPUT_SOLE;
+        return;
+    case DF_PORT_CELL: from = &f->cells[port->index]; break;
+    case DF_PORT_STATE: from = &f->states[port->index]; break;
+    case DF_PORT_ROW:
+        in->data = f->cells[port->index].data + f->iteration * f->slots[port->row_bytes];
+        return;
+    case DF_PORT_NUMBER: in->data = (void *)(uintptr_t)&f->iteration; return;
+    case DF_PORT_EXTENTS: return;
+    }
+    in->data = from->data;
+    if (port->kind != DF_PORT_STATE || !from->buf) return;
+    *buf = from->buf;
+    if (atomic_load_explicit(&from->buf->refs, memory_order_relaxed) == 1)
+        in->flags |= DF_INPUT_SOLE;
+}
+
+/* Its roots are in f->made. */
+static deft_status run_block(flow *f, const df_subplan *b)
+{
+    df_trace t = b->trace;
+    df_run_stats mine = { 0 };
+    t.inputs = f->inputs;
+    t.extents = f->t->extents;
+    t.n_extents = f->t->n_extents;
+    t.args = f->t->args;
+    t.n_args = f->t->n_args;
+    for (uint32_t i = 0; i < t.n_inputs; i++) bind_port(f, &b->port[i], &f->inputs[i], &f->bufs[i]);
+    memset(f->made, 0, t.n_roots * sizeof *f->made);
+    df_launch_io io = {
+        .root = f->made, .input = f->bufs, .interrupted = f->io->interrupted, .user = f->io->user
+    };
+    const deft_status st =
+        df_executor_run(f->x, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
+    f->stats->launches += mine.launches;
+    f->stats->forks += mine.forks;
+    f->stats->segments += mine.segments;
+    f->stats->bytes_allocated += mine.bytes_allocated;
+    f->stats->interpreted_segments += mine.interpreted_segments;
+    f->stats->t_bind_ns += mine.t_bind_ns;
+    f->stats->t_run_ns += mine.t_run_ns;
+    return st;
+}
+
+static void take_outs(flow *f, const df_part *part)
+{
+    for (uint32_t i = 0; i < part->n_out; i++) {
+        if (part->out[i] != DF_NONE) set_cell(&f->cells[part->out[i]], f->made[i]);
+        f->made[i] = NULL;
+    }
+}
+
+static bool holds(const char *data)
+{
+    return *(const uint8_t *)data != 0;
+}
+
+/* ---- loops ---- */
+
+static deft_status may_go_on(flow *f, const df_part *part, bool *goes)
+{
+    *goes = true;
+    if (f->io->interrupted && f->io->interrupted(f->io->user))
+        return df_fail(f->d, DEFT_E_INTERRUPTED, "interrupted before iteration %lld of a loop",
+                       (long long)f->iteration);
+    if (!part->other.plan) return DEFT_OK;
+    const deft_status st = run_block(f, &part->other);
+    if (st == DEFT_OK) *goes = holds(f->made[0]->data);
+    df_buffer_drop(&f->made[0]);
+    return st;
+}
+
+static deft_status begin_loop(flow *f, const df_part *part)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < part->n_states; i++) f->states[i] = share(&f->cells[part->init[i]]);
+    for (uint32_t i = part->n_states; i < part->n_out; i++) {
+        const int64_t row = f->slots[part->row_bytes[i - part->n_states]];
+        df_buffer *all = NULL;
+        TRY(df_buffer_create(f->d, f->x->allocator, row * f->slots[part->most], &all));
+        f->stats->bytes_allocated += (uint64_t)(row * f->slots[part->most]);
+        set_cell(&f->rows[i - part->n_states], all);
+    }
+done:
+    return st;
+}
+
+static deft_status iterate(flow *f, const df_part *part)
+{
+    deft_status st = DEFT_OK;
+    bool goes;
+    for (f->iteration = 0; f->iteration < f->slots[part->most]; f->iteration++) {
+        TRY(may_go_on(f, part, &goes));
+        if (!goes) break;
+        TRY(run_block(f, &part->body));
+        for (uint32_t i = 0; i < part->n_states; i++) set_cell(&f->states[i], f->made[i]);
+        for (uint32_t i = part->n_states; i < part->n_out; i++) {
+            const uint32_t k = i - part->n_states;
+            const int64_t bytes = f->slots[part->row_bytes[k]];
+            memcpy(f->rows[k].data + f->iteration * bytes, f->made[i]->data, (size_t)bytes);
+            df_buffer_drop(&f->made[i]);
+        }
+    }
+done:
+    return st;
+}
+
+static void end_loop(flow *f, const df_part *part, bool ok)
+{
+    for (uint32_t i = 0; i < part->n_out; i++) {
+        const bool is_state = i < part->n_states;
+        cell *const from = is_state ? &f->states[i] : &f->rows[i - part->n_states];
+        if (ok && part->out[i] != DF_NONE) {
+            f->cells[part->out[i]] = *from;
+            *from = (cell){ 0 };
+        }
+        drop_cell(from);
+    }
+}
+
+/* However many iterations there are, work that ran on this thread alone is one launch. */
+static deft_status run_loop(flow *f, const df_part *part)
+{
+    const uint64_t launches = f->stats->launches, forks = f->stats->forks;
+    deft_status st = begin_loop(f, part);
+    if (st == DEFT_OK) st = iterate(f, part);
+    end_loop(f, part, st == DEFT_OK);
+    const uint64_t n = f->stats->forks - forks;
+    f->stats->launches = launches + (n ? n : 1);
+    return st;
+}
+
+static deft_status run_part(flow *f, const df_part *part)
+{
+    const df_subplan *block = &part->body;
+    if (part->kind == DF_PART_LOOP) return run_loop(f, part);
+    if (part->kind == DF_PART_COND && !holds(f->cells[part->cond].data)) block = &part->other;
+    const deft_status st = run_block(f, block);
+    if (st == DEFT_OK) take_outs(f, part);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+/* Roots may share a buffer; what is the caller's memory, or will be, is copied. */
+static deft_status hand_out(flow *f)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t r = 0; r < f->t->n_roots; r++) {
+        const uint32_t i = f->plan->root_cell[r];
+        if (i == DF_NONE) continue;
+        const cell *const c = &f->cells[i];
+        if (c->buf) {
+            f->io->root[r] = df_buffer_ref(c->buf);
+            continue;
+        }
+        const int64_t bytes = f->slots[f->plan->cells[i].bytes];
+        TRY(df_buffer_create(f->d, f->x->allocator, bytes, &f->io->root[r]));
+        memcpy(f->io->root[r]->data, c->data, (size_t)bytes);
+        f->stats->bytes_allocated += (uint64_t)bytes;
+    }
+done:
+    for (uint32_t r = 0; st != DEFT_OK && r < f->t->n_roots; r++) df_buffer_drop(&f->io->root[r]);
+    return st;
+}
+
+static uint32_t most(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+static void lay_out(flow *f, df_bump *b)
+{
+    uint32_t n_in = 0, n_out = 0;
+    for (uint32_t i = 0; i < f->plan->n_parts; i++) {
+        const df_part *const p = &f->plan->parts[i];
+        n_in = most(n_in, most(p->body.trace.n_inputs, p->other.trace.n_inputs));
+        n_out = most(n_out, most(p->body.trace.n_roots, p->other.trace.n_roots));
+    }
+    f->cells = df_take(b, f->plan->n_cells * sizeof *f->cells);
+    f->states = df_take(b, n_out * sizeof *f->states);
+    f->rows = df_take(b, n_out * sizeof *f->rows);
+    f->made = df_take(b, n_out * sizeof *f->made);
+    f->inputs = df_take(b, n_in * sizeof *f->inputs);
+    f->bufs = df_take(b, n_in * sizeof *f->bufs);
+}
+
+deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
+                        const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+{
+    deft_status st = DEFT_OK;
+    df_run_stats mine = { 0 };
+    flow f = { .x = x, .d = d, .plan = plan, .t = t, .slots = slots, .io = io, .stats = &mine };
+    df_bump b = { 0 };
+    lay_out(&f, &b);
+    const size_t size = b.used;
+    char *const at = df_mem_zalloc(x->mem, size + 64);
+    if (!at) return df_fail_mem(d, "run", size);
+    b = (df_bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
+    lay_out(&f, &b);
+    for (uint32_t i = 0; i < plan->n_cells; i++)
+        if (plan->cells[i].input != DF_NONE) f.cells[i].data = origin(t, plan->cells[i].input);
+    for (uint32_t i = 0; i < plan->n_parts; i++) {
+        TRY(run_part(&f, &plan->parts[i]));
+        for (uint32_t c = 0; c < plan->n_cells && i + 1 < plan->n_parts; c++)
+            if (plan->cells[c].last == i) drop_cell(&f.cells[c]);
+    }
+    TRY(hand_out(&f));
+done:
+    for (uint32_t i = 0; i < plan->n_cells; i++) drop_cell(&f.cells[i]);
+    df_mem_free(x->mem, at, size + 64);
+    if (stats) *stats = mine;
+    return st;
+}
