@@ -16,12 +16,20 @@ static void adam(network *w, deft_tensor *const *g, deft_tensor *rate)
     }
 }
 
+static deft_tensor *hidden_of(network *w, deft_tensor *x)
+{
+    return deft_maximum(deft_add(deft_matmul(x, w->p[W1]), w->p[B1]), deft_const_f(w->cx, 0));
+}
+
+static deft_tensor *scores_of(network *w, deft_tensor *h)
+{
+    return deft_add(deft_matmul(h, w->p[W2]), w->p[B2]);
+}
+
 static void train(network *w, deft_tensor *x, deft_tensor *labels, deft_tensor *rate)
 {
     deft_ctx *const cx = w->cx;
-    deft_tensor *const h =
-        deft_maximum(deft_add(deft_matmul(x, w->p[W1]), w->p[B1]), deft_const_f(cx, 0));
-    deft_tensor *const scores = deft_add(deft_matmul(h, w->p[W2]), w->p[B2]);
+    deft_tensor *const h = hidden_of(w, x), *const scores = scores_of(w, h);
     deft_tensor *const wanted = deft_one_hot(labels, NETWORK_CLASSES, DEFT_F32);
     deft_tensor *const d2 = deft_sub(deft_softmax(scores, 1), wanted);
     deft_tensor *const open = deft_cast(deft_gt(h, deft_const_f(cx, 0)), DEFT_F32);
@@ -62,11 +70,13 @@ void network_open(network *w, deft_runtime *rt, int64_t batch)
     static const int64_t columns[NETWORK_PARAMS] = { NETWORK_HIDDEN, NETWORK_HIDDEN,
                                                      NETWORK_CLASSES, NETWORK_CLASSES };
     deft_rng rng = { 1, 0 };
-    *w = (network){ .cx = bench_ctx(rt, DEFT_STRICT) };
+    *w = (network){ .cx = bench_ctx(rt, DEFT_STRICT), .batch = batch };
     for (int i = 0; i < NETWORK_PARAMS; i++) {
         const deft_shape s =
             rows[i] == 1 ? DEFT_SHAPE(columns[i]) : DEFT_SHAPE(rows[i], columns[i]);
-        w->p[i] = deft_keep(deft_normal(w->cx, &rng, s, DEFT_F32, 0, 0.05));
+        w->start[i] = deft_keep(deft_normal(w->cx, &rng, s, DEFT_F32, 0, 0.05));
+        w->zeros[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
+        w->p[i] = deft_keep(deft_mul(w->start[i], 1));
         w->m[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
         w->v[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
     }
@@ -75,6 +85,40 @@ void network_open(network *w, deft_runtime *rt, int64_t batch)
         deft_keep(deft_randint(w->cx, &rng, DEFT_SHAPE(batch), DEFT_I32, 0, NETWORK_CLASSES));
     w->c = deft_capture_create(w->cx, captured_train, w);
     bench_must(w->cx, deft_capture_set_f(w->c, "rate", 0.001), "rate");
+}
+
+void network_reset(network *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    for (int i = 0; i < NETWORK_PARAMS; i++) {
+        deft_assign(w->p[i], w->start[i]);
+        deft_assign(w->m[i], w->zeros[i]);
+        deft_assign(w->v[i], w->zeros[i]);
+    }
+    bench_must(w->cx, deft_step_end(s), "reset");
+}
+
+float network_loss(network *w)
+{
+    float loss = 0;
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *const t = deft_cross_entropy(scores_of(w, hidden_of(w, w->x)), w->labels);
+    bench_must(w->cx, deft_item(t, &loss), "loss");
+    bench_must(w->cx, deft_scope_end(s), "scope_end");
+    return loss;
+}
+
+void network_read_start(network *w, network_start *out)
+{
+    float *p = out->p;
+    for (int i = 0; i < NETWORK_PARAMS; i++) {
+        const size_t size = (size_t)deft_numel(w->start[i]) * sizeof *p;
+        bench_must(w->cx, deft_read(w->start[i], DEFT_F32, p, size), "read");
+        p += deft_numel(w->start[i]);
+    }
+    const size_t n = (size_t)w->batch;
+    bench_must(w->cx, deft_read(w->x, DEFT_F32, out->x, n * NETWORK_IN * sizeof *out->x), "read");
+    bench_must(w->cx, deft_read(w->labels, DEFT_I32, out->labels, n * sizeof *out->labels), "read");
 }
 
 void network_close(network *w)

@@ -3,9 +3,10 @@
  * What does a repeated step cost beside its kernels?
  *
  *   replay     a long elementwise program recorded again and again, per op; captures of few and
- * many kernels; the guards of a step over 200 parameters overhead   a training step of a 64-256-10
- * network with Adam: the step's time minus that of its launches (deft_stats.ns_kernels: from the
- * first kernel's entry to the last one's end)
+ *              many kernels; the guards of a step over 200 parameters
+ *   overhead   the training step of network.h: its time minus that of its launches
+ *              (deft_stats.ns_kernels: from the first kernel's entry to the last one's end);
+ *              with --peers the whole step beside other libraries' (peers.c)
  */
 #include "bench.h"
 #include "network.h"
@@ -214,4 +215,5 @@ void bench_overhead(bench *b)
         }
     deft_runtime_destroy(&rt[0]);
     deft_runtime_destroy(&rt[1]);
+    if (b->peers) bench_overhead_peers(b);
 }
