@@ -16,6 +16,7 @@
 typedef struct bench {
     const char *name; /* of the running bench */
     bool json, quick;
+    bool peers;       /* overhead: other libraries' whole step too; installs them */
     const char *only; /* in the labels of the cases to run; NULL: all */
     const char *argv0;
     int n_ok, n_not_ok;
@@ -33,6 +34,10 @@ typedef enum bench_goal {
 bool bench_wants(const bench *b, const char *label);
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
                double reference_value, bench_goal kind, double goal);
+
+/* The row of a ratio whose reference could not be measured, or not fairly: never ok. */
+void bench_row_without(bench *b, const char *label, double value, const char *unit,
+                       const char *reference, const char *why, double goal);
 
 double bench_now(void);                   /* seconds */
 double bench_median(double *v, size_t n); /* sorts v */
@@ -54,6 +59,7 @@ deft_stats bench_stats(deft_ctx *cx);
 
 void bench_replay(bench *b);
 void bench_overhead(bench *b);
+void bench_overhead_peers(bench *b);
 void bench_record(bench *b);
 void bench_cut(bench *b);
 void bench_first(bench *b);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft-bench [--json] [--quick] [--case=TEXT] [name...]: runs the named benches, or all but
- * `build`; of kernels and matmul only the cases whose label has TEXT in it.
+ * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [name...]: runs the named benches, or all
+ * but `build`; of kernels and matmul only the cases whose label has TEXT in it; with --peers the
+ * bench overhead also times the step of other libraries, installed into the build folder.
  */
 #include "bench.h"
 
@@ -51,6 +52,27 @@ void bench_row(bench *b, const char *label, double value, const char *unit, cons
         printf("%-9s %-38s %11.5g %-8s %-28s %11.5g  %7.3g  %s %-8g %s\n", b->name, label, value,
                unit, reference, reference_value, ratio, goal_text[kind], goal,
                ok ? "ok" : "NOT OK");
+    fflush(stdout);
+}
+
+void bench_row_without(bench *b, const char *label, double value, const char *unit,
+                       const char *reference, const char *why, double goal)
+{
+    char text[256];
+    snprintf(text, sizeof text, "%s", why);
+    for (char *c = text; *c; c++)
+        if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') *c = '\'';
+    const char *const kind = goal_text[BENCH_RATIO_AT_MOST];
+    b->n_not_ok++;
+    if (b->json)
+        printf(
+            "{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"reference\":\"%s\","
+            "\"reference_value\":null,\"ratio\":null,\"goal\":\"%s %g\",\"ok\":false,"
+            "\"why\":\"%s\"}\n",
+            b->name, label, value, unit, reference, kind, goal, text);
+    else
+        printf("%-9s %-38s %11.5g %-8s %-28s %11s  %7s  %s %-8g NOT OK: %s\n", b->name, label,
+               value, unit, reference, "-", "-", kind, goal, text);
     fflush(stdout);
 }
 
@@ -193,6 +215,8 @@ int main(int argc, char **argv)
             b.quick = true;
         else if (!strncmp(argv[i], "--case=", 7))
             b.only = argv[i] + 7;
+        else if (!strcmp(argv[i], "--peers"))
+            b.peers = true;
         else
             named++;
     }

@@ -3,11 +3,13 @@
  * What does a repeated step cost beside its kernels?
  *
  *   replay     a long elementwise program recorded again and again, per op; captures of few and
- * many kernels; the guards of a step over 200 parameters overhead   a training step of a 64-256-10
- * network with Adam: the step's time minus that of its launches (deft_stats.ns_kernels: from the
- * first kernel's entry to the last one's end)
+ *              many kernels; the guards of a step over 200 parameters
+ *   overhead   the training step of network.h: its time minus that of its launches
+ *              (deft_stats.ns_kernels: from the first kernel's entry to the last one's end);
+ *              with --peers the whole step beside other libraries' (peers.c)
  */
 #include "bench.h"
+#include "network.h"
 
 #include <stdio.h>
 
@@ -188,83 +190,6 @@ void bench_replay(bench *b)
 
 /* ---- overhead ---- */
 
-enum { IN = 64, HIDDEN = 256, CLASSES = 10, W1 = 0, B1, W2, B2, N_PARAMS };
-
-typedef struct network {
-    deft_ctx *cx;
-    deft_tensor *p[N_PARAMS], *m[N_PARAMS], *v[N_PARAMS];
-    deft_tensor *x, *labels;
-    deft_capture *c;
-} network;
-
-static void adam(network *w, deft_tensor *const *g, deft_tensor *rate)
-{
-    deft_ctx *const cx = w->cx;
-    for (int i = 0; i < N_PARAMS; i++) {
-        deft_assign(w->m[i], deft_lerp(w->m[i], g[i], deft_const_f(cx, 0.1)));
-        deft_assign(w->v[i], deft_lerp(w->v[i], deft_square(g[i]), deft_const_f(cx, 0.001)));
-        deft_tensor *const den = deft_add(deft_sqrt(w->v[i]), deft_const_f(cx, 1e-8));
-        deft_assign(w->p[i], deft_sub(w->p[i], deft_mul(deft_div(w->m[i], den), rate)));
-    }
-}
-
-static void train(network *w, deft_tensor *x, deft_tensor *labels, deft_tensor *rate)
-{
-    deft_ctx *const cx = w->cx;
-    deft_tensor *const h =
-        deft_maximum(deft_add(deft_matmul(x, w->p[W1]), w->p[B1]), deft_const_f(cx, 0));
-    deft_tensor *const scores = deft_add(deft_matmul(h, w->p[W2]), w->p[B2]);
-    deft_tensor *const wanted = deft_one_hot(labels, CLASSES, DEFT_F32);
-    deft_tensor *const d2 = deft_sub(deft_softmax(scores, 1), wanted);
-    deft_tensor *const open = deft_cast(deft_gt(h, deft_const_f(cx, 0)), DEFT_F32);
-    deft_tensor *const d1 = deft_mul(deft_matmul(d2, deft_t(w->p[W2])), open);
-    deft_tensor *const g[N_PARAMS] = { deft_matmul(deft_t(x), d1), deft_sum(d1, DEFT_AXES(0), 0),
-                                       deft_matmul(deft_t(h), d2), deft_sum(d2, DEFT_AXES(0), 0) };
-    adam(w, g, rate);
-}
-
-static deft_status captured_train(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
-                                  deft_tensor **out, size_t n_out, void *user)
-{
-    (void)n_in, (void)n_out, (void)out;
-    train(user, in[0], in[1], deft_param_f(cx, "rate"));
-    return DEFT_OK;
-}
-
-static void train_captured(void *user)
-{
-    network *const w = user;
-    bench_must(w->cx, deft_capture_call(w->c, (deft_tensor *[]){ w->x, w->labels }, 2, NULL, 0),
-               "capture_call");
-}
-
-static void train_again(void *user)
-{
-    network *const w = user;
-    const deft_scope s = deft_step_begin(w->cx);
-    train(w, w->x, w->labels, deft_num(w->cx, 0.001));
-    bench_must(w->cx, deft_step_end(s), "step");
-}
-
-static void network_open(network *w, deft_runtime *rt, int64_t batch)
-{
-    static const int64_t rows[N_PARAMS] = { IN, 1, HIDDEN, 1 };
-    static const int64_t columns[N_PARAMS] = { HIDDEN, HIDDEN, CLASSES, CLASSES };
-    deft_rng rng = { 1, 0 };
-    *w = (network){ .cx = bench_ctx(rt, DEFT_STRICT) };
-    for (int i = 0; i < N_PARAMS; i++) {
-        const deft_shape s =
-            rows[i] == 1 ? DEFT_SHAPE(columns[i]) : DEFT_SHAPE(rows[i], columns[i]);
-        w->p[i] = deft_keep(deft_normal(w->cx, &rng, s, DEFT_F32, 0, 0.05));
-        w->m[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
-        w->v[i] = deft_keep(deft_zeros(w->cx, s, DEFT_F32));
-    }
-    w->x = deft_keep(deft_normal(w->cx, &rng, DEFT_SHAPE(batch, IN), DEFT_F32, 0, 1));
-    w->labels = deft_keep(deft_randint(w->cx, &rng, DEFT_SHAPE(batch), DEFT_I32, 0, CLASSES));
-    w->c = deft_capture_create(w->cx, captured_train, w);
-    bench_must(w->cx, deft_capture_set_f(w->c, "rate", 0.001), "rate");
-}
-
 void bench_overhead(bench *b)
 {
     static const int64_t batches[] = { 1, 8, 64 };
@@ -272,7 +197,8 @@ void bench_overhead(bench *b)
         const char *name;
         void (*run)(void *);
         double goal;
-    } ways[] = { { "captured", train_captured, 3 }, { "re-traced", train_again, 5 } };
+    } ways[] = { { "captured", network_train_captured, 3 },
+                 { "re-traced", network_train_again, 5 } };
     deft_runtime *rt[2] = { bench_runtime(0, DEFT_TIER_FULL, 0),
                             bench_runtime(0, DEFT_TIER_FULL, 1) };
     for (int i = 0; i < 3; i++)
@@ -285,11 +211,9 @@ void bench_overhead(bench *b)
             snprintf(label, sizeof label, "step at batch %d, %s", (int)batches[i], ways[k].name);
             bench_row(b, label, t * 1e6, "us", "its launches alone, us", kernels * 1e6,
                       BENCH_VALUE_AT_MOST, ways[k].goal);
-            for (int r = 0; r < 2; r++) {
-                deft_capture_destroy(&w[r].c);
-                deft_ctx_destroy(&w[r].cx);
-            }
+            for (int r = 0; r < 2; r++) network_close(&w[r]);
         }
     deft_runtime_destroy(&rt[0]);
     deft_runtime_destroy(&rt[1]);
+    if (b->peers) bench_overhead_peers(b);
 }

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Times other libraries on the benchmark kernels: JAX (XLA on the CPU), Dr.Jit (LLVM) and PyTorch.
+"""Times other libraries on the benchmark kernels: JAX (XLA on the CPU) and Dr.Jit (LLVM).
 
-    peers.py --venv build/peers                everything (installs about 750 MB from PyPI the first time, and
-                                               for PyTorch, whose wheels bring CUDA along, some 5 GB more)
+    peers.py --venv build/peers                everything (installs about 750 MB from PyPI the first time)
     peers.py --venv build/peers --peer jax --kernel gelu --size 4096
 
 Prints one line per peer, kernel and size:
@@ -11,11 +10,9 @@ Prints one line per peer, kernel and size:
     first   the first call in a fresh process, inputs ready, until the result is ready; import not counted
     call    the median of later calls, result ready each time
 
-The kernel "step" is the training step of `deft-bench overhead`: a 64-256-10 network with Adam; its size is the
-batch. deft-bench prints what deft's own step costs beside its launches, and what those cost.
-
 Each measurement is a process of its own. Nothing here is needed to build, test or benchmark deft; the formulas
-are those of bench/ref/ref_kernels.h, but these libraries promise no order and no rounding.
+are those of bench/ref/ref_kernels.h, but these libraries promise no order and no rounding. step.py beside this
+file times whole training steps, for `deft-bench overhead --peers`.
 """
 import argparse
 import os
@@ -26,13 +23,10 @@ import sys
 import time
 import venv
 
-PINS = {"jax": ["jax==0.10.2", "jaxlib==0.10.2"], "drjit": ["drjit==1.5.0", "numpy"],
-        "torch": ["torch==2.15.0", "numpy"]}
-KERNELS = {"jax": ["gelu", "black_scholes", "adam", "mse", "softmax", "layer_norm", "step"],
-           "drjit": ["gelu", "black_scholes", "adam", "mse"],
-           "torch": ["step", "step_compiled"]}
+FOLDER = pathlib.Path(__file__).resolve().parent
+KERNELS = {"jax": ["gelu", "black_scholes", "adam", "mse", "softmax", "layer_norm"],
+           "drjit": ["gelu", "black_scholes", "adam", "mse"]}
 SIZES = [4096, 1 << 18, 1 << 20, 1 << 24]
-BATCHES = [1, 8, 64]
 COLS = 256
 SQRT_HALF = 0.70710678
 
@@ -84,59 +78,6 @@ def jax_call(kernel, n):
     return lambda: jax.block_until_ready(function(*inputs))
 
 
-def jax_step(batch):
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    rng = np.random.default_rng(1)
-    shapes = [(64, 256), (256,), (256, 10), (10,)]
-    p = [jnp.asarray(rng.normal(0, 0.05, s).astype(np.float32)) for s in shapes]
-    m = [jnp.zeros_like(x) for x in p]
-    v = [jnp.zeros_like(x) for x in p]
-    x = jnp.asarray(rng.normal(0, 1, (batch, 64)).astype(np.float32))
-    labels = jnp.asarray(rng.integers(0, 10, batch))
-
-    def loss(p):
-        scores = jax.nn.relu(x @ p[0] + p[1]) @ p[2] + p[3]
-        return -jnp.sum(jax.nn.log_softmax(scores)[jnp.arange(batch), labels])
-
-    def step(p, m, v, rate):
-        g = jax.grad(loss)(p)
-        m = [a + 0.1 * (b - a) for a, b in zip(m, g)]
-        v = [a + 0.001 * (b * b - a) for a, b in zip(v, g)]
-        p = [a - b / (jnp.sqrt(c) + 1e-8) * rate for a, b, c in zip(p, m, v)]
-        return p, m, v
-
-    step = jax.jit(step, donate_argnums=(0, 1, 2))
-    state = [p, m, v]
-
-    def call():
-        state[:] = step(*state, 0.001)
-        jax.block_until_ready(state)
-    return call
-
-
-def torch_step(batch, compiled):
-    import torch
-
-    torch.manual_seed(1)
-    shapes = [(64, 256), (256,), (256, 10), (10,)]
-    p = [torch.nn.Parameter(torch.randn(s) * 0.05) for s in shapes]
-    x, labels = torch.randn(batch, 64), torch.randint(0, 10, (batch,))
-    adam = torch.optim.Adam(p, lr=0.001)
-
-    def loss():
-        scores = torch.relu(x @ p[0] + p[1]) @ p[2] + p[3]
-        return torch.nn.functional.cross_entropy(scores, labels, reduction="sum")
-
-    def call():
-        adam.zero_grad()
-        loss().backward()
-        adam.step()
-    return torch.compile(call) if compiled else call
-
-
 def drjit_call(kernel, n):
     import drjit as dr
     import numpy as np
@@ -158,12 +99,7 @@ def drjit_call(kernel, n):
 
 
 def measure(peer, kernel, n):
-    if kernel == "step":
-        call = jax_step(n) if peer == "jax" else torch_step(n, False)
-    elif kernel == "step_compiled":
-        call = torch_step(n, True)
-    else:
-        call = {"jax": jax_call, "drjit": drjit_call}[peer](kernel, n)
+    call = {"jax": jax_call, "drjit": drjit_call}[peer](kernel, n)
     start = time.perf_counter()
     call()
     first = time.perf_counter() - start
@@ -178,20 +114,36 @@ def measure(peer, kernel, n):
 
 
 def prepare(folder, peer):
-    """A virtual environment per peer, so that one peer's dependencies cannot move another's."""
+    """The Python of a virtual environment per peer, so that one peer's dependencies cannot move another's. Installs
+    what bench/peers/requirements-PEER.txt names unless just that is there."""
     python = folder / peer / "bin" / "python"
-    done = folder / peer / ("installed " + " ".join(PINS[peer]))
-    if not done.exists():
+    wanted = FOLDER / f"requirements-{peer}.txt"
+    done = folder / peer / "installed.txt"
+    if not done.exists() or done.read_text() != wanted.read_text():
+        print(f"installing {peer} into {folder / peer}", file=sys.stderr, flush=True)
         venv.create(folder / peer, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PINS[peer]], check=True)
-        done.touch()
+        pip = subprocess.run([python, "-m", "pip", "install", "--quiet", "--requirement", wanted],
+                             stdout=2, stderr=subprocess.PIPE, text=True)
+        if pip.returncode:
+            sys.stderr.write(pip.stderr)
+            errors = [line for line in pip.stderr.splitlines() if line.startswith("ERROR")]
+            raise RuntimeError(f"pip install {peer}: {(errors or ['failed'])[-1]}")
+        done.write_text(wanted.read_text())
     return python
+
+
+def environment(folder, threads):
+    """Compiled kernels are kept in the folder, not in the home folder, where Dr.Jit looks for them."""
+    home = str(folder.resolve() / "home")
+    os.makedirs(home, exist_ok=True)
+    return {**os.environ, "HOME": home, "TORCHINDUCTOR_CACHE_DIR": home + "/inductor", "JAX_PLATFORMS": "cpu",
+            "OMP_NUM_THREADS": str(threads)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--venv", type=pathlib.Path, required=True, help="folder for the environments")
-    parser.add_argument("--peer", choices=sorted(PINS), action="append")
+    parser.add_argument("--peer", choices=sorted(KERNELS), action="append")
     parser.add_argument("--kernel", action="append")
     parser.add_argument("--size", type=int, action="append")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -203,12 +155,12 @@ def main():
     # Affinity is what both libraries take their thread count from.
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
     failed = 0
-    # Dr.Jit keeps compiled kernels in the home folder; a first call must not find them.
-    env = {**os.environ, "HOME": str(args.venv.resolve() / "home"), "JAX_PLATFORMS": "cpu"}
-    for peer in args.peer or PINS:
+    env = environment(args.venv, args.threads)
+    for peer in args.peer or KERNELS:
         python = prepare(args.venv, peer)
         for kernel in [k for k in KERNELS[peer] if not args.kernel or k in args.kernel]:
-            for n in args.size or (BATCHES if kernel.startswith("step") else SIZES):
+            for n in args.size or SIZES:
+                # A first call must not find what an earlier run compiled.
                 subprocess.run(["rm", "-rf", env["HOME"]], check=True)
                 os.makedirs(env["HOME"])
                 run = subprocess.run([python, __file__, "--inside", "--venv", args.venv, "--peer", peer,
