@@ -1,0 +1,844 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops and branches in the trace: what they mean, what they cost, and what each mistake says.
+ * tests/diff/control_programs.c compares whole programs.
+ * size: one subject, with a case for every rule of control.h.
+ */
+#include <criterion/criterion.h>
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "deft/deft.h"
+#include "support/fuse_check.h"
+#include "trace/control.h"
+
+static deft_runtime *rt;
+static deft_ctx *cx;
+
+static void set_up(void)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET };
+    cr_assert_eq(deft_runtime_create(&o, &rt), DEFT_OK);
+    cr_assert_eq(deft_ctx_create(rt, NULL, &cx), DEFT_OK);
+}
+
+static void tear_down(void)
+{
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+TestSuite(control, .init = set_up, .fini = tear_down);
+
+#define OK(call) cr_assert_eq((call), DEFT_OK, "%s", deft_message(cx))
+#define FN(name)                                                                                   \
+    static deft_status name(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,   \
+                            size_t n_out, void *user)
+#define UNUSED (void)c, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
+
+static deft_tensor *row(size_t n, const float *v)
+{
+    return deft_from(cx, DEFT_SHAPE((int64_t)n), DEFT_F32, v, n * sizeof *v);
+}
+
+#define ROW(...)                                                                                   \
+    row(sizeof((float[]){ __VA_ARGS__ }) / sizeof(float), (const float[]){ __VA_ARGS__ })
+
+static void expect(deft_tensor *t, size_t n, const float *want)
+{
+    float got[32] = { 0 };
+    cr_assert(t, "%s", deft_message(cx));
+    OK(deft_read(t, DEFT_F32, got, n * sizeof *got));
+    for (size_t i = 0; i < n; i++)
+        cr_assert(got[i] == want[i], "element %zu is %g, not %g", i, (double)got[i],
+                  (double)want[i]);
+}
+
+#define EXPECT(t, ...)                                                                             \
+    expect(t, sizeof((float[]){ __VA_ARGS__ }) / sizeof(float), (const float[]){ __VA_ARGS__ })
+
+static deft_stats stats(void)
+{
+    deft_stats s;
+    deft_stats_read(cx, &s, sizeof s);
+    return s;
+}
+
+static deft_tensor *counter(void)
+{
+    return deft_zeros(cx, DEFT_SHAPE(), DEFT_I32);
+}
+
+/* ---- while ---- */
+
+/* States: x, and an i32 that counts to *(int64_t *)user. */
+FN(below)
+{
+    UNUSED;
+    out[0] = deft_lt(in[1], *(int64_t *)user);
+    return DEFT_OK;
+}
+
+FN(logistic)
+{
+    UNUSED;
+    out[0] = deft_mul(deft_mul(in[0], 3.5), deft_sub(deft_num(c, 1), in[0]));
+    out[1] = deft_add(in[1], 1);
+    return DEFT_OK;
+}
+
+static float logistic_in_c(float x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x = x * 3.5f * (1 - x);
+    return x;
+}
+
+Test(control, while_runs_until_its_test_fails)
+{
+    int64_t n = 37;
+    int32_t count = 0;
+    deft_tensor *out[2], *const init[] = { ROW(.1f, .2f, .3f), counter() };
+    cr_assert(deft_while(cx, below, logistic, &n, init, 2, INT64_MAX, out));
+    EXPECT(out[0], logistic_in_c(.1f, n), logistic_in_c(.2f, n), logistic_in_c(.3f, n));
+    OK(deft_item(out[1], &count));
+    cr_assert_eq(count, 37);
+}
+
+Test(control, while_that_never_begins_gives_what_it_was_given)
+{
+    int64_t n = 0;
+    deft_tensor *out[2], *const init[] = { ROW(1, 2), counter() };
+    cr_assert(deft_while(cx, below, logistic, &n, init, 2, 100, out));
+    EXPECT(out[0], 1, 2);
+    EXPECT(init[0], 1, 2);
+}
+
+Test(control, while_does_not_exceed_its_bound)
+{
+    int64_t n = 100;
+    int32_t count = 0;
+    deft_tensor *out[2], *const init[] = { ROW(.5f), counter() };
+    cr_assert(deft_while(cx, below, logistic, &n, init, 2, 3, out));
+    OK(deft_item(out[1], &count));
+    cr_assert_eq(count, 3);
+    cr_assert(deft_while(cx, below, logistic, &n, init, 2, 0, out));
+    OK(deft_item(out[1], &count));
+    cr_assert_eq(count, 0);
+}
+
+Test(control, results_may_take_the_place_of_what_was_handed_in)
+{
+    int64_t n = 2;
+    deft_tensor *state[] = { ROW(.5f, .25f), counter() };
+    cr_assert(deft_while(cx, below, logistic, &n, state, 2, 9, state));
+    EXPECT(state[0], logistic_in_c(.5f, 2), logistic_in_c(.25f, 2));
+}
+
+Test(control, a_thousand_iterations_are_one_launch)
+{
+    int64_t n = 1000;
+    deft_tensor *const x = deft_keep(ROW(.1f, .2f, .3f)), *const zero = deft_keep(counter());
+    OK(deft_eval((deft_tensor *[]){ x, zero }, 2));
+    deft_tensor *out[2], *const init[] = { x, zero };
+    const uint64_t before = stats().launches;
+    cr_assert(deft_while(cx, below, logistic, &n, init, 2, INT64_MAX, out));
+    EXPECT(out[0], logistic_in_c(.1f, n), logistic_in_c(.2f, n), logistic_in_c(.3f, n));
+    cr_assert_eq(stats().launches - before, 1, "%llu",
+                 (unsigned long long)(stats().launches - before));
+}
+
+Test(control, reading_one_result_brings_the_others)
+{
+    int64_t n = 5;
+    int32_t count = 0;
+    deft_tensor *out[2], *const init[] = { ROW(.1f), counter() };
+    cr_assert(deft_while(cx, below, logistic, &n, init, 2, 100, out));
+    EXPECT(out[0], logistic_in_c(.1f, n));
+    const deft_stats before = stats();
+    OK(deft_item(out[1], &count));
+    cr_assert_eq(stats().cuts, before.cuts);
+    cr_assert_eq(stats().recomputed, 0);
+}
+
+/* ---- scan ---- */
+
+/* state += row; results: sum of the row, row times state. */
+FN(running)
+{
+    UNUSED;
+    out[0] = deft_add(in[0], in[1]);
+    out[1] = deft_sum(in[1], DEFT_ALL_AXES, 0);
+    out[2] = deft_mul(in[1], in[0]);
+    return DEFT_OK;
+}
+
+Test(control, scan_hands_rows_in_and_stacks_results)
+{
+    deft_tensor *out[3], *const x = ROW(1, 2);
+    deft_tensor *const rows = deft_reshape(ROW(1, 2, 3, 4, 5, 6), DEFT_SHAPE(3, 2));
+    cr_assert(deft_scan(cx, running, NULL, &x, 1, &rows, 1, 3, 2, out));
+    EXPECT(out[2], 1, 4, 6, 16, 25, 48);
+    EXPECT(out[1], 3, 7, 11);
+    EXPECT(out[0], 10, 14);
+    cr_assert_eq(deft_shape_get(out[1]).rank, 1);
+    cr_assert_eq(deft_shape_get(out[2]).dim[0], 3);
+}
+
+Test(control, scan_over_nothing)
+{
+    deft_tensor *out[3], *const x = ROW(1, 2);
+    deft_tensor *const rows = deft_zeros(cx, DEFT_SHAPE(0, 2), DEFT_F32);
+    cr_assert(deft_scan(cx, running, NULL, &x, 1, &rows, 1, 0, 2, out));
+    EXPECT(out[0], 1, 2);
+    OK(deft_eval(&out[2], 1));
+    cr_assert_eq(deft_shape_get(out[2]).dim[0], 0);
+    cr_assert_eq(deft_shape_get(out[2]).dim[1], 2);
+}
+
+/* Rows are read as they lie: transposed, reversed, with gaps in the caller's memory. */
+Test(control, scan_over_rows_that_lie_anyhow)
+{
+    static const float memory[] = { 1, 3, 5, -9, 2, 4, 6, -9 };
+    deft_tensor *out[3], *const x = ROW(1, 2);
+    deft_tensor *const wrapped =
+        deft_wrap(cx, DEFT_SHAPE(3, 2), DEFT_F32, memory, sizeof memory, (const int64_t[]){ 1, 4 });
+    cr_assert(deft_scan(cx, running, NULL, &x, 1, &wrapped, 1, 3, 2, out));
+    EXPECT(out[2], 1, 4, 6, 16, 25, 48);
+    deft_tensor *const turned = deft_t(deft_reshape(ROW(1, 3, 5, 2, 4, 6), DEFT_SHAPE(2, 3)));
+    cr_assert(deft_scan(cx, running, NULL, &x, 1, &turned, 1, 3, 2, out));
+    EXPECT(out[2], 1, 4, 6, 16, 25, 48);
+    deft_tensor *const rows =
+        deft_flip(deft_reshape(ROW(5, 6, 3, 4, 1, 2), DEFT_SHAPE(3, 2)), DEFT_AXES(0));
+    cr_assert(deft_scan(cx, running, NULL, &x, 1, &rows, 1, 3, 2, out));
+    EXPECT(out[2], 1, 4, 6, 16, 25, 48);
+}
+
+FN(swap_states)
+{
+    UNUSED;
+    out[0] = in[1];
+    out[1] = deft_add(in[0], in[1]);
+    return DEFT_OK;
+}
+
+Test(control, states_advance_together)
+{
+    deft_tensor *state[] = { ROW(0, 1), ROW(1, 1) };
+    cr_assert(deft_scan(cx, swap_states, NULL, state, 2, NULL, 0, 20, 0, state));
+    EXPECT(state[0], 6765, 10946);
+    EXPECT(state[1], 10946, 17711);
+}
+
+FN(only_results)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], 2);
+    return DEFT_OK;
+}
+
+Test(control, scan_without_states_is_a_map_of_rows)
+{
+    deft_tensor *out, *const rows = ROW(1, 2, 3);
+    cr_assert(deft_scan(cx, only_results, NULL, NULL, 0, &rows, 1, 3, 1, &out));
+    EXPECT(out, 2, 4, 6);
+}
+
+/* x = x @ m / |x|, in which the product and the sum need all of x. */
+FN(power_iteration)
+{
+    UNUSED;
+    deft_tensor *const y = deft_matmul(*(deft_tensor **)user, in[0]);
+    out[0] = deft_div(y, deft_sqrt(deft_sum(deft_square(y), DEFT_ALL_AXES, 0)));
+    return DEFT_OK;
+}
+
+Test(control, a_body_that_is_no_map)
+{
+    deft_tensor *m = deft_reshape(ROW(2, 1, 1, 2), DEFT_SHAPE(2, 2));
+    deft_tensor *x = deft_reshape(ROW(1, 0), DEFT_SHAPE(2, 1));
+    float got[2];
+    cr_assert(deft_scan(cx, power_iteration, &m, &x, 1, NULL, 0, 60, 0, &x));
+    OK(deft_read(x, DEFT_F32, got, sizeof got));
+    for (int i = 0; i < 2; i++) cr_assert_float_eq(got[i], 0.70710678f, 1e-6f);
+}
+
+/* Jacobi steps on the inside of a line: writes through a view of its state. */
+FN(smooth)
+{
+    UNUSED;
+    deft_tensor *const u = deft_add(in[0], 0);
+    deft_tensor *const sum =
+        deft_add(deft_slice(u, DEFT_R(0, -2)), deft_slice(u, DEFT_R(2, DEFT_END)));
+    deft_assign(deft_slice(u, DEFT_R(1, -1)), deft_mul(sum, 0.5));
+    out[0] = u;
+    return DEFT_OK;
+}
+
+Test(control, assigning_inside_what_was_made_inside)
+{
+    float u[5] = { 8, 0, 0, 0, 0 };
+    deft_tensor *x = row(5, u);
+    cr_assert(deft_scan(cx, smooth, NULL, &x, 1, NULL, 0, 3, 0, &x));
+    for (int k = 0; k < 3; k++) {
+        float next[5] = { u[0], 0, 0, 0, u[4] };
+        for (int i = 1; i < 4; i++) next[i] = (u[i - 1] + u[i + 1]) * 0.5f;
+        memcpy(u, next, sizeof u);
+    }
+    expect(x, 5, u);
+}
+
+FN(numbers_as_results)
+{
+    UNUSED;
+    out[0] = deft_num(c, 7);
+    return DEFT_OK;
+}
+
+Test(control, a_bare_number_takes_the_form_of_its_state)
+{
+    deft_tensor *x = ROW(1, 2, 3);
+    cr_assert(deft_scan(cx, numbers_as_results, NULL, &x, 1, NULL, 0, 1, 0, &x));
+    EXPECT(x, 7, 7, 7);
+}
+
+/* ---- branches ---- */
+
+FN(take_there)
+{
+    UNUSED;
+    out[0] = deft_take(in[0], in[1], 0);
+    return DEFT_OK;
+}
+
+FN(negate)
+{
+    UNUSED;
+    out[0] = deft_neg(deft_slice(in[0], DEFT_AT(0)));
+    return DEFT_OK;
+}
+
+static deft_tensor *branch(float at, int64_t index)
+{
+    deft_tensor *out, *const in[] = { ROW(1, 2, 3),
+                                      deft_full(cx, DEFT_SHAPE(), DEFT_I64, (double)index) };
+    deft_tensor *const condition = deft_gt(deft_full(cx, DEFT_SHAPE(), DEFT_F32, (double)at), 0);
+    return deft_cond(condition, take_there, negate, NULL, in, 2, &out, 1) ? out : NULL;
+}
+
+Test(control, the_other_branch_is_not_computed)
+{
+    EXPECT(branch(1, 2), 3);
+    EXPECT(branch(-1, 77), -1);
+    float v;
+    cr_assert_eq(deft_item(branch(1, 77), &v), DEFT_E_RANGE);
+    cr_assert(strstr(deft_message(cx), "take: index 77"), "%s", deft_message(cx));
+    EXPECT(branch(1, 1), 2);
+}
+
+FN(two_up)
+{
+    UNUSED;
+    deft_tensor *const e = deft_exp(in[0]); /* needed by both results, and by no one else */
+    out[0] = deft_add(e, 1);
+    out[1] = deft_sum(e, DEFT_ALL_AXES, 0);
+    return DEFT_OK;
+}
+
+FN(two_down)
+{
+    UNUSED;
+    out[0] = in[0];
+    out[1] = deft_num(c, -1);
+    return DEFT_OK;
+}
+
+Test(control, branches_with_several_results)
+{
+    for (int up = 0; up < 2; up++) {
+        deft_tensor *out[2], *const x = ROW(0, 0);
+        deft_tensor *const condition = deft_full(cx, DEFT_SHAPE(), DEFT_BOOL, up);
+        cr_assert(deft_cond(condition, two_up, two_down, NULL, &x, 1, out, 2));
+        if (up)
+            EXPECT(out[0], 2, 2);
+        else
+            EXPECT(out[0], 0, 0);
+        EXPECT(out[1], up ? 2 : -1);
+    }
+}
+
+/* ---- nesting ---- */
+
+/* state * 2 when the row is even, else plus the row, by a loop of its own. */
+FN(add_one)
+{
+    UNUSED;
+    out[0] = deft_add(in[0], 1);
+    out[1] = deft_add(in[1], 1);
+    return DEFT_OK;
+}
+
+FN(fewer_than_row)
+{
+    UNUSED;
+    out[0] = deft_lt(in[1], *(deft_tensor **)user);
+    return DEFT_OK;
+}
+
+FN(count_up)
+{
+    UNUSED;
+    deft_tensor *state[] = { in[0], deft_zeros(c, DEFT_SHAPE(), DEFT_F32) };
+    deft_tensor *limit = in[1];
+    if (!deft_while(c, fewer_than_row, add_one, &limit, state, 2, 100, state)) return DEFT_OK;
+    out[0] = state[0];
+    return DEFT_OK;
+}
+
+FN(twice)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], 2);
+    return DEFT_OK;
+}
+
+FN(even_or_odd)
+{
+    UNUSED;
+    deft_tensor *const even = deft_eq(deft_remainder(in[1], 2), 0);
+    return deft_cond(even, twice, count_up, NULL, in, 2, out, 1) ? DEFT_OK : DEFT_E_STATE;
+}
+
+Test(control, loops_in_branches_in_loops)
+{
+    deft_tensor *x = ROW(1, 10), *const rows = ROW(2, 3, 4, 1);
+    cr_assert(deft_scan(cx, even_or_odd, NULL, &x, 1, &rows, 1, 4, 0, &x), "%s", deft_message(cx));
+    EXPECT(x, (1 * 2 + 3) * 2 + 1, (10 * 2 + 3) * 2 + 1);
+}
+
+static int depth_left;
+
+FN(deeper)
+{
+    UNUSED;
+    if (depth_left-- == 0) {
+        out[0] = deft_add(in[0], 1);
+        return DEFT_OK;
+    }
+    return deft_scan(c, deeper, NULL, in, 1, NULL, 0, 2, 0, out) ? DEFT_OK : DEFT_E_LIMIT;
+}
+
+Test(control, nesting_is_bounded)
+{
+    deft_tensor *out, *const x = deft_zeros(cx, DEFT_SHAPE(), DEFT_F32);
+    depth_left = 7;
+    cr_assert(deft_scan(cx, deeper, NULL, &x, 1, NULL, 0, 2, 0, &out));
+    EXPECT(out, 256);
+    depth_left = 20;
+    cr_assert_not(deft_scan(cx, deeper, NULL, &x, 1, NULL, 0, 2, 0, &out));
+    cr_assert_eq(deft_error(cx), DEFT_E_LIMIT);
+    cr_assert(strstr(deft_message(cx), "scan: nested more than 16 deep"), "%s", deft_message(cx));
+}
+
+/* ---- identity and replay ---- */
+
+static void grow(int64_t n, int64_t iterations, float by)
+{
+    float data[16];
+    for (int64_t i = 0; i < n; i++) data[i] = (float)i / 16;
+    deft_tensor *out[2], *const init[] = { deft_mul(row((size_t)n, data), (double)by), counter() };
+    cr_assert(deft_while(cx, below, logistic, &iterations, init, 2, 1000, out));
+    float got[16];
+    OK(deft_read(out[0], DEFT_F32, got, (size_t)n * sizeof *got));
+    for (int64_t i = 0; i < n; i++)
+        cr_assert_eq(got[i], logistic_in_c(data[i] * by, iterations), "%d", (int)i);
+}
+
+Test(control, extents_numbers_and_bounds_make_no_new_plan)
+{
+    const deft_scope s = deft_scope_begin(cx);
+    grow(8, 10, 1);
+    OK(deft_scope_end(s));
+    const uint64_t built = stats().plans_built;
+    for (int k = 0; k < 20; k++) {
+        const deft_scope t = deft_scope_begin(cx);
+        grow(2 + k % 14, k, 0.25f + (float)k / 64);
+        OK(deft_scope_end(t));
+    }
+    cr_assert_eq(stats().plans_built, built, "%llu", (unsigned long long)stats().plans_built);
+    cr_assert_gt(stats().cuts_matched, 15);
+}
+
+/* w -= rate * (w - row). */
+FN(towards)
+{
+    UNUSED;
+    out[0] = deft_sub(in[0], deft_mul(deft_sub(in[0], in[1]), deft_param_f(c, "rate")));
+    return DEFT_OK;
+}
+
+static deft_status learn(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                         size_t n_out, void *user)
+{
+    deft_tensor *w = user, *next;
+    (void)n_in, (void)n_out;
+    if (!deft_scan(c, towards, NULL, &w, 1, in, 1, 2, 0, &next)) return DEFT_E_ARG;
+    deft_assign(w, next);
+    out[0] = deft_sum(next, DEFT_ALL_AXES, 0);
+    return DEFT_OK;
+}
+
+Test(control, a_capture_replays_loops_with_its_parameters)
+{
+    deft_tensor *const w = deft_keep(ROW(0, 0));
+    OK(deft_eval(&w, 1));
+    deft_capture *capture = deft_capture_create(cx, learn, w);
+    float want[2] = { 0, 0 };
+    for (int k = 0; k < 5; k++) {
+        const float rate = 0.5f / (float)(k + 1);
+        deft_tensor *out, *const rows = deft_reshape(ROW(1, 2, 3, (float)k), DEFT_SHAPE(2, 2));
+        OK(deft_capture_set_f(capture, "rate", (double)rate));
+        OK(deft_capture_call(capture, &rows, 1, &out, 1));
+        want[0] -= (want[0] - 1) * rate, want[1] -= (want[1] - 2) * rate;
+        want[0] -= (want[0] - 3) * rate, want[1] -= (want[1] - (float)k) * rate;
+        expect(w, 2, want);
+        EXPECT(out, want[0] + want[1]);
+    }
+    deft_capture_stats s;
+    deft_capture_stats_read(capture, &s, sizeof s);
+    cr_assert_eq(s.replayed, 4, "%s", deft_capture_reason(capture));
+    deft_capture_destroy(&capture);
+}
+
+/* ---- steps ---- */
+
+Test(control, a_step_that_fails_in_a_loop_changes_nothing)
+{
+    float target[3] = { 1, 1, 1 };
+    deft_tensor *const w = deft_keep(ROW(1, 2, 3));
+    deft_tensor *const mut =
+        deft_wrap_mut(cx, DEFT_SHAPE(3), DEFT_F32, target, sizeof target, NULL);
+    for (int bad = 1; bad >= 0; bad--) {
+        int64_t n = 4;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *state[] = { w, counter() };
+        cr_assert(deft_while(cx, below, logistic, &n, state, 2, 100, state));
+        deft_assign(w, deft_add(state[0], branch(1, bad ? 9 : 1)));
+        deft_assign(mut, state[0]);
+        cr_assert_eq(deft_step_end(s), bad ? DEFT_E_RANGE : DEFT_OK, "%s", deft_message(cx));
+        if (!bad) break;
+        EXPECT(w, 1, 2, 3);
+        cr_assert_eq(target[1], 1);
+    }
+    EXPECT(w, logistic_in_c(1, 4) + 2, logistic_in_c(2, 4) + 2, logistic_in_c(3, 4) + 2);
+    for (int i = 0; i < 3; i++) cr_assert_eq(target[i], logistic_in_c((float)i + 1, 4));
+}
+
+FN(always)
+{
+    UNUSED;
+    out[0] = deft_full(c, DEFT_SHAPE(), DEFT_BOOL, 1);
+    return DEFT_OK;
+}
+
+static void *interrupt_soon(void *user)
+{
+    const struct timespec t = { .tv_nsec = 30000000 };
+    nanosleep(&t, NULL);
+    deft_interrupt(user);
+    return NULL;
+}
+
+Test(control, an_endless_loop_can_be_interrupted, .timeout = 60)
+{
+    pthread_t thread;
+    deft_tensor *state[] = { deft_keep(ROW(.1f)), counter() };
+    cr_assert(deft_while(cx, always, add_one, NULL, state, 2, INT64_MAX, state));
+    cr_assert_eq(pthread_create(&thread, NULL, interrupt_soon, cx), 0);
+    cr_assert_eq(deft_eval(state, 1), DEFT_E_INTERRUPTED);
+    pthread_join(thread, NULL);
+    EXPECT(ROW(2), 2);
+}
+
+/* ---- mistakes ---- */
+
+static deft_tensor *outside;
+static deft_scope outside_scope;
+
+FN(reads)
+{
+    UNUSED;
+    float v = 0;
+    cr_assert_eq(deft_item(in[0], &v), DEFT_E_STATE);
+    cr_assert_eq(deft_eval(&outside, 1), DEFT_E_STATE);
+    cr_assert(strstr(deft_message(c), "eval: inside the function of a loop"), "%s",
+              deft_message(c));
+    out[0] = deft_add(in[0], 1);
+    return DEFT_OK;
+}
+
+Test(control, nothing_is_computed_inside)
+{
+    deft_tensor *x = ROW(1);
+    outside = ROW(5);
+    cr_assert(deft_scan(cx, reads, NULL, &x, 1, NULL, 0, 3, 0, &x));
+    EXPECT(x, 4);
+}
+
+FN(keeps)
+{
+    UNUSED;
+    out[0] = deft_keep(deft_add(in[0], 1));
+    return DEFT_OK;
+}
+FN(assigns)
+{
+    UNUSED;
+    out[0] = in[0];
+    deft_assign(outside, in[0]);
+    return DEFT_OK;
+}
+FN(assigns_a_view)
+{
+    UNUSED;
+    out[0] = in[0];
+    deft_assign(deft_slice(outside, DEFT_AT(0)), 1);
+    return DEFT_OK;
+}
+FN(draws)
+{
+    UNUSED;
+    deft_rng rng = { 1, 2 };
+    out[0] = deft_uniform(c, &rng, DEFT_SHAPE(1), DEFT_F32, 0, 1);
+    return DEFT_OK;
+}
+FN(begins_a_step)
+{
+    UNUSED;
+    out[0] = in[0];
+    (void)deft_step_begin(c);
+    return DEFT_OK;
+}
+FN(returns_outward)
+{
+    UNUSED;
+    out[0] = deft_scope_return(outside_scope, in[0]);
+    return DEFT_OK;
+}
+FN(of_another_shape)
+{
+    UNUSED;
+    out[0] = deft_stack((deft_tensor *[]){ in[0], in[0] }, 2, 0);
+    return DEFT_OK;
+}
+FN(of_another_dtype)
+{
+    UNUSED;
+    out[0] = deft_cast(in[0], DEFT_F64);
+    return DEFT_OK;
+}
+FN(leaves_null)
+{
+    UNUSED;
+    return DEFT_OK;
+}
+FN(gives_up)
+{
+    UNUSED;
+    return DEFT_E_LIMIT;
+}
+FN(adds_wrong_shapes)
+{
+    UNUSED;
+    out[0] = deft_add(in[0], deft_zeros(c, DEFT_SHAPE(5, 7), DEFT_F32));
+    return DEFT_OK;
+}
+
+Test(control, mistakes_inside_have_a_sentence)
+{
+    static const struct {
+        deft_body_fn fn;
+        deft_status status;
+        const char *text;
+    } cases[] = {
+        { keeps, DEFT_E_STATE, "keep: a tensor made inside a loop" },
+        { assigns, DEFT_E_STATE, "assign: a tensor from outside a loop or branch" },
+        { assigns_a_view, DEFT_E_STATE, "assign: a tensor from outside a loop or branch" },
+        { draws, DEFT_E_STATE, "uniform: inside a loop or branch each iteration" },
+        { begins_a_step, DEFT_E_STATE, "step_begin: inside the function" },
+        { returns_outward, DEFT_E_STATE, "scope_return: the scope is not open" },
+        { of_another_shape, DEFT_E_SHAPE,
+          "scan: its body makes result 0 f32[2,3], it must be f32[3]" },
+        { of_another_dtype, DEFT_E_SHAPE,
+          "scan: its body makes result 0 f64[3], it must be f32[3]" },
+        { leaves_null, DEFT_E_ARG, "scan: its body leaves result 0 of 1 NULL" },
+        { gives_up, DEFT_E_LIMIT, "scan: its body failed" },
+        { adds_wrong_shapes, DEFT_E_SHAPE, "add: [3] and [5,7] do not broadcast" },
+    };
+    outside = deft_keep(ROW(5, 6, 7));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        outside_scope = deft_scope_begin(cx);
+        deft_tensor *out = outside, *const x = ROW(1, 2, 3);
+        cr_assert_not(deft_scan(cx, cases[i].fn, NULL, &x, 1, NULL, 0, 3, 0, &out), "%zu", i);
+        cr_assert_null(out);
+        cr_assert_eq(deft_error(cx), cases[i].status, "%zu: %s", i, deft_message(cx));
+        cr_assert(strstr(deft_message(cx), cases[i].text), "%zu: %s", i, deft_message(cx));
+        deft_clear(cx);
+        EXPECT(x, 1, 2, 3); /* and life goes on */
+        OK(deft_scope_end(outside_scope));
+    }
+    EXPECT(outside, 5, 6, 7);
+}
+
+FN(is_no_bool)
+{
+    UNUSED;
+    out[0] = in[0];
+    return DEFT_OK;
+}
+
+static void refused(bool ok, deft_status status, const char *text)
+{
+    cr_assert_not(ok);
+    cr_assert_eq(deft_error(cx), status, "%s", deft_message(cx));
+    cr_assert(strstr(deft_message(cx), text), "%s", deft_message(cx));
+    deft_clear(cx);
+}
+
+Test(control, mistakes_of_the_call_have_a_sentence)
+{
+    int64_t n = 3;
+    deft_tensor *out[3], *init[] = { ROW(1, 2), counter() };
+    deft_tensor *const rows = deft_zeros(cx, DEFT_SHAPE(2, 2), DEFT_F32);
+    refused(deft_while(cx, is_no_bool, logistic, &n, init, 2, 9, out), DEFT_E_DTYPE,
+            "while: its test makes f32[2], it must make bool[]");
+    refused(deft_while(cx, below, logistic, &n, init, 0, 9, out), DEFT_E_ARG, "while: 0 states");
+    refused(deft_while(cx, below, logistic, &n, init, 2, -1, out), DEFT_E_ARG, "at most -1");
+    refused(deft_while(cx, below, NULL, &n, init, 2, 9, out), DEFT_E_ARG, "takes two functions");
+    refused(deft_scan(cx, running, NULL, init, 1, &rows, 1, 3, 2, out), DEFT_E_SHAPE,
+            "scan: rows 0 are [2,2], the first axis must have 3");
+    refused(deft_scan(cx, running, NULL, init, 0, NULL, 0, 3, 0, out), DEFT_E_ARG,
+            "something to make");
+    refused(deft_cond(init[0], negate, negate, NULL, init, 1, out, 1), DEFT_E_DTYPE,
+            "cond: the condition is f32[2], it must be bool[]");
+    deft_tensor *const yes = deft_full(cx, DEFT_SHAPE(), DEFT_BOOL, 1);
+    refused(deft_cond(yes, twice, negate, NULL, init, 1, out, 1), DEFT_E_SHAPE,
+            "cond: its other branch makes result 0 f32[], it must be f32[2]");
+    refused(deft_cond(yes, twice, negate, NULL, init, 1, out, 0), DEFT_E_ARG, "0 results");
+    init[1] = NULL;
+    refused(deft_while(cx, below, logistic, &n, init, 2, 9, out), DEFT_E_ARG,
+            "while: argument 2 is NULL");
+    EXPECT(init[0], 1, 2);
+}
+
+/* ---- the text form ---- */
+
+static const char loop_text[] = "trace v1\n"
+                                "%0 = input f32[4] strides=[1]\n"
+                                "%1 = input f32[3,4] strides=[4,1]\n"
+                                "%2 = cst i64[] 0\n"
+                                "%3 = loop i64[] %2 most=3\n"
+                                "%4 = carry f32[4] %0 %3\n"
+                                "%5 = each f32[4] %1 %3\n"
+                                "%6 = add f32[4] %4 %5\n"
+                                "%7 = next f32[4] %4 %6 %3\n"
+                                "%8 = stack f32[3,4] %6 %7\n"
+                                "%9 = final f32[4] %7 %8\n"
+                                "%10 = final f32[3,4] %8 %8\n"
+                                "output %9\n"
+                                "output %10\n";
+
+static deft_status parse(const char *text, df_diag *d, df_arena *arena, df_trace **t)
+{
+    return df_trace_parse(d, text, strlen(text), arena, t);
+}
+
+Test(control, text_survives_printing)
+{
+    df_arena arena;
+    df_diag d = { 0 };
+    df_trace *t;
+    df_str s;
+    df_arena_init(&arena, &df_mem_system);
+    df_str_init(&s, &df_mem_system);
+    cr_assert_eq(parse(loop_text, &d, &arena, &t), DEFT_OK, "%s", d.text);
+    df_trace_print(&s, t);
+    cr_assert_str_eq(s.at, loop_text);
+    df_str_finish(&s);
+    df_arena_finish(&arena);
+}
+
+/* One line of loop_text, replaced, and what is said of it. */
+Test(control, malformed_loops_are_refused)
+{
+    static const struct {
+        const char *line, *by, *text;
+    } cases[] = {
+        { "%5 = each f32[4] %1 %3", "%5 = each f32[4] %1 %2",
+          "%5: each: the last operand is no loop" },
+        { "most=3", "most=4", "%5: each: there are not as many rows as iterations" },
+        { "%8 = stack f32[3,4] %6 %7\n%9 = final f32[4] %7 %8\n%10 = final f32[3,4] %8 %8",
+          "%8 = stack f32[5,4] %6 %7\n%9 = final f32[4] %7 %8\n%10 = final f32[5,4] %8 %8",
+          "%8: stack: there are not as many rows as iterations" },
+        { "%7 = next f32[4] %4 %6 %3", "%7 = next f32[4] %0 %6 %3",
+          "%7: next: the first operand is no state" },
+        { "%7 = next f32[4] %4 %6 %3", "%7 = next f32[4] %4 %6 %0",
+          "%7: next: the last operand is neither" },
+        { "%8 = stack f32[3,4] %6 %7", "%8 = next f32[4] %4 %6 %7",
+          "%8: next: the state has a next already" },
+        { "%8 = stack f32[3,4] %6 %7", "%8 = stack f32[3,4] %6 %3",
+          "%8: stack: the list has two ends" },
+        { "%9 = final f32[4] %7 %8", "%9 = final f32[4] %7 %7",
+          "%9: final: the last operand is not" },
+        { "%9 = final f32[4] %7 %8", "%9 = final f32[4] %6 %8",
+          "%9: final: the first operand is neither" },
+        { "output %9\n", "output %6\n",
+          "%6: add: is part of a loop, of which final alone is seen" },
+        { "%7 = next f32[4] %4 %6 %3\n%8 = stack f32[3,4] %6 %7\n%9 = final f32[4] %7 %8",
+          "%7 = stack f32[3,4] %6 %3\n%8 = stack f32[3,4] %6 %7\n%9 = final f32[3,4] %7 %8",
+          "%4: carry: the state has no next" },
+        { "%4 = carry f32[4] %0 %3", "%4 = carry i64[] %3 %3",
+          "carry: the first operand is not there" },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[1200];
+        df_arena arena;
+        df_diag d = { 0 };
+        df_trace *t;
+        const char *const at = strstr(loop_text, cases[i].line);
+        cr_assert(at, "%zu", i);
+        snprintf(text, sizeof text, "%.*s%s%s", (int)(at - loop_text), loop_text, cases[i].by,
+                 at + strlen(cases[i].line));
+        df_arena_init(&arena, &df_mem_system);
+        cr_assert_neq(parse(text, &d, &arena, &t), DEFT_OK, "%zu", i);
+        cr_assert(strstr(d.text, cases[i].text), "%zu: %s", i, d.text);
+        df_arena_finish(&arena);
+    }
+}
+
+Test(control, a_node_of_two_loops_is_refused)
+{
+    df_arena arena;
+    df_diag d = { 0 };
+    df_trace *t;
+    df_arena_init(&arena, &df_mem_system);
+    cr_assert_neq(parse("trace v1\n"
+                        "%0 = input f32[4] strides=[1]\n"
+                        "%1 = cst i64[] 0\n"
+                        "%2 = loop i64[] %1 most=3\n"
+                        "%3 = loop i64[] %1 most=3\n"
+                        "%4 = carry f32[4] %0 %2\n"
+                        "%5 = carry f32[4] %0 %3\n"
+                        "%6 = add f32[4] %4 %5\n"
+                        "%7 = next f32[4] %4 %6 %2\n"
+                        "%8 = final f32[4] %7 %7\n"
+                        "output %8\n",
+                        &d, &arena, &t),
+                  DEFT_OK);
+    cr_assert(strstr(d.text, "%6: add: depends on two loops"), "%s", d.text);
+    df_arena_finish(&arena);
+}
