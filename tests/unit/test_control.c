@@ -802,8 +802,8 @@ Test(control, malformed_loops_are_refused)
         { "%7 = next f32[4] %4 %6 %3\n%8 = stack f32[3,4] %6 %7\n%9 = final f32[4] %7 %8",
           "%7 = stack f32[3,4] %6 %3\n%8 = stack f32[3,4] %6 %7\n%9 = final f32[3,4] %7 %8",
           "%4: carry: the state has no next" },
-        { "%4 = carry f32[4] %0 %3", "%4 = carry i64[] %3 %3",
-          "carry: the first operand is not there" },
+        { "%5 = each f32[4] %1 %3", "%5 = carry f32[4] %4 %3",
+          "%5: carry: the first operand is not there before the loop" },
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[1200];
