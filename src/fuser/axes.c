@@ -138,7 +138,9 @@ static double ins_cost(const df_ins *i)
 {
     switch (i->op) {
     case DF_K_const:
-    case DF_K_num: return 0;
+    case DF_K_num:
+    case DF_K_carry:
+    case DF_K_next: return 0;
     case DF_K_div:
     case DF_K_rem: return 5;
     case DF_K_sqrt: return 6;

@@ -25,6 +25,8 @@
  *
  *   COL  OUTER* RED+ INNER  for o: for i (vector): { row(0); for r: elem(0); fold; row(1); ... }
  *
+ *   LOOP OUTER* RED INNER   for o: for i (vector): { row(0); for r in order: elem(0); row(1) }
+ *
  * RED axes are nested row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced
  * elements for the order of reductions (base/limits.h). The fuser merges neighbouring axes that
  * every access steps through alike. A ROW kernel with several RED axes goes run by run, a run being
@@ -33,11 +35,21 @@
  * scan.
  *
  * Body: instructions in order of (stage, level). Level ROW instructions run once per row (per
- * vector of rows in COL) before the RED loop of their stage; level ELEM run inside it. A reduce
+ * vector of rows in COL and LOOP) before the RED loop of their stage; level ELEM run inside it. A reduce
  * instruction stands at level ELEM of stage s and its value may be used from level ROW of stage s +
  * 1 on. In MAP all instructions have stage 0, level ELEM. The last stage may have no ELEM
  * instructions: then it has no loop. A scan instruction's value is usable at level ELEM of its own
  * stage, after it; a kernel with a scan is COL, or ROW run in order by a scalar loop.
+ *
+ * LOOP: the RED axis numbers iterations, and states live in registers from one to the next. Its
+ * extent is how many there are, or, with a proceed, a bound that no run need reach (INT64_MAX is
+ * one). A carry is a state's value at the start of the iteration, a next what it becomes at the
+ * end: all at once, so that two states may be exchanged. Every carry has one next, whose own value,
+ * for row(1), is the state when the loop is left: the initial one after no iteration. A proceed
+ * that is false leaves the loop: this iteration stores nothing, checks nothing and moves no state;
+ * what must not happen stands after it. It is the same for all lanes and rows: what it comes from
+ * steps along RED alone. Stages are 0 and, of row level alone, 1; there are no reductions and no
+ * scans. Loads and stores of elem(0) may step along RED: one slice per iteration.
  */
 #ifndef DF_FUSER_PLAN_H
 #define DF_FUSER_PLAN_H
@@ -52,7 +64,7 @@
 /* Trace nodes in one kernel by default; recipes are written out in the body. */
 #define DF_MAX_BODY 1000
 
-typedef enum df_mode { DF_MODE_MAP, DF_MODE_ROW, DF_MODE_COL } df_mode;
+typedef enum df_mode { DF_MODE_MAP, DF_MODE_ROW, DF_MODE_COL, DF_MODE_LOOP } df_mode;
 typedef enum df_role { DF_AXIS_OUTER, DF_AXIS_RED, DF_AXIS_INNER } df_role;
 typedef enum df_level { DF_LEVEL_ROW, DF_LEVEL_ELEM } df_level;
 

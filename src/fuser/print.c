@@ -7,7 +7,7 @@
 #include "fuser/plan.h"
 #include "ops/op.h"
 
-static const char *const mode_name[] = { "map", "row", "col" };
+static const char *const mode_name[] = { "map", "row", "col", "loop" };
 static const char *const role_name[] = { "outer", "red", "inner" };
 static const char *const access_name[] = { "load", "store", "at", "index", "scratch" };
 static const char *const buf_name[] = { "input", "root", "into", "temp" };

@@ -27,9 +27,11 @@ static deft_status verify_axes(df_diag *d, const df_kernel *k, uint32_t at)
     while (i < k->n_axes && k->role[i] == DF_AXIS_OUTER) i++;
     while (i < k->n_axes && k->role[i] == DF_AXIS_RED) i++, red++;
     while (i < k->n_axes && k->role[i] == DF_AXIS_INNER) i++, inner++;
-    const bool fits = k->mode == DF_MODE_MAP   ? red == 0 && inner == 1
-                      : k->mode == DF_MODE_ROW ? red >= 1 && inner == 0
-                                               : red >= 1 && inner == 1;
+    const bool fits = k->mode == DF_MODE_MAP    ? red == 0 && inner == 1
+                      : k->mode == DF_MODE_ROW  ? red >= 1 && inner == 0
+                      : k->mode == DF_MODE_LOOP ? red == 1 && inner == 1
+                                                : red >= 1 && inner == 1;
+    if (k->mode > DF_MODE_LOOP) return bad(d, "mode", at, k->mode);
     if (k->mode == DF_MODE_ROW && red > 1) {
         uint32_t n = 0;
         for (uint32_t j = 0; j < k->n_ins; j++)
@@ -72,9 +74,9 @@ static bool access_fits(const df_kernel *k, const df_ins *x)
 static bool visible(const df_kernel *k, const df_ins *x, const df_ins *y)
 {
     const uint8_t kind = df_kop_infos[y->op].kind;
-    if (y->op == DF_K_store) return false;
+    if (y->op == DF_K_store || y->op == DF_K_proceed) return false;
     if (k->mode == DF_MODE_MAP) return true;
-    if (kind == DF_KOP_reduce) return x->stage > y->stage;
+    if (kind == DF_KOP_reduce || y->op == DF_K_next) return x->stage > y->stage;
     if (y->level == DF_LEVEL_ROW) return true;
     return x->level == DF_LEVEL_ELEM && x->stage == y->stage;
 }
@@ -105,6 +107,112 @@ static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
         if (op->kind == DF_KOP_scan && !(k->flags & DF_KERNEL_SCAN)) return bad(d, "scan", at, i);
     }
     return DEFT_OK;
+}
+
+/* ---- loops ---- */
+
+/* The next of carry i, DF_NONE when there is none or several. */
+static uint32_t next_of(const df_kernel *k, uint32_t i)
+{
+    uint32_t found = DF_NONE;
+    for (uint32_t j = i + 1; j < k->n_ins; j++) {
+        if (k->ins[j].op != DF_K_next || k->ins[j].src[0] != i) continue;
+        if (found != DF_NONE) return DF_NONE;
+        found = j;
+    }
+    return found;
+}
+
+static deft_status verify_state(df_diag *d, const df_kernel *k, uint32_t at, uint32_t i)
+{
+    const df_ins *const x = &k->ins[i], *const src = &k->ins[x->src[0]];
+    if (x->stage != 0 || x->level != DF_LEVEL_ELEM) return bad(d, "stage of a state", at, i);
+    if (src->dtype != x->dtype) return bad(d, "dtype of a state", at, i);
+    if (x->op == DF_K_carry) {
+        const bool is_leaf = src->op == DF_K_const || src->op == DF_K_num;
+        if (src->level != DF_LEVEL_ROW && !is_leaf) return bad(d, "start of a state", at, i);
+        if (next_of(k, i) == DF_NONE) return bad(d, "a state without one next", at, i);
+    }
+    if (x->op == DF_K_next) {
+        if (src->op != DF_K_carry) return bad(d, "next of no state", at, i);
+        if (k->ins[x->src[1]].dtype != x->dtype) return bad(d, "dtype of a state", at, i);
+    }
+    if (x->op == DF_K_proceed && x->dtype != DEFT_BOOL) return bad(d, "dtype of proceed", at, i);
+    return DEFT_OK;
+}
+
+/* Whether access a may differ between lanes or rows. */
+static bool steps_outside(const df_kernel *k, const df_access *a)
+{
+    if (a->kind == DF_ACCESS_AT) return false;
+    for (uint32_t i = 0; i < k->n_axes; i++)
+        if (k->role[i] != DF_AXIS_RED && a->step[i] != DF_STEP_ZERO) return true;
+    return false;
+}
+
+/* Whether instruction i may; varies: what is known so far. */
+static bool may_vary(const df_kernel *k, uint32_t i, const bool *varies)
+{
+    const df_ins *const x = &k->ins[i];
+    for (uint32_t s = 0; s < df_kop_infos[x->op].n_src; s++)
+        if (varies[x->src[s]]) return true;
+    if (x->op == DF_K_carry) return varies[k->ins[next_of(k, i)].src[1]];
+    return (x->op == DF_K_index || x->op == DF_K_load) && steps_outside(k, &k->access[x->imm]);
+}
+
+/* What decides about the loop is the same for all lanes and rows. */
+static deft_status verify_uniform(df_diag *d, const df_plan *p, const df_kernel *k, uint32_t at,
+                                  uint32_t proceed)
+{
+    deft_status st = DEFT_OK;
+    df_arena tmp;
+    df_arena_init(&tmp, p->arena.mem);
+    bool *const varies = df_arena_new(&tmp, bool, k->n_ins);
+    if (!varies) TRY(df_fail_mem(d, "plan", k->n_ins));
+    for (bool changed = true; changed;) {
+        changed = false;
+        for (uint32_t i = 0; i < k->n_ins; i++) {
+            if (varies[i] || !may_vary(k, i, varies)) continue;
+            varies[i] = changed = true;
+        }
+    }
+    if (varies[k->ins[proceed].src[0]]) TRY(bad(d, "proceed differs between lanes", at, proceed));
+done:
+    df_arena_finish(&tmp);
+    return st;
+}
+
+/* After verify_ins. */
+static deft_status verify_loop(df_diag *d, const df_plan *p, uint32_t at)
+{
+    const df_kernel *const k = &p->kernels[at];
+    uint32_t proceed = DF_NONE, effect = DF_NONE; /* effect: the first before it */
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        const df_ins *const x = &k->ins[i];
+        const uint8_t kind = df_kop_infos[x->op].kind;
+        if (k->mode != DF_MODE_LOOP) {
+            if (kind == DF_KOP_loop) return bad(d, "a state outside of a loop", at, i);
+            continue;
+        }
+        if (kind == DF_KOP_reduce || kind == DF_KOP_scan)
+            return bad(d, "reduction in a loop", at, i);
+        if (x->stage > 0 && x->level == DF_LEVEL_ELEM) return bad(d, "stage of a loop", at, i);
+        if (kind == DF_KOP_loop) {
+            const deft_status st = verify_state(d, k, at, i);
+            if (st != DEFT_OK) return st;
+        }
+        if (x->op == DF_K_proceed && proceed != DF_NONE) return bad(d, "second proceed", at, i);
+        if (x->op == DF_K_proceed) proceed = i;
+        const bool acts = x->op == DF_K_store || x->op == DF_K_check;
+        if (acts && x->level == DF_LEVEL_ELEM && proceed == DF_NONE && effect == DF_NONE)
+            effect = i;
+    }
+    if (k->mode != DF_MODE_LOOP) return DEFT_OK;
+    if (k->n_stages > 2 || k->flags & (DF_KERNEL_SPLIT | DF_KERNEL_SCAN))
+        return bad(d, "stages or flags of a loop", at, k->n_stages);
+    if (proceed == DF_NONE) return DEFT_OK;
+    if (effect != DF_NONE) return bad(d, "effect before proceed", at, effect);
+    return verify_uniform(d, p, k, at, proceed);
 }
 
 /* ---- the rest ---- */
@@ -302,6 +410,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
         TRY(verify_axes(d, &p->kernels[k], k));
         TRY(verify_access(d, &p->kernels[k], k));
         TRY(verify_ins(d, &p->kernels[k], k));
+        TRY(verify_loop(d, p, k));
         if (p->kernels[k].key.n == 0) TRY(bad(d, "unsealed kernel", k, 0));
     }
     for (uint32_t b = 0; b < p->n_bufs; b++) {

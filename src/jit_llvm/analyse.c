@@ -12,8 +12,10 @@
  */
 #include "jit_llvm/gen.h"
 
-/* Shorter bodies overlap by themselves. */
-enum { COPY_BODY = 16 };
+enum {
+    COPY_BODY = 16, /* shorter bodies overlap by themselves */
+    MAP_COPIES = 4
+};
 
 /* ---- analysis ---- */
 
@@ -40,6 +42,50 @@ static uint8_t access_moves(const df_kernel *k, const df_access *a)
     return moves;
 }
 
+/* ---- loops ---- */
+
+static uint32_t memory_of(const df_kernel *k, uint32_t access)
+{
+    while (k->access[access].same_as != access) access = k->access[access].same_as;
+    return access;
+}
+
+static bool is_written(const df_gen *g, uint32_t access)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (ins->op == DF_K_store && ins->level == DF_LEVEL_ELEM &&
+            memory_of(g->k, (uint32_t)ins->imm) == memory_of(g->k, access))
+            return true;
+    }
+    return false;
+}
+
+/* What may not be taken out of a LOOP though it looks the same in all iterations: what has an
+ * effect, what reads memory that the loop writes, and offsets that may be good only where the loop
+ * goes on. */
+static bool stays_inside(const df_gen *g, const df_ins *ins)
+{
+    if (g->k->mode != DF_MODE_LOOP || ins->level != DF_LEVEL_ELEM) return false;
+    if (ins->op == DF_K_store) return true;
+    if (ins->op == DF_K_check) return g->may_leave;
+    if (ins->op == DF_K_load_at && g->may_leave) return true;
+    return (ins->op == DF_K_load || ins->op == DF_K_load_at) && is_written(g, (uint32_t)ins->imm);
+}
+
+/* What the proceed comes from, within an iteration. */
+static void find_deciding(df_gen *g)
+{
+    g->may_leave = false;
+    for (uint32_t i = g->k->n_ins; i-- > 0;) {
+        const df_ins *ins = &g->k->ins[i];
+        g->may_leave |= ins->op == DF_K_proceed;
+        g->val[i].decides |= ins->op == DF_K_proceed;
+        if (!g->val[i].decides || ins->op == DF_K_carry) continue;
+        for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) g->val[ins->src[s]].decides = true;
+    }
+}
+
 static uint8_t ins_moves(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
@@ -50,6 +96,8 @@ static uint8_t ins_moves(const df_gen *g, uint32_t i)
         if (ins->op != DF_K_index) moves |= MOVES_OUTER; /* memory is touched only inside rows */
     }
     if (ins->op == DF_K_check) moves |= MOVES_OUTER;
+    if (stays_inside(g, ins)) moves |= MOVES_RED;
+    if (df_gen_kind(g, i) == DF_KOP_loop) moves |= MOVES_OUTER | MOVES_RED;
     if (df_gen_kind(g, i) == DF_KOP_reduce)
         return MOVES_OUTER | (g->k->mode == DF_MODE_COL ? MOVES_INNER : 0);
     if (df_gen_kind(g, i) == DF_KOP_scan)
@@ -65,6 +113,7 @@ static df_place ins_place(const df_gen *g, uint32_t i)
     if (df_gen_kind(g, i) == DF_KOP_reduce || df_gen_kind(g, i) == DF_KOP_scan) return PLACE_BODY;
     if (moves == 0) return PLACE_ENTRY;
     if (ins->level == DF_LEVEL_ROW) return is_lanes ? PLACE_LANES : PLACE_ROW;
+    if (is_lanes && g->k->mode == DF_MODE_LOOP && !(moves & MOVES_RED)) return PLACE_LANES;
     if (is_lanes) return PLACE_BODY;
     return moves & (MOVES_RED | MOVES_RUN) ? PLACE_RED : PLACE_PRE;
 }
@@ -75,7 +124,9 @@ static uint32_t choose_lanes(const df_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (ins->op == DF_K_cumsum && g->k->mode == DF_MODE_ROW) return 1;
-        if (g->val[i].place != PLACE_BODY || df_gen_kind(g, i) == DF_KOP_reduce) continue;
+        const bool is_lanes = g->val[i].place == PLACE_BODY ||
+                              (g->val[i].place == PLACE_LANES && g->k->mode == DF_MODE_LOOP);
+        if (!is_lanes || df_gen_kind(g, i) == DF_KOP_reduce) continue;
         const uint32_t size = df_dtype_bytes((deft_dtype)ins->dtype);
         n1 += size == 1;
         n4 += size == 4;
@@ -128,15 +179,31 @@ static void find_inverses(df_gen *g)
     }
 }
 
+/* One pass; whether something new was found. A state moves as its start and as its next does. */
+static bool find_moves(df_gen *g)
+{
+    bool is_new = false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        const uint8_t moves = g->val[i].moves | ins_moves(g, i);
+        is_new |= moves != g->val[i].moves;
+        g->val[i].moves = moves;
+        if (ins->op != DF_K_next) continue;
+        is_new |= (moves & ~g->val[ins->src[0]].moves) != 0;
+        g->val[ins->src[0]].moves |= moves;
+    }
+    return is_new;
+}
+
 void df_gen_analyse(df_gen *g)
 {
     find_axes(g);
     for (uint32_t a = 0; a < g->k->n_access; a++)
         g->acc[a].moves = access_moves(g->k, &g->k->access[a]);
-    for (uint32_t i = 0; i < g->k->n_ins; i++) {
-        g->val[i].moves = ins_moves(g, i);
-        g->val[i].place = (uint8_t)ins_place(g, i);
+    find_deciding(g);
+    while (find_moves(g) && g->k->mode == DF_MODE_LOOP) {
     }
+    for (uint32_t i = 0; i < g->k->n_ins; i++) g->val[i].place = (uint8_t)ins_place(g, i);
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->val[i].place == PLACE_BODY || g->val[i].place == PLACE_LANES)
             for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
@@ -155,6 +222,9 @@ void df_gen_analyse(df_gen *g)
  * element on Zen 5, 1 copy to 4: gelu, 36 instructions, 1 to 0.83; Black-Scholes, 139, 1 to 0.65;
  * Mandelbrot, 633, three copies: 1 to 0.45; four spilled). Half as many vectors again as there are
  * registers may be live: loads and the last uses fold into instructions.
+ *
+ * An iteration of a LOOP waits for the one before, so that there even short bodies are copied, and
+ * nothing beyond the registers may be live.
  */
 
 /* Vectors that live at once in one copy of the marked body, in the order in which it is written. */
@@ -194,14 +264,32 @@ static bool has_single_lanes(const df_gen *g)
     return false;
 }
 
+static uint32_t loop_copies(const df_gen *g, uint32_t size, uint32_t live, uint32_t regs)
+{
+    uint32_t all = 0, n = size < COPY_BODY ? DF_COPIES : size < DF_LONG_BODY ? DF_COPIES / 2 : 2;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_val *v = &g->val[i];
+        if (v->last_use == 0 || v->place == PLACE_BODY) continue;
+        if (v->place == PLACE_LANES)
+            live++;
+        else
+            all++;
+    }
+    while (n > 1 && n * live + all > regs) n /= 2;
+    return n;
+}
+
 uint32_t df_gen_copies(df_gen *g)
 {
     const uint32_t size = df_gen_body_size(g);
-    if (g->level == DF_OPT_O0 || g->w == 1 || size < COPY_BODY || has_single_lanes(g)) return 1;
+    const bool iterates = g->k->mode == DF_MODE_LOOP;
+    if (g->level == DF_OPT_O0 || g->w == 1 || has_single_lanes(g)) return 1;
     const uint32_t regs = g->t->arch == DF_ARCH_AARCH64 || g->t->vector_bytes == 64 ? 32 : 16;
     const uint32_t live = most_live(g);
+    if (iterates) return loop_copies(g, size, live, regs);
+    if (size < COPY_BODY) return 1;
     /* Only masked loops may step by three vectors: the others cut with a power of two. */
-    uint32_t n = df_gen_one_loop(g) ? 3 : size < DF_LONG_BODY ? DF_COPIES : 2;
+    uint32_t n = df_gen_one_loop(g) ? 3 : size < DF_LONG_BODY ? MAP_COPIES : 2;
     while (n > 1 && n * live > regs + regs / 2) n = n == 3 ? 2 : n / 2;
     return n;
 }
@@ -232,6 +320,8 @@ static deft_status check_ins(const df_gen *g, uint32_t i)
         df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[ins->src[0]].dtype : DEFT_BOOL;
     if (!df_lower_knows((df_kop)ins->op, (deft_dtype)ins->dtype, src))
         return refuse(g, i, "no code for these dtypes");
+    if (ins->op == DF_K_next && g->k->ins[ins->src[1]].dtype != ins->dtype)
+        return refuse(g, i, "no code for these dtypes");
     if (ins->op == DF_K_store && src != access_of(g, ins)->dtype)
         return refuse(g, i, "the access has another dtype");
     if ((ins->op == DF_K_load || ins->op == DF_K_load_at) && ins->dtype != access_of(g, ins)->dtype)
@@ -239,18 +329,41 @@ static deft_status check_ins(const df_gen *g, uint32_t i)
     return DEFT_OK;
 }
 
+/* States: one next for each carry, and all within the one loop. */
+static deft_status check_loop(const df_gen *g, uint32_t i)
+{
+    const df_ins *ins = &g->k->ins[i];
+    const df_kop_kind kind = df_gen_kind(g, i);
+    uint32_t n_next = 0;
+    if (g->k->mode != DF_MODE_LOOP)
+        return kind == DF_KOP_loop ? refuse(g, i, "not in a loop") : DEFT_OK;
+    if (kind == DF_KOP_reduce || kind == DF_KOP_scan) return refuse(g, i, "in a loop");
+    if (ins->level == DF_LEVEL_ELEM && ins->stage > 0) return refuse(g, i, "a second loop");
+    if (kind != DF_KOP_loop) return DEFT_OK;
+    if (ins->level != DF_LEVEL_ELEM) return refuse(g, i, "outside of the loop");
+    if (ins->op == DF_K_next && g->k->ins[ins->src[0]].op != DF_K_carry)
+        return refuse(g, i, "of no state");
+    for (uint32_t j = i + 1; j < g->k->n_ins; j++) {
+        n_next += g->k->ins[j].op == DF_K_next && g->k->ins[j].src[0] == i;
+        if (ins->op == DF_K_proceed && g->k->ins[j].op == DF_K_proceed)
+            return refuse(g, j, "a second one");
+    }
+    return ins->op != DF_K_carry || n_next == 1 ? DEFT_OK : refuse(g, i, "without one next");
+}
+
 deft_status df_gen_check(const df_gen *g)
 {
     const df_kernel *k = g->k;
     uint32_t n_role[3] = { 0, 0, 0 };
-    if (k->n_axes > DF_MAX_AXES || k->mode > DF_MODE_COL || k->n_stages == 0)
+    if (k->n_axes > DF_MAX_AXES || k->mode > DF_MODE_LOOP || k->n_stages == 0)
         return g->host->fail(g->d, DEFT_E_COMPILE, "kernel: %u axes, mode %u, %u stages", k->n_axes,
                              k->mode, k->n_stages);
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (k->role[x] <= DF_AXIS_INNER) n_role[k->role[x]]++;
-    const bool fits = k->mode == DF_MODE_MAP   ? n_role[1] == 0 && n_role[2] <= 1
-                      : k->mode == DF_MODE_ROW ? n_role[1] >= 1 && n_role[2] == 0
-                                               : n_role[1] >= 1 && n_role[2] == 1;
+    const bool fits = k->mode == DF_MODE_MAP    ? n_role[1] == 0 && n_role[2] <= 1
+                      : k->mode == DF_MODE_ROW  ? n_role[1] >= 1 && n_role[2] == 0
+                      : k->mode == DF_MODE_LOOP ? n_role[1] == 1 && n_role[2] == 1
+                                                : n_role[1] >= 1 && n_role[2] == 1;
     if (!fits || n_role[0] + n_role[1] + n_role[2] != k->n_axes)
         return g->host->fail(g->d, DEFT_E_COMPILE,
                              "kernel: mode %u with %u outer, %u reduced, %u inner axes", k->mode,
@@ -259,7 +372,8 @@ deft_status df_gen_check(const df_gen *g)
         if (k->access[a].dtype >= DEFT_N_DTYPES)
             return g->host->fail(g->d, DEFT_E_COMPILE, "kernel access %u: no such dtype", a);
     for (uint32_t i = 0; i < k->n_ins; i++) {
-        const deft_status st = check_ins(g, i);
+        deft_status st = check_ins(g, i);
+        if (st == DEFT_OK) st = check_loop(g, i);
         if (st != DEFT_OK) return st;
     }
     return DEFT_OK;
@@ -273,9 +387,11 @@ deft_status df_gen_check_places(const df_gen *g)
         const bool is_scalar = v->place != PLACE_BODY && v->place != PLACE_LANES;
         if (ins->op == DF_K_store && !is_scalar && !(g->acc[ins->imm].moves & df_gen_vec_moves(g)))
             return refuse(g, i, "many lanes into one element");
+        if (ins->op == DF_K_proceed && !is_scalar) return refuse(g, i, "lanes may differ");
         for (uint32_t s = 0; s < df_gen_n_src(g, i); s++) {
             const uint32_t from = ins->src[s];
-            const bool is_reduce = df_gen_kind(g, from) == DF_KOP_reduce;
+            const bool is_reduce =
+                df_gen_kind(g, from) == DF_KOP_reduce || g->k->ins[from].op == DF_K_next;
             if (is_reduce && g->k->ins[from].stage >= ins->stage)
                 return refuse(g, i, "a reduction is used in its own stage");
             if (ins->level == DF_LEVEL_ROW && g->k->ins[from].level == DF_LEVEL_ELEM &&

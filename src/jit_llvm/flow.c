@@ -67,11 +67,16 @@ void df_if_end(df_gen *g, df_if *f)
 
 /* ---- counted loops ---- */
 
-LLVMValueRef *df_gen_values(df_gen *g, uint32_t n)
+void *df_gen_array(df_gen *g, size_t size)
 {
-    LLVMValueRef *at = df_arena_new(g->arena, LLVMValueRef, n ? n : 1);
+    void *at = df_arena_zalloc(g->arena, size ? size : 1, 8);
     if (!at) longjmp(g->no_memory, 1);
     return at;
+}
+
+LLVMValueRef *df_gen_values(df_gen *g, uint32_t n)
+{
+    return df_gen_array(g, sizeof(LLVMValueRef) * n);
 }
 
 void df_loop_begin(df_gen *g, df_loop *l, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * State while one kernel's entry is written. Private to lower.c, access.c, loops.c, reduce.c,
- * col.c.
+ * col.c, iterate.c.
  *
  * Values. Each instruction has a scalar value when it is the same for all lanes, a vector value of
  * w lanes when some lane-wise instruction wants it. Where it is computed follows from what it
@@ -15,6 +15,9 @@
  * loop, and in ROW before each run along the last of several reduced axes PLACE_LANES  COL, ROW
  * level: one vector per group of lanes, kept in a slot in memory PLACE_BODY   the vectors of the
  * innermost loop
+ *
+ * LOOP: PLACE_RED moves with the iterations; PLACE_LANES are vectors at row level, and of ELEM
+ * level those that are the same in all iterations; they need no slot.
  *
  * Vectors of PLACE_BODY belong to one writing of the loop body (an epoch), and there to one of its
  * copies; scalars and their broadcasts are valid wherever their place dominates.
@@ -41,7 +44,7 @@ typedef enum df_place {
 /* MOVES_RUN: ROW, with reduced axes other than the last alone. */
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4, MOVES_RUN = 8 };
 enum { DF_ROWS_AHEAD = 32 };
-enum { DF_COPIES = 4 };      /* of a loop body, side by side; at most */
+enum { DF_COPIES = 8 };      /* of a loop body, side by side; at most */
 enum { DF_LONG_BODY = 160 }; /* instructions */
 
 /* What a call of a SPLIT kernel is to do: its three functions pass one of these to the one body. */
@@ -54,6 +57,7 @@ typedef struct df_val {
     bool wants_vec;                /* scalar with lane-wise users: broadcast where it is defined */
     bool wants_inverse;            /* FAST: a scalar that lanes are divided by */
     bool is_marked;                /* part of the loop body being written */
+    bool decides;                  /* LOOP: the proceed comes from it */
     uint32_t epoch;                /* of lanes */
     uint32_t last_use;             /* analyse.c, while copies are counted */
     LLVMValueRef sca, vec;         /* vec: of a scalar, the same everywhere */
@@ -143,6 +147,7 @@ struct df_gen {
     LLVMValueRef red_at;   /* position within the reduction of lane 0 */
     LLVMValueRef tail_buf;
     bool native_masks; /* for every unit-stride access of the kernel */
+    bool may_leave;    /* LOOP: there is a proceed */
 };
 
 /* ---- small helpers ---- */
@@ -162,6 +167,7 @@ LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
 /* n values, all NULL, for as long as the kernel is written. Never fails: short of memory it leaves
  * for df_gen_kernel, which throws the module away (only our own frames lie between). */
 LLVMValueRef *df_gen_values(df_gen *g, uint32_t n);
+void *df_gen_array(df_gen *g, size_t size); /* the same for anything; all bytes 0 */
 LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* signed i64 */
 LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p,
                            LLVMValueRef bytes); /* byte address arithmetic */
@@ -243,6 +249,7 @@ void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32
 void df_gen_copy(df_gen *g, uint32_t copy);       /* which one comes next */
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
+void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes); /* in this copy of the body */
 void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
 bool df_gen_is_here(const df_gen *g, uint32_t ins, df_place place); /* marked, of this place */
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
@@ -256,6 +263,7 @@ void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
 /* The marked body for elements [from, to) of a row of ROW, from < to; stores operands of reductions
  * at their distance from `from` when `gathers`. */
 void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
+void df_iterate_row(df_gen *g);        /* iterate.c: everything of one row of a LOOP kernel */
 bool df_gen_one_loop(const df_gen *g); /* the marked body: one masked loop, not loop and tail */
 LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes);
 

@@ -341,6 +341,8 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
         map_row(g, &l);
     else if (g->k->mode == DF_MODE_ROW)
         row_row(g);
+    else if (g->k->mode == DF_MODE_LOOP)
+        df_iterate_row(g);
     else
         df_col_row(g);
     df_walk_end(g, &rows);

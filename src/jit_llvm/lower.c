@@ -392,6 +392,9 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
     case DF_K_rmin:
     case DF_K_rmax:
     case DF_K_cumsum: return is_number && src == t;
+    case DF_K_carry:
+    case DF_K_next: return src == t;
+    case DF_K_proceed:
     case DF_K_any:
     case DF_K_all: return t == DEFT_BOOL && src == DEFT_BOOL;
     case DF_K_argmin:
@@ -463,6 +466,9 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_argmin:
     case DF_K_argmax:
     case DF_K_cumsum:
+    case DF_K_carry:
+    case DF_K_next:
+    case DF_K_proceed:
     case DF_N_KOPS: break; /* not map ops */
     }
     df_unreachable();

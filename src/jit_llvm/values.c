@@ -16,12 +16,12 @@ LLVMValueRef df_gen_sca(df_gen *g, uint32_t i)
     return g->val[i].sca;
 }
 
-/* The value in this copy of the body. */
-static LLVMValueRef set_lanes(const df_gen *g, df_val *v, LLVMValueRef lanes)
+void df_gen_set_lanes(df_gen *g, uint32_t i, LLVMValueRef lanes)
 {
+    df_val *v = &g->val[i];
     if (v->epoch != g->epoch) memset(v->lanes, 0, sizeof v->lanes);
     v->epoch = g->epoch;
-    return v->lanes[g->copy] = lanes;
+    v->lanes[g->copy] = lanes;
 }
 
 LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
@@ -38,7 +38,8 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
     } else {
         lanes = df_gen_splat(g, v->sca, g->w);
     }
-    return set_lanes(g, v, lanes);
+    df_gen_set_lanes(g, i, lanes);
+    return lanes;
 }
 
 void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
@@ -128,7 +129,7 @@ static void emit_lanes(df_gen *g, uint32_t i)
         v = df_estimate_over_sqrt(g, s[0], x);
     else
         v = df_lower_op(g, ins, src_dtype(g, i), s, g->w);
-    set_lanes(g, &g->val[i], v);
+    df_gen_set_lanes(g, i, v);
 }
 
 void df_gen_mark(df_gen *g, uint32_t stage)
@@ -162,11 +163,13 @@ bool df_gen_is_here(const df_gen *g, uint32_t i, df_place place)
 
 void df_gen_place(df_gen *g, df_place place)
 {
+    const bool are_lanes = place == PLACE_BODY || place == PLACE_LANES;
     for (int stores = 0; stores < 2; stores++)
         for (uint32_t i = 0; i < g->k->n_ins; i++) {
             if (!df_gen_is_here(g, i, place) || (g->k->ins[i].op == DF_K_store) != stores) continue;
-            if (place != PLACE_BODY) df_gen_scalar(g, i);
-            for (uint32_t c = 0; c < g->n_copies && place == PLACE_BODY; c++) {
+            if (df_gen_kind(g, i) == DF_KOP_loop) continue; /* iterate.c */
+            if (!are_lanes) df_gen_scalar(g, i);
+            for (uint32_t c = 0; c < g->n_copies && are_lanes; c++) {
                 df_gen_copy(g, c);
                 emit_lanes(g, i);
             }

@@ -19,7 +19,8 @@ typedef enum df_kop_kind {
     DF_KOP_memory,
     DF_KOP_map,
     DF_KOP_reduce,
-    DF_KOP_scan
+    DF_KOP_scan,
+    DF_KOP_loop
 } df_kop_kind;
 
 typedef struct df_kop_info {

@@ -32,8 +32,12 @@
 /* Per element and instruction. */
 #define CODE_NS 0.015
 #define INTERP_NS 0.06
+/* Of a loop with a proceed, at most. */
+#define EXPECTED_ITERATIONS 2048
+#define LOOP_LANES 64
 
-/* INNER is cut at multiples of these, so that neighbours share no cache line. */
+/* INNER is cut at multiples of these, so that neighbours share no cache line. COL's also serves
+ * LOOP. */
 enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 16 << 20 };
 
 /* Thin segments ride on one of as many rows (the columns beside the inside of an array that is
@@ -103,6 +107,18 @@ static bool is_scratch(const df_kernel *k)
     return false;
 }
 
+/* The work of s, in elements. A loop that leaves when it likes may have any bound, and an iteration
+ * of few lanes takes as long as one of several vectors. */
+static double count_elements(const df_seg_run *s)
+{
+    const df_kernel *const k = s->kernel;
+    int64_t n_red = df_max_i64(s->n_red, 1), n_inner = s->n_inner;
+    if (k->mode == DF_MODE_LOOP && n_inner > 0) n_inner = df_max_i64(n_inner, LOOP_LANES);
+    for (uint32_t i = 0; k->mode == DF_MODE_LOOP && i < k->n_ins; i++)
+        if (k->ins[i].op == DF_K_proceed) n_red = df_min_i64(n_red, EXPECTED_ITERATIONS);
+    return (double)s->n_outer * (double)n_inner * (double)n_red;
+}
+
 static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
 {
     const df_kernel *const k = s->kernel = &r->plan->kernels[seg->kernel];
@@ -115,8 +131,7 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
         case DF_AXIS_INNER: s->n_inner = extent; break;
         }
     }
-    const double elements =
-        (double)s->n_outer * (double)s->n_inner * (double)df_max_i64(s->n_red, 1);
+    const double elements = count_elements(s);
     if (r->x->tiers && r->plan->execs)
         s->code = df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], elements);
     s->ns = elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);

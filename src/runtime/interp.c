@@ -9,6 +9,7 @@
  *
  *   MAP  lanes along INNER      ROW  lanes along RED; row-level values have one lane, spread
  * (splat) COL  lanes along INNER           over the chunk when the inner loop reads them
+ *   LOOP lanes along INNER
  *
  * A ROW chunk with several RED axes is made in parts, one for each run along the last of them.
  *
@@ -82,6 +83,13 @@ static void check_lanes(const df_istep *s, uint32_t n, int64_t *fault)
     }
 }
 
+/* What a step of a loop does within an iteration; false: the loop is left. */
+static bool run_loop_step(const df_istep *s, uint32_t n)
+{
+    if (s->op == DF_K_next) memcpy(s->dst, s->src[1], n * (size_t)s->size);
+    return s->op != DF_K_proceed || *s->src[0] != 0;
+}
+
 /* ---- steps ---- */
 
 /* Runs the steps over n lanes; lane 0 is position `at` of the vectorized axis and reduced position
@@ -123,6 +131,10 @@ static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, 
             break;
         }
         case DF_KOP_scan: df_red_scan(x, &x->reds[s->red], s->dst, s->src[0], red_at, n); break;
+        case DF_KOP_loop:
+            x->leaves = !run_loop_step(s, n);
+            if (x->leaves) return;
+            break;
         }
     }
 }
@@ -230,6 +242,33 @@ static void run_blocks(df_interp *x, uint32_t s, int64_t b0, int64_t b1, int64_t
     memcpy(x->off, x->outer, sizeof *x->off * x->k->n_access);
 }
 
+/* All iterations of a LOOP for lanes i0 .. i0 + n. A next's lanes hold what its state becomes, and
+ * in the end what the state is. */
+static void run_iterations(df_interp *x, int64_t i0, uint32_t n)
+{
+    const df_range steps = x->elem[0];
+    for (uint32_t i = steps.begin; i < steps.end; i++) {
+        const df_istep *const s = &x->steps[i];
+        if (s->op == DF_K_carry) memcpy(s->dst, s->src[0], n * (size_t)s->size);
+    }
+    x->leaves = false;
+    for (int64_t r = 0; r < x->length; r++) {
+        run_steps(x, steps, i0, r, n);
+        if (x->leaves) break;
+        for (uint32_t i = steps.begin; i < steps.end; i++) {
+            const df_istep *const s = &x->steps[i];
+            if (s->op == DF_K_next) memcpy(s->state, s->dst, n * (size_t)s->size);
+        }
+        for (uint32_t i = 0; i < x->k->n_access; i++)
+            x->off[i] += x->stride[i * x->k->n_axes + (uint32_t)x->vec - 1];
+    }
+    for (uint32_t i = steps.begin; i < steps.end; i++) {
+        const df_istep *const s = &x->steps[i];
+        if (s->op == DF_K_next) memcpy(s->dst, s->state, n * (size_t)s->size);
+    }
+    memcpy(x->off, x->outer, sizeof *x->off * x->k->n_access);
+}
+
 /* All stages for lanes i0 .. i0 + n (ROW: for the row). */
 static void run_lanes(df_interp *x, int64_t i0, uint32_t n)
 {
@@ -240,6 +279,10 @@ static void run_lanes(df_interp *x, int64_t i0, uint32_t n)
     for (uint32_t s = 0; s < x->k->n_stages; s++) {
         run_row_steps(x, x->row[s], i0, n);
         if (x->elem[s].begin == x->elem[s].end) continue;
+        if (x->k->mode == DF_MODE_LOOP) {
+            run_iterations(x, i0, n);
+            continue;
+        }
         run_blocks(x, s, 0, x->n_blocks, i0, n);
         df_red_end_stage(x, x->elem[s], n);
     }

@@ -196,6 +196,7 @@ static df_istep *prepare_step(df_interp *x, const scratch_ins *info, uint32_t i,
                        .dtype = ins->dtype,
                        .size = (uint8_t)size };
     for (uint32_t j = 0; j < op->n_src; j++) out->src[j] = info[ins->src[j]].value;
+    if (ins->op == DF_K_next) out->state = info[ins->src[0]].value;
     if (op->kind == DF_KOP_map) out->fn = map_fn(x, ins);
     df_assert(op->kind != DF_KOP_map || out->fn || ins->op == DF_K_check);
     if (info[i].uniform) {
@@ -272,7 +273,7 @@ static void prepare_steps(df_interp *x, bump *b)
         const uint8_t kind = df_kop_infos[ins->op].kind;
         info[i].uniform = is_uniform(info, ins);
         info[i].shared = ins->level == DF_LEVEL_ELEM && kind != DF_KOP_reduce &&
-                         ins->op != DF_K_store && !info[i].uniform;
+                         kind != DF_KOP_loop && ins->op != DF_K_store && !info[i].uniform;
         if (ins->op != DF_K_store) {
             info[i].value = info[i].shared ? take_vector(&v, size_of(ins->dtype))
                                            : take(b, size_of(ins->dtype) * DF_CHUNK);
@@ -315,7 +316,8 @@ void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, 
             break;
         }
     }
-    x->n_blocks = (x->length + DF_BLOCK - 1) / DF_BLOCK;
+    /* A loop's length may be any bound. */
+    if (k->mode != DF_MODE_LOOP) x->n_blocks = (x->length + DF_BLOCK - 1) / DF_BLOCK;
     const int64_t lanes = k->mode == DF_MODE_ROW ? df_max_i64(x->length, 1) : i1 - i0;
     x->width = (uint32_t)df_min_i64(lanes, DF_CHUNK);
 

@@ -23,6 +23,7 @@ typedef struct df_istep {
     uint8_t op, kind, dtype, size; /* of the value moved, folded or tested */
     bool splat;                    /* ROW mode: a row-level value that the inner loop reads */
     uint32_t red;                  /* reduce and scan: index into reds */
+    char *state;                   /* next: its carry's lanes */
     int64_t by;                    /* memory and index: elements per step of the vectorized axis */
 } df_istep;
 
@@ -65,6 +66,7 @@ typedef struct df_interp {
     uint32_t width;            /* lanes that can ever be in use */
     uint32_t depth;            /* of the stacks of joined blocks */
     bool no_store;             /* row-level stores of stage 0 are left to main or fin */
+    bool leaves;               /* LOOP: a proceed was false */
     int64_t length;            /* product of the RED extents */
     int64_t n_blocks, n_inner; /* layout of partial */
 } df_interp;

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * LOOP kernels: lanes run along INNER, each lane goes through all iterations before the next lanes
+ * begin, its states in registers (phis) all the time.
+ *
+ *        pre     row level of stage 0; no iteration at all? --------------------------+
+ *        enter   what is the same in all iterations                                   |
+ *        head    states, addresses; what decides; proceed false? ---------------------+
+ *        body    the rest of the iteration; r + 1 < extent? back to head; else -------+
+ *        after   states as they are now; row level of stage 1                       <-+
+ *
+ * States that differ between lanes have one phi per copy of the body, the others a scalar one,
+ * beside which a broadcast is made when lanes read it.
+ *
+ * One iteration is a chain of dependent instructions and waits for the one before, so that a single
+ * vector leaves the machine idle: bodies are written for several neighbouring vectors at once
+ * (df_gen_copies). What remains of a row after that costs as much time per vector as several do
+ * together. So where masks are instructions the last group of vectors is a masked one, and only a
+ * rest of one vector goes alone.
+ */
+#include "jit_llvm/gen.h"
+
+typedef struct state {
+    uint32_t carry, next;
+    uint32_t n; /* values: one per copy of the body, or one */
+    LLVMValueRef phi[DF_COPIES], init[DF_COPIES], last[DF_COPIES];
+} state;
+
+typedef struct iteration {
+    LLVMBasicBlockRef pre, enter, head, left, latch, after; /* left: of the proceed, or NULL */
+    LLVMValueRef r;
+    LLVMValueRef *inc, *at; /* per access that steps along RED */
+    state *states;
+    uint32_t n_states;
+} iteration;
+
+/* ---- states ---- */
+
+static bool is_lanes(const df_gen *g, uint32_t i)
+{
+    return g->val[i].place == PLACE_BODY || g->val[i].place == PLACE_LANES;
+}
+
+/* Value number v of an instruction that a state comes from: in that copy, or the only one. */
+static LLVMValueRef value_of(df_gen *g, const state *s, uint32_t ins, uint32_t v)
+{
+    if (!is_lanes(g, s->carry)) return df_gen_sca(g, ins);
+    df_gen_copy(g, v);
+    return df_gen_vec(g, ins);
+}
+
+static void define(df_gen *g, const state *s, uint32_t ins, const LLVMValueRef *value)
+{
+    if (!is_lanes(g, s->carry)) {
+        df_gen_define(g, ins, value[0]);
+        return;
+    }
+    for (uint32_t v = 0; v < s->n; v++) {
+        df_gen_copy(g, v);
+        df_gen_set_lanes(g, ins, value[v]);
+    }
+}
+
+static void find_states(df_gen *g, iteration *l)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) l->n_states += g->k->ins[i].op == DF_K_next;
+    l->states = df_gen_array(g, sizeof *l->states * (l->n_states + 1u));
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (g->k->ins[i].op != DF_K_next) continue;
+        state *const s = &l->states[n++];
+        s->next = i;
+        s->carry = g->k->ins[i].src[0];
+        s->n = is_lanes(g, s->carry) ? g->n_copies : 1;
+        for (uint32_t v = 0; v < s->n; v++)
+            s->init[v] = value_of(g, s, g->k->ins[s->carry].src[0], v);
+    }
+}
+
+/* ---- the loop ---- */
+
+static bool is_walked(const df_gen *g, uint32_t access)
+{
+    const df_access *a = &g->k->access[access];
+    return a->kind != DF_ACCESS_AT && a->step[g->red[0]] != DF_STEP_ZERO;
+}
+
+static void begin_loop(df_gen *g, iteration *l)
+{
+    LLVMValueRef zero = df_gen_i64(g, 0);
+    LLVMPositionBuilderAtEnd(g->b, l->head);
+    l->r = LLVMBuildPhi(g->b, g->i64, "r");
+    LLVMAddIncoming(l->r, &zero, &l->enter, 1);
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        if (!is_walked(g, a)) continue;
+        LLVMValueRef first = g->acc[a].row;
+        l->at[a] = g->acc[a].at = LLVMBuildPhi(g->b, LLVMTypeOf(first), "");
+        LLVMAddIncoming(l->at[a], &first, &l->enter, 1);
+    }
+    for (state *s = l->states; s < l->states + l->n_states; s++)
+        for (uint32_t v = 0; v < s->n; v++) {
+            s->phi[v] = LLVMBuildPhi(g->b, LLVMTypeOf(s->init[v]), "");
+            LLVMAddIncoming(s->phi[v], &s->init[v], &l->enter, 1);
+        }
+    for (state *s = l->states; s < l->states + l->n_states; s++) define(g, s, s->carry, s->phi);
+}
+
+static void mark_deciding(df_gen *g, bool decides)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        g->val[i].is_marked = g->k->ins[i].level == DF_LEVEL_ELEM && g->val[i].decides == decides;
+}
+
+/* Leaves the loop unless the proceed, where there is one, holds. */
+static void test_proceed(df_gen *g, iteration *l)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (g->k->ins[i].op != DF_K_proceed) continue;
+        mark_deciding(g, true);
+        df_gen_place(g, PLACE_RED);
+        l->left = LLVMGetInsertBlock(g->b);
+        LLVMBasicBlockRef body = df_gen_block(g, "proceed");
+        LLVMBuildCondBr(g->b, df_gen_sca(g, g->k->ins[i].src[0]), body, l->after);
+        LLVMPositionBuilderAtEnd(g->b, body);
+        mark_deciding(g, false);
+    }
+}
+
+static void end_loop(df_gen *g, iteration *l)
+{
+    LLVMValueRef r = LLVMBuildAdd(g->b, l->r, df_gen_i64(g, 1), "");
+    for (state *s = l->states; s < l->states + l->n_states; s++)
+        for (uint32_t v = 0; v < s->n; v++)
+            s->last[v] = value_of(g, s, g->k->ins[s->next].src[1], v);
+    l->latch = LLVMGetInsertBlock(g->b);
+    LLVMAddIncoming(l->r, &r, &l->latch, 1);
+    for (uint32_t a = 0; a < g->k->n_access; a++) {
+        if (!is_walked(g, a)) continue;
+        LLVMValueRef at = g->k->access[a].kind == DF_ACCESS_INDEX
+                              ? LLVMBuildAdd(g->b, l->at[a], l->inc[a], "")
+                              : df_gen_offset(g, l->at[a], l->inc[a]);
+        LLVMAddIncoming(l->at[a], &at, &l->latch, 1);
+        g->acc[a].at = g->acc[a].row;
+    }
+    for (state *s = l->states; s < l->states + l->n_states; s++)
+        for (uint32_t v = 0; v < s->n; v++) LLVMAddIncoming(s->phi[v], &s->last[v], &l->latch, 1);
+    LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, r, g->length, ""), l->head, l->after);
+}
+
+/* The states when the loop has been left, from wherever that was. */
+static void define_results(df_gen *g, iteration *l)
+{
+    LLVMPositionBuilderAtEnd(g->b, l->after);
+    LLVMValueRef result[DF_COPIES];
+    for (state *s = l->states; s < l->states + l->n_states; s++)
+        for (uint32_t v = 0; v < s->n; v++) {
+            LLVMValueRef phi = LLVMBuildPhi(g->b, LLVMTypeOf(s->init[v]), "");
+            LLVMAddIncoming(phi, &s->init[v], &l->pre, 1);
+            if (l->left) LLVMAddIncoming(phi, &s->phi[v], &l->left, 1);
+            LLVMAddIncoming(phi, &s->last[v], &l->latch, 1);
+            s->phi[v] = phi;
+        }
+    for (state *s = l->states; s < l->states + l->n_states; s++) {
+        for (uint32_t v = 0; v < s->n; v++) result[v] = s->phi[v];
+        define(g, s, s->next, result);
+    }
+}
+
+/* All iterations, for all copies of the body that is being written. */
+static void iterate(df_gen *g, bool has_lanes)
+{
+    iteration l = { .pre = LLVMGetInsertBlock(g->b) };
+    l.inc = df_gen_values(g, g->k->n_access);
+    l.at = df_gen_values(g, g->k->n_access);
+    find_states(g, &l);
+    l.enter = df_gen_block(g, "enter");
+    l.head = df_gen_block(g, "iteration");
+    l.after = df_gen_block(g, "left");
+    LLVMValueRef any = LLVMBuildICmp(g->b, LLVMIntSGT, g->length, df_gen_i64(g, 0), "");
+    LLVMBuildCondBr(g->b, any, l.enter, l.after);
+
+    LLVMPositionBuilderAtEnd(g->b, l.enter);
+    df_gen_mark(g, 0);
+    df_gen_place(g, PLACE_PRE);
+    if (has_lanes) df_gen_place(g, PLACE_LANES);
+    for (uint32_t a = 0; a < g->k->n_access; a++)
+        if (is_walked(g, a)) l.inc[a] = df_gen_stride(g, a, g->red[0]);
+    LLVMBuildBr(g->b, l.head);
+    l.enter = LLVMGetInsertBlock(g->b);
+
+    begin_loop(g, &l);
+    test_proceed(g, &l);
+    df_gen_place(g, PLACE_RED);
+    df_gen_place(g, PLACE_BODY);
+    end_loop(g, &l);
+    define_results(g, &l);
+    df_gen_mark(g, 0);
+}
+
+/* ---- lanes ---- */
+
+static bool has_place(const df_gen *g, df_place place)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->val[i].place == place) return true;
+    return false;
+}
+
+static void row_lanes(df_gen *g, uint32_t stage)
+{
+    for (uint32_t c = 0; c < g->n_copies; c++) {
+        df_gen_copy(g, c);
+        df_gen_row_lanes(g, stage);
+    }
+}
+
+/* All that the lanes of n vectors from lane0 on go through. */
+static void vectors(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
+{
+    df_gen_copies_begin(g, lane0, end, n);
+    row_lanes(g, 0);
+    if (has_place(g, PLACE_BODY)) {
+        iterate(g, true);
+        df_gen_row_level(g, 1);
+    }
+    row_lanes(g, 1);
+}
+
+static void vectors_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRef end,
+                         uint32_t n)
+{
+    df_loop l;
+    df_loop_begin(g, &l, from, to, df_gen_i64(g, g->w * n), 0);
+    vectors(g, l.i, end, n);
+    df_loop_end(g, &l);
+}
+
+static void all_lanes(df_gen *g)
+{
+    const uint32_t n = df_gen_copies(g);
+    LLVMValueRef from = g->i0, to = g->i1_, several = from;
+    if (n > 1) several = df_gen_whole(g, from, to, g->w * n);
+    if (g->native_masks) {
+        LLVMValueRef rest = LLVMBuildSub(g->b, to, several, "");
+        LLVMValueRef is_one = LLVMBuildICmp(g->b, LLVMIntSLE, rest, df_gen_i64(g, g->w), "");
+        several = LLVMBuildSelect(g->b, is_one, several, to, "");
+        if (n > 1) vectors_loop(g, from, several, to, n);
+        vectors_loop(g, n > 1 ? several : from, to, to, 1);
+        return;
+    }
+    if (n > 1) vectors_loop(g, from, several, NULL, n);
+    LLVMValueRef whole = df_gen_whole(g, several, to, g->w);
+    vectors_loop(g, several, whole, NULL, 1);
+    df_if tail;
+    df_if_begin(g, &tail, LLVMBuildICmp(g->b, LLVMIntSLT, whole, to, ""));
+    vectors(g, whole, to, 1);
+    df_if_end(g, &tail);
+}
+
+/* A loop whose states are the same in all lanes runs once per row, whatever lanes do with them
+ * then. */
+void df_iterate_row(df_gen *g)
+{
+    df_gen_mark(g, 0);
+    df_gen_row_level(g, 0);
+    g->n_copies = 1;
+    if (!has_place(g, PLACE_BODY)) {
+        iterate(g, false);
+        df_gen_row_level(g, 1);
+    }
+    if (has_place(g, PLACE_BODY) || has_place(g, PLACE_LANES)) all_lanes(g);
+}
