@@ -324,6 +324,7 @@ typedef struct ref {
     uint32_t red_of[256];
     int64_t idx[DF_MAX_AXES];
     int64_t r;
+    bool leaves;
 } ref;
 
 static int64_t offset_of(const ref *x, uint32_t access)
@@ -365,6 +366,9 @@ static void ref_ins(ref *x, uint32_t i)
         x->val[i] = (int64_t)s[0] >= 0 && (int64_t)s[0] < (int64_t)s[1] ? s[0] : 0;
         if (x->val[i] != s[0]) x->a->fault[0] = (int64_t)ins->imm + 1;
         break;
+    case DF_K_carry: break;
+    case DF_K_next: x->val[i] = s[1]; break;
+    case DF_K_proceed: x->leaves = !s[0]; break;
     case DF_K_cumsum: {
         uint64_t *run = &x->seen[x->red_of[i]][0];
         *run = x->r == 0 ? s[0] : join(DF_K_cumsum, ins->dtype, *run, s[0]);
@@ -381,7 +385,7 @@ static void ref_ins(ref *x, uint32_t i)
 
 static void ref_level(ref *x, uint32_t stage, df_level level)
 {
-    for (uint32_t i = 0; i < x->k->n_ins; i++)
+    for (uint32_t i = 0; i < x->k->n_ins && !x->leaves; i++)
         if (x->k->ins[i].stage == stage && x->k->ins[i].level == level) ref_ins(x, i);
 }
 
@@ -422,13 +426,42 @@ static void ref_row(ref *x)
     }
 }
 
+/* From the value of each next to its state, or back. */
+static void ref_states(ref *x, bool back)
+{
+    for (uint32_t i = 0; i < x->k->n_ins; i++) {
+        if (x->k->ins[i].op != DF_K_next) continue;
+        uint64_t *state = &x->val[x->k->ins[i].src[0]], *next = &x->val[i];
+        *(back ? next : state) = *(back ? state : next);
+    }
+}
+
+static void ref_loop(ref *x)
+{
+    const int64_t length = extent_of(x->k, x->a, DF_AXIS_RED);
+    ref_level(x, 0, DF_LEVEL_ROW);
+    for (uint32_t i = 0; i < x->k->n_ins; i++)
+        if (x->k->ins[i].op == DF_K_carry) x->val[i] = x->val[x->k->ins[i].src[0]];
+    for (x->r = 0; x->r < length; x->r++) {
+        set_index(x, DF_AXIS_RED, x->r);
+        ref_level(x, 0, DF_LEVEL_ELEM);
+        if (x->leaves) break;
+        ref_states(x, false);
+    }
+    x->leaves = false;
+    ref_states(x, true);
+    set_index(x, DF_AXIS_RED, 0);
+    ref_level(x, 1, DF_LEVEL_ROW);
+}
+
 static void ref_run(const df_kernel *k, const df_kargs *a)
 {
     ref x = { .k = k, .a = a, .val = calloc(k->n_ins, 8) };
     const int64_t length = extent_of(k, a, DF_AXIS_RED);
     uint32_t n = 0;
     for (uint32_t i = 0; i < k->n_ins; i++)
-        if (df_kop_infos[k->ins[i].op].kind >= DF_KOP_reduce) {
+        if (df_kop_infos[k->ins[i].op].kind == DF_KOP_reduce ||
+            df_kop_infos[k->ins[i].op].kind == DF_KOP_scan) {
             x.red_of[i] = n;
             x.seen[n++] = calloc((size_t)length + 1, 8);
         }
@@ -440,6 +473,8 @@ static void ref_run(const df_kernel *k, const df_kargs *a)
             set_index(&x, DF_AXIS_INNER, i);
             if (k->mode == DF_MODE_MAP)
                 ref_level(&x, 0, DF_LEVEL_ELEM);
+            else if (k->mode == DF_MODE_LOOP)
+                ref_loop(&x);
             else
                 ref_row(&x);
         }
@@ -501,6 +536,7 @@ static uint32_t put(gen *g, df_kop op, uint8_t t, uint32_t a, uint32_t b, uint32
                           .src = { a, b, c },
                           .imm = imm };
     if (op == DF_K_store || df_kop_infos[op].kind == DF_KOP_reduce) return i;
+    if (op == DF_K_next || op == DF_K_proceed) return i;
     if (g->level == DF_LEVEL_ROW)
         g->row_vals[g->n_row++] = i;
     else
@@ -637,6 +673,46 @@ static void make_body(gen *g, df_level level, uint32_t n_leaves, uint32_t n_ops)
     for (uint32_t i = 0; i < n_ops; i++) put_random_op(g);
 }
 
+/* One to four states, some of which may stay scalars; sometimes a counter that ends the loop. */
+static void make_loop(gen *g)
+{
+    uint32_t from[5], state[5], n = 1 + pick(g, 4);
+    const bool counts = pick(g, 2);
+    make_body(g, DF_LEVEL_ROW, pick(g, 3), pick(g, 4));
+    for (uint32_t i = 0; i < n; i++) from[i] = value_of(g, any_dtype(g));
+    if (counts) from[n++] = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 3);
+    const uint32_t end = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 3 + pick(g, 70));
+    const uint32_t one = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 1);
+    g->level = DF_LEVEL_ELEM;
+    for (uint32_t i = 0; i < n; i++)
+        state[i] = put(g, DF_K_carry, g->ins[from[i]].dtype, from[i], 0, 0, 0);
+    if (counts)
+        put(g, DF_K_proceed, DEFT_BOOL, put(g, DF_K_lt, DEFT_BOOL, state[n - 1], end, 0, 0), 0, 0,
+            0);
+    make_body(g, DF_LEVEL_ELEM, pick(g, 3), pick(g, pick(g, 3) ? 6 : 30));
+    for (uint32_t i = pick(g, 3); i > 0; i--) put_store(g);
+    if (counts)
+        put(g, DF_K_next, DEFT_I64, state[n - 1],
+            put(g, DF_K_add, DEFT_I64, state[n - 1], one, 0, 0), 0, 0);
+    for (uint32_t i = 0; i < n - counts; i++) {
+        const uint8_t t = g->ins[state[i]].dtype;
+        put(g, DF_K_next, t, state[i], value_of(g, t), 0, 0);
+    }
+    const uint32_t end_of_loop = g->k.n_ins;
+    g->stage = 1;
+    g->level = DF_LEVEL_ROW;
+    g->n_elem = 0;
+    for (uint32_t i = 0; i < end_of_loop; i++) /* every state is looked at */
+        if (g->ins[i].op == DF_K_next) {
+            g->row_vals[g->n_row++] = i;
+            put(g, DF_K_store, g->ins[i].dtype, i, 0, 0,
+                put_access(g, DF_ACCESS_STORE, g->ins[i].dtype, true));
+        }
+    make_body(g, DF_LEVEL_ROW, pick(g, 2), pick(g, 4));
+    put_store(g);
+    g->k.n_stages = 2;
+}
+
 static void make_kernel(gen *g, uint64_t seed, df_mode mode, bool runs)
 {
     memset(g, 0, sizeof *g);
@@ -652,6 +728,8 @@ static void make_kernel(gen *g, uint64_t seed, df_mode mode, bool runs)
         make_body(g, DF_LEVEL_ELEM, 1 + pick(g, 4), pick(g, pick(g, 3) ? 6 : 30));
         for (uint32_t n = 1 + pick(g, 3); n > 0; n--) put_store(g);
         g->k.n_stages = 1;
+    } else if (mode == DF_MODE_LOOP) {
+        make_loop(g);
     } else {
         const uint32_t n_reducing = pick(g, 3);
         for (uint32_t s = 0; s < n_reducing; s++) {
@@ -725,7 +803,7 @@ static int64_t pick_extent(gen *g, df_role role)
         0, 1, 3, 15, 16, 17, 63, 64, 65, 100, 4095, 4096, 4097, 10000
     };
     if (role == DF_AXIS_OUTER) return pick(g, 12) ? 1 + pick(g, 3) : 0;
-    if (role == DF_AXIS_INNER) return lengths[pick(g, g->k.mode == DF_MODE_COL ? 9 : 14)];
+    if (role == DF_AXIS_INNER) return lengths[pick(g, g->k.mode >= DF_MODE_COL ? 9 : 14)];
     if (g->k.mode == DF_MODE_ROW && !g->runs) return lengths[pick(g, 14)];
     static const int64_t columns[] = { 0, 1, 2, 5, 33, 64, 65, 130, 4097, 8200 };
     return columns[pick(g, 10)];
@@ -932,6 +1010,11 @@ Test(llvm, random_rows_of_runs_give_the_naive_bits, .timeout = 300)
 Test(llvm, random_col_kernels_give_the_naive_bits, .timeout = 300)
 {
     fuzz(DF_MODE_COL, false, 30, 3);
+}
+
+Test(llvm, random_loops_give_the_naive_bits, .timeout = 300)
+{
+    fuzz(DF_MODE_LOOP, false, 40, 3);
 }
 
 /* ---- every op and dtype on awkward values ---- */
