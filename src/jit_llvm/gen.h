@@ -253,9 +253,11 @@ void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes); /* in this c
 void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
 bool df_gen_is_here(const df_gen *g, uint32_t ins, df_place place); /* marked, of this place */
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
-void df_gen_place(df_gen *g, df_place place);     /* marked instructions of this place, here */
-uint32_t df_gen_copies(df_gen *g);                /* of the marked body, that a loop should hold */
-uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
+void df_gen_place(df_gen *g, df_place place); /* marked instructions of this place, here */
+void df_gen_place_copies(df_gen *g, df_place place, uint32_t first, uint32_t end);
+uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
+bool df_gen_goes_by_vector(const df_gen *g, uint32_t n); /* LOOP: copies one after the other */
+uint32_t df_gen_body_size(const df_gen *g);              /* marked instructions of PLACE_BODY */
 void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */
 void df_gen_scalar(df_gen *g, uint32_t ins);      /* computes it for one element, here */

@@ -191,7 +191,10 @@ static void iterate(df_gen *g, bool has_lanes)
     begin_loop(g, &l);
     test_proceed(g, &l);
     df_gen_place(g, PLACE_RED);
-    df_gen_place(g, PLACE_BODY);
+    if (df_gen_goes_by_vector(g, g->n_copies))
+        for (uint32_t c = 0; c < g->n_copies; c++) df_gen_place_copies(g, PLACE_BODY, c, c + 1);
+    else
+        df_gen_place(g, PLACE_BODY);
     end_loop(g, &l);
     define_results(g, &l);
     df_gen_mark(g, 0);

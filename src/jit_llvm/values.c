@@ -163,13 +163,18 @@ bool df_gen_is_here(const df_gen *g, uint32_t i, df_place place)
 
 void df_gen_place(df_gen *g, df_place place)
 {
+    df_gen_place_copies(g, place, 0, g->n_copies);
+}
+
+void df_gen_place_copies(df_gen *g, df_place place, uint32_t first, uint32_t end)
+{
     const bool are_lanes = place == PLACE_BODY || place == PLACE_LANES;
     for (int stores = 0; stores < 2; stores++)
         for (uint32_t i = 0; i < g->k->n_ins; i++) {
             if (!df_gen_is_here(g, i, place) || (g->k->ins[i].op == DF_K_store) != stores) continue;
             if (df_gen_kind(g, i) == DF_KOP_loop) continue; /* iterate.c */
             if (!are_lanes) df_gen_scalar(g, i);
-            for (uint32_t c = 0; c < g->n_copies && are_lanes; c++) {
+            for (uint32_t c = first; c < end && are_lanes; c++) {
                 df_gen_copy(g, c);
                 emit_lanes(g, i);
             }
