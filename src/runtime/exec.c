@@ -33,7 +33,7 @@
 #define CODE_NS 0.015
 #define INTERP_NS 0.06
 /* Of a loop with a proceed, at most. */
-#define EXPECTED_ITERATIONS 2048
+#define EXPECTED_ITERATIONS 1024
 #define LOOP_LANES 64
 
 /* INNER is cut at multiples of these, so that neighbours share no cache line. COL's also serves

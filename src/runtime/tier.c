@@ -14,6 +14,8 @@
  * kernel the compiler refuses takes no other with it.
  *
  * Waiting: a run that has no code yet interprets, unless that would take longer than the compiler.
+ * LOOP kernels have O2 alone: one launch may be all there is of a loop, and O0 keeps its states in
+ * memory (x = r x (1 - x): 10 times as long).
  * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits,
  * and timing must never choose a result.
  *
@@ -366,6 +368,12 @@ static df_tier tier_for(const df_tiers *t, const df_kernel *k)
     return t->tier;
 }
 
+/* The level that a kernel of the AUTO tier is compiled at first. */
+static df_opt first_level(const df_kernel *k)
+{
+    return k->mode == DF_MODE_LOOP ? DF_OPT_O2 : DF_OPT_O0;
+}
+
 static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
 {
     const df_kernel_about about = plan->about ? plan->about[kernel] : (df_kernel_about){ 0 };
@@ -450,7 +458,7 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
         waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
         if (tier == DF_TIER_AUTO && state_of(&e->exec, DF_OPT_O0) == STATE_NONE &&
             state_of(&e->exec, DF_OPT_O2) == STATE_NONE)
-            enqueue(t, e, DF_OPT_O0);
+            enqueue(t, e, first_level(&e->kernel));
     }
     pthread_mutex_unlock(&t->lock);
     if (st != DEFT_OK)
@@ -473,14 +481,15 @@ void df_tiers_detach(df_tiers *t, df_plan *plan)
 
 /* ---- running ---- */
 
-/* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
+/* No code yet in the AUTO tier: waits for the first when that is quicker than interpreting. */
 static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements)
 {
     const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
+    const df_opt first = first_level(x->kernel);
     if (interp_ns < COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
     pthread_mutex_lock(&t->lock);
     for (;;) {
-        const uint32_t state = state_of(x, DF_OPT_O0);
+        const uint32_t state = state_of(x, first);
         if (state != STATE_QUEUED && state != STATE_BUSY) break;
         pthread_cond_wait(&t->changed, &t->lock);
     }
@@ -511,7 +520,8 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
         pthread_mutex_lock(&t->lock);
         entry *const e = entry_of(x);
         forget_lost(t, e);
-        if (state_of(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
+        const df_opt first = first_level(x->kernel);
+        if (state_of(x, first) == STATE_NONE) enqueue(t, e, first);
         pthread_mutex_unlock(&t->lock);
         code = wait_or_interpret(t, x, elements);
     }

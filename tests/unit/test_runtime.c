@@ -729,6 +729,123 @@ Test(runtime, waiting_tiers_compile_in_one_module)
     free(x);
 }
 
+/* x = x / 2 + 1, n0 times, or while a counter is below n0; [rows, cols]. */
+static hand_plan *plan_loop(float *x, int64_t rows, int64_t bound, int64_t cols, bool leaves)
+{
+    hand_plan *const h = plan_new();
+    kb *const b = &h->own;
+    kb_init(b, DF_MODE_LOOP, "ori", 2);
+    b->k.n_num = 1;
+    const uint32_t from = kb_access(b, DF_ACCESS_LOAD, DEFT_F32, "s01");
+    const uint32_t to = kb_access(b, DF_ACCESS_STORE, DEFT_F32, "s01");
+    const uint32_t x0 = kb_at(b, 0, DF_LEVEL_ROW, DF_K_load, DEFT_F32, 0, 0, 0, from);
+    const uint32_t zero = kb_ins(b, DF_K_const, DEFT_I64, 0, 0, 0, 0);
+    const uint32_t one = kb_ins(b, DF_K_const, DEFT_I64, 0, 0, 0, 1);
+    const uint32_t half = kb_ins(b, DF_K_const, DEFT_F32, 0, 0, 0, F(0.5f));
+    const uint32_t up = kb_ins(b, DF_K_const, DEFT_F32, 0, 0, 0, F(1));
+    const uint32_t n = kb_ins(b, DF_K_num, DEFT_I64, 0, 0, 0, 0);
+    const uint32_t i = kb_ins(b, DF_K_carry, DEFT_I64, zero, 0, 0, 0);
+    const uint32_t v = kb_ins(b, DF_K_carry, DEFT_F32, x0, 0, 0, 0);
+    const uint32_t less = kb_ins(b, DF_K_lt, DEFT_BOOL, i, n, 0, 0);
+    if (leaves) kb_ins(b, DF_K_proceed, DEFT_BOOL, less, 0, 0, 0);
+    kb_ins(b, DF_K_next, DEFT_I64, i, kb_ins(b, DF_K_add, DEFT_I64, i, one, 0, 0), 0, 0);
+    const uint32_t less_v = kb_ins(b, DF_K_mul, DEFT_F32, v, half, 0, 0);
+    const uint32_t next = kb_ins(b, DF_K_add, DEFT_F32, less_v, up, 0, 0);
+    const uint32_t last = kb_ins(b, DF_K_next, DEFT_F32, v, next, 0, 0);
+    kb_at(b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_F32, last, 0, 0, to);
+    plan_kernel(h, b);
+    const uint32_t in = plan_input(h, DEFT_F32, x, rows * cols);
+    const uint32_t out = plan_root(h, DEFT_F32, rows * cols);
+    df_seg *const s = plan_seg(h, 0, rows, bound, cols);
+    h->num[0][0] = 0;
+    h->num_dtype[0][0] = DEFT_I64;
+    plan_bind(h, s, 0, in, 0, cols, 0, 1);
+    plan_bind(h, s, 1, out, 0, cols, 0, 1);
+    plan_launch(h, 1);
+    return h;
+}
+
+static void expect_loop(const hand_plan *h, const float *x, int64_t n, int64_t count)
+{
+    const float *const y = h->root[0]->data;
+    for (int64_t i = 0; i < n; i++) {
+        float v = x[i];
+        for (int64_t t = 0; t < count; t++) v = v * 0.5f + 1;
+        cr_assert_eq(y[i], v, "element %lld", (long long)i);
+    }
+}
+
+static int count_runs(void)
+{
+    int n = 0;
+    for (int i = 0; i < 4; i++) n += atomic_exchange(&fake_runs[i], 0);
+    return n;
+}
+
+/* Rows and INNER are cut, iterations never; a bound is no estimate. */
+Test(runtime, loops_are_cut_by_rows_and_lanes)
+{
+    static const struct {
+        int64_t rows, bound, cols;
+        bool leaves;
+        int least, most; /* items on three threads */
+    } cases[] = {
+        { 1, 1000, 5000, false, 8, 24 },     { 40, 1000, 100, false, 8, 24 },
+        { 1, INT64_MAX, 5000, true, 8, 24 }, { 1, 100000, 1, false, 1, 1 },
+        { 4, 30000, 1, false, 4, 4 },        { 4, INT64_MAX, 0, true, 0, 0 },
+        { 2, INT64_MAX, 3, true, 1, 1 },     { 3, 0, 7, false, 1, 1 },
+    };
+    for (size_t c = 0; c < LEN(cases); c++) {
+        const int64_t n = cases[c].rows * cases[c].cols;
+        float *const x = random_floats((size_t)n, c);
+        fake f;
+        fake_init(&f);
+        df_device *dev = make_cpu(&df_mem_system, 3, DF_TIER_O2, &f.c);
+        hand_plan *const h =
+            plan_loop(x, cases[c].rows, cases[c].bound, cases[c].cols, cases[c].leaves);
+        h->args[0] = 9;
+        count_runs();
+        cr_assert_eq(plan_run(dev, h), DEFT_OK, "%s", h->d.text);
+        const int n_runs = count_runs();
+        cr_expect(n_runs >= cases[c].least && n_runs <= cases[c].most, "case %zu: %d", c, n_runs);
+        expect_loop(h, x, n, cases[c].leaves ? 9 : cases[c].bound);
+        plan_free(dev, h);
+        df_cpu_destroy(&dev);
+        free(x);
+    }
+}
+
+/* A loop of few lanes that may end soon is not waited for; one that will run long is. */
+Test(runtime, loops_are_compiled_once)
+{
+    fake f;
+    float *const x = random_floats(40, 1);
+    fake_init(&f);
+    atomic_store(&f.hold, true);
+    df_device *dev = make_cpu(&df_mem_system, 1, DF_TIER_AUTO, &f.c);
+    hand_plan *const h = plan_loop(x, 1, INT64_MAX, 40, true);
+    h->args[0] = 50;
+    cr_assert_eq(plan_run(dev, h), DEFT_OK);
+    cr_expect_eq(h->stats.interpreted_segments, 1);
+    expect_loop(h, x, 40, 50);
+    atomic_store(&f.hold, false);
+    for (int i = 0; i < 4; i++) {
+        drop_roots(h);
+        df_tiers_settle(df_cpu_tiers(dev));
+        cr_assert_eq(plan_run(dev, h), DEFT_OK);
+        cr_expect_eq(h->stats.interpreted_segments, 0);
+    }
+    cr_expect_eq(atomic_load(&f.n_compiled), 1);
+    cr_expect_eq(atomic_load(&f.n_o2), 1);
+    plan_free(dev, h);
+    hand_plan *const long_one = plan_loop(x, 1, 100000, 1, false);
+    cr_assert_eq(plan_run(dev, long_one), DEFT_OK);
+    cr_expect_eq(long_one->stats.interpreted_segments, 0, "it waited");
+    plan_free(dev, long_one);
+    df_cpu_destroy(&dev);
+    free(x);
+}
+
 static void count_line(void *user, const char *topic, const char *line)
 {
     (void)line;
