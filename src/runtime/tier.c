@@ -14,8 +14,8 @@
  * kernel the compiler refuses takes no other with it.
  *
  * Waiting: a run that has no code yet interprets, unless that would take longer than the compiler.
- * LOOP kernels have O2 alone: one launch may be all there is of a loop, and O0 keeps its states in
- * memory (x = r x (1 - x): 10 times as long).
+ * A LOOP kernel that will run long waits for O2: one launch may be all there is of the loop, and O0
+ * keeps its states in memory (x = r x (1 - x): 10 times as long).
  * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits,
  * and timing must never choose a result.
  *
@@ -43,6 +43,10 @@ enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BIT
 #define INTERP_NS_PER_OP 0.1
 #define COMPILE_NS 1.5e6
 #define COMPILE_NS_PER_INS 1e4
+/* A LOOP at O0; the compiler at O2: 10 ms for 10 instructions, 20 ms for 40. */
+#define LOOP_O0_NS_PER_OP 0.1
+#define O2_NS 8e6
+#define O2_NS_PER_INS 3e5
 
 #define LAUNCHES_FOR_O2 2
 
@@ -368,12 +372,6 @@ static df_tier tier_for(const df_tiers *t, const df_kernel *k)
     return t->tier;
 }
 
-/* The level that a kernel of the AUTO tier is compiled at first. */
-static df_opt first_level(const df_kernel *k)
-{
-    return k->mode == DF_MODE_LOOP ? DF_OPT_O2 : DF_OPT_O0;
-}
-
 static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
 {
     const df_kernel_about about = plan->about ? plan->about[kernel] : (df_kernel_about){ 0 };
@@ -458,7 +456,7 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
         waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
         if (tier == DF_TIER_AUTO && state_of(&e->exec, DF_OPT_O0) == STATE_NONE &&
             state_of(&e->exec, DF_OPT_O2) == STATE_NONE)
-            enqueue(t, e, first_level(&e->kernel));
+            enqueue(t, e, DF_OPT_O0);
     }
     pthread_mutex_unlock(&t->lock);
     if (st != DEFT_OK)
@@ -481,20 +479,34 @@ void df_tiers_detach(df_tiers *t, df_plan *plan)
 
 /* ---- running ---- */
 
-/* No code yet in the AUTO tier: waits for the first when that is quicker than interpreting. */
-static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements)
+static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level)
 {
-    const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
-    const df_opt first = first_level(x->kernel);
-    if (interp_ns < COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
     pthread_mutex_lock(&t->lock);
     for (;;) {
-        const uint32_t state = state_of(x, first);
+        const uint32_t state = state_of(x, level);
         if (state != STATE_QUEUED && state != STATE_BUSY) break;
         pthread_cond_wait(&t->changed, &t->lock);
     }
     pthread_mutex_unlock(&t->lock);
     return atomic_load_explicit(&x->code, memory_order_acquire);
+}
+
+/* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
+static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements)
+{
+    const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
+    if (interp_ns < COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
+    return wait_for(t, x, DF_OPT_O0);
+}
+
+/* Whether a loop would run so long without O2 that this is the sooner end. */
+static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
+{
+    const df_kernel *const k = x->kernel;
+    if (k->mode != DF_MODE_LOOP || is_settled(state_of(x, DF_OPT_O2))) return false;
+    check_fork(t);
+    if (tier_for(t, k) != DF_TIER_AUTO) return false;
+    return k->cost * elements * LOOP_O0_NS_PER_OP > O2_NS + O2_NS_PER_INS * k->n_ins;
 }
 
 static void ask_for_o2(df_tiers *t, df_exec *x)
@@ -511,6 +523,10 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
     /* A count lost between two threads does no harm. */
     const uint64_t launches = atomic_load_explicit(&x->launches, memory_order_relaxed) + 1;
     atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
+    if (is_long_loop(t, x, elements)) {
+        ask_for_o2(t, x);
+        return wait_for(t, x, DF_OPT_O2);
+    }
     if (t->tier != DF_TIER_AUTO || state_of(x, DF_OPT_O2) != STATE_NONE) {
         if (code || t->tier != DF_TIER_AUTO) return code;
     }
@@ -520,8 +536,7 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
         pthread_mutex_lock(&t->lock);
         entry *const e = entry_of(x);
         forget_lost(t, e);
-        const df_opt first = first_level(x->kernel);
-        if (state_of(x, first) == STATE_NONE) enqueue(t, e, first);
+        if (state_of(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
         pthread_mutex_unlock(&t->lock);
         code = wait_or_interpret(t, x, elements);
     }

@@ -815,8 +815,9 @@ Test(runtime, loops_are_cut_by_rows_and_lanes)
     }
 }
 
-/* A loop of few lanes that may end soon is not waited for; one that will run long is. */
-Test(runtime, loops_are_compiled_once)
+/* A loop of few lanes that may end soon is not waited for; one that will run long has O2 the first
+ * time. */
+Test(runtime, long_loops_wait_for_o2)
 {
     fake f;
     float *const x = random_floats(40, 1);
@@ -835,13 +836,19 @@ Test(runtime, loops_are_compiled_once)
         cr_assert_eq(plan_run(dev, h), DEFT_OK);
         cr_expect_eq(h->stats.interpreted_segments, 0);
     }
-    cr_expect_eq(atomic_load(&f.n_compiled), 1);
-    cr_expect_eq(atomic_load(&f.n_o2), 1);
+    cr_expect_eq(atomic_load(&f.n_compiled), 2);
     plan_free(dev, h);
-    hand_plan *const long_one = plan_loop(x, 1, 100000, 1, false);
-    cr_assert_eq(plan_run(dev, long_one), DEFT_OK);
-    cr_expect_eq(long_one->stats.interpreted_segments, 0, "it waited");
-    plan_free(dev, long_one);
+    atomic_store(&f.n_o2, 0);
+    hand_plan *const some = plan_loop(x, 1, 20000, 1, false);
+    cr_assert_eq(plan_run(dev, some), DEFT_OK);
+    cr_expect_eq(some->stats.interpreted_segments, 0, "it waited");
+    cr_expect_eq(atomic_load(&f.n_o2), 0);
+    drop_roots(some);
+    some->slots[some->segs[0].extent[1]] = 2000000;
+    cr_assert_eq(plan_run(dev, some), DEFT_OK);
+    cr_expect_eq(atomic_load(&f.n_o2), 1, "it waited for O2");
+    expect_loop(some, x, 1, 2000000);
+    plan_free(dev, some);
     df_cpu_destroy(&dev);
     free(x);
 }
