@@ -662,6 +662,13 @@ static void a_map(kb *b)
 {
     b->k.mode = DF_MODE_COL;
 }
+static void carry_in_row(kb *b)
+{
+    const uint32_t i = find(b, DF_K_const);
+    b->ins[i].level = b->ins[i + 1].level = DF_LEVEL_ROW;
+    b->ins[i + 1].op = DF_K_carry;
+    b->ins[i + 1].src[0] = i;
+}
 static void other_start(kb *b)
 {
     b->ins[find(b, DF_K_carry)].src[0] = find(b, DF_K_load);
@@ -753,6 +760,7 @@ static const rule rules[] = {
     { second_loop, "stage of a loop", true },
     { a_sum, "reduction in a loop", true },
     { a_map, "outside of a loop", true },
+    { carry_in_row, "stage of a state", true },
     { other_start, "dtype of a state", true },
     { moving_start, "start of a state", false },
     { no_next, "without one next", true },

@@ -815,9 +815,8 @@ Test(runtime, loops_are_cut_by_rows_and_lanes)
     }
 }
 
-/* A loop of few lanes that may end soon is not waited for; one that will run long has O2 the first
- * time. */
-Test(runtime, long_loops_wait_for_o2)
+/* A loop of few lanes that may end soon is not waited for. */
+Test(runtime, loops_of_unknown_length_begin_at_once)
 {
     fake f;
     float *const x = random_floats(40, 1);
@@ -838,18 +837,29 @@ Test(runtime, long_loops_wait_for_o2)
     }
     cr_expect_eq(atomic_load(&f.n_compiled), 2);
     plan_free(dev, h);
-    atomic_store(&f.n_o2, 0);
-    hand_plan *const some = plan_loop(x, 1, 20000, 1, false);
-    cr_assert_eq(plan_run(dev, some), DEFT_OK);
-    cr_expect_eq(some->stats.interpreted_segments, 0, "it waited");
-    cr_expect_eq(atomic_load(&f.n_o2), 0);
-    drop_roots(some);
-    some->slots[some->segs[0].extent[1]] = 2000000;
-    cr_assert_eq(plan_run(dev, some), DEFT_OK);
-    cr_expect_eq(atomic_load(&f.n_o2), 1, "it waited for O2");
-    expect_loop(some, x, 1, 2000000);
-    plan_free(dev, some);
     df_cpu_destroy(&dev);
+    free(x);
+}
+
+/* One that will run long has O2 at its first launch, however little it is for the interpreter. */
+Test(runtime, long_loops_wait_for_o2)
+{
+    static const int64_t lengths[] = { 100, 20000, 2000000 };
+    float *const x = random_floats(1, 1);
+    for (int i = 0; i < 3; i++) {
+        fake f;
+        fake_init(&f);
+        atomic_store(&f.hold, i == 0);
+        df_device *dev = make_cpu(&df_mem_system, 1, DF_TIER_AUTO, &f.c);
+        hand_plan *const h = plan_loop(x, 1, lengths[i], 1, false);
+        cr_assert_eq(plan_run(dev, h), DEFT_OK);
+        cr_expect_eq(h->stats.interpreted_segments, i == 0);
+        cr_expect_eq(atomic_load(&f.n_o2), i == 2, "%lld iterations", (long long)lengths[i]);
+        expect_loop(h, x, 1, lengths[i]);
+        atomic_store(&f.hold, false);
+        plan_free(dev, h);
+        df_cpu_destroy(&dev);
+    }
     free(x);
 }
 
