@@ -45,18 +45,15 @@ static uint8_t access_moves(const df_kernel *k, const df_access *a)
 
 /* ---- loops ---- */
 
-static uint32_t memory_of(const df_kernel *k, uint32_t access)
+/* Whether the loop may write what access reads. same_as names but one of those that share memory:
+ * two loads and a store over them leave the second load alone. */
+static bool may_be_written(const df_gen *g, uint32_t access)
 {
-    while (k->access[access].same_as != access) access = k->access[access].same_as;
-    return access;
-}
-
-static bool is_written(const df_gen *g, uint32_t access)
-{
+    if (g->k->access[access].same_as != access) return true;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (ins->op == DF_K_store && ins->level == DF_LEVEL_ELEM &&
-            memory_of(g->k, (uint32_t)ins->imm) == memory_of(g->k, access))
+            access_of(g, ins)->same_as != ins->imm)
             return true;
     }
     return false;
@@ -71,7 +68,8 @@ static bool stays_inside(const df_gen *g, const df_ins *ins)
     if (ins->op == DF_K_store) return true;
     if (ins->op == DF_K_check) return g->may_leave;
     if (ins->op == DF_K_load_at && g->may_leave) return true;
-    return (ins->op == DF_K_load || ins->op == DF_K_load_at) && is_written(g, (uint32_t)ins->imm);
+    const bool reads = ins->op == DF_K_load || ins->op == DF_K_load_at;
+    return reads && may_be_written(g, (uint32_t)ins->imm);
 }
 
 /* What the proceed comes from, within an iteration. */

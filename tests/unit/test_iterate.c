@@ -596,24 +596,28 @@ Test(iterate, checks_fail_only_in_iterations_that_are)
     rig_close(&g);
 }
 
-/* What an iteration stored, the next one reads: y = y * 3 in memory, not in a state. */
+/* What an iteration stored, the next one reads, through whatever access: y = y + 2 y in memory, not
+ * in a state. */
 Test(iterate, memory_that_the_loop_writes_is_read_again)
 {
     kb b;
     rig g;
     kb_init(&b, DF_MODE_LOOP, "ri", 1);
     const uint32_t from = kb_access(&b, DF_ACCESS_LOAD, DEFT_I32, "01");
+    const uint32_t again = kb_access(&b, DF_ACCESS_LOAD, DEFT_I32, "01");
     const uint32_t to = kb_access(&b, DF_ACCESS_STORE, DEFT_I32, "01");
     b.access[to].same_as = from;
-    const uint32_t three = elem(&b, DF_K_const, DEFT_I32, 0, 0, I(3));
     const uint32_t y = elem(&b, DF_K_load, DEFT_I32, 0, 0, from);
-    elem(&b, DF_K_store, DEFT_I32, elem(&b, DF_K_mul, DEFT_I32, y, three, 0), 0, to);
+    const uint32_t z = elem(&b, DF_K_load, DEFT_I32, 0, 0, again);
+    const uint32_t zz = elem(&b, DF_K_add, DEFT_I32, z, z, 0);
+    elem(&b, DF_K_store, DEFT_I32, elem(&b, DF_K_add, DEFT_I32, y, zz, 0), 0, to);
     rig_open(&g, &b);
     for (size_t n = 0; n < LEN(inners); n++) {
         run r;
         run_begin(&r, &g, 1, 4, inners[n]);
-        int32_t *const want = run_array(&r, 1, inners[n], 0, 0, 1, 0);
+        int32_t *const want = run_array(&r, to, inners[n], 0, 0, 1, 0);
         run_share(&r, from, to);
+        run_share(&r, again, to);
         for (int64_t i = 0; i < inners[n]; i++) want[i] *= 81;
         run_all(&r, &g, 0);
         run_end(&r);
