@@ -450,7 +450,7 @@ static void ref_loop(ref *x)
     }
     x->leaves = false;
     ref_states(x, true);
-    set_index(x, DF_AXIS_RED, 0);
+    if (length > 0) set_index(x, DF_AXIS_RED, 0);
     ref_level(x, 1, DF_LEVEL_ROW);
 }
 
