@@ -132,6 +132,31 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
         put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
 }
 
+void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df_kernel *k,
+                       uint8_t *order, df_slot *extent)
+{
+    uint8_t kept_loop[MAX_LOOPS] = { 0 }, iterations = 0;
+    uint32_t n_kept = 0;
+    for (uint32_t i = 0; i < sp->n; i++) {
+        const uint8_t l = sp->order[i];
+        if (sp->red[l])
+            iterations = l;
+        else
+            kept_loop[n_kept++] = l;
+    }
+    const merged kept = merge(p, sp, kept_loop, n_kept, a, n, false);
+    k->mode = DF_MODE_LOOP;
+    k->n_axes = 0;
+    memset(k->role, 0, sizeof k->role);
+    for (uint32_t i = 0; i + 1 < kept.n; i++)
+        put_axis(k, DF_AXIS_OUTER, kept.loop[i], kept.extent[i], order, extent);
+    put_axis(k, DF_AXIS_RED, iterations, sp->extent[iterations], order, extent);
+    if (kept.n > 0)
+        put_axis(k, DF_AXIS_INNER, kept.loop[kept.n - 1], kept.extent[kept.n - 1], order, extent);
+    else
+        put_axis(k, DF_AXIS_INNER, MAX_LOOPS, SLOT_ONE, order, extent);
+}
+
 /* ---- sealing ---- */
 
 static double ins_cost(const df_ins *i)

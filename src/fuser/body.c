@@ -45,7 +45,8 @@ static uint32_t emit(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t 
                        .level = b->level,
                        .src = { n > 0 ? s0 : 0, n > 1 ? s1 : 0, n > 2 ? s2 : 0 },
                        .imm = imm };
-    if (op == DF_K_store || df_kop_infos[op].kind == DF_KOP_scan) return put(b, x);
+    const uint8_t kind = df_kop_infos[op].kind;
+    if (op == DF_K_store || kind == DF_KOP_scan || kind == DF_KOP_loop) return put(b, x);
     uint64_t h = df_mix(df_mix((uint64_t)op << 8 | (uint64_t)t, imm), x.src[0]);
     h = df_mix(df_mix(h, x.src[1]), x.src[2]);
     uint32_t pos = UINT32_MAX, i;
@@ -77,7 +78,7 @@ static uint32_t ins2(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, u
 }
 
 /* A number slot: an argument of the trace, or with DF_NUM_IS_SLOT a slot of the plan. */
-static uint32_t number(body *b, uint32_t which, deft_dtype t)
+uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
 {
     uint32_t i = 0;
     while (i < b->num.n && (b->num.at[i] != which || b->num_dtype.at[i] != t)) i++;
@@ -92,7 +93,7 @@ static uint32_t slot_value(body *b, df_slot s)
 {
     const df_slot_def *const d = &b->p->slots.at[s];
     if (d->op == DF_SLOT_const) return ins0(b, DF_K_const, DEFT_I64, (uint64_t)d->imm);
-    return number(b, s | DF_NUM_IS_SLOT, DEFT_I64);
+    return df_body_number(b, s | DF_NUM_IS_SLOT, DEFT_I64);
 }
 
 static uint64_t constant_bits(deft_dtype t, uint32_t attr)
@@ -115,6 +116,17 @@ static uint64_t constant_bits(deft_dtype t, uint32_t attr)
     df_unreachable();
 }
 
+uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr)
+{
+    return ins0(b, DF_K_const, t, constant_bits(t, attr));
+}
+
+uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,
+                     uint64_t imm)
+{
+    return emit(&b->emit, op, t, x, y, z, imm);
+}
+
 /* ---- accesses ---- */
 
 static uint32_t memory_of_place(const pass *p, const place *q)
@@ -123,7 +135,7 @@ static uint32_t memory_of_place(const pass *p, const place *q)
     return q->donor != DF_NONE ? q->donor : p->t->n_inputs + (uint32_t)(q - p->places.at);
 }
 
-static uint32_t find_access(body *b, access a)
+uint32_t df_body_access(body *b, access a)
 {
     for (uint32_t i = 0; i < b->access.n; i++) {
         const access *const x = &b->access.at[i];
@@ -147,7 +159,7 @@ static uint32_t access_val(body *b, df_access_kind kind, uint32_t v, uint32_t ma
                  .memory = memory_of_place(p, &p->places.at[q]),
                  .at = df_map_locate(p, map, p->places.at[q].stride) };
     if (kind == DF_ACCESS_AT) memset(a.at.stride, 0, sizeof a.at.stride);
-    return find_access(b, a);
+    return df_body_access(b, a);
 }
 
 static uint32_t access_input(body *b, df_access_kind kind, uint32_t node, uint32_t map)
@@ -160,13 +172,13 @@ static uint32_t access_input(body *b, df_access_kind kind, uint32_t node, uint32
                  .memory = input,
                  .at = df_map_locate(p, map, df_fuse_input_strides(p, input)) };
     if (kind == DF_ACCESS_AT) memset(a.at.stride, 0, sizeof a.at.stride);
-    return find_access(b, a);
+    return df_body_access(b, a);
 }
 
 static uint32_t access_index(body *b, location at)
 {
     at.stride[SPECIAL] = SLOT_ZERO;
-    return find_access(
+    return df_body_access(
         b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE, .at = at });
 }
 
@@ -251,13 +263,13 @@ static uint32_t emit_number(body *b, const item *it)
     pass *const p = b->p;
     const df_node *const x = node_of(p, it->node);
     const deft_dtype t = (deft_dtype)x->dtype;
-    if (x->op == DF_OP_num) return number(b, x->arg, t);
-    if (x->op == DF_OP_cst) return ins0(b, DF_K_const, t, constant_bits(t, x->attr));
+    if (x->op == DF_OP_num) return df_body_number(b, x->arg, t);
+    if (x->op == DF_OP_cst) return df_body_constant(b, t, x->attr);
     if (x->op == DF_OP_empty) return ins0(b, DF_K_const, t, 0);
     df_slot n = SLOT_ONE; /* count */
     for (uint32_t j = 0; j < node_of(p, x->src[0].i)->rank; j++)
         if (x->attr >> j & 1) n = df_fuse_mul(p, n, df_fuse_axis_extent(p, x->src[0].i, j));
-    return number(b, n | DF_NUM_IS_SLOT, t);
+    return df_body_number(b, n | DF_NUM_IS_SLOT, t);
 }
 
 static uint32_t emit_random(body *b, const item *it)
@@ -265,7 +277,8 @@ static uint32_t emit_random(body *b, const item *it)
     const df_node *const x = node_of(b->p, it->node);
     uint32_t word[4];
     const uint32_t element = ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
-    const uint32_t seed = number(b, x->arg, DEFT_I64), draw = number(b, x->arg + 1, DEFT_I64);
+    const uint32_t seed = df_body_number(b, x->arg, DEFT_I64),
+                   draw = df_body_number(b, x->arg + 1, DEFT_I64);
     df_recipe_philox(&b->emit, seed, draw, element, word);
     return word[x->attr & 3];
 }
@@ -416,7 +429,7 @@ static void number_scratch(body *b, const group *g, df_slot row, uint32_t *scrat
                      .dtype = node_of(p, g->items[i].node)->dtype,
                      .buf = DF_NONE };
         a.at.off = row;
-        scratch[i] = find_access(b, a);
+        scratch[i] = df_body_access(b, a);
     }
 }
 
@@ -431,14 +444,19 @@ static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent
 
 /* ---- segments ---- */
 
-static void body_reset(body *b)
+void df_body_init(body *b, pass *p)
+{
+    *b = (body){ .emit = { emit, p->t->flags & DF_TRACE_FAST }, .p = p };
+}
+
+void df_body_reset(body *b)
 {
     b->ins.n = b->access.n = b->num.n = b->num_dtype.n = 0;
     b->tile = DF_NONE;
     df_table_clear(&b->cse);
 }
 
-static void body_finish(body *b)
+void df_body_finish(body *b)
 {
     const df_mem *const mem = b->p->mem;
     df_vec_finish(mem, &b->ins);
@@ -451,7 +469,7 @@ static void body_finish(body *b)
 static deft_status build(body *b, group *g, df_seg *seg)
 {
     pass *const p = b->p;
-    body_reset(b);
+    df_body_reset(b);
     for (uint32_t i = 0; i < g->n_items; i++) item_access(b, &g->items[i]);
     for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
         access_val(b, DF_ACCESS_STORE, p->heads.at[h].val, p->heads.at[h].dest);
@@ -621,7 +639,8 @@ deft_status df_fuse_bodies(pass *p)
     for (uint32_t g = 0; g < n; g++) list[at[turn_of(&p->groups.at[g])]++] = g;
     find_unused(p);
 
-    body b = { .emit = { emit, p->t->flags & DF_TRACE_FAST }, .p = p };
+    body b;
+    df_body_init(&b, p);
     deft_status st = p->st;
     for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
         const uint32_t level = p->groups.at[list[i]].level;
@@ -632,6 +651,6 @@ deft_status df_fuse_bodies(pass *p)
         p->launches.at[level].n++;
         p->launches.at[level].n_after += p->groups.at[list[i]].after;
     }
-    body_finish(&b);
+    df_body_finish(&b);
     return st;
 }

@@ -277,6 +277,14 @@ DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
     return df_op_infos[p->t->nodes[n].op].cls;
 }
 
+/* ---- plan.c ---- */
+
+/* A pass over t with a plan to fill in, *out, which is the caller's. */
+deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limits *limits,
+                          const df_mem *mem, bool fuse, df_plan **out);
+deft_status df_fuse_copy_out(pass *p); /* what the pass made, into its plan */
+void df_fuse_end(pass *p);
+
 /* ---- slots.c ---- */
 bool df_fuse_slots_init(pass *p);
 void df_fuse_put_slot(pass *p, df_slot_def s); /* behind all others, whether known or not */
@@ -403,9 +411,23 @@ typedef struct body {
     uint32_t tile;
 } body;
 
+void df_body_init(body *b, pass *p);
+void df_body_reset(body *b); /* before each kernel */
+void df_body_finish(body *b);
+/* Instructions at b's stage and level; equal ones are found again. */
+uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,
+                     uint64_t imm);
+uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr); /* attr: as that of cst */
+/* A number slot: an argument of the trace, or with DF_NUM_IS_SLOT a slot of the plan. */
+uint32_t df_body_number(body *b, uint32_t which, deft_dtype t);
+uint32_t df_body_access(body *b, access a); /* found again where it is one already */
+
 deft_status df_fuse_bodies(pass *p);
 deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
                               const df_slot *extent, df_seg *seg);
+/* Axes of a LOOP kernel, whose only RED loop is the iterations. */
+void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df_kernel *k,
+                       uint8_t *order, df_slot *extent);
 void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
                        df_kernel *k, uint8_t *order, df_slot *extent);
 deft_status df_fuse_memory(pass *p);  /* live ranges */

@@ -15,45 +15,11 @@
  *
  * size: one pass, whose steps share its state.
  */
-#include "fuser/fuse.h"
-#include "trace/control.h"
+#include "fuser/outline.h"
 
 #include <string.h>
 
-typedef enum where_kind { NOWHERE, IN_RUN, IN_SIDE, IN_LOOP } where_kind;
-
-/* Where a node is computed. IN_RUN: at is the level. IN_SIDE: at is the group's first cond, side 0
- * what is done when it holds. IN_LOOP: at is the loop's index; only of what is asked for. */
-typedef struct where {
-    uint32_t kind, at, side;
-} where;
-
-enum { NEED_VALUE = 1, NEED_EXTENTS = 2 };
-
-typedef struct outline {
-    pass *p;
-    const df_trace *t;
-    df_control c;
-    uint8_t *live;
-    uint32_t *top;        /* per loop: the outermost loop it is part of */
-    uint32_t *level;      /* per node */
-    uint32_t *loop_level; /* per outermost loop: of the run part before it */
-    where *home;          /* per node outside loops */
-    where *loop_home;     /* per outermost loop */
-    uint32_t *group;      /* per cond: the first of its group */
-    uint32_t *cell;       /* per node: its cell or DF_NONE */
-    uint32_t *maker;      /* per cell: the node */
-    uint8_t *need;        /* per node, of the trace being cut out */
-    uint32_t *at;         /* per node: its number there */
-    DF_VEC(df_cell) cells;
-    DF_VEC(uint32_t) makers;
-    DF_VEC(df_part) parts; /* last first */
-    DF_VEC(df_port) ports; /* of the trace being cut out */
-    DF_VEC(uint32_t) roots;
-    uint32_t n_levels;
-} outline;
-
-static deft_status no_memory(const outline *o)
+deft_status df_outline_no_memory(const outline *o)
 {
     return df_fail_mem(o->p->diag, "fuser", o->t->n_nodes * sizeof(uint32_t));
 }
@@ -66,7 +32,7 @@ static const df_node *at(const outline *o, uint32_t n)
 }
 
 /* The outermost loop n is part of, DF_NONE: none. */
-static uint32_t top_of(const outline *o, uint32_t n)
+uint32_t df_outline_top_of(const outline *o, uint32_t n)
 {
     const uint32_t in = o->c.inside[n];
     return in == DF_NONE ? DF_NONE : o->top[in];
@@ -117,12 +83,12 @@ static void find_levels(outline *o)
 {
     const df_trace *const t = o->t;
     for (uint32_t n = 0; n < t->n_nodes; n++) {
-        const uint32_t loop = top_of(o, n), ended = ended_loop(o, n);
+        const uint32_t loop = df_outline_top_of(o, n), ended = ended_loop(o, n);
         uint32_t level = 0;
         if (!o->live[n]) continue;
         for (uint32_t s = 0; s < at(o, n)->n_src; s++) {
             const uint32_t src = at(o, n)->src[s].i;
-            if (top_of(o, src) == DF_NONE) raise(&level, o->level[src]);
+            if (df_outline_top_of(o, src) == DF_NONE) raise(&level, o->level[src]);
         }
         if (loop != DF_NONE)
             raise(&o->loop_level[loop], level);
@@ -176,7 +142,7 @@ static void demand_sources(outline *o, uint32_t n, where w)
 {
     for (uint32_t s = 0; s < at(o, n)->n_src; s++) {
         const uint32_t src = at(o, n)->src[s].i;
-        if (top_of(o, src) == DF_NONE) demand(o, &o->home[src], w);
+        if (df_outline_top_of(o, src) == DF_NONE) demand(o, &o->home[src], w);
     }
 }
 
@@ -204,7 +170,7 @@ static void find_homes(outline *o)
     for (uint32_t r = 0; r < t->n_roots; r++)
         demand(o, &o->home[t->roots[r].node], in_run(o->level[t->roots[r].node]));
     for (uint32_t n = t->n_nodes; n-- > 0;) {
-        const uint32_t loop = top_of(o, n), ended = ended_loop(o, n);
+        const uint32_t loop = df_outline_top_of(o, n), ended = ended_loop(o, n);
         if (is_outer_cond(o, n)) {
             const uint32_t first = o->group[n];
             if (first == DF_NONE) continue; /* dead, as is its group */
@@ -240,7 +206,7 @@ static df_slot bytes_of(const outline *o, uint32_t n, uint32_t from_axis)
 }
 
 /* The cell of n, read by the part that is being made. */
-static deft_status need_cell(outline *o, uint32_t n, uint32_t *out)
+deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
 {
     pass *const p = o->p;
     const uint32_t key = stored(o, n);
@@ -257,7 +223,7 @@ static deft_status need_cell(outline *o, uint32_t n, uint32_t *out)
         }
         o->cell[key] = (uint32_t)o->cells.n;
         if (!df_vec_push(p->mem, &o->cells, cell) || !df_vec_push(p->mem, &o->makers, n))
-            return no_memory(o);
+            return df_outline_no_memory(o);
     }
     *out = o->cell[key];
     return p->st;
@@ -267,7 +233,7 @@ static deft_status need_cell(outline *o, uint32_t n, uint32_t *out)
 
 static bool is_part_of(const outline *o, uint32_t n, where w)
 {
-    const uint32_t loop = top_of(o, n);
+    const uint32_t loop = df_outline_top_of(o, n);
     if (w.kind == IN_LOOP) return loop == w.at;
     if (loop != DF_NONE) return w.kind == IN_SIDE && same_where(o->loop_home[loop], w);
     if (w.kind == IN_RUN && (ended_loop(o, n) != DF_NONE || is_outer_cond(o, n))) return false;
@@ -286,7 +252,7 @@ static bool is_entry(const outline *o, uint32_t n, where w)
 static bool is_inside(const outline *o, uint32_t n, where w)
 {
     if (at(o, n)->op == DF_OP_input || is_entry(o, n, w)) return false;
-    return is_part_of(o, n, w) || (top_of(o, n) == DF_NONE && is_free(o, n));
+    return is_part_of(o, n, w) || (df_outline_top_of(o, n) == DF_NONE && is_free(o, n));
 }
 
 /* Marks what the roots need within w. */
@@ -326,9 +292,9 @@ static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
         *port = (df_port){ .kind = DF_PORT_STATE, .index = state_of(o, n) };
     } else if (is_entry(o, n, w)) {
         *port = (df_port){ .kind = DF_PORT_ROW, .row_bytes = bytes_of(o, n, 0) };
-        return need_cell(o, x->src[0].i, &port->index);
+        return df_outline_need_cell(o, x->src[0].i, &port->index);
     } else {
-        return need_cell(o, n, &port->index);
+        return df_outline_need_cell(o, n, &port->index);
     }
     return o->p->st;
 }
@@ -354,13 +320,7 @@ static df_input input_of(const outline *o, uint32_t n, const df_port *port, uint
     return in;
 }
 
-typedef struct cut_trace {
-    df_trace t;
-    uint32_t *from;  /* per node */
-    uint32_t *input; /* per input: that of o->t, or DF_NONE */
-} cut_trace;
-
-static deft_status begin_cut(outline *o, uint32_t n_nodes, uint32_t n_roots, cut_trace *cut)
+deft_status df_outline_begin_cut(outline *o, uint32_t n_nodes, uint32_t n_roots, cut_trace *cut)
 {
     df_arena *const arena = &o->p->plan->arena, *const tmp = &o->p->tmp;
     df_trace *const t = &cut->t;
@@ -380,10 +340,10 @@ static deft_status begin_cut(outline *o, uint32_t n_nodes, uint32_t n_roots, cut
     return t->nodes && t->roots && t->shape && t->inputs && cut->from && cut->input &&
                    (t->site || !o->t->site)
                ? DEFT_OK
-               : no_memory(o);
+               : df_outline_no_memory(o);
 }
 
-static uint32_t append_node(const outline *o, cut_trace *cut, uint32_t n, df_node x)
+uint32_t df_outline_append(const outline *o, cut_trace *cut, uint32_t n, df_node x)
 {
     df_trace *const t = &cut->t;
     const uint32_t k = t->n_nodes++;
@@ -398,11 +358,11 @@ static uint32_t add_node(const outline *o, cut_trace *cut, uint32_t n)
 {
     df_node x = *at(o, n);
     for (uint32_t s = 0; s < x.n_src; s++) x.src[s].i = o->at[x.src[s].i];
-    return append_node(o, cut, n, x);
+    return df_outline_append(o, cut, n, x);
 }
 
-static deft_status add_port(outline *o, cut_trace *cut, uint32_t n, const df_port *port,
-                            uint32_t *out)
+deft_status df_outline_add_port(outline *o, cut_trace *cut, uint32_t n, const df_port *port,
+                                uint32_t *out)
 {
     const uint32_t i = cut->t.n_inputs++;
     const df_node x = { .op = DF_OP_input,
@@ -410,10 +370,10 @@ static deft_status add_port(outline *o, cut_trace *cut, uint32_t n, const df_por
                         .rank = at(o, n)->rank,
                         .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
                         .attr = i };
-    *out = append_node(o, cut, n, x);
+    *out = df_outline_append(o, cut, n, x);
     cut->input[i] = port->kind == DF_PORT_INPUT ? port->index : DF_NONE;
     cut->t.inputs[i] = input_of(o, n, port, *out);
-    return df_vec_push(o->p->mem, &o->ports, *port) ? DEFT_OK : no_memory(o);
+    return df_vec_push(o->p->mem, &o->ports, *port) ? DEFT_OK : df_outline_no_memory(o);
 }
 
 static deft_status fuse_cut(outline *o, const cut_trace *cut, df_subplan *out)
@@ -423,6 +383,15 @@ static deft_status fuse_cut(outline *o, const cut_trace *cut, df_subplan *out)
     df_plan *plan = NULL;
     df_assert_slow(df_trace_verify(NULL, &cut->t) % DEFT_E_MEMORY == 0);
     TRY(df_fuse(p->diag, &cut->t, p->lim, p->mem, &plan));
+    TRY(df_outline_take_plan(o, cut, plan, out));
+done:
+    return st;
+}
+
+deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan, df_subplan *out)
+{
+    deft_status st = DEFT_OK;
+    pass *const p = o->p;
     df_plan_translate(plan, cut->from, cut->input);
     *out = (df_subplan){ .plan = plan, .trace = cut->t };
     out->trace.shape = NULL;
@@ -430,7 +399,7 @@ static deft_status fuse_cut(outline *o, const cut_trace *cut, df_subplan *out)
     out->trace.inputs = NULL;
     out->trace.extents = out->trace.args = NULL;
     out->port = df_arena_copy(&p->plan->arena, o->ports.at, o->ports.n * sizeof *o->ports.at, 8);
-    if (!out->port) TRY(no_memory(o));
+    if (!out->port) TRY(df_outline_no_memory(o));
     TRY(df_fuse_splice(p, plan, &out->slot0));
 done:
     return st;
@@ -449,7 +418,7 @@ static deft_status cut_out(outline *o, where w, df_subplan *out)
     }
     mark(o, w, high);
     for (uint32_t n = 0; n <= high; n++) n_nodes += o->need[n] != 0;
-    TRY(begin_cut(o, n_nodes, (uint32_t)o->roots.n, &cut));
+    TRY(df_outline_begin_cut(o, n_nodes, (uint32_t)o->roots.n, &cut));
     for (uint32_t n = 0; n <= high; n++) {
         df_port port;
         if (!o->need[n]) continue;
@@ -457,7 +426,7 @@ static deft_status cut_out(outline *o, where w, df_subplan *out)
             o->at[n] = add_node(o, &cut, n);
         } else {
             TRY(port_of(o, n, w, &port));
-            TRY(add_port(o, &cut, n, &port, &o->at[n]));
+            TRY(df_outline_add_port(o, &cut, n, &port, &o->at[n]));
         }
     }
     for (size_t r = 0; r < o->roots.n; r++) {
@@ -477,7 +446,7 @@ static deft_status push_part(outline *o, df_part part, const uint32_t *out, size
 {
     part.out = df_arena_copy(&o->p->plan->arena, out, n_out * sizeof *out, _Alignof(uint32_t));
     part.n_out = (uint32_t)n_out;
-    if (!part.out || !df_vec_push(o->p->mem, &o->parts, part)) return no_memory(o);
+    if (!part.out || !df_vec_push(o->p->mem, &o->parts, part)) return df_outline_no_memory(o);
     return o->p->st;
 }
 
@@ -491,7 +460,7 @@ static deft_status drop_part(const outline *o, df_part *part, deft_status st)
 
 static deft_status add_root(outline *o, uint32_t n)
 {
-    return df_vec_push(o->p->mem, &o->roots, n) ? DEFT_OK : no_memory(o);
+    return df_vec_push(o->p->mem, &o->roots, n) ? DEFT_OK : df_outline_no_memory(o);
 }
 
 /* What later parts read of run part `level`; inputs that must lie contiguous are copied first of
@@ -507,7 +476,7 @@ static deft_status make_run(outline *o, uint32_t level)
         const bool copy = at(o, n)->op == DF_OP_input;
         if (o->cells.at[c].input != DF_NONE) continue;
         if (copy ? level != 0 : !is_part_of(o, n, in_run(level))) continue;
-        if (!df_vec_push(o->p->mem, &out, c)) TRY(no_memory(o));
+        if (!df_vec_push(o->p->mem, &out, c)) TRY(df_outline_no_memory(o));
         TRY(add_root(o, n));
     }
     if (out.n == 0) goto done;
@@ -529,11 +498,12 @@ static deft_status make_cond(outline *o, uint32_t first)
         for (uint32_t n = first; n < o->t->n_nodes && o->group[n] == first; n++) {
             if (!o->live[n] || o->cell[n] == DF_NONE) continue;
             TRY(add_root(o, at(o, n)->src[1 + side].i));
-            if (side == 0 && !df_vec_push(o->p->mem, &out, o->cell[n])) TRY(no_memory(o));
+            if (side == 0 && !df_vec_push(o->p->mem, &out, o->cell[n]))
+                TRY(df_outline_no_memory(o));
         }
         TRY(cut_out(o, (where){ IN_SIDE, first, side }, side ? &part.other : &part.body));
     }
-    TRY(need_cell(o, at(o, first)->src[0].i, &part.cond));
+    TRY(df_outline_need_cell(o, at(o, first)->src[0].i, &part.cond));
     TRY(push_part(o, part, out.at, out.n));
 done:
     if (st != DEFT_OK) drop_part(o, &part, st);
@@ -551,11 +521,10 @@ static deft_status read_list(outline *o, const df_loop_info *l, df_part *part, u
         part->n_states += at(o, i)->op == DF_OP_next;
         n += at(o, i)->op != DF_OP_proceed;
     }
-    uint32_t *const init = df_arena_new(a, uint32_t, part->n_states);
     df_slot *const bytes = df_arena_new(a, df_slot, n - part->n_states);
     *cells = df_arena_new(&o->p->tmp, uint32_t, n);
     o->roots.n = 0;
-    if (!init || !bytes || !*cells || !df_vec_reserve(o->p->mem, &o->roots, n)) TRY(no_memory(o));
+    if (!bytes || !*cells || !df_vec_reserve(o->p->mem, &o->roots, n)) TRY(df_outline_no_memory(o));
     o->roots.n = n;
     for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i)) {
         const bool is_next = at(o, i)->op == DF_OP_next;
@@ -563,14 +532,65 @@ static deft_status read_list(outline *o, const df_loop_info *l, df_part *part, u
         const uint32_t k = is_next ? part->n_states - 1 - states++ : n - 1 - rows++;
         (*cells)[k] = o->cell[i];
         o->roots.at[k] = at(o, i)->src[is_next].i;
-        if (is_next)
-            TRY(need_cell(o, at(o, at(o, i)->src[0].i)->src[0].i, &init[k]));
-        else
-            bytes[k - part->n_states] = bytes_of(o, i, 1);
+        if (!is_next) bytes[k - part->n_states] = bytes_of(o, i, 1);
     }
-    part->init = init;
     part->row_bytes = bytes;
     part->most = df_fuse_arg(o->p, at(o, l->node)->arg);
+done:
+    return st;
+}
+
+static deft_status find_starts(outline *o, const df_loop_info *l, df_part *part)
+{
+    deft_status st = DEFT_OK;
+    uint32_t *const init = df_arena_new(&o->p->plan->arena, uint32_t, part->n_states);
+    uint32_t k = part->n_states;
+    if (!init) TRY(df_outline_no_memory(o));
+    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i))
+        if (at(o, i)->op == DF_OP_next)
+            TRY(df_outline_need_cell(o, at(o, at(o, i)->src[0].i)->src[0].i, &init[--k]));
+    part->init = init;
+done:
+    return st;
+}
+
+/* Iterations between two looks at whether to stop, of a loop without a bound. */
+enum { WHOLE_MOST = 1 << 20, WHOLE_CHUNK = 1 << 16 };
+#define ENDLESS ((int64_t)1 << 62)
+
+/* A loop that may run for ever is asked between chunks of iterations whether it goes on, so that it
+ * can be interrupted; one that has a bound in between, which must hold exactly, at each one. */
+static deft_status make_whole(outline *o, uint32_t loop, df_part *part, uint32_t *out,
+                              size_t *n_out)
+{
+    deft_status st = DEFT_OK;
+    const df_loop_info *const l = &o->c.loops[loop];
+    const int64_t most = o->t->args[at(o, l->node)->arg];
+    const bool open = l->proceed != DF_NONE && most > WHOLE_MOST;
+    whole w = { .loop = loop, .states_in = open, .iterations = WHOLE_CHUNK };
+    if (!o->p->fuse || (open && most < ENDLESS)) return DEFT_OK;
+    uint32_t *const wanted = df_arena_new(&o->p->tmp, uint32_t, *n_out);
+    if (!wanted) TRY(df_outline_no_memory(o));
+    size_t k = *n_out;
+    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i)) /* as read_list does */
+        if (at(o, i)->op == DF_OP_stack) wanted[--k] = i;
+    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i))
+        if (at(o, i)->op == DF_OP_next) wanted[--k] = i;
+    size_t n = 0;
+    for (size_t i = 0; i < *n_out; i++) {
+        if (!open && out[i] == DF_NONE) continue;
+        out[n] = out[i];
+        wanted[n++] = wanted[i];
+    }
+    w.wanted = wanted;
+    w.n_wanted = (uint32_t)n;
+    TRY(df_outline_whole(o, &w, &part->body));
+    if (!part->body.plan) return DEFT_OK;
+    *n_out = n;
+    if (l->proceed != DF_NONE)
+        df_fuse_guard(o->p, open ? DF_GUARD_at_least : DF_GUARD_at_most, part->most, 0,
+                      open ? ENDLESS : WHOLE_MOST);
+    if (!open) part->kind = DF_PART_RUN;
 done:
     return st;
 }
@@ -583,15 +603,23 @@ static deft_status make_loop(outline *o, uint32_t loop)
     const where w = { IN_LOOP, loop, 0 };
     uint32_t *out = NULL;
     TRY(read_list(o, l, &part, &out));
-    const size_t n_out = o->roots.n;
-    TRY(cut_out(o, w, &part.body));
-    if (l->proceed != DF_NONE) {
+    size_t n_out = o->roots.n;
+    uint32_t *const some = df_arena_copy(&o->p->tmp, out, n_out * sizeof *out, _Alignof(uint32_t));
+    size_t n_some = n_out;
+    if (!some) TRY(df_outline_no_memory(o));
+    TRY(make_whole(o, loop, &part, some, &n_some));
+    if (part.body.plan) {
+        out = some;
+        n_out = n_some;
+    } else {
+        TRY(cut_out(o, w, &part.body));
+    }
+    if (part.kind == DF_PART_LOOP) TRY(find_starts(o, l, &part));
+    if (l->proceed != DF_NONE && part.kind == DF_PART_LOOP) {
         o->roots.n = 0;
         TRY(add_root(o, at(o, l->proceed)->src[0].i));
         TRY(cut_out(o, w, &part.other));
     }
-    df_fuse_why(o->p, l->node, l->node, "an iteration at a time", "%s",
-                "its body is more than one op after the other on each element");
     TRY(push_part(o, part, out, n_out));
 done:
     return st == DEFT_OK ? st : drop_part(o, &part, st);
@@ -603,7 +631,7 @@ static deft_status make_units(outline *o, uint32_t level)
     deft_status st = DEFT_OK;
     for (uint32_t n = o->t->n_nodes; n-- > 0;) {
         if (!o->live[n]) continue;
-        const uint32_t loop = top_of(o, n);
+        const uint32_t loop = df_outline_top_of(o, n);
         if (is_outer_cond(o, n) && o->group[n] == n && o->home[n].kind == IN_RUN &&
             o->level[n] == level + 1)
             TRY(make_cond(o, n));
@@ -625,9 +653,9 @@ static deft_status make_store(outline *o)
     uint32_t n = 0;
     for (uint32_t r = 0; r < t->n_roots; r++) n += t->roots[r].kind == DF_ROOT_INTO;
     if (n == 0) return DEFT_OK;
-    TRY(begin_cut(o, 2 * n, n, &cut));
+    TRY(df_outline_begin_cut(o, 2 * n, n, &cut));
     uint32_t *const out = df_arena_alloc(&o->p->tmp, n * sizeof *out, _Alignof(uint32_t));
-    if (!out) TRY(no_memory(o));
+    if (!out) TRY(df_outline_no_memory(o));
     n = 0;
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const df_root *const root = &t->roots[r];
@@ -637,9 +665,9 @@ static deft_status make_store(outline *o)
         if (root->kind != DF_ROOT_INTO) continue;
         df_root *const made = &cut.t.roots[n];
         *made = (df_root){ .kind = DF_ROOT_INTO, .into = cut.t.n_inputs + 1, .donor = DF_NONE };
-        TRY(need_cell(o, root->node, &from.index));
-        TRY(add_port(o, &cut, root->node, &from, &made->node));
-        TRY(add_port(o, &cut, t->inputs[root->into].node, &into, &at_into));
+        TRY(df_outline_need_cell(o, root->node, &from.index));
+        TRY(df_outline_add_port(o, &cut, root->node, &from, &made->node));
+        TRY(df_outline_add_port(o, &cut, t->inputs[root->into].node, &into, &at_into));
         out[n++] = DF_NONE;
     }
     TRY(fuse_cut(o, &cut, &part.body));
@@ -654,12 +682,12 @@ static deft_status make_parts(outline *o)
     df_plan *const plan = o->p->plan;
     const df_trace *const t = o->t;
     plan->root_cell = df_arena_new(&plan->arena, uint32_t, t->n_roots);
-    if (!plan->root_cell) TRY(no_memory(o));
+    if (!plan->root_cell) TRY(df_outline_no_memory(o));
     TRY(make_store(o));
     for (uint32_t r = 0; r < t->n_roots; r++) {
         plan->root_cell[r] = DF_NONE;
         if (t->roots[r].kind == DF_ROOT_NEW)
-            TRY(need_cell(o, t->roots[r].node, &plan->root_cell[r]));
+            TRY(df_outline_need_cell(o, t->roots[r].node, &plan->root_cell[r]));
     }
     for (uint32_t level = o->n_levels; level-- > 0;) {
         TRY(make_units(o, level));
@@ -692,7 +720,7 @@ static deft_status begin(outline *o)
     o->loop_home = df_arena_new(a, where, n_loops);
     if (!o->live || !o->need || !o->level || !o->at || !o->home || !o->group || !o->cell ||
         !o->top || !o->loop_level || !o->loop_home)
-        TRY(no_memory(o));
+        TRY(df_outline_no_memory(o));
     for (uint32_t i = 0; i < t->n_nodes; i++) o->group[i] = o->cell[i] = DF_NONE;
     for (uint32_t l = 0; l < o->c.n_loops; l++) {
         const uint32_t parent = o->c.loops[l].parent;
@@ -712,7 +740,7 @@ static deft_status parts_out(outline *o)
     const uint32_t n = (uint32_t)o->parts.n;
     plan->parts = df_arena_alloc(&plan->arena, n * sizeof *plan->parts, _Alignof(df_part));
     plan->cells = df_arena_copy(&plan->arena, o->cells.at, o->cells.n * sizeof *o->cells.at, 8);
-    if (!plan->parts || !plan->cells) return no_memory(o);
+    if (!plan->parts || !plan->cells) return df_outline_no_memory(o);
     for (uint32_t i = 0; i < n; i++) plan->parts[i] = o->parts.at[n - 1 - i];
     plan->n_cells = (uint32_t)o->cells.n;
     for (uint32_t c = 0; c < plan->n_cells; c++) /* it was counted from the end */

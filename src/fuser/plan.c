@@ -34,7 +34,7 @@ static deft_status find_live(pass *p)
     return DEFT_OK;
 }
 
-static deft_status copy_out(pass *p)
+deft_status df_fuse_copy_out(pass *p)
 {
     df_plan *const plan = p->plan;
     df_arena *const arena = &plan->arena;
@@ -78,7 +78,7 @@ static deft_status make(pass *p)
     if (df_has_control(p->t)) {
         TRY(df_fuse_outline(p));
         TRY(p->st);
-        return copy_out(p);
+        return df_fuse_copy_out(p);
     }
     TRY(find_live(p));
     TRY(df_fuse_dims(p));
@@ -92,12 +92,12 @@ static deft_status make(pass *p)
     TRY(roots_out(p));
     TRY(df_fuse_regions(p));
     TRY(p->st);
-    TRY(copy_out(p));
+    TRY(df_fuse_copy_out(p));
 done:
     return st;
 }
 
-static void finish(pass *p)
+void df_fuse_end(pass *p)
 {
     const df_mem *const mem = p->mem;
     df_vec_finish(mem, &p->slots);
@@ -130,28 +130,36 @@ static void finish(pass *p)
     df_arena_finish(&p->tmp);
 }
 
+deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limits *limits,
+                          const df_mem *mem, bool fuse, df_plan **out)
+{
+    memset(p, 0, sizeof *p);
+    p->diag = d;
+    p->t = t;
+    p->lim = limits;
+    p->mem = mem;
+    p->fuse = fuse;
+    p->st = DEFT_OK;
+    df_arena_init(&p->tmp, mem);
+    p->plan = *out = df_mem_zalloc(mem, sizeof **out);
+    if (!p->plan) return df_fail_mem(d, "plan", sizeof **out);
+    df_arena_init(&p->plan->arena, mem);
+    return DEFT_OK;
+}
+
 static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits,
                            const df_mem *mem, bool fuse, df_plan **out)
 {
     pass p;
-    memset(&p, 0, sizeof p);
-    p.diag = d;
-    p.t = t;
-    p.lim = limits;
-    p.mem = mem;
-    p.fuse = fuse;
-    p.st = DEFT_OK;
-    df_arena_init(&p.tmp, mem);
-    df_plan *plan = df_mem_zalloc(mem, sizeof *plan);
-    if (!plan) return df_fail_mem(d, "plan", sizeof *plan);
-    df_arena_init(&plan->arena, mem);
-    p.plan = plan;
-    deft_status st = make(&p);
+    df_plan *plan;
+    deft_status st = df_fuse_begin(&p, d, t, limits, mem, fuse, &plan);
+    if (st != DEFT_OK) return st;
+    st = make(&p);
     if (st == DEFT_OK) st = p.st;
     /* Always, not only in debug builds: an unsound plan must never run, and checking one costs
      * little beside making it. df_fuse then retreats to one kernel per op. */
     if (st == DEFT_OK && fuse) st = df_plan_verify(d, plan);
-    finish(&p);
+    df_fuse_end(&p);
     if (st == DEFT_OK) {
         *out = plan;
         return st;

@@ -305,6 +305,9 @@ static void expression(FILE *f, const recorder *r, const ins *in, const char *fu
     case DF_K_argmin:
     case DF_K_argmax:
     case DF_K_cumsum:
+    case DF_K_carry:
+    case DF_K_next:
+    case DF_K_proceed:
     case DF_N_KOPS: break;
     }
     die(function, "a recipe may not use", in->op < DF_N_KOPS ? df_kop_infos[in->op].name : "?");
