@@ -15,6 +15,8 @@
 
 #include <string.h>
 
+enum { ROWS = 2 }; /* builder.use: an input of which each iteration reads a row */
+
 typedef struct builder {
     const whole *w;
     cut_trace cut;
@@ -60,23 +62,34 @@ static bool is_elementwise(outline *o, const whole *w)
 
 /* ---- cutting it out ---- */
 
-/* Node n, which is none of the loop, as seen by its kernels. */
-static deft_status outer(outline *o, builder *w, uint32_t n, uint32_t *out)
+static bool is_number(const outline *o, uint32_t n)
 {
-    deft_status st = DEFT_OK;
+    return o->t->nodes[n].op == DF_OP_num || o->t->nodes[n].op == DF_OP_cst;
+}
+
+static deft_status add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
+{
     const df_node *const x = &o->t->nodes[n];
     df_port port = { .kind = DF_PORT_CELL };
-    if (is_expanded(o->t, n)) return outer(o, w, x->src[0].i, out);
+    deft_status st = DEFT_OK;
+    if (x->op == DF_OP_input)
+        port = (df_port){ .kind = DF_PORT_INPUT, .index = x->attr };
+    else
+        st = df_outline_need_cell(o, n, &port.index);
+    return st == DEFT_OK ? df_outline_add_port(o, &w->cut, n, &port, out) : st;
+}
+
+/* Node n, which is none of the loop, as seen by its kernels; as rows it is an input of its own. */
+static deft_status outer(outline *o, builder *w, uint32_t n, bool rows, uint32_t *out)
+{
+    deft_status st = DEFT_OK;
+    if (is_expanded(o->t, n)) n = o->t->nodes[n].src[0].i;
+    if (rows && !is_number(o, n)) return add_input(o, w, n, out);
     if (!o->need[n]) {
-        if (x->op == DF_OP_num || x->op == DF_OP_cst) {
-            o->at[n] = df_outline_append(o, &w->cut, n, *x);
-        } else {
-            if (x->op == DF_OP_input)
-                port = (df_port){ .kind = DF_PORT_INPUT, .index = x->attr };
-            else
-                TRY(df_outline_need_cell(o, n, &port.index));
-            TRY(df_outline_add_port(o, &w->cut, n, &port, &o->at[n]));
-        }
+        if (is_number(o, n))
+            o->at[n] = df_outline_append(o, &w->cut, n, o->t->nodes[n]);
+        else
+            TRY(add_input(o, w, n, &o->at[n]));
         o->need[n] = NEED_VALUE;
     }
     *out = o->at[n];
@@ -89,7 +102,7 @@ static deft_status start_of(outline *o, builder *w, uint32_t n, uint32_t *n_stat
 {
     const df_port state = { .kind = DF_PORT_STATE, .index = (*n_states)++ };
     if (w->w->states_in) return df_outline_add_port(o, &w->cut, n, &state, out);
-    return outer(o, w, o->t->nodes[n].src[0].i, out);
+    return outer(o, w, o->t->nodes[n].src[0].i, false, out);
 }
 
 static deft_status copy_node(outline *o, builder *w, uint32_t n)
@@ -102,7 +115,7 @@ static deft_status copy_node(outline *o, builder *w, uint32_t n)
         if (df_outline_top_of(o, src) == w->w->loop)
             x.src[s].i = o->at[src];
         else
-            TRY(outer(o, w, src, &x.src[s].i));
+            TRY(outer(o, w, src, x.op == DF_OP_each && s == 0, &x.src[s].i));
     }
     o->at[n] = df_outline_append(o, &w->cut, n, x);
     if (x.op == DF_OP_loop) w->loop = o->at[n];
@@ -219,6 +232,22 @@ static void guard_extents(builder *w, uint32_t n, uint32_t from)
     }
 }
 
+/* Whether each node n reads memory: rows that are all one number do not. */
+static bool has_rows(const builder *w, uint32_t n)
+{
+    return at(w, at(w, n)->src[0].i)->op == DF_OP_input;
+}
+
+/* Whether extents of n do not follow from its operands', of which a number may have been expanded.
+ */
+static bool brings_extents(const builder *w, uint32_t n)
+{
+    const df_node *const x = at(w, n);
+    bool any = x->n_src == 0 || df_op_infos[x->op].cls == DF_CLASS_control || x->op == DF_OP_expand;
+    for (uint32_t s = 0; s < x->n_src; s++) any |= at(w, x->src[s].i)->rank == 0;
+    return any;
+}
+
 /* Marks the kernel of root `first`: all roots of its shape. false: shapes meet in it. */
 static bool choose(builder *w, uint32_t first)
 {
@@ -233,17 +262,15 @@ static bool choose(builder *w, uint32_t first)
     for (uint32_t j = 0; j < w->rank; j++) w->extent[j] = df_fuse_node_extent(&w->q, like, j);
     for (uint32_t n = 0; n < t->n_nodes; n++) {
         const uint8_t op = at(w, n)->op;
-        if (!w->use[n] || at(w, n)->rank == 0 || op == DF_OP_stack) continue;
-        if (op == DF_OP_each) {
-            guard_extents(w, at(w, n)->src[0].i, 1);
-            w->use[at(w, n)->src[0].i] = 2; /* of another rank */
-        }
+        if (!w->use[n] || op != DF_OP_each || !has_rows(w, n)) continue;
+        if (at(w, n)->rank > 0) guard_extents(w, at(w, n)->src[0].i, 1);
+        w->use[at(w, n)->src[0].i] = ROWS;
     }
     for (uint32_t n = 0; n < t->n_nodes; n++) {
         const uint8_t op = at(w, n)->op;
-        if (w->use[n] != 1 || at(w, n)->rank == 0 || op == DF_OP_stack) continue;
+        if (!w->use[n] || w->use[n] == ROWS || at(w, n)->rank == 0 || op == DF_OP_stack) continue;
         if (!has_extents(w, n, 0, like)) return false;
-        if (op == DF_OP_input || op == DF_OP_num || op == DF_OP_cst) guard_extents(w, n, 0);
+        if (brings_extents(w, n)) guard_extents(w, n, 0);
     }
     return true;
 }
@@ -352,7 +379,7 @@ static void emit_start(builder *w)
     go_to(w, 0, DF_LEVEL_ROW);
     for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
         const df_node *const x = at(w, n);
-        if (w->use[n] != 1) continue;
+        if (!w->use[n] || w->use[n] == ROWS) continue;
         if (x->op == DF_OP_input) w->id[n] = load_input(w, n, false);
         if (x->op == DF_OP_num) w->id[n] = df_body_number(&w->b, x->arg, (deft_dtype)x->dtype);
         if (x->op == DF_OP_cst) w->id[n] = df_body_constant(&w->b, (deft_dtype)x->dtype, x->attr);
@@ -369,7 +396,8 @@ static void emit_values(builder *w, const uint8_t *use, uint8_t *there)
         if (op == DF_OP_loop)
             w->id[n] = iteration(w);
         else if (op == DF_OP_each)
-            w->id[n] = load_input(w, at(w, n)->src[0].i, true);
+            w->id[n] = has_rows(w, n) ? load_input(w, at(w, n)->src[0].i, true)
+                                      : w->id[at(w, n)->src[0].i];
         else if (df_op_is_map((df_op)op) || op == DF_OP_cond || op == DF_OP_expand)
             w->id[n] = map(w, n);
     }
