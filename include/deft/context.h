@@ -174,6 +174,25 @@ DEFT_API void deft_step_abort(deft_scope s);
 DEFT_API deft_tensor *deft_keep(deft_tensor *t);
 DEFT_API void deft_drop(deft_tensor **t); /* NULL and *t NULL are fine; leaves *t NULL */
 
+/* ---- call sites ---- */
+
+/* Sentences and deft_explain name calls by their place in the caller's program, and never by what
+ * is below: neither lines nor labels are part of what makes a program the same. Their texts are
+ * copied; a runtime keeps 65536 different ones, and what comes then, or when there is no memory, is
+ * left out. cx NULL: nothing happens. */
+
+/* For bindings, whose own calls say nothing: the calls on cx that follow come from this line of
+ * their user's program, until told otherwise. file: without folders in texts, 63 bytes of it; NULL:
+ * from where they are called, as before the first deft_site. */
+DEFT_API void deft_site(deft_ctx *cx, const char *file, int line);
+
+/* The calls that follow belong to `name` ("encoder"; 63 bytes of it), until its end. Labels nest,
+ * 64 deep: "mlp.c:41 (block) in encoder/attention". The end of a scope or step ends those begun
+ * inside it. Mistakes are recorded as those of recording calls are: a NULL name (DEFT_E_ARG), a
+ * label too many (DEFT_E_LIMIT), an end without a begin in the innermost scope (DEFT_E_STATE). */
+DEFT_API void deft_label_begin(deft_ctx *cx, const char *name);
+DEFT_API void deft_label_end(deft_ctx *cx);
+
 /* ---- counters ---- */
 
 typedef struct deft_stats {
@@ -202,13 +221,14 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
 /* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n
  * and always terminated. Returns the full length, 0 when there was no memory for it. What decides:
- * "trace", "key", "guards", "plan", "why". */
+ * "trace", "key", "guards", "plan", "why", "sites" (the records of the trace, each with its call
+ * site and labels). */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
 /* Why something took time: one line for each plan built, kernel compiled, plan or guard miss, read
  * that had to compute, recomputation, cut by a budget; each with field, expected, found, the line
- * of the program as module+offset, and what to change. docs/why.md lists all reasons. The log topic
- * "why" has the same lines as they happen.
+ * of the program ("mlp.c:41 (train_step)", else module+offset), and what to change. docs/why.md
+ * lists all reasons. The log topic "why" has the same lines as they happen.
  *
  * The lines are those since cx was made or since the last deft_explain that gave all of them: when
  * n has no room for the whole text and its terminator, the text is cut and no line is forgotten, so
@@ -216,7 +236,8 @@ DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
  * tells how many older ones were dropped. Kernels that other contexts of the runtime asked for are
  * theirs to tell. A program that repeats itself makes no event, and then this costs nothing.
  *
- * Returns the full length; takes no memory. */
+ * Returns the full length; takes none of the runtime's memory. The first line that names a call
+ * opens the plug-in that knows source lines (docs/why.md). */
 DEFT_API size_t deft_explain(deft_ctx *cx, char *buf, size_t n);
 
 #ifdef __cplusplus

@@ -370,6 +370,16 @@ private:
     bool open_ = true;
 };
 
+/* The calls of the block belong to `name` in explanations. */
+class label : detail::pinned {
+public:
+    label(deft_ctx *cx, const char *name) : cx_(cx) { deft_label_begin(cx, name); }
+    ~label() { deft_label_end(cx_); }
+
+private:
+    deft_ctx *cx_;
+};
+
 /* A transaction: committed by end() alone, aborted when the block is left before. */
 class step : detail::pinned {
 public:

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Modules and exported names are what the dynamic loader knows at no cost. Files and lines are in
- * debug information, which only a resolver opened at run time could read: there is none yet.
+ * Names of call sites, and call sites as text. Modules and exported names are what the dynamic
+ * loader knows at no cost; files and lines come from the resolver.
+ *
+ * Names live in a table of words with open addressing, found by what they are made of: two names
+ * are one when kind, parts and text are equal. Nothing of it is ever removed, so that a site stays
+ * good for whoever holds it.
  */
 #include "base/site.h"
 
@@ -9,20 +13,294 @@
 #include <stdio.h>
 #include <string.h>
 
-const char *df_site_text(uintptr_t site, char *buf, size_t n)
+#include "base/arena.h"
+#include "base/fork.h"
+#include "base/vec.h"
+
+typedef enum kind { LINE, LABEL, WITHIN } kind;
+
+typedef struct name {
+    uint64_t hash;
+    uintptr_t a, b; /* LINE: the line, 0; LABEL: the outer label, 0; WITHIN: site, label */
+    kind kind;
+    char text[]; /* LINE: file; LABEL: its own; else "" */
+} name;
+
+struct df_sites {
+    const df_mem *mem;
+    df_fork_lock lock; /* all below */
+    df_arena arena;
+    DF_VEC(name *) names;
+    uint32_t *slot; /* number of a name plus 1, or 0 */
+    uint32_t n_slots;
+    df_resolver_open open;
+    void *user;
+    df_resolver resolver;
+    bool asked; /* for a resolver */
+};
+
+void df_resolver_close(df_resolver *r)
+{
+    if (r->destroy) r->destroy(r->self);
+    if (r->library) dlclose(r->library);
+    memset(r, 0, sizeof *r);
+}
+
+df_sites *df_sites_create(const df_mem *mem, df_resolver_open open, void *user)
+{
+    df_sites *s = df_mem_zalloc(mem, sizeof *s);
+    if (!s) return NULL;
+    s->mem = mem;
+    s->open = open;
+    s->user = user;
+    df_arena_init(&s->arena, mem);
+    if (df_fork_lock_init(&s->lock)) return s;
+    df_mem_free(mem, s, sizeof *s);
+    return NULL;
+}
+
+void df_sites_destroy(df_sites **ps)
+{
+    df_sites *const s = *ps;
+    *ps = NULL;
+    if (!s) return;
+    df_resolver_close(&s->resolver);
+    df_arena_finish(&s->arena);
+    df_vec_finish(s->mem, &s->names);
+    df_mem_free(s->mem, s->slot, s->n_slots * sizeof *s->slot);
+    df_fork_lock_finish(&s->lock);
+    df_mem_free(s->mem, s, sizeof *s);
+}
+
+static void lock(df_sites *s)
+{
+    if (!df_fork_lock_take(&s->lock)) return;
+    /* A lost thread was at it: what it leaves is not looked at again. */
+    df_arena_init(&s->arena, s->mem);
+    memset(&s->names, 0, sizeof s->names);
+    s->slot = NULL;
+    s->n_slots = 0;
+    memset(&s->resolver, 0, sizeof s->resolver);
+    s->asked = true;
+}
+
+/* ---- the table ---- */
+
+static uint64_t hash_of(kind k, uintptr_t a, uintptr_t b, const char *text, size_t n)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < n; i++) h = (h ^ (unsigned char)text[i]) * 0x100000001b3u;
+    h = (h ^ a) * 0x9e3779b97f4a7c15u;
+    h = (h ^ h >> 29 ^ b) * 0x9e3779b97f4a7c15u;
+    return (h ^ h >> 32) + k;
+}
+
+static bool is(const name *x, uint64_t hash, kind k, uintptr_t a, uintptr_t b, const char *text,
+               size_t n)
+{
+    return x->hash == hash && x->kind == k && x->a == a && x->b == b &&
+           strncmp(x->text, text, n) == 0 && !x->text[n];
+}
+
+static void put_slot(df_sites *s, uint32_t number)
+{
+    uint32_t i = (uint32_t)s->names.at[number]->hash & (s->n_slots - 1);
+    while (s->slot[i]) i = (i + 1) & (s->n_slots - 1);
+    s->slot[i] = number + 1;
+}
+
+/* Half of the slots stay empty. */
+static bool make_room(df_sites *s)
+{
+    if (s->names.n >= DF_SITE_NAMES || !df_vec_reserve(s->mem, &s->names, 1)) return false;
+    if (2 * (s->names.n + 1) <= s->n_slots) return true;
+    const uint32_t n = s->n_slots ? 2 * s->n_slots : 64;
+    uint32_t *const slot = df_mem_zalloc(s->mem, n * sizeof *slot);
+    if (!slot) return false;
+    df_mem_free(s->mem, s->slot, s->n_slots * sizeof *slot);
+    s->slot = slot;
+    s->n_slots = n;
+    for (uint32_t i = 0; i < s->names.n; i++) put_slot(s, i);
+    return true;
+}
+
+static uintptr_t add(df_sites *s, uint64_t hash, kind k, uintptr_t a, uintptr_t b, const char *text,
+                     size_t n)
+{
+    if (!make_room(s)) return 0;
+    name *const x = df_arena_alloc(&s->arena, sizeof *x + n + 1, _Alignof(name));
+    if (!x) return 0;
+    *x = (name){ .hash = hash, .a = a, .b = b, .kind = k };
+    memcpy(x->text, text, n);
+    x->text[n] = '\0';
+    s->names.at[s->names.n++] = x;
+    put_slot(s, (uint32_t)s->names.n - 1);
+    return DF_SITE_NAMED | (s->names.n - 1);
+}
+
+static uintptr_t intern(df_sites *s, kind k, uintptr_t a, uintptr_t b, const char *text, size_t n)
+{
+    const uint64_t hash = hash_of(k, a, b, text, n);
+    uintptr_t found = 0;
+    lock(s);
+    for (uint32_t i = (uint32_t)hash; s->n_slots && !found; i++) {
+        const uint32_t number = s->slot[i & (s->n_slots - 1)];
+        if (!number) break;
+        if (is(s->names.at[number - 1], hash, k, a, b, text, n))
+            found = DF_SITE_NAMED | (number - 1);
+    }
+    if (!found) found = add(s, hash, k, a, b, text, n);
+    df_fork_lock_give(&s->lock);
+    return found;
+}
+
+static const char *base_name(const char *path)
+{
+    const char *const slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The length of what is kept of text: whole characters of UTF-8. */
+static size_t cut(const char *text)
+{
+    size_t n = strnlen(text, DF_LABEL_TEXT);
+    while (n && text[n] && ((unsigned char)text[n] & 0xc0) == 0x80) n--;
+    return n;
+}
+
+uintptr_t df_sites_line(df_sites *s, const char *file, int line)
+{
+    const char *const base = base_name(file);
+    return intern(s, LINE, (uintptr_t)line, 0, base, cut(base));
+}
+
+uintptr_t df_sites_label(df_sites *s, uintptr_t outer, const char *label)
+{
+    return intern(s, LABEL, outer, 0, label, cut(label));
+}
+
+/* NULL: not a name, or one of before a fork that lost them. */
+static const name *name_of(const df_sites *s, uintptr_t site)
+{
+    const uintptr_t number = site & ~DF_SITE_NAMED;
+    return site & DF_SITE_NAMED && number < s->names.n ? s->names.at[number] : NULL;
+}
+
+uintptr_t df_sites_within(df_sites *s, uintptr_t site, uintptr_t label)
+{
+    bool is_within = false;
+    if (!site || !label) return site;
+    if (site & DF_SITE_NAMED) {
+        lock(s);
+        const name *const x = name_of(s, site);
+        is_within = !x || x->kind == WITHIN;
+        df_fork_lock_give(&s->lock);
+    }
+    const uintptr_t found = is_within ? 0 : intern(s, WITHIN, site, label, "", 0);
+    return found ? found : site;
+}
+
+/* ---- text ---- */
+
+typedef struct line {
+    char *at;
+    size_t room; /* with the NUL */
+} line;
+
+/* What would end the line, or colour it, is none of the text. */
+static void put_text(line *l, const char *text)
+{
+    for (; *text && l->room > 1; text++, l->room--)
+        *l->at++ = (unsigned char)*text < ' ' || *text == 0x7f ? '?' : *text;
+    *l->at = '\0';
+}
+
+static void put_number(line *l, const char *format, long long n)
+{
+    char text[32];
+    (void)snprintf(text, sizeof text, format, n);
+    put_text(l, text);
+}
+
+static void put_module(line *l, uintptr_t site)
 {
     Dl_info info;
-    if (site == 0) {
-        snprintf(buf, n, "the start");
-    } else if (dladdr((void *)site, &info) && info.dli_fname) {
-        const char *const slash = strrchr(info.dli_fname, '/');
-        const int used = snprintf(buf, n, "%s+0x%zx", slash ? slash + 1 : info.dli_fname,
-                                  (size_t)(site - (uintptr_t)info.dli_fbase));
-        if (info.dli_sname && used > 0 && (size_t)used < n)
-            snprintf(buf + used, n - (size_t)used, " (%s+0x%zx)", info.dli_sname,
-                     (size_t)(site - (uintptr_t)info.dli_saddr));
-    } else {
-        snprintf(buf, n, "0x%zx", (size_t)site);
+    if (!dladdr((void *)site, &info) || !info.dli_fname) {
+        put_number(l, "0x%llx", (long long)site);
+        return;
     }
+    put_text(l, base_name(info.dli_fname));
+    put_number(l, "+0x%llx", (long long)(site - (uintptr_t)info.dli_fbase));
+    if (!info.dli_sname) return;
+    put_text(l, " (");
+    put_text(l, info.dli_sname);
+    put_number(l, "+0x%llx)", (long long)(site - (uintptr_t)info.dli_saddr));
+}
+
+static bool resolve(df_sites *s, uintptr_t site, df_place *out)
+{
+    if (!s) return false;
+    if (!s->asked) {
+        s->asked = true;
+        if (!s->open || !s->open(s->user, &s->resolver))
+            memset(&s->resolver, 0, sizeof s->resolver);
+    }
+    /* The call, not what comes after it. */
+    return s->resolver.find && s->resolver.find(s->resolver.self, site - 1, out);
+}
+
+static void put_address(line *l, df_sites *s, uintptr_t site)
+{
+    df_place p;
+    if (!site) {
+        put_text(l, "the start");
+    } else if (resolve(s, site, &p)) {
+        put_text(l, p.file);
+        put_number(l, ":%lld", p.line);
+        if (!p.function[0]) return;
+        put_text(l, " (");
+        put_text(l, p.function);
+        put_text(l, ")");
+    } else {
+        put_module(l, site);
+    }
+}
+
+/* Outer ones first. */
+static void put_labels(line *l, const df_sites *s, uintptr_t label)
+{
+    enum { MOST = 64 };
+    const name *all[MOST];
+    int n = 0;
+    for (const name *x; n < MOST && (x = name_of(s, label)) != NULL; label = x->a) all[n++] = x;
+    put_text(l, n ? " in " : "");
+    while (n--) {
+        put_text(l, all[n]->text);
+        put_text(l, n ? "/" : "");
+    }
+}
+
+const char *df_site_text(df_sites *s, uintptr_t site, char *buf, size_t n)
+{
+    line l = { buf, n };
+    if (n) *buf = '\0';
+    if (!n) return buf;
+    if (s) lock(s);
+    const name *x = s ? name_of(s, site) : NULL;
+    const uintptr_t label = x && x->kind == WITHIN ? x->b : 0;
+    if (label) {
+        site = x->a;
+        x = name_of(s, site);
+    }
+    if (x) {
+        put_text(&l, x->text);
+        put_number(&l, ":%lld", (long long)(intptr_t)x->a);
+    } else if (site & DF_SITE_NAMED) {
+        put_text(&l, "a line that is not known");
+    } else {
+        put_address(&l, s, site);
+    }
+    if (label) put_labels(&l, s, label);
+    if (s) df_fork_lock_give(&s->lock);
     return buf;
 }

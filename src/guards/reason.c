@@ -9,8 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/site.h"
-
 const df_reason_info df_reason_infos[DF_N_REASONS] = {
 #define REASON(id, severity, text, advice) { #id, DF_WHY_##severity, text, advice },
 #include "guards/reasons.def"
@@ -87,15 +85,15 @@ static bool is(const char *name, size_t n, const char *want)
     return strlen(want) == n && memcmp(name, want, n) == 0;
 }
 
-static void put_field(line *l, const df_event *e, const char *name, size_t n)
+static void put_field(line *l, const df_event *e, df_sites *sites, const char *name, size_t n)
 {
     char site[DF_SITE_TEXT];
     if (n == 1)
         put_number(l, e->n);
     else if (is(name, n, "site"))
-        puts_to(l, df_site_text(e->site, site, sizeof site));
+        puts_to(l, df_site_text(sites, e->site, site, sizeof site));
     else if (is(name, n, "other"))
-        puts_to(l, df_site_text(e->other, site, sizeof site));
+        puts_to(l, df_site_text(sites, e->other, site, sizeof site));
     else if (is(name, n, "expected"))
         puts_to(l, e->text + e->expected);
     else if (is(name, n, "found"))
@@ -104,7 +102,7 @@ static void put_field(line *l, const df_event *e, const char *name, size_t n)
         puts_to(l, e->text);
 }
 
-size_t df_event_text(const df_event *e, char *buf, size_t n)
+size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n)
 {
     static const char *const severities[] = { "note", "warning" };
     const df_reason_info *const info = &df_reason_infos[e->reason];
@@ -119,7 +117,7 @@ size_t df_event_text(const df_event *e, char *buf, size_t n)
         at += plain;
         if (!*at) break;
         const size_t name = strcspn(++at, "}");
-        put_field(&l, e, at, name);
+        put_field(&l, e, sites, at, name);
         at += name + 1;
     }
     if (e->times > 1) {
@@ -138,7 +136,7 @@ void df_event_log(const df_log *log, const df_event *e)
 {
     char text[1024];
     if (!df_log_on(log, DF_LOG_why)) return;
-    df_event_text(e, text, sizeof text);
+    df_event_text(e, log->sites, text, sizeof text);
     df_log_write(log, DF_LOG_why, "%s", text);
 }
 

@@ -2,12 +2,14 @@
  *
  * Reasons: why something took time, as data (reasons.def) and as lines for people. An event names
  * its reason and carries what the reason's text asks for; a ring keeps the latest ones. Nothing
- * here allocates, so that what is told does not depend on what memory is left.
+ * here allocates, so that what is told does not depend on what memory is left; naming a line of
+ * source may (site.h), and does without.
  */
 #ifndef DF_GUARDS_REASON_H
 #define DF_GUARDS_REASON_H
 
 #include "base/log.h"
+#include "base/site.h"
 
 typedef enum df_reason {
 #define REASON(id, severity, text, advice) DF_WHY_##id,
@@ -45,8 +47,8 @@ void df_event_make(df_event *e, df_reason reason, uintptr_t site, const char *fi
                    const char *expected, const char *found);
 
 /* "warning sync_in_step: <text>. Advice: <advice>." with what the event carries, into buf,
- * cut at n and terminated. Returns the full length, like snprintf. */
-size_t df_event_text(const df_event *e, char *buf, size_t n);
+ * cut at n and terminated. Returns the full length, like snprintf. sites: as in df_site_text. */
+size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n);
 /* The same to the log, when the topic why is on. */
 void df_event_log(const df_log *log, const df_event *e);
 

@@ -83,7 +83,7 @@ static bool is_used_up(deft_ctx *cx, df_event *e)
 {
     const df_budget *const b = &cx->budget;
     const uint32_t n = cx->rec.n;
-    const uintptr_t site = n ? cx->rec.site[n - 1] : 0;
+    const uintptr_t site = n ? df_rec_site(cx, n - 1) : 0;
     char want[64], found[64];
     if (n >= b->max_nodes) {
         snprintf(want, sizeof want, "%u", b->max_nodes);
@@ -120,9 +120,11 @@ bool df_make_room(deft_ctx *cx)
     df_why_tell(cx, &e);
     const char *const act = cx->act;
     const uintptr_t act_site = cx->act_site;
-    df_act(cx, "cut", e.site);
+    cx->act = "cut";
+    cx->act_site = e.site;
     const deft_status st = df_flush(cx);
-    df_act(cx, act, act_site);
+    cx->act = act;
+    cx->act_site = act_site;
     if (cx->budget.max_latency_ns) cx->since_ns = df_os_now_ns();
     if (st == DEFT_OK) return true;
     df_error_keep(cx, st);

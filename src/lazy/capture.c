@@ -44,7 +44,7 @@ deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user)
     c->cx = cx;
     c->fn = fn;
     c->user = user;
-    c->site = DF_SITE;
+    c->site = df_here(cx, DF_SITE);
     return c;
 }
 
@@ -448,7 +448,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
         return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;
-    c->call_site = DF_SITE;
+    c->call_site = df_here(cx, DF_SITE);
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (cx->step_at)

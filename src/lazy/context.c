@@ -52,14 +52,37 @@ static void runtime_free(deft_runtime **rt)
     df_cache_destroy(&r->plans);
     if (r->dev) df_cpu_destroy(&r->dev);
     if (r->plugin) df_plugin_close(&r->compiler, &r->plugin);
+    df_sites_destroy(&r->sites);
+    if (r->plugin_dir) df_mem_free(r->mem, r->plugin_dir, strlen(r->plugin_dir) + 1);
     const df_mem hooks = r->mem_hooks;
     df_mem_free(&hooks, r, sizeof *r);
+}
+
+/* When the first call site is to be text. */
+static bool open_resolver(void *user, df_resolver *out)
+{
+    const deft_runtime *const r = user;
+    return df_plugin_sites(r->plugin_dir, out);
+}
+
+static deft_status sites_open(deft_runtime *r, df_diag *d)
+{
+    const char *const dir = df_env("DEFT_PLUGIN_DIR");
+    const size_t n = dir ? strlen(dir) + 1 : 0;
+    if (n) {
+        r->plugin_dir = df_mem_alloc(r->mem, n);
+        if (!r->plugin_dir) return df_fail_mem(d, "runtime", n);
+        memcpy(r->plugin_dir, dir, n);
+    }
+    r->sites = r->log.sites = df_sites_create(r->mem, open_resolver, r);
+    return r->sites ? DEFT_OK : df_fail(d, DEFT_E_MEMORY, "runtime: no memory for call sites");
 }
 
 static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, df_diag *d)
 {
     deft_status st = DEFT_OK;
     df_log_init(&r->log, o->log ? o->log : df_env("DEFT_LOG"), o->log_hook, o->log_user);
+    TRY(sites_open(r, d));
     const deft_tier tier = tier_of(o->tier);
     r->measure = o->measure != 0;
     df_diag plugin = { 0 };
@@ -246,6 +269,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_vec_finish(cx->mem, &cx->muts);
     df_vec_finish(cx->mem, &cx->slots);
     df_vec_finish(cx->mem, &cx->again);
+    df_vec_finish(cx->mem, &cx->marks);
     deft_runtime *rt = cx->rt;
     df_mem_free(cx->mem, cx, sizeof *cx);
     deft_runtime_destroy(&rt);

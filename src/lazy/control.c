@@ -142,7 +142,7 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
 static bool open_body(const call *c, uint32_t *was)
 {
     deft_ctx *const cx = c->cx;
-    if (!df_scope_push(cx, false, c->site)) return false;
+    if (!df_scope_push(cx, false, df_here(cx, c->site))) return false;
     *was = cx->body_at;
     cx->body_at = cx->depth;
     cx->body_nest++;

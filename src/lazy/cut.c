@@ -81,6 +81,7 @@ deft_status df_want_siblings(deft_ctx *cx)
 }
 
 typedef struct copier {
+    const deft_ctx *cx;
     uint64_t cut;
     const df_rec *r;
     df_trace *t;
@@ -144,7 +145,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
         df_node *const node = &t->nodes[at];
         c->map[i] = at;
         t->shape[at] = r->shape[i];
-        t->site[at] = r->site[i];
+        t->site[at] = df_rec_site(c->cx, i);
         if (v) {
             note_use(c, i, t->n_inputs);
             add_input(c, node, at, v);
@@ -283,7 +284,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m
         if (want[i].node > high) high = want[i].node;
     df_arena_reset(&cx->pass);
     uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)high + 1);
-    copier c = { .r = r, .made = m };
+    copier c = { .cx = cx, .r = r, .made = m };
     c.map = df_arena_alloc(&cx->pass, ((size_t)high + 1) * sizeof *c.map, _Alignof(uint32_t));
     df_trace *const t = c.t = m->t = df_arena_new(a, df_trace, 1);
     if (!need || !c.map || !t) goto no_memory;

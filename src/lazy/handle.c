@@ -58,9 +58,12 @@ bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site)
         return false;
     }
     df_scope_frame *const f = &cx->frame[depth];
-    *f = (df_scope_frame){
-        .first = *run, .cur = *run, .site = site, .serial = ++cx->serial, .step = step
-    };
+    *f = (df_scope_frame){ .first = *run,
+                           .cur = *run,
+                           .site = site,
+                           .serial = ++cx->serial,
+                           .n_labels = cx->n_labels,
+                           .step = step };
     cx->depth = depth;
     slab_open(*run, f, depth);
     return true;
@@ -194,7 +197,8 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     const df_slab *const s = df_slab_of(t);
     df_error(cx, DEFT_E_STATE,
              "%s: %s argument belonged to the scope opened at %s, which has ended", what,
-             nth[which < DF_LEN(nth) ? which : 0], df_site_text(s->site, site, sizeof site));
+             nth[which < DF_LEN(nth) ? which : 0],
+             df_ctx_site_text(cx, s->site, site, sizeof site));
     return false;
 }
 

@@ -136,8 +136,10 @@ typedef struct df_scope_frame {
     df_slab *first, *cur;
     uintptr_t site;
     uint32_t serial;
+    uint8_t n_labels; /* open when it was opened */
     bool step;
 } df_scope_frame;
+_Static_assert(sizeof(df_scope_frame) == 32, "each record asks for the innermost: no product");
 
 typedef struct df_depth {
     df_slab *run[2];
@@ -193,6 +195,13 @@ typedef struct df_growth {
 #define DF_GROWTHS 8
 
 #define DF_MAX_DEPTH 64
+#define DF_MAX_LABELS 64 /* counted in 8 bits */
+
+/* What holds for records from `from` on (site.c). */
+typedef struct df_mark {
+    uint32_t from;
+    uintptr_t line, label; /* names of df_sites, or 0 */
+} df_mark;
 
 /* One recording call appends at most so many records beyond max_nodes. */
 #define DF_SLACK_NODES (1u << 19)
@@ -203,6 +212,8 @@ struct deft_runtime {
     df_mem mem_hooks;
     const df_mem *mem;
     df_log log;
+    df_sites *sites;  /* outlives all that has call sites */
+    char *plugin_dir; /* DEFT_PLUGIN_DIR when the runtime was made, or NULL */
     df_device *dev;
     df_cache *plans;
     df_compiler compiler;
@@ -277,6 +288,12 @@ struct deft_ctx {
     uint64_t events_seen, compiles_seen; /* by deft_explain */
     df_events events;
     df_listener compiles;
+
+    uintptr_t line, label; /* of now: of deft_site, and the innermost label; 0: none */
+    uintptr_t labels[DF_MAX_LABELS];
+    uint8_t n_labels;
+    DF_VEC(df_mark) marks; /* ascending */
+    bool marks_lost;       /* there was no memory for one */
 };
 
 /* Options of a caller built against an older header are shorter: the rest is default. */
@@ -464,15 +481,39 @@ bool df_make_room(deft_ctx *cx);
 void df_budget_pin(deft_ctx *cx, const df_value *v);
 void df_budget_unpin(deft_ctx *cx, const df_value *v);
 
+/* ---- call sites (site.c) ---- */
+
+uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i);
+uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site);
+
+/* Where record i comes from: the line and labels that held then, else its return address. */
+DF_INLINE uintptr_t df_rec_site(const deft_ctx *cx, uint32_t i)
+{
+    return DF_LIKELY(!cx->marks.n) ? cx->rec.site[i] : df_rec_site_named(cx, i);
+}
+
+/* The return address of a call of now, as the line and labels that hold now. */
+DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
+{
+    return DF_LIKELY(!cx->line && !cx->label) ? site : df_here_named(cx, site);
+}
+
+const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
+/* The records of t, each with its call site as a comment. */
+void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
+void df_marks_cut_off(deft_ctx *cx, uint32_t n); /* records from n on go */
+void df_labels_end(deft_ctx *cx, uint32_t n);    /* all but the n outermost */
+
 /* ---- why (why.c) ---- */
+
+#define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
 
 /* Names the acting call that begins; its site is that of what it causes. */
 DF_INLINE void df_act(deft_ctx *cx, const char *what, uintptr_t site)
 {
     cx->act = what;
-    cx->act_site = site;
+    cx->act_site = df_here(cx, site);
 }
-#define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
 
 /* Keeps the event, and logs it. */
 void df_why_tell(deft_ctx *cx, df_event *e);

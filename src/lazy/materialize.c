@@ -357,6 +357,8 @@ size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
                        (unsigned long long)key.hash.lo, key.n);
     } else if (!strcmp(what, "why")) {
         df_why_print(&s, p, cx->last);
+    } else if (!strcmp(what, "sites")) {
+        df_sites_print(cx, &s, cx->last);
     }
     const size_t length = s.ok ? s.n : 0; /* a part of the text would look like all of it */
     if (n && buf && length) {

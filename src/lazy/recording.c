@@ -79,7 +79,8 @@ void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
     r->whole = false;
     char text[DF_SITE_TEXT];
     if (site)
-        df_capture_because(r->capture, "%s (at %s)", why, df_site_text(site, text, sizeof text));
+        df_capture_because(r->capture, "%s (at %s)", why,
+                           df_ctx_site_text(cx, df_here(cx, site), text, sizeof text));
     else
         df_capture_because(r->capture, "%s", why);
 }
@@ -133,7 +134,7 @@ uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_
     df_error(cx, DEFT_E_STATE,
              "%s: the number %.17g (at %s) would stay for ever in a capture: take it from "
              "deft_param_f/_i, or mark it by deft_const_f/_i",
-             what, v, df_site_text(site, text, sizeof text));
+             what, v, df_ctx_site_text(cx, df_here(cx, site), text, sizeof text));
     return DF_BAD;
 }
 

@@ -56,6 +56,7 @@ void df_scope_pop(deft_ctx *cx, uint32_t depth)
 {
     while (cx->depth >= depth && cx->depth > 0) {
         df_scope_free_handles(cx, &cx->frame[cx->depth]);
+        df_labels_end(cx, cx->frame[cx->depth].n_labels);
         cx->depth--;
     }
 }
@@ -293,7 +294,7 @@ deft_scope deft_scope_begin(deft_ctx *cx)
 {
     if (!cx) return (deft_scope){ 0 };
     start_afresh(cx);
-    if (!df_scope_push(cx, false, (uintptr_t)DF_RETURN_ADDRESS())) return (deft_scope){ cx, 0, 0 };
+    if (!df_scope_push(cx, false, df_here(cx, DF_SITE))) return (deft_scope){ cx, 0, 0 };
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
@@ -382,11 +383,11 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
         df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
-                 df_site_text(cx->frame[cx->step_at].site, site, sizeof site));
+                 df_ctx_site_text(cx, cx->frame[cx->step_at].site, site, sizeof site));
         return bad;
     }
     start_afresh(cx);
-    if (!df_scope_push(cx, true, at)) return bad;
+    if (!df_scope_push(cx, true, df_here(cx, at))) return bad;
     df_budget_set(cx, options);
     cx->step_at = cx->depth;
     cx->step_n = cx->rec.n;

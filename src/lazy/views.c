@@ -495,8 +495,9 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
     if (!root_here || root->node != base) {
         df_error(cx, DEFT_E_STATE,
                  "assign: the view taken at %s is stale: its root was assigned at %s since",
-                 df_site_text(cx->rec.site[dst->place], viewed, sizeof viewed),
-                 df_site_text(root_here ? cx->rec.site[root->node] : 0, assigned, sizeof assigned));
+                 df_ctx_site_text(cx, df_rec_site(cx, dst->place), viewed, sizeof viewed),
+                 df_ctx_site_text(cx, root_here ? df_rec_site(cx, root->node) : 0, assigned,
+                                  sizeof assigned));
         return DF_BAD;
     }
     for (uint32_t v = dst->place; v != base; v = cx->rec.nodes[v].src[0].i)
@@ -504,7 +505,7 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
             df_error(cx, DEFT_E_ARG,
                      "assign: through the expanded view taken at %s, whose elements share "
                      "memory",
-                     df_site_text(cx->rec.site[v], viewed, sizeof viewed));
+                     df_ctx_site_text(cx, df_rec_site(cx, v), viewed, sizeof viewed));
             return DF_BAD;
         }
     const uint32_t u = write_place(cx, base, dst->place, value, site);

@@ -360,8 +360,8 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "%s at %s: the value is pending, and the step opened at %s refuses to "
                        "compute before its end",
-                       cx->act, df_site_text(cx->act_site, here, sizeof here),
-                       df_site_text(cx->frame[cx->step_at].site, step, sizeof step));
+                       cx->act, df_ctx_site_text(cx, cx->act_site, here, sizeof here),
+                       df_ctx_site_text(cx, cx->frame[cx->step_at].site, step, sizeof step));
     }
     const deft_status st =
         cx->finals ? compute_with_siblings(cx, want, n) : df_materialize(cx, want, n);
@@ -442,10 +442,10 @@ static void put_line(page *p, const char *text, size_t length)
     }
 }
 
-static void put_event(page *p, const df_event *e)
+static void put_event(page *p, df_sites *sites, const df_event *e)
 {
     char text[1024];
-    const size_t length = df_event_text(e, text, sizeof text);
+    const size_t length = df_event_text(e, sites, text, sizeof text);
     put_line(p, text, length < sizeof text ? length : sizeof text - 1);
 }
 
@@ -467,10 +467,10 @@ size_t deft_explain(deft_ctx *cx, char *buf, size_t n)
     }
     while (has || compiled) {
         if (has && (!compiled || event.ns < compile.ns)) {
-            put_event(&p, &event);
+            put_event(&p, cx->rt->sites, &event);
             has = df_events_next(&cx->events, &own, &later, &event);
         } else {
-            put_event(&p, &compile);
+            put_event(&p, cx->rt->sites, &compile);
             compiled = df_tiers_event(tiers, &cx->compiles, &compiles, &later, &compile);
         }
     }

@@ -25,11 +25,18 @@ void df_cpu_destroy(df_device **dev);
 df_tiers *df_cpu_tiers(df_device *dev);
 df_pool *df_cpu_pool(df_device *dev);
 
-/* Opens the LLVM plug-in: next to libdeft, in DEFT_PLUGIN_DIR, or the installed place. A missing
- * one is DEFT_E_BACKEND with a sentence; the caller falls back to the interpreter and logs it once.
+/* Opens the LLVM plug-in: in the folders of DEFT_PLUGIN_DIR, next to libdeft, or in the installed
+ * place. A missing one is DEFT_E_BACKEND with a sentence; the caller falls back to the interpreter
+ * and logs it once.
  */
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle);
 void df_plugin_close(df_compiler *c, void **handle);
+
+/* Opens the resolver of call sites: in the folders of `listed` ("a:b", NULL: none; DEFT_PLUGIN_DIR
+ * as it was when the runtime was made), else as the LLVM plug-in. Logs nothing: it may be called
+ * while a line is being made. What it reads is kept in memory of the system, as libdw has no other.
+ */
+bool df_plugin_sites(const char *listed, df_resolver *out);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening the code generator. Looked for in the caller's folder, in $DEFT_PLUGIN_DIR, beside
- * libdeft (or the program that contains it), and in the installed place; the first file that opens
- * is asked, and one of another build is refused.
+ * Opening plug-ins: the code generator and the resolver of call sites. Looked for in the caller's
+ * folder, in those of $DEFT_PLUGIN_DIR, beside libdeft (or the program that contains it), and in
+ * the installed place; the first file that opens is asked, and one of another build is refused.
  */
 #include "runtime/cpu.h"
 
@@ -13,11 +13,19 @@
 #include "base/build_id.h"
 #include "base/env.h"
 
-#define PLUGIN_FILE "deft-llvm.so"
+#define COMPILER_FILE "deft-llvm.so"
+#define SITES_FILE "deft-sites.so"
 
 #ifndef DEFT_PLUGIN_DIR_DEFAULT
 #define DEFT_PLUGIN_DIR_DEFAULT ""
 #endif
+
+/* What is looked for, and what became of it. */
+typedef struct search {
+    const char *file;
+    const df_log *log;
+    char why[300]; /* the first reason that is more than a missing file, else the last one */
+} search;
 
 /* The folder of the file this code lies in, or "". */
 static void own_folder(char *out, size_t size)
@@ -31,40 +39,61 @@ static void own_folder(char *out, size_t size)
         (void)snprintf(out, size, "%.*s", (int)(slash - info.dli_fname), info.dli_fname);
 }
 
-/* Tries folder; NULL when there is no such plug-in. why gets the first reason that is more than a
- * missing file, else the last reason. */
-static void *open_in(const char *folder, char *why, size_t why_size, const df_log *log)
+/* Tries the first n characters of folder; NULL when there is no such plug-in. */
+static void *open_in(search *s, const char *folder, size_t n)
 {
     char path[4096];
-    if (!folder || !*folder) return NULL;
-    if ((size_t)snprintf(path, sizeof path, "%s/" PLUGIN_FILE, folder) >= sizeof path) return NULL;
+    if (!n) return NULL;
+    if ((size_t)snprintf(path, sizeof path, "%.*s/%s", (int)n, folder, s->file) >= sizeof path)
+        return NULL;
     void *const handle =
         dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* LLVM does not survive unloading */
     if (handle) {
-        df_logf(log, plugin, "opened %s", path);
+        df_logf(s->log, plugin, "opened %s", path);
         return handle;
     }
     const char *const text = dlerror();
-    df_logf(log, plugin, "%s", text ? text : path);
-    if (!why[0] || strstr(why, "No such file"))
-        (void)snprintf(why, why_size, "%s", text ? text : "dlopen failed");
+    df_logf(s->log, plugin, "%s", text ? text : path);
+    if (!s->why[0] || strstr(s->why, "No such file"))
+        (void)snprintf(s->why, sizeof s->why, "%s", text ? text : "dlopen failed");
     return NULL;
 }
+
+/* folders: one, or several with ':' between; may be NULL. */
+static void *open_in_any(search *s, const char *folders)
+{
+    void *so = NULL;
+    for (const char *at = folders; at && *at && !so;) {
+        const size_t n = strcspn(at, ":");
+        if (n < 4096) so = open_in(s, at, n);
+        at += n + (at[n] == ':');
+    }
+    return so;
+}
+
+static void *find(search *s, const char *dir, const char *listed)
+{
+    char beside[4096];
+    own_folder(beside, sizeof beside);
+    void *so = dir ? open_in(s, dir, strlen(dir)) : NULL;
+    if (!so) so = open_in_any(s, listed);
+    if (!so) so = open_in(s, beside, strlen(beside));
+    if (!so && *beside && strlen(beside) + sizeof "/deft" <= sizeof beside) {
+        strcat(beside, "/deft"); /* an installed tree, wherever it was moved to */
+        so = open_in(s, beside, strlen(beside));
+    }
+    if (!so) so = open_in(s, DEFT_PLUGIN_DIR_DEFAULT, strlen(DEFT_PLUGIN_DIR_DEFAULT));
+    return so;
+}
+
+/* ---- the code generator ---- */
 
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle)
 {
-    char why[300] = "", beside[4096];
-    own_folder(beside, sizeof beside);
-    void *so = open_in(dir, why, sizeof why, log);
-    if (!so) so = open_in(df_env("DEFT_PLUGIN_DIR"), why, sizeof why, log);
-    if (!so) so = open_in(beside, why, sizeof why, log);
-    if (!so && *beside && strlen(beside) + sizeof "/deft" <= sizeof beside) {
-        strcat(beside, "/deft"); /* an installed tree, wherever it was moved to */
-        so = open_in(beside, why, sizeof why, log);
-    }
-    if (!so) so = open_in(DEFT_PLUGIN_DIR_DEFAULT, why, sizeof why, log);
-    if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", why);
+    search s = { .file = COMPILER_FILE, .log = log };
+    void *const so = find(&s, dir, df_env("DEFT_PLUGIN_DIR"));
+    if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", s.why);
 
     /* POSIX gives functions as object pointers; C has no cast between them. */
     df_plugin_cpu_fn make = NULL;
@@ -72,7 +101,7 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
     memcpy(&make, &symbol, sizeof make);
     deft_status st = DEFT_E_BACKEND;
     if (!make) {
-        (void)df_fail(d, st, "%s has no symbol %s", PLUGIN_FILE, DF_PLUGIN_CPU_SYMBOL);
+        (void)df_fail(d, st, "%s has no symbol %s", COMPILER_FILE, DF_PLUGIN_CPU_SYMBOL);
     } else {
         const df_host host = { .size = sizeof host,
                                .build_id = DF_BUILD_ID,
@@ -99,4 +128,25 @@ void df_plugin_close(df_compiler *c, void **handle)
     memset(c, 0, sizeof *c);
     dlclose(*handle);
     *handle = NULL;
+}
+
+/* ---- the resolver ---- */
+
+bool df_plugin_sites(const char *listed, df_resolver *out)
+{
+    search s = { .file = SITES_FILE };
+    void *const so = find(&s, NULL, listed);
+    if (!so) return false;
+    df_plugin_sites_fn make = NULL;
+    void *const symbol = dlsym(so, DF_PLUGIN_SITES_SYMBOL);
+    memcpy(&make, &symbol, sizeof make);
+    const df_sites_host host = { .size = sizeof host,
+                                 .build_id = DF_BUILD_ID,
+                                 .mem = &df_mem_system };
+    if (make && make(&host, out)) {
+        out->library = so;
+        return true;
+    }
+    dlclose(so);
+    return false;
 }

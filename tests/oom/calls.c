@@ -529,12 +529,12 @@ static deft_status act_runtime_create(world *w)
 /* Gives a length, not a status: 0 when there was no memory for the text. */
 static deft_status act_show(world *w)
 {
-    static const char *const what[] = { "trace", "key", "guards", "plan" };
+    static const char *const what[] = { "trace", "key", "guards", "sites", "plan" };
     deft_tensor *const t = deft_sum(pending(w), DEFT_AXES(1), 0);
     char *at = (char *)w->got;
     deft_status st = deft_error(w->cx);
     if (st == DEFT_OK) st = deft_eval(&t, 1);
-    for (size_t k = 0; k < 4 && st == DEFT_OK; k++) {
+    for (size_t k = 0; k < 5 && st == DEFT_OK; k++) {
         char text[MAX_GOT] = "?";
         size_t n;
         SUBJECT(w, n = deft_show(w->cx, what[k], text, sizeof text));
@@ -543,11 +543,28 @@ static deft_status act_show(world *w)
             memset(w->got, 0, MAX_GOT);
             w->silent = true;
             st = DEFT_E_MEMORY;
-        } else if (k == 3) {
+        } else if (k == 4) {
             memcpy(at, text, n);
         }
     }
     return st;
+}
+
+/* Without memory for a line or a label, what it would tell is left out and nothing else. */
+static deft_status act_site(world *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    char file[] = "row0.py";
+    for (int i = 0; i < 20; i++) {
+        file[3] = (char)('a' + i);
+        SUBJECT(w, deft_site(w->cx, file, i));
+        SUBJECT(w, deft_label_begin(w->cx, file));
+        deft_assign(w->p[0], deft_add_f(w->p[0], i));
+        if (i % 2) SUBJECT(w, deft_label_end(w->cx));
+    }
+    SUBJECT(w, deft_site(w->cx, NULL, 0));
+    deft_assign(w->p[1], deft_neg(w->p[0]));
+    return deft_step_end(s);
 }
 
 /* ---- captures ---- */
@@ -744,6 +761,9 @@ static const row rows[] = {
     { .name = "deft_while", .make = make_while },
     { .name = "deft_scan", .make = make_scan },
     { .name = "deft_cond", .make = make_cond },
+    { .name = "deft_site", .act = act_site },
+    { .name = "deft_label_begin", .act = act_site },
+    { .name = "deft_label_end", .act = act_site },
     { .name = "deft_load", .act = act_load_in_a_step },
     { .name = "deft_load", .act = act_load_wrapped },
     { .name = "deft_capture_create", .act = act_capture_create },

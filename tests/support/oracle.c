@@ -49,7 +49,7 @@ static bool have_plugin(void)
     char path[4096];
     const char *const dir = getenv("DEFT_PLUGIN_DIR");
     if (!dir) return false;
-    snprintf(path, sizeof path, "%s/deft-llvm.so", dir);
+    snprintf(path, sizeof path, "%.*s/deft-llvm.so", (int)strcspn(dir, ":"), dir);
     return access(path, F_OK) == 0;
 }
 

@@ -34,7 +34,7 @@ static df_plugin_cpu_fn open_plugin(void)
     char path[4096];
     const char *dir = getenv("DEFT_PLUGIN_DIR");
     cr_assert(dir, "DEFT_PLUGIN_DIR is not set");
-    snprintf(path, sizeof path, "%s/deft-llvm.so", dir);
+    snprintf(path, sizeof path, "%.*s/deft-llvm.so", (int)strcspn(dir, ":"), dir);
     void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     cr_assert(lib, "%s", dlerror());
     df_plugin_cpu_fn fn;

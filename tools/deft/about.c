@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/build_id.h"
+#include "base/env.h"
 #include "deft/deft.h"
 #include "runtime/cpu.h"
 #include "runtime/matmul.h"
@@ -73,6 +74,17 @@ static void show_compiler(void)
     df_plugin_close(&c, &plugin);
 }
 
+static void show_sites(void)
+{
+    df_resolver r;
+    if (!df_plugin_sites(df_env("DEFT_PLUGIN_DIR"), &r)) {
+        printf("sites      as module+offset: no deft-sites.so\n");
+        return;
+    }
+    printf("sites      by source line, where there is debug information\n");
+    df_resolver_close(&r);
+}
+
 static void show_device(void)
 {
     df_diag d = { 0 };
@@ -107,6 +119,7 @@ int cli_doctor(int argc, char **argv)
     if (argc > 1) return cli_fail(CLI_USAGE, "doctor: unknown argument %s", argv[1]);
     printf("deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
     show_compiler();
+    show_sites();
     show_cpu();
     show_device();
     show_blas();
