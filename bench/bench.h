@@ -71,6 +71,7 @@ void bench_depth(bench *b);
 void bench_threads(bench *b);
 void bench_library(bench *b);
 void bench_sizes(bench *b);
+void bench_control(bench *b);
 void bench_build(bench *b);
 
 #endif

@@ -201,7 +201,8 @@ static const struct {
     { "memory", bench_memory, false },   { "depth", bench_depth, false },
     { "threads", bench_threads, false }, { "library", bench_library, false },
     { "replay", bench_replay, false },   { "overhead", bench_overhead, false },
-    { "sizes", bench_sizes, false },     { "build", bench_build, true },
+    { "sizes", bench_sizes, false },     { "control", bench_control, false },
+    { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)
