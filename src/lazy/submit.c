@@ -32,6 +32,7 @@ static void say(df_flight *f, uint32_t word)
 static void *work(void *user)
 {
     df_flight *const f = user;
+    df_os_be_patient(); /* else the program may stand still for as long as the step runs */
     for (;;) {
         const uint32_t word = atomic_load(&f->word);
         if (word == STOP) return NULL;
