@@ -205,10 +205,12 @@ static void left_step(left *w)
     bench_must(w->cx, w->submits ? deft_step_submit(s) : deft_step_end(s), "step");
 }
 
-/* The program's own part of a step that is left to run, and of one that is not. */
-static void left_to_run(bench *b, deft_runtime *rt)
+/* The program's own part of a step that is left to run, and of one that is not. One processor is
+ * left to the program. */
+static void left_to_run(bench *b, uint32_t n_threads)
 {
     enum { N = 1 << 19 };
+    deft_runtime *rt = bench_runtime(n_threads > 1 ? n_threads - 1 : 1, DEFT_TIER_FULL, 0);
     double t[2][ROUNDS];
     left w[2];
     for (int k = 0; k < 2; k++) {
@@ -226,6 +228,7 @@ static void left_to_run(bench *b, deft_runtime *rt)
     bench_row(b, "step left to run, until it returns", submit * 1e6, "us", "step_end, us",
               end * 1e6, BENCH_RATIO_AT_MOST, 0.1);
     for (int k = 0; k < 2; k++) deft_ctx_destroy(&w[k].cx);
+    deft_runtime_destroy(&rt);
 }
 
 void bench_overhead(bench *b)
@@ -251,7 +254,7 @@ void bench_overhead(bench *b)
                       BENCH_VALUE_AT_MOST, ways[k].goal);
             for (int r = 0; r < 2; r++) network_close(&w[r]);
         }
-    left_to_run(b, rt[0]);
+    left_to_run(b, deft_runtime_threads(rt[0]));
     deft_runtime_destroy(&rt[0]);
     deft_runtime_destroy(&rt[1]);
     if (b->peers) bench_overhead_peers(b);
