@@ -6,6 +6,7 @@
  *              many kernels; the guards of a step over 200 parameters
  *   overhead   the training step of network.h: its time minus that of its launches
  *              (deft_stats.ns_kernels: from the first kernel's entry to the last one's end);
+ *              what a step of 1 ms costs the program when it is left to run;
  *              with --peers the whole step beside other libraries' (peers.c)
  */
 #include "bench.h"
@@ -190,6 +191,46 @@ void bench_replay(bench *b)
 
 /* ---- overhead ---- */
 
+typedef struct left {
+    deft_ctx *cx;
+    deft_tensor *t;
+    bool submits;
+} left;
+
+/* Kernels of about 1 ms. Nothing is in flight when it begins. */
+static void left_step(left *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    deft_assign(w->t, deft_sin(deft_sin(deft_sin(w->t))));
+    bench_must(w->cx, w->submits ? deft_step_submit(s) : deft_step_end(s), "step");
+}
+
+/* The program's own part of a step that is left to run, and of one that is not. One processor is
+ * left to the program. */
+static void left_to_run(bench *b, uint32_t n_threads)
+{
+    enum { N = 1 << 19 };
+    deft_runtime *rt = bench_runtime(n_threads > 1 ? n_threads - 1 : 1, DEFT_TIER_FULL, 0);
+    double t[2][ROUNDS];
+    left w[2];
+    for (int k = 0; k < 2; k++) {
+        w[k] = (left){ .cx = bench_ctx(rt, DEFT_STRICT), .submits = k == 1 };
+        w[k].t = deft_keep(deft_full(w[k].cx, DEFT_SHAPE(N), DEFT_F32, 1));
+    }
+    for (int i = 0; i < ROUNDS; i++)
+        for (int k = 0; k < 2; k++) {
+            const double t0 = bench_now();
+            left_step(&w[k]);
+            t[k][i] = bench_now() - t0;
+            bench_must(w[k].cx, deft_wait(w[k].cx), "wait");
+        }
+    const double submit = bench_median(t[1], ROUNDS), end = bench_median(t[0], ROUNDS);
+    bench_row(b, "step left to run, until it returns", submit * 1e6, "us", "step_end, us",
+              end * 1e6, BENCH_RATIO_AT_MOST, 0.1);
+    for (int k = 0; k < 2; k++) deft_ctx_destroy(&w[k].cx);
+    deft_runtime_destroy(&rt);
+}
+
 void bench_overhead(bench *b)
 {
     static const int64_t batches[] = { 1, 8, 64 };
@@ -213,6 +254,7 @@ void bench_overhead(bench *b)
                       BENCH_VALUE_AT_MOST, ways[k].goal);
             for (int r = 0; r < 2; r++) network_close(&w[r]);
         }
+    left_to_run(b, deft_runtime_threads(rt[0]));
     deft_runtime_destroy(&rt[0]);
     deft_runtime_destroy(&rt[1]);
     if (b->peers) bench_overhead_peers(b);

@@ -70,7 +70,7 @@ void sizes(deft_ctx *cx)
     expect(at(once.rows, 2) == 3 && at(once.count, 0) == 4, "unique");
 }
 
-void owners(deft_ctx *cx)
+void owners(const deft::context &cx)
 {
     const deft::tensor x = deft_zeros(cx, deft::shape({}), DEFT_F32);
     deft::kept y;
@@ -85,6 +85,17 @@ void owners(deft_ctx *cx)
         x.assign(x + 100);
     } /* aborted */
     expect(at(x, 0) == 1, "a step left early changes nothing");
+    {
+        deft::step s(cx);
+        x.assign(x + 1);
+        expect(s.submit() == DEFT_OK && x.rank() == 0, "a step is left to run");
+    }
+    expect(at(x, 0) == 2, "a read waits for it");
+    {
+        deft::step s(cx);
+        x.assign(x - 1);
+        expect(s.submit() == DEFT_OK && cx.wait() == DEFT_OK, "so does wait");
+    }
     expect(at(y.get(), 0) == 3, "a kept tensor lives on");
     deft::tensor z;
     {

@@ -148,6 +148,26 @@ DEFT_API deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t);
 DEFT_API deft_scope deft_step_begin(deft_ctx *cx);
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
 
+/* Ends the step as deft_step_end does, but for running its kernels: a thread of the context's does
+ * that, started here the first time, while the program goes on. DEFT_OK: all is recorded, planned
+ * and compiled, and tensors may be used, assigned and dropped at once. One step is in flight at a
+ * time: the next call that computes, reads its values or the caller's memory waits for it first,
+ * and so do deft_load, deft_capture_call and deft_ctx_destroy; recording and reading other values
+ * do not. Until then memory of deft_wrap must not change, and that of deft_wrap_mut is being
+ * written. A step is run at once when tensors of before it are pending, or no thread can be had.
+ *
+ * The acting call that waits and finds that the run failed (bad index, memory, interrupt) does
+ * nothing else and returns that status; its sentence begins "step submitted at". All tensors have
+ * then their values of before that step, and what was recorded since is gone: what was computed
+ * since has no value. A step that is open then is void: its reads and its end fail too, nothing it
+ * assigns takes effect, and all is put back when it ends or is aborted.
+ *
+ * A child forked with a step in flight finds it failed (DEFT_E_STATE): there, tensors whose memory
+ * it was about to overwrite have no value, and memory of deft_wrap_mut may be half written. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_step_submit(deft_scope s);
+/* Waits for the step in flight: DEFT_OK when there is none, or its values are there. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
+
 /* Budgets of a step. The recording call that finds one used up computes all that is pending, tells
  * so (deft_explain, log topic "why") and goes on: results do not change, and the step stays one
  * transaction. */
@@ -214,6 +234,7 @@ typedef struct deft_stats {
     uint64_t ns_record_to_key, ns_plan, ns_compile, ns_run, ns_kernels;
     uint64_t cuts_unfused; /* of cuts: run one kernel per op, since the fuser found no sound plan; a
                             * defect of deft, told once per program under the log topic "error" */
+    uint64_t submitted; /* steps that were left to the context's thread; counted when waited for */
 } deft_stats;
 
 /* Counters since the context was made. size = sizeof(deft_stats). */

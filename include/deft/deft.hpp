@@ -332,6 +332,7 @@ public:
     deft_status status() const { return status_; }
     const char *message() const { return deft_message(cx_); }
     void clear() const { deft_clear(cx_); }
+    DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
     size_t explain(char *buf, size_t n) const { return deft_explain(cx_, buf, n); }
     deft_stats stats() const
     {
@@ -380,7 +381,7 @@ private:
     deft_ctx *cx_;
 };
 
-/* A transaction: committed by end() alone, aborted when the block is left before. */
+/* A transaction: committed by end() or submit() alone, aborted when the block is left before. */
 class step : detail::pinned {
 public:
     explicit step(deft_ctx *cx) : s_(deft_step_begin(cx)) {}
@@ -390,6 +391,11 @@ public:
     {
         open_ = false;
         return deft_step_end(s_);
+    }
+    DEFT_MUST_CHECK deft_status submit()
+    {
+        open_ = false;
+        return deft_step_submit(s_);
     }
     void abort()
     {

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "lazy/capture.h"
+#include "lazy/submit.h"
 
 /* ---- reasons ---- */
 
@@ -454,6 +455,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if (cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "capture_call: a step is open; a call is one itself");
+    if ((st = df_wait(cx)) != DEFT_OK) return st;
     for (size_t i = 0; i < n_in; i++)
         if ((st = settle(cx, in[i])) != DEFT_OK) return st;
     if (cx->rec.n > 0 && df_has_pending(cx)) st = df_flush(cx);

@@ -3,7 +3,7 @@
  * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device,
  * plan and kernel caches); a context holds one program's records and handles.
  */
-#include "lazy/spine.h"
+#include "lazy/submit.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -240,6 +240,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     if (cx->pending != DEFT_OK)
         df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(cx->pending),
                 cx->diag.text);
+    df_flight_finish(cx);
     while (cx->undo.n) df_value_drop(cx, &cx->undo.at[--cx->undo.n].value);
     if (cx->frame[0].first) df_each_outer(cx, cx->depth + 1, drop_kept, NULL);
     while (cx->muts.n) {

@@ -3,7 +3,7 @@
  * Tensors as text: "f32[2,3] [[1, 2, 3], [4, 5, 6]]". Floats are the shortest decimals that read
  * back to the same bits, whatever the caller's locale; long axes keep their ends.
  */
-#include "lazy/lazy.h"
+#include "lazy/submit.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -126,6 +126,8 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (!df_enter(what, 1, t)) return df_deliver(cx);
+    st = df_wait_for(cx, df_handle_value(cx, t));
+    if (st != DEFT_OK) return st;
     df_value *v = df_value_ref(df_handle_value(cx, t));
     if (!v) {
         df_want w = { .node = df_node_of(cx, t) };

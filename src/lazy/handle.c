@@ -122,7 +122,7 @@ void df_handle_unbind(deft_ctx *cx, deft_tensor *t)
 static void handle_end(deft_ctx *cx, deft_tensor *t)
 {
     if (DF_UNLIKELY(t->flags & DF_HANDLE_MUT)) df_mut_end(cx, t);
-    if (DF_UNLIKELY(t->flags & DF_HANDLE_UNDO)) df_undo_end(cx, t);
+    if (DF_UNLIKELY(t->flags & (DF_HANDLE_UNDO | DF_HANDLE_FLIGHT))) df_undo_end(cx, t);
     if (t->value) df_value_drop(cx, &t->value);
     t->flags = 0;
 }

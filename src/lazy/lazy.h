@@ -30,7 +30,8 @@
 
 enum {
     DF_VALUE_WRAPPED = 1, /* the caller's memory */
-    DF_VALUE_MUT = 2      /* and assignments write it */
+    DF_VALUE_MUT = 2,     /* and assignments write it */
+    DF_VALUE_FUTURE = 4   /* of the step in flight: no memory yet */
 };
 
 /* Held by handles, by record entries, by undo entries, by mappings: refs counts them all. One
@@ -52,12 +53,13 @@ typedef struct df_value {
 
 enum {
     DF_HANDLE_LIVE = 1,
-    DF_HANDLE_UNDO = 2,   /* the running step's undo log has its earlier binding */
-    DF_HANDLE_WEAK = 4,   /* a bare number: takes the dtype of what it meets; has no record */
-    DF_HANDLE_MUT = 8,    /* of deft_wrap_mut: listed in deft_ctx.muts */
-    DF_HANDLE_CONST = 16, /* WEAK: may be used in a capture */
-    DF_HANDLE_PARAM = 32, /* WEAK: number is the index of a capture's parameter */
-    DF_HANDLE_ADRIFT = 64 /* its scope has ended: it lives while it is kept */
+    DF_HANDLE_UNDO = 2,    /* the running step's undo log has its earlier binding */
+    DF_HANDLE_WEAK = 4,    /* a bare number: takes the dtype of what it meets; has no record */
+    DF_HANDLE_MUT = 8,     /* of deft_wrap_mut: listed in deft_ctx.muts */
+    DF_HANDLE_CONST = 16,  /* WEAK: may be used in a capture */
+    DF_HANDLE_PARAM = 32,  /* WEAK: number is the index of a capture's parameter */
+    DF_HANDLE_ADRIFT = 64, /* its scope has ended: it lives while it is kept */
+    DF_HANDLE_FLIGHT = 128 /* the undo log of the step in flight has its earlier binding */
 };
 
 struct deft_tensor {
@@ -153,6 +155,8 @@ typedef struct df_undo {
     uint32_t node, epoch, place;
 } df_undo;
 
+typedef DF_VEC(df_undo) df_undos; /* one entry for each handle that has flag UNDO, or FLIGHT */
+
 /* What memory is to get. */
 typedef struct df_write {
     df_value *what; /* counted: when a cut inside a step computed it already */
@@ -174,8 +178,11 @@ typedef struct df_want {
     df_value *into;      /* wrapped memory to write, or NULL */
     df_value *donor;     /* value this one replaces, or NULL */
     uint32_t donor_refs; /* references to donor that die with the replacement */
-    df_value *result;    /* out: counted */
+    df_value *result;    /* out: counted; `into` itself where there is one */
 } df_want;
+
+typedef DF_VEC(df_want) df_wants;
+typedef DF_VEC(int64_t) df_ints;
 
 /* What a step, or the context outside steps, may use: deft_step_options with nothing left open. */
 typedef struct df_budget {
@@ -239,10 +246,11 @@ struct deft_ctx {
     size_t chunk_left;
     char *chunk_at;
     DF_VEC(deft_tensor *) kept; /* may hold entries dropped meanwhile */
-    DF_VEC(df_undo) undo;
+    df_undos undo;
     DF_VEC(df_mut) muts;
     struct df_recording *recording; /* of the capture whose function runs, else NULL */
-    DF_VEC(df_want) want;           /* work space of a cut */
+    struct df_flight *flight;       /* submit.h; NULL: nothing was ever submitted */
+    df_wants want;                  /* work space of a cut */
     DF_VEC(deft_tensor *) who;
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
 
@@ -262,7 +270,7 @@ struct deft_ctx {
     df_arena pass;         /* simplifier and other passing work */
     df_trace *last;        /* the latest closed trace, in a made cut */
     df_counted *last_plan; /* counted */
-    DF_VEC(int64_t) slots;
+    df_ints slots;
     deft_stats stats;
 
     uint32_t id;        /* in its runtime; never 0 */
@@ -368,7 +376,12 @@ deft_tensor *df_root_of(const deft_tensor *t);
 /* The entry of wrapped memory; NULL when t is none. */
 df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t);
 void df_mut_end(deft_ctx *cx, deft_tensor *t);        /* its handle t ends */
-void df_undo_end(deft_ctx *cx, const deft_tensor *t); /* t ends: what the log has of it goes */
+void df_undo_end(deft_ctx *cx, const deft_tensor *t); /* t ends: what the logs have of it goes */
+/* Restores the bindings in the log, or forgets them; flag: its handles have that one. */
+void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag);
+void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag);
+/* What is to be written into the caller's memory is not. */
+void df_muts_forget(deft_ctx *cx);
 
 /* ---- values (value.c) ---- */
 
@@ -400,6 +413,13 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype);
 /* The bits of a number argument; false with the error recorded when it does not fit t. */
 bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *bits);
 bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *bits);
+/* Made by a step that failed, and kept: it has neither value nor record. */
+DF_INLINE bool df_is_lost(const deft_ctx *cx, const deft_tensor *t)
+{
+    return !t->value && t->epoch != cx->epoch && !(t->flags & DF_HANDLE_WEAK);
+}
+
+/* Of a lost tensor: bool, and no axes. */
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t);
 void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out);
 
@@ -460,9 +480,20 @@ bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *value
                        struct df_made *m);
 /* Computes the wants of m; recorded: they are records of now, which get their values. */
 deft_status df_made_run(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded);
+/* Its three parts. First what may fail: the plan and its slots (cx->slots), values without memory.
+ * What runs reads of cx only what stays, and `interrupted`: any thread. Last, results become
+ * values. */
+deft_status df_made_prepare(deft_ctx *cx, struct df_made *m, df_want *want);
+deft_status df_made_launch(deft_ctx *cx, struct df_made *m, const int64_t *slots, df_diag *d,
+                           df_run_stats *stats, uint64_t *ns);
+void df_made_land(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded,
+                  const df_run_stats *stats, uint64_t ns);
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
+/* The same without running it: df_made_launch of *out is left. No records are resolved: their epoch
+ * ends. */
+deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, struct df_made **out);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */

@@ -8,6 +8,7 @@
  * guards without simplifying anything.
  */
 #include "lazy/recording.h"
+#include "lazy/submit.h"
 
 #include <string.h>
 
@@ -234,7 +235,8 @@ static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
         const uint32_t node = t->roots[i].node;
         df_shape s = { .rank = t->nodes[node].rank };
         memcpy(s.dim, t->extents + t->shape[node], s.rank * sizeof *s.dim);
-        want[i].result = df_value_new(cx, (deft_dtype)t->nodes[node].dtype, &s);
+        want[i].result = want[i].into ? df_value_ref(want[i].into)
+                                      : df_value_new(cx, (deft_dtype)t->nodes[node].dtype, &s);
         if (!want[i].result)
             return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for %u values", m->n_want);
     }
@@ -243,80 +245,100 @@ static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
     return DEFT_OK;
 }
 
-static void take_results(deft_ctx *cx, const df_made *m, df_want *want, bool recorded)
+static void take_results(deft_ctx *cx, const df_made *m, const df_want *want, bool recorded)
 {
     const df_trace *const t = m->t;
     df_buffer **const bufs = m->bufs;
     for (uint32_t i = 0; i < m->n_want; i++) {
-        df_want *const w = &want[i];
-        if (w->into) {
-            if (t->roots[i].kind == DF_ROOT_NEW) { /* overlapped an input: copied now */
-                df_value_write(w->into, bufs[i]->data);
-                df_buffer_drop(&bufs[i]);
-            }
-            df_value_drop(cx, &w->result);
-            w->result = df_value_ref(w->into);
-        } else {
+        const df_want *const w = &want[i];
+        if (!w->into) {
             w->result->buf = bufs[i];
             w->result->data = bufs[i]->data;
             if (recorded) df_rec_resolve(cx, w->node, w->result);
+        } else if (t->roots[i].kind == DF_ROOT_NEW) { /* overlapped an input: copied now */
+            df_value_write(w->into, bufs[i]->data);
+            df_buffer_drop(&bufs[i]);
         }
     }
 }
 
-static deft_status run_plan(deft_ctx *cx, df_made *m, const df_plan *plan, df_run_stats *run)
+static void drop_results(deft_ctx *cx, const df_made *m, df_want *want)
 {
-    df_trace *const t = m->t;
+    for (uint32_t i = 0; i < m->n_want; i++) df_value_drop(cx, &want[i].result);
+}
+
+deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
+{
+    deft_status st = DEFT_OK;
+    const uint64_t start = now_ns(cx);
+    TRY(find_plan(cx, m));
+    cx->stats.ns_plan += now_ns(cx) - start;
+    TRY(make_values(cx, m, want));
     memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
-    for (uint32_t i = 0; i < t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;
-    df_launch_io io = { .root = m->bufs, .input = m->in, .interrupted = interrupted, .user = cx };
-    const df_fp_state fp = df_fp_enter();
-    const deft_status st =
-        cx->rt->dev->run(cx->rt->dev, &cx->diag, plan, t, cx->slots.at, &io, run);
-    df_fp_leave(fp);
+    for (uint32_t i = 0; i < m->t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;
+    return DEFT_OK;
+done:
+    drop_results(cx, m, want);
     return st;
 }
 
-deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
+deft_status df_made_launch(deft_ctx *cx, df_made *m, const int64_t *slots, df_diag *d,
+                           df_run_stats *stats, uint64_t *ns)
 {
-    deft_status st = DEFT_OK;
-    df_run_stats run = { 0 };
-    const uint64_t t1 = now_ns(cx);
-    TRY(find_plan(cx, m));
-    const uint64_t t2 = now_ns(cx);
-    TRY(make_values(cx, m, want));
-    const df_plan *const plan = plan_of(m->plan);
-    TRY(run_plan(cx, m, plan, &run));
-    take_results(cx, m, want, recorded);
+    const uint64_t start = now_ns(cx);
+    df_device *const dev = cx->rt->dev;
+    df_launch_io io = { .root = m->bufs, .input = m->in, .interrupted = interrupted, .user = cx };
+    const df_fp_state fp = df_fp_enter();
+    const deft_status st = dev->run(dev, d, plan_of(m->plan), m->t, slots, &io, stats);
+    df_fp_leave(fp);
+    *ns = now_ns(cx) - start;
+    return st;
+}
 
+void df_made_land(deft_ctx *cx, df_made *m, df_want *want, bool recorded, const df_run_stats *stats,
+                  uint64_t ns)
+{
+    take_results(cx, m, want, recorded);
     cx->stats.cuts++;
-    cx->stats.cuts_unfused += plan->retreated;
-    cx->stats.launches += run.launches;
-    cx->stats.kernels_run += run.segments;
-    cx->stats.interpreted += run.interpreted_segments;
-    cx->stats.donated += run.donated;
-    cx->stats.ns_plan += t2 - t1;
-    cx->stats.ns_run += now_ns(cx) - t2;
-    cx->stats.ns_kernels += run.t_run_ns;
+    cx->stats.cuts_unfused += plan_of(m->plan)->retreated;
+    cx->stats.launches += stats->launches;
+    cx->stats.kernels_run += stats->segments;
+    cx->stats.interpreted += stats->interpreted_segments;
+    cx->stats.donated += stats->donated;
+    cx->stats.ns_run += ns;
+    cx->stats.ns_kernels += stats->t_run_ns;
     if (cx->last_plan != m->plan) {
         df_counted_drop(&cx->last_plan);
         cx->last_plan = df_counted_ref(m->plan);
     }
     cx->last = m->t;
-    return DEFT_OK;
-done:
-    for (uint32_t i = 0; i < m->n_want; i++) df_value_drop(cx, &want[i].result);
+}
+
+deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
+{
+    df_run_stats run = { 0 };
+    uint64_t ns = 0;
+    deft_status st = df_made_prepare(cx, m, want);
+    if (st != DEFT_OK) return st;
+    st = df_made_launch(cx, m, cx->slots.at, &cx->diag, &run, &ns);
+    if (st == DEFT_OK)
+        df_made_land(cx, m, want, recorded, &run, ns);
+    else
+        drop_results(cx, m, want);
     return st;
 }
 
-deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
+/* The closed trace of the wants; *own: it is that of a capture. */
+static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_made **out, bool *own)
 {
     const uint64_t t0 = now_ns(cx);
+    const deft_status waited = df_wait(cx);
+    if (waited != DEFT_OK) return waited;
     if (interrupted(cx)) return df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran");
     df_made *m = cx->recording ? df_recording_cut(cx) : NULL;
-    const bool own = m != NULL;
-    if (!own) m = df_made_again(cx, want, n);
-    cx->matched = !own && m;
+    *own = m != NULL;
+    if (!*own) m = df_made_again(cx, want, n);
+    cx->matched = !*own && m;
     if (!cx->matched) {
         df_again_note(cx);
         if (!m) m = df_made_new(cx);
@@ -326,12 +348,34 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
         df_again_count(cx, m);
     }
     cx->stats.ns_record_to_key += now_ns(cx) - t0;
-    const deft_status st = df_made_run(cx, m, want, true);
-    if (st != DEFT_OK) return st;
+    *out = m;
+    return DEFT_OK;
+}
+
+static void note_made(deft_ctx *cx, df_made *m, bool own)
+{
     cx->stats.cuts_matched += cx->matched;
     if (!own) df_made_done(cx, m);
     df_again_ran(cx, m);
-    return DEFT_OK;
+}
+
+deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    df_made *m = NULL;
+    bool own = false;
+    deft_status st = find_made(cx, want, n, &m, &own);
+    if (st == DEFT_OK) st = df_made_run(cx, m, want, true);
+    if (st == DEFT_OK) note_made(cx, m, own);
+    return st;
+}
+
+deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, df_made **out)
+{
+    bool own = false;
+    deft_status st = find_made(cx, want, n, out, &own);
+    if (st == DEFT_OK) st = df_made_prepare(cx, *out, want);
+    if (st == DEFT_OK) note_made(cx, *out, own);
+    return st;
 }
 
 /* ---- showing ---- */

@@ -2,7 +2,7 @@
  *
  * Acting calls that hand values out: eval, read, item, map.
  */
-#include "lazy/lazy.h"
+#include "lazy/submit.h"
 
 /* Delivers an earlier error, checks t, computes it. */
 static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
@@ -16,6 +16,8 @@ static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, def
     deft_status st = df_deliver(cx);
     if (st != DEFT_OK) return st;
     if (!df_enter(what, 1, t)) return df_deliver(cx);
+    st = df_wait_for(cx, df_handle_value(cx, t));
+    if (st != DEFT_OK) return st;
     if (!(*out = df_handle_value(cx, t))) {
         const uint32_t node = df_node_of(cx, t);
         if (node == DF_BAD) return df_deliver(cx);
@@ -38,6 +40,7 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "eval", DF_SITE);
     deft_status st = df_deliver(cx);
+    if (st == DEFT_OK) st = df_wait(cx);
     if (st != DEFT_OK) return st;
     df_want *const want = df_mem_zalloc(cx->mem, n * sizeof *want);
     if (!want) return df_fail_mem(&cx->diag, "eval: list", n * sizeof *want);

@@ -294,6 +294,7 @@ deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t)
 {
     if (t->value) return (deft_dtype)t->value->dtype;
+    if (df_is_lost(cx, t)) return DEFT_BOOL;
     if (t->flags & DF_HANDLE_WEAK) return t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32;
     return (deft_dtype)cx->rec.nodes[t->node].dtype;
 }
@@ -302,7 +303,7 @@ void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out)
 {
     if (t->value)
         *out = t->value->shape;
-    else if (t->flags & DF_HANDLE_WEAK)
+    else if (t->flags & DF_HANDLE_WEAK || df_is_lost(cx, t))
         out->rank = 0;
     else
         df_rec_shape(&cx->rec, t->node, out);

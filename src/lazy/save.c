@@ -7,8 +7,8 @@
  * header first, then reads every value, then assigns; an assign that fails takes the earlier ones
  * back. Inside a step the assigns belong to the step's transaction.
  */
-#include "lazy/lazy.h"
 #include "lazy/safetensors.h"
+#include "lazy/submit.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -30,6 +30,7 @@ static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
                               const deft_named *list, size_t n)
 {
     deft_status st = df_deliver(cx);
+    if (st == DEFT_OK) st = df_wait(cx);
     if (st != DEFT_OK) return st;
     if (!path || !*path) return df_fail(&cx->diag, DEFT_E_ARG, "%s: no path", what);
     if (!list && n) return df_fail(&cx->diag, DEFT_E_ARG, "%s: the list is NULL", what);
@@ -224,10 +225,10 @@ static deft_status put_in_place(saver *s)
 deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, size_t n)
 {
     if (!cx) return DEFT_E_ARG;
+    df_act(cx, "save", DF_SITE);
     deft_status st = check_list(cx, "save", path, list, n);
     if (st != DEFT_OK) return st;
     saver s = { .cx = cx, .path = path, .list = list, .n = n };
-    df_act(cx, "save", DF_SITE);
     TRY(saver_init(&s));
     TRY(lay_out(&s));
     TRY(compute_all(&s));
@@ -466,6 +467,7 @@ static void loader_finish(loader *l)
 deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, size_t n)
 {
     if (!cx) return DEFT_E_ARG;
+    df_act(cx, "load", DF_SITE);
     deft_status st = check_list(cx, "load", path, list, n);
     if (st != DEFT_OK) return st;
     loader l = { .cx = cx, .path = path, .list = list, .n = n, .fd = -1 };

@@ -5,14 +5,16 @@
  * The first assign of a step to a handle that outlives the step saves the handle's binding. When
  * the step fails, bindings are restored and its records cut off: nothing else remembers it. When it
  * succeeds, the log dies; an old value that only the log and the records held may already have been
- * taken over in place (df_want.donor).
+ * taken over in place (df_want.donor). The log of a step that is left to run lives until it has
+ * (submit.h).
  */
 #include "lazy/recording.h"
+#include "lazy/submit.h"
 
-static void undo_all(deft_ctx *cx)
+void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
 {
-    while (cx->undo.n) {
-        df_undo *const u = &cx->undo.at[--cx->undo.n];
+    while (log->n) {
+        df_undo *const u = &log->at[--log->n];
         deft_tensor *const t = u->t;
         df_value_drop(cx, &t->value);
         t->value = u->value;
@@ -20,28 +22,34 @@ static void undo_all(deft_ctx *cx)
         t->node = u->node;
         t->epoch = u->epoch;
         t->place = u->place;
-        t->flags &= (uint8_t)~DF_HANDLE_UNDO;
+        t->flags &= (uint8_t)~flag;
     }
 }
 
-static void undo_forget(deft_ctx *cx)
+void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag)
 {
-    while (cx->undo.n) {
-        df_undo *const u = &cx->undo.at[--cx->undo.n];
-        u->t->flags &= (uint8_t)~DF_HANDLE_UNDO;
+    while (log->n) {
+        df_undo *const u = &log->at[--log->n];
+        u->t->flags &= (uint8_t)~flag;
         df_value_drop(cx, &u->value);
+    }
+}
+
+static void undo_end(deft_ctx *cx, df_undos *log, const deft_tensor *t)
+{
+    for (size_t i = 0; i < log->n; i++) {
+        df_undo *const u = &log->at[i];
+        if (u->t != t) continue;
+        df_value_drop(cx, &u->value);
+        *u = log->at[--log->n];
+        return;
     }
 }
 
 void df_undo_end(deft_ctx *cx, const deft_tensor *t)
 {
-    for (size_t i = 0; i < cx->undo.n; i++) {
-        df_undo *const u = &cx->undo.at[i];
-        if (u->t != t) continue;
-        df_value_drop(cx, &u->value);
-        *u = cx->undo.at[--cx->undo.n];
-        return;
-    }
+    if (t->flags & DF_HANDLE_UNDO) undo_end(cx, &cx->undo, t);
+    if (t->flags & DF_HANDLE_FLIGHT) undo_end(cx, &cx->flight->undo, t);
 }
 
 /* Handles that outlive the step may name input records made inside it; their values stand on their
@@ -69,10 +77,20 @@ static void forget_mut(deft_ctx *cx, size_t i)
     cx->muts.at[i] = cx->muts.at[--cx->muts.n];
 }
 
+void df_muts_forget(deft_ctx *cx)
+{
+    for (size_t i = cx->muts.n; i-- > 0;) {
+        df_mut *const m = &cx->muts.at[i];
+        df_value_drop(cx, &m->now.what);
+        m->now.due = false;
+        if (!m->t) forget_mut(cx, i);
+    }
+}
+
 static void step_rollback(deft_ctx *cx)
 {
     const uint32_t at = cx->step_at;
-    undo_all(cx);
+    df_undo_all(cx, &cx->undo, DF_HANDLE_UNDO);
     df_each_outer(cx, at, forget_step_node, NULL);
     df_scope_pop(cx, at);
     /* What was assigned before the step is written by a later cut: the handle has it again. */
@@ -89,6 +107,7 @@ static void step_rollback(deft_ctx *cx)
     df_budget_set(cx, NULL);
     df_again_cut_off(cx, cx->step_n);
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
+    if (df_in_flight(cx) == DF_FLIGHT_FAILED) df_flight_put_back(cx);
 }
 
 /* ---- collecting what a cut must compute ---- */
@@ -124,6 +143,10 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
     want_it(cx, user, t, &w);
 }
 
+/* Which cut it is: one in the middle of a step, or outside steps; the one that ends a step; the
+ * same, left to run. */
+typedef enum cut_kind { MIDDLE, COMMIT, SUBMIT } cut_kind;
+
 /* commit: the step ends with this cut, so that nobody will ask for the old values again. */
 static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
@@ -148,17 +171,20 @@ static void collect_muts(deft_ctx *cx, bool *ok)
     }
 }
 
-/* After success: what earlier cuts of the step computed is written too; memory whose handle has
- * ended is done with. */
-static void finish_muts(deft_ctx *cx)
+/* After success: what earlier cuts of the step computed is written too, or will be; memory whose
+ * handle has ended is done with. */
+static void finish_muts(deft_ctx *cx, bool later)
 {
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
-        if (m->now.what) df_value_write(m->value, m->now.what->data);
         if (m->now.what && m->t) {
             df_value_drop(cx, &m->t->value);
             m->t->value = df_value_ref(m->value);
         }
+        if (m->now.what && later)
+            df_flight_write(cx, m->value, &m->now.what);
+        else if (m->now.what)
+            df_value_write(m->value, m->now.what->data);
         df_value_drop(cx, &m->now.what);
         df_value_drop(cx, &m->before.what);
         m->now.due = m->in_step = false;
@@ -184,19 +210,26 @@ static void collect_finish(deft_ctx *cx)
 }
 
 /* Computes every pending handle owned outside depth `below`. */
-static deft_status compute_outer(deft_ctx *cx, uint32_t below, bool commit)
+static deft_status compute_outer(deft_ctx *cx, uint32_t below, cut_kind kind)
 {
     deft_status st = DEFT_OK;
+    const bool commit = kind != MIDDLE;
     const bool writes = commit || !cx->step_at; /* memory of the caller's can't be restored */
-    bool ok = true;
+    bool ok = true, later = false;
+    df_made *m = NULL;
     collect_assigned(cx, &ok, commit);
     if (writes) collect_muts(cx, &ok);
     df_each_outer(cx, below, collect_one, &ok);
     if (!ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
-    if (cx->want.n) TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
+    if (kind == SUBMIT && cx->want.n) TRY(df_flight_ready(cx, cx->muts.n, &later));
+    if (later)
+        TRY(df_materialize_later(cx, cx->want.at, (uint32_t)cx->want.n, &m));
+    else if (cx->want.n)
+        TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
     if (cx->recording) df_recording_wants(cx);
     bind_results(cx);
-    if (writes) finish_muts(cx);
+    if (writes) finish_muts(cx, later);
+    if (later) df_flight_begin(cx, m, cx->act_site);
 done:
     collect_finish(cx);
     return st;
@@ -247,7 +280,7 @@ static deft_status compute_undo(deft_ctx *cx)
 deft_status df_flush(deft_ctx *cx)
 {
     deft_status st = compute_undo(cx);
-    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, false);
+    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, MIDDLE);
     if (st != DEFT_OK) return st;
     df_each_outer(cx, cx->depth + 1, settle_one, NULL);
     df_rec_reset(cx);
@@ -310,7 +343,7 @@ static deft_status outermost_end(deft_ctx *cx)
 {
     bool pending = false, writes = false;
     for (size_t i = 0; i < cx->muts.n; i++) writes |= cx->muts.at[i].now.due;
-    deft_status st = compute_outer(cx, writes ? 1 : 0, false);
+    deft_status st = compute_outer(cx, writes ? 1 : 0, MIDDLE);
     if (st != DEFT_OK) return st;
     df_each_outer(cx, 1, see_pending, &pending);
     if (!pending) {
@@ -347,13 +380,16 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
         (cx->body_at && s.depth <= cx->body_at))
         return df_error(cx, DEFT_E_STATE, "scope_return: the scope is not open, or it is a step");
     deft_tensor saved = { 0 };
-    if (mine) {
+    df_undo undo = { 0 };
+    const bool ok = mine && df_flight_take(cx, t, &undo);
+    if (ok) {
         saved = *t;
         df_value_ref(saved.value);
     }
     df_scope_pop(cx, s.depth);
-    if (!mine) return NULL;
+    if (!ok) return NULL;
     deft_tensor *const out = df_handle_new(cx, saved.node);
+    df_flight_give(cx, out, &undo);
     if (!out) {
         df_value_drop(cx, &saved.value);
         return NULL;
@@ -362,7 +398,8 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     out->root = saved.root;
     out->epoch = saved.epoch;
     out->place = saved.place;
-    out->flags = saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK);
+    out->flags =
+        (out->flags & DF_HANDLE_FLIGHT) | (saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK));
     return out;
 }
 
@@ -406,26 +443,40 @@ deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options)
     return step_begin(cx, options, DF_SITE);
 }
 
-deft_status deft_step_end(deft_scope s)
+static void see_old(deft_ctx *cx, deft_tensor *t, void *user)
 {
-    if (!s.cx) return DEFT_E_ARG;
-    df_act(s.cx, "step_end", DF_SITE);
-    return df_step_end(s);
+    bool *const any = user;
+    if (waits(cx, t) && t->node < cx->step_n && !own_value(cx, t->node)) *any = true;
 }
 
-deft_status df_step_end(deft_scope s)
+/* Whether records of before the step would have to be there again should it fail: they go when it
+ * is left to run. */
+static bool needs_old_records(deft_ctx *cx)
+{
+    bool any = false;
+    df_each_outer(cx, cx->step_at, see_old, &any);
+    for (size_t i = 0; i < cx->undo.n; i++)
+        any |= !cx->undo.at[i].value && cx->undo.at[i].epoch == cx->epoch;
+    for (size_t i = 0; i < cx->muts.n; i++)
+        any |= cx->muts.at[i].in_step ? cx->muts.at[i].before.due : cx->muts.at[i].now.due;
+    return any;
+}
+
+static deft_status end_step(deft_scope s, bool submit)
 {
     deft_ctx *const cx = s.cx;
     deft_status st = df_deliver(cx);
     if (cx->body_at) return st; /* the step goes on: its loop is still being recorded */
     if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) {
         /* A step that never opened: its cause was just delivered. */
-        return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "step_end: the step is not open");
+        return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "%s: the step is not open", cx->act);
     }
+    if (st == DEFT_OK) st = df_wait(cx);
     /* Handles on values get references of their own first: a value with another owner is not
      * donated. */
     df_each_outer(cx, cx->step_at, settle_one, NULL);
-    if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, true);
+    submit = submit && !cx->recording && !needs_old_records(cx);
+    if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, submit ? SUBMIT : COMMIT);
     if (st != DEFT_OK) {
         step_rollback(cx);
         return st;
@@ -434,12 +485,31 @@ deft_status df_step_end(deft_scope s)
     df_each_outer(cx, at, settle_one, NULL);
     if (cx->recording) df_recording_commit(cx);
     df_why_step(cx);
-    undo_forget(cx);
+    df_undo_forget(cx, &cx->undo, DF_HANDLE_UNDO);
     df_scope_pop(cx, at);
     cx->step_at = 0;
     df_budget_set(cx, NULL);
     df_rec_reset(cx);
     return DEFT_OK;
+}
+
+deft_status deft_step_end(deft_scope s)
+{
+    if (!s.cx) return DEFT_E_ARG;
+    df_act(s.cx, "step_end", DF_SITE);
+    return end_step(s, false);
+}
+
+deft_status deft_step_submit(deft_scope s)
+{
+    if (!s.cx) return DEFT_E_ARG;
+    df_act(s.cx, "step_submit", DF_SITE);
+    return end_step(s, true);
+}
+
+deft_status df_step_end(deft_scope s)
+{
+    return end_step(s, false);
 }
 
 void deft_step_abort(deft_scope s)

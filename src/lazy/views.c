@@ -5,6 +5,7 @@
  * own.
  */
 #include "lazy/recording.h"
+#include "lazy/submit.h"
 
 #include <string.h>
 
@@ -377,9 +378,11 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 
 /* ---- assignment ---- */
 
-/* Before the first assign of a step, what outlives the step saves its binding. */
+/* Before the first assign of a step, what outlives the step saves its binding; and outside steps,
+ * while one is in flight, with which it would be put back. */
 static bool save_binding(deft_ctx *cx, deft_tensor *t)
 {
+    if (!cx->step_at && df_in_flight(cx)) return df_flight_save(cx, t);
     if (!cx->step_at || (t->flags & DF_HANDLE_UNDO) || !df_is_outer(cx, t)) return true;
     const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place };
     if (!df_vec_push(cx->mem, &cx->undo, u)) {
@@ -551,8 +554,10 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
     df_shape want, have;
     df_tensor_shape(cx, dst, &want);
     df_rec_shape(&cx->rec, value, &have);
-    const deft_dtype t = df_tensor_dtype(cx, dst);
     if (dst->flags & DF_HANDLE_WEAK) return df_error(cx, DEFT_E_ARG, "assign: to a number");
+    if (df_is_lost(cx, dst))
+        return df_error(cx, DEFT_E_STATE, "assign: a tensor has neither value nor record");
+    const deft_dtype t = df_tensor_dtype(cx, dst);
     if (cx->rec.nodes[value].dtype != t)
         return df_error(cx, DEFT_E_DTYPE, "assign: a value of %s to a tensor of %s: cast it first",
                         deft_dtype_name((deft_dtype)cx->rec.nodes[value].dtype),

@@ -43,6 +43,7 @@ struct df_allocator {
     bool maps; /* large blocks come from the system */
     uint64_t max_cached;
     df_fork_lock lock; /* guards all below */
+    bool has_lost;     /* buffers, in a forked child */
     block *cls[N_CLASSES];
     link ages;
     df_allocator_stats stats;
@@ -194,7 +195,7 @@ void df_allocator_destroy(df_allocator **out)
     df_allocator *const a = *out;
     if (!a) return;
     *out = NULL;
-    df_assert(a->stats.live_bytes == 0);
+    df_assert(a->stats.live_bytes == 0 || a->has_lost);
     df_allocator_trim(a);
     df_fork_lock_finish(&a->lock);
     df_mem_free(a->mem, a, sizeof *a);
@@ -206,6 +207,13 @@ df_allocator_stats df_allocator_read(df_allocator *a)
     const df_allocator_stats s = a->stats;
     df_fork_lock_give(&a->lock);
     return s;
+}
+
+void df_allocator_lost(df_allocator *a)
+{
+    lock(a);
+    a->has_lost = true;
+    df_fork_lock_give(&a->lock);
 }
 
 void df_allocator_trim(df_allocator *a)

@@ -24,6 +24,8 @@ deft_status df_allocator_create(df_diag *d, const df_mem *mem, uint64_t max_cach
 void df_allocator_destroy(df_allocator **a); /* every buffer must be gone */
 df_allocator_stats df_allocator_read(df_allocator *a);
 void df_allocator_trim(df_allocator *a); /* gives cached blocks back to the system */
+/* In a forked child: a lost thread held buffers, which will never be gone. */
+void df_allocator_lost(df_allocator *a);
 
 /* Owned by every holder of a reference. data never moves. */
 typedef struct df_buffer {

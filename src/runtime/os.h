@@ -36,6 +36,7 @@ bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
 
 int df_os_cpu(void);                       /* the processor we are on; -1: unknown */
 void df_os_pin(pthread_t thread, int cpu); /* only a wish */
+void df_os_be_patient(void); /* this thread does not push aside whoever wakes it; only a wish */
 
 uint64_t df_os_now_ns(void);
 

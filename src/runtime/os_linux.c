@@ -146,6 +146,12 @@ void df_os_pin(pthread_t thread, int cpu)
     (void)pthread_setaffinity_np(thread, sizeof set, &set);
 }
 
+void df_os_be_patient(void)
+{
+    const struct sched_param none = { 0 };
+    (void)pthread_setschedparam(pthread_self(), SCHED_BATCH, &none);
+}
+
 uint64_t df_os_now_ns(void)
 {
     struct timespec t;

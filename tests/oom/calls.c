@@ -483,6 +483,22 @@ static deft_status act_step_end(world *w)
     return st;
 }
 
+/* All that the context's thread takes is taken before deft_wait returns. */
+static deft_status act_step_submit(world *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    for (int i = 0; i < N_PARAMS; i++)
+        deft_assign(w->p[i], deft_add(w->p[i], deft_cumsum(w->x, i % 2)));
+    deft_status st;
+    SUBJECT(w, st = deft_step_submit(s); if (st == DEFT_OK) st = deft_wait(w->cx));
+    return st;
+}
+
+static deft_status act_wait(world *w)
+{
+    return act_step_submit(w);
+}
+
 static deft_status act_keep(world *w)
 {
     const deft_scope s = deft_scope_begin(w->cx);
@@ -750,8 +766,8 @@ static const row rows[] = {
                 ROW(eval) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(item_i64)
                     ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print) ROW(save) ROW(load)
                         ROW(scope_begin) ROW(scope_end) ROW(scope_return) ROW(step_begin)
-                            ROW(step_begin_with) ROW(step_end) ROW(keep) ROW(ctx_create)
-                                ROW(runtime_create) ROW(show)
+                            ROW(step_begin_with) ROW(step_end) ROW(step_submit) ROW(wait) ROW(keep)
+                                ROW(ctx_create) ROW(runtime_create) ROW(show)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
                                     QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )

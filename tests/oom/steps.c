@@ -131,6 +131,52 @@ static deft_status nested(world *w)
     return st;
 }
 
+static deft_status submitted(world *w)
+{
+    const deft_scope s = deft_step_begin(w->cx);
+    deft_tensor *out =
+        deft_wrap_mut(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, w->target, sizeof w->target, NULL);
+    deft_assign(out, deft_add(w->p[0], 1));
+    for (int i = 0; i < 12; i++) {
+        deft_tensor *const p = w->p[i % N_PARAMS];
+        deft_assign(p, deft_add(p, deft_slice(w->x, DEFT_R(i % 4, i % 4 + 1))));
+    }
+    const deft_status st = deft_step_submit(s);
+    return st == DEFT_OK ? deft_wait(w->cx) : st;
+}
+
+/* What is assigned and handed out while it runs. Nothing else changes: steps may have succeeded
+ * when a later call fails. */
+static deft_status submitted_inside(world *w)
+{
+    float out[N], v[N] = { 0 };
+    const deft_scope outer = deft_scope_begin(w->cx);
+    deft_scope inner = outer;
+    deft_tensor *t[16], *kept = NULL;
+    deft_status st = DEFT_OK;
+    for (int i = 0; i < 16; i++) {
+        if (i == 15) inner = deft_scope_begin(w->cx);
+        t[i] = deft_from(w->cx, DEFT_SHAPE(4, N / 4), DEFT_F32, v, sizeof v);
+    }
+    for (int i = 0; i < 2 && st == DEFT_OK; i++) {
+        const deft_scope s = deft_step_begin(w->cx);
+        deft_assign(t[i], deft_add(t[i + 1], w->x));
+        if (i == 1) kept = deft_keep(deft_exp(t[i]));
+        st = deft_step_submit(s);
+    }
+    for (int i = 0; i < 16; i++) deft_assign(t[i], deft_sub(t[(i + 1) % 16], w->x));
+    deft_tensor *last_kept = deft_keep(t[15]), *all = deft_scope_return(inner, t[15]);
+    deft_assign(all, deft_add(all, kept));
+    if (st == DEFT_OK) st = deft_error(w->cx);
+    if (st == DEFT_OK) st = deft_read(all, DEFT_F32, out, sizeof out);
+    deft_drop(&kept);
+    deft_drop(&last_kept);
+    const deft_status end = deft_scope_end(outer), last = deft_wait(w->cx);
+    if (st == DEFT_OK) st = end != DEFT_OK ? end : last;
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    return st;
+}
+
 static const scenario scenarios[] = {
     { .name = "adam step", .run = adam },
     { .name = "assigns through views", .run = views },
@@ -145,6 +191,11 @@ static const scenario scenarios[] = {
       .options = { .size = sizeof(deft_ctx_options), .no_fusion = 1 } },
     { .name = "contexts of one runtime", .run = two_contexts },
     { .name = "scopes in scopes", .run = nested },
+    { .name = "left to run", .run = submitted },
+    { .name = "left to run after cuts inside",
+      .run = submitted,
+      .options = { .size = sizeof(deft_ctx_options), .max_nodes = 24 } },
+    { .name = "while it runs", .run = submitted_inside },
 };
 
 /* Making and destroying a world. */
