@@ -53,6 +53,8 @@ int bench_calls(bench_fn f, void *user, double seconds);
 
 /* Runtime and context, or a message and exit(1): benches have no use for a broken one. */
 deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure);
+deft_runtime *bench_runtime_with(uint32_t threads, deft_tier tier, int measure,
+                                 uint32_t variant_launches); /* as in deft_runtime_options */
 deft_ctx *bench_ctx(deft_runtime *rt, deft_numerics numerics);
 void bench_must(deft_ctx *cx, deft_status st, const char *what);
 deft_stats bench_stats(deft_ctx *cx);
@@ -65,6 +67,7 @@ void bench_cut(bench *b);
 void bench_first(bench *b);
 void bench_kernels(bench *b);
 void bench_matmul(bench *b);
+void bench_variants(bench *b);
 void bench_launches(bench *b);
 void bench_memory(bench *b);
 void bench_depth(bench *b);

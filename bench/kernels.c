@@ -407,8 +407,9 @@ void bench_kernels(bench *b)
         int64_t n;
         const char *name;
     } sizes[] = { { 1 << 12, "4K" }, { 1 << 18, "256K" }, { 1 << 20, "1M" }, { 1 << 24, "16M" } };
-    deft_runtime *one = bench_runtime(1, DEFT_TIER_FULL, 1);
-    deft_runtime *all = bench_runtime(0, DEFT_TIER_FULL, 0);
+    /* What AUTO comes to, without a wait for it. */
+    deft_runtime *one = bench_runtime_with(1, DEFT_TIER_FULL, 1, 64);
+    deft_runtime *all = bench_runtime_with(0, DEFT_TIER_FULL, 0, 64);
     df_pool *const pool = df_cpu_pool(all->dev); /* the reference runs on the same threads */
     const int n_sizes = b->quick ? 2 : 4;
     for (size_t k = 0; k < sizeof cases / sizeof *cases; k++)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [name...]: runs the named benches, or all
- * but `build`; of kernels and matmul only the cases whose label has TEXT in it; with --peers the
- * bench overhead also times the step of other libraries, installed into the build folder.
+ * but `build`; of kernels, variants and matmul only the cases whose label has TEXT in it; with
+ * --peers the bench overhead also times the step of other libraries, installed into the build
+ * folder.
  */
 #include "bench.h"
 
@@ -150,18 +151,25 @@ static void log_line(void *user, const char *topic, const char *line)
     fprintf(stderr, "deft %s: %s\n", topic, line);
 }
 
-deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure)
+deft_runtime *bench_runtime_with(uint32_t threads, deft_tier tier, int measure,
+                                 uint32_t variant_launches)
 {
     const deft_runtime_options o = { .size = sizeof o,
                                      .n_threads = threads,
                                      .tier = tier,
                                      .measure = measure,
+                                     .variant_launches = variant_launches,
                                      .log_hook = log_line };
     deft_runtime *rt;
     const deft_status st = deft_runtime_create(&o, &rt);
     if (st == DEFT_OK) return rt;
     fprintf(stderr, "no runtime: %s\n", deft_status_text(st));
     exit(1);
+}
+
+deft_runtime *bench_runtime(uint32_t threads, deft_tier tier, int measure)
+{
+    return bench_runtime_with(threads, tier, measure, 0);
 }
 
 deft_ctx *bench_ctx(deft_runtime *rt, deft_numerics numerics)
@@ -195,14 +203,14 @@ static const struct {
     void (*run)(bench *b);
     bool by_name_only;
 } benches[] = {
-    { "record", bench_record, false },   { "cut", bench_cut, false },
-    { "first", bench_first, false },     { "launches", bench_launches, false },
-    { "kernels", bench_kernels, false }, { "matmul", bench_matmul, false },
-    { "memory", bench_memory, false },   { "depth", bench_depth, false },
-    { "threads", bench_threads, false }, { "library", bench_library, false },
-    { "replay", bench_replay, false },   { "overhead", bench_overhead, false },
-    { "sizes", bench_sizes, false },     { "control", bench_control, false },
-    { "build", bench_build, true },
+    { "record", bench_record, false },     { "cut", bench_cut, false },
+    { "first", bench_first, false },       { "launches", bench_launches, false },
+    { "kernels", bench_kernels, false },   { "variants", bench_variants, false },
+    { "matmul", bench_matmul, false },     { "memory", bench_memory, false },
+    { "depth", bench_depth, false },       { "threads", bench_threads, false },
+    { "library", bench_library, false },   { "replay", bench_replay, false },
+    { "overhead", bench_overhead, false }, { "sizes", bench_sizes, false },
+    { "control", bench_control, false },   { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)

@@ -60,6 +60,12 @@ typedef struct deft_runtime_options {
     /* realloc with sizes: new_size 0 frees. NULL: the C library's. Called from any thread. */
     void *(*resize)(void *user, void *old, size_t old_size, size_t new_size);
     void *resize_user;
+    /* Launches alike, in a row, after which a kernel is also compiled for what they have in common
+     * (extents; numbers after 16 times as many); the general code stays for all others. 0:
+     * DEFT_VARIANTS, else 64 in tier AUTO, where that happens in the background, and never in
+     * others. Any other number holds in tier FULL too, where the launch waits for the code (tests).
+     * UINT32_MAX: never. */
+    uint32_t variant_launches;
 } deft_runtime_options;
 
 /* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each
@@ -235,6 +241,9 @@ typedef struct deft_stats {
     uint64_t cuts_unfused; /* of cuts: run one kernel per op, since the fuser found no sound plan; a
                             * defect of deft, told once per program under the log topic "error" */
     uint64_t submitted; /* steps that were left to the context's thread; counted when waited for */
+    /* Runtime-wide: kernels compiled for launches that were alike, of kernels_compiled; of those,
+     * given up since, because launches changed. */
+    uint64_t variants_made, variants_dropped;
 } deft_stats;
 
 /* Counters since the context was made. size = sizeof(deft_stats). */

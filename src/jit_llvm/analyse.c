@@ -164,12 +164,22 @@ static bool masks_are_native(const df_gen *g)
     return g->t->mask_words && g->w > 1;
 }
 
-/* FAST: lanes divided by one scalar are multiplied by its inverse, taken where the scalar is. */
+/* Whether ins divides by a number whose inverse is exact. */
+static bool is_exact(const df_gen *g, const df_ins *ins)
+{
+    const uint32_t slot = df_facts_useful_slot(g->k, ins);
+    return g->facts && slot != DF_NONE && g->facts->num_mask >> slot & 1 &&
+           df_facts_is_exact_divisor((deft_dtype)ins->dtype, g->facts->num[slot]);
+}
+
+/* FAST, or where it changes no bit: lanes divided by one scalar are multiplied by its inverse,
+ * taken where the scalar is. */
 static void find_inverses(df_gen *g)
 {
-    for (uint32_t i = 0; i < g->k->n_ins && g->k->flags & DF_KERNEL_FAST; i++) {
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (ins->op != DF_K_div || g->val[i].place != PLACE_BODY) continue;
+        if (!(g->k->flags & DF_KERNEL_FAST) && !is_exact(g, ins)) continue;
         if (!df_is_float((deft_dtype)ins->dtype)) continue;
         const uint32_t d = ins->src[1];
         const bool is_scalar = g->val[d].place < PLACE_LANES ||
@@ -194,6 +204,15 @@ static bool find_moves(df_gen *g)
     return is_new;
 }
 
+static uint32_t find_multiple(const df_gen *g)
+{
+    if (!g->facts || g->vec_axis < 0 || g->has_runs) return 1;
+    const int64_t n = g->facts->extent[g->vec_axis];
+    const bool is_exact_extent = n > 0 && (g->facts->rows || g->k->mode == DF_MODE_ROW);
+    if (is_exact_extent && n % DF_FACT_MULTIPLE != 0) return (uint32_t)(n & -n);
+    return is_exact_extent || g->facts->multiple ? DF_FACT_MULTIPLE : 1;
+}
+
 void df_gen_analyse(df_gen *g)
 {
     find_axes(g);
@@ -209,6 +228,7 @@ void df_gen_analyse(df_gen *g)
                 g->val[g->k->ins[i].src[s]].wants_vec = true;
     find_inverses(g);
     g->w = choose_lanes(g);
+    g->multiple = find_multiple(g);
     g->native_masks = masks_are_native(g);
     df_reduce_plan(g);
 }

@@ -94,8 +94,9 @@ static void for_groups(df_gen *g, chunk *c, group_fn fn)
     begin_count(g, &l, g->pitch);
     LLVMValueRef lane0 = add(g, c->from, mul(g, l.i, df_gen_i64(g, g->w)));
     g->group = l.i;
-    if (g->native_masks || g->w == 1) {
-        df_gen_lanes_begin(g, lane0, g->w == 1 ? NULL : c->end);
+    const bool is_all_whole = g->multiple % g->w == 0; /* w may be 1 */
+    if (g->native_masks || is_all_whole) {
+        df_gen_lanes_begin(g, lane0, is_all_whole ? NULL : c->end);
         fn(g, c);
     } else {
         LLVMValueRef past = add(g, lane0, df_gen_i64(g, g->w));

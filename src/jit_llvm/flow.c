@@ -29,6 +29,24 @@ LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef in
     return LLVMBuildGEP2(g->b, t, p, &index, 1, "");
 }
 
+bool df_gen_known(LLVMValueRef v, int64_t *out)
+{
+    if (!LLVMIsAConstantInt(v)) return false;
+    *out = (int64_t)LLVMConstIntGetSExtValue(v);
+    return true;
+}
+
+bool df_gen_is(LLVMValueRef v, int64_t value)
+{
+    int64_t x;
+    return df_gen_known(v, &x) && x == value;
+}
+
+bool df_gen_splits(const df_gen *g)
+{
+    return (g->k->flags & DF_KERNEL_SPLIT) && !g->facts;
+}
+
 LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b)
 {
     return LLVMBuildSelect(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b, "");
@@ -185,6 +203,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
 {
     for (uint32_t a = 0; a < g->k->n_access; a++) *place_of(g, w, a) = origin_of(g, w, a);
     w->o = w->from;
+    if (df_gen_is(w->from, 0) && df_gen_is(w->to, 1)) w->n = 0; /* one position: all indices 0 */
     if (w->n == 0) return;
 
     w->inc = df_gen_values(g, g->k->n_access);

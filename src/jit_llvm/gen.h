@@ -96,6 +96,7 @@ struct df_gen {
     const df_host *host;
     const df_llvm_target *t;
     const df_kernel *k;
+    const df_facts *facts; /* NULL: none */
     df_diag *d;
     df_opt level;
     df_arena *arena;
@@ -113,8 +114,9 @@ struct df_gen {
     LLVMBasicBlockRef first;          /* allocas go to its start */
     LLVMValueRef p_ptr, p_stride, p_base, p_extent, p_num, p_partial, p_fault;
 
-    uint32_t w;   /* lanes */
-    int vec_axis; /* -1: none */
+    uint32_t w;        /* lanes */
+    uint32_t multiple; /* the vectorized extent, i0 and i1 are multiples of this power of two */
+    int vec_axis;      /* -1: none */
     int outer[DF_MAX_AXES], red[DF_MAX_AXES];
     int n_outer, n_red;
     LLVMValueRef extent[DF_MAX_AXES];
@@ -169,6 +171,9 @@ LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
 LLVMValueRef *df_gen_values(df_gen *g, uint32_t n);
 void *df_gen_array(df_gen *g, size_t size); /* the same for anything; all bytes 0 */
 LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* signed i64 */
+bool df_gen_known(LLVMValueRef v, int64_t *out); /* an i64 that facts have made a constant */
+bool df_gen_is(LLVMValueRef v, int64_t value);   /* known to be value */
+bool df_gen_splits(const df_gen *g);             /* part and fin are wanted */
 LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p,
                            LLVMValueRef bytes); /* byte address arithmetic */
 LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef index);

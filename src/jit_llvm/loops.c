@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+enum { STRAIGHT_BODY = 128 }; /* instructions, over all vectors */
+
 /* ---- loops over lanes ---- */
 
 void df_gen_copy(df_gen *g, uint32_t copy)
@@ -33,6 +35,8 @@ void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32
         g->masks[c] = g->n_actives[c] = NULL;
         if (!end || g->w == 1) continue;
         LLVMValueRef left = LLVMBuildSub(g->b, end, lane0, "");
+        int64_t n_left;
+        if (df_gen_known(left, &n_left) && n_left >= g->w) continue; /* all lanes */
         g->n_actives[c] = df_gen_min(g, left, df_gen_i64(g, g->w));
         /* Signed: of later copies nothing may be left, or less. */
         LLVMValueRef active = LLVMBuildTrunc(g->b, g->n_actives[c], g->i32, "");
@@ -47,9 +51,10 @@ void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end)
     df_gen_copies_begin(g, lane0, end, 1);
 }
 
-/* Where the whole vectors of [from, to) end. */
+/* Where the whole vectors of [from, to) end. Both are multiples of g->multiple. */
 LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes)
 {
+    if (g->multiple % lanes == 0) return to;
     LLVMValueRef n = LLVMBuildSub(g->b, to, from, "");
     n = LLVMBuildAnd(g->b, n, df_gen_i64(g, -(int64_t)lanes), "");
     return LLVMBuildAdd(g->b, from, n, "");
@@ -76,6 +81,33 @@ static void body_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRe
     df_loop_end(g, &l);
 }
 
+/* Known counts of vectors are written out, when that is short. */
+static bool straight(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t n)
+{
+    int64_t a, b;
+    if (!df_gen_known(from, &a) || !df_gen_known(to, &b)) return false;
+    const int64_t n_vec = (b - a + g->w - 1) / g->w;
+    if (g->w == 1 || n_vec * df_gen_body_size(g) > STRAIGHT_BODY) return false;
+    for (int64_t v = 0; v < n_vec; v += n) {
+        const int64_t left = n_vec - v;
+        loop_body(g, df_gen_i64(g, a + v * g->w), to, left < n ? (uint32_t)left : n);
+    }
+    return true;
+}
+
+/* So many copies, at most n, that a masked loop over a known count computes the fewest idle ones.
+ */
+static uint32_t fitting_copies(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t n)
+{
+    int64_t a, b;
+    if (!df_gen_known(from, &a) || !df_gen_known(to, &b)) return n;
+    const int64_t n_vec = (b - a + g->w - 1) / g->w;
+    uint32_t best = n;
+    for (uint32_t c = n; c > 1; c--)
+        if ((n_vec + c - 1) / c * c < (n_vec + best - 1) / best * best) best = c;
+    return best;
+}
+
 /* How [from, to) is cut: vectors n at a time up to `several`, one at a time up to `whole`, then the
  * tail. What does not depend on the row is said before the walk over rows: for rows of few elements
  * it is most of the work. */
@@ -90,11 +122,14 @@ static lanes cut_lanes(df_gen *g, LLVMValueRef from, LLVMValueRef to)
 {
     lanes l = { .from = from, .to = to, .several = from, .n = df_gen_copies(g) };
     l.one_loop = df_gen_one_loop(g);
-    if (l.one_loop) return l;
+    if (l.one_loop) {
+        l.n = fitting_copies(g, from, to, l.n);
+        return l;
+    }
     if (l.n > 1) l.several = df_gen_whole(g, from, to, g->w * l.n);
     if (g->native_masks && l.n > 1) return l;
     l.whole = g->w == 1 ? to : df_gen_whole(g, l.several, to, g->w);
-    if (g->w == 1) return l;
+    if (g->w == 1 || l.whole == to) return l;
     l.has_tail = LLVMBuildICmp(g->b, LLVMIntSLT, l.whole, to, "");
     df_gen_lanes_begin(g, l.whole, to);
     l.mask = g->mask;
@@ -102,17 +137,26 @@ static lanes cut_lanes(df_gen *g, LLVMValueRef from, LLVMValueRef to)
     return l;
 }
 
+/* Whether [from, to) is cut into n vectors at a time without rest. */
+static bool is_whole(const df_gen *g, const lanes *l, uint32_t n)
+{
+    int64_t a, b;
+    if (g->multiple % (g->w * n) == 0) return true;
+    return df_gen_known(l->from, &a) && df_gen_known(l->to, &b) && (b - a) % (g->w * n) == 0;
+}
+
 /* The marked body for the elements of l along the vectorized axis. */
 static void lanes_loop(df_gen *g, const lanes *l)
 {
-    if (df_gen_body_size(g) == 0) return;
+    if (df_gen_body_size(g) == 0 || straight(g, l->from, l->to, l->n)) return;
     if (l->one_loop) {
-        body_loop(g, l->from, l->to, l->to, l->n);
+        body_loop(g, l->from, l->to, is_whole(g, l, l->n) ? NULL : l->to, l->n);
         return;
     }
     if (l->n > 1) body_loop(g, l->from, l->several, NULL, l->n);
+    if (l->several == l->to) return;
     if (!l->whole) {
-        body_loop(g, l->several, l->to, l->to, 1);
+        body_loop(g, l->several, l->to, is_whole(g, l, 1) ? NULL : l->to, 1);
         return;
     }
     body_loop(g, l->several, l->whole, NULL, 1);
@@ -275,10 +319,10 @@ static void load_args(df_gen *g)
     g->p_base = has_op(g, DF_K_index) ? load_arg(g, args, 2) : NULL;
     g->p_extent = load_arg(g, args, 3);
     g->p_num = has_op(g, DF_K_num) ? load_arg(g, args, 4) : NULL;
-    g->p_partial = g->k->flags & DF_KERNEL_SPLIT ? load_arg(g, args, 5) : NULL;
+    g->p_partial = df_gen_splits(g) ? load_arg(g, args, 5) : NULL;
     g->p_fault = has_op(g, DF_K_check) ? load_arg(g, args, 6) : NULL;
     g->is_part = g->is_fin = NULL;
-    if (!(g->k->flags & DF_KERNEL_SPLIT)) return;
+    if (!df_gen_splits(g)) return;
     LLVMValueRef entry = LLVMGetParam(g->fn, 5);
     g->is_part = LLVMBuildICmp(g->b, LLVMIntEQ, entry, LLVMConstInt(g->i32, ENTRY_PART, 0), "");
     g->is_fin = LLVMBuildICmp(g->b, LLVMIntEQ, entry, LLVMConstInt(g->i32, ENTRY_FIN, 0), "");
@@ -287,16 +331,37 @@ static void load_args(df_gen *g)
         LLVMBuildSelect(g->b, one_row, LLVMBuildAdd(g->b, g->o0, df_gen_i64(g, 1), ""), g->o1, "");
 }
 
+static LLVMValueRef load_extent(df_gen *g, uint32_t x)
+{
+    if (g->facts && g->facts->extent[x] != DF_ANY) return df_gen_i64(g, g->facts->extent[x]);
+    return LLVMBuildLoad2(g->b, g->i64, df_gen_at(g, g->i64, g->p_extent, df_gen_i64(g, x)), "");
+}
+
+/* The range of a call, where facts say it. */
+static void know_range(df_gen *g)
+{
+    LLVMValueRef n = df_gen_i64(g, 1);
+    for (int i = 0; i < g->n_outer; i++) n = LLVMBuildMul(g->b, n, g->extent[g->outer[i]], "");
+    if (g->facts->all) {
+        g->o0 = df_gen_i64(g, 0);
+        g->o1 = n;
+    }
+    if (!g->facts->rows) return;
+    g->i0 = df_gen_i64(g, 0);
+    g->i1_ =
+        g->k->mode == DF_MODE_ROW || g->vec_axis < 0 ? df_gen_i64(g, 1) : g->extent[g->vec_axis];
+}
+
 static void prologue(df_gen *g)
 {
     load_args(g);
     g->length = NULL;
     for (uint32_t x = 0; x < g->k->n_axes; x++) {
-        g->extent[x] =
-            LLVMBuildLoad2(g->b, g->i64, df_gen_at(g, g->i64, g->p_extent, df_gen_i64(g, x)), "");
+        g->extent[x] = load_extent(g, x);
         if (g->k->role[x] == DF_AXIS_RED)
             g->length = g->length ? LLVMBuildMul(g->b, g->length, g->extent[x], "") : g->extent[x];
     }
+    if (g->facts) know_range(g);
     for (uint32_t a = 0; a < g->k->n_access; a++) load_access(g, a);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         df_val *v = &g->val[i];
@@ -316,7 +381,7 @@ static void prologue(df_gen *g)
 static LLVMValueRef body_fn(df_gen *g, const char *name)
 {
     LLVMTypeRef params[6] = { g->ptr, g->i64, g->i64, g->i64, g->i64, g->i32 };
-    const unsigned n = g->k->flags & DF_KERNEL_SPLIT ? 6 : 5;
+    const unsigned n = df_gen_splits(g) ? 6 : 5;
     g->fn = LLVMAddFunction(g->m, name, LLVMFunctionType(g->nothing, params, n, 0));
     df_llvm_set_attributes(g->ctx, g->t, g->fn);
     g->first = df_gen_block(g, "entry");
@@ -367,7 +432,7 @@ static void entry_fn(df_gen *g, LLVMValueRef body, df_entry entry, const char *n
 
 static void write_functions(df_gen *g, const char *name, char *other)
 {
-    if (!(g->k->flags & DF_KERNEL_SPLIT)) {
+    if (!df_gen_splits(g)) {
         body_fn(g, name);
         return;
     }

@@ -26,10 +26,10 @@ static void init_types(df_gen *g)
     g->nothing = LLVMVoidTypeInContext(g->ctx);
 }
 
-/* A module with the kernels as df_k0, df_k1, ... */
+/* A module with the kernels as df_k0, df_k1, ...; facts: of all of them, or NULL. */
 static deft_status build(const df_host *host, const df_llvm_target *t, df_diag *d,
-                         const df_kernel *const *k, uint32_t n, df_opt level, LLVMContextRef *ctx,
-                         LLVMModuleRef *m)
+                         const df_kernel *const *k, const df_facts *facts, uint32_t n, df_opt level,
+                         LLVMContextRef *ctx, LLVMModuleRef *m)
 {
     deft_status st = df_llvm_module_create(d, host, ctx, m);
     if (st != DEFT_OK) return st;
@@ -43,6 +43,7 @@ static deft_status build(const df_host *host, const df_llvm_target *t, df_diag *
         char name[24];
         snprintf(name, sizeof name, "df_k%u", i);
         g.k = k[i];
+        g.facts = facts;
         st = df_gen_kernel(&g, name);
         df_arena_reset(&arena);
     }
@@ -62,12 +63,18 @@ typedef struct names {
     char text[3][24];
 } names;
 
-static uint32_t list_names(const df_kernel *const *k, uint32_t n, names *text, const char **list)
+static bool has_parts(const df_kernel *k, const df_facts *facts)
+{
+    return (k->flags & DF_KERNEL_SPLIT) && !facts;
+}
+
+static uint32_t list_names(const df_kernel *const *k, const df_facts *facts, uint32_t n,
+                           names *text, const char **list)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
         static const char *const suffix[3] = { "", "_part", "_fin" };
-        const int n_entries = k[i]->flags & DF_KERNEL_SPLIT ? 3 : 1;
+        const int n_entries = has_parts(k[i], facts) ? 3 : 1;
         for (int e = 0; e < n_entries; e++) {
             snprintf(text[i].text[e], sizeof text[i].text[e], "df_k%u%s", i, suffix[e]);
             list[at++] = text[i].text[e];
@@ -84,20 +91,20 @@ static df_kernel_fn as_fn(void *p)
     return fn;
 }
 
-static void fill_codes(const df_kernel *const *k, uint32_t n, void *const *fns, size_t bytes,
-                       df_llvm_batch *batch, df_code *out)
+static void fill_codes(const df_kernel *const *k, const df_facts *facts, uint32_t n,
+                       void *const *fns, size_t bytes, df_llvm_batch *batch, df_code *out)
 {
     atomic_store_explicit(&batch->refs, n, memory_order_relaxed);
     for (uint32_t i = 0; i < n; i++) {
         out[i] = (df_code){ .main = as_fn(*fns++), .bytes = bytes / n, .owner = batch };
-        if (!(k[i]->flags & DF_KERNEL_SPLIT)) continue;
+        if (!has_parts(k[i], facts)) continue;
         out[i].part = as_fn(*fns++);
         out[i].fin = as_fn(*fns++);
     }
 }
 
-static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
-                           df_opt level, df_code *out)
+static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, const df_facts *facts,
+                           uint32_t n, df_opt level, df_code *out)
 {
     df_llvm *llvm = self;
     const df_host *host = &llvm->host;
@@ -115,10 +122,10 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
     df_llvm_batch *batch = NULL;
     size_t bytes = 0;
     deft_status st = DEFT_OK;
-    TRY(build(host, &llvm->target, d, k, n, level, &ctx, &m));
-    const uint32_t n_fns = list_names(k, n, text, list);
+    TRY(build(host, &llvm->target, d, k, facts, n, level, &ctx, &m));
+    const uint32_t n_fns = list_names(k, facts, n, text, list);
     TRY(df_llvm_load_batch(llvm, d, m, ctx, level, list, n_fns, fns, &bytes, &batch));
-    fill_codes(k, n, fns, bytes, batch, out);
+    fill_codes(k, facts, n, fns, bytes, batch, out);
 done:
     df_mem_free(host->mem, block, size);
     return st;
@@ -142,7 +149,7 @@ static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *
     LLVMModuleRef m = NULL;
     deft_status st = DEFT_OK;
     TRY(df_llvm_target_init(host, d, target, 0, &t));
-    TRY(build(host, &t, d, &k, 1, DF_OPT_O2, &ctx, &m));
+    TRY(build(host, &t, d, &k, NULL, 1, DF_OPT_O2, &ctx, &m));
     st = df_llvm_module_text(host, d, &t, m, assembly, out);
     LLVMDisposeModule(m);
     LLVMContextDispose(ctx);
@@ -163,7 +170,16 @@ static deft_status gated_compile(void *self, df_diag *d, const df_kernel *const 
                                  df_opt level, df_code *out)
 {
     if (!df_llvm_gate_enter()) return ending(self, d);
-    const deft_status st = compile(self, d, k, n, level, out);
+    const deft_status st = compile(self, d, k, NULL, n, level, out);
+    df_llvm_gate_leave();
+    return st;
+}
+
+static deft_status gated_specialize(void *self, df_diag *d, const df_kernel *k,
+                                    const df_facts *facts, df_code *out)
+{
+    if (!df_llvm_gate_enter()) return ending(self, d);
+    const deft_status st = compile(self, d, &k, facts, 1, DF_OPT_O2, out);
     df_llvm_gate_leave();
     return st;
 }
@@ -237,6 +253,7 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
                           .self = llvm,
                           .vector_bytes = llvm->target.vector_bytes,
                           .compile = gated_compile,
+                          .specialize = gated_specialize,
                           .release = release,
                           .show = gated_show,
                           .gemm = gated_gemm,

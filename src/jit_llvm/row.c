@@ -90,8 +90,9 @@ static bool unrolls(const df_gen *g, uint32_t stage)
     return regs <= UNROLL_REGS && size * n_vec <= UNROLL_BODY;
 }
 
-/* Whole groups of 64 elements with the accumulators in registers. */
-static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to)
+/* Whole groups of 64 elements with the accumulators in registers; they stay there, or go to memory
+ * when there is a rest. */
+static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool has_rest)
 {
     const uint32_t n_vec = DF_LANES / g->w;
     df_loop l;
@@ -133,6 +134,11 @@ static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRe
     DF_FOR_REDS(r, g, stage)
     for (uint32_t j = 0; j < n_vec; j++) {
         LLVMValueRef at = df_gen_i64(g, j);
+        if (!has_rest) {
+            r->reg[j] = l.out[n++];
+            if (r->is_arg) r->reg_idx[j] = l.out[n++];
+            continue;
+        }
         LLVMBuildStore(g->b, l.out[n++], df_reduce_at(g, r->mem, df_reduce_type(g, r), at));
         if (r->is_arg) LLVMBuildStore(g->b, l.out[n++], df_reduce_at(g, r->mem_idx, g->i64, at));
     }
@@ -175,6 +181,7 @@ static void vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef t
     df_loop_begin(g, &l, from, whole, df_gen_i64(g, g->w), 0);
     one_vector(g, stage, l.i, NULL);
     df_loop_end(g, &l);
+    if (whole == to) return;
     df_if tail;
     df_if_begin(g, &tail, LLVMBuildICmp(g->b, LLVMIntSLT, whole, to, ""));
     one_vector(g, stage, whole, to);
@@ -187,20 +194,27 @@ static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, 
 {
     LLVMValueRef from = r0;
     const bool is_unrolled = unrolls(g, stage);
+    bool has_rest = true;
     if (g->has_runs) df_gen_elements(g, r0, end, true);
     g->gathered = r0;
     if (is_unrolled) {
         from = df_gen_whole(g, r0, end, DF_LANES);
-        whole_groups(g, stage, r0, from);
+        has_rest = from != end;
+        whole_groups(g, stage, r0, from, has_rest);
     } else {
         set_identities(g, stage, r0);
     }
-    vectors(g, stage, from, end, is_unrolled);
+    if (has_rest) vectors(g, stage, from, end, is_unrolled);
     uint32_t n = 0;
     DF_FOR_REDS(r, g, stage)
     {
         df_pair acc[DF_LANES];
         for (uint32_t j = 0; j < DF_LANES / g->w; j++) {
+            acc[j] = (df_pair){ NULL, NULL };
+            if (!has_rest) {
+                acc[j] = (df_pair){ r->reg[j], r->is_arg ? r->reg_idx[j] : NULL };
+                continue;
+            }
             acc[j].v = df_reduce_load(g, r->mem, df_reduce_type(g, r), df_gen_i64(g, j));
             acc[j].i = r->is_arg ? df_reduce_load(g, r->mem_idx, g->i64, df_gen_i64(g, j)) : NULL;
         }
@@ -404,6 +418,21 @@ static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool 
     merge(g, stage, result, folded, joined, last, out);
 }
 
+/* A length that facts say, and that one block holds: nothing to join, nothing to ask. */
+static void one_block(df_gen *g, uint32_t stage)
+{
+    df_pair out[DF_LANES];
+    uint32_t n = 0;
+    df_gen_place(g, PLACE_PRE);
+    df_scan_begin(g, stage);
+    block(g, stage, df_gen_i64(g, 0), g->length, out);
+    DF_FOR_REDS(r, g, stage)
+    {
+        df_gen_define(g, r->ins, result_of(g, r, out[n]));
+        n++;
+    }
+}
+
 void df_reduce_row_stage(df_gen *g, uint32_t stage)
 {
     const bool is_split = stage == 0 && g->is_part;
@@ -411,6 +440,10 @@ void df_reduce_row_stage(df_gen *g, uint32_t stage)
     allocate(g, stage);
     const df_blocks blocks = df_reduce_blocks(g, is_split);
     df_pair out[DF_LANES], empty[DF_LANES], merged[DF_LANES];
+    if (df_gen_is(blocks.n, 1)) {
+        one_block(g, stage);
+        return;
+    }
     df_if any;
     df_if_begin(g, &any, LLVMBuildICmp(g->b, LLVMIntSLT, blocks.from, blocks.to, ""));
     df_gen_place(g, PLACE_PRE);

@@ -61,6 +61,8 @@ static deft_dtype src_dtype(const df_gen *g, uint32_t i)
 static LLVMValueRef load_num(df_gen *g, const df_ins *ins)
 {
     const deft_dtype t = (deft_dtype)ins->dtype;
+    if (g->facts && ins->imm < DF_FACT_NUMS && g->facts->num_mask >> ins->imm & 1)
+        return df_gen_const(g, t, g->facts->num[ins->imm]);
     /* Little-endian: the first bytes of the slot are the number. */
     LLVMValueRef p = df_gen_at(g, g->i64, g->p_num, df_gen_i64(g, (int64_t)ins->imm));
     LLVMValueRef v = LLVMBuildLoad2(g->b, df_gen_mem_type(g, t), p, "");

@@ -104,6 +104,8 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
         .tier = device_tier(tier),
         .max_cached = o->max_cached_bytes,
         .max_code = o->max_code_bytes,
+        .variant_after =
+            o->variant_launches ? o->variant_launches : (uint32_t)df_env_int("DEFT_VARIANTS", 0),
         .compiler = r->has_compiler ? &r->compiler : NULL,
         .use_blas = true,
         .measure = o->measure != 0,
@@ -349,6 +351,8 @@ void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size)
     s.kernels_compiled = t.compiled;
     s.kernels_known = t.kernels;
     s.ns_compile = t.compile_ns;
+    s.variants_made = t.variants;
+    s.variants_dropped = t.variants_dropped;
     memset(out, 0, size);
     memcpy(out, &s, size < sizeof s ? size : sizeof s);
 }

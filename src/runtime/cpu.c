@@ -177,7 +177,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                             &c->exec.allocator));
     TRY(df_pool_create(d, mem, o->n_threads, &c->exec.pool));
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
-                        o->max_code ? o->max_code : DEFAULT_CODE, &c->exec.tiers));
+                        o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
+                        &c->exec.tiers));
     (void)snprintf(c->name, sizeof c->name, "cpu (%s)",
                    c->has_compiler ? c->compiler.name : "interpreter");
     *dev = (df_device){ .name = c->name,

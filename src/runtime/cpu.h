@@ -14,6 +14,7 @@ typedef struct df_cpu_options {
     df_tier tier;
     uint64_t max_cached;         /* allocator; 0: 1 GiB */
     uint64_t max_code;           /* kernel cache; 0: 256 MiB */
+    uint32_t variant_after;      /* as of df_tiers_create */
     const df_compiler *compiler; /* NULL: interpreter only */
     bool use_blas;               /* fast mode may open a BLAS */
     bool measure;                /* fill in the times of df_run_stats */

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "fuser/plan.h"
 #include "runtime/buffer.h"
+#include "runtime/facts.h"
 
 /* ---- kernel ABI (CPU) ---- */
 
@@ -70,7 +71,10 @@ typedef struct df_compiler {
     uint32_t vector_bytes; /* 16, 32 or 64 */
     deft_status (*compile)(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                            df_opt level, df_code *out); /* a batch in one module; all or none */
-    void (*release)(void *self, df_code *code);         /* no thread may be running it */
+    /* A variant of k under facts: main alone, optimized. NULL: not offered. */
+    deft_status (*specialize)(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
+                              df_code *out);
+    void (*release)(void *self, df_code *code); /* no thread may be running it */
     /* Text of the IR or assembly for a named target ("x86-64-v4"), for dumps. */
     deft_status (*show)(void *self, df_diag *d, const df_kernel *k, const char *target,
                         bool assembly, df_str *out);

@@ -7,6 +7,7 @@
  *   lay out   one frame holds all arguments, partial results and per-thread areas
  *   buffers   roots (or their donors' memory) and one arena for all temporaries
  *   bind      addresses, strides, numbers
+ *   choose    variants of kernels, where one fits
  *   launch    one fork-join each; then faults of checks
  *
  * A frame is kept from run to run, so that a warm run takes no memory but that of its results and
@@ -251,6 +252,42 @@ static void divide(df_run *r)
     }
 }
 
+/* ---- choose ---- */
+
+static df_call call_of(const df_seg_run *s, bool is_all)
+{
+    return (df_call){
+        .args = &s->args, .rows = s->parts <= 1, .all = is_all, .n_rows = s->n_outer, .ns = s->ns
+    };
+}
+
+/* Riders are called with as many rows at a time as who they ride on. */
+static bool rides_whole(const df_seg_run *under)
+{
+    return under->n_items == 1 && RIDE_ELEMENTS / under->n_inner >= under->n_outer;
+}
+
+/* The code of each kernel that fits this launch best. */
+static void choose(df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        df_seg_run *const s = &r->segs[i];
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !s->code || s->split) continue;
+        if (s->rides || s->n_items == 0) continue;
+        const bool has_riders = s->riders != DF_NONE;
+        const df_call c = call_of(s, has_riders ? rides_whole(s) : s->n_items == 1);
+        s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel], s->code, &c,
+                                  &r->is_inside);
+        for (uint32_t j = s->riders; j != DF_NONE; j = r->segs[j].next_rider) {
+            df_seg_run *const rider = &r->segs[j];
+            if (!rider->code) continue;
+            const df_call d = call_of(rider, c.all);
+            rider->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[j].kernel],
+                                          rider->code, &d, &r->is_inside);
+        }
+    }
+}
+
 /* ---- launch ---- */
 
 static df_kargs thread_args(const df_run *r, const df_seg_run *s, uint32_t thread)
@@ -472,6 +509,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     TRY(df_run_take_buffers(&r, d, io, &arena, &mine));
     for (uint32_t i = 0; i < plan->n_segs; i++)
         if (r.segs[i].kernel) df_run_bind(&r, &plan->segs[i], &r.segs[i]);
+    choose(&r);
 
     const uint64_t bound = x->measure ? df_os_now_ns() : 0;
     TRY(run_launches(&r, d, io, &mine));
@@ -481,6 +519,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     }
     df_run_hand_out(&r, io);
 done:
+    if (r.is_inside) df_tiers_leave(x->tiers);
     if (r.own) df_run_drop_buffers(&r);
     df_buffer_drop(&arena);
     frame_give(x, f);

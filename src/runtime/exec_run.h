@@ -52,6 +52,7 @@ typedef struct df_run {
     size_t matmul_size, routine_size;
     void *matmul_work, *routine_work;
     const df_launch *launch; /* the current one */
+    bool is_inside;          /* df_tiers_choose */
 } df_run;
 
 /* Hands out pieces; at NULL it only adds up. */

@@ -8,6 +8,8 @@
  *   attach --miss--> entry --> queue[O0] --compile thread--> code[O0] published in exec.code
  *                                   launched again: queue[O2] --> code[O2] published over it
  *
+ * Code for launches that are alike is tier_variant.c's.
+ *
  * One lock guards the queues and the states of entries; one condition tells of every change. The
  * compiler is called without it. New kernels of one plan stand side by side in the queue under one
  * number and are compiled as one module (a third cheaper); when that fails, one by one, so that a
@@ -22,21 +24,14 @@
  * A forked child has no compile thread, and when the parent's was in the compiler, whose locks
  * nobody will ever release, the child interprets from then on.
  */
-#include "runtime/tier.h"
+#include "runtime/tier_store.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/counted.h"
-#include "base/fork.h"
-#include "cache/cache.h"
 #include "runtime/os.h"
 
 enum { MAX_BATCH = 16 };
-
-/* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
-enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BITS = 8 };
 
 /* Estimates in ns. Interpreter: measured 0.04 to 0.1 per instruction and element; compiler at O0:
  * 0.4 ms for a small kernel, 5 ms for 300 instructions. */
@@ -50,51 +45,7 @@ enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BIT
 
 #define LAUNCHES_FOR_O2 2
 
-typedef struct entry {
-    df_counted ref;
-    df_exec exec;
-    df_kernel kernel;
-    df_tiers *tiers;
-    void *storage; /* the kernel's arrays and key */
-    size_t storage_size;
-    df_code code[2]; /* by df_opt */
-    bool has_code[2];
-    struct entry *next[2]; /* in the queue of a level */
-    uint64_t batch;        /* number of the plan it came with */
-    uint32_t generation;   /* of tiers, when last queued */
-
-    /* The plan that it was made for, for explanations. */
-    uintptr_t site, plan_site;
-    uint32_t owner, plan_number;
-    char ops[128];
-} entry;
-
-struct df_tiers {
-    const df_mem *mem;
-    const df_log *log;
-    const df_compiler *compiler; /* NULL: none, or lost in a fork */
-    df_tier tier;
-    df_cache *store;
-    df_fork_mark mark;
-    _Atomic uint32_t n_in_compiler;
-    pthread_mutex_t lock; /* guards all below, and states and links of entries */
-    pthread_cond_t changed;
-    entry *head[2], *tail[2];
-    uint32_t n_pending;  /* queued or being compiled by the thread */
-    uint32_t generation; /* grows in a forked child */
-    uint64_t n_batches;
-    pthread_t thread;
-    bool has_thread, stop, failure_told;
-    df_tier_stats stats;
-    df_listener *listeners;
-};
-
 /* ---- states ---- */
-
-static entry *entry_of(df_exec *e)
-{
-    return (entry *)(void *)((char *)e - offsetof(entry, exec));
-}
 
 static uint32_t state_of(const df_exec *e, df_opt level)
 {
@@ -121,6 +72,7 @@ static void entry_destroy(df_counted *self)
 {
     entry *const e = (entry *)(void *)self;
     df_tiers *const t = e->tiers;
+    df_variants_finish(t, e);
     for (int level = 0; level < 2; level++)
         if (e->has_code[level] && t->compiler)
             t->compiler->release(t->compiler->self, &e->code[level]);
@@ -157,6 +109,11 @@ static entry *entry_create(df_tiers *t, const df_kernel *k)
     e->kernel.ins = put(&at, k->ins, ins_size);
     e->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
     e->exec.kernel = &e->kernel;
+    /* In fast mode code may differ in bits, and when it is there must never choose a result. What a
+     * loop costs is its iterations. */
+    e->exec.may_vary = t->variant_after && t->compiler && t->compiler->specialize &&
+                       !(k->flags & DF_KERNEL_FAST) && k->mode != DF_MODE_LOOP;
+    e->exec.numbers = df_variant_slots(k);
     return e;
 }
 
@@ -186,7 +143,7 @@ static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
 }
 
 /* Under the lock. */
-static void hear(df_tiers *t, const df_event *e)
+void df_tiers_hear(df_tiers *t, const df_event *e)
 {
     for (df_listener *l = t->listeners; l; l = l->next)
         if (l->owner == e->owner) df_events_add(&l->events, e, UINT64_MAX);
@@ -260,7 +217,7 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     for (uint32_t i = 0; i < n; i++) {
         publish(t, e[i], level, ok[i] ? &code[i] : NULL);
         n_failed += !ok[i];
-        hear(t, &event[i]);
+        df_tiers_hear(t, &event[i]);
     }
     const bool tell = n_failed > 0 && !t->failure_told;
     t->failure_told |= tell;
@@ -293,13 +250,18 @@ static void *compile_thread(void *user)
     df_opt level;
     pthread_mutex_lock(&t->lock);
     while (!t->stop) {
-        const uint32_t n = take_jobs(t, jobs, &level);
+        uint32_t n = take_jobs(t, jobs, &level);
+        entry *const variant = n == 0 ? df_variant_take(t) : NULL;
+        if (variant) jobs[n++] = variant;
         if (n == 0) {
             pthread_cond_wait(&t->changed, &t->lock);
             continue;
         }
         pthread_mutex_unlock(&t->lock);
-        compile(t, jobs, n, level);
+        if (variant)
+            df_variant_make(t, variant);
+        else
+            compile(t, jobs, n, level);
         for (uint32_t i = 0; i < n; i++) {
             df_counted *ref = &jobs[i]->ref;
             df_counted_drop(&ref);
@@ -312,12 +274,17 @@ static void *compile_thread(void *user)
     return NULL;
 }
 
+bool df_tiers_need_thread(df_tiers *t)
+{
+    if (!t->has_thread) t->has_thread = df_os_thread(&t->thread, compile_thread, t, -1);
+    return t->has_thread;
+}
+
 /* Under the lock. Without a thread nothing is queued: the kernel is interpreted, and the next
  * attach tries again. */
 static void enqueue(df_tiers *t, entry *e, df_opt level)
 {
-    if (!t->has_thread) t->has_thread = df_os_thread(&t->thread, compile_thread, t, -1);
-    if (!t->has_thread) return;
+    if (!df_tiers_need_thread(t)) return;
     df_counted_ref(&e->ref);
     e->next[level] = NULL;
     if (t->head[level])
@@ -343,12 +310,17 @@ static void forget_lost(const df_tiers *t, entry *e)
     e->generation = t->generation;
 }
 
-static void check_fork(df_tiers *t)
+void df_tiers_check_fork(df_tiers *t)
 {
     if (DF_LIKELY(!df_fork_mark_seen(&t->mark))) return;
     /* The lock may be held by a thread that does not exist here. */
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
+    pthread_mutex_init(&t->variant_lock, NULL);
+    t->first_wish = NULL;
+    t->variants = t->retired = NULL; /* those of kernels go on; what was taken back is lost */
+    t->variant_bytes = 0;
+    atomic_store(&t->inside, 0);
     t->has_thread = false;
     t->head[0] = t->head[1] =
         NULL; /* their references are the parent's thread's: never given back */
@@ -401,6 +373,7 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uin
     set_origin(e, plan, kernel);
     t->stats.kernels++;
     df_counted_ref(&e->ref);
+    df_variants_make_room(t, charge(e));
     /* Too large for the store, or no memory there: then it lives as long as its plan. */
     (void)df_cache_add(t->store, &key, &e->ref, charge(e));
     *out = e;
@@ -416,7 +389,7 @@ static void compile_now(df_tiers *t, void *const *execs, uint32_t n)
         df_opt level = DF_OPT_O0;
         pthread_mutex_lock(&t->lock);
         for (uint32_t i = 0; i < n && n_jobs < MAX_BATCH; i++) {
-            entry *const e = entry_of(execs[i]);
+            entry *const e = df_entry_of(execs[i]);
             const df_tier tier = tier_for(t, &e->kernel);
             if (tier != DF_TIER_O0 && tier != DF_TIER_O2) continue;
             const df_opt want = tier == DF_TIER_O0 ? DF_OPT_O0 : DF_OPT_O2;
@@ -440,7 +413,7 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
     bool waits = false;
     df_assert(!plan->execs);
     if (plan->n_kernels == 0) return DEFT_OK;
-    check_fork(t);
+    df_tiers_check_fork(t);
     plan->execs = df_mem_zalloc(t->mem, sizeof *plan->execs * plan->n_kernels);
     if (!plan->execs) return df_fail_mem(d, "plan", sizeof *plan->execs * plan->n_kernels);
 
@@ -469,8 +442,9 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
 void df_tiers_detach(df_tiers *t, df_plan *plan)
 {
     if (!plan->execs) return;
+    df_variants_sweep(t);
     for (uint32_t i = 0; i < plan->n_kernels; i++) {
-        df_counted *ref = plan->execs[i] ? &entry_of(plan->execs[i])->ref : NULL;
+        df_counted *ref = plan->execs[i] ? &df_entry_of(plan->execs[i])->ref : NULL;
         df_counted_drop(&ref);
     }
     df_mem_free(t->mem, plan->execs, sizeof *plan->execs * plan->n_kernels);
@@ -504,7 +478,7 @@ static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
 {
     const df_kernel *const k = x->kernel;
     if (k->mode != DF_MODE_LOOP || is_settled(state_of(x, DF_OPT_O2))) return false;
-    check_fork(t);
+    df_tiers_check_fork(t);
     if (tier_for(t, k) != DF_TIER_AUTO) return false;
     return k->cost * elements * LOOP_O0_NS_PER_OP > O2_NS + O2_NS_PER_INS * k->n_ins;
 }
@@ -512,8 +486,8 @@ static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
 static void ask_for_o2(df_tiers *t, df_exec *x)
 {
     pthread_mutex_lock(&t->lock);
-    forget_lost(t, entry_of(x));
-    if (state_of(x, DF_OPT_O2) == STATE_NONE) enqueue(t, entry_of(x), DF_OPT_O2);
+    forget_lost(t, df_entry_of(x));
+    if (state_of(x, DF_OPT_O2) == STATE_NONE) enqueue(t, df_entry_of(x), DF_OPT_O2);
     pthread_mutex_unlock(&t->lock);
 }
 
@@ -530,11 +504,11 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
     if (t->tier != DF_TIER_AUTO || state_of(x, DF_OPT_O2) != STATE_NONE) {
         if (code || t->tier != DF_TIER_AUTO) return code;
     }
-    check_fork(t);
+    df_tiers_check_fork(t);
     if (tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
     if (!code) {
         pthread_mutex_lock(&t->lock);
-        entry *const e = entry_of(x);
+        entry *const e = df_entry_of(x);
         forget_lost(t, e);
         if (state_of(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
         pthread_mutex_unlock(&t->lock);
@@ -547,7 +521,7 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
 
 void df_tiers_settle(df_tiers *t)
 {
-    check_fork(t);
+    df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
     while (t->n_pending > 0) pthread_cond_wait(&t->changed, &t->lock);
     pthread_mutex_unlock(&t->lock);
@@ -555,7 +529,7 @@ void df_tiers_settle(df_tiers *t)
 
 df_tier_stats df_tiers_read(df_tiers *t)
 {
-    check_fork(t);
+    df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
     df_tier_stats s = t->stats;
     pthread_mutex_unlock(&t->lock);
@@ -565,7 +539,7 @@ df_tier_stats df_tiers_read(df_tiers *t)
 
 void df_tiers_listen(df_tiers *t, df_listener *l)
 {
-    check_fork(t);
+    df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
     l->next = t->listeners;
     t->listeners = l;
@@ -574,7 +548,7 @@ void df_tiers_listen(df_tiers *t, df_listener *l)
 
 void df_tiers_unlisten(df_tiers *t, df_listener *l)
 {
-    check_fork(t);
+    df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
     for (df_listener **at = &t->listeners; *at; at = &(*at)->next)
         if (*at == l) {
@@ -586,9 +560,9 @@ void df_tiers_unlisten(df_tiers *t, df_listener *l)
 
 void df_tiers_tell(df_tiers *t, const df_event *e)
 {
-    check_fork(t);
+    df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
-    hear(t, e);
+    df_tiers_hear(t, e);
     pthread_mutex_unlock(&t->lock);
     df_event_log(t->log, e);
 }
@@ -596,7 +570,7 @@ void df_tiers_tell(df_tiers *t, const df_event *e)
 bool df_tiers_event(df_tiers *t, const df_listener *l, uint64_t *seen, uint64_t *n_dropped,
                     df_event *out)
 {
-    check_fork(t);
+    df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
     const bool found = df_events_next(&l->events, seen, n_dropped, out);
     pthread_mutex_unlock(&t->lock);
@@ -605,8 +579,15 @@ bool df_tiers_event(df_tiers *t, const df_listener *l, uint64_t *seen, uint64_t 
 
 /* ---- life ---- */
 
+static uint32_t variants_after(df_tier tier, uint32_t asked)
+{
+    if (asked == UINT32_MAX || tier == DF_TIER_INTERP || tier == DF_TIER_O0) return 0;
+    return asked ? asked : tier == DF_TIER_AUTO ? DF_VARIANT_AFTER : 0;
+}
+
 deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
-                            df_tier tier, uint64_t max_bytes, df_tiers **out)
+                            df_tier tier, uint64_t max_bytes, uint32_t variant_after,
+                            df_tiers **out)
 {
     df_tiers *const t = df_mem_zalloc(mem, sizeof *t);
     if (!t) return df_fail_mem(d, "kernel cache", sizeof *t);
@@ -619,6 +600,9 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
         df_mem_free(mem, t, sizeof *t);
         return df_fail_mem(d, "kernel cache", 0);
     }
+    t->max_bytes = max_bytes;
+    t->variant_after = variants_after(t->tier, variant_after);
+    pthread_mutex_init(&t->variant_lock, NULL);
     pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
     pthread_cond_init(&t->changed, NULL);
     df_fork_mark_init(&t->mark);
@@ -631,7 +615,7 @@ void df_tiers_destroy(df_tiers **out)
     df_tiers *const t = *out;
     if (!t) return;
     *out = NULL;
-    check_fork(t);
+    df_tiers_check_fork(t);
     if (t->has_thread) {
         pthread_mutex_lock(&t->lock);
         t->stop = true;
@@ -646,7 +630,12 @@ void df_tiers_destroy(df_tiers **out)
             t->head[level] = e->next[level];
             df_counted_drop(&ref);
         }
+    for (entry *e; (e = df_variant_take(t)) != NULL;) {
+        df_counted *ref = &e->ref;
+        df_counted_drop(&ref);
+    }
     df_cache_destroy(&t->store);
+    pthread_mutex_destroy(&t->variant_lock);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
     df_fork_mark_finish(&t->mark);

@@ -9,7 +9,7 @@
 #define DF_RUNTIME_TIER_H
 
 #include "guards/reason.h"
-#include "runtime/device.h"
+#include "runtime/variant.h"
 
 typedef enum df_tier {
     DF_TIER_AUTO,   /* interpreter or O0 at once, O2 in the background */
@@ -18,23 +18,37 @@ typedef enum df_tier {
     DF_TIER_O2      /* compile at O2, wait */
 } df_tier;
 
+typedef struct df_variant df_variant;
+enum { DF_VARIANTS = 2 }; /* live ones of a kernel */
+
 typedef struct df_exec {
     const df_kernel *kernel; /* owned copy, as cached */
-    _Atomic(df_code *) code; /* best code so far; NULL: interpret */
+    _Atomic(df_code *) code; /* best general code so far; NULL: interpret */
     _Atomic uint32_t state;  /* tier.c's own, as is the count of references */
     _Atomic uint64_t launches;
+
+    /* tier_variant.c's own */
+    bool may_vary;
+    _Atomic(df_variant *) variant[DF_VARIANTS];
+    _Atomic uint32_t n_variants; /* made so far */
+    df_number_slots numbers;     /* what may be worth a variant at all */
+    _Atomic uint64_t given_up;   /* slots whose number changed under a variant */
+    df_watch watch;
 } df_exec;
 
 typedef struct df_tiers df_tiers;
 
 typedef struct df_tier_stats {
     uint64_t kernels, hits, compiled, compile_ns, failed, evicted;
+    uint64_t variants, variants_dropped; /* made: also in compiled */
 } df_tier_stats;
 
-/* compiler NULL: everything is interpreted. compiler_lock: calls to it are made from the compile
- * thread and, in waiting tiers, from the caller. */
+/* compiler NULL: everything is interpreted. Calls to it are made from the compile thread and, in
+ * waiting tiers, from the caller. variant_after: launches alike that a variant takes; 0:
+ * DF_VARIANT_AFTER in AUTO, none in other tiers; UINT32_MAX: none. O2 waits for them. */
 deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
-                            df_tier tier, uint64_t max_bytes, df_tiers **out);
+                            df_tier tier, uint64_t max_bytes, uint32_t variant_after,
+                            df_tiers **out);
 void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */
 
 /* One counted exec per kernel of the plan into plan->execs. */
@@ -44,6 +58,12 @@ void df_tiers_detach(df_tiers *t, df_plan *plan);
 /* Called before a kernel runs over `elements`: may decide that waiting for the compiler beats
  * interpreting. Returns the code to run, NULL to interpret. */
 const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements);
+
+/* The code for a launch of e, whose general code is `general`: that, or a variant's. A run that was
+ * given a variant is *is_inside, and leaves when it has ended. */
+const df_code *df_tiers_choose(df_tiers *t, df_exec *e, const df_code *general, const df_call *c,
+                               bool *is_inside);
+void df_tiers_leave(df_tiers *t);
 
 /* Blocks until nothing is queued (tests, benches). */
 void df_tiers_settle(df_tiers *t);

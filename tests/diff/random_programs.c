@@ -1503,7 +1503,7 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
 
 /* ---- comparing, shrinking ---- */
 
-#define MAX_PATHS 9
+#define MAX_PATHS 10
 static oracle_path paths[MAX_PATHS] = {
     { .name = "interp unfused eager", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
     { .name = "interp unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 2, .no_fusion = 1 },
@@ -1514,6 +1514,7 @@ static oracle_path paths[MAX_PATHS] = {
       .n_threads = 3,
       .no_simplify = 1 },
     { .name = "llvm O2", .tier = DEFT_TIER_FULL, .n_threads = 1 },
+    { .name = "llvm variants", .tier = DEFT_TIER_FULL, .n_threads = 2, .variant_launches = 1 },
     { .name = "llvm O0", .tier = DEFT_TIER_QUICK, .n_threads = 2 },
     { .name = "llvm O2 16 bytes", .tier = DEFT_TIER_FULL, .n_threads = 3, .max_vector_bytes = 16 },
     { .name = "llvm O2 32 bytes", .tier = DEFT_TIER_FULL, .n_threads = 2, .max_vector_bytes = 32 },

@@ -139,6 +139,13 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
     return DEFT_OK;
 }
 
+static deft_status specialize(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
+                              df_code *out)
+{
+    (void)facts; /* what it needs not know */
+    return compile(self, d, &k, 1, DF_OPT_O2, out);
+}
+
 #define GEMM(T, fma_of)                                                                            \
     static void gemm_##T(int64_t k, const void *a, const void *b, void *c, int64_t ldc, int64_t m, \
                          int64_t n, int64_t first, const void *next)                               \
@@ -194,6 +201,7 @@ deft_status df_plugin_cpu(const df_host *h, const char *build_id, df_diag *d, df
                           .self = self,
                           .vector_bytes = 16,
                           .compile = compile,
+                          .specialize = specialize,
                           .release = release,
                           .gemm = gemm,
                           .destroy = destroy };

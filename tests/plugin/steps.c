@@ -47,6 +47,7 @@ typedef struct setting {
     deft_tier tier;
     bool checks;
     uint32_t max_nodes; /* 0: one cut per step */
+    uint32_t variants;  /* launches alike before one is made; 0: as of itself */
 } setting;
 
 static void fault(const setting *s, const char *kind, uint32_t n, const char *what)
@@ -68,6 +69,7 @@ static bool open_world(world *w, const setting *s, deft_tier tier, const df_mem 
     const deft_runtime_options o = { .size = sizeof o,
                                      .n_threads = 1,
                                      .tier = tier,
+                                     .variant_launches = s->variants,
                                      .log = "error,compile,plugin",
                                      .log_hook = log_line,
                                      .log_user = w,
@@ -220,7 +222,8 @@ static void explain(const world *w, explained *e)
 {
     static char text[1 << 16];
     (void)deft_explain(w->cx, text, sizeof text);
-    e->compiled += count(text, "note kernel_new: ") + count(text, "note kernel_better: ");
+    e->compiled += count(text, "note kernel_new: ") + count(text, "note kernel_better: ") +
+                   count(text, "note variant_new: ");
     e->failed += count(text, "found at O0 compilation ") + count(text, "found at O2 compilation ");
 }
 
@@ -386,12 +389,14 @@ static void drive(const setting *s)
 int main(int argc, char **argv)
 {
     static const setting settings[] = {
-        { "quick code", DEFT_TIER_QUICK, false, 0 },
-        { "full code", DEFT_TIER_FULL, false, 0 },
-        { "full code, rows looked up", DEFT_TIER_FULL, true, 0 },
-        { "full code, cuts inside", DEFT_TIER_FULL, false, 70 },
-        { "full code, rows looked up, cuts inside", DEFT_TIER_FULL, true, 70 },
-        { "code from the background", DEFT_TIER_AUTO, true, 0 },
+        { "quick code", DEFT_TIER_QUICK, false, 0, 0 },
+        { "full code", DEFT_TIER_FULL, false, 0, 0 },
+        { "full code, rows looked up", DEFT_TIER_FULL, true, 0, 0 },
+        { "full code, cuts inside", DEFT_TIER_FULL, false, 70, 0 },
+        { "full code, rows looked up, cuts inside", DEFT_TIER_FULL, true, 70, 0 },
+        { "code from the background", DEFT_TIER_AUTO, true, 0, 0 },
+        { "variants at once", DEFT_TIER_FULL, true, 0, 1 },
+        { "variants from the background", DEFT_TIER_AUTO, true, 0, 1 },
     };
     char path[4096];
     if (argc != 2 || setenv("DEFT_PLUGIN_DIR", argv[1], 1)) return 99;

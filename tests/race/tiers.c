@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tiers under several threads: kernels are found, made, compiled in the background, evicted and run
- * at once; and one device runs the plans of several contexts.
+ * at once; variants come and go, for want of room, while others are in them; one device runs the
+ * plans of several contexts.
  */
 #include <pthread.h>
 #include <sched.h>
@@ -38,6 +39,13 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
     return DEFT_OK;
 }
 
+static deft_status specialize(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
+                              df_code *out)
+{
+    if (facts->extent[0] != DF_ANY && facts->extent[0] % N != 0) atomic_fetch_add(&n_wrong, 1);
+    return compile(self, d, &k, 1, DF_OPT_O2, out);
+}
+
 static void release(void *self, df_code *code)
 {
     (void)self;
@@ -46,9 +54,11 @@ static void release(void *self, df_code *code)
     atomic_fetch_add(&n_released, 1);
 }
 
-static const df_compiler compiler = {
-    .name = "twice", .vector_bytes = 64, .compile = compile, .release = release
-};
+static const df_compiler compiler = { .name = "twice",
+                                      .vector_bytes = 64,
+                                      .compile = compile,
+                                      .specialize = specialize,
+                                      .release = release };
 
 static void build(kb *b, uint64_t number)
 {
@@ -126,14 +136,19 @@ static void *work(void *user)
     return NULL;
 }
 
-static int run_tier(df_tier tier)
+/* SMALL: kernels leave all the time. ROOMY: all stay, and some variants beside them. */
+enum { SMALL = 40000, ROOMY = 72000 };
+
+static int run_tier(df_tier tier, uint64_t max_code)
 {
     df_device *dev = NULL;
     pthread_t thread[N_THREADS];
     job jobs[N_THREADS];
-    const df_cpu_options o = {
-        .n_threads = 2, .tier = tier, .compiler = &compiler, .max_code = 40000
-    };
+    const df_cpu_options o = { .n_threads = 2,
+                               .tier = tier,
+                               .compiler = &compiler,
+                               .max_code = max_code,
+                               .variant_after = 1 };
     if (df_cpu_create(NULL, &df_mem_system, NULL, &o, &dev) != DEFT_OK) return 1;
     for (uint32_t i = 0; i < N_THREADS; i++) {
         jobs[i] = (job){ dev, i };
@@ -142,16 +157,20 @@ static int run_tier(df_tier tier)
     for (int i = 0; i < N_THREADS; i++) pthread_join(thread[i], NULL);
     const df_tier_stats s = df_tiers_read(df_cpu_tiers(dev));
     df_cpu_destroy(&dev);
-    printf("tier %d: kernels %d hits %d compiled %d released %d failed %d evicted %d wrong %d\n",
-           (int)tier, (int)s.kernels, (int)s.hits, atomic_load(&n_compiled),
+    printf("tier %d: kernels %d hits %d compiled %d, of these variants %d, released %d failed %d "
+           "evicted %d wrong %d\n",
+           (int)tier, (int)s.kernels, (int)s.hits, atomic_load(&n_compiled), (int)s.variants,
            atomic_load(&n_released), (int)s.failed, (int)s.evicted, atomic_load(&n_wrong));
     return atomic_load(&n_wrong) || atomic_load(&n_compiled) != atomic_load(&n_released) ||
-           s.hits == 0 || s.evicted == 0 || s.compiled == 0;
+           s.hits == 0 || (s.evicted == 0) != (max_code == ROOMY) || s.compiled == 0 ||
+           (max_code == ROOMY && s.variants < N_KERNELS);
 }
 
 int main(void)
 {
     for (uint32_t i = 0; i < N_KERNELS; i++) build(&kernels[i], i);
-    const int bad = run_tier(DF_TIER_AUTO) | run_tier(DF_TIER_O0) | run_tier(DF_TIER_O2);
+    const int bad = run_tier(DF_TIER_AUTO, SMALL) | run_tier(DF_TIER_O0, SMALL) |
+                    run_tier(DF_TIER_O2, SMALL) | run_tier(DF_TIER_AUTO, ROOMY) |
+                    run_tier(DF_TIER_O2, ROOMY);
     return bad;
 }

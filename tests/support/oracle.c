@@ -61,6 +61,7 @@ size_t oracle_open(oracle_path *path, size_t n)
         const deft_runtime_options ro = { .size = sizeof ro,
                                           .n_threads = p.n_threads,
                                           .tier = p.tier,
+                                          .variant_launches = p.variant_launches,
                                           .max_vector_bytes = p.max_vector_bytes,
                                           .log = p.log,
                                           .log_hook = p.log || getenv("DEFT_LOG") ? log_line : NULL,

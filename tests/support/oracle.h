@@ -15,8 +15,9 @@ typedef struct oracle_path {
     deft_tier tier;
     uint32_t max_vector_bytes, n_threads;
     int no_fusion, no_simplify;
-    const char *log;  /* log topics to switch on; nothing is printed */
-    unsigned turn;    /* the test's own */
+    const char *log; /* log topics to switch on; nothing is printed */
+    unsigned turn;   /* the test's own */
+    uint32_t variant_launches;
     deft_runtime *rt; /* filled in by oracle_open, as is cx */
     deft_ctx *cx;
 } oracle_path;

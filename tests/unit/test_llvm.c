@@ -24,6 +24,7 @@
 #include "base/limits.h"
 #include "runtime/device.h"
 #include "runtime/interp.h"
+#include "runtime/variant.h"
 
 /* ---- the plug-in ---- */
 
@@ -847,7 +848,8 @@ static void lay_out(gen *g, run *r, uint32_t access)
     memcpy(r->first[access], r->mem[access].at, bytes);
 }
 
-static void make_run(gen *g, run *r)
+/* numbers: of f64 and f32. is_multiple: the last axis' extent is, of DF_FACT_MULTIPLE. */
+static void make_run_with(gen *g, run *r, double f64, float f32, bool is_multiple)
 {
     memset(r, 0, sizeof *r);
     int64_t total;
@@ -855,14 +857,16 @@ static void make_run(gen *g, run *r)
         total = 1;
         for (uint32_t x = 0; x < g->k.n_axes; x++) {
             r->extent[x] = pick_extent(g, (df_role)g->k.role[x]);
+            if (is_multiple && x + 1u == g->k.n_axes)
+                r->extent[x] = DF_FACT_MULTIPLE * (1 + r->extent[x] % 5);
             total *= r->extent[x] ? r->extent[x] : 1;
         }
     } while (total > 60000);
     for (uint32_t i = 0; i < g->k.n_access; i++) lay_out(g, r, i);
     r->num[0] = 1;
-    r->num[1] = of_f64(2.5); /* u8, i64 and f64 see what they see */
+    r->num[1] = of_f64(f64); /* u8, i64 and f64 see what they see */
     r->num[2] = 0xfffffff0u;
-    r->num[3] = of_f32(0.75f);
+    r->num[3] = of_f32(f32);
     r->a = (df_kargs){ .ptr = r->ptr,
                        .stride = r->stride,
                        .base = r->base,
@@ -875,6 +879,11 @@ static void make_run(gen *g, run *r)
     ref_run(&g->k, &r->a);
     for (uint32_t i = 0; i < g->k.n_access; i++)
         if (g->is_out[i]) memcpy(r->want[i], r->mem[i].at, r->mem[i].bytes);
+}
+
+static void make_run(gen *g, run *r)
+{
+    make_run_with(g, r, 2.5, 0.75f, false);
 }
 
 static void end_run(gen *g, run *r)
@@ -993,6 +1002,94 @@ static void fuzz(df_mode mode, bool runs, uint32_t n_kernels, uint32_t n_shapes)
     free(code);
     free(k);
     free(g);
+}
+
+/* ---- facts ---- */
+
+/* Every kind of fact that holds of r's launch. */
+static df_facts facts_of(const gen *g, const run *r, df_variant_kind kind)
+{
+    df_facts f = { .rows = kind == DF_VARIANT_ROWS || kind == DF_VARIANT_ALL,
+                   .all = kind == DF_VARIANT_ALL,
+                   .multiple = kind == DF_VARIANT_MULTIPLE };
+    for (uint32_t x = 0; x < DF_MAX_AXES; x++) f.extent[x] = DF_ANY;
+    for (uint32_t x = 0; x < g->k.n_axes; x++)
+        if (f.all || (f.rows && g->k.role[x] != DF_AXIS_OUTER)) f.extent[x] = r->extent[x];
+    if (kind == DF_VARIANT_NUMBERS) f.num_mask = 0xF;
+    memcpy(f.num, r->num, sizeof r->num);
+    return f;
+}
+
+/* main as facts allow it to be called. */
+static void run_under(gen *g, run *r, const df_facts *f, const df_code *code)
+{
+    const int64_t i1 = g->k.mode == DF_MODE_ROW ? 1 : r->n_inner;
+    if (r->n_outer == 0 || r->n_inner == 0) return; /* the executor launches nothing */
+    if (f->rows || f->all) {
+        const int64_t om = f->all ? 0 : pick(g, (uint32_t)r->n_outer + 1);
+        if (om > 0) code->main(&r->a, 0, om, 0, i1);
+        code->main(&r->a, om, r->n_outer, 0, i1);
+    } else if (f->multiple && g->k.mode != DF_MODE_ROW) {
+        const int64_t im = pick(g, (uint32_t)(i1 / DF_FACT_MULTIPLE) + 1) * DF_FACT_MULTIPLE;
+        code->main(&r->a, 0, r->n_outer, 0, im);
+        code->main(&r->a, 0, r->n_outer, im, i1);
+    } else {
+        run_main(g, r, code);
+    }
+}
+
+static void fuzz_facts(df_mode mode, bool runs)
+{
+    enum { N_KERNELS = 5, N_SHAPES = 3 };
+    static const struct {
+        double f64;
+        float f32;
+    } numbers[N_SHAPES] = { { 0.5, -4 }, { -0x1p1022, 0x1p-126f }, { 3, 0.1f } };
+    df_compiler c[3];
+    gen *g = malloc(sizeof *g);
+    for (int v = 0; v < 3; v++) c[v] = open_compiler(widths[v]);
+    for (uint32_t i = 0; i < N_KERNELS * N_SHAPES; i++) {
+        const uint64_t seed = 1000 + i / N_SHAPES;
+        run r;
+        make_kernel(g, seed, mode, runs);
+        for (uint32_t s = 0; s < i % N_SHAPES; s++) (void)pick(g, 2);
+        make_run_with(g, &r, numbers[i % N_SHAPES].f64, numbers[i % N_SHAPES].f32, i % 2);
+        for (int v = 0; v < 3; v++)
+            for (int kind = DF_VARIANT_MULTIPLE; kind <= DF_VARIANT_NUMBERS; kind++) {
+                if (kind == DF_VARIANT_MULTIPLE && i % 2 == 0) continue;
+                const df_facts f = facts_of(g, &r, (df_variant_kind)kind);
+                char what[80];
+                df_diag d = { 0 };
+                df_code code = { 0 };
+                cr_assert(c[v].specialize(c[v].self, &d, &g->k, &f, &code) == DEFT_OK, "%s",
+                          d.text);
+                snprintf(what, sizeof what, "%s, facts %d", c[v].name, kind);
+                reset_outputs(g, &r);
+                run_under(g, &r, &f, &code);
+                expect_outputs(g, &r, what, seed);
+                c[v].release(c[v].self, &code);
+            }
+        end_run(g, &r);
+    }
+    for (int v = 0; v < 3; v++) c[v].destroy(c[v].self);
+    free(g);
+}
+
+Test(llvm, random_map_kernels_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_MAP, false);
+}
+Test(llvm, random_row_kernels_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_ROW, false);
+}
+Test(llvm, random_rows_of_runs_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_ROW, true);
+}
+Test(llvm, random_col_kernels_under_facts, .timeout = 300)
+{
+    fuzz_facts(DF_MODE_COL, false);
 }
 
 Test(llvm, random_map_kernels_give_the_naive_bits, .timeout = 300)
@@ -1194,6 +1291,51 @@ static df_ins ins(df_kop op, uint8_t t, uint8_t stage, df_level level, uint32_t 
 }
 
 /* Softmax but for its exp: three stages, the second keeps its elements in scratch. */
+Test(llvm, a_known_divisor_gives_the_bits_of_a_division)
+{
+    enum { N = 2048 + 5 };
+    const df_ins body[] = { ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+                            ins(DF_K_num, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
+                            ins(DF_K_div, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 1, 0),
+                            ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, 2, 0, 1) };
+    const df_access access[] = {
+        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .step = { DF_STEP_UNIT } },
+        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 1, .step = { DF_STEP_UNIT } }
+    };
+    const df_kernel k = { .mode = DF_MODE_MAP,
+                          .n_axes = 1,
+                          .n_stages = 1,
+                          .role = { DF_AXIS_INNER },
+                          .n_access = 2,
+                          .n_num = 1,
+                          .n_ins = 4,
+                          .access = access,
+                          .ins = body };
+    static const float divisors[] = { 0.5f, -4,   0x1p-126f, 0x1p126f, 0x1p127f, 0x1p-127f,
+                                      3,    0.1f, 0x1p-149f, 0,        INFINITY, NAN };
+    static float x[N], y[N];
+    for (uint64_t i = 0; i < N; i++) x[i] = f32_of(i < 1000 ? awkward(DEFT_F32, i) : i * 2093021);
+    char *ptr[2] = { (char *)x, (char *)y };
+    const int64_t stride[2] = { 1, 1 }, extent[1] = { N };
+    df_compiler c = open_compiler(64);
+    for (size_t n = 0; n < sizeof divisors / sizeof *divisors; n++) {
+        const uint64_t num[1] = { of_f32(divisors[n]) };
+        const df_kargs a = { .ptr = ptr, .stride = stride, .extent = extent, .num = num };
+        const df_facts f = { .extent = { DF_ANY }, .num_mask = 1, .num = { num[0] } };
+        df_code code = { 0 };
+        df_diag d = { 0 };
+        cr_assert(c.specialize(c.self, &d, &k, &f, &code) == DEFT_OK, "%s", d.text);
+        code.main(&a, 0, 1, 0, N);
+        for (int i = 0; i < N; i++) {
+            const float want = x[i] / divisors[n];
+            cr_assert(same_bits(DEFT_F32, of_f32(y[i]), of_f32(want)), "%a / %a is %a, not %a",
+                      (double)x[i], (double)divisors[n], (double)y[i], (double)want);
+        }
+        c.release(c.self, &code);
+    }
+    c.destroy(c.self);
+}
+
 Test(llvm, stages_share_a_row_through_scratch)
 {
     static const int64_t lengths[] = { 0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097 };

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the tiers: what tier.c (general code) and tier_variant.c (variants) share.
+ */
+#ifndef DF_RUNTIME_TIER_STORE_H
+#define DF_RUNTIME_TIER_STORE_H
+
+#include <pthread.h>
+
+#include "base/counted.h"
+#include "base/fork.h"
+#include "cache/cache.h"
+#include "runtime/tier.h"
+
+/* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
+enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BITS = 8 };
+
+typedef struct entry {
+    df_counted ref;
+    df_exec exec;
+    df_kernel kernel;
+    df_tiers *tiers;
+    void *storage; /* the kernel's arrays and key */
+    size_t storage_size;
+    df_code code[2]; /* by df_opt */
+    bool has_code[2];
+    struct entry *next[2]; /* in the queue of a level */
+    uint64_t batch;        /* number of the plan it came with */
+    uint32_t generation;   /* of tiers, when last queued */
+
+    /* Variants. One is made at a time: `wish` until it is there. */
+    df_variant *wish;
+    struct entry *next_wish; /* in the queue of wishes */
+
+    /* The plan that it was made for, for explanations. */
+    uintptr_t site, plan_site;
+    uint32_t owner, plan_number;
+    char ops[128];
+} entry;
+
+struct df_tiers {
+    const df_mem *mem;
+    const df_log *log;
+    const df_compiler *compiler; /* NULL: none, or lost in a fork */
+    df_tier tier;
+    df_cache *store;
+    uint64_t max_bytes;     /* of the store and of variants */
+    uint32_t variant_after; /* launches alike; 0: no variants */
+    df_fork_mark mark;
+    _Atomic uint32_t n_in_compiler;
+    _Atomic uint64_t inside; /* runs that may be in a variant; above INSIDE_BITS: so far */
+    pthread_mutex_t lock;    /* guards all below, and states and links of entries */
+    pthread_cond_t changed;
+    entry *head[2], *tail[2];
+    entry *first_wish, *last_wish;
+    uint32_t n_pending;  /* queued or being compiled by the thread */
+    uint32_t generation; /* grows in a forked child */
+    uint64_t n_batches;
+    pthread_t thread;
+    bool has_thread, stop, failure_told;
+    df_tier_stats stats;
+    df_listener *listeners;
+
+    pthread_mutex_t
+        variant_lock;       /* guards the rest and exec.variant; taken inside `lock`, if both */
+    df_variant *variants;   /* live ones */
+    df_variant *retired;    /* cannot be found any more, but a run may be in them */
+    uint64_t variant_bytes; /* of live ones */
+};
+
+static inline entry *df_entry_of(df_exec *e)
+{
+    return (entry *)(void *)((char *)e - offsetof(entry, exec));
+}
+
+/* ---- tier.c ---- */
+
+void df_tiers_check_fork(df_tiers *t);
+/* Under the lock: the compile thread, made when there is none yet; false: it cannot be had. */
+bool df_tiers_need_thread(df_tiers *t);
+/* Under the lock. */
+void df_tiers_hear(df_tiers *t, const df_event *e);
+
+/* ---- tier_variant.c ---- */
+
+/* Under the lock: the next entry with a wish; keeps the queue's reference. NULL: none. */
+entry *df_variant_take(df_tiers *t);
+void df_variant_make(df_tiers *t, entry *e); /* compiles e's wish. Without the lock */
+/* Drops variants, least recently used first, until `size` more bytes of general code fit or none is
+ * left. */
+void df_variants_make_room(df_tiers *t, size_t size);
+void df_variants_sweep(df_tiers *t);            /* frees what no run can be in any more */
+void df_variants_finish(df_tiers *t, entry *e); /* e dies: nobody runs it */
+
+#endif

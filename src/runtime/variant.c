@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * When a variant is worth it. What was measured (docs/replay.md, "Variants"): a variant saves what
+ * does not grow with the number of elements: tails, loops of few turns, the joining of blocks, the
+ * division of indices. So all extents only matter while a launch is short, those of a row while a
+ * row is; a launch that streams through memory gains nothing. A division that became an exact
+ * multiplication saves a share of every element, until memory is what it waits for.
+ */
+#include "runtime/variant.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Estimates are the executor's, which count instructions. */
+#define SHORT_LAUNCH_NS 25e3
+#define SHORT_ROW_NS 2e3
+#define IN_CACHE_NS 400e3
+
+/* ---- numbers ---- */
+
+df_number_slots df_variant_slots(const df_kernel *k)
+{
+    df_number_slots slots = { 0, 0 };
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        const uint32_t slot = df_facts_useful_slot(k, &k->ins[i]);
+        if (slot == DF_NONE) continue;
+        *(k->ins[i].dtype == DEFT_F32 ? &slots.f32 : &slots.f64) |= UINT64_C(1) << slot;
+    }
+    return slots;
+}
+
+static uint32_t lowest(uint64_t set)
+{
+    return (uint32_t)__builtin_ctzll(set);
+}
+
+static uint64_t exact(const df_call *c, deft_dtype t, uint64_t slots)
+{
+    uint64_t out = 0;
+    for (uint64_t rest = slots; rest; rest &= rest - 1)
+        if (df_facts_is_exact_divisor(t, c->args->num[lowest(rest)])) out |= rest & -rest;
+    return out;
+}
+
+/* Of slots, those that hold a value that is useful now. */
+static uint64_t useful(const df_call *c, df_number_slots slots)
+{
+    return exact(c, DEFT_F32, slots.f32) | exact(c, DEFT_F64, slots.f64);
+}
+
+uint64_t df_facts_other_numbers(const df_facts *f, const df_call *c)
+{
+    uint64_t other = 0;
+    for (uint64_t rest = f->num_mask; rest; rest &= rest - 1)
+        if (c->args->num[lowest(rest)] != f->num[lowest(rest)]) other |= rest & -rest;
+    return other;
+}
+
+/* ---- facts ---- */
+
+static bool is_multiple(const df_kernel *k, const df_call *c)
+{
+    const int axis = df_facts_vector_axis(k);
+    return axis >= 0 && c->args->extent[axis] % DF_FACT_MULTIPLE == 0;
+}
+
+bool df_facts_hold(const df_facts *f, const df_kernel *k, const df_call *c)
+{
+    if ((f->rows && !c->rows) || (f->all && !c->all)) return false;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (f->extent[x] != DF_ANY && f->extent[x] != c->args->extent[x]) return false;
+    if (f->multiple && !is_multiple(k, c)) return false;
+    return !f->num_mask || df_facts_other_numbers(f, c) == 0;
+}
+
+static df_variant_kind known_extents(const df_watch *w, uint32_t after)
+{
+    if (atomic_load_explicit(&w->n_all, memory_order_relaxed) >= after) return DF_VARIANT_ALL;
+    if (atomic_load_explicit(&w->n_rows, memory_order_relaxed) >= after) return DF_VARIANT_ROWS;
+    return atomic_load_explicit(&w->n_multiple, memory_order_relaxed) >= after ? DF_VARIANT_MULTIPLE
+                                                                               : DF_VARIANT_NONE;
+}
+
+void df_facts_take(df_facts *out, const df_watch *w, const df_kernel *k, const df_call *c,
+                   df_variant_kind kind, df_number_slots slots, uint32_t after)
+{
+    memset(out, 0, sizeof *out);
+    if (kind == DF_VARIANT_NUMBERS) {
+        out->num_mask = useful(c, slots);
+        for (uint64_t rest = out->num_mask; rest; rest &= rest - 1)
+            out->num[lowest(rest)] = c->args->num[lowest(rest)];
+        kind = known_extents(w, after);
+    }
+    for (uint32_t x = 0; x < DF_MAX_AXES; x++) out->extent[x] = DF_ANY;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (kind == DF_VARIANT_ALL || (kind == DF_VARIANT_ROWS && k->role[x] != DF_AXIS_OUTER))
+            out->extent[x] = c->args->extent[x];
+    out->rows = (kind == DF_VARIANT_ALL || kind == DF_VARIANT_ROWS) && c->rows;
+    out->all = kind == DF_VARIANT_ALL && c->all;
+    out->multiple = kind == DF_VARIANT_MULTIPLE && is_multiple(k, c);
+}
+
+static double as_double(uint64_t bits, deft_dtype t)
+{
+    float f;
+    double d;
+    memcpy(&f, &bits, sizeof f);
+    memcpy(&d, &bits, sizeof d);
+    return t == DEFT_F32 ? (double)f : d;
+}
+
+static void add_numbers(uint64_t slots, const uint64_t *num, const df_kernel *k, char *out,
+                        size_t n)
+{
+    size_t at = strlen(out);
+    uint64_t rest = slots;
+    for (uint32_t i = 0; i < k->n_ins && rest; i++) {
+        const df_ins *const ins = &k->ins[i];
+        if (ins->op != DF_K_num || ins->imm >= DF_FACT_NUMS || !(rest >> ins->imm & 1)) continue;
+        rest &= ~(UINT64_C(1) << ins->imm);
+        if (at >= n) return;
+        snprintf(out + at, n - at, "%sdivisor %g", at ? ", " : "",
+                 as_double(num[ins->imm], (deft_dtype)ins->dtype));
+        at = strlen(out);
+    }
+}
+
+void df_facts_print_numbers(uint64_t slots, const uint64_t *num, const df_kernel *k, char *out,
+                            size_t n)
+{
+    out[0] = 0;
+    add_numbers(slots, num, k, out, n);
+}
+
+void df_facts_print(const df_facts *f, const df_kernel *k, char *out, size_t n)
+{
+    char list[96] = "";
+    size_t at = 0;
+    for (uint32_t x = 0; x < k->n_axes && at < sizeof list; x++)
+        if (f->extent[x] != DF_ANY)
+            at += (size_t)snprintf(list + at, sizeof list - at, "%s%lld", at ? "," : "",
+                                   (long long)f->extent[x]);
+    out[0] = 0;
+    if (at)
+        snprintf(out, n, "%s [%s]", f->all ? "extents" : "rows of", list);
+    else if (f->multiple)
+        snprintf(out, n, "rows of a multiple of %d", DF_FACT_MULTIPLE);
+    add_numbers(f->num_mask, f->num, k, out, n);
+}
+
+/* ---- watching ---- */
+
+static uint64_t mix(uint64_t h, uint64_t v)
+{
+    h = (h ^ v) * UINT64_C(0x9E3779B97F4A7C15);
+    return h ^ h >> 29;
+}
+
+/* How many launches in a row had this hash, this one with them. */
+static uint32_t count(_Atomic uint64_t *latest, _Atomic uint32_t *n, uint64_t hash)
+{
+    const bool is_same = atomic_load_explicit(latest, memory_order_relaxed) == hash;
+    const uint32_t before = atomic_load_explicit(n, memory_order_relaxed);
+    const uint32_t now = is_same ? before + (before < UINT32_MAX) : 1;
+    if (!is_same) atomic_store_explicit(latest, hash, memory_order_relaxed);
+    atomic_store_explicit(n, now, memory_order_relaxed);
+    return now;
+}
+
+static bool is_due(uint32_t n, uint64_t after)
+{
+    return n >= after && n % after == 0;
+}
+
+static bool numbers_are_due(df_watch *w, const df_call *c, df_number_slots slots, uint32_t after)
+{
+    const uint64_t now = c->ns <= IN_CACHE_NS ? useful(c, slots) : 0;
+    if (!now) return false;
+    uint64_t hash = mix(1, now);
+    for (uint64_t rest = now; rest; rest &= rest - 1) hash = mix(hash, c->args->num[lowest(rest)]);
+    return is_due(count(&w->nums, &w->n_nums, hash), (uint64_t)after * DF_NUMBERS_FACTOR);
+}
+
+df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *c,
+                                df_number_slots slots, uint32_t after)
+{
+    const bool is_short = c->ns <= SHORT_LAUNCH_NS;
+    const bool has_short_rows = c->ns <= SHORT_ROW_NS * (double)c->n_rows;
+    uint64_t rows = 1 + c->rows, all = 1 + c->all;
+    for (uint32_t x = 0; x < k->n_axes; x++) {
+        const uint64_t extent = (uint64_t)c->args->extent[x];
+        all = mix(all, extent);
+        if (k->role[x] != DF_AXIS_OUTER) rows = mix(rows, extent);
+    }
+    const uint32_t n_rows = count(&w->rows, &w->n_rows, rows);
+    const uint32_t n_all = count(&w->all, &w->n_all, all);
+    uint32_t n_multiple = atomic_load_explicit(&w->n_multiple, memory_order_relaxed);
+    n_multiple = is_multiple(k, c) ? n_multiple + (n_multiple < UINT32_MAX) : 0;
+    atomic_store_explicit(&w->n_multiple, n_multiple, memory_order_relaxed);
+    if (numbers_are_due(w, c, slots, after)) return DF_VARIANT_NUMBERS;
+    if (is_short && c->all && is_due(n_all, after)) return DF_VARIANT_ALL;
+    if (!is_short && !has_short_rows) return DF_VARIANT_NONE;
+    if (n_all >= after && is_short && c->all) return DF_VARIANT_NONE; /* waits for its turn */
+    if (df_facts_vector_axis(k) < 0) return DF_VARIANT_NONE;
+    if (c->rows && is_due(n_rows, after)) return DF_VARIANT_ROWS;
+    const bool is_multiple_due = n_rows < after && is_due(n_multiple, after);
+    return is_multiple_due ? DF_VARIANT_MULTIPLE : DF_VARIANT_NONE;
+}
