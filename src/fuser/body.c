@@ -96,7 +96,7 @@ static uint32_t slot_value(body *b, df_slot s)
     return df_body_number(b, s | DF_NUM_IS_SLOT, DEFT_I64);
 }
 
-static uint64_t constant_bits(deft_dtype t, uint32_t attr)
+uint64_t df_body_bits(deft_dtype t, uint32_t attr)
 {
     uint64_t bits;
     float f;
@@ -118,7 +118,7 @@ static uint64_t constant_bits(deft_dtype t, uint32_t attr)
 
 uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr)
 {
-    return ins0(b, DF_K_const, t, constant_bits(t, attr));
+    return ins0(b, DF_K_const, t, df_body_bits(t, attr));
 }
 
 uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,

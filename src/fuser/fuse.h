@@ -417,7 +417,8 @@ void df_body_finish(body *b);
 /* Instructions at b's stage and level; equal ones are found again. */
 uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,
                      uint64_t imm);
-uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr); /* attr: as that of cst */
+uint64_t df_body_bits(deft_dtype t, uint32_t attr); /* of a cst with that attribute */
+uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr);
 /* A number slot: an argument of the trace, or with DF_NUM_IS_SLOT a slot of the plan. */
 uint32_t df_body_number(body *b, uint32_t which, deft_dtype t);
 uint32_t df_body_access(body *b, access a); /* found again where it is one already */

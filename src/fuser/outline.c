@@ -206,20 +206,37 @@ static df_slot bytes_of(const outline *o, uint32_t n, uint32_t from_axis)
 }
 
 /* The cell of n, read by the part that is being made. */
+/* One number needs no kernel to store it. */
+static void see_number(const outline *o, uint32_t n, df_cell *cell)
+{
+    while (at(o, n)->op == DF_OP_expand && at(o, at(o, n)->src[0].i)->rank == 0)
+        n = at(o, n)->src[0].i;
+    if (at(o, n)->op == DF_OP_num) {
+        cell->kind = DF_CELL_ARG;
+        cell->from = at(o, n)->arg;
+    } else if (at(o, n)->op == DF_OP_cst) {
+        cell->kind = DF_CELL_CONST;
+        cell->bits = df_body_bits((deft_dtype)at(o, n)->dtype, at(o, n)->attr);
+    }
+}
+
 deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
 {
     pass *const p = o->p;
     const uint32_t key = stored(o, n);
     if (o->cell[key] == DF_NONE) {
-        df_cell cell = { .input = DF_NONE,
+        df_cell cell = { .kind = DF_CELL_PART,
                          .last = (uint32_t)o->parts.n,
                          .bytes = bytes_of(o, n, 0) };
         if (at(o, n)->op == DF_OP_input) {
             const uint32_t k = at(o, n)->attr;
             if (o->t->inputs[k].flags & DF_INPUT_CONTIGUOUS) {
                 df_fuse_guard(p, DF_GUARD_contiguous, k, 0, 1);
-                cell.input = k;
+                cell.kind = DF_CELL_INPUT;
+                cell.from = k;
             }
+        } else if (at(o, n)->rank == 0) {
+            see_number(o, n, &cell);
         }
         o->cell[key] = (uint32_t)o->cells.n;
         if (!df_vec_push(p->mem, &o->cells, cell) || !df_vec_push(p->mem, &o->makers, n))
@@ -474,7 +491,7 @@ static deft_status make_run(outline *o, uint32_t level)
     for (uint32_t c = 0; c < o->cells.n; c++) {
         const uint32_t n = o->makers.at[c];
         const bool copy = at(o, n)->op == DF_OP_input;
-        if (o->cells.at[c].input != DF_NONE) continue;
+        if (o->cells.at[c].kind != DF_CELL_PART) continue;
         if (copy ? level != 0 : !is_part_of(o, n, in_run(level))) continue;
         if (!df_vec_push(o->p->mem, &out, c)) TRY(df_outline_no_memory(o));
         TRY(add_root(o, n));

@@ -206,10 +206,19 @@ typedef struct df_why {
 
 /* ---- parts ---- */
 
+typedef enum df_cell_kind {
+    DF_CELL_PART,  /* a part makes it */
+    DF_CELL_INPUT, /* it is an input of the trace */
+    DF_CELL_ARG,   /* one number, an argument */
+    DF_CELL_CONST  /* one number */
+} df_cell_kind;
+
 /* A value that passes from one part to others, contiguous. */
 typedef struct df_cell {
-    uint32_t input; /* ordinal of the trace's input that it is; DF_NONE: a part makes it */
-    uint32_t last;  /* the last part that reads it */
+    uint32_t kind;   /* df_cell_kind */
+    uint32_t from;   /* INPUT: ordinal of the trace's input; ARG: argument slot */
+    uint64_t bits;   /* CONST */
+    uint32_t last;   /* the last part that reads it */
     df_slot bytes;
 } df_cell;
 

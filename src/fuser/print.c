@@ -246,7 +246,9 @@ static void put_parts(df_str *out, const df_plan *p, const df_trace *t)
     for (uint32_t c = 0; c < p->n_cells; c++) {
         df_str_fmt(out, "  c%" PRIu32 " bytes ", c);
         put_slot(out, p, p->cells[c].bytes);
-        if (p->cells[c].input != DF_NONE) df_str_fmt(out, " = in%" PRIu32, p->cells[c].input);
+        if (p->cells[c].kind == DF_CELL_INPUT) df_str_fmt(out, " = in%" PRIu32, p->cells[c].from);
+        if (p->cells[c].kind == DF_CELL_ARG) df_str_fmt(out, " = arg%" PRIu32, p->cells[c].from);
+        if (p->cells[c].kind == DF_CELL_CONST) df_str_fmt(out, " = 0x%" PRIx64, p->cells[c].bits);
         df_str_fmt(out, " until part %" PRIu32 "\n", p->cells[c].last);
     }
     df_str_put(out, "roots");

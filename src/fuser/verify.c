@@ -401,9 +401,9 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
     deft_status st;
     TRY(verify_slots(d, p));
     for (uint32_t c = 0; c < p->n_cells; c++)
-        if (p->cells[c].bytes >= p->n_slots ||
-            (p->cells[c].input != DF_NONE && p->cells[c].input >= p->n_inputs))
-            TRY(bad(d, "cell", c, p->cells[c].input));
+        if (p->cells[c].bytes >= p->n_slots || p->cells[c].kind > DF_CELL_CONST ||
+            (p->cells[c].kind == DF_CELL_INPUT && p->cells[c].from >= p->n_inputs))
+            TRY(bad(d, "cell", c, p->cells[c].from));
     for (uint32_t i = 0; i < p->n_parts; i++) TRY(verify_part(d, p, i));
     if (p->n_parts > 0) return DEFT_OK;
     for (uint32_t k = 0; k < p->n_kernels; k++) {

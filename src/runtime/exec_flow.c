@@ -56,9 +56,20 @@ static cell share(const cell *c)
     return (cell){ c->data, c->buf ? df_buffer_ref(c->buf) : NULL };
 }
 
-static char *origin(const df_trace *t, uint32_t input)
+/* Cell i as it is before any part has run. */
+static deft_status set_out(flow *f, uint32_t i)
 {
-    return t->inputs[input].data;
+    const df_cell *const c = &f->plan->cells[i];
+    df_buffer *buf = NULL;
+    if (c->kind == DF_CELL_INPUT) f->cells[i].data = f->t->inputs[c->from].data;
+    if (c->kind != DF_CELL_ARG && c->kind != DF_CELL_CONST) return DEFT_OK;
+    const int64_t bytes = f->slots[c->bytes];
+    const deft_status st = df_buffer_create(f->d, f->x->allocator, bytes, &buf);
+    if (st != DEFT_OK) return st;
+    df_put_bits(buf->data, c->kind == DF_CELL_ARG ? (uint64_t)f->t->args[c->from] : c->bits,
+                (size_t)bytes);
+    set_cell(&f->cells[i], buf);
+    return DEFT_OK;
 }
 
 /* ---- one plan within ---- */
@@ -271,8 +282,7 @@ deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const d
     if (!at) return df_fail_mem(d, "run", size);
     b = (df_bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
     lay_out(&f, &b);
-    for (uint32_t i = 0; i < plan->n_cells; i++)
-        if (plan->cells[i].input != DF_NONE) f.cells[i].data = origin(t, plan->cells[i].input);
+    for (uint32_t i = 0; i < plan->n_cells; i++) TRY(set_out(&f, i));
     for (uint32_t i = 0; i < plan->n_parts; i++) {
         TRY(run_part(&f, &plan->parts[i]));
         for (uint32_t c = 0; c < plan->n_cells && i + 1 < plan->n_parts; c++)

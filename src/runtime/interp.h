@@ -19,4 +19,7 @@ void df_interp_part(const df_kernel *k, void *work, const df_kargs *a, int64_t o
 void df_interp_fin(const df_kernel *k, void *work, const df_kargs *a, int64_t o, int64_t i0,
                    int64_t i1);
 
+/* The low bits of v as a value of size bytes, whatever end comes first. */
+void df_put_bits(void *dst, uint64_t v, size_t size);
+
 #endif

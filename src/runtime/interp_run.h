@@ -98,8 +98,6 @@ void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, 
 
 /* n lanes of the value at `value`, which may be dst's first. */
 void df_splat(void *dst, const void *value, size_t size, uint32_t n);
-/* The low bits of v as a value of size bytes, whatever end comes first. */
-void df_put_bits(void *dst, uint64_t v, size_t size);
 void df_splat_bits(void *dst, uint64_t bits, size_t size, uint32_t n);
 
 /* ---- interp_reduce.c ---- */
