@@ -536,6 +536,28 @@ Test(control, a_step_that_fails_in_a_loop_changes_nothing)
     for (int i = 0; i < 3; i++) cr_assert_eq(target[i], logistic_in_c((float)i + 1, 4));
 }
 
+Test(control, a_step_with_a_loop_may_be_left_to_run)
+{
+    float target[2] = { 0, 0 };
+    deft_tensor *const w = deft_keep(ROW(.1f, .2f));
+    deft_tensor *const mut = deft_wrap_mut(cx, DEFT_SHAPE(2), DEFT_F32, target, sizeof target, NULL);
+    float want[2] = { .1f, .2f };
+    for (int k = 0; k < 5; k++) {
+        int64_t n = 3 + k;
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *state[] = { w, counter() };
+        cr_assert(deft_while(cx, below, logistic, &n, state, 2, INT64_MAX, state));
+        deft_assign(w, state[0]);
+        deft_assign(mut, state[0]);
+        OK(deft_step_submit(s));
+        for (int i = 0; i < 2; i++) want[i] = logistic_in_c(want[i], n);
+    }
+    expect(w, 2, want);
+    OK(deft_wait(cx));
+    cr_assert_eq(target[0], want[0]);
+    cr_assert_eq(target[1], want[1]);
+}
+
 FN(always)
 {
     UNUSED;
@@ -572,6 +594,9 @@ FN(reads)
     UNUSED;
     float v = 0;
     cr_assert_eq(deft_item(in[0], &v), DEFT_E_STATE);
+    cr_assert_eq(deft_wait(c), DEFT_E_STATE);
+    cr_assert_eq(deft_step_submit(*(deft_scope *)user), DEFT_E_STATE);
+    cr_assert_eq(deft_step_end(*(deft_scope *)user), DEFT_E_STATE);
     cr_assert_eq(deft_eval(&outside, 1), DEFT_E_STATE);
     cr_assert(strstr(deft_message(c), "eval: inside the function of a loop"), "%s",
               deft_message(c));
@@ -583,8 +608,10 @@ Test(control, nothing_is_computed_inside)
 {
     deft_tensor *x = ROW(1);
     outside = ROW(5);
-    cr_assert(deft_scan(cx, reads, NULL, &x, 1, NULL, 0, 3, 0, &x));
+    deft_scope s = deft_step_begin(cx);
+    cr_assert(deft_scan(cx, reads, &s, &x, 1, NULL, 0, 3, 0, &x));
     EXPECT(x, 4);
+    OK(deft_step_end(s));
 }
 
 FN(keeps)
