@@ -126,8 +126,38 @@ static deft_status train(thread *t, const int64_t *size, uint32_t seed, result *
     return st;
 }
 
-static deft_tensor *some_op(deft_tensor *x, deft_tensor *y, uint32_t which)
+/* user: a tensor of the loop's surroundings. */
+static deft_status half_way(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
 {
+    (void)cx, (void)n_in, (void)n_out;
+    out[0] = deft_mul(deft_add(in[0], user), 0.5);
+    return DEFT_OK;
+}
+
+static deft_status centred(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out;
+    out[0] = deft_sub(deft_tanh(in[0]), deft_mul(deft_mean(in[0], DEFT_ALL_AXES, 0), user));
+    return DEFT_OK;
+}
+
+/* A loop that is one kernel, one that is not, a branch. */
+static deft_tensor *loop_op(deft_ctx *cx, deft_tensor *x, deft_tensor *y, uint32_t which)
+{
+    deft_tensor *out = NULL;
+    if (which == 0) (void)deft_scan(cx, half_way, x, &y, 1, NULL, 0, 7, 0, &out);
+    if (which == 1) (void)deft_scan(cx, centred, x, &y, 1, NULL, 0, 3, 0, &out);
+    if (which == 2)
+        (void)deft_cond(deft_any(deft_gt(y, 0.9), DEFT_ALL_AXES, 0), centred, half_way, x, &y, 1,
+                        &out, 1);
+    return out;
+}
+
+static deft_tensor *some_op(deft_ctx *cx, deft_tensor *x, deft_tensor *y, uint32_t which)
+{
+    if (which >= 8) return loop_op(cx, x, y, which - 8);
     switch (which) {
     case 0: return deft_tanh(deft_add(x, y));
     case 1: return deft_mul(deft_exp(deft_clamp(y, -2, 2)), 0.25);
@@ -147,7 +177,7 @@ static deft_status program(thread *t, const int64_t *size, uint32_t seed, result
     deft_tensor *const x = input(t->w->cx, size[0], size[1], seed);
     deft_tensor *y = x;
     uint64_t random = seed * 77;
-    for (int i = 0; i < 5; i++) y = some_op(x, y, draw(&random, 8));
+    for (int i = 0; i < 5; i++) y = some_op(t->w->cx, x, y, draw(&random, 11));
     deft_tensor *const sum = deft_sum(y, DEFT_AXES((int)seed % 2), 0);
     deft_status st = take(t, sum, r);
     if (st == DEFT_OK) st = take(t, y, r);

@@ -540,7 +540,8 @@ Test(control, a_step_with_a_loop_may_be_left_to_run)
 {
     float target[2] = { 0, 0 };
     deft_tensor *const w = deft_keep(ROW(.1f, .2f));
-    deft_tensor *const mut = deft_wrap_mut(cx, DEFT_SHAPE(2), DEFT_F32, target, sizeof target, NULL);
+    deft_tensor *const mut =
+        deft_wrap_mut(cx, DEFT_SHAPE(2), DEFT_F32, target, sizeof target, NULL);
     float want[2] = { .1f, .2f };
     for (int k = 0; k < 5; k++) {
         int64_t n = 3 + k;
