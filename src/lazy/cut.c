@@ -230,15 +230,12 @@ static bool safe_into(const df_made *m, uint32_t into)
     return true;
 }
 
-/* Faults are found while a plan runs, and a loop may be interrupted; what it writes straight into
- * the caller's memory can't be undone, so such a plan gets memory of its own and is copied when all
- * went well. */
+/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
+ * undone, so such a plan gets memory of its own and is copied when all went well. */
 static bool may_fault(const df_trace *t)
 {
     for (uint32_t i = 0; i < t->n_nodes; i++)
-        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index ||
-            df_op_infos[t->nodes[i].op].cls == DF_CLASS_control)
-            return true;
+        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index) return true;
     return false;
 }
 

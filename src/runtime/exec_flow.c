@@ -81,8 +81,7 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     *buf = NULL;
     switch ((df_port_kind)port->kind) {
     case DF_PORT_INPUT:
-        *in = f->t->inputs[port->index];
-        in->flags &= ~(uint32_t)DF_INPUT_SOLE;
+        *in = f->t->inputs[port->index]; /* without its buffer it is not taken over */
         return;
     case DF_PORT_CELL: from = &f->cells[port->index]; break;
     case DF_PORT_STATE: from = &f->states[port->index]; break;

@@ -131,6 +131,39 @@ Test(control, while_does_not_exceed_its_bound)
     cr_assert_eq(count, 0);
 }
 
+FN(always)
+{
+    UNUSED;
+    out[0] = deft_full(c, DEFT_SHAPE(), DEFT_BOOL, 1);
+    return DEFT_OK;
+}
+
+FN(add_one)
+{
+    UNUSED;
+    for (size_t i = 0; i < n_out; i++) out[i] = deft_add(in[i], 1);
+    return DEFT_OK;
+}
+
+/* One program with bounds of all sizes, of which the largest is none. */
+Test(control, a_bound_holds_exactly_however_large)
+{
+    static const int64_t most[] = { 3, INT64_MAX, 2, (1 << 20) + 3, INT64_MAX, 1 };
+    static const int64_t limit[] = { 5, 70000, 4, 2000000, 5, 0 };
+    static const int32_t want[] = { 3, 70000, 2, (1 << 20) + 3, 5, 0 };
+    for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
+        const deft_scope s = deft_scope_begin(cx);
+        int64_t n = limit[i];
+        int32_t count = -1;
+        deft_tensor *state[] = { ROW(0, 0), counter() };
+        cr_assert(deft_while(cx, below, add_one, &n, state, 2, most[i], state));
+        OK(deft_item(state[1], &count));
+        cr_assert_eq(count, want[i], "%zu: %d", i, (int)count);
+        EXPECT(state[0], (float)want[i], (float)want[i]);
+        OK(deft_scope_end(s));
+    }
+}
+
 Test(control, results_may_take_the_place_of_what_was_handed_in)
 {
     int64_t n = 2;
@@ -214,6 +247,80 @@ Test(control, scan_over_rows_that_lie_anyhow)
         deft_flip(deft_reshape(ROW(5, 6, 3, 4, 1, 2), DEFT_SHAPE(3, 2)), DEFT_AXES(0));
     cr_assert(deft_scan(cx, running, NULL, &x, 1, &rows, 1, 3, 2, out));
     EXPECT(out[2], 1, 4, 6, 16, 25, 48);
+}
+
+/* state = 0.5 state + row, also a result: one kernel. */
+FN(average)
+{
+    UNUSED;
+    out[0] = out[1] = deft_add(deft_mul(in[0], 0.5), in[1]);
+    return DEFT_OK;
+}
+
+Test(control, elementwise_rows_that_lie_anyhow)
+{
+    static const float memory[] = { 1, 3, 5, -9, 2, 4, 6, -9 };
+    static const float want[] = { 1.5f, 3, 3.75f, 5.5f, 6.875f, 8.75f };
+    deft_tensor *out[2], *const x = ROW(1, 2);
+    deft_tensor *const rows[] = {
+        deft_wrap(cx, DEFT_SHAPE(3, 2), DEFT_F32, memory, sizeof memory, (const int64_t[]){ 1, 4 }),
+        deft_t(deft_reshape(ROW(1, 3, 5, 2, 4, 6), DEFT_SHAPE(2, 3))),
+        deft_slice(deft_reshape(ROW(0, 1, 2, 0, 3, 4, 0, 5, 6), DEFT_SHAPE(3, 3)), DEFT_FULL,
+                   DEFT_R(1, DEFT_END)),
+        deft_add(deft_reshape(ROW(0, 1, 2, 3, 4, 5), DEFT_SHAPE(3, 2)), 1),
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        cr_assert(deft_scan(cx, average, NULL, &x, 1, &rows[i], 1, 3, 1, out));
+        expect(out[1], 6, want);
+        EXPECT(out[0], 6.875f, 8.75f);
+    }
+}
+
+/* Rows that are also there as a whole. */
+FN(add_row_and_all)
+{
+    UNUSED;
+    out[0] = deft_add(deft_add(in[0], in[1]), (deft_tensor *)user);
+    return DEFT_OK;
+}
+
+Test(control, rows_may_be_used_as_a_whole_too)
+{
+    deft_tensor *x = ROW(0, 0, 0), *const rows = ROW(1, 2, 4);
+    cr_assert(deft_scan(cx, add_row_and_all, rows, &x, 1, &rows, 1, 3, 0, &x));
+    EXPECT(x, 10, 13, 19);
+}
+
+/* The same program with an extent that broadcasts where it did not before. */
+Test(control, extents_of_the_surroundings_are_guarded)
+{
+    for (int k = 0; k < 2; k++) {
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *x = ROW(0, 0, 0), *const rows = ROW(1, 2, 4);
+        deft_tensor *const y = k ? ROW(5) : ROW(5, 6, 7);
+        cr_assert(deft_scan(cx, add_row_and_all, y, &x, 1, &rows, 1, 3, 0, &x));
+        if (k)
+            EXPECT(x, 22, 22, 22);
+        else
+            EXPECT(x, 22, 25, 28);
+        OK(deft_scope_end(s));
+    }
+}
+
+FN(small_into_large)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], 2);
+    out[1] = deft_add(in[1], in[0]);
+    return DEFT_OK;
+}
+
+Test(control, states_of_several_shapes)
+{
+    deft_tensor *state[] = { ROW(1), ROW(0, 10, 20) };
+    cr_assert(deft_scan(cx, small_into_large, NULL, state, 2, NULL, 0, 4, 0, state));
+    EXPECT(state[0], 16);
+    EXPECT(state[1], 15, 25, 35);
 }
 
 FN(swap_states)
@@ -372,14 +479,6 @@ Test(control, branches_with_several_results)
 /* ---- nesting ---- */
 
 /* state * 2 when the row is even, else plus the row, by a loop of its own. */
-FN(add_one)
-{
-    UNUSED;
-    out[0] = deft_add(in[0], 1);
-    out[1] = deft_add(in[1], 1);
-    return DEFT_OK;
-}
-
 FN(fewer_than_row)
 {
     UNUSED;
@@ -512,6 +611,31 @@ Test(control, a_capture_replays_loops_with_its_parameters)
     deft_capture_destroy(&capture);
 }
 
+FN(long_body)
+{
+    UNUSED;
+    deft_tensor *x = in[0];
+    for (int i = 0; i < 100; i++) x = deft_add(x, 1);
+    out[0] = x;
+    return DEFT_OK;
+}
+
+/* A loop half recorded can't be cut; what is pending before and after it can. */
+Test(control, budgets_do_not_cut_a_loop_in_two)
+{
+    const deft_step_options o = { .size = sizeof o, .max_nodes = 20 };
+    deft_tensor *const w = deft_keep(ROW(0));
+    const deft_scope s = deft_step_begin_with(cx, &o);
+    deft_tensor *x = w;
+    for (int i = 0; i < 15; i++) x = deft_add(x, 1);
+    cr_assert(deft_scan(cx, long_body, NULL, &x, 1, NULL, 0, 3, 0, &x), "%s", deft_message(cx));
+    for (int i = 0; i < 25; i++) x = deft_add(x, 1);
+    deft_assign(w, x);
+    OK(deft_step_end(s));
+    EXPECT(w, 340);
+    cr_assert_gt(stats().cuts, 1);
+}
+
 /* ---- steps ---- */
 
 Test(control, a_step_that_fails_in_a_loop_changes_nothing)
@@ -557,13 +681,6 @@ Test(control, a_step_with_a_loop_may_be_left_to_run)
     OK(deft_wait(cx));
     cr_assert_eq(target[0], want[0]);
     cr_assert_eq(target[1], want[1]);
-}
-
-FN(always)
-{
-    UNUSED;
-    out[0] = deft_full(c, DEFT_SHAPE(), DEFT_BOOL, 1);
-    return DEFT_OK;
 }
 
 static void *interrupt_soon(void *user)
