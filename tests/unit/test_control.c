@@ -148,9 +148,9 @@ FN(add_one)
 /* One program with bounds of all sizes, of which the largest is none. */
 Test(control, a_bound_holds_exactly_however_large)
 {
-    static const int64_t most[] = { 3, INT64_MAX, 2, (1 << 20) + 3, INT64_MAX, 1 };
-    static const int64_t limit[] = { 5, 70000, 4, 2000000, 5, 0 };
-    static const int32_t want[] = { 3, 70000, 2, (1 << 20) + 3, 5, 0 };
+    static const int64_t most[] = { INT64_MAX, 3, 2, (1 << 20) + 3, INT64_MAX, 1 };
+    static const int64_t limit[] = { 70000, 5, 4, 2000000, 5, 0 };
+    static const int32_t want[] = { 70000, 3, 2, (1 << 20) + 3, 5, 0 };
     for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
         const deft_scope s = deft_scope_begin(cx);
         int64_t n = limit[i];
