@@ -43,6 +43,19 @@ DF_INLINE bool df_add_i64(int64_t a, int64_t b, int64_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
+/* Whether n words of 8 bytes are equal. For a few: a call of memcmp costs as much as all of it. */
+DF_INLINE bool df_same_words(const void *a, const void *b, size_t n)
+{
+    uint64_t other = 0;
+    for (size_t i = 0; i < n; i++) {
+        uint64_t x, y;
+        __builtin_memcpy(&x, (const char *)a + 8 * i, 8);
+        __builtin_memcpy(&y, (const char *)b + 8 * i, 8);
+        other |= x ^ y;
+    }
+    return other == 0;
+}
+
 DF_INLINE unsigned df_ctz64(uint64_t x)
 {
     return (unsigned)__builtin_ctzll(x);

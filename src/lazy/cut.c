@@ -321,12 +321,12 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
                 if (m->use[k].input == root.into) return false; /* was read then, and is not now */
             set_input(m, cx->cut_serial, root.into, want[i].into);
         }
-        if (memcmp(&root, &m->asked[i], sizeof root) != 0) return false;
+        if (!df_same_words(&root, &m->asked[i], sizeof root / 8)) return false;
         see_sole(t, &root, &want[i]);
     }
     for (uint32_t i = 0; i < m->n_want; i++) {
         const df_root root = allowed(m, m->asked[i]);
-        if (memcmp(&root, &t->roots[i], sizeof root) != 0) return false;
+        if (!df_same_words(&root, &t->roots[i], sizeof root / 8)) return false;
     }
     return true;
 }

@@ -120,7 +120,7 @@ DF_INLINE uint32_t push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t si
 static void put_extents(df_rec *r, const df_shape *s)
 {
     int64_t *const at = r->ext + r->n_ext;
-    if (r->n < r->limit && memcmp(at, s->dim, s->rank * sizeof *at) != 0) {
+    if (r->n < r->limit && !df_same_words(at, s->dim, s->rank)) {
         r->stretched = true;
         r->same = 0;
     }
@@ -138,7 +138,7 @@ static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shap
     if (own) shape = r->n_ext;
     if (n_args) node.arg = r->n_args;
     if (r->n < r->limit &&
-        (memcmp(&r->nodes[r->n], &node, sizeof node) != 0 || r->shape[r->n] != shape))
+        (!df_same_words(&r->nodes[r->n], &node, sizeof node / 8) || r->shape[r->n] != shape))
         df_spine_diverge(cx, node, shape);
     if (!room_record(cx)) return DF_BAD;
     if (!room_args(cx, n_args) || (own && !room_ext(cx, DEFT_MAX_RANK))) {

@@ -16,7 +16,7 @@
 
 static bool equal(const df_node *a, const df_node *b)
 {
-    return memcmp(a, b, sizeof *a) == 0;
+    return df_same_words(a, b, sizeof *a / 8);
 }
 
 static void set_limits(const deft_ctx *cx, df_rec *r)

@@ -477,11 +477,6 @@ bool df_shape_numel(const df_shape *s, int64_t *out)
     return true;
 }
 
-bool df_shape_equal(const df_shape *a, const df_shape *b)
-{
-    return a->rank == b->rank && memcmp(a->dim, b->dim, a->rank * sizeof *a->dim) == 0;
-}
-
 const char *df_shape_text(const df_shape *s, char *buf, size_t n)
 {
     size_t at = 0;

@@ -11,7 +11,10 @@
 
 /* Number of elements; false on overflow of int64 (also of bytes, at 8 bytes an element). */
 bool df_shape_numel(const df_shape *s, int64_t *out);
-bool df_shape_equal(const df_shape *a, const df_shape *b);
+DF_INLINE bool df_shape_equal(const df_shape *a, const df_shape *b)
+{
+    return a->rank == b->rank && df_same_words(a->dim, b->dim, a->rank);
+}
 
 /* "[4,8]" into buf (cut, always terminated); returns buf. */
 const char *df_shape_text(const df_shape *s, char *buf, size_t n);
