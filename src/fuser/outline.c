@@ -700,12 +700,13 @@ static deft_status make_parts(outline *o)
     const df_trace *const t = o->t;
     plan->root_cell = df_arena_new(&plan->arena, uint32_t, t->n_roots);
     if (!plan->root_cell) TRY(df_outline_no_memory(o));
-    TRY(make_store(o));
+    /* Before there is any part: what is handed out is needed until the end. */
     for (uint32_t r = 0; r < t->n_roots; r++) {
         plan->root_cell[r] = DF_NONE;
         if (t->roots[r].kind == DF_ROOT_NEW)
             TRY(df_outline_need_cell(o, t->roots[r].node, &plan->root_cell[r]));
     }
+    TRY(make_store(o));
     for (uint32_t level = o->n_levels; level-- > 0;) {
         TRY(make_units(o, level));
         TRY(make_run(o, level));
