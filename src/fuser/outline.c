@@ -665,7 +665,7 @@ static deft_status make_store(outline *o)
 {
     deft_status st = DEFT_OK;
     const df_trace *const t = o->t;
-    df_part part = { .kind = DF_PART_RUN, .cond = DF_NONE, .node = DF_NONE };
+    df_part part = { .kind = DF_PART_RUN, .cond = DF_NONE, .node = DF_NONE, .stores = true };
     cut_trace cut;
     uint32_t n = 0;
     for (uint32_t r = 0; r < t->n_roots; r++) n += t->roots[r].kind == DF_ROOT_INTO;

@@ -44,7 +44,7 @@ size_t df_plan_bytes(df_plan *plan)
 
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots)
 {
-    if (plan->n_parts > 0) {
+    if (plan->root_cell) {
         const uint32_t c = plan->root_cell[r];
         return c == DF_NONE ? -1 : slots[plan->cells[c].bytes];
     }

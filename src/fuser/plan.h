@@ -263,6 +263,7 @@ typedef struct df_part {
     const uint32_t *init;     /* per state: cell */
     const df_slot *row_bytes; /* per root of body beyond the states */
     uint32_t node;            /* the loop or cond, for people */
+    bool stores;              /* RUN, the last part: writes into the caller's memory */
 } df_part;
 
 /* What a kernel stands for, for explanations only. */
@@ -277,7 +278,7 @@ typedef struct df_plan {
     uint32_t n_parts;
     df_cell *cells;
     uint32_t n_cells;
-    uint32_t *root_cell; /* per root of the trace */
+    uint32_t *root_cell; /* per root of the trace; NULL: this is no plan of parts */
     df_slot_def *slots;
     uint32_t n_slots;
     df_guard *guards;

@@ -260,7 +260,7 @@ static void put_parts(df_str *out, const df_plan *p, const df_trace *t)
 
 void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
 {
-    if (p->n_parts > 0) {
+    if (p->root_cell) {
         put_parts(out, p, t);
         return;
     }

@@ -405,7 +405,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
             (p->cells[c].kind == DF_CELL_INPUT && p->cells[c].from >= p->n_inputs))
             TRY(bad(d, "cell", c, p->cells[c].from));
     for (uint32_t i = 0; i < p->n_parts; i++) TRY(verify_part(d, p, i));
-    if (p->n_parts > 0) return DEFT_OK;
+    if (p->root_cell) return DEFT_OK;
     for (uint32_t k = 0; k < p->n_kernels; k++) {
         TRY(verify_axes(d, &p->kernels[k], k));
         TRY(verify_access(d, &p->kernels[k], k));

@@ -477,7 +477,7 @@ done:
 deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
                             const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
-    if (plan->n_parts > 0) return df_run_flow(x, d, plan, t, slots, io, stats);
+    if (plan->root_cell) return df_run_flow(x, d, plan, t, slots, io, stats);
     deft_status st = DEFT_OK;
     df_run_stats mine = { 0 };
     df_buffer *arena = NULL;

@@ -243,7 +243,6 @@ static deft_status hand_out(flow *f)
         f->stats->bytes_allocated += (uint64_t)bytes;
     }
 done:
-    for (uint32_t r = 0; st != DEFT_OK && r < f->t->n_roots; r++) df_buffer_drop(&f->io->root[r]);
     return st;
 }
 
@@ -283,12 +282,14 @@ deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const d
     lay_out(&f, &b);
     for (uint32_t i = 0; i < plan->n_cells; i++) TRY(set_out(&f, i));
     for (uint32_t i = 0; i < plan->n_parts; i++) {
+        if (plan->parts[i].stores) TRY(hand_out(&f)); /* what is in that memory may be a result */
         TRY(run_part(&f, &plan->parts[i]));
         for (uint32_t c = 0; c < plan->n_cells && i + 1 < plan->n_parts; c++)
             if (plan->cells[c].last == i) drop_cell(&f.cells[c]);
     }
-    TRY(hand_out(&f));
+    if (plan->n_parts == 0 || !plan->parts[plan->n_parts - 1].stores) TRY(hand_out(&f));
 done:
+    for (uint32_t r = 0; st != DEFT_OK && r < t->n_roots; r++) df_buffer_drop(&io->root[r]);
     for (uint32_t i = 0; i < plan->n_cells; i++) drop_cell(&f.cells[i]);
     df_mem_free(x->mem, at, size + 64);
     if (stats) *stats = mine;

@@ -145,6 +145,30 @@ FN(add_one)
     return DEFT_OK;
 }
 
+FN(less_its_sum)
+{
+    UNUSED;
+    out[0] = deft_sub(in[0], deft_sum(in[0], DEFT_ALL_AXES, 0));
+    return DEFT_OK;
+}
+
+/* What the caller's memory held is a result, and the memory is written in the same cut. */
+Test(control, memory_is_written_after_it_was_a_result)
+{
+    float target[2] = { 1, 2 };
+    deft_tensor *const mut =
+        deft_wrap_mut(cx, DEFT_SHAPE(2), DEFT_F32, target, sizeof target, NULL);
+    deft_tensor *const w = deft_keep(ROW(0, 0)), *out;
+    const deft_scope s = deft_step_begin(cx);
+    cr_assert(deft_scan(cx, less_its_sum, NULL, &mut, 1, NULL, 0, 0, 0, &out));
+    deft_assign(w, out);
+    deft_assign(mut, deft_add(out, 5));
+    OK(deft_step_end(s));
+    EXPECT(w, 1, 2);
+    cr_assert_eq(target[0], 6);
+    cr_assert_eq(target[1], 7);
+}
+
 /* One program with bounds of all sizes, of which the largest is none. */
 Test(control, a_bound_holds_exactly_however_large)
 {
