@@ -477,9 +477,17 @@ uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
     return df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
 }
 
+/* Whether the record at n is op on those operands, which then needed no cast. */
+DF_INLINE bool is_map_again(const df_rec *r, df_op op, uint32_t a, uint32_t b)
+{
+    const df_node *const n = &r->nodes[r->n];
+    return r->n < r->same && n->op == op && n->src[0].i == a && n->src[1].i == b;
+}
+
 uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
+    if (is_map_again(&cx->rec, op, a, DF_NONE)) return again(cx, site);
     deft_dtype t;
     df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
@@ -494,6 +502,7 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
+    if (is_map_again(&cx->rec, op, a, b)) return again(cx, site);
     deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
     df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, t, &t);
@@ -565,12 +574,6 @@ DF_INLINE deft_ctx *plain(const deft_tensor *t)
     return DF_LIKELY(ok) ? s->cx : NULL;
 }
 
-DF_INLINE bool is_binary_again(const df_rec *r, df_op op, uint32_t a, uint32_t b)
-{
-    const df_node *const n = &r->nodes[r->n];
-    return r->n < r->same && n->op == op && n->src[0].i == a && n->src[1].i == b;
-}
-
 static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
 {
     deft_ctx *const same = plain(x);
@@ -613,7 +616,7 @@ DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
 static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
-    if (DF_LIKELY(is_binary_again(&cx->rec, op, a, b))) return df_result(cx, again(cx, site));
+    if (DF_LIKELY(is_map_again(&cx->rec, op, a, b))) return df_result(cx, again(cx, site));
     const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
     const uint32_t like = common_shape(&cx->rec, a, b);
     if (DF_UNLIKELY(cx->rec.n < cx->rec.limit || na->dtype != nb->dtype ||
@@ -660,7 +663,7 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
 {
     const char *const what = df_op_infos[op].name;
     deft_ctx *const same = plain(a);
-    if (DF_LIKELY(same && plain(b) == same && is_binary_again(&same->rec, op, a->node, b->node)))
+    if (DF_LIKELY(same && plain(b) == same && is_map_again(&same->rec, op, a->node, b->node)))
         return df_handle_new(same, again(same, site));
     deft_ctx *const cx = enter_two(what, a, b);
     uint32_t na, nb;
