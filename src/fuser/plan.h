@@ -303,6 +303,7 @@ typedef struct df_plan {
     bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
     bool has_checks; /* some kernel can report an index fault: nothing may be donated */
     void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
+    uint64_t serial; /* of the device that has prepared it, never given twice; 0 at first */
 
     /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */
     uintptr_t site;               /* of the call that cut the trace */

@@ -27,6 +27,7 @@ typedef struct cpu {
     df_gemm_kernel gemm[2];
     bool gemm_tried[2];
     _Atomic bool blas_tried;
+    _Atomic uint64_t n_prepared; /* plans, so far */
     char name[160];
 } cpu;
 
@@ -113,6 +114,7 @@ typedef struct preparation {
 static deft_status prepare_one(df_plan *plan, void *user)
 {
     const preparation *const p = user;
+    plan->serial = atomic_fetch_add_explicit(&p->c->n_prepared, 1, memory_order_relaxed) + 1;
     const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan);
     for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
         if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(p->c, plan->segs[i].dtype, plan);

@@ -4,11 +4,10 @@
  *
  *   measure   extents, estimated time and code of each segment; may wait for the compiler
  *   divide    which launches go parallel, and how each segment is cut
- *   lay out   one frame holds all arguments, partial results and per-thread areas
- *   buffers   roots (or their donors' memory) and one arena for all temporaries
- *   bind      addresses, strides, numbers
- *   choose    variants of kernels, where one fits
- *   launch    one fork-join each; then faults of checks
+ *   lay out   one frame holds all arguments, partial results and per-thread areas; a run of the
+ * plan and slots that it was last laid out for begins here buffers   roots (or their donors'
+ * memory) and one arena for all temporaries bind      addresses, strides, numbers choose variants
+ * of kernels, where one fits launch    one fork-join each; then faults of checks
  *
  * A frame is kept from run to run, so that a warm run takes no memory but that of its results and
  * makes no system call. Two runs at once: the second makes a frame of its own.
@@ -55,7 +54,9 @@ typedef struct block {
 } block;
 
 struct df_frame {
-    block segs, work;
+    block segs, work, slots;
+    df_run run;      /* the latest, laid out in them */
+    uint64_t serial; /* of its plan; 0: none */
 };
 
 static bool block_reserve(const df_mem *mem, block *b, size_t size)
@@ -76,6 +77,7 @@ static void frame_destroy(const df_mem *mem, df_frame *f)
     if (!f) return;
     if (f->segs.raw) df_mem_free(mem, f->segs.raw, f->segs.size + 64);
     if (f->work.raw) df_mem_free(mem, f->work.raw, f->work.size + 64);
+    if (f->slots.raw) df_mem_free(mem, f->slots.raw, f->slots.size + 64);
     df_mem_free(mem, f, sizeof *f);
 }
 
@@ -120,6 +122,12 @@ static double count_elements(const df_seg_run *s)
     return (double)s->n_outer * (double)n_inner * (double)n_red;
 }
 
+static const df_code *code_of(const df_run *r, const df_seg *seg, double elements)
+{
+    if (!r->x->tiers || !r->plan->execs) return NULL;
+    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], elements);
+}
+
 static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
 {
     const df_kernel *const k = s->kernel = &r->plan->kernels[seg->kernel];
@@ -133,8 +141,7 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
         }
     }
     const double elements = count_elements(s);
-    if (r->x->tiers && r->plan->execs)
-        s->code = df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], elements);
+    s->code = code_of(r, seg, elements);
     s->ns = elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
     s->per_thread = seg->kind == DF_SEG_KERNEL && is_scratch(k);
     if (s->code) return;
@@ -474,6 +481,65 @@ done:
     return st;
 }
 
+/* ---- a run like the latest ---- */
+
+/* Everything that follows from the plan and its slots is as it was: only code, which may have
+ * become better, and addresses are looked up. false: it is not, or code came to where there was
+ * none. */
+static bool is_laid_out(df_run *r, const df_frame *f)
+{
+    const df_plan *const plan = r->plan;
+    const size_t size = plan->n_slots * sizeof *r->slots;
+    if (f->serial == 0 || f->serial != plan->serial || memcmp(f->slots.at, r->slots, size) != 0)
+        return false;
+    df_run again = f->run;
+    again.t = r->t;
+    again.slots = r->slots;
+    for (int i = 0; i < 2; i++)
+        if (again.gemm[i] != df_run_gemm(r->x, i)) return false;
+    for (uint32_t i = 0; i < plan->n_segs; i++) {
+        df_seg_run *const s = &again.segs[i];
+        if (!s->kernel) continue;
+        const df_code *const code = code_of(&again, &plan->segs[i], count_elements(s));
+        if (!code != !s->code) return false;
+        s->code = code;
+    }
+    *r = again;
+    return true;
+}
+
+static deft_status lay_out(df_run *r, df_diag *d, df_frame *f)
+{
+    df_bump b = { 0 };
+    const df_mem *const mem = r->x->mem;
+    const size_t segs_size = sizeof *r->segs * r->plan->n_segs;
+    f->serial = 0;
+    if (!block_reserve(mem, &f->segs, segs_size)) return df_fail_mem(d, "run", segs_size);
+    r->segs = (df_seg_run *)(void *)f->segs.at;
+    measure(r);
+    divide(r);
+    df_run_measure_matmuls(r);
+    df_run_measure_routines(r);
+    df_run_lay_out(r, &b);
+    if (!block_reserve(mem, &f->work, b.used)) {
+        r->own = NULL;
+        return df_fail_mem(d, "run", b.used);
+    }
+    b = (df_bump){ .at = f->work.at };
+    df_run_lay_out(r, &b);
+    return DEFT_OK;
+}
+
+/* r, with nothing bound to it but what follows from plan and slots, is kept for the next run. */
+static void keep(df_frame *f, const df_run *r)
+{
+    const size_t size = r->plan->n_slots * sizeof *r->slots;
+    if (r->plan->serial == 0 || !block_reserve(r->x->mem, &f->slots, size)) return;
+    memcpy(f->slots.at, r->slots, size);
+    f->run = *r;
+    f->serial = r->plan->serial;
+}
+
 deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
                             const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
@@ -485,30 +551,16 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     const uint64_t start = x->measure ? df_os_now_ns() : 0;
     df_frame *const f = frame_take(x);
     if (!f) return df_fail_mem(d, "run", sizeof *f);
-    const size_t segs_size = sizeof *r.segs * plan->n_segs;
-    if (!block_reserve(x->mem, &f->segs, segs_size)) {
-        st = df_fail_mem(d, "run", segs_size);
-        goto done;
-    }
-    r.segs = (df_seg_run *)(void *)f->segs.at;
-    measure(&r);
-    divide(&r);
-    df_run_measure_matmuls(&r);
-    df_run_measure_routines(&r);
-
-    df_bump b = { 0 };
-    df_run_lay_out(&r, &b);
-    if (!block_reserve(x->mem, &f->work, b.used)) {
-        st = df_fail_mem(d, "run", b.used);
-        r.own = NULL;
-        goto done;
-    }
-    b = (df_bump){ .at = f->work.at };
-    df_run_lay_out(&r, &b);
+    const bool again = is_laid_out(&r, f);
+    if (!again) TRY(lay_out(&r, d, f));
     for (uint32_t i = 0; i < plan->n_bufs; i++) r.own[i] = NULL;
     TRY(df_run_take_buffers(&r, d, io, &arena, &mine));
-    for (uint32_t i = 0; i < plan->n_segs; i++)
-        if (r.segs[i].kernel) df_run_bind(&r, &plan->segs[i], &r.segs[i]);
+    for (uint32_t i = 0; i < plan->n_segs; i++) {
+        if (!r.segs[i].kernel) continue;
+        if (!again) df_run_bind_extents(&r, &plan->segs[i], &r.segs[i]);
+        df_run_bind(&r, &plan->segs[i], &r.segs[i]);
+    }
+    if (!again) keep(f, &r);
     choose(&r);
 
     const uint64_t bound = x->measure ? df_os_now_ns() : 0;

@@ -179,23 +179,31 @@ static void bind_scratch(const df_run *r, const df_seg *seg, df_seg_run *s)
     }
 }
 
-void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s)
+void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s)
 {
     const df_kernel *const k = s->kernel;
     int64_t *const stride = (int64_t *)(uintptr_t)s->args.stride;
     int64_t *const first = (int64_t *)(uintptr_t)s->args.base;
     int64_t *const extent = (int64_t *)(uintptr_t)s->args.extent;
-    uint64_t *const num = (uint64_t *)(uintptr_t)s->args.num;
     for (uint32_t j = 0; j < k->n_axes; j++) extent[j] = df_run_slot(r, seg->extent[j]);
     for (uint32_t i = 0; i < k->n_access; i++) {
         const df_bind *const bind = &seg->bind[i];
-        const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[i].dtype);
         first[i] = k->access[i].kind == DF_ACCESS_INDEX ? df_run_slot(r, bind->offset) : 0;
+        for (uint32_t j = 0; j < k->n_axes; j++)
+            stride[i * k->n_axes + j] = df_run_slot(r, bind->stride[j]);
+    }
+}
+
+void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s)
+{
+    const df_kernel *const k = s->kernel;
+    uint64_t *const num = (uint64_t *)(uintptr_t)s->args.num;
+    for (uint32_t i = 0; i < k->n_access; i++) {
+        const df_bind *const bind = &seg->bind[i];
+        const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[i].dtype);
         s->ptr[i] = NULL;
         if (bind->buf != DF_NONE)
             s->ptr[i] = r->base[bind->buf] + df_run_slot(r, bind->offset) * size;
-        for (uint32_t j = 0; j < k->n_axes; j++)
-            stride[i * k->n_axes + j] = df_run_slot(r, bind->stride[j]);
     }
     for (uint32_t i = 0; i < k->n_num; i++) {
         const uint32_t from = seg->num[i];

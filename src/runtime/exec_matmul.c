@@ -102,8 +102,7 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
 void df_run_measure_matmuls(df_run *r)
 {
     const uint32_t n_threads = df_pool_threads(r->x->pool);
-    for (int i = 0; i < 2; i++)
-        r->gemm[i] = atomic_load_explicit(&r->x->gemm[i], memory_order_acquire);
+    for (int i = 0; i < 2; i++) r->gemm[i] = df_run_gemm(r->x, i);
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         const df_seg *const seg = &r->plan->segs[i];
         df_matmul_job job;

@@ -101,9 +101,17 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
                                 df_run_stats *stats);
 void df_run_hand_out(df_run *r, df_launch_io *io); /* the roots: new references */
 void df_run_drop_buffers(df_run *r);
+/* What follows from slots; and addresses and numbers. */
+void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s);
 void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
 
 /* ---- exec_matmul.c ---- */
+
+/* The micro-kernel of now: i is 0 for f32, 1 for f64. */
+DF_INLINE const df_gemm_kernel *df_run_gemm(df_executor *x, int i)
+{
+    return atomic_load_explicit(&x->gemm[i], memory_order_acquire);
+}
 
 /* Before the layout: work space and threads that products need. */
 void df_run_measure_matmuls(df_run *r);
