@@ -66,6 +66,12 @@ typedef struct deft_runtime_options {
      * others. Any other number holds in tier FULL too, where the launch waits for the code (tests).
      * UINT32_MAX: never. */
     uint32_t variant_launches;
+    /* The structured log (docs/trace-format.md): a folder that exists, where this runtime writes
+     * what it does, into files of its own with mode 0600. NULL: DEFT_TRACE_DIR; "" or neither:
+     * none. A folder that cannot be written is told under the log topic "error", and no failure. */
+    const char *trace_dir;
+    uint64_t trace_file_bytes; /* before the next file begins; 0: DEFT_TRACE_BYTES, else 256 MiB */
+    uint32_t trace_files;      /* kept, the first among them; 0: DEFT_TRACE_FILES, else 8 */
 } deft_runtime_options;
 
 /* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each

@@ -31,7 +31,8 @@ typedef struct df_log {
     uint32_t on; /* bit per topic; written only while the runtime is created */
     void (*hook)(void *user, const char *topic, const char *line);
     void *user;
-    struct df_sites *sites; /* names call sites in lines; NULL: as module+offset */
+    struct df_sites *sites;     /* names call sites in lines; NULL: as module+offset */
+    struct df_journal *journal; /* the structured log; NULL: none. Set before the first event */
 } df_log;
 
 /* Sets topics from a specification (NULL: none); unknown names are reported through the hook once.

@@ -211,6 +211,65 @@ void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const d
     }
 }
 
+static void flag_parts(const df_guard *g, const df_trace *t, const char *what, uint32_t flag,
+                       df_str *field, df_str *expected, df_str *found)
+{
+    const bool is = (t->inputs[g->a].flags & flag) != 0;
+    df_str_fmt(field, "input %" PRIu32, g->a);
+    df_str_fmt(expected, "%s%s", g->want ? "" : "not ", what);
+    df_str_fmt(found, "%s%s", is ? "" : "not ", what);
+}
+
+static void disjoint_parts(const df_guard *g, const df_trace *t, df_str *field, df_str *expected,
+                           df_str *found)
+{
+    int64_t low, bytes[2] = { 0, 0 };
+    (void)df_input_reach(t, g->a, &low, &bytes[0]);
+    (void)df_input_reach(t, g->b, &low, &bytes[1]);
+    df_str_fmt(field, "input %" PRIu32 " and input %" PRIu32, g->a, g->b);
+    df_str_put(expected, "memory that does not overlap");
+    df_str_fmt(found, "%" PRId64 " and %" PRId64 " bytes that do", bytes[0], bytes[1]);
+}
+
+void df_guard_parts(const df_guard *g, const df_trace *t, const df_slot_def *defs,
+                    const int64_t *slots, const char **kind, df_str *field, df_str *expected,
+                    df_str *found)
+{
+    *kind = kinds[g->kind].name;
+    switch ((df_guard_kind)g->kind) {
+    case DF_GUARD_equal:
+        put_slot(field, defs, g->a, t);
+        put_slot(expected, defs, g->b, t);
+        df_str_fmt(expected, " = %" PRId64, slots[g->b]);
+        df_str_fmt(found, "%" PRId64, slots[g->a]);
+        return;
+    case DF_GUARD_is_const:
+    case DF_GUARD_at_least:
+    case DF_GUARD_at_most:
+        put_slot(field, defs, g->a, t);
+        df_str_fmt(expected, "%s%" PRId64,
+                   g->kind == DF_GUARD_is_const   ? ""
+                   : g->kind == DF_GUARD_at_least ? "at least "
+                                                  : "at most ",
+                   g->want);
+        df_str_fmt(found, "%" PRId64, slots[g->a]);
+        return;
+    case DF_GUARD_contiguous:
+        flag_parts(g, t, "contiguous", DF_INPUT_CONTIGUOUS, field, expected, found);
+        return;
+    case DF_GUARD_aligned:
+        flag_parts(g, t, "aligned", DF_INPUT_ALIGNED, field, expected, found);
+        return;
+    case DF_GUARD_unit:
+        df_str_fmt(field, "input %" PRIu32 " stride %" PRIu32, g->a, g->b);
+        df_str_put(expected, g->want ? "1" : "other than 1");
+        df_str_fmt(found, "%" PRId64, t->inputs[g->a].stride[g->b]);
+        return;
+    case DF_GUARD_disjoint: disjoint_parts(g, t, field, expected, found); return;
+    case DF_N_GUARDS: df_unreachable();
+    }
+}
+
 void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs,
                     const df_trace *t)
 {

@@ -44,6 +44,12 @@ const df_guard *df_guard_first_miss(const df_guard *g, uint32_t n, const df_trac
 void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const df_slot_def *defs,
                       const int64_t *slots);
 
+/* The same in parts, each as text: the guard's kind, what it is about, what it wanted, what it
+ * found. */
+void df_guard_parts(const df_guard *g, const df_trace *t, const df_slot_def *defs,
+                    const int64_t *slots, const char **kind, df_str *field, df_str *expected,
+                    df_str *found);
+
 /* All guards, one line each, without values of this run. t names arguments; may be NULL. */
 void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs,
                     const df_trace *t);

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/journal.h"
+
 const df_reason_info df_reason_infos[DF_N_REASONS] = {
 #define REASON(id, severity, text, advice) { #id, DF_WHY_##severity, text, advice },
 #include "guards/reasons.def"
@@ -102,9 +104,10 @@ static void put_field(line *l, const df_event *e, df_sites *sites, const char *n
         puts_to(l, e->text);
 }
 
+static const char *const severities[] = { "note", "warning" };
+
 size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n)
 {
-    static const char *const severities[] = { "note", "warning" };
     const df_reason_info *const info = &df_reason_infos[e->reason];
     line l = { .buf = buf, .room = n };
     puts_to(&l, severities[info->severity]);
@@ -132,9 +135,28 @@ size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n)
     return l.n;
 }
 
+static void record(df_journal *j, const df_event *e)
+{
+    df_str s;
+    const df_reason_info *const info = &df_reason_infos[e->reason];
+    df_record_begin(&s, j, "why", e->owner);
+    df_json_text(&s, "reason", info->id);
+    df_json_text(&s, "severity", severities[info->severity]);
+    df_json_site(&s, "site", e->site);
+    df_json_site(&s, "other_site", e->other);
+    df_json_count(&s, "count", e->n);
+    df_json_text(&s, "field", e->text);
+    df_json_text(&s, "expected", e->text + e->expected);
+    df_json_text(&s, "found", e->text + e->found);
+    df_json_text(&s, "template", info->text);
+    df_json_text(&s, "advice", info->advice);
+    df_record_end(&s, j);
+}
+
 void df_event_log(const df_log *log, const df_event *e)
 {
     char text[1024];
+    if (log && df_journal_on(log->journal)) record(log->journal, e);
     if (!df_log_on(log, DF_LOG_why)) return;
     df_event_text(e, log->sites, text, sizeof text);
     df_log_write(log, DF_LOG_why, "%s", text);

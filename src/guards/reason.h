@@ -49,7 +49,7 @@ void df_event_make(df_event *e, df_reason reason, uintptr_t site, const char *fi
 /* "warning sync_in_step: <text>. Advice: <advice>." with what the event carries, into buf,
  * cut at n and terminated. Returns the full length, like snprintf. sites: as in df_site_text. */
 size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n);
-/* The same to the log, when the topic why is on. */
+/* The same to the log, when the topic why is on, and as a record to the structured log. */
 void df_event_log(const df_log *log, const df_event *e);
 
 #define DF_EVENTS 64

@@ -11,6 +11,7 @@
 
 #include "lazy/capture.h"
 #include "lazy/submit.h"
+#include "lazy/tell.h"
 
 /* ---- reasons ---- */
 
@@ -471,6 +472,8 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
         if (!r) continue;
         any = true;
         if (fits_call(c, r, in, n_in, n_out)) st = replay(c, r, in, out, &replayed);
+        if (replayed && df_ring_on(cx->ring))
+            df_tell_replay(cx, &r->made, c->site, i, (uint32_t)n_in, (uint32_t)n_out, st);
     }
     if (replayed) {
         c->stats.replayed += st == DEFT_OK;

@@ -51,6 +51,7 @@ static void runtime_free(deft_runtime **rt)
     if (!r) return;
     df_cache_destroy(&r->plans);
     if (r->dev) df_cpu_destroy(&r->dev);
+    df_journal_close(&r->journal);
     if (r->plugin) df_plugin_close(&r->compiler, &r->plugin);
     df_sites_destroy(&r->sites);
     if (r->plugin_dir) df_mem_free(r->mem, r->plugin_dir, strlen(r->plugin_dir) + 1);
@@ -78,13 +79,36 @@ static deft_status sites_open(deft_runtime *r, df_diag *d)
     return r->sites ? DEFT_OK : df_fail(d, DEFT_E_MEMORY, "runtime: no memory for call sites");
 }
 
+/* The folder of the structured log, NULL: none is wanted. */
+static const char *trace_dir(const deft_runtime_options *o)
+{
+    const char *const dir = o->trace_dir ? o->trace_dir : df_env("DEFT_TRACE_DIR");
+    return dir && *dir ? dir : NULL;
+}
+
+static void open_journal(deft_runtime *r, const deft_runtime_options *o)
+{
+    const df_journal_options journal = {
+        .dir = trace_dir(o),
+        .max_bytes =
+            o->trace_file_bytes ? o->trace_file_bytes : (uint64_t)df_env_int("DEFT_TRACE_BYTES", 0),
+        .max_files = o->trace_files ? o->trace_files : (uint32_t)df_env_int("DEFT_TRACE_FILES", 0),
+        .code = df_env_flag("DEFT_TRACE_CODE", false),
+        .launches = df_env_flag("DEFT_TRACE_LAUNCHES", false),
+        .version = deft_version(),
+        .compiler = r->compiler_text,
+        .n_threads = deft_runtime_threads(r),
+    };
+    if (journal.dir) r->journal = r->log.journal = df_journal_open(r->mem, &r->log, &journal);
+}
+
 static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, df_diag *d)
 {
     deft_status st = DEFT_OK;
     df_log_init(&r->log, o->log ? o->log : df_env("DEFT_LOG"), o->log_hook, o->log_user);
     TRY(sites_open(r, d));
     const deft_tier tier = tier_of(o->tier);
-    r->measure = o->measure != 0;
+    r->measure = o->measure != 0 || trace_dir(o);
     df_diag plugin = { 0 };
     if (tier == DEFT_TIER_INTERPRET) {
         df_fail(&plugin, DEFT_E_BACKEND, "asked for");
@@ -108,7 +132,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
             o->variant_launches ? o->variant_launches : (uint32_t)df_env_int("DEFT_VARIANTS", 0),
         .compiler = r->has_compiler ? &r->compiler : NULL,
         .use_blas = true,
-        .measure = o->measure != 0,
+        .measure = r->measure,
     };
     TRY(df_cpu_create(d, r->mem, &r->log, &cpu, &r->dev));
     const df_cache_options cache = {
@@ -116,6 +140,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
         .hash_bits = o->hash_bits,
     };
     TRY(df_cache_create(r->mem, &cache, &r->plans));
+    open_journal(r, o);
 done:
     return st;
 }
@@ -217,6 +242,9 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     df_budget_set(cx, NULL);
     cx->compiles.owner = cx->id;
     df_tiers_listen(df_cpu_tiers(rt->dev), &cx->compiles);
+    cx->ring = df_ring_open(rt->journal, cx->id);
+    if (df_ring_on(cx->ring) && df_journal_has_launches(rt->journal))
+        cx->launch_ring = df_ring_open(rt->journal, cx->id);
     df_arena_init(&cx->pass, cx->mem);
     fill_tables(cx);
     if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0)) {
@@ -273,6 +301,8 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_vec_finish(cx->mem, &cx->slots);
     df_vec_finish(cx->mem, &cx->again);
     df_vec_finish(cx->mem, &cx->marks);
+    df_ring_end(&cx->ring);
+    df_ring_end(&cx->launch_ring);
     deft_runtime *rt = cx->rt;
     df_mem_free(cx->mem, cx, sizeof *cx);
     deft_runtime_destroy(&rt);

@@ -17,6 +17,7 @@
 
 #define DEFT_NO_GENERIC
 #include "base/env.h"
+#include "base/journal.h"
 #include "base/site.h"
 #include "base/vec.h"
 #include "cache/cache.h"
@@ -213,14 +214,23 @@ typedef struct df_mark {
 /* One recording call appends at most so many records beyond max_nodes. */
 #define DF_SLACK_NODES (1u << 19)
 
+/* What the note of a cut says that is no longer known when it has run. */
+typedef struct df_cut_told {
+    const char *reason;
+    uintptr_t site;
+    uint64_t extract_ns, plan_ns;
+    bool plan_hit, failed; /* failed: an error of the open step has been told */
+} df_cut_told;
+
 /* ---- runtime and context ---- */
 
 struct deft_runtime {
     df_mem mem_hooks;
     const df_mem *mem;
     df_log log;
-    df_sites *sites;  /* outlives all that has call sites */
-    char *plugin_dir; /* DEFT_PLUGIN_DIR when the runtime was made, or NULL */
+    df_sites *sites;     /* outlives all that has call sites */
+    df_journal *journal; /* NULL: none; also in log */
+    char *plugin_dir;    /* DEFT_PLUGIN_DIR when the runtime was made, or NULL */
     df_device *dev;
     df_cache *plans;
     df_compiler compiler;
@@ -272,6 +282,11 @@ struct deft_ctx {
     df_counted *last_plan; /* counted */
     df_ints slots;
     deft_stats stats;
+
+    /* The structured log. Launches have a ring of their own, since a thread of a submitted step
+     * tells them. */
+    df_ring *ring, *launch_ring;
+    df_cut_told told;
 
     uint32_t id;        /* in its runtime; never 0 */
     uint32_t body_at;   /* depth of the scope of the innermost function of a loop or branch; 0 */
@@ -488,6 +503,9 @@ deft_status df_made_launch(deft_ctx *cx, struct df_made *m, const int64_t *slots
                            df_run_stats *stats, uint64_t *ns);
 void df_made_land(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded,
                   const df_run_stats *stats, uint64_t ns);
+/* In place of the last: it could not, d says why. */
+void df_made_fail(deft_ctx *cx, struct df_made *m, df_want *want, const df_run_stats *stats,
+                  uint64_t ns, const df_diag *d);
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);

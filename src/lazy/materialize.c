@@ -9,6 +9,7 @@
  */
 #include "lazy/recording.h"
 #include "lazy/submit.h"
+#include "lazy/tell.h"
 
 #include <string.h>
 
@@ -25,6 +26,11 @@ typedef struct plan_entry {
 static const df_plan *plan_of(const df_counted *c)
 {
     return ((const plan_entry *)(const void *)c)->plan;
+}
+
+const df_plan *df_plan_held(const df_counted *c)
+{
+    return c ? plan_of(c) : NULL;
 }
 
 static void entry_destroy(df_counted *self)
@@ -81,6 +87,7 @@ static bool guards_hold(const df_counted *value, void *user)
                   "");
     df_why_tell(f->cx, &event);
     df_str_finish(&text);
+    if (df_ring_on(f->cx->ring)) df_tell_miss(f->cx, p, miss, f->t, f->cx->slots.at);
     return false;
 }
 
@@ -113,7 +120,8 @@ static deft_status tell_about(df_plan *plan, void *user)
     return df_fail_mem(&a->cx->diag, "plan", plan->n_kernels * sizeof *plan->about);
 }
 
-static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, df_plan **out)
+static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, df_plan **out,
+                             df_phases *phases)
 {
     deft_status st = DEFT_OK;
     df_trace *simple = NULL;
@@ -122,7 +130,8 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
     deft_runtime *const rt = cx->rt;
     df_limits limits = rt->dev->limits;
     limits.fuse = !cx->opt.no_fusion;
-    limits.keep_why = df_log_on(&rt->log, DF_LOG_fusion);
+    limits.keep_why = df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
+    const uint64_t t0 = now_ns(cx);
     df_arena_reset(&cx->pass);
     /* Verifiers need memory of their own; that they get none says nothing of what they verify. */
     df_assert_slow(df_trace_verify(NULL, t) % DEFT_E_MEMORY == 0);
@@ -130,13 +139,16 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
         TRY(df_trace_simplify(&cx->diag, t, DF_PASS_ALL, &cx->pass, &simple, &from));
         df_assert_slow(df_trace_verify(NULL, simple) % DEFT_E_MEMORY == 0);
     }
+    const uint64_t t1 = now_ns(cx);
     TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
     /* It speaks of nodes of the simplified trace; runs will hand in traces as recorded. */
     if (simple) df_plan_translate(plan, from, NULL);
     df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
     about what = { cx, t, number };
     TRY(df_plan_each(plan, tell_about, &what));
+    const uint64_t t2 = now_ns(cx);
     TRY(rt->dev->prepare(rt->dev, &cx->diag, plan));
+    *phases = (df_phases){ t1 - t0, t2 - t1, now_ns(cx) - t2 };
     *out = plan;
     plan = NULL;
 done:
@@ -153,6 +165,7 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     if (m->key.n == 0) TRY(df_trace_key(&cx->diag, t, &m->key));
     const df_cache_key ck = { m->key.hash, m->key.bytes, m->key.n };
     finder f = { .cx = cx, .t = t, .ok = true };
+    df_phases phases;
     *out = (plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
     if (!f.ok && !*out) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
     if (*out) { /* it has its slots, though memory may have been short for another's */
@@ -165,13 +178,14 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
         TRY(df_fail_mem(&cx->diag, "cut: plan entry", sizeof *e));
     df_counted_init(&e->counted, entry_destroy);
     e->rt = rt;
-    TRY(make_plan(cx, t, (uint32_t)cx->stats.plans_built + 1, &e->plan));
+    TRY(make_plan(cx, t, (uint32_t)cx->stats.plans_built + 1, &e->plan, &phases));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
     if (e->plan->retreated)
         df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
                 df_plan_retreat(e->plan));
     df_why_plan(cx, m, f.n_misses, e->plan);
+    if (df_ring_on(cx->ring)) df_tell_plan(cx, m, e->plan, f.n_misses, &phases);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     /* A plan that holds all references of its own may be larger than the cache: it is then used
@@ -270,9 +284,11 @@ static void drop_results(deft_ctx *cx, const df_made *m, df_want *want)
 deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
 {
     deft_status st = DEFT_OK;
-    const uint64_t start = now_ns(cx);
+    const uint64_t start = now_ns(cx), built = cx->stats.plans_built;
     TRY(find_plan(cx, m));
-    cx->stats.ns_plan += now_ns(cx) - start;
+    const uint64_t ns = now_ns(cx) - start;
+    cx->stats.ns_plan += ns;
+    if (df_ring_on(cx->ring)) df_tell_prepared(cx, cx->stats.plans_built == built, ns);
     TRY(make_values(cx, m, want));
     memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
     for (uint32_t i = 0; i < m->t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;
@@ -287,7 +303,11 @@ deft_status df_made_launch(deft_ctx *cx, df_made *m, const int64_t *slots, df_di
 {
     const uint64_t start = now_ns(cx);
     df_device *const dev = cx->rt->dev;
-    df_launch_io io = { .root = m->bufs, .input = m->in, .interrupted = interrupted, .user = cx };
+    df_launch_io io = { .root = m->bufs,
+                        .input = m->in,
+                        .interrupted = interrupted,
+                        .user = cx,
+                        .ring = cx->launch_ring };
     const df_fp_state fp = df_fp_enter();
     const deft_status st = dev->run(dev, d, plan_of(m->plan), m->t, slots, &io, stats);
     df_fp_leave(fp);
@@ -312,6 +332,14 @@ void df_made_land(deft_ctx *cx, df_made *m, df_want *want, bool recorded, const 
         cx->last_plan = df_counted_ref(m->plan);
     }
     cx->last = m->t;
+    if (df_ring_on(cx->ring)) df_tell_cut(cx, m, stats, ns, NULL);
+}
+
+void df_made_fail(deft_ctx *cx, df_made *m, df_want *want, const df_run_stats *stats, uint64_t ns,
+                  const df_diag *d)
+{
+    if (df_ring_on(cx->ring)) df_tell_cut(cx, m, stats, ns, d);
+    drop_results(cx, m, want);
 }
 
 deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
@@ -324,7 +352,7 @@ deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
     if (st == DEFT_OK)
         df_made_land(cx, m, want, recorded, &run, ns);
     else
-        drop_results(cx, m, want);
+        df_made_fail(cx, m, want, &run, ns, &cx->diag);
     return st;
 }
 
@@ -347,7 +375,9 @@ static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_made **
         if (st != DEFT_OK) return st;
         df_again_count(cx, m);
     }
-    cx->stats.ns_record_to_key += now_ns(cx) - t0;
+    const uint64_t ns = now_ns(cx) - t0;
+    cx->stats.ns_record_to_key += ns;
+    if (df_ring_on(cx->ring)) cx->told.extract_ns = ns;
     *out = m;
     return DEFT_OK;
 }

@@ -10,6 +10,7 @@
  */
 #include "lazy/recording.h"
 #include "lazy/submit.h"
+#include "lazy/tell.h"
 
 void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
 {
@@ -430,6 +431,7 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     cx->step_n = cx->rec.n;
     cx->step_args = cx->rec.n_args;
     cx->step_ext = cx->rec.n_ext;
+    if (df_ring_on(cx->ring)) df_tell_step_begin(cx);
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
@@ -477,6 +479,7 @@ static deft_status end_step(deft_scope s, bool submit)
     df_each_outer(cx, cx->step_at, settle_one, NULL);
     submit = submit && !cx->recording && !needs_old_records(cx);
     if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, submit ? SUBMIT : COMMIT);
+    if (df_ring_on(cx->ring)) df_tell_step_end(cx, cx->act, st);
     if (st != DEFT_OK) {
         step_rollback(cx);
         return st;
@@ -521,6 +524,7 @@ void deft_step_abort(deft_scope s)
         return;
     }
     df_deliver(cx);
+    if (df_ring_on(cx->ring)) df_tell_step_end(cx, "step_abort", DEFT_OK);
     step_rollback(cx);
 }
 

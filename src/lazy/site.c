@@ -9,7 +9,7 @@
  *
  * Without memory for the list, what it would have said is left out until the next epoch.
  */
-#include "lazy/spine.h"
+#include "lazy/tell.h"
 
 /* From record n on holds what holds now. */
 static void mark(deft_ctx *cx, uint32_t n)
@@ -95,7 +95,9 @@ static void set_label(deft_ctx *cx, uint32_t n)
 
 void df_labels_end(deft_ctx *cx, uint32_t n)
 {
-    if (cx->n_labels > n) set_label(cx, n);
+    if (cx->n_labels <= n) return;
+    set_label(cx, n);
+    if (df_ring_on(cx->ring)) df_tell_label(cx, 0, false);
 }
 
 void deft_label_begin(deft_ctx *cx, const char *name)
@@ -110,6 +112,7 @@ void deft_label_begin(deft_ctx *cx, const char *name)
         const uintptr_t label = df_sites_label(cx->rt->sites, cx->label, name);
         cx->labels[cx->n_labels] = label ? label : cx->label;
         set_label(cx, cx->n_labels + 1);
+        if (df_ring_on(cx->ring)) df_tell_label(cx, df_here(cx, DF_SITE), true);
     }
 }
 
@@ -124,5 +127,5 @@ void deft_label_end(deft_ctx *cx)
                  "label_end: all %u open labels were begun outside the scope opened at %s",
                  cx->n_labels, df_ctx_site_text(cx, cx->frame[cx->depth].site, site, sizeof site));
     else
-        set_label(cx, cx->n_labels - 1);
+        df_labels_end(cx, cx->n_labels - 1u);
 }

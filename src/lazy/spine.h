@@ -71,6 +71,8 @@ typedef struct df_made {
 df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n);
 /* A cut to be made: the least recently used one, empty. NULL when there is no memory. */
 df_made *df_made_new(deft_ctx *cx);
+/* The plan that c counts; c NULL: NULL. */
+const df_plan *df_plan_held(const df_counted *c);
 /* The guards of the latest cut's plan, checked once more (bench). */
 bool df_last_guards_hold(deft_ctx *cx);
 /* m has run: later cuts of this epoch come after it. */

@@ -207,6 +207,7 @@ static deft_status finish_run(deft_ctx *cx, df_flight *f)
         return DEFT_OK;
     }
     if (f->lost) forget_overwritten(cx, f);
+    df_made_fail(cx, f->made, f->want.at, &f->run, f->ns, &f->diag);
     release(cx, f);
     return df_fail(&f->diag, f->status, "step submitted at %s: %s",
                    df_ctx_site_text(cx, f->site, site, sizeof site), f->diag.text);

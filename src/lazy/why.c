@@ -10,7 +10,7 @@
  * cuts of this epoch have computed is known from the chain of made cuts, so that a cut that is made
  * again knows its answer; it is written down per record only when another cut is made.
  */
-#include "lazy/spine.h"
+#include "lazy/tell.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -206,6 +206,7 @@ void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_pla
         snprintf(found, sizeof found, "it gone");
     }
     df_event_make(&e, reason, cx->act_site, field, expected, found);
+    if (!n_misses && df_ring_on(cx->ring)) df_tell_key_miss(cx, field, expected, found);
     e.n = p->number;
     df_why_tell(cx, &e);
     if (p->retreated) tell_unfused(cx, p, t);
@@ -301,6 +302,7 @@ void df_again_ran(deft_ctx *cx, const df_made *m)
 {
     cx->stats.recomputed += m->n_again;
     if (cx->rec.last_cut == DF_CUT_UNKNOWN && marks(cx)) mark(cx, m); /* in no chain */
+    if (m->n_again && df_ring_on(cx->ring)) df_tell_recompute(cx, m);
     if (!m->n_again || cx->matched) return;
     df_event e;
     char field[TEXT], found[64];
@@ -367,6 +369,7 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
         cx->finals ? compute_with_siblings(cx, want, n) : df_materialize(cx, want, n);
     if (st != DEFT_OK) return st;
     cx->stats.syncs++;
+    if (df_ring_on(cx->ring)) df_tell_sync(cx);
     /* A sync like one before is counted, not told, unless somebody listens or asked for it. */
     const bool warn = policy == DEFT_SYNC_WARN;
     if (!cx->matched || warn || df_log_on(&cx->rt->log, DF_LOG_why))

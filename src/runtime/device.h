@@ -111,6 +111,7 @@ typedef struct df_launch_io {
         *input; /* per trace input: its buffer, to take over when donated; may be NULL */
     bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
     void *user;
+    struct df_ring *ring; /* is told of each launch; NULL: not */
 } df_launch_io;
 
 typedef struct df_run_stats {

@@ -110,9 +110,11 @@ static deft_status run_block(flow *f, const df_subplan *b)
     t.n_args = f->t->n_args;
     for (uint32_t i = 0; i < t.n_inputs; i++) bind_port(f, &b->port[i], &f->inputs[i], &f->bufs[i]);
     memset(f->made, 0, t.n_roots * sizeof *f->made);
-    df_launch_io io = {
-        .root = f->made, .input = f->bufs, .interrupted = f->io->interrupted, .user = f->io->user
-    };
+    df_launch_io io = { .root = f->made,
+                        .input = f->bufs,
+                        .interrupted = f->io->interrupted,
+                        .user = f->io->user,
+                        .ring = f->io->ring };
     const deft_status st =
         df_executor_run(f->x, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
     f->stats->launches += mine.launches;

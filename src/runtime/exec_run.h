@@ -7,10 +7,12 @@
  *   exec_matmul.c  products and their epilogues
  *   exec_routine.c what the runtime does by itself
  *   exec_flow.c    plans of parts: loops, branches
+ *   exec_tell.c    what the structured log hears of launches
  */
 #ifndef DF_RUNTIME_EXEC_RUN_H
 #define DF_RUNTIME_EXEC_RUN_H
 
+#include "base/journal.h"
 #include "base/limits.h"
 #include "runtime/exec.h"
 #include "runtime/interp.h"
@@ -127,5 +129,10 @@ deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const d
 
 void df_run_measure_routines(df_run *r); /* before the layout: work space */
 void df_run_routine(const df_run *r, const df_seg *seg);
+
+/* ---- exec_tell.c ---- */
+
+/* Launch `index` of the plan took ns. */
+void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns);
 
 #endif

@@ -224,7 +224,16 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     t->stats.failed += n_failed;
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
-    for (uint32_t i = 0; i < n; i++) df_event_log(t->log, &event[i]);
+    for (uint32_t i = 0; i < n; i++) {
+        df_event_log(t->log, &event[i]);
+        const df_kernel_told told = { .tier = level == DF_OPT_O0 ? "O0" : "O2",
+                                      .compiled = ok[i],
+                                      .error = event[i].text + event[i].found,
+                                      .code_bytes = code[i].bytes,
+                                      .compile_ns = ns,
+                                      .n_in_module = n };
+        df_tier_tell(t, e[i], &told);
+    }
     if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
 }
 

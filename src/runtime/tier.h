@@ -38,6 +38,10 @@ typedef struct df_exec {
 
 typedef struct df_tiers df_tiers;
 
+/* The hash of its canonical bytes, in hex: how the structured log names a kernel. */
+enum { DF_KERNEL_NAME = 33 };
+void df_kernel_name(const df_kernel *k, char name[DF_KERNEL_NAME]);
+
 typedef struct df_tier_stats {
     uint64_t kernels, hits, compiled, compile_ns, failed, evicted;
     uint64_t variants, variants_dropped; /* made: also in compiled */

@@ -81,6 +81,21 @@ bool df_tiers_need_thread(df_tiers *t);
 /* Under the lock. */
 void df_tiers_hear(df_tiers *t, const df_event *e);
 
+/* ---- tier_tell.c ---- */
+
+typedef struct df_kernel_told {
+    const char *tier;  /* "O0", "O2", "variant" */
+    const char *facts; /* of a variant, else NULL */
+    const char *error; /* read when it was not compiled */
+    bool compiled;
+    uint64_t code_bytes, compile_ns; /* ns: of the whole module */
+    uint32_t n_in_module;
+} df_kernel_told;
+
+/* What became of e, for the structured log. In the compiler's thread, or a caller who waits for it;
+ * without the lock. */
+void df_tier_tell(df_tiers *t, entry *e, const df_kernel_told *told);
+
 /* ---- tier_variant.c ---- */
 
 /* Under the lock: the next entry with a wish; keeps the queue's reference. NULL: none. */

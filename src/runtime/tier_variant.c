@@ -191,7 +191,7 @@ void df_variant_make(df_tiers *t, entry *e)
 {
     df_diag d = { 0 };
     df_event event;
-    char expected[96], found[200];
+    char expected[96], found[200], facts[200];
     df_variant *const v = e->wish;
     const uint64_t start = df_os_now_ns();
     atomic_fetch_add(&t->n_in_compiler, 1);
@@ -200,10 +200,12 @@ void df_variant_make(df_tiers *t, entry *e)
     atomic_fetch_sub(&t->n_in_compiler, 1);
     const uint64_t ns = df_os_now_ns() - start;
     df_logf(t->log, compile, "a variant%s%s", st == DEFT_OK ? "" : ": ", d.text);
-    v->bytes = sizeof *v + v->code.bytes;
+    const size_t code_bytes = v->code.bytes;
+    v->bytes = sizeof *v + code_bytes;
     df_facts_print(&v->facts, &e->kernel, found, sizeof found);
     snprintf(expected, sizeof expected, "code for %.80s", found);
     const size_t at = strlen(found);
+    snprintf(facts, sizeof facts, "%s", found);
     snprintf(found + at, sizeof found - at, " in %u launches in a row; took %.2f ms", v->n_launches,
              (double)ns * 1e-6);
     if (st == DEFT_OK) make_event(&event, v, DF_WHY_variant_new, "any extents and numbers", found);
@@ -223,6 +225,14 @@ void df_variant_make(df_tiers *t, entry *e)
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     df_event_log(t->log, &event);
+    const df_kernel_told told = { .tier = "variant",
+                                  .facts = facts,
+                                  .error = event.text + event.found,
+                                  .compiled = is_made,
+                                  .code_bytes = code_bytes,
+                                  .compile_ns = ns,
+                                  .n_in_module = 1 };
+    df_tier_tell(t, e, &told);
     if (!is_made) destroy(t, v);
     df_variants_sweep(t);
 }

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where things are told: rings, the queue of records, the life of a journal and forks.
+ */
+#include "base/journal.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/journal_own.h"
+
+#define MAX_BYTES ((uint64_t)256 << 20)
+#define TEXT_BYTES ((uint64_t)64 << 20)
+enum { MAX_FILES = 8 };
+
+static const uint8_t note_sizes[DF_N_NOTES] = {
+#define NOTE(id, fields) DF_NOTE_SIZE_##id,
+#include "base/notes.def"
+#undef NOTE
+};
+
+static uint64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static void wake(df_journal *j)
+{
+    if (!atomic_exchange_explicit(&j->is_awake, true, memory_order_acq_rel)) sem_post(&j->wake);
+}
+
+/* ---- the writer's thread ---- */
+
+/* It takes no signal: SIGXFSZ of a file that may not grow is an error of write there. */
+static bool start(df_journal *j)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    j->has_thread = pthread_create(&j->thread, NULL, df_journal_write, j) == 0;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (j->has_thread) return true;
+    atomic_store(&j->is_dead, true);
+    df_logf(j->log, error, "trace_dir: no thread could be had; nothing is written");
+    return false;
+}
+
+/* In a child: what waits is the parent's to write. Lost threads' rings stay as they are. */
+static void forget(df_journal *j)
+{
+    for (df_ring *r = atomic_load(&j->rings); r; r = atomic_load(&r->next)) {
+        atomic_store(&r->tail, atomic_load(&r->head));
+        atomic_store(&r->n_lost, 0);
+    }
+    for (df_record *t = atomic_exchange(&j->records, NULL), *next; t; t = next) {
+        next = t->next;
+        df_str_finish(&t->s);
+        df_mem_free(j->mem, t, sizeof *t);
+    }
+    atomic_store(&j->record_bytes, 0);
+    atomic_store(&j->n_lost_records, 0);
+    atomic_store(&j->n_lost_notes, 0);
+    atomic_store(&j->is_awake, false);
+    sem_init(&j->wake, 0, 0);
+    df_journal_file_forget(&j->file);
+    j->told_lost_notes = j->told_lost_records = j->n_written = 0;
+    memset(j->names, 0, sizeof j->names);
+    j->has_thread = false;
+    j->is_child = true;
+}
+
+static void check_fork(df_journal *j, bool writes)
+{
+    if (DF_LIKELY(!df_fork_mark_seen(&j->mark))) return;
+    forget(j);
+    if (writes && !atomic_load(&j->is_dead)) (void)start(j);
+    df_fork_mark_done(&j->mark);
+}
+
+/* ---- life ---- */
+
+df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journal_options *o)
+{
+    df_journal *j = df_mem_zalloc(mem, sizeof *j);
+    if (!j) {
+        df_logf(log, error, "trace_dir: no memory; nothing is written");
+        return NULL;
+    }
+    j->mem = mem;
+    j->log = log;
+    j->options = *o;
+    if (!o->max_bytes) j->options.max_bytes = MAX_BYTES;
+    if (!o->max_files) j->options.max_files = MAX_FILES;
+    if (!o->text_bytes) j->options.text_bytes = TEXT_BYTES;
+    snprintf(j->compiler, sizeof j->compiler, "%s", o->compiler);
+    sem_init(&j->wake, 0, 0); /* on Linux it only fills in a field */
+    df_fork_mark_init(&j->mark);
+    const bool has_file =
+        df_journal_file_init(&j->file, o->dir, j->options.max_bytes, j->options.max_files) &&
+        df_journal_file_next(&j->file);
+    if (!has_file) {
+        char why[128];
+        df_logf(log, error, "trace_dir: no file in %.200s: %s; nothing is written", o->dir,
+                strerror_r(j->file.error, why, sizeof why));
+    }
+    j->options.dir = NULL; /* the caller's */
+    if (has_file && start(j)) return j;
+    df_journal_close(&j);
+    return NULL;
+}
+
+void df_journal_close(df_journal **out)
+{
+    df_journal *const j = *out;
+    *out = NULL;
+    if (!j) return;
+    check_fork(j, false);
+    if (j->has_thread) {
+        atomic_store(&j->stop, true);
+        sem_post(&j->wake);
+        pthread_join(j->thread, NULL);
+    }
+    forget(j); /* what was told while no writer was there */
+    for (df_ring *r = atomic_load(&j->rings), *next; r; r = next) {
+        next = atomic_load(&r->next);
+        df_mem_free(j->mem, r, sizeof *r);
+    }
+    df_journal_file_finish(&j->file);
+    df_fork_mark_finish(&j->mark);
+    df_mem_free(j->mem, j, sizeof *j);
+}
+
+bool df_journal_has_code(const df_journal *j)
+{
+    return df_journal_on(j) && j->options.code;
+}
+
+bool df_journal_has_launches(const df_journal *j)
+{
+    return df_journal_on(j) && j->options.launches;
+}
+
+/* ---- notes ---- */
+
+df_ring *df_ring_open(df_journal *j, uint32_t context)
+{
+    if (!df_journal_on(j)) return NULL;
+    check_fork(j, true);
+    df_ring *const r = atomic_load(&j->is_dead) ? NULL : df_mem_zalloc(j->mem, sizeof *r);
+    if (!r) {
+        atomic_fetch_add(&j->n_lost_notes, 1);
+        return NULL;
+    }
+    r->journal = j;
+    r->context = context;
+    df_ring *first = atomic_load(&j->rings);
+    do atomic_store(&r->next, first);
+    while (!atomic_compare_exchange_weak(&j->rings, &first, r));
+    return r;
+}
+
+void df_ring_end(df_ring **out)
+{
+    df_ring *const r = *out;
+    *out = NULL;
+    if (r) atomic_store_explicit(&r->ended, true, memory_order_release);
+}
+
+void df_ring_tell(df_ring *r, df_note note, const void *values)
+{
+    check_fork(r->journal, true);
+    const uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);
+    const uint64_t tail = atomic_load_explicit(&r->tail, memory_order_acquire);
+    if (head - tail >= DF_RING) {
+        atomic_fetch_add_explicit(&r->n_lost, 1, memory_order_relaxed);
+        return;
+    }
+    df_told *const t = &r->at[head % DF_RING];
+    t->ns = now_ns();
+    t->note = note;
+    memcpy(t->v, values, note_sizes[note] * sizeof *t->v);
+    atomic_store_explicit(&r->head, head + 1, memory_order_release);
+    if (head + 1 - tail == DF_RING / 2) wake(r->journal);
+}
+
+/* ---- records ---- */
+
+void df_record_plan(df_str *s, const char *key, uint64_t plan)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%u.%u", (unsigned)(plan >> 32), (unsigned)plan);
+    df_json_text(s, key, plan ? text : NULL);
+}
+
+void df_record_begin(df_str *s, df_journal *j, const char *type, uint32_t context)
+{
+    df_str_init(s, j->mem);
+    df_json_open(s, NULL, '{');
+    df_json_text(s, "type", type);
+    df_json_count(s, "t_ns", now_ns());
+    if (context)
+        df_json_count(s, "context", context);
+    else
+        df_str_put(s, ",\"context\":null");
+}
+
+void df_record_end(df_str *s, df_journal *j)
+{
+    check_fork(j, true);
+    df_json_close(s, '}');
+    df_str_putc(s, '\n');
+    df_record *const t = s->ok ? df_mem_alloc(j->mem, sizeof *t) : NULL;
+    const uint64_t bytes = atomic_fetch_add(&j->record_bytes, s->n) + s->n;
+    if (!t || bytes > j->options.text_bytes || atomic_load(&j->is_dead)) {
+        atomic_fetch_sub(&j->record_bytes, s->n);
+        atomic_fetch_add(&j->n_lost_records, 1);
+        df_mem_free(j->mem, t, sizeof *t);
+        df_str_finish(s);
+        return;
+    }
+    t->s = *s;
+    df_record *first = atomic_load(&j->records);
+    do t->next = first;
+    while (!atomic_compare_exchange_weak(&j->records, &first, t));
+}

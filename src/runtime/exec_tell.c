@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches in the structured log. Bytes are those a launch must read and write at least once: each
+ * access counts the elements it steps through; what is kept in a tile or computed counts none.
+ */
+#include "runtime/exec_run.h"
+
+static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
+{
+    const df_access *const a = &k->access[i];
+    uint64_t n = 1;
+    if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE) return 0;
+    if (seg->bind[i].buf == DF_NONE) return 0;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (a->step[x] != DF_STEP_ZERO) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
+    return n * deft_dtype_size((deft_dtype)a->dtype);
+}
+
+static uint64_t matmul_bytes(const df_run *r, const df_seg *seg)
+{
+    const uint64_t m = (uint64_t)df_run_slot(r, seg->m), n = (uint64_t)df_run_slot(r, seg->n),
+                   k = (uint64_t)df_run_slot(r, seg->k);
+    uint64_t batch = 1;
+    for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    return batch * (m * k + k * n + (seg->c.buf == DF_NONE ? 0 : m * n)) *
+           deft_dtype_size(seg->dtype);
+}
+
+static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
+{
+    uint64_t batch = 1;
+    for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    return batch * ((uint64_t)df_run_slot(r, seg->n) * deft_dtype_size(seg->dtype) +
+                    (uint64_t)df_run_slot(r, seg->m) * sizeof(int64_t));
+}
+
+static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
+{
+    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; k && i < k->n_access; i++)
+        if (seg->kind == DF_SEG_KERNEL || i != seg->c_access) bytes += access_bytes(r, seg, k, i);
+    if (seg->kind == DF_SEG_MATMUL) bytes += matmul_bytes(r, seg);
+    if (seg->kind == DF_SEG_ROUTINE) bytes += routine_bytes(r, seg);
+    return bytes;
+}
+
+void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns)
+{
+    const df_launch *const l = &r->plan->launches[index];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < l->n; i++) bytes += seg_bytes(r, &r->plan->segs[l->first + i]);
+    const df_note_launch note = { .plan = df_plan_id(r->plan->owner, r->plan->number),
+                                  .site = r->plan->site,
+                                  .index = index,
+                                  .segments = l->n,
+                                  .forked = r->segs[l->first].parallel,
+                                  .elapsed_ns = ns,
+                                  .bytes = bytes };
+    df_ring_tell(ring, DF_NOTE_launch, &note);
+}

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * program CASE: what run_journal looks at the log of. Lines of the log hook go to stderr.
+ */
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/journal.h"
+#include "deft/deft.h"
+#include "support/fail_mem.h"
+
+static bool is_child;
+
+/* What a child's lost threads had is lost. Asked by the leak checker, where there is one. */
+int __lsan_is_turned_off(void);
+int __lsan_is_turned_off(void)
+{
+    return is_child;
+}
+
+static void must(deft_ctx *cx, deft_status st, const char *what)
+{
+    if (st == DEFT_OK) return;
+    fprintf(stderr, "%s: %s\n", what, cx ? deft_message(cx) : deft_status_text(st));
+    exit(1);
+}
+
+static void hook(void *user, const char *topic, const char *line)
+{
+    (void)user;
+    fprintf(stderr, "%s: %s\n", topic, line);
+}
+
+static deft_runtime_options quiet(void)
+{
+    return (deft_runtime_options){ .size = sizeof(deft_runtime_options),
+                                   .n_threads = 2,
+                                   .tier = DEFT_TIER_INTERPRET,
+                                   .log = "error",
+                                   .log_hook = hook };
+}
+
+static deft_runtime *open_runtime(const deft_runtime_options *o)
+{
+    deft_runtime *rt = NULL;
+    must(NULL, deft_runtime_create(o, &rt), "runtime");
+    return rt;
+}
+
+static deft_ctx *open_ctx(deft_runtime *rt)
+{
+    deft_ctx *cx = NULL;
+    must(NULL, deft_ctx_create(rt, NULL, &cx), "context");
+    return cx;
+}
+
+static deft_tensor *range(deft_ctx *cx, int64_t n)
+{
+    return deft_keep(deft_cast(deft_iota(cx, DEFT_SHAPE(n), 0), DEFT_F32));
+}
+
+static void step(deft_ctx *cx, deft_tensor *x)
+{
+    const deft_scope s = deft_step_begin(cx);
+    deft_assign(x, deft_add(deft_mul(x, 0.5), 1));
+    must(cx, deft_step_end(s), "step");
+}
+
+static float item(deft_ctx *cx, deft_tensor *t)
+{
+    float v = 0;
+    must(cx, deft_item(deft_sum(t, DEFT_ALL_AXES, 0), &v), "item");
+    return v;
+}
+
+/* ---- all types ---- */
+
+static deft_status captured(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_exp(in[0]);
+    return DEFT_OK;
+}
+
+static void replay(deft_ctx *cx)
+{
+    deft_capture *c = deft_capture_create(cx, captured, NULL);
+    for (int i = 0; i < 4; i++) {
+        deft_tensor *in = range(cx, i == 2 ? 9 : 8), *out = NULL;
+        must(cx, deft_capture_call(c, &in, 1, &out, 1), "capture");
+        deft_drop(&in);
+        deft_drop(&out);
+    }
+    deft_capture_destroy(&c);
+}
+
+static void recompute(deft_ctx *cx)
+{
+    const deft_scope s = deft_scope_begin(cx);
+    deft_tensor *const x = deft_tanh(deft_iota(cx, DEFT_SHAPE(6), 0));
+    (void)item(cx, x);
+    (void)item(cx, deft_mul(x, 3));
+    must(cx, deft_scope_end(s), "scope");
+}
+
+static void miss(deft_ctx *cx)
+{
+    for (int64_t n = 3; n < 5; n++) {
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *const a = deft_iota(cx, DEFT_SHAPE(3, n), 0);
+        deft_tensor *const b = deft_iota(cx, DEFT_SHAPE(n, 3), 0);
+        (void)item(cx, deft_cast(deft_add(a, deft_t(b)), DEFT_F32));
+        float out[16];
+        deft_tensor *const w =
+            deft_wrap(cx, DEFT_SHAPE(2, 2), DEFT_F32, out, sizeof out, (int64_t[]){ n, 1 });
+        memset(out, 0, sizeof out);
+        (void)item(cx, deft_reshape(deft_exp(w), DEFT_SHAPE(4)));
+        must(cx, deft_scope_end(s), "scope");
+    }
+    /* What was read in one piece, and then is not. */
+    for (int64_t stride = 4; stride < 6; stride++) {
+        float m[4 * 5] = { 0 };
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *const w =
+            deft_wrap(cx, DEFT_SHAPE(4, 4), DEFT_F32, m, sizeof m, (int64_t[]){ stride, 1 });
+        (void)item(cx, deft_reshape(w, DEFT_SHAPE(16)));
+        must(cx, deft_scope_end(s), "scope");
+    }
+}
+
+static void fail(deft_ctx *cx)
+{
+    const int64_t at[2] = { 1, 99 };
+    deft_scope s = deft_step_begin(cx);
+    deft_tensor *x = range(cx, 5);
+    deft_assign(x, deft_take(x, deft_from(cx, DEFT_SHAPE(2), DEFT_I64, at, sizeof at), 0));
+    if (deft_step_end(s) == DEFT_OK) exit(1);
+    x = range(cx, 5);
+    s = deft_step_begin(cx);
+    deft_assign(x, deft_sum(deft_take(x, deft_from(cx, DEFT_SHAPE(2), DEFT_I64, at, sizeof at), 0),
+                            DEFT_ALL_AXES, 0));
+    if (deft_step_end(s) == DEFT_OK) exit(1);
+    s = deft_step_begin(cx);
+    deft_step_abort(s);
+    deft_drop(&x);
+}
+
+static void all(void)
+{
+    deft_runtime_options o = quiet();
+    o.tier = DEFT_TIER_FULL;
+    deft_runtime *rt = open_runtime(&o);
+    deft_ctx *cx = open_ctx(rt);
+    deft_tensor *x = range(cx, 10);
+    deft_label_begin(cx, "outer");
+    for (int i = 0; i < 5; i++) step(cx, x);
+    deft_scope s = deft_step_begin(cx);
+    deft_assign(x, deft_mul(x, 2));
+    must(cx, deft_step_submit(s), "submit");
+    deft_label_end(cx);
+    (void)item(cx, x);
+    replay(cx);
+    recompute(cx);
+    miss(cx);
+    fail(cx);
+    deft_drop(&x);
+    deft_stats st;
+    deft_stats_read(cx, &st, sizeof st);
+    printf("cuts=%llu syncs=%llu recomputed=%llu plans=%llu guard_misses=%llu kernels=%llu\n",
+           (unsigned long long)st.cuts, (unsigned long long)st.syncs,
+           (unsigned long long)st.recomputed, (unsigned long long)st.plans_built,
+           (unsigned long long)st.guard_misses, (unsigned long long)st.kernels_compiled);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+/* ---- one question each ---- */
+
+static const char hostile[] =
+    "</script><script>alert(1)</script>\"}\n{\"type\":\"end\"}\x01\x7f\xff"
+    "\xc0\xaf\xed\xa0\x80\xe2\x80\xa8\\";
+
+static void labels(void)
+{
+    deft_runtime_options o = quiet();
+    deft_runtime *rt = open_runtime(&o);
+    deft_ctx *cx = open_ctx(rt);
+    deft_label_begin(cx, hostile);
+    deft_site(cx, hostile, 7);
+    deft_tensor *x = range(cx, 4);
+    step(cx, x);
+    deft_label_end(cx);
+    deft_drop(&x);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+static void steps(int n, const deft_runtime_options *o)
+{
+    deft_runtime *rt = open_runtime(o);
+    deft_ctx *cx = open_ctx(rt);
+    deft_tensor *x = range(cx, 4);
+    for (int i = 0; i < n; i++) {
+        step(cx, x);
+        /* So that nothing is dropped. */
+        if (i % 100 == 99) nanosleep(&(struct timespec){ .tv_nsec = 20000000 }, NULL);
+    }
+    printf("%g\n", (double)item(cx, x));
+    deft_drop(&x);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+static void rotate(void)
+{
+    deft_runtime_options o = quiet();
+    o.trace_file_bytes = 40000;
+    o.trace_files = 3;
+    steps(1000, &o);
+}
+
+/* The second file's name is taken, by a link to somewhere else. */
+static void link_in_the_way(void)
+{
+    const char *const dir = getenv("DEFT_TRACE_DIR");
+    char name[400] = "", target[400];
+    deft_runtime_options o = quiet();
+    o.trace_file_bytes = 20000;
+    deft_runtime *rt = open_runtime(&o);
+    DIR *const d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (!strncmp(e->d_name, "deft-", 5))
+            snprintf(name, sizeof name, "%s/%.200s", dir, e->d_name);
+    closedir(d);
+    snprintf(strstr(name, ".jsonl"), 16, ".1.jsonl");
+    snprintf(target, sizeof target, "%s/victim", dir);
+    if (symlink(target, name) != 0) exit(1);
+    deft_ctx *cx = open_ctx(rt);
+    deft_tensor *x = range(cx, 4);
+    for (int i = 0; i < 500; i++) step(cx, x);
+    nanosleep(&(struct timespec){ .tv_nsec = 300000000 }, NULL);
+    for (int i = 0; i < 500; i++) step(cx, x);
+    deft_drop(&x);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+static void limit(void)
+{
+    const struct rlimit l = { 50000, 50000 };
+    if (setrlimit(RLIMIT_FSIZE, &l) != 0) exit(1);
+    deft_runtime_options o = quiet();
+    steps(1000, &o);
+}
+
+/* The parent tells before and after; a child, and a child of that, each for itself; one only exits.
+ */
+static void forks(void)
+{
+    deft_runtime_options o = quiet();
+    deft_runtime *rt = open_runtime(&o);
+    deft_ctx *cx = open_ctx(rt);
+    deft_tensor *x = range(cx, 4);
+    for (int i = 0; i < 50; i++) step(cx, x);
+    const pid_t silent = fork();
+    if (silent == 0) _exit(0);
+    const pid_t child = fork();
+    if (child == 0) {
+        is_child = true;
+        for (int i = 0; i < 20; i++) step(cx, x);
+        const pid_t grandchild = fork();
+        for (int i = 0; i < 5; i++) step(cx, x);
+        int status = 0;
+        if (grandchild && (waitpid(grandchild, &status, 0) < 0 || status)) exit(1);
+        deft_drop(&x);
+        deft_ctx_destroy(&cx);
+        deft_runtime_destroy(&rt);
+        exit(0);
+    }
+    for (int i = 0; i < 30; i++) step(cx, x);
+    for (int i = 0, status; i < 2; i++)
+        if (waitpid(i ? child : silent, &status, 0) < 0 || status) exit(1);
+    deft_drop(&x);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+/* Faster than any writer. */
+static void overflow(void)
+{
+    enum { N = 300000 };
+    const df_log log = { 0 };
+    const df_journal_options o = {
+        .dir = getenv("DEFT_TRACE_DIR"), .version = "test", .compiler = "none", .text_bytes = 20000
+    };
+    df_journal *j = df_journal_open(&df_mem_system, &log, &o);
+    df_ring *r = df_ring_open(j, 3);
+    for (uint64_t i = 0; i < N; i++)
+        df_ring_tell(r, DF_NOTE_label_end, &(df_note_label_end){ .depth = i });
+    for (int i = 0; i < 1000; i++) {
+        df_str s;
+        df_record_begin(&s, j, "error", 3);
+        df_json_text(&s, "reason", NULL);
+        df_json_site(&s, "site", 0);
+        df_json_text(&s, "status", "none");
+        df_json_text(&s, "message", "0123456789012345678901234567890123456789");
+        df_record_end(&s, j);
+    }
+    df_ring_end(&r);
+    df_journal_close(&j);
+    printf("notes=%d records=1000\n", N);
+}
+
+/* Two runtimes, each with a log of its own. */
+static void twice(void)
+{
+    deft_runtime_options o = quiet();
+    deft_runtime *a = open_runtime(&o), *b = open_runtime(&o);
+    deft_runtime_destroy(&a);
+    deft_runtime_destroy(&b);
+}
+
+static bool try_to_sum(deft_ctx *cx)
+{
+    float v;
+    const deft_scope s = deft_scope_begin(cx);
+    const deft_status st =
+        deft_item(deft_sum(deft_ones(cx, DEFT_SHAPE(3), DEFT_F32), DEFT_ALL_AXES, 0), &v);
+    return deft_scope_end(s) == DEFT_OK && st == DEFT_OK;
+}
+
+/* Each allocation failing in turn, those of the writer's thread with them. */
+static void memory(void)
+{
+    int n_failed = 0;
+    for (size_t n = 1; n < 300; n++) {
+        fail_mem *f = fail_mem_create();
+        const df_mem *const mem = fail_mem_get(f);
+        deft_runtime_options o = quiet();
+        o.log_hook = NULL;
+        o.resize = mem->resize;
+        o.resize_user = mem->user;
+        deft_runtime *rt = NULL;
+        deft_ctx *cx = NULL;
+        fail_mem_at(f, n, false);
+        if (deft_runtime_create(&o, &rt) == DEFT_OK && deft_ctx_create(rt, NULL, &cx) == DEFT_OK)
+            for (int i = 0; i < 3; i++) n_failed += !try_to_sum(cx);
+        deft_ctx_destroy(&cx);
+        deft_runtime_destroy(&rt);
+        const fail_mem_counts c = fail_mem_count(f);
+        if (c.live_blocks || c.faults) {
+            fprintf(stderr, "call %zu: %zu blocks left, %s\n", n, c.live_blocks, fail_mem_fault(f));
+            exit(1);
+        }
+        fail_mem_destroy(&f);
+    }
+    printf("%d reads failed\n", n_failed);
+}
+
+/* Characters: every byte, alone and in pairs, comes back from JSON as it went in or as U+FFFD. */
+static void bytes(void)
+{
+    df_str s;
+    df_str_init(&s, &df_mem_system);
+    df_json_open(&s, NULL, '[');
+    for (int a = 0; a < 256; a++)
+        for (int b = 0; b < 256; b++) {
+            const char text[] = { (char)a, (char)b, '\x85', '\x85', 'x', (char)a };
+            df_json_textn(&s, NULL, text, sizeof text);
+        }
+    char longer[3000];
+    for (size_t i = 0; i < sizeof longer; i++) longer[i] = "\xf0\x9f\x98\x80"[i % 4];
+    df_json_textn(&s, NULL, longer, sizeof longer);
+    df_json_close(&s, ']');
+    fwrite(s.at, 1, s.n, stdout);
+    df_str_finish(&s);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } cases[] = { { "all", all },           { "labels", labels },
+                  { "rotate", rotate },     { "link", link_in_the_way },
+                  { "limit", limit },       { "forks", forks },
+                  { "overflow", overflow }, { "twice", twice },
+                  { "memory", memory },     { "bytes", bytes } };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (argc > 1 && !strcmp(argv[1], cases[i].name)) {
+            cases[i].run();
+            return 0;
+        }
+    fprintf(stderr, "no such case\n");
+    return 2;
+}
