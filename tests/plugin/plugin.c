@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/build_id.h"
 #include "runtime/device.h"
@@ -93,6 +94,56 @@ static const df_kernel_fn entry[N_SLOTS][3] = {
 #undef ROW
 };
 
+/* ---- planted defects ---- */
+
+/* Asked for by the environment, for programs that cannot reach the controls: kernels in which a
+ * product is rounded down are lowered wrong, or end or stop the process that compiles them. */
+typedef enum defect { DEFECT_NONE, DEFECT_WRONG, DEFECT_CRASH, DEFECT_HANG } defect;
+
+static defect planted;
+static df_kernel wrong[N_SLOTS]; /* stand in for the kernels given */
+
+static void read_defect(void)
+{
+    const char *const name = getenv("TEST_PLUGIN_DEFECT");
+    if (!name) return;
+    planted = strcmp(name, "wrong") == 0   ? DEFECT_WRONG
+              : strcmp(name, "crash") == 0 ? DEFECT_CRASH
+              : strcmp(name, "hang") == 0  ? DEFECT_HANG
+                                           : DEFECT_NONE;
+}
+
+/* Whether instruction i rounds a product down. */
+static bool is_seed(const df_kernel *k, uint32_t i)
+{
+    return k->ins[i].op == DF_K_floor && k->ins[k->ins[i].src[0]].op == DF_K_mul;
+}
+
+/* What is interpreted for k in that slot. NULL: no memory. */
+static const df_kernel *lower(const df_kernel *k, int slot)
+{
+    uint32_t first = 0;
+    while (first < k->n_ins && !is_seed(k, first)) first++;
+    if (planted == DEFECT_NONE || first == k->n_ins) return k;
+    if (planted == DEFECT_CRASH) abort();
+    while (planted == DEFECT_HANG) (void)pause();
+    df_ins *const ins = malloc(k->n_ins * sizeof *ins);
+    if (!ins) return NULL;
+    memcpy(ins, k->ins, k->n_ins * sizeof *ins);
+    for (uint32_t i = first; i < k->n_ins; i++)
+        if (is_seed(k, i)) ins[i].op = DF_K_ceil;
+    wrong[slot] = *k;
+    wrong[slot].ins = ins;
+    return &wrong[slot];
+}
+
+static void drop_lowered(int slot)
+{
+    const df_kernel *const k = atomic_load(&slots[slot]);
+    if (k == &wrong[slot]) free((void *)(uintptr_t)k->ins);
+    atomic_store(&slots[slot], NULL);
+}
+
 /* ---- compiling ---- */
 
 static bool fails(void)
@@ -106,7 +157,7 @@ static bool fails(void)
 static void release(void *self, df_code *code)
 {
     (void)self;
-    *(const df_kernel *_Atomic *)code->owner = NULL;
+    drop_lowered((int)((const df_kernel *_Atomic *)code->owner - slots));
     *code = (df_code){ 0 };
     atomic_fetch_sub(&controls.n_live, 1);
 }
@@ -125,10 +176,13 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
             empty = NULL;
             slot++;
         }
-        if (slot == N_SLOTS) {
+        const df_kernel *const lowered = slot < N_SLOTS ? lower(k[i], slot) : NULL;
+        if (!lowered) {
+            if (slot < N_SLOTS) drop_lowered(slot);
             while (i-- > 0) release(self, &out[i]);
-            return host.fail(d, DEFT_E_LIMIT, "more than %d kernels", N_SLOTS);
+            return host.fail(d, DEFT_E_LIMIT, "more than %d kernels, or no memory", N_SLOTS);
         }
+        atomic_store(&slots[slot], lowered);
         out[i] = (df_code){ .main = entry[slot][0],
                             .part = entry[slot][1],
                             .fin = entry[slot][2],
@@ -195,6 +249,7 @@ deft_status df_plugin_cpu(const df_host *h, const char *build_id, df_diag *d, df
     if (h->size != sizeof(df_host) || strcmp(build_id, DF_BUILD_ID) != 0) return DEFT_E_BACKEND;
     if (controls.refuse) return h->fail(d, controls.refuse, "refused as asked");
     host = *h;
+    read_defect();
     void *const self = df_mem_alloc(h->mem, 64);
     if (!self) return h->fail(d, DEFT_E_MEMORY, "no memory");
     *out = (df_compiler){ .name = "test",

@@ -123,19 +123,30 @@ static size_t program_end(const char *text, size_t n)
     return n;
 }
 
-int cli_program_read(cli_program *p, const char *path, uint32_t flags)
+static int parse(cli_program *p, uint32_t flags)
 {
-    const char *text = NULL;
-    size_t n = 0;
-    *p = (cli_program){ .path = path };
-    df_arena_init(&p->arena, &df_mem_system);
-    const int code = read_text(&p->arena, path, &text, &n);
-    if (code != CLI_OK) return code;
-    n = program_end(text, n);
-    const deft_status st = df_trace_parse(&p->diag, text, n, &p->arena, &p->trace);
-    if (st != DEFT_OK) return cli_status(&p->diag, st, path);
+    const deft_status st = df_trace_parse(&p->diag, p->text, p->size, &p->arena, &p->trace);
+    if (st != DEFT_OK) return cli_status(&p->diag, st, p->path);
     p->trace->flags |= flags;
     return CLI_OK;
+}
+
+int cli_program_read(cli_program *p, const char *path, uint32_t flags)
+{
+    *p = (cli_program){ .path = path };
+    df_arena_init(&p->arena, &df_mem_system);
+    const int code = read_text(&p->arena, path, &p->text, &p->size);
+    if (code != CLI_OK) return code;
+    p->size = program_end(p->text, p->size);
+    return parse(p, flags);
+}
+
+int cli_program_parse(cli_program *p, const char *name, const char *text, size_t size,
+                      uint32_t flags)
+{
+    *p = (cli_program){ .path = name, .text = text, .size = size };
+    df_arena_init(&p->arena, &df_mem_system);
+    return parse(p, flags);
 }
 
 void cli_program_finish(cli_program *p)

@@ -42,6 +42,8 @@ int cli_status(const df_diag *d, deft_status st, const char *what);
 /* A trace and all its memory. */
 typedef struct cli_program {
     const char *path;
+    const char *text; /* what was parsed */
+    size_t size;
     df_arena arena;
     df_diag diag;
     df_trace *trace;
@@ -50,6 +52,9 @@ typedef struct cli_program {
 /* Reads the trace at path ("-": standard input) up to the first line that starts with "--- ", and
  * sets flags (DF_TRACE_*) in it. An exit code. The program must be finished in any case. */
 int cli_program_read(cli_program *p, const char *path, uint32_t flags);
+/* The same for a text in memory, which must stay; name: for messages. */
+int cli_program_parse(cli_program *p, const char *name, const char *text, size_t size,
+                      uint32_t flags);
 void cli_program_finish(cli_program *p);
 
 /* The trace after the simplifying passes, in the program's arena; the trace itself when there are
@@ -59,6 +64,7 @@ deft_status cli_simplify(cli_program *p, const cli_passes *passes, df_trace **ou
 /* The commands; argv[0] is the command's name. Each returns an exit code. */
 int cli_opt(int argc, char **argv);
 int cli_run(int argc, char **argv);
+int cli_minimize(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ops(int argc, char **argv);
 

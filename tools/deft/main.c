@@ -26,6 +26,13 @@ static const char usage[] =
     "    --threads=N      0: all that the process may use              (0)\n"
     "    --seed=N         of the inputs                                (1)\n"
     "    --passes --fast --nofuse as above\n"
+    "  minimize FILE [-- OPTIONS OF run]\n"
+    "                shrink a failing trace while it still fails\n"
+    "    --out=FILE       where to                                     (standard output)\n"
+    "    --with=COMMAND   fails while `COMMAND TRACE` does; else: while run --check does\n"
+    "    --timeout=N      seconds for one candidate                    (60)\n"
+    "    --memory=N       MiB of address space for one candidate       (no bound)\n"
+    "    --tries=N        candidates at most                           (5000)\n"
     "  doctor        what was found on this machine\n"
     "  ops           the table of ops\n"
     "  --version, --help\n"
@@ -54,10 +61,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = { { "opt", cli_opt },       { "run", cli_run },
-                     { "doctor", cli_doctor }, { "ops", cli_ops },
-                     { "--version", version }, { "--help", help },
-                     { "help", help },         { "-h", help } };
+    } commands[] = { { "opt", cli_opt },       { "run", cli_run }, { "minimize", cli_minimize },
+                     { "doctor", cli_doctor }, { "ops", cli_ops }, { "--version", version },
+                     { "--help", help },       { "help", help },   { "-h", help } };
     if (argc < 2) {
         fputs(usage, stderr);
         return CLI_USAGE;

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The text form is the trace: what is printed and read back prints the same bytes, has the same key
+ * and gives the same bits. For every program of tests/expect (the arguments) and random traces.
+ *
+ *   round_trip [FILE.expect ...] [--count=N] [--quick | --full]
+ *   round_trip --print=SEED [--ops=N] [--plant]      one random trace, for other tests
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support/random_trace.h"
+#include "../../tools/deft/execute.h"
+
+static long n_cases, n_run, n_faults;
+
+static void fault(const char *name, const char *what, const char *more)
+{
+    printf("%s: %s%s%s\n", name, what, *more ? ": " : "", more);
+    n_faults++;
+}
+
+/* ---- one trace ---- */
+
+static bool same_key(cli_program *p, const df_trace *a, const df_trace *b)
+{
+    df_key x, y;
+    return df_trace_key(&p->diag, a, &x) == DEFT_OK && df_trace_key(&p->diag, b, &y) == DEFT_OK &&
+           x.hash.hi == y.hash.hi && x.hash.lo == y.hash.lo && x.n == y.n &&
+           memcmp(x.bytes, y.bytes, x.n) == 0;
+}
+
+static bool same_data(const df_trace *a, const df_trace *b)
+{
+    bool same = a->n_args == b->n_args && a->n_inputs == b->n_inputs && a->flags == b->flags;
+    same = same && (a->n_args == 0 || !memcmp(a->args, b->args, a->n_args * sizeof *a->args));
+    for (uint32_t k = 0; same && k < a->n_nodes; k++)
+        for (uint32_t i = 0; i < a->nodes[k].rank; i++)
+            same &= df_trace_extents(a, k)[i] == df_trace_extents(b, k)[i];
+    for (uint32_t i = 0; same && i < a->n_inputs; i++)
+        same = a->inputs[i].flags == b->inputs[i].flags && a->inputs[i].node == b->inputs[i].node &&
+               !memcmp(a->inputs[i].stride, b->inputs[i].stride, sizeof a->inputs[i].stride);
+    return same;
+}
+
+/* Runs t fused; *bytes: all results, one after the other, in p's arena. */
+static deft_status run(cli_program *p, df_trace *t, const char **bytes, size_t *n)
+{
+    const run_way fused = { .tier = DF_TIER_INTERP, .passes = { DF_PASS_ALL, true }, .threads = 1 };
+    run_results r = { 0 };
+    p->trace = t;
+    const deft_status st = run_once(p, 1, &fused, &r);
+    *n = 0;
+    if (st != DEFT_OK) return st;
+    for (uint32_t i = 0; i < t->n_roots; i++)
+        *n += (size_t)df_trace_numel(t, t->roots[i].node) *
+              deft_dtype_size((deft_dtype)t->nodes[t->roots[i].node].dtype);
+    char *const all = df_arena_alloc(&p->arena, *n, 1);
+    if (!all) return DEFT_E_MEMORY;
+    for (uint32_t i = 0, at = 0; i < t->n_roots; i++) {
+        const size_t size = (size_t)df_trace_numel(t, t->roots[i].node) *
+                            deft_dtype_size((deft_dtype)t->nodes[t->roots[i].node].dtype);
+        memcpy(all + at, r.root[i], size);
+        at += (uint32_t)size;
+    }
+    *bytes = all;
+    return DEFT_OK;
+}
+
+static void check_runs(const char *name, cli_program *p, df_trace *a, df_trace *b)
+{
+    const char *x, *y;
+    size_t n, m;
+    const deft_status first = run(p, a, &x, &n), second = run(p, b, &y, &m);
+    if (first != second) {
+        fault(name, "only one of the two runs", p->diag.text);
+    } else if (first == DEFT_OK) {
+        n_run++;
+        if (n != m || memcmp(x, y, n) != 0) fault(name, "other results", "");
+    }
+}
+
+/* a, in p's arena, against what its text says. */
+static void check_trace(const char *name, cli_program *p, df_trace *a)
+{
+    df_trace *b = NULL;
+    df_str text, again;
+    df_str_init(&text, &df_mem_system);
+    df_str_init(&again, &df_mem_system);
+    n_cases++;
+    df_trace_print(&text, a);
+    if (df_trace_parse(&p->diag, text.at, text.n, &p->arena, &b) != DEFT_OK) {
+        fault(name, "its text is refused", p->diag.text);
+    } else {
+        df_trace_print(&again, b);
+        if (strcmp(text.at, again.at) != 0) fault(name, "printed again it is another text", "");
+        if (!same_key(p, a, b)) fault(name, "another key", "");
+        if (!same_data(a, b)) fault(name, "other extents, arguments or inputs", "");
+        check_runs(name, p, a, b);
+    }
+    df_str_finish(&text);
+    df_str_finish(&again);
+}
+
+/* ---- where traces come from ---- */
+
+static void check_random(uint64_t seed, uint32_t n_ops)
+{
+    char name[64];
+    cli_program p = { .path = name };
+    (void)snprintf(name, sizeof name, "--print=%llu --ops=%u", (unsigned long long)seed, n_ops);
+    df_arena_init(&p.arena, &df_mem_system);
+    df_trace *const t = random_trace(seed, n_ops, false, &p.arena);
+    if (t)
+        check_trace(name, &p, t);
+    else
+        fault(name, "the generator made no trace", "");
+    df_arena_finish(&p.arena);
+}
+
+static void check_program(const char *name, const char *text, size_t n)
+{
+    cli_program p = { .path = name };
+    df_trace *t = NULL;
+    df_arena_init(&p.arena, &df_mem_system);
+    /* Some programs are there to be refused. */
+    if (df_trace_parse(&p.diag, text, n, &p.arena, &t) == DEFT_OK) check_trace(name, &p, t);
+    df_arena_finish(&p.arena);
+}
+
+/* Every program of a file: from a line "# deft ..." to one "--- ...". */
+static void check_file(const char *path)
+{
+    static char text[1 << 20];
+    char name[512];
+    FILE *const f = fopen(path, "r");
+    const size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    const long before = n_cases;
+    if (f) (void)fclose(f);
+    text[n] = '\0';
+    for (char *at = strstr(text, "# deft "); at;) {
+        char *const next = strstr(at + 1, "\n# deft ");
+        if (next) *next = '\0';
+        const char *const end = strstr(at, "\n--- ");
+        (void)snprintf(name, sizeof name, "%s: %.*s", path, (int)strcspn(at, "\n"), at);
+        check_program(name, at, end ? (size_t)(end - at) + 1 : strlen(at));
+        at = next ? next + 1 : NULL;
+    }
+    if (n_cases == before && !strstr(path, "errors")) fault(path, "no program in it", "");
+}
+
+static int print_random(uint64_t seed, uint32_t n_ops, bool plant)
+{
+    df_arena arena;
+    df_str text;
+    df_arena_init(&arena, &df_mem_system);
+    df_str_init(&text, &df_mem_system);
+    const df_trace *const t = random_trace(seed, n_ops, plant, &arena);
+    if (t) df_trace_print(&text, t);
+    if (t && text.ok) (void)fputs(text.at, stdout);
+    df_str_finish(&text);
+    df_arena_finish(&arena);
+    return t ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+    uint64_t count = 3000, n_ops = 200, print = 0;
+    bool plant = false, prints = false;
+    for (int i = 1; i < argc; i++) {
+        const char *value = argv[i];
+        if (strcmp(value, "--quick") == 0)
+            count = 1000;
+        else if (strcmp(value, "--full") == 0)
+            count = 100000;
+        else if (strcmp(value, "--plant") == 0)
+            plant = true;
+        else if (cli_value(argv[i], "--print", &value))
+            prints = cli_number("--print", value, 0, UINT64_MAX, &print);
+        else if (cli_value(argv[i], "--ops", &value))
+            (void)cli_number("--ops", value, 1, 2000, &n_ops);
+        else if (cli_value(argv[i], "--count", &value))
+            (void)cli_number("--count", value, 0, UINT32_MAX, &count);
+        else
+            check_file(argv[i]);
+    }
+    if (prints) return print_random(print, (uint32_t)n_ops, plant);
+    const long programs = n_cases;
+    for (uint64_t seed = 0; seed < count; seed++)
+        check_random(seed, 4 + (uint32_t)(seed * 7919 % 60));
+    printf("%ld programs, %ld random traces, %ld of them run twice, %ld faults\n", programs,
+           n_cases - programs, n_run, n_faults);
+    return n_faults || n_run * 2 < n_cases ? 1 : 0;
+}

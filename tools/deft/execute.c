@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See execute.h. Inputs follow from the seed alone (data.h), so that two runs of one program read
+ * the same numbers.
+ */
+#include "execute.h"
+#include "data.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "deft/deft.h"
+
+const tier_name tiers[N_TIERS] = { { "interp", DF_TIER_INTERP },
+                                   { "0", DF_TIER_O0 },
+                                   { "1", DF_TIER_O2 } };
+
+/* ---- options ---- */
+
+static bool tier_of(const char *text, int *out)
+{
+    *out = TIER_ALL;
+    if (strcmp(text, "all") == 0) return true;
+    for (int i = 0; i < N_TIERS; i++) {
+        if (strcmp(text, tiers[i].name) != 0) continue;
+        *out = i;
+        return true;
+    }
+    (void)cli_fail(CLI_USAGE, "--tier=%s: must be interp, 0, 1 or all", text);
+    return false;
+}
+
+int run_option(run_options *o, const char *argument, bool *known)
+{
+    const char *value;
+    bool ok = true;
+    *known = true;
+    if (strcmp(argument, "--fast") == 0)
+        o->flags |= DF_TRACE_FAST;
+    else if (strcmp(argument, "--nofuse") == 0)
+        o->flags |= DF_TRACE_NOFUSE;
+    else if (cli_value(argument, "--tier", &value))
+        ok = tier_of(value, &o->tier);
+    else if (cli_value(argument, "--passes", &value))
+        ok = cli_passes_of(value, &o->passes);
+    else if (cli_value(argument, "--seed", &value))
+        ok = cli_number("--seed", value, 0, UINT64_MAX, &o->seed);
+    else if (cli_value(argument, "--threads", &value))
+        ok = cli_number("--threads", value, 0, 4096, &o->threads);
+    else
+        *known = false;
+    return ok ? CLI_OK : CLI_USAGE;
+}
+
+/* ---- one run ---- */
+
+static deft_status plan_and_run(cli_program *p, df_device *dev, const run_way *w, df_trace *t,
+                                df_launch_io *io, run_results *out)
+{
+    deft_status st = DEFT_OK;
+    df_plan *plan = NULL;
+    df_limits limits = dev->limits;
+    limits.fuse = w->passes.fuse;
+    TRY(df_fuse(&p->diag, t, &limits, &df_mem_system, &plan));
+    TRY(df_plan_verify(&p->diag, plan));
+    int64_t *const slots = df_arena_new(&p->arena, int64_t, plan->n_slots);
+    if (!slots) TRY(df_fail_mem(&p->diag, "slots", plan->n_slots * sizeof *slots));
+    df_slots_eval(plan->slots, plan->n_slots, t, slots);
+    const df_guard *const miss = df_guard_first_miss(plan->guards, plan->n_guards, t, slots);
+    if (miss) {
+        df_str why;
+        df_str_init(&why, &df_mem_system);
+        df_guard_explain(&why, miss, t, plan->slots, slots);
+        st = df_fail(&p->diag, DEFT_E_INTERNAL, "the plan refuses the program it was made from: %s",
+                     why.at ? why.at : "");
+        df_str_finish(&why);
+        goto done;
+    }
+    TRY(dev->prepare(dev, &p->diag, plan));
+    st = dev->run(dev, &p->diag, plan, t, slots, io, NULL);
+    out->launches = plan->n_launches;
+    out->segments = plan->n_segs;
+    out->kernels = plan->n_kernels;
+    dev->release(dev, plan);
+done:
+    df_plan_destroy(&plan, &df_mem_system);
+    return st;
+}
+
+static deft_status keep_results(cli_program *p, const df_trace *t, df_launch_io *io,
+                                run_results *out)
+{
+    out->root = df_arena_new(&p->arena, char *, t->n_roots);
+    if (!out->root) return df_fail_mem(&p->diag, "results", t->n_roots * sizeof *out->root);
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        const uint32_t node = t->roots[r].node;
+        const size_t size = deft_dtype_size((deft_dtype)t->nodes[node].dtype);
+        const size_t bytes = (size_t)df_trace_numel(t, node) * size;
+        out->root[r] = df_arena_alloc(&p->arena, bytes, 16);
+        if (!out->root[r]) return df_fail_mem(&p->diag, "results", bytes);
+        if (t->roots[r].kind == DF_ROOT_INTO)
+            data_gather(t, t->roots[r].into, out->root[r]);
+        else
+            memcpy(out->root[r], io->root[r]->data, bytes);
+    }
+    return DEFT_OK;
+}
+
+deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_results *out)
+{
+    deft_status st = DEFT_OK;
+    df_device *dev = NULL;
+    df_trace *t = NULL;
+    df_buffer **roots = NULL, **inputs = NULL;
+    const df_cpu_options cpu = { .n_threads = w->threads,
+                                 .tier = w->tier,
+                                 .compiler = w->compiler };
+    TRY(df_cpu_create(&p->diag, &df_mem_system, NULL, &cpu, &dev));
+    TRY(cli_simplify(p, &w->passes, &t));
+    roots = df_arena_new(&p->arena, df_buffer *, t->n_roots);
+    inputs = df_arena_new(&p->arena, df_buffer *, t->n_inputs);
+    if (!roots || !inputs) TRY(df_fail_mem(&p->diag, "results", sizeof *roots));
+    TRY(data_fill(&p->diag, t, dev->allocator, seed, inputs));
+    df_launch_io io = { .root = roots, .input = (const df_buffer *const *)inputs };
+    TRY(plan_and_run(p, dev, w, t, &io, out));
+    TRY(keep_results(p, t, &io, out));
+done:
+    for (uint32_t i = 0; roots && i < t->n_roots; i++) df_buffer_drop(&roots[i]);
+    for (uint32_t i = 0; inputs && i < t->n_inputs; i++) df_buffer_drop(&inputs[i]);
+    df_cpu_destroy(&dev);
+    return st;
+}
+
+/* ---- comparing ---- */
+
+static bool is_nan(deft_dtype dtype, const char *at)
+{
+    float f = 0;
+    double g = 0;
+    if (dtype == DEFT_F32) memcpy(&f, at, sizeof f);
+    if (dtype == DEFT_F64) memcpy(&g, at, sizeof g);
+    return isnan(f) || isnan(g);
+}
+
+static uint64_t bits_at(const char *at, size_t size)
+{
+    uint64_t bits = 0;
+    for (size_t i = size; i-- > 0;) bits = bits << 8 | (unsigned char)at[i];
+    return bits;
+}
+
+/* Whether all roots agree; tells the first that does not. */
+static bool compare(const df_trace *t, const run_results *want, const run_results *have,
+                    const char *tier)
+{
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        const uint32_t node = t->roots[r].node;
+        const deft_dtype dtype = (deft_dtype)t->nodes[node].dtype;
+        const size_t size = deft_dtype_size(dtype);
+        const int64_t n = df_trace_numel(t, node);
+        for (int64_t i = 0; i < n; i++) {
+            const char *const a = want->root[r] + (size_t)i * size;
+            const char *const b = have->root[r] + (size_t)i * size;
+            if (memcmp(a, b, size) == 0 || (is_nan(dtype, a) && is_nan(dtype, b))) continue;
+            printf("tier %s: output %%%u %s element %lld of %lld: 0x%llx, unfused interpreter "
+                   "0x%llx\n",
+                   tier, node, deft_dtype_name(dtype), (long long)i, (long long)n,
+                   (unsigned long long)bits_at(b, size), (unsigned long long)bits_at(a, size));
+            return false;
+        }
+    }
+    return true;
+}
+
+check_verdict run_check(cli_program *p, const run_options *o, const df_compiler *compiler,
+                        int *code)
+{
+    const run_way reference = { .tier = DF_TIER_INTERP, .threads = 1 };
+    run_results want = { 0 };
+    check_verdict verdict = CHECK_EQUAL;
+    *code = CLI_OK;
+    deft_status st = run_once(p, o->seed, &reference, &want);
+    if (st != DEFT_OK) {
+        *code = cli_status(&p->diag, st, p->path);
+        return CHECK_UNRUN;
+    }
+    for (int i = 0; i < N_TIERS; i++) {
+        if (o->tier != TIER_ALL && o->tier != i) continue;
+        const run_way w = { tiers[i].tier, o->passes, (uint32_t)o->threads,
+                            tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
+        run_results have = { 0 };
+        st = run_once(p, o->seed, &w, &have);
+        if (st != DEFT_OK) {
+            (void)cli_status(&p->diag, st, p->path);
+            *code = cli_fail(CLI_FAILED, "tier %s failed where the unfused interpreter did not",
+                             tiers[i].name);
+            return CHECK_FAILED;
+        }
+        if (!compare(p->trace, &want, &have, tiers[i].name)) {
+            verdict = CHECK_DIFFERS;
+            *code = CLI_FAILED;
+        } else {
+            printf("tier %s: equal, %u outputs, %u launches instead of %u\n", tiers[i].name,
+                   p->trace->n_roots, have.launches, want.launches);
+        }
+    }
+    return verdict;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running a program on generated inputs, and holding one way of running it against another: what
+ * `run` and `minimize` share.
+ */
+#ifndef TOOL_EXECUTE_H
+#define TOOL_EXECUTE_H
+
+#include "cli.h"
+#include "runtime/cpu.h"
+
+enum { TIER_ALL = -1, N_TIERS = 3 };
+
+typedef struct tier_name {
+    const char *name;
+    df_tier tier;
+} tier_name;
+
+extern const tier_name tiers[N_TIERS]; /* the first one needs no compiler */
+
+/* How a program is asked to be run. */
+typedef struct run_options {
+    cli_passes passes;
+    int tier;       /* of tiers, or TIER_ALL */
+    uint32_t flags; /* DF_TRACE_*, set in the program */
+    uint64_t threads, seed;
+} run_options;
+
+#define RUN_OPTIONS ((run_options){ .passes = { DF_PASS_ALL, true }, .seed = 1 })
+
+/* Takes argument when it is one of --tier, --passes, --fast, --nofuse, --threads, --seed.
+ * CLI_USAGE, told on stderr: its value has no meaning; *known is false when it is none of these. */
+int run_option(run_options *o, const char *argument, bool *known);
+
+/* One way of running a program. */
+typedef struct run_way {
+    df_tier tier;
+    cli_passes passes;
+    uint32_t threads;
+    const df_compiler *compiler; /* NULL: interpreter */
+} run_way;
+
+/* What a run left behind, in the program's arena. */
+typedef struct run_results {
+    char **root; /* row-major elements of each root */
+    uint32_t launches, segments, kernels;
+} run_results;
+
+/* Runs p once; the sentence of a failure is in p->diag. */
+deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_results *out);
+
+typedef enum check_verdict {
+    CHECK_EQUAL,
+    CHECK_DIFFERS, /* some element of some tier */
+    CHECK_FAILED,  /* some tier failed where the reference did not */
+    CHECK_UNRUN    /* the reference failed: nothing is known of the tiers */
+} check_verdict;
+
+/* Holds every tier that o names against the interpreter with one kernel per op on one thread, bit
+ * for bit; NaNs are equal. A line per tier goes to stdout, failures to stderr. *code: the exit code
+ * for it. */
+check_verdict run_check(cli_program *p, const run_options *o, const df_compiler *compiler,
+                        int *code);
+
+#endif
