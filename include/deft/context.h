@@ -257,8 +257,8 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
 /* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n
  * and always terminated. Returns the full length, 0 when there was no memory for it. What decides:
- * "trace", "key", "guards", "plan", "why", "sites" (the records of the trace, each with its call
- * site and labels). */
+ * "trace", "key", "guards", "plan", "why", "sites" (the trace, each record with its call site and
+ * labels as a comment). */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
 /* Why something took time: one line for each plan built, kernel compiled, plan or guard miss, read

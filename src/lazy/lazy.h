@@ -548,7 +548,7 @@ DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 }
 
 const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
-/* The records of t, each with its call site as a comment. */
+/* t as text, each record with its call site as a comment. */
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
 void df_marks_cut_off(deft_ctx *cx, uint32_t n); /* records from n on go */
 void df_labels_end(deft_ctx *cx, uint32_t n);    /* all but the n outermost */

@@ -64,15 +64,23 @@ const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size
     return df_site_text(cx->rt->sites, site, buf, n);
 }
 
+typedef struct sites_of {
+    const deft_ctx *cx;
+    const df_trace *t;
+} sites_of;
+
+static void put_site(df_str *out, uint32_t k, void *user)
+{
+    const sites_of *const s = user;
+    char text[DF_SITE_TEXT];
+    if (s->t->site && s->t->site[k])
+        df_str_fmt(out, "  # at %s", df_ctx_site_text(s->cx, s->t->site[k], text, sizeof text));
+}
+
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t)
 {
-    char text[DF_SITE_TEXT];
-    for (uint32_t k = 0; k < t->n_nodes; k++) {
-        df_trace_print_node(out, t, k);
-        if (t->site && t->site[k])
-            df_str_fmt(out, "  # %s", df_ctx_site_text(cx, t->site[k], text, sizeof text));
-        df_str_putc(out, '\n');
-    }
+    sites_of s = { cx, t };
+    df_trace_print_noted(out, t, put_site, &s);
 }
 
 /* ---- lines ---- */

@@ -105,6 +105,12 @@ void df_trace_print_node(df_str *out, const df_trace *t, uint32_t k)
 
 void df_trace_print(df_str *out, const df_trace *t)
 {
+    df_trace_print_noted(out, t, NULL, NULL);
+}
+
+void df_trace_print_noted(df_str *out, const df_trace *t,
+                          void (*note)(df_str *out, uint32_t k, void *user), void *user)
+{
     uint32_t n_inputs = 0;
     df_str_put(out, "trace v1");
     if (t->flags & DF_TRACE_FAST) df_str_put(out, " fast");
@@ -114,6 +120,7 @@ void df_trace_print(df_str *out, const df_trace *t)
         df_str_fmt(out, "%%%" PRIu32 " = ", k);
         put_node(out, t, k, n_inputs);
         n_inputs += t->nodes[k].op == DF_OP_input;
+        if (note) note(out, k, user);
         df_str_putc(out, '\n');
     }
     for (uint32_t i = 0; i < t->n_roots; i++) {

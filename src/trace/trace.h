@@ -150,6 +150,9 @@ deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, d
 
 /* Byte-stable: same trace, same text; no addresses. Floats in hex. */
 void df_trace_print(df_str *out, const df_trace *t);
+/* The same, with what note appends behind node k: a comment, as "  # at mlp.c:41". */
+void df_trace_print_noted(df_str *out, const df_trace *t,
+                          void (*note)(df_str *out, uint32_t k, void *user), void *user);
 /* Record k alone, without its number and the line's end: "mul f32[128,64] %0 %1". */
 void df_trace_print_node(df_str *out, const df_trace *t, uint32_t k);
 

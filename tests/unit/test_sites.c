@@ -258,10 +258,10 @@ Test(sites, lines_of_a_binding)
     cr_expect(strstr(explain(&r), "built at model.py:20: "), "%s", told);
     cr_expect(strstr(told, "sync: read at model.py:20 "), "%s", told);
     shown(&r);
-    cr_expect(strstr(told, "exp f32[4] %0  # model.py:10\n"), "%s", told);
-    cr_expect(strstr(told, "mul f32[4] %1 %1  # model.py:11\n"), "%s", told);
-    cr_expect(strstr(told, "add f32[4] %1 %2  # model.py:11\n"), "%s", told);
-    const char *const neg = strstr(told, "neg f32[4] %3  # ");
+    cr_expect(strstr(told, "exp f32[4] %0  # at model.py:10\n"), "%s", told);
+    cr_expect(strstr(told, "mul f32[4] %1 %1  # at model.py:11\n"), "%s", told);
+    cr_expect(strstr(told, "add f32[4] %1 %2  # at model.py:11\n"), "%s", told);
+    const char *const neg = strstr(told, "neg f32[4] %3  # at ");
     cr_expect(neg && !strstr(neg, "model.py"), "back to this program: %s", told);
     cr_expect(strstr(told, "input f32[4] strides=[1] aligned\n"), "nobody called: %s", told);
     cr_expect(!HAS_LINES || strstr(neg, "test_sites.c:"), "%s", told);
@@ -311,10 +311,10 @@ Test(sites, labels)
     deft_label_begin(r.cx, "read");
     read_at(&r, d, 2);
     shown(&r);
-    cr_expect(strstr(told, "exp f32[4] %0  # m.py:1 in encoder\n"), "%s", told);
-    cr_expect(strstr(told, "neg f32[4] %1  # m.py:1 in encoder/attention\n"), "%s", told);
-    cr_expect(strstr(told, "sqrt f32[4] %2  # m.py:1 in encoder\n"), "%s", told);
-    cr_expect(strstr(told, "abs f32[4] %3  # m.py:1\n"), "%s", told);
+    cr_expect(strstr(told, "exp f32[4] %0  # at m.py:1 in encoder\n"), "%s", told);
+    cr_expect(strstr(told, "neg f32[4] %1  # at m.py:1 in encoder/attention\n"), "%s", told);
+    cr_expect(strstr(told, "sqrt f32[4] %2  # at m.py:1 in encoder\n"), "%s", told);
+    cr_expect(strstr(told, "abs f32[4] %3  # at m.py:1\n"), "%s", told);
     cr_expect(strstr(explain(&r), "built at model.py:2 in read: "), "%s", told);
     deft_label_end(r.cx);
     rig_close(&r);
@@ -353,7 +353,7 @@ Test(sites, labels_end_with_their_scope)
     deft_label_end(r.cx);
     cr_assert_eq(deft_error(r.cx), DEFT_OK);
     read_at(&r, y, 2);
-    cr_expect(strstr(shown(&r), "exp f32[4] %0  # m.py:1 in outer\n"), "%s", told);
+    cr_expect(strstr(shown(&r), "exp f32[4] %0  # at m.py:1 in outer\n"), "%s", told);
     cr_expect(strstr(explain(&r), "built at model.py:2: "), "%s", told);
     deft_drop(&y);
     rig_close(&r);
@@ -421,11 +421,11 @@ Test(sites, marks_stay_with_their_records)
         if (i > 1) continue;
         char want[64];
         shown(&r);
-        snprintf(want, sizeof want, "exp f32[4] %%0  # m.py:%d\n", 10 + i);
+        snprintf(want, sizeof want, "exp f32[4] %%0  # at m.py:%d\n", 10 + i);
         cr_expect(strstr(told, want), "%s: %s", want, told);
-        snprintf(want, sizeof want, "%s f32[4] %%1  # m.py:%d\n", i ? "neg" : "abs", 20 + i);
+        snprintf(want, sizeof want, "%s f32[4] %%1  # at m.py:%d\n", i ? "neg" : "abs", 20 + i);
         cr_expect(strstr(told, want), "%s: %s", want, told);
-        snprintf(want, sizeof want, "mul f32[4] %%2 %%2  # m.py:%d\n", 30 + i);
+        snprintf(want, sizeof want, "mul f32[4] %%2 %%2  # at m.py:%d\n", 30 + i);
         cr_expect(strstr(told, want), "%s: %s", want, told);
     }
     /* Pending records, and a step after them that goes. */
@@ -439,8 +439,8 @@ Test(sites, marks_stay_with_their_records)
     deft_tensor *q = deft_neg(p);
     read_at(&r, q, 50);
     shown(&r);
-    cr_expect(strstr(told, "sqrt f32[4] %0  # m.py:40\n"), "%s", told);
-    cr_expect(strstr(told, "neg f32[4] %1  # m.py:42\n"), "%s", told);
+    cr_expect(strstr(told, "sqrt f32[4] %0  # at m.py:40\n"), "%s", told);
+    cr_expect(strstr(told, "neg f32[4] %1  # at m.py:42\n"), "%s", told);
     rig_close(&r);
 }
 

@@ -26,6 +26,7 @@ static const char usage[] =
     "    --threads=N      0: all that the process may use              (0)\n"
     "    --seed=N         of the inputs                                (1)\n"
     "    --passes --fast --nofuse as above\n"
+    "  diff A B      what differs first in two traces, and what it did to guards and kernels\n"
     "  minimize FILE [-- OPTIONS OF run]\n"
     "                shrink a failing trace while it still fails\n"
     "    --out=FILE       where to                                     (standard output)\n"
@@ -61,9 +62,11 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = { { "opt", cli_opt },       { "run", cli_run }, { "minimize", cli_minimize },
-                     { "doctor", cli_doctor }, { "ops", cli_ops }, { "--version", version },
-                     { "--help", help },       { "help", help },   { "-h", help } };
+    } commands[] = { { "opt", cli_opt },       { "run", cli_run },
+                     { "diff", cli_diff },     { "minimize", cli_minimize },
+                     { "doctor", cli_doctor }, { "ops", cli_ops },
+                     { "--version", version }, { "--help", help },
+                     { "help", help },         { "-h", help } };
     if (argc < 2) {
         fputs(usage, stderr);
         return CLI_USAGE;

@@ -557,6 +557,7 @@ static int open_compiler(options *o, cli_program *p, df_compiler *c, void **plug
         return CLI_OK;
     }
     if (o->trial.run.tier != TIER_ALL) return cli_status(&p->diag, st, o->path);
+    (void)fprintf(stderr, "deft: only the interpreter is checked: %s\n", p->diag.text);
     o->trial.run.tier = 0;
     return CLI_OK;
 }
