@@ -8,7 +8,9 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "deft/deft.h"
 
@@ -55,8 +57,50 @@ int run_option(run_options *o, const char *argument, bool *known)
 
 /* ---- one run ---- */
 
+enum { LEAST_RUNS = 5, MOST_RUNS = 10000, BENCH_NS = 500000000 };
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const int64_t *const x = a, *const y = b;
+    return (*x > *y) - (*x < *y);
+}
+
+/* Runs a prepared plan that has run once, over and over. */
+static deft_status repeat(cli_program *p, df_device *dev, const df_plan *plan, const df_trace *t,
+                          const int64_t *slots, df_launch_io *io, bench_result *out)
+{
+    deft_status st = DEFT_OK;
+    df_run_stats stats = { 0 };
+    int64_t total = 0;
+    uint32_t n = 0;
+    int64_t *const ns = df_arena_new(&p->arena, int64_t, MOST_RUNS);
+    if (!ns) return df_fail_mem(&p->diag, "times", MOST_RUNS * sizeof *ns);
+    while (st == DEFT_OK && n < MOST_RUNS && (n < LEAST_RUNS || total < BENCH_NS)) {
+        for (uint32_t r = 0; r < t->n_roots; r++) df_buffer_drop(&io->root[r]);
+        const int64_t start = now_ns();
+        st = dev->run(dev, &p->diag, plan, t, slots, io, &stats);
+        ns[n] = now_ns() - start;
+        total += ns[n++];
+    }
+    qsort(ns, n, sizeof *ns, by_value);
+    *out = (bench_result){ .median = (double)ns[n / 2] * 1e-9,
+                           .least = (double)ns[0] * 1e-9,
+                           .runs = n,
+                           .launches = stats.launches,
+                           .segments = stats.segments };
+    return st;
+}
+
+/* bench: NULL, or what repeated runs took. */
 static deft_status plan_and_run(cli_program *p, df_device *dev, const run_way *w, df_trace *t,
-                                df_launch_io *io, run_results *out)
+                                df_launch_io *io, run_results *out, bench_result *bench)
 {
     deft_status st = DEFT_OK;
     df_plan *plan = NULL;
@@ -82,6 +126,7 @@ static deft_status plan_and_run(cli_program *p, df_device *dev, const run_way *w
     out->launches = plan->n_launches;
     out->segments = plan->n_segs;
     out->kernels = plan->n_kernels;
+    if (st == DEFT_OK && bench) st = repeat(p, dev, plan, t, slots, io, bench);
     dev->release(dev, plan);
 done:
     df_plan_destroy(&plan, &df_mem_system);
@@ -107,7 +152,8 @@ static deft_status keep_results(cli_program *p, const df_trace *t, df_launch_io 
     return DEFT_OK;
 }
 
-deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_results *out)
+static deft_status run_way_of(cli_program *p, uint64_t seed, const run_way *w, run_results *out,
+                              bench_result *bench)
 {
     deft_status st = DEFT_OK;
     df_device *dev = NULL;
@@ -123,12 +169,32 @@ deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_result
     if (!roots || !inputs) TRY(df_fail_mem(&p->diag, "results", sizeof *roots));
     TRY(data_fill(&p->diag, t, dev->allocator, seed, inputs));
     df_launch_io io = { .root = roots, .input = (const df_buffer *const *)inputs };
-    TRY(plan_and_run(p, dev, w, t, &io, out));
-    TRY(keep_results(p, t, &io, out));
+    TRY(plan_and_run(p, dev, w, t, &io, out, bench));
+    if (!bench) TRY(keep_results(p, t, &io, out));
 done:
     for (uint32_t i = 0; roots && i < t->n_roots; i++) df_buffer_drop(&roots[i]);
     for (uint32_t i = 0; inputs && i < t->n_inputs; i++) df_buffer_drop(&inputs[i]);
     df_cpu_destroy(&dev);
+    return st;
+}
+
+deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_results *out)
+{
+    return run_way_of(p, seed, w, out, NULL);
+}
+
+static int64_t bytes_of(const df_trace *t, uint32_t k)
+{
+    return df_trace_numel(t, k) * (int64_t)deft_dtype_size((deft_dtype)t->nodes[k].dtype);
+}
+
+deft_status run_bench(cli_program *p, uint64_t seed, const run_way *w, bench_result *out)
+{
+    const df_trace *const t = p->trace;
+    run_results unused = { 0 };
+    const deft_status st = run_way_of(p, seed, w, &unused, out);
+    for (uint32_t i = 0; i < t->n_inputs; i++) out->bytes += bytes_of(t, t->inputs[i].node);
+    for (uint32_t r = 0; r < t->n_roots; r++) out->bytes += bytes_of(t, t->roots[r].node);
     return st;
 }
 

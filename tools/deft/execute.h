@@ -49,6 +49,17 @@ typedef struct run_results {
 /* Runs p once; the sentence of a failure is in p->diag. */
 deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_results *out);
 
+typedef struct bench_result {
+    double median, least; /* seconds of one run */
+    uint32_t runs;
+    uint64_t launches, segments; /* of one run */
+    int64_t bytes;               /* elements of all inputs and outputs, each once */
+} bench_result;
+
+/* Plans and compiles p once, then runs it until half a second is over, 5 times at least; what the
+ * first run does, with caches cold, is left out. */
+deft_status run_bench(cli_program *p, uint64_t seed, const run_way *w, bench_result *out);
+
 typedef enum check_verdict {
     CHECK_EQUAL,
     CHECK_DIFFERS, /* some element of some tier */

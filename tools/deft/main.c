@@ -22,10 +22,14 @@ static const char usage[] =
     "    --max-body=N     most instructions in one kernel              (1000)\n"
     "  run FILE      run a trace on generated inputs and print the results\n"
     "    --check          compare with the unfused interpreter, bit for bit\n"
-    "    --tier=T         interp, 0, 1; with --check also all          (interp)\n"
+    "    --bench          time of one run, traffic, launches\n"
+    "    --tier=T         interp, 0, 1; with both also all             (interp)\n"
     "    --threads=N      0: all that the process may use              (0)\n"
     "    --seed=N         of the inputs                                (1)\n"
     "    --passes --fast --nofuse as above\n"
+    "  dot FILE      Graphviz text of a trace and its kernels\n"
+    "    --fold           one node per kernel\n"
+    "    --passes=LIST as above\n"
     "  diff A B      what differs first in two traces, and what it did to guards and kernels\n"
     "  minimize FILE [-- OPTIONS OF run]\n"
     "                shrink a failing trace while it still fails\n"
@@ -62,11 +66,17 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = { { "opt", cli_opt },       { "run", cli_run },
-                     { "diff", cli_diff },     { "minimize", cli_minimize },
-                     { "doctor", cli_doctor }, { "ops", cli_ops },
-                     { "--version", version }, { "--help", help },
-                     { "help", help },         { "-h", help } };
+    } commands[] = { { "opt", cli_opt },
+                     { "run", cli_run },
+                     { "dot", cli_dot },
+                     { "diff", cli_diff },
+                     { "minimize", cli_minimize },
+                     { "doctor", cli_doctor },
+                     { "ops", cli_ops },
+                     { "--version", version },
+                     { "--help", help },
+                     { "help", help },
+                     { "-h", help } };
     if (argc < 2) {
         fputs(usage, stderr);
         return CLI_USAGE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft run: a program on generated inputs, its results printed, or held against the interpreter.
+ * deft run: a program on generated inputs; its results are printed, or held against the
+ * interpreter, or it is timed.
  */
 #include "execute.h"
 
@@ -11,7 +12,7 @@
 
 typedef struct options {
     const char *path;
-    bool check;
+    bool check, bench;
     run_options run;
 } options;
 
@@ -23,6 +24,8 @@ static int parse(int argc, char **argv, options *o)
         bool known = false;
         if (strcmp(a, "--check") == 0) {
             o->check = true;
+        } else if (strcmp(a, "--bench") == 0) {
+            o->bench = true;
         } else if (a[0] == '-' && a[1] != '\0') {
             const int code = run_option(&o->run, a, &known);
             if (!known) return cli_fail(CLI_USAGE, "run: unknown option %s", a);
@@ -34,8 +37,9 @@ static int parse(int argc, char **argv, options *o)
         }
     }
     if (!o->path) return cli_fail(CLI_USAGE, "run: which file?");
-    if (o->run.tier == TIER_ALL && !o->check)
-        return cli_fail(CLI_USAGE, "run: --tier=all goes with --check");
+    if (o->check && o->bench) return cli_fail(CLI_USAGE, "run: either --check or --bench");
+    if (o->run.tier == TIER_ALL && !o->check && !o->bench)
+        return cli_fail(CLI_USAGE, "run: --tier=all goes with --check or --bench");
     return CLI_OK;
 }
 
@@ -70,6 +74,24 @@ static int print_results(cli_program *p, const run_results *r)
     return code;
 }
 
+static int bench(cli_program *p, const options *o, const df_compiler *compiler)
+{
+    for (int i = 0; i < N_TIERS; i++) {
+        if (o->run.tier != TIER_ALL && o->run.tier != i) continue;
+        const run_way w = { tiers[i].tier, o->run.passes, (uint32_t)o->run.threads,
+                            tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
+        bench_result r = { 0 };
+        const deft_status st = run_bench(p, o->run.seed, &w, &r);
+        if (st != DEFT_OK) return cli_status(&p->diag, st, p->path);
+        printf("tier %s: median %.3f us, least %.3f us of %u runs, %.2f GB/s, %llu launches, %llu "
+               "segments, %lld bytes\n",
+               tiers[i].name, r.median * 1e6, r.least * 1e6, r.runs,
+               r.median > 0 ? (double)r.bytes / r.median * 1e-9 : 0.0,
+               (unsigned long long)r.launches, (unsigned long long)r.segments, (long long)r.bytes);
+    }
+    return CLI_OK;
+}
+
 static int run_program(cli_program *p, const options *o, const df_compiler *compiler)
 {
     int code = CLI_OK;
@@ -80,6 +102,7 @@ static int run_program(cli_program *p, const options *o, const df_compiler *comp
         (void)run_check(p, &o->run, compiler, &code);
         return code;
     }
+    if (o->bench) return bench(p, o, compiler);
     const run_way w = { tiers[o->run.tier].tier, o->run.passes, (uint32_t)o->run.threads,
                         compiler };
     run_results r = { 0 };
