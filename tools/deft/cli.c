@@ -7,15 +7,23 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_TEXT = 256 << 20 };
+
+bool cli_has_colour(int fd)
+{
+    const char *const no = getenv("NO_COLOR"), *const terminal = getenv("TERM");
+    return !(no && *no) && isatty(fd) && !(terminal && strcmp(terminal, "dumb") == 0);
+}
 
 int cli_fail(int code, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    fputs("deft: ", stderr);
+    fputs(cli_has_colour(STDERR_FILENO) ? "\033[1mdeft:\033[0m " : "deft: ", stderr);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
     va_end(ap);

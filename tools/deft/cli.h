@@ -36,6 +36,9 @@ bool cli_number(const char *option, const char *text, uint64_t low, uint64_t hig
 /* Writes "deft: ..." to stderr and returns code. */
 int cli_fail(int code, const char *fmt, ...) DF_PRINTF(2, 3);
 
+/* Whether what goes to fd is coloured: it is a terminal, and NO_COLOR is not set or empty. */
+bool cli_has_colour(int fd);
+
 /* The exit code for a failed call, its sentence told on stderr. */
 int cli_status(const df_diag *d, deft_status st, const char *what);
 

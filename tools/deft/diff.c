@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/vec.h"
 
@@ -423,6 +424,16 @@ static bool pair_nodes(comparison *c)
     return true;
 }
 
+/* On a terminal the first line, which names the difference, is bold. */
+static void put_out(const char *text)
+{
+    const int n = (int)strcspn(text, "\n");
+    if (cli_has_colour(STDOUT_FILENO))
+        printf("\033[1m%.*s\033[0m%s", n, text, text + n);
+    else
+        fputs(text, stdout);
+}
+
 static int compare(comparison *c)
 {
     if (!pair_nodes(c)) return cli_fail(TROUBLE, "diff: out of memory");
@@ -445,7 +456,7 @@ static int compare(comparison *c)
         compare_kernels(c);
     }
     if (!c->out.ok) return cli_fail(TROUBLE, "diff: out of memory");
-    if (c->out.at) fputs(c->out.at, stdout);
+    put_out(c->out.at);
     return equal ? EQUAL : DIFFERENT;
 }
 

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+# Completion of deft(1) for bash.
+
+_deft()
+{
+    local cur=${COMP_WORDS[COMP_CWORD]} command=${COMP_WORDS[1]} i name value words=
+    COMPREPLY=()
+    # Readline parts words at "=": --tier, =, 0.
+    if [[ $cur == "=" ]]; then
+        name=${COMP_WORDS[COMP_CWORD-1]} value=
+    elif [[ ${COMP_WORDS[COMP_CWORD-1]} == "=" ]]; then
+        name=${COMP_WORDS[COMP_CWORD-2]} value=$cur
+    fi
+    case ${name-} in
+    --passes) words="cse fold algebra dce all none fuse" ;;
+    --show) words="trace key guards plan why ir asm" ;;
+    --target) words="x86-64 x86-64-v2 x86-64-v3 x86-64-v4 aarch64" ;;
+    --tier) words="interp 0 1 all" ;;
+    --out) mapfile -t COMPREPLY < <(compgen -f -- "$value"); return ;;
+    --?*) return ;;
+    esac
+    if [[ -n $words ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$value")
+        return
+    fi
+    if ((COMP_CWORD == 1)); then
+        mapfile -t COMPREPLY < <(compgen -W \
+            "opt run dot diff minimize doctor ops --version --help" -- "$cur")
+        return
+    fi
+    local run="--tier= --threads= --seed= --passes= --fast --nofuse"
+    case $command in
+    opt) words="--passes= --show= --target= --fast --nofuse --threads= --max-body=" ;;
+    run) words="--check --bench $run" ;;
+    dot) words="--fold --passes=" ;;
+    minimize)
+        words="--out= --with= --timeout= --memory= --tries= --"
+        for ((i = 2; i < COMP_CWORD; i++)); do
+            [[ ${COMP_WORDS[i]} == "--" ]] && words=$run
+        done
+        ;;
+    doctor | ops) return ;;
+    esac
+    if [[ $cur == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$cur")
+        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace
+    else
+        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+    fi
+}
+
+complete -o filenames -F _deft deft
