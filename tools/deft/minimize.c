@@ -429,7 +429,11 @@ static bool simplify_node(df_trace *t, uint32_t k, int way)
         return put_attr(n, (uint32_t)bits);
     case DF_OP_slice: {
         const uint32_t pairs = 2 * (uint32_t)n->rank;
-        if (way == 0) return put_args(args, pairs, 2, 0) | put_args(args + 1, pairs, 2, 1);
+        if (way == 0) {
+            const bool starts = put_args(args, pairs, 2, 0),
+                       steps = put_args(args + 1, pairs, 2, 1);
+            return starts || steps;
+        }
         if (way == 1) return put_args(args + 1, pairs, 2, 1);
         return way == 2 && put_args(args, pairs, 2, 0);
     }
