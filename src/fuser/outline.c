@@ -205,7 +205,6 @@ static df_slot bytes_of(const outline *o, uint32_t n, uint32_t from_axis)
     return bytes;
 }
 
-/* The cell of n, read by the part that is being made. */
 /* One number needs no kernel to store it. */
 static void see_number(const outline *o, uint32_t n, df_cell *cell)
 {
@@ -282,16 +281,12 @@ static void mark(outline *o, where w, uint32_t high)
     }
 }
 
-/* The number of carry n among the states of its loop: that of its next in the list. */
+/* The number of carry n among the states of its loop. */
 static uint32_t state_of(const outline *o, uint32_t n)
 {
     const df_loop_info *const l = &o->c.loops[o->c.inside[n]];
     uint32_t k = 0;
-    bool found = false;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i)) {
-        if (found) k += at(o, i)->op == DF_OP_next;
-        found |= at(o, i)->op == DF_OP_next && at(o, i)->src[0].i == n;
-    }
+    while (at(o, l->list[k])->src[0].i != n) k++;
     return k;
 }
 
@@ -320,7 +315,7 @@ static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
 static df_input input_of(const outline *o, uint32_t n, const df_port *port, uint32_t node)
 {
     df_input in = { .node = node, .flags = DF_INPUT_CONTIGUOUS };
-    int64_t step = (int64_t)1;
+    int64_t step = 1;
     if (port->kind == DF_PORT_INPUT) {
         in = o->t->inputs[port->index];
         in.node = node;
@@ -528,31 +523,21 @@ done:
     return st;
 }
 
-/* The list of a loop in order: what ends up in cells, what one iteration makes of each. */
-static deft_status read_list(outline *o, const df_loop_info *l, df_part *part, uint32_t **cells)
+/* One iteration by itself: what it makes of each state, and each row. */
+static deft_status cut_iteration(outline *o, uint32_t loop, df_part *part)
 {
     deft_status st = DEFT_OK;
-    df_arena *const a = &o->p->plan->arena;
-    uint32_t n = 0, states = 0, rows = 0;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i)) {
-        part->n_states += at(o, i)->op == DF_OP_next;
-        n += at(o, i)->op != DF_OP_proceed;
-    }
-    df_slot *const bytes = df_arena_new(a, df_slot, n - part->n_states);
-    *cells = df_arena_new(&o->p->tmp, uint32_t, n);
+    const df_loop_info *const l = &o->c.loops[loop];
+    df_slot *const row_bytes = df_arena_new(&o->p->plan->arena, df_slot, l->n_rows);
+    if (!row_bytes) TRY(df_outline_no_memory(o));
     o->roots.n = 0;
-    if (!bytes || !*cells || !df_vec_reserve(o->p->mem, &o->roots, n)) TRY(df_outline_no_memory(o));
-    o->roots.n = n;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i)) {
-        const bool is_next = at(o, i)->op == DF_OP_next;
-        if (at(o, i)->op == DF_OP_proceed) continue;
-        const uint32_t k = is_next ? part->n_states - 1 - states++ : n - 1 - rows++;
-        (*cells)[k] = o->cell[i];
-        o->roots.at[k] = at(o, i)->src[is_next].i;
-        if (!is_next) bytes[k - part->n_states] = bytes_of(o, i, 1);
+    for (uint32_t k = 0; k < l->n_states + l->n_rows; k++) {
+        const bool is_state = k < l->n_states;
+        TRY(add_root(o, at(o, l->list[k])->src[is_state].i));
+        if (!is_state) row_bytes[k - l->n_states] = bytes_of(o, l->list[k], 1);
     }
-    part->row_bytes = bytes;
-    part->most = df_fuse_arg(o->p, at(o, l->node)->arg);
+    TRY(cut_out(o, (where){ IN_LOOP, loop, 0 }, &part->body));
+    part->row_bytes = row_bytes;
 done:
     return st;
 }
@@ -560,13 +545,14 @@ done:
 static deft_status find_starts(outline *o, const df_loop_info *l, df_part *part)
 {
     deft_status st = DEFT_OK;
-    uint32_t *const init = df_arena_new(&o->p->plan->arena, uint32_t, part->n_states);
-    uint32_t k = part->n_states;
+    uint32_t *const init = df_arena_new(&o->p->plan->arena, uint32_t, l->n_states);
     if (!init) TRY(df_outline_no_memory(o));
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i))
-        if (at(o, i)->op == DF_OP_next)
-            TRY(df_outline_need_cell(o, at(o, at(o, i)->src[0].i)->src[0].i, &init[--k]));
+    for (uint32_t k = 0; k < l->n_states; k++) {
+        const uint32_t state = at(o, l->list[k])->src[0].i;
+        TRY(df_outline_need_cell(o, at(o, state)->src[0].i, &init[k]));
+    }
     part->init = init;
+    part->n_states = l->n_states;
 done:
     return st;
 }
@@ -576,34 +562,21 @@ enum { WHOLE_MOST = 1 << 20, WHOLE_CHUNK = 1 << 16 };
 #define ENDLESS ((int64_t)1 << 62)
 
 /* A loop that may run for ever is asked between chunks of iterations whether it goes on, so that it
- * can be interrupted; one that has a bound in between, which must hold exactly, at each one. */
-static deft_status make_whole(outline *o, uint32_t loop, df_part *part, uint32_t *out,
-                              size_t *n_out)
+ * can be interrupted; one that has a bound in between, which must hold exactly, at each one. What
+ * the kernel makes is in o->roots. */
+static deft_status make_whole(outline *o, uint32_t loop, df_part *part)
 {
     deft_status st = DEFT_OK;
     const df_loop_info *const l = &o->c.loops[loop];
     const int64_t most = o->t->args[at(o, l->node)->arg];
     const bool open = l->proceed != DF_NONE && most > WHOLE_MOST;
-    whole w = { .loop = loop, .states_in = open, .iterations = WHOLE_CHUNK };
     if (!o->p->fuse || (open && most < ENDLESS)) return DEFT_OK;
-    uint32_t *const wanted = df_arena_new(&o->p->tmp, uint32_t, *n_out);
-    if (!wanted) TRY(df_outline_no_memory(o));
-    size_t k = *n_out;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i)) /* as read_list does */
-        if (at(o, i)->op == DF_OP_stack) wanted[--k] = i;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i))
-        if (at(o, i)->op == DF_OP_next) wanted[--k] = i;
-    size_t n = 0;
-    for (size_t i = 0; i < *n_out; i++) {
-        if (!open && out[i] == DF_NONE) continue;
-        out[n] = out[i];
-        wanted[n++] = wanted[i];
-    }
-    w.wanted = wanted;
-    w.n_wanted = (uint32_t)n;
+    o->roots.n = 0;
+    for (uint32_t k = 0; k < l->n_states + l->n_rows; k++)
+        if (open || o->cell[l->list[k]] != DF_NONE) TRY(add_root(o, l->list[k]));
+    const whole w = { loop, open ? WHOLE_CHUNK : 0 };
     TRY(df_outline_whole(o, &w, &part->body));
     if (!part->body.plan) return DEFT_OK;
-    *n_out = n;
     if (l->proceed != DF_NONE)
         df_fuse_guard(o->p, open ? DF_GUARD_at_least : DF_GUARD_at_most, part->most, 0,
                       open ? ENDLESS : WHOLE_MOST);
@@ -617,29 +590,28 @@ static deft_status make_loop(outline *o, uint32_t loop)
     deft_status st = DEFT_OK;
     const df_loop_info *const l = &o->c.loops[loop];
     df_part part = { .kind = DF_PART_LOOP, .cond = DF_NONE, .node = l->node };
-    const where w = { IN_LOOP, loop, 0 };
-    uint32_t *out = NULL;
-    TRY(read_list(o, l, &part, &out));
-    size_t n_out = o->roots.n;
-    uint32_t *const some = df_arena_copy(&o->p->tmp, out, n_out * sizeof *out, _Alignof(uint32_t));
-    size_t n_some = n_out;
-    if (!some) TRY(df_outline_no_memory(o));
-    TRY(make_whole(o, loop, &part, some, &n_some));
-    if (part.body.plan) {
-        out = some;
-        n_out = n_some;
-    } else {
-        TRY(cut_out(o, w, &part.body));
+    DF_VEC(uint32_t) out = { 0 };
+    part.most = df_fuse_arg(o->p, at(o, l->node)->arg);
+    TRY(make_whole(o, loop, &part));
+    if (!part.body.plan) TRY(cut_iteration(o, loop, &part));
+    for (uint32_t k = 0; k < l->n_states + l->n_rows; k++) {
+        const uint32_t cell = o->cell[l->list[k]];
+        if (part.kind == DF_PART_RUN && cell == DF_NONE) continue;
+        if (!df_vec_push(o->p->mem, &out, cell)) TRY(df_outline_no_memory(o));
     }
-    if (part.kind == DF_PART_LOOP) TRY(find_starts(o, l, &part));
-    if (l->proceed != DF_NONE && part.kind == DF_PART_LOOP) {
-        o->roots.n = 0;
-        TRY(add_root(o, at(o, l->proceed)->src[0].i));
-        TRY(cut_out(o, w, &part.other));
+    if (part.kind == DF_PART_LOOP) {
+        TRY(find_starts(o, l, &part));
+        if (l->proceed != DF_NONE) {
+            o->roots.n = 0;
+            TRY(add_root(o, at(o, l->proceed)->src[0].i));
+            TRY(cut_out(o, (where){ IN_LOOP, loop, 0 }, &part.other));
+        }
     }
-    TRY(push_part(o, part, out, n_out));
+    TRY(push_part(o, part, out.at, out.n));
 done:
-    return st == DEFT_OK ? st : drop_part(o, &part, st);
+    if (st != DEFT_OK) drop_part(o, &part, st);
+    df_vec_finish(o->p->mem, &out);
+    return st;
 }
 
 /* Units between run parts `level` and level + 1, the last first. */

@@ -68,16 +68,13 @@ deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan
 
 /* ---- whole.c ---- */
 
-/* A plan in which all iterations of `loop` are one kernel, when its body is elementwise: out->plan,
- * else NULL. Without states_in, the plan reads cells and its roots are what `wanted` names of the
- * loop's list, next and stack nodes. With them it does `iterations` at most, reads the states as
- * they are and gives all of them: an iteration of a part that is a loop. */
+/* A plan in which all iterations of a loop are one kernel, when its body is elementwise: out->plan,
+ * else NULL. Its roots are what o->roots names of the loop's list. With a chunk it does so many
+ * iterations at most and reads the states as they are, of which o->roots then names all: an
+ * iteration of a part that is a loop. */
 typedef struct whole {
     uint32_t loop;
-    const uint32_t *wanted;
-    uint32_t n_wanted;
-    bool states_in;
-    int64_t iterations;
+    int64_t chunk; /* 0: all, from cells */
 } whole;
 deft_status df_outline_whole(outline *o, const whole *w, df_subplan *out);
 

@@ -97,11 +97,11 @@ done:
     return st;
 }
 
-/* The start of state n. */
-static deft_status start_of(outline *o, builder *w, uint32_t n, uint32_t *n_states, uint32_t *out)
+/* The start of state k, which is carry n. */
+static deft_status start_of(outline *o, builder *w, uint32_t n, uint32_t k, uint32_t *out)
 {
-    const df_port state = { .kind = DF_PORT_STATE, .index = (*n_states)++ };
-    if (w->w->states_in) return df_outline_add_port(o, &w->cut, n, &state, out);
+    const df_port state = { .kind = DF_PORT_STATE, .index = k };
+    if (w->w->chunk) return df_outline_add_port(o, &w->cut, n, &state, out);
     return outer(o, w, o->t->nodes[n].src[0].i, false, out);
 }
 
@@ -124,27 +124,6 @@ done:
     return st;
 }
 
-/* States are numbered in the order of the list, carries stand in any. */
-static deft_status cut_starts(outline *o, builder *w)
-{
-    deft_status st = DEFT_OK;
-    const df_loop_info *const l = &o->c.loops[w->w->loop];
-    uint32_t n = 0, k = 0;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i))
-        n += o->t->nodes[i].op == DF_OP_next;
-    uint32_t *const next = df_arena_new(&o->p->tmp, uint32_t, n);
-    if (!next) TRY(df_outline_no_memory(o));
-    k = n;
-    for (uint32_t i = l->end; i != l->node; i = df_control_before(o->t, i))
-        if (o->t->nodes[i].op == DF_OP_next) next[--k] = i;
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t state = o->t->nodes[next[i]].src[0].i;
-        TRY(start_of(o, w, state, &k, &o->at[state]));
-    }
-done:
-    return st;
-}
-
 static deft_status cut_loop(outline *o, builder *w)
 {
     deft_status st = DEFT_OK;
@@ -153,18 +132,21 @@ static deft_status cut_loop(outline *o, builder *w)
     for (uint32_t n = l->node; n <= l->end; n++)
         if (o->live[n] && df_outline_top_of(o, n) == w->w->loop) n_nodes++;
     /* Each has at most three operands from outside, and a state its start. */
-    TRY(df_outline_begin_cut(o, 5 * n_nodes, w->w->n_wanted, &w->cut));
+    TRY(df_outline_begin_cut(o, 5 * n_nodes, (uint32_t)o->roots.n, &w->cut));
     memset(o->need, 0, o->t->n_nodes);
-    TRY(cut_starts(o, w));
+    for (uint32_t k = 0; k < l->n_states; k++) {
+        const uint32_t state = o->t->nodes[l->list[k]].src[0].i;
+        TRY(start_of(o, w, state, k, &o->at[state]));
+    }
     for (uint32_t n = l->node; n <= l->end; n++) {
         if (!o->live[n] || df_outline_top_of(o, n) != w->w->loop) continue;
         const uint32_t start = o->at[n];
         TRY(copy_node(o, w, n));
         if (o->t->nodes[n].op == DF_OP_carry) w->cut.t.nodes[o->at[n]].src[0].i = start;
     }
-    for (uint32_t r = 0; r < w->w->n_wanted; r++)
+    for (uint32_t r = 0; r < (uint32_t)o->roots.n; r++)
         w->cut.t.roots[r] =
-            (df_root){ .node = o->at[w->w->wanted[r]], .into = DF_NONE, .donor = DF_NONE };
+            (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
 done:
     return st;
 }
@@ -506,12 +488,11 @@ static deft_status make_kernels(builder *w, bool *fits)
     plan->root_buf = df_arena_new(&plan->arena, uint32_t, t->n_roots);
     if (!w->use || !w->done || !w->id || !plan->root_buf)
         TRY(df_fail_mem(q->diag, "fuser", t->n_nodes));
-    w->most =
-        w->w->states_in ? df_fuse_const(q, w->w->iterations) : df_fuse_arg(q, at(w, w->loop)->arg);
+    w->most = w->w->chunk ? df_fuse_const(q, w->w->chunk) : df_fuse_arg(q, at(w, w->loop)->arg);
     *fits = true;
     for (uint32_t r = 0; r < t->n_roots && *fits; r++) {
         if (w->done[t->roots[r].node]) continue;
-        *fits = choose(w, r) && !(w->w->states_in && w->use[w->loop]);
+        *fits = choose(w, r) && !(w->w->chunk && w->use[w->loop]);
         if (*fits) TRY(make_kernel(w, r));
     }
     const df_launch all = { .n = (uint32_t)q->segs.n };
@@ -545,8 +526,8 @@ deft_status df_outline_whole(outline *o, const whole *w, df_subplan *out)
     } else if (st == DEFT_OK) {
         const uint32_t node = o->c.loops[w->loop].node;
         df_fuse_why(o->p, node, node, "an iteration at a time", "%s",
-                    w->states_in ? "endless, and asks for the number of the iteration"
-                                 : "values of several shapes meet in its body");
+                    w->chunk ? "endless, and asks for the number of the iteration"
+                             : "values of several shapes meet in its body");
     }
 done:
     df_plan_destroy(&plan, o->p->mem);

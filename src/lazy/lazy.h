@@ -509,6 +509,8 @@ void df_made_fail(deft_ctx *cx, struct df_made *m, df_want *want, const df_run_s
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
+/* The same for a call that reads: results of loops that are computed on the way get values too. */
+deft_status df_materialize_read(deft_ctx *cx, df_want *want, uint32_t n);
 /* The same without running it: df_made_launch of *out is left. No records are resolved: their epoch
  * ends. */
 deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, struct df_made **out);

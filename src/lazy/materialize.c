@@ -399,6 +399,28 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     return st;
 }
 
+/* A loop makes all its results at once: what is read of it brings the others along, for whom it
+ * would have to run again. */
+static deft_status with_siblings(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    deft_status st = DEFT_OK;
+    df_assert(cx->want.n == 0);
+    for (uint32_t i = 0; i < n; i++)
+        if (!df_vec_push(cx->mem, &cx->want, want[i])) TRY(df_fail_mem(&cx->diag, "cut", n));
+    TRY(df_want_siblings(cx));
+    TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
+    for (uint32_t i = 0; i < n; i++) want[i].result = cx->want.at[i].result;
+    for (size_t i = n; i < cx->want.n; i++) df_value_drop(cx, &cx->want.at[i].result);
+done:
+    cx->want.n = 0;
+    return st;
+}
+
+deft_status df_materialize_read(deft_ctx *cx, df_want *want, uint32_t n)
+{
+    return cx->finals ? with_siblings(cx, want, n) : df_materialize(cx, want, n);
+}
+
 deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, df_made **out)
 {
     bool own = false;

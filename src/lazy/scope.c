@@ -359,9 +359,8 @@ deft_status deft_scope_end(deft_scope s)
     deft_ctx *const cx = s.cx;
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "scope_end", DF_SITE);
-    const bool in_body = cx->body_at > 0;
-    deft_status st = in_body ? cx->pending : df_deliver(cx);
-    if (in_body && s.depth <= cx->body_at) return df_deliver(cx);
+    if (cx->body_at && s.depth <= cx->body_at) return df_deliver(cx);
+    deft_status st = cx->body_at ? cx->pending : df_deliver(cx);
     if (!token_open(cx, s))
         return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
     if (cx->step_at && s.depth <= cx->step_at)

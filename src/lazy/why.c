@@ -336,23 +336,6 @@ static void tell_sync(deft_ctx *cx, df_reason reason, uint32_t n, bool only_log)
         df_why_tell(cx, &e);
 }
 
-/* A loop makes all its results at once: what is read of it brings the others along, for whom it
- * would have to run again. */
-static deft_status compute_with_siblings(deft_ctx *cx, df_want *want, uint32_t n)
-{
-    deft_status st = DEFT_OK;
-    df_assert(cx->want.n == 0);
-    for (uint32_t i = 0; i < n; i++)
-        if (!df_vec_push(cx->mem, &cx->want, want[i])) TRY(df_fail_mem(&cx->diag, "cut", n));
-    TRY(df_want_siblings(cx));
-    TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
-    for (uint32_t i = 0; i < n; i++) want[i].result = cx->want.at[i].result;
-    for (size_t i = n; i < cx->want.n; i++) df_value_drop(cx, &cx->want.at[i].result);
-done:
-    cx->want.n = 0;
-    return st;
-}
-
 deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
 {
     const deft_sync_policy policy = cx->step_at ? cx->budget.syncs : DEFT_SYNC_ALLOW;
@@ -365,8 +348,7 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
                        cx->act, df_ctx_site_text(cx, cx->act_site, here, sizeof here),
                        df_ctx_site_text(cx, cx->frame[cx->step_at].site, step, sizeof step));
     }
-    const deft_status st =
-        cx->finals ? compute_with_siblings(cx, want, n) : df_materialize(cx, want, n);
+    const deft_status st = df_materialize_read(cx, want, n);
     if (st != DEFT_OK) return st;
     cx->stats.syncs++;
     if (df_ring_on(cx->ring)) df_tell_sync(cx);

@@ -122,10 +122,10 @@ static double count_elements(const df_seg_run *s)
     return (double)s->n_outer * (double)n_inner * (double)n_red;
 }
 
-static const df_code *code_of(const df_run *r, const df_seg *seg, double elements)
+static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     if (!r->x->tiers || !r->plan->execs) return NULL;
-    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], elements);
+    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], s->elements);
 }
 
 static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
@@ -140,9 +140,9 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
         case DF_AXIS_INNER: s->n_inner = extent; break;
         }
     }
-    const double elements = count_elements(s);
-    s->code = code_of(r, seg, elements);
-    s->ns = elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
+    s->elements = count_elements(s);
+    s->code = code_of(r, seg, s);
+    s->ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
     s->per_thread = seg->kind == DF_SEG_KERNEL && is_scratch(k);
     if (s->code) return;
     const size_t work = df_interp_work_size(k);
@@ -502,7 +502,7 @@ static bool is_laid_out(df_run *r, const df_frame *f)
     for (uint32_t i = 0; i < plan->n_segs; i++) {
         df_seg_run *const s = &again.segs[i];
         if (!s->kernel) continue;
-        const df_code *const code = code_of(&again, &plan->segs[i], count_elements(s));
+        const df_code *const code = code_of(&again, &plan->segs[i], s);
         if (!code != !s->code) return false;
         s->code = code;
     }

@@ -21,7 +21,7 @@ typedef struct df_seg_run {
     const df_code *code;             /* NULL: interpret */
     const df_kernel *kernel;         /* NULL: a matmul without epilogue, a routine */
     int64_t n_outer, n_inner, n_red; /* n_inner: 1 in ROW */
-    double ns;
+    double elements, ns;
     /* how it is cut: items are (group of rows, part of a row), all but equal in size */
     int64_t groups, parts, part_extent, grain; /* a part: elements of INNER, or blocks */
     bool split;

@@ -101,17 +101,17 @@ static deft_status see_list(finder *f, uint32_t k)
     df_control *const c = f->c;
     const df_trace *const t = f->t;
     const df_node *const n = &t->nodes[k];
-    const uint32_t before = df_control_before(t, k), i = f->loop_of[before];
+    const uint32_t last = df_control_before(t, k), i = f->loop_of[last];
     uint32_t in = DF_NONE;
-    if (i == DF_NONE || t->nodes[before].op == DF_OP_carry)
+    if (i == DF_NONE || t->nodes[last].op == DF_OP_carry)
         return fail(f, k, "the last operand is neither a loop nor in a loop's list");
     df_loop_info *const l = &c->loops[i];
-    if (f->followed[before]) return fail(f, k, "the list has two ends");
+    if (f->followed[last]) return fail(f, k, "the list has two ends");
     deft_status st = join(f, k, n->n_src, &in);
     if (st != DEFT_OK) return st;
     if (in != i) return fail(f, k, "an operand is part of another loop");
     if (n->op == DF_OP_proceed) {
-        if (before != l->node) return fail(f, k, "is not the first in its loop's list");
+        if (last != l->node) return fail(f, k, "is not the first in its loop's list");
         l->proceed = k;
     }
     if (n->op == DF_OP_next) {
@@ -120,14 +120,16 @@ static deft_status see_list(finder *f, uint32_t k)
             return fail(f, k, "the first operand is no state of the loop");
         if (f->followed[state]) return fail(f, k, "the state has a next already");
         f->followed[state] = 1;
+        l->n_states++;
     }
     if (n->op == DF_OP_stack) {
         if (l->proceed != DF_NONE)
             return fail(f, k, "a loop that may end early has no known number of rows");
         if (df_trace_extents(t, k)[0] != t->args[t->nodes[l->node].arg])
             return fail(f, k, "there are not as many rows as iterations");
+        l->n_rows++;
     }
-    f->followed[before] = 1;
+    f->followed[last] = 1;
     f->loop_of[k] = c->inside[k] = i;
     l->end = k;
     return DEFT_OK;
@@ -176,6 +178,17 @@ static deft_status see_whole(const finder *f)
     return DEFT_OK;
 }
 
+static bool fill_list(const df_trace *t, df_arena *arena, df_loop_info *l)
+{
+    uint32_t state = l->n_states, row = l->n_states + l->n_rows;
+    l->list = df_arena_new(arena, uint32_t, row);
+    for (uint32_t k = l->end; l->list && k != l->node; k = df_control_before(t, k)) {
+        if (t->nodes[k].op == DF_OP_next) l->list[--state] = k;
+        if (t->nodes[k].op == DF_OP_stack) l->list[--row] = k;
+    }
+    return l->list != NULL;
+}
+
 deft_status df_control_find(df_diag *d, const df_trace *t, df_arena *arena, df_control *out)
 {
     deft_status st = DEFT_OK;
@@ -192,6 +205,8 @@ deft_status df_control_find(df_diag *d, const df_trace *t, df_arena *arena, df_c
     for (uint32_t k = 0; k < t->n_nodes; k++) out->inside[k] = f.loop_of[k] = DF_NONE;
     for (uint32_t k = 0; k < t->n_nodes; k++) TRY(see(&f, k));
     TRY(see_whole(&f));
+    for (uint32_t l = 0; l < out->n_loops; l++)
+        if (!fill_list(t, arena, &out->loops[l])) TRY(df_fail_mem(d, "trace", size));
 done:
     return st;
 }

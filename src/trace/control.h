@@ -32,6 +32,8 @@ typedef struct df_loop_info {
     uint32_t depth;   /* 0: of none */
     uint32_t end;     /* last of its list; the loop itself when that is empty */
     uint32_t proceed; /* or DF_NONE */
+    uint32_t n_states, n_rows;
+    uint32_t *list; /* its next nodes, then its stack nodes, each in the order of the list */
 } df_loop_info;
 
 typedef struct df_control {

@@ -565,14 +565,16 @@ static void do_loop(const naive *x, uint32_t l)
     const df_trace *const t = x->t;
     const df_loop_info *const info = &x->c.loops[l];
     const int64_t most = t->args[t->nodes[info->node].arg];
-    for (uint32_t n = info->end; n != info->node; n = df_control_before(t, n))
-        if (t->nodes[n].op == DF_OP_next)
-            memcpy(x->value[n], x->value[t->nodes[t->nodes[n].src[0].i].src[0].i], bytes_of(x, n));
+    for (uint32_t k = 0; k < info->n_states; k++) {
+        const uint32_t n = info->list[k], state = t->nodes[n].src[0].i;
+        memcpy(x->value[n], x->value[t->nodes[state].src[0].i], bytes_of(x, n));
+    }
     for (int64_t it = 0; it < most; it++) {
         memcpy(x->value[info->node], &it, sizeof it);
-        for (uint32_t n = info->end; n != info->node; n = df_control_before(t, n))
-            if (t->nodes[n].op == DF_OP_next)
-                memcpy(x->value[t->nodes[n].src[0].i], x->value[n], bytes_of(x, n));
+        for (uint32_t k = 0; k < info->n_states; k++) {
+            const uint32_t n = info->list[k];
+            memcpy(x->value[t->nodes[n].src[0].i], x->value[n], bytes_of(x, n));
+        }
         for (uint32_t n = info->node + 1; n <= info->end; n++) {
             if (!x->live[n] || !df_control_is_within(&x->c, x->c.inside[n], l)) continue;
             const df_node *const w = &t->nodes[n];
@@ -586,11 +588,13 @@ static void do_loop(const naive *x, uint32_t l)
             for (uint32_t k = l + 1; k < x->c.n_loops; k++)
                 if (x->c.loops[k].end == n && x->c.loops[k].parent == l) do_loop(x, k);
         }
-        for (uint32_t n = info->end; n != info->node; n = df_control_before(t, n)) {
+        for (uint32_t k = 0; k < info->n_states + info->n_rows; k++) {
+            const uint32_t n = info->list[k];
             const df_node *const w = &t->nodes[n];
             const size_t row = bytes_of(x, w->src[0].i);
-            if (w->op == DF_OP_next) memcpy(x->value[n], x->value[w->src[1].i], bytes_of(x, n));
-            if (w->op == DF_OP_stack)
+            if (w->op == DF_OP_next)
+                memcpy(x->value[n], x->value[w->src[1].i], bytes_of(x, n));
+            else
                 memcpy(x->value[n] + (size_t)it * row, x->value[w->src[0].i], row);
         }
     }
