@@ -2,7 +2,9 @@
  *
  * Private to the fuser: a trace with control on its way to parts.
  *
- *   outline.c   what is computed where; parts
+ *   outline.c   parts
+ *   homes.c     what is computed where
+ *   cut_out.c   a part's trace; what passes between parts
  *   whole.c     loops that are one kernel
  */
 #ifndef DF_FUSER_OUTLINE_H
@@ -51,8 +53,66 @@ typedef struct cut_trace {
 } cut_trace;
 
 deft_status df_outline_no_memory(const outline *o);
+
+/* ---- what a node is ---- */
+
+DF_INLINE const df_node *df_at(const outline *o, uint32_t n)
+{
+    return &o->t->nodes[n];
+}
+
 /* The outermost loop n is part of, DF_NONE: none. */
-uint32_t df_outline_top_of(const outline *o, uint32_t n);
+DF_INLINE uint32_t df_outline_top_of(const outline *o, uint32_t n)
+{
+    const uint32_t in = o->c.inside[n];
+    return in == DF_NONE ? DF_NONE : o->top[in];
+}
+
+/* The outermost loop whose result n is; DF_NONE: of none. */
+DF_INLINE uint32_t df_ended_loop(const outline *o, uint32_t n)
+{
+    if (df_at(o, n)->op != DF_OP_final || o->c.inside[n] != DF_NONE) return DF_NONE;
+    return o->top[o->c.inside[df_at(o, n)->src[1].i]];
+}
+
+DF_INLINE bool df_is_outer_cond(const outline *o, uint32_t n)
+{
+    return df_at(o, n)->op == DF_OP_cond && o->c.inside[n] == DF_NONE;
+}
+
+/* Costs nothing, or no more than reading it would. */
+DF_INLINE bool df_is_free(const outline *o, uint32_t n)
+{
+    const uint8_t cls = df_op_infos[df_at(o, n)->op].cls, op = df_at(o, n)->op;
+    return cls == DF_CLASS_view ||
+           (cls == DF_CLASS_leaf && op != DF_OP_input && op != DF_OP_random);
+}
+
+DF_INLINE void df_raise(uint32_t *to, uint32_t value)
+{
+    if (value > *to) *to = value;
+}
+
+DF_INLINE where df_in_run(uint32_t level)
+{
+    return (where){ IN_RUN, level, 0 };
+}
+
+DF_INLINE bool df_same_where(where a, where b)
+{
+    return a.kind == b.kind && a.at == b.at && a.side == b.side;
+}
+
+/* ---- homes.c ---- */
+
+/* Fills in level, loop_level, group, home, loop_home and n_levels. */
+void df_outline_homes(outline *o);
+
+/* ---- cut_out.c ---- */
+
+bool df_is_part_of(const outline *o, uint32_t n, where w);
+/* Of node n from that axis on. */
+df_slot df_outline_bytes(const outline *o, uint32_t n, uint32_t from_axis);
 /* The cell of n, read by the part that is being made. */
 deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out);
 
@@ -63,6 +123,10 @@ uint32_t df_outline_append(const outline *o, cut_trace *cut, uint32_t n, df_node
 /* An input that stands for node n. */
 deft_status df_outline_add_port(outline *o, cut_trace *cut, uint32_t n, const df_port *port,
                                 uint32_t *out);
+/* Fuses the cut; out is its plan. */
+deft_status df_outline_fuse(outline *o, const cut_trace *cut, df_subplan *out);
+/* A trace whose roots are the nodes in o->roots, as far as it is in w, and its plan. */
+deft_status df_outline_cut(outline *o, where w, df_subplan *out);
 /* plan, made for the cut, becomes out's: also when this fails. */
 deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan, df_subplan *out);
 
