@@ -185,6 +185,18 @@ DEFT_API deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal);
 DEFT_API deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis);
 /* out[i][j] = t[indices[i][j]][j] for axis 0, and so on: indices has t's rank. */
 DEFT_API deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis);
+/* t with values added where the indices say: out[indices[i][j]][j] += values[i][j] for axis 0, and
+ * so on. indices has t's rank, and along the other axes no more elements than t. Values have t's
+ * dtype, which is not bool, or are a number, and broadcast to the shape of indices. Every element
+ * of the result is t's, to which its values are added one after the other in the row-major order
+ * of their indices: the same bits on any number of threads. Integers wrap. Indices as in
+ * deft_take. */
+DEFT_API deft_tensor *deft_scatter_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                       int axis);
+/* Likewise with slices along axis: values have the shape of deft_take(t, indices, axis), or
+ * broadcast to it. Counts: deft_index_add(zeros, indices, deft_num(cx, 1), 0). */
+DEFT_API deft_tensor *deft_index_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
+                                     int axis);
 DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dtype);
 
 /* ---- sorting ---- */

@@ -12,6 +12,9 @@
  * 1, rmin +inf or the greatest integer, rmax -inf or the least, any false, all true. The sum of
  * nothing is +0. argmin, argmax: the result is independent of order: of equal elements the least r,
  * and NaN before all. A scan is one chain in increasing r, starting from its first element.
+ *
+ * scatter_add and index_add: each element of the result is one chain of additions, which starts
+ * from the base's element and takes its values in row-major order of the indices.
  */
 #ifndef DF_BASE_LIMITS_H
 #define DF_BASE_LIMITS_H

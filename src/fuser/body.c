@@ -525,16 +525,18 @@ static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *strid
 static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
 {
     const uint32_t n = p->vals.at[g->product].node, rank = node_of(p, n)->rank;
+    const uint32_t first = node_of(p, n)->n_src - g->n_operands;
     df_bind *const side[2] = { &seg->a, &seg->b };
     for (uint32_t s = 0; s < g->n_operands; s++) {
+        const uint32_t axes = node_of(p, node_of(p, n)->src[first + s].i)->rank;
         if (g->mm_val[s] != DF_NONE) {
             const uint32_t q = p->vals.at[g->mm_val[s]].place;
             *side[s] =
-                bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], p->places.at[q].stride, rank);
+                bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], p->places.at[q].stride, axes);
         } else {
             const uint32_t input = node_of(p, g->mm_node[s])->attr;
             *side[s] = bind_at(p, df_fuse_input_buf(p, input), g->mm_map[s],
-                               df_fuse_input_strides(p, input), rank);
+                               df_fuse_input_strides(p, input), axes);
         }
     }
     const uint32_t q = p->vals.at[g->product].place;
@@ -554,13 +556,28 @@ static void matmul_seg(pass *p, const group *g, df_seg *seg)
     seg->k = df_fuse_axis_extent(p, node_of(p, n)->src[0].i, rank - 1);
 }
 
+static void scatter_seg(pass *p, uint32_t n, df_seg *seg)
+{
+    const uint32_t values = node_of(p, n)->src[2].i;
+    seg->n_batch = node_of(p, values)->rank;
+    seg->fault = n;
+    seg->n_index = node_of(p, node_of(p, n)->src[1].i)->rank;
+    seg->dtype = (deft_dtype)node_of(p, n)->dtype;
+    for (uint32_t i = 0; i < seg->n_batch; i++) seg->batch[i] = df_fuse_axis_extent(p, values, i);
+    seg->m = seg->n = df_fuse_axis_extent(p, n, seg->attr);
+}
+
 static void routine_seg(pass *p, const group *g, df_seg *seg)
 {
     const uint32_t n = whole_seg(p, g, seg), rank = node_of(p, n)->rank;
     const uint32_t src = node_of(p, n)->src[0].i;
-    seg->b.buf = DF_NONE;
     seg->op = node_of(p, n)->op;
     seg->attr = node_of(p, n)->attr;
+    if (df_op_writes_over((df_op)seg->op)) {
+        scatter_seg(p, n, seg);
+        return;
+    }
+    seg->b.buf = DF_NONE;
     seg->n_batch = rank - 1;
     seg->dtype = (deft_dtype)node_of(p, src)->dtype;
     for (uint32_t i = 0; i + 1 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);

@@ -250,6 +250,19 @@ static void dims_update(pass *p, uint32_t n)
     dims_same(p, n, x->src[0].i);
 }
 
+static void dims_scatter(pass *p, uint32_t n)
+{
+    const df_node *const x = node_of(p, n);
+    const uint32_t a = x->src[0].i, b = x->src[1].i, c = x->src[2].i, rank = node_of(p, b)->rank;
+    const bool slices = x->op == DF_OP_index_add;
+    for (uint32_t i = 0, first = slices ? x->attr : 0; i < rank; i++)
+        must_equal(p, df_fuse_cls(p, c, first + i), df_fuse_cls(p, b, i));
+    for (uint32_t i = 0; slices && i < x->rank; i++)
+        if (i != x->attr)
+            must_equal(p, df_fuse_cls(p, c, i < x->attr ? i : i + rank - 1), df_fuse_cls(p, a, i));
+    dims_same(p, n, a);
+}
+
 static void dims_of(pass *p, uint32_t n)
 {
     const df_node *const x = node_of(p, n);
@@ -270,6 +283,8 @@ static void dims_of(pass *p, uint32_t n)
     case DF_SHAPE_take: dims_take(p, n); return;
     case DF_SHAPE_gather: dims_same(p, n, x->src[1].i); return;
     case DF_SHAPE_update: dims_update(p, n); return;
+    case DF_SHAPE_scatter_add:
+    case DF_SHAPE_index_add: dims_scatter(p, n); return;
     case DF_SHAPE_one: /* control: cut out of the trace before (outline.c) */
     case DF_SHAPE_each:
     case DF_SHAPE_next:

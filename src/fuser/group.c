@@ -29,7 +29,7 @@ uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible)
                     .frames = DF_NONE,
                     .readers = DF_NONE,
                     .visible = visible,
-                    .plain = !visible || node_of(p, node)->op != DF_OP_update };
+                    .plain = !visible || !df_op_writes_over((df_op)node_of(p, node)->op) };
     if (!df_vec_push(p->mem, &p->vals, w)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof w);
         return 0;
@@ -216,12 +216,12 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     return p->st;
 }
 
-/* An operand of a matmul or routine as strides on something stored. */
-static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool *progress)
+/* Operand `node` of matmul or routine n, the s-th that it reads, as strides on something stored. */
+static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, group *g,
+                                bool *progress)
 {
     const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
-    uint32_t node = node_of(p, n)->src[s].i;
-    uint32_t map = df_map_identity(p, node_of(p, n)->rank);
+    uint32_t map = df_map_identity(p, node_of(p, node)->rank);
     g->mm_val[s] = DF_NONE;
     while (p->st == DEFT_OK) {
         const uint32_t v = p->node_val[node];
@@ -264,15 +264,25 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t s, group *g, bool 
     return p->st;
 }
 
-/* A matmul or a routine: its operands are stored, and so is its result. */
+/* A matmul or a routine: its operands are stored, and so is its result. What it writes over is no
+ * operand: that stands in the result's place before (place.c). */
 static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
 {
     const uint32_t n = p->vals.at[v].node, rank = node_of(p, n)->rank;
     group w = { .level = 0 };
+    const uint32_t first = df_op_writes_over((df_op)node_of(p, n)->op) ? 1 : 0;
     *progress = false;
-    for (uint32_t s = 0; s < node_of(p, n)->n_src; s++) {
-        const deft_status st = plan_operand(p, n, s, &w, progress);
+    for (uint32_t s = first; s < node_of(p, n)->n_src; s++) {
+        const uint32_t src = node_of(p, n)->src[s].i;
+        const deft_status st = plan_operand(p, n, src, s - first, &w, progress);
         if (st != DEFT_OK) return st;
+    }
+    if (first > 0) {
+        const uint32_t base = p->node_val[node_of(p, n)->src[0].i];
+        const deft_status st = plan_update_base(p, n, false, progress);
+        if (st != DEFT_OK) return st;
+        if (base != DF_NONE && p->vals.at[base].level + 1 > w.level)
+            w.level = p->vals.at[base].level + 1;
     }
     if (*progress) return p->st;
     const uint32_t g = df_fuse_new_group(
@@ -281,7 +291,7 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
     group *to = &p->groups.at[g];
     to->level = w.level;
     to->product = v;
-    to->n_operands = node_of(p, n)->n_src;
+    to->n_operands = node_of(p, n)->n_src - first;
     memcpy(to->mm_val, w.mm_val, sizeof w.mm_val);
     memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
     memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);

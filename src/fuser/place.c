@@ -19,6 +19,8 @@
  * writer; an edge that would close a circle makes the update take a fresh place instead. The same
  * test decides whether a root may be written straight into the caller's memory.
  *
+ * What a routine adds to is no box either, and lies in its place before.
+ *
  * Pieces written into one `empty` (concatenation, stacking) are independent when each begins, along
  * one axis, where the pieces before it have ended: that is guarded, and all run in one launch.
  * size: one question, where a value lives, over all kinds of update.
@@ -142,6 +144,7 @@ static bool reads_apart(pass *p, const load *l, uint32_t v)
     const val *const w = &p->vals.at[v];
     const group *const g = &p->groups.at[w->group];
     const uint32_t rank = node_of(p, w->node)->rank;
+    if (g->product == v) return false; /* its operands have loops of their own */
     if (p->maps.at[l->map].linear || p->maps.at[l->map].rank != rank || p->maps.at[w->map].linear)
         return false;
     const box from = box_of(p, g, l->map, w->node), to = box_of(p, g, w->map, w->node);
@@ -311,7 +314,8 @@ static uint32_t *n_over_of(pass *p)
         return NULL;
     }
     for (uint32_t i = 0; i < p->t->n_nodes; i++)
-        if ((p->live[i] & 1) && node_of(p, i)->op == DF_OP_update) n[node_of(p, i)->src[0].i]++;
+        if ((p->live[i] & 1) && df_op_writes_over((df_op)node_of(p, i)->op))
+            n[node_of(p, i)->src[0].i]++;
     return n;
 }
 
@@ -344,6 +348,8 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
                        const uint32_t *next)
 {
     if (node_of(p, base)->op != DF_OP_input || n_over[base] != 1) return false;
+    /* Nothing is donated where indices are checked, and a kernel copies faster than the binding. */
+    if (p->has_checks && p->groups.at[p->vals.at[v].group].product == v) return false;
     const uint32_t input = node_of(p, base)->attr;
     const uint32_t end = end_of_chain(p, v, n_over, next);
     if (end == DF_NONE) return false;
@@ -437,7 +443,8 @@ static deft_status give_up_root(pass *p, uint32_t base)
 static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, const uint32_t *next)
 {
     const uint32_t node = p->vals.at[v].node, base = node_of(p, node)->src[0].i;
-    if (node_of(p, base)->op == DF_OP_empty) {
+    const bool routine = node_of(p, node)->op != DF_OP_update;
+    if (node_of(p, base)->op == DF_OP_empty && !routine) {
         p->vals.at[v].place = own_place(p, v);
         return p->st;
     }
@@ -448,8 +455,12 @@ static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, con
     if (p->st != DEFT_OK) return p->st;
     const deft_status moved = give_up_root(p, base);
     if (moved != DEFT_OK) return moved;
-    df_fuse_why(p, base, node, "double buffered", "the old contents are read by others");
+    if (p->node_val[base] == DF_NONE && routine)
+        df_fuse_why(p, base, node, "written first", "it is added to in the result's memory");
+    else
+        df_fuse_why(p, base, node, "double buffered", "the old contents are read by others");
     p->vals.at[v].place = own_place(p, v);
+    if (routine) return copy_whole(p, v, base);
     const head *const h = head_of(p, p->vals.at[v].group, v);
     const box b = box_of(p, &p->groups.at[p->vals.at[v].group], h->dest, node);
     return b.is_box ? fill_frames(p, v, base, &b) : copy_whole(p, v, base);
@@ -537,7 +548,7 @@ static uint32_t *next_updates(pass *p)
     }
     for (uint32_t i = 0; i < p->t->n_nodes; i++) next[i] = DF_NONE;
     for (uint32_t i = 0; i < p->t->n_nodes; i++)
-        if ((p->live[i] & 1) && node_of(p, i)->op == DF_OP_update)
+        if ((p->live[i] & 1) && df_op_writes_over((df_op)node_of(p, i)->op))
             next[node_of(p, i)->src[0].i] = p->node_val[i];
     return next;
 }
@@ -554,10 +565,12 @@ deft_status df_fuse_places(pass *p)
     for (uint32_t i = 0; i <= p->t->n_inputs; i++) p->in_readers[i] = p->in_over[i] = DF_NONE;
     const uint32_t n_groups = (uint32_t)p->groups.n;
     for (uint32_t g = 0; g < n_groups; g++) df_fuse_record_loads(p, g);
-    /* What is no box is written over a whole copy of its base, so after the base in any case. */
+    /* What is no box is written over a whole copy of its base, so after the base in any case; so is
+     * what a routine adds to. */
     for (uint32_t v = 0; v < p->vals.n; v++) {
         const val *const w = &p->vals.at[v];
-        if (w->plain || df_map_is_box(&p->maps.at[w->map])) continue;
+        const bool routine = p->groups.at[w->group].product == v;
+        if (w->plain || (!routine && df_map_is_box(&p->maps.at[w->map]))) continue;
         const uint32_t base = p->node_val[node_of(p, w->node)->src[0].i];
         if (base != DF_NONE) df_fuse_writer_edges(p, base, w->group);
     }
@@ -568,7 +581,7 @@ deft_status df_fuse_places(pass *p)
         const uint32_t v = p->node_val[n];
         if (v == DF_NONE) continue;
         deft_status st = p->st;
-        if (node_of(p, n)->op == DF_OP_update && p->vals.at[v].visible)
+        if (df_op_writes_over((df_op)node_of(p, n)->op) && p->vals.at[v].visible)
             st = place_update(p, v, n_over, next);
         else if (!is_into_root(p, v))
             p->vals.at[v].place = own_place(p, v);

@@ -178,8 +178,13 @@ typedef struct df_seg {
 
     /* DF_SEG_ROUTINE: what the runtime does by itself (runtime/routine.h). Reads a, of dtype, and
      * writes c, row-major i64; axes of bind strides: batch..., last; n and m are the extents of the
-     * last axis of a and of c. */
+     * last axis of a and of c.
+     * scatter_add, index_add: adds b to c, both of dtype, at the indices a, i64, where c holds the
+     * base; axes of bind strides are those of the operands and of the result. n_batch and batch are
+     * b's rank and extents, n_index is a's rank, n is c's extent along axis attr. */
     uint32_t op, attr; /* df_op, and the node's attribute */
+    uint32_t n_index;
+    uint32_t fault; /* the node that an index outside is reported for, as in a check */
     uint32_t from,
         n_from; /* nodes of the trace this segment stands for: plan.from[from .. +n_from] */
 } df_seg;

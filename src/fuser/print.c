@@ -126,8 +126,12 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
             df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
     } else if (s->kind == DF_SEG_ROUTINE) {
         const char *const how = s->op == DF_OP_which ? " zeros" : " descending";
-        df_str_fmt(out, "%s%s %s n=", df_op_infos[s->op].name, s->attr ? how : "",
-                   deft_dtype_name(s->dtype));
+        df_str_put(out, df_op_infos[s->op].name);
+        if (df_op_writes_over((df_op)s->op))
+            df_str_fmt(out, " axis=%" PRIu32, s->attr);
+        else if (s->attr)
+            df_str_put(out, how);
+        df_str_fmt(out, " %s n=", deft_dtype_name(s->dtype));
         put_slot(out, p, s->n);
         df_str_put(out, " m=");
         put_slot(out, p, s->m);
@@ -147,10 +151,16 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         }
     }
     if (s->kind == DF_SEG_ROUTINE) {
+        const bool over = df_op_writes_over((df_op)s->op);
         df_str_put(out, "    a: ");
-        put_bind(out, p, &s->a, s->n_batch + 1);
+        put_bind(out, p, &s->a, over ? s->n_index : s->n_batch + 1);
+        if (over) {
+            df_str_put(out, "    b: ");
+            put_bind(out, p, &s->b, s->n_batch);
+        }
         df_str_put(out, "    c: ");
-        put_bind(out, p, &s->c, s->n_batch + 1);
+        put_bind(out, p, &s->c,
+                 s->op == DF_OP_index_add ? s->n_batch + 1 - s->n_index : s->n_batch + !over);
     }
     if (s->kernel == DF_NONE) return;
     const df_kernel *const k = &p->kernels[s->kernel];

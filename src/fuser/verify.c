@@ -251,7 +251,10 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
             return bad(d, "matmul extent", i, 0);
     }
     if (s->kind == DF_SEG_ROUTINE) {
-        const uint32_t n = s->n_batch + 1;
+        const bool over = s->op < DF_N_OPS && df_op_writes_over((df_op)s->op);
+        const uint32_t n = over ? s->n_batch : s->n_batch + 1;
+        if (over && (!bind_fits(p, &s->b, n, true) || s->b.buf == DF_NONE || s->n_index > n))
+            return bad(d, "routine values", i, s->n_index);
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE ||
             s->c.buf == DF_NONE)
             return bad(d, "routine bind", i, 0);

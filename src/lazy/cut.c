@@ -235,7 +235,7 @@ static bool safe_into(const df_made *m, uint32_t into)
 static bool may_fault(const df_trace *t)
 {
     for (uint32_t i = 0; i < t->n_nodes; i++)
-        if (df_op_infos[t->nodes[i].op].cls == DF_CLASS_index) return true;
+        if (df_op_takes_indices((df_op)t->nodes[i].op)) return true;
     return false;
 }
 

@@ -47,6 +47,7 @@ static const char *refuse(df_op op, deft_dtype t)
 {
     switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
     case DF_DTYPE_arith:
+    case DF_DTYPE_scatter:
         if (t == DEFT_BOOL) return "arithmetic needs numbers";
         if (accumulates(op) && df_is_int(t) && t != DEFT_I64)
             return "integers are accumulated as i64";
@@ -98,6 +99,7 @@ static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype o
     case DF_DTYPE_test:
     case DF_DTYPE_select:
     case DF_DTYPE_index:
+    case DF_DTYPE_scatter:
     case DF_DTYPE_but_last:
     case DF_DTYPE_to_index: want = df_dtype_result(op, t); break;
     }
@@ -149,7 +151,9 @@ deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dty
                        deft_dtype_name(src[0]));
     const uint32_t n_checked = info->n_src - (info->dtype_rule == DF_DTYPE_but_last);
     for (uint32_t i = first + 1; i < n_checked; i++) {
-        const deft_dtype want = info->dtype_rule == DF_DTYPE_index ? DEFT_I64 : src[first];
+        const bool is_index =
+            info->dtype_rule == DF_DTYPE_index || (info->dtype_rule == DF_DTYPE_scatter && i == 1);
+        const deft_dtype want = is_index ? DEFT_I64 : src[first];
         if (src[i] != want)
             return df_fail(d, DEFT_E_DTYPE, "%s: operand %u is %s, must be %s", info->name, i + 1,
                            deft_dtype_name(src[i]), deft_dtype_name(want));
@@ -193,6 +197,7 @@ deft_dtype df_dtype_result(df_op op, deft_dtype operand)
     case DF_DTYPE_cast:
     case DF_DTYPE_select:
     case DF_DTYPE_index:
+    case DF_DTYPE_scatter:
     case DF_DTYPE_but_last: return operand;
     }
     df_unreachable();

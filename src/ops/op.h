@@ -44,6 +44,7 @@ typedef enum df_dtype_rule {
     DF_DTYPE_cast,
     DF_DTYPE_select,
     DF_DTYPE_index,
+    DF_DTYPE_scatter,
     DF_DTYPE_to_index,
     DF_DTYPE_count,
     DF_DTYPE_but_last
@@ -65,6 +66,8 @@ typedef enum df_shape_rule {
     DF_SHAPE_take,
     DF_SHAPE_gather,
     DF_SHAPE_update,
+    DF_SHAPE_scatter_add,
+    DF_SHAPE_index_add,
     DF_SHAPE_order,
     DF_SHAPE_one,
     DF_SHAPE_each,
@@ -102,6 +105,19 @@ DF_INLINE bool df_op_is_map(df_op op)
 {
     const uint8_t c = df_op_infos[op].cls;
     return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
+}
+
+/* Whether the result is operand 0 with some of its elements changed. */
+DF_INLINE bool df_op_writes_over(df_op op)
+{
+    return op == DF_OP_update || op == DF_OP_scatter_add || op == DF_OP_index_add;
+}
+
+/* Whether operand 1 holds indices into operand 0, which may lie outside. */
+DF_INLINE bool df_op_takes_indices(df_op op)
+{
+    return df_op_infos[op].dtype_rule == DF_DTYPE_scatter ||
+           (df_op_infos[op].dtype_rule == DF_DTYPE_index && df_op_infos[op].cls == DF_CLASS_index);
 }
 
 /* Argument slots of a record whose first operand (or itself, for leaves) has that rank. */

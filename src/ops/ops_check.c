@@ -52,7 +52,7 @@ enum {
     LEAST_contract = 2,
     MOST_contract = 2,
     LEAST_routine = 1,
-    MOST_routine = 1,
+    MOST_routine = 3,
     LEAST_control = 1,
     MOST_control = 3
 };

@@ -321,7 +321,7 @@ static deft_status shape_take(const rule_in *r, df_shape *out)
     char t[2][DF_SHAPE_TEXT];
     if (a->dim[r->attr] == 0 && n != 0)
         return df_fail(r->d, DEFT_E_SHAPE,
-                       "take: indices %s into axis %" PRIu32 " of %s, which is empty",
+                       "%s: indices %s into axis %" PRIu32 " of %s, which is empty", r->name,
                        text(b, t[0]), r->attr, text(a, t[1]));
     *out = s;
     return DEFT_OK;
@@ -338,10 +338,25 @@ static deft_status shape_gather(const rule_in *r, df_shape *out)
     if (fits && a->dim[r->attr] == 0) fits = df_shape_numel(b, &n) && n == 0;
     char t[2][DF_SHAPE_TEXT];
     if (!fits)
-        return df_fail(r->d, DEFT_E_SHAPE,
-                       "gather: indices %s along axis %" PRIu32 " do not fit %s", text(b, t[0]),
-                       r->attr, text(a, t[1]));
+        return df_fail(r->d, DEFT_E_SHAPE, "%s: indices %s along axis %" PRIu32 " do not fit %s",
+                       r->name, text(b, t[0]), r->attr, text(a, t[1]));
     *out = *b;
+    return DEFT_OK;
+}
+
+/* The values are as what take or gather would give at the indices. */
+static deft_status shape_scatter(const rule_in *r, df_shape *out)
+{
+    df_shape want = { .rank = 0 };
+    char t[3][DF_SHAPE_TEXT];
+    const bool slices = df_op_infos[r->op].shape_rule == DF_SHAPE_index_add;
+    const deft_status st = slices ? shape_take(r, &want) : shape_gather(r, &want);
+    if (st != DEFT_OK) return st;
+    if (!df_shape_equal(&r->src[2], &want))
+        return df_fail(r->d, DEFT_E_SHAPE,
+                       "%s: values %s at indices %s along axis %" PRIu32 ", must be %s", r->name,
+                       text(&r->src[2], t[0]), text(&r->src[1], t[1]), r->attr, text(&want, t[2]));
+    *out = r->src[0];
     return DEFT_OK;
 }
 
@@ -443,6 +458,8 @@ static deft_status apply_rule(const rule_in *r, df_shape *out)
     case DF_SHAPE_take: return shape_take(r, out);
     case DF_SHAPE_gather: return shape_gather(r, out);
     case DF_SHAPE_update: return shape_update(r, out);
+    case DF_SHAPE_scatter_add:
+    case DF_SHAPE_index_add: return shape_scatter(r, out);
     case DF_SHAPE_order: return shape_order(r, out);
     case DF_SHAPE_one: return shape_one(r, out);
     case DF_SHAPE_each: return shape_each(r, out);

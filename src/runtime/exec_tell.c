@@ -30,6 +30,8 @@ static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
 {
     uint64_t batch = 1;
     for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    /* Of what is added: it, and what it is added to, read and written. */
+    if (df_op_writes_over((df_op)seg->op)) return 3 * batch * deft_dtype_size(seg->dtype);
     return batch * ((uint64_t)df_run_slot(r, seg->n) * deft_dtype_size(seg->dtype) +
                     (uint64_t)df_run_slot(r, seg->m) * sizeof(int64_t));
 }

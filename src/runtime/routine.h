@@ -2,7 +2,8 @@
  *
  * What the runtime does by itself for DF_SEG_ROUTINE: work in which every result depends on all of
  * the operand, so that no kernel over a loop space fits. Plain C; integers, so that the bits depend
- * on nothing but the operand. The operand may lie at any address; the result is row-major i64.
+ * on nothing but the operand. The operand may lie at any address; the result is row-major i64. What
+ * adds values at indices has a job of its own.
  */
 #ifndef DF_RUNTIME_ROUTINE_H
 #define DF_RUNTIME_ROUTINE_H
@@ -36,5 +37,24 @@ void df_argsort(const df_routine_job *job, df_pool *pool, void *work);
 
 size_t df_which_work_size(const df_routine_job *job, uint32_t n_threads);
 void df_which(const df_routine_job *job, df_pool *pool, void *work);
+
+/* ---- scatter.c: scatter_add, index_add ---- */
+
+/* Over a box of values, row-major: the element of out at the position and its index gets a value
+ * added. Along axes where out does not step, values meet. Steps are in elements. */
+typedef struct df_scatter_job {
+    deft_dtype dtype; /* of values and out; not bool */
+    char *out;        /* holds what is added to; overlaps neither index nor value */
+    const int64_t *index;
+    const char *value;
+    int64_t n, step; /* of the indexed axis of out; negative indices count from n */
+    uint32_t rank;
+    int64_t extent[DEFT_MAX_RANK], out_step[DEFT_MAX_RANK], index_step[DEFT_MAX_RANK],
+        value_step[DEFT_MAX_RANK];
+} df_scatter_job;
+
+/* The same bits on any number of threads. false: *bad is the first index outside [-n, n), and out
+ * has no meaning. */
+bool df_scatter(const df_scatter_job *job, df_pool *pool, int64_t *bad);
 
 #endif

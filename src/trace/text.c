@@ -184,7 +184,8 @@ df_text_form df_text_form_of(df_op op)
         { DF_OP_permute, DF_TEXT_perm },   { DF_OP_squeeze, DF_TEXT_axes },
         { DF_OP_unsqueeze, DF_TEXT_axes }, { DF_OP_diagonal, DF_TEXT_pair },
         { DF_OP_argsort, DF_TEXT_order },  { DF_OP_which, DF_TEXT_which },
-        { DF_OP_loop, DF_TEXT_most },
+        { DF_OP_loop, DF_TEXT_most },      { DF_OP_scatter_add, DF_TEXT_axis },
+        { DF_OP_index_add, DF_TEXT_axis },
     };
     for (size_t i = 0; i < DF_LEN(forms); i++)
         if (forms[i].op == op) return (df_text_form)forms[i].form;

@@ -1333,7 +1333,21 @@ static void test_joins(void)
     expect("gather 0", deft_gather(ta, from(DEFT_U8, shape2(1, 3), gi), 0), DEFT_I32, g0, 3);
     const float oh[9] = { 0, 1, 0, 1, 0, 0, 0, 1, 0 };
     expect("one_hot", deft_one_hot(from(DEFT_U8, shape1(3), gi), 3, DEFT_F32), DEFT_F32, oh, 9);
+    /* [1,2,3] [4,5,6] with 10, 20, .. at columns 2, 2, 0, 0 of each row; and one by one */
+    const int32_t add[8] = { 10, 20, 30, 40, 50, 60, 70, 80 };
+    const int32_t ia[6] = { 71, 2, 33, 154, 5, 116 };
+    expect("index_add", deft_index_add(ta, ti, from(DEFT_I32, shape3(2, 2, 2), add), 1), DEFT_I32,
+           ia, 6);
+    const int32_t sa[6] = { 1, 2, 33, 74, 5, 6 };
+    expect("scatter_add", deft_scatter_add(ta, ti, from(DEFT_I32, shape2(2, 2), add), 1), DEFT_I32,
+           sa, 6);
     const int64_t bad[2] = { 0, 3 };
+    n_checks++;
+    int32_t six_values[6];
+    const deft_status st3 =
+        deft_read(deft_index_add(ta, from(DEFT_I64, shape1(2), bad), deft_num_i(cx, 1), 1),
+                  DEFT_I32, six_values, sizeof six_values);
+    if (st3 != DEFT_E_RANGE) fail("index_add at the index 3 of 3: %s", deft_status_text(st3));
     n_checks++;
     int32_t two_values[4];
     const deft_status st = deft_read(deft_take(ta, from(DEFT_I64, shape1(2), bad), 1), DEFT_I32,

@@ -661,6 +661,39 @@ static deft_tensor *r_gather(deft_ctx *cx, const kase *k)
     return i == SKIP ? SKIP : used(deft_gather(operand(cx, k), i, axis), k);
 }
 
+/* Into the operand, at positions that repeat; values are of the operand in some variants. */
+static deft_tensor *r_index_add(deft_ctx *cx, const kase *k)
+{
+    static const deft_dtype index[3] = { DEFT_U8, DEFT_I32, DEFT_I64 };
+    const int axis = k->variant & 1 ? -1 : 0;
+    const int64_t n = k->s.dim[axis < 0 ? k->s.rank - 1 : 0];
+    const deft_shape s = k->variant < 2   ? shape1(19)
+                         : k->variant < 4 ? shape2(3, 4)
+                                          : (deft_shape){ 0 };
+    deft_tensor *const i = indices_to(cx, index[k->seed % 3], s, n > 200 ? 200 : n, k->seed);
+    if (i == SKIP) return SKIP;
+    deft_tensor *const x = operand(cx, k), *const same = deft_take(x, i, axis);
+    deft_tensor *const v =
+        k->variant & 2 ? same : second(cx, k, deft_dtype_of(x), deft_shape_get(same));
+    return used(deft_index_add(x, i, v, axis), k);
+}
+
+static deft_tensor *r_scatter_add(deft_ctx *cx, const kase *k)
+{
+    const int axis = k->variant & 1 ? -1 : 0;
+    const uint32_t at = axis < 0 ? k->s.rank - 1 : 0;
+    deft_shape s = k->s;
+    const int64_t n = s.dim[at];
+    if (k->variant >= 2)
+        for (uint32_t i = 0; i < s.rank; i++) s.dim[i] = (s.dim[i] + 1) / 2;
+    s.dim[at] = n ? 7 : 0;
+    deft_tensor *const i = indices_to(cx, DEFT_I64, s, n ? n : 1, k->seed);
+    if (i == SKIP) return SKIP;
+    deft_tensor *const x = operand(cx, k);
+    deft_tensor *const v = k->variant == 3 ? deft_num_i(cx, 1) : second(cx, k, deft_dtype_of(x), s);
+    return used(deft_scatter_add(x, i, v, axis), k);
+}
+
 static deft_tensor *r_sort(deft_ctx *cx, const kase *k)
 {
     if (k->variant & 1 && k->s.rank < 2) return SKIP;
@@ -947,21 +980,27 @@ static const op_row ops[] = {
                                                                 O(sort, ANY, 4, 1,
                                                                   8) O(argsort, ANY, 4, 1,
                                                                        8) O(nonzero, ANY, 6, 0, 8)
-                                                                    O(compress, ANY, 6, 0, 8) O(
-                                                                        unique, ANY, 6, 0,
-                                                                        8) MAKES(fill, ANY, 6, 0, 8)
-                                                                        MAKES(arange, ANY_NUMBER, 5,
-                                                                              1, 1) MAKES(eye, ANY,
-                                                                                          1, 2, 2)
-                                                                            MAKES(uniform,
-                                                                                  ANY_FLOAT, 3, 0,
-                                                                                  8)
-                                                                                MAKES(normal,
-                                                                                      ANY_FLOAT, 2,
+                                                                    O(compress, ANY, 6, 0,
+                                                                      8) O(unique, ANY, 6, 0,
+                                                                           8) O(index_add,
+                                                                                ANY_NUMBER, 5, 1, 7)
+                                                                        O(scatter_add, ANY_NUMBER,
+                                                                          4, 1, 8) MAKES(fill, ANY,
+                                                                                         6, 0, 8)
+                                                                            MAKES(arange,
+                                                                                  ANY_NUMBER, 5, 1,
+                                                                                  1) MAKES(eye, ANY,
+                                                                                           1, 2, 2)
+                                                                                MAKES(uniform,
+                                                                                      ANY_FLOAT, 3,
                                                                                       0, 8)
-                                                                                    MAKES(randint,
-                                                                                          ANY_INT,
+                                                                                    MAKES(normal,
+                                                                                          ANY_FLOAT,
                                                                                           2, 0, 8)
+                                                                                        MAKES(
+                                                                                            randint,
+                                                                                            ANY_INT,
+                                                                                            2, 0, 8)
 };
 
 static deft_tensor *record(deft_ctx *cx, const kase *k)
@@ -1287,11 +1326,11 @@ static void all_cases(scale how)
 static void large_cases(scale how)
 {
     static const char *const names[] = {
-        "add",     "exp",     "lt",       "floor_div",   "cast",       "where",   "sum",
-        "prod",    "min",     "argmax",   "any",         "mean",       "sum_map", "argmin_map",
-        "var",     "cumsum",  "softmax",  "log_softmax", "layer_norm", "permute", "concat",
-        "pad",     "take",    "tri",      "matmul",      "uniform",    "assign",  "sort",
-        "argsort", "nonzero", "compress", "unique",
+        "add",     "exp",     "lt",       "floor_div",   "cast",       "where",       "sum",
+        "prod",    "min",     "argmax",   "any",         "mean",       "sum_map",     "argmin_map",
+        "var",     "cumsum",  "softmax",  "log_softmax", "layer_norm", "permute",     "concat",
+        "pad",     "take",    "tri",      "matmul",      "uniform",    "assign",      "sort",
+        "argsort", "nonzero", "compress", "unique",      "index_add",  "scatter_add",
     };
     batch.at_most = 8;
     for (uint16_t op = 0; op < LEN(ops); op++) {

@@ -66,6 +66,7 @@ typedef enum kind {
     K_TRI,
     K_TAKE,
     K_GATHER,
+    K_SCATTER,
     K_ONE_HOT,
     K_MATMUL,
     K_RANDOM,
@@ -806,6 +807,27 @@ static void do_join(run *r, const ins *i)
     }
 }
 
+/* Indices x, written as text, into a; values are what a third tensor has there, or a number. */
+static void do_scatter(run *r, const ins *i, deft_tensor *x, const char *text, int axis)
+{
+    const var *const a = get(r, i->a), *const c = get(r, i->c);
+    const unsigned d = i->dst % VARS, v = i->a % VARS, w = i->c % VARS;
+    const deft_dtype t = deft_dtype_of(a->t);
+    if (!c || t == DEFT_BOOL) return;
+    const deft_shape s = deft_shape_get(a->t), sc = deft_shape_get(c->t);
+    const bool alike = sc.rank == s.rank && !memcmp(sc.dim, s.dim, s.rank * sizeof *s.dim);
+    deft_tensor *values = deft_num_i(r->cx, i->p[2] % 100);
+    char text_of_values[160];
+    snprintf(text_of_values, sizeof text_of_values, "%u", i->p[2] % 100u);
+    if (alike) {
+        values = deft_cast(deft_take(c->t, x, axis), t);
+        snprintf(text_of_values, sizeof text_of_values, "deft_cast(deft_take(t%u, %s, %d), %s)", w,
+                 text, axis, deft_dtype_name(t));
+    }
+    say(r, "t%u = deft_index_add(t%u, %s, %s, %d);", d, v, text, text_of_values, axis);
+    set(r, i->dst, deft_index_add(a->t, x, values, axis), NULL);
+}
+
 static void do_index(run *r, const ins *i)
 {
     const var *const a = get(r, i->a), *const b = get(r, i->b);
@@ -830,8 +852,14 @@ static void do_index(run *r, const ins *i)
             fits = (int)k == axis || sb.dim[k] <= s.dim[k];
         if (!fits) return;
     }
-    say(r, "t%u = deft_%s(t%u, deft_sub(deft_remainder(deft_cast(t%u, i64), %lld), %d), %d);", d,
-        i->kind == K_TAKE ? "take" : "gather", v, w, (long long)s.dim[axis], i->p[1] & 1, axis);
+    char text[96];
+    snprintf(text, sizeof text, "deft_sub(deft_remainder(deft_cast(t%u, i64), %lld), %d)", w,
+             (long long)s.dim[axis], i->p[1] & 1);
+    if (i->kind == K_SCATTER) {
+        do_scatter(r, i, x, text, axis);
+        return;
+    }
+    say(r, "t%u = deft_%s(t%u, %s, %d);", d, i->kind == K_TAKE ? "take" : "gather", v, text, axis);
     set(r, i->dst, i->kind == K_TAKE ? deft_take(a->t, x, axis) : deft_gather(a->t, x, axis), NULL);
 }
 
@@ -1097,6 +1125,7 @@ static void step(run *r, const ins *i)
     case K_TRI: do_join(r, i); break;
     case K_TAKE:
     case K_GATHER:
+    case K_SCATTER:
     case K_ONE_HOT: do_index(r, i); break;
     case K_MATMUL: do_matmul(r, i); break;
     case K_RANDOM:
@@ -1447,19 +1476,19 @@ static void pattern(gen *g)
 static kind random_kind(gen *g)
 {
     static const uint8_t weight[N_KINDS] = {
-        [K_INPUT] = 6,       [K_MUT] = 2,         [K_UNARY] = 14,       [K_BINARY] = 22,
-        [K_NUMBER] = 10,     [K_LEFT_NUMBER] = 3, [K_WHERE] = 4,        [K_CAST] = 4,
-        [K_CLAMP] = 2,       [K_LERP] = 2,        [K_REDUCE] = 12,      [K_VAR] = 2,
-        [K_SORT] = 2,        [K_FOUND] = 2,       [K_CUMSUM] = 2,       [K_SOFTMAX] = 3,
-        [K_LAYER_NORM] = 2,  [K_SLICE] = 9,       [K_AT] = 3,           [K_FLIP] = 2,
-        [K_RESHAPE] = 4,     [K_PERMUTE] = 4,     [K_EXPAND] = 4,       [K_UNSQUEEZE] = 2,
-        [K_SQUEEZE] = 1,     [K_DIAGONAL] = 2,    [K_CONCAT] = 4,       [K_STACK] = 2,
-        [K_PAD] = 3,         [K_ROLL] = 2,        [K_TRI] = 2,          [K_TAKE] = 3,
-        [K_GATHER] = 2,      [K_ONE_HOT] = 1,     [K_MATMUL] = 4,       [K_RANDOM] = 3,
-        [K_SEQUENCE] = 2,    [K_FULL] = 2,        [K_ASSIGN] = 8,       [K_ASSIGN_NUMBER] = 3,
-        [K_READ] = 3,        [K_EVAL] = 2,        [K_KEEP] = 3,         [K_DROP] = 1,
-        [K_SCOPE_BEGIN] = 2, [K_SCOPE_END] = 2,   [K_SCOPE_RETURN] = 1, [K_STEP_BEGIN] = 2,
-        [K_STEP_END] = 2,    [K_STEP_ABORT] = 1,
+        [K_INPUT] = 6,         [K_MUT] = 2,         [K_UNARY] = 14,     [K_BINARY] = 22,
+        [K_NUMBER] = 10,       [K_LEFT_NUMBER] = 3, [K_WHERE] = 4,      [K_CAST] = 4,
+        [K_CLAMP] = 2,         [K_LERP] = 2,        [K_REDUCE] = 12,    [K_VAR] = 2,
+        [K_SORT] = 2,          [K_FOUND] = 2,       [K_CUMSUM] = 2,     [K_SOFTMAX] = 3,
+        [K_LAYER_NORM] = 2,    [K_SLICE] = 9,       [K_AT] = 3,         [K_FLIP] = 2,
+        [K_RESHAPE] = 4,       [K_PERMUTE] = 4,     [K_EXPAND] = 4,     [K_UNSQUEEZE] = 2,
+        [K_SQUEEZE] = 1,       [K_DIAGONAL] = 2,    [K_CONCAT] = 4,     [K_STACK] = 2,
+        [K_PAD] = 3,           [K_ROLL] = 2,        [K_TRI] = 2,        [K_TAKE] = 3,
+        [K_GATHER] = 2,        [K_SCATTER] = 3,     [K_ONE_HOT] = 1,    [K_MATMUL] = 4,
+        [K_RANDOM] = 3,        [K_SEQUENCE] = 2,    [K_FULL] = 2,       [K_ASSIGN] = 8,
+        [K_ASSIGN_NUMBER] = 3, [K_READ] = 3,        [K_EVAL] = 2,       [K_KEEP] = 3,
+        [K_DROP] = 1,          [K_SCOPE_BEGIN] = 2, [K_SCOPE_END] = 2,  [K_SCOPE_RETURN] = 1,
+        [K_STEP_BEGIN] = 2,    [K_STEP_END] = 2,    [K_STEP_ABORT] = 1,
     };
     unsigned all = 0;
     for (size_t i = 0; i < N_KINDS; i++) all += weight[i];

@@ -80,6 +80,8 @@ static const float numbers[N] = { 3, 1, 2 };
     X(triu, triu, w->x, 1)                                                                         \
     X(take, take, w->x, w->labels, 1)                                                              \
     X(gather, gather, w->x, w->i, 0)                                                               \
+    X(scatter_add, scatter_add, w->x, w->i, deft_num(w->cx, 1), 0)                                 \
+    X(index_add, index_add, w->x, w->labels, w->x, 0)                                              \
     X(argsort, argsort, w->x, 0, 1)                                                                \
     X(sort, sort, w->x, 1, 0)                                                                      \
     X(nonzero, nonzero, w->x, 5, NULL)                                                             \

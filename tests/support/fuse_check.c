@@ -172,8 +172,49 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
     free(tile);
 }
 
-static void run_routine(runner *r, const df_seg *s)
+static int64_t stride_of(const runner *r, const df_bind *b, uint32_t axis)
 {
+    return r->slots[b->stride[axis]];
+}
+
+/* One value after the other, each found from its position. */
+static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
+{
+    const bool slices = s->op == DF_OP_index_add;
+    const int64_t *const index = (const int64_t *)(void *)r->base[s->a.buf];
+    int64_t n_values = 1;
+    for (uint32_t i = 0; i < s->n_batch; i++) n_values *= r->slots[s->batch[i]];
+    for (int64_t q = 0; q < n_values; q++) {
+        int64_t a = r->slots[s->a.offset], b = r->slots[s->b.offset], c = r->slots[s->c.offset];
+        int64_t rest = q;
+        for (uint32_t i = s->n_batch; i-- > 0;) {
+            const int64_t at = rest % r->slots[s->batch[i]];
+            const bool indexed = i >= s->attr && i < s->attr + (slices ? s->n_index : 1);
+            rest /= r->slots[s->batch[i]];
+            b += at * stride_of(r, &s->b, i);
+            if (!slices) a += at * stride_of(r, &s->a, i);
+            if (slices && indexed) a += at * stride_of(r, &s->a, i - s->attr);
+            if (!indexed)
+                c += at * stride_of(r, &s->c, slices && i > s->attr ? i + 1 - s->n_index : i);
+        }
+        int64_t at = index[a] < 0 ? index[a] + r->slots[s->n] : index[a];
+        if (at < 0 || at >= r->slots[s->n]) {
+            fault[0] = s->fault + 1;
+            fault[1] = at;
+            fault[2] = r->slots[s->n];
+            return;
+        }
+        c += at * stride_of(r, &s->c, s->attr);
+        fuse_add_to(s->dtype, r->base[s->c.buf], c, r->base[s->b.buf], b);
+    }
+}
+
+static void run_routine(runner *r, const df_seg *s, int64_t *fault)
+{
+    if (df_op_writes_over((df_op)s->op)) {
+        run_scatter(r, s, fault);
+        return;
+    }
     const int64_t n = r->slots[s->n], m = r->slots[s->m];
     int64_t batches = 1;
     for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i]];
@@ -231,7 +272,7 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
             if (s->kind == DF_SEG_MATMUL)
                 run_matmul(&r, s, fault);
             else if (s->kind == DF_SEG_ROUTINE)
-                run_routine(&r, s);
+                run_routine(&r, s, fault);
             else
                 run_kernel(&r, s, NULL, fault);
         }

@@ -444,9 +444,37 @@ void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, 
     }
 }
 
+void fuse_add_to(deft_dtype t, char *to, int64_t i, const char *value, int64_t k)
+{
+    put_cell(to, t, i, join(DF_OP_sum, t, get_cell(to, t, i), get_cell(value, t, k)));
+}
+
+static void do_scatter(const naive *x, uint32_t n)
+{
+    const df_node *const w = &x->t->nodes[n];
+    const uint32_t b = w->src[1].i, c = w->src[2].i, b_rank = x->t->nodes[b].rank;
+    const bool slices = w->op == DF_OP_index_add;
+    memcpy(x->value[n], x->value[w->src[0].i], (size_t)df_trace_numel(x->t, n) * size_of(x, n));
+    for (int64_t i = 0; i < df_trace_numel(x->t, c); i++) {
+        int64_t from[DEFT_MAX_RANK], to[DEFT_MAX_RANK];
+        unravel(x, c, i, from);
+        memcpy(to, from, sizeof to);
+        if (slices)
+            for (uint32_t j = w->attr + 1; j < w->rank; j++) to[j] = from[j + b_rank - 1];
+        const int64_t which = slices ? ravel(x, b, from + w->attr) : i;
+        const int64_t k = ((const int64_t *)(const void *)x->value[b])[which];
+        to[w->attr] = k < 0 ? k + df_trace_extents(x->t, n)[w->attr] : k;
+        fuse_add_to((deft_dtype)w->dtype, x->value[n], ravel(x, n, to), x->value[c], i);
+    }
+}
+
 static void do_routine(const naive *x, uint32_t n)
 {
     const df_node *const w = &x->t->nodes[n];
+    if (df_op_writes_over((df_op)w->op)) {
+        do_scatter(x, n);
+        return;
+    }
     const uint32_t src = w->src[0].i, last = w->rank - 1u;
     const int64_t many = df_trace_extents(x->t, src)[last], m = df_trace_extents(x->t, n)[last];
     for (int64_t q = 0; m > 0 && q < df_trace_numel(x->t, n) / m; q++)

@@ -197,6 +197,32 @@ static void indexed(generator *g, df_op o, uint32_t a)
     put(g, op(g, o, (deft_dtype)node(g, a)->dtype, axis, SRC(a, index.i), NULL, 0, NULL));
 }
 
+/* Into a, which has an axis that is not empty; the values are of the pool where one fits. */
+static void scattered(generator *g, df_op o, uint32_t a)
+{
+    const df_shape x = shape_of(g, a);
+    const deft_dtype t = (deft_dtype)node(g, a)->dtype;
+    if (x.rank == 0 || x.rank == DEFT_MAX_RANK || g->b.t->n_inputs >= 2 * MOST_INPUTS) return;
+    const uint32_t axis = pick(g, x.rank), more = o == DF_OP_index_add ? pick(g, 3) : 1;
+    df_shape s = { .rank = x.rank - 1 + more }, at = { .rank = more };
+    if (x.dim[axis] == 0 || t == DEFT_BOOL) return;
+    for (uint32_t i = 0; i < more; i++) at.dim[i] = 1 + pick(g, 6);
+    for (uint32_t i = 0; i < s.rank; i++)
+        s.dim[i] = i < axis ? x.dim[i] : i < axis + more ? at.dim[i - axis] : x.dim[i + 1 - more];
+    if (o == DF_OP_scatter_add) {
+        for (uint32_t i = 0; i < s.rank; i++)
+            if (i != axis && s.dim[i] > 1 && pick(g, 3) == 0) s.dim[i]--;
+        at = s;
+    }
+    const df_ref index = df_build_input(&g->b, DEFT_I64, &at, NULL);
+    uint32_t value = any(g, t);
+    const df_shape v = shape_of(g, value);
+    if (node(g, value)->dtype != t || !df_shape_equal(&s, &v))
+        value = pick(g, 3) ? input(g, t, &s).i : op(g, DF_OP_cst, t, 0, NULL, NULL, 0, &s).i;
+    if (value == DF_NONE) return;
+    put(g, op(g, o, t, axis, SRC(a, index.i, value), NULL, 0, NULL));
+}
+
 static void product(generator *g, uint32_t a)
 {
     df_shape s = shape_of(g, a);
@@ -267,7 +293,13 @@ static void one_op(generator *g)
         attr = pick(g, 1u << x.rank) | (pick(g, 3) ? 0 : DF_REDUCE_KEEPDIMS);
         break;
     case DF_CLASS_scan: attr = x.rank ? pick(g, x.rank) : 0; break;
-    case DF_CLASS_routine: attr = pick(g, 2); break;
+    case DF_CLASS_routine:
+        if (df_op_writes_over(o)) {
+            scattered(g, o, a);
+            return;
+        }
+        attr = pick(g, 2);
+        break;
     case DF_CLASS_unary:
         if (o == DF_OP_cast) out = (deft_dtype)pick(g, DEFT_N_DTYPES);
         if (o == DF_OP_powi) attr = pick(g, 5);

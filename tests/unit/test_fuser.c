@@ -499,6 +499,72 @@ Test(fuser, routines)
     cr_expect_lt(fuse_serves(some, down, 4, &r), 0, "the direction is part of the identity");
 }
 
+/* What adds to its base: the base stands in the result's memory before, made there or copied. */
+Test(fuser, scatters)
+{
+    const want list[] = {
+        { "zeros are filled in",
+          "%0 = cst f32[40,6] 0\n%1 = input i64[5]\n%2 = input f32[5,6]\n"
+          "%3 = index_add f32[40,6] %0 %1 %2 axis=0\noutput %3\n",
+          4, 2, 2, 1 },
+        { "operands through strides",
+          "%0 = input f32[4,9] strides=[1,4]\n%1 = input i64[3,5]\n%2 = permute i64[5,3] %1 "
+          "perm=[1,0]\n%3 = input f32[8,5,3]\n%4 = slice f32[4,5,3] %3 start=[7,0,0] "
+          "step=[-2,1,1]\n%5 = index_add f32[4,9] %0 %2 %4 axis=1\noutput %5\n",
+          4, 2, 2, 1 },
+        { "over what is made, twice",
+          "%0 = input f32[8,40]\n%1 = exp f32[8,40] %0\n%2 = input i64[8,3]\n"
+          "%3 = input f32[8,3]\n%4 = scatter_add f32[8,40] %1 %2 %3 axis=1\n"
+          "%5 = scatter_add f32[8,40] %4 %2 %3 axis=1\noutput %5\n",
+          4, 3, 3, 1 },
+        { "what is added to is read as well",
+          "%0 = input f32[40]\n%1 = exp f32[40] %0\n%2 = input i64[7]\n%3 = input f32[7]\n"
+          "%4 = index_add f32[40] %1 %2 %3 axis=0\n%5 = sub f32[40] %4 %1\noutput %5\n",
+          4, 4, 4, 3 },
+        { "values from the base",
+          "%0 = input f32[40]\n%1 = exp f32[40] %0\n%2 = input i64[7]\n"
+          "%3 = slice f32[7] %1 start=[39] step=[-2]\n"
+          "%4 = index_add f32[40] %1 %2 %3 axis=0\noutput %4\n",
+          4, 3, 3, 2 },
+        { "a part is replaced, then added to",
+          "%0 = input f32[40]\n%1 = input f32[5]\n%2 = slice f32[5] %0 start=[3] step=[1]\n"
+          "%3 = update f32[40] %0 %1 %2\n%4 = input i64[7]\n%5 = input f32[7]\n"
+          "%6 = index_add f32[40] %3 %4 %5 axis=0\n"
+          "%7 = slice f32[5] %6 start=[9] step=[1]\n%8 = update f32[40] %6 %1 %7\noutput %8\n",
+          4, 3, 6, 2 },
+        { "a whole row of one element",
+          "%0 = input f32[1]\n%1 = input i64[1]\n%2 = num f32[1] 5\n"
+          "%3 = neg i64[1] %1\n%4 = sub i64[1] %3 %3\n"
+          "%5 = index_add f32[1] %0 %4 %2 axis=0\noutput %5\n",
+          4, 2, 4, 3 },
+        { "into memory that is read",
+          "%0 = input f32[9] wrapped\n%1 = input i64[4]\n%2 = input f32[4]\n"
+          "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 into %0\n",
+          4, 3, 3, 1 },
+        { "over what is given up",
+          "%0 = input f32[9] sole\n%1 = input i64[4]\n%2 = input f32[4]\n"
+          "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 donor %0\n",
+          4, 2, 2, 1 },
+        { "beside what is given up",
+          "%0 = input f32[9] sole\n%1 = input i64[4]\n%2 = input f32[4]\n%3 = cst f32[9] 1\n"
+          "%4 = index_add f32[9] %3 %1 %2 axis=0\n%5 = add f32[9] %4 %0\n"
+          "output %4 donor %0\noutput %5\n",
+          4, 3, 3, 2 },
+    };
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) expect(&list[i]);
+    fuse_result r;
+    const char *const some = "%0 = cst f32[40,6] 0\n%1 = input i64[5]\n%2 = input f32[5,6]\n"
+                             "%3 = index_add f32[40,6] %0 %1 %2 axis=0\noutput %3\n",
+                      *const more = "%0 = cst f32[7,60] 0\n%1 = input i64[50]\n"
+                                    "%2 = input f32[50,60]\n"
+                                    "%3 = index_add f32[7,60] %0 %1 %2 axis=0\noutput %3\n",
+                      *const other = "%0 = cst f32[40,6] 0\n%1 = input i64[5]\n"
+                                     "%2 = input f32[40,5]\n"
+                                     "%3 = index_add f32[40,6] %0 %1 %2 axis=1\noutput %3\n";
+    cr_expect_eq(fuse_serves(some, more, 4, &r), 1, "%s", r.text);
+    cr_expect_lt(fuse_serves(some, other, 4, &r), 0, "the axis is part of the identity");
+}
+
 /* ---- values of one element ---- */
 
 /* A place that an unsqueeze or a reshape makes one element long gives the value no loop to run

@@ -68,7 +68,8 @@ static void expect_operand(df_op op, deft_dtype t, int want)
     const df_op_info *const info = &df_op_infos[op];
     deft_dtype src[3] = { out, out, out };
     if (info->dtype_rule == DF_DTYPE_select) src[0] = DEFT_BOOL;
-    if (info->dtype_rule == DF_DTYPE_index) src[1] = DEFT_I64;
+    if (info->dtype_rule == DF_DTYPE_index || info->dtype_rule == DF_DTYPE_scatter)
+        src[1] = DEFT_I64;
     cr_assert(df_dtype_check(&d, op, src, df_dtype_result(op, out)) == DEFT_OK, "%s", d.text);
 }
 
@@ -97,7 +98,7 @@ Test(ops, dtype_rules)
         { DF_OP_matmul, { 4, 4, 4, 4, 4, 5 } },        { DF_OP_take, { 0, 1, 2, 3, 4, 5 } },
         { DF_OP_slice, { 0, 1, 2, 3, 4, 5 } },         { DF_OP_update, { 0, 1, 2, 3, 4, 5 } },
         { DF_OP_logical_not, { 0, 0, 0, 0, 0, 0 } },   { DF_OP_argsort, { 0, 1, 2, 3, 4, 5 } },
-        { DF_OP_which, { 0, 1, 2, 3, 4, 5 } },
+        { DF_OP_which, { 0, 1, 2, 3, 4, 5 } },         { DF_OP_index_add, { -1, 1, 2, 3, 4, 5 } },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++)
         for (int t = 0; t < DEFT_N_DTYPES; t++)
@@ -118,6 +119,13 @@ Test(ops, dtype_rules)
     expect_dtypes(DF_OP_where, b, f32, f64, f32, "where: operand 3 is f64, must be f32");
     expect_dtypes(DF_OP_take, f32, i64, 0, f32, "");
     expect_dtypes(DF_OP_take, f32, i32, 0, f32, "take: operand 2 is i32, must be i64");
+    expect_dtypes(DF_OP_scatter_add, f32, i64, f32, f32, "");
+    expect_dtypes(DF_OP_index_add, i32, i64, i32, i32, "");
+    expect_dtypes(DF_OP_index_add, f32, i32, f32, f32, "index_add: operand 2 is i32, must be i64");
+    expect_dtypes(DF_OP_index_add, f32, i64, i64, f32, "index_add: operand 3 is i64, must be f32");
+    expect_dtypes(DF_OP_index_add, f32, i64, f32, f64, "index_add: the result is f64, must be f32");
+    expect_dtypes(DF_OP_scatter_add, b, i64, b, b,
+                  "scatter_add: the operand is bool: arithmetic needs numbers");
     expect_dtypes(DF_OP_update, f32, f32, f32, f32, "");
     expect_dtypes(DF_OP_update, f32, f32, f64, f32, "update: operand 3 is f64, must be f32");
     expect_dtypes(DF_OP_argmax, f32, 0, 0, f32, "argmax: the result is f32, must be i64");
@@ -347,6 +355,39 @@ Test(ops, shape_rules)
           { "[4,9]", "[5,2]" },
           "[]",
           "gather: indices [5,2] along axis 1 do not fit [4,9]",
+          { 0 } },
+        { DF_OP_index_add, 1, { "[4,9,5]", "[2,3]", "[4,2,3,5]" }, "[4,9,5]", NULL, { 0 } },
+        { DF_OP_index_add, 0, { "[4]", "[]", "[]" }, "[4]", NULL, { 0 } },
+        { DF_OP_index_add,
+          0,
+          { "[4,5]", "[2]", "[5,2]" },
+          "[]",
+          "index_add: values [5,2] at indices [2] along axis 0, must be [2,5]",
+          { 0 } },
+        { DF_OP_index_add,
+          0,
+          { "[0,5]", "[2]", "[2,5]" },
+          "[]",
+          "index_add: indices [2] into axis 0 of [0,5], which is empty",
+          { 0 } },
+        { DF_OP_scatter_add, 1, { "[4,9]", "[3,20]", "[3,20]" }, "[4,9]", NULL, { 0 } },
+        { DF_OP_scatter_add,
+          2,
+          { "[4,9]", "[4,9]", "[4,9]" },
+          "[]",
+          "scatter_add: axis 2 of a tensor of rank 2",
+          { 0 } },
+        { DF_OP_scatter_add,
+          1,
+          { "[4,9]", "[3,20]", "[3,1]" },
+          "[]",
+          "scatter_add: values [3,1] at indices [3,20] along axis 1, must be [3,20]",
+          { 0 } },
+        { DF_OP_scatter_add,
+          1,
+          { "[4,9]", "[5,2]", "[5,2]" },
+          "[]",
+          "scatter_add: indices [5,2] along axis 1 do not fit [4,9]",
           { 0 } },
         { DF_OP_update, 0, { "[4,9]", "[2]", "[2]" }, "[4,9]", NULL, { 0 } },
         { DF_OP_update,

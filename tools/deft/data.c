@@ -32,7 +32,7 @@ static int64_t index_bound(const df_trace *t, uint32_t input)
     int64_t bound = 0;
     for (uint32_t k = 0; k < t->n_nodes; k++) {
         const df_node *const n = &t->nodes[k];
-        if (df_op_infos[n->op].cls != DF_CLASS_index) continue;
+        if (!df_op_takes_indices((df_op)n->op)) continue;
         if (input_behind(t, n->src[1].i) != input) continue;
         const int64_t extent = df_trace_extents(t, n->src[0].i)[n->attr];
         if (bound == 0 || extent < bound) bound = extent;

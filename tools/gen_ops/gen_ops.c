@@ -48,6 +48,7 @@ static const char *const dtype_rules[][2] = {
     { "cast", "any to any" },
     { "select", "bool, then two operands of the result's dtype" },
     { "index", "the first operand has the result's dtype, the second is i64" },
+    { "scatter", "as index; the third operand has the result's dtype too, which is not bool" },
     { "to_index", "any operand, the result is i64" },
     { "count", "any operand, the result is f32 or f64" },
 };
@@ -68,6 +69,9 @@ static const char *const shape_rules[][2] = {
     { "take", "the axis is replaced by the axes of the indices" },
     { "gather", "that of the indices; equal rank, no axis but the gathered one longer" },
     { "update", "that of the first operand; value and place have one shape" },
+    { "scatter_add",
+      "that of the first operand; the indices fit it as gather's, values are as they" },
+    { "index_add", "that of the first operand; values are as take's result at the indices" },
     { "order", "the operand's, whose last axis has less than 2^32 elements" },
 };
 

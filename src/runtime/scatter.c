@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * scatter_add and index_add: values are added to what is in the result already, each where an index
+ * says. Both are one walk over a box of values, row-major, of which some axes are kept in the
+ * result and the values along the others meet there:
+ *
+ *      scatter_add   index [A, W]    result [n, W]   kept: W     an index for each value
+ *      index_add     index [A]       result [n, W]   kept: W     an index for each row of W
+ *
+ * Each element of the result is a chain of additions in the order of that walk (base/limits.h). So
+ * threads share out what is kept: every thread walks all indices, in order, over its part of the
+ * longest kept axis. Where no kept axis is long, they share out the result along the indexed axis
+ * instead, and each skips what belongs to others.
+ */
+#include "runtime/routine.h"
+
+#include "base/compiler.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#define WORTH_WAKING ((int64_t)1 << 14)  /* values */
+#define WORTH_SHARING ((int64_t)1 << 18) /* values, where each thread looks at all indices */
+#define LEAST_PIECE 64 /* elements along the last axis: cache lines of their own */
+#define PIECES_PER_THREAD 2
+
+/* The two innermost axes, of which 0 is the last. */
+typedef struct nest {
+    int64_t n, step;  /* the indexed axis of out */
+    int64_t low, end; /* the part of it that is written */
+    int64_t extent[2], out_step[2], index_step[2], value_step[2];
+    const int64_t *index;
+} nest;
+
+/* index, counted from 0; false when it lies outside. */
+DF_INLINE bool resolve(int64_t *index, int64_t n)
+{
+    *index += *index < 0 ? n : 0;
+    return (uint64_t)*index < (uint64_t)n;
+}
+
+/* Whether index is to be written to here; *ok is cleared when it lies outside. */
+DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
+{
+    if (DF_UNLIKELY(!resolve(index, x->n))) return *ok = false;
+    return *index >= x->low && *index < x->end;
+}
+
+#define ADD(name, T)                                                                               \
+    static void name##_slice(T *restrict out, int64_t out_step, const T *restrict value,           \
+                             int64_t value_step, int64_t n)                                        \
+    {                                                                                              \
+        if (out_step == 1 && value_step == 1)                                                      \
+            for (int64_t i = 0; i < n; i++) out[i] = (T)(out[i] + value[i]);                       \
+        else                                                                                       \
+            for (int64_t i = 0; i < n; i++)                                                        \
+                out[i * out_step] = (T)(out[i * out_step] + value[i * value_step]);                \
+    }                                                                                              \
+    static void name##_each(const nest *x, T *restrict out, const int64_t *restrict index,         \
+                            const T *restrict value, bool *ok)                                     \
+    {                                                                                              \
+        for (int64_t i = 0; i < x->extent[0]; i++) {                                               \
+            int64_t at = index[i * x->index_step[0]];                                              \
+            if (!is_mine(x, &at, ok)) continue;                                                    \
+            T *const to = &out[at * x->step + i * x->out_step[0]];                                 \
+            *to = (T)(*to + value[i * x->value_step[0]]);                                          \
+        }                                                                                          \
+    }                                                                                              \
+    static bool name(const nest *x, char *out_at, const char *value_at)                            \
+    {                                                                                              \
+        T *const out = (T *)(void *)out_at;                                                        \
+        const T *const value = (const T *)(const void *)value_at;                                  \
+        bool ok = true;                                                                            \
+        for (int64_t i = 0; i < x->extent[1]; i++) {                                               \
+            const int64_t *const index = x->index + i * x->index_step[1];                          \
+            T *const to = out + i * x->out_step[1];                                                \
+            const T *const from = value + i * x->value_step[1];                                    \
+            int64_t at = *index;                                                                   \
+            if (x->index_step[0] != 0)                                                             \
+                name##_each(x, to, index, from, &ok);                                              \
+            else if (is_mine(x, &at, &ok))                                                         \
+                name##_slice(to + at * x->step, x->out_step[0], from, x->value_step[0],            \
+                             x->extent[0]);                                                        \
+        }                                                                                          \
+        return ok;                                                                                 \
+    }
+
+ADD(add_u8, uint8_t)
+ADD(add_u32, uint32_t) /* integers wrap */
+ADD(add_u64, uint64_t)
+ADD(add_f32, float)
+ADD(add_f64, double)
+#undef ADD
+
+static bool add(deft_dtype t, const nest *x, char *out, const char *value)
+{
+    switch (t) {
+    case DEFT_BOOL: break;
+    case DEFT_U8: return add_u8(x, out, value);
+    case DEFT_I32: return add_u32(x, out, value);
+    case DEFT_I64: return add_u64(x, out, value);
+    case DEFT_F32: return add_f32(x, out, value);
+    case DEFT_F64: return add_f64(x, out, value);
+    }
+    df_unreachable();
+}
+
+/* ---- the walk ---- */
+
+static void drop_axis(df_scatter_job *j, uint32_t axis)
+{
+    const size_t size = (--j->rank - axis) * sizeof *j->extent;
+    memmove(j->extent + axis, j->extent + axis + 1, size);
+    memmove(j->out_step + axis, j->out_step + axis + 1, size);
+    memmove(j->index_step + axis, j->index_step + axis + 1, size);
+    memmove(j->value_step + axis, j->value_step + axis + 1, size);
+}
+
+/* Axis i and the one after it are walked as one. */
+static bool is_one(const df_scatter_job *j, uint32_t i)
+{
+    const int64_t n = j->extent[i + 1];
+    return j->out_step[i] == n * j->out_step[i + 1] &&
+           j->index_step[i] == n * j->index_step[i + 1] &&
+           j->value_step[i] == n * j->value_step[i + 1];
+}
+
+static void merge(df_scatter_job *j)
+{
+    for (uint32_t i = j->rank; i-- > 0;)
+        if (j->extent[i] == 1) drop_axis(j, i);
+    for (uint32_t i = j->rank; i-- > 1;)
+        if (is_one(j, i - 1)) {
+            j->extent[i] *= j->extent[i - 1];
+            drop_axis(j, i - 1);
+        }
+}
+
+/* The offsets of the next position over the outer axes; false: there is none. */
+static bool advance(const df_scatter_job *j, uint32_t n_outer, int64_t at[DEFT_MAX_RANK])
+{
+    for (uint32_t i = n_outer; i-- > 0;) {
+        if (++at[i] < j->extent[i]) return true;
+        at[i] = 0;
+    }
+    return false;
+}
+
+static int64_t offset(const int64_t *step, const int64_t *at, uint32_t n)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < n; i++) sum += step[i] * at[i];
+    return sum;
+}
+
+/* Indices in [low, end) alone. false: some index lies outside. */
+static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
+{
+    const uint32_t n_outer = j->rank > 2 ? j->rank - 2 : 0;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    nest x = { .n = j->n, .step = j->step, .low = low, .end = end, .extent = { 1, 1 } };
+    int64_t at[DEFT_MAX_RANK] = { 0 };
+    bool ok = true;
+    for (uint32_t k = 0; k < 2 && k < j->rank; k++) {
+        x.extent[k] = j->extent[j->rank - 1 - k];
+        x.out_step[k] = j->out_step[j->rank - 1 - k];
+        x.index_step[k] = j->index_step[j->rank - 1 - k];
+        x.value_step[k] = j->value_step[j->rank - 1 - k];
+    }
+    do {
+        x.index = j->index + offset(j->index_step, at, n_outer);
+        ok &= add(j->dtype, &x, j->out + offset(j->out_step, at, n_outer) * size,
+                  j->value + offset(j->value_step, at, n_outer) * size);
+    } while (advance(j, n_outer, at));
+    return ok;
+}
+
+/* ---- threads ---- */
+
+typedef struct share {
+    const df_scatter_job *j;
+    uint32_t axis; /* j->rank: the indexed one */
+    int64_t n_pieces, grain;
+    atomic_bool has_bad;
+} share;
+
+static int64_t begin_of(const share *s, int64_t piece)
+{
+    const int64_t extent = s->axis < s->j->rank ? s->j->extent[s->axis] : s->j->n;
+    const int64_t grains = (extent + s->grain - 1) / s->grain;
+    const int64_t whole = grains / s->n_pieces, rest = grains % s->n_pieces;
+    return df_min_i64((whole * piece + rest * piece / s->n_pieces) * s->grain, extent);
+}
+
+static void walk_piece(void *user, uint32_t piece, uint32_t thread)
+{
+    share *const s = user;
+    const int64_t begin = begin_of(s, piece), end = begin_of(s, piece + 1);
+    df_scatter_job j = *s->j;
+    bool ok;
+    (void)thread;
+    if (s->axis < j.rank) {
+        const int64_t size = (int64_t)deft_dtype_size(j.dtype);
+        j.extent[s->axis] = end - begin;
+        j.out += begin * j.out_step[s->axis] * size;
+        j.index += begin * j.index_step[s->axis];
+        j.value += begin * j.value_step[s->axis] * size;
+        ok = walk(&j, 0, j.n);
+    } else {
+        ok = walk(&j, begin, end);
+    }
+    if (!ok) atomic_store_explicit(&s->has_bad, true, memory_order_relaxed);
+}
+
+/* How j is cut for that many threads; 1 piece: not at all. */
+static share divide(const df_scatter_job *j, uint32_t n_threads)
+{
+    share s = { .j = j, .axis = j->rank, .n_pieces = 1, .grain = 1 };
+    int64_t total = 1;
+    for (uint32_t i = 0; i < j->rank; i++) {
+        total *= j->extent[i];
+        if (j->out_step[i] == 0) continue;
+        if (s.axis == j->rank || j->extent[i] > j->extent[s.axis]) s.axis = i;
+    }
+    if (n_threads < 2 || total < WORTH_WAKING) return s;
+    int64_t most = 0;
+    if (s.axis < j->rank) {
+        s.grain = s.axis + 1 == j->rank ? LEAST_PIECE : 1;
+        most = (j->extent[s.axis] + s.grain - 1) / s.grain;
+    }
+    if (most < n_threads && total >= WORTH_SHARING && j->n >= n_threads) {
+        s.axis = j->rank;
+        s.grain = 1;
+        most = n_threads;
+    }
+    s.n_pieces = df_max_i64(df_min_i64(most, (int64_t)n_threads * PIECES_PER_THREAD), 1);
+    return s;
+}
+
+/* ---- routine.h ---- */
+
+static int64_t first_bad(const df_scatter_job *given)
+{
+    df_scatter_job j = *given;
+    for (uint32_t i = j.rank; i-- > 0;)
+        if (j.index_step[i] == 0) drop_axis(&j, i);
+    int64_t at[DEFT_MAX_RANK] = { 0 };
+    do {
+        const int64_t given_index = j.index[offset(j.index_step, at, j.rank)];
+        int64_t index = given_index;
+        if (!resolve(&index, j.n)) return given_index;
+    } while (advance(&j, j.rank, at));
+    df_unreachable();
+}
+
+bool df_scatter(const df_scatter_job *given, df_pool *pool, int64_t *bad)
+{
+    df_scatter_job j = *given;
+    for (uint32_t i = 0; i < j.rank; i++)
+        if (j.extent[i] == 0) return true;
+    merge(&j);
+    share s = divide(&j, df_pool_threads(pool));
+    if (s.n_pieces > 1)
+        df_pool_run(pool, (uint32_t)s.n_pieces, walk_piece, &s);
+    else if (!walk(&j, 0, j.n))
+        s.has_bad = true;
+    if (s.has_bad) *bad = first_bad(&j);
+    return !s.has_bad;
+}
