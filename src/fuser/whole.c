@@ -158,11 +158,11 @@ static const df_node *at(const builder *w, uint32_t n)
     return &w->cut.t.nodes[n];
 }
 
-/* What root r stores in one iteration, or at the end: its shape is the kernel's. */
-static uint32_t stored_by(const builder *w, uint32_t r)
+/* The axis of n at which begins what is stored of it in one iteration, or at the end: from there on
+ * it has the kernel's shape. */
+static uint32_t first_axis(const builder *w, uint32_t n)
 {
-    const uint32_t n = w->cut.t.roots[r].node;
-    return at(w, n)->op == DF_OP_stack ? at(w, n)->src[0].i : n;
+    return at(w, n)->op == DF_OP_stack;
 }
 
 static bool is_list(const builder *w, uint32_t n)
@@ -198,11 +198,13 @@ static void close_use(const builder *w, uint8_t *use, bool states)
     }
 }
 
-static bool has_extents(const builder *w, uint32_t n, uint32_t from, uint32_t like)
+/* Whether n is of the shape of the kernel that stores `like`. */
+static bool has_extents(const builder *w, uint32_t n, uint32_t like)
 {
-    const int64_t *const a = df_trace_extents(&w->cut.t, n) + from;
-    return at(w, n)->rank == from + at(w, like)->rank &&
-           memcmp(a, df_trace_extents(&w->cut.t, like), at(w, like)->rank * sizeof *a) == 0;
+    const uint32_t i = first_axis(w, n), j = first_axis(w, like), rank = at(w, like)->rank - j;
+    const int64_t *const a = df_trace_extents(&w->cut.t, n) + i;
+    const int64_t *const b = df_trace_extents(&w->cut.t, like) + j;
+    return at(w, n)->rank == i + rank && memcmp(a, b, rank * sizeof *a) == 0;
 }
 
 /* Extents of n from that axis on are the kernel's, in every run. */
@@ -234,14 +236,15 @@ static bool brings_extents(const builder *w, uint32_t n)
 static bool choose(builder *w, uint32_t first)
 {
     const df_trace *const t = &w->cut.t;
-    const uint32_t like = stored_by(w, first);
+    const uint32_t like = t->roots[first].node, axis = first_axis(w, like);
     memset(w->use, 0, t->n_nodes);
     for (uint32_t r = 0; r < t->n_roots; r++)
-        if (has_extents(w, stored_by(w, r), 0, like)) w->use[t->roots[r].node] = 1;
+        if (has_extents(w, t->roots[r].node, like)) w->use[t->roots[r].node] = 1;
     if (w->proceed != DF_NONE) w->use[w->proceed] = 1;
     close_use(w, w->use, true);
-    w->rank = at(w, like)->rank;
-    for (uint32_t j = 0; j < w->rank; j++) w->extent[j] = df_fuse_node_extent(&w->q, like, j);
+    w->rank = at(w, like)->rank - axis;
+    for (uint32_t j = 0; j < w->rank; j++)
+        w->extent[j] = df_fuse_node_extent(&w->q, like, j + axis);
     for (uint32_t n = 0; n < t->n_nodes; n++) {
         const uint8_t op = at(w, n)->op;
         if (!w->use[n] || op != DF_OP_each || !has_rows(w, n)) continue;
@@ -250,9 +253,10 @@ static bool choose(builder *w, uint32_t first)
     }
     for (uint32_t n = 0; n < t->n_nodes; n++) {
         const uint8_t op = at(w, n)->op;
-        if (!w->use[n] || w->use[n] == ROWS || at(w, n)->rank == 0 || op == DF_OP_stack) continue;
-        if (!has_extents(w, n, 0, like)) return false;
-        if (brings_extents(w, n)) guard_extents(w, n, 0);
+        if (!w->use[n] || w->use[n] == ROWS || at(w, n)->rank == 0) continue;
+        if (!has_extents(w, n, like)) return false;
+        if (op == DF_OP_stack ? at(w, at(w, n)->src[0].i)->rank == 0 : brings_extents(w, n))
+            guard_extents(w, n, first_axis(w, n));
     }
     return true;
 }
@@ -423,7 +427,7 @@ static uint8_t emit_end(builder *w, uint32_t first)
     go_to(w, 1, DF_LEVEL_ROW);
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const uint32_t n = t->roots[r].node;
-        if (at(w, n)->op != DF_OP_next || !has_extents(w, n, 0, stored_by(w, first))) continue;
+        if (at(w, n)->op != DF_OP_next || !has_extents(w, n, t->roots[first].node)) continue;
         store_root(w, r, w->id[n], false);
         stages = 2;
     }

@@ -170,6 +170,25 @@ Test(control, memory_is_written_after_it_was_a_result)
 }
 
 /* One program with bounds of all sizes, of which the largest is none. */
+/* Rows that are the same each time, wider than one number, which nothing else in the loop is. */
+FN(constant_rows)
+{
+    UNUSED;
+    out[0] = deft_add(in[0], 1.0);
+    out[1] = deft_full(c, DEFT_SHAPE(2), DEFT_F32, 7);
+    return DEFT_OK;
+}
+
+Test(control, a_scan_keeps_rows_of_a_constant)
+{
+    deft_tensor *state = deft_zeros(cx, DEFT_SHAPE(), DEFT_F32), *out[2];
+    cr_assert(deft_scan(cx, constant_rows, NULL, &state, 1, NULL, 0, 3, 1, out));
+    deft_tensor *const both[] = { out[0], out[1] };
+    OK(deft_eval(both, 2));
+    EXPECT(out[0], 3);
+    EXPECT(out[1], 7, 7, 7, 7, 7, 7);
+}
+
 Test(control, a_bound_holds_exactly_however_large)
 {
     static const int64_t most[] = { INT64_MAX, 3, 2, (1 << 20) + 3, INT64_MAX, 1 };
