@@ -11,6 +11,7 @@
 #include "deft/control.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"
+#include "deft/grad.h"
 #include "deft/ops.h"
 #include "deft/status.h"
 #include "deft/tensor.h"

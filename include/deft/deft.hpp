@@ -20,6 +20,7 @@
 
 #include "deft/deft.h"
 
+#include <array>
 #include <initializer_list>
 #include <type_traits>
 #include <utility>
@@ -284,6 +285,33 @@ inline found unique(tensor x, int64_t max)
     deft_tensor *n = nullptr;
     const tensor t = deft_unique(x.get(), max, &n);
     return {t, n};
+}
+
+/* The gradient of a loss of one element; false where that is an error. */
+inline tensor grad(tensor loss, tensor with)
+{
+    deft_tensor *const of = loss.get(), *const to = with.get();
+    deft_tensor *g = nullptr;
+    deft_grad(&of, nullptr, 1, &to, 1, nullptr, &g);
+    return g;
+}
+
+/* Its gradients with respect to several: auto [gw, gb] = grad(loss, {w, b}). */
+template <size_t N>
+inline std::array<tensor, N> grad(tensor loss, const tensor (&with)[N])
+{
+    deft_tensor *const of = loss.get();
+    deft_tensor *to[N], *g[N] = {};
+    std::array<tensor, N> out;
+    for (size_t i = 0; i < N; i++) to[i] = with[i].get();
+    deft_grad(&of, nullptr, 1, to, N, nullptr, g);
+    for (size_t i = 0; i < N; i++) out[i] = g[i];
+    return out;
+}
+
+inline tensor stop_gradient(tensor t)
+{
+    return deft_stop_gradient(t.get());
 }
 
 /* ---- owners ---- */

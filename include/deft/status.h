@@ -40,7 +40,8 @@ typedef enum deft_status {
     DEFT_E_NOT_FOUND = 11,   /* no such file or name */
     DEFT_E_IO = 12,          /* the system failed to read or write */
     DEFT_E_FORMAT = 13,      /* a file or text is not what it claims to be */
-    DEFT_E_INTERNAL = 14     /* a fault of deft itself: please report it */
+    DEFT_E_INTERNAL = 14,    /* a fault of deft itself: please report it */
+    DEFT_E_NAN = 15          /* a value is NaN, and was asked not to be */
 } deft_status;
 
 /* A constant, static sentence for a code ("shapes do not fit together"). Any thread. */

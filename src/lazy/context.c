@@ -301,6 +301,8 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_vec_finish(cx->mem, &cx->slots);
     df_vec_finish(cx->mem, &cx->again);
     df_vec_finish(cx->mem, &cx->marks);
+    df_grad_marks_cut_off(cx, 0);
+    df_vec_finish(cx->mem, &cx->grad_marks);
     df_ring_end(&cx->ring);
     df_ring_end(&cx->launch_ring);
     deft_runtime *rt = cx->rt;

@@ -5,7 +5,8 @@
  * in a scope of its own, `body_at`, which no handle leaves; acting calls are refused while it is
  * open.
  */
-#include "lazy/recording.h"
+#include "lazy/body.h"
+#include "lazy/grad.h"
 
 #include <string.h>
 
@@ -138,18 +139,16 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
     return true;
 }
 
-/* Opens the scope of a function; *was is for close_body. */
-static bool open_body(const call *c, uint32_t *was)
+bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
 {
-    deft_ctx *const cx = c->cx;
-    if (!df_scope_push(cx, false, df_here(cx, c->site))) return false;
+    if (!df_scope_push(cx, false, df_here(cx, site))) return false;
     *was = cx->body_at;
     cx->body_at = cx->depth;
     cx->body_nest++;
     return true;
 }
 
-static void close_body(deft_ctx *cx, uint32_t was)
+void df_body_close(deft_ctx *cx, uint32_t was)
 {
     df_scope_pop(cx, cx->body_at);
     cx->body_at = was;
@@ -161,14 +160,14 @@ static void close_body(deft_ctx *cx, uint32_t was)
 static bool record_body(const call *c, space *s, size_t n_in, size_t n_out)
 {
     uint32_t was;
-    if (!open_body(c, &was)) return false;
+    if (!df_body_open(c->cx, c->site, &was)) return false;
     bool ok = hand_in(c, s, n_in) && run_fn(c, s, n_in, n_out);
     for (size_t i = 0; i < n_out && ok; i++) {
         s->made[i] = s->from[i] == DF_BAD ? df_node_of(c->cx, s->out[i])
                                           : result_like(c, s->out[i], i, s->from[i]);
         ok = s->made[i] != DF_BAD;
     }
-    close_body(c->cx, was);
+    df_body_close(c->cx, was);
     return ok;
 }
 
@@ -359,12 +358,12 @@ static bool check_scan(deft_ctx *cx, deft_body_fn body, deft_tensor *const *init
     return false;
 }
 
-bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init,
-               size_t n_states, deft_tensor *const *rows, size_t n_rows, int64_t length,
-               size_t n_outs, deft_tensor **out)
+bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init, size_t n_states,
+             deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
+             deft_tensor **out, uintptr_t site)
 {
     call c = {
-        .cx = cx, .what = "scan", .who = "its body", .fn = body, .user = user, .site = DF_SITE
+        .cx = cx, .what = "scan", .who = "its body", .fn = body, .user = user, .site = site
     };
     space s = { 0 };
     const size_t n_out = n_states + n_outs, n_in = n_states + n_rows;
@@ -373,6 +372,13 @@ bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *
                     record_scan(&c, &s, init, n_states, rows, n_rows, length, n_outs, out);
     if (cx) space_give(cx, &s);
     return done(ok, out, n_states <= MAX_WIDTH && n_outs <= MAX_WIDTH ? n_out : SIZE_MAX);
+}
+
+bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init,
+               size_t n_states, deft_tensor *const *rows, size_t n_rows, int64_t length,
+               size_t n_outs, deft_tensor **out)
+{
+    return df_scan(cx, body, user, init, n_states, rows, n_rows, length, n_outs, out, DF_SITE);
 }
 
 /* ---- branches ---- */
@@ -385,13 +391,16 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     for (size_t i = 0; i < n_in; i++)
         if ((s->node[i] = df_node_of(cx, in[i])) == DF_BAD) return false;
     for (size_t i = 0; i < n_out; i++) s->from[i] = DF_BAD;
+    const uint32_t first = cx->rec.n;
     c->fn = then;
     c->who = "its first branch";
     if (!record_body(c, s, n_in, n_out)) return false;
     for (size_t i = 0; i < n_out; i++) s->from[i] = s->made[i];
+    const uint32_t middle = cx->rec.n;
     c->fn = otherwise;
     c->who = "its other branch";
-    if (!record_body(c, s, n_in, n_out)) return false;
+    if (!record_body(c, s, n_in, n_out) || !df_grad_mark_branches(cx, cx->rec.n, first, middle))
+        return false;
     for (size_t i = 0; i < n_out; i++) {
         const uint32_t src[3] = { condition, s->from[i], s->made[i] };
         out[i] = df_result(cx, df_append(cx, DF_OP_cond, df_dtype_at(cx, s->from[i]), 0, src, NULL,

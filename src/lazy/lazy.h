@@ -202,6 +202,23 @@ typedef struct df_growth {
 
 #define DF_GROWTHS 8
 
+typedef enum df_mark_kind {
+    DF_MARK_STOP,
+    DF_MARK_HOOK,
+    DF_MARK_CUSTOM,
+    DF_MARK_BRANCHES
+} df_mark_kind;
+
+/* What a record means for gradients beyond its op (grad.h). */
+typedef struct df_grad_mark {
+    uint32_t record;
+    df_mark_kind kind;
+    deft_grad_hook_fn hook;
+    void *user;
+    struct df_custom *custom; /* owned by deft_ctx.customs */
+    uint32_t then, otherwise; /* BRANCHES: first records of the two; the latter's end at record */
+} df_grad_mark;
+
 #define DF_MAX_DEPTH 64
 #define DF_MAX_LABELS 64 /* counted in 8 bits */
 
@@ -317,6 +334,9 @@ struct deft_ctx {
     uint8_t n_labels;
     DF_VEC(df_mark) marks; /* ascending */
     bool marks_lost;       /* there was no memory for one */
+
+    DF_VEC(df_grad_mark) grad_marks; /* grad.h */
+    struct df_custom *customs;
 };
 
 /* Options of a caller built against an older header are shorter: the rest is default. */
@@ -552,8 +572,9 @@ DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
 /* t as text, each record with its call site as a comment. */
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
-void df_marks_cut_off(deft_ctx *cx, uint32_t n); /* records from n on go */
-void df_labels_end(deft_ctx *cx, uint32_t n);    /* all but the n outermost */
+void df_marks_cut_off(deft_ctx *cx, uint32_t n);      /* records from n on go */
+void df_labels_end(deft_ctx *cx, uint32_t n);         /* all but the n outermost */
+void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n); /* grad_marks.c: the same for its marks */
 
 /* ---- why (why.c) ---- */
 

@@ -195,6 +195,7 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
     cx->stats.ops_recorded += r->n - r->n_inputs;
     r->n_inputs = 0;
     if (DF_UNLIKELY(cx->line || cx->label || cx->marks.n)) df_marks_cut_off(cx, n);
+    if (DF_UNLIKELY(cx->grad_marks.n || cx->customs)) df_grad_marks_cut_off(cx, n);
     if (n == 0) {
         df_spine_rewind(cx, r);
         return;

@@ -49,7 +49,8 @@ static uintptr_t named(const deft_ctx *cx, uintptr_t address, uintptr_t line, ui
 uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
 {
     const uintptr_t address = cx->rec.site[i];
-    if (!address || cx->marks_lost) return address; /* an input: nobody called */
+    if (!address || cx->marks_lost || address & DF_SITE_NAMED)
+        return address; /* an input: nobody called; a gradient: named as what it is of */
     const df_mark m = mark_of(cx, i);
     return named(cx, address, m.line, m.label);
 }

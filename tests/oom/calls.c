@@ -174,6 +174,89 @@ static deft_tensor *make_cond(world *w)
     return deft_cond(some, twice, twice, w, in, 2, &out, 1) ? out : NULL;
 }
 
+/* ---- gradients ---- */
+
+static deft_tensor *loss_of(deft_tensor *x, world *w)
+{
+    return deft_sum(deft_tanh(deft_matmul(x, deft_t(w->p[0]))), ALL, 0);
+}
+
+static deft_tensor *make_grad(world *w)
+{
+    deft_tensor *const of[] = { loss_of(w->x, w) }, *const with[] = { w->x, w->p[0] };
+    deft_tensor *g[2];
+    return deft_grad(of, NULL, 1, with, 2, NULL, g) ? g[1] : NULL;
+}
+
+static deft_tensor *make_grad_of_loops(world *w)
+{
+    deft_tensor *const some = deft_any(deft_gt_f(w->x, 1), ALL, 0);
+    deft_tensor *const loop = make_scan(w);
+    if (!loop) return NULL;
+    deft_tensor *out, *g[2], *const in[] = { loop, w->p[0] };
+    if (!deft_cond(some, twice, twice, w, in, 2, &out, 1)) return NULL;
+    deft_tensor *const of[] = { deft_sum(out, ALL, 0) }, *const with[] = { w->x, w->p[0] };
+    return deft_grad(of, NULL, 1, with, 2, NULL, g) ? g[0] : NULL;
+}
+
+static deft_status loss(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out;
+    out[0] = loss_of(in[0], user);
+    return DEFT_OK;
+}
+
+static deft_tensor *make_value_and_grad(world *w)
+{
+    deft_tensor *value, *g;
+    return deft_value_and_grad(w->cx, loss, w, &w->x, 1, &value, 1, &g) ? g : NULL;
+}
+
+static deft_tensor *make_jvp(world *w)
+{
+    deft_tensor *const of[] = { loss_of(w->x, w) }, *const along[] = { w->p[1] };
+    deft_tensor *moved;
+    return deft_jvp(of, 1, &w->x, along, 1, NULL, &moved) ? moved : NULL;
+}
+
+static deft_tensor *make_stop_gradient(world *w)
+{
+    return deft_stop_gradient(w->x);
+}
+
+static deft_tensor *half_of(deft_ctx *cx, deft_tensor *grad, void *user)
+{
+    (void)cx, (void)user;
+    return deft_mul_f(grad, 0.5);
+}
+
+static deft_tensor *make_grad_hook(world *w)
+{
+    deft_tensor *const h = deft_exp(w->x), *const of[] = { deft_sum(h, ALL, 0) };
+    deft_tensor *g;
+    if (!deft_grad_hook(h, half_of, NULL)) return NULL;
+    return deft_grad(of, NULL, 1, &w->x, 1, NULL, &g) ? g : NULL;
+}
+
+static deft_status backward(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                            deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                            deft_tensor **grad_in, void *user)
+{
+    (void)cx, (void)n_in, (void)out, (void)n_out, (void)user;
+    grad_in[0] = deft_mul(grad_out[0], in[1]);
+    return DEFT_OK;
+}
+
+static deft_tensor *make_custom_grad(world *w)
+{
+    deft_tensor *const in[] = { w->x, w->p[0] };
+    deft_tensor *out, *g;
+    if (!deft_custom_grad(w->cx, twice, backward, w, in, 2, &out, 1)) return NULL;
+    deft_tensor *const of[] = { deft_sum(out, ALL, 0) };
+    return deft_grad(of, NULL, 1, &w->x, 1, NULL, &g) ? g : NULL;
+}
+
 /* Bit ops take integers only. */
 static bool operand_is_int(const char *op)
 {
@@ -235,6 +318,15 @@ static deft_status act_eval(world *w)
     st = end(s, st);
     if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
     return st;
+}
+
+static deft_status act_nan_check(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_tensor *const list[] = { pending(w), make_grad(w) };
+    deft_status st;
+    SUBJECT(w, st = deft_nan_check(list, 2));
+    return end(s, st);
 }
 
 static deft_status act_read(world *w)
@@ -765,11 +857,11 @@ static const row rows[] = {
             DEFT_BINARY_OPS(ROW)
 #undef ROW
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
-                ROW(eval) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(item_i64)
-                    ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print) ROW(save) ROW(load)
-                        ROW(scope_begin) ROW(scope_end) ROW(scope_return) ROW(step_begin)
-                            ROW(step_begin_with) ROW(step_end) ROW(step_submit) ROW(wait) ROW(keep)
-                                ROW(ctx_create) ROW(runtime_create) ROW(show)
+                ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32)
+                    ROW(item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print)
+                        ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end) ROW(scope_return)
+                            ROW(step_begin) ROW(step_begin_with) ROW(step_end) ROW(step_submit)
+                                ROW(wait) ROW(keep) ROW(ctx_create) ROW(runtime_create) ROW(show)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
                                     QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
@@ -779,6 +871,13 @@ static const row rows[] = {
     { .name = "deft_while", .make = make_while },
     { .name = "deft_scan", .make = make_scan },
     { .name = "deft_cond", .make = make_cond },
+    { .name = "deft_grad", .make = make_grad },
+    { .name = "deft_grad", .make = make_grad_of_loops },
+    { .name = "deft_value_and_grad", .make = make_value_and_grad },
+    { .name = "deft_jvp", .make = make_jvp },
+    { .name = "deft_stop_gradient", .make = make_stop_gradient },
+    { .name = "deft_grad_hook", .make = make_grad_hook },
+    { .name = "deft_custom_grad", .make = make_custom_grad },
     { .name = "deft_site", .act = act_site },
     { .name = "deft_label_begin", .act = act_site },
     { .name = "deft_label_end", .act = act_site },

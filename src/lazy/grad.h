@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reverse mode over the records. Records are in topological order, so one walk from the last to the
+ * first meets each when its gradient is complete; its rule then adds to the gradients of its
+ * operands. Rules record ordinary operations, with the call site of what they differentiate.
+ *
+ *   grad.c        the walk, and the public calls
+ *   grad_marks.c  records that the walk treats otherwise: stopped, hooked, custom
+ *   grad_maps.c   rules of elementwise ops
+ *   grad_shape.c  rules of views, reductions, indexing and products
+ *   grad_loop.c   loops and branches
+ *
+ * A gradient always has the shape and dtype of its record.
+ */
+#ifndef DF_LAZY_GRAD_H
+#define DF_LAZY_GRAD_H
+
+#include "deft/grad.h"
+#include "lazy/recording.h"
+
+enum {
+    DF_GRAD_ACTIVE = 1, /* depends, as a float, on what gradients are asked for */
+    DF_GRAD_MARKED = 2  /* has marks */
+};
+
+typedef struct df_grad {
+    deft_ctx *cx;
+    const char *what;   /* the public call, for messages */
+    uint32_t from, n;   /* records from .. from + n - 1 may have gradients */
+    uint32_t *sum;      /* per record: its gradient so far, or DF_BAD */
+    uint8_t *flags;     /* per record: DF_GRAD_* */
+    uintptr_t site;     /* of the record whose rule runs */
+    uint32_t end;       /* of the loop whose finals were looked at last, */
+    bool end_is_active; /* and whether anything in its list is active */
+} df_grad;
+
+/* A walk over records [from, now). false: an error; finish it in any case. */
+bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from);
+void df_grad_finish(df_grad *w);
+
+/* Gradients are asked for with respect to record k: before df_grad_trace. */
+void df_grad_with(df_grad *w, uint32_t k);
+/* Finds what depends on those. */
+void df_grad_trace(df_grad *w);
+/* Adds g to the gradient of record k, unless that does not depend on what is asked for. false: an
+ * error, which g DF_BAD is too. g has a shape that k's broadcasts to; it is summed down to k's. */
+bool df_grad_give(df_grad *w, uint32_t k, uint32_t g);
+/* Walks back. After it df_grad_of is complete. */
+bool df_grad_walk(df_grad *w);
+
+DF_INLINE bool df_grad_is_active(const df_grad *w, uint32_t k)
+{
+    return k - w->from < w->n && (w->flags[k - w->from] & DF_GRAD_ACTIVE);
+}
+
+/* The gradient of record k; DF_BAD: none. */
+DF_INLINE uint32_t df_grad_of(const df_grad *w, uint32_t k)
+{
+    return k - w->from < w->n ? w->sum[k - w->from] : DF_BAD;
+}
+
+/* Record k's operand i. */
+DF_INLINE uint32_t df_grad_src(const df_grad *w, uint32_t k, uint32_t i)
+{
+    return w->cx->rec.nodes[k].src[i].i;
+}
+
+/* Zeros of record k's shape and dtype. */
+uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site);
+
+/* a with one axis turned round. */
+uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis);
+
+/* One rule: gives what the operands of record k get when its gradient is g. df_grad_none stands for
+ * a constant and is never called. */
+typedef bool (*df_grad_rule)(df_grad *w, uint32_t k, uint32_t g);
+
+#define OP(name, n_src, class, facets) facets
+#define GRAD(rule) bool df_grad_##rule(df_grad *w, uint32_t k, uint32_t g);
+#include "ops/ops.def"
+
+/* ---- marks (grad_marks.c) ---- */
+
+typedef struct df_custom {
+    struct df_custom *next;
+    deft_backward_fn backward;
+    void *user;
+    uint32_t n_in, n_out;
+    uint32_t record[]; /* n_in records, then n_out */
+} df_custom;
+
+/* deft_cond has recorded its first branch from `then` on, the other from `otherwise` to now; the
+ * conds follow. false: an error. */
+bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
+/* The branches that cond k chooses between. */
+const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k);
+/* Records [low, high) were recorded again: map[k - low] is what stands for record k, or DF_BAD.
+ * They get the same marks. false: an error. */
+bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map);
+
+/* Flags the records of w that have marks. */
+void df_grad_find_marks(df_grad *w);
+/* Whether a marked record passes on what its operands depend on: of a custom function, what went
+ * into it; a stop nothing. is_active: whether its own operands do. */
+bool df_grad_mark_is_active(const df_grad *w, uint32_t k, bool is_active);
+/* The gradient of marked record k is complete. *goes_on: whether its op's rule is to be asked. */
+bool df_grad_meet_marks(df_grad *w, uint32_t k, bool *goes_on);
+
+#endif

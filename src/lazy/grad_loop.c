@@ -1,0 +1,585 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Derivatives of loops and branches.
+ *
+ * A loop over iterations 0 .. n-1 is differentiated by one over n-1 .. 0:
+ *
+ *   forward    s' , y = body(s, x, w)        state s, row x, result row y, w from outside
+ *   again      the same loop, keeping each s          (only when there are states)
+ *   backward   ds, dw = ds', dw' + how body's results, weighted by ds' and dy, depend on s and w
+ *
+ * The backward body records the forward body once more, from a kept s and x, and walks back through
+ * it; nothing but states is kept of an iteration.
+ *
+ * A branch is differentiated within a branch: what only the other one computes is not asked for, so
+ * that no 0 is multiplied by what its values happen to be.
+ */
+#include "lazy/grad.h"
+
+#include "lazy/body.h"
+
+/* ---- what comes from outside ---- */
+
+/* Active records that a body or branch uses and does not make. */
+typedef struct captures {
+    const df_grad *w;
+    uint32_t *slot; /* per record of w: 1 + its place in record, or 0 */
+    uint32_t *record;
+    uint32_t n, cap;
+} captures;
+
+static bool no_memory(const df_grad *w)
+{
+    df_error(w->cx, DEFT_E_MEMORY, "%s: no memory for the gradient of a loop or branch", w->what);
+    return false;
+}
+
+static uint32_t slot_of(const captures *c, uint32_t k)
+{
+    return k - c->w->from < c->w->n ? c->slot[k - c->w->from] : 0;
+}
+
+static bool captures_init(captures *c, const df_grad *w, uint32_t cap, df_arena *a)
+{
+    *c = (captures){ .w = w, .cap = cap };
+    c->slot = df_arena_new(a, uint32_t, w->n + 1);
+    c->record = df_arena_new(a, uint32_t, cap + 1);
+    return (c->slot && c->record) || no_memory(w);
+}
+
+static void capture(captures *c, uint32_t k)
+{
+    if (!df_grad_is_active(c->w, k) || slot_of(c, k)) return;
+    df_assert(c->n < c->cap);
+    c->record[c->n++] = k;
+    c->slot[k - c->w->from] = c->n;
+}
+
+/* ---- recording again ---- */
+
+/* Records [low, high), recorded again one by one. map: what stands for each, or DF_BAD: itself. */
+typedef struct replay {
+    deft_ctx *cx;
+    uint32_t low, high;
+    uint32_t *map;
+    uint32_t loop, around; /* the loop whose body it is, or DF_BAD; and the loop of now */
+    const captures *outer; /* NULL: what comes from outside stands for itself */
+    const uint32_t *local; /* what stands for each of them */
+} replay;
+
+static uint32_t now(const replay *p, uint32_t k)
+{
+    if (k >= p->low && k < p->high && p->map[k - p->low] != DF_BAD) return p->map[k - p->low];
+    const uint32_t slot = p->outer ? slot_of(p->outer, k) : 0;
+    return slot ? p->local[slot - 1] : k;
+}
+
+/* Whether operand i of op says which loop it is part of, rather than to be a number. */
+static bool names_loop(df_op op, uint32_t i)
+{
+    return (op == DF_OP_loop && i == 0) || ((op == DF_OP_carry || op == DF_OP_each) && i == 1);
+}
+
+static bool record_again(replay *p, uint32_t k)
+{
+    deft_ctx *const cx = p->cx;
+    const df_node n = cx->rec.nodes[k];
+    const df_op op = (df_op)n.op;
+    uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
+    int64_t args[2 * DEFT_MAX_RANK];
+    df_shape s;
+    for (uint32_t i = 0; i < n.n_src; i++)
+        src[i] = n.src[i].i == p->loop && names_loop(op, i) ? p->around : now(p, n.src[i].i);
+    const uint32_t n_args = df_op_n_args(op, n.n_src ? cx->rec.nodes[n.src[0].i].rank : 0);
+    for (uint32_t i = 0; i < n_args; i++) args[i] = cx->rec.args[n.arg + i];
+    df_rec_shape(&cx->rec, k, &s);
+    if (op == DF_OP_final) cx->finals++;
+    p->map[k - p->low] =
+        df_append(cx, op, (deft_dtype)n.dtype, n.attr, src, args, n_args, &s, cx->rec.site[k]);
+    return p->map[k - p->low] != DF_BAD;
+}
+
+/* A record of its own for k, which local gradients are then with respect to. */
+static uint32_t stand_in(deft_ctx *cx, uint32_t k, uintptr_t site)
+{
+    if (k == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, k), 0, &k, NULL, 0, NULL, site);
+}
+
+static bool is_float_record(const deft_ctx *cx, uint32_t k)
+{
+    return df_is_float(df_dtype_at(cx, k));
+}
+
+/* ---- the form of a loop ---- */
+
+typedef struct loop_form {
+    df_grad *w; /* the walk that met it */
+    uint32_t loop, body_end, end, first_final;
+    uint32_t *states, *stacks, *rows; /* its next, stack and each records */
+    uint32_t n_states, n_stacks, n_rows;
+    int64_t length;
+    captures outer;
+    uint8_t *inside; /* per record from loop to body_end: depends on it */
+    uint32_t *map;   /* work space of a replay */
+} loop_form;
+
+static bool is_inside(const loop_form *l, uint32_t k)
+{
+    return k >= l->loop && k < l->body_end && l->inside[k - l->loop];
+}
+
+static void find_inside(loop_form *l)
+{
+    const df_node *const nodes = l->w->cx->rec.nodes;
+    l->inside[0] = 1;
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++)
+        for (uint32_t i = 0; i < nodes[k].n_src; i++)
+            if (is_inside(l, nodes[k].src[i].i)) l->inside[k - l->loop] = 1;
+}
+
+/* Its list, first to last. */
+static bool read_list(loop_form *l, df_arena *a)
+{
+    const deft_ctx *const cx = l->w->cx;
+    const df_node *const nodes = cx->rec.nodes;
+    uint32_t k = l->end;
+    for (; nodes[k].op == DF_OP_next || nodes[k].op == DF_OP_stack;
+         k = nodes[k].src[nodes[k].n_src - 1].i)
+        ++*(nodes[k].op == DF_OP_next ? &l->n_states : &l->n_stacks);
+    if (nodes[k].op == DF_OP_proceed) {
+        df_error(l->w->cx, DEFT_E_STATE,
+                 "%s: through a while loop: how often it turns is known only when it has run; a "
+                 "deft_scan has gradients",
+                 l->w->what);
+        return false;
+    }
+    l->loop = k;
+    l->length = cx->rec.args[nodes[k].arg];
+    l->states = df_arena_new(a, uint32_t, l->n_states + 1);
+    l->stacks = df_arena_new(a, uint32_t, l->n_stacks + 1);
+    if (!l->states || !l->stacks) return no_memory(l->w);
+    uint32_t state = l->n_states, stack = l->n_stacks;
+    l->body_end = l->end + 1;
+    for (k = l->end; k != l->loop; k = nodes[k].src[nodes[k].n_src - 1].i) {
+        if (nodes[k].op == DF_OP_next)
+            l->states[--state] = k;
+        else
+            l->stacks[--stack] = k;
+        l->body_end = k;
+    }
+    return true;
+}
+
+/* Carry of state i. */
+static uint32_t carry(const loop_form *l, uint32_t i)
+{
+    return l->w->cx->rec.nodes[l->states[i]].src[0].i;
+}
+
+/* What state i becomes, and what is kept as rows i. */
+static uint32_t next_value(const loop_form *l, uint32_t i)
+{
+    return l->w->cx->rec.nodes[l->states[i]].src[1].i;
+}
+
+static uint32_t row_value(const loop_form *l, uint32_t i)
+{
+    return l->w->cx->rec.nodes[l->stacks[i]].src[0].i;
+}
+
+static bool is_entry(const loop_form *l, uint32_t k)
+{
+    const df_node *const n = &l->w->cx->rec.nodes[k];
+    return (n->op == DF_OP_carry || n->op == DF_OP_each) && n->src[1].i == l->loop;
+}
+
+static void see(loop_form *l, uint32_t k)
+{
+    if (!is_inside(l, k)) capture(&l->outer, k);
+}
+
+static bool read_form(loop_form *l, df_arena *a)
+{
+    if (!read_list(l, a)) return false;
+    const df_node *const nodes = l->w->cx->rec.nodes;
+    const uint32_t n = l->body_end - l->loop;
+    l->inside = df_arena_new(a, uint8_t, n);
+    l->map = df_arena_new(a, uint32_t, n);
+    l->rows = df_arena_new(a, uint32_t, n);
+    if (!l->inside || !l->map || !l->rows) return no_memory(l->w);
+    if (!captures_init(&l->outer, l->w, 3 * (n + l->n_states + l->n_stacks), a)) return false;
+    find_inside(l);
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
+        if (!is_inside(l, k)) continue;
+        if (is_entry(l, k)) {
+            if (nodes[k].op == DF_OP_each) l->rows[l->n_rows++] = k;
+            continue;
+        }
+        for (uint32_t i = 0; i < nodes[k].n_src; i++) see(l, nodes[k].src[i].i);
+    }
+    for (uint32_t i = 0; i < l->n_states; i++) see(l, next_value(l, i));
+    for (uint32_t i = 0; i < l->n_stacks; i++) see(l, row_value(l, i));
+    return true;
+}
+
+/* The gradient of what list record `of` left behind; DF_BAD: none. */
+static uint32_t final_gradient(const loop_form *l, uint32_t of)
+{
+    const df_rec *const r = &l->w->cx->rec;
+    for (uint32_t k = l->first_final; k < l->w->from + l->w->n && r->nodes[k].op == DF_OP_final &&
+                                      r->nodes[k].src[1].i == l->end;
+         k++)
+        if (r->nodes[k].src[0].i == of && df_grad_of(l->w, k) != DF_BAD) return df_grad_of(l->w, k);
+    return DF_BAD;
+}
+
+static replay start_replay(const loop_form *l)
+{
+    deft_ctx *const cx = l->w->cx;
+    replay p = { .cx = cx, .low = l->loop, .high = l->body_end, .map = l->map };
+    p.loop = l->loop;
+    p.around = cx->body_loop;
+    for (uint32_t i = 0; i < p.high - p.low; i++) p.map[i] = DF_BAD;
+    return p;
+}
+
+/* The body, once what goes into it stands in p->map. */
+static bool record_body(const loop_form *l, replay *p)
+{
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++)
+        if (is_inside(l, k) && p->map[k - p->low] == DF_BAD && !record_again(p, k)) return false;
+    return df_grad_copy_marks(p->cx, p->low, p->high, p->map);
+}
+
+/* ---- keeping the states ---- */
+
+static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    const loop_form *const l = user;
+    replay p = start_replay(l);
+    (void)n_in, (void)n_out;
+    for (uint32_t i = 0; i < l->n_states; i++) p.map[carry(l, i) - p.low] = df_node_of(cx, in[i]);
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        p.map[l->rows[i] - p.low] = df_node_of(cx, in[l->n_states + i]);
+    p.map[0] = cx->body_loop;
+    if (!record_body(l, &p)) return cx->pending;
+    for (uint32_t i = 0; i < l->n_states; i++) {
+        out[i] = df_result(cx, now(&p, next_value(l, i)));
+        out[l->n_states + i] = in[i];
+    }
+    return cx->pending;
+}
+
+/* Handles of the operands that go into states and rows: states first. */
+static bool entries(const loop_form *l, deft_tensor **in)
+{
+    deft_ctx *const cx = l->w->cx;
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (!(in[i] = df_result(cx, df_grad_src(l->w, carry(l, i), 0)))) return false;
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        if (!(in[l->n_states + i] = df_result(cx, df_grad_src(l->w, l->rows[i], 0)))) return false;
+    return true;
+}
+
+/* kept[i]: state i at the start of each iteration, as rows. */
+static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
+{
+    const uint32_t n = l->n_states;
+    deft_tensor **const in = df_arena_new(a, deft_tensor *, n + l->n_rows + 1);
+    deft_tensor **const out = df_arena_new(a, deft_tensor *, 2 * (size_t)n + 1);
+    if (!in || !out) return no_memory(l->w);
+    if (n == 0) return true;
+    if (!entries(l, in) ||
+        !df_scan(l->w->cx, keep_states, l, in, n, in + n, l->n_rows, l->length, n, out, l->w->site))
+        return false;
+    for (uint32_t i = 0; i < n; i++) kept[i] = out[n + i];
+    return true;
+}
+
+/* ---- walking back ---- */
+
+/* One backward loop. Its states: gradients of the float states, then sums for what is captured. Its
+ * rows: kept states, rows, gradients of the rows that were made, the number of the iteration. Its
+ * results: gradients of the float rows. */
+typedef struct backward {
+    loop_form *l;
+    uint32_t *states, *made, *rows; /* of l, those that count: float, with a gradient, float */
+    uint32_t n_states, n_made, n_rows;
+    uint32_t
+        *local; /* in the body, for each of l's states, rows and captures: what stands for it */
+} backward;
+
+/* What goes into the body, each as a record of its own. */
+static bool enter_body(const backward *b, replay *p, deft_tensor *const *rows)
+{
+    const loop_form *const l = b->l;
+    const uint32_t n = l->n_states + l->n_rows;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t k = i < l->n_states ? carry(l, i) : l->rows[i - l->n_states];
+        b->local[i] = stand_in(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
+        if (b->local[i] == DF_BAD) return false;
+        p->map[k - p->low] = b->local[i];
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        if ((b->local[n + i] = stand_in(p->cx, l->outer.record[i], l->w->site)) == DF_BAD)
+            return false;
+    p->outer = &l->outer;
+    p->local = b->local + n;
+    p->map[0] = df_node_of(p->cx, rows[n + b->n_made]);
+    return p->map[0] != DF_BAD;
+}
+
+/* Seeds, from the gradients of what the body makes. */
+static bool sow(const backward *b, df_grad *w, const replay *p, deft_tensor *const *states,
+                deft_tensor *const *made)
+{
+    const loop_form *const l = b->l;
+    for (uint32_t i = 0; i < b->n_states; i++)
+        if (!df_grad_give(w, now(p, next_value(l, b->states[i])), df_node_of(w->cx, states[i])))
+            return false;
+    for (uint32_t i = 0; i < b->n_made; i++)
+        if (!df_grad_give(w, now(p, row_value(l, b->made[i])), df_node_of(w->cx, made[i])))
+            return false;
+    return true;
+}
+
+static uint32_t gradient_or_zero(const df_grad *w, uint32_t k)
+{
+    const uint32_t g = df_grad_of(w, k);
+    return g == DF_BAD ? df_grad_zeros(w->cx, k, w->site) : g;
+}
+
+static bool reap(const backward *b, df_grad *w, deft_tensor *const *sums, deft_tensor **out)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = w->cx;
+    const uint32_t n = l->n_states + l->n_rows;
+    for (uint32_t i = 0; i < b->n_states; i++)
+        *out++ = df_result(cx, gradient_or_zero(w, b->local[b->states[i]]));
+    for (uint32_t i = 0; i < l->outer.n; i++) {
+        const uint32_t g = df_grad_of(w, b->local[n + i]), sum = df_node_of(cx, sums[i]);
+        *out++ = g == DF_BAD ? sums[i] : df_result(cx, df_map2(cx, DF_OP_add, sum, g, w->site));
+    }
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        *out++ = df_result(cx, gradient_or_zero(w, b->local[l->n_states + b->rows[i]]));
+    return cx->pending == DEFT_OK;
+}
+
+static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    const backward *const b = user;
+    const loop_form *const l = b->l;
+    const uint32_t from = cx->rec.n, n = l->n_states + l->n_rows;
+    deft_tensor *const *const rows = in + b->n_states + l->outer.n;
+    replay p = start_replay(l);
+    df_grad w = { .cx = cx };
+    (void)n_in, (void)n_out;
+    bool ok =
+        enter_body(b, &p, rows) && record_body(l, &p) && df_grad_init(&w, cx, l->w->what, from);
+    for (uint32_t i = 0; i < n + l->outer.n && ok; i++)
+        if (is_float_record(cx, b->local[i])) df_grad_with(&w, b->local[i]);
+    if (ok) df_grad_trace(&w);
+    w.site = l->w->site;
+    ok = ok && sow(b, &w, &p, in, rows + n) && df_grad_walk(&w);
+    w.site = l->w->site;
+    ok = ok && reap(b, &w, in + b->n_states, out);
+    df_grad_finish(&w);
+    return cx->pending;
+}
+
+/* a, last row first. */
+static deft_tensor *turned(const loop_form *l, uint32_t a)
+{
+    return df_result(l->w->cx, df_grad_turned(l->w, a, 0));
+}
+
+static bool backward_rows(const backward *b, deft_tensor *const *kept, deft_tensor **rows)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = l->w->cx;
+    const df_shape all = { .rank = 1, .dim = { l->length } };
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (!(*rows++ = turned(l, df_node_of(cx, kept[i])))) return false;
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        if (!(*rows++ = turned(l, df_grad_src(l->w, l->rows[i], 0)))) return false;
+    for (uint32_t i = 0; i < b->n_made; i++)
+        if (!(*rows++ = turned(l, final_gradient(l, l->stacks[b->made[i]])))) return false;
+    return (*rows = turned(l, df_iota_node(cx, &all, 0, l->w->site))) != NULL;
+}
+
+static bool backward_states(const backward *b, deft_tensor **states)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = l->w->cx;
+    for (uint32_t i = 0; i < b->n_states; i++) {
+        const uint32_t k = l->states[b->states[i]], g = final_gradient(l, k);
+        *states++ = df_result(cx, g == DF_BAD ? df_grad_zeros(cx, k, l->w->site) : g);
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        *states++ = df_result(cx, df_grad_zeros(cx, l->outer.record[i], l->w->site));
+    return cx->pending == DEFT_OK;
+}
+
+/* What the backward loop made goes to initial states, captures and rows. */
+static bool give_all(const backward *b, deft_tensor *const *out)
+{
+    const loop_form *const l = b->l;
+    df_grad *const w = l->w;
+    deft_ctx *const cx = w->cx;
+    for (uint32_t i = 0; i < b->n_states; i++) {
+        const uint32_t init = df_grad_src(w, carry(l, b->states[i]), 0);
+        if (!df_grad_give(w, init, df_node_of(cx, *out++))) return false;
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        if (!df_grad_give(w, l->outer.record[i], df_node_of(cx, *out++))) return false;
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const uint32_t rows = df_grad_src(w, l->rows[b->rows[i]], 0);
+        if (!df_grad_give(w, rows, df_grad_turned(w, df_node_of(cx, *out++), 0))) return false;
+    }
+    return true;
+}
+
+static bool choose(backward *b, df_arena *a)
+{
+    const loop_form *const l = b->l;
+    const deft_ctx *const cx = l->w->cx;
+    b->states = df_arena_new(a, uint32_t, l->n_states + 1);
+    b->made = df_arena_new(a, uint32_t, l->n_stacks + 1);
+    b->rows = df_arena_new(a, uint32_t, l->n_rows + 1);
+    b->local = df_arena_new(a, uint32_t, l->n_states + l->n_rows + l->outer.n + 1);
+    if (!b->states || !b->made || !b->rows || !b->local) return no_memory(l->w);
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (is_float_record(cx, l->states[i])) b->states[b->n_states++] = i;
+    for (uint32_t i = 0; i < l->n_stacks; i++)
+        if (final_gradient(l, l->stacks[i]) != DF_BAD) b->made[b->n_made++] = i;
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        if (is_float_record(cx, l->rows[i]) &&
+            df_grad_is_active(l->w, df_grad_src(l->w, l->rows[i], 0)))
+            b->rows[b->n_rows++] = i;
+    return true;
+}
+
+static bool differentiate(loop_form *l, df_arena *a)
+{
+    backward b = { .l = l };
+    if (!read_form(l, a) || !choose(&b, a)) return false;
+    const uint32_t n_states = b.n_states + l->outer.n;
+    const uint32_t n_rows = l->n_states + l->n_rows + b.n_made + 1;
+    deft_tensor **const kept = df_arena_new(a, deft_tensor *, l->n_states + 1);
+    deft_tensor **const in = df_arena_new(a, deft_tensor *, n_states + n_rows);
+    deft_tensor **const out = df_arena_new(a, deft_tensor *, n_states + b.n_rows + 1);
+    if (!kept || !in || !out) return no_memory(l->w);
+    if (n_states + b.n_rows == 0) return true;
+    return states_of_all(l, a, kept) && backward_states(&b, in) &&
+           backward_rows(&b, kept, in + n_states) &&
+           df_scan(l->w->cx, walk_back, &b, in, n_states, in + n_states, n_rows, l->length,
+                   b.n_rows, out, l->w->site) &&
+           give_all(&b, out);
+}
+
+/* Results of a loop follow each other: when the walk meets the first that has a gradient, all of
+ * them are complete. */
+bool df_grad_final(df_grad *w, uint32_t k, uint32_t g)
+{
+    const df_node *const nodes = w->cx->rec.nodes;
+    const uint32_t end = nodes[k].src[1].i;
+    uint32_t first = k;
+    (void)g;
+    while (first > w->from && nodes[first - 1].op == DF_OP_final &&
+           nodes[first - 1].src[1].i == end)
+        if (df_grad_of(w, --first) != DF_BAD) return true;
+    df_arena a;
+    loop_form l = { .w = w, .end = end, .first_final = first };
+    df_arena_init(&a, w->cx->mem);
+    const bool ok = differentiate(&l, &a);
+    df_arena_finish(&a);
+    return ok;
+}
+
+/* ---- branches ---- */
+
+/* One branch: records [low, high), of which `result` is what comes out, with gradient g. */
+typedef struct branch {
+    df_grad *w;
+    uint32_t low, high, result, g;
+} branch;
+
+static void see_branch(captures *c, const branch *b)
+{
+    const df_node *const nodes = b->w->cx->rec.nodes;
+    for (uint32_t k = b->low; k < b->high; k++)
+        for (uint32_t i = 0; i < nodes[k].n_src; i++)
+            if (nodes[k].src[i].i < b->low) capture(c, nodes[k].src[i].i);
+    if (b->result < b->low || b->result >= b->high) capture(c, b->result);
+}
+
+/* Records the branch again and walks back through it; made[i]: the gradient of capture i. */
+static bool through_branch(const branch *b, const captures *c, df_arena *a, uint32_t *made)
+{
+    deft_ctx *const cx = b->w->cx;
+    const uint32_t from = cx->rec.n, n = b->high - b->low;
+    uint32_t *const local = df_arena_new(a, uint32_t, c->n + 1);
+    replay p = { .cx = cx, .low = b->low, .high = b->high, .loop = DF_BAD, .around = DF_BAD };
+    df_grad w = { .cx = cx };
+    p.map = df_arena_new(a, uint32_t, n + 1);
+    if (!local || !p.map) return no_memory(b->w);
+    for (uint32_t i = 0; i < n; i++) p.map[i] = DF_BAD;
+    for (uint32_t i = 0; i < c->n; i++)
+        if ((local[i] = stand_in(cx, c->record[i], b->w->site)) == DF_BAD) return false;
+    p.outer = c;
+    p.local = local;
+    for (uint32_t k = b->low; k < b->high; k++)
+        if (!record_again(&p, k)) return false;
+    bool ok =
+        df_grad_copy_marks(cx, b->low, b->high, p.map) && df_grad_init(&w, cx, b->w->what, from);
+    for (uint32_t i = 0; i < c->n && ok; i++) df_grad_with(&w, local[i]);
+    if (ok) df_grad_trace(&w);
+    w.site = b->w->site;
+    ok = ok && df_grad_give(&w, now(&p, b->result), b->g) && df_grad_walk(&w);
+    w.site = b->w->site;
+    for (uint32_t i = 0; i < c->n && ok; i++)
+        ok = (made[i] = gradient_or_zero(&w, local[i])) != DF_BAD;
+    df_grad_finish(&w);
+    return ok;
+}
+
+/* What only one branch needs depends on what only that one's side of a cond names: the gradient of
+ * each capture is chosen, and so is all that leads to it. */
+bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const df_node n = cx->rec.nodes[k];
+    const df_grad_mark *const m = df_grad_branches(cx, k);
+    df_assert(m);
+    const branch then = {
+        .w = w, .low = m->then, .high = m->otherwise, .result = n.src[1].i, .g = g
+    };
+    const branch other = {
+        .w = w, .low = m->otherwise, .high = m->record, .result = n.src[2].i, .g = g
+    };
+    df_arena a;
+    captures c;
+    df_arena_init(&a, cx->mem);
+    bool ok = captures_init(&c, w, 3 * (m->record - m->then) + 2, &a);
+    if (ok) {
+        see_branch(&c, &then);
+        see_branch(&c, &other);
+    }
+    uint32_t *const made = ok ? df_arena_new(&a, uint32_t, 2 * (size_t)c.n + 1) : NULL;
+    const uint32_t first = cx->rec.n;
+    ok = ok && (made || no_memory(w)) && through_branch(&then, &c, &a, made);
+    const uint32_t middle = cx->rec.n;
+    ok = ok && through_branch(&other, &c, &a, made + c.n) &&
+         df_grad_mark_branches(cx, cx->rec.n, first, middle);
+    for (uint32_t i = 0; i < c.n && ok; i++) {
+        const uint32_t src[3] = { n.src[0].i, made[i], made[c.n + i] };
+        ok = df_grad_give(
+            w, c.record[i],
+            df_append(cx, DF_OP_cond, df_dtype_at(cx, made[i]), 0, src, NULL, 0, NULL, w->site));
+    }
+    df_arena_finish(&a);
+    return ok;
+}

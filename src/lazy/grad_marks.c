@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Marks: what a record means for gradients beyond its op. A stop and the results of a custom
+ * function are records of their own, a view that changes nothing (unsqueeze of no axis), which the
+ * simplifier drops; the mark beside it says what it is. Marks go with their records.
+ */
+#include "lazy/grad.h"
+
+#include <string.h>
+
+#include "lazy/body.h"
+
+/* ---- the list ---- */
+
+static void custom_destroy(deft_ctx *cx, df_custom *c)
+{
+    df_mem_free(cx->mem, c, sizeof *c + ((size_t)c->n_in + c->n_out) * sizeof *c->record);
+}
+
+void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->grad_marks.n; i++)
+        if (cx->grad_marks.at[i].record < n) cx->grad_marks.at[kept++] = cx->grad_marks.at[i];
+    cx->grad_marks.n = kept;
+    for (df_custom **at = &cx->customs; *at;) {
+        df_custom *const c = *at;
+        if (c->record[c->n_in] < n) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        custom_destroy(cx, c);
+    }
+}
+
+static bool add_mark(deft_ctx *cx, df_grad_mark m)
+{
+    if (df_vec_push(cx->mem, &cx->grad_marks, m)) return true;
+    df_error(cx, DEFT_E_MEMORY, "no memory for a mark on record %u", m.record);
+    return false;
+}
+
+/* A record of its own for a. */
+static uint32_t stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
+}
+
+bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise)
+{
+    return add_mark(
+        cx, (df_grad_mark){
+                .record = record, .kind = DF_MARK_BRANCHES, .then = then, .otherwise = otherwise });
+}
+
+const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k)
+{
+    const df_grad_mark *best = NULL;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &cx->grad_marks.at[i];
+        if (m->kind == DF_MARK_BRANCHES && m->record <= k && (!best || m->record > best->record))
+            best = m;
+    }
+    return best;
+}
+
+/* Where record k stands now: as before, when it was not recorded again. */
+static uint32_t stands_at(uint32_t low, uint32_t high, const uint32_t *map, uint32_t k)
+{
+    return k < low || k >= high || map[k - low] == DF_BAD ? k : map[k - low];
+}
+
+/* Where what was recorded from k on begins now. */
+static uint32_t begins_at(uint32_t low, uint32_t high, const uint32_t *map, uint32_t k)
+{
+    while (k < high && map[k - low] == DF_BAD) k++;
+    return stands_at(low, high, map, k);
+}
+
+static df_custom *copy_custom(deft_ctx *cx, const df_custom *c, uint32_t low, uint32_t high,
+                              const uint32_t *map)
+{
+    const uint32_t n = c->n_in + c->n_out;
+    df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
+    if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
+    *to = *c;
+    for (uint32_t i = 0; i < n; i++) to->record[i] = stands_at(low, high, map, c->record[i]);
+    to->next = cx->customs;
+    cx->customs = to;
+    return to;
+}
+
+/* Results of a custom function follow each other, and so do their marks. */
+bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map)
+{
+    const df_custom *from = NULL;
+    df_custom *to = NULL;
+    const size_t n = cx->grad_marks.n;
+    for (size_t i = 0; i < n; i++) {
+        df_grad_mark m = cx->grad_marks.at[i];
+        if (m.record < low || m.record >= high || map[m.record - low] == DF_BAD) continue;
+        if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
+            from = m.custom;
+            if (!(to = copy_custom(cx, from, low, high, map))) return false;
+        }
+        if (m.kind == DF_MARK_CUSTOM) m.custom = to;
+        m.record = map[m.record - low];
+        if (m.kind == DF_MARK_BRANCHES) {
+            m.then = begins_at(low, high, map, m.then);
+            m.otherwise = begins_at(low, high, map, m.otherwise);
+        }
+        if (!add_mark(cx, m)) return false;
+    }
+    return true;
+}
+
+/* ---- what the walk asks ---- */
+
+void df_grad_find_marks(df_grad *w)
+{
+    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
+        const uint32_t k = w->cx->grad_marks.at[i].record;
+        if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_MARKED;
+    }
+}
+
+bool df_grad_mark_is_active(const df_grad *w, uint32_t k, bool is_active)
+{
+    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &w->cx->grad_marks.at[i];
+        if (m->record != k || m->kind == DF_MARK_HOOK || m->kind == DF_MARK_BRANCHES) continue;
+        bool any = false;
+        if (m->kind == DF_MARK_CUSTOM)
+            for (uint32_t j = 0; j < m->custom->n_in; j++)
+                any |= df_grad_is_active(w, m->custom->record[j]);
+        return any;
+    }
+    return is_active;
+}
+
+/* The record of t, which must be like record `like`. */
+static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t like)
+{
+    deft_ctx *const cx = w->cx;
+    df_shape want, have;
+    char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    if (!t || !df_enter_more(cx, who, 1, t)) {
+        if (cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: it returned NULL", who);
+        return DF_BAD;
+    }
+    const deft_dtype dtype = df_dtype_at(cx, like);
+    df_rec_shape(&cx->rec, like, &want);
+    if (t->flags & DF_HANDLE_WEAK) {
+        const uint32_t number = df_weak_node(cx, t, dtype);
+        return number == DF_BAD || !want.rank ? number : df_expand_to(cx, number, &want, w->site);
+    }
+    const uint32_t g = df_node_of(cx, t);
+    if (g == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, g, &have);
+    if (df_dtype_at(cx, g) == dtype && df_shape_equal(&want, &have)) return g;
+    df_error(cx, DEFT_E_SHAPE, "%s: it made %s%s, it must be %s%s", who,
+             deft_dtype_name(df_dtype_at(cx, g)), df_shape_text(&have, b, sizeof b),
+             deft_dtype_name(dtype), df_shape_text(&want, a, sizeof a));
+    return DF_BAD;
+}
+
+static bool call_hook(df_grad *w, const df_grad_mark *m, uint32_t k)
+{
+    deft_ctx *const cx = w->cx;
+    uint32_t was, g = DF_BAD;
+    if (!df_body_open(cx, w->site, &was)) return false;
+    deft_tensor *const grad = df_result(cx, w->sum[k - w->from]);
+    deft_tensor *const made = grad ? m->hook(cx, grad, m->user) : NULL;
+    if (grad) g = checked(w, "grad_hook", made, k);
+    df_body_close(cx, was);
+    w->sum[k - w->from] = g;
+    return g != DF_BAD;
+}
+
+/* ---- custom functions ---- */
+
+typedef struct lists {
+    deft_tensor **in, **out, **grad_out, **grad_in;
+} lists;
+
+static bool hand_over(df_grad *w, const df_custom *c, const lists *l)
+{
+    deft_ctx *const cx = w->cx;
+    for (uint32_t i = 0; i < c->n_in; i++)
+        if (!(l->in[i] = df_result(cx, c->record[i]))) return false;
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        const uint32_t k = c->record[c->n_in + i];
+        uint32_t g = df_grad_of(w, k);
+        if (g == DF_BAD) g = df_grad_zeros(cx, k, w->site);
+        l->out[i] = df_result(cx, k);
+        l->grad_out[i] = df_result(cx, g);
+        if (!l->out[i] || !l->grad_out[i]) return false;
+    }
+    return true;
+}
+
+static bool take_over(df_grad *w, const df_custom *c, const lists *l, uint32_t *made)
+{
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        const uint32_t k = c->record[i];
+        made[i] = DF_BAD;
+        if (!l->grad_in[i] || !df_grad_is_active(w, k)) continue;
+        if ((made[i] = checked(w, "custom_grad", l->grad_in[i], k)) == DF_BAD) return false;
+    }
+    return true;
+}
+
+static bool call_backward(df_grad *w, const df_custom *c)
+{
+    deft_ctx *const cx = w->cx;
+    const size_t n = 2 * ((size_t)c->n_in + c->n_out);
+    const size_t bytes = n * sizeof(deft_tensor *) + c->n_in * sizeof(uint32_t);
+    uint32_t was;
+    deft_tensor **const all = df_mem_zalloc(cx->mem, bytes);
+    if (!all) {
+        df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n);
+        return false;
+    }
+    const lists l = { all, all + c->n_in, all + c->n_in + c->n_out,
+                      all + c->n_in + 2 * (size_t)c->n_out };
+    uint32_t *const made = (uint32_t *)(void *)(all + n);
+    bool ok = df_body_open(cx, w->site, &was);
+    if (ok) {
+        ok = hand_over(w, c, &l);
+        const deft_status st =
+            ok ? c->backward(cx, l.in, c->n_in, l.out, l.grad_out, c->n_out, l.grad_in, c->user)
+               : DEFT_OK;
+        if (st != DEFT_OK && cx->pending == DEFT_OK)
+            df_error(cx, st, "custom_grad: its backward function failed");
+        ok = cx->pending == DEFT_OK && take_over(w, c, &l, made);
+        df_body_close(cx, was);
+    }
+    for (uint32_t i = 0; i < c->n_in && ok; i++)
+        if (made[i] != DF_BAD) ok = df_grad_give(w, c->record[i], made[i]);
+    df_mem_free(cx->mem, all, bytes);
+    return ok;
+}
+
+/* Results of a custom function stand next to each other, so that all gradients are complete at the
+ * first of them; but the walk stops only at those that have one. */
+static bool meet_custom(df_grad *w, const df_custom *c, uint32_t k)
+{
+    for (uint32_t i = c->record[c->n_in]; i < k; i++)
+        if (df_grad_of(w, i) != DF_BAD) return true;
+    return call_backward(w, c);
+}
+
+bool df_grad_meet_marks(df_grad *w, uint32_t k, bool *goes_on)
+{
+    const deft_ctx *const cx = w->cx;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark m = cx->grad_marks.at[i];
+        if (m.record != k) continue;
+        if (m.kind == DF_MARK_STOP || m.kind == DF_MARK_CUSTOM) *goes_on = false;
+        if (m.kind == DF_MARK_HOOK && !call_hook(w, &m, k)) return false;
+        if (m.kind == DF_MARK_CUSTOM && !meet_custom(w, m.custom, k)) return false;
+    }
+    return true;
+}
+
+/* ---- the calls ---- */
+
+deft_tensor *deft_stop_gradient(deft_tensor *t)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("stop_gradient", t, &a, &s);
+    if (!cx) return NULL;
+    const uint32_t k = stand_in(cx, a, DF_SITE);
+    if (k == DF_BAD || !add_mark(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
+        return NULL;
+    return df_result(cx, k);
+}
+
+bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("grad_hook", t, &a, &s);
+    if (!cx) return false;
+    if (fn)
+        return add_mark(
+            cx, (df_grad_mark){ .record = a, .kind = DF_MARK_HOOK, .hook = fn, .user = user });
+    df_error(cx, DEFT_E_ARG, "grad_hook: the function is NULL");
+    return false;
+}
+
+static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward,
+                         deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    enum { MOST = 1 << 16 };
+    if (cx->pending != DEFT_OK) return false;
+    if (!forward || !backward || !out || n_out == 0 || n_out > MOST || n_in > MOST ||
+        (n_in && !in)) {
+        df_error(cx, DEFT_E_ARG,
+                 "custom_grad: %zu tensors, %zu results; it takes two functions, and at most %d "
+                 "tensors and results, of which one at least",
+                 n_in, n_out, (int)MOST);
+        return false;
+    }
+    for (size_t i = 0; i < n_in; i++)
+        if (!df_enter_more(cx, "custom_grad", (unsigned)i + 1, in[i])) return false;
+    return true;
+}
+
+/* Runs forward; c->record: what went in, and what it made, not yet as records of their own. */
+static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_tensor *const *in,
+                        deft_tensor **out, uintptr_t site)
+{
+    uint32_t was;
+    if (!df_body_open(cx, site, &was)) return false;
+    for (uint32_t i = 0; i < c->n_out; i++) out[i] = NULL;
+    const deft_status st = forward(cx, in, c->n_in, out, c->n_out, c->user);
+    if (st != DEFT_OK && cx->pending == DEFT_OK)
+        df_error(cx, st, "custom_grad: its forward function failed");
+    bool ok = cx->pending == DEFT_OK;
+    for (uint32_t i = 0; i < c->n_out && ok; i++) {
+        if (!out[i])
+            df_error(cx, DEFT_E_ARG, "custom_grad: forward leaves result %u of %u NULL", i,
+                     c->n_out);
+        ok = out[i] && df_enter_more(cx, "custom_grad", i + 1, out[i]) &&
+             (c->record[c->n_in + i] = df_node_of(cx, out[i])) != DF_BAD;
+    }
+    df_body_close(cx, was);
+    return ok;
+}
+
+static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
+{
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        uint32_t *const k = &c->record[c->n_in + i];
+        if ((*k = stand_in(cx, *k, site)) == DF_BAD) return false;
+    }
+    for (uint32_t i = 0; i < c->n_out; i++)
+        if (!add_mark(cx, (df_grad_mark){ .record = c->record[c->n_in + i],
+                                          .kind = DF_MARK_CUSTOM,
+                                          .custom = c }))
+            return false;
+    return true;
+}
+
+bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                      deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    const uintptr_t site = DF_SITE;
+    df_custom *c = NULL;
+    bool ok = cx && check_custom(cx, forward, backward, in, n_in, out, n_out);
+    if (ok) {
+        c = df_mem_zalloc(cx->mem, sizeof *c + (n_in + n_out) * sizeof *c->record);
+        if (!c) df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n_in + n_out);
+        ok = c != NULL;
+    }
+    if (ok) {
+        c->backward = backward;
+        c->user = user;
+        c->n_in = (uint32_t)n_in;
+        c->n_out = (uint32_t)n_out;
+        for (size_t i = 0; i < n_in && ok; i++)
+            ok = (c->record[i] = df_node_of(cx, in[i])) != DF_BAD;
+        ok = ok && run_forward(cx, forward, c, in, out, site);
+        for (size_t i = 0; i < n_out && !ok; i++) c->record[n_in + i] = 0;
+        c->next = cx->customs;
+        cx->customs = c;
+        ok = ok && mark_results(cx, c, site);
+        for (size_t i = 0; i < n_out && ok; i++)
+            ok = (out[i] = df_result(cx, c->record[n_in + i])) != NULL;
+    }
+    for (size_t i = 0; i < n_out && !ok && out; i++) out[i] = NULL;
+    return ok;
+}

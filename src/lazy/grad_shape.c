@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Derivatives of views, reductions, indexing, updates and products. The transpose of a view that
+ * reads some elements writes them into zeros, through the same view.
+ */
+#include "lazy/grad.h"
+
+#include <string.h>
+
+#define X df_grad_src(w, k, 0)
+
+static uint32_t map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
+{
+    return df_map2(w->cx, op, a, b, w->site);
+}
+
+/* A view of a with the extents of record `like`. */
+static uint32_t view(df_grad *w, df_op op, uint32_t a, uint32_t attr, const int64_t *args,
+                     uint32_t n_args, const df_shape *out)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(w->cx, op, df_dtype_at(w->cx, a), attr, &a, args, n_args, out, w->site);
+}
+
+/* ---- views ---- */
+
+/* The view that record k is of its operand, of `onto`, which has that operand's shape. */
+static uint32_t same_view(df_grad *w, uint32_t k, uint32_t onto)
+{
+    const df_rec *const r = &w->cx->rec;
+    const df_node n = r->nodes[k];
+    const uint32_t n_args = df_op_n_args((df_op)n.op, r->nodes[n.src[0].i].rank);
+    int64_t args[2 * DEFT_MAX_RANK] = { 0 };
+    df_shape s;
+    if (n_args) memcpy(args, r->args + n.arg, n_args * sizeof *args);
+    df_rec_shape(r, k, &s);
+    return view(w, (df_op)n.op, onto, n.attr, args, n_args, &s);
+}
+
+/* Zeros of the operand's shape, with g where k looks. */
+static bool give_place(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t x = X, zeros = df_grad_zeros(w->cx, x, w->site);
+    const uint32_t place = zeros == DF_BAD ? DF_BAD : same_view(w, k, zeros);
+    const uint32_t src[3] = { zeros, g, place };
+    if (place == DF_BAD) return false;
+    return df_grad_give(
+        w, x,
+        df_append(w->cx, DF_OP_update, df_dtype_at(w->cx, x), 0, src, NULL, 0, NULL, w->site));
+}
+
+bool df_grad_slice(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_place(w, k, g);
+}
+
+bool df_grad_diagonal(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_place(w, k, g);
+}
+
+bool df_grad_permute(df_grad *w, uint32_t k, uint32_t g)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    uint32_t back = 0;
+    for (uint32_t i = 0; i < n.rank; i++) back |= i << (4 * (n.attr >> (4 * i) & 15u));
+    return df_grad_give(w, n.src[0].i, view(w, DF_OP_permute, g, back, NULL, 0, NULL));
+}
+
+/* df_grad_give sums over what was broadcast. */
+bool df_grad_expand(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, g);
+}
+
+bool df_grad_squeeze(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, view(w, DF_OP_unsqueeze, g, w->cx->rec.nodes[k].attr, NULL, 0, NULL));
+}
+
+bool df_grad_unsqueeze(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, view(w, DF_OP_squeeze, g, w->cx->rec.nodes[k].attr, NULL, 0, NULL));
+}
+
+bool df_grad_reshape(df_grad *w, uint32_t k, uint32_t g)
+{
+    df_shape s;
+    df_rec_shape(&w->cx->rec, X, &s);
+    return df_grad_give(w, X, view(w, DF_OP_reshape, g, 0, NULL, 0, &s));
+}
+
+/* ---- updates ---- */
+
+/* The views from `place` down to base, on top of `onto`. */
+static uint32_t same_place(df_grad *w, uint32_t place, uint32_t base, uint32_t onto)
+{
+    const df_rec *const r = &w->cx->rec;
+    uint32_t n = 0, done = 0;
+    for (uint32_t v = place; v != base; v = r->nodes[v].src[0].i) n++;
+    for (; done < n && onto != DF_BAD; done++) { /* from the base up: chains are short */
+        uint32_t v = place;
+        for (uint32_t i = done + 1; i < n; i++) v = r->nodes[v].src[0].i;
+        onto = same_view(w, v, onto);
+    }
+    return onto;
+}
+
+/* Where b was written, a's gradient is 0, and b's is what is seen there. */
+bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const df_node n = cx->rec.nodes[k];
+    const uint32_t base = n.src[0].i, value = n.src[1].i, via = n.src[2].i;
+    const uint32_t place = same_place(w, via, base, g);
+    if (place == DF_BAD || !df_grad_give(w, value, place)) return false;
+    if (!df_grad_is_active(w, base)) return true;
+    const uint32_t src[3] = { g, df_grad_zeros(cx, via, w->site), place };
+    if (src[1] == DF_BAD) return false;
+    return df_grad_give(
+        w, base, df_append(cx, DF_OP_update, (deft_dtype)n.dtype, 0, src, NULL, 0, NULL, w->site));
+}
+
+/* ---- reductions ---- */
+
+/* g, which has the shape of reduction k, with the reduced axes as extents of 1. */
+static uint32_t kept(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t attr = w->cx->rec.nodes[k].attr, axes = attr & 255u;
+    if (attr & DF_REDUCE_KEEPDIMS || !axes) return g;
+    return view(w, DF_OP_unsqueeze, g, axes, NULL, 0, NULL);
+}
+
+static uint32_t spread(df_grad *w, uint32_t k, uint32_t g)
+{
+    df_shape s;
+    df_rec_shape(&w->cx->rec, X, &s);
+    return df_expand_to(w->cx, kept(w, k, g), &s, w->site);
+}
+
+bool df_grad_sum(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, spread(w, k, g));
+}
+
+static uint32_t reduce_as(df_grad *w, uint32_t k, df_op op, uint32_t a)
+{
+    return df_reduce(w->cx, op, a, w->cx->rec.nodes[k].attr & 255u, true, w->site);
+}
+
+/* Equal ones share. */
+bool df_grad_reduced_extremum(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t x = X, zero = df_cst(cx, df_dtype_at(cx, x), 0, w->site);
+    const uint32_t is_it = map2(w, DF_OP_eq, x, kept(w, k, k));
+    const uint32_t hits = df_to(cx, is_it, df_dtype_at(cx, x), w->site);
+    const uint32_t share = map2(w, DF_OP_div, kept(w, k, g), reduce_as(w, k, DF_OP_sum, hits));
+    return df_grad_give(w, x, df_where(cx, is_it, share, zero, w->site));
+}
+
+/* The product of the others: of all but zeros, over x, unless there are zeros; for the only zero,
+ * of all but it; 0 beside a zero. */
+bool df_grad_prod(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t x = X;
+    const deft_dtype t = df_dtype_at(cx, x);
+    const uint32_t zero = df_cst(cx, t, 0, w->site), one = df_cst(cx, t, 1, w->site);
+    const uint32_t is_zero = map2(w, DF_OP_eq, x, zero);
+    const uint32_t safe = df_where(cx, is_zero, one, x, w->site);
+    const uint32_t rest = reduce_as(w, k, DF_OP_prod, safe);
+    const uint32_t zeros = reduce_as(w, k, DF_OP_sum, df_to(cx, is_zero, t, w->site));
+    const uint32_t none = map2(w, DF_OP_eq, zeros, zero), single = map2(w, DF_OP_eq, zeros, one);
+    const uint32_t only = map2(w, DF_OP_bitwise_and, is_zero, single);
+    const uint32_t others = df_where(cx, none, map2(w, DF_OP_div, rest, safe),
+                                     df_where(cx, only, rest, zero, w->site), w->site);
+    return df_grad_give(w, x, map2(w, DF_OP_mul, kept(w, k, g), others));
+}
+
+uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis)
+{
+    df_shape s;
+    int64_t start[DEFT_MAX_RANK] = { 0 }, step[DEFT_MAX_RANK];
+    if (a == DF_BAD) return DF_BAD;
+    df_rec_shape(&w->cx->rec, a, &s);
+    for (uint32_t i = 0; i < s.rank; i++) step[i] = 1;
+    if (s.dim[axis] > 0) {
+        start[axis] = s.dim[axis] - 1;
+        step[axis] = -1;
+    }
+    return df_slice_node(w->cx, a, start, step, &s, w->site);
+}
+
+bool df_grad_cumsum(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t axis = cx->rec.nodes[k].attr, back = df_grad_turned(w, g, axis);
+    if (back == DF_BAD) return false;
+    const uint32_t sums =
+        df_append(cx, DF_OP_cumsum, df_dtype_at(cx, back), axis, &back, NULL, 0, NULL, w->site);
+    return df_grad_give(w, X, df_grad_turned(w, sums, axis));
+}
+
+/* ---- indexing ---- */
+
+/* Zeros of x's shape, with g added where record k read. */
+static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    const uint32_t x = n.src[0].i;
+    const uint32_t src[3] = { df_grad_zeros(w->cx, x, w->site), n.src[1].i, g };
+    if (src[0] == DF_BAD) return false;
+    return df_grad_give(
+        w, x, df_append(w->cx, op, (deft_dtype)n.dtype, n.attr, src, NULL, 0, NULL, w->site));
+}
+
+bool df_grad_take(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_scattered(w, k, DF_OP_index_add, g);
+}
+
+bool df_grad_gather(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_scattered(w, k, DF_OP_scatter_add, g);
+}
+
+/* What was added gets g of where it was added. */
+static bool give_gathered(df_grad *w, uint32_t k, df_op op, uint32_t g)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    const uint32_t src[2] = { g, n.src[1].i };
+    if (!df_grad_give(w, n.src[0].i, g)) return false;
+    if (!df_grad_is_active(w, n.src[2].i)) return true;
+    return df_grad_give(
+        w, n.src[2].i,
+        df_append(w->cx, op, (deft_dtype)n.dtype, n.attr, src, NULL, 0, NULL, w->site));
+}
+
+bool df_grad_scatter_add(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_gathered(w, k, DF_OP_gather, g);
+}
+
+bool df_grad_index_add(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_gathered(w, k, DF_OP_take, g);
+}
+
+/* ---- products ---- */
+
+/* The last two axes exchanged. */
+static uint32_t transposed(df_grad *w, uint32_t a)
+{
+    const uint32_t rank = w->cx->rec.nodes[a].rank;
+    uint32_t attr = 0;
+    for (uint32_t i = 0; i < rank; i++)
+        attr |= (i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1) << (4 * i);
+    return view(w, DF_OP_permute, a, attr, NULL, 0, NULL);
+}
+
+static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
+{
+    const uint32_t src[2] = { a, b };
+    if (a == DF_BAD || b == DF_BAD) return DF_BAD;
+    return df_append(w->cx, DF_OP_matmul, df_dtype_at(w->cx, a), 0, src, NULL, 0, NULL, w->site);
+}
+
+/* a [..., m, n] as [all of them, n]. */
+static uint32_t rows(df_grad *w, uint32_t a)
+{
+    df_shape s, flat = { .rank = 2, .dim = { 1 } };
+    df_rec_shape(&w->cx->rec, a, &s);
+    if (s.rank == 2) return a;
+    for (uint32_t i = 0; i + 1 < s.rank; i++) flat.dim[0] *= s.dim[i];
+    flat.dim[1] = s.dim[s.rank - 1];
+    return view(w, DF_OP_reshape, a, 0, NULL, 0, &flat);
+}
+
+/* The matrix that record b is copies of, one for each of a batch; DF_BAD when it is none. */
+static uint32_t one_matrix(const df_grad *w, uint32_t b)
+{
+    const df_node *const n = &w->cx->rec.nodes[b];
+    if (n->op != DF_OP_expand || n->rank == 2) return DF_BAD;
+    const uint32_t x = n->src[0].i;
+    return w->cx->rec.nodes[x].rank == 2 ? x : DF_BAD;
+}
+
+bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t a = X, b = df_grad_src(w, k, 1), one = one_matrix(w, b);
+    if (df_grad_is_active(w, a) && !df_grad_give(w, a, product(w, g, transposed(w, b))))
+        return false;
+    if (!df_grad_is_active(w, b)) return true;
+    if (one == DF_BAD) return df_grad_give(w, b, product(w, transposed(w, a), g));
+    /* Shared by a batch: one product over all its rows, in place of a sum of one for each. */
+    const uint32_t all = rows(w, a), gs = rows(w, g);
+    if (all == DF_BAD || gs == DF_BAD) return false;
+    return df_grad_give(w, one, product(w, transposed(w, all), gs));
+}
