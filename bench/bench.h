@@ -73,6 +73,7 @@ void bench_memory(bench *b);
 void bench_depth(bench *b);
 void bench_threads(bench *b);
 void bench_library(bench *b);
+void bench_scatter(bench *b);
 void bench_sizes(bench *b);
 void bench_control(bench *b);
 void bench_trace(bench *b);

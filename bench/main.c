@@ -210,8 +210,8 @@ static const struct {
     { "depth", bench_depth, false },       { "threads", bench_threads, false },
     { "library", bench_library, false },   { "replay", bench_replay, false },
     { "overhead", bench_overhead, false }, { "sizes", bench_sizes, false },
-    { "control", bench_control, false },   { "trace", bench_trace, false },
-    { "build", bench_build, true },
+    { "scatter", bench_scatter, false },   { "control", bench_control, false },
+    { "trace", bench_trace, false },       { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)

@@ -264,7 +264,7 @@ typedef struct pass {
     uint32_t *seen; /* marks of path searches, per group */
     uint32_t n_seen, seen_mark;
     int64_t search_left;
-    bool has_checks;
+    bool has_checks, checks_first;
 } pass;
 
 DF_INLINE const df_node *node_of(const pass *p, uint32_t n)

@@ -491,7 +491,7 @@ deft_status df_fuse_groups(pass *p)
         return df_fail_mem(p->diag, "fuser", n * sizeof *p->node_val);
     for (uint32_t round = 0;; round++) {
         bool again = false;
-        p->has_checks = false;
+        p->has_checks = p->checks_first = false;
         deft_status st = one_round(p);
         if (st == DEFT_OK) st = df_fuse_final_cones(p);
         if (st == DEFT_OK && p->fuse && round + 1 < MAX_ROUNDS) st = df_fuse_find_shared(p, &again);

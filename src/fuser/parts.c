@@ -143,5 +143,6 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
             p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->why);
     p->plan->retreated |= plan->retreated;
     p->plan->has_checks |= plan->has_checks;
+    p->plan->checks_first |= plan->checks_first;
     return p->st;
 }

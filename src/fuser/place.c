@@ -348,7 +348,8 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
                        const uint32_t *next)
 {
     if (node_of(p, base)->op != DF_OP_input || n_over[base] != 1) return false;
-    /* Nothing is donated where indices are checked, and a kernel copies faster than the binding. */
+    /* Nothing is donated where indices are checked late, and a kernel copies faster than the
+     * binding. */
     if (p->has_checks && p->groups.at[p->vals.at[v].group].product == v) return false;
     const uint32_t input = node_of(p, base)->attr;
     const uint32_t end = end_of_chain(p, v, n_over, next);

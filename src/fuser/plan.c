@@ -57,6 +57,7 @@ deft_status df_fuse_copy_out(pass *p)
 #undef COPY
     plan->n_inputs = p->t->n_inputs;
     plan->has_checks |= p->has_checks;
+    plan->checks_first |= p->checks_first;
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
 

@@ -306,7 +306,9 @@ typedef struct df_plan {
     uint32_t n_why;
     uint32_t n_inputs;
     bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
-    bool has_checks; /* some kernel can report an index fault: nothing may be donated */
+    bool has_checks;   /* some segment can report an index fault: nothing may be donated */
+    bool checks_first; /* some routine's indices lie in an input: they can be looked at before the
+                        * first launch, and then report no fault */
     void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
     uint64_t serial; /* of the device that has prepared it, never given twice; 0 at first */
 

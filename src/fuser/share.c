@@ -72,7 +72,11 @@ deft_status df_fuse_final_cone(pass *p, uint32_t gi)
         p->heads.at[h].item = to[c->heads.at[k++].item];
     g->checks = false;
     for (uint32_t i = 0; i < n; i++) g->checks |= g->items[i].kind == IT_TAKE;
-    if (g->product != DF_NONE) g->checks |= df_op_writes_over((df_op)node_of(p, g->node)->op);
+    if (g->kind == DF_SEG_ROUTINE && df_op_writes_over((df_op)node_of(p, g->node)->op)) {
+        const bool first = g->mm_val[0] == DF_NONE;
+        g->checks = !first;
+        p->checks_first |= first;
+    }
     p->has_checks |= g->checks;
     drop_unused_roles(p, g);
     return p->st;

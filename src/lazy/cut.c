@@ -234,8 +234,13 @@ static bool safe_into(const df_made *m, uint32_t into)
  * undone, so such a plan gets memory of its own and is copied when all went well. */
 static bool may_fault(const df_trace *t)
 {
-    for (uint32_t i = 0; i < t->n_nodes; i++)
-        if (df_op_takes_indices((df_op)t->nodes[i].op)) return true;
+    for (uint32_t i = 0; i < t->n_nodes; i++) {
+        const df_node *const n = &t->nodes[i];
+        if (!df_op_takes_indices((df_op)n->op)) continue;
+        /* What a routine finds in an input is looked at before anything is written. */
+        const bool first = df_op_infos[n->op].cls == DF_CLASS_routine;
+        if (!first || t->nodes[n->src[1].i].op != DF_OP_input) return true;
+    }
     return false;
 }
 

@@ -464,9 +464,14 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
     deft_status st = DEFT_OK;
     const df_plan *const plan = r->plan;
     const bool kept = has_kept(r);
+    const bool checks = plan->has_checks || plan->checks_first;
     bool may_stop = io->interrupted != NULL;
-    for (uint32_t i = 0; plan->has_checks && i < r->n_threads; i++)
+    for (uint32_t i = 0; checks && i < r->n_threads; i++)
         memset(df_run_thread_area(r, i), 0, 3 * sizeof(int64_t));
+    if (plan->checks_first && kept) {
+        df_run_check_inputs(r);
+        TRY(report_fault(r, d));
+    }
     for (uint32_t i = 0; i < plan->n_launches; i++) {
         const df_launch *const l = &plan->launches[i];
         if (may_stop && io->interrupted(io->user))
@@ -476,7 +481,7 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
         const uint64_t start = df_ring_on(io->ring) ? df_os_now_ns() : 0;
         run_launch(r, l, stats);
         if (df_ring_on(io->ring)) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
-        if (plan->has_checks) TRY(report_fault(r, d));
+        if (checks) TRY(report_fault(r, d));
         if (may_stop && kept && writes_kept(r, l)) may_stop = false;
     }
 done:

@@ -65,15 +65,33 @@ static df_scatter_job scatter_of(const df_run *r, const df_seg *seg)
     return job;
 }
 
+static void note_fault(const df_run *r, const df_seg *seg, const df_scatter_job *job, int64_t bad)
+{
+    int64_t *const fault = (int64_t *)(void *)df_run_thread_area(r, 0);
+    fault[0] = (int64_t)seg->fault + 1;
+    fault[1] = bad < 0 ? bad + job->n : bad;
+    fault[2] = job->n;
+}
+
 static void run_scatter(const df_run *r, const df_seg *seg)
 {
     const df_scatter_job job = scatter_of(r, seg);
     int64_t bad;
-    if (df_scatter(&job, r->x->pool, &bad)) return;
-    int64_t *const fault = (int64_t *)(void *)df_run_thread_area(r, 0);
-    fault[0] = (int64_t)seg->fault + 1;
-    fault[1] = bad < 0 ? bad + job.n : bad;
-    fault[2] = job.n;
+    if (!df_scatter(&job, r->x->pool, &bad)) note_fault(r, seg, &job, bad);
+}
+
+void df_run_check_inputs(const df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        if (seg->kind != DF_SEG_ROUTINE || !is_scatter(seg)) continue;
+        if (r->plan->bufs[seg->a.buf].kind != DF_BUF_INPUT) continue;
+        const df_scatter_job job = scatter_of(r, seg);
+        int64_t bad;
+        if (df_scatter_check(&job, &bad)) continue;
+        note_fault(r, seg, &job, bad);
+        return;
+    }
 }
 
 void df_run_routine(const df_run *r, const df_seg *seg)

@@ -129,6 +129,8 @@ deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const d
 
 void df_run_measure_routines(df_run *r); /* before the layout: work space */
 void df_run_routine(const df_run *r, const df_seg *seg);
+/* The indices that lie in inputs, before anything is written; a fault is noted as by a check. */
+void df_run_check_inputs(const df_run *r);
 
 /* ---- exec_tell.c ---- */
 

@@ -53,6 +53,8 @@ typedef struct df_scatter_job {
         value_step[DEFT_MAX_RANK];
 } df_scatter_job;
 
+/* Whether all indices lie in [-n, n); else *bad is the first that does not. */
+bool df_scatter_check(const df_scatter_job *job, int64_t *bad);
 /* The same bits on any number of threads. false: *bad is the first index outside [-n, n), and out
  * has no meaning. */
 bool df_scatter(const df_scatter_job *job, df_pool *pool, int64_t *bad);

@@ -239,18 +239,38 @@ static share divide(const df_scatter_job *j, uint32_t n_threads)
 
 /* ---- routine.h ---- */
 
-static int64_t first_bad(const df_scatter_job *given)
+/* Those of n indices that lie outside, counted without a branch. */
+static int64_t count_bad(const int64_t *index, int64_t step, int64_t n, int64_t extent)
+{
+    int64_t bad = 0;
+    for (int64_t i = 0; i < n; i++)
+        bad += (uint64_t)index[i * step] + (uint64_t)extent >= 2 * (uint64_t)extent;
+    return bad;
+}
+
+bool df_scatter_check(const df_scatter_job *given, int64_t *bad)
 {
     df_scatter_job j = *given;
+    for (uint32_t i = 0; i < j.rank; i++)
+        if (j.extent[i] == 0) return true;
     for (uint32_t i = j.rank; i-- > 0;)
         if (j.index_step[i] == 0) drop_axis(&j, i);
+    memset(j.out_step, 0, sizeof j.out_step);
+    memset(j.value_step, 0, sizeof j.value_step);
+    merge(&j);
+    const uint32_t last = j.rank > 0 ? j.rank - 1 : 0;
+    const int64_t n = j.rank > 0 ? j.extent[last] : 1, step = j.rank > 0 ? j.index_step[last] : 0;
     int64_t at[DEFT_MAX_RANK] = { 0 };
     do {
-        const int64_t given_index = j.index[offset(j.index_step, at, j.rank)];
-        int64_t index = given_index;
-        if (!resolve(&index, j.n)) return given_index;
-    } while (advance(&j, j.rank, at));
-    df_unreachable();
+        const int64_t *const index = j.index + offset(j.index_step, at, last);
+        if (DF_LIKELY(count_bad(index, step, n, j.n) == 0)) continue;
+        for (int64_t i = 0; i < n; i++) {
+            *bad = index[i * step];
+            int64_t resolved = *bad;
+            if (!resolve(&resolved, j.n)) return false;
+        }
+    } while (advance(&j, last, at));
+    return true;
 }
 
 bool df_scatter(const df_scatter_job *given, df_pool *pool, int64_t *bad)
@@ -264,6 +284,5 @@ bool df_scatter(const df_scatter_job *given, df_pool *pool, int64_t *bad)
         df_pool_run(pool, (uint32_t)s.n_pieces, walk_piece, &s);
     else if (!walk(&j, 0, j.n))
         s.has_bad = true;
-    if (s.has_bad) *bad = first_bad(&j);
-    return !s.has_bad;
+    return !s.has_bad || df_scatter_check(&j, bad);
 }

@@ -540,11 +540,33 @@ Test(fuser, scatters)
         { "into memory that is read",
           "%0 = input f32[9] wrapped\n%1 = input i64[4]\n%2 = input f32[4]\n"
           "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 into %0\n",
+          4, 1, 1, 0 },
+        { "into memory, at indices that are computed",
+          "%0 = input f32[9] wrapped\n%1 = iota i64[4] axis=0\n%2 = input f32[4]\n"
+          "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 into %0\n",
+          4, 3, 4, 2 },
+        { "into memory, with values from it",
+          "%0 = input f32[9] wrapped\n%1 = input i64[4]\n"
+          "%2 = slice f32[4] %0 start=[5] step=[1]\n"
+          "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 into %0\n",
           4, 3, 3, 1 },
         { "over what is given up",
           "%0 = input f32[9] sole\n%1 = input i64[4]\n%2 = input f32[4]\n"
           "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 donor %0\n",
-          4, 2, 2, 1 },
+          4, 1, 1, 0 },
+        { "over what is given up, twice",
+          "%0 = input f32[9] sole\n%1 = input i64[4]\n%2 = input f32[4]\n"
+          "%3 = index_add f32[9] %0 %1 %2 axis=0\n%4 = index_add f32[9] %3 %1 %2 axis=0\n"
+          "output %4 donor %0\n",
+          4, 2, 2, 0 },
+        { "over what is given up and is the indices",
+          "%0 = input i64[9] sole\n%1 = cst i64[9] 1\n"
+          "%2 = index_add i64[9] %0 %0 %1 axis=0\noutput %2 donor %0\n",
+          4, 2, 3, 2 },
+        { "over what is given up, at indices that are computed",
+          "%0 = input f32[9] sole\n%1 = iota i64[4] axis=0\n%2 = input f32[4]\n"
+          "%3 = index_add f32[9] %0 %1 %2 axis=0\noutput %3 donor %0\n",
+          4, 2, 3, 2 },
         { "beside what is given up",
           "%0 = input f32[9] sole\n%1 = input i64[4]\n%2 = input f32[4]\n%3 = cst f32[9] 1\n"
           "%4 = index_add f32[9] %3 %1 %2 axis=0\n%5 = add f32[9] %4 %0\n"
