@@ -123,6 +123,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     else
         snprintf(r->compiler_text, sizeof r->compiler_text, "interpreter: %.160s", plugin.text);
 
+    const df_naming_options naming = df_naming_wanted();
     const df_cpu_options cpu = {
         .n_threads = o->n_threads ? o->n_threads : (uint32_t)df_env_int("DEFT_NUM_THREADS", 0),
         .tier = device_tier(tier),
@@ -132,6 +133,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
             o->variant_launches ? o->variant_launches : (uint32_t)df_env_int("DEFT_VARIANTS", 0),
         .compiler = r->has_compiler ? &r->compiler : NULL,
         .use_blas = true,
+        .naming = &naming,
         .measure = r->measure,
     };
     TRY(df_cpu_create(d, r->mem, &r->log, &cpu, &r->dev));

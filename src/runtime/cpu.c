@@ -21,6 +21,7 @@ typedef struct cpu {
     const df_log *log;
     df_executor exec;
     df_compiler compiler;
+    df_naming *naming; /* NULL: nobody asked */
     bool has_compiler;
     bool use_blas;
     df_fork_lock lock; /* guards the rest */
@@ -66,6 +67,7 @@ static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
     if (!c->gemm_tried[i]) {
         c->gemm_tried[i] = true;
         made = c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK;
+        if (made) df_naming_show_gemm(c->naming, t, &c->gemm[i]);
         if (made)
             atomic_store_explicit(&c->exec.gemm[i], &c->gemm[i], memory_order_release);
         else
@@ -181,6 +183,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
                         o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
                         &c->exec.tiers));
+    if (o->naming && c->has_compiler) c->naming = df_naming_open(mem, log, &c->compiler, o->naming);
+    df_tiers_name(c->exec.tiers, c->naming);
     (void)snprintf(c->name, sizeof c->name, "cpu (%s)",
                    c->has_compiler ? c->compiler.name : "interpreter");
     *dev = (df_device){ .name = c->name,
@@ -207,6 +211,7 @@ void df_cpu_destroy(df_device **out)
     df_blas *blas = atomic_load(&c->exec.blas);
     *out = NULL;
     df_tiers_destroy(&c->exec.tiers);
+    df_naming_close(&c->naming);
     df_pool_destroy(&c->exec.pool);
     df_executor_finish(&c->exec);
     df_allocator_destroy(&c->exec.allocator);

@@ -68,14 +68,28 @@ static bool is_settled(uint32_t state)
 
 /* ---- entries ---- */
 
+void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code)
+{
+    const df_code_about about = {
+        .kernel = &e->kernel, .ops = e->ops, .site = e->site ? e->site : e->plan_site, .mark = mark
+    };
+    df_naming_show(t->naming, code, &about);
+}
+
+void df_code_release(df_tiers *t, df_code *code)
+{
+    if (!t->compiler) return;
+    df_naming_hide(t->naming, code);
+    t->compiler->release(t->compiler->self, code);
+}
+
 static void entry_destroy(df_counted *self)
 {
     entry *const e = (entry *)(void *)self;
     df_tiers *const t = e->tiers;
     df_variants_finish(t, e);
     for (int level = 0; level < 2; level++)
-        if (e->has_code[level] && t->compiler)
-            t->compiler->release(t->compiler->self, &e->code[level]);
+        if (e->has_code[level]) df_code_release(t, &e->code[level]);
     df_mem_free(t->mem, e->storage, e->storage_size);
     df_mem_free(t->mem, e, sizeof *e);
 }
@@ -207,6 +221,8 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
         make_event(&event[0], e[0], level, 1, 0, &d);
     }
     const uint64_t ns = df_os_now_ns() - start;
+    for (uint32_t i = 0; i < n; i++)
+        if (ok[i]) df_code_show(t, e[i], level == DF_OPT_O0 ? ".O0" : "", &code[i]);
     for (uint32_t i = 0; i < n; i++)
         if (ok[i]) make_event(&event[i], e[i], level, n, ns, NULL);
     df_logf(t->log, compile, "%u kernels at %s", n, level == DF_OPT_O0 ? "O0" : "O2");
@@ -617,6 +633,11 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     df_fork_mark_init(&t->mark);
     *out = t;
     return DEFT_OK;
+}
+
+void df_tiers_name(df_tiers *t, df_naming *n)
+{
+    t->naming = n;
 }
 
 void df_tiers_destroy(df_tiers **out)

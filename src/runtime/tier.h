@@ -37,6 +37,7 @@ typedef struct df_exec {
 } df_exec;
 
 typedef struct df_tiers df_tiers;
+struct df_naming;
 
 /* The hash of its canonical bytes, in hex: how the structured log names a kernel. */
 enum { DF_KERNEL_NAME = 33 };
@@ -53,6 +54,8 @@ typedef struct df_tier_stats {
 deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
                             df_tier tier, uint64_t max_bytes, uint32_t variant_after,
                             df_tiers **out);
+/* Code that is compiled from now on is given names; n is borrowed. Before the first plan. */
+void df_tiers_name(df_tiers *t, struct df_naming *n);
 void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */
 
 /* One counted exec per kernel of the plan into plan->execs. */

@@ -10,6 +10,7 @@
 #include "base/counted.h"
 #include "base/fork.h"
 #include "cache/cache.h"
+#include "runtime/naming.h"
 #include "runtime/tier.h"
 
 /* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
@@ -42,6 +43,7 @@ struct df_tiers {
     const df_mem *mem;
     const df_log *log;
     const df_compiler *compiler; /* NULL: none, or lost in a fork */
+    df_naming *naming;           /* NULL: nobody asked for names. The device's */
     df_tier tier;
     df_cache *store;
     uint64_t max_bytes;     /* of the store and of variants */
@@ -78,6 +80,11 @@ static inline entry *df_entry_of(df_exec *e)
 void df_tiers_check_fork(df_tiers *t);
 /* Under the lock: the compile thread, made when there is none yet; false: it cannot be had. */
 bool df_tiers_need_thread(df_tiers *t);
+/* Gives what the compiler made for e a name, before anybody may run it; mark as of df_code_about.
+ */
+void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code);
+/* Back to the compiler: nobody runs it. */
+void df_code_release(df_tiers *t, df_code *code);
 /* Under the lock. */
 void df_tiers_hear(df_tiers *t, const df_event *e);
 
