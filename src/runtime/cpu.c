@@ -176,6 +176,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->exec.mem = mem;
     c->exec.measure = o->measure;
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
+    c->exec.spent = o->spent;
     if (c->has_compiler) c->compiler = *o->compiler;
     TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,
                             &c->exec.allocator));

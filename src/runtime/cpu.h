@@ -19,6 +19,7 @@ typedef struct df_cpu_options {
     const df_compiler *compiler;     /* NULL: interpreter only */
     bool use_blas;                   /* fast mode may open a BLAS */
     const df_naming_options *naming; /* NULL: nobody asks for names of code */
+    struct df_spent *spent;          /* is told of each launch; NULL: not. Borrowed */
     bool measure;                    /* fill in the times of df_run_stats */
 } df_cpu_options;
 

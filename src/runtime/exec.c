@@ -473,9 +473,10 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
             return df_fail(d, DEFT_E_INTERRUPTED, "interrupted before launch %u of %u", i,
                            plan->n_launches);
         if (l->n == 0) continue;
-        const uint64_t start = df_ring_on(io->ring) ? df_os_now_ns() : 0;
+        const bool is_timed = df_ring_on(io->ring) || r->x->spent;
+        const uint64_t start = is_timed ? df_os_now_ns() : 0;
         run_launch(r, l, stats);
-        if (df_ring_on(io->ring)) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
+        if (is_timed) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
         if (plan->has_checks) TRY(report_fault(r, d));
         if (may_stop && kept && writes_kept(r, l)) may_stop = false;
     }
