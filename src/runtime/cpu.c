@@ -111,13 +111,14 @@ static bool has_matmul(const df_plan *plan)
 typedef struct preparation {
     cpu *c;
     df_diag *d;
+    df_waiter *w;
 } preparation;
 
 static deft_status prepare_one(df_plan *plan, void *user)
 {
     const preparation *const p = user;
     plan->serial = atomic_fetch_add_explicit(&p->c->n_prepared, 1, memory_order_relaxed) + 1;
-    const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan);
+    const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan, p->w);
     for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
         if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(p->c, plan->segs[i].dtype, plan);
     return st;
@@ -134,9 +135,9 @@ static void release(df_device *dev, df_plan *plan)
     df_plan_each(plan, release_one, cpu_of(dev)->exec.tiers);
 }
 
-static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
+static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w)
 {
-    preparation p = { cpu_of(dev), d };
+    preparation p = { cpu_of(dev), d, w };
     const deft_status st = df_plan_each(plan, prepare_one, &p);
     if (st != DEFT_OK) release(dev, plan);
     return st;
@@ -175,8 +176,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->use_blas = o->use_blas;
     c->exec.mem = mem;
     c->exec.measure = o->measure;
-    c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     c->exec.spent = o->spent;
+    c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     if (c->has_compiler) c->compiler = *o->compiler;
     TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,
                             &c->exec.allocator));

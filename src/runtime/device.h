@@ -10,6 +10,7 @@
 #include "fuser/plan.h"
 #include "runtime/buffer.h"
 #include "runtime/facts.h"
+#include "runtime/waiter.h"
 
 /* ---- kernel ABI (CPU) ---- */
 
@@ -125,6 +126,8 @@ typedef struct df_launch_io {
     bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
     void *user;
     struct df_ring *ring; /* is told of each launch; NULL: not */
+    df_waiter *waiter; /* when the run waits for code; NULL: nobody asks. Stopped, the run fails as
+                        * if interrupted before its first launch */
 } df_launch_io;
 
 typedef struct df_run_stats {
@@ -137,8 +140,9 @@ typedef struct df_device df_device;
 struct df_device {
     const char *name;
     df_limits limits;
-    /* Looks up or starts the compilation of every kernel of a new plan. */
-    deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan);
+    /* Looks up or starts the compilation of every kernel of a new plan. w: when that waits, NULL:
+     * nobody asks; DEFT_E_INTERRUPTED when it was stopped. */
+    deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w);
     /* Runs a plan whose guards hold. slots: evaluated. All allocation precedes the first launch. On
      * failure no root exists and no input was changed. */
     deft_status (*run)(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,

@@ -10,6 +10,7 @@
 
 #include "guards/reason.h"
 #include "runtime/variant.h"
+#include "runtime/waiter.h"
 
 typedef enum df_tier {
     DF_TIER_AUTO,   /* interpreter or O0 at once, O2 in the background */
@@ -58,13 +59,16 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
 void df_tiers_name(df_tiers *t, struct df_naming *n);
 void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */
 
-/* One counted exec per kernel of the plan into plan->execs. */
-deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan);
+/* One counted exec per kernel of the plan into plan->execs. With a waiter (NULL: none) even waiting
+ * tiers leave compiling to the thread, if one is to be had; stopped, that goes on by itself, and
+ * this fails with DEFT_E_INTERRUPTED. */
+deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w);
 void df_tiers_detach(df_tiers *t, df_plan *plan);
 
 /* Called before a kernel runs over `elements`: may decide that waiting for the compiler beats
- * interpreting. Returns the code to run, NULL to interpret. */
-const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements);
+ * interpreting; w as above, and stopped ends the waiting only. Returns the code to run, NULL to
+ * interpret. */
+const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements, df_waiter *w);
 
 /* The code for a launch of e, whose general code is `general`: that, or a variant's. A run that was
  * given a variant is *is_inside, and leaves when it has ended. */

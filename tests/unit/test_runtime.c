@@ -264,7 +264,7 @@ static void plan_launch(hand_plan *h, uint32_t n)
 static deft_status plan_run(df_device *dev, hand_plan *h)
 {
     deft_status st = DEFT_OK;
-    if (!h->p.execs) st = dev->prepare(dev, &h->d, &h->p);
+    if (!h->p.execs) st = dev->prepare(dev, &h->d, &h->p, NULL);
     if (st != DEFT_OK) return st;
     return dev->run(dev, &h->d, &h->p, &h->t, h->slots, &h->io, &h->stats);
 }
