@@ -107,6 +107,15 @@ typedef enum deft_sync_policy {
     DEFT_SYNC_REFUSE = 3 /* fails with DEFT_E_STATE; nothing changed, and the step goes on */
 } deft_sync_policy;
 
+/* How far the compiler is with what a call waits for. Texts are there during the call only. */
+typedef struct deft_progress {
+    size_t size;      /* sizeof(deft_progress) */
+    const char *ops;  /* of a kernel that is in the compiler now: "mul, exp, sum"; "": of none */
+    const char *site; /* where the last of them was recorded: "mlp.c:41 (block)"; or "" */
+    uint32_t n_done, n_kernels; /* of the kernels that are waited for: there by now, and all */
+    uint64_t elapsed_ns;        /* since the wait began */
+} deft_progress;
+
 typedef struct deft_ctx_options {
     size_t size; /* sizeof(deft_ctx_options) */
     deft_numerics numerics;
@@ -116,6 +125,15 @@ typedef struct deft_ctx_options {
     /* Of steps whose own options leave them 0; max_bytes holds outside steps too. */
     deft_sync_policy syncs;
     uint64_t max_bytes, max_latency_ns;
+    /* Called while a call on the context waits for kernels to be compiled: on the thread that waits
+     * (of a submitted step that may be the context's own), when 100 ms have passed and every 100 ms
+     * from then on, never more often. 0 is as deft_interrupt: the call, and a step with it, fails
+     * whole with DEFT_E_INTERRUPTED; the compiler finishes what it has begun, for the next try. Of
+     * deft it may call deft_interrupt, and whatever uses other contexts. With it kernels are
+     * compiled by the runtime's thread in all tiers; micro-kernels of matrix products are not, and
+     * not told of. NULL: none. */
+    int (*progress)(void *user, const deft_progress *now);
+    void *progress_user;
 } deft_ctx_options;
 
 /* rt NULL: the context makes a runtime of its own. options NULL: defaults. */

@@ -18,7 +18,8 @@
     X(memory)                                                                                      \
     X(compile)                                                                                     \
     X(launch)                                                                                      \
-    X(plugin)
+    X(plugin)                                                                                      \
+    X(stats) /* what a runtime did, when it ends */
 
 typedef enum df_log_topic {
 #define DF_X(name) DF_LOG_##name,

@@ -15,6 +15,7 @@
  *   reduce.c  the order of reductions: what follows is built on it
  *   row.c     reductions along the lanes        col.c     reductions across them
  *   gemm.c    matmul micro-kernels
+ *   object.c  objects as debuggers and profilers need them
  */
 #ifndef DF_JIT_LLVM_EMIT_H
 #define DF_JIT_LLVM_EMIT_H
@@ -41,6 +42,7 @@ typedef struct df_llvm_target {
     bool mask_words;       /* masked loads and stores of 4- and 8-byte elements are instructions */
     bool mask_bytes;       /* and of 1-byte elements */
     bool has_fma;          /* llvm.fma is an instruction, not a call */
+    bool keep_frames;      /* of df_host */
     char triple[96];
     char cpu[64];
     char *features; /* LLVM's message; never NULL after init */
@@ -89,18 +91,28 @@ typedef struct df_llvm_batch {
     _Atomic uint32_t refs;
 } df_llvm_batch;
 
+/* A function that was loaded. */
+typedef struct df_llvm_fn {
+    void *at;
+    uint32_t size; /* bytes; 0: unknown */
+    uint32_t section;
+    uint64_t offset; /* in that section of its object */
+} df_llvm_fn;
+
 /* Compiles m (verified here), loads it and looks names[0..n) up into fns. m and ctx are destroyed
- * in every case. bytes (may be NULL): size of the object. batch: one reference per function asked
- * for is up to the caller (refs starts at 1). */
+ * in every case. names[n..n + n_inner) are internal: they are
+ * placed by what lies in the same section, else have size 0. bytes (may be NULL): size of the
+ * object. batch: one reference per function asked for is up to the caller (refs starts at 1). */
 deft_status df_llvm_load_batch(df_llvm *self, df_diag *d, LLVMModuleRef DEFT_OWN m,
                                LLVMContextRef DEFT_OWN ctx, df_opt level, const char *const *names,
-                               uint32_t n, void **fns, size_t *bytes, df_llvm_batch **batch);
+                               uint32_t n, uint32_t n_inner, df_llvm_fn *fns, size_t *bytes,
+                               df_llvm_batch **batch);
 void df_llvm_batch_drop(df_llvm *self, df_llvm_batch **batch); /* no thread may be running it */
 
 /* The same for code that stays until the compiler is destroyed. */
 deft_status df_llvm_load_module(df_llvm *self, df_diag *d, LLVMModuleRef DEFT_OWN m,
                                 LLVMContextRef DEFT_OWN ctx, df_opt level, const char *const *names,
-                                uint32_t n, void **fns, size_t *bytes);
+                                uint32_t n, df_llvm_fn *fns, size_t *bytes);
 
 /* A fresh context whose diagnostics go nowhere, and an empty module in it. The engine sets triple
  * and data layout before it emits. */
@@ -116,8 +128,21 @@ deft_status df_llvm_machine_take(df_llvm *self, df_diag *d, df_opt level,
                                  LLVMTargetMachineRef *out);
 void df_llvm_machine_give(df_llvm *self, df_opt level, LLVMTargetMachineRef DEFT_OWN tm);
 
+/* ---- object.c ---- */
+
+/* Fills in all but `at` of fns, which are names[0..n) in the object of n_bytes at `object`. What is
+ * no 64-bit little-endian ELF, or has no such symbol, leaves sizes 0. */
+void df_llvm_object_read(const void *object, size_t n_bytes, const char *const *names, uint32_t n,
+                         df_llvm_fn *fns);
+
+/* As of df_compiler; under the gate, whose rules for forked children hold for the list too. */
+void *df_llvm_show_debugger(df_llvm *self, const char *name, const void *start, size_t size);
+void df_llvm_hide_debugger(df_llvm *self, void *shown);
+
+/* ---- target.c, gemm.c ---- */
+
 /* Puts the attributes every generated function has: nounwind, target cpu and features, vector
- * width. */
+ * width; frame pointers where t asks for them. */
 void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn);
 
 /* Micro-kernel for t (f32 or f64); compiled on first use, kept in self->gemm. Any thread. */

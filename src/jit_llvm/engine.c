@@ -184,7 +184,7 @@ typedef struct lookup {
     df_diag *d;
     const char *const *names;
     uint32_t n;
-    void **fns;
+    df_llvm_fn *fns;
     deft_status st;
 } lookup;
 
@@ -198,18 +198,18 @@ static void take_symbols(LLVMErrorRef error, LLVMOrcCSymbolMapPairs found, size_
     }
     l->st = DEFT_OK;
     for (uint32_t i = 0; i < l->n; i++) {
-        l->fns[i] = NULL;
+        l->fns[i].at = NULL;
         for (size_t j = 0; j < n; j++)
             if (strcmp(LLVMOrcSymbolStringPoolEntryStr(found[j].Name), l->names[i]) == 0)
-                l->fns[i] = (void *)(uintptr_t)found[j].Sym.Address;
-        if (!l->fns[i])
+                l->fns[i].at = (void *)(uintptr_t)found[j].Sym.Address;
+        if (!l->fns[i].at)
             l->st =
                 l->self->host.fail(l->d, DEFT_E_COMPILE, "symbol %s was not found", l->names[i]);
     }
 }
 
 static deft_status find_symbols(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dylib,
-                                const char *const *names, uint32_t n, void **fns)
+                                const char *const *names, uint32_t n, df_llvm_fn *fns)
 {
     const size_t bytes = sizeof(LLVMOrcCLookupSetElement) * n;
     LLVMOrcCLookupSetElement *set = df_mem_alloc(self->host.mem, bytes);
@@ -229,7 +229,7 @@ static deft_status find_symbols(df_llvm *self, df_diag *d, LLVMOrcJITDylibRef dy
 }
 
 static deft_status load_object(df_llvm *self, df_diag *d, LLVMMemoryBufferRef DEFT_OWN object,
-                               const char *const *names, uint32_t n, void **fns,
+                               const char *const *names, uint32_t n, df_llvm_fn *fns,
                                df_llvm_batch **out)
 {
     deft_status st = DEFT_OK;
@@ -318,9 +318,22 @@ done:
     return st;
 }
 
+/* Sections are loaded in one piece: distances in them are those of the object. */
+static void place_inner(df_llvm_fn *fns, uint32_t n, uint32_t n_inner)
+{
+    for (df_llvm_fn *f = fns + n; f < fns + n + n_inner; f++) {
+        const df_llvm_fn *beside = fns;
+        while (beside < fns + n && (beside->size == 0 || beside->section != f->section)) beside++;
+        if (f->size == 0 || beside == fns + n)
+            f->size = 0;
+        else
+            f->at = (char *)beside->at + (int64_t)(f->offset - beside->offset);
+    }
+}
+
 deft_status df_llvm_load_batch(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMContextRef ctx,
-                               df_opt level, const char *const *names, uint32_t n, void **fns,
-                               size_t *bytes, df_llvm_batch **batch)
+                               df_opt level, const char *const *names, uint32_t n, uint32_t n_inner,
+                               df_llvm_fn *fns, size_t *bytes, df_llvm_batch **batch)
 {
     LLVMTargetMachineRef tm = NULL;
     LLVMMemoryBufferRef object = NULL;
@@ -328,7 +341,10 @@ deft_status df_llvm_load_batch(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMC
     TRY(df_llvm_machine_take(self, d, level, &tm));
     TRY(emit_object(&self->host, d, &self->target, tm, m, LLVMObjectFile, &object));
     if (bytes) *bytes = LLVMGetBufferSize(object);
-    st = load_object(self, d, object, names, n, fns, batch);
+    df_llvm_object_read(LLVMGetBufferStart(object), LLVMGetBufferSize(object), names, n + n_inner,
+                        fns);
+    TRY(load_object(self, d, object, names, n, fns, batch));
+    place_inner(fns, n, n_inner);
 done:
     df_llvm_machine_give(self, level, tm);
     LLVMDisposeModule(m);
@@ -337,11 +353,12 @@ done:
 }
 
 deft_status df_llvm_load_module(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVMContextRef ctx,
-                                df_opt level, const char *const *names, uint32_t n, void **fns,
+                                df_opt level, const char *const *names, uint32_t n, df_llvm_fn *fns,
                                 size_t *bytes)
 {
     df_llvm_batch *batch = NULL;
-    const deft_status st = df_llvm_load_batch(self, d, m, ctx, level, names, n, fns, bytes, &batch);
+    const deft_status st =
+        df_llvm_load_batch(self, d, m, ctx, level, names, n, 0, fns, bytes, &batch);
     /* Never dropped: the code goes with the session. Only the small record is ours. */
     if (batch) {
         LLVMOrcReleaseResourceTracker(batch->tracker);

@@ -342,11 +342,13 @@ deft_status df_llvm_gemm(df_llvm *self, df_diag *d, deft_dtype t, df_gemm_kernel
     shape(&self->target, &mr, &nv);
     const char *const name = t == DEFT_F32 ? "df_gemm_f32" : "df_gemm_f64";
     emit(&self->target, ctx, mod, t, mr, nv, name);
-    void *fn = NULL;
+    df_llvm_fn fn = { 0 };
     TRY(df_llvm_load_module(self, d, mod, ctx, DF_OPT_O2, &name, 1, &fn, NULL));
     kept->mr = mr;
     kept->nr = nv * self->target.vector_bytes / (t == DEFT_F32 ? 4 : 8);
-    memcpy(&kept->fn, &fn, sizeof fn); /* ISO C converts no object pointer to a function pointer */
+    kept->size = fn.size;
+    memcpy(&kept->fn, &fn.at,
+           sizeof fn.at); /* ISO C converts no object pointer to a function pointer */
 done:
     if (st == DEFT_OK) *out = *kept;
     pthread_mutex_unlock(&self->gemm_lock);

@@ -58,9 +58,9 @@ static deft_status build(const df_host *host, const df_llvm_target *t, df_diag *
 
 /* ---- vtable ---- */
 
-/* Three names per kernel at most: df_k4294967295_part. */
+/* Four names per kernel at most: df_k4294967295_part. */
 typedef struct names {
-    char text[3][24];
+    char text[DF_CODE_PIECES][24];
 } names;
 
 static bool has_parts(const df_kernel *k, const df_facts *facts)
@@ -68,18 +68,21 @@ static bool has_parts(const df_kernel *k, const df_facts *facts)
     return (k->flags & DF_KERNEL_SPLIT) && !facts;
 }
 
+/* What is called, then what that goes on to. Returns how many are called. */
 static uint32_t list_names(const df_kernel *const *k, const df_facts *facts, uint32_t n,
-                           names *text, const char **list)
+                           names *text, const char **list, uint32_t *n_inner)
 {
     uint32_t at = 0;
+    *n_inner = 0;
     for (uint32_t i = 0; i < n; i++) {
-        static const char *const suffix[3] = { "", "_part", "_fin" };
-        const int n_entries = has_parts(k[i], facts) ? 3 : 1;
-        for (int e = 0; e < n_entries; e++) {
+        static const char *const suffix[DF_CODE_PIECES] = { "", "_part", "_fin", "_body" };
+        const int n_pieces = has_parts(k[i], facts) ? DF_CODE_PIECES : 1;
+        for (int e = 0; e < n_pieces; e++)
             snprintf(text[i].text[e], sizeof text[i].text[e], "df_k%u%s", i, suffix[e]);
-            list[at++] = text[i].text[e];
-        }
+        for (int e = 0; e < n_pieces && e < 3; e++) list[at++] = text[i].text[e];
     }
+    for (uint32_t i = 0; i < n; i++)
+        if (has_parts(k[i], facts)) list[at + (*n_inner)++] = text[i].text[3];
     return at;
 }
 
@@ -92,14 +95,21 @@ static df_kernel_fn as_fn(void *p)
 }
 
 static void fill_codes(const df_kernel *const *k, const df_facts *facts, uint32_t n,
-                       void *const *fns, size_t bytes, df_llvm_batch *batch, df_code *out)
+                       const df_llvm_fn *fns, const df_llvm_fn *inner, size_t bytes,
+                       df_llvm_batch *batch, df_code *out)
 {
     atomic_store_explicit(&batch->refs, n, memory_order_relaxed);
-    for (uint32_t i = 0; i < n; i++) {
-        out[i] = (df_code){ .main = as_fn(*fns++), .bytes = bytes / n, .owner = batch };
+    for (uint32_t i = 0; i < n; i++, fns++) {
+        df_code *const c = &out[i];
+        *c = (df_code){ .main = as_fn(fns->at), .bytes = bytes / n, .owner = batch };
+        c->size[0] = fns->size;
         if (!has_parts(k[i], facts)) continue;
-        out[i].part = as_fn(*fns++);
-        out[i].fin = as_fn(*fns++);
+        c->part = as_fn((++fns)->at);
+        c->size[1] = fns->size;
+        c->fin = as_fn((++fns)->at);
+        c->size[2] = fns->size;
+        c->body = inner->at;
+        c->size[3] = inner++->size;
     }
 }
 
@@ -110,12 +120,14 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, co
     const df_host *host = &llvm->host;
     if (n == 0) return DEFT_OK;
     /* One block: names, the list of them, addresses. */
-    const size_t size = n * (sizeof(names) + 3 * sizeof(char *) + 3 * sizeof(void *));
-    char *block = df_mem_alloc(host->mem, size);
+    const size_t list_size = n * DF_CODE_PIECES * sizeof(char *),
+                 fns_size = n * DF_CODE_PIECES * sizeof(df_llvm_fn),
+                 size = list_size + fns_size + n * sizeof(names);
+    char *block = df_mem_zalloc(host->mem, size);
     if (!block) return host->fail(d, DEFT_E_MEMORY, "compile: could not get %zu bytes", size);
     const char **list = (const char **)(void *)block;
-    void **fns = (void **)(void *)(block + 3 * n * sizeof(char *));
-    names *text = (names *)(void *)(block + 3 * n * (sizeof(char *) + sizeof(void *)));
+    df_llvm_fn *fns = (df_llvm_fn *)(void *)(block + list_size);
+    names *text = (names *)(void *)(block + list_size + fns_size);
 
     LLVMContextRef ctx = NULL;
     LLVMModuleRef m = NULL;
@@ -123,9 +135,10 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, co
     size_t bytes = 0;
     deft_status st = DEFT_OK;
     TRY(build(host, &llvm->target, d, k, facts, n, level, &ctx, &m));
-    const uint32_t n_fns = list_names(k, facts, n, text, list);
-    TRY(df_llvm_load_batch(llvm, d, m, ctx, level, list, n_fns, fns, &bytes, &batch));
-    fill_codes(k, facts, n, fns, bytes, batch, out);
+    uint32_t n_inner = 0;
+    const uint32_t n_fns = list_names(k, facts, n, text, list, &n_inner);
+    TRY(df_llvm_load_batch(llvm, d, m, ctx, level, list, n_fns, n_inner, fns, &bytes, &batch));
+    fill_codes(k, facts, n, fns, fns + n_fns, bytes, batch, out);
 done:
     df_mem_free(host->mem, block, size);
     return st;
@@ -201,6 +214,21 @@ static deft_status gated_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kern
     return st;
 }
 
+static void *gated_show_debugger(void *self, const char *name, const void *start, size_t size)
+{
+    if (!df_llvm_gate_enter()) return NULL;
+    void *const shown = df_llvm_show_debugger(self, name, start, size);
+    df_llvm_gate_leave();
+    return shown;
+}
+
+static void gated_hide_debugger(void *self, void *shown)
+{
+    if (!df_llvm_gate_enter()) return; /* it stays known, as its code stays loaded */
+    df_llvm_hide_debugger(self, shown);
+    df_llvm_gate_leave();
+}
+
 static void destroy(void *self)
 {
     df_llvm *llvm = self;
@@ -247,6 +275,7 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
                           "deft-llvm: the process is ending, or was forked while it compiled");
     }
     TRY(df_llvm_target_init(&llvm->host, d, NULL, host->max_vector_bytes, &llvm->target));
+    llvm->target.keep_frames = host->keep_frames;
     TRY(df_llvm_engine_init(llvm, d));
     name_compiler(llvm);
     *out = (df_compiler){ .name = llvm->name,
@@ -257,6 +286,8 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
                           .release = release,
                           .show = gated_show,
                           .gemm = gated_gemm,
+                          .show_debugger = gated_show_debugger,
+                          .hide_debugger = gated_hide_debugger,
                           .destroy = destroy };
     llvm = NULL;
 done:

@@ -160,17 +160,26 @@ deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llv
     return DEFT_OK;
 }
 
+static void set_attribute(LLVMContextRef ctx, LLVMValueRef fn, const char *name)
+{
+    const unsigned kind = LLVMGetEnumAttributeKindForName(name, strlen(name));
+    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex, LLVMCreateEnumAttribute(ctx, kind, 0));
+}
+
 void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn)
 {
-    const unsigned nounwind = LLVMGetEnumAttributeKindForName("nounwind", 8);
-    LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,
-                            LLVMCreateEnumAttribute(ctx, nounwind, 0));
+    set_attribute(ctx, fn, "nounwind");
+    /* Debuggers look for the frame at the very start, before early ways out. This sanitizer's pass
+     * is never run: all that its attribute does here is to keep the prologue there
+     * (ShrinkWrap.cpp). */
+    if (t->keep_frames) set_attribute(ctx, fn, "sanitize_hwaddress");
     char bits[8];
     snprintf(bits, sizeof bits, "%u", (unsigned)(t->vector_bytes * 8 % 100000));
     const char *const text[][2] = { { "target-cpu", t->cpu },
                                     { "target-features", t->features },
                                     { "prefer-vector-width", bits },
-                                    { "min-legal-vector-width", bits } };
+                                    { "min-legal-vector-width", bits },
+                                    { "frame-pointer", t->keep_frames ? "all" : "" } };
     for (size_t i = 0; i < DF_LEN(text); i++) {
         if (text[i][1][0] == '\0') continue;
         LLVMAddAttributeAtIndex(fn, LLVMAttributeFunctionIndex,

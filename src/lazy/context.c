@@ -4,6 +4,7 @@
  * plan and kernel caches); a context holds one program's records and handles.
  */
 #include "lazy/submit.h"
+#include "lazy/summary.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -49,8 +50,10 @@ static void runtime_free(deft_runtime **rt)
     deft_runtime *const r = *rt;
     *rt = NULL;
     if (!r) return;
+    if (r->dev) df_summary_tell(r->summary, r);
     df_cache_destroy(&r->plans);
     if (r->dev) df_cpu_destroy(&r->dev);
+    df_summary_close(&r->summary);
     df_journal_close(&r->journal);
     if (r->plugin) df_plugin_close(&r->compiler, &r->plugin);
     df_sites_destroy(&r->sites);
@@ -108,7 +111,8 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     df_log_init(&r->log, o->log ? o->log : df_env("DEFT_LOG"), o->log_hook, o->log_user);
     TRY(sites_open(r, d));
     const deft_tier tier = tier_of(o->tier);
-    r->measure = o->measure != 0 || trace_dir(o);
+    r->summary = df_summary_open(r);
+    r->measure = o->measure != 0 || trace_dir(o) || r->summary;
     df_diag plugin = { 0 };
     if (tier == DEFT_TIER_INTERPRET) {
         df_fail(&plugin, DEFT_E_BACKEND, "asked for");
@@ -123,6 +127,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     else
         snprintf(r->compiler_text, sizeof r->compiler_text, "interpreter: %.160s", plugin.text);
 
+    const df_naming_options naming = df_naming_wanted();
     const df_cpu_options cpu = {
         .n_threads = o->n_threads ? o->n_threads : (uint32_t)df_env_int("DEFT_NUM_THREADS", 0),
         .tier = device_tier(tier),
@@ -132,6 +137,8 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
             o->variant_launches ? o->variant_launches : (uint32_t)df_env_int("DEFT_VARIANTS", 0),
         .compiler = r->has_compiler ? &r->compiler : NULL,
         .use_blas = true,
+        .naming = &naming,
+        .spent = df_summary_spent(r->summary),
         .measure = r->measure,
     };
     TRY(df_cpu_create(d, r->mem, &r->log, &cpu, &r->dev));
@@ -271,6 +278,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
         df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(cx->pending),
                 cx->diag.text);
     df_flight_finish(cx);
+    df_summary_add(cx->rt->summary, cx);
     while (cx->undo.n) df_value_drop(cx, &cx->undo.at[--cx->undo.n].value);
     if (cx->frame[0].first) df_each_outer(cx, cx->depth + 1, drop_kept, NULL);
     while (cx->muts.n) {

@@ -254,6 +254,7 @@ struct deft_runtime {
     void *plugin;
     char compiler_text[192];
     bool has_compiler, measure;
+    struct df_summary *summary; /* NULL: nobody asked for one */
     _Atomic uint32_t refs;
     _Atomic uint32_t n_ctx; /* made so far */
 };

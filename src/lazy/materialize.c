@@ -93,6 +93,29 @@ static bool guards_hold(const df_counted *value, void *user)
 
 /* ---- making ---- */
 
+static bool interrupted(void *user)
+{
+    deft_ctx *const cx = user;
+    return atomic_exchange(&cx->interrupted, 0) != 0;
+}
+
+/* The compiler is waited for: tells the program, which may not want to. Any thread, as
+ * df_made_launch. */
+static bool goes_on(void *user, const df_waiting *now)
+{
+    deft_ctx *const cx = user;
+    char site[DF_SITE_TEXT] = "";
+    if (interrupted(cx)) return false;
+    if (now->site) (void)df_ctx_site_text(cx, now->site, site, sizeof site);
+    const deft_progress p = { .size = sizeof p,
+                              .ops = now->ops,
+                              .site = site,
+                              .n_done = now->n_done,
+                              .n_kernels = now->n,
+                              .elapsed_ns = now->elapsed_ns };
+    return cx->opt.progress(cx->opt.progress_user, &p) != 0;
+}
+
 /* One line of log for each decision. */
 static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
@@ -147,7 +170,8 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
     about what = { cx, t, number };
     TRY(df_plan_each(plan, tell_about, &what));
     const uint64_t t2 = now_ns(cx);
-    TRY(rt->dev->prepare(rt->dev, &cx->diag, plan));
+    df_waiter waiter = { .go_on = goes_on, .user = cx };
+    TRY(rt->dev->prepare(rt->dev, &cx->diag, plan, cx->opt.progress ? &waiter : NULL));
     *phases = (df_phases){ t1 - t0, t2 - t1, now_ns(cx) - t2 };
     *out = plan;
     plan = NULL;
@@ -235,12 +259,6 @@ done:
 
 /* ---- running ---- */
 
-static bool interrupted(void *user)
-{
-    deft_ctx *const cx = user;
-    return atomic_exchange(&cx->interrupted, 0) != 0;
-}
-
 /* Values for every root, made before anything runs so that nothing can fail afterwards. */
 static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
 {
@@ -303,11 +321,13 @@ deft_status df_made_launch(deft_ctx *cx, df_made *m, const int64_t *slots, df_di
 {
     const uint64_t start = now_ns(cx);
     df_device *const dev = cx->rt->dev;
+    df_waiter waiter = { .go_on = goes_on, .user = cx };
     df_launch_io io = { .root = m->bufs,
                         .input = m->in,
                         .interrupted = interrupted,
                         .user = cx,
-                        .ring = cx->launch_ring };
+                        .ring = cx->launch_ring,
+                        .waiter = cx->opt.progress ? &waiter : NULL };
     const df_fp_state fp = df_fp_enter();
     const deft_status st = dev->run(dev, d, plan_of(m->plan), m->t, slots, &io, stats);
     df_fp_leave(fp);

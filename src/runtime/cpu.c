@@ -21,6 +21,7 @@ typedef struct cpu {
     const df_log *log;
     df_executor exec;
     df_compiler compiler;
+    df_naming *naming; /* NULL: nobody asked */
     bool has_compiler;
     bool use_blas;
     df_fork_lock lock; /* guards the rest */
@@ -66,6 +67,7 @@ static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
     if (!c->gemm_tried[i]) {
         c->gemm_tried[i] = true;
         made = c->compiler.gemm(c->compiler.self, &d, t, &c->gemm[i]) == DEFT_OK;
+        if (made) df_naming_show_gemm(c->naming, t, &c->gemm[i]);
         if (made)
             atomic_store_explicit(&c->exec.gemm[i], &c->gemm[i], memory_order_release);
         else
@@ -109,13 +111,14 @@ static bool has_matmul(const df_plan *plan)
 typedef struct preparation {
     cpu *c;
     df_diag *d;
+    df_waiter *w;
 } preparation;
 
 static deft_status prepare_one(df_plan *plan, void *user)
 {
     const preparation *const p = user;
     plan->serial = atomic_fetch_add_explicit(&p->c->n_prepared, 1, memory_order_relaxed) + 1;
-    const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan);
+    const deft_status st = df_tiers_attach(p->c->exec.tiers, p->d, plan, p->w);
     for (uint32_t i = 0; st == DEFT_OK && i < plan->n_segs; i++)
         if (plan->segs[i].kind == DF_SEG_MATMUL) prepare_gemm(p->c, plan->segs[i].dtype, plan);
     return st;
@@ -132,9 +135,9 @@ static void release(df_device *dev, df_plan *plan)
     df_plan_each(plan, release_one, cpu_of(dev)->exec.tiers);
 }
 
-static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
+static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w)
 {
-    preparation p = { cpu_of(dev), d };
+    preparation p = { cpu_of(dev), d, w };
     const deft_status st = df_plan_each(plan, prepare_one, &p);
     if (st != DEFT_OK) release(dev, plan);
     return st;
@@ -173,6 +176,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     c->use_blas = o->use_blas;
     c->exec.mem = mem;
     c->exec.measure = o->measure;
+    c->exec.spent = o->spent;
     c->has_compiler = o->compiler && o->tier != DF_TIER_INTERP;
     if (c->has_compiler) c->compiler = *o->compiler;
     TRY(df_allocator_create(d, mem, o->max_cached ? o->max_cached : DEFAULT_CACHED,
@@ -181,6 +185,8 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
     TRY(df_tiers_create(d, mem, log, c->has_compiler ? &c->compiler : NULL, o->tier,
                         o->max_code ? o->max_code : DEFAULT_CODE, o->variant_after,
                         &c->exec.tiers));
+    if (o->naming && c->has_compiler) c->naming = df_naming_open(mem, log, &c->compiler, o->naming);
+    df_tiers_name(c->exec.tiers, c->naming);
     (void)snprintf(c->name, sizeof c->name, "cpu (%s)",
                    c->has_compiler ? c->compiler.name : "interpreter");
     *dev = (df_device){ .name = c->name,
@@ -207,6 +213,7 @@ void df_cpu_destroy(df_device **out)
     df_blas *blas = atomic_load(&c->exec.blas);
     *out = NULL;
     df_tiers_destroy(&c->exec.tiers);
+    df_naming_close(&c->naming);
     df_pool_destroy(&c->exec.pool);
     df_executor_finish(&c->exec);
     df_allocator_destroy(&c->exec.allocator);

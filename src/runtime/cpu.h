@@ -6,18 +6,21 @@
 #define DF_RUNTIME_CPU_H
 
 #include "runtime/device.h"
+#include "runtime/naming.h"
 #include "runtime/pool.h"
 #include "runtime/tier.h"
 
 typedef struct df_cpu_options {
     uint32_t n_threads; /* 0: all the process may use */
     df_tier tier;
-    uint64_t max_cached;         /* allocator; 0: 1 GiB */
-    uint64_t max_code;           /* kernel cache; 0: 256 MiB */
-    uint32_t variant_after;      /* as of df_tiers_create */
-    const df_compiler *compiler; /* NULL: interpreter only */
-    bool use_blas;               /* fast mode may open a BLAS */
-    bool measure;                /* fill in the times of df_run_stats */
+    uint64_t max_cached;             /* allocator; 0: 1 GiB */
+    uint64_t max_code;               /* kernel cache; 0: 256 MiB */
+    uint32_t variant_after;          /* as of df_tiers_create */
+    const df_compiler *compiler;     /* NULL: interpreter only */
+    bool use_blas;                   /* fast mode may open a BLAS */
+    const df_naming_options *naming; /* NULL: nobody asks for names of code */
+    struct df_spent *spent;          /* is told of each launch; NULL: not. Borrowed */
+    bool measure;                    /* fill in the times of df_run_stats */
 } df_cpu_options;
 
 deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, const df_cpu_options *o,

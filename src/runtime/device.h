@@ -10,6 +10,7 @@
 #include "fuser/plan.h"
 #include "runtime/buffer.h"
 #include "runtime/facts.h"
+#include "runtime/waiter.h"
 
 /* ---- kernel ABI (CPU) ---- */
 
@@ -54,12 +55,19 @@ typedef void (*df_gemm_fn)(int64_t k, const void *a, const void *b, void *c, int
 typedef struct df_gemm_kernel {
     df_gemm_fn fn;
     uint32_t mr, nr;
+    uint32_t size; /* of its code, in bytes; 0: unknown */
 } df_gemm_kernel;
+
+/* main, part, fin; and of SPLIT kernels what all three go on to, which nobody calls by itself. */
+enum { DF_CODE_PIECES = 4 };
 
 typedef struct df_code {
     df_kernel_fn main, part, fin; /* part and fin: SPLIT kernels only */
     size_t bytes;
     void *owner; /* the compiler's */
+    const void *body;
+    uint32_t size[DF_CODE_PIECES]; /* of main, part, fin and body, in bytes; 0: unknown */
+    void *shown[DF_CODE_PIECES];   /* naming.c's: what debuggers know of them */
 } df_code;
 
 typedef enum df_opt { DF_OPT_O0, DF_OPT_O2 } df_opt;
@@ -80,6 +88,11 @@ typedef struct df_compiler {
                         bool assembly, df_str *out);
     deft_status (*gemm)(void *self, df_diag *d, deft_dtype t,
                         df_gemm_kernel *out); /* compiled once, kept */
+    /* Makes `size` bytes of code at start known to debuggers under name, which is copied, until
+     * they are hidden again. NULL: no memory. The code must still be there when it is hidden. Both
+     * NULL: not offered. */
+    void *(*show_debugger)(void *self, const char *name, const void *start, size_t size);
+    void (*hide_debugger)(void *self, void *shown); /* NULL is fine */
     void (*destroy)(void *self);
 } df_compiler;
 
@@ -95,6 +108,7 @@ typedef struct df_host {
     void (*str_putn)(df_str *s, const char *text, size_t n);
     const df_kop_info *kops;
     uint32_t max_vector_bytes; /* 0: the host's own width; tests force 16 or 32 */
+    bool keep_frames;          /* profilers and debuggers walk stacks: code keeps frame pointers */
 } df_host;
 
 /* The one symbol of a CPU code generator: `df_plugin_cpu`. Refuses a host of another build. */
@@ -112,6 +126,8 @@ typedef struct df_launch_io {
     bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
     void *user;
     struct df_ring *ring; /* is told of each launch; NULL: not */
+    df_waiter *waiter; /* when the run waits for code; NULL: nobody asks. Stopped, the run fails as
+                        * if interrupted before its first launch */
 } df_launch_io;
 
 typedef struct df_run_stats {
@@ -124,8 +140,9 @@ typedef struct df_device df_device;
 struct df_device {
     const char *name;
     df_limits limits;
-    /* Looks up or starts the compilation of every kernel of a new plan. */
-    deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan);
+    /* Looks up or starts the compilation of every kernel of a new plan. w: when that waits, NULL:
+     * nobody asks; DEFT_E_INTERRUPTED when it was stopped. */
+    deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w);
     /* Runs a plan whose guards hold. slots: evaluated. All allocation precedes the first launch. On
      * failure no root exists and no input was changed. */
     deft_status (*run)(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,

@@ -125,7 +125,7 @@ static double count_elements(const df_seg_run *s)
 static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     if (!r->x->tiers || !r->plan->execs) return NULL;
-    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], s->elements);
+    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], s->elements, r->waiter);
 }
 
 static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
@@ -474,13 +474,14 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
     }
     for (uint32_t i = 0; i < plan->n_launches; i++) {
         const df_launch *const l = &plan->launches[i];
-        if (may_stop && io->interrupted(io->user))
+        if (may_stop && ((io->waiter && io->waiter->stopped) || io->interrupted(io->user)))
             return df_fail(d, DEFT_E_INTERRUPTED, "interrupted before launch %u of %u", i,
                            plan->n_launches);
         if (l->n == 0) continue;
-        const uint64_t start = df_ring_on(io->ring) ? df_os_now_ns() : 0;
+        const bool is_timed = df_ring_on(io->ring) || r->x->spent;
+        const uint64_t start = is_timed ? df_os_now_ns() : 0;
         run_launch(r, l, stats);
-        if (df_ring_on(io->ring)) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
+        if (is_timed) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
         if (checks) TRY(report_fault(r, d));
         if (may_stop && kept && writes_kept(r, l)) may_stop = false;
     }
@@ -502,6 +503,7 @@ static bool is_laid_out(df_run *r, const df_frame *f)
     df_run again = f->run;
     again.t = r->t;
     again.slots = r->slots;
+    again.waiter = r->waiter;
     for (int i = 0; i < 2; i++)
         if (again.gemm[i] != df_run_gemm(r->x, i)) return false;
     for (uint32_t i = 0; i < plan->n_segs; i++) {
@@ -554,7 +556,9 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
     deft_status st = DEFT_OK;
     df_run_stats mine = { 0 };
     df_buffer *arena = NULL;
-    df_run r = { .x = x, .plan = plan, .t = t, .slots = slots, .n_threads = 1 };
+    df_run r = {
+        .x = x, .plan = plan, .t = t, .slots = slots, .n_threads = 1, .waiter = io->waiter
+    };
     const uint64_t start = x->measure ? df_os_now_ns() : 0;
     df_frame *const f = frame_take(x);
     if (!f) return df_fail_mem(d, "run", sizeof *f);

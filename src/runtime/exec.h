@@ -22,6 +22,7 @@ typedef struct df_executor {
     df_blas *_Atomic blas;
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: matmul's own tiles */
     bool measure;
+    struct df_spent *spent;  /* is told of launches; NULL: not. The runtime's */
     df_frame *_Atomic frame; /* work space of the last run, for the next */
 } df_executor;
 

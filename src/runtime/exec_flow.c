@@ -114,7 +114,8 @@ static deft_status run_block(flow *f, const df_subplan *b)
                         .input = f->bufs,
                         .interrupted = f->io->interrupted,
                         .user = f->io->user,
-                        .ring = f->io->ring };
+                        .ring = f->io->ring,
+                        .waiter = f->io->waiter };
     const deft_status st =
         df_executor_run(f->x, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
     f->stats->launches += mine.launches;

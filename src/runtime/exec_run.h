@@ -55,6 +55,7 @@ typedef struct df_run {
     void *matmul_work, *routine_work;
     const df_launch *launch; /* the current one */
     bool is_inside;          /* df_tiers_choose */
+    df_waiter *waiter;       /* of df_launch_io */
 } df_run;
 
 /* Hands out pieces; at NULL it only adds up. */

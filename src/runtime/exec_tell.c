@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches in the structured log. Bytes are those a launch must read and write at least once: each
- * access counts the elements it steps through; what is kept in a tile or computed counts none.
+ * Launches in the structured log, and their time by call site (spent.h). Bytes are those a launch
+ * must read and write at least once: each access counts the elements it steps through; what is kept
+ * in a tile or computed counts none.
  */
 #include "runtime/exec_run.h"
+
+#include <stdio.h>
+
+#include "runtime/spent.h"
 
 static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
 {
@@ -47,8 +52,61 @@ static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
     return bytes;
 }
 
+/* ---- time by call site ---- */
+
+/* Of the last record that a segment stands for; where the trace has no sites, that of its plan. */
+static uintptr_t site_of(const df_run *r, const df_seg *seg)
+{
+    const df_plan *const p = r->plan;
+    const uintptr_t *const sites = r->t->site;
+    uintptr_t site = 0;
+    if (seg->kernel != DF_NONE && p->about) site = p->about[seg->kernel].site;
+    if (!site && sites && seg->n_from) site = sites[p->from[seg->from + seg->n_from - 1]];
+    return site ? site : p->site;
+}
+
+static const char *ops_of(const df_run *r, const df_seg *seg)
+{
+    const df_plan *const p = r->plan;
+    if (seg->kernel != DF_NONE && p->about && p->about[seg->kernel].ops)
+        return p->about[seg->kernel].ops;
+    return seg->kind == DF_SEG_MATMUL ? "matmul" : "a routine";
+}
+
+/* Segments of a launch run together: each is given its share by what it was expected to take. A
+ * product costs m n k, of which a core does tens in a nanosecond. */
+static double weight_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
+{
+    double w = s->kernel ? s->ns : 0;
+    if (seg->kind != DF_SEG_KERNEL)
+        w += (double)seg_bytes(r, seg) * 0.1 + 0.05 * (double)df_run_slot(r, seg->m) *
+                                                   (double)df_run_slot(r, seg->n) *
+                                                   (double)df_run_slot(r, seg->k);
+    return w + 1;
+}
+
+static void spend(const df_run *r, const df_launch *l, uint64_t ns)
+{
+    double total = 0;
+    for (uint32_t i = l->first; i < l->first + l->n; i++)
+        total += weight_of(r, &r->plan->segs[i], &r->segs[i]);
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        df_spending add = { .site = site_of(r, seg),
+                            .ns = (uint64_t)((double)ns * weight_of(r, seg, &r->segs[i]) / total),
+                            .bytes = seg_bytes(r, seg),
+                            .n = 1 };
+        (void)snprintf(add.ops, sizeof add.ops, "%s", ops_of(r, seg));
+        df_spent_add(r->x->spent, &add);
+    }
+}
+
+/* ---- exported ---- */
+
 void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns)
 {
+    if (r->x->spent) spend(r, &r->plan->launches[index], ns);
+    if (!df_ring_on(ring)) return;
     const df_launch *const l = &r->plan->launches[index];
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < l->n; i++) bytes += seg_bytes(r, &r->plan->segs[l->first + i]);

@@ -32,13 +32,13 @@ static deft_status refuse(null_device *n, df_diag *d, const char *call, uint32_t
                    call, number);
 }
 
-static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan)
+static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w)
 {
     null_device *const n = null_of(dev);
     n->counts.prepares++;
     if (++n->since_prepare == n->o.fail_prepare) return refuse(n, d, "prepare", n->since_prepare);
     df_str_fmt(&n->record, "prepare kernels=%u segs=%u\n", plan->n_kernels, plan->n_segs);
-    return n->cpu->prepare(n->cpu, d, plan);
+    return n->cpu->prepare(n->cpu, d, plan, w);
 }
 
 /* Zeroed buffers for roots that are new. */

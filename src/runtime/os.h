@@ -40,6 +40,9 @@ void df_os_be_patient(void); /* this thread does not push aside whoever wakes it
 
 uint64_t df_os_now_ns(void);
 
+/* Appends n bytes to the file at path, which is made for its owner alone when there is none. */
+bool df_os_append(const char *path, const char *text, size_t n);
+
 /* In a spin loop: leaves the core to its other thread. */
 #if defined(__x86_64__) || defined(__i386__)
 #define df_os_relax() __builtin_ia32_pause()

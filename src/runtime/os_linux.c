@@ -4,6 +4,7 @@
  */
 #include "runtime/os.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sched.h>
@@ -157,4 +158,20 @@ uint64_t df_os_now_ns(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool df_os_append(const char *path, const char *text, size_t n)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0600);
+    bool ok = fd >= 0;
+    while (ok && n > 0) {
+        const ssize_t k = write(fd, text, n);
+        if (k < 0 && errno == EINTR) continue;
+        ok = k > 0;
+        if (!ok) break;
+        text += k;
+        n -= (size_t)k;
+    }
+    if (fd >= 0) close(fd);
+    return ok;
 }

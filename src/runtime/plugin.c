@@ -12,6 +12,7 @@
 
 #include "base/build_id.h"
 #include "base/env.h"
+#include "runtime/naming.h"
 
 #define COMPILER_FILE "deft-llvm.so"
 #define SITES_FILE "deft-sites.so"
@@ -88,6 +89,12 @@ static void *find(search *s, const char *dir, const char *listed)
 
 /* ---- the code generator ---- */
 
+static bool keeps_frames(void)
+{
+    const df_naming_options o = df_naming_wanted();
+    return o.debugger || (o.perf && *o.perf);
+}
+
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle)
 {
@@ -110,7 +117,8 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
                                .fail = df_fail,
                                .str_putn = df_str_putn,
                                .kops = df_kop_infos,
-                               .max_vector_bytes = max_vector_bytes };
+                               .max_vector_bytes = max_vector_bytes,
+                               .keep_frames = keeps_frames() };
         st = make(&host, DF_BUILD_ID, d, out);
     }
     if (st != DEFT_OK) {

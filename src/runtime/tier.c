@@ -8,7 +8,8 @@
  *   attach --miss--> entry --> queue[O0] --compile thread--> code[O0] published in exec.code
  *                                   launched again: queue[O2] --> code[O2] published over it
  *
- * Code for launches that are alike is tier_variant.c's.
+ * Code for launches that are alike is tier_variant.c's; sleeping until others are done,
+ * tier_wait.c's.
  *
  * One lock guards the queues and the states of entries; one condition tells of every change. The
  * compiler is called without it. New kernels of one plan stand side by side in the queue under one
@@ -47,11 +48,6 @@ enum { MAX_BATCH = 16 };
 
 /* ---- states ---- */
 
-static uint32_t state_of(const df_exec *e, df_opt level)
-{
-    return atomic_load_explicit(&e->state, memory_order_acquire) >> (level * STATE_BITS) & 0xFF;
-}
-
 /* Under the lock. */
 static void set_state(df_exec *e, df_opt level, uint32_t state)
 {
@@ -61,12 +57,22 @@ static void set_state(df_exec *e, df_opt level, uint32_t state)
                           memory_order_release);
 }
 
-static bool is_settled(uint32_t state)
+/* ---- entries ---- */
+
+void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code)
 {
-    return state == STATE_DONE || state == STATE_FAILED;
+    const df_code_about about = {
+        .kernel = &e->kernel, .ops = e->ops, .site = e->site ? e->site : e->plan_site, .mark = mark
+    };
+    df_naming_show(t->naming, code, &about);
 }
 
-/* ---- entries ---- */
+void df_code_release(df_tiers *t, df_code *code)
+{
+    if (!t->compiler) return;
+    df_naming_hide(t->naming, code);
+    t->compiler->release(t->compiler->self, code);
+}
 
 static void entry_destroy(df_counted *self)
 {
@@ -74,8 +80,7 @@ static void entry_destroy(df_counted *self)
     df_tiers *const t = e->tiers;
     df_variants_finish(t, e);
     for (int level = 0; level < 2; level++)
-        if (e->has_code[level] && t->compiler)
-            t->compiler->release(t->compiler->self, &e->code[level]);
+        if (e->has_code[level]) df_code_release(t, &e->code[level]);
     df_mem_free(t->mem, e->storage, e->storage_size);
     df_mem_free(t->mem, e, sizeof *e);
 }
@@ -208,6 +213,8 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     }
     const uint64_t ns = df_os_now_ns() - start;
     for (uint32_t i = 0; i < n; i++)
+        if (ok[i]) df_code_show(t, e[i], level == DF_OPT_O0 ? ".O0" : "", &code[i]);
+    for (uint32_t i = 0; i < n; i++)
         if (ok[i]) make_event(&event[i], e[i], level, n, ns, NULL);
     df_logf(t->log, compile, "%u kernels at %s", n, level == DF_OPT_O0 ? "O0" : "O2");
 
@@ -314,7 +321,7 @@ static void forget_lost(const df_tiers *t, entry *e)
     if (e->generation == t->generation) return;
     const df_code *const code = atomic_load_explicit(&e->exec.code, memory_order_acquire);
     for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
-        if (!is_settled(state_of(&e->exec, level)))
+        if (!df_is_settled(df_exec_state(&e->exec, level)))
             set_state(&e->exec, level, code == &e->code[level] ? STATE_DONE : STATE_NONE);
     e->generation = t->generation;
 }
@@ -344,14 +351,6 @@ void df_tiers_check_fork(df_tiers *t)
 }
 
 /* ---- attach ---- */
-
-/* The tier that decides for kernel k. */
-static df_tier tier_for(const df_tiers *t, const df_kernel *k)
-{
-    if (!t->compiler) return DF_TIER_INTERP;
-    if (t->tier == DF_TIER_AUTO && (k->flags & DF_KERNEL_FAST)) return DF_TIER_O2;
-    return t->tier;
-}
 
 static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
 {
@@ -389,34 +388,52 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uin
     return DEFT_OK;
 }
 
-/* Waiting tiers. Compiles what nobody has begun, then waits for what others have. */
-static void compile_now(df_tiers *t, void *const *execs, uint32_t n)
+/* Under the lock: up to MAX_BATCH entries that nobody has begun, now BUSY at *level. *n_others:
+ * what is in other hands. */
+static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t *n_others)
 {
-    entry *jobs[MAX_BATCH];
-    for (;;) {
-        uint32_t n_jobs = 0, n_waiting = 0;
-        df_opt level = DF_OPT_O0;
-        pthread_mutex_lock(&t->lock);
-        for (uint32_t i = 0; i < n && n_jobs < MAX_BATCH; i++) {
-            entry *const e = df_entry_of(execs[i]);
-            const df_tier tier = tier_for(t, &e->kernel);
-            if (tier != DF_TIER_O0 && tier != DF_TIER_O2) continue;
-            const df_opt want = tier == DF_TIER_O0 ? DF_OPT_O0 : DF_OPT_O2;
-            const uint32_t state = state_of(&e->exec, want);
-            if (state == STATE_BUSY || state == STATE_QUEUED) n_waiting++;
-            if (state != STATE_NONE || (n_jobs > 0 && want != level)) continue;
-            level = want;
-            set_state(&e->exec, want, STATE_BUSY);
-            jobs[n_jobs++] = e;
-        }
-        if (n_jobs == 0 && n_waiting > 0) pthread_cond_wait(&t->changed, &t->lock);
-        pthread_mutex_unlock(&t->lock);
-        if (n_jobs > 0) compile(t, jobs, n_jobs, level);
-        if (n_jobs == 0 && n_waiting == 0) return;
+    uint32_t n_jobs = 0;
+    *n_others = 0;
+    for (uint32_t i = 0; i < s->n && n_jobs < MAX_BATCH; i++) {
+        df_opt want;
+        entry *const e = df_entry_of(s->execs[i]);
+        if (!df_wait_level(s, i, &want)) continue;
+        if (s->w && df_exec_state(&e->exec, want) == STATE_NONE) enqueue(s->t, e, want);
+        const uint32_t state = df_exec_state(&e->exec, want);
+        if (state == STATE_BUSY || state == STATE_QUEUED) ++*n_others;
+        if (state != STATE_NONE || (n_jobs > 0 && want != *level)) continue;
+        *level = want;
+        set_state(&e->exec, want, STATE_BUSY);
+        jobs[n_jobs++] = e;
     }
+    return n_jobs;
 }
 
-deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
+/* Waiting tiers. Compiles what nobody has begun, then waits for what others have; with a waiter
+ * those are the thread. false: it was stopped. */
+static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *w)
+{
+    entry *jobs[MAX_BATCH];
+    df_wait s = { .t = t, .w = w, .execs = execs, .n = n };
+    bool goes_on = true;
+    pthread_mutex_lock(&t->lock);
+    df_wait_begin(&s);
+    for (uint32_t n_jobs = 1, n_others = 1; goes_on && n_jobs + n_others > 0;) {
+        df_opt level = DF_OPT_O0;
+        n_jobs = take_own(&s, jobs, &level, &n_others);
+        if (n_jobs > 0) {
+            pthread_mutex_unlock(&t->lock);
+            compile(t, jobs, n_jobs, level);
+            pthread_mutex_lock(&t->lock);
+        } else if (n_others > 0) {
+            goes_on = df_wait_once(&s);
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return goes_on;
+}
+
+deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w)
 {
     deft_status st = DEFT_OK;
     bool waits = false;
@@ -434,17 +451,16 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan)
         if (st != DEFT_OK) break;
         plan->execs[i] = &e->exec;
         forget_lost(t, e);
-        const df_tier tier = tier_for(t, &e->kernel);
+        const df_tier tier = df_tier_for(t, &e->kernel);
         waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
-        if (tier == DF_TIER_AUTO && state_of(&e->exec, DF_OPT_O0) == STATE_NONE &&
-            state_of(&e->exec, DF_OPT_O2) == STATE_NONE)
+        if (tier == DF_TIER_AUTO && df_exec_state(&e->exec, DF_OPT_O0) == STATE_NONE &&
+            df_exec_state(&e->exec, DF_OPT_O2) == STATE_NONE)
             enqueue(t, e, DF_OPT_O0);
     }
     pthread_mutex_unlock(&t->lock);
-    if (st != DEFT_OK)
-        df_tiers_detach(t, plan);
-    else if (waits)
-        compile_now(t, plan->execs, plan->n_kernels);
+    if (st == DEFT_OK && waits && !compile_now(t, plan->execs, plan->n_kernels, w))
+        st = df_fail(d, DEFT_E_INTERRUPTED, "interrupted while kernels were compiled");
+    if (st != DEFT_OK) df_tiers_detach(t, plan);
     return st;
 }
 
@@ -462,33 +478,36 @@ void df_tiers_detach(df_tiers *t, df_plan *plan)
 
 /* ---- running ---- */
 
-static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level)
+static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level, df_waiter *w)
 {
+    void *const execs[1] = { x };
+    df_wait s = { .t = t, .w = w, .execs = execs, .n = 1, .level = &level };
     pthread_mutex_lock(&t->lock);
-    for (;;) {
-        const uint32_t state = state_of(x, level);
+    df_wait_begin(&s);
+    for (bool goes_on = true; goes_on;) {
+        const uint32_t state = df_exec_state(x, level);
         if (state != STATE_QUEUED && state != STATE_BUSY) break;
-        pthread_cond_wait(&t->changed, &t->lock);
+        goes_on = df_wait_once(&s);
     }
     pthread_mutex_unlock(&t->lock);
     return atomic_load_explicit(&x->code, memory_order_acquire);
 }
 
 /* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
-static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements)
+static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements, df_waiter *w)
 {
     const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
     if (interp_ns < COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
-    return wait_for(t, x, DF_OPT_O0);
+    return wait_for(t, x, DF_OPT_O0, w);
 }
 
 /* Whether a loop would run so long without O2 that this is the sooner end. */
 static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
 {
     const df_kernel *const k = x->kernel;
-    if (k->mode != DF_MODE_LOOP || is_settled(state_of(x, DF_OPT_O2))) return false;
+    if (k->mode != DF_MODE_LOOP || df_is_settled(df_exec_state(x, DF_OPT_O2))) return false;
     df_tiers_check_fork(t);
-    if (tier_for(t, k) != DF_TIER_AUTO) return false;
+    if (df_tier_for(t, k) != DF_TIER_AUTO) return false;
     return k->cost * elements * LOOP_O0_NS_PER_OP > O2_NS + O2_NS_PER_INS * k->n_ins;
 }
 
@@ -496,11 +515,11 @@ static void ask_for_o2(df_tiers *t, df_exec *x)
 {
     pthread_mutex_lock(&t->lock);
     forget_lost(t, df_entry_of(x));
-    if (state_of(x, DF_OPT_O2) == STATE_NONE) enqueue(t, df_entry_of(x), DF_OPT_O2);
+    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) enqueue(t, df_entry_of(x), DF_OPT_O2);
     pthread_mutex_unlock(&t->lock);
 }
 
-const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
+const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter *w)
 {
     const df_code *code = atomic_load_explicit(&x->code, memory_order_acquire);
     /* A count lost between two threads does no harm. */
@@ -508,22 +527,22 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements)
     atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
     if (is_long_loop(t, x, elements)) {
         ask_for_o2(t, x);
-        return wait_for(t, x, DF_OPT_O2);
+        return wait_for(t, x, DF_OPT_O2, w);
     }
-    if (t->tier != DF_TIER_AUTO || state_of(x, DF_OPT_O2) != STATE_NONE) {
+    if (t->tier != DF_TIER_AUTO || df_exec_state(x, DF_OPT_O2) != STATE_NONE) {
         if (code || t->tier != DF_TIER_AUTO) return code;
     }
     df_tiers_check_fork(t);
-    if (tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
+    if (df_tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
     if (!code) {
         pthread_mutex_lock(&t->lock);
         entry *const e = df_entry_of(x);
         forget_lost(t, e);
-        if (state_of(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
+        if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
         pthread_mutex_unlock(&t->lock);
-        code = wait_or_interpret(t, x, elements);
+        code = wait_or_interpret(t, x, elements, w);
     }
-    if (code && launches >= LAUNCHES_FOR_O2 && state_of(x, DF_OPT_O2) == STATE_NONE)
+    if (code && launches >= LAUNCHES_FOR_O2 && df_exec_state(x, DF_OPT_O2) == STATE_NONE)
         ask_for_o2(t, x);
     return code;
 }
@@ -617,6 +636,11 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     df_fork_mark_init(&t->mark);
     *out = t;
     return DEFT_OK;
+}
+
+void df_tiers_name(df_tiers *t, df_naming *n)
+{
+    t->naming = n;
 }
 
 void df_tiers_destroy(df_tiers **out)

@@ -10,6 +10,7 @@
 
 #include "guards/reason.h"
 #include "runtime/variant.h"
+#include "runtime/waiter.h"
 
 typedef enum df_tier {
     DF_TIER_AUTO,   /* interpreter or O0 at once, O2 in the background */
@@ -37,6 +38,7 @@ typedef struct df_exec {
 } df_exec;
 
 typedef struct df_tiers df_tiers;
+struct df_naming;
 
 /* The hash of its canonical bytes, in hex: how the structured log names a kernel. */
 enum { DF_KERNEL_NAME = 33 };
@@ -53,15 +55,20 @@ typedef struct df_tier_stats {
 deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
                             df_tier tier, uint64_t max_bytes, uint32_t variant_after,
                             df_tiers **out);
+/* Code that is compiled from now on is given names; n is borrowed. Before the first plan. */
+void df_tiers_name(df_tiers *t, struct df_naming *n);
 void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */
 
-/* One counted exec per kernel of the plan into plan->execs. */
-deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan);
+/* One counted exec per kernel of the plan into plan->execs. With a waiter (NULL: none) even waiting
+ * tiers leave compiling to the thread, if one is to be had; stopped, that goes on by itself, and
+ * this fails with DEFT_E_INTERRUPTED. */
+deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w);
 void df_tiers_detach(df_tiers *t, df_plan *plan);
 
 /* Called before a kernel runs over `elements`: may decide that waiting for the compiler beats
- * interpreting. Returns the code to run, NULL to interpret. */
-const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements);
+ * interpreting; w as above, and stopped ends the waiting only. Returns the code to run, NULL to
+ * interpret. */
+const df_code *df_tiers_code(df_tiers *t, df_exec *e, double elements, df_waiter *w);
 
 /* The code for a launch of e, whose general code is `general`: that, or a variant's. A run that was
  * given a variant is *is_inside, and leaves when it has ended. */

@@ -10,6 +10,7 @@
 #include "base/counted.h"
 #include "base/fork.h"
 #include "cache/cache.h"
+#include "runtime/naming.h"
 #include "runtime/tier.h"
 
 /* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
@@ -42,6 +43,7 @@ struct df_tiers {
     const df_mem *mem;
     const df_log *log;
     const df_compiler *compiler; /* NULL: none, or lost in a fork */
+    df_naming *naming;           /* NULL: nobody asked for names. The device's */
     df_tier tier;
     df_cache *store;
     uint64_t max_bytes;     /* of the store and of variants */
@@ -73,11 +75,55 @@ static inline entry *df_entry_of(df_exec *e)
     return (entry *)(void *)((char *)e - offsetof(entry, exec));
 }
 
+DF_INLINE uint32_t df_exec_state(const df_exec *e, df_opt level)
+{
+    return atomic_load_explicit(&e->state, memory_order_acquire) >> (level * STATE_BITS) & 0xFF;
+}
+
+DF_INLINE bool df_is_settled(uint32_t state)
+{
+    return state == STATE_DONE || state == STATE_FAILED;
+}
+
+/* The tier that decides for kernel k. */
+DF_INLINE df_tier df_tier_for(const df_tiers *t, const df_kernel *k)
+{
+    if (!t->compiler) return DF_TIER_INTERP;
+    if (t->tier == DF_TIER_AUTO && (k->flags & DF_KERNEL_FAST)) return DF_TIER_O2;
+    return t->tier;
+}
+
+/* ---- tier_wait.c ---- */
+
+/* What one wait is for: kernels, and the level of each. */
+typedef struct df_wait {
+    df_tiers *t;
+    df_waiter *w; /* NULL: nobody asks */
+    void *const *execs;
+    uint32_t n;
+    const df_opt *level; /* of all; NULL: as the tier of each decides */
+    uint64_t begun_ns, told_ns;
+    uint32_t n_asked; /* of n, not settled when it began */
+} df_wait;
+
+/* The level that the i-th kernel is waited for at; false: it is not. */
+bool df_wait_level(const df_wait *s, uint32_t i, df_opt *level);
+/* Under the lock: once, first. */
+void df_wait_begin(df_wait *s);
+/* Under the lock, which is given away meanwhile: sleeps until something changed. false: no longer,
+ * by the waiter's wish. */
+bool df_wait_once(df_wait *s);
+
 /* ---- tier.c ---- */
 
 void df_tiers_check_fork(df_tiers *t);
 /* Under the lock: the compile thread, made when there is none yet; false: it cannot be had. */
 bool df_tiers_need_thread(df_tiers *t);
+/* Gives what the compiler made for e a name, before anybody may run it; mark as of df_code_about.
+ */
+void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code);
+/* Back to the compiler: nobody runs it. */
+void df_code_release(df_tiers *t, df_code *code);
 /* Under the lock. */
 void df_tiers_hear(df_tiers *t, const df_event *e);
 

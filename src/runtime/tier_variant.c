@@ -44,7 +44,7 @@ struct df_variant {
 static void destroy(df_tiers *t, df_variant *v)
 {
     if (!v) return;
-    if (v->code.main && t->compiler) t->compiler->release(t->compiler->self, &v->code);
+    if (v->code.main) df_code_release(t, &v->code);
     df_mem_free(t->mem, v, sizeof *v);
 }
 
@@ -209,6 +209,7 @@ void df_variant_make(df_tiers *t, entry *e)
     snprintf(found + at, sizeof found - at, " in %u launches in a row; took %.2f ms", v->n_launches,
              (double)ns * 1e-6);
     if (st == DEFT_OK) make_event(&event, v, DF_WHY_variant_new, "any extents and numbers", found);
+    if (st == DEFT_OK) df_code_show(t, e, ".variant", &v->code);
     const bool is_made = st == DEFT_OK && publish(t, v);
     if (!is_made)
         make_event(&event, v, DF_WHY_variant_failed, expected,

@@ -275,7 +275,7 @@ static bool prepare(void *user)
     df_device *const dev = user;
     df_seg seg = { .kind = DF_SEG_MATMUL, .dtype = DEFT_F32 };
     df_plan p = { .segs = &seg, .n_segs = 1 };
-    const bool ok = dev->prepare(dev, NULL, &p) == DEFT_OK;
+    const bool ok = dev->prepare(dev, NULL, &p, NULL) == DEFT_OK;
     dev->release(dev, &p);
     return ok;
 }

@@ -129,7 +129,7 @@ static bool plan_works(df_device *dev, uint64_t number, float *x, uint64_t *inte
     df_launch_io io = { .root = &root };
     df_run_stats stats = { 0 };
     df_diag d = { 0 };
-    bool ok = dev->prepare(dev, &d, &p) == DEFT_OK &&
+    bool ok = dev->prepare(dev, &d, &p, NULL) == DEFT_OK &&
               dev->run(dev, &d, &p, &t, slots, &io, &stats) == DEFT_OK;
     for (int i = 0; ok && i < N; i++) ok = ((float *)root->data)[i] == x[i] * 2;
     *interpreted = stats.interpreted_segments;
@@ -191,7 +191,7 @@ int main(void)
     kb_init(&b, DF_MODE_MAP, "i", 1);
     kb_seal(&b);
     df_plan busy = { .kernels = &b.k, .n_kernels = 1 };
-    if (df_tiers_attach(df_cpu_tiers(dev), NULL, &busy) != DEFT_OK) return 1;
+    if (df_tiers_attach(df_cpu_tiers(dev), NULL, &busy, NULL) != DEFT_OK) return 1;
     while (atomic_load(&n_compiling) == before) sched_yield();
     bad += !in_child(dev, 5, x, 1);
     bad += !in_child(dev, 2, x, 0);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/build_id.h"
@@ -166,6 +167,9 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, ui
                            df_opt level, df_code *out)
 {
     (void)level;
+    const struct timespec delay = { .tv_sec = controls.delay_ms / 1000,
+                                    .tv_nsec = controls.delay_ms % 1000 * 1000000L };
+    (void)nanosleep(&delay, NULL);
     if (fails())
         return host.fail(d, controls.status, "compilation %u fails as asked",
                          atomic_load(&controls.n_compiles));

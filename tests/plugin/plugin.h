@@ -18,6 +18,7 @@ typedef struct plugin_controls {
     uint32_t fail_compile;
     bool keep_failing;
     deft_status status;
+    uint32_t delay_ms; /* each takes so long at least */
 
     /* Calls of compiled kernels so far. The one to fail has written all its results when it reports
      * an index outside, or when it calls hook. */

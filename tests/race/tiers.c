@@ -107,7 +107,7 @@ static void run_once(df_device *dev, uint32_t first, float *x)
         bind[i][0].buf = 0, bind[i][1].buf = 1 + i;
         bind[i][0].stride[0] = bind[i][1].stride[0] = 1;
     }
-    if (dev->prepare(dev, &d, &p) != DEFT_OK) atomic_fetch_add(&n_wrong, 1);
+    if (dev->prepare(dev, &d, &p, NULL) != DEFT_OK) atomic_fetch_add(&n_wrong, 1);
     for (int again = 0; again < 4; again++) {
         if (dev->run(dev, &d, &p, &t, slots, &io, NULL) != DEFT_OK) atomic_fetch_add(&n_wrong, 1);
         for (int r = 0; r < 2; r++) {

@@ -141,8 +141,8 @@ STAND_IN(stand_in_8x24, double, fma, 8, 24)
 static void start(fixture *f)
 {
     static const df_gemm_kernel stand_ins[2][N_STAND_INS] = {
-        { { stand_in_8x48, 8, 48 }, { stand_in_6x16, 6, 16 } },
-        { { stand_in_4x8, 4, 8 }, { stand_in_8x24, 8, 24 } },
+        { { stand_in_8x48, 8, 48, 0 }, { stand_in_6x16, 6, 16, 0 } },
+        { { stand_in_4x8, 4, 8, 0 }, { stand_in_8x24, 8, 24, 0 } },
     };
     static const uint32_t widths[N_JITS] = { 0, 32, 16 }; /* 0: the machine's own */
     memset(f, 0, sizeof *f);

@@ -13,6 +13,7 @@
 #include "runtime/cpu.h"
 #include "runtime/interp.h"
 #include "runtime/null.h"
+#include "runtime/spent.h"
 #include "support/fail_mem.h"
 #include "unit/hand_kernels.h"
 
@@ -263,7 +264,7 @@ static void plan_launch(hand_plan *h, uint32_t n)
 static deft_status plan_run(df_device *dev, hand_plan *h)
 {
     deft_status st = DEFT_OK;
-    if (!h->p.execs) st = dev->prepare(dev, &h->d, &h->p);
+    if (!h->p.execs) st = dev->prepare(dev, &h->d, &h->p, NULL);
     if (st != DEFT_OK) return st;
     return dev->run(dev, &h->d, &h->p, &h->t, h->slots, &h->io, &h->stats);
 }
@@ -1038,6 +1039,41 @@ Test(runtime, null_device_records_and_fails)
     df_str_finish(&text);
     df_null_destroy(&dev);
     free(x);
+}
+
+/* ---- time by call site ---- */
+
+Test(runtime, the_sites_that_took_most_time)
+{
+    df_spending top[3], all;
+    df_spent *s = df_spent_create(&df_mem_system);
+    cr_assert_not_null(s);
+    cr_expect_eq(df_spent_top(s, top, 3, &all), 0);
+    for (int round = 0; round < 2; round++)
+        for (uint64_t i = 1; i <= 900; i++)
+            df_spent_add(s, &(df_spending){ .site = 16 * i,
+                                            .ops = "exp",
+                                            .ns = i * 7 % 901, /* each number up to 900 once */
+                                            .bytes = 2,
+                                            .n = 1 });
+    cr_assert_eq(df_spent_top(s, top, 3, &all), 3);
+    for (uint64_t i = 0; i < 3; i++) {
+        cr_expect_eq(top[i].ns, 2 * (900 - i));
+        cr_expect_eq(top[i].site / 16 * 7 % 901, 900 - i);
+        cr_expect(top[i].n == 2 && top[i].bytes == 4 && !strcmp(top[i].ops, "exp"));
+    }
+    cr_expect_eq(all.ns, 900 * 901);
+    cr_expect_eq(all.n, 1800);
+    /* More sites than there is room for: the rest is counted as unknown. */
+    for (uint64_t i = 901; i <= 2000; i++)
+        df_spent_add(s, &(df_spending){ .site = 16 * i, .ns = 1, .n = 1 });
+    cr_expect_eq(df_spent_top(s, top, 3, &all), 3);
+    cr_expect_eq(all.n, 1800 + 1100);
+    df_spent_add(s, &(df_spending){ .site = 16 * 5000, .ns = 1 << 20, .n = 1 });
+    cr_expect_eq(df_spent_top(s, top, 1, &all), 1);
+    cr_expect_eq(top[0].site, 0);
+    df_spent_destroy(&s);
+    cr_expect_null(s);
 }
 
 /* ---- plug-in ---- */

@@ -82,7 +82,7 @@ static void attach(rig *r, df_plan *plan, kb *b)
 {
     df_diag d = { 0 };
     *plan = (df_plan){ .kernels = &b->k, .n_kernels = 1 };
-    cr_assert(df_tiers_attach(r->t, &d, plan) == DEFT_OK, "%s", d.text);
+    cr_assert(df_tiers_attach(r->t, &d, plan, NULL) == DEFT_OK, "%s", d.text);
 }
 
 static void open_with(rig *r, df_tier tier, uint64_t max_bytes, const df_mem *mem)
@@ -116,7 +116,7 @@ static const df_facts *launch_of(rig *r, const df_plan *plan, int64_t rows, int6
     const uint64_t num[] = { F(number) };
     const df_kargs args = { .extent = extent, .num = num };
     const df_call c = { .args = &args, .rows = true, .all = true, .n_rows = rows, .ns = ns };
-    const df_code *const general = df_tiers_code(r->t, plan->execs[0], (double)(rows * n));
+    const df_code *const general = df_tiers_code(r->t, plan->execs[0], (double)(rows * n), NULL);
     if (!general) return NULL;
     const df_code *const code = df_tiers_choose(r->t, plan->execs[0], general, &c, &is_inside);
     const df_facts *const facts = code->owner;
@@ -162,7 +162,7 @@ Test(variant, parts_of_a_launch_do_not_get_it)
     const uint64_t num[] = { F(3) };
     const df_kargs args = { .extent = extent, .num = num };
     const df_call c = { .args = &args, .rows = true, .n_rows = 3, .ns = 100 };
-    const df_code *const general = df_tiers_code(r.t, r.plan.execs[0], 21);
+    const df_code *const general = df_tiers_code(r.t, r.plan.execs[0], 21, NULL);
     cr_assert_eq(df_tiers_choose(r.t, r.plan.execs[0], general, &c, &is_inside), general);
     if (is_inside) df_tiers_leave(r.t);
     close_rig(&r);

@@ -121,7 +121,7 @@ static deft_status plan_and_run(cli_program *p, df_device *dev, const run_way *w
         df_str_finish(&why);
         goto done;
     }
-    TRY(dev->prepare(dev, &p->diag, plan));
+    TRY(dev->prepare(dev, &p->diag, plan, NULL));
     st = dev->run(dev, &p->diag, plan, t, slots, io, NULL);
     out->launches = plan->n_launches;
     out->segments = plan->n_segs;
