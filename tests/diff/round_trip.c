@@ -50,7 +50,7 @@ static deft_status run(cli_program *p, df_trace *t, const char **bytes, size_t *
     const run_way fused = { .tier = DF_TIER_INTERP, .passes = { DF_PASS_ALL, true }, .threads = 1 };
     run_results r = { 0 };
     p->trace = t;
-    const deft_status st = run_once(p, 1, &fused, &r);
+    const deft_status st = run_once(p, &(data_source){ .seed = 1 }, &fused, &r);
     *n = 0;
     if (st != DEFT_OK) return st;
     for (uint32_t i = 0; i < t->n_roots; i++)
