@@ -72,6 +72,12 @@ typedef struct deft_runtime_options {
     const char *trace_dir;
     uint64_t trace_file_bytes; /* before the next file begins; 0: DEFT_TRACE_BYTES, else 256 MiB */
     uint32_t trace_files;      /* kept, the first among them; 0: DEFT_TRACE_FILES, else 8 */
+    /* Non-zero: when a plan runs for the first time, its trace and the values of its inputs are
+     * stored beside the log, for `deft run` (docs/cli.md). They are written out before the plan
+     * runs, which is slow. 0: DEFT_TRACE_INPUTS. What would be over trace_input_bytes is left out,
+     * and told; 0: DEFT_TRACE_INPUTS_BYTES, else 256 MiB. */
+    int trace_inputs;
+    uint64_t trace_input_bytes;
 } deft_runtime_options;
 
 /* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each

@@ -95,6 +95,9 @@ static void open_journal(deft_runtime *r, const deft_runtime_options *o)
         .max_files = o->trace_files ? o->trace_files : (uint32_t)df_env_int("DEFT_TRACE_FILES", 0),
         .code = df_env_flag("DEFT_TRACE_CODE", false),
         .launches = df_env_flag("DEFT_TRACE_LAUNCHES", false),
+        .inputs = o->trace_inputs || df_env_flag("DEFT_TRACE_INPUTS", false),
+        .input_bytes = o->trace_input_bytes ? o->trace_input_bytes
+                                            : (uint64_t)df_env_int("DEFT_TRACE_INPUTS_BYTES", 0),
         .version = deft_version(),
         .compiler = r->compiler_text,
         .n_threads = deft_runtime_threads(r),

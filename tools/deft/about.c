@@ -115,7 +115,8 @@ int cli_doctor(int argc, char **argv)
 {
     static const char *const variables[] = { "DEFT_LOG",         "DEFT_TIER",
                                              "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
-                                             "DEFT_TRACE_DIR",   "DEFT_VARIANTS" };
+                                             "DEFT_TRACE_DIR",   "DEFT_TRACE_INPUTS",
+                                             "DEFT_VARIANTS" };
     char line[256];
     if (argc > 1) return cli_fail(CLI_USAGE, "doctor: unknown argument %s", argv[1]);
     printf("deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
