@@ -267,6 +267,14 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
  * labels as a comment). */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
+/* What cx computes next is stored before it runs: its trace as path.trace and the values of its
+ * inputs as path.safetensors, new files with mode 0600, for
+ * `deft run path.trace --inputs=path.safetensors` (docs/cli.md). It counts for one cut, whatever
+ * call makes it; a later call takes the place of an earlier one, path NULL of all. A cut that could
+ * not be stored, since a file is there or could not be written, fails as for want of memory, with
+ * DEFT_E_IO, and may be asked for again. Failures: DEFT_E_ARG for an empty path, DEFT_E_MEMORY. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_store_next(deft_ctx *cx, const char *path);
+
 /* Why something took time: one line for each plan built, kernel compiled, plan or guard miss, read
  * that had to compute, recomputation, cut by a budget; each with field, expected, found, the line
  * of the program ("mlp.c:41 (train_step)", else module+offset), and what to change. docs/why.md

@@ -3,6 +3,7 @@
  * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device,
  * plan and kernel caches); a context holds one program's records and handles.
  */
+#include "lazy/store.h"
 #include "lazy/submit.h"
 
 #include <math.h>
@@ -289,6 +290,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     }
     df_tiers_unlisten(df_cpu_tiers(cx->rt->dev), &cx->compiles);
     df_counted_drop(&cx->last_plan);
+    df_store_forget(cx);
     df_spine_finish(cx);
     df_arena_finish(&cx->pass);
     df_rec_finish(cx, &cx->rec);

@@ -8,6 +8,7 @@
  * guards without simplifying anything.
  */
 #include "lazy/recording.h"
+#include "lazy/store.h"
 #include "lazy/submit.h"
 #include "lazy/tell.h"
 
@@ -293,6 +294,7 @@ deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
         df_tell_prepared(cx, !is_new, ns);
         if (is_new && df_journal_has_inputs(cx->rt->journal)) df_tell_inputs(cx, m);
     }
+    if (DF_UNLIKELY(cx->store_path)) TRY(df_store_asked(cx, m));
     TRY(make_values(cx, m, want));
     memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
     for (uint32_t i = 0; i < m->t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;

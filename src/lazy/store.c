@@ -3,6 +3,7 @@
  * See store.h. Wide elements stand first in the file, so that all are aligned.
  */
 #include "lazy/store.h"
+#include "lazy/safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,8 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "lazy/safetensors.h"
 
 /* The kernel moves at most 2^31 - 4096 bytes per call. */
 #define MAX_TRANSFER ((size_t)1 << 30)
@@ -184,5 +183,36 @@ deft_status df_store_write(const df_store *s, df_diag *d, int dir, const char *n
            sigtimedwait(&size, NULL, &(struct timespec){ 0 }) > 0) {
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return st;
+}
+
+/* ---- asked for by the program ---- */
+
+void df_store_forget(deft_ctx *cx)
+{
+    if (cx->store_path) df_mem_free(cx->mem, cx->store_path, strlen(cx->store_path) + 1);
+    cx->store_path = NULL;
+}
+
+deft_status deft_store_next(deft_ctx *cx, const char *path)
+{
+    if (!cx) return DEFT_E_ARG;
+    if (path && !*path) return df_fail(&cx->diag, DEFT_E_ARG, "store_next: the path is empty");
+    const size_t n = path ? strlen(path) + 1 : 0;
+    char *const copy = n ? df_mem_alloc(cx->mem, n) : NULL;
+    if (n && !copy) return df_fail_mem(&cx->diag, "store_next", n);
+    if (n) memcpy(copy, path, n);
+    df_store_forget(cx);
+    cx->store_path = copy;
+    return DEFT_OK;
+}
+
+deft_status df_store_asked(deft_ctx *cx, const df_made *m)
+{
+    df_store s;
+    deft_status st = df_store_init(&s, &cx->diag, cx->mem, m->t);
+    if (st == DEFT_OK) st = df_store_write(&s, &cx->diag, AT_FDCWD, cx->store_path);
+    df_store_finish(&s);
+    df_store_forget(cx);
     return st;
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program and the values of its inputs as two files, NAME.trace and NAME.safetensors, for
- * `deft run NAME.trace --inputs=NAME.safetensors` (docs/cli.md). They are whole before this
- * returns: what comes next may overwrite the inputs, or crash.
+ * What a cut is about to run, for looking at elsewhere: a program and the values of its inputs as
+ * two files, NAME.trace and NAME.safetensors, for `deft run NAME.trace --inputs=NAME.safetensors`
+ * (docs/cli.md). They are whole before this returns: what comes next may overwrite the inputs, or
+ * crash.
  */
 #ifndef DF_LAZY_STORE_H
 #define DF_LAZY_STORE_H
 
-#include "base/diag.h"
-#include "base/str.h"
-#include "trace/trace.h"
+#include "lazy/spine.h"
 
 typedef struct df_store {
     const df_mem *mem;
@@ -26,5 +25,9 @@ void df_store_finish(df_store *s);
  * neither is left; a file that is there is one, and stays. No signal comes of a file that may not
  * grow. */
 deft_status df_store_write(const df_store *s, df_diag *d, int dir, const char *name);
+
+/* m runs next, and deft_store_next asked for it: stores it. */
+deft_status df_store_asked(deft_ctx *cx, const df_made *m);
+void df_store_forget(deft_ctx *cx); /* it is not asked for any more */
 
 #endif

@@ -429,6 +429,23 @@ static void all_dtypes(deft_ctx *cx)
     must(cx, deft_scope_end(s), "scope");
 }
 
+/* What a plan runs on later is stored when it is asked for. */
+static void stored_later(deft_ctx *cx, deft_tensor *x)
+{
+    float v[9];
+    const deft_scope s = deft_step_begin(cx);
+    deft_assign(x, deft_mul(x, 1e-3));
+    deft_assign(x, deft_exp(x));
+    must(cx, deft_step_end(s), "step");
+    step(cx, x);
+    must(cx, deft_store_next(cx, "later"), "store_next");
+    step(cx, x);
+    must(cx, deft_read(x, DEFT_F32, v, sizeof v), "read");
+    printf("plan later ");
+    for (size_t i = 0; i < sizeof v; i++) printf("%02x", ((const unsigned char *)v)[i]);
+    printf("\n");
+}
+
 /* What a step overwrites was stored as it was: a value of its own, and the caller's. */
 static void overwritten(deft_ctx *cx, bool submits)
 {
@@ -449,6 +466,7 @@ static void overwritten(deft_ctx *cx, bool submits)
     deft_assign(x, deft_exp(x));
     must(cx, deft_step_end(s), "step");
     if (!submits) print_tensor(cx, x); /* else a plan that there was */
+    if (submits) stored_later(cx, x);
     deft_drop(&w);
     deft_drop(&x);
 }
