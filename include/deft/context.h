@@ -72,6 +72,12 @@ typedef struct deft_runtime_options {
     const char *trace_dir;
     uint64_t trace_file_bytes; /* before the next file begins; 0: DEFT_TRACE_BYTES, else 256 MiB */
     uint32_t trace_files;      /* kept, the first among them; 0: DEFT_TRACE_FILES, else 8 */
+    /* Non-zero: when a plan runs for the first time, its trace and the values of its inputs are
+     * stored beside the log, for `deft run` (docs/cli.md). They are written out before the plan
+     * runs, which is slow. 0: DEFT_TRACE_INPUTS. What would be over trace_input_bytes is left out,
+     * and told; 0: DEFT_TRACE_INPUTS_BYTES, else 256 MiB. */
+    int trace_inputs;
+    uint64_t trace_input_bytes;
 } deft_runtime_options;
 
 /* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each
@@ -278,6 +284,14 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
  * "trace", "key", "guards", "plan", "why", "sites" (the trace, each record with its call site and
  * labels as a comment). */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
+
+/* What cx computes next is stored before it runs: its trace as path.trace and the values of its
+ * inputs as path.safetensors, new files with mode 0600, for
+ * `deft run path.trace --inputs=path.safetensors` (docs/cli.md). It counts for one cut, whatever
+ * call makes it; a later call takes the place of an earlier one, path NULL of all. A cut that could
+ * not be stored, since a file is there or could not be written, fails as for want of memory, with
+ * DEFT_E_IO, and may be asked for again. Failures: DEFT_E_ARG for an empty path, DEFT_E_MEMORY. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_store_next(deft_ctx *cx, const char *path);
 
 /* Why something took time: one line for each plan built, kernel compiled, plan or guard miss, read
  * that had to compute, recomputation, cut by a budget; each with field, expected, found, the line

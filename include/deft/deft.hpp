@@ -362,6 +362,10 @@ public:
     void clear() const { deft_clear(cx_); }
     DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
     size_t explain(char *buf, size_t n) const { return deft_explain(cx_, buf, n); }
+    DEFT_MUST_CHECK deft_status store_next(const char *path) const
+    {
+        return deft_store_next(cx_, path);
+    }
     deft_stats stats() const
     {
         deft_stats s = {};

@@ -14,6 +14,7 @@
 
 #define MAX_BYTES ((uint64_t)256 << 20)
 #define TEXT_BYTES ((uint64_t)64 << 20)
+#define INPUT_BYTES ((uint64_t)256 << 20)
 enum { MAX_FILES = 8 };
 
 static const uint8_t note_sizes[DF_N_NOTES] = {
@@ -65,6 +66,7 @@ static void forget(df_journal *j)
     atomic_store(&j->record_bytes, 0);
     atomic_store(&j->n_lost_records, 0);
     atomic_store(&j->n_lost_notes, 0);
+    atomic_store(&j->input_bytes, 0);
     atomic_store(&j->is_awake, false);
     sem_init(&j->wake, 0, 0);
     df_journal_file_forget(&j->file);
@@ -78,7 +80,11 @@ static void check_fork(df_journal *j, bool writes)
 {
     if (DF_LIKELY(!df_fork_mark_seen(&j->mark))) return;
     forget(j);
-    if (writes && !atomic_load(&j->is_dead)) (void)start(j);
+    /* The file here, not in the thread: from now on its name is known. A failure is told there. */
+    if (writes && !atomic_load(&j->is_dead)) {
+        (void)df_journal_file_next(&j->file);
+        (void)start(j);
+    }
     df_fork_mark_done(&j->mark);
 }
 
@@ -97,6 +103,7 @@ df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journ
     if (!o->max_bytes) j->options.max_bytes = MAX_BYTES;
     if (!o->max_files) j->options.max_files = MAX_FILES;
     if (!o->text_bytes) j->options.text_bytes = TEXT_BYTES;
+    if (!o->input_bytes) j->options.input_bytes = INPUT_BYTES;
     snprintf(j->compiler, sizeof j->compiler, "%s", o->compiler);
     sem_init(&j->wake, 0, 0); /* on Linux it only fills in a field */
     df_fork_mark_init(&j->mark);
@@ -143,6 +150,31 @@ bool df_journal_has_code(const df_journal *j)
 bool df_journal_has_launches(const df_journal *j)
 {
     return df_journal_on(j) && j->options.launches;
+}
+
+bool df_journal_has_inputs(const df_journal *j)
+{
+    return df_journal_on(j) && j->options.inputs;
+}
+
+/* ---- files beside the log ---- */
+
+deft_status df_journal_folder(df_journal *j, df_diag *d, uint64_t bytes,
+                              char name[DF_JOURNAL_FOLDER], int *fd)
+{
+    check_fork(j, true);
+    const uint64_t most = j->options.input_bytes;
+    const uint64_t sum = atomic_fetch_add(&j->input_bytes, bytes) + bytes;
+    if (sum <= most && sum >= bytes) {
+        char why[128];
+        if ((*fd = df_journal_file_folder(&j->file, name, DF_JOURNAL_FOLDER)) >= 0) return DEFT_OK;
+        const int code = errno;
+        atomic_fetch_sub(&j->input_bytes, bytes);
+        return df_fail(d, DEFT_E_IO, "%s: %s", name, strerror_r(code, why, sizeof why));
+    }
+    atomic_fetch_sub(&j->input_bytes, bytes);
+    return df_fail(d, DEFT_E_LIMIT, "%llu bytes more would be over the bound of %llu",
+                   (unsigned long long)bytes, (unsigned long long)most);
 }
 
 /* ---- notes ---- */

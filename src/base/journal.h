@@ -26,6 +26,7 @@
 #ifndef DF_BASE_JOURNAL_H
 #define DF_BASE_JOURNAL_H
 
+#include "base/diag.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "deft/status.h"
@@ -42,6 +43,8 @@ typedef struct df_journal_options {
     uint32_t max_files;   /* 0: 8; at least 2: the first is kept, since most plans stand there */
     bool code;            /* records of kernels carry their code */
     bool launches;        /* each launch is a note */
+    bool inputs;          /* what plans read when they first run is stored */
+    uint64_t input_bytes; /* of all of that; 0: 256 MiB */
     const char *version;  /* of the library */
     const char *compiler; /* and of code, for people */
     uint32_t n_threads;
@@ -79,6 +82,18 @@ void df_journal_close(df_journal **j);
 
 bool df_journal_has_code(const df_journal *j);
 bool df_journal_has_launches(const df_journal *j);
+bool df_journal_has_inputs(const df_journal *j);
+
+/* ---- files beside the log ---- */
+
+#define DF_JOURNAL_FOLDER 64
+
+/* Opens the folder deft-PID-START.inputs, made for its owner alone when it is not there, for bytes
+ * more of inputs, which are counted. Its name goes to name, and *fd is the caller's. A folder that
+ * is another user's, or open to others, is refused. Failures: DEFT_E_LIMIT (too many bytes),
+ * DEFT_E_IO. Any thread. */
+deft_status df_journal_folder(df_journal *j, df_diag *d, uint64_t bytes,
+                              char name[DF_JOURNAL_FOLDER], int *fd);
 
 /* ---- notes ---- */
 

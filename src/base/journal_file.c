@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -143,4 +144,18 @@ void df_journal_file_put(df_journal_file *f, const char *line, size_t n)
         f->n += n;
     }
     f->bytes += n;
+}
+
+int df_journal_file_folder(const df_journal_file *f, char *name, size_t room)
+{
+    struct stat info;
+    (void)snprintf(name, room, "deft-%d-%llu.inputs", (int)getpid(),
+                   (unsigned long long)f->start_us);
+    if (mkdirat(f->dir, name, 0700) != 0 && errno != EEXIST) return -1;
+    int fd = openat(f->dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return -1;
+    if (fstat(fd, &info) == 0 && info.st_uid == geteuid() && !(info.st_mode & 077)) return fd;
+    close_fd(&fd);
+    errno = EACCES;
+    return -1;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the journal: its files. One is open at a time; when it is full the next one follows.
- * Whole lines only; each file is created anew, for its owner alone, and never through a link.
+ * Whole lines only; each file is created anew, for its owner alone, and never through a link. What
+ * is stored beside them stands in one folder of the first one's name.
  */
 #ifndef DF_BASE_JOURNAL_FILE_H
 #define DF_BASE_JOURNAL_FILE_H
@@ -11,7 +12,7 @@
 typedef struct df_journal_file {
     int dir, fd; /* -1: none */
     uint32_t part, max_files;
-    uint64_t start_us; /* in names: microseconds since 1970 */
+    uint64_t start_us; /* in names: microseconds since 1970; fixed once a file was begun */
     uint64_t max_bytes;
     uint64_t bytes; /* of the open file, with those in buf */
     int error;      /* errno of the first failure: from then on nothing is written */
@@ -33,5 +34,8 @@ bool df_journal_file_full(const df_journal_file *f, size_t n);
 /* A whole line. */
 void df_journal_file_put(df_journal_file *f, const char *line, size_t n);
 void df_journal_file_flush(df_journal_file *f);
+
+/* The folder beside the first file, made if need be; -1: errno says why. Any thread. */
+int df_journal_file_folder(const df_journal_file *f, char *name, size_t room);
 
 #endif

@@ -29,6 +29,22 @@ bool df_journal_has_launches(const df_journal *j)
     return false;
 }
 
+bool df_journal_has_inputs(const df_journal *j)
+{
+    (void)j;
+    return false;
+}
+
+deft_status df_journal_folder(df_journal *j, df_diag *d, uint64_t bytes,
+                              char name[DF_JOURNAL_FOLDER], int *fd)
+{
+    (void)j;
+    (void)bytes;
+    (void)name;
+    (void)fd;
+    return df_fail(d, DEFT_E_UNSUPPORTED, "there is no structured log");
+}
+
 df_ring *df_ring_open(df_journal *j, uint32_t context)
 {
     (void)j;

@@ -78,6 +78,7 @@ struct df_journal {
     df_record *_Atomic records; /* the latest first */
     _Atomic uint64_t record_bytes, n_lost_records;
     _Atomic uint64_t n_lost_notes; /* of rings that are gone */
+    _Atomic uint64_t input_bytes;  /* stored so far */
     _Atomic bool is_awake;         /* the writer has been called */
     _Atomic bool stop, is_dead;    /* dead: nothing will be written any more */
     df_fork_mark mark;

@@ -3,6 +3,7 @@
  * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device,
  * plan and kernel caches); a context holds one program's records and handles.
  */
+#include "lazy/store.h"
 #include "lazy/submit.h"
 #include "lazy/summary.h"
 
@@ -98,6 +99,9 @@ static void open_journal(deft_runtime *r, const deft_runtime_options *o)
         .max_files = o->trace_files ? o->trace_files : (uint32_t)df_env_int("DEFT_TRACE_FILES", 0),
         .code = df_env_flag("DEFT_TRACE_CODE", false),
         .launches = df_env_flag("DEFT_TRACE_LAUNCHES", false),
+        .inputs = o->trace_inputs || df_env_flag("DEFT_TRACE_INPUTS", false),
+        .input_bytes = o->trace_input_bytes ? o->trace_input_bytes
+                                            : (uint64_t)df_env_int("DEFT_TRACE_INPUTS_BYTES", 0),
         .version = deft_version(),
         .compiler = r->compiler_text,
         .n_threads = deft_runtime_threads(r),
@@ -294,6 +298,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     }
     df_tiers_unlisten(df_cpu_tiers(cx->rt->dev), &cx->compiles);
     df_counted_drop(&cx->last_plan);
+    df_store_forget(cx);
     df_spine_finish(cx);
     df_arena_finish(&cx->pass);
     df_rec_finish(cx, &cx->rec);

@@ -306,6 +306,8 @@ struct deft_ctx {
     df_ring *ring, *launch_ring;
     df_cut_told told;
 
+    char *store_path; /* deft_store_next: of the next cut; NULL: not asked for */
+
     uint32_t id;        /* in its runtime; never 0 */
     uint32_t body_at;   /* depth of the scope of the innermost function of a loop or branch; 0 */
     uint32_t body_nest; /* how many of them run */

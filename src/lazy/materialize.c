@@ -8,6 +8,7 @@
  * guards without simplifying anything.
  */
 #include "lazy/recording.h"
+#include "lazy/store.h"
 #include "lazy/submit.h"
 #include "lazy/tell.h"
 
@@ -306,7 +307,12 @@ deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
     TRY(find_plan(cx, m));
     const uint64_t ns = now_ns(cx) - start;
     cx->stats.ns_plan += ns;
-    if (df_ring_on(cx->ring)) df_tell_prepared(cx, cx->stats.plans_built == built, ns);
+    if (df_ring_on(cx->ring)) {
+        const bool is_new = cx->stats.plans_built != built;
+        df_tell_prepared(cx, !is_new, ns);
+        if (is_new && df_journal_has_inputs(cx->rt->journal)) df_tell_inputs(cx, m);
+    }
+    if (DF_UNLIKELY(cx->store_path)) TRY(df_store_asked(cx, m));
     TRY(make_values(cx, m, want));
     memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
     for (uint32_t i = 0; i < m->t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;

@@ -6,6 +6,10 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "lazy/store.h"
+#include "runtime/os.h"
 
 /* A plan of more records is told without its texts: they would fill the queue. */
 enum { MOST_RECORDS = 65536 };
@@ -141,6 +145,43 @@ void df_tell_plan(deft_ctx *cx, const df_made *m, const df_plan *p, uint32_t n_m
         put_texts(&s, m->t, p);
     }
     df_record_end(&s, j);
+}
+
+static deft_status store_inputs(deft_ctx *cx, df_diag *d, const df_made *m, const char *name,
+                                char folder[DF_JOURNAL_FOLDER], uint64_t *bytes)
+{
+    df_store s;
+    int dir = -1;
+    deft_status st = df_store_init(&s, d, cx->mem, m->t);
+    if (st == DEFT_OK) st = df_journal_folder(cx->rt->journal, d, s.bytes, folder, &dir);
+    if (st == DEFT_OK) st = df_store_write(&s, d, dir, name);
+    if (dir >= 0) close(dir);
+    *bytes = s.bytes;
+    df_store_finish(&s);
+    return st;
+}
+
+void df_tell_inputs(deft_ctx *cx, const df_made *m)
+{
+    const df_plan *const p = df_plan_held(m->plan);
+    char name[32], folder[DF_JOURNAL_FOLDER], path[sizeof name + sizeof folder + 16];
+    uint64_t bytes = 0;
+    df_diag d = { 0 };
+    df_str s;
+    const uint64_t start = df_os_now_ns();
+    snprintf(name, sizeof name, "%u.%u", p->owner, p->number);
+    const bool ok = store_inputs(cx, &d, m, name, folder, &bytes) == DEFT_OK;
+    df_record_begin(&s, cx->rt->journal, "inputs", cx->id);
+    df_record_plan(&s, "plan", id_of(p));
+    if (ok) snprintf(path, sizeof path, "%s/%s.safetensors", folder, name);
+    df_json_text(&s, "file", ok ? path : NULL);
+    if (ok) snprintf(path, sizeof path, "%s/%s.trace", folder, name);
+    df_json_text(&s, "trace_file", ok ? path : NULL);
+    df_json_count(&s, "inputs", m->t->n_inputs);
+    df_json_count(&s, "bytes", bytes);
+    df_json_count(&s, "elapsed_ns", df_os_now_ns() - start);
+    df_json_text(&s, "left_out", ok ? NULL : d.text);
+    df_record_end(&s, cx->rt->journal);
 }
 
 static void put_miss(deft_ctx *cx, const df_plan *p, const char *kind, const char *field,

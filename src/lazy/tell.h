@@ -15,6 +15,9 @@ typedef struct df_phases {
 /* p was made for m; n_misses plans of its key did not fit. */
 void df_tell_plan(deft_ctx *cx, const df_made *m, const df_plan *p, uint32_t n_misses,
                   const df_phases *phases);
+/* The plan of m was made and runs next: stores what it reads. Never fails: what could not be stored
+ * is told. */
+void df_tell_inputs(deft_ctx *cx, const df_made *m);
 /* g, a guard of p, does not hold on t. */
 void df_tell_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_trace *t,
                   const int64_t *slots);

@@ -4,6 +4,8 @@
  */
 #include "trace/trace.h"
 
+#include <string.h>
+
 bool df_input_reach(const df_trace *t, uint32_t input, int64_t *low, int64_t *bytes)
 {
     const df_input *const in = &t->inputs[input];
@@ -36,4 +38,49 @@ bool df_strides_contiguous(const int64_t *extents, const int64_t *stride, uint32
         want *= extents[i];
     }
     return true;
+}
+
+/* Calls copy for each element, row-major: its address, and its place in packed. */
+static void each_element(const df_trace *t, uint32_t input, char *packed,
+                         void (*copy)(char *at, char *packed, size_t size))
+{
+    const df_input *const in = &t->inputs[input];
+    const df_node *const node = &t->nodes[in->node];
+    const int64_t *const extent = df_trace_extents(t, in->node);
+    const size_t size = deft_dtype_size((deft_dtype)node->dtype);
+    int64_t at[DEFT_MAX_RANK] = { 0 }, left = df_trace_numel(t, in->node);
+    if (df_strides_contiguous(extent, in->stride, node->rank)) {
+        if (left) copy(in->data, packed, (size_t)left * size);
+        return;
+    }
+    for (char *from = in->data; left > 0; left--) {
+        copy(from, packed, size);
+        packed += size;
+        for (uint32_t x = node->rank; x-- > 0;) {
+            from += in->stride[x] * (int64_t)size;
+            if (++at[x] < extent[x]) break;
+            from -= at[x] * in->stride[x] * (int64_t)size;
+            at[x] = 0;
+        }
+    }
+}
+
+static void take(char *at, char *packed, size_t size)
+{
+    memcpy(packed, at, size);
+}
+
+static void put(char *at, char *packed, size_t size)
+{
+    memcpy(at, packed, size);
+}
+
+void df_input_gather(const df_trace *t, uint32_t input, void *packed)
+{
+    each_element(t, input, packed, take);
+}
+
+void df_input_scatter(const df_trace *t, uint32_t input, const void *packed)
+{
+    each_element(t, input, (char *)(uintptr_t)packed, put);
 }

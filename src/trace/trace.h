@@ -112,6 +112,11 @@ DF_INLINE int64_t df_trace_numel(const df_trace *t, uint32_t node)
  * empty). false on overflow. */
 bool df_input_reach(const df_trace *t, uint32_t input, int64_t *low, int64_t *bytes);
 
+/* Copies the elements of input from its memory to `packed`, row-major without gaps, or back. Where
+ * elements share memory (strides of 0), what comes last is what stays. */
+void df_input_gather(const df_trace *t, uint32_t input, void *packed);
+void df_input_scatter(const df_trace *t, uint32_t input, const void *packed);
+
 /* Whether strides are those of row-major elements without gaps. Axes of extent 1 are free, and so
  * is everything when there are no elements. */
 bool df_strides_contiguous(const int64_t *extents, const int64_t *stride, uint32_t rank);

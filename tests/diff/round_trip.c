@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The text form is the trace: what is printed and read back prints the same bytes, has the same key
- * and gives the same bits. For every program of tests/expect (the arguments) and random traces.
+ * and gives the same bits; so do the files that a context stores of it (lazy/store.h), whatever
+ * its inputs held. For every program of tests/expect (the arguments) and random traces.
  *
  *   round_trip [FILE.expect ...] [--count=N] [--quick | --full]
  *   round_trip --print=SEED [--ops=N] [--plant]      one random trace, for other tests
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "../support/random_trace.h"
-#include "../../tools/deft/execute.h"
+#include "../../tools/deft/store.h"
+#include "lazy/store.h"
 
-static long n_cases, n_run, n_faults;
+static long n_cases, n_run, n_stored, n_faults;
+static char folder[64];
+
+enum { STORED_EVERY = 10 }; /* of random traces; files take longer than these */
 
 static void fault(const char *name, const char *what, const char *more)
 {
@@ -45,12 +52,13 @@ static bool same_data(const df_trace *a, const df_trace *b)
 }
 
 /* Runs t fused; *bytes: all results, one after the other, in p's arena. */
-static deft_status run(cli_program *p, df_trace *t, const char **bytes, size_t *n)
+static deft_status run(cli_program *p, df_trace *t, const data_source *data, const char **bytes,
+                       size_t *n)
 {
     const run_way fused = { .tier = DF_TIER_INTERP, .passes = { DF_PASS_ALL, true }, .threads = 1 };
     run_results r = { 0 };
     p->trace = t;
-    const deft_status st = run_once(p, 1, &fused, &r);
+    const deft_status st = run_once(p, data, &fused, &r);
     *n = 0;
     if (st != DEFT_OK) return st;
     for (uint32_t i = 0; i < t->n_roots; i++)
@@ -68,21 +76,71 @@ static deft_status run(cli_program *p, df_trace *t, const char **bytes, size_t *
     return DEFT_OK;
 }
 
-static void check_runs(const char *name, cli_program *p, df_trace *a, df_trace *b)
+static const data_source made = { .seed = 1 };
+
+/* a on what is made, and b, of q, on data. */
+static bool check_runs(const char *name, cli_program *p, df_trace *a, cli_program *q, df_trace *b,
+                       const data_source *data)
 {
     const char *x, *y;
     size_t n, m;
-    const deft_status first = run(p, a, &x, &n), second = run(p, b, &y, &m);
-    if (first != second) {
-        fault(name, "only one of the two runs", p->diag.text);
-    } else if (first == DEFT_OK) {
-        n_run++;
-        if (n != m || memcmp(x, y, n) != 0) fault(name, "other results", "");
+    const deft_status first = run(p, a, &made, &x, &n), second = run(q, b, data, &y, &m);
+    if (first != second)
+        fault(name, "only one of the two runs", first == DEFT_OK ? q->diag.text : p->diag.text);
+    else if (first == DEFT_OK && (n != m || memcmp(x, y, n) != 0))
+        fault(name, "other results", "");
+    return first == DEFT_OK;
+}
+
+/* Stores a, of p, with what is made for its inputs, as files of that name. */
+static deft_status store(cli_program *p, df_trace *a, const char *file)
+{
+    deft_status st = DEFT_OK;
+    df_allocator *allocator = NULL;
+    df_store s = { 0 };
+    df_buffer **const buffers = df_arena_new(&p->arena, df_buffer *, a->n_inputs);
+    if (!buffers) return DEFT_E_MEMORY;
+    TRY(df_allocator_create(&p->diag, &df_mem_system, 0, &allocator));
+    TRY(data_fill(&p->diag, a, a, allocator, &made, buffers));
+    st = df_store_init(&s, &p->diag, &df_mem_system, a);
+    if (st == DEFT_OK) st = df_store_write(&s, &p->diag, AT_FDCWD, file);
+    df_store_finish(&s);
+    for (uint32_t i = 0; i < a->n_inputs; i++) df_buffer_drop(&buffers[i]);
+done:
+    df_allocator_destroy(&allocator);
+    return st;
+}
+
+/* a against what its files say; nothing that they lack would be made as for a. */
+static void check_stored(const char *name, cli_program *p, df_trace *a)
+{
+    char file[128], trace[160], tensors[160];
+    data_source data = { .seed = 99 };
+    cli_program q;
+    (void)snprintf(file, sizeof file, "%s/%ld", folder, n_cases);
+    (void)snprintf(trace, sizeof trace, "%s.trace", file);
+    (void)snprintf(tensors, sizeof tensors, "%s.safetensors", file);
+    const deft_status st = store(p, a, file);
+    if (st != DEFT_OK) {
+        fault(name, "it could not be stored", p->diag.text);
+        return;
     }
+    n_stored++;
+    if (cli_program_read(&q, trace, 0) != CLI_OK)
+        fault(name, "its stored text is refused", "");
+    else if (!same_key(p, a, q.trace))
+        fault(name, "stored, it has another key", "");
+    else if (store_read_inputs(&q, tensors, &data) != CLI_OK)
+        fault(name, "its stored inputs are refused", "");
+    else
+        (void)check_runs(name, p, a, &q, q.trace, &data);
+    cli_program_finish(&q);
+    (void)unlink(trace);
+    (void)unlink(tensors);
 }
 
 /* a, in p's arena, against what its text says. */
-static void check_trace(const char *name, cli_program *p, df_trace *a)
+static void check_trace(const char *name, cli_program *p, df_trace *a, bool is_expect)
 {
     df_trace *b = NULL;
     df_str text, again;
@@ -97,7 +155,10 @@ static void check_trace(const char *name, cli_program *p, df_trace *a)
         if (strcmp(text.at, again.at) != 0) fault(name, "printed again it is another text", "");
         if (!same_key(p, a, b)) fault(name, "another key", "");
         if (!same_data(a, b)) fault(name, "other extents, arguments or inputs", "");
-        check_runs(name, p, a, b);
+        if (check_runs(name, p, a, p, b, &made)) {
+            n_run++;
+            if (n_run % STORED_EVERY == 0 || is_expect) check_stored(name, p, a);
+        }
     }
     df_str_finish(&text);
     df_str_finish(&again);
@@ -113,7 +174,7 @@ static void check_random(uint64_t seed, uint32_t n_ops)
     df_arena_init(&p.arena, &df_mem_system);
     df_trace *const t = random_trace(seed, n_ops, false, &p.arena);
     if (t)
-        check_trace(name, &p, t);
+        check_trace(name, &p, t, false);
     else
         fault(name, "the generator made no trace", "");
     df_arena_finish(&p.arena);
@@ -125,7 +186,7 @@ static void check_program(const char *name, const char *text, size_t n)
     df_trace *t = NULL;
     df_arena_init(&p.arena, &df_mem_system);
     /* Some programs are there to be refused. */
-    if (df_trace_parse(&p.diag, text, n, &p.arena, &t) == DEFT_OK) check_trace(name, &p, t);
+    if (df_trace_parse(&p.diag, text, n, &p.arena, &t) == DEFT_OK) check_trace(name, &p, t, true);
     df_arena_finish(&p.arena);
 }
 
@@ -168,6 +229,9 @@ int main(int argc, char **argv)
 {
     uint64_t count = 3000, n_ops = 200, print = 0;
     bool plant = false, prints = false;
+    const char *const tmp = getenv("TMPDIR");
+    (void)snprintf(folder, sizeof folder, "%.40s/deft-trip-XXXXXX", tmp && *tmp ? tmp : "/tmp");
+    if (!mkdtemp(folder)) return 77;
     for (int i = 1; i < argc; i++) {
         const char *value = argv[i];
         if (strcmp(value, "--quick") == 0)
@@ -185,11 +249,15 @@ int main(int argc, char **argv)
         else
             check_file(argv[i]);
     }
-    if (prints) return print_random(print, (uint32_t)n_ops, plant);
+    if (prints) {
+        (void)rmdir(folder);
+        return print_random(print, (uint32_t)n_ops, plant);
+    }
     const long programs = n_cases;
     for (uint64_t seed = 0; seed < count; seed++)
         check_random(seed, 4 + (uint32_t)(seed * 7919 % 60));
-    printf("%ld programs, %ld random traces, %ld of them run twice, %ld faults\n", programs,
-           n_cases - programs, n_run, n_faults);
+    (void)rmdir(folder);
+    printf("%ld programs, %ld random traces, %ld of them run twice, %ld from files, %ld faults\n",
+           programs, n_cases - programs, n_run, n_stored, n_faults);
     return n_faults || n_run * 2 < n_cases ? 1 : 0;
 }

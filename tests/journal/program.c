@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -227,21 +228,26 @@ static void rotate(void)
     steps(1000, &o);
 }
 
+/* The log that was begun, with another ending. */
+static void log_name(char name[400], const char *ending)
+{
+    const char *const dir = getenv("DEFT_TRACE_DIR");
+    DIR *const d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        if (!strncmp(e->d_name, "deft-", 5)) snprintf(name, 400, "%s/%.200s", dir, e->d_name);
+    closedir(d);
+    snprintf(strstr(name, ".jsonl"), 16, "%s", ending);
+}
+
 /* The second file's name is taken, by a link to somewhere else. */
 static void link_in_the_way(void)
 {
-    const char *const dir = getenv("DEFT_TRACE_DIR");
     char name[400] = "", target[400];
     deft_runtime_options o = quiet();
     o.trace_file_bytes = 20000;
     deft_runtime *rt = open_runtime(&o);
-    DIR *const d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        if (!strncmp(e->d_name, "deft-", 5))
-            snprintf(name, sizeof name, "%s/%.200s", dir, e->d_name);
-    closedir(d);
-    snprintf(strstr(name, ".jsonl"), 16, ".1.jsonl");
-    snprintf(target, sizeof target, "%s/victim", dir);
+    log_name(name, ".1.jsonl");
+    snprintf(target, sizeof target, "%s/victim", getenv("DEFT_TRACE_DIR"));
     if (symlink(target, name) != 0) exit(1);
     deft_ctx *cx = open_ctx(rt);
     deft_tensor *x = range(cx, 4);
@@ -330,10 +336,11 @@ static void twice(void)
 
 static bool try_to_sum(deft_ctx *cx)
 {
+    static const float x[6] = { 1, 2, 3, 4, 5, 6 };
     float v;
     const deft_scope s = deft_scope_begin(cx);
-    const deft_status st =
-        deft_item(deft_sum(deft_ones(cx, DEFT_SHAPE(3), DEFT_F32), DEFT_ALL_AXES, 0), &v);
+    deft_tensor *const even = deft_wrap(cx, DEFT_SHAPE(3), DEFT_F32, x, sizeof x, (int64_t[]){ 2 });
+    const deft_status st = deft_item(deft_sum(even, DEFT_ALL_AXES, 0), &v);
     return deft_scope_end(s) == DEFT_OK && st == DEFT_OK;
 }
 
@@ -365,6 +372,219 @@ static void memory(void)
     printf("%d reads failed\n", n_failed);
 }
 
+/* ---- inputs ---- */
+
+/* The plan made last, and what it computed. */
+static void print_result(deft_ctx *cx, const void *data, size_t n)
+{
+    deft_stats st;
+    deft_stats_read(cx, &st, sizeof st);
+    printf("plan 1.%llu ", (unsigned long long)st.plans_built);
+    for (size_t i = 0; i < n; i++) printf("%02x", ((const unsigned char *)data)[i]);
+    printf("\n");
+}
+
+static void print_tensor(deft_ctx *cx, deft_tensor *t)
+{
+    char data[4096];
+    const deft_dtype type = deft_dtype_of(t);
+    const size_t n = (size_t)deft_numel(t) * deft_dtype_size(type);
+    must(cx, deft_read(t, type, data, n), "read");
+    print_result(cx, data, n);
+}
+
+/* Memory that has gaps, goes backwards, or is there once for many elements. */
+static void wrapped(deft_ctx *cx)
+{
+    float m[60];
+    for (int i = 0; i < 60; i++) m[i] = (float)(i * i % 17) - 7.5f;
+    const deft_scope s = deft_scope_begin(cx);
+    deft_tensor *const gaps =
+        deft_wrap(cx, DEFT_SHAPE(3, 4), DEFT_F32, m, sizeof m, (int64_t[]){ 11, 2 });
+    print_tensor(cx, deft_tanh(gaps));
+    deft_tensor *const once =
+        deft_wrap(cx, DEFT_SHAPE(3, 4), DEFT_F32, m, sizeof m, (int64_t[]){ 0, 1 });
+    print_tensor(cx, deft_add(deft_exp(once), deft_t(deft_reshape(gaps, DEFT_SHAPE(4, 3)))));
+    print_tensor(cx,
+                 deft_sum(deft_wrap(cx, DEFT_SHAPE(0, 4), DEFT_F32, m, 0, NULL), DEFT_AXES(0), 0));
+    must(cx, deft_scope_end(s), "scope");
+}
+
+static void all_dtypes(deft_ctx *cx)
+{
+    const unsigned char truth[5] = { 1, 0, 0, 1, 1 }, small[5] = { 9, 8, 250, 6, 5 };
+    const int32_t whole[5] = { -3, 1 << 30, 7, 0, 2 };
+    const int64_t at[5] = { 4, 0, 3, 3, 1 };
+    const double wide[5] = { 1e-300, 2.5, -7, 1e9, 0.1 };
+    const float narrow[5] = { 0.1f, -2, 3, 1e-40f, 5 };
+    const deft_shape n = DEFT_SHAPE(5);
+    const deft_scope s = deft_scope_begin(cx);
+    deft_tensor *const t = deft_from(cx, n, DEFT_BOOL, truth, sizeof truth);
+    deft_tensor *const u = deft_from(cx, n, DEFT_U8, small, sizeof small);
+    deft_tensor *const i = deft_from(cx, n, DEFT_I32, whole, sizeof whole);
+    deft_tensor *const k = deft_from(cx, n, DEFT_I64, at, sizeof at);
+    deft_tensor *const d = deft_from(cx, n, DEFT_F64, wide, sizeof wide);
+    deft_tensor *const f = deft_from(cx, n, DEFT_F32, narrow, sizeof narrow);
+    print_tensor(cx, deft_add(deft_where(t, deft_add(u, i), k), deft_mul(deft_take(d, k, 0), f)));
+    must(cx, deft_scope_end(s), "scope");
+}
+
+/* What a plan runs on later is stored when it is asked for. */
+static void stored_later(deft_ctx *cx, deft_tensor *x)
+{
+    float v[9];
+    const deft_scope s = deft_step_begin(cx);
+    deft_assign(x, deft_mul(x, 1e-3));
+    deft_assign(x, deft_exp(x));
+    must(cx, deft_step_end(s), "step");
+    step(cx, x);
+    must(cx, deft_store_next(cx, "later"), "store_next");
+    step(cx, x);
+    must(cx, deft_read(x, DEFT_F32, v, sizeof v), "read");
+    printf("plan later ");
+    for (size_t i = 0; i < sizeof v; i++) printf("%02x", ((const unsigned char *)v)[i]);
+    printf("\n");
+}
+
+/* What a step overwrites was stored as it was: a value of its own, and the caller's. */
+static void overwritten(deft_ctx *cx, bool submits)
+{
+    float m[8] = { 1, 2, 3, 4, 5, 6, 7, 8 };
+    deft_tensor *x = range(cx, submits ? 9 : 8);
+    must(cx, deft_eval(&x, 1), "eval");
+    deft_tensor *w =
+        deft_keep(deft_wrap_mut(cx, DEFT_SHAPE(4), DEFT_F32, m, sizeof m, (int64_t[]){ 2 }));
+    deft_scope s = deft_step_begin(cx);
+    if (submits)
+        deft_assign(x, deft_add(deft_mul(x, 3), 1));
+    else
+        deft_assign(w, deft_sub(deft_mul(w, w), 2));
+    must(cx, submits ? deft_step_submit(s) : deft_step_end(s), "step");
+    print_tensor(cx, submits ? x : w);
+    for (int i = 0; i < 2; i++) step(cx, x);
+    s = deft_step_begin(cx);
+    deft_assign(x, deft_exp(x));
+    must(cx, deft_step_end(s), "step");
+    if (!submits) print_tensor(cx, x); /* else a plan that there was */
+    if (submits) stored_later(cx, x);
+    deft_drop(&w);
+    deft_drop(&x);
+}
+
+static void replayed(deft_ctx *cx)
+{
+    deft_capture *c = deft_capture_create(cx, captured, NULL);
+    deft_tensor *out = NULL, *in = range(cx, 8);
+    must(cx, deft_eval(&in, 1), "eval");
+    must(cx, deft_capture_call(c, &in, 1, &out, 1), "capture");
+    print_tensor(cx, out);
+    deft_drop(&in);
+    deft_drop(&out);
+    deft_capture_destroy(&c);
+}
+
+static void inputs(void)
+{
+    deft_runtime_options o = quiet();
+    o.tier = DEFT_TIER_FULL;
+    o.trace_inputs = 1;
+    deft_runtime *rt = open_runtime(&o);
+    deft_ctx *cx = open_ctx(rt);
+    wrapped(cx);
+    all_dtypes(cx);
+    overwritten(cx, false);
+    overwritten(cx, true);
+    replayed(cx);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+/* Three plans: of 4, of 40000 and of 16 bytes of inputs. */
+static void three_plans(deft_ctx *cx)
+{
+    static float x[10000];
+    for (int64_t rank = 1; rank <= 3; rank++) {
+        deft_shape n = { .rank = (uint32_t)rank, .dim = { 1, 1, 1 } };
+        n.dim[0] = rank == 2 ? 10000 : rank == 1 ? 1 : 4;
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *const t = deft_from(cx, n, DEFT_F32, x, (size_t)n.dim[0] * sizeof *x);
+        (void)item(cx, deft_cos(t));
+        must(cx, deft_scope_end(s), "scope");
+    }
+}
+
+static void in_a_runtime(const char *ending, void (*before)(const char *name))
+{
+    char name[400] = "";
+    deft_runtime_options o = quiet();
+    deft_runtime *rt = open_runtime(&o);
+    deft_ctx *cx = open_ctx(rt);
+    log_name(name, ending);
+    before(name);
+    three_plans(cx);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+}
+
+static void leave(const char *name)
+{
+    (void)name;
+}
+
+static void input_bound(void)
+{
+    in_a_runtime(".inputs", leave);
+}
+
+static void limit_size(const char *name)
+{
+    (void)name;
+    const struct rlimit l = { 30000, 30000 };
+    if (setrlimit(RLIMIT_FSIZE, &l) != 0) exit(1);
+}
+
+static void input_limit(void)
+{
+    in_a_runtime(".inputs", limit_size);
+}
+
+static void plant_link(const char *name)
+{
+    char target[400];
+    snprintf(target, sizeof target, "%s/victim", getenv("DEFT_TRACE_DIR"));
+    if (mkdir(target, 0700) != 0 || symlink(target, name) != 0) exit(1);
+}
+
+static void input_link(void)
+{
+    in_a_runtime(".inputs", plant_link);
+}
+
+static void plant_folder(const char *name)
+{
+    if (mkdir(name, 0700) != 0 || chmod(name, 0755) != 0) exit(1);
+}
+
+static void input_folder(void)
+{
+    in_a_runtime(".inputs", plant_folder);
+}
+
+static void input_forks(void)
+{
+    deft_runtime_options o = quiet();
+    deft_runtime *rt = open_runtime(&o);
+    deft_ctx *cx = open_ctx(rt);
+    wrapped(cx);
+    const pid_t child = fork();
+    int status = 0;
+    if (child == 0) is_child = true;
+    if (child == 0) all_dtypes(cx);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+    if (child && (waitpid(child, &status, 0) < 0 || status)) exit(1);
+}
+
 /* Characters: every byte, alone and in pairs, comes back from JSON as it went in or as U+FFFD. */
 static void bytes(void)
 {
@@ -389,11 +609,22 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } cases[] = { { "all", all },           { "labels", labels },
-                  { "rotate", rotate },     { "link", link_in_the_way },
-                  { "limit", limit },       { "forks", forks },
-                  { "overflow", overflow }, { "twice", twice },
-                  { "memory", memory },     { "bytes", bytes } };
+    } cases[] = { { "all", all },
+                  { "labels", labels },
+                  { "rotate", rotate },
+                  { "link", link_in_the_way },
+                  { "limit", limit },
+                  { "forks", forks },
+                  { "overflow", overflow },
+                  { "twice", twice },
+                  { "memory", memory },
+                  { "bytes", bytes },
+                  { "inputs", inputs },
+                  { "input_bound", input_bound },
+                  { "input_limit", input_limit },
+                  { "input_link", input_link },
+                  { "input_folder", input_folder },
+                  { "input_forks", input_forks } };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         if (argc > 1 && !strcmp(argv[1], cases[i].name)) {
             cases[i].run();

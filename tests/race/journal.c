@@ -2,10 +2,11 @@
  *
  * Two contexts on two threads, each submitting steps, with launches told: four rings and the
  * writer. While a step is in flight its context goes on telling. Afterwards every note is in the
- * log, or counted as dropped.
+ * log, or counted as dropped, and every plan is stored, with a trace and its inputs.
  */
 #include <dirent.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@ enum { STEPS = 300, ROUNDS = 3, SUBMIT_EVERY = 4, LABELS = 40 };
 
 static deft_runtime *rt;
 static bool wrong;
+static _Atomic int n_plans;
 
 static void *work(void *user)
 {
@@ -36,6 +38,9 @@ static void *work(void *user)
                 deft_label_end(cx);
             }
         }
+        deft_stats stats;
+        deft_stats_read(cx, &stats, sizeof stats);
+        atomic_fetch_add(&n_plans, (int)stats.plans_built);
         deft_drop(&x);
         deft_ctx_destroy(&cx);
     }
@@ -72,13 +77,31 @@ static void check(const char *path)
     printf("told %zu, written %zu, dropped %zu\n", told, n, lost);
 }
 
+/* Removes the folder of inputs and what is in it. */
+static void check_inputs(const char *path)
+{
+    char name[1024];
+    int n = 0;
+    DIR *const d = opendir(path);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.') continue;
+        snprintf(name, sizeof name, "%s/%.200s", path, e->d_name);
+        wrong |= unlink(name) != 0;
+        n++;
+    }
+    closedir(d);
+    wrong |= rmdir(path) != 0 || n != 2 * atomic_load(&n_plans);
+}
+
 int main(void)
 {
     char dir[] = "/tmp/deft-journal-XXXXXX", path[512] = "";
     pthread_t thread[2];
     if (!mkdtemp(dir)) return 77;
     setenv("DEFT_TRACE_LAUNCHES", "1", 1);
-    const deft_runtime_options o = { .size = sizeof o, .n_threads = 2, .trace_dir = dir };
+    const deft_runtime_options o = {
+        .size = sizeof o, .n_threads = 2, .trace_dir = dir, .trace_inputs = 1
+    };
     if (deft_runtime_create(&o, &rt) != DEFT_OK) return 1;
     for (int i = 0; i < 2; i++) pthread_create(&thread[i], NULL, work, NULL);
     for (int i = 0; i < 2; i++) pthread_join(thread[i], NULL);
@@ -87,6 +110,10 @@ int main(void)
     for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
         if (strncmp(e->d_name, "deft-", 5) != 0) continue;
         snprintf(path, sizeof path, "%s/%.200s", dir, e->d_name);
+        if (strstr(path, ".inputs")) {
+            check_inputs(path);
+            continue;
+        }
         check(path);
         unlink(path);
     }

@@ -114,8 +114,9 @@ static void show_blas(void)
 int cli_doctor(int argc, char **argv)
 {
     static const char *const variables[] = {
-        "DEFT_LOG",      "DEFT_TIER", "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR", "DEFT_TRACE_DIR",
-        "DEFT_VARIANTS", "DEFT_PERF", "DEFT_GDB",         "DEFT_STATS"
+        "DEFT_LOG",       "DEFT_TIER",         "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
+        "DEFT_TRACE_DIR", "DEFT_TRACE_INPUTS", "DEFT_VARIANTS",    "DEFT_PERF",
+        "DEFT_GDB",       "DEFT_STATS"
     };
     char line[256];
     if (argc > 1) return cli_fail(CLI_USAGE, "doctor: unknown argument %s", argv[1]);

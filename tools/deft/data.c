@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See data.h.
+ * See data.h. What a program wants of an input is found backwards: an op with a domain (a
+ * logarithm, an index) wants something of its operand, and what only moves elements, or is positive
+ * where its operands are, passes that on to them. It is a preference: what is computed on the way
+ * to a logarithm may still leave its domain.
  */
 #include "data.h"
 
@@ -17,83 +20,164 @@ static uint64_t next(uint64_t *state)
     return z ^ (z >> 31);
 }
 
-/* ---- indices ---- */
+/* ---- what is wanted of a node ---- */
 
-/* The input whose elements node k holds, seen through views; DF_NONE when it computes something. */
-static uint32_t input_behind(const df_trace *t, uint32_t k)
+typedef struct wish {
+    int64_t bound; /* an index: at least 0, below this; 0: none */
+    bool positive; /* above 0 */
+    bool unit;     /* within [-1, 1] */
+} wish;
+
+static void join(wish *to, const wish *more)
 {
-    while (df_op_infos[t->nodes[k].op].cls == DF_CLASS_view) k = t->nodes[k].src[0].i;
-    return t->nodes[k].op == DF_OP_input ? t->nodes[k].attr : DF_NONE;
+    if (more->bound && (!to->bound || more->bound < to->bound)) to->bound = more->bound;
+    to->positive |= more->positive;
+    to->unit |= more->unit;
 }
 
-/* The least extent that input is an index into; 0 when it is no index. */
-static int64_t index_bound(const df_trace *t, uint32_t input)
+/* What node k itself wants of operand i. */
+static wish own_wish(const df_trace *t, uint32_t k, uint32_t i)
 {
-    int64_t bound = 0;
-    for (uint32_t k = 0; k < t->n_nodes; k++) {
-        const df_node *const n = &t->nodes[k];
-        if (!df_op_takes_indices((df_op)n->op)) continue;
-        if (input_behind(t, n->src[1].i) != input) continue;
-        const int64_t extent = df_trace_extents(t, n->src[0].i)[n->attr];
-        if (bound == 0 || extent < bound) bound = extent;
+    const df_node *const n = &t->nodes[k];
+    wish w = { 0 };
+    if (df_op_takes_indices((df_op)n->op) && i == 1)
+        w.bound = df_trace_extents(t, n->src[0].i)[n->attr];
+    else if (n->op == DF_OP_log || n->op == DF_OP_log2 || n->op == DF_OP_log10 ||
+             n->op == DF_OP_sqrt || n->op == DF_OP_rsqrt)
+        w.positive = true;
+    else if (n->op == DF_OP_pow && i == 0)
+        w.positive = true;
+    else if (n->op == DF_OP_asin || n->op == DF_OP_acos || n->op == DF_OP_log1p)
+        w.unit = true;
+    return w;
+}
+
+/* Whether elements of operand i are elements of the result of n. */
+static bool moves(const df_node *n, uint32_t i)
+{
+    static const df_op all[] = { DF_OP_cast, DF_OP_minimum, DF_OP_maximum,
+                                 DF_OP_min,  DF_OP_max,     DF_OP_update };
+    static const df_op first[] = { DF_OP_take, DF_OP_gather, DF_OP_carry,
+                                   DF_OP_each, DF_OP_stack,  DF_OP_final };
+    if (df_op_infos[n->op].cls == DF_CLASS_view) return true;
+    if (n->op == DF_OP_where || n->op == DF_OP_cond) return i > 0;
+    if (n->op == DF_OP_next) return i < 2;
+    for (size_t k = 0; k < DF_LEN(first); k++)
+        if (n->op == first[k]) return i == 0;
+    for (size_t k = 0; k < DF_LEN(all); k++)
+        if (n->op == all[k]) return true;
+    return false;
+}
+
+/* Whether the result of an op is positive when its operands are. */
+static bool stays_positive(uint32_t op)
+{
+    static const df_op all[] = { DF_OP_add,    DF_OP_mul,  DF_OP_div,  DF_OP_sum,     DF_OP_prod,
+                                 DF_OP_hypot,  DF_OP_relu, DF_OP_tanh, DF_OP_expm1,   DF_OP_cumsum,
+                                 DF_OP_scatter_add, DF_OP_index_add,
+                                 DF_OP_matmul, DF_OP_powi, DF_OP_sign, DF_OP_copysign };
+    for (size_t k = 0; k < DF_LEN(all); k++)
+        if (op == (uint32_t)all[k]) return true;
+    return false;
+}
+
+static void pass_on(const df_trace *t, uint32_t k, wish *wishes)
+{
+    const df_node *const n = &t->nodes[k];
+    for (uint32_t i = 0; i < n->n_src; i++) {
+        wish w = own_wish(t, k, i);
+        if (moves(n, i)) join(&w, &wishes[k]);
+        if (stays_positive(n->op)) w.positive |= wishes[k].positive;
+        join(&wishes[n->src[i].i], &w);
     }
-    return bound;
+    /* A state is next what is computed for it. */
+    if (n->op == DF_OP_next) join(&wishes[n->src[1].i], &wishes[n->src[0].i]);
+}
+
+/* One for each node. In a loop a wish comes from a state, which stands before what it is next:
+ * what comes through n loops takes n rounds; more than two are not worth it. */
+static void find_wishes(const df_trace *t, wish *wishes)
+{
+    enum { ROUNDS = 3 };
+    for (int round = 0; round < ROUNDS; round++)
+        for (uint32_t k = t->n_nodes; k-- > 0;) pass_on(t, k, wishes);
 }
 
 /* ---- values ---- */
 
-static void put(char *at, deft_dtype dtype, uint64_t x, int64_t bound)
+/* Floats in [low, high), integers in [least, most]. */
+typedef struct range {
+    double low, high;
+    int64_t least, most;
+} range;
+
+static range range_for(deft_dtype dtype, const wish *w)
 {
-    const double u = (double)(x >> 11) * 0x1p-53 * 8 - 4;
-    const float f = (float)u;
-    const int32_t small = (int32_t)(x % 19) - 9;
-    const int64_t wide = bound > 0 ? (int64_t)(x % (uint64_t)bound) : small;
+    range r = { -4, 4, -9, 9 };
+    if (dtype == DEFT_U8) r = (range){ .least = 0, .most = UINT8_MAX };
+    if (dtype == DEFT_BOOL) return (range){ .least = 0, .most = 1 };
+    if (w->unit) {
+        r.low = -1, r.high = 1;
+        r.least = r.least < -1 ? -1 : r.least, r.most = 1;
+    }
+    if (w->positive) r.low = 0x1p-4, r.least = 1;
+    if (w->bound) {
+        const int64_t fits = dtype == DEFT_U8    ? UINT8_MAX
+                             : dtype == DEFT_I32 ? INT32_MAX
+                                                 : INT64_MAX;
+        r.least = 0, r.most = w->bound - 1 < fits ? w->bound - 1 : fits;
+    }
+    return r;
+}
+
+static void put(char *at, deft_dtype dtype, uint64_t x, const range *r)
+{
+    const double g = (double)(x >> 11) * 0x1p-53 * (r->high - r->low) + r->low;
+    const float f = (float)g;
+    const int64_t wide = (int64_t)(x % ((uint64_t)(r->most - r->least) + 1)) + r->least;
+    const int32_t small = (int32_t)wide;
     switch (dtype) {
-    case DEFT_BOOL: *at = (char)(x & 1); break;
-    case DEFT_U8: *at = (char)(x & 255); break;
+    case DEFT_BOOL:
+    case DEFT_U8: *at = (char)wide; break;
     case DEFT_I32: memcpy(at, &small, sizeof small); break;
     case DEFT_I64: memcpy(at, &wide, sizeof wide); break;
     case DEFT_F32: memcpy(at, &f, sizeof f); break;
-    case DEFT_F64: memcpy(at, &u, sizeof u); break;
+    case DEFT_F64: memcpy(at, &g, sizeof g); break;
     }
 }
 
-deft_status data_fill(df_diag *d, df_trace *t, df_allocator *a, uint64_t seed, df_buffer **buffers)
+/* Values for all bytes that input k spans, gaps as well. */
+static void generate(const df_trace *t, uint32_t k, uint64_t seed, const wish *w, df_buffer *b)
+{
+    const deft_dtype dtype = (deft_dtype)t->nodes[t->inputs[k].node].dtype;
+    const int64_t size = (int64_t)deft_dtype_size(dtype);
+    const range r = range_for(dtype, w);
+    uint64_t state = seed + ((uint64_t)k << 32);
+    for (int64_t i = 0; i < b->bytes; i += size) put((char *)b->data + i, dtype, next(&state), &r);
+}
+
+deft_status data_fill(df_diag *d, const df_trace *program, df_trace *t, df_allocator *a,
+                      const data_source *from, df_buffer **buffers)
 {
     deft_status st = DEFT_OK;
+    const size_t bytes = program->n_nodes * sizeof(wish);
+    wish *const wishes = bytes ? df_mem_zalloc(&df_mem_system, bytes) : NULL;
     for (uint32_t k = 0; k < t->n_inputs; k++) buffers[k] = NULL;
+    if (bytes && !wishes) TRY(df_fail_mem(d, "inputs", bytes));
+    find_wishes(program, wishes);
     for (uint32_t k = 0; k < t->n_inputs; k++) {
         df_input *const in = &t->inputs[k];
-        const deft_dtype dtype = (deft_dtype)t->nodes[in->node].dtype;
-        const int64_t size = (int64_t)deft_dtype_size(dtype);
-        const int64_t bound = dtype == DEFT_I64 ? index_bound(t, k) : 0;
-        int64_t low, bytes;
-        if (!df_input_reach(t, k, &low, &bytes))
+        int64_t low, span;
+        if (!df_input_reach(t, k, &low, &span))
             TRY(df_fail(d, DEFT_E_RANGE, "input %u: its strides reach too far", k));
-        TRY(df_buffer_create(d, a, bytes, &buffers[k]));
+        TRY(df_buffer_create(d, a, span, &buffers[k]));
         in->data = (char *)buffers[k]->data - low;
-        in->bytes = bytes;
-        uint64_t state = seed + ((uint64_t)k << 32);
-        for (int64_t i = 0; i < bytes; i += size)
-            put((char *)buffers[k]->data + i, dtype, next(&state), bound);
+        in->bytes = span;
+        generate(t, k, from->seed, &wishes[program->inputs[k].node], buffers[k]);
+        if (from->input && from->input[k]) df_input_scatter(t, k, from->input[k]);
     }
 done:
+    df_mem_free(&df_mem_system, wishes, bytes);
     for (uint32_t k = 0; st != DEFT_OK && k < t->n_inputs; k++) df_buffer_drop(&buffers[k]);
     return st;
-}
-
-void data_gather(const df_trace *t, uint32_t k, char *out)
-{
-    const df_input *const in = &t->inputs[k];
-    const df_node *const n = &t->nodes[in->node];
-    const int64_t *const extent = df_trace_extents(t, in->node);
-    const size_t size = deft_dtype_size((deft_dtype)n->dtype);
-    int64_t at[DEFT_MAX_RANK] = { 0 };
-    for (int64_t left = df_trace_numel(t, in->node); left > 0; left--) {
-        int64_t offset = 0;
-        for (uint32_t x = 0; x < n->rank; x++) offset += at[x] * in->stride[x];
-        memcpy(out, (const char *)in->data + offset * (int64_t)size, size);
-        out += size;
-        for (uint32_t x = n->rank; x-- > 0 && ++at[x] == extent[x];) at[x] = 0;
-    }
 }

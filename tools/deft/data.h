@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values for a program's inputs, made from a seed and each input's place in the list: the same
- * numbers on every machine, for every tier and however the program is planned.
+ * Values for a program's inputs: given ones, and else numbers made from a seed and each input's
+ * place in the list: the same on every machine, for every tier and however the program is planned.
  */
 #ifndef TOOL_DATA_H
 #define TOOL_DATA_H
@@ -9,12 +9,18 @@
 #include "runtime/buffer.h"
 #include "trace/trace.h"
 
-/* Gives every input of t memory of its own with values in it: floats in [-4, 4), small integers,
- * and for what is used as an index a valid one. buffers: one reference per input, the caller's. On
- * failure none is left. */
-deft_status data_fill(df_diag *d, df_trace *t, df_allocator *a, uint64_t seed, df_buffer **buffers);
+/* Where values come from. */
+typedef struct data_source {
+    uint64_t seed;
+    char *const *input; /* for each input its elements, row-major; NULL as a whole or for an
+                         * input: made from seed */
+} data_source;
 
-/* The elements of input k in row-major order. out has room for all. */
-void data_gather(const df_trace *t, uint32_t k, char *out);
+/* Gives every input of t memory of its own with values in it. Made ones: floats in [-4, 4), small
+ * integers; where program, of which t is what the passes left, wants something else of an input, as
+ * an index or a logarithm does, then that. buffers: one reference per input, the caller's. On
+ * failure none is left. */
+deft_status data_fill(df_diag *d, const df_trace *program, df_trace *t, df_allocator *a,
+                      const data_source *from, df_buffer **buffers);
 
 #endif

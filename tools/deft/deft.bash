@@ -16,7 +16,7 @@ _deft()
     --show) words="trace key guards plan why ir asm" ;;
     --target) words="x86-64 x86-64-v2 x86-64-v3 x86-64-v4 aarch64" ;;
     --tier) words="interp 0 1 all" ;;
-    --out) mapfile -t COMPREPLY < <(compgen -f -- "$value"); return ;;
+    --out | --inputs | --expect | --save-inputs | --save-outputs) mapfile -t COMPREPLY < <(compgen -f -- "$value"); return ;;
     --?*) return ;;
     esac
     if [[ -n $words ]]; then
@@ -31,7 +31,7 @@ _deft()
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
     case $command in
     opt) words="--passes= --show= --target= --fast --nofuse --threads= --max-body=" ;;
-    run) words="--check --bench $run" ;;
+    run) words="--check --bench --expect= --ulp= --inputs= --save-inputs= --save-outputs= $run" ;;
     dot) words="--fold --passes=" ;;
     minimize)
         words="--out= --with= --timeout= --memory= --tries= --"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See execute.h. Inputs follow from the seed alone (data.h), so that two runs of one program read
- * the same numbers.
+ * See execute.h. Inputs follow from the data source alone (data.h), so that two runs of one program
+ * read the same numbers.
  */
 #include "execute.h"
-#include "data.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -47,7 +46,7 @@ int run_option(run_options *o, const char *argument, bool *known)
     else if (cli_value(argument, "--passes", &value))
         ok = cli_passes_of(value, &o->passes);
     else if (cli_value(argument, "--seed", &value))
-        ok = cli_number("--seed", value, 0, UINT64_MAX, &o->seed);
+        ok = cli_number("--seed", value, 0, UINT64_MAX, &o->data.seed);
     else if (cli_value(argument, "--threads", &value))
         ok = cli_number("--threads", value, 0, 4096, &o->threads);
     else
@@ -56,6 +55,11 @@ int run_option(run_options *o, const char *argument, bool *known)
 }
 
 /* ---- one run ---- */
+
+static int64_t bytes_of(const df_trace *t, uint32_t k)
+{
+    return df_trace_numel(t, k) * (int64_t)deft_dtype_size((deft_dtype)t->nodes[k].dtype);
+}
 
 enum { LEAST_RUNS = 5, MOST_RUNS = 10000, BENCH_NS = 500000000 };
 
@@ -145,15 +149,15 @@ static deft_status keep_results(cli_program *p, const df_trace *t, df_launch_io 
         out->root[r] = df_arena_alloc(&p->arena, bytes, 16);
         if (!out->root[r]) return df_fail_mem(&p->diag, "results", bytes);
         if (t->roots[r].kind == DF_ROOT_INTO)
-            data_gather(t, t->roots[r].into, out->root[r]);
+            df_input_gather(t, t->roots[r].into, out->root[r]);
         else
             memcpy(out->root[r], io->root[r]->data, bytes);
     }
     return DEFT_OK;
 }
 
-static deft_status run_way_of(cli_program *p, uint64_t seed, const run_way *w, run_results *out,
-                              bench_result *bench)
+static deft_status run_way_of(cli_program *p, const data_source *data, const run_way *w,
+                              run_results *out, bench_result *bench)
 {
     deft_status st = DEFT_OK;
     df_device *dev = NULL;
@@ -167,7 +171,7 @@ static deft_status run_way_of(cli_program *p, uint64_t seed, const run_way *w, r
     roots = df_arena_new(&p->arena, df_buffer *, t->n_roots);
     inputs = df_arena_new(&p->arena, df_buffer *, t->n_inputs);
     if (!roots || !inputs) TRY(df_fail_mem(&p->diag, "results", sizeof *roots));
-    TRY(data_fill(&p->diag, t, dev->allocator, seed, inputs));
+    TRY(data_fill(&p->diag, p->trace, t, dev->allocator, data, inputs));
     df_launch_io io = { .root = roots, .input = (const df_buffer *const *)inputs };
     TRY(plan_and_run(p, dev, w, t, &io, out, bench));
     if (!bench) TRY(keep_results(p, t, &io, out));
@@ -178,21 +182,39 @@ done:
     return st;
 }
 
-deft_status run_once(cli_program *p, uint64_t seed, const run_way *w, run_results *out)
+deft_status run_once(cli_program *p, const data_source *data, const run_way *w, run_results *out)
 {
-    return run_way_of(p, seed, w, out, NULL);
+    return run_way_of(p, data, w, out, NULL);
 }
 
-static int64_t bytes_of(const df_trace *t, uint32_t k)
+deft_status run_inputs(cli_program *p, const data_source *data, data_source *out)
 {
-    return df_trace_numel(t, k) * (int64_t)deft_dtype_size((deft_dtype)t->nodes[k].dtype);
+    deft_status st = DEFT_OK;
+    df_trace *const t = p->trace;
+    df_allocator *a = NULL;
+    char **const input = df_arena_new(&p->arena, char *, t->n_inputs);
+    df_buffer **const buffers = df_arena_new(&p->arena, df_buffer *, t->n_inputs);
+    if (!input || !buffers) TRY(df_fail_mem(&p->diag, "inputs", t->n_inputs * sizeof *input));
+    TRY(df_allocator_create(&p->diag, &df_mem_system, 0, &a));
+    TRY(data_fill(&p->diag, t, t, a, data, buffers));
+    for (uint32_t i = 0; i < t->n_inputs; i++) {
+        const size_t bytes = (size_t)bytes_of(t, t->inputs[i].node);
+        input[i] = df_arena_alloc(&p->arena, bytes, 16);
+        if (!input[i]) st = df_fail_mem(&p->diag, "inputs", bytes);
+        if (st == DEFT_OK) df_input_gather(t, i, input[i]);
+    }
+    for (uint32_t i = 0; i < t->n_inputs; i++) df_buffer_drop(&buffers[i]);
+    *out = (data_source){ .seed = data->seed, .input = input };
+done:
+    df_allocator_destroy(&a);
+    return st;
 }
 
-deft_status run_bench(cli_program *p, uint64_t seed, const run_way *w, bench_result *out)
+deft_status run_bench(cli_program *p, const data_source *data, const run_way *w, bench_result *out)
 {
     const df_trace *const t = p->trace;
     run_results unused = { 0 };
-    const deft_status st = run_way_of(p, seed, w, &unused, out);
+    const deft_status st = run_way_of(p, data, w, &unused, out);
     for (uint32_t i = 0; i < t->n_inputs; i++) out->bytes += bytes_of(t, t->inputs[i].node);
     for (uint32_t r = 0; r < t->n_roots; r++) out->bytes += bytes_of(t, t->roots[r].node);
     return st;
@@ -216,10 +238,34 @@ static uint64_t bits_at(const char *at, size_t size)
     return bits;
 }
 
-/* Whether all roots agree; tells the first that does not. */
-static bool compare(const df_trace *t, const run_results *want, const run_results *have,
-                    const char *tier)
+/* Floats as integers whose order, and distance in steps, is that of the floats. */
+static int64_t ordered(deft_dtype dtype, const char *at)
 {
+    int64_t wide = 0;
+    int32_t narrow = 0;
+    memcpy(&wide, at, dtype == DEFT_F64 ? sizeof wide : 0);
+    memcpy(&narrow, at, dtype == DEFT_F32 ? sizeof narrow : 0);
+    if (dtype == DEFT_F64) return wide < 0 ? INT64_MIN - wide : wide;
+    return narrow < 0 ? (int64_t)INT32_MIN - narrow : narrow;
+}
+
+/* How many floats lie between two elements, plus 1; 0: equal. UINT64_MAX: not to be counted. */
+static uint64_t distance(deft_dtype dtype, const char *a, const char *b)
+{
+    if (memcmp(a, b, deft_dtype_size(dtype)) == 0) return 0;
+    const bool nan_a = is_nan(dtype, a), nan_b = is_nan(dtype, b);
+    if (nan_a && nan_b) return 0;
+    if ((dtype != DEFT_F32 && dtype != DEFT_F64) || nan_a || nan_b) return UINT64_MAX;
+    const int64_t x = ordered(dtype, a), y = ordered(dtype, b);
+    const uint64_t steps = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
+    return steps ? steps : 1; /* 0 and -0 */
+}
+
+/* Whether all roots agree; tells the first that does not. *most: the largest distance. */
+static bool compare(const df_trace *t, const run_options *o, const run_results *want,
+                    const run_results *have, const char *tier, uint64_t *most)
+{
+    *most = 0;
     for (uint32_t r = 0; r < t->n_roots; r++) {
         const uint32_t node = t->roots[r].node;
         const deft_dtype dtype = (deft_dtype)t->nodes[node].dtype;
@@ -228,15 +274,31 @@ static bool compare(const df_trace *t, const run_results *want, const run_result
         for (int64_t i = 0; i < n; i++) {
             const char *const a = want->root[r] + (size_t)i * size;
             const char *const b = have->root[r] + (size_t)i * size;
-            if (memcmp(a, b, size) == 0 || (is_nan(dtype, a) && is_nan(dtype, b))) continue;
-            printf("tier %s: output %%%u %s element %lld of %lld: 0x%llx, unfused interpreter "
-                   "0x%llx\n",
-                   tier, node, deft_dtype_name(dtype), (long long)i, (long long)n,
-                   (unsigned long long)bits_at(b, size), (unsigned long long)bits_at(a, size));
+            const uint64_t off = distance(dtype, a, b);
+            if (off > *most) *most = off;
+            if (off <= o->ulp) continue;
+            printf("tier %s: output %%%u %s element %lld of %lld: 0x%llx, %s 0x%llx\n", tier, node,
+                   deft_dtype_name(dtype), (long long)i, (long long)n,
+                   (unsigned long long)bits_at(b, size),
+                   o->expected ? "expected" : "unfused interpreter",
+                   (unsigned long long)bits_at(a, size));
             return false;
         }
     }
     return true;
+}
+
+static void tell_equal(const cli_program *p, const run_options *o, const run_results *want,
+                       const run_results *have, const char *tier, uint64_t most)
+{
+    printf("tier %s: ", tier);
+    if (most)
+        printf("within %llu ulp", (unsigned long long)most);
+    else
+        printf("equal");
+    printf(", %u outputs, %u launches", p->trace->n_roots, have->launches);
+    if (!o->expected) printf(" instead of %u", want->launches);
+    printf("\n");
 }
 
 check_verdict run_check(cli_program *p, const run_options *o, const df_compiler *compiler,
@@ -246,7 +308,11 @@ check_verdict run_check(cli_program *p, const run_options *o, const df_compiler 
     run_results want = { 0 };
     check_verdict verdict = CHECK_EQUAL;
     *code = CLI_OK;
-    deft_status st = run_once(p, o->seed, &reference, &want);
+    deft_status st = DEFT_OK;
+    if (o->expected)
+        want = *o->expected;
+    else
+        st = run_once(p, &o->data, &reference, &want);
     if (st != DEFT_OK) {
         *code = cli_status(&p->diag, st, p->path);
         return CHECK_UNRUN;
@@ -256,19 +322,23 @@ check_verdict run_check(cli_program *p, const run_options *o, const df_compiler 
         const run_way w = { tiers[i].tier, o->passes, (uint32_t)o->threads,
                             tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
         run_results have = { 0 };
-        st = run_once(p, o->seed, &w, &have);
+        uint64_t most;
+        st = run_once(p, &o->data, &w, &have);
+        if (st != DEFT_OK && o->expected) {
+            *code = cli_status(&p->diag, st, p->path);
+            return CHECK_UNRUN;
+        }
         if (st != DEFT_OK) {
             (void)cli_status(&p->diag, st, p->path);
             *code = cli_fail(CLI_FAILED, "tier %s failed where the unfused interpreter did not",
                              tiers[i].name);
             return CHECK_FAILED;
         }
-        if (!compare(p->trace, &want, &have, tiers[i].name)) {
+        if (compare(p->trace, o, &want, &have, tiers[i].name, &most)) {
+            tell_equal(p, o, &want, &have, tiers[i].name, most);
+        } else {
             verdict = CHECK_DIFFERS;
             *code = CLI_FAILED;
-        } else {
-            printf("tier %s: equal, %u outputs, %u launches instead of %u\n", tiers[i].name,
-                   p->trace->n_roots, have.launches, want.launches);
         }
     }
     return verdict;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft run: a program on generated inputs; its results are printed, or held against the
- * interpreter, or it is timed.
+ * deft run: a program on inputs from a file, or generated; its results are printed, held against
+ * the interpreter or against stored ones, or it is timed.
  */
-#include "execute.h"
+#include "store.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,9 +12,37 @@
 
 typedef struct options {
     const char *path;
-    bool check, bench;
+    const char *inputs, *expect, *save_inputs, *save_outputs; /* files; NULL: none */
+    bool check, bench, has_ulp;
     run_options run;
 } options;
+
+/* Takes argument when it names a file or a tolerance; *known is false when it does not. */
+static int file_option(options *o, const char *argument, bool *known)
+{
+    const char *text;
+    *known = true;
+    if (cli_value(argument, "--inputs", &o->inputs) ||
+        cli_value(argument, "--expect", &o->expect) ||
+        cli_value(argument, "--save-inputs", &o->save_inputs) ||
+        cli_value(argument, "--save-outputs", &o->save_outputs))
+        return CLI_OK;
+    *known = o->has_ulp = cli_value(argument, "--ulp", &text);
+    return !*known || cli_number("--ulp", text, 0, UINT32_MAX, &o->run.ulp) ? CLI_OK : CLI_USAGE;
+}
+
+static int check_options(const options *o)
+{
+    if (!o->path) return cli_fail(CLI_USAGE, "run: which file?");
+    if (o->check + o->bench + (o->expect != NULL) > 1)
+        return cli_fail(CLI_USAGE, "run: either --check or --bench or --expect");
+    if (o->run.tier == TIER_ALL && !o->check && !o->bench && !o->expect)
+        return cli_fail(CLI_USAGE, "run: --tier=all goes with --check, --bench or --expect");
+    if (o->has_ulp && !o->expect) return cli_fail(CLI_USAGE, "run: --ulp goes with --expect");
+    if (o->save_outputs && (o->check || o->bench || o->expect))
+        return cli_fail(CLI_USAGE, "run: --save-outputs goes with no --check, --bench, --expect");
+    return CLI_OK;
+}
 
 static int parse(int argc, char **argv, options *o)
 {
@@ -27,7 +55,8 @@ static int parse(int argc, char **argv, options *o)
         } else if (strcmp(a, "--bench") == 0) {
             o->bench = true;
         } else if (a[0] == '-' && a[1] != '\0') {
-            const int code = run_option(&o->run, a, &known);
+            int code = run_option(&o->run, a, &known);
+            if (!known) code = file_option(o, a, &known);
             if (!known) return cli_fail(CLI_USAGE, "run: unknown option %s", a);
             if (code != CLI_OK) return code;
         } else if (o->path) {
@@ -36,11 +65,7 @@ static int parse(int argc, char **argv, options *o)
             o->path = a;
         }
     }
-    if (!o->path) return cli_fail(CLI_USAGE, "run: which file?");
-    if (o->check && o->bench) return cli_fail(CLI_USAGE, "run: either --check or --bench");
-    if (o->run.tier == TIER_ALL && !o->check && !o->bench)
-        return cli_fail(CLI_USAGE, "run: --tier=all goes with --check or --bench");
-    return CLI_OK;
+    return check_options(o);
 }
 
 static int print_results(cli_program *p, const run_results *r)
@@ -81,7 +106,7 @@ static int bench(cli_program *p, const options *o, const df_compiler *compiler)
         const run_way w = { tiers[i].tier, o->run.passes, (uint32_t)o->run.threads,
                             tiers[i].tier == DF_TIER_INTERP ? NULL : compiler };
         bench_result r = { 0 };
-        const deft_status st = run_bench(p, o->run.seed, &w, &r);
+        const deft_status st = run_bench(p, &o->run.data, &w, &r);
         if (st != DEFT_OK) return cli_status(&p->diag, st, p->path);
         printf("tier %s: median %.3f us, least %.3f us of %u runs, %.2f GB/s, %llu launches, %llu "
                "segments, %lld bytes\n",
@@ -92,13 +117,32 @@ static int bench(cli_program *p, const options *o, const df_compiler *compiler)
     return CLI_OK;
 }
 
-static int run_program(cli_program *p, const options *o, const df_compiler *compiler)
+/* Inputs as the options want them, and the results that are expected. */
+static int take_files(cli_program *p, options *o, run_results *expected)
 {
     int code = CLI_OK;
+    if (o->inputs) code = store_read_inputs(p, o->inputs, &o->run.data);
+    if (code == CLI_OK && o->save_inputs) {
+        const deft_status st = run_inputs(p, &o->run.data, &o->run.data);
+        code = st == DEFT_OK ? store_write_inputs(p, o->save_inputs, &o->run.data)
+                             : cli_status(&p->diag, st, p->path);
+    }
+    if (code == CLI_OK && o->expect) {
+        code = store_read_outputs(p, o->expect, expected);
+        o->run.expected = expected;
+    }
+    return code;
+}
+
+static int run_program(cli_program *p, options *o, const df_compiler *compiler)
+{
+    run_results expected = { 0 };
+    int code = take_files(p, o, &expected);
+    if (code != CLI_OK) return code;
     if (o->check && (p->trace->flags & DF_TRACE_FAST))
         return cli_fail(CLI_USAGE,
                         "run: fast numerics promise no bits: --check is for strict programs");
-    if (o->check) {
+    if (o->check || o->expect) {
         (void)run_check(p, &o->run, compiler, &code);
         return code;
     }
@@ -106,8 +150,9 @@ static int run_program(cli_program *p, const options *o, const df_compiler *comp
     const run_way w = { tiers[o->run.tier].tier, o->run.passes, (uint32_t)o->run.threads,
                         compiler };
     run_results r = { 0 };
-    const deft_status st = run_once(p, o->run.seed, &w, &r);
-    return st == DEFT_OK ? print_results(p, &r) : cli_status(&p->diag, st, p->path);
+    const deft_status st = run_once(p, &o->run.data, &w, &r);
+    if (st != DEFT_OK) return cli_status(&p->diag, st, p->path);
+    return o->save_outputs ? store_write_outputs(p, o->save_outputs, &r) : print_results(p, &r);
 }
 
 int cli_run(int argc, char **argv)
