@@ -185,7 +185,7 @@ static bool bad(reader *r, const char *fmt, ...)
     return false;
 }
 
-/* No line has more values than separators, however it is written. */
+/* Commas and opening brackets bound the values, however a line is written. */
 static bool has_too_many_values(const char *line, size_t n)
 {
     size_t n_values = 1;

@@ -12,8 +12,9 @@
 #include "base/compiler.h"
 
 enum {
-    LOG_MAX_LINE = 64 << 20,  /* bytes; longer lines are passed over without being held */
-    LOG_MAX_VALUES = 1 << 20, /* in one line: bounds what JSON of many small values takes */
+    LOG_MAX_LINE = 64 << 20, /* bytes; longer lines are passed over without being held */
+    LOG_MAX_VALUES =
+        1 << 20, /* of a line, lists and objects counted twice: bounds what they take */
 };
 
 typedef struct log_line {
