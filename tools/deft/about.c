@@ -43,75 +43,75 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-static void show_cpu(void)
+static void show_cpu(FILE *f)
 {
     static const char *const known[] = { "sse4_2",   "avx2",     "fma",   "avx512f", "avx512bw",
                                          "avx512dq", "avx512vl", "asimd", "sve" };
     static char line[1 << 14];
     const char *const info = "/proc/cpuinfo";
-    printf("cpu        %s\n",
-           line_of(info, "model name", line, sizeof line) ? after_colon(line) : "unknown");
+    fprintf(f, "cpu        %s\n",
+            line_of(info, "model name", line, sizeof line) ? after_colon(line) : "unknown");
     if (!line_of(info, "flags", line, sizeof line) && !line_of(info, "Features", line, sizeof line))
         line[0] = '\0';
-    printf("features  ");
+    fprintf(f, "features  ");
     for (size_t i = 0; i < DF_LEN(known); i++)
-        if (has_word(line, known[i])) printf(" %s", known[i]);
-    printf("%s\n", line[0] ? "" : " unknown");
+        if (has_word(line, known[i])) fprintf(f, " %s", known[i]);
+    fprintf(f, "%s\n", line[0] ? "" : " unknown");
 }
 
-static void show_compiler(void)
+static void show_compiler(FILE *f)
 {
     df_diag d = { 0 };
     df_compiler c = { 0 };
     void *plugin = NULL;
     if (df_plugin_open(&d, &df_mem_system, NULL, NULL, 0, &c, &plugin) == DEFT_OK) {
-        printf("compiler   %s\n", c.name);
-        printf("vectors    %u bytes: %u f32\n", c.vector_bytes, c.vector_bytes / 4);
+        fprintf(f, "compiler   %s\n", c.name);
+        fprintf(f, "vectors    %u bytes: %u f32\n", c.vector_bytes, c.vector_bytes / 4);
     } else {
-        printf("compiler   none: kernels are interpreted (%s)\n", d.text);
-        printf("vectors    as the interpreter was compiled\n");
+        fprintf(f, "compiler   none: kernels are interpreted (%s)\n", d.text);
+        fprintf(f, "vectors    as the interpreter was compiled\n");
     }
     df_plugin_close(&c, &plugin);
 }
 
-static void show_sites(void)
+static void show_sites(FILE *f)
 {
     df_resolver r;
     if (!df_plugin_sites(df_env("DEFT_PLUGIN_DIR"), &r)) {
-        printf("sites      as module+offset: no deft-sites.so\n");
+        fprintf(f, "sites      as module+offset: no deft-sites.so\n");
         return;
     }
-    printf("sites      by source line, where there is debug information\n");
+    fprintf(f, "sites      by source line, where there is debug information\n");
     df_resolver_close(&r);
 }
 
-static void show_device(void)
+static void show_device(FILE *f)
 {
     df_diag d = { 0 };
     df_device *dev = NULL;
     const df_cpu_options o = { .tier = DF_TIER_INTERP };
     if (df_cpu_create(&d, &df_mem_system, NULL, &o, &dev) != DEFT_OK) {
-        printf("device     failed: %s\n", d.text);
+        fprintf(f, "device     failed: %s\n", d.text);
         return;
     }
-    printf("threads    %u\n", dev->limits.n_threads);
-    printf("caches     L1 %lld KiB, L2 %lld KiB\n", (long long)(dev->limits.l1_bytes >> 10),
-           (long long)(dev->limits.l2_bytes >> 10));
+    fprintf(f, "threads    %u\n", dev->limits.n_threads);
+    fprintf(f, "caches     L1 %lld KiB, L2 %lld KiB\n", (long long)(dev->limits.l1_bytes >> 10),
+            (long long)(dev->limits.l2_bytes >> 10));
     df_cpu_destroy(&dev);
 }
 
-static void show_blas(void)
+static void show_blas(FILE *f)
 {
     df_diag d = { 0 };
     df_blas *blas = NULL;
     if (df_blas_open(&d, &df_mem_system, &blas) == DEFT_OK)
-        printf("blas       found: may serve matmuls in fast mode\n");
+        fprintf(f, "blas       found: may serve matmuls in fast mode\n");
     else
-        printf("blas       none: %s\n", d.text);
+        fprintf(f, "blas       none: %s\n", d.text);
     df_blas_close(&blas);
 }
 
-int cli_doctor(int argc, char **argv)
+void cli_doctor_print(FILE *f)
 {
     static const char *const variables[] = {
         "DEFT_LOG",       "DEFT_TIER",         "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
@@ -119,19 +119,24 @@ int cli_doctor(int argc, char **argv)
         "DEFT_GDB",       "DEFT_STATS"
     };
     char line[256];
-    if (argc > 1) return cli_fail(CLI_USAGE, "doctor: unknown argument %s", argv[1]);
-    printf("deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
-    show_compiler();
-    show_sites();
-    show_cpu();
-    show_device();
-    show_blas();
+    fprintf(f, "deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
+    show_compiler(f);
+    show_sites(f);
+    show_cpu(f);
+    show_device(f);
+    show_blas(f);
     const char *const huge = "/sys/kernel/mm/transparent_hugepage/enabled";
-    printf("huge pages %s\n", line_of(huge, NULL, line, sizeof line) ? line : "unknown");
+    fprintf(f, "huge pages %s\n", line_of(huge, NULL, line, sizeof line) ? line : "unknown");
     for (size_t i = 0; i < DF_LEN(variables); i++) {
         const char *const value = getenv(variables[i]);
-        if (value) printf("variable   %s=%s\n", variables[i], value);
+        if (value) fprintf(f, "variable   %s=%s\n", variables[i], value);
     }
+}
+
+int cli_doctor(int argc, char **argv)
+{
+    if (argc > 1) return cli_fail(CLI_USAGE, "doctor: unknown argument %s", argv[1]);
+    cli_doctor_print(stdout);
     return CLI_OK;
 }
 

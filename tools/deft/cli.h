@@ -6,6 +6,8 @@
 #ifndef TOOL_CLI_H
 #define TOOL_CLI_H
 
+#include <stdio.h>
+
 #include "fuser/plan.h"
 #include "trace/trace.h"
 
@@ -15,7 +17,7 @@ enum {
     CLI_FAILED = 1,  /* a check found a difference, or deft itself failed */
     CLI_USAGE = 2,   /* the command line has no meaning */
     CLI_INPUT = 3,   /* the program could not be read, parsed or run */
-    CLI_BACKEND = 4, /* what was asked for needs a code generator, and there is none */
+    CLI_BACKEND = 4, /* what was asked for needs a code generator or a library, and there is none */
 };
 
 /* Which passes a program goes through. */
@@ -70,7 +72,12 @@ int cli_run(int argc, char **argv);
 int cli_diff(int argc, char **argv);
 int cli_dot(int argc, char **argv);
 int cli_minimize(int argc, char **argv);
+int cli_stats(int argc, char **argv);
+int cli_perfetto(int argc, char **argv);
+int cli_bundle(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ops(int argc, char **argv);
+
+void cli_doctor_print(FILE *f); /* what deft doctor prints */
 
 #endif

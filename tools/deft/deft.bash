@@ -25,7 +25,7 @@ _deft()
     fi
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "opt run dot diff minimize doctor ops --version --help" -- "$cur")
+            "opt run dot diff minimize stats perfetto bundle doctor ops --version --help" -- "$cur")
         return
     fi
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
@@ -39,6 +39,8 @@ _deft()
             [[ ${COMP_WORDS[i]} == "--" ]] && words=$run
         done
         ;;
+    stats) words="--json" ;;
+    perfetto | bundle) words="--out=" ;;
     doctor | ops) return ;;
     esac
     if [[ $cur == -* ]]; then

@@ -43,12 +43,18 @@ static const char usage[] =
     "    --timeout=N      seconds for one candidate                    (60)\n"
     "    --memory=N       MiB of address space for one candidate       (no bound)\n"
     "    --tries=N        candidates at most                           (5000)\n"
+    "  stats LOG     what a structured log adds up to; LOG is a folder or one of its files\n"
+    "    --json           as one object\n"
+    "  perfetto LOG  the log as a trace for ui.perfetto.dev\n"
+    "    --out=FILE, -o FILE                                           (standard output)\n"
+    "  bundle FOLDER one file to report a bug with: logs, traces, stored inputs\n"
+    "    --out=FILE, -o FILE                                           (deft-bundle.tar.gz)\n"
     "  doctor        what was found on this machine\n"
     "  ops           the table of ops\n"
     "  --version, --help\n"
     "\n"
     "FILE is a text trace, - for standard input; what follows a line \"--- ...\" is not read.\n"
-    "Exit: 0 ok, 1 a check failed, 2 usage, 3 bad input, 4 no code generator.\n";
+    "Exit: 0 ok, 1 a check failed, 2 usage, 3 bad input, 4 no code generator or library.\n";
 
 static int help(int argc, char **argv)
 {
@@ -76,6 +82,9 @@ int main(int argc, char **argv)
                      { "dot", cli_dot },
                      { "diff", cli_diff },
                      { "minimize", cli_minimize },
+                     { "stats", cli_stats },
+                     { "perfetto", cli_perfetto },
+                     { "bundle", cli_bundle },
                      { "doctor", cli_doctor },
                      { "ops", cli_ops },
                      { "--version", version },

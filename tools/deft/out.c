@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whole files: see out.h.
+ */
+#include "out.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+int out_open(out_file *o, const char *path)
+{
+    *o = (out_file){ .f = stdout };
+    if (!path || strcmp(path, "-") == 0) return CLI_OK;
+    const size_t n = strlen(path) + sizeof ".XXXXXX";
+    o->f = NULL;
+    o->path = path;
+    o->temporary = malloc(n);
+    if (!o->temporary) return cli_fail(CLI_INPUT, "%s: out of memory", path);
+    (void)snprintf(o->temporary, n, "%s.XXXXXX", path);
+    const int fd = mkstemp(o->temporary);
+    if (fd >= 0) o->f = fdopen(fd, "wb");
+    if (o->f) return CLI_OK;
+    const int code = cli_fail(CLI_INPUT, "%s: %s", path, strerror(errno));
+    if (fd >= 0) (void)unlink(o->temporary), (void)close(fd);
+    free(o->temporary);
+    return code;
+}
+
+int out_close(out_file *o, bool is_whole)
+{
+    int code = CLI_OK;
+    if (!o->path) return fflush(stdout) ? cli_fail(CLI_INPUT, "could not write the output") : code;
+    const bool was_written = !ferror(o->f);
+    if ((fclose(o->f) != 0 || !was_written) && is_whole)
+        code = cli_fail(CLI_INPUT, "%s: could not be written: %s", o->path, strerror(errno));
+    if (code == CLI_OK && is_whole && rename(o->temporary, o->path) != 0)
+        code = cli_fail(CLI_INPUT, "%s: %s", o->path, strerror(errno));
+    if (code != CLI_OK || !is_whole) (void)unlink(o->temporary);
+    free(o->temporary);
+    *o = (out_file){ 0 };
+    return code;
+}
+
+int out_arguments(int argc, char **argv, const char **log, const char **out)
+{
+    *log = *out = NULL;
+    for (int i = 1; i < argc; i++) {
+        if (cli_value(argv[i], "--out", out)) continue;
+        if (strcmp(argv[i], "-o") == 0 && i + 1 < argc)
+            *out = argv[++i];
+        else if (argv[i][0] == '-' && argv[i][1])
+            return cli_fail(CLI_USAGE, "%s: unknown option %s", argv[0], argv[i]);
+        else if (*log)
+            return cli_fail(CLI_USAGE, "%s: two logs: %s and %s", argv[0], *log, argv[i]);
+        else
+            *log = argv[i];
+    }
+    return *log ? CLI_OK : cli_fail(CLI_USAGE, "%s: which folder or file?", argv[0]);
+}
