@@ -264,7 +264,7 @@ static void finish_line(reader *r, holder *h, bool is_ended)
 /* false: no memory. */
 static bool hold(holder *h, const char *bytes, size_t n)
 {
-    if (h->is_too_long) return true;
+    if (h->is_too_long || n == 0) return true;
     if (h->n + n > LOG_MAX_LINE) {
         h->is_too_long = true;
         return true;
