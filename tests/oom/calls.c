@@ -880,13 +880,14 @@ static const row rows[] = {
                     ROW(item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print)
                         ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end) ROW(scope_return)
                             ROW(step_begin) ROW(step_begin_with) ROW(step_end) ROW(step_submit)
-                                ROW(wait) ROW(keep) ROW(ctx_create) ROW(runtime_create) ROW(show) ROW(store_next)
+                                ROW(wait) ROW(keep) ROW(ctx_create) ROW(runtime_create) ROW(show)
+                                    ROW(store_next)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
-                                    QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
-                                        ROW(ctx_destroy, ) ROW(runtime_destroy, )
+                                        QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
+                                            ROW(ctx_destroy, ) ROW(runtime_destroy, )
 #undef ROW
-                                            { .name = "deft_split", .make = make_split },
+                                                { .name = "deft_split", .make = make_split },
     { .name = "deft_while", .make = make_while },
     { .name = "deft_scan", .make = make_scan },
     { .name = "deft_cond", .make = make_cond },

@@ -113,11 +113,11 @@ static void show_blas(FILE *f)
 
 void cli_doctor_print(FILE *f)
 {
-    static const char *const variables[] = {
-        "DEFT_LOG",       "DEFT_TIER",         "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
-        "DEFT_TRACE_DIR", "DEFT_TRACE_INPUTS", "DEFT_VARIANTS",    "DEFT_PERF",
-        "DEFT_GDB",       "DEFT_STATS"
-    };
+    static const char *const variables[] = { "DEFT_LOG",         "DEFT_TIER",
+                                             "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
+                                             "DEFT_TRACE_DIR",   "DEFT_TRACE_INPUTS",
+                                             "DEFT_VARIANTS",    "DEFT_PERF",
+                                             "DEFT_GDB",         "DEFT_STATS" };
     char line[256];
     fprintf(f, "deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
     show_compiler(f);

@@ -72,10 +72,10 @@ static bool moves(const df_node *n, uint32_t i)
 /* Whether the result of an op is positive when its operands are. */
 static bool stays_positive(uint32_t op)
 {
-    static const df_op all[] = { DF_OP_add,    DF_OP_mul,  DF_OP_div,  DF_OP_sum,     DF_OP_prod,
-                                 DF_OP_hypot,  DF_OP_relu, DF_OP_tanh, DF_OP_expm1,   DF_OP_cumsum,
-                                 DF_OP_scatter_add, DF_OP_index_add,
-                                 DF_OP_matmul, DF_OP_powi, DF_OP_sign, DF_OP_copysign };
+    static const df_op all[] = { DF_OP_add,    DF_OP_mul,    DF_OP_div,         DF_OP_sum,
+                                 DF_OP_prod,   DF_OP_hypot,  DF_OP_relu,        DF_OP_tanh,
+                                 DF_OP_expm1,  DF_OP_cumsum, DF_OP_scatter_add, DF_OP_index_add,
+                                 DF_OP_matmul, DF_OP_powi,   DF_OP_sign,        DF_OP_copysign };
     for (size_t k = 0; k < DF_LEN(all); k++)
         if (op == (uint32_t)all[k]) return true;
     return false;
