@@ -42,7 +42,7 @@ deft_status df_journal_folder(df_journal *j, df_diag *d, uint64_t bytes,
     (void)bytes;
     (void)name;
     (void)fd;
-    return df_fail(d, DEFT_E_UNSUPPORTED, "there is no structured log");
+    return df_fail(d, DEFT_E_STATE, "there is no structured log");
 }
 
 df_ring *df_ring_open(df_journal *j, uint32_t context)
