@@ -74,7 +74,7 @@ void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
         df_fuse_edge(p, w->group, to);
         for (uint32_t f = w->frames; f != DF_NONE; f = p->groups.at[f].next_frame)
             df_fuse_edge(p, f, to);
-        if (!w->visible || !df_op_writes_over((df_op)node_of(p, w->node)->op)) return;
+        if (!w->visible || node_of(p, w->node)->op != DF_OP_update) return;
         if (w->place != DF_NONE && w->over == DF_NONE) return; /* memory of its own */
         const uint32_t base = p->node_val[node_of(p, w->node)->src[0].i];
         /* A chain whose links wait for each other anyway need not be walked to its end. */

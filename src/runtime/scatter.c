@@ -9,8 +9,9 @@
  *
  * Each element of the result is a chain of additions in the order of that walk (base/limits.h). So
  * threads share out what is kept: every thread walks all indices, in order, over its part of the
- * longest kept axis. Where no kept axis is long, they share out the result along the indexed axis
- * instead, and each skips what belongs to others.
+ * longest kept axis. Where none is long, one thread does it all, unless the result is so large that
+ * most additions miss the caches: then they share out the result along the indexed axis, and each
+ * skips what belongs to others.
  */
 #include "runtime/routine.h"
 
@@ -19,8 +20,9 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#define WORTH_WAKING ((int64_t)1 << 14)  /* values */
+#define WORTH_WAKING ((int64_t)1 << 15)  /* values */
 #define WORTH_SHARING ((int64_t)1 << 18) /* values, where each thread looks at all indices */
+#define BEYOND_CACHES ((int64_t)4 << 20) /* bytes of the result */
 #define LEAST_PIECE 64 /* elements along the last axis: cache lines of their own */
 #define PIECES_PER_THREAD 2
 
@@ -228,7 +230,8 @@ static share divide(const df_scatter_job *j, uint32_t n_threads)
         s.grain = s.axis + 1 == j->rank ? LEAST_PIECE : 1;
         most = (j->extent[s.axis] + s.grain - 1) / s.grain;
     }
-    if (most < n_threads && total >= WORTH_SHARING && j->n >= n_threads) {
+    const int64_t bytes = j->n * (int64_t)deft_dtype_size(j->dtype);
+    if (most < n_threads && total >= WORTH_SHARING && bytes >= BEYOND_CACHES) {
         s.axis = j->rank;
         s.grain = 1;
         most = n_threads;

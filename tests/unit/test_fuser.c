@@ -526,6 +526,17 @@ Test(fuser, scatters)
           "%3 = slice f32[7] %1 start=[39] step=[-2]\n"
           "%4 = index_add f32[40] %1 %2 %3 axis=0\noutput %4\n",
           4, 3, 3, 2 },
+        { "values from what lies under the base, which is replaced",
+          "%0 = input f32[40]\n%1 = exp f32[40] %0\n%2 = input f32[5]\n"
+          "%3 = slice f32[5] %1 start=[3] step=[1]\n%4 = update f32[40] %1 %2 %3\n"
+          "%5 = neg f32[40] %4\n%6 = input i64[40]\n"
+          "%7 = index_add f32[40] %5 %6 %1 axis=0\noutput %7\n",
+          4, 4, 6, 3 },
+        { "values from the base, again and again",
+          "%0 = input f32[40]\n%1 = exp f32[40] %0\n%2 = input i64[2,3]\n"
+          "%3 = slice f32[3] %1 start=[0] step=[1]\n%4 = expand f32[2,3] %3\n"
+          "%5 = index_add f32[40] %1 %2 %4 axis=0\noutput %5\n",
+          4, 3, 3, 2 },
         { "a part is replaced, then added to",
           "%0 = input f32[40]\n%1 = input f32[5]\n%2 = slice f32[5] %0 start=[3] step=[1]\n"
           "%3 = update f32[40] %0 %1 %2\n%4 = input i64[7]\n%5 = input f32[7]\n"
