@@ -166,12 +166,13 @@ static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
 {
     s->part_extent = extent;
     s->grain = grain;
-    s->parts = df_min_i64(df_max_i64(want, 1), df_div_up(extent, grain));
+    s->parts = df_min_i64(want, df_div_up(extent, grain));
 }
 
-/* Cuts s into about `want` items. */
+/* Cuts s into about `want` items, at least one: beside much larger ones its share is none. */
 static void cut(df_seg_run *s, int64_t want)
 {
+    if (want < 1) want = 1;
     const uint8_t mode = s->kernel->mode;
     const bool may_split = (s->kernel->flags & DF_KERNEL_SPLIT) && s->n_red > DF_BLOCK;
     const bool whole_rows = want <= s->n_outer || s->riders != DF_NONE;

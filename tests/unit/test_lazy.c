@@ -454,6 +454,27 @@ Test(lazy, wrapped_memory_read_before_it_is_written)
     rig_close(&r);
 }
 
+/* One element beside millions of instructions: its share of the threads' work rounds to none. */
+Test(lazy, a_number_beside_a_large_kernel_is_stored)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 2,
+                                     .tier = DEFT_TIER_INTERPRET };
+    deft_runtime *two;
+    deft_ctx *c;
+    cr_assert_eq(deft_runtime_create(&o, &two), DEFT_OK);
+    cr_assert_eq(deft_ctx_create(two, NULL, &c), DEFT_OK);
+    deft_tensor *x = deft_cast(deft_iota(c, DEFT_SHAPE(1 << 18), 0), DEFT_F32);
+    for (int i = 0; i < 8; i++) x = deft_sin(x);
+    deft_tensor *const both[] = { x, deft_full(c, DEFT_SHAPE(), DEFT_F32, 7) };
+    float v = 0;
+    cr_assert_eq(deft_eval(both, 2), DEFT_OK);
+    cr_assert_eq(deft_item(both[1], &v), DEFT_OK);
+    cr_assert_eq(v, 7);
+    deft_ctx_destroy(&c);
+    deft_runtime_destroy(&two);
+}
+
 /* The interior's rows are no single axis; still the largest change over all of them comes out of
  * the launch that makes the step, in the bits of the one order of reductions. */
 Test(lazy, heat_step_with_its_residual_is_one_launch)
