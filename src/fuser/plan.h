@@ -315,6 +315,7 @@ typedef struct df_plan {
     /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */
     uintptr_t site;               /* of the call that cut the trace */
     uint32_t owner, number;       /* the context, and its how-manieth plan this is */
+    uint32_t block;               /* its how-manieth among the plans within it that have launches */
     const df_kernel_about *about; /* per kernel */
 } df_plan;
 

@@ -131,15 +131,17 @@ static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
 typedef struct about {
     deft_ctx *cx;
     const df_trace *t;
-    uint32_t number;
+    uint32_t number, n_blocks;
 } about;
 
 static deft_status tell_about(df_plan *plan, void *user)
 {
-    const about *const a = user;
+    about *const a = user;
     plan->site = a->cx->act_site;
     plan->owner = a->cx->id;
     plan->number = a->number;
+    plan->block = a->n_blocks;
+    a->n_blocks += plan->n_parts == 0;
     if (df_why_kernels(plan, a->t)) return DEFT_OK;
     return df_fail_mem(&a->cx->diag, "plan", plan->n_kernels * sizeof *plan->about);
 }
@@ -210,9 +212,9 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
         df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
                 df_plan_retreat(e->plan));
     df_why_plan(cx, m, f.n_misses, e->plan);
-    if (df_ring_on(cx->ring)) df_tell_plan(cx, m, e->plan, f.n_misses, &phases);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
+    if (df_ring_on(cx->ring)) df_tell_plan(cx, m, e->plan, f.n_misses, &phases);
     /* A plan that holds all references of its own may be larger than the cache: it is then used
      * once. */
     const size_t bytes = df_plan_bytes(e->plan);

@@ -75,18 +75,95 @@ static void put_launch(df_str *s, const df_plan *p, const df_launch *l)
     df_json_close(s, ']');
 }
 
-/* One of the plans within a plan, itself where it has no parts. */
-static deft_status put_block(df_plan *p, void *user)
+/* The launches between which a buffer is used; last < first: none. */
+typedef struct range {
+    uint32_t first, last;
+} range;
+
+static void touch(range *ranges, uint32_t launch, const df_bind *bind)
 {
-    df_str *const s = user;
-    if (p->n_parts) return DEFT_OK;
+    if (bind->buf == DF_NONE) return;
+    range *const r = &ranges[bind->buf];
+    r->first = r->first < launch ? r->first : launch;
+    r->last = launch;
+}
+
+static void touch_all(range *ranges, uint32_t launch, const df_plan *p, const df_seg *seg)
+{
+    const uint32_t n = seg->kernel == DF_NONE ? 0 : p->kernels[seg->kernel].n_access;
+    for (uint32_t i = 0; i < n; i++) touch(ranges, launch, &seg->bind[i]);
+    if (seg->kind == DF_SEG_KERNEL) return;
+    touch(ranges, launch, &seg->a);
+    touch(ranges, launch, &seg->c);
+    if (seg->kind == DF_SEG_MATMUL || df_op_writes_over((df_op)seg->op))
+        touch(ranges, launch, &seg->b);
+}
+
+static void find_ranges(range *ranges, const df_plan *p)
+{
+    for (uint32_t i = 0; i < p->n_bufs; i++) ranges[i] = (range){ .first = UINT32_MAX };
+    for (uint32_t i = 0; i < p->n_launches; i++) {
+        const df_launch *const l = &p->launches[i];
+        for (uint32_t k = 0; k < l->n; k++) touch_all(ranges, i, p, &p->segs[l->first + k]);
+    }
+}
+
+static void put_count_or_null(df_str *s, const char *key, bool has, uint32_t n)
+{
+    if (has)
+        df_json_count(s, key, n);
+    else
+        df_json_text(s, key, NULL);
+}
+
+static void put_buffer(df_str *s, const df_plan *p, uint32_t i, const int64_t *slots,
+                       const range *r)
+{
+    static const char *const kinds[] = { "input", "result", "into", "temporary" };
+    const df_plan_buf *const b = &p->bufs[i];
+    df_json_open(s, NULL, '{');
+    df_json_text(s, "kind", kinds[b->kind]);
+    df_json_count(s, "index", b->index);
+    df_json_text(s, "dtype", deft_dtype_name(b->dtype));
+    df_json_count(s, "bytes", (uint64_t)slots[b->numel] * deft_dtype_size(b->dtype));
+    put_count_or_null(s, "donor", b->donor != DF_NONE, b->donor);
+    put_count_or_null(s, "first", r->first <= r->last, r->first);
+    put_count_or_null(s, "last", r->first <= r->last, r->last);
+    df_json_close(s, '}');
+}
+
+static void put_memory(df_str *s, const df_plan *p, const int64_t *slots)
+{
+    range *const ranges = df_mem_alloc(s->mem, (p->n_bufs + 1) * sizeof *ranges);
+    s->ok &= ranges != NULL;
+    if (!ranges) return;
+    find_ranges(ranges, p);
+    df_json_open(s, "buffers", '[');
+    for (uint32_t i = 0; i < p->n_bufs; i++) put_buffer(s, p, i, slots, &ranges[i]);
+    df_json_close(s, ']');
+    df_json_open(s, "regions", '[');
+    for (uint32_t i = 0; i < p->n_regions; i++)
+        df_json_count(s, NULL, (uint64_t)slots[p->regions[i].bytes]);
+    df_json_close(s, ']');
+    df_mem_free(s->mem, ranges, (p->n_bufs + 1) * sizeof *ranges);
+}
+
+/* The plans within a plan, itself where it has no parts, in the order of df_plan_each. */
+static void put_blocks(df_str *s, const df_plan *p, const int64_t *slots)
+{
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        const df_subplan *const sub[] = { &p->parts[i].body, &p->parts[i].other };
+        for (size_t k = 0; k < DF_LEN(sub); k++)
+            if (sub[k]->plan) put_blocks(s, sub[k]->plan, slots + sub[k]->slot0);
+    }
+    if (p->n_parts) return;
     df_json_open(s, NULL, '{');
     put_kernels(s, p);
     df_json_open(s, "launches", '[');
     for (uint32_t i = 0; i < p->n_launches; i++) put_launch(s, p, &p->launches[i]);
     df_json_close(s, ']');
+    put_memory(s, p, slots);
     df_json_close(s, '}');
-    return DEFT_OK;
 }
 
 static void put_text(df_str *s, const char *key, df_str *text)
@@ -140,7 +217,7 @@ void df_tell_plan(deft_ctx *cx, const df_made *m, const df_plan *p, uint32_t n_m
     df_json_count(&s, "prepare_ns", phases->prepare_ns);
     if (m->t->n_nodes <= MOST_RECORDS) {
         df_json_open(&s, "blocks", '[');
-        (void)df_plan_each((df_plan *)(uintptr_t)p, put_block, &s);
+        put_blocks(&s, p, cx->slots.at);
         df_json_close(&s, ']');
         put_texts(&s, m->t, p);
     }

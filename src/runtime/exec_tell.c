@@ -3,11 +3,14 @@
  * Launches in the structured log, and their time by call site (spent.h). Bytes are those a launch
  * must read and write at least once: each access counts the elements it steps through; what is kept
  * in a tile or computed counts none.
+ * Operations are those on floats in the kernel's instructions, a fused multiply and add two, and
+ * those of products; min and comparisons count, casts and selections do not.
  */
 #include "runtime/exec_run.h"
 
 #include <stdio.h>
 
+#include "ops/shape.h"
 #include "runtime/spent.h"
 
 static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
@@ -50,6 +53,54 @@ static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
     if (seg->kind == DF_SEG_MATMUL) bytes += matmul_bytes(r, seg);
     if (seg->kind == DF_SEG_ROUTINE) bytes += routine_bytes(r, seg);
     return bytes;
+}
+
+/* How many operations on floats one instruction is. */
+static uint64_t ins_flops(const df_kernel *k, const df_ins *ins)
+{
+    const uint32_t k_op = ins->op;
+    const deft_dtype dtype =
+        df_kop_infos[k_op].n_src ? (deft_dtype)k->ins[ins->src[0]].dtype : (deft_dtype)ins->dtype;
+    if (!df_is_float(dtype)) return 0;
+    if (k_op == DF_K_fma) return 2;
+    if (k_op == DF_K_select || k_op == DF_K_cast || k_op == DF_K_bitcast) return 0;
+    const df_kop_kind kind = (df_kop_kind)df_kop_infos[k_op].kind;
+    return kind == DF_KOP_map || kind == DF_KOP_reduce || kind == DF_KOP_scan;
+}
+
+/* Of a loop that leaves when it likes, which may have any bound, one iteration. */
+static bool has_proceed(const df_kernel *k)
+{
+    for (uint32_t i = 0; k->mode == DF_MODE_LOOP && i < k->n_ins; i++)
+        if (k->ins[i].op == DF_K_proceed) return true;
+    return false;
+}
+
+static uint64_t kernel_flops(const df_run *r, const df_seg *seg, const df_kernel *k)
+{
+    const bool leaves = has_proceed(k);
+    uint64_t rows = 1, elements = 1, per_row = 0, per_element = 0;
+    for (uint32_t x = 0; x < k->n_axes; x++) {
+        const uint64_t n = (uint64_t)df_run_slot(r, seg->extent[x]);
+        if (k->role[x] != DF_AXIS_RED || !leaves) elements *= n;
+        if (k->role[x] != DF_AXIS_RED) rows *= n;
+    }
+    for (uint32_t i = 0; i < k->n_ins; i++)
+        if (k->ins[i].level == DF_LEVEL_ELEM)
+            per_element += ins_flops(k, &k->ins[i]);
+        else
+            per_row += ins_flops(k, &k->ins[i]);
+    return rows * per_row + elements * per_element;
+}
+
+static uint64_t seg_flops(const df_run *r, const df_seg *seg)
+{
+    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    uint64_t flops = k ? kernel_flops(r, seg, k) : 0, product = 2;
+    if (seg->kind != DF_SEG_MATMUL) return flops;
+    for (uint32_t i = 0; i < seg->n_batch; i++) product *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    product *= (uint64_t)df_run_slot(r, seg->m) * (uint64_t)df_run_slot(r, seg->n);
+    return flops + product * (uint64_t)df_run_slot(r, seg->k);
 }
 
 /* ---- time by call site ---- */
@@ -108,14 +159,19 @@ void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t
     if (r->x->spent) spend(r, &r->plan->launches[index], ns);
     if (!df_ring_on(ring)) return;
     const df_launch *const l = &r->plan->launches[index];
-    uint64_t bytes = 0;
-    for (uint32_t i = 0; i < l->n; i++) bytes += seg_bytes(r, &r->plan->segs[l->first + i]);
+    uint64_t bytes = 0, flops = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        bytes += seg_bytes(r, &r->plan->segs[l->first + i]);
+        flops += seg_flops(r, &r->plan->segs[l->first + i]);
+    }
     const df_note_launch note = { .plan = df_plan_id(r->plan->owner, r->plan->number),
                                   .site = r->plan->site,
                                   .index = index,
                                   .segments = l->n,
                                   .forked = r->segs[l->first].parallel,
                                   .elapsed_ns = ns,
-                                  .bytes = bytes };
+                                  .bytes = bytes,
+                                  .block = r->plan->block,
+                                  .flops = flops };
     df_ring_tell(ring, DF_NOTE_launch, &note);
 }

@@ -137,6 +137,26 @@ static void miss(deft_ctx *cx)
     }
 }
 
+static deft_status squared(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_tanh(deft_matmul(in[0], in[0]));
+    return DEFT_OK;
+}
+
+/* A loop that is no one kernel, with something to do before it. */
+static void parts(deft_ctx *cx)
+{
+    const deft_scope s = deft_scope_begin(cx);
+    deft_tensor *state =
+        deft_reshape(deft_cast(deft_iota(cx, DEFT_SHAPE(9), 0), DEFT_F32), DEFT_SHAPE(3, 3));
+    state = deft_div(state, deft_sum(state, DEFT_ALL_AXES, 0));
+    if (!deft_scan(cx, squared, NULL, &state, 1, NULL, 0, 3, 0, &state)) exit(1);
+    (void)item(cx, state);
+    must(cx, deft_scope_end(s), "scope");
+}
+
 static void fail(deft_ctx *cx)
 {
     const int64_t at[2] = { 1, 99 };
@@ -171,6 +191,7 @@ static void all(void)
     replay(cx);
     recompute(cx);
     miss(cx);
+    parts(cx);
     fail(cx);
     deft_drop(&x);
     deft_stats st;

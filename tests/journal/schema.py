@@ -36,8 +36,16 @@ def read_schema(path=DOCS):
 
 def check_blocks(blocks):
     for b in blocks:
-        if set(b) != {"kernels", "launches"}:
+        if set(b) - {"buffers", "regions"} != {"kernels", "launches"}:
             return "a block has other fields"
+        for buffer in b.get("buffers", []):
+            if set(buffer) != {"kind", "index", "dtype", "bytes", "donor", "first", "last"}:
+                return "a buffer has other fields"
+            if buffer["kind"] == "temporary" and buffer["bytes"] > b["regions"][buffer["index"]]:
+                return f"a buffer of {buffer['bytes']} bytes in a smaller region"
+            if buffer["first"] is not None and not (
+                    buffer["first"] <= buffer["last"] < len(b["launches"])):
+                return "a buffer that lives outside its launches"
         if any(set(k) != {"kernel", "ops", "site"} for k in b["kernels"]):
             return "a kernel of a block has other fields"
         for launch in b["launches"]:

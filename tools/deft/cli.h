@@ -75,6 +75,7 @@ int cli_minimize(int argc, char **argv);
 int cli_stats(int argc, char **argv);
 int cli_perfetto(int argc, char **argv);
 int cli_bundle(int argc, char **argv);
+int cli_report(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
 int cli_ops(int argc, char **argv);
 

@@ -16,6 +16,7 @@ _deft()
     --show) words="trace key guards plan why ir asm" ;;
     --target) words="x86-64 x86-64-v2 x86-64-v3 x86-64-v4 aarch64" ;;
     --tier) words="interp 0 1 all" ;;
+    --source) mapfile -t COMPREPLY < <(compgen -d -- "$value"); return ;;
     --out | --inputs | --expect | --save-inputs | --save-outputs) mapfile -t COMPREPLY < <(compgen -f -- "$value"); return ;;
     --?*) return ;;
     esac
@@ -25,7 +26,7 @@ _deft()
     fi
     if ((COMP_CWORD == 1)); then
         mapfile -t COMPREPLY < <(compgen -W \
-            "opt run dot diff minimize stats perfetto bundle doctor ops --version --help" -- "$cur")
+            "opt run dot diff minimize stats perfetto bundle report doctor ops --version --help" -- "$cur")
         return
     fi
     local run="--tier= --threads= --seed= --passes= --fast --nofuse"
@@ -41,6 +42,7 @@ _deft()
         ;;
     stats) words="--json" ;;
     perfetto | bundle) words="--out=" ;;
+    report) words="--out= --source= --limits= --events=" ;;
     doctor | ops) return ;;
     esac
     if [[ $cur == -* ]]; then

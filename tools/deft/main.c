@@ -49,6 +49,11 @@ static const char usage[] =
     "    --out=FILE, -o FILE                                           (standard output)\n"
     "  bundle FOLDER one file to report a bug with: logs, traces, stored inputs\n"
     "    --out=FILE, -o FILE                                           (deft-bundle.tar.gz)\n"
+    "  report LOG    one HTML page about it: lines, kernels, code, graphs, memory, recompiles\n"
+    "    --out=FILE, -o FILE                                           (report.html)\n"
+    "    --source=DIR     where source files are looked for            (.)\n"
+    "    --limits=A,B     GB/s and GFLOP/s of the machine              (measured)\n"
+    "    --events=N       newest events of each kind that are kept     (1000)\n"
     "  doctor        what was found on this machine\n"
     "  ops           the table of ops\n"
     "  --version, --help\n"
@@ -85,6 +90,7 @@ int main(int argc, char **argv)
                      { "stats", cli_stats },
                      { "perfetto", cli_perfetto },
                      { "bundle", cli_bundle },
+                     { "report", cli_report },
                      { "doctor", cli_doctor },
                      { "ops", cli_ops },
                      { "--version", version },

@@ -7,14 +7,26 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli.h"
+
+/* Devices, pipes and links are written to: a file in their place would take them away. */
+static bool is_in_the_way(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && !S_ISREG(st.st_mode);
+}
 
 int out_open(out_file *o, const char *path)
 {
     *o = (out_file){ .f = stdout };
     if (!path || strcmp(path, "-") == 0) return CLI_OK;
+    if (is_in_the_way(path)) {
+        *o = (out_file){ .f = fopen(path, "wb"), .path = path };
+        return o->f ? CLI_OK : cli_fail(CLI_INPUT, "%s: %s", path, strerror(errno));
+    }
     const size_t n = strlen(path) + sizeof ".XXXXXX";
     o->f = NULL;
     o->path = path;
@@ -37,9 +49,9 @@ int out_close(out_file *o, bool is_whole)
     const bool was_written = !ferror(o->f);
     if ((fclose(o->f) != 0 || !was_written) && is_whole)
         code = cli_fail(CLI_INPUT, "%s: could not be written: %s", o->path, strerror(errno));
-    if (code == CLI_OK && is_whole && rename(o->temporary, o->path) != 0)
+    if (code == CLI_OK && is_whole && o->temporary && rename(o->temporary, o->path) != 0)
         code = cli_fail(CLI_INPUT, "%s: %s", o->path, strerror(errno));
-    if (code != CLI_OK || !is_whole) (void)unlink(o->temporary);
+    if (o->temporary && (code != CLI_OK || !is_whole)) (void)unlink(o->temporary);
     free(o->temporary);
     *o = (out_file){ 0 };
     return code;

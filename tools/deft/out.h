@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A file that appears whole or not at all: written beside its place under another name, mode 0600,
- * and moved there once all is well.
+ * and moved there once all is well. What is there and no regular file (a device, a pipe, a link) is
+ * written to as it is.
  */
 #ifndef TOOL_OUT_H
 #define TOOL_OUT_H
@@ -12,7 +13,7 @@
 typedef struct out_file {
     FILE *f;
     const char *path; /* NULL: standard output */
-    char *temporary;
+    char *temporary;  /* NULL: none */
 } out_file;
 
 /* path: NULL or "-" for standard output; it must outlive the file. A CLI_* code, told on stderr. */
