@@ -170,7 +170,7 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
     /* It speaks of nodes of the simplified trace; runs will hand in traces as recorded. */
     if (simple) df_plan_translate(plan, from, NULL);
     df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
-    about what = { cx, t, number };
+    about what = { .cx = cx, .t = t, .number = number };
     TRY(df_plan_each(plan, tell_about, &what));
     const uint64_t t2 = now_ns(cx);
     df_waiter waiter = { .go_on = goes_on, .user = cx };
