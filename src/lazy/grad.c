@@ -83,6 +83,7 @@ void df_grad_trace(df_grad *w)
         bool active = is_record_active(w, w->from + i);
         if (w->flags[i] & DF_GRAD_MARKED) active = df_grad_mark_is_active(w, w->from + i, active);
         if (active) w->flags[i] |= DF_GRAD_ACTIVE;
+        if (df_grad_is_joined(w, w->from + i)) w->flags[i] |= DF_GRAD_JOINED;
     }
 }
 

@@ -20,7 +20,8 @@
 
 enum {
     DF_GRAD_ACTIVE = 1, /* depends, as a float, on what gradients are asked for */
-    DF_GRAD_MARKED = 2  /* has marks */
+    DF_GRAD_MARKED = 2, /* has marks */
+    DF_GRAD_JOINED = 4  /* an update of memory that nothing else has filled yet, see grad_shape.c */
 };
 
 typedef struct df_grad {
@@ -64,6 +65,9 @@ DF_INLINE uint32_t df_grad_src(const df_grad *w, uint32_t k, uint32_t i)
 {
     return w->cx->rec.nodes[k].src[i].i;
 }
+
+/* Whether record k is DF_GRAD_JOINED, those before it being known. */
+bool df_grad_is_joined(const df_grad *w, uint32_t k);
 
 /* Zeros of record k's shape and dtype. */
 uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site);

@@ -37,16 +37,21 @@ static uint32_t same_view(df_grad *w, uint32_t k, uint32_t onto)
     return view(w, (df_op)n.op, onto, n.attr, args, n_args, &s);
 }
 
-/* Zeros of the operand's shape, with g where k looks. */
+/* Adds g to the operand's gradient where k looks. Beyond the first view of one tensor this writes
+ * over what there is: a tensor with many views gets one gradient, not one for each to be summed. */
 static bool give_place(df_grad *w, uint32_t k, uint32_t g)
 {
-    const uint32_t x = X, zeros = df_grad_zeros(w->cx, x, w->site);
-    const uint32_t place = zeros == DF_BAD ? DF_BAD : same_view(w, k, zeros);
-    const uint32_t src[3] = { zeros, g, place };
-    if (place == DF_BAD) return false;
-    return df_grad_give(
-        w, x,
-        df_append(w->cx, DF_OP_update, df_dtype_at(w->cx, x), 0, src, NULL, 0, NULL, w->site));
+    deft_ctx *const cx = w->cx;
+    const uint32_t x = X, sum = df_grad_of(w, x);
+    const uint32_t base = sum == DF_BAD ? df_grad_zeros(cx, x, w->site) : sum;
+    const uint32_t place = base == DF_BAD ? DF_BAD : same_view(w, k, base);
+    const uint32_t value = sum == DF_BAD ? g : map2(w, DF_OP_add, place, g);
+    const uint32_t src[3] = { base, value, place };
+    if (!df_grad_is_active(w, x)) return true;
+    if (place == DF_BAD || value == DF_BAD) return false;
+    w->sum[x - w->from] =
+        df_append(cx, DF_OP_update, df_dtype_at(cx, x), 0, src, NULL, 0, NULL, w->site);
+    return df_grad_of(w, x) != DF_BAD;
 }
 
 bool df_grad_slice(df_grad *w, uint32_t k, uint32_t g)
@@ -106,6 +111,52 @@ static uint32_t same_place(df_grad *w, uint32_t place, uint32_t base, uint32_t o
     return onto;
 }
 
+/* Where on its base an update writes, when that is a slice of it without steps. at: the slice's
+ * arguments, start and step for each axis. */
+static bool box_of(const df_rec *r, uint32_t k, const int64_t **at, const int64_t **size)
+{
+    const df_node *const n = &r->nodes[k];
+    if (n->op != DF_OP_update) return false;
+    const df_node *const place = &r->nodes[n->src[2].i];
+    if (place->op != DF_OP_slice || place->src[0].i != n->src[0].i) return false;
+    *at = r->args + place->arg;
+    *size = df_rec_extents(r, n->src[2].i);
+    for (uint32_t i = 0; i < place->rank; i++)
+        if ((*at)[2 * i + 1] != 1) return false;
+    return true;
+}
+
+/* The only axis along which a box does not start at 0; else the rank. */
+static uint32_t axis_of(const int64_t *at, uint32_t rank)
+{
+    uint32_t axis = rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (!at[2 * i]) continue;
+        if (axis != rank) return rank;
+        axis = i;
+    }
+    return axis;
+}
+
+/* Pieces that are laid one behind the other along an axis (deft_concat, deft_stack, pads that
+ * repeat): no piece is written over, and each sees the gradient of its own place whatever stands in
+ * the others. So the gradient goes down the chain as it is; with zeros where later pieces were,
+ * each piece would cost a copy of the whole. */
+bool df_grad_is_joined(const df_grad *w, uint32_t k)
+{
+    const df_rec *const r = &w->cx->rec;
+    const int64_t *at, *size, *at_below, *size_below;
+    if (!box_of(r, k, &at, &size)) return false;
+    const uint32_t base = r->nodes[k].src[0].i, rank = r->nodes[k].rank, axis = axis_of(at, rank);
+    if (r->nodes[base].op == DF_OP_empty) return true;
+    if (axis == rank || base - w->from >= w->n || !(w->flags[base - w->from] & DF_GRAD_JOINED) ||
+        !box_of(r, base, &at_below, &size_below))
+        return false;
+    for (uint32_t i = 0; i < rank; i++)
+        if (i != axis && at_below[2 * i]) return false;
+    return at[2 * axis] >= at_below[2 * axis] + size_below[axis];
+}
+
 /* Where b was written, a's gradient is 0, and b's is what is seen there. */
 bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
 {
@@ -115,6 +166,7 @@ bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
     const uint32_t place = same_place(w, via, base, g);
     if (place == DF_BAD || !df_grad_give(w, value, place)) return false;
     if (!df_grad_is_active(w, base)) return true;
+    if (w->flags[k - w->from] & DF_GRAD_JOINED) return df_grad_give(w, base, g);
     const uint32_t src[3] = { g, df_grad_zeros(cx, via, w->site), place };
     if (src[1] == DF_BAD) return false;
     return df_grad_give(

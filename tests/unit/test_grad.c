@@ -118,6 +118,45 @@ Test(grad, a_use_after_an_assign_is_of_the_new_value)
     EXPECT(g, 20, 40);
 }
 
+Test(grad, views_of_one_tensor_that_overlap_add_up)
+{
+    deft_tensor *const x = VECTOR(1, 2, 3, 4);
+    deft_tensor *const y = deft_mul(deft_slice(x, DEFT_R(0, 3)), deft_slice(x, DEFT_R(1, 4)));
+    deft_tensor *const every = deft_mul(deft_slice(x, DEFT_RS(0, 4, 2)), 100.0);
+    EXPECT(of_sum(deft_concat((deft_tensor *[]){ y, every }, 2, 0), x), 102, 4, 106, 3);
+}
+
+Test(grad, what_was_written_over_a_join_leaves_its_pieces_nothing_there)
+{
+    deft_tensor *const x = VECTOR(1, 2, 3), *const z = VECTOR(5);
+    const deft_scope s = deft_step_begin(r.cx);
+    deft_tensor *const both = deft_concat((deft_tensor *[]){ x, z, x }, 3, 0);
+    deft_assign(deft_slice(both, DEFT_R(2, 5)), deft_mul(z, 2.0));
+    deft_tensor *const g = deft_keep(of_sum(deft_square(both), x));
+    OK(&r, deft_step_end(s));
+    EXPECT(g, 2, 4 + 4, 6); /* of both: 1 2 | 10 10 10 | 2 3 */
+}
+
+/* Launches of the gradient of a join of n rows. */
+static uint64_t launches_of_join(int64_t n)
+{
+    deft_tensor *rows[16];
+    deft_tensor *const x = deft_keep(deft_ones(r.cx, DEFT_SHAPE(n, 3), DEFT_F32));
+    OK(&r, deft_eval(&x, 1));
+    const deft_stats before = rig_stats(&r);
+    const deft_scope s = deft_step_begin(r.cx);
+    for (int64_t i = 0; i < n; i++) rows[i] = deft_square(deft_slice(x, DEFT_AT(n - 1 - i)));
+    deft_keep(of_sum(deft_exp(deft_stack(rows, (size_t)n, 0)), x));
+    OK(&r, deft_step_end(s));
+    return rig_stats(&r).launches - before.launches;
+}
+
+Test(grad, a_piece_of_a_join_costs_no_copy_of_the_whole)
+{
+    const uint64_t some = launches_of_join(4), more = launches_of_join(16);
+    cr_assert_leq(more - some, 12, "%d launches for 4 pieces, %d for 16", (int)some, (int)more);
+}
+
 Test(grad, what_an_earlier_step_computed_is_a_constant)
 {
     deft_tensor *const x = VECTOR(3);
