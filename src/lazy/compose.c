@@ -3,7 +3,9 @@
  * Ops that are recorded as several records: reductions over lists of axes, joining, padding,
  * indexing, products, normalizations, losses. None needs anything of a back end.
  */
-#include "lazy/recording.h"
+#include "lazy/compose.h"
+
+#include "deft/layers.h"
 
 #include <string.h>
 
@@ -217,8 +219,7 @@ static uint32_t empty(deft_ctx *cx, deft_dtype t, const df_shape *s, uintptr_t s
     return df_append(cx, DF_OP_empty, t, 0, NULL, NULL, 0, s, site);
 }
 
-/* Pieces (records) one after another along axis; their other extents agree. */
-static uint32_t join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, uintptr_t site)
+uint32_t df_join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, uintptr_t site)
 {
     df_shape s, p;
     df_rec_shape(&cx->rec, piece[0], &s);
@@ -273,7 +274,7 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
             piece[i] = df_append(cx, DF_OP_unsqueeze, t, 1u << at, &piece[i], NULL, 0, NULL, site);
         if (piece[i] == DF_BAD) return NULL;
     }
-    return df_result(cx, join(cx, piece, n, (uint32_t)at, site));
+    return df_result(cx, df_join(cx, piece, n, (uint32_t)at, site));
 }
 
 deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis)
@@ -330,7 +331,27 @@ static uint32_t pad_axis(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t dim, i
                                                 : part(cx, a, axis, 0, 1, after, site);
     for (size_t i = 0; i < n; i++)
         if (piece[i] == DF_BAD) return DF_BAD;
-    return join(cx, piece, n, axis, site);
+    return df_join(cx, piece, n, axis, site);
+}
+
+uint32_t df_surround(deft_ctx *cx, uint32_t a, const int64_t *before, uint32_t fill,
+                     const df_shape *out, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    df_shape s;
+    df_rec_shape(&cx->rec, a, &s);
+    int64_t start[DEFT_MAX_RANK], step[DEFT_MAX_RANK];
+    bool nothing = false;
+    for (uint32_t i = 0; i < s.rank; i++) {
+        start[i] = s.dim[i] ? before[i] : 0;
+        step[i] = 1;
+        nothing |= s.dim[i] == 0;
+    }
+    const uint32_t base = df_expand_to(cx, fill, out, site);
+    if (nothing || base == DF_BAD) return base;
+    const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
+    const uint32_t src[3] = { base, a, place };
+    return df_append(cx, DF_OP_update, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
 }
 
 deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
@@ -366,20 +387,8 @@ deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *afte
                 a = pad_axis(cx, a, i, s.dim[i], before[i], after[i], mode, site);
         return df_result(cx, a);
     }
-    int64_t start[DEFT_MAX_RANK], step[DEFT_MAX_RANK];
-    bool nothing = false;
-    for (uint32_t i = 0; i < s.rank; i++) {
-        start[i] = s.dim[i] ? before[i] : 0;
-        step[i] = 1;
-        nothing |= s.dim[i] == 0;
-    }
     const uint32_t fill = df_number_f(cx, "pad", df_dtype_at(cx, a), value, site);
-    const uint32_t base = df_expand_to(cx, fill, &out, site);
-    if (nothing || base == DF_BAD) return df_result(cx, base);
-    const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
-    const uint32_t src[3] = { base, a, place };
-    return df_result(cx,
-                     df_append(cx, DF_OP_update, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site));
+    return df_result(cx, df_surround(cx, a, before, fill, &out, site));
 }
 
 deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
@@ -398,7 +407,7 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
     const uint32_t piece[2] = { part(cx, a, (uint32_t)at, n - by, 1, by, site),
                                 part(cx, a, (uint32_t)at, 0, 1, n - by, site) };
     if (piece[0] == DF_BAD || piece[1] == DF_BAD) return NULL;
-    return df_result(cx, join(cx, piece, 2, (uint32_t)at, site));
+    return df_result(cx, df_join(cx, piece, 2, (uint32_t)at, site));
 }
 
 static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal, bool lower,
@@ -431,6 +440,13 @@ deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal)
 
 /* ---- indexing ---- */
 
+static deft_tensor *take(deft_ctx *cx, df_op op, uint32_t a, uint32_t i, int axis, uintptr_t site)
+{
+    const uint32_t src[2] = { a, df_to(cx, i, DEFT_I64, site) };
+    return df_result(
+        cx, df_append(cx, op, df_dtype_at(cx, a), (uint32_t)axis, src, NULL, 0, NULL, site));
+}
+
 static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int axis,
                              uintptr_t site)
 {
@@ -445,9 +461,7 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     if (!df_is_int(df_dtype_at(cx, i)))
         return df_error(cx, DEFT_E_DTYPE, "%s: indices are %s, not integers", what,
                         deft_dtype_name(df_dtype_at(cx, i)));
-    const uint32_t src[2] = { a, df_to(cx, i, DEFT_I64, site) };
-    return df_result(cx,
-                     df_append(cx, op, df_dtype_at(cx, a), (uint32_t)at, src, NULL, 0, NULL, site));
+    return take(cx, op, a, i, at, site);
 }
 
 deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis)
@@ -458,6 +472,22 @@ deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis)
 deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis)
 {
     return index_op(DF_OP_gather, t, indices, axis, DF_SITE);
+}
+
+deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("embedding", table, &a, &s);
+    if (!cx) return NULL;
+    const uint32_t i = more(cx, "embedding", 2, indices);
+    if (i == DF_BAD) return NULL;
+    if (s.rank && df_is_int(df_dtype_at(cx, i))) return take(cx, DF_OP_take, a, i, 0, DF_SITE);
+    char text[DF_SHAPE_TEXT];
+    return df_error(cx, DEFT_E_SHAPE,
+                    "embedding: the table is %s, indices are %s; it takes a table [entries, ...] "
+                    "and integers",
+                    df_shape_text(&s, text, sizeof text), deft_dtype_name(df_dtype_at(cx, i)));
 }
 
 /* indices[...] == class, with a class axis of extent n appended; bool. */
@@ -596,6 +626,26 @@ deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
     uint32_t out = df_map2(cx, DF_OP_div, centred, d, site);
     if (gain) out = df_map2(cx, DF_OP_mul, out, more(cx, "layer_norm", 3, gain), site);
     if (bias) out = df_map2(cx, DF_OP_add, out, more(cx, "layer_norm", 4, bias), site);
+    return df_result(cx, out);
+}
+
+deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("rms_norm", t, &a, &s);
+    if (!cx) return NULL;
+    if (n_axes == 0 || n_axes > s.rank)
+        return df_error(cx, DEFT_E_RANGE, "rms_norm: over %u of %u axes", n_axes, s.rank);
+    const uintptr_t site = DF_SITE;
+    const uint32_t mask = ((1u << n_axes) - 1) << (s.rank - n_axes);
+    a = as_float(cx, a, site);
+    const uint32_t m = mean(cx, df_map1(cx, DF_OP_square, a, site), mask, true, site);
+    if (m == DF_BAD) return NULL;
+    const uint32_t e = df_number_f(cx, "rms_norm", df_dtype_at(cx, m), eps, site);
+    const uint32_t d = df_map1(cx, DF_OP_sqrt, df_map2(cx, DF_OP_add, m, e, site), site);
+    uint32_t out = df_map2(cx, DF_OP_div, a, d, site);
+    if (gain) out = df_map2(cx, DF_OP_mul, out, more(cx, "rms_norm", 3, gain), site);
     return df_result(cx, out);
 }
 

@@ -396,6 +396,19 @@ MAKE(matmul, deft_matmul(x[0], x[1]))
 MAKE(softmax, deft_softmax(x[0], -1))
 MAKE(log_softmax, deft_log_softmax(x[0], 0))
 MAKE(layer_norm, deft_layer_norm(x[0], 1, x[1], x[2], 1e-3))
+MAKE(rms_norm, deft_rms_norm(x[0], 1, x[1], 1e-3))
+MAKE(conv2d, deft_conv2d(x[0], x[1], DEFT_CONV2D(.padding = { 1, 1 }, .bias = x[2])))
+MAKE(conv2d_bare, deft_conv2d(x[0], x[1], NULL))
+MAKE(conv2d_strided,
+     deft_conv2d(x[0], x[1],
+                 DEFT_CONV2D(.stride = { 2, 3 }, .padding = { 1, 0 }, .dilation = { 1, 2 })))
+MAKE(conv2d_grouped, deft_conv2d(x[0], x[1], DEFT_CONV2D(.groups = 2)))
+MAKE(max_pool2d, deft_max_pool2d(x[0], DEFT_POOL2D(.kernel = { 2, 2 })))
+MAKE(max_pool2d_near, deft_max_pool2d(x[0], DEFT_POOL2D(.kernel = { 3, 2 }, .stride = { 1, 1 },
+                                                        .padding = { 1, 1 })))
+MAKE(avg_pool2d,
+     deft_avg_pool2d(deft_square(x[0]),
+                     DEFT_POOL2D(.kernel = { 2, 3 }, .stride = { 2, 1 }, .padding = { 0, 1 })))
 MAKE(lerp, deft_lerp(x[0], x[1], x[2]))
 
 static deft_tensor *assigned(deft_ctx *c, deft_tensor *place, deft_tensor *root, deft_tensor *to)
@@ -424,6 +437,7 @@ static deft_tensor *indices(deft_ctx *c, deft_shape s)
     return deft_from(c, s, DEFT_I64, at, (size_t)numel(&s) * sizeof *at);
 }
 
+MAKE(embedding, deft_embedding(deft_square(x[0]), indices(c, DEFT_SHAPE(2, 3))))
 MAKE(take, deft_take(deft_square(x[0]), indices(c, DEFT_SHAPE(2, 2)), 0))
 MAKE(take_1, deft_take(deft_square(x[0]), indices(c, DEFT_SHAPE(5)), 1))
 MAKE(gather, deft_gather(deft_square(x[0]), indices(c, DEFT_SHAPE(3, 4)), 0))
@@ -619,6 +633,40 @@ static const row rows[] = {
       3,
       { { S(3, 5), -2, 2, 0 }, { S(5), -2, 2, 0 }, { S(5), -2, 2, 0 } },
       false },
+    { "div", "rms_norm", f_rms_norm, 2, { { S(3, 5), -2, 2, 1 }, { S(5), -2, 2, 0 } }, false },
+    { "take", "embedding", f_embedding, 1, { { S(3, 2), -2, 2, 0 } }, false },
+    { "matmul",
+      "conv2d, padded, bias",
+      f_conv2d,
+      3,
+      { { S(2, 2, 3, 3), -2, 2, 1 }, { S(3, 2, 2, 2), -2, 2, 0 }, { S(3), -2, 2, 0 } },
+      false },
+    { "matmul",
+      "conv2d, 1 by 1",
+      f_conv2d_bare,
+      2,
+      { { S(2, 3, 2, 2), -2, 2, 0 }, { S(2, 3, 1, 1), -2, 2, 0 } },
+      false },
+    { "matmul",
+      "conv2d, strided, dilated",
+      f_conv2d_strided,
+      2,
+      { { S(1, 2, 4, 7), -2, 2, 0 }, { S(2, 2, 2, 2), -2, 2, 1 } },
+      false },
+    { "matmul",
+      "conv2d, grouped",
+      f_conv2d_grouped,
+      2,
+      { { S(1, 4, 3, 3), -2, 2, 0 }, { S(4, 2, 2, 1), -2, 2, 0 } },
+      false },
+    { "where", "max_pool2d", f_max_pool2d, 1, { { S(1, 2, 4, 5), -2, 2, 1 } }, true },
+    { "where",
+      "max_pool2d, overlapping, padded",
+      f_max_pool2d_near,
+      1,
+      { { S(1, 2, 4, 3), -2, 2, 0 } },
+      true },
+    { "slice", "avg_pool2d", f_avg_pool2d, 1, { { S(2, 1, 4, 4), -2, 2, 0 } }, false },
     { "mul",
       "lerp",
       f_lerp,

@@ -29,6 +29,8 @@ static const char *const exported[] = {
         __VA_ARGS__                                                                                \
     }
 
+#define IMAGES deft_reshape(w->x, DEFT_SHAPE(1, 2, 3, 4))
+
 /* ---- calls that record ---- */
 
 static const float numbers[N] = { 3, 1, 2 };
@@ -113,7 +115,14 @@ static const float numbers[N] = { 3, 1, 2 };
     X(log_softmax, log_softmax, w->x, 0)                                                           \
     X(layer_norm, layer_norm, w->x, 1, deft_num(w->cx, 2), deft_num(w->cx, 1), 1e-5)               \
     X(layer_norm_bare, layer_norm, w->x, 2, NULL, NULL, 1e-5)                                      \
-    X(cross_entropy, cross_entropy, w->x, w->labels)
+    X(cross_entropy, cross_entropy, w->x, w->labels)                                               \
+    X(rms_norm, rms_norm, w->x, 1, deft_num(w->cx, 2), 1e-5)                                       \
+    X(embedding, embedding, w->x, w->labels)                                                       \
+    X(conv2d, conv2d, IMAGES, deft_reshape(w->p[0], DEFT_SHAPE(3, 2, 2, 2)),                       \
+      DEFT_CONV2D(.padding = { 1, 0 }, .bias = deft_slice(w->p[1], DEFT_AT(0), DEFT_R(0, 3))))     \
+    X(max_pool2d, max_pool2d, IMAGES,                                                              \
+      DEFT_POOL2D(.kernel = { 2, 2 }, .stride = { 1, 2 }, .padding = { 1, 1 }))                    \
+    X(avg_pool2d, avg_pool2d, IMAGES, DEFT_POOL2D(.kernel = { 3, 2 }))
 
 typedef deft_tensor *(*make_fn)(world *w);
 

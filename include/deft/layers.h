@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers of networks: convolution, pooling, normalization, embedding, attention. Each is recorded
+ * as ordinary operations, which are fused with what stands around them; all have gradients
+ * (deft/grad.h), and gradients of those.
+ *
+ * Recording calls: NULL means an error, which the next acting call delivers. Results belong to the
+ * innermost open scope. A context and its tensors belong to one thread at a time.
+ *
+ * Images are [N, C, H, W]: of a batch, channels, rows, columns. An option of two numbers is for
+ * rows and columns: DEFT_CONV2D(.stride = { 2, 2 }). Defaults and names are PyTorch's.
+ */
+#ifndef DEFT_LAYERS_H
+#define DEFT_LAYERS_H
+
+#include "deft/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- images ---- */
+
+typedef struct deft_conv2d_options {
+    size_t size;         /* sizeof(deft_conv2d_options) */
+    int64_t stride[2];   /* 0: 1 */
+    int64_t padding[2];  /* rows and columns of zeros on either side */
+    int64_t dilation[2]; /* from one weight to the next, in pixels; 0: 1 */
+    int64_t groups;      /* of channels, each with weights of its own; 0: 1 */
+    deft_tensor *bias;   /* [out]; NULL: none */
+} deft_conv2d_options;
+
+/* Cross-correlation: x [N, in, H, W] with w [out, in / groups, kh, kw] gives [N, out, Ho, Wo], Ho =
+ * (H + 2 padding - dilation (kh - 1) - 1) / stride + 1 rounded down, at least 1. Floats; of two
+ * dtypes the promoted one. options NULL: defaults.
+ *
+ * Windows are laid out in memory, [in * kh * kw, N * Ho * Wo], for one matrix product: each element
+ * is one chain of fma over (channel, row, column) in that order, on any number of threads. In
+ * memory the channels of the result are outermost: what follows reads it through strides. */
+DEFT_API deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w,
+                                  const deft_conv2d_options *options);
+
+typedef struct deft_pool2d_options {
+    size_t size;        /* sizeof(deft_pool2d_options) */
+    int64_t kernel[2];  /* rows and columns of a window: at least 1 */
+    int64_t stride[2];  /* 0: as kernel */
+    int64_t padding[2]; /* on either side; at most half of kernel */
+} deft_pool2d_options;
+
+/* The greatest of each window of x [N, C, H, W], a float; padding is -infinity. Of equal elements
+ * the first in row-major order gets the gradient. A window with a NaN gives NaN, and the last NaN
+ * gets it. */
+DEFT_API deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options);
+
+/* The mean of each window: its sum, in row-major order, over the window's size; padding is 0 and
+ * counted. */
+DEFT_API deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options *options);
+
+/* ---- rows ---- */
+
+/* x / sqrt(mean(x * x) + eps) over the last n_axes axes; then * gain when it is not NULL (Zhang,
+ * Sennrich 2019). */
+DEFT_API deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps);
+
+/* Rows of table [entries, ...] at the indices, whose axes come first: deft_take along axis 0, with
+ * its rule for indices. Equal indices add up in the gradient, in their row-major order. */
+DEFT_API deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices);
+
+#ifndef __cplusplus
+#define DEFT_CONV2D(...)                                                                           \
+    (&(const deft_conv2d_options){ .size = sizeof(deft_conv2d_options), __VA_ARGS__ })
+#define DEFT_POOL2D(...)                                                                           \
+    (&(const deft_pool2d_options){ .size = sizeof(deft_pool2d_options), __VA_ARGS__ })
+#endif
+
+#ifdef __cplusplus
+}
+#endif
+#endif

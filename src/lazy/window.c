@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What slides over images: convolution and pooling (deft/layers.h). The elements that lie under
+ * one place of the window, for all windows at once, are a slice with the stride as its step. A
+ * pool combines the kh * kw slices one after another, in one kernel. A convolution lays them behind
+ * each other ("im2col", Chellapilla, Puri, Simard 2006) for one product over all channels and
+ * places:
+ *
+ *   [C, kh * kw, N, Ho, Wo]  as  [C * kh * kw, N * Ho * Wo];  w [out, C * kh * kw] times that is
+ *   [out, N * Ho * Wo]       as  [out, N, Ho, Wo], seen as [N, out, Ho, Wo]
+ *
+ * With the images innermost rows are long whatever an image's size, and neither the result nor its
+ * gradient, which comes out in the same order, is moved. A sum of kh * kw products would read and
+ * write the result as often, and its weights' gradients would be many small products; indices in
+ * place of slices gather where these copy, and their gradients scatter. Gradients are those of
+ * the parts: of the weights, one product with the same windows; of x, one product, whose rows are
+ * added into place slice by slice (grad_shape.c).
+ */
+#include "deft/layers.h"
+#include "lazy/compose.h"
+
+#include <math.h>
+
+enum { H = 2, W = 3, MAX_PLACES = 65536 };
+
+/* How the window moves, by rows and columns. */
+typedef struct window {
+    int64_t kernel[2], stride[2], padding[2], dilation[2], out[2];
+} window;
+
+/* ---- checks ---- */
+
+/* Fills in w->out for images of s. */
+static bool fit(deft_ctx *cx, const char *what, const df_shape *s, window *w)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *const side = i ? "columns" : "rows";
+        int64_t reach, room;
+        if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->padding[i] < 0) {
+            df_error(cx, DEFT_E_ARG,
+                     "%s: %s have kernel %lld, stride %lld, padding %lld, dilation %lld", what,
+                     side, (long long)w->kernel[i], (long long)w->stride[i],
+                     (long long)w->padding[i], (long long)w->dilation[i]);
+            return false;
+        }
+        if (!df_mul_i64(w->dilation[i], w->kernel[i] - 1, &reach) ||
+            !df_add_i64(w->padding[i], w->padding[i], &room) ||
+            !df_add_i64(room, s->dim[H + i], &room) || reach >= room) {
+            df_error(cx, DEFT_E_SHAPE,
+                     "%s: a window of %lld %s, dilation %lld, does not fit into %lld with %lld of "
+                     "padding on either side",
+                     what, (long long)w->kernel[i], side, (long long)w->dilation[i],
+                     (long long)s->dim[H + i], (long long)w->padding[i]);
+            return false;
+        }
+        w->out[i] = (room - reach - 1) / w->stride[i] + 1;
+    }
+    int64_t places;
+    if (df_mul_i64(w->kernel[0], w->kernel[1], &places) && places <= MAX_PLACES) return true;
+    df_error(cx, DEFT_E_LIMIT, "%s: a window of %lld by %lld, at most %d elements", what,
+             (long long)w->kernel[0], (long long)w->kernel[1], (int)MAX_PLACES);
+    return false;
+}
+
+/* ---- slices ---- */
+
+static uint32_t permuted(deft_ctx *cx, uint32_t a, uint32_t perm, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_permute, df_dtype_at(cx, a), perm, &a, NULL, 0, NULL, site);
+}
+
+static uint32_t reshaped(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, s, site);
+}
+
+/* Images a within padding, which is fill. */
+static uint32_t padded(deft_ctx *cx, uint32_t a, const window *w, uint32_t fill, uintptr_t site)
+{
+    if (a == DF_BAD || (!w->padding[0] && !w->padding[1])) return a;
+    const int64_t before[4] = { 0, 0, w->padding[0], w->padding[1] };
+    df_shape s;
+    df_rec_shape(&cx->rec, a, &s);
+    s.dim[H] += 2 * w->padding[0];
+    s.dim[W] += 2 * w->padding[1];
+    return df_surround(cx, a, before, fill, &s, site);
+}
+
+/* Place k of every window of the padded images a: their first two axes, then w->out. */
+static uint32_t at_place(deft_ctx *cx, uint32_t a, const window *w, int64_t k, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    const int64_t start[4] = { 0, 0, k / w->kernel[1] * w->dilation[0],
+                               k % w->kernel[1] * w->dilation[1] };
+    const int64_t step[4] = { 1, 1, w->stride[0], w->stride[1] };
+    df_shape s;
+    df_rec_shape(&cx->rec, a, &s);
+    s.dim[H] = w->out[0];
+    s.dim[W] = w->out[1];
+    return df_slice_node(cx, a, start, step, &s, site);
+}
+
+/* ---- convolution ---- */
+
+typedef struct conv {
+    df_shape x, w, bias;
+    window slide;
+    int64_t groups;
+    uint32_t bias_node; /* DF_BAD: none */
+} conv;
+
+static bool check_conv(deft_ctx *cx, conv *c)
+{
+    char x[DF_SHAPE_TEXT], w[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    df_shape_text(&c->x, x, sizeof x);
+    df_shape_text(&c->w, w, sizeof w);
+    if (c->x.rank != 4 || c->w.rank != 4) {
+        df_error(cx, DEFT_E_SHAPE,
+                 "conv2d: x is %s, w is %s; it takes [N, in, H, W] and [out, in / groups, kh, kw]",
+                 x, w);
+        return false;
+    }
+    const int64_t in = c->x.dim[1], out = c->w.dim[0], g = c->groups;
+    if (g < 1 || in % g || out % g || in / g != c->w.dim[1]) {
+        df_error(cx, DEFT_E_SHAPE,
+                 "conv2d: x is %s, w is %s: %lld groups need channels in %lld times as many as w "
+                 "has on axis 1, and both in and out divisible by %lld",
+                 x, w, (long long)g, (long long)g, (long long)g);
+        return false;
+    }
+    if (c->bias_node != DF_BAD && (c->bias.rank != 1 || c->bias.dim[0] != out)) {
+        df_error(cx, DEFT_E_SHAPE, "conv2d: bias is %s, w is %s; it must be [%lld]",
+                 df_shape_text(&c->bias, b, sizeof b), w, (long long)out);
+        return false;
+    }
+    c->slide.kernel[0] = c->w.dim[2];
+    c->slide.kernel[1] = c->w.dim[3];
+    return fit(cx, "conv2d", &c->x, &c->slide);
+}
+
+/* All windows of x: [C, kh * kw, N, Ho, Wo], for one place [C, N, Ho, Wo]. */
+static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
+{
+    const int64_t n = c->slide.kernel[0] * c->slide.kernel[1];
+    const deft_dtype t = df_dtype_at(cx, x);
+    x = permuted(cx, padded(cx, x, &c->slide, df_cst(cx, t, 0, site), site), 0x3201, site);
+    if (n == 1) return at_place(cx, x, &c->slide, 0, site);
+    df_arena_reset(&cx->pass);
+    uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, (size_t)n);
+    if (!piece) {
+        df_error(cx, DEFT_E_MEMORY, "conv2d: no memory for a window of %lld", (long long)n);
+        return DF_BAD;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t a = at_place(cx, x, &c->slide, k, site);
+        if (a == DF_BAD) return DF_BAD;
+        piece[k] = df_append(cx, DF_OP_unsqueeze, t, 2, &a, NULL, 0, NULL, site);
+        if (piece[k] == DF_BAD) return DF_BAD;
+    }
+    return df_join(cx, piece, (size_t)n, 1, site);
+}
+
+/* The product, [out, N, Ho, Wo]. A single group has no axis. */
+static uint32_t product(deft_ctx *cx, const conv *c, uint32_t columns, uint32_t w, uintptr_t site)
+{
+    const int64_t *const o = c->slide.out, g = c->groups, out = c->w.dim[0], n = c->x.dim[0];
+    const int64_t depth = c->w.dim[1] * c->w.dim[2] * c->w.dim[3];
+    const df_shape a = { .rank = 3, .dim = { g, out / g, depth } };
+    const df_shape b = { .rank = 3, .dim = { g, depth, n * o[0] * o[1] } };
+    const df_shape a1 = { .rank = 2, .dim = { out, depth } };
+    const df_shape b1 = { .rank = 2, .dim = { depth, n * o[0] * o[1] } };
+    const df_shape images = { .rank = 4, .dim = { out, n, o[0], o[1] } };
+    const uint32_t src[2] = { reshaped(cx, w, g == 1 ? &a1 : &a, site),
+                              reshaped(cx, columns, g == 1 ? &b1 : &b, site) };
+    if (src[0] == DF_BAD || src[1] == DF_BAD) return DF_BAD;
+    return reshaped(cx,
+                    df_append(cx, DF_OP_matmul, df_dtype_at(cx, w), 0, src, NULL, 0, NULL, site),
+                    &images, site);
+}
+
+/* r [out, N, Ho, Wo] with the bias added. */
+static uint32_t biased(deft_ctx *cx, const conv *c, uint32_t r, uintptr_t site)
+{
+    if (c->bias_node == DF_BAD || r == DF_BAD) return r;
+    const df_shape s = { .rank = 4, .dim = { c->w.dim[0], 1, 1, 1 } };
+    const uint32_t b = df_to(cx, c->bias_node, df_dtype_at(cx, r), site);
+    return df_map2(cx, DF_OP_add, r, reshaped(cx, b, &s, site), site);
+}
+
+static int64_t or_one(int64_t n)
+{
+    return n ? n : 1;
+}
+
+/* Record and shape of an operand after the first. */
+static bool operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t, uint32_t *node,
+                    df_shape *s)
+{
+    if (!df_enter_more(cx, what, which, t)) return false;
+    *node = df_node_of(cx, t);
+    if (*node != DF_BAD) df_rec_shape(&cx->rec, *node, s);
+    return *node != DF_BAD;
+}
+
+deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_options *options)
+{
+    deft_conv2d_options o;
+    conv c = { .bias_node = DF_BAD };
+    uint32_t nx, nw;
+    deft_ctx *const cx = df_begin("conv2d", x, &nx, &c.x);
+    if (!cx || !operand(cx, "conv2d", 2, w, &nw, &c.w)) return NULL;
+    if (options && options->size == 0)
+        return df_error(cx, DEFT_E_ARG, "conv2d: the options' size is 0");
+    df_take_options(&o, sizeof o, options, options ? options->size : 0);
+    if (o.bias && !operand(cx, "conv2d", 3, o.bias, &c.bias_node, &c.bias)) return NULL;
+    c.groups = or_one(o.groups);
+    c.slide = (window){ .stride = { or_one(o.stride[0]), or_one(o.stride[1]) },
+                        .padding = { o.padding[0], o.padding[1] },
+                        .dilation = { or_one(o.dilation[0]), or_one(o.dilation[1]) } };
+    if (!check_conv(cx, &c)) return NULL;
+    const uintptr_t site = DF_SITE;
+    deft_dtype t = df_promote(df_dtype_at(cx, nx), df_dtype_at(cx, nw));
+    if (!df_is_float(t)) t = DEFT_F32;
+    nx = df_to(cx, nx, t, site);
+    nw = df_to(cx, nw, t, site);
+    if (nx == DF_BAD || nw == DF_BAD) return NULL;
+    const uint32_t r = product(cx, &c, windows(cx, &c, nx, site), nw, site);
+    return df_result(cx, permuted(cx, biased(cx, &c, r, site), 0x3201, site));
+}
+
+/* ---- pooling ---- */
+
+static bool check_pool(deft_ctx *cx, const char *what, uint32_t x, const df_shape *s, window *w)
+{
+    char text[DF_SHAPE_TEXT];
+    if (s->rank != 4 || !df_is_float(df_dtype_at(cx, x))) {
+        df_error(cx, s->rank == 4 ? DEFT_E_DTYPE : DEFT_E_SHAPE,
+                 "%s: x is %s%s; it takes floats, [N, C, H, W]", what,
+                 deft_dtype_name(df_dtype_at(cx, x)), df_shape_text(s, text, sizeof text));
+        return false;
+    }
+    if (!fit(cx, what, s, w)) return false;
+    for (int i = 0; i < 2; i++) {
+        if (w->padding[i] <= w->kernel[i] / 2) continue;
+        df_error(cx, DEFT_E_ARG, "%s: padding %lld is more than half of kernel %lld", what,
+                 (long long)w->padding[i], (long long)w->kernel[i]);
+        return false;
+    }
+    return true;
+}
+
+/* b where it is greater or NaN, else a: what came first stays. Its gradient is PyTorch's. */
+static uint32_t greater(deft_ctx *cx, uint32_t a, uint32_t b, uintptr_t site)
+{
+    const uint32_t is_more = df_map2(cx, DF_OP_lt, a, b, site);
+    const uint32_t takes =
+        df_map2(cx, DF_OP_bitwise_or, is_more, df_map1(cx, DF_OP_isnan, b, site), site);
+    return df_where(cx, takes, b, a, site);
+}
+
+static uint32_t sum(deft_ctx *cx, uint32_t a, uint32_t b, uintptr_t site)
+{
+    return df_map2(cx, DF_OP_add, a, b, site);
+}
+
+typedef uint32_t (*combine_fn)(deft_ctx *cx, uint32_t a, uint32_t b, uintptr_t site);
+
+static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fill,
+                         combine_fn combine, uintptr_t site)
+{
+    const uint32_t a = padded(cx, x, w, fill, site);
+    uint32_t out = at_place(cx, a, w, 0, site);
+    for (int64_t k = 1; k < w->kernel[0] * w->kernel[1] && out != DF_BAD; k++)
+        out = combine(cx, out, at_place(cx, a, w, k, site), site);
+    return out;
+}
+
+/* The context, with record, shape and window of a pool. */
+static deft_ctx *begin_pool(const char *what, deft_tensor *t, const deft_pool2d_options *options,
+                            uint32_t *x, window *w)
+{
+    deft_pool2d_options o;
+    df_shape s;
+    deft_ctx *const cx = df_begin(what, t, x, &s);
+    if (!cx) return NULL;
+    if (!options || options->size == 0)
+        return df_error(cx, DEFT_E_ARG, "%s: options are %s; a kernel is needed", what,
+                        options ? "of size 0" : "NULL");
+    df_take_options(&o, sizeof o, options, options->size);
+    *w = (window){ .dilation = { 1, 1 } };
+    for (int i = 0; i < 2; i++) {
+        w->kernel[i] = o.kernel[i];
+        w->stride[i] = o.stride[i] ? o.stride[i] : o.kernel[i];
+        w->padding[i] = o.padding[i];
+    }
+    return check_pool(cx, what, *x, &s, w) ? cx : NULL;
+}
+
+deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options)
+{
+    uint32_t a;
+    window w;
+    deft_ctx *const cx = begin_pool("max_pool2d", x, options, &a, &w);
+    if (!cx) return NULL;
+    const uintptr_t site = DF_SITE;
+    const uint32_t least = df_number_f(cx, "max_pool2d", df_dtype_at(cx, a), -INFINITY, site);
+    return df_result(cx, combined(cx, a, &w, least, greater, site));
+}
+
+deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options *options)
+{
+    uint32_t a;
+    window w;
+    deft_ctx *const cx = begin_pool("avg_pool2d", x, options, &a, &w);
+    if (!cx) return NULL;
+    const uintptr_t site = DF_SITE;
+    const deft_dtype t = df_dtype_at(cx, a);
+    const uint32_t total = combined(cx, a, &w, df_cst(cx, t, 0, site), sum, site);
+    const uint32_t n = df_cst(cx, t, (int32_t)(w.kernel[0] * w.kernel[1]), site);
+    return df_result(cx, df_map2(cx, DF_OP_div, total, n, site));
+}

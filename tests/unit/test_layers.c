@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layers against plain C written here: convolution bit for bit, what pools do with equal elements,
+ * NaN and padding, what their gradients cost, and what each mistake says. Formulas of gradients are
+ * tests/diff/gradcheck.c's.
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/harness.h"
+
+static rig r;
+
+static void set_up(void)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 2,
+                                     .tier = DEFT_TIER_INTERPRET };
+    rig_open(&r, &o, NULL);
+}
+
+static void tear_down(void)
+{
+    rig_close(&r);
+}
+
+TestSuite(layers, .init = set_up, .fini = tear_down);
+
+static deft_tensor *tensor(deft_shape s, const float *v)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < s.rank; i++) n *= s.dim[i];
+    return deft_keep(deft_from(r.cx, s, DEFT_F32, v, (size_t)n * sizeof *v));
+}
+
+static float *noise(int64_t n, uint64_t seed)
+{
+    float *const v = malloc((size_t)n * sizeof *v);
+    cr_assert(v);
+    for (int64_t i = 0; i < n; i++) {
+        seed = seed * 6364136223846793005u + 1442695040888963407u;
+        v[i] = (float)(seed >> 40) * 0x1p-23f - 1;
+    }
+    return v;
+}
+
+static void expect(deft_tensor *t, int64_t n, const float *want)
+{
+    float *const got = malloc((size_t)n * sizeof *got);
+    cr_assert(t && got, "%s", deft_message(r.cx));
+    rig_read(&r, t, got, n);
+    for (int64_t i = 0; i < n; i++)
+        cr_assert(got[i] == want[i] || (isnan(got[i]) && isnan(want[i])),
+                  "element %lld is %.9g, not %.9g", (long long)i, (double)got[i], (double)want[i]);
+    free(got);
+}
+
+#define EXPECT(t, ...)                                                                             \
+    expect(t, sizeof((float[]){ __VA_ARGS__ }) / sizeof(float), (const float[]){ __VA_ARGS__ })
+
+static deft_tensor *of_sum(deft_tensor *y, deft_tensor *x)
+{
+    deft_tensor *const of[] = { deft_sum(y, DEFT_ALL_AXES, 0) };
+    deft_tensor *g = NULL;
+    deft_grad(of, NULL, 1, &x, 1, NULL, &g);
+    return g;
+}
+
+static void expect_error(deft_tensor *t, deft_status st, const char *part)
+{
+    cr_assert_null(t);
+    cr_assert_eq(deft_error(r.cx), st, "%d: %s", (int)deft_error(r.cx), deft_message(r.cx));
+    cr_assert(strstr(deft_message(r.cx), part), "\"%s\" lacks \"%s\"", deft_message(r.cx), part);
+    deft_clear(r.cx);
+}
+
+/* ---- convolution ---- */
+
+typedef struct conv_case {
+    int64_t n, in, h, w, out, kh, kw, groups, stride[2], padding[2], dilation[2];
+} conv_case;
+
+/* One element: a chain of fma over (channel, row, column). */
+static float conv_at(const conv_case *c, const float *x, const float *w, int64_t n, int64_t o,
+                     int64_t y0, int64_t x0)
+{
+    const int64_t depth = c->in / c->groups, first = o / (c->out / c->groups) * depth;
+    float acc = 0;
+    for (int64_t ch = 0; ch < depth; ch++)
+        for (int64_t i = 0; i < c->kh; i++)
+            for (int64_t j = 0; j < c->kw; j++) {
+                const int64_t row = y0 * c->stride[0] + i * c->dilation[0] - c->padding[0];
+                const int64_t column = x0 * c->stride[1] + j * c->dilation[1] - c->padding[1];
+                const bool inside = row >= 0 && row < c->h && column >= 0 && column < c->w;
+                const float v =
+                    inside ? x[((n * c->in + first + ch) * c->h + row) * c->w + column] : 0;
+                acc = fmaf(w[((o * depth + ch) * c->kh + i) * c->kw + j], v, acc);
+            }
+    return acc;
+}
+
+static int64_t extent(int64_t size, int64_t k, int64_t stride, int64_t padding, int64_t dilation)
+{
+    return (size + 2 * padding - dilation * (k - 1) - 1) / stride + 1;
+}
+
+static void conv_is_right(const conv_case *c)
+{
+    const int64_t ho = extent(c->h, c->kh, c->stride[0], c->padding[0], c->dilation[0]);
+    const int64_t wo = extent(c->w, c->kw, c->stride[1], c->padding[1], c->dilation[1]);
+    const int64_t n_out = c->n * c->out * ho * wo, depth = c->in / c->groups;
+    float *const x = noise(c->n * c->in * c->h * c->w, 1), *const bias = noise(c->out, 3);
+    float *const w = noise(c->out * depth * c->kh * c->kw, 2), *const want = noise(n_out, 4);
+    for (int64_t k = 0; k < n_out; k++) {
+        const int64_t o = k / (ho * wo) % c->out;
+        want[k] = conv_at(c, x, w, k / (ho * wo * c->out), o, k / wo % ho, k % wo) + bias[o];
+    }
+    const deft_conv2d_options options = { .size = sizeof options,
+                                          .stride = { c->stride[0], c->stride[1] },
+                                          .padding = { c->padding[0], c->padding[1] },
+                                          .dilation = { c->dilation[0], c->dilation[1] },
+                                          .groups = c->groups,
+                                          .bias = tensor(DEFT_SHAPE(c->out), bias) };
+    deft_tensor *const y =
+        deft_conv2d(tensor(DEFT_SHAPE(c->n, c->in, c->h, c->w), x),
+                    tensor(DEFT_SHAPE(c->out, depth, c->kh, c->kw), w), &options);
+    cr_assert(y, "%s", deft_message(r.cx));
+    cr_assert_eq(deft_dim(y, 2), ho);
+    cr_assert_eq(deft_dim(y, 3), wo);
+    expect(y, n_out, want);
+    free(x), free(w), free(bias), free(want);
+}
+
+Test(layers, convolution_is_a_chain_of_fma_for_each_element)
+{
+    static const conv_case cases[] = {
+        { 2, 3, 8, 7, 5, 3, 3, 1, { 1, 1 }, { 1, 1 }, { 1, 1 } },
+        { 1, 4, 9, 6, 6, 3, 2, 2, { 2, 1 }, { 1, 2 }, { 2, 1 } },
+        { 3, 2, 5, 5, 4, 5, 5, 1, { 1, 3 }, { 2, 2 }, { 1, 1 } },
+        { 2, 6, 4, 4, 6, 3, 1, 6, { 1, 1 }, { 0, 0 }, { 1, 1 } },
+        { 2, 5, 6, 6, 7, 1, 1, 1, { 2, 2 }, { 0, 0 }, { 1, 1 } },
+        { 2, 5, 6, 6, 7, 1, 1, 1, { 1, 1 }, { 1, 0 }, { 1, 1 } },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) conv_is_right(&cases[i]);
+}
+
+Test(layers, convolution_of_no_images)
+{
+    deft_tensor *const x = deft_zeros(r.cx, DEFT_SHAPE(0, 2, 4, 4), DEFT_F32);
+    deft_tensor *const w = deft_ones(r.cx, DEFT_SHAPE(3, 2, 3, 3), DEFT_F32);
+    deft_tensor *const y = deft_conv2d(x, w, NULL), *const g = of_sum(y, w);
+    cr_assert_eq(deft_numel(y), 0);
+    OK(&r, deft_eval((deft_tensor *[]){ y, g }, 2));
+    expect(g, 54, (const float[54]){ 0 });
+}
+
+Test(layers, integers_are_convolved_as_f32)
+{
+    const int32_t v[] = { 1, 2, 3, 4 };
+    deft_tensor *const x = deft_from(r.cx, DEFT_SHAPE(1, 1, 2, 2), DEFT_I32, v, sizeof v);
+    deft_tensor *const y = deft_conv2d(x, deft_ones(r.cx, DEFT_SHAPE(1, 1, 2, 2), DEFT_F32), NULL);
+    cr_assert_eq(deft_dtype_of(y), DEFT_F32);
+    EXPECT(y, 10);
+}
+
+/* Work space and results of a step must not grow with the square of the kernel beyond the windows
+ * themselves and their gradient; launches: one for each place, and the rest. */
+Test(layers, both_gradients_of_a_convolution_are_a_few_launches)
+{
+    deft_tensor *const x = deft_keep(deft_ones(r.cx, DEFT_SHAPE(4, 3, 8, 8), DEFT_F32));
+    deft_tensor *const w = deft_keep(deft_ones(r.cx, DEFT_SHAPE(5, 3, 3, 3), DEFT_F32));
+    OK(&r, deft_eval((deft_tensor *[]){ x, w }, 2));
+    const deft_stats before = rig_stats(&r);
+    const deft_scope s = deft_step_begin(r.cx);
+    deft_tensor *const y = deft_square(deft_conv2d(x, w, DEFT_CONV2D(.padding = { 1, 1 })));
+    deft_tensor *const loss = deft_sum(y, DEFT_ALL_AXES, 0), *const with[] = { x, w };
+    deft_tensor *g[2];
+    cr_assert(deft_grad(&loss, NULL, 1, with, 2, NULL, g), "%s", deft_message(r.cx));
+    deft_keep(g[0]);
+    deft_keep(g[1]);
+    OK(&r, deft_step_end(s));
+    const uint64_t n = rig_stats(&r).launches - before.launches;
+    cr_assert_leq(n, 9 + 6, "%d launches", (int)n);
+}
+
+Test(layers, mistakes_of_a_convolution)
+{
+    deft_tensor *const x = deft_ones(r.cx, DEFT_SHAPE(1, 4, 5, 6), DEFT_F32);
+    deft_tensor *const w = deft_ones(r.cx, DEFT_SHAPE(6, 4, 3, 3), DEFT_F32);
+    expect_error(deft_conv2d(deft_flatten(x), w, NULL), DEFT_E_SHAPE,
+                 "conv2d: x is [120], w is [6,4,3,3]; it takes [N, in, H, W]");
+    expect_error(deft_conv2d(x, w, DEFT_CONV2D(.groups = 2)), DEFT_E_SHAPE,
+                 "conv2d: x is [1,4,5,6], w is [6,4,3,3]: 2 groups");
+    expect_error(deft_conv2d(x, w, DEFT_CONV2D(.groups = -1)), DEFT_E_SHAPE, "-1 groups");
+    expect_error(deft_conv2d(x, w, DEFT_CONV2D(.bias = deft_ones(r.cx, DEFT_SHAPE(4), DEFT_F32))),
+                 DEFT_E_SHAPE, "conv2d: bias is [4], w is [6,4,3,3]; it must be [6]");
+    expect_error(deft_conv2d(x, w, DEFT_CONV2D(.stride = { 1, -2 })), DEFT_E_ARG,
+                 "conv2d: columns have kernel 3, stride -2");
+    expect_error(deft_conv2d(x, w, DEFT_CONV2D(.dilation = { 3, 1 })), DEFT_E_SHAPE,
+                 "conv2d: a window of 3 rows, dilation 3, does not fit into 5 with 0 of padding");
+    expect_error(deft_conv2d(x, w, DEFT_CONV2D(.dilation = { INT64_MAX, 1 })), DEFT_E_SHAPE,
+                 "does not fit");
+    expect_error(deft_conv2d(x, w, &(const deft_conv2d_options){ 0 }), DEFT_E_ARG, "size is 0");
+    expect_error(deft_conv2d(deft_ones(r.cx, DEFT_SHAPE(1, 1, 300, 300), DEFT_F32),
+                             deft_ones(r.cx, DEFT_SHAPE(1, 1, 300, 300), DEFT_F32), NULL),
+                 DEFT_E_LIMIT, "conv2d: a window of 300 by 300, at most 65536");
+}
+
+/* ---- pooling ---- */
+
+Test(layers, of_equal_elements_the_first_is_the_greatest)
+{
+    deft_tensor *const x =
+        tensor(DEFT_SHAPE(1, 1, 2, 4), (const float[]){ 1, 3, 5, 5, 3, 3, 0, 5 });
+    deft_tensor *const y = deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 2, 2 }));
+    EXPECT(y, 3, 5);
+    EXPECT(of_sum(deft_mul(y, 7.0), x), 0, 7, 7, 0, 0, 0, 0, 0);
+}
+
+Test(layers, a_window_with_a_nan_gives_nan_to_the_last)
+{
+    deft_tensor *const x =
+        tensor(DEFT_SHAPE(1, 1, 1, 5), (const float[]){ NAN, 9, NAN, 1, -INFINITY });
+    const deft_pool2d_options o = { .size = sizeof o, .kernel = { 1, 3 }, .stride = { 1, 1 } };
+    deft_tensor *const y = deft_max_pool2d(x, &o);
+    EXPECT(y, NAN, NAN, NAN);
+    EXPECT(of_sum(y, x), 0, 0, 3, 0, 0);
+}
+
+Test(layers, padding_is_below_everything_in_a_maximum_and_zero_in_a_mean)
+{
+    deft_tensor *const x = tensor(DEFT_SHAPE(1, 1, 2, 2), (const float[]){ -1, -2, -3, -4 });
+    const deft_pool2d_options o = {
+        .size = sizeof o, .kernel = { 2, 2 }, .stride = { 2, 2 }, .padding = { 1, 1 }
+    };
+    EXPECT(deft_max_pool2d(x, &o), -1, -2, -3, -4);
+    EXPECT(deft_avg_pool2d(x, &o), -0.25f, -0.5f, -0.75f, -1);
+}
+
+Test(layers, windows_that_reach_over_the_end_are_left_out)
+{
+    deft_tensor *const x = tensor(DEFT_SHAPE(1, 1, 1, 5), (const float[]){ 1, 2, 3, 4, 5 });
+    EXPECT(deft_avg_pool2d(x, DEFT_POOL2D(.kernel = { 1, 2 })), 1.5f, 3.5f);
+    EXPECT(deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 1, 3 }, .stride = { 1, 2 })), 3, 5);
+}
+
+Test(layers, mistakes_of_pools)
+{
+    deft_tensor *const x = deft_ones(r.cx, DEFT_SHAPE(1, 2, 5, 6), DEFT_F32);
+    expect_error(deft_max_pool2d(x, NULL), DEFT_E_ARG, "max_pool2d: options are NULL");
+    expect_error(deft_avg_pool2d(x, DEFT_POOL2D(.stride = { 1, 1 })), DEFT_E_ARG,
+                 "avg_pool2d: rows have kernel 0");
+    expect_error(deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 3, 3 }, .padding = { 2, 0 })),
+                 DEFT_E_ARG, "max_pool2d: padding 2 is more than half of kernel 3");
+    expect_error(deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 3, 7 })), DEFT_E_SHAPE,
+                 "max_pool2d: a window of 7 columns, dilation 1, does not fit into 6");
+    expect_error(deft_max_pool2d(deft_cast(x, DEFT_I32), DEFT_POOL2D(.kernel = { 2, 2 })),
+                 DEFT_E_DTYPE, "max_pool2d: x is i32[1,2,5,6]; it takes floats");
+    expect_error(deft_avg_pool2d(deft_flatten(x), DEFT_POOL2D(.kernel = { 2, 2 })), DEFT_E_SHAPE,
+                 "avg_pool2d: x is f32[60]");
+}
+
+/* ---- rows ---- */
+
+Test(layers, rms_norm_divides_by_the_root_of_the_mean_square)
+{
+    deft_tensor *const x = tensor(DEFT_SHAPE(2, 4), (const float[]){ 1, 1, 1, 1, 2, 4, 4, 8 });
+    EXPECT(deft_rms_norm(x, 1, NULL, 3), 0.5f, 0.5f, 0.5f, 0.5f, 2 / sqrtf(28), 4 / sqrtf(28),
+           4 / sqrtf(28), 8 / sqrtf(28));
+    EXPECT(deft_rms_norm(deft_ones(r.cx, DEFT_SHAPE(1, 2), DEFT_F32), 2,
+                         tensor(DEFT_SHAPE(2), (const float[]){ 3, 5 }), 0),
+           3, 5);
+    expect_error(deft_rms_norm(x, 3, NULL, 0), DEFT_E_RANGE, "rms_norm: over 3 of 2 axes");
+    expect_error(deft_rms_norm(x, 0, NULL, 0), DEFT_E_RANGE, "rms_norm: over 0 of 2 axes");
+}
+
+Test(layers, embedding_takes_rows_and_gives_back_their_gradients)
+{
+    const int32_t at[] = { 2, 0, -1 };
+    deft_tensor *const table = tensor(DEFT_SHAPE(3, 2), (const float[]){ 1, 2, 3, 4, 5, 6 });
+    deft_tensor *const i = deft_from(r.cx, DEFT_SHAPE(3, 1), DEFT_I32, at, sizeof at);
+    deft_tensor *const y = deft_embedding(table, i);
+    cr_assert_eq(deft_rank(y), 3);
+    EXPECT(y, 5, 6, 1, 2, 5, 6);
+    EXPECT(of_sum(y, table), 1, 1, 0, 0, 2, 2);
+    expect_error(deft_embedding(table, table), DEFT_E_SHAPE,
+                 "embedding: the table is [3,2], indices are f32");
+    expect_error(deft_embedding(deft_sum(table, DEFT_ALL_AXES, 0), i), DEFT_E_SHAPE,
+                 "embedding: the table is []");
+}
