@@ -66,7 +66,31 @@ DEFT_API deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor
  * its rule for indices. Equal indices add up in the gradient, in their row-major order. */
 DEFT_API deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices);
 
+/* ---- attention ---- */
+
+/* Keys that are looked at together: part of what deft_attention computes, whatever the machine. */
+#define DEFT_ATTENTION_BLOCK 128
+
+typedef struct deft_attention_options {
+    size_t size;    /* sizeof(deft_attention_options) */
+    double scale;   /* of the scores; 0: 1 / sqrt(D) */
+    bool is_causal; /* row i looks at keys 0 .. i alone */
+} deft_attention_options;
+
+/* softmax(q k^T * scale) v for q [..., S, D], k [..., T, D], v [..., T, E]: [..., S, E]. Batch axes
+ * broadcast; floats of one dtype; T at least 1; at most 7 axes. options NULL: defaults.
+ *
+ * Up to one block of keys the whole [S, T] of scores is made. Beyond that a loop goes over blocks
+ * with a running maximum and sum (Dao et al., "FlashAttention", 2022): neither this nor a gradient
+ * keeps more than [S, DEFT_ATTENTION_BLOCK] of them; the gradient computes them again. Gradients of
+ * gradients keep them all. A last block that is not full is filled up with zeros, for which k and v
+ * are copied. */
+DEFT_API deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
+                                     const deft_attention_options *options);
+
 #ifndef __cplusplus
+#define DEFT_ATTENTION(...)                                                                        \
+    (&(const deft_attention_options){ .size = sizeof(deft_attention_options), __VA_ARGS__ })
 #define DEFT_CONV2D(...)                                                                           \
     (&(const deft_conv2d_options){ .size = sizeof(deft_conv2d_options), __VA_ARGS__ })
 #define DEFT_POOL2D(...)                                                                           \

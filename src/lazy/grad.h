@@ -90,8 +90,14 @@ typedef struct df_custom {
     deft_backward_fn backward;
     void *user;
     uint32_t n_in, n_out;
+    bool is_ours;      /* its functions are deft's: what they record belongs to the call's site */
     uint32_t record[]; /* n_in records, then n_out */
 } df_custom;
+
+/* deft_custom_grad, for the call at site. */
+bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                    deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
+                    uintptr_t site, bool is_ours);
 
 /* deft_cond has recorded its first branch from `then` on, the other from `otherwise` to now; the
  * conds follow. false: an error. */

@@ -226,6 +226,7 @@ static bool call_backward(df_grad *w, const df_custom *c)
     const lists l = { all, all + c->n_in, all + c->n_in + c->n_out,
                       all + c->n_in + 2 * (size_t)c->n_out };
     uint32_t *const made = (uint32_t *)(void *)(all + n);
+    const uint32_t first = cx->rec.n;
     bool ok = df_body_open(cx, w->site, &was);
     if (ok) {
         ok = hand_over(w, c, &l);
@@ -236,6 +237,7 @@ static bool call_backward(df_grad *w, const df_custom *c)
             df_error(cx, st, "custom_grad: its backward function failed");
         ok = cx->pending == DEFT_OK && take_over(w, c, &l, made);
         df_body_close(cx, was);
+        if (c->is_ours) df_rec_sites_set(cx, first, w->site);
     }
     for (uint32_t i = 0; i < c->n_in && ok; i++)
         if (made[i] != DF_BAD) ok = df_grad_give(w, c->record[i], made[i]);
@@ -346,10 +348,10 @@ static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
     return true;
 }
 
-bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
-                      deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                    deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
+                    uintptr_t site, bool is_ours)
 {
-    const uintptr_t site = DF_SITE;
     df_custom *c = NULL;
     bool ok = cx && check_custom(cx, forward, backward, in, n_in, out, n_out);
     if (ok) {
@@ -360,11 +362,14 @@ bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backw
     if (ok) {
         c->backward = backward;
         c->user = user;
+        c->is_ours = is_ours;
         c->n_in = (uint32_t)n_in;
         c->n_out = (uint32_t)n_out;
         for (size_t i = 0; i < n_in && ok; i++)
             ok = (c->record[i] = df_node_of(cx, in[i])) != DF_BAD;
+        const uint32_t first = cx->rec.n;
         ok = ok && run_forward(cx, forward, c, in, out, site);
+        if (is_ours) df_rec_sites_set(cx, first, site);
         for (size_t i = 0; i < n_out && !ok; i++) c->record[n_in + i] = 0;
         c->next = cx->customs;
         cx->customs = c;
@@ -374,4 +379,10 @@ bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backw
     }
     for (size_t i = 0; i < n_out && !ok && out; i++) out[i] = NULL;
     return ok;
+}
+
+bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                      deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    return df_custom_grad(cx, forward, backward, user, in, n_in, out, n_out, DF_SITE, false);
 }

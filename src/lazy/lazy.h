@@ -558,6 +558,8 @@ void df_budget_unpin(deft_ctx *cx, const df_value *v);
 /* ---- call sites (site.c) ---- */
 
 uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i);
+/* Records from `first` on are of the call at site, a return address or a name. */
+void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site);
 uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site);
 
 /* Where record i comes from: the line and labels that held then, else its return address. */

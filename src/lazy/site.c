@@ -55,6 +55,11 @@ uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
     return named(cx, address, m.line, m.label);
 }
 
+void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site)
+{
+    for (uint32_t i = first; i < cx->rec.n; i++) cx->rec.site[i] = site;
+}
+
 uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site)
 {
     return site & DF_SITE_NAMED ? site : named(cx, site, cx->line, cx->label);

@@ -15,7 +15,7 @@
 #include "deft/deft.h"
 #include "ops/op.h"
 
-enum { MAX_IN = 3, MAX_N = 64 };
+enum { MAX_IN = 3, MAX_N = 130 };
 
 typedef deft_tensor *(*make_fn)(deft_ctx *cx, deft_tensor *const *x);
 
@@ -409,6 +409,9 @@ MAKE(max_pool2d_near, deft_max_pool2d(x[0], DEFT_POOL2D(.kernel = { 3, 2 }, .str
 MAKE(avg_pool2d,
      deft_avg_pool2d(deft_square(x[0]),
                      DEFT_POOL2D(.kernel = { 2, 3 }, .stride = { 2, 1 }, .padding = { 0, 1 })))
+MAKE(attention, deft_attention(x[0], x[1], x[2], NULL))
+MAKE(attention_causal,
+     deft_attention(x[0], x[1], x[2], DEFT_ATTENTION(.scale = 2, .is_causal = true)))
 MAKE(lerp, deft_lerp(x[0], x[1], x[2]))
 
 static deft_tensor *assigned(deft_ctx *c, deft_tensor *place, deft_tensor *root, deft_tensor *to)
@@ -667,6 +670,24 @@ static const row rows[] = {
       { { S(1, 2, 4, 3), -2, 2, 0 } },
       true },
     { "slice", "avg_pool2d", f_avg_pool2d, 1, { { S(2, 1, 4, 4), -2, 2, 0 } }, false },
+    { "matmul",
+      "attention",
+      f_attention,
+      3,
+      { { S(2, 3, 2), -2, 2, 0 }, { S(4, 2), -2, 2, 1 }, { S(2, 4, 3), -2, 2, 0 } },
+      false },
+    { "matmul",
+      "attention, causal",
+      f_attention_causal,
+      3,
+      { { S(4, 2), -2, 2, 0 }, { S(3, 2), -2, 2, 0 }, { S(3, 2), -2, 2, 1 } },
+      false },
+    { "final",
+      "attention, in blocks",
+      f_attention,
+      3,
+      { { S(2, 1), -2, 2, 0 }, { S(130, 1), -2, 2, 0 }, { S(130, 1), -2, 2, 0 } },
+      false },
     { "mul",
       "lerp",
       f_lerp,

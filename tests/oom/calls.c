@@ -31,6 +31,8 @@ static const char *const exported[] = {
 
 #define IMAGES deft_reshape(w->x, DEFT_SHAPE(1, 2, 3, 4))
 
+#define MANY(t) deft_expand(deft_slice(t, DEFT_R(0, 1)), DEFT_SHAPE(DEFT_ATTENTION_BLOCK + 2, 6))
+
 /* ---- calls that record ---- */
 
 static const float numbers[N] = { 3, 1, 2 };
@@ -122,7 +124,9 @@ static const float numbers[N] = { 3, 1, 2 };
       DEFT_CONV2D(.padding = { 1, 0 }, .bias = deft_slice(w->p[1], DEFT_AT(0), DEFT_R(0, 3))))     \
     X(max_pool2d, max_pool2d, IMAGES,                                                              \
       DEFT_POOL2D(.kernel = { 2, 2 }, .stride = { 1, 2 }, .padding = { 1, 1 }))                    \
-    X(avg_pool2d, avg_pool2d, IMAGES, DEFT_POOL2D(.kernel = { 3, 2 }))
+    X(avg_pool2d, avg_pool2d, IMAGES, DEFT_POOL2D(.kernel = { 3, 2 }))                             \
+    X(attention, attention, deft_unsqueeze(w->x, 0), w->p[0], w->p[1],                             \
+      DEFT_ATTENTION(.is_causal = true))
 
 typedef deft_tensor *(*make_fn)(world *w);
 
@@ -214,6 +218,15 @@ static deft_status loss(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_
     (void)cx, (void)n_in, (void)n_out;
     out[0] = loss_of(in[0], user);
     return DEFT_OK;
+}
+
+static deft_tensor *make_grad_of_attention(world *w)
+{
+    deft_tensor *const k = MANY(w->p[0]);
+    deft_tensor *const y = deft_attention(w->x, k, k, DEFT_ATTENTION(.is_causal = true));
+    deft_tensor *const of[] = { deft_sum(y, ALL, 0) }, *const with[] = { w->x, w->p[0] };
+    deft_tensor *g[2];
+    return deft_grad(of, NULL, 1, with, 2, NULL, g) ? g[1] : NULL;
 }
 
 static deft_tensor *make_value_and_grad(world *w)
@@ -902,6 +915,7 @@ static const row rows[] = {
     { .name = "deft_cond", .make = make_cond },
     { .name = "deft_grad", .make = make_grad },
     { .name = "deft_grad", .make = make_grad_of_loops },
+    { .name = "deft_grad", .make = make_grad_of_attention },
     { .name = "deft_value_and_grad", .make = make_value_and_grad },
     { .name = "deft_jvp", .make = make_jvp },
     { .name = "deft_stop_gradient", .make = make_stop_gradient },

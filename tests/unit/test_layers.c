@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Layers against plain C written here: convolution bit for bit, what pools do with equal elements,
- * NaN and padding, what their gradients cost, and what each mistake says. Formulas of gradients are
- * tests/diff/gradcheck.c's.
+ * NaN and padding, attention beside all of its scores at once, what gradients cost, and what each
+ * mistake says. Formulas of gradients are tests/diff/gradcheck.c's.
  */
 #include <criterion/criterion.h>
 
@@ -290,4 +290,174 @@ Test(layers, embedding_takes_rows_and_gives_back_their_gradients)
                  "embedding: the table is [3,2], indices are f32");
     expect_error(deft_embedding(deft_sum(table, DEFT_ALL_AXES, 0), i), DEFT_E_SHAPE,
                  "embedding: the table is []");
+}
+
+/* ---- attention ---- */
+
+typedef struct attention_case {
+    int64_t batch, n_queries, n_keys, width, width_v;
+    bool is_causal;
+} attention_case;
+
+static deft_tensor *drawn(uint64_t seed, deft_shape s)
+{
+    deft_rng rng = { seed, 0 };
+    deft_tensor *const t = deft_keep(deft_normal(r.cx, &rng, s, DEFT_F64, 0, 1));
+    OK(&r, deft_eval(&t, 1));
+    return t;
+}
+
+/* Every score at once. */
+static deft_tensor *all_scores(deft_tensor *const x[3], const attention_case *c)
+{
+    deft_tensor *s = deft_matmul(deft_mul(x[0], 1 / sqrt((double)c->width)), deft_t(x[1]));
+    deft_tensor *const key = deft_iota(r.cx, DEFT_SHAPE(c->n_keys), 0);
+    deft_tensor *const query = deft_iota(r.cx, DEFT_SHAPE(c->n_queries, 1), 0);
+    if (c->is_causal) s = deft_where(deft_le(key, query), s, deft_num(r.cx, -INFINITY));
+    return deft_matmul(deft_softmax(s, -1), x[2]);
+}
+
+/* The result, the gradients of its squares, and the gradients of the squares of those. */
+static void derivatives(deft_tensor *y, deft_tensor *const x[3], deft_tensor *out[7])
+{
+    deft_tensor *const loss = deft_sum(deft_square(y), DEFT_ALL_AXES, 0);
+    deft_tensor *more = NULL;
+    out[0] = y;
+    cr_assert(deft_grad(&loss, NULL, 1, x, 3, NULL, out + 1), "%s", deft_message(r.cx));
+    for (int i = 1; i < 4; i++) {
+        deft_tensor *const sum = deft_sum(deft_square(out[i]), DEFT_ALL_AXES, 0);
+        more = more ? deft_add(more, sum) : sum;
+    }
+    cr_assert(deft_grad(&more, NULL, 1, x, 3, NULL, out + 4), "%s", deft_message(r.cx));
+}
+
+/* How far a and b are apart, over 1 + |b|. */
+static double apart(deft_tensor *a, deft_tensor *b)
+{
+    deft_tensor *const d = deft_div(deft_abs(deft_sub(a, b)), deft_add(deft_abs(b), 1.0));
+    double worst = INFINITY;
+    OK(&r, deft_item(deft_max(d, DEFT_ALL_AXES, 0), &worst));
+    return worst;
+}
+
+Test(layers, attention_is_that_of_all_scores_with_its_derivatives)
+{
+    static const attention_case cases[] = {
+        { 1, 5, 128, 4, 3, true },   { 2, 7, 128, 4, 3, false },  { 2, 40, 129, 4, 3, false },
+        { 1, 200, 256, 3, 5, true }, { 2, 300, 260, 2, 2, true }, { 1, 3, 400, 5, 1, true },
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const attention_case *const c = &cases[i];
+        deft_tensor *const x[] = { drawn(1, DEFT_SHAPE(c->batch, c->n_queries, c->width)),
+                                   drawn(2, DEFT_SHAPE(c->batch, c->n_keys, c->width)),
+                                   drawn(3, DEFT_SHAPE(c->batch, c->n_keys, c->width_v)) };
+        deft_tensor *got[7], *want[7];
+        const deft_scope s = deft_scope_begin(r.cx);
+        deft_tensor *const y =
+            deft_attention(x[0], x[1], x[2], DEFT_ATTENTION(.is_causal = c->is_causal));
+        cr_assert(y, "%s", deft_message(r.cx));
+        derivatives(y, x, got);
+        derivatives(all_scores(x, c), x, want);
+        for (int k = 0; k < 7; k++) {
+            const double d = apart(got[k], want[k]);
+            cr_assert(d < 1e-11, "case %zu, %d: %g", i, k, d);
+        }
+        OK(&r, deft_scope_end(s));
+    }
+}
+
+Test(layers, attention_of_one_block_is_its_operations_bit_for_bit)
+{
+    const attention_case c = { 2, 9, DEFT_ATTENTION_BLOCK, 4, 4, true };
+    deft_tensor *const x[] = { drawn(1, DEFT_SHAPE(2, 9, 4)), drawn(2, DEFT_SHAPE(2, c.n_keys, 4)),
+                               drawn(3, DEFT_SHAPE(2, c.n_keys, 4)) };
+    cr_assert_eq(apart(deft_attention(x[0], x[1], x[2], DEFT_ATTENTION(.is_causal = true)),
+                       all_scores(x, &c)),
+                 0);
+}
+
+Test(layers, batch_axes_of_attention_broadcast)
+{
+    deft_tensor *const q = drawn(1, DEFT_SHAPE(2, 3, 5, 4)), *const k =
+                                                                 drawn(2, DEFT_SHAPE(130, 4));
+    deft_tensor *const v = drawn(3, DEFT_SHAPE(3, 130, 2));
+    deft_tensor *const y = deft_attention(q, k, v, NULL);
+    cr_assert_eq(deft_rank(y), 4);
+    const deft_range part[] = { DEFT_AT(1), DEFT_AT(2) };
+    deft_tensor *const one = deft_attention(
+        deft_slice_n(q, 2, part), k, deft_slice_n(v, 1, part + 1), DEFT_ATTENTION(.scale = 0.5));
+    cr_assert_eq(apart(deft_slice_n(y, 2, part), one), 0);
+}
+
+/* The gradients of a long attention, f32, on n threads, and the peak of memory. */
+static uint64_t long_attention(uint32_t n_threads, int64_t n, float *out)
+{
+    rig own;
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = n_threads,
+                                     .tier = DEFT_TIER_INTERPRET };
+    rig_open(&own, &o, NULL);
+    deft_rng rng = { 5, 0 };
+    deft_tensor *g[3], *x[3];
+    const deft_scope s = deft_step_begin(own.cx);
+    for (int i = 0; i < 3; i++) x[i] = deft_normal(own.cx, &rng, DEFT_SHAPE(n, 4), DEFT_F32, 0, 1);
+    deft_tensor *const y = deft_attention(x[0], x[1], x[2], DEFT_ATTENTION(.is_causal = true));
+    deft_tensor *const loss = deft_sum(deft_square(y), DEFT_ALL_AXES, 0);
+    cr_assert(deft_grad(&loss, NULL, 1, x, 3, NULL, g), "%s", deft_message(own.cx));
+    deft_tensor *const all = deft_keep(deft_stack(g, 3, 0));
+    OK(&own, deft_step_end(s));
+    OK(&own, deft_read(all, DEFT_F32, out, (size_t)n * 12 * sizeof *out));
+    const uint64_t peak = rig_stats(&own).peak_bytes;
+    rig_close(&own);
+    return peak;
+}
+
+Test(layers, attention_never_keeps_all_scores_and_has_the_same_bits_on_any_threads)
+{
+    enum { N = 2048 };
+    float *const one = malloc(N * 12 * sizeof *one), *const four = malloc(N * 12 * sizeof *one);
+    cr_assert(one && four);
+    const uint64_t peak = long_attention(1, N, one), of_block = N * DEFT_ATTENTION_BLOCK * 4;
+    cr_assert_lt(peak, 6 * of_block, "%llu bytes", (unsigned long long)peak);
+    long_attention(4, N, four);
+    cr_assert(memcmp(one, four, N * 12 * sizeof *one) == 0);
+    free(one), free(four);
+}
+
+Test(layers, what_attention_records_belongs_to_the_line_of_the_call)
+{
+    char text[16384];
+    deft_tensor *const q = drawn(1, DEFT_SHAPE(3, 2)), *const k = drawn(2, DEFT_SHAPE(300, 2));
+    deft_tensor *const y = deft_attention(q, k, k, NULL);
+    deft_tensor *g;
+    cr_assert(deft_grad(&y, &y, 1, &q, 1, NULL, &g), "%s", deft_message(r.cx));
+    OK(&r, deft_eval(&g, 1));
+    cr_assert_lt(deft_show(r.cx, "sites", text, sizeof text), sizeof text);
+    const char *site = NULL;
+    size_t length = 0;
+    int n = 0;
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        const char *const at = strstr(line, " # ");
+        if (!at || strstr(line, " = input ")) continue;
+        if (!site) site = at, length = strlen(at);
+        cr_assert(strlen(at) == length && !memcmp(site, at, length), "%s; before: %s", line, site);
+        n++;
+    }
+    cr_assert_gt(n, 20);
+}
+
+Test(layers, mistakes_of_attention)
+{
+    deft_tensor *const q = deft_ones(r.cx, DEFT_SHAPE(2, 3, 4), DEFT_F32);
+    deft_tensor *const k = deft_ones(r.cx, DEFT_SHAPE(2, 5, 4), DEFT_F32);
+    expect_error(deft_attention(q, deft_t(k), k, NULL), DEFT_E_SHAPE,
+                 "attention: q is [2,3,4], k is [2,4,5], v is [2,5,4]; it takes");
+    expect_error(deft_attention(q, k, deft_ones(r.cx, DEFT_SHAPE(3, 5, 4), DEFT_F32), NULL),
+                 DEFT_E_SHAPE, "v is [3,5,4]");
+    deft_tensor *const none = deft_ones(r.cx, DEFT_SHAPE(2, 0, 4), DEFT_F32);
+    expect_error(deft_attention(q, none, none, NULL), DEFT_E_SHAPE, "T at least 1");
+    expect_error(deft_attention(q, k, deft_cast(k, DEFT_F64), NULL), DEFT_E_DTYPE,
+                 "attention: q is f32, k is f32, v is f64; it takes floats of one dtype");
+    expect_error(deft_attention(q, k, k, &(const deft_attention_options){ 0 }), DEFT_E_ARG,
+                 "size is 0");
 }
