@@ -70,6 +70,19 @@ void sizes(deft_ctx *cx)
     expect(at(once.rows, 2) == 3 && at(once.count, 0) == 4, "unique");
 }
 
+void layers(deft_ctx *cx)
+{
+    const deft::tensor x = deft_ones(cx, deft::shape({1, 1, 4, 4}), DEFT_F32);
+    const deft::tensor w = deft_ones(cx, deft::shape({2, 1, 3, 3}), DEFT_F32);
+    auto conv = deft::options<deft_conv2d_options>();
+    conv.padding[0] = conv.padding[1] = 1;
+    const deft::tensor y = deft_conv2d(x, w, &conv);
+    auto pool = deft::options<deft_pool2d_options>();
+    pool.kernel[0] = pool.kernel[1] = 2;
+    expect(y.dim(1) == 2 && at(y, 0) == 4 && at(y, 5) == 9, "conv2d");
+    expect(at(deft_avg_pool2d(y, &pool), 0) == 6.25, "avg_pool2d");
+}
+
 void owners(const deft::context &cx)
 {
     const deft::tensor x = deft_zeros(cx, deft::shape({}), DEFT_F32);
@@ -115,6 +128,7 @@ int main()
     numbers(cx);
     slices(cx);
     sizes(cx);
+    layers(cx);
     owners(cx);
     if (deft_error(cx) != DEFT_OK || n_wrong) std::fprintf(stderr, "%s\n", cx.message());
     return n_wrong != 0 || deft_error(cx) != DEFT_OK;

@@ -109,6 +109,17 @@ DEFT_HPP_ITEM(bool, bool)
 
 namespace deft {
 
+/* ---- options ---- */
+
+/* Options of a C function, for their members to be set: auto o = options<deft_conv2d_options>(). */
+template <class T>
+inline T options()
+{
+    T o = {};
+    o.size = sizeof o;
+    return o;
+}
+
 /* ---- shapes, axes, ranges ---- */
 
 inline deft_shape shape(std::initializer_list<int64_t> dim)
