@@ -12,6 +12,7 @@
 #include "deft/dtype.h"
 #include "deft/eval.h"
 #include "deft/grad.h"
+#include "deft/nn.h"
 #include "deft/ops.h"
 #include "deft/status.h"
 #include "deft/tensor.h"
