@@ -119,6 +119,25 @@ void owners(const deft::context &cx)
     expect(m && m.bytes() == sizeof(float) && *m.data<float>() == 7, "a scope gives, a map lends");
 }
 
+void networks(const deft::context &cx)
+{
+    const deft::network net(cx);
+    deft_linear line = {};
+    expect(net && deft_linear_init(&line, net, "line", 1, 1, false), "a network");
+    deft_optim_options sgd = deft_optim_defaults(DEFT_OPTIM_SGD);
+    const deft::optimizer optim(net, &sgd);
+    expect(optim && optim.n() == 1, "an optimizer");
+    net.find("line.weight").assign(3);
+    const deft::tensor x = deft_full(cx, deft::shape({1, 1}), DEFT_F32, 2);
+    deft::step s(cx);
+    deft_tensor *g[1] = {};
+    const deft::tensor y = deft_linear_call(&line, x);
+    expect(optim.grad(deft_sum(y * y, deft::all_axes(), 0), g), "gradients");
+    expect(optim.step(g, 0.125) && s.end() == DEFT_OK, "an update");
+    expect(at(net.find("line.weight"), 0) == 0, "3 - 2 * 6 * 2 / 8");
+    expect(net.load("/nowhere") == DEFT_E_NOT_FOUND, "no file");
+}
+
 } // namespace
 
 int main()
@@ -130,6 +149,7 @@ int main()
     sizes(cx);
     layers(cx);
     owners(cx);
+    networks(cx);
     if (deft_error(cx) != DEFT_OK || n_wrong) std::fprintf(stderr, "%s\n", cx.message());
     return n_wrong != 0 || deft_error(cx) != DEFT_OK;
 }

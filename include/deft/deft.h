@@ -13,6 +13,7 @@
 #include "deft/eval.h"
 #include "deft/grad.h"
 #include "deft/layers.h"
+#include "deft/nn.h"
 #include "deft/ops.h"
 #include "deft/status.h"
 #include "deft/tensor.h"

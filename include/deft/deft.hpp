@@ -451,6 +451,62 @@ private:
     bool open_ = true;
 };
 
+/* The list of parameters of a network; layers are deft_linear and the like, as in C. False when it
+ * could not be made: status(). Must not outlive its context, nor its optimizers it. */
+class network : detail::pinned {
+public:
+    explicit network(deft_ctx *cx, const deft_nn_options *options = nullptr)
+        : status_(deft_nn_create(cx, options, &nn_))
+    {
+    }
+    ~network() { deft_nn_destroy(&nn_); }
+    explicit operator bool() const { return nn_ != nullptr; }
+    operator deft_nn *() const { return nn_; }
+    deft_status status() const { return status_; }
+    tensor find(const char *name) const { return deft_nn_find(nn_, name); }
+    DEFT_MUST_CHECK deft_status save(const char *path, deft_nn_part part = DEFT_NN_ALL) const
+    {
+        return deft_nn_save(nn_, path, part);
+    }
+    DEFT_MUST_CHECK deft_status load(const char *path, deft_nn_part part = DEFT_NN_ALL) const
+    {
+        return deft_nn_load(nn_, path, part);
+    }
+
+private:
+    deft_nn *nn_ = nullptr;
+    deft_status status_;
+};
+
+/* AdamW unless options say otherwise. */
+class optimizer : detail::pinned {
+public:
+    explicit optimizer(deft_nn *nn, const deft_optim_options *options = nullptr)
+        : status_(deft_optim_create(nn, options, &o_))
+    {
+    }
+    ~optimizer() { deft_optim_destroy(&o_); }
+    explicit operator bool() const { return o_ != nullptr; }
+    operator deft_optim *() const { return o_; }
+    deft_status status() const { return status_; }
+    size_t n() const { return deft_optim_n(o_); }
+    /* The gradients of a loss of one element: n() of them. */
+    bool grad(tensor loss, deft_tensor **out) const
+    {
+        deft_tensor *const of = loss.get();
+        return deft_grad(&of, nullptr, 1, deft_optim_parameters(o_), n(), nullptr, out);
+    }
+    /* Inside a step. */
+    bool step(deft_tensor *const *grads, double rate) const
+    {
+        return deft_optim_step(o_, grads, rate);
+    }
+
+private:
+    deft_optim *o_ = nullptr;
+    deft_status status_;
+};
+
 /* Keeps a tensor beyond its scope, until the end of the block or the move away. */
 class kept {
 public:

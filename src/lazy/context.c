@@ -348,6 +348,30 @@ void *df_error_keep(deft_ctx *cx, deft_status st)
     return NULL;
 }
 
+deft_status df_refuse(deft_ctx *cx, deft_status st, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(cx->diag.text, sizeof cx->diag.text, fmt, ap);
+    va_end(ap);
+    return cx->diag.status = st;
+}
+
+const df_mem *df_ctx_mem(const deft_ctx *cx)
+{
+    return cx->mem;
+}
+
+bool df_ctx_in_step(const deft_ctx *cx)
+{
+    return cx->step_at != 0;
+}
+
+bool df_ctx_is_passing(const deft_ctx *cx)
+{
+    return cx->step_at || cx->recording || cx->body_at;
+}
+
 deft_status df_deliver(deft_ctx *cx)
 {
     const deft_status st = cx->pending;

@@ -23,6 +23,7 @@
 #include "cache/cache.h"
 #include "deft/deft.h"
 #include "guards/reason.h"
+#include "lazy/layer.h"
 #include "ops/shape.h"
 #include "runtime/cpu.h"
 #include "trace/control.h"
@@ -344,16 +345,6 @@ struct deft_ctx {
 
 /* Options of a caller built against an older header are shorter: the rest is default. */
 void df_take_options(void *to, size_t to_size, const void *from, size_t from_size);
-
-/* ---- errors (context.c) ---- */
-
-/* Records the first undelivered error; returns NULL so that recording calls can `return` it. */
-void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 4) DF_COLD;
-/* The same with the sentence already in cx->diag. */
-void *df_error_keep(deft_ctx *cx, deft_status st) DF_COLD;
-/* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. None
- * of them may act inside a function of a loop or branch: DEFT_E_STATE. */
-deft_status df_deliver(deft_ctx *cx);
 
 /* ---- handles (handle.c) ---- */
 

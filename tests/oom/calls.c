@@ -14,6 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "network.h"
 #include "world.h"
 
 static const char *const exported[] = {
@@ -921,7 +922,16 @@ static const row rows[] = {
     { .name = "deft_stop_gradient", .make = make_stop_gradient },
     { .name = "deft_grad_hook", .make = make_grad_hook },
     { .name = "deft_custom_grad", .make = make_custom_grad },
-    { .name = "deft_site", .act = act_site },
+#define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
+    NETWORK_ACTS(ROW)
+#undef ROW
+#define ROW(fn) { .name = "deft_" #fn, .make = make_##fn },
+        NETWORK_RECORDS(ROW)
+#undef ROW
+#define ROW(fn) { .name = "deft_" #fn, .quiet = quiet_network },
+            NETWORK_QUIET(ROW)
+#undef ROW
+                { .name = "deft_site", .act = act_site },
     { .name = "deft_label_begin", .act = act_site },
     { .name = "deft_label_end", .act = act_site },
     { .name = "deft_load", .act = act_load_in_a_step },

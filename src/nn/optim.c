@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Updates of all parameters of an optimizer, as elementwise records that share no value: the fuser
+ * makes one launch of them. What changes from step to step (the rate, bias corrections) is computed
+ * here in f64 and handed over as numbers, which are no part of a plan; computed on the device they
+ * would be one more launch.
+ */
+#include "nn/nn.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* What an update needs for each parameter. */
+enum { MEAN, SQUARES, SUM, N_STATES };
+
+static const char *const state_names[N_STATES] = { "exp_avg", "exp_avg_sq", "grad_sum" };
+
+struct deft_optim {
+    deft_nn *nn;
+    deft_optim_options opt; /* name is not kept */
+    size_t n;
+    deft_tensor **p, **state[N_STATES]; /* [n] each; a state NULL: not needed */
+    int64_t *steps;                     /* nn's */
+};
+
+deft_optim_options deft_optim_defaults(deft_optim_kind kind)
+{
+    return (deft_optim_options){ .size = sizeof(deft_optim_options),
+                                 .kind = kind,
+                                 .beta1 = 0.9,
+                                 .beta2 = 0.999,
+                                 .eps = 1e-8,
+                                 .weight_decay = kind == DEFT_OPTIM_ADAMW ? 0.01 : 0 };
+}
+
+/* ---- making ---- */
+
+static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
+{
+    if (o->size < sizeof *o)
+        return df_refuse(cx, DEFT_E_ARG, "optim_create: options.size is %zu, not sizeof(options)",
+                         o->size);
+    if ((unsigned)o->kind > DEFT_OPTIM_ADAMW)
+        return df_refuse(cx, DEFT_E_ARG, "optim_create: %d is no optimizer", (int)o->kind);
+    if (o->name && !*o->name) return df_refuse(cx, DEFT_E_ARG, "optim_create: an empty name");
+    const bool is_sgd = o->kind == DEFT_OPTIM_SGD;
+    const bool betas = o->beta1 >= 0 && o->beta1 < 1 && o->beta2 >= 0 && o->beta2 < 1;
+    if (!is_sgd && (!betas || !(o->eps >= 0)))
+        return df_refuse(cx, DEFT_E_RANGE,
+                         "optim_create: betas %g and %g are to be in [0, 1), eps %g at least 0",
+                         o->beta1, o->beta2, o->eps);
+    if (!(o->weight_decay >= 0) || (is_sgd && !(o->momentum >= 0)))
+        return df_refuse(cx, DEFT_E_RANGE,
+                         "optim_create: weight_decay %g and momentum %g are to be at least 0",
+                         o->weight_decay, o->momentum);
+    if (is_sgd && o->nesterov && o->momentum == 0)
+        return df_refuse(cx, DEFT_E_ARG, "optim_create: nesterov needs momentum");
+    return DEFT_OK;
+}
+
+static bool needs(const deft_optim_options *o, int state)
+{
+    switch (state) {
+    case MEAN: return o->kind != DEFT_OPTIM_SGD || o->momentum != 0;
+    case SQUARES: return o->kind != DEFT_OPTIM_SGD;
+    default: return o->accumulates;
+    }
+}
+
+static deft_tensor **tensors(deft_nn *nn, size_t n)
+{
+    deft_tensor **const list = df_mem_zalloc(nn->mem, (n + 1) * sizeof *list);
+    if (!list) df_error(nn->cx, DEFT_E_MEMORY, "optim_create: no memory for %zu parameters", n);
+    return list;
+}
+
+/* A buffer of zeros for each parameter, under prefix, the state's name and the parameter's. */
+static bool add_state(deft_optim *o, int state, const char *prefix)
+{
+    deft_nn *const nn = o->nn;
+    const deft_init zeros = { .kind = DEFT_INIT_ZEROS };
+    const char *const name =
+        state == MEAN && o->opt.kind == DEFT_OPTIM_SGD ? "momentum_buffer" : state_names[state];
+    o->state[state] = tensors(nn, o->n);
+    for (size_t i = 0, k = 0; o->state[state] && i < nn->parameters.n; i++) {
+        const df_nn_entry *const e = &nn->list.at[nn->parameters.at[i]];
+        if (!e->trainable) continue;
+        const deft_shape shape = deft_shape_get(e->t);
+        deft_tensor *const t = df_nn_add(nn, "optim_create", DF_NN_BUFFER, prefix, name, e->name,
+                                         &shape, deft_dtype_of(e->t), zeros);
+        if (!t) return false;
+        o->state[state][k++] = t;
+    }
+    return o->state[state] != NULL;
+}
+
+static bool fill(deft_optim *o, const char *name)
+{
+    deft_nn *const nn = o->nn;
+    for (size_t i = 0; i < nn->parameters.n; i++)
+        o->n += nn->list.at[nn->parameters.at[i]].trainable;
+    o->p = tensors(nn, o->n);
+    for (size_t i = 0, k = 0; o->p && i < nn->parameters.n; i++) {
+        const df_nn_entry *const e = &nn->list.at[nn->parameters.at[i]];
+        if (e->trainable) o->p[k++] = e->t;
+    }
+    const size_t size = strlen(name) + 2;
+    char *const prefix = o->p ? df_mem_alloc(nn->mem, size) : NULL;
+    if (!prefix) return df_error(nn->cx, DEFT_E_MEMORY, "optim_create: no memory for a name");
+    snprintf(prefix, size, "%s.", name);
+    o->steps = df_nn_own_number(nn, "optim_create", prefix, "step");
+    bool ok = o->steps != NULL;
+    for (int k = 0; k < N_STATES && ok; k++)
+        if (needs(&o->opt, k)) ok = add_state(o, k, prefix);
+    df_mem_free(nn->mem, prefix, size);
+    return ok;
+}
+
+deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
+{
+    if (out) *out = NULL;
+    if (!nn || !out) return DEFT_E_ARG;
+    const deft_optim_options adamw = deft_optim_defaults(DEFT_OPTIM_ADAMW);
+    if (!options) options = &adamw;
+    deft_status st = df_deliver(nn->cx);
+    if (st == DEFT_OK) st = check_options(nn->cx, options);
+    if (st != DEFT_OK) return st;
+    deft_optim *o = df_mem_zalloc(nn->mem, sizeof *o);
+    if (!o) return df_refuse(nn->cx, DEFT_E_MEMORY, "optim_create: no memory");
+    const df_nn_mark m = df_nn_mark_of(nn);
+    o->nn = nn;
+    o->opt = *options;
+    o->opt.name = NULL;
+    if (fill(o, options->name ? options->name : "optim")) {
+        *out = o;
+        return DEFT_OK;
+    }
+    df_nn_cut_off(nn, m);
+    deft_optim_destroy(&o);
+    return df_deliver(nn->cx);
+}
+
+void deft_optim_destroy(deft_optim **o)
+{
+    if (!o || !*o) return;
+    const df_mem *const mem = (*o)->nn->mem;
+    const size_t size = ((*o)->n + 1) * sizeof(deft_tensor *);
+    df_mem_free(mem, (*o)->p, size);
+    for (int k = 0; k < N_STATES; k++) df_mem_free(mem, (*o)->state[k], size);
+    df_mem_free(mem, *o, sizeof **o);
+    *o = NULL;
+}
+
+size_t deft_optim_n(const deft_optim *o)
+{
+    return o ? o->n : 0;
+}
+
+deft_tensor *const *deft_optim_parameters(const deft_optim *o)
+{
+    return o ? o->p : NULL;
+}
+
+deft_tensor *const *deft_optim_sums(const deft_optim *o)
+{
+    return o ? o->state[SUM] : NULL;
+}
+
+int64_t deft_optim_steps(const deft_optim *o)
+{
+    return o ? *o->steps : 0;
+}
+
+void deft_optim_set_steps(deft_optim *o, int64_t steps)
+{
+    if (o) *o->steps = steps;
+}
+
+/* ---- updates ---- */
+
+/* The numbers of one step. */
+typedef struct numbers {
+    double rate;
+    double keep;  /* ADAMW: of the parameter, by weight decay */
+    double scale; /* rate / (1 - beta1^t) */
+    double root;  /* sqrt(1 - beta2^t) */
+} numbers;
+
+static numbers numbers_of(const deft_optim *o, double rate)
+{
+    const double t = (double)(*o->steps + 1);
+    return (numbers){ .rate = rate,
+                      .keep = 1 - rate * o->opt.weight_decay,
+                      .scale = rate / (1 - pow(o->opt.beta1, t)),
+                      .root = sqrt(1 - pow(o->opt.beta2, t)) };
+}
+
+static deft_tensor *decayed(const deft_optim *o, deft_tensor *p, deft_tensor *g)
+{
+    const double decay = o->opt.weight_decay;
+    return decay != 0 ? deft_add(g, deft_mul_f(p, decay)) : g;
+}
+
+static void update_sgd(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
+{
+    deft_tensor *const p = o->p[i];
+    g = decayed(o, p, g);
+    if (o->opt.momentum != 0) {
+        deft_tensor *const v = o->state[MEAN][i];
+        deft_assign(v, deft_add(deft_mul_f(v, o->opt.momentum), g));
+        g = o->opt.nesterov ? deft_add(g, deft_mul_f(v, o->opt.momentum)) : v;
+    }
+    deft_assign(p, deft_sub(p, deft_mul_f(g, k->rate)));
+}
+
+static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
+{
+    deft_tensor *const p = o->p[i], *const m = o->state[MEAN][i], *const v = o->state[SQUARES][i];
+    const bool is_adamw = o->opt.kind == DEFT_OPTIM_ADAMW;
+    deft_tensor *const from = is_adamw && o->opt.weight_decay != 0 ? deft_mul_f(p, k->keep) : p;
+    if (!is_adamw) g = decayed(o, p, g);
+    deft_assign(m, deft_lerp_f(m, g, 1 - o->opt.beta1));
+    deft_assign(
+        v, deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2)));
+    deft_tensor *const root = deft_add_f(deft_div_f(deft_sqrt(v), k->root), o->opt.eps);
+    deft_assign(p, deft_sub(from, deft_mul_f(deft_div(m, root), k->scale)));
+}
+
+/* grads are those of o, as far as can be told; else an error with the parameter's name in it. */
+static bool check(const deft_optim *o, const char *what, deft_tensor *const *grads)
+{
+    deft_ctx *const cx = o->nn->cx;
+    if (!df_ctx_in_step(cx))
+        return df_error(cx, DEFT_E_STATE, "%s: no step is open: a part of it might stay", what);
+    for (size_t i = 0; i < o->n; i++) {
+        const deft_tensor *const g = grads[i], *const p = o->p[i];
+        if (!g) continue;
+        const deft_shape a = deft_shape_get(g), b = deft_shape_get(p);
+        if (a.rank == b.rank && !memcmp(a.dim, b.dim, a.rank * sizeof *a.dim) &&
+            deft_dtype_of(g) == deft_dtype_of(p))
+            continue;
+        char of_g[DF_NN_TEXT], of_p[DF_NN_TEXT];
+        return df_error(cx, DEFT_E_SHAPE, "%s: gradient %zu is %s, its parameter %s", what, i,
+                        df_nn_text(g, of_g), df_nn_text(p, of_p));
+    }
+    return true;
+}
+
+bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
+{
+    if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
+    deft_ctx *const cx = o->nn->cx;
+    deft_tensor *const *const sums = o->state[SUM];
+    if (!grads) grads = sums;
+    if (!grads)
+        return df_error(cx, DEFT_E_ARG, "optim_step: no gradients, and none are accumulated");
+    if (!isfinite(rate)) return df_error(cx, DEFT_E_RANGE, "optim_step: the rate is %g", rate);
+    if (!check(o, "optim_step", grads)) return false;
+    const numbers k = numbers_of(o, rate);
+    for (size_t i = 0; i < o->n; i++) {
+        if (grads[i] && o->opt.kind == DEFT_OPTIM_SGD) update_sgd(o, i, grads[i], &k);
+        if (grads[i] && o->opt.kind != DEFT_OPTIM_SGD) update_adam(o, i, grads[i], &k);
+        if (sums) deft_assign_f(sums[i], 0);
+    }
+    if (deft_error(cx) != DEFT_OK) return false;
+    ++*o->steps;
+    return true;
+}
+
+bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
+{
+    if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
+    deft_ctx *const cx = o->nn->cx;
+    deft_tensor *const *const sums = o->state[SUM];
+    if (!sums || !grads)
+        return df_error(cx, DEFT_E_ARG, "optim_accumulate: %s",
+                        grads ? "the optimizer was made without options.accumulates"
+                              : "no gradients");
+    if (!check(o, "optim_accumulate", grads)) return false;
+    for (size_t i = 0; i < o->n; i++)
+        if (grads[i]) deft_assign(sums[i], deft_add(sums[i], deft_mul_f(grads[i], weight)));
+    return deft_error(cx) == DEFT_OK;
+}
+
+/* ---- clipping ---- */
+
+/* The sum of the squares of all elements; NULL when there is no gradient, or an error. */
+static deft_tensor *squares(deft_tensor *const *grads, size_t n)
+{
+    const deft_axes all = { .n = UINT32_MAX };
+    deft_tensor *total = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!grads[i]) continue;
+        deft_tensor *const one = deft_sum(deft_square(grads[i]), all, 0);
+        total = total ? deft_add(total, one) : one;
+        if (!total) return NULL;
+    }
+    return total;
+}
+
+bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
+{
+    if (norm) *norm = NULL;
+    deft_tensor *const total = grads ? squares(grads, n) : NULL;
+    if (!total) return false;
+    deft_ctx *const cx = deft_ctx_of(total);
+    if (!(max_norm > 0))
+        return df_error(cx, DEFT_E_RANGE, "clip_grad_norm: max_norm is %g", max_norm);
+    deft_tensor *const root = deft_sqrt(total);
+    deft_tensor *const ratio = deft_div(deft_num(cx, max_norm), deft_add_f(root, 1e-6));
+    deft_tensor *const scale = deft_minimum_f(ratio, 1);
+    for (size_t i = 0; i < n; i++)
+        if (grads[i]) grads[i] = deft_mul(grads[i], deft_cast(scale, deft_dtype_of(grads[i])));
+    if (norm) *norm = root;
+    return deft_error(cx) == DEFT_OK;
+}

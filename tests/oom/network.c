@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define DEFT_NO_GENERIC
+#include "network.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const deft_init zeros = { .kind = DEFT_INIT_ZEROS }, normal = { DEFT_INIT_NORMAL, 0, 1 };
+
+/* The cause of what a recording call left undelivered, else st. */
+static deft_status cause(world *w, deft_status st)
+{
+    if (deft_error(w->cx) == DEFT_OK) return st;
+    return deft_wait(w->cx);
+}
+
+/* f in a network that is made for it, with a scope around. */
+static deft_status within(world *w, deft_status (*f)(world *w, deft_nn *nn))
+{
+    deft_nn *nn;
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_status st;
+    SUBJECT(w, st = deft_nn_create(w->cx, NULL, &nn));
+    if (st == DEFT_OK) st = cause(w, f(w, nn));
+    if (st != DEFT_OK && !nn && deft_error(w->cx) != DEFT_OK) w->wrong = "two errors at once";
+    deft_nn_destroy(&nn);
+    const deft_status end = deft_scope_end(s);
+    return st != DEFT_OK ? st : end;
+}
+
+static deft_status got(world *w, deft_tensor *t)
+{
+    float out[N];
+    const size_t n = (size_t)deft_numel(t);
+    const deft_status st = t && n <= N ? deft_read(t, DEFT_F32, out, n * sizeof *out) : DEFT_E_ARG;
+    if (st == DEFT_OK) memcpy(w->got, out, n * sizeof *out);
+    return cause(w, st);
+}
+
+/* ---- the list ---- */
+
+static deft_status list(world *w, deft_nn *nn)
+{
+    deft_tensor *a = NULL, *b = NULL;
+    int64_t number = 3;
+    bool ok = false;
+    SUBJECT(w, ok = deft_nn_push(nn, "a rather long prefix") && deft_nn_push(nn, "b"));
+    if (ok) SUBJECT(w, a = deft_nn_parameter(nn, "a", DEFT_SHAPE(4, 6), normal));
+    if (a) SUBJECT(w, b = deft_nn_buffer(nn, "b", DEFT_SHAPE(4), DEFT_I32, zeros));
+    if (b) SUBJECT(w, ok = deft_nn_number(nn, "n", &number));
+    if (b && ok) SUBJECT(w, ok = deft_nn_fill(nn, "a rather long prefix.b.a", normal));
+    if (!a && deft_nn_rng(nn)->next) w->wrong = "a parameter that failed took a number";
+    if ((a != NULL) != (deft_nn_n_parameters(nn) == 1)) w->wrong = "a parameter is there by half";
+    return got(w, a);
+}
+
+#define LIST(name)                                                                                 \
+    deft_status act_##name(world *w)                                                               \
+    {                                                                                              \
+        return within(w, list);                                                                    \
+    }
+LIST(nn_create)
+LIST(nn_parameter)
+LIST(nn_buffer)
+LIST(nn_number)
+LIST(nn_push)
+LIST(nn_fill)
+#undef LIST
+
+/* ---- layers ---- */
+
+static deft_status inits(world *w, deft_nn *nn)
+{
+    deft_linear linear;
+    deft_embedding embedding;
+    deft_norm layer, rms;
+    deft_self_attention attention;
+    bool ok;
+    SUBJECT(w, ok = deft_linear_init(&linear, nn, "linear", 6, 4, true));
+    if (!ok && deft_nn_n_parameters(nn)) w->wrong = "linear is there by half";
+    if (ok) SUBJECT(w, ok = deft_embedding_init(&embedding, nn, "embedding", 4, 6));
+    if (ok) SUBJECT(w, ok = deft_norm_init_layer(&layer, nn, "layer", 6));
+    if (!ok && deft_nn_n_parameters(nn) > 3) w->wrong = "a norm is there by half";
+    if (ok) SUBJECT(w, ok = deft_norm_init_rms(&rms, nn, "rms", 6));
+    if (ok) SUBJECT(w, ok = deft_self_attention_init(&attention, nn, "attention", 6, 2, 0));
+    if (!ok && deft_nn_n_parameters(nn) > 6) w->wrong = "attention is there by half";
+    return got(w, ok ? linear.weight : NULL);
+}
+
+#define INITS(name)                                                                                \
+    deft_status act_##name(world *w)                                                               \
+    {                                                                                              \
+        return within(w, inits);                                                                   \
+    }
+INITS(linear_init)
+INITS(embedding_init)
+INITS(norm_init_layer)
+INITS(norm_init_rms)
+INITS(self_attention_init)
+#undef INITS
+
+static deft_status drop(world *w, deft_nn *nn)
+{
+    const deft_dropout d = { nn, 0.5 };
+    deft_tensor *t;
+    SUBJECT(w, t = deft_dropout_call(&d, w->x));
+    return got(w, t);
+}
+
+deft_status act_dropout_call(world *w)
+{
+    return within(w, drop);
+}
+
+deft_tensor *make_linear_call(world *w)
+{
+    return deft_linear_call(&(deft_linear){ w->p[0], w->labels }, w->x);
+}
+
+deft_tensor *make_embedding_call(world *w)
+{
+    return deft_embedding_call(&(deft_embedding){ w->p[0] }, w->labels);
+}
+
+deft_tensor *make_norm_call(world *w)
+{
+    deft_tensor *const six = deft_full(w->cx, DEFT_SHAPE(6), DEFT_F32, 1);
+    deft_tensor *const y = deft_norm_call(&(deft_norm){ six, six, 1e-5 }, w->x);
+    return deft_norm_call(&(deft_norm){ six, NULL, 1e-5 }, y);
+}
+
+deft_tensor *make_self_attention_call(world *w)
+{
+    const deft_self_attention l = {
+        .in = { deft_full(w->cx, DEFT_SHAPE(18, 6), DEFT_F32, 0.25), NULL },
+        .out = { deft_full(w->cx, DEFT_SHAPE(6, 6), DEFT_F32, 0.5), NULL },
+        .n_heads = 2,
+        .causal = true,
+    };
+    return deft_self_attention_call(&l, deft_unsqueeze(w->x, 0));
+}
+
+deft_tensor *make_clip_grad_norm(world *w)
+{
+    deft_tensor *g[] = { w->p[0], NULL, w->x }, *norm;
+    return deft_clip_grad_norm(g, 3, 0.5, &norm) ? deft_add(g[2], norm) : NULL;
+}
+
+/* ---- optimizers ---- */
+
+/* A step of an optimizer that accumulates; what fails changes nothing. */
+static deft_status update(world *w, deft_optim *o, deft_tensor *p)
+{
+    deft_tensor *const g[] = { w->x };
+    const deft_scope s = deft_step_begin(w->cx);
+    SUBJECT(w, deft_optim_accumulate(o, g, 0.5));
+    SUBJECT(w, deft_optim_step(o, NULL, 0.1));
+    if (deft_error(w->cx) != DEFT_OK && deft_optim_steps(o)) w->wrong = "a failed step was counted";
+    deft_status st;
+    SUBJECT(w, st = deft_step_end(s));
+    return st == DEFT_OK ? got(w, p) : st;
+}
+
+static deft_status optimize(world *w, deft_nn *nn)
+{
+    deft_optim_options options = deft_optim_defaults(DEFT_OPTIM_ADAMW);
+    options.accumulates = true;
+    deft_optim *o = NULL;
+    deft_tensor *const p = deft_nn_parameter(nn, "p", DEFT_SHAPE(4, 6), normal);
+    if (!p) return DEFT_E_MEMORY;
+    deft_status st;
+    SUBJECT(w, st = deft_optim_create(nn, &options, &o));
+    if (st != DEFT_OK && (o || deft_nn_find(nn, "optim.exp_avg.p")))
+        w->wrong = "an optimizer is there by half";
+    if (st == DEFT_OK) st = update(w, o, p);
+    deft_optim_destroy(&o);
+    return st;
+}
+
+#define OPTIMIZE(name)                                                                             \
+    deft_status act_##name(world *w)                                                               \
+    {                                                                                              \
+        return within(w, optimize);                                                                \
+    }
+OPTIMIZE(optim_create)
+OPTIMIZE(optim_step)
+OPTIMIZE(optim_accumulate)
+#undef OPTIMIZE
+
+/* ---- files ---- */
+
+/* A file, and what it held after the list was changed; a load that fails leaves the change. */
+static deft_status files(world *w, deft_nn *nn)
+{
+    char path[64];
+    int64_t number = 3;
+    deft_tensor *const p = deft_nn_parameter(nn, "p", DEFT_SHAPE(4, 6), normal);
+    if (!p || !deft_nn_number(nn, "n", &number)) return DEFT_E_MEMORY;
+    snprintf(path, sizeof path, "/tmp/deft-oom-nn-%d", (int)getpid());
+    deft_status st;
+    SUBJECT(w, st = deft_nn_save(nn, path, DEFT_NN_ALL));
+    number = 4;
+    deft_nn_rng(nn)->next = 9;
+    if (st == DEFT_OK) {
+        SUBJECT(w, st = deft_nn_load(nn, path, DEFT_NN_ALL));
+        const bool as_saved = number == 3 && deft_nn_rng(nn)->next == 1;
+        const bool as_changed = number == 4 && deft_nn_rng(nn)->next == 9;
+        if (st == DEFT_OK ? !as_saved : !as_changed) w->wrong = "a load by half";
+    }
+    unlink(path);
+    return st == DEFT_OK ? got(w, p) : st;
+}
+
+deft_status act_nn_save(world *w)
+{
+    return within(w, files);
+}
+
+deft_status act_nn_load(world *w)
+{
+    return within(w, files);
+}
+
+/* ---- what takes no memory ---- */
+
+deft_status quiet_network(world *w)
+{
+    deft_nn *nn = NULL;
+    deft_optim *o = NULL;
+    deft_linear l;
+    deft_status st = deft_nn_create(w->cx, NULL, &nn);
+    if (st == DEFT_OK && (!deft_linear_init(&l, nn, "l", 6, 4, true) || !deft_nn_push(nn, "a")))
+        return DEFT_E_INTERNAL;
+    if (st == DEFT_OK) st = deft_optim_create(nn, NULL, &o);
+    SUBJECT(w, deft_nn_pop(nn); (void)deft_nn_find(nn, "l.weight"); (void)deft_nn_n_parameters(nn);
+            (void)deft_nn_parameter_at(nn, 1); (void)deft_nn_name_at(nn, 1);
+            (void)deft_nn_numel(nn, true); (void)deft_nn_set_trainable(nn, "l", false);
+            deft_nn_set_training(nn, false); (void)deft_nn_is_training(nn); (void)deft_nn_rng(nn);
+            (void)deft_optim_defaults(DEFT_OPTIM_SGD); (void)deft_optim_n(o);
+            (void)deft_optim_parameters(o); (void)deft_optim_steps(o); deft_optim_set_steps(o, 2);
+            (void)deft_optim_sums(o); (void)deft_schedule_warm_up(1, 2);
+            (void)deft_schedule_cosine(1, 2, 0); (void)deft_schedule_linear(1, 2, 0);
+            deft_optim_destroy(&o); deft_nn_destroy(&nn));
+    return st;
+}
