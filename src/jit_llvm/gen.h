@@ -206,9 +206,10 @@ uint64_t df_lower_identity(df_kop op, deft_dtype t);
 
 /* ---- halves.c ---- */
 
-/* x, w lanes of t's bits, as f32; and an f32 as the bits of t, rounded to nearest even. */
+/* x, w lanes of t's bits, as f32; and an f32 as the bits of t, rounded to nearest even, or exact:
+ * t holds it. */
 LLVMValueRef df_half_to_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w);
-LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w);
+LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact);
 
 /* ---- estimate.c: FAST ---- */
 

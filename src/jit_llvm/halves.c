@@ -112,7 +112,7 @@ static LLVMValueRef f16_of_f32(df_gen *g, LLVMValueRef x, uint32_t w)
     return LLVMBuildOr(g->b, v, sign, "");
 }
 
-LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w)
+LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact)
 {
     LLVMTypeRef i16 = df_gen_lanes(g->i16, w);
     if (t == DEFT_F16 && g->t->has_f16) {
@@ -120,6 +120,9 @@ LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w)
         return LLVMBuildBitCast(g->b, LLVMBuildFPTrunc(g->b, x, half, ""), i16, "");
     }
     LLVMValueRef bits = as(g, x, g->i32, w);
-    bits = t == DEFT_BF16 ? bf16_of_f32(g, bits, x, w) : f16_of_f32(g, bits, w);
+    if (exact && t == DEFT_BF16)
+        bits = down_by(g, bits, 16, w);
+    else
+        bits = t == DEFT_BF16 ? bf16_of_f32(g, bits, x, w) : f16_of_f32(g, bits, w);
     return LLVMBuildTrunc(g->b, bits, i16, "");
 }

@@ -283,12 +283,12 @@ static LLVMValueRef float_to_u8(df_gen *g, deft_dtype from, LLVMValueRef x, uint
 }
 
 static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
-                               uint32_t w)
+                               uint32_t w, bool exact)
 {
     LLVMTypeRef type = df_gen_lanes(df_gen_type(g, to), w);
     if (to == from) return x;
     if (df_is_half(from)) return df_half_to_f32(g, from, x, w);
-    if (df_is_half(to)) return df_half_of_f32(g, to, x, w);
+    if (df_is_half(to)) return df_half_of_f32(g, to, x, w, exact);
     if (to == DEFT_BOOL)
         return df_is_float(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
                                  : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
@@ -457,7 +457,7 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_lt:
     case DF_K_le: return lower_compare(g, (df_kop)ins->op, src, s[0], s[1]);
     case DF_K_select: return pick(g, s[0], s[1], s[2]);
-    case DF_K_cast: return lower_cast(g, t, src, s[0], w);
+    case DF_K_cast: return lower_cast(g, t, src, s[0], w, ins->imm == DF_CAST_EXACT);
     case DF_K_bitcast: return LLVMBuildBitCast(b, s[0], df_gen_lanes(df_gen_type(g, t), w), "");
     case DF_K_check: return lower_check(g, ins->imm, s[0], s[1], w);
     case DF_K_const:

@@ -77,6 +77,18 @@ uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x)
     return r_cast((rb){ e, to }, x);
 }
 
+/* Whether op gives halves for halves, so that nothing is rounded. */
+static bool is_exact(df_op op)
+{
+    static const bool exact[DF_N_OPS] = {
+        [DF_OP_neg] = true,     [DF_OP_abs] = true,     [DF_OP_sign] = true,
+        [DF_OP_relu] = true,    [DF_OP_floor] = true,   [DF_OP_ceil] = true,
+        [DF_OP_trunc] = true,   [DF_OP_round] = true,   [DF_OP_fmod] = true,
+        [DF_OP_minimum] = true, [DF_OP_maximum] = true, [DF_OP_copysign] = true,
+    };
+    return exact[op];
+}
+
 uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const uint32_t src[3],
                     uint32_t attr)
 {
@@ -88,5 +100,6 @@ uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const ui
     for (uint32_t i = 0; i < info->n_src; i++) wide[i] = df_emit_cast(e, DEFT_F32, t, src[i]);
     const bool is_half = df_is_half(out);
     const uint32_t y = info->body(e, DEFT_F32, is_half ? DEFT_F32 : out, wide, attr);
-    return is_half ? df_emit_cast(e, out, DEFT_F32, y) : y;
+    if (!is_half) return y;
+    return e->ins(e, DF_K_cast, out, y, 0, 0, is_exact(op) ? DF_CAST_EXACT : 0);
 }
