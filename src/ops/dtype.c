@@ -18,17 +18,32 @@ static const struct {
  * meets a signed type in the signed type, an integer of any width leaves a float as it is, and f16
  * and bf16, neither of which holds the other, meet in f32. */
 /* clang-format off */
+#define B DEFT_BOOL
+#define U8 DEFT_U8
+#define I32 DEFT_I32
+#define I64 DEFT_I64
+#define F32 DEFT_F32
+#define F64 DEFT_F64
+#define F16 DEFT_F16
+#define BF16 DEFT_BF16
 static const uint8_t meets[DEFT_N_DTYPES][DEFT_N_DTYPES] = {
-    /*              bool       u8         i32        i64        f32       f64       f16        bf16 */
-    [DEFT_BOOL] = { DEFT_BOOL, DEFT_U8,   DEFT_I32,  DEFT_I64,  DEFT_F32, DEFT_F64, DEFT_F16,  DEFT_BF16 },
-    [DEFT_U8] =   { DEFT_U8,   DEFT_U8,   DEFT_I32,  DEFT_I64,  DEFT_F32, DEFT_F64, DEFT_F16,  DEFT_BF16 },
-    [DEFT_I32] =  { DEFT_I32,  DEFT_I32,  DEFT_I32,  DEFT_I64,  DEFT_F32, DEFT_F64, DEFT_F16,  DEFT_BF16 },
-    [DEFT_I64] =  { DEFT_I64,  DEFT_I64,  DEFT_I64,  DEFT_I64,  DEFT_F32, DEFT_F64, DEFT_F16,  DEFT_BF16 },
-    [DEFT_F32] =  { DEFT_F32,  DEFT_F32,  DEFT_F32,  DEFT_F32,  DEFT_F32, DEFT_F64, DEFT_F32,  DEFT_F32 },
-    [DEFT_F64] =  { DEFT_F64,  DEFT_F64,  DEFT_F64,  DEFT_F64,  DEFT_F64, DEFT_F64, DEFT_F64,  DEFT_F64 },
-    [DEFT_F16] =  { DEFT_F16,  DEFT_F16,  DEFT_F16,  DEFT_F16,  DEFT_F32, DEFT_F64, DEFT_F16,  DEFT_F32 },
-    [DEFT_BF16] = { DEFT_BF16, DEFT_BF16, DEFT_BF16, DEFT_BF16, DEFT_F32, DEFT_F64, DEFT_F32,  DEFT_BF16 },
+    [B] =     { B,    U8,   I32,  I64,  F32,  F64,  F16,  BF16 },
+    [U8] =    { U8,   U8,   I32,  I64,  F32,  F64,  F16,  BF16 },
+    [I32] =   { I32,  I32,  I32,  I64,  F32,  F64,  F16,  BF16 },
+    [I64] =   { I64,  I64,  I64,  I64,  F32,  F64,  F16,  BF16 },
+    [F32] =   { F32,  F32,  F32,  F32,  F32,  F64,  F32,  F32 },
+    [F64] =   { F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64 },
+    [F16] =   { F16,  F16,  F16,  F16,  F32,  F64,  F16,  F32 },
+    [BF16] =  { BF16, BF16, BF16, BF16, F32,  F64,  F32,  BF16 },
 };
+#undef B
+#undef U8
+#undef I32
+#undef I64
+#undef F32
+#undef F64
+#undef F16
+#undef BF16
 /* clang-format on */
 
 static bool is_dtype(deft_dtype t)

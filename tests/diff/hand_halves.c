@@ -430,6 +430,51 @@ static void test_matmul(void)
     expect("matmul with f32", deft_cast(deft_matmul(x, deft_cast(y, DEFT_F32)), t), t, want, M * N);
 }
 
+/* Added up in f32 at one place, and rounded once; and what take gives back to where it read. */
+static void test_scatter(void)
+{
+    enum { N = 3000, PLACES = 3 };
+    static uint16_t h[N], want[PLACES];
+    static int64_t at[N];
+    float sum[PLACES] = { 0 };
+    whole_numbers(h, N, 100, 6);
+    for (int i = 0; i < N; i++) {
+        at[i] = i * 7 % PLACES;
+        sum[at[i]] += value(h[i]);
+    }
+    for (int k = 0; k < PLACES; k++) want[k] = rounded((double)sum[k]);
+    deft_tensor *const zeros = deft_zeros(cx, shape1(PLACES), t);
+    deft_tensor *const where = from(DEFT_I64, shape1(N), at), *const x = halves(h, N);
+    expect("index_add", deft_index_add(zeros, where, x, 0), t, want, PLACES);
+    expect("scatter_add", deft_scatter_add(zeros, where, x, 0), t, want, PLACES);
+    deft_tensor *const taken = deft_take(zeros, where, 0);
+    deft_tensor *g = NULL;
+    (void)deft_grad(&taken, &x, 1, &zeros, 1, NULL, &g);
+    expect("gradient of take", g, t, want, PLACES);
+}
+
+static void test_gradients(void)
+{
+    enum { M = 5, K = 40 };
+    static uint16_t h[M * K], want[M * K];
+    whole_numbers(h, M * K, 20, 8);
+    deft_tensor *const x = from(t, DEFT_SHAPE(M, K), h);
+    deft_tensor *const square = deft_sum(deft_square(x), DEFT_ALL_AXES, 0);
+    deft_tensor *const product =
+        deft_sum(deft_matmul(x, deft_ones(cx, DEFT_SHAPE(K, 3), t)), DEFT_ALL_AXES, 0);
+    deft_tensor *const mean = deft_mean(x, DEFT_ALL_AXES, 0);
+    deft_tensor *g = NULL;
+    for (int i = 0; i < M * K; i++) want[i] = rounded((double)(2 * value(h[i])));
+    (void)deft_grad(&square, NULL, 1, &x, 1, NULL, &g);
+    expect("gradient of a square", g, t, want, M * K);
+    for (int i = 0; i < M * K; i++) want[i] = rounded(3);
+    (void)deft_grad(&product, NULL, 1, &x, 1, NULL, &g);
+    expect("gradient of matmul", g, t, want, M * K);
+    for (int i = 0; i < M * K; i++) want[i] = rounded((double)(1.0f / (M * K)));
+    (void)deft_grad(&mean, NULL, 1, &x, 1, NULL, &g);
+    expect("gradient of mean", g, t, want, M * K);
+}
+
 /* ---- order ---- */
 
 static void test_order(void)
@@ -548,6 +593,7 @@ int main(int argc, char **argv)
         { "integers", test_integers },     { "exact", test_exact },
         { "functions", test_functions },   { "chains", test_chains },
         { "reductions", test_reductions }, { "matmul", test_matmul },
+        { "scatter", test_scatter },       { "gradients", test_gradients },
         { "order", test_order },           { "composites", test_composites },
         { "creation", test_creation },
     };
