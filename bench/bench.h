@@ -75,6 +75,7 @@ void bench_threads(bench *b);
 void bench_library(bench *b);
 void bench_scatter(bench *b);
 void bench_sizes(bench *b);
+void bench_halves(bench *b);
 void bench_control(bench *b);
 void bench_trace(bench *b);
 void bench_build(bench *b);

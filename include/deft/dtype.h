@@ -17,10 +17,12 @@ typedef enum deft_dtype {
     DEFT_I32 = 2,
     DEFT_I64 = 3,
     DEFT_F32 = 4,
-    DEFT_F64 = 5
+    DEFT_F64 = 5,
+    DEFT_F16 = 6, /* IEEE binary16, 2 bytes. Each op computes in f32 and rounds once, to nearest */
+    DEFT_BF16 = 7 /* bfloat16, the upper half of an f32; the same (docs/halves.md) */
 } deft_dtype;
 
-#define DEFT_N_DTYPES 6
+#define DEFT_N_DTYPES 8
 
 /* The largest rank of a tensor. */
 #define DEFT_MAX_RANK 8

@@ -88,12 +88,12 @@ DEFT_API deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtyp
 DEFT_API deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype);
 /* value is an argument of the trace, not part of its identity. Must fit dtype. */
 DEFT_API deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value);
-/* A 0-d number, for use as a left operand: deft_sub(deft_num(cx, 1), x). f32 unless x is f64: takes
- * part in promotion as f32; deft_num_i as i64. */
+/* A 0-d number, for use as a left operand: deft_sub(deft_num(cx, 1), x). Takes the dtype of a float
+ * that it meets; else f32, deft_num_i i64. */
 DEFT_API deft_tensor *deft_num(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_num_i(deft_ctx *cx, int64_t value);
 /* start, start + step, ... while below stop (above, for a negative step): ceil((stop - start) /
- * step) elements, each computed as start + i * step in dtype. */
+ * step) elements, each computed as start + i * step in dtype (f16, bf16: in f32, rounded once). */
 DEFT_API deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step,
                                   deft_dtype dtype);
 /* n values from first to last, both included: first + i * ((last - first) / (n - 1)). */
@@ -114,7 +114,7 @@ typedef struct deft_rng {
 } deft_rng;
 
 DEFT_API deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
-                                   double low, double high); /* [low, high) */
+                                   double low, double high); /* [low, high), but for rounding */
 /* Box-Muller (Box and Muller 1958). */
 DEFT_API deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                                   double mean, double deviation);

@@ -112,6 +112,8 @@ uint64_t df_body_bits(deft_dtype t, uint32_t attr)
         g = f;
         memcpy(&bits, &g, sizeof bits);
         return bits;
+    case DEFT_F16: return df_f16_of_f32(f);
+    case DEFT_BF16: return df_bf16_of_f32(f);
     }
     df_unreachable();
 }
@@ -283,6 +285,20 @@ static uint32_t emit_random(body *b, const item *it)
     return word[x->attr & 3];
 }
 
+static deft_dtype wide_dtype(deft_dtype t)
+{
+    return df_is_half(t) ? DEFT_F32 : t;
+}
+
+/* A reduction or scan; that of halves is an f32 one, and what it yields is yet to be rounded. */
+static uint32_t emit_running(body *b, const item *it, const uint32_t *id)
+{
+    const df_node *const x = node_of(b->p, it->node);
+    const deft_dtype t = (deft_dtype)node_of(b->p, x->src[0].i)->dtype;
+    const uint32_t src = df_emit_cast(&b->emit, wide_dtype(t), t, id[it->src[0]]);
+    return ins1(b, (df_kop)df_op_infos[x->op].kop, wide_dtype((deft_dtype)x->dtype), src, 0);
+}
+
 static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
 {
     pass *const p = b->p;
@@ -295,10 +311,11 @@ static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
         for (uint32_t s = 0; s < x->n_src; s++) src[s] = id[it->src[s]];
         if (o->cls == DF_CLASS_scan) return src[0];
         const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
-        return o->body(&b->emit, (deft_dtype)node_of(p, x->src[typed].i)->dtype, t, src, x->attr);
+        return df_op_emit(&b->emit, (df_op)x->op, (deft_dtype)node_of(p, x->src[typed].i)->dtype, t,
+                          src, x->attr);
     }
-    case IT_REDUCE:
-    case IT_SCAN: return ins1(b, (df_kop)o->kop, t, id[it->src[0]], 0);
+    case IT_REDUCE: return emit_running(b, it, id);
+    case IT_SCAN: return df_emit_cast(&b->emit, t, wide_dtype(t), emit_running(b, it, id));
     case IT_NUM: return emit_number(b, it);
     case IT_IOTA: return ins0(b, DF_K_index, DEFT_I64, item_access(b, it));
     case IT_RANDOM: return emit_random(b, it);
@@ -395,6 +412,13 @@ static void emit_elem(body *b, const group *g, uint32_t stage, uint32_t *id,
     }
 }
 
+/* A reduction that is complete, in its record's dtype. */
+static uint32_t emit_rounded(body *b, const item *it, uint32_t id)
+{
+    const deft_dtype t = (deft_dtype)node_of(b->p, it->node)->dtype;
+    return df_emit_cast(&b->emit, t, wide_dtype(t), id);
+}
+
 static void emit_stages(body *b, const group *g, uint32_t *id, const uint32_t *scratch)
 {
     for (uint32_t s = 0; s < g->n_stages; s++) {
@@ -402,6 +426,7 @@ static void emit_stages(body *b, const group *g, uint32_t *id, const uint32_t *s
         b->level = DF_LEVEL_ROW;
         for (uint32_t i = 0; i < g->n_items; i++) {
             const item *const it = &g->items[i];
+            if (it->kind == IT_REDUCE && ready(it) == s) id[i] = emit_rounded(b, it, id[i]);
             if (!it->elem && it->kind != IT_REDUCE && it->stage == s) id[i] = emit_item(b, it, id);
         }
         store_heads(b, g, false, s, id);

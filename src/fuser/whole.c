@@ -356,7 +356,8 @@ static uint32_t map(builder *w, uint32_t n)
     if (x->op == DF_OP_expand) return src[0];
     if (x->op == DF_OP_cond) return df_body_ins(&w->b, DF_K_select, t, src[0], src[1], src[2], 0);
     const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
-    return o->body(&w->b.emit, (deft_dtype)at(w, x->src[typed].i)->dtype, t, src, x->attr);
+    return df_op_emit(&w->b.emit, (df_op)x->op, (deft_dtype)at(w, x->src[typed].i)->dtype, t, src,
+                      x->attr);
 }
 
 /* What row 0 holds: numbers, starts, and what does not change. Rows are loaded in the loop. */

@@ -5,7 +5,8 @@
  * refused, with a sentence, rather than handed to a compiler that aborts on them.
  *
  * Lanes. One count w for all vectors of a kernel: as many as the native vector has elements of the
- * width that most lane-wise instructions have, 4 or 8 bytes (kernels of bytes only: 1). f32 kernels
+ * width that most lane-wise instructions have, 4 or 8 bytes (kernels of bytes or
+ * halves only: 1 or 2). f32 kernels
  * get 16 lanes on AVX-512, f64 and 64-bit integer kernels 8; a few i64 indices in an f32 kernel
  * take two registers each, a few floats in an f64 kernel half of one. A ROW kernel with a scan is
  * scalar (w = 1).
@@ -119,7 +120,7 @@ static df_place ins_place(const df_gen *g, uint32_t i)
 
 static uint32_t choose_lanes(const df_gen *g)
 {
-    uint32_t n1 = 0, n4 = 0, n8 = 0;
+    uint32_t n1 = 0, n2 = 0, n4 = 0, n8 = 0;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_ins *ins = &g->k->ins[i];
         if (ins->op == DF_K_cumsum && g->k->mode == DF_MODE_ROW) return 1;
@@ -128,12 +129,13 @@ static uint32_t choose_lanes(const df_gen *g)
         if (!is_lanes || df_gen_kind(g, i) == DF_KOP_reduce) continue;
         const uint32_t size = df_dtype_bytes((deft_dtype)ins->dtype);
         n1 += size == 1;
+        n2 += size == 2;
         n4 += size == 4;
         n8 += size == 8;
     }
     if (n8 > n4) return g->t->vector_bytes / 8;
-    if (n4 + n8 > 0 || n1 == 0) return g->t->vector_bytes / 4;
-    return g->t->vector_bytes;
+    if (n4 + n8 > 0 || n1 + n2 == 0) return g->t->vector_bytes / 4;
+    return n2 > 0 ? g->t->vector_bytes / 2 : g->t->vector_bytes;
 }
 
 static void find_axes(df_gen *g)

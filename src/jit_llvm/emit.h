@@ -43,6 +43,7 @@ typedef struct df_llvm_target {
     bool mask_bytes;       /* and of 1-byte elements */
     bool has_fma;          /* llvm.fma is an instruction, not a call */
     bool keep_frames;      /* of df_host */
+    bool has_f16;          /* so are conversions between f16 and f32 */
     char triple[96];
     char cpu[64];
     char *features; /* LLVM's message; never NULL after init */

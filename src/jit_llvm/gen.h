@@ -105,7 +105,7 @@ struct df_gen {
     LLVMContextRef ctx;
     LLVMModuleRef m;
     LLVMBuilderRef b;
-    LLVMTypeRef i1, i8, i32, i64, f32, f64, ptr, nothing;
+    LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, nothing;
     LLVMValueRef copy_fn; /* bytes from here to there, for tails; NULL until first wanted */
 
     /* the function being written */
@@ -177,9 +177,14 @@ bool df_gen_splits(const df_gen *g);             /* part and fin are wanted */
 LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p,
                            LLVMValueRef bytes); /* byte address arithmetic */
 LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef index);
+/* What has float arithmetic; halves are bits here, i16, until they are cast. */
 DF_INLINE bool df_is_float(deft_dtype t)
 {
     return t == DEFT_F32 || t == DEFT_F64;
+}
+DF_INLINE bool df_is_half(deft_dtype t)
+{
+    return t == DEFT_F16 || t == DEFT_BF16;
 }
 DF_INLINE bool df_is_signed(deft_dtype t)
 {
@@ -198,6 +203,13 @@ LLVMValueRef df_lower_times(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* float
 /* acc op x, of dtype t, of whatever width the values have. */
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
 uint64_t df_lower_identity(df_kop op, deft_dtype t);
+
+/* ---- halves.c ---- */
+
+/* x, w lanes of t's bits, as f32; and an f32 as the bits of t, rounded to nearest even, or exact:
+ * t holds it. */
+LLVMValueRef df_half_to_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w);
+LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact);
 
 /* ---- estimate.c: FAST ---- */
 

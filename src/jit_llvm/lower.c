@@ -21,7 +21,7 @@
 
 uint32_t df_dtype_bytes(deft_dtype t)
 {
-    static const uint8_t bytes[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8 };
+    static const uint8_t bytes[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8, 2, 2 };
     return bytes[t];
 }
 
@@ -35,6 +35,8 @@ LLVMTypeRef df_gen_mem_type(const df_gen *g, deft_dtype t)
     switch (t) {
     case DEFT_BOOL:
     case DEFT_U8: return g->i8;
+    case DEFT_F16:
+    case DEFT_BF16: return g->i16;
     case DEFT_I32: return g->i32;
     case DEFT_I64: return g->i64;
     case DEFT_F32: return g->f32;
@@ -59,6 +61,8 @@ LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits)
     switch (t) {
     case DEFT_BOOL: return LLVMConstInt(g->i1, bits & 1, 0);
     case DEFT_U8: return LLVMConstInt(g->i8, bits & 0xff, 0);
+    case DEFT_F16:
+    case DEFT_BF16: return LLVMConstInt(g->i16, bits & 0xffff, 0);
     case DEFT_I32: return LLVMConstInt(g->i32, bits & 0xffffffffu, 0);
     case DEFT_I64: return LLVMConstInt(g->i64, bits, 0);
     case DEFT_F32: return LLVMConstBitCast(LLVMConstInt(g->i32, bits & 0xffffffffu, 0), g->f32);
@@ -279,10 +283,12 @@ static LLVMValueRef float_to_u8(df_gen *g, deft_dtype from, LLVMValueRef x, uint
 }
 
 static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
-                               uint32_t w)
+                               uint32_t w, bool exact)
 {
     LLVMTypeRef type = df_gen_lanes(df_gen_type(g, to), w);
     if (to == from) return x;
+    if (df_is_half(from)) return df_half_to_f32(g, from, x, w);
+    if (df_is_half(to)) return df_half_of_f32(g, to, x, w, exact);
     if (to == DEFT_BOOL)
         return df_is_float(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
                                  : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
@@ -347,7 +353,8 @@ static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVM
 
 bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
 {
-    const bool is_number = t != DEFT_BOOL, is_int = !df_is_float(t);
+    const bool is_number = t != DEFT_BOOL && !df_is_half(t),
+               is_int = !df_is_float(t) && !df_is_half(t);
     switch (op) {
     case DF_K_const:
     case DF_K_num:
@@ -367,9 +374,9 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
     case DF_K_floor:
     case DF_K_ceil:
     case DF_K_trunc:
-    case DF_K_rint: return !is_int && src == t;
+    case DF_K_rint: return df_is_float(t) && src == t;
     case DF_K_min:
-    case DF_K_max: return src == t;
+    case DF_K_max: return !df_is_half(t) && src == t;
     case DF_K_and:
     case DF_K_or:
     case DF_K_xor:
@@ -380,12 +387,14 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
     case DF_K_eq:
     case DF_K_ne:
     case DF_K_lt:
-    case DF_K_le: return t == DEFT_BOOL;
+    case DF_K_le: return t == DEFT_BOOL && !df_is_half(src);
     case DF_K_select: return src == DEFT_BOOL;
-    case DF_K_cast: return true;
+    case DF_K_cast:
+        return (!df_is_half(t) && !df_is_half(src)) || (df_is_half(t) && src == DEFT_F32) ||
+               (df_is_half(src) && t == DEFT_F32);
     case DF_K_bitcast:
-        return t == src ||
-               (is_number && src != DEFT_BOOL && df_dtype_bytes(t) == df_dtype_bytes(src));
+        return t == src || (is_number && src != DEFT_BOOL && !df_is_half(src) &&
+                            df_dtype_bytes(t) == df_dtype_bytes(src));
     case DF_K_check: return t == DEFT_I64 && src == DEFT_I64;
     case DF_K_sum:
     case DF_K_prod:
@@ -398,7 +407,7 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
     case DF_K_any:
     case DF_K_all: return t == DEFT_BOOL && src == DEFT_BOOL;
     case DF_K_argmin:
-    case DF_K_argmax: return t == DEFT_I64;
+    case DF_K_argmax: return t == DEFT_I64 && !df_is_half(src);
     case DF_N_KOPS: break;
     }
     return false;
@@ -448,7 +457,7 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_lt:
     case DF_K_le: return lower_compare(g, (df_kop)ins->op, src, s[0], s[1]);
     case DF_K_select: return pick(g, s[0], s[1], s[2]);
-    case DF_K_cast: return lower_cast(g, t, src, s[0], w);
+    case DF_K_cast: return lower_cast(g, t, src, s[0], w, ins->imm == DF_CAST_EXACT);
     case DF_K_bitcast: return LLVMBuildBitCast(b, s[0], df_gen_lanes(df_gen_type(g, t), w), "");
     case DF_K_check: return lower_check(g, ins->imm, s[0], s[1], w);
     case DF_K_const:

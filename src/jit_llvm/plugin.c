@@ -18,6 +18,7 @@ static void init_types(df_gen *g)
 {
     g->i1 = LLVMInt1TypeInContext(g->ctx);
     g->i8 = LLVMInt8TypeInContext(g->ctx);
+    g->i16 = LLVMInt16TypeInContext(g->ctx);
     g->i32 = LLVMInt32TypeInContext(g->ctx);
     g->i64 = LLVMInt64TypeInContext(g->ctx);
     g->f32 = LLVMFloatTypeInContext(g->ctx);

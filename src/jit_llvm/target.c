@@ -21,18 +21,18 @@ typedef struct named {
     const char *name, *triple, *cpu, *features;
     df_llvm_arch arch;
     uint32_t vector_bytes;
-    bool mask_words, mask_bytes, has_fma;
+    bool mask_words, mask_bytes, has_fma, has_f16;
 } named;
 
 #define X86_TRIPLE "x86_64-unknown-linux-gnu"
 
 static const named levels[] = {
-    { "x86-64", X86_TRIPLE, "x86-64", "", DF_ARCH_X86_64, 16, false, false, false },
-    { "x86-64-v2", X86_TRIPLE, "x86-64-v2", "", DF_ARCH_X86_64, 16, false, false, false },
-    { "x86-64-v3", X86_TRIPLE, "x86-64-v3", "", DF_ARCH_X86_64, 32, true, false, true },
-    { "x86-64-v4", X86_TRIPLE, "x86-64-v4", "", DF_ARCH_X86_64, 64, true, true, true },
+    { "x86-64", X86_TRIPLE, "x86-64", "", DF_ARCH_X86_64, 16, false, false, false, false },
+    { "x86-64-v2", X86_TRIPLE, "x86-64-v2", "", DF_ARCH_X86_64, 16, false, false, false, false },
+    { "x86-64-v3", X86_TRIPLE, "x86-64-v3", "", DF_ARCH_X86_64, 32, true, false, true, true },
+    { "x86-64-v4", X86_TRIPLE, "x86-64-v4", "", DF_ARCH_X86_64, 64, true, true, true, true },
     { "aarch64", "aarch64-unknown-linux-gnu", "generic", "", DF_ARCH_AARCH64, 16, false, false,
-      true },
+      true, true },
 };
 
 /* Registration writes LLVM's global tables, which nobody locks. */
@@ -74,7 +74,8 @@ static deft_status init_named(const df_host *host, df_diag *d, const char *name,
                                  .vector_bytes = l->vector_bytes,
                                  .mask_words = l->mask_words,
                                  .mask_bytes = l->mask_bytes,
-                                 .has_fma = l->has_fma };
+                                 .has_fma = l->has_fma,
+                                 .has_f16 = l->has_f16 };
         snprintf(out->triple, sizeof out->triple, "%s", l->triple);
         snprintf(out->cpu, sizeof out->cpu, "%s", l->cpu);
         out->features = LLVMCreateMessage(l->features);
@@ -95,10 +96,11 @@ static void init_host(df_llvm_target *out)
     snprintf(out->cpu, sizeof out->cpu, "%s", cpu);
     if (strncmp(triple, "aarch64", 7) == 0 || strncmp(triple, "arm64", 5) == 0) {
         out->arch = DF_ARCH_AARCH64;
-        out->has_fma = true;
+        out->has_fma = out->has_f16 = true;
     } else {
         out->arch = DF_ARCH_X86_64;
         out->has_fma = has(features, "fma");
+        out->has_f16 = has(features, "f16c") || has(features, "avx512f");
         if (has(features, "avx2") && out->has_fma) {
             out->vector_bytes = 32;
             out->mask_words = true;

@@ -2,6 +2,9 @@
  *
  * Ops that are recorded as several records: reductions over lists of axes, joining, padding,
  * indexing, products, normalizations, losses. None needs anything of a back end.
+ *
+ * Halves are lifted to f32 at the start and rounded at the end, so that a composite rounds once
+ * like any other op; its numbers are f32. What only moves, selects or compares is left as it is.
  */
 #include "lazy/compose.h"
 
@@ -14,12 +17,24 @@ static uint32_t more(deft_ctx *cx, const char *what, unsigned which, deft_tensor
     return df_enter_more(cx, what, which, t) ? df_node_of(cx, t) : DF_BAD;
 }
 
-/* A float dtype for t: integers and bools count as f32. */
+/* In the float dtype that a composite calculates in. */
 static uint32_t as_float(deft_ctx *cx, uint32_t node, uintptr_t site)
 {
     if (node == DF_BAD) return DF_BAD;
-    return df_to(cx, node, df_is_float(df_dtype_at(cx, node)) ? df_dtype_at(cx, node) : DEFT_F32,
-                 site);
+    return df_to(cx, node, df_arithmetic_dtype(df_dtype_at(cx, node)), site);
+}
+
+/* The same for what need not be a float: only halves are lifted. */
+static uint32_t lifted(deft_ctx *cx, uint32_t node, uintptr_t site)
+{
+    if (node == DF_BAD || !df_is_half(df_dtype_at(cx, node))) return node;
+    return df_to(cx, node, DEFT_F32, site);
+}
+
+/* The result of a composite whose operands met in t. */
+static deft_tensor *rounded(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
+{
+    return df_result(cx, df_is_half(t) ? df_to(cx, node, t, site) : node);
 }
 
 /* ---- elementwise with other arguments ---- */
@@ -69,11 +84,14 @@ deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high)
     return df_result(cx, a);
 }
 
-/* a + weight * (b - a) */
-static uint32_t lerp(deft_ctx *cx, uint32_t a, uint32_t b, uint32_t weight, uintptr_t site)
+/* a + weight * (b - a), which met in t */
+static deft_tensor *lerp(deft_ctx *cx, uint32_t a, uint32_t b, uint32_t weight, deft_dtype t,
+                         uintptr_t site)
 {
-    const uint32_t way = df_map2(cx, DF_OP_sub, b, a, site);
-    return df_map2(cx, DF_OP_add, a, df_map2(cx, DF_OP_mul, weight, way, site), site);
+    a = lifted(cx, a, site);
+    const uint32_t way = df_map2(cx, DF_OP_sub, lifted(cx, b, site), a, site);
+    const uint32_t by = df_map2(cx, DF_OP_mul, lifted(cx, weight, site), way, site);
+    return rounded(cx, df_map2(cx, DF_OP_add, a, by, site), t, site);
 }
 
 deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
@@ -83,7 +101,9 @@ deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
     deft_ctx *const cx = df_begin("lerp", a, &na, &s);
     if (!cx) return NULL;
     const uint32_t nb = more(cx, "lerp", 2, b), nw = more(cx, "lerp", 3, weight);
-    return df_result(cx, lerp(cx, na, nb, nw, DF_SITE));
+    if (nb == DF_BAD || nw == DF_BAD) return NULL;
+    const deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
+    return lerp(cx, na, nb, nw, df_promote(t, df_dtype_at(cx, nw)), DF_SITE);
 }
 
 deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
@@ -96,9 +116,9 @@ deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
     if (nb == DF_BAD) return NULL;
     if (cx->recording) return df_result(cx, df_recording_refuses(cx, "lerp", weight, DF_SITE));
     const deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
-    return df_result(
-        cx, lerp(cx, na, nb,
-                 df_number_f(cx, "lerp", df_is_float(t) ? t : DEFT_F32, weight, DF_SITE), DF_SITE));
+    const uintptr_t site = DF_SITE;
+    const uint32_t by = df_number_f(cx, "lerp", df_arithmetic_dtype(t), weight, site);
+    return lerp(cx, na, nb, by, df_is_float(t) ? t : DEFT_F32, site);
 }
 
 deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
@@ -155,7 +175,7 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
     df_shape s;
     deft_ctx *const cx = df_begin("mean", t, &a, &s);
     if (!cx || !df_check_axes(cx, "mean", &axes, s.rank, &mask)) return NULL;
-    return df_result(cx, mean(cx, a, mask, keepdims != 0, DF_SITE));
+    return rounded(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
 /* (x - mean), and the mean square of it over n - ddof. */
@@ -179,7 +199,8 @@ deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof)
     df_shape s;
     deft_ctx *const cx = df_begin("var", t, &a, &s);
     if (!cx || !df_check_axes(cx, "var", &axes, s.rank, &mask)) return NULL;
-    return df_result(cx, variance(cx, a, mask, keepdims != 0, ddof, &centred, DF_SITE));
+    const uint32_t v = variance(cx, a, mask, keepdims != 0, ddof, &centred, DF_SITE);
+    return rounded(cx, v, df_dtype_at(cx, a), DF_SITE);
 }
 
 deft_tensor *deft_cumsum(deft_tensor *t, int axis)
@@ -532,6 +553,8 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
                         df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
     deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
     if (!df_is_float(t)) t = DEFT_F32;
+    const deft_dtype to = t;
+    t = df_arithmetic_dtype(t);
     uint32_t gone = 0;
     na = df_to(cx, na, t, site);
     nb = df_to(cx, nb, t, site);
@@ -565,7 +588,7 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     if (column) gone |= 1u << (rank - 1);
     if (gone && out != DF_BAD)
         out = df_append(cx, DF_OP_squeeze, t, gone, &out, NULL, 0, NULL, site);
-    return df_result(cx, out);
+    return rounded(cx, out, to, site);
 }
 
 /* ---- normalizations and losses ---- */
@@ -594,8 +617,8 @@ deft_tensor *deft_softmax(deft_tensor *t, int axis)
     if (at < 0) return NULL;
     const uintptr_t site = DF_SITE;
     const uint32_t e = df_map1(cx, DF_OP_exp, shifted(cx, a, 1u << at, site), site);
-    return df_result(
-        cx, df_map2(cx, DF_OP_div, e, df_reduce(cx, DF_OP_sum, e, 1u << at, true, site), site));
+    const uint32_t sum = df_reduce(cx, DF_OP_sum, e, 1u << at, true, site);
+    return rounded(cx, df_map2(cx, DF_OP_div, e, sum, site), df_dtype_at(cx, a), site);
 }
 
 deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
@@ -605,7 +628,8 @@ deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
     deft_ctx *const cx = df_begin("log_softmax", t, &a, &s);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "log_softmax", axis, s.rank);
-    return at < 0 ? NULL : df_result(cx, log_softmax(cx, a, 1u << at, DF_SITE));
+    if (at < 0) return NULL;
+    return rounded(cx, log_softmax(cx, a, 1u << at, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
 deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, deft_tensor *bias,
@@ -619,14 +643,21 @@ deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
         return df_error(cx, DEFT_E_RANGE, "layer_norm: over %u of %u axes", n_axes, s.rank);
     const uintptr_t site = DF_SITE;
     const uint32_t mask = ((1u << n_axes) - 1) << (s.rank - n_axes);
+    deft_dtype met = df_dtype_at(cx, a);
     const uint32_t v = variance(cx, a, mask, true, 0, &centred, site);
     if (v == DF_BAD) return NULL;
     const uint32_t e = df_number_f(cx, "layer_norm", df_dtype_at(cx, v), eps, site);
     const uint32_t d = df_map1(cx, DF_OP_sqrt, df_map2(cx, DF_OP_add, v, e, site), site);
     uint32_t out = df_map2(cx, DF_OP_div, centred, d, site);
-    if (gain) out = df_map2(cx, DF_OP_mul, out, more(cx, "layer_norm", 3, gain), site);
-    if (bias) out = df_map2(cx, DF_OP_add, out, more(cx, "layer_norm", 4, bias), site);
-    return df_result(cx, out);
+    deft_tensor *const last[2] = { gain, bias };
+    for (unsigned i = 0; i < 2; i++) {
+        if (!last[i]) continue;
+        const uint32_t by = more(cx, "layer_norm", 3 + i, last[i]);
+        if (by == DF_BAD) return NULL;
+        met = df_promote(met, df_dtype_at(cx, by));
+        out = df_map2(cx, i ? DF_OP_add : DF_OP_mul, out, lifted(cx, by, site), site);
+    }
+    return rounded(cx, out, met, site);
 }
 
 deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps)
@@ -677,5 +708,5 @@ deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)
     const uint32_t found = df_reduce(cx, DF_OP_any, hit, 2, false, site);
     const uint32_t nan = df_map2(cx, DF_OP_div, zero, zero, site);
     const uint32_t row = df_where(cx, found, df_map1(cx, DF_OP_neg, picked, site), nan, site);
-    return df_result(cx, mean(cx, row, 1, false, site));
+    return rounded(cx, mean(cx, row, 1, false, site), df_dtype_at(cx, a), site);
 }

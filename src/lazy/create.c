@@ -264,15 +264,27 @@ deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 
 /* ---- sequences ---- */
 
-/* first + iota * step, in dtype. */
+/* A number of dtype in the dtype that creation calculates in, and checked against the former. */
+static uint32_t number_for(deft_ctx *cx, const char *what, deft_dtype dtype, double v,
+                           uintptr_t site)
+{
+    int64_t bits;
+    if (!df_is_half(dtype)) return df_number_f(cx, what, dtype, v, site);
+    if (!df_number_bits(cx, what, dtype, v, &bits)) return DF_BAD;
+    return df_number_f(cx, what, DEFT_F32, v, site);
+}
+
+/* first + iota * step, in dtype; halves: in f32, rounded once. */
 static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, double first, double step,
                          deft_dtype dtype, uintptr_t site)
 {
     const df_shape s = { .rank = 1, .dim = { n } };
-    const uint32_t i = df_to(cx, df_iota_node(cx, &s, 0, site), dtype, site);
-    const uint32_t by = df_number_f(cx, what, dtype, step, site);
-    const uint32_t from = df_number_f(cx, what, dtype, first, site);
-    return df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, i, by, site), site);
+    const deft_dtype t = df_is_half(dtype) ? DEFT_F32 : dtype;
+    const uint32_t i = df_to(cx, df_iota_node(cx, &s, 0, site), t, site);
+    const uint32_t by = number_for(cx, what, dtype, step, site);
+    const uint32_t from = number_for(cx, what, dtype, first, site);
+    const uint32_t at = df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, i, by, site), site);
+    return df_to(cx, at, dtype, site);
 }
 
 deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, deft_dtype dtype)
@@ -290,7 +302,8 @@ deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, d
 deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)
 {
     if (!cx || !check_dtype(cx, "linspace", dtype)) return NULL;
-    if (!df_is_float(dtype)) return df_error(cx, DEFT_E_DTYPE, "linspace: only f32 and f64");
+    if (!df_is_float(dtype))
+        return df_error(cx, DEFT_E_DTYPE, "linspace: not for %s", deft_dtype_name(dtype));
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "linspace: %lld values", (long long)n);
     const double step = n > 1 ? (last - first) / (double)(n - 1) : 0;
     return df_result(cx, sequence(cx, "linspace", n, first, step, dtype, DF_SITE));
@@ -327,15 +340,19 @@ static uint32_t random_word(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t
     return df_append(cx, DF_OP_random, DEFT_I64, word, NULL, args, 2, s, site);
 }
 
-/* Uniform in [0, 1): 24 bits for f32, 53 for f64, so that every value is exact. plus_one: (0, 1].
- */
+/* Bits of a uniform number in [0, 1): those of the significand, so that every value is exact. */
+static int unit_bits(deft_dtype t)
+{
+    return t == DEFT_BF16 ? 8 : t == DEFT_F16 ? 11 : t == DEFT_F32 ? 24 : 53;
+}
+
+/* Uniform in [0, 1) with `keep` bits, in t, f32 or f64. plus_one: (0, 1]. */
 static uint32_t unit(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
-                     const df_shape *s, deft_dtype t, uintptr_t site)
+                     const df_shape *s, int keep, deft_dtype t, uintptr_t site)
 {
     uint32_t bits = random_word(cx, rng, draw, word, s, site);
-    const int keep = t == DEFT_F32 ? 24 : 53;
-    if (t == DEFT_F32) {
-        bits = df_map2(cx, DF_OP_shift_right, bits, df_cst(cx, DEFT_I64, 8, site), site);
+    if (keep <= 32) {
+        bits = df_map2(cx, DF_OP_shift_right, bits, df_cst(cx, DEFT_I64, 32 - keep, site), site);
     } else {
         const uint32_t high =
             df_map2(cx, DF_OP_shift_left, bits, df_cst(cx, DEFT_I64, 21, site), site);
@@ -389,11 +406,12 @@ deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
     df_shape s;
     if (!check_draw(cx, "uniform", rng, &shape, dtype, true, &s)) return NULL;
     const uintptr_t site = DF_SITE;
-    const uint32_t u = unit(cx, rng, rng->next, 0, false, &s, dtype, site);
-    const uint32_t span = df_number_f(cx, "uniform", dtype, high - low, site);
-    const uint32_t from = df_number_f(cx, "uniform", dtype, low, site);
-    return drawn(cx, rng,
-                 df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, u, span, site), site));
+    const deft_dtype t = df_arithmetic_dtype(dtype);
+    const uint32_t u = unit(cx, rng, rng->next, 0, false, &s, unit_bits(dtype), t, site);
+    const uint32_t span = number_for(cx, "uniform", dtype, high - low, site);
+    const uint32_t from = number_for(cx, "uniform", dtype, low, site);
+    const uint32_t at = df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, u, span, site), site);
+    return drawn(cx, rng, df_to(cx, at, dtype, site));
 }
 
 deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
@@ -404,18 +422,21 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     const uintptr_t site = DF_SITE;
     const uint64_t draw = rng->next;
     /* sqrt(-2 log u1) cos(2 pi u2), u1 in (0, 1] */
-    const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, dtype, site);
-    const uint32_t u2 = unit(cx, rng, draw, 2, false, &s, dtype, site);
+    const deft_dtype t = df_arithmetic_dtype(dtype);
+    const int keep = unit_bits(t);
+    const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, keep, t, site);
+    const uint32_t u2 = unit(cx, rng, draw, 2, false, &s, keep, t, site);
     const uint32_t r = df_map1(
         cx, DF_OP_sqrt,
-        df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, dtype, -2, site), site),
+        df_map2(cx, DF_OP_mul, df_map1(cx, DF_OP_log, u1, site), df_cst(cx, t, -2, site), site),
         site);
-    const uint32_t turn = df_number_f(cx, "normal", dtype, 6.283185307179586476925, site);
+    const uint32_t turn = df_number_f(cx, "normal", t, 6.283185307179586476925, site);
     const uint32_t c = df_map1(cx, DF_OP_cos, df_map2(cx, DF_OP_mul, u2, turn, site), site);
     const uint32_t z = df_map2(cx, DF_OP_mul, r, c, site);
-    const uint32_t by = df_number_f(cx, "normal", dtype, deviation, site);
-    const uint32_t from = df_number_f(cx, "normal", dtype, mean, site);
-    return drawn(cx, rng, df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site));
+    const uint32_t by = number_for(cx, "normal", dtype, deviation, site);
+    const uint32_t from = number_for(cx, "normal", dtype, mean, site);
+    const uint32_t at = df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, z, by, site), site);
+    return drawn(cx, rng, df_to(cx, at, dtype, site));
 }
 
 deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,

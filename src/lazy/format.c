@@ -43,6 +43,22 @@ static void put_float(df_str *s, double x, bool is_f32)
     put_decimal(s, text);
 }
 
+/* The half is a whole number that is short enough as it is, or else the shortest decimal. */
+static void put_half(df_str *s, deft_dtype t, uint16_t bits)
+{
+    const double x = (double)df_f32_of_half(t, bits);
+    char text[64];
+    if (!isfinite(x) || (fabs(x) < 0x1p17 && x == floor(x))) {
+        put_float(s, x, true);
+        return;
+    }
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (df_half_of_f64(t, strtod(text, NULL)) == bits) break;
+    }
+    put_decimal(s, text);
+}
+
 static void put_element(df_str *s, deft_dtype dtype, const char *at)
 {
     switch (dtype) {
@@ -70,6 +86,13 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
         double x;
         memcpy(&x, at, sizeof x);
         put_float(s, x, false);
+        return;
+    }
+    case DEFT_F16:
+    case DEFT_BF16: {
+        uint16_t x;
+        memcpy(&x, at, sizeof x);
+        put_half(s, dtype, x);
         return;
     }
     }

@@ -261,10 +261,13 @@ static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
 {
     const df_node n = w->cx->rec.nodes[k];
     const uint32_t x = n.src[0].i;
-    const uint32_t src[3] = { df_grad_zeros(w->cx, x, w->site), n.src[1].i, g };
-    if (src[0] == DF_BAD) return false;
-    return df_grad_give(
-        w, x, df_append(w->cx, op, (deft_dtype)n.dtype, n.attr, src, NULL, 0, NULL, w->site));
+    const deft_dtype t = (deft_dtype)n.dtype, t_sum = df_is_half(t) ? DEFT_F32 : t;
+    const uint32_t zeros = df_grad_zeros(w->cx, x, w->site);
+    const uint32_t src[3] = { df_to(w->cx, zeros, t_sum, w->site), n.src[1].i,
+                              df_to(w->cx, g, t_sum, w->site) };
+    if (src[0] == DF_BAD || src[2] == DF_BAD) return false;
+    const uint32_t sums = df_append(w->cx, op, t_sum, n.attr, src, NULL, 0, NULL, w->site);
+    return df_grad_give(w, x, df_to(w->cx, sums, t, w->site));
 }
 
 bool df_grad_take(df_grad *w, uint32_t k, uint32_t g)

@@ -417,6 +417,10 @@ bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int6
         uint32_t u;
         memcpy(&u, &f, sizeof u);
         bits = u;
+    } else if (df_is_half(t)) {
+        const uint16_t h = df_half_of_f64(t, v);
+        if (isinf(df_f32_of_half(t, h)) && !isinf(v)) goto unfit;
+        bits = h;
     } else {
         if (!(v == floor(v)) || v < int_low[t] || v > int_high[t] ||
             (t == DEFT_I64 && v >= int_high[t]))

@@ -63,9 +63,13 @@ static deft_tensor *scatter(df_op op, deft_tensor *t, deft_tensor *indices, deft
     const df_shape want = op == DF_OP_index_add ? slices_of(&s, &at, (uint32_t)k) : at;
     if (!df_shape_equal(&have, &want) && stretches(&have, &want))
         v = df_expand_to(cx, v, &want, site);
-    const uint32_t src[3] = { a, df_to(cx, i, DEFT_I64, site), v };
-    return df_result(cx,
-                     df_append(cx, op, df_dtype_at(cx, a), (uint32_t)k, src, NULL, 0, NULL, site));
+    /* Halves are added up in f32 and rounded once. */
+    const deft_dtype met = df_dtype_at(cx, a), t_sum = df_is_half(met) ? DEFT_F32 : met;
+    const uint32_t src[3] = { df_to(cx, a, t_sum, site), df_to(cx, i, DEFT_I64, site),
+                              df_to(cx, v, t_sum, site) };
+    if (src[0] == DF_BAD || src[1] == DF_BAD || src[2] == DF_BAD) return NULL;
+    const uint32_t sums = df_append(cx, op, t_sum, (uint32_t)k, src, NULL, 0, NULL, site);
+    return df_result(cx, df_to(cx, sums, met, site));
 }
 
 deft_tensor *deft_scatter_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values, int axis)

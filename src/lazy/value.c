@@ -111,6 +111,14 @@ static wide load(deft_dtype t, const char *p)
         memcpy(&w.f, p, sizeof w.f);
         w.is_float = true;
         break;
+    case DEFT_F16:
+    case DEFT_BF16: {
+        uint16_t x;
+        memcpy(&x, p, sizeof x);
+        w.f = (double)df_f32_of_half(t, x);
+        w.is_float = true;
+        break;
+    }
     }
     return w;
 }
@@ -137,6 +145,12 @@ static void store(deft_dtype t, char *p, wide w)
     }
     case DEFT_F64: {
         const double x = w.is_float ? w.f : (double)w.i;
+        memcpy(p, &x, sizeof x);
+        break;
+    }
+    case DEFT_F16:
+    case DEFT_BF16: {
+        const uint16_t x = w.is_float ? df_half_of_f64(t, w.f) : df_half_of_i64(t, w.i);
         memcpy(p, &x, sizeof x);
         break;
     }

@@ -60,6 +60,8 @@ static uint32_t constant(df_emit *e, deft_dtype t, double v)
     case DEFT_I32: bits = (uint32_t)(int32_t)v; break;
     case DEFT_U8: bits = (uint8_t)v; break;
     case DEFT_BOOL: bits = v != 0; break;
+    case DEFT_F16:
+    case DEFT_BF16: df_unreachable();
     }
     return constant_bits(e, t, bits);
 }
@@ -224,6 +226,12 @@ BODY(hypot)
         h = hypot_f64(e, ins2(e, DF_K_max, t, a, b), ins2(e, DF_K_min, t, a, b));
     }
     return select(e, t, endless, inf, h);
+}
+
+BODY(cast)
+{
+    (void)attr;
+    return df_emit_cast(e, out, t, src[0]);
 }
 
 BODY(copysign)

@@ -9,21 +9,42 @@ static const struct {
     const char *name;
     uint8_t size;
 } dtypes[DEFT_N_DTYPES] = {
-    [DEFT_BOOL] = { "bool", 1 }, [DEFT_U8] = { "u8", 1 },   [DEFT_I32] = { "i32", 4 },
-    [DEFT_I64] = { "i64", 8 },   [DEFT_F32] = { "f32", 4 }, [DEFT_F64] = { "f64", 8 },
+    [DEFT_BOOL] = { "bool", 1 }, [DEFT_U8] = { "u8", 1 },     [DEFT_I32] = { "i32", 4 },
+    [DEFT_I64] = { "i64", 8 },   [DEFT_F32] = { "f32", 4 },   [DEFT_F64] = { "f64", 8 },
+    [DEFT_F16] = { "f16", 2 },   [DEFT_BF16] = { "bf16", 2 },
 };
 
 /* PyTorch's rule for this set: the higher category of bool < integer < float wins, then width; u8
- * meets a signed type in the signed type, and an integer of any width leaves a float as it is. */
+ * meets a signed type in the signed type, an integer of any width leaves a float as it is, and f16
+ * and bf16, neither of which holds the other, meet in f32. */
+/* clang-format off */
+#define B DEFT_BOOL
+#define U8 DEFT_U8
+#define I32 DEFT_I32
+#define I64 DEFT_I64
+#define F32 DEFT_F32
+#define F64 DEFT_F64
+#define F16 DEFT_F16
+#define BF16 DEFT_BF16
 static const uint8_t meets[DEFT_N_DTYPES][DEFT_N_DTYPES] = {
-    /*              bool       u8        i32       i64       f32       f64 */
-    /* bool */ { DEFT_BOOL, DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 },
-    /* u8   */ { DEFT_U8, DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 },
-    /* i32  */ { DEFT_I32, DEFT_I32, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 },
-    /* i64  */ { DEFT_I64, DEFT_I64, DEFT_I64, DEFT_I64, DEFT_F32, DEFT_F64 },
-    /* f32  */ { DEFT_F32, DEFT_F32, DEFT_F32, DEFT_F32, DEFT_F32, DEFT_F64 },
-    /* f64  */ { DEFT_F64, DEFT_F64, DEFT_F64, DEFT_F64, DEFT_F64, DEFT_F64 },
+    [B] =     { B,    U8,   I32,  I64,  F32,  F64,  F16,  BF16 },
+    [U8] =    { U8,   U8,   I32,  I64,  F32,  F64,  F16,  BF16 },
+    [I32] =   { I32,  I32,  I32,  I64,  F32,  F64,  F16,  BF16 },
+    [I64] =   { I64,  I64,  I64,  I64,  F32,  F64,  F16,  BF16 },
+    [F32] =   { F32,  F32,  F32,  F32,  F32,  F64,  F32,  F32 },
+    [F64] =   { F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64 },
+    [F16] =   { F16,  F16,  F16,  F16,  F32,  F64,  F16,  F32 },
+    [BF16] =  { BF16, BF16, BF16, BF16, F32,  F64,  F32,  BF16 },
 };
+#undef B
+#undef U8
+#undef I32
+#undef I64
+#undef F32
+#undef F64
+#undef F16
+#undef BF16
+/* clang-format on */
 
 static bool is_dtype(deft_dtype t)
 {
@@ -41,19 +62,26 @@ static bool shifts(df_op op)
     return op == DF_OP_shift_left || op == DF_OP_shift_right;
 }
 
+static df_dtype_rule rule_of(df_op op)
+{
+    return (df_dtype_rule)df_op_infos[op].dtype_rule;
+}
+
 /* What the op's operands (the value operands of index and select) may be once cast; NULL when fine,
  * else what is wrong with t. */
 static const char *refuse(df_op op, deft_dtype t)
 {
-    switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
+    switch (rule_of(op)) {
     case DF_DTYPE_arith:
     case DF_DTYPE_scatter:
+        if (rule_of(op) == DF_DTYPE_scatter && df_is_half(t)) return "halves are added up in f32";
         if (t == DEFT_BOOL) return "arithmetic needs numbers";
         if (accumulates(op) && df_is_int(t) && t != DEFT_I64)
             return "integers are accumulated as i64";
         return NULL;
     case DF_DTYPE_floating:
-    case DF_DTYPE_test: return df_is_float(t) ? NULL : "needs f32 or f64";
+    case DF_DTYPE_test: return df_is_float(t) ? NULL : "needs a float";
+    case DF_DTYPE_wide: return df_is_float(t) && !df_is_half(t) ? NULL : "needs f32 or f64";
     case DF_DTYPE_integral:
         if (df_is_float(t)) return "bits of a float have no meaning here";
         return shifts(op) && t == DEFT_BOOL ? "a bool cannot be shifted" : NULL;
@@ -80,19 +108,20 @@ static uint32_t leading(df_op op)
 static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype out)
 {
     deft_dtype want = out;
-    switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
+    switch (rule_of(op)) {
     case DF_DTYPE_none:
         if (op == DF_OP_iota || op == DF_OP_random) want = DEFT_I64;
         break;
     case DF_DTYPE_cast: break;
     case DF_DTYPE_count:
-        if (!df_is_float(out))
+        if (!df_is_float(out) || df_is_half(out))
             return df_fail(d, DEFT_E_DTYPE, "%s: the result is %s, must be f32 or f64",
                            df_op_infos[op].name, deft_dtype_name(out));
         break;
     case DF_DTYPE_same:
     case DF_DTYPE_arith:
     case DF_DTYPE_floating:
+    case DF_DTYPE_wide:
     case DF_DTYPE_integral:
     case DF_DTYPE_compare:
     case DF_DTYPE_boolean:
@@ -171,6 +200,8 @@ deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out
         want = DEFT_I64;
     else if ((rule == DF_DTYPE_floating || rule == DF_DTYPE_test) && !df_is_float(t))
         want = DEFT_F32;
+    else if (rule == DF_DTYPE_wide || (rule == DF_DTYPE_scatter && df_is_half(t)))
+        want = df_arithmetic_dtype(t);
     else if (rule == DF_DTYPE_boolean)
         want = DEFT_BOOL;
     const char *const why = refuse(op, want);
@@ -183,16 +214,17 @@ deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out
 
 deft_dtype df_dtype_result(df_op op, deft_dtype operand)
 {
-    switch ((df_dtype_rule)df_op_infos[op].dtype_rule) {
+    switch (rule_of(op)) {
     case DF_DTYPE_compare:
     case DF_DTYPE_boolean:
     case DF_DTYPE_test: return DEFT_BOOL;
     case DF_DTYPE_to_index: return DEFT_I64;
-    case DF_DTYPE_count: return operand == DEFT_F64 ? DEFT_F64 : DEFT_F32;
+    case DF_DTYPE_count: return df_arithmetic_dtype(operand);
     case DF_DTYPE_none:
     case DF_DTYPE_same:
     case DF_DTYPE_arith:
     case DF_DTYPE_floating:
+    case DF_DTYPE_wide:
     case DF_DTYPE_integral:
     case DF_DTYPE_cast:
     case DF_DTYPE_select:

@@ -23,6 +23,9 @@ typedef enum df_kop_kind {
     DF_KOP_loop
 } df_kop_kind;
 
+/* imm of a cast from f32 to a half that holds the value: nothing is to be rounded. */
+enum { DF_CAST_EXACT = 1 };
+
 typedef struct df_kop_info {
     const char *name;
     uint8_t n_src;

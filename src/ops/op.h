@@ -37,6 +37,7 @@ typedef enum df_dtype_rule {
     DF_DTYPE_same,
     DF_DTYPE_arith,
     DF_DTYPE_floating,
+    DF_DTYPE_wide,
     DF_DTYPE_integral,
     DF_DTYPE_compare,
     DF_DTYPE_boolean,
@@ -84,7 +85,7 @@ typedef enum df_lower_how {
 } df_lower_how;
 
 /* Appends the body of one elementwise op. t is the dtype of the operands (of src[1] for where),
- * out that of the result. */
+ * out that of the result; neither is a half but for casts and where. Called through df_op_emit. */
 typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],
                                uint32_t attr);
 
@@ -119,6 +120,15 @@ DF_INLINE bool df_op_takes_indices(df_op op)
     return df_op_infos[op].dtype_rule == DF_DTYPE_scatter ||
            (df_op_infos[op].dtype_rule == DF_DTYPE_index && df_op_infos[op].cls == DF_CLASS_index);
 }
+
+/* Appends the body of a unary, binary or ternary op. t is the dtype of the operands (of src[1] for
+ * where), out that of the result. Halves are calculated with in f32 and rounded once at the end. */
+uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const uint32_t src[3],
+                    uint32_t attr);
+
+/* x, of dtype from, in dtype to: kernels cast a half to f32 and from it alone, and this knows the
+ * other ways, each of which rounds once. */
+uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x);
 
 /* Argument slots of a record whose first operand (or itself, for leaves) has that rank. */
 DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)

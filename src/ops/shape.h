@@ -7,6 +7,7 @@
 #define DF_OPS_SHAPE_H
 
 #include "base/diag.h"
+#include "base/half.h"
 #include "ops/op.h"
 
 /* Number of elements; false on overflow of int64 (also of bytes, at 8 bytes an element). */
@@ -35,21 +36,63 @@ deft_status df_shape_infer(df_diag *d, df_op op, uint32_t attr, const int64_t *a
 deft_status df_dtype_check(df_diag *d, df_op op, const deft_dtype *src, deft_dtype out);
 
 /* Promotion as PyTorch has it for this set: categories bool < integer < float, then width; u8 with
- * a signed type gives the signed type. */
+ * a signed type gives the signed type, f16 with bf16 gives f32. */
 deft_dtype df_promote(deft_dtype a, deft_dtype b);
 
 /* The dtype an operand of dtype t must be cast to for op, when its operands have met in t: floating
- * ops lift bool and integers to f32; sum, prod and cumsum lift bool and integers to i64; other
- * arith ops refuse bool; boolean ops to bool. DEFT_E_DTYPE with a sentence when the op has no
- * meaning for t. */
+ * ops lift bool and integers to f32; wide ones halves too; sum, prod and cumsum lift bool and
+ * integers to i64; other arith ops refuse bool; boolean ops to bool. DEFT_E_DTYPE with a sentence
+ * when the op has no meaning for t. */
 deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out);
 
 /* The result dtype once the operands have been cast. */
 deft_dtype df_dtype_result(df_op op, deft_dtype operand);
 
+/* Stored in 16 bits, calculated with in f32 and rounded once per op (ops/bodies.c). */
+DF_INLINE bool df_is_half(deft_dtype t)
+{
+    return t == DEFT_F16 || t == DEFT_BF16;
+}
+
 DF_INLINE bool df_is_float(deft_dtype t)
 {
-    return t == DEFT_F32 || t == DEFT_F64;
+    return t == DEFT_F32 || t == DEFT_F64 || df_is_half(t);
+}
+
+/* Halves as bits; t is a half dtype. Rounded once, to nearest even. */
+DF_INLINE float df_f32_of_half(deft_dtype t, uint16_t bits)
+{
+    return t == DEFT_F16 ? df_f32_of_f16(bits) : df_f32_of_bf16(bits);
+}
+
+DF_INLINE uint16_t df_half_of_f32(deft_dtype t, float v)
+{
+    return t == DEFT_F16 ? df_f16_of_f32(v) : df_bf16_of_f32(v);
+}
+
+DF_INLINE uint16_t df_half_of_f64(deft_dtype t, double v)
+{
+    return df_half_of_f32(t, df_f32_odd_of_f64(v));
+}
+
+/* Beyond 2^53 what is lost below bit 11 is kept as one bit, so that the f64 is exact. */
+DF_INLINE uint16_t df_half_of_i64(deft_dtype t, int64_t v)
+{
+    const int64_t low = v & 2047;
+    if (v > (int64_t)1 << 53 || v < -((int64_t)1 << 53)) v = v - low + (low ? 1024 : 0);
+    return df_half_of_f64(t, (double)v);
+}
+
+/* Whether a half dtype t holds v, a number; true for every other dtype. */
+DF_INLINE bool df_half_holds(deft_dtype t, float v)
+{
+    return !df_is_half(t) || df_f32_bits(df_f32_of_half(t, df_half_of_f32(t, v))) == df_f32_bits(v);
+}
+
+/* The float dtype that t is calculated in: integers and bools count as f32. */
+DF_INLINE deft_dtype df_arithmetic_dtype(deft_dtype t)
+{
+    return t == DEFT_F64 ? DEFT_F64 : DEFT_F32;
 }
 
 DF_INLINE bool df_is_int(deft_dtype t)

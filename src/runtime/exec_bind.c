@@ -154,6 +154,8 @@ static uint64_t number_bits(int64_t v, uint8_t dtype)
     case DEFT_I64: return (uint64_t)v;
     case DEFT_F32: f32.f = (float)v; return f32.u;
     case DEFT_F64: f64.f = (double)v; return f64.u;
+    case DEFT_F16: /* no slot is a half */
+    case DEFT_BF16: break;
     }
     df_unreachable();
 }

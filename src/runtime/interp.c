@@ -34,6 +34,8 @@ static void load_lanes(char *restrict dst, const char *restrict src, int64_t str
         df_splat(dst, src, size, n);
     else if (size == 1)
         COPY_LANES(1, 1, by);
+    else if (size == 2)
+        COPY_LANES(2, 2, by);
     else if (size == 4)
         COPY_LANES(4, 4, by);
     else
@@ -48,6 +50,8 @@ static void store_lanes(char *restrict dst, const char *restrict src, int64_t st
         memcpy(dst, src, size * n);
     else if (size == 1)
         COPY_LANES(1, by, 1);
+    else if (size == 2)
+        COPY_LANES(2, by, 2);
     else if (size == 4)
         COPY_LANES(4, by, 4);
     else
@@ -59,6 +63,8 @@ static void gather_lanes(char *restrict dst, const char *table, const int64_t *a
 {
     if (size == 1)
         for (uint32_t i = 0; i < n; i++) memcpy(dst + i, table + at[i], 1);
+    else if (size == 2)
+        for (uint32_t i = 0; i < n; i++) memcpy(dst + 2 * (size_t)i, table + at[i] * 2, 2);
     else if (size == 4)
         for (uint32_t i = 0; i < n; i++) memcpy(dst + 4 * (size_t)i, table + at[i] * 4, 4);
     else

@@ -7,6 +7,7 @@
 #ifndef DF_RUNTIME_INTERP_OPS_H
 #define DF_RUNTIME_INTERP_OPS_H
 
+#include "base/half.h"
 #include "base/limits.h"
 #include "ops/kop.h"
 

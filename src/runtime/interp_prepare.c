@@ -7,6 +7,8 @@
  */
 #include "runtime/interp_run.h"
 
+enum { N_SIZES = 4 }; /* of elements: 1, 2, 4, 8 bytes */
+
 typedef struct bump {
     char *at; /* NULL: only measuring */
     size_t used;
@@ -78,7 +80,7 @@ size_t df_interp_work_size(const df_kernel *k)
     take(&b, sizeof(df_red) * count_reds(k));
     take(&b, sizeof(int64_t) * k->n_access * (k->n_axes + 2u));
     take(&b, sizeof(scratch_ins) * k->n_ins);
-    take(&b, sizeof(char *) * k->n_ins * 3);
+    take(&b, sizeof(char *) * k->n_ins * N_SIZES);
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const ins = &k->ins[i];
         if (is_reducing(df_kop_infos[ins->op].kind)) take_red(&b, k, ins, NULL);
@@ -93,6 +95,10 @@ void df_splat(void *dst, const void *value, size_t size, uint32_t n)
 {
     if (size == 1) {
         memset(dst, *(const unsigned char *)value, n);
+    } else if (size == 2) {
+        uint16_t v, *const d = dst;
+        memcpy(&v, value, sizeof v);
+        for (uint32_t i = 0; i < n; i++) d[i] = v;
     } else if (size == 4) {
         uint32_t v, *const d = dst;
         memcpy(&v, value, sizeof v);
@@ -107,9 +113,11 @@ void df_splat(void *dst, const void *value, size_t size, uint32_t n)
 void df_put_bits(void *dst, uint64_t v, size_t size)
 {
     const uint8_t v1 = (uint8_t)v;
+    const uint16_t v2 = (uint16_t)v;
     const uint32_t v4 = (uint32_t)v;
     memcpy(dst,
            size == 1   ? (const void *)&v1
+           : size == 2 ? (const void *)&v2
            : size == 4 ? (const void *)&v4
                        : (const void *)&v,
            size);
@@ -211,13 +219,13 @@ static df_istep *prepare_step(df_interp *x, const scratch_ins *info, uint32_t i,
 /* Vectors for values, reused by size when an ELEM value of one stage is dead. */
 typedef struct vectors {
     bump *b;
-    char **unused[3]; /* by size 1, 4, 8 */
-    uint32_t n_unused[3];
+    char **unused[N_SIZES]; /* by size 1, 2, 4, 8 */
+    uint32_t n_unused[N_SIZES];
 } vectors;
 
 static unsigned size_class(size_t size)
 {
-    return size == 1 ? 0 : size == 4 ? 1 : 2;
+    return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3;
 }
 
 static char *take_vector(vectors *v, size_t size)
@@ -259,8 +267,8 @@ static void prepare_steps(df_interp *x, bump *b)
     const df_kernel *const k = x->k;
     scratch_ins *const info = take(b, sizeof *info * k->n_ins);
     vectors v = { .b = b };
-    char **const unused = take(b, sizeof *unused * k->n_ins * 3);
-    for (uint32_t c = 0; c < 3; c++) v.unused[c] = unused + c * (size_t)k->n_ins;
+    char **const unused = take(b, sizeof *unused * k->n_ins * N_SIZES);
+    for (uint32_t c = 0; c < N_SIZES; c++) v.unused[c] = unused + c * (size_t)k->n_ins;
     for (uint32_t i = 0; i < k->n_ins; i++) {
         info[i] = (scratch_ins){ .last = i };
         for (uint32_t j = 0; j < df_kop_infos[k->ins[i].op].n_src; j++)

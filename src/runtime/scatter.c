@@ -103,6 +103,8 @@ static bool add(deft_dtype t, const nest *x, char *out, const char *value)
     case DEFT_I64: return add_u64(x, out, value);
     case DEFT_F32: return add_f32(x, out, value);
     case DEFT_F64: return add_f64(x, out, value);
+    case DEFT_F16: /* added up as f32 */
+    case DEFT_BF16: break;
     }
     df_unreachable();
 }

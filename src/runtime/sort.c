@@ -26,6 +26,13 @@ enum { FEW = 24, MANY = 4096, WIDE = 11, NARROW = 8, MAX_PASSES = 4 };
 
 /* From the bits alone: the caller's floating-point state may take denormals for zeros. Infinity is
  * the greatest of what is no NaN, and -0 is TOP. */
+/* infinity: the bits of it, which tell f16 from bf16. */
+DF_INLINE uint32_t key_half(uint32_t b, uint32_t infinity)
+{
+    if ((b & 0x7FFFu) > infinity) return 0xFFFFu;
+    return b & 0x8000u ? (b == 0x8000u ? b : ~b & 0xFFFFu) : b | 0x8000u;
+}
+
 DF_INLINE uint32_t key_f32(uint32_t b)
 {
     if ((b & ~TOP32) > 0x7F800000u) return UINT32_MAX;
@@ -41,6 +48,7 @@ DF_INLINE uint64_t key_f64(uint64_t b)
 DF_INLINE uint64_t key_of(deft_dtype t, const char *at)
 {
     uint8_t v1;
+    uint16_t v2;
     uint32_t v4;
     uint64_t v8;
     switch (t) {
@@ -50,6 +58,8 @@ DF_INLINE uint64_t key_of(deft_dtype t, const char *at)
     case DEFT_I64: return memcpy(&v8, at, sizeof v8), v8 ^ TOP64;
     case DEFT_F32: return memcpy(&v4, at, sizeof v4), key_f32(v4);
     case DEFT_F64: return memcpy(&v8, at, sizeof v8), key_f64(v8);
+    case DEFT_F16: return memcpy(&v2, at, sizeof v2), key_half(v2, 0x7C00u);
+    case DEFT_BF16: return memcpy(&v2, at, sizeof v2), key_half(v2, 0x7F80u);
     }
     df_unreachable();
 }
@@ -69,6 +79,8 @@ static void load(const df_routine_job *j, const char *in, uint32_t flip, uint64_
     case DEFT_I64: ROW(DEFT_I64);
     case DEFT_F32: ROW(DEFT_F32);
     case DEFT_F64: ROW(DEFT_F64);
+    case DEFT_F16: ROW(DEFT_F16);
+    case DEFT_BF16: ROW(DEFT_BF16);
     }
 #undef ROW
     df_unreachable();

@@ -36,6 +36,8 @@ DF_INLINE void not_zero(deft_dtype t, const char *in, const int64_t step, const 
     case DEFT_I64: NOT_ZERO(uint64_t, 0);
     case DEFT_F32: NOT_ZERO(uint32_t, 1);
     case DEFT_F64: NOT_ZERO(uint64_t, 1);
+    case DEFT_F16:
+    case DEFT_BF16: NOT_ZERO(uint16_t, 1);
     }
     df_unreachable();
 }

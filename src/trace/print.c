@@ -5,6 +5,8 @@
  */
 #include "trace/text.h"
 
+#include "ops/shape.h"
+
 #include <inttypes.h>
 
 static void put_list(df_str *out, const char *name, const int64_t *v, uint32_t n, uint32_t step)
@@ -41,7 +43,7 @@ static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
 {
     const df_node *const n = &t->nodes[k];
     const int64_t *const args = t->args + n->arg;
-    const bool is_float = n->dtype == DEFT_F32 || n->dtype == DEFT_F64;
+    const bool is_float = df_is_float((deft_dtype)n->dtype);
     switch (df_text_form_of((df_op)n->op)) {
     case DF_TEXT_none:
     case DF_TEXT_input: break;

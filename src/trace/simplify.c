@@ -16,7 +16,8 @@
  *   x + (-0), x - (+0)   are x for all x: -0 + -0 = -0 and -0 - +0 = -0, while x + (+0) turns -0
  *                        into +0 and is left to fast mode.
  *   x * 1, x / 1         are x, NaN included.
- *   x / 2^k = x * 2^-k   both round the same real number once; only where 2^-k is a normal f32.
+ *   x / 2^k = x * 2^-k   both round the same real number once; only where 2^-k is a normal f32 that
+ *                        the dtype holds.
  *   x + -y = x - y       IEEE defines one by the other; so are -x + y = y - x and x - -y = x + y.
  *   -x * -y, -x / -y     signs multiply, also those of zeros and infinities.
  *   abs(-x), square(-x), square(abs x)
@@ -176,7 +177,7 @@ static df_node constant(deft_dtype t, uint32_t attr)
 static bool constant_of(double v, deft_dtype t, df_node *out)
 {
     if (df_is_float(t)) {
-        if (!is_plain(v) || (double)(float)v != v) return false;
+        if (!is_plain(v) || (double)(float)v != v || !df_half_holds(t, (float)v)) return false;
         *out = constant(t, bits_of((float)v));
         return true;
     }
@@ -289,7 +290,9 @@ static uint32_t kind_of(deft_dtype t)
     case DEFT_I32:
     case DEFT_I64: return ON_INTS;
     case DEFT_F32:
-    case DEFT_F64: return ON_FLOATS;
+    case DEFT_F64:
+    case DEFT_F16:
+    case DEFT_BF16: return ON_FLOATS;
     }
     df_unreachable();
 }
@@ -333,6 +336,7 @@ static bool widens(deft_dtype a, deft_dtype b)
     if (a == DEFT_BOOL || a == b) return true;
     if (a == DEFT_U8) return b != DEFT_BOOL;
     if (a == DEFT_I32) return b == DEFT_I64 || b == DEFT_F64;
+    if (df_is_half(a)) return b == DEFT_F32 || b == DEFT_F64;
     return a == DEFT_F32 && b == DEFT_F64;
 }
 
@@ -417,6 +421,7 @@ static result divide_by_multiplying(simplifier *s, df_node *n)
     if (n->op != DF_OP_div || !is_scalar_constant(s, n->src[1])) return RESULT_none;
     const float c = float_of(node_at(s, n->src[1])->attr), inverse = 1 / c;
     if (!is_plain(c) || c == 0 || !is_plain(inverse) || inverse == 0) return RESULT_none;
+    if (!df_half_holds((deft_dtype)n->dtype, inverse)) return RESULT_none;
     const bool exact = frexp(fabs((double)c), &(int){ 0 }) == 0.5;
     if (!exact && !(s->fast && n->dtype == DEFT_F32)) return RESULT_none;
     const df_node k = constant((deft_dtype)n->dtype, bits_of(inverse));

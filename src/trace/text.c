@@ -6,8 +6,9 @@
  */
 #include "trace/text.h"
 
+#include "ops/shape.h"
+
 #include <inttypes.h>
-#include <math.h>
 #include <string.h>
 
 typedef struct float_form {
@@ -18,8 +19,17 @@ typedef struct float_form {
 
 static float_form form_of(deft_dtype t)
 {
-    return t == DEFT_F32 ? (float_form){ 23, 8, 0x7fc00000u }
-                         : (float_form){ 52, 11, 0x7ff8000000000000u };
+    switch (t) {
+    case DEFT_F16: return (float_form){ 10, 5, 0x7e00u };
+    case DEFT_BF16: return (float_form){ 7, 8, 0x7fc0u };
+    case DEFT_F32: return (float_form){ 23, 8, 0x7fc00000u };
+    case DEFT_F64: return (float_form){ 52, 11, 0x7ff8000000000000u };
+    case DEFT_BOOL:
+    case DEFT_U8:
+    case DEFT_I32:
+    case DEFT_I64: break;
+    }
+    df_unreachable();
 }
 
 static void put_float(df_str *out, deft_dtype t, uint64_t bits)
@@ -81,7 +91,8 @@ static bool exact_float(bool negative, uint64_t m, int64_t e, deft_dtype t, uint
 {
     const float_form f = form_of(t);
     const int bias = (1 << (f.exponent_bits - 1)) - 1;
-    double v = 0;
+    const uint64_t sign = (uint64_t)negative << (f.fraction_bits + f.exponent_bits);
+    *bits = sign;
     if (m != 0) {
         const unsigned trailing = df_ctz64(m);
         m >>= trailing;
@@ -90,16 +101,13 @@ static bool exact_float(bool negative, uint64_t m, int64_t e, deft_dtype t, uint
         while (length < 64 && m >> length != 0) length++;
         if (length > f.fraction_bits + 1) return false;
         if (e + length - 1 > bias || e < 1 - bias - (int64_t)f.fraction_bits) return false;
-        v = ldexp((double)m, (int)e);
-    }
-    if (negative) v = -v;
-    const float single = (float)v;
-    uint32_t word;
-    if (t == DEFT_F64) {
-        memcpy(bits, &v, sizeof v);
-    } else {
-        memcpy(&word, &single, sizeof word);
-        *bits = word;
+        const int64_t top = e + length - 1; /* of the leading bit */
+        const bool normal = top >= 1 - bias;
+        const int64_t unit = (normal ? top : 1 - bias) - (int64_t)f.fraction_bits;
+        const uint64_t significand = m << (e - unit);
+        const uint64_t biased = normal ? (uint64_t)(top + bias) : 0;
+        const uint64_t hidden = normal ? (uint64_t)1 << f.fraction_bits : 0;
+        *bits = sign | biased << f.fraction_bits | (significand - hidden);
     }
     return true;
 }
@@ -195,6 +203,8 @@ df_text_form df_text_form_of(df_op op)
 void df_text_put_number(df_str *out, deft_dtype t, uint64_t bits)
 {
     switch (t) {
+    case DEFT_F16:
+    case DEFT_BF16:
     case DEFT_F32:
     case DEFT_F64: put_float(out, t, bits); break;
     case DEFT_I32: df_str_fmt(out, "%" PRId32, (int32_t)bits); break;
@@ -209,7 +219,7 @@ bool df_text_get_number(const char *text, size_t n, deft_dtype t, uint64_t *bits
     const bool negative = n > 0 && text[0] == '-';
     const char *const at = text + negative;
     n -= negative;
-    if (t == DEFT_F32 || t == DEFT_F64) return get_float(at, n, negative, t, bits);
+    if (df_is_float(t)) return get_float(at, n, negative, t, bits);
     uint64_t v;
     if (!get_digits(at, n, 10, &v)) return false;
     const uint64_t most = t == DEFT_BOOL  ? 1

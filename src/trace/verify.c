@@ -203,9 +203,17 @@ deft_status df_node_check_values(df_diag *d, df_op op, deft_dtype t, uint32_t at
             return df_fail(d, DEFT_E_RANGE, "cst: %" PRId64 " does not fit %s", value,
                            deft_dtype_name(t));
     }
+    if (op == DF_OP_cst && df_is_half(t)) {
+        const float value = df_f32_of_bits(attr);
+        if (value == value && !df_half_holds(t, value))
+            return df_fail(d, DEFT_E_RANGE, "cst: %a does not fit %s", (double)value,
+                           deft_dtype_name(t));
+    }
     if (op == DF_OP_num && deft_dtype_size(t) < 8) {
         /* Bits are zero-extended. */
-        const uint64_t most = t == DEFT_BOOL || t == DEFT_U8 ? (uint64_t)high : UINT32_MAX;
+        const uint64_t most = t == DEFT_BOOL || t == DEFT_U8 ? (uint64_t)high
+                              : df_is_half(t)                ? UINT16_MAX
+                                                             : UINT32_MAX;
         if ((uint64_t)args[0] > most)
             return df_fail(d, DEFT_E_RANGE, "num: bits 0x%" PRIx64 " do not fit %s",
                            (uint64_t)args[0], deft_dtype_name(t));

@@ -14,6 +14,7 @@
  *
  * size: an oracle of its own for each family of ops.
  */
+#include "../support/half_ref.h"
 #include "../support/oracle.h"
 
 #include <float.h>
@@ -516,8 +517,10 @@ static void cast_one(deft_dtype to, deft_dtype t, const void *x, size_t i, void 
     case DEFT_I64: k = ((const int64_t *)x)[i]; break;
     case DEFT_F32: d = (double)((const float *)x)[i]; break;
     case DEFT_F64: d = ((const double *)x)[i]; break;
+    case DEFT_F16:
+    case DEFT_BF16: d = half_value(t, ((const uint16_t *)x)[i]); break;
     }
-    const bool f = is_float(t);
+    const bool f = is_float(t) || half_is(t);
     switch (to) {
     case DEFT_BOOL: ((uint8_t *)out)[i] = f ? d != 0 : k != 0; break;
     case DEFT_U8: ((uint8_t *)out)[i] = (uint8_t)(f ? saturate(d, 0, 255, 0, 255) : k); break;
@@ -530,6 +533,8 @@ static void cast_one(deft_dtype to, deft_dtype t, const void *x, size_t i, void 
         break;
     case DEFT_F32: ((float *)out)[i] = f ? (float)d : (float)k; break;
     case DEFT_F64: ((double *)out)[i] = f ? d : (double)k; break;
+    case DEFT_F16:
+    case DEFT_BF16: ((uint16_t *)out)[i] = f ? half_bits(to, d) : half_bits_i(to, k); break;
     }
 }
 

@@ -274,7 +274,7 @@ static var *get(run *r, uint8_t i)
 
 static bool is_float(deft_dtype t)
 {
-    return t == DEFT_F32 || t == DEFT_F64;
+    return t == DEFT_F32 || t == DEFT_F64 || t == DEFT_F16 || t == DEFT_BF16;
 }
 static bool is_int(deft_dtype t)
 {
@@ -1518,7 +1518,7 @@ static void generate(program *pr, uint64_t seed, run *r, const oracle_path *refe
     open_outer(r);
     const size_t length = 5 + pick(&g, 56);
     for (unsigned i = 1 + pick(&g, 3); i--;)
-        input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, 6));
+        input(&g, pick(&g, 4), pick(&g, 3) ? DEFT_F32 : (deft_dtype)pick(&g, DEFT_N_DTYPES));
     while (pr->n < length && !r->failed) {
         if (pick(&g, 5) == 0)
             pattern(&g);

@@ -3,6 +3,7 @@
  * See fuse_check.h. Memory comes from malloc directly: this is the test's own, not the library's.
  */
 #include "support/fuse_check.h"
+#include "support/half_ref.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #include "base/limits.h"
+#include "ops/shape.h"
 #include "runtime/interp.h"
 
 #define GUARD_BYTES 64
@@ -58,6 +60,8 @@ static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
     case DEFT_I64: return (uint64_t)v;
     case DEFT_F32: memcpy(&bits, &f, sizeof f); return bits;
     case DEFT_F64: memcpy(&bits, &g, sizeof g); return bits;
+    case DEFT_F16: /* no slot is a half */
+    case DEFT_BF16: break;
     }
     return 0;
 }
@@ -127,6 +131,7 @@ static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
 
 static double get(const char *p, deft_dtype t, int64_t i)
 {
+    if (half_is(t)) return half_value(t, ((const uint16_t *)(const void *)p)[i]);
     return t == DEFT_F32 ? ((const float *)(const void *)p)[i]
                          : ((const double *)(const void *)p)[i];
 }
@@ -337,6 +342,8 @@ static void fill(void *data, deft_dtype t, int64_t n, uint64_t seed)
             break; /* fit for indices from 3 on */
         case DEFT_F32: ((float *)data)[i] = (float)u; break;
         case DEFT_F64: ((double *)data)[i] = u; break;
+        case DEFT_F16:
+        case DEFT_BF16: ((uint16_t *)data)[i] = half_bits(t, u); break;
         }
     }
 }
@@ -398,13 +405,8 @@ static bool same_value(const char *a, const char *b, deft_dtype t)
 {
     const size_t n = elem(t);
     if (memcmp(a, b, n) == 0) return true;
-    if (t == DEFT_F32)
-        return isnan(((const float *)(const void *)a)[0]) &&
-               isnan(((const float *)(const void *)b)[0]);
-    if (t == DEFT_F64)
-        return isnan(((const double *)(const void *)a)[0]) &&
-               isnan(((const double *)(const void *)b)[0]);
-    return false;
+    const bool real = t == DEFT_F32 || t == DEFT_F64 || half_is(t);
+    return real && isnan(get(a, t, 0)) && isnan(get(b, t, 0));
 }
 
 typedef struct outcome {
@@ -542,7 +544,7 @@ static bool compare_naive(const df_trace *t, void *const *want, const outcome *h
                 (into ? have->into[r] : (const char *)have->roots[r]) + (size_t)at * size;
             const char *const want_at = (const char *)want[r] + (size_t)i * size;
             if (same_value(have_at, want_at, (deft_dtype)x->dtype)) continue;
-            const bool real = x->dtype == DEFT_F32 || x->dtype == DEFT_F64;
+            const bool real = df_is_float((deft_dtype)x->dtype);
             snprintf(why, n, "root %u element %lld: %.9g, should be %.9g", r, (long long)i,
                      real ? get(have_at, (deft_dtype)x->dtype, 0) : (double)*have_at,
                      real ? get(want_at, (deft_dtype)x->dtype, 0) : (double)*want_at);

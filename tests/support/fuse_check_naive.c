@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "runtime/interp.h"
 #include "support/fuse_check.h"
+#include "support/half_ref.h"
 #include "trace/control.h"
 
 typedef struct tape {
@@ -157,8 +158,9 @@ static void do_map(const naive *x, uint32_t n)
     }
     const df_op_info *const o = &df_op_infos[w->op];
     const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
-    const uint32_t r = o->body(&t.emit, (deft_dtype)x->t->nodes[w->src[typed].i].dtype,
-                               (deft_dtype)w->dtype, id, w->attr);
+    const uint32_t r =
+        df_op_emit(&t.emit, (df_op)w->op, (deft_dtype)x->t->nodes[w->src[typed].i].dtype,
+                   (deft_dtype)w->dtype, id, w->attr);
     access[w->n_src] =
         (df_access){ .kind = DF_ACCESS_STORE, .dtype = w->dtype, .same_as = w->n_src };
     access[w->n_src].step[0] = DF_STEP_UNIT;
@@ -186,6 +188,8 @@ static cell get_cell(const char *p, deft_dtype t, int64_t i)
     case DEFT_I64: c.i = ((const int64_t *)(const void *)p)[i]; break;
     case DEFT_F32: c.f = ((const float *)(const void *)p)[i]; break;
     case DEFT_F64: c.d = ((const double *)(const void *)p)[i]; break;
+    case DEFT_F16:
+    case DEFT_BF16: c.f = (float)half_value(t, ((const uint16_t *)(const void *)p)[i]); break;
     }
     return c;
 }
@@ -199,13 +203,21 @@ static void put_cell(char *p, deft_dtype t, int64_t i, cell c)
     case DEFT_I64: ((int64_t *)(void *)p)[i] = c.i; break;
     case DEFT_F32: ((float *)(void *)p)[i] = c.f; break;
     case DEFT_F64: ((double *)(void *)p)[i] = c.d; break;
+    case DEFT_F16:
+    case DEFT_BF16: ((uint16_t *)(void *)p)[i] = half_bits(t, (double)c.f); break;
     }
+}
+
+/* Whether a cell of t holds its f: halves are calculated in f32. */
+static bool is_single(deft_dtype t)
+{
+    return t == DEFT_F32 || half_is(t);
 }
 
 static cell join(uint8_t op, deft_dtype t, cell a, cell b)
 {
     cell c = a;
-    const bool f = t == DEFT_F32, d = t == DEFT_F64;
+    const bool f = is_single(t), d = t == DEFT_F64;
     switch (op) {
     case DF_OP_sum:
     case DF_OP_cumsum:
@@ -249,7 +261,7 @@ static cell join(uint8_t op, deft_dtype t, cell a, cell b)
 static cell identity(uint8_t op, deft_dtype t)
 {
     cell c = { .i = 0 };
-    const bool f = t == DEFT_F32, d = t == DEFT_F64;
+    const bool f = is_single(t), d = t == DEFT_F64;
     switch (op) {
     case DF_OP_sum:
         if (f) c.f = -0.0f;
@@ -294,8 +306,8 @@ static cell fold(uint8_t op, deft_dtype t, const cell *v, int64_t n)
 
 static bool better(uint8_t op, deft_dtype t, cell a, cell b)
 {
-    if (t == DEFT_F32 || t == DEFT_F64) {
-        const double x = t == DEFT_F32 ? (double)a.f : a.d, y = t == DEFT_F32 ? (double)b.f : b.d;
+    if (is_single(t) || t == DEFT_F64) {
+        const double x = is_single(t) ? (double)a.f : a.d, y = is_single(t) ? (double)b.f : b.d;
         if (y != y) return false;
         return x != x || (op == DF_OP_argmin ? x < y : x > y);
     }
@@ -414,8 +426,8 @@ static void do_matmul(const naive *x, uint32_t n)
 /* Whether a stands before b in ascending order, NaN last. */
 static bool less(deft_dtype t, cell a, cell b)
 {
-    if (t == DEFT_F32 || t == DEFT_F64) {
-        const double x = t == DEFT_F32 ? (double)a.f : a.d, y = t == DEFT_F32 ? (double)b.f : b.d;
+    if (is_single(t) || t == DEFT_F64) {
+        const double x = is_single(t) ? (double)a.f : a.d, y = is_single(t) ? (double)b.f : b.d;
         return x < y || (x == x && y != y);
     }
     return a.i < b.i;
@@ -428,7 +440,7 @@ void fuse_routine_row(uint32_t op, uint32_t attr, deft_dtype t, const char *in, 
     if (op == DF_OP_which) {
         for (int64_t i = 0; i < n && k < m; i++) {
             const cell c = get_cell(in, t, i * step);
-            if (t == DEFT_F32 ? c.f != 0 : t == DEFT_F64 ? c.d != 0 : c.i != 0) out[k++] = i;
+            if (is_single(t) ? c.f != 0 : t == DEFT_F64 ? c.d != 0 : c.i != 0) out[k++] = i;
         }
         while (k < m) out[k++] = attr & DF_WHICH_ZEROS ? 0 : -1;
         return;
@@ -509,7 +521,7 @@ static void do_leaf(const naive *x, uint32_t n)
         memcpy(&f, &w->attr, sizeof f);
         for (int64_t i = 0; i < numel; i++)
             put_cell(x->value[n], t, i,
-                     t == DEFT_F32   ? (cell){ .f = f }
+                     is_single(t)    ? (cell){ .f = f }
                      : t == DEFT_F64 ? (cell){ .d = f }
                                      : (cell){ .i = (int32_t)w->attr });
         return;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "oracle.h"
 
+#include "half_ref.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -216,6 +218,21 @@ static int64_t hard_int(uint64_t *s, bool wide)
     return wide ? (int64_t)v : (int32_t)(uint32_t)v;
 }
 
+static const double special_halves[] = {
+    0x1p-14,      0x1p-24,       -0x1p-24,  0x1.ffcp-15, 65504,       -65504, 32768,
+    0x1p-133,     -0x1p-133,     0x1p-126,  0x1.fep127,  -0x1.fep127, 2048,   2047,
+    1.0009765625, 0.99951171875, 1.0078125, 0.99609375,  256,         255,
+};
+
+static uint16_t hard_half(deft_dtype t, uint64_t *s)
+{
+    const uint64_t r = oracle_next(s), v = oracle_next(s);
+    if (r % 6 == 0) return half_bits(t, special_halves[v % LEN(special_halves)]);
+    if (r % 6 == 1) return (uint16_t)v;
+    if (r % 6 == 2) return half_bits(t, ldexp((double)(int64_t)v, -72 - (int)(r / 6 % 25)));
+    return half_bits(t, hard_float(s, false));
+}
+
 void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind kind)
 {
     uint64_t s = seed;
@@ -232,6 +249,8 @@ void oracle_fill(deft_dtype t, void *dst, size_t n, uint64_t seed, oracle_kind k
         case DEFT_I64: ((int64_t *)dst)[i] = hard ? hard_int(&s, true) : k; break;
         case DEFT_F32: ((float *)dst)[i] = (float)(hard ? hard_float(&s, false) : f); break;
         case DEFT_F64: ((double *)dst)[i] = hard ? hard_float(&s, true) : f; break;
+        case DEFT_F16:
+        case DEFT_BF16: ((uint16_t *)dst)[i] = hard ? hard_half(t, &s) : half_bits(t, f); break;
         }
     }
 }
@@ -245,7 +264,8 @@ static uint64_t bits_at(deft_dtype t, const void *data, size_t i, bool *nan)
     uint64_t u = 0;
     memcpy(&u, (const char *)data + i * size, size);
     *nan = (t == DEFT_F32 && (u & 0x7fffffffu) > 0x7f800000u) ||
-           (t == DEFT_F64 && (u & 0x7fffffffffffffffu) > 0x7ff0000000000000u);
+           (t == DEFT_F64 && (u & 0x7fffffffffffffffu) > 0x7ff0000000000000u) ||
+           (half_is(t) && isnan(half_value(t, (uint16_t)u)));
     return u;
 }
 
@@ -262,9 +282,11 @@ size_t oracle_difference(deft_dtype t, const void *a, const void *b, size_t n)
 
 void oracle_canonical(deft_dtype t, void *data, size_t n)
 {
-    if (t != DEFT_F32 && t != DEFT_F64) return;
+    if (t != DEFT_F32 && t != DEFT_F64 && !half_is(t)) return;
     const size_t size = deft_dtype_size(t);
-    const uint64_t nan = t == DEFT_F32 ? 0x7fc00000u : 0x7ff8000000000000u;
+    const uint64_t nan = half_is(t)      ? half_bits(t, (double)NAN)
+                         : t == DEFT_F32 ? 0x7fc00000u
+                                         : 0x7ff8000000000000u;
     for (size_t i = 0; i < n; i++) {
         bool is;
         (void)bits_at(t, data, i, &is);
@@ -290,6 +312,10 @@ const char *oracle_text(deft_dtype t, const void *data, size_t i, char *buf, siz
     case DEFT_F64:
         memcpy(&d, &u, sizeof d);
         snprintf(buf, n, "0x%016llx (%.17g)", (unsigned long long)u, d);
+        break;
+    case DEFT_F16:
+    case DEFT_BF16:
+        snprintf(buf, n, "0x%04x (%.9g)", (unsigned)u, half_value(t, (uint16_t)u));
         break;
     }
     return buf;

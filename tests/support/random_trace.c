@@ -106,14 +106,16 @@ static void leaf(generator *g)
     const uint32_t axis = s.rank ? pick(g, s.rank) : 0;
     static const int64_t singles[] = { 0, 0x3f800000, 0xbfc00000, 0x7f800000, 0x7fc00001 };
     static const int64_t doubles[] = { 0, 0x3ff8000000000000, INT64_MIN, 0x7ff8000000000001 };
-    const int64_t bits = t == DEFT_F32   ? singles[pick(g, DF_LEN(singles))]
+    static const int64_t halves[] = { 0, 0x3c00, 0xbe00, 0x7c00, 0x7f81, 1, 0x8000 };
+    const int64_t bits = df_is_half(t)   ? halves[pick(g, DF_LEN(halves))]
+                         : t == DEFT_F32 ? singles[pick(g, DF_LEN(singles))]
                          : t == DEFT_F64 ? doubles[pick(g, DF_LEN(doubles))]
                                          : (int64_t)pick(g, 2);
     const int64_t seed[] = { (int64_t)draw(g), pick(g, 9) };
     switch (g->b.t->n_inputs < MOST_INPUTS ? pick(g, 7) : pick(g, 5)) {
     case 0: put(g, op(g, DF_OP_num, t, 0, NULL, &bits, 1, &s)); break;
     case 1: {
-        const bool real = t == DEFT_F32 || t == DEFT_F64;
+        const bool real = df_is_float(t);
         const uint32_t attr = real ? (uint32_t)singles[pick(g, 3)] : pick(g, 2);
         put(g, op(g, DF_OP_cst, t, attr, NULL, NULL, 0, &s));
         break;

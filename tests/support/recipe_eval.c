@@ -3,6 +3,7 @@
  * One simple loop per (op, dtype), for the compiler to vectorize. Integer arithmetic is done
  * unsigned, which is how it wraps.
  */
+#include "support/half_ref.h"
 #include "support/recipe_eval.h"
 
 #include <math.h>
@@ -20,7 +21,7 @@ static const char *const kop_names[DF_N_KOPS] = {
 #include "ops/kops.def"
 };
 
-static const uint8_t dtype_size[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8 };
+static const uint8_t dtype_size[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8, 2, 2 };
 
 static void refuse(const recipe_ins *i)
 {
@@ -220,6 +221,8 @@ static bool run_compare(const recipe_prog *p, const recipe_ins *i, size_t n)
     case DEFT_I64: COMPARE_OPS(int64_t)
     case DEFT_F32: COMPARE_OPS(float)
     case DEFT_F64: COMPARE_OPS(double)
+    case DEFT_F16:
+    case DEFT_BF16: break;
     }
     return false;
 }
@@ -236,6 +239,7 @@ static void run_select(const recipe_prog *p, const recipe_ins *i, size_t n)
 {
     switch (dtype_size[i->t]) {
     case 1: SELECT(uint8_t); break;
+    case 2: SELECT(uint16_t); break;
     case 4: SELECT(uint32_t); break;
     default: SELECT(uint64_t); break;
     }
@@ -265,6 +269,8 @@ static int64_t saturate(double x, double least, double above, int64_t min, int64
     case DEFT_I64: CAST(uint64_t, FROM, i64);                                                      \
     case DEFT_F32: CAST(float, FROM, a);                                                           \
     case DEFT_F64: CAST(double, FROM, a);                                                          \
+    case DEFT_F16:                                                                                 \
+    case DEFT_BF16: CAST(uint16_t, FROM, half_bits((deft_dtype)i->t, (double)a));                  \
     }                                                                                              \
     return false;
 #define TO_U8 saturate(a, 0, 256, 0, 255)
@@ -280,6 +286,8 @@ static bool run_cast(const recipe_prog *p, const recipe_ins *i, size_t n)
     case DEFT_I64: CASTS_FROM(int64_t, a, a, a)
     case DEFT_F32: CASTS_FROM(float, TO_U8, TO_I32, TO_I64)
     case DEFT_F64: CASTS_FROM(double, TO_U8, TO_I32, TO_I64)
+    case DEFT_F16:
+    case DEFT_BF16: CAST(float, uint16_t, half_value((deft_dtype)i->src_t, a));
     }
     return false;
 }
@@ -293,6 +301,8 @@ static bool run_map(const recipe_prog *p, const recipe_ins *i, size_t n)
     case DEFT_I64: return run_i64(p, i, n);
     case DEFT_F32: return run_f32(p, i, n);
     case DEFT_F64: return run_f64(p, i, n);
+    case DEFT_F16:
+    case DEFT_BF16: break;
     }
     return false;
 }

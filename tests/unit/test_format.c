@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "deft/deft.h"
+#include "support/half_ref.h"
 
 static deft_ctx *cx;
 static deft_runtime *rt;
@@ -82,6 +83,27 @@ Test(format, floats_are_shortest_and_read_back)
         back = strtof(text + 6, NULL);
         cr_assert_eq(memcmp(&x, &back, sizeof x), 0, "%s", text);
     }
+}
+
+Test(format, halves_are_whole_numbers_or_shortest)
+{
+    expect(FROM(DEFT_SHAPE(8), DEFT_F16,
+                ((uint16_t[]){ 0x2E66, 0x3555, 0x7BFF, 0x8001, 0x8000, 0x5640, 0x7C00, 0xFE00 })),
+           "f16[8] [0.1, 0.3333, 65504, -6e-08, -0, 100, inf, nan]");
+    expect(FROM(DEFT_SHAPE(7), DEFT_BF16,
+                ((uint16_t[]){ 0x3DCD, 0x4049, 0x7F7F, 0x0001, 0x47C3, 0xFF80, 0x7F81 })),
+           "bf16[7] [0.1, 3.14, 3.39e+38, 9e-41, 99840, -inf, nan]");
+    for (uint32_t h = 0; h < 65536; h += 7)
+        for (int t = DEFT_F16; t <= DEFT_BF16; t++) {
+            const uint16_t bits = (uint16_t)h;
+            char text[64];
+            cr_assert_eq(deft_format(deft_from(cx, DEFT_SHAPE(), (deft_dtype)t, &bits, 2), text,
+                                     sizeof text, NULL),
+                         DEFT_OK);
+            const double back = strtod(strchr(text, ' '), NULL);
+            const uint16_t read = half_bits((deft_dtype)t, back);
+            cr_assert(read == bits || isnan(half_value((deft_dtype)t, bits)), "%s", text);
+        }
 }
 
 Test(format, no_axes_no_elements_long_axes)

@@ -25,6 +25,7 @@
 #include "runtime/device.h"
 #include "runtime/interp.h"
 #include "runtime/variant.h"
+#include "support/half_ref.h"
 
 /* ---- the plug-in ---- */
 
@@ -76,13 +77,21 @@ static const uint32_t widths[] = { 16, 32, 64 };
 
 /* ---- bits ---- */
 
+static bool is_half(uint8_t t)
+{
+    return half_is((deft_dtype)t);
+}
 static uint32_t size_of(uint8_t t)
 {
-    return t <= DEFT_U8 ? 1 : t == DEFT_I32 || t == DEFT_F32 ? 4 : 8;
+    return t <= DEFT_U8 ? 1 : is_half(t) ? 2 : t == DEFT_I32 || t == DEFT_F32 ? 4 : 8;
 }
 static bool is_float(uint8_t t)
 {
     return t == DEFT_F32 || t == DEFT_F64;
+}
+static bool is_real(uint8_t t)
+{
+    return is_float(t) || is_half(t);
 }
 
 static float f32_of(uint64_t b)
@@ -117,10 +126,12 @@ static uint64_t of_f64(double f)
 /* A float of either size, exactly. */
 static double real_of(uint8_t t, uint64_t b)
 {
+    if (is_half(t)) return half_value((deft_dtype)t, (uint16_t)b);
     return t == DEFT_F32 ? (double)f32_of(b) : f64_of(b);
 }
 static uint64_t of_real(uint8_t t, double v)
 {
+    if (is_half(t)) return half_bits((deft_dtype)t, v);
     return t == DEFT_F32 ? of_f32((float)v) : of_f64(v);
 }
 
@@ -143,7 +154,7 @@ static uint64_t load_bits(const char *p, uint8_t t)
 
 static bool same_bits(uint8_t t, uint64_t a, uint64_t b)
 {
-    return a == b || (is_float(t) && isnan(real_of(t, a)) && isnan(real_of(t, b)));
+    return a == b || (is_real(t) && isnan(real_of(t, a)) && isnan(real_of(t, b)));
 }
 
 /* ---- map ops, naively ---- */
@@ -210,9 +221,9 @@ static uint64_t eval_int(df_kop op, uint8_t t, uint64_t a, uint64_t b)
 
 static uint64_t eval_cast(uint8_t to, uint8_t from, uint64_t a)
 {
-    if (is_float(from)) {
+    if (is_real(from)) {
         const double v = real_of(from, a);
-        if (is_float(to)) return to == from ? a : of_real(to, v);
+        if (is_real(to)) return to == from ? a : of_real(to, v);
         if (to == DEFT_BOOL) return v != 0;
         if (isnan(v)) return 0;
         const double low = to == DEFT_U8 ? 0 : to == DEFT_I32 ? -0x1p31 : -0x1p63;
@@ -575,6 +586,10 @@ static uint32_t value_of(gen *g, uint8_t t)
 {
     uint32_t v = any_value(g);
     for (int tries = 0; tries < 4 && g->ins[v].dtype != t; tries++) v = any_value(g);
+    const uint8_t from = g->ins[v].dtype;
+    if (from == t) return v;
+    if ((is_half(from) && t != DEFT_F32) || (is_half(t) && from != DEFT_F32))
+        v = put(g, DF_K_cast, DEFT_F32, v, 0, 0, 0);
     return g->ins[v].dtype == t ? v : put(g, DF_K_cast, t, v, 0, 0, 0);
 }
 
@@ -582,6 +597,12 @@ static uint8_t any_dtype(gen *g)
 {
     static const uint8_t often[] = { 0, 1, 2, 3, 4, 5, 4, 4, 5, 4 };
     return often[pick(g, 10)];
+}
+
+/* One that may be in memory and be selected. */
+static uint8_t any_stored(gen *g)
+{
+    return pick(g, 6) == 0 ? (uint8_t)(DEFT_F16 + pick(g, 2)) : any_dtype(g);
 }
 
 static void put_random_op(gen *g)
@@ -592,8 +613,8 @@ static void put_random_op(gen *g)
     static const df_kop ints[] = { DF_K_add, DF_K_sub, DF_K_mul, DF_K_div, DF_K_rem, DF_K_neg,
                                    DF_K_abs, DF_K_min, DF_K_max, DF_K_and, DF_K_or,  DF_K_xor,
                                    DF_K_not, DF_K_shl, DF_K_shr, DF_K_lshr };
-    const uint8_t t = any_dtype(g);
     const uint32_t how = pick(g, 10);
+    const uint8_t t = how == 1 ? any_stored(g) : any_dtype(g);
     if (how == 0) {
         const uint32_t a = value_of(g, t), b = value_of(g, t);
         put(g, DF_K_eq + pick(g, 4), DEFT_BOOL, a, b, 0, 0);
@@ -612,9 +633,11 @@ static void put_random_op(gen *g)
 
 static void put_leaf(gen *g)
 {
-    const uint8_t t = any_dtype(g);
+    const uint8_t t = any_stored(g);
     const uint32_t how = pick(g, 8);
-    if (how == 0)
+    if (how < 2 && is_half(t))
+        put(g, DF_K_const, t, 0, 0, 0, of_real(t, -2.5));
+    else if (how == 0)
         put(g, DF_K_const, t, 0, 0, 0, t == DEFT_BOOL ? 1 : is_float(t) ? of_real(t, 1.5) : 3);
     else if (how == 1)
         put(g, DF_K_num, t, 0, 0, 0, t % 2 ? 1 : t == 0 ? 0 : t == 2 ? 2 : 3);
@@ -630,7 +653,7 @@ static void put_leaf(gen *g)
 
 static void put_store(gen *g)
 {
-    const uint8_t t = any_dtype(g);
+    const uint8_t t = any_stored(g);
     const uint32_t v = value_of(g, t);
     put(g, DF_K_store, t, v, 0, 0, put_access(g, DF_ACCESS_STORE, t, true));
 }
@@ -792,7 +815,7 @@ static uint64_t random_bits(gen *g, uint8_t t)
     };
     if (t == DEFT_BOOL) return pick(g, 2);
     const bool is_odd = pick(g, g->wild ? 12 : 2000) == 0;
-    if (is_float(t))
+    if (is_real(t))
         return of_real(t, is_odd ? odd[pick(g, 16)] : ((double)pick(g, 4001) - 2000) / 128);
     if (is_odd) return of_int(t, odd_int[pick(g, 10)]);
     return of_int(t, (uint64_t)((int64_t)pick(g, 41) - 20));
@@ -1126,6 +1149,7 @@ typedef struct one_op {
 static bool is_known(df_kop op, uint8_t t, uint8_t src)
 {
     const bool f = is_float(t), b = t == DEFT_BOOL;
+    if ((is_half(t) || is_half(src)) && op != DF_K_select && op != DF_K_cast) return false;
     if (op >= DF_K_add && op <= DF_K_rem) return src == t && !b;
     if (op == DF_K_neg || op == DF_K_abs) return src == t && !b;
     if (op == DF_K_fma || op == DF_K_sqrt || (op >= DF_K_floor && op <= DF_K_rint))
@@ -1136,7 +1160,8 @@ static bool is_known(df_kop op, uint8_t t, uint8_t src)
     if (op >= DF_K_eq && op <= DF_K_le) return b;
     if (op == DF_K_select) return src == DEFT_BOOL;
     if (op == DF_K_bitcast) return t != src && !b && src != DEFT_BOOL && size_of(t) == size_of(src);
-    return op == DF_K_cast;
+    const bool is_simple = !is_half(t) && !is_half(src);
+    return op == DF_K_cast && (is_simple || (is_half(t) ? src : t) == DEFT_F32);
 }
 
 static void make_one_op(one_op *x, df_kop op, uint8_t t, uint8_t src)
@@ -1209,7 +1234,7 @@ static uint64_t awkward(uint8_t t, uint64_t i)
                                  6,
                                  1ll << 31,
                                  -(1ll << 33) };
-    return is_float(t) ? of_real(t, f[i % 32]) : of_int(t, (uint64_t)n[i % 32]);
+    return is_real(t) ? of_real(t, f[i % 32]) : of_int(t, (uint64_t)n[i % 32]);
 }
 
 static void check_one_op(const one_op *x, const df_code *code, const char *what)

@@ -35,12 +35,11 @@ Test(ops, tables_are_complete_and_found_by_name)
 
 Test(ops, promotion_is_the_printed_table)
 {
-    static const char *const names[] = { "bool", "u8", "i32", "i64", "f32", "f64" };
-    static const size_t sizes[] = { 1, 1, 4, 8, 4, 8 };
+    static const char *const names[] = { "bool", "u8", "i32", "i64", "f32", "f64", "f16", "bf16" };
+    static const size_t sizes[] = { 1, 1, 4, 8, 4, 8, 2, 2 };
     /* Rows and columns in the order of deft_dtype; digits are dtypes. */
-    static const char *const table[] = {
-        "012345", "112345", "222345", "333345", "444445", "555555"
-    };
+    static const char *const table[] = { "01234567", "11234567", "22234567", "33334567",
+                                         "44444544", "55555555", "66664564", "77774547" };
     for (int a = 0; a < DEFT_N_DTYPES; a++) {
         cr_assert_str_eq(deft_dtype_name((deft_dtype)a), names[a]);
         cr_assert(deft_dtype_size((deft_dtype)a) == sizes[a]);
@@ -48,7 +47,7 @@ Test(ops, promotion_is_the_printed_table)
             cr_assert(deft_promote((deft_dtype)a, (deft_dtype)b) == (deft_dtype)(table[a][b] - '0'),
                       "%s and %s", names[a], names[b]);
     }
-    cr_assert(deft_dtype_size((deft_dtype)6) == 0 && deft_dtype_size((deft_dtype)-1) == 0);
+    cr_assert(deft_dtype_size((deft_dtype)8) == 0 && deft_dtype_size((deft_dtype)-1) == 0);
     cr_assert_str_eq(deft_dtype_name((deft_dtype)99), "?");
 }
 
@@ -88,30 +87,42 @@ Test(ops, dtype_rules)
         df_op op;
         int want[DEFT_N_DTYPES]; /* per operand dtype; -1: refused */
     } rows[] = {
-        { DF_OP_add, { -1, 1, 2, 3, 4, 5 } },          { DF_OP_div, { 4, 4, 4, 4, 4, 5 } },
-        { DF_OP_exp, { 4, 4, 4, 4, 4, 5 } },           { DF_OP_sum, { 3, 3, 3, 3, 4, 5 } },
-        { DF_OP_prod, { 3, 3, 3, 3, 4, 5 } },          { DF_OP_cumsum, { 3, 3, 3, 3, 4, 5 } },
-        { DF_OP_max, { -1, 1, 2, 3, 4, 5 } },          { DF_OP_any, { 0, 0, 0, 0, 0, 0 } },
-        { DF_OP_isnan, { 4, 4, 4, 4, 4, 5 } },         { DF_OP_bitwise_or, { 0, 1, 2, 3, -1, -1 } },
-        { DF_OP_shift_left, { -1, 1, 2, 3, -1, -1 } }, { DF_OP_lt, { 0, 1, 2, 3, 4, 5 } },
-        { DF_OP_where, { 0, 1, 2, 3, 4, 5 } },         { DF_OP_argmax, { 0, 1, 2, 3, 4, 5 } },
-        { DF_OP_matmul, { 4, 4, 4, 4, 4, 5 } },        { DF_OP_take, { 0, 1, 2, 3, 4, 5 } },
-        { DF_OP_slice, { 0, 1, 2, 3, 4, 5 } },         { DF_OP_update, { 0, 1, 2, 3, 4, 5 } },
-        { DF_OP_logical_not, { 0, 0, 0, 0, 0, 0 } },   { DF_OP_argsort, { 0, 1, 2, 3, 4, 5 } },
-        { DF_OP_which, { 0, 1, 2, 3, 4, 5 } },         { DF_OP_index_add, { -1, 1, 2, 3, 4, 5 } },
+        { DF_OP_add, { -1, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_div, { 4, 4, 4, 4, 4, 5, 6, 7 } },
+        { DF_OP_exp, { 4, 4, 4, 4, 4, 5, 6, 7 } },
+        { DF_OP_sum, { 3, 3, 3, 3, 4, 5, 6, 7 } },
+        { DF_OP_prod, { 3, 3, 3, 3, 4, 5, 6, 7 } },
+        { DF_OP_cumsum, { 3, 3, 3, 3, 4, 5, 6, 7 } },
+        { DF_OP_max, { -1, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_any, { 0, 0, 0, 0, 0, 0, 0, 0 } },
+        { DF_OP_isnan, { 4, 4, 4, 4, 4, 5, 6, 7 } },
+        { DF_OP_bitwise_or, { 0, 1, 2, 3, -1, -1, -1, -1 } },
+        { DF_OP_shift_left, { -1, 1, 2, 3, -1, -1, -1, -1 } },
+        { DF_OP_lt, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_where, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_argmax, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_matmul, { 4, 4, 4, 4, 4, 5, 4, 4 } },
+        { DF_OP_take, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_slice, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_update, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_logical_not, { 0, 0, 0, 0, 0, 0, 0, 0 } },
+        { DF_OP_argsort, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_which, { 0, 1, 2, 3, 4, 5, 6, 7 } },
+        { DF_OP_index_add, { -1, 1, 2, 3, 4, 5, 4, 4 } },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++)
         for (int t = 0; t < DEFT_N_DTYPES; t++)
             expect_operand(rows[i].op, (deft_dtype)t, rows[i].want[t]);
 
-    const deft_dtype b = DEFT_BOOL, i32 = DEFT_I32, i64 = DEFT_I64, f32 = DEFT_F32, f64 = DEFT_F64;
+    const deft_dtype b = DEFT_BOOL, i32 = DEFT_I32, i64 = DEFT_I64, f32 = DEFT_F32, f64 = DEFT_F64,
+                     f16 = DEFT_F16;
     expect_dtypes(DF_OP_add, f32, f32, 0, f32, "");
     expect_dtypes(DF_OP_add, f32, f64, 0, f32, "add: operand 2 is f64, must be f32");
     expect_dtypes(DF_OP_add, f32, f32, 0, f64, "add: the result is f64, must be f32");
     expect_dtypes(DF_OP_add, b, b, 0, b, "add: the operand is bool: arithmetic needs numbers");
     expect_dtypes(DF_OP_lt, i32, i32, 0, b, "");
     expect_dtypes(DF_OP_lt, i32, i32, 0, i32, "lt: the result is i32, must be bool");
-    expect_dtypes(DF_OP_exp, i32, 0, 0, f32, "exp: the operand is i32: needs f32 or f64");
+    expect_dtypes(DF_OP_exp, i32, 0, 0, f32, "exp: the operand is i32: needs a float");
     expect_dtypes(DF_OP_sum, i32, 0, 0, i32,
                   "sum: the operand is i32: integers are accumulated as i64");
     expect_dtypes(DF_OP_where, b, f32, f32, f32, "");
@@ -131,9 +142,12 @@ Test(ops, dtype_rules)
     expect_dtypes(DF_OP_argmax, f32, 0, 0, f32, "argmax: the result is f32, must be i64");
     expect_dtypes(DF_OP_iota, 0, 0, 0, f32, "iota: the result is f32, must be i64");
     expect_dtypes(DF_OP_count, b, 0, 0, i64, "count: the result is i64, must be f32 or f64");
+    expect_dtypes(DF_OP_count, b, 0, 0, f16, "count: the result is f16, must be f32 or f64");
+    expect_dtypes(DF_OP_matmul, f16, f16, 0, f16, "matmul: the operand is f16: needs f32 or f64");
+    expect_dtypes(DF_OP_add, f16, DEFT_BF16, 0, f16, "add: operand 2 is bf16, must be f16");
     expect_dtypes(DF_OP_cast, b, 0, 0, f64, "");
     expect_dtypes(DF_OP_cast, 9, 0, 0, f64, "cast: 9 is no dtype");
-    expect_dtypes(DF_OP_num, 0, 0, 0, (deft_dtype)7, "num: 7 is no dtype");
+    expect_dtypes(DF_OP_num, 0, 0, 0, (deft_dtype)8, "num: 8 is no dtype");
 }
 
 /* ---- shapes ---- */
@@ -533,7 +547,7 @@ static uint64_t run(df_op op, deft_dtype t, uint64_t a, uint64_t b)
 {
     scalar s = { .e = { ins }, .n = 2, .t = { t, t }, .v = { a, b } };
     const uint32_t src[3] = { 0, 1, 0 };
-    const uint32_t r = df_op_infos[op].body(&s.e, t, df_dtype_result(op, t), src, 0);
+    const uint32_t r = df_op_emit(&s.e, op, t, df_dtype_result(op, t), src, 0);
     cr_assert(s.t[r] == df_dtype_result(op, t), "%s", df_op_infos[op].name);
     return s.v[r];
 }

@@ -110,20 +110,19 @@ static void put_header(const char *header, size_t n_data)
 
 /* ---- round trips ---- */
 
-static const deft_dtype all_dtypes[] = {
-    DEFT_BOOL, DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64
-};
+static const deft_dtype all_dtypes[] = { DEFT_BOOL, DEFT_U8,  DEFT_I32, DEFT_I64,
+                                         DEFT_F32,  DEFT_F64, DEFT_F16, DEFT_BF16 };
 
 Test(save, every_dtype_and_shape_comes_back_bit_for_bit)
 {
     static const deft_shape shapes[] = { { 0, { 0 } },       { 1, { 5 } },
                                          { 2, { 3, 4 } },    { 1, { 0 } },
                                          { 3, { 2, 0, 3 } }, { 8, { 1, 2, 1, 2, 1, 2, 1, 2 } } };
-    enum { N = 36 };
+    enum { N = 6 * DEFT_N_DTYPES };
     unsigned char data[N][16 * 8];
     char names[N][32];
     deft_named list[N], back[N];
-    for (size_t t = 0; t < 6; t++)
+    for (size_t t = 0; t < DEFT_N_DTYPES; t++)
         for (size_t s = 0; s < 6; s++) {
             const size_t i = t * 6 + s;
             size_t bytes = deft_dtype_size(all_dtypes[t]);
@@ -200,6 +199,13 @@ Test(save, other_writers_headers_are_read)
     uint8_t got[4];
     OK(deft_read(one.tensor, DEFT_U8, got, 4));
     cr_assert_arr_eq(got, ((uint8_t[]){ 0, 1, 2, 3 }), 4);
+    deft_named half = { "h", deft_zeros(cx, DEFT_SHAPE(2), DEFT_BF16) };
+    OK(deft_load(cx, path, &half, 1));
+    uint16_t bits[2];
+    OK(deft_read(half.tensor, DEFT_BF16, bits, sizeof bits));
+    cr_assert(bits[0] == 0x0504 && bits[1] == 0x0706);
+    half.tensor = deft_zeros(cx, DEFT_SHAPE(2), DEFT_F16);
+    cr_assert_eq(deft_load(cx, path, &half, 1), DEFT_E_DTYPE);
     OK(deft_load(cx, path, NULL, 0));
 }
 

@@ -4,13 +4,17 @@
  * against plain C, bit for bit, on every way of running a program and on sizes that threads share;
  * what a fault and a mistake say; how many launches and how much memory it takes; within loops.
  */
+#include "support/half_ref.h"
 #include "support/harness.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const deft_dtype numbers[] = { DEFT_U8, DEFT_I32, DEFT_I64, DEFT_F32, DEFT_F64 };
+/* Those that are added up as they are come first. */
+static const deft_dtype numbers[] = { DEFT_U8,  DEFT_I32, DEFT_I64, DEFT_F32,
+                                      DEFT_F64, DEFT_F16, DEFT_BF16 };
+enum { N_PLAIN = 5 };
 
 static void put(deft_dtype t, void *p, int64_t i, double v)
 {
@@ -21,6 +25,8 @@ static void put(deft_dtype t, void *p, int64_t i, double v)
     case DEFT_I64: ((int64_t *)p)[i] = (int64_t)v; return;
     case DEFT_F32: ((float *)p)[i] = (float)v; return;
     case DEFT_F64: ((double *)p)[i] = v; return;
+    case DEFT_F16:
+    case DEFT_BF16: ((uint16_t *)p)[i] = half_bits(t, v); return;
     }
 }
 
@@ -33,6 +39,8 @@ static double get(deft_dtype t, const void *p, int64_t i)
     case DEFT_I64: return (double)((const int64_t *)p)[i];
     case DEFT_F32: return (double)((const float *)p)[i];
     case DEFT_F64: return ((const double *)p)[i];
+    case DEFT_F16:
+    case DEFT_BF16: return half_value(t, ((const uint16_t *)p)[i]);
     }
     return 0;
 }
@@ -40,7 +48,9 @@ static double get(deft_dtype t, const void *p, int64_t i)
 static void add_to(deft_dtype t, void *p, int64_t i, const void *q, int64_t k)
 {
     switch (t) {
-    case DEFT_BOOL: return;
+    case DEFT_BOOL:
+    case DEFT_F16:
+    case DEFT_BF16: return;
     case DEFT_U8:
         ((uint8_t *)p)[i] = (uint8_t)(((uint8_t *)p)[i] + ((const uint8_t *)q)[k]);
         return;
@@ -323,7 +333,7 @@ static kase some_case(uint64_t *seed, int number)
             else if (index.dim[i] > 1 && next(seed) % 3 == 0)
                 index.dim[i]--;
     }
-    return case_of(numbers[number % 5], base, index, axis, slices, number / 5 % 5);
+    return case_of(numbers[number % N_PLAIN], base, index, axis, slices, number / N_PLAIN % 5);
 }
 
 Test(scatter, random_operands, .timeout = 200)

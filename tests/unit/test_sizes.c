@@ -4,6 +4,7 @@
  * ranks and layouts against plain C, on every way of running a program; how many launches and plans
  * it takes.
  */
+#include "support/half_ref.h"
 #include "support/harness.h"
 
 #include <math.h>
@@ -24,6 +25,8 @@ static double get(deft_dtype t, const void *p, int64_t i)
     case DEFT_I64: return (double)((const int64_t *)p)[i];
     case DEFT_F32: return (double)((const float *)p)[i];
     case DEFT_F64: return ((const double *)p)[i];
+    case DEFT_F16:
+    case DEFT_BF16: return half_value(t, ((const uint16_t *)p)[i]);
     }
     return 0;
 }
@@ -37,6 +40,8 @@ static void put(deft_dtype t, void *p, int64_t i, double v)
     case DEFT_I64: ((int64_t *)p)[i] = (int64_t)v; return;
     case DEFT_F32: ((float *)p)[i] = (float)v; return;
     case DEFT_F64: ((double *)p)[i] = v; return;
+    case DEFT_F16:
+    case DEFT_BF16: ((uint16_t *)p)[i] = half_bits(t, v); return;
     }
 }
 

@@ -209,7 +209,7 @@ Test(trace, verifier_finds_each_broken_field)
     } while (0)
     cr_assert(df_trace_verify(&d, parse(text)) == DEFT_OK);
     BROKEN(t->nodes[3].op = DF_N_OPS, "%3: no such op");
-    BROKEN(t->nodes[3].dtype = 6, "%3: no such dtype");
+    BROKEN(t->nodes[3].dtype = DEFT_N_DTYPES, "%3: no such dtype");
     BROKEN(t->nodes[3].dtype = DEFT_F64, "%3: mul: the result is f64, must be f32");
     BROKEN(t->nodes[3].rank = 9, "%3: rank above 8");
     BROKEN(t->nodes[3].rank = 1, "%3: mul: the result is [2,8], not [2]");
@@ -223,6 +223,8 @@ Test(trace, verifier_finds_each_broken_field)
     BROKEN(t->nodes[2].arg = UINT32_MAX, "%2: argument slots out of range");
     BROKEN(t->shape[3] = t->n_extents, "%3: extents out of range");
     BROKEN(t->shape[3] = UINT32_MAX, "%3: extents out of range");
+    BROKEN((t->nodes[1].dtype = DEFT_BF16, t->args[0] = 65536),
+           "%1: num: bits 0x10000 do not fit bf16");
     BROKEN(t->args[0] = (int64_t)1 << 32, "%1: num: bits 0x100000000 do not fit f32");
     BROKEN(t->args[1] = 3, "%2: slice: 2 elements from 3 in steps of 1 leave axis 0 of [4,8]");
     BROKEN(t->nodes[4].src[0].i = 3, "%4: update: the result is [2,8], not [4,8]");
@@ -319,6 +321,15 @@ static const char everything[] = "trace v1 fast nofuse\n"
                                  "%41 = update f32[4,8] %0 %40 %30\n"
                                  "%42 = matmul f32[4,4] %0 %31\n"
                                  "%43 = sum f32[4,8] %0 axes=[]\n"
+                                 "%44 = num f16[] 0x1.554p-2\n"
+                                 "%45 = num f16[] -0x0.004p-14\n"
+                                 "%46 = num f16[] 0x1.ffcp+15\n"
+                                 "%47 = num bf16[] 0x0.02p-126\n"
+                                 "%48 = num bf16[] 0x1.fep+127\n"
+                                 "%49 = num bf16[] nan:0xff81\n"
+                                 "%50 = num f16[] nan\n"
+                                 "%51 = cst bf16[2] -0x1.8p+0\n"
+                                 "%52 = add f16[] %44 %45\n"
                                  "output %41 into %0\n"
                                  "output %28\n"
                                  "output %1 donor %1\n";
@@ -386,7 +397,7 @@ Test(trace, hostile_texts_give_a_sentence_with_the_line)
         { "%-1 = num", "line 1: -1 is outside [0, 4294967295]", DEFT_E_RANGE },
         { "%0 = frobnicate f32[]", "line 1: expected an op, found \"frobnicate f32[]\"",
           DEFT_E_FORMAT },
-        { "%0 = num f16[] 1", "line 1: expected a dtype, found \"f16[] 1\"", DEFT_E_FORMAT },
+        { "%0 = num f8[] 1", "line 1: expected a dtype, found \"f8[] 1\"", DEFT_E_FORMAT },
         { "%0 = num f32 1", "line 1: expected [, found \"1\"", DEFT_E_FORMAT },
         { "%0 = num f32[1", "line 1: expected , or ], found \"\"", DEFT_E_FORMAT },
         { "%0 = empty f32[1,2,3,4,5,6,7,8,9]", "line 1: more than 8 members", DEFT_E_LIMIT },
@@ -407,6 +418,15 @@ Test(trace, hostile_texts_give_a_sentence_with_the_line)
           DEFT_E_FORMAT },
         { "%0 = num f64[] nan:0x1", "line 1: expected a number that fits f64, found \"nan:0x1\"",
           DEFT_E_FORMAT },
+        { "%0 = num f16[] 0x1.002p+0",
+          "line 1: expected a number that fits f16, found \"0x1.002p+0\"", DEFT_E_FORMAT },
+        { "%0 = num f16[] 0x1p+16", "line 1: expected a number that fits f16, found \"0x1p+16\"",
+          DEFT_E_FORMAT },
+        { "%0 = num bf16[] 0x1p-134",
+          "line 1: expected a number that fits bf16, found \"0x1p-134\"", DEFT_E_FORMAT },
+        { "%0 = num f16[] nan:0x7c00",
+          "line 1: expected a number that fits f16, found \"nan:0x7c00\"", DEFT_E_FORMAT },
+        { "%0 = cst f16[] 0x1.002p+0", "line 1: cst: 0x1.002p+0 does not fit f16", DEFT_E_RANGE },
         { "%0 = num f32[] nan:0x1ffc00000",
           "line 1: expected a number that fits f32, found \"nan:0x1ffc00000\"", DEFT_E_FORMAT },
         { "%0 = num u8[] 256", "line 1: expected a number that fits u8, found \"256\"",
@@ -608,6 +628,11 @@ Test(trace, signs_casts_selections_and_views_are_simplified)
            "%2 = cst f32[] 0x1p-1\n%3 = mul f32[4,4] %0 %2\noutput %3\n");
     expect_kept("f32", "%2 = cst f32[] 0x1.8p+1\n%3 = div f32[4,4] %0 %2\noutput %3\n");
     expect_kept("f32", "%2 = cst f32[] 0x1p+127\n%3 = div f32[4,4] %0 %2\noutput %3\n");
+    expect("f16", "%2 = cst f16[] 0x1p+15\n%3 = div f16[4,4] %0 %2\noutput %3\n",
+           "%2 = cst f16[] 0x1p-15\n%3 = mul f16[4,4] %0 %2\noutput %3\n");
+    expect_kept("f16", "%2 = cst f16[] 0x1p-16\n%3 = div f16[4,4] %0 %2\noutput %3\n");
+    expect("bf16", "%2 = cst bf16[] 0x1p-16\n%3 = div bf16[4,4] %0 %2\noutput %3\n",
+           "%2 = cst bf16[] 0x1p+16\n%3 = mul bf16[4,4] %0 %2\noutput %3\n");
     expect_kept("fast f64", "%2 = cst f64[] 0x1.8p+1\n%3 = div f64[4,4] %0 %2\noutput %3\n");
     expect("fast f32", "%2 = cst f32[] 0x1.8p+1\n%3 = div f32[4,4] %0 %2\noutput %3\n",
            "%2 = cst f32[] 0x1.555556p-2\n%3 = mul f32[4,4] %0 %2\noutput %3\n");
@@ -625,7 +650,10 @@ Test(trace, signs_casts_selections_and_views_are_simplified)
         { "i64", "f64", "i64", false },  { "u8", "i32", "i64", true },
         { "i64", "i32", "u8", false },   { "i32", "f64", "u8", false },
         { "bool", "f32", "i64", true },  { "i32", "i64", "f32", true },
-        { "i32", "bool", "i32", false },
+        { "i32", "bool", "i32", false }, { "f16", "f32", "f16", true },
+        { "bf16", "f64", "bf16", true }, { "f32", "f16", "f32", false },
+        { "f16", "bf16", "f16", false }, { "bf16", "f16", "bf16", false },
+        { "u8", "bf16", "u8", true },    { "i32", "f16", "i32", false },
     };
     for (size_t i = 0; i < DF_LEN(casts); i++) {
         char body[256], want[256];
@@ -741,6 +769,11 @@ Test(trace, constants_fold_only_to_exact_results)
         { "le", "i32", "-3", "-3", "bool", "1" },
         { "maximum", "f32", "0x0p+0", "-0x0p+0", "f32", "-0x0p+0" },
         { "add", "f32", "inf", "0x1p+0", "f32", NULL },
+        { "add", "f16", "0x1p+0", "0x1p-10", "f16", "0x1.004p+0" },
+        { "add", "f16", "0x1p+0", "0x1p-11", "f16", NULL }, /* exact, but no f16 */
+        { "mul", "f16", "0x1p+8", "0x1p+9", "f16", NULL },
+        { "add", "bf16", "0x1p+0", "0x1p-7", "bf16", "0x1.02p+0" },
+        { "add", "bf16", "0x1p+0", "0x1p-8", "bf16", NULL },
     };
     for (size_t i = 0; i < DF_LEN(rows); i++) {
         char body[256], want[256];

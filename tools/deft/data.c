@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-#include "ops/op.h"
+#include "ops/shape.h"
 
 /* splitmix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014. */
 static uint64_t next(uint64_t *state)
@@ -134,6 +134,7 @@ static void put(char *at, deft_dtype dtype, uint64_t x, const range *r)
 {
     const double g = (double)(x >> 11) * 0x1p-53 * (r->high - r->low) + r->low;
     const float f = (float)g;
+    const uint16_t half = df_is_half(dtype) ? df_half_of_f64(dtype, g) : 0;
     const int64_t wide = (int64_t)(x % ((uint64_t)(r->most - r->least) + 1)) + r->least;
     const int32_t small = (int32_t)wide;
     switch (dtype) {
@@ -143,6 +144,8 @@ static void put(char *at, deft_dtype dtype, uint64_t x, const range *r)
     case DEFT_I64: memcpy(at, &wide, sizeof wide); break;
     case DEFT_F32: memcpy(at, &f, sizeof f); break;
     case DEFT_F64: memcpy(at, &g, sizeof g); break;
+    case DEFT_F16:
+    case DEFT_BF16: memcpy(at, &half, sizeof half); break;
     }
 }
 

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "deft/deft.h"
+#include "ops/shape.h"
 
 const tier_name tiers[N_TIERS] = { { "interp", DF_TIER_INTERP },
                                    { "0", DF_TIER_O0 },
@@ -228,6 +229,11 @@ static bool is_nan(deft_dtype dtype, const char *at)
     double g = 0;
     if (dtype == DEFT_F32) memcpy(&f, at, sizeof f);
     if (dtype == DEFT_F64) memcpy(&g, at, sizeof g);
+    if (df_is_half(dtype)) {
+        uint16_t half;
+        memcpy(&half, at, sizeof half);
+        f = df_f32_of_half(dtype, half);
+    }
     return isnan(f) || isnan(g);
 }
 
@@ -243,6 +249,9 @@ static int64_t ordered(deft_dtype dtype, const char *at)
 {
     int64_t wide = 0;
     int32_t narrow = 0;
+    int16_t half = 0;
+    memcpy(&half, at, df_is_half(dtype) ? sizeof half : 0);
+    if (df_is_half(dtype)) return half < 0 ? INT16_MIN - half : half;
     memcpy(&wide, at, dtype == DEFT_F64 ? sizeof wide : 0);
     memcpy(&narrow, at, dtype == DEFT_F32 ? sizeof narrow : 0);
     if (dtype == DEFT_F64) return wide < 0 ? INT64_MIN - wide : wide;
@@ -255,7 +264,7 @@ static uint64_t distance(deft_dtype dtype, const char *a, const char *b)
     if (memcmp(a, b, deft_dtype_size(dtype)) == 0) return 0;
     const bool nan_a = is_nan(dtype, a), nan_b = is_nan(dtype, b);
     if (nan_a && nan_b) return 0;
-    if ((dtype != DEFT_F32 && dtype != DEFT_F64) || nan_a || nan_b) return UINT64_MAX;
+    if (!df_is_float(dtype) || nan_a || nan_b) return UINT64_MAX;
     const int64_t x = ordered(dtype, a), y = ordered(dtype, b);
     const uint64_t steps = x > y ? (uint64_t)x - (uint64_t)y : (uint64_t)y - (uint64_t)x;
     return steps ? steps : 1; /* 0 and -0 */

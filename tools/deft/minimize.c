@@ -367,6 +367,7 @@ static uint64_t number_bits(deft_dtype t, int value)
 {
     static const uint64_t floats[] = { 0, 0x3f800000, 0x40000000 };
     static const uint64_t doubles[] = { 0, 0x3ff0000000000000, 0x4000000000000000 };
+    if (df_is_half(t)) return df_half_of_f32(t, (float)value);
     return t == DEFT_F32 ? floats[value] : t == DEFT_F64 ? doubles[value] : (uint64_t)value;
 }
 

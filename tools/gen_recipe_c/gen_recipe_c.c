@@ -152,6 +152,8 @@ static void constant(char *out, deft_dtype t, uint64_t bits)
     case DEFT_I64: snprintf(out, WORD_SIZE, "(int64_t)0x%" PRIx64 "u", bits); return;
     case DEFT_U8: snprintf(out, WORD_SIZE, "(uint8_t)%d", (int)(low & 255)); return;
     case DEFT_BOOL: snprintf(out, WORD_SIZE, "(_Bool)%d", (int)(low & 1)); return;
+    case DEFT_F16:
+    case DEFT_BF16: die("constant", "recipes are of f32 and f64, not of", "halves");
     }
 }
 
