@@ -45,10 +45,10 @@ typedef struct corpus {
 } corpus;
 
 typedef struct block {
-    deft_norm before, after;
-    deft_self_attention attention;
-    deft_linear up, down;
-    deft_dropout drop;
+    deft_nn_norm before, after;
+    deft_nn_self_attention attention;
+    deft_nn_linear up, down;
+    deft_nn_dropout drop;
 } block;
 
 /* Everything one training needs. */
@@ -58,10 +58,10 @@ typedef struct run {
     deft_ctx *cx;
     deft_nn *nn;
     deft_optim *adamw;
-    deft_embedding chars, places;
+    deft_nn_embedding chars, places;
     block blocks[MAX_LAYERS];
-    deft_norm last;
-    deft_linear head;
+    deft_nn_norm last;
+    deft_nn_linear head;
     deft_tensor *all;   /* the text, u8 [n] */
     deft_tensor *loss;  /* of the latest step */
     deft_tensor **grad; /* of the parameters of adamw; owned */
@@ -105,47 +105,47 @@ static bool block_init(block *b, run *r, int64_t i)
     const options *const o = r->o;
     char name[32];
     snprintf(name, sizeof name, "blocks.%d", (int)i);
-    b->drop = (deft_dropout){ r->nn, o->drop };
+    b->drop = (deft_nn_dropout){ r->nn, o->drop };
     if (!deft_nn_push(r->nn, name)) return false;
-    const bool ok =
-        deft_norm_init_layer(&b->before, r->nn, "before", o->width) &&
-        deft_self_attention_init(&b->attention, r->nn, "attention", o->width, o->heads, o->drop) &&
-        deft_norm_init_layer(&b->after, r->nn, "after", o->width) &&
-        deft_linear_init(&b->up, r->nn, "up", o->width, 4 * o->width, true) &&
-        deft_linear_init(&b->down, r->nn, "down", 4 * o->width, o->width, true);
+    const bool ok = deft_nn_norm_init_layer(&b->before, r->nn, "before", o->width) &&
+                    deft_nn_self_attention_init(&b->attention, r->nn, "attention", o->width,
+                                                o->heads, o->drop) &&
+                    deft_nn_norm_init_layer(&b->after, r->nn, "after", o->width) &&
+                    deft_nn_linear_init(&b->up, r->nn, "up", o->width, 4 * o->width, true) &&
+                    deft_nn_linear_init(&b->down, r->nn, "down", 4 * o->width, o->width, true);
     deft_nn_pop(r->nn);
     return ok;
 }
 
 static deft_tensor *block_call(const block *b, deft_tensor *x)
 {
-    deft_tensor *y = deft_self_attention_call(&b->attention, deft_norm_call(&b->before, x));
-    x = deft_add(x, deft_dropout_call(&b->drop, y));
-    y = deft_linear_call(&b->down,
-                         deft_gelu(deft_linear_call(&b->up, deft_norm_call(&b->after, x))));
-    return deft_add(x, deft_dropout_call(&b->drop, y));
+    deft_tensor *y = deft_nn_self_attention_call(&b->attention, deft_nn_norm_call(&b->before, x));
+    x = deft_add(x, deft_nn_dropout_call(&b->drop, y));
+    y = deft_nn_linear_call(
+        &b->down, deft_gelu(deft_nn_linear_call(&b->up, deft_nn_norm_call(&b->after, x))));
+    return deft_add(x, deft_nn_dropout_call(&b->drop, y));
 }
 
 static bool network_init(run *r)
 {
     const options *const o = r->o;
     const deft_init small = { DEFT_INIT_NORMAL, 0, 0.02 };
-    bool ok = deft_embedding_init(&r->chars, r->nn, "chars", r->text->n_chars, o->width) &&
-              deft_embedding_init(&r->places, r->nn, "places", o->time, o->width) &&
+    bool ok = deft_nn_embedding_init(&r->chars, r->nn, "chars", r->text->n_chars, o->width) &&
+              deft_nn_embedding_init(&r->places, r->nn, "places", o->time, o->width) &&
               deft_nn_fill(r->nn, "chars.weight", small) &&
               deft_nn_fill(r->nn, "places.weight", small);
     for (int64_t i = 0; i < o->layers && ok; i++) ok = block_init(&r->blocks[i], r, i);
-    return ok && deft_norm_init_layer(&r->last, r->nn, "last", o->width) &&
-           deft_linear_init(&r->head, r->nn, "head", o->width, r->text->n_chars, false) &&
+    return ok && deft_nn_norm_init_layer(&r->last, r->nn, "last", o->width) &&
+           deft_nn_linear_init(&r->head, r->nn, "head", o->width, r->text->n_chars, false) &&
            deft_nn_number(r->nn, "steps", &r->done);
 }
 
 /* Integers [batch, time] -> scores of the next character [batch, time, n_chars]. */
 static deft_tensor *network_call(const run *r, deft_tensor *chars)
 {
-    deft_tensor *x = deft_add(deft_embedding_call(&r->chars, chars), r->places.weight);
+    deft_tensor *x = deft_add(deft_nn_embedding_call(&r->chars, chars), r->places.weight);
     for (int64_t i = 0; i < r->o->layers; i++) x = block_call(&r->blocks[i], x);
-    return deft_linear_call(&r->head, deft_norm_call(&r->last, x));
+    return deft_nn_linear_call(&r->head, deft_nn_norm_call(&r->last, x));
 }
 
 /* The mean loss over windows of the text that begin where starts, i64 [batch, 1], say. */

@@ -122,8 +122,8 @@ void owners(const deft::context &cx)
 void networks(const deft::context &cx)
 {
     const deft::network net(cx);
-    deft_linear line = {};
-    expect(net && deft_linear_init(&line, net, "line", 1, 1, false), "a network");
+    deft_nn_linear line = {};
+    expect(net && deft_nn_linear_init(&line, net, "line", 1, 1, false), "a network");
     deft_optim_options sgd = deft_optim_defaults(DEFT_OPTIM_SGD);
     const deft::optimizer optim(net, &sgd);
     expect(optim && optim.n() == 1, "an optimizer");
@@ -131,7 +131,7 @@ void networks(const deft::context &cx)
     const deft::tensor x = deft_full(cx, deft::shape({1, 1}), DEFT_F32, 2);
     deft::step s(cx);
     deft_tensor *g[1] = {};
-    const deft::tensor y = deft_linear_call(&line, x);
+    const deft::tensor y = deft_nn_linear_call(&line, x);
     expect(optim.grad(deft_sum(y * y, deft::all_axes(), 0), g), "gradients");
     expect(optim.step(g, 0.125) && s.end() == DEFT_OK, "an update");
     expect(at(net.find("line.weight"), 0) == 0, "3 - 2 * 6 * 2 / 8");

@@ -451,7 +451,7 @@ private:
     bool open_ = true;
 };
 
-/* The list of parameters of a network; layers are deft_linear and the like, as in C. False when it
+/* The list of parameters of a network; layers are deft_nn_linear and the like, as in C. False when it
  * could not be made: status(). Must not outlive its context, nor its optimizers it. */
 class network : detail::pinned {
 public:

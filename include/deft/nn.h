@@ -111,53 +111,54 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_nn_load(deft_nn *nn, const char *path,
 
 /* x [..., in] -> [..., out]: x times weight [out, in] transposed, plus bias [out]. Both begin
  * uniform within 1 / sqrt(in). */
-typedef struct deft_linear {
+typedef struct deft_nn_linear {
     deft_tensor *weight, *bias; /* bias NULL: none */
-} deft_linear;
-DEFT_API bool deft_linear_init(deft_linear *l, deft_nn *nn, const char *name, int64_t in,
-                               int64_t out, bool has_bias);
-DEFT_API deft_tensor *deft_linear_call(const deft_linear *l, deft_tensor *x);
+} deft_nn_linear;
+DEFT_API bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in,
+                                  int64_t out, bool has_bias);
+DEFT_API deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x);
 
 /* Integers of any shape -> [their shape, width]: rows of weight [n, width], which begins normal. */
-typedef struct deft_embedding {
+typedef struct deft_nn_embedding {
     deft_tensor *weight;
-} deft_embedding;
-DEFT_API bool deft_embedding_init(deft_embedding *l, deft_nn *nn, const char *name, int64_t n,
-                                  int64_t width);
-DEFT_API deft_tensor *deft_embedding_call(const deft_embedding *l, deft_tensor *indices);
+} deft_nn_embedding;
+DEFT_API bool deft_nn_embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
+                                     int64_t width);
+DEFT_API deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_tensor *indices);
 
 /* Over the last axis, of width elements. layer: (x - mean) / sqrt(var + eps) * weight + bias (Ba,
  * Kiros, Hinton 2016). rms: x / sqrt(mean(x * x) + eps) * weight (Zhang, Sennrich 2019). weight
  * begins as 1, bias as 0. */
-typedef struct deft_norm {
+typedef struct deft_nn_norm {
     deft_tensor *weight, *bias; /* bias NULL: rms */
     double eps; /* after _init: 1e-5; rms: the difference between 1 and the next number */
-} deft_norm;
-DEFT_API bool deft_norm_init_layer(deft_norm *l, deft_nn *nn, const char *name, int64_t width);
-DEFT_API bool deft_norm_init_rms(deft_norm *l, deft_nn *nn, const char *name, int64_t width);
-DEFT_API deft_tensor *deft_norm_call(const deft_norm *l, deft_tensor *x);
+} deft_nn_norm;
+DEFT_API bool deft_nn_norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name,
+                                      int64_t width);
+DEFT_API bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width);
+DEFT_API deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x);
 
 /* While nn is training, each element becomes 0 with probability p, else x / (1 - p) (Srivastava et
  * al. 2014): a draw of deft_nn_rng each call. Else, and for p 0, x itself. p in [0, 1]. */
-typedef struct deft_dropout {
+typedef struct deft_nn_dropout {
     deft_nn *nn;
     double p;
-} deft_dropout;
-DEFT_API deft_tensor *deft_dropout_call(const deft_dropout *l, deft_tensor *x);
+} deft_nn_dropout;
+DEFT_API deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x);
 
 /* Multi-head attention of a sequence to itself (Vaswani et al. 2017): x [batch, time, width] ->
  * the same shape. Parameters as torch.nn.MultiheadAttention(width, n_heads, batch_first=True) has
  * them: in_proj_weight [3 width, width], in_proj_bias, out_proj.weight, out_proj.bias. */
-typedef struct deft_self_attention {
-    deft_linear in, out; /* query, key and value in one */
-    deft_dropout drop;   /* of the weights */
+typedef struct deft_nn_self_attention {
+    deft_nn_linear in, out; /* query, key and value in one */
+    deft_nn_dropout drop;   /* of the weights */
     int64_t n_heads;
     bool causal; /* each place sees itself and what is before; true after _init */
-} deft_self_attention;
+} deft_nn_self_attention;
 /* width is a multiple of n_heads; drop: p. */
-DEFT_API bool deft_self_attention_init(deft_self_attention *l, deft_nn *nn, const char *name,
-                                       int64_t width, int64_t n_heads, double drop);
-DEFT_API deft_tensor *deft_self_attention_call(const deft_self_attention *l, deft_tensor *x);
+DEFT_API bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
+                                          int64_t width, int64_t n_heads, double drop);
+DEFT_API deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x);
 
 /* ---- optimizers ---- */
 

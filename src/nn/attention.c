@@ -8,10 +8,10 @@
 
 #include <math.h>
 
-bool deft_self_attention_init(deft_self_attention *l, deft_nn *nn, const char *name, int64_t width,
-                              int64_t n_heads, double drop)
+bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
+                                 int64_t width, int64_t n_heads, double drop)
 {
-    *l = (deft_self_attention){ .drop = { nn, drop }, .n_heads = n_heads, .causal = true };
+    *l = (deft_nn_self_attention){ .drop = { nn, drop }, .n_heads = n_heads, .causal = true };
     if (!nn) return false;
     if (n_heads < 1 || width < 1 || width % n_heads)
         return df_error(nn->cx, DEFT_E_SHAPE,
@@ -25,11 +25,11 @@ bool deft_self_attention_init(deft_self_attention *l, deft_nn *nn, const char *n
     const deft_shape square = deft_shape_of(2, (const int64_t[]){ 3 * width, width });
     l->in.weight = deft_nn_parameter(nn, "in_proj_weight", square, xavier);
     l->in.bias = deft_nn_parameter(nn, "in_proj_bias", deft_shape_of(1, square.dim), zeros);
-    const bool made =
-        l->in.weight && l->in.bias && deft_linear_init(&l->out, nn, "out_proj", width, width, true);
+    const bool made = l->in.weight && l->in.bias &&
+                      deft_nn_linear_init(&l->out, nn, "out_proj", width, width, true);
     if (named) deft_nn_pop(nn);
     if (made && deft_assign_f(l->out.bias, 0)) return true;
-    l->in = l->out = (deft_linear){ 0 };
+    l->in = l->out = (deft_nn_linear){ 0 };
     df_nn_cut_off(nn, m);
     return false;
 }
@@ -53,7 +53,7 @@ static deft_tensor *causal_softmax(deft_tensor *scores, int64_t time)
     return deft_softmax(deft_where(seen, scores, deft_const_f(cx, -INFINITY)), -1);
 }
 
-deft_tensor *deft_self_attention_call(const deft_self_attention *l, deft_tensor *x)
+deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
 {
     if (!x) return NULL;
     deft_ctx *const cx = deft_ctx_of(x);
@@ -65,13 +65,13 @@ deft_tensor *deft_self_attention_call(const deft_self_attention *l, deft_tensor 
     }
     const int64_t n = s.dim[0], time = s.dim[1], width = s.dim[2], size = width / l->n_heads;
     const deft_shape parted = deft_shape_of(5, (const int64_t[]){ n, time, 3, l->n_heads, size });
-    deft_tensor *const all = deft_reshape(deft_linear_call(&l->in, x), parted);
+    deft_tensor *const all = deft_reshape(deft_nn_linear_call(&l->in, x), parted);
     deft_tensor *const scale = deft_const_f(cx, 1 / sqrt((double)size));
     deft_tensor *const query = deft_mul(part(all, 0), scale);
     deft_tensor *const scores = deft_matmul(query, deft_t(part(all, 1)));
     deft_tensor *const weights =
         l->causal ? causal_softmax(scores, time) : deft_softmax(scores, -1);
-    deft_tensor *const mixed = deft_matmul(deft_dropout_call(&l->drop, weights), part(all, 2));
+    deft_tensor *const mixed = deft_matmul(deft_nn_dropout_call(&l->drop, weights), part(all, 2));
     const deft_axes back = deft_axes_of(4, (const int[]){ 0, 2, 1, 3 });
-    return deft_linear_call(&l->out, deft_reshape(deft_permute(mixed, back), s));
+    return deft_nn_linear_call(&l->out, deft_reshape(deft_permute(mixed, back), s));
 }

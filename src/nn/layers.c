@@ -42,10 +42,10 @@ static bool fits(const char *what, const deft_tensor *x, const deft_tensor *weig
 
 /* ---- linear ---- */
 
-bool deft_linear_init(deft_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
-                      bool has_bias)
+bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
+                         bool has_bias)
 {
-    *l = (deft_linear){ 0 };
+    *l = (deft_nn_linear){ 0 };
     if (!nn) return false;
     const df_nn_mark m = df_nn_mark_of(nn);
     const double bound = in > 0 ? 1 / sqrt((double)in) : 0;
@@ -54,12 +54,12 @@ bool deft_linear_init(deft_linear *l, deft_nn *nn, const char *name, int64_t in,
     if (l->weight && has_bias)
         l->bias = parameter(nn, "linear", name, "bias", vector(out), uniform);
     if (l->weight && (l->bias || !has_bias)) return true;
-    *l = (deft_linear){ 0 };
+    *l = (deft_nn_linear){ 0 };
     df_nn_cut_off(nn, m);
     return false;
 }
 
-deft_tensor *deft_linear_call(const deft_linear *l, deft_tensor *x)
+deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x)
 {
     if (!fits("linear", x, l->weight)) return NULL;
     deft_tensor *const y = deft_matmul(x, deft_t(l->weight));
@@ -68,24 +68,25 @@ deft_tensor *deft_linear_call(const deft_linear *l, deft_tensor *x)
 
 /* ---- embedding ---- */
 
-bool deft_embedding_init(deft_embedding *l, deft_nn *nn, const char *name, int64_t n, int64_t width)
+bool deft_nn_embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
+                            int64_t width)
 {
     const deft_init normal = { DEFT_INIT_NORMAL, 0, 1 };
     l->weight = parameter(nn, "embedding", name, "weight", matrix(n, width), normal);
     return l->weight != NULL;
 }
 
-deft_tensor *deft_embedding_call(const deft_embedding *l, deft_tensor *indices)
+deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_tensor *indices)
 {
     return deft_take(l->weight, indices, 0);
 }
 
 /* ---- norms ---- */
 
-static bool norm_init(deft_norm *l, deft_nn *nn, const char *what, const char *name, int64_t width,
-                      bool has_bias, double eps)
+static bool norm_init(deft_nn_norm *l, deft_nn *nn, const char *what, const char *name,
+                      int64_t width, bool has_bias, double eps)
 {
-    *l = (deft_norm){ .eps = eps };
+    *l = (deft_nn_norm){ .eps = eps };
     if (!nn) return false;
     const df_nn_mark m = df_nn_mark_of(nn);
     const deft_init ones = { .kind = DEFT_INIT_ONES }, zeros = { .kind = DEFT_INIT_ZEROS };
@@ -97,18 +98,18 @@ static bool norm_init(deft_norm *l, deft_nn *nn, const char *what, const char *n
     return false;
 }
 
-bool deft_norm_init_layer(deft_norm *l, deft_nn *nn, const char *name, int64_t width)
+bool deft_nn_norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
 {
     return norm_init(l, nn, "layer_norm", name, width, true, 1e-5);
 }
 
-bool deft_norm_init_rms(deft_norm *l, deft_nn *nn, const char *name, int64_t width)
+bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
 {
     const double eps = nn && nn->dtype == DEFT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     return norm_init(l, nn, "rms_norm", name, width, false, eps);
 }
 
-deft_tensor *deft_norm_call(const deft_norm *l, deft_tensor *x)
+deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x)
 {
     if (!fits(l->bias ? "layer_norm" : "rms_norm", x, l->weight)) return NULL;
     if (l->bias) return deft_layer_norm(x, 1, l->weight, l->bias, l->eps);
@@ -120,7 +121,7 @@ deft_tensor *deft_norm_call(const deft_norm *l, deft_tensor *x)
 
 /* ---- dropout ---- */
 
-deft_tensor *deft_dropout_call(const deft_dropout *l, deft_tensor *x)
+deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x)
 {
     if (!x || !deft_nn_is_training(l->nn) || l->p == 0) return x;
     deft_ctx *const cx = deft_ctx_of(x);

@@ -72,18 +72,18 @@ LIST(nn_fill)
 
 static deft_status inits(world *w, deft_nn *nn)
 {
-    deft_linear linear;
-    deft_embedding embedding;
-    deft_norm layer, rms;
-    deft_self_attention attention;
+    deft_nn_linear linear;
+    deft_nn_embedding embedding;
+    deft_nn_norm layer, rms;
+    deft_nn_self_attention attention;
     bool ok;
-    SUBJECT(w, ok = deft_linear_init(&linear, nn, "linear", 6, 4, true));
+    SUBJECT(w, ok = deft_nn_linear_init(&linear, nn, "linear", 6, 4, true));
     if (!ok && deft_nn_n_parameters(nn)) w->wrong = "linear is there by half";
-    if (ok) SUBJECT(w, ok = deft_embedding_init(&embedding, nn, "embedding", 4, 6));
-    if (ok) SUBJECT(w, ok = deft_norm_init_layer(&layer, nn, "layer", 6));
+    if (ok) SUBJECT(w, ok = deft_nn_embedding_init(&embedding, nn, "embedding", 4, 6));
+    if (ok) SUBJECT(w, ok = deft_nn_norm_init_layer(&layer, nn, "layer", 6));
     if (!ok && deft_nn_n_parameters(nn) > 3) w->wrong = "a norm is there by half";
-    if (ok) SUBJECT(w, ok = deft_norm_init_rms(&rms, nn, "rms", 6));
-    if (ok) SUBJECT(w, ok = deft_self_attention_init(&attention, nn, "attention", 6, 2, 0));
+    if (ok) SUBJECT(w, ok = deft_nn_norm_init_rms(&rms, nn, "rms", 6));
+    if (ok) SUBJECT(w, ok = deft_nn_self_attention_init(&attention, nn, "attention", 6, 2, 0));
     if (!ok && deft_nn_n_parameters(nn) > 6) w->wrong = "attention is there by half";
     return got(w, ok ? linear.weight : NULL);
 }
@@ -102,9 +102,9 @@ INITS(self_attention_init)
 
 static deft_status drop(world *w, deft_nn *nn)
 {
-    const deft_dropout d = { nn, 0.5 };
+    const deft_nn_dropout d = { nn, 0.5 };
     deft_tensor *t;
-    SUBJECT(w, t = deft_dropout_call(&d, w->x));
+    SUBJECT(w, t = deft_nn_dropout_call(&d, w->x));
     return got(w, t);
 }
 
@@ -115,30 +115,30 @@ deft_status act_dropout_call(world *w)
 
 deft_tensor *make_linear_call(world *w)
 {
-    return deft_linear_call(&(deft_linear){ w->p[0], w->labels }, w->x);
+    return deft_nn_linear_call(&(deft_nn_linear){ w->p[0], w->labels }, w->x);
 }
 
 deft_tensor *make_embedding_call(world *w)
 {
-    return deft_embedding_call(&(deft_embedding){ w->p[0] }, w->labels);
+    return deft_nn_embedding_call(&(deft_nn_embedding){ w->p[0] }, w->labels);
 }
 
 deft_tensor *make_norm_call(world *w)
 {
     deft_tensor *const six = deft_full(w->cx, DEFT_SHAPE(6), DEFT_F32, 1);
-    deft_tensor *const y = deft_norm_call(&(deft_norm){ six, six, 1e-5 }, w->x);
-    return deft_norm_call(&(deft_norm){ six, NULL, 1e-5 }, y);
+    deft_tensor *const y = deft_nn_norm_call(&(deft_nn_norm){ six, six, 1e-5 }, w->x);
+    return deft_nn_norm_call(&(deft_nn_norm){ six, NULL, 1e-5 }, y);
 }
 
 deft_tensor *make_self_attention_call(world *w)
 {
-    const deft_self_attention l = {
+    const deft_nn_self_attention l = {
         .in = { deft_full(w->cx, DEFT_SHAPE(18, 6), DEFT_F32, 0.25), NULL },
         .out = { deft_full(w->cx, DEFT_SHAPE(6, 6), DEFT_F32, 0.5), NULL },
         .n_heads = 2,
         .causal = true,
     };
-    return deft_self_attention_call(&l, deft_unsqueeze(w->x, 0));
+    return deft_nn_self_attention_call(&l, deft_unsqueeze(w->x, 0));
 }
 
 deft_tensor *make_clip_grad_norm(world *w)
@@ -228,9 +228,9 @@ deft_status quiet_network(world *w)
 {
     deft_nn *nn = NULL;
     deft_optim *o = NULL;
-    deft_linear l;
+    deft_nn_linear l;
     deft_status st = deft_nn_create(w->cx, NULL, &nn);
-    if (st == DEFT_OK && (!deft_linear_init(&l, nn, "l", 6, 4, true) || !deft_nn_push(nn, "a")))
+    if (st == DEFT_OK && (!deft_nn_linear_init(&l, nn, "l", 6, 4, true) || !deft_nn_push(nn, "a")))
         return DEFT_E_INTERNAL;
     if (st == DEFT_OK) st = deft_optim_create(nn, NULL, &o);
     SUBJECT(w, deft_nn_pop(nn); (void)deft_nn_find(nn, "l.weight"); (void)deft_nn_n_parameters(nn);

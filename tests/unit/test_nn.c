@@ -18,9 +18,9 @@ enum { IN = 5, HIDDEN = 8, OUT = 3, ROWS = 12 };
 typedef struct net {
     rig r;
     deft_nn *nn;
-    deft_linear first, second;
-    deft_norm norm;
-    deft_dropout drop;
+    deft_nn_linear first, second;
+    deft_nn_norm norm;
+    deft_nn_dropout drop;
     deft_optim *optim;
     deft_tensor *x, *y;
 } net;
@@ -38,10 +38,10 @@ static void net_fill(net *n, const deft_nn_options *o, const deft_optim_options 
 {
     rig *const r = &n->r;
     OK(r, deft_nn_create(r->cx, o, &n->nn));
-    cr_assert(deft_linear_init(&n->first, n->nn, "first", IN, HIDDEN, true));
-    cr_assert(deft_norm_init_layer(&n->norm, n->nn, "norm", HIDDEN));
-    cr_assert(deft_linear_init(&n->second, n->nn, "second", HIDDEN, OUT, false));
-    n->drop = (deft_dropout){ n->nn, 0.25 };
+    cr_assert(deft_nn_linear_init(&n->first, n->nn, "first", IN, HIDDEN, true));
+    cr_assert(deft_nn_norm_init_layer(&n->norm, n->nn, "norm", HIDDEN));
+    cr_assert(deft_nn_linear_init(&n->second, n->nn, "second", HIDDEN, OUT, false));
+    n->drop = (deft_nn_dropout){ n->nn, 0.25 };
     OK(r, deft_optim_create(n->nn, optim, &n->optim));
     n->x = data(r, ROWS, IN);
     n->y = data(r, ROWS, OUT);
@@ -64,9 +64,9 @@ static void net_close(net *n)
 
 static deft_tensor *net_loss(net *n, deft_tensor *x, deft_tensor *y)
 {
-    deft_tensor *const h = deft_norm_call(&n->norm, deft_linear_call(&n->first, x));
+    deft_tensor *const h = deft_nn_norm_call(&n->norm, deft_nn_linear_call(&n->first, x));
     deft_tensor *const out =
-        deft_linear_call(&n->second, deft_dropout_call(&n->drop, deft_gelu(h)));
+        deft_nn_linear_call(&n->second, deft_nn_dropout_call(&n->drop, deft_gelu(h)));
     return deft_mean(deft_square(deft_sub(out, y)), DEFT_ALL_AXES, 0);
 }
 
@@ -115,13 +115,13 @@ Test(nn, names_and_counts)
     rig r;
     rig_open(&r, NULL, NULL);
     deft_nn *nn;
-    deft_linear l;
+    deft_nn_linear l;
     const deft_init ones = { .kind = DEFT_INIT_ONES };
     OK(&r, deft_nn_create(r.cx, NULL, &nn));
     deft_nn_pop(nn);
     cr_assert(deft_nn_push(nn, "blocks.0"));
     cr_assert(deft_nn_push(nn, "mlp"));
-    cr_assert(deft_linear_init(&l, nn, "up", 3, 4, true));
+    cr_assert(deft_nn_linear_init(&l, nn, "up", 3, 4, true));
     deft_nn_pop(nn);
     deft_tensor *const gain = deft_nn_parameter(nn, "gain", DEFT_SHAPE(2, 2), ones);
     deft_nn_pop(nn);
@@ -152,16 +152,16 @@ Test(nn, init_is_all_or_nothing)
     rig r;
     rig_open(&r, NULL, NULL);
     deft_nn *nn;
-    deft_linear l;
+    deft_nn_linear l;
     const deft_init zeros = { .kind = DEFT_INIT_ZEROS };
     OK(&r, deft_nn_create(r.cx, NULL, &nn));
     cr_assert(deft_nn_parameter(nn, "a.bias", DEFT_SHAPE(4), zeros));
-    cr_assert(!deft_linear_init(&l, nn, "a", 3, 4, true));
+    cr_assert(!deft_nn_linear_init(&l, nn, "a", 3, 4, true));
     expect_error(&r, DEFT_E_ARG, "linear: \"a.bias\" is there already");
     cr_assert(!l.weight && !l.bias);
     cr_assert_eq(deft_nn_n_parameters(nn), 1);
     cr_assert_eq(deft_nn_rng(nn)->next, 0);
-    cr_assert(deft_linear_init(&l, nn, "a", 3, 4, false));
+    cr_assert(deft_nn_linear_init(&l, nn, "a", 3, 4, false));
     deft_nn_destroy(&nn);
     rig_close(&r);
 }
@@ -233,17 +233,17 @@ Test(nn, defaults_of_layers)
     rig r;
     rig_open(&r, NULL, NULL);
     deft_nn *nn;
-    deft_linear linear;
-    deft_embedding embedding;
-    deft_norm layer, rms;
-    deft_self_attention attention;
+    deft_nn_linear linear;
+    deft_nn_embedding embedding;
+    deft_nn_norm layer, rms;
+    deft_nn_self_attention attention;
     double mean, deviation, most;
     OK(&r, deft_nn_create(r.cx, NULL, &nn));
-    cr_assert(deft_linear_init(&linear, nn, "linear", 25, 400, true));
-    cr_assert(deft_embedding_init(&embedding, nn, "embedding", 60, 40));
-    cr_assert(deft_norm_init_layer(&layer, nn, "layer", 8) &&
-              deft_norm_init_rms(&rms, nn, "rms", 8));
-    cr_assert(deft_self_attention_init(&attention, nn, "attention", 24, 3, 0));
+    cr_assert(deft_nn_linear_init(&linear, nn, "linear", 25, 400, true));
+    cr_assert(deft_nn_embedding_init(&embedding, nn, "embedding", 60, 40));
+    cr_assert(deft_nn_norm_init_layer(&layer, nn, "layer", 8) &&
+              deft_nn_norm_init_rms(&rms, nn, "rms", 8));
+    cr_assert(deft_nn_self_attention_init(&attention, nn, "attention", 24, 3, 0));
     expect_range(&r, linear.weight, -0.2, 0.2);
     expect_range(&r, linear.bias, -0.2, 0.2);
     moments(&r, embedding.weight, &mean, &deviation, &most);
@@ -271,10 +271,10 @@ Test(nn, dropout)
     deft_nn *nn;
     OK(&r, deft_nn_create(r.cx, NULL, &nn));
     deft_tensor *const x = deft_full(r.cx, DEFT_SHAPE(N), DEFT_F32, 3);
-    deft_dropout d = { nn, 0.25 };
+    deft_nn_dropout d = { nn, 0.25 };
     int zeros = 0;
     cr_assert(deft_nn_is_training(nn));
-    rig_read(&r, deft_dropout_call(&d, x), v, N);
+    rig_read(&r, deft_nn_dropout_call(&d, x), v, N);
     for (int i = 0; i < N; i++) {
         zeros += v[i] == 0;
         cr_assert(v[i] == 0 || v[i] == 4, "%g", (double)v[i]);
@@ -282,14 +282,14 @@ Test(nn, dropout)
     cr_assert(abs(zeros - N / 4) < 140, "%d of %d", zeros, N); /* five deviations */
     cr_assert_eq(deft_nn_rng(nn)->next, 1);
     deft_nn_set_training(nn, false);
-    cr_assert_eq(deft_dropout_call(&d, x), x);
+    cr_assert_eq(deft_nn_dropout_call(&d, x), x);
     deft_nn_set_training(nn, true);
     d.p = 0;
-    cr_assert_eq(deft_dropout_call(&d, x), x);
+    cr_assert_eq(deft_nn_dropout_call(&d, x), x);
     d.p = 1;
-    cr_assert_eq(rig_item(&r, deft_max(deft_dropout_call(&d, x), DEFT_ALL_AXES, 0)), 0);
+    cr_assert_eq(rig_item(&r, deft_max(deft_nn_dropout_call(&d, x), DEFT_ALL_AXES, 0)), 0);
     d.p = 1.5;
-    cr_assert_null(deft_dropout_call(&d, x));
+    cr_assert_null(deft_nn_dropout_call(&d, x));
     expect_error(&r, DEFT_E_RANGE, "dropout: p is 1.5");
     deft_nn_destroy(&nn);
     rig_close(&r);
@@ -562,9 +562,9 @@ static deft_status captured(deft_ctx *cx, deft_tensor *const *in, size_t n_in, d
 {
     net *const n = user;
     (void)cx, (void)n_in, (void)n_out;
-    const deft_norm rms = { n->norm.weight, NULL, 1e-6 };
-    deft_tensor *const h = deft_norm_call(&rms, deft_linear_call(&n->first, in[0]));
-    out[0] = deft_linear_call(&n->second, deft_dropout_call(&n->drop, h));
+    const deft_nn_norm rms = { n->norm.weight, NULL, 1e-6 };
+    deft_tensor *const h = deft_nn_norm_call(&rms, deft_nn_linear_call(&n->first, in[0]));
+    out[0] = deft_nn_linear_call(&n->second, deft_nn_dropout_call(&n->drop, h));
     return DEFT_OK;
 }
 
@@ -620,21 +620,21 @@ Test(nn, updates_cannot_be_captured)
 Test(nn, mistakes_are_sentences)
 {
     net n;
-    deft_self_attention attention;
-    deft_linear l;
+    deft_nn_self_attention attention;
+    deft_nn_linear l;
     deft_tensor *g[16];
     const deft_init zeros = { .kind = DEFT_INIT_ZEROS },
                     kaiming = { DEFT_INIT_KAIMING_NORMAL, 0, 0 };
     net_open(&n, 1, NULL);
     rig *const r = &n.r;
-    cr_assert_null(deft_linear_call(&n.second, n.x));
+    cr_assert_null(deft_nn_linear_call(&n.second, n.x));
     expect_error(r, DEFT_E_SHAPE, "linear: x is f32[12,5], weight is f32[3,8]");
-    cr_assert_null(deft_norm_call(&n.norm, n.x));
+    cr_assert_null(deft_nn_norm_call(&n.norm, n.x));
     expect_error(r, DEFT_E_SHAPE, "layer_norm: x is f32[12,5], weight is f32[8]");
-    cr_assert(!deft_self_attention_init(&attention, n.nn, "a", 10, 4, 0));
+    cr_assert(!deft_nn_self_attention_init(&attention, n.nn, "a", 10, 4, 0));
     expect_error(r, DEFT_E_SHAPE, "a width of 10 is not shared by 4 heads");
-    cr_assert(deft_self_attention_init(&attention, n.nn, "a", 8, 4, 0));
-    cr_assert_null(deft_self_attention_call(&attention, n.x));
+    cr_assert(deft_nn_self_attention_init(&attention, n.nn, "a", 8, 4, 0));
+    cr_assert_null(deft_nn_self_attention_call(&attention, n.x));
     expect_error(r, DEFT_E_SHAPE, "self_attention: x is f32[12,5], not [batch, time, width]");
     cr_assert_null(deft_nn_parameter(n.nn, "k", DEFT_SHAPE(3), kaiming));
     expect_error(r, DEFT_E_SHAPE, "at least 2 axes");
@@ -642,13 +642,13 @@ Test(nn, mistakes_are_sentences)
     expect_error(r, DEFT_E_ARG, "no name");
     cr_assert(!deft_nn_fill(n.nn, "nobody", zeros));
     expect_error(r, DEFT_E_NOT_FOUND, "\"nobody\"");
-    cr_assert_null(deft_linear_call(&(deft_linear){ 0 }, n.x));
+    cr_assert_null(deft_nn_linear_call(&(deft_nn_linear){ 0 }, n.x));
     deft_clear(r->cx);
 
     cr_assert(!deft_optim_step(n.optim, g, 0.1) && deft_error(r->cx) == DEFT_E_STATE);
     expect_error(r, DEFT_E_STATE, "optim_step: no step is open");
     deft_scope s = deft_step_begin(r->cx);
-    cr_assert(!deft_linear_init(&l, n.nn, "late", 2, 2, true));
+    cr_assert(!deft_nn_linear_init(&l, n.nn, "late", 2, 2, true));
     expect_error(r, DEFT_E_STATE, "is to stay");
     cr_assert_eq(deft_nn_save(n.nn, "/tmp/deft-nn-none", DEFT_NN_ALL), DEFT_E_STATE);
     gradients(&n, n.x, n.y, g);

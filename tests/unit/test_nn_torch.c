@@ -94,12 +94,12 @@ Test(nn_torch, linear)
                      .names = { "a.weight", "a.bias" },
                      .parameters = { VALUES(linear_weight), VALUES(linear_bias) },
                      .grads = { VALUES(linear_weight_grad), VALUES(linear_bias_grad) } };
-    deft_linear l;
+    deft_nn_linear l;
     open_case(&c);
-    cr_assert(deft_linear_init(&l, c.nn, "a", 4, 3, true));
+    cr_assert(deft_nn_linear_init(&l, c.nn, "a", 4, 3, true));
     set_parameters(&c);
     c.x = tensor(&c.r, DEFT_SHAPE(2, 5, 4), VALUES(linear_x));
-    close_case(&c, deft_linear_call(&l, c.x));
+    close_case(&c, deft_nn_linear_call(&l, c.x));
 }
 
 Test(nn_torch, embedding)
@@ -107,12 +107,12 @@ Test(nn_torch, embedding)
     layer_case c = { CASE(embedding), .names = { "weight" },
                      .parameters = { VALUES(embedding_weight) },
                      .grads = { VALUES(embedding_weight_grad) } };
-    deft_embedding l;
+    deft_nn_embedding l;
     open_case(&c);
-    cr_assert(deft_embedding_init(&l, c.nn, "", 5, 3));
+    cr_assert(deft_nn_embedding_init(&l, c.nn, "", 5, 3));
     set_parameters(&c);
     deft_tensor *const x = tensor(&c.r, DEFT_SHAPE(2, 3), VALUES(embedding_x));
-    close_case(&c, deft_embedding_call(&l, deft_cast(x, DEFT_I32)));
+    close_case(&c, deft_nn_embedding_call(&l, deft_cast(x, DEFT_I32)));
 }
 
 Test(nn_torch, layer_norm)
@@ -121,12 +121,12 @@ Test(nn_torch, layer_norm)
                      .names = { "weight", "bias" },
                      .parameters = { VALUES(layer_norm_weight), VALUES(layer_norm_bias) },
                      .grads = { VALUES(layer_norm_weight_grad), VALUES(layer_norm_bias_grad) } };
-    deft_norm l;
+    deft_nn_norm l;
     open_case(&c);
-    cr_assert(deft_norm_init_layer(&l, c.nn, NULL, 6));
+    cr_assert(deft_nn_norm_init_layer(&l, c.nn, NULL, 6));
     set_parameters(&c);
     c.x = tensor(&c.r, DEFT_SHAPE(3, 6), VALUES(layer_norm_x));
-    close_case(&c, deft_norm_call(&l, c.x));
+    close_case(&c, deft_nn_norm_call(&l, c.x));
 }
 
 Test(nn_torch, rms_norm)
@@ -134,13 +134,13 @@ Test(nn_torch, rms_norm)
     layer_case c = { CASE(rms_norm), .x_grad = VALUES(rms_norm_x_grad), .names = { "weight" },
                      .parameters = { VALUES(rms_norm_weight) },
                      .grads = { VALUES(rms_norm_weight_grad) } };
-    deft_norm l;
+    deft_nn_norm l;
     open_case(&c);
-    cr_assert(deft_norm_init_rms(&l, c.nn, NULL, 6));
+    cr_assert(deft_nn_norm_init_rms(&l, c.nn, NULL, 6));
     l.eps = 1e-3;
     set_parameters(&c);
     c.x = tensor(&c.r, DEFT_SHAPE(3, 6), VALUES(rms_norm_x));
-    close_case(&c, deft_norm_call(&l, c.x));
+    close_case(&c, deft_nn_norm_call(&l, c.x));
 }
 
 #define ATTENTION(name)                                                                            \
@@ -160,14 +160,14 @@ Test(nn_torch, rms_norm)
 
 static void attend(layer_case *c, values x, bool causal)
 {
-    deft_self_attention l;
+    deft_nn_self_attention l;
     open_case(c);
-    cr_assert(deft_self_attention_init(&l, c->nn, NULL, 6, 2, 0));
+    cr_assert(deft_nn_self_attention_init(&l, c->nn, NULL, 6, 2, 0));
     cr_assert(l.causal);
     l.causal = causal;
     set_parameters(c);
     c->x = tensor(&c->r, DEFT_SHAPE(2, 4, 6), x);
-    close_case(c, deft_self_attention_call(&l, c->x));
+    close_case(c, deft_nn_self_attention_call(&l, c->x));
 }
 
 Test(nn_torch, causal_attention)
