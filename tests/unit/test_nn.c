@@ -357,6 +357,14 @@ static void one_launch(deft_optim_options o)
         /* In the memory of what they replace. */
         cr_assert_geq(after.donated - before.donated, (o.kind == DEFT_OPTIM_SGD ? 2 : 3) * P);
     }
+    /* Clipped: the squares, their sum, the update. */
+    const uint64_t before = rig_stats(&r).launches;
+    const deft_scope s = deft_step_begin(r.cx);
+    cr_assert(deft_clip_grad_norm(g, P, 1, NULL));
+    cr_assert(deft_optim_step(optim, g, 0.1));
+    OK(&r, deft_step_end(s));
+    cr_assert_leq(rig_stats(&r).launches - before, 3, "%d launches",
+                  (int)(rig_stats(&r).launches - before));
     deft_optim_destroy(&optim);
     deft_nn_destroy(&nn);
     rig_close(&r);
