@@ -27,4 +27,13 @@ bool df_ctx_is_passing(const deft_ctx *cx);
 /* Whether what is assigned takes effect whole or not at all. */
 bool df_ctx_in_step(const deft_ctx *cx);
 
+/* In a public function: its call. */
+#define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
+
+/* What follows is told as the call that returns to site, until df_caller_end: that one a user
+ * wrote, and none of those below it. Does nothing, and returns false, inside another such call,
+ * where a line was told (deft_site), and for NULL. */
+bool df_caller_begin(deft_ctx *cx, uintptr_t site);
+void df_caller_end(deft_ctx *cx, bool began);
+
 #endif

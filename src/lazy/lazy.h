@@ -574,8 +574,6 @@ void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n); /* grad_marks.c: the same 
 
 /* ---- why (why.c) ---- */
 
-#define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
-
 /* Names the acting call that begins; its site is that of what it causes. */
 DF_INLINE void df_act(deft_ctx *cx, const char *what, uintptr_t site)
 {

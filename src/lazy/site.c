@@ -98,6 +98,21 @@ void deft_site(deft_ctx *cx, const char *file, int line)
     mark(cx, cx->rec.n);
 }
 
+bool df_caller_begin(deft_ctx *cx, uintptr_t site)
+{
+    if (!cx || cx->line) return false;
+    cx->line = site; /* where a line stands, an address may */
+    mark(cx, cx->rec.n);
+    return true;
+}
+
+void df_caller_end(deft_ctx *cx, bool began)
+{
+    if (!began) return;
+    cx->line = 0;
+    mark(cx, cx->rec.n);
+}
+
 /* ---- labels ---- */
 
 static void set_label(deft_ctx *cx, uint32_t n)

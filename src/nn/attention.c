@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
-                                 int64_t width, int64_t n_heads, double drop)
+static bool self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
+                                int64_t width, int64_t n_heads, double drop)
 {
     *l = (deft_nn_self_attention){ .drop = { nn, drop }, .n_heads = n_heads, .causal = true };
     if (!nn) return false;
@@ -53,7 +53,7 @@ static deft_tensor *causal_softmax(deft_tensor *scores, int64_t time)
     return deft_softmax(deft_where(seen, scores, deft_const_f(cx, -INFINITY)), -1);
 }
 
-deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
+static deft_tensor *self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
 {
     if (!x) return NULL;
     deft_ctx *const cx = deft_ctx_of(x);
@@ -74,4 +74,25 @@ deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_t
     deft_tensor *const mixed = deft_matmul(deft_nn_dropout_call(&l->drop, weights), part(all, 2));
     const deft_axes back = deft_axes_of(4, (const int[]){ 0, 2, 1, 3 });
     return deft_nn_linear_call(&l->out, deft_reshape(deft_permute(mixed, back), s));
+}
+
+/* ---- as a user calls them: told as that line ---- */
+
+bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
+                                 int64_t width, int64_t n_heads, double drop)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = self_attention_init(l, nn, name, width, n_heads, drop);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
+{
+    deft_ctx *const cx = deft_ctx_of(x);
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = self_attention_call(l, x);
+    df_caller_end(cx, began);
+    return result;
 }

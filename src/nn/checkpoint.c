@@ -51,7 +51,7 @@ static void fill_list(deft_nn *nn, deft_nn_part part, files *f)
     }
 }
 
-deft_status deft_nn_save(deft_nn *nn, const char *path, deft_nn_part part)
+static deft_status nn_save(deft_nn *nn, const char *path, deft_nn_part part)
 {
     files f = { 0 };
     if (!nn) return DEFT_E_ARG;
@@ -81,7 +81,7 @@ static deft_status read_numbers(const deft_nn *nn, deft_nn_part part, files *f)
     return DEFT_OK;
 }
 
-deft_status deft_nn_load(deft_nn *nn, const char *path, deft_nn_part part)
+static deft_status nn_load(deft_nn *nn, const char *path, deft_nn_part part)
 {
     files f = { 0 };
     if (!nn) return DEFT_E_ARG;
@@ -102,4 +102,24 @@ deft_status deft_nn_load(deft_nn *nn, const char *path, deft_nn_part part)
             *nn->list.at[i].number = f.numbers[i];
     close_list(nn, &f);
     return st;
+}
+
+/* ---- as a user calls them: told as that line ---- */
+
+deft_status deft_nn_save(deft_nn *nn, const char *path, deft_nn_part part)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const deft_status result = nn_save(nn, path, part);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_status deft_nn_load(deft_nn *nn, const char *path, deft_nn_part part)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const deft_status result = nn_load(nn, path, part);
+    df_caller_end(cx, began);
+    return result;
 }

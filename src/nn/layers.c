@@ -42,8 +42,8 @@ static bool fits(const char *what, const deft_tensor *x, const deft_tensor *weig
 
 /* ---- linear ---- */
 
-bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
-                         bool has_bias)
+static bool linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
+                        bool has_bias)
 {
     *l = (deft_nn_linear){ 0 };
     if (!nn) return false;
@@ -59,7 +59,7 @@ bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64
     return false;
 }
 
-deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x)
+static deft_tensor *linear_call(const deft_nn_linear *l, deft_tensor *x)
 {
     if (!fits("linear", x, l->weight)) return NULL;
     deft_tensor *const y = deft_matmul(x, deft_t(l->weight));
@@ -68,15 +68,15 @@ deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x)
 
 /* ---- embedding ---- */
 
-bool deft_nn_embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
-                            int64_t width)
+static bool embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
+                           int64_t width)
 {
     const deft_init normal = { DEFT_INIT_NORMAL, 0, 1 };
     l->weight = parameter(nn, "embedding", name, "weight", matrix(n, width), normal);
     return l->weight != NULL;
 }
 
-deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_tensor *indices)
+static deft_tensor *embedding_call(const deft_nn_embedding *l, deft_tensor *indices)
 {
     return deft_take(l->weight, indices, 0);
 }
@@ -98,18 +98,18 @@ static bool norm_init(deft_nn_norm *l, deft_nn *nn, const char *what, const char
     return false;
 }
 
-bool deft_nn_norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
+static bool norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
 {
     return norm_init(l, nn, "layer_norm", name, width, true, 1e-5);
 }
 
-bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
+static bool norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
 {
     const double eps = nn && nn->dtype == DEFT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
     return norm_init(l, nn, "rms_norm", name, width, false, eps);
 }
 
-deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x)
+static deft_tensor *norm_call(const deft_nn_norm *l, deft_tensor *x)
 {
     if (!fits(l->bias ? "layer_norm" : "rms_norm", x, l->weight)) return NULL;
     if (l->bias) return deft_layer_norm(x, 1, l->weight, l->bias, l->eps);
@@ -121,7 +121,7 @@ deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x)
 
 /* ---- dropout ---- */
 
-deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x)
+static deft_tensor *dropout_call(const deft_nn_dropout *l, deft_tensor *x)
 {
     if (!x || !deft_nn_is_training(l->nn) || l->p == 0) return x;
     deft_ctx *const cx = deft_ctx_of(x);
@@ -132,4 +132,80 @@ deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x)
     deft_tensor *const keep = deft_ge(draw, deft_const_f(cx, l->p));
     deft_tensor *const scale = deft_const_f(cx, l->p < 1 ? 1 / (1 - l->p) : 0);
     return deft_where(keep, deft_mul(x, scale), deft_const_f(cx, 0));
+}
+
+/* ---- as a user calls them: told as that line ---- */
+
+bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
+                         bool has_bias)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = linear_init(l, nn, name, in, out, has_bias);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x)
+{
+    deft_ctx *const cx = deft_ctx_of(x);
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = linear_call(l, x);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_nn_embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
+                            int64_t width)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = embedding_init(l, nn, name, n, width);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_tensor *indices)
+{
+    deft_ctx *const cx = deft_ctx_of(indices);
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = embedding_call(l, indices);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_nn_norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = norm_init_layer(l, nn, name, width);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = norm_init_rms(l, nn, name, width);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x)
+{
+    deft_ctx *const cx = deft_ctx_of(x);
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = norm_call(l, x);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x)
+{
+    deft_ctx *const cx = deft_ctx_of(x);
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = dropout_call(l, x);
+    df_caller_end(cx, began);
+    return result;
 }

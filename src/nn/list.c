@@ -173,15 +173,15 @@ deft_tensor *df_nn_add(deft_nn *nn, const char *what, df_nn_kind kind, const cha
     return t;
 }
 
-deft_tensor *deft_nn_parameter(deft_nn *nn, const char *name, deft_shape shape, deft_init init)
+static deft_tensor *nn_parameter(deft_nn *nn, const char *name, deft_shape shape, deft_init init)
 {
     if (!nn) return NULL;
     return df_nn_add(nn, "nn_parameter", DF_NN_PARAMETER, prefix(nn), NULL, name, &shape, nn->dtype,
                      init);
 }
 
-deft_tensor *deft_nn_buffer(deft_nn *nn, const char *name, deft_shape shape, deft_dtype dtype,
-                            deft_init init)
+static deft_tensor *nn_buffer(deft_nn *nn, const char *name, deft_shape shape, deft_dtype dtype,
+                              deft_init init)
 {
     if (!nn) return NULL;
     return df_nn_add(nn, "nn_buffer", DF_NN_BUFFER, prefix(nn), NULL, name, &shape, dtype, init);
@@ -221,7 +221,7 @@ deft_tensor *deft_nn_find(const deft_nn *nn, const char *name)
     return e ? e->t : NULL;
 }
 
-bool deft_nn_fill(deft_nn *nn, const char *name, deft_init init)
+static bool nn_fill(deft_nn *nn, const char *name, deft_init init)
 {
     if (!nn) return false;
     deft_tensor *const t = deft_nn_find(nn, name);
@@ -288,4 +288,34 @@ bool deft_nn_is_training(const deft_nn *nn)
 deft_rng *deft_nn_rng(deft_nn *nn)
 {
     return nn ? &nn->rng : NULL;
+}
+
+/* ---- as a user calls them: told as that line ---- */
+
+deft_tensor *deft_nn_parameter(deft_nn *nn, const char *name, deft_shape shape, deft_init init)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = nn_parameter(nn, name, shape, init);
+    df_caller_end(cx, began);
+    return result;
+}
+
+deft_tensor *deft_nn_buffer(deft_nn *nn, const char *name, deft_shape shape, deft_dtype dtype,
+                            deft_init init)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    deft_tensor *const result = nn_buffer(nn, name, shape, dtype, init);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_nn_fill(deft_nn *nn, const char *name, deft_init init)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = nn_fill(nn, name, init);
+    df_caller_end(cx, began);
+    return result;
 }

@@ -117,7 +117,7 @@ static bool fill(deft_optim *o, const char *name)
     return ok;
 }
 
-deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
+static deft_status optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
 {
     if (out) *out = NULL;
     if (!nn || !out) return DEFT_E_ARG;
@@ -247,7 +247,7 @@ static bool check(const deft_optim *o, const char *what, deft_tensor *const *gra
     return true;
 }
 
-bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
+static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
 {
     if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
     deft_ctx *const cx = o->nn->cx;
@@ -268,7 +268,7 @@ bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
     return true;
 }
 
-bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
+static bool optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
 {
     if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
     deft_ctx *const cx = o->nn->cx;
@@ -299,7 +299,7 @@ static deft_tensor *squares(deft_tensor *const *grads, size_t n)
     return total;
 }
 
-bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
+static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
 {
     if (norm) *norm = NULL;
     deft_tensor *const total = grads ? squares(grads, n) : NULL;
@@ -314,4 +314,44 @@ bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_te
         if (grads[i]) grads[i] = deft_mul(grads[i], deft_cast(scale, deft_dtype_of(grads[i])));
     if (norm) *norm = root;
     return deft_error(cx) == DEFT_OK;
+}
+
+/* ---- as a user calls them: told as that line ---- */
+
+deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
+{
+    deft_ctx *const cx = nn ? nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const deft_status result = optim_create(nn, options, out);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
+{
+    deft_ctx *const cx = o ? o->nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = optim_step(o, grads, rate);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
+{
+    deft_ctx *const cx = o ? o->nn->cx : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = optim_accumulate(o, grads, weight);
+    df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
+{
+    size_t i = 0;
+    while (grads && i < n && !grads[i]) i++;
+    deft_ctx *const cx = grads && i < n ? deft_ctx_of(grads[i]) : NULL;
+    const bool began = df_caller_begin(cx, DF_SITE);
+    const bool result = clip_grad_norm(grads, n, max_norm, norm);
+    df_caller_end(cx, began);
+    return result;
 }
