@@ -263,6 +263,43 @@ Test(layers, mistakes_of_pools)
                  "avg_pool2d: x is f32[60]");
 }
 
+/* ---- captures ---- */
+
+/* Pooled convolution, long attention, and the gradient of both. */
+static deft_status network(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    deft_tensor *const y = deft_conv2d(in[0], in[1], DEFT_CONV2D(.padding = { 1, 1 }));
+    deft_tensor *const pooled = deft_max_pool2d(y, DEFT_POOL2D(.kernel = { 2, 2 }));
+    deft_tensor *const rows = deft_reshape(pooled, DEFT_SHAPE(200, -1));
+    deft_tensor *const t = deft_attention(rows, rows, rows, DEFT_ATTENTION(.is_causal = true));
+    out[0] = of_sum(deft_rms_norm(t, 1, NULL, 1e-3), in[1]);
+    return out[0] ? DEFT_OK : DEFT_E_STATE;
+}
+
+Test(layers, layers_and_their_gradients_are_captured)
+{
+    float *const x = noise(800, 1), *const w = noise(36, 2);
+    deft_tensor *const in[] = { tensor(DEFT_SHAPE(2, 1, 20, 20), x),
+                                tensor(DEFT_SHAPE(4, 1, 3, 3), w) };
+    deft_tensor *direct, *again;
+    float want[36], got[36];
+    OK(&r, network(r.cx, in, 2, &direct, 1, NULL));
+    rig_read(&r, direct, want, 36);
+    deft_capture *c = deft_capture_create(r.cx, network, NULL);
+    for (int i = 0; i < 2; i++) {
+        const deft_stats before = rig_stats(&r);
+        OK(&r, deft_capture_call(c, in, 2, &again, 1));
+        const uint64_t recorded = rig_stats(&r).ops_recorded - before.ops_recorded;
+        cr_assert(i == 0 ? recorded > 0 : recorded == 0, "call %d: %d recorded", i, (int)recorded);
+        rig_read(&r, again, got, 36);
+        cr_assert(memcmp(got, want, sizeof want) == 0);
+    }
+    deft_capture_destroy(&c);
+    free(x), free(w);
+}
+
 /* ---- rows ---- */
 
 Test(layers, rms_norm_divides_by_the_root_of_the_mean_square)
