@@ -93,11 +93,11 @@ static deft_status inits(world *w, deft_nn *nn)
     {                                                                                              \
         return within(w, inits);                                                                   \
     }
-INITS(linear_init)
-INITS(embedding_init)
-INITS(norm_init_layer)
-INITS(norm_init_rms)
-INITS(self_attention_init)
+INITS(nn_linear_init)
+INITS(nn_embedding_init)
+INITS(nn_norm_init_layer)
+INITS(nn_norm_init_rms)
+INITS(nn_self_attention_init)
 #undef INITS
 
 static deft_status drop(world *w, deft_nn *nn)
@@ -108,29 +108,29 @@ static deft_status drop(world *w, deft_nn *nn)
     return got(w, t);
 }
 
-deft_status act_dropout_call(world *w)
+deft_status act_nn_dropout_call(world *w)
 {
     return within(w, drop);
 }
 
-deft_tensor *make_linear_call(world *w)
+deft_tensor *make_nn_linear_call(world *w)
 {
     return deft_nn_linear_call(&(deft_nn_linear){ w->p[0], w->labels }, w->x);
 }
 
-deft_tensor *make_embedding_call(world *w)
+deft_tensor *make_nn_embedding_call(world *w)
 {
     return deft_nn_embedding_call(&(deft_nn_embedding){ w->p[0] }, w->labels);
 }
 
-deft_tensor *make_norm_call(world *w)
+deft_tensor *make_nn_norm_call(world *w)
 {
     deft_tensor *const six = deft_full(w->cx, DEFT_SHAPE(6), DEFT_F32, 1);
     deft_tensor *const y = deft_nn_norm_call(&(deft_nn_norm){ six, six, 1e-5 }, w->x);
     return deft_nn_norm_call(&(deft_nn_norm){ six, NULL, 1e-5 }, y);
 }
 
-deft_tensor *make_self_attention_call(world *w)
+deft_tensor *make_nn_self_attention_call(world *w)
 {
     const deft_nn_self_attention l = {
         .in = { deft_full(w->cx, DEFT_SHAPE(18, 6), DEFT_F32, 0.25), NULL },

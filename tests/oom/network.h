@@ -11,10 +11,12 @@
 /* Each drives the function of that name, and others with it. X(name). */
 #define NETWORK_ACTS(X)                                                                            \
     X(nn_create) X(nn_parameter) X(nn_buffer) X(nn_number) X(nn_push) X(nn_fill) X(nn_save)        \
-    X(nn_load) X(linear_init) X(embedding_init) X(norm_init_layer) X(norm_init_rms)                \
-    X(self_attention_init) X(dropout_call) X(optim_create) X(optim_step) X(optim_accumulate)
+    X(nn_load) X(nn_linear_init) X(nn_embedding_init) X(nn_norm_init_layer) X(nn_norm_init_rms)    \
+    X(nn_self_attention_init) X(nn_dropout_call) X(optim_create) X(optim_step)                     \
+    X(optim_accumulate)
 #define NETWORK_RECORDS(X)                                                                         \
-    X(linear_call) X(embedding_call) X(norm_call) X(self_attention_call) X(clip_grad_norm)
+    X(nn_linear_call) X(nn_embedding_call) X(nn_norm_call) X(nn_self_attention_call)               \
+    X(clip_grad_norm)
 /* All driven at once, in a network with an optimizer: none takes memory. */
 #define NETWORK_QUIET(X)                                                                           \
     X(nn_destroy) X(nn_pop) X(nn_find) X(nn_n_parameters) X(nn_parameter_at) X(nn_name_at)         \
