@@ -1704,7 +1704,7 @@ static void crashed(int sig)
 
 int main(int argc, char **argv)
 {
-    long count = 2000;
+    long count = 1200;
     uint64_t seed = 1;
     bool all = false, print = false, verbose = false, no_shrink = false;
     int plain = 0;
