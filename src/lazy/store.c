@@ -47,7 +47,8 @@ static deft_status make_header(df_store *s, df_diag *d, df_safetensors_entry *en
                                          .dtype = node->dtype,
                                          .rank = node->rank,
                                          .begin = at };
-            memcpy(e->dim, df_trace_extents(t, t->inputs[i].node), node->rank * sizeof *e->dim);
+            for (uint32_t j = 0; j < node->rank; j++)
+                e->dim[j] = df_trace_extents(t, t->inputs[i].node)[j];
             at += input_bytes(t, i);
             e->end = at;
         }

@@ -1103,8 +1103,11 @@ static void drive_row(const row *r)
     if (!n_hit) oom_fault(r->name, 0, "allocates nothing: the row has lost its subject");
 }
 
-int main(void)
+/* --every=N: of the allocations of a call the first fails and each N-th after it. */
+int main(int argc, char **argv)
 {
+    if (argc > 1 && !strncmp(argv[1], "--every=", 8))
+        scenario_every(strtoul(argv[1] + 8, NULL, 10));
     if (!mkdtemp(folder) || !save_parameters()) return 99;
     compare_names();
     for (size_t i = 0; i < N_ROWS; i++) drive_row(&rows[i]);

@@ -157,9 +157,16 @@ static bool attempt(const scenario *sc, size_t n, bool keep_failing, const outco
     return !hit;
 }
 
+static size_t every = 1;
+
+void scenario_every(size_t n)
+{
+    every = n;
+}
+
 void scenario_fail_each(const scenario *sc, bool keep_failing, const outcome *want)
 {
     size_t n = 1;
-    while (n < MOST && !attempt(sc, n, keep_failing, want)) n++;
-    if (n == MOST) oom_fault(sc->name, n, "never succeeds");
+    while (n < MOST && !attempt(sc, n, keep_failing, want)) n += every;
+    if (n >= MOST) oom_fault(sc->name, n, "never succeeds");
 }

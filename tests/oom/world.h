@@ -59,6 +59,8 @@ typedef struct outcome {
  * it should. */
 bool scenario_once(const scenario *sc, outcome *out);
 /* Every n, in one mode. */
+/* Of the allocations of a scenario the first fails, and each n-th after it. 1 unless told. */
+void scenario_every(size_t n);
 void scenario_fail_each(const scenario *sc, bool keep_failing, const outcome *want);
 
 /* After a run that may have been hit. again: runs the whole once more, nothing failing. */

@@ -86,7 +86,7 @@ static bool add_file(log_set *s, const log_file *f)
 static bool group(log_set *s)
 {
     char name[64];
-    qsort(s->files.at, s->files.n, sizeof *s->files.at, by_process_and_part);
+    if (s->files.n) qsort(s->files.at, s->files.n, sizeof *s->files.at, by_process_and_part);
     for (size_t i = 0; i < s->files.n; i++) {
         log_file *const f = &s->files.at[i];
         const bool is_next = i == 0 || f[-1].start != f->start || f[-1].process_id != f->process_id;
