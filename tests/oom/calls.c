@@ -1056,12 +1056,14 @@ static bool brim_attempt(const scenario *sc, const outcome *want, size_t n, bool
     return hit;
 }
 
+static int brim_step = 1;
+
 static size_t fail_at_brim(const scenario *sc, const outcome *want, uint64_t n_recorded)
 {
     size_t n_hit = 0;
     for (size_t k = 0; k < sizeof brims / sizeof *brims; k++) {
         const int most = brims[k].kind == FILL_HANDLES ? 1 : (int)n_recorded + 3;
-        for (int below = 0; below <= most; below++)
+        for (int below = 0; below <= most; below += brim_step)
             for (size_t n = 1, more = 1; more; n++) {
                 drive.kind = brims[k].kind;
                 drive.n_filled = brims[k].n - below;

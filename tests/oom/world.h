@@ -58,9 +58,9 @@ typedef struct outcome {
 /* One run in a world of its own, nothing failing. false, and reported, when it does not give what
  * it should. */
 bool scenario_once(const scenario *sc, outcome *out);
-/* Every n, in one mode. */
 /* Of the allocations of a scenario the first fails, and each n-th after it. 1 unless told. */
 void scenario_every(size_t n);
+/* All of those, in one mode. */
 void scenario_fail_each(const scenario *sc, bool keep_failing, const outcome *want);
 
 /* After a run that may have been hit. again: runs the whole once more, nothing failing. */
