@@ -258,14 +258,20 @@ static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *s
     return true;
 }
 
-/* The gradient for with[i]: of the binding that was used. */
+/* The gradient of the binding that was used; DF_BAD: none. */
+static uint32_t found(const df_grad *w, const asked *a)
+{
+    const uint32_t g = df_grad_of(w, a->now);
+    return g == DF_BAD && a->before != DF_BAD ? df_grad_of(w, a->before) : g;
+}
+
+/* The gradient for with[i]. */
 static uint32_t reap(const call *c, const df_grad *w, const asked *a, size_t i)
 {
     deft_ctx *const cx = c->cx;
     df_shape s;
     char text[DF_SHAPE_TEXT];
-    uint32_t g = df_grad_of(w, a->now);
-    if (g == DF_BAD && a->before != DF_BAD) g = df_grad_of(w, a->before);
+    const uint32_t g = found(w, a);
     if (g != DF_BAD) return g;
     if (c->unused_is_zero) return df_grad_zeros(cx, a->now, c->site);
     df_rec_shape(&cx->rec, a->now, &s);
@@ -312,17 +318,23 @@ static void space_give(deft_ctx *cx, space *s)
     s->block = NULL;
 }
 
+static bool find_asked(const call *c, deft_tensor *const *with, size_t n, space *s)
+{
+    for (size_t i = 0; i < n; i++) {
+        s->with[i].now = float_record(c, "tensor", i, with[i]);
+        s->with[i].before = earlier_record(c->cx, with[i]);
+        if (s->with[i].now == DF_BAD) return false;
+    }
+    return true;
+}
+
 /* s->made: the gradients, as records. */
 static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
                       deft_tensor *const *with, size_t n_with, space *s)
 {
     deft_ctx *const cx = c->cx;
     df_grad w = { .cx = cx };
-    for (size_t i = 0; i < n_with; i++) {
-        s->with[i].now = float_record(c, "tensor", i, with[i]);
-        s->with[i].before = earlier_record(cx, with[i]);
-        if (s->with[i].now == DF_BAD) return false;
-    }
+    if (!find_asked(c, with, n_with, s)) return false;
     for (size_t i = 0; i < n_of; i++) {
         s->of[i] = float_record(c, "result", i, of[i]);
         if (s->of[i] == DF_BAD) return false;
@@ -350,12 +362,11 @@ static bool done(bool ok, deft_tensor **out, size_t n)
     return ok;
 }
 
-static bool take_options(call *c, const deft_grad_options *options)
+static void take_options(call *c, const deft_grad_options *options)
 {
     deft_grad_options o = { .size = sizeof o };
     if (options) df_take_options(&o, sizeof o, options, options->size);
     c->unused_is_zero = o.unused_is_zero;
-    return true;
 }
 
 bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
@@ -365,7 +376,8 @@ bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
     call c = { .what = "grad", .site = DF_SITE };
     space s = { 0 };
     c.cx = enter("grad", of, n_of, with, n_with, out);
-    bool ok = c.cx && take_options(&c, options);
+    bool ok = c.cx != NULL;
+    take_options(&c, options);
     for (size_t i = 0; ok && seeds && i < n_of; i++)
         ok = !seeds[i] || df_enter_more(c.cx, "grad", (unsigned)i + 1, seeds[i]);
     ok = ok && space_take(&c, n_of, n_with, &s) &&
@@ -416,9 +428,7 @@ static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
     bool ok = df_grad_init(&w, c->cx, c->what, 0) && ask(c, &w, s->with, n_with) &&
               sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
     for (size_t i = 0; i < n_with && ok; i++) {
-        s->made[i] = df_grad_of(&w, s->with[i].now);
-        if (s->made[i] == DF_BAD && s->with[i].before != DF_BAD)
-            s->made[i] = df_grad_of(&w, s->with[i].before);
+        s->made[i] = found(&w, &s->with[i]);
         if (s->made[i] == DF_BAD && !c->unused_is_zero) ok = reap(c, &w, &s->with[i], i) != DF_BAD;
     }
     df_grad_finish(&w);
@@ -456,19 +466,15 @@ bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
     call c = { .what = "jvp", .site = DF_SITE };
     space s = { 0 };
     deft_ctx *const cx = c.cx = enter("jvp", of, n_of, with, n_with, out);
-    bool ok = cx && take_options(&c, options);
+    bool ok = cx != NULL;
+    take_options(&c, options);
     if (ok && !tangents) {
         df_error(cx, DEFT_E_ARG, "jvp: the list of %zu tangents is NULL", n_with);
         ok = false;
     }
     for (size_t i = 0; ok && i < n_with; i++)
         ok = df_enter_more(cx, "jvp", (unsigned)i + 1, tangents[i]);
-    ok = ok && space_take(&c, n_of, n_with, &s);
-    for (size_t i = 0; i < n_with && ok; i++) {
-        s.with[i].now = float_record(&c, "tensor", i, with[i]);
-        s.with[i].before = earlier_record(cx, with[i]);
-        ok = s.with[i].now != DF_BAD;
-    }
+    ok = ok && space_take(&c, n_of, n_with, &s) && find_asked(&c, with, n_with, &s);
     for (size_t i = 0; i < n_of && ok; i++)
         ok = (s.of[i] = float_record(&c, "result", i, of[i])) != DF_BAD;
     ok = ok && linearize(&c, n_of, n_with, &s) && transpose(&c, tangents, n_of, n_with, &s) &&

@@ -99,6 +99,11 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
                     deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
                     uintptr_t site, bool is_ours);
 
+/* A record of its own for a, of the same value: to bear marks, or to take gradients with respect
+ * to.
+ */
+uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site);
+
 /* deft_cond has recorded its first branch from `then` on, the other from `otherwise` to now; the
  * conds follow. false: an error. */
 bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);

@@ -86,24 +86,11 @@ static bool record_again(replay *p, uint32_t k)
     const df_node n = cx->rec.nodes[k];
     const df_op op = (df_op)n.op;
     uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
-    int64_t args[2 * DEFT_MAX_RANK];
-    df_shape s;
     for (uint32_t i = 0; i < n.n_src; i++)
         src[i] = n.src[i].i == p->loop && names_loop(op, i) ? p->around : now(p, n.src[i].i);
-    const uint32_t n_args = df_op_n_args(op, n.n_src ? cx->rec.nodes[n.src[0].i].rank : 0);
-    for (uint32_t i = 0; i < n_args; i++) args[i] = cx->rec.args[n.arg + i];
-    df_rec_shape(&cx->rec, k, &s);
     if (op == DF_OP_final) cx->finals++;
-    p->map[k - p->low] =
-        df_append(cx, op, (deft_dtype)n.dtype, n.attr, src, args, n_args, &s, cx->rec.site[k]);
+    p->map[k - p->low] = df_append_like(cx, k, src, cx->rec.site[k]);
     return p->map[k - p->low] != DF_BAD;
-}
-
-/* A record of its own for k, which local gradients are then with respect to. */
-static uint32_t stand_in(deft_ctx *cx, uint32_t k, uintptr_t site)
-{
-    if (k == DF_BAD) return DF_BAD;
-    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, k), 0, &k, NULL, 0, NULL, site);
 }
 
 static bool is_float_record(const deft_ctx *cx, uint32_t k)
@@ -318,12 +305,12 @@ static bool enter_body(const backward *b, replay *p, deft_tensor *const *rows)
     const uint32_t n = l->n_states + l->n_rows;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t k = i < l->n_states ? carry(l, i) : l->rows[i - l->n_states];
-        b->local[i] = stand_in(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
+        b->local[i] = df_grad_stand_in(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
         if (b->local[i] == DF_BAD) return false;
         p->map[k - p->low] = b->local[i];
     }
     for (uint32_t i = 0; i < l->outer.n; i++)
-        if ((b->local[n + i] = stand_in(p->cx, l->outer.record[i], l->w->site)) == DF_BAD)
+        if ((b->local[n + i] = df_grad_stand_in(p->cx, l->outer.record[i], l->w->site)) == DF_BAD)
             return false;
     p->outer = &l->outer;
     p->local = b->local + n;
@@ -528,7 +515,7 @@ static bool through_branch(const branch *b, const captures *c, df_arena *a, uint
     if (!local || !p.map) return no_memory(b->w);
     for (uint32_t i = 0; i < n; i++) p.map[i] = DF_BAD;
     for (uint32_t i = 0; i < c->n; i++)
-        if ((local[i] = stand_in(cx, c->record[i], b->w->site)) == DF_BAD) return false;
+        if ((local[i] = df_grad_stand_in(cx, c->record[i], b->w->site)) == DF_BAD) return false;
     p.outer = c;
     p.local = local;
     for (uint32_t k = b->low; k < b->high; k++)

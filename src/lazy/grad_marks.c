@@ -41,8 +41,7 @@ static bool add_mark(deft_ctx *cx, df_grad_mark m)
     return false;
 }
 
-/* A record of its own for a. */
-static uint32_t stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
+uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
     return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
@@ -275,7 +274,7 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
     df_shape s;
     deft_ctx *const cx = df_begin("stop_gradient", t, &a, &s);
     if (!cx) return NULL;
-    const uint32_t k = stand_in(cx, a, DF_SITE);
+    const uint32_t k = df_grad_stand_in(cx, a, DF_SITE);
     if (k == DF_BAD || !add_mark(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
         return NULL;
     return df_result(cx, k);
@@ -338,7 +337,7 @@ static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
 {
     for (uint32_t i = 0; i < c->n_out; i++) {
         uint32_t *const k = &c->record[c->n_in + i];
-        if ((*k = stand_in(cx, *k, site)) == DF_BAD) return false;
+        if ((*k = df_grad_stand_in(cx, *k, site)) == DF_BAD) return false;
     }
     for (uint32_t i = 0; i < c->n_out; i++)
         if (!add_mark(cx, (df_grad_mark){ .record = c->record[c->n_in + i],

@@ -5,8 +5,6 @@
  */
 #include "lazy/grad.h"
 
-#include <string.h>
-
 #define X df_grad_src(w, k, 0)
 
 static uint32_t map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
@@ -24,19 +22,6 @@ static uint32_t view(df_grad *w, df_op op, uint32_t a, uint32_t attr, const int6
 
 /* ---- views ---- */
 
-/* The view that record k is of its operand, of `onto`, which has that operand's shape. */
-static uint32_t same_view(df_grad *w, uint32_t k, uint32_t onto)
-{
-    const df_rec *const r = &w->cx->rec;
-    const df_node n = r->nodes[k];
-    const uint32_t n_args = df_op_n_args((df_op)n.op, r->nodes[n.src[0].i].rank);
-    int64_t args[2 * DEFT_MAX_RANK] = { 0 };
-    df_shape s;
-    if (n_args) memcpy(args, r->args + n.arg, n_args * sizeof *args);
-    df_rec_shape(r, k, &s);
-    return view(w, (df_op)n.op, onto, n.attr, args, n_args, &s);
-}
-
 /* Adds g to the operand's gradient where k looks. Beyond the first view of one tensor this writes
  * over what there is: a tensor with many views gets one gradient, not one for each to be summed. */
 static bool give_place(df_grad *w, uint32_t k, uint32_t g)
@@ -44,7 +29,7 @@ static bool give_place(df_grad *w, uint32_t k, uint32_t g)
     deft_ctx *const cx = w->cx;
     const uint32_t x = X, sum = df_grad_of(w, x);
     const uint32_t base = sum == DF_BAD ? df_grad_zeros(cx, x, w->site) : sum;
-    const uint32_t place = base == DF_BAD ? DF_BAD : same_view(w, k, base);
+    const uint32_t place = base == DF_BAD ? DF_BAD : df_append_like(cx, k, &base, w->site);
     const uint32_t value = sum == DF_BAD ? g : map2(w, DF_OP_add, place, g);
     const uint32_t src[3] = { base, value, place };
     if (!df_grad_is_active(w, x)) return true;
@@ -96,20 +81,6 @@ bool df_grad_reshape(df_grad *w, uint32_t k, uint32_t g)
 }
 
 /* ---- updates ---- */
-
-/* The views from `place` down to base, on top of `onto`. */
-static uint32_t same_place(df_grad *w, uint32_t place, uint32_t base, uint32_t onto)
-{
-    const df_rec *const r = &w->cx->rec;
-    uint32_t n = 0, done = 0;
-    for (uint32_t v = place; v != base; v = r->nodes[v].src[0].i) n++;
-    for (; done < n && onto != DF_BAD; done++) { /* from the base up: chains are short */
-        uint32_t v = place;
-        for (uint32_t i = done + 1; i < n; i++) v = r->nodes[v].src[0].i;
-        onto = same_view(w, v, onto);
-    }
-    return onto;
-}
 
 /* Where on its base an update writes, when that is a slice of it without steps. at: the slice's
  * arguments, start and step for each axis. */
@@ -163,7 +134,7 @@ bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
     deft_ctx *const cx = w->cx;
     const df_node n = cx->rec.nodes[k];
     const uint32_t base = n.src[0].i, value = n.src[1].i, via = n.src[2].i;
-    const uint32_t place = same_place(w, via, base, g);
+    const uint32_t place = df_rebase(cx, via, base, g);
     if (place == DF_BAD || !df_grad_give(w, value, place)) return false;
     if (!df_grad_is_active(w, base)) return true;
     if (w->flags[k - w->from] & DF_GRAD_JOINED) return df_grad_give(w, base, g);

@@ -467,6 +467,10 @@ DF_INLINE deft_dtype df_dtype_at(const deft_ctx *cx, uint32_t node)
  * takes it (NULL where the rule derives it). DF_BAD with the error recorded. */
 uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
                    const int64_t *args, uint32_t n_args, const df_shape *out_shape, uintptr_t site);
+/* Record k once more, with other operands, of which the first has the rank of k's (views.c). */
+uint32_t df_append_like(deft_ctx *cx, uint32_t k, const uint32_t *src, uintptr_t site);
+/* The views of `place` down to base, recorded again on top of another record of base's shape. */
+uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto);
 /* Convenience forms on records, used by the composites; DF_BAD passes through. */
 uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site);
 uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site); /* promotes */

@@ -427,9 +427,20 @@ static uint32_t chain_base(const deft_ctx *cx, uint32_t node, uint32_t stop)
     return node;
 }
 
-/* The views of `place` down to base, recorded again on top of another record of base's shape. The
- * chain is read upwards through a small array: views of views of views are rare, but unbounded. */
-static uint32_t rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto)
+uint32_t df_append_like(deft_ctx *cx, uint32_t k, const uint32_t *src, uintptr_t site)
+{
+    const df_node n = cx->rec.nodes[k];
+    const uint32_t n_args = df_op_n_args((df_op)n.op, n.n_src ? cx->rec.nodes[n.src[0].i].rank : 0);
+    int64_t args[2 * DEFT_MAX_RANK] = { 0 };
+    df_shape s;
+    if (n_args) memcpy(args, cx->rec.args + n.arg, n_args * sizeof *args);
+    df_rec_shape(&cx->rec, k, &s);
+    return df_append(cx, (df_op)n.op, (deft_dtype)n.dtype, n.attr, src, args, n_args, &s, site);
+}
+
+/* The chain is read upwards through a small array: views of views of views are rare, but unbounded.
+ */
+uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto)
 {
     uint32_t chain[32], n = 0;
     for (uint32_t v = place; v != base; v = cx->rec.nodes[v].src[0].i) {
@@ -439,15 +450,8 @@ static uint32_t rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t ont
         }
         chain[n++] = v;
     }
-    while (n-- && onto != DF_BAD) {
-        const df_node v = cx->rec.nodes[chain[n]];
-        const uint32_t n_args = df_op_n_args((df_op)v.op, cx->rec.nodes[v.src[0].i].rank);
-        int64_t args[2 * DEFT_MAX_RANK] = { 0 };
-        if (n_args) memcpy(args, cx->rec.args + v.arg, n_args * sizeof *args);
-        df_shape s;
-        df_rec_shape(&cx->rec, chain[n], &s);
-        onto = view_record(cx, (df_op)v.op, onto, v.attr, args, n_args, &s, cx->rec.site[chain[n]]);
-    }
+    while (n-- && onto != DF_BAD)
+        onto = df_append_like(cx, chain[n], &onto, cx->rec.site[chain[n]]);
     return onto;
 }
 
@@ -512,7 +516,7 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
             return DF_BAD;
         }
     const uint32_t u = write_place(cx, base, dst->place, value, site);
-    *place_out = u == DF_BAD ? DF_BAD : rebase(cx, dst->place, base, u);
+    *place_out = u == DF_BAD ? DF_BAD : df_rebase(cx, dst->place, base, u);
     return *place_out == DF_BAD ? DF_BAD : u;
 }
 
