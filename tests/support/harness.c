@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "harness.h"
 
+#include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void log_line(void *user, const char *topic, const char *line)
@@ -59,4 +61,23 @@ float rig_item(rig *r, deft_tensor *t)
     float v = 0;
     OK(r, deft_item(t, &v));
     return v;
+}
+
+void rig_expect(rig *r, deft_tensor *t, int64_t n, const float *want)
+{
+    float *const got = malloc((size_t)n * sizeof *got);
+    cr_assert(t && got, "%s", deft_message(r->cx));
+    rig_read(r, t, got, n);
+    for (int64_t i = 0; i < n; i++)
+        cr_assert(got[i] == want[i] || (isnan(got[i]) && isnan(want[i])),
+                  "element %lld is %.9g, not %.9g", (long long)i, (double)got[i], (double)want[i]);
+    free(got);
+}
+
+deft_tensor *rig_grad_of_sum(deft_tensor *y, deft_tensor *x)
+{
+    deft_tensor *const of[] = { deft_sum(y, DEFT_ALL_AXES, 0) };
+    deft_tensor *g = NULL;
+    deft_grad(of, NULL, 1, &x, 1, NULL, &g);
+    return g;
 }

@@ -28,6 +28,14 @@ deft_tensor *rig_range(rig *r, int64_t n, float first);
 /* Reads all of t as f32; n must be its size. */
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n);
 float rig_item(rig *r, deft_tensor *t);
+/* t, read as f32, holds these n numbers; NaN equals NaN. NULL fails with what is pending. */
+void rig_expect(rig *r, deft_tensor *t, int64_t n, const float *want);
+#define RIG_EXPECT(r, t, ...)                                                                      \
+    rig_expect((r), (t), sizeof((float[]){ __VA_ARGS__ }) / sizeof(float),                         \
+               (const float[]){ __VA_ARGS__ })
+
+/* The gradient of the sum of y with respect to x; NULL where that is an error. */
+deft_tensor *rig_grad_of_sum(deft_tensor *y, deft_tensor *x);
 
 /* st must be OK. */
 void rig_ok(const rig *r, deft_status st, const char *file, int line);

@@ -36,27 +36,7 @@ static deft_tensor *vector(int64_t n, const float *v)
 #define VECTOR(...)                                                                                \
     vector(sizeof((float[]){ __VA_ARGS__ }) / sizeof(float), (const float[]){ __VA_ARGS__ })
 
-static void expect(deft_tensor *t, int64_t n, const float *want)
-{
-    float got[16] = { 0 };
-    cr_assert(t, "%s", deft_message(r.cx));
-    rig_read(&r, t, got, n);
-    for (int64_t i = 0; i < n; i++)
-        cr_assert(got[i] == want[i], "element %lld is %g, not %g", (long long)i, (double)got[i],
-                  (double)want[i]);
-}
-
-#define EXPECT(t, ...)                                                                             \
-    expect(t, sizeof((float[]){ __VA_ARGS__ }) / sizeof(float), (const float[]){ __VA_ARGS__ })
-
-/* The gradient of the sum of y. */
-static deft_tensor *of_sum(deft_tensor *y, deft_tensor *x)
-{
-    deft_tensor *const of[] = { deft_sum(y, DEFT_ALL_AXES, 0) };
-    deft_tensor *g = NULL;
-    deft_grad(of, NULL, 1, &x, 1, NULL, &g);
-    return g;
-}
+#define EXPECT(t, ...) RIG_EXPECT(&r, t, __VA_ARGS__)
 
 static void expect_error(deft_status st, const char *part)
 {
@@ -83,7 +63,7 @@ Test(grad, of_something_in_the_middle)
 {
     deft_tensor *const x = VECTOR(1, 2, 3);
     deft_tensor *const h = deft_mul(x, 2.0);
-    EXPECT(of_sum(deft_square(h), h), 4, 8, 12);
+    EXPECT(rig_grad_of_sum(deft_square(h), h), 4, 8, 12);
 }
 
 Test(grad, a_result_may_be_asked_for_itself)
@@ -113,7 +93,7 @@ Test(grad, a_use_after_an_assign_is_of_the_new_value)
     deft_tensor *const p = VECTOR(1, 2);
     const deft_scope s = deft_step_begin(r.cx);
     deft_assign(p, deft_mul(p, 10.0));
-    deft_tensor *const g = deft_keep(of_sum(deft_square(p), p));
+    deft_tensor *const g = deft_keep(rig_grad_of_sum(deft_square(p), p));
     OK(&r, deft_step_end(s));
     EXPECT(g, 20, 40);
 }
@@ -123,7 +103,7 @@ Test(grad, views_of_one_tensor_that_overlap_add_up)
     deft_tensor *const x = VECTOR(1, 2, 3, 4);
     deft_tensor *const y = deft_mul(deft_slice(x, DEFT_R(0, 3)), deft_slice(x, DEFT_R(1, 4)));
     deft_tensor *const every = deft_mul(deft_slice(x, DEFT_RS(0, 4, 2)), 100.0);
-    EXPECT(of_sum(deft_concat((deft_tensor *[]){ y, every }, 2, 0), x), 102, 4, 106, 3);
+    EXPECT(rig_grad_of_sum(deft_concat((deft_tensor *[]){ y, every }, 2, 0), x), 102, 4, 106, 3);
 }
 
 Test(grad, what_was_written_over_a_join_leaves_its_pieces_nothing_there)
@@ -132,7 +112,7 @@ Test(grad, what_was_written_over_a_join_leaves_its_pieces_nothing_there)
     const deft_scope s = deft_step_begin(r.cx);
     deft_tensor *const both = deft_concat((deft_tensor *[]){ x, z, x }, 3, 0);
     deft_assign(deft_slice(both, DEFT_R(2, 5)), deft_mul(z, 2.0));
-    deft_tensor *const g = deft_keep(of_sum(deft_square(both), x));
+    deft_tensor *const g = deft_keep(rig_grad_of_sum(deft_square(both), x));
     OK(&r, deft_step_end(s));
     EXPECT(g, 2, 4 + 4, 6); /* of both: 1 2 | 10 10 10 | 2 3 */
 }
@@ -146,7 +126,7 @@ static uint64_t launches_of_join(int64_t n)
     const deft_stats before = rig_stats(&r);
     const deft_scope s = deft_step_begin(r.cx);
     for (int64_t i = 0; i < n; i++) rows[i] = deft_square(deft_slice(x, DEFT_AT(n - 1 - i)));
-    deft_keep(of_sum(deft_exp(deft_stack(rows, (size_t)n, 0)), x));
+    deft_keep(rig_grad_of_sum(deft_exp(deft_stack(rows, (size_t)n, 0)), x));
     OK(&r, deft_step_end(s));
     return rig_stats(&r).launches - before.launches;
 }
@@ -163,7 +143,7 @@ Test(grad, what_an_earlier_step_computed_is_a_constant)
     const deft_scope s = deft_step_begin(r.cx);
     deft_tensor *const y = deft_keep(deft_square(x));
     OK(&r, deft_step_end(s));
-    cr_assert_null(of_sum(deft_mul(y, 2.0), x));
+    cr_assert_null(rig_grad_of_sum(deft_mul(y, 2.0), x));
     expect_error(DEFT_E_STATE, "grad: no result depends on tensor 0, f32[1]");
     const deft_grad_options zero = { .size = sizeof zero, .unused_is_zero = true };
     deft_tensor *const of[] = { deft_mul(y, 2.0) };
@@ -179,7 +159,7 @@ Test(grad, a_read_within_a_step_keeps_what_was_recorded)
     deft_tensor *const y = deft_square(x);
     float v;
     OK(&r, deft_item(y, &v));
-    deft_tensor *const g = deft_keep(of_sum(deft_mul(y, 2.0), x));
+    deft_tensor *const g = deft_keep(rig_grad_of_sum(deft_mul(y, 2.0), x));
     OK(&r, deft_step_end(s));
     EXPECT(g, 12);
 }
@@ -187,35 +167,35 @@ Test(grad, a_read_within_a_step_keeps_what_was_recorded)
 Test(grad, where_functions_have_kinks)
 {
     deft_tensor *const x = VECTOR(-1, 0, 2);
-    EXPECT(of_sum(deft_relu(x), x), 0, 0, 1);
-    EXPECT(of_sum(deft_abs(x), x), -1, 0, 1);
-    EXPECT(of_sum(deft_sign(x), x), 0, 0, 0);
-    EXPECT(of_sum(deft_maximum(x, VECTOR(-2, 0, 3)), x), 1, 0.5f, 0);
+    EXPECT(rig_grad_of_sum(deft_relu(x), x), 0, 0, 1);
+    EXPECT(rig_grad_of_sum(deft_abs(x), x), -1, 0, 1);
+    EXPECT(rig_grad_of_sum(deft_sign(x), x), 0, 0, 0);
+    EXPECT(rig_grad_of_sum(deft_maximum(x, VECTOR(-2, 0, 3)), x), 1, 0.5f, 0);
 }
 
 Test(grad, equal_greatest_elements_share)
 {
     deft_tensor *const x = VECTOR(5, 1, 5, 2);
-    EXPECT(of_sum(deft_max(x, DEFT_ALL_AXES, 0), x), 0.5f, 0, 0.5f, 0);
-    EXPECT(of_sum(deft_min(deft_neg(x), DEFT_ALL_AXES, 0), x), -0.5f, 0, -0.5f, 0);
+    EXPECT(rig_grad_of_sum(deft_max(x, DEFT_ALL_AXES, 0), x), 0.5f, 0, 0.5f, 0);
+    EXPECT(rig_grad_of_sum(deft_min(deft_neg(x), DEFT_ALL_AXES, 0), x), -0.5f, 0, -0.5f, 0);
 }
 
 Test(grad, products_with_zeros)
 {
     deft_tensor *const none = VECTOR(2, 3, 4), *const one = VECTOR(2, 0, 4),
                        *const two = VECTOR(0, 3, 0);
-    EXPECT(of_sum(deft_prod(none, DEFT_ALL_AXES, 0), none), 12, 8, 6);
-    EXPECT(of_sum(deft_prod(one, DEFT_ALL_AXES, 0), one), 0, 8, 0);
-    EXPECT(of_sum(deft_prod(two, DEFT_ALL_AXES, 0), two), 0, 0, 0);
+    EXPECT(rig_grad_of_sum(deft_prod(none, DEFT_ALL_AXES, 0), none), 12, 8, 6);
+    EXPECT(rig_grad_of_sum(deft_prod(one, DEFT_ALL_AXES, 0), one), 0, 8, 0);
+    EXPECT(rig_grad_of_sum(deft_prod(two, DEFT_ALL_AXES, 0), two), 0, 0, 0);
 }
 
 Test(grad, powers_at_zero)
 {
     deft_tensor *const x = VECTOR(0, 2);
-    EXPECT(of_sum(deft_pow(x, VECTOR(0, 0)), x), 0, 0);
-    EXPECT(of_sum(deft_pow(x, 1), x), 1, 1);
+    EXPECT(rig_grad_of_sum(deft_pow(x, VECTOR(0, 0)), x), 0, 0);
+    EXPECT(rig_grad_of_sum(deft_pow(x, 1), x), 1, 1);
     deft_tensor *const y = VECTOR(2, 3);
-    EXPECT(of_sum(deft_pow(VECTOR(0, 1), y), y), 0, 0);
+    EXPECT(rig_grad_of_sum(deft_pow(VECTOR(0, 1), y), y), 0, 0);
 }
 
 /* ---- stops, hooks, functions of one's own ---- */
@@ -223,8 +203,8 @@ Test(grad, powers_at_zero)
 Test(grad, nothing_goes_through_a_stop)
 {
     deft_tensor *const x = VECTOR(2, 3);
-    EXPECT(of_sum(deft_mul(deft_stop_gradient(x), x), x), 2, 3);
-    cr_assert_null(of_sum(deft_stop_gradient(deft_square(x)), x));
+    EXPECT(rig_grad_of_sum(deft_mul(deft_stop_gradient(x), x), x), 2, 3);
+    cr_assert_null(rig_grad_of_sum(deft_stop_gradient(deft_square(x)), x));
     expect_error(DEFT_E_STATE, "no result depends");
 }
 
@@ -254,7 +234,7 @@ Test(grad, hooks_change_what_flows)
     cr_assert(deft_grad_hook(h, halve, &calls));
     cr_assert(deft_grad_hook(h, halve, &calls));
     deft_tensor *const y = deft_add(deft_square(h), h);
-    EXPECT(of_sum(y, x), (16 + 1), (24 + 1));
+    EXPECT(rig_grad_of_sum(y, x), (16 + 1), (24 + 1));
     cr_assert_eq(calls, 2);
 }
 
@@ -268,7 +248,7 @@ Test(grad, a_hook_must_keep_the_shape)
 {
     deft_tensor *const x = VECTOR(2, 3);
     cr_assert(deft_grad_hook(x, two_of_them, NULL));
-    cr_assert_null(of_sum(deft_square(x), x));
+    cr_assert_null(rig_grad_of_sum(deft_square(x), x));
     expect_error(DEFT_E_SHAPE, "grad_hook: it made f32[3], it must be f32[2]");
 }
 
@@ -317,9 +297,9 @@ Test(grad, one_of_its_results_is_enough)
     deft_tensor *const in[] = { x, y };
     deft_tensor *out[2];
     cr_assert(deft_custom_grad(r.cx, clipped, straight, &calls, in, 2, out, 2));
-    EXPECT(of_sum(out[0], x), 1, 1);
+    EXPECT(rig_grad_of_sum(out[0], x), 1, 1);
     cr_assert(deft_custom_grad(r.cx, clipped, straight, &calls, in, 2, out, 2));
-    EXPECT(of_sum(out[1], y), 1.25f, 2.5f);
+    EXPECT(rig_grad_of_sum(out[1], y), 1.25f, 2.5f);
 }
 
 static deft_status stopped_cell(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
@@ -443,7 +423,7 @@ Test(grad, a_weight_shared_by_a_batch_gets_one_product)
 {
     deft_tensor *const w = VECTOR(1, 2, 3, 4, 5, 6);
     deft_tensor *const x = deft_ones(r.cx, DEFT_SHAPE(7, 4, 3), DEFT_F32);
-    deft_tensor *const g = of_sum(deft_matmul(x, deft_reshape(w, DEFT_SHAPE(3, 2))), w);
+    deft_tensor *const g = rig_grad_of_sum(deft_matmul(x, deft_reshape(w, DEFT_SHAPE(3, 2))), w);
     EXPECT(g, 28, 28, 28, 28, 28, 28);
     cr_assert(strstr(latest_trace(), "= matmul f32[3,2]"), "%s", latest_trace());
     cr_assert_null(strstr(latest_trace(), "= matmul f32[7,"), "%s", latest_trace());
@@ -467,7 +447,7 @@ Test(grad, nan_check_names_what_made_it)
 Test(grad, nan_check_of_gradients)
 {
     deft_tensor *const x = VECTOR(0, 4);
-    deft_tensor *const g[] = { of_sum(deft_mul(deft_sqrt(x), 0.0), x) };
+    deft_tensor *const g[] = { rig_grad_of_sum(deft_mul(deft_sqrt(x), 0.0), x) };
     cr_assert_eq(deft_nan_check(g, 1), DEFT_E_NAN);
     cr_assert(strstr(deft_message(r.cx), "div at "), "%s", deft_message(r.cx));
 }
@@ -538,7 +518,7 @@ Test(grad, mistakes)
     expect_error(DEFT_E_SHAPE, "grad: result 0 is f32[2]; without a seed it must have one element");
     cr_assert_not(deft_grad(&y, &n, 1, &x, 1, NULL, &g));
     expect_error(DEFT_E_SHAPE, "grad: seed 0 is i64[3], result 0 is f32[2]");
-    cr_assert_null(of_sum(deft_mul(x, 2.0), n));
+    cr_assert_null(rig_grad_of_sum(deft_mul(x, 2.0), n));
     expect_error(DEFT_E_DTYPE, "grad: tensor 0 is i64[3]; only floats have gradients");
     cr_assert_not(deft_grad(&n, NULL, 1, &x, 1, NULL, &g));
     expect_error(DEFT_E_DTYPE, "grad: result 0 is i64[3]");
@@ -547,7 +527,7 @@ Test(grad, mistakes)
     cr_assert_not(deft_grad(&y, NULL, 1, &x, 0, NULL, &g));
     expect_error(DEFT_E_ARG, "grad: 1 results, 0 tensors");
     cr_assert(deft_while(r.cx, endless, doubled, NULL, &x, 1, 50, &out));
-    cr_assert_null(of_sum(out, x));
+    cr_assert_null(rig_grad_of_sum(out, x));
     expect_error(DEFT_E_STATE, "grad: through a while loop");
     cr_assert_not(deft_grad_hook(x, NULL, NULL));
     expect_error(DEFT_E_ARG, "grad_hook: the function is NULL");

@@ -47,27 +47,7 @@ static float *noise(int64_t n, uint64_t seed)
     return v;
 }
 
-static void expect(deft_tensor *t, int64_t n, const float *want)
-{
-    float *const got = malloc((size_t)n * sizeof *got);
-    cr_assert(t && got, "%s", deft_message(r.cx));
-    rig_read(&r, t, got, n);
-    for (int64_t i = 0; i < n; i++)
-        cr_assert(got[i] == want[i] || (isnan(got[i]) && isnan(want[i])),
-                  "element %lld is %.9g, not %.9g", (long long)i, (double)got[i], (double)want[i]);
-    free(got);
-}
-
-#define EXPECT(t, ...)                                                                             \
-    expect(t, sizeof((float[]){ __VA_ARGS__ }) / sizeof(float), (const float[]){ __VA_ARGS__ })
-
-static deft_tensor *of_sum(deft_tensor *y, deft_tensor *x)
-{
-    deft_tensor *const of[] = { deft_sum(y, DEFT_ALL_AXES, 0) };
-    deft_tensor *g = NULL;
-    deft_grad(of, NULL, 1, &x, 1, NULL, &g);
-    return g;
-}
+#define EXPECT(t, ...) RIG_EXPECT(&r, t, __VA_ARGS__)
 
 static void expect_error(deft_tensor *t, deft_status st, const char *part)
 {
@@ -130,7 +110,7 @@ static void conv_is_right(const conv_case *c)
     cr_assert(y, "%s", deft_message(r.cx));
     cr_assert_eq(deft_dim(y, 2), ho);
     cr_assert_eq(deft_dim(y, 3), wo);
-    expect(y, n_out, want);
+    rig_expect(&r, y, n_out, want);
     free(x), free(w), free(bias), free(want);
 }
 
@@ -151,10 +131,10 @@ Test(layers, convolution_of_no_images)
 {
     deft_tensor *const x = deft_zeros(r.cx, DEFT_SHAPE(0, 2, 4, 4), DEFT_F32);
     deft_tensor *const w = deft_ones(r.cx, DEFT_SHAPE(3, 2, 3, 3), DEFT_F32);
-    deft_tensor *const y = deft_conv2d(x, w, NULL), *const g = of_sum(y, w);
+    deft_tensor *const y = deft_conv2d(x, w, NULL), *const g = rig_grad_of_sum(y, w);
     cr_assert_eq(deft_numel(y), 0);
     OK(&r, deft_eval((deft_tensor *[]){ y, g }, 2));
-    expect(g, 54, (const float[54]){ 0 });
+    rig_expect(&r, g, 54, (const float[54]){ 0 });
 }
 
 Test(layers, integers_are_convolved_as_f32)
@@ -217,7 +197,7 @@ Test(layers, of_equal_elements_the_first_is_the_greatest)
         tensor(DEFT_SHAPE(1, 1, 2, 4), (const float[]){ 1, 3, 5, 5, 3, 3, 0, 5 });
     deft_tensor *const y = deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 2, 2 }));
     EXPECT(y, 3, 5);
-    EXPECT(of_sum(deft_mul(y, 7.0), x), 0, 7, 7, 0, 0, 0, 0, 0);
+    EXPECT(rig_grad_of_sum(deft_mul(y, 7.0), x), 0, 7, 7, 0, 0, 0, 0, 0);
 }
 
 Test(layers, a_window_with_a_nan_gives_nan_to_the_last)
@@ -227,7 +207,7 @@ Test(layers, a_window_with_a_nan_gives_nan_to_the_last)
     const deft_pool2d_options o = { .size = sizeof o, .kernel = { 1, 3 }, .stride = { 1, 1 } };
     deft_tensor *const y = deft_max_pool2d(x, &o);
     EXPECT(y, NAN, NAN, NAN);
-    EXPECT(of_sum(y, x), 0, 0, 3, 0, 0);
+    EXPECT(rig_grad_of_sum(y, x), 0, 0, 3, 0, 0);
 }
 
 Test(layers, padding_is_below_everything_in_a_maximum_and_zero_in_a_mean)
@@ -274,7 +254,7 @@ static deft_status network(deft_ctx *cx, deft_tensor *const *in, size_t n_in, de
     deft_tensor *const pooled = deft_max_pool2d(y, DEFT_POOL2D(.kernel = { 2, 2 }));
     deft_tensor *const rows = deft_reshape(pooled, DEFT_SHAPE(200, -1));
     deft_tensor *const t = deft_attention(rows, rows, rows, DEFT_ATTENTION(.is_causal = true));
-    out[0] = of_sum(deft_rms_norm(t, 1, NULL, 1e-3), in[1]);
+    out[0] = rig_grad_of_sum(deft_rms_norm(t, 1, NULL, 1e-3), in[1]);
     return out[0] ? DEFT_OK : DEFT_E_STATE;
 }
 
@@ -322,7 +302,7 @@ Test(layers, embedding_takes_rows_and_gives_back_their_gradients)
     deft_tensor *const y = deft_embedding(table, i);
     cr_assert_eq(deft_rank(y), 3);
     EXPECT(y, 5, 6, 1, 2, 5, 6);
-    EXPECT(of_sum(y, table), 1, 1, 0, 0, 2, 2);
+    EXPECT(rig_grad_of_sum(y, table), 1, 1, 0, 0, 2, 2);
     expect_error(deft_embedding(table, table), DEFT_E_SHAPE,
                  "embedding: the table is [3,2], indices are f32");
     expect_error(deft_embedding(deft_sum(table, DEFT_ALL_AXES, 0), i), DEFT_E_SHAPE,
