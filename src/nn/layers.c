@@ -78,7 +78,7 @@ static bool embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, 
 
 static deft_tensor *embedding_call(const deft_nn_embedding *l, deft_tensor *indices)
 {
-    return deft_take(l->weight, indices, 0);
+    return deft_embedding(l->weight, indices);
 }
 
 /* ---- norms ---- */
@@ -113,10 +113,7 @@ static deft_tensor *norm_call(const deft_nn_norm *l, deft_tensor *x)
 {
     if (!fits(l->bias ? "layer_norm" : "rms_norm", x, l->weight)) return NULL;
     if (l->bias) return deft_layer_norm(x, 1, l->weight, l->bias, l->eps);
-    const deft_axes last = deft_axes_of(1, (const int[]){ -1 });
-    deft_tensor *const mean = deft_mean(deft_square(x), last, 1);
-    deft_tensor *const eps = x ? deft_const_f(deft_ctx_of(x), l->eps) : NULL;
-    return deft_mul(deft_mul(x, deft_rsqrt(deft_add(mean, eps))), l->weight);
+    return deft_rms_norm(x, 1, l->weight, l->eps);
 }
 
 /* ---- dropout ---- */
