@@ -16,6 +16,7 @@
  * size: one table of ops by dtype by layout.
  */
 #include "../support/oracle.h"
+#include "../support/part.h"
 
 #include <math.h>
 #include <signal.h>
@@ -1312,6 +1313,7 @@ static void all_cases(scale how)
     for (uint16_t op = 0; op < LEN(ops); op++)
         for (int t = 0; t < DEFT_N_DTYPES; t++) {
             if (!(ops[op].dtypes >> t & 1) || filtered(&ops[op], (deft_dtype)t)) continue;
+            if (how == QUICK && (op + (unsigned)t) % test_part()) continue;
             /* An op on halves is the f32 op between casts: they get fewer combinations. Each op has
              * both of them at full scale, one else, and where time is short every second op one. */
             const bool is_half = t == DEFT_F16 || t == DEFT_BF16;

@@ -19,6 +19,7 @@
  * size: generator, runner and shrinker of one kind of program.
  */
 #include "../support/oracle.h"
+#include "../support/part.h"
 
 #include <math.h>
 #include <signal.h>
@@ -1712,7 +1713,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--full"))
             count = 40000, all = true;
         else if (!strcmp(argv[i], "--quick"))
-            count = 200;
+            count = test_some(200);
         else if (!strcmp(argv[i], "--all-paths"))
             all = true;
         else if (!strcmp(argv[i], "--no-places"))

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "network.h"
+#include "support/part.h"
 #include "world.h"
 
 static const char *const exported[] = {
@@ -1105,11 +1106,10 @@ static void drive_row(const row *r)
     if (!n_hit) oom_fault(r->name, 0, "allocates nothing: the row has lost its subject");
 }
 
-/* --every=N: of the allocations of a call the first fails and each N-th after it. */
-int main(int argc, char **argv)
+/* Of the allocations of a call the first fails and each N-th after it, N as in support/part.h. */
+int main(void)
 {
-    if (argc > 1 && !strncmp(argv[1], "--every=", 8))
-        scenario_every(strtoul(argv[1] + 8, NULL, 10));
+    scenario_every(test_part());
     if (!mkdtemp(folder) || !save_parameters()) return 99;
     compare_names();
     for (size_t i = 0; i < N_ROWS; i++) drive_row(&rows[i]);

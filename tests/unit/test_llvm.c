@@ -26,6 +26,7 @@
 #include "runtime/interp.h"
 #include "runtime/variant.h"
 #include "support/half_ref.h"
+#include "support/part.h"
 
 /* ---- the plug-in ---- */
 
@@ -981,8 +982,9 @@ static void run_interp(gen *g, run *r)
 }
 
 /* runs: ROW with several reduced axes */
-static void fuzz(df_mode mode, bool runs, uint32_t n_kernels, uint32_t n_shapes)
+static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
 {
+    const uint32_t n_kernels = test_some(most);
     gen *g = malloc(sizeof *g * n_kernels);
     const df_kernel **k = malloc(sizeof *k * n_kernels);
     df_code *code = malloc(sizeof *code * n_kernels * 6);
@@ -1063,7 +1065,8 @@ static void run_under(gen *g, run *r, const df_facts *f, const df_code *code)
 
 static void fuzz_facts(df_mode mode, bool runs)
 {
-    enum { N_KERNELS = 5, N_SHAPES = 3 };
+    enum { N_SHAPES = 3 };
+    const uint32_t n_kernels = test_some(5);
     static const struct {
         double f64;
         float f32;
@@ -1071,7 +1074,7 @@ static void fuzz_facts(df_mode mode, bool runs)
     df_compiler c[3];
     gen *g = malloc(sizeof *g);
     for (int v = 0; v < 3; v++) c[v] = open_compiler(widths[v]);
-    for (uint32_t i = 0; i < N_KERNELS * N_SHAPES; i++) {
+    for (uint32_t i = 0; i < n_kernels * N_SHAPES; i++) {
         const uint64_t seed = 1000 + i / N_SHAPES;
         run r;
         make_kernel(g, seed, mode, runs);

@@ -14,6 +14,7 @@
 #include "runtime/cpu.h"
 #include "runtime/matmul.h"
 #include "runtime/tile.h"
+#include "support/part.h"
 
 enum {
     MAX_THREADS = 4,
@@ -114,10 +115,16 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
 
 /* The reference is plain C and takes ten times as long under a sanitizer. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SLOWER = 6 };
+enum { SANITIZED = 6 };
 #else
-enum { SLOWER = 1 };
+enum { SANITIZED = 1 };
 #endif
+
+static int slower(void)
+{
+    const int part = (int)test_part();
+    return part > SANITIZED ? part : SANITIZED;
+}
 
 #define STAND_IN(name, type, fma_of, MR, NR)                                                       \
     static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
@@ -321,7 +328,7 @@ Test(matmul, strides_batches_epilogues_threads)
     static const int64_t sizes[] = { 1, 2, 3, 5, 8, 13, 16, 31, 47, 48, 49, 65, 96, 130 };
     fixture f;
     start(&f);
-    for (int i = 0; i < 400 / SLOWER; i++) {
+    for (int i = 0; i < 400 / slower(); i++) {
         const uint32_t bits = draw(&f, 1024);
         layout l = { .a_transposed = bits & 1,
                      .b_transposed = bits & 2,
@@ -349,7 +356,7 @@ Test(matmul, small_in_parts)
                                          { 1, 256, 1000 }, { 2, 129, 1000 }, { 63, 5, 800 } };
     fixture f;
     start(&f);
-    for (int round = 0; round < 24 / SLOWER; round++)
+    for (int round = 0; round < 24 / slower(); round++)
         for (size_t i = 0; i < DF_LEN(shapes); i++)
             for (int v = 0; v < 4; v++) {
                 const layout l = { .a_transposed = v == 1,
@@ -370,8 +377,8 @@ Test(matmul, blocked)
                                          { 35, 600, 520 },   { 700, 1, 600 },   { 33, 49, 6000 } };
     fixture f;
     start(&f);
-    for (size_t i = 0; i<DF_LEN(shapes); i += SLOWER> 1 ? 4 : 1)
-        for (int v = 0; v<4; v += SLOWER> 1 ? 3 : 1) {
+    for (size_t i = 0; i<DF_LEN(shapes); i += slower()> 1 ? 4 : 1)
+        for (int v = 0; v<4; v += slower()> 1 ? 3 : 1) {
             const layout l = { .a_transposed = v & 1,
                                .b_transposed = v >> 1,
                                .c_null = (i + v) % 3 == 1,
