@@ -86,6 +86,11 @@ static bool record_again(replay *p, uint32_t k)
     const df_node n = cx->rec.nodes[k];
     const df_op op = (df_op)n.op;
     uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
+    if (op == DF_OP_input) { /* first used in there, which does not make it a part of it */
+        const uint32_t slot = p->outer ? slot_of(p->outer, k) : 0;
+        p->map[k - p->low] = slot ? p->local[slot - 1] : k;
+        return true;
+    }
     for (uint32_t i = 0; i < n.n_src; i++)
         src[i] = n.src[i].i == p->loop && names_loop(op, i) ? p->around : now(p, n.src[i].i);
     if (op == DF_OP_final) cx->finals++;
@@ -116,13 +121,20 @@ static bool is_inside(const loop_form *l, uint32_t k)
     return k >= l->loop && k < l->body_end && l->inside[k - l->loop];
 }
 
+/* An update needs to find its base above its place: when what it writes depends on the loop, the
+ * views between the two are recorded again as well. */
 static void find_inside(loop_form *l)
 {
     const df_node *const nodes = l->w->cx->rec.nodes;
     l->inside[0] = 1;
-    for (uint32_t k = l->loop + 1; k < l->body_end; k++)
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
         for (uint32_t i = 0; i < nodes[k].n_src; i++)
             if (is_inside(l, nodes[k].src[i].i)) l->inside[k - l->loop] = 1;
+        if (nodes[k].op != DF_OP_update || !is_inside(l, k)) continue;
+        for (uint32_t v = nodes[k].src[2].i; v > l->loop && v != nodes[k].src[0].i;
+             v = nodes[v].src[0].i)
+            l->inside[v - l->loop] = 1;
+    }
 }
 
 /* Its list, first to last. */
@@ -492,15 +504,35 @@ bool df_grad_final(df_grad *w, uint32_t k, uint32_t g)
 typedef struct branch {
     df_grad *w;
     uint32_t low, high, result, g;
+    uint8_t *need; /* per record: the result depends on it */
 } branch;
+
+/* A tensor that was first used in the branch has its record there, and comes from outside. */
+static bool is_of_branch(const branch *b, uint32_t k)
+{
+    return k >= b->low && k < b->high && b->w->cx->rec.nodes[k].op != DF_OP_input;
+}
+
+/* Other results of the same branches may depend on more, which this one has nothing to do with. */
+static bool find_need(branch *b, df_arena *a)
+{
+    const df_node *const nodes = b->w->cx->rec.nodes;
+    b->need = df_arena_new(a, uint8_t, b->high - b->low + 1);
+    if (!b->need) return no_memory(b->w);
+    if (is_of_branch(b, b->result)) b->need[b->result - b->low] = 1;
+    for (uint32_t k = b->high; k-- > b->low;)
+        for (uint32_t i = 0; b->need[k - b->low] && i < nodes[k].n_src; i++)
+            if (is_of_branch(b, nodes[k].src[i].i)) b->need[nodes[k].src[i].i - b->low] = 1;
+    return true;
+}
 
 static void see_branch(captures *c, const branch *b)
 {
     const df_node *const nodes = b->w->cx->rec.nodes;
     for (uint32_t k = b->low; k < b->high; k++)
-        for (uint32_t i = 0; i < nodes[k].n_src; i++)
-            if (nodes[k].src[i].i < b->low) capture(c, nodes[k].src[i].i);
-    if (b->result < b->low || b->result >= b->high) capture(c, b->result);
+        for (uint32_t i = 0; b->need[k - b->low] && i < nodes[k].n_src; i++)
+            if (!is_of_branch(b, nodes[k].src[i].i)) capture(c, nodes[k].src[i].i);
+    if (!is_of_branch(b, b->result)) capture(c, b->result);
 }
 
 /* Records the branch again and walks back through it; made[i]: the gradient of capture i. */
@@ -519,7 +551,8 @@ static bool through_branch(const branch *b, const captures *c, df_arena *a, uint
     p.outer = c;
     p.local = local;
     for (uint32_t k = b->low; k < b->high; k++)
-        if (!record_again(&p, k)) return false;
+        if ((b->need[k - b->low] || cx->rec.nodes[k].op == DF_OP_input) && !record_again(&p, k))
+            return false;
     bool ok =
         df_grad_copy_marks(cx, b->low, b->high, p.map) && df_grad_init(&w, cx, b->w->what, from);
     for (uint32_t i = 0; i < c->n && ok; i++) df_grad_with(&w, local[i]);
@@ -541,16 +574,13 @@ bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
     const df_node n = cx->rec.nodes[k];
     const df_grad_mark *const m = df_grad_branches(cx, k);
     df_assert(m);
-    const branch then = {
-        .w = w, .low = m->then, .high = m->otherwise, .result = n.src[1].i, .g = g
-    };
-    const branch other = {
-        .w = w, .low = m->otherwise, .high = m->record, .result = n.src[2].i, .g = g
-    };
+    branch then = { .w = w, .low = m->then, .high = m->otherwise, .result = n.src[1].i, .g = g };
+    branch other = { .w = w, .low = m->otherwise, .high = m->record, .result = n.src[2].i, .g = g };
     df_arena a;
     captures c;
     df_arena_init(&a, cx->mem);
-    bool ok = captures_init(&c, w, 3 * (m->record - m->then) + 2, &a);
+    bool ok = captures_init(&c, w, 3 * (m->record - m->then) + 2, &a) && find_need(&then, &a) &&
+              find_need(&other, &a);
     if (ok) {
         see_branch(&c, &then);
         see_branch(&c, &other);

@@ -59,7 +59,7 @@ const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k)
     const df_grad_mark *best = NULL;
     for (size_t i = 0; i < cx->grad_marks.n; i++) {
         const df_grad_mark *const m = &cx->grad_marks.at[i];
-        if (m->kind == DF_MARK_BRANCHES && m->record <= k && (!best || m->record > best->record))
+        if (m->kind == DF_MARK_BRANCHES && m->record <= k && (!best || m->record >= best->record))
             best = m;
     }
     return best;
@@ -71,11 +71,25 @@ static uint32_t stands_at(uint32_t low, uint32_t high, const uint32_t *map, uint
     return k < low || k >= high || map[k - low] == DF_BAD ? k : map[k - low];
 }
 
-/* Where what was recorded from k on begins now. */
-static uint32_t begins_at(uint32_t low, uint32_t high, const uint32_t *map, uint32_t k)
+/* Where what was recorded from k on begins now. What stands for an input is somewhere else. */
+static uint32_t begins_at(const deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map,
+                          uint32_t k)
 {
-    while (k < high && map[k - low] == DF_BAD) k++;
+    df_assert(k >= low);
+    while (k < high && (map[k - low] == DF_BAD || cx->rec.nodes[k].op == DF_OP_input)) k++;
     return stands_at(low, high, map, k);
+}
+
+/* The first of the records m speaks of that was recorded again: of the results of a cond, which
+ * follow each other, perhaps not all were. DF_BAD: none was. */
+static uint32_t marked(const deft_ctx *cx, const df_grad_mark *m, uint32_t low, uint32_t high,
+                       const uint32_t *map)
+{
+    uint32_t k = m->record;
+    if (k < low || k >= high) return DF_BAD;
+    if (m->kind == DF_MARK_BRANCHES)
+        while (k + 1 < high && map[k - low] == DF_BAD && cx->rec.nodes[k + 1].op == DF_OP_cond) k++;
+    return map[k - low];
 }
 
 static df_custom *copy_custom(deft_ctx *cx, const df_custom *c, uint32_t low, uint32_t high,
@@ -99,16 +113,17 @@ bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_
     const size_t n = cx->grad_marks.n;
     for (size_t i = 0; i < n; i++) {
         df_grad_mark m = cx->grad_marks.at[i];
-        if (m.record < low || m.record >= high || map[m.record - low] == DF_BAD) continue;
+        const uint32_t record = marked(cx, &m, low, high, map);
+        if (record == DF_BAD) continue;
         if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
             from = m.custom;
             if (!(to = copy_custom(cx, from, low, high, map))) return false;
         }
         if (m.kind == DF_MARK_CUSTOM) m.custom = to;
-        m.record = map[m.record - low];
+        m.record = record;
         if (m.kind == DF_MARK_BRANCHES) {
-            m.then = begins_at(low, high, map, m.then);
-            m.otherwise = begins_at(low, high, map, m.otherwise);
+            m.then = begins_at(cx, low, high, map, m.then);
+            m.otherwise = begins_at(cx, low, high, map, m.otherwise);
         }
         if (!add_mark(cx, m)) return false;
     }
