@@ -255,25 +255,31 @@ static json_t *group_of(report_model *m, table *t, const log_line *line, const c
 
 /* ---- processes ---- */
 
-static void halve(uint64_t *bucket, bool is_sum)
+/* Makes one bucket of each 2^shift. */
+static void widen(uint64_t *bucket, uint32_t shift, bool is_sum)
 {
-    for (uint32_t i = 0; i < N_BUCKETS; i++) {
-        const uint64_t a = 2 * i < N_BUCKETS ? bucket[2 * i] : 0;
-        const uint64_t b = 2 * i + 1 < N_BUCKETS ? bucket[2 * i + 1] : 0;
-        bucket[i] = is_sum ? add_up(a, b) : a > b ? a : b;
+    for (uint32_t i = 1; i < N_BUCKETS; i++) {
+        uint64_t *const to = &bucket[i >> shift];
+        const uint64_t n = bucket[i];
+        bucket[i] = 0;
+        *to = is_sum ? add_up(*to, n) : *to > n ? *to : n;
     }
 }
 
 static uint32_t bucket_at(process *p, int64_t t)
 {
     if (t < p->base_ns) return 0;
-    while ((t - p->base_ns) / p->width_ns >= N_BUCKETS) {
-        for (uint32_t s = 0; s < N_SERIES; s++) halve(p->time[s], true);
-        halve(p->live, false);
-        p->width_ns *= 2;
-    }
+    const int64_t at = (t - p->base_ns) / p->width_ns;
+    if (at < N_BUCKETS) return (uint32_t)at;
+    uint32_t shift = 0;
+    while (at >> shift >= N_BUCKETS) shift++;
+    /* Shifted by 8, all are in the first. */
+    for (uint32_t s = 0; s < N_SERIES; s++) widen(p->time[s], shift < 8 ? shift : 8, true);
+    widen(p->live, shift < 8 ? shift : 8, false);
+    p->width_ns <<= shift;
     return (uint32_t)((t - p->base_ns) / p->width_ns);
 }
+_Static_assert(N_BUCKETS <= 1 << 8, "bucket_at widens by 8 at most");
 
 /* Time that ended at t, spread over the buckets it took, the newest first. */
 static void spend(process *p, series s, int64_t t, uint64_t ns)
