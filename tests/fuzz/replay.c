@@ -9,6 +9,8 @@
 
 #include "fuzz.h"
 
+const bool fuzz_all_ways = true;
+
 static int replay(const char *folder, const char *name)
 {
     char path[1024];

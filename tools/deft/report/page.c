@@ -27,11 +27,16 @@ static int put(const char *text, size_t n, void *user)
     return 0;
 }
 
-bool report_write_page(FILE *f, const json_t *data)
+bool report_write_data(FILE *f, const json_t *data)
 {
     sink s = { f };
+    return json_dump_callback(data, put, &s, JSON_COMPACT | JSON_ENSURE_ASCII) == 0;
+}
+
+bool report_write_page(FILE *f, const json_t *data)
+{
     return fwrite(report_page_head, 1, sizeof report_page_head, f) == sizeof report_page_head &&
-           json_dump_callback(data, put, &s, JSON_COMPACT | JSON_ENSURE_ASCII) == 0 &&
+           report_write_data(f, data) &&
            fwrite(report_page_tail, 1, sizeof report_page_tail, f) == sizeof report_page_tail &&
            fflush(f) == 0 && !ferror(f);
 }

@@ -28,6 +28,10 @@ json_t *report_sources(const json_t *sites, const char *const *folders, size_t n
  * memory. */
 json_t *report_pack(const json_t *text);
 
+/* The data as it stands in the page: JSON of ASCII without any '<'. false: it could not be written.
+ */
+bool report_write_data(FILE *f, const json_t *data);
+
 /* The whole page. false: it could not be written, or there was no memory. */
 bool report_write_page(FILE *f, const json_t *data);
 
