@@ -233,6 +233,8 @@ static bool take_record(reader *r, json_t *record)
 static bool take_line(reader *r, const char *line, size_t n, bool is_ended)
 {
     json_error_t e;
+    /* Short, for a file may hold nothing else. */
+    if (n == 0) return bad(r, "no JSON: an empty line");
     if (has_too_many_values(line, n)) return bad(r, "has more than %d values", (int)LOG_MAX_VALUES);
     json_t *const record = json_loadb(line, n, 0, &e);
     if (!record) return bad(r, "%s: %s", is_ended ? "no JSON" : "cut", e.text);
