@@ -211,8 +211,8 @@ static const struct {
     { "library", bench_library, false },   { "replay", bench_replay, false },
     { "overhead", bench_overhead, false }, { "sizes", bench_sizes, false },
     { "scatter", bench_scatter, false },   { "control", bench_control, false },
-    { "halves", bench_halves, false },     { "trace", bench_trace, false },
-    { "build", bench_build, true },
+    { "halves", bench_halves, false },     { "optim", bench_optim, false },
+    { "trace", bench_trace, false },       { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)
