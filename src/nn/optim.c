@@ -183,17 +183,18 @@ void deft_optim_set_steps(deft_optim *o, int64_t steps)
 typedef struct numbers {
     double rate;
     double keep;  /* ADAMW: of the parameter, by weight decay */
-    double scale; /* rate / (1 - beta1^t) */
-    double root;  /* sqrt(1 - beta2^t) */
+    double scale; /* rate * root / (1 - beta1^t), with root = sqrt(1 - beta2^t) */
+    double eps;   /* eps * root */
 } numbers;
 
 static numbers numbers_of(const deft_optim *o, double rate)
 {
     const double t = (double)(*o->steps + 1);
+    const double root = sqrt(1 - pow(o->opt.beta2, t));
     return (numbers){ .rate = rate,
                       .keep = 1 - rate * o->opt.weight_decay,
-                      .scale = rate / (1 - pow(o->opt.beta1, t)),
-                      .root = sqrt(1 - pow(o->opt.beta2, t)) };
+                      .scale = rate * root / (1 - pow(o->opt.beta1, t)),
+                      .eps = o->opt.eps * root };
 }
 
 static deft_tensor *decayed(const deft_optim *o, deft_tensor *p, deft_tensor *g)
@@ -223,7 +224,7 @@ static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const num
     deft_assign(m, deft_lerp_f(m, g, 1 - o->opt.beta1));
     deft_assign(
         v, deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2)));
-    deft_tensor *const root = deft_add_f(deft_div_f(deft_sqrt(v), k->root), o->opt.eps);
+    deft_tensor *const root = deft_add_f(deft_sqrt(v), k->eps);
     deft_assign(p, deft_sub(from, deft_mul_f(deft_div(m, root), k->scale)));
 }
 
