@@ -265,6 +265,7 @@ typedef struct pass {
     uint32_t n_seen, seen_mark;
     int64_t search_left;
     bool has_checks, checks_first;
+    uint32_t n_checked; /* the plan's */
 } pass;
 
 DF_INLINE const df_node *node_of(const pass *p, uint32_t n)
@@ -385,8 +386,11 @@ bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to);
 void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
 void df_fuse_donors(pass *p);
+/* Whether the loops of g run over all elements of node, once each, through this map. */
+bool df_place_is_whole(pass *p, const group *g, uint32_t map, uint32_t node);
 deft_status df_fuse_launches(pass *p);
-void df_fuse_tail(pass *p); /* after df_fuse_donors */
+void df_fuse_tail(pass *p);           /* after df_fuse_donors */
+deft_status df_fuse_checked(pass *p); /* n_checked; after df_fuse_tail */
 
 /* ---- body.c, axes.c, matmul.c, memory.c ---- */
 

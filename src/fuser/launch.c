@@ -7,6 +7,10 @@
  * What is left at the end is often a scalar made of the rows of a kernel, as the mean of a loss is.
  * Its order of reduction needs all rows, so it cannot be folded on the way; but it is little work,
  * and waking threads for it would take longer than doing it. It belongs to the launch before.
+ *
+ * A step that fails has changed nothing: while an index may be found to be outside, results are not
+ * stored over what they replace. So it matters in which launch the last check is. Lookups that are
+ * computed again, as the backward pass does, are checked by whoever computes all of them first.
  */
 #include "base/limits.h"
 #include "fuser/fuse.h"
@@ -69,4 +73,41 @@ void df_fuse_tail(pass *p)
                     "%lld elements are too few to wake threads for", (long long)p->now.at[total]);
     }
     p->n_levels--;
+}
+
+/* ---- checks ---- */
+
+/* Per node: the launch that makes all its elements first, and so has checked them. */
+static void find_first_whole(pass *p, uint32_t *first)
+{
+    for (uint32_t n = 0; n < p->t->n_nodes; n++) first[n] = DF_NONE;
+    for (uint32_t g = 0; g < p->groups.n; g++) {
+        const group *const w = &p->groups.at[g];
+        for (uint32_t i = 0; i < w->n_items; i++) {
+            const item *const it = &w->items[i];
+            if (it->kind == IT_TAKE && w->level < first[it->node] &&
+                df_place_is_whole(p, w, it->map, it->node))
+                first[it->node] = w->level;
+        }
+    }
+}
+
+deft_status df_fuse_checked(pass *p)
+{
+    if (!p->has_checks) return p->st;
+    uint32_t *const first =
+        df_arena_alloc(&p->tmp, (p->t->n_nodes + 1) * sizeof *first, _Alignof(uint32_t));
+    if (!first) return df_fail_mem(p->diag, "fuser", p->t->n_nodes * sizeof *first);
+    find_first_whole(p, first);
+    for (uint32_t g = 0; g < p->groups.n; g++) {
+        const group *const w = &p->groups.at[g];
+        if (w->kind == DF_SEG_ROUTINE && w->checks && w->level >= p->n_checked)
+            p->n_checked = w->level + 1;
+        for (uint32_t i = 0; i < w->n_items; i++) {
+            if (w->items[i].kind != IT_TAKE) continue;
+            const uint32_t done = first[w->items[i].node], in = done < w->level ? done : w->level;
+            if (in >= p->n_checked) p->n_checked = in + 1;
+        }
+    }
+    return p->st;
 }

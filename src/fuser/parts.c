@@ -142,7 +142,7 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
         if (!df_vec_push(p->mem, &p->whys, plan->why[i]))
             p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->why);
     p->plan->retreated |= plan->retreated;
-    p->plan->has_checks |= plan->has_checks;
+    if (plan->n_checked > p->plan->n_checked) p->plan->n_checked = plan->n_checked;
     p->plan->checks_first |= plan->checks_first;
     return p->st;
 }

@@ -116,6 +116,14 @@ static box box_of(pass *p, const group *g, uint32_t map, uint32_t node)
     return b;
 }
 
+bool df_place_is_whole(pass *p, const group *g, uint32_t map, uint32_t node)
+{
+    const box b = box_of(p, g, map, node);
+    bool whole = b.is_box;
+    for (uint32_t j = 0; j < node_of(p, node)->rank && whole; j++) whole = b.whole[j];
+    return whole;
+}
+
 /* Elements between the end of one box and the start of the next along an axis; below 0: they
  * overlap. */
 static df_slot gap_between(pass *p, const box *last, const box *b, uint32_t axis)
@@ -348,8 +356,8 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
                        const uint32_t *next)
 {
     if (node_of(p, base)->op != DF_OP_input || n_over[base] != 1) return false;
-    /* Nothing is donated where indices are checked late, and a kernel copies faster than the
-     * binding. */
+    /* Where indices are checked, memory may have to be copied in the end, and a kernel copies
+     * faster than the binding. */
     if (p->has_checks && p->groups.at[p->vals.at[v].group].product == v) return false;
     const uint32_t input = node_of(p, base)->attr;
     const uint32_t end = end_of_chain(p, v, n_over, next);

@@ -56,7 +56,7 @@ deft_status df_fuse_copy_out(pass *p)
     COPY(why, whys);
 #undef COPY
     plan->n_inputs = p->t->n_inputs;
-    plan->has_checks |= p->has_checks;
+    if (p->n_checked > plan->n_checked) plan->n_checked = p->n_checked;
     plan->checks_first |= p->checks_first;
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
@@ -88,6 +88,7 @@ static deft_status make(pass *p)
     TRY(df_fuse_launches(p));
     df_fuse_donors(p);
     if (p->fuse) df_fuse_tail(p);
+    TRY(df_fuse_checked(p));
     TRY(df_fuse_memory(p));
     TRY(df_fuse_bodies(p));
     TRY(roots_out(p));

@@ -136,12 +136,13 @@ typedef struct df_plan_buf {
     deft_dtype dtype;
     df_slot numel;
     uint32_t
-        donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, or DF_NONE.
-                * Set only where the plan reads that input at or before the writing element. */
+        donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, and first is no
+                * less than the plan's n_checked; or DF_NONE. Set only where the plan reads that
+                * input at or before the writing element. */
     bool keep; /* the donor's contents are part of the value (an update in place): when its memory
                 * is not taken over, they are copied into the new buffer before the first launch.
                 * Only with a guard that the donor is contiguous. */
-    uint32_t first, last; /* launches in which it is live (TEMP): for printing */
+    uint32_t first, last; /* launches in which it is live; ROOT: first writes it */
 } df_plan_buf;
 
 /* ---- segments and launches ---- */
@@ -306,9 +307,10 @@ typedef struct df_plan {
     uint32_t n_why;
     uint32_t n_inputs;
     bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
-    bool has_checks;   /* some segment can report an index fault: nothing may be donated */
-    bool checks_first; /* some routine's indices lie in an input: they can be looked at before the
-                        * first launch, and then report no fault */
+    uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
+                         * is written before then lies in memory of its own */
+    bool checks_first;  /* some routine's indices lie in an input: they can be looked at before the
+                         * first launch, and then report no fault */
     void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
     uint64_t serial; /* of the device that has prepared it, never given twice; 0 at first */
 

@@ -100,9 +100,12 @@ static void put_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n
     df_str_put(out, "]\n");
 }
 
-static const char *checks_of(const df_plan *p)
+static void put_checks(df_str *out, const df_plan *p)
 {
-    return p->has_checks ? " checks" : p->checks_first ? " checks=first" : "";
+    if (p->n_checked > 0)
+        df_str_fmt(out, " checks=%" PRIu32, p->n_checked);
+    else if (p->checks_first)
+        df_str_put(out, " checks=first");
 }
 
 static void put_extents(df_str *out, const df_plan *p, const df_slot *s, uint32_t n)
@@ -255,8 +258,9 @@ static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *
 
 static void put_parts(df_str *out, const df_plan *p, const df_trace *t)
 {
-    df_str_fmt(out, "plan parts=%" PRIu32 " cells=%" PRIu32 "%s\n", p->n_parts, p->n_cells,
-               checks_of(p));
+    df_str_fmt(out, "plan parts=%" PRIu32 " cells=%" PRIu32, p->n_parts, p->n_cells);
+    put_checks(out, p);
+    df_str_putc(out, '\n');
     for (uint32_t i = 0; i < p->n_parts; i++) put_part(out, p, i, t);
     df_str_put(out, "cells\n");
     for (uint32_t c = 0; c < p->n_cells; c++) {
@@ -280,8 +284,10 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
         put_parts(out, p, t);
         return;
     }
-    df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32 "%s\n",
-               p->n_kernels, p->n_segs, p->n_launches, checks_of(p));
+    df_str_fmt(out, "plan kernels=%" PRIu32 " segments=%" PRIu32 " launches=%" PRIu32, p->n_kernels,
+               p->n_segs, p->n_launches);
+    put_checks(out, p);
+    df_str_putc(out, '\n');
     for (uint32_t k = 0; k < p->n_kernels; k++) {
         df_str_fmt(out, "kernel k%" PRIu32 " ", k);
         df_kernel_print(out, &p->kernels[k]);

@@ -465,13 +465,16 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
     deft_status st = DEFT_OK;
     const df_plan *const plan = r->plan;
     const bool kept = has_kept(r);
-    const bool checks = plan->has_checks || plan->checks_first;
+    const bool checks = plan->n_checked > 0 || plan->checks_first;
     bool may_stop = io->interrupted != NULL;
     for (uint32_t i = 0; checks && i < r->n_threads; i++)
         memset(df_run_thread_area(r, i), 0, 3 * sizeof(int64_t));
+    uint32_t n_checked = plan->n_checked; /* launches until all is known to be inside */
     if (plan->checks_first && kept) {
         df_run_check_inputs(r);
         TRY(report_fault(r, d));
+    } else if (plan->checks_first) {
+        n_checked = plan->n_launches;
     }
     for (uint32_t i = 0; i < plan->n_launches; i++) {
         const df_launch *const l = &plan->launches[i];
@@ -483,7 +486,7 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
         const uint64_t start = is_timed ? df_os_now_ns() : 0;
         run_launch(r, l, stats);
         if (is_timed) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
-        if (checks) TRY(report_fault(r, d));
+        if (i < n_checked) TRY(report_fault(r, d));
         if (may_stop && kept && writes_kept(r, l)) may_stop = false;
     }
 done:

@@ -68,7 +68,8 @@ void df_run_lay_out(df_run *r, df_bump *b)
 
 static df_buffer *donated(const df_run *r, const df_plan_buf *buf, const df_launch_io *io)
 {
-    if (buf->donor == DF_NONE || r->plan->has_checks || !io->input) return NULL;
+    /* Written while the run may still fail, it would be neither the old value nor the new one. */
+    if (buf->donor == DF_NONE || buf->first < r->plan->n_checked || !io->input) return NULL;
     const df_input *const in = &r->t->inputs[buf->donor];
     df_buffer *const b = (df_buffer *)(uintptr_t)io->input[buf->donor]; /* ours to take over */
     const int64_t bytes = r->slots[buf->numel] * (int64_t)deft_dtype_size(buf->dtype);

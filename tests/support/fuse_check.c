@@ -260,7 +260,7 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
                 ok = false;
             }
         } else if (b->donor != DF_NONE && t->inputs[b->donor].flags & DF_INPUT_SOLE &&
-                   !plan->has_checks) {
+                   b->first >= plan->n_checked) {
             r.base[i] = t->inputs[b->donor].data;
         } else {
             r.own[i] = fenced(bytes, 0xA5);

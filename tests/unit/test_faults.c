@@ -165,6 +165,37 @@ Test(faults, donation_while_a_reader_is_pending)
     rig_close(&r);
 }
 
+/* The first launch looks up some rows, the second all of them: the parameter that the second
+ * updates is not overwritten, the one that the third does is. */
+Test(faults, donation_before_the_last_check)
+{
+    enum { ROWS = 6, WIDTH = 8, PART = 2 };
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const table = deft_reshape(rig_range(&r, 64, 1), DEFT_SHAPE(8, WIDTH));
+    deft_tensor *const early = rig_range(&r, 1, 5), *const late = rig_range(&r, 1, 7);
+    for (int bad = 0; bad < 2; bad++) {
+        const int64_t at[ROWS] = { 1, 2, 3, 4, 5, bad ? 8 : 6 };
+        float before[2], after[2];
+        rig_read(&r, early, &before[0], 1);
+        rig_read(&r, late, &before[1], 1);
+        const uint64_t donated = rig_stats(&r).donated;
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_tensor *const rows =
+            deft_take(table, deft_from(r.cx, DEFT_SHAPE(ROWS), DEFT_I64, at, sizeof at), 0);
+        deft_tensor *const some = deft_sum(deft_slice(rows, DEFT_R(0, PART)), DEFT_ALL_AXES, 0);
+        deft_tensor *const every = deft_sum(deft_mul(rows, some), DEFT_ALL_AXES, 0);
+        deft_assign(early, deft_add(early, some));
+        deft_assign(late, deft_add(late, every));
+        cr_assert_eq(deft_step_end(s), bad ? DEFT_E_RANGE : DEFT_OK);
+        if (!bad) cr_assert_eq(rig_stats(&r).donated - donated, 1);
+        rig_read(&r, early, &after[0], 1);
+        rig_read(&r, late, &after[1], 1);
+        for (int i = 0; i < 2; i++) cr_assert_eq(before[i] == after[i], bad, "%d %d", bad, i);
+    }
+    rig_close(&r);
+}
+
 Test(faults, random_numbers_differ_under_recomputation)
 {
     rig r;

@@ -451,7 +451,7 @@ Test(runtime, donation_takes_the_input_over)
         h->input[0] = mine;
         if (variant == 1) h->inputs[0].flags = 0;
         if (variant == 2) h->inputs[0].flags |= DF_INPUT_WRAPPED;
-        if (variant == 3) h->p.has_checks = true;
+        if (variant == 3) h->p.n_checked = 1;
         if (variant == 4) h->input[0] = NULL;
         bind_axpy(h, in, in, out, 100, 0);
         plan_launch(h, 1);
@@ -487,7 +487,7 @@ Test(runtime, a_bad_index_is_told_and_nothing_is_left)
         kb_ins(&b, DF_K_load_at, DEFT_F32, good, 0, 0, kb_access(&b, DF_ACCESS_AT, DEFT_F32, "0"));
     kb_ins(&b, DF_K_store, DEFT_F32, v, 0, 0, kb_access(&b, DF_ACCESS_STORE, DEFT_F32, "1"));
     plan_kernel(h, &b);
-    h->p.has_checks = true;
+    h->p.n_checked = 1;
     h->nodes[2].op = DF_OP_take;
     h->t.n_nodes = 3;
     df_seg *const s = plan_seg(h, 0, N, 0, 0);
