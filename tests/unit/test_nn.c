@@ -297,7 +297,17 @@ Test(nn, dropout)
 
 /* ---- steps that repeat ---- */
 
-/* The rate, the seed of dropout and the bound of clipping change at each of 1,000 steps. */
+/* Of the loss times scale, divided by it again. */
+static void scaled_gradients(net *n, deft_tensor *scale, deft_tensor **g)
+{
+    deft_tensor *const loss = deft_mul(net_loss(n, n->x, n->y), scale);
+    const size_t n_p = deft_optim_n(n->optim);
+    cr_assert(deft_grad(&loss, NULL, 1, deft_optim_parameters(n->optim), n_p, NULL, g));
+    for (size_t i = 0; i < n_p; i++) g[i] = deft_div(g[i], scale);
+}
+
+/* The rate, the seed of dropout, the scale of the loss and the bound of clipping change at each of
+ * 1,000 steps. */
 Test(nn, a_thousand_steps_are_one_plan)
 {
     net n;
@@ -309,7 +319,7 @@ Test(nn, a_thousand_steps_are_one_plan)
         const double rate = 1e-2 * deft_schedule_warm_up(i, 100) * deft_schedule_cosine(i, 1000, 0);
         const deft_stats before = rig_stats(&n.r);
         const deft_scope s = deft_step_begin(n.r.cx);
-        gradients(&n, n.x, n.y, g);
+        scaled_gradients(&n, deft_num(n.r.cx, ldexp(1, i % 17)), g);
         cr_assert(deft_clip_grad_norm(g, deft_optim_n(n.optim), 1 + i % 7, NULL));
         cr_assert(deft_optim_step(n.optim, g, rate));
         OK(&n.r, deft_step_end(s));
@@ -325,6 +335,113 @@ Test(nn, a_thousand_steps_are_one_plan)
     cr_assert_eq(last.kernels_known, first.kernels_known);
     cr_assert_eq(deft_optim_steps(n.optim), 1000);
     net_close(&n);
+}
+
+/* An update by hand: numbers of a captured function are its parameters. */
+static deft_status descend(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    net *const n = user;
+    deft_tensor *g[16];
+    (void)in, (void)n_in, (void)out, (void)n_out;
+    scaled_gradients(n, deft_param_f(cx, "scale"), g);
+    for (size_t i = 0; i < deft_optim_n(n->optim); i++) {
+        deft_tensor *const p = deft_optim_parameters(n->optim)[i];
+        deft_assign(p, deft_sub(p, deft_mul(g[i], deft_param_f(cx, "rate"))));
+    }
+    return DEFT_OK;
+}
+
+Test(nn, a_thousand_captured_steps_are_one_plan)
+{
+    net n;
+    net_open(&n, 3, NULL);
+    deft_capture *c = deft_capture_create(n.r.cx, descend, &n);
+    const uint64_t before = rig_stats(&n.r).plans_built;
+    deft_stats first = { 0 };
+    for (int i = 0; i < 1000; i++) {
+        deft_nn_rng(n.nn)->seed = (uint64_t)i;
+        OK(&n.r, deft_capture_set_f(c, "rate", 1e-2 * deft_schedule_cosine(i, 1000, 0)));
+        OK(&n.r, deft_capture_set_f(c, "scale", ldexp(1, i % 17)));
+        OK(&n.r, deft_capture_call(c, NULL, 0, NULL, 0));
+        if (i == 0) first = rig_stats(&n.r);
+    }
+    const deft_stats last = rig_stats(&n.r);
+    deft_capture_stats calls;
+    deft_capture_stats_read(c, &calls, sizeof calls);
+    cr_assert_eq(calls.replayed, 999);
+    cr_assert_eq(last.plans_built - before, 1);
+    cr_assert_eq(last.kernels_known, first.kernels_known);
+    deft_capture_destroy(&c);
+    net_close(&n);
+}
+
+/* ---- rows looked up ---- */
+
+enum { WORDS = 11, WIDTH = 8, TEXT = 6 };
+
+typedef struct reader {
+    rig r;
+    deft_nn *nn;
+    deft_nn_embedding words;
+    deft_nn_linear out;
+    deft_optim *optim;
+} reader;
+
+static const int64_t good[TEXT] = { 3, 1, 4, 1, 5, 9 };
+
+static deft_status read_text(reader *w, const int64_t *in)
+{
+    deft_ctx *const cx = w->r.cx;
+    const size_t size = TEXT * sizeof *in;
+    deft_tensor *g[8];
+    const deft_scope s = deft_step_begin(cx);
+    deft_tensor *const x =
+        deft_nn_embedding_call(&w->words, deft_from(cx, DEFT_SHAPE(TEXT), DEFT_I64, in, size));
+    deft_tensor *const loss =
+        deft_cross_entropy(deft_nn_linear_call(&w->out, deft_gelu(x)),
+                           deft_from(cx, DEFT_SHAPE(TEXT), DEFT_I64, good, size));
+    cr_assert(deft_grad(&loss, NULL, 1, deft_optim_parameters(w->optim), deft_optim_n(w->optim),
+                        NULL, g));
+    cr_assert(deft_optim_step(w->optim, g, 0.01));
+    return deft_step_end(s);
+}
+
+static void weights_of(reader *w, float v[2][WORDS * WIDTH])
+{
+    for (size_t i = 0; i < 2; i++) {
+        deft_tensor *const p = i ? w->out.weight : w->words.weight;
+        OK(&w->r, deft_read(p, DEFT_F32, v[i], sizeof v[i]));
+    }
+}
+
+/* All is checked by the time the update runs; a step whose check fails has overwritten nothing. */
+Test(nn, a_step_that_looks_rows_up_updates_in_place)
+{
+    float before[2][WORDS * WIDTH], after[2][WORDS * WIDTH];
+    reader w;
+    rig_open(&w.r, NULL, NULL);
+    OK(&w.r, deft_nn_create(w.r.cx, NULL, &w.nn));
+    cr_assert(deft_nn_embedding_init(&w.words, w.nn, "words", WORDS, WIDTH));
+    cr_assert(deft_nn_linear_init(&w.out, w.nn, "out", WIDTH, WORDS, true));
+    OK(&w.r, deft_optim_create(w.nn, NULL, &w.optim));
+    OK(&w.r, read_text(&w, good));
+    for (int bad = 0; bad < 2; bad++) {
+        int64_t in[TEXT];
+        memcpy(in, good, sizeof in);
+        if (bad) in[4] = WORDS;
+        const uint64_t donated = rig_stats(&w.r).donated;
+        weights_of(&w, before);
+        const deft_status st = read_text(&w, in);
+        weights_of(&w, after);
+        cr_assert_eq(st, bad ? DEFT_E_RANGE : DEFT_OK, "%d: %s", bad, deft_status_text(st));
+        cr_assert_eq(memcmp(before, after, sizeof after) == 0, bad, "%d", bad);
+        if (bad) continue;
+        cr_assert_eq(rig_stats(&w.r).donated - donated, 3 * deft_optim_n(w.optim));
+    }
+    deft_optim_destroy(&w.optim);
+    deft_nn_destroy(&w.nn);
+    rig_close(&w.r);
 }
 
 static void one_launch(deft_optim_options o)
