@@ -350,5 +350,12 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (!check(cx, &x, &batch)) return NULL;
     const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
-    return df_result(cx, attend(cx, &x, &batch, scale, o.is_causal, DF_SITE));
+    /* Halves are lifted, and the result rounded once, as in other composites. */
+    const deft_dtype met = df_dtype_at(cx, x.node[0]);
+    for (unsigned i = 0; i < 3; i++) {
+        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(met), DF_SITE);
+        if (x.node[i] == DF_BAD) return NULL;
+    }
+    const uint32_t made = attend(cx, &x, &batch, scale, o.is_causal, DF_SITE);
+    return df_result(cx, df_to(cx, made, met, DF_SITE));
 }

@@ -223,11 +223,11 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
     const uintptr_t site = DF_SITE;
     deft_dtype t = df_promote(df_dtype_at(cx, nx), df_dtype_at(cx, nw));
     if (!df_is_float(t)) t = DEFT_F32;
-    nx = df_to(cx, nx, t, site);
-    nw = df_to(cx, nw, t, site);
+    nx = df_to(cx, nx, df_arithmetic_dtype(t), site);
+    nw = df_to(cx, nw, df_arithmetic_dtype(t), site);
     if (nx == DF_BAD || nw == DF_BAD) return NULL;
     const uint32_t r = product(cx, &c, windows(cx, &c, nx, site), nw, site);
-    return df_result(cx, permuted(cx, biased(cx, &c, r, site), 0x3201, site));
+    return df_result(cx, df_to(cx, permuted(cx, biased(cx, &c, r, site), 0x3201, site), t, site));
 }
 
 /* ---- pooling ---- */

@@ -478,3 +478,40 @@ Test(layers, mistakes_of_attention)
     expect_error(deft_attention(q, k, k, &(const deft_attention_options){ 0 }), DEFT_E_ARG,
                  "size is 0");
 }
+
+/* ---- halves ---- */
+
+/* Calculated in f32 and rounded once. */
+static void expect_rounded(deft_tensor *got, deft_tensor *wide, deft_dtype t)
+{
+    enum { MOST = 64 };
+    float a[MOST], b[MOST];
+    cr_assert(got && wide, "%s", deft_message(r.cx));
+    cr_assert_eq(deft_dtype_of(got), t);
+    const int64_t n = deft_numel(got);
+    cr_assert_leq(n, MOST);
+    rig_read(&r, got, a, n);
+    rig_read(&r, deft_cast(wide, t), b, n);
+    cr_assert_arr_eq(a, b, (size_t)n * sizeof *a);
+}
+
+Test(layers, halves_round_once)
+{
+    enum { T = DEFT_ATTENTION_BLOCK + 2, D = 4 };
+    static float x[T * D];
+    for (int i = 0; i < T * D; i++) x[i] = sinf((float)i);
+    for (int i = 0; i < 2; i++) {
+        const deft_dtype t = i ? DEFT_BF16 : DEFT_F16;
+        deft_tensor *const all = deft_from(r.cx, DEFT_SHAPE(T, D), DEFT_F32, x, sizeof x);
+        deft_tensor *const k = deft_cast(all, t), *const k32 = deft_cast(k, DEFT_F32);
+        deft_tensor *const q = deft_slice(k, DEFT_R(0, 4)), *const q32 =
+                                                                deft_slice(k32, DEFT_R(0, 4));
+        expect_rounded(deft_attention(q, k, k, NULL), deft_attention(q32, k32, k32, NULL), t);
+        expect_rounded(deft_attention(q, q, q, NULL), deft_attention(q32, q32, q32, NULL), t);
+        deft_tensor *const image = deft_reshape(q, DEFT_SHAPE(1, 1, 4, 4));
+        deft_tensor *const image32 = deft_cast(image, DEFT_F32);
+        deft_tensor *const w = deft_slice(image, DEFT_FULL, DEFT_FULL, DEFT_R(0, 3), DEFT_R(0, 3));
+        deft_tensor *const w32 = deft_cast(w, DEFT_F32);
+        expect_rounded(deft_conv2d(image, w, NULL), deft_conv2d(image32, w32, NULL), t);
+    }
+}
