@@ -7,7 +7,7 @@
  *
  *   every input has the dtype and extents it had, and inputs and the tensors the function uses from
  *   outside are the same tensor in the same places (f(a, a) is not f(a, b)); strides, alignment and
- *   overlaps are as the code of the kernels needs them.
+ *   overlaps are as the code of the kernels needs them; deft_mixed_set is as it was.
  *
  * When none holds, the function runs and is recorded again; sizes are never guessed. A capture
  * keeps at most DEFT_MAX_RECORDINGS, the least recently used one goes first; recordings that differ

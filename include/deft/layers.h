@@ -19,6 +19,19 @@
 extern "C" {
 #endif
 
+/* ---- mixed precision ---- */
+
+/* From here on, until told otherwise (Micikevicius et al. 2018, docs/mixed.md): products,
+ * convolutions and attention take f32 operands in `low`, DEFT_F16 or DEFT_BF16, which is then their
+ * result's dtype; exponentials, logarithms, powers, sums, means, norms, softmax and losses take
+ * halves in f32; where operands meet, the promoted dtype holds, as always. f64 and integers are
+ * left alone. Gradients follow the dtypes of the forward pass: of an f32 parameter they are f32.
+ *
+ * DEFT_F32: no policy, as in a new context. Returns what it was, to be set again; a failure changes
+ * nothing: DEFT_E_DTYPE, and DEFT_F32 for a NULL cx. Allowed anywhere, in a captured function too;
+ * nothing else changes it, the end of a scope or a failed step neither. */
+DEFT_API deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low);
+
 /* ---- images ---- */
 
 typedef struct deft_conv2d_options {

@@ -345,6 +345,10 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
         if ((x.node[i] = df_node_of(cx, list[i])) == DF_BAD) return NULL;
         df_rec_shape(&cx->rec, x.node[i], &x.s[i]);
     }
+    for (unsigned i = 0; i < 3; i++) {
+        x.node[i] = df_mixed_operand(cx, DF_OP_matmul, x.node[i], DF_SITE);
+        if (x.node[i] == DF_BAD) return NULL;
+    }
     if (options && options->size == 0)
         return df_error(cx, DEFT_E_ARG, "attention: the options' size is 0");
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
@@ -356,6 +360,9 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
         x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(met), DF_SITE);
         if (x.node[i] == DF_BAD) return NULL;
     }
+    const uint8_t mixed = cx->mixed;
+    cx->mixed = 0; /* within, all is of that dtype */
     const uint32_t made = attend(cx, &x, &batch, scale, o.is_causal, DF_SITE);
+    cx->mixed = mixed;
     return df_result(cx, df_to(cx, made, met, DF_SITE));
 }

@@ -309,6 +309,10 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
                            r->n_out);
         return false;
     }
+    if (r->mixed != c->cx->mixed) {
+        df_capture_because(c, "the policy of mixed precision is another one");
+        return false;
+    }
     for (size_t i = 0; i < n_in; i++) {
         const df_value *const v = df_handle_value(c->cx, in[i]);
         deft_tensor *const memory = in[i]->flags & DF_HANDLE_MUT ? in[i] : NULL;

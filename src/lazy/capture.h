@@ -65,6 +65,7 @@ typedef struct df_recording {
     df_arena own;       /* all that is per argument */
     df_shape *in_shape; /* per argument */
     uint8_t *in_dtype;
+    uint8_t mixed;               /* the context's policy */
     deft_tensor **in_memory;     /* per argument: the tensor itself where it is written memory */
     DF_VEC(df_value *) in_value; /* per argument, while recording; not counted */
     DF_VEC(seen_input) seen;

@@ -37,6 +37,12 @@ static deft_tensor *rounded(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t
     return df_result(cx, df_is_half(t) ? df_to(cx, node, t, site) : node);
 }
 
+/* The same for what is high (MIXED in ops.def): under a policy the result stays as it is. */
+static deft_tensor *high(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
+{
+    return cx->mixed ? df_result(cx, node) : rounded(cx, node, t, site);
+}
+
 /* ---- elementwise with other arguments ---- */
 
 deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
@@ -175,7 +181,7 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
     df_shape s;
     deft_ctx *const cx = df_begin("mean", t, &a, &s);
     if (!cx || !df_check_axes(cx, "mean", &axes, s.rank, &mask)) return NULL;
-    return rounded(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
+    return high(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
 /* (x - mean), and the mean square of it over n - ddof. */
@@ -200,7 +206,7 @@ deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof)
     deft_ctx *const cx = df_begin("var", t, &a, &s);
     if (!cx || !df_check_axes(cx, "var", &axes, s.rank, &mask)) return NULL;
     const uint32_t v = variance(cx, a, mask, keepdims != 0, ddof, &centred, DF_SITE);
-    return rounded(cx, v, df_dtype_at(cx, a), DF_SITE);
+    return high(cx, v, df_dtype_at(cx, a), DF_SITE);
 }
 
 deft_tensor *deft_cumsum(deft_tensor *t, int axis)
@@ -212,7 +218,8 @@ deft_tensor *deft_cumsum(deft_tensor *t, int axis)
     const int at = df_check_axis(cx, "cumsum", axis, s.rank);
     if (at < 0) return NULL;
     const uintptr_t site = DF_SITE;
-    if (!df_is_float(df_dtype_at(cx, a))) a = df_to(cx, a, DEFT_I64, site);
+    a = df_mixed_operand(cx, DF_OP_cumsum, a, site);
+    if (a != DF_BAD && !df_is_float(df_dtype_at(cx, a))) a = df_to(cx, a, DEFT_I64, site);
     if (a == DF_BAD) return NULL;
     return df_result(
         cx, df_append(cx, DF_OP_cumsum, df_dtype_at(cx, a), (uint32_t)at, &a, NULL, 0, NULL, site));
@@ -310,6 +317,9 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     if (!sa.rank || !sb.rank)
         return df_error(cx, DEFT_E_SHAPE, "matmul: a is %s, b is %s",
                         df_shape_text(&sa, ta, sizeof ta), df_shape_text(&sb, tb, sizeof tb));
+    na = df_mixed_operand(cx, DF_OP_matmul, na, site);
+    nb = df_mixed_operand(cx, DF_OP_matmul, nb, site);
+    if (na == DF_BAD || nb == DF_BAD) return NULL;
     deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
     if (!df_is_float(t)) t = DEFT_F32;
     const deft_dtype to = t;
@@ -377,7 +387,7 @@ deft_tensor *deft_softmax(deft_tensor *t, int axis)
     const uintptr_t site = DF_SITE;
     const uint32_t e = df_map1(cx, DF_OP_exp, shifted(cx, a, 1u << at, site), site);
     const uint32_t sum = df_reduce(cx, DF_OP_sum, e, 1u << at, true, site);
-    return rounded(cx, df_map2(cx, DF_OP_div, e, sum, site), df_dtype_at(cx, a), site);
+    return high(cx, df_map2(cx, DF_OP_div, e, sum, site), df_dtype_at(cx, a), site);
 }
 
 deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
@@ -388,7 +398,7 @@ deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "log_softmax", axis, s.rank);
     if (at < 0) return NULL;
-    return rounded(cx, log_softmax(cx, a, 1u << at, DF_SITE), df_dtype_at(cx, a), DF_SITE);
+    return high(cx, log_softmax(cx, a, 1u << at, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
 deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, deft_tensor *bias,
@@ -416,7 +426,7 @@ deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
         met = df_promote(met, df_dtype_at(cx, by));
         out = df_map2(cx, i ? DF_OP_add : DF_OP_mul, out, lifted(cx, by, site), site);
     }
-    return rounded(cx, out, met, site);
+    return high(cx, out, met, site);
 }
 
 deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps)
@@ -467,5 +477,5 @@ deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)
     const uint32_t found = df_reduce(cx, DF_OP_any, hit, 2, false, site);
     const uint32_t nan = df_map2(cx, DF_OP_div, zero, zero, site);
     const uint32_t row = df_where(cx, found, df_map1(cx, DF_OP_neg, picked, site), nan, site);
-    return rounded(cx, mean(cx, row, 1, false, site), df_dtype_at(cx, a), site);
+    return high(cx, mean(cx, row, 1, false, site), df_dtype_at(cx, a), site);
 }

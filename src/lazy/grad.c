@@ -36,12 +36,17 @@ bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from)
     w->flags = (uint8_t *)(w->sum + n);
     memset(w->sum, 0xff, n * sizeof *w->sum);
     memset(w->flags, 0, n);
+    w->mixed = cx->mixed;
+    cx->mixed = 0; /* dtypes are those of the forward pass */
     return true;
 }
 
 void df_grad_finish(df_grad *w)
 {
-    if (w->sum) df_mem_free(w->cx->mem, w->sum, space_size(w->n));
+    if (w->sum) {
+        w->cx->mixed = w->mixed;
+        df_mem_free(w->cx->mem, w->sum, space_size(w->n));
+    }
     *w = (df_grad){ .cx = w->cx };
 }
 

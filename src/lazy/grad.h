@@ -33,6 +33,7 @@ typedef struct df_grad {
     uintptr_t site;     /* of the record whose rule runs */
     uint32_t end;       /* of the loop whose finals were looked at last, */
     bool end_is_active; /* and whether anything in its list is active */
+    uint8_t mixed;      /* the context's policy, which rests meanwhile */
 } df_grad;
 
 /* A walk over records [from, now). false: an error; finish it in any case. */

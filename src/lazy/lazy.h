@@ -291,6 +291,7 @@ struct deft_ctx {
     uint32_t trace_flags;
     uint64_t cut_serial;      /* 0 is of no cut; does not come round */
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
+    uint8_t mixed;            /* deft_mixed_set: the low dtype; DEFT_BOOL: none */
     df_value *free_values;
     df_rec spines[DF_SPINES]; /* records of other continuations */
     struct df_made *made[DF_MADE_CUTS];
@@ -477,6 +478,12 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t site);
 uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep, uintptr_t site);
 uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site); /* cast when needed */
+/* Operand a of op as the policy of the context wants it (deft_mixed_set). */
+uint32_t df_mixed_cast(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site) DF_COLD;
+DF_INLINE uint32_t df_mixed_operand(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
+{
+    return DF_LIKELY(!cx->mixed) ? a : df_mixed_cast(cx, op, a, site);
+}
 uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site);
 /* A 0-d number argument; DF_BAD and an error when it does not fit t. */
 uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site);

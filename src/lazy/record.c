@@ -491,6 +491,7 @@ DF_INLINE bool is_map_again(const df_rec *r, df_op op, uint32_t a, uint32_t b)
 
 uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 {
+    a = df_mixed_operand(cx, op, a, site);
     if (a == DF_BAD) return DF_BAD;
     if (is_map_again(&cx->rec, op, a, DF_NONE)) return again(cx, site);
     deft_dtype t;
@@ -506,6 +507,8 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 
 uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
+    a = df_mixed_operand(cx, op, a, site);
+    b = df_mixed_operand(cx, op, b, site);
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
     if (is_map_again(&cx->rec, op, a, b)) return again(cx, site);
     deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
@@ -530,6 +533,7 @@ uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t si
 
 uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep, uintptr_t site)
 {
+    a = df_mixed_operand(cx, op, a, site);
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
     df_diag d; /* written on failure alone */
@@ -585,7 +589,7 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
     if (DF_LIKELY(same != NULL)) {
         const df_rec *const r = &same->rec;
         if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == op &&
-                      r->nodes[r->n].src[0].i == x->node))
+                      r->nodes[r->n].src[0].i == x->node && !same->mixed))
             return df_handle_new(same, again(same, site));
     }
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x);
@@ -594,7 +598,8 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
     if (DF_UNLIKELY(a == DF_BAD)) return NULL;
     const df_rec *const r = &cx->rec;
     const df_node *const n = &r->nodes[a];
-    if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || !room_record(cx)))
+    if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || cx->mixed ||
+                    !room_record(cx)))
         return df_result(cx, df_map1(cx, op, a, site));
     const df_node node = { .op = (uint8_t)op,
                            .dtype = (uint8_t)df_dtype_result(op, df_dtype_at(cx, a)),
@@ -621,6 +626,7 @@ DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
 static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
 {
     if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
+    if (DF_UNLIKELY(cx->mixed)) return df_result(cx, df_map2(cx, op, a, b, site));
     if (DF_LIKELY(is_map_again(&cx->rec, op, a, b))) return df_result(cx, again(cx, site));
     const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
     const uint32_t like = common_shape(&cx->rec, a, b);
@@ -668,7 +674,8 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
 {
     const char *const what = df_op_infos[op].name;
     deft_ctx *const same = plain(a);
-    if (DF_LIKELY(same && plain(b) == same && is_map_again(&same->rec, op, a->node, b->node)))
+    if (DF_LIKELY(same && plain(b) == same && is_map_again(&same->rec, op, a->node, b->node) &&
+                  !same->mixed))
         return df_handle_new(same, again(same, site));
     deft_ctx *const cx = enter_two(what, a, b);
     uint32_t na, nb;
@@ -680,7 +687,7 @@ static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
 {
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a);
     if (!cx) return NULL;
-    const uint32_t na = df_node_of(cx, a);
+    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
     /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
@@ -692,7 +699,7 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
 {
     deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a);
     if (!cx) return NULL;
-    const uint32_t na = df_node_of(cx, a);
+    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
     if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */

@@ -44,6 +44,7 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
     if (!r) return NULL;
     r->capture = c;
     r->whole = true;
+    r->mixed = c->cx->mixed;
     r->n_in = (uint32_t)n_in;
     r->n_out = (uint32_t)n_out;
     df_arena_init(&r->made.arena, mem);

@@ -221,6 +221,9 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
                         .dilation = { or_one(o.dilation[0]), or_one(o.dilation[1]) } };
     if (!check_conv(cx, &c)) return NULL;
     const uintptr_t site = DF_SITE;
+    nx = df_mixed_operand(cx, DF_OP_matmul, nx, site);
+    nw = df_mixed_operand(cx, DF_OP_matmul, nw, site);
+    if (nx == DF_BAD || nw == DF_BAD) return NULL;
     deft_dtype t = df_promote(df_dtype_at(cx, nx), df_dtype_at(cx, nw));
     if (!df_is_float(t)) t = DEFT_F32;
     nx = df_to(cx, nx, df_arithmetic_dtype(t), site);

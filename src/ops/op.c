@@ -41,6 +41,7 @@ const df_op_info df_op_infos[DF_N_OPS] = {
 #define ALGEBRA(flags) .algebra = (flags),
 #define LOWER(way, what) .how = DF_LOWER_##way, .kop = KOP_##way(what),
 #define ARGS(n) .n_args = (n),
+#define MIXED(how) .mixed = DF_MIXED_##how,
 #define DOC(text) .doc = text,
 #include "ops/ops.def"
 };

@@ -77,6 +77,8 @@ typedef enum df_shape_rule {
     DF_SHAPE_cond
 } df_shape_rule;
 
+typedef enum df_mixed { DF_MIXED_low, DF_MIXED_high, DF_MIXED_widest, DF_MIXED_same } df_mixed;
+
 typedef enum df_lower_how {
     DF_LOWER_kop,
     DF_LOWER_recipe,
@@ -93,7 +95,7 @@ typedef struct df_op_info {
     const char *name;
     const char *doc;
     df_body_fn body; /* set for every unary, binary and ternary op; NULL for the others */
-    uint8_t n_src, cls, dtype_rule, shape_rule, algebra, how, kop, n_args;
+    uint8_t n_src, cls, dtype_rule, shape_rule, algebra, how, kop, n_args, mixed;
 } df_op_info;
 
 extern const df_op_info df_op_infos[DF_N_OPS];

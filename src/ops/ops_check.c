@@ -25,6 +25,10 @@
 #define ARGS(n) +1
 #include "ops/ops.def"
 
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one MIXED");
+#define MIXED(how) +1
+#include "ops/ops.def"
+
 #define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one GRAD");
 #define GRAD(rule) +1
 #include "ops/ops.def"

@@ -807,6 +807,7 @@ static deft_status act_capture_replay(world *w)
     X(error, w->cx)                                                                                \
     X(message, w->cx)                                                                              \
     X(clear, w->cx)                                                                                \
+    X(mixed_set, w->cx, DEFT_F32)                                                                  \
     X(interrupt, w->cx)                                                                            \
     X(stats_read, w->cx, (deft_stats *)(void *)w->got, sizeof(deft_stats))                         \
     X(explain, w->cx, (char[4096]){ 0 }, 4096)
