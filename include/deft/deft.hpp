@@ -501,9 +501,49 @@ public:
     {
         return deft_optim_step(o_, grads, rate);
     }
+    /* The same where condition holds true, else nothing. */
+    bool step_if(deft_tensor *const *grads, double rate, tensor condition) const
+    {
+        return deft_optim_step_if(o_, grads, rate, condition.get());
+    }
 
 private:
     deft_optim *o_ = nullptr;
+    deft_status status_;
+};
+
+/* A policy of mixed precision (deft_mixed_set) until the end of the block. */
+class mixed : detail::pinned {
+public:
+    mixed(deft_ctx *cx, deft_dtype low) : cx_(cx), was_(deft_mixed_set(cx, low)) {}
+    ~mixed() { deft_mixed_set(cx_, was_); }
+
+private:
+    deft_ctx *cx_;
+    deft_dtype was_;
+};
+
+/* The scale of a loss (deft_scaler_create); must not outlive its network. */
+class scaler : detail::pinned {
+public:
+    explicit scaler(deft_nn *nn, const deft_scaler_options *options = nullptr)
+        : status_(deft_scaler_create(nn, options, &s_))
+    {
+    }
+    ~scaler() { deft_scaler_destroy(&s_); }
+    explicit operator bool() const { return s_ != nullptr; }
+    operator deft_scaler *() const { return s_; }
+    deft_status status() const { return status_; }
+    tensor loss(tensor loss) const { return deft_scaler_loss(s_, loss.get()); }
+    /* Whether all are finite. */
+    tensor unscale(deft_tensor **grads, size_t n) const
+    {
+        return deft_scaler_unscale(s_, grads, n);
+    }
+    bool update(tensor is_finite) const { return deft_scaler_update(s_, is_finite.get()); }
+
+private:
+    deft_scaler *s_ = nullptr;
     deft_status status_;
 };
 

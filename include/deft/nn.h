@@ -207,6 +207,11 @@ DEFT_API bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double r
 DEFT_API int64_t deft_optim_steps(const deft_optim *o);
 DEFT_API void deft_optim_set_steps(deft_optim *o, int64_t steps);
 
+/* The same where condition, bool [], holds true; else nothing changes but the count. Nothing is
+ * read or waited for. Sums become 0 in both cases. */
+DEFT_API bool deft_optim_step_if(deft_optim *o, deft_tensor *const *grads, double rate,
+                                 deft_tensor *condition);
+
 /* Inside a step: adds weight * grads[i] to sum i. Micro-batches, each a step of its own, of equal
  * size: weight 1 / how many there are. */
 DEFT_API bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight);
@@ -218,6 +223,39 @@ DEFT_API deft_tensor *const *deft_optim_sums(const deft_optim *o);
  * not NULL, gets what it was, f32 [] (f64 when a gradient is). Nothing is read or waited for. */
 DEFT_API bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm,
                                   deft_tensor **norm);
+
+/* ---- scale of the loss ----
+ *
+ * Small gradients become 0 in f16. So the loss is multiplied by a scale, and gradients are divided
+ * by it again; where one is infinite or NaN, the update is left out and the scale made smaller
+ * (Micikevicius et al. 2018). The scale is a tensor: all of it is part of the step, nothing is read
+ * or waited for, and no scale is planned anew. docs/mixed.md */
+typedef struct deft_scaler_options {
+    size_t size;      /* sizeof(deft_scaler_options) */
+    const char *name; /* what its state is named below; NULL: "scaler" */
+    double start;     /* the first scale; 0: 65536 */
+    int64_t interval; /* updates in a row after which the scale doubles; 0: 2000 */
+} deft_scaler_options;
+
+typedef struct deft_scaler deft_scaler;
+
+/* Adds f32 [] buffers to nn, "scaler.scale" and "scaler.good". options NULL: defaults. *out NULL on
+ * error. DEFT_E_RANGE: start is not in [2^-24, 2^64], or interval not in [0, 2^24]. Destroyed
+ * before nn, where its state stays. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_scaler_create(deft_nn *nn,
+                                                        const deft_scaler_options *options,
+                                                        deft_scaler **out);
+DEFT_API void deft_scaler_destroy(deft_scaler **s); /* NULL and *s NULL are fine */
+/* f32 []. NULL for NULL. */
+DEFT_API deft_tensor *deft_scaler_scale(const deft_scaler *s);
+/* loss times the scale, f32: what gradients are taken of. */
+DEFT_API deft_tensor *deft_scaler_loss(const deft_scaler *s, deft_tensor *loss);
+/* Divides grads[i] by the scale, in f32 at least; NULLs are passed over. Returns whether all of
+ * them are finite, bool []: what the next two take. To be clipped afterwards, if at all. */
+DEFT_API deft_tensor *deft_scaler_unscale(const deft_scaler *s, deft_tensor **grads, size_t n);
+/* Inside a step, after the update (deft_optim_step_if): halves the scale unless is_finite, doubles
+ * it after so many updates in a row; it stays in [2^-24, 2^64]. */
+DEFT_API bool deft_scaler_update(deft_scaler *s, deft_tensor *is_finite);
 
 /* Factors of the learning rate at a step, counted from 0; multiply what is wanted. steps <= 0: 1,
  * or last. */

@@ -8,6 +8,7 @@
  *   checkpoint.c  saving and loading
  *   layers.c      linear, embedding, norms, dropout; attention.c
  *   optim.c       updates, clipping; schedule.c
+ *   scaler.c      scale of the loss
  */
 #ifndef DF_NN_NN_H
 #define DF_NN_NN_H

@@ -182,9 +182,10 @@ void deft_optim_set_steps(deft_optim *o, int64_t steps)
 /* The numbers of one step. */
 typedef struct numbers {
     double rate;
-    double keep;  /* ADAMW: of the parameter, by weight decay */
-    double scale; /* rate * root / (1 - beta1^t), with root = sqrt(1 - beta2^t) */
-    double eps;   /* eps * root */
+    double keep;          /* ADAMW: of the parameter, by weight decay */
+    double scale;         /* rate * root / (1 - beta1^t), with root = sqrt(1 - beta2^t) */
+    double eps;           /* eps * root */
+    deft_tensor *only_if; /* bool []; NULL: always */
 } numbers;
 
 static numbers numbers_of(const deft_optim *o, double rate)
@@ -195,6 +196,11 @@ static numbers numbers_of(const deft_optim *o, double rate)
                       .keep = 1 - rate * o->opt.weight_decay,
                       .scale = rate * root / (1 - pow(o->opt.beta1, t)),
                       .eps = o->opt.eps * root };
+}
+
+static void put(const numbers *k, deft_tensor *to, deft_tensor *v)
+{
+    deft_assign(to, k->only_if ? deft_where(k->only_if, v, to) : v);
 }
 
 static deft_tensor *decayed(const deft_optim *o, deft_tensor *p, deft_tensor *g)
@@ -209,10 +215,11 @@ static void update_sgd(const deft_optim *o, size_t i, deft_tensor *g, const numb
     g = decayed(o, p, g);
     if (o->opt.momentum != 0) {
         deft_tensor *const v = o->state[MEAN][i];
-        deft_assign(v, deft_add(deft_mul_f(v, o->opt.momentum), g));
-        g = o->opt.nesterov ? deft_add(g, deft_mul_f(v, o->opt.momentum)) : v;
+        deft_tensor *const next = deft_add(deft_mul_f(v, o->opt.momentum), g);
+        put(k, v, next);
+        g = o->opt.nesterov ? deft_add(g, deft_mul_f(next, o->opt.momentum)) : next;
     }
-    deft_assign(p, deft_sub(p, deft_mul_f(g, k->rate)));
+    put(k, p, deft_sub(p, deft_mul_f(g, k->rate)));
 }
 
 static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
@@ -221,11 +228,13 @@ static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const num
     const bool is_adamw = o->opt.kind == DEFT_OPTIM_ADAMW;
     deft_tensor *const from = is_adamw && o->opt.weight_decay != 0 ? deft_mul_f(p, k->keep) : p;
     if (!is_adamw) g = decayed(o, p, g);
-    deft_assign(m, deft_lerp_f(m, g, 1 - o->opt.beta1));
-    deft_assign(
-        v, deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2)));
-    deft_tensor *const root = deft_add_f(deft_sqrt(v), k->eps);
-    deft_assign(p, deft_sub(from, deft_mul_f(deft_div(m, root), k->scale)));
+    deft_tensor *const mean = deft_lerp_f(m, g, 1 - o->opt.beta1);
+    deft_tensor *const squares =
+        deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2));
+    put(k, m, mean);
+    put(k, v, squares);
+    deft_tensor *const root = deft_add_f(deft_sqrt(squares), k->eps);
+    put(k, p, deft_sub(from, deft_mul_f(deft_div(mean, root), k->scale)));
 }
 
 /* grads are those of o, as far as can be told; else an error with the parameter's name in it. */
@@ -248,7 +257,7 @@ static bool check(const deft_optim *o, const char *what, deft_tensor *const *gra
     return true;
 }
 
-static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
+static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate, deft_tensor *only_if)
 {
     if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
     deft_ctx *const cx = o->nn->cx;
@@ -258,7 +267,8 @@ static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
         return df_error(cx, DEFT_E_ARG, "optim_step: no gradients, and none are accumulated");
     if (!isfinite(rate)) return df_error(cx, DEFT_E_RANGE, "optim_step: the rate is %g", rate);
     if (!check(o, "optim_step", grads)) return false;
-    const numbers k = numbers_of(o, rate);
+    numbers k = numbers_of(o, rate);
+    k.only_if = only_if;
     for (size_t i = 0; i < o->n; i++) {
         if (grads[i] && o->opt.kind == DEFT_OPTIM_SGD) update_sgd(o, i, grads[i], &k);
         if (grads[i] && o->opt.kind != DEFT_OPTIM_SGD) update_adam(o, i, grads[i], &k);
@@ -332,8 +342,18 @@ bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
 {
     deft_ctx *const cx = o ? o->nn->cx : NULL;
     const bool began = df_caller_begin(cx, DF_SITE);
-    const bool result = optim_step(o, grads, rate);
+    const bool result = optim_step(o, grads, rate, NULL);
     df_caller_end(cx, began);
+    return result;
+}
+
+bool deft_optim_step_if(deft_optim *o, deft_tensor *const *grads, double rate,
+                        deft_tensor *condition)
+{
+    if (!o || !condition) return false; /* NULL: an error is pending */
+    const bool began = df_caller_begin(o->nn->cx, DF_SITE);
+    const bool result = optim_step(o, grads, rate, condition);
+    df_caller_end(o->nn->cx, began);
     return result;
 }
 

@@ -188,6 +188,50 @@ OPTIMIZE(optim_step)
 OPTIMIZE(optim_accumulate)
 #undef OPTIMIZE
 
+/* ---- the scale of a loss ---- */
+
+static deft_status scaled_update(world *w, deft_optim *o, deft_scaler *k, deft_tensor *p)
+{
+    deft_tensor *g[] = { w->x }, *is_finite;
+    const deft_scope s = deft_step_begin(w->cx);
+    SUBJECT(w, g[0] = deft_scaler_loss(k, w->x));
+    SUBJECT(w, is_finite = deft_scaler_unscale(k, g, 1));
+    SUBJECT(w, deft_optim_step_if(o, g, 0.1, is_finite));
+    SUBJECT(w, deft_scaler_update(k, is_finite));
+    if (deft_error(w->cx) == DEFT_OK && !deft_optim_steps(o)) w->wrong = "a step was not counted";
+    deft_status st;
+    SUBJECT(w, st = deft_step_end(s));
+    return st == DEFT_OK ? got(w, p) : st;
+}
+
+static deft_status scale(world *w, deft_nn *nn)
+{
+    deft_optim *o = NULL;
+    deft_scaler *k = NULL;
+    deft_tensor *const p = deft_nn_parameter(nn, "p", DEFT_SHAPE(4, 6), normal);
+    if (!p) return DEFT_E_MEMORY;
+    deft_status st = deft_optim_create(nn, NULL, &o);
+    if (st == DEFT_OK) SUBJECT(w, st = deft_scaler_create(nn, NULL, &k));
+    if (st != DEFT_OK && (k || deft_nn_find(nn, "scaler.scale")))
+        w->wrong = "a scaler is there by half";
+    if (st == DEFT_OK) st = scaled_update(w, o, k, p);
+    deft_scaler_destroy(&k);
+    deft_optim_destroy(&o);
+    return st;
+}
+
+#define SCALE(name)                                                                                \
+    deft_status act_##name(world *w)                                                               \
+    {                                                                                              \
+        return within(w, scale);                                                                   \
+    }
+SCALE(scaler_create)
+SCALE(scaler_loss)
+SCALE(scaler_unscale)
+SCALE(scaler_update)
+SCALE(optim_step_if)
+#undef SCALE
+
 /* ---- files ---- */
 
 /* A file, and what it held after the list was changed; a load that fails leaves the change. */
@@ -228,11 +272,13 @@ deft_status quiet_network(world *w)
 {
     deft_nn *nn = NULL;
     deft_optim *o = NULL;
+    deft_scaler *s = NULL;
     deft_nn_linear l;
     deft_status st = deft_nn_create(w->cx, NULL, &nn);
     if (st == DEFT_OK && (!deft_nn_linear_init(&l, nn, "l", 6, 4, true) || !deft_nn_push(nn, "a")))
         return DEFT_E_INTERNAL;
     if (st == DEFT_OK) st = deft_optim_create(nn, NULL, &o);
+    if (st == DEFT_OK) st = deft_scaler_create(nn, NULL, &s);
     SUBJECT(w, deft_nn_pop(nn); (void)deft_nn_find(nn, "l.weight"); (void)deft_nn_n_parameters(nn);
             (void)deft_nn_parameter_at(nn, 1); (void)deft_nn_name_at(nn, 1);
             (void)deft_nn_numel(nn, true); (void)deft_nn_set_trainable(nn, "l", false);
@@ -241,6 +287,7 @@ deft_status quiet_network(world *w)
             (void)deft_optim_parameters(o); (void)deft_optim_steps(o); deft_optim_set_steps(o, 2);
             (void)deft_optim_sums(o); (void)deft_schedule_warm_up(1, 2);
             (void)deft_schedule_cosine(1, 2, 0); (void)deft_schedule_linear(1, 2, 0);
-            deft_optim_destroy(&o); deft_nn_destroy(&nn));
+            (void)deft_scaler_scale(s); deft_scaler_destroy(&s); deft_optim_destroy(&o);
+            deft_nn_destroy(&nn));
     return st;
 }
