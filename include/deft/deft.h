@@ -17,5 +17,6 @@
 #include "deft/ops.h"
 #include "deft/status.h"
 #include "deft/tensor.h"
+#include "deft/vmap.h"
 
 #endif

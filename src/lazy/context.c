@@ -378,7 +378,7 @@ deft_status df_deliver(deft_ctx *cx)
     cx->pending = DEFT_OK;
     if (st == DEFT_OK && cx->body_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
-                       "%s: inside the function of a loop or branch nothing can be computed",
+                       "%s: inside the function of a loop, branch or vmap nothing can be computed",
                        cx->act ? cx->act : "call");
     return st;
 }

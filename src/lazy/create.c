@@ -379,7 +379,7 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
         df_error(cx, DEFT_E_ARG, "%s: rng is NULL", what);
         return false;
     }
-    if (cx->body_at) {
+    if (cx->body_nest != cx->draw_nest) {
         df_error(cx, DEFT_E_STATE,
                  "%s: inside a loop or branch each iteration would draw the same: draw before, and "
                  "pass the numbers as rows",

@@ -91,6 +91,7 @@ typedef struct df_custom {
     deft_backward_fn backward;
     void *user;
     uint32_t n_in, n_out;
+    const struct df_custom *batch_of; /* what this is for many examples of; NULL: nothing */
     bool is_ours;      /* its functions are deft's: what they record belongs to the call's site */
     uint32_t record[]; /* n_in records, then n_out */
 } df_custom;
@@ -111,7 +112,8 @@ bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_
 /* The branches that cond k chooses between. */
 const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k);
 /* Records [low, high) were recorded again: map[k - low] is what stands for record k, or DF_BAD.
- * They get the same marks. false: an error. */
+ * They get the same marks; where one has an axis more, the first numbers examples (vmap.h), and
+ * functions of the user see one at a time. false: an error. */
 bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map);
 
 /* Flags the records of w that have marks. */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lazy/body.h"
+#include "lazy/vmap.h"
 
 /* ---- the list ---- */
 
@@ -92,6 +93,12 @@ static uint32_t marked(const deft_ctx *cx, const df_grad_mark *m, uint32_t low, 
     return map[k - low];
 }
 
+/* Whether record k has an axis of examples more than it had. */
+static bool is_batched(const deft_ctx *cx, uint32_t low, const uint32_t *map, uint32_t k)
+{
+    return cx->rec.nodes[map[k - low]].rank != cx->rec.nodes[k].rank;
+}
+
 static df_custom *copy_custom(deft_ctx *cx, const df_custom *c, uint32_t low, uint32_t high,
                               const uint32_t *map)
 {
@@ -99,6 +106,7 @@ static df_custom *copy_custom(deft_ctx *cx, const df_custom *c, uint32_t low, ui
     df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
     if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
     *to = *c;
+    if (is_batched(cx, low, map, c->record[c->n_in])) to->batch_of = c;
     for (uint32_t i = 0; i < n; i++) to->record[i] = stands_at(low, high, map, c->record[i]);
     to->next = cx->customs;
     cx->customs = to;
@@ -120,6 +128,7 @@ bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_
             if (!(to = copy_custom(cx, from, low, high, map))) return false;
         }
         if (m.kind == DF_MARK_CUSTOM) m.custom = to;
+        if (m.kind == DF_MARK_HOOK) m.n_batches += is_batched(cx, low, map, m.record);
         m.record = record;
         if (m.kind == DF_MARK_BRANCHES) {
             m.then = begins_at(cx, low, high, map, m.then);
@@ -154,6 +163,15 @@ bool df_grad_mark_is_active(const df_grad *w, uint32_t k, bool is_active)
     return is_active;
 }
 
+/* Bare number t as a record like record `like`. */
+static uint32_t number_like(deft_ctx *cx, deft_tensor *t, uint32_t like, uintptr_t site)
+{
+    df_shape want;
+    const uint32_t number = df_weak_node(cx, t, df_dtype_at(cx, like));
+    df_rec_shape(&cx->rec, like, &want);
+    return number == DF_BAD || !want.rank ? number : df_expand_to(cx, number, &want, site);
+}
+
 /* The record of t, which must be like record `like`. */
 static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t like)
 {
@@ -166,10 +184,7 @@ static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t li
     }
     const deft_dtype dtype = df_dtype_at(cx, like);
     df_rec_shape(&cx->rec, like, &want);
-    if (t->flags & DF_HANDLE_WEAK) {
-        const uint32_t number = df_weak_node(cx, t, dtype);
-        return number == DF_BAD || !want.rank ? number : df_expand_to(cx, number, &want, w->site);
-    }
+    if (t->flags & DF_HANDLE_WEAK) return number_like(cx, t, like, w->site);
     const uint32_t g = df_node_of(cx, t);
     if (g == DF_BAD) return DF_BAD;
     df_rec_shape(&cx->rec, g, &have);
@@ -180,13 +195,52 @@ static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t li
     return DF_BAD;
 }
 
+/* What a function of the user made for one example; a bare number is made like its tensor. */
+static deft_tensor *made_like(deft_ctx *cx, deft_tensor *made, deft_tensor *like, uintptr_t site)
+{
+    if (!made || !(made->flags & DF_HANDLE_WEAK)) return made;
+    const uint32_t k = df_node_of(cx, like);
+    return k == DF_BAD ? NULL : df_result(cx, number_like(cx, made, k, site));
+}
+
+/* ---- hooks ---- */
+
+typedef struct hook {
+    deft_grad_hook_fn fn;
+    void *user;
+    uint32_t n_batches;
+    uintptr_t site;
+} hook;
+
+static deft_tensor *run_hook(deft_ctx *cx, const hook *h, deft_tensor *grad);
+
+static deft_status hook_one(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    const hook *const h = user;
+    (void)n_in, (void)n_out;
+    out[0] = made_like(cx, run_hook(cx, h, in[0]), in[0], h->site);
+    return DEFT_OK;
+}
+
+static deft_tensor *run_hook(deft_ctx *cx, const hook *h, deft_tensor *grad)
+{
+    hook one = *h;
+    deft_tensor *made;
+    if (one.n_batches-- == 0) return h->fn(cx, grad, h->user);
+    return df_vmap_call(cx, "grad_hook", hook_one, &one, &grad, NULL, 1, &made, NULL, 1, h->site)
+               ? made
+               : NULL;
+}
+
 static bool call_hook(df_grad *w, const df_grad_mark *m, uint32_t k)
 {
     deft_ctx *const cx = w->cx;
     uint32_t was, g = DF_BAD;
     if (!df_body_open(cx, w->site, &was)) return false;
     deft_tensor *const grad = df_result(cx, w->sum[k - w->from]);
-    deft_tensor *const made = grad ? m->hook(cx, grad, m->user) : NULL;
+    const hook h = { m->hook, m->user, m->n_batches, w->site };
+    deft_tensor *const made = grad ? run_hook(cx, &h, grad) : NULL;
     if (grad) g = checked(w, "grad_hook", made, k);
     df_body_close(cx, was);
     w->sum[k - w->from] = g;
@@ -194,6 +248,62 @@ static bool call_hook(df_grad *w, const df_grad_mark *m, uint32_t k)
 }
 
 /* ---- custom functions ---- */
+
+static deft_status run_backward(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
+                                deft_tensor **grad_in, uintptr_t site);
+
+typedef struct one_of_many {
+    const df_custom *c;
+    uintptr_t site;
+} one_of_many;
+
+/* in: what went into it, what came out, and their gradients. */
+static deft_status backward_one(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                deft_tensor **out, size_t n_out, void *user)
+{
+    const one_of_many *const o = user;
+    (void)n_in;
+    const deft_status st = run_backward(cx, o->c, in, out, o->site);
+    for (size_t i = 0; i < n_out && st == DEFT_OK; i++)
+        out[i] = out[i] ? made_like(cx, out[i], in[i], o->site)
+                        : df_result(cx, df_grad_zeros(cx, df_node_of(cx, in[i]), o->site));
+    return st;
+}
+
+/* For each example, and what goes into all of them gets the sum. */
+static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
+                                deft_tensor **grad_in, uintptr_t site)
+{
+    const size_t n = c->n_in + 2 * (size_t)c->n_out;
+    one_of_many o = { c->batch_of, site };
+    int *const axes = df_mem_zalloc(cx->mem, n * sizeof *axes);
+    if (!axes) {
+        df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n);
+        return DEFT_E_MEMORY;
+    }
+    for (uint32_t i = 0; i < c->n_in; i++)
+        if (cx->rec.nodes[c->record[i]].rank == cx->rec.nodes[c->batch_of->record[i]].rank)
+            axes[i] = DEFT_NOT_MAPPED;
+    if (c->n_in > 0)
+        (void)df_vmap_call(cx, "custom_grad", backward_one, &o, all, axes, n, grad_in, NULL,
+                           c->n_in, site);
+    for (uint32_t i = 0; i < c->n_in && cx->pending == DEFT_OK; i++)
+        if (axes[i] == DEFT_NOT_MAPPED)
+            grad_in[i] = df_is_float(df_dtype_at(cx, c->record[i]))
+                             ? deft_sum(grad_in[i], DEFT_AXES(0), 0)
+                             : NULL;
+    df_mem_free(cx->mem, axes, n * sizeof *axes);
+    return cx->pending;
+}
+
+/* all: what went in, what came out, and their gradients. */
+static deft_status run_backward(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
+                                deft_tensor **grad_in, uintptr_t site)
+{
+    deft_tensor *const *const out = all + c->n_in, *const *const grad_out = out + c->n_out;
+    if (c->batch_of) return backward_all(cx, c, all, grad_in, site);
+    return c->backward(cx, all, c->n_in, out, grad_out, c->n_out, grad_in, c->user);
+}
 
 typedef struct lists {
     deft_tensor **in, **out, **grad_out, **grad_in;
@@ -244,9 +354,7 @@ static bool call_backward(df_grad *w, const df_custom *c)
     bool ok = df_body_open(cx, w->site, &was);
     if (ok) {
         ok = hand_over(w, c, &l);
-        const deft_status st =
-            ok ? c->backward(cx, l.in, c->n_in, l.out, l.grad_out, c->n_out, l.grad_in, c->user)
-               : DEFT_OK;
+        const deft_status st = ok ? run_backward(cx, c, all, l.grad_in, w->site) : DEFT_OK;
         if (st != DEFT_OK && cx->pending == DEFT_OK)
             df_error(cx, st, "custom_grad: its backward function failed");
         ok = cx->pending == DEFT_OK && take_over(w, c, &l, made);

@@ -218,6 +218,7 @@ typedef struct df_grad_mark {
     void *user;
     struct df_custom *custom; /* owned by deft_ctx.customs */
     uint32_t then, otherwise; /* BRANCHES: first records of the two; the latter's end at record */
+    uint32_t n_batches;       /* HOOK: so many axes of examples stand before those it knows of */
 } df_grad_mark;
 
 #define DF_MAX_DEPTH 64
@@ -311,8 +312,9 @@ struct deft_ctx {
     char *store_path; /* deft_store_next: of the next cut; NULL: not asked for */
 
     uint32_t id;        /* in its runtime; never 0 */
-    uint32_t body_at;   /* depth of the scope of the innermost function of a loop or branch; 0 */
+    uint32_t body_at;   /* depth of the scope of the innermost function of a loop, ...; 0 */
     uint32_t body_nest; /* how many of them run */
+    uint32_t draw_nest; /* of which so many may draw */
     uint32_t body_loop; /* record of the loop whose function runs, or DF_NONE */
     uint32_t finals;    /* results of loops among the records of this epoch, or more */
     const char *act;    /* the acting call that is running: "read" */

@@ -129,6 +129,18 @@ void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
     if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
 }
 
+void df_recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
+{
+    recording *const r = cx->recording;
+    for (size_t i = 0; i < r->draws.n; i++) {
+        draw_note d = r->draws.at[i];
+        if (d.at != from) continue;
+        d.at = at;
+        if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
+        return;
+    }
+}
+
 uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site)
 {
     char text[DF_SITE_TEXT];

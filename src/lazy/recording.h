@@ -14,6 +14,8 @@ void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t);
 void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t);
 /* The arguments at `at` and after it are seed and number of a draw from rng. */
 void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw);
+/* What stands at `from` is drawn again, as the arguments at `at`. */
+void df_recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at);
 /* The number of an operation that came as a C number: DF_BAD, with the error recorded. */
 uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site) DF_COLD;
 /* What is recorded can't be replayed. */

@@ -414,7 +414,7 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
         return bad;
     }
     if (cx->body_at) {
-        df_error(cx, DEFT_E_STATE, "step_begin: inside the function of a loop or branch");
+        df_error(cx, DEFT_E_STATE, "step_begin: inside the function of a loop, branch or vmap");
         return bad;
     }
     if (cx->step_at) {
@@ -519,7 +519,7 @@ void deft_step_abort(deft_scope s)
     deft_ctx *const cx = s.cx;
     if (!cx || !cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) return;
     if (cx->body_at) {
-        df_error(cx, DEFT_E_STATE, "step_abort: inside the function of a loop or branch");
+        df_error(cx, DEFT_E_STATE, "step_abort: inside the function of a loop, branch or vmap");
         return;
     }
     df_deliver(cx);
@@ -537,8 +537,8 @@ deft_tensor *deft_keep(deft_tensor *t)
         return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
     if (cx->body_at && !df_is_outside_body(cx, t))
         return df_error(cx, DEFT_E_STATE,
-                        "keep: a tensor made inside a loop or branch stays there: make it a state "
-                        "or a result");
+                        "keep: a tensor made inside a loop, branch or vmap stays there: make it a "
+                        "state or a result");
     if (cx->recording && !df_is_outer(cx, t))
         df_recording_spoil(cx, "it keeps a tensor that it made", DF_SITE);
     if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))

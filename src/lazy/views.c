@@ -541,8 +541,8 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
     for (uint32_t i = 0; i < n; i++)
         if (df_is_outside_body(cx, who[i])) {
             df_error(cx, DEFT_E_STATE,
-                     "assign: a tensor from outside a loop or branch cannot be assigned inside: "
-                     "make it a state or a result");
+                     "assign: a tensor from outside a loop, branch or vmap cannot be assigned "
+                     "inside: make it a state or a result");
             return false;
         }
     for (uint32_t i = 0; i < n; i++) {

@@ -33,6 +33,10 @@
 #define GRAD(rule) +1
 #include "ops/ops.def"
 
+#define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one BATCH");
+#define BATCH(how, what) +1
+#include "ops/ops.def"
+
 #define OP(id, n, class, facets) _Static_assert(0 facets == 1, #id " needs exactly one DOC");
 #define DOC(text) +1
 #include "ops/ops.def"

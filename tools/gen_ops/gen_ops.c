@@ -9,7 +9,7 @@
 #include "ops/op.h"
 
 typedef struct row {
-    const char *name, *cls, *dtype, *shape, *how, *what, *doc;
+    const char *name, *cls, *dtype, *shape, *how, *what, *batch, *doc;
     int n_src;
 } row;
 
@@ -18,6 +18,9 @@ static const row rows[] = {
 #define DTYPE(rule) .dtype = #rule,
 #define SHAPE(rule) .shape = #rule,
 #define LOWER(way, name) .how = #way, .what = #name,
+#define BATCH(way, name) .batch = BATCH_##way(name),
+#define BATCH_signature(text) "`" text "`"
+#define BATCH_rule(name) #name
 #define DOC(text) .doc = text,
 #include "ops/ops.def"
 };
@@ -76,6 +79,18 @@ static const char *const shape_rules[][2] = {
     { "order", "the operand's, whose last axis has less than 2^32 elements" },
 };
 
+static const char *const batch_rules[][2] = {
+    { "none", "depends on no operand, and so on no example" },
+    { "random", "one draw of all examples, each of which has elements of its own" },
+    { "count", "of axes one further; the same number for all" },
+    { "axes, axis", "the axes in the attribute are one further" },
+    { "slice, permute, expand, reshape, diagonal", "the same view of each example" },
+    { "take, index_add", "one axis further; of indices that are an example's own `gather` and "
+                         "`scatter_add` of elements" },
+    { "update", "the same place in each example" },
+    { "which", "by `cumsum` and `scatter_add`" },
+};
+
 static void put_rules(const char *title, const char *const (*rules)[2], size_t n)
 {
     printf("\n## %s\n\n| rule | meaning |\n|---|---|\n", title);
@@ -93,20 +108,24 @@ int main(void)
     puts("`kop x` means one kernel op, `recipe` a straight line of them shared by all back ends,");
     puts("`body` a short one in `bodies.c`; the rest is the fuser's.");
     for (size_t c = 0; c < sizeof titles / sizeof *titles; c++) {
-        printf("\n## %s\n\n| op | operands | dtypes | shape | lowering | meaning |\n",
+        printf("\n## %s\n\n| op | operands | dtypes | shape | lowering | examples | meaning |\n",
                titles[c][1]);
-        puts("|---|---|---|---|---|---|");
+        puts("|---|---|---|---|---|---|---|");
         for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
             const row *const r = &rows[i];
             if (strcmp(r->cls, titles[c][0]) != 0) continue;
-            printf("| `%s` | %d | %s | %s | %s%s%s | ", r->name, r->n_src, r->dtype, r->shape,
+            printf("| `%s` | %d | %s | %s | %s%s%s | %s | ", r->name, r->n_src, r->dtype, r->shape,
                    r->how, strcmp(r->how, "kop") == 0 ? " " : "",
-                   strcmp(r->how, "kop") == 0 ? r->what : "");
+                   strcmp(r->how, "kop") == 0 ? r->what : "", r->batch);
             for (const char *at = r->doc; *at; at++) printf(*at == '|' ? "\\%c" : "%c", *at);
             puts(" |");
         }
     }
     put_rules("Dtype rules", dtype_rules, sizeof dtype_rules / sizeof *dtype_rules);
     put_rules("Shape rules", shape_rules, sizeof shape_rules / sizeof *shape_rules);
+    put_rules("Rules for an axis of examples", batch_rules,
+              sizeof batch_rules / sizeof *batch_rules);
+    puts("\nA signature names the axes of one operation; those before them are many of them "
+         "([vmap](vmap.md)).");
     return fflush(stdout) == 0 ? 0 : 1;
 }
