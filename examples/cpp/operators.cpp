@@ -138,6 +138,18 @@ void networks(const deft::context &cx)
     expect(net.load("/nowhere") == DEFT_E_NOT_FOUND, "no file");
 }
 
+void examples(const deft::context &cx)
+{
+    const deft::tensor w = deft_full(cx, deft::shape({3}), DEFT_F32, 2);
+    const deft::tensor x = deft_full(cx, deft::shape({4, 3}), DEFT_F32, 5);
+    const deft::tensor g = deft::vmap(
+        [&](deft::tensor row, deft::tensor by) {
+            return deft::grad(deft_sum(w * w * row * by, deft::all_axes(), 0), w);
+        },
+        x, deft_arange(cx, 0, 4, 1, DEFT_F32));
+    expect(g && g.rank() == 2 && at(g, 3) == 20 && at(g, 11) == 60, "gradients of each example");
+}
+
 } // namespace
 
 int main()
@@ -148,6 +160,7 @@ int main()
     slices(cx);
     sizes(cx);
     layers(cx);
+    examples(cx);
     owners(cx);
     networks(cx);
     if (deft_error(cx) != DEFT_OK || n_wrong) std::fprintf(stderr, "%s\n", cx.message());

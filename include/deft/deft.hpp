@@ -325,6 +325,40 @@ inline tensor stop_gradient(tensor t)
     return deft_stop_gradient(t.get());
 }
 
+/* ---- many examples ---- */
+
+namespace detail {
+
+template <class F, size_t... I>
+inline tensor for_one(F &fn, deft_tensor *const *in, std::index_sequence<I...>)
+{
+    return fn(tensor(in[I])...);
+}
+
+template <class F, size_t N>
+inline deft_status vmap_body(deft_ctx *, deft_tensor *const *in, size_t, deft_tensor **out, size_t,
+                             void *user) noexcept
+{
+    out[0] = for_one(*static_cast<F *>(user), in, std::make_index_sequence<N>{}).get();
+    return DEFT_OK;
+}
+
+} // namespace detail
+
+/* fn for each example, along the first axis of each tensor; what it captures is the same for all:
+ * auto g = vmap([&](tensor x, tensor y) { return grad(loss(w, x, y), w); }, xs, ys);
+ * False after an error. fn must not throw. */
+template <class F, class... T>
+inline tensor vmap(F fn, tensor first, T... rest)
+{
+    constexpr size_t n = 1 + sizeof...(T);
+    deft_tensor *const in[n] = {first.get(), tensor(rest).get()...};
+    deft_tensor *out = nullptr;
+    deft_ctx *const cx = first ? deft_ctx_of(first.get()) : nullptr;
+    if (cx) deft_vmap(cx, detail::vmap_body<F, n>, &fn, in, nullptr, n, &out, nullptr, 1);
+    return out;
+}
+
 /* ---- owners ---- */
 
 namespace detail {

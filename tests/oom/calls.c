@@ -281,6 +281,98 @@ static deft_tensor *make_custom_grad(world *w)
     return deft_grad(of, NULL, 1, &w->x, 1, NULL, &g) ? g : NULL;
 }
 
+/* ---- many examples ---- */
+
+/* A row of x, of integers and of p[0]: a draw, indices of its own, a gradient. */
+static deft_status gradient_of_row(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    world *const w = user;
+    (void)n_in, (void)n_out;
+    deft_rng rng = w->rng; /* the draw is done when what follows it fails */
+    deft_tensor *const noise = deft_uniform(cx, &rng, DEFT_SHAPE(6), DEFT_F32, 0, 1);
+    deft_tensor *const picked = deft_take(deft_mul(in[0], noise), in[1], 0);
+    deft_tensor *const y = deft_sum(deft_mul(picked, deft_matmul(in[2], w->p[1])), ALL, 0);
+    deft_grad(&y, NULL, 1, in, 1, NULL, out);
+    return DEFT_OK;
+}
+
+static deft_tensor *make_vmap(world *w)
+{
+    deft_tensor *const in[] = { w->x, w->i, deft_slice(w->p[0], DEFT_FULL, DEFT_R(0, 4)) };
+    deft_tensor *g;
+    return deft_vmap(w->cx, gradient_of_row, w, in, NULL, 3, &g, NULL, 1) ? g : NULL;
+}
+
+static deft_status is_low(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_lt_f(deft_sum(in[0], ALL, 0), 9);
+    return DEFT_OK;
+}
+
+static deft_status doubled(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add_f(deft_mul_f(in[0], 2), 1);
+    return DEFT_OK;
+}
+
+static deft_status running_sum(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = out[1] = deft_add(in[0], in[1]);
+    return DEFT_OK;
+}
+
+static deft_status loops_of_row(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                deft_tensor **out, size_t n_out, void *user)
+{
+    deft_tensor *made[2], *const init = deft_zeros(cx, DEFT_SHAPE(), DEFT_F32);
+    (void)n_in, (void)n_out;
+    if (!deft_while(cx, is_low, doubled, user, in, 1, 5, made) ||
+        !deft_cond(deft_gt_f(deft_sum(in[0], ALL, 0), 1), doubled, doubled, user, made, 1, made,
+                   1) ||
+        !deft_scan(cx, running_sum, user, &init, 1, made, 1, 6, 1, made))
+        return DEFT_E_STATE;
+    out[0] = made[1];
+    return DEFT_OK;
+}
+
+static deft_tensor *make_vmap_of_loops(world *w)
+{
+    deft_tensor *y;
+    return deft_vmap(w->cx, loops_of_row, w, &w->x, NULL, 1, &y, NULL, 1) ? y : NULL;
+}
+
+static deft_status product(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_mul(in[0], in[1]);
+    return DEFT_OK;
+}
+
+static deft_status custom_of_row(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                 deft_tensor **out, size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out;
+    if (!deft_custom_grad(cx, product, backward, user, in, 2, out, 1)) return DEFT_E_STATE;
+    return deft_grad_hook(out[0], half_of, NULL) ? DEFT_OK : DEFT_E_STATE;
+}
+
+static deft_tensor *make_grad_of_vmap(world *w)
+{
+    deft_tensor *const in[] = { w->x, w->p[0] };
+    deft_tensor *y, *g;
+    if (!deft_vmap(w->cx, custom_of_row, w, in, NULL, 2, &y, NULL, 1)) return NULL;
+    deft_tensor *const of[] = { deft_sum(y, ALL, 0) };
+    return deft_grad(of, NULL, 1, &w->x, 1, NULL, &g) ? g : NULL;
+}
+
 /* Bit ops take integers only. */
 static bool operand_is_int(const char *op)
 {
@@ -924,6 +1016,9 @@ static const row rows[] = {
     { .name = "deft_stop_gradient", .make = make_stop_gradient },
     { .name = "deft_grad_hook", .make = make_grad_hook },
     { .name = "deft_custom_grad", .make = make_custom_grad },
+    { .name = "deft_vmap", .make = make_vmap },
+    { .name = "deft_vmap", .make = make_vmap_of_loops },
+    { .name = "deft_vmap", .make = make_grad_of_vmap },
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
     NETWORK_ACTS(ROW)
 #undef ROW
