@@ -315,7 +315,22 @@ static bool run_in_scope(call *c, deft_body_fn fn, void *user)
     return ok;
 }
 
-/* The mapped tensors take the places of their stand-ins, with the examples first. */
+static bool has_marks(const deft_ctx *cx, uint32_t k)
+{
+    for (size_t i = 0; i < cx->grad_marks.n; i++)
+        if (cx->grad_marks.at[i].record == k) return true;
+    return false;
+}
+
+/* Tensor i with the examples first: what stands for its stand-in. A hook on that is none on the
+ * caller's tensor. */
+static uint32_t examples_of(const call *c, df_vmap *w, size_t i)
+{
+    const uint32_t moved = df_vmap_move(w, c->node[i], (uint32_t)c->axis[i], 0);
+    return has_marks(c->cx, c->stand[i]) ? df_grad_stand_in(c->cx, moved, c->site) : moved;
+}
+
+/* The mapped tensors take the places of their stand-ins. */
 static bool enter_walk(const call *c, df_vmap *w)
 {
     w->site = c->site;
@@ -323,7 +338,7 @@ static bool enter_walk(const call *c, df_vmap *w)
         if (c->axis[i] == DEFT_NOT_MAPPED) continue;
         const uint32_t k = c->stand[i] - w->from;
         w->flags[k] |= DF_VMAP_BATCHED;
-        w->now[k] = df_vmap_move(w, c->node[i], (uint32_t)c->axis[i], 0);
+        w->now[k] = examples_of(c, w, i);
         if (w->now[k] == DF_BAD) return false;
     }
     for (size_t i = 0; i < c->n_out; i++) need(w, c->made[i]);

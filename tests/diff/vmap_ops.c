@@ -3,8 +3,9 @@
  * deft_vmap of every op against a loop over the examples, bit for bit: each choice of mapped
  * operands, examples on the first axis and on the last, in one call and in one within another. Then
  * the same of gradients inside the function, and gradients of what comes out against sums of the
- * loop's. The table is held against ops.def: an op with a rule and no row here fails. --table
- * prints a line for each row.
+ * loop's. Interpreted with --quick, else compiled. The table is held against ops.def: an op with a
+ * rule and no row here fails. --table prints a line for each row.
+ *
  * size: a row for every op.
  */
 #define DEFT_NO_GENERIC
@@ -733,6 +734,15 @@ static deft_tensor *f_cond(deft_ctx *c, deft_tensor *const *x)
     return deft_cond(is, squares, cubes, NULL, x, 2, out, 2) ? deft_add(out[0], out[1]) : NULL;
 }
 
+/* The first result is not asked for. */
+static deft_tensor *f_cond_second(deft_ctx *c, deft_tensor *const *x)
+{
+    deft_tensor *out[2];
+    (void)c;
+    deft_tensor *const is = deft_gt_f(deft_sum(x[2], ALL, 0), 0);
+    return deft_cond(is, squares, cubes, NULL, x, 2, out, 2) ? out[1] : NULL;
+}
+
 /* ---- functions with derivatives of their own ---- */
 
 static deft_status twice(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
@@ -863,6 +873,7 @@ static const row rows[] = {
       { { DEFT_F64, S(2), 0.1, 3 }, { DEFT_F64, S(2), 0.1, 1 } } },
     { "proceed next final", "while, counted", f_while_counted, 2, { F(2), F(2) } },
     { "cond", "both", f_cond, 3, { F(3), F(3), F(2) } },
+    { "cond", "the second of two", f_cond_second, 3, { F(3), F(3), F(2) } },
     { "unsqueeze", "custom_grad", f_custom, 2, { F(3), F(3) } },
     { "unsqueeze", "grad_hook", f_hook, 2, { F(3), F(3) } },
     { "unsqueeze", "stop_gradient", f_stop, 1, { F(3) } },
@@ -893,9 +904,11 @@ static void check_draw(void)
 }
 
 static const struct {
-    const char *op, *how, *what;
+    const char *op;
+    int n_src;
+    const char *how, *what;
 } rules[] = {
-#define OP(name, n, class, facets) { #name, facets },
+#define OP(name, n, class, facets) { #name, n, facets },
 #define BATCH(how, what) #how, #what
 #include "ops/ops.def"
 };
@@ -917,10 +930,22 @@ static bool has_row(const char *op)
     return !strcmp(op, "random");
 }
 
+/* The operands that a signature names, and the result. */
+static int groups(const char *signature)
+{
+    int n = 0;
+    while ((signature = strchr(signature, '('))) n++, signature++;
+    return n;
+}
+
 static void check_table(bool table)
 {
     for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
         const bool none = !strcmp(rules[i].how, "rule") && !strcmp(rules[i].what, "none");
+        if (!strcmp(rules[i].how, "signature") && groups(rules[i].what) != rules[i].n_src + 1) {
+            printf("%s: %s is no signature of its operands\n", rules[i].op, rules[i].what);
+            failed++;
+        }
         if (none && table) printf("%-26s depends on no operand\n", rules[i].op);
         if (none || has_row(rules[i].op)) continue;
         printf("%s has a rule for examples and no row here\n", rules[i].op);
@@ -932,16 +957,18 @@ int main(int argc, char **argv)
 {
     bool table = false;
     int times = 2;
+    deft_tier tier = DEFT_TIER_QUICK;
     const char *only = NULL;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--table")) table = true;
-        if (!strcmp(argv[i], "--quick")) times = 1;
+        if (!strcmp(argv[i], "--quick")) {
+            times = 1;
+            tier = DEFT_TIER_INTERPRET;
+        }
         if (!strcmp(argv[i], "--full")) times = 20;
         if (!strncmp(argv[i], "--op=", 5)) only = argv[i] + 5;
     }
-    const deft_runtime_options o = { .size = sizeof o,
-                                     .n_threads = 1,
-                                     .tier = DEFT_TIER_INTERPRET };
+    const deft_runtime_options o = { .size = sizeof o, .n_threads = 1, .tier = tier };
     if (deft_runtime_create(&o, &rt) != DEFT_OK || deft_ctx_create(rt, NULL, &cx) != DEFT_OK)
         return 1;
     for (int n = 0; n < times; n++) {

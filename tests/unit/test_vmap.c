@@ -378,6 +378,50 @@ Test(vmap, no_examples_are_as_good_as_many)
     OK(&r, deft_eval(&y, 1));
 }
 
+BODY(joined)
+{
+    UNUSED;
+    out[0] = deft_concat(in, 2, 0);
+    return DEFT_OK;
+}
+
+Test(vmap, pieces_of_each_example_are_joined_in_fresh_memory)
+{
+    deft_tensor *const x = deft_keep(deft_reshape(rig_range(&r, 6, 1), DEFT_SHAPE(2, 3)));
+    deft_tensor *const in[] = { x, x };
+    deft_tensor *y;
+    cr_assert(deft_vmap(r.cx, joined, NULL, in, NULL, 2, &y, NULL, 1));
+    EXPECT(y, 1, 2, 3, 1, 2, 3, 4, 5, 6, 4, 5, 6);
+    cr_assert_eq(count(trace(), "= empty f32[2,6]"), 1, "%s", trace());
+    cr_assert_eq(count(trace(), "= expand"), 0, "%s", trace());
+}
+
+/* ---- hooks ---- */
+
+static deft_tensor *ten_times(deft_ctx *cx, deft_tensor *grad, void *user)
+{
+    (void)cx;
+    cr_assert_eq(deft_rank(grad), *(uint32_t *)user);
+    return deft_mul(grad, 10.0);
+}
+
+BODY(hooked)
+{
+    UNUSED;
+    deft_grad_hook(in[0], ten_times, user);
+    out[0] = deft_square(in[0]);
+    return DEFT_OK;
+}
+
+Test(vmap, a_hook_sees_one_example_and_is_none_on_the_callers_tensor)
+{
+    uint32_t rank = 1;
+    deft_tensor *const x = deft_reshape(rig_range(&r, 4, 1), DEFT_SHAPE(2, 2));
+    deft_tensor *y;
+    cr_assert(deft_vmap(r.cx, hooked, &rank, &x, NULL, 1, &y, NULL, 1));
+    EXPECT(rig_grad_of_sum(deft_add(y, deft_mul(x, 3.0)), x), 23, 43, 63, 83);
+}
+
 /* ---- numbers and handles ---- */
 
 BODY(scaled)
@@ -469,6 +513,69 @@ Test(vmap, and_an_index_out_of_range_in_either_is_an_error)
     float v[4];
     cr_assert(deft_vmap(r.cx, chosen, table, &x, NULL, 1, &y, NULL, 1), "%s", deft_message(r.cx));
     cr_assert_eq(deft_read(y, DEFT_F32, v, sizeof v), DEFT_E_RANGE, "%s", deft_message(r.cx));
+}
+
+BODY(squared_second)
+{
+    UNUSED;
+    out[0] = in[0];
+    out[1] = deft_square(in[0]);
+    return DEFT_OK;
+}
+
+BODY(rooted_second)
+{
+    UNUSED;
+    out[0] = in[0];
+    out[1] = deft_sqrt(in[0]);
+    return DEFT_OK;
+}
+
+BODY(second_of_branch)
+{
+    deft_tensor *made[2];
+    UNUSED;
+    if (deft_cond(user, squared_second, rooted_second, NULL, in, 1, made, 2)) out[0] = made[1];
+    return DEFT_OK;
+}
+
+/* The derivative of the root is NaN there, and must not be looked at. */
+Test(vmap, a_branch_of_all_examples_has_the_gradient_of_what_was_taken)
+{
+    deft_tensor *const x = rig_range(&r, 2, -2);
+    deft_tensor *const is = deft_keep(deft_lt(deft_sum(x, ALL, 0), 0.0));
+    deft_tensor *y;
+    cr_assert(deft_vmap(r.cx, second_of_branch, is, &x, NULL, 1, &y, NULL, 1), "%s",
+              deft_message(r.cx));
+    EXPECT(y, 4, 1);
+    EXPECT(rig_grad_of_sum(y, x), -4, -2);
+}
+
+BODY(second_by_sign)
+{
+    deft_tensor *made[2];
+    UNUSED;
+    deft_tensor *const is = deft_lt(in[0], 0.0);
+    if (deft_cond(is, squared_second, rooted_second, NULL, in, 1, made, 2)) out[0] = made[1];
+    return DEFT_OK;
+}
+
+BODY(slope_by_sign)
+{
+    deft_tensor *value;
+    UNUSED;
+    deft_value_and_grad(cx, second_by_sign, NULL, in, 1, &value, 1, out);
+    return DEFT_OK;
+}
+
+Test(vmap, a_gradient_inside_does_not_look_at_what_was_not_chosen)
+{
+    const float at[] = { -4, 4 };
+    deft_tensor *const y = deft_from(r.cx, DEFT_SHAPE(2), DEFT_F32, at, sizeof at);
+    deft_tensor *g;
+    cr_assert(deft_vmap(r.cx, slope_by_sign, NULL, &y, NULL, 1, &g, NULL, 1), "%s",
+              deft_message(r.cx));
+    EXPECT(g, -8, 0.25);
 }
 
 BODY(picked)
