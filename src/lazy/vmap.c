@@ -98,9 +98,10 @@ static bool see(df_vmap *w, uint32_t k)
     uint32_t of_operands = 0;
     if (is_control(n)) return df_vmap_see_control(w, k);
     for (uint32_t i = 0; i < n->n_src; i++) of_operands |= df_vmap_flags(w, n->src[i].i);
-    of_operands &= DF_VMAP_BATCHED | DF_VMAP_MOVED;
+    of_operands = (of_operands | was) & (DF_VMAP_BATCHED | DF_VMAP_MOVED);
     if (n->op == DF_OP_random) of_operands = DF_VMAP_BATCHED;
     if (n->op == DF_OP_count && of_operands) of_operands = DF_VMAP_MOVED | DF_VMAP_RULED;
+    if (n->op == DF_OP_update && of_operands) of_operands |= DF_VMAP_RULED;
     if (*flags & DF_VMAP_CUSTOM) {
         const df_custom *const c = custom_of(w, k);
         if (has_any(w, c->record, c->n_in + c->n_out, DF_VMAP_BATCHED))
@@ -110,6 +111,37 @@ static bool see(df_vmap *w, uint32_t k)
     return *flags != was;
 }
 
+/* A branch that is recorded again is so whole, but for constants: its gradient is one of what is
+ * recorded between its marks. Says whether any flags changed. */
+static bool see_branch(df_vmap *w, const df_grad_mark *m)
+{
+    const df_node *const nodes = w->cx->rec.nodes;
+    uint32_t flags = 0;
+    bool changed = false;
+    for (uint32_t k = m->record; k < w->from + w->n && nodes[k].op == DF_OP_cond; k++)
+        flags |= df_vmap_flags(w, k);
+    if (!(flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED))) return false;
+    df_assert(m->then >= w->from);
+    for (uint32_t k = m->then; k < m->record; k++) {
+        uint8_t *const at = &w->flags[k - w->from];
+        if (!(*at & DF_VMAP_NEEDED) || nodes[k].n_src == 0 || *at & DF_VMAP_MOVED) continue;
+        *at |= DF_VMAP_MOVED;
+        changed = true;
+    }
+    return changed;
+}
+
+static bool see_branches(df_vmap *w)
+{
+    const deft_ctx *const cx = w->cx;
+    bool changed = false;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &cx->grad_marks.at[i];
+        if (m->kind == DF_MARK_BRANCHES && m->record - w->from < w->n) changed |= see_branch(w, m);
+    }
+    return changed;
+}
+
 static void find_batched(df_vmap *w)
 {
     bool changed = true;
@@ -117,6 +149,7 @@ static void find_batched(df_vmap *w)
         changed = false;
         for (uint32_t k = w->from; k < w->from + w->n; k++)
             if (w->flags[k - w->from] & DF_VMAP_NEEDED) changed |= see(w, k);
+        changed |= see_branches(w);
     }
 }
 

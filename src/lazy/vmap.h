@@ -19,7 +19,7 @@
 enum {
     DF_VMAP_NEEDED = 1,  /* by a result */
     DF_VMAP_BATCHED = 2, /* one for each example */
-    DF_VMAP_MOVED = 4,   /* the same for all, but part of a loop that is recorded again */
+    DF_VMAP_MOVED = 4,   /* the same for all, but part of a loop or branch that is recorded again */
     DF_VMAP_RULED = 8,   /* its rule is asked though it is not BATCHED */
     DF_VMAP_MASKED = 16, /* a loop that ends at another turn for each example */
     DF_VMAP_CUSTOM = 32  /* a result of a custom function */

@@ -349,9 +349,13 @@ static uint32_t base_for_all(df_vmap *w, uint32_t a)
 uint32_t df_batch_update(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     const df_node n = node_at(w, k);
+    const uint32_t place_flags = df_vmap_flags(w, n.src[2].i);
     uint32_t out[3] = { src[0], src[1], src[2] };
-    if (!(batched & 2)) out[1] = df_vmap_spread(w, src[1]);
-    if (!(batched & 1)) {
+    /* Gradients of loops and branches want its place there, whatever its base is. */
+    if (!batched && !(place_flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED)))
+        out[2] = df_rebase(w->cx, n.src[2].i, n.src[0].i, src[0]);
+    if (batched && !(batched & 2)) out[1] = df_vmap_spread(w, src[1]);
+    if (batched && !(batched & 1)) {
         out[0] = base_for_all(w, src[0]);
         out[2] = place_on(w, n.src[0].i, n.src[2].i, out[0]);
     }

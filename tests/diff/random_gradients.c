@@ -7,7 +7,8 @@
  *   forward mode along d     is <gradient, d>,
  *   gradient of <gradient, d>, times e, is the central difference of <gradient, d> along e,
  *
- * and all of it has equal bits on every path.
+ * and all of it has equal bits on every path. Values and gradients of several points by deft_vmap
+ * have those of each point alone, and gradients of what deft_vmap gives are near their sums.
  *
  *   random_gradients [COUNT [SEED]] [--quick | --full] [-v]
  *
@@ -373,6 +374,124 @@ static void check_program(uint64_t seed, size_t n_paths)
     }
 }
 
+/* ---- many points at once ---- */
+
+enum { POINTS = 3 };
+
+typedef struct trial {
+    uint64_t seed;
+    unsigned mask; /* bit k: operand k is each point's own; else it is that of the first */
+    point at[POINTS];
+} trial;
+
+static const deft_grad_options zero_is_fine = { .size = sizeof zero_is_fine,
+                                                .unused_is_zero = true };
+
+/* The value, and its gradients when they are asked for. */
+static deft_status of_point(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    const trial *const t = user;
+    (void)n_in;
+    out[0] = value_of(cx, t->seed, in);
+    if (n_out > 1 && out[0]) deft_grad(out, NULL, 1, in, N_IN, &zero_is_fine, out + 1);
+    return DEFT_OK;
+}
+
+/* Operand k of all points, or of all alike. */
+static deft_tensor *all_points(deft_ctx *cx, const trial *t, int k)
+{
+    deft_tensor *x[POINTS][N_IN], *of[POINTS];
+    for (int i = 0; i < POINTS; i++) {
+        operands(cx, &t->at[i], x[i]);
+        of[i] = x[i][k];
+    }
+    return t->mask >> k & 1 ? deft_stack(of, POINTS, 0) : of[0];
+}
+
+static bool read_all_points(const trial *t, deft_tensor *const *out, double got[][MOST * POINTS],
+                            deft_tensor *const *total)
+{
+    const size_t rows = n_of(&t->at[0], 0);
+    const size_t n[1 + N_IN] = { 1, rows, rows, 1 };
+    for (int k = 0; k < 1 + N_IN; k++)
+        if (deft_read(out[k], DEFT_F64, got[k], POINTS * n[k] * sizeof(double)) != DEFT_OK)
+            return false;
+    for (int k = 0; k < N_IN; k++) {
+        const size_t size = n[1 + k] * (t->mask >> k & 1 ? POINTS : 1) * sizeof(double);
+        if (deft_read(total[k], DEFT_F64, got[1 + N_IN + k], size) != DEFT_OK) return false;
+    }
+    return true;
+}
+
+/* got: values and gradients of all points, then gradients of the values' sum. */
+static bool run_points(deft_ctx *cx, const trial *t, double got[][MOST * POINTS])
+{
+    int axes[N_IN];
+    deft_tensor *in[N_IN], *out[1 + N_IN], *values, *total[N_IN];
+    void *const user = (void *)(uintptr_t)t;
+    const deft_scope s = deft_scope_begin(cx);
+    for (int k = 0; k < N_IN; k++) {
+        in[k] = all_points(cx, t, k);
+        axes[k] = t->mask >> k & 1 ? 0 : DEFT_NOT_MAPPED;
+    }
+    bool ok = deft_vmap(cx, of_point, user, in, axes, N_IN, out, NULL, 1 + N_IN) &&
+              deft_vmap(cx, of_point, user, in, axes, N_IN, &values, NULL, 1);
+    deft_tensor *const of = ok ? deft_sum(values, DEFT_ALL_AXES, 0) : NULL;
+    ok = ok && deft_grad(&of, NULL, 1, in, N_IN, &zero_is_fine, total) &&
+         read_all_points(t, out, got, total);
+    if (!ok) printf("seed %llu: vmap: %s\n", (unsigned long long)t->seed, deft_message(cx));
+    deft_clear(cx);
+    if (deft_scope_end(s) != DEFT_OK) deft_clear(cx);
+    return ok;
+}
+
+/* Point i alone: its operands side by side. */
+static point alone(const trial *t, int i)
+{
+    point p = t->at[0];
+    size_t at = 0;
+    for (int k = 0; k < N_IN; at += n_of(&p, k++))
+        if (t->mask >> k & 1) memcpy(p.x + at, t->at[i].x + at, n_of(&p, k) * sizeof *p.x);
+    return p;
+}
+
+static void check_points(uint64_t seed)
+{
+    static double got[1 + 2 * N_IN][MOST * POINTS], sum[N_IN][MOST * POINTS];
+    static const int64_t extents[] = { 1, 3, MOST_ROWS };
+    trial t = { .seed = seed, .mask = 1 + (unsigned)(seed % 7) };
+    for (int i = 0; i < POINTS; i++)
+        t.at[i] = drawn(extents[seed % LEN(extents)], oracle_mix(seed, 10 + (uint64_t)i));
+    memset(sum, 0, sizeof sum);
+    if (!run_points(paths[0].cx, &t, got)) {
+        n_failed++;
+        return;
+    }
+    bool same = true;
+    for (int i = 0; i < POINTS; i++) {
+        const point p = alone(&t, i);
+        const double *g;
+        result r;
+        run_program(paths[0].cx, seed, &p, &p, &p, true, &r);
+        same &= r.value == got[0][i];
+        g = r.gradient;
+        for (int k = 0; k < N_IN; g += n_of(&p, k++)) {
+            const size_t n = n_of(&p, k);
+            same &= oracle_difference(DEFT_F64, g, got[1 + k] + (size_t)i * n, n) == n;
+            for (size_t j = 0; j < n; j++)
+                sum[k][(t.mask >> k & 1 ? (size_t)i * n : 0) + j] += g[j];
+        }
+    }
+    if (!same) {
+        printf("seed %llu: vmap: other bits than alone\n", (unsigned long long)seed);
+        n_failed++;
+    }
+    for (int k = 0; k < N_IN; k++)
+        for (size_t j = 0; j < n_of(&t.at[0], k) * (t.mask >> k & 1 ? POINTS : 1); j++)
+            near(seed, "the gradient of vmap", got[1 + N_IN + k][j], sum[k][j], 1e-10);
+}
+
 int main(int argc, char **argv)
 {
     long count = 200;
@@ -396,6 +515,7 @@ int main(int argc, char **argv)
     for (long i = 0; i < count; i++) {
         if (verbose) fprintf(stderr, "%llu\n", (unsigned long long)seed + (unsigned long long)i);
         check_program(seed + (uint64_t)i, n_paths);
+        check_points(seed + (uint64_t)i);
     }
     oracle_close(paths, n_paths);
     printf(

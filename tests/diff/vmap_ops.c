@@ -664,6 +664,25 @@ static deft_tensor *f_scan_nested(deft_ctx *c, deft_tensor *const *x)
     return deft_mul(out[0], deft_cast(out[1], DEFT_F64));
 }
 
+/* What is written depends on the loop, and what it is written to does not. */
+static deft_status writing(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    deft_tensor *const copy = deft_mul_f(user, 2);
+    (void)c, (void)n_in, (void)n_out;
+    deft_assign(deft_slice(copy, DEFT_AT(0)), in[1]);
+    out[0] = deft_tanh(deft_mul(in[0], deft_sum(copy, ALL, 0)));
+    out[1] = deft_add_f(in[1], 0.5);
+    return DEFT_OK;
+}
+
+static deft_tensor *f_scan_writing(deft_ctx *c, deft_tensor *const *x)
+{
+    deft_tensor *const init[] = { x[0], deft_zeros(c, DEFT_SHAPE(), DEFT_F64) };
+    deft_tensor *out[2];
+    return deft_scan(c, writing, x[1], init, 2, NULL, 0, 3, 0, out) ? out[0] : NULL;
+}
+
 static deft_status is_small(deft_ctx *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                             size_t n_out, void *user)
 {
@@ -866,6 +885,7 @@ static const row rows[] = {
     { "carry next final", "scan, a weight seen late", f_scan_late, 1, { F(3) } },
     { "stack final", "scan of none", f_scan, 3, { F(2), F(0, 2), { DEFT_F64, SCALAR, -1, 1 } } },
     { "loop carry each next final", "scan in scan", f_scan_nested, 3, { F(2), F(2, 3, 2), F(2) } },
+    { "update next final", "scan that assigns", f_scan_writing, 2, { F(3), F(2) } },
     { "proceed next final",
       "while",
       f_while,

@@ -852,8 +852,8 @@ Test(control, mistakes_inside_have_a_sentence)
         const char *text;
     } cases[] = {
         { keeps, DEFT_E_STATE, "keep: a tensor made inside a loop" },
-        { assigns, DEFT_E_STATE, "assign: a tensor from outside a loop or branch" },
-        { assigns_a_view, DEFT_E_STATE, "assign: a tensor from outside a loop or branch" },
+        { assigns, DEFT_E_STATE, "assign: a tensor from outside a loop, branch or vmap" },
+        { assigns_a_view, DEFT_E_STATE, "assign: a tensor from outside a loop, branch or vmap" },
         { draws, DEFT_E_STATE, "uniform: inside a loop or branch each iteration" },
         { begins_a_step, DEFT_E_STATE, "step_begin: inside the function" },
         { returns_outward, DEFT_E_STATE, "scope_return: the scope is not open" },

@@ -3,6 +3,8 @@
  * What deft_vmap means beyond the rules of ops, which tests/diff/vmap_ops.c looks at: gradients of
  * each example of a network, second derivatives, how much is recorded and computed, draws,
  * captures, and what each mistake says.
+ *
+ * size: a function of one example for each test.
  */
 #include <criterion/criterion.h>
 
@@ -549,6 +551,40 @@ Test(vmap, a_branch_of_all_examples_has_the_gradient_of_what_was_taken)
               deft_message(r.cx));
     EXPECT(y, 4, 1);
     EXPECT(rig_grad_of_sum(y, x), -4, -2);
+}
+
+BODY(times_ten)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], 10.0);
+    return DEFT_OK;
+}
+
+BODY(times_root)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], deft_sqrt(deft_slice(in[1], DEFT_AT(0))));
+    return DEFT_OK;
+}
+
+BODY(scaled_by_branch)
+{
+    UNUSED;
+    deft_cond(user, times_ten, times_root, NULL, in, 2, out, 1);
+    return DEFT_OK;
+}
+
+Test(vmap, nor_of_what_depends_on_no_example_in_a_branch_not_taken)
+{
+    deft_tensor *const in[] = { rig_range(&r, 2, 1), rig_range(&r, 1, -1) };
+    deft_tensor *const is = deft_keep(deft_lt(deft_sum(in[1], ALL, 0), 0.0));
+    deft_tensor *y, *g[2];
+    cr_assert(deft_vmap(r.cx, scaled_by_branch, is, in, first_of_two, 2, &y, NULL, 1), "%s",
+              deft_message(r.cx));
+    deft_tensor *const of = deft_sum(y, ALL, 0);
+    cr_assert(deft_grad(&of, NULL, 1, in, 2, NULL, g), "%s", deft_message(r.cx));
+    EXPECT(g[0], 10, 10);
+    EXPECT(g[1], 0);
 }
 
 BODY(second_by_sign)
