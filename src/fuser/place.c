@@ -614,6 +614,35 @@ deft_status df_fuse_places(pass *p)
 
 /* ---- donors ---- */
 
+/* Moves a group to a later launch, one that there is anyway and that no reader of its comes before.
+ */
+static bool wait_for(pass *p, uint32_t g, uint32_t level)
+{
+    if (level >= p->n_levels) return false;
+    for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next)
+        if (p->groups.at[p->edges.at[e].to].level <= level) return false;
+    p->groups.at[g].level = level;
+    return true;
+}
+
+/* Whether all loads of a list come before val v is written, or at the element being written; its
+ * group waits for them where it can. */
+static bool come_first(pass *p, uint32_t list, uint32_t v)
+{
+    const uint32_t g = p->vals.at[v].group;
+    uint32_t level = p->groups.at[g].level;
+    for (uint32_t l = list; l != DF_NONE; l = p->loads.at[l].next) {
+        const load *const x = &p->loads.at[l];
+        if (x->group == g && !same_element(p, x, v)) return false;
+        const uint32_t after = p->groups.at[x->group].level + 1;
+        if (x->group != g && level < after) level = after;
+    }
+    if (level > p->groups.at[g].level && !wait_for(p, g, level)) return false;
+    for (uint32_t l = list; l != DF_NONE; l = p->loads.at[l].next)
+        df_fuse_edge(p, p->loads.at[l].group, g); /* nor do they wait for later launches */
+    return p->st == DEFT_OK;
+}
+
 /* Roots whose owner rebinds an input take over its memory where no group reads that later, or
  * elsewhere than at the element being written. Levels are known. */
 void df_fuse_donors(pass *p)
@@ -630,13 +659,8 @@ void df_fuse_donors(pass *p)
         if (!w->plain || q->kind != PLACE_ROOT || q->donor != DF_NONE || q->node != w->node)
             continue;
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
-        bool ok = w->over_by == DF_NONE; /* updates in this place bring writers of their own */
-        for (uint32_t l = p->in_readers[root->donor]; l != DF_NONE && ok; l = p->loads.at[l].next) {
-            const load *const x = &p->loads.at[l];
-            ok = x->group == w->group ? same_element(p, x, v)
-                                      : p->groups.at[x->group].level < p->groups.at[w->group].level;
-        }
-        if (!ok) continue;
+        if (w->over_by != DF_NONE) continue; /* updates in this place bring writers of their own */
+        if (!come_first(p, p->in_readers[root->donor], v)) continue;
         df_fuse_input_strides(p, root->donor); /* guards that it is contiguous */
         p->in_seen[root->donor] |= 2;
         q->donor = root->donor;
