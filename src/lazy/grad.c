@@ -52,7 +52,7 @@ void df_grad_finish(df_grad *w)
 
 void df_grad_with(df_grad *w, uint32_t k)
 {
-    if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ACTIVE;
+    if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ACTIVE | DF_GRAD_ASKED;
 }
 
 /* Whether a loop carries on what is asked for: a state may come to depend on it in a later

@@ -21,7 +21,8 @@
 enum {
     DF_GRAD_ACTIVE = 1, /* depends, as a float, on what gradients are asked for */
     DF_GRAD_MARKED = 2, /* has marks */
-    DF_GRAD_JOINED = 4  /* an update of memory that nothing else has filled yet, see grad_shape.c */
+    DF_GRAD_JOINED = 4, /* an update of memory that nothing else has filled yet, see grad_shape.c */
+    DF_GRAD_ASKED = 8   /* its own gradient is asked for */
 };
 
 typedef struct df_grad {

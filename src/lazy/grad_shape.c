@@ -227,18 +227,23 @@ bool df_grad_cumsum(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- indexing ---- */
 
-/* Zeros of x's shape, with g added where record k read. */
+/* Adds g to x's gradient where record k read: to what there is of it, or to zeros. A table that is
+ * the head of its network too has no second gradient of its size, nor a sum of both. */
 static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
 {
     const df_node n = w->cx->rec.nodes[k];
-    const uint32_t x = n.src[0].i;
+    const uint32_t x = n.src[0].i, sum = df_grad_of(w, x);
     const deft_dtype t = (deft_dtype)n.dtype, t_sum = df_is_half(t) ? DEFT_F32 : t;
-    const uint32_t zeros = df_grad_zeros(w->cx, x, w->site);
-    const uint32_t src[3] = { df_to(w->cx, zeros, t_sum, w->site), n.src[1].i,
+    const bool goes_on = sum != DF_BAD && t_sum == t; /* else rounded once, by itself */
+    if (!df_grad_is_active(w, x)) return true;
+    const uint32_t base = goes_on ? sum : df_grad_zeros(w->cx, x, w->site);
+    const uint32_t src[3] = { df_to(w->cx, base, t_sum, w->site), n.src[1].i,
                               df_to(w->cx, g, t_sum, w->site) };
     if (src[0] == DF_BAD || src[2] == DF_BAD) return false;
     const uint32_t sums = df_append(w->cx, op, t_sum, n.attr, src, NULL, 0, NULL, w->site);
-    return df_grad_give(w, x, df_to(w->cx, sums, t, w->site));
+    if (!goes_on) return df_grad_give(w, x, df_to(w->cx, sums, t, w->site));
+    w->sum[x - w->from] = sums;
+    return sums != DF_BAD;
 }
 
 bool df_grad_take(df_grad *w, uint32_t k, uint32_t g)
@@ -275,14 +280,28 @@ bool df_grad_index_add(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- products ---- */
 
-/* The last two axes exchanged. */
-static uint32_t transposed(df_grad *w, uint32_t a)
+/* What exchanges the last two axes of rank ones, as the attribute of a permute. */
+static uint32_t exchange(uint32_t rank)
 {
-    const uint32_t rank = w->cx->rec.nodes[a].rank;
     uint32_t attr = 0;
     for (uint32_t i = 0; i < rank; i++)
         attr |= (i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1) << (4 * i);
-    return view(w, DF_OP_permute, a, attr, NULL, 0, NULL);
+    return attr;
+}
+
+static uint32_t transposed(df_grad *w, uint32_t a)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return view(w, DF_OP_permute, a, exchange(w->cx->rec.nodes[a].rank), NULL, 0, NULL);
+}
+
+/* What record k is the transpose of, when k's own gradient is nobody's business; else DF_BAD. */
+static uint32_t transpose_of(const df_grad *w, uint32_t k)
+{
+    const df_node *const n = &w->cx->rec.nodes[k];
+    const bool is_seen = w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_MARKED);
+    if (n->op != DF_OP_permute || n->attr != exchange(n->rank) || is_seen) return DF_BAD;
+    return n->src[0].i;
 }
 
 static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
@@ -290,6 +309,16 @@ static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
     const uint32_t src[2] = { a, b };
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
     return df_append(w->cx, DF_OP_matmul, df_dtype_at(w->cx, a), 0, src, NULL, 0, NULL, w->site);
+}
+
+/* Gives record k, which is active, a times b. A weight that was transposed for its product gets b^T
+ * a^T at once, the same sums: its update reads the gradient as the weight lies, and can be applied
+ * to tiles of the product. */
+static bool give_product(df_grad *w, uint32_t k, uint32_t a, uint32_t b)
+{
+    const uint32_t of = transpose_of(w, k);
+    if (of == DF_BAD) return df_grad_give(w, k, product(w, a, b));
+    return df_grad_give(w, of, product(w, transposed(w, b), transposed(w, a)));
 }
 
 /* a [..., m, n] as [all of them, n]. */
@@ -315,12 +344,11 @@ static uint32_t one_matrix(const df_grad *w, uint32_t b)
 bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t a = X, b = df_grad_src(w, k, 1), one = one_matrix(w, b);
-    if (df_grad_is_active(w, a) && !df_grad_give(w, a, product(w, g, transposed(w, b))))
-        return false;
+    if (df_grad_is_active(w, a) && !give_product(w, a, g, transposed(w, b))) return false;
     if (!df_grad_is_active(w, b)) return true;
-    if (one == DF_BAD) return df_grad_give(w, b, product(w, transposed(w, a), g));
+    if (one == DF_BAD) return give_product(w, b, transposed(w, a), g);
     /* Shared by a batch: one product over all its rows, in place of a sum of one for each. */
     const uint32_t all = rows(w, a), gs = rows(w, g);
     if (all == DF_BAD || gs == DF_BAD) return false;
-    return df_grad_give(w, one, product(w, transposed(w, all), gs));
+    return !df_grad_is_active(w, one) || give_product(w, one, transposed(w, all), gs);
 }

@@ -429,6 +429,54 @@ Test(grad, a_weight_shared_by_a_batch_gets_one_product)
     cr_assert_null(strstr(latest_trace(), "= matmul f32[7,"), "%s", latest_trace());
 }
 
+/* A weight [out, in] is transposed for its product; its gradient is not. */
+Test(grad, of_a_transposed_weight_comes_as_the_weight_lies)
+{
+    deft_tensor *const w = deft_reshape(VECTOR(1, 2, 3, 4, 5, 6), DEFT_SHAPE(2, 3));
+    deft_tensor *const x = deft_reshape(VECTOR(1, 10, 100, 2, 20, 200), DEFT_SHAPE(1, 2, 3));
+    deft_tensor *const scale = deft_reshape(VECTOR(1, 2), DEFT_SHAPE(2));
+    deft_tensor *const g = rig_grad_of_sum(deft_mul(deft_matmul(x, deft_t(w)), scale), w);
+    EXPECT(g, 3, 30, 300, 6, 60, 600);
+    cr_assert(strstr(latest_trace(), "= matmul f32[2,3]"), "%s", latest_trace());
+    cr_assert_null(strstr(latest_trace(), "= matmul f32[3,2]"), "%s", latest_trace());
+    deft_tensor *const right = deft_reshape(VECTOR(1, 2, 10, 20), DEFT_SHAPE(2, 2));
+    EXPECT(rig_grad_of_sum(deft_matmul(deft_t(w), right), w), 3, 3, 3, 30, 30, 30);
+}
+
+/* Nor is the transposed one passed over where it is asked for itself, or has a hook. */
+Test(grad, of_a_transposed_weight_and_of_what_it_was_transposed_from)
+{
+    int calls = 0;
+    deft_tensor *const w = deft_reshape(VECTOR(1, 2, 3, 4, 5, 6), DEFT_SHAPE(2, 3));
+    deft_tensor *const turned = deft_t(w), *const x =
+                                               deft_reshape(VECTOR(1, 2, 3), DEFT_SHAPE(1, 3));
+    deft_tensor *const of[] = { deft_sum(deft_matmul(x, turned), DEFT_ALL_AXES, 0) };
+    deft_tensor *const with[] = { turned, w };
+    deft_tensor *g[2];
+    cr_assert(deft_grad(of, NULL, 1, with, 2, NULL, g), "%s", deft_message(r.cx));
+    EXPECT(g[0], 1, 1, 2, 2, 3, 3);
+    EXPECT(g[1], 1, 2, 3, 1, 2, 3);
+    deft_tensor *const hooked = deft_t(w);
+    cr_assert(deft_grad_hook(hooked, halve, &calls));
+    EXPECT(rig_grad_of_sum(deft_matmul(x, hooked), w), 0.5f, 1, 1.5f, 0.5f, 1, 1.5f);
+    cr_assert_eq(calls, 1);
+}
+
+/* Rows that are looked up are added to what the product gave the same table. */
+Test(grad, of_a_table_that_is_a_weight_too_is_added_up_in_place)
+{
+    const int32_t at[] = { 1, 0, 1 };
+    deft_tensor *const table = deft_reshape(VECTOR(1, 2, 3, 4), DEFT_SHAPE(2, 2));
+    deft_tensor *const i = deft_from(r.cx, DEFT_SHAPE(3), DEFT_I32, at, sizeof at);
+    deft_tensor *const looked_up = deft_embedding(table, i);
+    deft_tensor *const scores = deft_matmul(looked_up, deft_t(table));
+    deft_tensor *const g = rig_grad_of_sum(scores, table);
+    EXPECT(g, 7 + 4, 10 + 6, 7 + 2 * 4, 10 + 2 * 6);
+    const char *const adds = strstr(latest_trace(), "= index_add");
+    cr_assert(adds, "%s", latest_trace());
+    cr_assert_null(strstr(latest_trace(), "= add f32[2,2]"), "%s", latest_trace());
+}
+
 /* ---- NaN ---- */
 
 Test(grad, nan_check_names_what_made_it)
