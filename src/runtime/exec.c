@@ -38,7 +38,7 @@
 
 /* INNER is cut at multiples of these, so that neighbours share no cache line. COL's also serves
  * LOOP. */
-enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 16 << 20 };
+enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 64 << 20 };
 
 /* Thin segments ride on one of as many rows (the columns beside the inside of an array that is
  * written): so a row's ends are written by the thread, and at the time, that has its cache lines.

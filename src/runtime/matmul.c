@@ -33,6 +33,7 @@
 enum {
     KC_BYTES = 768 * 4,         /* of a row of A in one slice: C is read and written once each */
     A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
+    WHOLE_A_BYTES = 1 << 20,    /* the same where it is all rows: B is read but once */
     B_BYTES = 32 << 20,         /* packed B held at once: A is packed again for each */
     WELL_BYTES = 512 << 10,     /* of B, which L2 holds as it lies beside A and C */
     TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
@@ -63,6 +64,11 @@ typedef struct cut {
     size_t b_bytes, a_bytes,
         tile_bytes; /* b: all threads if shared, else one; a, tile: one thread */
 } cut;
+
+/* Before a thread's packed A: which it is. A task of other columns finds it there. */
+typedef struct held {
+    alignas(ALIGN) int64_t block; /* (batch, block of rows) + 1 when it is all of K; else 0 */
+} held;
 
 typedef struct region {
     const cut *w;
@@ -217,6 +223,23 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     w->nr = w->g ? w->g->nr : w->tiles->nr;
 }
 
+/* A weight of megabytes times some hundred rows, as in a step on a small batch: packed by the task
+ * that multiplies it, a panel stays in L2 from packing to its last use. Packed before, by all, it
+ * would go through memory twice more. */
+static bool has_whole_a(const cut *w, int64_t rows)
+{
+    const df_matmul_job *const j = &w->job;
+    return w->g && j->n_batch == 1 && j->m > rows && j->m * w->kc * w->size <= WHOLE_A_BYTES;
+}
+
+/* Tasks that pack all of A, so that this stays a fourth of packing B where there are threads for
+ * no more. */
+static int64_t packs_of_a(const cut *w)
+{
+    const int64_t few = w->job.n / (4 * w->job.m) / w->n_threads * w->n_threads;
+    return df_max_i64(few, w->n_threads);
+}
+
 /* Blocks of C, so that there are some tasks per thread when the work is worth it. */
 static void choose_blocks(cut *w)
 {
@@ -230,6 +253,8 @@ static void choose_blocks(cut *w)
 
     int64_t rows = df_max_i64(w->mr, A_BYTES / (w->size * w->kc) / w->mr * w->mr);
     if (!w->pack_a) rows = df_max_i64(rows, 256);
+    const bool whole = has_whole_a(w, rows);
+    if (whole) rows = j->m;
     int64_t blocks = ceil_div(j->m, rows), column_blocks = 1;
     const double all = macs * (double)j->n_batch;
     int64_t wanted = 1;
@@ -238,7 +263,10 @@ static void choose_blocks(cut *w)
         wanted = df_min_i64(wanted, 4 * (int64_t)w->n_threads);
         wanted = ceil_div(wanted, j->n_batch);
     }
-    if (blocks < wanted) {
+    if (whole && j->k > w->kc) wanted = df_min_i64(wanted, packs_of_a(w));
+    if (whole) {
+        column_blocks = df_min_i64(wanted, ceil_div(j->n, w->nr));
+    } else if (blocks < wanted) {
         blocks = df_min_i64(wanted, ceil_div(j->m, 4 * w->mr));
         column_blocks = df_min_i64(ceil_div(wanted, blocks), ceil_div(j->n, w->nr));
     }
@@ -290,7 +318,7 @@ static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_th
     choose_packing(&w, g);
     choose_blocks(&w);
     choose_b(&w);
-    if (w.pack_a) w.a_bytes = padded((size_t)(w.mb * w.kc * w.size));
+    if (w.pack_a) w.a_bytes = sizeof(held) + padded((size_t)(w.mb * w.kc * w.size));
     if (!job->c) w.tile_bytes = padded((size_t)(w.mb * w.nb * w.size));
     w.b_bytes = padded(w.b_bytes);
     return w;
@@ -393,7 +421,9 @@ static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0,
     const df_matmul_job *const j = &w->job;
     const char *const a = j->a + batch_offset(j, j->a_batch, batch) * w->size;
     const char *const b = j->b + batch_offset(j, j->b_batch, batch) * w->size;
-    char *const packed_a = r->a + thread * w->a_bytes;
+    held *const h = (held *)(void *)(r->a + thread * w->a_bytes);
+    char *const packed_a = (char *)(h + 1);
+    const int64_t block = w->kc >= j->k ? batch * w->n_mb + m0 / w->mb + 1 : 0;
     char *const packed_b = w->share_b ? r->b : r->b + thread * w->b_bytes;
     const int64_t n_panels = ceil_div(r->n1 - r->n0, w->nr);
     const int64_t first_panel = w->one_b ? 0 : (batch - r->batch0) * n_panels;
@@ -408,7 +438,10 @@ static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0,
         const int64_t k1 = df_min_i64(k0 + w->kc, j->k);
         g.k = k1 - k0;
         g.first = k0 == 0;
-        if (w->pack_a) pack_rows(w, packed_a, a, k0, k1, m0, m1);
+        if (w->pack_a && (block == 0 || h->block != block)) {
+            pack_rows(w, packed_a, a, k0, k1, m0, m1);
+            h->block = block;
+        }
         int64_t finished = n0;
         for (int64_t j0 = n0; j0 < n1; j0 += step) {
             const int64_t j1 = df_min_i64(j0 + step, n1);
@@ -511,6 +544,8 @@ void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *b
     r.b = aligned;
     r.a = r.b + (w.share_b ? w.b_bytes : w.b_bytes * n_threads);
     r.tile = r.a + w.a_bytes * n_threads;
+    for (uint32_t i = 0; i < n_threads && w.pack_a; i++)
+        ((held *)(void *)(r.a + i * w.a_bytes))->block = 0;
     for (r.batch0 = 0; r.batch0 < j->n_batch; r.batch0 += w.group) {
         r.n_batch = df_min_i64(w.group, j->n_batch - r.batch0);
         for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
