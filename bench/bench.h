@@ -16,7 +16,7 @@
 typedef struct bench {
     const char *name; /* of the running bench */
     bool json, quick;
-    bool peers;       /* overhead: other libraries' whole step too; installs them */
+    bool peers;       /* overhead, train: other libraries' whole step too; installs them */
     const char *only; /* in the labels of the cases to run; NULL: all */
     const char *argv0;
     int n_ok, n_not_ok;
@@ -79,6 +79,7 @@ void bench_halves(bench *b);
 void bench_optim(bench *b);
 void bench_control(bench *b);
 void bench_trace(bench *b);
+void bench_train(bench *b);
 void bench_build(bench *b);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [name...]: runs the named benches, or all
- * but `build`; of kernels, variants and matmul only the cases whose label has TEXT in it; with
- * --peers the bench overhead also times the step of other libraries, installed into the build
- * folder.
+ * but `build` and `train`; of kernels, variants, matmul and train only the cases whose label has
+ * TEXT in it; with --peers the benches overhead and train also time the step of other libraries,
+ * installed into the build folder.
  */
 #include "bench.h"
 
@@ -212,7 +212,8 @@ static const struct {
     { "overhead", bench_overhead, false }, { "sizes", bench_sizes, false },
     { "scatter", bench_scatter, false },   { "control", bench_control, false },
     { "halves", bench_halves, false },     { "optim", bench_optim, false },
-    { "trace", bench_trace, false },       { "build", bench_build, true },
+    { "train", bench_train, true },        { "trace", bench_trace, false },
+    { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)

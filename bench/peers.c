@@ -8,22 +8,14 @@
  *
  * A peer that cannot be had, or whose loss is not ours, has rows that say so and are not ok.
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <signal.h>
-#include <spawn.h>
-#include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bench.h"
 #include "network.h"
-
-extern char **environ;
+#include "peer.h"
 
 enum {
     N_PEERS = 5,
@@ -39,16 +31,12 @@ enum {
 };
 static const double loss_bound = 1e-4;
 
-typedef struct peer {
-    const char *name;
-    pid_t pid; /* 0: not started */
-    FILE *to, *from;
-    char line[512]; /* its latest answer */
+typedef struct library {
+    peer p;
     char label[64]; /* with its version */
-    char why[256];  /* it cannot be measured; "": it can */
     double loss;
     double seconds[MAX_ROUNDS]; /* of a step */
-} peer;
+} library;
 
 typedef struct way {
     const char *name;
@@ -58,40 +46,7 @@ typedef struct way {
     double seconds[MAX_ROUNDS];
 } way;
 
-/* ---- a peer's process ---- */
-
-static bool fails(peer *p, const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    vsnprintf(p->why, sizeof p->why, format, ap);
-    va_end(ap);
-    return false;
-}
-
-/* The text behind "ok", until the next answer; NULL: the peer failed, with its reason kept. */
-static const char *heard(peer *p)
-{
-    if (!fgets(p->line, sizeof p->line, p->from)) {
-        fails(p, "its process ended");
-        return NULL;
-    }
-    p->line[strcspn(p->line, "\n")] = 0;
-    if (!strncmp(p->line, "ok ", 3)) return p->line + 3;
-    const bool told = !strncmp(p->line, "failed ", 7);
-    fails(p, "%s%.200s", told ? "" : "it answered ", p->line + (told ? 7 : 0));
-    return NULL;
-}
-
-static bool asked(peer *p, const char *word, int n, double *answer)
-{
-    if (*p->why) return false;
-    if (fprintf(p->to, "%s %d\n", word, n) < 0 || fflush(p->to) != 0)
-        return fails(p, "its process ended");
-    const char *const text = heard(p);
-    if (text) *answer = strtod(text, NULL);
-    return text;
-}
+/* ---- a library's process ---- */
 
 static bool loaded(peer *p, const network_start *start, size_t batch)
 {
@@ -100,57 +55,22 @@ static bool loaded(peer *p, const network_start *start, size_t batch)
     fwrite(start->p, sizeof start->p, 1, p->to);
     fwrite(start->x, sizeof *start->x * NETWORK_IN, batch, p->to);
     fwrite(start->labels, sizeof *start->labels, batch, p->to);
-    if (fflush(p->to) != 0) return fails(p, "its process ended");
-    return heard(p);
+    if (fflush(p->to) != 0) return peer_fails(p, "its process ended");
+    return peer_heard(p);
 }
 
-static bool spawned(peer *p, unsigned threads, const int to[2], const int from[2])
+/* Installs the library where need be: minutes. */
+static void library_open(library *l, const char *name, unsigned threads)
 {
     char peer_option[64], threads_option[64];
-    snprintf(peer_option, sizeof peer_option, "--peer=%s", p->name);
+    snprintf(peer_option, sizeof peer_option, "--peer=%s", name);
     snprintf(threads_option, sizeof threads_option, "--threads=%u", threads);
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/step.py";
     char venv[] = "--venv=" BENCH_BUILD_ROOT "/peers";
-    char *const argv[] = { python, script, venv, peer_option, threads_option, NULL };
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, to[0], STDIN_FILENO);
-    posix_spawn_file_actions_adddup2(&actions, from[1], STDOUT_FILENO);
-    const int error = posix_spawnp(&p->pid, python, &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (error == 0) return true;
-    p->pid = 0;
-    return fails(p, "python3: %s", strerror(error));
-}
-
-/* Installs the peer where need be: minutes. */
-static void peer_open(peer *p, const char *name, unsigned threads)
-{
-    int to[2], from[2];
-    *p = (peer){ .name = name };
-    snprintf(p->label, sizeof p->label, "%s", name);
-    if (pipe2(to, O_CLOEXEC) != 0) {
-        fails(p, "no pipe: %s", strerror(errno));
-        return;
-    }
-    if (pipe2(from, O_CLOEXEC) != 0) {
-        fails(p, "no pipe: %s", strerror(errno));
-        close(to[0]), close(to[1]);
-        return;
-    }
-    const bool running = spawned(p, threads, to, from);
-    close(to[0]), close(from[1]);
-    p->to = fdopen(to[1], "w");
-    p->from = fdopen(from[0], "r");
-    const char *const version = running ? heard(p) : NULL;
-    if (version) snprintf(p->label, sizeof p->label, "%s %.30s, us", name, version);
-}
-
-static void peer_close(peer *p)
-{
-    if (p->to) fclose(p->to);
-    if (p->from) fclose(p->from);
-    if (p->pid) waitpid(p->pid, NULL, 0);
+    *l = (library){ 0 };
+    peer_open(&l->p, name,
+              (char *const[]){ python, script, venv, peer_option, threads_option, NULL });
+    snprintf(l->label, sizeof l->label, *l->p.version ? "%s %s, us" : "%s", name, l->p.version);
 }
 
 /* ---- turns ---- */
@@ -169,20 +89,20 @@ static void our_turn(way *y, int round)
     y->seconds[round] = (bench_now() - t) / STEPS;
 }
 
-static void peers_turn(peer *p, int round)
+static void librarys_turn(library *l, int round)
 {
     double t = 0;
-    if (asked(p, "time", STEPS, &t)) p->seconds[round] = t / STEPS;
+    if (peer_asked(&l->p, &t, "time %d", STEPS)) l->seconds[round] = t / STEPS;
 }
 
 /* How many rounds were had: at most `rounds`, fewer on a machine that is too busy. */
-static int all_turns(way *ways, peer *peers, int rounds)
+static int all_turns(way *ways, library *peers, int rounds)
 {
     const double until = bench_now() + BATCH_SECONDS;
     int done = 0;
     while (done < rounds && (done < MIN_ROUNDS || bench_now() < until)) {
         for (int i = 0; i < N_WAYS; i++) usleep(PAUSE_US), our_turn(&ways[i], done);
-        for (int i = 0; i < N_PEERS; i++) usleep(PAUSE_US), peers_turn(&peers[i], done);
+        for (int i = 0; i < N_PEERS; i++) usleep(PAUSE_US), librarys_turn(&peers[i], done);
         done++;
     }
     return done;
@@ -191,36 +111,36 @@ static int all_turns(way *ways, peer *peers, int rounds)
 /* ---- rows ---- */
 
 /* Whether the peer computes what we do, both ways. */
-static void losses_row(bench *b, const way *ways, peer *p, int batch)
+static void losses_row(bench *b, const way *ways, library *p, int batch)
 {
     char label[64];
     double apart = 0;
     for (int i = 0; i < N_WAYS; i++) apart = fmax(apart, fabs(ways[i].loss - p->loss));
     snprintf(label, sizeof label, "loss apart, batch %d, %d steps", batch, STEPS_TO_LOSS);
     char reference[64];
-    snprintf(reference, sizeof reference, "%s's loss", p->name);
+    snprintf(reference, sizeof reference, "%s's loss", p->p.name);
     bench_row(b, label, apart, "", reference, p->loss, BENCH_VALUE_AT_MOST, loss_bound);
     if (!(apart <= loss_bound))
-        fails(p, "at batch %d its loss after %d steps is %.7g, ours %.7g", batch, STEPS_TO_LOSS,
-              p->loss, ways[0].loss);
+        peer_fails(&p->p, "at batch %d its loss after %d steps is %.7g, ours %.7g", batch,
+                   STEPS_TO_LOSS, p->loss, ways[0].loss);
 }
 
-static void time_rows(bench *b, way *y, peer *peers, int batch, int rounds)
+static void time_rows(bench *b, way *y, library *peers, int batch, int rounds)
 {
     char label[64];
     snprintf(label, sizeof label, "whole step, batch %d, %s", batch, y->name);
     const double us = bench_median(y->seconds, (size_t)rounds) * 1e6;
     for (int i = 0; i < N_PEERS; i++) {
-        peer *const p = &peers[i];
-        if (*p->why)
-            bench_row_without(b, label, us, "us", p->label, p->why, 1);
+        library *const p = &peers[i];
+        if (*p->p.why)
+            bench_row_without(b, label, us, "us", p->label, p->p.why, 1);
         else
             bench_row(b, label, us, "us", p->label, bench_median(p->seconds, (size_t)rounds) * 1e6,
                       BENCH_RATIO_AT_MOST, 1);
     }
 }
 
-static void one_batch(bench *b, deft_runtime *rt, peer *peers, int batch)
+static void one_batch(bench *b, deft_runtime *rt, library *peers, int batch)
 {
     way ways[N_WAYS] = { { .name = "captured", .run = network_train_captured },
                          { .name = "re-traced", .run = network_train_again } };
@@ -234,8 +154,8 @@ static void one_batch(bench *b, deft_runtime *rt, peer *peers, int batch)
     }
     network_read_start(&ways[0].w, &start);
     for (int i = 0; i < N_PEERS; i++)
-        if (loaded(&peers[i], &start, (size_t)batch) &&
-            asked(&peers[i], "loss", STEPS_TO_LOSS, &peers[i].loss))
+        if (loaded(&peers[i].p, &start, (size_t)batch) &&
+            peer_asked(&peers[i].p, &peers[i].loss, "loss %d", STEPS_TO_LOSS))
             losses_row(b, ways, &peers[i], batch);
     const int rounds = all_turns(ways, peers, b->quick ? MIN_ROUNDS : MAX_ROUNDS);
     for (int i = 0; i < N_WAYS; i++) {
@@ -250,12 +170,12 @@ void bench_overhead_peers(bench *b)
                                                 "drjit" };
     static const int batches[] = { 1, 8, 64 };
     deft_runtime *rt = bench_runtime(0, DEFT_TIER_FULL, 0);
-    static peer peers[N_PEERS];
+    static library peers[N_PEERS];
     void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
-    for (int i = 0; i < N_PEERS; i++) peer_open(&peers[i], names[i], deft_runtime_threads(rt));
+    for (int i = 0; i < N_PEERS; i++) library_open(&peers[i], names[i], deft_runtime_threads(rt));
     for (size_t i = 0; i < sizeof batches / sizeof *batches; i++)
         one_batch(b, rt, peers, batches[i]);
-    for (int i = 0; i < N_PEERS; i++) peer_close(&peers[i]);
+    for (int i = 0; i < N_PEERS; i++) peer_close(&peers[i].p);
     signal(SIGPIPE, before);
     deft_runtime_destroy(&rt);
 }

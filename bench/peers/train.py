@@ -1,0 +1,188 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch's side of `deft-bench train --peers`: the training steps of bench/train_step.c.
+
+    train.py --venv build/peers --peer torch --threads 2
+
+Installs PyTorch into a virtual environment in that folder (the first time), then answers lines on standard input
+with lines on standard output, "ok ..." or "failed REASON":
+
+    (nothing)          once the library is imported: ok VERSION
+    load MODEL FILE    the safetensors file has the parameters and the batch: makes model and optimizer
+    loss N             N steps; the loss that the last of them began with
+    time N             N steps: their seconds
+    peak 0             bytes: most resident memory since `load` began, less what it was before
+
+Each peer does the same maths in f32, and AdamW with its defaults (fused=True: the fastest on the CPU).
+"""
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+
+import peers
+
+RATE = 3e-4
+
+
+def read_safetensors(path, torch):
+    """Name to tensor, each read into its own memory."""
+    dtypes = {"F32": torch.float32, "I32": torch.int32}
+    tensors = {}
+    with open(path, "rb") as file:
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+        start = file.tell()
+        for name, entry in header.items():
+            if name == "__metadata__":
+                continue
+            tensor = torch.empty(entry["shape"], dtype=dtypes[entry["dtype"]])
+            file.seek(start + entry["data_offsets"][0])
+            file.readinto(tensor.numpy().reshape(-1).view("u1"))
+            tensors[name] = tensor
+    return tensors
+
+
+def mlp(F, p, x, labels):
+    for i in range(3):
+        x = F.linear(x, p[f"{i}.weight"], p[f"{i}.bias"])
+        if i < 2:
+            x = F.relu(x)
+    return F.cross_entropy(x, labels)
+
+
+def cnn(F, p, x, labels):
+    for i in range(2):
+        x = F.max_pool2d(F.relu(F.conv2d(x, p[f"{i}.weight"], p[f"{i}.bias"], padding=1)), 2)
+    return F.cross_entropy(F.linear(x.flatten(1), p["2.weight"], p["2.bias"]), labels)
+
+
+def transformer(heads):
+    def loss(F, p, tokens, labels):
+        n, length = tokens.shape
+        width = p["tokens.weight"].shape[1]
+
+        def norm(name, x):
+            return F.layer_norm(x, (width,), p[name + ".weight"], p[name + ".bias"])
+
+        x = F.embedding(tokens, p["tokens.weight"]) + p["places.weight"][:length]
+        i = 0
+        while f"blocks.{i}.up.weight" in p:
+            b = f"blocks.{i}."
+            y = F.linear(norm(b + "before", x), p[b + "attention.in_proj_weight"], p[b + "attention.in_proj_bias"])
+            q, k, v = (a.view(n, length, heads, -1).transpose(1, 2) for a in y.split(width, 2))
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            y = y.transpose(1, 2).reshape(n, length, width)
+            x = x + F.linear(y, p[b + "attention.out_proj.weight"], p[b + "attention.out_proj.bias"])
+            y = F.linear(norm(b + "after", x), p[b + "up.weight"], p[b + "up.bias"])
+            x = x + F.linear(F.gelu(y, approximate="tanh"), p[b + "down.weight"], p[b + "down.bias"])
+            i += 1
+        scores = F.linear(norm("last", x), p["tokens.weight"])
+        return F.cross_entropy(scores.flatten(0, 1), labels.flatten())
+    return loss
+
+
+LOSSES = {"mlp": mlp, "cnn": cnn, "gpt": transformer(4), "gpt2": transformer(12)}
+
+
+def status_bytes(key):
+    for line in open("/proc/self/status"):
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {key}")
+
+
+class Torch:
+    """Eager, as most write it."""
+
+    def __init__(self, threads):
+        import torch
+
+        torch.set_num_threads(threads)
+        self.torch, self.version = torch, torch.__version__.split("+")[0]
+
+    def load(self, model, path):
+        torch = self.torch
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")      # VmHWM starts again
+        self.before = status_bytes("VmRSS")
+        tensors = read_safetensors(path, torch)
+        self.x, self.labels = tensors.pop("x"), tensors.pop("labels").long()
+        if not self.x.is_floating_point():
+            self.x = self.x.long()
+        self.p = {name: a.requires_grad_() for name, a in tensors.items()}
+        loss = LOSSES[model]
+        self.adamw = torch.optim.AdamW(self.p.values(), lr=RATE, fused=True)
+        self.loss = self.built(lambda p, x, labels: loss(torch.nn.functional, p, x, labels))
+
+    def built(self, loss):
+        return loss
+
+    def run(self, n):
+        for _ in range(n):
+            self.adamw.zero_grad()
+            loss = self.loss(self.p, self.x, self.labels)
+            loss.backward()
+            self.adamw.step()
+        return loss.item()
+
+
+class TorchCompiled(Torch):
+    """torch.compile in its default mode: forward and backward pass. The fused AdamW is one call, which was faster
+    than the one that is compiled from its steps."""
+
+    def built(self, loss):
+        return self.torch.compile(loss)
+
+
+PEERS = {"torch": Torch, "torch-compile": TorchCompiled}
+
+
+def answer(peer, line):
+    word, *rest = line.split()
+    if word == "load":
+        peer.load(*rest)
+        return ""
+    if word == "peak":
+        return str(status_bytes("VmHWM") - peer.before)
+    n = int(rest[0])
+    if word == "loss":
+        return f"{peer.run(n):.9g}"
+    start = time.perf_counter()
+    peer.run(n)
+    return f"{time.perf_counter() - start:.9g}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--venv", type=pathlib.Path, required=True, help="folder for the environments")
+    parser.add_argument("--peer", choices=sorted(PEERS), required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    # Whatever the libraries print goes to standard error.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def say(word, text):
+        print(word, " ".join(text.split()), file=answers, flush=True)
+
+    try:
+        if args.inside:
+            os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
+            peer = PEERS[args.peer](args.threads)
+            say("ok", peer.version)
+            for line in sys.stdin:
+                say("ok", answer(peer, line))
+            return
+        python = peers.prepare(args.venv, "torch")
+        os.dup2(answers.fileno(), 1)
+        os.execve(python, [python, __file__, "--inside", *sys.argv[1:]], peers.environment(args.venv, args.threads))
+    except Exception as error:
+        say("failed", f"{type(error).__name__}: {error}")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

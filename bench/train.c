@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What does a training step of a whole network cost: forward pass, gradients, AdamW, in f32, on one
+ * batch again and again?
+ *
+ *   mlp    784-1024-1024-10, relu, 64 rows
+ *   cnn    two 3x3 convolutions of 32 and 64 channels, each with relu and a 2x2 pool, and a layer
+ *          of all that is left; 64 images of 28x28
+ *   gpt    examples/transformer.h with 4 layers, 256 wide, 1024 tokens; 16 windows of 64
+ *   gpt2   the same as GPT-2 has it, 124,439,808 parameters; 4 windows of 64
+ *
+ * Every side is a process of its own (train_step.c, peers/train.py), so that memory can be told
+ * apart: most resident bytes from before the model was built, less what there was then. All take
+ * turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the
+ * same parameters and batch; else steps are compared with how long their products would take at the
+ * speed of one of 1024 x 1024 x 1024.
+ */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "bench.h"
+#include "peer.h"
+
+enum {
+    ROUNDS = 11,
+    ROUNDS_QUICK = 3,
+    STEPS_TO_LOSS = 3,
+    PAUSE_US = 20000, /* before a turn: the last one's idle threads stop spinning */
+};
+static const double loss_bound = 1e-3, mib = 1 << 20;
+
+typedef struct model {
+    const char *name;
+    double gflop;       /* of the products of a step: a multiply-add is 2 */
+    int steps, warm_up; /* of a turn; before the first */
+    int launches;       /* at most */
+    double slower;      /* than its products alone, at most */
+} model;
+
+static const model models[] = {
+    { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4 },
+    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8 },
+    { "gpt", 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120, 3 },
+    { "gpt2", 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3, 300, 2 },
+};
+
+enum { FAST, STRICT, EAGER, COMPILED, N_SIDES };
+
+typedef struct side {
+    peer p;
+    char label[64];
+    double loss, peak, seconds[ROUNDS]; /* of a step */
+} side;
+
+static void open_ours(side *s, const char *numerics, const char *threads)
+{
+    char program[] = BENCH_BUILD_ROOT "/bench/bench-train", t[32], n[32];
+    snprintf(t, sizeof t, "%s", threads);
+    snprintf(n, sizeof n, "%s", numerics);
+    *s = (side){ 0 };
+    peer_open(&s->p, numerics, (char *const[]){ program, t, n, NULL });
+    snprintf(s->label, sizeof s->label, "%s", numerics);
+}
+
+/* Installs PyTorch where need be: minutes. */
+static void open_torch(side *s, const char *name, const char *threads)
+{
+    char peer_option[64], threads_option[64];
+    char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/train.py";
+    char venv[] = "--venv=" BENCH_BUILD_ROOT "/peers";
+    snprintf(peer_option, sizeof peer_option, "--peer=%s", name);
+    snprintf(threads_option, sizeof threads_option, "--threads=%s", threads);
+    *s = (side){ 0 };
+    peer_open(&s->p, name,
+              (char *const[]){ python, script, venv, peer_option, threads_option, NULL });
+    snprintf(s->label, sizeof s->label, *s->p.version ? "%s %s" : "%s", name, s->p.version);
+}
+
+/* ---- turns ---- */
+
+static void begin(side *sides, int n, const model *m, const char *file)
+{
+    for (int i = 0; i < n; i++) {
+        side *const s = &sides[i];
+        if (i <= STRICT)
+            peer_asked(&s->p, NULL, "make %s %s", m->name, n > EAGER && i == FAST ? file : "-");
+        else
+            peer_asked(&s->p, NULL, "load %s %s", m->name, file);
+        peer_asked(&s->p, &s->loss, "loss %d", STEPS_TO_LOSS);
+    }
+    for (int i = 0; i < n; i++) peer_asked(&sides[i].p, NULL, "time %d", m->warm_up);
+}
+
+static void turns(side *sides, int n, const model *m, int rounds)
+{
+    for (int r = 0; r < rounds; r++)
+        for (int i = 0; i < n; i++) {
+            double t = 0;
+            usleep(PAUSE_US);
+            if (peer_asked(&sides[i].p, &t, "time %d", m->steps))
+                sides[i].seconds[r] = t / m->steps;
+        }
+    for (int i = 0; i < n; i++) peer_asked(&sides[i].p, &sides[i].peak, "peak 0");
+}
+
+/* ---- rows ---- */
+
+static void row(bench *b, const model *m, const char *what, double value, const char *unit,
+                const side *other, double its, bench_goal kind, double goal)
+{
+    char label[64];
+    snprintf(label, sizeof label, "%s, %s", m->name, what);
+    if (*other->p.why)
+        bench_row_without(b, label, value, unit, other->label, other->p.why, goal);
+    else
+        bench_row(b, label, value, unit, other->label, its, kind, goal);
+}
+
+static void rows_beside(bench *b, const model *m, side *sides, int rounds)
+{
+    double ms[N_SIDES];
+    for (int i = 0; i < N_SIDES; i++) ms[i] = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
+    for (int i = EAGER; i <= COMPILED; i++) {
+        const side *const s = &sides[i];
+        const double apart = fabs(sides[FAST].loss - s->loss);
+        row(b, m, "loss apart", apart, "", s, s->loss, BENCH_VALUE_AT_MOST, loss_bound);
+        row(b, m, "step, fast", ms[FAST], "ms", s, ms[i], BENCH_RATIO_AT_MOST, 1);
+        row(b, m, "step, strict", ms[STRICT], "ms", s, ms[i], BENCH_RATIO_AT_MOST, 1);
+        row(b, m, "peak, fast", sides[FAST].peak / mib, "MiB", s, s->peak / mib,
+            BENCH_RATIO_AT_MOST, 1);
+    }
+}
+
+static void rows_alone(bench *b, const model *m, side *sides, int rounds, double gflops)
+{
+    static const char *const what[] = { "step, fast", "step, strict" };
+    char label[64];
+    double launches = 0;
+    for (int i = FAST; i <= STRICT; i++) {
+        const double ms = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
+        snprintf(label, sizeof label, "%s, %s", m->name, what[i]);
+        bench_row(b, label, ms, "ms", "its products, ms", m->gflop / gflops * 1e3,
+                  BENCH_RATIO_AT_MOST, m->slower);
+    }
+    snprintf(label, sizeof label, "%s, launches", m->name);
+    if (peer_asked(&sides[FAST].p, &launches, "launches 0"))
+        bench_row(b, label, launches, "", "limit", m->launches, BENCH_VALUE_AT_MOST, m->launches);
+}
+
+/* ---- the speed of products ---- */
+
+typedef struct square {
+    deft_ctx *cx;
+    deft_tensor *a;
+} square;
+
+static void multiply(void *user)
+{
+    const square *const s = user;
+    const deft_scope scope = deft_scope_begin(s->cx);
+    deft_tensor *c = deft_matmul(s->a, s->a);
+    bench_must(s->cx, deft_eval(&c, 1), "eval");
+    bench_must(s->cx, deft_scope_end(scope), "scope_end");
+}
+
+static double products_gflops(deft_runtime *rt)
+{
+    square s = { .cx = bench_ctx(rt, DEFT_FAST) };
+    s.a = deft_full(s.cx, DEFT_SHAPE(1024, 1024), DEFT_F32, 1e-3);
+    const double seconds = bench_one(multiply, &s, 21, 1);
+    deft_ctx_destroy(&s.cx);
+    return 2e-9 * 1024 * 1024 * 1024 / seconds;
+}
+
+static void one_model(bench *b, const model *m, const char *threads, double gflops)
+{
+    static side sides[N_SIDES];
+    const int n = b->peers ? N_SIDES : EAGER, rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
+    const char *const file = BENCH_BUILD_ROOT "/bench-train.safetensors";
+    open_ours(&sides[FAST], "fast", threads);
+    open_ours(&sides[STRICT], "strict", threads);
+    if (n > EAGER) open_torch(&sides[EAGER], "torch", threads);
+    if (n > EAGER) open_torch(&sides[COMPILED], "torch-compile", threads);
+    begin(sides, n, m, file);
+    turns(sides, n, m, rounds);
+    for (int i = FAST; i <= STRICT; i++)
+        if (*sides[i].p.why)
+            fprintf(stderr, "%s, %s: %s\n", m->name, sides[i].label, sides[i].p.why);
+    if (n > EAGER) rows_beside(b, m, sides, rounds);
+    rows_alone(b, m, sides, rounds, gflops);
+    for (int i = 0; i < n; i++) peer_close(&sides[i].p);
+    remove(file);
+}
+
+void bench_train(bench *b)
+{
+    char threads[16];
+    deft_runtime *rt = bench_runtime(0, DEFT_TIER_FULL, 0);
+    void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
+    snprintf(threads, sizeof threads, "%u", deft_runtime_threads(rt));
+    const double gflops = products_gflops(rt);
+    deft_runtime_destroy(&rt);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (bench_wants(b, models[i].name)) one_model(b, &models[i], threads, gflops);
+    signal(SIGPIPE, before);
+}

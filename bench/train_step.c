@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bench-train THREADS fast|strict: deft's side of `deft-bench train`, a process of its own so that
+ * its memory can be told from that of others. Answers lines as bench/peers/train.py does, and
+ *
+ *   make MODEL FILE    builds it; FILE gets the parameters and the batch, as safetensors ("-":
+ * none) launches 0         of a step
+ *
+ * Steps are on one batch again and again, f32, AdamW with its defaults.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "deft/deft.h"
+
+#include "../examples/transformer.h"
+
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        st = (call);                                                                               \
+        if (st != DEFT_OK) goto done;                                                              \
+    } while (0)
+
+typedef struct trainee {
+    deft_ctx *cx;
+    deft_nn *nn;
+    deft_optim *adamw;
+    deft_nn_linear dense[3];
+    deft_tensor *weight[2], *bias[2]; /* of convolutions */
+    transformer net;
+    deft_tensor *x, *labels, *loss;
+    deft_tensor *(*forward)(const struct trainee *t);
+    deft_tensor **grad; /* owned */
+    double before;      /* resident bytes before the model was built */
+    uint64_t launches;  /* of the latest step */
+} trainee;
+
+static const double rate = 3e-4;
+
+static double now(void)
+{
+    struct timespec t;
+    timespec_get(&t, TIME_UTC);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- models ---- */
+
+static deft_tensor *mlp_loss(const trainee *t)
+{
+    deft_tensor *x = t->x;
+    for (int i = 0; i < 3; i++) {
+        x = deft_nn_linear_call(&t->dense[i], x);
+        if (i < 2) x = deft_relu(x);
+    }
+    return deft_cross_entropy(x, t->labels);
+}
+
+static void mlp_init(trainee *t)
+{
+    static const int64_t widths[] = { 784, 1024, 1024, 10 };
+    for (int i = 0; i < 3; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "%d", i);
+        deft_nn_linear_init(&t->dense[i], t->nn, name, widths[i], widths[i + 1], true);
+    }
+    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(64, 784), DEFT_F32, 0, 1);
+    t->forward = mlp_loss;
+}
+
+static deft_tensor *cnn_loss(const trainee *t)
+{
+    deft_tensor *x = t->x;
+    for (int i = 0; i < 2; i++) {
+        x = deft_conv2d(x, t->weight[i], DEFT_CONV2D(.padding = { 1, 1 }, .bias = t->bias[i]));
+        x = deft_max_pool2d(deft_relu(x), DEFT_POOL2D(.kernel = { 2, 2 }));
+    }
+    const int64_t n = deft_dim(x, 0);
+    x = deft_reshape(x, DEFT_SHAPE(n, deft_numel(x) / n));
+    return deft_cross_entropy(deft_nn_linear_call(&t->dense[0], x), t->labels);
+}
+
+static void cnn_init(trainee *t)
+{
+    static const int64_t channels[] = { 1, 32, 64 };
+    for (int i = 0; i < 2; i++) {
+        char name[8];
+        const double bound = 1 / sqrt(9 * (double)channels[i]);
+        const deft_init init = { DEFT_INIT_UNIFORM, -bound, bound };
+        snprintf(name, sizeof name, "%d", i);
+        deft_nn_push(t->nn, name);
+        t->weight[i] = deft_nn_parameter(t->nn, "weight",
+                                         DEFT_SHAPE(channels[i + 1], channels[i], 3, 3), init);
+        t->bias[i] = deft_nn_parameter(t->nn, "bias", DEFT_SHAPE(channels[i + 1]), init);
+        deft_nn_pop(t->nn);
+    }
+    deft_nn_linear_init(&t->dense[0], t->nn, "2", 64 * 7 * 7, 10, true);
+    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(64, 1, 28, 28), DEFT_F32, 0, 1);
+    t->forward = cnn_loss;
+}
+
+static deft_tensor *text_loss(const trainee *t)
+{
+    return transformer_loss(&t->net, t->x, t->labels);
+}
+
+static void text_init(trainee *t, const transformer_options *o, int64_t batch)
+{
+    const deft_shape s = DEFT_SHAPE(batch, 64);
+    transformer_init(&t->net, t->nn, o);
+    t->x = deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I32, 0, o->n_tokens);
+    t->labels = deft_keep(deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I32, 0, o->n_tokens));
+    t->forward = text_loss;
+}
+
+static void gpt_init(trainee *t)
+{
+    const transformer_options o = {
+        .n_tokens = 1024, .length = 64, .layers = 4, .width = 256, .heads = 4, .is_tied = true
+    };
+    text_init(t, &o, 16);
+}
+
+static void gpt2_init(trainee *t)
+{
+    const transformer_options o = transformer_gpt2();
+    text_init(t, &o, 4);
+}
+
+static const struct {
+    const char *name;
+    void (*init)(trainee *t);
+} models[] = {
+    { "mlp", mlp_init }, { "cnn", cnn_init }, { "gpt", gpt_init }, { "gpt2", gpt2_init }
+};
+
+/* ---- answers ---- */
+
+/* A line of /proc/self/status, in bytes. */
+static double resident(const char *key)
+{
+    char line[256];
+    double kib = 0;
+    FILE *const f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, key, strlen(key))) kib = strtod(line + strlen(key) + 1, NULL);
+    if (f) fclose(f);
+    return kib * 1024;
+}
+
+static deft_status save(trainee *t, const char *path)
+{
+    const size_t n = deft_nn_n_parameters(t->nn);
+    deft_named *const list = calloc(n + 2, sizeof *list);
+    if (!list) return DEFT_E_MEMORY;
+    for (size_t i = 0; i < n; i++)
+        list[i] = (deft_named){ deft_nn_name_at(t->nn, i), deft_nn_parameter_at(t->nn, i) };
+    list[n] = (deft_named){ "x", t->x };
+    list[n + 1] = (deft_named){ "labels", t->labels };
+    const deft_status st = deft_save(t->cx, path, list, n + 2);
+    free(list);
+    return st;
+}
+
+static deft_status make(trainee *t, const char *model, const char *path)
+{
+    FILE *const clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM starts again */
+    if (clear) fputs("5", clear), fclose(clear);
+    t->before = resident("VmRSS");
+    deft_status st = DEFT_OK;
+    TRY(deft_nn_create(t->cx, NULL, &t->nn));
+    const deft_scope s = deft_scope_begin(t->cx);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
+        if (!strcmp(models[i].name, model)) models[i].init(t);
+    if (t->x && !t->labels)
+        t->labels = deft_keep(deft_randint(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(deft_dim(t->x, 0)),
+                                           DEFT_I32, 0, 10));
+    t->x = deft_keep(t->x);
+    t->loss = deft_keep(deft_zeros(t->cx, DEFT_SHAPE(), DEFT_F32));
+    TRY(deft_scope_end(s));
+    TRY(deft_optim_create(t->nn, NULL, &t->adamw));
+    t->grad = calloc(deft_optim_n(t->adamw), sizeof *t->grad);
+    if (!t->grad) return DEFT_E_MEMORY;
+    if (strcmp(path, "-") != 0) TRY(save(t, path));
+done:
+    return st;
+}
+
+static deft_status run(trainee *t, long n, float *loss)
+{
+    deft_status st = DEFT_OK;
+    for (long i = 0; i < n; i++) {
+        deft_stats before, after;
+        deft_stats_read(t->cx, &before, sizeof before);
+        const deft_scope s = deft_step_begin(t->cx);
+        deft_tensor *const l = t->forward(t);
+        deft_grad(&l, NULL, 1, deft_optim_parameters(t->adamw), deft_optim_n(t->adamw), NULL,
+                  t->grad);
+        deft_optim_step(t->adamw, t->grad, rate);
+        deft_assign(t->loss, l);
+        TRY(deft_step_end(s));
+        deft_stats_read(t->cx, &after, sizeof after);
+        t->launches = after.launches - before.launches;
+    }
+    TRY(deft_item(t->loss, loss));
+done:
+    return st;
+}
+
+/* false: an error, which is told. */
+static bool answer(trainee *t, char *line)
+{
+    char *rest = NULL;
+    const char *const word = strtok_r(line, " \n", &rest), *const arg =
+                                                               strtok_r(NULL, " \n", &rest);
+    deft_status st = DEFT_OK;
+    float loss = 0;
+    double number = 0;
+    if (!word || !arg) {
+        st = DEFT_E_ARG;
+    } else if (!strcmp(word, "make")) {
+        const char *const path = strtok_r(NULL, " \n", &rest);
+        st = path ? make(t, arg, path) : DEFT_E_ARG;
+        number = st == DEFT_OK ? (double)deft_nn_numel(t->nn, true) : 0;
+    } else if (!strcmp(word, "loss")) {
+        st = run(t, atol(arg), &loss);
+        number = (double)loss;
+    } else if (!strcmp(word, "time")) {
+        const double start = now();
+        st = run(t, atol(arg), &loss);
+        number = now() - start;
+    } else if (!strcmp(word, "launches")) {
+        number = (double)t->launches;
+    } else if (!strcmp(word, "peak")) {
+        number = resident("VmHWM") - t->before;
+    }
+    if (st == DEFT_OK)
+        printf("ok %.9g\n", number);
+    else
+        printf("failed %s: %s\n", deft_status_text(st), deft_message(t->cx));
+    fflush(stdout);
+    return st == DEFT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    char line[4096];
+    trainee t = { 0 };
+    deft_runtime *rt = NULL;
+    if (argc != 3) return 2;
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = (uint32_t)atoi(argv[1]),
+                                     .tier = DEFT_TIER_FULL };
+    const deft_ctx_options c = { .size = sizeof c,
+                                 .numerics = !strcmp(argv[2], "fast") ? DEFT_FAST : DEFT_STRICT };
+    deft_status st = DEFT_OK;
+    TRY(deft_runtime_create(&o, &rt));
+    TRY(deft_ctx_create(rt, &c, &t.cx));
+    printf("ok %s\n", deft_version());
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin) && answer(&t, line)) {
+    }
+done:
+    if (st != DEFT_OK) printf("failed %s\n", deft_status_text(st));
+    free(t.grad);
+    deft_optim_destroy(&t.adamw);
+    deft_nn_destroy(&t.nn);
+    deft_ctx_destroy(&t.cx);
+    deft_runtime_destroy(&rt);
+    return st != DEFT_OK;
+}
