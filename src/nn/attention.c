@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of a sequence to itself, from products and a softmax: the weights, [batch, heads, time,
- * time], are in memory. What must not be seen is minus infinity before the softmax, and so has
- * weight 0 and gradient 0.
+ * Attention of a sequence to itself: deft_attention, which keeps no weights of long sequences.
+ * Where some of them are dropped it is made from products and a softmax, and the weights, [batch,
+ * heads, time, time], are in memory. What must not be seen is minus infinity before the softmax,
+ * and so has weight 0 and gradient 0.
  */
 #include "nn/nn.h"
+
+#include "deft/layers.h"
 
 #include <math.h>
 
@@ -53,6 +56,21 @@ static deft_tensor *causal_softmax(deft_tensor *scores, int64_t time)
     return deft_softmax(deft_where(seen, scores, deft_const_f(cx, -INFINITY)), -1);
 }
 
+/* What the heads make of query, key and value, [batch, heads, time, size] each. */
+static deft_tensor *mix(const deft_nn_self_attention *l, deft_tensor *const part[3], int64_t time,
+                        int64_t size)
+{
+    if (!part[0]) return NULL;
+    const bool drops = l->drop.p != 0 && deft_nn_is_training(l->drop.nn);
+    const deft_attention_options o = { .size = sizeof o, .is_causal = l->causal };
+    if (!drops && time > 0) return deft_attention(part[0], part[1], part[2], &o);
+    deft_tensor *const scale = deft_const_f(deft_ctx_of(part[0]), 1 / sqrt((double)size));
+    deft_tensor *const scores = deft_matmul(deft_mul(part[0], scale), deft_t(part[1]));
+    deft_tensor *const weights =
+        l->causal ? causal_softmax(scores, time) : deft_softmax(scores, -1);
+    return deft_matmul(deft_nn_dropout_call(&l->drop, weights), part[2]);
+}
+
 static deft_tensor *self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
 {
     if (!x) return NULL;
@@ -66,12 +84,8 @@ static deft_tensor *self_attention_call(const deft_nn_self_attention *l, deft_te
     const int64_t n = s.dim[0], time = s.dim[1], width = s.dim[2], size = width / l->n_heads;
     const deft_shape parted = deft_shape_of(5, (const int64_t[]){ n, time, 3, l->n_heads, size });
     deft_tensor *const all = deft_reshape(deft_nn_linear_call(&l->in, x), parted);
-    deft_tensor *const scale = deft_const_f(cx, 1 / sqrt((double)size));
-    deft_tensor *const query = deft_mul(part(all, 0), scale);
-    deft_tensor *const scores = deft_matmul(query, deft_t(part(all, 1)));
-    deft_tensor *const weights =
-        l->causal ? causal_softmax(scores, time) : deft_softmax(scores, -1);
-    deft_tensor *const mixed = deft_matmul(deft_nn_dropout_call(&l->drop, weights), part(all, 2));
+    deft_tensor *const parts[] = { part(all, 0), part(all, 1), part(all, 2) };
+    deft_tensor *const mixed = mix(l, parts, time, size);
     const deft_axes back = deft_axes_of(4, (const int[]){ 0, 2, 1, 3 });
     return deft_nn_linear_call(&l->out, deft_reshape(deft_permute(mixed, back), s));
 }
