@@ -240,6 +240,14 @@ static int64_t packs_of_a(const cut *w)
     return df_max_i64(few, w->n_threads);
 }
 
+/* Of a C that lives in a tile alone: so many that columns are many. The epilogue steps along rows
+ * of its other operands, which may come from memory: an update does little else. */
+static int64_t rows_of_tile(const cut *w)
+{
+    const int64_t rows = TILE_BYTES / (w->job.n * w->size) / w->mr * w->mr;
+    return df_max_i64(rows, A_BYTES / KC_BYTES / w->mr * w->mr);
+}
+
 /* Blocks of C, so that there are some tasks per thread when the work is worth it. */
 static void choose_blocks(cut *w)
 {
@@ -254,7 +262,10 @@ static void choose_blocks(cut *w)
     int64_t rows = df_max_i64(w->mr, A_BYTES / (w->size * w->kc) / w->mr * w->mr);
     if (!w->pack_a) rows = df_max_i64(rows, 256);
     const bool whole = has_whole_a(w, rows);
-    if (whole) rows = j->m;
+    if (whole)
+        rows = j->m;
+    else if (!j->c && w->g)
+        rows = df_min_i64(rows, rows_of_tile(w));
     int64_t blocks = ceil_div(j->m, rows), column_blocks = 1;
     const double all = macs * (double)j->n_batch;
     int64_t wanted = 1;
