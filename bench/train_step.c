@@ -111,8 +111,8 @@ static void text_init(trainee *t, const transformer_options *o, int64_t batch)
 {
     const deft_shape s = DEFT_SHAPE(batch, 64);
     transformer_init(&t->net, t->nn, o);
-    t->x = deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I32, 0, o->n_tokens);
-    t->labels = deft_keep(deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I32, 0, o->n_tokens));
+    t->x = deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I64, 0, o->n_tokens);
+    t->labels = deft_keep(deft_randint(t->cx, deft_nn_rng(t->nn), s, DEFT_I64, 0, o->n_tokens));
     t->forward = text_loss;
 }
 

@@ -29,7 +29,7 @@ RATE = 3e-4
 
 def read_safetensors(path, torch):
     """Name to tensor, each read into its own memory."""
-    dtypes = {"F32": torch.float32, "I32": torch.int32}
+    dtypes = {"F32": torch.float32, "I32": torch.int32, "I64": torch.int64}
     tensors = {}
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
@@ -109,8 +109,6 @@ class Torch:
         self.before = status_bytes("VmRSS")
         tensors = read_safetensors(path, torch)
         self.x, self.labels = tensors.pop("x"), tensors.pop("labels").long()
-        if not self.x.is_floating_point():
-            self.x = self.x.long()
         self.p = {name: a.requires_grad_() for name, a in tensors.items()}
         loss = LOSSES[model]
         self.adamw = torch.optim.AdamW(self.p.values(), lr=RATE, fused=True)
