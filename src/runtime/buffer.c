@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "base/fork.h"
+#include "base/size_class.h"
 #include "runtime/os.h"
 
 #define ALIGN ((size_t)64)
@@ -53,15 +54,10 @@ struct df_allocator {
 
 static uint32_t class_of(size_t bytes, size_t *size)
 {
-    if (bytes <= 8 * ALIGN) {
-        const size_t n = bytes ? (bytes + ALIGN - 1) / ALIGN : 1;
-        *size = n * ALIGN;
-        return (uint32_t)n - 1;
-    }
-    const unsigned high = 63 - (unsigned)__builtin_clzll(bytes - 1); /* 2^high <= bytes - 1 */
-    const uint32_t eighth = (uint32_t)((bytes - 1) >> (high - 3) & 7);
-    *size = (size_t)(8 + eighth + 1) << (high - 3);
-    return 8 + (high - 9) * 8 + eighth;
+    uint64_t wide;
+    const uint32_t cls = df_size_class(bytes, &wide);
+    *size = (size_t)wide;
+    return cls;
 }
 
 /* ---- blocks ---- */
