@@ -394,6 +394,14 @@ deft_status df_fuse_checked(pass *p); /* n_checked; after df_fuse_tail */
 
 /* ---- body.c, axes.c, matmul.c, memory.c ---- */
 
+/* A temporary, as pack.c sees it. */
+typedef struct df_life {
+    int64_t bytes;        /* at the sizes at hand */
+    uint32_t first, last; /* launches */
+    uint32_t who;         /* the asker's number for it */
+    uint32_t region;      /* result */
+} df_life;
+
 typedef struct access {
     uint8_t kind, dtype;
     uint32_t buf;
@@ -437,6 +445,9 @@ void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bo
                        df_kernel *k, uint8_t *order, df_slot *extent);
 deft_status df_fuse_memory(pass *p);  /* live ranges */
 deft_status df_fuse_regions(pass *p); /* after the bodies */
+/* Gives each life a region, so that those of one region do not meet; brings them in another order.
+ * *total: bytes of all regions, each a multiple of 64. */
+deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions, int64_t *total);
 uint32_t df_fuse_place_buf(pass *p, uint32_t place);
 uint32_t df_fuse_input_buf(pass *p, uint32_t input);
 

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Buffers and regions. A buffer lives from the first launch that writes it to the last that reads
- * it; two temporaries whose lives do not meet share a region of the step's arena, whose size is the
- * larger of what they need at run time. Regions are handed out in order of first launch, the best
- * fitting free one at the sizes at hand.
+ * it; two temporaries whose lives do not meet share a region of the step's arena (pack.c), whose
+ * size is the larger of what they need at run time.
  */
 #include "fuser/fuse.h"
-
-#define MAX_TRIED 64 /* free regions looked at for a fit */
 
 static uint32_t add_buf(pass *p, df_plan_buf b)
 {
@@ -91,68 +88,33 @@ static df_slot bytes_slot(pass *p, const df_plan_buf *b)
     return df_fuse_mul(p, b->numel, df_fuse_const(p, (int64_t)deft_dtype_size(b->dtype)));
 }
 
-/* The free region that fits best: the smallest that is large enough, else the largest. */
-static size_t best_fit(const pass *p, int64_t bytes)
+/* Each region becomes as large as the largest of its buffers at run time. */
+static void take_region(pass *p, const df_life *l)
 {
-    const size_t from = p->stack.n > MAX_TRIED ? p->stack.n - MAX_TRIED : 0;
-    size_t best = from;
-    for (size_t i = from; i < p->stack.n; i++) {
-        const int64_t a = p->now.at[p->regions.at[p->stack.at[i]].bytes];
-        const int64_t b = p->now.at[p->regions.at[p->stack.at[best]].bytes];
-        if (a >= bytes ? b < bytes || a < b : b < bytes && a > b) best = i;
-    }
-    return best;
-}
-
-static void take_region(pass *p, df_plan_buf *b)
-{
+    df_plan_buf *const b = &p->bufs.at[l->who];
     const df_slot bytes = bytes_slot(p, b);
+    b->index = l->region;
     if (p->st != DEFT_OK) return;
-    if (p->stack.n > 0) {
-        const size_t i = best_fit(p, bytes_now(p, b));
-        b->index = p->stack.at[i];
-        p->stack.at[i] = p->stack.at[--p->stack.n];
-        df_region *const r = &p->regions.at[b->index];
-        const df_slot larger = df_fuse_max(p, r->bytes, bytes);
-        p->regions.at[b->index].bytes = larger;
-        return;
-    }
-    b->index = (uint32_t)p->regions.n;
-    if (!df_vec_push(p->mem, &p->regions, ((df_region){ bytes })))
+    if (p->regions.n > l->region) {
+        df_region *const r = &p->regions.at[l->region];
+        r->bytes = df_fuse_max(p, r->bytes, bytes);
+    } else if (!df_vec_push(p->mem, &p->regions, ((df_region){ bytes }))) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof(df_region));
-}
-
-/* Buffers by a launch, as lists: head per launch, next per buffer. */
-static deft_status by_launch(pass *p, bool last, uint32_t **head_out, uint32_t **next_out)
-{
-    uint32_t *const head_of = df_arena_alloc(&p->tmp, (p->n_levels + 1) * sizeof *head_of, 4);
-    uint32_t *const next = df_arena_alloc(&p->tmp, (p->bufs.n + 1) * sizeof *next, 4);
-    if (!head_of || !next) return df_fail_mem(p->diag, "fuser", p->bufs.n * sizeof *next);
-    for (uint32_t l = 0; l <= p->n_levels; l++) head_of[l] = DF_NONE;
-    for (uint32_t b = (uint32_t)p->bufs.n; b-- > 0;) {
-        const df_plan_buf *const w = &p->bufs.at[b];
-        if (w->kind != DF_BUF_TEMP) continue;
-        const uint32_t at = last ? w->last : w->first;
-        next[b] = head_of[at];
-        head_of[at] = b;
     }
-    *head_out = head_of;
-    *next_out = next;
-    return DEFT_OK;
 }
 
 deft_status df_fuse_regions(pass *p)
 {
-    uint32_t *begin, *begin_next, *end, *end_next;
-    deft_status st = by_launch(p, false, &begin, &begin_next);
-    if (st == DEFT_OK) st = by_launch(p, true, &end, &end_next);
-    if (st != DEFT_OK) return st;
-    p->stack.n = 0; /* free regions */
-    for (uint32_t l = 0; l < p->n_levels && p->st == DEFT_OK; l++) {
-        for (uint32_t b = begin[l]; b != DF_NONE; b = begin_next[b]) take_region(p, &p->bufs.at[b]);
-        for (uint32_t b = end[l]; b != DF_NONE && p->st == DEFT_OK; b = end_next[b])
-            if (!df_vec_push(p->mem, &p->stack, p->bufs.at[b].index))
-                p->st = df_fail_mem(p->diag, "fuser", sizeof b);
+    uint32_t n = 0, n_regions;
+    int64_t total;
+    df_life *const life = df_arena_new(&p->tmp, df_life, p->bufs.n + 1);
+    if (!life) return df_fail_mem(p->diag, "fuser", p->bufs.n * sizeof *life);
+    for (uint32_t b = 0; b < p->bufs.n; b++) {
+        const df_plan_buf *const w = &p->bufs.at[b];
+        if (w->kind == DF_BUF_TEMP)
+            life[n++] = (df_life){ bytes_now(p, w), w->first, w->last, b, 0 };
     }
-    return p->st;
+    const deft_status st = df_fuse_pack(p, life, n, &n_regions, &total);
+    for (uint32_t i = 0; i < n && st == DEFT_OK; i++) take_region(p, &life[i]);
+    return st == DEFT_OK ? p->st : st;
 }

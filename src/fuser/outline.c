@@ -295,6 +295,8 @@ static deft_status parts_out(outline *o)
     plan->n_cells = (uint32_t)o->cells.n;
     for (uint32_t c = 0; c < plan->n_cells; c++) /* it was counted from the end */
         plan->cells[c].last = n - 1 - plan->cells[c].last;
+    for (uint32_t r = 0; r < o->t->n_roots; r++)
+        if (plan->root_cell[r] != DF_NONE) plan->cells[plan->root_cell[r]].is_root = true;
     plan->n_parts = n;
     o->parts.n = 0;
     return DEFT_OK;

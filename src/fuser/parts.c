@@ -53,6 +53,53 @@ int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots
     return slots[plan->bufs[b].numel] * (int64_t)deft_dtype_size(plan->bufs[b].dtype);
 }
 
+/* ---- temporaries ---- */
+
+/* Beside cells, of a part: what its plans need, and of a loop the states and rows of an iteration.
+ */
+static int64_t part_bytes(const df_part *part, const int64_t *slots)
+{
+    int64_t most = 0, made = 0;
+    const df_subplan *const side[2] = { &part->body, &part->other };
+    for (uint32_t i = 0; i < 2; i++) {
+        if (!side[i]->plan) continue;
+        const int64_t bytes = df_plan_temporary_bytes(side[i]->plan, slots + side[i]->slot0);
+        if (bytes > most) most = bytes;
+    }
+    for (uint32_t r = 0; part->kind == DF_PART_LOOP && r < part->n_out; r++) {
+        const int64_t root = df_plan_root_bytes(part->body.plan, r, slots + part->body.slot0);
+        const bool is_row = r >= part->n_states;
+        const int64_t n = is_row ? slots[part->most] : 1;
+        made += part->out[r] == DF_NONE ? (n + 1) * root : root;
+    }
+    return most + made;
+}
+
+/* Cells that are there while part i runs. */
+static int64_t cell_bytes(const df_plan *plan, uint32_t i, const int64_t *slots)
+{
+    int64_t sum = 0;
+    for (uint32_t k = 0; k <= i; k++)
+        for (uint32_t o = 0; o < plan->parts[k].n_out; o++) {
+            const uint32_t c = plan->parts[k].out[o];
+            if (c == DF_NONE || plan->cells[c].last < i || plan->cells[c].is_root) continue;
+            sum += (slots[plan->cells[c].bytes] + 63) & ~(int64_t)63;
+        }
+    return sum;
+}
+
+int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
+{
+    int64_t most = 0, sum = 0;
+    for (uint32_t r = 0; r < plan->n_regions; r++)
+        sum += (slots[plan->regions[r].bytes] + 63) & ~(int64_t)63;
+    for (uint32_t i = 0; i < plan->n_parts; i++) {
+        const int64_t bytes = cell_bytes(plan, i, slots) + part_bytes(&plan->parts[i], slots);
+        if (bytes > most) most = bytes;
+    }
+    return sum + most;
+}
+
 const char *df_plan_retreat(const df_plan *plan)
 {
     for (uint32_t i = 0; i < plan->n_why; i++)

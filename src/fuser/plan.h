@@ -225,6 +225,7 @@ typedef struct df_cell {
     uint32_t from;   /* INPUT: ordinal of the trace's input; ARG: argument slot */
     uint64_t bits;   /* CONST */
     uint32_t last;   /* the last part that reads it */
+    bool is_root;    /* handed out at the end */
     df_slot bytes;
 } df_cell;
 
@@ -345,6 +346,9 @@ void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *inpu
 size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */
 /* Of a new buffer for root r; -1: it is written into memory that is there. */
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);
+/* Of temporaries that a run with these slots allocates at once: what is neither an input, a root nor
+ * memory written in place. Of a plan of parts: the most at any part. */
+int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots);
 /* Why it runs one kernel per op (plan.retreated). */
 const char *df_plan_retreat(const df_plan *plan);
 

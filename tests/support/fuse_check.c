@@ -506,8 +506,12 @@ static bool guards_hold(const df_plan *plan, const df_trace *t, fuse_result *r)
     return g == NULL;
 }
 
-static void count(const df_plan *plan, fuse_result *r)
+static void count(const df_plan *plan, const df_trace *t, fuse_result *r)
 {
+    int64_t *const slots = calloc(plan->n_slots + 1, sizeof *slots);
+    df_slots_eval(plan->slots, plan->n_slots, t, slots);
+    r->temporary_bytes = df_plan_temporary_bytes(plan, slots);
+    free(slots);
     r->n_launches = plan->n_launches;
     r->n_segs = plan->n_segs;
     r->n_kernels = plan->n_kernels;
@@ -587,7 +591,7 @@ fuse_result fuse_check_limits(const char *text, const df_limits *limits)
     df_trace *const t = parse(&arena, text, &r);
     df_plan *plan = t ? plan_of(t, limits, &r) : NULL;
     if (plan) {
-        count(plan, &r);
+        count(plan, t, &r);
         r.ok = guards_hold(plan, t, &r) && agree(plan, t, &r);
     }
     df_plan_destroy(&plan, &df_mem_system);
@@ -617,7 +621,7 @@ int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r
     if (plan && y) {
         df_key kx, ky;
         df_diag d = { 0 };
-        count(plan, r);
+        count(plan, x, r);
         if (df_trace_key(&d, x, &kx) == DEFT_OK && df_trace_key(&d, y, &ky) == DEFT_OK &&
             kx.n == ky.n && memcmp(kx.bytes, ky.bytes, kx.n) == 0) {
             answer = guards_hold(plan, y, r);

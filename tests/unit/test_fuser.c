@@ -741,6 +741,25 @@ Test(fuser, stages_only_where_rows_are_enough)
     cr_expect_eq(fuse_serves(small, big, 1, &r), 1, "%s", r.text);
 }
 
+Test(fuser, small_temporaries_take_no_large_memory)
+{
+    /* Of 16384 bytes are %2, which is done with before %4 is there, and %6, which comes after it.
+     */
+    const fuse_result r = fuse_check("%0 = input f32[64,64]\n"
+                                     "%1 = input f32[64,2]\n"
+                                     "%2 = matmul f32[64,64] %0 %0\n"
+                                     "%3 = matmul f32[64,2] %2 %1\n"
+                                     "%4 = matmul f32[64,2] %0 %3\n"
+                                     "%5 = permute f32[2,64] %4 perm=[1,0]\n"
+                                     "%6 = matmul f32[64,64] %4 %5\n"
+                                     "%7 = matmul f32[64,2] %6 %3\n"
+                                     "%8 = add f32[64,2] %7 %4\n"
+                                     "output %8\n",
+                                     4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect_eq(r.temporary_bytes, 16384 + 2 * 512, "%lld bytes", (long long)r.temporary_bytes);
+}
+
 Test(fuser, dear_values_are_not_computed_twice)
 {
     /* Both results need the matmul and the exp; the exp lies in the epilogue's reach of one only.
