@@ -654,7 +654,7 @@ static deft_status one_seg(body *b, uint32_t gi)
 }
 
 /* Matmul results that only their own epilogue reads live in its tile. */
-static void find_unused(pass *p)
+void df_fuse_find_unused(pass *p)
 {
     for (uint32_t g = 0; g < p->groups.n; g++) {
         const uint32_t v = p->groups.at[g].product;
@@ -679,7 +679,7 @@ deft_status df_fuse_bodies(pass *p)
     for (uint32_t g = 0; g < n; g++) at[turn_of(&p->groups.at[g]) + 1]++;
     for (uint32_t l = 0; l < 2 * p->n_levels; l++) at[l + 1] += at[l];
     for (uint32_t g = 0; g < n; g++) list[at[turn_of(&p->groups.at[g])]++] = g;
-    find_unused(p);
+    df_fuse_find_unused(p);
 
     body b;
     df_body_init(&b, p);

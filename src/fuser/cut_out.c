@@ -215,8 +215,12 @@ deft_status df_outline_fuse(outline *o, const cut_trace *cut, df_subplan *out)
     pass *const p = o->p;
     df_plan *plan = NULL;
     df_assert_slow(df_trace_verify(NULL, &cut->t) % DEFT_E_MEMORY == 0);
-    TRY(df_fuse(p->diag, &cut->t, p->lim, p->mem, &plan));
+    df_trace t = cut->t;
+    const uint32_t serial = p->n_fused++;
+    t.max_temporary_bytes = p->part_most ? p->part_most[serial] : 0;
+    TRY(df_fuse(p->diag, &t, p->lim, p->mem, &plan));
     TRY(df_outline_take_plan(o, cut, plan, out));
+    out->serial = serial;
 done:
     return st;
 }
@@ -226,7 +230,7 @@ deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan
     deft_status st = DEFT_OK;
     pass *const p = o->p;
     df_plan_translate(plan, cut->from, cut->input);
-    *out = (df_subplan){ .plan = plan, .trace = cut->t };
+    *out = (df_subplan){ .plan = plan, .serial = DF_NONE, .trace = cut->t };
     out->trace.shape = NULL;
     out->trace.site = NULL;
     out->trace.inputs = NULL;

@@ -265,7 +265,10 @@ typedef struct pass {
     uint32_t n_seen, seen_mark;
     int64_t search_left;
     bool has_checks, checks_first;
-    uint32_t n_checked; /* the plan's */
+    uint32_t n_checked;        /* the plan's */
+    uint32_t n_repeated;       /* groups done again for want of memory */
+    const uint64_t *part_most; /* bounds of plans within parts, by df_subplan.serial; NULL: none */
+    uint32_t n_fused;          /* of such plans, by now */
 } pass;
 
 DF_INLINE const df_node *node_of(const pass *p, uint32_t n)
@@ -297,6 +300,7 @@ df_slot df_fuse_add(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_sub(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
+df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit); /* to a multiple of unit */
 void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want);
 /* Why a and b (the same: why a) were fused or not. Of decisions on one pair the last counts; one
  * made again keeps its first reason. */
@@ -307,6 +311,9 @@ const char *df_fuse_name(const pass *p, uint32_t node);
 /* The slots, guards and decisions of a plan that was made for a part of p->t, and translated to it,
  * become p's; its first slot is *slot0 there. */
 deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0);
+
+/* Bytes of what lives while part i runs, beside what its plans take. */
+int64_t df_fuse_around_bytes(const df_plan *plan, uint32_t i, const int64_t *slots);
 
 /* ---- outline.c ---- */
 /* A plan of parts, for a trace with control. */
@@ -379,6 +386,7 @@ void df_fuse_tell(pass *p); /* why neighbouring ops share a kernel */
 deft_status df_fuse_find_shared(pass *p, bool *again);
 
 /* ---- place.c, order.c, launch.c ---- */
+uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
 #define DF_MAX_SEARCH 100000000 /* steps of path searches in all */
 deft_status df_fuse_places(pass *p);
 void df_fuse_record_loads(pass *p, uint32_t g);
@@ -435,6 +443,7 @@ uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr);
 uint32_t df_body_number(body *b, uint32_t which, deft_dtype t);
 uint32_t df_body_access(body *b, access a); /* found again where it is one already */
 
+void df_fuse_find_unused(pass *p); /* products that live in tiles */
 deft_status df_fuse_bodies(pass *p);
 deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
                               const df_slot *extent, df_seg *seg);
@@ -448,6 +457,9 @@ deft_status df_fuse_regions(pass *p); /* after the bodies */
 /* Gives each life a region, so that those of one region do not meet; brings them in another order.
  * *total: bytes of all regions, each a multiple of 64. */
 deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions, int64_t *total);
+/* With a bound on temporaries: what is not kept, and computed again where it is read late. After
+ * live ranges, which it follows. DEFT_E_MEMORY: the bound cannot be met. */
+deft_status df_fuse_keep(pass *p);
 uint32_t df_fuse_place_buf(pass *p, uint32_t place);
 uint32_t df_fuse_input_buf(pass *p, uint32_t input);
 

@@ -4,6 +4,7 @@
  * it; two temporaries whose lives do not meet share a region of the step's arena (pack.c), whose
  * size is the larger of what they need at run time.
  */
+#include "base/size_class.h"
 #include "fuser/fuse.h"
 
 static uint32_t add_buf(pass *p, df_plan_buf b)
@@ -103,6 +104,20 @@ static void take_region(pass *p, const df_life *l)
     }
 }
 
+/* With a bound on temporaries: the plan serves sizes at which it holds. What is computed again for
+ * its sake would be kept at smaller ones. */
+static void guard_total(pass *p, int64_t total)
+{
+    df_slot sum = SLOT_ZERO;
+    for (uint32_t r = 0; r < p->regions.n && p->st == DEFT_OK; r++)
+        sum = df_fuse_add(p, sum, df_fuse_round_up(p, p->regions.at[r].bytes, 64));
+    if (p->st != DEFT_OK || p->slots.at[sum].op == DF_SLOT_const) return;
+    df_assert(p->now.at[sum] == total);
+    df_fuse_guard(p, DF_GUARD_at_most, sum, 0,
+                  (int64_t)df_size_class_within(p->t->max_temporary_bytes));
+    if (p->n_repeated) df_fuse_guard(p, DF_GUARD_at_least, sum, 0, total);
+}
+
 deft_status df_fuse_regions(pass *p)
 {
     uint32_t n = 0, n_regions;
@@ -116,5 +131,6 @@ deft_status df_fuse_regions(pass *p)
     }
     const deft_status st = df_fuse_pack(p, life, n, &n_regions, &total);
     for (uint32_t i = 0; i < n && st == DEFT_OK; i++) take_region(p, &life[i]);
+    if (st == DEFT_OK && p->t->max_temporary_bytes) guard_total(p, total);
     return st == DEFT_OK ? p->st : st;
 }

@@ -3,6 +3,7 @@
  * Plans within plans: walking them, making one part of another. Nesting is bounded
  * (DF_MAX_NESTING), so these functions call themselves.
  */
+#include "base/size_class.h"
 #include "fuser/fuse.h"
 
 void df_plan_destroy(df_plan **plan, const df_mem *mem)
@@ -55,24 +56,17 @@ int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots
 
 /* ---- temporaries ---- */
 
-/* Beside cells, of a part: what its plans need, and of a loop the states and rows of an iteration.
- */
-static int64_t part_bytes(const df_part *part, const int64_t *slots)
+/* Of a loop: the states and rows of an iteration. */
+static int64_t iteration_bytes(const df_part *part, const int64_t *slots)
 {
-    int64_t most = 0, made = 0;
-    const df_subplan *const side[2] = { &part->body, &part->other };
-    for (uint32_t i = 0; i < 2; i++) {
-        if (!side[i]->plan) continue;
-        const int64_t bytes = df_plan_temporary_bytes(side[i]->plan, slots + side[i]->slot0);
-        if (bytes > most) most = bytes;
-    }
+    int64_t sum = 0;
     for (uint32_t r = 0; part->kind == DF_PART_LOOP && r < part->n_out; r++) {
-        const int64_t root = df_plan_root_bytes(part->body.plan, r, slots + part->body.slot0);
-        const bool is_row = r >= part->n_states;
-        const int64_t n = is_row ? slots[part->most] : 1;
-        made += part->out[r] == DF_NONE ? (n + 1) * root : root;
+        const int64_t one = df_plan_root_bytes(part->body.plan, r, slots + part->body.slot0);
+        const int64_t n = r < part->n_states ? 1 : slots[part->most];
+        sum += df_buffer_bytes(one);
+        if (part->out[r] == DF_NONE) sum += df_buffer_bytes(n * one);
     }
-    return most + made;
+    return sum;
 }
 
 /* Cells that are there while part i runs. */
@@ -83,9 +77,14 @@ static int64_t cell_bytes(const df_plan *plan, uint32_t i, const int64_t *slots)
         for (uint32_t o = 0; o < plan->parts[k].n_out; o++) {
             const uint32_t c = plan->parts[k].out[o];
             if (c == DF_NONE || plan->cells[c].last < i || plan->cells[c].is_root) continue;
-            sum += (slots[plan->cells[c].bytes] + 63) & ~(int64_t)63;
+            sum += df_buffer_bytes(slots[plan->cells[c].bytes]);
         }
     return sum;
+}
+
+int64_t df_fuse_around_bytes(const df_plan *plan, uint32_t i, const int64_t *slots)
+{
+    return cell_bytes(plan, i, slots) + iteration_bytes(&plan->parts[i], slots);
 }
 
 int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
@@ -94,10 +93,16 @@ int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
     for (uint32_t r = 0; r < plan->n_regions; r++)
         sum += (slots[plan->regions[r].bytes] + 63) & ~(int64_t)63;
     for (uint32_t i = 0; i < plan->n_parts; i++) {
-        const int64_t bytes = cell_bytes(plan, i, slots) + part_bytes(&plan->parts[i], slots);
-        if (bytes > most) most = bytes;
+        const df_subplan *const side[2] = { &plan->parts[i].body, &plan->parts[i].other };
+        const int64_t around = df_fuse_around_bytes(plan, i, slots);
+        for (uint32_t k = 0; k < 2; k++) {
+            if (!side[k]->plan) continue;
+            const int64_t bytes =
+                around + df_plan_temporary_bytes(side[k]->plan, slots + side[k]->slot0);
+            if (bytes > most) most = bytes;
+        }
     }
-    return sum + most;
+    return df_buffer_bytes(sum) + most;
 }
 
 const char *df_plan_retreat(const df_plan *plan)
@@ -189,6 +194,7 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
         if (!df_vec_push(p->mem, &p->whys, plan->why[i]))
             p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->why);
     p->plan->retreated |= plan->retreated;
+    p->plan->n_repeated += plan->n_repeated;
     if (plan->n_checked > p->plan->n_checked) p->plan->n_checked = plan->n_checked;
     p->plan->checks_first |= plan->checks_first;
     return p->st;

@@ -31,7 +31,7 @@
 
 /* ---- places ---- */
 
-static uint32_t new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node)
+uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node)
 {
     place w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NONE };
     if (kind == PLACE_INTO)
@@ -57,8 +57,8 @@ static bool is_into_root(const pass *p, uint32_t v)
 static uint32_t own_place(pass *p, uint32_t v)
 {
     const val *const w = &p->vals.at[v];
-    return is_new_root(p, v) ? new_place(p, PLACE_ROOT, w->root, w->node)
-                             : new_place(p, PLACE_TEMP, 0, w->node);
+    return is_new_root(p, v) ? df_fuse_new_place(p, PLACE_ROOT, w->root, w->node)
+                             : df_fuse_new_place(p, PLACE_TEMP, 0, w->node);
 }
 
 /* ---- writing where somebody reads ---- */
@@ -372,8 +372,9 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
         return false;
     if (!into && !fits_donor(p, p->vals.at[v].node, input)) return false;
     if (!order_readers(p, p->in_readers[input], v)) return false;
-    const uint32_t q = into ? new_place(p, PLACE_INTO, input, p->vals.at[v].node)
-                            : new_place(p, PLACE_ROOT, p->vals.at[end].root, p->vals.at[v].node);
+    const uint32_t q =
+        into ? df_fuse_new_place(p, PLACE_INTO, input, p->vals.at[v].node)
+             : df_fuse_new_place(p, PLACE_ROOT, p->vals.at[end].root, p->vals.at[v].node);
     if (p->st != DEFT_OK) return false;
     if (into) {
         disjoint(p, input, true);
@@ -487,11 +488,12 @@ static deft_status place_into(pass *p, uint32_t v)
     const bool plain = p->vals.at[v].plain && p->groups.at[g].product != v;
     if (plain && alone && !p->has_checks && order_readers(p, p->in_readers[input], v)) {
         disjoint(p, input, true);
-        p->vals.at[v].place = new_place(p, PLACE_INTO, input, node);
+        p->vals.at[v].place = df_fuse_new_place(p, PLACE_INTO, input, node);
         return p->st;
     }
     if (p->st != DEFT_OK) return p->st;
-    if (p->vals.at[v].place == DF_NONE) p->vals.at[v].place = new_place(p, PLACE_TEMP, 0, node);
+    if (p->vals.at[v].place == DF_NONE)
+        p->vals.at[v].place = df_fuse_new_place(p, PLACE_TEMP, 0, node);
     const uint32_t copy = df_fuse_new_val(p, node, false);
     const uint32_t gi = df_fuse_new_group(p, DF_SEG_KERNEL, node);
     if (p->st != DEFT_OK) return p->st;
@@ -525,7 +527,7 @@ static deft_status place_into(pass *p, uint32_t v)
     p->node_val[node] = shown;
     if (st != DEFT_OK) return st;
     df_fuse_record_loads(p, gi);
-    p->vals.at[copy].place = new_place(p, PLACE_INTO, input, node);
+    p->vals.at[copy].place = df_fuse_new_place(p, PLACE_INTO, input, node);
     /* After every read of that memory, under whatever name, and after every check. */
     for (uint32_t i = 0; i < p->t->n_inputs; i++)
         if (i == input || overlap(p, i, input))

@@ -56,6 +56,7 @@ deft_status df_fuse_copy_out(pass *p)
     COPY(why, whys);
 #undef COPY
     plan->n_inputs = p->t->n_inputs;
+    plan->n_repeated += p->n_repeated;
     if (p->n_checked > plan->n_checked) plan->n_checked = p->n_checked;
     plan->checks_first |= p->checks_first;
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
@@ -72,12 +73,30 @@ static deft_status roots_out(pass *p)
     return p->st;
 }
 
+/* What may be spent within parts was found for the sizes at hand of what lives around them. */
+static void guard_cells(pass *p)
+{
+    const df_plan *const plan = p->plan;
+    const int64_t bytes_now = df_plan_temporary_bytes(plan, p->now.at);
+    if (p->st == DEFT_OK && (uint64_t)bytes_now > p->t->max_temporary_bytes)
+        p->st = df_fail(p->diag, DEFT_E_MEMORY,
+                        "at most %llu bytes of temporaries are allowed, and loops that are one "
+                        "kernel take %lld",
+                        (unsigned long long)p->t->max_temporary_bytes, (long long)bytes_now);
+    for (uint32_t c = 0; c < plan->n_cells && p->st == DEFT_OK; c++) {
+        const df_slot bytes = plan->cells[c].bytes;
+        if (p->slots.at[bytes].op != DF_SLOT_const)
+            df_fuse_guard(p, DF_GUARD_is_const, bytes, 0, p->now.at[bytes]);
+    }
+}
+
 static deft_status make(pass *p)
 {
     deft_status st;
     if (!df_fuse_slots_init(p)) return p->st;
     if (df_has_control(p->t)) {
         TRY(df_fuse_outline(p));
+        if (p->t->max_temporary_bytes && p->part_most) guard_cells(p);
         TRY(p->st);
         return df_fuse_copy_out(p);
     }
@@ -88,8 +107,9 @@ static deft_status make(pass *p)
     TRY(df_fuse_launches(p));
     df_fuse_donors(p);
     if (p->fuse) df_fuse_tail(p);
-    TRY(df_fuse_checked(p));
     TRY(df_fuse_memory(p));
+    TRY(df_fuse_keep(p));
+    TRY(df_fuse_checked(p));
     TRY(df_fuse_bodies(p));
     TRY(roots_out(p));
     TRY(df_fuse_regions(p));
@@ -149,15 +169,47 @@ deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limit
     return DEFT_OK;
 }
 
+/* Bounds of the plans within parts: what lives around them is known when they have been planned
+ * without one. */
+typedef struct part_bounds {
+    uint64_t *most; /* by df_subplan.serial; NULL: to be found */
+    uint32_t n;
+} part_bounds;
+
+static deft_status find_bounds(const pass *p, part_bounds *b)
+{
+    const df_plan *const plan = p->plan;
+    b->n = p->n_fused + 1;
+    b->most = df_mem_zalloc(p->mem, b->n * sizeof *b->most);
+    if (!b->most) return df_fail_mem(p->diag, "fuser", b->n * sizeof *b->most);
+    for (uint32_t i = 0; i < plan->n_parts; i++) {
+        const int64_t around = df_fuse_around_bytes(plan, i, p->now.at);
+        const uint64_t most = p->t->max_temporary_bytes;
+        const df_subplan *const side[2] = { &plan->parts[i].body, &plan->parts[i].other };
+        if ((uint64_t)around >= most)
+            return df_fail(p->diag, DEFT_E_MEMORY,
+                           "at most %llu bytes of temporaries are allowed, and %lld pass between "
+                           "part %u of %u and others: states and rows of loops are always kept",
+                           (unsigned long long)most, (long long)around, i, plan->n_parts);
+        for (uint32_t k = 0; k < 2; k++)
+            if (side[k]->plan && side[k]->serial != DF_NONE)
+                b->most[side[k]->serial] = most - (uint64_t)around;
+    }
+    return DEFT_OK;
+}
+
 static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits,
-                           const df_mem *mem, bool fuse, df_plan **out)
+                           const df_mem *mem, bool fuse, part_bounds *bounds, df_plan **out)
 {
     pass p;
     df_plan *plan;
     deft_status st = df_fuse_begin(&p, d, t, limits, mem, fuse, &plan);
     if (st != DEFT_OK) return st;
+    p.part_most = bounds->most;
     st = make(&p);
     if (st == DEFT_OK) st = p.st;
+    if (st == DEFT_OK && t->max_temporary_bytes && plan->n_parts > 0 && !bounds->most)
+        st = find_bounds(&p, bounds);
     /* Always, not only in debug builds: an unsound plan must never run, and checking one costs
      * little beside making it. df_fuse then retreats to one kernel per op. */
     if (st == DEFT_OK && fuse) st = df_plan_verify(d, plan);
@@ -183,6 +235,20 @@ static deft_status note_retreat(df_diag *d, df_plan *plan, const char *reason)
     return DEFT_OK;
 }
 
+/* A plan with parts and a bound on temporaries is made twice. */
+static deft_status in_bounds(df_diag *d, const df_trace *t, const df_limits *limits,
+                             const df_mem *mem, bool fuse, df_plan **out)
+{
+    part_bounds b = { 0 };
+    deft_status st = attempt(d, t, limits, mem, fuse, &b, out);
+    if (st == DEFT_OK && b.most) {
+        df_plan_destroy(out, mem);
+        st = attempt(d, t, limits, mem, fuse, &b, out);
+    }
+    df_mem_free(mem, b.most, b.n * sizeof *b.most);
+    return st;
+}
+
 deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
                     df_plan **out)
 {
@@ -191,12 +257,12 @@ deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, cons
     if (l.max_body == 0) l.max_body = DF_MAX_BODY;
     if (!fuse) l.max_body = DF_MAX_BODY;
     *out = NULL;
-    deft_status st = attempt(d, t, &l, mem, fuse, out);
+    deft_status st = in_bounds(d, t, &l, mem, fuse, out);
     if (st == DEFT_E_INTERNAL && fuse) {
         char reason[DF_DIAG_TEXT] = "";
         if (d) memcpy(reason, d->text, sizeof reason);
         df_diag_clear(d);
-        st = attempt(d, t, &l, mem, false, out);
+        st = in_bounds(d, t, &l, mem, false, out);
         if (st == DEFT_OK) st = note_retreat(d, *out, reason);
         if (st != DEFT_OK) df_plan_destroy(out, mem);
     }

@@ -247,6 +247,7 @@ typedef struct df_port {
 typedef struct df_subplan {
     struct df_plan *plan; /* NULL: none */
     df_slot slot0;        /* the first of its slots among those of the plan around it */
+    uint32_t serial;      /* its how-manieth of those that were fused; DF_NONE: it was written */
     const df_port *port;  /* per input of its trace */
     df_trace trace;       /* what it was made for, for runs: nodes, roots, no inputs, no extents */
 } df_subplan;
@@ -307,6 +308,7 @@ typedef struct df_plan {
     df_why *why;
     uint32_t n_why;
     uint32_t n_inputs;
+    uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
     bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
     uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
                          * is written before then lies in memory of its own */
@@ -346,7 +348,7 @@ void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *inpu
 size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */
 /* Of a new buffer for root r; -1: it is written into memory that is there. */
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);
-/* Of temporaries that a run with these slots allocates at once: what is neither an input, a root nor
+/* Of temporaries that a run with these slots has at once, as the allocator counts them: what is neither an input, a root nor
  * memory written in place. Of a plan of parts: the most at any part. */
 int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots);
 /* Why it runs one kernel per op (plan.retreated). */

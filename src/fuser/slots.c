@@ -176,6 +176,13 @@ df_slot df_fuse_sub(pass *p, df_slot a, df_slot b)
     return intern(p, DF_SLOT_sub, a, b, 0);
 }
 
+df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit)
+{
+    if (is_const(p, a)) return df_fuse_const(p, (p->now.at[a] + unit - 1) / unit * unit);
+    const df_slot by = df_fuse_const(p, unit);
+    return df_fuse_mul(p, intern(p, DF_SLOT_divup, a, by, 0), by);
+}
+
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b)
 {
     if (a == b) return a;

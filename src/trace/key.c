@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The identity of a trace as bytes: header, nodes, roots. Nodes and roots have no padding and hold
- * no extents, arguments, strides or addresses, so that copying them is enough. df_node.arg is part
- * of the bytes but not of what may vary: slots are handed out in node order.
+ * The identity of a trace as bytes: header, nodes, roots, a bound on temporaries. Nodes and roots
+ * have no padding and hold no extents, arguments, strides or addresses, so that copying them is
+ * enough. df_node.arg is part of the bytes but not of what may vary: slots are handed out in node
+ * order.
  */
 #include "trace/trace.h"
 
@@ -19,13 +20,15 @@ _Static_assert(sizeof(key_head) == 16, "hashed as bytes");
 deft_status df_trace_key(df_diag *d, const df_trace *t, df_key *out)
 {
     const size_t nodes = t->n_nodes * sizeof *t->nodes, roots = t->n_roots * sizeof *t->roots;
-    const size_t n = sizeof(key_head) + nodes + roots;
+    const size_t bound = t->max_temporary_bytes ? sizeof t->max_temporary_bytes : 0;
+    const size_t n = sizeof(key_head) + nodes + roots + bound;
     char *const bytes = df_arena_alloc(t->arena, n, _Alignof(key_head));
     if (!bytes) return df_fail_mem(d, "key", n);
     const key_head head = { KEY_VERSION, t->flags, t->n_nodes, t->n_roots };
     memcpy(bytes, &head, sizeof head);
     if (nodes) memcpy(bytes + sizeof head, t->nodes, nodes);
     if (roots) memcpy(bytes + sizeof head + nodes, t->roots, roots);
+    if (bound) memcpy(bytes + n - bound, &t->max_temporary_bytes, bound);
     *out = (df_key){ .hash = df_hash_bytes(bytes, n), .bytes = bytes, .n = n };
     return DEFT_OK;
 }

@@ -412,9 +412,19 @@ done:
     return st;
 }
 
+static deft_status most_temporaries(parser *p)
+{
+    int64_t bytes;
+    if (!eat(p, '=')) return expected(p, "=");
+    const deft_status st = integer(p, 1, INT64_MAX, &bytes);
+    if (st == DEFT_OK) p->b.t->max_temporary_bytes = (uint64_t)bytes;
+    return st;
+}
+
 /* trace v1 flags */
 static deft_status header(parser *p)
 {
+    deft_status st = DEFT_OK;
     if (p->started)
         return df_fail(&p->said, DEFT_E_FORMAT, "the header stands before the first node");
     if (!eat_word(p, "v1")) return expected(p, "v1");
@@ -423,10 +433,13 @@ static deft_status header(parser *p)
             p->b.t->flags |= DF_TRACE_FAST;
         else if (eat_word(p, "nofuse"))
             p->b.t->flags |= DF_TRACE_NOFUSE;
+        else if (eat_word(p, "temporaries"))
+            TRY(most_temporaries(p));
         else
-            return expected(p, "fast or nofuse");
+            TRY(expected(p, "fast, nofuse or temporaries"));
     }
-    return DEFT_OK;
+done:
+    return st;
 }
 
 static deft_status statement(parser *p)

@@ -117,6 +117,7 @@ void df_trace_print_noted(df_str *out, const df_trace *t,
     df_str_put(out, "trace v1");
     if (t->flags & DF_TRACE_FAST) df_str_put(out, " fast");
     if (t->flags & DF_TRACE_NOFUSE) df_str_put(out, " nofuse");
+    if (t->max_temporary_bytes) df_str_fmt(out, " temporaries=%" PRIu64, t->max_temporary_bytes);
     df_str_putc(out, '\n');
     for (uint32_t k = 0; k < t->n_nodes; k++) {
         df_str_fmt(out, "%%%" PRIu32 " = ", k);

@@ -11,8 +11,8 @@
  *           flags are facts that guards look at.
  *   roots   what must be stored, in order.
  *
- * The *identity* of a trace is nodes + roots + flags (df_trace_key). Everything else may change
- * from run to run under the same plan as long as the plan's guards hold.
+ * The *identity* of a trace is nodes + roots + flags + the bound on temporaries (df_trace_key).
+ * Everything else may change from run to run under the same plan as long as the plan's guards hold.
  *
  * Text form (print.c, parse.c; grammar in docs/trace-format.md):
  *
@@ -94,6 +94,9 @@ typedef struct df_trace {
     df_root *roots;
     uint32_t n_roots;
     uint32_t flags;
+    /* A plan takes no more bytes of temporaries (what is no input, no root and not written in
+     * place); 0: as many as it likes. Part of the identity. */
+    uint64_t max_temporary_bytes;
 } df_trace;
 
 DF_INLINE const int64_t *df_trace_extents(const df_trace *t, uint32_t node)
@@ -135,7 +138,7 @@ typedef struct df_key {
 } df_key;
 
 /* The identity as one block of bytes in the trace's arena: header (version, flags, counts), nodes,
- * roots. */
+ * roots; with a bound on temporaries, that. */
 deft_status df_trace_key(df_diag *d, const df_trace *t, df_key *out);
 
 /* ---- simplification ---- */

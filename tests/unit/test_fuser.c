@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/size_class.h"
 #include "support/fail_mem.h"
 #include "support/fuse_check.h"
 
@@ -757,7 +758,84 @@ Test(fuser, small_temporaries_take_no_large_memory)
                                      "output %8\n",
                                      4);
     cr_expect(r.ok, "%s", r.text);
-    cr_expect_eq(r.temporary_bytes, 16384 + 2 * 512, "%lld bytes", (long long)r.temporary_bytes);
+    cr_expect_eq(r.temporary_bytes, df_buffer_bytes(16384 + 2 * 512), "%lld bytes",
+                 (long long)r.temporary_bytes);
+}
+
+/* %2 and %3 are read first and last; in between up to four others live at once. */
+#define LATE                                                                                       \
+    "%0 = input f32[64,64] sole\n"                                                                 \
+    "%1 = input f32[64,64]\n"                                                                      \
+    "%2 = matmul f32[64,64] %1 %0\n"                                                               \
+    "%3 = sigmoid f32[64,64] %1\n"                                                                 \
+    "%4 = matmul f32[64,64] %2 %3\n"                                                               \
+    "%5 = matmul f32[64,64] %4 %1\n"                                                               \
+    "%6 = matmul f32[64,64] %5 %4\n"                                                               \
+    "%7 = matmul f32[64,64] %6 %5\n"                                                               \
+    "%8 = add f32[64,64] %7 %4\n"                                                                  \
+    "%9 = matmul f32[64,64] %8 %1\n"                                                               \
+    "%10 = matmul f32[64,64] %9 %3\n"                                                              \
+    "%11 = add f32[64,64] %10 %2\n"                                                                \
+    "output %11\n"
+
+static fuse_result bounded(int n_values, const char *program, const char *more)
+{
+    char text[2000];
+    snprintf(text, sizeof text, "trace v1 temporaries=%d\n%s%s", n_values * 16384, program, more);
+    return fuse_check(text, 4);
+}
+
+static uint32_t count_words(const char *text, const char *word)
+{
+    uint32_t n = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) n++;
+    return n;
+}
+
+Test(fuser, what_is_read_late_is_computed_again)
+{
+    static const char program[] = LATE;
+    const fuse_result free_one = bounded(9, program, "");
+    cr_expect(free_one.ok, "%s", free_one.text);
+    cr_expect_eq(free_one.n_segs, 8, "%u", free_one.n_segs);
+    cr_expect_eq(free_one.temporary_bytes, 6 * 16384);
+    for (int n = 5; n >= 4; n--) {
+        const fuse_result r = bounded(n, program, "");
+        cr_expect(r.ok, "%d: %s", n, r.text);
+        cr_expect(!r.retreated, "%d: %s", n, r.text);
+        cr_expect_eq(r.temporary_bytes, n * 16384, "%d: %lld", n, (long long)r.temporary_bytes);
+        cr_expect_eq(r.n_segs, 8u + 6u - (uint32_t)n, "%d: %u segments", n, r.n_segs);
+        cr_expect_eq(r.n_kernels, free_one.n_kernels, "%d: %u kernels", n, r.n_kernels);
+        cr_expect_eq(r.n_launches, free_one.n_launches, "%d: %u launches", n, r.n_launches);
+    }
+    const fuse_result no = bounded(3, program, "");
+    cr_expect(!no.ok && strstr(no.text, "at most 49152 bytes of temporaries"), "%s", no.text);
+    cr_expect(strstr(no.text, "is 65536; the largest is of 16384 bytes: matmul"), "%s", no.text);
+}
+
+Test(fuser, products_are_repeated_last)
+{
+    char text[2000];
+    snprintf(text, sizeof text, "trace v1 temporaries=%d\n%s", 5 * 16384, LATE);
+    char *const plan = fuse_plan_text(text, 4), *const all = fuse_plan_text(LATE, 4);
+    cr_assert(plan && all);
+    cr_expect_eq(count_words(plan, "matmul"), count_words(all, "matmul"), "%s", plan);
+    free(plan);
+    free(all);
+}
+
+Test(fuser, what_is_overwritten_is_not_read_again)
+{
+    /* %0 is written in place when %2 has read it, so that %2 cannot be had again. */
+    static const char update[] = "%12 = slice f32[1,64] %0 start=[0,0] step=[1,1]\n"
+                                 "%13 = slice f32[1,64] %1 start=[2,0] step=[1,1]\n"
+                                 "%14 = update f32[64,64] %0 %13 %12\n"
+                                 "output %14 donor %0\n";
+    const fuse_result one = bounded(5, LATE, update);
+    cr_expect(one.ok, "%s", one.text);
+    cr_expect_eq(one.n_kept, 1);
+    const fuse_result both = bounded(4, LATE, update);
+    cr_expect(!both.ok && strstr(both.text, "of temporaries are allowed"), "%s", both.text);
 }
 
 Test(fuser, dear_values_are_not_computed_twice)

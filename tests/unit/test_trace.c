@@ -126,6 +126,10 @@ Test(trace, keys_hold_no_extents_numbers_or_strides)
     expect_keys("%0 = input f32[4]\noutput %0", "%0 = input f32[4,1]\noutput %0", false);
     expect_keys("%0 = input f32[4]\noutput %0", "trace v1 fast\n%0 = input f32[4]\noutput %0",
                 false);
+    expect_keys("%0 = input f32[4]\noutput %0",
+                "trace v1 temporaries=64\n%0 = input f32[4]\noutput %0", false);
+    expect_keys("trace v1 temporaries=128\n%0 = input f32[4]\noutput %0",
+                "trace v1 temporaries=64\n%0 = input f32[4]\noutput %0", false);
     expect_keys("%0 = input f32[4]\noutput %0", "%0 = input f32[4]\noutput %0 donor %0", false);
     expect_keys("%0 = input f32[4]\noutput %0", "%0 = input f32[4]\noutput %0 into %0", false);
     expect_keys("%0 = cst f32[] 1\noutput %0", "%0 = cst f32[] 2\noutput %0", false);
@@ -276,7 +280,7 @@ Test(trace, long_chains_of_views_and_updates_end_in_time)
 
 /* ---- text ---- */
 
-static const char everything[] = "trace v1 fast nofuse\n"
+static const char everything[] = "trace v1 fast nofuse temporaries=4096\n"
                                  "%0 = input f32[4,8] strides=[8,1] wrapped aligned\n"
                                  "%1 = input i64[3] strides=[-1] ordinal=2 sole\n"
                                  "%2 = input bool[] ordinal=1\n"
@@ -477,7 +481,10 @@ Test(trace, hostile_texts_give_a_sentence_with_the_line)
         { "%0 = input f32[4]\n%1 = input f32[5]\noutput %0 into %1", "output 0: f32[4] into f32[5]",
           DEFT_E_SHAPE },
         { "trace v2", "line 1: expected v1, found \"v2\"", DEFT_E_FORMAT },
-        { "trace v1 quick", "line 1: expected fast or nofuse, found \"quick\"", DEFT_E_FORMAT },
+        { "trace v1 quick", "line 1: expected fast, nofuse or temporaries, found \"quick\"",
+          DEFT_E_FORMAT },
+        { "trace v1 temporaries 9", "line 1: expected =, found \"9\"", DEFT_E_FORMAT },
+        { "trace v1 temporaries=0", "line 1: 0 is outside [1, 9223372036854775807]", DEFT_E_RANGE },
         { "%0 = num f32[] 1\ntrace v1", "line 2: the header stands before the first node",
           DEFT_E_FORMAT },
         { "trace v1\ntrace v1", "line 2: the header stands before the first node", DEFT_E_FORMAT },
