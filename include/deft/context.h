@@ -140,6 +140,7 @@ typedef struct deft_ctx_options {
      * not told of. NULL: none. */
     int (*progress)(void *user, const deft_progress *now);
     void *progress_user;
+    uint64_t max_temporary_bytes; /* of steps whose own options leave it 0, and outside steps */
 } deft_ctx_options;
 
 /* rt NULL: the context makes a runtime of its own. options NULL: defaults. */
@@ -218,10 +219,34 @@ typedef struct deft_step_options {
     /* Measured since the step began to record, or since its last cut by a budget; looked at every
      * few records. 0: the context's, and there: no bound */
     uint64_t max_latency_ns;
+    /* What the step may take while it runs beside inputs, results and memory written in place, in
+     * bytes: its temporaries, in memory of one piece. What would be more is not kept, but computed
+     * again where it is read late: the same bits, random numbers too, at the price of that work. A
+     * lower bound never takes more memory than a higher one, nor computes less again
+     * (docs/memory.md). That the bound cannot be met is found when the step is planned:
+     * DEFT_E_MEMORY, with the numbers; nothing has run then. 0: the context's, and there: no bound.
+     * The step of a capture has the context's. */
+    uint64_t max_temporary_bytes;
 } deft_step_options;
 
 /* deft_step_begin with options, which are copied; NULL: none. size 0 is an error. */
 DEFT_API deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options);
+/* What a step takes while it runs. */
+typedef struct deft_step_memory {
+    uint64_t temporary_bytes; /* at the peak; what max_temporary_bytes bounds */
+    uint64_t result_bytes;    /* of results in new memory: those that may take over memory of before
+                               * are counted, too */
+    uint64_t repeated;        /* kernels and products that are done again since they are not kept */
+} deft_step_memory;
+
+/* What the end of s would take if it came now: the step is planned, and its kernels are compiled,
+ * but nothing runs; the end then finds the plan. size = sizeof(deft_step_memory). The step goes on
+ * whatever comes. Failures: those of planning at its end, DEFT_E_MEMORY where a bound cannot be
+ * met; DEFT_E_STATE: s is not open, or inside a captured function, a loop or a branch; DEFT_E_ARG.
+ */
+DEFT_API DEFT_MUST_CHECK deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out,
+                                                           size_t size);
+
 /* Ends the step as if it had never been; an undelivered error is dropped with it. */
 DEFT_API void deft_step_abort(deft_scope s);
 

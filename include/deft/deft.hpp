@@ -474,6 +474,11 @@ public:
         open_ = false;
         return deft_step_submit(s_);
     }
+    /* What end() would take if it came now. */
+    DEFT_MUST_CHECK deft_status memory(deft_step_memory &out)
+    {
+        return deft_step_memory_read(s_, &out, sizeof out);
+    }
     void abort()
     {
         if (open_) deft_step_abort(s_);

@@ -39,6 +39,8 @@ void df_budget_set(deft_ctx *cx, const deft_step_options *options)
         .max_nodes = o.max_nodes ? o.max_nodes : d->max_nodes,
         .max_bytes = o.max_bytes ? o.max_bytes : d->max_bytes,
         .max_latency_ns = o.max_latency_ns ? o.max_latency_ns : d->max_latency_ns,
+        .max_temporary_bytes =
+            o.max_temporary_bytes ? o.max_temporary_bytes : d->max_temporary_bytes,
     };
     cx->budget = b;
     cx->first_look = looks_closer(&b) && LOOK_EVERY < b.max_nodes ? LOOK_EVERY : b.max_nodes;

@@ -297,6 +297,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m
     c.cut = cx->cut_serial;
     t->arena = a;
     t->flags = cx->trace_flags;
+    t->max_temporary_bytes = cx->budget.max_temporary_bytes;
     /* A copy: the trace can be shown after the records have moved on. */
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
     t->n_extents = r->n_ext;

@@ -191,6 +191,7 @@ typedef struct df_budget {
     deft_sync_policy syncs;
     uint32_t max_nodes;
     uint64_t max_bytes, max_latency_ns; /* 0: no bound */
+    uint64_t max_temporary_bytes;       /* the same, of plans */
 } df_budget;
 
 /* How the latest steps opened at one site went. */
@@ -541,6 +542,8 @@ deft_status df_materialize_read(deft_ctx *cx, df_want *want, uint32_t n);
 /* The same without running it: df_made_launch of *out is left. No records are resolved: their epoch
  * ends. */
 deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, struct df_made **out);
+/* Plans alone, and tells what running would take. */
+deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/fp.h"
+#include "base/size_class.h"
 #include "runtime/os.h"
 
 /* What the plan cache holds. */
@@ -456,6 +457,24 @@ deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, df_mad
     if (st == DEFT_OK) st = df_made_prepare(cx, *out, want);
     if (st == DEFT_OK) note_made(cx, *out, own);
     return st;
+}
+
+deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out)
+{
+    bool own = false;
+    df_made *m = NULL;
+    deft_status st = find_made(cx, want, n, &m, &own);
+    if (st == DEFT_OK) st = find_plan(cx, m);
+    if (st != DEFT_OK) return st;
+    const df_plan *const p = plan_of(m->plan);
+    const int64_t *const slots = cx->slots.at;
+    *out = (deft_step_memory){ .temporary_bytes = (uint64_t)df_plan_temporary_bytes(p, slots),
+                               .repeated = p->n_repeated };
+    for (uint32_t r = 0; r < m->t->n_roots; r++) {
+        const int64_t bytes = df_plan_root_bytes(p, r, slots);
+        out->result_bytes += (uint64_t)df_buffer_bytes(bytes);
+    }
+    return DEFT_OK;
 }
 
 /* ---- showing ---- */

@@ -495,11 +495,49 @@ static deft_status end_step(deft_scope s, bool submit)
     return DEFT_OK;
 }
 
+/* Collects what the end of the step would compute, and looks at the plan of it. */
+static deft_status foresee(deft_ctx *cx, deft_step_memory *out)
+{
+    bool ok = true;
+    *out = (deft_step_memory){ 0 };
+    df_each_outer(cx, cx->step_at, settle_one, NULL);
+    collect_assigned(cx, &ok, true);
+    collect_muts(cx, &ok);
+    df_each_outer(cx, cx->step_at, collect_one, &ok);
+    deft_status st = DEFT_OK;
+    if (!ok)
+        st = df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results");
+    else if (cx->want.n)
+        st = df_materialize_foresee(cx, cx->want.at, (uint32_t)cx->want.n, out);
+    collect_finish(cx);
+    return st;
+}
+
 deft_status deft_step_end(deft_scope s)
 {
     if (!s.cx) return DEFT_E_ARG;
     df_act(s.cx, "step_end", DF_SITE);
     return end_step(s, false);
+}
+
+deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out, size_t size)
+{
+    deft_ctx *const cx = s.cx;
+    deft_step_memory m;
+    if (!cx) return DEFT_E_ARG;
+    df_act(cx, "step_memory_read", DF_SITE);
+    deft_status st = df_deliver(cx);
+    if (st != DEFT_OK) return st;
+    if (!out || size == 0)
+        return df_fail(&cx->diag, DEFT_E_ARG, "step_memory_read: nowhere to write to");
+    if (cx->body_at || cx->recording)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "step_memory_read: inside a captured function, a loop or a branch");
+    if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s))
+        return df_fail(&cx->diag, DEFT_E_STATE, "step_memory_read: the step is not open");
+    st = foresee(cx, &m);
+    if (st == DEFT_OK) memcpy(out, &m, size < sizeof m ? size : sizeof m);
+    return st;
 }
 
 deft_status deft_step_submit(deft_scope s)

@@ -193,9 +193,9 @@ void df_spine_finish(deft_ctx *cx)
 
 /* ---- made cuts ---- */
 
-static bool wants(const df_made *m, const df_want *want, uint32_t n)
+static bool wants(const deft_ctx *cx, const df_made *m, const df_want *want, uint32_t n)
 {
-    if (m->n_want != n) return false;
+    if (m->n_want != n || m->t->max_temporary_bytes != cx->budget.max_temporary_bytes) return false;
     for (uint32_t i = 0; i < n; i++)
         if (m->want[i] != want[i].node) return false;
     return true;
@@ -208,7 +208,7 @@ df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n)
     for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
         df_made *const m = cx->made[i];
         if (!m || m->spine != r->id || m->before != r->last_cut || m->high >= r->n) continue;
-        if (!wants(m, want, n) || !df_extract_again(cx, want, n, m)) continue;
+        if (!wants(cx, m, want, n) || !df_extract_again(cx, want, n, m)) continue;
         m->used = ++cx->spine_serial;
         return m;
     }

@@ -138,6 +138,15 @@ static uint32_t first_other_root(const df_trace *a, const df_trace *b)
     return k;
 }
 
+static void bound_text(const df_trace *t, char *buf, size_t n)
+{
+    if (t->max_temporary_bytes)
+        snprintf(buf, n, "at most %llu bytes of temporaries",
+                 (unsigned long long)t->max_temporary_bytes);
+    else
+        snprintf(buf, n, "no bound on temporaries");
+}
+
 static const char *plural(uint32_t n)
 {
     return n == 1 ? "" : "s";
@@ -160,6 +169,19 @@ void df_why_miss(deft_ctx *cx, const df_made *m, uint32_t n_misses)
     else
         snprintf(found, sizeof found, "none with its key");
     df_event_make(&e, DF_WHY_plan_miss, cx->act_site, field, "a plan that fits", found);
+    df_why_tell(cx, &e);
+}
+
+static void tell_repeats(deft_ctx *cx, const df_plan *p, const df_trace *t)
+{
+    df_event e;
+    char field[TEXT], expected[TEXT], found[64];
+    program_text(t, "a", field, sizeof field);
+    bound_text(t, expected, sizeof expected);
+    snprintf(found, sizeof found, "%u kernel%s or products done again", p->n_repeated,
+             plural(p->n_repeated));
+    df_event_make(&e, DF_WHY_plan_repeats, cx->act_site, field, expected, found);
+    e.n = p->number;
     df_why_tell(cx, &e);
 }
 
@@ -199,6 +221,9 @@ void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_pla
         root_text(t, root, text, sizeof text);
         root_text(known, root, expected, sizeof expected);
         snprintf(found, sizeof found, "result %u: %s", root, text);
+    } else if (known->max_temporary_bytes != t->max_temporary_bytes) {
+        bound_text(t, found, sizeof found);
+        bound_text(known, expected, sizeof expected);
     } else {
         reason = DF_WHY_plan_given_up;
         program_text(t, "a", field, sizeof field);
@@ -210,6 +235,7 @@ void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_pla
     e.n = p->number;
     df_why_tell(cx, &e);
     if (p->retreated) tell_unfused(cx, p, t);
+    if (p->n_repeated) tell_repeats(cx, p, t);
 }
 
 /* ---- kernels ---- */

@@ -712,6 +712,30 @@ static deft_status act_step_end(world *w)
     return st;
 }
 
+/* Under a bound for which two of the values that are read late are computed again. */
+static deft_status act_step_memory_read(world *w)
+{
+    const deft_step_options o = { .size = sizeof o, .max_temporary_bytes = 1536 };
+    deft_step_memory m = { 0 };
+    const deft_scope s = deft_step_begin_with(w->cx, &o);
+    deft_tensor *t = deft_matmul(deft_t(w->x), w->x), *kept[8];
+    for (int i = 0; i < 8; i++) {
+        kept[i] = deft_sigmoid(t);
+        t = deft_matmul(kept[i], kept[i]);
+    }
+    for (int i = 8; i-- > 0;) t = deft_matmul(deft_add(t, kept[i]), kept[i]);
+    deft_assign(w->p[0], deft_matmul(w->x, t));
+    deft_status st;
+    SUBJECT(w, st = deft_step_memory_read(s, &m, sizeof m));
+    if (st != DEFT_OK) {
+        deft_step_abort(s);
+        return st;
+    }
+    st = deft_step_end(s);
+    if (st == DEFT_OK) w->got[0] = (unsigned char)m.repeated;
+    return st;
+}
+
 /* All that the context's thread takes is taken before deft_wait returns. */
 static deft_status act_step_submit(world *w)
 {
@@ -996,9 +1020,9 @@ static const row rows[] = {
                 ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32)
                     ROW(item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print)
                         ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end) ROW(scope_return)
-                            ROW(step_begin) ROW(step_begin_with) ROW(step_end) ROW(step_submit)
-                                ROW(wait) ROW(keep) ROW(ctx_create) ROW(runtime_create) ROW(show)
-                                    ROW(store_next)
+                            ROW(step_begin) ROW(step_begin_with) ROW(step_end) ROW(step_memory_read)
+                                ROW(step_submit) ROW(wait) ROW(keep) ROW(ctx_create)
+                                    ROW(runtime_create) ROW(show) ROW(store_next)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
                                         QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )
