@@ -72,10 +72,20 @@ static double rate_at(const language_options *o, int64_t step)
            deft_schedule_cosine(step, o->steps, 0.1);
 }
 
+static void print_memory(const run *r, deft_scope s)
+{
+    deft_step_memory m;
+    if (r->o->memory == 0 || deft_step_memory_read(s, &m, sizeof m) != DEFT_OK) return;
+    printf("%.1f MB beside parameters, %llu kernels and products done again\n",
+           (double)m.temporary_bytes / 1048576, (unsigned long long)m.repeated);
+}
+
 static deft_status train_step(run *r)
 {
     const size_t n = deft_optim_n(r->adamw);
-    const deft_scope s = deft_step_begin(r->cx);
+    const deft_step_options bound = { .size = sizeof bound,
+                                      .max_temporary_bytes = (uint64_t)r->o->memory << 20 };
+    const deft_scope s = deft_step_begin_with(r->cx, &bound);
     deft_tensor *const starts = deft_randint(r->cx, deft_nn_rng(r->nn), DEFT_SHAPE(r->o->batch, 1),
                                              DEFT_I64, 0, r->n_train - r->o->length - 1);
     deft_tensor *const loss = loss_at(r, starts);
@@ -83,6 +93,7 @@ static deft_status train_step(run *r)
     deft_clip_grad_norm(r->grad, n, 1.0, NULL);
     deft_optim_step(r->adamw, r->grad, rate_at(r->o, r->done));
     deft_assign(r->loss, loss);
+    if (r->done == 0) print_memory(r, s);
     const deft_status st = deft_step_end(s);
     if (st == DEFT_OK) r->done++;
     return st;
@@ -249,6 +260,7 @@ static bool parse_number(const char *name, const char *text, language_options *o
         { "--batch", &o->batch, 1, 1024 },
         { "--write", &o->n_write, 0, 100000 },
         { "--seed", &o->seed, 0, INT64_MAX },
+        { "--memory", &o->memory, 0, 1000000 },
     };
     for (size_t i = 0; i < sizeof wholes / sizeof *wholes; i++) {
         if (strcmp(name, wholes[i].name) != 0) continue;

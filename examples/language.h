@@ -12,6 +12,8 @@
  *   --checkpoint FILE --resume FILE  writes the state at the end; goes on from one
  *   --picture FILE                   the losses as a curve (netpbm)
  *   --strict 1                       strict numerics
+ *   --memory MB                      bounds what a step takes beside parameters; what is not kept is
+ *                                    computed again (docs/memory.md)
  *   --check 1                        writes a checkpoint half way, resumes from it, and compares
  *                                    every parameter bit by bit
  */
@@ -32,7 +34,7 @@ typedef struct language_text {
 
 typedef struct language_options {
     const char *data, *checkpoint, *resume, *picture; /* data NULL: the text beside this file */
-    int64_t steps, batch, length, seed, n_write;
+    int64_t steps, batch, length, seed, n_write, memory;
     double rate, temperature;
     transformer_options net;
     bool strict, check;

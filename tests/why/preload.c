@@ -29,6 +29,15 @@ __attribute__((visibility("default"))) deft_scope deft_step_begin(deft_ctx *cx)
     return real(cx);
 }
 
+__attribute__((visibility("default"))) deft_scope
+deft_step_begin_with(deft_ctx *cx, const deft_step_options *options)
+{
+    deft_scope (*real)(deft_ctx *, const deft_step_options *);
+    *(void **)&real = dlsym(RTLD_NEXT, "deft_step_begin_with");
+    tell(cx);
+    return real(cx, options);
+}
+
 static void counters(deft_ctx *cx)
 {
     deft_stats s;
