@@ -7,7 +7,7 @@
  * page, so that a lane read or written too much is a crash. DEFT_TEST_SEED=n starts the random
  * kernels elsewhere.
  *
- * size: the naive evaluation and the random kernels are one piece, used nowhere else.
+ * size: the naive evaluation is one piece, used nowhere else.
  */
 #include <criterion/criterion.h>
 
@@ -17,16 +17,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/build_id.h"
 #include "base/limits.h"
 #include "runtime/device.h"
 #include "runtime/interp.h"
 #include "runtime/variant.h"
-#include "support/half_ref.h"
 #include "support/part.h"
+#include "support/random_kernel.h"
 
 /* ---- the plug-in ---- */
 
@@ -75,88 +73,6 @@ static void compile_all(const df_compiler *c, const df_kernel *const *k, uint32_
 }
 
 static const uint32_t widths[] = { 16, 32, 64 };
-
-/* ---- bits ---- */
-
-static bool is_half(uint8_t t)
-{
-    return half_is((deft_dtype)t);
-}
-static uint32_t size_of(uint8_t t)
-{
-    return t <= DEFT_U8 ? 1 : is_half(t) ? 2 : t == DEFT_I32 || t == DEFT_F32 ? 4 : 8;
-}
-static bool is_float(uint8_t t)
-{
-    return t == DEFT_F32 || t == DEFT_F64;
-}
-static bool is_real(uint8_t t)
-{
-    return is_float(t) || is_half(t);
-}
-
-static float f32_of(uint64_t b)
-{
-    const uint32_t w = (uint32_t)b;
-    float f;
-    memcpy(&f, &w, 4);
-    return f;
-}
-
-static double f64_of(uint64_t b)
-{
-    double f;
-    memcpy(&f, &b, 8);
-    return f;
-}
-
-static uint64_t of_f32(float f)
-{
-    uint32_t w;
-    memcpy(&w, &f, 4);
-    return w;
-}
-
-static uint64_t of_f64(double f)
-{
-    uint64_t w;
-    memcpy(&w, &f, 8);
-    return w;
-}
-
-/* A float of either size, exactly. */
-static double real_of(uint8_t t, uint64_t b)
-{
-    if (is_half(t)) return half_value((deft_dtype)t, (uint16_t)b);
-    return t == DEFT_F32 ? (double)f32_of(b) : f64_of(b);
-}
-static uint64_t of_real(uint8_t t, double v)
-{
-    if (is_half(t)) return half_bits((deft_dtype)t, v);
-    return t == DEFT_F32 ? of_f32((float)v) : of_f64(v);
-}
-
-static int64_t int_of(uint8_t t, uint64_t b)
-{
-    return t == DEFT_I32 ? (int32_t)b : t == DEFT_I64 ? (int64_t)b : (int64_t)(b & 0xff);
-}
-
-static uint64_t of_int(uint8_t t, uint64_t v)
-{
-    return t == DEFT_BOOL ? v & 1 : t == DEFT_U8 ? v & 0xff : t == DEFT_I32 ? v & 0xffffffffu : v;
-}
-
-static uint64_t load_bits(const char *p, uint8_t t)
-{
-    uint64_t b = 0;
-    memcpy(&b, p, size_of(t));
-    return b;
-}
-
-static bool same_bits(uint8_t t, uint64_t a, uint64_t b)
-{
-    return a == b || (is_real(t) && isnan(real_of(t, a)) && isnan(real_of(t, b)));
-}
 
 /* ---- map ops, naively ---- */
 
@@ -411,17 +327,9 @@ static void set_index(ref *x, df_role role, int64_t linear)
     }
 }
 
-static int64_t extent_of(const df_kernel *k, const df_kargs *a, df_role role)
-{
-    int64_t n = 1;
-    for (uint32_t i = 0; i < k->n_axes; i++)
-        if (k->role[i] == role) n *= a->extent[i];
-    return n;
-}
-
 static void ref_row(ref *x)
 {
-    const int64_t length = extent_of(x->k, x->a, DF_AXIS_RED);
+    const int64_t length = role_extent(x->k, x->a, DF_AXIS_RED);
     for (uint32_t s = 0; s < x->k->n_stages; s++) {
         ref_level(x, s, DF_LEVEL_ROW);
         for (x->r = 0; x->r < length; x->r++) {
@@ -451,7 +359,7 @@ static void ref_states(ref *x, bool back)
 
 static void ref_loop(ref *x)
 {
-    const int64_t length = extent_of(x->k, x->a, DF_AXIS_RED);
+    const int64_t length = role_extent(x->k, x->a, DF_AXIS_RED);
     ref_level(x, 0, DF_LEVEL_ROW);
     for (uint32_t i = 0; i < x->k->n_ins; i++)
         if (x->k->ins[i].op == DF_K_carry) x->val[i] = x->val[x->k->ins[i].src[0]];
@@ -470,7 +378,7 @@ static void ref_loop(ref *x)
 static void ref_run(const df_kernel *k, const df_kargs *a)
 {
     ref x = { .k = k, .a = a, .val = calloc(k->n_ins, 8) };
-    const int64_t length = extent_of(k, a, DF_AXIS_RED);
+    const int64_t length = role_extent(k, a, DF_AXIS_RED);
     uint32_t n = 0;
     for (uint32_t i = 0; i < k->n_ins; i++)
         if (df_kop_infos[k->ins[i].op].kind == DF_KOP_reduce ||
@@ -478,8 +386,8 @@ static void ref_run(const df_kernel *k, const df_kargs *a)
             x.red_of[i] = n;
             x.seen[n++] = calloc((size_t)length + 1, 8);
         }
-    const int64_t n_outer = extent_of(k, a, DF_AXIS_OUTER),
-                  n_inner = extent_of(k, a, DF_AXIS_INNER);
+    const int64_t n_outer = role_extent(k, a, DF_AXIS_OUTER),
+                  n_inner = role_extent(k, a, DF_AXIS_INNER);
     for (int64_t o = 0; o < n_outer; o++) {
         set_index(&x, DF_AXIS_OUTER, o);
         for (int64_t i = 0; i < n_inner; i++) {
@@ -496,457 +404,32 @@ static void ref_run(const df_kernel *k, const df_kargs *a)
     free(x.val);
 }
 
-/* ---- memory that ends at a wall ---- */
-
-typedef struct block {
-    char *map;
-    size_t mapped;
-    char *at; /* bytes before the wall */
-    size_t bytes;
-} block;
-
-static block take_block(size_t bytes)
+/* With what the naive evaluation wants. */
+static void make_run_with(random_kernel *g, random_run *r, double f64, float f32, bool is_multiple)
 {
-    const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page) / page * page;
-    block b = { .mapped = room + page, .bytes = bytes };
-    b.map = mmap(NULL, b.mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    cr_assert(b.map != MAP_FAILED);
-    mprotect(b.map + room, page, PROT_NONE);
-    b.at = b.map + room - bytes;
-    return b;
-}
-
-/* ---- random kernels ---- */
-
-enum { MAX_INS = 200, MAX_ACC = 40, MAX_NUM = 4 };
-
-typedef struct gen {
-    uint64_t seed;
-    df_kernel k;
-    df_ins ins[MAX_INS];
-    df_access access[MAX_ACC];
-    bool is_out[MAX_ACC];
-    uint32_t row_vals[MAX_INS], n_row, elem_vals[MAX_INS], n_elem;
-    uint8_t stage, level;
-    bool runs; /* ROW with several reduced axes */
-    bool wild; /* NaN, infinities, huge numbers among the data */
-} gen;
-
-static uint32_t pick(gen *g, uint32_t n)
-{
-    g->seed = g->seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(g->seed >> 33) % n;
-}
-
-static uint32_t put(gen *g, df_kop op, uint8_t t, uint32_t a, uint32_t b, uint32_t c, uint64_t imm)
-{
-    const uint32_t i = g->k.n_ins++;
-    cr_assert(i < MAX_INS);
-    g->ins[i] = (df_ins){ .op = (uint8_t)op,
-                          .dtype = t,
-                          .stage = g->stage,
-                          .level = g->level,
-                          .src = { a, b, c },
-                          .imm = imm };
-    if (op == DF_K_store || df_kop_infos[op].kind == DF_KOP_reduce) return i;
-    if (op == DF_K_next || op == DF_K_proceed) return i;
-    if (g->level == DF_LEVEL_ROW)
-        g->row_vals[g->n_row++] = i;
-    else
-        g->elem_vals[g->n_elem++] = i;
-    return i;
-}
-
-/* dense: moves along every axis that values of this level have. */
-static uint32_t put_access(gen *g, df_access_kind kind, uint8_t t, bool dense)
-{
-    const uint32_t i = g->k.n_access++;
-    cr_assert(i < MAX_ACC);
-    df_access *a = &g->access[i];
-    *a = (df_access){ .kind = (uint8_t)kind, .dtype = t, .same_as = i };
-    for (uint32_t x = 0; x < g->k.n_axes; x++) {
-        const uint8_t role = g->k.role[x];
-        const bool is_vec = x + 1u == g->k.n_axes;
-        if (role == DF_AXIS_RED && g->level == DF_LEVEL_ROW) continue;
-        if (!dense && pick(g, 4) == 0) continue;
-        a->step[x] = is_vec && pick(g, 3) ? DF_STEP_UNIT : DF_STEP_ANY;
-    }
-    g->is_out[i] = kind == DF_ACCESS_STORE;
-    return i;
-}
-
-static uint32_t any_value(gen *g)
-{
-    const uint32_t n_elem = g->level == DF_LEVEL_ELEM ? g->n_elem : 0;
-    const uint32_t i = pick(g, g->n_row + n_elem);
-    return i < n_elem ? g->elem_vals[i] : g->row_vals[i - n_elem];
-}
-
-/* Some value, converted to t. */
-static uint32_t value_of(gen *g, uint8_t t)
-{
-    uint32_t v = any_value(g);
-    for (int tries = 0; tries < 4 && g->ins[v].dtype != t; tries++) v = any_value(g);
-    const uint8_t from = g->ins[v].dtype;
-    if (from == t) return v;
-    if ((is_half(from) && t != DEFT_F32) || (is_half(t) && from != DEFT_F32))
-        v = put(g, DF_K_cast, DEFT_F32, v, 0, 0, 0);
-    return g->ins[v].dtype == t ? v : put(g, DF_K_cast, t, v, 0, 0, 0);
-}
-
-static uint8_t any_dtype(gen *g)
-{
-    static const uint8_t often[] = { 0, 1, 2, 3, 4, 5, 4, 4, 5, 4 };
-    return often[pick(g, 10)];
-}
-
-/* One that may be in memory and be selected. */
-static uint8_t any_stored(gen *g)
-{
-    return pick(g, 6) == 0 ? (uint8_t)(DEFT_F16 + pick(g, 2)) : any_dtype(g);
-}
-
-static void put_random_op(gen *g)
-{
-    static const df_kop floats[] = { DF_K_add,   DF_K_sub,  DF_K_mul,   DF_K_div,  DF_K_fma,
-                                     DF_K_neg,   DF_K_abs,  DF_K_sqrt,  DF_K_min,  DF_K_max,
-                                     DF_K_floor, DF_K_ceil, DF_K_trunc, DF_K_rint, DF_K_rem };
-    static const df_kop ints[] = { DF_K_add, DF_K_sub, DF_K_mul, DF_K_div, DF_K_rem, DF_K_neg,
-                                   DF_K_abs, DF_K_min, DF_K_max, DF_K_and, DF_K_or,  DF_K_xor,
-                                   DF_K_not, DF_K_shl, DF_K_shr, DF_K_lshr };
-    const uint32_t how = pick(g, 10);
-    const uint8_t t = how == 1 ? any_stored(g) : any_dtype(g);
-    if (how == 0) {
-        const uint32_t a = value_of(g, t), b = value_of(g, t);
-        put(g, DF_K_eq + pick(g, 4), DEFT_BOOL, a, b, 0, 0);
-    } else if (how == 1) {
-        const uint32_t c = value_of(g, DEFT_BOOL), a = value_of(g, t), b = value_of(g, t);
-        put(g, DF_K_select, t, c, a, b, 0);
-    } else if (t == DEFT_BOOL) {
-        const uint32_t a = value_of(g, t), b = value_of(g, t);
-        put(g, DF_K_and + pick(g, 4), t, a, b, 0, 0);
-    } else {
-        const df_kop op = is_float(t) ? floats[pick(g, 15)] : ints[pick(g, 16)];
-        const uint32_t a = value_of(g, t), b = value_of(g, t), c = value_of(g, t);
-        put(g, op, t, a, b, c, 0);
-    }
-}
-
-static void put_leaf(gen *g)
-{
-    const uint8_t t = any_stored(g);
-    const uint32_t how = pick(g, 8);
-    if (how < 2 && is_half(t))
-        put(g, DF_K_const, t, 0, 0, 0, of_real(t, -2.5));
-    else if (how == 0)
-        put(g, DF_K_const, t, 0, 0, 0, t == DEFT_BOOL ? 1 : is_float(t) ? of_real(t, 1.5) : 3);
-    else if (how == 1)
-        put(g, DF_K_num, t, 0, 0, 0, t % 2 ? 1 : t == 0 ? 0 : t == 2 ? 2 : 3);
-    else if (how == 2)
-        put(g, DF_K_index, DEFT_I64, 0, 0, 0, put_access(g, DF_ACCESS_INDEX, DEFT_I64, false));
-    else if (how == 3) { /* a table of 16 */
-        const uint32_t mask = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 15);
-        const uint32_t at = put(g, DF_K_and, DEFT_I64, value_of(g, DEFT_I64), mask, 0, 0);
-        put(g, DF_K_load_at, t, at, 0, 0, put_access(g, DF_ACCESS_AT, t, false));
-    } else
-        put(g, DF_K_load, t, 0, 0, 0, put_access(g, DF_ACCESS_LOAD, t, false));
-}
-
-static void put_store(gen *g)
-{
-    const uint8_t t = any_stored(g);
-    const uint32_t v = value_of(g, t);
-    put(g, DF_K_store, t, v, 0, 0, put_access(g, DF_ACCESS_STORE, t, true));
-}
-
-static void put_reduce(gen *g)
-{
-    static const df_kop ops[] = { DF_K_sum,    DF_K_sum,    DF_K_prod, DF_K_rmin, DF_K_rmax,
-                                  DF_K_argmin, DF_K_argmax, DF_K_any,  DF_K_all };
-    const df_kop op = ops[pick(g, 9)];
-    uint8_t t = any_dtype(g);
-    if (op == DF_K_any || op == DF_K_all)
-        t = DEFT_BOOL;
-    else if (t == DEFT_BOOL)
-        t = DEFT_F32;
-    const bool is_arg = op == DF_K_argmin || op == DF_K_argmax;
-    put(g, op, is_arg ? DEFT_I64 : t, value_of(g, t), 0, 0, 0);
-}
-
-static void put_scan(gen *g)
-{
-    static const uint8_t t[] = { DEFT_F32, DEFT_F64, DEFT_I32, DEFT_I64 };
-    const uint8_t d = t[pick(g, 4)];
-    put(g, DF_K_cumsum, d, value_of(g, d), 0, 0, 0);
-}
-
-static void make_axes(gen *g, df_mode mode)
-{
-    const uint32_t n_outer = pick(g, 4);
-    const uint32_t n_red = g->runs ? 2 + pick(g, 2) : mode == DF_MODE_COL ? 1 + pick(g, 2) : 1;
-    g->k.mode = (uint8_t)mode;
-    for (uint32_t i = 0; i < n_outer; i++) g->k.role[g->k.n_axes++] = DF_AXIS_OUTER;
-    if (mode != DF_MODE_MAP)
-        for (uint32_t i = 0; i < n_red; i++) g->k.role[g->k.n_axes++] = DF_AXIS_RED;
-    if (mode != DF_MODE_ROW) g->k.role[g->k.n_axes++] = DF_AXIS_INNER;
-}
-
-static void make_body(gen *g, df_level level, uint32_t n_leaves, uint32_t n_ops)
-{
-    g->level = (uint8_t)level;
-    for (uint32_t i = 0; i < n_leaves; i++) put_leaf(g);
-    for (uint32_t i = 0; i < n_ops; i++) put_random_op(g);
-}
-
-/* One to four states, some of which may stay scalars; sometimes a counter that ends the loop. */
-static void make_loop(gen *g)
-{
-    uint32_t from[5], state[5], n = 1 + pick(g, 4);
-    const bool counts = pick(g, 2);
-    make_body(g, DF_LEVEL_ROW, pick(g, 3), pick(g, 4));
-    for (uint32_t i = 0; i < n; i++) from[i] = value_of(g, any_dtype(g));
-    if (counts) from[n++] = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 3);
-    const uint32_t end = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 3 + pick(g, 70));
-    const uint32_t one = put(g, DF_K_const, DEFT_I64, 0, 0, 0, 1);
-    g->level = DF_LEVEL_ELEM;
-    for (uint32_t i = 0; i < n; i++)
-        state[i] = put(g, DF_K_carry, g->ins[from[i]].dtype, from[i], 0, 0, 0);
-    if (counts)
-        put(g, DF_K_proceed, DEFT_BOOL, put(g, DF_K_lt, DEFT_BOOL, state[n - 1], end, 0, 0), 0, 0,
-            0);
-    make_body(g, DF_LEVEL_ELEM, pick(g, 3), pick(g, pick(g, 3) ? 6 : 30));
-    for (uint32_t i = pick(g, 3); i > 0; i--) put_store(g);
-    if (counts)
-        put(g, DF_K_next, DEFT_I64, state[n - 1],
-            put(g, DF_K_add, DEFT_I64, state[n - 1], one, 0, 0), 0, 0);
-    for (uint32_t i = 0; i < n - counts; i++) {
-        const uint8_t t = g->ins[state[i]].dtype;
-        put(g, DF_K_next, t, state[i], value_of(g, t), 0, 0);
-    }
-    const uint32_t end_of_loop = g->k.n_ins;
-    g->stage = 1;
-    g->level = DF_LEVEL_ROW;
-    g->n_elem = 0;
-    for (uint32_t i = 0; i < end_of_loop; i++) /* every state is looked at */
-        if (g->ins[i].op == DF_K_next) {
-            g->row_vals[g->n_row++] = i;
-            put(g, DF_K_store, g->ins[i].dtype, i, 0, 0,
-                put_access(g, DF_ACCESS_STORE, g->ins[i].dtype, true));
-        }
-    make_body(g, DF_LEVEL_ROW, pick(g, 2), pick(g, 4));
-    put_store(g);
-    g->k.n_stages = 2;
-}
-
-static void make_kernel(gen *g, uint64_t seed, df_mode mode, bool runs)
-{
-    memset(g, 0, sizeof *g);
-    g->runs = runs;
-    g->seed = seed * 977 + 12345;
-    g->wild = pick(g, 2);
-    make_axes(g, mode);
-    g->k.n_num = MAX_NUM;
-    g->level = mode == DF_MODE_MAP ? DF_LEVEL_ELEM : DF_LEVEL_ROW;
-    put(g, DF_K_const, DEFT_I64, 0, 0, 0, 7);
-    put(g, DF_K_load, DEFT_F32, 0, 0, 0, put_access(g, DF_ACCESS_LOAD, DEFT_F32, true));
-    if (mode == DF_MODE_MAP) {
-        make_body(g, DF_LEVEL_ELEM, 1 + pick(g, 4), pick(g, pick(g, 3) ? 6 : 30));
-        for (uint32_t n = 1 + pick(g, 3); n > 0; n--) put_store(g);
-        g->k.n_stages = 1;
-    } else if (mode == DF_MODE_LOOP) {
-        make_loop(g);
-    } else {
-        const uint32_t n_reducing = pick(g, 3);
-        for (uint32_t s = 0; s < n_reducing; s++) {
-            make_body(g, DF_LEVEL_ROW, pick(g, 2), pick(g, 3));
-            g->n_elem = 0;
-            make_body(g, DF_LEVEL_ELEM, 1 + pick(g, 3), pick(g, pick(g, 3) ? 4 : 16));
-            const uint32_t first = g->k.n_ins, n = 1 + pick(g, 2);
-            for (uint32_t i = 0; i < n; i++) put_reduce(g);
-            if (pick(g, 4) == 0) put_store(g);
-            g->stage++;
-            for (uint32_t i = first; i < g->k.n_ins; i++)
-                if (df_kop_infos[g->ins[i].op].kind == DF_KOP_reduce) g->row_vals[g->n_row++] = i;
-        }
-        make_body(g, DF_LEVEL_ROW, pick(g, 2), pick(g, 4));
-        g->n_elem = 0;
-        if (n_reducing > 0)
-            for (uint32_t i = 0; i < g->k.n_ins; i++) /* every reduction is looked at */
-                if (df_kop_infos[g->ins[i].op].kind == DF_KOP_reduce)
-                    put(g, DF_K_store, g->ins[i].dtype, i, 0, 0,
-                        put_access(g, DF_ACCESS_STORE, g->ins[i].dtype, true));
-        put_store(g);
-        const bool has_elem = n_reducing == 0 || pick(g, 2);
-        if (has_elem) {
-            make_body(g, DF_LEVEL_ELEM, 1 + pick(g, 2), pick(g, 6));
-            if (pick(g, 3) == 0 && !runs) {
-                put_scan(g);
-                g->k.flags |= DF_KERNEL_SCAN;
-            }
-            put_store(g);
-        }
-        g->k.n_stages = (uint8_t)(g->stage + 1);
-        if (n_reducing == 1 && !has_elem) g->k.flags |= DF_KERNEL_SPLIT;
-    }
-    g->k.ins = g->ins;
-    g->k.access = g->access;
-}
-
-/* ---- random shapes ---- */
-
-typedef struct run {
-    df_kargs a;
-    char *ptr[MAX_ACC];
-    int64_t stride[MAX_ACC * DF_MAX_AXES], base[MAX_ACC], extent[DF_MAX_AXES], fault[3];
-    uint64_t num[MAX_NUM];
-    block mem[MAX_ACC];
-    char *first[MAX_ACC]; /* contents of outputs before */
-    char *want[MAX_ACC];
-    int64_t n_outer, n_inner, length;
-} run;
-
-static uint64_t random_bits(gen *g, uint8_t t)
-{
-    static const double odd[] = { NAN,     INFINITY, -INFINITY, -0.0,         1e300,         -1e300,
-                                  1e-310,  3e9,      -3e9,      2147483648.0, -2147483649.0, 0x1p63,
-                                  -0x1p63, 255.5,    1e-42,     0.0 };
-    static const uint64_t odd_int[] = {
-        0,  ~0ull, 1ull << 31, 1ull << 63,         0x7fffffff,
-        63, 64,    31,         0x7fffffffffffffff, 0xfffffffffffffffe
-    };
-    if (t == DEFT_BOOL) return pick(g, 2);
-    const bool is_odd = pick(g, g->wild ? 12 : 2000) == 0;
-    if (is_real(t))
-        return of_real(t, is_odd ? odd[pick(g, 16)] : ((double)pick(g, 4001) - 2000) / 128);
-    if (is_odd) return of_int(t, odd_int[pick(g, 10)]);
-    return of_int(t, (uint64_t)((int64_t)pick(g, 41) - 20));
-}
-
-static int64_t pick_extent(gen *g, df_role role)
-{
-    static const int64_t lengths[] = {
-        0, 1, 3, 15, 16, 17, 63, 64, 65, 100, 4095, 4096, 4097, 10000
-    };
-    if (role == DF_AXIS_OUTER) return pick(g, 12) ? 1 + pick(g, 3) : 0;
-    if (role == DF_AXIS_INNER) return lengths[pick(g, g->k.mode >= DF_MODE_COL ? 9 : 14)];
-    if (g->k.mode == DF_MODE_ROW && !g->runs) return lengths[pick(g, 14)];
-    static const int64_t columns[] = { 0, 1, 2, 5, 33, 64, 65, 130, 4097, 8200 };
-    return columns[pick(g, 10)];
-}
-
-/* Strides of one access: packed, in some order of the axes, possibly with gaps or backwards. */
-static void lay_out(gen *g, run *r, uint32_t access)
-{
-    const df_access *a = &g->access[access];
-    int64_t span = 1, low = 0;
-    int64_t *stride = &r->stride[access * g->k.n_axes];
-    for (int pass = 0; pass < 2; pass++) /* the unit axis is the innermost */
-        for (uint32_t x = g->k.n_axes; x-- > 0;) {
-            if (a->step[x] == DF_STEP_ZERO || (a->step[x] == DF_STEP_UNIT) != (pass == 0)) continue;
-            const int64_t n = r->extent[x] ? r->extent[x] : 1;
-            int64_t by = span;
-            if (a->step[x] == DF_STEP_ANY && pick(g, 3) == 0) by *= 2;
-            const bool is_back = a->step[x] == DF_STEP_ANY && pick(g, 4) == 0;
-            stride[x] = is_back ? -by : by;
-            if (is_back) low += by * (n - 1);
-            span = by * n;
-        }
-    if (a->kind == DF_ACCESS_INDEX) {
-        r->base[access] = (int64_t)pick(g, 100) - 50;
-        return;
-    }
-    if (a->kind == DF_ACCESS_AT) {
-        span = 16;
-        low = 0;
-    }
-    const size_t bytes = (size_t)span * size_of(a->dtype);
-    r->mem[access] = take_block(bytes);
-    for (int64_t i = 0; i < span; i++) {
-        const uint64_t b = random_bits(g, a->dtype);
-        memcpy(r->mem[access].at + i * size_of(a->dtype), &b, size_of(a->dtype));
-    }
-    r->ptr[access] = r->mem[access].at + low * size_of(a->dtype);
-    if (!g->is_out[access]) return;
-    r->first[access] = malloc(bytes);
-    r->want[access] = malloc(bytes);
-    memcpy(r->first[access], r->mem[access].at, bytes);
-}
-
-/* numbers: of f64 and f32. is_multiple: the last axis' extent is, of DF_FACT_MULTIPLE. */
-static void make_run_with(gen *g, run *r, double f64, float f32, bool is_multiple)
-{
-    memset(r, 0, sizeof *r);
-    int64_t total;
-    do {
-        total = 1;
-        for (uint32_t x = 0; x < g->k.n_axes; x++) {
-            r->extent[x] = pick_extent(g, (df_role)g->k.role[x]);
-            if (is_multiple && x + 1u == g->k.n_axes)
-                r->extent[x] = DF_FACT_MULTIPLE * (1 + r->extent[x] % 5);
-            total *= r->extent[x] ? r->extent[x] : 1;
-        }
-    } while (total > 60000);
-    for (uint32_t i = 0; i < g->k.n_access; i++) lay_out(g, r, i);
-    r->num[0] = 1;
-    r->num[1] = of_f64(f64); /* u8, i64 and f64 see what they see */
-    r->num[2] = 0xfffffff0u;
-    r->num[3] = of_f32(f32);
-    r->a = (df_kargs){ .ptr = r->ptr,
-                       .stride = r->stride,
-                       .base = r->base,
-                       .extent = r->extent,
-                       .num = r->num,
-                       .fault = r->fault };
-    r->n_outer = extent_of(&g->k, &r->a, DF_AXIS_OUTER);
-    r->n_inner = extent_of(&g->k, &r->a, DF_AXIS_INNER);
-    r->length = extent_of(&g->k, &r->a, DF_AXIS_RED);
+    random_run_make(g, r, f64, f32, is_multiple);
     ref_run(&g->k, &r->a);
-    for (uint32_t i = 0; i < g->k.n_access; i++)
-        if (g->is_out[i]) memcpy(r->want[i], r->mem[i].at, r->mem[i].bytes);
+    random_run_keep(g, r);
 }
 
-static void make_run(gen *g, run *r)
+static void make_run(random_kernel *g, random_run *r)
 {
     make_run_with(g, r, 2.5, 0.75f, false);
 }
 
-static void end_run(gen *g, run *r)
+static void expect_outputs(random_kernel *g, random_run *r, const char *what, uint64_t seed)
 {
-    for (uint32_t i = 0; i < g->k.n_access; i++) {
-        if (r->mem[i].map) munmap(r->mem[i].map, r->mem[i].mapped);
-        free(r->first[i]);
-        free(r->want[i]);
-    }
-}
-
-static void reset_outputs(gen *g, run *r)
-{
-    for (uint32_t i = 0; i < g->k.n_access; i++)
-        if (g->is_out[i]) memcpy(r->mem[i].at, r->first[i], r->mem[i].bytes);
-}
-
-static void expect_outputs(gen *g, run *r, const char *what, uint64_t seed)
-{
-    for (uint32_t i = 0; i < g->k.n_access; i++) {
-        if (!g->is_out[i]) continue;
-        const uint8_t t = g->access[i].dtype;
-        const size_t size = size_of(t);
-        for (size_t n = 0; n < r->mem[i].bytes / size; n++) {
-            const uint64_t got = load_bits(r->mem[i].at + n * size, t);
-            const uint64_t want = load_bits(r->want[i] + n * size, t);
-            cr_assert(same_bits(t, got, want),
-                      "seed %llu, %s: access %u (%s) element %zu is %llx, not %llx",
-                      (unsigned long long)seed, what, i, deft_dtype_name((deft_dtype)t), n,
-                      (unsigned long long)got, (unsigned long long)want);
-        }
-    }
+    char text[160];
+    if (random_run_differs(g, r, text, sizeof text))
+        cr_assert_fail("seed %llu, %s: %s", (unsigned long long)seed, what, text);
 }
 
 /* main over ranges cut at random. */
-static void run_main(gen *g, run *r, const df_code *code)
+static void run_main(random_kernel *g, random_run *r, const df_code *code)
 {
     if (r->n_outer == 0) return;
-    const int64_t om = pick(g, (uint32_t)r->n_outer + 1), im = pick(g, (uint32_t)r->n_inner + 1);
+    const int64_t om = random_pick(g, (uint32_t)r->n_outer + 1),
+                  im = random_pick(g, (uint32_t)r->n_inner + 1);
     code->main(&r->a, 0, om, 0, im);
     if (g->k.mode == DF_MODE_ROW) {
         code->main(&r->a, 0, om, 0, 1);
@@ -957,13 +440,13 @@ static void run_main(gen *g, run *r, const df_code *code)
     code->main(&r->a, om, r->n_outer, 0, r->n_inner);
 }
 
-static void run_split(gen *g, run *r, const df_code *code)
+static void run_split(random_kernel *g, random_run *r, const df_code *code)
 {
     const int64_t n_blocks = (r->length + DF_BLOCK - 1) / DF_BLOCK;
     uint64_t *partial = malloc((size_t)(16 * n_blocks * r->n_inner + 1) * 8);
     r->a.partial = partial;
     for (int64_t o = 0; o < r->n_outer; o++) {
-        const int64_t cut = n_blocks / 2, im = pick(g, (uint32_t)r->n_inner + 1);
+        const int64_t cut = n_blocks / 2, im = random_pick(g, (uint32_t)r->n_inner + 1);
         code->part(&r->a, o, o + 1, cut, n_blocks);
         code->part(&r->a, o, o + 1, 0, cut);
         code->fin(&r->a, o, o + 1, 0, g->k.mode == DF_MODE_ROW ? 1 : im);
@@ -973,10 +456,10 @@ static void run_split(gen *g, run *r, const df_code *code)
 }
 
 /* The interpreter, the oracle of everything else, agrees too. */
-static void run_interp(gen *g, run *r)
+static void run_interp(random_kernel *g, random_run *r)
 {
     void *work = aligned_alloc(64, (df_interp_work_size(&g->k) + 127) & ~(size_t)63);
-    reset_outputs(g, r);
+    random_run_reset(g, r);
     df_interp_main(&g->k, work, &r->a, 0, r->n_outer, 0, g->k.mode == DF_MODE_ROW ? 1 : r->n_inner);
     free(work);
 }
@@ -985,14 +468,14 @@ static void run_interp(gen *g, run *r)
 static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
 {
     const uint32_t n_kernels = test_some(most);
-    gen *g = malloc(sizeof *g * n_kernels);
+    random_kernel *g = malloc(sizeof *g * n_kernels);
     const df_kernel **k = malloc(sizeof *k * n_kernels);
     df_code *code = malloc(sizeof *code * n_kernels * 6);
     df_compiler c[3];
     const char *env = getenv("DEFT_TEST_SEED");
     const uint64_t seed0 = env ? strtoull(env, NULL, 0) : 1;
     for (uint32_t i = 0; i < n_kernels; i++) {
-        make_kernel(&g[i], seed0 + i, mode, runs);
+        random_kernel_make(&g[i], seed0 + i, mode, runs);
         k[i] = &g[i].k;
     }
     for (int v = 0; v < 6; v++) {
@@ -1002,7 +485,7 @@ static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
     }
     for (uint32_t i = 0; i < n_kernels; i++)
         for (uint32_t s = 0; s < n_shapes; s++) {
-            run r;
+            random_run r;
             make_run(&g[i], &r);
             run_interp(&g[i], &r);
             expect_outputs(&g[i], &r, "interpreter", seed0 + i);
@@ -1010,15 +493,15 @@ static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
                 char what[80];
                 df_code *kc = &code[v * n_kernels + i];
                 snprintf(what, sizeof what, "%s, O%d", c[v / 2].name, v % 2 ? 2 : 0);
-                reset_outputs(&g[i], &r);
+                random_run_reset(&g[i], &r);
                 run_main(&g[i], &r, kc);
                 expect_outputs(&g[i], &r, what, seed0 + i);
                 if (!(g[i].k.flags & DF_KERNEL_SPLIT)) continue;
-                reset_outputs(&g[i], &r);
+                random_run_reset(&g[i], &r);
                 run_split(&g[i], &r, kc);
                 expect_outputs(&g[i], &r, what, seed0 + i);
             }
-            end_run(&g[i], &r);
+            random_run_end(&g[i], &r);
         }
     for (uint32_t v = 0; v < 6; v++)
         for (uint32_t i = 0; i < n_kernels; i++)
@@ -1032,7 +515,7 @@ static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
 /* ---- facts ---- */
 
 /* Every kind of fact that holds of r's launch. */
-static df_facts facts_of(const gen *g, const run *r, df_variant_kind kind)
+static df_facts facts_of(const random_kernel *g, const random_run *r, df_variant_kind kind)
 {
     df_facts f = { .rows = kind == DF_VARIANT_ROWS || kind == DF_VARIANT_ALL,
                    .all = kind == DF_VARIANT_ALL,
@@ -1046,16 +529,16 @@ static df_facts facts_of(const gen *g, const run *r, df_variant_kind kind)
 }
 
 /* main as facts allow it to be called. */
-static void run_under(gen *g, run *r, const df_facts *f, const df_code *code)
+static void run_under(random_kernel *g, random_run *r, const df_facts *f, const df_code *code)
 {
     const int64_t i1 = g->k.mode == DF_MODE_ROW ? 1 : r->n_inner;
     if (r->n_outer == 0 || r->n_inner == 0) return; /* the executor launches nothing */
     if (f->rows || f->all) {
-        const int64_t om = f->all ? 0 : pick(g, (uint32_t)r->n_outer + 1);
+        const int64_t om = f->all ? 0 : random_pick(g, (uint32_t)r->n_outer + 1);
         if (om > 0) code->main(&r->a, 0, om, 0, i1);
         code->main(&r->a, om, r->n_outer, 0, i1);
     } else if (f->multiple && g->k.mode != DF_MODE_ROW) {
-        const int64_t im = pick(g, (uint32_t)(i1 / DF_FACT_MULTIPLE) + 1) * DF_FACT_MULTIPLE;
+        const int64_t im = random_pick(g, (uint32_t)(i1 / DF_FACT_MULTIPLE) + 1) * DF_FACT_MULTIPLE;
         code->main(&r->a, 0, r->n_outer, 0, im);
         code->main(&r->a, 0, r->n_outer, im, i1);
     } else {
@@ -1072,13 +555,13 @@ static void fuzz_facts(df_mode mode, bool runs)
         float f32;
     } numbers[N_SHAPES] = { { 0.5, -4 }, { -0x1p1022, 0x1p-126f }, { 3, 0.1f } };
     df_compiler c[3];
-    gen *g = malloc(sizeof *g);
+    random_kernel *g = malloc(sizeof *g);
     for (int v = 0; v < 3; v++) c[v] = open_compiler(widths[v]);
     for (uint32_t i = 0; i < n_kernels * N_SHAPES; i++) {
         const uint64_t seed = 1000 + i / N_SHAPES;
-        run r;
-        make_kernel(g, seed, mode, runs);
-        for (uint32_t s = 0; s < i % N_SHAPES; s++) (void)pick(g, 2);
+        random_run r;
+        random_kernel_make(g, seed, mode, runs);
+        for (uint32_t s = 0; s < i % N_SHAPES; s++) (void)random_pick(g, 2);
         make_run_with(g, &r, numbers[i % N_SHAPES].f64, numbers[i % N_SHAPES].f32, i % 2);
         for (int v = 0; v < 3; v++)
             for (int kind = DF_VARIANT_MULTIPLE; kind <= DF_VARIANT_NUMBERS; kind++) {
@@ -1090,12 +573,12 @@ static void fuzz_facts(df_mode mode, bool runs)
                 cr_assert(c[v].specialize(c[v].self, &d, &g->k, &f, &code) == DEFT_OK, "%s",
                           d.text);
                 snprintf(what, sizeof what, "%s, facts %d", c[v].name, kind);
-                reset_outputs(g, &r);
+                random_run_reset(g, &r);
                 run_under(g, &r, &f, &code);
                 expect_outputs(g, &r, what, seed);
                 c[v].release(c[v].self, &code);
             }
-        end_run(g, &r);
+        random_run_end(g, &r);
     }
     for (int v = 0; v < 3; v++) c[v].destroy(c[v].self);
     free(g);
@@ -1140,105 +623,7 @@ Test(llvm, random_loops_give_the_naive_bits, .timeout = 300)
     fuzz(DF_MODE_LOOP, false, 40, 3);
 }
 
-/* ---- every op and dtype on awkward values ---- */
-
-typedef struct one_op {
-    df_kernel k;
-    df_ins ins[5];
-    df_access access[4];
-    uint8_t src, mid; /* dtypes of operand 0, of operands 1 and 2 */
-} one_op;
-
-static bool is_known(df_kop op, uint8_t t, uint8_t src)
-{
-    const bool f = is_float(t), b = t == DEFT_BOOL;
-    if ((is_half(t) || is_half(src)) && op != DF_K_select && op != DF_K_cast) return false;
-    if (op >= DF_K_add && op <= DF_K_rem) return src == t && !b;
-    if (op == DF_K_neg || op == DF_K_abs) return src == t && !b;
-    if (op == DF_K_fma || op == DF_K_sqrt || (op >= DF_K_floor && op <= DF_K_rint))
-        return src == t && f;
-    if (op == DF_K_min || op == DF_K_max) return src == t;
-    if (op >= DF_K_and && op <= DF_K_not) return src == t && !f;
-    if (op >= DF_K_shl && op <= DF_K_lshr) return src == t && !f && !b;
-    if (op >= DF_K_eq && op <= DF_K_le) return b;
-    if (op == DF_K_select) return src == DEFT_BOOL;
-    if (op == DF_K_bitcast) return t != src && !b && src != DEFT_BOOL && size_of(t) == size_of(src);
-    const bool is_simple = !is_half(t) && !is_half(src);
-    return op == DF_K_cast && (is_simple || (is_half(t) ? src : t) == DEFT_F32);
-}
-
-static void make_one_op(one_op *x, df_kop op, uint8_t t, uint8_t src)
-{
-    memset(x, 0, sizeof *x);
-    const uint32_t n = df_kop_infos[op].n_src;
-    x->src = src;
-    x->mid = op == DF_K_select ? t : src;
-    x->k = (df_kernel){ .mode = DF_MODE_MAP,
-                        .n_axes = 1,
-                        .n_stages = 1,
-                        .role = { DF_AXIS_INNER },
-                        .n_access = n + 1,
-                        .n_ins = n + 2,
-                        .access = x->access,
-                        .ins = x->ins };
-    for (uint32_t i = 0; i <= n; i++) {
-        const uint8_t d = i == n ? t : i == 0 ? src : x->mid;
-        x->access[i] = (df_access){ .kind = i == n ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
-                                    .dtype = d,
-                                    .same_as = i,
-                                    .step = { DF_STEP_UNIT } };
-        if (i < n)
-            x->ins[i] = (df_ins){ .op = DF_K_load, .dtype = d, .level = DF_LEVEL_ELEM, .imm = i };
-    }
-    x->ins[n] =
-        (df_ins){ .op = (uint8_t)op, .dtype = t, .level = DF_LEVEL_ELEM, .src = { 0, 1, 2 } };
-    x->ins[n + 1] =
-        (df_ins){ .op = DF_K_store, .dtype = t, .level = DF_LEVEL_ELEM, .src = { n }, .imm = n };
-}
-
-static uint64_t awkward(uint8_t t, uint64_t i)
-{
-    static const double f[] = { 0.0,           -0.0,          1,         -1,           0.5,
-                                -0.5,          1.5,           2.5,       -2.5,         3.7,
-                                NAN,           INFINITY,      -INFINITY, 2147483647.0, 2147483648.0,
-                                -2147483648.0, -2147483904.0, 9.2e18,    0x1p63,       -0x1p63,
-                                255,           256,           -1e-40,    1e-310,       1e30,
-                                -3e38,         0.1,           7,         -7,           1e15,
-                                8388609,       0.49999997 };
-    static const int64_t n[] = { 0,
-                                 1,
-                                 -1,
-                                 2,
-                                 -2,
-                                 3,
-                                 7,
-                                 -7,
-                                 8,
-                                 31,
-                                 32,
-                                 63,
-                                 64,
-                                 65,
-                                 100,
-                                 -100,
-                                 127,
-                                 128,
-                                 255,
-                                 1000003,
-                                 INT32_MAX,
-                                 INT32_MIN,
-                                 INT64_MAX,
-                                 INT64_MIN,
-                                 16777217,
-                                 -16777217,
-                                 (1ll << 53) + 1,
-                                 (1ll << 62) + 12345,
-                                 5,
-                                 6,
-                                 1ll << 31,
-                                 -(1ll << 33) };
-    return is_real(t) ? of_real(t, f[i % 32]) : of_int(t, (uint64_t)n[i % 32]);
-}
+/* ---- every op and dtype on awkward_bits values ---- */
 
 static void check_one_op(const one_op *x, const df_code *code, const char *what)
 {
@@ -1252,7 +637,7 @@ static void check_one_op(const one_op *x, const df_code *code, const char *what)
         ptr[i] = in[i];
         for (uint64_t e = 0; e < N; e++) {
             const uint64_t pick_of[3] = { e, e / 32, e * 7 + e / 32 };
-            const uint64_t b = awkward(dtypes[i], pick_of[i]);
+            const uint64_t b = awkward_bits(dtypes[i], pick_of[i]);
             memcpy(in[i] + e * size_of(dtypes[i]), &b, size_of(dtypes[i]));
         }
     }
@@ -1285,9 +670,9 @@ Test(llvm, every_op_and_dtype_on_awkward_values, .timeout = 300)
     for (int op = DF_K_add; op <= DF_K_bitcast; op++)
         for (uint8_t t = 0; t < DEFT_N_DTYPES; t++)
             for (uint8_t src = 0; src < DEFT_N_DTYPES; src++)
-                if (is_known((df_kop)op, t, src)) {
+                if (one_op_is_known((df_kop)op, t, src)) {
                     cr_assert(n < MOST);
-                    make_one_op(&x[n], (df_kop)op, t, src);
+                    one_op_make(&x[n], (df_kop)op, t, src);
                     k[n] = &x[n].k;
                     n++;
                 }
@@ -1342,7 +727,8 @@ Test(llvm, a_known_divisor_gives_the_bits_of_a_division)
     static const float divisors[] = { 0.5f, -4,   0x1p-126f, 0x1p126f, 0x1p127f, 0x1p-127f,
                                       3,    0.1f, 0x1p-149f, 0,        INFINITY, NAN };
     static float x[N], y[N];
-    for (uint64_t i = 0; i < N; i++) x[i] = f32_of(i < 1000 ? awkward(DEFT_F32, i) : i * 2093021);
+    for (uint64_t i = 0; i < N; i++)
+        x[i] = f32_of(i < 1000 ? awkward_bits(DEFT_F32, i) : i * 2093021);
     char *ptr[2] = { (char *)x, (char *)y };
     const int64_t stride[2] = { 1, 1 }, extent[1] = { N };
     df_compiler c = open_compiler(64);
@@ -1523,8 +909,8 @@ Test(llvm, shows_named_targets_the_same_every_time)
     df_compiler c = open_compiler(0);
     df_diag d = { 0 };
     for (uint64_t seed = 0; seed < 12; seed++) {
-        gen *g = malloc(sizeof *g);
-        make_kernel(g, 900 + seed, (df_mode)(seed % 3), false);
+        random_kernel *g = malloc(sizeof *g);
+        random_kernel_make(g, 900 + seed, (df_mode)(seed % 3), false);
         for (size_t t = 0; t < DF_LEN(targets); t++)
             for (int assembly = 0; assembly < 2; assembly++) {
                 df_str s[2];
@@ -1542,8 +928,8 @@ Test(llvm, shows_named_targets_the_same_every_time)
     }
     df_str s;
     df_str_init(&s, &df_mem_system);
-    gen *g = malloc(sizeof *g);
-    make_kernel(g, 1, DF_MODE_MAP, false);
+    random_kernel *g = malloc(sizeof *g);
+    random_kernel_make(g, 1, DF_MODE_MAP, false);
     cr_assert(c.show(c.self, &d, &g->k, "z80", false, &s) == DEFT_E_ARG);
     cr_assert(strstr(d.text, "z80"));
     free(g);
@@ -1605,12 +991,12 @@ Test(llvm, refuses_other_builds_and_kernels_it_does_not_know)
     one_op x;
     df_code code;
     const df_kernel *k = &x.k;
-    make_one_op(&x, DF_K_sqrt, DEFT_I32, DEFT_I32);
+    one_op_make(&x, DF_K_sqrt, DEFT_I32, DEFT_I32);
     cr_assert(c.compile(c.self, &d, &k, 1, DF_OPT_O2, &code) == DEFT_E_COMPILE);
     cr_assert(strstr(d.text, "sqrt"), "%s", d.text);
-    make_one_op(&x, DF_K_add, DEFT_F32, DEFT_F64);
+    one_op_make(&x, DF_K_add, DEFT_F32, DEFT_F64);
     cr_assert(c.compile(c.self, &d, &k, 1, DF_OPT_O2, &code) == DEFT_E_COMPILE);
-    make_one_op(&x, DF_K_add, DEFT_F32, DEFT_F32);
+    one_op_make(&x, DF_K_add, DEFT_F32, DEFT_F32);
     x.ins[2].src[1] = 7;
     cr_assert(c.compile(c.self, &d, &k, 1, DF_OPT_O2, &code) == DEFT_E_COMPILE);
     c.destroy(c.self);
@@ -1623,7 +1009,7 @@ static void *compile_often(void *arg)
         one_op x;
         df_code code;
         const df_kernel *k = &x.k;
-        make_one_op(&x, i % 2 ? DF_K_mul : DF_K_sqrt, DEFT_F32, DEFT_F32);
+        one_op_make(&x, i % 2 ? DF_K_mul : DF_K_sqrt, DEFT_F32, DEFT_F32);
         compile_all(c, &k, 1, i % 3 ? DF_OPT_O0 : DF_OPT_O2, &code);
         check_one_op(&x, &code, "thread");
         c->release(c->self, &code);
@@ -1638,7 +1024,7 @@ static void *only_compile(void *arg)
         one_op x;
         df_code code;
         const df_kernel *k = &x.k;
-        make_one_op(&x, DF_K_add, DEFT_F64, DEFT_F64);
+        one_op_make(&x, DF_K_add, DEFT_F64, DEFT_F64);
         compile_all(c, &k, 1, i % 2 ? DF_OPT_O0 : DF_OPT_O2, &code);
         c->release(c->self, &code);
     }
