@@ -250,7 +250,7 @@ void random_kernel_make(random_kernel *g, uint64_t seed, df_mode mode, bool runs
     g->seed = seed * 977 + 12345;
     g->wild = random_pick(g, 2);
     make_axes(g, mode);
-    g->k.n_num = RANDOM_NUMS;
+    g->k.n_num = 4;
     g->level = mode == DF_MODE_MAP ? DF_LEVEL_ELEM : DF_LEVEL_ROW;
     put(g, DF_K_const, DEFT_I64, 0, 0, 0, 7);
     put(g, DF_K_load, DEFT_F32, 0, 0, 0, put_access(g, DF_ACCESS_LOAD, DEFT_F32, true));
@@ -297,6 +297,24 @@ void random_kernel_make(random_kernel *g, uint64_t seed, df_mode mode, bool runs
     }
     g->k.ins = g->ins;
     g->k.access = g->access;
+}
+
+bool random_kernel_of(random_kernel *g, const df_kernel *k, uint64_t seed)
+{
+    if (k->n_access > RANDOM_ACCESSES || k->n_num > RANDOM_NUMS) return false;
+    memset(g, 0, sizeof *g);
+    g->k = *k;
+    g->seed = seed * 977 + 12345;
+    g->wild = random_pick(g, 2);
+    for (uint32_t i = 0; i < k->n_access; i++) {
+        g->access[i] = k->access[i];
+        g->is_out[i] = k->access[i].kind == DF_ACCESS_STORE;
+    }
+    g->k.access = g->access;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        g->runs |= x > 0 && k->mode == DF_MODE_ROW && k->role[x] == DF_AXIS_RED &&
+                   k->role[x - 1] == DF_AXIS_RED;
+    return true;
 }
 
 /* ---- random shapes ---- */
@@ -352,9 +370,15 @@ static void lay_out(random_kernel *g, random_run *r, uint32_t access)
         r->base[access] = (int64_t)random_pick(g, 100) - 50;
         return;
     }
+    if (a->kind == DF_ACCESS_SCRATCH && a->same_as != access) {
+        r->ptr[access] = r->ptr[a->same_as];
+        return;
+    }
     if (a->kind == DF_ACCESS_AT) {
         span = 16;
         low = 0;
+    } else if (a->kind == DF_ACCESS_SCRATCH) {
+        span = RANDOM_TEAMS * role_extent(&g->k, &r->a, DF_AXIS_RED);
     }
     const size_t bytes = (size_t)span * size_of(a->dtype);
     r->mem[access] = take_walled(bytes);
@@ -382,17 +406,17 @@ void random_run_make(random_kernel *g, random_run *r, double f64, float f32, boo
             total *= r->extent[x] ? r->extent[x] : 1;
         }
     } while (total > 60000);
-    for (uint32_t i = 0; i < g->k.n_access; i++) lay_out(g, r, i);
-    r->num[0] = 1;
-    r->num[1] = of_f64(f64); /* u8, i64 and f64 see what they see */
-    r->num[2] = 0xfffffff0u;
-    r->num[3] = of_f32(f32);
     r->a = (df_kargs){ .ptr = r->ptr,
                        .stride = r->stride,
                        .base = r->base,
                        .extent = r->extent,
                        .num = r->num,
                        .fault = r->fault };
+    for (uint32_t i = 0; i < g->k.n_access; i++) lay_out(g, r, i);
+    r->num[0] = 1;
+    r->num[1] = of_f64(f64); /* u8, i64 and f64 see what they see */
+    r->num[2] = 0xfffffff0u;
+    r->num[3] = of_f32(f32);
     r->n_outer = role_extent(&g->k, &r->a, DF_AXIS_OUTER);
     r->n_inner = role_extent(&g->k, &r->a, DF_AXIS_INNER);
     r->length = role_extent(&g->k, &r->a, DF_AXIS_RED);

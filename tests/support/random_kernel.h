@@ -114,7 +114,7 @@ typedef struct walled {
     size_t bytes;
 } walled;
 
-enum { RANDOM_INS = 200, RANDOM_ACCESSES = 40, RANDOM_NUMS = 4 };
+enum { RANDOM_INS = 200, RANDOM_ACCESSES = 40, RANDOM_NUMS = 40, RANDOM_TEAMS = 32 };
 
 typedef struct random_kernel {
     uint64_t seed;
@@ -131,6 +131,9 @@ typedef struct random_kernel {
 /* The kernel that follows from seed. runs: ROW with several reduced axes. Ids of checks are none.
  */
 void random_kernel_make(random_kernel *g, uint64_t seed, df_mode mode, bool runs);
+/* A given kernel, whose instructions are borrowed; false: it has too many accesses or numbers.
+ * SCRATCH has room for RANDOM_TEAMS rows. */
+bool random_kernel_of(random_kernel *g, const df_kernel *k, uint64_t seed);
 uint32_t random_pick(random_kernel *g, uint32_t n); /* below n */
 
 /* ---- runs ---- */

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * COL: a thread block takes a tile of 32 neighbours along INNER and all that is reduced for them.
+ * Thread (x, y), x of 32, y of 16, holds accumulators y, y + 16, y + 32 and y + 48 of column x
+ * (base/limits.h): the folds by 32 and 16 are its own, those by 8, 4, 2 and 1 go through shared
+ * memory, and threads of y = 0 push what comes out on their column's stack. Neighbours along x read
+ * neighbours in memory. Columns beyond INNER's end are calculated with, but `in` is false for them.
+ *
+ * A scan goes along a column in order: threads of y = 0 do its stage alone. A reduction beside a
+ * scan in one stage would want all 64 accumulators in one thread: text.c refuses it.
+ */
+#include "jit_cuda/gen.h"
+
+#include <stdio.h>
+
+enum { TILE_THREADS = DF_CUDA_TILE * DF_CUDA_TILE_Y, LARGEST = 16 };
+
+/* ---- shared memory: what is folded, then the stacks of a stage ---- */
+
+static size_t folding(void)
+{
+    return (size_t)TILE_THREADS * LARGEST;
+}
+
+size_t df_cuda_col_shared(const df_cuda_gen *g)
+{
+    size_t most = 16;
+    for (uint32_t s = 0; s < g->k->n_stages; s++) {
+        if (!df_cuda_reduces(g, s)) continue;
+        const size_t n =
+            df_cuda_shared(g, s, (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE, folding(), DF_NONE);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+static void put_stack(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(
+        g, "%s::t *const stack%u = (%s::t *)(mem + %zu) + tx;", o, i, o,
+        df_cuda_shared(g, g->k->ins[i].stage, (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE, folding(), i));
+}
+
+/* ---- elements ---- */
+
+static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+{
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    df_cuda_line(g, "EACH { r[l] = c + (I)ty + l * %d; on[l] = in && r[l] < end; }",
+                 DF_CUDA_TILE_Y);
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *const ins = &g->k->ins[i];
+        if (ins->stage != stage || ins->level != DF_LEVEL_ELEM) continue;
+        if (!df_cuda_is_reduce(g, i))
+            df_cuda_elem(g, i);
+        else if (counts)
+            df_cuda_accumulate(g, i);
+    }
+    g->lanes = false;
+}
+
+/* To what `fold` holds for y = 0. Barriers before it is read by others and before it is used anew.
+ */
+static void put_fold(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g,
+                 "%s::t fold%u = %s::join(%s::join(acc%u[0], acc%u[2]), %s::join(acc%u[1], "
+                 "acc%u[3]));",
+                 o, i, o, o, i, i, o, i, i);
+    df_cuda_brace(g);
+    df_cuda_line(g, "%s::t *const all = (%s::t *)mem + tx;", o, o);
+    df_cuda_line(g, "all[ty * %d] = fold%u;", DF_CUDA_TILE, i);
+    df_cuda_open(g, "for (u32 h = %d; h >= 1; h /= 2)", DF_CUDA_TILE_Y / 2);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_line(g, "if (ty < h) all[ty * %d] = fold%u = %s::join(fold%u, all[(ty + h) * %d]);",
+                 DF_CUDA_TILE, i, o, i, DF_CUDA_TILE);
+    df_cuda_close(g);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_close(g);
+}
+
+/* Block `b` of the column. */
+static void put_block(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_line(g, "enum { V = 4 };");
+    df_cuda_accumulators(g, stage);
+    df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
+                 DF_BLOCK, DF_BLOCK, DF_BLOCK);
+    df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
+    put_elements(g, stage, true);
+    df_cuda_close(g);
+    df_cuda_each_red(g, stage, put_fold);
+}
+
+static void put_push(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "if (ty == 0) push<%s>(stack%u, %d, b, fold%u);", o, i, DF_CUDA_TILE, i);
+}
+
+static void put_result(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::result v%u;", o, i);
+}
+
+static void put_finish(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "v%u = finish<%s>(stack%u, %d, n_red);", i, o, i, DF_CUDA_TILE);
+}
+
+static void put_reducing(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_each_red(g, stage, put_stack);
+    df_cuda_open(g, "for (I b = 0; b < n_red; b++)");
+    put_block(g, stage);
+    df_cuda_each_red(g, stage, put_push);
+    df_cuda_close(g);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_finish);
+}
+
+static void put_plain(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_open(g, "for (I c = 0; c < length; c += 64)");
+    df_cuda_line(g, "enum { V = 4 };");
+    df_cuda_line(g, "const I end = length;");
+    put_elements(g, stage, false);
+    df_cuda_close(g);
+}
+
+static void put_scan(df_cuda_gen *g, uint32_t i)
+{
+    char o[32], v[24];
+    df_cuda_red_type(g, i, o);
+    g->lanes = true;
+    df_cuda_ref(g, g->k->ins[i].src[0], v);
+    df_cuda_line(g, "%s v%u[V];", df_cuda_type(g->k->ins[i].dtype), i);
+    df_cuda_line(g, "EACH v%u[l] = run%u = c == 0 ? %s : %s::join(run%u, %s);", i, i, v, o, i, v);
+}
+
+static void put_in_order(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_open(g, "if (ty == 0)");
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
+            df_cuda_line(g, "%s run%u = 0;", df_cuda_type(g->k->ins[i].dtype), i);
+    df_cuda_open(g, "for (I c = 0; c < length; c++)");
+    df_cuda_line(g, "enum { V = 1 };");
+    df_cuda_line(g, "const I r[1] = { c };");
+    df_cuda_line(g, "const bool on[1] = { in };");
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (g->k->ins[i].stage != stage || g->k->ins[i].level != DF_LEVEL_ELEM) continue;
+        if (df_cuda_is_scan(g, i))
+            put_scan(g, i);
+        else
+            df_cuda_elem(g, i);
+    }
+    g->lanes = false;
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_stage(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_row_level(g, stage, "in && ty == 0");
+    if (!df_cuda_has_elem(g, stage)) return;
+    if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_result);
+    df_cuda_brace(g);
+    if (df_cuda_scans(g, stage))
+        put_in_order(g, stage);
+    else if (df_cuda_reduces(g, stage))
+        put_reducing(g, stage);
+    else
+        put_plain(g, stage);
+    df_cuda_close(g);
+}
+
+/* ---- functions ---- */
+
+static void put_head(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    char red[160], rows[160];
+    df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
+    df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
+    df_cuda_words(g);
+    df_cuda_consts(g);
+    df_cuda_line(g, "const I length = %s, rows = %s;", red, rows);
+    df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);
+    df_cuda_line(g, "const I tiles = divide(e%d + %d, (I)%d);", inner, DF_CUDA_TILE - 1,
+                 DF_CUDA_TILE);
+}
+
+static void put_tile(df_cuda_gen *g, const char *tile)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_line(g, "const I x%d = %s * %d + (I)tx;", inner, tile, DF_CUDA_TILE);
+    df_cuda_line(g, "const bool in = x%d < e%d;", inner, inner);
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+}
+
+static void put_threads(df_cuda_gen *g)
+{
+    df_cuda_line(g, "__shared__ __align__(16) unsigned char mem[%zu];", df_cuda_col_shared(g));
+    df_cuda_line(g, "const u32 tx = threadIdx.x %% %d, ty = threadIdx.x / %d;", DF_CUDA_TILE,
+                 DF_CUDA_TILE);
+}
+
+static void put_main(df_cuda_gen *g)
+{
+    df_cuda_open(g, "template <typename I> DEV void %s_main(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    put_threads(g);
+    df_cuda_open(g, "for (I at = (I)block; at < rows * tiles; at += (I)n)");
+    df_cuda_line(g, "const I o = divide(at, tiles);");
+    put_tile(g, "(at - o * tiles)");
+    for (uint32_t s = 0; s < g->k->n_stages; s++) put_stage(g, s);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_partial(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "if (in && ty == 0) %s::put(mine + %u * plane + (i64)b * e%d, plane, fold%u);",
+                 o, df_cuda_slot(g, i), df_cuda_axis(g->k, DF_AXIS_INNER), i);
+}
+
+static void put_mine(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_line(g, "const i64 plane = (i64)n_red * e%d;", inner);
+    df_cuda_line(g, "u64 *const mine = partial + (i64)o * %u * plane + x%d;", df_cuda_n_slots(g),
+                 inner);
+}
+
+static void put_part(df_cuda_gen *g)
+{
+    df_cuda_open(g, "template <typename I> DEV void %s_part(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    put_threads(g);
+    df_cuda_line(g, "const i64 of_row = (i64)n_red * tiles;");
+    df_cuda_open(g, "for (i64 at = block; at < (i64)rows * of_row; at += n)");
+    df_cuda_line(g, "const I o = (I)divide(at, of_row);");
+    df_cuda_line(g, "const i64 in_row = at - (i64)o * of_row;");
+    df_cuda_line(g, "const I b = (I)divide(in_row, (i64)tiles);");
+    put_tile(g, "(I)(in_row - (i64)b * tiles)");
+    df_cuda_row_level(g, 0, NULL);
+    put_block(g, 0);
+    put_mine(g);
+    df_cuda_each_red(g, 0, put_partial);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_fin(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    char by[16];
+    snprintf(by, sizeof by, "e%d, ", inner);
+    df_cuda_open(g, "template <typename I> DEV void %s_fin(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
+    df_cuda_open(g,
+                 "for (I at = (I)block * (I)blockDim.x + (I)threadIdx.x; at < rows * e%d; "
+                 "at += step)",
+                 inner);
+    df_cuda_line(g, "const I o = divide(at, e%d), x%d = at - o * e%d;", inner, inner, inner);
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    df_cuda_row_level(g, 0, "true");
+    put_mine(g);
+    df_cuda_line(g, "const i64 n_blocks = n_red;");
+    df_cuda_from_partial(g, "join_column", by);
+    for (uint32_t s = 1; s < g->k->n_stages; s++) df_cuda_row_level(g, s, "true");
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+void df_cuda_col(df_cuda_gen *g)
+{
+    if (g->pass == DF_CUDA_MAIN)
+        put_main(g);
+    else if (g->pass == DF_CUDA_PART)
+        put_part(g);
+    else
+        put_fin(g);
+}
