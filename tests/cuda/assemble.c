@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Generated CUDA text through NVRTC to cubins, no GPU needed: the kernels of all programs of
+ * tests/expect and random ones, strict and FAST, for one architecture. Prints how many entries were
+ * assembled, the most registers, and what spills; no entry of a program's kernel may. Skipped, with
+ * a sentence, where there is no NVRTC.
+ *
+ *   assemble --arch=90 [--brief] [--random=40] [FILE.expect ...]
+ *
+ * --brief: of each kernel the entry that launches mostly take, and its parts; else every kind.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "jit_cuda/cuda_abi.h"
+#include "jit_cuda/nvrtc.h"
+#include "programs.h"
+#include "support/part.h"
+#include "support/random_kernel.h"
+
+enum { IN_PROGRAM = 32, MOST_ENTRIES = 8, SKIP = 77 };
+
+typedef struct subject {
+    const df_kernel *k;
+    const char *where;
+    bool may_spill;
+    char name[16];
+    df_cuda_entry entry[MOST_ENTRIES];
+    uint32_t n_entries;
+} subject;
+
+typedef struct totals {
+    long kernels, entries, spilling, spilled, stack, registers;
+    const char *widest;
+    double seconds;
+} totals;
+
+static long n_faults;
+
+static void choose_entries(subject *s, bool brief)
+{
+    static const df_cuda_entry map[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
+                                         { DF_CUDA_MAIN, 0 },
+                                         { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_MANY } };
+    static const df_cuda_entry row[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
+                                         { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_LONG },
+                                         { DF_CUDA_MAIN, DF_CUDA_LONG | DF_CUDA_MANY } };
+    static const df_cuda_entry other[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
+                                           { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    const uint8_t mode = s->k->mode;
+    const df_cuda_entry *const from = mode == DF_MODE_MAP ? map : mode == DF_MODE_ROW ? row : other;
+    s->n_entries = brief ? 1 : mode <= DF_MODE_ROW ? 3 : 2;
+    memcpy(s->entry, from, sizeof *from * s->n_entries);
+    if (!(s->k->flags & DF_KERNEL_SPLIT)) return;
+    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, DF_CUDA_NARROW };
+    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_FIN, DF_CUDA_NARROW };
+}
+
+/* Adds what the log of a program says of subject s. */
+static void count(totals *t, const subject *s, const df_cubin *c)
+{
+    for (uint32_t e = 0; e < s->n_entries; e++) {
+        char name[64];
+        df_diag d = { 0 };
+        df_cuda_usage u;
+        df_cuda_entry_name(s->name, s->entry[e], name, sizeof name);
+        if (df_cubin_usage(&d, c, name, &u) != DEFT_OK) {
+            printf("%s: %s\n", s->where, d.text);
+            n_faults++;
+            continue;
+        }
+        t->entries++;
+        t->spilling += u.spilled > 0;
+        t->spilled += u.spilled;
+        if (u.stack > t->stack) t->stack = u.stack;
+        if (u.registers > t->registers) {
+            t->registers = u.registers;
+            t->widest = s->where;
+        }
+        if (u.spilled == 0 || s->may_spill) continue;
+        printf("%s: %s spills %u bytes with %u registers\n", s->where, name, u.spilled,
+               u.registers);
+        n_faults++;
+    }
+}
+
+static void assemble(const df_nvrtc *nv, int arch, subject *s, uint32_t n, totals *t)
+{
+    df_str text;
+    df_diag d = { 0 };
+    df_cubin c;
+    size_t size;
+    struct timespec t0, t1;
+    df_str_init(&text, &df_mem_system);
+    const char *const prelude = df_cuda_prelude(&size);
+    df_str_putn(&text, prelude, size);
+    for (uint32_t i = 0; i < n; i++) {
+        if (df_cuda_text(&d, s[i].k, s[i].name, s[i].entry, s[i].n_entries, &df_mem_system,
+                         &text) == DEFT_OK)
+            continue;
+        printf("%s: %s\n", s[i].where, d.text);
+        n_faults++;
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t0);
+    const deft_status st = df_nvrtc_compile(nv, &d, text.at, arch, true, &c);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t1);
+    t->seconds += (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    if (st != DEFT_OK) {
+        printf("%s to %s: %s\n", s[0].where, s[n - 1].where, d.text);
+        n_faults++;
+    } else {
+        for (uint32_t i = 0; i < n; i++) count(t, &s[i], &c);
+        t->kernels += n;
+        df_cubin_finish(nv, &c);
+    }
+    df_str_finish(&text);
+}
+
+static void assemble_all(const df_nvrtc *nv, int arch, subject *s, uint32_t n)
+{
+    totals t = { .widest = "-" };
+    for (uint32_t i = 0; i < n; i += IN_PROGRAM)
+        assemble(nv, arch, s + i, n - i < IN_PROGRAM ? n - i : IN_PROGRAM, &t);
+    printf(
+        "sm_%d: %ld kernels, %ld entries; at most %ld registers (%s), %ld bytes of local memory; "
+        "%ld spill (%ld bytes); %.0f ms of CPU for each kernel\n",
+        arch, t.kernels, t.entries, t.registers, t.widest, t.stack, t.spilling, t.spilled,
+        t.kernels ? t.seconds * 1000 / (double)t.kernels : 0);
+}
+
+/* ---- refusals ---- */
+
+static void expect_refusal(bool refused, const df_diag *d, const char *what, const char *words)
+{
+    if (refused && strstr(d->text, words)) return;
+    printf("%s: is not refused with \"%s\": %s\n", what, words, d->text);
+    n_faults++;
+}
+
+/* A sentence for what is not there, and the compiler's words for what it refuses. */
+static void check_refusals(const df_nvrtc *nv)
+{
+    df_diag d = { 0 };
+    df_cubin c;
+    df_nvrtc *none = NULL;
+    expect_refusal(df_nvrtc_compile(nv, &d, "", 61, false, &c) == DEFT_E_COMPILE, &d, "sm_61",
+                   "knows no sm_61");
+    expect_refusal(df_nvrtc_compile(nv, &d, "int f( {", 90, false, &c) == DEFT_E_COMPILE, &d,
+                   "no CUDA", "error");
+    expect_refusal(df_nvrtc_open(&d, &df_mem_system, "/nowhere", &none) == DEFT_E_BACKEND, &d,
+                   "no library", "/nowhere");
+}
+
+typedef struct asked {
+    int arch, first_file;
+    uint32_t n_random;
+    bool brief;
+} asked;
+
+static asked read_arguments(int argc, char **argv)
+{
+    asked a = { .arch = 90, .first_file = 1, .n_random = 40 };
+    for (; a.first_file < argc && argv[a.first_file][0] == '-'; a.first_file++) {
+        const char *const s = argv[a.first_file];
+        if (strncmp(s, "--arch=", 7) == 0) a.arch = atoi(s + 7);
+        if (strncmp(s, "--random=", 9) == 0) a.n_random = (uint32_t)atoi(s + 9);
+        a.brief |= strcmp(s, "--brief") == 0;
+    }
+    a.n_random = test_some(a.n_random);
+    return a;
+}
+
+static void make_random(random_kernel *g, subject *s, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        random_kernel_make(&g[i], 7000 + i, (df_mode)(i % 5 % 4), i % 5 == 4);
+        if (i % 10 >= 5) g[i].k.flags |= DF_KERNEL_FAST;
+        s[i] = (subject){ .k = &g[i].k, .where = "random", .may_spill = true };
+    }
+}
+
+int main(int argc, char **argv)
+{
+    const asked a = read_arguments(argc, argv);
+    df_diag d = { 0 };
+    df_nvrtc *nv = NULL;
+    programs p;
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (df_nvrtc_open(&d, &df_mem_system, NULL, &nv) != DEFT_OK) {
+        printf("skipped: %s\n", d.text);
+        return SKIP;
+    }
+    printf("NVRTC %d.%d\n", df_nvrtc_version(nv) / 100, df_nvrtc_version(nv) % 100);
+    if (!df_nvrtc_has(nv, a.arch)) {
+        printf("skipped: this NVRTC does not know sm_%d\n", a.arch);
+        return SKIP;
+    }
+    programs_read(&p, (const char *const *)argv + a.first_file, argc - a.first_file);
+    const uint32_t n = p.n_kernels + a.n_random;
+    subject *const s = calloc(n + 1, sizeof *s);
+    random_kernel *const g = calloc(a.n_random + 1, sizeof *g);
+    if (!s || !g) return 2;
+    for (uint32_t i = 0; i < p.n_kernels; i++)
+        s[i] = (subject){ .k = p.kernel[i], .where = p.where[i] };
+    make_random(g, s + p.n_kernels, a.n_random);
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(s[i].name, sizeof s[i].name, "k%u", i);
+        choose_entries(&s[i], a.brief);
+    }
+    check_refusals(nv);
+    assemble_all(nv, a.arch, s, n);
+    free(g);
+    free(s);
+    programs_finish(&p);
+    df_nvrtc_close(&nv);
+    printf("%ld faults\n", n_faults);
+    return n_faults == 0 ? 0 : 1;
+}
