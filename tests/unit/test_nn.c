@@ -577,26 +577,26 @@ static bool had(rig *r, const char *shape)
 /* Beyond a block of keys the weights are kept only where some of them are dropped. */
 Test(nn, attention_to_a_long_sequence_keeps_no_weights)
 {
-    enum { TIME = 140, WIDTH = 4 };
+    enum { TIME = 140, WIDE = 4 };
     rig r;
     deft_nn *nn = NULL;
     deft_nn_self_attention l;
-    float whole[TIME * WIDTH], blocks[TIME * WIDTH];
+    float whole[TIME * WIDE], blocks[TIME * WIDE];
     rig_open(&r, NULL, NULL);
     OK(&r, deft_nn_create(r.cx, NULL, &nn));
-    cr_assert(deft_nn_self_attention_init(&l, nn, "a", WIDTH, 2, 0));
+    cr_assert(deft_nn_self_attention_init(&l, nn, "a", WIDE, 2, 0));
     deft_tensor *const x =
-        deft_keep(deft_normal(r.cx, deft_nn_rng(nn), DEFT_SHAPE(1, TIME, WIDTH), DEFT_F32, 0, 1));
-    rig_read(&r, deft_nn_self_attention_call(&l, x), blocks, TIME * WIDTH);
+        deft_keep(deft_normal(r.cx, deft_nn_rng(nn), DEFT_SHAPE(1, TIME, WIDE), DEFT_F32, 0, 1));
+    rig_read(&r, deft_nn_self_attention_call(&l, x), blocks, TIME * WIDE);
     cr_assert(!had(&r, "[1,2,140,140]"));
     l.drop.p = 1e-30; /* drops none */
-    rig_read(&r, deft_nn_self_attention_call(&l, x), whole, TIME * WIDTH);
+    rig_read(&r, deft_nn_self_attention_call(&l, x), whole, TIME * WIDE);
     cr_assert(had(&r, "[1,2,140,140]"));
-    for (int i = 0; i < TIME * WIDTH; i++)
+    for (int i = 0; i < TIME * WIDE; i++)
         cr_assert_float_eq(whole[i], blocks[i], 1e-5, "%d: %g, %g", i, (double)whole[i],
                            (double)blocks[i]);
     deft_nn_set_training(nn, false);
-    rig_read(&r, deft_nn_self_attention_call(&l, x), whole, TIME * WIDTH);
+    rig_read(&r, deft_nn_self_attention_call(&l, x), whole, TIME * WIDE);
     cr_assert(!memcmp(whole, blocks, sizeof whole));
     deft_drop(&(deft_tensor *){ x });
     deft_nn_destroy(&nn);
