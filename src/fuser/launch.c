@@ -92,6 +92,22 @@ static void find_first_whole(pass *p, uint32_t *first)
     }
 }
 
+/* Whether rows at the same indices, of a table as long, were looked up whole in an earlier launch:
+ * what the gradient of a lookup adds, it adds where the lookup was. */
+static bool was_looked_up(pass *p, const group *g, const uint32_t *first)
+{
+    const df_node *const add = node_of(p, g->node);
+    if (add->op != DF_OP_index_add) return false;
+    const uint32_t cls = df_fuse_cls(p, g->node, add->attr);
+    for (uint32_t n = 0; n < g->node; n++) {
+        const df_node *const take = node_of(p, n);
+        if (first[n] < g->level && take->op == DF_OP_take && take->attr == add->attr &&
+            take->src[1].i == add->src[1].i && df_fuse_cls(p, take->src[0].i, take->attr) == cls)
+            return true;
+    }
+    return false;
+}
+
 deft_status df_fuse_checked(pass *p)
 {
     if (!p->has_checks) return p->st;
@@ -101,7 +117,8 @@ deft_status df_fuse_checked(pass *p)
     find_first_whole(p, first);
     for (uint32_t g = 0; g < p->groups.n; g++) {
         const group *const w = &p->groups.at[g];
-        if (w->kind == DF_SEG_ROUTINE && w->checks && w->level >= p->n_checked)
+        if (w->kind == DF_SEG_ROUTINE && w->checks && w->level >= p->n_checked &&
+            !was_looked_up(p, w, first))
             p->n_checked = w->level + 1;
         for (uint32_t i = 0; i < w->n_items; i++) {
             if (w->items[i].kind != IT_TAKE) continue;
