@@ -80,6 +80,7 @@ void bench_optim(bench *b);
 void bench_control(bench *b);
 void bench_trace(bench *b);
 void bench_train(bench *b);
+void bench_bound(bench *b);
 void bench_build(bench *b);
 
 #endif

@@ -213,7 +213,7 @@ static const struct {
     { "scatter", bench_scatter, false },   { "control", bench_control, false },
     { "halves", bench_halves, false },     { "optim", bench_optim, false },
     { "train", bench_train, true },        { "trace", bench_trace, false },
-    { "build", bench_build, true },
+    { "bound", bench_bound, true },        { "build", bench_build, true },
 };
 
 int main(int argc, char **argv)

@@ -12,8 +12,8 @@
  *   --checkpoint FILE --resume FILE  writes the state at the end; goes on from one
  *   --picture FILE                   the losses as a curve (netpbm)
  *   --strict 1                       strict numerics
- *   --memory MB                      bounds what a step takes beside parameters; what is not kept is
- *                                    computed again (docs/memory.md)
+ *   --memory MB                      bounds what a step takes beside parameters; what is not kept
+ * is computed again (docs/memory.md)
  *   --check 1                        writes a checkpoint half way, resumes from it, and compares
  *                                    every parameter bit by bit
  */

@@ -414,7 +414,7 @@ done:
 
 static deft_status most_temporaries(parser *p)
 {
-    int64_t bytes;
+    int64_t bytes = 0;
     if (!eat(p, '=')) return expected(p, "=");
     const deft_status st = integer(p, 1, INT64_MAX, &bytes);
     if (st == DEFT_OK) p->b.t->max_temporary_bytes = (uint64_t)bytes;
