@@ -20,26 +20,14 @@ const char *df_cuda_prelude(size_t *n)
 
 /* ---- lines ---- */
 
+/* The longest, a load along DF_MAX_AXES axes, takes half of the room. */
 static void put_line(df_cuda_gen *g, const char *end, const char *fmt, va_list args)
 {
-    char text[320];
+    char text[512];
     for (uint32_t i = 0; i < g->depth; i++) df_str_put(g->out, "  ");
-    va_list again;
-    va_copy(again, args);
     const int n = vsnprintf(text, sizeof text, fmt, args);
-    if (n >= 0 && (size_t)n < sizeof text) {
-        df_str_putn(g->out, text, (size_t)n);
-    } else if (n > 0) { /* operands of many axes */
-        char *const longer = df_mem_alloc(g->out->mem, (size_t)n + 1);
-        if (longer) {
-            vsnprintf(longer, (size_t)n + 1, fmt, again);
-            df_str_putn(g->out, longer, (size_t)n);
-        } else {
-            g->out->ok = false;
-        }
-        df_mem_free(g->out->mem, longer, (size_t)n + 1);
-    }
-    va_end(again);
+    df_assert(n >= 0 && (size_t)n < sizeof text);
+    df_str_putn(g->out, text, (size_t)n);
     df_str_put(g->out, end);
 }
 
