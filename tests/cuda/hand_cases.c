@@ -531,6 +531,26 @@ static void check_refusals(void)
     expect_refused(&k, plain, "602 words");
 }
 
+/* ---- the same text ---- */
+
+static void check_same_text(void)
+{
+    static random_kernel g[2];
+    for (int mode = DF_MODE_MAP; mode <= DF_MODE_LOOP; mode++) {
+        const df_cuda_entry e = { DF_CUDA_MAIN, DF_CUDA_NARROW };
+        df_str s[2];
+        for (int i = 0; i < 2; i++) { /* at another address */
+            df_diag d = { 0 };
+            df_str_init(&s[i], &df_mem_system);
+            random_kernel_make(&g[i], 20, (df_mode)mode, false);
+            EXPECT(df_cuda_text(&d, &g[i].k, "k", &e, 1, &df_mem_system, &s[i]) == DEFT_OK);
+        }
+        EXPECT(s[0].n > 500 && s[0].n == s[1].n && memcmp(s[0].at, s[1].at, s[0].n) == 0);
+        df_str_finish(&s[0]);
+        df_str_finish(&s[1]);
+    }
+}
+
 /* ---- memory ---- */
 
 static void check_memory(void)
@@ -568,6 +588,7 @@ int main(int argc, char **argv)
     if (!mkdtemp(tools.folder)) return 2;
     check_facts();
     check_refusals();
+    check_same_text();
     check_memory();
     check_gather();
     check_scratch();
