@@ -76,6 +76,7 @@ void bench_library(bench *b);
 void bench_scatter(bench *b);
 void bench_sizes(bench *b);
 void bench_halves(bench *b);
+void bench_cuda_codegen(bench *b);
 void bench_optim(bench *b);
 void bench_control(bench *b);
 void bench_trace(bench *b);

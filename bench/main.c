@@ -214,6 +214,7 @@ static const struct {
     { "halves", bench_halves, false },     { "optim", bench_optim, false },
     { "train", bench_train, true },        { "trace", bench_trace, false },
     { "bound", bench_bound, true },        { "build", bench_build, true },
+    { "cuda_codegen", bench_cuda_codegen, true },
 };
 
 int main(int argc, char **argv)
