@@ -17,6 +17,7 @@
 #include "jit_cuda/cuda_abi.h"
 #include "jit_cuda/nvrtc.h"
 #include "programs.h"
+#include "support/fail_mem.h"
 #include "support/part.h"
 #include "support/random_kernel.h"
 
@@ -153,6 +154,34 @@ static void check_refusals(const df_nvrtc *nv)
                    "no library", "/nowhere");
 }
 
+/* Opening and compiling, the n-th allocation failing. */
+static void check_memory(int arch)
+{
+    static const char text[] = "extern \"C\" __global__ void k(int *p) { *p = 1; }";
+    fail_mem *f = fail_mem_create();
+    bool done = false;
+    for (size_t at = 1; !done && at < 100; at++) {
+        df_diag d = { 0 };
+        df_cubin c = { 0 };
+        df_nvrtc *nv = NULL;
+        const size_t failed = fail_mem_count(f).failed;
+        fail_mem_at(f, at, false);
+        deft_status st = df_nvrtc_open(&d, fail_mem_get(f), NULL, &nv);
+        if (st == DEFT_OK) st = df_nvrtc_compile(nv, &d, text, arch, false, &c);
+        fail_mem_at(f, 0, false);
+        done = fail_mem_count(f).failed == failed;
+        if (st != (done ? DEFT_OK : DEFT_E_MEMORY)) {
+            printf("allocation %zu: %s\n", at, d.text);
+            n_faults++;
+        }
+        if (st == DEFT_OK) df_cubin_finish(nv, &c);
+        df_nvrtc_close(&nv);
+        n_faults += fail_mem_count(f).live_blocks != 0 || fail_mem_count(f).faults != 0;
+    }
+    n_faults += !done;
+    fail_mem_destroy(&f);
+}
+
 typedef struct asked {
     int arch, first_file;
     uint32_t n_random;
@@ -210,6 +239,7 @@ int main(int argc, char **argv)
         choose_entries(&s[i], a.brief);
     }
     check_refusals(nv);
+    check_memory(a.arch);
     assemble_all(nv, a.arch, s, n);
     free(g);
     free(s);
