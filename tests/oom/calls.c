@@ -1226,10 +1226,12 @@ static void drive_row(const row *r)
     if (!n_hit) oom_fault(r->name, 0, "allocates nothing: the row has lost its subject");
 }
 
-/* Of the allocations of a call the first fails and each N-th after it, N as in support/part.h. */
+/* Of the allocations of a call, and of the places at the brim, the first is taken and each N-th
+ * after it, N as in support/part.h. */
 int main(void)
 {
     scenario_every(test_part());
+    brim_step = (int)test_part();
     if (!mkdtemp(folder) || !save_parameters()) return 99;
     compare_names();
     for (size_t i = 0; i < N_ROWS; i++) drive_row(&rows[i]);
