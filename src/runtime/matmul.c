@@ -225,11 +225,12 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
 
 /* A weight of megabytes times some hundred rows, as in a step on a small batch: packed by the task
  * that multiplies it, a panel stays in L2 from packing to its last use. Packed before, by all, it
- * would go through memory twice more. */
+ * would go through memory twice more. Each task packs all of A for that, so B is to be wider. */
 static bool has_whole_a(const cut *w, int64_t rows)
 {
     const df_matmul_job *const j = &w->job;
-    return w->g && j->n_batch == 1 && j->m > rows && j->m * w->kc * w->size <= WHOLE_A_BYTES;
+    return w->g && j->n_batch == 1 && j->m > rows && j->n >= 2 * j->m &&
+           j->m * w->kc * w->size <= WHOLE_A_BYTES;
 }
 
 /* Tasks that pack all of A, so that this stays a fourth of packing B where there are threads for
