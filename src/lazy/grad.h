@@ -112,10 +112,33 @@ uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site);
 bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
 /* The branches that cond k chooses between. */
 const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k);
-/* Records [low, high) were recorded again: map[k - low] is what stands for record k, or DF_BAD.
- * They get the same marks; where one has an axis more, the first numbers examples (vmap.h), and
- * functions of the user see one at a time. false: an error. */
-bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map);
+/* The custom function of which record k is a result; NULL: none. */
+const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k);
+
+/* Active records of a walk that a body or branch uses and does not make. */
+typedef struct df_captures {
+    const df_grad *w;
+    uint32_t *slot; /* per record of w: 1 + its place in record, or 0 */
+    uint32_t *record;
+    uint32_t n;
+} df_captures;
+
+/* Records [low, high), recorded again one by one. */
+typedef struct df_replay {
+    deft_ctx *cx;
+    uint32_t low, high;
+    uint32_t *map;            /* what stands for each, or DF_BAD: itself */
+    uint32_t loop, around;    /* the loop whose body it is, or DF_BAD; and the loop of now */
+    const df_captures *outer; /* NULL: what comes from outside stands for itself */
+    const uint32_t *local;    /* what stands for each of them */
+} df_replay;
+
+/* What stands for record k. */
+uint32_t df_grad_now(const df_replay *p, uint32_t k);
+/* What was recorded again gets the same marks; where a record has an axis more, the first numbers
+ * examples (vmap.h), and functions of the user see one at a time. All results of a custom function
+ * were, or none. false: an error. */
+bool df_grad_copy_marks(const df_replay *p);
 
 /* Flags the records of w that have marks. */
 void df_grad_find_marks(df_grad *w);

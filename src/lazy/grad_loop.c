@@ -20,59 +20,35 @@
 
 /* ---- what comes from outside ---- */
 
-/* Active records that a body or branch uses and does not make. */
-typedef struct captures {
-    const df_grad *w;
-    uint32_t *slot; /* per record of w: 1 + its place in record, or 0 */
-    uint32_t *record;
-    uint32_t n, cap;
-} captures;
-
 static bool no_memory(const df_grad *w)
 {
     df_error(w->cx, DEFT_E_MEMORY, "%s: no memory for the gradient of a loop or branch", w->what);
     return false;
 }
 
-static uint32_t slot_of(const captures *c, uint32_t k)
+/* The custom function of which record k is a result; NULL: none. */
+static const df_custom *custom_of(const df_grad *w, uint32_t k)
 {
-    return k - c->w->from < c->w->n ? c->slot[k - c->w->from] : 0;
+    const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_MARKED;
+    return is_marked ? df_grad_custom_of(w->cx, k) : NULL;
 }
 
-static bool captures_init(captures *c, const df_grad *w, uint32_t cap, df_arena *a)
+static bool captures_init(df_captures *c, const df_grad *w, df_arena *a)
 {
-    *c = (captures){ .w = w, .cap = cap };
+    *c = (df_captures){ .w = w };
     c->slot = df_arena_new(a, uint32_t, w->n + 1);
-    c->record = df_arena_new(a, uint32_t, cap + 1);
+    c->record = df_arena_new(a, uint32_t, w->n + 1);
     return (c->slot && c->record) || no_memory(w);
 }
 
-static void capture(captures *c, uint32_t k)
+static void capture(df_captures *c, uint32_t k)
 {
-    if (!df_grad_is_active(c->w, k) || slot_of(c, k)) return;
-    df_assert(c->n < c->cap);
+    if (!df_grad_is_active(c->w, k) || c->slot[k - c->w->from]) return;
     c->record[c->n++] = k;
     c->slot[k - c->w->from] = c->n;
 }
 
 /* ---- recording again ---- */
-
-/* Records [low, high), recorded again one by one. map: what stands for each, or DF_BAD: itself. */
-typedef struct replay {
-    deft_ctx *cx;
-    uint32_t low, high;
-    uint32_t *map;
-    uint32_t loop, around; /* the loop whose body it is, or DF_BAD; and the loop of now */
-    const captures *outer; /* NULL: what comes from outside stands for itself */
-    const uint32_t *local; /* what stands for each of them */
-} replay;
-
-static uint32_t now(const replay *p, uint32_t k)
-{
-    if (k >= p->low && k < p->high && p->map[k - p->low] != DF_BAD) return p->map[k - p->low];
-    const uint32_t slot = p->outer ? slot_of(p->outer, k) : 0;
-    return slot ? p->local[slot - 1] : k;
-}
 
 /* Whether operand i of op says which loop it is part of, rather than to be a number. */
 static bool names_loop(df_op op, uint32_t i)
@@ -80,19 +56,15 @@ static bool names_loop(df_op op, uint32_t i)
     return (op == DF_OP_loop && i == 0) || ((op == DF_OP_carry || op == DF_OP_each) && i == 1);
 }
 
-static bool record_again(replay *p, uint32_t k)
+static bool record_again(df_replay *p, uint32_t k)
 {
     deft_ctx *const cx = p->cx;
     const df_node n = cx->rec.nodes[k];
     const df_op op = (df_op)n.op;
     uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
-    if (op == DF_OP_input) { /* first used in there, which does not make it a part of it */
-        const uint32_t slot = p->outer ? slot_of(p->outer, k) : 0;
-        p->map[k - p->low] = slot ? p->local[slot - 1] : k;
-        return true;
-    }
     for (uint32_t i = 0; i < n.n_src; i++)
-        src[i] = n.src[i].i == p->loop && names_loop(op, i) ? p->around : now(p, n.src[i].i);
+        src[i] =
+            n.src[i].i == p->loop && names_loop(op, i) ? p->around : df_grad_now(p, n.src[i].i);
     if (op == DF_OP_final) cx->finals++;
     p->map[k - p->low] = df_append_like(cx, k, src, cx->rec.site[k]);
     return p->map[k - p->low] != DF_BAD;
@@ -111,7 +83,7 @@ typedef struct loop_form {
     uint32_t *states, *stacks, *rows; /* its next, stack and each records */
     uint32_t n_states, n_stacks, n_rows;
     int64_t length;
-    captures outer;
+    df_captures outer;
     uint8_t *inside; /* per record from loop to body_end: depends on it */
     uint32_t *map;   /* work space of a replay */
 } loop_form;
@@ -123,17 +95,32 @@ static bool is_inside(const loop_form *l, uint32_t k)
 
 /* An update needs to find its base above its place: when what it writes depends on the loop, the
  * views between the two are recorded again as well. */
+static void find_views_inside(loop_form *l, const df_node *update)
+{
+    const df_node *const nodes = l->w->cx->rec.nodes;
+    for (uint32_t v = update->src[2].i; v > l->loop && v != update->src[0].i; v = nodes[v].src[0].i)
+        l->inside[v - l->loop] = 1;
+}
+
+/* Gradients through a custom function are one call: all of its results are inside when one is, or
+ * something that goes into it. What reads one stands behind all. */
+static void find_results_inside(loop_form *l, const df_custom *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) any |= is_inside(l, c->record[i]);
+    for (uint32_t i = 0; i < c->n_out && any; i++) l->inside[c->record[c->n_in + i] - l->loop] = 1;
+}
+
 static void find_inside(loop_form *l)
 {
     const df_node *const nodes = l->w->cx->rec.nodes;
     l->inside[0] = 1;
     for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
+        const df_custom *const c = custom_of(l->w, k);
         for (uint32_t i = 0; i < nodes[k].n_src; i++)
             if (is_inside(l, nodes[k].src[i].i)) l->inside[k - l->loop] = 1;
-        if (nodes[k].op != DF_OP_update || !is_inside(l, k)) continue;
-        for (uint32_t v = nodes[k].src[2].i; v > l->loop && v != nodes[k].src[0].i;
-             v = nodes[v].src[0].i)
-            l->inside[v - l->loop] = 1;
+        if (nodes[k].op == DF_OP_update && is_inside(l, k)) find_views_inside(l, &nodes[k]);
+        if (c) find_results_inside(l, c);
     }
 }
 
@@ -207,7 +194,7 @@ static bool read_form(loop_form *l, df_arena *a)
     l->map = df_arena_new(a, uint32_t, n);
     l->rows = df_arena_new(a, uint32_t, n);
     if (!l->inside || !l->map || !l->rows) return no_memory(l->w);
-    if (!captures_init(&l->outer, l->w, 3 * (n + l->n_states + l->n_stacks), a)) return false;
+    if (!captures_init(&l->outer, l->w, a)) return false;
     find_inside(l);
     for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
         if (!is_inside(l, k)) continue;
@@ -215,7 +202,9 @@ static bool read_form(loop_form *l, df_arena *a)
             if (nodes[k].op == DF_OP_each) l->rows[l->n_rows++] = k;
             continue;
         }
+        const df_custom *const c = custom_of(l->w, k);
         for (uint32_t i = 0; i < nodes[k].n_src; i++) see(l, nodes[k].src[i].i);
+        for (uint32_t i = 0; c && i < c->n_in; i++) see(l, c->record[i]);
     }
     for (uint32_t i = 0; i < l->n_states; i++) see(l, next_value(l, i));
     for (uint32_t i = 0; i < l->n_stacks; i++) see(l, row_value(l, i));
@@ -233,10 +222,10 @@ static uint32_t final_gradient(const loop_form *l, uint32_t of)
     return DF_BAD;
 }
 
-static replay start_replay(const loop_form *l)
+static df_replay start_replay(const loop_form *l)
 {
     deft_ctx *const cx = l->w->cx;
-    replay p = { .cx = cx, .low = l->loop, .high = l->body_end, .map = l->map };
+    df_replay p = { .cx = cx, .low = l->loop, .high = l->body_end, .map = l->map };
     p.loop = l->loop;
     p.around = cx->body_loop;
     for (uint32_t i = 0; i < p.high - p.low; i++) p.map[i] = DF_BAD;
@@ -244,11 +233,11 @@ static replay start_replay(const loop_form *l)
 }
 
 /* The body, once what goes into it stands in p->map. */
-static bool record_body(const loop_form *l, replay *p)
+static bool record_body(const loop_form *l, df_replay *p)
 {
     for (uint32_t k = l->loop + 1; k < l->body_end; k++)
         if (is_inside(l, k) && p->map[k - p->low] == DF_BAD && !record_again(p, k)) return false;
-    return df_grad_copy_marks(p->cx, p->low, p->high, p->map);
+    return df_grad_copy_marks(p);
 }
 
 /* ---- keeping the states ---- */
@@ -257,7 +246,7 @@ static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in
                                size_t n_out, void *user)
 {
     const loop_form *const l = user;
-    replay p = start_replay(l);
+    df_replay p = start_replay(l);
     (void)n_in, (void)n_out;
     for (uint32_t i = 0; i < l->n_states; i++) p.map[carry(l, i) - p.low] = df_node_of(cx, in[i]);
     for (uint32_t i = 0; i < l->n_rows; i++)
@@ -265,7 +254,7 @@ static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in
     p.map[0] = cx->body_loop;
     if (!record_body(l, &p)) return cx->pending;
     for (uint32_t i = 0; i < l->n_states; i++) {
-        out[i] = df_result(cx, now(&p, next_value(l, i)));
+        out[i] = df_result(cx, df_grad_now(&p, next_value(l, i)));
         out[l->n_states + i] = in[i];
     }
     return cx->pending;
@@ -311,7 +300,7 @@ typedef struct backward {
 } backward;
 
 /* What goes into the body, each as a record of its own. */
-static bool enter_body(const backward *b, replay *p, deft_tensor *const *rows)
+static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows)
 {
     const loop_form *const l = b->l;
     const uint32_t n = l->n_states + l->n_rows;
@@ -331,15 +320,16 @@ static bool enter_body(const backward *b, replay *p, deft_tensor *const *rows)
 }
 
 /* Seeds, from the gradients of what the body makes. */
-static bool sow(const backward *b, df_grad *w, const replay *p, deft_tensor *const *states,
+static bool sow(const backward *b, df_grad *w, const df_replay *p, deft_tensor *const *states,
                 deft_tensor *const *made)
 {
     const loop_form *const l = b->l;
     for (uint32_t i = 0; i < b->n_states; i++)
-        if (!df_grad_give(w, now(p, next_value(l, b->states[i])), df_node_of(w->cx, states[i])))
+        if (!df_grad_give(w, df_grad_now(p, next_value(l, b->states[i])),
+                          df_node_of(w->cx, states[i])))
             return false;
     for (uint32_t i = 0; i < b->n_made; i++)
-        if (!df_grad_give(w, now(p, row_value(l, b->made[i])), df_node_of(w->cx, made[i])))
+        if (!df_grad_give(w, df_grad_now(p, row_value(l, b->made[i])), df_node_of(w->cx, made[i])))
             return false;
     return true;
 }
@@ -373,7 +363,7 @@ static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
     const loop_form *const l = b->l;
     const uint32_t from = cx->rec.n, n = l->n_states + l->n_rows;
     deft_tensor *const *const rows = in + b->n_states + l->outer.n;
-    replay p = start_replay(l);
+    df_replay p = start_replay(l);
     df_grad w = { .cx = cx };
     (void)n_in, (void)n_out;
     bool ok =
@@ -513,35 +503,47 @@ static bool is_of_branch(const branch *b, uint32_t k)
     return k >= b->low && k < b->high && b->w->cx->rec.nodes[k].op != DF_OP_input;
 }
 
-/* Other results of the same branches may depend on more, which this one has nothing to do with. */
-static bool find_need(branch *b, df_arena *a)
+/* Record k is needed: recorded again, or captured. */
+static void need(const branch *b, df_captures *c, uint32_t k)
+{
+    if (is_of_branch(b, k))
+        b->need[k - b->low] = 1;
+    else
+        capture(c, k);
+}
+
+/* All that goes into a custom function and comes out is needed, when a result is. */
+static void need_custom(const branch *b, df_captures *c, const df_custom *f)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < f->n_out; i++) any |= b->need[f->record[f->n_in + i] - b->low] != 0;
+    for (uint32_t i = 0; i < f->n_in + f->n_out && any; i++) need(b, c, f->record[i]);
+}
+
+/* What the result depends on. Other results of the same branches may depend on more, which this one
+ * has nothing to do with. */
+static bool see_branch(branch *b, df_captures *c, df_arena *a)
 {
     const df_node *const nodes = b->w->cx->rec.nodes;
     b->need = df_arena_new(a, uint8_t, b->high - b->low + 1);
     if (!b->need) return no_memory(b->w);
-    if (is_of_branch(b, b->result)) b->need[b->result - b->low] = 1;
-    for (uint32_t k = b->high; k-- > b->low;)
+    need(b, c, b->result);
+    for (uint32_t k = b->high; k-- > b->low;) {
+        const df_custom *const f = custom_of(b->w, k);
+        if (f) need_custom(b, c, f);
         for (uint32_t i = 0; b->need[k - b->low] && i < nodes[k].n_src; i++)
-            if (is_of_branch(b, nodes[k].src[i].i)) b->need[nodes[k].src[i].i - b->low] = 1;
+            need(b, c, nodes[k].src[i].i);
+    }
     return true;
 }
 
-static void see_branch(captures *c, const branch *b)
-{
-    const df_node *const nodes = b->w->cx->rec.nodes;
-    for (uint32_t k = b->low; k < b->high; k++)
-        for (uint32_t i = 0; b->need[k - b->low] && i < nodes[k].n_src; i++)
-            if (!is_of_branch(b, nodes[k].src[i].i)) capture(c, nodes[k].src[i].i);
-    if (!is_of_branch(b, b->result)) capture(c, b->result);
-}
-
 /* Records the branch again and walks back through it; made[i]: the gradient of capture i. */
-static bool through_branch(const branch *b, const captures *c, df_arena *a, uint32_t *made)
+static bool through_branch(const branch *b, const df_captures *c, df_arena *a, uint32_t *made)
 {
     deft_ctx *const cx = b->w->cx;
     const uint32_t from = cx->rec.n, n = b->high - b->low;
     uint32_t *const local = df_arena_new(a, uint32_t, c->n + 1);
-    replay p = { .cx = cx, .low = b->low, .high = b->high, .loop = DF_BAD, .around = DF_BAD };
+    df_replay p = { .cx = cx, .low = b->low, .high = b->high, .loop = DF_BAD, .around = DF_BAD };
     df_grad w = { .cx = cx };
     p.map = df_arena_new(a, uint32_t, n + 1);
     if (!local || !p.map) return no_memory(b->w);
@@ -551,14 +553,12 @@ static bool through_branch(const branch *b, const captures *c, df_arena *a, uint
     p.outer = c;
     p.local = local;
     for (uint32_t k = b->low; k < b->high; k++)
-        if ((b->need[k - b->low] || cx->rec.nodes[k].op == DF_OP_input) && !record_again(&p, k))
-            return false;
-    bool ok =
-        df_grad_copy_marks(cx, b->low, b->high, p.map) && df_grad_init(&w, cx, b->w->what, from);
+        if (b->need[k - b->low] && !record_again(&p, k)) return false;
+    bool ok = df_grad_copy_marks(&p) && df_grad_init(&w, cx, b->w->what, from);
     for (uint32_t i = 0; i < c->n && ok; i++) df_grad_with(&w, local[i]);
     if (ok) df_grad_trace(&w);
     w.site = b->w->site;
-    ok = ok && df_grad_give(&w, now(&p, b->result), b->g) && df_grad_walk(&w);
+    ok = ok && df_grad_give(&w, df_grad_now(&p, b->result), b->g) && df_grad_walk(&w);
     w.site = b->w->site;
     for (uint32_t i = 0; i < c->n && ok; i++)
         ok = (made[i] = gradient_or_zero(&w, local[i])) != DF_BAD;
@@ -577,14 +577,9 @@ bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
     branch then = { .w = w, .low = m->then, .high = m->otherwise, .result = n.src[1].i, .g = g };
     branch other = { .w = w, .low = m->otherwise, .high = m->record, .result = n.src[2].i, .g = g };
     df_arena a;
-    captures c;
+    df_captures c;
     df_arena_init(&a, cx->mem);
-    bool ok = captures_init(&c, w, 3 * (m->record - m->then) + 2, &a) && find_need(&then, &a) &&
-              find_need(&other, &a);
-    if (ok) {
-        see_branch(&c, &then);
-        see_branch(&c, &other);
-    }
+    bool ok = captures_init(&c, w, &a) && see_branch(&then, &c, &a) && see_branch(&other, &c, &a);
     uint32_t *const made = ok ? df_arena_new(&a, uint32_t, 2 * (size_t)c.n + 1) : NULL;
     const uint32_t first = cx->rec.n;
     ok = ok && (made || no_memory(w)) && through_branch(&then, &c, &a, made);

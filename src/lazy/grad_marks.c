@@ -66,73 +66,87 @@ const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k)
     return best;
 }
 
-/* Where record k stands now: as before, when it was not recorded again. */
-static uint32_t stands_at(uint32_t low, uint32_t high, const uint32_t *map, uint32_t k)
+const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k)
 {
-    return k < low || k >= high || map[k - low] == DF_BAD ? k : map[k - low];
+    for (size_t i = 0; i < cx->grad_marks.n; i++)
+        if (cx->grad_marks.at[i].record == k && cx->grad_marks.at[i].kind == DF_MARK_CUSTOM)
+            return cx->grad_marks.at[i].custom;
+    return NULL;
 }
 
-/* Where what was recorded from k on begins now. What stands for an input is somewhere else. */
-static uint32_t begins_at(const deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map,
-                          uint32_t k)
+/* ---- what is recorded again ---- */
+
+/* Record k recorded again; DF_BAD: it was not. */
+static uint32_t again(const df_replay *p, uint32_t k)
 {
-    df_assert(k >= low);
-    while (k < high && (map[k - low] == DF_BAD || cx->rec.nodes[k].op == DF_OP_input)) k++;
-    return stands_at(low, high, map, k);
+    return k >= p->low && k < p->high ? p->map[k - p->low] : DF_BAD;
+}
+
+uint32_t df_grad_now(const df_replay *p, uint32_t k)
+{
+    const df_captures *const c = p->outer;
+    if (again(p, k) != DF_BAD) return again(p, k);
+    const uint32_t slot = c && k - c->w->from < c->w->n ? c->slot[k - c->w->from] : 0;
+    return slot ? p->local[slot - 1] : k;
+}
+
+/* Where what was recorded from k on begins now: k or something behind it was recorded again. */
+static uint32_t begins_at(const df_replay *p, uint32_t k)
+{
+    df_assert(k >= p->low);
+    while (k < p->high && p->map[k - p->low] == DF_BAD) k++;
+    df_assert(k < p->high);
+    return p->map[k - p->low];
 }
 
 /* The first of the records m speaks of that was recorded again: of the results of a cond, which
  * follow each other, perhaps not all were. DF_BAD: none was. */
-static uint32_t marked(const deft_ctx *cx, const df_grad_mark *m, uint32_t low, uint32_t high,
-                       const uint32_t *map)
+static uint32_t marked(const df_replay *p, const df_grad_mark *m)
 {
+    const df_node *const nodes = p->cx->rec.nodes;
     uint32_t k = m->record;
-    if (k < low || k >= high) return DF_BAD;
-    if (m->kind == DF_MARK_BRANCHES)
-        while (k + 1 < high && map[k - low] == DF_BAD && cx->rec.nodes[k + 1].op == DF_OP_cond) k++;
-    return map[k - low];
+    if (m->kind == DF_MARK_BRANCHES && k >= p->low)
+        while (k + 1 < p->high && again(p, k) == DF_BAD && nodes[k + 1].op == DF_OP_cond) k++;
+    return again(p, k);
 }
 
-/* Whether record k has an axis of examples more than it had. */
-static bool is_batched(const deft_ctx *cx, uint32_t low, const uint32_t *map, uint32_t k)
+static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_batched)
 {
-    return cx->rec.nodes[map[k - low]].rank != cx->rec.nodes[k].rank;
-}
-
-static df_custom *copy_custom(deft_ctx *cx, const df_custom *c, uint32_t low, uint32_t high,
-                              const uint32_t *map)
-{
+    deft_ctx *const cx = p->cx;
     const uint32_t n = c->n_in + c->n_out;
     df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
     if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
     *to = *c;
-    if (is_batched(cx, low, map, c->record[c->n_in])) to->batch_of = c;
-    for (uint32_t i = 0; i < n; i++) to->record[i] = stands_at(low, high, map, c->record[i]);
+    if (is_batched) to->batch_of = c;
+    for (uint32_t i = 0; i < n; i++) to->record[i] = df_grad_now(p, c->record[i]);
     to->next = cx->customs;
     cx->customs = to;
     return to;
 }
 
 /* Results of a custom function follow each other, and so do their marks. */
-bool df_grad_copy_marks(deft_ctx *cx, uint32_t low, uint32_t high, const uint32_t *map)
+bool df_grad_copy_marks(const df_replay *p)
 {
+    deft_ctx *const cx = p->cx;
     const df_custom *from = NULL;
     df_custom *to = NULL;
     const size_t n = cx->grad_marks.n;
     for (size_t i = 0; i < n; i++) {
         df_grad_mark m = cx->grad_marks.at[i];
-        const uint32_t record = marked(cx, &m, low, high, map);
+        const uint32_t record = marked(p, &m);
         if (record == DF_BAD) continue;
+        /* It has an axis of examples more than it had. */
+        const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
         if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
             from = m.custom;
-            if (!(to = copy_custom(cx, from, low, high, map))) return false;
+            if (!(to = copy_custom(p, from, is_batched))) return false;
         }
         if (m.kind == DF_MARK_CUSTOM) m.custom = to;
-        if (m.kind == DF_MARK_HOOK) m.n_batches += is_batched(cx, low, map, m.record);
+        if (m.kind == DF_MARK_HOOK) m.n_batches += is_batched;
         m.record = record;
         if (m.kind == DF_MARK_BRANCHES) {
-            m.then = begins_at(cx, low, high, map, m.then);
-            m.otherwise = begins_at(cx, low, high, map, m.otherwise);
+            m.then = begins_at(p, m.then);
+            m.otherwise = begins_at(p, m.otherwise);
         }
         if (!add_mark(cx, m)) return false;
     }

@@ -37,16 +37,6 @@ static void need(df_vmap *w, uint32_t k)
     if (k - w->from < w->n) w->flags[k - w->from] |= DF_VMAP_NEEDED;
 }
 
-/* The custom function of which record k is a result. */
-static const df_custom *custom_of(const df_vmap *w, uint32_t k)
-{
-    const deft_ctx *const cx = w->cx;
-    for (size_t i = 0; i < cx->grad_marks.n; i++)
-        if (cx->grad_marks.at[i].record == k && cx->grad_marks.at[i].kind == DF_MARK_CUSTOM)
-            return cx->grad_marks.at[i].custom;
-    df_unreachable();
-}
-
 static void find_customs(df_vmap *w)
 {
     const deft_ctx *const cx = w->cx;
@@ -57,20 +47,20 @@ static void find_customs(df_vmap *w)
     }
 }
 
-/* Whether any of n records has flag. */
-static bool has_any(const df_vmap *w, const uint32_t *record, uint32_t n, uint32_t flag)
+/* The flags that any of n records has. */
+static uint32_t flags_of_all(const df_vmap *w, const uint32_t *record, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
-        if (df_vmap_flags(w, record[i]) & flag) return true;
-    return false;
+    uint32_t flags = 0;
+    for (uint32_t i = 0; i < n; i++) flags |= df_vmap_flags(w, record[i]);
+    return flags;
 }
 
 /* Gradients through a custom function are one call: all of its results are needed, or none is.
  * Whatever reads one stands behind all. */
 static void need_custom(df_vmap *w, uint32_t k)
 {
-    const df_custom *const c = custom_of(w, k);
-    if (!has_any(w, c->record + c->n_in, c->n_out, DF_VMAP_NEEDED)) return;
+    const df_custom *const c = df_grad_custom_of(w->cx, k);
+    if (!(flags_of_all(w, c->record + c->n_in, c->n_out) & DF_VMAP_NEEDED)) return;
     for (uint32_t i = 0; i < c->n_in + c->n_out; i++) need(w, c->record[i]);
 }
 
@@ -98,15 +88,14 @@ static bool see(df_vmap *w, uint32_t k)
     uint32_t of_operands = 0;
     if (is_control(n)) return df_vmap_see_control(w, k);
     for (uint32_t i = 0; i < n->n_src; i++) of_operands |= df_vmap_flags(w, n->src[i].i);
+    if (was & DF_VMAP_CUSTOM) { /* all of its results are recorded again, or none is */
+        const df_custom *const c = df_grad_custom_of(w->cx, k);
+        of_operands |= flags_of_all(w, c->record, c->n_in + c->n_out) & DF_VMAP_BATCHED;
+    }
     of_operands = (of_operands | was) & (DF_VMAP_BATCHED | DF_VMAP_MOVED);
     if (n->op == DF_OP_random) of_operands = DF_VMAP_BATCHED;
     if (n->op == DF_OP_count && of_operands) of_operands = DF_VMAP_MOVED | DF_VMAP_RULED;
     if (n->op == DF_OP_update && of_operands) of_operands |= DF_VMAP_RULED;
-    if (*flags & DF_VMAP_CUSTOM) {
-        const df_custom *const c = custom_of(w, k);
-        if (has_any(w, c->record, c->n_in + c->n_out, DF_VMAP_BATCHED))
-            of_operands |= DF_VMAP_BATCHED;
-    }
     *flags |= (uint8_t)of_operands;
     return *flags != was;
 }
@@ -407,7 +396,8 @@ static bool for_all(call *c, uint32_t from)
     find_customs(&w);
     find_needed(&w);
     find_batched(&w);
-    if (!record_all(&w) || !df_grad_copy_marks(c->cx, w.from, w.from + w.n, w.now)) return false;
+    const df_replay again = { .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now };
+    if (!record_all(&w) || !df_grad_copy_marks(&again)) return false;
     w.site = c->site;
     for (size_t i = 0; i < c->n_out; i++)
         if ((c->made[i] = leave(c, &w, i)) == DF_BAD) return false;
