@@ -90,7 +90,7 @@ static bool see(df_vmap *w, uint32_t k)
     for (uint32_t i = 0; i < n->n_src; i++) of_operands |= df_vmap_flags(w, n->src[i].i);
     if (was & DF_VMAP_CUSTOM) { /* all of its results are recorded again, or none is */
         const df_custom *const c = df_grad_custom_of(w->cx, k);
-        of_operands |= flags_of_all(w, c->record, c->n_in + c->n_out) & DF_VMAP_BATCHED;
+        of_operands |= flags_of_all(w, c->record, c->n_in + c->n_out);
     }
     of_operands = (of_operands | was) & (DF_VMAP_BATCHED | DF_VMAP_MOVED);
     if (n->op == DF_OP_random) of_operands = DF_VMAP_BATCHED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random smooth programs in f64, with views, assigns, scatters, products, loops and branches,
- * differentiated. Along random directions d and e:
+ * Random smooth programs in f64, with views, assigns, scatters, products, attention, functions with
+ * a derivative of their own, loops and branches, differentiated. Along random directions d and e:
  *
  *   <gradient, d>            is the central difference of the value along d,
  *   forward mode along d     is <gradient, d>,
@@ -112,11 +112,42 @@ static deft_tensor *viewed(deft_tensor *a, deft_tensor *c, deft_tensor *b, uint6
     }
 }
 
+/* tanh(a), and sin(a) b. */
+static deft_status custom(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_tanh(in[0]);
+    out[1] = deft_mul(deft_sin(in[0]), in[1]);
+    return DEFT_OK;
+}
+
+static deft_status custom_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                               deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                               deft_tensor **grad_in, void *user)
+{
+    deft_tensor *const of_tanh = deft_mul(grad_out[0], deft_add(deft_neg(deft_square(out[0])), 1));
+    deft_tensor *const of_product = deft_mul(grad_out[1], deft_mul(deft_cos(in[0]), in[1]));
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    grad_in[0] = deft_add(of_tanh, of_product);
+    grad_in[1] = deft_sum(deft_mul(grad_out[1], deft_sin(in[0])), DEFT_ALL_AXES, 0);
+    return DEFT_OK;
+}
+
+static void put_custom(deft_ctx *cx, pool *p, uint64_t *seed, deft_tensor *a, deft_tensor *b)
+{
+    deft_tensor *out[2];
+    (void)deft_custom_grad(cx, custom, custom_back, NULL, (deft_tensor *[]){ a, b }, 2, out, 2);
+    const unsigned which = pick(seed, 3);
+    if (which != 1) put_a(p, seed, out[0]);
+    if (which != 0) put_a(p, seed, out[1]);
+}
+
 static void put_op(deft_ctx *cx, pool *p, uint64_t *seed)
 {
     deft_tensor *const a = any_a(p, seed), *const c = any_a(p, seed), *const b = any_b(p, seed);
     const int64_t rows = deft_shape_get(a).dim[0];
-    switch (pick(seed, 16)) {
+    switch (pick(seed, 18)) {
     case 0: put_a(p, seed, deft_tanh(deft_add(a, c))); return;
     case 1: put_a(p, seed, deft_mul(deft_tanh(a), c)); return;
     case 2: put_a(p, seed, deft_sub(deft_sin(a), deft_mul(b, 0.5))); return;
@@ -132,6 +163,12 @@ static void put_op(deft_ctx *cx, pool *p, uint64_t *seed)
     case 12: put_a(p, seed, deft_tanh(deft_index_add(a, some_rows(cx, seed, rows), c, 0))); return;
     case 13: put_a(p, seed, deft_sub(a, deft_mean(c, DEFT_AXES((int)pick(seed, 2)), 1))); return;
     case 14: put_b(p, seed, deft_tanh(deft_sum(a, DEFT_ALL_AXES, 0))); return;
+    case 15: put_custom(cx, p, seed, a, b); return;
+    case 16:
+        put_a(p, seed,
+              deft_attention(a, c, mapped(c, seed),
+                             pick(seed, 2) ? NULL : DEFT_ATTENTION(.is_causal = true)));
+        return;
     default: put_b(p, seed, deft_slice(deft_sin(a), DEFT_AT(0), DEFT_AT(pick(seed, COLS)))); return;
     }
 }

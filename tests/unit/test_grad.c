@@ -462,6 +462,47 @@ Test(grad, a_custom_function_of_a_captured_tensor_within_a_loop)
     EXPECT(g[1], 9.375f, 37.5f);
 }
 
+/* States x + round(t) + t y and t y. */
+static deft_status two_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    around *const a = user;
+    deft_tensor *const both[] = { a->t, in[1] };
+    deft_tensor *made[2];
+    (void)n_in, (void)n_out;
+    if (!deft_custom_grad(cx, clipped, straight, &a->calls, both, 2, made, 2)) return DEFT_E_STATE;
+    out[0] = deft_add(in[0], deft_add(made[0], made[1]));
+    out[1] = made[1];
+    return DEFT_OK;
+}
+
+static deft_status scan_of_two_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                      deft_tensor **out, size_t n_out, void *user)
+{
+    deft_tensor *made[2];
+    (void)n_in, (void)n_out;
+    if (!deft_scan(cx, two_states, user, in, 2, NULL, 0, 2, 0, made)) return DEFT_E_STATE;
+    out[0] = made[0];
+    return DEFT_OK;
+}
+
+/* The loop is recorded again for all examples of x, with y in it, though of that there is one; the
+ * rounding depends on neither. */
+Test(grad, a_custom_function_within_a_loop_over_many_examples)
+{
+    deft_tensor *const x = VECTOR(1, 2, 3), *const t = VECTOR(2), *const y = VECTOR(3), *out, *g[2];
+    deft_tensor *const in[] = { x, deft_sum(y, DEFT_ALL_AXES, 0) }, *const with[] = { t, y };
+    const int axes[] = { 0, DEFT_NOT_MAPPED };
+    around a = { 0, deft_sum(t, DEFT_ALL_AXES, 0) };
+    cr_assert(deft_vmap(r.cx, scan_of_two_states, &a, in, axes, 2, &out, NULL, 1), "%s",
+              deft_message(r.cx));
+    deft_tensor *const sum = deft_sum(out, DEFT_ALL_AXES, 0);
+    cr_assert(deft_grad(&sum, NULL, 1, with, 2, NULL, g), "%s", deft_message(r.cx));
+    EXPECT(out, 1 + 4 + 18, 2 + 4 + 18, 3 + 4 + 18);
+    EXPECT(g[0], 6);
+    EXPECT(g[1], 18);
+}
+
 static deft_status attention_of_around(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                        deft_tensor **out, size_t n_out, void *user)
 {
