@@ -35,9 +35,9 @@
  * scan.
  *
  * Body: instructions in order of (stage, level). Level ROW instructions run once per row (per
- * vector of rows in COL and LOOP) before the RED loop of their stage; level ELEM run inside it. A reduce
- * instruction stands at level ELEM of stage s and its value may be used from level ROW of stage s +
- * 1 on. In MAP all instructions have stage 0, level ELEM. The last stage may have no ELEM
+ * vector of rows in COL and LOOP) before the RED loop of their stage; level ELEM run inside it. A
+ * reduce instruction stands at level ELEM of stage s and its value may be used from level ROW of
+ * stage s + 1 on. In MAP all instructions have stage 0, level ELEM. The last stage may have no ELEM
  * instructions: then it has no loop. A scan instruction's value is usable at level ELEM of its own
  * stage, after it; a kernel with a scan is COL, or ROW run in order by a scalar loop.
  *
@@ -135,10 +135,9 @@ typedef struct df_plan_buf {
     uint32_t index;
     deft_dtype dtype;
     df_slot numel;
-    uint32_t
-        donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, and first is no
-                * less than the plan's n_checked; or DF_NONE. Set only where the plan reads that
-                * input at or before the writing element. */
+    uint32_t donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, and first
+                     * is no less than the plan's n_checked; or DF_NONE. Set only where the plan
+                     * reads that input at or before the writing element. */
     bool keep; /* the donor's contents are part of the value (an update in place): when its memory
                 * is not taken over, they are copied into the new buffer before the first launch.
                 * Only with a guard that the donor is contiguous. */
@@ -221,11 +220,11 @@ typedef enum df_cell_kind {
 
 /* A value that passes from one part to others, contiguous. */
 typedef struct df_cell {
-    uint32_t kind;   /* df_cell_kind */
-    uint32_t from;   /* INPUT: ordinal of the trace's input; ARG: argument slot */
-    uint64_t bits;   /* CONST */
-    uint32_t last;   /* the last part that reads it */
-    bool is_root;    /* handed out at the end */
+    uint32_t kind; /* df_cell_kind */
+    uint32_t from; /* INPUT: ordinal of the trace's input; ARG: argument slot */
+    uint64_t bits; /* CONST */
+    uint32_t last; /* the last part that reads it */
+    bool is_root;  /* handed out at the end */
     df_slot bytes;
 } df_cell;
 
@@ -260,9 +259,9 @@ typedef enum df_part_kind {
 
 typedef struct df_part {
     uint32_t kind;
-    df_subplan body;  /* LOOP: its roots are the next states, then a row for each stack */
-    df_subplan other; /* LOOP: has one root, a bool: whether the iteration takes place */
-    const uint32_t *out; /* per root of body: the cell that it makes (LOOP: at the end), or DF_NONE */
+    df_subplan body;     /* LOOP: its roots are the next states, then a row for each stack */
+    df_subplan other;    /* LOOP: has one root, a bool: whether the iteration takes place */
+    const uint32_t *out; /* per root of body: the cell it makes (LOOP: at the end), or DF_NONE */
     uint32_t n_out;
     uint32_t cond;
     /* LOOP */
@@ -309,13 +308,13 @@ typedef struct df_plan {
     uint32_t n_why;
     uint32_t n_inputs;
     uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
-    bool retreated;  /* grouping failed: one kernel per op, and why[0] says what was unsound */
+    bool retreated;      /* grouping failed: one kernel per op, and why[0] says what was unsound */
     uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
                          * is written before then lies in memory of its own */
     bool checks_first;  /* some routine's indices lie in an input: they can be looked at before the
                          * first launch, and then report no fault */
-    void **execs;    /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
-    uint64_t serial; /* of the device that has prepared it, never given twice; 0 at first */
+    void **execs;       /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
+    uint64_t serial;    /* of the device that has prepared it, never given twice; 0 at first */
 
     /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */
     uintptr_t site;               /* of the call that cut the trace */
@@ -348,8 +347,8 @@ void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *inpu
 size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */
 /* Of a new buffer for root r; -1: it is written into memory that is there. */
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);
-/* Of temporaries that a run with these slots has at once, as the allocator counts them: what is neither an input, a root nor
- * memory written in place. Of a plan of parts: the most at any part. */
+/* Of temporaries that a run with these slots has at once, as the allocator counts them: what is
+ * neither an input, a root nor memory written in place. Of a plan of parts: the most at one. */
 int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots);
 /* Why it runs one kernel per op (plan.retreated). */
 const char *df_plan_retreat(const df_plan *plan);
