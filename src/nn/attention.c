@@ -95,18 +95,10 @@ static deft_tensor *self_attention_call(const deft_nn_self_attention *l, deft_te
 bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
                                  int64_t width, int64_t n_heads, double drop)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const bool result = self_attention_init(l, nn, name, width, n_heads, drop);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(bool, nn ? nn->cx : NULL, self_attention_init(l, nn, name, width, n_heads, drop));
 }
 
 deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x)
 {
-    deft_ctx *const cx = deft_ctx_of(x);
-    const bool began = df_caller_begin(cx, DF_SITE);
-    deft_tensor *const result = self_attention_call(l, x);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_tensor *, deft_ctx_of(x), self_attention_call(l, x));
 }

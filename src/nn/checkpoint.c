@@ -108,18 +108,10 @@ static deft_status nn_load(deft_nn *nn, const char *path, deft_nn_part part)
 
 deft_status deft_nn_save(deft_nn *nn, const char *path, deft_nn_part part)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const deft_status result = nn_save(nn, path, part);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, nn_save(nn, path, part));
 }
 
 deft_status deft_nn_load(deft_nn *nn, const char *path, deft_nn_part part)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const deft_status result = nn_load(nn, path, part);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, nn_load(nn, path, part));
 }

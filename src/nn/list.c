@@ -294,28 +294,16 @@ deft_rng *deft_nn_rng(deft_nn *nn)
 
 deft_tensor *deft_nn_parameter(deft_nn *nn, const char *name, deft_shape shape, deft_init init)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    deft_tensor *const result = nn_parameter(nn, name, shape, init);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_tensor *, nn ? nn->cx : NULL, nn_parameter(nn, name, shape, init));
 }
 
 deft_tensor *deft_nn_buffer(deft_nn *nn, const char *name, deft_shape shape, deft_dtype dtype,
                             deft_init init)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    deft_tensor *const result = nn_buffer(nn, name, shape, dtype, init);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_tensor *, nn ? nn->cx : NULL, nn_buffer(nn, name, shape, dtype, init));
 }
 
 bool deft_nn_fill(deft_nn *nn, const char *name, deft_init init)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const bool result = nn_fill(nn, name, init);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(bool, nn ? nn->cx : NULL, nn_fill(nn, name, init));
 }

@@ -61,6 +61,17 @@ const df_nn_entry *df_nn_get(const deft_nn *nn, const char *name); /* NULL: none
 deft_tensor *df_nn_begin(deft_nn *nn, const char *what, const deft_shape *shape, deft_dtype dtype,
                          deft_init init);
 
+/* The end of a public function, which returns what call makes, told as the line that called the
+ * function; cx may be NULL. A macro, as DF_SITE means the function it stands in. */
+#define DF_NN_RETURN(type, cx, call)                                                               \
+    do {                                                                                           \
+        deft_ctx *const df_cx = (cx);                                                              \
+        const bool df_began = df_caller_begin(df_cx, DF_SITE);                                     \
+        type const df_result = (call);                                                             \
+        df_caller_end(df_cx, df_began);                                                            \
+        return df_result;                                                                          \
+    } while (0)
+
 /* "f32[2,3]", for sentences. */
 #define DF_NN_TEXT 96
 const char *df_nn_text(const deft_tensor *t, char buf[DF_NN_TEXT]);

@@ -331,39 +331,24 @@ static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_
 
 deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const deft_status result = optim_create(nn, options, out);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, optim_create(nn, options, out));
 }
 
 bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
 {
-    deft_ctx *const cx = o ? o->nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const bool result = optim_step(o, grads, rate, NULL);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(bool, o ? o->nn->cx : NULL, optim_step(o, grads, rate, NULL));
 }
 
 bool deft_optim_step_if(deft_optim *o, deft_tensor *const *grads, double rate,
                         deft_tensor *condition)
 {
     if (!o || !condition) return false; /* NULL: an error is pending */
-    const bool began = df_caller_begin(o->nn->cx, DF_SITE);
-    const bool result = optim_step(o, grads, rate, condition);
-    df_caller_end(o->nn->cx, began);
-    return result;
+    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, condition));
 }
 
 bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
 {
-    deft_ctx *const cx = o ? o->nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const bool result = optim_accumulate(o, grads, weight);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(bool, o ? o->nn->cx : NULL, optim_accumulate(o, grads, weight));
 }
 
 bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_tensor **norm)
@@ -371,8 +356,5 @@ bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_te
     size_t i = 0;
     while (grads && i < n && !grads[i]) i++;
     deft_ctx *const cx = grads && i < n ? deft_ctx_of(grads[i]) : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const bool result = clip_grad_norm(grads, n, max_norm, norm);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(bool, cx, clip_grad_norm(grads, n, max_norm, norm));
 }

@@ -122,36 +122,23 @@ static bool update(const deft_scaler *s, deft_tensor *is_finite)
 
 deft_status deft_scaler_create(deft_nn *nn, const deft_scaler_options *options, deft_scaler **out)
 {
-    deft_ctx *const cx = nn ? nn->cx : NULL;
-    const bool began = df_caller_begin(cx, DF_SITE);
-    const deft_status result = scaler_create(nn, options, out);
-    df_caller_end(cx, began);
-    return result;
+    DF_NN_RETURN(deft_status, nn ? nn->cx : NULL, scaler_create(nn, options, out));
 }
 
 deft_tensor *deft_scaler_loss(const deft_scaler *s, deft_tensor *loss)
 {
     if (!s) return NULL;
-    const bool began = df_caller_begin(s->nn->cx, DF_SITE);
-    deft_tensor *const result = deft_mul(deft_cast(loss, DEFT_F32), s->scale);
-    df_caller_end(s->nn->cx, began);
-    return result;
+    DF_NN_RETURN(deft_tensor *, s->nn->cx, deft_mul(deft_cast(loss, DEFT_F32), s->scale));
 }
 
 deft_tensor *deft_scaler_unscale(const deft_scaler *s, deft_tensor **grads, size_t n)
 {
     if (!s || !grads || deft_error(s->nn->cx) != DEFT_OK) return NULL;
-    const bool began = df_caller_begin(s->nn->cx, DF_SITE);
-    deft_tensor *const result = unscale(s, grads, n);
-    df_caller_end(s->nn->cx, began);
-    return result;
+    DF_NN_RETURN(deft_tensor *, s->nn->cx, unscale(s, grads, n));
 }
 
 bool deft_scaler_update(deft_scaler *s, deft_tensor *is_finite)
 {
     if (!s || deft_error(s->nn->cx) != DEFT_OK) return false;
-    const bool began = df_caller_begin(s->nn->cx, DF_SITE);
-    const bool result = update(s, is_finite);
-    df_caller_end(s->nn->cx, began);
-    return result;
+    DF_NN_RETURN(bool, s->nn->cx, update(s, is_finite));
 }
