@@ -10,6 +10,7 @@
  * function grows a pool of them by random ops over what it was handed and what stands around it.
  */
 #include "../support/oracle.h"
+#include "../support/tensor_pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
 
-enum { POOL = 24, MOST_STEPS = 5, MOST_READ = 4 };
+enum { MOST_STEPS = 5, MOST_READ = 4 };
 
 static oracle_path paths[] = {
     { .name = "reference", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
@@ -33,37 +34,6 @@ typedef struct env {
     bool in_c; /* loops and branches are C code */
     bool failed;
 } env;
-
-/* Tensors [rows,4] and numbers []. */
-typedef struct pool {
-    deft_tensor *a[POOL], *b[POOL];
-    unsigned n_a, n_b;
-} pool;
-
-static unsigned pick(uint64_t *seed, unsigned n)
-{
-    return (unsigned)(oracle_next(seed) % n);
-}
-
-static deft_tensor *any_a(const pool *p, uint64_t *seed)
-{
-    return p->a[pick(seed, p->n_a)];
-}
-
-static deft_tensor *any_b(const pool *p, uint64_t *seed)
-{
-    return p->b[pick(seed, p->n_b)];
-}
-
-static void put_a(pool *p, uint64_t *seed, deft_tensor *t)
-{
-    p->a[p->n_a < POOL ? p->n_a++ : 1 + pick(seed, POOL - 1)] = t;
-}
-
-static void put_b(pool *p, uint64_t *seed, deft_tensor *t)
-{
-    p->b[p->n_b < POOL ? p->n_b++ : 1 + pick(seed, POOL - 1)] = t;
-}
 
 static void put_op(const env *e, pool *p, uint64_t *seed)
 {

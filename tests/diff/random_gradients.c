@@ -17,6 +17,7 @@
  */
 #include "../support/oracle.h"
 #include "../support/part.h"
+#include "../support/tensor_pool.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +26,7 @@
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
 
-enum { POOL = 16, COLS = 4, MOST_ROWS = 5, N_IN = 3, MOST = 2 * MOST_ROWS * COLS + 1 };
+enum { COLS = 4, MOST_ROWS = 5, N_IN = 3, MOST = 2 * MOST_ROWS * COLS + 1 };
 
 static oracle_path paths[] = {
     { .name = "reference", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
@@ -34,37 +35,6 @@ static oracle_path paths[] = {
 };
 
 /* ---- programs ---- */
-
-/* Tensors [rows,4] and numbers []. */
-typedef struct pool {
-    deft_tensor *a[POOL], *b[POOL];
-    unsigned n_a, n_b;
-} pool;
-
-static unsigned pick(uint64_t *seed, unsigned n)
-{
-    return (unsigned)(oracle_next(seed) % n);
-}
-
-static deft_tensor *any_a(const pool *p, uint64_t *seed)
-{
-    return p->a[pick(seed, p->n_a)];
-}
-
-static deft_tensor *any_b(const pool *p, uint64_t *seed)
-{
-    return p->b[pick(seed, p->n_b)];
-}
-
-static void put_a(pool *p, uint64_t *seed, deft_tensor *t)
-{
-    p->a[p->n_a < POOL ? p->n_a++ : pick(seed, POOL)] = t;
-}
-
-static void put_b(pool *p, uint64_t *seed, deft_tensor *t)
-{
-    p->b[p->n_b < POOL ? p->n_b++ : pick(seed, POOL)] = t;
-}
 
 /* [rows] of i64, the first axis in some order, with repetitions. */
 static deft_tensor *some_rows(deft_ctx *cx, uint64_t *seed, int64_t rows)
