@@ -16,6 +16,7 @@
 #include "batch.h"
 #include "runtime/interp.h"
 #include "support/fail_mem.h"
+#include "support/hand_kernel.h"
 #include "support/random_kernel.h"
 
 static long n_faults;
@@ -29,17 +30,6 @@ static void expect(bool holds, const char *what)
     n_faults++;
 }
 #define EXPECT(x) expect(x, #x)
-
-static df_ins ins(df_kop op, uint8_t t, uint8_t stage, df_level level, uint32_t a, uint32_t b,
-                  uint64_t imm)
-{
-    return (df_ins){ .op = (uint8_t)op,
-                     .dtype = t,
-                     .stage = stage,
-                     .level = (uint8_t)level,
-                     .src = { a, b },
-                     .imm = imm };
-}
 
 static void interp(const df_kernel *k, const df_kargs *a, int64_t rows, int64_t inner)
 {
@@ -69,53 +59,18 @@ static bool launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const
 
 static void check_gather(void)
 {
-    enum { N = 300 };
-    const df_access access[] = {
-        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_I64, .same_as = 0, .step = { DF_STEP_UNIT } },
-        { .kind = DF_ACCESS_AT, .dtype = DEFT_F32, .same_as = 1 },
-        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 2, .step = { DF_STEP_UNIT } },
-    };
-    const df_ins body[] = {
-        ins(DF_K_load, DEFT_I64, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_num, DEFT_I64, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_check, DEFT_I64, 0, DF_LEVEL_ELEM, 0, 1, 41),
-        ins(DF_K_load_at, DEFT_F32, 0, DF_LEVEL_ELEM, 2, 0, 1),
-        ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, 3, 0, 2),
-    };
-    const df_kernel k = { .mode = DF_MODE_MAP,
-                          .n_axes = 1,
-                          .n_stages = 1,
-                          .flags = DF_KERNEL_CHECKS,
-                          .role = { DF_AXIS_INNER },
-                          .n_access = 3,
-                          .n_num = 1,
-                          .n_ins = DF_LEN(body),
-                          .access = access,
-                          .ins = body };
     static const df_cuda_entry entries[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
                                              { DF_CUDA_MAIN, 0 } };
-    const batch_kernel bk = kernel_of(&k, "gather", entries, 2);
+    const batch_kernel bk = kernel_of(&hand_gather, "gather", entries, 2);
+    static hand_gather_run r;
     batch b;
     if (!batch_build(&b, &tools, &bk, 1, n_batches++)) n_faults++;
-    _Alignas(16) static int64_t index[N];
-    _Alignas(16) static float out[N];
-    const float table[4] = { 10, 11, 12, 13 };
-    for (int64_t n = 1; b.library && n <= N; n += 37)
+    for (int64_t n = 1; b.library && n <= HAND_GATHER_MOST; n += 37)
         for (int64_t bad = -1; bad < n; bad += 50)
             for (uint32_t e = 0; e < 2; e++) {
-                int64_t fault[3] = { 0, 0, 0 };
-                const uint64_t num[1] = { 4 };
-                for (int64_t i = 0; i < n; i++) index[i] = i % 4;
-                if (bad >= 0) index[bad] = bad % 2 ? 4 : -7;
-                char *ptr[] = { (char *)index, (char *)(uintptr_t)table, (char *)out };
-                const int64_t stride[] = { 1, 0, 1 };
-                const df_kargs a = {
-                    .ptr = ptr, .stride = stride, .extent = &n, .num = num, .fault = fault
-                };
-                EXPECT(launch(&b, &bk, entries[e], &a, 2));
-                EXPECT(fault[0] == (bad < 0 ? 0 : 42));
-                if (bad >= 0) EXPECT(fault[1] == index[bad] && fault[2] == 4);
-                for (int64_t i = 0; i < n; i++) EXPECT(out[i] == (i == bad ? 10 : table[i % 4]));
+                hand_gather_init(&r, n, bad);
+                EXPECT(launch(&b, &bk, entries[e], &r.args, 2));
+                EXPECT(hand_gather_holds(&r));
             }
     batch_close(&b);
 }
@@ -126,47 +81,21 @@ static void check_scratch(void)
 {
     enum { ROWS = 19, MOST = 4200 };
     static const int64_t lengths[] = { 0, 1, 31, 64, 65, 1000, 4097 };
-    const df_access access[] = {
-        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .step = { DF_STEP_ANY, DF_STEP_UNIT } },
-        { .kind = DF_ACCESS_SCRATCH, .dtype = DEFT_F32, .same_as = 1 },
-        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .step = { DF_STEP_ANY, DF_STEP_UNIT } },
-    };
-    const df_ins body[] = {
-        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_rmax, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_load, DEFT_F32, 1, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_sub, DEFT_F32, 1, DF_LEVEL_ELEM, 2, 1, 0),
-        ins(DF_K_store, DEFT_F32, 1, DF_LEVEL_ELEM, 3, 0, 1),
-        ins(DF_K_sum, DEFT_F32, 1, DF_LEVEL_ELEM, 3, 0, 0),
-        ins(DF_K_load, DEFT_F32, 2, DF_LEVEL_ELEM, 0, 0, 1),
-        ins(DF_K_div, DEFT_F32, 2, DF_LEVEL_ELEM, 6, 5, 0),
-        ins(DF_K_store, DEFT_F32, 2, DF_LEVEL_ELEM, 7, 0, 2),
-    };
-    const df_kernel k = { .mode = DF_MODE_ROW,
-                          .n_axes = 2,
-                          .n_stages = 3,
-                          .role = { DF_AXIS_OUTER, DF_AXIS_RED },
-                          .n_access = 3,
-                          .n_ins = DF_LEN(body),
-                          .access = access,
-                          .ins = body };
     static const df_cuda_entry entries[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
                                              { DF_CUDA_MAIN, DF_CUDA_LONG } };
-    const batch_kernel bk = kernel_of(&k, "scratch", entries, 2);
+    const batch_kernel bk = kernel_of(&hand_softmax, "scratch", entries, 2);
     batch b;
     if (!batch_build(&b, &tools, &bk, 1, n_batches++)) n_faults++;
     float *const x = malloc(ROWS * MOST * 4), *const y = malloc(ROWS * MOST * 4);
     float *const scratch = malloc(RANDOM_TEAMS * MOST * 4);
     for (size_t n = 0; b.library && x && y && scratch && n < DF_LEN(lengths); n++)
         for (uint32_t e = 0; e < 2; e++) {
-            const int64_t l = lengths[n], extent[] = { ROWS, l }, stride[] = { l, 1, 0, 0, l, 1 };
-            for (int64_t i = 0; i < ROWS * l; i++) x[i] = y[i] = (float)((i * 37) % 101) / 8;
-            char *px[] = { (char *)x, (char *)scratch, (char *)x };
-            char *py[] = { (char *)y, (char *)scratch, (char *)y };
-            const df_kargs ax = { .ptr = px, .stride = stride, .extent = extent };
-            const df_kargs ay = { .ptr = py, .stride = stride, .extent = extent };
-            EXPECT(launch(&b, &bk, entries[e], &ax, 2));
-            interp(&k, &ay, ROWS, 1);
+            const int64_t l = lengths[n];
+            hand_softmax_run of_x, of_y;
+            hand_softmax_init(&of_x, x, scratch, ROWS, l);
+            hand_softmax_init(&of_y, y, scratch, ROWS, l);
+            EXPECT(launch(&b, &bk, entries[e], &of_x.args, 2));
+            interp(&hand_softmax, &of_y.args, ROWS, 1);
             EXPECT(memcmp(x, y, (size_t)(ROWS * l) * 4) == 0);
         }
     free(x);

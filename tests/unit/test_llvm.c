@@ -24,6 +24,7 @@
 #include "runtime/interp.h"
 #include "runtime/variant.h"
 #include "support/part.h"
+#include "support/hand_kernel.h"
 #include "support/random_kernel.h"
 
 /* ---- the plug-in ---- */
@@ -692,18 +693,6 @@ Test(llvm, every_op_and_dtype_on_awkward_values, .timeout = 300)
 
 /* ---- what random kernels do not reach ---- */
 
-static df_ins ins(df_kop op, uint8_t t, uint8_t stage, df_level level, uint32_t a, uint32_t b,
-                  uint64_t imm)
-{
-    return (df_ins){ .op = (uint8_t)op,
-                     .dtype = t,
-                     .stage = stage,
-                     .level = (uint8_t)level,
-                     .src = { a, b },
-                     .imm = imm };
-}
-
-/* Softmax but for its exp: three stages, the second keeps its elements in scratch. */
 Test(llvm, a_known_divisor_gives_the_bits_of_a_division)
 {
     enum { N = 2048 + 5 };
@@ -753,51 +742,19 @@ Test(llvm, a_known_divisor_gives_the_bits_of_a_division)
 Test(llvm, stages_share_a_row_through_scratch)
 {
     static const int64_t lengths[] = { 0, 1, 15, 16, 17, 63, 64, 65, 1000, 4097 };
-    const df_access access[] = {
-        { .kind = DF_ACCESS_LOAD,
-          .dtype = DEFT_F32,
-          .same_as = 0,
-          .step = { DF_STEP_ANY, DF_STEP_UNIT } },
-        { .kind = DF_ACCESS_SCRATCH, .dtype = DEFT_F32, .same_as = 1 },
-        { .kind = DF_ACCESS_STORE,
-          .dtype = DEFT_F32,
-          .same_as = 0,
-          .step = { DF_STEP_ANY, DF_STEP_UNIT } },
-    };
-    const df_ins body[] = {
-        ins(DF_K_load, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_rmax, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_load, DEFT_F32, 1, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_sub, DEFT_F32, 1, DF_LEVEL_ELEM, 2, 1, 0),
-        ins(DF_K_store, DEFT_F32, 1, DF_LEVEL_ELEM, 3, 0, 1),
-        ins(DF_K_sum, DEFT_F32, 1, DF_LEVEL_ELEM, 3, 0, 0),
-        ins(DF_K_load, DEFT_F32, 2, DF_LEVEL_ELEM, 0, 0, 1),
-        ins(DF_K_div, DEFT_F32, 2, DF_LEVEL_ELEM, 6, 5, 0),
-        ins(DF_K_store, DEFT_F32, 2, DF_LEVEL_ELEM, 7, 0, 2),
-    };
-    const df_kernel kernel = { .mode = DF_MODE_ROW,
-                               .n_axes = 2,
-                               .n_stages = 3,
-                               .role = { DF_AXIS_OUTER, DF_AXIS_RED },
-                               .n_access = 3,
-                               .n_ins = DF_LEN(body),
-                               .access = access,
-                               .ins = body };
-    const df_kernel *k = &kernel;
+    const df_kernel *const k = &hand_softmax;
     float *x = malloc(3 * 4100 * 4), *y = malloc(3 * 4100 * 4), *scratch = malloc(4100 * 4);
     for (int v = 0; v < 6; v++) {
         df_compiler c = open_compiler(widths[v / 2]);
         df_code code;
         compile_all(&c, &k, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
         for (size_t n = 0; n < DF_LEN(lengths); n++) {
-            const int64_t l = lengths[n], extent[] = { 3, l }, stride[] = { l, 1, 0, 0, l, 1 };
-            for (int64_t i = 0; i < 3 * l; i++) x[i] = y[i] = (float)((i * 37) % 101) / 8;
-            char *px[] = { (char *)x, (char *)scratch, (char *)x };
-            char *py[] = { (char *)y, (char *)scratch, (char *)y };
-            const df_kargs ax = { .ptr = px, .stride = stride, .extent = extent };
-            const df_kargs ay = { .ptr = py, .stride = stride, .extent = extent };
-            code.main(&ax, 0, 3, 0, 1); /* in place */
-            ref_run(k, &ay);
+            const int64_t l = lengths[n];
+            hand_softmax_run of_x, of_y;
+            hand_softmax_init(&of_x, x, scratch, 3, l);
+            hand_softmax_init(&of_y, y, scratch, 3, l);
+            code.main(&of_x.args, 0, 3, 0, 1); /* in place */
+            ref_run(k, &of_y.args);
             cr_assert(memcmp(x, y, (size_t)(3 * l) * 4) == 0, "%s: length %lld", c.name,
                       (long long)l);
         }
@@ -812,52 +769,18 @@ Test(llvm, stages_share_a_row_through_scratch)
 /* Lanes past the end must not report; one of the failing ones does, whole. */
 Test(llvm, a_failing_check_is_recorded_and_reads_element_0)
 {
-    const df_access access[] = {
-        { .kind = DF_ACCESS_LOAD, .dtype = DEFT_I64, .same_as = 0, .step = { DF_STEP_UNIT } },
-        { .kind = DF_ACCESS_AT, .dtype = DEFT_F32, .same_as = 1 },
-        { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 2, .step = { DF_STEP_UNIT } },
-    };
-    const df_ins body[] = {
-        ins(DF_K_load, DEFT_I64, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_num, DEFT_I64, 0, DF_LEVEL_ELEM, 0, 0, 0),
-        ins(DF_K_check, DEFT_I64, 0, DF_LEVEL_ELEM, 0, 1, 41),
-        ins(DF_K_load_at, DEFT_F32, 0, DF_LEVEL_ELEM, 2, 0, 1),
-        ins(DF_K_store, DEFT_F32, 0, DF_LEVEL_ELEM, 3, 0, 2),
-    };
-    const df_kernel kernel = { .mode = DF_MODE_MAP,
-                               .n_axes = 1,
-                               .n_stages = 1,
-                               .flags = DF_KERNEL_CHECKS,
-                               .role = { DF_AXIS_INNER },
-                               .n_access = 3,
-                               .n_num = 1,
-                               .n_ins = DF_LEN(body),
-                               .access = access,
-                               .ins = body };
-    const df_kernel *k = &kernel;
+    const df_kernel *const k = &hand_gather;
+    static hand_gather_run r;
     for (int v = 0; v < 6; v++) {
         df_compiler c = open_compiler(widths[v / 2]);
         df_code code;
         compile_all(&c, &k, 1, v % 2 ? DF_OPT_O2 : DF_OPT_O0, &code);
         for (int64_t n = 1; n <= 40; n++)
             for (int64_t bad = -1; bad < n; bad += 3) {
-                int64_t index[40];
-                const float table[4] = { 10, 11, 12, 13 };
-                float out[40];
-                int64_t fault[3] = { 0, 0, 0 };
-                const uint64_t num[1] = { 4 };
-                for (int64_t i = 0; i < n; i++) index[i] = i % 4;
-                if (bad >= 0) index[bad] = bad % 2 ? 4 : -7;
-                char *ptr[] = { (char *)index, (char *)(uintptr_t)table, (char *)out };
-                const int64_t stride[] = { 1, 0, 1 };
-                const df_kargs a = {
-                    .ptr = ptr, .stride = stride, .extent = &n, .num = num, .fault = fault
-                };
-                code.main(&a, 0, 1, 0, n);
-                cr_assert(fault[0] == (bad < 0 ? 0 : 42), "n %lld", (long long)n);
-                if (bad >= 0) cr_assert(fault[1] == index[bad] && fault[2] == 4);
-                for (int64_t i = 0; i < n; i++)
-                    cr_assert(out[i] == (i == bad ? 10.0f : table[i % 4]));
+                hand_gather_init(&r, n, bad);
+                code.main(&r.args, 0, 1, 0, n);
+                cr_assert(hand_gather_holds(&r), "%s: %lld elements, %lld bad", c.name,
+                          (long long)n, (long long)bad);
             }
         c.release(c.self, &code);
         c.destroy(c.self);

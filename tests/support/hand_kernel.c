@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "support/hand_kernel.h"
+
+#define INS(name, type, of_stage, x, y, number)                                                    \
+    {                                                                                              \
+        .op = DF_K_##name, .dtype = DEFT_##type, .stage = (of_stage), .level = DF_LEVEL_ELEM,      \
+        .src = { (x), (y) }, .imm = (number)                                                       \
+    }
+
+/* ---- gather with a check ---- */
+
+static const df_access gather_access[] = {
+    { .kind = DF_ACCESS_LOAD, .dtype = DEFT_I64, .same_as = 0, .step = { DF_STEP_UNIT } },
+    { .kind = DF_ACCESS_AT, .dtype = DEFT_F32, .same_as = 1 },
+    { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .same_as = 2, .step = { DF_STEP_UNIT } },
+};
+
+static const df_ins gather_body[] = {
+    INS(load, I64, 0, 0, 0, 0),    INS(num, I64, 0, 0, 0, 0),   INS(check, I64, 0, 0, 1, 41),
+    INS(load_at, F32, 0, 2, 0, 1), INS(store, F32, 0, 3, 0, 2),
+};
+
+const df_kernel hand_gather = { .mode = DF_MODE_MAP,
+                                .n_axes = 1,
+                                .n_stages = 1,
+                                .flags = DF_KERNEL_CHECKS,
+                                .role = { DF_AXIS_INNER },
+                                .n_access = 3,
+                                .n_num = 1,
+                                .n_ins = DF_LEN(gather_body),
+                                .access = gather_access,
+                                .ins = gather_body };
+
+void hand_gather_init(hand_gather_run *r, int64_t n, int64_t bad)
+{
+    static const int64_t stride[] = { 1, 0, 1 };
+    *r = (hand_gather_run){ .n = n, .bad = bad, .num = { HAND_GATHER_TABLE } };
+    for (int i = 0; i < HAND_GATHER_TABLE; i++) r->table[i] = (float)(10 + i);
+    for (int64_t i = 0; i < n; i++) r->index[i] = i % HAND_GATHER_TABLE;
+    if (bad >= 0) r->index[bad] = bad % 2 ? HAND_GATHER_TABLE : -7;
+    r->ptr[0] = (char *)r->index;
+    r->ptr[1] = (char *)r->table;
+    r->ptr[2] = (char *)r->out;
+    r->args = (df_kargs){
+        .ptr = r->ptr, .stride = stride, .extent = &r->n, .num = r->num, .fault = r->fault
+    };
+}
+
+bool hand_gather_holds(const hand_gather_run *r)
+{
+    if (r->fault[0] != (r->bad < 0 ? 0 : 42)) return false;
+    if (r->bad >= 0 && (r->fault[1] != r->index[r->bad] || r->fault[2] != HAND_GATHER_TABLE))
+        return false;
+    for (int64_t i = 0; i < r->n; i++)
+        if (r->out[i] != r->table[i == r->bad ? 0 : i % HAND_GATHER_TABLE]) return false;
+    return true;
+}
+
+/* ---- stages that share a row through scratch ---- */
+
+static const df_access softmax_access[] = {
+    { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F32, .step = { DF_STEP_ANY, DF_STEP_UNIT } },
+    { .kind = DF_ACCESS_SCRATCH, .dtype = DEFT_F32, .same_as = 1 },
+    { .kind = DF_ACCESS_STORE, .dtype = DEFT_F32, .step = { DF_STEP_ANY, DF_STEP_UNIT } },
+};
+
+static const df_ins softmax_body[] = {
+    INS(load, F32, 0, 0, 0, 0), INS(rmax, F32, 0, 0, 0, 0),  INS(load, F32, 1, 0, 0, 0),
+    INS(sub, F32, 1, 2, 1, 0),  INS(store, F32, 1, 3, 0, 1), INS(sum, F32, 1, 3, 0, 0),
+    INS(load, F32, 2, 0, 0, 1), INS(div, F32, 2, 6, 5, 0),   INS(store, F32, 2, 7, 0, 2),
+};
+
+const df_kernel hand_softmax = { .mode = DF_MODE_ROW,
+                                 .n_axes = 2,
+                                 .n_stages = 3,
+                                 .role = { DF_AXIS_OUTER, DF_AXIS_RED },
+                                 .n_access = 3,
+                                 .n_ins = DF_LEN(softmax_body),
+                                 .access = softmax_access,
+                                 .ins = softmax_body };
+
+void hand_softmax_init(hand_softmax_run *r, float *data, float *scratch, int64_t rows,
+                       int64_t length)
+{
+    *r = (hand_softmax_run){ .ptr = { (char *)data, (char *)scratch, (char *)data },
+                             .extent = { rows, length },
+                             .stride = { length, 1, 0, 0, length, 1 } };
+    for (int64_t i = 0; i < rows * length; i++) data[i] = (float)((i * 37) % 101) / 8;
+    r->args = (df_kargs){ .ptr = r->ptr, .stride = r->stride, .extent = r->extent };
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels written by hand, for what random ones (random_kernel.h) do not reach: tests of each code
+ * generator run them.
+ */
+#ifndef TEST_HAND_KERNEL_H
+#define TEST_HAND_KERNEL_H
+
+#include "runtime/device.h"
+
+static inline df_ins ins(df_kop op, uint8_t t, uint8_t stage, df_level level, uint32_t a,
+                         uint32_t b, uint64_t imm)
+{
+    return (df_ins){ .op = (uint8_t)op,
+                     .dtype = t,
+                     .stage = stage,
+                     .level = (uint8_t)level,
+                     .src = { a, b },
+                     .imm = imm };
+}
+
+/* out[i] = table[index[i]] with index[i] checked against num[0], as check 41. MAP; i64 index, f32
+ * table, f32 out. */
+extern const df_kernel hand_gather;
+
+enum { HAND_GATHER_MOST = 300, HAND_GATHER_TABLE = 4 };
+
+/* n elements of it, of which one has an index out of range; bad -1: none. */
+typedef struct hand_gather_run {
+    _Alignas(16) int64_t index[HAND_GATHER_MOST];
+    _Alignas(16) float out[HAND_GATHER_MOST];
+    float table[HAND_GATHER_TABLE];
+    char *ptr[3];
+    int64_t n, bad, fault[3];
+    uint64_t num[1];
+    df_kargs args; /* of the above: r stays where it is */
+} hand_gather_run;
+
+void hand_gather_init(hand_gather_run *r, int64_t n, int64_t bad);
+/* Whether it ran right: the fault is reported, whole, and element 0 read in its place. */
+bool hand_gather_holds(const hand_gather_run *r);
+
+/* Softmax but for its exp, of f32 rows: of three stages, the second keeps its elements in scratch.
+ * Where it stores is where it loads from. */
+extern const df_kernel hand_softmax;
+
+/* It runs on rows of data that a generator and what it is held against have each for itself. */
+typedef struct hand_softmax_run {
+    char *ptr[3];
+    int64_t extent[2], stride[6];
+    df_kargs args; /* of the above: r stays where it is */
+} hand_softmax_run;
+
+/* Fills data, [rows, length]. scratch has room for a row of each team. */
+void hand_softmax_init(hand_softmax_run *r, float *data, float *scratch, int64_t rows,
+                       int64_t length);
+
+#endif
