@@ -51,6 +51,11 @@ void rig_ok(const rig *r, deft_status st, const char *file, int line)
               deft_message(r->cx));
 }
 
+deft_tensor *rig_vector(rig *r, int64_t n, const float *v)
+{
+    return deft_keep(deft_from(r->cx, DEFT_SHAPE(n), DEFT_F32, v, (size_t)n * sizeof *v));
+}
+
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n)
 {
     OK(r, deft_read(t, DEFT_F32, out, (size_t)n * sizeof *out));

@@ -25,6 +25,12 @@ deft_stats rig_stats(const rig *r);
 /* A kept f32 tensor [n] holding first, first + 1, ... */
 deft_tensor *rig_range(rig *r, int64_t n, float first);
 
+/* A kept f32 tensor [n] of these numbers. */
+deft_tensor *rig_vector(rig *r, int64_t n, const float *v);
+#define RIG_VECTOR(r, ...)                                                                         \
+    rig_vector((r), sizeof((float[]){ __VA_ARGS__ }) / sizeof(float),                              \
+               (const float[]){ __VA_ARGS__ })
+
 /* Reads all of t as f32; n must be its size. */
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n);
 float rig_item(rig *r, deft_tensor *t);
