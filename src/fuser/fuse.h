@@ -392,6 +392,8 @@ deft_status df_fuse_places(pass *p);
 void df_fuse_record_loads(pass *p, uint32_t g);
 bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to);
 void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
+/* What is stored as node, or as what it is a view of; DF_NONE: nothing. */
+uint32_t df_fuse_stored_under(const pass *p, uint32_t node);
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
 void df_fuse_donors(pass *p);
 /* Whether the loops of g run over all elements of node, once each, through this map. */

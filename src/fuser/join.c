@@ -246,7 +246,7 @@ static void settle(pass *p, uint32_t g, head h)
     v->map = h.dest;
     if (v->visible && node_of(p, v->node)->op == DF_OP_update) {
         /* Its readers also wait for what lies under it. */
-        const uint32_t base = p->node_val[node_of(p, v->node)->src[0].i];
+        const uint32_t base = df_fuse_stored_under(p, node_of(p, v->node)->src[0].i);
         if (base != DF_NONE && p->vals.at[base].level >= v->level)
             v->level = p->vals.at[base].level + 1;
     }

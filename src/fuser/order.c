@@ -63,6 +63,13 @@ bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to)
     return found;
 }
 
+uint32_t df_fuse_stored_under(const pass *p, uint32_t node)
+{
+    while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
+        node = node_of(p, node)->src[0].i;
+    return p->node_val[node];
+}
+
 /* Edges from all that writes val v to group `to`. What lies under an update belongs to it where it
  * is written over in place. An update in fresh memory has its frames, which wait for what lies
  * under it; one without frames covers it all, and may even be computed before it. As long as places
@@ -76,7 +83,7 @@ void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
             df_fuse_edge(p, f, to);
         if (!w->visible || node_of(p, w->node)->op != DF_OP_update) return;
         if (w->place != DF_NONE && w->over == DF_NONE) return; /* memory of its own */
-        const uint32_t base = p->node_val[node_of(p, w->node)->src[0].i];
+        const uint32_t base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);
         /* A chain whose links wait for each other anyway need not be walked to its end. */
         if (base == DF_NONE || has_edge(p, p->vals.at[base].group, w->group, 8)) return;
         v = base;
