@@ -113,11 +113,12 @@ static void show_blas(FILE *f)
 
 void cli_doctor_print(FILE *f)
 {
-    static const char *const variables[] = { "DEFT_LOG",         "DEFT_TIER",
-                                             "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
-                                             "DEFT_TRACE_DIR",   "DEFT_TRACE_INPUTS",
-                                             "DEFT_VARIANTS",    "DEFT_PERF",
-                                             "DEFT_GDB",         "DEFT_STATS" };
+    static const char *const variables[] = {
+        "DEFT_LOG",       "DEFT_TIER",         "DEFT_NUM_THREADS", "DEFT_PLUGIN_DIR",
+        "DEFT_TRACE_DIR", "DEFT_TRACE_INPUTS", "DEFT_VARIANTS",    "DEFT_PERF",
+        "DEFT_GDB",       "DEFT_STATS",        "DEFT_CUDA_DRIVER", "DEFT_CUDA_BLOCKING",
+        "DEFT_NVRTC",     "DEFT_CUBLASLT"
+    };
     char line[256];
     fprintf(f, "deft       %s, build %s\n", deft_version(), DF_BUILD_ID);
     show_compiler(f);
@@ -125,6 +126,7 @@ void cli_doctor_print(FILE *f)
     show_cpu(f);
     show_device(f);
     show_blas(f);
+    cli_doctor_cuda(f);
     const char *const huge = "/sys/kernel/mm/transparent_hugepage/enabled";
     fprintf(f, "huge pages %s\n", line_of(huge, NULL, line, sizeof line) ? line : "unknown");
     for (size_t i = 0; i < DF_LEN(variables); i++) {

@@ -80,5 +80,6 @@ int cli_doctor(int argc, char **argv);
 int cli_ops(int argc, char **argv);
 
 void cli_doctor_print(FILE *f); /* what deft doctor prints */
+void cli_doctor_cuda(FILE *f);  /* of that, what there is of CUDA */
 
 #endif
