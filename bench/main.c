@@ -225,7 +225,9 @@ static const struct {
     { "trace", bench_trace, false },
     { "bound", bench_bound, true },
     { "build", bench_build, true },
+    { "graph_policy", bench_graph_policy, false },
     { "cuda_codegen", bench_cuda_codegen, true },
+    { "gpu", bench_gpu, true },
 };
 
 int main(int argc, char **argv)

@@ -33,6 +33,11 @@ typedef struct deft_tensor deft_tensor;
 /* "0.1.0". Static. Any thread. */
 DEFT_API const char *deft_version(void);
 
+/* Where values live and work runs: device.h. The number of a GPU is the driver's. */
+typedef int32_t deft_device;
+#define DEFT_CPU ((deft_device)0)
+#define DEFT_CUDA(n) ((deft_device)(n) + 1)
+
 /* ---- runtime ---- */
 
 /* How kernels come to run. All tiers give the same bits; they differ in when code is ready. */
@@ -78,6 +83,9 @@ typedef struct deft_runtime_options {
      * and told; 0: DEFT_TRACE_INPUTS_BYTES, else 256 MiB. */
     int trace_inputs;
     uint64_t trace_input_bytes;
+    /* Of each GPU: its memory that values may take, those freed and kept for reuse among them; and
+     * of those alone. 0: no bound. */
+    uint64_t max_device_bytes, max_device_cached_bytes;
 } deft_runtime_options;
 
 /* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each
@@ -93,7 +101,7 @@ DEFT_API const char *deft_runtime_compiler(const deft_runtime *rt);
 DEFT_API uint32_t deft_runtime_threads(const deft_runtime *rt);
 /* Waits until no kernel is being compiled in the background. */
 DEFT_API void deft_runtime_settle(deft_runtime *rt);
-/* Gives cached free memory back to the system. */
+/* Gives cached free memory back to the system, and that of GPUs to their drivers. */
 DEFT_API void deft_runtime_trim(deft_runtime *rt);
 
 /* ---- context ---- */
@@ -141,9 +149,19 @@ typedef struct deft_ctx_options {
     int (*progress)(void *user, const deft_progress *now);
     void *progress_user;
     uint64_t max_temporary_bytes; /* of steps whose own options leave it 0, and outside steps */
+    /* Where the context computes (device.h). DEFT_CPU: as DEFT_DEVICE says ("cpu", "cuda:0"), else
+     * on the CPU, and on a GPU what has an operand there. */
+    deft_device device;
+    /* Non-zero: where that GPU can't be used, the context computes on the CPU, and the reason goes
+     * to the log topic "plugin". */
+    int allow_cpu;
+    /* A CUstream of the caller's on that device, which the context puts its work into, in place of
+     * one of its own. It must stay until the context has gone. NULL: none. */
+    void *stream;
 } deft_ctx_options;
 
-/* rt NULL: the context makes a runtime of its own. options NULL: defaults. */
+/* rt NULL: the context makes a runtime of its own. options NULL: defaults. DEFT_E_BACKEND: its
+ * device can't be used; why goes to the log topic "error", and deft_device_describe has it. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_ctx_create(deft_runtime *rt,
                                                      const deft_ctx_options *options,
                                                      deft_ctx **out);
@@ -202,7 +220,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
  * A child forked with a step in flight finds it failed (DEFT_E_STATE): there, tensors whose memory
  * it was about to overwrite have no value, and memory of deft_wrap_mut may be half written. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_submit(deft_scope s);
-/* Waits for the step in flight: DEFT_OK when there is none, or its values are there. */
+/* Waits for the step in flight and for all that was put in on GPUs: DEFT_OK when there is none, or
+ * its values are there. What failed on a GPU comes out here, or from whatever waits earlier. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
 
 /* Budgets of a step. The recording call that finds one used up computes all that is pending, tells

@@ -9,6 +9,7 @@
 #include "deft/capture.h"
 #include "deft/context.h"
 #include "deft/control.h"
+#include "deft/device.h"
 #include "deft/dtype.h"
 #include "deft/eval.h"
 #include "deft/grad.h"

@@ -187,6 +187,9 @@ public:
     }
     tensor cast(deft_dtype to) const { return deft_cast(t_, to); }
     tensor keep() const { return deft_keep(t_); }
+    /* The value there: computes it, as a read does. */
+    tensor on(deft_device where) const { return deft_to(t_, where); }
+    DEFT_MUST_CHECK deft_status device(deft_device *out) const { return deft_device_of(t_, out); }
 
     DEFT_MUST_CHECK deft_status read(deft_dtype as, void *dst, size_t bytes) const
     {
@@ -406,6 +409,7 @@ public:
     const char *message() const { return deft_message(cx_); }
     void clear() const { deft_clear(cx_); }
     DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
+    void *stream(deft_device where) const { return deft_stream(cx_, where); }
     size_t explain(char *buf, size_t n) const { return deft_explain(cx_, buf, n); }
     DEFT_MUST_CHECK deft_status store_next(const char *path) const
     {

@@ -32,7 +32,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
 
 /* Computes t and lends its row-major elements, read only, until unmapped. The value stays in place
- * however t is assigned meanwhile. */
+ * however t is assigned meanwhile. Of a value on a GPU a copy is lent: deft_map_device. */
 typedef struct deft_mapped {
     const void *data;
     size_t bytes;

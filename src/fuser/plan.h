@@ -314,6 +314,7 @@ typedef struct df_plan {
     bool checks_first;  /* some routine's indices lie in an input: they can be looked at before the
                          * first launch, and then report no fault */
     void **execs;       /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
+    void *attached;     /* by the runtime, of the plan as a whole; NULL at first */
     uint64_t serial;    /* of the device that has prepared it, never given twice; 0 at first */
 
     /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */

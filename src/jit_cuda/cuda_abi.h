@@ -136,6 +136,8 @@ deft_status df_cuda_fits(df_diag *d, const df_kernel *k, const df_kargs *a);
 
 /* ---- text ---- */
 
+/* DEFT_E_COMPILE: df_cuda_text would refuse k, whatever the entries. */
+deft_status df_cuda_can(df_diag *d, const df_kernel *k);
 /* What every program begins with: types, the meaning of each op, reductions. */
 const char *df_cuda_prelude(size_t *n);
 /* The name of entry e of the kernel that is called `name`: name_main_nw and the like. cap: 32 do

@@ -7,6 +7,7 @@
  *   index.c   positions along axes, and offsets of accesses
  *   reduce.c  accumulators of one stage, their places in shared memory, partial results
  *   map.c, row.c, col.c, loop.c   the loops of each mode
+ *   gemm_text.c   a product, and MAP bodies that are its epilogue
  *
  * Names in the text: v7 the value of instruction 7, p3 the address of access 3, s3_1 its stride
  * along axis 1, a3 its offset where all of this thread's elements have it in common, e1 the extent
@@ -28,6 +29,8 @@ typedef struct df_cuda_gen {
     df_cuda_pass pass; /* whose function is being written */
     bool lanes;        /* element level: values are arrays */
     uint32_t depth;    /* of indentation */
+    const char *tile;  /* an array of V that access tile_access reads in place of memory; NULL */
+    uint32_t tile_access;
 } df_cuda_gen;
 
 /* ---- text.c ---- */
@@ -37,6 +40,9 @@ void df_cuda_line(df_cuda_gen *g, const char *fmt, ...) DF_PRINTF(2, 3);
 void df_cuda_open(df_cuda_gen *g, const char *fmt, ...) DF_PRINTF(2, 3);
 void df_cuda_brace(df_cuda_gen *g); /* opens one by itself */
 void df_cuda_close(df_cuda_gen *g);
+
+/* DEFT_E_COMPILE: g->k holds what cannot be generated. */
+deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d);
 
 /* ---- what a kernel has ---- */
 
@@ -103,6 +109,8 @@ size_t df_cuda_shared(const df_cuda_gen *g, uint32_t stage, size_t each, size_t 
 /* ---- modes: the function of g->pass ---- */
 
 void df_cuda_map(df_cuda_gen *g);
+/* Its body, for V neighbours from r0 on in row o. */
+void df_cuda_map_body(df_cuda_gen *g);
 void df_cuda_row(df_cuda_gen *g);
 void df_cuda_col(df_cuda_gen *g);
 void df_cuda_loop(df_cuda_gen *g);

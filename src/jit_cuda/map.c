@@ -7,6 +7,18 @@
  */
 #include "jit_cuda/gen.h"
 
+void df_cuda_map_body(df_cuda_gen *g)
+{
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    df_cuda_line(g, "EACH { r[l] = r0 + l; on[l] = r[l] < e%d; }",
+                 df_cuda_axis(g->k, DF_AXIS_INNER));
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) df_cuda_elem(g, i);
+}
+
 void df_cuda_map(df_cuda_gen *g)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
@@ -21,13 +33,7 @@ void df_cuda_map(df_cuda_gen *g)
     df_cuda_open(g, "for (I at = (I)block * (I)blockDim.x + (I)threadIdx.x; at < groups * rows; "
                     "at += step)");
     df_cuda_line(g, "const I o = divide(at, groups), r0 = (at - o * groups) * V;");
-    df_cuda_outer(g);
-    df_cuda_offsets(g);
-    df_cuda_line(g, "I r[V];");
-    df_cuda_line(g, "bool on[V];");
-    df_cuda_line(g, "EACH { r[l] = r0 + l; on[l] = r[l] < e%d; }", inner);
-    df_cuda_moving(g);
-    for (uint32_t i = 0; i < g->k->n_ins; i++) df_cuda_elem(g, i);
+    df_cuda_map_body(g);
     df_cuda_close(g);
     df_cuda_close(g);
 }

@@ -27,7 +27,9 @@ typedef struct program program;
     X(log_size, nvrtcGetProgramLogSize, (program *, size_t *))                                     \
     X(log, nvrtcGetProgramLog, (program *, char *))                                                \
     X(cubin_size, nvrtcGetCUBINSize, (program *, size_t *))                                        \
-    X(cubin, nvrtcGetCUBIN, (program *, char *))
+    X(cubin, nvrtcGetCUBIN, (program *, char *))                                                   \
+    X(ptx_size, nvrtcGetPTXSize, (program *, size_t *))                                            \
+    X(ptx, nvrtcGetPTX, (program *, char *))
 
 enum { MOST_ARCHS = 64, MINIMAL_SINCE = 1204, OLDEST = 1102 };
 
@@ -133,6 +135,14 @@ bool df_nvrtc_has(const df_nvrtc *n, int arch)
     return false;
 }
 
+int df_nvrtc_nearest(const df_nvrtc *n, int arch)
+{
+    int best = 0;
+    for (int i = 0; i < n->n_arch; i++)
+        if (n->arch[i] <= arch && n->arch[i] > best) best = n->arch[i];
+    return best;
+}
+
 /* ---- compiling ---- */
 
 static deft_status take_log(const df_nvrtc *n, df_diag *d, program *p, df_cubin *out)
@@ -146,17 +156,18 @@ static deft_status take_log(const df_nvrtc *n, df_diag *d, program *p, df_cubin 
     return out->log.ok ? DEFT_OK : df_fail_mem(d, "nvrtc's log", size);
 }
 
-static deft_status take_cubin(const df_nvrtc *n, df_diag *d, program *p, int arch, df_cubin *out)
+static deft_status take_code(const df_nvrtc *n, df_diag *d, program *p, const char *target,
+                             bool is_ptx, df_cubin *out)
 {
     size_t size = 0;
-    const int err = n->cubin_size(p, &size);
+    const int err = is_ptx ? n->ptx_size(p, &size) : n->cubin_size(p, &size);
     if (err || size == 0)
-        return df_fail(d, DEFT_E_BACKEND, "nvrtc: no cubin for sm_%d: %s", arch, n->error(err));
+        return df_fail(d, DEFT_E_BACKEND, "nvrtc: no code for %s: %s", target, n->error(err));
     out->at = df_mem_alloc(n->mem, size);
     if (!out->at) return df_fail_mem(d, "cubin", size);
     out->size = size;
-    if (n->cubin(p, out->at) == 0) return DEFT_OK;
-    return df_fail(d, DEFT_E_BACKEND, "nvrtc: no cubin for sm_%d", arch);
+    if ((is_ptx ? n->ptx(p, out->at) : n->cubin(p, out->at)) == 0) return DEFT_OK;
+    return df_fail(d, DEFT_E_BACKEND, "nvrtc: no code for %s", target);
 }
 
 /* The first line that speaks of an error, or the first one. */
@@ -169,22 +180,23 @@ static const char *first_error(const char *log, int *length)
     return line;
 }
 
-deft_status df_nvrtc_compile(const df_nvrtc *n, df_diag *d, const char *text, int arch,
-                             bool contracts, df_cubin *out)
+static deft_status build(const df_nvrtc *n, df_diag *d, const char *text, int arch, bool contracts,
+                         bool is_ptx, df_cubin *out)
 {
     deft_status st = DEFT_OK;
-    char target[32];
+    char option[32];
+    const char *const target = option + sizeof "-arch=" - 1;
     program *p = NULL;
-    const char *options[6] = { target, "--ptxas-options=-v", "-default-device", "-w" };
+    const char *options[6] = { option, "--ptxas-options=-v", "-default-device", "-w" };
     int n_options = 4;
     df_cubin c = { 0 };
     df_str_init(&c.log, n->mem);
-    snprintf(target, sizeof target, "-arch=sm_%d", arch);
+    snprintf(option, sizeof option, "-arch=%s_%d", is_ptx ? "compute" : "sm", arch);
     options[n_options++] = contracts ? "--fmad=true" : "--fmad=false";
     if (n->number >= MINIMAL_SINCE) options[n_options++] = "--minimal";
     if (!df_nvrtc_has(n, arch))
-        TRY(df_fail(d, DEFT_E_COMPILE, "nvrtc: CUDA %d.%d knows no sm_%d", n->number / 100,
-                    n->number % 100, arch));
+        TRY(df_fail(d, DEFT_E_COMPILE, "nvrtc: CUDA %d.%d knows no %s", n->number / 100,
+                    n->number % 100, target));
     int err = n->create(&p, text, "deft.cu", 0, NULL, NULL);
     if (err) TRY(df_fail(d, DEFT_E_BACKEND, "nvrtc: %s", n->error(err)));
     err = n->compile(p, n_options, options);
@@ -192,16 +204,27 @@ deft_status df_nvrtc_compile(const df_nvrtc *n, df_diag *d, const char *text, in
     if (err) {
         int length = 0;
         const char *const line = first_error(c.log.at ? c.log.at : "", &length);
-        TRY(df_fail(d, DEFT_E_COMPILE, "nvrtc: sm_%d: %s: %.*s", arch, n->error(err), length,
-                    line));
+        TRY(df_fail(d, DEFT_E_COMPILE, "nvrtc: %s: %s: %.*s", target, n->error(err), length, line));
     }
-    TRY(take_cubin(n, d, p, arch, &c));
+    TRY(take_code(n, d, p, target, is_ptx, &c));
     *out = c;
     c = (df_cubin){ 0 };
 done:
     if (p) n->destroy(&p);
     df_cubin_finish(n, &c);
     return st;
+}
+
+deft_status df_nvrtc_compile(const df_nvrtc *n, df_diag *d, const char *text, int arch,
+                             bool contracts, df_cubin *out)
+{
+    return build(n, d, text, arch, contracts, false, out);
+}
+
+deft_status df_nvrtc_ptx(const df_nvrtc *n, df_diag *d, const char *text, int arch, bool contracts,
+                         df_cubin *out)
+{
+    return build(n, d, text, arch, contracts, true, out);
 }
 
 void df_cubin_finish(const df_nvrtc *n, df_cubin *c)

@@ -153,7 +153,7 @@ static deft_status check_shared(const df_cuda_gen *g, df_diag *d)
                    DF_CUDA_SHARED_BYTES);
 }
 
-static deft_status check_kernel(const df_cuda_gen *g, df_diag *d)
+deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d)
 {
     const df_kernel *const k = g->k;
     deft_status st = DEFT_OK;
@@ -167,6 +167,12 @@ static deft_status check_kernel(const df_cuda_gen *g, df_diag *d)
     TRY(check_shared(g, d));
 done:
     return st;
+}
+
+deft_status df_cuda_can(df_diag *d, const df_kernel *k)
+{
+    const df_cuda_gen g = { .k = k };
+    return df_cuda_check(&g, d);
 }
 
 static deft_status check_entry(const df_kernel *k, df_diag *d, df_cuda_entry e)
@@ -239,7 +245,7 @@ deft_status df_cuda_text(df_diag *d, const df_kernel *k, const char *name,
     df_cuda_gen g = { .k = k, .name = name, .out = &s };
     deft_status st = DEFT_OK;
     df_str_init(&s, mem);
-    TRY(check_kernel(&g, d));
+    TRY(df_cuda_check(&g, d));
     for (uint32_t i = 0; i < n; i++) TRY(check_entry(k, d, entry[i]));
     for (int pass = 0; pass < DF_CUDA_N_PASSES; pass++) {
         bool wanted = false;

@@ -259,6 +259,9 @@ void df_cuda_elem(df_cuda_gen *g, uint32_t i)
     if (ins->op == DF_K_const || ins->op == DF_K_num) {
     } else if (ins->op == DF_K_store) {
         put_elem_store(g, ins, &s);
+    } else if (ins->op == DF_K_load && g->tile && ins->imm == g->tile_access) {
+        df_cuda_line(g, "%s v%u[V];", t, i);
+        df_cuda_line(g, "EACH v%u[l] = %s[l];", i, g->tile);
     } else if (ins->op == DF_K_load && goes_near(g, ins)) {
         df_cuda_line(g, "%s v%u[V];", t, i);
         df_cuda_line(g, "load_near<V>(v%u, p%u + a%u + r[0], on);", i, (uint32_t)ins->imm,

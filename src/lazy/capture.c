@@ -433,7 +433,10 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
     if (!find_places(c, r, in)) return DEFT_OK;
     gather(cx, r, in);
     if (!df_extract_values(cx, r->want.at, r->values.at, &r->made)) {
-        df_capture_because(c, "what it assigns lies in memory otherwise than when it was recorded");
+        df_capture_because(c, r->made.has_moved
+                                  ? "what it reads lives on another device than it did"
+                                  : "what it assigns lies in memory otherwise than when it was "
+                                    "recorded");
         return DEFT_OK;
     }
     *replayed = true;

@@ -3,6 +3,7 @@
  * Runtimes and contexts: creation, errors, counters. The runtime holds what threads share (device,
  * plan and kernel caches); a context holds one program's records and handles.
  */
+#include "lazy/devices.h"
 #include "lazy/store.h"
 #include "lazy/submit.h"
 #include "lazy/summary.h"
@@ -53,6 +54,7 @@ static void runtime_free(deft_runtime **rt)
     if (!r) return;
     if (r->dev) df_summary_tell(r->summary, r);
     df_cache_destroy(&r->plans);
+    df_rt_gpus_close(r);
     if (r->dev) df_cpu_destroy(&r->dev);
     df_summary_close(&r->summary);
     df_journal_close(&r->journal);
@@ -114,6 +116,8 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     deft_status st = DEFT_OK;
     df_log_init(&r->log, o->log ? o->log : df_env("DEFT_LOG"), o->log_hook, o->log_user);
     TRY(sites_open(r, d));
+    r->max_device_bytes = o->max_device_bytes;
+    r->max_device_cached = o->max_device_cached_bytes;
     const deft_tier tier = tier_of(o->tier);
     r->summary = df_summary_open(r);
     r->measure = o->measure != 0 || trace_dir(o) || r->summary;
@@ -169,6 +173,10 @@ deft_status deft_runtime_create(const deft_runtime_options *options, deft_runtim
     r->mem_hooks = hooks;
     r->mem = o.resize ? &r->mem_hooks : &df_mem_system;
     r->refs = 1;
+    if (!df_fork_lock_init(&r->gpu_lock)) {
+        df_mem_free(&hooks, r, sizeof *r);
+        return DEFT_E_MEMORY;
+    }
     df_diag d = { 0 };
     const deft_status st = runtime_open(r, &o, &d);
     if (st != DEFT_OK) {
@@ -201,11 +209,6 @@ uint32_t deft_runtime_threads(const deft_runtime *rt)
 void deft_runtime_settle(deft_runtime *rt)
 {
     if (rt) df_tiers_settle(df_cpu_tiers(rt->dev));
-}
-
-void deft_runtime_trim(deft_runtime *rt)
-{
-    if (rt) df_allocator_trim(rt->dev->allocator);
 }
 
 /* ---- context ---- */
@@ -258,9 +261,15 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
         cx->launch_ring = df_ring_open(rt->journal, cx->id);
     df_arena_init(&cx->pass, cx->mem);
     fill_tables(cx);
-    if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0)) {
+    df_diag d = { 0 };
+    deft_status st = df_ctx_settle(cx, &d);
+    if (st != DEFT_OK)
+        df_logf(&rt->log, error, "context: %s", d.text);
+    else if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0))
+        st = DEFT_E_MEMORY;
+    if (st != DEFT_OK) {
         deft_ctx_destroy(&cx);
-        return DEFT_E_MEMORY;
+        return st;
     }
     *out = cx;
     return DEFT_OK;
@@ -296,6 +305,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
         next = v->next;
         df_mem_free(cx->mem, v, sizeof *v);
     }
+    df_ctx_leave(cx);
     df_tiers_unlisten(df_cpu_tiers(cx->rt->dev), &cx->compiles);
     df_counted_drop(&cx->last_plan);
     df_store_forget(cx);

@@ -4,6 +4,7 @@
  * Everything but deft_from and the wraps is itself a pending expression, so it fuses into what uses
  * it.
  */
+#include "lazy/devices.h"
 #include "lazy/recording.h"
 
 #include <math.h>
@@ -63,7 +64,7 @@ static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
 
 /* ---- values from outside ---- */
 
-static deft_tensor *of_value(deft_ctx *cx, df_value *v)
+deft_tensor *df_tensor_of(deft_ctx *cx, df_value *v)
 {
     deft_tensor *const t = df_handle_new(cx, 0);
     if (!t) {
@@ -73,6 +74,24 @@ static deft_tensor *of_value(deft_ctx *cx, df_value *v)
     t->epoch = 0;
     t->value = v;
     return t;
+}
+
+/* Row-major elements of the caller's become the value v, where the context computes. */
+static deft_status fill(deft_ctx *cx, df_diag *d, df_value *v, const char *data, size_t bytes)
+{
+    deft_status st = DEFT_OK;
+    df_buffer *clean = NULL;
+    TRY(df_ctx_buffer(cx, d, cx->home, (int64_t)bytes, &v->buf));
+    v->data = v->buf->data;
+    if (v->dtype == DEFT_BOOL) { /* one byte, 0 or 1: kernels rely on it */
+        TRY(df_ctx_buffer(cx, d, DEFT_CPU, (int64_t)bytes, &clean));
+        for (size_t i = 0; i < bytes; i++) ((char *)clean->data)[i] = data[i] != 0;
+        data = clean->data;
+    }
+    TRY(df_ctx_copy(cx, d, cx->home, v->data, DEFT_CPU, data, bytes));
+done:
+    df_buffer_drop(&clean);
+    return st;
 }
 
 deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
@@ -92,16 +111,12 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
     df_value *v = df_value_new(cx, dtype, &s);
     if (!v) return df_error(cx, DEFT_E_MEMORY, "from: no memory for a value");
     df_diag d = { 0 };
-    const deft_status st = df_buffer_create(&d, cx->rt->dev->allocator, (int64_t)want, &v->buf);
+    const deft_status st = fill(cx, &d, v, data, want);
     if (st != DEFT_OK) {
         df_value_drop(cx, &v);
         return df_error(cx, st, "from: %s", d.text);
     }
-    v->data = v->buf->data;
-    if (want) memcpy(v->data, data, want);
-    if (dtype == DEFT_BOOL) /* one byte, 0 or 1: kernels rely on it */
-        for (size_t i = 0; i < want; i++) v->data[i] = v->data[i] != 0;
-    return of_value(cx, v);
+    return df_tensor_of(cx, v);
 }
 
 /* The lowest and highest element offsets that strides reach. */
@@ -139,8 +154,20 @@ static bool injective(const df_shape *s, const int64_t *stride)
     return true;
 }
 
-static deft_tensor *wrap(deft_ctx *cx, const char *what, const deft_shape *shape, deft_dtype dtype,
-                         void *data, size_t bytes, const int64_t *strides, bool mut)
+static deft_status borrow(deft_ctx *cx, df_diag *d, deft_device where, void *data, size_t bytes,
+                          df_buffer **out)
+{
+    const deft_status st = df_ctx_use(cx, d, where, NULL);
+    if (st != DEFT_OK) return st;
+    df_device *const dev = df_ctx_device(cx, where);
+    if (!dev->far) return df_buffer_wrap(d, dev->allocator, data, (int64_t)bytes, out);
+    if (bytes == 0) return df_ctx_buffer(cx, d, where, 0, out); /* what has no address is nowhere */
+    return dev->far->wrap(dev, d, data, (int64_t)bytes, out);
+}
+
+static deft_tensor *wrap(deft_ctx *cx, const char *what, deft_device where, const deft_shape *shape,
+                         deft_dtype dtype, void *data, size_t bytes, const int64_t *strides,
+                         bool mut)
 {
     df_shape s;
     if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
@@ -168,26 +195,33 @@ static deft_tensor *wrap(deft_ctx *cx, const char *what, const deft_shape *shape
     else if (mut && !injective(&s, v->stride))
         st = df_fail(&d, DEFT_E_ARG, "two elements would share memory");
     else
-        st = df_buffer_wrap(&d, cx->rt->dev->allocator, data, (int64_t)bytes, &v->buf);
+        st = borrow(cx, &d, where, data, bytes, &v->buf);
     if (st != DEFT_OK) {
         df_value_drop(cx, &v);
         return df_error(cx, st, "%s: %s", what, d.text);
     }
-    v->data = data;
+    v->data = v->buf->data;
     v->flags = (uint8_t)(DF_VALUE_WRAPPED | (mut ? DF_VALUE_MUT : 0));
-    return of_value(cx, v);
+    return df_tensor_of(cx, v);
 }
 
 deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                        size_t bytes, const int64_t *strides)
 {
-    return wrap(cx, "wrap", &shape, dtype, (void *)(uintptr_t)data, bytes, strides, false);
+    return wrap(cx, "wrap", DEFT_CPU, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
+                false);
 }
 
-deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
-                           size_t bytes, const int64_t *strides)
+deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape, deft_dtype dtype,
+                              const void *data, size_t bytes, const int64_t *strides)
 {
-    deft_tensor *const t = wrap(cx, "wrap_mut", &shape, dtype, data, bytes, strides, true);
+    return wrap(cx, "wrap_device", where, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
+                false);
+}
+
+/* t may be NULL. */
+static deft_tensor *to_write(deft_ctx *cx, const char *what, deft_tensor *t)
+{
     if (!t) return NULL;
     const df_mut m = { .t = t, .value = df_value_ref(t->value) };
     if (!df_vec_push(cx->mem, &cx->muts, m)) {
@@ -195,10 +229,25 @@ deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, voi
         df_value_drop(cx, &v);
         df_handle_unbind(cx, t);
         t->flags = 0;
-        return df_error(cx, DEFT_E_MEMORY, "wrap_mut: no memory");
+        return df_error(cx, DEFT_E_MEMORY, "%s: no memory", what);
     }
     t->flags |= DF_HANDLE_MUT;
     return t;
+}
+
+deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
+                           size_t bytes, const int64_t *strides)
+{
+    const char *const what = "wrap_mut";
+    return to_write(cx, what, wrap(cx, what, DEFT_CPU, &shape, dtype, data, bytes, strides, true));
+}
+
+deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape shape,
+                                  deft_dtype dtype, void *data, size_t bytes,
+                                  const int64_t *strides)
+{
+    const char *const what = "wrap_device_mut";
+    return to_write(cx, what, wrap(cx, what, where, &shape, dtype, data, bytes, strides, true));
 }
 
 /* ---- constants ---- */

@@ -8,7 +8,7 @@
  * copy. On the way it is noted where everything came from that may differ when the same records are
  * cut again; df_extract_again then brings just that up to date.
  */
-#include "lazy/spine.h"
+#include "lazy/devices.h"
 
 #include <string.h>
 
@@ -51,6 +51,22 @@ static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *lo
     }
     *low_out = low;
     return n;
+}
+
+deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t low, n_input = 0, n_args = 0;
+    *out = cx->home;
+    if (*out != DEFT_CPU || !cx->n_queues) return DEFT_OK;
+    df_arena_reset(&cx->pass);
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)node + 1);
+    if (!need) return df_fail_mem(&cx->diag, "cut", node);
+    need[node] = VALUE;
+    mark(r, need, node, &low, &n_input, &n_args);
+    for (uint32_t i = low; i <= node && *out == DEFT_CPU; i++)
+        if (need[i] && is_input(r, need, i)) *out = df_value_where(cx, r->vals.at[r->val[i]]);
+    return DEFT_OK;
 }
 
 /* Whether the loop whose list ends in record i is part of no other. */
@@ -178,6 +194,7 @@ static bool is_sole(const df_value *v, uint32_t dying)
     return !(v->flags & DF_VALUE_WRAPPED) && v->refs == v->in_records + dying && v->buf->refs == 1;
 }
 
+/* Of values on one device. */
 static bool overlap(const df_value *a, const df_value *b)
 {
     const char *const pa = a->buf->data, *const pb = b->buf->data;
@@ -222,11 +239,14 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
 }
 
 /* Memory written through a root must not overlap what other inputs read: then the result goes to
- * memory of its own and is copied afterwards. */
-static bool safe_into(const df_made *m, uint32_t into)
+ * memory of its own and is copied afterwards. So does what is for memory of another device. */
+static bool safe_into(const deft_ctx *cx, const df_made *m, uint32_t into)
 {
+    if (df_value_where(cx, m->inputs[into]) != m->where) return false;
     for (uint32_t k = 0; k < m->t->n_inputs; k++)
-        if (k != into && overlap(m->inputs[k], m->inputs[into])) return false;
+        if (k != into && df_value_where(cx, m->inputs[k]) == m->where &&
+            overlap(m->inputs[k], m->inputs[into]))
+            return false;
     return true;
 }
 
@@ -245,12 +265,22 @@ static bool may_fault(const df_trace *t)
 }
 
 /* asked, as it may be done with the memory of now. */
-static df_root allowed(const df_made *m, df_root asked)
+static df_root allowed(const deft_ctx *cx, const df_made *m, df_root asked)
 {
-    if (asked.kind != DF_ROOT_INTO || (!m->avoids && safe_into(m, asked.into))) return asked;
+    if (asked.kind != DF_ROOT_INTO || (!m->avoids && safe_into(cx, m, asked.into))) return asked;
     asked.kind = DF_ROOT_NEW;
     asked.into = DF_NONE;
     return asked;
+}
+
+/* Where m runs, with the inputs of now. */
+static deft_device where_to_run(const deft_ctx *cx, const df_made *m)
+{
+    deft_device where = cx->home;
+    if (!cx->n_queues) return where;
+    for (uint32_t k = 0; k < m->t->n_inputs && where == DEFT_CPU; k++)
+        where = df_value_where(cx, m->inputs[k]);
+    return where;
 }
 
 static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
@@ -273,8 +303,11 @@ static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_
     m->inputs = df_arena_new(a, df_value *, most_inputs);
     m->in = df_arena_new(a, const df_buffer *, most_inputs);
     m->bufs = df_arena_new(a, df_buffer *, n);
+    m->staged = df_arena_new(a, df_buffer *, most_inputs);
+    m->back = df_arena_new(a, df_buffer *, n);
     return t->nodes && t->shape && t->site && t->args && t->inputs && t->roots && m->asked &&
-           m->want && m->use && m->arg_from && m->record && m->inputs && m->in && m->bufs;
+           m->want && m->use && m->arg_from && m->record && m->inputs && m->in && m->bufs &&
+           m->staged && m->back;
 }
 
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
@@ -296,20 +329,22 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m
     df_new_cut_serial(cx);
     c.cut = cx->cut_serial;
     t->arena = a;
-    t->flags = cx->trace_flags;
     t->max_temporary_bytes = cx->budget.max_temporary_bytes;
     /* A copy: the trace can be shown after the records have moved on. */
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
     t->n_extents = r->n_ext;
     if (!t->extents || !allocate(m, n_nodes, n_input, n_args, n)) goto no_memory;
     copy(&c, need, low, high);
+    m->n_read = t->n_inputs;
     add_roots(cx, &c, want, n);
+    m->where = where_to_run(cx, m);
+    t->flags = cx->trace_flags | (uint32_t)m->where << DF_TRACE_DEVICE_SHIFT;
     m->avoids = may_fault(t);
     m->high = high;
     m->n_want = n;
     for (uint32_t i = 0; i < n; i++) m->want[i] = want[i].node;
     memcpy(m->asked, t->roots, n * sizeof *m->asked);
-    for (uint32_t i = 0; i < n; i++) t->roots[i] = allowed(m, m->asked[i]);
+    for (uint32_t i = 0; i < n; i++) t->roots[i] = allowed(cx, m, m->asked[i]);
     return DEFT_OK;
 no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
@@ -330,8 +365,10 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
         if (!df_same_words(&root, &m->asked[i], sizeof root / 8)) return false;
         see_sole(t, &root, &want[i]);
     }
+    m->has_moved = where_to_run(cx, m) != m->where;
+    if (m->has_moved) return false;
     for (uint32_t i = 0; i < m->n_want; i++) {
-        const df_root root = allowed(m, m->asked[i]);
+        const df_root root = allowed(cx, m, m->asked[i]);
         if (!df_same_words(&root, &t->roots[i], sizeof root / 8)) return false;
     }
     return true;
@@ -340,6 +377,7 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
 bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_made *m)
 {
     df_new_cut_serial(cx);
+    m->has_moved = false;
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
         if (!values[k]) continue;
         if (values[k]->cut == cx->cut_serial) return false; /* two inputs of then are one now */

@@ -3,6 +3,7 @@
  * Tensors as text: "f32[2,3] [[1, 2, 3], [4, 5, 6]]". Floats are the shortest decimals that read
  * back to the same bits, whatever the caller's locale; long axes keep their ends.
  */
+#include "lazy/devices.h"
 #include "lazy/submit.h"
 
 #include <inttypes.h>
@@ -151,19 +152,21 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     if (!df_enter(what, 1, t)) return df_deliver(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
-    df_value *v = df_value_ref(df_handle_value(cx, t));
-    if (!v) {
+    df_value *found = df_value_ref(df_handle_value(cx, t)), *v = NULL;
+    if (!found) {
         df_want w = { .node = df_node_of(cx, t) };
         if (w.node == DF_BAD) return df_deliver(cx);
         TRY(df_sync(cx, &w, 1));
-        v = w.result;
+        found = w.result;
     }
+    TRY(df_value_host(cx, &cx->diag, found, &v));
     char shape[DF_SHAPE_TEXT];
     df_str_fmt(out, "%s%s ", deft_dtype_name((deft_dtype)v->dtype),
                df_shape_text(&v->shape, shape, sizeof shape));
     put_elements(out, v);
     if (!out->ok) st = df_fail(&cx->diag, DEFT_E_MEMORY, "%s: no memory for the text", what);
 done:
+    df_value_drop(cx, &found);
     df_value_drop(cx, &v);
     return st;
 }

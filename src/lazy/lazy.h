@@ -17,6 +17,8 @@
 
 #define DEFT_NO_GENERIC
 #include "base/env.h"
+#include "base/env.h"
+#include "base/fork.h"
 #include "base/journal.h"
 #include "base/site.h"
 #include "base/vec.h"
@@ -244,6 +246,8 @@ typedef struct df_cut_told {
 
 /* ---- runtime and context ---- */
 
+#define DF_MAX_GPUS 16
+
 struct deft_runtime {
     df_mem mem_hooks;
     const df_mem *mem;
@@ -255,12 +259,23 @@ struct deft_runtime {
     df_cache *plans;
     df_compiler compiler;
     void *plugin;
+    df_fork_lock gpu_lock; /* guards the next three */
+    df_gpu_plugin gpu_plugin;
+    df_device *gpu[DF_MAX_GPUS]; /* NULL: not opened. Stay until the runtime goes */
+    bool gpus_lost;              /* in a child: a lost thread was opening one */
+    uint64_t max_device_bytes, max_device_cached;
     char compiler_text[192];
     bool has_compiler, measure;
     struct df_summary *summary; /* NULL: nobody asked for one */
     _Atomic uint32_t refs;
     _Atomic uint32_t n_ctx; /* made so far */
 };
+
+/* A GPU that a context has used. */
+typedef struct df_ctx_queue {
+    df_device *dev; /* NULL: not used */
+    struct df_queue *queue;
+} df_ctx_queue;
 
 struct deft_ctx {
     deft_runtime *rt;
@@ -290,7 +305,10 @@ struct deft_ctx {
     _Atomic int interrupted;
 
     deft_ctx_options opt;
-    uint32_t trace_flags;
+    deft_device home;  /* where it computes; DEFT_CPU: or on a GPU that an operand lives on */
+    uint32_t n_queues; /* 0: no value of it lives on a GPU */
+    df_ctx_queue queues[DF_MAX_GPUS];
+    uint32_t trace_flags;     /* without the device */
     uint64_t cut_serial;      /* 0 is of no cut; does not come round */
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
     uint8_t mixed;            /* deft_mixed_set: the low dtype; DEFT_BOOL: none */
@@ -429,8 +447,11 @@ df_value *df_value_new(deft_ctx *cx, deft_dtype t,
 df_value *df_value_ref(df_value *v);
 void df_value_drop(deft_ctx *cx, df_value **v);
 bool df_value_contiguous(const df_value *v);
-/* Copies v's elements row-major into dst as dtype. */
-void df_value_read(const df_value *v, deft_dtype dtype, void *dst);
+/* Visits v's elements in row-major order, one innermost row at a time; looks at no memory. */
+void df_value_rows(const df_value *v,
+                   void (*f)(void *user, char *at, int64_t n, int64_t stride_bytes), void *user);
+/* Of values on the host (devices.h: of any): copies v's elements row-major into dst as dtype. */
+void df_value_pack(const df_value *v, deft_dtype dtype, void *dst);
 /* The reverse, same dtype: writes row-major src through v's strides. */
 void df_value_write(const df_value *v, const void *src);
 
@@ -501,6 +522,8 @@ deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags);
 deft_tensor *df_result(deft_ctx *cx, uint32_t node);                       /* NULL for DF_BAD */
 deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of); /* a view of `of` */
 
+deft_tensor *df_tensor_of(deft_ctx *cx, DEFT_OWN df_value *v); /* of its own; NULL: no memory */
+
 /* Checks a shape a user gave: rank, no negative extent, no overflow. */
 bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_shape *out);
 /* A normalized axis in [0, rank), or -1 with the error recorded. */
@@ -513,6 +536,8 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 
 /* The closed trace of the wanted records, with the value behind each input. */
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *out);
+/* Where the record `node` would be computed by itself. */
+deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out);
 /* Adds to cx->want the other results of each loop that it needs. */
 deft_status df_want_siblings(deft_ctx *cx);
 /* Fits the trace of m to the records and values of now; false when it is no longer theirs. */
@@ -527,8 +552,8 @@ deft_status df_made_run(deft_ctx *cx, struct df_made *m, df_want *want, bool rec
  * What runs reads of cx only what stays, and `interrupted`: any thread. Last, results become
  * values. */
 deft_status df_made_prepare(deft_ctx *cx, struct df_made *m, df_want *want);
-deft_status df_made_launch(deft_ctx *cx, struct df_made *m, const int64_t *slots, df_diag *d,
-                           df_run_stats *stats, uint64_t *ns);
+deft_status df_made_launch(deft_ctx *cx, struct df_made *m, const df_want *want,
+                           const int64_t *slots, df_diag *d, df_run_stats *stats, uint64_t *ns);
 void df_made_land(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded,
                   const df_run_stats *stats, uint64_t ns);
 /* In place of the last: it could not, d says why. */

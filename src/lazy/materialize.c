@@ -7,6 +7,7 @@
  * back to the trace as recorded, so that the next run of the same program evaluates slots and
  * guards without simplifying anything.
  */
+#include "lazy/devices.h"
 #include "lazy/recording.h"
 #include "lazy/store.h"
 #include "lazy/submit.h"
@@ -22,6 +23,7 @@
 typedef struct plan_entry {
     df_counted counted; /* first */
     deft_runtime *rt;   /* borrowed: the cache dies with it, and contexts hold it */
+    df_device *dev;     /* of rt: the plan was prepared there */
     df_plan *plan;
 } plan_entry;
 
@@ -40,7 +42,7 @@ static void entry_destroy(df_counted *self)
     plan_entry *const e = (plan_entry *)(void *)self;
     deft_runtime *const rt = e->rt;
     if (e->plan) {
-        rt->dev->release(rt->dev, e->plan);
+        e->dev->release(e->dev, e->plan);
         df_plan_destroy(&e->plan, rt->mem);
     }
     df_mem_free(rt->mem, e, sizeof *e);
@@ -147,15 +149,15 @@ static deft_status tell_about(df_plan *plan, void *user)
     return df_fail_mem(&a->cx->diag, "plan", plan->n_kernels * sizeof *plan->about);
 }
 
-static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, df_plan **out,
-                             df_phases *phases)
+static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, uint32_t number,
+                             df_plan **out, df_phases *phases)
 {
     deft_status st = DEFT_OK;
     df_trace *simple = NULL;
     uint32_t *from = NULL;
     df_plan *plan = NULL;
     deft_runtime *const rt = cx->rt;
-    df_limits limits = rt->dev->limits;
+    df_limits limits = dev->limits;
     limits.fuse = !cx->opt.no_fusion;
     limits.keep_why = df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = now_ns(cx);
@@ -175,7 +177,7 @@ static deft_status make_plan(deft_ctx *cx, const df_trace *t, uint32_t number, d
     TRY(df_plan_each(plan, tell_about, &what));
     const uint64_t t2 = now_ns(cx);
     df_waiter waiter = { .go_on = goes_on, .user = cx };
-    TRY(rt->dev->prepare(rt->dev, &cx->diag, plan, cx->opt.progress ? &waiter : NULL));
+    TRY(dev->prepare(dev, &cx->diag, plan, cx->opt.progress ? &waiter : NULL));
     *phases = (df_phases){ t1 - t0, t2 - t1, now_ns(cx) - t2 };
     *out = plan;
     plan = NULL;
@@ -206,7 +208,8 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
         TRY(df_fail_mem(&cx->diag, "cut: plan entry", sizeof *e));
     df_counted_init(&e->counted, entry_destroy);
     e->rt = rt;
-    TRY(make_plan(cx, t, (uint32_t)cx->stats.plans_built + 1, &e->plan, &phases));
+    e->dev = df_ctx_device(cx, m->where);
+    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, &e->plan, &phases));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
     if (e->plan->retreated)
@@ -283,7 +286,6 @@ static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
 
 static void take_results(deft_ctx *cx, const df_made *m, const df_want *want, bool recorded)
 {
-    const df_trace *const t = m->t;
     df_buffer **const bufs = m->bufs;
     for (uint32_t i = 0; i < m->n_want; i++) {
         const df_want *const w = &want[i];
@@ -291,7 +293,7 @@ static void take_results(deft_ctx *cx, const df_made *m, const df_want *want, bo
             w->result->buf = bufs[i];
             w->result->data = bufs[i]->data;
             if (recorded) df_rec_resolve(cx, w->node, w->result);
-        } else if (t->roots[i].kind == DF_ROOT_NEW) { /* overlapped an input: copied now */
+        } else if (bufs[i]) { /* overlapped an input, or was computed elsewhere: copied now */
             df_value_write(w->into, bufs[i]->data);
             df_buffer_drop(&bufs[i]);
         }
@@ -307,6 +309,7 @@ deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
 {
     deft_status st = DEFT_OK;
     const uint64_t start = now_ns(cx), built = cx->stats.plans_built;
+    TRY(df_made_stage(cx, m));
     TRY(find_plan(cx, m));
     const uint64_t ns = now_ns(cx) - start;
     cx->stats.ns_plan += ns;
@@ -317,29 +320,34 @@ deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
     }
     if (DF_UNLIKELY(cx->store_path)) TRY(df_store_asked(cx, m));
     TRY(make_values(cx, m, want));
+    TRY(df_made_ready(cx, m, want));
     memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
-    for (uint32_t i = 0; i < m->t->n_inputs; i++) m->in[i] = m->inputs[i]->buf;
+    for (uint32_t i = 0; i < m->t->n_inputs; i++)
+        m->in[i] = m->staged[i] ? m->staged[i] : m->inputs[i]->buf;
     return DEFT_OK;
 done:
+    df_made_unstage(m);
     drop_results(cx, m, want);
     return st;
 }
 
-deft_status df_made_launch(deft_ctx *cx, df_made *m, const int64_t *slots, df_diag *d,
-                           df_run_stats *stats, uint64_t *ns)
+deft_status df_made_launch(deft_ctx *cx, df_made *m, const df_want *want, const int64_t *slots,
+                           df_diag *d, df_run_stats *stats, uint64_t *ns)
 {
     const uint64_t start = now_ns(cx);
-    df_device *const dev = cx->rt->dev;
+    df_device *const dev = df_ctx_device(cx, m->where);
     df_waiter waiter = { .go_on = goes_on, .user = cx };
     df_launch_io io = { .root = m->bufs,
                         .input = m->in,
                         .interrupted = interrupted,
                         .user = cx,
                         .ring = cx->launch_ring,
-                        .waiter = cx->opt.progress ? &waiter : NULL };
+                        .waiter = cx->opt.progress ? &waiter : NULL,
+                        .queue = dev->far ? cx->queues[m->where - 1].queue : NULL };
     const df_fp_state fp = df_fp_enter();
-    const deft_status st = dev->run(dev, d, plan_of(m->plan), m->t, slots, &io, stats);
+    deft_status st = dev->run(dev, d, plan_of(m->plan), m->t, slots, &io, stats);
     df_fp_leave(fp);
+    if (st == DEFT_OK) st = df_made_bring(cx, m, want, d);
     *ns = now_ns(cx) - start;
     return st;
 }
@@ -348,6 +356,7 @@ void df_made_land(deft_ctx *cx, df_made *m, df_want *want, bool recorded, const 
                   uint64_t ns)
 {
     take_results(cx, m, want, recorded);
+    df_made_unstage(m);
     cx->stats.cuts++;
     cx->stats.cuts_unfused += plan_of(m->plan)->retreated;
     cx->stats.launches += stats->launches;
@@ -368,6 +377,8 @@ void df_made_fail(deft_ctx *cx, df_made *m, df_want *want, const df_run_stats *s
                   const df_diag *d)
 {
     if (df_ring_on(cx->ring)) df_tell_cut(cx, m, stats, ns, d);
+    df_made_unstage(m);
+    df_made_unready(m);
     drop_results(cx, m, want);
 }
 
@@ -377,7 +388,7 @@ deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
     uint64_t ns = 0;
     deft_status st = df_made_prepare(cx, m, want);
     if (st != DEFT_OK) return st;
-    st = df_made_launch(cx, m, cx->slots.at, &cx->diag, &run, &ns);
+    st = df_made_launch(cx, m, want, cx->slots.at, &cx->diag, &run, &ns);
     if (st == DEFT_OK)
         df_made_land(cx, m, want, recorded, &run, ns);
     else
@@ -464,7 +475,10 @@ deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft
     bool own = false;
     df_made *m = NULL;
     deft_status st = find_made(cx, want, n, &m, &own);
-    if (st == DEFT_OK) st = find_plan(cx, m);
+    if (st == DEFT_OK) st = df_made_stage(cx, m);
+    if (st != DEFT_OK) return st;
+    st = find_plan(cx, m);
+    df_made_unstage(m);
     if (st != DEFT_OK) return st;
     const df_plan *const p = plan_of(m->plan);
     const int64_t *const slots = cx->slots.at;

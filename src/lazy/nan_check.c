@@ -6,6 +6,7 @@
  * that is not taken may well be NaN, so loops and branches are looked at from outside.
  */
 #include "deft/grad.h"
+#include "lazy/devices.h"
 #include "lazy/recording.h"
 #include "lazy/submit.h"
 
@@ -19,6 +20,7 @@ typedef struct nan_search {
     uint8_t *flags;  /* per record */
     uint32_t *count; /* per record: index into want, or DF_BAD */
     df_want *want;
+    int64_t *nans; /* per want, when they have been counted */
     uint32_t n_want;
     size_t bytes;
 } nan_search;
@@ -27,10 +29,11 @@ static deft_status search_init(nan_search *s, deft_ctx *cx)
 {
     const uint32_t n = cx->rec.n;
     *s = (nan_search){ .cx = cx, .n = n };
-    s->bytes = n * (sizeof *s->want + sizeof *s->count + 1) + 1;
+    s->bytes = n * (sizeof *s->want + sizeof *s->nans + sizeof *s->count + 1) + 1;
     s->want = df_mem_zalloc(cx->mem, s->bytes);
     if (!s->want) return df_fail_mem(&cx->diag, "nan_check", s->bytes);
-    s->count = (uint32_t *)(void *)(s->want + n);
+    s->nans = (int64_t *)(void *)(s->want + n);
+    s->count = (uint32_t *)(void *)(s->nans + n);
     s->flags = (uint8_t *)(s->count + n);
     memset(s->count, 0xff, n * sizeof *s->count);
     return DEFT_OK;
@@ -87,14 +90,15 @@ static deft_status count_nans(nan_search *s)
         s->count[k] = s->n_want;
         s->want[s->n_want++].node = sum;
     }
-    return s->n_want ? df_sync(cx, s->want, s->n_want) : DEFT_OK;
+    deft_status st = s->n_want ? df_sync(cx, s->want, s->n_want) : DEFT_OK;
+    for (uint32_t i = 0; i < s->n_want && st == DEFT_OK; i++)
+        st = df_value_read(cx, &cx->diag, s->want[i].result, DEFT_I64, &s->nans[i]);
+    return st;
 }
 
 static int64_t nans_in(const nan_search *s, uint32_t k)
 {
-    int64_t n = 0;
-    if (s->count[k] != DF_BAD) df_value_read(s->want[s->count[k]].result, DEFT_I64, &n);
-    return n;
+    return s->count[k] == DF_BAD ? 0 : s->nans[s->count[k]];
 }
 
 static deft_status tell(const nan_search *s, uint32_t k)

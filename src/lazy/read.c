@@ -2,6 +2,7 @@
  *
  * Acting calls that hand values out: eval, read, item, map.
  */
+#include "lazy/devices.h"
 #include "lazy/submit.h"
 
 /* Delivers an earlier error, checks t, computes it. */
@@ -82,8 +83,7 @@ deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
         return df_fail(&cx->diag, DEFT_E_ARG, "read: %s as %s is %zu bytes, dst has %zu",
                        df_shape_text(&v->shape, text, sizeof text), deft_dtype_name(dtype), want,
                        bytes);
-    df_value_read(v, dtype, dst);
-    return DEFT_OK;
+    return df_value_read(cx, &cx->diag, v, dtype, dst);
 }
 
 static deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t site)
@@ -98,8 +98,7 @@ static deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t s
     if (n != 1 || !out)
         return df_fail(&cx->diag, DEFT_E_SHAPE, "item: %s has %lld elements, not one",
                        df_shape_text(&v->shape, text, sizeof text), (long long)n);
-    df_value_read(v, dtype, out);
-    return DEFT_OK;
+    return df_value_read(cx, &cx->diag, v, dtype, out);
 }
 
 deft_status deft_item_f32(deft_tensor *t, float *out)
@@ -138,19 +137,20 @@ deft_status deft_item_bool(deft_tensor *t, bool *out)
 deft_status deft_map(deft_tensor *t, deft_mapped *out)
 {
     deft_ctx *cx;
-    df_value *v;
+    df_value *v, *host;
     if (!out) return DEFT_E_ARG;
     *out = (deft_mapped){ 0 };
-    const deft_status st = compute("map", DF_SITE, t, &cx, &v);
+    deft_status st = compute("map", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
     if (!df_value_contiguous(v))
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "map: wrapped memory with gaps is the caller's own: read it there");
+    if ((st = df_value_host(cx, &cx->diag, v, &host)) != DEFT_OK) return st;
     int64_t n;
     (void)df_shape_numel(&v->shape, &n);
-    out->data = v->data;
+    out->data = host->data;
     out->bytes = (size_t)n * deft_dtype_size((deft_dtype)v->dtype);
-    out->held = df_value_ref(v);
+    out->held = host;
     out->cx = cx;
     return DEFT_OK;
 }

@@ -7,6 +7,7 @@
  * header first, then reads every value, then assigns; an assign that fails takes the earlier ones
  * back. Inside a step the assigns belong to the step's transaction.
  */
+#include "lazy/devices.h"
 #include "lazy/safetensors.h"
 #include "lazy/submit.h"
 
@@ -197,15 +198,25 @@ static deft_status write_all(saver *s, const void *data, size_t n)
     return DEFT_OK;
 }
 
-static deft_status write_value(saver *s, const df_value *v, size_t bytes)
+/* v: on the host. */
+static deft_status write_here(saver *s, const df_value *v, size_t bytes)
 {
-    if (!bytes) return DEFT_OK;
     if (df_value_contiguous(v)) return write_all(s, v->data, bytes);
     char *const packed = df_mem_alloc(s->cx->mem, bytes);
     if (!packed) return df_fail_mem(&s->cx->diag, "save", bytes);
-    df_value_read(v, (deft_dtype)v->dtype, packed);
+    df_value_pack(v, (deft_dtype)v->dtype, packed);
     const deft_status st = write_all(s, packed, bytes);
     df_mem_free(s->cx->mem, packed, bytes);
+    return st;
+}
+
+static deft_status write_value(saver *s, df_value *v, size_t bytes)
+{
+    df_value *here = NULL;
+    if (!bytes) return DEFT_OK;
+    deft_status st = df_value_host(s->cx, &s->cx->diag, v, &here);
+    if (st == DEFT_OK) st = write_here(s, here, bytes);
+    df_value_drop(s->cx, &here);
     return st;
 }
 
@@ -362,6 +373,19 @@ static deft_status match(loader *l, size_t i)
     return DEFT_OK;
 }
 
+/* A tensor stays where it lives. */
+static deft_status move_value(loader *l, size_t i)
+{
+    deft_ctx *const cx = l->cx;
+    const df_value *const before = df_handle_value(cx, l->list[i].tensor);
+    const deft_device where = before ? df_value_where(cx, before) : cx->home;
+    df_value *v = l->value[i];
+    if (where == DEFT_CPU) return DEFT_OK;
+    const deft_status st = df_value_moved(cx, &cx->diag, v, where, &l->value[i]);
+    if (st == DEFT_OK) df_value_drop(cx, &v);
+    return st;
+}
+
 static deft_status read_value(loader *l, size_t i)
 {
     deft_status st = DEFT_OK;
@@ -377,6 +401,7 @@ static deft_status read_value(loader *l, size_t i)
     TRY(read_at(l, v->data, bytes, l->data_at + e->begin));
     if (e->dtype == DEFT_BOOL) /* one byte, 0 or 1: kernels rely on it */
         for (size_t k = 0; k < bytes; k++) v->data[k] = v->data[k] != 0;
+    TRY(move_value(l, i));
 done:
     return st;
 }

@@ -8,6 +8,7 @@
  * taken over in place (df_want.donor). The log of a step that is left to run lives until it has
  * (submit.h).
  */
+#include "lazy/devices.h"
 #include "lazy/recording.h"
 #include "lazy/submit.h"
 #include "lazy/tell.h"
@@ -172,10 +173,27 @@ static void collect_muts(deft_ctx *cx, bool *ok)
     }
 }
 
-/* After success: what earlier cuts of the step computed is written too, or will be; memory whose
- * handle has ended is done with. */
-static void finish_muts(deft_ctx *cx, bool later)
+/* Before that: what earlier cuts of the step computed comes to where it is to be written. */
+static deft_status bring_muts(deft_ctx *cx)
 {
+    for (size_t i = 0; i < cx->muts.n && cx->n_queues; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        df_value *what = m->now.what, *there;
+        const deft_device where = df_value_where(cx, m->value);
+        if (!what || df_value_where(cx, what) == where) continue;
+        const deft_status st = df_value_moved(cx, &cx->diag, what, where, &there);
+        if (st != DEFT_OK) return st;
+        m->now.what = there;
+        df_value_drop(cx, &what);
+    }
+    return DEFT_OK;
+}
+
+/* After success: what earlier cuts of the step computed is written too, or will be; memory whose
+ * handle has ended is done with. Fails only as a GPU does. */
+static deft_status finish_muts(deft_ctx *cx, bool later)
+{
+    deft_status st = DEFT_OK;
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
         if (m->now.what && m->t) {
@@ -184,13 +202,15 @@ static void finish_muts(deft_ctx *cx, bool later)
         }
         if (m->now.what && later)
             df_flight_write(cx, m->value, &m->now.what);
-        else if (m->now.what)
-            df_value_write(m->value, m->now.what->data);
+        else if (m->now.what && st == DEFT_OK)
+            st = df_value_assign(cx, &cx->diag, m->value, df_value_where(cx, m->value),
+                                 m->now.what->data);
         df_value_drop(cx, &m->now.what);
         df_value_drop(cx, &m->before.what);
         m->now.due = m->in_step = false;
         if (!m->t) forget_mut(cx, i);
     }
+    return st;
 }
 
 /* Gives every collected handle its value. */
@@ -222,6 +242,7 @@ static deft_status compute_outer(deft_ctx *cx, uint32_t below, cut_kind kind)
     if (writes) collect_muts(cx, &ok);
     df_each_outer(cx, below, collect_one, &ok);
     if (!ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
+    if (writes) TRY(bring_muts(cx));
     if (kind == SUBMIT && cx->want.n) TRY(df_flight_ready(cx, cx->muts.n, &later));
     if (later)
         TRY(df_materialize_later(cx, cx->want.at, (uint32_t)cx->want.n, &m));
@@ -229,7 +250,7 @@ static deft_status compute_outer(deft_ctx *cx, uint32_t below, cut_kind kind)
         TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
     if (cx->recording) df_recording_wants(cx);
     bind_results(cx);
-    if (writes) finish_muts(cx, later);
+    if (writes) TRY(finish_muts(cx, later));
     if (later) df_flight_begin(cx, m, cx->act_site);
 done:
     collect_finish(cx);
@@ -476,7 +497,8 @@ static deft_status end_step(deft_scope s, bool submit)
     /* Handles on values get references of their own first: a value with another owner is not
      * donated. */
     df_each_outer(cx, cx->step_at, settle_one, NULL);
-    submit = submit && !cx->recording && !needs_old_records(cx);
+    /* What a GPU does is only put in, by this thread. */
+    submit = submit && !cx->recording && !cx->n_queues && !needs_old_records(cx);
     if (st == DEFT_OK) st = compute_outer(cx, cx->step_at, submit ? SUBMIT : COMMIT);
     if (df_ring_on(cx->ring)) df_tell_step_end(cx, cx->act, st);
     if (st != DEFT_OK) {

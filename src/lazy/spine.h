@@ -60,7 +60,13 @@ typedef struct df_made {
     uint32_t *arg_from;            /* per argument of t: its place in the records */
     uint32_t *record;              /* per node of t: the record it computes; DF_NONE: an input */
     uint32_t n_again, first_again; /* nodes that earlier cuts computed too; the first of them */
-    df_value **inputs;             /* per input, of the latest run */
+    deft_device where;             /* it runs there */
+    uint32_t n_read;               /* inputs from here on are only written */
+    bool told_staged;
+    bool has_moved;     /* why it is not made again: what it reads lives on another device now */
+    df_value **inputs;  /* per input, of the latest run */
+    df_buffer **staged; /* per input: its copy where it is read, for a run; NULL: none */
+    df_buffer **back;   /* per root: room on the host, for a run; NULL: not needed */
     df_buffer **bufs;
     const df_buffer **in;
     df_counted *plan; /* counted; NULL: not found yet */

@@ -3,6 +3,8 @@
  * See store.h. Wide elements stand first in the file, so that all are aligned.
  */
 #include "lazy/store.h"
+
+#include "lazy/devices.h"
 #include "lazy/safetensors.h"
 
 #include <errno.h>
@@ -211,9 +213,13 @@ deft_status deft_store_next(deft_ctx *cx, const char *path)
 deft_status df_store_asked(deft_ctx *cx, const df_made *m)
 {
     df_store s;
-    deft_status st = df_store_init(&s, &cx->diag, cx->mem, m->t);
+    df_lent lent;
+    deft_status st = df_made_lend(cx, &cx->diag, m, &lent);
+    if (st != DEFT_OK) return st;
+    st = df_store_init(&s, &cx->diag, cx->mem, &lent.t);
     if (st == DEFT_OK) st = df_store_write(&s, &cx->diag, AT_FDCWD, cx->store_path);
     df_store_finish(&s);
+    df_lent_drop(cx, &lent);
     df_store_forget(cx);
     return st;
 }

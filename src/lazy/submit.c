@@ -17,6 +17,8 @@
  */
 #include "lazy/submit.h"
 
+#include "lazy/devices.h"
+
 #include "runtime/os.h"
 
 enum { IDLE, GO, DONE, STOP };
@@ -40,7 +42,8 @@ static void *work(void *user)
             df_os_wait(&f->word, word);
             continue;
         }
-        f->status = df_made_launch(f->cx, f->made, f->slots.at, &f->diag, &f->run, &f->ns);
+        f->status =
+            df_made_launch(f->cx, f->made, f->want.at, f->slots.at, &f->diag, &f->run, &f->ns);
         say(f, DONE);
     }
 }
@@ -237,8 +240,9 @@ deft_status deft_wait(deft_ctx *cx)
 {
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "wait", DF_SITE);
-    const deft_status st = df_deliver(cx);
-    return st == DEFT_OK ? df_wait(cx) : st;
+    deft_status st = df_deliver(cx);
+    if (st == DEFT_OK) st = df_wait(cx);
+    return st == DEFT_OK ? df_ctx_wait(cx, &cx->diag) : st;
 }
 
 void df_flight_finish(deft_ctx *cx)

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "lazy/devices.h"
 #include "lazy/store.h"
 #include "runtime/os.h"
 
@@ -228,13 +229,17 @@ static deft_status store_inputs(deft_ctx *cx, df_diag *d, const df_made *m, cons
                                 char folder[DF_JOURNAL_FOLDER], uint64_t *bytes)
 {
     df_store s;
+    df_lent lent;
     int dir = -1;
-    deft_status st = df_store_init(&s, d, cx->mem, m->t);
+    deft_status st = df_made_lend(cx, d, m, &lent);
+    if (st != DEFT_OK) return st;
+    st = df_store_init(&s, d, cx->mem, &lent.t);
     if (st == DEFT_OK) st = df_journal_folder(cx->rt->journal, d, s.bytes, folder, &dir);
     if (st == DEFT_OK) st = df_store_write(&s, d, dir, name);
     if (dir >= 0) close(dir);
     *bytes = s.bytes;
     df_store_finish(&s);
+    df_lent_drop(cx, &lent);
     return st;
 }
 

@@ -157,10 +157,8 @@ static void store(deft_dtype t, char *p, wide w)
     }
 }
 
-/* Visits v's elements in row-major order, one innermost row at a time. */
-typedef void (*row_fn)(void *user, char *at, int64_t n, int64_t stride_bytes);
-
-static void each_row(const df_value *v, row_fn f, void *user)
+void df_value_rows(const df_value *v,
+                   void (*f)(void *user, char *at, int64_t n, int64_t stride_bytes), void *user)
 {
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)v->dtype);
     int64_t idx[DEFT_MAX_RANK] = { 0 };
@@ -206,10 +204,10 @@ static void read_row(void *user, char *at, int64_t n, int64_t stride)
             store(r->to, r->dst, load(r->from, at));
 }
 
-void df_value_read(const df_value *v, deft_dtype dtype, void *dst)
+void df_value_pack(const df_value *v, deft_dtype dtype, void *dst)
 {
     reader r = { (deft_dtype)v->dtype, dtype, dst };
-    each_row(v, read_row, &r);
+    df_value_rows(v, read_row, &r);
 }
 
 typedef struct writer {
@@ -226,5 +224,5 @@ static void write_row(void *user, char *at, int64_t n, int64_t stride)
 void df_value_write(const df_value *v, const void *src)
 {
     writer w = { deft_dtype_size((deft_dtype)v->dtype), src };
-    each_row(v, write_row, &w);
+    df_value_rows(v, write_row, &w);
 }

@@ -252,6 +252,7 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
     }
     k->b.bytes = bytes;
     k->b.from = a;
+    k->b.home = NULL;
     k->b.cls = cls;
     atomic_store_explicit(&k->b.refs, 1, memory_order_relaxed);
     *out = &k->b;
@@ -281,6 +282,10 @@ void df_buffer_drop(df_buffer **out)
     df_buffer *const b = *out;
     *out = NULL;
     if (!b || atomic_fetch_sub_explicit(&b->refs, 1, memory_order_acq_rel) != 1) return;
+    if (b->home) {
+        b->home->release(b);
+        return;
+    }
     block *const k = block_of(b);
     df_allocator *const a = k->owner;
     if (!b->from) {

@@ -37,6 +37,19 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
                            uint32_t max_vector_bytes, df_compiler *out, void **handle);
 void df_plugin_close(df_compiler *c, void **handle);
 
+/* The plug-in for GPUs, which stays where it is while it is open. */
+typedef struct df_gpu_plugin {
+    void *library; /* NULL: not open */
+    df_host host;
+    df_plugin_gpu_fn make;
+    df_plugin_gpu_count_fn count;
+} df_gpu_plugin;
+
+/* Looked for as the resolver below. DEFT_E_BACKEND: there is none. */
+deft_status df_plugin_open_gpu(df_gpu_plugin *p, df_diag *d, const df_mem *mem, const df_log *log,
+                               const char *listed);
+void df_plugin_close_gpu(df_gpu_plugin *p); /* its devices are gone */
+
 /* Opens the resolver of call sites: in the folders of `listed` ("a:b", NULL: none; DEFT_PLUGIN_DIR
  * as it was when the runtime was made), else as the LLVM plug-in. Logs nothing: it may be called
  * while a line is being made. What it reads is kept in memory of the system, as libdw has no other.

@@ -128,6 +128,7 @@ typedef struct df_launch_io {
     struct df_ring *ring; /* is told of each launch; NULL: not */
     df_waiter *waiter; /* when the run waits for code; NULL: nobody asks. Stopped, the run fails as
                         * if interrupted before its first launch */
+    struct df_queue *queue; /* of a device with memory of its own: where the work goes; else NULL */
 } df_launch_io;
 
 typedef struct df_run_stats {
@@ -137,8 +138,45 @@ typedef struct df_run_stats {
 } df_run_stats;
 
 typedef struct df_device df_device;
+
+/* What a device offers whose memory the host cannot read: addresses in buffers, df_value and
+ * df_input are then its own. A run there is *put in*: `run` returns before its results are there,
+ * and what is put into the same queue later comes after it; but a plan with checks has been checked
+ * when `run` returns. What fails later comes out of the calls that wait. Calls: any thread, those
+ * with a queue one at a time for each queue. A buffer may be dropped while work on it is under way.
+ */
+typedef struct df_far {
+    /* theirs: a stream of the caller's, as the device has them (CUstream), which is used and not
+     * owned; NULL: one of its own. */
+    deft_status (*queue_create)(df_device *dev, df_diag *d, void *theirs, struct df_queue **out);
+    void (*queue_destroy)(df_device *dev, struct df_queue **q); /* waits */
+    /* Until all that was put in is done. DEFT_E_BACKEND: something failed; d says what, where. */
+    deft_status (*wait)(df_device *dev, df_diag *d, struct df_queue *q);
+    void *(*stream)(df_device *dev, struct df_queue *q); /* its CUstream */
+    deft_status (*create)(df_device *dev, df_diag *d, struct df_queue *q, int64_t bytes,
+                          df_buffer **out);
+    /* Borrows memory of the device. DEFT_E_ARG: data is not there. */
+    deft_status (*wrap)(df_device *dev, df_diag *d, void *data, int64_t bytes, df_buffer **out);
+    /* From the host, which may change it as soon as this returns. */
+    deft_status (*put)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
+                       size_t bytes);
+    /* To the host; waits. */
+    deft_status (*get)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
+                       size_t bytes);
+    deft_status (*copy)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
+                        size_t bytes);
+    /* From another device of this kind, after what is in its queue now; what comes into that one
+     * later comes after the copy. */
+    deft_status (*copy_peer)(df_device *dev, df_diag *d, struct df_queue *q, void *to,
+                             df_device *other, struct df_queue *others, const void *from,
+                             size_t bytes);
+    df_allocator_stats (*read)(df_device *dev);
+    void (*trim)(df_device *dev);
+    void (*destroy)(df_device **dev); /* all queues and buffers are gone */
+} df_far;
+
 struct df_device {
-    const char *name;
+    const char *name; /* for people; with `far` it says which it is: "cuda:0 (NVIDIA H100 PCIe)" */
     df_limits limits;
     /* Looks up or starts the compilation of every kernel of a new plan. w: when that waits, NULL:
      * nobody asks; DEFT_E_INTERRUPTED when it was stopped. */
@@ -148,7 +186,27 @@ struct df_device {
     deft_status (*run)(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
     void (*release)(df_device *dev, df_plan *plan); /* drops what prepare attached */
-    df_allocator *allocator;
+    df_allocator *allocator;                        /* NULL with `far` */
+    const df_far *far;                              /* NULL: its memory is the host's */
 };
+
+/* The symbols of a plug-in for GPUs. `df_plugin_gpu` makes the device with that ordinal, which must
+ * be destroyed before the plug-in is closed. Both refuse a host of another build. host lasts as
+ * long as the devices. */
+typedef struct df_gpu_wish {
+    uint32_t size;
+    int ordinal;
+    uint64_t max_bytes, max_cached; /* of its memory; 0: no bound */
+    bool measure;
+} df_gpu_wish;
+typedef deft_status (*df_plugin_gpu_fn)(const df_host *host, const char *build_id, df_diag *d,
+                                        const df_gpu_wish *wish, df_device **out);
+#define DF_PLUGIN_GPU_SYMBOL "df_plugin_gpu"
+
+/* How many it could make, without making one: `df_plugin_gpu_count`. DEFT_E_BACKEND, with the
+ * reason: the driver is not there, or gives none. */
+typedef deft_status (*df_plugin_gpu_count_fn)(const df_host *host, const char *build_id, df_diag *d,
+                                              int *out);
+#define DF_PLUGIN_GPU_COUNT_SYMBOL "df_plugin_gpu_count"
 
 #endif

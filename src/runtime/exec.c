@@ -17,11 +17,11 @@
  * blocks of a split reduction. Neighbouring items that are too small for a task share one.
  */
 #include "runtime/exec_run.h"
+#include "runtime/flow.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "ops/op.h"
 #include "runtime/os.h"
 
 /* A launch goes parallel above this; a task should not be shorter than the other. Waking a worker
@@ -417,54 +417,19 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
     stats->segments += l->n;
 }
 
-/* Whether memory that outlives a failed run is written: then the run can no longer be undone. */
-static bool is_kept(const df_run *r, uint32_t buf)
-{
-    if (buf == DF_NONE) return false;
-    const df_plan_buf *const b = &r->plan->bufs[buf];
-    if (b->kind == DF_BUF_INTO) return true;
-    return b->kind == DF_BUF_ROOT && b->donor != DF_NONE && b->donor < r->t->n_inputs &&
-           r->base[buf] == (char *)r->t->inputs[b->donor].data;
-}
-
-static bool has_kept(const df_run *r)
-{
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++)
-        if (is_kept(r, i)) return true;
-    return false;
-}
-
-static bool writes_kept(const df_run *r, const df_launch *l)
-{
-    for (uint32_t i = l->first; i < l->first + l->n; i++) {
-        const df_seg *const seg = &r->plan->segs[i];
-        if (seg->kind != DF_SEG_KERNEL && is_kept(r, seg->c.buf)) return true;
-        const df_kernel *const k = r->segs[i].kernel;
-        for (uint32_t j = 0; k && j < k->n_access; j++)
-            if (k->access[j].kind == DF_ACCESS_STORE && is_kept(r, seg->bind[j].buf)) return true;
-    }
-    return false;
-}
-
 static deft_status report_fault(const df_run *r, df_diag *d)
 {
-    for (uint32_t i = 0; i < r->n_threads; i++) {
-        const int64_t *const fault = (const int64_t *)(const void *)df_run_thread_area(r, i);
-        if (fault[0] == 0) continue;
-        const uint64_t node = (uint64_t)fault[0] - 1;
-        const char *const op =
-            node < r->t->n_nodes ? df_op_infos[r->t->nodes[node].op].name : "index";
-        return df_fail(d, DEFT_E_RANGE, "%s: index %lld is outside [0,%lld) (%%%llu)", op,
-                       (long long)fault[1], (long long)fault[2], (unsigned long long)node);
-    }
-    return DEFT_OK;
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < r->n_threads && st == DEFT_OK; i++)
+        st = df_bind_fault(d, r->t, (const int64_t *)(const void *)df_run_thread_area(r, i));
+    return st;
 }
 
 static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_stats *stats)
 {
     deft_status st = DEFT_OK;
     const df_plan *const plan = r->plan;
-    const bool kept = has_kept(r);
+    const bool kept = df_bind_has_kept(plan, r->t, r->base);
     const bool checks = plan->n_checked > 0 || plan->checks_first;
     bool may_stop = io->interrupted != NULL;
     for (uint32_t i = 0; checks && i < r->n_threads; i++)
@@ -487,7 +452,7 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
         run_launch(r, l, stats);
         if (is_timed) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
         if (i < n_checked) TRY(report_fault(r, d));
-        if (may_stop && kept && writes_kept(r, l)) may_stop = false;
+        if (may_stop && kept && df_bind_writes_kept(plan, l, r->t, r->base)) may_stop = false;
     }
 done:
     return st;
@@ -553,10 +518,59 @@ static void keep(df_frame *f, const df_run *r)
     f->serial = r->plan->serial;
 }
 
+/* ---- plans of parts ---- */
+
+static deft_status run_within(void *self, df_diag *d, const df_plan *plan, const df_trace *t,
+                              const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+{
+    return df_executor_run(self, d, plan, t, slots, io, stats);
+}
+
+static deft_status create_buffer(void *self, df_diag *d, int64_t bytes, df_buffer **out)
+{
+    const df_executor *const x = self;
+    return df_buffer_create(d, x->allocator, bytes, out);
+}
+
+static deft_status copy_bytes(void *self, df_diag *d, void *to, const void *from, size_t bytes)
+{
+    (void)self;
+    (void)d;
+    memcpy(to, from, bytes);
+    return DEFT_OK;
+}
+
+static deft_status put_number(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes)
+{
+    (void)self;
+    (void)d;
+    df_put_bits(to, bits, bytes);
+    return DEFT_OK;
+}
+
+static deft_status holds(void *self, df_diag *d, const void *at, bool *out)
+{
+    (void)self;
+    (void)d;
+    *out = *(const uint8_t *)at != 0;
+    return DEFT_OK;
+}
+
+/* ---- exported ---- */
+
 deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
                             const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
-    if (plan->root_cell) return df_run_flow(x, d, plan, t, slots, io, stats);
+    if (plan->root_cell) {
+        const df_flow_ops ops = { .mem = x->mem,
+                                  .run = run_within,
+                                  .create = create_buffer,
+                                  .copy = copy_bytes,
+                                  .put = put_number,
+                                  .holds = holds,
+                                  .reads_host = true };
+        return df_flow_run(&ops, x, d, plan, t, slots, io, stats);
+    }
     deft_status st = DEFT_OK;
     df_run_stats mine = { 0 };
     df_buffer *arena = NULL;

@@ -66,26 +66,12 @@ void df_run_lay_out(df_run *r, df_bump *b)
 
 /* ---- buffers ---- */
 
-static df_buffer *donated(const df_run *r, const df_plan_buf *buf, const df_launch_io *io)
-{
-    /* Written while the run may still fail, it would be neither the old value nor the new one. */
-    if (buf->donor == DF_NONE || buf->first < r->plan->n_checked || !io->input) return NULL;
-    const df_input *const in = &r->t->inputs[buf->donor];
-    df_buffer *const b = (df_buffer *)(uintptr_t)io->input[buf->donor]; /* ours to take over */
-    const int64_t bytes = r->slots[buf->numel] * (int64_t)deft_dtype_size(buf->dtype);
-    if (!(in->flags & DF_INPUT_SOLE) || (in->flags & DF_INPUT_WRAPPED) || !b || !b->from)
-        return NULL;
-    return b->data == in->data && b->bytes >= bytes ? df_buffer_ref(b) : NULL;
-}
-
 deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buffer **arena,
                                 df_run_stats *stats)
 {
     deft_status st = DEFT_OK;
     const df_plan *const plan = r->plan;
-    int64_t arena_size = 0;
-    for (uint32_t i = 0; i < plan->n_regions; i++)
-        arena_size += (r->slots[plan->regions[i].bytes] + 63) & ~(int64_t)63;
+    const int64_t arena_size = df_bind_temporaries(plan, r->slots);
     if (arena_size > 0) {
         TRY(df_buffer_create(d, r->x->allocator, arena_size, arena));
         stats->bytes_allocated += (uint64_t)arena_size;
@@ -96,11 +82,11 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
         case DF_BUF_INPUT:
         case DF_BUF_INTO: r->base[i] = r->t->inputs[buf->index].data; break;
         case DF_BUF_ROOT:
-            r->own[i] = donated(r, buf, io);
+            r->own[i] = df_bind_donated(plan, buf, r->t, r->slots, io);
             if (r->own[i]) {
                 stats->donated++;
             } else {
-                const int64_t bytes = r->slots[buf->numel] * (int64_t)deft_dtype_size(buf->dtype);
+                const int64_t bytes = df_bind_bytes(buf, r->slots);
                 TRY(df_buffer_create(d, r->x->allocator, bytes, &r->own[i]));
                 stats->bytes_allocated += (uint64_t)bytes;
                 /* The plan writes only a part and counts on finding the rest. */
@@ -109,13 +95,10 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
             }
             r->base[i] = r->own[i]->data;
             break;
-        case DF_BUF_TEMP: {
-            int64_t at = 0;
-            for (uint32_t j = 0; j < buf->index; j++)
-                at += (r->slots[plan->regions[j].bytes] + 63) & ~(int64_t)63;
-            r->base[i] = (*arena ? (char *)(*arena)->data : (char *)r->threads) + at;
+        case DF_BUF_TEMP:
+            r->base[i] = (*arena ? (char *)(*arena)->data : (char *)r->threads) +
+                         df_bind_region(plan, r->slots, buf->index);
             break;
-        }
         }
     }
 done:
@@ -138,29 +121,6 @@ void df_run_drop_buffers(df_run *r)
 
 /* ---- bind ---- */
 
-static uint64_t number_bits(int64_t v, uint8_t dtype)
-{
-    union {
-        float f;
-        uint32_t u;
-    } f32;
-    union {
-        double f;
-        uint64_t u;
-    } f64;
-    switch ((deft_dtype)dtype) {
-    case DEFT_BOOL: return v != 0;
-    case DEFT_U8: return (uint8_t)v;
-    case DEFT_I32: return (uint32_t)v;
-    case DEFT_I64: return (uint64_t)v;
-    case DEFT_F32: f32.f = (float)v; return f32.u;
-    case DEFT_F64: f64.f = (double)v; return f64.u;
-    case DEFT_F16: /* no slot is a half */
-    case DEFT_BF16: break;
-    }
-    df_unreachable();
-}
-
 /* One copy of the pointers per thread, SCRATCH accesses pointing into the thread's own area. */
 static void bind_scratch(const df_run *r, const df_seg *seg, df_seg_run *s)
 {
@@ -182,37 +142,25 @@ static void bind_scratch(const df_run *r, const df_seg *seg, df_seg_run *s)
     }
 }
 
+static df_bound bound_of(const df_seg_run *s)
+{
+    return (df_bound){ .ptr = s->ptr,
+                       .stride = (int64_t *)(uintptr_t)s->args.stride,
+                       .base = (int64_t *)(uintptr_t)s->args.base,
+                       .extent = (int64_t *)(uintptr_t)s->args.extent,
+                       .num = (uint64_t *)(uintptr_t)s->args.num };
+}
+
 void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s)
 {
-    const df_kernel *const k = s->kernel;
-    int64_t *const stride = (int64_t *)(uintptr_t)s->args.stride;
-    int64_t *const first = (int64_t *)(uintptr_t)s->args.base;
-    int64_t *const extent = (int64_t *)(uintptr_t)s->args.extent;
-    for (uint32_t j = 0; j < k->n_axes; j++) extent[j] = df_run_slot(r, seg->extent[j]);
-    for (uint32_t i = 0; i < k->n_access; i++) {
-        const df_bind *const bind = &seg->bind[i];
-        first[i] = k->access[i].kind == DF_ACCESS_INDEX ? df_run_slot(r, bind->offset) : 0;
-        for (uint32_t j = 0; j < k->n_axes; j++)
-            stride[i * k->n_axes + j] = df_run_slot(r, bind->stride[j]);
-    }
+    const df_bound b = bound_of(s);
+    df_bind_extents(&b, s->kernel, seg, r->slots);
 }
 
 void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s)
 {
-    const df_kernel *const k = s->kernel;
-    uint64_t *const num = (uint64_t *)(uintptr_t)s->args.num;
-    for (uint32_t i = 0; i < k->n_access; i++) {
-        const df_bind *const bind = &seg->bind[i];
-        const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[i].dtype);
-        s->ptr[i] = NULL;
-        if (bind->buf != DF_NONE)
-            s->ptr[i] = r->base[bind->buf] + df_run_slot(r, bind->offset) * size;
-    }
-    for (uint32_t i = 0; i < k->n_num; i++) {
-        const uint32_t from = seg->num[i];
-        num[i] = from & DF_NUM_IS_SLOT
-                     ? number_bits(r->slots[from & ~DF_NUM_IS_SLOT], seg->num_dtype[i])
-                     : (uint64_t)r->t->args[from];
-    }
+    const df_bound b = bound_of(s);
+    df_bind_addresses(&b, s->kernel, seg, r->slots, r->base);
+    df_bind_numbers(&b, s->kernel, seg, r->slots, r->t);
     if (s->per_thread) bind_scratch(r, seg, s);
 }

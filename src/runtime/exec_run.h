@@ -3,10 +3,10 @@
  * Private to the executor: one run of a plan.
  *
  *   exec.c         the order of things; how work is divided; launches
- *   exec_bind.c    the frame's layout; buffers; arguments of kernels
+ *   exec_bind.c    the frame's layout; buffers; arguments of kernels (bind.h)
  *   exec_matmul.c  products and their epilogues
  *   exec_routine.c what the runtime does by itself
- *   exec_flow.c    plans of parts: loops, branches
+ *   flow.c         plans of parts: loops, branches (flow.h)
  *   exec_tell.c    what the structured log hears of launches
  */
 #ifndef DF_RUNTIME_EXEC_RUN_H
@@ -14,6 +14,7 @@
 
 #include "base/journal.h"
 #include "base/limits.h"
+#include "runtime/bind.h"
 #include "runtime/exec.h"
 #include "runtime/interp.h"
 
@@ -73,7 +74,7 @@ DF_INLINE void *df_take(df_bump *b, size_t size)
 
 DF_INLINE int64_t df_run_slot(const df_run *r, df_slot slot)
 {
-    return slot == DF_NONE ? 0 : r->slots[slot];
+    return df_slot_value(r->slots, slot);
 }
 
 DF_INLINE int64_t df_div_up(int64_t a, int64_t b)
@@ -119,12 +120,6 @@ DF_INLINE const df_gemm_kernel *df_run_gemm(df_executor *x, int i)
 /* Before the layout: work space and threads that products need. */
 void df_run_measure_matmuls(df_run *r);
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s);
-
-/* ---- exec_flow.c ---- */
-
-/* df_executor_run of a plan of parts. */
-deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
-                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
 
 /* ---- exec_routine.c ---- */
 

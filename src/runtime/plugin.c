@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening plug-ins: the code generator and the resolver of call sites. Looked for in the caller's
- * folder, in those of $DEFT_PLUGIN_DIR, beside libdeft (or the program that contains it), and in
- * the installed place; the first file that opens is asked, and one of another build is refused.
+ * Opening plug-ins: the code generator, that for GPUs, the resolver of call sites. Looked for in
+ * the caller's folder, in those of $DEFT_PLUGIN_DIR, beside libdeft (or the program that contains
+ * it), and in the installed place; the first file that opens is asked, and one of another build is
+ * refused.
  */
 #include "runtime/cpu.h"
 
@@ -15,6 +16,7 @@
 #include "runtime/naming.h"
 
 #define COMPILER_FILE "deft-llvm.so"
+#define GPU_FILE "deft-cuda.so"
 #define SITES_FILE "deft-sites.so"
 
 #ifndef DEFT_PLUGIN_DIR_DEFAULT
@@ -95,6 +97,19 @@ static bool keeps_frames(void)
     return o.debugger || (o.perf && *o.perf);
 }
 
+static df_host host_of(const df_mem *mem, const df_log *log, uint32_t max_vector_bytes)
+{
+    return (df_host){ .size = sizeof(df_host),
+                      .build_id = DF_BUILD_ID,
+                      .mem = mem,
+                      .log = log,
+                      .fail = df_fail,
+                      .str_putn = df_str_putn,
+                      .kops = df_kop_infos,
+                      .max_vector_bytes = max_vector_bytes,
+                      .keep_frames = keeps_frames() };
+}
+
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle)
 {
@@ -110,15 +125,7 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
     if (!make) {
         (void)df_fail(d, st, "%s has no symbol %s", COMPILER_FILE, DF_PLUGIN_CPU_SYMBOL);
     } else {
-        const df_host host = { .size = sizeof host,
-                               .build_id = DF_BUILD_ID,
-                               .mem = mem,
-                               .log = log,
-                               .fail = df_fail,
-                               .str_putn = df_str_putn,
-                               .kops = df_kop_infos,
-                               .max_vector_bytes = max_vector_bytes,
-                               .keep_frames = keeps_frames() };
+        const df_host host = host_of(mem, log, max_vector_bytes);
         st = make(&host, DF_BUILD_ID, d, out);
     }
     if (st != DEFT_OK) {
@@ -136,6 +143,31 @@ void df_plugin_close(df_compiler *c, void **handle)
     memset(c, 0, sizeof *c);
     dlclose(*handle);
     *handle = NULL;
+}
+
+/* ---- GPUs ---- */
+
+deft_status df_plugin_open_gpu(df_gpu_plugin *p, df_diag *d, const df_mem *mem, const df_log *log,
+                               const char *listed)
+{
+    search s = { .file = GPU_FILE, .log = log };
+    void *const so = find(&s, NULL, listed);
+    if (!so) return df_fail(d, DEFT_E_BACKEND, "no plug-in for GPUs: %s", s.why);
+    *p = (df_gpu_plugin){ .library = so, .host = host_of(mem, log, 0) };
+    void *const make = dlsym(so, DF_PLUGIN_GPU_SYMBOL);
+    void *const count = dlsym(so, DF_PLUGIN_GPU_COUNT_SYMBOL);
+    memcpy(&p->make, &make, sizeof make);
+    memcpy(&p->count, &count, sizeof count);
+    if (make && count) return DEFT_OK;
+    df_plugin_close_gpu(p);
+    return df_fail(d, DEFT_E_BACKEND, "%s has no symbol %s", GPU_FILE,
+                   make ? DF_PLUGIN_GPU_COUNT_SYMBOL : DF_PLUGIN_GPU_SYMBOL);
+}
+
+void df_plugin_close_gpu(df_gpu_plugin *p)
+{
+    if (p->library) dlclose(p->library);
+    *p = (df_gpu_plugin){ 0 };
 }
 
 /* ---- the resolver ---- */

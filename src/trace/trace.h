@@ -75,7 +75,12 @@ typedef struct df_root {
 } df_root;
 _Static_assert(sizeof(df_root) == 16, "hashed as bytes");
 
-enum { DF_TRACE_FAST = 1 /* DEFT_FAST numerics */, DF_TRACE_NOFUSE = 2 /* one kernel per op */ };
+enum {
+    DF_TRACE_FAST = 1,          /* DEFT_FAST numerics */
+    DF_TRACE_NOFUSE = 2,        /* one kernel per op */
+    DF_TRACE_DEVICE_SHIFT = 8,  /* the deft_device it runs on, which its text does not say: */
+    DF_TRACE_DEVICE_MASK = 0xff /* plans of two devices never meet */
+};
 
 enum { DF_TRACE_MAX_NODES = 1 << 21 };
 

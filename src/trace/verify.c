@@ -239,7 +239,8 @@ deft_status df_trace_verify(df_diag *d, const df_trace *t)
 {
     verifier v = { .d = d, .t = t, .walks_left = (uint64_t)WALKS_PER_NODE * t->n_nodes };
     deft_status st = DEFT_OK;
-    const uint32_t known = DF_TRACE_FAST | DF_TRACE_NOFUSE;
+    const uint32_t known =
+        DF_TRACE_FAST | DF_TRACE_NOFUSE | (uint32_t)DF_TRACE_DEVICE_MASK << DF_TRACE_DEVICE_SHIFT;
     if (t->n_nodes > DF_TRACE_MAX_NODES)
         return df_fail(d, DEFT_E_LIMIT, "%" PRIu32 " nodes, at most %d are possible", t->n_nodes,
                        DF_TRACE_MAX_NODES);

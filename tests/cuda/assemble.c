@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Generated CUDA text through NVRTC to cubins, no GPU needed: the kernels of all programs of
- * tests/expect and random ones, strict and FAST, for one architecture. Prints how many entries were
- * assembled, the most registers, and what spills; no entry of a program's kernel may. Skipped, with
- * a sentence, where there is no NVRTC.
+ * tests/expect, random ones, strict and FAST, and routines, for one architecture. Prints how many
+ * entries were assembled, the most registers, and what spills; no entry of a program's kernel may.
+ * Skipped, with a sentence, where there is no NVRTC.
  *
  *   assemble --arch=90 [--brief] [--random=40] [FILE.expect ...]
  *
@@ -16,6 +16,7 @@
 
 #include "jit_cuda/cuda_abi.h"
 #include "jit_cuda/nvrtc.h"
+#include "jit_cuda/routine.h"
 #include "programs.h"
 #include "support/fail_mem.h"
 #include "support/part.h"
@@ -131,6 +132,46 @@ static void assemble_all(const df_nvrtc *nv, int arch, subject *s, uint32_t n)
         t.kernels ? t.seconds * 1000 / (double)t.kernels : 0);
 }
 
+/* ---- routines ---- */
+
+/* All routines in one program: none may have local memory. */
+static void assemble_routines(const df_nvrtc *nv, int arch)
+{
+    df_str text;
+    df_diag d = { 0 };
+    df_cubin c;
+    size_t size;
+    uint32_t registers = 0, shared = 0;
+    const char *widest = "-";
+    df_str_init(&text, &df_mem_system);
+    const char *const prelude = df_cuda_prelude(&size);
+    df_str_putn(&text, prelude, size);
+    df_cuda_routine_text(((uint64_t)1 << DF_CUDA_N_ROUTINES) - 1, &text);
+    if (df_nvrtc_compile(nv, &d, text.at, arch, true, &c) != DEFT_OK) {
+        printf("routines: %s\n", d.text);
+        n_faults++;
+        df_str_finish(&text);
+        return;
+    }
+    for (uint32_t i = 0; i < DF_CUDA_N_ROUTINES; i++) {
+        const char *const name = df_cuda_routine_name((df_cuda_routine)i);
+        df_cuda_usage u = { 0 };
+        if (df_cubin_usage(&d, &c, name, &u) != DEFT_OK || u.spilled > 0 || u.stack > 0) {
+            printf("%s: spills %u bytes, %u of local memory; %s\n", name, u.spilled, u.stack,
+                   d.text);
+            n_faults++;
+        }
+        if (u.shared > shared) shared = u.shared;
+        if (u.registers <= registers) continue;
+        registers = u.registers;
+        widest = name;
+    }
+    printf("sm_%d: %d routines; at most %u registers (%s), %u bytes of shared memory\n", arch,
+           DF_CUDA_N_ROUTINES, registers, widest, shared);
+    df_cubin_finish(nv, &c);
+    df_str_finish(&text);
+}
+
 /* ---- refusals ---- */
 
 static void expect_refusal(bool refused, const df_diag *d, const char *what, const char *words)
@@ -241,6 +282,7 @@ int main(int argc, char **argv)
     check_refusals(nv);
     check_memory(a.arch);
     assemble_all(nv, a.arch, s, n);
+    assemble_routines(nv, a.arch);
     free(g);
     free(s);
     programs_finish(&p);

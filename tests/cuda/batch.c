@@ -56,10 +56,11 @@ static bool write_file(const char *path, const df_str *s)
 static bool compile(const batch_tools *t, const char *source, const char *library)
 {
     char command[1024];
-    snprintf(command, sizeof command,
-             "%s -std=c++11 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing -I'%s' "
-             "-o %s %s > %s.log 2>&1",
-             t->compiler, t->shim, library, source, library);
+    snprintf(
+        command, sizeof command,
+        "%s -std=c++11 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing "
+        "-fsanitize=alignment -fsanitize-undefined-trap-on-error -I'%s' -o %s %s > %s.log 2>&1",
+        t->compiler, t->shim, library, source, library);
     if (system(command) == 0) return true;
     printf("%s\n", command);
     snprintf(command, sizeof command, "grep -m 5 error %s.log", library);
@@ -78,25 +79,44 @@ static bool open_library(batch *b, const char *library)
     return launch && b->entries;
 }
 
-bool batch_build(batch *b, const batch_tools *t, const batch_kernel *k, uint32_t n, uint32_t number)
+bool batch_build_text(batch *b, const batch_tools *t, const df_str *text, uint32_t number)
 {
     char source[128], library[128];
+    *b = (batch){ .text_bytes = text->n };
+    snprintf(source, sizeof source, "%s/%u.cc", t->folder, number);
+    snprintf(library, sizeof library, "%s/%u.so", t->folder, number);
+    return write_file(source, text) && compile(t, source, library) && open_library(b, library);
+}
+
+bool batch_build(batch *b, const batch_tools *t, const batch_kernel *k, uint32_t n, uint32_t number)
+{
     df_str s;
     size_t size;
     df_str_init(&s, &df_mem_system);
     *b = (batch){ 0 };
-    snprintf(source, sizeof source, "%s/%u.cc", t->folder, number);
-    snprintf(library, sizeof library, "%s/%u.so", t->folder, number);
     df_str_put(&s, "#include \"shim.h\"\n");
     const char *const prelude = df_cuda_prelude(&size);
     df_str_putn(&s, prelude, size);
     bool good = put_kernels(&s, k, n);
     put_entries(&s, k, n);
-    b->text_bytes = s.n;
-    good =
-        good && write_file(source, &s) && compile(t, source, library) && open_library(b, library);
+    good = good && batch_build_text(b, t, &s, number);
     df_str_finish(&s);
     return good;
+}
+
+bool batch_call(const batch *b, const char *where, const char *name, const void *params,
+                int64_t n_blocks, uint32_t n_threads)
+{
+    for (const shim_entry *at = b->entries; at->name; at++) {
+        if (strcmp(at->name, name) != 0) continue;
+        const int err = b->launch(at->call, params, (unsigned)n_blocks, n_threads);
+        if (err)
+            printf("%s: %s: %s\n", where, name,
+                   err == 1 ? "a barrier that not all threads came to" : "no memory");
+        return err == 0;
+    }
+    printf("%s: no entry %s\n", where, name);
+    return false;
 }
 
 bool batch_launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
@@ -104,17 +124,8 @@ bool batch_launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const 
 {
     char name[64];
     df_cuda_entry_name(k->name, e, name, sizeof name);
-    for (const shim_entry *at = b->entries; at->name; at++) {
-        if (strcmp(at->name, name) != 0) continue;
-        const int err = b->launch(at->call, params, (unsigned)n_blocks,
-                                  df_cuda_threads(k->k, (df_cuda_pass)e.pass));
-        if (err)
-            printf("%s: %s: %s\n", k->where, name,
-                   err == 1 ? "a barrier that not all threads came to" : "no memory");
-        return err == 0;
-    }
-    printf("%s: no entry %s\n", k->where, name);
-    return false;
+    return batch_call(b, k->where, name, params, n_blocks,
+                      df_cuda_threads(k->k, (df_cuda_pass)e.pass));
 }
 
 void batch_close(batch *b)

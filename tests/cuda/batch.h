@@ -34,9 +34,13 @@ typedef struct batch_tools {
 
 bool batch_build(batch *b, const batch_tools *t, const batch_kernel *k, uint32_t n,
                  uint32_t number);
+/* text: all of the file, shim.h to shim_entries. */
+bool batch_build_text(batch *b, const batch_tools *t, const df_str *text, uint32_t number);
 /* params: the entry's one parameter. */
 bool batch_launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const void *params,
                   int64_t n_blocks);
+bool batch_call(const batch *b, const char *where, const char *name, const void *params,
+                int64_t n_blocks, uint32_t n_threads);
 void batch_close(batch *b);
 
 #endif

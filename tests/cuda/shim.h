@@ -203,6 +203,35 @@ static inline uint32_t __shfl_sync(unsigned, uint32_t v, unsigned from)
     return shim_shuffle(v, from);
 }
 
+static inline uint32_t __shfl_up_sync(unsigned, uint32_t v, unsigned by)
+{
+    const unsigned lane = threadIdx.x & 31;
+    return shim_shuffle(v, lane >= by ? lane - by : lane);
+}
+/* A bit for each lane. */
+static inline unsigned __ballot_sync(unsigned, bool v)
+{
+    const unsigned t = threadIdx.x, parity = shim_warps[t / 32].number & 1;
+    unsigned bits = 0;
+    shim_fibres[t].word[parity] = v;
+    __syncwarp();
+    for (unsigned i = 0; i < 32; i++) bits |= shim_fibres[t / 32 * 32 + i].word[parity] << i;
+    return bits;
+}
+
+/* A fibre is not left within these. */
+template <typename T> static inline T atomicAdd(T *p, T v)
+{
+    const T was = *p;
+    *p = was + v;
+    return was;
+}
+static inline unsigned long long atomicMin(unsigned long long *p, unsigned long long v)
+{
+    const unsigned long long was = *p;
+    if (v < was) *p = v;
+    return was;
+}
 static inline unsigned long long atomicCAS(unsigned long long *p, unsigned long long want,
                                            unsigned long long v)
 {
@@ -233,6 +262,10 @@ static inline long long __double_as_longlong(double v)
 static inline double __longlong_as_double(long long v)
 {
     return shim_bits<double>(v);
+}
+static inline int __popc(unsigned v)
+{
+    return __builtin_popcount(v);
 }
 static inline int __popcll(unsigned long long v)
 {

@@ -1219,6 +1219,7 @@ static void free_memory(run *r)
 static deft_ctx *open_context(const oracle_path *p)
 {
     const deft_ctx_options co = { .size = sizeof co,
+                                  .device = p->device,
                                   .no_fusion = p->no_fusion,
                                   .no_simplify = p->no_simplify };
     deft_ctx *cx = NULL;

@@ -23,6 +23,7 @@ static const char *const exported[] = {
 };
 
 #define SHAPE DEFT_SHAPE(4, 6)
+#define GPU DEFT_CUDA(1) /* one of tests/cuda/far; contexts of suite far are on the other */
 #define ALL DEFT_ALL_AXES
 #define PAIR(a, b) (deft_tensor *const[]){ (a), (b) }, 2
 #define SIZES(...)                                                                                 \
@@ -44,6 +45,13 @@ static const float numbers[N] = { 3, 1, 2 };
     X(from, from, w->cx, SHAPE, DEFT_F32, numbers, sizeof numbers)                                 \
     X(wrap, wrap, w->cx, SHAPE, DEFT_F32, numbers, sizeof numbers, NULL)                           \
     X(wrap_mut, wrap_mut, w->cx, SHAPE, DEFT_F32, w->target, sizeof w->target, NULL)               \
+    X(wrap_device, wrap_device, w->cx, DEFT_CPU, SHAPE, DEFT_F32, numbers, sizeof numbers, NULL)   \
+    X(wrap_device_mut, wrap_device_mut, w->cx, DEFT_CPU, SHAPE, DEFT_F32, w->target,               \
+      sizeof w->target, NULL)                                                                      \
+    X(to, to, w->x, GPU)                                                                           \
+    X(to_pending, to, deft_exp(w->x), GPU)                                                         \
+    X(to_other, add, w->x, deft_to(deft_to(w->x, GPU), DEFT_CUDA(0)))                              \
+    X(to_cpu, to, w->x, DEFT_CPU)                                                                  \
     X(zeros, zeros, w->cx, SHAPE, DEFT_F64)                                                        \
     X(ones, ones, w->cx, SHAPE, DEFT_I32)                                                          \
     X(full, full, w->cx, SHAPE, DEFT_U8, 7)                                                        \
@@ -483,6 +491,59 @@ static deft_status act_map(world *w)
     return end(s, st);
 }
 
+static deft_status act_map_device(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_mapped m;
+    deft_device where;
+    deft_status st;
+    SUBJECT(w, st = deft_map_device(deft_to(pending(w), GPU), &m, &where));
+    if (st == DEFT_OK && where != GPU) w->wrong = "what was moved is elsewhere";
+    if (st != DEFT_OK && (m.data || m.held)) w->wrong = "a failed map lends something";
+    if (st == DEFT_OK) deft_unmap(&m);
+    const deft_status first = deft_error(w->cx);
+    return end(s, st == DEFT_E_ARG && first ? first : st);
+}
+
+static deft_status act_device_of(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_device where = DEFT_CPU;
+    deft_status st = DEFT_OK;
+    SUBJECT(w, deft_tensor *const t = deft_add(pending(w), deft_to(w->x, GPU));
+            if (t) st = deft_device_of(t, &where));
+    if (st == DEFT_OK && deft_error(w->cx) == DEFT_OK && where == DEFT_CPU)
+        w->wrong = "it would be computed elsewhere";
+    return end(s, st == DEFT_OK ? deft_error(w->cx) : st);
+}
+
+static deft_status act_stream(world *w)
+{
+    void *stream;
+    SUBJECT(w, stream = deft_stream(w->cx, GPU));
+    const deft_status st = deft_wait(w->cx);
+    if ((st == DEFT_OK) != (stream != NULL)) w->wrong = "a stream, and an error";
+    return st;
+}
+
+static deft_status act_device_describe(world *w)
+{
+    char text[256];
+    deft_device_memory m;
+    deft_status st;
+    w->silent = true;
+    SUBJECT(w, st = deft_device_describe(w->rt, GPU, text, sizeof text));
+    if (!text[0]) w->wrong = "a device without a line";
+    if (st != DEFT_OK) return st;
+    SUBJECT(w, st = deft_device_memory_read(w->rt, GPU, &m, sizeof m));
+    return st;
+}
+
+static deft_status act_device_memory_read(world *w)
+{
+    return act_device_describe(w);
+}
+
 static deft_status act_format(world *w)
 {
     const deft_scope s = deft_scope_begin(w->cx);
@@ -920,6 +981,7 @@ static deft_status act_capture_replay(world *w)
     X(runtime_threads, w->rt)                                                                      \
     X(runtime_settle, w->rt)                                                                       \
     X(runtime_trim, w->rt)                                                                         \
+    X(gpu_count, w->rt, NULL, 0)                                                                   \
     X(error, w->cx)                                                                                \
     X(message, w->cx)                                                                              \
     X(clear, w->cx)                                                                                \
@@ -1017,8 +1079,9 @@ static const row rows[] = {
             DEFT_BINARY_OPS(ROW)
 #undef ROW
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
-                ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32)
-                    ROW(item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(format) ROW(print)
+                ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(
+                    item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_of)
+                    ROW(stream) ROW(device_describe) ROW(device_memory_read) ROW(format) ROW(print)
                         ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end) ROW(scope_return)
                             ROW(step_begin) ROW(step_begin_with) ROW(step_end) ROW(step_memory_read)
                                 ROW(step_submit) ROW(wait) ROW(keep) ROW(ctx_create)

@@ -55,9 +55,22 @@ static bool have_plugin(void)
     return access(path, F_OK) == 0;
 }
 
+/* DEFT_TEST_GPU=N: the reference, and one way to run on that GPU, where every kernel is compiled
+ * anew. */
+static size_t leave_gpu(oracle_path *path, size_t n)
+{
+    const char *const gpu = getenv("DEFT_TEST_GPU");
+    if (!gpu || n < 2) return n;
+    path[1] = (oracle_path){
+        .name = "gpu", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .device = DEFT_CUDA(atoi(gpu))
+    };
+    return 2;
+}
+
 size_t oracle_open(oracle_path *path, size_t n)
 {
     size_t left = 0;
+    n = leave_gpu(path, n);
     for (size_t i = 0; i < n; i++) {
         oracle_path p = path[i];
         const deft_runtime_options ro = { .size = sizeof ro,
@@ -79,7 +92,8 @@ size_t oracle_open(oracle_path *path, size_t n)
         }
         const deft_ctx_options co = { .size = sizeof co,
                                       .no_fusion = p.no_fusion,
-                                      .no_simplify = p.no_simplify };
+                                      .no_simplify = p.no_simplify,
+                                      .device = p.device };
         st = deft_ctx_create(p.rt, &co, &p.cx);
         if (st != DEFT_OK) give_up(&p, "ctx_create", st);
         path[left++] = p;

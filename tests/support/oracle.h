@@ -18,13 +18,15 @@ typedef struct oracle_path {
     const char *log; /* log topics to switch on; nothing is printed */
     unsigned turn;   /* the test's own */
     uint32_t variant_launches;
+    deft_device device;
     deft_runtime *rt; /* filled in by oracle_open, as is cx */
     deft_ctx *cx;
 } oracle_path;
 
 /* Opens the paths in place. Those that need a compiler are dropped, and said so on stderr, when
  * there is none. Returns how many are left; ends the program when a runtime cannot be made, or when
- * the plug-in is there (DEFT_PLUGIN_DIR) but was not taken. */
+ * the plug-in is there (DEFT_PLUGIN_DIR) but was not taken. With DEFT_TEST_GPU=N in the environment
+ * only the first path is left, and a way of running on that GPU beside it. */
 size_t oracle_open(oracle_path *path, size_t n);
 void oracle_close(oracle_path *path, size_t n);
 

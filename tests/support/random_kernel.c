@@ -21,7 +21,7 @@ static void must(bool holds)
 
 /* ---- memory that ends at a wall ---- */
 
-static walled take_walled(size_t bytes)
+walled walled_take(size_t bytes)
 {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + page) / page * page;
     walled b = { .mapped = room + page, .bytes = bytes };
@@ -381,7 +381,7 @@ static void lay_out(random_kernel *g, random_run *r, uint32_t access)
         span = RANDOM_TEAMS * role_extent(&g->k, &r->a, DF_AXIS_RED);
     }
     const size_t bytes = (size_t)span * size_of(a->dtype);
-    r->mem[access] = take_walled(bytes);
+    r->mem[access] = walled_take(bytes);
     for (int64_t i = 0; i < span; i++) {
         const uint64_t b = random_bits(g, a->dtype);
         memcpy(r->mem[access].at + i * size_of(a->dtype), &b, size_of(a->dtype));
@@ -401,11 +401,12 @@ void random_run_make(random_kernel *g, random_run *r, double f64, float f32, boo
         total = 1;
         for (uint32_t x = 0; x < g->k.n_axes; x++) {
             r->extent[x] = pick_extent(g, (df_role)g->k.role[x]);
+            if (g->given) r->extent[x] = g->given[x];
             if (is_multiple && x + 1u == g->k.n_axes)
                 r->extent[x] = DF_FACT_MULTIPLE * (1 + r->extent[x] % 5);
             total *= r->extent[x] ? r->extent[x] : 1;
         }
-    } while (total > 60000);
+    } while (total > 60000 && !g->given);
     r->a = (df_kargs){ .ptr = r->ptr,
                        .stride = r->stride,
                        .base = r->base,

@@ -114,6 +114,8 @@ typedef struct walled {
     size_t bytes;
 } walled;
 
+walled walled_take(size_t bytes);
+
 enum { RANDOM_INS = 200, RANDOM_ACCESSES = 40, RANDOM_NUMS = 40, RANDOM_TEAMS = 32 };
 
 typedef struct random_kernel {
@@ -124,8 +126,9 @@ typedef struct random_kernel {
     bool is_out[RANDOM_ACCESSES];
     uint32_t row_vals[RANDOM_INS], n_row, elem_vals[RANDOM_INS], n_elem;
     uint8_t stage, level;
-    bool runs; /* ROW with several reduced axes */
-    bool wild; /* NaN, infinities, huge numbers among the data */
+    bool runs;            /* ROW with several reduced axes */
+    const int64_t *given; /* extents of every run; NULL: random ones */
+    bool wild;            /* NaN, infinities, huge numbers among the data */
 } random_kernel;
 
 /* The kernel that follows from seed. runs: ROW with several reduced axes. Ids of checks are none.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan of parts: one after the other, each plan within by itself (exec.c). Loops turn here, one
- * iteration at a time; of a branch only the side that was asked for runs.
+ * A plan of parts: one after the other, each plan within by itself (the device's run). Loops turn
+ * here, one iteration at a time; of a branch only the side that was asked for runs.
  *
  *   cell    data and the buffer that holds it; NULL: the trace's input
  *   state   of a loop: a cell of its own, handed from iteration to iteration. A plan may write the
@@ -10,8 +10,9 @@
  * Nothing that was there before is written before the last part, which therefore is the only one
  * that writes into the caller's memory: a run that fails leaves no trace.
  */
-#include "runtime/exec_run.h"
+#include "runtime/flow.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 typedef struct cell {
@@ -20,7 +21,8 @@ typedef struct cell {
 } cell;
 
 typedef struct flow {
-    df_executor *x;
+    const df_flow_ops *ops;
+    void *self; /* the device's */
     df_diag *d;
     const df_plan *plan;
     const df_trace *t;
@@ -34,6 +36,7 @@ typedef struct flow {
     df_input *inputs; /* and what it reads */
     const df_buffer **bufs;
     int64_t iteration;
+    df_buffer *number; /* the iteration, for plans that do not read the host's memory */
 } flow;
 
 /* ---- cells ---- */
@@ -64,12 +67,12 @@ static deft_status set_out(flow *f, uint32_t i)
     if (c->kind == DF_CELL_INPUT) f->cells[i].data = f->t->inputs[c->from].data;
     if (c->kind != DF_CELL_ARG && c->kind != DF_CELL_CONST) return DEFT_OK;
     const int64_t bytes = f->slots[c->bytes];
-    const deft_status st = df_buffer_create(f->d, f->x->allocator, bytes, &buf);
+    deft_status st = f->ops->create(f->self, f->d, bytes, &buf);
     if (st != DEFT_OK) return st;
-    df_put_bits(buf->data, c->kind == DF_CELL_ARG ? (uint64_t)f->t->args[c->from] : c->bits,
-                (size_t)bytes);
     set_cell(&f->cells[i], buf);
-    return DEFT_OK;
+    return f->ops->put(f->self, f->d, buf->data,
+                       c->kind == DF_CELL_ARG ? (uint64_t)f->t->args[c->from] : c->bits,
+                       (size_t)bytes);
 }
 
 /* ---- one plan within ---- */
@@ -88,7 +91,9 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     case DF_PORT_ROW:
         in->data = f->cells[port->index].data + f->iteration * f->slots[port->row_bytes];
         return;
-    case DF_PORT_NUMBER: in->data = (void *)(uintptr_t)&f->iteration; return;
+    case DF_PORT_NUMBER:
+        in->data = f->number ? f->number->data : (void *)(uintptr_t)&f->iteration;
+        return;
     case DF_PORT_EXTENTS: return;
     }
     in->data = from->data;
@@ -115,9 +120,9 @@ static deft_status run_block(flow *f, const df_subplan *b)
                         .interrupted = f->io->interrupted,
                         .user = f->io->user,
                         .ring = f->io->ring,
-                        .waiter = f->io->waiter };
-    const deft_status st =
-        df_executor_run(f->x, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
+                        .waiter = f->io->waiter,
+                        .queue = f->io->queue };
+    const deft_status st = f->ops->run(f->self, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
     f->stats->launches += mine.launches;
     f->stats->forks += mine.forks;
     f->stats->segments += mine.segments;
@@ -136,11 +141,6 @@ static void take_outs(flow *f, const df_part *part)
     }
 }
 
-static bool holds(const char *data)
-{
-    return *(const uint8_t *)data != 0;
-}
-
 /* ---- loops ---- */
 
 static deft_status may_go_on(flow *f, const df_part *part, bool *goes)
@@ -150,8 +150,8 @@ static deft_status may_go_on(flow *f, const df_part *part, bool *goes)
         return df_fail(f->d, DEFT_E_INTERRUPTED, "interrupted before iteration %lld of a loop",
                        (long long)f->iteration);
     if (!part->other.plan) return DEFT_OK;
-    const deft_status st = run_block(f, &part->other);
-    if (st == DEFT_OK) *goes = holds(f->made[0]->data);
+    deft_status st = run_block(f, &part->other);
+    if (st == DEFT_OK) st = f->ops->holds(f->self, f->d, f->made[0]->data, goes);
     df_buffer_drop(&f->made[0]);
     return st;
 }
@@ -163,7 +163,7 @@ static deft_status begin_loop(flow *f, const df_part *part)
     for (uint32_t i = part->n_states; i < part->n_out; i++) {
         const int64_t row = f->slots[part->row_bytes[i - part->n_states]];
         df_buffer *all = NULL;
-        TRY(df_buffer_create(f->d, f->x->allocator, row * f->slots[part->most], &all));
+        TRY(f->ops->create(f->self, f->d, row * f->slots[part->most], &all));
         f->stats->bytes_allocated += (uint64_t)(row * f->slots[part->most]);
         set_cell(&f->rows[i - part->n_states], all);
     }
@@ -171,23 +171,47 @@ done:
     return st;
 }
 
+static bool reads_number(const df_subplan *b)
+{
+    for (uint32_t i = 0; b->plan && i < b->trace.n_inputs; i++)
+        if (b->port[i].kind == DF_PORT_NUMBER) return true;
+    return false;
+}
+
+/* The iteration to where the plans within read it. */
+static deft_status put_number(flow *f, const df_part *part)
+{
+    deft_status st = DEFT_OK;
+    if (f->ops->reads_host || !(reads_number(&part->body) || reads_number(&part->other)))
+        return DEFT_OK;
+    if (!f->number) st = f->ops->create(f->self, f->d, sizeof f->iteration, &f->number);
+    if (st != DEFT_OK) return st;
+    return f->ops->put(f->self, f->d, f->number->data, (uint64_t)f->iteration, sizeof f->iteration);
+}
+
 static deft_status iterate(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
     bool goes;
     for (f->iteration = 0; f->iteration < f->slots[part->most]; f->iteration++) {
+        TRY(put_number(f, part));
         TRY(may_go_on(f, part, &goes));
         if (!goes) break;
         TRY(run_block(f, &part->body));
-        for (uint32_t i = 0; i < part->n_states; i++) set_cell(&f->states[i], f->made[i]);
+        for (uint32_t i = 0; i < part->n_states; i++) {
+            set_cell(&f->states[i], f->made[i]);
+            f->made[i] = NULL;
+        }
         for (uint32_t i = part->n_states; i < part->n_out; i++) {
             const uint32_t k = i - part->n_states;
             const int64_t bytes = f->slots[part->row_bytes[k]];
-            memcpy(f->rows[k].data + f->iteration * bytes, f->made[i]->data, (size_t)bytes);
+            TRY(f->ops->copy(f->self, f->d, f->rows[k].data + f->iteration * bytes,
+                             f->made[i]->data, (size_t)bytes));
             df_buffer_drop(&f->made[i]);
         }
     }
 done:
+    for (uint32_t i = 0; i < part->n_out; i++) df_buffer_drop(&f->made[i]);
     return st;
 }
 
@@ -218,11 +242,14 @@ static deft_status run_loop(flow *f, const df_part *part)
 
 static deft_status run_part(flow *f, const df_part *part)
 {
-    const df_subplan *block = &part->body;
+    bool takes_body = true;
+    deft_status st = DEFT_OK;
     if (part->kind == DF_PART_LOOP) return run_loop(f, part);
-    if (part->kind == DF_PART_COND && !holds(f->cells[part->cond].data)) block = &part->other;
-    const deft_status st = run_block(f, block);
-    if (st == DEFT_OK) take_outs(f, part);
+    if (part->kind == DF_PART_COND)
+        TRY(f->ops->holds(f->self, f->d, f->cells[part->cond].data, &takes_body));
+    TRY(run_block(f, takes_body ? &part->body : &part->other));
+    take_outs(f, part);
+done:
     return st;
 }
 
@@ -241,8 +268,8 @@ static deft_status hand_out(flow *f)
             continue;
         }
         const int64_t bytes = f->slots[f->plan->cells[i].bytes];
-        TRY(df_buffer_create(f->d, f->x->allocator, bytes, &f->io->root[r]));
-        memcpy(f->io->root[r]->data, c->data, (size_t)bytes);
+        TRY(f->ops->create(f->self, f->d, bytes, &f->io->root[r]));
+        TRY(f->ops->copy(f->self, f->d, f->io->root[r]->data, c->data, (size_t)bytes));
         f->stats->bytes_allocated += (uint64_t)bytes;
     }
 done:
@@ -254,7 +281,20 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-static void lay_out(flow *f, df_bump *b)
+/* Hands out pieces; at NULL it only adds up. */
+typedef struct bump {
+    char *at;
+    size_t used;
+} bump;
+
+static void *take(bump *b, size_t size)
+{
+    void *const p = b->at ? b->at + b->used : NULL;
+    b->used += (size + 63) & ~(size_t)63;
+    return p;
+}
+
+static void lay_out(flow *f, bump *b)
 {
     uint32_t n_in = 0, n_out = 0;
     for (uint32_t i = 0; i < f->plan->n_parts; i++) {
@@ -262,26 +302,34 @@ static void lay_out(flow *f, df_bump *b)
         n_in = most(n_in, most(p->body.trace.n_inputs, p->other.trace.n_inputs));
         n_out = most(n_out, most(p->body.trace.n_roots, p->other.trace.n_roots));
     }
-    f->cells = df_take(b, f->plan->n_cells * sizeof *f->cells);
-    f->states = df_take(b, n_out * sizeof *f->states);
-    f->rows = df_take(b, n_out * sizeof *f->rows);
-    f->made = df_take(b, n_out * sizeof *f->made);
-    f->inputs = df_take(b, n_in * sizeof *f->inputs);
-    f->bufs = df_take(b, n_in * sizeof *f->bufs);
+    f->cells = take(b, f->plan->n_cells * sizeof *f->cells);
+    f->states = take(b, n_out * sizeof *f->states);
+    f->rows = take(b, n_out * sizeof *f->rows);
+    f->made = take(b, n_out * sizeof *f->made);
+    f->inputs = take(b, n_in * sizeof *f->inputs);
+    f->bufs = take(b, n_in * sizeof *f->bufs);
 }
 
-deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
-                        const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df_plan *plan,
+                        const df_trace *t, const int64_t *slots, df_launch_io *io,
+                        df_run_stats *stats)
 {
     deft_status st = DEFT_OK;
     df_run_stats mine = { 0 };
-    flow f = { .x = x, .d = d, .plan = plan, .t = t, .slots = slots, .io = io, .stats = &mine };
-    df_bump b = { 0 };
+    flow f = { .ops = ops,
+               .self = self,
+               .d = d,
+               .plan = plan,
+               .t = t,
+               .slots = slots,
+               .io = io,
+               .stats = &mine };
+    bump b = { 0 };
     lay_out(&f, &b);
     const size_t size = b.used;
-    char *const at = df_mem_zalloc(x->mem, size + 64);
+    char *const at = df_mem_zalloc(ops->mem, size + 64);
     if (!at) return df_fail_mem(d, "run", size);
-    b = (df_bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
+    b = (bump){ .at = (char *)(((uintptr_t)at + 63) & ~(uintptr_t)63) };
     lay_out(&f, &b);
     for (uint32_t i = 0; i < plan->n_cells; i++) TRY(set_out(&f, i));
     for (uint32_t i = 0; i < plan->n_parts; i++) {
@@ -294,7 +342,8 @@ deft_status df_run_flow(df_executor *x, df_diag *d, const df_plan *plan, const d
 done:
     for (uint32_t r = 0; st != DEFT_OK && r < t->n_roots; r++) df_buffer_drop(&io->root[r]);
     for (uint32_t i = 0; i < plan->n_cells; i++) drop_cell(&f.cells[i]);
-    df_mem_free(x->mem, at, size + 64);
+    df_buffer_drop(&f.number);
+    df_mem_free(ops->mem, at, size + 64);
     if (stats) *stats = mine;
     return st;
 }

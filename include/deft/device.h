@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * GPUs. A value lives on a device. Where it lives never changes what a program may do nor, in
+ * strict mode, a bit of what it computes, only what it costs.
+ *
+ * Where work runs: on the device of the context (deft_ctx_options.device). In a context of the CPU,
+ * what has an operand on a GPU is computed there, with several on the one that is recorded first.
+ * What has to be computed as one unit (a step) runs on one device; results live there. Operands
+ * that live elsewhere are copied there each time: deft_explain and the log topic "why" tell of it
+ * once for each program. Memory of deft_wrap_mut on another device gets its results when they are
+ * computed, and is written whole or, where the unit fails, not at all.
+ *
+ * Work on a GPU is only put into its queue, in order: one queue (a stream) for each context and
+ * GPU. Calls that hand values out wait for it (deft_read, deft_map, ...), so do deft_wait and
+ * whatever writes memory of deft_wrap_mut that the host has. What can fail by a mistake of the
+ * program, an index outside, is found before anything takes effect; a GPU that fails does so late:
+ * DEFT_E_BACKEND out of a call that waits, naming what was launched. Values on it are then lost.
+ * A step that is submitted in a context that uses a GPU is run at once: it has only to be put in.
+ *
+ * A child after a fork cannot use the GPUs of its parent: that is a rule of the driver.
+ */
+#ifndef DEFT_DEVICE_H
+#define DEFT_DEVICE_H
+
+#include "deft/eval.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- which there are ---- */
+
+/* How many GPUs deft could use. 0: why, unless it is NULL, gets a sentence, cut at n and terminated
+ * ("" where there are some). Opens none of them. Any thread. */
+DEFT_API uint32_t deft_gpu_count(deft_runtime *rt, char *why, size_t n);
+
+/* One line about a device ("cpu: ...", "cuda:0 (...)"), cut at n and terminated. Opens it. Fails
+ * with DEFT_E_BACKEND where it can't be used, and buf has the reason. Any thread. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_device_describe(deft_runtime *rt, deft_device where,
+                                                          char *buf, size_t n);
+
+/* Memory of values there, of the whole runtime. Bytes. */
+typedef struct deft_device_memory {
+    uint64_t live_bytes, peak_bytes;
+    uint64_t cached_bytes;                 /* freed, kept for reuse: deft_runtime_trim */
+    uint64_t requests, system_allocations; /* of the requests, those that went to the system */
+} deft_device_memory;
+
+/* size = sizeof(deft_device_memory). All 0 for a device that was never opened. DEFT_E_ARG: there
+ * can be no such device. Any thread. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_device_memory_read(deft_runtime *rt, deft_device where,
+                                                             deft_device_memory *out, size_t size);
+
+/* ---- values ---- */
+
+/* The value of t on that device. Computes t when it is pending, as a read does, and inside a step
+ * as its policy of syncs says. What lives there already is not copied, memory of the caller's
+ * apart. The result is a new tensor: no gradient goes through it, and it is no view. NULL, with the
+ * error to be collected: DEFT_E_BACKEND, the device can't be used; DEFT_E_STATE inside a captured
+ * function, a loop, a branch or deft_vmap; DEFT_E_ARG for a bare number. */
+DEFT_API deft_tensor *deft_to(deft_tensor *t, deft_device where);
+
+/* Where the value of t lives; of a pending one, where it would be computed if that came now. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_device_of(deft_tensor *t, deft_device *out);
+
+/* deft_wrap and deft_wrap_mut for memory of a GPU, as the driver has it (CUdeviceptr, or what
+ * cudaMalloc gives). What cx puts into its queue reads it, and with _mut writes it, until
+ * deft_wait; a program with a stream of its own lets that wait, or hands it to the context.
+ * DEFT_E_ARG: data is not there. where may be DEFT_CPU. */
+DEFT_API deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape,
+                                       deft_dtype dtype, const void *data, size_t bytes,
+                                       const int64_t *strides);
+DEFT_API deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape shape,
+                                           deft_dtype dtype, void *data, size_t bytes,
+                                           const int64_t *strides);
+
+/* deft_map without a copy: out->data is an address of the device that *where names. On a GPU the
+ * elements are there for what comes later in deft_stream, or after deft_wait. The caller's own use
+ * has to end before deft_unmap, or be in that stream. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_map_device(deft_tensor *t, deft_mapped *out,
+                                                     deft_device *where);
+
+/* The CUstream that cx puts its work on that GPU into; lives as long as cx. NULL for DEFT_CPU, and
+ * with the error to be collected when there is none. */
+DEFT_API void *deft_stream(deft_ctx *cx, deft_device where);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

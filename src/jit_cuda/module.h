@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels of one GPU: compiled when a run first wants them, loaded, found again by their
+ * canonical bytes and entry.
+ *
+ *   module.c    what is known; loading
+ *   compile.c   wanted entries to programs, many kernels each, several compiled at a time
+ *
+ * A program holds kernels that may contract or such that may not. For a GPU whose
+ * generation NVRTC knows it is a cubin, for a newer one PTX, which the driver compiles. An *image*
+ * is a loaded program; it is unloaded when nobody holds a function of it any more: neither this
+ * cache, which is bounded by bytes, nor a plan.
+ */
+#ifndef DF_JIT_CUDA_MODULE_H
+#define DF_JIT_CUDA_MODULE_H
+
+#include "base/counted.h"
+#include "jit_cuda/cuda_abi.h"
+#include "jit_cuda/gpu.h"
+#include "jit_cuda/nvrtc.h"
+
+typedef struct df_modules df_modules;
+
+/* An entry that can be launched while a reference is held. */
+typedef struct df_cuda_fn {
+    df_counted counted;
+    df_cu_fn fn;
+    struct df_cuda_image *image;
+} df_cuda_fn;
+
+typedef struct df_cuda_want {
+    const df_kernel *kernel;
+    df_cuda_entry entry;
+    const char *ops; /* for sentences; may be NULL */
+    uintptr_t site;
+    df_cuda_fn *fn; /* out: a reference */
+} df_cuda_want;
+
+typedef struct df_modules_options {
+    size_t max_bytes; /* of code that no plan needs; 0: no bound */
+    /* Returns when nothing that was launched before still runs: before an image is unloaded. */
+    void (*settle)(void *user);
+    void *user;
+} df_modules_options;
+
+typedef struct df_modules_stats {
+    uint64_t hits, compiled; /* entries */
+    uint64_t programs, compile_ns, code_bytes;
+} df_modules_stats;
+
+deft_status df_modules_create(df_diag *d, const df_mem *mem, const df_log *log, df_gpu *gpu,
+                              df_nvrtc *nvrtc, const df_modules_options *o, df_modules **out);
+void df_modules_destroy(df_modules **m); /* no function is held any more; NULL is fine */
+
+/* A function for each of n wants, no two of them equal; wants of one kernel stand together. All or
+ * none. Any thread. w: while it waits; NULL: nobody asks. DEFT_E_COMPILE: the sentence names the
+ * kernel; DEFT_E_INTERRUPTED: w was stopped, and what was in the compiler is kept. */
+deft_status df_modules_get(df_modules *m, df_diag *d, df_cuda_want *want, uint32_t n, df_waiter *w);
+df_modules_stats df_modules_read(df_modules *m);
+
+/* ---- texts of one's own: matrix products, routines ---- */
+
+typedef struct df_cuda_program {
+    const void *key; /* n_key bytes: what the text follows from, of at least 4 bytes */
+    size_t n_key;
+    bool contracts;
+    /* Appends to what begins with the prelude. */
+    deft_status (*write)(const void *user, df_diag *d, const df_mem *mem, df_str *out);
+    const void *user;
+    const char *const *name; /* its entries */
+    uint32_t n_names;
+    const char *what; /* for sentences */
+} df_cuda_program;
+
+/* fn[i]: a reference to the entry of that name. */
+deft_status df_modules_program(df_modules *m, df_diag *d, const df_cuda_program *p,
+                               df_cuda_fn **fn);
+
+/* ---- compile.c ---- */
+
+/* A program while it is made. */
+typedef struct df_cuda_piece {
+    uint32_t first, n; /* wants, of the list that is given */
+    df_cubin code;     /* out; to be finished */
+    df_diag diag;
+    deft_status st;
+    bool is_tried;
+} df_cuda_piece;
+
+typedef struct df_cuda_compiler {
+    const df_mem *mem;
+    const df_nvrtc *nvrtc;
+    int arch; /* of the GPU */
+} df_cuda_compiler;
+
+/* Text to code for the GPU. */
+deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *text, bool contracts,
+                          df_cubin *out);
+/* The name of the entry of want i of a piece. */
+void df_cuda_piece_name(df_cuda_want *const *want, const df_cuda_piece *p, uint32_t i,
+                        char out[64]);
+/* Cuts wants, sorted so that those that may contract stand together, into pieces; at most n. */
+uint32_t df_cuda_pieces(df_cuda_want *const *want, uint32_t n, df_cuda_piece *out);
+/* Tries all pieces; w as above. Each piece's st says how it went. */
+deft_status df_cuda_compile(const df_cuda_compiler *c, df_diag *d, df_cuda_want *const *want,
+                            df_cuda_piece *piece, uint32_t n, df_waiter *w);
+
+#endif

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a plan, a trace and slots to what kernels take. No device is known here.
+ */
+#include "runtime/bind.h"
+
+#include "ops/op.h"
+
+/* ---- arguments of kernels ---- */
+
+static uint64_t number_bits(int64_t v, uint8_t dtype)
+{
+    union {
+        float f;
+        uint32_t u;
+    } f32;
+    union {
+        double f;
+        uint64_t u;
+    } f64;
+    switch ((deft_dtype)dtype) {
+    case DEFT_BOOL: return v != 0;
+    case DEFT_U8: return (uint8_t)v;
+    case DEFT_I32: return (uint32_t)v;
+    case DEFT_I64: return (uint64_t)v;
+    case DEFT_F32: f32.f = (float)v; return f32.u;
+    case DEFT_F64: f64.f = (double)v; return f64.u;
+    case DEFT_F16: /* no slot is a half */
+    case DEFT_BF16: break;
+    }
+    df_unreachable();
+}
+
+void df_bind_extents(const df_bound *b, const df_kernel *k, const df_seg *seg, const int64_t *slots)
+{
+    for (uint32_t j = 0; j < k->n_axes; j++) b->extent[j] = df_slot_value(slots, seg->extent[j]);
+    for (uint32_t i = 0; i < k->n_access; i++) {
+        const df_bind *const bind = &seg->bind[i];
+        b->base[i] = k->access[i].kind == DF_ACCESS_INDEX ? df_slot_value(slots, bind->offset) : 0;
+        for (uint32_t j = 0; j < k->n_axes; j++)
+            b->stride[i * k->n_axes + j] = df_slot_value(slots, bind->stride[j]);
+    }
+}
+
+void df_bind_addresses(const df_bound *b, const df_kernel *k, const df_seg *seg,
+                       const int64_t *slots, char *const *origin)
+{
+    for (uint32_t i = 0; i < k->n_access; i++) {
+        const df_bind *const bind = &seg->bind[i];
+        const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[i].dtype);
+        b->ptr[i] = NULL;
+        if (bind->buf != DF_NONE)
+            b->ptr[i] = origin[bind->buf] + df_slot_value(slots, bind->offset) * size;
+    }
+}
+
+uint64_t df_bind_number(const df_seg *seg, uint32_t i, const int64_t *slots, const df_trace *t)
+{
+    const uint32_t from = seg->num[i];
+    return from & DF_NUM_IS_SLOT ? number_bits(slots[from & ~DF_NUM_IS_SLOT], seg->num_dtype[i])
+                                 : (uint64_t)t->args[from];
+}
+
+void df_bind_numbers(const df_bound *b, const df_kernel *k, const df_seg *seg, const int64_t *slots,
+                     const df_trace *t)
+{
+    for (uint32_t i = 0; i < k->n_num; i++) b->num[i] = df_bind_number(seg, i, slots, t);
+}
+
+/* ---- buffers ---- */
+
+int64_t df_bind_bytes(const df_plan_buf *b, const int64_t *slots)
+{
+    return slots[b->numel] * (int64_t)deft_dtype_size(b->dtype);
+}
+
+int64_t df_bind_region(const df_plan *plan, const int64_t *slots, uint32_t index)
+{
+    int64_t at = 0;
+    for (uint32_t i = 0; i < index; i++) at += (slots[plan->regions[i].bytes] + 63) & ~(int64_t)63;
+    return at;
+}
+
+int64_t df_bind_temporaries(const df_plan *plan, const int64_t *slots)
+{
+    return df_bind_region(plan, slots, plan->n_regions);
+}
+
+df_buffer *df_bind_donated(const df_plan *plan, const df_plan_buf *b, const df_trace *t,
+                           const int64_t *slots, const df_launch_io *io)
+{
+    /* Written while the run may still fail, it would be neither the old value nor the new one. */
+    if (b->donor == DF_NONE || b->first < plan->n_checked || !io->input) return NULL;
+    const df_input *const in = &t->inputs[b->donor];
+    df_buffer *const from = (df_buffer *)(uintptr_t)io->input[b->donor]; /* ours to take over */
+    if (!(in->flags & DF_INPUT_SOLE) || (in->flags & DF_INPUT_WRAPPED)) return NULL;
+    if (!from || (!from->from && !from->home)) return NULL;
+    return from->data == in->data && from->bytes >= df_bind_bytes(b, slots) ? df_buffer_ref(from)
+                                                                            : NULL;
+}
+
+/* ---- routines ---- */
+
+bool df_bind_is_scatter(const df_seg *seg)
+{
+    return df_op_writes_over((df_op)seg->op);
+}
+
+static char *address(const df_bind *bind, deft_dtype t, const int64_t *slots, char *const *origin)
+{
+    return origin[bind->buf] + df_slot_value(slots, bind->offset) * (int64_t)deft_dtype_size(t);
+}
+
+df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *const *origin)
+{
+    df_routine_job job = { .op = (df_op)seg->op,
+                           .attr = seg->attr,
+                           .dtype = seg->dtype,
+                           .n = df_slot_value(slots, seg->n),
+                           .m = df_slot_value(slots, seg->m),
+                           .in_step = df_slot_value(slots, seg->a.stride[seg->n_batch]),
+                           .n_batch = 1,
+                           .batch_rank = seg->n_batch };
+    for (uint32_t i = 0; i < seg->n_batch; i++) {
+        job.batch_extent[i] = df_slot_value(slots, seg->batch[i]);
+        job.in_batch[i] = df_slot_value(slots, seg->a.stride[i]);
+        job.n_batch *= job.batch_extent[i];
+    }
+    if (!origin) return job;
+    job.in = address(&seg->a, seg->dtype, slots, origin);
+    job.out = (int64_t *)(void *)address(&seg->c, DEFT_I64, slots, origin);
+    return job;
+}
+
+/* Axes of the values: the index's stand in place of the result's indexed one (index_add), or are
+ * the same (scatter_add). */
+df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *const *origin)
+{
+    const uint32_t axis = seg->attr, n_index = seg->n_index;
+    const bool slices = seg->op == DF_OP_index_add;
+    df_scatter_job job = { .dtype = seg->dtype,
+                           .n = df_slot_value(slots, seg->n),
+                           .step = df_slot_value(slots, seg->c.stride[axis]),
+                           .rank = seg->n_batch };
+    job.out = address(&seg->c, seg->dtype, slots, origin);
+    job.value = address(&seg->b, seg->dtype, slots, origin);
+    job.index = (const int64_t *)(const void *)address(&seg->a, DEFT_I64, slots, origin);
+    for (uint32_t i = 0; i < seg->n_batch; i++) {
+        const bool indexed = slices ? i >= axis && i < axis + n_index : i == axis;
+        const uint32_t at = !slices || i < axis ? i : i + 1 - n_index; /* in the result */
+        job.extent[i] = df_slot_value(slots, seg->batch[i]);
+        job.value_step[i] = df_slot_value(slots, seg->b.stride[i]);
+        job.out_step[i] = indexed ? 0 : df_slot_value(slots, seg->c.stride[at]);
+        if (!slices) job.index_step[i] = df_slot_value(slots, seg->a.stride[i]);
+        if (slices && indexed) job.index_step[i] = df_slot_value(slots, seg->a.stride[i - axis]);
+    }
+    return job;
+}
+
+/* ---- what cannot be undone ---- */
+
+static bool is_kept(const df_plan *plan, const df_trace *t, char *const *origin, uint32_t buf)
+{
+    if (buf == DF_NONE) return false;
+    const df_plan_buf *const b = &plan->bufs[buf];
+    if (b->kind == DF_BUF_INTO) return true;
+    return b->kind == DF_BUF_ROOT && b->donor != DF_NONE && b->donor < t->n_inputs &&
+           origin[buf] == (char *)t->inputs[b->donor].data;
+}
+
+bool df_bind_has_kept(const df_plan *plan, const df_trace *t, char *const *origin)
+{
+    for (uint32_t i = 0; i < plan->n_bufs; i++)
+        if (is_kept(plan, t, origin, i)) return true;
+    return false;
+}
+
+bool df_bind_writes_kept(const df_plan *plan, const df_launch *l, const df_trace *t,
+                         char *const *origin)
+{
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        const df_seg *const seg = &plan->segs[i];
+        if (seg->kind != DF_SEG_KERNEL && is_kept(plan, t, origin, seg->c.buf)) return true;
+        const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &plan->kernels[seg->kernel];
+        for (uint32_t j = 0; k && j < k->n_access; j++)
+            if (k->access[j].kind == DF_ACCESS_STORE && is_kept(plan, t, origin, seg->bind[j].buf))
+                return true;
+    }
+    return false;
+}
+
+deft_status df_bind_fault(df_diag *d, const df_trace *t, const int64_t fault[3])
+{
+    if (fault[0] == 0) return DEFT_OK;
+    const uint64_t node = (uint64_t)fault[0] - 1;
+    const char *const op = node < t->n_nodes ? df_op_infos[t->nodes[node].op].name : "index";
+    return df_fail(d, DEFT_E_RANGE, "%s: index %lld is outside [0,%lld) (%%%llu)", op,
+                   (long long)fault[1], (long long)fault[2], (unsigned long long)node);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running a plan of parts (loops, branches) on any device: what it does with memory goes through a
+ * table, so that addresses are only the device's business.
+ */
+#ifndef DF_RUNTIME_FLOW_H
+#define DF_RUNTIME_FLOW_H
+
+#include "runtime/device.h"
+
+/* self: the device's own, of one run. What is put in is in order. */
+typedef struct df_flow_ops {
+    const df_mem *mem;
+    /* A plan without parts. */
+    deft_status (*run)(void *self, df_diag *d, const df_plan *plan, const df_trace *t,
+                       const int64_t *slots, df_launch_io *io, df_run_stats *stats);
+    deft_status (*create)(void *self, df_diag *d, int64_t bytes, df_buffer **out);
+    deft_status (*copy)(void *self, df_diag *d, void *to, const void *from, size_t bytes);
+    /* The first bytes, 8 at most, of bits. */
+    deft_status (*put)(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes);
+    /* Waits for it, where that is a matter of waiting. */
+    deft_status (*holds)(void *self, df_diag *d, const void *at, bool *out);
+    bool reads_host; /* plans read the host's memory, so that numbers need not be put anywhere */
+} df_flow_ops;
+
+/* df_device.run of a plan of parts. */
+deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df_plan *plan,
+                        const df_trace *t, const int64_t *slots, df_launch_io *io,
+                        df_run_stats *stats);
+
+#endif
