@@ -7,6 +7,7 @@
  *   cnn    two 3x3 convolutions of 32 and 64 channels, each with relu and a 2x2 pool, and a layer
  *          of all that is left; 64 images of 28x28
  *   gpt    examples/transformer.h with 4 layers, 256 wide, 1024 tokens; 16 windows of 64
+ *   tiny   a layer of 16, relu, 10 classes, 8 rows; not without --case: it shows that all works
  *   gpt2   the same as GPT-2 has it, 124,439,808 parameters; 4 windows of 64
  *
  * Every side is a process of its own (train_step.c, peers/train.py), so that memory can be told
@@ -14,10 +15,15 @@
  * turns on the same cores. With --peers PyTorch is one of them, eager and compiled, with the
  * same parameters and batch; else steps are compared with how long their products would take at the
  * speed of one of 1024 x 1024 x 1024.
+ *
+ * With DEFT_DEVICE=cuda:0 all of it is on that GPU: memory is then what lies there, and PyTorch is
+ * also run with CUDA graphs (mode="reduce-overhead").
  */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "bench.h"
@@ -37,22 +43,39 @@ typedef struct model {
     int steps, warm_up; /* of a turn; before the first */
     int launches;       /* at most */
     double slower;      /* than its products alone, at most */
+    bool is_check;      /* only with --case: says that a step works, and nothing of speed */
 } model;
 
 static const model models[] = {
-    { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4 },
-    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8 },
-    { "gpt", 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120, 3 },
-    { "gpt2", 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3, 300, 2 },
+    { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4, false },
+    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8, false },
+    { "gpt", 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120, 3,
+      false },
+    { "tiny", 6e-9 * 8 * (16 * 16 + 16 * 10), 1, 2, 16, 1e6, true },
+    { "gpt2", 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3, 300, 2,
+      false },
 };
 
-enum { FAST, STRICT, EAGER, COMPILED, N_SIDES };
+enum { FAST, STRICT, EAGER, COMPILED, REDUCED, N_SIDES };
 
 typedef struct side {
     peer p;
     char label[64];
     double loss, peak, seconds[ROUNDS]; /* of a step */
 } side;
+
+/* The GPU that all is run on, NULL: none. */
+static const char *gpu(void)
+{
+    const char *const device = getenv("DEFT_DEVICE");
+    return device && strcmp(device, "cpu") != 0 ? device : NULL;
+}
+
+/* How many sides there are. */
+static int count_sides(const bench *b)
+{
+    return !b->peers ? EAGER : gpu() ? N_SIDES : REDUCED;
+}
 
 static void open_ours(side *s, const char *numerics, const char *threads)
 {
@@ -67,14 +90,16 @@ static void open_ours(side *s, const char *numerics, const char *threads)
 /* Installs PyTorch where need be: minutes. */
 static void open_torch(side *s, const char *name, const char *threads)
 {
-    char peer_option[64], threads_option[64];
+    char peer_option[64], threads_option[64], device_option[64];
     char python[] = "python3", script[] = BENCH_SOURCE_ROOT "/bench/peers/train.py";
     char venv[] = "--venv=" BENCH_BUILD_ROOT "/peers";
     snprintf(peer_option, sizeof peer_option, "--peer=%s", name);
     snprintf(threads_option, sizeof threads_option, "--threads=%s", threads);
+    snprintf(device_option, sizeof device_option, "--device=%s", gpu() ? gpu() : "cpu");
     *s = (side){ 0 };
-    peer_open(&s->p, name,
-              (char *const[]){ python, script, venv, peer_option, threads_option, NULL });
+    peer_open(
+        &s->p, name,
+        (char *const[]){ python, script, venv, peer_option, threads_option, device_option, NULL });
     snprintf(s->label, sizeof s->label, *s->p.version ? "%s %s" : "%s", name, s->p.version);
 }
 
@@ -118,11 +143,11 @@ static void row(bench *b, const model *m, const char *what, double value, const 
         bench_row(b, label, value, unit, other->label, its, kind, goal);
 }
 
-static void rows_beside(bench *b, const model *m, side *sides, int rounds)
+static void rows_beside(bench *b, const model *m, side *sides, int n, int rounds)
 {
     double ms[N_SIDES];
-    for (int i = 0; i < N_SIDES; i++) ms[i] = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
-    for (int i = EAGER; i <= COMPILED; i++) {
+    for (int i = 0; i < n; i++) ms[i] = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
+    for (int i = EAGER; i < n; i++) {
         const side *const s = &sides[i];
         const double apart = fabs(sides[FAST].loss - s->loss);
         row(b, m, "loss apart", apart, "", s, s->loss, BENCH_VALUE_AT_MOST, loss_bound);
@@ -162,14 +187,15 @@ static void multiply(void *user)
     const deft_scope scope = deft_scope_begin(s->cx);
     deft_tensor *c = deft_matmul(s->a, s->a);
     bench_must(s->cx, deft_eval(&c, 1), "eval");
+    bench_must(s->cx, deft_wait(s->cx), "wait");
     bench_must(s->cx, deft_scope_end(scope), "scope_end");
 }
 
-static double products_gflops(deft_runtime *rt)
+static double products_gflops(deft_runtime *rt, int rounds)
 {
     square s = { .cx = bench_ctx(rt, DEFT_FAST) };
     s.a = deft_full(s.cx, DEFT_SHAPE(1024, 1024), DEFT_F32, 1e-3);
-    const double seconds = bench_one(multiply, &s, 21, 1);
+    const double seconds = bench_one(multiply, &s, rounds, 1);
     deft_ctx_destroy(&s.cx);
     return 2e-9 * 1024 * 1024 * 1024 / seconds;
 }
@@ -177,18 +203,19 @@ static double products_gflops(deft_runtime *rt)
 static void one_model(bench *b, const model *m, const char *threads, double gflops)
 {
     static side sides[N_SIDES];
-    const int n = b->peers ? N_SIDES : EAGER, rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
+    const int n = count_sides(b), rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
     const char *const file = BENCH_BUILD_ROOT "/bench-train.safetensors";
     open_ours(&sides[FAST], "fast", threads);
     open_ours(&sides[STRICT], "strict", threads);
     if (n > EAGER) open_torch(&sides[EAGER], "torch", threads);
     if (n > EAGER) open_torch(&sides[COMPILED], "torch-compile", threads);
+    if (n > REDUCED) open_torch(&sides[REDUCED], "torch-reduced", threads);
     begin(sides, n, m, file);
     turns(sides, n, m, rounds);
     for (int i = FAST; i <= STRICT; i++)
         if (*sides[i].p.why)
             fprintf(stderr, "%s, %s: %s\n", m->name, sides[i].label, sides[i].p.why);
-    if (n > EAGER) rows_beside(b, m, sides, rounds);
+    if (n > EAGER) rows_beside(b, m, sides, n, rounds);
     rows_alone(b, m, sides, rounds, gflops);
     for (int i = 0; i < n; i++) peer_close(&sides[i].p);
     remove(file);
@@ -200,9 +227,11 @@ void bench_train(bench *b)
     deft_runtime *rt = bench_runtime(0, DEFT_TIER_FULL, 0);
     void (*const before)(int) = signal(SIGPIPE, SIG_IGN); /* a peer's death is not ours */
     snprintf(threads, sizeof threads, "%u", deft_runtime_threads(rt));
-    const double gflops = products_gflops(rt);
+    const double gflops = products_gflops(rt, b->quick ? ROUNDS_QUICK : 21);
     deft_runtime_destroy(&rt);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (bench_wants(b, models[i].name)) one_model(b, &models[i], threads, gflops);
+        if (models[i].is_check ? b->only && !strcmp(b->only, models[i].name)
+                               : bench_wants(b, models[i].name))
+            one_model(b, &models[i], threads, gflops);
     signal(SIGPIPE, before);
 }

@@ -6,7 +6,8 @@
  *   make MODEL FILE    builds it; FILE gets the parameters and the batch, as safetensors ("-":
  * none) launches 0         of a step
  *
- * Steps are on one batch again and again, f32, AdamW with its defaults.
+ * Steps are on one batch again and again, f32, AdamW with its defaults; on the GPU that DEFT_DEVICE
+ * names, whose memory `peak` then is of.
  */
 #include <math.h>
 #include <stdio.h>
@@ -71,6 +72,20 @@ static void mlp_init(trainee *t)
     t->forward = mlp_loss;
 }
 
+static deft_tensor *tiny_loss(const trainee *t)
+{
+    deft_tensor *const x = deft_relu(deft_nn_linear_call(&t->dense[0], t->x));
+    return deft_cross_entropy(deft_nn_linear_call(&t->dense[1], x), t->labels);
+}
+
+static void tiny_init(trainee *t)
+{
+    deft_nn_linear_init(&t->dense[0], t->nn, "0", 16, 16, true);
+    deft_nn_linear_init(&t->dense[1], t->nn, "1", 16, 10, true);
+    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(8, 16), DEFT_F32, 0, 1);
+    t->forward = tiny_loss;
+}
+
 static deft_tensor *cnn_loss(const trainee *t)
 {
     deft_tensor *x = t->x;
@@ -133,9 +148,11 @@ static void gpt2_init(trainee *t)
 static const struct {
     const char *name;
     void (*init)(trainee *t);
-} models[] = {
-    { "mlp", mlp_init }, { "cnn", cnn_init }, { "gpt", gpt_init }, { "gpt2", gpt2_init }
-};
+} models[] = { { "mlp", mlp_init },
+               { "tiny", tiny_init },
+               { "cnn", cnn_init },
+               { "gpt", gpt_init },
+               { "gpt2", gpt2_init } };
 
 /* ---- answers ---- */
 
@@ -149,6 +166,18 @@ static double resident(const char *key)
         if (!strncmp(line, key, strlen(key))) kib = strtod(line + strlen(key) + 1, NULL);
     if (f) fclose(f);
     return kib * 1024;
+}
+
+/* The most memory that values took so far: on a GPU, of what they take there. */
+static double peak(const trainee *t)
+{
+    deft_device_memory m = { 0 };
+    const char *const device = getenv("DEFT_DEVICE");
+    if (!device || !strcmp(device, "cpu")) return resident("VmHWM");
+    const int ordinal = strncmp(device, "cuda:", 5) ? 0 : atoi(device + 5);
+    const deft_status st =
+        deft_device_memory_read(deft_ctx_runtime(t->cx), DEFT_CUDA(ordinal), &m, sizeof m);
+    return st == DEFT_OK ? (double)m.peak_bytes : NAN;
 }
 
 static deft_status save(trainee *t, const char *path)
@@ -169,7 +198,7 @@ static deft_status make(trainee *t, const char *model, const char *path)
 {
     FILE *const clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM starts again */
     if (clear) fputs("5", clear), fclose(clear);
-    t->before = resident("VmRSS");
+    t->before = getenv("DEFT_DEVICE") ? 0 : resident("VmRSS");
     deft_status st = DEFT_OK;
     TRY(deft_nn_create(t->cx, NULL, &t->nn));
     const deft_scope s = deft_scope_begin(t->cx);
@@ -235,7 +264,7 @@ static bool answer(trainee *t, char *line)
     } else if (!strcmp(word, "launches")) {
         number = (double)t->launches;
     } else if (!strcmp(word, "peak")) {
-        number = resident("VmHWM") - t->before;
+        number = peak(t) - t->before;
     }
     if (st == DEFT_OK)
         printf("ok %.9g\n", number);

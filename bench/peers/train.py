@@ -2,18 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's side of `deft-bench train --peers`: the training steps of bench/train_step.c.
 
-    train.py --venv build/peers --peer torch --threads 2
+    train.py --venv build/peers --peer torch --threads 2 [--device cuda]
 
-Installs PyTorch into a virtual environment in that folder (the first time), then answers lines on standard input
-with lines on standard output, "ok ..." or "failed REASON":
+Installs PyTorch into a virtual environment in that folder (the first time; with a device the Python at hand has to have
+it), then answers lines on standard input with lines on standard output, "ok ..." or "failed REASON":
 
     (nothing)          once the library is imported: ok VERSION
     load MODEL FILE    the safetensors file has the parameters and the batch: makes model and optimizer
     loss N             N steps; the loss that the last of them began with
     time N             N steps: their seconds
-    peak 0             bytes: most resident memory since `load` began, less what it was before
+    peak 0             bytes: most resident memory (on a device: most allocated there) since `load` began, less what
+                       it was before
 
-Each peer does the same maths in f32, and AdamW with its defaults (fused=True: the fastest on the CPU).
+Each peer does the same maths in f32, and AdamW with its defaults (fused=True: the fastest on the CPU and on GPUs).
 """
 import argparse
 import json
@@ -96,18 +97,34 @@ def status_bytes(key):
 class Torch:
     """Eager, as most write it."""
 
-    def __init__(self, threads):
+    def __init__(self, threads, device):
         import torch
 
         torch.set_num_threads(threads)
-        self.torch, self.version = torch, torch.__version__.split("+")[0]
+        self.torch, self.version, self.device = torch, torch.__version__.split("+")[0], device
+        if device != "cpu" and not torch.cuda.is_available():
+            raise RuntimeError("PyTorch sees no GPU")
+
+    def peak(self):
+        if self.device != "cpu":
+            return self.torch.cuda.max_memory_allocated()
+        return status_bytes("VmHWM")
+
+    def finish(self):
+        """Until what was asked for is done."""
+        if self.device != "cpu":
+            self.torch.cuda.synchronize()
 
     def load(self, model, path):
         torch = self.torch
-        with open("/proc/self/clear_refs", "w") as file:
-            file.write("5")      # VmHWM starts again
-        self.before = status_bytes("VmRSS")
-        tensors = read_safetensors(path, torch)
+        if self.device == "cpu":
+            with open("/proc/self/clear_refs", "w") as file:
+                file.write("5")      # VmHWM starts again
+            self.before = status_bytes("VmRSS")
+        else:
+            torch.cuda.reset_peak_memory_stats()
+            self.before = torch.cuda.memory_allocated()
+        tensors = {name: a.to(self.device) for name, a in read_safetensors(path, torch).items()}
         self.x, self.labels = tensors.pop("x"), tensors.pop("labels").long()
         self.p = {name: a.requires_grad_() for name, a in tensors.items()}
         loss = LOSSES[model]
@@ -134,7 +151,14 @@ class TorchCompiled(Torch):
         return self.torch.compile(loss)
 
 
-PEERS = {"torch": Torch, "torch-compile": TorchCompiled}
+class TorchReduced(Torch):
+    """torch.compile(mode="reduce-overhead"): CUDA graphs."""
+
+    def built(self, loss):
+        return self.torch.compile(loss, mode="reduce-overhead")
+
+
+PEERS = {"torch": Torch, "torch-compile": TorchCompiled, "torch-reduced": TorchReduced}
 
 
 def answer(peer, line):
@@ -143,12 +167,14 @@ def answer(peer, line):
         peer.load(*rest)
         return ""
     if word == "peak":
-        return str(status_bytes("VmHWM") - peer.before)
+        return str(peer.peak() - peer.before)
     n = int(rest[0])
     if word == "loss":
         return f"{peer.run(n):.9g}"
+    peer.finish()
     start = time.perf_counter()
     peer.run(n)
+    peer.finish()
     return f"{time.perf_counter() - start:.9g}"
 
 
@@ -157,6 +183,7 @@ def main():
     parser.add_argument("--venv", type=pathlib.Path, required=True, help="folder for the environments")
     parser.add_argument("--peer", choices=sorted(PEERS), required=True)
     parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--device", default="cpu", help="cpu, or what PyTorch calls the device")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     # Whatever the libraries print goes to standard error.
@@ -167,9 +194,9 @@ def main():
         print(word, " ".join(text.split()), file=answers, flush=True)
 
     try:
-        if args.inside:
+        if args.inside or args.device != "cpu":
             os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:args.threads])
-            peer = PEERS[args.peer](args.threads)
+            peer = PEERS[args.peer](args.threads, args.device)
             say("ok", peer.version)
             for line in sys.stdin:
                 say("ok", answer(peer, line))
