@@ -153,7 +153,10 @@ static deft_status make_loop(outline *o, uint32_t loop)
     DF_VEC(uint32_t) out = { 0 };
     part.most = df_fuse_arg(o->p, df_at(o, l->node)->arg);
     TRY(make_whole(o, loop, &part));
-    if (!part.body.plan) TRY(cut_iteration(o, loop, &part));
+    if (!part.body.plan) {
+        TRY(cut_iteration(o, loop, &part));
+        TRY(df_outline_tag(o, loop, &part));
+    }
     for (uint32_t k = 0; k < l->n_states + l->n_rows; k++) {
         const uint32_t cell = o->cell[l->list[k]];
         if (part.kind == DF_PART_RUN && cell == DF_NONE) continue;

@@ -6,6 +6,7 @@
  *   homes.c     what is computed where
  *   cut_out.c   a part's trace; what passes between parts
  *   whole.c     loops that are one kernel
+ *   tagged.c    loops of which it is known what they compute
  */
 #ifndef DF_FUSER_OUTLINE_H
 #define DF_FUSER_OUTLINE_H
@@ -141,5 +142,11 @@ typedef struct whole {
     int64_t chunk; /* 0: all, from cells */
 } whole;
 deft_status df_outline_whole(outline *o, const whole *w, df_subplan *out);
+
+/* ---- tagged.c ---- */
+
+/* Fills in part->tag, when the loop's attribute says what it computes and the iteration, which has
+ * just been cut out, reads the operands as they are. */
+deft_status df_outline_tag(outline *o, uint32_t loop, df_part *part);
 
 #endif

@@ -257,6 +257,27 @@ typedef enum df_part_kind {
     DF_PART_COND /* does body when cell `cond` holds true, else other */
 } df_part_kind;
 
+/* A matrix for each entry of a batch, read through a port of the loop's iterations, which is one for
+ * rows where they go by in blocks; offset and strides in elements. */
+typedef struct df_tag_matrix {
+    uint32_t port;
+    df_slot offset, row, col;
+    df_slot batch[DEFT_MAX_RANK];
+} df_tag_matrix;
+
+/* What a loop computes (df_loop_tag), and on what, so that a device may do it without turning: only
+ * of FAST traces. All slots are those of the iteration's plan. */
+typedef struct df_part_tag {
+    df_loop_tag what;
+    uint32_t n_batch;
+    df_slot batch[DEFT_MAX_RANK];
+    df_slot n_queries, block, width, value_width;
+    df_tag_matrix q, k, v; /* rows: queries, keys of the block, keys of the block */
+    /* attention_grad */
+    df_tag_matrix dout;     /* rows: queries */
+    uint32_t log_sum, less; /* ports, one element for each query, row-major */
+} df_part_tag;
+
 typedef struct df_part {
     uint32_t kind;
     df_subplan body;     /* LOOP: its roots are the next states, then a row for each stack */
@@ -269,6 +290,7 @@ typedef struct df_part {
     uint32_t n_states;
     const uint32_t *init;     /* per state: cell */
     const df_slot *row_bytes; /* per root of body beyond the states */
+    const df_part_tag *tag;   /* NULL: nothing is known of what it computes */
     uint32_t node;            /* the loop or cond, for people */
     bool stores;              /* RUN, the last part: writes into the caller's memory */
 } df_part;

@@ -233,6 +233,43 @@ static void put_block(df_str *out, const char *what, const df_subplan *b, const 
     df_plan_print(out, b->plan, t);
 }
 
+static void put_matrix(df_str *out, const df_part *part, const char *name, const df_tag_matrix *m)
+{
+    const df_plan *const p = part->body.plan;
+    df_str_fmt(out, "\n  %s: read %" PRIu32 " + ", name, m->port);
+    put_slot(out, p, m->offset);
+    df_str_put(out, " [");
+    for (uint32_t i = 0; i < part->tag->n_batch; i++) {
+        put_slot(out, p, m->batch[i]);
+        df_str_putc(out, ',');
+    }
+    put_slot(out, p, m->row);
+    df_str_putc(out, ',');
+    put_slot(out, p, m->col);
+    df_str_putc(out, ']');
+}
+
+static void put_tag(df_str *out, const df_part *part)
+{
+    const df_part_tag *const tag = part->tag;
+    const bool is_grad = tag->what.kind == DF_LOOP_ATTENTION_GRAD;
+    df_str_fmt(out, " which is %s%s of %s%s, queries ", tag->what.is_causal ? "causal " : "",
+               df_loop_kind_name(tag->what.kind), deft_dtype_name(tag->what.from),
+               tag->what.is_scaled ? " scaled" : "");
+    put_slot(out, part->body.plan, tag->n_queries);
+    df_str_put(out, " width ");
+    put_slot(out, part->body.plan, tag->width);
+    put_matrix(out, part, "q", &tag->q);
+    put_matrix(out, part, "k", &tag->k);
+    put_matrix(out, part, "v", &tag->v);
+    if (is_grad) {
+        put_matrix(out, part, "dout", &tag->dout);
+        df_str_fmt(out, "\n  log sum: read %" PRIu32 ", less: read %" PRIu32, tag->log_sum,
+                   tag->less);
+    }
+    df_str_put(out, "\n ");
+}
+
 static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *t)
 {
     static const char *const names[] = { "run", "loop", "cond" };
@@ -244,6 +281,7 @@ static void put_part(df_str *out, const df_plan *p, uint32_t i, const df_trace *
         put_slot(out, p, part->most);
         df_str_put(out, " states from");
         for (uint32_t k = 0; k < part->n_states; k++) df_str_fmt(out, " c%" PRIu32, part->init[k]);
+        if (part->tag) put_tag(out, part);
     }
     df_str_put(out, " makes");
     for (uint32_t k = 0; k < part->n_out; k++)

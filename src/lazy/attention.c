@@ -43,6 +43,7 @@ typedef struct task {
     deft_tensor *less;           /* and what is taken off dout v^T */
     int64_t n_queries, n_keys;   /* S, T */
     bool is_causal, has_padding; /* padding: keys from n_keys on are none */
+    df_loop_tag tag;             /* of the scan */
 } task;
 
 /* Which of the keys `at`, their positions, a query looks at: to be broadcast to [S, keys]; NULL:
@@ -115,14 +116,25 @@ static deft_tensor *positions(deft_ctx *cx, int64_t n_keys)
     return deft_reshape(deft_iota(cx, DEFT_SHAPE(n * BLOCK), 0), DEFT_SHAPE(n, BLOCK));
 }
 
-static task task_of(deft_tensor *q, deft_tensor *k, bool is_causal)
+static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
 {
     const int64_t n_keys = deft_dim(k, -2);
     return (task){ .q = q,
                    .n_queries = deft_dim(q, -2),
                    .n_keys = n_keys,
-                   .is_causal = is_causal,
-                   .has_padding = n_keys % BLOCK != 0 };
+                   .is_causal = tag.is_causal,
+                   .has_padding = n_keys % BLOCK != 0,
+                   .tag = tag };
+}
+
+/* Says what the scan computes, that a device may do it in its own way; not of padded keys. */
+static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task *a,
+                        deft_tensor *const *init, size_t n_states, deft_tensor *const *rows,
+                        size_t n_outs, deft_tensor **end)
+{
+    a->tag.kind = kind;
+    return df_scan(cx, body, a, init, n_states, rows, 3, n_blocks(a->n_keys), n_outs, end,
+                   a->has_padding ? 0 : df_loop_attr(a->tag), DF_SITE);
 }
 
 /* Filled with value, like t but for the last extent. */
@@ -150,14 +162,14 @@ static deft_status look(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_
 }
 
 /* in: q, k, v; out: the result, and the logarithm of the sum. */
-static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, bool is_causal)
+static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
 {
-    task a = task_of(in[0], in[1], is_causal);
+    task a = task_of(in[0], in[1], tag);
     deft_tensor *const init[] = { column(cx, in[0], 1, -INFINITY), column(cx, in[0], 1, 0),
                                   column(cx, in[0], deft_dim(in[2], -1), 0) };
     deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), positions(cx, a.n_keys) };
     deft_tensor *end[3];
-    if (!deft_scan(cx, look, &a, init, 3, rows, 3, n_blocks(a.n_keys), 0, end)) return DEFT_E_STATE;
+    if (!scan_blocks(cx, look, DF_LOOP_ATTENTION, &a, init, 3, rows, 0, end)) return DEFT_E_STATE;
     out[0] = deft_div(end[2], end[1]);
     out[1] = deft_add(end[0], deft_log(end[1]));
     return DEFT_OK;
@@ -181,16 +193,16 @@ static deft_status look_again(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
 }
 
 static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *const *out,
-                            deft_tensor *const *grad_out, deft_tensor **grad_in, bool is_causal)
+                            deft_tensor *const *grad_out, deft_tensor **grad_in, df_loop_tag tag)
 {
-    task a = task_of(in[0], in[1], is_causal);
+    task a = task_of(in[0], in[1], tag);
     a.dout = grad_out[0];
     a.log_sum = out[1];
     a.less = deft_sub(deft_sum(deft_mul(grad_out[0], out[0]), ROW, 1), grad_out[1]);
     deft_tensor *const init[] = { column(cx, in[0], deft_dim(in[0], -1), 0) };
     deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), positions(cx, a.n_keys) };
     deft_tensor *end[3];
-    if (!deft_scan(cx, look_again, &a, init, 1, rows, 3, n_blocks(a.n_keys), 2, end))
+    if (!scan_blocks(cx, look_again, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, 2, end))
         return DEFT_E_STATE;
     grad_in[0] = end[0];
     grad_in[1] = in_line(end[1], deft_shape_get(in[1]));
@@ -200,40 +212,33 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
 
 /* ---- as functions with a derivative of their own ---- */
 
-static deft_status forward_all(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
-                               size_t n_out, void *user)
+/* user: df_loop_attr of the forward scan's tag; it outlives the call. */
+static df_loop_tag tag_of(const void *user)
 {
-    (void)n_in, (void)n_out, (void)user;
-    return forward(cx, in, out, false);
+    df_loop_tag tag;
+    df_loop_tag_of((uint32_t)(uintptr_t)user, &tag);
+    return tag;
 }
 
-static deft_status forward_causal(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
-                                  deft_tensor **out, size_t n_out, void *user)
+static deft_status forward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
 {
-    (void)n_in, (void)n_out, (void)user;
-    return forward(cx, in, out, true);
+    (void)n_in, (void)n_out;
+    return forward(cx, in, out, tag_of(user));
 }
 
-static deft_status backward_all(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
-                                deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
-                                deft_tensor **grad_in, void *user)
+static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                               deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                               deft_tensor **grad_in, void *user)
 {
-    (void)n_in, (void)n_out, (void)user;
-    return backward(cx, in, out, grad_out, grad_in, false);
-}
-
-static deft_status backward_causal(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
-                                   deft_tensor *const *out, deft_tensor *const *grad_out,
-                                   size_t n_out, deft_tensor **grad_in, void *user)
-{
-    (void)n_in, (void)n_out, (void)user;
-    return backward(cx, in, out, grad_out, grad_in, true);
+    (void)n_in, (void)n_out;
+    return backward(cx, in, out, grad_out, grad_in, tag_of(user));
 }
 
 /* All scores at once: what a single block is. */
-static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, bool is_causal)
+static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
 {
-    task a = task_of(in[0], in[1], is_causal);
+    task a = task_of(in[0], in[1], tag);
     a.has_padding = false;
     deft_tensor *const at = deft_iota(cx, DEFT_SHAPE(a.n_keys), 0);
     out[0] = deft_matmul(deft_softmax(scores(cx, &a, in[1], at), -1), in[2]);
@@ -311,7 +316,7 @@ static bool hand_in(deft_ctx *cx, const operands *o, const df_shape *batch, doub
 
 /* The record of the result, made in a scope of its own. */
 static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
-                       bool is_causal, uintptr_t site)
+                       df_loop_tag tag, uintptr_t site)
 {
     uint32_t was, made = DF_BAD;
     deft_tensor *in[3], *out[2] = { 0 };
@@ -319,12 +324,11 @@ static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, d
     bool ok = hand_in(cx, o, batch, scale, in, site);
     const uint32_t first = cx->rec.n;
     if (ok && o->s[1].dim[o->s[1].rank - 2] <= BLOCK) {
-        ok = at_once(cx, in, out, is_causal) == DEFT_OK;
+        ok = at_once(cx, in, out, tag) == DEFT_OK;
         df_rec_sites_set(cx, first, site);
     } else if (ok) {
-        ok = df_custom_grad(cx, is_causal ? forward_causal : forward_all,
-                            is_causal ? backward_causal : backward_all, NULL, in, 3, out, 2, site,
-                            true);
+        ok = df_custom_grad(cx, forward_of, backward_of, (void *)(uintptr_t)df_loop_attr(tag), in,
+                            3, out, 2, site, true);
     }
     if (ok && out[0]) made = df_node_of(cx, out[0]);
     df_body_close(cx, was);
@@ -360,9 +364,12 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
         x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(met), DF_SITE);
         if (x.node[i] == DF_BAD) return NULL;
     }
+    const df_loop_tag tag = {
+        .kind = DF_LOOP_ATTENTION, .is_causal = o.is_causal, .is_scaled = o.scale == 0, .from = met
+    };
     const uint8_t mixed = cx->mixed;
     cx->mixed = 0; /* within, all is of that dtype */
-    const uint32_t made = attend(cx, &x, &batch, scale, o.is_causal, DF_SITE);
+    const uint32_t made = attend(cx, &x, &batch, scale, tag, DF_SITE);
     cx->mixed = mixed;
     return df_result(cx, df_to(cx, made, met, DF_SITE));
 }

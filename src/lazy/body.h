@@ -13,9 +13,9 @@
 bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was);
 void df_body_close(deft_ctx *cx, uint32_t was);
 
-/* deft_scan, for the call at site. */
+/* deft_scan, for the call at site. attr: of the loop (df_loop_attr), 0: nothing is said of it. */
 bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init, size_t n_states,
              deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
-             deft_tensor **out, uintptr_t site);
+             deft_tensor **out, uint32_t attr, uintptr_t site);
 
 #endif

@@ -181,12 +181,12 @@ static uint32_t append2(deft_ctx *cx, df_op op, uint32_t like, uint32_t a, uint3
     return df_append(cx, op, df_dtype_at(cx, like), 0, src, NULL, 0, NULL, site);
 }
 
-static uint32_t open_loop(deft_ctx *cx, int64_t most, uintptr_t site)
+static uint32_t open_loop(deft_ctx *cx, int64_t most, uint32_t attr, uintptr_t site)
 {
     const uint32_t around =
         cx->body_loop == DF_NONE ? df_cst(cx, DEFT_I64, 0, site) : cx->body_loop;
     if (around == DF_BAD) return DF_BAD;
-    return df_append(cx, DF_OP_loop, DEFT_I64, 0, &around, &most, 1, NULL, site);
+    return df_append(cx, DF_OP_loop, DEFT_I64, attr, &around, &most, 1, NULL, site);
 }
 
 /* States into s->node[0..n), which are also what results must be like. */
@@ -251,7 +251,7 @@ static bool record_while(call *c, deft_body_fn test, deft_body_fn body, space *s
                          deft_tensor *const *init, size_t n, int64_t most, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
-    const uint32_t around = cx->body_loop, loop = open_loop(cx, most, c->site);
+    const uint32_t around = cx->body_loop, loop = open_loop(cx, most, 0, c->site);
     if (loop == DF_BAD || !enter_states(cx, s, init, n, loop, c->site)) return false;
     cx->body_loop = loop;
     const uint32_t like = s->from[0];
@@ -329,10 +329,10 @@ static bool enter_rows(deft_ctx *cx, space *s, deft_tensor *const *rows, size_t 
 
 static bool record_scan(call *c, space *s, deft_tensor *const *init, size_t n_states,
                         deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
-                        deft_tensor **out)
+                        deft_tensor **out, uint32_t attr)
 {
     deft_ctx *const cx = c->cx;
-    const uint32_t around = cx->body_loop, loop = open_loop(cx, length, c->site);
+    const uint32_t around = cx->body_loop, loop = open_loop(cx, length, attr, c->site);
     if (loop == DF_BAD || !enter_states(cx, s, init, n_states, loop, c->site) ||
         !enter_rows(cx, s, rows, n_states, n_rows, length, loop, c->site))
         return false;
@@ -360,7 +360,7 @@ static bool check_scan(deft_ctx *cx, deft_body_fn body, deft_tensor *const *init
 
 bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init, size_t n_states,
              deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
-             deft_tensor **out, uintptr_t site)
+             deft_tensor **out, uint32_t attr, uintptr_t site)
 {
     call c = {
         .cx = cx, .what = "scan", .who = "its body", .fn = body, .user = user, .site = site
@@ -369,7 +369,7 @@ bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *in
     const size_t n_out = n_states + n_outs, n_in = n_states + n_rows;
     const bool ok = check_scan(cx, body, init, n_states, rows, n_rows, length, n_outs, out) &&
                     space_take(cx, "scan", n_out > n_in ? n_out : n_in, &s) &&
-                    record_scan(&c, &s, init, n_states, rows, n_rows, length, n_outs, out);
+                    record_scan(&c, &s, init, n_states, rows, n_rows, length, n_outs, out, attr);
     if (cx) space_give(cx, &s);
     return done(ok, out, n_states <= MAX_WIDTH && n_outs <= MAX_WIDTH ? n_out : SIZE_MAX);
 }
@@ -378,7 +378,7 @@ bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *
                size_t n_states, deft_tensor *const *rows, size_t n_rows, int64_t length,
                size_t n_outs, deft_tensor **out)
 {
-    return df_scan(cx, body, user, init, n_states, rows, n_rows, length, n_outs, out, DF_SITE);
+    return df_scan(cx, body, user, init, n_states, rows, n_rows, length, n_outs, out, 0, DF_SITE);
 }
 
 /* ---- branches ---- */

@@ -279,8 +279,8 @@ static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
     deft_tensor **const out = df_arena_new(a, deft_tensor *, 2 * (size_t)n + 1);
     if (!in || !out) return no_memory(l->w);
     if (n == 0) return true;
-    if (!entries(l, in) ||
-        !df_scan(l->w->cx, keep_states, l, in, n, in + n, l->n_rows, l->length, n, out, l->w->site))
+    if (!entries(l, in) || !df_scan(l->w->cx, keep_states, l, in, n, in + n, l->n_rows, l->length,
+                                    n, out, 0, l->w->site))
         return false;
     for (uint32_t i = 0; i < n; i++) kept[i] = out[n + i];
     return true;
@@ -465,7 +465,7 @@ static bool differentiate(loop_form *l, df_arena *a)
     return states_of_all(l, a, kept) && backward_states(&b, in) &&
            backward_rows(&b, kept, in + n_states) &&
            df_scan(l->w->cx, walk_back, &b, in, n_states, in + n_states, n_rows, l->length,
-                   b.n_rows, out, l->w->site) &&
+                   b.n_rows, out, 0, l->w->site) &&
            give_all(&b, out);
 }
 

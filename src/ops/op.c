@@ -5,6 +5,7 @@
 #include "ops/op.h"
 
 #include "ops/bodies.h"
+#include "ops/shape.h"
 
 #include <string.h>
 
@@ -61,4 +62,32 @@ df_op df_op_find(const char *name, size_t n)
     for (unsigned i = 0; i < DF_N_OPS; i++)
         if (name_size[i] == n && memcmp(df_op_infos[i].name, name, n) == 0) return (df_op)i;
     return DF_N_OPS;
+}
+
+/* ---- loops ---- */
+
+enum { KIND_BITS = 4, CAUSAL = 1 << 4, SCALED = 1 << 5, FROM_SHIFT = 8 };
+
+uint32_t df_loop_attr(df_loop_tag tag)
+{
+    return (uint32_t)tag.kind | (tag.is_causal ? CAUSAL : 0u) | (tag.is_scaled ? SCALED : 0u) |
+           (uint32_t)tag.from << FROM_SHIFT;
+}
+
+bool df_loop_tag_of(uint32_t attr, df_loop_tag *out)
+{
+    const df_loop_tag tag = { .kind = (df_loop_kind)(attr & ((1u << KIND_BITS) - 1)),
+                              .is_causal = (attr & CAUSAL) != 0,
+                              .is_scaled = (attr & SCALED) != 0,
+                              .from = (deft_dtype)(attr >> FROM_SHIFT) };
+    *out = tag;
+    if (attr == 0) return true;
+    return tag.kind != DF_LOOP_PLAIN && tag.kind < DF_N_LOOP_KINDS &&
+           attr >> FROM_SHIFT < DEFT_N_DTYPES && df_is_float(tag.from) && df_loop_attr(tag) == attr;
+}
+
+const char *df_loop_kind_name(df_loop_kind kind)
+{
+    static const char *const names[DF_N_LOOP_KINDS] = { "", "attention", "attention_grad" };
+    return names[kind];
 }

@@ -143,6 +143,33 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
 #define DF_ORDER_DESCENDING 1u /* argsort */
 #define DF_WHICH_ZEROS 1u      /* which: 0 after the last position found */
 
+/* What a loop is said to compute, beside how: its attribute. A device may do all of such a loop at
+ * once where numerics are fast. Who records the loop vouches for it; recorded again record by
+ * record, with more batch axes too, it stays true.
+ *
+ *   attention       rows k, v [..., block, D], positions of the block's keys, 0, 1, ... in all;
+ *                   states m, l, acc from -infinity, 0, 0, of scores q k^T (lazy/attention.c)
+ *   attention_grad  the same rows, state dq from 0, rows dk, dv
+ */
+typedef enum df_loop_kind {
+    DF_LOOP_PLAIN,
+    DF_LOOP_ATTENTION,
+    DF_LOOP_ATTENTION_GRAD,
+    DF_N_LOOP_KINDS
+} df_loop_kind;
+
+typedef struct df_loop_tag {
+    df_loop_kind kind; /* PLAIN: nothing is said, and the rest is 0 */
+    bool is_causal;    /* query i sees keys 0 .. i */
+    bool is_scaled;    /* q is what there was, times 1 / sqrt(D) in arithmetic */
+    deft_dtype from;   /* of what there was of q, k, v: halves were lifted to f32 */
+} df_loop_tag;
+
+uint32_t df_loop_attr(df_loop_tag tag);
+/* false: no loop has that attribute. */
+bool df_loop_tag_of(uint32_t attr, df_loop_tag *out);
+const char *df_loop_kind_name(df_loop_kind kind); /* "attention" */
+
 /* Shapes as the rules see them. */
 typedef struct df_shape {
     uint32_t rank;

@@ -251,6 +251,36 @@ done:
     return st;
 }
 
+static deft_status dtype(parser *p, deft_dtype *out)
+{
+    const char *const from = p->at;
+    const span s = word(p);
+    for (int t = 0; t < DEFT_N_DTYPES; t++) {
+        if (!same(s, deft_dtype_name((deft_dtype)t))) continue;
+        *out = (deft_dtype)t;
+        return DEFT_OK;
+    }
+    p->at = from;
+    return expected(p, "a dtype");
+}
+
+/* Nothing, or a kind, what it is of, and its flags. */
+static deft_status loop_tag(parser *p, uint32_t *out)
+{
+    deft_status st = DEFT_OK;
+    df_loop_tag tag = { .kind = DF_LOOP_PLAIN };
+    for (int i = DF_LOOP_PLAIN + 1; i < DF_N_LOOP_KINDS && tag.kind == DF_LOOP_PLAIN; i++)
+        if (eat_word(p, df_loop_kind_name((df_loop_kind)i))) tag.kind = (df_loop_kind)i;
+    if (tag.kind == DF_LOOP_PLAIN) return DEFT_OK;
+    TRY(key(p, "from"));
+    TRY(dtype(p, &tag.from));
+    tag.is_causal = eat_word(p, "causal");
+    tag.is_scaled = eat_word(p, "scaled");
+    *out = df_loop_attr(tag);
+done:
+    return st;
+}
+
 static deft_status attributes(parser *p, record *r)
 {
     deft_status st = DEFT_OK;
@@ -296,9 +326,10 @@ static deft_status attributes(parser *p, record *r)
         TRY(key_integer(p, "power", INT32_MIN, INT32_MAX, &v));
         r->attr = (uint32_t)(int32_t)v;
         break;
-    case DF_TEXT_most:
+    case DF_TEXT_loop:
         TRY(key_integer(p, "most", 0, INT64_MAX, &r->args[0]));
         r->n_args = 1;
+        TRY(loop_tag(p, &r->attr));
         break;
     case DF_TEXT_which: r->attr = eat_word(p, "zeros") ? DF_WHICH_ZEROS : 0; break;
     case DF_TEXT_order: r->attr = eat_word(p, "descending") ? DF_ORDER_DESCENDING : 0; break;
@@ -336,19 +367,6 @@ static deft_status input(parser *p, const record *r)
     p->b.t->nodes[ref.i].attr = (uint32_t)ordinal; /* settle_ordinals puts the input there */
 done:
     return st;
-}
-
-static deft_status dtype(parser *p, deft_dtype *out)
-{
-    const char *const from = p->at;
-    const span s = word(p);
-    for (int t = 0; t < DEFT_N_DTYPES; t++) {
-        if (!same(s, deft_dtype_name((deft_dtype)t))) continue;
-        *out = (deft_dtype)t;
-        return DEFT_OK;
-    }
-    p->at = from;
-    return expected(p, "a dtype");
 }
 
 /* %k = op dtype[extents] operands attributes */

@@ -83,7 +83,10 @@ static void put_attributes(df_str *out, const df_trace *t, uint32_t k)
     case DF_TEXT_order:
         if (n->attr & DF_ORDER_DESCENDING) df_str_put(out, " descending");
         break;
-    case DF_TEXT_most: df_str_fmt(out, " most=%" PRId64, args[0]); break;
+    case DF_TEXT_loop:
+        df_str_fmt(out, " most=%" PRId64, args[0]);
+        df_text_put_loop(out, n->attr);
+        break;
     case DF_TEXT_which:
         if (n->attr & DF_WHICH_ZEROS) df_str_put(out, " zeros");
         break;

@@ -174,6 +174,14 @@ static bool get_float(const char *at, size_t n, bool negative, deft_dtype t, uin
     return get_digits(at, n, 10, &v) && exact_float(negative, v, 0, t, bits);
 }
 
+void df_text_put_loop(df_str *out, uint32_t attr)
+{
+    df_loop_tag tag;
+    if (!df_loop_tag_of(attr, &tag) || tag.kind == DF_LOOP_PLAIN) return;
+    df_str_fmt(out, " %s from=%s%s%s", df_loop_kind_name(tag.kind), deft_dtype_name(tag.from),
+               tag.is_causal ? " causal" : "", tag.is_scaled ? " scaled" : "");
+}
+
 df_text_form df_text_form_of(df_op op)
 {
     switch (df_op_infos[op].cls) {
@@ -192,7 +200,7 @@ df_text_form df_text_form_of(df_op op)
         { DF_OP_permute, DF_TEXT_perm },   { DF_OP_squeeze, DF_TEXT_axes },
         { DF_OP_unsqueeze, DF_TEXT_axes }, { DF_OP_diagonal, DF_TEXT_pair },
         { DF_OP_argsort, DF_TEXT_order },  { DF_OP_which, DF_TEXT_which },
-        { DF_OP_loop, DF_TEXT_most },      { DF_OP_scatter_add, DF_TEXT_axis },
+        { DF_OP_loop, DF_TEXT_loop },      { DF_OP_scatter_add, DF_TEXT_axis },
         { DF_OP_index_add, DF_TEXT_axis },
     };
     for (size_t i = 0; i < DF_LEN(forms); i++)

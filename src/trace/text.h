@@ -23,13 +23,16 @@ typedef enum df_text_form {
     DF_TEXT_power,  /* power=k */
     DF_TEXT_order,  /* descending */
     DF_TEXT_which,  /* zeros */
-    DF_TEXT_most    /* most=k */
+    DF_TEXT_loop    /* most=k, and what it is said to compute */
 } df_text_form;
 
 df_text_form df_text_form_of(df_op op);
 
 /* Floats: [-]0x1.8p+3, [-]inf, nan, nan:0x7fc00001 (a NaN by its bits). Others: decimal. */
 void df_text_put_number(df_str *out, deft_dtype t, uint64_t bits);
+
+/* " attention from=f16 causal scaled"; nothing where nothing is said of the loop. */
+void df_text_put_loop(df_str *out, uint32_t attr);
 
 /* The n characters at text as a value of t. Floats also take decimal integers. false when they are
  * no number or t cannot hold exactly that number. */

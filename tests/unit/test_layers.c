@@ -441,6 +441,115 @@ Test(layers, attention_never_keeps_all_scores_and_has_the_same_bits_on_any_threa
     free(one), free(four);
 }
 
+/* The plan of an attention of dtype t over n keys and the gradients of its squares, with heads as
+ * networks have them: results are seen through views. */
+static char *attention_plan(deft_numerics numerics, deft_dtype t, int64_t n,
+                            const deft_attention_options *options)
+{
+    enum { ROOM = 1 << 20, BATCH = 2, HEADS = 3, WIDTH = 4 };
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET };
+    const deft_ctx_options c = { .size = sizeof c, .numerics = numerics };
+    static const int32_t heads[] = { 0, 2, 1, 3 };
+    const deft_axes order = { 4, { heads[0], heads[1], heads[2], heads[3] } };
+    rig own;
+    rig_open(&own, &o, &c);
+    deft_rng rng = { 5, 0 };
+    deft_tensor *x[3], *h[3], *g[3];
+    char *const text = calloc(ROOM, 1);
+    cr_assert(text);
+    const deft_scope s = deft_step_begin(own.cx);
+    for (int i = 0; i < 3; i++) {
+        x[i] = deft_normal(own.cx, &rng, DEFT_SHAPE(BATCH, n, HEADS * WIDTH), t, 0, 1);
+        h[i] = deft_permute(deft_reshape(x[i], DEFT_SHAPE(BATCH, n, HEADS, WIDTH)), order);
+    }
+    deft_tensor *const y = deft_attention(h[0], h[1], h[2], options);
+    deft_tensor *const all = deft_reshape(deft_permute(y, order), DEFT_SHAPE(BATCH, n, 12));
+    deft_tensor *const loss = deft_sum(deft_square(all), DEFT_ALL_AXES, 0);
+    cr_assert(deft_grad(&loss, NULL, 1, x, 3, NULL, g), "%s", deft_message(own.cx));
+    for (int i = 0; i < 3; i++) g[i] = deft_keep(g[i]);
+    OK(&own, deft_step_end(s));
+    cr_assert_lt(deft_show(own.cx, "trace", text, ROOM), ROOM);
+    strcat(text, "--- plan\n");
+    const size_t n_trace = strlen(text);
+    cr_assert_lt(deft_show(own.cx, "plan", text + n_trace, ROOM - n_trace), ROOM - n_trace);
+    rig_close(&own);
+    return text;
+}
+
+Test(layers, fast_plans_know_loops_that_are_attention)
+{
+    char *text = attention_plan(DEFT_FAST, DEFT_F16, 256, DEFT_ATTENTION(.is_causal = true));
+    cr_assert(strstr(text, "most=2 attention from=f16 causal scaled\n"), "%s", text);
+    cr_assert(strstr(text, "most=2 attention_grad from=f16 causal scaled\n"), "%s", text);
+    cr_assert(strstr(text, " which is causal attention of f16 scaled, "), "%s", text);
+    cr_assert(strstr(text, " which is causal attention_grad of f16 scaled, "), "%s", text);
+    free(text);
+    text = attention_plan(DEFT_FAST, DEFT_F32, 384, DEFT_ATTENTION(.scale = 1));
+    cr_assert(strstr(text, "most=3 attention from=f32\n"), "%s", text);
+    cr_assert(strstr(text, " which is attention of f32, "), "%s", text);
+    cr_assert(strstr(text, " which is attention_grad of f32, "), "%s", text);
+    free(text);
+    /* Strict traces turn; of padded keys nothing is said; f64 has no code. */
+    text = attention_plan(DEFT_STRICT, DEFT_F32, 256, NULL);
+    cr_assert(strstr(text, "most=2 attention from=f32 scaled\n"), "%s", text);
+    cr_assert_not(strstr(text, " which is "), "%s", text);
+    free(text);
+    text = attention_plan(DEFT_FAST, DEFT_F32, 300, NULL);
+    cr_assert_not(strstr(text, " attention"), "%s", text);
+    cr_assert_not(strstr(text, " which is "), "%s", text);
+    free(text);
+    text = attention_plan(DEFT_FAST, DEFT_F64, 256, NULL);
+    cr_assert_not(strstr(text, " which is "), "%s", text);
+    free(text);
+}
+
+static deft_status attend_each(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_attention(in[0], in[1], in[2], NULL);
+    return out[0] ? DEFT_OK : DEFT_E_STATE;
+}
+
+/* The plan of attention for each of many examples; q and k, v: 0, or DEFT_NOT_MAPPED. */
+static char *plan_for_examples(int qk, int v)
+{
+    enum { ROOM = 1 << 20, N = 3 };
+    const deft_ctx_options c = { .size = sizeof c, .numerics = DEFT_FAST };
+    const int axes[] = { qk, qk, v };
+    rig own;
+    rig_open(&own, NULL, &c);
+    deft_rng rng = { 5, 0 };
+    deft_tensor *x[3], *y;
+    char *const text = calloc(ROOM, 1);
+    cr_assert(text);
+    const deft_scope s = deft_step_begin(own.cx);
+    for (int i = 0; i < 3; i++)
+        x[i] = deft_normal(own.cx, &rng, axes[i] == 0 ? DEFT_SHAPE(N, 256, 4) : DEFT_SHAPE(256, 4),
+                           DEFT_F32, 0, 1);
+    cr_assert(deft_vmap(own.cx, attend_each, NULL, x, axes, 3, &y, NULL, 1), "%s",
+              deft_message(own.cx));
+    (void)deft_keep(y);
+    OK(&own, deft_step_end(s));
+    cr_assert_lt(deft_show(own.cx, "plan", text, ROOM), ROOM);
+    rig_close(&own);
+    return text;
+}
+
+/* Where only values are of examples, products are over different batches. */
+Test(layers, attention_of_examples_is_known_where_products_have_one_batch)
+{
+    char *text = plan_for_examples(0, 0);
+    cr_assert(strstr(text, " which is attention of f32 scaled, "), "%s", text);
+    free(text);
+    text = plan_for_examples(DEFT_NOT_MAPPED, 0);
+    cr_assert(strstr(text, " loop most "), "%s", text);
+    cr_assert_not(strstr(text, " which is "), "%s", text);
+    free(text);
+}
+
 Test(layers, what_attention_records_belongs_to_the_line_of_the_call)
 {
     char text[16384];
