@@ -33,6 +33,8 @@ typedef struct flow {
     cell *states;     /* of the loop that runs */
     cell *rows;       /* its stacked rows, one cell each */
     df_buffer **made; /* roots of the block that runs */
+    void **starts;    /* of a loop in one go: what it reads, */
+    void **ends;      /* and what it leaves behind */
     df_input *inputs; /* and what it reads */
     const df_buffer **bufs;
     int64_t iteration;
@@ -228,11 +230,57 @@ static void end_loop(flow *f, const df_part *part, bool ok)
     }
 }
 
+/* What the loop leaves behind, in f->made. */
+static deft_status make_ends(flow *f, const df_part *part)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < part->n_out; i++) {
+        f->made[i] = NULL;
+        f->ends[i] = NULL;
+    }
+    for (uint32_t i = 0; i < part->n_out; i++) {
+        if (part->out[i] == DF_NONE) continue;
+        const int64_t bytes = f->slots[f->plan->cells[part->out[i]].bytes];
+        TRY(f->ops->create(f->self, f->d, bytes, &f->made[i]));
+        f->stats->bytes_allocated += (uint64_t)bytes;
+        f->ends[i] = f->made[i]->data;
+    }
+done:
+    return st;
+}
+
+/* The loop in one go, where the device has a way. */
+static deft_status run_at_once(flow *f, const df_part *part, bool *done)
+{
+    deft_status st = DEFT_OK;
+    bool goes;
+    *done = false;
+    f->iteration = 0;
+    TRY(make_ends(f, part));
+    TRY(may_go_on(f, part, &goes));
+    for (uint32_t i = 0; i < part->body.trace.n_inputs; i++) {
+        bind_port(f, &part->body.port[i], &f->inputs[i], &f->bufs[i]);
+        f->starts[i] = f->inputs[i].data;
+    }
+    TRY(f->ops->run_tagged(f->self, f->d, f->plan, part, f->slots, f->starts, f->ends, done));
+    if (*done) take_outs(f, part);
+done:
+    for (uint32_t i = 0; i < part->n_out; i++) df_buffer_drop(&f->made[i]);
+    return st;
+}
+
 /* However many iterations there are, work that ran on this thread alone is one launch. */
 static deft_status run_loop(flow *f, const df_part *part)
 {
     const uint64_t launches = f->stats->launches, forks = f->stats->forks;
-    deft_status st = begin_loop(f, part);
+    bool done = false;
+    deft_status st = DEFT_OK;
+    if (part->tag && f->ops->run_tagged) st = run_at_once(f, part, &done);
+    if (st != DEFT_OK || done) {
+        f->stats->launches += done;
+        return st;
+    }
+    st = begin_loop(f, part);
     if (st == DEFT_OK) st = iterate(f, part);
     end_loop(f, part, st == DEFT_OK);
     const uint64_t n = f->stats->forks - forks;
@@ -306,6 +354,8 @@ static void lay_out(flow *f, bump *b)
     f->states = take(b, n_out * sizeof *f->states);
     f->rows = take(b, n_out * sizeof *f->rows);
     f->made = take(b, n_out * sizeof *f->made);
+    f->starts = take(b, n_in * sizeof *f->starts);
+    f->ends = take(b, n_out * sizeof *f->ends);
     f->inputs = take(b, n_in * sizeof *f->inputs);
     f->bufs = take(b, n_in * sizeof *f->bufs);
 }

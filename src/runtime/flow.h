@@ -20,6 +20,13 @@ typedef struct df_flow_ops {
     deft_status (*put)(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes);
     /* Waits for it, where that is a matter of waiting. */
     deft_status (*holds)(void *self, df_diag *d, const void *at, bool *out);
+    /* All of the loop that is `part` of plan, which has a tag (df_part_tag), in the device's own
+     * way. in: where each port of an iteration reads, of rows the first; NULL for states. out:
+     * where what each root of an iteration leaves behind goes, a state or all rows; NULL: nobody
+     * wants it. *done false: nothing was done, and the loop turns. NULL as a whole: it always does.
+     */
+    deft_status (*run_tagged)(void *self, df_diag *d, const df_plan *plan, const df_part *part,
+                              const int64_t *slots, void *const *in, void *const *out, bool *done);
     bool reads_host; /* plans read the host's memory, so that numbers need not be put anywhere */
 } df_flow_ops;
 
