@@ -130,6 +130,14 @@ typedef struct deft_progress {
     uint64_t elapsed_ns;        /* since the wait began */
 } deft_progress;
 
+/* Whether what runs on a GPU is replayed (docs/graphs.md). */
+typedef enum deft_replay {
+    DEFT_REPLAY_DEFAULT, /* as DEFT_REPLAY says, "off" or "graphs", else off */
+    DEFT_REPLAY_OFF,     /* launched kernel by kernel */
+    DEFT_REPLAY_GRAPHS   /* what a program does again is launched as one graph; results are the same
+                          */
+} deft_replay;
+
 typedef struct deft_ctx_options {
     size_t size; /* sizeof(deft_ctx_options) */
     deft_numerics numerics;
@@ -158,6 +166,10 @@ typedef struct deft_ctx_options {
     /* A CUstream of the caller's on that device, which the context puts its work into, in place of
      * one of its own. It must stay until the context has gone. NULL: none. */
     void *stream;
+    /* On GPUs. Where a driver has no graphs all goes without; the log topic "plugin" tells. */
+    deft_replay replay;
+    uint32_t replay_warm_up;   /* runs at a place in a step before a graph is made there; 0: 1 */
+    uint64_t replay_max_bytes; /* of memory that all graphs of a GPU share; 0: no bound */
 } deft_ctx_options;
 
 /* rt NULL: the context makes a runtime of its own. options NULL: defaults. DEFT_E_BACKEND: its
@@ -326,7 +338,7 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 /* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n
  * and always terminated. Returns the full length, 0 when there was no memory for it. What decides:
  * "trace", "key", "guards", "plan", "why", "sites" (the trace, each record with its call site and
- * labels as a comment). */
+ * labels as a comment), "graphs" (not of the latest alone: what is replayed on the GPUs in use). */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
 /* What cx computes next is stored before it runs: its trace as path.trace and the values of its

@@ -410,6 +410,10 @@ public:
     void clear() const { deft_clear(cx_); }
     DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
     void *stream(deft_device where) const { return deft_stream(cx_, where); }
+    DEFT_MUST_CHECK deft_status replay_read(deft_device where, deft_replay_stats &out) const
+    {
+        return deft_replay_read(cx_, where, &out, sizeof out);
+    }
     size_t explain(char *buf, size_t n) const { return deft_explain(cx_, buf, n); }
     DEFT_MUST_CHECK deft_status store_next(const char *path) const
     {

@@ -84,6 +84,32 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_map_device(deft_tensor *t, deft_mapped
  * with the error to be collected when there is none. */
 DEFT_API void *deft_stream(deft_ctx *cx, deft_device where);
 
+/* ---- replay: deft_ctx_options.replay ---- */
+
+/* Of one GPU, in one context. Runs are those of plans: a step is one, or, with loops and branches,
+ * several. */
+typedef struct deft_replay_stats {
+    uint64_t is_on; /* 1 or 0 */
+    uint64_t runs;
+    uint64_t plain;    /* put in kernel by kernel */
+    uint64_t recorded; /* a graph was made and launched */
+    uint64_t replayed; /* launched as it stood, addresses and numbers apart */
+    uint64_t placed;   /* the same, in other memory, as something held was in the way */
+    uint64_t reshaped; /* a graph of other extents was changed to these */
+    uint64_t updates;  /* launches within graphs that were given other arguments */
+    uint64_t graphs;   /* there are */
+    uint64_t graph_bytes;
+    uint64_t pool_bytes;      /* of memory that all graphs share */
+    uint64_t peak_path_bytes; /* of these, the most that was needed at once */
+    uint64_t separate_bytes;  /* what graphs would take that did not share */
+    uint64_t held;            /* values that live there */
+} deft_replay_stats;
+
+/* size = sizeof(deft_replay_stats). All 0 where nothing is replayed. Why a run was not replayed:
+ * deft_show, "graphs". DEFT_E_ARG: there can be no such device. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_replay_read(deft_ctx *cx, deft_device where,
+                                                      deft_replay_stats *out, size_t size);
+
 #ifdef __cplusplus
 }
 #endif

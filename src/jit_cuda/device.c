@@ -4,17 +4,13 @@
  * prepared: places for the functions of each kernel, filled when a run first wants them, and a
  * frame. See own.h for where a run is.
  */
-#include "jit_cuda/own.h"
+#include "jit_cuda/graph.h"
 
 #include <stdio.h>
 
 #include "runtime/cpu.h"
 
 #define DEFAULT_CODE ((uint64_t)256 << 20)
-
-/* Trace nodes of a kernel: registers are spilled for long bodies, and each takes its time in NVRTC.
- */
-enum { MAX_BODY = 300, ROWS_PER_SM = 4 };
 
 /* ---- plans ---- */
 
@@ -29,8 +25,10 @@ static deft_status release_one(df_plan *plan, void *user)
     df_cuda_plan *const p = plan->attached;
     plan->attached = NULL;
     if (!p) return DEFT_OK;
-    df_cuda_frame *f = atomic_load(&p->frame);
-    df_cuda_frame_destroy(c->mem, &f);
+    for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++) {
+        df_cuda_frame *f = atomic_load(&p->frame[i]);
+        df_cuda_frame_destroy(c->mem, &f);
+    }
     for (uint32_t i = 0; p->fn && i < p->n_kernels * DF_CUDA_ENTRIES; i++) {
         df_cuda_fn *const fn = atomic_load(&p->fn[i]);
         df_counted *counted = fn ? &fn->counted : NULL;
@@ -97,9 +95,26 @@ static void settle(void *user)
     if (df_gpu_enter(c->gpu, NULL) != DEFT_OK) return;
     pthread_mutex_lock(&c->lock);
     for (size_t i = 0; i < c->queues.n; i++)
-        (void)c->driver->stream_wait(df_queue_stream(c->queues.at[i]));
+        (void)c->driver->stream_wait(df_queue_stream(c->queues.at[i].q));
     pthread_mutex_unlock(&c->lock);
     df_gpu_leave(c->gpu);
+}
+
+/* Under the lock; NULL: it is no queue of the device. */
+static df_cuda_lane *lane_of(df_cuda_device *c, const df_queue *q)
+{
+    for (size_t i = 0; i < c->queues.n; i++)
+        if (c->queues.at[i].q == q) return &c->queues.at[i];
+    return NULL;
+}
+
+df_cuda_graphs *df_cuda_graphs_of(df_cuda_device *c, const df_queue *q)
+{
+    pthread_mutex_lock(&c->lock);
+    const df_cuda_lane *const lane = lane_of(c, q);
+    df_cuda_graphs *const graphs = lane ? lane->graphs : NULL;
+    pthread_mutex_unlock(&c->lock);
+    return graphs;
 }
 
 static deft_status queue_create(df_device *dev, df_diag *d, void *theirs, df_queue **out)
@@ -109,7 +124,8 @@ static deft_status queue_create(df_device *dev, df_diag *d, void *theirs, df_que
     deft_status st = df_queue_create(d, c->gpu, theirs, &q);
     if (st != DEFT_OK) return st;
     pthread_mutex_lock(&c->lock);
-    if (!df_vec_push(c->mem, &c->queues, q)) st = df_fail_mem(d, "queue", sizeof q);
+    if (!df_vec_push(c->mem, &c->queues, (df_cuda_lane){ .q = q }))
+        st = df_fail_mem(d, "queue", sizeof q);
     pthread_mutex_unlock(&c->lock);
     if (st != DEFT_OK)
         df_queue_destroy(&q);
@@ -122,10 +138,15 @@ static void queue_destroy(df_device *dev, df_queue **q)
 {
     df_cuda_device *const c = df_cuda_device_of(dev);
     if (!*q) return;
+    df_cuda_graphs *graphs = NULL;
     pthread_mutex_lock(&c->lock);
-    for (size_t i = 0; i < c->queues.n; i++)
-        if (c->queues.at[i] == *q) c->queues.at[i--] = c->queues.at[--c->queues.n];
+    df_cuda_lane *const lane = lane_of(c, *q);
+    if (lane) {
+        graphs = lane->graphs;
+        *lane = c->queues.at[--c->queues.n];
+    }
     pthread_mutex_unlock(&c->lock);
+    df_cuda_graphs_close(&graphs);
     df_queue_destroy(q);
 }
 
@@ -145,7 +166,11 @@ static void *stream(df_device *dev, df_queue *q)
 
 static deft_status create(df_device *dev, df_diag *d, df_queue *q, int64_t bytes, df_buffer **out)
 {
-    (void)dev;
+    const deft_status st = df_gpu_buffer(q, d, bytes, out);
+    df_cuda_graphs *const graphs =
+        st == DEFT_E_MEMORY ? df_cuda_graphs_of(df_cuda_device_of(dev), q) : NULL;
+    if (!graphs) return st;
+    df_cuda_graphs_trim(graphs);
     return df_gpu_buffer(q, d, bytes, out);
 }
 
@@ -193,6 +218,45 @@ static void trim(df_device *dev)
     df_gpu_trim(df_cuda_device_of(dev)->gpu);
 }
 
+/* ---- graphs ---- */
+
+static deft_status replay(df_device *dev, df_diag *d, df_queue *q, const df_replay_wish *wish)
+{
+    df_cuda_device *const c = df_cuda_device_of(dev);
+    df_cuda_graphs *graphs = NULL;
+    df_assert(!df_cuda_graphs_of(c, q));
+    const deft_status st = df_cuda_graphs_create(d, c, q, wish, &graphs);
+    if (st != DEFT_OK) return st;
+    pthread_mutex_lock(&c->lock);
+    lane_of(c, q)->graphs = graphs;
+    pthread_mutex_unlock(&c->lock);
+    return DEFT_OK;
+}
+
+static void begin_generation(df_device *dev, df_queue *q)
+{
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
+    if (graphs) df_cuda_graphs_begin(graphs);
+}
+
+static void trim_replay(df_device *dev, df_queue *q)
+{
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
+    if (graphs) df_cuda_graphs_trim(graphs);
+}
+
+static df_replay_stats read_replay(df_device *dev, df_queue *q)
+{
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
+    return graphs ? df_cuda_graphs_read(graphs) : (df_replay_stats){ 0 };
+}
+
+static bool show_replay(df_device *dev, df_queue *q, df_str *out)
+{
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
+    return !graphs || df_cuda_graphs_show(graphs, out);
+}
+
 /* ---- the device ---- */
 
 static void destroy(df_device **out)
@@ -227,6 +291,11 @@ static const df_far far_calls = { .queue_create = queue_create,
                                   .copy_peer = copy_peer,
                                   .read = read_stats,
                                   .trim = trim,
+                                  .replay = replay,
+                                  .begin_generation = begin_generation,
+                                  .trim_replay = trim_replay,
+                                  .read_replay = read_replay,
+                                  .show_replay = show_replay,
                                   .destroy = destroy };
 
 static void describe(df_cuda_device *c, int ordinal)
@@ -236,11 +305,7 @@ static void describe(df_cuda_device *c, int ordinal)
     c->dev = (df_device){
         .name = c->name, .prepare = prepare, .run = run, .release = release, .far = &far_calls
     };
-    c->dev.limits = (df_limits){ .n_threads = (uint32_t)g->n_sms * ROWS_PER_SM,
-                                 .max_body = MAX_BODY,
-                                 .l1_bytes = g->shared_per_sm,
-                                 .l2_bytes = (int64_t)g->l2_bytes,
-                                 .fuse = true };
+    c->dev.limits = df_cuda_limits(g);
 }
 
 deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,

@@ -10,9 +10,11 @@
  * of the driver (MANY). Parts and rows of scratch live for a launch of the plan: the next one has
  * the same memory, since launches are in order.
  */
-#include "jit_cuda/own.h"
+#include "jit_cuda/lay.h"
 
 #include <string.h>
+
+#include "replay/tree.h"
 
 enum { SCRATCH_ALIGN = 256 };
 
@@ -32,7 +34,10 @@ df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan)
     f->origin = df_mem_zalloc(mem, n_origins * sizeof *f->origin);
     f->own = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->own);
     f->end = df_mem_zalloc(mem, (f->n_launches + 1) * sizeof *f->end);
-    if (!f->slots || !f->low || !f->origin || !f->own || !f->end) df_cuda_frame_destroy(mem, &f);
+    f->lent = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->lent);
+    f->out = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->out);
+    if (!f->slots || !f->low || !f->origin || !f->own || !f->end || !f->lent || !f->out)
+        df_cuda_frame_destroy(mem, &f);
     return f;
 }
 
@@ -53,8 +58,12 @@ void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **out)
     df_mem_free(mem, f->origin, (f->n_bufs + (size_t)DF_CUDA_N_ORIGINS) * sizeof *f->origin);
     df_mem_free(mem, f->own, (f->n_bufs + 1) * sizeof *f->own);
     df_mem_free(mem, f->end, (f->n_launches + 1) * sizeof *f->end);
+    df_mem_free(mem, f->lent, (f->n_bufs + 1) * sizeof *f->lent);
+    df_mem_free(mem, f->out, (f->n_bufs + 1) * sizeof *f->out);
     df_cuda_jobs_clear(f);
     df_vec_finish(mem, &f->steps);
+    df_vec_finish(mem, &f->uses);
+    df_vec_finish(mem, &f->copies);
     df_vec_finish(mem, &f->jobs);
     df_vec_finish(mem, &f->job_fns);
     df_arena_finish(&f->arena);
@@ -236,10 +245,41 @@ deft_status df_cuda_param_fix(const df_cuda_laying *l, df_diag *d, uint32_t at, 
     return df_fail_mem(d, "run", sizeof x);
 }
 
+deft_status df_cuda_use_buffer(const df_cuda_laying *l, df_diag *d, uint32_t buf, bool writes)
+{
+    const df_cuda_use u = { buf, writes };
+    if (buf == DF_NONE || df_vec_push(l->c->mem, &l->f->uses, u)) return DEFT_OK;
+    return df_fail_mem(d, "run", sizeof u);
+}
+
+deft_status df_cuda_use_scratch(const df_cuda_laying *l, df_diag *d)
+{
+    return df_cuda_use_buffer(l, d, l->f->n_bufs, true);
+}
+
+deft_status df_cuda_use_accesses(const df_cuda_laying *l, df_diag *d, const df_seg *seg,
+                                 const df_kernel *k)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < k->n_access && st == DEFT_OK; i++)
+        st = is_scratch(k, i)
+                 ? df_cuda_use_scratch(l, d)
+                 : df_cuda_use_buffer(l, d, seg->bind[i].buf, k->access[i].kind == DF_ACCESS_STORE);
+    return st;
+}
+
 deft_status df_cuda_add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_step *s)
 {
-    if (df_vec_push(l->c->mem, &l->f->steps, *s)) return DEFT_OK;
-    return df_fail_mem(d, "run", sizeof *s);
+    df_cuda_frame *const f = l->f;
+    df_cuda_step at = *s;
+    at.first_use = 0;
+    if (f->steps.n > 0) {
+        const df_cuda_step *const before = &f->steps.at[f->steps.n - 1];
+        at.first_use = before->first_use + before->n_uses;
+    }
+    at.n_uses = (uint32_t)f->uses.n - at.first_use;
+    if (df_vec_push(l->c->mem, &f->steps, at)) return DEFT_OK;
+    return df_fail_mem(d, "run", sizeof at);
 }
 
 static deft_status put_words(const df_cuda_laying *l, df_diag *d, const item *s, df_cuda_words *to)
@@ -334,7 +374,8 @@ static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pas
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
     df_cuda_entry e = { .pass = (uint8_t)pass, .flags = s->choice.flags };
-    if (pass != DF_CUDA_MAIN) e.flags &= DF_CUDA_NARROW;
+    if (pass == DF_CUDA_PART) e.flags &= DF_CUDA_NARROW | DF_CUDA_WIDE;
+    if (pass == DF_CUDA_FIN) e.flags &= DF_CUDA_NARROW;
     if (g->many) e.flags |= DF_CUDA_MANY;
     const int64_t n_blocks = share_blocks(l, g, e);
     df_cuda_step step = { .seg = (uint32_t)(s->seg - l->plan->segs),
@@ -349,7 +390,14 @@ static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pas
         TRY(put_segments(l, d, g));
         step.param = g->words;
     }
-    if (g->many) TRY(put_many(l, d, g, step.n_blocks, &step.param));
+    step.n_words = df_cuda_layout(s->k, NULL, NULL);
+    if (g->many) {
+        step.n_words = sizeof(df_cuda_many) / 8;
+        TRY(put_many(l, d, g, step.n_blocks, &step.param));
+    }
+    for (uint32_t i = 0; i < g->n; i++)
+        TRY(df_cuda_use_accesses(l, d, g->item[i]->seg, g->item[i]->k));
+    if (s->choice.split) TRY(df_cuda_use_scratch(l, d));
     TRY(df_cuda_add_step(l, d, &step));
 done:
     return st;
@@ -477,7 +525,7 @@ deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *
     };
     df_arena_init(&l.arena, c->mem);
     f->is_laid_out = false;
-    f->steps.n = 0;
+    f->steps.n = f->uses.n = 0;
     for (uint32_t i = 0; i < DF_CUDA_N_ORIGINS; i++)
         f->origin[f->n_bufs + i] = (char *)DF_CUDA_NOWHERE;
     f->scratch_bytes = 0;

@@ -112,6 +112,17 @@ deft_status df_gpu_wrap(df_gpu *g, df_diag *d, void *data, int64_t bytes, df_buf
 /* b is used in q, of the same GPU, too, from now on: when it is dropped, what comes later in its
  * own queue waits for what is in q then. */
 deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q);
+/* A buffer for memory of the GPU that somebody else gives out in the order of q. It is made without
+ * memory; df_gpu_lend gives it some, once, and then cannot fail. When it is dropped, q waits for
+ * the other queues it was used in, and `back` is called, on any thread; dropped before, nothing is.
+ */
+typedef struct df_gpu_loan {
+    void (*back)(void *user, uint64_t what);
+    void *user;
+    uint64_t what;
+} df_gpu_loan;
+deft_status df_gpu_borrower(df_queue *q, df_diag *d, df_buffer **out);
+void df_gpu_lend(df_buffer *b, void *data, int64_t bytes, const df_gpu_loan *loan);
 df_allocator_stats df_gpu_read(df_gpu *g);
 void df_gpu_trim(df_gpu *g); /* waits for the work on what it gives back */
 

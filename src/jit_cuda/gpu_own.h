@@ -124,6 +124,10 @@ void df_ring_finish(df_queue *q);
 void df_memory_leave(df_queue *q);
 void df_memory_settle(df_queue *q, uint64_t n_dropped); /* under the lock */
 void df_memory_init(df_gpu *g);
+/* Memory that is had by other ways counts as live, within max_bytes; false: it would be exceeded.
+ */
+bool df_memory_claim(df_gpu *g, uint64_t bytes);
+void df_memory_unclaim(df_gpu *g, uint64_t bytes);
 void df_memory_finish(df_gpu *g, bool is_entered); /* or only the host's memory is given back */
 void df_queue_unref(df_queue *q);                  /* under the lock */
 

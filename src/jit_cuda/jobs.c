@@ -4,7 +4,7 @@
  * many launches that takes, follows from the layout; the words of those launches are written anew
  * for each run, from jobs with its addresses.
  */
-#include "jit_cuda/own.h"
+#include "jit_cuda/lay.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -118,6 +118,24 @@ static df_cuda_step step_of(const df_cuda_laying *l, uint32_t seg, uint32_t of_j
                            .of_job = of_job };
 }
 
+/* A step of the job's: it is taken to use all that the job does. */
+static deft_status add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_job *j,
+                            const df_cuda_step *s)
+{
+    deft_status st = DEFT_OK;
+    const df_seg *const seg = j->seg;
+    TRY(df_cuda_use_buffer(l, d, seg->a.buf, false));
+    if (seg->kind == DF_SEG_MATMUL || df_bind_is_scatter(seg))
+        TRY(df_cuda_use_buffer(l, d, seg->b.buf, false));
+    TRY(df_cuda_use_buffer(l, d, seg->c.buf, !j->is_check));
+    if (j->epilogue) TRY(df_cuda_use_accesses(l, d, seg, j->epilogue));
+    if (j->list || j->choice.c_bytes > 0 || j->choice.work_bytes > 0)
+        TRY(df_cuda_use_scratch(l, d));
+    TRY(df_cuda_add_step(l, d, s));
+done:
+    return st;
+}
+
 /* The epilogue over a C in memory. One that is too long to go by value has its words in the table,
  * as the only segment of a MANY launch. */
 static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
@@ -138,17 +156,19 @@ static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
     s.n_threads = df_cuda_threads(k, DF_CUDA_MAIN);
     df_cuda_words *const to = j->in_table ? table : params;
     s.param = j->words = (uint32_t)to->word.n;
-    TRY(df_cuda_more_words(l, d, to, df_cuda_layout(k, NULL, NULL) + 1)); /* and first[0] */
+    s.n_words = df_cuda_layout(k, NULL, NULL);
+    TRY(df_cuda_more_words(l, d, to, s.n_words + 1)); /* and first[0] */
     if (j->in_table) {
         const df_cuda_many many = { .n = 1, .n_blocks = s.n_blocks };
         s.param = (uint32_t)params->word.n;
-        TRY(df_cuda_more_words(l, d, params, sizeof many / 8));
+        s.n_words = sizeof many / 8;
+        TRY(df_cuda_more_words(l, d, params, s.n_words));
         memcpy(params->word.at + s.param, &many, sizeof many);
         TRY(df_cuda_param_fix(l, d, s.param, DF_CUDA_ORIGIN_TABLE, (int64_t)j->words * 8));
         TRY(df_cuda_param_fix(l, d, s.param + 1, DF_CUDA_ORIGIN_TABLE,
                               ((int64_t)table->word.n - 1) * 8));
     }
-    TRY(df_cuda_add_step(l, d, &s));
+    TRY(add_step(l, d, j, &s));
 done:
     return st;
 }
@@ -183,11 +203,12 @@ static deft_status put_product(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
         s.n_threads = DF_CUDA_GEMM_THREADS;
         s.n_blocks =
             (uint32_t)df_min_i64(j->choice.n_blocks, df_cuda_most_blocks(l->gpu, &plain, e, 0));
-        TRY(df_cuda_more_words(l, d, &l->f->params, j->choice.n_words));
+        s.n_words = j->choice.n_words;
+        TRY(df_cuda_more_words(l, d, &l->f->params, s.n_words));
     } else {
         s.of_job = DF_NONE;
     }
-    TRY(df_cuda_add_step(l, d, &s));
+    TRY(add_step(l, d, j, &s));
     if (k && !j->choice.fused) TRY(put_epilogue(l, d, j));
 done:
     if (is_in) df_gpu_leave(l->c->gpu);
@@ -206,6 +227,20 @@ static void fill_product(df_cuda_frame *f, const df_trace *t, const int64_t *slo
     if (j->words == DF_NONE) return;
     df_cuda_gemm_aim(&j->product, j->bound.ptr, j->bound.stride);
     df_cuda_fill(j->epilogue, &j->args, (j->in_table ? f->table : f->params).word.at + j->words);
+}
+
+uint32_t df_cuda_job_lt_words(const df_cuda_frame *f, const df_cuda_step *s, uint64_t *out)
+{
+    const df_cuda_job *const j = &f->jobs.at[s->job];
+    char *const scratch = f->origin[f->n_bufs + DF_CUDA_ORIGIN_SCRATCH];
+    const uint32_t n_ptr = j->choice.fused ? j->epilogue->n_access : 0;
+    if (!out) return 4 + n_ptr;
+    out[0] = j->product.a;
+    out[1] = j->product.b;
+    out[2] = j->product.c;
+    out[3] = j->choice.work_bytes > 0 ? (uintptr_t)(scratch + j->work_at) : 0;
+    for (uint32_t i = 0; i < n_ptr; i++) out[4 + i] = (uintptr_t)j->bound.ptr[i];
+    return 4 + n_ptr;
 }
 
 deft_status df_cuda_job_run_lt(const df_cuda_frame *f, df_diag *d, df_cuda_device *c,
@@ -262,8 +297,9 @@ static deft_status put_routine(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
         s.param = (uint32_t)l->f->params.word.n;
         s.n_blocks = at->n_blocks;
         s.n_threads = df_cuda_routine_threads(at->kernel);
-        TRY(df_cuda_more_words(l, d, &l->f->params, (at->size + 7) / 8));
-        TRY(df_cuda_add_step(l, d, &s));
+        s.n_words = (uint32_t)((at->size + 7) / 8);
+        TRY(df_cuda_more_words(l, d, &l->f->params, s.n_words));
+        TRY(add_step(l, d, j, &s));
     }
 done:
     return st;

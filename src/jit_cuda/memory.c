@@ -39,7 +39,8 @@ struct df_gpu_block {
     df_queue *q;               /* made on, a reference; NULL: borrowed memory, or an orphan */
     DF_VEC(df_queue *) users;  /* other queues, a reference each */
     df_gpu_block *next, *prev; /* in its class, while cached; next: in a chain */
-    uint64_t size;             /* of the class; 0: borrowed */
+    uint64_t size;             /* of the class; 0: borrowed, or lent */
+    df_gpu_loan loan;          /* back NULL: it is not lent */
     uint64_t dropped;          /* its number among its queue's */
 };
 
@@ -284,11 +285,27 @@ static bool order_users(df_gpu *g, df_gpu_block *k)
     return ok;
 }
 
+/* Where the queues that it was used in cannot be waited for, nothing runs on the GPU any more. */
+static void give_back(df_gpu *g, df_gpu_block *k)
+{
+    const df_gpu_loan loan = k->loan;
+    pthread_mutex_lock(&g->lock);
+    (void)order_users(g, k);
+    set_queue(k, NULL);
+    pthread_mutex_unlock(&g->lock);
+    block_forget(g, k);
+    if (loan.back) loan.back(loan.user, loan.what);
+}
+
 /* Of buffers with our home; any thread. */
 static void release(df_buffer *b)
 {
     df_gpu_block *const k = block_of(b);
     df_gpu *const g = k->g;
+    if (k->size == 0 && k->q && df_driver_usable(g->dr, NULL) == DEFT_OK) {
+        give_back(g, k);
+        return;
+    }
     if (k->size == 0 || df_driver_usable(g->dr, NULL) != DEFT_OK) {
         block_forget(g, k);
         return;
@@ -521,7 +538,7 @@ deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q)
         return df_fail(d, DEFT_E_ARG, "cuda: memory of GPU %d cannot be used in a queue of GPU %d",
                        g->ordinal, q->g->ordinal);
     deft_status st = df_driver_usable(g->dr, d);
-    if (st != DEFT_OK || k->size == 0) return st;
+    if (st != DEFT_OK || !k->q) return st; /* or the caller's own */
     pthread_mutex_lock(&g->lock);
     bool is_known = k->q == q;
     for (size_t i = 0; i < k->users.n && !is_known; i++) is_known = k->users.at[i] == q;
@@ -531,6 +548,47 @@ deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q)
         st = df_fail_mem(d, "buffer of a GPU", sizeof q);
     pthread_mutex_unlock(&g->lock);
     return st;
+}
+
+/* ---- memory that others give out ---- */
+
+deft_status df_gpu_borrower(df_queue *q, df_diag *d, df_buffer **out)
+{
+    df_gpu *const g = q->g;
+    df_gpu_block *const k = block_create(g, 0);
+    if (!k) return df_fail_mem(d, "buffer of a GPU", sizeof *k);
+    pthread_mutex_lock(&g->lock);
+    set_queue(k, q);
+    pthread_mutex_unlock(&g->lock);
+    hand_out(g, k, 0, out);
+    return DEFT_OK;
+}
+
+void df_gpu_lend(df_buffer *b, void *data, int64_t bytes, const df_gpu_loan *loan)
+{
+    df_gpu_block *const k = block_of(b);
+    df_assert(k->size == 0 && k->q && !k->loan.back);
+    b->data = data;
+    b->bytes = bytes;
+    k->loan = *loan;
+}
+
+bool df_memory_claim(df_gpu *g, uint64_t bytes)
+{
+    pthread_mutex_lock(&g->lock);
+    const bool fits =
+        !g->o.max_bytes ||
+        g->stats.live_bytes + g->stats.cached_bytes + g->coming + bytes <= g->o.max_bytes;
+    if (fits) count_live(g, bytes);
+    pthread_mutex_unlock(&g->lock);
+    return fits;
+}
+
+void df_memory_unclaim(df_gpu *g, uint64_t bytes)
+{
+    pthread_mutex_lock(&g->lock);
+    g->stats.live_bytes -= bytes;
+    pthread_mutex_unlock(&g->lock);
 }
 
 /* ---- the whole ---- */

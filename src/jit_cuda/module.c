@@ -350,7 +350,7 @@ deft_status df_modules_create(df_diag *d, const df_mem *mem, const df_log *log, 
     m->gpu = gpu;
     m->driver = df_gpu_driver(gpu);
     m->nvrtc = nvrtc;
-    m->compiler = (df_cuda_compiler){ mem, nvrtc, df_gpu_facts_of(gpu)->arch };
+    m->compiler = (df_cuda_compiler){ mem, nvrtc, log, df_gpu_facts_of(gpu)->arch };
     m->o = *o;
     const df_cache_options bounds = { .max_bytes = o->max_bytes };
     const deft_status st = df_cache_create(mem, &bounds, &m->fns);

@@ -5,6 +5,7 @@
  *
  *   module.c    what is known; loading
  *   compile.c   wanted entries to programs, many kernels each, several compiled at a time
+ *   dump.c      texts of programs as files, for people
  *
  * A program holds kernels that may contract or such that may not. For a GPU whose
  * generation NVRTC knows it is a cubin, for a newer one PTX, which the driver compiles. An *image*
@@ -90,6 +91,7 @@ typedef struct df_cuda_piece {
 typedef struct df_cuda_compiler {
     const df_mem *mem;
     const df_nvrtc *nvrtc;
+    const df_log *log;
     int arch; /* of the GPU */
 } df_cuda_compiler;
 
@@ -104,5 +106,10 @@ uint32_t df_cuda_pieces(df_cuda_want *const *want, uint32_t n, df_cuda_piece *ou
 /* Tries all pieces; w as above. Each piece's st says how it went. */
 deft_status df_cuda_compile(const df_cuda_compiler *c, df_diag *d, df_cuda_want *const *want,
                             df_cuda_piece *piece, uint32_t n, df_waiter *w);
+
+/* ---- dump.c ---- */
+
+/* Writes the text of a program where DEFT_CUDA_DUMP asks for it. Any thread. */
+void df_cuda_dump(const df_log *log, const char *text);
 
 #endif

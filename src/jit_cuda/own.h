@@ -6,7 +6,10 @@
  *   run.c       one run: buffers, words, launches, checks; plans of parts
  *   frame.c     what follows from a plan, its slots and alignments: kept from run to run
  *   jobs.c      products and routines, whose launches are not of kernels
+ *   tagged.c    loops in one go: attention
  *   choose.c    which entry of a kernel, and how many thread blocks
+ *   lay.h       while a frame is laid out; jobs
+ *   graph.h     a run as launches or as a graph; graph trees
  *   host.c      what a GPU has no code for
  */
 #ifndef DF_JIT_CUDA_OWN_H
@@ -23,6 +26,11 @@
 #include "jit_cuda/routine.h"
 #include "runtime/bind.h"
 
+typedef struct df_cuda_lane {
+    df_queue *q;
+    struct df_cuda_graphs *graphs; /* NULL: its work is put in launch by launch */
+} df_cuda_lane;
+
 typedef struct df_cuda_device {
     df_device dev; /* first: a device is its df_cuda_device */
     const df_mem *mem;
@@ -34,7 +42,7 @@ typedef struct df_cuda_device {
     bool measure;
     _Atomic uint64_t n_prepared; /* plans, so far */
     pthread_mutex_t lock;        /* guards the rest */
-    DF_VEC(df_queue *) queues;
+    DF_VEC(df_cuda_lane) queues;
     df_device *host; /* made when a plan first needs it */
     df_cublaslt *lt; /* opened before the first product of a FAST trace */
     bool lt_is_tried;
@@ -46,6 +54,9 @@ DF_INLINE df_cuda_device *df_cuda_device_of(df_device *dev)
     return (df_cuda_device *)(void *)dev;
 }
 
+/* Of a queue; NULL: it has none. */
+struct df_cuda_graphs *df_cuda_graphs_of(df_cuda_device *c, const df_queue *q);
+
 /* What kernel k of plan computes: "mul, exp"; NULL: unknown. k may be DF_NONE. */
 DF_INLINE const char *df_cuda_ops(const df_plan *plan, uint32_t k)
 {
@@ -56,13 +67,15 @@ DF_INLINE const char *df_cuda_ops(const df_plan *plan, uint32_t k)
 
 typedef struct df_cuda_frame df_cuda_frame;
 
+enum { DF_CUDA_FRAMES = 4 }; /* kept of a plan: so many sets of extents alternate at no cost */
 enum { DF_CUDA_ENTRIES = DF_CUDA_N_PASSES * 16 }; /* of a kernel: pass * 16 + flags */
 
 typedef struct df_cuda_plan {
     bool on_host; /* it, or a plan within it, holds what a GPU has no code for */
     uint32_t n_kernels;
-    df_cuda_fn *_Atomic *fn;      /* [kernel][DF_CUDA_ENTRIES]; NULL: not wanted as yet */
-    df_cuda_frame *_Atomic frame; /* of the latest run, for the next */
+    df_cuda_fn *_Atomic *fn; /* [kernel][DF_CUDA_ENTRIES]; NULL: not wanted as yet */
+    df_cuda_frame *_Atomic frame[DF_CUDA_FRAMES]; /* of runs before, for those to come; or NULL */
+    _Atomic uint32_t n_taken; /* frames that were laid out anew in place of others */
 } df_cuda_plan;
 
 /* ---- choose.c ---- */
@@ -72,6 +85,8 @@ typedef struct df_cuda_choice {
     bool split;    /* PART and FIN in place of MAIN */
 } df_cuda_choice;
 
+/* How plans for such a GPU are fused. */
+df_limits df_cuda_limits(const df_gpu_facts *g);
 /* How a segment goes best: few rows are split among all of the GPU. */
 df_cuda_choice df_cuda_choose(const df_gpu_facts *g, const df_kernel *k, const df_kargs *a);
 /* So many thread blocks fill the GPU a few times over; of SCRATCH kernels, whose rows take
@@ -107,12 +122,34 @@ typedef struct df_cuda_step {
     uint32_t seg;    /* of the plan: the first */
     uint32_t kernel; /* of the plan; DF_NONE: of `job` */
     df_cuda_entry entry;
-    uint32_t job;    /* whose; DF_NONE */
-    uint32_t of_job; /* which entry of it; DF_NONE: cuBLASLt */
-    uint32_t param;  /* where its parameter begins among params */
+    uint32_t job;            /* whose; DF_NONE */
+    uint32_t of_job;         /* which entry of it; DF_NONE: cuBLASLt */
+    uint32_t param, n_words; /* where its parameter is among params; cuBLASLt: none */
+    uint32_t first_use, n_uses;
     uint32_t n_blocks, n_threads;
     df_cu_fn fn;
 } df_cuda_step;
+
+/* What a step reads or writes: a buffer of the plan, or n_bufs: scratch memory. */
+typedef struct df_cuda_use {
+    uint32_t what;
+    bool writes; /* and may read */
+} df_cuda_use;
+
+/* What is there before the first step: the donor's contents, in a root of its own. */
+typedef struct df_cuda_copy {
+    uint32_t buf;
+    size_t bytes;
+    df_cu_ptr to, from;
+} df_cuda_copy;
+
+/* Steps [begin, end), after which the words of fault are looked at, or not. */
+typedef struct df_cuda_phase {
+    uint32_t begin, end;
+    bool is_checked;
+} df_cuda_phase;
+
+enum { DF_CUDA_PHASES = 3 };
 
 /* A product or a routine. */
 typedef struct df_cuda_job {
@@ -138,9 +175,15 @@ struct df_cuda_frame {
     int64_t *slots; /* that it was laid out for */
     uint8_t *low;   /* and of each buffer its address modulo `align`: 16 or 256 */
     uint32_t align;
-    char **origin;   /* per buffer, then DF_CUDA_ORIGIN_* */
-    df_buffer **own; /* per buffer: the reference of a root until it is handed out */
+    char **origin;    /* per buffer, then DF_CUDA_ORIGIN_* */
+    df_buffer **own;  /* per buffer: the reference of a root until it is handed out */
+    df_buffer **lent; /* per buffer, while a graph is launched: what a root in the pool will be */
+    struct df_tree_out *out; /* per buffer: room for what a graph tree wants to know */
     DF_VEC(df_cuda_step) steps;
+    DF_VEC(df_cuda_use) uses;
+    DF_VEC(df_cuda_copy) copies; /* of the run at hand, as phases are */
+    df_cuda_phase phase[DF_CUDA_PHASES];
+    uint32_t n_phases;
     uint32_t n_first; /* steps that look at indices, before the first launch */
     uint32_t *end;    /* per launch: past the last of its steps */
     DF_VEC(df_cuda_job) jobs;
@@ -164,50 +207,18 @@ deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *
 deft_status df_cuda_frame_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c, const df_plan *plan,
                                df_waiter *w);
 
-/* While a frame is laid out. */
-typedef struct df_cuda_laying {
-    df_cuda_frame *f;
-    df_cuda_device *c;
-    const df_gpu_facts *gpu;
-    const df_plan *plan;
-    const df_trace *t;
-    const int64_t *slots;
-    df_arena arena;  /* of the launch at hand */
-    int64_t scratch; /* taken of the launch at hand */
-} df_cuda_laying;
-
-/* Where so many bytes of scratch memory are. */
-int64_t df_cuda_take_scratch(df_cuda_laying *l, int64_t bytes);
-/* n more words, zero. */
-deft_status df_cuda_more_words(const df_cuda_laying *l, df_diag *d, df_cuda_words *to, size_t n);
-/* A word of params is an address. */
-deft_status df_cuda_param_fix(const df_cuda_laying *l, df_diag *d, uint32_t at, uint32_t which,
-                              int64_t add);
-deft_status df_cuda_add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_step *s);
-
-/* ---- jobs.c ---- */
-
-/* Whether segment `seg`, no kernel, can be a job. */
-bool df_cuda_job_can(df_diag *why, const df_plan *plan, const df_seg *seg);
-/* Its steps and places for their words. is_check: of the indices alone. */
-deft_status df_cuda_job_lay_out(df_cuda_laying *l, df_diag *d, uint32_t seg, bool is_check);
-/* The functions of steps of jobs. */
-deft_status df_cuda_jobs_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c);
-void df_cuda_jobs_clear(df_cuda_frame *f);
-/* Of addresses, what the layout relies on: cuBLASLt's algorithms may want more than kernels. */
-uint32_t df_cuda_jobs_align(const df_cuda_frame *f);
-/* Words of all jobs, f->origin being addresses. */
-deft_status df_cuda_jobs_fill(df_cuda_frame *f, df_diag *d, const df_trace *t,
-                              const int64_t *slots);
-/* A product of cuBLASLt's is put in. */
-deft_status df_cuda_job_run_lt(const df_cuda_frame *f, df_diag *d, df_cuda_device *c,
-                               const df_cuda_step *s, df_cu_stream stream);
-
 /* ---- run.c ---- */
 
 /* df_device.run */
 deft_status df_cuda_run(df_cuda_device *c, df_diag *d, const df_plan *plan, const df_trace *t,
                         const int64_t *slots, df_launch_io *io, df_run_stats *stats);
+
+/* ---- tagged.c ---- */
+
+/* df_flow_ops.run_tagged */
+deft_status df_cuda_run_tagged(df_cuda_device *c, df_queue *q, df_diag *d, const df_plan *plan,
+                               const df_part *part, const int64_t *slots, void *const *in,
+                               void *const *out, bool *done);
 
 /* ---- host.c ---- */
 

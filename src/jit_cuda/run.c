@@ -4,8 +4,11 @@
  * before memory that outlives the run is written:
  *
  *   buffers   roots, or their donors' memory
- *   frame     that of the latest run where plan, slots and alignments are the same, else laid out
+ *   frame     one of the latest where plan, slots and alignments are the same, else laid out
  *             anew, and what it wants compiled
+ *
+ * and then, or as a graph (graphs.c):
+ *
  *   arena     table, temporaries, scratch: one buffer, dropped when all is put in
  *   words     addresses and numbers; the table is put in
  *   launches  put in one after the other; behind the last that a check may fail in, the words of
@@ -16,7 +19,7 @@
  * can leave a run half done; what it had put in is then memory of its own, unless it had already
  * been allowed to write over an input.
  */
-#include "jit_cuda/own.h"
+#include "jit_cuda/graph.h"
 
 #include <string.h>
 
@@ -25,42 +28,27 @@
 
 enum { ALIGN = 256 };
 
-typedef struct run {
-    df_cuda_device *c;
-    df_diag *d;
-    const df_plan *plan;
-    const df_trace *t;
-    const int64_t *slots;
-    df_launch_io *io;
-    df_queue *q;
-    df_cuda_frame *f;
-    df_run_stats stats;
-    df_buffer *arena;
-    char *table; /* the arena's address, or NULL */
-} run;
+typedef df_cuda_call run;
 
 /* ---- buffers ---- */
 
-static deft_status take_root(run *r, uint32_t i)
+bool df_cuda_call_wants(const run *r, uint32_t buf)
 {
-    deft_status st = DEFT_OK;
-    const df_plan_buf *const buf = &r->plan->bufs[i];
-    df_buffer **const own = &r->f->own[i];
-    *own = df_bind_donated(r->plan, buf, r->t, r->slots, r->io);
-    if (*own) {
-        r->stats.donated++;
-        TRY(df_gpu_used(*own, r->d, r->q));
-    } else {
-        const int64_t bytes = df_bind_bytes(buf, r->slots);
-        TRY(df_gpu_buffer(r->q, r->d, bytes, own));
-        r->stats.bytes_allocated += (uint64_t)bytes;
-    }
-    r->f->origin[i] = (*own)->data;
-done:
-    return st;
+    return r->plan->bufs[buf].kind == DF_BUF_ROOT && !r->f->own[buf];
 }
 
-/* Of temporaries the origin has their alignment, no more. */
+/* Or it is to be made. */
+static deft_status take_over(run *r, uint32_t i)
+{
+    df_buffer **const own = &r->f->own[i];
+    *own = df_bind_donated(r->plan, &r->plan->bufs[i], r->t, r->slots, r->io);
+    r->f->origin[i] = *own ? (*own)->data : (char *)DF_CUDA_NOWHERE;
+    if (!*own) return DEFT_OK;
+    r->stats.donated++;
+    return df_gpu_used(*own, r->d, r->q);
+}
+
+/* What has no memory yet has an origin of its alignment: of temporaries that is all there is. */
 static deft_status take_buffers(run *r)
 {
     deft_status st = DEFT_OK;
@@ -70,7 +58,7 @@ static deft_status take_buffers(run *r)
         switch ((df_buf_kind)buf->kind) {
         case DF_BUF_INPUT:
         case DF_BUF_INTO: *origin = r->t->inputs[buf->index].data; break;
-        case DF_BUF_ROOT: TRY(take_root(r, i)); break;
+        case DF_BUF_ROOT: TRY(take_over(r, i)); break;
         case DF_BUF_TEMP:
             *origin = (char *)DF_CUDA_NOWHERE + df_bind_region(r->plan, r->slots, buf->index);
             break;
@@ -80,47 +68,76 @@ done:
     return st;
 }
 
+deft_status df_cuda_call_new_root(run *r, uint32_t buf)
+{
+    const int64_t bytes = df_bind_bytes(&r->plan->bufs[buf], r->slots);
+    const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->f->own[buf]);
+    if (st != DEFT_OK) return st;
+    r->stats.bytes_allocated += (uint64_t)bytes;
+    r->f->origin[buf] = r->f->own[buf]->data;
+    return DEFT_OK;
+}
+
 static int64_t aligned(int64_t bytes)
 {
     return (bytes + ALIGN - 1) & ~(int64_t)(ALIGN - 1);
 }
 
-static deft_status take_arena(run *r)
+int64_t df_cuda_call_arena_bytes(const run *r)
+{
+    const df_cuda_frame *const f = r->f;
+    return aligned((int64_t)(f->table.word.n * sizeof(uint64_t))) + aligned(f->temps_bytes) +
+           f->scratch_bytes;
+}
+
+static void aim_arena(run *r, char *at)
 {
     df_cuda_frame *const f = r->f;
     const int64_t table = aligned((int64_t)(f->table.word.n * sizeof(uint64_t)));
-    const int64_t temps = aligned(f->temps_bytes);
-    const int64_t bytes = table + temps + f->scratch_bytes;
-    char *at = NULL;
-    if (bytes > 0) {
-        const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->arena);
-        if (st != DEFT_OK) return st;
-        r->stats.bytes_allocated += (uint64_t)bytes;
-        at = r->arena->data;
-    }
     char **const origin = f->origin + r->plan->n_bufs;
     origin[DF_CUDA_ORIGIN_TABLE] = r->table = at;
     origin[DF_CUDA_ORIGIN_TEMPS] = at + table;
-    origin[DF_CUDA_ORIGIN_SCRATCH] = at + table + temps;
+    origin[DF_CUDA_ORIGIN_SCRATCH] = at + table + aligned(f->temps_bytes);
     for (uint32_t i = 0; i < r->plan->n_bufs && f->jobs.n > 0; i++)
         if (r->plan->bufs[i].kind == DF_BUF_TEMP)
             f->origin[i] = at + table + df_bind_region(r->plan, r->slots, r->plan->bufs[i].index);
-    return DEFT_OK;
+}
+
+static deft_status take_arena(run *r)
+{
+    const int64_t bytes = df_cuda_call_arena_bytes(r);
+    if (bytes == 0) return DEFT_OK;
+    const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->arena);
+    if (st == DEFT_OK) r->stats.bytes_allocated += (uint64_t)bytes;
+    return st;
 }
 
 /* The plan writes only a part of what these hold, and counts on finding the rest. */
-static deft_status copy_kept(run *r)
+static deft_status note_kept(run *r)
 {
-    deft_status st = DEFT_OK;
+    r->f->copies.n = 0;
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         const df_plan_buf *const buf = &r->plan->bufs[i];
         if (buf->kind != DF_BUF_ROOT || !buf->keep) continue;
         const char *const from = r->t->inputs[buf->donor].data;
-        if (r->f->origin[i] == from) continue; /* taken over */
-        TRY(df_queue_copy(r->q, r->d, (uintptr_t)r->f->origin[i], (uintptr_t)from,
-                          (size_t)df_bind_bytes(buf, r->slots)));
+        const df_cuda_copy copy = { .buf = i,
+                                    .bytes = (size_t)df_bind_bytes(buf, r->slots),
+                                    .to = (uintptr_t)r->f->origin[i],
+                                    .from = (uintptr_t)from };
+        if (copy.to == copy.from || copy.bytes == 0) continue; /* taken over */
+        if (!df_vec_push(r->c->mem, &r->f->copies, copy))
+            return df_fail_mem(r->d, "run", sizeof copy);
     }
-done:
+    return DEFT_OK;
+}
+
+static deft_status copy_kept(run *r)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < r->f->copies.n && st == DEFT_OK; i++) {
+        const df_cuda_copy *const c = &r->f->copies.at[i];
+        st = df_queue_copy(r->q, r->d, c->to, c->from, c->bytes);
+    }
     return st;
 }
 
@@ -137,7 +154,16 @@ static void fill(const run *r, df_cuda_words *w)
         w->word.at[w->num.at[i].at] = (uint64_t)r->t->args[w->num.at[i].arg];
 }
 
-static deft_status put_table(run *r)
+deft_status df_cuda_call_fill(run *r, char *arena)
+{
+    aim_arena(r, arena);
+    fill(r, &r->f->table);
+    fill(r, &r->f->params);
+    const deft_status st = df_cuda_jobs_fill(r->f, r->d, r->t, r->slots);
+    return st == DEFT_OK ? note_kept(r) : st;
+}
+
+deft_status df_cuda_call_put_table(run *r)
 {
     const df_cuda_words *const t = &r->f->table;
     if (t->word.n == 0) return DEFT_OK;
@@ -174,17 +200,17 @@ static deft_status launch_step(run *r, const df_cuda_step *s, df_cu_stream strea
     return df_queue_launched(r->q, r->d, &note);
 }
 
-static deft_status report_fault(run *r)
+deft_status df_cuda_call_fault(run *r)
 {
     int64_t fault[3];
     const deft_status st = df_queue_get(r->q, r->d, fault, (uintptr_t)r->table, sizeof fault);
     return st == DEFT_OK ? df_bind_fault(r->d, r->t, fault) : st;
 }
 
-static bool is_interrupted(const run *r)
+bool df_cuda_call_is_interrupted(const run *r)
 {
     const df_launch_io *const io = r->io;
-    return (io->waiter && io->waiter->stopped) || io->interrupted(io->user);
+    return io->interrupted && ((io->waiter && io->waiter->stopped) || io->interrupted(io->user));
 }
 
 static deft_status launch_all(run *r)
@@ -199,23 +225,44 @@ static deft_status launch_all(run *r)
     if (plan->checks_first && kept) {
         for (uint32_t i = 0; i < r->f->n_first; i++)
             TRY(launch_step(r, &r->f->steps.at[i], stream));
-        TRY(report_fault(r));
+        TRY(df_cuda_call_fault(r));
     } else if (plan->checks_first) {
         n_checked = plan->n_launches;
     }
     for (uint32_t i = 0; i < plan->n_launches; i++) {
         const df_launch *const l = &plan->launches[i];
-        if (may_stop && is_interrupted(r))
+        if (may_stop && df_cuda_call_is_interrupted(r))
             TRY(df_fail(r->d, DEFT_E_INTERRUPTED, "interrupted before launch %u of %u", i,
                         plan->n_launches));
         for (; step < r->f->end[i]; step++) TRY(launch_step(r, &r->f->steps.at[step], stream));
-        if (i + 1 == n_checked) TRY(report_fault(r));
+        if (i + 1 == n_checked) TRY(df_cuda_call_fault(r));
         if (kept && df_bind_writes_kept(plan, l, r->t, origin)) may_stop = false;
         r->stats.launches += l->n > 0;
         r->stats.segments += l->n;
     }
 done:
     return st;
+}
+
+static void add_phase(df_cuda_frame *f, uint32_t *begin, uint32_t end, bool is_checked)
+{
+    if (*begin == end && !is_checked) return;
+    f->phase[f->n_phases++] = (df_cuda_phase){ *begin, end, is_checked };
+    *begin = end;
+}
+
+/* As launch_all goes. */
+void df_cuda_call_divide(run *r)
+{
+    const df_plan *const plan = r->plan;
+    df_cuda_frame *const f = r->f;
+    const bool first = plan->checks_first && df_bind_has_kept(plan, r->t, f->origin);
+    const uint32_t n = plan->checks_first && !first ? plan->n_launches : plan->n_checked;
+    uint32_t begin = first ? 0 : f->n_first;
+    f->n_phases = 0;
+    if (first) add_phase(f, &begin, f->n_first, true);
+    if (n > 0) add_phase(f, &begin, f->end[n - 1], true);
+    add_phase(f, &begin, (uint32_t)f->steps.n, false);
 }
 
 static deft_status launch(run *r)
@@ -229,18 +276,46 @@ static deft_status launch(run *r)
 
 /* ---- the whole ---- */
 
+static df_cuda_frame *take_out(df_cuda_plan *p, uint32_t i)
+{
+    return atomic_exchange_explicit(&p->frame[i], NULL, memory_order_acquire);
+}
+
+/* Unless another run has put one there. */
+static bool put_in(df_cuda_plan *p, uint32_t i, df_cuda_frame *f)
+{
+    df_cuda_frame *none = NULL;
+    return atomic_compare_exchange_strong_explicit(&p->frame[i], &none, f, memory_order_acq_rel,
+                                                   memory_order_relaxed);
+}
+
+static bool is_for(const df_cuda_frame *f, const run *r)
+{
+    return f->is_laid_out && memcmp(f->slots, r->slots, r->plan->n_slots * sizeof *r->slots) == 0;
+}
+
+static void give_frame(const run *r, df_cuda_frame *f)
+{
+    df_cuda_plan *const p = r->plan->attached;
+    for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++)
+        if (put_in(p, i, f)) return;
+    df_cuda_frame_destroy(r->c->mem, &f);
+}
+
+/* One with these slots; else, with all places taken, each in turn goes. NULL: no memory. */
 static df_cuda_frame *take_frame(const run *r)
 {
     df_cuda_plan *const p = r->plan->attached;
-    df_cuda_frame *const f = atomic_exchange_explicit(&p->frame, NULL, memory_order_acquire);
+    df_cuda_frame *f = NULL;
+    for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++) {
+        f = take_out(p, i);
+        if (!f) return df_cuda_frame_create(r->c->mem, r->plan);
+        if (is_for(f, r)) return f;
+        if (!put_in(p, i, f)) df_cuda_frame_destroy(r->c->mem, &f);
+    }
+    f = take_out(p,
+                 atomic_fetch_add_explicit(&p->n_taken, 1, memory_order_relaxed) % DF_CUDA_FRAMES);
     return f ? f : df_cuda_frame_create(r->c->mem, r->plan);
-}
-
-static void give_frame(const run *r)
-{
-    df_cuda_plan *const p = r->plan->attached;
-    df_cuda_frame *old = atomic_exchange_explicit(&p->frame, r->f, memory_order_acq_rel);
-    df_cuda_frame_destroy(r->c->mem, &old);
 }
 
 static void hand_out(run *r)
@@ -252,32 +327,42 @@ static void hand_out(run *r)
     }
 }
 
-static deft_status run_kernels(run *r)
+deft_status df_cuda_call_plain(run *r)
 {
     deft_status st = DEFT_OK;
-    df_cuda_frame *const f = r->f;
     const uint64_t start = r->c->measure ? df_os_now_ns() : 0;
-    TRY(take_buffers(r));
-    if (!df_cuda_frame_fits(f, r->plan, r->slots)) {
-        TRY(df_cuda_frame_lay_out(f, r->d, r->c, r->plan, r->t, r->slots));
-        TRY(df_cuda_frame_load(f, r->d, r->c, r->plan, r->io->waiter));
-    }
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++)
+        if (df_cuda_call_wants(r, i)) TRY(df_cuda_call_new_root(r, i));
     TRY(take_arena(r));
-    fill(r, &f->table);
-    fill(r, &f->params);
-    TRY(df_cuda_jobs_fill(f, r->d, r->t, r->slots));
+    TRY(df_cuda_call_fill(r, r->arena ? r->arena->data : NULL));
     TRY(copy_kept(r));
-    TRY(put_table(r));
+    TRY(df_cuda_call_put_table(r));
     const uint64_t bound = r->c->measure ? df_os_now_ns() : 0;
+    r->has_begun = true;
     TRY(launch(r));
     if (r->c->measure) {
         r->stats.t_bind_ns = bound - start;
         r->stats.t_run_ns = df_os_now_ns() - bound;
     }
+done:
+    df_buffer_drop(&r->arena);
+    return st;
+}
+
+static deft_status run_kernels(run *r)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_frame *const f = r->f;
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(r->c, r->q);
+    TRY(take_buffers(r));
+    if (!df_cuda_frame_fits(f, r->plan, r->slots)) {
+        TRY(df_cuda_frame_lay_out(f, r->d, r->c, r->plan, r->t, r->slots));
+        TRY(df_cuda_frame_load(f, r->d, r->c, r->plan, r->io->waiter));
+    }
+    TRY(graphs ? df_cuda_graphs_run(graphs, r) : df_cuda_call_plain(r));
     hand_out(r);
 done:
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&f->own[i]);
-    df_buffer_drop(&r->arena);
     return st;
 }
 
@@ -290,7 +375,7 @@ static deft_status run_plan(df_cuda_device *c, df_diag *d, const df_plan *plan, 
     r.f = take_frame(&r);
     if (!r.f) return df_fail_mem(d, "run", sizeof *r.f);
     const deft_status st = run_kernels(&r);
-    give_frame(&r);
+    give_frame(&r, r.f);
     if (stats) *stats = r.stats;
     return st;
 }
@@ -306,6 +391,14 @@ static deft_status flow_run(void *self, df_diag *d, const df_plan *plan, const d
                             const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
     return df_cuda_run(((flow_self *)self)->c, d, plan, t, slots, io, stats);
+}
+
+static deft_status flow_run_tagged(void *self, df_diag *d, const df_plan *plan, const df_part *part,
+                                   const int64_t *slots, void *const *in, void *const *out,
+                                   bool *done)
+{
+    const flow_self *const s = self;
+    return df_cuda_run_tagged(s->c, s->q, d, plan, part, slots, in, out, done);
 }
 
 static deft_status flow_create(void *self, df_diag *d, int64_t bytes, df_buffer **out)
@@ -337,6 +430,7 @@ deft_status df_cuda_run(df_cuda_device *c, df_diag *d, const df_plan *plan, cons
     flow_self self = { c, (df_queue *)io->queue };
     const df_flow_ops ops = { .mem = c->mem,
                               .run = flow_run,
+                              .run_tagged = flow_run_tagged,
                               .create = flow_create,
                               .copy = flow_copy,
                               .put = flow_put,

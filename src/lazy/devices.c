@@ -174,6 +174,32 @@ df_device *df_ctx_device(const deft_ctx *cx, deft_device where)
     return where == DEFT_CPU ? cx->rt->dev : cx->queues[where - 1].dev;
 }
 
+static deft_status wants_replay(const deft_ctx *cx, df_diag *d, bool *out)
+{
+    const char *const text = df_env("DEFT_REPLAY");
+    *out = cx->opt.replay == DEFT_REPLAY_GRAPHS;
+    if (cx->opt.replay != DEFT_REPLAY_DEFAULT || !text || !*text || !strcmp(text, "off"))
+        return DEFT_OK;
+    *out = !strcmp(text, "graphs");
+    if (*out) return DEFT_OK;
+    return df_fail(d, DEFT_E_ARG, "DEFT_REPLAY is \"%.32s\", and may be off or graphs", text);
+}
+
+/* What its options say of graphs. A device without them does without. */
+static deft_status begin_replay(deft_ctx *cx, df_diag *d, df_device *dev, struct df_queue *queue)
+{
+    bool wanted = false;
+    deft_status st = wants_replay(cx, d, &wanted);
+    if (st != DEFT_OK || !wanted) return st;
+    const df_replay_wish wish = { .warm_after = cx->opt.replay_warm_up,
+                                  .max_pool_bytes = cx->opt.replay_max_bytes };
+    st = dev->far->replay ? dev->far->replay(dev, d, queue, &wish)
+                          : df_fail(d, DEFT_E_BACKEND, "%s: it has no graphs", dev->name);
+    if (st != DEFT_E_BACKEND) return st;
+    df_logf(&cx->rt->log, plugin, "nothing is replayed: %s", d->text);
+    return DEFT_OK;
+}
+
 deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs)
 {
     df_device *dev = NULL;
@@ -184,6 +210,11 @@ deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs
     deft_status st = df_rt_gpu(cx->rt, d, where, &dev);
     if (st == DEFT_OK) st = dev->far->queue_create(dev, d, theirs, &q->queue);
     if (st != DEFT_OK) return st;
+    st = begin_replay(cx, d, dev, q->queue);
+    if (st != DEFT_OK) {
+        dev->far->queue_destroy(dev, &q->queue);
+        return st;
+    }
     q->dev = dev;
     cx->n_queues++;
     return DEFT_OK;
@@ -219,6 +250,57 @@ deft_status df_ctx_settle(deft_ctx *cx, df_diag *d)
     if (st == DEFT_OK) cx->home = where;
     if (st != DEFT_E_BACKEND || !cx->opt.allow_cpu) return st;
     df_logf(&cx->rt->log, plugin, "a context computes on the CPU: %s", d->text);
+    return DEFT_OK;
+}
+
+/* NULL: nothing is replayed there. */
+static const df_far *replaying(const df_ctx_queue *q)
+{
+    return q->dev && q->dev->far->replay ? q->dev->far : NULL;
+}
+
+void df_ctx_begin_generation(deft_ctx *cx)
+{
+    for (uint32_t i = 0; cx->n_queues && i < DF_MAX_GPUS; i++) {
+        const df_ctx_queue *const q = &cx->queues[i];
+        if (replaying(q)) q->dev->far->begin_generation(q->dev, q->queue);
+    }
+}
+
+void df_ctx_show_replay(deft_ctx *cx, df_str *out)
+{
+    for (uint32_t i = 0; cx->n_queues && i < DF_MAX_GPUS; i++) {
+        const df_ctx_queue *const q = &cx->queues[i];
+        const df_far *const far = replaying(q);
+        if (!far || !far->read_replay(q->dev, q->queue).is_on) continue;
+        df_str_fmt(out, "cuda:%u\n", i);
+        (void)far->show_replay(q->dev, q->queue, out);
+    }
+}
+
+deft_status deft_replay_read(deft_ctx *cx, deft_device where, deft_replay_stats *out, size_t size)
+{
+    if (!cx || !out || !size || !can_be(where)) return DEFT_E_ARG;
+    const df_ctx_queue *const q = where == DEFT_CPU ? NULL : &cx->queues[where - 1];
+    const df_far *const far = q ? replaying(q) : NULL;
+    df_replay_stats s = { 0 };
+    if (far) s = far->read_replay(q->dev, q->queue);
+    const deft_replay_stats all = { .is_on = s.is_on,
+                                    .runs = s.calls,
+                                    .plain = s.plain,
+                                    .recorded = s.recorded,
+                                    .replayed = s.replayed,
+                                    .placed = s.placed,
+                                    .reshaped = s.reshaped,
+                                    .updates = s.updates,
+                                    .graphs = s.n_graphs,
+                                    .graph_bytes = s.graph_bytes,
+                                    .pool_bytes = s.pool_bytes,
+                                    .peak_path_bytes = s.peak_path_bytes,
+                                    .separate_bytes = s.separate_bytes,
+                                    .held = s.held };
+    memset(out, 0, size);
+    memcpy(out, &all, size < sizeof all ? size : sizeof all);
     return DEFT_OK;
 }
 

@@ -28,6 +28,9 @@ df_device *df_ctx_device(const deft_ctx *cx, deft_device where);
 deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs);
 /* Puts the context where its options say. */
 deft_status df_ctx_settle(deft_ctx *cx, df_diag *d);
+/* A step begins, or work outside steps: what is replayed is looked for from the start. */
+void df_ctx_begin_generation(deft_ctx *cx);
+void df_ctx_show_replay(deft_ctx *cx, df_str *out);
 /* Until all queues are empty. */
 deft_status df_ctx_wait(deft_ctx *cx, df_diag *d);
 void df_ctx_leave(deft_ctx *cx); /* no value is left; waits; what failed goes to the log */

@@ -496,11 +496,15 @@ deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft
 size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
 {
     if (n && buf) buf[0] = 0;
-    if (!cx || !what || !cx->last || !cx->last_plan) return 0;
-    const df_plan *const p = plan_of(cx->last_plan);
+    if (!cx || !what) return 0;
+    const bool graphs = !strcmp(what, "graphs");
+    if (!graphs && (!cx->last || !cx->last_plan)) return 0;
+    const df_plan *const p = graphs ? NULL : plan_of(cx->last_plan);
     df_str s;
     df_str_init(&s, cx->mem);
-    if (!strcmp(what, "trace")) {
+    if (graphs) {
+        df_ctx_show_replay(cx, &s);
+    } else if (!strcmp(what, "trace")) {
         df_trace_print(&s, cx->last);
     } else if (!strcmp(what, "plan")) {
         df_plan_print(&s, p, cx->last);

@@ -350,6 +350,7 @@ deft_scope deft_scope_begin(deft_ctx *cx)
     if (!cx) return (deft_scope){ 0 };
     start_afresh(cx);
     if (!df_scope_push(cx, false, df_here(cx, DF_SITE))) return (deft_scope){ cx, 0, 0 };
+    if (cx->depth == 1) df_ctx_begin_generation(cx);
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
@@ -451,6 +452,7 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     cx->step_n = cx->rec.n;
     cx->step_args = cx->rec.n_args;
     cx->step_ext = cx->rec.n_ext;
+    df_ctx_begin_generation(cx);
     if (df_ring_on(cx->ring)) df_tell_step_begin(cx);
     return (deft_scope){ cx, cx->serial, cx->depth };
 }

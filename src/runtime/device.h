@@ -7,6 +7,7 @@
 #define DF_RUNTIME_DEVICE_H
 
 #include "base/log.h"
+#include "base/str.h"
 #include "fuser/plan.h"
 #include "runtime/buffer.h"
 #include "runtime/facts.h"
@@ -139,6 +140,27 @@ typedef struct df_run_stats {
 
 typedef struct df_device df_device;
 
+/* How a queue's runs are replayed as graphs (docs/graphs.md). 0: the default. */
+typedef struct df_replay_wish {
+    uint32_t warm_after; /* runs at a place before one is recorded: 1 */
+    uint64_t max_pool_bytes;
+} df_replay_wish;
+
+enum { DF_REPLAY_REASONS = 16 };
+
+typedef struct df_replay_stats {
+    bool is_on;
+    uint64_t calls;                                       /* runs of plans */
+    uint64_t plain, recorded, replayed, placed, reshaped; /* what was done for them; their sum */
+    uint64_t updates;                                     /* nodes that were given other words */
+    uint64_t launches;                                    /* of graphs */
+    uint64_t reason[DF_REPLAY_REASONS];                   /* why: how often */
+    const char *reason_text[DF_REPLAY_REASONS];           /* NULL: there are no more */
+    uint64_t n_nodes, n_graphs, graph_bytes, pool_bytes, mapped_bytes, peak_path_bytes,
+        separate_bytes, held, held_bytes, outside; /* as df_tree_stats; mapped_bytes: of memory */
+    char failure[512]; /* the latest that was no failure of its run; "": none */
+} df_replay_stats;
+
 /* What a device offers whose memory the host cannot read: addresses in buffers, df_value and
  * df_input are then its own. A run there is *put in*: `run` returns before its results are there,
  * and what is put into the same queue later comes after it; but a plan with checks has been checked
@@ -171,7 +193,18 @@ typedef struct df_far {
                              df_device *other, struct df_queue *others, const void *from,
                              size_t bytes);
     df_allocator_stats (*read)(df_device *dev);
+    /* Gives back what is cached. Not the memory of graphs: trim_replay. */
     void (*trim)(df_device *dev);
+    /* NULL, as the four that follow: not offered.
+     * Runs in q are replayed as graphs from now on. Before the first of them; once. DEFT_E_BACKEND:
+     * the device cannot, and q is as before. The rest does nothing, or gives zeros, where they
+     * are not. */
+    deft_status (*replay)(df_device *dev, df_diag *d, struct df_queue *q,
+                          const df_replay_wish *wish);
+    void (*begin_generation)(df_device *dev, struct df_queue *q); /* a step begins */
+    void (*trim_replay)(df_device *dev, struct df_queue *q);      /* drops all graphs */
+    df_replay_stats (*read_replay)(df_device *dev, struct df_queue *q);
+    bool (*show_replay)(df_device *dev, struct df_queue *q, df_str *out); /* false: no memory */
     void (*destroy)(df_device **dev); /* all queues and buffers are gone */
 } df_far;
 

@@ -20,7 +20,10 @@ typedef struct trial_counts_type {
 } trial_counts_type;
 extern trial_counts_type trial_counts;
 
-/* argv: DRIVER NVRTC CUBLASLT after the program's name. cpu: what programs are compared with. */
+extern bool trial_by_graphs; /* --graphs among the arguments: runs are replayed */
+
+/* argv: DRIVER NVRTC CUBLASLT after the program's name; NULL at its end. cpu: what programs are
+ * compared with. */
 bool trial_begin(char **argv, df_device **cpu);
 bool trial_end(df_device **cpu); /* says how it went */
 
@@ -41,7 +44,8 @@ void bench_close(bench *b);
 typedef struct program {
     const char *where;
     bool is_spoilt; /* the last index lies outside */
-    bool is_fast;   /* f32 results may be off by rounding */
+    bool is_fast;   /* f32 results may be off by rounding: */
+    float most_off; /* how far, over the greatest of a result; 0: sums of few */
     df_arena arena;
     df_diag d;
     df_trace *whole, *t; /* as read; simplified, with inputs on the host */

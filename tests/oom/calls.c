@@ -1007,6 +1007,14 @@ static deft_status quiet_capture_stats_read(world *w)
     return DEFT_OK;
 }
 
+static deft_status quiet_replay_read(world *w)
+{
+    deft_replay_stats s;
+    deft_status st;
+    SUBJECT(w, st = deft_replay_read(w->cx, GPU, &s, sizeof s));
+    return st;
+}
+
 #define DEFINE(name, ...)                                                                          \
     static deft_status quiet_##name(world *w)                                                      \
     {                                                                                              \
@@ -1129,6 +1137,7 @@ static const row rows[] = {
     { .name = "deft_capture_call", .act = act_capture_replay },
     { .name = "deft_capture_destroy", .quiet = quiet_capture_destroy },
     { .name = "deft_capture_stats_read", .quiet = quiet_capture_stats_read },
+    { .name = "deft_replay_read", .quiet = quiet_replay_read },
     { .name = "deft_capture_reason", .quiet = quiet_capture_stats_read },
 };
 

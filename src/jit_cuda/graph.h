@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the GPU device: one run of a plan, put in launch by launch or as a graph.
+ *
+ *   run.c       the run itself, by launches
+ *   graph.c     its launches as a graph of the driver's, and updates of that
+ *   graphs.c    the graph tree of a queue (replay/tree.h): what is recorded, what is replayed, and
+ *               in whose memory
+ *   pool.h      that memory
+ */
+#ifndef DF_JIT_CUDA_GRAPH_H
+#define DF_JIT_CUDA_GRAPH_H
+
+#include "jit_cuda/lay.h"
+
+/* ---- run.c ---- */
+
+/* One run of a plan without parts. */
+typedef struct df_cuda_call {
+    df_cuda_device *c;
+    df_diag *d;
+    const df_plan *plan;
+    const df_trace *t;
+    const int64_t *slots;
+    df_launch_io *io;
+    df_queue *q;
+    df_cuda_frame *f;
+    df_run_stats stats;
+    df_buffer *arena;
+    char *table;    /* the arena's address, or NULL */
+    bool has_begun; /* launches may have been put in */
+} df_cuda_call;
+
+/* The rest of a run whose frame is laid out: memory, words, launches. On failure all is as it was.
+ */
+deft_status df_cuda_call_plain(df_cuda_call *r);
+int64_t df_cuda_call_arena_bytes(const df_cuda_call *r);
+/* Words for an arena there, and copies. */
+deft_status df_cuda_call_fill(df_cuda_call *r, char *arena);
+deft_status df_cuda_call_put_table(df_cuda_call *r);
+/* Phases, once the frame is laid out. */
+void df_cuda_call_divide(df_cuda_call *r);
+/* DEFT_E_RANGE: a check has failed, else the driver. Waits. */
+deft_status df_cuda_call_fault(df_cuda_call *r);
+bool df_cuda_call_is_interrupted(const df_cuda_call *r);
+/* New memory for this root. */
+bool df_cuda_call_wants(const df_cuda_call *r, uint32_t buf);
+deft_status df_cuda_call_new_root(df_cuda_call *r, uint32_t buf);
+
+/* ---- graph.c ---- */
+
+typedef struct df_cuda_graph df_cuda_graph;
+
+/* capture: a stream to capture cuBLASLt's products in. The frame is filled. The GPU's context is
+ * current, here and below. */
+deft_status df_cuda_graph_create(df_diag *d, const df_cuda_call *r, df_cu_stream capture,
+                                 df_cuda_graph **out);
+void df_cuda_graph_destroy(df_cuda_graph **g);      /* its launches have ended; NULL is fine */
+size_t df_cuda_graph_bytes(const df_cuda_graph *g); /* about */
+size_t df_cuda_graph_nodes(const df_cuda_graph *g);
+/* Whether it has the steps of the frame, in the same order by the same dependencies. */
+bool df_cuda_graph_is_like(const df_cuda_graph *g, const df_cuda_call *r);
+/* What differs from the frame's words is set; *n: nodes more that were. */
+deft_status df_cuda_graph_update(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
+                                 df_cu_stream capture, uint64_t *n);
+/* Phase i is put in. */
+deft_status df_cuda_graph_launch(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t i);
+
+/* ---- graphs.c ---- */
+
+typedef struct df_cuda_graphs df_cuda_graphs;
+
+/* DEFT_E_BACKEND: the GPU cannot. */
+deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
+                                  const df_replay_wish *wish, df_cuda_graphs **out);
+/* Its queue is about to be destroyed; what is held lives on. NULL is fine. */
+void df_cuda_graphs_close(df_cuda_graphs **s);
+/* Runs what r has, whose frame is laid out; roots are in f->own. */
+deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
+void df_cuda_graphs_begin(df_cuda_graphs *s);
+void df_cuda_graphs_trim(df_cuda_graphs *s);
+df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);
+bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out); /* false: no memory */
+
+#endif

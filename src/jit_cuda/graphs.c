@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The graph tree of a queue (replay/tree.h): it decides what is recorded and where memory lies, and
+ * this does it, by graphs (graph.c) in one pool (pool.h).
+ *
+ * A call is a run of a plan; its variant is what its launches follow from beyond the plan: slots,
+ * alignments, which roots take over an input's memory. That is a hash: a graph is held against the
+ * frame before each launch, and made anew where it is not of the same steps.
+ *
+ * A root in the pool is a buffer that is lent (gpu.h): dropped on any thread, it gives its ticket
+ * back. So all of this lives until the queue and the last such buffer are gone. A graph that is
+ * dropped while it may run waits behind an event until it has ended.
+ *
+ * What the words of fault say is the program's failure, and no failure of a graph. Phases after
+ * those words run only if they are well, and only the last phase writes over what outlives a failed
+ * run; so whatever else fails before that is put in, the run can begin again, launch by launch.
+ */
+#include "jit_cuda/graph.h"
+
+#include <stdio.h>
+
+#include "jit_cuda/gpu_own.h"
+#include "jit_cuda/pool.h"
+#include "replay/tree.h"
+
+_Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
+               "the last one says that there are no more");
+
+/* What the tree knows as a graph. */
+typedef struct kept {
+    df_cuda_graph *graph;
+    df_cu_event ended; /* once dropped */
+    struct kept *next;
+} kept;
+
+struct df_cuda_graphs {
+    _Atomic uint32_t refs; /* the queue's, and one of each buffer in the pool */
+    df_cuda_device *c;
+    df_queue *q; /* NULL: it is gone */
+    df_tree *tree;
+    df_cuda_pool *pool;
+    df_cu_stream capture; /* made when a product of cuBLASLt's is first recorded */
+    kept *leaving;        /* dropped, oldest first */
+    deft_status checked;  /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
+    uint64_t updates, launches;
+};
+
+/* ---- graphs that go ---- */
+
+static void end(df_cuda_graphs *s, kept *k)
+{
+    pthread_mutex_lock(&s->c->gpu->lock);
+    df_gpu_event_give(s->c->gpu, &k->ended);
+    pthread_mutex_unlock(&s->c->gpu->lock);
+    df_cuda_graph_destroy(&k->graph);
+    df_mem_free(s->c->mem, k, sizeof *k);
+}
+
+/* Entered. Those that have ended. */
+static void sweep(df_cuda_graphs *s)
+{
+    while (s->leaving && s->c->driver->event_query(s->leaving->ended) == 0) {
+        kept *const k = s->leaving;
+        s->leaving = k->next;
+        end(s, k);
+    }
+}
+
+/* Entered. Behind the work of the queue as it is now; false: the driver would not say. */
+static bool mark(df_cuda_graphs *s, kept *k)
+{
+    df_gpu *const g = s->c->gpu;
+    pthread_mutex_lock(&g->lock);
+    const bool has_event = !df_gpu_event_take(g, &k->ended);
+    const bool is_marked = has_event && !g->dr->event_record(k->ended, df_queue_stream(s->q));
+    if (has_event && !is_marked) df_gpu_event_give(g, &k->ended);
+    pthread_mutex_unlock(&g->lock);
+    return is_marked;
+}
+
+/* Entered. */
+static void let_go(df_cuda_graphs *s, kept *k)
+{
+    kept **last = &s->leaving;
+    k->next = NULL;
+    sweep(s);
+    if (s->q && !mark(s, k)) (void)s->c->driver->stream_wait(df_queue_stream(s->q));
+    if (!s->q || !k->ended) {
+        end(s, k);
+        return;
+    }
+    while (*last) last = &(*last)->next;
+    *last = k;
+}
+
+static void drop(void *self, void *graph)
+{
+    df_cuda_graphs *const s = self;
+    const bool is_entered = df_gpu_enter_last(s->c->gpu);
+    let_go(s, graph);
+    if (is_entered) df_gpu_leave(s->c->gpu);
+}
+
+/* ---- what the tree asks for ---- */
+
+static deft_status back(void *self, df_diag *d, uint64_t bytes)
+{
+    df_cuda_graphs *const s = self;
+    return df_cuda_pool_back(s->pool, d, s->q, bytes);
+}
+
+static deft_status plain(void *self, df_diag *d, df_tree_call *c)
+{
+    (void)self;
+    df_cuda_call *const r = c->user;
+    df_assert(r->d == d);
+    deft_status st = df_cuda_call_plain(r);
+    /* Half done over memory that outlives it, it must not be begun again. */
+    if (st == DEFT_E_MEMORY && r->has_begun) st = DEFT_E_BACKEND;
+    if (d && st != DEFT_OK) d->status = st;
+    return st;
+}
+
+/* Roots and the arena are where p says, and all words filled in. */
+static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c,
+                       const df_tree_placement *p)
+{
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
+        if (!r->f->lent[i]) continue;
+        if (p->out[k] != DF_TREE_OUTSIDE) {
+            r->f->origin[i] = base + p->out[k];
+        } else if (df_cuda_call_wants(r, i)) {
+            const deft_status st = df_cuda_call_new_root(r, i);
+            if (st != DEFT_OK) return st;
+        }
+        k++;
+    }
+    return df_cuda_call_fill(r, c->arena_bytes > 0 ? base + p->arena : NULL);
+}
+
+/* Entered. */
+static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph **out)
+{
+    enum { NON_BLOCKING = 1 };
+    bool captures = false;
+    for (uint32_t i = 0; i < r->f->steps.n; i++)
+        captures = captures || r->f->steps.at[i].of_job == DF_NONE;
+    if (captures && !s->capture) {
+        const df_cu_result result = s->c->driver->stream_create(&s->capture, NON_BLOCKING);
+        if (result) return df_queue_fail(s->q, d, result, "cuStreamCreate");
+    }
+    return df_cuda_graph_create(d, r, s->capture, out);
+}
+
+static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree_placement *p,
+                          void **graph, uint64_t *bytes)
+{
+    df_cuda_graphs *const s = self;
+    df_cuda_call *const r = c->user;
+    df_diag *const theirs = r->d;
+    bool is_in = false;
+    deft_status st = DEFT_OK;
+    kept *k = df_mem_zalloc(s->c->mem, sizeof *k);
+    if (!k) return df_fail_mem(d, "graph", sizeof *k);
+    r->d = d;
+    TRY(df_gpu_enter(s->c->gpu, d));
+    is_in = true;
+    sweep(s);
+    TRY(aim(s, r, c, p));
+    TRY(make(s, d, r, &k->graph));
+    *bytes = df_cuda_graph_bytes(k->graph);
+    *graph = k;
+    k = NULL;
+done:
+    r->d = theirs;
+    if (is_in) df_gpu_leave(s->c->gpu);
+    df_mem_free(s->c->mem, k, sizeof *k);
+    return st;
+}
+
+/* Entered. Another variant's graph: made anew. */
+static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *k)
+{
+    df_cuda_graph *fresh = NULL;
+    kept *const old = df_mem_zalloc(s->c->mem, sizeof *old);
+    if (!old) return df_fail_mem(d, "graph", sizeof *old);
+    const deft_status st = make(s, d, r, &fresh);
+    if (st != DEFT_OK) {
+        df_mem_free(s->c->mem, old, sizeof *old);
+        return st;
+    }
+    old->graph = k->graph;
+    k->graph = fresh;
+    let_go(s, old);
+    return DEFT_OK;
+}
+
+/* The words of fault: DEFT_E_RANGE goes to the caller's own d, and to s->checked. */
+static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
+{
+    df_diag said = { 0 };
+    df_diag *d = r->d;
+    r->d = &said;
+    const deft_status st = df_cuda_call_fault(r);
+    r->d = d;
+    if (st == DEFT_OK) return DEFT_OK;
+    if (st == DEFT_E_RANGE) {
+        s->checked = st;
+        d = theirs;
+    }
+    if (d) *d = said;
+    return s->checked == DEFT_OK ? st : DEFT_OK;
+}
+
+/* Errors of what runs come later, also those that this finds. */
+static void tell(const df_cuda_graph *g, df_cuda_call *r)
+{
+    char ops[64];
+    (void)snprintf(ops, sizeof ops, "a graph of %zu launches", df_cuda_graph_nodes(g));
+    const df_note note = {
+        .owner = r->plan->owner, .number = r->plan->number, .site = r->plan->site, .ops = ops
+    };
+    (void)df_queue_launched(r->q, NULL, &note);
+}
+
+/* Entered. */
+static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph *g,
+                          df_diag *theirs)
+{
+    deft_status st = DEFT_OK;
+    TRY(df_cuda_call_put_table(r));
+    for (uint32_t i = 0; i < r->f->n_phases && s->checked == DEFT_OK; i++) {
+        TRY(df_cuda_graph_launch(g, d, r, i));
+        s->launches++;
+        tell(g, r);
+        if (r->f->phase[i].is_checked) TRY(check(s, r, theirs));
+    }
+done:
+    return st;
+}
+
+static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
+                          const df_tree_placement *p)
+{
+    df_cuda_graphs *const s = self;
+    df_cuda_call *const r = c->user;
+    kept *const k = graph;
+    df_diag *const theirs = r->d;
+    deft_status st = DEFT_OK;
+    bool is_in = false;
+    r->d = d;
+    TRY(aim(s, r, c, p));
+    TRY(df_gpu_enter(s->c->gpu, d));
+    is_in = true;
+    if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
+    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, &s->updates));
+    TRY(launch(s, d, r, k->graph, theirs));
+done:
+    if (is_in) df_gpu_leave(s->c->gpu);
+    r->d = theirs;
+    return st;
+}
+
+/* ---- a call ---- */
+
+static uint64_t variant_of(const df_cuda_call *r)
+{
+    const df_cuda_frame *const f = r->f;
+    uint64_t h = f->n_phases;
+    for (uint32_t i = 0; i < f->n_slots; i++) h = df_mix(h, (uint64_t)r->slots[i]);
+    for (uint32_t i = 0; i < f->n_bufs; i++)
+        h = df_mix(h, f->low[i] | (uint64_t)(f->lent[i] != NULL) << 8);
+    return h;
+}
+
+static void unref(df_cuda_graphs *s)
+{
+    if (atomic_fetch_sub_explicit(&s->refs, 1, memory_order_acq_rel) > 1) return;
+    const df_mem *const mem = s->c->mem;
+    df_tree_destroy(&s->tree);
+    df_cuda_pool_destroy(&s->pool);
+    df_mem_free(mem, s, sizeof *s);
+}
+
+/* A buffer in the pool is dropped; any thread. */
+static void return_loan(void *user, uint64_t ticket)
+{
+    df_cuda_graphs *const s = user;
+    df_tree_drop(s->tree, ticket);
+    unref(s);
+}
+
+/* Roots that need memory get buffers, as yet without. */
+static deft_status prepare_roots(df_cuda_call *r, df_tree_call *c)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
+        if (!df_cuda_call_wants(r, i)) continue;
+        TRY(df_gpu_borrower(r->q, r->d, &r->f->lent[i]));
+        const int64_t bytes = df_bind_bytes(&r->plan->bufs[i], r->slots);
+        c->out[c->n_out++] = (df_tree_out){ .bytes = (uint64_t)bytes };
+    }
+done:
+    return st;
+}
+
+/* Those in the pool are what was lent. */
+static void take_roots(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c)
+{
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    uint32_t k = 0;
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
+        if (!r->f->lent[i]) continue;
+        const df_tree_out *const out = &c->out[k++];
+        if (out->offset == DF_TREE_OUTSIDE) continue;
+        const df_gpu_loan loan = { return_loan, s, out->ticket };
+        atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+        df_gpu_lend(r->f->lent[i], base + out->offset, (int64_t)out->bytes, &loan);
+        df_buffer_drop(&r->f->own[i]);
+        r->f->own[i] = r->f->lent[i];
+        r->f->lent[i] = NULL;
+    }
+}
+
+static void count(df_cuda_call *r, const df_tree_call *c)
+{
+    if (c->action == DF_TREE_PLAIN) return;
+    for (uint32_t i = 0; i < r->plan->n_launches; i++) {
+        r->stats.launches += r->plan->launches[i].n > 0;
+        r->stats.segments += r->plan->launches[i].n;
+    }
+}
+
+deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
+{
+    deft_status st = DEFT_OK;
+    df_tree_call c = { .fn = r->plan->serial, .out = r->f->out, .user = r };
+    if (df_cuda_call_is_interrupted(r))
+        return df_fail(r->d, DEFT_E_INTERRUPTED, "interrupted before launch 0 of %u",
+                       r->plan->n_launches);
+    TRY(prepare_roots(r, &c));
+    df_cuda_call_divide(r);
+    c.variant = variant_of(r);
+    c.arena_bytes = (uint64_t)df_cuda_call_arena_bytes(r);
+    c.unfit = r->f->steps.n == 0;
+    s->checked = DEFT_OK;
+    TRY(df_tree_run(s->tree, r->d, &c));
+    take_roots(s, r, &c);
+    count(r, &c);
+    st = s->checked;
+done:
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->f->lent[i]);
+    return st;
+}
+
+/* ---- the whole ---- */
+
+deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
+                                  const df_replay_wish *wish, df_cuda_graphs **out)
+{
+    deft_status st = DEFT_OK;
+    if (!df_gpu_facts_of(c->gpu)->has_graphs)
+        return df_fail(d, DEFT_E_BACKEND, "%s: its driver has no graphs", c->name);
+    df_cuda_graphs *s = df_mem_zalloc(c->mem, sizeof *s);
+    if (!s) return df_fail_mem(d, "graphs", sizeof *s);
+    atomic_init(&s->refs, 1);
+    s->c = c;
+    s->q = q;
+    const df_tree_device dev = { s, plain, record, replay, drop, back };
+    const df_tree_options o = { .warm_after = wish->warm_after,
+                                .max_pool_bytes = wish->max_pool_bytes };
+    TRY(df_cuda_pool_create(d, c->mem, c->gpu, &s->pool));
+    TRY(df_tree_create(d, c->mem, &dev, &o, &s->tree));
+    *out = s;
+    s = NULL;
+done:
+    if (s) unref(s);
+    return st;
+}
+
+void df_cuda_graphs_close(df_cuda_graphs **out)
+{
+    df_cuda_graphs *const s = *out;
+    *out = NULL;
+    if (!s || df_driver_usable(s->c->driver, NULL) != DEFT_OK) return;
+    const bool is_entered = df_gpu_enter_last(s->c->gpu);
+    const df_cu_stream stream = df_queue_stream(s->q);
+    if (is_entered && s->c->driver->stream_wait(stream)) (void)s->c->driver->stream_wait(stream);
+    s->q = NULL;
+    df_tree_trim(s->tree);
+    while (s->leaving) {
+        kept *const k = s->leaving;
+        s->leaving = k->next;
+        end(s, k);
+    }
+    if (s->capture && is_entered) (void)s->c->driver->stream_destroy(s->capture);
+    if (is_entered) df_gpu_leave(s->c->gpu);
+    unref(s);
+}
+
+void df_cuda_graphs_begin(df_cuda_graphs *s)
+{
+    df_tree_begin(s->tree);
+}
+
+void df_cuda_graphs_trim(df_cuda_graphs *s)
+{
+    df_tree_trim(s->tree);
+}
+
+/* ---- telling ---- */
+
+df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
+{
+    const df_tree_stats t = df_tree_read(s->tree);
+    df_replay_stats out = { .is_on = true,
+                            .calls = t.calls,
+                            .plain = t.by_action[DF_TREE_PLAIN],
+                            .recorded = t.by_action[DF_TREE_RECORD],
+                            .replayed = t.by_action[DF_TREE_REPLAY],
+                            .placed = t.by_action[DF_TREE_PLACE],
+                            .reshaped = t.by_action[DF_TREE_RESHAPE],
+                            .updates = s->updates,
+                            .launches = s->launches,
+                            .n_nodes = t.n_nodes,
+                            .n_graphs = t.n_graphs,
+                            .graph_bytes = t.graph_bytes,
+                            .pool_bytes = t.pool_bytes,
+                            .mapped_bytes = df_cuda_pool_bytes(s->pool),
+                            .peak_path_bytes = t.peak_path_bytes,
+                            .separate_bytes = t.separate_bytes,
+                            .held = t.held,
+                            .held_bytes = t.held_bytes,
+                            .outside = t.outside };
+    for (uint32_t i = 0; i < DF_TREE_N_REASONS; i++) {
+        out.reason[i] = t.by_reason[i];
+        out.reason_text[i] = df_tree_reason_text((df_tree_reason)i);
+    }
+    const df_diag *const failure = df_tree_failure(s->tree);
+    if (failure->status != DEFT_OK)
+        (void)snprintf(out.failure, sizeof out.failure, "%s", failure->text);
+    return out;
+}
+
+static void show_node(void *user, const df_tree_about *a)
+{
+    df_str *const out = user;
+    df_str_fmt(out, "%*snode %llu: plan %llu, %llu calls, %llu replayed: %s\n", (int)(2 * a->depth),
+               "", (unsigned long long)a->node, (unsigned long long)a->fn,
+               (unsigned long long)a->calls, (unsigned long long)a->replays,
+               df_tree_reason_text(a->latest));
+    if (!a->has_graph) return;
+    df_str_fmt(out,
+               "%*s  %llu bytes of the pool, arena %llu at %llu, %u outputs, %u of them "
+               "outside\n",
+               (int)(2 * a->depth), "", (unsigned long long)a->pool_bytes,
+               (unsigned long long)a->arena_bytes, (unsigned long long)a->arena, a->n_out,
+               a->n_outside);
+}
+
+bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)
+{
+    const df_replay_stats t = df_cuda_graphs_read(s);
+    df_str_fmt(out,
+               "%llu runs: %llu plain, %llu recorded, %llu replayed, %llu placed anew, "
+               "%llu reshaped; %llu nodes updated\npool: %llu bytes, the most at once %llu, "
+               "%llu in pools apart; %llu outputs held\n",
+               (unsigned long long)t.calls, (unsigned long long)t.plain,
+               (unsigned long long)t.recorded, (unsigned long long)t.replayed,
+               (unsigned long long)t.placed, (unsigned long long)t.reshaped,
+               (unsigned long long)t.updates, (unsigned long long)t.pool_bytes,
+               (unsigned long long)t.peak_path_bytes, (unsigned long long)t.separate_bytes,
+               (unsigned long long)t.held);
+    df_tree_each(s->tree, show_node, out);
+    return out->ok;
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A range of a GPU's addresses, reserved once and never moved, of which as much is backed with
+ * memory as is needed: what the graphs of a queue share (replay/tree.h).
+ */
+#ifndef DF_JIT_CUDA_POOL_H
+#define DF_JIT_CUDA_POOL_H
+
+#include "jit_cuda/gpu.h"
+
+typedef struct df_cuda_pool df_cuda_pool;
+
+/* Reserves as many addresses as the GPU has bytes. DEFT_E_BACKEND: it has no virtual memory. */
+deft_status df_cuda_pool_create(df_diag *d, const df_mem *mem, df_gpu *g, df_cuda_pool **out);
+void df_cuda_pool_destroy(df_cuda_pool **p); /* nothing runs there any more; NULL is fine */
+df_cu_ptr df_cuda_pool_base(const df_cuda_pool *p);
+/* Backs the first `bytes`, at least, and as little beyond as the driver's granularity and pieces of
+ * 32 MiB allow; less than now: waits for q (NULL: nothing runs there) and gives memory back.
+ * DEFT_E_MEMORY: it is as it was. */
+deft_status df_cuda_pool_back(df_cuda_pool *p, df_diag *d, df_queue *q, uint64_t bytes);
+uint64_t df_cuda_pool_bytes(const df_cuda_pool *p); /* backed */
+
+#endif
