@@ -137,15 +137,23 @@ static bool goes_wide(const df_kernel *k, uint32_t i)
            a->step[k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
+/* A row of several axes: whether pairs of it lie within the last. */
+static bool keeps_pairs(const df_kernel *k, const df_kargs *a)
+{
+    const uint32_t last = k->n_axes - 1u;
+    return last == 0 || k->role[last - 1] != DF_AXIS_RED || a->extent[last] % 2 == 0;
+}
+
 uint32_t df_cuda_lanes(const df_kernel *k)
 {
     size_t widest = 0;
-    if (k->mode != DF_MODE_MAP) return 1;
+    if (k->mode != DF_MODE_MAP && k->mode != DF_MODE_ROW) return 1;
     for (uint32_t i = 0; i < k->n_access; i++) {
         const size_t size = deft_dtype_size((deft_dtype)k->access[i].dtype);
         if (goes_wide(k, i) && size > widest) widest = size;
     }
     uint32_t n = widest ? (uint32_t)(16 / widest) : 1;
+    if (k->mode == DF_MODE_ROW) return widest ? 2 : 1;
     while (n > 1 && n * k->n_ins > UNROLLED_MOST) n /= 2;
     return n;
 }
@@ -153,6 +161,7 @@ uint32_t df_cuda_lanes(const df_kernel *k)
 static bool is_aligned(const df_kernel *k, const df_kargs *a)
 {
     const uint32_t n = df_cuda_lanes(k);
+    if (k->mode == DF_MODE_ROW && !keeps_pairs(k, a)) return false;
     for (uint32_t i = 0; i < k->n_access; i++) {
         if (!goes_wide(k, i)) continue;
         const size_t bytes = n * deft_dtype_size((deft_dtype)k->access[i].dtype);
@@ -169,7 +178,7 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a)
 {
     uint8_t flags = 0;
     if (is_narrow(k, a)) flags |= DF_CUDA_NARROW;
-    if (k->mode == DF_MODE_MAP && is_aligned(k, a)) flags |= DF_CUDA_WIDE;
+    if (is_aligned(k, a)) flags |= DF_CUDA_WIDE;
     if (k->mode == DF_MODE_ROW && product_of(k, a, DF_AXIS_RED) > DF_CUDA_WARP_ROW)
         flags |= DF_CUDA_LONG;
     return flags;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which entry of a kernel a segment goes by, and with how many thread blocks. All choices give
- * equal bits; these numbers are by reasoning, none is measured as yet.
+ * What suits a GPU: how long kernels become, which entry of a kernel a segment goes by, and with
+ * how many thread blocks. All choices give equal bits; these numbers are by reasoning, none is
+ * measured as yet.
  *
  * A ROW kernel has a warp for each row: good for many rows. Where rows are long and too few to give
  * every multiprocessor WARPS of them, a thread block takes a row (LONG). Where even thread blocks
@@ -13,11 +14,24 @@
 #include "base/limits.h"
 
 enum {
-    WAVES = 4,               /* thread blocks for each place on the GPU, at most */
-    WARPS = 16,              /* of one multiprocessor, that hide latency */
-    LEAST_PARTS = 4,         /* blocks of DF_BLOCK, below which splitting gains nothing */
-    SCRATCH_MOST = 128 << 20 /* bytes of scratch rows of a launch */
+    WAVES = 4,                /* thread blocks for each place on the GPU, at most */
+    WARPS = 16,               /* of one multiprocessor, that hide latency */
+    LEAST_PARTS = 4,          /* blocks of DF_BLOCK, below which splitting gains nothing */
+    SCRATCH_MOST = 128 << 20, /* bytes of scratch rows of a launch */
+    /* Trace nodes of a kernel: registers are spilled for long bodies, and each takes its time in
+     * NVRTC. */
+    MAX_BODY = 300,
+    ROWS_PER_SM = 4
 };
+
+df_limits df_cuda_limits(const df_gpu_facts *g)
+{
+    return (df_limits){ .n_threads = (uint32_t)g->n_sms * ROWS_PER_SM,
+                        .max_body = MAX_BODY,
+                        .l1_bytes = g->shared_per_sm,
+                        .l2_bytes = (int64_t)g->l2_bytes,
+                        .fuse = true };
+}
 
 static int64_t extent_of(const df_kernel *k, const df_kargs *a, df_role role)
 {

@@ -6,8 +6,9 @@
  * memory, and threads of y = 0 push what comes out on their column's stack. Neighbours along x read
  * neighbours in memory. Columns beyond INNER's end are calculated with, but `in` is false for them.
  *
- * A scan goes along a column in order: threads of y = 0 do its stage alone. A reduction beside a
- * scan in one stage would want all 64 accumulators in one thread: text.c refuses it.
+ * A scan goes along a column in order: threads of y = 0 do its stage alone, and have all 64
+ * accumulators of a reduction beside it in local memory. Stacks that do not fit shared memory are
+ * in that of the threads that push (lean).
  */
 #include "jit_cuda/gen.h"
 
@@ -27,6 +28,7 @@ size_t df_cuda_col_shared(const df_cuda_gen *g)
     size_t most = 16;
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
         if (!df_cuda_reduces(g, s)) continue;
+        if (g->lean) return folding();
         const size_t n =
             df_cuda_shared(g, s, (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE, folding(), DF_NONE);
         if (n > most) most = n;
@@ -38,9 +40,19 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
+    if (g->lean) {
+        df_cuda_line(g, "%s::t stack%u[%d];", o, i, DF_CUDA_DEPTH);
+        return;
+    }
     df_cuda_line(
         g, "%s::t *const stack%u = (%s::t *)(mem + %zu) + tx;", o, i, o,
         df_cuda_shared(g, g->k->ins[i].stage, (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE, folding(), i));
+}
+
+/* From one entry of a stack to the next. */
+static int by(const df_cuda_gen *g)
+{
+    return g->lean ? 1 : DF_CUDA_TILE;
 }
 
 /* ---- elements ---- */
@@ -102,7 +114,7 @@ static void put_push(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "if (ty == 0) push<%s>(stack%u, %d, b, fold%u);", o, i, DF_CUDA_TILE, i);
+    df_cuda_line(g, "if (ty == 0) push<%s>(stack%u, %d, b, fold%u);", o, i, by(g), i);
 }
 
 static void put_result(df_cuda_gen *g, uint32_t i)
@@ -116,7 +128,15 @@ static void put_finish(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "v%u = finish<%s>(stack%u, %d, n_red);", i, o, i, DF_CUDA_TILE);
+    if (!g->lean) {
+        df_cuda_line(g, "v%u = finish<%s>(stack%u, %d, n_red);", i, o, i, by(g));
+        return;
+    }
+    df_cuda_line(g, "if (ty == 0) ((%s::result *)mem)[tx] = finish<%s>(stack%u, 1, n_red);", o, o,
+                 i);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_line(g, "v%u = ((%s::result *)mem)[tx];", i, o);
+    df_cuda_line(g, "__syncthreads();");
 }
 
 static void put_reducing(df_cuda_gen *g, uint32_t stage)
@@ -149,9 +169,36 @@ static void put_scan(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "EACH v%u[l] = run%u = c == 0 ? %s : %s::join(run%u, %s);", i, i, v, o, i, v);
 }
 
+static void put_all(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::t all%u[64];", o, i);
+    df_cuda_line(g, "set_all<%s>(all%u);", o, i);
+}
+
+static void put_join_one(df_cuda_gen *g, uint32_t i)
+{
+    char o[32], v[24];
+    df_cuda_red_type(g, i, o);
+    df_cuda_ref(g, g->k->ins[i].src[0], v);
+    df_cuda_line(g, "EACH if (on[l]) all%u[c %% 64] = %s::join(all%u[c %% 64], %s::of(%s, c));", i,
+                 o, i, o, v);
+}
+
+static void put_push_alone(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "push<%s>(stack%u, %d, c / %d, fold_alone<%s>(all%u));", o, i, by(g), DF_BLOCK,
+                 o, i);
+}
+
 static void put_in_order(df_cuda_gen *g, uint32_t stage)
 {
+    df_cuda_each_red(g, stage, put_stack);
     df_cuda_open(g, "if (ty == 0)");
+    df_cuda_each_red(g, stage, put_all);
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
             df_cuda_line(g, "%s run%u = 0;", df_cuda_type(g->k->ins[i].dtype), i);
@@ -162,14 +209,24 @@ static void put_in_order(df_cuda_gen *g, uint32_t stage)
     df_cuda_moving(g);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         if (g->k->ins[i].stage != stage || g->k->ins[i].level != DF_LEVEL_ELEM) continue;
+        g->lanes = true;
         if (df_cuda_is_scan(g, i))
             put_scan(g, i);
+        else if (df_cuda_is_reduce(g, i))
+            put_join_one(g, i);
         else
             df_cuda_elem(g, i);
     }
     g->lanes = false;
+    if (df_cuda_reduces(g, stage)) {
+        df_cuda_open(g, "if (c + 1 == length || c %% %d == %d)", DF_BLOCK, DF_BLOCK - 1);
+        df_cuda_each_red(g, stage, put_push_alone);
+        df_cuda_close(g);
+    }
     df_cuda_close(g);
     df_cuda_close(g);
+    if (df_cuda_reduces(g, stage)) df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_finish);
 }
 
 static void put_stage(df_cuda_gen *g, uint32_t stage)

@@ -56,6 +56,7 @@ deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *tex
     if (nearest == 0)
         return df_fail(d, DEFT_E_BACKEND, "nvrtc: CUDA %d.%d knows no architecture up to sm_%d",
                        df_nvrtc_version(c->nvrtc) / 100, df_nvrtc_version(c->nvrtc) % 100, c->arch);
+    df_cuda_dump(c->log, text);
     /* A cubin does for later GPUs of its generation. */
     if (nearest / 10 == c->arch / 10)
         return df_nvrtc_compile(c->nvrtc, d, text, nearest, may_contract, out);

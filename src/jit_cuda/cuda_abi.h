@@ -16,7 +16,8 @@
  *
  *   NARROW  positions and offsets are 32 bits wide: df_cuda_facts found it so
  *   WIDE    MAP: a thread takes as many neighbours along INNER as fill 16 bytes of the widest
- *           dtype, in one access each: df_cuda_facts found them aligned
+ *           dtype, in one access each. ROW, MAIN and PART: its two neighbours of each 64 along
+ *           the row in one. df_cuda_facts found them aligned
  *   LONG    ROW, MAIN: a thread block per row, its 8 warps taking blocks of DF_BLOCK in turn.
  *           Without it: a warp per row, for rows of at most DF_CUDA_WARP_ROW elements
  *   MANY    segments of one kernel in one grid, from a table in global memory
@@ -45,7 +46,7 @@
  *
  * The order of reductions (base/limits.h) by threads:
  *
- *   ROW  a warp per block: thread t holds accumulators 2t and 2t + 1, its loads are pairs
+ *   ROW  a warp per block: thread t holds accumulators 2t and 2t + 1
  *   COL  32 INNER x 16: thread y holds accumulators y, y + 16, y + 32, y + 48 of its column
  *
  * A scan in ROW is one chain in one warp: 64 elements are computed side by side, then go through
@@ -122,8 +123,8 @@ bool df_cuda_by_value(const df_kernel *k);
 
 /* The flags, MANY aside, that a segment allows, and LONG where its rows need it. */
 uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a);
-/* Neighbours that a thread of an entry with WIDE takes: fewer for very long bodies. 1: WIDE means
- * nothing for k. */
+/* Neighbours that a thread of an entry with WIDE takes at once: in MAP fewer for very long bodies.
+ * 1: WIDE means nothing for k. */
 uint32_t df_cuda_lanes(const df_kernel *k);
 /* Threads of a thread block. */
 uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass);

@@ -28,6 +28,7 @@ typedef struct df_cuda_gen {
     df_str *out;
     df_cuda_pass pass; /* whose function is being written */
     bool lanes;        /* element level: values are arrays */
+    bool lean;         /* stacks of reductions are in local memory: the shared one is too small */
     uint32_t depth;    /* of indentation */
     const char *tile;  /* an array of V that access tile_access reads in place of memory; NULL */
     uint32_t tile_access;
@@ -96,6 +97,8 @@ void df_cuda_accumulate(df_cuda_gen *g, uint32_t i);
 /* First of its slots in partial; of n reductions in all. */
 uint32_t df_cuda_slot(const df_cuda_gen *g, uint32_t i);
 uint32_t df_cuda_n_slots(const df_cuda_gen *g);
+/* Sets g->lean, which passes but FIN go by. */
+void df_cuda_choose_stacks(df_cuda_gen *g);
 /* Calls f for each reduction of stage. */
 void df_cuda_each_red(df_cuda_gen *g, uint32_t stage, void (*f)(df_cuda_gen *g, uint32_t ins));
 /* FIN: all reductions of stage 0 from partial, by join, a function of the prelude. */
@@ -114,7 +117,7 @@ void df_cuda_map_body(df_cuda_gen *g);
 void df_cuda_row(df_cuda_gen *g);
 void df_cuda_col(df_cuda_gen *g);
 void df_cuda_loop(df_cuda_gen *g);
-/* Bytes of shared memory of a COL thread block; of a ROW's, which fit. */
+/* Bytes of shared memory of a COL thread block; of a ROW's. Where they are lean, they fit. */
 size_t df_cuda_col_shared(const df_cuda_gen *g);
 size_t df_cuda_row_shared(const df_cuda_gen *g, bool is_long);
 

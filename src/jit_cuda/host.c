@@ -4,7 +4,7 @@
  * by the interpreter (df_plan.execs is NULL), on copies of its inputs; what it makes is put to the
  * GPU. So every program runs, at whatever cost; the log says so.
  */
-#include "jit_cuda/own.h"
+#include "jit_cuda/lay.h"
 
 #include "runtime/cpu.h"
 

@@ -391,6 +391,20 @@ template <typename O> DEV typename O::t fold_warp(typename O::t a, typename O::t
     return O::join(a, b);
 }
 
+/* 64 accumulators that one thread has: to what they fold to, and then as they were at first. */
+template <typename O> DEV void set_all(typename O::t *all)
+{
+    for (u32 i = 0; i < 64; i++) all[i] = O::identity();
+}
+template <typename O> DEV typename O::t fold_alone(typename O::t *all)
+{
+    for (u32 h = 32; h >= 1; h /= 2)
+        for (u32 i = 0; i < h; i++) all[i] = O::join(all[i], all[i + h]);
+    const typename O::t x = all[0];
+    set_all<O>(all);
+    return x;
+}
+
 /* Block number b becomes the newest of stack; entries stand `by` apart. As many have been joined as
  * b has bits set, so that there is no depth to keep. */
 template <typename O> DEV void push(typename O::t *stack, u32 by, i64 b, typename O::t x)

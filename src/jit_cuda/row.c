@@ -2,9 +2,15 @@
  *
  * ROW: T warps work on a row together, a team: one warp, or (LONG) all 8 of a thread block. A warp
  * takes a block of DF_BLOCK reduced elements in 64 steps of 64: thread t elements 2t and 2t + 1 of
- * each, which are its accumulators' (base/limits.h). What it has folded waits in shared memory to
- * be joined as the binary counter has it: by its thread 0, or with LONG by the block's, after a
- * round in which each warp made one. Row-level values are calculated by all threads alike.
+ * each, which are its accumulators' (base/limits.h) and, where rows are aligned (W), one access.
+ * Steps of short bodies are unrolled, so that loads of the next stand before the sums of this. What
+ * it has folded waits in shared memory to be joined as the binary counter has it: by its thread 0,
+ * or with LONG by the block's, after a round in which each warp made one. Row-level values are
+ * calculated by all threads alike.
+ *
+ * Where the stacks of all reductions do not fit shared memory they are in the local memory of the
+ * thread that joins (lean): folds then go to it through shared memory for one reduction after the
+ * other, and so do results to all.
  *
  * Stages are kept apart by a barrier of the team: a stage may read what the one before has stored,
  * and shared memory is used anew by each.
@@ -12,6 +18,12 @@
 #include "jit_cuda/gen.h"
 
 #include <stdio.h>
+
+enum {
+    LARGEST = 16, /* bytes of an accumulator */
+    SHORT = 8,    /* instructions of a body that is unrolled */
+    UNROLLED = 4
+};
 
 /* ---- shared memory ---- */
 
@@ -24,6 +36,7 @@ static size_t each(bool is_long)
 size_t df_cuda_row_shared(const df_cuda_gen *g, bool is_long)
 {
     size_t most = 16;
+    if (g->lean) return (size_t)DF_CUDA_WARPS * LARGEST;
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
         const size_t n = df_cuda_shared(g, s, each(is_long), 0, DF_NONE);
         if (n > most) most = n;
@@ -36,9 +49,15 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
     char o[32];
     const uint32_t stage = g->k->ins[i].stage;
     df_cuda_red_type(g, i, o);
+    if (g->lean) {
+        df_cuda_line(g, "%s::t stack%u[T == 1 ? %d : %d], *const wait%u = (%s::t *)mem;", o, i,
+                     DF_CUDA_WARP_DEPTH, DF_CUDA_DEPTH, i, o);
+        return;
+    }
     df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (T == 1 ? %zu : %zu));", o, i, o,
                  df_cuda_shared(g, stage, each(false), 0, i),
                  df_cuda_shared(g, stage, each(true), 0, i));
+    df_cuda_line(g, "%s::t *const wait%u = stack%u + %d;", o, i, i, DF_CUDA_DEPTH);
 }
 
 /* ---- elements ---- */
@@ -77,16 +96,33 @@ static void put_fold(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "const %s::t fold%u = fold_warp<%s>(acc%u[0], acc%u[1]);", o, i, o, i, i);
+    df_cuda_line(g, "fold%u = fold_warp<%s>(acc%u[0], acc%u[1]);", i, o, i, i);
 }
 
-/* Block `b` of the row by one warp: up to what it folds to. */
+static void put_folded(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::t fold%u;", o, i);
+}
+
+/* Longer bodies have loads enough, and registers too few. A scan's steps are long. */
+static void put_unroll(df_cuda_gen *g, uint32_t stage)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        n += g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM;
+    if (n <= SHORT && !df_cuda_scans(g, stage)) df_cuda_line(g, "_Pragma(\"unroll %d\")", UNROLLED);
+}
+
+/* Block `b` of the row by one warp: up to what it folds to, variables that put_folded declares. */
 static void put_block(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "enum { V = 2 };");
     df_cuda_accumulators(g, stage);
     df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
                  DF_BLOCK, DF_BLOCK, DF_BLOCK);
+    put_unroll(g, stage);
     df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
     put_elements(g, stage, true);
     df_cuda_close(g);
@@ -102,7 +138,7 @@ static void put_push_own(df_cuda_gen *g, uint32_t i)
 
 static void put_wait(df_cuda_gen *g, uint32_t i)
 {
-    df_cuda_line(g, "if (lane == 0) stack%u[%d + warp] = fold%u;", i, DF_CUDA_DEPTH, i);
+    df_cuda_line(g, "if (lane == 0 && b < n_red) wait%u[warp] = fold%u;", i, i);
 }
 
 static void put_push_all(df_cuda_gen *g, uint32_t i)
@@ -110,9 +146,30 @@ static void put_push_all(df_cuda_gen *g, uint32_t i)
     char o[32];
     df_cuda_red_type(g, i, o);
     df_cuda_line(g,
-                 "for (u32 j = 0; j < T && b0 + (I)j < n_red; j++) push<%s>(stack%u, 1, b0 + (I)j, "
-                 "stack%u[%d + j]);",
-                 o, i, i, DF_CUDA_DEPTH);
+                 "if (first) for (u32 j = 0; j < T && b0 + (I)j < n_red; j++) "
+                 "push<%s>(stack%u, 1, b0 + (I)j, wait%u[j]);",
+                 o, i, i);
+}
+
+/* One reduction after the other has what is shared. */
+static void put_join_lean(df_cuda_gen *g, uint32_t i)
+{
+    put_wait(g, i);
+    df_cuda_line(g, "__syncthreads();");
+    put_push_all(g, i);
+    df_cuda_line(g, "__syncthreads();");
+}
+
+static void put_join(df_cuda_gen *g, uint32_t stage)
+{
+    if (g->lean) {
+        df_cuda_each_red(g, stage, put_join_lean);
+        return;
+    }
+    df_cuda_each_red(g, stage, put_wait);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_push_all);
+    df_cuda_line(g, "__syncthreads();");
 }
 
 /* The result goes from thread 0 of the team through the stack's first place. */
@@ -120,7 +177,14 @@ static void put_finish(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "v%u = finish<%s>(stack%u, 1, n_red);", i, o, i);
+    if (!g->lean) {
+        df_cuda_line(g, "v%u = finish<%s>(stack%u, 1, n_red);", i, o, i);
+        return;
+    }
+    df_cuda_line(g, "if (first) *(%s::result *)mem = finish<%s>(stack%u, 1, n_red);", o, o, i);
+    df_cuda_line(g, "sync_team<T>();");
+    df_cuda_line(g, "v%u = *(%s::result *)mem;", i, o);
+    df_cuda_line(g, "sync_team<T>();");
 }
 
 static void put_result(df_cuda_gen *g, uint32_t i)
@@ -134,21 +198,15 @@ static void put_blocks_together(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "for (I b0 = 0; b0 < n_red; b0 += T)");
     df_cuda_line(g, "const I b = b0 + (I)warp;");
+    df_cuda_each_red(g, stage, put_folded);
     df_cuda_open(g, "if (b < n_red)");
     put_block(g, stage);
+    df_cuda_close(g);
     df_cuda_open(g, "if (T == 1)");
     df_cuda_each_red(g, stage, put_push_own);
     df_cuda_close(g);
     df_cuda_open(g, "else");
-    df_cuda_each_red(g, stage, put_wait);
-    df_cuda_close(g);
-    df_cuda_close(g);
-    df_cuda_open(g, "if (T > 1)");
-    df_cuda_line(g, "__syncthreads();");
-    df_cuda_open(g, "if (first)");
-    df_cuda_each_red(g, stage, put_push_all);
-    df_cuda_close(g);
-    df_cuda_line(g, "__syncthreads();");
+    put_join(g, stage);
     df_cuda_close(g);
     df_cuda_close(g);
 }
@@ -166,6 +224,7 @@ static void put_blocks_in_order(df_cuda_gen *g, uint32_t stage)
     df_cuda_open(g, "if (warp == 0)");
     put_run(g, stage);
     df_cuda_open(g, "for (I b = 0; b < n_red; b++)");
+    df_cuda_each_red(g, stage, put_folded);
     put_block(g, stage);
     df_cuda_each_red(g, stage, put_push_own);
     df_cuda_close(g);
@@ -218,7 +277,9 @@ static void put_head(df_cuda_gen *g)
 
 static void put_main(df_cuda_gen *g)
 {
-    df_cuda_open(g, "template <typename I, int T> DEV void %s_main(const u64 *w, u32 block, u32 n)",
+    df_cuda_open(g,
+                 "template <typename I, int T, bool W> "
+                 "DEV void %s_main(const u64 *w, u32 block, u32 n)",
                  g->name);
     put_head(g);
     df_cuda_line(g, "__shared__ __align__(16) unsigned char shared[T == 1 ? %zu : %zu];",
@@ -256,7 +317,8 @@ static void put_mine(df_cuda_gen *g)
 
 static void put_part(df_cuda_gen *g)
 {
-    df_cuda_open(g, "template <typename I> DEV void %s_part(const u64 *w, u32 block, u32 n)",
+    df_cuda_open(g,
+                 "template <typename I, bool W> DEV void %s_part(const u64 *w, u32 block, u32 n)",
                  g->name);
     put_head(g);
     df_cuda_open(g,
@@ -267,6 +329,7 @@ static void put_part(df_cuda_gen *g)
     df_cuda_outer(g);
     df_cuda_offsets(g);
     df_cuda_row_level(g, 0, NULL);
+    df_cuda_each_red(g, 0, put_folded);
     put_block(g, 0);
     put_mine(g);
     df_cuda_each_red(g, 0, put_partial);

@@ -140,19 +140,6 @@ static deft_status check_ins(const df_cuda_gen *g, df_diag *d, uint32_t i)
     return DEFT_OK;
 }
 
-static deft_status check_shared(const df_cuda_gen *g, df_diag *d)
-{
-    const size_t col = g->k->mode == DF_MODE_COL ? df_cuda_col_shared(g) : 0;
-    const size_t warp = g->k->mode == DF_MODE_ROW ? df_cuda_row_shared(g, false) : 0;
-    const size_t team = g->k->mode == DF_MODE_ROW ? df_cuda_row_shared(g, true) : 0;
-    size_t most = col > warp ? col : warp;
-    if (team > most) most = team;
-    if (most <= DF_CUDA_SHARED_BYTES) return DEFT_OK;
-    return df_fail(d, DEFT_E_COMPILE,
-                   "cuda: the reductions of one stage need %zu bytes of shared memory, of %d", most,
-                   DF_CUDA_SHARED_BYTES);
-}
-
 deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d)
 {
     const df_kernel *const k = g->k;
@@ -160,11 +147,6 @@ deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d)
     if (k->mode > DF_MODE_LOOP || k->n_axes == 0 || k->n_axes > DF_MAX_AXES)
         TRY(df_fail(d, DEFT_E_COMPILE, "cuda: mode %u with %u axes", k->mode, k->n_axes));
     for (uint32_t i = 0; i < k->n_ins; i++) TRY(check_ins(g, d, i));
-    for (uint32_t s = 0; s < k->n_stages; s++)
-        if (k->mode == DF_MODE_COL && df_cuda_scans(g, s) && df_cuda_reduces(g, s))
-            TRY(df_fail(d, DEFT_E_COMPILE,
-                        "cuda: stage %u scans and reduces along an axis that is not the last", s));
-    TRY(check_shared(g, d));
 done:
     return st;
 }
@@ -179,7 +161,9 @@ static deft_status check_entry(const df_kernel *k, df_diag *d, df_cuda_entry e)
 {
     if (e.pass >= DF_CUDA_N_PASSES || (e.pass != DF_CUDA_MAIN && !(k->flags & DF_KERNEL_SPLIT)))
         return df_fail(d, DEFT_E_COMPILE, "cuda: pass %u of a kernel that has none", e.pass);
-    if ((e.flags & DF_CUDA_WIDE && k->mode != DF_MODE_MAP) ||
+    const bool may_be_wide =
+        k->mode == DF_MODE_MAP || (k->mode == DF_MODE_ROW && e.pass != DF_CUDA_FIN);
+    if ((e.flags & DF_CUDA_WIDE && !may_be_wide) ||
         (e.flags & DF_CUDA_LONG && (k->mode != DF_MODE_ROW || e.pass != DF_CUDA_MAIN)))
         return df_fail(d, DEFT_E_COMPILE, "cuda: flags %u mean nothing here", e.flags);
     if (!(e.flags & DF_CUDA_MANY) && !df_cuda_by_value(k))
@@ -208,7 +192,10 @@ static void put_entry(df_cuda_gen *g, df_cuda_entry e)
     if (g->k->mode == DF_MODE_MAP)
         snprintf(more, sizeof more, ", %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1);
     if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_MAIN)
-        snprintf(more, sizeof more, ", %d", e.flags & DF_CUDA_LONG ? DF_CUDA_WARPS : 1);
+        snprintf(more, sizeof more, ", %d, %d", e.flags & DF_CUDA_LONG ? DF_CUDA_WARPS : 1,
+                 (e.flags & DF_CUDA_WIDE) != 0);
+    if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_PART)
+        snprintf(more, sizeof more, ", %d", (e.flags & DF_CUDA_WIDE) != 0);
     const char *const pass = pass_names[e.pass];
     const uint32_t threads = df_cuda_threads(g->k, (df_cuda_pass)e.pass);
     /* With 1 the assembler does not spill a few words to have all threads a multiprocessor holds.
@@ -246,6 +233,7 @@ deft_status df_cuda_text(df_diag *d, const df_kernel *k, const char *name,
     deft_status st = DEFT_OK;
     df_str_init(&s, mem);
     TRY(df_cuda_check(&g, d));
+    df_cuda_choose_stacks(&g);
     for (uint32_t i = 0; i < n; i++) TRY(check_entry(k, d, entry[i]));
     for (int pass = 0; pass < DF_CUDA_N_PASSES; pass++) {
         bool wanted = false;

@@ -231,6 +231,15 @@ static bool goes_near(const df_cuda_gen *g, const df_ins *ins)
            a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
+/* ROW: and so do the two of a thread, if W. */
+static bool goes_in_pairs(const df_cuda_gen *g, const df_ins *ins)
+{
+    const df_access *const a = &g->k->access[ins->imm];
+    return g->k->mode == DF_MODE_ROW && ins->op != DF_K_load_at &&
+           (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
+           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+}
+
 static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
 {
     char v[24];
@@ -246,6 +255,16 @@ static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
         return;
     }
     df_cuda_offset(g, (uint32_t)ins->imm, s);
+    if (goes_in_pairs(g, ins)) {
+        df_cuda_open(g, "if (W)");
+        df_cuda_line(g, "%s near[2];", df_cuda_type(ins->dtype));
+        df_cuda_line(g, "EACH near[l] = %s;", v);
+        df_cuda_line(g, "const int l = 0;");
+        df_cuda_line(g, "store_near<2>(p%u + (%s), near, on);", (uint32_t)ins->imm,
+                     s->ok ? s->at : "");
+        df_cuda_close(g);
+        df_cuda_line(g, "else");
+    }
     df_cuda_line(g, "EACH if (on[l]) p%u[%s] = %s;", (uint32_t)ins->imm, s->ok ? s->at : "", v);
 }
 
@@ -267,8 +286,18 @@ void df_cuda_elem(df_cuda_gen *g, uint32_t i)
         df_cuda_line(g, "load_near<V>(v%u, p%u + a%u + r[0], on);", i, (uint32_t)ins->imm,
                      (uint32_t)ins->imm);
     } else {
-        put_value(g, i, "on[l]", &s);
         df_cuda_line(g, "%s v%u[V];", t, i);
+        if (ins->op == DF_K_load && goes_in_pairs(g, ins)) {
+            df_cuda_offset(g, (uint32_t)ins->imm, &s);
+            df_cuda_open(g, "if (W)");
+            df_cuda_line(g, "const int l = 0;");
+            df_cuda_line(g, "load_near<2>(v%u, p%u + (%s), on);", i, (uint32_t)ins->imm,
+                         s.ok ? s.at : "");
+            df_cuda_close(g);
+            df_cuda_line(g, "else");
+            s.n = 0;
+        }
+        put_value(g, i, "on[l]", &s);
         df_cuda_line(g, "EACH v%u[l] = %s;", i, s.ok ? s.at : "");
     }
     g->out->ok &= s.ok;

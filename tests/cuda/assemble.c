@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Generated CUDA text through NVRTC to cubins, no GPU needed: the kernels of all programs of
- * tests/expect, random ones, strict and FAST, and routines, for one architecture. Prints how many
- * entries were assembled, the most registers, and what spills; no entry of a program's kernel may.
+ * tests/expect, or of traces, the op matrix, random ones, strict and FAST, and routines, for one
+ * architecture. Prints how many entries were assembled, the most registers, and what spills; no
+ * entry of a program's kernel may, nor of the matrix.
  * Skipped, with a sentence, where there is no NVRTC.
  *
- *   assemble --arch=90 [--brief] [--random=40] [FILE.expect ...]
+ *   assemble --arch=90 [--brief] [--random=40] [--only] [--matrix] [FILE.expect ...] [FILE.trace
+ * ...]
  *
  * --brief: of each kernel the entry that launches mostly take, and its parts; else every kind.
+ * --only: the kernels of the files alone, and the matrix if asked for.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,12 +20,14 @@
 #include "jit_cuda/cuda_abi.h"
 #include "jit_cuda/nvrtc.h"
 #include "jit_cuda/routine.h"
+#include "matrix.h"
 #include "programs.h"
 #include "support/fail_mem.h"
+#include "support/hand_kernel.h"
 #include "support/part.h"
 #include "support/random_kernel.h"
 
-enum { IN_PROGRAM = 32, MOST_ENTRIES = 8, SKIP = 77 };
+enum { IN_PROGRAM = 32, MOST_ENTRIES = 8, SKIP = 77, N_REDUCTIONS = 2 };
 
 typedef struct subject {
     const df_kernel *k;
@@ -39,6 +44,12 @@ typedef struct totals {
     double seconds;
 } totals;
 
+typedef struct asked {
+    int arch, first_file;
+    uint32_t n_random;
+    bool brief, only, has_matrix;
+} asked;
+
 static long n_faults;
 
 static void choose_entries(subject *s, bool brief)
@@ -46,7 +57,7 @@ static void choose_entries(subject *s, bool brief)
     static const df_cuda_entry map[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
                                          { DF_CUDA_MAIN, 0 },
                                          { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_MANY } };
-    static const df_cuda_entry row[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
+    static const df_cuda_entry row[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
                                          { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_LONG },
                                          { DF_CUDA_MAIN, DF_CUDA_LONG | DF_CUDA_MANY } };
     static const df_cuda_entry other[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
@@ -56,7 +67,8 @@ static void choose_entries(subject *s, bool brief)
     s->n_entries = brief ? 1 : mode <= DF_MODE_ROW ? 3 : 2;
     memcpy(s->entry, from, sizeof *from * s->n_entries);
     if (!(s->k->flags & DF_KERNEL_SPLIT)) return;
-    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, DF_CUDA_NARROW };
+    const unsigned wide = mode == DF_MODE_ROW ? DF_CUDA_WIDE : 0;
+    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, (uint8_t)(DF_CUDA_NARROW | wide) };
     s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_FIN, DF_CUDA_NARROW };
 }
 
@@ -120,15 +132,19 @@ static void assemble(const df_nvrtc *nv, int arch, subject *s, uint32_t n, total
     df_str_finish(&text);
 }
 
-static void assemble_all(const df_nvrtc *nv, int arch, subject *s, uint32_t n)
+static void assemble_all(const df_nvrtc *nv, const asked *a, subject *s, uint32_t n)
 {
     totals t = { .widest = "-" };
+    for (uint32_t i = 0; i < n; i++) {
+        snprintf(s[i].name, sizeof s[i].name, "k%u", i);
+        choose_entries(&s[i], a->brief);
+    }
     for (uint32_t i = 0; i < n; i += IN_PROGRAM)
-        assemble(nv, arch, s + i, n - i < IN_PROGRAM ? n - i : IN_PROGRAM, &t);
+        assemble(nv, a->arch, s + i, n - i < IN_PROGRAM ? n - i : IN_PROGRAM, &t);
     printf(
         "sm_%d: %ld kernels, %ld entries; at most %ld registers (%s), %ld bytes of local memory; "
         "%ld spill (%ld bytes); %.0f ms of CPU for each kernel\n",
-        arch, t.kernels, t.entries, t.registers, t.widest, t.stack, t.spilling, t.spilled,
+        a->arch, t.kernels, t.entries, t.registers, t.widest, t.stack, t.spilling, t.spilled,
         t.kernels ? t.seconds * 1000 / (double)t.kernels : 0);
 }
 
@@ -223,12 +239,6 @@ static void check_memory(int arch)
     fail_mem_destroy(&f);
 }
 
-typedef struct asked {
-    int arch, first_file;
-    uint32_t n_random;
-    bool brief;
-} asked;
-
 static asked read_arguments(int argc, char **argv)
 {
     asked a = { .arch = 90, .first_file = 1, .n_random = 40 };
@@ -237,8 +247,10 @@ static asked read_arguments(int argc, char **argv)
         if (strncmp(s, "--arch=", 7) == 0) a.arch = atoi(s + 7);
         if (strncmp(s, "--random=", 9) == 0) a.n_random = (uint32_t)atoi(s + 9);
         a.brief |= strcmp(s, "--brief") == 0;
+        a.only |= strcmp(s, "--only") == 0;
+        a.has_matrix |= strcmp(s, "--matrix") == 0;
     }
-    a.n_random = test_some(a.n_random);
+    a.n_random = a.only ? 0 : test_some(a.n_random);
     return a;
 }
 
@@ -251,12 +263,56 @@ static void make_random(random_kernel *g, subject *s, uint32_t n)
     }
 }
 
+/* More reductions than fit shared memory, and beside scans. */
+static void make_reductions(hand_reductions *r, subject *s)
+{
+    static const char *const where[] = { "reductions of columns", "and scans" };
+    for (int i = 0; i < N_REDUCTIONS; i++) {
+        hand_reductions_make(&r[i], true, i == 1, 6);
+        s[i] = (subject){ .k = &r[i].k, .where = where[i], .may_spill = true };
+    }
+}
+
+/* The op matrix, in programs of its own. */
+static void assemble_matrix(const df_nvrtc *nv, const asked *a)
+{
+    matrix m;
+    matrix_make(&m);
+    subject *const s = calloc(m.n, sizeof *s);
+    if (!s) exit(2);
+    for (uint32_t i = 0; i < m.n; i++)
+        s[i] = (subject){ .k = &m.at[i].x.k, .where = m.at[i].where };
+    printf("the op matrix\n");
+    assemble_all(nv, a, s, m.n);
+    free(s);
+    matrix_finish(&m);
+}
+
+static void assemble_kernels(const df_nvrtc *nv, const asked *a, const char *const *files,
+                             int n_files)
+{
+    static hand_reductions reductions[N_REDUCTIONS];
+    programs p;
+    programs_read(&p, files, n_files);
+    const uint32_t n_made = p.n_kernels + a->n_random, n = n_made + (a->only ? 0 : N_REDUCTIONS);
+    subject *const s = calloc(n + 1, sizeof *s);
+    random_kernel *const g = calloc(a->n_random + 1, sizeof *g);
+    if (!s || !g) exit(2);
+    for (uint32_t i = 0; i < p.n_kernels; i++)
+        s[i] = (subject){ .k = p.kernel[i], .where = p.where[i] };
+    make_random(g, s + p.n_kernels, a->n_random);
+    if (!a->only) make_reductions(reductions, s + n_made);
+    assemble_all(nv, a, s, n);
+    free(g);
+    free(s);
+    programs_finish(&p);
+}
+
 int main(int argc, char **argv)
 {
     const asked a = read_arguments(argc, argv);
     df_diag d = { 0 };
     df_nvrtc *nv = NULL;
-    programs p;
     setvbuf(stdout, NULL, _IOLBF, 0);
     if (df_nvrtc_open(&d, &df_mem_system, NULL, &nv) != DEFT_OK) {
         printf("skipped: %s\n", d.text);
@@ -267,25 +323,11 @@ int main(int argc, char **argv)
         printf("skipped: this NVRTC does not know sm_%d\n", a.arch);
         return SKIP;
     }
-    programs_read(&p, (const char *const *)argv + a.first_file, argc - a.first_file);
-    const uint32_t n = p.n_kernels + a.n_random;
-    subject *const s = calloc(n + 1, sizeof *s);
-    random_kernel *const g = calloc(a.n_random + 1, sizeof *g);
-    if (!s || !g) return 2;
-    for (uint32_t i = 0; i < p.n_kernels; i++)
-        s[i] = (subject){ .k = p.kernel[i], .where = p.where[i] };
-    make_random(g, s + p.n_kernels, a.n_random);
-    for (uint32_t i = 0; i < n; i++) {
-        snprintf(s[i].name, sizeof s[i].name, "k%u", i);
-        choose_entries(&s[i], a.brief);
-    }
-    check_refusals(nv);
-    check_memory(a.arch);
-    assemble_all(nv, a.arch, s, n);
-    assemble_routines(nv, a.arch);
-    free(g);
-    free(s);
-    programs_finish(&p);
+    if (!a.only) check_refusals(nv);
+    if (!a.only) check_memory(a.arch);
+    assemble_kernels(nv, &a, (const char *const *)argv + a.first_file, argc - a.first_file);
+    if (a.has_matrix) assemble_matrix(nv, &a);
+    if (!a.only) assemble_routines(nv, a.arch);
     df_nvrtc_close(&nv);
     printf("%ld faults\n", n_faults);
     return n_faults == 0 ? 0 : 1;

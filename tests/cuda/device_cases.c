@@ -5,9 +5,10 @@
  * warm, and with inputs that may be taken over. Nothing may leak, nothing the driver calls misuse
  * may happen.
  *
- *   device_cases DRIVER NVRTC CUBLASLT [--quick] [--first=SEED] [--count=N] [FILE.expect ...]
+ *   device_cases DRIVER NVRTC CUBLASLT [--graphs] [--quick] [--first=SEED] [--count=N] [FILE ...]
  *
- * With - for each of the three: on the GPU of this machine, by NVIDIA's libraries.
+ * With - for each of the three: on the GPU of this machine, by NVIDIA's libraries. --graphs: runs
+ * are replayed. FILE: of tests/expect.
  */
 #include <stdio.h>
 #include <string.h>
@@ -232,9 +233,9 @@ static void check_loop(bench *b, df_device *cpu)
     if (trial_counts.cases == before) trial_fault("a loop", "no program", "");
 }
 
-/* ---- what has no code: more reductions of columns than shared memory takes ---- */
+/* ---- more reductions of columns than shared memory takes ---- */
 
-static void check_host(bench *b, df_device *cpu)
+static void check_reductions(bench *b, df_device *cpu)
 {
     static const char text[] =
         "%0 = input f64[40,5]\n%1 = mul f64[40,5] %0 %0\n%2 = neg f64[40,5] %0\n"
@@ -245,7 +246,28 @@ static void check_host(bench *b, df_device *cpu)
         "output %8\noutput %9\noutput %10\noutput %11\noutput %13 into %12\n";
     const long before = trial_counts.on_host;
     check_text(b, cpu, "many reductions", text, sizeof text - 1);
-    if (trial_counts.on_host == before) trial_fault("many reductions", "not on the host", "");
+    if (trial_counts.on_host != before) trial_fault("many reductions", "on the host", "");
+}
+
+/* ---- what has no code: an epilogue that reads the product after 256 other values ---- */
+
+static void check_host(bench *b, df_device *cpu)
+{
+    enum { OTHERS = 260 };
+    df_str s;
+    uint32_t at = OTHERS + 3;
+    df_str_init(&s, &df_mem_system);
+    for (uint32_t i = 0; i < at; i++)
+        df_str_fmt(&s, "%%%u = input f32[4,4]%s\n", i, i == 0 ? " wrapped" : "");
+    df_str_fmt(&s, "%%%u = matmul f32[4,4] %%1 %%2\n", at);
+    for (uint32_t i = 0, sum = 0; i < OTHERS; i++, sum = at)
+        df_str_fmt(&s, "%%%u = add f32[4,4] %%%u %%%u\n", ++at, sum, i + 3);
+    df_str_fmt(&s, "%%%u = mul f32[4,4] %%%u %%%u\noutput %%%u into %%0\n", at + 1, at, OTHERS + 3,
+               at + 1);
+    const long before = trial_counts.on_host;
+    check_text(b, cpu, "a long epilogue", s.at, s.n);
+    if (trial_counts.on_host == before) trial_fault("a long epilogue", "not on the host", "");
+    df_str_finish(&s);
 }
 
 /* ---- all ---- */
@@ -263,6 +285,8 @@ int main(int argc, char **argv)
         const char *value;
         if (strcmp(argv[i], "--quick") == 0)
             quick = true, count = 16;
+        else if (strcmp(argv[i], "--graphs") == 0)
+            continue;
         else if (cli_value(argv[i], "--first", &value))
             (void)cli_number("--first", value, 0, UINT64_MAX, &first);
         else if (cli_value(argv[i], "--count", &value))
@@ -277,6 +301,7 @@ int main(int argc, char **argv)
     for (size_t s = 0; s < DF_LEN(all_shaped); s++) check_shapes(&b, cpu, &all_shaped[s]);
     check_checks(&b, cpu);
     check_fast(&b, cpu);
+    check_reductions(&b, cpu);
     check_host(&b, cpu);
     check_loop(&b, cpu);
     for (uint64_t n = 0; n < test_some((unsigned)count); n++) check_random(&b, cpu, first + n);

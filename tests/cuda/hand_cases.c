@@ -50,7 +50,7 @@ static batch_kernel kernel_of(const df_kernel *k, const char *where, const df_cu
 static bool launch(const batch *b, const batch_kernel *k, df_cuda_entry e, const df_kargs *a,
                    int64_t n_blocks)
 {
-    uint64_t words[64];
+    uint64_t words[DF_CUDA_PARAM_BYTES / 8];
     df_cuda_fill(k->k, a, words);
     return batch_launch(b, k, e, words, n_blocks);
 }
@@ -199,6 +199,57 @@ static void check_long(bool col)
         EXPECT(memcmp(&got, &want, sizeof got) == 0);
         free(a.partial);
         free(x);
+    }
+    batch_close(&b);
+}
+
+/* ---- more reductions than fit shared memory ---- */
+
+static void check_reductions(bool col, bool scans, uint32_t n_reds)
+{
+    enum { ROWS = 2, INNER = 3, MOST = 12400 };
+    static const int64_t lengths[] = { 0, 1, 63, 200, 4096, 4097, 12400 };
+    static hand_reductions r;
+    static double x[ROWS * MOST * INNER], along[2][ROWS * MOST * INNER];
+    static uint64_t got[HAND_REDUCTIONS][ROWS * INNER], want[HAND_REDUCTIONS][ROWS * INNER];
+    hand_reductions_make(&r, col, scans, n_reds);
+    const uint32_t n_axes = r.k.n_axes, run = n_reds + 1;
+    const df_cuda_entry entries[] = {
+        { DF_CUDA_MAIN, 0 }, { DF_CUDA_MAIN, (uint8_t)(col ? DF_CUDA_NARROW : DF_CUDA_LONG) }
+    };
+    const batch_kernel bk = kernel_of(&r.k, "many reductions", entries, 2);
+    batch b;
+    if (!batch_build(&b, &tools, &bk, 1, n_batches++)) n_faults++;
+    const int64_t inner = col ? INNER : 1;
+    uint32_t state = 11;
+    for (int64_t i = 0; i < ROWS * MOST * INNER; i++) {
+        state = state * 1664525 + 1013904223;
+        x[i] = (double)(state >> 20) * 0.1 - 200; /* equals among them */
+    }
+    for (int64_t i = 0; i < ROWS * inner; i++) x[i] = -0.0;
+    for (size_t at = 0; b.library && at < 2 * DF_LEN(lengths); at++) {
+        const int64_t l = lengths[at / 2], extent[] = { ROWS, l, inner };
+        int64_t stride[(HAND_REDUCTIONS + 2) * 3];
+        char *into[2][HAND_REDUCTIONS + 2];
+        for (uint32_t i = 0; i <= run; i++) {
+            const bool is_row = i > 0 && i < run;
+            stride[i * n_axes] = is_row ? inner : l * inner;
+            stride[i * n_axes + 1] = is_row ? 0 : inner;
+            if (col) stride[i * n_axes + 2] = 1;
+            for (int j = 0; j < 2; j++)
+                into[j][i] = i == 0     ? (char *)x
+                             : i == run ? (char *)along[j]
+                                        : (char *)(j ? got : want)[i - 1];
+        }
+        df_kargs a = { .ptr = into[0], .stride = stride, .extent = extent };
+        memset(want, 0, sizeof want);
+        memset(got, 0, sizeof got);
+        memset(along, 0, sizeof along);
+        interp(&r.k, &a, ROWS, inner);
+        a.ptr = into[1];
+        EXPECT(launch(&b, &bk, entries[at % 2], &a, 1));
+        EXPECT(memcmp(got, want, sizeof got) == 0);
+        EXPECT(memcmp(along[0], along[1], sizeof along[0]) == 0);
     }
     batch_close(&b);
 }
@@ -390,14 +441,27 @@ static void check_facts(void)
     k.mode = DF_MODE_ROW;
     k.role[1] = DF_AXIS_RED;
     extent[1] = DF_CUDA_WARP_ROW;
-    EXPECT(df_cuda_facts(&k, &a) == DF_CUDA_NARROW);
-    extent[1]++;
+    EXPECT(df_cuda_lanes(&k) == 2);
+    EXPECT(df_cuda_facts(&k, &a) == both);
+    extent[1]++; /* an odd length: the last has no neighbour */
+    EXPECT(df_cuda_facts(&k, &a) == (both | DF_CUDA_LONG));
+    ptr[1] += 8; /* a pair of f64 is 16 bytes */
     EXPECT(df_cuda_facts(&k, &a) == (DF_CUDA_NARROW | DF_CUDA_LONG));
+    ptr[1] -= 8;
+    stride[0] = 101;
+    EXPECT(df_cuda_facts(&k, &a) == (DF_CUDA_NARROW | DF_CUDA_LONG));
+    stride[0] = 100;
+    k.role[0] = DF_AXIS_RED; /* a row of two axes: pairs may not go across the last one's end */
+    extent[1] = 100;
+    EXPECT(df_cuda_facts(&k, &a) == both);
+    extent[1] = 99;
+    EXPECT(df_cuda_facts(&k, &a) == DF_CUDA_NARROW);
+    k.role[0] = DF_AXIS_OUTER;
     extent[1] = (int64_t)1 << 36;
     EXPECT(df_cuda_fits(&d, &k, &a) == DEFT_E_LIMIT && strstr(d.text, "68719476736 elements"));
     extent[1]--;
     EXPECT(df_cuda_fits(&d, &k, &a) == DEFT_OK);
-    EXPECT(df_cuda_facts(&k, &a) == DF_CUDA_LONG);
+    EXPECT(df_cuda_facts(&k, &a) == (DF_CUDA_WIDE | DF_CUDA_LONG));
 }
 
 /* ---- refusals ---- */
@@ -417,7 +481,7 @@ static void expect_refused(const df_kernel *k, df_cuda_entry e, const char *word
 
 static void check_refusals(void)
 {
-    enum { MANY_REDS = 12, MANY_ACCESSES = 300 };
+    enum { MANY_ACCESSES = 300 };
     const df_cuda_entry plain = { DF_CUDA_MAIN, 0 };
     one_op x;
     one_op_make(&x, DF_K_sqrt, DEFT_I32, DEFT_I32);
@@ -435,26 +499,20 @@ static void check_refusals(void)
     expect_refused(&x.k, (df_cuda_entry){ DF_CUDA_PART, 0 }, "pass 1");
 
     df_access access[MANY_ACCESSES] = { { .kind = DF_ACCESS_LOAD, .dtype = DEFT_F64 } };
-    df_ins body[1 + MANY_REDS] = { ins(DF_K_load, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0) };
-    for (uint32_t i = 1; i <= MANY_REDS; i++)
-        body[i] = ins(DF_K_sum, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0);
+    const df_ins body[] = { ins(DF_K_load, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0),
+                            ins(DF_K_sum, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0) };
     df_kernel k = { .mode = DF_MODE_COL,
                     .n_axes = 2,
                     .n_stages = 1,
                     .role = { DF_AXIS_RED, DF_AXIS_INNER },
                     .n_access = 1,
-                    .n_ins = 1 + MANY_REDS,
+                    .n_ins = DF_LEN(body),
                     .access = access,
                     .ins = body };
-    expect_refused(&k, plain, "bytes of shared memory");
-    body[2] = ins(DF_K_cumsum, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0);
-    k.n_ins = 3;
-    expect_refused(&k, plain, "scans and reduces");
     for (uint32_t i = 0; i < MANY_ACCESSES; i++) {
         access[i] = access[0];
         access[i].step[0] = DF_STEP_ANY;
     }
-    k.n_ins = 2;
     k.n_access = MANY_ACCESSES; /* 300 addresses and as many strides */
     EXPECT(!df_cuda_by_value(&k));
     expect_refused(&k, plain, "602 words");
@@ -525,6 +583,11 @@ int main(int argc, char **argv)
     check_row_store(true);
     check_exchange();
     check_scan();
+    check_reductions(false, false, HAND_REDUCTIONS);
+    check_reductions(false, true, HAND_REDUCTIONS);
+    check_reductions(true, false, 15);
+    check_reductions(true, true, 5);
+    check_reductions(true, true, 15);
     check_long(false);
     check_long(true);
     char command[128];

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of all programs of tests/expect. See tests/expect/run_expect for the form of a file.
+ * The kernels of programs. See tests/expect/run_expect for the form of a file.
  */
 #include "programs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "jit_cuda/own.h"
 
 static void *grow(void *p, size_t size)
 {
@@ -49,11 +51,10 @@ static deft_status add_plan(df_plan *plan, void *user)
 
 static void add_program(programs *p, const char *text, size_t n, const char *where)
 {
-    static const df_limits limits = { .n_threads = 8,
-                                      .max_body = DF_MAX_BODY,
-                                      .l1_bytes = 32 << 10,
-                                      .l2_bytes = 1 << 20,
-                                      .fuse = true };
+    static const df_gpu_facts gpu = { .n_sms = 132,
+                                      .shared_per_sm = 228 << 10,
+                                      .l2_bytes = 50 << 20 };
+    const df_limits limits = df_cuda_limits(&gpu);
     df_diag d = { 0 };
     df_arena arena;
     df_trace *t = NULL, *simple = NULL;
@@ -97,6 +98,12 @@ static void read_file(programs *p, const char *path)
     char *const text = whole_file(path), where[256];
     const char *const base = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     const char *line = text, *begin = NULL;
+    const size_t length = strlen(base);
+    if (length > 6 && strcmp(base + length - 6, ".trace") == 0) {
+        add_program(p, text, strlen(text), base);
+        free(text);
+        return;
+    }
     for (int number = 1; *line; number++) {
         const char *const next = line + strcspn(line, "\n");
         const bool is_case = starts(line, "# deft "), ends = is_case || starts(line, "--- ");

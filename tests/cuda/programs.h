@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of all programs of tests/expect, as the fuser makes them.
+ * The kernels of programs, as the fuser makes them for a large GPU.
  */
 #ifndef TEST_CUDA_PROGRAMS_H
 #define TEST_CUDA_PROGRAMS_H
@@ -15,8 +15,8 @@ typedef struct programs {
     uint32_t n_kernels;
 } programs;
 
-/* files: of tests/expect. Programs that do not parse are left out: there are such, on purpose.
- * Aborts when memory is short. */
+/* files: of tests/expect, or NAME.trace with one program. Programs that do not parse are left out:
+ * there are such, on purpose. Aborts when memory is short. */
 void programs_read(programs *p, const char *const *files, int n_files);
 void programs_finish(programs *p);
 

@@ -4,9 +4,9 @@
  * being equal: random kernels of every mode, every op and dtype on awkward values, the kernels of
  * all programs of tests/expect; on random shapes, strides and data, by every kind of entry. A case
  * is a kernel and a shape; each is run by two entries at least. Buffers end at an inaccessible
- * page.
+ * page. --quick: some random ones alone; --only: programs alone.
  *
- *   shim_cases COMPILER FOLDER-OF-SHIM [--quick] [FILE.expect ...]
+ *   shim_cases COMPILER FOLDER-OF-SHIM [--quick] [--only] [FILE.expect ...] [FILE.trace ...]
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +63,7 @@ static void choose_entries(batch_kernel *b, uint32_t number)
     case DF_MODE_ROW:
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_NARROW : DF_CUDA_NARROW | DF_CUDA_MANY);
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_LONG | DF_CUDA_MANY : DF_CUDA_LONG);
+        add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_WIDE : DF_CUDA_WIDE | DF_CUDA_LONG);
         break;
     case DF_MODE_COL:
     case DF_MODE_LOOP:
@@ -72,7 +73,8 @@ static void choose_entries(batch_kernel *b, uint32_t number)
     }
     if (!(k->flags & DF_KERNEL_SPLIT)) return;
     const unsigned split = (odd ? DF_CUDA_NARROW : 0) | (number % 4 < 2 ? DF_CUDA_MANY : 0);
-    add_entry(b, DF_CUDA_PART, split);
+    const bool is_wide = k->mode == DF_MODE_ROW && number % 3 == 0;
+    add_entry(b, DF_CUDA_PART, split | (is_wide ? DF_CUDA_WIDE : 0));
     add_entry(b, DF_CUDA_FIN, split);
 }
 
@@ -365,23 +367,23 @@ static void check_ops(void)
 
 int main(int argc, char **argv)
 {
-    bool quick = false;
+    bool quick = false, only = false;
     int first_file = 3;
     if (argc < 3) return 2;
     tools =
         (batch_tools){ .compiler = argv[1], .shim = argv[2], .folder = "/tmp/deft-shim-XXXXXX" };
     if (!mkdtemp(tools.folder)) return 2;
-    if (argc > 3 && strcmp(argv[3], "--quick") == 0) {
-        quick = true;
-        first_file++;
+    for (; first_file < argc && argv[first_file][0] == '-'; first_file++) {
+        quick |= strcmp(argv[first_file], "--quick") == 0;
+        only |= strcmp(argv[first_file], "--only") == 0;
     }
     subject *const s = calloc(IN_BATCH, sizeof *s);
     if (!s) return 2;
     const uint32_t each = test_some(quick ? 8 : 72), rounds = quick ? 1 : 4;
-    for (int mode = DF_MODE_MAP; mode <= DF_MODE_LOOP; mode++)
+    for (int mode = DF_MODE_MAP; mode <= DF_MODE_LOOP && !only; mode++)
         check_random(s, (df_mode)mode, false, each, rounds);
-    check_random(s, DF_MODE_ROW, true, each, rounds);
-    if (!quick) check_ops();
+    if (!only) check_random(s, DF_MODE_ROW, true, each, rounds);
+    if (!quick && !only) check_ops();
     if (!quick)
         check_programs(s, (const char *const *)argv + first_file, argc - first_file, rounds);
     free(s);

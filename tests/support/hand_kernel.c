@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "support/hand_kernel.h"
 
+#include <string.h>
+
 #define INS(name, type, of_stage, x, y, number)                                                    \
     {                                                                                              \
         .op = DF_K_##name, .dtype = DEFT_##type, .stage = (of_stage), .level = DF_LEVEL_ELEM,      \
@@ -87,4 +89,41 @@ void hand_softmax_init(hand_softmax_run *r, float *data, float *scratch, int64_t
                              .stride = { length, 1, 0, 0, length, 1 } };
     for (int64_t i = 0; i < rows * length; i++) data[i] = (float)((i * 37) % 101) / 8;
     r->args = (df_kargs){ .ptr = r->ptr, .stride = r->stride, .extent = r->extent };
+}
+
+/* ---- reductions ---- */
+
+void hand_reductions_make(hand_reductions *r, bool col, bool scans, uint32_t n_reds)
+{
+    static const df_kop ops[] = { DF_K_sum, DF_K_argmin, DF_K_rmax, DF_K_argmax };
+    const uint32_t run = n_reds + 1;
+    df_ins *const body = r->ins;
+    uint32_t n = 0;
+    memset(r, 0, sizeof *r);
+    for (uint32_t i = 0; i <= run; i++) {
+        const bool is_row = i > 0 && i < run, is_arg = is_row && ops[(i - 1) % 4] > DF_K_rmax;
+        r->access[i] = (df_access){ .kind = i ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
+                                    .dtype = is_arg ? DEFT_I64 : DEFT_F64,
+                                    .same_as = i,
+                                    .step = { DF_STEP_ANY, is_row ? DF_STEP_ZERO : DF_STEP_ANY,
+                                              DF_STEP_UNIT } };
+    }
+    body[n++] = ins(DF_K_load, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0);
+    if (scans) body[n++] = ins(DF_K_cumsum, DEFT_F64, 0, DF_LEVEL_ELEM, 0, 0, 0);
+    if (scans) body[n++] = ins(DF_K_store, DEFT_F64, 0, DF_LEVEL_ELEM, 1, 0, run);
+    const uint32_t first = n;
+    for (uint32_t i = 0; i < n_reds; i++)
+        body[n++] =
+            ins(ops[i % 4], r->access[i + 1].dtype, 0, DF_LEVEL_ELEM, scans && i % 3 == 0, 0, 0);
+    for (uint32_t i = 0; i < n_reds; i++)
+        body[n++] = ins(DF_K_store, r->access[i + 1].dtype, 1, DF_LEVEL_ROW, first + i, 0, i + 1);
+    r->k = (df_kernel){ .mode = col ? DF_MODE_COL : DF_MODE_ROW,
+                        .n_axes = col ? 3 : 2,
+                        .n_stages = 2,
+                        .flags = scans ? DF_KERNEL_SCAN : 0,
+                        .role = { DF_AXIS_OUTER, DF_AXIS_RED, DF_AXIS_INNER },
+                        .n_access = scans ? run + 1 : run,
+                        .n_ins = n,
+                        .access = r->access,
+                        .ins = r->ins };
 }

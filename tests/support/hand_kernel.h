@@ -55,4 +55,20 @@ typedef struct hand_softmax_run {
 void hand_softmax_init(hand_softmax_run *r, float *data, float *scratch, int64_t rows,
                        int64_t length);
 
+/* ---- reductions ---- */
+
+enum { HAND_REDUCTIONS = 100 };
+
+/* n reductions of one f64 in one stage, stored in the next: a sum, an argmin, a maximum, an argmax,
+ * and so on. scans: beside a running sum, which is stored too and which every third of them takes
+ * in place of the element. Access 0 is what is read, then the n results, then the running sum. */
+typedef struct hand_reductions {
+    df_kernel k;
+    df_access access[HAND_REDUCTIONS + 2];
+    df_ins ins[2 * HAND_REDUCTIONS + 3];
+} hand_reductions;
+
+/* col: of mode COL with three axes, else ROW with two. All strides but INNER's are given. */
+void hand_reductions_make(hand_reductions *r, bool col, bool scans, uint32_t n);
+
 #endif
