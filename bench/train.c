@@ -3,7 +3,7 @@
  * What does a training step of a whole network cost: forward pass, gradients, AdamW, in f32, on one
  * batch again and again?
  *
- *   mlp    784-1024-1024-10, relu, 64 rows
+ *   mlp    784-1024-1024-10, relu, 64 rows; mlp1 and mlp8 of 1 and 8 rows, on a GPU alone
  *   cnn    two 3x3 convolutions of 32 and 64 channels, each with relu and a 2x2 pool, and a layer
  *          of all that is left; 64 images of 28x28
  *   gpt    examples/transformer.h with 4 layers, 256 wide, 1024 tokens; 16 windows of 64
@@ -16,8 +16,9 @@
  * same parameters and batch; else steps are compared with how long their products would take at the
  * speed of one of 1024 x 1024 x 1024.
  *
- * With DEFT_DEVICE=cuda:0 all of it is on that GPU: memory is then what lies there, and PyTorch is
- * also run with CUDA graphs (mode="reduce-overhead").
+ * With DEFT_DEVICE=cuda:0 all of it is on that GPU: memory is then what lies there. Steps are also
+ * replayed as CUDA graphs (docs/graphs.md), PyTorch's too (mode="reduce-overhead"), and `host` is
+ * what a step costs this side of the GPU: steps one after the other with nobody waiting.
  */
 #include <math.h>
 #include <signal.h>
@@ -33,35 +34,39 @@ enum {
     ROUNDS = 11,
     ROUNDS_QUICK = 3,
     STEPS_TO_LOSS = 3,
+    HOST_STEPS = 20,
     PAUSE_US = 20000, /* before a turn: the last one's idle threads stop spinning */
 };
 static const double loss_bound = 1e-3, mib = 1 << 20;
 
 typedef struct model {
     const char *name;
-    double gflop;       /* of the products of a step: a multiply-add is 2 */
-    int steps, warm_up; /* of a turn; before the first */
-    int launches;       /* at most */
-    double slower;      /* than its products alone, at most */
-    bool is_check;      /* only with --case: says that a step works, and nothing of speed */
+    double gflop;                            /* of the products of a step: a multiply-add is 2 */
+    int steps, warm_up;                      /* of a turn; before the first */
+    int launches;                            /* at most */
+    double slower;                           /* than its products alone, at most */
+    enum { ALWAYS, ON_A_GPU, BY_NAME } when; /* BY_NAME: only with --case, shows that all works */
 } model;
 
 static const model models[] = {
-    { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4, false },
-    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8, false },
+    { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4, ALWAYS },
+    { "mlp1", 6e-9 * 1 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 64, ON_A_GPU },
+    { "mlp8", 6e-9 * 8 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 16, ON_A_GPU },
+    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8, ALWAYS },
     { "gpt", 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120, 3,
-      false },
-    { "tiny", 6e-9 * 8 * (16 * 16 + 16 * 10), 1, 2, 16, 1e6, true },
+      ALWAYS },
+    { "tiny", 6e-9 * 8 * (16 * 16 + 16 * 10), 1, 2, 16, 1e6, BY_NAME },
     { "gpt2", 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3, 300, 2,
-      false },
+      ALWAYS },
 };
 
-enum { FAST, STRICT, EAGER, COMPILED, REDUCED, N_SIDES };
+enum { FAST, STRICT, GRAPHS, EAGER, COMPILED, REDUCED, N_SIDES };
 
 typedef struct side {
     peer p;
+    bool is_on;
     char label[64];
-    double loss, peak, seconds[ROUNDS]; /* of a step */
+    double loss, peak, host, seconds[ROUNDS]; /* of a step */
 } side;
 
 /* The GPU that all is run on, NULL: none. */
@@ -71,10 +76,10 @@ static const char *gpu(void)
     return device && strcmp(device, "cpu") != 0 ? device : NULL;
 }
 
-/* How many sides there are. */
-static int count_sides(const bench *b)
+static bool has_side(const bench *b, int i)
 {
-    return !b->peers ? EAGER : gpu() ? N_SIDES : REDUCED;
+    if (i > GRAPHS && !b->peers) return false;
+    return (i != GRAPHS && i != REDUCED) || gpu();
 }
 
 static void open_ours(side *s, const char *numerics, const char *threads)
@@ -82,7 +87,7 @@ static void open_ours(side *s, const char *numerics, const char *threads)
     char program[] = BENCH_BUILD_ROOT "/bench/bench-train", t[32], n[32];
     snprintf(t, sizeof t, "%s", threads);
     snprintf(n, sizeof n, "%s", numerics);
-    *s = (side){ 0 };
+    *s = (side){ .is_on = true };
     peer_open(&s->p, numerics, (char *const[]){ program, t, n, NULL });
     snprintf(s->label, sizeof s->label, "%s", numerics);
 }
@@ -96,7 +101,7 @@ static void open_torch(side *s, const char *name, const char *threads)
     snprintf(peer_option, sizeof peer_option, "--peer=%s", name);
     snprintf(threads_option, sizeof threads_option, "--threads=%s", threads);
     snprintf(device_option, sizeof device_option, "--device=%s", gpu() ? gpu() : "cpu");
-    *s = (side){ 0 };
+    *s = (side){ .is_on = true };
     peer_open(
         &s->p, name,
         (char *const[]){ python, script, venv, peer_option, threads_option, device_option, NULL });
@@ -105,29 +110,39 @@ static void open_torch(side *s, const char *name, const char *threads)
 
 /* ---- turns ---- */
 
-static void begin(side *sides, int n, const model *m, const char *file)
+static void begin(side *sides, const model *m, const char *file)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < N_SIDES; i++) {
         side *const s = &sides[i];
-        if (i <= STRICT)
-            peer_asked(&s->p, NULL, "make %s %s", m->name, n > EAGER && i == FAST ? file : "-");
+        if (!s->is_on) continue;
+        if (i < EAGER)
+            peer_asked(&s->p, NULL, "make %s %s", m->name,
+                       sides[EAGER].is_on && i == FAST ? file : "-");
         else
             peer_asked(&s->p, NULL, "load %s %s", m->name, file);
         peer_asked(&s->p, &s->loss, "loss %d", STEPS_TO_LOSS);
     }
-    for (int i = 0; i < n; i++) peer_asked(&sides[i].p, NULL, "time %d", m->warm_up);
+    for (int i = 0; i < N_SIDES; i++)
+        if (sides[i].is_on) peer_asked(&sides[i].p, NULL, "time %d", m->warm_up);
 }
 
-static void turns(side *sides, int n, const model *m, int rounds)
+static void turns(side *sides, const model *m, int rounds)
 {
     for (int r = 0; r < rounds; r++)
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < N_SIDES; i++) {
             double t = 0;
+            if (!sides[i].is_on) continue;
             usleep(PAUSE_US);
             if (peer_asked(&sides[i].p, &t, "time %d", m->steps))
                 sides[i].seconds[r] = t / m->steps;
         }
-    for (int i = 0; i < n; i++) peer_asked(&sides[i].p, &sides[i].peak, "peak 0");
+    for (int i = 0; i < N_SIDES; i++) {
+        double t = 0;
+        if (!sides[i].is_on) continue;
+        peer_asked(&sides[i].p, &sides[i].peak, "peak 0");
+        if (gpu() && i < EAGER && peer_asked(&sides[i].p, &t, "host %d", HOST_STEPS))
+            sides[i].host = t / HOST_STEPS;
+    }
 }
 
 /* ---- rows ---- */
@@ -143,16 +158,20 @@ static void row(bench *b, const model *m, const char *what, double value, const 
         bench_row(b, label, value, unit, other->label, its, kind, goal);
 }
 
-static void rows_beside(bench *b, const model *m, side *sides, int n, int rounds)
+static const char *const step_of[] = { "step, fast", "step, strict", "step, graphs" };
+
+static void rows_beside(bench *b, const model *m, side *sides, int rounds)
 {
     double ms[N_SIDES];
-    for (int i = 0; i < n; i++) ms[i] = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
-    for (int i = EAGER; i < n; i++) {
+    for (int i = 0; i < N_SIDES; i++) ms[i] = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
+    for (int i = EAGER; i < N_SIDES; i++) {
         const side *const s = &sides[i];
+        if (!s->is_on) continue;
         const double apart = fabs(sides[FAST].loss - s->loss);
         row(b, m, "loss apart", apart, "", s, s->loss, BENCH_VALUE_AT_MOST, loss_bound);
-        row(b, m, "step, fast", ms[FAST], "ms", s, ms[i], BENCH_RATIO_AT_MOST, 1);
-        row(b, m, "step, strict", ms[STRICT], "ms", s, ms[i], BENCH_RATIO_AT_MOST, 1);
+        for (int j = FAST; j < EAGER; j++)
+            if (sides[j].is_on)
+                row(b, m, step_of[j], ms[j], "ms", s, ms[i], BENCH_RATIO_AT_MOST, 1);
         row(b, m, "peak, fast", sides[FAST].peak / mib, "MiB", s, s->peak / mib,
             BENCH_RATIO_AT_MOST, 1);
     }
@@ -160,18 +179,22 @@ static void rows_beside(bench *b, const model *m, side *sides, int n, int rounds
 
 static void rows_alone(bench *b, const model *m, side *sides, int rounds, double gflops)
 {
-    static const char *const what[] = { "step, fast", "step, strict" };
     char label[64];
     double launches = 0;
-    for (int i = FAST; i <= STRICT; i++) {
+    for (int i = FAST; i < EAGER; i++) {
+        if (!sides[i].is_on) continue;
         const double ms = bench_median(sides[i].seconds, (size_t)rounds) * 1e3;
-        snprintf(label, sizeof label, "%s, %s", m->name, what[i]);
+        snprintf(label, sizeof label, "%s, %s", m->name, step_of[i]);
         bench_row(b, label, ms, "ms", "its products, ms", m->gflop / gflops * 1e3,
                   BENCH_RATIO_AT_MOST, m->slower);
     }
     snprintf(label, sizeof label, "%s, launches", m->name);
     if (peer_asked(&sides[FAST].p, &launches, "launches 0"))
         bench_row(b, label, launches, "", "limit", m->launches, BENCH_VALUE_AT_MOST, m->launches);
+    snprintf(label, sizeof label, "%s, host, graphs", m->name);
+    if (sides[GRAPHS].is_on)
+        bench_row(b, label, sides[GRAPHS].host * 1e6, "us", "launched one by one",
+                  sides[FAST].host * 1e6, BENCH_RATIO_AT_MOST, 1);
 }
 
 /* ---- the speed of products ---- */
@@ -200,25 +223,42 @@ static double products_gflops(deft_runtime *rt, int rounds)
     return 2e-9 * 1024 * 1024 * 1024 / seconds;
 }
 
+static void open_sides(side *sides, const bench *b, const char *threads)
+{
+    static const char *const names[] = { "fast",  "strict",        "graphs",
+                                         "torch", "torch-compile", "torch-reduced" };
+    for (int i = 0; i < N_SIDES; i++) {
+        sides[i] = (side){ 0 };
+        if (!has_side(b, i)) continue;
+        if (i < EAGER)
+            open_ours(&sides[i], names[i], threads);
+        else
+            open_torch(&sides[i], names[i], threads);
+    }
+}
+
 static void one_model(bench *b, const model *m, const char *threads, double gflops)
 {
     static side sides[N_SIDES];
-    const int n = count_sides(b), rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
+    const int rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
     const char *const file = BENCH_BUILD_ROOT "/bench-train.safetensors";
-    open_ours(&sides[FAST], "fast", threads);
-    open_ours(&sides[STRICT], "strict", threads);
-    if (n > EAGER) open_torch(&sides[EAGER], "torch", threads);
-    if (n > EAGER) open_torch(&sides[COMPILED], "torch-compile", threads);
-    if (n > REDUCED) open_torch(&sides[REDUCED], "torch-reduced", threads);
-    begin(sides, n, m, file);
-    turns(sides, n, m, rounds);
-    for (int i = FAST; i <= STRICT; i++)
+    open_sides(sides, b, threads);
+    begin(sides, m, file);
+    turns(sides, m, rounds);
+    for (int i = FAST; i < EAGER; i++)
         if (*sides[i].p.why)
             fprintf(stderr, "%s, %s: %s\n", m->name, sides[i].label, sides[i].p.why);
-    if (n > EAGER) rows_beside(b, m, sides, n, rounds);
+    if (sides[EAGER].is_on) rows_beside(b, m, sides, rounds);
     rows_alone(b, m, sides, rounds, gflops);
-    for (int i = 0; i < n; i++) peer_close(&sides[i].p);
+    for (int i = 0; i < N_SIDES; i++)
+        if (sides[i].is_on) peer_close(&sides[i].p);
     remove(file);
+}
+
+static bool is_run(const bench *b, const model *m)
+{
+    if (m->when == BY_NAME) return b->only && !strcmp(b->only, m->name);
+    return bench_wants(b, m->name) && (m->when == ALWAYS || gpu());
 }
 
 void bench_train(bench *b)
@@ -230,8 +270,6 @@ void bench_train(bench *b)
     const double gflops = products_gflops(rt, b->quick ? ROUNDS_QUICK : 21);
     deft_runtime_destroy(&rt);
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (models[i].is_check ? b->only && !strcmp(b->only, models[i].name)
-                               : bench_wants(b, models[i].name))
-            one_model(b, &models[i], threads, gflops);
+        if (is_run(b, &models[i])) one_model(b, &models[i], threads, gflops);
     signal(SIGPIPE, before);
 }

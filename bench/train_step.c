@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench-train THREADS fast|strict: deft's side of `deft-bench train`, a process of its own so that
- * its memory can be told from that of others. Answers lines as bench/peers/train.py does, and
+ * bench-train THREADS fast|strict|graphs: deft's side of `deft-bench train`, a process of its own
+ * so that its memory can be told from that of others. Answers lines as bench/peers/train.py does,
+ * and
  *
  *   make MODEL FILE    builds it; FILE gets the parameters and the batch, as safetensors ("-":
- * none) launches 0         of a step
+ * none)
+ *   launches 0         of a step
+ *   host N             N steps, not waited for: seconds
  *
  * Steps are on one batch again and again, f32, AdamW with its defaults; on the GPU that DEFT_DEVICE
  * names, whose memory `peak` then is of.
@@ -60,7 +63,7 @@ static deft_tensor *mlp_loss(const trainee *t)
     return deft_cross_entropy(x, t->labels);
 }
 
-static void mlp_init(trainee *t)
+static void mlp_of(trainee *t, int64_t rows)
 {
     static const int64_t widths[] = { 784, 1024, 1024, 10 };
     for (int i = 0; i < 3; i++) {
@@ -68,8 +71,23 @@ static void mlp_init(trainee *t)
         snprintf(name, sizeof name, "%d", i);
         deft_nn_linear_init(&t->dense[i], t->nn, name, widths[i], widths[i + 1], true);
     }
-    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(64, 784), DEFT_F32, 0, 1);
+    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(rows, 784), DEFT_F32, 0, 1);
     t->forward = mlp_loss;
+}
+
+static void mlp_init(trainee *t)
+{
+    mlp_of(t, 64);
+}
+
+static void mlp1_init(trainee *t)
+{
+    mlp_of(t, 1);
+}
+
+static void mlp8_init(trainee *t)
+{
+    mlp_of(t, 8);
 }
 
 static deft_tensor *tiny_loss(const trainee *t)
@@ -148,10 +166,8 @@ static void gpt2_init(trainee *t)
 static const struct {
     const char *name;
     void (*init)(trainee *t);
-} models[] = { { "mlp", mlp_init },
-               { "tiny", tiny_init },
-               { "cnn", cnn_init },
-               { "gpt", gpt_init },
+} models[] = { { "mlp", mlp_init },   { "mlp1", mlp1_init }, { "mlp8", mlp8_init },
+               { "tiny", tiny_init }, { "cnn", cnn_init },   { "gpt", gpt_init },
                { "gpt2", gpt2_init } };
 
 /* ---- answers ---- */
@@ -218,7 +234,7 @@ done:
     return st;
 }
 
-static deft_status run(trainee *t, long n, float *loss)
+static deft_status steps(trainee *t, long n)
 {
     deft_status st = DEFT_OK;
     for (long i = 0; i < n; i++) {
@@ -234,9 +250,24 @@ static deft_status run(trainee *t, long n, float *loss)
         deft_stats_read(t->cx, &after, sizeof after);
         t->launches = after.launches - before.launches;
     }
-    TRY(deft_item(t->loss, loss));
 done:
     return st;
+}
+
+static deft_status run(trainee *t, long n, float *loss)
+{
+    const deft_status st = steps(t, n);
+    return st == DEFT_OK ? deft_item(t->loss, loss) : st;
+}
+
+static deft_status host(trainee *t, long n, double *seconds)
+{
+    deft_status st = deft_wait(t->cx);
+    if (st != DEFT_OK) return st;
+    const double start = now();
+    st = steps(t, n);
+    *seconds = now() - start;
+    return st == DEFT_OK ? deft_wait(t->cx) : st;
 }
 
 /* false: an error, which is told. */
@@ -261,6 +292,8 @@ static bool answer(trainee *t, char *line)
         const double start = now();
         st = run(t, atol(arg), &loss);
         number = now() - start;
+    } else if (!strcmp(word, "host")) {
+        st = host(t, atol(arg), &number);
     } else if (!strcmp(word, "launches")) {
         number = (double)t->launches;
     } else if (!strcmp(word, "peak")) {
@@ -283,8 +316,11 @@ int main(int argc, char **argv)
     const deft_runtime_options o = { .size = sizeof o,
                                      .n_threads = (uint32_t)atoi(argv[1]),
                                      .tier = DEFT_TIER_FULL };
-    const deft_ctx_options c = { .size = sizeof c,
-                                 .numerics = !strcmp(argv[2], "fast") ? DEFT_FAST : DEFT_STRICT };
+    const deft_ctx_options c = {
+        .size = sizeof c,
+        .numerics = strcmp(argv[2], "strict") ? DEFT_FAST : DEFT_STRICT,
+        .replay = strcmp(argv[2], "graphs") ? DEFT_REPLAY_OFF : DEFT_REPLAY_GRAPHS,
+    };
     deft_status st = DEFT_OK;
     TRY(deft_runtime_create(&o, &rt));
     TRY(deft_ctx_create(rt, &c, &t.cx));

@@ -84,7 +84,7 @@ def transformer(heads):
     return loss
 
 
-LOSSES = {"mlp": mlp, "cnn": cnn, "gpt": transformer(4), "gpt2": transformer(12)}
+LOSSES = {"mlp": mlp, "mlp1": mlp, "mlp8": mlp, "cnn": cnn, "gpt": transformer(4), "gpt2": transformer(12)}
 
 
 def status_bytes(key):
