@@ -83,7 +83,11 @@ static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter 
 static deft_status run(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats)
 {
-    return df_cuda_run(df_cuda_device_of(dev), d, plan, t, slots, io, stats);
+    df_cuda_device *const c = df_cuda_device_of(dev);
+    df_nvtx_begin(&c->nvtx, plan);
+    const deft_status st = df_cuda_run(c, d, plan, t, slots, io, stats);
+    df_nvtx_end(&c->nvtx);
+    return st;
 }
 
 /* ---- queues ---- */
@@ -317,6 +321,7 @@ deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
     df_device *dev = &c->dev;
     c->mem = mem;
     c->log = log;
+    c->nvtx = df_nvtx_open(log);
     c->measure = wish->measure;
     pthread_mutex_init(&c->lock, NULL);
     const df_gpu_options o = { .max_bytes = wish->max_bytes,

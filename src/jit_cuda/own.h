@@ -23,6 +23,7 @@
 #include "jit_cuda/device.h"
 #include "jit_cuda/gpu.h"
 #include "jit_cuda/module.h"
+#include "jit_cuda/nvtx.h"
 #include "jit_cuda/routine.h"
 #include "runtime/bind.h"
 
@@ -39,6 +40,7 @@ typedef struct df_cuda_device {
     df_gpu *gpu;
     df_nvrtc *nvrtc;
     df_modules *modules;
+    df_nvtx nvtx;
     bool measure;
     _Atomic uint64_t n_prepared; /* plans, so far */
     pthread_mutex_t lock;        /* guards the rest */
