@@ -15,6 +15,7 @@
 #include "base/env.h"
 #include "base/limits.h"
 #include "cache/cache.h"
+#include "jit_cuda/library.h"
 #include "jit_cuda/gemm_tile.h"
 
 #include <dlfcn.h>
@@ -91,36 +92,22 @@ struct df_cublaslt {
 
 /* ---- opening ---- */
 
-static void *open_in(const char *path)
+void *df_cublaslt_library(const char *path)
 {
     static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
                                          "libcublasLt.so.11", "libcublasLt.so" };
-    char full[4096];
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (size_t i = 0; i < DF_LEN(names) && !library; i++) {
-        snprintf(full, sizeof full, "%s%s%s", path ? path : "", path ? "/" : "", names[i]);
-        library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library;
-}
-
-/* Data and function pointers have one representation here; C has no conversion between them. */
-static bool find(void *library, const char *symbol, void *fn)
-{
-    void *const p = dlsym(library, symbol);
-    memcpy(fn, &p, sizeof p);
-    return p != NULL;
+    return df_library_open(path, names, DF_LEN(names));
 }
 
 static deft_status find_calls(df_diag *d, df_cublaslt *lt)
 {
 #define FIND(field, symbol, parameters)                                                            \
-    if (!find(lt->library, #symbol, &lt->field))                                                   \
+    if (!df_library_find(lt->library, #symbol, &lt->field))                                        \
         return df_fail(d, DEFT_E_BACKEND,                                                          \
                        "cublasLt: no " #symbol ": CUDA 11 is the oldest that does");
     CALLS(FIND)
 #undef FIND
-    if (!find(lt->library, "cublasLtGetVersion", &lt->version))
+    if (!df_library_find(lt->library, "cublasLtGetVersion", &lt->version))
         return df_fail(d, DEFT_E_BACKEND, "cublasLt: no cublasLtGetVersion");
     return DEFT_OK;
 }
@@ -132,7 +119,7 @@ deft_status df_cublaslt_open(df_diag *d, const df_mem *mem, const char *path, df
     if (!lt) return df_fail_mem(d, "cublasLt", sizeof *lt);
     lt->mem = mem;
     if (!path) path = df_env("DEFT_CUBLASLT");
-    lt->library = open_in(path);
+    lt->library = df_cublaslt_library(path);
     if (!lt->library)
         TRY(df_fail(d, DEFT_E_BACKEND,
                     "cublasLt: no library %s%s: install CUDA's, or say where it is in "

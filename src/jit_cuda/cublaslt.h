@@ -16,6 +16,8 @@
 
 enum { DF_CUBLASLT_WORK = 32 << 20 }; /* bytes of work space that it may be given */
 
+/* The library alone. path: a file or a folder, NULL: the usual names. NULL: there is none. */
+void *df_cublaslt_library(const char *path);
 /* path: a file or a folder, in place of DEFT_CUBLASLT; NULL: that, or the usual names. The GPU's
  * context is current. DEFT_E_BACKEND: there is none, or it will not start; d says what was tried.
  */

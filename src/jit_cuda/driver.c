@@ -16,6 +16,7 @@
 
 #include "base/env.h"
 #include "base/fork.h"
+#include "jit_cuda/library.h"
 
 enum { OLDEST = 11040 };
 
@@ -29,23 +30,15 @@ typedef struct opened {
     struct df_driver_forks forks;
 } opened;
 
-/* Data and function pointers have one representation here; C has no conversion between them. */
-static bool find(void *library, const char *symbol, void *fn)
-{
-    void *const p = dlsym(library, symbol);
-    memcpy(fn, &p, sizeof p);
-    return p != NULL;
-}
-
 static deft_status find_calls(df_diag *d, df_driver *dr, void *library)
 {
 #define FIND(field, symbol, parameters)                                                            \
-    if (!find(library, #symbol, &dr->field))                                                       \
+    if (!df_library_find(library, #symbol, &dr->field))                                            \
         return df_fail(d, DEFT_E_BACKEND,                                                          \
                        "cuda: the driver has no " #symbol ": 11.4 is the oldest that does");
     DF_CU_REQUIRED(FIND)
 #undef FIND
-#define FIND(field, symbol, parameters) (void)find(library, #symbol, &dr->field);
+#define FIND(field, symbol, parameters) (void)df_library_find(library, #symbol, &dr->field);
     DF_CU_OPTIONAL(FIND)
 #undef FIND
     return DEFT_OK;

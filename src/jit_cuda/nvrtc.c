@@ -7,6 +7,7 @@
 #include "jit_cuda/nvrtc.h"
 
 #include "base/env.h"
+#include "jit_cuda/library.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -50,33 +51,20 @@ static void *open_in(const char *path)
 {
     static const char *const names[] = { "libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2",
                                          "libnvrtc.so" };
-    char full[4096];
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (size_t i = 0; i < DF_LEN(names) && !library; i++) {
-        snprintf(full, sizeof full, "%s%s%s", path ? path : "", path ? "/" : "", names[i]);
-        library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
-    }
-    if (!library && !path) library = dlopen("/usr/local/cuda/lib64/libnvrtc.so", RTLD_NOW);
-    return library;
-}
-
-/* Data and function pointers have one representation here; C has no conversion between them. */
-static bool find(void *library, const char *symbol, void *fn)
-{
-    void *const p = dlsym(library, symbol);
-    memcpy(fn, &p, sizeof p);
-    return p != NULL;
+    void *library = df_library_open(path, names, DF_LEN(names));
+    if (library || path) return library;
+    return df_library_open("/usr/local/cuda/lib64/libnvrtc.so", NULL, 0);
 }
 
 static deft_status find_calls(df_diag *d, df_nvrtc *n)
 {
 #define FIND(field, symbol, parameters)                                                            \
-    if (!find(n->library, #symbol, &n->field))                                                     \
+    if (!df_library_find(n->library, #symbol, &n->field))                                          \
         return df_fail(d, DEFT_E_BACKEND,                                                          \
                        "nvrtc: no " #symbol ": CUDA 11.2 is the oldest that does");
     CALLS(FIND)
 #undef FIND
-    if (!find(n->library, "nvrtcGetErrorString", &n->error))
+    if (!df_library_find(n->library, "nvrtcGetErrorString", &n->error))
         return df_fail(d, DEFT_E_BACKEND, "nvrtc: no nvrtcGetErrorString");
     return DEFT_OK;
 }

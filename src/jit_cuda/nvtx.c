@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/env.h"
+#include "jit_cuda/library.h"
 
 enum { MOST_NAME = 128 };
 
@@ -19,17 +20,13 @@ df_nvtx df_nvtx_open(const df_log *log)
     const char *const asked = df_env("DEFT_NVTX");
     if (!asked || !*asked || strcmp(asked, "0") == 0) return n;
     const char *const path = strcmp(asked, "1") == 0 ? "libnvToolsExt.so.1" : asked;
-    void *const library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    void *const push = library ? dlsym(library, "nvtxRangePushA") : NULL;
-    void *const pop = library ? dlsym(library, "nvtxRangePop") : NULL;
-    if (!push || !pop) {
-        const char *const why = dlerror();
-        df_logf(log, plugin, "no NVTX ranges: %s", why ? why : path);
+    void *const library = df_library_open(path, NULL, 0);
+    if (library && df_library_find(library, "nvtxRangePushA", &n.push) &&
+        df_library_find(library, "nvtxRangePop", &n.pop))
         return n;
-    }
-    memcpy(&n.push, &push, sizeof push); /* C has no cast from objects to functions */
-    memcpy(&n.pop, &pop, sizeof pop);
-    return n;
+    const char *const why = dlerror();
+    df_logf(log, plugin, "no NVTX ranges: %s", why ? why : path);
+    return (df_nvtx){ NULL, NULL };
 }
 
 void df_nvtx_begin(const df_nvtx *n, const df_plan *plan)

@@ -5,12 +5,12 @@
  */
 #include "cli.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "base/env.h"
+#include "jit_cuda/cublaslt.h"
 #include "jit_cuda/gpu.h"
+#include "jit_cuda/library.h"
 #include "jit_cuda/nvrtc.h"
 
 static void show_gpu(FILE *f, const df_driver *dr, int ordinal)
@@ -52,27 +52,11 @@ static void show_nvrtc(FILE *f)
     df_nvrtc_close(&n);
 }
 
-static void *open_cublaslt(void)
-{
-    static const char *const names[] = { "libcublasLt.so.13", "libcublasLt.so.12",
-                                         "libcublasLt.so.11", "libcublasLt.so" };
-    char full[4096];
-    const char *const path = df_env("DEFT_CUBLASLT");
-    void *library = path ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : NULL;
-    for (size_t i = 0; i < DF_LEN(names) && !library; i++) {
-        (void)snprintf(full, sizeof full, "%s%s%s", path ? path : "", path ? "/" : "", names[i]);
-        library = dlopen(full, RTLD_NOW | RTLD_LOCAL);
-    }
-    return library;
-}
-
 static void show_cublaslt(FILE *f)
 {
-    void *const library = open_cublaslt();
+    void *const library = df_cublaslt_library(df_env("DEFT_CUBLASLT"));
     size_t (*version)(void) = NULL;
-    void *const symbol = library ? dlsym(library, "cublasLtGetVersion") : NULL;
-    memcpy(&version, &symbol, sizeof version);
-    if (version)
+    if (library && df_library_find(library, "cublasLtGetVersion", &version))
         fprintf(f, "cublasLt   %zu: may serve matmuls in fast mode\n", version());
     else
         fprintf(f, "cublasLt   none\n");
