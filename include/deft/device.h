@@ -66,7 +66,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_device_of(deft_tensor *t, deft_device 
 /* deft_wrap and deft_wrap_mut for memory of a GPU, as the driver has it (CUdeviceptr, or what
  * cudaMalloc gives). What cx puts into its queue reads it, and with _mut writes it, until
  * deft_wait; a program with a stream of its own lets that wait, or hands it to the context.
- * DEFT_E_ARG: data is not there. where may be DEFT_CPU. */
+ * DEFT_E_ARG: data is not there, or not at a multiple of an element's size. where may be DEFT_CPU.
+ */
 DEFT_API deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape,
                                        deft_dtype dtype, const void *data, size_t bytes,
                                        const int64_t *strides);

@@ -154,14 +154,18 @@ static bool injective(const df_shape *s, const int64_t *stride)
     return true;
 }
 
+/* size: of an element; a GPU reads none that lies across. */
 static deft_status borrow(deft_ctx *cx, df_diag *d, deft_device where, void *data, size_t bytes,
-                          df_buffer **out)
+                          size_t size, df_buffer **out)
 {
     const deft_status st = df_ctx_use(cx, d, where, NULL);
     if (st != DEFT_OK) return st;
     df_device *const dev = df_ctx_device(cx, where);
     if (!dev->far) return df_buffer_wrap(d, dev->allocator, data, (int64_t)bytes, out);
     if (bytes == 0) return df_ctx_buffer(cx, d, where, 0, out); /* what has no address is nowhere */
+    if ((uintptr_t)data % size != 0)
+        return df_fail(d, DEFT_E_ARG, "data lies %zu bytes past a multiple of an element's %zu",
+                       (size_t)((uintptr_t)data % size), size);
     return dev->far->wrap(dev, d, data, (int64_t)bytes, out);
 }
 
@@ -195,7 +199,7 @@ static deft_tensor *wrap(deft_ctx *cx, const char *what, deft_device where, cons
     else if (mut && !injective(&s, v->stride))
         st = df_fail(&d, DEFT_E_ARG, "two elements would share memory");
     else
-        st = borrow(cx, &d, where, data, bytes, &v->buf);
+        st = borrow(cx, &d, where, data, bytes, (size_t)size, &v->buf);
     if (st != DEFT_OK) {
         df_value_drop(cx, &v);
         return df_error(cx, st, "%s: %s", what, d.text);

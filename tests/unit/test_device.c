@@ -537,7 +537,15 @@ Test(device, device_memory_in_and_out)
     cr_assert_null(deft_wrap_device(r.cx, GPU1, S(4), DEFT_F32, a, 16, NULL));
     cr_assert_eq(deft_wait(r.cx), DEFT_E_ARG);
     cr_assert(says(&r, "wrap_device: far: "), "%s", deft_message(r.cx));
+    cr_assert_null(deft_wrap_device(r.cx, GPU0, S(2), DEFT_F32, (char *)a + 2, 8, NULL));
+    cr_assert_eq(deft_wait(r.cx), DEFT_E_ARG);
+    cr_assert(says(&r, "2 bytes past a multiple of an element's 4"), "%s", deft_message(r.cx));
     cr_assert(deft_wrap_device(r.cx, GPU1, S(0), DEFT_F32, NULL, 0, NULL));
+    _Alignas(8) char shifted[9] = { 0 }; /* on the host elements may lie anywhere */
+    const float two[] = { 3, 5 };
+    memcpy(shifted + 1, two, sizeof two);
+    deft_tensor *const odd = deft_wrap(r.cx, S(2), DEFT_F32, shifted + 1, 8, NULL);
+    RIG_EXPECT(&r, deft_add(odd, deft_to(deft_from(r.cx, S(2), DEFT_F32, two, 8), GPU0)), 6, 10);
     float here = 4;
     RIG_EXPECT(&r, deft_wrap_device(r.cx, DEFT_CPU, S(1), DEFT_F32, &here, 4, NULL), 4);
     rig_close(&r);

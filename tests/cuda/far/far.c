@@ -456,6 +456,8 @@ static deft_status translate(far_run *r, df_diag *d, const df_trace *t)
         *in = t->inputs[k];
         if (!in->data || !df_input_reach(t, k, &low, &bytes)) continue;
         if (bytes) must_find(r->f, (char *)in->data + low, (size_t)bytes, "input elsewhere");
+        const size_t size = deft_dtype_size((deft_dtype)t->nodes[in->node].dtype);
+        if ((uintptr_t)in->data % size != 0) die("input across elements", in->data);
         in->data = near_address(in->data);
     }
     return DEFT_OK;
