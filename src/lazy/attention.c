@@ -37,13 +37,13 @@ enum { BLOCK = DEFT_ATTENTION_BLOCK };
 
 /* What the functions of both scans know. */
 typedef struct task {
-    deft_tensor *q;              /* scaled */
-    deft_tensor *dout;           /* backwards: the gradient of the result, */
-    deft_tensor *log_sum;        /* the other result, */
-    deft_tensor *less;           /* and what is taken off dout v^T */
-    int64_t n_queries, n_keys;   /* S, T */
-    bool is_causal, has_padding; /* padding: keys from n_keys on are none */
-    df_loop_tag tag;             /* of the scan */
+    deft_tensor *q;            /* scaled */
+    deft_tensor *dout;         /* backwards: the gradient of the result, */
+    deft_tensor *log_sum;      /* the other result, */
+    deft_tensor *less;         /* and what is taken off dout v^T */
+    int64_t n_queries, n_keys; /* S, T */
+    bool has_padding;          /* keys from n_keys on are none */
+    df_loop_tag tag;           /* of the scan */
 } task;
 
 /* Which of the keys `at`, their positions, a query looks at: to be broadcast to [S, keys]; NULL:
@@ -51,7 +51,7 @@ typedef struct task {
 static deft_tensor *seen(deft_ctx *cx, const task *a, deft_tensor *at)
 {
     deft_tensor *before = NULL, *inside = NULL;
-    if (a->is_causal) before = deft_le(at, deft_iota(cx, DEFT_SHAPE(a->n_queries, 1), 0));
+    if (a->tag.is_causal) before = deft_le(at, deft_iota(cx, DEFT_SHAPE(a->n_queries, 1), 0));
     if (a->has_padding) inside = deft_lt(at, deft_const_i(cx, a->n_keys));
     return before && inside ? deft_bitwise_and(before, inside) : before ? before : inside;
 }
@@ -60,7 +60,7 @@ static deft_tensor *seen(deft_ctx *cx, const task *a, deft_tensor *at)
 static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_tensor *at)
 {
     deft_tensor *const s = deft_matmul(a->q, deft_t(k));
-    if (!a->is_causal && !a->has_padding) return s;
+    if (!a->tag.is_causal && !a->has_padding) return s;
     return deft_where(seen(cx, a, at), s, deft_const_f(cx, -INFINITY));
 }
 
@@ -122,7 +122,6 @@ static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
     return (task){ .q = q,
                    .n_queries = deft_dim(q, -2),
                    .n_keys = n_keys,
-                   .is_causal = tag.is_causal,
                    .has_padding = n_keys % BLOCK != 0,
                    .tag = tag };
 }

@@ -17,7 +17,6 @@
 
 #define DEFT_NO_GENERIC
 #include "base/env.h"
-#include "base/env.h"
 #include "base/fork.h"
 #include "base/journal.h"
 #include "base/site.h"
