@@ -1251,10 +1251,13 @@ static bool brim_attempt(const scenario *sc, const outcome *want, size_t n, bool
 
 static int brim_step = 1;
 
+/* A part takes one brim that has something to fail, another one for the next row. */
 static size_t fail_at_brim(const scenario *sc, const outcome *want, uint64_t n_recorded)
 {
+    const size_t n_brims = sizeof brims / sizeof *brims, row_at = (size_t)(drive.row - rows);
     size_t n_hit = 0;
-    for (size_t k = 0; k < sizeof brims / sizeof *brims; k++) {
+    for (size_t i = 0; i < n_brims && (brim_step == 1 || !n_hit); i++) {
+        const size_t k = (row_at + i) % n_brims;
         const int most = brims[k].kind == FILL_HANDLES ? 1 : (int)n_recorded + 3;
         for (int below = 0; below <= most; below += brim_step)
             for (size_t n = 1, more = 1; more; n++) {
