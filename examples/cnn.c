@@ -15,12 +15,12 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "deft/deft.h"
 
 #include "digits_data.h"
+#include "learning.h"
 
 #ifndef DIGITS_FILE
 #define DIGITS_FILE "examples/data/digits.bin"
@@ -28,16 +28,14 @@
 
 enum { BATCH = 64, SIDE = DIGITS_SIDE, FRAMED = SIDE + 2, WIDTH_1 = 24, WIDTH_2 = 48 };
 enum { LEFT = WIDTH_2 * (SIDE / 4) * (SIDE / 4) }; /* numbers of an image after both pools */
-enum { W1, B1, W2, B2, W3, B3, N_PARAMS, N_NAMED = 3 * N_PARAMS + 1 };
+enum { W1, B1, W2, B2, W3, B3, N_PARAMS };
 static const double RATE = 6e-3, DECAY = 1e-4; /* of the parameters, each step, times the rate */
 
 typedef struct run {
     deft_ctx *cx;
     const digits *data;
-    int64_t n_epochs;                       /* of the whole training */
-    deft_tensor *p[N_PARAMS];               /* parameters */
-    deft_tensor *m[N_PARAMS], *v[N_PARAMS]; /* running means of gradients and of their squares */
-    int64_t steps_done, epochs_done;
+    int64_t n_epochs; /* of the whole training */
+    learned net;
     int32_t *order;               /* of the training images in this epoch */
     deft_tensor *pixels, *labels; /* the caller's bytes, wrapped: all images */
     deft_tensor *x, *y;           /* as shuffled: f32 [n,1,10,10] with a frame of zeros, i32 [n] */
@@ -56,11 +54,11 @@ static void init_params(run *r)
     };
     const double fan_in[N_PARAMS] = { [W1] = 9, [W2] = WIDTH_1 * 9, [W3] = LEFT };
     for (int i = 0; i < N_PARAMS; i++) {
-        r->p[i] = fan_in[i] > 0
-                      ? deft_normal(r->cx, &rng, shape[i], DEFT_F32, 0, sqrt(2 / fan_in[i]))
-                      : deft_zeros(r->cx, shape[i], DEFT_F32);
-        r->m[i] = deft_zeros(r->cx, shape[i], DEFT_F32);
-        r->v[i] = deft_zeros(r->cx, shape[i], DEFT_F32);
+        r->net.p[i] = fan_in[i] > 0
+                          ? deft_normal(r->cx, &rng, shape[i], DEFT_F32, 0, sqrt(2 / fan_in[i]))
+                          : deft_zeros(r->cx, shape[i], DEFT_F32);
+        r->net.m[i] = deft_zeros(r->cx, shape[i], DEFT_F32);
+        r->net.v[i] = deft_zeros(r->cx, shape[i], DEFT_F32);
     }
 }
 
@@ -73,21 +71,21 @@ static deft_tensor *layer(deft_tensor *x, deft_tensor *w, deft_tensor *b)
 /* The scores of the classes for images [n,1,8,8]. */
 static deft_tensor *scores(const run *r, deft_tensor *x)
 {
-    deft_tensor *const h = layer(layer(x, r->p[W1], r->p[B1]), r->p[W2], r->p[B2]);
+    deft_tensor *const h = layer(layer(x, r->net.p[W1], r->net.p[B1]), r->net.p[W2], r->net.p[B2]);
     deft_tensor *const flat = deft_reshape(h, DEFT_SHAPE(deft_dim(h, 0), LEFT));
-    return deft_add(deft_matmul(flat, r->p[W3]), r->p[B3]);
+    return deft_add(deft_matmul(flat, r->net.p[W3]), r->net.p[B3]);
 }
 
 static void adam(run *r, deft_tensor *const g[N_PARAMS], double rate)
 {
-    const double n = (double)r->steps_done;
+    const double n = (double)r->net.n_steps;
     const double c1 = 1 - pow(0.9, n), c2 = 1 - pow(0.999, n);
     for (int i = 0; i < N_PARAMS; i++) {
-        deft_assign(r->m[i], deft_lerp(r->m[i], g[i], 0.1));
-        deft_assign(r->v[i], deft_lerp(r->v[i], deft_square(g[i]), 0.001));
-        deft_tensor *const den = deft_add(deft_sqrt(deft_div(r->v[i], c2)), 1e-8);
-        deft_tensor *const kept = deft_mul(r->p[i], 1 - rate * DECAY);
-        deft_assign(r->p[i], deft_sub(kept, deft_mul(deft_div(r->m[i], den), rate / c1)));
+        deft_assign(r->net.m[i], deft_lerp(r->net.m[i], g[i], 0.1));
+        deft_assign(r->net.v[i], deft_lerp(r->net.v[i], deft_square(g[i]), 0.001));
+        deft_tensor *const den = deft_add(deft_sqrt(deft_div(r->net.v[i], c2)), 1e-8);
+        deft_tensor *const kept = deft_mul(r->net.p[i], 1 - rate * DECAY);
+        deft_assign(r->net.p[i], deft_sub(kept, deft_mul(deft_div(r->net.m[i], den), rate / c1)));
     }
 }
 
@@ -96,7 +94,7 @@ static void adam(run *r, deft_tensor *const g[N_PARAMS], double rate)
 static deft_status run_open(deft_runtime *rt, const digits *d, int64_t n_epochs, run *r)
 {
     const int64_t n = d->n_images, n_train = d->n_train;
-    *r = (run){ .data = d, .n_epochs = n_epochs };
+    *r = (run){ .data = d, .n_epochs = n_epochs, .net.n_params = N_PARAMS };
     const deft_status st = deft_ctx_create(rt, NULL, &r->cx);
     if (st != DEFT_OK) return st;
     r->order = malloc((size_t)n_train * sizeof *r->order);
@@ -123,20 +121,10 @@ static deft_tensor *bright(deft_tensor *pixels)
     return deft_div(deft_cast(pixels, DEFT_F32), DIGITS_DARKEST);
 }
 
-/* A new order of the training set; it depends on the epoch alone, so that a resumed run has the
- * same. */
 static deft_status shuffle(run *r)
 {
     const uint32_t n = r->data->n_train;
-    uint64_t state = (uint64_t)r->epochs_done + 1;
-    for (uint32_t i = 0; i < n; i++) r->order[i] = (int32_t)i;
-    for (uint32_t i = n; i-- > 1;) {
-        state = state * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
-        const uint32_t k = (uint32_t)((state >> 33) % (i + 1));
-        const int32_t t = r->order[i];
-        r->order[i] = r->order[k];
-        r->order[k] = t;
-    }
+    learning_shuffle(r->net.n_epochs, r->order, n);
     const int64_t frame[] = { 0, 0, 1, 1 };
     const deft_scope s = deft_step_begin(r->cx);
     deft_tensor *const order =
@@ -151,18 +139,18 @@ static deft_status shuffle(run *r)
 /* One step on images [from, to) of the shuffled set, moved by up to a pixel either way. */
 static deft_status train_step(run *r, int64_t from, int64_t to)
 {
-    const int64_t move = r->steps_done * 4 % 9, dy = move / 3, dx = move % 3;
+    const int64_t move = r->net.n_steps * 4 % 9, dy = move / 3, dx = move % 3;
     const int64_t n_steps = r->n_epochs * ((r->data->n_train + BATCH - 1) / BATCH);
-    const double done = (double)r->steps_done / (double)n_steps;
+    const double done = (double)r->net.n_steps / (double)n_steps;
     const double rate = RATE * 0.5 * (1 + cos(3.141592653589793 * done));
     deft_tensor *g[N_PARAMS];
-    r->steps_done++;
+    r->net.n_steps++;
     const deft_scope s = deft_step_begin(r->cx);
     deft_tensor *const x =
         deft_slice(r->x, DEFT_R(from, to), DEFT_FULL, DEFT_R(dy, dy + SIDE), DEFT_R(dx, dx + SIDE));
     deft_tensor *const y = deft_slice(r->y, DEFT_R(from, to));
     deft_tensor *const loss = deft_cross_entropy(scores(r, x), y);
-    deft_grad(&loss, NULL, 1, r->p, N_PARAMS, NULL, g);
+    deft_grad(&loss, NULL, 1, r->net.p, N_PARAMS, NULL, g);
     deft_assign(r->loss, deft_add(r->loss, deft_mul(loss, (double)(to - from))));
     adam(r, g, rate);
     return deft_step_end(s);
@@ -172,15 +160,15 @@ static deft_status train_step(run *r, int64_t from, int64_t to)
 static deft_status train(run *r, int64_t until, const char *title)
 {
     const int64_t n = r->data->n_train;
-    while (r->epochs_done < until) {
+    while (r->net.n_epochs < until) {
         deft_status st = shuffle(r);
         for (int64_t from = 0; from < n && st == DEFT_OK; from += BATCH)
             st = train_step(r, from, from + BATCH < n ? from + BATCH : n);
         float loss = 0;
         if (st == DEFT_OK) st = deft_item(r->loss, &loss);
         if (st != DEFT_OK) return st;
-        r->epochs_done++;
-        printf("\r%-9s epoch %3lld of %lld  loss %.4f", title, (long long)r->epochs_done,
+        r->net.n_epochs++;
+        printf("\r%-9s epoch %3lld of %lld  loss %.4f", title, (long long)r->net.n_epochs,
                (long long)r->n_epochs, (double)loss / (double)n);
         fflush(stdout);
     }
@@ -202,101 +190,12 @@ static deft_status test(run *r, double *accuracy)
     return st != DEFT_OK ? st : end;
 }
 
-/* ---- checkpoints ---- */
-
-/* The parameters, their moments, and how far training has come. */
-static void list_state(const run *r, deft_tensor *progress, char names[N_NAMED][16],
-                       deft_named list[N_NAMED])
-{
-    for (int i = 0; i < N_PARAMS; i++) {
-        deft_tensor *const of[] = { r->p[i], r->m[i], r->v[i] };
-        for (int k = 0; k < 3; k++) {
-            char *const name = names[3 * i + k];
-            snprintf(name, 16, "%c%d%s", i % 2 ? 'b' : 'w', i / 2 + 1,
-                     k == 0   ? ""
-                     : k == 1 ? ".m"
-                              : ".v");
-            list[3 * i + k] = (deft_named){ name, of[k] };
-        }
-    }
-    list[N_NAMED - 1] = (deft_named){ "progress", progress };
-}
-
-static deft_status save(run *r, const char *path)
-{
-    char names[N_NAMED][16];
-    deft_named list[N_NAMED];
-    const int64_t done[] = { r->steps_done, r->epochs_done };
-    const deft_scope s = deft_scope_begin(r->cx);
-    list_state(r, deft_from(r->cx, DEFT_SHAPE(2), DEFT_I64, done, sizeof done), names, list);
-    const deft_status st = deft_save(r->cx, path, list, N_NAMED), end = deft_scope_end(s);
-    return st != DEFT_OK ? st : end;
-}
-
-static deft_status resume(run *r, const char *path)
-{
-    char names[N_NAMED][16];
-    deft_named list[N_NAMED];
-    int64_t done[2] = { 0 };
-    const deft_scope s = deft_scope_begin(r->cx);
-    deft_tensor *const progress = deft_zeros(r->cx, DEFT_SHAPE(2), DEFT_I64);
-    list_state(r, progress, names, list);
-    deft_status st = deft_load(r->cx, path, list, N_NAMED);
-    if (st == DEFT_OK) st = deft_read(progress, DEFT_I64, done, sizeof done);
-    const deft_status end = deft_scope_end(s);
-    r->steps_done = done[0];
-    r->epochs_done = done[1];
-    return st != DEFT_OK ? st : end;
-}
-
-/* Whether two runs ended with the same bits in every parameter. */
-static deft_status compare(const run *a, const run *b, bool *equal)
-{
-    *equal = true;
-    for (int i = 0; i < N_PARAMS; i++) {
-        deft_mapped ma, mb = { 0 };
-        deft_status st = deft_map(a->p[i], &ma);
-        if (st == DEFT_OK) st = deft_map(b->p[i], &mb);
-        if (st == DEFT_OK)
-            *equal = *equal && ma.bytes == mb.bytes && memcmp(ma.data, mb.data, ma.bytes) == 0;
-        deft_unmap(&ma);
-        deft_unmap(&mb);
-        if (st != DEFT_OK) return st;
-    }
-    return DEFT_OK;
-}
-
 /* ---- the whole story ---- */
-
-typedef struct options {
-    int64_t n_epochs;
-    const char *data, *checkpoint;
-    bool keep; /* the checkpoint */
-} options;
-
-static bool parse(int argc, char **argv, options *o)
-{
-    *o = (options){ 30, DIGITS_FILE, "cnn.safetensors", false };
-    for (int i = 1; i < argc; i += 2) {
-        if (i + 1 == argc) return false;
-        if (!strcmp(argv[i], "--epochs")) {
-            o->n_epochs = atoi(argv[i + 1]);
-        } else if (!strcmp(argv[i], "--data")) {
-            o->data = argv[i + 1];
-        } else if (!strcmp(argv[i], "--checkpoint")) {
-            o->checkpoint = argv[i + 1];
-            o->keep = true;
-        } else {
-            return false;
-        }
-    }
-    return o->n_epochs >= 2 && o->n_epochs <= 100000;
-}
 
 static deft_status learn(run *r, const char *checkpoint, double *accuracy)
 {
     deft_status st = train(r, r->n_epochs / 2, "network");
-    if (st == DEFT_OK) st = save(r, checkpoint);
+    if (st == DEFT_OK) st = learning_save(r->cx, checkpoint, &r->net);
     if (st == DEFT_OK) st = train(r, r->n_epochs, "network");
     if (st == DEFT_OK) st = test(r, accuracy);
     return st;
@@ -304,9 +203,9 @@ static deft_status learn(run *r, const char *checkpoint, double *accuracy)
 
 static deft_status repeat(run *r, const run *first, const char *checkpoint, bool *equal)
 {
-    deft_status st = resume(r, checkpoint);
+    deft_status st = learning_resume(r->cx, checkpoint, &r->net);
     if (st == DEFT_OK) st = train(r, r->n_epochs, "resumed");
-    if (st == DEFT_OK) st = compare(r, first, equal);
+    if (st == DEFT_OK) st = learning_equal(&r->net, &first->net, equal);
     return st;
 }
 
@@ -319,7 +218,7 @@ static double seconds(void)
 
 int main(int argc, char **argv)
 {
-    options o;
+    learning_options o = { 30, DIGITS_FILE, "cnn.safetensors", false };
     digits d = { 0 };
     run whole = { 0 }, resumed = { 0 };
     const run *failed = NULL; /* whose context knows why */
@@ -327,7 +226,7 @@ int main(int argc, char **argv)
     int exit_code = 1;
     double accuracy = 0;
     bool equal = false;
-    if (!parse(argc, argv, &o)) {
+    if (!learning_parse(argc, argv, &o)) {
         fprintf(stderr, "usage: cnn [--epochs N] [--data FILE] [--checkpoint FILE]\n");
         return 2;
     }

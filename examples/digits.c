@@ -16,36 +16,28 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #include "deft/deft.h"
 
 #include "digits_data.h"
 #include "draw.h"
+#include "learning.h"
 
 #ifndef DIGITS_FILE
 #define DIGITS_FILE "examples/data/digits.bin"
 #endif
 
-enum { BATCH = 64, HIDDEN = 128, SHOWN = 4, MAX_PARAMS = 4, MAX_NAMED = 3 * MAX_PARAMS + 1 };
+enum { BATCH = 64, HIDDEN = 128, SHOWN = 4 };
 static const double RATE = 5e-3;
 
-typedef enum model_kind { REGRESSION, NETWORK } model_kind;
-
-typedef struct model {
-    model_kind kind;
-    int n_params; /* REGRESSION: w, b. NETWORK: w1, b1, w2, b2 */
-    deft_tensor *p[MAX_PARAMS];
-    deft_tensor *m[MAX_PARAMS],
-        *v[MAX_PARAMS];        /* running means of gradients and of their squares */
-    int64_t n_steps, n_epochs; /* done */
-} model;
+/* By its parameters: w, b, or w1, b1, w2, b2. */
+enum { REGRESSION = 2, NETWORK = 4 };
 
 /* Everything one training needs. */
 typedef struct run {
     deft_ctx *cx;
-    model net;
+    learned net;
     const digits *data;
     int64_t n_epochs;             /* of the whole training */
     int32_t *order;               /* of the training images in this epoch */
@@ -66,12 +58,12 @@ static uint64_t now_ns(void)
 
 /* ---- model ---- */
 
-static void model_init(deft_ctx *cx, model_kind kind, model *net)
+static void model_init(deft_ctx *cx, int kind, learned *net)
 {
     deft_rng rng = { 2024, 0 };
     const int64_t width[] = { DIGITS_PIXELS, kind == NETWORK ? HIDDEN : DIGITS_CLASSES,
                               DIGITS_CLASSES };
-    *net = (model){ .kind = kind, .n_params = kind == NETWORK ? 4 : 2 };
+    *net = (learned){ .n_params = kind };
     for (int i = 0; i < net->n_params; i += 2) {
         const int64_t from = width[i / 2], to = width[i / 2 + 1];
         net->p[i] =
@@ -84,26 +76,26 @@ static void model_init(deft_ctx *cx, model_kind kind, model *net)
     }
 }
 
-static deft_tensor *linear(const model *net, int layer, deft_tensor *x)
+static deft_tensor *linear(const learned *net, int layer, deft_tensor *x)
 {
     return deft_add(deft_matmul(x, net->p[2 * layer]), net->p[2 * layer + 1]);
 }
 
 /* The scores of the classes for each row of x; *hidden gets the first layer's result. */
-static deft_tensor *scores_of(const model *net, deft_tensor *x, deft_tensor **hidden)
+static deft_tensor *scores_of(const learned *net, deft_tensor *x, deft_tensor **hidden)
 {
-    if (net->kind == REGRESSION) return linear(net, 0, x);
+    if (net->n_params == REGRESSION) return linear(net, 0, x);
     *hidden = deft_relu(linear(net, 0, x));
     return linear(net, 1, *hidden);
 }
 
 /* Gradients of the mean cross-entropy over n rows. */
-static void gradients(const model *net, deft_tensor *x, deft_tensor *hidden, deft_tensor *scores,
-                      deft_tensor *labels, int64_t n, deft_tensor *g[MAX_PARAMS])
+static void gradients(const learned *net, deft_tensor *x, deft_tensor *hidden, deft_tensor *scores,
+                      deft_tensor *labels, int64_t n, deft_tensor *g[NETWORK])
 {
     deft_tensor *const wanted = deft_one_hot(labels, DIGITS_CLASSES, DEFT_F32);
     deft_tensor *d = deft_div(deft_sub(deft_softmax(scores, 1), wanted), (double)n);
-    if (net->kind == NETWORK) {
+    if (net->n_params == NETWORK) {
         g[2] = deft_matmul(deft_t(hidden), d);
         g[3] = deft_sum(d, DEFT_AXES(0), 0);
         d = deft_mul(deft_matmul(d, deft_t(net->p[2])), deft_cast(deft_gt(hidden, 0), DEFT_F32));
@@ -112,7 +104,7 @@ static void gradients(const model *net, deft_tensor *x, deft_tensor *hidden, def
     g[1] = deft_sum(d, DEFT_AXES(0), 0);
 }
 
-static void adam(model *net, deft_tensor *const g[MAX_PARAMS], double rate)
+static void adam(learned *net, deft_tensor *const g[NETWORK], double rate)
 {
     const double c1 = 1 - pow(0.9, (double)net->n_steps), c2 = 1 - pow(0.999, (double)net->n_steps);
     for (int i = 0; i < net->n_params; i++) {
@@ -125,7 +117,7 @@ static void adam(model *net, deft_tensor *const g[MAX_PARAMS], double rate)
 
 /* ---- training ---- */
 
-static deft_status run_open(deft_runtime *rt, bool fused, model_kind kind, const digits *d,
+static deft_status run_open(deft_runtime *rt, bool fused, int kind, const digits *d,
                             int64_t n_epochs, run *r)
 {
     const deft_ctx_options options = { .size = sizeof options, .no_fusion = !fused };
@@ -157,20 +149,10 @@ static deft_tensor *bright(deft_tensor *pixels)
     return deft_div(deft_cast(pixels, DEFT_F32), DIGITS_DARKEST);
 }
 
-/* A new order of the training set; it depends on the epoch alone, so that a resumed run has the
- * same. */
 static deft_status shuffle(run *r)
 {
     const uint32_t n = r->data->n_train;
-    uint64_t state = (uint64_t)r->net.n_epochs + 1;
-    for (uint32_t i = 0; i < n; i++) r->order[i] = (int32_t)i;
-    for (uint32_t i = n; i-- > 1;) {
-        state = state * 6364136223846793005u + 1442695040888963407u; /* Knuth's MMIX generator */
-        const uint32_t k = (uint32_t)((state >> 33) % (i + 1));
-        const int32_t t = r->order[i];
-        r->order[i] = r->order[k];
-        r->order[k] = t;
-    }
+    learning_shuffle(r->net.n_epochs, r->order, n);
     const deft_scope s = deft_step_begin(r->cx);
     deft_tensor *const order =
         deft_from(r->cx, DEFT_SHAPE(n), DEFT_I32, r->order, n * sizeof *r->order);
@@ -183,8 +165,8 @@ static deft_status shuffle(run *r)
 /* One step on the rows [from, to) of the shuffled set. */
 static deft_status train_step(run *r, int64_t from, int64_t to)
 {
-    model *const net = &r->net;
-    deft_tensor *g[MAX_PARAMS], *hidden = NULL;
+    learned *const net = &r->net;
+    deft_tensor *g[NETWORK], *hidden = NULL;
     net->n_steps++;
     const deft_scope s = deft_step_begin(r->cx);
     deft_tensor *const x = deft_slice(r->x, DEFT_R(from, to)), *const y = deft_slice(
@@ -241,71 +223,6 @@ static deft_status train(run *r, int64_t until, const char *title)
         printf("\r%-18s epoch %3lld of %lld  loss %.4f", title, (long long)r->net.n_epochs,
                (long long)r->n_epochs, (double)loss / (double)n);
         fflush(stdout);
-    }
-    return DEFT_OK;
-}
-
-/* ---- checkpoints ---- */
-
-/* The parameters, their moments, and how far training has come. */
-static size_t list_state(const model *net, deft_tensor *progress, char names[MAX_NAMED][16],
-                         deft_named list[MAX_NAMED])
-{
-    size_t n = 0;
-    for (int i = 0; i < net->n_params; i++) {
-        deft_tensor *const of[] = { net->p[i], net->m[i], net->v[i] };
-        for (int k = 0; k < 3; k++, n++) {
-            snprintf(names[n], sizeof names[n], "%c%d%s", i % 2 ? 'b' : 'w', i / 2 + 1,
-                     k == 0   ? ""
-                     : k == 1 ? ".m"
-                              : ".v");
-            list[n] = (deft_named){ names[n], of[k] };
-        }
-    }
-    list[n++] = (deft_named){ "progress", progress };
-    return n;
-}
-
-static deft_status save(run *r, const char *path)
-{
-    char names[MAX_NAMED][16];
-    deft_named list[MAX_NAMED];
-    const int64_t done[] = { r->net.n_steps, r->net.n_epochs };
-    const deft_scope scope = deft_scope_begin(r->cx);
-    deft_tensor *const progress = deft_from(r->cx, DEFT_SHAPE(2), DEFT_I64, done, sizeof done);
-    const deft_status st = deft_save(r->cx, path, list, list_state(&r->net, progress, names, list));
-    const deft_status end = deft_scope_end(scope);
-    return st != DEFT_OK ? st : end;
-}
-
-static deft_status resume(run *r, const char *path)
-{
-    char names[MAX_NAMED][16];
-    deft_named list[MAX_NAMED];
-    int64_t done[2] = { 0 };
-    const deft_scope scope = deft_scope_begin(r->cx);
-    deft_tensor *const progress = deft_zeros(r->cx, DEFT_SHAPE(2), DEFT_I64);
-    deft_status st = deft_load(r->cx, path, list, list_state(&r->net, progress, names, list));
-    if (st == DEFT_OK) st = deft_read(progress, DEFT_I64, done, sizeof done);
-    const deft_status end = deft_scope_end(scope);
-    r->net.n_steps = done[0];
-    r->net.n_epochs = done[1];
-    return st != DEFT_OK ? st : end;
-}
-
-/* Whether two runs ended with the same bits in every parameter. */
-static deft_status compare(const run *a, const run *b, bool *equal)
-{
-    *equal = true;
-    for (int i = 0; i < a->net.n_params; i++) {
-        deft_mapped ma, mb = { 0 };
-        deft_status st = deft_map(a->net.p[i], &ma);
-        if (st == DEFT_OK) st = deft_map(b->net.p[i], &mb);
-        if (st == DEFT_OK)
-            *equal = *equal && ma.bytes == mb.bytes && memcmp(ma.data, mb.data, ma.bytes) == 0;
-        deft_unmap(&ma);
-        deft_unmap(&mb);
-        if (st != DEFT_OK) return st;
     }
     return DEFT_OK;
 }
@@ -396,31 +313,6 @@ static void report(const deft_runtime *rt, const run *a, const run *b, uint64_t 
 
 /* ---- the whole story ---- */
 
-typedef struct options {
-    int64_t n_epochs;
-    const char *data, *checkpoint;
-    bool keep; /* the checkpoint */
-} options;
-
-static bool parse(int argc, char **argv, options *o)
-{
-    *o = (options){ 40, DIGITS_FILE, "digits.safetensors", false };
-    for (int i = 1; i < argc; i += 2) {
-        if (i + 1 == argc) return false;
-        if (!strcmp(argv[i], "--epochs")) {
-            o->n_epochs = atoi(argv[i + 1]);
-        } else if (!strcmp(argv[i], "--data")) {
-            o->data = argv[i + 1];
-        } else if (!strcmp(argv[i], "--checkpoint")) {
-            o->checkpoint = argv[i + 1];
-            o->keep = true;
-        } else {
-            return false;
-        }
-    }
-    return o->n_epochs >= 2 && o->n_epochs <= 100000;
-}
-
 static uint64_t kernels_compiled(deft_runtime *rt, const deft_ctx *cx)
 {
     deft_stats s;
@@ -434,7 +326,7 @@ static deft_status learn(run *r, const char *title, const char *checkpoint, int3
                          double *accuracy)
 {
     deft_status st = train(r, r->n_epochs / 2, title);
-    if (st == DEFT_OK && checkpoint) st = save(r, checkpoint);
+    if (st == DEFT_OK && checkpoint) st = learning_save(r->cx, checkpoint, &r->net);
     if (st == DEFT_OK) st = train(r, r->n_epochs, title);
     if (st == DEFT_OK) st = test(r, answers, accuracy);
     if (st == DEFT_OK) printf("  test accuracy %.1f %%\n", *accuracy);
@@ -445,14 +337,14 @@ static deft_status learn(run *r, const char *title, const char *checkpoint, int3
 static deft_status repeat(run *r, const run *first, const char *how, bool *equal)
 {
     deft_status st = train(r, r->n_epochs, NULL);
-    if (st == DEFT_OK) st = compare(r, first, equal);
+    if (st == DEFT_OK) st = learning_equal(&r->net, &first->net, equal);
     if (st == DEFT_OK) printf("%s: parameters %s\n", how, *equal ? "equal, bit for bit" : "DIFFER");
     return st;
 }
 
 int main(int argc, char **argv)
 {
-    options o;
+    learning_options o = { 40, DIGITS_FILE, "digits.safetensors", false };
     digits d = { 0 };
     run linear_run = { 0 }, whole = { 0 }, resumed = { 0 }, unfused = { 0 };
     const run *failed = NULL; /* whose context knows why */
@@ -461,7 +353,7 @@ int main(int argc, char **argv)
     int exit_code = 1;
     double accuracy = 0, accuracy_linear = 0;
     bool equal_resumed = false, equal_unfused = false;
-    if (!parse(argc, argv, &o)) {
+    if (!learning_parse(argc, argv, &o)) {
         fprintf(stderr, "usage: digits [--epochs N] [--data FILE] [--checkpoint FILE]\n");
         return 2;
     }
@@ -491,7 +383,7 @@ int main(int argc, char **argv)
 
     failed = &resumed;
     if (run_open(rt, true, NETWORK, &d, o.n_epochs, &resumed) != DEFT_OK) goto done;
-    if (resume(&resumed, o.checkpoint) != DEFT_OK) goto done;
+    if (learning_resume(resumed.cx, o.checkpoint, &resumed.net) != DEFT_OK) goto done;
     if (repeat(&resumed, &whole, "resumed from the checkpoint at half time", &equal_resumed) !=
         DEFT_OK)
         goto done;
