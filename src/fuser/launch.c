@@ -77,7 +77,33 @@ void df_fuse_tail(pass *p)
 
 /* ---- checks ---- */
 
-/* Per node: the launch that makes all its elements first, and so has checked them. */
+typedef struct lookups {
+    uint32_t *first; /* per node: the launch that makes all its elements first, and so has checked
+                        them; DF_NONE */
+    uint32_t *take;  /* per node: the last take that has it as indices; DF_NONE */
+    uint32_t *next;  /* per take: the one before it at the same indices */
+} lookups;
+
+static bool lookups_make(pass *p, lookups *l)
+{
+    const uint32_t n = p->t->n_nodes;
+    l->first = df_arena_new(&p->tmp, uint32_t, n + 1);
+    l->take = df_arena_new(&p->tmp, uint32_t, n + 1);
+    l->next = df_arena_new(&p->tmp, uint32_t, n + 1);
+    return l->first && l->take && l->next;
+}
+
+static void find_takes(pass *p, lookups *l)
+{
+    for (uint32_t n = 0; n < p->t->n_nodes; n++) l->take[n] = DF_NONE;
+    for (uint32_t n = 0; n < p->t->n_nodes; n++) {
+        const df_node *const take = node_of(p, n);
+        if (take->op != DF_OP_take) continue;
+        l->next[n] = l->take[take->src[1].i];
+        l->take[take->src[1].i] = n;
+    }
+}
+
 static void find_first_whole(pass *p, uint32_t *first)
 {
     for (uint32_t n = 0; n < p->t->n_nodes; n++) first[n] = DF_NONE;
@@ -94,15 +120,15 @@ static void find_first_whole(pass *p, uint32_t *first)
 
 /* Whether rows at the same indices, of a table as long, were looked up whole in an earlier launch:
  * what the gradient of a lookup adds, it adds where the lookup was. */
-static bool was_looked_up(pass *p, const group *g, const uint32_t *first)
+static bool was_looked_up(pass *p, const group *g, const lookups *l)
 {
     const df_node *const add = node_of(p, g->node);
     if (add->op != DF_OP_index_add) return false;
     const uint32_t cls = df_fuse_cls(p, g->node, add->attr);
-    for (uint32_t n = 0; n < g->node; n++) {
+    for (uint32_t n = l->take[add->src[1].i]; n != DF_NONE; n = l->next[n]) {
         const df_node *const take = node_of(p, n);
-        if (first[n] < g->level && take->op == DF_OP_take && take->attr == add->attr &&
-            take->src[1].i == add->src[1].i && df_fuse_cls(p, take->src[0].i, take->attr) == cls)
+        if (l->first[n] < g->level && take->attr == add->attr &&
+            df_fuse_cls(p, take->src[0].i, take->attr) == cls)
             return true;
     }
     return false;
@@ -111,18 +137,18 @@ static bool was_looked_up(pass *p, const group *g, const uint32_t *first)
 deft_status df_fuse_checked(pass *p)
 {
     if (!p->has_checks) return p->st;
-    uint32_t *const first =
-        df_arena_alloc(&p->tmp, (p->t->n_nodes + 1) * sizeof *first, _Alignof(uint32_t));
-    if (!first) return df_fail_mem(p->diag, "fuser", p->t->n_nodes * sizeof *first);
-    find_first_whole(p, first);
+    lookups l;
+    if (!lookups_make(p, &l)) return df_fail_mem(p->diag, "fuser", p->t->n_nodes * sizeof *l.first);
+    find_first_whole(p, l.first);
+    find_takes(p, &l);
     for (uint32_t g = 0; g < p->groups.n; g++) {
         const group *const w = &p->groups.at[g];
         if (w->kind == DF_SEG_ROUTINE && w->checks && w->level >= p->n_checked &&
-            !was_looked_up(p, w, first))
+            !was_looked_up(p, w, &l))
             p->n_checked = w->level + 1;
         for (uint32_t i = 0; i < w->n_items; i++) {
             if (w->items[i].kind != IT_TAKE) continue;
-            const uint32_t done = first[w->items[i].node], in = done < w->level ? done : w->level;
+            const uint32_t done = l.first[w->items[i].node], in = done < w->level ? done : w->level;
             if (in >= p->n_checked) p->n_checked = in + 1;
         }
     }
