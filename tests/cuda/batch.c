@@ -58,9 +58,9 @@ static bool compile(const batch_tools *t, const char *source, const char *librar
     char command[1024];
     snprintf(
         command, sizeof command,
-        "%s -std=c++11 -O1 -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing "
+        "%s -std=c++11 -O%d -w -fPIC -shared -ffp-contract=off -fno-strict-aliasing "
         "-fsanitize=alignment -fsanitize-undefined-trap-on-error -I'%s' -o %s %s > %s.log 2>&1",
-        t->compiler, t->shim, library, source, library);
+        t->compiler, !t->runs_briefly, t->shim, library, source, library);
     if (system(command) == 0) return true;
     printf("%s\n", command);
     snprintf(command, sizeof command, "grep -m 5 error %s.log", library);

@@ -30,6 +30,7 @@ typedef struct batch_tools {
     const char *compiler; /* a C++ compiler */
     const char *shim;     /* the folder of shim.h */
     char folder[64];      /* for files */
+    bool runs_briefly;    /* compiling it is what takes the time */
 } batch_tools;
 
 bool batch_build(batch *b, const batch_tools *t, const batch_kernel *k, uint32_t n,

@@ -349,8 +349,10 @@ int main(int argc, char **argv)
     const bool quick = argc > 3 && strcmp(argv[3], "--quick") == 0;
     if (argc < 3) return 2;
     setvbuf(stdout, NULL, _IOLBF, 0);
-    tools =
-        (batch_tools){ .compiler = argv[1], .shim = argv[2], .folder = "/tmp/deft-shim-XXXXXX" };
+    tools = (batch_tools){ .compiler = argv[1],
+                           .shim = argv[2],
+                           .folder = "/tmp/deft-shim-XXXXXX",
+                           .runs_briefly = true };
     if (!mkdtemp(tools.folder)) return 2;
     subject *const s = calloc(IN_BATCH, sizeof *s);
     if (!s) return 2;

@@ -370,8 +370,10 @@ int main(int argc, char **argv)
     bool quick = false, only = false;
     int first_file = 3;
     if (argc < 3) return 2;
-    tools =
-        (batch_tools){ .compiler = argv[1], .shim = argv[2], .folder = "/tmp/deft-shim-XXXXXX" };
+    tools = (batch_tools){ .compiler = argv[1],
+                           .shim = argv[2],
+                           .folder = "/tmp/deft-shim-XXXXXX",
+                           .runs_briefly = true };
     if (!mkdtemp(tools.folder)) return 2;
     for (; first_file < argc && argv[first_file][0] == '-'; first_file++) {
         quick |= strcmp(argv[first_file], "--quick") == 0;
