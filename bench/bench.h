@@ -77,6 +77,7 @@ void bench_scatter(bench *b);
 void bench_sizes(bench *b);
 void bench_halves(bench *b);
 void bench_graph_policy(bench *b);
+void bench_graph_updates(bench *b);
 void bench_cuda_codegen(bench *b);
 void bench_gpu(bench *b);
 void bench_optim(bench *b);

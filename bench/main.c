@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [name...]: runs the named benches, or all
- * but `build` and `train`; of kernels, variants, matmul and train only the cases whose label has
- * TEXT in it; with --peers the benches overhead and train also time the step of other libraries,
- * installed into the build folder.
+ * but those that need a GPU, NVRTC or much time; of kernels, variants, matmul and train only the
+ * cases whose label has TEXT in it; with --peers the benches overhead and train also time the step
+ * of other libraries, installed into the build folder.
  */
 #include "bench.h"
 
@@ -228,6 +228,7 @@ static const struct {
     { "graph_policy", bench_graph_policy, false },
     { "cuda_codegen", bench_cuda_codegen, true },
     { "gpu", bench_gpu, true },
+    { "graph_updates", bench_graph_updates, true },
 };
 
 int main(int argc, char **argv)

@@ -104,6 +104,7 @@ typedef struct deft_replay_stats {
     uint64_t peak_path_bytes; /* of these, the most that was needed at once */
     uint64_t separate_bytes;  /* what graphs would take that did not share */
     uint64_t held;            /* values that live there */
+    uint64_t tables; /* of arguments, put in before a graph by one copy in place of updates */
 } deft_replay_stats;
 
 /* size = sizeof(deft_replay_stats). All 0 where nothing is replayed. Why a run was not replayed:

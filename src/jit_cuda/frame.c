@@ -77,9 +77,11 @@ static uint8_t low_of(const df_cuda_frame *f, uint32_t buf)
     return (uint8_t)((uintptr_t)f->origin[buf] % f->align);
 }
 
-bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots)
+bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots,
+                        bool by_table)
 {
-    if (!f->is_laid_out || memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
+    if (!f->is_laid_out || f->by_table != by_table ||
+        memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
         return false;
     for (uint32_t i = 0; i < f->n_bufs; i++)
         if (f->low[i] != low_of(f, i)) return false;
@@ -394,6 +396,8 @@ static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pas
     if (g->many) {
         step.n_words = sizeof(df_cuda_many) / 8;
         TRY(put_many(l, d, g, step.n_blocks, &step.param));
+    } else {
+        l->f->n_spare += 1 + (pass == DF_CUDA_FIN ? 0 : step.n_words);
     }
     for (uint32_t i = 0; i < g->n; i++)
         TRY(df_cuda_use_accesses(l, d, g->item[i]->seg, g->item[i]->k));
@@ -407,7 +411,7 @@ static deft_status put_group(df_cuda_laying *l, df_diag *d, group *g)
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
-    g->many = g->n > 1 || !df_cuda_by_value(s->k);
+    g->many = l->f->by_table || g->n > 1 || !df_cuda_by_value(s->k);
     g->n_blocks = df_arena_new(&l->arena, int64_t, g->n);
     if (!g->n_blocks) return df_fail_mem(d, "run", g->n * sizeof *g->n_blocks);
     if (!s->choice.split) return put_pass(l, d, g, DF_CUDA_MAIN);
@@ -517,7 +521,8 @@ static void clear(df_cuda_words *w)
 }
 
 deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
-                                  const df_plan *plan, const df_trace *t, const int64_t *slots)
+                                  const df_plan *plan, const df_trace *t, const int64_t *slots,
+                                  bool by_table)
 {
     deft_status st = DEFT_OK;
     df_cuda_laying l = {
@@ -525,6 +530,8 @@ deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *
     };
     df_arena_init(&l.arena, c->mem);
     f->is_laid_out = false;
+    f->by_table = by_table;
+    f->n_spare = 0;
     f->steps.n = f->uses.n = 0;
     for (uint32_t i = 0; i < DF_CUDA_N_ORIGINS; i++)
         f->origin[f->n_bufs + i] = (char *)DF_CUDA_NOWHERE;

@@ -8,7 +8,8 @@
  *
  * The graph keeps the words its nodes were given last. An update compares them with the frame's
  * and sets the nodes for which they differ: where in the words addresses and numbers stand need not
- * be known. Tables are no part of the graph: they are put in before it.
+ * be known. Tables are no part of the graph: they are put in before it, and a kernel that goes by
+ * one (table.h) is updated only when the table has moved.
  */
 #include "jit_cuda/graph.h"
 
@@ -439,7 +440,7 @@ static df_cu_exec exec_of(const df_cuda_graph *g, uint32_t step)
 }
 
 static deft_status update_copy(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, size_t i,
-                               uint64_t *n)
+                               df_cuda_updated *n)
 {
     const df_cuda_copy *const now = &r->f->copies.at[i];
     df_cuda_copy *const was = &g->copies.at[i];
@@ -449,12 +450,12 @@ static deft_status update_copy(df_cuda_graph *g, df_diag *d, const df_cuda_call 
         g->c->driver->exec_memcpy(g->phase[0].exec, g->nodes.at[i].at, &c, df_gpu_ctx(g->c->gpu));
     if (result) return failed(r, d, result, "cuGraphExecMemcpyNodeSetParams");
     *was = *now;
-    ++*n;
+    n->nodes++;
     return DEFT_OK;
 }
 
 static deft_status update_child(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t step,
-                                df_cu_stream capture, uint64_t *n)
+                                df_cu_stream capture, df_cuda_updated *n)
 {
     deft_status st = DEFT_OK;
     const df_cuda_step *const s = &r->f->steps.at[step];
@@ -469,7 +470,7 @@ static deft_status update_child(df_cuda_graph *g, df_diag *d, const df_cuda_call
     const df_cu_result result = g->c->driver->exec_child(exec_of(g, step), x->at, child);
     if (result) TRY(failed(r, d, result, "cuGraphExecChildGraphNodeSetParams"));
     memcpy(g->child_words.at + x->words, now, size);
-    ++*n;
+    n->nodes++;
 done:
     if (child) (void)g->c->driver->graph_destroy(child);
     g->child_words.n = at;
@@ -477,7 +478,7 @@ done:
 }
 
 static deft_status update_step(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t step,
-                               uint64_t *n)
+                               df_cuda_updated *n)
 {
     const df_cuda_step *const now = &r->f->steps.at[step];
     uint64_t *const words = r->f->params.word.at + now->param;
@@ -490,12 +491,13 @@ static deft_status update_step(df_cuda_graph *g, df_diag *d, const df_cuda_call 
     const df_cu_result result =
         g->c->driver->exec_kernel(exec_of(g, step), g->nodes.at[g->copies.n + step].at, &k);
     if (result) return failed(r, d, result, "cuGraphExecKernelNodeSetParams");
-    ++*n;
+    n->nodes++;
+    n->by_value += now->kernel != DF_NONE && !(now->entry.flags & DF_CUDA_MANY);
     return DEFT_OK;
 }
 
 deft_status df_cuda_graph_update(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
-                                 df_cu_stream capture, uint64_t *n)
+                                 df_cu_stream capture, df_cuda_updated *n)
 {
     deft_status st = DEFT_OK;
     for (size_t i = 0; i < g->copies.n; i++) TRY(update_copy(g, d, r, i, n));

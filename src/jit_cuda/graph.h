@@ -25,6 +25,7 @@ typedef struct df_cuda_call {
     df_launch_io *io;
     df_queue *q;
     df_cuda_frame *f;
+    bool by_table; /* how the frame is wanted */
     df_run_stats stats;
     df_buffer *arena;
     char *table;    /* the arena's address, or NULL */
@@ -34,6 +35,7 @@ typedef struct df_cuda_call {
 /* The rest of a run whose frame is laid out: memory, words, launches. On failure all is as it was.
  */
 deft_status df_cuda_call_plain(df_cuda_call *r);
+/* With room for a table of all words, so that it is the same by value and by table. */
 int64_t df_cuda_call_arena_bytes(const df_cuda_call *r);
 /* Words for an arena there, and copies. */
 deft_status df_cuda_call_fill(df_cuda_call *r, char *arena);
@@ -60,9 +62,15 @@ size_t df_cuda_graph_bytes(const df_cuda_graph *g); /* about */
 size_t df_cuda_graph_nodes(const df_cuda_graph *g);
 /* Whether it has the steps of the frame, in the same order by the same dependencies. */
 bool df_cuda_graph_is_like(const df_cuda_graph *g, const df_cuda_call *r);
+/* Nodes that were given other words. */
+typedef struct df_cuda_updated {
+    uint64_t nodes;
+    uint64_t by_value; /* of these, kernels that might go by a table */
+} df_cuda_updated;
+
 /* What differs from the frame's words is set; *n: nodes more that were. */
 deft_status df_cuda_graph_update(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
-                                 df_cu_stream capture, uint64_t *n);
+                                 df_cu_stream capture, df_cuda_updated *n);
 /* Phase i is put in. */
 deft_status df_cuda_graph_launch(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t i);
 
@@ -77,6 +85,8 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
 void df_cuda_graphs_close(df_cuda_graphs **s);
 /* Runs what r has, whose frame is laid out; roots are in f->own. */
 deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
+/* Whether plan is to be laid out by table there. */
+bool df_cuda_graphs_want_table(const df_cuda_graphs *s, const df_plan *plan);
 void df_cuda_graphs_begin(df_cuda_graphs *s);
 void df_cuda_graphs_trim(df_cuda_graphs *s);
 df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);

@@ -21,6 +21,7 @@
 
 #include "jit_cuda/gpu_own.h"
 #include "jit_cuda/pool.h"
+#include "jit_cuda/table.h"
 #include "replay/tree.h"
 
 _Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
@@ -29,6 +30,8 @@ _Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
 /* What the tree knows as a graph. */
 typedef struct kept {
     df_cuda_graph *graph;
+    df_cuda_weighing updates;
+    const char *table; /* where its latest run had it */
     df_cu_event ended; /* once dropped */
     struct kept *next;
 } kept;
@@ -42,7 +45,8 @@ struct df_cuda_graphs {
     df_cu_stream capture; /* made when a product of cuBLASLt's is first recorded */
     kept *leaving;        /* dropped, oldest first */
     deft_status checked;  /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
-    uint64_t updates, launches;
+    uint32_t table_from;  /* DEFT_CUDA_TABLE */
+    uint64_t updates, tables, launches;
 };
 
 /* ---- graphs that go ---- */
@@ -170,6 +174,7 @@ static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree
     sweep(s);
     TRY(aim(s, r, c, p));
     TRY(make(s, d, r, &k->graph));
+    k->table = r->table;
     *bytes = df_cuda_graph_bytes(k->graph);
     *graph = k;
     k = NULL;
@@ -231,6 +236,7 @@ static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cud
 {
     deft_status st = DEFT_OK;
     TRY(df_cuda_call_put_table(r));
+    s->tables += r->f->by_table && r->f->table.word.n > 0;
     for (uint32_t i = 0; i < r->f->n_phases && s->checked == DEFT_OK; i++) {
         TRY(df_cuda_graph_launch(g, d, r, i));
         s->launches++;
@@ -241,6 +247,15 @@ done:
     return st;
 }
 
+/* Where the table has moved, all that goes by it would have been updated, too. */
+static void weigh(const df_cuda_graphs *s, kept *k, const df_cuda_call *r, uint64_t by_value)
+{
+    const bool is_there = k->table == r->table;
+    k->table = r->table;
+    if (df_cuda_table_weigh(&k->updates, is_there ? by_value : 0, s->table_from))
+        df_cuda_table_choose(r->plan->attached);
+}
+
 static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
                           const df_tree_placement *p)
 {
@@ -248,6 +263,7 @@ static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
     df_cuda_call *const r = c->user;
     kept *const k = graph;
     df_diag *const theirs = r->d;
+    df_cuda_updated n = { 0 };
     deft_status st = DEFT_OK;
     bool is_in = false;
     r->d = d;
@@ -255,9 +271,11 @@ static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
     TRY(df_gpu_enter(s->c->gpu, d));
     is_in = true;
     if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
-    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, &s->updates));
+    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, &n));
+    if (c->action != DF_TREE_RECORD) weigh(s, k, r, n.by_value);
     TRY(launch(s, d, r, k->graph, theirs));
 done:
+    s->updates += n.nodes;
     if (is_in) df_gpu_leave(s->c->gpu);
     r->d = theirs;
     return st;
@@ -368,6 +386,7 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
     atomic_init(&s->refs, 1);
     s->c = c;
     s->q = q;
+    s->table_from = df_cuda_table_from();
     const df_tree_device dev = { s, plain, record, replay, drop, back };
     const df_tree_options o = { .warm_after = wish->warm_after,
                                 .max_pool_bytes = wish->max_pool_bytes };
@@ -400,6 +419,11 @@ void df_cuda_graphs_close(df_cuda_graphs **out)
     unref(s);
 }
 
+bool df_cuda_graphs_want_table(const df_cuda_graphs *s, const df_plan *plan)
+{
+    return df_cuda_table_is_wanted(plan->attached, s->table_from);
+}
+
 void df_cuda_graphs_begin(df_cuda_graphs *s)
 {
     df_tree_begin(s->tree);
@@ -423,6 +447,7 @@ df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
                             .placed = t.by_action[DF_TREE_PLACE],
                             .reshaped = t.by_action[DF_TREE_RESHAPE],
                             .updates = s->updates,
+                            .tables = s->tables,
                             .launches = s->launches,
                             .n_nodes = t.n_nodes,
                             .n_graphs = t.n_graphs,
@@ -465,14 +490,15 @@ bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)
     const df_replay_stats t = df_cuda_graphs_read(s);
     df_str_fmt(out,
                "%llu runs: %llu plain, %llu recorded, %llu replayed, %llu placed anew, "
-               "%llu reshaped; %llu nodes updated\npool: %llu bytes, the most at once %llu, "
+               "%llu reshaped; %llu nodes updated, %llu tables put in\npool: %llu bytes, the most "
+               "at once %llu, "
                "%llu in pools apart; %llu outputs held\n",
                (unsigned long long)t.calls, (unsigned long long)t.plain,
                (unsigned long long)t.recorded, (unsigned long long)t.replayed,
                (unsigned long long)t.placed, (unsigned long long)t.reshaped,
-               (unsigned long long)t.updates, (unsigned long long)t.pool_bytes,
-               (unsigned long long)t.peak_path_bytes, (unsigned long long)t.separate_bytes,
-               (unsigned long long)t.held);
+               (unsigned long long)t.updates, (unsigned long long)t.tables,
+               (unsigned long long)t.pool_bytes, (unsigned long long)t.peak_path_bytes,
+               (unsigned long long)t.separate_bytes, (unsigned long long)t.held);
     df_tree_each(s->tree, show_node, out);
     return out->ok;
 }

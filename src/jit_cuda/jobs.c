@@ -145,7 +145,7 @@ static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
     df_cuda_words *const table = &l->f->table, *const params = &l->f->params;
     df_cuda_gemm_aim(&j->product, j->bound.ptr, j->bound.stride);
     df_cuda_entry e = { .pass = DF_CUDA_MAIN, .flags = df_cuda_facts(k, &j->args) };
-    j->in_table = !df_cuda_by_value(k);
+    j->in_table = l->f->by_table || !df_cuda_by_value(k);
     if (j->in_table) e.flags |= DF_CUDA_MANY;
     const int64_t n =
         df_min_i64(df_cuda_blocks(k, e, &j->args), df_cuda_most_blocks(l->gpu, k, e, 0));
@@ -167,6 +167,8 @@ static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
         TRY(df_cuda_param_fix(l, d, s.param, DF_CUDA_ORIGIN_TABLE, (int64_t)j->words * 8));
         TRY(df_cuda_param_fix(l, d, s.param + 1, DF_CUDA_ORIGIN_TABLE,
                               ((int64_t)table->word.n - 1) * 8));
+    } else {
+        l->f->n_spare += s.n_words + 1;
     }
     TRY(add_step(l, d, j, &s));
 done:

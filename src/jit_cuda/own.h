@@ -10,6 +10,7 @@
  *   choose.c    which entry of a kernel, and how many thread blocks
  *   lay.h       while a frame is laid out; jobs
  *   graph.h     a run as launches or as a graph; graph trees
+ *   table.h     when kernels' words go by a table
  *   host.c      what a GPU has no code for
  */
 #ifndef DF_JIT_CUDA_OWN_H
@@ -78,6 +79,7 @@ typedef struct df_cuda_plan {
     df_cuda_fn *_Atomic *fn; /* [kernel][DF_CUDA_ENTRIES]; NULL: not wanted as yet */
     df_cuda_frame *_Atomic frame[DF_CUDA_FRAMES]; /* of runs before, for those to come; or NULL */
     _Atomic uint32_t n_taken; /* frames that were laid out anew in place of others */
+    _Atomic uint32_t table;   /* DF_CUDA_BY_VALUE and so on (table.h) */
 } df_cuda_plan;
 
 /* ---- choose.c ---- */
@@ -174,6 +176,7 @@ typedef struct df_cuda_job {
 struct df_cuda_frame {
     uint32_t n_bufs, n_slots, n_launches; /* of its plan */
     bool is_laid_out;
+    bool by_table;  /* all kernels go by MANY (table.h) */
     int64_t *slots; /* that it was laid out for */
     uint8_t *low;   /* and of each buffer its address modulo `align`: 16 or 256 */
     uint32_t align;
@@ -193,6 +196,7 @@ struct df_cuda_frame {
     df_arena arena;               /* of jobs */
     df_cuda_words table;          /* goes to the device: words of fault, tables of MANY */
     df_cuda_words params;         /* goes with launches */
+    size_t n_spare;               /* words that the table would have more, by_table */
     int64_t temps_bytes, scratch_bytes;
 };
 
@@ -200,11 +204,13 @@ enum { DF_CUDA_FAULT_WORDS = 4 }; /* at the front of the table: three, and one u
 
 df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan); /* NULL: no memory */
 void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **f);            /* NULL is fine */
-/* Whether it stands as it is for these slots and f->origin. */
-bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots);
+/* Whether it stands as it is for these slots, f->origin and by_table. */
+bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots,
+                        bool by_table);
 /* Steps and words of a run on these slots and f->origin; of temporaries these are offsets. */
 deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
-                                  const df_plan *plan, const df_trace *t, const int64_t *slots);
+                                  const df_plan *plan, const df_trace *t, const int64_t *slots,
+                                  bool by_table);
 /* Functions of all steps; what is missing is compiled. */
 deft_status df_cuda_frame_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c, const df_plan *plan,
                                df_waiter *w);

@@ -153,6 +153,7 @@ typedef struct df_replay_stats {
     uint64_t calls;                                       /* runs of plans */
     uint64_t plain, recorded, replayed, placed, reshaped; /* what was done for them; their sum */
     uint64_t updates;                                     /* nodes that were given other words */
+    uint64_t tables;                                      /* of words, put in before a graph */
     uint64_t launches;                                    /* of graphs */
     uint64_t reason[DF_REPLAY_REASONS];                   /* why: how often */
     const char *reason_text[DF_REPLAY_REASONS];           /* NULL: there are no more */

@@ -5,7 +5,8 @@
  * and branches alternate; results are held for some time; weights are taken over, or were kept;
  * indices lie outside now and then. Then in runs of the first queue every call of the driver and
  * every allocation fails in turn: no result is wrong, nothing leaks, and graphs come back. Nothing
- * that the driver calls misuse may happen.
+ * that the driver calls misuse may happen. DEFT_CUDA_TABLE=1: kernels of the first queue go by a
+ * table.
  *
  *   graph_cases DRIVER NVRTC CUBLASLT [--quick] [--first=SEED]
  */
@@ -428,9 +429,17 @@ static bool training_open(training *t, uint64_t seed, const int64_t *sizes, uint
     return true;
 }
 
-/* Three sets of extents alternate in the frames that are kept. */
+static bool goes_by_table(void)
+{
+    const char *const asked = getenv("DEFT_CUDA_TABLE");
+    return asked && strcmp(asked, "1") == 0;
+}
+
+/* Few sets of extents alternate in the frames that are kept. */
 static void check_frames(const training *t)
 {
+    const uint32_t ways = goes_by_table() ? 2 : 1;
+    if (t->n_sizes * ways > DF_CUDA_FRAMES) return;
     for (int i = 0; i < N_PROGRAMS; i++)
         for (int k = 0; k < MOST_PLANS && t->w.plans[i][k]; k++)
             if (((df_cuda_plan *)t->w.plans[i][k]->attached)->n_taken > 0)
@@ -445,7 +454,7 @@ static df_replay_stats training_close(training *t)
     const df_replay_stats s = w->dev->far->read_replay(w->dev, w->q[1]);
     for (uint32_t i = 0; i < t->n_held; i++) check_value(w, &t->held[i], "a held result");
     check_value(w, &t->weights, "weights");
-    if (t->n_sizes <= 3) check_frames(t);
+    check_frames(t);
     const bool late = below(w, 2) == 0;
     if (late && w->dev->far->wait(w->dev, &d, w->q[1]) != DEFT_OK) fault("waiting", d.text);
     if (late) w->dev->far->queue_destroy(w->dev, &w->q[1]);
@@ -467,10 +476,12 @@ static void check_training(uint64_t seed, int n_steps, const int64_t *sizes, uin
     for (int i = 0; i < n_steps; i++) training_step(&t);
     const df_replay_stats s = training_close(&t);
     printf("%s: %llu runs, %llu recorded, %llu replayed, %llu placed, %llu reshaped, %llu nodes "
-           "updated\n",
+           "updated, %llu tables\n",
            where, (unsigned long long)s.calls, (unsigned long long)s.recorded,
            (unsigned long long)s.replayed, (unsigned long long)s.placed,
-           (unsigned long long)s.reshaped, (unsigned long long)s.updates);
+           (unsigned long long)s.reshaped, (unsigned long long)s.updates,
+           (unsigned long long)s.tables);
+    if (goes_by_table() != (s.tables > 0)) fault("tables", "");
     if (s.failure[0]) fault("a graph failed", s.failure);
     if (s.replayed + s.placed + s.reshaped == 0) fault("nothing was replayed", "");
 }
