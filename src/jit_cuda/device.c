@@ -4,7 +4,7 @@
  * prepared: places for the functions of each kernel, filled when a run first wants them, and a
  * frame. See own.h for where a run is.
  */
-#include "jit_cuda/graph.h"
+#include "jit_cuda/work.h"
 
 #include <stdio.h>
 
@@ -212,6 +212,11 @@ static deft_status copy_peer(df_device *dev, df_diag *d, df_queue *q, void *to, 
     return df_queue_copy_peer(q, d, (uintptr_t)to, others, (uintptr_t)from, bytes);
 }
 
+static deft_status work(df_device *dev, df_diag *d, df_queue *q, const df_work *w, df_buffer **out)
+{
+    return df_cuda_work_run(df_cuda_device_of(dev), d, q, w, out);
+}
+
 static df_allocator_stats read_stats(df_device *dev)
 {
     return df_gpu_read(df_cuda_device_of(dev)->gpu);
@@ -293,6 +298,7 @@ static const df_far far_calls = { .queue_create = queue_create,
                                   .get = get,
                                   .copy = copy,
                                   .copy_peer = copy_peer,
+                                  .work = work,
                                   .read = read_stats,
                                   .trim = trim,
                                   .replay = replay,

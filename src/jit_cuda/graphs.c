@@ -5,7 +5,8 @@
  *
  * A call is a run of a plan; its variant is what its launches follow from beyond the plan: slots,
  * alignments, which roots take over an input's memory. That is a hash: a graph is held against the
- * frame before each launch, and made anew where it is not of the same steps.
+ * frame before each launch, and made anew where it is not of the same steps. Or it is work of the
+ * caller's (work.h).
  *
  * A root in the pool is a buffer that is lent (gpu.h): dropped on any thread, it gives its ticket
  * back. So all of this lives until the queue and the last such buffer are gone. A graph that is
@@ -21,6 +22,7 @@
 
 #include "jit_cuda/gpu_own.h"
 #include "jit_cuda/pool.h"
+#include "jit_cuda/work.h"
 #include "replay/tree.h"
 
 _Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
@@ -28,8 +30,9 @@ _Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
 
 /* What the tree knows as a graph. */
 typedef struct kept {
-    df_cuda_graph *graph;
-    df_cu_event ended; /* once dropped */
+    df_cuda_graph *graph;   /* of a plan, else NULL */
+    df_cuda_captured *work; /* for different addresses; the latest first */
+    df_cu_event ended;      /* once dropped */
     struct kept *next;
 } kept;
 
@@ -39,10 +42,10 @@ struct df_cuda_graphs {
     df_queue *q; /* NULL: it is gone */
     df_tree *tree;
     df_cuda_pool *pool;
-    df_cu_stream capture; /* made when a product of cuBLASLt's is first recorded */
+    df_cu_stream capture; /* made when something is first captured */
     kept *leaving;        /* dropped, oldest first */
     deft_status checked;  /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
-    uint64_t updates, launches;
+    uint64_t updates, launches, works, work_calls;
 };
 
 /* ---- graphs that go ---- */
@@ -53,6 +56,7 @@ static void end(df_cuda_graphs *s, kept *k)
     df_gpu_event_give(s->c->gpu, &k->ended);
     pthread_mutex_unlock(&s->c->gpu->lock);
     df_cuda_graph_destroy(&k->graph);
+    df_cuda_captured_destroy(&k->work);
     df_mem_free(s->c->mem, k, sizeof *k);
 }
 
@@ -112,6 +116,7 @@ static deft_status back(void *self, df_diag *d, uint64_t bytes)
 static deft_status plain(void *self, df_diag *d, df_tree_call *c)
 {
     (void)self;
+    if (df_cuda_is_work(c->fn)) return df_cuda_work_plain(c->user);
     df_cuda_call *const r = c->user;
     df_assert(r->d == d);
     deft_status st = df_cuda_call_plain(r);
@@ -141,23 +146,113 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
 }
 
 /* Entered. */
-static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph **out)
+static deft_status need_capture(df_cuda_graphs *s, df_diag *d)
 {
     enum { NON_BLOCKING = 1 };
+    if (s->capture) return DEFT_OK;
+    const df_cu_result result = s->c->driver->stream_create(&s->capture, NON_BLOCKING);
+    return result ? df_queue_fail(s->q, d, result, "cuStreamCreate") : DEFT_OK;
+}
+
+/* Entered. */
+static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph **out)
+{
     bool captures = false;
     for (uint32_t i = 0; i < r->f->steps.n; i++)
         captures = captures || r->f->steps.at[i].of_job == DF_NONE;
-    if (captures && !s->capture) {
-        const df_cu_result result = s->c->driver->stream_create(&s->capture, NON_BLOCKING);
-        if (result) return df_queue_fail(s->q, d, result, "cuStreamCreate");
+    const deft_status st = captures ? need_capture(s, d) : DEFT_OK;
+    return st == DEFT_OK ? df_cuda_graph_create(d, r, s->capture, out) : st;
+}
+
+/* ---- work of the caller's ---- */
+
+/* Results are where p says. */
+static deft_status aim_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r,
+                            const df_tree_placement *p)
+{
+    deft_status st = DEFT_OK;
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    for (uint32_t i = 0; i < r->w->n_out; i++)
+        if (p->out[i] != DF_TREE_OUTSIDE)
+            r->at[i] = base + p->out[i];
+        else
+            TRY(df_cuda_work_new_result(r, d, i));
+done:
+    return st;
+}
+
+/* Entered. One more of k's; the oldest goes when there are many. */
+static deft_status capture_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r, kept *k)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_captured *fresh = NULL;
+    kept *old = df_mem_zalloc(s->c->mem, sizeof *old);
+    if (!old) return df_fail_mem(d, "graph", sizeof *old);
+    TRY(need_capture(s, d));
+    TRY(df_cuda_capture(d, r, s->capture, &fresh));
+    old->work = df_cuda_captured_add(&k->work, fresh);
+    if (old->work) {
+        let_go(s, old);
+        old = NULL;
     }
-    return df_cuda_graph_create(d, r, s->capture, out);
+done:
+    if (st != DEFT_OK) df_logf(s->c->log, why, "%s is not captured: %s", r->w->name, d->text);
+    df_mem_free(s->c->mem, old, sizeof *old);
+    return st;
+}
+
+static deft_status record_work(df_cuda_graphs *s, df_diag *d, df_tree_call *c,
+                               const df_tree_placement *p, void **graph, uint64_t *bytes)
+{
+    df_cuda_work *const r = c->user;
+    bool is_in = false;
+    deft_status st = DEFT_OK;
+    kept *k = df_mem_zalloc(s->c->mem, sizeof *k);
+    if (!k) return df_fail_mem(d, "graph", sizeof *k);
+    TRY(aim_work(s, d, r, p));
+    TRY(df_gpu_enter(s->c->gpu, d));
+    is_in = true;
+    sweep(s);
+    TRY(capture_work(s, d, r, k));
+    *bytes = df_cuda_captured_bytes(k->work);
+    *graph = k;
+    k = NULL;
+done:
+    if (is_in) df_gpu_leave(s->c->gpu);
+    df_mem_free(s->c->mem, k, sizeof *k);
+    return st;
+}
+
+/* Addresses that always change are not worth a capture each: with many captured, what is new is put
+ * in plainly, and captured when it comes twice in a row. */
+static deft_status replay_work(df_cuda_graphs *s, df_diag *d, kept *k, df_tree_call *c,
+                               const df_tree_placement *p)
+{
+    df_cuda_work *const r = c->user;
+    bool is_in = false;
+    deft_status st = DEFT_OK;
+    TRY(aim_work(s, d, r, p));
+    TRY(df_gpu_enter(s->c->gpu, d));
+    is_in = true;
+    if (!df_cuda_captured_find(&k->work, r)) {
+        if (c->action == DF_TREE_REPLAY && !df_cuda_captured_is_due(k->work, r)) {
+            df_cuda_work_put_in(r);
+            goto done;
+        }
+        TRY(capture_work(s, d, r, k));
+    }
+    TRY(df_cuda_captured_launch(k->work, d, r));
+    s->launches++;
+done:
+    if (is_in) df_gpu_leave(s->c->gpu);
+    return st;
 }
 
 static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree_placement *p,
                           void **graph, uint64_t *bytes)
 {
     df_cuda_graphs *const s = self;
+    if (df_cuda_is_work(c->fn)) return record_work(s, d, c, p, graph, bytes);
     df_cuda_call *const r = c->user;
     df_diag *const theirs = r->d;
     bool is_in = false;
@@ -245,6 +340,7 @@ static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
                           const df_tree_placement *p)
 {
     df_cuda_graphs *const s = self;
+    if (df_cuda_is_work(c->fn)) return replay_work(s, d, graph, c, p);
     df_cuda_call *const r = c->user;
     kept *const k = graph;
     df_diag *const theirs = r->d;
@@ -306,21 +402,26 @@ done:
     return st;
 }
 
+/* In place of what *own was. */
+static void lend(df_cuda_graphs *s, const df_tree_out *out, df_buffer **lent, df_buffer **own)
+{
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    const df_gpu_loan loan = { return_loan, s, out->ticket };
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    df_gpu_lend(*lent, base + out->offset, (int64_t)out->bytes, &loan);
+    df_buffer_drop(own);
+    *own = *lent;
+    *lent = NULL;
+}
+
 /* Those in the pool are what was lent. */
 static void take_roots(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c)
 {
-    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         if (!r->f->lent[i]) continue;
         const df_tree_out *const out = &c->out[k++];
-        if (out->offset == DF_TREE_OUTSIDE) continue;
-        const df_gpu_loan loan = { return_loan, s, out->ticket };
-        atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-        df_gpu_lend(r->f->lent[i], base + out->offset, (int64_t)out->bytes, &loan);
-        df_buffer_drop(&r->f->own[i]);
-        r->f->own[i] = r->f->lent[i];
-        r->f->lent[i] = NULL;
+        if (out->offset != DF_TREE_OUTSIDE) lend(s, out, &r->f->lent[i], &r->f->own[i]);
     }
 }
 
@@ -352,6 +453,31 @@ deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
     st = s->checked;
 done:
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->f->lent[i]);
+    return st;
+}
+
+deft_status df_cuda_graphs_work(df_cuda_graphs *s, df_cuda_work *r)
+{
+    deft_status st = DEFT_OK;
+    const df_work *const w = r->w;
+    df_tree_call c = { .fn = df_cuda_work_id(w),
+                       .variant = df_cuda_work_variant(w),
+                       .out = r->out,
+                       .n_out = w->n_out,
+                       .unfit = w->key == 0,
+                       .user = r };
+    for (uint32_t i = 0; i < w->n_out; i++) {
+        TRY(df_gpu_borrower(r->q, r->d, &r->lent[i]));
+        r->out[i] = (df_tree_out){ .bytes = (uint64_t)w->out_bytes[i] };
+    }
+    st = df_tree_run(s->tree, r->d, &c);
+    s->works++;
+    s->work_calls += r->n_calls;
+    if (st != DEFT_OK) goto done;
+    for (uint32_t i = 0; i < w->n_out; i++)
+        if (r->out[i].offset != DF_TREE_OUTSIDE) lend(s, &r->out[i], &r->lent[i], &r->own[i]);
+    st = r->status;
+done:
     return st;
 }
 
@@ -424,6 +550,8 @@ df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
                             .reshaped = t.by_action[DF_TREE_RESHAPE],
                             .updates = s->updates,
                             .launches = s->launches,
+                            .works = s->works,
+                            .work_calls = s->work_calls,
                             .n_nodes = t.n_nodes,
                             .n_graphs = t.n_graphs,
                             .graph_bytes = t.graph_bytes,
@@ -447,10 +575,14 @@ df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
 static void show_node(void *user, const df_tree_about *a)
 {
     df_str *const out = user;
-    df_str_fmt(out, "%*snode %llu: plan %llu, %llu calls, %llu replayed: %s\n", (int)(2 * a->depth),
-               "", (unsigned long long)a->node, (unsigned long long)a->fn,
-               (unsigned long long)a->calls, (unsigned long long)a->replays,
-               df_tree_reason_text(a->latest));
+    const kept *const k = a->graph;
+    df_str_fmt(out, "%*snode %llu: ", (int)(2 * a->depth), "", (unsigned long long)a->node);
+    if (df_cuda_is_work(a->fn))
+        df_str_fmt(out, "work%s%s", k ? " " : "", k ? df_cuda_captured_name(k->work) : "");
+    else
+        df_str_fmt(out, "plan %llu", (unsigned long long)a->fn);
+    df_str_fmt(out, ", %llu calls, %llu replayed: %s\n", (unsigned long long)a->calls,
+               (unsigned long long)a->replays, df_tree_reason_text(a->latest));
     if (!a->has_graph) return;
     df_str_fmt(out,
                "%*s  %llu bytes of the pool, arena %llu at %llu, %u outputs, %u of them "
@@ -473,6 +605,10 @@ bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)
                (unsigned long long)t.updates, (unsigned long long)t.pool_bytes,
                (unsigned long long)t.peak_path_bytes, (unsigned long long)t.separate_bytes,
                (unsigned long long)t.held);
+    if (t.works > 0)
+        df_str_fmt(out, "%llu of the runs are works, whose functions were called %llu times\n",
+                   (unsigned long long)t.works, (unsigned long long)t.work_calls);
+    if (t.failure[0]) df_str_fmt(out, "the latest graph that failed: %s\n", t.failure);
     df_tree_each(s->tree, show_node, out);
     return out->ok;
 }

@@ -11,6 +11,7 @@
  *   lay.h       while a frame is laid out; jobs
  *   graph.h     a run as launches or as a graph; graph trees
  *   host.c      what a GPU has no code for
+ *   work.h      work of the caller's among runs
  */
 #ifndef DF_JIT_CUDA_OWN_H
 #define DF_JIT_CUDA_OWN_H

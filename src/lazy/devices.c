@@ -298,7 +298,9 @@ deft_status deft_replay_read(deft_ctx *cx, deft_device where, deft_replay_stats 
                                     .pool_bytes = s.pool_bytes,
                                     .peak_path_bytes = s.peak_path_bytes,
                                     .separate_bytes = s.separate_bytes,
-                                    .held = s.held };
+                                    .held = s.held,
+                                    .works = s.works,
+                                    .work_calls = s.work_calls };
     memset(out, 0, size);
     memcpy(out, &all, size < sizeof all ? size : sizeof all);
     return DEFT_OK;

@@ -333,6 +333,7 @@ struct deft_ctx {
     uint32_t body_at;   /* depth of the scope of the innermost function of a loop, ...; 0 */
     uint32_t body_nest; /* how many of them run */
     uint32_t draw_nest; /* of which so many may draw */
+    uint32_t work_nest; /* of which so many may have the caller's work done */
     uint32_t body_loop; /* record of the loop whose function runs, or DF_NONE */
     uint32_t finals;    /* results of loops among the records of this epoch, or more */
     const char *act;    /* the acting call that is running: "read" */

@@ -416,6 +416,7 @@ static df_tree_about about(const df_tree_node *n)
                             .n_out = l->n_out,
                             .n_outside = n_outside,
                             .has_graph = n->graph != NULL,
+                            .graph = n->graph,
                             .latest = n->latest_reason };
 }
 

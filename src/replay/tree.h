@@ -184,6 +184,7 @@ typedef struct df_tree_about {
     uint64_t fn, variant, calls, replays, arena, arena_bytes, pool_bytes, graph_bytes;
     uint32_t depth, n_out, n_outside;
     bool has_graph;
+    const void *graph; /* the device's; NULL: none */
     df_tree_reason latest;
 } df_tree_about;
 void df_tree_each(const df_tree *t, void (*f)(void *user, const df_tree_about *a), void *user);

@@ -12,6 +12,7 @@
 #include "runtime/buffer.h"
 #include "runtime/facts.h"
 #include "runtime/waiter.h"
+#include "runtime/work.h"
 
 /* ---- kernel ABI (CPU) ---- */
 
@@ -150,7 +151,7 @@ enum { DF_REPLAY_REASONS = 16 };
 
 typedef struct df_replay_stats {
     bool is_on;
-    uint64_t calls;                                       /* runs of plans */
+    uint64_t calls, works, work_calls; /* runs of plans and works; the latter; calls of their fn */
     uint64_t plain, recorded, replayed, placed, reshaped; /* what was done for them; their sum */
     uint64_t updates;                                     /* nodes that were given other words */
     uint64_t launches;                                    /* of graphs */
@@ -192,6 +193,9 @@ typedef struct df_far {
     deft_status (*copy_peer)(df_device *dev, df_diag *d, struct df_queue *q, void *to,
                              df_device *other, struct df_queue *others, const void *from,
                              size_t bytes);
+    /* Has it put in, or what was put in for an equal one. out: of n_out, new references. */
+    deft_status (*work)(df_device *dev, df_diag *d, struct df_queue *q, const df_work *w,
+                        df_buffer **out);
     df_allocator_stats (*read)(df_device *dev);
     /* Gives back what is cached. Not the memory of graphs: trim_replay. */
     void (*trim)(df_device *dev);

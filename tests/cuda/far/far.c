@@ -378,6 +378,31 @@ static deft_status copy_peer(df_device *dev, df_diag *d, struct df_queue *q, voi
     return DEFT_OK;
 }
 
+/* At once, on memory that nothing else is under way in. */
+static deft_status work(df_device *dev, df_diag *d, struct df_queue *q, const df_work *w,
+                        df_buffer **out)
+{
+    far *const f = (far *)(void *)dev;
+    void **const at = df_mem_zalloc(f->mem, (w->n_out + 1) * sizeof *at);
+    deft_status st = may_fail(d, "work");
+    if (st == DEFT_OK && !at) st = no_room(d);
+    drain(q);
+    for (uint32_t i = 0; i < w->n_in; i++)
+        must_find(f, w->in[i], 0, "an operand of work elsewhere");
+    for (uint32_t i = 0; i < w->n_out && st == DEFT_OK; i++) {
+        st = create(dev, d, q, w->out_bytes[i], &out[i]);
+        if (st == DEFT_OK) at[i] = out[i]->data;
+    }
+    if (st == DEFT_OK) {
+        controls.n_works++;
+        st = w->fn(stream(dev, q), w->in, at, w->user);
+        if (st != DEFT_OK) (void)df_fail(d, st, "%s: its function failed", w->name);
+    }
+    for (uint32_t i = 0; i < w->n_out && st != DEFT_OK; i++) df_buffer_drop(&out[i]);
+    df_mem_free(f->mem, at, at ? (w->n_out + 1) * sizeof *at : 0);
+    return st;
+}
+
 static df_allocator_stats read_stats(df_device *dev)
 {
     pthread_mutex_lock(&lock);
@@ -546,6 +571,7 @@ static const df_far far_calls = {
     .get = get,
     .copy = copy,
     .copy_peer = copy_peer,
+    .work = work,
     .read = read_stats,
     .trim = trim,
     .destroy = destroy,

@@ -22,7 +22,7 @@ typedef struct far_controls {
     uint32_t n_waits, fail_wait;
     deft_status status; /* of fail_call; 0: DEFT_E_BACKEND */
 
-    uint32_t n_puts, n_gets, n_copies, n_peers, n_runs; /* done or begun */
+    uint32_t n_puts, n_gets, n_copies, n_peers, n_runs, n_works; /* done or begun */
     uint64_t put_bytes, get_bytes;
     uint32_t n_trims;
     void *theirs; /* the stream of the latest queue that was created */
