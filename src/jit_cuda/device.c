@@ -261,6 +261,12 @@ static bool show_replay(df_device *dev, df_queue *q, df_str *out)
     return !graphs || df_cuda_graphs_show(graphs, out);
 }
 
+static void each_replay(df_device *dev, df_queue *q, df_replay_tell tell, void *user)
+{
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
+    if (graphs) df_cuda_graphs_each(graphs, tell, user);
+}
+
 /* ---- the device ---- */
 
 static void destroy(df_device **out)
@@ -300,6 +306,7 @@ static const df_far far_calls = { .queue_create = queue_create,
                                   .trim_replay = trim_replay,
                                   .read_replay = read_replay,
                                   .show_replay = show_replay,
+                                  .each_replay = each_replay,
                                   .destroy = destroy };
 
 static void describe(df_cuda_device *c, int ordinal)

@@ -7,11 +7,13 @@
  *   graphs.c    the graph tree of a queue (replay/tree.h): what is recorded, what is replayed, and
  *               in whose memory
  *   pool.h      that memory
+ *   told.c      what it tells the structured log
  */
 #ifndef DF_JIT_CUDA_GRAPH_H
 #define DF_JIT_CUDA_GRAPH_H
 
 #include "jit_cuda/lay.h"
+#include "replay/tree.h"
 
 /* ---- run.c ---- */
 
@@ -81,5 +83,20 @@ void df_cuda_graphs_begin(df_cuda_graphs *s);
 void df_cuda_graphs_trim(df_cuda_graphs *s);
 df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);
 bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out); /* false: no memory */
+void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_tell listen, void *user);
+
+/* ---- told.c ---- */
+
+/* What has been counted since something was told. */
+typedef struct df_cuda_told {
+    uint64_t hits, updates; /* updates: as they were then */
+    uint64_t paths;         /* so far */
+} df_cuda_told;
+
+/* c has been run for r, whose io has `decided`; updates: nodes that were set so far. A hit is
+ * counted and no more. */
+void df_cuda_told_run(df_cuda_told *s, df_tree *tree, const df_cuda_call *r, const df_tree_call *c,
+                      uint32_t device, uint64_t updates);
+void df_cuda_told_each(const df_tree *tree, uint32_t device, df_replay_tell tell, void *user);
 
 #endif

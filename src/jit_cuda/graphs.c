@@ -21,7 +21,6 @@
 
 #include "jit_cuda/gpu_own.h"
 #include "jit_cuda/pool.h"
-#include "replay/tree.h"
 
 _Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
                "the last one says that there are no more");
@@ -43,6 +42,7 @@ struct df_cuda_graphs {
     kept *leaving;        /* dropped, oldest first */
     deft_status checked;  /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
     uint64_t updates, launches;
+    df_cuda_told told;
 };
 
 /* ---- graphs that go ---- */
@@ -349,6 +349,8 @@ deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
     TRY(df_tree_run(s->tree, r->d, &c));
     take_roots(s, r, &c);
     count(r, &c);
+    if (r->io->decided)
+        df_cuda_told_run(&s->told, s->tree, r, &c, (uint32_t)s->c->gpu->ordinal, s->updates);
     st = s->checked;
 done:
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->f->lent[i]);
@@ -402,6 +404,7 @@ void df_cuda_graphs_close(df_cuda_graphs **out)
 
 void df_cuda_graphs_begin(df_cuda_graphs *s)
 {
+    s->told.paths++;
     df_tree_begin(s->tree);
 }
 
@@ -433,10 +436,15 @@ df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
                             .separate_bytes = t.separate_bytes,
                             .held = t.held,
                             .held_bytes = t.held_bytes,
-                            .outside = t.outside };
+                            .outside = t.outside,
+                            .evicted = t.evicted,
+                            .trims = t.trims,
+                            .pauses = t.pauses,
+                            .hits = s->told.hits };
     for (uint32_t i = 0; i < DF_TREE_N_REASONS; i++) {
         out.reason[i] = t.by_reason[i];
         out.reason_text[i] = df_tree_reason_text((df_tree_reason)i);
+        out.reason_name[i] = df_tree_reason_name((df_tree_reason)i);
     }
     const df_diag *const failure = df_tree_failure(s->tree);
     if (failure->status != DEFT_OK)
@@ -458,6 +466,11 @@ static void show_node(void *user, const df_tree_about *a)
                (int)(2 * a->depth), "", (unsigned long long)a->pool_bytes,
                (unsigned long long)a->arena_bytes, (unsigned long long)a->arena, a->n_out,
                a->n_outside);
+}
+
+void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_tell listen, void *user)
+{
+    df_cuda_told_each(s->tree, (uint32_t)s->c->gpu->ordinal, listen, user);
 }
 
 bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)

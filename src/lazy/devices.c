@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "lazy/submit.h"
+#include "lazy/tell.h"
 
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT])
 {
@@ -326,6 +327,7 @@ void df_ctx_leave(deft_ctx *cx)
         df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(st), d.text);
     for (uint32_t i = 0; i < DF_MAX_GPUS; i++) {
         df_ctx_queue *const q = &cx->queues[i];
+        if (replaying(q) && df_journal_on(cx->rt->journal)) df_tell_graphs(cx, i);
         if (q->dev) q->dev->far->queue_destroy(q->dev, &q->queue);
     }
 }

@@ -122,6 +122,7 @@ static deft_status run_block(flow *f, const df_subplan *b)
                         .interrupted = f->io->interrupted,
                         .user = f->io->user,
                         .ring = f->io->ring,
+                        .decided = f->io->decided,
                         .waiter = f->io->waiter,
                         .queue = f->io->queue };
     const deft_status st = f->ops->run(f->self, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
