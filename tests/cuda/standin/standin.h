@@ -99,6 +99,10 @@ typedef struct standin_alive {
     X(enqueue, int,                                                                                \
       (void *stream, int (*fn)(void *args), const void *args, size_t bytes, const char *what))
 
+/* Calls of the driver that deft does not make, but what measures it does. */
+#define STANDIN_MORE(X)                                                                            \
+    X(wait_value, cuStreamWaitValue32_v2, (df_cu_stream, df_cu_ptr, uint32_t, unsigned))
+
 /* In the library the functions are standin_reset and so on. */
 typedef struct standin {
     void *library;

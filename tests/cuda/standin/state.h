@@ -25,6 +25,7 @@
 #define PROTOTYPE(field, symbol, parameters) STANDIN_API df_cu_result symbol parameters;
 DF_CU_REQUIRED(PROTOTYPE)
 DF_CU_OPTIONAL(PROTOTYPE)
+STANDIN_MORE(PROTOTYPE)
 #undef PROTOTYPE
 #define PROTOTYPE(name, result, parameters) STANDIN_API result standin_##name parameters;
 STANDIN_CALLS(PROTOTYPE)
@@ -32,7 +33,7 @@ STANDIN_CALLS(PROTOTYPE)
 
 typedef enum call {
 #define CALL(field, symbol, parameters) C_##symbol,
-    DF_CU_REQUIRED(CALL) DF_CU_OPTIONAL(CALL)
+    DF_CU_REQUIRED(CALL) DF_CU_OPTIONAL(CALL) STANDIN_MORE(CALL)
 #undef CALL
         N_CALLS
 } call;
@@ -193,7 +194,7 @@ typedef struct op {
     size_t n_bytes;
     object *fn; /* KERNEL */
     uint32_t n_blocks, n_threads, shared;
-    mark *mark;         /* RECORD, WAIT */
+    mark *mark;         /* RECORD, WAIT; NULL: until the word at dst is `value`, or more */
     int (*run)(void *); /* CALL */
     const char *what;   /* CALL: its name */
 } op;

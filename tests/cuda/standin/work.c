@@ -2,7 +2,8 @@
  *
  * Streams, events, and the work in them. A stream is a queue; its first piece of work may be done
  * at any time, but a wait for an event only when the mark it was recorded at is. Marks are made
- * before what waits for them, so running what a wait needs ends.
+ * before what waits for them, so running what a wait needs ends. What holds a stream back until a
+ * word is written is waited for in earnest, as another thread may write it.
  *
  * The default stream and those that are not CU_STREAM_NON_BLOCKING wait for one another: what comes
  * into one is put in after the other side was run to its end, which is one of the orders allowed.
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NON_BLOCKING = 1, DISABLE_TIMING = 2, BLOCKING_SYNC = 1 };
 
@@ -126,10 +128,19 @@ static const char *stream_name(const stream *s)
     return object_name(s->o.number ? s : NULL);
 }
 
+/* Any thread may write the word, without a call. */
+static bool is_held(const op *o)
+{
+    if (o->kind != OP_WAIT || o->mark) return false;
+    const volatile uint32_t *const word = (const volatile uint32_t *)(uintptr_t)o->dst.at;
+    return (int32_t)(*word - o->value) < 0;
+}
+
 static void run_first(stream *s)
 {
     op *const o = s->first;
-    if (o->kind == OP_WAIT)
+    while (is_held(o)) (void)usleep(50);
+    if (o->kind == OP_WAIT && o->mark)
         while (!o->mark->is_done) run_first(o->mark->in);
     s->first = o->next;
     if (!s->first) s->end = &s->first;
@@ -170,7 +181,8 @@ void run_gpu(int ordinal)
 
 static bool may_go(const stream *s)
 {
-    return s->first && (s->first->kind != OP_WAIT || s->first->mark->is_done);
+    return s->first && !is_held(s->first) &&
+           (s->first->kind != OP_WAIT || !s->first->mark || s->first->mark->is_done);
 }
 
 void run_some(void)
@@ -179,7 +191,7 @@ void run_some(void)
     stream *s;
     uint32_t at = 0, n = 0;
     while ((s = stream_next(&at))) {
-        if (mode() == STANDIN_EAGER) run_stream(s);
+        while (mode() == STANDIN_EAGER && s->first && !is_held(s->first)) run_first(s);
         n += may_go(s);
     }
     if (n == 0 || chance(2)) return;
@@ -221,7 +233,7 @@ int put_work(stream *s, op *o)
     wait_for_other_side(s);
     *s->end = o;
     s->end = &o->next;
-    if (mode() == STANDIN_EAGER) run_stream(s);
+    while (mode() == STANDIN_EAGER && s->first && !is_held(s->first)) run_first(s);
     return 0;
 }
 
@@ -265,10 +277,11 @@ static bool uses(const op *o, uint64_t p, uint64_t n, bool is_host)
         return (o->dst.is_host == is_host && overlaps(o, &o->dst, p, n)) ||
                (o->src.is_host == is_host && overlaps(o, &o->src, p, n));
     case OP_SET: return !is_host && overlaps(o, &o->dst, p, n);
+    case OP_WAIT:
+        return !o->mark && is_host && o->dst.at < p + n && p < o->dst.at + sizeof(uint32_t);
     case OP_KERNEL:
     case OP_CALL: return speaks_of(o, p, n);
     case OP_RECORD:
-    case OP_WAIT:
     case OP_EMPTY: return false;
     }
     return false;
@@ -343,9 +356,26 @@ df_cu_result cuStreamQuery(df_cu_stream handle)
     if (!s) return leave(BAD_HANDLE);
     record(" %s", stream_name(s));
     if (refuse_capture(s)) return leave(BAD_CAPTURE);
-    if (s->first) run_first(s);
+    if (s->first && !is_held(s->first)) run_first(s);
     const int bad = gpu_of(current())->poison;
     return leave(bad ? bad : s->first ? DF_CU_NOT_READY : 0);
+}
+
+df_cu_result cuStreamWaitValue32_v2(df_cu_stream handle, df_cu_ptr at, uint32_t value,
+                                    unsigned flags)
+{
+    const int r = enter(C_cuStreamWaitValue32_v2, NEEDS_CONTEXT);
+    if (r) return r;
+    stream *const s = stream_get(handle);
+    if (!s) return leave(BAD_HANDLE);
+    record(" %s until %s is %u", stream_name(s), host_name((const void *)(uintptr_t)at), value);
+    if (refuse_capture(s)) return leave(BAD_CAPTURE);
+    if (flags) return leave(misuse(BAD_VALUE, "flags %u", flags));
+    if (!pinned_at((const void *)(uintptr_t)at, sizeof value))
+        return leave(misuse(BAD_VALUE, "the word is not in pinned memory"));
+    op *const o = grab(sizeof *o);
+    *o = (op){ .kind = OP_WAIT, .gpu = current(), .dst = { true, at, 0, 0 }, .value = value };
+    return leave(put_work(s, o));
 }
 
 /* ---- events ---- */
@@ -410,7 +440,7 @@ df_cu_result cuEventQuery(df_cu_event handle)
     event *const e = object_get_any(EVENT, handle);
     if (!e) return leave(BAD_HANDLE);
     record(" %s", object_name(e));
-    if (e->last && !e->last->is_done) run_first(e->last->in);
+    if (e->last && !e->last->is_done && !is_held(e->last->in->first)) run_first(e->last->in);
     const int bad = gpu_of(current())->poison;
     return leave(bad ? bad : e->last && !e->last->is_done ? DF_CU_NOT_READY : 0);
 }
