@@ -217,9 +217,27 @@ static df_allocator_stats read_stats(df_device *dev)
     return df_gpu_read(df_cuda_device_of(dev)->gpu);
 }
 
+/* From the last queue to the first: one that goes meanwhile puts the last in its own place. */
+static void trim_graphs(df_cuda_device *c)
+{
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = c->queues.n; i-- > 0;) {
+        df_cuda_graphs *const s =
+            i < c->queues.n ? df_cuda_graphs_ref(c->queues.at[i].graphs) : NULL;
+        if (!s) continue;
+        pthread_mutex_unlock(&c->lock);
+        df_cuda_graphs_trim_from_outside(s);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void trim(df_device *dev)
 {
-    df_gpu_trim(df_cuda_device_of(dev)->gpu);
+    df_cuda_device *const c = df_cuda_device_of(dev);
+    if (df_driver_usable(c->driver, NULL) != DEFT_OK) return;
+    trim_graphs(c);
+    df_gpu_trim(c->gpu);
 }
 
 /* ---- graphs ---- */

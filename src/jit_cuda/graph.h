@@ -79,6 +79,10 @@ void df_cuda_graphs_close(df_cuda_graphs **s);
 deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
 void df_cuda_graphs_begin(df_cuda_graphs *s);
 void df_cuda_graphs_trim(df_cuda_graphs *s);
+/* For other threads: a reference, NULL for NULL. Under the lock that keeps s from being closed. */
+df_cuda_graphs *df_cuda_graphs_ref(df_cuda_graphs *s);
+/* A trim, at once, or at the end of the run that s is in. Takes the reference. Any thread. */
+void df_cuda_graphs_trim_from_outside(DEFT_OWN df_cuda_graphs *s);
 df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);
 bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out); /* false: no memory */
 

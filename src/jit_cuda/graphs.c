@@ -14,6 +14,9 @@
  * What the words of fault say is the program's failure, and no failure of a graph. Phases after
  * those words run only if they are well, and only the last phase writes over what outlives a failed
  * run; so whatever else fails before that is put in, the run can begin again, launch by launch.
+ *
+ * All is the queue's thread's, under the lock, so that another thread may trim between two runs; a
+ * trim that comes during one is done when it ends.
  */
 #include "jit_cuda/graph.h"
 
@@ -34,9 +37,11 @@ typedef struct kept {
 } kept;
 
 struct df_cuda_graphs {
-    _Atomic uint32_t refs; /* the queue's, and one of each buffer in the pool */
+    _Atomic uint32_t refs; /* the queue's, one of each buffer in the pool, and of who trims */
     df_cuda_device *c;
-    df_queue *q; /* NULL: it is gone */
+    atomic_bool trim_wanted;
+    pthread_mutex_t lock; /* guards all below */
+    df_queue *q;          /* NULL: it is gone */
     df_tree *tree;
     df_cuda_pool *pool;
     df_cu_stream capture; /* made when a product of cuBLASLt's is first recorded */
@@ -281,6 +286,7 @@ static void unref(df_cuda_graphs *s)
     const df_mem *const mem = s->c->mem;
     df_tree_destroy(&s->tree);
     df_cuda_pool_destroy(&s->pool);
+    pthread_mutex_destroy(&s->lock);
     df_mem_free(mem, s, sizeof *s);
 }
 
@@ -333,7 +339,20 @@ static void count(df_cuda_call *r, const df_tree_call *c)
     }
 }
 
-deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
+static void lock(df_cuda_graphs *s)
+{
+    pthread_mutex_lock(&s->lock);
+}
+
+static void unlock(df_cuda_graphs *s)
+{
+    if (atomic_exchange_explicit(&s->trim_wanted, false, memory_order_relaxed) && s->q)
+        df_tree_trim(s->tree);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Locked. */
+static deft_status run(df_cuda_graphs *s, df_cuda_call *r)
 {
     deft_status st = DEFT_OK;
     df_tree_call c = { .fn = r->plan->serial, .out = r->f->out, .user = r };
@@ -355,6 +374,14 @@ done:
     return st;
 }
 
+deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
+{
+    lock(s);
+    const deft_status st = run(s, r);
+    unlock(s);
+    return st;
+}
+
 /* ---- the whole ---- */
 
 deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
@@ -366,12 +393,14 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
     df_cuda_graphs *s = df_mem_zalloc(c->mem, sizeof *s);
     if (!s) return df_fail_mem(d, "graphs", sizeof *s);
     atomic_init(&s->refs, 1);
+    atomic_init(&s->trim_wanted, false);
+    pthread_mutex_init(&s->lock, NULL);
     s->c = c;
     s->q = q;
     const df_tree_device dev = { s, plain, record, replay, drop, back };
     const df_tree_options o = { .warm_after = wish->warm_after,
                                 .max_pool_bytes = wish->max_pool_bytes };
-    TRY(df_cuda_pool_create(d, c->mem, c->gpu, &s->pool));
+    TRY(df_cuda_pool_create(d, c->mem, c->gpu, wish->max_pool_bytes, &s->pool));
     TRY(df_tree_create(d, c->mem, &dev, &o, &s->tree));
     *out = s;
     s = NULL;
@@ -385,6 +414,7 @@ void df_cuda_graphs_close(df_cuda_graphs **out)
     df_cuda_graphs *const s = *out;
     *out = NULL;
     if (!s || df_driver_usable(s->c->driver, NULL) != DEFT_OK) return;
+    lock(s);
     const bool is_entered = df_gpu_enter_last(s->c->gpu);
     const df_cu_stream stream = df_queue_stream(s->q);
     if (is_entered && s->c->driver->stream_wait(stream)) (void)s->c->driver->stream_wait(stream);
@@ -397,22 +427,40 @@ void df_cuda_graphs_close(df_cuda_graphs **out)
     }
     if (s->capture && is_entered) (void)s->c->driver->stream_destroy(s->capture);
     if (is_entered) df_gpu_leave(s->c->gpu);
+    unlock(s);
     unref(s);
 }
 
 void df_cuda_graphs_begin(df_cuda_graphs *s)
 {
+    lock(s);
     df_tree_begin(s->tree);
+    unlock(s);
 }
 
 void df_cuda_graphs_trim(df_cuda_graphs *s)
 {
+    lock(s);
     df_tree_trim(s->tree);
+    unlock(s);
+}
+
+df_cuda_graphs *df_cuda_graphs_ref(df_cuda_graphs *s)
+{
+    if (s) atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
+}
+
+void df_cuda_graphs_trim_from_outside(df_cuda_graphs *s)
+{
+    atomic_store_explicit(&s->trim_wanted, true, memory_order_relaxed);
+    if (pthread_mutex_trylock(&s->lock) == 0) unlock(s);
+    unref(s);
 }
 
 /* ---- telling ---- */
 
-df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
+static df_replay_stats read_stats(df_cuda_graphs *s)
 {
     const df_tree_stats t = df_tree_read(s->tree);
     df_replay_stats out = { .is_on = true,
@@ -444,6 +492,14 @@ df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
     return out;
 }
 
+df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
+{
+    lock(s);
+    const df_replay_stats out = read_stats(s);
+    unlock(s);
+    return out;
+}
+
 static void show_node(void *user, const df_tree_about *a)
 {
     df_str *const out = user;
@@ -462,7 +518,8 @@ static void show_node(void *user, const df_tree_about *a)
 
 bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)
 {
-    const df_replay_stats t = df_cuda_graphs_read(s);
+    lock(s);
+    const df_replay_stats t = read_stats(s);
     df_str_fmt(out,
                "%llu runs: %llu plain, %llu recorded, %llu replayed, %llu placed anew, "
                "%llu reshaped; %llu nodes updated\npool: %llu bytes, the most at once %llu, "
@@ -474,5 +531,6 @@ bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)
                (unsigned long long)t.peak_path_bytes, (unsigned long long)t.separate_bytes,
                (unsigned long long)t.held);
     df_tree_each(s->tree, show_node, out);
+    unlock(s);
     return out->ok;
 }

@@ -193,7 +193,8 @@ typedef struct df_far {
                              df_device *other, struct df_queue *others, const void *from,
                              size_t bytes);
     df_allocator_stats (*read)(df_device *dev);
-    /* Gives back what is cached. Not the memory of graphs: trim_replay. */
+    /* Gives back what is cached, and the memory of graphs: of those in a run when that has ended.
+     */
     void (*trim)(df_device *dev);
     /* NULL, as the four that follow: not offered.
      * Runs in q are replayed as graphs from now on. Before the first of them; once. DEFT_E_BACKEND:

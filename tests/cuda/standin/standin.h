@@ -27,6 +27,7 @@
  *
  *   DEFT_STANDIN_GPUS=2      how many GPUs
  *   DEFT_STANDIN_BYTES=N     memory of each
+ *   DEFT_STANDIN_NO_VA=1     without virtual memory
  *   DEFT_STANDIN_SEED=N      of chance
  *   DEFT_STANDIN_STRICT=1    misuse goes to stderr, and makes the process's exit status 99
  *   DEFT_STANDIN_CACHE=PATH  where libnvrtc-standin keeps what it compiled
@@ -53,6 +54,7 @@ typedef struct standin_gpu {
     uint64_t bytes;   /* 1 GiB */
     int n_sms;        /* 4 */
     bool no_peers;    /* cannot reach the other GPUs' memory */
+    bool no_va;       /* no virtual memory */
 } standin_gpu;
 
 typedef struct standin_alive {
