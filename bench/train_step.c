@@ -7,6 +7,7 @@
  *   make MODEL FILE    builds it; FILE gets the parameters and the batch, as safetensors ("-":
  * none)
  *   launches 0         of a step
+ *   gap N              as bench/peers/train.py, with at most N launches put in ahead
  *
  * Steps are on one batch again and again, f32, AdamW with its defaults; on the GPU that DEFT_DEVICE
  * names, whose memory `peak` then is of.
