@@ -10,7 +10,13 @@
 
 enum {
     NARROW_MOST = 1 << 30, /* of extents, products of them, and offsets */
-    UNROLLED_MOST = 4096   /* instructions of a WIDE body, all lanes: they are written out */
+    UNROLLED_MOST = 4096,  /* instructions of a WIDE body, all lanes: they are written out */
+    /* What a thread has at hand at once: registers, and the compiler's time. */
+    SHORT = 8,   /* instructions of a body that goes by 4 groups */
+    MEDIUM = 24, /* by 2 */
+    HEAVY = 8,   /* of a division, a root */
+    LANES_MOST = 16,
+    LOADS_MOST = 8 /* of 16 bytes: 32 registers */
 };
 
 /* ---- words ---- */
@@ -155,6 +161,27 @@ uint32_t df_cuda_lanes(const df_kernel *k)
     uint32_t n = widest ? (uint32_t)(16 / widest) : 1;
     if (k->mode == DF_MODE_ROW) return widest ? 2 : 1;
     while (n > 1 && n * k->n_ins > UNROLLED_MOST) n /= 2;
+    return n;
+}
+
+/* About how many instructions of a GPU it is, for what follows from that. */
+static uint32_t weight_of(const df_ins *ins)
+{
+    if (ins->op == DF_K_const || ins->op == DF_K_num) return 0;
+    return ins->op == DF_K_div || ins->op == DF_K_rem || ins->op == DF_K_sqrt ? HEAVY : 1;
+}
+
+uint32_t df_cuda_groups(const df_kernel *k, uint8_t flags)
+{
+    const uint32_t lanes = flags & DF_CUDA_WIDE ? df_cuda_lanes(k) : 1;
+    uint32_t n_loads = 0, n_ins = 0;
+    if (k->mode != DF_MODE_MAP) return 1;
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        n_loads += k->ins[i].op == DF_K_load || k->ins[i].op == DF_K_load_at;
+        n_ins += weight_of(&k->ins[i]);
+    }
+    uint32_t n = n_loads == 0 || n_ins > MEDIUM ? 1 : n_ins > SHORT ? 2 : 4;
+    while (n > 1 && (n * lanes > LANES_MOST || n * n_loads > LOADS_MOST)) n /= 2;
     return n;
 }
 

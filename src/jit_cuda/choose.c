@@ -8,6 +8,8 @@
  * every multiprocessor WARPS of them, a thread block takes a row (LONG). Where even thread blocks
  * are fewer than multiprocessors, and a row has more blocks of DF_BLOCK than a thread block's warps
  * take at once, rows are split among all (PART, FIN). COL: likewise, its thread blocks being given.
+ * A MAP kernel has a thread for each group of neighbours until that is enough for the GPU, then
+ * one for as many as it takes side by side.
  */
 #include "jit_cuda/own.h"
 
@@ -71,4 +73,11 @@ int64_t df_cuda_most_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_e
     if (row_bytes == 0) return places * WAVES;
     const int64_t room = SCRATCH_MOST / (row_bytes * DF_CUDA_TEAMS(e));
     return df_max_i64(df_min_i64(places, room), 1);
+}
+
+int64_t df_cuda_fewer_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
+                             int64_t n_blocks)
+{
+    const int64_t groups = df_cuda_groups(k, e.flags), fewer = (n_blocks + groups - 1) / groups;
+    return fewer * DF_CUDA_WARPS >= (int64_t)g->n_sms * WARPS ? fewer : n_blocks;
 }

@@ -15,12 +15,12 @@
  * Entries. One pass has an entry for each set of flags that was asked for; all give equal bits:
  *
  *   NARROW  positions and offsets are 32 bits wide: df_cuda_facts found it so
- *   WIDE    MAP: a thread takes as many neighbours along INNER as fill 16 bytes of the widest
- *           dtype, in one access each. ROW, MAIN and PART: its two neighbours of each 64 along
- *           the row in one. df_cuda_facts found them aligned
- *   LONG    ROW, MAIN: a thread block per row, its 8 warps taking blocks of DF_BLOCK in turn.
- *           Without it: a warp per row, for rows of at most DF_CUDA_WARP_ROW elements
- *   MANY    segments of one kernel in one grid, from a table in global memory
+ *   WIDE    MAP: a thread's groups are as many neighbours along INNER as fill 16 bytes of the
+ *           widest dtype, one access each; else one element. ROW, MAIN and PART: its two neighbours
+ * of each 64 along the row in one. df_cuda_facts found them aligned LONG    ROW, MAIN: a thread
+ * block per row, its 8 warps taking blocks of DF_BLOCK in turn. Without it: a warp per row, for
+ * rows of at most DF_CUDA_WARP_ROW elements MANY    segments of one kernel in one grid, from a
+ * table in global memory
  *
  * Words. A segment's arguments are 8-byte words in the order of df_cuda_layout: addresses and INDEX
  * bases, strides that are DF_STEP_ANY, extents, numbers, the fault words, `partial`. Without MANY
@@ -126,6 +126,9 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a);
 /* Neighbours that a thread of an entry with WIDE takes at once: in MAP fewer for very long bodies.
  * 1: WIDE means nothing for k. */
 uint32_t df_cuda_lanes(const df_kernel *k);
+/* Groups of neighbours that a thread of an entry of MAP reads before it goes on with any, where it
+ * has so many left: short bodies have registers for it. 1 in other modes. */
+uint32_t df_cuda_groups(const df_kernel *k, uint8_t flags);
 /* Threads of a thread block. */
 uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass);
 /* Thread blocks that have something to do; 0: nothing is to be launched. */

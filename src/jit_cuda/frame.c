@@ -315,6 +315,7 @@ static int64_t share_blocks(const df_cuda_laying *l, group *g, df_cuda_entry e)
         total += df_min_i64(g->n_blocks[i], INT64_MAX / (g->n + 1));
         most = df_min_i64(most, df_cuda_most_blocks(l->gpu, k, e, row_bytes(l, s)));
     }
+    most = df_min_i64(most, df_cuda_fewer_blocks(l->gpu, k, e, total));
     for (uint32_t i = 0; i < g->n; i++) {
         const double part = (double)g->n_blocks[i] / (double)total;
         if (total > most)

@@ -11,7 +11,8 @@
  *
  * Names in the text: v7 the value of instruction 7, p3 the address of access 3, s3_1 its stride
  * along axis 1, a3 its offset where all of this thread's elements have it in common, e1 the extent
- * of axis 1, x1 a position along it, m1[l] one that moves with the elements. Element-level values
+ * of axis 1, x1 a position along it, m1[l] one that moves with the elements. In MAP a3 and x1 are
+ * arrays, of each group of neighbours one. Element-level values
  * are arrays of V, one for each element that a thread has at hand; on[l] says which of these exist:
  * the others are calculated with, but never read, write or count.
  */
@@ -112,8 +113,9 @@ size_t df_cuda_shared(const df_cuda_gen *g, uint32_t stage, size_t each, size_t 
 /* ---- modes: the function of g->pass ---- */
 
 void df_cuda_map(df_cuda_gen *g);
-/* Its body, for V neighbours from r0 on in row o. */
-void df_cuda_map_body(df_cuda_gen *g);
+/* Its body, for U groups of G neighbours, V in all: those from r0[u] on in row o[u]. whole: they
+ * are all there. */
+void df_cuda_map_body(df_cuda_gen *g, bool whole);
 void df_cuda_row(df_cuda_gen *g);
 void df_cuda_col(df_cuda_gen *g);
 void df_cuda_loop(df_cuda_gen *g);

@@ -147,8 +147,9 @@ static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
     df_cuda_entry e = { .pass = DF_CUDA_MAIN, .flags = df_cuda_facts(k, &j->args) };
     j->in_table = !df_cuda_by_value(k);
     if (j->in_table) e.flags |= DF_CUDA_MANY;
-    const int64_t n =
-        df_min_i64(df_cuda_blocks(k, e, &j->args), df_cuda_most_blocks(l->gpu, k, e, 0));
+    const int64_t blocks = df_cuda_blocks(k, e, &j->args),
+                  n = df_min_i64(df_cuda_fewer_blocks(l->gpu, k, e, blocks),
+                                 df_cuda_most_blocks(l->gpu, k, e, 0));
     df_cuda_step s = step_of(l, (uint32_t)(j->seg - l->plan->segs), 0);
     s.kernel = j->seg->kernel;
     s.entry = e;

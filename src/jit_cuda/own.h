@@ -95,6 +95,10 @@ df_cuda_choice df_cuda_choose(const df_gpu_facts *g, const df_kernel *k, const d
  * row_bytes each, as many as have room. */
 int64_t df_cuda_most_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
                             int64_t row_bytes);
+/* Of n_blocks that have something to do, so many as leave each thread all the groups that it takes
+ * side by side (df_cuda_groups), if those are enough for the GPU. */
+int64_t df_cuda_fewer_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
+                             int64_t n_blocks);
 
 /* ---- frame.c ---- */
 

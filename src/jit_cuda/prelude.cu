@@ -23,6 +23,7 @@ typedef u16 bf16;
 
 #define DEV static __device__ __forceinline__
 #define EACH _Pragma("unroll") for (int l = 0; l < V; l++)
+#define GROUPS _Pragma("unroll") for (int u = 0; u < U; u++)
 #define ALL_LANES 0xFFFFFFFFu
 
 template <u32 N> struct one { u64 w[N]; };

@@ -190,7 +190,8 @@ static void put_entry(df_cuda_gen *g, df_cuda_entry e)
     char name[64], more[16] = "";
     df_cuda_entry_name(g->name, e, name, sizeof name);
     if (g->k->mode == DF_MODE_MAP)
-        snprintf(more, sizeof more, ", %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1);
+        snprintf(more, sizeof more, ", %u, %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1,
+                 df_cuda_groups(g->k, e.flags));
     if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_MAIN)
         snprintf(more, sizeof more, ", %d, %d", e.flags & DF_CUDA_LONG ? DF_CUDA_WARPS : 1,
                  (e.flags & DF_CUDA_WIDE) != 0);

@@ -249,8 +249,8 @@ static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
         df_cuda_brace(g);
         df_cuda_line(g, "%s near[V];", t);
         df_cuda_line(g, "EACH near[l] = %s;", v);
-        df_cuda_line(g, "store_near<V>(p%u + a%u + r[0], near, on);", (uint32_t)ins->imm,
-                     (uint32_t)ins->imm);
+        df_cuda_line(g, "GROUPS store_near<G>(p%u + a%u[u] + r[u * G], near + u * G, on + u * G);",
+                     (uint32_t)ins->imm, (uint32_t)ins->imm);
         df_cuda_close(g);
         return;
     }
@@ -283,8 +283,8 @@ void df_cuda_elem(df_cuda_gen *g, uint32_t i)
         df_cuda_line(g, "EACH v%u[l] = %s[l];", i, g->tile);
     } else if (ins->op == DF_K_load && goes_near(g, ins)) {
         df_cuda_line(g, "%s v%u[V];", t, i);
-        df_cuda_line(g, "load_near<V>(v%u, p%u + a%u + r[0], on);", i, (uint32_t)ins->imm,
-                     (uint32_t)ins->imm);
+        df_cuda_line(g, "GROUPS load_near<G>(v%u + u * G, p%u + a%u[u] + r[u * G], on + u * G);", i,
+                     (uint32_t)ins->imm, (uint32_t)ins->imm);
     } else {
         df_cuda_line(g, "%s v%u[V];", t, i);
         if (ins->op == DF_K_load && goes_in_pairs(g, ins)) {

@@ -188,6 +188,48 @@ static void assemble_routines(const df_nvrtc *nv, int arch)
     df_str_finish(&text);
 }
 
+/* ---- loads in flight ---- */
+
+/* How often `words` stands in an entry of PTX before `until` first does. */
+static uint32_t count_ahead(const char *ptx, const char *entry, const char *words,
+                            const char *until)
+{
+    uint32_t n = 0;
+    const char *at = strstr(ptx, entry);
+    const char *const end = at ? strstr(at, until) : NULL;
+    for (; end && (at = strstr(at, words)) && at < end; at++) n++;
+    return n;
+}
+
+/* A thread of a short kernel reads all its groups before it goes on with any. Single elements are
+ * read among the products, but all before the first store: the assembler is free to. */
+static void check_flight(const df_nvrtc *nv, int arch)
+{
+    static const df_cuda_entry entries[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
+                                             { DF_CUDA_MAIN, DF_CUDA_NARROW } };
+    df_str text;
+    df_diag d = { 0 };
+    df_cubin c = { 0 };
+    size_t size;
+    hand_axpy p;
+    hand_axpy_make(&p, DEFT_F32, false);
+    df_str_init(&text, &df_mem_system);
+    const char *const prelude = df_cuda_prelude(&size);
+    df_str_putn(&text, prelude, size);
+    if (df_cuda_text(&d, &p.k, "axpy", entries, 2, &df_mem_system, &text) != DEFT_OK ||
+        df_nvrtc_ptx(nv, &d, text.at, arch, true, &c) != DEFT_OK) {
+        printf("axpy: %s\n", d.text);
+        n_faults++;
+    } else {
+        const uint32_t wide = count_ahead(c.at, "axpy_main_nw(", "ld.global.v2.u64", "mul.rn");
+        const uint32_t one = count_ahead(c.at, "axpy_main_n(", "ld.global.f32", "st.global");
+        printf("axpy: %u loads of 16 bytes before a product, %u of 4 before a store\n", wide, one);
+        n_faults += wide != 8 || one != 8;
+    }
+    df_cubin_finish(nv, &c);
+    df_str_finish(&text);
+}
+
 /* ---- refusals ---- */
 
 static void expect_refusal(bool refused, const df_diag *d, const char *what, const char *words)
@@ -325,6 +367,7 @@ int main(int argc, char **argv)
     }
     if (!a.only) check_refusals(nv);
     if (!a.only) check_memory(a.arch);
+    if (!a.only) check_flight(nv, a.arch);
     assemble_kernels(nv, &a, (const char *const *)argv + a.first_file, argc - a.first_file);
     if (a.has_matrix) assemble_matrix(nv, &a);
     if (!a.only) assemble_routines(nv, a.arch);
