@@ -32,14 +32,12 @@ static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_variant *v)
     const char *const index = v->flags & DF_CUDA_NARROW ? "i32" : "i64";
     const char *const t = df_cuda_type(v->dtype);
     df_cuda_open(g,
-                 "template <typename I, int G> DEV void %s_tile(const u64 *w, I row, I col, "
+                 "template <typename I, int V> DEV void %s_tile(const u64 *w, I o, I r0, "
                  "const %s *tile)",
                  g->name, t);
     df_cuda_words(g);
     df_cuda_consts(g);
-    df_cuda_line(g, "enum { U = 1, V = G };");
-    df_cuda_line(g, "const I o[1] = { row }, r0[1] = { col };");
-    df_cuda_map_body(g, false);
+    df_cuda_map_body(g);
     df_cuda_close(g);
     df_cuda_open(g, "struct %s_epilogue", g->name);
     df_cuda_open(g, "DEV void run(const u64 *w, i64 o, i64 r0, const %s *tile)", t);

@@ -8,31 +8,19 @@
  */
 #include "jit_cuda/gen.h"
 
-void df_cuda_map_body(df_cuda_gen *g, bool whole)
+void df_cuda_map_body(df_cuda_gen *g)
 {
     df_cuda_outer(g);
     df_cuda_offsets(g);
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
-    df_cuda_line(g, "EACH r[l] = r0[l / G] + l %% G;");
-    if (whole)
-        df_cuda_line(g, "EACH on[l] = true;");
+    if (g->groups)
+        df_cuda_line(g, "EACH { r[l] = r0[l / G] + l %% G; on[l] = true; }");
     else
-        df_cuda_line(g, "EACH on[l] = r[l] < e%d;", df_cuda_axis(g->k, DF_AXIS_INNER));
+        df_cuda_line(g, "EACH { r[l] = r0 + l; on[l] = r[l] < e%d; }",
+                     df_cuda_axis(g->k, DF_AXIS_INNER));
     df_cuda_moving(g);
     for (uint32_t i = 0; i < g->k->n_ins; i++) df_cuda_elem(g, i);
-}
-
-/* The positions of U groups from `at` on, and what is done there. */
-static void put_groups(df_cuda_gen *g, bool whole)
-{
-    df_cuda_line(g, "I o[U], r0[U];");
-    if (df_cuda_axis(g->k, DF_AXIS_OUTER) < 0)
-        df_cuda_line(g, "GROUPS { o[u] = 0; r0[u] = (at + u * step) * G; }");
-    else
-        df_cuda_line(g, "GROUPS { const I t = at + u * step; o[u] = divide(t, groups); "
-                        "r0[u] = (t - o[u] * groups) * G; }");
-    df_cuda_map_body(g, whole);
 }
 
 /* Where there are fewer than N groups, how `far` the last would be need not fit I. */
@@ -48,7 +36,15 @@ static void put_many(df_cuda_gen *g)
         df_cuda_line(g, "const I whole = e%d %% G == 0 ? total : 0;", inner);
     df_cuda_line(g, "const I end = far < whole ? (I)(whole - far) : 0;");
     df_cuda_open(g, "for (; at < end; at += N * step)");
-    put_groups(g, true);
+    df_cuda_line(g, "I o[U], r0[U];");
+    if (df_cuda_axis(g->k, DF_AXIS_OUTER) < 0)
+        df_cuda_line(g, "EACH_GROUP { o[u] = 0; r0[u] = (at + u * step) * G; }");
+    else
+        df_cuda_line(g, "EACH_GROUP { const I t = at + u * step; o[u] = divide(t, groups); "
+                        "r0[u] = (t - o[u] * groups) * G; }");
+    g->groups = true;
+    df_cuda_map_body(g);
+    g->groups = false;
     df_cuda_close(g);
     df_cuda_close(g);
 }
@@ -68,10 +64,14 @@ void df_cuda_map(df_cuda_gen *g)
     df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
     df_cuda_line(g, "I at = (I)block * (I)blockDim.x + (I)threadIdx.x;");
     if (df_cuda_groups(g->k, DF_CUDA_WIDE) > 1 || df_cuda_groups(g->k, 0) > 1) put_many(g);
-    df_cuda_line(g, "enum { U = 1, V = G };");
+    df_cuda_line(g, "enum { V = G };");
     df_cuda_line(g, "_Pragma(\"unroll 1\")");
     df_cuda_open(g, "for (; at < total; at += step)");
-    put_groups(g, false);
+    if (df_cuda_axis(g->k, DF_AXIS_OUTER) < 0)
+        df_cuda_line(g, "const I o = 0, r0 = at * G;");
+    else
+        df_cuda_line(g, "const I o = divide(at, groups), r0 = (at - o * groups) * G;");
+    df_cuda_map_body(g);
     df_cuda_close(g);
     df_cuda_close(g);
 }

@@ -60,15 +60,17 @@ static void choose_entries(subject *s, bool brief)
     static const df_cuda_entry row[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
                                          { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_LONG },
                                          { DF_CUDA_MAIN, DF_CUDA_LONG | DF_CUDA_MANY } };
-    static const df_cuda_entry other[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
-                                           { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    static const df_cuda_entry col[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
+                                         { DF_CUDA_MAIN, DF_CUDA_NARROW },
+                                         { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    static const df_cuda_entry loop[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
+                                          { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    static const df_cuda_entry *const of[] = { map, row, col, loop };
     const uint8_t mode = s->k->mode;
-    const df_cuda_entry *const from = mode == DF_MODE_MAP ? map : mode == DF_MODE_ROW ? row : other;
-    s->n_entries = brief ? 1 : mode <= DF_MODE_ROW ? 3 : 2;
-    memcpy(s->entry, from, sizeof *from * s->n_entries);
+    s->n_entries = brief ? 1 : mode == DF_MODE_LOOP ? 2 : 3;
+    memcpy(s->entry, of[mode], sizeof *s->entry * s->n_entries);
     if (!(s->k->flags & DF_KERNEL_SPLIT)) return;
-    const unsigned wide = mode == DF_MODE_ROW ? DF_CUDA_WIDE : 0;
-    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, (uint8_t)(DF_CUDA_NARROW | wide) };
+    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, DF_CUDA_NARROW | DF_CUDA_WIDE };
     s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_FIN, DF_CUDA_NARROW };
 }
 

@@ -134,9 +134,9 @@ static void check_groups(void)
         longer[i] = ins(DF_K_add, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0);
     longer[0].op = DF_K_load;
     p.k.ins = longer;
-    p.k.n_ins = 24;
+    p.k.n_ins = 16;
     EXPECT(df_cuda_groups(&p.k, 0) == 2);
-    p.k.n_ins = 25;
+    p.k.n_ins = 17;
     EXPECT(df_cuda_groups(&p.k, 0) == 1);
     p.k.n_ins = 8;
     p.k.mode = DF_MODE_ROW;
