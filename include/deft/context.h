@@ -40,7 +40,8 @@ typedef int32_t deft_device;
 
 /* ---- runtime ---- */
 
-/* How kernels come to run. All tiers give the same bits; they differ in when code is ready. */
+/* How kernels come to run. All tiers give the same bits; they differ in when code is ready. On a
+ * GPU code is always compiled: in AUTO a run waits only for what no other code can stand in for. */
 typedef enum deft_tier {
     DEFT_TIER_AUTO =
         0, /* interpreter or quick code at once, optimized code from a background thread */

@@ -184,6 +184,17 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a)
     return flags;
 }
 
+bool df_cuda_may_stand(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want)
+{
+    const uint8_t relies_on = by.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
+    const bool is_main = by.pass == DF_CUDA_MAIN;
+    if (by.pass == want.pass && by.flags == want.flags) return true;
+    if (k->flags & DF_KERNEL_FAST || (by.pass != want.pass && !is_main)) return false;
+    if (relies_on & ~facts) return false;
+    if (is_main && facts & DF_CUDA_LONG && !(by.flags & DF_CUDA_LONG)) return false;
+    return by.flags & DF_CUDA_MANY || !(want.flags & DF_CUDA_MANY);
+}
+
 /* ---- grids ---- */
 
 static int64_t div_up(int64_t a, int64_t b)

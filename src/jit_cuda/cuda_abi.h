@@ -123,6 +123,11 @@ bool df_cuda_by_value(const df_kernel *k);
 
 /* The flags, MANY aside, that a segment allows, and LONG where its rows need it. */
 uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a);
+/* Whether entry `by` may go where `want` was chosen, and all bits stay. facts: what each of the
+ * segments allows, and LONG where one needs it. MAIN stands for PART and FIN together. In a FAST
+ * kernel only `want` itself: contracted as the compiler likes, entries may differ in bits there,
+ * and what happens to be compiled must never choose a result. */
+bool df_cuda_may_stand(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want);
 /* Neighbours that a thread of an entry with WIDE takes at once: in MAP fewer for very long bodies.
  * 1: WIDE means nothing for k. */
 uint32_t df_cuda_lanes(const df_kernel *k);

@@ -222,6 +222,11 @@ static void trim(df_device *dev)
     df_gpu_trim(df_cuda_device_of(dev)->gpu);
 }
 
+static void settle_later(df_device *dev)
+{
+    df_cuda_later_settle(df_cuda_device_of(dev)->later);
+}
+
 /* ---- graphs ---- */
 
 static deft_status replay(df_device *dev, df_diag *d, df_queue *q, const df_replay_wish *wish)
@@ -269,6 +274,7 @@ static void destroy(df_device **out)
     *out = NULL;
     if (!c) return;
     df_assert(c->queues.n == 0);
+    df_cuda_later_destroy(&c->later);
     df_modules_destroy(&c->modules);
     df_cpu_destroy(&c->host);
     if (c->lt && df_gpu_enter(c->gpu, NULL) == DEFT_OK) {
@@ -295,6 +301,7 @@ static const df_far far_calls = { .queue_create = queue_create,
                                   .copy_peer = copy_peer,
                                   .read = read_stats,
                                   .trim = trim,
+                                  .settle = settle_later,
                                   .replay = replay,
                                   .begin_generation = begin_generation,
                                   .trim_replay = trim_replay,
@@ -332,6 +339,7 @@ deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
     TRY(df_gpu_open(d, c->driver, log, wish->ordinal, &o, &c->gpu));
     TRY(df_nvrtc_open(d, mem, NULL, &c->nvrtc));
     TRY(df_modules_create(d, mem, log, c->gpu, c->nvrtc, &kernels, &c->modules));
+    if (!wish->waits) TRY(df_cuda_later_create(d, mem, log, c->modules, &c->later));
     describe(c, wish->ordinal);
     *out = dev;
     dev = NULL;

@@ -8,6 +8,7 @@
  *   jobs.c      products and routines, whose launches are not of kernels
  *   tagged.c    loops in one go: attention
  *   choose.c    which entry of a kernel, and how many thread blocks
+ *   stand.c     which goes in its place until it is there
  *   lay.h       while a frame is laid out; jobs
  *   graph.h     a run as launches or as a graph; graph trees
  *   host.c      what a GPU has no code for
@@ -40,6 +41,7 @@ typedef struct df_cuda_device {
     df_gpu *gpu;
     df_nvrtc *nvrtc;
     df_modules *modules;
+    df_cuda_later *later; /* NULL: runs wait for what they lack */
     df_nvtx nvtx;
     bool measure;
     _Atomic uint64_t n_prepared; /* plans, so far */
@@ -174,8 +176,10 @@ typedef struct df_cuda_job {
 struct df_cuda_frame {
     uint32_t n_bufs, n_slots, n_launches; /* of its plan */
     bool is_laid_out;
-    int64_t *slots; /* that it was laid out for */
-    uint8_t *low;   /* and of each buffer its address modulo `align`: 16 or 256 */
+    bool is_makeshift; /* entries stand in for others, which are on their way: */
+    uint64_t arrived;  /* df_cuda_later_arrived before it was laid out */
+    int64_t *slots;    /* that it was laid out for */
+    uint8_t *low;      /* and of each buffer its address modulo `align`: 16 or 256 */
     uint32_t align;
     char **origin;    /* per buffer, then DF_CUDA_ORIGIN_* */
     df_buffer **own;  /* per buffer: the reference of a root until it is handed out */
@@ -202,12 +206,17 @@ df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan); /* 
 void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **f);            /* NULL is fine */
 /* Whether it stands as it is for these slots and f->origin. */
 bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots);
+/* Whether what it does without may have come. */
+bool df_cuda_frame_is_outdated(const df_cuda_frame *f, const df_cuda_device *c);
 /* Steps and words of a run on these slots and f->origin; of temporaries these are offsets. */
 deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
                                   const df_plan *plan, const df_trace *t, const int64_t *slots);
 /* Functions of all steps; what is missing is compiled. */
 deft_status df_cuda_frame_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c, const df_plan *plan,
                                df_waiter *w);
+
+/* fn, a reference, at its place among a plan's; or another was first, and that stays. */
+void df_cuda_publish(df_cuda_fn *_Atomic *at, df_cuda_fn *fn);
 
 /* ---- run.c ---- */
 

@@ -355,7 +355,7 @@ static deft_status run_kernels(run *r)
     df_cuda_frame *const f = r->f;
     df_cuda_graphs *const graphs = df_cuda_graphs_of(r->c, r->q);
     TRY(take_buffers(r));
-    if (!df_cuda_frame_fits(f, r->plan, r->slots)) {
+    if (!df_cuda_frame_fits(f, r->plan, r->slots) || df_cuda_frame_is_outdated(f, r->c)) {
         TRY(df_cuda_frame_lay_out(f, r->d, r->c, r->plan, r->t, r->slots));
         TRY(df_cuda_frame_load(f, r->d, r->c, r->plan, r->io->waiter));
     }

@@ -57,7 +57,8 @@ static deft_status open_gpu(deft_runtime *rt, df_diag *d, int ordinal, df_device
                                .ordinal = ordinal,
                                .max_bytes = rt->max_device_bytes,
                                .max_cached = rt->max_device_cached,
-                               .measure = rt->measure };
+                               .measure = rt->measure,
+                               .waits = rt->gpus_wait };
     const df_gpu_plugin *const p = &rt->gpu_plugin;
     deft_status st = need_plugin(rt, d);
     if (st == DEFT_OK) st = p->make(&p->host, p->host.build_id, d, &wish, out);
@@ -83,6 +84,16 @@ void df_rt_gpus_close(deft_runtime *rt)
         if (rt->gpu[i]) rt->gpu[i]->far->destroy(&rt->gpu[i]);
     df_plugin_close_gpu(&rt->gpu_plugin);
     df_fork_lock_finish(&rt->gpu_lock);
+}
+
+void df_rt_gpus_settle(deft_runtime *rt)
+{
+    df_device *gpu[DF_MAX_GPUS];
+    if (lock(rt, NULL) != DEFT_OK) return;
+    memcpy(gpu, rt->gpu, sizeof gpu);
+    df_fork_lock_give(&rt->gpu_lock);
+    for (int i = 0; i < DF_MAX_GPUS; i++)
+        if (gpu[i] && gpu[i]->far->settle) gpu[i]->far->settle(gpu[i]);
 }
 
 static size_t put_text(char *buf, size_t n, const char *text)

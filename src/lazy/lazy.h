@@ -265,6 +265,7 @@ struct deft_runtime {
     uint64_t max_device_bytes, max_device_cached;
     char compiler_text[192];
     bool has_compiler, measure;
+    bool gpus_wait;             /* df_gpu_wish.waits */
     struct df_summary *summary; /* NULL: nobody asked for one */
     _Atomic uint32_t refs;
     _Atomic uint32_t n_ctx; /* made so far */

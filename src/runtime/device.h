@@ -195,6 +195,7 @@ typedef struct df_far {
     df_allocator_stats (*read)(df_device *dev);
     /* Gives back what is cached. Not the memory of graphs: trim_replay. */
     void (*trim)(df_device *dev);
+    void (*settle)(df_device *dev); /* until no code is made beside runs; NULL: none ever is */
     /* NULL, as the four that follow: not offered.
      * Runs in q are replayed as graphs from now on. Before the first of them; once. DEFT_E_BACKEND:
      * the device cannot, and q is as before. The rest does nothing, or gives zeros, where they
@@ -231,6 +232,7 @@ typedef struct df_gpu_wish {
     int ordinal;
     uint64_t max_bytes, max_cached; /* of its memory; 0: no bound */
     bool measure;
+    bool waits; /* runs wait for all code; else for what they cannot do without, see settle */
 } df_gpu_wish;
 typedef deft_status (*df_plugin_gpu_fn)(const df_host *host, const char *build_id, df_diag *d,
                                         const df_gpu_wish *wish, df_device **out);

@@ -392,6 +392,12 @@ static void trim(df_device *dev)
     controls.n_trims++;
 }
 
+static void settle(df_device *dev)
+{
+    (void)dev;
+    controls.n_settles++;
+}
+
 static void destroy(df_device **dev)
 {
     far *const f = (far *)(void *)*dev;
@@ -548,6 +554,7 @@ static const df_far far_calls = {
     .copy_peer = copy_peer,
     .read = read_stats,
     .trim = trim,
+    .settle = settle,
     .destroy = destroy,
 };
 
@@ -607,6 +614,7 @@ deft_status df_plugin_gpu(const df_host *h, const char *build_id, df_diag *d,
 {
     static const df_cpu_options cpu = { .n_threads = 1, .tier = DF_TIER_INTERP };
     if (!is_ours(h, build_id)) return df_fail(d, DEFT_E_BACKEND, "far: another build");
+    controls.waits = wish->waits;
     if (wish->ordinal >= controls.n_gpus)
         return df_fail(d, DEFT_E_ARG, "far: there are %d GPUs", controls.n_gpus);
     far *const f = df_mem_zalloc(h->mem, sizeof *f);

@@ -24,7 +24,8 @@ typedef struct far_controls {
 
     uint32_t n_puts, n_gets, n_copies, n_peers, n_runs; /* done or begun */
     uint64_t put_bytes, get_bytes;
-    uint32_t n_trims;
+    uint32_t n_trims, n_settles;
+    bool waits;   /* of the latest wish */
     void *theirs; /* the stream of the latest queue that was created */
 
     /* Memory of a GPU for the test to wrap, as the GPU has it; and as the host has it. */
