@@ -10,7 +10,7 @@
 
 enum {
     NARROW_MOST = 1 << 30, /* of extents, products of them, and offsets */
-    UNROLLED_MOST = 4096   /* instructions of a WIDE body, all lanes: they are written out */
+    UNROLLED_MOST = 1024   /* instructions of a WIDE body, all lanes: they are written out */
 };
 
 /* ---- words ---- */
