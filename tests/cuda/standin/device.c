@@ -100,6 +100,11 @@ void standin_set_gpus(int n, const standin_gpu *is)
     }
 }
 
+int driver_version(void)
+{
+    return d.version;
+}
+
 void standin_set_version(int version)
 {
     d.version = version;

@@ -21,7 +21,8 @@
  * work may use it, and so on. It is counted, told in the record, and mostly an error of the call.
  *
  * Faked handles and ordinals count from 1 for each kind since the last reset, in the order in which
- * they were made: streams s1, events e1, memory m1, pinned h1, modules M1, graphs g1, execs x1.
+ * they were made: streams s1, events e1, memory m1, pinned h1, modules M1, graphs g1, execs x1,
+ * conditions c1.
  *
  * The environment, for whole programs, read when the library is loaded:
  *

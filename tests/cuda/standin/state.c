@@ -196,7 +196,7 @@ void *handle_of(const void *object_at)
 
 const char *object_name(const void *object_at)
 {
-    static const char *const letters[N_KINDS] = { "s", "e", "M", "f", "g", "n", "x", "p" };
+    static const char *const letters[N_KINDS] = { "s", "e", "M", "f", "g", "n", "x", "p", "c" };
     const object *const o = object_at;
     char *const text = room();
     if (!o) return "s0";

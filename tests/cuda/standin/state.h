@@ -7,12 +7,14 @@
  *   virtual.c  addresses and memory apart: cuMemCreate, cuMemMap
  *   copy.c     copies and fills
  *   module.c   modules, launches
- *   graph.c    graphs and capture
+ *   graph.c    graphs and capture; conditional.c: nodes that decide (plan.h)
  *   work.c     streams and events: queues of work, and when it is done
  *   state.c    objects, misuse, the record, faults on demand
  *
  * Every call is enter() ... leave(), which hold one lock. A handle is no address: it has the kind,
  * the generation (resets so far) and the ordinal, so that a stale one is known.
+ *
+ * size: it is one list of what the parts give one another.
  */
 #ifndef TEST_CUDA_STANDIN_STATE_H
 #define TEST_CUDA_STANDIN_STATE_H
@@ -64,6 +66,7 @@ typedef enum kind {
     NODE,
     EXEC,
     PHYSICAL, /* cuMemCreate's */
+    CONDITION,
     N_KINDS
 } kind;
 
@@ -173,7 +176,16 @@ typedef struct mark {
     uint64_t time; /* microseconds that never were */
 } mark;
 
-typedef enum op_kind { OP_COPY, OP_SET, OP_KERNEL, OP_RECORD, OP_WAIT, OP_CALL, OP_EMPTY } op_kind;
+typedef enum op_kind {
+    OP_COPY,
+    OP_SET,
+    OP_KERNEL,
+    OP_RECORD,
+    OP_WAIT,
+    OP_CALL,
+    OP_EMPTY,
+    OP_DECIDE
+} op_kind;
 
 typedef struct side {
     bool is_host;
@@ -181,7 +193,7 @@ typedef struct side {
     uint64_t pitch, height;
 } side;
 
-/* A piece of work. Owns `bytes`. */
+/* A piece of work. Owns `bytes` and `inner`. */
 typedef struct op {
     op_kind kind;
     int gpu;
@@ -196,6 +208,10 @@ typedef struct op {
     mark *mark;         /* RECORD, WAIT */
     int (*run)(void *); /* CALL */
     const char *what;   /* CALL: its name */
+    struct run *in_run; /* of a graph's; counted */
+    object *condition;  /* DECIDE */
+    bool turns;
+    struct plan *inner; /* in a stream: its body's steps */
 } op;
 
 struct stream {
@@ -230,7 +246,7 @@ int run_copy(const op *o); /* 0 or a result */
 int run_set(const op *o);
 int run_kernel(const op *o);
 /* run(o), which may touch the memory of its GPU; else BAD_ADDRESS, or what else it did wrong. */
-int guard(int (*run)(const op *o), const op *o);
+int guard(int (*run_op)(const op *o), const op *o);
 /* What nodes of graphs do, looked at as the calls are: 0, or misuse was told. */
 int copy_op(const df_cu_memcpy3d *c, df_cu_ctx context, op **out);
 int set_op(const df_cu_memset_node *m, df_cu_ctx context, op **out);
@@ -242,5 +258,6 @@ int capture_work(stream *s, op *o);
 int refuse_capture(stream *s);
 bool is_captured(void); /* some stream, not in relaxed mode */
 void graph_reset(void);
+int driver_version(void);
 
 #endif

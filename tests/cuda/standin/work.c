@@ -7,7 +7,7 @@
  * The default stream and those that are not CU_STREAM_NON_BLOCKING wait for one another: what comes
  * into one is put in after the other side was run to its end, which is one of the orders allowed.
  */
-#include "state.h"
+#include "plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,6 +61,8 @@ op *op_copy(const op *o)
     *c = *o;
     c->next = NULL;
     mark_keep(c->mark);
+    run_keep(c->in_run);
+    c->inner = inner_copy(o->inner);
     if (!o->bytes) return c;
     c->bytes = grab(o->n_bytes);
     memcpy(c->bytes, o->bytes, o->n_bytes);
@@ -73,6 +75,8 @@ void op_free(op *o)
 {
     if (!o) return;
     mark_drop(o->mark);
+    run_drop(o->in_run);
+    inner_drop(o->inner);
     free(o->bytes);
     free(o);
 }
@@ -87,6 +91,7 @@ const char *op_name(const op *o)
     case OP_WAIT: return "wait";
     case OP_CALL: return o->what;
     case OP_EMPTY: return "nothing";
+    case OP_DECIDE: return o->turns ? "while" : "if";
     }
     return "";
 }
@@ -116,6 +121,7 @@ static int run_op(const op *o)
         o->mark->time = w.clock;
         return 0;
     case OP_WAIT:
+    case OP_DECIDE:
     case OP_EMPTY: return 0;
     }
     return 0;
@@ -139,7 +145,7 @@ static void run_first(stream *s)
     if (is_order || !gpu_of(o->gpu)->poison) {
         if (!is_order && ++w.n_work == w.fail_at) code = w.fail_code;
         record_work("%s %s%s", stream_name(s), op_name(o), code ? " fails, as asked" : "");
-        if (!code) code = run_op(o);
+        if (!code) code = o->kind == OP_DECIDE ? decide(s, o) : run_op(o);
         if (code) poison(o->gpu, code);
     }
     op_free(o);
@@ -258,6 +264,13 @@ static bool speaks_of(const op *o, uint64_t p, uint64_t n)
     return false;
 }
 
+typedef struct range {
+    uint64_t p, n;
+    bool is_host;
+} range;
+
+static bool uses_range(const op *o, const void *user);
+
 static bool uses(const op *o, uint64_t p, uint64_t n, bool is_host)
 {
     switch (o->kind) {
@@ -267,11 +280,18 @@ static bool uses(const op *o, uint64_t p, uint64_t n, bool is_host)
     case OP_SET: return !is_host && overlaps(o, &o->dst, p, n);
     case OP_KERNEL:
     case OP_CALL: return speaks_of(o, p, n);
+    case OP_DECIDE: return plan_find(o->inner, uses_range, &(range){ p, n, is_host });
     case OP_RECORD:
     case OP_WAIT:
     case OP_EMPTY: return false;
     }
     return false;
+}
+
+static bool uses_range(const op *o, const void *user)
+{
+    const range *const r = user;
+    return uses(o, r->p, r->n, r->is_host);
 }
 
 const op *work_on(uint64_t p, uint64_t n, bool is_host)
@@ -284,13 +304,19 @@ const op *work_on(uint64_t p, uint64_t n, bool is_host)
     return NULL;
 }
 
+static bool is_of(const op *o, const void *module)
+{
+    if (o->kind == OP_DECIDE) return plan_find(o->inner, is_of, module);
+    return o->kind == OP_KERNEL && module_of(o->fn) == module;
+}
+
 const op *work_of(const object *module)
 {
     stream *s;
     uint32_t at = 0;
     while ((s = stream_next(&at)))
         for (const op *o = s->first; o; o = o->next)
-            if (o->kind == OP_KERNEL && module_of(o->fn) == module) return o;
+            if (is_of(o, module)) return o;
     return NULL;
 }
 
