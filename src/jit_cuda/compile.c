@@ -49,13 +49,33 @@ static deft_status put_kernel(const df_cuda_compiler *c, df_diag *d, df_cuda_wan
     return df_cuda_text(d, want[first]->kernel, name, entry, end - first, c->mem, text);
 }
 
+/* The architecture to compile for; *st and d: there is none. */
+static int nearest_of(const df_cuda_compiler *c, df_diag *d, deft_status *st)
+{
+    const int nearest = df_nvrtc_nearest(c->nvrtc, c->arch);
+    *st = DEFT_OK;
+    if (nearest == 0)
+        *st = df_fail(d, DEFT_E_BACKEND, "nvrtc: CUDA %d.%d knows no architecture up to sm_%d",
+                      df_nvrtc_version(c->nvrtc) / 100, df_nvrtc_version(c->nvrtc) % 100, c->arch);
+    return nearest;
+}
+
+deft_status df_cuda_build_ptx(const df_cuda_compiler *c, df_diag *d, const char *text,
+                              bool may_contract, df_cubin *out)
+{
+    deft_status st;
+    const int nearest = nearest_of(c, d, &st);
+    if (st != DEFT_OK) return st;
+    df_cuda_dump(c->log, text);
+    return df_nvrtc_ptx(c->nvrtc, d, text, nearest, may_contract, out);
+}
+
 deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *text,
                           bool may_contract, df_cubin *out)
 {
-    const int nearest = df_nvrtc_nearest(c->nvrtc, c->arch);
-    if (nearest == 0)
-        return df_fail(d, DEFT_E_BACKEND, "nvrtc: CUDA %d.%d knows no architecture up to sm_%d",
-                       df_nvrtc_version(c->nvrtc) / 100, df_nvrtc_version(c->nvrtc) % 100, c->arch);
+    deft_status st;
+    const int nearest = nearest_of(c, d, &st);
+    if (st != DEFT_OK) return st;
     df_cuda_dump(c->log, text);
     /* A cubin does for later GPUs of its generation. */
     if (nearest / 10 == c->arch / 10)

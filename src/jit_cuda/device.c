@@ -4,7 +4,7 @@
  * prepared: places for the functions of each kernel, filled when a run first wants them, and a
  * frame. See own.h for where a run is.
  */
-#include "jit_cuda/graph.h"
+#include "jit_cuda/conditional.h"
 
 #include <stdio.h>
 
@@ -269,6 +269,7 @@ static void destroy(df_device **out)
     *out = NULL;
     if (!c) return;
     df_assert(c->queues.n == 0);
+    df_cuda_conditionals_destroy(c);
     df_modules_destroy(&c->modules);
     df_cpu_destroy(&c->host);
     if (c->lt && df_gpu_enter(c->gpu, NULL) == DEFT_OK) {

@@ -7,6 +7,7 @@
  *   graphs.c    the graph tree of a queue (replay/tree.h): what is recorded, what is replayed, and
  *               in whose memory
  *   pool.h      that memory
+ *   conditional.h  loops and branches as one graph
  */
 #ifndef DF_JIT_CUDA_GRAPH_H
 #define DF_JIT_CUDA_GRAPH_H
@@ -27,8 +28,9 @@ typedef struct df_cuda_call {
     df_cuda_frame *f;
     df_run_stats stats;
     df_buffer *arena;
-    char *table;    /* the arena's address, or NULL */
-    bool has_begun; /* launches may have been put in */
+    char *table;                 /* the arena's address, or NULL */
+    bool has_begun;              /* launches may have been put in */
+    struct df_cuda_whole *whole; /* the loop or branch that it stands for, as its body; else NULL */
 } df_cuda_call;
 
 /* The rest of a run whose frame is laid out: memory, words, launches. On failure all is as it was.
@@ -44,6 +46,9 @@ void df_cuda_call_divide(df_cuda_call *r);
 deft_status df_cuda_call_fault(df_cuda_call *r);
 bool df_cuda_call_is_interrupted(const df_cuda_call *r);
 /* New memory for this root. */
+/* A frame of the plan's, or a new one, NULL without memory; and back. */
+df_cuda_frame *df_cuda_call_take_frame(const df_cuda_call *r);
+void df_cuda_call_give_frame(const df_cuda_call *r, df_cuda_frame *f);
 bool df_cuda_call_wants(const df_cuda_call *r, uint32_t buf);
 deft_status df_cuda_call_new_root(df_cuda_call *r, uint32_t buf);
 
@@ -55,6 +60,12 @@ typedef struct df_cuda_graph df_cuda_graph;
  * current, here and below. */
 deft_status df_cuda_graph_create(df_diag *d, const df_cuda_call *r, df_cu_stream capture,
                                  df_cuda_graph **out);
+/* The launches of r, which has one phase and no products of cuBLASLt's, as nodes of `to`, all of
+ * them behind `before`, unless that is NULL; *end: a node behind all of them. It is updated when
+ * its exec is known; `to` and that exec stay the caller's. */
+deft_status df_cuda_graph_weave(df_diag *d, const df_cuda_call *r, df_cu_graph to,
+                                df_cu_node before, df_cu_node *end, df_cuda_graph **out);
+void df_cuda_graph_woven(df_cuda_graph *g, df_cu_exec exec);
 void df_cuda_graph_destroy(df_cuda_graph **g);      /* its launches have ended; NULL is fine */
 size_t df_cuda_graph_bytes(const df_cuda_graph *g); /* about */
 size_t df_cuda_graph_nodes(const df_cuda_graph *g);
@@ -77,6 +88,8 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
 void df_cuda_graphs_close(df_cuda_graphs **s);
 /* Runs what r has, whose frame is laid out; roots are in f->own. */
 deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
+/* Runs what w has as one graph, or *done is false, and nothing was done. */
+deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, struct df_cuda_whole *w, bool *done);
 void df_cuda_graphs_begin(df_cuda_graphs *s);
 void df_cuda_graphs_trim(df_cuda_graphs *s);
 df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);

@@ -15,7 +15,7 @@
  * those words run only if they are well, and only the last phase writes over what outlives a failed
  * run; so whatever else fails before that is put in, the run can begin again, launch by launch.
  */
-#include "jit_cuda/graph.h"
+#include "jit_cuda/conditional.h"
 
 #include <stdio.h>
 
@@ -29,7 +29,8 @@ _Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
 /* What the tree knows as a graph. */
 typedef struct kept {
     df_cuda_graph *graph;
-    df_cu_event ended; /* once dropped */
+    df_cuda_whole_graph *whole; /* of a loop or a branch; then the other is NULL */
+    df_cu_event ended;          /* once dropped */
     struct kept *next;
 } kept;
 
@@ -53,6 +54,7 @@ static void end(df_cuda_graphs *s, kept *k)
     df_gpu_event_give(s->c->gpu, &k->ended);
     pthread_mutex_unlock(&s->c->gpu->lock);
     df_cuda_graph_destroy(&k->graph);
+    df_cuda_whole_graph_destroy(&k->whole);
     df_mem_free(s->c->mem, k, sizeof *k);
 }
 
@@ -114,6 +116,7 @@ static deft_status plain(void *self, df_diag *d, df_tree_call *c)
     (void)self;
     df_cuda_call *const r = c->user;
     df_assert(r->d == d);
+    if (r->whole) return DEFT_OK; /* the host decides, afterwards */
     deft_status st = df_cuda_call_plain(r);
     /* Half done over memory that outlives it, it must not be begun again. */
     if (st == DEFT_E_MEMORY && r->has_begun) st = DEFT_E_BACKEND;
@@ -127,6 +130,7 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
 {
     char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
+    if (r->whole) return df_cuda_whole_aim(r->whole, base, p->out, base + p->arena);
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         if (!r->f->lent[i]) continue;
         if (p->out[k] != DF_TREE_OUTSIDE) {
@@ -141,17 +145,18 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
 }
 
 /* Entered. */
-static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph **out)
+static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *k)
 {
     enum { NON_BLOCKING = 1 };
     bool captures = false;
+    if (r->whole) return df_cuda_whole_graph_create(d, r->whole, &k->whole);
     for (uint32_t i = 0; i < r->f->steps.n; i++)
         captures = captures || r->f->steps.at[i].of_job == DF_NONE;
     if (captures && !s->capture) {
         const df_cu_result result = s->c->driver->stream_create(&s->capture, NON_BLOCKING);
         if (result) return df_queue_fail(s->q, d, result, "cuStreamCreate");
     }
-    return df_cuda_graph_create(d, r, s->capture, out);
+    return df_cuda_graph_create(d, r, s->capture, &k->graph);
 }
 
 static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree_placement *p,
@@ -169,8 +174,8 @@ static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree
     is_in = true;
     sweep(s);
     TRY(aim(s, r, c, p));
-    TRY(make(s, d, r, &k->graph));
-    *bytes = df_cuda_graph_bytes(k->graph);
+    TRY(make(s, d, r, k));
+    *bytes = k->whole ? df_cuda_whole_graph_bytes(k->whole) : df_cuda_graph_bytes(k->graph);
     *graph = k;
     k = NULL;
 done:
@@ -183,7 +188,7 @@ done:
 /* Entered. Another variant's graph: made anew. */
 static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *k)
 {
-    df_cuda_graph *fresh = NULL;
+    kept fresh = { 0 };
     kept *const old = df_mem_zalloc(s->c->mem, sizeof *old);
     if (!old) return df_fail_mem(d, "graph", sizeof *old);
     const deft_status st = make(s, d, r, &fresh);
@@ -192,7 +197,9 @@ static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *
         return st;
     }
     old->graph = k->graph;
-    k->graph = fresh;
+    old->whole = k->whole;
+    k->graph = fresh.graph;
+    k->whole = fresh.whole;
     let_go(s, old);
     return DEFT_OK;
 }
@@ -215,10 +222,11 @@ static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
 }
 
 /* Errors of what runs come later, also those that this finds. */
-static void tell(const df_cuda_graph *g, df_cuda_call *r)
+static void tell(const kept *k, df_cuda_call *r)
 {
     char ops[64];
-    (void)snprintf(ops, sizeof ops, "a graph of %zu launches", df_cuda_graph_nodes(g));
+    const size_t n = k->whole ? df_cuda_whole_graph_nodes(k->whole) : df_cuda_graph_nodes(k->graph);
+    (void)snprintf(ops, sizeof ops, "a graph of %zu launches", n);
     const df_note note = {
         .owner = r->plan->owner, .number = r->plan->number, .site = r->plan->site, .ops = ops
     };
@@ -226,17 +234,46 @@ static void tell(const df_cuda_graph *g, df_cuda_call *r)
 }
 
 /* Entered. */
-static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph *g,
+static deft_status launch_whole(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, const kept *k)
+{
+    deft_status st = DEFT_OK;
+    TRY(df_cuda_whole_put_tables(r->whole));
+    TRY(df_cuda_whole_graph_launch(k->whole, d, r->whole));
+    s->launches++;
+    tell(k, r);
+done:
+    return st;
+}
+
+/* Entered. */
+static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, const kept *k,
                           df_diag *theirs)
 {
     deft_status st = DEFT_OK;
+    if (k->whole) return launch_whole(s, d, r, k);
     TRY(df_cuda_call_put_table(r));
     for (uint32_t i = 0; i < r->f->n_phases && s->checked == DEFT_OK; i++) {
-        TRY(df_cuda_graph_launch(g, d, r, i));
+        TRY(df_cuda_graph_launch(k->graph, d, r, i));
         s->launches++;
-        tell(g, r);
+        tell(k, r);
         if (r->f->phase[i].is_checked) TRY(check(s, r, theirs));
     }
+done:
+    return st;
+}
+
+/* Entered. The graph is r's as it is now. */
+static deft_status renew(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *k)
+{
+    if (r->whole) {
+        if (df_cuda_whole_graph_is_like(k->whole, r->whole) &&
+            df_cuda_whole_graph_update(k->whole, d, r->whole, &s->updates) == DEFT_OK)
+            return DEFT_OK;
+        return remake(s, d, r, k);
+    }
+    deft_status st = DEFT_OK;
+    if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
+    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, &s->updates));
 done:
     return st;
 }
@@ -254,9 +291,8 @@ static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
     TRY(aim(s, r, c, p));
     TRY(df_gpu_enter(s->c->gpu, d));
     is_in = true;
-    if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
-    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, &s->updates));
-    TRY(launch(s, d, r, k->graph, theirs));
+    TRY(renew(s, d, r, k));
+    TRY(launch(s, d, r, k, theirs));
 done:
     if (is_in) df_gpu_leave(s->c->gpu);
     r->d = theirs;
@@ -306,21 +342,26 @@ done:
     return st;
 }
 
+/* What was lent has the pool's memory, and takes the place of *own. */
+static void lend(df_cuda_graphs *s, df_buffer **lent, const df_tree_out *out, df_buffer **own)
+{
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    const df_gpu_loan loan = { return_loan, s, out->ticket };
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    df_gpu_lend(*lent, base + out->offset, (int64_t)out->bytes, &loan);
+    df_buffer_drop(own);
+    *own = *lent;
+    *lent = NULL;
+}
+
 /* Those in the pool are what was lent. */
 static void take_roots(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c)
 {
-    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         if (!r->f->lent[i]) continue;
         const df_tree_out *const out = &c->out[k++];
-        if (out->offset == DF_TREE_OUTSIDE) continue;
-        const df_gpu_loan loan = { return_loan, s, out->ticket };
-        atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-        df_gpu_lend(r->f->lent[i], base + out->offset, (int64_t)out->bytes, &loan);
-        df_buffer_drop(&r->f->own[i]);
-        r->f->own[i] = r->f->lent[i];
-        r->f->lent[i] = NULL;
+        if (out->offset != DF_TREE_OUTSIDE) lend(s, &r->f->lent[i], out, &r->f->own[i]);
     }
 }
 
@@ -352,6 +393,34 @@ deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
     st = s->checked;
 done:
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->f->lent[i]);
+    return st;
+}
+
+/* A loop or a branch has the number of its body, beside which it is another function. */
+#define WHOLE ((uint64_t)1 << 63)
+
+deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *done)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_call *const r = &w->body.call;
+    df_tree_call c = { .fn = r->plan->serial | WHOLE, .out = w->out, .user = r };
+    uint32_t k = 0;
+    if (df_cuda_call_is_interrupted(r))
+        return df_fail(r->d, DEFT_E_INTERRUPTED, "interrupted before a %s",
+                       w->is_loop ? "loop" : "branch");
+    TRY(df_cuda_whole_prepare(w));
+    c.n_out = w->n_out;
+    c.variant = df_cuda_whole_variant(w);
+    c.arena_bytes = (uint64_t)w->arena_bytes;
+    s->checked = DEFT_OK;
+    TRY(df_tree_run(s->tree, r->d, &c));
+    *done = c.action != DF_TREE_PLAIN;
+    for (uint32_t i = 0; *done && i < w->n_dest; i++) {
+        if (!w->lent[i]) continue;
+        const df_tree_out *const out = &c.out[k++];
+        if (out->offset != DF_TREE_OUTSIDE) lend(s, &w->lent[i], out, &w->own[i]);
+    }
+done:
     return st;
 }
 
@@ -447,10 +516,10 @@ df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
 static void show_node(void *user, const df_tree_about *a)
 {
     df_str *const out = user;
-    df_str_fmt(out, "%*snode %llu: plan %llu, %llu calls, %llu replayed: %s\n", (int)(2 * a->depth),
-               "", (unsigned long long)a->node, (unsigned long long)a->fn,
-               (unsigned long long)a->calls, (unsigned long long)a->replays,
-               df_tree_reason_text(a->latest));
+    df_str_fmt(out, "%*snode %llu: %s %llu, %llu calls, %llu replayed: %s\n", (int)(2 * a->depth),
+               "", (unsigned long long)a->node, a->fn & WHOLE ? "loop or branch of plan" : "plan",
+               (unsigned long long)(a->fn & ~WHOLE), (unsigned long long)a->calls,
+               (unsigned long long)a->replays, df_tree_reason_text(a->latest));
     if (!a->has_graph) return;
     df_str_fmt(out,
                "%*s  %llu bytes of the pool, arena %llu at %llu, %u outputs, %u of them "

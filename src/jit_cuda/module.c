@@ -291,7 +291,8 @@ static deft_status build_program(df_modules *m, df_diag *d, const df_cuda_progra
     TRY(p->write(p->user, d, m->mem, &text));
     if (!text.ok) TRY(df_fail_mem(d, "cuda text", text.n));
     const uint64_t begun = df_os_now_ns();
-    st = df_cuda_build(&m->compiler, d, text.at, p->contracts, out);
+    st = (p->is_ptx ? df_cuda_build_ptx : df_cuda_build)(&m->compiler, d, text.at, p->contracts,
+                                                         out);
     if (st == DEFT_E_COMPILE) (void)df_fail_more(d, " (%s)", p->what);
     atomic_fetch_add(&m->compile_ns, df_os_now_ns() - begun);
     atomic_fetch_add(&m->programs, 1);

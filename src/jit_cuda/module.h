@@ -65,6 +65,7 @@ typedef struct df_cuda_program {
     const void *key; /* n_key bytes: what the text follows from, of at least 4 bytes */
     size_t n_key;
     bool contracts;
+    bool is_ptx; /* calls what the driver has, which links it while it compiles PTX */
     /* Appends to what begins with the prelude. */
     deft_status (*write)(const void *user, df_diag *d, const df_mem *mem, df_str *out);
     const void *user;
@@ -98,6 +99,9 @@ typedef struct df_cuda_compiler {
 /* Text to code for the GPU. */
 deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *text, bool contracts,
                           df_cubin *out);
+/* The same as PTX, whatever the GPU. */
+deft_status df_cuda_build_ptx(const df_cuda_compiler *c, df_diag *d, const char *text,
+                              bool contracts, df_cubin *out);
 /* The name of the entry of want i of a piece. */
 void df_cuda_piece_name(df_cuda_want *const *want, const df_cuda_piece *p, uint32_t i,
                         char out[64]);

@@ -9,6 +9,7 @@
  *   tagged.c    loops in one go: attention
  *   choose.c    which entry of a kernel, and how many thread blocks
  *   lay.h       while a frame is laid out; jobs
+ *   conditional.h  loops and branches as one graph
  *   graph.h     a run as launches or as a graph; graph trees
  *   host.c      what a GPU has no code for
  */
@@ -48,6 +49,7 @@ typedef struct df_cuda_device {
     df_device *host; /* made when a plan first needs it */
     df_cublaslt *lt; /* opened before the first product of a FAST trace */
     bool lt_is_tried;
+    struct df_cuda_conditionals *_Atomic conditionals; /* conditional.c's; NULL: not wanted yet */
     char name[96];
 } df_cuda_device;
 
@@ -77,6 +79,7 @@ typedef struct df_cuda_plan {
     uint32_t n_kernels;
     df_cuda_fn *_Atomic *fn; /* [kernel][DF_CUDA_ENTRIES]; NULL: not wanted as yet */
     df_cuda_frame *_Atomic frame[DF_CUDA_FRAMES]; /* of runs before, for those to come; or NULL */
+    _Atomic bool is_told;     /* why the loop or branch that it is the body of turns on the host */
     _Atomic uint32_t n_taken; /* frames that were laid out anew in place of others */
 } df_cuda_plan;
 

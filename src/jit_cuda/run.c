@@ -23,7 +23,7 @@
 
 #include <string.h>
 
-#include "runtime/flow.h"
+#include "jit_cuda/conditional.h"
 #include "runtime/os.h"
 
 enum { ALIGN = 256 };
@@ -294,7 +294,7 @@ static bool is_for(const df_cuda_frame *f, const run *r)
     return f->is_laid_out && memcmp(f->slots, r->slots, r->plan->n_slots * sizeof *r->slots) == 0;
 }
 
-static void give_frame(const run *r, df_cuda_frame *f)
+void df_cuda_call_give_frame(const run *r, df_cuda_frame *f)
 {
     df_cuda_plan *const p = r->plan->attached;
     for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++)
@@ -303,7 +303,7 @@ static void give_frame(const run *r, df_cuda_frame *f)
 }
 
 /* One with these slots; else, with all places taken, each in turn goes. NULL: no memory. */
-static df_cuda_frame *take_frame(const run *r)
+df_cuda_frame *df_cuda_call_take_frame(const run *r)
 {
     df_cuda_plan *const p = r->plan->attached;
     df_cuda_frame *f = NULL;
@@ -372,10 +372,10 @@ static deft_status run_plan(df_cuda_device *c, df_diag *d, const df_plan *plan, 
     run r = {
         .c = c, .d = d, .plan = plan, .t = t, .slots = slots, .io = io, .q = (df_queue *)io->queue
     };
-    r.f = take_frame(&r);
+    r.f = df_cuda_call_take_frame(&r);
     if (!r.f) return df_fail_mem(d, "run", sizeof *r.f);
     const deft_status st = run_kernels(&r);
-    give_frame(&r, r.f);
+    df_cuda_call_give_frame(&r, r.f);
     if (stats) *stats = r.stats;
     return st;
 }
@@ -399,6 +399,12 @@ static deft_status flow_run_tagged(void *self, df_diag *d, const df_plan *plan, 
 {
     const flow_self *const s = self;
     return df_cuda_run_tagged(s->c, s->q, d, plan, part, slots, in, out, done);
+}
+
+static deft_status flow_run_whole(void *self, df_diag *d, const df_flow_whole *w, bool *done)
+{
+    const flow_self *const s = self;
+    return df_cuda_run_whole(s->c, s->q, d, w, done);
 }
 
 static deft_status flow_create(void *self, df_diag *d, int64_t bytes, df_buffer **out)
@@ -431,6 +437,7 @@ deft_status df_cuda_run(df_cuda_device *c, df_diag *d, const df_plan *plan, cons
     const df_flow_ops ops = { .mem = c->mem,
                               .run = flow_run,
                               .run_tagged = flow_run_tagged,
+                              .run_whole = flow_run_whole,
                               .create = flow_create,
                               .copy = flow_copy,
                               .put = flow_put,
