@@ -30,7 +30,8 @@ df_limits df_cuda_limits(const df_gpu_facts *g)
                         .max_body = MAX_BODY,
                         .l1_bytes = g->shared_per_sm,
                         .l2_bytes = (int64_t)g->l2_bytes,
-                        .fuse = true };
+                        .fuse = true,
+                        .lifts = true };
 }
 
 static int64_t extent_of(const df_kernel *k, const df_kargs *a, df_role role)

@@ -9,6 +9,7 @@
 #include "jit_cuda/gemm_prelude.h"
 #include "jit_cuda/gemm_tile.h"
 #include "jit_cuda/gen.h"
+#include "ops/shape.h"
 
 _Static_assert(DF_CUDA_GEMM_WORDS == 47 && DF_CUDA_GEMM_THREADS == 256, "gemm.cu has them too");
 
@@ -48,18 +49,25 @@ static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_variant *v)
     df_cuda_line(g, "};");
 }
 
+/* What stands in memory, as gemm.cu calls it. */
+static const char *elements(uint8_t t)
+{
+    if (df_is_half((deft_dtype)t)) return t == DEFT_F16 ? "from_f16" : "from_bf16";
+    return t == DEFT_F64 ? "as_is<f64>" : "as_is<f32>";
+}
+
 static void put_entry(df_cuda_gen *g, const df_cuda_gemm_variant *v, const df_kernel *epilogue)
 {
     const df_cuda_tile *const tile = &df_cuda_tiles[v->dtype == DEFT_F64][v->tile];
-    const char *const t = df_cuda_type(v->dtype);
     const uint32_t n_words =
         DF_CUDA_GEMM_WORDS + (epilogue ? df_cuda_layout(epilogue, NULL, NULL) : 0);
     df_str_fmt(g->out, "extern \"C\" __global__ void __launch_bounds__(%d, %u) %s(",
                DF_CUDA_GEMM_THREADS, epilogue && epilogue->n_ins > SHORT ? 1u : tile->together,
                g->name);
     df_cuda_open(g, "const one<%u> a)", n_words);
-    df_cuda_line(g, "product<%s, %u, %u, %u, %u, %u, %u, %u, %u, %s, %s%s>(a.w);", t, tile->bm,
-                 tile->bn, tile->bk, tile->tm, tile->tn, v->a, v->b, lanes_of(v, epilogue),
+    df_cuda_line(g, "product<%s, %s, %u, %u, %u, %u, %u, %u, %u, %u, %s, %s%s>(a.w);",
+                 elements(v->a_dtype), elements(v->b_dtype), tile->bm, tile->bn, tile->bk, tile->tm,
+                 tile->tn, v->a, v->b, lanes_of(v, epilogue),
                  v->flags & DF_CUDA_GEMM_STORE ? "true" : "false",
                  epilogue ? g->name : "no_epilogue", epilogue ? "_epilogue" : "");
     df_cuda_close(g);

@@ -49,8 +49,8 @@ static uint64_t address(const df_cuda_frame *f, const df_bind *bind, deft_dtype 
 static void aim_operands(const df_cuda_frame *f, df_cuda_job *j, const int64_t *slots)
 {
     const df_seg *const seg = j->seg;
-    j->product.a = address(f, &seg->a, seg->dtype, slots);
-    j->product.b = address(f, &seg->b, seg->dtype, slots);
+    j->product.a = address(f, &seg->a, seg->a_dtype, slots);
+    j->product.b = address(f, &seg->b, seg->b_dtype, slots);
     j->product.c = address(f, &seg->c, seg->dtype, slots);
 }
 
@@ -62,6 +62,8 @@ static void describe(const df_cuda_laying *l, df_cuda_job *j)
     const uint32_t row = seg->n_batch, col = row + 1;
     df_cuda_gemm_job *const p = &j->product;
     *p = (df_cuda_gemm_job){ .dtype = seg->dtype,
+                             .a_dtype = seg->a_dtype,
+                             .b_dtype = seg->b_dtype,
                              .fast = (l->t->flags & DF_TRACE_FAST) != 0,
                              .m = df_slot_value(slots, seg->m),
                              .n = df_slot_value(slots, seg->n),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products' CUDA text through NVRTC to cubins, no GPU needed: every tile of both dtypes, operands
- * read in every way, with an epilogue and without, for one architecture. Prints registers and
+ * Products' CUDA text through NVRTC to cubins, no GPU needed: every tile of both dtypes, and of f32
+ * that lie in memory as halves, operands read in every way, with an epilogue and without, for one
+ * architecture. Prints registers and
  * shared memory of each tile; nothing may spill but a few words where there is an epilogue.
  * Skipped, with a sentence, where there is no NVRTC.
  *
@@ -66,9 +67,9 @@ static void check_usage(const df_cubin *c, const df_cuda_gemm_variant *v, const 
         return;
     }
     const df_cuda_tile *const t = &df_cuda_tiles[v->dtype == DEFT_F64][v->tile];
-    printf("  %s %ux%ux%u, A %u, B %u, flags %u: %u registers, %u bytes shared\n",
-           deft_dtype_name((deft_dtype)v->dtype), t->bm, t->bn, t->bk, v->a, v->b, v->flags,
-           u.registers, u.shared);
+    printf("  %s of %s %ux%ux%u, A %u, B %u, flags %u: %u registers, %u bytes shared\n",
+           deft_dtype_name((deft_dtype)v->dtype), deft_dtype_name((deft_dtype)v->a_dtype), t->bm,
+           t->bn, t->bk, v->a, v->b, v->flags, u.registers, u.shared);
     n_entries++;
     const uint32_t most = v->flags & DF_CUDA_GEMM_EPILOGUE ? EPILOGUE_LOCAL : 0;
     if (u.stack <= most && (u.spilled == 0 || most > 0) && u.shared <= DF_CUDA_SHARED_BYTES) return;
@@ -77,8 +78,9 @@ static void check_usage(const df_cubin *c, const df_cuda_gemm_variant *v, const 
 }
 
 /* One program of a tile's entries. */
-static void assemble(const df_nvrtc *nv, int arch, bool is_f64, uint8_t tile, bool brief)
+static void assemble(const df_nvrtc *nv, int arch, deft_dtype in, uint8_t tile, bool brief)
 {
+    const bool is_f64 = in == DEFT_F64;
     static const uint8_t reads[][2] = {
         { DF_CUDA_READ_WIDE_K, DF_CUDA_READ_WIDE_C },
         { DF_CUDA_READ_WIDE_C, DF_CUDA_READ_WIDE_K },
@@ -103,6 +105,8 @@ static void assemble(const df_nvrtc *nv, int arch, bool is_f64, uint8_t tile, bo
         const bool fused = i % 2;
         v[i] = (df_cuda_gemm_variant){
             .dtype = is_f64 ? DEFT_F64 : DEFT_F32,
+            .a_dtype = (uint8_t)in,
+            .b_dtype = (uint8_t)in,
             .tile = tile,
             .a = reads[i / 2][0],
             .b = reads[i / 2][1],
@@ -142,8 +146,10 @@ int main(int argc, char **argv)
         df_nvrtc_close(&nv);
         return SKIP;
     }
-    for (int f64 = 0; f64 < 2; f64++)
-        for (uint8_t tile = 0; tile < DF_CUDA_N_TILES; tile++) assemble(nv, arch, f64, tile, brief);
+    static const deft_dtype all[] = { DEFT_F32, DEFT_F64, DEFT_F16, DEFT_BF16 };
+    for (size_t i = 0; i < DF_LEN(all); i++)
+        for (uint8_t tile = 0; tile < DF_CUDA_N_TILES; tile++)
+            assemble(nv, arch, all[i], tile, brief);
     df_nvrtc_close(&nv);
     printf("sm_%d: %ld entries, %ld faults\n", arch, n_entries, n_faults);
     return n_faults == 0 ? 0 : 1;

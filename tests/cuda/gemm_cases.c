@@ -36,7 +36,7 @@ typedef struct subject {
 } subject;
 
 static struct {
-    long products, launches, epilogues, programs, tile[DF_CUDA_N_TILES], wide[2], faults;
+    long products, halves, launches, epilogues, programs, tile[DF_CUDA_N_TILES], wide[2], faults;
 } n;
 static batch_tools tools;
 
@@ -239,6 +239,7 @@ static void run(const batch *b, subject *s)
     }
     n.products++;
     n.epilogues += s->has_epilogue;
+    n.halves += s->p.j.a_dtype != s->p.j.dtype || s->p.j.b_dtype != s->p.j.dtype;
 }
 
 static void check_batch(subject *s, uint32_t n_subjects)
@@ -317,6 +318,8 @@ static void check_choices(void)
     df_kargs a = { .ptr = ptr, .stride = stride, .base = base, .extent = extent, .num = num };
     for (uint32_t i = 0; i < g.k.n_access; i++) g.access[i].step[0] = DF_STEP_ANY;
     df_cuda_gemm_job j = { .dtype = DEFT_F32,
+                           .a_dtype = DEFT_F32,
+                           .b_dtype = DEFT_F32,
                            .m = extent[0],
                            .n = extent[1],
                            .k = 64,
@@ -333,6 +336,12 @@ static void check_choices(void)
     expect(p.variant.flags & DF_CUDA_NARROW, "narrow");
     expect(p.variant.tile == 0 && p.n_blocks == 256 * 128, "the largest tile for much work");
     expect(p.variant.a == DF_CUDA_READ_WIDE_K && p.variant.b == DF_CUDA_READ_WIDE_C, "wide reads");
+    j.b_dtype = DEFT_F16;
+    j.a = j.b = 8;
+    p = df_cuda_gemm_choose(&j, 100, NULL);
+    expect(p.variant.a == DF_CUDA_READ_ALONG_K && p.variant.b == DF_CUDA_READ_WIDE_C,
+           "four halves are 8 bytes");
+    expect(p.variant.b_dtype == DEFT_F16 && p.variant.a_dtype == DEFT_F32, "what B lies there as");
     stride[2 * (g.k.n_access - 1)] = 1 << 20;
     p = df_cuda_gemm_choose(&j, 100, NULL);
     expect(!(p.variant.flags & DF_CUDA_NARROW), "what lies far apart is not narrow");
@@ -364,8 +373,10 @@ int main(int argc, char **argv)
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", tools.folder);
     if (n.faults == 0 && system(command) != 0) n.faults++;
-    printf("%ld products (%ld with epilogues, %ld of them of programs), %ld launches (tiles",
-           n.products, n.epilogues, n.programs, n.launches);
+    printf(
+        "%ld products (%ld with epilogues, %ld of them of programs; %ld of halves), %ld launches "
+        "(tiles",
+        n.products, n.epilogues, n.programs, n.halves, n.launches);
     for (int i = 0; i < DF_CUDA_N_TILES; i++) printf(" %ld", n.tile[i]);
     printf("; %ld read A and %ld write C 16 bytes at a time), %ld faults\n", n.wide[0], n.wide[1],
            n.faults);
