@@ -33,6 +33,10 @@ bool df_cublaslt_takes(df_cublaslt *lt, const df_cuda_gemm_job *j, bool fused, i
 /* Whether the epilogue kernel of j is one that it has: a FAST bias of f32 along N, or C rounded to
  * the halves that A and B are; one result, whose columns are neighbours. */
 bool df_cublaslt_fuses(const df_cuda_gemm_job *j);
+/* Of a job that it fuses: the one whose C is what the epilogue stores. *bias: its address, where
+ * there is one; *out: of C, not j->dtype where it is rounded. */
+df_cuda_gemm_job df_cublaslt_with_epilogue(const df_cuda_gemm_job *j, uint64_t *bias,
+                                           deft_dtype *out);
 /* Puts the product into a stream. work: p->work_bytes, 256-byte aligned; 0 when there are none.
  * DEFT_E_BACKEND: it failed. */
 deft_status df_cublaslt_run(df_cublaslt *lt, df_diag *d, const df_cuda_gemm_job *j,

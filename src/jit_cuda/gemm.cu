@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Follows the prelude; gemm.c writes entries that call `product`
- * with a tile of its table.
+ * C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Follows the prelude and mma.cu; gemm_text.c writes entries that
+ * call `product` with a tile of the table in gemm.c.
  *
  * A thread block makes a tile of BM x BN, a thread TM x TN of it, in groups of G neighbours, so that
  * it reads shared memory 16 bytes at a time and a warp each word once:
@@ -38,12 +38,14 @@ template <typename T> struct as_is {
     DEV T zero(bool minus) { return minus ? (T)-0.0 : (T)0.0; }
 };
 struct from_f16 {
+    enum { KIND = IS_F16 };
     typedef f16 in;
     typedef f32 out;
     DEV f32 lift(f16 h) { return cast_f16_f32(h); }
     DEV f16 zero(bool minus) { return minus ? 0x8000 : 0; }
 };
 struct from_bf16 {
+    enum { KIND = IS_BF16 };
     typedef bf16 in;
     typedef f32 out;
     DEV f32 lift(bf16 h) { return cast_bf16_f32(h); }
@@ -64,6 +66,12 @@ template <int V, typename T> DEV void put_all(T *p, const T *v)
     *(typename chunk<V * sizeof(T)>::t *)p = u.all;
 }
 
+/* V elements as one, so that halves take half the registers. */
+template <int V, typename T> union packed {
+    typename chunk<V * sizeof(T)>::t all;
+    T one[V];
+};
+
 /* An operand's tile, R rows of A or columns of B by K, and what a thread takes of it: N times V
  * neighbours, along k or across it, BY apart the other way. E: what elements are. */
 template <class E, int R, int K, bool ALONG_K, int V> struct side {
@@ -80,7 +88,7 @@ template <class E, int R, int K, bool ALONG_K, int V> struct side {
     const I *p; /* the thread's first */
     i64 by;     /* in memory, from one of the N to the next */
     i32 r, k;   /* the thread's first */
-    I held[N][V];
+    typename chunk<V * sizeof(I)>::t held[N];
 };
 
 template <class E, int R, int K, bool ALONG_K, int V>
@@ -105,8 +113,10 @@ DEV void fetch(side<E, R, K, ALONG_K, V> &s, i32 n_r, i32 n_k, typename E::in no
         const i32 r = s.r + (ALONG_K ? i * S::BY : 0), k = s.k + (ALONG_K ? 0 : i * S::BY);
         bool on[V];
         EACH on[l] = takes && r + (ALONG_K ? 0 : l) < n_r && k + (ALONG_K ? l : 0) < n_k;
-        load_near<V>(s.held[i], s.p + i * s.by, on);
-        EACH if (k + (ALONG_K ? l : 0) >= n_k) s.held[i][l] = nothing;
+        packed<V, typename E::in> u;
+        load_near<V>(u.one, s.p + i * s.by, on);
+        EACH if (k + (ALONG_K ? l : 0) >= n_k) u.one[l] = nothing;
+        s.held[i] = u.all;
     }
     s.p = (const typename E::in *)((const u8 *)s.p + step);
 }
@@ -119,7 +129,9 @@ DEV void put(const side<E, R, K, ALONG_K, V> &s, typename E::out *mem)
     _Pragma("unroll") for (int i = 0; i < S::N; i++) {
         const i32 r = s.r + (ALONG_K ? i * S::BY : 0), k = s.k + (ALONG_K ? 0 : i * S::BY);
         typename E::out v[V];
-        EACH v[l] = E::lift(s.held[i][l]);
+        packed<V, typename E::in> u;
+        u.all = s.held[i];
+        EACH v[l] = E::lift(u.one[l]);
         if (ALONG_K) {
             EACH mem[(k + l) * S::ROW + r] = v[l];
         } else {
@@ -166,6 +178,19 @@ template <int BM, int BN> DEV void find_place(const u64 *w, i64 at, tile_place &
 struct no_epilogue {
     template <typename T> DEV void run(const u64 *, i64, i64, const T *) {}
 };
+
+/* V elements of the tile, from row r and column col on, to where they go. */
+template <int V, bool STORE, class E, typename T>
+DEV void hand_out(const u64 *w, const tile_place &to, i32 r, i32 col, i32 left_n, const T *from)
+{
+    const i64 row = to.m0 + r;
+    T v[V];
+    bool on[V];
+    get_all<V>(v, from);
+    EACH on[l] = col + l < left_n;
+    if (STORE) store_near<V>((T *)w[2] + to.c + row * (i64)w[10] + to.n0 + col, v, on);
+    E::run(w + GEMM_WORDS, to.batch * (i64)w[3] + row, to.n0 + col, v);
+}
 
 DEV i32 at_most(i64 n, i32 most) { return n < most ? (i32)n : most; }
 
@@ -252,15 +277,8 @@ DEV void product(const u64 *w)
             _Pragma("unroll 1") for (i32 e = (i32)threadIdx.x; e < ROWS * (BN / V); e += GEMM_THREADS) {
                 const i32 row = e / (BN / V), col = e % (BN / V) * V;
                 const i32 r = part * H / GM * HIGH + row / H * GM + part * H % GM + row % H;
-                if (r >= left_m || col >= left_n) continue;
-                const i64 row_m = to.m0 + r;
-                T v[V];
-                bool on[V];
-                get_all<V>(v, mem + row * BN + col);
-                EACH on[l] = col + l < left_n;
-                if (STORE)
-                    store_near<V>((T *)w[2] + to.c + row_m * (i64)w[10] + to.n0 + col, v, on);
-                E::run(w + GEMM_WORDS, to.batch * m + row_m, to.n0 + col, v);
+                if (r < left_m && col < left_n)
+                    hand_out<V, STORE, E>(w, to, r, col, left_n, mem + row * BN + col);
             }
             __syncthreads();
         }

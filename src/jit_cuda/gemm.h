@@ -6,6 +6,7 @@
  *
  *   OURS  a kernel of gemm.cu: each element one chain acc = fma(a, b, acc), k ascending from +0,
  *         the bits of runtime/matmul.c. An epilogue kernel is part of it: C need not exist.
+ *         FAST products of halves by tensor cores (gemm_mma.cu) in any order of sums.
  *   LT    cuBLASLt (cublaslt.h), FAST traces only: any order of sums.
  *
  * How a segment is run:
@@ -43,6 +44,7 @@ typedef struct df_cuda_gemm_job {
     deft_dtype dtype;            /* f32 or f64 */
     deft_dtype a_dtype, b_dtype; /* in memory: dtype, or, where that is f32, f16 or bf16 */
     bool fast;                   /* DF_TRACE_FAST */
+    bool mma;                    /* the GPU's tensor cores take halves so: sm_80 on */
     int64_t m, n, k;
     uint32_t batch_rank;
     int64_t batch_extent[DF_CUDA_GEMM_AXES];
@@ -73,7 +75,8 @@ typedef enum df_cuda_gemm_read {
 } df_cuda_gemm_read;
 
 /* What code is made for, beside the epilogue kernel; compared as bytes. Flags: STORE: C is written;
- * EPILOGUE: there is one; NARROW, WIDE: facts of the epilogue, WIDE also of C. */
+ * EPILOGUE: there is one; NARROW, WIDE: facts of the epilogue, WIDE also of C; MMA: by tensor
+ * cores, A and B being halves of one dtype, WIDE ones read 16 bytes at a time. */
 typedef struct df_cuda_gemm_variant {
     uint8_t dtype;    /* deft_dtype */
     uint8_t tile;     /* of the table in gemm.c */
@@ -84,7 +87,7 @@ typedef struct df_cuda_gemm_variant {
 } df_cuda_gemm_variant;
 _Static_assert(sizeof(df_cuda_gemm_variant) == 8, "compared as bytes");
 
-enum { DF_CUDA_GEMM_STORE = 16, DF_CUDA_GEMM_EPILOGUE = 32 };
+enum { DF_CUDA_GEMM_STORE = 16, DF_CUDA_GEMM_EPILOGUE = 32, DF_CUDA_GEMM_MMA = 64 };
 
 typedef struct df_cuda_gemm {
     df_cuda_gemm_way way;

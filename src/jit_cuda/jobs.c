@@ -65,6 +65,7 @@ static void describe(const df_cuda_laying *l, df_cuda_job *j)
                              .a_dtype = seg->a_dtype,
                              .b_dtype = seg->b_dtype,
                              .fast = (l->t->flags & DF_TRACE_FAST) != 0,
+                             .mma = l->gpu->arch >= 80,
                              .m = df_slot_value(slots, seg->m),
                              .n = df_slot_value(slots, seg->n),
                              .k = df_slot_value(slots, seg->k),
