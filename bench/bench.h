@@ -18,6 +18,8 @@ typedef struct bench {
     bool json, quick;
     bool peers;       /* overhead, train: other libraries' whole step too; installs them */
     const char *only; /* in the labels of the cases to run; NULL: all */
+    double until;     /* bench_now() by which train should end; 0: whenever */
+    const char *more; /* members that the next row has in JSON beside the usual: ", \"a\": 1" */
     const char *argv0;
     int n_ok, n_not_ok;
 } bench;
@@ -35,7 +37,8 @@ bool bench_wants(const bench *b, const char *label);
 void bench_row(bench *b, const char *label, double value, const char *unit, const char *reference,
                double reference_value, bench_goal kind, double goal);
 
-/* The row of a ratio whose reference could not be measured, or not fairly: never ok. */
+/* The row of a ratio whose reference, or whose value (NAN), could not be measured, or not fairly:
+ * never ok. */
 void bench_row_without(bench *b, const char *label, double value, const char *unit,
                        const char *reference, const char *why, double goal);
 
@@ -77,6 +80,7 @@ void bench_scatter(bench *b);
 void bench_sizes(bench *b);
 void bench_halves(bench *b);
 void bench_graph_policy(bench *b);
+void bench_graph_updates(bench *b);
 void bench_cuda_codegen(bench *b);
 void bench_gpu(bench *b);
 void bench_optim(bench *b);

@@ -274,6 +274,12 @@ static deft_tensor *op_matmul(const op_case *k, deft_tensor *const *t)
     return deft_matmul(t[0], t[1]);
 }
 
+static deft_tensor *op_matmul_f32(const op_case *k, deft_tensor *const *t)
+{
+    (void)k;
+    return deft_matmul(deft_cast(t[0], DEFT_F32), deft_cast(t[1], DEFT_F32));
+}
+
 static deft_tensor *op_matmul_gelu(const op_case *k, deft_tensor *const *t)
 {
     (void)k;
@@ -302,6 +308,10 @@ static const op_case ops[] = {
     { "matmul 2048 2048 2048", { 2048, 2048, 2048 }, op_matmul, 2, DEFT_F32 },
     { "matmul 8192 8192 8192", { 8192, 8192, 8192 }, op_matmul, 2, DEFT_F32 },
     { "matmul_gelu 4096 4096 1024", { 4096, 4096, 1024 }, op_matmul_gelu, 3, DEFT_F32 },
+    { "matmul_f16 2048 2048 2048", { 2048, 2048, 2048 }, op_matmul, 2, DEFT_F16 },
+    { "matmul_f16 8192 8192 8192", { 8192, 8192, 8192 }, op_matmul, 2, DEFT_F16 },
+    { "matmul_bf16 8192 8192 8192", { 8192, 8192, 8192 }, op_matmul, 2, DEFT_BF16 },
+    { "matmul_f16_f32 8192 8192 8192", { 8192, 8192, 8192 }, op_matmul_f32, 2, DEFT_F16 },
     { "attention 8 12 1024 64", { 8, 12, 1024, 64 }, op_attention, 3, DEFT_F16 },
     { "attention_grad 8 12 1024 64", { 8, 12, 1024, 64 }, op_attention_grad, 4, DEFT_F16 },
 };
@@ -310,7 +320,7 @@ static deft_shape operand_shape(const op_case *k, int i)
 {
     const int64_t *const e = k->extent;
     if (k->make == op_layer_norm && i > 0) return DEFT_SHAPE(e[1]);
-    if (k->make == op_matmul || k->make == op_matmul_gelu)
+    if (k->make == op_matmul || k->make == op_matmul_f32 || k->make == op_matmul_gelu)
         return i == 0 ? DEFT_SHAPE(e[0], e[2]) : i == 1 ? DEFT_SHAPE(e[2], e[1]) : DEFT_SHAPE(e[1]);
     return k->n_in >= 3 && k->dtype == DEFT_F16 ? DEFT_SHAPE(e[0], e[1], e[2], e[3])
                                                 : DEFT_SHAPE(e[0], e[1]);

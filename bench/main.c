@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [name...]: runs the named benches, or all
- * but `build` and `train`; of kernels, variants, matmul and train only the cases whose label has
- * TEXT in it; with --peers the benches overhead and train also time the step of other libraries,
- * installed into the build folder.
+ * deft-bench [--json] [--quick] [--case=TEXT] [--peers] [--seconds=N] [name...]: runs the named
+ * benches, or all but those that need a GPU, NVRTC or much time; of kernels, variants, matmul and
+ * train only the cases whose label has TEXT in it; with --peers the benches overhead and train also
+ * time the step of other libraries, installed into the build folder; train leaves out what would
+ * not end in N seconds.
  */
 #include "bench.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,31 +48,33 @@ void bench_row(bench *b, const char *label, double value, const char *unit, cons
     if (b->json)
         printf(
             "{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"reference\":\"%s\","
-            "\"reference_value\":%.6g,\"ratio\":%.4g,\"goal\":\"%s %g\",\"ok\":%s}\n",
+            "\"reference_value\":%.6g,\"ratio\":%.4g,\"goal\":\"%s %g\",\"ok\":%s%s}\n",
             b->name, label, value, unit, reference, reference_value, ratio, goal_text[kind], goal,
-            ok ? "true" : "false");
+            ok ? "true" : "false", b->more ? b->more : "");
     else
         printf("%-9s %-38s %11.5g %-8s %-28s %11.5g  %7.3g  %s %-8g %s\n", b->name, label, value,
                unit, reference, reference_value, ratio, goal_text[kind], goal,
                ok ? "ok" : "NOT OK");
+    b->more = NULL;
     fflush(stdout);
 }
 
 void bench_row_without(bench *b, const char *label, double value, const char *unit,
                        const char *reference, const char *why, double goal)
 {
-    char text[256];
+    char text[256], number[32] = "null";
     snprintf(text, sizeof text, "%s", why);
+    if (!isnan(value)) snprintf(number, sizeof number, "%.6g", value);
     for (char *c = text; *c; c++)
         if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') *c = '\'';
     const char *const kind = goal_text[BENCH_RATIO_AT_MOST];
     b->n_not_ok++;
     if (b->json)
         printf(
-            "{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"reference\":\"%s\","
+            "{\"bench\":\"%s\",\"case\":\"%s\",\"value\":%s,\"unit\":\"%s\",\"reference\":\"%s\","
             "\"reference_value\":null,\"ratio\":null,\"goal\":\"%s %g\",\"ok\":false,"
             "\"why\":\"%s\"}\n",
-            b->name, label, value, unit, reference, kind, goal, text);
+            b->name, label, number, unit, reference, kind, goal, text);
     else
         printf("%-9s %-38s %11.5g %-8s %-28s %11s  %7s  %s %-8g NOT OK: %s\n", b->name, label,
                value, unit, reference, "-", "-", kind, goal, text);
@@ -228,6 +232,7 @@ static const struct {
     { "graph_policy", bench_graph_policy, false },
     { "cuda_codegen", bench_cuda_codegen, true },
     { "gpu", bench_gpu, true },
+    { "graph_updates", bench_graph_updates, true },
 };
 
 int main(int argc, char **argv)
@@ -241,6 +246,8 @@ int main(int argc, char **argv)
             b.quick = true;
         else if (!strncmp(argv[i], "--case=", 7))
             b.only = argv[i] + 7;
+        else if (!strncmp(argv[i], "--seconds=", 10))
+            b.until = bench_now() + atof(argv[i] + 10);
         else if (!strcmp(argv[i], "--peers"))
             b.peers = true;
         else

@@ -34,17 +34,36 @@ const char *peer_heard(peer *p)
     return NULL;
 }
 
-bool peer_asked(peer *p, double *answer, const char *format, ...)
+static bool tell(peer *p, const char *format, va_list ap)
 {
     if (*p->why) return false;
+    const bool sent = vfprintf(p->to, format, ap) >= 0 && fputc('\n', p->to) != EOF;
+    return (sent && fflush(p->to) == 0) || peer_fails(p, "its process ended");
+}
+
+bool peer_tell(peer *p, const char *format, ...)
+{
     va_list ap;
     va_start(ap, format);
-    const bool sent = vfprintf(p->to, format, ap) >= 0 && fputc('\n', p->to) != EOF;
+    const bool told = tell(p, format, ap);
     va_end(ap);
-    if (!sent || fflush(p->to) != 0) return peer_fails(p, "its process ended");
-    const char *const text = peer_heard(p);
+    return told;
+}
+
+bool peer_answer(peer *p, double *answer)
+{
+    const char *const text = *p->why ? NULL : peer_heard(p);
     if (text && answer) *answer = strtod(text, NULL);
     return text;
+}
+
+bool peer_asked(peer *p, double *answer, const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    const bool told = tell(p, format, ap);
+    va_end(ap);
+    return told && peer_answer(p, answer);
 }
 
 static bool spawned(peer *p, char *const argv[], const int to[2], const int from[2])

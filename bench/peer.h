@@ -32,6 +32,10 @@ const char *peer_heard(peer *p);
 bool peer_asked(peer *p, double *answer, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* The two halves of it: other peers may be told something in between. */
+bool peer_tell(peer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
+bool peer_answer(peer *p, double *answer);
+
 /* Keeps why it cannot be measured; false. */
 bool peer_fails(peer *p, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

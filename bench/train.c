@@ -7,7 +7,7 @@
  *   cnn    two 3x3 convolutions of 32 and 64 channels, each with relu and a 2x2 pool, and a layer
  *          of all that is left; 64 images of 28x28
  *   gpt    examples/transformer.h with 4 layers, 256 wide, 1024 tokens; 16 windows of 64
- *   tiny   a layer of 16, relu, 10 classes, 8 rows; not without --case: it shows that all works
+ *   tiny   8 words, each 16 numbers, relu, 10 classes; not without --case: it shows that all works
  *   gpt2   the same as GPT-2 has it, 124,439,808 parameters; 4 windows of 64
  *
  * Every side is a process of its own (train_step.c, peers/train.py), so that memory can be told
@@ -17,8 +17,11 @@
  * speed of one of 1024 x 1024 x 1024.
  *
  * With DEFT_DEVICE=cuda:0 all of it is on that GPU: memory is then what lies there. Steps are also
- * replayed as CUDA graphs (docs/graphs.md), PyTorch's too (mode="reduce-overhead"), and `host` is
- * what a step costs this side of the GPU: steps one after the other with nobody waiting.
+ * replayed as CUDA graphs (docs/graphs.md), PyTorch's too (mode="reduce-overhead"), and each side
+ * has a row of how long the GPU is idle in a step (train_gaps.c).
+ *
+ * --seconds=N: what would not end in that time is left out, and said to be; PyTorch compiles for a
+ * minute or so.
  */
 #include <math.h>
 #include <signal.h>
@@ -29,15 +32,17 @@
 
 #include "bench.h"
 #include "peer.h"
+#include "train_gaps.h"
 
 enum {
     ROUNDS = 11,
     ROUNDS_QUICK = 3,
     STEPS_TO_LOSS = 3,
-    HOST_STEPS = 20,
     PAUSE_US = 20000, /* before a turn: the last one's idle threads stop spinning */
 };
 static const double loss_bound = 1e-3, mib = 1 << 20;
+static const double compile_seconds = 60; /* until it is known */
+static const double graphs_idle = 0.1;    /* of a step, at most */
 
 typedef struct model {
     const char *name;
@@ -52,12 +57,12 @@ static const model models[] = {
     { "mlp", 6e-9 * 64 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 4, ALWAYS },
     { "mlp1", 6e-9 * 1 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 64, ON_A_GPU },
     { "mlp8", 6e-9 * 8 * (784 * 1024 + 1024 * 1024 + 1024 * 10), 20, 40, 16, 16, ON_A_GPU },
-    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8, ALWAYS },
     { "gpt", 6e-9 * 1024 * (4 * (12. * 256 * 256 + 2 * 64 * 256) + 1024. * 256), 5, 20, 120, 3,
       ALWAYS },
     { "tiny", 6e-9 * 8 * (16 * 16 + 16 * 10), 1, 2, 16, 1e6, BY_NAME },
     { "gpt2", 6e-9 * 256 * (12 * (12. * 768 * 768 + 2 * 64 * 768) + 50257. * 768), 1, 3, 300, 2,
       ALWAYS },
+    { "cnn", 6e-9 * 64 * (784. * 9 * 32 + 196. * 288 * 64 + 3136 * 10), 5, 20, 40, 8, ALWAYS },
 };
 
 enum { FAST, STRICT, GRAPHS, EAGER, COMPILED, REDUCED, N_SIDES };
@@ -66,7 +71,8 @@ typedef struct side {
     peer p;
     bool is_on;
     char label[64];
-    double loss, peak, host, seconds[ROUNDS]; /* of a step */
+    double loss, peak, seconds[ROUNDS]; /* of a step */
+    gap gap;                            /* on a GPU */
 } side;
 
 /* The GPU that all is run on, NULL: none. */
@@ -120,8 +126,12 @@ static void begin(side *sides, const model *m, const char *file)
                        sides[EAGER].is_on && i == FAST ? file : "-");
         else
             peer_asked(&s->p, NULL, "load %s %s", m->name, file);
-        peer_asked(&s->p, &s->loss, "loss %d", STEPS_TO_LOSS);
     }
+    /* All at once: PyTorch compiles. */
+    for (int i = 0; i < N_SIDES; i++)
+        if (sides[i].is_on) peer_tell(&sides[i].p, "loss %d", STEPS_TO_LOSS);
+    for (int i = 0; i < N_SIDES; i++)
+        if (sides[i].is_on) peer_answer(&sides[i].p, &sides[i].loss);
     for (int i = 0; i < N_SIDES; i++)
         if (sides[i].is_on) peer_asked(&sides[i].p, NULL, "time %d", m->warm_up);
 }
@@ -137,11 +147,9 @@ static void turns(side *sides, const model *m, int rounds)
                 sides[i].seconds[r] = t / m->steps;
         }
     for (int i = 0; i < N_SIDES; i++) {
-        double t = 0;
         if (!sides[i].is_on) continue;
         peer_asked(&sides[i].p, &sides[i].peak, "peak 0");
-        if (gpu() && i < EAGER && peer_asked(&sides[i].p, &t, "host %d", HOST_STEPS))
-            sides[i].host = t / HOST_STEPS;
+        if (gpu()) sides[i].gap = gap_measure(&sides[i].p, rounds);
     }
 }
 
@@ -192,9 +200,17 @@ static void rows_alone(bench *b, const model *m, side *sides, int rounds, double
     if (peer_asked(&sides[FAST].p, &launches, "launches 0"))
         bench_row(b, label, launches, "", "limit", m->launches, BENCH_VALUE_AT_MOST, m->launches);
     snprintf(label, sizeof label, "%s, host, graphs", m->name);
-    if (sides[GRAPHS].is_on)
-        bench_row(b, label, sides[GRAPHS].host * 1e6, "us", "launched one by one",
-                  sides[FAST].host * 1e6, BENCH_RATIO_AT_MOST, 1);
+    if (sides[GRAPHS].is_on && !*sides[GRAPHS].gap.why && !*sides[FAST].gap.why)
+        bench_row(b, label, sides[GRAPHS].gap.host_s * 1e6, "us", "launched one by one",
+                  sides[FAST].gap.host_s * 1e6, BENCH_RATIO_AT_MOST, 1);
+}
+
+/* A row for each side, the peers' for comparison alone. */
+static void rows_of_gaps(bench *b, const model *m, const side *sides)
+{
+    for (int i = 0; gpu() && i < N_SIDES; i++)
+        if (sides[i].is_on && i != STRICT)
+            gap_row(b, m->name, sides[i].label, &sides[i].gap, i == GRAPHS ? graphs_idle : 1);
 }
 
 /* ---- the speed of products ---- */
@@ -223,13 +239,13 @@ static double products_gflops(deft_runtime *rt, int rounds)
     return 2e-9 * 1024 * 1024 * 1024 / seconds;
 }
 
-static void open_sides(side *sides, const bench *b, const char *threads)
+static void open_sides(side *sides, const bench *b, bool peers, const char *threads)
 {
     static const char *const names[] = { "fast",  "strict",        "graphs",
                                          "torch", "torch-compile", "torch-reduced" };
     for (int i = 0; i < N_SIDES; i++) {
         sides[i] = (side){ 0 };
-        if (!has_side(b, i)) continue;
+        if (!has_side(b, i) || (i >= EAGER && !peers)) continue;
         if (i < EAGER)
             open_ours(&sides[i], names[i], threads);
         else
@@ -237,12 +253,22 @@ static void open_sides(side *sides, const bench *b, const char *threads)
     }
 }
 
-static void one_model(bench *b, const model *m, const char *threads, double gflops)
+/* Whether another model's time is left, going by the longest so far. */
+static bool has_time(const bench *b, const model *m, double longest, const char *of)
+{
+    const double left = b->until - bench_now();
+    if (b->until == 0 || left > longest) return true;
+    fprintf(stderr, "%s: %s left out: %.0f s may be needed, %.0f are left\n", m->name, of, longest,
+            left > 0 ? left : 0);
+    return false;
+}
+
+static void one_model(bench *b, const model *m, const char *threads, double gflops, bool peers)
 {
     static side sides[N_SIDES];
     const int rounds = b->quick ? ROUNDS_QUICK : ROUNDS;
     const char *const file = BENCH_BUILD_ROOT "/bench-train.safetensors";
-    open_sides(sides, b, threads);
+    open_sides(sides, b, peers, threads);
     begin(sides, m, file);
     turns(sides, m, rounds);
     for (int i = FAST; i < EAGER; i++)
@@ -250,6 +276,7 @@ static void one_model(bench *b, const model *m, const char *threads, double gflo
             fprintf(stderr, "%s, %s: %s\n", m->name, sides[i].label, sides[i].p.why);
     if (sides[EAGER].is_on) rows_beside(b, m, sides, rounds);
     rows_alone(b, m, sides, rounds, gflops);
+    rows_of_gaps(b, m, sides);
     for (int i = 0; i < N_SIDES; i++)
         if (sides[i].is_on) peer_close(&sides[i].p);
     remove(file);
@@ -269,7 +296,14 @@ void bench_train(bench *b)
     snprintf(threads, sizeof threads, "%u", deft_runtime_threads(rt));
     const double gflops = products_gflops(rt, b->quick ? ROUNDS_QUICK : 21);
     deft_runtime_destroy(&rt);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        if (is_run(b, &models[i])) one_model(b, &models[i], threads, gflops);
+    double longest[2] = { 0, compile_seconds }; /* of a model alone; with peers */
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        const model *const m = &models[i];
+        if (!is_run(b, m) || !has_time(b, m, longest[0], "all of it")) continue;
+        const bool peers = b->peers && has_time(b, m, longest[1], "PyTorch");
+        const double start = bench_now();
+        one_model(b, m, threads, gflops, peers);
+        if (bench_now() - start > longest[peers]) longest[peers] = bench_now() - start;
+    }
     signal(SIGPIPE, before);
 }

@@ -7,11 +7,12 @@
  *   make MODEL FILE    builds it; FILE gets the parameters and the batch, as safetensors ("-":
  * none)
  *   launches 0         of a step
- *   host N             N steps, not waited for: seconds
+ *   gap N              as bench/peers/train.py, with at most N launches put in ahead
  *
  * Steps are on one batch again and again, f32, AdamW with its defaults; on the GPU that DEFT_DEVICE
  * names, whose memory `peak` then is of.
  */
+#include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@
 #include "deft/deft.h"
 
 #include "../examples/transformer.h"
+#include "held.h"
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -34,12 +36,15 @@ typedef struct trainee {
     deft_optim *adamw;
     deft_nn_linear dense[3];
     deft_tensor *weight[2], *bias[2]; /* of convolutions */
+    deft_nn_embedding words;
     transformer net;
     deft_tensor *x, *labels, *loss;
     deft_tensor *(*forward)(const struct trainee *t);
-    deft_tensor **grad; /* owned */
-    double before;      /* resident bytes before the model was built */
-    uint64_t launches;  /* of the latest step */
+    deft_tensor **grad;        /* owned */
+    double before;             /* resident bytes before the model was built */
+    uint64_t launches;         /* of the latest step */
+    held_begin_fn *held_begin; /* NULL: no GPU, or the library is not there */
+    held_end_fn *held_end;
 } trainee;
 
 static const double rate = 3e-4;
@@ -92,15 +97,16 @@ static void mlp8_init(trainee *t)
 
 static deft_tensor *tiny_loss(const trainee *t)
 {
-    deft_tensor *const x = deft_relu(deft_nn_linear_call(&t->dense[0], t->x));
-    return deft_cross_entropy(deft_nn_linear_call(&t->dense[1], x), t->labels);
+    deft_tensor *const x = deft_relu(deft_nn_embedding_call(&t->words, t->x));
+    return deft_cross_entropy(deft_nn_linear_call(&t->dense[0], x), t->labels);
 }
 
 static void tiny_init(trainee *t)
 {
-    deft_nn_linear_init(&t->dense[0], t->nn, "0", 16, 16, true);
-    deft_nn_linear_init(&t->dense[1], t->nn, "1", 16, 10, true);
-    t->x = deft_normal(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(8, 16), DEFT_F32, 0, 1);
+    enum { WORDS = 16 };
+    deft_nn_embedding_init(&t->words, t->nn, "0", WORDS, 16);
+    deft_nn_linear_init(&t->dense[0], t->nn, "1", 16, 10, true);
+    t->x = deft_randint(t->cx, deft_nn_rng(t->nn), DEFT_SHAPE(8), DEFT_I64, 0, WORDS);
     t->forward = tiny_loss;
 }
 
@@ -170,7 +176,7 @@ static const struct {
                { "tiny", tiny_init }, { "cnn", cnn_init },   { "gpt", gpt_init },
                { "gpt2", gpt2_init } };
 
-/* ---- answers ---- */
+/* ---- steps ---- */
 
 /* A line of /proc/self/status, in bytes. */
 static double resident(const char *key)
@@ -184,15 +190,20 @@ static double resident(const char *key)
     return kib * 1024;
 }
 
+static int ordinal(void)
+{
+    const char *const device = getenv("DEFT_DEVICE");
+    return device && !strncmp(device, "cuda:", 5) ? atoi(device + 5) : 0;
+}
+
 /* The most memory that values took so far: on a GPU, of what they take there. */
 static double peak(const trainee *t)
 {
     deft_device_memory m = { 0 };
     const char *const device = getenv("DEFT_DEVICE");
     if (!device || !strcmp(device, "cpu")) return resident("VmHWM");
-    const int ordinal = strncmp(device, "cuda:", 5) ? 0 : atoi(device + 5);
     const deft_status st =
-        deft_device_memory_read(deft_ctx_runtime(t->cx), DEFT_CUDA(ordinal), &m, sizeof m);
+        deft_device_memory_read(deft_ctx_runtime(t->cx), DEFT_CUDA(ordinal()), &m, sizeof m);
     return st == DEFT_OK ? (double)m.peak_bytes : NAN;
 }
 
@@ -260,15 +271,74 @@ static deft_status run(trainee *t, long n, float *loss)
     return st == DEFT_OK ? deft_item(t->loss, loss) : st;
 }
 
-static deft_status host(trainee *t, long n, double *seconds)
+/* ---- the GPU's share of a step ---- */
+
+enum { GAP_ROUNDS = 5, MOST_HELD_STEPS = 32 };
+static const double held_limit_s = 5;
+
+/* held.h's library goes between deft and its driver. */
+static void stand_between(trainee *t)
+{
+    const char *const device = getenv("DEFT_DEVICE"), *const theirs = getenv("DEFT_CUDA_DRIVER");
+    const char *const library = BENCH_BUILD_ROOT "/bench/libbench-held.so";
+    if (!device || !strcmp(device, "cpu") || setenv("BENCH_CUDA_DRIVER", theirs ? theirs : "", 1))
+        return;
+    void *const h = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    void *const begin = h ? dlsym(h, "held_begin") : NULL, *const end =
+                                                               h ? dlsym(h, "held_end") : NULL;
+    if (!begin || !end || setenv("DEFT_CUDA_DRIVER", library, 1)) return;
+    memcpy(&t->held_begin, &begin, sizeof begin);
+    memcpy(&t->held_end, &end, sizeof end);
+}
+
+/* N steps of which the GPU does each part only when all of it is put in; of one step. */
+static deft_status held_steps(trainee *t, long n, held *out, double *host_s, const char **why)
 {
     deft_status st = deft_wait(t->cx);
     if (st != DEFT_OK) return st;
+    *why = t->held_begin(deft_stream(t->cx, DEFT_CUDA(ordinal())), ordinal(), held_limit_s);
+    if (*why) return DEFT_OK;
     const double start = now();
     st = steps(t, n);
-    *seconds = now() - start;
-    return st == DEFT_OK ? deft_wait(t->cx) : st;
+    const double all_s = now() - start;
+    *why = t->held_end(out);
+    *host_s = (all_s - out->wait_s) / (double)n;
+    return st;
 }
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* "GPU HOST WAITS", of a step, or "nan WHY". most: launches that are put in ahead. */
+static deft_status gap(trainee *t, long most, char *text, size_t size)
+{
+    held h = { 0 };
+    double gpu_s[GAP_ROUNDS], host_s[GAP_ROUNDS];
+    const char *why = t->held_begin ? NULL : "libbench-held.so is not there";
+    deft_status st = steps(t, 1);
+    /* Beside launches there are an event for some, and copies. */
+    const long each = (long)(t->launches + t->launches / 16) + 8;
+    const long n = most / each < MOST_HELD_STEPS ? most / each : MOST_HELD_STEPS;
+    if (n < 1) why = "a step has more launches than the driver's queue takes";
+    for (int i = 0; i < GAP_ROUNDS && st == DEFT_OK && !why; i++) {
+        st = held_steps(t, n, &h, &host_s[i], &why);
+        gpu_s[i] = h.gpu_s / (double)n;
+    }
+    if (st != DEFT_OK || why) {
+        snprintf(text, size, "nan %s", why ? why : "");
+        return st;
+    }
+    qsort(gpu_s, GAP_ROUNDS, sizeof *gpu_s, by_value);
+    qsort(host_s, GAP_ROUNDS, sizeof *host_s, by_value);
+    snprintf(text, size, "%.9g %.9g %.9g", gpu_s[GAP_ROUNDS / 2], host_s[GAP_ROUNDS / 2],
+             (double)(h.n_segments - 1) / (double)n);
+    return DEFT_OK;
+}
+
+/* ---- answers ---- */
 
 /* false: an error, which is told. */
 static bool answer(trainee *t, char *line)
@@ -277,6 +347,7 @@ static bool answer(trainee *t, char *line)
     const char *const word = strtok_r(line, " \n", &rest), *const arg =
                                                                strtok_r(NULL, " \n", &rest);
     deft_status st = DEFT_OK;
+    char text[256] = "";
     float loss = 0;
     double number = 0;
     if (!word || !arg) {
@@ -292,14 +363,16 @@ static bool answer(trainee *t, char *line)
         const double start = now();
         st = run(t, atol(arg), &loss);
         number = now() - start;
-    } else if (!strcmp(word, "host")) {
-        st = host(t, atol(arg), &number);
+    } else if (!strcmp(word, "gap")) {
+        st = gap(t, atol(arg), text, sizeof text);
     } else if (!strcmp(word, "launches")) {
         number = (double)t->launches;
     } else if (!strcmp(word, "peak")) {
         number = peak(t) - t->before;
     }
-    if (st == DEFT_OK)
+    if (st == DEFT_OK && *text)
+        printf("ok %s\n", text);
+    else if (st == DEFT_OK)
         printf("ok %.9g\n", number);
     else
         printf("failed %s: %s\n", deft_status_text(st), deft_message(t->cx));
@@ -313,6 +386,7 @@ int main(int argc, char **argv)
     trainee t = { 0 };
     deft_runtime *rt = NULL;
     if (argc != 3) return 2;
+    stand_between(&t);
     const deft_runtime_options o = { .size = sizeof o,
                                      .n_threads = (uint32_t)atoi(argv[1]),
                                      .tier = DEFT_TIER_FULL };

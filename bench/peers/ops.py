@@ -20,6 +20,8 @@ The Python at hand has to have PyTorch. Answers lines on standard input with lin
     adamw N                        one fused AdamW step of one parameter
     matmul M N K                   a @ b
     matmul_gelu M N K              gelu(a @ b + bias), by erf
+    matmul_f16, matmul_bf16 M N K  a @ b of halves, sums in f32, the result rounded to halves once
+    matmul_f16_f32 M N K           the result in f32; failed where this PyTorch has no such product
     attention B H S D              scaled_dot_product_attention, causal, f16
     attention_grad B H S D         and its backward pass
 """
@@ -71,6 +73,23 @@ class Ops:
     def matmul(self, m, n, k):
         a, b = self.random(m, k), self.random(k, n)
         return lambda: a @ b
+
+    def matmul_of_halves(self, m, n, k, dtype):
+        self.torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+        self.torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        return self.random(m, k, dtype=dtype), self.random(k, n, dtype=dtype)
+
+    def matmul_f16(self, *mnk):
+        a, b = self.matmul_of_halves(*mnk, self.torch.float16)
+        return lambda: a @ b
+
+    def matmul_bf16(self, *mnk):
+        a, b = self.matmul_of_halves(*mnk, self.torch.bfloat16)
+        return lambda: a @ b
+
+    def matmul_f16_f32(self, *mnk):
+        a, b = self.matmul_of_halves(*mnk, self.torch.float16)
+        return lambda: self.torch.mm(a, b, out_dtype=self.torch.float32)
 
     def matmul_gelu(self, m, n, k):
         a, b, bias = self.random(m, k), self.random(k, n), self.random(n)

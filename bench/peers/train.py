@@ -11,6 +11,9 @@ it), then answers lines on standard input with lines on standard output, "ok ...
     load MODEL FILE    the safetensors file has the parameters and the batch: makes model and optimizer
     loss N             N steps; the loss that the last of them began with
     time N             N steps: their seconds
+    gap N              seconds that the GPU is busy with a step, those that the host takes to put one in, and 0; or nan
+                       and why: bench/held.h. N is how many launches deft puts in ahead; here up to 32 steps, as many
+                       as the driver's queue takes
     peak 0             bytes: most resident memory (on a device: most allocated there) since `load` began, less what
                        it was before
 
@@ -20,6 +23,7 @@ import argparse
 import json
 import os
 import pathlib
+import statistics
 import sys
 import time
 
@@ -134,13 +138,61 @@ class Torch:
     def built(self, loss):
         return loss
 
-    def run(self, n):
+    def steps(self, n):
         for _ in range(n):
             self.adamw.zero_grad()
             loss = self.loss(self.p, self.x, self.labels)
             loss.backward()
             self.adamw.step()
-        return loss.item()
+        return loss
+
+    def run(self, n):
+        return self.steps(n).item()
+
+    def spins_per_second(self):
+        cuda, n = self.torch.cuda, 10_000_000
+        for _ in range(2):
+            begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            cuda._sleep(n)
+            end.record()
+            cuda.synchronize()
+        return n / (begin.elapsed_time(end) * 1e-3)
+
+    def held(self, n, spins):
+        """n steps behind a kernel that spins: seconds of the GPU and of the host for one; None: it ended before all was
+        put in."""
+        cuda = self.torch.cuda
+        begin, end = (cuda.Event(enable_timing=True) for _ in range(2))
+        cuda.synchronize()
+        cuda._sleep(int(spins))
+        begin.record()
+        start = time.perf_counter()
+        self.steps(n)
+        host = time.perf_counter() - start
+        end.record()
+        is_held = not begin.query()
+        cuda.synchronize()
+        return (begin.elapsed_time(end) * 1e-3 / n, host / n) if is_held else None
+
+    def gap(self, rounds=5, most=32):
+        if self.device == "cpu":
+            return "nan there is no GPU"
+        spins = self.spins_per_second()
+        self.finish()
+        start = time.perf_counter()
+        self.steps(2)
+        self.finish()
+        step = (time.perf_counter() - start) / 2
+        n = most
+        while n >= 1:
+            found = []
+            while len(found) < rounds and (one := self.held(n, spins * min(1, 3 * n * step + 0.005))):
+                found.append(one)
+            if len(found) == rounds:
+                return " ".join(f"{statistics.median(column):.9g}" for column in zip(*found)) + " 0"
+            n //= 2
+        return "nan a step waits for the GPU, or has more launches than the driver's queue takes"
 
 
 class TorchCompiled(Torch):
@@ -168,6 +220,8 @@ def answer(peer, line):
         return ""
     if word == "peak":
         return str(peer.peak() - peer.before)
+    if word == "gap":
+        return peer.gap()
     n = int(rest[0])
     if word == "loss":
         return f"{peer.run(n):.9g}"

@@ -40,7 +40,8 @@ typedef int32_t deft_device;
 
 /* ---- runtime ---- */
 
-/* How kernels come to run. All tiers give the same bits; they differ in when code is ready. */
+/* How kernels come to run. All tiers give the same bits; they differ in when code is ready. On a
+ * GPU code is always compiled: in AUTO a run waits only for what no other code can stand in for. */
 typedef enum deft_tier {
     DEFT_TIER_AUTO =
         0, /* interpreter or quick code at once, optimized code from a background thread */
@@ -101,7 +102,9 @@ DEFT_API const char *deft_runtime_compiler(const deft_runtime *rt);
 DEFT_API uint32_t deft_runtime_threads(const deft_runtime *rt);
 /* Waits until no kernel is being compiled in the background. */
 DEFT_API void deft_runtime_settle(deft_runtime *rt);
-/* Gives cached free memory back to the system, and that of GPUs to their drivers. */
+/* Gives cached free memory back to the system, and that of GPUs to their drivers: recorded graphs
+ * are dropped, and recorded again when their steps come; those of a context that is within a step
+ * on another thread, when what it is running has been put in. Any thread. */
 DEFT_API void deft_runtime_trim(deft_runtime *rt);
 
 /* ---- context ---- */
@@ -169,7 +172,9 @@ typedef struct deft_ctx_options {
     /* On GPUs. Where a driver has no graphs all goes without; the log topic "plugin" tells. */
     deft_replay replay;
     uint32_t replay_warm_up;   /* runs at a place in a step before a graph is made there; 0: 1 */
-    uint64_t replay_max_bytes; /* of memory that all graphs of a GPU share; 0: no bound */
+    uint64_t replay_max_bytes; /* of memory that all graphs of a GPU share; 0: no bound, and no
+                                * graphs where the driver has no virtual memory, as all of it is
+                                * then taken at once */
 } deft_ctx_options;
 
 /* rt NULL: the context makes a runtime of its own. options NULL: defaults. DEFT_E_BACKEND: its

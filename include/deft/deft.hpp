@@ -410,6 +410,12 @@ public:
     void clear() const { deft_clear(cx_); }
     DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
     void *stream(deft_device where) const { return deft_stream(cx_, where); }
+    DEFT_MUST_CHECK deft_status work(const deft_work &w, deft_tensor *const *in, size_t n_in,
+                                     const deft_work_result *results, deft_tensor **out,
+                                     size_t n_out) const
+    {
+        return deft_device_work(cx_, &w, in, n_in, results, out, n_out);
+    }
     DEFT_MUST_CHECK deft_status replay_read(deft_device where, deft_replay_stats &out) const
     {
         return deft_replay_read(cx_, where, &out, sizeof out);

@@ -85,10 +85,63 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_map_device(deft_tensor *t, deft_mapped
  * with the error to be collected when there is none. */
 DEFT_API void *deft_stream(deft_ctx *cx, deft_device where);
 
+/* ---- work of the caller's ---- */
+
+/* Puts work into that stream and does not wait for it: kernels, calls of cuFFT, NCCL and the like.
+ * in[i] and out[i] are addresses of the device: row-major elements, without gaps, of the tensors in
+ * the order they were given. What is in `in` may only be read, what is in `out` is all to be
+ * written; bools are bytes of 0 or 1. The GPU's context is current. In a context of the CPU the
+ * addresses are the host's, stream is NULL, and the work is done when fn returns. fn calls nothing
+ * of deft. Anything but DEFT_OK fails the call with that status. */
+typedef deft_status (*deft_work_fn)(void *stream, const void *const *in, void *const *out,
+                                    void *user);
+
+typedef struct deft_work {
+    size_t size; /* sizeof(deft_work) */
+    deft_work_fn fn;
+    void *user;       /* handed to fn */
+    const char *name; /* for messages and deft_show; NULL: "work" */
+    /* 0: fn is called each time. Else what fn puts in is the same whenever fn, user, key, and the
+     * addresses, dtypes and shapes of all tensors are: where runs are replayed (below) it is put in
+     * again, kernels and all their arguments as they were, without a call of fn. Another key says
+     * that something else has changed. What was put in, and host memory that it reads, must exist
+     * for as long as such calls come. */
+    uint64_t key;
+} deft_work;
+
+/* What a result is. */
+typedef struct deft_work_result {
+    deft_shape shape;
+    deft_dtype dtype;
+} deft_work_result;
+
+/* Acting, and a cut: in[0..n_in) are computed where they are pending, by the policy of the step as
+ * in a read; then w->fn is called, and out[0..n_out) are new tensors of memory that it fills. They
+ * belong to the innermost open scope. What comes later, in cx or in deft_stream, comes after the
+ * work; nothing waits for it on the host. Either number may be 0.
+ *
+ * It is done where in[] live, as all work is (above); what lives elsewhere, and memory of
+ * deft_wrap with gaps, is copied for it. It takes effect at once: when the step fails its results
+ * are gone like all that the step made, but what fn writes elsewhere is not undone. When fn fails,
+ * all of out are NULL, and what it had put in runs all the same.
+ *
+ * Where runs are replayed fn is called for the first time as ever, then once for a stream that is
+ * captured (for this thread: cuStreamBeginCapture), and then for other addresses. What may not be
+ * captured there, taking memory say, makes the capture fail: the work is put in as ever, by one
+ * more call of fn, and tried again later.
+ *
+ * No gradient goes through it, but deft_custom_grad's functions may call it. In a captured
+ * function, a loop, a branch, a hook or deft_vmap: DEFT_E_STATE. DEFT_E_ARG: a bare number, no fn,
+ * lists that are NULL. Errors of the GPU come late. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_device_work(deft_ctx *cx, const deft_work *w,
+                                                      deft_tensor *const *in, size_t n_in,
+                                                      const deft_work_result *results,
+                                                      deft_tensor **out, size_t n_out);
+
 /* ---- replay: deft_ctx_options.replay ---- */
 
-/* Of one GPU, in one context. Runs are those of plans: a step is one, or, with loops and branches,
- * several. */
+/* Of one GPU, in one context. Runs are those of plans, of which a step is one, or, with loops and
+ * branches, several; and those of deft_device_work. */
 typedef struct deft_replay_stats {
     uint64_t is_on; /* 1 or 0 */
     uint64_t runs;
@@ -104,6 +157,9 @@ typedef struct deft_replay_stats {
     uint64_t peak_path_bytes; /* of these, the most that was needed at once */
     uint64_t separate_bytes;  /* what graphs would take that did not share */
     uint64_t held;            /* values that live there */
+    uint64_t tables;     /* of arguments, put in before a graph by one copy in place of updates */
+    uint64_t works;      /* of the runs, those of deft_device_work */
+    uint64_t work_calls; /* of their functions: to put work in, or to have it captured */
 } deft_replay_stats;
 
 /* size = sizeof(deft_replay_stats). All 0 where nothing is replayed. Why a run was not replayed:

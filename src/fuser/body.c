@@ -579,6 +579,8 @@ static void matmul_seg(pass *p, const group *g, df_seg *seg)
     seg->m = df_fuse_axis_extent(p, n, rank - 2);
     seg->n = df_fuse_axis_extent(p, n, rank - 1);
     seg->k = df_fuse_axis_extent(p, node_of(p, n)->src[0].i, rank - 1);
+    seg->a_dtype = (deft_dtype)node_of(p, g->mm_node[0])->dtype;
+    seg->b_dtype = (deft_dtype)node_of(p, g->mm_node[1])->dtype;
 }
 
 static void scatter_seg(pass *p, uint32_t n, df_seg *seg)

@@ -216,11 +216,38 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     return p->st;
 }
 
+/* Whether node is the f32 of halves, to be lifted by who reads it. */
+static bool is_lifted(const pass *p, uint32_t node)
+{
+    const df_node *const x = node_of(p, node);
+    return x->op == DF_OP_cast && x->dtype == DEFT_F32 &&
+           df_is_half((deft_dtype)node_of(p, x->src[0].i)->dtype);
+}
+
+/* The halves that an operand is the f32 of, as strides on it go; else its own dtype. */
+static deft_dtype lifted_from(const pass *p, uint32_t node)
+{
+    while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
+        node = node_of(p, node)->src[0].i;
+    if (p->node_val[node] == DF_NONE && is_lifted(p, node)) node = node_of(p, node)->src[0].i;
+    return (deft_dtype)node_of(p, node)->dtype;
+}
+
+/* Libraries that FAST products go to want one dtype for both operands. */
+static bool lifts(const pass *p, uint32_t n)
+{
+    const df_node *const x = node_of(p, n);
+    if (!p->lim->lifts || class_of_op(p, n) != DF_CLASS_contract) return false;
+    return !(p->t->flags & DF_TRACE_FAST) ||
+           lifted_from(p, x->src[0].i) == lifted_from(p, x->src[1].i);
+}
+
 /* Operand `node` of matmul or routine n, the s-th that it reads, as strides on something stored. */
 static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, group *g,
                                 bool *progress)
 {
     const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
+    const bool takes_halves = lifts(p, n);
     uint32_t map = df_map_identity(p, node_of(p, node)->rank);
     g->mm_val[s] = DF_NONE;
     while (p->st == DEFT_OK) {
@@ -250,6 +277,11 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
                         matmul ? "product" : "routine");
             node = src;
             map = next;
+            continue;
+        }
+        if (takes_halves && is_lifted(p, node)) {
+            df_fuse_why(p, node, n, "fused", "the product reads halves as f32");
+            node = node_of(p, node)->src[0].i;
             continue;
         }
         const bool input = node_of(p, node)->op == DF_OP_input;

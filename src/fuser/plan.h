@@ -172,6 +172,9 @@ typedef struct df_seg {
     df_bind a, b, c;
     uint32_t n_batch;
     deft_dtype dtype;
+    /* MATMUL: of A and B in memory: dtype or, where that is f32, f16 or bf16, which the product
+     * reads as the f32 that they are (df_limits.lifts). */
+    deft_dtype a_dtype, b_dtype;
     df_slot m, n, k;
     df_slot batch[DEFT_MAX_RANK];
     uint32_t c_access;
@@ -351,7 +354,8 @@ typedef struct df_limits {
     uint32_t n_threads;
     uint32_t max_body; /* instructions in one kernel */
     int64_t l1_bytes, l2_bytes;
-    bool fuse; /* false: one kernel per op (the oracle's plan) */
+    bool fuse;  /* false: one kernel per op (the oracle's plan) */
+    bool lifts; /* products take f16 and bf16 in place of their casts to f32 */
     bool keep_why;
 } df_limits;
 

@@ -131,6 +131,8 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         put_slot(out, p, s->k);
         df_str_put(out, " batch=");
         put_extents(out, p, s->batch, s->n_batch);
+        if (s->a_dtype != s->dtype) df_str_fmt(out, " a=%s", deft_dtype_name(s->a_dtype));
+        if (s->b_dtype != s->dtype) df_str_fmt(out, " b=%s", deft_dtype_name(s->b_dtype));
         if (s->kernel != DF_NONE)
             df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
     } else if (s->kind == DF_SEG_ROUTINE) {

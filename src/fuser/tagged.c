@@ -48,6 +48,11 @@ static const df_seg *seg_of(const finder *f, uint32_t n)
     return NULL;
 }
 
+static bool is_f32(const df_seg *s)
+{
+    return s->dtype == DEFT_F32 && s->a_dtype == DEFT_F32 && s->b_dtype == DEFT_F32;
+}
+
 /* Exactly want products, each one a segment, all over the same batch. */
 static bool find_products(finder *f, uint32_t want)
 {
@@ -57,7 +62,7 @@ static bool find_products(finder *f, uint32_t want)
         if (n == want) return false;
         f->product[n] = i;
         f->seg[n] = seg_of(f, i);
-        if (!f->seg[n] || f->seg[n]->dtype != DEFT_F32 || f->seg[n]->n_batch != f->seg[0]->n_batch)
+        if (!f->seg[n] || !is_f32(f->seg[n]) || f->seg[n]->n_batch != f->seg[0]->n_batch)
             return false;
         n++;
     }

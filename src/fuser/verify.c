@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "fuser/plan.h"
+#include "ops/shape.h"
 
 static deft_status bad(df_diag *d, const char *what, uint32_t where, uint32_t which)
 {
@@ -237,6 +238,12 @@ static bool bind_fits(const df_plan *p, const df_bind *b, uint32_t n_axes, bool 
     return true;
 }
 
+/* Of a product. */
+static bool operand_fits(const df_plan *p, const df_seg *s, const df_bind *b, deft_dtype t)
+{
+    return p->bufs[b->buf].dtype == t && (t == s->dtype || (s->dtype == DEFT_F32 && df_is_half(t)));
+}
+
 static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
@@ -245,6 +252,8 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) ||
             !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE || s->b.buf == DF_NONE)
             return bad(d, "matmul bind", i, 0);
+        if (!operand_fits(p, s, &s->a, s->a_dtype) || !operand_fits(p, s, &s->b, s->b_dtype))
+            return bad(d, "matmul dtype", i, s->dtype);
         if (s->c.buf == DF_NONE && s->kernel == DF_NONE)
             return bad(d, "matmul without result", i, 0);
         if (s->m >= p->n_slots || s->n >= p->n_slots || s->k >= p->n_slots)

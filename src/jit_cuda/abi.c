@@ -10,7 +10,17 @@
 
 enum {
     NARROW_MOST = 1 << 30, /* of extents, products of them, and offsets */
-    UNROLLED_MOST = 4096   /* instructions of a WIDE body, all lanes: they are written out */
+    UNROLLED_MOST = 1024,  /* instructions of a WIDE body, all lanes: they are written out */
+    /* What a thread has at hand at once: registers, and the compiler's time. */
+    SHORT = 8,   /* instructions of a body that goes by 4 groups */
+    MEDIUM = 16, /* by 2 */
+    HEAVY = 8,   /* of a division, a root */
+    LANES_MOST = 16,
+    LOADS_MOST = 8, /* of 16 bytes: 32 registers */
+    /* COL with several columns to a thread: what a thread's accumulator of one reduction may take,
+     * and a thread block's shared memory, of which 8 KB are for folding. */
+    FOLD_MOST = 16,
+    STACKS_MOST = 12 << 10
 };
 
 /* ---- words ---- */
@@ -144,17 +154,65 @@ static bool keeps_pairs(const df_kernel *k, const df_kargs *a)
     return last == 0 || k->role[last - 1] != DF_AXIS_RED || a->extent[last] % 2 == 0;
 }
 
+/* About how many instructions of a GPU it is, for what follows from that. */
+static uint32_t weight_of(const df_ins *ins)
+{
+    if (ins->op == DF_K_const || ins->op == DF_K_num) return 0;
+    return ins->op == DF_K_div || ins->op == DF_K_rem || ins->op == DF_K_sqrt ? HEAVY : 1;
+}
+
+/* Bytes of an accumulator of a reduction; 0: it is none. */
+static size_t accumulator_of(const df_kernel *k, const df_ins *ins)
+{
+    if (df_kop_infos[ins->op].kind != DF_KOP_reduce) return 0;
+    if (ins->op == DF_K_argmin || ins->op == DF_K_argmax) return 16;
+    return deft_dtype_size((deft_dtype)k->ins[ins->src[0]].dtype);
+}
+
+/* COL: how many columns of n at most a thread may have. A scan is one chain for each. */
+static uint32_t columns_of(const df_kernel *k, uint32_t n)
+{
+    size_t largest = 0, all = 0;
+    uint32_t n_ins = 0;
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        const size_t size = accumulator_of(k, &k->ins[i]);
+        if (df_kop_infos[k->ins[i].op].kind == DF_KOP_scan) return 1;
+        if (size > largest) largest = size;
+        all += size;
+        if (k->ins[i].level == DF_LEVEL_ELEM) n_ins += weight_of(&k->ins[i]);
+    }
+    const size_t stacks = all * DF_CUDA_DEPTH * DF_CUDA_TILE;
+    const uint32_t most = n_ins > MEDIUM ? 1 : n_ins > SHORT ? 2 : 4;
+    while (n > most || (n > 1 && (n * largest > FOLD_MOST || n * stacks > STACKS_MOST))) n /= 2;
+    return n;
+}
+
 uint32_t df_cuda_lanes(const df_kernel *k)
 {
     size_t widest = 0;
-    if (k->mode != DF_MODE_MAP && k->mode != DF_MODE_ROW) return 1;
+    if (k->mode == DF_MODE_LOOP) return 1;
     for (uint32_t i = 0; i < k->n_access; i++) {
         const size_t size = deft_dtype_size((deft_dtype)k->access[i].dtype);
         if (goes_wide(k, i) && size > widest) widest = size;
     }
     uint32_t n = widest ? (uint32_t)(16 / widest) : 1;
     if (k->mode == DF_MODE_ROW) return widest ? 2 : 1;
+    if (k->mode == DF_MODE_COL) return columns_of(k, n);
     while (n > 1 && n * k->n_ins > UNROLLED_MOST) n /= 2;
+    return n;
+}
+
+uint32_t df_cuda_groups(const df_kernel *k, uint8_t flags)
+{
+    const uint32_t lanes = flags & DF_CUDA_WIDE ? df_cuda_lanes(k) : 1;
+    uint32_t n_loads = 0, n_ins = 0;
+    if (k->mode != DF_MODE_MAP) return 1;
+    for (uint32_t i = 0; i < k->n_ins; i++) {
+        n_loads += k->ins[i].op == DF_K_load || k->ins[i].op == DF_K_load_at;
+        n_ins += weight_of(&k->ins[i]);
+    }
+    uint32_t n = n_loads == 0 || n_ins > MEDIUM ? 1 : n_ins > SHORT ? 2 : 4;
+    while (n > 1 && (n * lanes > LANES_MOST || n * n_loads > LOADS_MOST)) n /= 2;
     return n;
 }
 
@@ -162,6 +220,7 @@ static bool is_aligned(const df_kernel *k, const df_kargs *a)
 {
     const uint32_t n = df_cuda_lanes(k);
     if (k->mode == DF_MODE_ROW && !keeps_pairs(k, a)) return false;
+    if (k->mode == DF_MODE_COL && a->extent[k->n_axes - 1u] % (int64_t)n != 0) return false;
     for (uint32_t i = 0; i < k->n_access; i++) {
         if (!goes_wide(k, i)) continue;
         const size_t bytes = n * deft_dtype_size((deft_dtype)k->access[i].dtype);
@@ -182,6 +241,17 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a)
     if (k->mode == DF_MODE_ROW && product_of(k, a, DF_AXIS_RED) > DF_CUDA_WARP_ROW)
         flags |= DF_CUDA_LONG;
     return flags;
+}
+
+bool df_cuda_may_stand(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want)
+{
+    const uint8_t relies_on = by.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
+    const bool is_main = by.pass == DF_CUDA_MAIN;
+    if (by.pass == want.pass && by.flags == want.flags) return true;
+    if (k->flags & DF_KERNEL_FAST || (by.pass != want.pass && !is_main)) return false;
+    if (relies_on & ~facts) return false;
+    if (is_main && facts & DF_CUDA_LONG && !(by.flags & DF_CUDA_LONG)) return false;
+    return by.flags & DF_CUDA_MANY || !(want.flags & DF_CUDA_MANY);
 }
 
 /* ---- grids ---- */
@@ -213,7 +283,7 @@ int64_t df_cuda_blocks(const df_kernel *k, df_cuda_entry e, const df_kargs *a)
         return div_up(outer * n_red, DF_CUDA_WARPS);
     case DF_MODE_COL:
         if (e.pass == DF_CUDA_FIN) return div_up(outer * inner, threads);
-        return outer * n_red * div_up(inner, DF_CUDA_TILE);
+        return outer * n_red * div_up(inner, DF_CUDA_TILE * lanes);
     case DF_MODE_LOOP: return div_up(outer * inner, threads);
     }
     df_unreachable();

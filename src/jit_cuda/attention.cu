@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over blocks of keys, all of a scan at once. Follows the prelude and attention_params.h;
- * attention.c writes entries that call what is here.
+ * Attention over blocks of keys, all of a scan at once. Follows the prelude, mma.cu and
+ * attention_params.h; attention.c writes entries that call what is here.
  *
  * Forwards a thread block has a tile of queries, goes over tiles of keys, and keeps for each query
  * the greatest score m, the sum l of exp(score - m) and the values weighted likewise, as the scan
@@ -30,8 +30,6 @@ DEV f32 from_lane(f32 v, u32 by)
 {
     return f32_of(__shfl_sync(ALL_LANES, __float_as_uint(v), (threadIdx.x & 31) ^ by));
 }
-
-#define UNROLL _Pragma("unroll")
 
 /* ---- where things are ---- */
 
@@ -89,8 +87,6 @@ union four {
     f32 v[4];
 };
 
-/* Elements of a tile: f32 itself, or a kind of halves. */
-enum { IS_F32, IS_F16, IS_BF16 };
 template <int KIND> struct element { typedef u16 t; enum { GAP = 8 }; };
 template <> struct element<IS_F32> { typedef f32 t; enum { GAP = 4 }; };
 
@@ -341,53 +337,6 @@ template <int D, bool BY_KEYS> DEV void attention_grad_f32(const attention_param
 }
 
 /* ---- halves: products by tensor cores ---- */
-
-/* c += a b: a 16 by 16, b 16 by 8, c 16 by 8 of f32. A lane, g = lane / 4, t = lane % 4, has of a
- * rows g and g + 8, columns 2t and 2t + 1, then both with columns 8 further on; of b rows 2t and
- * 2t + 1 of column g, then rows 8 further on; of c rows g and g + 8, columns 2t and 2t + 1. */
-#ifdef DF_SHIM
-template <int KIND> DEV f32 half_value(u32 word, u32 high)
-{
-    const u16 h = (u16)(word >> 16 * high);
-    return KIND == IS_BF16 ? f32_of((u32)h << 16) : cast_f16_f32(h);
-}
-template <int KIND> DEV void multiply(f32 *c, const u32 *a, u32 b0, u32 b1)
-{
-    static u32 all[512][6];
-    const u32 t = threadIdx.x, warp = t & ~31u, g = t % 32 / 4, q = t % 4;
-    for (u32 i = 0; i < 4; i++) all[t][i] = a[i];
-    all[t][4] = b0;
-    all[t][5] = b1;
-    __syncwarp();
-    for (u32 i = 0; i < 4; i++)
-        for (u32 k = 0; k < 16; k++) {
-            const u32 from = warp + g * 4 + k % 8 / 2, with = warp + (2 * q + i % 2) * 4 + k % 8 / 2;
-            c[i] = fmaf(half_value<KIND>(all[from][i / 2 + k / 8 * 2], k % 2),
-                        half_value<KIND>(all[with][4 + k / 8], k % 2), c[i]);
-        }
-    __syncwarp();
-}
-#else
-template <int KIND> DEV void multiply(f32 *c, const u32 *a, u32 b0, u32 b1)
-{
-    if (KIND == IS_BF16)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-    else
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-#endif
-
-DEV i32 lane_g() { return (i32)threadIdx.x % 32 / 4; }
-DEV i32 lane_t() { return (i32)threadIdx.x % 4; }
-
-DEV u32 pair(const u16 *at) { return *(const u32 *)at; }
-DEV u32 pair(u16 low, u16 high) { return (u32)low | (u32)high << 16; }
 
 /* Rows 16 * warp of a tile, columns 16 * k on, as a. */
 template <int D> DEV void take_a(u32 *a, const u16 *tile, int k)

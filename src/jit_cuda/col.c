@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * COL: a thread block takes a tile of 32 neighbours along INNER and all that is reduced for them.
- * Thread (x, y), x of 32, y of 16, holds accumulators y, y + 16, y + 32 and y + 48 of column x
- * (base/limits.h): the folds by 32 and 16 are its own, those by 8, 4, 2 and 1 go through shared
- * memory, and threads of y = 0 push what comes out on their column's stack. Neighbours along x read
+ * COL: a thread block takes a tile of 32 times C neighbours along INNER and all that is reduced for
+ * them. Thread (x, y), x of 32, y of 16, holds accumulators y, y + 16, y + 32 and y + 48 of columns
+ * C x on (base/limits.h): the folds by 32 and 16 are its own, those by 8, 4, 2 and 1 go through
+ * shared memory, and threads of y = 0 push what comes out on their columns' stacks. C is 1, or more
+ * with WIDE, for which a thread's columns are one access in each row. Neighbours along x read
  * neighbours in memory. Columns beyond INNER's end are calculated with, but `in` is false for them.
  *
  * A scan goes along a column in order: threads of y = 0 do its stage alone, and have all 64
@@ -23,14 +24,19 @@ static size_t folding(void)
     return (size_t)TILE_THREADS * LARGEST;
 }
 
-size_t df_cuda_col_shared(const df_cuda_gen *g)
+/* Accumulators of one reduction's stacks, a thread having so many columns. */
+static size_t each(uint32_t columns)
+{
+    return (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE * columns;
+}
+
+size_t df_cuda_col_shared(const df_cuda_gen *g, uint32_t columns)
 {
     size_t most = 16;
     for (uint32_t s = 0; s < g->k->n_stages; s++) {
         if (!df_cuda_reduces(g, s)) continue;
         if (g->lean) return folding();
-        const size_t n =
-            df_cuda_shared(g, s, (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE, folding(), DF_NONE);
+        const size_t n = df_cuda_shared(g, s, each(columns), folding(), DF_NONE);
         if (n > most) most = n;
     }
     return most;
@@ -44,15 +50,16 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
         df_cuda_line(g, "%s::t stack%u[%d];", o, i, DF_CUDA_DEPTH);
         return;
     }
-    df_cuda_line(
-        g, "%s::t *const stack%u = (%s::t *)(mem + %zu) + tx;", o, i, o,
-        df_cuda_shared(g, g->k->ins[i].stage, (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE, folding(), i));
+    const uint32_t stage = g->k->ins[i].stage;
+    df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (C == 1 ? %zu : %zu)) + tx * C;", o, i,
+                 o, df_cuda_shared(g, stage, each(1), folding(), i),
+                 df_cuda_shared(g, stage, each(df_cuda_lanes(g->k)), folding(), i));
 }
 
 /* From one entry of a stack to the next. */
-static int by(const df_cuda_gen *g)
+static const char *by(const df_cuda_gen *g)
 {
-    return g->lean ? 1 : DF_CUDA_TILE;
+    return g->lean ? "1" : "TILE * C";
 }
 
 /* ---- elements ---- */
@@ -61,7 +68,7 @@ static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
 {
     df_cuda_line(g, "I r[V];");
     df_cuda_line(g, "bool on[V];");
-    df_cuda_line(g, "EACH { r[l] = c + (I)ty + l * %d; on[l] = in && r[l] < end; }",
+    df_cuda_line(g, "EACH { r[l] = c + (I)ty + l / C * %d; on[l] = in && r[l] < end; }",
                  DF_CUDA_TILE_Y);
     df_cuda_moving(g);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -81,17 +88,20 @@ static void put_fold(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::t fold%u[C];", o, i);
     df_cuda_line(g,
-                 "%s::t fold%u = %s::join(%s::join(acc%u[0], acc%u[2]), %s::join(acc%u[1], "
-                 "acc%u[3]));",
-                 o, i, o, o, i, i, o, i, i);
+                 "EACH_COLUMN fold%u[j] = %s::join(%s::join(acc%u[j], acc%u[2 * C + j]), "
+                 "%s::join(acc%u[C + j], acc%u[3 * C + j]));",
+                 i, o, o, i, i, o, i, i);
     df_cuda_brace(g);
-    df_cuda_line(g, "%s::t *const all = (%s::t *)mem + tx;", o, o);
-    df_cuda_line(g, "all[ty * %d] = fold%u;", DF_CUDA_TILE, i);
+    df_cuda_line(g, "%s::t *const all = (%s::t *)mem + tx * C;", o, o);
+    df_cuda_line(g, "EACH_COLUMN all[ty * TILE * C + j] = fold%u[j];", i);
     df_cuda_open(g, "for (u32 h = %d; h >= 1; h /= 2)", DF_CUDA_TILE_Y / 2);
     df_cuda_line(g, "__syncthreads();");
-    df_cuda_line(g, "if (ty < h) all[ty * %d] = fold%u = %s::join(fold%u, all[(ty + h) * %d]);",
-                 DF_CUDA_TILE, i, o, i, DF_CUDA_TILE);
+    df_cuda_line(g,
+                 "if (ty < h) EACH_COLUMN all[ty * TILE * C + j] = fold%u[j] = %s::join(fold%u[j], "
+                 "all[(ty + h) * TILE * C + j]);",
+                 i, o, i);
     df_cuda_close(g);
     df_cuda_line(g, "__syncthreads();");
     df_cuda_close(g);
@@ -100,7 +110,7 @@ static void put_fold(df_cuda_gen *g, uint32_t i)
 /* Block `b` of the column. */
 static void put_block(df_cuda_gen *g, uint32_t stage)
 {
-    df_cuda_line(g, "enum { V = 4 };");
+    df_cuda_line(g, "enum { V = 4 * C };");
     df_cuda_accumulators(g, stage);
     df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
                  DF_BLOCK, DF_BLOCK, DF_BLOCK);
@@ -114,14 +124,15 @@ static void put_push(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "if (ty == 0) push<%s>(stack%u, %d, b, fold%u);", o, i, by(g), i);
+    df_cuda_line(g, "if (ty == 0) EACH_COLUMN push<%s>(stack%u + j, %s, b, fold%u[j]);", o, i,
+                 by(g), i);
 }
 
 static void put_result(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "%s::result v%u;", o, i);
+    df_cuda_line(g, "%s::result v%u[C];", o, i);
 }
 
 static void put_finish(df_cuda_gen *g, uint32_t i)
@@ -129,13 +140,13 @@ static void put_finish(df_cuda_gen *g, uint32_t i)
     char o[32];
     df_cuda_red_type(g, i, o);
     if (!g->lean) {
-        df_cuda_line(g, "v%u = finish<%s>(stack%u, %d, n_red);", i, o, i, by(g));
+        df_cuda_line(g, "EACH_COLUMN v%u[j] = finish<%s>(stack%u + j, %s, n_red);", i, o, i, by(g));
         return;
     }
     df_cuda_line(g, "if (ty == 0) ((%s::result *)mem)[tx] = finish<%s>(stack%u, 1, n_red);", o, o,
                  i);
     df_cuda_line(g, "__syncthreads();");
-    df_cuda_line(g, "v%u = ((%s::result *)mem)[tx];", i, o);
+    df_cuda_line(g, "v%u[0] = ((%s::result *)mem)[tx];", i, o);
     df_cuda_line(g, "__syncthreads();");
 }
 
@@ -153,7 +164,7 @@ static void put_reducing(df_cuda_gen *g, uint32_t stage)
 static void put_plain(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "for (I c = 0; c < length; c += 64)");
-    df_cuda_line(g, "enum { V = 4 };");
+    df_cuda_line(g, "enum { V = 4 * C };");
     df_cuda_line(g, "const I end = length;");
     put_elements(g, stage, false);
     df_cuda_close(g);
@@ -166,15 +177,16 @@ static void put_scan(df_cuda_gen *g, uint32_t i)
     g->lanes = true;
     df_cuda_ref(g, g->k->ins[i].src[0], v);
     df_cuda_line(g, "%s v%u[V];", df_cuda_type(g->k->ins[i].dtype), i);
-    df_cuda_line(g, "EACH v%u[l] = run%u = c == 0 ? %s : %s::join(run%u, %s);", i, i, v, o, i, v);
+    df_cuda_line(g, "EACH v%u[l] = run%u[l] = c == 0 ? %s : %s::join(run%u[l], %s);", i, i, v, o, i,
+                 v);
 }
 
 static void put_all(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "%s::t all%u[64];", o, i);
-    df_cuda_line(g, "set_all<%s>(all%u);", o, i);
+    df_cuda_line(g, "%s::t all%u[C][64];", o, i);
+    df_cuda_line(g, "EACH_COLUMN set_all<%s>(all%u[j]);", o, i);
 }
 
 static void put_join_one(df_cuda_gen *g, uint32_t i)
@@ -182,16 +194,17 @@ static void put_join_one(df_cuda_gen *g, uint32_t i)
     char o[32], v[24];
     df_cuda_red_type(g, i, o);
     df_cuda_ref(g, g->k->ins[i].src[0], v);
-    df_cuda_line(g, "EACH if (on[l]) all%u[c %% 64] = %s::join(all%u[c %% 64], %s::of(%s, c));", i,
-                 o, i, o, v);
+    df_cuda_line(g,
+                 "EACH if (on[l]) all%u[l][c %% 64] = %s::join(all%u[l][c %% 64], %s::of(%s, c));",
+                 i, o, i, o, v);
 }
 
 static void put_push_alone(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "push<%s>(stack%u, %d, c / %d, fold_alone<%s>(all%u));", o, i, by(g), DF_BLOCK,
-                 o, i);
+    df_cuda_line(g, "EACH_COLUMN push<%s>(stack%u + j, %s, c / %d, fold_alone<%s>(all%u[j]));", o,
+                 i, by(g), DF_BLOCK, o, i);
 }
 
 static void put_in_order(df_cuda_gen *g, uint32_t stage)
@@ -201,11 +214,12 @@ static void put_in_order(df_cuda_gen *g, uint32_t stage)
     df_cuda_each_red(g, stage, put_all);
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
-            df_cuda_line(g, "%s run%u = 0;", df_cuda_type(g->k->ins[i].dtype), i);
+            df_cuda_line(g, "%s run%u[C] = {};", df_cuda_type(g->k->ins[i].dtype), i);
     df_cuda_open(g, "for (I c = 0; c < length; c++)");
-    df_cuda_line(g, "enum { V = 1 };");
-    df_cuda_line(g, "const I r[1] = { c };");
-    df_cuda_line(g, "const bool on[1] = { in };");
+    df_cuda_line(g, "enum { V = C };");
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    df_cuda_line(g, "EACH { r[l] = c; on[l] = in; }");
     df_cuda_moving(g);
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         if (g->k->ins[i].stage != stage || g->k->ins[i].level != DF_LEVEL_ELEM) continue;
@@ -251,6 +265,7 @@ static void put_stage(df_cuda_gen *g, uint32_t stage)
 static void put_head(df_cuda_gen *g)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_line(g, "enum { TILE = %d };", DF_CUDA_TILE);
     char red[160], rows[160];
     df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
     df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
@@ -258,14 +273,13 @@ static void put_head(df_cuda_gen *g)
     df_cuda_consts(g);
     df_cuda_line(g, "const I length = %s, rows = %s;", red, rows);
     df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);
-    df_cuda_line(g, "const I tiles = divide(e%d + %d, (I)%d);", inner, DF_CUDA_TILE - 1,
-                 DF_CUDA_TILE);
+    df_cuda_line(g, "const I tiles = divide(e%d + (TILE * C - 1), (I)TILE * C);", inner);
 }
 
 static void put_tile(df_cuda_gen *g, const char *tile)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
-    df_cuda_line(g, "const I x%d = %s * %d + (I)tx;", inner, tile, DF_CUDA_TILE);
+    df_cuda_line(g, "const I x%d = (%s * TILE + (I)tx) * C;", inner, tile);
     df_cuda_line(g, "const bool in = x%d < e%d;", inner, inner);
     df_cuda_outer(g);
     df_cuda_offsets(g);
@@ -273,14 +287,14 @@ static void put_tile(df_cuda_gen *g, const char *tile)
 
 static void put_threads(df_cuda_gen *g)
 {
-    df_cuda_line(g, "__shared__ __align__(16) unsigned char mem[%zu];", df_cuda_col_shared(g));
-    df_cuda_line(g, "const u32 tx = threadIdx.x %% %d, ty = threadIdx.x / %d;", DF_CUDA_TILE,
-                 DF_CUDA_TILE);
+    df_cuda_line(g, "__shared__ __align__(16) unsigned char mem[C == 1 ? %zu : %zu];",
+                 df_cuda_col_shared(g, 1), df_cuda_col_shared(g, df_cuda_lanes(g->k)));
+    df_cuda_line(g, "const u32 tx = threadIdx.x %% TILE, ty = threadIdx.x / TILE;");
 }
 
 static void put_main(df_cuda_gen *g)
 {
-    df_cuda_open(g, "template <typename I> DEV void %s_main(const u64 *w, u32 block, u32 n)",
+    df_cuda_open(g, "template <typename I, int C> DEV void %s_main(const u64 *w, u32 block, u32 n)",
                  g->name);
     put_head(g);
     put_threads(g);
@@ -296,8 +310,11 @@ static void put_partial(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
     df_cuda_red_type(g, i, o);
-    df_cuda_line(g, "if (in && ty == 0) %s::put(mine + %u * plane + (i64)b * e%d, plane, fold%u);",
-                 o, df_cuda_slot(g, i), df_cuda_axis(g->k, DF_AXIS_INNER), i);
+    df_cuda_line(
+        g,
+        "if (in && ty == 0) EACH_COLUMN %s::put(mine + %u * plane + (i64)b * e%d + j, plane, "
+        "fold%u[j]);",
+        o, df_cuda_slot(g, i), df_cuda_axis(g->k, DF_AXIS_INNER), i);
 }
 
 static void put_mine(df_cuda_gen *g)
@@ -310,7 +327,7 @@ static void put_mine(df_cuda_gen *g)
 
 static void put_part(df_cuda_gen *g)
 {
-    df_cuda_open(g, "template <typename I> DEV void %s_part(const u64 *w, u32 block, u32 n)",
+    df_cuda_open(g, "template <typename I, int C> DEV void %s_part(const u64 *w, u32 block, u32 n)",
                  g->name);
     put_head(g);
     put_threads(g);
@@ -335,6 +352,7 @@ static void put_fin(df_cuda_gen *g)
     snprintf(by, sizeof by, "e%d, ", inner);
     df_cuda_open(g, "template <typename I> DEV void %s_fin(const u64 *w, u32 block, u32 n)",
                  g->name);
+    df_cuda_line(g, "enum { C = 1 };");
     put_head(g);
     df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
     df_cuda_open(g,

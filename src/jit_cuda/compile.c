@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Wanted entries to code. A program costs some 20 ms before its first kernel and a few for each, so
- * that kernels share programs, as long as there is one for each thread. With a waiter the calling
+ * Wanted entries to code. Of NVRTC's time for a kernel two thirds are its optimizer's, which no
+ * sharing saves; so kernels share programs only as far as threads and their beginnings ask for it,
+ * and programs are cut to take about the same time. With a waiter the calling
  * thread compiles nothing: it asks now and then whether to go on. What is in the compiler cannot be
  * stopped; what has not begun is then left out.
  */
@@ -13,7 +14,15 @@
 
 #include "runtime/os.h"
 
-enum { MOST_THREADS = 4, LEAST_ENTRIES = 4, MOST_ENTRIES = 24 };
+enum { MOST_THREADS = 16 };
+
+/* Of NVRTC's time, in ms. CUDA 13.5, sm_90: the prelude is 6 ms of a program's beginning; kernels
+ * of the examples are off by up to a half. */
+#define PROGRAM_COSTS 28.0
+#define ENTRY_COSTS 8.0
+#define STAGE_COSTS 50.0 /* after the first */
+#define INS_COSTS 1.3
+#define MOST_COSTS 1000.0 /* of a program: so long a run that is stopped waits */
 
 /* ---- one program ---- */
 
@@ -49,13 +58,33 @@ static deft_status put_kernel(const df_cuda_compiler *c, df_diag *d, df_cuda_wan
     return df_cuda_text(d, want[first]->kernel, name, entry, end - first, c->mem, text);
 }
 
+/* The architecture to compile for; *st and d: there is none. */
+static int nearest_of(const df_cuda_compiler *c, df_diag *d, deft_status *st)
+{
+    const int nearest = df_nvrtc_nearest(c->nvrtc, c->arch);
+    *st = DEFT_OK;
+    if (nearest == 0)
+        *st = df_fail(d, DEFT_E_BACKEND, "nvrtc: CUDA %d.%d knows no architecture up to sm_%d",
+                      df_nvrtc_version(c->nvrtc) / 100, df_nvrtc_version(c->nvrtc) % 100, c->arch);
+    return nearest;
+}
+
+deft_status df_cuda_build_ptx(const df_cuda_compiler *c, df_diag *d, const char *text,
+                              bool may_contract, df_cubin *out)
+{
+    deft_status st;
+    const int nearest = nearest_of(c, d, &st);
+    if (st != DEFT_OK) return st;
+    df_cuda_dump(c->log, text);
+    return df_nvrtc_ptx(c->nvrtc, d, text, nearest, may_contract, out);
+}
+
 deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *text,
                           bool may_contract, df_cubin *out)
 {
-    const int nearest = df_nvrtc_nearest(c->nvrtc, c->arch);
-    if (nearest == 0)
-        return df_fail(d, DEFT_E_BACKEND, "nvrtc: CUDA %d.%d knows no architecture up to sm_%d",
-                       df_nvrtc_version(c->nvrtc) / 100, df_nvrtc_version(c->nvrtc) % 100, c->arch);
+    deft_status st;
+    const int nearest = nearest_of(c, d, &st);
+    if (st != DEFT_OK) return st;
     df_cuda_dump(c->log, text);
     /* A cubin does for later GPUs of its generation. */
     if (nearest / 10 == c->arch / 10)
@@ -117,22 +146,107 @@ static void try_piece(const df_cuda_compiler *c, df_cuda_want *const *want, df_c
 
 /* ---- cutting ---- */
 
-uint32_t df_cuda_pieces(df_cuda_want *const *want, uint32_t n, df_cuda_piece *out)
+static double cost_of(const df_cuda_want *w)
 {
-    uint32_t most = (n + MOST_THREADS - 1) / MOST_THREADS, n_pieces = 0;
-    if (most < LEAST_ENTRIES) most = LEAST_ENTRIES;
-    if (most > MOST_ENTRIES) most = MOST_ENTRIES;
-    for (uint32_t i = 0; i < n; i++) {
-        df_cuda_piece *const last = n_pieces > 0 ? &out[n_pieces - 1] : NULL;
-        const bool same_kernel = i > 0 && want[i]->kernel == want[i - 1]->kernel;
-        const bool fits =
-            last && contracts(want[i]) == contracts(want[i - 1]) && (last->n < most || same_kernel);
-        if (fits)
-            last->n++;
-        else
-            out[n_pieces++] = (df_cuda_piece){ .first = i, .n = 1, .st = DEFT_OK };
+    const df_kernel *const k = w->kernel;
+    const uint32_t n_more = k->n_stages > 1 ? k->n_stages - 1u : 0;
+    return ENTRY_COSTS + INS_COSTS * k->n_ins + STAGE_COSTS * n_more;
+}
+
+/* The end of the wants of one kernel that begin at i. */
+static uint32_t end_of_kernel(df_cuda_want *const *want, uint32_t i, uint32_t end)
+{
+    uint32_t next = i + 1;
+    while (next < end && want[next]->kernel == want[i]->kernel) next++;
+    return next;
+}
+
+/* Each has the cost of its whole kernel. */
+static double set_costs(df_cuda_want *const *want, uint32_t n)
+{
+    double all = 0;
+    for (uint32_t i = 0, next; i < n; i = next) {
+        double cost = 0;
+        next = end_of_kernel(want, i, n);
+        for (uint32_t j = i; j < next; j++) cost += cost_of(want[j]);
+        for (uint32_t j = i; j < next; j++) want[j]->cost = cost;
+        all += cost;
     }
-    return n_pieces;
+    return all;
+}
+
+static bool costs_more(const df_cuda_want *a, const df_cuda_want *b)
+{
+    return a->cost > b->cost;
+}
+
+static bool is_before(const df_cuda_want *a, const df_cuda_want *b)
+{
+    return a->piece < b->piece;
+}
+
+/* Equal ones keep their order, so that those of a kernel stay together. */
+static void sort(df_cuda_want **want, uint32_t n,
+                 bool (*before)(const df_cuda_want *a, const df_cuda_want *b))
+{
+    for (uint32_t i = 1; i < n; i++) {
+        df_cuda_want *const w = want[i];
+        uint32_t at = i;
+        for (; at > 0 && before(w, want[at - 1]); at--) want[at] = want[at - 1];
+        want[at] = w;
+    }
+}
+
+static uint32_t least_busy(const df_cuda_piece *piece, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < n; i++)
+        if (piece[i].cost < piece[best].cost) best = i;
+    return best;
+}
+
+/* A program must be worth its beginning, and not keep others waiting. */
+static uint32_t count_pieces(double cost, uint32_t n, uint32_t n_threads)
+{
+    const double worth = cost / PROGRAM_COSTS, least = cost / MOST_COSTS;
+    double pieces = worth < n_threads ? worth : n_threads;
+    if (pieces < least) pieces = least;
+    return pieces >= n ? n : pieces < 1 && n > 0 ? 1 : (uint32_t)pieces;
+}
+
+/* Of those that may contract, or of those that may not: the costliest kernel first, each to the
+ * piece that has the least. */
+static uint32_t cut(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_cuda_piece *out)
+{
+    const uint32_t n_pieces = count_pieces(set_costs(want, n), n, n_threads);
+    uint32_t begin = 0, n_used = 0;
+    for (uint32_t i = 0; i < n_pieces; i++) out[i] = (df_cuda_piece){ .st = DEFT_OK };
+    sort(want, n, costs_more);
+    for (uint32_t i = 0, next; i < n; i = next) {
+        const uint32_t to = least_busy(out, n_pieces);
+        next = end_of_kernel(want, i, n);
+        for (uint32_t j = i; j < next; j++) want[j]->piece = to;
+        out[to].n += next - i;
+        out[to].cost += want[i]->cost;
+    }
+    sort(want, n, is_before);
+    for (uint32_t i = 0; i < n_pieces; i++) {
+        if (out[i].n == 0) continue;
+        out[n_used] = out[i];
+        out[n_used].first = begin;
+        begin += out[n_used++].n;
+    }
+    return n_used;
+}
+
+uint32_t df_cuda_pieces(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_cuda_piece *out)
+{
+    uint32_t n_strict = 0;
+    while (n_strict < n && !contracts(want[n_strict])) n_strict++;
+    const uint32_t n_pieces = cut(want, n_strict, n_threads, out);
+    const uint32_t n_fast = cut(want + n_strict, n - n_strict, n_threads, out + n_pieces);
+    for (uint32_t i = n_pieces; i < n_pieces + n_fast; i++) out[i].first += n_strict;
+    return n_pieces + n_fast;
 }
 
 /* ---- side by side ---- */
@@ -199,13 +313,19 @@ static void watch(crew *c, df_waiter *w)
     pthread_mutex_unlock(&c->lock);
 }
 
+uint32_t df_cuda_compile_threads(void)
+{
+    const uint32_t n = df_os_n_cpus();
+    return n < MOST_THREADS ? n : MOST_THREADS;
+}
+
 deft_status df_cuda_compile(const df_cuda_compiler *c, df_diag *d, df_cuda_want *const *want,
-                            df_cuda_piece *piece, uint32_t n, df_waiter *w)
+                            df_cuda_piece *piece, uint32_t n, uint32_t most, df_waiter *w)
 {
     crew all = { .c = c, .want = want, .piece = piece, .n = n };
     pthread_t thread[MOST_THREADS];
     uint32_t n_threads = 0;
-    const uint32_t cpus = df_os_n_cpus(), most = cpus < MOST_THREADS ? cpus : MOST_THREADS;
+    if (most > MOST_THREADS) most = MOST_THREADS;
     const uint32_t wanted = n < most ? n : most;
     pthread_mutex_init(&all.lock, NULL);
     pthread_cond_init(&all.ended, NULL);

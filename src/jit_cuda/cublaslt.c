@@ -8,6 +8,9 @@
  *
  * Batches of one stride go in one call; what other batch axes there are is gone through, call by
  * call. What has no unit stride in either direction, or rows that overlap, is not for the library.
+ *
+ * Operands of halves, both alike, are given as halves: sums are made in f32 all the same, so tensor
+ * cores may do it. C is f32, or the halves that the product is rounded to once, at the end.
  */
 #include "jit_cuda/cublaslt.h"
 
@@ -17,6 +20,7 @@
 #include "cache/cache.h"
 #include "jit_cuda/library.h"
 #include "jit_cuda/gemm_tile.h"
+#include "ops/shape.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -42,6 +46,8 @@ typedef struct heuristic {
 enum {
     REAL_32 = 0, /* cudaDataType */
     REAL_64 = 1,
+    REAL_16 = 2,
+    BRAIN_16 = 14,
     COMPUTE_32 = 68, /* cublasComputeType_t: f32 as it is, without TF32 */
     COMPUTE_64 = 70,
     TRANSPOSED = 1,
@@ -53,7 +59,9 @@ enum {
     LAYOUT_BATCH_COUNT = 5,
     LAYOUT_BATCH_STRIDE = 6,
     PREFER_WORK = 1,
-    PREFER_ALIGN_A = 5, /* then B, C, D */
+    PREFER_REDUCTION = 3,
+    REDUCE_IN_COMPUTE_TYPE = 2, /* parts of sums along k are f32 until they are added up */
+    PREFER_ALIGN_A = 5,         /* then B, C, D */
     MOST_CALLS = 64,
     ANSWER_BYTES = 1 << 20
 };
@@ -154,69 +162,6 @@ size_t df_cublaslt_version(const df_cublaslt *lt)
     return lt->version();
 }
 
-/* ---- what it has beside products ---- */
-
-static uint8_t last_step(const df_kernel *k, uint64_t access)
-{
-    return k->access[access].step[k->n_axes - 1u];
-}
-
-/* Whether access steps along the columns of C alone. */
-static bool is_bias(const df_kernel *k, uint64_t access)
-{
-    for (uint32_t x = 0; x + 1u < k->n_axes; x++)
-        if (k->access[access].step[x] != DF_STEP_ZERO) return false;
-    return last_step(k, access) == DF_STEP_UNIT;
-}
-
-/* The accesses of a kernel that stores C + bias and does nothing else. Relu is left to a kernel:
- * NaN is to stay NaN. */
-static bool find_bias(const df_cuda_gemm_job *j, uint32_t *bias, uint32_t *store)
-{
-    const df_kernel *const k = j->epilogue;
-    if (!k || k->mode != DF_MODE_MAP || k->n_ins != 4 || k->n_access != 3 ||
-        !(k->flags & DF_KERNEL_FAST) || k->n_axes != j->batch_rank + 2)
-        return false;
-    const df_ins *const add = &k->ins[2], *const out = &k->ins[3];
-    if (add->op != DF_K_add || out->op != DF_K_store || out->src[0] != 2) return false;
-    if (add->src[0] == add->src[1] || add->src[0] > 1 || add->src[1] > 1) return false;
-    for (uint32_t i = 0; i < 4; i++)
-        if (k->ins[i].dtype != j->dtype || (i < 2 && k->ins[i].op != DF_K_load)) return false;
-    const uint64_t a0 = k->ins[0].imm, a1 = k->ins[1].imm;
-    if ((a0 == j->c_access) == (a1 == j->c_access)) return false;
-    *bias = (uint32_t)(a0 == j->c_access ? a1 : a0);
-    *store = (uint32_t)out->imm;
-    return is_bias(k, *bias) && last_step(k, *store) == DF_STEP_UNIT;
-}
-
-bool df_cublaslt_fuses(const df_cuda_gemm_job *j)
-{
-    uint32_t bias, store;
-    return !j->c && find_bias(j, &bias, &store);
-}
-
-/* The job whose C is what the epilogue stores. */
-static df_cuda_gemm_job with_bias(const df_cuda_gemm_job *given, uint64_t *bias_at)
-{
-    df_cuda_gemm_job j = *given;
-    const df_kernel *const k = j.epilogue;
-    uint32_t bias = 0, store = 0;
-    const bool found = find_bias(&j, &bias, &store);
-    df_assert(found);
-    (void)found;
-    const int64_t *const stride = j.args->stride + (size_t)store * k->n_axes;
-    int64_t by[DF_MAX_AXES];
-    for (uint32_t x = 0; x < k->n_axes; x++)
-        by[x] = k->access[store].step[x] == DF_STEP_ANY    ? stride[x]
-                : k->access[store].step[x] == DF_STEP_UNIT ? 1
-                                                           : 0;
-    for (uint32_t i = 0; i < j.batch_rank; i++) j.c_batch[i] = by[i];
-    j.c_row = by[j.batch_rank];
-    j.c = (uintptr_t)j.args->ptr[store];
-    *bias_at = (uintptr_t)j.args->ptr[bias];
-    return j;
-}
-
 /* ---- a product in its terms ---- */
 
 /* What it is asked, all of it: compared as bytes. */
@@ -224,9 +169,10 @@ typedef struct problem {
     int64_t m, n, k, count;
     int64_t ld[3], stride[3]; /* of our B, A and C */
     uint32_t align[3], bias_align;
-    uint32_t dtype, trans[2], fused;
+    uint32_t in, out, trans[2]; /* cudaDataType: of A and B, of C */
+    uint32_t has_bias, pad;
 } problem;
-_Static_assert(sizeof(problem) == 112, "no padding");
+_Static_assert(sizeof(problem) == 120, "no padding");
 
 typedef struct call {
     problem p;
@@ -280,9 +226,20 @@ static bool split_batch(const df_cuda_gemm_job *j, call *c)
     return c->p.count <= INT32_MAX;
 }
 
-static bool fill_call(const df_cuda_gemm_job *j, call *c)
+static uint32_t type_of(deft_dtype t)
 {
-    const uint64_t size = deft_dtype_size(j->dtype);
+    if (df_is_half(t)) return t == DEFT_F16 ? REAL_16 : BRAIN_16;
+    return t == DEFT_F64 ? REAL_64 : REAL_32;
+}
+
+static uint64_t size_of(uint32_t type)
+{
+    return type == REAL_64 ? 8 : type == REAL_32 ? 4 : 2;
+}
+
+/* out: what C is. */
+static bool fill_call(const df_cuda_gemm_job *j, deft_dtype out, call *c)
+{
     uint32_t c_trans;
     c->at[0] = j->b;
     c->at[1] = j->a;
@@ -290,7 +247,9 @@ static bool fill_call(const df_cuda_gemm_job *j, call *c)
     c->p.m = j->m;
     c->p.n = j->n;
     c->p.k = j->k;
-    c->p.dtype = j->dtype == DEFT_F64 ? REAL_64 : REAL_32;
+    c->p.in = type_of(j->a_dtype);
+    c->p.out = type_of(out);
+    if (j->a_dtype != j->b_dtype) return false;
     if (j->m > INT32_MAX || j->n > INT32_MAX || j->k > INT32_MAX || !split_batch(j, c))
         return false;
     if (!express(j->n, j->k, j->b_col, j->b_row, &c->p.ld[0], &c->p.trans[0]) ||
@@ -298,6 +257,7 @@ static bool fill_call(const df_cuda_gemm_job *j, call *c)
         !express(j->n, j->m, 1, j->c_row, &c->p.ld[2], &c_trans) || c_trans)
         return false;
     for (int s = 0; s < 3; s++) {
+        const uint64_t size = size_of(s < 2 ? c->p.in : c->p.out);
         uint64_t bits = c->at[s] | (uint64_t)c->p.stride[s] * size;
         for (uint32_t i = 0; i < c->rank; i++) bits |= (uint64_t)c->step[i][s] * size;
         c->p.align[s] = align_of(bits);
@@ -310,14 +270,18 @@ static bool fill_call(const df_cuda_gemm_job *j, call *c)
 static bool make_call(const df_cuda_gemm_job *given, bool fused, call *c)
 {
     uint64_t bias = 0;
-    const df_cuda_gemm_job as_given = fused ? with_bias(given, &bias) : *given;
+    deft_dtype out = given->dtype;
+    const df_cuda_gemm_job as_given =
+        fused ? df_cublaslt_with_epilogue(given, &bias, &out) : *given;
     df_cuda_gemm_job folded = as_given;
-    const call empty = { .p = { .fused = fused, .bias_align = align_of(bias) }, .bias = bias };
+    const call empty = { .p = { .has_bias = fused && out == given->dtype,
+                                .bias_align = align_of(bias) },
+                         .bias = bias };
     df_cuda_gemm_fold(&folded);
     *c = empty;
-    if (fill_call(&folded, c)) return true;
+    if (fill_call(&folded, out, c)) return true;
     *c = empty;
-    return fill_call(&as_given, c);
+    return fill_call(&as_given, out, c);
 }
 
 /* ---- answers ---- */
@@ -345,8 +309,8 @@ static bool make_layouts(df_cublaslt *lt, const problem *p, answer *a)
     const int64_t cols[3] = { p->trans[0] ? p->n : p->k, p->trans[1] ? p->k : p->m, p->m };
     const int32_t count = (int32_t)p->count;
     for (int s = 0; s < 3; s++) {
-        if (lt->layout_create(&a->layout[s], (int)p->dtype, (uint64_t)rows[s], (uint64_t)cols[s],
-                              p->ld[s]))
+        if (lt->layout_create(&a->layout[s], (int)(s < 2 ? p->in : p->out), (uint64_t)rows[s],
+                              (uint64_t)cols[s], p->ld[s]))
             return false;
         if (count > 1 &&
             (lt->layout_set(a->layout[s], LAYOUT_BATCH_COUNT, &count, sizeof count) ||
@@ -361,19 +325,24 @@ static bool make_desc(df_cublaslt *lt, const problem *p, uint64_t bias, desc **o
     const int32_t trans[2] = { (int32_t)p->trans[0], (int32_t)p->trans[1] };
     const uint32_t epilogue = EPILOGUE_BIAS;
     const void *const at = (const void *)(uintptr_t)bias;
-    if (lt->desc_create(out, p->dtype == REAL_64 ? COMPUTE_64 : COMPUTE_32, (int)p->dtype))
+    const bool wide = p->in == REAL_64;
+    if (lt->desc_create(out, wide ? COMPUTE_64 : COMPUTE_32, wide ? REAL_64 : REAL_32))
         return false;
     return !lt->desc_set(*out, DESC_TRANS_A, &trans[0], sizeof trans[0]) &&
            !lt->desc_set(*out, DESC_TRANS_B, &trans[1], sizeof trans[1]) &&
-           (!p->fused || (!lt->desc_set(*out, DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
-                          !lt->desc_set(*out, DESC_BIAS, &at, sizeof at)));
+           (!p->has_bias || (!lt->desc_set(*out, DESC_EPILOGUE, &epilogue, sizeof epilogue) &&
+                             !lt->desc_set(*out, DESC_BIAS, &at, sizeof at)));
 }
 
 static bool make_preference(df_cublaslt *lt, const problem *p, preference **out)
 {
     const uint64_t work = DF_CUBLASLT_WORK;
     const uint32_t align[4] = { p->align[0], p->align[1], p->align[2], p->align[2] };
+    const uint32_t reduction = REDUCE_IN_COMPUTE_TYPE;
     if (lt->prefer_create(out) || lt->prefer_set(*out, PREFER_WORK, &work, sizeof work))
+        return false;
+    if (size_of(p->out) == 2 &&
+        lt->prefer_set(*out, PREFER_REDUCTION, &reduction, sizeof reduction))
         return false;
     for (int i = 0; i < 4; i++)
         if (lt->prefer_set(*out, PREFER_ALIGN_A + i, &align[i], sizeof align[i])) return false;
@@ -438,17 +407,16 @@ static deft_status multiply(df_cublaslt *lt, df_diag *d, const call *c, const an
 {
     static const double one_64 = 1, zero_64 = 0;
     static const float one_32 = 1, zero_32 = 0;
-    const bool wide = c->p.dtype == REAL_64;
+    const bool wide = c->p.in == REAL_64;
     const void *const one = wide ? (const void *)&one_64 : (const void *)&one_32;
     const void *const zero = wide ? (const void *)&zero_64 : (const void *)&zero_32;
-    const uint64_t size = wide ? 8 : 4;
     int64_t at[DF_CUDA_GEMM_AXES] = { 0 };
     for (;;) {
         uint64_t p[3];
         for (int s = 0; s < 3; s++) {
             int64_t offset = 0;
             for (uint32_t i = 0; i < c->rank; i++) offset += at[i] * c->step[i][s];
-            p[s] = c->at[s] + (uint64_t)offset * size;
+            p[s] = c->at[s] + (uint64_t)offset * size_of(s < 2 ? c->p.in : c->p.out);
         }
         void *const out = (void *)(uintptr_t)p[2];
         const int err =

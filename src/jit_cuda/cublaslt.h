@@ -2,7 +2,8 @@
  *
  * cuBLASLt, opened at run time, for products of FAST traces: libcublasLt.so.13, .12 or .11, or what
  * DEFT_CUBLASLT names (a file or a folder). Sums in f32 (no TF32) or f64, in any order: results
- * differ from the strict ones by rounding alone.
+ * differ from the strict ones by rounding alone. Operands that are halves, both of one dtype, are
+ * given as halves.
  *
  * The library is asked which algorithm to take once for each shape, strides, dtype and alignment;
  * the answers are kept. One df_cublaslt for each GPU; any thread, with the GPU's context current.
@@ -29,9 +30,13 @@ size_t df_cublaslt_version(const df_cublaslt *lt); /* 130200 is 13.2 */
  * DF_CUBLASLT_WORK. fused: with the epilogue of j, which df_cublaslt_fuses. False also when memory
  * is short. */
 bool df_cublaslt_takes(df_cublaslt *lt, const df_cuda_gemm_job *j, bool fused, int64_t *bytes);
-/* Whether the epilogue kernel of j is one that it has: a bias along N, relu, or both; FAST kernels
- * whose only result is stored dense. */
+/* Whether the epilogue kernel of j is one that it has: a FAST bias of f32 along N, or C rounded to
+ * the halves that A and B are; one result, whose columns are neighbours. */
 bool df_cublaslt_fuses(const df_cuda_gemm_job *j);
+/* Of a job that it fuses: the one whose C is what the epilogue stores. *bias: its address, where
+ * there is one; *out: of C, not j->dtype where it is rounded. */
+df_cuda_gemm_job df_cublaslt_with_epilogue(const df_cuda_gemm_job *j, uint64_t *bias,
+                                           deft_dtype *out);
 /* Puts the product into a stream. work: p->work_bytes, 256-byte aligned; 0 when there are none.
  * DEFT_E_BACKEND: it failed. */
 deft_status df_cublaslt_run(df_cublaslt *lt, df_diag *d, const df_cuda_gemm_job *j,

@@ -15,9 +15,10 @@
  * Entries. One pass has an entry for each set of flags that was asked for; all give equal bits:
  *
  *   NARROW  positions and offsets are 32 bits wide: df_cuda_facts found it so
- *   WIDE    MAP: a thread takes as many neighbours along INNER as fill 16 bytes of the widest
- *           dtype, in one access each. ROW, MAIN and PART: its two neighbours of each 64 along
- *           the row in one. df_cuda_facts found them aligned
+ *   WIDE    MAP: a thread's groups are as many neighbours along INNER as fill 16 bytes of the
+ *           widest dtype, one access each; else one element. ROW, MAIN and PART: its two
+ *           neighbours of each 64 along the row in one. COL, MAIN and PART: it has several
+ *           columns, one access in each row. df_cuda_facts found them aligned
  *   LONG    ROW, MAIN: a thread block per row, its 8 warps taking blocks of DF_BLOCK in turn.
  *           Without it: a warp per row, for rows of at most DF_CUDA_WARP_ROW elements
  *   MANY    segments of one kernel in one grid, from a table in global memory
@@ -47,7 +48,7 @@
  * The order of reductions (base/limits.h) by threads:
  *
  *   ROW  a warp per block: thread t holds accumulators 2t and 2t + 1
- *   COL  32 INNER x 16: thread y holds accumulators y, y + 16, y + 32, y + 48 of its column
+ *   COL  32 INNER x 16: thread y holds accumulators y, y + 16, y + 32, y + 48 of its columns
  *
  * A scan in ROW is one chain in one warp: 64 elements are computed side by side, then go through
  * the chain in order. In COL, and in LOOP, the thread of a column goes along it.
@@ -62,8 +63,8 @@ enum {
     DF_CUDA_WARP_DEPTH = 5,       /* block results that then wait to be joined, at most */
     DF_CUDA_DEPTH = 24,           /* and in any other pass: rows of fewer than 2^36 elements */
     DF_CUDA_WARPS = 8,            /* of a thread block, but in COL and LOOP */
-    DF_CUDA_TILE = 32,            /* COL: INNER indices per thread block */
-    DF_CUDA_TILE_Y = 16,          /* and threads for each */
+    DF_CUDA_TILE = 32,            /* COL: threads of a thread block along INNER */
+    DF_CUDA_TILE_Y = 16,          /* and along what is reduced */
     DF_CUDA_PARAM_BYTES = 4096,
     DF_CUDA_SHARED_BYTES = 48 << 10 /* without asking for more */
 };
@@ -123,9 +124,17 @@ bool df_cuda_by_value(const df_kernel *k);
 
 /* The flags, MANY aside, that a segment allows, and LONG where its rows need it. */
 uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a);
-/* Neighbours that a thread of an entry with WIDE takes at once: in MAP fewer for very long bodies.
- * 1: WIDE means nothing for k. */
+/* Whether entry `by` may go where `want` was chosen, and all bits stay. facts: what each of the
+ * segments allows, and LONG where one needs it. MAIN stands for PART and FIN together. In a FAST
+ * kernel only `want` itself: contracted as the compiler likes, entries may differ in bits there,
+ * and what happens to be compiled must never choose a result. */
+bool df_cuda_may_stand(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want);
+/* Neighbours that a thread of an entry with WIDE takes at once: in MAP fewer for very long bodies,
+ * in COL for any but short ones. 1: WIDE means nothing for k. */
 uint32_t df_cuda_lanes(const df_kernel *k);
+/* Groups of neighbours that a thread of an entry of MAP reads before it goes on with any, where it
+ * has so many left: short bodies have registers for it. 1 in other modes. */
+uint32_t df_cuda_groups(const df_kernel *k, uint8_t flags);
 /* Threads of a thread block. */
 uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass);
 /* Thread blocks that have something to do; 0: nothing is to be launched. */

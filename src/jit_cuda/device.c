@@ -4,7 +4,8 @@
  * prepared: places for the functions of each kernel, filled when a run first wants them, and a
  * frame. See own.h for where a run is.
  */
-#include "jit_cuda/graph.h"
+#include "jit_cuda/conditional.h"
+#include "jit_cuda/work.h"
 
 #include <stdio.h>
 
@@ -212,14 +213,42 @@ static deft_status copy_peer(df_device *dev, df_diag *d, df_queue *q, void *to, 
     return df_queue_copy_peer(q, d, (uintptr_t)to, others, (uintptr_t)from, bytes);
 }
 
+static deft_status work(df_device *dev, df_diag *d, df_queue *q, const df_work *w, df_buffer **out)
+{
+    return df_cuda_work_run(df_cuda_device_of(dev), d, q, w, out);
+}
+
 static df_allocator_stats read_stats(df_device *dev)
 {
     return df_gpu_read(df_cuda_device_of(dev)->gpu);
 }
 
+/* From the last queue to the first: one that goes meanwhile puts the last in its own place. */
+static void trim_graphs(df_cuda_device *c)
+{
+    pthread_mutex_lock(&c->lock);
+    for (size_t i = c->queues.n; i-- > 0;) {
+        df_cuda_graphs *const s =
+            i < c->queues.n ? df_cuda_graphs_ref(c->queues.at[i].graphs) : NULL;
+        if (!s) continue;
+        pthread_mutex_unlock(&c->lock);
+        df_cuda_graphs_trim_from_outside(s);
+        pthread_mutex_lock(&c->lock);
+    }
+    pthread_mutex_unlock(&c->lock);
+}
+
 static void trim(df_device *dev)
 {
-    df_gpu_trim(df_cuda_device_of(dev)->gpu);
+    df_cuda_device *const c = df_cuda_device_of(dev);
+    if (df_driver_usable(c->driver, NULL) != DEFT_OK) return;
+    trim_graphs(c);
+    df_gpu_trim(c->gpu);
+}
+
+static void settle_later(df_device *dev)
+{
+    df_cuda_later_settle(df_cuda_device_of(dev)->later);
 }
 
 /* ---- graphs ---- */
@@ -261,6 +290,12 @@ static bool show_replay(df_device *dev, df_queue *q, df_str *out)
     return !graphs || df_cuda_graphs_show(graphs, out);
 }
 
+static void each_replay(df_device *dev, df_queue *q, df_replay_tell tell, void *user)
+{
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
+    if (graphs) df_cuda_graphs_each(graphs, tell, user);
+}
+
 /* ---- the device ---- */
 
 static void destroy(df_device **out)
@@ -269,6 +304,8 @@ static void destroy(df_device **out)
     *out = NULL;
     if (!c) return;
     df_assert(c->queues.n == 0);
+    df_cuda_later_destroy(&c->later);
+    df_cuda_conditionals_destroy(c);
     df_modules_destroy(&c->modules);
     df_cpu_destroy(&c->host);
     if (c->lt && df_gpu_enter(c->gpu, NULL) == DEFT_OK) {
@@ -293,13 +330,16 @@ static const df_far far_calls = { .queue_create = queue_create,
                                   .get = get,
                                   .copy = copy,
                                   .copy_peer = copy_peer,
+                                  .work = work,
                                   .read = read_stats,
                                   .trim = trim,
+                                  .settle = settle_later,
                                   .replay = replay,
                                   .begin_generation = begin_generation,
                                   .trim_replay = trim_replay,
                                   .read_replay = read_replay,
                                   .show_replay = show_replay,
+                                  .each_replay = each_replay,
                                   .destroy = destroy };
 
 static void describe(df_cuda_device *c, int ordinal)
@@ -332,6 +372,7 @@ deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
     TRY(df_gpu_open(d, c->driver, log, wish->ordinal, &o, &c->gpu));
     TRY(df_nvrtc_open(d, mem, NULL, &c->nvrtc));
     TRY(df_modules_create(d, mem, log, c->gpu, c->nvrtc, &kernels, &c->modules));
+    if (!wish->waits) TRY(df_cuda_later_create(d, mem, log, c->modules, &c->later));
     describe(c, wish->ordinal);
     *out = dev;
     dev = NULL;

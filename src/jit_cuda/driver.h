@@ -22,7 +22,8 @@ typedef struct CUfunc_st *df_cu_fn;
 typedef struct CUgraph_st *df_cu_graph;
 typedef struct CUgraphNode_st *df_cu_node;
 typedef struct CUgraphExec_st *df_cu_exec;
-typedef unsigned long long df_cu_handle; /* CUmemGenericAllocationHandle */
+typedef unsigned long long df_cu_handle;    /* CUmemGenericAllocationHandle */
+typedef unsigned long long df_cu_condition; /* CUgraphConditionalHandle */
 
 enum {
     DF_CU_OUT_OF_MEMORY = 2,
@@ -63,6 +64,24 @@ typedef struct df_cu_memcpy3d { /* CUDA_MEMCPY3D */
     size_t dst_pitch, dst_height;
     size_t width, height, depth;
 } df_cu_memcpy3d;
+
+/* CUgraphNodeParams, of cuGraphAddNode (without _v2), and in it CUDA_CONDITIONAL_NODE_PARAMS. */
+typedef struct df_cu_node_params {
+    int type; /* 13: conditional */
+    int reserved0[3];
+    union {
+        struct {
+            df_cu_condition handle;
+            int type;            /* 0: if, 1: while */
+            unsigned size;       /* of bodies: 1 */
+            df_cu_graph *bodies; /* out: the driver's own */
+            df_cu_ctx ctx;
+        } conditional;
+        int64_t reserved1[29];
+    } is;
+    int64_t reserved2;
+} df_cu_node_params;
+_Static_assert(sizeof(df_cu_node_params) == 256, "as the driver has it");
 
 typedef struct df_cu_location {
     int type; /* 1: device */
@@ -135,7 +154,8 @@ typedef struct df_cu_access {
       (df_cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,             \
        df_cu_stream, void **, void **))
 
-/* OPTIONAL: NULL where the driver has none. Peers, virtual memory, graphs. */
+/* OPTIONAL: NULL where the driver has none. Peers, virtual memory, graphs, conditional
+ * nodes. */
 #define DF_CU_OPTIONAL(X)                                                                          \
     X(peer_can, cuDeviceCanAccessPeer, (int *, df_cu_device, df_cu_device))                        \
     X(peer_enable, cuCtxEnablePeerAccess, (df_cu_ctx, unsigned))                                   \
@@ -170,7 +190,11 @@ typedef struct df_cu_access {
       (df_cu_exec, df_cu_node, const df_cu_memset_node *, df_cu_ctx))                              \
     X(exec_child, cuGraphExecChildGraphNodeSetParams, (df_cu_exec, df_cu_node, df_cu_graph))       \
     X(capture_begin, cuStreamBeginCapture_v2, (df_cu_stream, int))                                 \
-    X(capture_end, cuStreamEndCapture, (df_cu_stream, df_cu_graph *))
+    X(capture_end, cuStreamEndCapture, (df_cu_stream, df_cu_graph *))                              \
+    X(graph_node, cuGraphAddNode,                                                                  \
+      (df_cu_node *, df_cu_graph, const df_cu_node *, size_t, df_cu_node_params *))                \
+    X(graph_condition, cuGraphConditionalHandleCreate,                                             \
+      (df_cu_condition *, df_cu_graph, df_cu_ctx, unsigned, unsigned))
 
 typedef struct df_driver {
     const df_mem *mem;

@@ -77,13 +77,20 @@ static uint8_t low_of(const df_cuda_frame *f, uint32_t buf)
     return (uint8_t)((uintptr_t)f->origin[buf] % f->align);
 }
 
-bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots)
+bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots,
+                        bool by_table)
 {
-    if (!f->is_laid_out || memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
+    if (!f->is_laid_out || f->by_table != by_table ||
+        memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
         return false;
     for (uint32_t i = 0; i < f->n_bufs; i++)
         if (f->low[i] != low_of(f, i)) return false;
     return true;
+}
+
+bool df_cuda_frame_is_outdated(const df_cuda_frame *f, const df_cuda_device *c)
+{
+    return f->is_makeshift && f->arrived != df_cuda_later_arrived(c->later);
 }
 
 /* ---- laying out ---- */
@@ -315,6 +322,7 @@ static int64_t share_blocks(const df_cuda_laying *l, group *g, df_cuda_entry e)
         total += df_min_i64(g->n_blocks[i], INT64_MAX / (g->n + 1));
         most = df_min_i64(most, df_cuda_most_blocks(l->gpu, k, e, row_bytes(l, s)));
     }
+    most = df_min_i64(most, df_cuda_fewer_blocks(l->gpu, k, e, total));
     for (uint32_t i = 0; i < g->n; i++) {
         const double part = (double)g->n_blocks[i] / (double)total;
         if (total > most)
@@ -373,10 +381,7 @@ static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pas
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
-    df_cuda_entry e = { .pass = (uint8_t)pass, .flags = s->choice.flags };
-    if (pass == DF_CUDA_PART) e.flags &= DF_CUDA_NARROW | DF_CUDA_WIDE;
-    if (pass == DF_CUDA_FIN) e.flags &= DF_CUDA_NARROW;
-    if (g->many) e.flags |= DF_CUDA_MANY;
+    const df_cuda_entry e = df_cuda_entry_of(s->choice, pass, g->many);
     const int64_t n_blocks = share_blocks(l, g, e);
     df_cuda_step step = { .seg = (uint32_t)(s->seg - l->plan->segs),
                           .kernel = s->seg->kernel,
@@ -394,6 +399,8 @@ static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pas
     if (g->many) {
         step.n_words = sizeof(df_cuda_many) / 8;
         TRY(put_many(l, d, g, step.n_blocks, &step.param));
+    } else {
+        l->f->n_spare += 1 + (pass == DF_CUDA_FIN ? 0 : step.n_words);
     }
     for (uint32_t i = 0; i < g->n; i++)
         TRY(df_cuda_use_accesses(l, d, g->item[i]->seg, g->item[i]->k));
@@ -403,11 +410,23 @@ done:
     return st;
 }
 
+/* All of them go by what is there, should their own entries be missing. */
+static void choose_together(df_cuda_laying *l, group *g)
+{
+    df_cuda_choice choice = g->item[0]->choice;
+    uint8_t facts = choice.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
+    for (uint32_t i = 0; i < g->n; i++)
+        facts |= df_cuda_facts(g->item[i]->k, &g->item[i]->args) & DF_CUDA_LONG;
+    df_cuda_make_do(l, g->item[0]->seg->kernel, facts, &choice, &g->many);
+    for (uint32_t i = 0; i < g->n; i++) g->item[i]->choice = choice;
+}
+
 static deft_status put_group(df_cuda_laying *l, df_diag *d, group *g)
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
-    g->many = g->n > 1 || !df_cuda_by_value(s->k);
+    g->many = l->f->by_table || g->n > 1 || !df_cuda_by_value(s->k);
+    choose_together(l, g);
     g->n_blocks = df_arena_new(&l->arena, int64_t, g->n);
     if (!g->n_blocks) return df_fail_mem(d, "run", g->n * sizeof *g->n_blocks);
     if (!s->choice.split) return put_pass(l, d, g, DF_CUDA_MAIN);
@@ -517,14 +536,18 @@ static void clear(df_cuda_words *w)
 }
 
 deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
-                                  const df_plan *plan, const df_trace *t, const int64_t *slots)
+                                  const df_plan *plan, const df_trace *t, const int64_t *slots,
+                                  bool by_table)
 {
     deft_status st = DEFT_OK;
     df_cuda_laying l = {
         .f = f, .c = c, .gpu = df_gpu_facts_of(c->gpu), .plan = plan, .t = t, .slots = slots
     };
     df_arena_init(&l.arena, c->mem);
-    f->is_laid_out = false;
+    f->is_laid_out = f->is_makeshift = false;
+    f->arrived = df_cuda_later_arrived(c->later);
+    f->by_table = by_table;
+    f->n_spare = 0;
     f->steps.n = f->uses.n = 0;
     for (uint32_t i = 0; i < DF_CUDA_N_ORIGINS; i++)
         f->origin[f->n_bufs + i] = (char *)DF_CUDA_NOWHERE;
@@ -571,11 +594,10 @@ static uint32_t list_wants(const df_plan *plan, const df_cuda_plan *p, const boo
     return n;
 }
 
-/* Another run may have been first: then that function stays. */
-static void publish(df_cuda_plan *p, uint32_t at, df_cuda_fn *fn)
+void df_cuda_publish(df_cuda_fn *_Atomic *at, df_cuda_fn *fn)
 {
     df_cuda_fn *none = NULL;
-    if (atomic_compare_exchange_strong_explicit(&p->fn[at], &none, fn, memory_order_acq_rel,
+    if (atomic_compare_exchange_strong_explicit(at, &none, fn, memory_order_acq_rel,
                                                 memory_order_acquire))
         return;
     df_counted *unused = &fn->counted;
@@ -589,11 +611,11 @@ static deft_status get_missing(df_cuda_device *c, df_diag *d, const df_plan *pla
     df_cuda_want *const want = df_mem_alloc(c->mem, n * sizeof *want);
     if (!want) return df_fail_mem(d, "run", n * sizeof *want);
     (void)list_wants(plan, p, is_wanted, want);
-    TRY(df_modules_get(c->modules, d, want, n, w));
+    TRY(df_modules_get(c->modules, d, want, n, 0, w));
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t k = (uint32_t)(want[i].kernel - plan->kernels);
-        publish(p, k * DF_CUDA_ENTRIES + want[i].entry.pass * 16u + want[i].entry.flags,
-                want[i].fn);
+        const uint32_t at = want[i].entry.pass * 16u + want[i].entry.flags;
+        df_cuda_publish(&p->fn[k * DF_CUDA_ENTRIES + at], want[i].fn);
     }
 done:
     df_mem_free(c->mem, want, n * sizeof *want);

@@ -12,6 +12,7 @@
 #include "base/limits.h"
 #include "jit_cuda/cublaslt.h"
 #include "jit_cuda/gemm_tile.h"
+#include "ops/shape.h"
 
 #include <string.h>
 
@@ -28,9 +29,26 @@ const df_cuda_tile df_cuda_tiles[2][DF_CUDA_N_TILES] = {
       { 64, 8, 32, 2, 1, 2, 0.3 } },
 };
 
+const df_cuda_tile df_cuda_mma_tiles[DF_CUDA_N_MMA_TILES] = {
+    { 128, 128, 32, 64, 32, 1, 1 },
+    { 64, 64, 32, 32, 16, 2, 0.7 },
+    { 32, 64, 32, 16, 16, 2, 0.4 },
+};
+
+const df_cuda_tile *df_cuda_gemm_tile(const df_cuda_gemm_variant *v)
+{
+    if (v->flags & DF_CUDA_GEMM_MMA) return &df_cuda_mma_tiles[v->tile];
+    return &df_cuda_tiles[v->dtype == DEFT_F64][v->tile];
+}
+
 static int64_t size_of(const df_cuda_gemm_job *j)
 {
     return (int64_t)deft_dtype_size(j->dtype);
+}
+
+DF_INLINE bool can_read(const df_cuda_gemm_job *j, deft_dtype t)
+{
+    return t == j->dtype || (j->dtype == DEFT_F32 && df_is_half(t));
 }
 
 static int64_t div_up(int64_t a, int64_t b)
@@ -90,15 +108,24 @@ void df_cuda_gemm_fold(df_cuda_gemm_job *j)
 
 /* ---- how operands are read ---- */
 
-/* Whether V neighbours lie in 16 bytes everywhere: base, step other than the neighbours', batches.
- */
-static bool is_wide(const df_cuda_gemm_job *j, uint64_t base, int64_t step, int64_t n_steps,
-                    const int64_t *batch)
+/* An operand: r rows of A or columns of B. */
+typedef struct side {
+    deft_dtype dtype;
+    uint64_t base;
+    int64_t r, r_stride, k_stride;
+    const int64_t *batch;
+    int64_t v; /* neighbours that a wide access has */
+} side;
+
+/* Whether V neighbours are one aligned access everywhere: base, step other than the neighbours',
+ * batches. */
+static bool is_wide(const df_cuda_gemm_job *j, const side *x, int64_t step, int64_t n_steps)
 {
-    const int64_t v = 16 / size_of(j);
-    if (base % 16 != 0 || (n_steps > 1 && step % v != 0)) return false;
+    const int64_t v = x->v;
+    if (x->base % ((uint64_t)v * deft_dtype_size(x->dtype)) != 0 || (n_steps > 1 && step % v != 0))
+        return false;
     for (uint32_t i = 0; i < j->batch_rank; i++)
-        if (batch[i] % v != 0) return false;
+        if (x->batch[i] % v != 0) return false;
     return true;
 }
 
@@ -107,18 +134,14 @@ static int64_t magnitude(int64_t a)
     return a < 0 ? -a : a;
 }
 
-/* r: rows of A or columns of B, and their stride. */
-static df_cuda_gemm_read read_of(const df_cuda_gemm_job *j, uint64_t base, int64_t r,
-                                 int64_t r_stride, int64_t k_stride, const int64_t *batch)
+static uint8_t read_of(const df_cuda_gemm_job *j, const side *x)
 {
+    const int64_t r = x->r_stride, k = x->k_stride;
     const bool along_k =
-        j->k > 1 &&
-        (r == 1 || k_stride == 1 || (r_stride != 1 && magnitude(k_stride) <= magnitude(r_stride)));
+        j->k > 1 && (x->r == 1 || k == 1 || (r != 1 && magnitude(k) <= magnitude(r)));
     if (along_k)
-        return k_stride == 1 && is_wide(j, base, r_stride, r, batch) ? DF_CUDA_READ_WIDE_K
-                                                                     : DF_CUDA_READ_ALONG_K;
-    return r_stride == 1 && is_wide(j, base, k_stride, j->k, batch) ? DF_CUDA_READ_WIDE_C
-                                                                    : DF_CUDA_READ_ALONG_C;
+        return k == 1 && is_wide(j, x, r, x->r) ? DF_CUDA_READ_WIDE_K : DF_CUDA_READ_ALONG_K;
+    return r == 1 && is_wide(j, x, k, j->k) ? DF_CUDA_READ_WIDE_C : DF_CUDA_READ_ALONG_C;
 }
 
 /* ---- tiles ---- */
@@ -128,12 +151,18 @@ static int64_t n_tiles(const df_cuda_gemm_job *j, const df_cuda_tile *t)
     return n_batch_of(j) * div_up(j->m, t->bm) * div_up(j->n, t->bn);
 }
 
+static bool takes_mma(const df_cuda_gemm_job *j)
+{
+    return j->mma && j->fast && df_is_half(j->a_dtype) && j->a_dtype == j->b_dtype;
+}
+
 static uint8_t choose_tile(const df_cuda_gemm_job *j, uint32_t n_sms)
 {
-    const df_cuda_tile *const t = df_cuda_tiles[j->dtype == DEFT_F64];
+    const bool mma = takes_mma(j);
+    const df_cuda_tile *const t = mma ? df_cuda_mma_tiles : df_cuda_tiles[j->dtype == DEFT_F64];
     double least = 0;
     uint8_t best = 0;
-    for (uint8_t i = 0; i < DF_CUDA_N_TILES; i++) {
+    for (uint8_t i = 0; i < (mma ? DF_CUDA_N_MMA_TILES : DF_CUDA_N_TILES); i++) {
         const int64_t rounds = div_up(n_tiles(j, &t[i]), n_sms);
         const double cost = (double)rounds * t[i].bm * t[i].bn / t[i].rate;
         if (i > 0 && cost >= least) continue;
@@ -175,16 +204,22 @@ static void choose_ours(const df_cuda_gemm_job *given, uint32_t n_sms, df_cuda_g
     df_cuda_gemm_job j = *given;
     const uint32_t n_epilogue = p->fused ? df_cuda_layout(j.epilogue, NULL, NULL) : 0;
     df_cuda_gemm_fold(&j);
+    const bool mma = takes_mma(&j);
+    const int64_t v = mma ? 8 : 16 / size_of(&j);
+    const side a = { j.a_dtype, j.a, j.m, j.a_row, j.a_col, j.a_batch, v };
+    const side b = { j.b_dtype, j.b, j.n, j.b_col, j.b_row, j.b_batch, v };
     p->variant = (df_cuda_gemm_variant){
         .dtype = (uint8_t)j.dtype,
         .tile = choose_tile(&j, n_sms),
-        .a = (uint8_t)read_of(&j, j.a, j.m, j.a_row, j.a_col, j.a_batch),
-        .b = (uint8_t)read_of(&j, j.b, j.n, j.b_col, j.b_row, j.b_batch),
-        .flags = flags_of(&j, p->fused),
+        .a = read_of(&j, &a),
+        .b = read_of(&j, &b),
+        .flags = (uint8_t)(flags_of(&j, p->fused) | (mma ? DF_CUDA_GEMM_MMA : 0)),
         .c_access = p->fused ? (uint8_t)j.c_access : 0,
+        .a_dtype = (uint8_t)j.a_dtype,
+        .b_dtype = (uint8_t)j.b_dtype,
     };
     p->n_words = DF_CUDA_GEMM_WORDS + n_epilogue;
-    p->n_blocks = n_tiles(&j, &df_cuda_tiles[j.dtype == DEFT_F64][p->variant.tile]);
+    p->n_blocks = n_tiles(&j, df_cuda_gemm_tile(&p->variant));
     if (p->n_blocks > INT32_MAX) p->n_blocks = INT32_MAX;
 }
 
@@ -194,6 +229,7 @@ df_cuda_gemm df_cuda_gemm_choose(const df_cuda_gemm_job *given, uint32_t n_sms, 
     df_cuda_gemm_job j = *given;
     if (j.m == 0 || j.n == 0 || n_batch_of(&j) == 0) return p;
     df_assert(j.dtype == DEFT_F32 || j.dtype == DEFT_F64);
+    df_assert(can_read(&j, j.a_dtype) && can_read(&j, j.b_dtype));
     df_assert(j.c || j.epilogue);
     const bool library = lt && j.fast && j.k > 0;
     const int64_t c_bytes = n_batch_of(&j) * j.m * j.n * size_of(&j);
@@ -230,11 +266,13 @@ void df_cuda_gemm_fill(const df_cuda_gemm_job *given, const df_cuda_gemm *p, uin
 {
     df_cuda_gemm_job j = *given;
     df_cuda_gemm_fold(&j);
-    const int64_t slice = df_cuda_tiles[j.dtype == DEFT_F64][p->variant.tile].bk * size_of(&j);
+    const int64_t slice = df_cuda_gemm_tile(&p->variant)->bk;
+    const int64_t a_slice = slice * j.a_col * (int64_t)deft_dtype_size(j.a_dtype);
+    const int64_t b_slice = slice * j.b_row * (int64_t)deft_dtype_size(j.b_dtype);
     const int64_t first[] = {
-        (int64_t)j.a, (int64_t)j.b,    (int64_t)j.c,    j.m,     j.n,     j.k,
-        j.a_row,      j.a_col,         j.b_row,         j.b_col, j.c_row, n_batch_of(&j),
-        j.batch_rank, slice * j.a_col, slice * j.b_row,
+        (int64_t)j.a, (int64_t)j.b,   (int64_t)j.c, j.m,     j.n,
+        j.k,          j.a_row,        j.a_col,      j.b_row, j.b_col,
+        j.c_row,      n_batch_of(&j), j.batch_rank, a_slice, b_slice,
     };
     memset(words, 0, sizeof *words * DF_CUDA_GEMM_WORDS);
     for (uint32_t i = 0; i < DF_LEN(first); i++) words[i] = (uint64_t)first[i];

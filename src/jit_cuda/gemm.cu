@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Follows the prelude; gemm.c writes entries that call `product`
- * with a tile of its table.
+ * C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Follows the prelude and mma.cu; gemm_text.c writes entries that
+ * call `product` with a tile of the table in gemm.c.
  *
  * A thread block makes a tile of BM x BN, a thread TM x TN of it, in groups of G neighbours, so that
  * it reads shared memory 16 bytes at a time and a warp each word once:
@@ -15,7 +15,8 @@
  *
  * What must hold: an element is one chain acc = fma(a, b, acc), k ascending from +0. The last slice
  * is filled up with a = -0, b = +0: their product is -0, which added to anything leaves it as it is,
- * -0 and +0 too. Rows and columns that do not exist are calculated with, and written nowhere.
+ * -0 and +0 too. Rows and columns that do not exist are calculated with, and written nowhere. Halves
+ * become the f32 that they are on their way from registers to shared memory.
  *
  * C goes through shared memory, a group of rows or half of one to a part, and from there in whole
  * rows, V neighbours to a thread: to memory, and to the epilogue, which is there in the text once.
@@ -28,6 +29,28 @@ enum {
 
 DEV f32 chain(f32 a, f32 b, f32 acc) { return __fmaf_rn(a, b, acc); }
 DEV f64 chain(f64 a, f64 b, f64 acc) { return __fma_rn(a, b, acc); }
+
+/* What elements are in memory, in, and in the product, out. */
+template <typename T> struct as_is {
+    typedef T in;
+    typedef T out;
+    DEV T lift(T v) { return v; }
+    DEV T zero(bool minus) { return minus ? (T)-0.0 : (T)0.0; }
+};
+struct from_f16 {
+    enum { KIND = IS_F16 };
+    typedef f16 in;
+    typedef f32 out;
+    DEV f32 lift(f16 h) { return cast_f16_f32(h); }
+    DEV f16 zero(bool minus) { return minus ? 0x8000 : 0; }
+};
+struct from_bf16 {
+    enum { KIND = IS_BF16 };
+    typedef bf16 in;
+    typedef f32 out;
+    DEV f32 lift(bf16 h) { return cast_bf16_f32(h); }
+    DEV bf16 zero(bool minus) { return minus ? 0x8000 : 0; }
+};
 
 /* V elements, as one access. */
 template <int V, typename T> DEV void get_all(T *v, const T *p)
@@ -43,9 +66,17 @@ template <int V, typename T> DEV void put_all(T *p, const T *v)
     *(typename chunk<V * sizeof(T)>::t *)p = u.all;
 }
 
+/* V elements as one, so that halves take half the registers. */
+template <int V, typename T> union packed {
+    typename chunk<V * sizeof(T)>::t all;
+    T one[V];
+};
+
 /* An operand's tile, R rows of A or columns of B by K, and what a thread takes of it: N times V
- * neighbours, along k or across it, BY apart the other way. */
-template <typename T, int R, int K, bool ALONG_K, int V> struct side {
+ * neighbours, along k or across it, BY apart the other way. E: what elements are. */
+template <class E, int R, int K, bool ALONG_K, int V> struct side {
+    typedef typename E::in I;
+    typedef typename E::out T;
     enum {
         ACROSS = (ALONG_K ? K : R) / V, /* threads along the neighbours */
         TAKEN = R * K / V,
@@ -54,16 +85,16 @@ template <typename T, int R, int K, bool ALONG_K, int V> struct side {
         ROW = R + 16 / (int)sizeof(T), /* of shared memory */
         SIZE = K * ROW
     };
-    const T *p; /* the thread's first */
+    const I *p; /* the thread's first */
     i64 by;     /* in memory, from one of the N to the next */
     i32 r, k;   /* the thread's first */
-    T held[N][V];
+    typename chunk<V * sizeof(I)>::t held[N];
 };
 
-template <typename T, int R, int K, bool ALONG_K, int V>
-DEV void start(side<T, R, K, ALONG_K, V> &s, const T *p, i64 r_stride, i64 k_stride)
+template <class E, int R, int K, bool ALONG_K, int V>
+DEV void start(side<E, R, K, ALONG_K, V> &s, const typename E::in *p, i64 r_stride, i64 k_stride)
 {
-    typedef side<T, R, K, ALONG_K, V> S;
+    typedef side<E, R, K, ALONG_K, V> S;
     const i32 t = (i32)threadIdx.x, near = t % S::ACROSS * V, far = t / S::ACROSS;
     s.r = ALONG_K ? far : near;
     s.k = ALONG_K ? near : far;
@@ -73,32 +104,38 @@ DEV void start(side<T, R, K, ALONG_K, V> &s, const T *p, i64 r_stride, i64 k_str
 
 /* The next slice, into registers. Of what is beyond n_r or n_k nothing is read; nothing: what stands
  * for elements beyond n_k. step: bytes from slice to slice. */
-template <typename T, int R, int K, bool ALONG_K, int V>
-DEV void fetch(side<T, R, K, ALONG_K, V> &s, i32 n_r, i32 n_k, T nothing, i64 step)
+template <class E, int R, int K, bool ALONG_K, int V>
+DEV void fetch(side<E, R, K, ALONG_K, V> &s, i32 n_r, i32 n_k, typename E::in nothing, i64 step)
 {
-    typedef side<T, R, K, ALONG_K, V> S;
+    typedef side<E, R, K, ALONG_K, V> S;
     const bool takes = S::TAKEN >= GEMM_THREADS || (i32)threadIdx.x < (i32)S::TAKEN;
     _Pragma("unroll") for (int i = 0; i < S::N; i++) {
         const i32 r = s.r + (ALONG_K ? i * S::BY : 0), k = s.k + (ALONG_K ? 0 : i * S::BY);
         bool on[V];
         EACH on[l] = takes && r + (ALONG_K ? 0 : l) < n_r && k + (ALONG_K ? l : 0) < n_k;
-        load_near<V>(s.held[i], s.p + i * s.by, on);
-        EACH if (k + (ALONG_K ? l : 0) >= n_k) s.held[i][l] = nothing;
+        packed<V, typename E::in> u;
+        load_near<V>(u.one, s.p + i * s.by, on);
+        EACH if (k + (ALONG_K ? l : 0) >= n_k) u.one[l] = nothing;
+        s.held[i] = u.all;
     }
-    s.p = (const T *)((const u8 *)s.p + step);
+    s.p = (const typename E::in *)((const u8 *)s.p + step);
 }
 
-template <typename T, int R, int K, bool ALONG_K, int V>
-DEV void put(const side<T, R, K, ALONG_K, V> &s, T *mem)
+template <class E, int R, int K, bool ALONG_K, int V>
+DEV void put(const side<E, R, K, ALONG_K, V> &s, typename E::out *mem)
 {
-    typedef side<T, R, K, ALONG_K, V> S;
+    typedef side<E, R, K, ALONG_K, V> S;
     if (S::TAKEN < GEMM_THREADS && (i32)threadIdx.x >= (i32)S::TAKEN) return;
     _Pragma("unroll") for (int i = 0; i < S::N; i++) {
         const i32 r = s.r + (ALONG_K ? i * S::BY : 0), k = s.k + (ALONG_K ? 0 : i * S::BY);
+        typename E::out v[V];
+        packed<V, typename E::in> u;
+        u.all = s.held[i];
+        EACH v[l] = E::lift(u.one[l]);
         if (ALONG_K) {
-            EACH mem[(k + l) * S::ROW + r] = s.held[i][l];
+            EACH mem[(k + l) * S::ROW + r] = v[l];
         } else {
-            put_all<V>(mem + k * S::ROW + r, s.held[i]);
+            put_all<V>(mem + k * S::ROW + r, v);
         }
     }
 }
@@ -142,12 +179,27 @@ struct no_epilogue {
     template <typename T> DEV void run(const u64 *, i64, i64, const T *) {}
 };
 
+/* V elements of the tile, from row r and column col on, to where they go. */
+template <int V, bool STORE, class E, typename T>
+DEV void hand_out(const u64 *w, const tile_place &to, i32 r, i32 col, i32 left_n, const T *from)
+{
+    const i64 row = to.m0 + r;
+    T v[V];
+    bool on[V];
+    get_all<V>(v, from);
+    EACH on[l] = col + l < left_n;
+    if (STORE) store_near<V>((T *)w[2] + to.c + row * (i64)w[10] + to.n0 + col, v, on);
+    E::run(w + GEMM_WORDS, to.batch * (i64)w[3] + row, to.n0 + col, v);
+}
+
 DEV i32 at_most(i64 n, i32 most) { return n < most ? (i32)n : most; }
 
-template <typename T, int BM, int BN, int BK, int TM, int TN, int READ_A, int READ_B, int V,
+/* A and B: what their elements are. */
+template <class A, class B, int BM, int BN, int BK, int TM, int TN, int READ_A, int READ_B, int V,
           bool STORE, class E>
 DEV void product(const u64 *w)
 {
+    typedef typename A::out T;
     enum {
         WIDE = 16 / (int)sizeof(T),
         GM = TM < WIDE ? TM : WIDE,
@@ -155,8 +207,8 @@ DEV void product(const u64 *w)
         NX = BN / TN,
         HIGH = BM / (TM / GM) /* from one of a thread's groups to the next */
     };
-    typedef side<T, BM, BK, READ_A & 1, READ_A & 2 ? WIDE : 1> SA;
-    typedef side<T, BN, BK, READ_B & 1, READ_B & 2 ? WIDE : 1> SB;
+    typedef side<A, BM, BK, READ_A & 1, READ_A & 2 ? WIDE : 1> SA;
+    typedef side<B, BN, BK, READ_B & 1, READ_B & 2 ? WIDE : 1> SB;
     enum {
         SLICE = SA::SIZE + SB::SIZE,
         H = HIGH * BN > 2 * SLICE && GM > 1 ? GM / 2 : GM, /* rows of a group in one part of C */
@@ -179,23 +231,23 @@ DEV void product(const u64 *w)
         const i32 left_m = at_most(m - to.m0, BM), left_n = at_most(n - to.n0, BN);
         SA a;
         SB b;
-        start(a, (const T *)w[0] + to.a + to.m0 * (i64)w[6], (i64)w[6], (i64)w[7]);
-        start(b, (const T *)w[1] + to.b + to.n0 * (i64)w[9], (i64)w[9], (i64)w[8]);
+        start(a, (const typename A::in *)w[0] + to.a + to.m0 * (i64)w[6], (i64)w[6], (i64)w[7]);
+        start(b, (const typename B::in *)w[1] + to.b + to.n0 * (i64)w[9], (i64)w[9], (i64)w[8]);
         T acc[TM][TN];
         _Pragma("unroll") for (int i = 0; i < TM; i++)
             _Pragma("unroll") for (int j = 0; j < TN; j++) acc[i][j] = 0;
         i32 now = 0; /* of mem: the slice that is multiplied */
         if (n_slices > 0) {
-            fetch(a, left_m, n_slices > 1 ? BK : last, (T)-0.0, (i64)w[13]);
-            fetch(b, left_n, n_slices > 1 ? BK : last, (T)0.0, (i64)w[14]);
+            fetch(a, left_m, n_slices > 1 ? BK : last, A::zero(true), (i64)w[13]);
+            fetch(b, left_n, n_slices > 1 ? BK : last, B::zero(false), (i64)w[14]);
             put(a, mem);
             put(b, mem + SA::SIZE);
         }
         __syncthreads();
         for (i32 left = n_slices; left > 0; left--) {
             if (left > 1) {
-                fetch(a, left_m, left > 2 ? BK : last, (T)-0.0, (i64)w[13]);
-                fetch(b, left_n, left > 2 ? BK : last, (T)0.0, (i64)w[14]);
+                fetch(a, left_m, left > 2 ? BK : last, A::zero(true), (i64)w[13]);
+                fetch(b, left_n, left > 2 ? BK : last, B::zero(false), (i64)w[14]);
             }
             _Pragma("unroll") for (int s = 0; s < BK; s++) {
                 T u[TM], v[TN];
@@ -225,15 +277,8 @@ DEV void product(const u64 *w)
             _Pragma("unroll 1") for (i32 e = (i32)threadIdx.x; e < ROWS * (BN / V); e += GEMM_THREADS) {
                 const i32 row = e / (BN / V), col = e % (BN / V) * V;
                 const i32 r = part * H / GM * HIGH + row / H * GM + part * H % GM + row % H;
-                if (r >= left_m || col >= left_n) continue;
-                const i64 row_m = to.m0 + r;
-                T v[V];
-                bool on[V];
-                get_all<V>(v, mem + row * BN + col);
-                EACH on[l] = col + l < left_n;
-                if (STORE)
-                    store_near<V>((T *)w[2] + to.c + row_m * (i64)w[10] + to.n0 + col, v, on);
-                E::run(w + GEMM_WORDS, to.batch * m + row_m, to.n0 + col, v);
+                if (r < left_m && col < left_n)
+                    hand_out<V, STORE, E>(w, to, r, col, left_n, mem + row * BN + col);
             }
             __syncthreads();
         }

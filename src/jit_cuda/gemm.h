@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Batched matrix products on a GPU: C[b,m,n] = sum_k A[b,m,k] B[b,k,n], f32 or f64, any strides of
- * A and B. Two ways:
+ * A and B. A and B of f32 may lie in memory as f16 or bf16, and are read as the f32 they are. Two
+ * ways:
  *
  *   OURS  a kernel of gemm.cu: each element one chain acc = fma(a, b, acc), k ascending from +0,
  *         the bits of runtime/matmul.c. An epilogue kernel is part of it: C need not exist.
+ *         FAST products of halves by tensor cores (gemm_mma.cu) in any order of sums.
  *   LT    cuBLASLt (cublaslt.h), FAST traces only: any order of sums.
  *
  * How a segment is run:
@@ -39,8 +41,10 @@ enum {
 
 /* Strides in elements. C's columns are neighbours. */
 typedef struct df_cuda_gemm_job {
-    deft_dtype dtype; /* f32 or f64 */
-    bool fast;        /* DF_TRACE_FAST */
+    deft_dtype dtype;            /* f32 or f64 */
+    deft_dtype a_dtype, b_dtype; /* in memory: dtype, or, where that is f32, f16 or bf16 */
+    bool fast;                   /* DF_TRACE_FAST */
+    bool mma;                    /* the GPU's tensor cores take halves so: sm_80 on */
     int64_t m, n, k;
     uint32_t batch_rank;
     int64_t batch_extent[DF_CUDA_GEMM_AXES];
@@ -62,7 +66,7 @@ typedef enum df_cuda_gemm_way {
 } df_cuda_gemm_way;
 
 /* How threads take an operand's elements: neighbours along its row or column of C, or along k; one
- * at a time by any strides, or as many as fill 16 bytes. */
+ * at a time by any strides, or as many as fill 16 bytes in the product's dtype. */
 typedef enum df_cuda_gemm_read {
     DF_CUDA_READ_ALONG_C,
     DF_CUDA_READ_ALONG_K,
@@ -71,18 +75,19 @@ typedef enum df_cuda_gemm_read {
 } df_cuda_gemm_read;
 
 /* What code is made for, beside the epilogue kernel; compared as bytes. Flags: STORE: C is written;
- * EPILOGUE: there is one; NARROW, WIDE: facts of the epilogue, WIDE also of C. */
+ * EPILOGUE: there is one; NARROW, WIDE: facts of the epilogue, WIDE also of C; MMA: by tensor
+ * cores, A and B being halves of one dtype, WIDE ones read 16 bytes at a time. */
 typedef struct df_cuda_gemm_variant {
     uint8_t dtype;    /* deft_dtype */
     uint8_t tile;     /* of the table in gemm.c */
     uint8_t a, b;     /* df_cuda_gemm_read */
     uint8_t flags;    /* DF_CUDA_NARROW, DF_CUDA_WIDE, DF_CUDA_GEMM_STORE, DF_CUDA_GEMM_EPILOGUE */
     uint8_t c_access; /* 0 without EPILOGUE */
-    uint8_t pad[2];
+    uint8_t a_dtype, b_dtype; /* in memory */
 } df_cuda_gemm_variant;
 _Static_assert(sizeof(df_cuda_gemm_variant) == 8, "compared as bytes");
 
-enum { DF_CUDA_GEMM_STORE = 16, DF_CUDA_GEMM_EPILOGUE = 32 };
+enum { DF_CUDA_GEMM_STORE = 16, DF_CUDA_GEMM_EPILOGUE = 32, DF_CUDA_GEMM_MMA = 64 };
 
 typedef struct df_cuda_gemm {
     df_cuda_gemm_way way;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A product's entry: `product` of gemm.cu with the numbers of its variant, and, where there is an
+ * A product's entry: `product` of gemm.cu or `product_mma` of gemm_mma.cu with the numbers of its
+ * variant, and, where there is an
  * epilogue, that kernel's body as a function of a few neighbours of C. The body is that of any MAP
  * kernel, but that its access to C reads what the tile holds.
  */
@@ -9,6 +10,7 @@
 #include "jit_cuda/gemm_prelude.h"
 #include "jit_cuda/gemm_tile.h"
 #include "jit_cuda/gen.h"
+#include "ops/shape.h"
 
 _Static_assert(DF_CUDA_GEMM_WORDS == 47 && DF_CUDA_GEMM_THREADS == 256, "gemm.cu has them too");
 
@@ -16,8 +18,8 @@ enum { SHORT = 16 }; /* instructions of an epilogue that leaves room for other t
 
 const char *df_cuda_gemm_prelude(size_t *n)
 {
-    *n = sizeof gemm_text - 1;
-    return (const char *)gemm_text;
+    *n = sizeof gemm_mma_text - 1;
+    return (const char *)gemm_mma_text;
 }
 
 static uint32_t lanes_of(const df_cuda_gemm_variant *v, const df_kernel *epilogue)
@@ -48,20 +50,36 @@ static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_variant *v)
     df_cuda_line(g, "};");
 }
 
+/* What stands in memory, as gemm.cu calls it. */
+static const char *elements(uint8_t t)
+{
+    if (df_is_half((deft_dtype)t)) return t == DEFT_F16 ? "from_f16" : "from_bf16";
+    return t == DEFT_F64 ? "as_is<f64>" : "as_is<f32>";
+}
+
+static const char *flag(const df_cuda_gemm_variant *v, uint8_t bit)
+{
+    return v->flags & bit ? "true" : "false";
+}
+
 static void put_entry(df_cuda_gen *g, const df_cuda_gemm_variant *v, const df_kernel *epilogue)
 {
-    const df_cuda_tile *const tile = &df_cuda_tiles[v->dtype == DEFT_F64][v->tile];
-    const char *const t = df_cuda_type(v->dtype);
+    const df_cuda_tile *const tile = df_cuda_gemm_tile(v);
+    const char *const a = elements(v->a_dtype), *const b = elements(v->b_dtype);
     const uint32_t n_words =
         DF_CUDA_GEMM_WORDS + (epilogue ? df_cuda_layout(epilogue, NULL, NULL) : 0);
     df_str_fmt(g->out, "extern \"C\" __global__ void __launch_bounds__(%d, %u) %s(",
                DF_CUDA_GEMM_THREADS, epilogue && epilogue->n_ins > SHORT ? 1u : tile->together,
                g->name);
     df_cuda_open(g, "const one<%u> a)", n_words);
-    df_cuda_line(g, "product<%s, %u, %u, %u, %u, %u, %u, %u, %u, %s, %s%s>(a.w);", t, tile->bm,
-                 tile->bn, tile->bk, tile->tm, tile->tn, v->a, v->b, lanes_of(v, epilogue),
-                 v->flags & DF_CUDA_GEMM_STORE ? "true" : "false",
-                 epilogue ? g->name : "no_epilogue", epilogue ? "_epilogue" : "");
+    if (v->flags & DF_CUDA_GEMM_MMA)
+        df_str_fmt(g->out, "    product_mma<%s, %u, %u, %u, ", a, tile->bm, tile->bn, tile->bk);
+    else
+        df_str_fmt(g->out, "    product<%s, %s, %u, %u, %u, %u, %u, ", a, b, tile->bm, tile->bn,
+                   tile->bk, tile->tm, tile->tn);
+    df_str_fmt(g->out, "%u, %u, %u, %s, %s%s>(a.w);\n", v->a, v->b, lanes_of(v, epilogue),
+               flag(v, DF_CUDA_GEMM_STORE), epilogue ? g->name : "no_epilogue",
+               epilogue ? "_epilogue" : "");
     df_cuda_close(g);
 }
 

@@ -16,10 +16,14 @@ typedef struct df_cuda_tile {
     double rate;      /* of a multiprocessor, the largest tile having 1: an estimate */
 } df_cuda_tile;
 
-enum { DF_CUDA_N_TILES = 5 };
+enum { DF_CUDA_N_TILES = 5, DF_CUDA_N_MMA_TILES = 3 };
 
 /* Of f32 and of f64, the largest first. */
 extern const df_cuda_tile df_cuda_tiles[2][DF_CUDA_N_TILES];
+/* Of halves by tensor cores; tm by tn is a warp's part. */
+extern const df_cuda_tile df_cuda_mma_tiles[DF_CUDA_N_MMA_TILES];
+
+const df_cuda_tile *df_cuda_gemm_tile(const df_cuda_gemm_variant *v);
 
 /* As few batch axes as there can be; one under which B stays and the rows of A and C go on becomes
  * rows. The row of (batch, m) that an element has stays the same. */

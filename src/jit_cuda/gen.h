@@ -11,9 +11,11 @@
  *
  * Names in the text: v7 the value of instruction 7, p3 the address of access 3, s3_1 its stride
  * along axis 1, a3 its offset where all of this thread's elements have it in common, e1 the extent
- * of axis 1, x1 a position along it, m1[l] one that moves with the elements. Element-level values
- * are arrays of V, one for each element that a thread has at hand; on[l] says which of these exist:
- * the others are calculated with, but never read, write or count.
+ * of axis 1, x1 a position along it, m1[l] one that moves with the elements. In MAP with groups a3
+ * and x1 are arrays, of each group of neighbours one. Element-level values are arrays of V, one for
+ * each element that a thread has at hand; on[l] says which of these exist: the others are
+ * calculated with, but never read, write or count. In COL a thread has C columns, row by row among
+ * its V elements: row-level values are arrays of C.
  */
 #ifndef DF_JIT_CUDA_GEN_H
 #define DF_JIT_CUDA_GEN_H
@@ -28,6 +30,7 @@ typedef struct df_cuda_gen {
     df_str *out;
     df_cuda_pass pass; /* whose function is being written */
     bool lanes;        /* element level: values are arrays */
+    bool groups;       /* MAP: of U groups, positions o and r0, x and a being arrays */
     bool lean;         /* stacks of reductions are in local memory: the shared one is too small */
     uint32_t depth;    /* of indentation */
     const char *tile;  /* an array of V that access tile_access reads in place of memory; NULL */
@@ -112,13 +115,14 @@ size_t df_cuda_shared(const df_cuda_gen *g, uint32_t stage, size_t each, size_t 
 /* ---- modes: the function of g->pass ---- */
 
 void df_cuda_map(df_cuda_gen *g);
-/* Its body, for V neighbours from r0 on in row o. */
+/* Its body, for V neighbours from r0 on in row o; with g->groups for U whole groups of G. */
 void df_cuda_map_body(df_cuda_gen *g);
 void df_cuda_row(df_cuda_gen *g);
 void df_cuda_col(df_cuda_gen *g);
 void df_cuda_loop(df_cuda_gen *g);
-/* Bytes of shared memory of a COL thread block; of a ROW's. Where they are lean, they fit. */
-size_t df_cuda_col_shared(const df_cuda_gen *g);
+/* Bytes of shared memory of a COL thread block, each thread having so many columns; of a ROW's.
+ * Where they are lean, they fit. */
+size_t df_cuda_col_shared(const df_cuda_gen *g, uint32_t columns);
 size_t df_cuda_row_shared(const df_cuda_gen *g, bool is_long);
 
 #endif

@@ -15,7 +15,7 @@
 #include "base/site.h"
 #include "jit_cuda/gpu_own.h"
 
-enum { OLDEST_ARCH = 75 };
+enum { OLDEST_ARCH = 75, FIRST_WITH_CONDITIONALS = 12040 };
 
 /* CUdevice_attribute */
 enum {
@@ -209,7 +209,10 @@ static deft_status ask_facts(df_gpu *g, df_diag *d)
     f->has_graphs = dr->graph_create && dr->graph_destroy && dr->graph_kernel && dr->graph_memcpy &&
                     dr->graph_memset && dr->graph_child && dr->graph_empty &&
                     dr->graph_instantiate && dr->exec_destroy && dr->exec_launch &&
-                    dr->exec_kernel && dr->exec_memcpy && dr->exec_memset && dr->exec_child;
+                    dr->exec_kernel && dr->exec_memcpy && dr->exec_memset && dr->exec_child &&
+                    dr->capture_begin && dr->capture_end;
+    f->has_conditionals = f->has_graphs && dr->graph_node && dr->graph_condition &&
+                          dr->version >= FIRST_WITH_CONDITIONALS;
     if (f->arch < OLDEST_ARCH)
         return df_fail(
             d, DEFT_E_BACKEND,

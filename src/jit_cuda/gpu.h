@@ -52,6 +52,7 @@ typedef struct df_gpu_facts {
     int shared_per_block, shared_per_block_optin, shared_per_sm;
     uint64_t bytes, l2_bytes;
     bool has_va, has_graphs;
+    bool has_conditionals; /* nodes that test on the GPU: from CUDA 12.4 on */
 } df_gpu_facts;
 
 /* DEFT_E_ARG: no such ordinal; DEFT_E_BACKEND: below compute capability 7.5, or the driver failed.

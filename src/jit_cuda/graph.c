@@ -8,7 +8,8 @@
  *
  * The graph keeps the words its nodes were given last. An update compares them with the frame's
  * and sets the nodes for which they differ: where in the words addresses and numbers stand need not
- * be known. Tables are no part of the graph: they are put in before it.
+ * be known. Tables are no part of the graph: they are put in before it, and a kernel that goes by
+ * one (table.h) is updated only when the table has moved.
  */
 #include "jit_cuda/graph.h"
 
@@ -33,6 +34,7 @@ struct df_cuda_graph {
     uint32_t n_phases, n_roots;
     df_cuda_phase cut[DF_CUDA_PHASES];
     phase phase[DF_CUDA_PHASES];
+    bool is_woven; /* the first is in another graph, whose exec it has */
     DF_VEC(df_cuda_step) steps;
     DF_VEC(df_cuda_use) uses;
     DF_VEC(df_cuda_copy) copies;
@@ -99,6 +101,7 @@ typedef struct weaving {
     piece *pieces; /* per plan buffer, then scratch, then the caller's memory */
     uint32_t n_pieces;
     bool has_into;
+    df_cu_node before; /* of what comes after nothing else; NULL */
     DF_VEC(link) links;
     DF_VEC(df_cu_node) after; /* of the node at hand */
     DF_VEC(int32_t) seen;     /* per node: the latest that was told to come after it */
@@ -168,6 +171,11 @@ static void weaving_finish(weaving *w)
     df_vec_finish(w->mem, &w->links);
     df_vec_finish(w->mem, &w->after);
     df_vec_finish(w->mem, &w->seen);
+}
+
+static void come_first(weaving *w)
+{
+    if (w->after.n == 0 && w->before) w->ok = w->ok && df_vec_push(w->mem, &w->after, w->before);
 }
 
 /* ---- nodes ---- */
@@ -251,6 +259,7 @@ static deft_status add_step(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
     w->after.n = 0;
     for (uint32_t i = s->first_use; i < s->first_use + s->n_uses; i++)
         touches(w, r->plan, number, g->uses.at[i].what, g->uses.at[i].writes);
+    come_first(w);
     if (!w->ok) return df_fail_mem(d, "graph", sizeof *x);
     if (s->of_job == DF_NONE) return add_child(g, d, r, s, capture, w, to, x);
     void *params[1] = { g->words.at + s->param };
@@ -264,8 +273,8 @@ static deft_status add_copies(df_cuda_graph *g, df_diag *d, const df_cuda_call *
 {
     for (uint32_t i = 0; i < g->copies.n; i++) {
         const df_cu_memcpy3d c = copy_node(&g->copies.at[i]);
-        const df_cu_result result =
-            g->c->driver->graph_memcpy(&g->nodes.at[i].at, to, NULL, 0, &c, df_gpu_ctx(g->c->gpu));
+        const df_cu_result result = g->c->driver->graph_memcpy(
+            &g->nodes.at[i].at, to, &w->before, w->before ? 1 : 0, &c, df_gpu_ctx(g->c->gpu));
         if (result) return failed(r, d, result, "cuGraphAddMemcpyNode");
         const uint32_t donor = r->plan->bufs[g->copies.at[i].buf].donor;
         const uint32_t from = first_of_input(r->plan, donor, DF_NONE);
@@ -336,17 +345,25 @@ static bool copy_frame(df_cuda_graph *g, const df_cuda_call *r)
     return hold_functions(g, f);
 }
 
+/* What it follows from is there; *w is to be finished, whatever comes of it. */
+static deft_status begin_graph(df_diag *d, const df_cuda_call *r, weaving *w, df_cuda_graph **out)
+{
+    df_cuda_graph *const g = *out = df_mem_zalloc(r->c->mem, sizeof *g);
+    if (!g) return df_fail_mem(d, "graph", sizeof *g);
+    g->c = r->c;
+    g->plan = r->plan;
+    w->mem = g->c->mem;
+    return copy_frame(g, r) && weaving_begin(w, g, r) ? DEFT_OK
+                                                      : df_fail_mem(d, "graph", sizeof *g);
+}
+
 deft_status df_cuda_graph_create(df_diag *d, const df_cuda_call *r, df_cu_stream capture,
                                  df_cuda_graph **out)
 {
     deft_status st = DEFT_OK;
-    weaving w = { 0 };
-    df_cuda_graph *g = df_mem_zalloc(r->c->mem, sizeof *g);
-    if (!g) return df_fail_mem(d, "graph", sizeof *g);
-    g->c = r->c;
-    g->plan = r->plan;
-    w.mem = g->c->mem;
-    if (!copy_frame(g, r) || !weaving_begin(&w, g, r)) TRY(df_fail_mem(d, "graph", sizeof *g));
+    weaving w = { .mem = r->c->mem };
+    df_cuda_graph *g = NULL;
+    TRY(begin_graph(d, r, &w, &g));
     for (uint32_t i = 0; i < g->n_phases; i++) TRY(make_phase(g, d, r, i, capture, &w));
     *out = g;
     g = NULL;
@@ -356,6 +373,48 @@ done:
     return st;
 }
 
+/* What comes behind all nodes of g waits for the only one, or for one that does nothing. */
+static deft_status put_end(const df_cuda_graph *g, df_diag *d, const df_cuda_call *r, weaving *w,
+                           df_cu_graph to, df_cu_node *end)
+{
+    w->after.n = 0;
+    *end = g->nodes.n == 1 ? g->nodes.at[0].at : NULL;
+    if (*end) return DEFT_OK;
+    for (size_t i = 0; i < g->nodes.n; i++)
+        w->ok = w->ok && df_vec_push(w->mem, &w->after, g->nodes.at[i].at);
+    come_first(w);
+    if (!w->ok) return df_fail_mem(d, "graph", sizeof *end);
+    const df_cu_result result = g->c->driver->graph_empty(end, to, w->after.at, w->after.n);
+    return result ? failed(r, d, result, "cuGraphAddEmptyNode") : DEFT_OK;
+}
+
+deft_status df_cuda_graph_weave(df_diag *d, const df_cuda_call *r, df_cu_graph to,
+                                df_cu_node before, df_cu_node *end, df_cuda_graph **out)
+{
+    deft_status st = DEFT_OK;
+    weaving w = { .mem = r->c->mem };
+    df_cuda_graph *g = NULL;
+    df_assert(r->f->n_phases <= 1);
+    TRY(begin_graph(d, r, &w, &g));
+    g->is_woven = true;
+    w.before = before;
+    weaving_reset(&w);
+    TRY(add_copies(g, d, r, &w, to));
+    for (uint32_t k = 0; k < g->steps.n; k++) TRY(add_step(g, d, r, k, NULL, &w, to));
+    TRY(put_end(g, d, r, &w, to, end));
+    *out = g;
+    g = NULL;
+done:
+    weaving_finish(&w);
+    df_cuda_graph_destroy(&g);
+    return st;
+}
+
+void df_cuda_graph_woven(df_cuda_graph *g, df_cu_exec exec)
+{
+    g->phase[0].exec = exec;
+}
+
 void df_cuda_graph_destroy(df_cuda_graph **out)
 {
     df_cuda_graph *const g = *out;
@@ -363,7 +422,7 @@ void df_cuda_graph_destroy(df_cuda_graph **out)
     if (!g) return;
     const df_mem *const mem = g->c->mem;
     const df_driver *const dr = g->c->driver;
-    for (uint32_t i = 0; i < DF_CUDA_PHASES; i++) {
+    for (uint32_t i = 0; i < DF_CUDA_PHASES && !g->is_woven; i++) {
         if (g->phase[i].exec) (void)dr->exec_destroy(g->phase[i].exec);
         if (g->phase[i].graph) (void)dr->graph_destroy(g->phase[i].graph);
     }
@@ -439,7 +498,7 @@ static df_cu_exec exec_of(const df_cuda_graph *g, uint32_t step)
 }
 
 static deft_status update_copy(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, size_t i,
-                               uint64_t *n)
+                               df_cuda_updated *n)
 {
     const df_cuda_copy *const now = &r->f->copies.at[i];
     df_cuda_copy *const was = &g->copies.at[i];
@@ -449,12 +508,12 @@ static deft_status update_copy(df_cuda_graph *g, df_diag *d, const df_cuda_call 
         g->c->driver->exec_memcpy(g->phase[0].exec, g->nodes.at[i].at, &c, df_gpu_ctx(g->c->gpu));
     if (result) return failed(r, d, result, "cuGraphExecMemcpyNodeSetParams");
     *was = *now;
-    ++*n;
+    n->nodes++;
     return DEFT_OK;
 }
 
 static deft_status update_child(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t step,
-                                df_cu_stream capture, uint64_t *n)
+                                df_cu_stream capture, df_cuda_updated *n)
 {
     deft_status st = DEFT_OK;
     const df_cuda_step *const s = &r->f->steps.at[step];
@@ -469,7 +528,7 @@ static deft_status update_child(df_cuda_graph *g, df_diag *d, const df_cuda_call
     const df_cu_result result = g->c->driver->exec_child(exec_of(g, step), x->at, child);
     if (result) TRY(failed(r, d, result, "cuGraphExecChildGraphNodeSetParams"));
     memcpy(g->child_words.at + x->words, now, size);
-    ++*n;
+    n->nodes++;
 done:
     if (child) (void)g->c->driver->graph_destroy(child);
     g->child_words.n = at;
@@ -477,7 +536,7 @@ done:
 }
 
 static deft_status update_step(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t step,
-                               uint64_t *n)
+                               df_cuda_updated *n)
 {
     const df_cuda_step *const now = &r->f->steps.at[step];
     uint64_t *const words = r->f->params.word.at + now->param;
@@ -490,12 +549,13 @@ static deft_status update_step(df_cuda_graph *g, df_diag *d, const df_cuda_call 
     const df_cu_result result =
         g->c->driver->exec_kernel(exec_of(g, step), g->nodes.at[g->copies.n + step].at, &k);
     if (result) return failed(r, d, result, "cuGraphExecKernelNodeSetParams");
-    ++*n;
+    n->nodes++;
+    n->by_value += now->kernel != DF_NONE && !(now->entry.flags & DF_CUDA_MANY);
     return DEFT_OK;
 }
 
 deft_status df_cuda_graph_update(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
-                                 df_cu_stream capture, uint64_t *n)
+                                 df_cu_stream capture, df_cuda_updated *n)
 {
     deft_status st = DEFT_OK;
     for (size_t i = 0; i < g->copies.n; i++) TRY(update_copy(g, d, r, i, n));

@@ -5,7 +5,8 @@
  *
  * A call is a run of a plan; its variant is what its launches follow from beyond the plan: slots,
  * alignments, which roots take over an input's memory. That is a hash: a graph is held against the
- * frame before each launch, and made anew where it is not of the same steps.
+ * frame before each launch, and made anew where it is not of the same steps. Or it is work of the
+ * caller's (work.h).
  *
  * A root in the pool is a buffer that is lent (gpu.h): dropped on any thread, it gives its ticket
  * back. So all of this lives until the queue and the last such buffer are gone. A graph that is
@@ -14,45 +15,24 @@
  * What the words of fault say is the program's failure, and no failure of a graph. Phases after
  * those words run only if they are well, and only the last phase writes over what outlives a failed
  * run; so whatever else fails before that is put in, the run can begin again, launch by launch.
+ *
+ * All is the queue's thread's, under the lock, so that another thread may trim between two runs; a
+ * trim that comes during one is done when it ends.
  */
-#include "jit_cuda/graph.h"
+#include "jit_cuda/graphs.h"
 
 #include <stdio.h>
 
-#include "jit_cuda/gpu_own.h"
-#include "jit_cuda/pool.h"
-#include "replay/tree.h"
-
-_Static_assert((int)DF_TREE_N_REASONS < (int)DF_REPLAY_REASONS,
-               "the last one says that there are no more");
-
-/* What the tree knows as a graph. */
-typedef struct kept {
-    df_cuda_graph *graph;
-    df_cu_event ended; /* once dropped */
-    struct kept *next;
-} kept;
-
-struct df_cuda_graphs {
-    _Atomic uint32_t refs; /* the queue's, and one of each buffer in the pool */
-    df_cuda_device *c;
-    df_queue *q; /* NULL: it is gone */
-    df_tree *tree;
-    df_cuda_pool *pool;
-    df_cu_stream capture; /* made when a product of cuBLASLt's is first recorded */
-    kept *leaving;        /* dropped, oldest first */
-    deft_status checked;  /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
-    uint64_t updates, launches;
-};
-
 /* ---- graphs that go ---- */
 
-static void end(df_cuda_graphs *s, kept *k)
+static void end(df_cuda_graphs *s, df_cuda_kept *k)
 {
     pthread_mutex_lock(&s->c->gpu->lock);
     df_gpu_event_give(s->c->gpu, &k->ended);
     pthread_mutex_unlock(&s->c->gpu->lock);
     df_cuda_graph_destroy(&k->graph);
+    df_cuda_captured_destroy(&k->work);
+    df_cuda_whole_graph_destroy(&k->whole);
     df_mem_free(s->c->mem, k, sizeof *k);
 }
 
@@ -60,14 +40,14 @@ static void end(df_cuda_graphs *s, kept *k)
 static void sweep(df_cuda_graphs *s)
 {
     while (s->leaving && s->c->driver->event_query(s->leaving->ended) == 0) {
-        kept *const k = s->leaving;
+        df_cuda_kept *const k = s->leaving;
         s->leaving = k->next;
         end(s, k);
     }
 }
 
 /* Entered. Behind the work of the queue as it is now; false: the driver would not say. */
-static bool mark(df_cuda_graphs *s, kept *k)
+static bool mark(df_cuda_graphs *s, df_cuda_kept *k)
 {
     df_gpu *const g = s->c->gpu;
     pthread_mutex_lock(&g->lock);
@@ -79,9 +59,9 @@ static bool mark(df_cuda_graphs *s, kept *k)
 }
 
 /* Entered. */
-static void let_go(df_cuda_graphs *s, kept *k)
+static void let_go(df_cuda_graphs *s, df_cuda_kept *k)
 {
-    kept **last = &s->leaving;
+    df_cuda_kept **last = &s->leaving;
     k->next = NULL;
     sweep(s);
     if (s->q && !mark(s, k)) (void)s->c->driver->stream_wait(df_queue_stream(s->q));
@@ -112,8 +92,10 @@ static deft_status back(void *self, df_diag *d, uint64_t bytes)
 static deft_status plain(void *self, df_diag *d, df_tree_call *c)
 {
     (void)self;
+    if (df_cuda_is_work(c->fn)) return df_cuda_work_plain(c->user);
     df_cuda_call *const r = c->user;
     df_assert(r->d == d);
+    if (r->whole) return DEFT_OK; /* the host decides, afterwards */
     deft_status st = df_cuda_call_plain(r);
     /* Half done over memory that outlives it, it must not be begun again. */
     if (st == DEFT_E_MEMORY && r->has_begun) st = DEFT_E_BACKEND;
@@ -127,6 +109,7 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
 {
     char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
+    if (r->whole) return df_cuda_whole_aim(r->whole, base, p->out, base + p->arena);
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         if (!r->f->lent[i]) continue;
         if (p->out[k] != DF_TREE_OUTSIDE) {
@@ -141,36 +124,128 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
 }
 
 /* Entered. */
-static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph **out)
+static deft_status need_capture(df_cuda_graphs *s, df_diag *d)
 {
     enum { NON_BLOCKING = 1 };
+    if (s->capture) return DEFT_OK;
+    const df_cu_result result = s->c->driver->stream_create(&s->capture, NON_BLOCKING);
+    return result ? df_queue_fail(s->q, d, result, "cuStreamCreate") : DEFT_OK;
+}
+
+/* Entered. */
+static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
+{
     bool captures = false;
+    if (r->whole) return df_cuda_whole_graph_create(d, r->whole, &k->whole);
     for (uint32_t i = 0; i < r->f->steps.n; i++)
         captures = captures || r->f->steps.at[i].of_job == DF_NONE;
-    if (captures && !s->capture) {
-        const df_cu_result result = s->c->driver->stream_create(&s->capture, NON_BLOCKING);
-        if (result) return df_queue_fail(s->q, d, result, "cuStreamCreate");
+    const deft_status st = captures ? need_capture(s, d) : DEFT_OK;
+    return st == DEFT_OK ? df_cuda_graph_create(d, r, s->capture, &k->graph) : st;
+}
+
+/* ---- work of the caller's ---- */
+
+/* Results are where p says. */
+static deft_status aim_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r,
+                            const df_tree_placement *p)
+{
+    deft_status st = DEFT_OK;
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    for (uint32_t i = 0; i < r->w->n_out; i++)
+        if (p->out[i] != DF_TREE_OUTSIDE)
+            r->at[i] = base + p->out[i];
+        else
+            TRY(df_cuda_work_new_result(r, d, i));
+done:
+    return st;
+}
+
+/* Entered. One more of k's; the oldest goes when there are many. */
+static deft_status capture_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r, df_cuda_kept *k)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_captured *fresh = NULL;
+    df_cuda_kept *old = df_mem_zalloc(s->c->mem, sizeof *old);
+    if (!old) return df_fail_mem(d, "graph", sizeof *old);
+    TRY(need_capture(s, d));
+    TRY(df_cuda_capture(d, r, s->capture, &fresh));
+    old->work = df_cuda_captured_add(&k->work, fresh);
+    if (old->work) {
+        let_go(s, old);
+        old = NULL;
     }
-    return df_cuda_graph_create(d, r, s->capture, out);
+done:
+    if (st != DEFT_OK) df_logf(s->c->log, why, "%s is not captured: %s", r->w->name, d->text);
+    df_mem_free(s->c->mem, old, sizeof *old);
+    return st;
+}
+
+static deft_status record_work(df_cuda_graphs *s, df_diag *d, df_tree_call *c,
+                               const df_tree_placement *p, void **graph, uint64_t *bytes)
+{
+    df_cuda_work *const r = c->user;
+    bool is_in = false;
+    deft_status st = DEFT_OK;
+    df_cuda_kept *k = df_mem_zalloc(s->c->mem, sizeof *k);
+    if (!k) return df_fail_mem(d, "graph", sizeof *k);
+    TRY(aim_work(s, d, r, p));
+    TRY(df_gpu_enter(s->c->gpu, d));
+    is_in = true;
+    sweep(s);
+    TRY(capture_work(s, d, r, k));
+    *bytes = df_cuda_captured_bytes(k->work);
+    *graph = k;
+    k = NULL;
+done:
+    if (is_in) df_gpu_leave(s->c->gpu);
+    df_mem_free(s->c->mem, k, sizeof *k);
+    return st;
+}
+
+/* Addresses that always change are not worth a capture each: with many captured, what is new is put
+ * in plainly, and captured when it comes twice in a row. */
+static deft_status replay_work(df_cuda_graphs *s, df_diag *d, df_cuda_kept *k, df_tree_call *c,
+                               const df_tree_placement *p)
+{
+    df_cuda_work *const r = c->user;
+    bool is_in = false;
+    deft_status st = DEFT_OK;
+    TRY(aim_work(s, d, r, p));
+    TRY(df_gpu_enter(s->c->gpu, d));
+    is_in = true;
+    if (!df_cuda_captured_find(&k->work, r)) {
+        if (c->action == DF_TREE_REPLAY && !df_cuda_captured_is_due(k->work, r)) {
+            df_cuda_work_put_in(r);
+            goto done;
+        }
+        TRY(capture_work(s, d, r, k));
+    }
+    TRY(df_cuda_captured_launch(k->work, d, r));
+    s->launches++;
+done:
+    if (is_in) df_gpu_leave(s->c->gpu);
+    return st;
 }
 
 static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree_placement *p,
                           void **graph, uint64_t *bytes)
 {
     df_cuda_graphs *const s = self;
+    if (df_cuda_is_work(c->fn)) return record_work(s, d, c, p, graph, bytes);
     df_cuda_call *const r = c->user;
     df_diag *const theirs = r->d;
     bool is_in = false;
     deft_status st = DEFT_OK;
-    kept *k = df_mem_zalloc(s->c->mem, sizeof *k);
+    df_cuda_kept *k = df_mem_zalloc(s->c->mem, sizeof *k);
     if (!k) return df_fail_mem(d, "graph", sizeof *k);
     r->d = d;
     TRY(df_gpu_enter(s->c->gpu, d));
     is_in = true;
     sweep(s);
     TRY(aim(s, r, c, p));
-    TRY(make(s, d, r, &k->graph));
-    *bytes = df_cuda_graph_bytes(k->graph);
+    TRY(make(s, d, r, k));
+    k->table = r->table;
+    *bytes = k->whole ? df_cuda_whole_graph_bytes(k->whole) : df_cuda_graph_bytes(k->graph);
     *graph = k;
     k = NULL;
 done:
@@ -181,10 +256,10 @@ done:
 }
 
 /* Entered. Another variant's graph: made anew. */
-static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *k)
+static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
 {
-    df_cuda_graph *fresh = NULL;
-    kept *const old = df_mem_zalloc(s->c->mem, sizeof *old);
+    df_cuda_kept fresh = { 0 };
+    df_cuda_kept *const old = df_mem_zalloc(s->c->mem, sizeof *old);
     if (!old) return df_fail_mem(d, "graph", sizeof *old);
     const deft_status st = make(s, d, r, &fresh);
     if (st != DEFT_OK) {
@@ -192,7 +267,9 @@ static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, kept *
         return st;
     }
     old->graph = k->graph;
-    k->graph = fresh;
+    old->whole = k->whole;
+    k->graph = fresh.graph;
+    k->whole = fresh.whole;
     let_go(s, old);
     return DEFT_OK;
 }
@@ -215,10 +292,11 @@ static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
 }
 
 /* Errors of what runs come later, also those that this finds. */
-static void tell(const df_cuda_graph *g, df_cuda_call *r)
+static void tell(const df_cuda_kept *k, df_cuda_call *r)
 {
     char ops[64];
-    (void)snprintf(ops, sizeof ops, "a graph of %zu launches", df_cuda_graph_nodes(g));
+    const size_t n = k->whole ? df_cuda_whole_graph_nodes(k->whole) : df_cuda_graph_nodes(k->graph);
+    (void)snprintf(ops, sizeof ops, "a graph of %zu launches", n);
     const df_note note = {
         .owner = r->plan->owner, .number = r->plan->number, .site = r->plan->site, .ops = ops
     };
@@ -226,17 +304,59 @@ static void tell(const df_cuda_graph *g, df_cuda_call *r)
 }
 
 /* Entered. */
-static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_graph *g,
+static deft_status launch_whole(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
+                                const df_cuda_kept *k)
+{
+    deft_status st = DEFT_OK;
+    TRY(df_cuda_whole_put_tables(r->whole));
+    TRY(df_cuda_whole_graph_launch(k->whole, d, r->whole));
+    s->launches++;
+    tell(k, r);
+done:
+    return st;
+}
+
+/* Entered. */
+static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, const df_cuda_kept *k,
                           df_diag *theirs)
 {
     deft_status st = DEFT_OK;
+    if (k->whole) return launch_whole(s, d, r, k);
     TRY(df_cuda_call_put_table(r));
+    s->tables += r->f->by_table && r->f->table.word.n > 0;
     for (uint32_t i = 0; i < r->f->n_phases && s->checked == DEFT_OK; i++) {
-        TRY(df_cuda_graph_launch(g, d, r, i));
+        TRY(df_cuda_graph_launch(k->graph, d, r, i));
         s->launches++;
-        tell(g, r);
+        tell(k, r);
         if (r->f->phase[i].is_checked) TRY(check(s, r, theirs));
     }
+done:
+    return st;
+}
+
+/* Where the table has moved, all that goes by it would have been updated, too. */
+static void weigh(const df_cuda_graphs *s, df_cuda_kept *k, const df_cuda_call *r,
+                  uint64_t by_value)
+{
+    const bool is_there = k->table == r->table;
+    k->table = r->table;
+    if (df_cuda_table_weigh(&k->updates, is_there ? by_value : 0, s->table_from))
+        df_cuda_table_choose(r->plan->attached);
+}
+
+/* Entered. The graph is r's as it is now; *n: what was updated for that. */
+static deft_status renew(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k,
+                         df_cuda_updated *n)
+{
+    deft_status st = DEFT_OK;
+    if (r->whole) {
+        if (df_cuda_whole_graph_is_like(k->whole, r->whole) &&
+            df_cuda_whole_graph_update(k->whole, d, r->whole, n) == DEFT_OK)
+            return DEFT_OK;
+        return remake(s, d, r, k);
+    }
+    if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
+    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, n));
 done:
     return st;
 }
@@ -245,19 +365,22 @@ static deft_status replay(void *self, df_diag *d, void *graph, df_tree_call *c,
                           const df_tree_placement *p)
 {
     df_cuda_graphs *const s = self;
+    if (df_cuda_is_work(c->fn)) return replay_work(s, d, graph, c, p);
     df_cuda_call *const r = c->user;
-    kept *const k = graph;
+    df_cuda_kept *const k = graph;
     df_diag *const theirs = r->d;
+    df_cuda_updated n = { 0 };
     deft_status st = DEFT_OK;
     bool is_in = false;
     r->d = d;
     TRY(aim(s, r, c, p));
     TRY(df_gpu_enter(s->c->gpu, d));
     is_in = true;
-    if (!df_cuda_graph_is_like(k->graph, r)) TRY(remake(s, d, r, k));
-    TRY(df_cuda_graph_update(k->graph, d, r, s->capture, &s->updates));
-    TRY(launch(s, d, r, k->graph, theirs));
+    TRY(renew(s, d, r, k, &n));
+    if (k->graph && c->action != DF_TREE_RECORD) weigh(s, k, r, n.by_value);
+    TRY(launch(s, d, r, k, theirs));
 done:
+    s->updates += n.nodes;
     if (is_in) df_gpu_leave(s->c->gpu);
     r->d = theirs;
     return st;
@@ -281,6 +404,7 @@ static void unref(df_cuda_graphs *s)
     const df_mem *const mem = s->c->mem;
     df_tree_destroy(&s->tree);
     df_cuda_pool_destroy(&s->pool);
+    pthread_mutex_destroy(&s->lock);
     df_mem_free(mem, s, sizeof *s);
 }
 
@@ -306,21 +430,26 @@ done:
     return st;
 }
 
+/* In place of what *own was. */
+static void lend(df_cuda_graphs *s, const df_tree_out *out, df_buffer **lent, df_buffer **own)
+{
+    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
+    const df_gpu_loan loan = { return_loan, s, out->ticket };
+    atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    df_gpu_lend(*lent, base + out->offset, (int64_t)out->bytes, &loan);
+    df_buffer_drop(own);
+    *own = *lent;
+    *lent = NULL;
+}
+
 /* Those in the pool are what was lent. */
 static void take_roots(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c)
 {
-    char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         if (!r->f->lent[i]) continue;
         const df_tree_out *const out = &c->out[k++];
-        if (out->offset == DF_TREE_OUTSIDE) continue;
-        const df_gpu_loan loan = { return_loan, s, out->ticket };
-        atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
-        df_gpu_lend(r->f->lent[i], base + out->offset, (int64_t)out->bytes, &loan);
-        df_buffer_drop(&r->f->own[i]);
-        r->f->own[i] = r->f->lent[i];
-        r->f->lent[i] = NULL;
+        if (out->offset != DF_TREE_OUTSIDE) lend(s, out, &r->f->lent[i], &r->f->own[i]);
     }
 }
 
@@ -333,7 +462,28 @@ static void count(df_cuda_call *r, const df_tree_call *c)
     }
 }
 
-deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
+void df_cuda_graphs_lock(df_cuda_graphs *s)
+{
+    pthread_mutex_lock(&s->lock);
+}
+
+void df_cuda_graphs_unlock(df_cuda_graphs *s)
+{
+    if (atomic_exchange_explicit(&s->trim_wanted, false, memory_order_relaxed) && s->q)
+        df_tree_trim(s->tree);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* Locked. */
+static void tell_run(df_cuda_graphs *s, const df_cuda_call *r, const df_tree_call *c)
+{
+    if (!r->io->decided) return;
+    const df_cuda_teller by = { r->io->decided,  r->io->user,   r->plan->owner,
+                                r->plan->number, r->plan->site, df_cuda_graphs_device(s) };
+    df_cuda_told_run(&s->told, s->tree, &by, c, s->updates);
+}
+
+static deft_status run(df_cuda_graphs *s, df_cuda_call *r)
 {
     deft_status st = DEFT_OK;
     df_tree_call c = { .fn = r->plan->serial, .out = r->f->out, .user = r };
@@ -349,9 +499,91 @@ deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
     TRY(df_tree_run(s->tree, r->d, &c));
     take_roots(s, r, &c);
     count(r, &c);
+    tell_run(s, r, &c);
     st = s->checked;
 done:
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->f->lent[i]);
+    return st;
+}
+
+static deft_status run_work(df_cuda_graphs *s, df_cuda_work *r)
+{
+    deft_status st = DEFT_OK;
+    const df_work *const w = r->w;
+    df_tree_call c = { .fn = df_cuda_work_id(w),
+                       .variant = df_cuda_work_variant(w),
+                       .out = r->out,
+                       .n_out = w->n_out,
+                       .unfit = w->key == 0,
+                       .user = r };
+    for (uint32_t i = 0; i < w->n_out; i++) {
+        TRY(df_gpu_borrower(r->q, r->d, &r->lent[i]));
+        r->out[i] = (df_tree_out){ .bytes = (uint64_t)w->out_bytes[i] };
+    }
+    st = df_tree_run(s->tree, r->d, &c);
+    s->works++;
+    s->work_calls += r->n_calls;
+    if (st != DEFT_OK) goto done;
+    if (w->decided) {
+        const df_cuda_teller by = {
+            w->decided, w->listener, 0, 0, w->site, df_cuda_graphs_device(s)
+        };
+        df_cuda_told_run(&s->told, s->tree, &by, &c, s->updates);
+    }
+    for (uint32_t i = 0; i < w->n_out; i++)
+        if (r->out[i].offset != DF_TREE_OUTSIDE) lend(s, &r->out[i], &r->lent[i], &r->own[i]);
+    st = r->status;
+done:
+    return st;
+}
+
+static deft_status run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *done)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_call *const r = &w->body.call;
+    df_tree_call c = { .fn = r->plan->serial | DF_CUDA_WHOLE, .out = w->out, .user = r };
+    uint32_t k = 0;
+    if (df_cuda_call_is_interrupted(r))
+        return df_fail(r->d, DEFT_E_INTERRUPTED, "interrupted before a %s",
+                       w->is_loop ? "loop" : "branch");
+    TRY(df_cuda_whole_prepare(w));
+    c.n_out = w->n_out;
+    c.variant = df_cuda_whole_variant(w);
+    c.arena_bytes = (uint64_t)w->arena_bytes;
+    s->checked = DEFT_OK;
+    TRY(df_tree_run(s->tree, r->d, &c));
+    tell_run(s, r, &c);
+    *done = c.action != DF_TREE_PLAIN;
+    for (uint32_t i = 0; *done && i < w->n_dest; i++) {
+        if (!w->lent[i]) continue;
+        const df_tree_out *const out = &c.out[k++];
+        if (out->offset != DF_TREE_OUTSIDE) lend(s, out, &w->lent[i], &w->own[i]);
+    }
+done:
+    return st;
+}
+
+deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r)
+{
+    df_cuda_graphs_lock(s);
+    const deft_status st = run(s, r);
+    df_cuda_graphs_unlock(s);
+    return st;
+}
+
+deft_status df_cuda_graphs_work(df_cuda_graphs *s, df_cuda_work *r)
+{
+    df_cuda_graphs_lock(s);
+    const deft_status st = run_work(s, r);
+    df_cuda_graphs_unlock(s);
+    return st;
+}
+
+deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *done)
+{
+    df_cuda_graphs_lock(s);
+    const deft_status st = run_whole(s, w, done);
+    df_cuda_graphs_unlock(s);
     return st;
 }
 
@@ -366,12 +598,15 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
     df_cuda_graphs *s = df_mem_zalloc(c->mem, sizeof *s);
     if (!s) return df_fail_mem(d, "graphs", sizeof *s);
     atomic_init(&s->refs, 1);
+    atomic_init(&s->trim_wanted, false);
+    pthread_mutex_init(&s->lock, NULL);
     s->c = c;
     s->q = q;
+    s->table_from = df_cuda_table_from();
     const df_tree_device dev = { s, plain, record, replay, drop, back };
     const df_tree_options o = { .warm_after = wish->warm_after,
                                 .max_pool_bytes = wish->max_pool_bytes };
-    TRY(df_cuda_pool_create(d, c->mem, c->gpu, &s->pool));
+    TRY(df_cuda_pool_create(d, c->mem, c->gpu, wish->max_pool_bytes, &s->pool));
     TRY(df_tree_create(d, c->mem, &dev, &o, &s->tree));
     *out = s;
     s = NULL;
@@ -385,94 +620,52 @@ void df_cuda_graphs_close(df_cuda_graphs **out)
     df_cuda_graphs *const s = *out;
     *out = NULL;
     if (!s || df_driver_usable(s->c->driver, NULL) != DEFT_OK) return;
+    df_cuda_graphs_lock(s);
     const bool is_entered = df_gpu_enter_last(s->c->gpu);
     const df_cu_stream stream = df_queue_stream(s->q);
     if (is_entered && s->c->driver->stream_wait(stream)) (void)s->c->driver->stream_wait(stream);
     s->q = NULL;
     df_tree_trim(s->tree);
     while (s->leaving) {
-        kept *const k = s->leaving;
+        df_cuda_kept *const k = s->leaving;
         s->leaving = k->next;
         end(s, k);
     }
     if (s->capture && is_entered) (void)s->c->driver->stream_destroy(s->capture);
     if (is_entered) df_gpu_leave(s->c->gpu);
+    df_cuda_graphs_unlock(s);
     unref(s);
+}
+
+bool df_cuda_graphs_want_table(const df_cuda_graphs *s, const df_plan *plan)
+{
+    return df_cuda_table_is_wanted(plan->attached, s->table_from);
 }
 
 void df_cuda_graphs_begin(df_cuda_graphs *s)
 {
+    df_cuda_graphs_lock(s);
+    s->told.paths++;
     df_tree_begin(s->tree);
+    df_cuda_graphs_unlock(s);
 }
 
 void df_cuda_graphs_trim(df_cuda_graphs *s)
 {
+    df_cuda_graphs_lock(s);
     df_tree_trim(s->tree);
+    df_cuda_graphs_unlock(s);
 }
 
-/* ---- telling ---- */
-
-df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s)
+df_cuda_graphs *df_cuda_graphs_ref(df_cuda_graphs *s)
 {
-    const df_tree_stats t = df_tree_read(s->tree);
-    df_replay_stats out = { .is_on = true,
-                            .calls = t.calls,
-                            .plain = t.by_action[DF_TREE_PLAIN],
-                            .recorded = t.by_action[DF_TREE_RECORD],
-                            .replayed = t.by_action[DF_TREE_REPLAY],
-                            .placed = t.by_action[DF_TREE_PLACE],
-                            .reshaped = t.by_action[DF_TREE_RESHAPE],
-                            .updates = s->updates,
-                            .launches = s->launches,
-                            .n_nodes = t.n_nodes,
-                            .n_graphs = t.n_graphs,
-                            .graph_bytes = t.graph_bytes,
-                            .pool_bytes = t.pool_bytes,
-                            .mapped_bytes = df_cuda_pool_bytes(s->pool),
-                            .peak_path_bytes = t.peak_path_bytes,
-                            .separate_bytes = t.separate_bytes,
-                            .held = t.held,
-                            .held_bytes = t.held_bytes,
-                            .outside = t.outside };
-    for (uint32_t i = 0; i < DF_TREE_N_REASONS; i++) {
-        out.reason[i] = t.by_reason[i];
-        out.reason_text[i] = df_tree_reason_text((df_tree_reason)i);
-    }
-    const df_diag *const failure = df_tree_failure(s->tree);
-    if (failure->status != DEFT_OK)
-        (void)snprintf(out.failure, sizeof out.failure, "%s", failure->text);
-    return out;
+    if (s) atomic_fetch_add_explicit(&s->refs, 1, memory_order_relaxed);
+    return s;
 }
 
-static void show_node(void *user, const df_tree_about *a)
+void df_cuda_graphs_trim_from_outside(df_cuda_graphs *s)
 {
-    df_str *const out = user;
-    df_str_fmt(out, "%*snode %llu: plan %llu, %llu calls, %llu replayed: %s\n", (int)(2 * a->depth),
-               "", (unsigned long long)a->node, (unsigned long long)a->fn,
-               (unsigned long long)a->calls, (unsigned long long)a->replays,
-               df_tree_reason_text(a->latest));
-    if (!a->has_graph) return;
-    df_str_fmt(out,
-               "%*s  %llu bytes of the pool, arena %llu at %llu, %u outputs, %u of them "
-               "outside\n",
-               (int)(2 * a->depth), "", (unsigned long long)a->pool_bytes,
-               (unsigned long long)a->arena_bytes, (unsigned long long)a->arena, a->n_out,
-               a->n_outside);
-}
-
-bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out)
-{
-    const df_replay_stats t = df_cuda_graphs_read(s);
-    df_str_fmt(out,
-               "%llu runs: %llu plain, %llu recorded, %llu replayed, %llu placed anew, "
-               "%llu reshaped; %llu nodes updated\npool: %llu bytes, the most at once %llu, "
-               "%llu in pools apart; %llu outputs held\n",
-               (unsigned long long)t.calls, (unsigned long long)t.plain,
-               (unsigned long long)t.recorded, (unsigned long long)t.replayed,
-               (unsigned long long)t.placed, (unsigned long long)t.reshaped,
-               (unsigned long long)t.updates, (unsigned long long)t.pool_bytes,
-               (unsigned long long)t.peak_path_bytes, (unsigned long long)t.separate_bytes,
-               (unsigned long long)t.held);
-    df_tree_each(s->tree, show_node, out);
-    return out->ok;
+    atomic_store_explicit(&s->trim_wanted, true, memory_order_relaxed);
+    if (pthread_mutex_trylock(&s->lock) == 0) df_cuda_graphs_unlock(s);
+    unref(s);
 }

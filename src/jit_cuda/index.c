@@ -90,9 +90,22 @@ static void split(df_cuda_gen *g, df_role role, const char *of, const char *decl
     df_cuda_line(g, "%s%s%u%s = q%s;", declare, prefix, first, suffix, prefix);
 }
 
+/* MAP: of each group's. */
+static void put_outer_of_groups(df_cuda_gen *g)
+{
+    for (uint32_t x = 0; x < g->k->n_axes; x++)
+        if (g->k->role[x] == DF_AXIS_OUTER) df_cuda_line(g, "I x%u[U];", x);
+    df_cuda_open(g, "EACH_GROUP");
+    split(g, DF_AXIS_OUTER, "o[u]", "", "x", "[u]");
+    df_cuda_close(g);
+}
+
 void df_cuda_outer(df_cuda_gen *g)
 {
-    split(g, DF_AXIS_OUTER, "o", "const I ", "x", "");
+    if (g->groups)
+        put_outer_of_groups(g);
+    else
+        split(g, DF_AXIS_OUTER, "o", "const I ", "x", "");
 }
 
 void df_cuda_moving(df_cuda_gen *g)
@@ -124,18 +137,31 @@ void df_cuda_offsets(df_cuda_gen *g)
 {
     for (uint32_t i = 0; i < g->k->n_access; i++) {
         const df_access *const a = &g->k->access[i];
+        const char *const type = a->kind == DF_ACCESS_INDEX ? "i64" : "I";
         df_str s;
         if (!has_offset(a)) continue;
         df_str_init(&s, g->out->mem);
         df_str_put(&s, a->kind == DF_ACCESS_INDEX ? "" : "(I)0");
         if (a->kind == DF_ACCESS_INDEX) df_str_fmt(&s, "p%u", i);
         for (uint32_t x = 0; x < g->k->n_axes; x++)
-            if (!moves(g, x)) put_term(g, &s, i, x, "x", "");
-        df_cuda_line(g, "const %s a%u = %s;", a->kind == DF_ACCESS_INDEX ? "i64" : "I", i,
-                     s.ok ? s.at : "");
+            if (!moves(g, x)) put_term(g, &s, i, x, "x", g->groups ? "[u]" : "");
+        if (g->groups)
+            df_cuda_line(g, "%s a%u[U]; EACH_GROUP a%u[u] = %s;", type, i, i, s.ok ? s.at : "");
+        else
+            df_cuda_line(g, "const %s a%u = %s;", type, i, s.ok ? s.at : "");
         g->out->ok &= s.ok;
         df_str_finish(&s);
     }
+}
+
+/* COL: from the thread's first column to the one at hand. */
+static void put_column(df_cuda_gen *g, df_str *out, uint32_t access)
+{
+    const uint32_t axis = g->k->n_axes - 1u;
+    const uint8_t step = g->k->access[access].step[axis];
+    if (step == DF_STEP_ZERO) return;
+    df_str_put(out, g->lanes ? " + l % C" : " + j");
+    if (step == DF_STEP_ANY) df_str_fmt(out, " * s%u_%u", access, axis);
 }
 
 void df_cuda_offset(df_cuda_gen *g, uint32_t access, df_str *out)
@@ -145,7 +171,8 @@ void df_cuda_offset(df_cuda_gen *g, uint32_t access, df_str *out)
         df_str_put(out, g->lanes ? "r[l]" : "0");
         return;
     }
-    df_str_fmt(out, "a%u", access);
+    df_str_fmt(out, g->groups ? "a%u[l / G]" : "a%u", access);
+    if (g->k->mode == DF_MODE_COL) put_column(g, out, access);
     for (uint32_t x = 0; x < g->k->n_axes && g->lanes; x++)
         if (moves(g, x)) put_term(g, out, access, x, "m", "[l]");
 }

@@ -49,8 +49,8 @@ static uint64_t address(const df_cuda_frame *f, const df_bind *bind, deft_dtype 
 static void aim_operands(const df_cuda_frame *f, df_cuda_job *j, const int64_t *slots)
 {
     const df_seg *const seg = j->seg;
-    j->product.a = address(f, &seg->a, seg->dtype, slots);
-    j->product.b = address(f, &seg->b, seg->dtype, slots);
+    j->product.a = address(f, &seg->a, seg->a_dtype, slots);
+    j->product.b = address(f, &seg->b, seg->b_dtype, slots);
     j->product.c = address(f, &seg->c, seg->dtype, slots);
 }
 
@@ -62,7 +62,10 @@ static void describe(const df_cuda_laying *l, df_cuda_job *j)
     const uint32_t row = seg->n_batch, col = row + 1;
     df_cuda_gemm_job *const p = &j->product;
     *p = (df_cuda_gemm_job){ .dtype = seg->dtype,
+                             .a_dtype = seg->a_dtype,
+                             .b_dtype = seg->b_dtype,
                              .fast = (l->t->flags & DF_TRACE_FAST) != 0,
+                             .mma = l->gpu->arch >= 80,
                              .m = df_slot_value(slots, seg->m),
                              .n = df_slot_value(slots, seg->n),
                              .k = df_slot_value(slots, seg->k),
@@ -145,10 +148,11 @@ static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
     df_cuda_words *const table = &l->f->table, *const params = &l->f->params;
     df_cuda_gemm_aim(&j->product, j->bound.ptr, j->bound.stride);
     df_cuda_entry e = { .pass = DF_CUDA_MAIN, .flags = df_cuda_facts(k, &j->args) };
-    j->in_table = !df_cuda_by_value(k);
+    j->in_table = l->f->by_table || !df_cuda_by_value(k);
     if (j->in_table) e.flags |= DF_CUDA_MANY;
-    const int64_t n =
-        df_min_i64(df_cuda_blocks(k, e, &j->args), df_cuda_most_blocks(l->gpu, k, e, 0));
+    const int64_t blocks = df_cuda_blocks(k, e, &j->args),
+                  n = df_min_i64(df_cuda_fewer_blocks(l->gpu, k, e, blocks),
+                                 df_cuda_most_blocks(l->gpu, k, e, 0));
     df_cuda_step s = step_of(l, (uint32_t)(j->seg - l->plan->segs), 0);
     s.kernel = j->seg->kernel;
     s.entry = e;
@@ -167,6 +171,8 @@ static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
         TRY(df_cuda_param_fix(l, d, s.param, DF_CUDA_ORIGIN_TABLE, (int64_t)j->words * 8));
         TRY(df_cuda_param_fix(l, d, s.param + 1, DF_CUDA_ORIGIN_TABLE,
                               ((int64_t)table->word.n - 1) * 8));
+    } else {
+        l->f->n_spare += s.n_words + 1;
     }
     TRY(add_step(l, d, j, &s));
 done:

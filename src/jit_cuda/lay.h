@@ -6,7 +6,7 @@
 #ifndef DF_JIT_CUDA_LAY_H
 #define DF_JIT_CUDA_LAY_H
 
-#include "jit_cuda/own.h"
+#include "jit_cuda/frame.h"
 
 /* While a frame is laid out. */
 typedef struct df_cuda_laying {
@@ -34,6 +34,15 @@ deft_status df_cuda_use_accesses(const df_cuda_laying *l, df_diag *d, const df_s
                                  const df_kernel *k);
 /* With all uses since the step before. */
 deft_status df_cuda_add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_step *s);
+
+/* ---- stand.c ---- */
+
+/* The entry of a pass. */
+df_cuda_entry df_cuda_entry_of(df_cuda_choice choice, df_cuda_pass pass, bool many);
+/* Should entries be missing and others do in their place, *choice and *many become theirs, and the
+ * missing ones are asked for. facts: of all segments that go by them. */
+void df_cuda_make_do(df_cuda_laying *l, uint32_t kernel, uint8_t facts, df_cuda_choice *choice,
+                     bool *many);
 
 /* ---- jobs.c ---- */
 

@@ -138,11 +138,15 @@ static void key_finish(const df_modules *m, key *k)
     df_mem_free(m->mem, k->bytes, k->k.n);
 }
 
+static bool entry_key(const df_modules *m, const df_kernel *k, df_cuda_entry e, key *out)
+{
+    const uint8_t entry[2] = { e.pass, e.flags };
+    return key_make(m, k->key.bytes, k->key.n, entry, sizeof entry, out);
+}
+
 static deft_status want_key(const df_modules *m, df_diag *d, const df_cuda_want *w, key *out)
 {
-    const uint8_t entry[2] = { w->entry.pass, w->entry.flags };
-    if (key_make(m, w->kernel->key.bytes, w->kernel->key.n, entry, sizeof entry, out))
-        return DEFT_OK;
+    if (entry_key(m, w->kernel, w->entry, out)) return DEFT_OK;
     return df_fail_mem(d, "kernels", w->kernel->key.n);
 }
 
@@ -226,13 +230,15 @@ static deft_status load_all(df_modules *m, df_diag *d, df_cuda_want *const *want
 }
 
 static deft_status compile_missing(df_modules *m, df_diag *d, df_cuda_want *want, uint32_t n,
-                                   df_cuda_want **missing, df_cuda_piece *piece, df_waiter *w)
+                                   df_cuda_want **missing, df_cuda_piece *piece, uint32_t n_threads,
+                                   df_waiter *w)
 {
     const uint32_t n_missing = list_missing(want, n, missing);
     if (n_missing == 0) return DEFT_OK;
     const uint64_t begun = df_os_now_ns();
-    const uint32_t n_pieces = df_cuda_pieces(missing, n_missing, piece);
-    const deft_status waited = df_cuda_compile(&m->compiler, d, missing, piece, n_pieces, w);
+    const uint32_t n_pieces = df_cuda_pieces(missing, n_missing, n_threads, piece);
+    const deft_status waited =
+        df_cuda_compile(&m->compiler, d, missing, piece, n_pieces, n_threads, w);
     const deft_status st = load_all(m, waited == DEFT_OK ? d : NULL, missing, piece, n_pieces);
     const uint64_t ns = df_os_now_ns() - begun;
     atomic_fetch_add(&m->compile_ns, ns);
@@ -242,7 +248,8 @@ static deft_status compile_missing(df_modules *m, df_diag *d, df_cuda_want *want
     return waited == DEFT_OK ? st : waited;
 }
 
-deft_status df_modules_get(df_modules *m, df_diag *d, df_cuda_want *want, uint32_t n, df_waiter *w)
+deft_status df_modules_get(df_modules *m, df_diag *d, df_cuda_want *want, uint32_t n,
+                           uint32_t n_threads, df_waiter *w)
 {
     deft_status st = DEFT_OK;
     df_cuda_want **missing = NULL;
@@ -253,12 +260,22 @@ deft_status df_modules_get(df_modules *m, df_diag *d, df_cuda_want *want, uint32
     missing = df_mem_zalloc(m->mem, n * sizeof *missing);
     piece = df_mem_zalloc(m->mem, n * sizeof *piece);
     if (!missing || !piece) TRY(df_fail_mem(d, "kernels", n * sizeof *piece));
-    TRY(compile_missing(m, d, want, n, missing, piece, w));
+    if (n_threads == 0) n_threads = df_cuda_compile_threads();
+    TRY(compile_missing(m, d, want, n, missing, piece, n_threads, w));
 done:
     for (uint32_t i = 0; st != DEFT_OK && i < n; i++) fn_drop(&want[i].fn);
     df_mem_free(m->mem, missing, n * sizeof *missing);
     df_mem_free(m->mem, piece, n * sizeof *piece);
     return st;
+}
+
+df_cuda_fn *df_modules_find(df_modules *m, const df_kernel *k, df_cuda_entry e)
+{
+    key of;
+    if (!entry_key(m, k, e, &of)) return NULL;
+    df_cuda_fn *const fn = find(m, &of);
+    key_finish(m, &of);
+    return fn;
 }
 
 /* ---- texts of one's own ---- */
@@ -291,7 +308,8 @@ static deft_status build_program(df_modules *m, df_diag *d, const df_cuda_progra
     TRY(p->write(p->user, d, m->mem, &text));
     if (!text.ok) TRY(df_fail_mem(d, "cuda text", text.n));
     const uint64_t begun = df_os_now_ns();
-    st = df_cuda_build(&m->compiler, d, text.at, p->contracts, out);
+    st = (p->is_ptx ? df_cuda_build_ptx : df_cuda_build)(&m->compiler, d, text.at, p->contracts,
+                                                         out);
     if (st == DEFT_E_COMPILE) (void)df_fail_more(d, " (%s)", p->what);
     atomic_fetch_add(&m->compile_ns, df_os_now_ns() - begun);
     atomic_fetch_add(&m->programs, 1);

@@ -23,6 +23,9 @@ typedef u16 bf16;
 
 #define DEV static __device__ __forceinline__
 #define EACH _Pragma("unroll") for (int l = 0; l < V; l++)
+#define EACH_GROUP _Pragma("unroll") for (int u = 0; u < U; u++)
+#define EACH_COLUMN _Pragma("unroll") for (int j = 0; j < C; j++)
+#define EACH_ROW _Pragma("unroll") for (int u = 0; u < V / C; u++)
 #define ALL_LANES 0xFFFFFFFFu
 
 template <u32 N> struct one { u64 w[N]; };

@@ -79,7 +79,7 @@ size_t df_cuda_shared(const df_cuda_gen *g, uint32_t stage, size_t each, size_t 
 
 static size_t shared_memory(const df_cuda_gen *g)
 {
-    if (g->k->mode == DF_MODE_COL) return df_cuda_col_shared(g);
+    if (g->k->mode == DF_MODE_COL) return df_cuda_col_shared(g, 1);
     if (g->k->mode != DF_MODE_ROW) return 0;
     const size_t warps = df_cuda_row_shared(g, false), team = df_cuda_row_shared(g, true);
     return warps > team ? warps : team;
@@ -112,7 +112,8 @@ void df_cuda_from_partial(df_cuda_gen *g, const char *join, const char *by)
         char o[32];
         if (!df_cuda_is_reduce(g, i)) continue;
         df_cuda_red_type(g, i, o);
-        df_cuda_line(g, "const %s::result v%u = %s<%s>(mine + %u * plane, n_blocks, %splane);", o,
-                     i, join, o, df_cuda_slot(g, i), by);
+        df_cuda_line(g,
+                     "const %s::result v%u%s = { %s<%s>(mine + %u * plane, n_blocks, %splane) };",
+                     o, i, g->k->mode == DF_MODE_COL ? "[1]" : "", join, o, df_cuda_slot(g, i), by);
     }
 }

@@ -23,7 +23,8 @@
 
 #include <string.h>
 
-#include "runtime/flow.h"
+#include "jit_cuda/conditional.h"
+#include "jit_cuda/table.h"
 #include "runtime/os.h"
 
 enum { ALIGN = 256 };
@@ -83,11 +84,15 @@ static int64_t aligned(int64_t bytes)
     return (bytes + ALIGN - 1) & ~(int64_t)(ALIGN - 1);
 }
 
+static int64_t bytes_of(const df_cuda_frame *f, size_t n_words)
+{
+    return aligned((int64_t)(n_words * sizeof(uint64_t))) + aligned(f->temps_bytes) +
+           f->scratch_bytes;
+}
+
 int64_t df_cuda_call_arena_bytes(const run *r)
 {
-    const df_cuda_frame *const f = r->f;
-    return aligned((int64_t)(f->table.word.n * sizeof(uint64_t))) + aligned(f->temps_bytes) +
-           f->scratch_bytes;
+    return bytes_of(r->f, r->f->table.word.n + r->f->n_spare);
 }
 
 static void aim_arena(run *r, char *at)
@@ -105,7 +110,7 @@ static void aim_arena(run *r, char *at)
 
 static deft_status take_arena(run *r)
 {
-    const int64_t bytes = df_cuda_call_arena_bytes(r);
+    const int64_t bytes = bytes_of(r->f, r->f->table.word.n);
     if (bytes == 0) return DEFT_OK;
     const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->arena);
     if (st == DEFT_OK) r->stats.bytes_allocated += (uint64_t)bytes;
@@ -291,10 +296,11 @@ static bool put_in(df_cuda_plan *p, uint32_t i, df_cuda_frame *f)
 
 static bool is_for(const df_cuda_frame *f, const run *r)
 {
-    return f->is_laid_out && memcmp(f->slots, r->slots, r->plan->n_slots * sizeof *r->slots) == 0;
+    return f->is_laid_out && f->by_table == r->by_table &&
+           memcmp(f->slots, r->slots, r->plan->n_slots * sizeof *r->slots) == 0;
 }
 
-static void give_frame(const run *r, df_cuda_frame *f)
+void df_cuda_call_give_frame(const run *r, df_cuda_frame *f)
 {
     df_cuda_plan *const p = r->plan->attached;
     for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++)
@@ -302,8 +308,9 @@ static void give_frame(const run *r, df_cuda_frame *f)
     df_cuda_frame_destroy(r->c->mem, &f);
 }
 
-/* One with these slots; else, with all places taken, each in turn goes. NULL: no memory. */
-static df_cuda_frame *take_frame(const run *r)
+/* One with these slots, laid out the same way; else, with all places taken, each in turn goes.
+ * NULL: no memory. */
+df_cuda_frame *df_cuda_call_take_frame(const run *r)
 {
     df_cuda_plan *const p = r->plan->attached;
     df_cuda_frame *f = NULL;
@@ -349,16 +356,34 @@ done:
     return st;
 }
 
-static deft_status run_kernels(run *r)
+static deft_status lay_out_so(run *r, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    TRY(df_cuda_frame_lay_out(r->f, d, r->c, r->plan, r->t, r->slots, r->by_table));
+    TRY(df_cuda_frame_load(r->f, d, r->c, r->plan, r->io->waiter));
+done:
+    return st;
+}
+
+/* By value where a table was wanted and cannot be had. */
+static deft_status lay_out(run *r)
+{
+    df_diag why = { 0 };
+    if (!r->by_table) return lay_out_so(r, r->d);
+    if (lay_out_so(r, &why) == DEFT_OK) return DEFT_OK;
+    df_cuda_table_refuse(r->plan->attached, r->c->log, &why);
+    r->by_table = false;
+    return lay_out_so(r, r->d);
+}
+
+static deft_status run_kernels(run *r, df_cuda_graphs *graphs)
 {
     deft_status st = DEFT_OK;
     df_cuda_frame *const f = r->f;
-    df_cuda_graphs *const graphs = df_cuda_graphs_of(r->c, r->q);
     TRY(take_buffers(r));
-    if (!df_cuda_frame_fits(f, r->plan, r->slots)) {
-        TRY(df_cuda_frame_lay_out(f, r->d, r->c, r->plan, r->t, r->slots));
-        TRY(df_cuda_frame_load(f, r->d, r->c, r->plan, r->io->waiter));
-    }
+    if (!df_cuda_frame_fits(f, r->plan, r->slots, r->by_table) ||
+        df_cuda_frame_is_outdated(f, r->c))
+        TRY(lay_out(r));
     TRY(graphs ? df_cuda_graphs_run(graphs, r) : df_cuda_call_plain(r));
     hand_out(r);
 done:
@@ -372,10 +397,12 @@ static deft_status run_plan(df_cuda_device *c, df_diag *d, const df_plan *plan, 
     run r = {
         .c = c, .d = d, .plan = plan, .t = t, .slots = slots, .io = io, .q = (df_queue *)io->queue
     };
-    r.f = take_frame(&r);
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(c, r.q);
+    r.by_table = graphs && df_cuda_graphs_want_table(graphs, plan);
+    r.f = df_cuda_call_take_frame(&r);
     if (!r.f) return df_fail_mem(d, "run", sizeof *r.f);
-    const deft_status st = run_kernels(&r);
-    give_frame(&r, r.f);
+    const deft_status st = run_kernels(&r, graphs);
+    df_cuda_call_give_frame(&r, r.f);
     if (stats) *stats = r.stats;
     return st;
 }
@@ -399,6 +426,12 @@ static deft_status flow_run_tagged(void *self, df_diag *d, const df_plan *plan, 
 {
     const flow_self *const s = self;
     return df_cuda_run_tagged(s->c, s->q, d, plan, part, slots, in, out, done);
+}
+
+static deft_status flow_run_whole(void *self, df_diag *d, const df_flow_whole *w, bool *done)
+{
+    const flow_self *const s = self;
+    return df_cuda_run_whole(s->c, s->q, d, w, done);
 }
 
 static deft_status flow_create(void *self, df_diag *d, int64_t bytes, df_buffer **out)
@@ -431,6 +464,7 @@ deft_status df_cuda_run(df_cuda_device *c, df_diag *d, const df_plan *plan, cons
     const df_flow_ops ops = { .mem = c->mem,
                               .run = flow_run,
                               .run_tagged = flow_run_tagged,
+                              .run_whole = flow_run_whole,
                               .create = flow_create,
                               .copy = flow_copy,
                               .put = flow_put,

@@ -162,7 +162,8 @@ static deft_status check_entry(const df_kernel *k, df_diag *d, df_cuda_entry e)
     if (e.pass >= DF_CUDA_N_PASSES || (e.pass != DF_CUDA_MAIN && !(k->flags & DF_KERNEL_SPLIT)))
         return df_fail(d, DEFT_E_COMPILE, "cuda: pass %u of a kernel that has none", e.pass);
     const bool may_be_wide =
-        k->mode == DF_MODE_MAP || (k->mode == DF_MODE_ROW && e.pass != DF_CUDA_FIN);
+        k->mode == DF_MODE_MAP ||
+        ((k->mode == DF_MODE_ROW || k->mode == DF_MODE_COL) && e.pass != DF_CUDA_FIN);
     if ((e.flags & DF_CUDA_WIDE && !may_be_wide) ||
         (e.flags & DF_CUDA_LONG && (k->mode != DF_MODE_ROW || e.pass != DF_CUDA_MAIN)))
         return df_fail(d, DEFT_E_COMPILE, "cuda: flags %u mean nothing here", e.flags);
@@ -190,6 +191,9 @@ static void put_entry(df_cuda_gen *g, df_cuda_entry e)
     char name[64], more[16] = "";
     df_cuda_entry_name(g->name, e, name, sizeof name);
     if (g->k->mode == DF_MODE_MAP)
+        snprintf(more, sizeof more, ", %u, %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1,
+                 df_cuda_groups(g->k, e.flags));
+    if (g->k->mode == DF_MODE_COL && e.pass != DF_CUDA_FIN)
         snprintf(more, sizeof more, ", %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1);
     if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_MAIN)
         snprintf(more, sizeof more, ", %d, %d", e.flags & DF_CUDA_LONG ? DF_CUDA_WARPS : 1,

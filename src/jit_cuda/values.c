@@ -96,9 +96,21 @@ static bool is_single(const df_cuda_gen *g, uint32_t i)
     return g->k->mode != DF_MODE_MAP && ins->level == DF_LEVEL_ROW;
 }
 
+/* Whether it is one for each column that a thread of COL has. */
+static bool is_of_column(const df_cuda_gen *g, uint32_t i)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    return g->k->mode == DF_MODE_COL && ins->op != DF_K_const && ins->op != DF_K_num &&
+           is_single(g, i);
+}
+
 void df_cuda_ref(df_cuda_gen *g, uint32_t i, char out[24])
 {
     const df_ins *const ins = &g->k->ins[i];
+    if (is_of_column(g, i)) {
+        snprintf(out, 24, g->lanes ? "v%u[l %% C]" : "v%u[j]", i);
+        return;
+    }
     if (ins->op == DF_K_next) i = ins->src[0]; /* seen from stage 1: the state */
     snprintf(out, 24, is_single(g, i) || ins->op == DF_K_next ? "v%u" : "v%u[l]", i);
 }
@@ -188,6 +200,11 @@ static const char *row_on(const df_cuda_gen *g)
     return g->k->mode == DF_MODE_COL && g->pass != DF_CUDA_FIN ? "in" : NULL;
 }
 
+static const char *each_column(const df_cuda_gen *g)
+{
+    return g->k->mode == DF_MODE_COL ? "EACH_COLUMN " : "";
+}
+
 static void put_row_store(df_cuda_gen *g, const df_ins *ins, const char *once)
 {
     df_str s;
@@ -196,7 +213,8 @@ static void put_row_store(df_cuda_gen *g, const df_ins *ins, const char *once)
     df_str_init(&s, g->out->mem);
     df_cuda_offset(g, (uint32_t)ins->imm, &s);
     df_cuda_ref(g, ins->src[0], v);
-    df_cuda_line(g, "if (%s) p%u[%s] = %s;", once, (uint32_t)ins->imm, s.ok ? s.at : "", v);
+    df_cuda_line(g, "%sif (%s) p%u[%s] = %s;", each_column(g), once, (uint32_t)ins->imm,
+                 s.ok ? s.at : "", v);
     g->out->ok &= s.ok;
     df_str_finish(&s);
 }
@@ -215,7 +233,11 @@ void df_cuda_row_level(df_cuda_gen *g, uint32_t stage, const char *once)
         df_str s;
         df_str_init(&s, g->out->mem);
         put_value(g, i, row_on(g), &s);
-        df_cuda_line(g, "const %s v%u = %s;", df_cuda_type(ins->dtype), i, s.ok ? s.at : "");
+        if (g->k->mode == DF_MODE_COL)
+            df_cuda_line(g, "%s v%u[C]; EACH_COLUMN v%u[j] = %s;", df_cuda_type(ins->dtype), i, i,
+                         s.ok ? s.at : "");
+        else
+            df_cuda_line(g, "const %s v%u = %s;", df_cuda_type(ins->dtype), i, s.ok ? s.at : "");
         g->out->ok &= s.ok;
         df_str_finish(&s);
     }
@@ -228,6 +250,15 @@ static bool goes_near(const df_cuda_gen *g, const df_ins *ins)
 {
     const df_access *const a = &g->k->access[ins->imm];
     return g->k->mode == DF_MODE_MAP && ins->op != DF_K_load_at &&
+           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+}
+
+/* COL: and so do the columns of a thread in one row. */
+static bool goes_in_columns(const df_cuda_gen *g, const df_ins *ins)
+{
+    const df_access *const a = &g->k->access[ins->imm];
+    return g->k->mode == DF_MODE_COL && ins->op != DF_K_load_at &&
+           (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
            a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
@@ -249,12 +280,26 @@ static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
         df_cuda_brace(g);
         df_cuda_line(g, "%s near[V];", t);
         df_cuda_line(g, "EACH near[l] = %s;", v);
-        df_cuda_line(g, "store_near<V>(p%u + a%u + r[0], near, on);", (uint32_t)ins->imm,
-                     (uint32_t)ins->imm);
+        df_cuda_line(
+            g,
+            g->groups
+                ? "EACH_GROUP store_near<G>(p%u + a%u[u] + r[u * G], near + u * G, on + u * G);"
+                : "store_near<V>(p%u + a%u + r[0], near, on);",
+            (uint32_t)ins->imm, (uint32_t)ins->imm);
         df_cuda_close(g);
         return;
     }
     df_cuda_offset(g, (uint32_t)ins->imm, s);
+    if (goes_in_columns(g, ins)) {
+        df_cuda_brace(g);
+        df_cuda_line(g, "%s near[V];", df_cuda_type(ins->dtype));
+        df_cuda_line(g, "EACH near[l] = %s;", v);
+        df_cuda_line(
+            g, "EACH_ROW { const int l = u * C; store_near<C>(p%u + (%s), near + l, on + l); }",
+            (uint32_t)ins->imm, s->ok ? s->at : "");
+        df_cuda_close(g);
+        return;
+    }
     if (goes_in_pairs(g, ins)) {
         df_cuda_open(g, "if (W)");
         df_cuda_line(g, "%s near[2];", df_cuda_type(ins->dtype));
@@ -283,8 +328,17 @@ void df_cuda_elem(df_cuda_gen *g, uint32_t i)
         df_cuda_line(g, "EACH v%u[l] = %s[l];", i, g->tile);
     } else if (ins->op == DF_K_load && goes_near(g, ins)) {
         df_cuda_line(g, "%s v%u[V];", t, i);
-        df_cuda_line(g, "load_near<V>(v%u, p%u + a%u + r[0], on);", i, (uint32_t)ins->imm,
-                     (uint32_t)ins->imm);
+        df_cuda_line(
+            g,
+            g->groups ? "EACH_GROUP load_near<G>(v%u + u * G, p%u + a%u[u] + r[u * G], on + u * G);"
+                      : "load_near<V>(v%u, p%u + a%u + r[0], on);",
+            i, (uint32_t)ins->imm, (uint32_t)ins->imm);
+    } else if (ins->op == DF_K_load && goes_in_columns(g, ins)) {
+        df_cuda_offset(g, (uint32_t)ins->imm, &s);
+        df_cuda_line(g, "%s v%u[V];", t, i);
+        df_cuda_line(g,
+                     "EACH_ROW { const int l = u * C; load_near<C>(v%u + l, p%u + (%s), on + l); }",
+                     i, (uint32_t)ins->imm, s.ok ? s.at : "");
     } else {
         df_cuda_line(g, "%s v%u[V];", t, i);
         if (ins->op == DF_K_load && goes_in_pairs(g, ins)) {

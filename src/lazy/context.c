@@ -121,6 +121,7 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     const deft_tier tier = tier_of(o->tier);
     r->summary = df_summary_open(r);
     r->measure = o->measure != 0 || trace_dir(o) || r->summary;
+    r->gpus_wait = tier != DEFT_TIER_AUTO;
     df_diag plugin = { 0 };
     if (tier == DEFT_TIER_INTERPRET) {
         df_fail(&plugin, DEFT_E_BACKEND, "asked for");
@@ -208,7 +209,9 @@ uint32_t deft_runtime_threads(const deft_runtime *rt)
 
 void deft_runtime_settle(deft_runtime *rt)
 {
-    if (rt) df_tiers_settle(df_cpu_tiers(rt->dev));
+    if (!rt) return;
+    df_tiers_settle(df_cpu_tiers(rt->dev));
+    df_rt_gpus_settle(rt);
 }
 
 /* ---- context ---- */

@@ -3,7 +3,7 @@
  * Loops and branches: what their functions record goes into the same list as all else, so that it
  * is compared, replayed and printed like all else (trace/control.h has the form). A function runs
  * in a scope of its own, `body_at`, which no handle leaves; acting calls are refused while it is
- * open.
+ * open, but work of the caller's in a custom gradient (work.c).
  */
 #include "lazy/body.h"
 #include "lazy/grad.h"

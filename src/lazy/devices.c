@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "lazy/submit.h"
+#include "lazy/tell.h"
 
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT])
 {
@@ -57,7 +58,8 @@ static deft_status open_gpu(deft_runtime *rt, df_diag *d, int ordinal, df_device
                                .ordinal = ordinal,
                                .max_bytes = rt->max_device_bytes,
                                .max_cached = rt->max_device_cached,
-                               .measure = rt->measure };
+                               .measure = rt->measure,
+                               .waits = rt->gpus_wait };
     const df_gpu_plugin *const p = &rt->gpu_plugin;
     deft_status st = need_plugin(rt, d);
     if (st == DEFT_OK) st = p->make(&p->host, p->host.build_id, d, &wish, out);
@@ -83,6 +85,16 @@ void df_rt_gpus_close(deft_runtime *rt)
         if (rt->gpu[i]) rt->gpu[i]->far->destroy(&rt->gpu[i]);
     df_plugin_close_gpu(&rt->gpu_plugin);
     df_fork_lock_finish(&rt->gpu_lock);
+}
+
+void df_rt_gpus_settle(deft_runtime *rt)
+{
+    df_device *gpu[DF_MAX_GPUS];
+    if (lock(rt, NULL) != DEFT_OK) return;
+    memcpy(gpu, rt->gpu, sizeof gpu);
+    df_fork_lock_give(&rt->gpu_lock);
+    for (int i = 0; i < DF_MAX_GPUS; i++)
+        if (gpu[i] && gpu[i]->far->settle) gpu[i]->far->settle(gpu[i]);
 }
 
 static size_t put_text(char *buf, size_t n, const char *text)
@@ -298,7 +310,10 @@ deft_status deft_replay_read(deft_ctx *cx, deft_device where, deft_replay_stats 
                                     .pool_bytes = s.pool_bytes,
                                     .peak_path_bytes = s.peak_path_bytes,
                                     .separate_bytes = s.separate_bytes,
-                                    .held = s.held };
+                                    .held = s.held,
+                                    .tables = s.tables,
+                                    .works = s.works,
+                                    .work_calls = s.work_calls };
     memset(out, 0, size);
     memcpy(out, &all, size < sizeof all ? size : sizeof all);
     return DEFT_OK;
@@ -326,6 +341,7 @@ void df_ctx_leave(deft_ctx *cx)
         df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(st), d.text);
     for (uint32_t i = 0; i < DF_MAX_GPUS; i++) {
         df_ctx_queue *const q = &cx->queues[i];
+        if (replaying(q) && df_journal_on(cx->rt->journal)) df_tell_graphs(cx, i);
         if (q->dev) q->dev->far->queue_destroy(q->dev, &q->queue);
     }
 }

@@ -21,7 +21,8 @@
 /* Opened when it is not yet. where: no DEFT_CPU. DEFT_E_ARG: there can be no such device;
  * DEFT_E_BACKEND: it can't be used. Any thread. */
 deft_status df_rt_gpu(deft_runtime *rt, df_diag *d, deft_device where, df_device **out);
-void df_rt_gpus_close(deft_runtime *rt); /* all contexts and plans are gone */
+void df_rt_gpus_settle(deft_runtime *rt); /* until none of them makes code beside runs */
+void df_rt_gpus_close(deft_runtime *rt);  /* all contexts and plans are gone */
 /* The device of plans for `where`, which a context has used. */
 df_device *df_ctx_device(const deft_ctx *cx, deft_device where);
 /* Opens the context's queue there, when there is none yet; theirs: as of df_far.queue_create. */

@@ -94,6 +94,7 @@ typedef struct df_custom {
     uint32_t n_in, n_out;
     const struct df_custom *batch_of; /* what this is for many examples of; NULL: nothing */
     bool is_ours;      /* its functions are deft's: what they record belongs to the call's site */
+    bool may_work;     /* each runs once: in no loop, branch or vmap, and not for one either */
     uint32_t record[]; /* n_in records, then n_out */
 } df_custom;
 

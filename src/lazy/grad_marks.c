@@ -367,11 +367,13 @@ static bool call_backward(df_grad *w, const df_custom *c)
     const uint32_t first = cx->rec.n;
     bool ok = df_body_open(cx, w->site, &was);
     if (ok) {
+        cx->work_nest += c->may_work;
         ok = hand_over(w, c, &l);
         const deft_status st = ok ? run_backward(cx, c, all, l.grad_in, w->site) : DEFT_OK;
         if (st != DEFT_OK && cx->pending == DEFT_OK)
             df_error(cx, st, "custom_grad: its backward function failed");
         ok = cx->pending == DEFT_OK && take_over(w, c, &l, made);
+        cx->work_nest -= c->may_work;
         df_body_close(cx, was);
         if (c->is_ours) df_rec_sites_set(cx, first, w->site);
     }
@@ -454,8 +456,10 @@ static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_t
 {
     uint32_t was;
     if (!df_body_open(cx, site, &was)) return false;
+    cx->work_nest += c->may_work;
     for (uint32_t i = 0; i < c->n_out; i++) out[i] = NULL;
     const deft_status st = forward(cx, in, c->n_in, out, c->n_out, c->user);
+    cx->work_nest -= c->may_work;
     if (st != DEFT_OK && cx->pending == DEFT_OK)
         df_error(cx, st, "custom_grad: its forward function failed");
     bool ok = cx->pending == DEFT_OK;
@@ -499,6 +503,7 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
         c->backward = backward;
         c->user = user;
         c->is_ours = is_ours;
+        c->may_work = cx->body_nest == cx->work_nest;
         c->n_in = (uint32_t)n_in;
         c->n_out = (uint32_t)n_out;
         for (size_t i = 0; i < n_in && ok; i++)

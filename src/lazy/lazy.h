@@ -265,6 +265,7 @@ struct deft_runtime {
     uint64_t max_device_bytes, max_device_cached;
     char compiler_text[192];
     bool has_compiler, measure;
+    bool gpus_wait;             /* df_gpu_wish.waits */
     struct df_summary *summary; /* NULL: nobody asked for one */
     _Atomic uint32_t refs;
     _Atomic uint32_t n_ctx; /* made so far */
@@ -333,6 +334,7 @@ struct deft_ctx {
     uint32_t body_at;   /* depth of the scope of the innermost function of a loop, ...; 0 */
     uint32_t body_nest; /* how many of them run */
     uint32_t draw_nest; /* of which so many may draw */
+    uint32_t work_nest; /* of which so many may have the caller's work done */
     uint32_t body_loop; /* record of the loop whose function runs, or DF_NONE */
     uint32_t finals;    /* results of loops among the records of this epoch, or more */
     const char *act;    /* the acting call that is running: "read" */

@@ -342,6 +342,7 @@ deft_status df_made_launch(deft_ctx *cx, df_made *m, const df_want *want, const 
                         .interrupted = interrupted,
                         .user = cx,
                         .ring = cx->launch_ring,
+                        .decided = df_journal_on(cx->rt->journal) ? df_tell_graph : NULL,
                         .waiter = cx->opt.progress ? &waiter : NULL,
                         .queue = dev->far ? cx->queues[m->where - 1].queue : NULL };
     const df_fp_state fp = df_fp_enter();

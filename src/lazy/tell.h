@@ -31,6 +31,11 @@ void df_tell_sync(deft_ctx *cx);
 void df_tell_recompute(deft_ctx *cx, const df_made *m);
 void df_tell_replay(deft_ctx *cx, const df_made *m, uintptr_t capture_site, uint32_t recording,
                     uint32_t n_in, uint32_t n_out, deft_status st);
+/* A df_replay_tell: a run on a GPU was no mere replay. user: the context. The
+ * thread that runs the plan. */
+void df_tell_graph(void *user, const df_replay_told *told);
+/* The graph tree of its queue on the GPU `device`, with all nodes: the queue is about to go. */
+void df_tell_graphs(deft_ctx *cx, uint32_t device);
 void df_tell_step_begin(deft_ctx *cx);
 /* Before the step is closed. */
 void df_tell_step_end(deft_ctx *cx, const char *reason, deft_status st);

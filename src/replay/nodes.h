@@ -14,8 +14,8 @@ typedef struct df_tree_node {
     struct df_tree_node *older, *newer;       /* leaves: the order of use */
     struct df_tree_node *before, *after;      /* all: the order of numbers */
     uint64_t number, fn, variant;
-    uint64_t used; /* the clock when it was used last */
-    uint64_t calls, replays;
+    uint64_t used;           /* the clock when it was used last */
+    uint64_t calls, done[5]; /* done: launches by df_tree_action */
     df_layout *layout;
     void *graph; /* NULL: none */
     uint64_t graph_bytes;

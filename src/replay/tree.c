@@ -32,7 +32,7 @@ struct df_tree {
     DF_VEC(df_held) fresh; /* outputs of the running call */
     df_diag failure;
     uint64_t graph_bytes, pool_bytes, peak;
-    uint64_t calls, by_action[5], by_reason[DF_TREE_N_REASONS], evicted;
+    uint64_t calls, by_action[5], by_reason[DF_TREE_N_REASONS], evicted, trims, pauses;
 };
 
 const char *df_tree_reason_text(df_tree_reason r)
@@ -43,6 +43,16 @@ const char *df_tree_reason_text(df_tree_reason r)
 #undef REASON
     };
     return text[r];
+}
+
+const char *df_tree_reason_name(df_tree_reason r)
+{
+    static const char *const names[] = {
+#define REASON(name, text) #name,
+        DF_TREE_REASONS(REASON)
+#undef REASON
+    };
+    return names[r];
 }
 
 static void fill_defaults(df_tree_options *o)
@@ -142,6 +152,7 @@ void df_tree_trim(df_tree *t)
         t->dev.back(t->dev.self, &t->failure, held_end(t)) == DEFT_OK)
         t->pool_bytes = held_end(t);
     t->peak = t->holding.bytes;
+    t->trims++;
 }
 
 /* ---- the path ---- */
@@ -270,13 +281,14 @@ static df_tree_reason reason_of(deft_status st)
 }
 
 /* A place for n, backed. */
-static bool place(df_tree *t, df_tree_node *n)
+static bool place(df_tree *t, df_tree_call *c, df_tree_node *n)
 {
     uint64_t end;
     if (!df_place(n->layout, &t->holding, &t->taken, t->pool_bytes, t->o.max_pool_bytes, &end))
         return false;
     if (end <= t->pool_bytes) return true;
-    if (t->dev.back(t->dev.self, &t->failure, end) != DEFT_OK) return false;
+    c->failed = t->dev.back(t->dev.self, &t->failure, end) != DEFT_OK;
+    if (c->failed) return false;
     t->pool_bytes = end;
     return true;
 }
@@ -286,7 +298,8 @@ static bool record(df_tree *t, df_tree_call *c, df_tree_node *n, const df_tree_p
     void *graph = NULL;
     uint64_t bytes = 0;
     const deft_status st = t->dev.record(t->dev.self, &t->failure, c, p, &graph, &bytes);
-    if (st != DEFT_OK) return refuse(c, n, reason_of(st));
+    c->failed = st != DEFT_OK;
+    if (c->failed) return refuse(c, n, reason_of(st));
     n->graph = graph;
     n->graph_bytes = bytes;
     t->graph_bytes += bytes;
@@ -321,18 +334,19 @@ static bool launch(df_tree *t, df_tree_call *c, df_tree_node *n)
     t->fresh.n = 0;
     if (!df_holding_reserve(&t->holding, c->n_out) || !df_vec_reserve(&t->mem, &t->fresh, c->n_out))
         return refuse(c, n, DF_TREE_WHY_no_memory);
-    if (!n->placed && !place(t, n)) return refuse(c, n, DF_TREE_WHY_no_memory);
+    if (!n->placed && !place(t, c, n)) return refuse(c, n, DF_TREE_WHY_no_memory);
     const df_tree_placement p = { n->layout->arena, n->layout->at };
     if (c->action == DF_TREE_RECORD && !record(t, c, n, &p)) return false;
     const deft_status st = t->dev.replay(t->dev.self, &t->failure, n->graph, c, &p);
     n->had_graph = true;
     if (st != DEFT_OK) {
+        c->failed = true;
         drop_graph(t, n);
         return refuse(c, n, reason_of(st));
     }
     n->placed = true;
     n->backoff = 0;
-    n->replays += c->action != DF_TREE_RECORD;
+    n->done[c->action]++;
     publish(t, c, n);
     return true;
 }
@@ -364,6 +378,7 @@ static void watch(df_tree *t, bool bad)
     if (!bad || df_popcount(t->bad) <= t->o.window / 2) return;
     t->bad = 0;
     t->pause_left = t->o.pause;
+    t->pauses++;
 }
 
 static void arrive(df_tree *t, const df_tree_call *c, df_tree_node *n, bool bad)
@@ -385,6 +400,7 @@ deft_status df_tree_run(df_tree *t, df_diag *d, df_tree_call *c)
     t->calls++;
     df_tree_node *const n = enter(t, c);
     c->node = n ? n->number : 0;
+    c->failed = false;
     c->action = DF_TREE_PLAIN;
     c->reason = t->lost;
     if (n) c->action = action_of(t, c, n, &c->reason);
@@ -400,6 +416,7 @@ deft_status df_tree_run(df_tree *t, df_diag *d, df_tree_call *c)
 static df_tree_about about(const df_tree_node *n)
 {
     const df_layout *const l = n->layout;
+    const uint64_t placements = n->done[DF_TREE_PLACE] + n->done[DF_TREE_RESHAPE];
     uint32_t n_outside = 0;
     for (uint32_t i = 0; i < l->n_out; i++) n_outside += l->outside[i];
     return (df_tree_about){ .node = n->number,
@@ -407,16 +424,28 @@ static df_tree_about about(const df_tree_node *n)
                             .fn = n->fn,
                             .variant = n->variant,
                             .calls = n->calls,
-                            .replays = n->replays,
+                            .replays = n->done[DF_TREE_REPLAY] + placements,
+                            .recordings = n->done[DF_TREE_RECORD],
+                            .placements = placements,
                             .arena = l->arena,
                             .arena_bytes = l->arena_bytes,
                             .pool_bytes = l->pool_bytes,
+                            .out = n->placed ? l->at : NULL,
+                            .out_bytes = l->bytes,
                             .graph_bytes = n->graph_bytes,
                             .depth = n->depth,
                             .n_out = l->n_out,
                             .n_outside = n_outside,
                             .has_graph = n->graph != NULL,
+                            .graph = n->graph,
                             .latest = n->latest_reason };
+}
+
+bool df_tree_latest(const df_tree *t, df_tree_about *out)
+{
+    if (!t->at || t->at == &t->nodes.root) return false;
+    *out = about(t->at);
+    return true;
 }
 
 void df_tree_each(const df_tree *t, void (*f)(void *user, const df_tree_about *a), void *user)
@@ -434,6 +463,9 @@ df_tree_stats df_tree_read(df_tree *t)
                         .n_nodes = t->nodes.n,
                         .graph_bytes = t->graph_bytes,
                         .evicted = t->evicted,
+                        .trims = t->trims,
+                        .pauses = t->pauses,
+                        .pause_left = t->pause_left,
                         .pool_bytes = t->pool_bytes,
                         .peak_path_bytes = t->peak,
                         .held = t->holding.held.n - t->holding.n_left,

@@ -79,6 +79,7 @@ typedef enum df_tree_reason {
 } df_tree_reason;
 
 const char *df_tree_reason_text(df_tree_reason r);
+const char *df_tree_reason_name(df_tree_reason r); /* "hit" */
 
 /* Names an output for as long as it is held; afterwards it names nothing (generations). 0: none. */
 typedef uint64_t df_tree_ticket;
@@ -103,6 +104,7 @@ typedef struct df_tree_call {
     df_tree_action action;
     df_tree_reason reason;
     uint64_t node; /* its number, never given twice; 0: none */
+    bool failed;   /* the device failed just now, which df_tree_failure tells; c ran plainly */
 } df_tree_call;
 
 /* Where a node's memory lies. Valid during the call it is handed to. */
@@ -166,8 +168,9 @@ void df_tree_trim(df_tree *t);
 
 typedef struct df_tree_stats {
     uint64_t calls, by_action[5], by_reason[DF_TREE_N_REASONS];
-    uint64_t n_nodes, n_graphs, graph_bytes, evicted;
-    uint64_t pool_bytes; /* backed */
+    uint64_t n_nodes, n_graphs, graph_bytes, evicted, trims;
+    uint64_t pauses, pause_left; /* how often recording paused; calls that this one still lasts */
+    uint64_t pool_bytes;         /* backed */
     uint64_t
         peak_path_bytes; /* since the latest trim, the most that was needed at once: what is held
                           * and what the running call has there. pool_bytes is this and gaps */
@@ -177,15 +180,22 @@ typedef struct df_tree_stats {
 } df_tree_stats;
 df_tree_stats df_tree_read(df_tree *t);
 
-/* Nodes in order of their numbers, for dumps: parent, function, variant, calls, placement, learned
- * outputs. f is called for each. */
+/* What is known of a node, for dumps: parent, function, variant, calls, placement, learned outputs.
+ */
 typedef struct df_tree_about {
     uint64_t node, parent; /* parent 0: the root */
     uint64_t fn, variant, calls, replays, arena, arena_bytes, pool_bytes, graph_bytes;
+    uint64_t recordings, placements; /* placements: of its graph to other places, reshaped or not */
+    const uint64_t *out, *out_bytes; /* per output, of the tree until something is run: its offset
+                                        or DF_TREE_OUTSIDE; NULL: not placed */
     uint32_t depth, n_out, n_outside;
     bool has_graph;
+    const void *graph; /* the device's; NULL: none */
     df_tree_reason latest;
 } df_tree_about;
+/* The node of the latest call, when no path has begun since; false: it had none. */
+bool df_tree_latest(const df_tree *t, df_tree_about *out);
+/* f is called for each node, in order of their numbers. */
 void df_tree_each(const df_tree *t, void (*f)(void *user, const df_tree_about *a), void *user);
 
 #endif

@@ -11,7 +11,9 @@
 #include "fuser/plan.h"
 #include "runtime/buffer.h"
 #include "runtime/facts.h"
+#include "runtime/replay_told.h"
 #include "runtime/waiter.h"
+#include "runtime/work.h"
 
 /* ---- kernel ABI (CPU) ---- */
 
@@ -126,7 +128,8 @@ typedef struct df_launch_io {
         *input; /* per trace input: its buffer, to take over when donated; may be NULL */
     bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
     void *user;
-    struct df_ring *ring; /* is told of each launch; NULL: not */
+    struct df_ring *ring;   /* is told of each launch; NULL: not */
+    df_replay_tell decided; /* is told, with user, of each run that was no mere replay; NULL: not */
     df_waiter *waiter; /* when the run waits for code; NULL: nobody asks. Stopped, the run fails as
                         * if interrupted before its first launch */
     struct df_queue *queue; /* of a device with memory of its own: where the work goes; else NULL */
@@ -145,21 +148,6 @@ typedef struct df_replay_wish {
     uint32_t warm_after; /* runs at a place before one is recorded: 1 */
     uint64_t max_pool_bytes;
 } df_replay_wish;
-
-enum { DF_REPLAY_REASONS = 16 };
-
-typedef struct df_replay_stats {
-    bool is_on;
-    uint64_t calls;                                       /* runs of plans */
-    uint64_t plain, recorded, replayed, placed, reshaped; /* what was done for them; their sum */
-    uint64_t updates;                                     /* nodes that were given other words */
-    uint64_t launches;                                    /* of graphs */
-    uint64_t reason[DF_REPLAY_REASONS];                   /* why: how often */
-    const char *reason_text[DF_REPLAY_REASONS];           /* NULL: there are no more */
-    uint64_t n_nodes, n_graphs, graph_bytes, pool_bytes, mapped_bytes, peak_path_bytes,
-        separate_bytes, held, held_bytes, outside; /* as df_tree_stats; mapped_bytes: of memory */
-    char failure[512]; /* the latest that was no failure of its run; "": none */
-} df_replay_stats;
 
 /* What a device offers whose memory the host cannot read: addresses in buffers, df_value and
  * df_input are then its own. A run there is *put in*: `run` returns before its results are there,
@@ -192,10 +180,15 @@ typedef struct df_far {
     deft_status (*copy_peer)(df_device *dev, df_diag *d, struct df_queue *q, void *to,
                              df_device *other, struct df_queue *others, const void *from,
                              size_t bytes);
+    /* Has it put in, or what was put in for an equal one. out: of n_out, new references. */
+    deft_status (*work)(df_device *dev, df_diag *d, struct df_queue *q, const df_work *w,
+                        df_buffer **out);
     df_allocator_stats (*read)(df_device *dev);
-    /* Gives back what is cached. Not the memory of graphs: trim_replay. */
+    /* Gives back what is cached, and the memory of graphs: of those in a run when that has ended.
+     */
     void (*trim)(df_device *dev);
-    /* NULL, as the four that follow: not offered.
+    void (*settle)(df_device *dev); /* until no code is made beside runs; NULL: none ever is */
+    /* NULL, as the five that follow: not offered.
      * Runs in q are replayed as graphs from now on. Before the first of them; once. DEFT_E_BACKEND:
      * the device cannot, and q is as before. The rest does nothing, or gives zeros, where they
      * are not. */
@@ -205,6 +198,8 @@ typedef struct df_far {
     void (*trim_replay)(df_device *dev, struct df_queue *q);      /* drops all graphs */
     df_replay_stats (*read_replay)(df_device *dev, struct df_queue *q);
     bool (*show_replay)(df_device *dev, struct df_queue *q, df_str *out); /* false: no memory */
+    /* Each node of the tree as it is. */
+    void (*each_replay)(df_device *dev, struct df_queue *q, df_replay_tell tell, void *user);
     void (*destroy)(df_device **dev); /* all queues and buffers are gone */
 } df_far;
 
@@ -231,6 +226,7 @@ typedef struct df_gpu_wish {
     int ordinal;
     uint64_t max_bytes, max_cached; /* of its memory; 0: no bound */
     bool measure;
+    bool waits; /* runs wait for all code; else for what they cannot do without, see settle */
 } df_gpu_wish;
 typedef deft_status (*df_plugin_gpu_fn)(const df_host *host, const char *build_id, df_diag *d,
                                         const df_gpu_wish *wish, df_device **out);

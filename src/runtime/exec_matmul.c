@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * DF_SEG_MATMUL: from a segment to a df_matmul_job, and the epilogue kernel over its tiles.
+ *
+ * Plans made for the CPU have no operands of halves (df_limits.lifts). Those of a GPU that are run
+ * here after all have them made f32, row-major, before the product's own work space.
  */
 #include "runtime/exec_run.h"
 
 #include <string.h>
+
+#include "ops/shape.h"
 
 typedef struct epilogue {
     const df_run *r;
@@ -45,6 +50,19 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
     df_run_main(e->r, s, &a, thread, o0, o1, i0, i1);
 }
 
+/* Strides of an operand that is made f32 first. */
+static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_t *batch,
+                      int64_t *row, int64_t *col)
+{
+    int64_t by = rows * cols;
+    *row = cols;
+    *col = 1;
+    for (uint32_t i = j->batch_rank; i-- > 0;) {
+        batch[i] = by;
+        by *= j->batch_extent[i];
+    }
+}
+
 static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
 {
     const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
@@ -67,6 +85,18 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
     job->b_row = df_run_slot(r, seg->b.stride[row]);
     job->b_col = df_run_slot(r, seg->b.stride[col]);
     job->c_row = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
+    if (seg->a_dtype != seg->dtype)
+        lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
+    if (seg->b_dtype != seg->dtype)
+        lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
+}
+
+/* Bytes of the operands that are made f32. */
+static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
+{
+    const bool is_lifted = (of_a ? seg->a_dtype : seg->b_dtype) != seg->dtype;
+    const int64_t numel = j->n_batch * j->k * (of_a ? j->m : j->n);
+    return is_lifted ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
 }
 
 /* The micro-kernel this run uses: the one its work space was measured for, though a better one may
@@ -82,20 +112,45 @@ static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
     return r->base[bind->buf] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
+/* Every number as it is. */
+static const char *lift(const df_run *r, const df_matmul_job *j, const df_bind *bind, deft_dtype t,
+                        int64_t rows, int64_t cols, float *to)
+{
+    const uint16_t *const from = (const uint16_t *)(const void *)operand(r, bind, t);
+    const int64_t by_row = df_run_slot(r, bind->stride[j->batch_rank]),
+                  by_col = df_run_slot(r, bind->stride[j->batch_rank + 1]);
+    float *out = to;
+    for (int64_t b = 0; b < j->n_batch; b++) {
+        int64_t at = 0, left = b;
+        for (uint32_t i = j->batch_rank; i-- > 0; left /= j->batch_extent[i])
+            at += left % j->batch_extent[i] * df_run_slot(r, bind->stride[i]);
+        for (int64_t y = 0; y < rows; y++)
+            for (int64_t x = 0; x < cols; x++)
+                *out++ = df_f32_of_half(t, from[at + y * by_row + x * by_col]);
+    }
+    return (const char *)to;
+}
+
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     df_matmul_job job;
     epilogue e = { r, s, seg->c_access };
     matmul_job(r, seg, &job);
-    job.a = operand(r, &seg->a, seg->dtype);
-    job.b = operand(r, &seg->b, seg->dtype);
+    char *const lifted_b = (char *)r->matmul_work + lifted_size(&job, seg, true);
+    char *const work = lifted_b + lifted_size(&job, seg, false);
+    job.a = seg->a_dtype == seg->dtype ? operand(r, &seg->a, seg->dtype)
+                                       : lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k,
+                                              (float *)(void *)r->matmul_work);
+    job.b = seg->b_dtype == seg->dtype
+                ? operand(r, &seg->b, seg->dtype)
+                : lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b);
     job.c = operand(r, &seg->c, seg->dtype);
     if (s->kernel) {
         job.epilogue = run_epilogue;
         job.user = &e;
     }
     df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
-    df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, r->matmul_work);
+    df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
 }
 
 /* Before the frame is laid out: matmuls use every thread of the pool. */
@@ -111,7 +166,8 @@ void df_run_measure_matmuls(df_run *r)
         matmul_job(r, seg, &job);
         if (seg->c.buf != DF_NONE) job.c = (char *)r; /* only whether there is one counts here */
         if (seg->kernel != DF_NONE) job.epilogue = run_epilogue;
-        const size_t size = df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
+        const size_t size = lifted_size(&job, seg, true) + lifted_size(&job, seg, false) +
+                            df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
         if (size > r->matmul_size) r->matmul_size = size;
     }
 }

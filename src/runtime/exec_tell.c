@@ -30,8 +30,8 @@ static uint64_t matmul_bytes(const df_run *r, const df_seg *seg)
                    k = (uint64_t)df_run_slot(r, seg->k);
     uint64_t batch = 1;
     for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
-    return batch * (m * k + k * n + (seg->c.buf == DF_NONE ? 0 : m * n)) *
-           deft_dtype_size(seg->dtype);
+    return batch * (m * k * deft_dtype_size(seg->a_dtype) + k * n * deft_dtype_size(seg->b_dtype) +
+                    (seg->c.buf == DF_NONE ? 0 : m * n * deft_dtype_size(seg->dtype)));
 }
 
 static uint64_t routine_bytes(const df_run *r, const df_seg *seg)

@@ -36,6 +36,7 @@ typedef struct flow {
     void **starts;    /* of a loop in one go: what it reads, */
     void **ends;      /* and what it leaves behind */
     df_input *inputs; /* and what it reads */
+    df_input *others; /* and what its other side does, if both run as a whole */
     const df_buffer **bufs;
     int64_t iteration;
     df_buffer *number; /* the iteration, for plans that do not read the host's memory */
@@ -105,6 +106,12 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
         in->flags |= DF_INPUT_SOLE;
 }
 
+static void bind_ports(flow *f, const df_subplan *b, df_input *inputs)
+{
+    for (uint32_t i = 0; i < b->trace.n_inputs; i++)
+        bind_port(f, &b->port[i], &inputs[i], &f->bufs[i]);
+}
+
 /* Its roots are in f->made. */
 static deft_status run_block(flow *f, const df_subplan *b)
 {
@@ -115,13 +122,14 @@ static deft_status run_block(flow *f, const df_subplan *b)
     t.n_extents = f->t->n_extents;
     t.args = f->t->args;
     t.n_args = f->t->n_args;
-    for (uint32_t i = 0; i < t.n_inputs; i++) bind_port(f, &b->port[i], &f->inputs[i], &f->bufs[i]);
+    bind_ports(f, b, f->inputs);
     memset(f->made, 0, t.n_roots * sizeof *f->made);
     df_launch_io io = { .root = f->made,
                         .input = f->bufs,
                         .interrupted = f->io->interrupted,
                         .user = f->io->user,
                         .ring = f->io->ring,
+                        .decided = f->io->decided,
                         .waiter = f->io->waiter,
                         .queue = f->io->queue };
     const deft_status st = f->ops->run(f->self, f->d, b->plan, &t, f->slots + b->slot0, &io, &mine);
@@ -258,14 +266,39 @@ static deft_status run_at_once(flow *f, const df_part *part, bool *done)
     f->iteration = 0;
     TRY(make_ends(f, part));
     TRY(may_go_on(f, part, &goes));
-    for (uint32_t i = 0; i < part->body.trace.n_inputs; i++) {
-        bind_port(f, &part->body.port[i], &f->inputs[i], &f->bufs[i]);
-        f->starts[i] = f->inputs[i].data;
-    }
+    bind_ports(f, &part->body, f->inputs);
+    for (uint32_t i = 0; i < part->body.trace.n_inputs; i++) f->starts[i] = f->inputs[i].data;
     TRY(f->ops->run_tagged(f->self, f->d, f->plan, part, f->slots, f->starts, f->ends, done));
     if (*done) take_outs(f, part);
 done:
     for (uint32_t i = 0; i < part->n_out; i++) df_buffer_drop(&f->made[i]);
+    return st;
+}
+
+/* A loop or a branch as a whole, where the device has a way. */
+static deft_status run_as_whole(flow *f, const df_part *part, bool *done)
+{
+    const bool is_loop = part->kind == DF_PART_LOOP;
+    const df_flow_whole w = { .plan = f->plan,
+                              .part = part,
+                              .t = f->t,
+                              .slots = f->slots,
+                              .io = f->io,
+                              .body = f->inputs,
+                              .other = f->others,
+                              .init = f->ends,
+                              .cond = is_loop ? NULL : f->cells[part->cond].data,
+                              .made = f->made };
+    *done = false;
+    f->iteration = 0;
+    for (uint32_t i = 0; is_loop && i < part->n_states; i++)
+        f->ends[i] = f->cells[part->init[i]].data;
+    bind_ports(f, &part->body, f->inputs);
+    bind_ports(f, &part->other, f->others);
+    memset(f->made, 0, part->n_out * sizeof *f->made);
+    const deft_status st = f->ops->run_whole(f->self, f->d, &w, done);
+    if (st == DEFT_OK && *done) take_outs(f, part);
+    f->stats->launches += *done;
     return st;
 }
 
@@ -280,6 +313,8 @@ static deft_status run_loop(flow *f, const df_part *part)
         f->stats->launches += done;
         return st;
     }
+    if (part->other.plan && f->ops->run_whole) st = run_as_whole(f, part, &done);
+    if (st != DEFT_OK || done) return st;
     st = begin_loop(f, part);
     if (st == DEFT_OK) st = iterate(f, part);
     end_loop(f, part, st == DEFT_OK);
@@ -290,11 +325,14 @@ static deft_status run_loop(flow *f, const df_part *part)
 
 static deft_status run_part(flow *f, const df_part *part)
 {
-    bool takes_body = true;
+    bool takes_body = true, done = false;
     deft_status st = DEFT_OK;
     if (part->kind == DF_PART_LOOP) return run_loop(f, part);
-    if (part->kind == DF_PART_COND)
+    if (part->kind == DF_PART_COND) {
+        if (f->ops->run_whole) TRY(run_as_whole(f, part, &done));
+        if (done) return DEFT_OK;
         TRY(f->ops->holds(f->self, f->d, f->cells[part->cond].data, &takes_body));
+    }
     TRY(run_block(f, takes_body ? &part->body : &part->other));
     take_outs(f, part);
 done:
@@ -357,6 +395,7 @@ static void lay_out(flow *f, bump *b)
     f->starts = take(b, n_in * sizeof *f->starts);
     f->ends = take(b, n_out * sizeof *f->ends);
     f->inputs = take(b, n_in * sizeof *f->inputs);
+    f->others = take(b, n_in * sizeof *f->others);
     f->bufs = take(b, n_in * sizeof *f->bufs);
 }
 

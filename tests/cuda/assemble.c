@@ -60,15 +60,17 @@ static void choose_entries(subject *s, bool brief)
     static const df_cuda_entry row[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
                                          { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_LONG },
                                          { DF_CUDA_MAIN, DF_CUDA_LONG | DF_CUDA_MANY } };
-    static const df_cuda_entry other[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
-                                           { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    static const df_cuda_entry col[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
+                                         { DF_CUDA_MAIN, DF_CUDA_NARROW },
+                                         { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    static const df_cuda_entry loop[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW },
+                                          { DF_CUDA_MAIN, DF_CUDA_MANY } };
+    static const df_cuda_entry *const of[] = { map, row, col, loop };
     const uint8_t mode = s->k->mode;
-    const df_cuda_entry *const from = mode == DF_MODE_MAP ? map : mode == DF_MODE_ROW ? row : other;
-    s->n_entries = brief ? 1 : mode <= DF_MODE_ROW ? 3 : 2;
-    memcpy(s->entry, from, sizeof *from * s->n_entries);
+    s->n_entries = brief ? 1 : mode == DF_MODE_LOOP ? 2 : 3;
+    memcpy(s->entry, of[mode], sizeof *s->entry * s->n_entries);
     if (!(s->k->flags & DF_KERNEL_SPLIT)) return;
-    const unsigned wide = mode == DF_MODE_ROW ? DF_CUDA_WIDE : 0;
-    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, (uint8_t)(DF_CUDA_NARROW | wide) };
+    s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_PART, DF_CUDA_NARROW | DF_CUDA_WIDE };
     s->entry[s->n_entries++] = (df_cuda_entry){ DF_CUDA_FIN, DF_CUDA_NARROW };
 }
 
@@ -184,6 +186,51 @@ static void assemble_routines(const df_nvrtc *nv, int arch)
     }
     printf("sm_%d: %d routines; at most %u registers (%s), %u bytes of shared memory\n", arch,
            DF_CUDA_N_ROUTINES, registers, widest, shared);
+    df_cubin_finish(nv, &c);
+    df_str_finish(&text);
+}
+
+/* ---- loads in flight ---- */
+
+/* How often `words` stands in an entry of PTX before `until` first does. */
+static uint32_t count_ahead(const char *ptx, const char *entry, const char *words,
+                            const char *until)
+{
+    uint32_t n = 0;
+    const char *at = strstr(ptx, entry);
+    const char *const end = at ? strstr(at, until) : NULL;
+    for (; end && (at = strstr(at, words)) && at < end; at++) n++;
+    return n;
+}
+
+/* A thread of a short kernel reads all its groups before it goes on with any. Single elements are
+ * read among the products, but all before the first store: the assembler is free to. */
+static void check_flight(const df_nvrtc *nv, int arch)
+{
+    static const df_cuda_entry entries[] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
+                                             { DF_CUDA_MAIN, DF_CUDA_NARROW } };
+    df_str text;
+    df_diag d = { 0 };
+    df_cubin c = { 0 };
+    size_t size;
+    hand_axpy p;
+    hand_axpy_make(&p, DEFT_F32, false);
+    df_str_init(&text, &df_mem_system);
+    const char *const prelude = df_cuda_prelude(&size);
+    df_str_putn(&text, prelude, size);
+    if (df_cuda_text(&d, &p.k, "axpy", entries, 2, &df_mem_system, &text) != DEFT_OK ||
+        df_nvrtc_ptx(nv, &d, text.at, arch, true, &c) != DEFT_OK) {
+        printf("axpy: %s\n", d.text);
+        n_faults++;
+    } else {
+        /* Types of loads are named by two ways. */
+        const uint32_t wide = count_ahead(c.at, "axpy_main_nw(", "ld.global.v2.u64", "mul.rn") +
+                              count_ahead(c.at, "axpy_main_nw(", "ld.global.v4.b32", "mul.rn");
+        const uint32_t one = count_ahead(c.at, "axpy_main_n(", "ld.global.f32", "st.global") +
+                             count_ahead(c.at, "axpy_main_n(", "ld.global.b32", "st.global");
+        printf("axpy: %u loads of 16 bytes before a product, %u of 4 before a store\n", wide, one);
+        n_faults += wide != 8 || one != 8;
+    }
     df_cubin_finish(nv, &c);
     df_str_finish(&text);
 }
@@ -325,6 +372,7 @@ int main(int argc, char **argv)
     }
     if (!a.only) check_refusals(nv);
     if (!a.only) check_memory(a.arch);
+    if (!a.only) check_flight(nv, a.arch);
     assemble_kernels(nv, &a, (const char *const *)argv + a.first_file, argc - a.first_file);
     if (a.has_matrix) assemble_matrix(nv, &a);
     if (!a.only) assemble_routines(nv, a.arch);

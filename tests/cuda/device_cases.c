@@ -199,16 +199,33 @@ static const char *const fast[] = {
     "%3 = sin f32[33,17] %2\noutput %3\n",
 };
 
-static void check_fast(bench *b, df_device *cpu)
+/* Rounded on the way: another order of sums may round to the neighbour. */
+static const char *const fast_halves[] = {
+    "%0 = input f16[33,20]\n%1 = input f16[20,17]\n%2 = cast f32[33,20] %0\n"
+    "%3 = cast f32[20,17] %1\n%4 = matmul f32[33,17] %2 %3\n%5 = cast f16[33,17] %4\n"
+    "%6 = cast f32[33,17] %5\n%7 = input f32[17]\n%8 = expand f32[33,17] %7\n"
+    "%9 = add f32[33,17] %6 %8\noutput %9\n",
+    "%0 = input bf16[33,20]\n%1 = input bf16[20,17]\n%2 = input bf16[17,9]\n"
+    "%3 = cast f32[33,20] %0\n%4 = cast f32[20,17] %1\n%5 = cast f32[17,9] %2\n"
+    "%6 = matmul f32[33,17] %3 %4\n%7 = cast bf16[33,17] %6\n%8 = cast f32[33,17] %7\n"
+    "%9 = matmul f32[33,9] %8 %5\noutput %9\n",
+    "%0 = input f16[33,20]\n%1 = input bf16[20,17]\n%2 = cast f32[33,20] %0\n"
+    "%3 = cast f32[20,17] %1\n%4 = matmul f32[33,17] %2 %3\noutput %4\n",
+    "%0 = input f16[33,40]\n%1 = input f16[20,17]\n"
+    "%2 = slice f16[33,20] %0 start=[0,1] step=[1,2]\n%3 = cast f32[33,20] %2\n"
+    "%4 = cast f32[20,17] %1\n%5 = matmul f32[33,17] %3 %4\noutput %5\n",
+};
+
+static void check_fast(bench *b, df_device *cpu, const char *const *all, size_t n, float most_off)
 {
     const df_cuda_device *const c = df_cuda_device_of(b->dev);
-    for (size_t i = 0; i < DF_LEN(fast); i++) {
-        char where[32];
-        program p = { .where = where, .is_fast = true };
-        (void)snprintf(where, sizeof where, "fast product %zu", i);
+    for (size_t i = 0; i < n; i++) {
+        char where[48];
+        program p = { .where = where, .is_fast = true, .most_off = most_off };
+        (void)snprintf(where, sizeof where, "fast product %zu of %zu", i, n);
         df_arena_init(&p.arena, &df_mem_system);
         const bool good =
-            df_trace_parse(&p.d, fast[i], strlen(fast[i]), &p.arena, &p.whole) == DEFT_OK;
+            df_trace_parse(&p.d, all[i], strlen(all[i]), &p.arena, &p.whole) == DEFT_OK;
         if (good) p.whole->flags |= DF_TRACE_FAST;
         if (good && program_open(&p, cpu))
             bench_check(&p, b);
@@ -217,6 +234,67 @@ static void check_fast(bench *b, df_device *cpu)
         program_finish(&p);
     }
     if (!c->lt) trial_fault("fast products", "no cuBLASLt", "");
+}
+
+/* ---- products of halves ---- */
+
+/* A layer in mixed precision, its gradients and an update; HALF: f16 or bf16. */
+static const char mixed_layer[] =
+    "%0 = input f32[33,20]\n%1 = input f32[24,20]\n%2 = input f32[24]\n%3 = input f32[33,24]\n"
+    "%4 = cast HALF[33,20] %0\n%5 = cast HALF[24,20] %1\n%6 = cast f32[33,20] %4\n"
+    "%7 = cast f32[24,20] %5\n%8 = permute f32[20,24] %7 perm=[1,0]\n"
+    "%9 = matmul f32[33,24] %6 %8\n%10 = cast HALF[33,24] %9\n%11 = cast f32[33,24] %10\n"
+    "%12 = expand f32[33,24] %2\n%13 = add f32[33,24] %11 %12\n%14 = relu f32[33,24] %13\n"
+    "%15 = sub f32[33,24] %14 %3\n%16 = cast HALF[33,24] %15\n%17 = cast f32[33,24] %16\n"
+    "%18 = permute f32[24,33] %17 perm=[1,0]\n%19 = matmul f32[24,20] %18 %6\n"
+    "%20 = cast HALF[24,20] %19\n%21 = cast f32[24,20] %20\n%22 = num f32[] 0x1p-4\n"
+    "%23 = mul f32[24,20] %21 %22\n%24 = sub f32[24,20] %1 %23\n"
+    "%25 = matmul f32[33,20] %17 %7\n%26 = cast HALF[33,20] %25\noutput %24\noutput %26\n";
+
+static void write_half(const char *text, const char *half, char *out, size_t cap)
+{
+    size_t n = 0;
+    while (*text && n + 8 < cap)
+        if (strncmp(text, "HALF", 4) == 0)
+            n += (size_t)snprintf(out + n, cap - n, "%s", half), text += 4;
+        else
+            out[n++] = *text++;
+    out[n] = '\0';
+}
+
+/* Operands of products that are read as halves. */
+static deft_status count_halves(df_plan *plan, void *user)
+{
+    for (uint32_t i = 0; i < plan->n_segs; i++) {
+        const df_seg *const s = &plan->segs[i];
+        if (s->kind == DF_SEG_MATMUL)
+            *(int *)user += (s->a_dtype != s->dtype) + (s->b_dtype != s->dtype);
+    }
+    return DEFT_OK;
+}
+
+static void check_halves(bench *b, df_device *cpu)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *const half = i ? "bf16" : "f16";
+        char text[2048];
+        program p;
+        df_diag d = { 0 };
+        df_plan *plan = NULL;
+        int n = 0;
+        write_half(mixed_layer, half, text, sizeof text);
+        if (!program_parse(&p, half, text, strlen(text), cpu)) {
+            trial_fault(half, "no program", p.d.text);
+        } else if ((plan = bench_plan(&p, b, &d))) {
+            df_plan_each(plan, count_halves, &n);
+            if (n != 6) trial_fault(half, "operands are f32", "");
+            bench_drop(b, &plan);
+            bench_check(&p, b);
+        } else {
+            trial_fault(half, "no plan", d.text);
+        }
+        program_finish(&p);
+    }
 }
 
 /* ---- a loop in parts that reads its number ---- */
@@ -251,6 +329,7 @@ static void check_reductions(bench *b, df_device *cpu)
 
 /* ---- what has no code: an epilogue that reads the product after 256 other values ---- */
 
+/* Its operands are halves, which the host then lifts. */
 static void check_host(bench *b, df_device *cpu)
 {
     enum { OTHERS = 260 };
@@ -258,11 +337,17 @@ static void check_host(bench *b, df_device *cpu)
     uint32_t at = OTHERS + 3;
     df_str_init(&s, &df_mem_system);
     for (uint32_t i = 0; i < at; i++)
-        df_str_fmt(&s, "%%%u = input f32[4,4]%s\n", i, i == 0 ? " wrapped" : "");
-    df_str_fmt(&s, "%%%u = matmul f32[4,4] %%1 %%2\n", at);
+        df_str_fmt(&s, "%%%u = input %s[4,4]%s\n", i,
+                   i == 1   ? "bf16"
+                   : i == 2 ? "f16"
+                            : "f32",
+                   i == 0 ? " wrapped" : "");
+    df_str_fmt(&s, "%%%u = cast f32[4,4] %%1\n%%%u = cast f32[4,4] %%2\n", at, at + 1);
+    df_str_fmt(&s, "%%%u = matmul f32[4,4] %%%u %%%u\n", at + 2, at, at + 1);
+    at += 2;
     for (uint32_t i = 0, sum = 0; i < OTHERS; i++, sum = at)
         df_str_fmt(&s, "%%%u = add f32[4,4] %%%u %%%u\n", ++at, sum, i + 3);
-    df_str_fmt(&s, "%%%u = mul f32[4,4] %%%u %%%u\noutput %%%u into %%0\n", at + 1, at, OTHERS + 3,
+    df_str_fmt(&s, "%%%u = mul f32[4,4] %%%u %%%u\noutput %%%u into %%0\n", at + 1, at, OTHERS + 5,
                at + 1);
     const long before = trial_counts.on_host;
     check_text(b, cpu, "a long epilogue", s.at, s.n);
@@ -300,7 +385,9 @@ int main(int argc, char **argv)
     }
     for (size_t s = 0; s < DF_LEN(all_shaped); s++) check_shapes(&b, cpu, &all_shaped[s]);
     check_checks(&b, cpu);
-    check_fast(&b, cpu);
+    check_fast(&b, cpu, fast, DF_LEN(fast), 0);
+    check_fast(&b, cpu, fast_halves, DF_LEN(fast_halves), 0x1p-7f);
+    check_halves(&b, cpu);
     check_reductions(&b, cpu);
     check_host(&b, cpu);
     check_loop(&b, cpu);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products' CUDA text through NVRTC to cubins, no GPU needed: every tile of both dtypes, operands
- * read in every way, with an epilogue and without, for one architecture. Prints registers and
- * shared memory of each tile; nothing may spill but a few words where there is an epilogue.
- * Skipped, with a sentence, where there is no NVRTC.
+ * Products' CUDA text through NVRTC to cubins, no GPU needed: every tile of both dtypes, and of f32
+ * that lies in memory as halves, from sm_80 on by tensor cores too; operands read in every way,
+ * with an epilogue and without, for one architecture. Prints registers and shared memory of each
+ * tile; nothing may spill but a few words where there is an epilogue. Skipped, with a sentence,
+ * where there is no NVRTC.
  *
  *   gemm_assemble --arch=90 [--brief]
  *
@@ -65,10 +66,10 @@ static void check_usage(const df_cubin *c, const df_cuda_gemm_variant *v, const 
         n_faults++;
         return;
     }
-    const df_cuda_tile *const t = &df_cuda_tiles[v->dtype == DEFT_F64][v->tile];
-    printf("  %s %ux%ux%u, A %u, B %u, flags %u: %u registers, %u bytes shared\n",
-           deft_dtype_name((deft_dtype)v->dtype), t->bm, t->bn, t->bk, v->a, v->b, v->flags,
-           u.registers, u.shared);
+    const df_cuda_tile *const t = df_cuda_gemm_tile(v);
+    printf("  %s of %s %ux%ux%u, A %u, B %u, flags %u: %u registers, %u bytes shared\n",
+           deft_dtype_name((deft_dtype)v->dtype), deft_dtype_name((deft_dtype)v->a_dtype), t->bm,
+           t->bn, t->bk, v->a, v->b, v->flags, u.registers, u.shared);
     n_entries++;
     const uint32_t most = v->flags & DF_CUDA_GEMM_EPILOGUE ? EPILOGUE_LOCAL : 0;
     if (u.stack <= most && (u.spilled == 0 || most > 0) && u.shared <= DF_CUDA_SHARED_BYTES) return;
@@ -77,8 +78,10 @@ static void check_usage(const df_cubin *c, const df_cuda_gemm_variant *v, const 
 }
 
 /* One program of a tile's entries. */
-static void assemble(const df_nvrtc *nv, int arch, bool is_f64, uint8_t tile, bool brief)
+static void assemble(const df_nvrtc *nv, int arch, deft_dtype in, bool mma, uint8_t tile,
+                     bool brief)
 {
+    const bool is_f64 = in == DEFT_F64;
     static const uint8_t reads[][2] = {
         { DF_CUDA_READ_WIDE_K, DF_CUDA_READ_WIDE_C },
         { DF_CUDA_READ_WIDE_C, DF_CUDA_READ_WIDE_K },
@@ -103,11 +106,14 @@ static void assemble(const df_nvrtc *nv, int arch, bool is_f64, uint8_t tile, bo
         const bool fused = i % 2;
         v[i] = (df_cuda_gemm_variant){
             .dtype = is_f64 ? DEFT_F64 : DEFT_F32,
+            .a_dtype = (uint8_t)in,
+            .b_dtype = (uint8_t)in,
             .tile = tile,
             .a = reads[i / 2][0],
             .b = reads[i / 2][1],
-            .flags = (uint8_t)(fused ? DF_CUDA_GEMM_EPILOGUE | DF_CUDA_NARROW | DF_CUDA_WIDE
-                                     : DF_CUDA_GEMM_STORE | DF_CUDA_WIDE),
+            .flags = (uint8_t)((fused ? DF_CUDA_GEMM_EPILOGUE | DF_CUDA_NARROW | DF_CUDA_WIDE
+                                      : DF_CUDA_GEMM_STORE | DF_CUDA_WIDE) |
+                               (mma ? DF_CUDA_GEMM_MMA : 0)),
         };
         snprintf(name[i], sizeof name[i], "p%u", i);
         if (df_cuda_gemm_text(&d, &v[i], fused ? &epilogue : NULL, name[i], &df_mem_system,
@@ -142,8 +148,14 @@ int main(int argc, char **argv)
         df_nvrtc_close(&nv);
         return SKIP;
     }
-    for (int f64 = 0; f64 < 2; f64++)
-        for (uint8_t tile = 0; tile < DF_CUDA_N_TILES; tile++) assemble(nv, arch, f64, tile, brief);
+    static const deft_dtype all[] = { DEFT_F32, DEFT_F64, DEFT_F16, DEFT_BF16 };
+    for (size_t i = 0; i < DF_LEN(all); i++)
+        for (uint8_t tile = 0; tile < DF_CUDA_N_TILES; tile++)
+            assemble(nv, arch, all[i], false, tile, brief);
+    for (uint8_t tile = 0; tile < DF_CUDA_N_MMA_TILES && arch >= 80; tile++) {
+        assemble(nv, arch, DEFT_F16, true, tile, brief);
+        assemble(nv, arch, DEFT_BF16, true, tile, brief);
+    }
     df_nvrtc_close(&nv);
     printf("sm_%d: %ld entries, %ld faults\n", arch, n_entries, n_faults);
     return n_faults == 0 ? 0 : 1;

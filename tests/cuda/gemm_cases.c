@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Products' CUDA text, run on the CPU (shim.h), against runtime/matmul.c, bit for bit, all NaNs
- * being equal: random shapes, strides and data, f32 and f64, with and without epilogue kernels
- * (against the interpreter over that C), by the variant that is chosen and by others that the
- * operands allow.
+ * being equal: random shapes, strides and data, f32, some of halves, and f64, with and without
+ * epilogue kernels (against the interpreter over that C), by the variant that is chosen and by
+ * others that the operands allow, tensor cores among them.
  *
  *   gemm_cases COMPILER FOLDER-OF-SHIM [--quick] [FILE.expect ...]
  *
@@ -36,7 +36,8 @@ typedef struct subject {
 } subject;
 
 static struct {
-    long products, launches, epilogues, programs, tile[DF_CUDA_N_TILES], wide[2], faults;
+    long products, halves, launches, mma, epilogues, programs, tile[DF_CUDA_N_TILES], wide[2],
+        faults;
 } n;
 static batch_tools tools;
 
@@ -121,20 +122,34 @@ static void run_epilogue(subject *s)
 static void vary(subject *s, df_cuda_gemm *plan)
 {
     df_cuda_gemm_variant *const v = &plan->variant;
-    v->tile = (uint8_t)product_pick(&s->p, DF_CUDA_N_TILES);
+    v->tile = (uint8_t)product_pick(&s->p, v->flags & DF_CUDA_GEMM_MMA ? DF_CUDA_N_MMA_TILES
+                                                                       : DF_CUDA_N_TILES);
     if (product_pick(&s->p, 2)) v->a = (uint8_t)product_pick(&s->p, 2);
     if (product_pick(&s->p, 2)) v->b = (uint8_t)product_pick(&s->p, 2);
     if (product_pick(&s->p, 3) == 0) v->flags &= (uint8_t)~DF_CUDA_NARROW;
     if (product_pick(&s->p, 3) == 0) v->flags &= (uint8_t)~DF_CUDA_WIDE;
 }
 
+/* By tensor cores where they may, but the first: the twin of their instruction adds in order. */
 static void choose_plans(subject *s, uint32_t number)
 {
     for (uint32_t i = 0; i < BY; i++) {
+        s->p.j.fast = s->p.j.mma = i > 0;
         s->plan[i] = df_cuda_gemm_choose(&s->p.j, 1 + product_pick(&s->p, 200), NULL);
         snprintf(s->name[i], sizeof s->name[i], "p%u_%u", number, i);
         if (i > 0) vary(s, &s->plan[i]);
     }
+}
+
+/* Few terms that underflow: sums that are -0 before a slice is filled up. */
+static void make_tiny(subject *s, uint64_t seed, uint32_t number)
+{
+    *s = (subject){ .has_epilogue = false };
+    do {
+        if (s->p.a.map) product_end(&s->p);
+        product_of(&s->p, seed++, DEFT_F32, DEFT_BF16, 40, 24, 2, true);
+    } while (s->p.data != PRODUCT_TINY);
+    choose_plans(s, number);
 }
 
 static void make_random(subject *s, uint64_t seed, uint32_t number)
@@ -233,12 +248,14 @@ static void run(const batch *b, subject *s)
         else
             n.faults++;
         n.launches++;
-        n.tile[v->tile]++;
+        n.mma += (v->flags & DF_CUDA_GEMM_MMA) != 0;
+        n.tile[v->tile] += (v->flags & DF_CUDA_GEMM_MMA) == 0;
         n.wide[0] += v->a >= DF_CUDA_READ_WIDE_C;
         n.wide[1] += (v->flags & DF_CUDA_WIDE) != 0;
     }
     n.products++;
     n.epilogues += s->has_epilogue;
+    n.halves += s->p.j.a_dtype != s->p.j.dtype || s->p.j.b_dtype != s->p.j.dtype;
 }
 
 static void check_batch(subject *s, uint32_t n_subjects)
@@ -271,7 +288,8 @@ static void check_random(subject *s, uint64_t seed, uint32_t all)
 {
     for (uint32_t done = 0; done < all;) {
         const uint32_t here = all - done < IN_BATCH ? all - done : IN_BATCH;
-        for (uint32_t i = 0; i < here; i++) make_random(&s[i], seed + done + i, i);
+        make_tiny(&s[0], seed + done, 0);
+        for (uint32_t i = 1; i < here; i++) make_random(&s[i], seed + done + i, i);
         check_batch(s, here);
         done += here;
     }
@@ -317,6 +335,8 @@ static void check_choices(void)
     df_kargs a = { .ptr = ptr, .stride = stride, .base = base, .extent = extent, .num = num };
     for (uint32_t i = 0; i < g.k.n_access; i++) g.access[i].step[0] = DF_STEP_ANY;
     df_cuda_gemm_job j = { .dtype = DEFT_F32,
+                           .a_dtype = DEFT_F32,
+                           .b_dtype = DEFT_F32,
                            .m = extent[0],
                            .n = extent[1],
                            .k = 64,
@@ -333,6 +353,27 @@ static void check_choices(void)
     expect(p.variant.flags & DF_CUDA_NARROW, "narrow");
     expect(p.variant.tile == 0 && p.n_blocks == 256 * 128, "the largest tile for much work");
     expect(p.variant.a == DF_CUDA_READ_WIDE_K && p.variant.b == DF_CUDA_READ_WIDE_C, "wide reads");
+    j.b_dtype = DEFT_F16;
+    j.a = j.b = 8;
+    p = df_cuda_gemm_choose(&j, 100, NULL);
+    expect(p.variant.a == DF_CUDA_READ_ALONG_K && p.variant.b == DF_CUDA_READ_WIDE_C,
+           "four halves are 8 bytes");
+    expect(p.variant.b_dtype == DEFT_F16 && p.variant.a_dtype == DEFT_F32, "what B lies there as");
+    j.a_dtype = DEFT_F16;
+    j.mma = true;
+    p = df_cuda_gemm_choose(&j, 100, NULL);
+    expect(!(p.variant.flags & DF_CUDA_GEMM_MMA), "strict sums are chains");
+    j.fast = true;
+    p = df_cuda_gemm_choose(&j, 100, NULL);
+    expect(p.variant.flags & DF_CUDA_GEMM_MMA && p.n_blocks == 256 * 128, "by tensor cores");
+    expect(p.variant.a == DF_CUDA_READ_ALONG_K, "eight halves are 16 bytes");
+    j.a = 16;
+    p = df_cuda_gemm_choose(&j, 100, NULL);
+    expect(p.variant.a == DF_CUDA_READ_WIDE_K, "and lie there");
+    j.a_dtype = DEFT_BF16;
+    p = df_cuda_gemm_choose(&j, 100, NULL);
+    expect(!(p.variant.flags & DF_CUDA_GEMM_MMA), "of one dtype");
+    j.a_dtype = j.b_dtype = DEFT_F32;
     stride[2 * (g.k.n_access - 1)] = 1 << 20;
     p = df_cuda_gemm_choose(&j, 100, NULL);
     expect(!(p.variant.flags & DF_CUDA_NARROW), "what lies far apart is not narrow");
@@ -364,10 +405,12 @@ int main(int argc, char **argv)
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", tools.folder);
     if (n.faults == 0 && system(command) != 0) n.faults++;
-    printf("%ld products (%ld with epilogues, %ld of them of programs), %ld launches (tiles",
-           n.products, n.epilogues, n.programs, n.launches);
+    printf(
+        "%ld products (%ld with epilogues, %ld of them of programs; %ld of halves), %ld launches "
+        "(tiles",
+        n.products, n.epilogues, n.programs, n.halves, n.launches);
     for (int i = 0; i < DF_CUDA_N_TILES; i++) printf(" %ld", n.tile[i]);
-    printf("; %ld read A and %ld write C 16 bytes at a time), %ld faults\n", n.wide[0], n.wide[1],
-           n.faults);
+    printf("; %ld by tensor cores; %ld read A and %ld write C 16 bytes at a time), %ld faults\n",
+           n.mma, n.wide[0], n.wide[1], n.faults);
     return n.faults == 0 ? 0 : 1;
 }

@@ -5,7 +5,10 @@
  * and branches alternate; results are held for some time; weights are taken over, or were kept;
  * indices lie outside now and then. Then in runs of the first queue every call of the driver and
  * every allocation fails in turn: no result is wrong, nothing leaks, and graphs come back. Nothing
- * that the driver calls misuse may happen.
+ * that the driver calls misuse may happen. DEFT_CUDA_TABLE=1: kernels of the first queue go by a
+ * table.
+ *
+ * size: one pair of queues, and each way in which their runs may differ.
  *
  *   graph_cases DRIVER NVRTC CUBLASLT [--quick] [--first=SEED]
  */
@@ -15,7 +18,6 @@
 
 #include "../../tools/deft/cli.h"
 #include "jit_cuda/own.h"
-#include "jit_cuda/pool.h"
 #include "standin/standin.h"
 #include "support/fail_mem.h"
 #include "support/part.h"
@@ -23,6 +25,8 @@
 static standin gpu;
 static long n_faults, n_runs, n_refused, n_failed;
 static char where[128];
+static bool (*in_each_run)(void *world); /* NULL: nothing */
+static bool without_va;
 
 static void fault(const char *what, const char *more)
 {
@@ -98,7 +102,7 @@ static uint64_t below(world *w, uint64_t n)
 static bool world_open(world *w, uint64_t seed, df_diag *d)
 {
     static const df_gpu_wish wish = { .size = sizeof wish };
-    static const df_replay_wish usual;
+    const df_replay_wish usual = { .max_pool_bytes = without_va ? 1 << 20 : 0 };
     *w = (world){ .mem = fail_mem_create(), .state = seed * 977 + 1 };
     gpu.when(STANDIN_RANDOM, (uint32_t)seed);
     if (df_cuda_create(d, fail_mem_get(w->mem), NULL, &wish, &w->dev) != DEFT_OK) return false;
@@ -300,6 +304,10 @@ static deft_status run_lane(world *w, program *p, int lane, value *const *in, ui
     }
     t.inputs = inputs;
     df_launch_io io = { .root = root, .input = buffers, .queue = w->q[lane] };
+    if (lane == 1 && in_each_run) {
+        io.interrupted = in_each_run;
+        io.user = w;
+    }
     n_runs++;
     return w->dev->run(w->dev, d, p->plan, &t, p->slots, &io, NULL);
 }
@@ -428,9 +436,17 @@ static bool training_open(training *t, uint64_t seed, const int64_t *sizes, uint
     return true;
 }
 
-/* Three sets of extents alternate in the frames that are kept. */
+static bool goes_by_table(void)
+{
+    const char *const asked = getenv("DEFT_CUDA_TABLE");
+    return asked && strcmp(asked, "1") == 0;
+}
+
+/* Few sets of extents alternate in the frames that are kept. */
 static void check_frames(const training *t)
 {
+    const uint32_t ways = goes_by_table() ? 2 : 1;
+    if (t->n_sizes * ways > DF_CUDA_FRAMES) return;
     for (int i = 0; i < N_PROGRAMS; i++)
         for (int k = 0; k < MOST_PLANS && t->w.plans[i][k]; k++)
             if (((df_cuda_plan *)t->w.plans[i][k]->attached)->n_taken > 0)
@@ -445,7 +461,7 @@ static df_replay_stats training_close(training *t)
     const df_replay_stats s = w->dev->far->read_replay(w->dev, w->q[1]);
     for (uint32_t i = 0; i < t->n_held; i++) check_value(w, &t->held[i], "a held result");
     check_value(w, &t->weights, "weights");
-    if (t->n_sizes <= 3) check_frames(t);
+    check_frames(t);
     const bool late = below(w, 2) == 0;
     if (late && w->dev->far->wait(w->dev, &d, w->q[1]) != DEFT_OK) fault("waiting", d.text);
     if (late) w->dev->far->queue_destroy(w->dev, &w->q[1]);
@@ -467,10 +483,12 @@ static void check_training(uint64_t seed, int n_steps, const int64_t *sizes, uin
     for (int i = 0; i < n_steps; i++) training_step(&t);
     const df_replay_stats s = training_close(&t);
     printf("%s: %llu runs, %llu recorded, %llu replayed, %llu placed, %llu reshaped, %llu nodes "
-           "updated\n",
+           "updated, %llu tables\n",
            where, (unsigned long long)s.calls, (unsigned long long)s.recorded,
            (unsigned long long)s.replayed, (unsigned long long)s.placed,
-           (unsigned long long)s.reshaped, (unsigned long long)s.updates);
+           (unsigned long long)s.reshaped, (unsigned long long)s.updates,
+           (unsigned long long)s.tables);
+    if (goes_by_table() != (s.tables > 0)) fault("tables", "");
     if (s.failure[0]) fault("a graph failed", s.failure);
     if (s.replayed + s.placed + s.reshaped == 0) fault("nothing was replayed", "");
 }
@@ -589,68 +607,69 @@ static void check_other_queue(void)
     world_close(&w);
 }
 
-/* ---- the pool itself ---- */
+/* ---- trims from outside ---- */
 
-enum { MIB = 1 << 20 };
-
-static uint64_t live_bytes(df_gpu *g)
+static bool trim_all(void *user)
 {
-    return df_gpu_read(g).live_bytes;
+    world *const w = user;
+    w->dev->far->trim(w->dev);
+    return false;
 }
 
-/* Each call of growing fails once: it is as it was. Memory goes when the work on it has ended. */
-static void use_pool(df_gpu *g, df_queue *q, df_cuda_pool *p)
+static uint64_t graphs_of(world *w)
 {
+    return w->dev->far->read_replay(w->dev, w->q[1]).n_graphs;
+}
+
+/* Between runs it is done at once, within one when that has ended; then all is recorded again. */
+static void check_trim(void)
+{
+    world w;
     df_diag d = { 0 };
-    char data[64] = { 0 };
-    if (df_cuda_pool_back(p, &d, q, 40 * MIB) != DEFT_OK) fault("backing", d.text);
-    if (df_cuda_pool_bytes(p) != 40 * MIB || live_bytes(g) != 40 * MIB) fault("its size", "");
-    for (long n = 1;; n++) {
-        gpu.fail(NULL, n, 1);
-        const deft_status st = df_cuda_pool_back(p, &d, q, 200 * MIB);
-        if (st == DEFT_OK) break;
-        if (df_cuda_pool_bytes(p) != 40 * MIB || live_bytes(g) != 40 * MIB)
-            fault("a failed growth leaves something", d.text);
+    (void)snprintf(where, sizeof where, "trim%s", without_va ? " without virtual memory" : "");
+    if (!world_open(&w, 1, &d)) {
+        fault("no device", d.text);
+        return;
     }
-    while (gpu.fails_waiting() > 0) (void)df_queue_wait(q, NULL);
-    for (uint64_t at = 0; at < 200 * (uint64_t)MIB; at += 16 * (uint64_t)MIB)
-        if (df_queue_put(q, &d, df_cuda_pool_base(p) + at, data, sizeof data) != DEFT_OK)
-            fault("writing", d.text);
-    if (df_cuda_pool_back(p, &d, q, 1) != DEFT_OK) fault("giving back", d.text);
-    if (df_cuda_pool_bytes(p) != 32 * MIB || live_bytes(g) != 32 * MIB) fault("its size", "");
-    if (df_cuda_pool_back(p, &d, q, 300 * MIB) != DEFT_E_MEMORY ||
-        !strstr(d.text, "max_bytes, 268435456"))
-        fault("a bound", d.text);
-    if (df_cuda_pool_back(p, &d, q, (uint64_t)1 << 40) != DEFT_E_MEMORY) fault("a bound", d.text);
+    value x = random_value(&w, 8 * (size_t)ROWS), weights = random_value(&w, ROWS * COLS);
+    for (int i = 0; i < 24; i++) {
+        in_each_run = i % 8 == 7 ? trim_all : NULL;
+        value out = evaluate_once(&w, &x, &weights);
+        check_value(&w, &out, "a result beside a trim");
+        if (i >= 2 && (graphs_of(&w) > 0) == (i % 8 == 7)) fault("graphs after a run", "");
+        if (i % 8 == 5) trim_all(&w);
+        if (i % 8 == 5 && graphs_of(&w) > 0) fault("graphs after a trim", "");
+        const df_replay_stats s = w.dev->far->read_replay(w.dev, w.q[1]);
+        if (i % 8 == 5 && s.pool_bytes > 512) fault("more is left than is held", "");
+        check_value(&w, &out, "a result that was held through a trim");
+        value_drop(&out);
+    }
+    in_each_run = NULL;
+    trim_all(&w);
+    const df_replay_stats s = w.dev->far->read_replay(w.dev, w.q[1]);
+    if (s.mapped_bytes > 0) fault("memory is left", "");
+    value_drop(&x);
+    value_drop(&weights);
+    world_close(&w);
 }
 
-static void check_pool(void)
+/* Without virtual memory the pool is one block of the greatest size, or graphs are refused. */
+static void check_without_va(bool quick)
 {
+    static const standin_gpu one[] = { { .no_va = true } };
+    world w;
     df_diag d = { 0 };
-    df_driver *dr = NULL;
-    df_gpu *g = NULL;
-    df_queue *q = NULL;
-    df_cuda_pool *p = NULL;
-    world w = { .mem = fail_mem_create() };
-    const df_mem *const mem = fail_mem_get(w.mem);
-    const df_gpu_options o = { .max_bytes = 256 * MIB };
-    const df_log log = { 0 };
-    (void)snprintf(where, sizeof where, "pool");
-    gpu.when(STANDIN_LATE, 1);
-    if (df_driver_open(&d, mem, NULL, &dr) != DEFT_OK ||
-        df_gpu_open(&d, dr, &log, 0, &o, &g) != DEFT_OK ||
-        df_queue_create(&d, g, NULL, &q) != DEFT_OK ||
-        df_cuda_pool_create(&d, mem, g, &p) != DEFT_OK)
-        fault("no pool", d.text);
-    else
-        use_pool(g, q, p);
-    df_queue_destroy(&q);
-    df_cuda_pool_destroy(&p);
-    df_gpu_close(&g);
-    df_driver_close(&dr);
-    check_misuse();
-    check_nothing_left(&w);
-    fail_mem_destroy(&w.mem);
+    gpu.reset();
+    gpu.set_gpus(1, one);
+    if (world_open(&w, 1, &d) || !strstr(d.text, "has no virtual memory")) fault("refusal", d.text);
+    world_close(&w);
+    without_va = true;
+    check_trim();
+    check_training(90, quick ? 60 : 300, three, 3);
+    for (long k = 1; k < (quick ? 8 : 40) && check_failing(false, 2, k); k++) {
+    }
+    without_va = false;
+    gpu.reset();
 }
 
 int main(int argc, char **argv)
@@ -675,7 +694,8 @@ int main(int argc, char **argv)
     check_training(first + n, quick ? 120 : 1000, many, 12);
     check_memory();
     check_other_queue();
-    check_pool();
+    check_trim();
+    check_without_va(quick);
     for (int by_memory = 0; by_memory < 2; by_memory++) {
         long all = 0;
         for (uint32_t at = 0; at < 16; at += quick ? 3 : 1)

@@ -4,14 +4,17 @@
  * environment): a network is trained at three lengths, losses and predictions are kept for some
  * steps, now and then it is evaluated, and a learning rate and weights are set from outside. In one
  * context steps are replayed as graphs, in another they are not; all that is read is the same, bit
- * for bit.
+ * for bit. With --trim another thread trims all the while.
  *
- *   graph_program [--quick]
+ *   graph_program [--quick] [--trim]
  */
 #include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "deft/deft.h"
 
@@ -139,7 +142,34 @@ static void compare_all(model *m, int step)
             compare(m, (deft_tensor *[]){ m[0].kept[i], m[1].kept[i] }, "what was kept", step);
 }
 
-static void check_stats(const model *m, int n_steps)
+/* ---- trims ---- */
+
+typedef struct trimmer {
+    deft_runtime *rt;
+    atomic_bool is_over;
+} trimmer;
+
+static void *trim_on(void *user)
+{
+    trimmer *const t = user;
+    while (!atomic_load(&t->is_over)) {
+        deft_runtime_trim(t->rt);
+        usleep(3000);
+    }
+    return NULL;
+}
+
+/* From here, where no context runs: all graphs go, and the memory that nothing is held in. */
+static void check_trim(const model *m, deft_runtime *rt)
+{
+    deft_replay_stats s;
+    deft_runtime_trim(rt);
+    OK(m, deft_replay_read(m[1].cx, DEFT_CUDA(0), &s, sizeof s));
+    if (s.graphs || s.recorded == 0) printf("graphs are left, or never were\n"), n_faults++;
+    if ((s.held == 0) != (s.pool_bytes == 0)) printf("memory is left\n"), n_faults++;
+}
+
+static void check_stats(const model *m, int n_steps, bool trims)
 {
     static char text[1 << 16];
     deft_replay_stats s, off;
@@ -155,7 +185,8 @@ static void check_stats(const model *m, int n_steps)
         (unsigned long long)s.reshaped, (unsigned long long)s.pool_bytes,
         (unsigned long long)s.separate_bytes);
     if (!s.is_on || off.is_on || off.runs) printf("another context replays\n"), n_faults++;
-    if (s.replayed * 2 < (uint64_t)n_steps) printf("too little was replayed\n"), n_faults++;
+    if (s.replayed * 2 < (uint64_t)n_steps && !trims)
+        printf("too little was replayed\n"), n_faults++;
     if (n == 0 || !strstr(text, "node 1: plan ")) printf("no tree is shown\n"), n_faults++;
     if (deft_show(m[0].cx, "graphs", text, sizeof text)) printf("what is shown?\n"), n_faults++;
 }
@@ -163,17 +194,25 @@ static void check_stats(const model *m, int n_steps)
 int main(int argc, char **argv)
 {
     const int n_steps = argc > 1 && strcmp(argv[1], "--quick") == 0 ? 80 : 1000;
+    const bool trims = argc > 1 && strcmp(argv[argc - 1], "--trim") == 0;
+    pthread_t thread;
     static model m[N_CONTEXTS];
     deft_runtime *rt = NULL;
     if (deft_runtime_create(NULL, &rt) != DEFT_OK) return 2;
     open_model(&m[0], rt, DEFT_REPLAY_OFF);
     open_model(&m[1], rt, DEFT_REPLAY_GRAPHS);
+    trimmer t = { .rt = rt };
+    if (trims && pthread_create(&thread, NULL, trim_on, &t) != 0) return 2;
     for (int step = 0; step < n_steps; step++) {
         for (int i = 0; i < N_CONTEXTS; i++) one_step(&m[i], step);
         if (step % 8 == 7) compare_all(m, step);
     }
+    atomic_store(&t.is_over, true);
+    if (trims) pthread_join(thread, NULL);
     compare_all(m, n_steps);
-    check_stats(m, n_steps);
+    check_stats(m, n_steps, trims);
+    check_trim(m, rt);
+    compare_all(m, n_steps);
     for (int i = 0; i < N_CONTEXTS; i++) {
         for (int k = 0; k < 2; k++) deft_drop(&m[i].w[k]), deft_drop(&m[i].m[k]);
         for (int k = 0; k < KEPT; k++) deft_drop(&m[i].kept[k]);

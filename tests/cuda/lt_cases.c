@@ -18,7 +18,7 @@
 #include "support/part.h"
 
 static struct {
-    long products, library, epilogues, faults;
+    long products, library, halves, epilogues, faults;
 } n;
 static long (*count_asked)(void), (*count_products)(void);
 static void (*fail_at)(long n, int code);
@@ -64,6 +64,7 @@ static bool run(df_cublaslt *lt, const df_cuda_gemm_job *j, const df_cuda_gemm *
 /* Whether the library must be able to express it: unit strides, no element seen twice. */
 static bool is_plain(const df_cuda_gemm_job *j)
 {
+    if (j->a_dtype != j->b_dtype) return false;
     if ((j->a_col != 1 || j->a_row < j->k) && (j->a_row != 1 || j->a_col < j->m)) return false;
     if ((j->b_col != 1 || j->b_row < j->n) && (j->b_row != 1 || j->b_col < j->k)) return false;
     for (uint32_t i = 0; i < j->batch_rank; i++)
@@ -83,6 +84,7 @@ static void check_random(df_cublaslt *lt, uint64_t seed)
     n.products++;
     if (plan.way == DF_CUDA_GEMM_LT && run(lt, &p.j, &plan, p.where)) {
         n.library++;
+        n.halves += p.j.a_dtype != p.j.dtype;
         expect(!product_differs(&p, text, sizeof text), p.where, text);
         expect(count_asked() == asked, p.where, "a run asks nothing anew");
     }
@@ -93,7 +95,7 @@ static void check_random(df_cublaslt *lt, uint64_t seed)
 
 /* ---- biases ---- */
 
-/* C + bias over [batch, M, N], C loaded first or second. */
+/* C + bias over [batch, M, N], C loaded first or second; or C rounded to the halves A and B are. */
 typedef struct biased {
     df_kernel k;
     df_access access[3];
@@ -105,7 +107,7 @@ typedef struct biased {
     char *bias, *out, *want;
 } biased;
 
-static void make_biased(biased *x, uint64_t seed, uint8_t t, bool second)
+static void make_biased(biased *x, uint64_t seed, uint8_t t, deft_dtype in, bool second)
 {
     const uint8_t e = DF_LEVEL_ELEM;
     *x = (biased){ 0 };
@@ -129,10 +131,10 @@ static void make_biased(biased *x, uint64_t seed, uint8_t t, bool second)
     x->ins[1] = (df_ins){ .op = DF_K_load, .dtype = t, .level = e, .imm = !second };
     x->ins[2] = (df_ins){ .op = DF_K_add, .dtype = t, .level = e, .src = { 1, 0 } };
     x->ins[3] = (df_ins){ .op = DF_K_store, .dtype = t, .level = e, .src = { 2 }, .imm = 2 };
-    product_of(&x->p, seed, (deft_dtype)t, 40, 24, 17, false);
+    product_of(&x->p, seed, (deft_dtype)t, in, 40, 24, 17, false);
     while (x->p.data != PRODUCT_TAME || !is_plain(&x->p.j)) {
         product_end(&x->p);
-        product_of(&x->p, ++seed, (deft_dtype)t, 40, 24, 17, false);
+        product_of(&x->p, ++seed, (deft_dtype)t, in, 40, 24, 17, false);
     }
     df_cuda_gemm_job *const j = &x->p.j;
     x->bias = aligned_alloc(64, 64 * 8);
@@ -163,7 +165,7 @@ static void interpret(biased *x, char *out)
     void *const work = aligned_alloc(64, (df_interp_work_size(&x->k) + 127) & ~(size_t)63);
     if (!work) abort();
     x->ptr[1] = x->bias;
-    x->ptr[2] = out;
+    x->ptr[x->k.n_access - 1] = out;
     df_interp_main(&x->k, work, &x->a, 0, 40, 0, 24);
     free(work);
 }
@@ -185,7 +187,7 @@ static void check_biased(df_cublaslt *lt, biased *x, bool fused, const char *wha
     interpret(x, x->want);
     x->ptr[0] = NULL;
     x->stride[0] = x->stride[1] = x->stride[2] = 0;
-    x->ptr[2] = x->out;
+    x->ptr[x->k.n_access - 1] = x->out;
     j = x->p.j;
     const df_cuda_gemm plan = df_cuda_gemm_choose(&j, 100, lt);
     expect(plan.way == DF_CUDA_GEMM_LT && plan.fused == fused, what, "the way that was expected");
@@ -208,30 +210,65 @@ static void check_biased(df_cublaslt *lt, biased *x, bool fused, const char *wha
 
 static void check_biases(df_cublaslt *lt)
 {
+    static const deft_dtype of[] = { DEFT_F32, DEFT_F16, DEFT_BF16 };
     static biased x;
     for (uint64_t seed = 0; seed < 8; seed++) {
-        make_biased(&x, 3000 + 100 * seed, DEFT_F32, seed % 2);
+        make_biased(&x, 3000 + 100 * seed, DEFT_F32, of[seed % 3], seed % 2);
         check_biased(lt, &x, true, "a bias");
         end_biased(&x);
     }
-    make_biased(&x, 3000, DEFT_F64, false);
+    make_biased(&x, 3000, DEFT_F64, DEFT_F64, false);
     check_biased(lt, &x, false, "a bias of f64, which the library has not");
     end_biased(&x);
-    make_biased(&x, 3000, DEFT_F32, false);
+    make_biased(&x, 3000, DEFT_F32, DEFT_F32, false);
     x.k.flags = 0;
     check_biased(lt, &x, false, "a strict bias");
     end_biased(&x);
-    make_biased(&x, 3000, DEFT_F32, false);
+    make_biased(&x, 3000, DEFT_F32, DEFT_F32, false);
     x.ins[2].op = DF_K_max;
     check_biased(lt, &x, false, "no bias");
     end_biased(&x);
-    make_biased(&x, 3000, DEFT_F32, false);
+    make_biased(&x, 3000, DEFT_F32, DEFT_F32, false);
     x.access[1].step[1] = DF_STEP_ANY;
     check_biased(lt, &x, false, "a summand with rows");
     end_biased(&x);
-    make_biased(&x, 3000, DEFT_F32, false);
+    make_biased(&x, 3000, DEFT_F32, DEFT_F32, false);
     x.ins[3].src[0] = 1;
     check_biased(lt, &x, false, "a sum that is not stored");
+    end_biased(&x);
+}
+
+/* ---- rounding ---- */
+
+/* The kernel that stores C as `to`. */
+static void make_rounding(biased *x, uint64_t seed, deft_dtype in, uint8_t to)
+{
+    make_biased(x, seed, DEFT_F32, in, false);
+    x->k.n_ins = 3;
+    x->k.n_access = 2;
+    x->access[1] = x->access[2];
+    x->access[1].dtype = to;
+    x->access[1].same_as = 1;
+    x->ins[1] = (df_ins){ .op = DF_K_cast, .dtype = to, .level = DF_LEVEL_ELEM };
+    x->ins[2] =
+        (df_ins){ .op = DF_K_store, .dtype = to, .level = DF_LEVEL_ELEM, .src = { 1 }, .imm = 1 };
+    memcpy(x->stride + 3, x->stride + 6, 3 * sizeof *x->stride);
+}
+
+static void check_rounding(df_cublaslt *lt)
+{
+    static biased x;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        const deft_dtype t = seed % 2 ? DEFT_F16 : DEFT_BF16;
+        make_rounding(&x, 5000 + 100 * seed, t, (uint8_t)t);
+        check_biased(lt, &x, true, "rounded once, at the end");
+        end_biased(&x);
+    }
+    make_rounding(&x, 5000, DEFT_F16, DEFT_BF16);
+    check_biased(lt, &x, false, "rounded to other halves");
+    end_biased(&x);
+    make_rounding(&x, 5000, DEFT_F32, DEFT_F16);
+    check_biased(lt, &x, false, "f32 rounded to halves");
     end_biased(&x);
 }
 
@@ -240,6 +277,8 @@ static void check_biases(df_cublaslt *lt)
 static void check_ways(df_cublaslt *lt)
 {
     df_cuda_gemm_job j = { .dtype = DEFT_F32,
+                           .a_dtype = DEFT_F32,
+                           .b_dtype = DEFT_F32,
                            .fast = true,
                            .m = 64,
                            .n = 32,
@@ -273,6 +312,13 @@ static void check_ways(df_cublaslt *lt)
     j = plain;
     j.k = 0;
     expect(df_cuda_gemm_choose(&j, 100, lt).way == DF_CUDA_GEMM_OURS, "ways", "k is 0");
+    j = plain;
+    j.a_dtype = DEFT_F16;
+    expect(df_cuda_gemm_choose(&j, 100, lt).way == DF_CUDA_GEMM_OURS, "ways", "f16 and f32");
+    j.b_dtype = DEFT_BF16;
+    expect(df_cuda_gemm_choose(&j, 100, lt).way == DF_CUDA_GEMM_OURS, "ways", "f16 and bf16");
+    j.a_dtype = DEFT_BF16;
+    expect(df_cuda_gemm_choose(&j, 100, lt).way == DF_CUDA_GEMM_LT, "ways", "bf16");
     j = plain;
     j.batch_rank = 1;
     j.batch_extent[0] = 3;
@@ -313,7 +359,7 @@ static void check_failures(df_cublaslt *lt)
     df_diag d = { 0 };
     df_cublaslt *none = NULL;
     uint64_t work[128 + 32];
-    product_of(&p, 7, DEFT_F32, 8, 8, 8, true);
+    product_of(&p, 7, DEFT_F32, DEFT_F32, 8, 8, 8, true);
     p.j.a_row = p.j.b_row = 8;
     p.j.a_col = p.j.b_col = 1;
     p.j.fast = true;
@@ -339,7 +385,7 @@ static void check_memory(void)
     bool done = false;
     uint64_t work[128 + 32];
     const uint64_t work_at = ((uintptr_t)work + 255) & ~(uint64_t)255;
-    product_of(&p, 7, DEFT_F32, 8, 8, 8, true);
+    product_of(&p, 7, DEFT_F32, DEFT_F32, 8, 8, 8, true);
     p.j.a_row = p.j.b_row = 8;
     p.j.a_col = p.j.b_col = 1;
     p.j.fast = true;
@@ -380,11 +426,12 @@ int main(int argc, char **argv)
     const uint32_t all = test_some(quick ? 200 : 3000);
     for (uint32_t i = 0; i < all; i++) check_random(lt, 70000 + i);
     check_biases(lt);
+    check_rounding(lt);
     check_ways(lt);
     check_failures(lt);
     check_memory();
     df_cublaslt_close(&lt);
-    printf("%ld products, %ld by the library, %ld with epilogues, %ld faults\n", n.products,
-           n.library, n.epilogues, n.faults);
+    printf("%ld products, %ld by the library (%ld of halves), %ld with epilogues, %ld faults\n",
+           n.products, n.library, n.halves, n.epilogues, n.faults);
     return n.faults == 0 ? 0 : 1;
 }

@@ -75,43 +75,53 @@ static int64_t lay_out(product *p, const int64_t *extent, uint32_t rank, bool is
     return span;
 }
 
-static uint64_t bits_of(product *p)
+/* What A and B of f32 lie in memory as. */
+static void pick_dtypes(product *p)
+{
+    static const deft_dtype all[] = { DEFT_F32, DEFT_F16, DEFT_BF16 };
+    p->j.a_dtype = p->j.b_dtype = p->j.dtype;
+    if (p->j.dtype != DEFT_F32 || product_pick(p, 2)) return;
+    p->j.a_dtype = all[product_pick(p, 3)];
+    p->j.b_dtype = product_pick(p, 2) ? p->j.a_dtype : all[product_pick(p, 3)];
+}
+
+static uint64_t bits_of(product *p, uint8_t t)
 {
     static const double odd[] = { NAN,   INFINITY, -INFINITY, -0.0,   0.0,   -0.0,
                                   1e-42, -1e-310,  1e30,      -1e300, 3e-39, 0.5 };
-    const uint8_t t = (uint8_t)p->j.dtype;
+    const double tiny = t == DEFT_F64 ? 1e-162 : t == DEFT_F16 ? 1e-7 : 1e-23;
     const double v = ((double)product_pick(p, 4001) - 2000) / 128;
-    if (p->data == PRODUCT_TINY) return of_real(t, v * (t == DEFT_F32 ? 1e-23 : 1e-162));
+    if (p->data == PRODUCT_TINY) return of_real(t, v * tiny);
     if (p->data == PRODUCT_WILD && product_pick(p, 60) == 0)
         return of_real(t, odd[product_pick(p, 12)]);
     return of_real(t, v / 3);
 }
 
-static walled fill(product *p, int64_t span)
+static walled fill(product *p, deft_dtype t, int64_t span)
 {
-    const size_t size = deft_dtype_size(p->j.dtype), bytes = (size_t)span * size;
+    const size_t size = deft_dtype_size(t), bytes = (size_t)span * size;
     /* Rounded up, it can be read 16 bytes at a time; exact, what is read too much is a crash. */
     const walled w = walled_take(product_pick(p, 3) ? (bytes + 15) & ~(size_t)15 : bytes);
     for (int64_t i = 0; i < span; i++) {
-        const uint64_t bits = bits_of(p);
+        const uint64_t bits = bits_of(p, (uint8_t)t);
         memcpy(w.at + i * (int64_t)size, &bits, size);
     }
     return w;
 }
 
-static walled operand(product *p, int64_t rows, int64_t cols, bool is_result, int64_t *batch,
-                      int64_t *row, int64_t *col, uint64_t *at)
+static walled operand(product *p, deft_dtype t, int64_t rows, int64_t cols, bool is_result,
+                      int64_t *batch, int64_t *row, int64_t *col, uint64_t *at)
 {
     int64_t extent[MOST_AXES], stride[MOST_AXES] = { 0 }, low;
     const uint32_t rank = p->j.batch_rank + 2;
     memcpy(extent, p->j.batch_extent, sizeof *extent * p->j.batch_rank);
     extent[rank - 2] = rows;
     extent[rank - 1] = cols;
-    const walled w = fill(p, lay_out(p, extent, rank, is_result, stride, &low));
+    const walled w = fill(p, t, lay_out(p, extent, rank, is_result, stride, &low));
     memcpy(batch, stride, sizeof *stride * p->j.batch_rank);
     *row = stride[rank - 2];
     *col = stride[rank - 1];
-    *at = (uintptr_t)w.at + (uint64_t)low * deft_dtype_size(p->j.dtype);
+    *at = (uintptr_t)w.at + (uint64_t)low * deft_dtype_size(t);
     return w;
 }
 
@@ -127,20 +137,39 @@ static int64_t place_in_c(const product *p, int64_t batch, int64_t row)
     return at;
 }
 
+/* An operand as the CPU takes it; NULL: as it is. */
+static float *lifted(const walled *w, deft_dtype t)
+{
+    const size_t n = w->bytes / 2;
+    if (t == DEFT_F32 || t == DEFT_F64) return NULL;
+    float *const out = malloc((n + 1) * sizeof *out);
+    must(out != NULL);
+    for (size_t i = 0; i < n; i++)
+        out[i] = (float)real_of((uint8_t)t, load_bits(w->at + 2 * i, (uint8_t)t));
+    return out;
+}
+
+static const char *element_of(const walled *w, float *as_f32, uint64_t at)
+{
+    if (!as_f32) return (const char *)(uintptr_t)at;
+    return (const char *)(as_f32 + (at - (uintptr_t)w->at) / 2);
+}
+
 static void multiply(product *p)
 {
     const df_cuda_gemm_job *const j = &p->j;
     const size_t size = deft_dtype_size(j->dtype);
     df_diag d = { 0 };
     df_pool *pool = NULL;
+    float *const a = lifted(&p->a, j->a_dtype), *const b = lifted(&p->b, j->b_dtype);
     df_matmul_job job = { .dtype = j->dtype,
                           .m = j->m,
                           .n = j->n,
                           .k = j->k,
                           .n_batch = p->n_batch,
                           .batch_rank = j->batch_rank,
-                          .a = (const char *)(uintptr_t)j->a,
-                          .b = (const char *)(uintptr_t)j->b,
+                          .a = element_of(&p->a, a, j->a),
+                          .b = element_of(&p->b, b, j->b),
                           .a_row = j->a_row,
                           .a_col = j->a_col,
                           .b_row = j->b_row,
@@ -162,6 +191,8 @@ static void multiply(product *p)
     must(work != NULL);
     df_matmul_run(&job, NULL, NULL, pool, work);
     free(work);
+    free(a);
+    free(b);
     df_pool_destroy(&pool);
 }
 
@@ -187,15 +218,16 @@ static void finish(product *p, bool has_c)
     p->n_batch = 1;
     for (uint32_t i = 0; i < j->batch_rank; i++) p->n_batch *= j->batch_extent[i];
     p->data = (product_data)product_pick(p, PRODUCT_N_DATA);
-    p->a = operand(p, j->m, j->k, false, j->a_batch, &j->a_row, &j->a_col, &j->a);
-    p->b = operand(p, j->k, j->n, false, j->b_batch, &j->b_row, &j->b_col, &j->b);
+    p->a = operand(p, j->a_dtype, j->m, j->k, false, j->a_batch, &j->a_row, &j->a_col, &j->a);
+    p->b = operand(p, j->b_dtype, j->k, j->n, false, j->b_batch, &j->b_row, &j->b_col, &j->b);
     int64_t one;
-    if (has_c) p->c = operand(p, j->m, j->n, true, j->c_batch, &j->c_row, &one, &j->c);
+    if (has_c) p->c = operand(p, j->dtype, j->m, j->n, true, j->c_batch, &j->c_row, &one, &j->c);
     multiply(p);
     if (has_c) keep_wanted(p);
-    snprintf(p->where, sizeof p->where, "%s %lld x %lld x %lld, %lld of them, data %d",
-             deft_dtype_name(j->dtype), (long long)j->m, (long long)j->n, (long long)j->k,
-             (long long)p->n_batch, (int)p->data);
+    snprintf(p->where, sizeof p->where, "%s of %s, %s %lld x %lld x %lld, %lld of them, data %d",
+             deft_dtype_name(j->dtype), deft_dtype_name(j->a_dtype), deft_dtype_name(j->b_dtype),
+             (long long)j->m, (long long)j->n, (long long)j->k, (long long)p->n_batch,
+             (int)p->data);
 }
 
 static int64_t pick_extent(product *p, int64_t most)
@@ -222,13 +254,15 @@ void product_make(product *p, uint64_t seed, deft_dtype t, int64_t most, bool ha
         p->j.n = pick_extent(p, most);
         p->j.k = pick_extent(p, most);
     } while (work * (double)p->j.m * (double)p->j.n * (double)(p->j.k + 8) > 3e6);
+    pick_dtypes(p);
     finish(p, has_c);
 }
 
-void product_of(product *p, uint64_t seed, deft_dtype t, int64_t m, int64_t n, int64_t k,
-                bool has_c)
+void product_of(product *p, uint64_t seed, deft_dtype t, deft_dtype in, int64_t m, int64_t n,
+                int64_t k, bool has_c)
 {
-    *p = (product){ .seed = seed * 977 + 12345, .j = { .dtype = t, .m = m, .n = n, .k = k } };
+    *p = (product){ .seed = seed * 977 + 12345,
+                    .j = { .dtype = t, .a_dtype = in, .b_dtype = in, .m = m, .n = n, .k = k } };
     finish(p, has_c);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Random matrix products: shapes, strides of every kind, awkward numbers, operands that end at an
- * inaccessible page; and what the CPU makes of them.
+ * inaccessible page, those of f32 in halves now and then; and what the CPU makes of them.
  */
 #ifndef TEST_CUDA_PRODUCT_H
 #define TEST_CUDA_PRODUCT_H
@@ -25,14 +25,14 @@ typedef struct product {
     char *want;  /* and after */
     char *dense; /* the CPU's C, row-major */
     int64_t n_batch;
-    char where[96]; /* for people */
+    char where[128]; /* for people */
 } product;
 
 /* most: of an extent. has_c: C has memory of its own. Aborts when memory is short. */
 void product_make(product *p, uint64_t seed, deft_dtype t, int64_t most, bool has_c);
-/* One of the given shape. */
-void product_of(product *p, uint64_t seed, deft_dtype t, int64_t m, int64_t n, int64_t k,
-                bool has_c);
+/* One of the given shape, A and B lying in memory as `in`. */
+void product_of(product *p, uint64_t seed, deft_dtype t, deft_dtype in, int64_t m, int64_t n,
+                int64_t k, bool has_c);
 uint32_t product_pick(product *p, uint32_t n);
 /* Whether C's memory is not as wanted, NaNs being equal; text says where. Sets it back. */
 bool product_differs(product *p, char *text, size_t size);

@@ -176,6 +176,15 @@ extern "C" int shim_launch(void (*call)(const void *), const void *params, unsig
 
 /* ---- CUDA ---- */
 
+/* Set by who loads the library; only kernels of graphs may call. */
+extern "C" {
+__attribute__((visibility("default"))) void (*shim_set_condition)(unsigned long long, unsigned);
+void cudaGraphSetConditional(unsigned long long handle, unsigned value)
+{
+    shim_set_condition(handle, value);
+}
+}
+
 static inline void __syncthreads(void)
 {
     shim_meet(&shim_block, false);

@@ -66,6 +66,8 @@ static void choose_entries(batch_kernel *b, uint32_t number)
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_WIDE : DF_CUDA_WIDE | DF_CUDA_LONG);
         break;
     case DF_MODE_COL:
+        add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_WIDE : DF_CUDA_NARROW | DF_CUDA_WIDE);
+        /* fall through */
     case DF_MODE_LOOP:
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_NARROW : 0);
         add_entry(b, DF_CUDA_MAIN, odd ? DF_CUDA_MANY : DF_CUDA_NARROW | DF_CUDA_MANY);
@@ -73,7 +75,7 @@ static void choose_entries(batch_kernel *b, uint32_t number)
     }
     if (!(k->flags & DF_KERNEL_SPLIT)) return;
     const unsigned split = (odd ? DF_CUDA_NARROW : 0) | (number % 4 < 2 ? DF_CUDA_MANY : 0);
-    const bool is_wide = k->mode == DF_MODE_ROW && number % 3 == 0;
+    const bool is_wide = number % 3 == 0;
     add_entry(b, DF_CUDA_PART, split | (is_wide ? DF_CUDA_WIDE : 0));
     add_entry(b, DF_CUDA_FIN, split);
 }

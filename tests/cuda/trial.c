@@ -42,9 +42,11 @@ bool trial_end(df_device **cpu)
 {
     df_cpu_destroy(cpu);
     if (trial_by_graphs)
-        printf("%llu graphs recorded, %llu replayed, %llu placed, %llu nodes updated\n",
-               (unsigned long long)replays.recorded, (unsigned long long)replays.replayed,
-               (unsigned long long)replays.placed, (unsigned long long)replays.updates);
+        printf(
+            "%llu graphs recorded, %llu replayed, %llu placed, %llu nodes updated, %llu tables\n",
+            (unsigned long long)replays.recorded, (unsigned long long)replays.replayed,
+            (unsigned long long)replays.placed, (unsigned long long)replays.updates,
+            (unsigned long long)replays.tables);
     if (trial_by_graphs && replays.replayed < replays.recorded)
         trial_fault("at the end", "few replays", "");
     printf("%ld programs (%ld refused), %ld runs, %ld of them to fail, %ld plans on the host, %ld "
@@ -93,6 +95,7 @@ static void add_replays(const bench *b)
     replays.replayed += s.replayed;
     replays.placed += s.placed;
     replays.updates += s.updates;
+    replays.tables += s.tables;
 }
 
 void bench_close(bench *b)

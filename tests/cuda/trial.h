@@ -16,7 +16,8 @@ extern standin gpu;
 extern void (*nvrtc_fail)(long n, int code); /* standin_nvrtc_fail */
 
 typedef struct trial_counts_type {
-    long cases, runs, refused, on_host, failed_runs, faults;
+    long cases, refused, on_host;
+    _Atomic long runs, failed_runs, faults; /* threads may run */
 } trial_counts_type;
 extern trial_counts_type trial_counts;
 

@@ -100,7 +100,7 @@ def check_file(schema, path, part=0):
             knows_all = False  # what was there before stands in the parent's log
         if record["type"] == "plan":
             plans.add(record["plan"])
-        elif record["type"] in ("cut", "launch", "sync", "replay", "miss", "inputs") and record["plan"]:
+        elif record["type"] in ("cut", "launch", "sync", "replay", "graph", "miss", "inputs") and record["plan"]:
             if knows_all and record["plan"] not in plans:
                 problems.append(f"{number}: {record['type']} names plan {record['plan']} too early")
     first = records[0] if records else {"type": "nothing"}

@@ -505,6 +505,27 @@ static deft_status act_map_device(world *w)
     return end(s, st == DEFT_E_ARG && first ? first : st);
 }
 
+static deft_status do_nothing(void *stream, const void *const *in, void *const *out, void *user)
+{
+    (void)stream, (void)in, (void)out, (void)user;
+    return DEFT_OK;
+}
+
+/* What it makes is nobody's to look at. */
+static deft_status act_device_work(world *w)
+{
+    const deft_scope s = deft_scope_begin(w->cx);
+    const deft_work job = { .size = sizeof job, .fn = do_nothing };
+    const deft_work_result results[2] = { { SHAPE, DEFT_F32 }, { SHAPE, DEFT_F32 } };
+    deft_tensor *out[2] = { w->x, w->x };
+    deft_status st;
+    SUBJECT(w, deft_tensor *const in[3] = { pending(w), deft_to(w->x, GPU), w->x };
+            st = deft_device_work(w->cx, &job, in, 3, results, out, 2));
+    if (st == DEFT_OK && (!out[0] || !out[1])) w->wrong = "work without a result";
+    if (st != DEFT_OK && (out[0] || out[1])) w->wrong = "a failed work has a result";
+    return end(s, st);
+}
+
 static deft_status act_device_of(world *w)
 {
     const deft_scope s = deft_scope_begin(w->cx);
@@ -1088,12 +1109,12 @@ static const row rows[] = {
 #undef ROW
 #define ROW(fn) { .name = "deft_" #fn, .act = act_##fn },
                 ROW(eval) ROW(nan_check) ROW(read) ROW(item_f32) ROW(item_f64) ROW(item_i32) ROW(
-                    item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_of)
-                    ROW(stream) ROW(device_describe) ROW(device_memory_read) ROW(format) ROW(print)
-                        ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end) ROW(scope_return)
-                            ROW(step_begin) ROW(step_begin_with) ROW(step_end) ROW(step_memory_read)
-                                ROW(step_submit) ROW(wait) ROW(keep) ROW(ctx_create)
-                                    ROW(runtime_create) ROW(show) ROW(store_next)
+                    item_i64) ROW(item_u8) ROW(item_bool) ROW(map) ROW(map_device) ROW(device_work)
+                    ROW(device_of) ROW(stream) ROW(device_describe) ROW(device_memory_read)
+                        ROW(format) ROW(print) ROW(save) ROW(load) ROW(scope_begin) ROW(scope_end)
+                            ROW(scope_return) ROW(step_begin) ROW(step_begin_with) ROW(step_end)
+                                ROW(step_memory_read) ROW(step_submit) ROW(wait) ROW(keep)
+                                    ROW(ctx_create) ROW(runtime_create) ROW(show) ROW(store_next)
 #undef ROW
 #define ROW(fn, ...) { .name = "deft_" #fn, .quiet = quiet_##fn },
                                         QUIET(ROW) ROW(step_abort, ) ROW(drop, ) ROW(unmap, )

@@ -158,10 +158,10 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
                 double acc = 0;
                 for (int64_t l = 0; l < k; l++) {
                     const double u =
-                        get(a, s->dtype,
+                        get(a, s->a_dtype,
                             ao + i * r->slots[s->a.stride[x]] + l * r->slots[s->a.stride[x + 1]]);
                     const double v =
-                        get(b, s->dtype,
+                        get(b, s->b_dtype,
                             bo + l * r->slots[s->b.stride[x]] + j * r->slots[s->b.stride[x + 1]]);
                     acc = s->dtype == DEFT_F32 ? (double)fmaf((float)u, (float)v, (float)acc)
                                                : fma(u, v, acc);

@@ -91,6 +91,34 @@ void hand_softmax_init(hand_softmax_run *r, float *data, float *scratch, int64_t
     r->args = (df_kargs){ .ptr = r->ptr, .stride = r->stride, .extent = r->extent };
 }
 
+/* ---- axpy ---- */
+
+void hand_axpy_make(hand_axpy *p, uint8_t t, bool has_rows)
+{
+    const uint64_t two = t == DEFT_F64 ? 0x4000000000000000ull : t == DEFT_F32 ? 0x40000000u : 2;
+    for (uint32_t i = 0; i < 3; i++) {
+        p->access[i] = (df_access){ .kind = i == 2 ? DF_ACCESS_STORE : DF_ACCESS_LOAD,
+                                    .dtype = t,
+                                    .same_as = (uint8_t)(i ? 1 : 0) };
+        p->access[i].step[0] = has_rows ? DF_STEP_ANY : DF_STEP_UNIT;
+        p->access[i].step[1] = DF_STEP_UNIT;
+    }
+    p->ins[0] = ins(DF_K_const, t, 0, DF_LEVEL_ELEM, 0, 0, two);
+    p->ins[1] = ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 0);
+    p->ins[2] = ins(DF_K_load, t, 0, DF_LEVEL_ELEM, 0, 0, 1);
+    p->ins[3] = ins(DF_K_mul, t, 0, DF_LEVEL_ELEM, 0, 1, 0);
+    p->ins[4] = ins(DF_K_add, t, 0, DF_LEVEL_ELEM, 3, 2, 0);
+    p->ins[5] = ins(DF_K_store, t, 0, DF_LEVEL_ELEM, 4, 0, 2);
+    p->k = (df_kernel){ .mode = DF_MODE_MAP,
+                        .n_axes = has_rows ? 2 : 1,
+                        .n_stages = 1,
+                        .role = { has_rows ? DF_AXIS_OUTER : DF_AXIS_INNER, DF_AXIS_INNER },
+                        .n_access = 3,
+                        .n_ins = 6,
+                        .access = p->access,
+                        .ins = p->ins };
+}
+
 /* ---- reductions ---- */
 
 void hand_reductions_make(hand_reductions *r, bool col, bool scans, uint32_t n_reds)

@@ -55,6 +55,16 @@ typedef struct hand_softmax_run {
 void hand_softmax_init(hand_softmax_run *r, float *data, float *scratch, int64_t rows,
                        int64_t length);
 
+/* y = 2 * x + y, in place, of f32, f64 or u8. MAP: two loads, each access its neighbours. has_rows:
+ * of two axes, rows being apart; p stays where it is. */
+typedef struct hand_axpy {
+    df_kernel k;
+    df_access access[3];
+    df_ins ins[6];
+} hand_axpy;
+
+void hand_axpy_make(hand_axpy *p, uint8_t t, bool has_rows);
+
 /* ---- reductions ---- */
 
 enum { HAND_REDUCTIONS = 100 };

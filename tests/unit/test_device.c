@@ -102,6 +102,29 @@ Test(device, counted_and_described)
     rig_close(&r);
 }
 
+static bool waits_for_code(deft_tier tier, uint32_t n_settles)
+{
+    deft_runtime *rt = NULL;
+    const deft_runtime_options o = { .size = sizeof o, .n_threads = 1, .tier = tier };
+    cr_assert_eq(deft_runtime_create(&o, &rt), DEFT_OK);
+    cr_assert_eq(deft_device_describe(rt, GPU1, NULL, 0), DEFT_OK);
+    deft_runtime_settle(rt);
+    cr_assert_eq(far->n_settles, n_settles);
+    deft_runtime_destroy(&rt);
+    return far->waits;
+}
+
+/* But in AUTO, runs wait for all of their code. */
+Test(device, code_made_beside_runs)
+{
+    unsetenv("DEFT_TIER");
+    cr_assert_not(waits_for_code(DEFT_TIER_AUTO, 1));
+    cr_assert(waits_for_code(DEFT_TIER_FULL, 2));
+    cr_assert(waits_for_code(DEFT_TIER_INTERPRET, 3));
+    setenv("DEFT_TIER", "sync", 1);
+    cr_assert(waits_for_code(DEFT_TIER_AUTO, 4));
+}
+
 Test(device, without_a_plug_in)
 {
     rig r;

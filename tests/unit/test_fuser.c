@@ -969,6 +969,43 @@ Test(fuser, long_chains_are_cut)
     }
 }
 
+/* Where products take halves, their casts to f32 are read through: strides, halves that other
+ * kernels round to, two products of one operand. FAST ones only where both are of one dtype. */
+Test(fuser, products_of_halves)
+{
+    static const char step[] = "%0 = input f16[8,16]\n"
+                               "%1 = input f16[12,16]\n"
+                               "%2 = cast f32[8,16] %0\n"
+                               "%3 = cast f32[12,16] %1\n"
+                               "%4 = permute f32[16,12] %3 perm=[1,0]\n"
+                               "%5 = matmul f32[8,12] %2 %4\n"
+                               "%6 = cast f16[8,12] %5\n"
+                               "%7 = cast f32[8,12] %6\n"
+                               "%8 = sin f32[8,12] %7\n"
+                               "%9 = cast f16[8,12] %8\n"
+                               "%10 = cast f32[8,12] %9\n"
+                               "%11 = matmul f32[8,16] %10 %3\n"
+                               "output %11\n";
+    static const char both[] = "%0 = input f16[8,16]\n"
+                               "%1 = input bf16[16,12]\n"
+                               "%2 = cast f32[8,16] %0\n"
+                               "%3 = cast f32[16,12] %1\n"
+                               "%4 = matmul f32[8,12] %2 %3\n"
+                               "output %4\n";
+    const df_limits f32 = { .n_threads = 4, .max_body = 1000, .fuse = true };
+    const df_limits halves = { .n_threads = 4, .max_body = 1000, .fuse = true, .lifts = true };
+    fuse_result r = fuse_check_limits(step, &f32);
+    cr_expect(r.ok && r.n_segs == 4, "%s, %u", r.text, r.n_segs);
+    r = fuse_check_limits(step, &halves);
+    cr_expect(r.ok && r.n_segs == 2 && r.n_kernels == 1, "%s, %u", r.text, r.n_segs);
+    r = fuse_check_limits(both, &halves);
+    cr_expect(r.ok && r.n_segs == 1, "%s, %u", r.text, r.n_segs);
+    char fast[512];
+    (void)snprintf(fast, sizeof fast, "trace v1 fast\n%s", both);
+    r = fuse_check_limits(fast, &halves);
+    cr_expect(r.ok && r.n_segs > 1, "%s, %u", r.text, r.n_segs);
+}
+
 Test(fuser, text_is_stable)
 {
     char *const a = fuse_plan_text(layer_norm, 4), *const b = fuse_plan_text(layer_norm, 4);

@@ -975,7 +975,7 @@ Test(runtime, matmul_segments_run_their_epilogue)
         h->args[0] = (int64_t)F(0.5f);
         df_seg *const s = plan_seg(h, 0, B, M, N);
         s->kind = DF_SEG_MATMUL;
-        s->dtype = DEFT_F32;
+        s->dtype = s->a_dtype = s->b_dtype = DEFT_F32;
         s->n_batch = 1;
         s->m = slot(h, M), s->n = slot(h, N), s->k = slot(h, K), s->batch[0] = slot(h, B);
         const df_slot one = slot(h, 1), zero = slot(h, 0);

@@ -340,6 +340,21 @@ static void take_instant(writer *w, context *c, const json_t *r)
     end(w);
 }
 
+static void take_graph(writer *w, context *c, const json_t *r)
+{
+    char name[NAME];
+    take_instant(w, c, r);
+    (void)snprintf(name, sizeof name, "graph pool of context %" PRId64 ", cuda:%" PRId64, c->id,
+                   log_int(r, "device", 0));
+    begin(w, "C", name, pid_of(w), 0);
+    put_time(&w->s, "ts", w->line->t_ns);
+    df_json_open(&w->s, "args", '{');
+    df_json_count(&w->s, "pool bytes", (uint64_t)log_int(r, "pool_bytes", 0));
+    df_json_count(&w->s, "held bytes", (uint64_t)log_int(r, "held_bytes", 0));
+    df_json_close(&w->s, '}');
+    end(w);
+}
+
 /* ---- work ---- */
 
 static void take_cut(writer *w, context *c, const json_t *r)
@@ -425,7 +440,8 @@ static bool take_line(void *user, const log_line *line)
                   { "miss", take_instant },
                   { "error", take_instant },
                   { "replay", take_instant },
-                  { "recompute", take_instant } };
+                  { "recompute", take_instant },
+                  { "graph", take_graph } };
     pass *const p = user;
     writer *const w = &p->w;
     w->line = line;

@@ -160,6 +160,22 @@ static void take_replay(stats *s, stats_process *p, const json_t *r)
     (void)tally_add(&p->replays, &s->store, log_string(r, "status"), 0);
 }
 
+static void take_graph(stats *s, stats_process *p, const json_t *r)
+{
+    char text[TALLY_MAX_TEXT];
+    const char *const action = log_string(r, "action"), *const reason = log_string(r, "reason");
+    add(&p->graph_hits, r, "hits");
+    (void)snprintf(text, sizeof text, "%.100s: %.100s", action ? action : "unknown",
+                   reason ? reason : "unknown");
+    (void)tally_add(&p->graphs, &s->store, text, 0);
+}
+
+static void take_graph_tree(stats *s, stats_process *p, const json_t *r)
+{
+    (void)s;
+    add(&p->graph_hits, r, "hits");
+}
+
 static void take_step_end(stats *s, stats_process *p, const json_t *r)
 {
     const int64_t peak = log_int(r, "peak_bytes", 0);
@@ -193,6 +209,7 @@ static bool take_line(void *user, const log_line *line)
                   { "sync", take_sync },         { "miss", take_miss },
                   { "kernel", take_kernel },     { "plan", take_plan },
                   { "replay", take_replay },     { "recompute", take_recompute },
+                  { "graph", take_graph },       { "graph_tree", take_graph_tree },
                   { "error", take_error },       { "process", take_process },
                   { "dropped", take_dropped },   { "end", take_end } };
     stats *const s = user;
@@ -219,6 +236,7 @@ static void sort(stats_process *p)
     tally_sort_by_count(&p->syncs);
     tally_sort_by_total(&p->recomputed);
     tally_sort_by_count(&p->replays);
+    tally_sort_by_count(&p->graphs);
     tally_sort_by_count(&p->errors);
     tally_sort_by_count(&p->why);
 }
@@ -242,7 +260,7 @@ void stats_finish(stats *s)
         stats_process *const p = &s->processes[i];
         tally *const all[] = { &p->cut_reasons, &p->source_lines, &p->retreats,   &p->misses,
                                &p->tiers,       &p->syncs,        &p->recomputed, &p->replays,
-                               &p->errors,      &p->why };
+                               &p->graphs,      &p->errors,       &p->why };
         for (size_t k = 0; k < DF_LEN(all); k++) tally_finish(all[k]);
     }
     df_arena_finish(&s->store.arena);

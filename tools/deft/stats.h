@@ -44,6 +44,8 @@ typedef struct stats_process {
     tally syncs;      /* records, by call */
     tally recomputed; /* records, by call */
     tally replays;    /* 0, by status */
+    tally graphs;     /* 0, by what was done and why: runs on GPUs that were no mere replay */
+    uint64_t graph_hits;
     uint64_t steps;
     int64_t live_bytes, peak_bytes, system_allocations;
     tally errors; /* 0, by message */

@@ -143,6 +143,13 @@ static void put_why(FILE *f, const stats_process *p)
                 "dropped", p->dropped_notes, p->dropped_records);
 }
 
+static void put_graphs(FILE *f, const stats_process *p)
+{
+    if (p->graph_hits)
+        fprintf(f, "  %-12s%" PRIu64 " runs replayed as they stood\n", "graphs", p->graph_hits);
+    put_rows(f, p->graph_hits ? "" : "graphs", &p->graphs, NULL);
+}
+
 void stats_print(const stats *s, FILE *f, bool has_colour)
 {
     for (uint32_t i = 0; i < s->n_processes; i++) {
@@ -154,6 +161,7 @@ void stats_print(const stats *s, FILE *f, bool has_colour)
         put_rows(f, "syncs", &p->syncs, "records");
         put_rows(f, "recomputed", &p->recomputed, "records");
         put_rows(f, "replays", &p->replays, NULL);
+        put_graphs(f, p);
         put_lines(f, p);
         put_why(f, p);
     }
@@ -222,6 +230,7 @@ static void put_numbers(df_str *s, const stats_process *p)
                     { "told_launches", p->told_launches },
                     { "told_launches_ns", p->told_launches_ns },
                     { "told_launches_bytes", p->told_launches_bytes },
+                    { "graph_hits", p->graph_hits },
                     { "dropped_notes", (uint64_t)p->dropped_notes },
                     { "dropped_records", (uint64_t)p->dropped_records } };
     for (size_t i = 0; i < DF_LEN(numbers); i++) df_json_count(s, numbers[i].key, numbers[i].n);
@@ -260,6 +269,7 @@ static void put_process(df_str *s, const stats_process *p)
     put_tally(s, "syncs", &p->syncs, "records");
     put_tally(s, "recomputed", &p->recomputed, "records");
     put_tally(s, "replays", &p->replays, NULL);
+    put_tally(s, "graphs", &p->graphs, NULL);
     put_tally(s, "errors", &p->errors, NULL);
     put_tally(s, "why", &p->why, NULL);
     df_json_close(s, '}');

@@ -378,6 +378,31 @@ static deft_status copy_peer(df_device *dev, df_diag *d, struct df_queue *q, voi
     return DEFT_OK;
 }
 
+/* At once, on memory that nothing else is under way in. */
+static deft_status work(df_device *dev, df_diag *d, struct df_queue *q, const df_work *w,
+                        df_buffer **out)
+{
+    far *const f = (far *)(void *)dev;
+    void **const at = df_mem_zalloc(f->mem, (w->n_out + 1) * sizeof *at);
+    deft_status st = may_fail(d, "work");
+    if (st == DEFT_OK && !at) st = no_room(d);
+    drain(q);
+    for (uint32_t i = 0; i < w->n_in; i++)
+        must_find(f, w->in[i], 0, "an operand of work elsewhere");
+    for (uint32_t i = 0; i < w->n_out && st == DEFT_OK; i++) {
+        st = create(dev, d, q, w->out_bytes[i], &out[i]);
+        if (st == DEFT_OK) at[i] = out[i]->data;
+    }
+    if (st == DEFT_OK) {
+        controls.n_works++;
+        st = w->fn(stream(dev, q), w->in, at, w->user);
+        if (st != DEFT_OK) (void)df_fail(d, st, "%s: its function failed", w->name);
+    }
+    for (uint32_t i = 0; i < w->n_out && st != DEFT_OK; i++) df_buffer_drop(&out[i]);
+    df_mem_free(f->mem, at, at ? (w->n_out + 1) * sizeof *at : 0);
+    return st;
+}
+
 static df_allocator_stats read_stats(df_device *dev)
 {
     pthread_mutex_lock(&lock);
@@ -390,6 +415,12 @@ static void trim(df_device *dev)
 {
     (void)dev;
     controls.n_trims++;
+}
+
+static void settle(df_device *dev)
+{
+    (void)dev;
+    controls.n_settles++;
 }
 
 static void destroy(df_device **dev)
@@ -546,8 +577,10 @@ static const df_far far_calls = {
     .get = get,
     .copy = copy,
     .copy_peer = copy_peer,
+    .work = work,
     .read = read_stats,
     .trim = trim,
+    .settle = settle,
     .destroy = destroy,
 };
 
@@ -607,6 +640,7 @@ deft_status df_plugin_gpu(const df_host *h, const char *build_id, df_diag *d,
 {
     static const df_cpu_options cpu = { .n_threads = 1, .tier = DF_TIER_INTERP };
     if (!is_ours(h, build_id)) return df_fail(d, DEFT_E_BACKEND, "far: another build");
+    controls.waits = wish->waits;
     if (wish->ordinal >= controls.n_gpus)
         return df_fail(d, DEFT_E_ARG, "far: there are %d GPUs", controls.n_gpus);
     far *const f = df_mem_zalloc(h->mem, sizeof *f);

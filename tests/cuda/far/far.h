@@ -22,9 +22,10 @@ typedef struct far_controls {
     uint32_t n_waits, fail_wait;
     deft_status status; /* of fail_call; 0: DEFT_E_BACKEND */
 
-    uint32_t n_puts, n_gets, n_copies, n_peers, n_runs; /* done or begun */
+    uint32_t n_puts, n_gets, n_copies, n_peers, n_runs, n_works; /* done or begun */
     uint64_t put_bytes, get_bytes;
-    uint32_t n_trims;
+    uint32_t n_trims, n_settles;
+    bool waits;   /* of the latest wish */
     void *theirs; /* the stream of the latest queue that was created */
 
     /* Memory of a GPU for the test to wrap, as the GPU has it; and as the host has it. */

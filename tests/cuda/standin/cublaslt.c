@@ -28,6 +28,8 @@ enum {
 };
 
 /* cublasLtEpilogue_t, by bits */
+enum { REDUCE_IN_COMPUTE_TYPE = 2, REDUCE_ANY = 7, SPLIT = 1 << 30 };
+
 enum { PLAIN = 1, RELU = 2, BIAS = 4, GELU = 32 };
 
 struct lt_handle {
@@ -54,6 +56,7 @@ struct lt_layout {
 
 struct lt_preference {
     uint64_t work_bytes;
+    uint32_t reductions; /* cublasLtReductionScheme_t, by bits */
     uint32_t align[4];
 };
 
@@ -61,7 +64,7 @@ struct lt_preference {
 typedef struct product {
     const void *a, *b, *c, *bias;
     void *to, *work;
-    uint64_t has_work;
+    uint64_t has_work, splits;
     double alpha, beta;
     struct lt_desc d;
     struct lt_layout a_is, b_is, c_is, to_is;
@@ -156,6 +159,13 @@ static int64_t place(const struct lt_layout *l, bool transposed, int64_t r, int6
     return batch * l->stride + (l->by_rows ? row * l->ld + col : col * l->ld + row);
 }
 
+static float rounded(float v, uint32_t type)
+{
+    uint16_t bits;
+    set(&bits, type, 0, (double)v);
+    return (float)get(&bits, type, 0);
+}
+
 static double sum_of(const product *p, int64_t i, int64_t j, int64_t k, int64_t batch)
 {
     double wide = 0;
@@ -167,6 +177,7 @@ static double sum_of(const product *p, int64_t i, int64_t j, int64_t k, int64_t 
             wide = fma(a, b, wide);
         else
             narrow = fmaf((float)a, (float)b, narrow);
+        if (p->splits && x == k / 2) narrow = rounded(narrow, p->to_is.type);
     }
     return in_f64(&p->d) ? wide : (double)narrow;
 }
@@ -389,6 +400,7 @@ int cublasLtMatmulPreferenceCreate(struct lt_preference **out)
 {
     const int r = create((void **)out, sizeof **out);
     for (int i = 0; !r && i < 4; i++) (*out)->align[i] = 256;
+    if (!r) (*out)->reductions = REDUCE_ANY;
     return r;
 }
 
@@ -403,8 +415,8 @@ int cublasLtMatmulPreferenceSetAttribute(struct lt_preference *p, int what, cons
 {
     uint32_t word;
     switch (what) {
-    case 0:
-    case 3: return take(&word, sizeof word, from, n);
+    case 0: return take(&word, sizeof word, from, n);
+    case 3: return take(&p->reductions, sizeof p->reductions, from, n);
     case 1: return take(&p->work_bytes, sizeof p->work_bytes, from, n);
     case 5:
     case 6:
@@ -416,14 +428,14 @@ int cublasLtMatmulPreferenceSetAttribute(struct lt_preference *p, int what, cons
 
 /* The algorithm says what it was chosen for: another product refuses it. */
 static lt_algo algo_for(const struct lt_desc *d, const struct lt_layout *a,
-                        const struct lt_layout *b, const struct lt_layout *to, uint64_t work,
-                        uint64_t align)
+                        const struct lt_layout *b, const struct lt_layout *to, uint64_t splits,
+                        uint64_t work, uint64_t align)
 {
-    return (lt_algo){
-        { 0x57A4D14, a->rows << 32 | a->cols, b->rows << 32 | b->cols, to->rows << 32 | to->cols,
-          (uint64_t)d->epilogue << 32 | (uint64_t)d->trans_a << 1 | (uint64_t)d->trans_b,
-          (uint64_t)to->n_batches << 32 | a->type << 8 | to->type, work, align }
-    };
+    return (
+        lt_algo){ { 0x57A4D14 | splits, a->rows << 32 | a->cols, b->rows << 32 | b->cols,
+                    to->rows << 32 | to->cols,
+                    (uint64_t)d->epilogue << 32 | (uint64_t)d->trans_a << 1 | (uint64_t)d->trans_b,
+                    (uint64_t)to->n_batches << 32 | a->type << 8 | to->type, work, align } };
 }
 
 int cublasLtMatmulAlgoGetHeuristic(struct lt_handle *h, struct lt_desc *d, struct lt_layout *a,
@@ -438,7 +450,8 @@ int cublasLtMatmulAlgoGetHeuristic(struct lt_handle *h, struct lt_desc *d, struc
     const uint64_t work = p->work_bytes >= WORK ? WORK : 0;
     uint64_t align = 0;
     for (int i = 0; i < 4; i++) align |= (uint64_t)(p->align[i] & 0xFFFF) << 16 * i;
-    out[0] = (lt_heuristic){ .algo = algo_for(d, a, b, to, work, align),
+    const bool in_halves = size_of(to->type) == 2 && p->reductions & ~REDUCE_IN_COMPUTE_TYPE;
+    out[0] = (lt_heuristic){ .algo = algo_for(d, a, b, to, in_halves ? SPLIT : 0, work, align),
                              .work_bytes = work,
                              .waves = 1 };
     *n = 1;
@@ -448,7 +461,7 @@ int cublasLtMatmulAlgoGetHeuristic(struct lt_handle *h, struct lt_desc *d, struc
 static bool fits(const product *p, const lt_algo *algo, size_t work_bytes)
 {
     const lt_algo own =
-        algo_for(&p->d, &p->a_is, &p->b_is, &p->to_is, algo->data[6], algo->data[7]);
+        algo_for(&p->d, &p->a_is, &p->b_is, &p->to_is, p->splits, algo->data[6], algo->data[7]);
     const void *const at[] = { p->a, p->b, p->beta != 0 ? p->c : p->to, p->to };
     if (memcmp(&own, algo, sizeof own) != 0) return false;
     for (int i = 0; i < 4; i++) {
@@ -475,6 +488,7 @@ int cublasLtMatmul(struct lt_handle *h, struct lt_desc *d, const void *alpha, co
                         .to = to,
                         .work = work,
                         .has_work = algo && algo->data[6],
+                        .splits = algo ? algo->data[0] & SPLIT : 0,
                         .alpha = get(alpha, (uint32_t)d->scale, 0),
                         .beta = get(beta, (uint32_t)d->scale, 0),
                         .d = *d,

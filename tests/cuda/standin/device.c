@@ -80,10 +80,13 @@ static bool is_device(df_cu_device ordinal)
 
 static standin_gpu usual_gpu(void)
 {
-    const char *const bytes = getenv("DEFT_STANDIN_BYTES");
-    return (standin_gpu){
-        .major = 9, .minor = 0, .bytes = bytes ? strtoull(bytes, NULL, 10) : 1ull << 30, .n_sms = 4
-    };
+    const char *const bytes = getenv("DEFT_STANDIN_BYTES"), *const no_va =
+                                                                getenv("DEFT_STANDIN_NO_VA");
+    return (standin_gpu){ .major = 9,
+                          .minor = 0,
+                          .bytes = bytes ? strtoull(bytes, NULL, 10) : 1ull << 30,
+                          .n_sms = 4,
+                          .no_va = no_va && *no_va == '1' };
 }
 
 void standin_set_gpus(int n, const standin_gpu *is)
@@ -98,6 +101,11 @@ void standin_set_gpus(int n, const standin_gpu *is)
         if (!g->bytes) g->bytes = usual.bytes;
         if (!g->n_sms) g->n_sms = usual.n_sms;
     }
+}
+
+int driver_version(void)
+{
+    return d.version;
 }
 
 void standin_set_version(int version)
@@ -273,13 +281,13 @@ static int attribute_of(int attribute, int ordinal)
     case 50: return 0;       /* PCI domain */
     case 75: return is->major;
     case 76: return is->minor;
-    case 81: return 228 << 10; /* shared memory per multiprocessor */
-    case 82: return 65536;     /* registers per multiprocessor */
-    case 97: return 227 << 10; /* shared memory per block, when asked for */
-    case 102: return 1;        /* virtual memory */
-    case 106: return 32;       /* blocks per multiprocessor */
-    case 111: return 1024;     /* shared memory kept per block */
-    case 115: return 0;        /* memory pools */
+    case 81: return 228 << 10;   /* shared memory per multiprocessor */
+    case 82: return 65536;       /* registers per multiprocessor */
+    case 97: return 227 << 10;   /* shared memory per block, when asked for */
+    case 102: return !is->no_va; /* virtual memory */
+    case 106: return 32;         /* blocks per multiprocessor */
+    case 111: return 1024;       /* shared memory kept per block */
+    case 115: return 0;          /* memory pools */
     default: return -1;
     }
 }

@@ -5,29 +5,10 @@
  * stream, in an order that chance picks among those allowed: what a dependency is missing for goes
  * wrong in some. Launches of one exec wait for one another.
  */
-#include "state.h"
+#include "plan.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-typedef struct plan plan;
-
-typedef struct step {
-    op *op;      /* of a child: NULL */
-    plan *child; /* owned; else NULL */
-    uint32_t *after;
-    uint32_t n_after;
-} step;
-
-struct plan {
-    step *at;
-    uint32_t n;
-};
-
-typedef struct graph {
-    object o;
-    plan steps;
-} graph;
 
 typedef struct node {
     object o;
@@ -53,7 +34,20 @@ static step *plan_add(plan *p)
     return s;
 }
 
-static plan plan_copy(const plan *p)
+plan *inner_copy(const plan *p)
+{
+    plan *const c = p ? grab(sizeof *c) : NULL;
+    if (c) *c = plan_copy(p);
+    return c;
+}
+
+void inner_drop(plan *p)
+{
+    if (p) plan_finish(p);
+    free(p);
+}
+
+plan plan_copy(const plan *p)
 {
     plan c = { 0 };
     for (uint32_t i = 0; i < p->n; i++) {
@@ -63,21 +57,21 @@ static plan plan_copy(const plan *p)
         s->n_after = from->n_after;
         s->after = grab(from->n_after * sizeof *s->after);
         memcpy(s->after, from->after, from->n_after * sizeof *s->after);
-        if (!from->child) continue;
-        s->child = grab(sizeof *s->child);
-        *s->child = plan_copy(from->child);
+        s->child = inner_copy(from->child);
+        s->body = from->body;
+        s->inner = inner_copy(from->inner ? from->inner : from->body ? &from->body->steps : NULL);
     }
     return c;
 }
 
-static void plan_finish(plan *p)
+void plan_finish(plan *p)
 {
     for (uint32_t i = 0; i < p->n; i++) {
         step *const s = &p->at[i];
         op_free(s->op);
         free(s->after);
-        if (s->child) plan_finish(s->child);
-        free(s->child);
+        inner_drop(s->child);
+        inner_drop(s->inner);
     }
     free(p->at);
     *p = (plan){ 0 };
@@ -88,6 +82,7 @@ static bool is_alike(const plan *a, const plan *b)
     if (a->n != b->n) return false;
     for (uint32_t i = 0; i < a->n; i++) {
         const step *const x = &a->at[i], *const y = &b->at[i];
+        if (x->body || y->body) return false; /* the stand-in updates no bodies so */
         if (x->n_after != y->n_after || !x->child != !y->child || !x->op != !y->op) return false;
         if (memcmp(x->after, y->after, x->n_after * sizeof *x->after) != 0) return false;
         if (x->op && x->op->kind != y->op->kind) return false;
@@ -103,39 +98,76 @@ static bool has_all(const step *s, const bool *is_done)
     return true;
 }
 
-/* 0, or what the first that could not be put in gave. */
-static int put_steps(stream *s, const plan *p)
+op **order_steps(op **end, const plan *p, run *r)
 {
     bool *const is_done = grab(p->n);
-    int r = 0;
-    for (uint32_t left = p->n; left > 0 && !r; left--) {
+    for (uint32_t left = p->n; left > 0; left--) {
         uint32_t n_ready = 0, at = 0;
         for (uint32_t i = 0; i < p->n; i++) n_ready += !is_done[i] && has_all(&p->at[i], is_done);
         uint32_t which = chance(n_ready);
         while (is_done[at] || !has_all(&p->at[at], is_done) || which-- > 0) at++;
         is_done[at] = true;
         const step *const x = &p->at[at];
-        r = x->child ? put_steps(s, x->child) : put_work(s, op_copy(x->op));
+        if (x->child) {
+            end = order_steps(end, x->child, r);
+            continue;
+        }
+        op *const o = *end = op_copy(x->op);
+        o->in_run = run_keep(r);
+        o->inner = inner_copy(x->inner);
+        end = &o->next;
     }
     free(is_done);
+    return end;
+}
+
+/* 0, or what the first that could not be put in gave. */
+static int put_steps(stream *s, const exec *x)
+{
+    op *o = NULL;
+    int r = 0;
+    run *const now = run_new(x->of);
+    *order_steps(&o, &x->steps, now) = NULL;
+    run_drop(now);
+    while (o) {
+        op *const next = o->next;
+        o->next = NULL;
+        if (r)
+            op_free(o);
+        else
+            r = put_work(s, o);
+        o = next;
+    }
     return r;
+}
+
+const op *plan_find(const plan *p, bool (*f)(const op *o, const void *user), const void *user)
+{
+    const op *found = NULL;
+    for (uint32_t i = 0; p && i < p->n && !found; i++) {
+        const step *const s = &p->at[i];
+        if (s->op && s->op->kind != OP_DECIDE && f(s->op, user)) found = s->op;
+        if (!found) found = plan_find(s->child, f, user);
+        if (!found) found = plan_find(s->inner, f, user);
+    }
+    return found;
+}
+
+static bool is_dead(const op *o, const void *user)
+{
+    (void)user;
+    return o->kind == OP_KERNEL && !o->fn->alive;
 }
 
 static const object *dead_kernel(const plan *p)
 {
-    for (uint32_t i = 0; i < p->n; i++) {
-        const step *const s = &p->at[i];
-        const object *dead = s->child ? dead_kernel(s->child) : NULL;
-        if (s->op && s->op->kind == OP_KERNEL && !s->op->fn->alive) dead = s->op->fn;
-        if (dead) return dead;
-    }
-    return NULL;
+    const op *const o = plan_find(p, is_dead, NULL);
+    return o ? o->fn : NULL;
 }
 
 /* ---- nodes ---- */
 
-/* A step of g after what `after` names; NULL: misuse was told. */
-static step *add_step(graph *g, const df_cu_node *after, size_t n, df_cu_node *out)
+step *add_step(graph *g, const df_cu_node *after, size_t n, df_cu_node *out)
 {
     uint32_t *const list = grab(n * sizeof *list);
     for (size_t i = 0; i < n; i++) {
@@ -165,7 +197,9 @@ static step *add_step(graph *g, const df_cu_node *after, size_t n, df_cu_node *o
 static int add_op(df_cu_node *out, df_cu_graph to, const df_cu_node *after, size_t n, op *o)
 {
     graph *const g = object_get_any(GRAPH, to);
-    step *const s = g ? add_step(g, after, n, out) : NULL;
+    const bool is_host = g && g->owner && o->kind == OP_COPY && (o->dst.is_host || o->src.is_host);
+    if (is_host) misuse(0, "a copy of the host's memory in %s, a body", object_name(g));
+    step *const s = g && !is_host ? add_step(g, after, n, out) : NULL;
     if (s)
         s->op = o;
     else
@@ -184,12 +218,18 @@ df_cu_result cuGraphCreate(df_cu_graph *out, unsigned flags)
     return leave(0);
 }
 
-static void end_graph(graph *g)
+void node_drop_all(const object *g)
 {
     node *x;
     uint32_t at = 0;
     while ((x = object_next(NODE, &at)))
-        if (x->in == g) x->o.alive = false;
+        if (&x->in->o == g) x->o.alive = false;
+}
+
+static void end_graph(graph *g)
+{
+    end_bodies(g);
+    node_drop_all(&g->o);
     plan_finish(&g->steps);
     g->o.alive = false;
 }
@@ -201,6 +241,7 @@ df_cu_result cuGraphDestroy(df_cu_graph handle)
     graph *const g = object_get_any(GRAPH, handle);
     if (!g) return leave(BAD_HANDLE);
     record(" %s", object_name(g));
+    if (g->owner) return leave(misuse(BAD_VALUE, "%s is a node's", object_name(g)));
     end_graph(g);
     return leave(0);
 }
@@ -244,6 +285,13 @@ df_cu_result cuGraphAddMemsetNode(df_cu_node *out, df_cu_graph to, const df_cu_n
     return leave(r ? r : add_op(out, to, after, n, o));
 }
 
+static bool has_bodies(const graph *g)
+{
+    for (uint32_t i = 0; i < g->steps.n; i++)
+        if (g->steps.at[i].body) return true;
+    return false;
+}
+
 static void set_child(step *s, const plan *steps)
 {
     s->child = grab(sizeof *s->child);
@@ -259,6 +307,7 @@ df_cu_result cuGraphAddChildGraphNode(df_cu_node *out, df_cu_graph to, const df_
     const graph *const c = object_get_any(GRAPH, child);
     if (!g || !c) return leave(BAD_HANDLE);
     if (g == c) return leave(misuse(BAD_VALUE, "%s in itself", object_name(g)));
+    if (has_bodies(c)) return leave(misuse(BAD_VALUE, "%s decides", object_name(c)));
     step *const s = add_step(g, after, n, out);
     if (!s) return leave(BAD_VALUE);
     set_child(s, &c->steps);
@@ -287,6 +336,8 @@ df_cu_result cuGraphInstantiateWithFlags(df_cu_exec *out, df_cu_graph of, uint64
     const graph *const g = object_get_any(GRAPH, of);
     if (!g) return leave(BAD_HANDLE);
     if (flags) return leave(misuse(BAD_VALUE, "flags %llu", (unsigned long long)flags));
+    if (g->owner) return leave(misuse(BAD_VALUE, "%s is a node's", object_name(g)));
+    if (!conditions_are_used(g)) return leave(BAD_VALUE);
     exec *const x = object_new(EXEC, current(), sizeof *x);
     x->of = g;
     x->steps = plan_copy(&g->steps);
@@ -314,7 +365,7 @@ static int launch_exec(stream *s, exec *x)
 {
     int r = 0;
     if (x->last && !x->last->is_done) r = put_work(s, mark_op(OP_WAIT, x->last));
-    if (!r) r = put_steps(s, &x->steps);
+    if (!r) r = put_steps(s, x);
     mark_drop(x->last);
     x->last = mark_new(s);
     return r ? r : put_work(s, mark_op(OP_RECORD, x->last));
@@ -335,6 +386,14 @@ df_cu_result cuGraphLaunch(df_cu_exec handle, df_cu_stream where)
     return leave(0);
 }
 
+/* The steps of x that were made of g's; NULL: it is no part of it. */
+static plan *steps_of(exec *x, const graph *g)
+{
+    if (g == x->of) return &x->steps;
+    plan *const around = g->owner ? steps_of(x, g->owner) : NULL;
+    return around && g->owner_step < around->n ? around->at[g->owner_step].inner : NULL;
+}
+
 /* The exec's own step for a node of the graph it was made of; NULL: misuse was told. */
 static step *step_of(df_cu_exec handle, df_cu_node at)
 {
@@ -342,7 +401,8 @@ static step *step_of(df_cu_exec handle, df_cu_node at)
     const node *const i = x ? object_get_any(NODE, at) : NULL;
     if (!i) return NULL;
     record(" %s of %s", object_name(i), object_name(x));
-    if (i->in == x->of && i->step < x->steps.n) return &x->steps.at[i->step];
+    plan *const in = steps_of(x, i->in);
+    if (in && i->step < in->n) return &in->at[i->step];
     misuse(0, "%s is no node of %s", object_name(i), object_name(x));
     return NULL;
 }

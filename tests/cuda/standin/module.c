@@ -4,7 +4,7 @@
  * runs the kernel late, thread block by thread block (shim.h). A kernel that faults ends there, as
  * on a GPU: its launch is an error that comes late.
  */
-#include "state.h"
+#include "plan.h"
 
 #include <dlfcn.h>
 #include <setjmp.h>
@@ -18,6 +18,7 @@ enum { PARAMETER_BYTES = 4096, MOST_THREADS = 512, MOST_PARAMETERS = 64, SHARED 
 
 typedef struct module {
     object o;
+    bool is_ptx;
     void *library;
     const image_entry *entries;
     int (*launch)(void (*call)(const void *), const void *params, unsigned n_blocks,
@@ -41,7 +42,23 @@ const object *module_of(const object *f)
     return &((const fn *)f)->in->o;
 }
 
+/* The driver links what it compiles itself. */
+bool is_linked(const object *f)
+{
+    return ((const fn *)f)->in->is_ptx;
+}
+
 /* ---- modules ---- */
+
+static _Thread_local const op *running;
+static _Thread_local int condition_fault;
+
+/* shim.h's, of every module. */
+static void on_condition(unsigned long long handle, unsigned value)
+{
+    const int r = running ? set_condition(running, handle, value) : BAD_LAUNCH;
+    if (r) condition_fault = r;
+}
 
 static bool open_module(module *m, const image *i)
 {
@@ -49,6 +66,9 @@ static bool open_module(module *m, const image *i)
     void *const launch = m->library ? dlsym(m->library, "shim_launch") : NULL;
     m->entries = m->library ? dlsym(m->library, "standin_entries") : NULL;
     memcpy(&m->launch, &launch, sizeof launch);
+    void *const hook = m->library ? dlsym(m->library, "shim_set_condition") : NULL;
+    if (hook) *(void (**)(unsigned long long, unsigned))hook = on_condition;
+    m->is_ptx = i->is_ptx;
     return launch && m->entries;
 }
 
@@ -249,7 +269,6 @@ enum { N_SIGNALS = 4 };
 static const int signals[N_SIGNALS] = { SIGSEGV, SIGBUS, SIGILL, SIGFPE };
 static struct sigaction before[N_SIGNALS];
 static _Thread_local sigjmp_buf way_out;
-static _Thread_local const op *running;
 
 /* Memory is opened when it is touched first: opening all for each launch takes 8 us a piece. A
  * kernel that does worse ends. Its stacks are left as they are: the next launch makes new ones. */
@@ -282,7 +301,7 @@ static int tell_signal(const op *o, int number)
     return misuse(BAD_ADDRESS, "%s: touched what is no memory of gpu%d", op_name(o), o->gpu);
 }
 
-int guard(int (*run)(const op *o), const op *o)
+int guard(int (*run_op)(const op *o), const op *o)
 {
     open_named(o);
     struct sigaction mine = { .sa_sigaction = on_signal, .sa_flags = SA_NODEFER | SA_SIGINFO };
@@ -294,7 +313,7 @@ int guard(int (*run)(const op *o), const op *o)
     const int number = sigsetjmp(way_out, 0);
     if (number == 0) {
         running = o;
-        code = run(o);
+        code = run_op(o);
     } else {
         code = tell_signal(o, number);
         pthread_sigmask(SIG_SETMASK, &open_signals, NULL); /* a sanitizer may have blocked all */
@@ -311,6 +330,7 @@ int run_kernel(const op *o)
     void *params[MOST_PARAMETERS];
     lay_out(f->is, at);
     for (unsigned i = 0; i < f->is->n; i++) params[i] = (char *)o->bytes + at[i];
-    if (f->in->launch(f->is->call, params, o->n_blocks, o->n_threads) == 0) return 0;
+    condition_fault = 0;
+    if (f->in->launch(f->is->call, params, o->n_blocks, o->n_threads) == 0) return condition_fault;
     return misuse(BAD_LAUNCH, "%s: a barrier that not all threads came to", f->is->name);
 }

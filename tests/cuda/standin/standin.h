@@ -21,12 +21,14 @@
  * work may use it, and so on. It is counted, told in the record, and mostly an error of the call.
  *
  * Faked handles and ordinals count from 1 for each kind since the last reset, in the order in which
- * they were made: streams s1, events e1, memory m1, pinned h1, modules M1, graphs g1, execs x1.
+ * they were made: streams s1, events e1, memory m1, pinned h1, modules M1, graphs g1, execs x1,
+ * conditions c1.
  *
  * The environment, for whole programs, read when the library is loaded:
  *
  *   DEFT_STANDIN_GPUS=2      how many GPUs
  *   DEFT_STANDIN_BYTES=N     memory of each
+ *   DEFT_STANDIN_NO_VA=1     without virtual memory
  *   DEFT_STANDIN_SEED=N      of chance
  *   DEFT_STANDIN_STRICT=1    misuse goes to stderr, and makes the process's exit status 99
  *   DEFT_STANDIN_CACHE=PATH  where libnvrtc-standin keeps what it compiled
@@ -53,6 +55,7 @@ typedef struct standin_gpu {
     uint64_t bytes;   /* 1 GiB */
     int n_sms;        /* 4 */
     bool no_peers;    /* cannot reach the other GPUs' memory */
+    bool no_va;       /* no virtual memory */
 } standin_gpu;
 
 typedef struct standin_alive {
@@ -98,6 +101,10 @@ typedef struct standin_alive {
      * memory of the stream's GPU. fn gives 0 or a result code. */                                 \
     X(enqueue, int,                                                                                \
       (void *stream, int (*fn)(void *args), const void *args, size_t bytes, const char *what))
+
+/* Calls of the driver that deft does not make, but what measures it does. */
+#define STANDIN_MORE(X)                                                                            \
+    X(wait_value, cuStreamWaitValue32_v2, (df_cu_stream, df_cu_ptr, uint32_t, unsigned))
 
 /* In the library the functions are standin_reset and so on. */
 typedef struct standin {

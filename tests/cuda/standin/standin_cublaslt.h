@@ -7,7 +7,8 @@
  * CUBLAS_STATUS_INVALID_VALUE; what it does not do is 15, NOT_SUPPORTED. It knows f32, f64, f16 and
  * bf16; computes in f32 (TF32 as f32) or f64; default, RELU, GELU, BIAS and their unions; column
  * and row order; strided batches; alpha and beta on the host. An algorithm wants 1 KiB of work
- * space if the preference allows that, and writes there.
+ * space if the preference allows that, and writes there. What comes out in halves is made of two
+ * sums along k that are halves before they are added up, unless the preference excludes that.
  */
 #ifndef TEST_CUDA_STANDIN_CUBLASLT_H
 #define TEST_CUDA_STANDIN_CUBLASLT_H

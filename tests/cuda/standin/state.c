@@ -16,7 +16,7 @@ enum { MOST_FAULTS = 16, RECORD_MOST = 1 << 20, SENTENCE = 512, ROTATING = 8, NA
 /* What the n-th call gives, by name for tests; GIVES_BACK: injected only when named. */
 static const char *const names[] = {
 #define NAME_OF(field, symbol, parameters) #symbol,
-    DF_CU_REQUIRED(NAME_OF) DF_CU_OPTIONAL(NAME_OF)
+    DF_CU_REQUIRED(NAME_OF) DF_CU_OPTIONAL(NAME_OF) STANDIN_MORE(NAME_OF)
 #undef NAME_OF
 };
 
@@ -196,7 +196,7 @@ void *handle_of(const void *object_at)
 
 const char *object_name(const void *object_at)
 {
-    static const char *const letters[N_KINDS] = { "s", "e", "M", "f", "g", "n", "x", "p" };
+    static const char *const letters[N_KINDS] = { "s", "e", "M", "f", "g", "n", "x", "p", "c" };
     const object *const o = object_at;
     char *const text = room();
     if (!o) return "s0";

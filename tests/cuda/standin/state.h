@@ -7,12 +7,14 @@
  *   virtual.c  addresses and memory apart: cuMemCreate, cuMemMap
  *   copy.c     copies and fills
  *   module.c   modules, launches
- *   graph.c    graphs and capture
+ *   graph.c    graphs and capture; conditional.c: nodes that decide (plan.h)
  *   work.c     streams and events: queues of work, and when it is done
  *   state.c    objects, misuse, the record, faults on demand
  *
  * Every call is enter() ... leave(), which hold one lock. A handle is no address: it has the kind,
  * the generation (resets so far) and the ordinal, so that a stale one is known.
+ *
+ * size: it is one list of what the parts give one another.
  */
 #ifndef TEST_CUDA_STANDIN_STATE_H
 #define TEST_CUDA_STANDIN_STATE_H
@@ -25,6 +27,7 @@
 #define PROTOTYPE(field, symbol, parameters) STANDIN_API df_cu_result symbol parameters;
 DF_CU_REQUIRED(PROTOTYPE)
 DF_CU_OPTIONAL(PROTOTYPE)
+STANDIN_MORE(PROTOTYPE)
 #undef PROTOTYPE
 #define PROTOTYPE(name, result, parameters) STANDIN_API result standin_##name parameters;
 STANDIN_CALLS(PROTOTYPE)
@@ -32,7 +35,7 @@ STANDIN_CALLS(PROTOTYPE)
 
 typedef enum call {
 #define CALL(field, symbol, parameters) C_##symbol,
-    DF_CU_REQUIRED(CALL) DF_CU_OPTIONAL(CALL)
+    DF_CU_REQUIRED(CALL) DF_CU_OPTIONAL(CALL) STANDIN_MORE(CALL)
 #undef CALL
         N_CALLS
 } call;
@@ -64,6 +67,7 @@ typedef enum kind {
     NODE,
     EXEC,
     PHYSICAL, /* cuMemCreate's */
+    CONDITION,
     N_KINDS
 } kind;
 
@@ -173,7 +177,16 @@ typedef struct mark {
     uint64_t time; /* microseconds that never were */
 } mark;
 
-typedef enum op_kind { OP_COPY, OP_SET, OP_KERNEL, OP_RECORD, OP_WAIT, OP_CALL, OP_EMPTY } op_kind;
+typedef enum op_kind {
+    OP_COPY,
+    OP_SET,
+    OP_KERNEL,
+    OP_RECORD,
+    OP_WAIT,
+    OP_CALL,
+    OP_EMPTY,
+    OP_DECIDE
+} op_kind;
 
 typedef struct side {
     bool is_host;
@@ -181,7 +194,7 @@ typedef struct side {
     uint64_t pitch, height;
 } side;
 
-/* A piece of work. Owns `bytes`. */
+/* A piece of work. Owns `bytes` and `inner`. */
 typedef struct op {
     op_kind kind;
     int gpu;
@@ -193,9 +206,13 @@ typedef struct op {
     size_t n_bytes;
     object *fn; /* KERNEL */
     uint32_t n_blocks, n_threads, shared;
-    mark *mark;         /* RECORD, WAIT */
+    mark *mark;         /* RECORD, WAIT; NULL: until the word at dst is `value`, or more */
     int (*run)(void *); /* CALL */
     const char *what;   /* CALL: its name */
+    struct run *in_run; /* of a graph's; counted */
+    object *condition;  /* DECIDE */
+    bool turns;
+    struct plan *inner; /* in a stream: its body's steps */
 } op;
 
 struct stream {
@@ -230,7 +247,7 @@ int run_copy(const op *o); /* 0 or a result */
 int run_set(const op *o);
 int run_kernel(const op *o);
 /* run(o), which may touch the memory of its GPU; else BAD_ADDRESS, or what else it did wrong. */
-int guard(int (*run)(const op *o), const op *o);
+int guard(int (*run_op)(const op *o), const op *o);
 /* What nodes of graphs do, looked at as the calls are: 0, or misuse was told. */
 int copy_op(const df_cu_memcpy3d *c, df_cu_ctx context, op **out);
 int set_op(const df_cu_memset_node *m, df_cu_ctx context, op **out);
@@ -242,5 +259,6 @@ int capture_work(stream *s, op *o);
 int refuse_capture(stream *s);
 bool is_captured(void); /* some stream, not in relaxed mode */
 void graph_reset(void);
+int driver_version(void);
 
 #endif

@@ -87,6 +87,21 @@ df_cu_module load(const char *text, char *log, size_t cap)
     return m;
 }
 
+df_cu_module load_as(const char *text, bool is_ptx)
+{
+    const char *const options[] = { is_ptx ? "-arch=compute_90" : "-arch=sm_90" };
+    char code[4096];
+    struct program *p = NULL;
+    df_cu_module m = NULL;
+    size_t size = 0;
+    CHECK(rtc.create(&p, text, "t.cu", 0, NULL, NULL) == 0 && rtc.compile(p, 1, options) == 0);
+    CHECK((is_ptx ? rtc.ptx_size : rtc.cubin_size)(p, &size) == 0 && size <= sizeof code);
+    CHECK((is_ptx ? rtc.ptx : rtc.cubin)(p, code) == 0);
+    CHECK(cu.module_load(&m, code, 0, NULL, NULL) == 0);
+    CHECK(rtc.destroy(&p) == 0);
+    return m;
+}
+
 int launch(df_cu_fn f, unsigned blocks, unsigned threads, df_cu_stream s, void **params)
 {
     return cu.launch(f, blocks, 1, 1, threads, 1, 1, 0, s, params, NULL);

@@ -19,6 +19,8 @@
     X(log, nvrtcGetProgramLog, (struct program *, char *))                                         \
     X(cubin_size, nvrtcGetCUBINSize, (struct program *, size_t *))                                 \
     X(cubin, nvrtcGetCUBIN, (struct program *, char *))                                            \
+    X(ptx_size, nvrtcGetPTXSize, (struct program *, size_t *))                                     \
+    X(ptx, nvrtcGetPTX, (struct program *, char *))                                                \
     X(fail, standin_nvrtc_fail, (long, int))
 
 typedef struct nvrtc {
@@ -40,6 +42,7 @@ df_cu_ctx start(standin_mode mode);
 bool misused(const char *words);
 /* Compiled and loaded, or NULL where log, which has the compiler's words, is not. */
 df_cu_module load(const char *text, char *log, size_t cap);
+df_cu_module load_as(const char *text, bool is_ptx);
 int launch(df_cu_fn f, unsigned blocks, unsigned threads, df_cu_stream s, void **params);
 
 bool check(bool good, const char *what, const char *file, int line);

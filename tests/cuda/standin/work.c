@@ -2,16 +2,18 @@
  *
  * Streams, events, and the work in them. A stream is a queue; its first piece of work may be done
  * at any time, but a wait for an event only when the mark it was recorded at is. Marks are made
- * before what waits for them, so running what a wait needs ends.
+ * before what waits for them, so running what a wait needs ends. What holds a stream back until a
+ * word is written is waited for in earnest, as another thread may write it.
  *
  * The default stream and those that are not CU_STREAM_NON_BLOCKING wait for one another: what comes
  * into one is put in after the other side was run to its end, which is one of the orders allowed.
  */
-#include "state.h"
+#include "plan.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { NON_BLOCKING = 1, DISABLE_TIMING = 2, BLOCKING_SYNC = 1 };
 
@@ -61,6 +63,8 @@ op *op_copy(const op *o)
     *c = *o;
     c->next = NULL;
     mark_keep(c->mark);
+    run_keep(c->in_run);
+    c->inner = inner_copy(o->inner);
     if (!o->bytes) return c;
     c->bytes = grab(o->n_bytes);
     memcpy(c->bytes, o->bytes, o->n_bytes);
@@ -73,6 +77,8 @@ void op_free(op *o)
 {
     if (!o) return;
     mark_drop(o->mark);
+    run_drop(o->in_run);
+    inner_drop(o->inner);
     free(o->bytes);
     free(o);
 }
@@ -87,6 +93,7 @@ const char *op_name(const op *o)
     case OP_WAIT: return "wait";
     case OP_CALL: return o->what;
     case OP_EMPTY: return "nothing";
+    case OP_DECIDE: return o->turns ? "while" : "if";
     }
     return "";
 }
@@ -116,6 +123,7 @@ static int run_op(const op *o)
         o->mark->time = w.clock;
         return 0;
     case OP_WAIT:
+    case OP_DECIDE:
     case OP_EMPTY: return 0;
     }
     return 0;
@@ -126,10 +134,19 @@ static const char *stream_name(const stream *s)
     return object_name(s->o.number ? s : NULL);
 }
 
+/* Any thread may write the word, without a call. */
+static bool is_held(const op *o)
+{
+    if (o->kind != OP_WAIT || o->mark) return false;
+    const volatile uint32_t *const word = (const volatile uint32_t *)(uintptr_t)o->dst.at;
+    return (int32_t)(*word - o->value) < 0;
+}
+
 static void run_first(stream *s)
 {
     op *const o = s->first;
-    if (o->kind == OP_WAIT)
+    while (is_held(o)) (void)usleep(50);
+    if (o->kind == OP_WAIT && o->mark)
         while (!o->mark->is_done) run_first(o->mark->in);
     s->first = o->next;
     if (!s->first) s->end = &s->first;
@@ -139,7 +156,7 @@ static void run_first(stream *s)
     if (is_order || !gpu_of(o->gpu)->poison) {
         if (!is_order && ++w.n_work == w.fail_at) code = w.fail_code;
         record_work("%s %s%s", stream_name(s), op_name(o), code ? " fails, as asked" : "");
-        if (!code) code = run_op(o);
+        if (!code) code = o->kind == OP_DECIDE ? decide(s, o) : run_op(o);
         if (code) poison(o->gpu, code);
     }
     op_free(o);
@@ -170,7 +187,8 @@ void run_gpu(int ordinal)
 
 static bool may_go(const stream *s)
 {
-    return s->first && (s->first->kind != OP_WAIT || s->first->mark->is_done);
+    return s->first && !is_held(s->first) &&
+           (s->first->kind != OP_WAIT || !s->first->mark || s->first->mark->is_done);
 }
 
 void run_some(void)
@@ -179,7 +197,7 @@ void run_some(void)
     stream *s;
     uint32_t at = 0, n = 0;
     while ((s = stream_next(&at))) {
-        if (mode() == STANDIN_EAGER) run_stream(s);
+        while (mode() == STANDIN_EAGER && s->first && !is_held(s->first)) run_first(s);
         n += may_go(s);
     }
     if (n == 0 || chance(2)) return;
@@ -221,7 +239,7 @@ int put_work(stream *s, op *o)
     wait_for_other_side(s);
     *s->end = o;
     s->end = &o->next;
-    if (mode() == STANDIN_EAGER) run_stream(s);
+    while (mode() == STANDIN_EAGER && s->first && !is_held(s->first)) run_first(s);
     return 0;
 }
 
@@ -258,6 +276,13 @@ static bool speaks_of(const op *o, uint64_t p, uint64_t n)
     return false;
 }
 
+typedef struct range {
+    uint64_t p, n;
+    bool is_host;
+} range;
+
+static bool uses_range(const op *o, const void *user);
+
 static bool uses(const op *o, uint64_t p, uint64_t n, bool is_host)
 {
     switch (o->kind) {
@@ -265,13 +290,21 @@ static bool uses(const op *o, uint64_t p, uint64_t n, bool is_host)
         return (o->dst.is_host == is_host && overlaps(o, &o->dst, p, n)) ||
                (o->src.is_host == is_host && overlaps(o, &o->src, p, n));
     case OP_SET: return !is_host && overlaps(o, &o->dst, p, n);
+    case OP_WAIT:
+        return !o->mark && is_host && o->dst.at < p + n && p < o->dst.at + sizeof(uint32_t);
     case OP_KERNEL:
     case OP_CALL: return speaks_of(o, p, n);
+    case OP_DECIDE: return plan_find(o->inner, uses_range, &(range){ p, n, is_host });
     case OP_RECORD:
-    case OP_WAIT:
     case OP_EMPTY: return false;
     }
     return false;
+}
+
+static bool uses_range(const op *o, const void *user)
+{
+    const range *const r = user;
+    return uses(o, r->p, r->n, r->is_host);
 }
 
 const op *work_on(uint64_t p, uint64_t n, bool is_host)
@@ -284,13 +317,19 @@ const op *work_on(uint64_t p, uint64_t n, bool is_host)
     return NULL;
 }
 
+static bool is_of(const op *o, const void *module)
+{
+    if (o->kind == OP_DECIDE) return plan_find(o->inner, is_of, module);
+    return o->kind == OP_KERNEL && module_of(o->fn) == module;
+}
+
 const op *work_of(const object *module)
 {
     stream *s;
     uint32_t at = 0;
     while ((s = stream_next(&at)))
         for (const op *o = s->first; o; o = o->next)
-            if (o->kind == OP_KERNEL && module_of(o->fn) == module) return o;
+            if (is_of(o, module)) return o;
     return NULL;
 }
 
@@ -343,9 +382,26 @@ df_cu_result cuStreamQuery(df_cu_stream handle)
     if (!s) return leave(BAD_HANDLE);
     record(" %s", stream_name(s));
     if (refuse_capture(s)) return leave(BAD_CAPTURE);
-    if (s->first) run_first(s);
+    if (s->first && !is_held(s->first)) run_first(s);
     const int bad = gpu_of(current())->poison;
     return leave(bad ? bad : s->first ? DF_CU_NOT_READY : 0);
+}
+
+df_cu_result cuStreamWaitValue32_v2(df_cu_stream handle, df_cu_ptr at, uint32_t value,
+                                    unsigned flags)
+{
+    const int r = enter(C_cuStreamWaitValue32_v2, NEEDS_CONTEXT);
+    if (r) return r;
+    stream *const s = stream_get(handle);
+    if (!s) return leave(BAD_HANDLE);
+    record(" %s until %s is %u", stream_name(s), host_name((const void *)(uintptr_t)at), value);
+    if (refuse_capture(s)) return leave(BAD_CAPTURE);
+    if (flags) return leave(misuse(BAD_VALUE, "flags %u", flags));
+    if (!pinned_at((const void *)(uintptr_t)at, sizeof value))
+        return leave(misuse(BAD_VALUE, "the word is not in pinned memory"));
+    op *const o = grab(sizeof *o);
+    *o = (op){ .kind = OP_WAIT, .gpu = current(), .dst = { true, at, 0, 0 }, .value = value };
+    return leave(put_work(s, o));
 }
 
 /* ---- events ---- */
@@ -410,7 +466,7 @@ df_cu_result cuEventQuery(df_cu_event handle)
     event *const e = object_get_any(EVENT, handle);
     if (!e) return leave(BAD_HANDLE);
     record(" %s", object_name(e));
-    if (e->last && !e->last->is_done) run_first(e->last->in);
+    if (e->last && !e->last->is_done && !is_held(e->last->in->first)) run_first(e->last->in);
     const int bad = gpu_of(current())->poison;
     return leave(bad ? bad : e->last && !e->last->is_done ? DF_CU_NOT_READY : 0);
 }

@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "parts.h"
+#include "trees.h"
 #include "deft/status.h"
 
 enum {
@@ -70,6 +71,7 @@ struct report_model {
     size_t n_stats, room_for_stats;
     size_t plan_bytes, kernel_bytes, n_launches;
     uint64_t plans_without_text, kernels_without_code;
+    report_trees *trees;
 };
 
 /* ---- JSON ---- */
@@ -742,6 +744,9 @@ bool report_model_add(void *user, const log_line *line)
         add_alike(m, line, &m->recomputes, "site", "first_site", "records");
     else if (strcmp(type, "replay") == 0)
         add_alike(m, line, &m->replays, "site", "capture_site", "outputs");
+    else if (strncmp(type, "graph", 5) == 0)
+        m->ok &= report_trees_add(m->trees, line, plan_of(m, line),
+                                  site_of(m, log_string(line->record, "site")));
     else if (strcmp(type, "end") == 0 || strcmp(type, "dropped") == 0)
         add_end(m, line, p);
     return m->ok;
@@ -765,7 +770,8 @@ report_model *report_model_create(uint32_t n_processes, const report_bounds *bou
     table *const all[] = { &m->sites,      &m->plans,   &m->kernels, &m->whys,   &m->syncs,
                            &m->recomputes, &m->replays, &m->cuts,    &m->misses, &m->errors };
     for (size_t i = 0; i < DF_LEN(all); i++) table_init(m, all[i]);
-    m->ok &= m->process && m->reasons;
+    m->trees = report_trees_create(m->max.n_events, m->max.n_rows);
+    m->ok &= m->process && m->reasons && m->trees;
     for (uint32_t i = 0; i < n_processes && m->process; i++) {
         m->process[i].about = json_object();
         m->process[i].width_ns = 1 << 18;
@@ -787,6 +793,7 @@ void report_model_destroy(report_model **m)
     df_mem_free(&df_mem_system, x->stat, x->room_for_stats * sizeof *x->stat);
     df_mem_free(&df_mem_system, x->process, (x->n_processes + 1) * sizeof *x->process);
     json_decref(x->reasons);
+    report_trees_destroy(&x->trees);
     df_mem_free(&df_mem_system, x, sizeof *x);
     *m = NULL;
 }
@@ -855,6 +862,7 @@ json_t *report_model_finish(report_model *m)
     put(m, shown, "kernel_codes",
         json_pack("[II]", (json_int_t)(m->kernels.n - m->kernels_without_code),
                   (json_int_t)m->kernels.n));
+    m->ok &= report_trees_put(m->trees, root, shown);
     put(m, root, "shown", shown);
     put(m, root, "reasons", json_incref(m->reasons));
     if (!m->ok) {

@@ -4,6 +4,7 @@
 const PAGES = [
   ["overview", "Overview", overviewPage], ["source", "Source", sourcePage], ["graph", "Graph", graphPage],
   ["kernels", "Kernels", kernelPage], ["memory", "Memory", memoryPage], ["recompiles", "Recompiles", recompilesPage],
+  ["trees", "Graph trees", treesPage],
 ];
 
 function route() {
@@ -41,7 +42,7 @@ function makeFacts() {
   const parts = [el("b", {}, [...new Set(D.processes.map((x) => x.program || "?"))].slice(0, 4).join(", ")),
     D.processes.length > 1 ? `${D.processes.length} processes` : p.process_id ? `pid ${p.process_id}` : null,
     p.compiler, p.threads ? fmt.plural(p.threads, "thread") : null, `deft ${p.library_version || D.version}`, `report of ${made} UTC`];
-  const partial = Object.keys(D.shown).map((k) => shownNote(k, { cuts: "cuts one by one", plan_texts: "plans with their text", kernel_codes: "kernels with their code" }[k] || k)).filter(Boolean);
+  const partial = Object.keys(D.shown).map((k) => shownNote(k, { cuts: "cuts one by one", plan_texts: "plans with their text", kernel_codes: "kernels with their code", nodes: "nodes of graph trees", trees: "graph trees" }[k] || k)).filter(Boolean);
   $("facts").append(...parts.filter(Boolean).map((x) => el("span", {}, x)), partial.length ? el("span", { class: "dim" }, partial.join(", ")) : "");
 }
 
@@ -92,7 +93,7 @@ function makeSearch() {
 
 // ---- keys, theme ----
 
-const HELP = [["1 – 6", "pages"], ["/", "search"], ["Tab, arrows", "move within a page: tabs, lines, rows, the graph"], ["Enter", "open what has the focus"], ["+  −  0", "graph: zoom, fit"], ["Esc", "close, leave, clear"], ["t", "light, dark"], ["?", "this"]];
+const HELP = [["1 – 7", "pages"], ["/", "search"], ["Tab, arrows", "move within a page: tabs, lines, rows, the graph"], ["Enter", "open what has the focus"], ["+  −  0", "graph: zoom, fit"], ["Esc", "close, leave, clear"], ["t", "light, dark"], ["?", "this"]];
 
 function makeKeys() {
   const dialog = $("keys");
