@@ -46,7 +46,7 @@ static int64_t size_of(const df_cuda_gemm_job *j)
     return (int64_t)deft_dtype_size(j->dtype);
 }
 
-DF_INLINE bool can_read(const df_cuda_gemm_job *j, deft_dtype t)
+static bool can_read(const df_cuda_gemm_job *j, deft_dtype t)
 {
     return t == j->dtype || (j->dtype == DEFT_F32 && df_is_half(t));
 }
@@ -229,7 +229,9 @@ df_cuda_gemm df_cuda_gemm_choose(const df_cuda_gemm_job *given, uint32_t n_sms, 
     df_cuda_gemm_job j = *given;
     if (j.m == 0 || j.n == 0 || n_batch_of(&j) == 0) return p;
     df_assert(j.dtype == DEFT_F32 || j.dtype == DEFT_F64);
-    df_assert(can_read(&j, j.a_dtype) && can_read(&j, j.b_dtype));
+    const bool is_readable = can_read(&j, j.a_dtype) && can_read(&j, j.b_dtype);
+    df_assert(is_readable);
+    (void)is_readable;
     df_assert(j.c || j.epilogue);
     const bool library = lt && j.fast && j.k > 0;
     const int64_t c_bytes = n_batch_of(&j) * j.m * j.n * size_of(&j);

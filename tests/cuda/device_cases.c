@@ -5,10 +5,11 @@
  * warm, and with inputs that may be taken over. Nothing may leak, nothing the driver calls misuse
  * may happen.
  *
- *   device_cases DRIVER NVRTC CUBLASLT [--graphs] [--quick] [--first=SEED] [--count=N] [FILE ...]
+ *   device_cases DRIVER NVRTC CUBLASLT [--graphs] [--quick] [--first=SEED] [--count=N] [--step=N]
+ *                [FILE ...]
  *
  * With - for each of the three: on the GPU of this machine, by NVIDIA's libraries. --graphs: runs
- * are replayed. FILE: of tests/expect.
+ * are replayed. FILE: of tests/expect; --step: each N-th program of them.
  */
 #include <stdio.h>
 #include <string.h>
@@ -359,8 +360,7 @@ static void check_host(bench *b, df_device *cpu)
 
 int main(int argc, char **argv)
 {
-    uint64_t count = 400, first = 0;
-    bool quick = false;
+    uint64_t count = 400, first = 0, step = 1;
     df_diag d = { 0 };
     df_device *cpu = NULL;
     bench b = { .mem = fail_mem_create() };
@@ -369,11 +369,13 @@ int main(int argc, char **argv)
     for (; i < argc && argv[i][0] == '-'; i++) {
         const char *value;
         if (strcmp(argv[i], "--quick") == 0)
-            quick = true, count = 16;
+            step = count = 16;
         else if (strcmp(argv[i], "--graphs") == 0)
             continue;
         else if (cli_value(argv[i], "--first", &value))
             (void)cli_number("--first", value, 0, UINT64_MAX, &first);
+        else if (cli_value(argv[i], "--step", &value))
+            (void)cli_number("--step", value, 1, UINT32_MAX, &step);
         else if (cli_value(argv[i], "--count", &value))
             (void)cli_number("--count", value, 0, UINT32_MAX, &count);
         else
@@ -392,7 +394,7 @@ int main(int argc, char **argv)
     check_host(&b, cpu);
     check_loop(&b, cpu);
     for (uint64_t n = 0; n < test_some((unsigned)count); n++) check_random(&b, cpu, first + n);
-    for (; i < argc; i++) check_file(&b, cpu, argv[i], quick ? 16 : 1);
+    for (; i < argc; i++) check_file(&b, cpu, argv[i], (uint32_t)step);
     bench_close(&b);
     if (fail_mem_count(b.mem).live_blocks) trial_fault("at the end", "memory leaks", "");
     fail_mem_destroy(&b.mem);

@@ -376,7 +376,7 @@ Test(matmul, blocked)
                                          { 1, 700, 1300 },  { 3, 1000, 600 },  { 33, 49, 6000 },
                                          { 35, 600, 520 },  { 104, 900, 760 }, { 150, 333, 1100 },
                                          { 310, 530, 530 }, { 260, 530, 830 } };
-    const size_t n_small = 6;
+    const size_t n_small = 5;
     fixture f;
     start(&f);
     for (size_t i = 0; i < (slower() > 1 ? n_small : DF_LEN(shapes)); i++)
