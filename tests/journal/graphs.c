@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A program whose context replays graphs on the stand-in GPU (cuda/standin/standin.h, through the
- * environment): steps of two cuts at two lengths, a value kept now and then, a loop every
- * few steps. What deft_replay_read counts is printed for run_journal.
+ * environment): steps of two cuts at two lengths, a value kept now and then, a loop and a
+ * work every few steps. What deft_replay_read counts is printed for run_journal.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,13 +51,22 @@ static deft_status soften(deft_ctx *cx, deft_tensor *const *in, size_t n_in, def
     return DEFT_OK;
 }
 
-/* A loop, whose iterations are runs of a plan within a plan. */
+/* Work of the program's that puts nothing in. */
+static deft_status nothing(void *stream, const void *const *in, void *const *out, void *user)
+{
+    (void)stream, (void)in, (void)out, (void)user;
+    return DEFT_OK;
+}
+
+/* A loop, whose iterations are runs of a plan within a plan; and a work. */
 static void evaluate(deft_ctx *cx, deft_tensor *w)
 {
     deft_tensor *out = NULL;
     const deft_scope s = deft_step_begin(cx);
     deft_tensor *const init = deft_square(w);
     if (!deft_scan(cx, soften, NULL, &init, 1, NULL, 0, 3, 0, &out)) need(cx, deft_error(cx));
+    const deft_work work = { .size = sizeof work, .fn = nothing, .key = 1 };
+    need(cx, deft_device_work(cx, &work, &out, 1, NULL, NULL, 0));
     (void)mean_of(cx, out);
     need(cx, deft_step_end(s));
 }
