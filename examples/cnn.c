@@ -21,6 +21,7 @@
 
 #include "digits_data.h"
 #include "learning.h"
+#include "progress.h"
 
 #ifndef DIGITS_FILE
 #define DIGITS_FILE "examples/data/digits.bin"
@@ -168,9 +169,8 @@ static deft_status train(run *r, int64_t until, const char *title)
         if (st == DEFT_OK) st = deft_item(r->loss, &loss);
         if (st != DEFT_OK) return st;
         r->net.n_epochs++;
-        printf("\r%-9s epoch %3lld of %lld  loss %.4f", title, (long long)r->net.n_epochs,
-               (long long)r->n_epochs, (double)loss / (double)n);
-        fflush(stdout);
+        progress_show(r->net.n_epochs == r->n_epochs, "%-9s epoch %3lld of %lld  loss %.4f", title,
+                      (long long)r->net.n_epochs, (long long)r->n_epochs, (double)loss / (double)n);
     }
     return DEFT_OK;
 }
@@ -226,10 +226,7 @@ int main(int argc, char **argv)
     int exit_code = 1;
     double accuracy = 0;
     bool equal = false;
-    if (!learning_parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: cnn [--epochs N] [--data FILE] [--checkpoint FILE]\n");
-        return 2;
-    }
+    if (!learning_parse(argc, argv, &o, &exit_code)) return exit_code;
     const digits_status loaded = digits_load(o.data, &d);
     if (loaded != DIGITS_OK || d.n_train < 1 || d.n_train == d.n_images) {
         fprintf(stderr, "cnn: %s: %s\n", o.data, digits_message(loaded));

@@ -23,6 +23,7 @@
 #include "digits_data.h"
 #include "draw.h"
 #include "learning.h"
+#include "progress.h"
 
 #ifndef DIGITS_FILE
 #define DIGITS_FILE "examples/data/digits.bin"
@@ -220,9 +221,8 @@ static deft_status train(run *r, int64_t until, const char *title)
         if (st != DEFT_OK) return st;
         r->net.n_epochs++;
         if (!title) continue;
-        printf("\r%-18s epoch %3lld of %lld  loss %.4f", title, (long long)r->net.n_epochs,
-               (long long)r->n_epochs, (double)loss / (double)n);
-        fflush(stdout);
+        progress_show(r->net.n_epochs == r->n_epochs, "%-18s epoch %3lld of %lld  loss %.4f", title,
+                      (long long)r->net.n_epochs, (long long)r->n_epochs, (double)loss / (double)n);
     }
     return DEFT_OK;
 }
@@ -353,10 +353,7 @@ int main(int argc, char **argv)
     int exit_code = 1;
     double accuracy = 0, accuracy_linear = 0;
     bool equal_resumed = false, equal_unfused = false;
-    if (!learning_parse(argc, argv, &o)) {
-        fprintf(stderr, "usage: digits [--epochs N] [--data FILE] [--checkpoint FILE]\n");
-        return 2;
-    }
+    if (!learning_parse(argc, argv, &o, &exit_code)) return exit_code;
     const digits_status loaded = digits_load(o.data, &d);
     if (loaded != DIGITS_OK || d.n_train < 1 || d.n_train == d.n_images) {
         fprintf(stderr, "digits: %s: %s\n", o.data, digits_message(loaded));

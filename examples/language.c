@@ -14,6 +14,7 @@
 
 #include "draw.h"
 #include "ppm.h"
+#include "progress.h"
 
 #ifndef KJV_FILE
 #define KJV_FILE "examples/data/kjv.txt"
@@ -125,10 +126,9 @@ static deft_status train(run *r, int64_t until, float *curve)
         const double t = now();
         if (t - said < 1 && r->done < until) continue;
         said = t;
-        printf("\rstep %5lld of %lld  loss %.3f  %8.0f tokens/s", (long long)r->done,
-               (long long)r->o->steps, (double)curve[r->done - 1],
-               (double)((r->done - first) * r->o->batch * r->o->length) / (t - start));
-        fflush(stdout);
+        progress_show(r->done >= until, "step %5lld of %lld  loss %.3f  %8.0f tokens/s",
+                      (long long)r->done, (long long)r->o->steps, (double)curve[r->done - 1],
+                      (double)((r->done - first) * r->o->batch * r->o->length) / (t - start));
     }
     printf("\n");
     return DEFT_OK;
@@ -275,6 +275,33 @@ static bool parse_number(const char *name, const char *text, language_options *o
     return false;
 }
 
+static void print_usage(FILE *out, const char *program)
+{
+    fprintf(out, "usage: %s [OPTION VALUE]...\n", program);
+    fputs("  --data FILE        the text\n"
+          "  --steps N          training steps\n"
+          "  --batch N          windows of text in each step\n"
+          "  --length N         tokens of a window\n"
+          "  --layers N         layers of the network\n"
+          "  --width N          elements of a token's vector, a multiple of --heads\n"
+          "  --heads N          attention heads\n"
+          "  --tokens N         rows of the token table, where the text does not decide (gpt2)\n"
+          "  --rate R           learning rate of AdamW\n"
+          "  --drop P           probability of dropout, 0 <= P < 1\n"
+          "  --seed N           seed of all random numbers\n"
+          "  --write N          tokens to write at the end\n"
+          "  --temperature T    randomness of the written text, above 0\n"
+          "  --checkpoint FILE  writes the state to FILE at the end\n"
+          "  --resume FILE      goes on from a state written by --checkpoint\n"
+          "  --picture FILE     draws the losses as a curve (netpbm)\n"
+          "  --strict 1         strict numerics\n"
+          "  --memory MB        limits the temporaries of a step; what is not kept is computed\n"
+          "                     again (docs/memory.md)\n"
+          "  --check 1          writes a checkpoint half way, resumes from it, and compares every\n"
+          "                     parameter bit by bit\n",
+          out);
+}
+
 static bool parse(int argc, char **argv, language_options *o)
 {
     if (!o->data) o->data = KJV_FILE;
@@ -340,9 +367,12 @@ int language_main(const language *l, int argc, char **argv)
     int exit_code = 1;
     char half[64];
     snprintf(half, sizeof half, "%s-half.safetensors", l->name);
+    if (argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+        print_usage(stdout, l->name);
+        return 0;
+    }
     if (!parse(argc, argv, &o)) {
-        fprintf(stderr, "%s: examples/language.h lists the options; width is a multiple of heads\n",
-                l->name);
+        print_usage(stderr, l->name);
         return 2;
     }
     if (!l->read(&text, o.data, &o.net.n_tokens) || text.n / HELD_OUT < o.length + o.batch + 2) {

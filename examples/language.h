@@ -1,21 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Trains a transformer to go on with a text, and lets it write: what gpt.c (one character after the
- * other) and gpt2.c (one word) share. Options, each with a value:
- *
- *   --data FILE                      the text
- *   --steps --batch --length         windows of length tokens, batch of them a step
- *   --layers --width --heads         the network
- *   --tokens N                       rows of its table, where the text does not say (gpt2)
- *   --rate R --drop P --seed N       of AdamW; of dropout; of all that is drawn
- *   --write N --temperature T        tokens to write at the end
- *   --checkpoint FILE --resume FILE  writes the state at the end; goes on from one
- *   --picture FILE                   the losses as a curve (netpbm)
- *   --strict 1                       strict numerics
- *   --memory MB                      bounds what a step takes beside parameters; what is not kept
- * is computed again (docs/memory.md)
- *   --check 1                        writes a checkpoint half way, resumes from it, and compares
- *                                    every parameter bit by bit
+ * other) and gpt2.c (one word) share. --help prints the options.
  */
 #ifndef LANGUAGE_H
 #define LANGUAGE_H

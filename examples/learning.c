@@ -8,7 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool learning_parse(int argc, char **argv, learning_options *o)
+static void print_usage(FILE *out, const char *program, const learning_options *o)
+{
+    const char *const slash = strrchr(program, '/');
+    fprintf(out,
+            "usage: %s [--epochs N] [--data FILE] [--checkpoint FILE]\n"
+            "  --epochs N         passes over the training set, 2 to 100000 (%lld)\n"
+            "  --data FILE        the digits, in the format of examples/data/README.md (%s)\n"
+            "  --checkpoint FILE  keeps the checkpoint that is written half way (safetensors)\n",
+            slash ? slash + 1 : program, (long long)o->n_epochs, o->data);
+}
+
+static bool parse(int argc, char **argv, learning_options *o)
 {
     for (int i = 1; i < argc; i += 2) {
         if (i + 1 == argc) return false;
@@ -24,6 +35,16 @@ bool learning_parse(int argc, char **argv, learning_options *o)
         }
     }
     return o->n_epochs >= 2 && o->n_epochs <= 100000;
+}
+
+bool learning_parse(int argc, char **argv, learning_options *o, int *exit_code)
+{
+    const learning_options defaults = *o;
+    const bool asks_for_help = argc == 2 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"));
+    if (!asks_for_help && parse(argc, argv, o)) return true;
+    print_usage(asks_for_help ? stdout : stderr, argv[0], &defaults);
+    *exit_code = asks_for_help ? 0 : 2;
+    return false;
 }
 
 void learning_shuffle(int64_t epoch, int32_t *order, uint32_t n)

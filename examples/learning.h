@@ -18,9 +18,10 @@ typedef struct learning_options {
     bool keep; /* the checkpoint: it was asked for */
 } learning_options;
 
-/* [--epochs N] [--data FILE] [--checkpoint FILE], over what *o holds. False: it is none of these.
- */
-bool learning_parse(int argc, char **argv, learning_options *o);
+/* Reads [--epochs N] [--data FILE] [--checkpoint FILE] into *o; an option that is not given keeps
+ * the value that stands there. Returns false, with the usage printed, when the program is to end
+ * with *exit_code: 0 after --help, 2 after a mistake. */
+bool learning_parse(int argc, char **argv, learning_options *o, int *exit_code);
 
 /* ---- the training set ---- */
 
