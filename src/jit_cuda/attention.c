@@ -121,7 +121,7 @@ static void add(df_cuda_attention *out, df_cuda_attention_pass pass, uint32_t ty
         ((uint32_t)pass * N_TYPES + type) * N_WIDTHS + (uint32_t)(out->params.width - 1) / 32;
     const double n_blocks = (double)out->params.n_batch * (double)((n_rows + rows - 1) / rows);
     out->at[out->n].kernel = kernel;
-    out->at[out->n++].n_blocks = n_blocks < MOST_BLOCKS ? (uint32_t)n_blocks : MOST_BLOCKS;
+    out->at[out->n++].n_blocks = n_blocks < (double)MOST_BLOCKS ? (uint32_t)n_blocks : MOST_BLOCKS;
     out->kernels |= (uint64_t)1 << kernel;
 }
 

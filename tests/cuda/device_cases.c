@@ -193,11 +193,11 @@ static void check_checks(bench *b, df_device *cpu)
 
 static const char *const fast[] = {
     "%0 = input f32[33,20]\n%1 = input f32[20,17]\n%2 = matmul f32[33,17] %0 %1\noutput %2\n",
-    "%0 = input f32[33,20]\n%1 = input f32[20,17]\n%2 = input f32[17]\n"
-    "%3 = matmul f32[33,17] %0 %1\n%4 = expand f32[33,17] %2\n%5 = add f32[33,17] %3 %4\n"
-    "%6 = num f32[] 0x0p+0\n%7 = maximum f32[33,17] %5 %6\noutput %7\n",
-    "%0 = input f32[33,20]\n%1 = input f32[20,17]\n%2 = matmul f32[33,17] %0 %1\n"
-    "%3 = sin f32[33,17] %2\noutput %3\n",
+    ("%0 = input f32[33,20]\n%1 = input f32[20,17]\n%2 = input f32[17]\n"
+     "%3 = matmul f32[33,17] %0 %1\n%4 = expand f32[33,17] %2\n%5 = add f32[33,17] %3 %4\n"
+     "%6 = num f32[] 0x0p+0\n%7 = maximum f32[33,17] %5 %6\noutput %7\n"),
+    ("%0 = input f32[33,20]\n%1 = input f32[20,17]\n%2 = matmul f32[33,17] %0 %1\n"
+     "%3 = sin f32[33,17] %2\noutput %3\n"),
 };
 
 /* Rounded on the way: another order of sums may round to the neighbour. */

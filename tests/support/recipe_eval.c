@@ -148,8 +148,8 @@ uint32_t recipe_cost(const recipe_prog *p)
         case DF_K_neg: LANES(T, -a); return true;                                                  \
         case DF_K_abs: LANES(T, FABS(a)); return true;                                             \
         case DF_K_sqrt: LANES(T, SQRT(a)); return true;                                            \
-        case DF_K_min: LANES(T, (a < b) | (a != a) ? a : b); return true;                          \
-        case DF_K_max: LANES(T, (a > b) | (a != a) ? a : b); return true;                          \
+        case DF_K_min: LANES(T, ((a < b) | (a != a)) ? a : b); return true;                        \
+        case DF_K_max: LANES(T, ((a > b) | (a != a)) ? a : b); return true;                        \
         case DF_K_floor: LANES(T, FLOOR(a)); return true;                                          \
         case DF_K_ceil: LANES(T, CEIL(a)); return true;                                            \
         case DF_K_trunc: LANES(T, TRUNC(a)); return true;                                          \

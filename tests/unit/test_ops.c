@@ -545,7 +545,7 @@ static uint32_t ins(df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b,
 
 static uint64_t run(df_op op, deft_dtype t, uint64_t a, uint64_t b)
 {
-    scalar s = { .e = { ins }, .n = 2, .t = { t, t }, .v = { a, b } };
+    scalar s = { .e = { .ins = ins }, .n = 2, .t = { t, t }, .v = { a, b } };
     const uint32_t src[3] = { 0, 1, 0 };
     const uint32_t r = df_op_emit(&s.e, op, t, df_dtype_result(op, t), src, 0);
     cr_assert(s.t[r] == df_dtype_result(op, t), "%s", df_op_infos[op].name);

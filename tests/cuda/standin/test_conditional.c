@@ -139,7 +139,8 @@ static void misuse_of_nodes(void)
     df_cu_exec x;
     char pageable[4];
     begin(STANDIN_RANDOM, true);
-    CHECK(cu.graph_create(&g, 0) == 0 && cu.graph_create(&other, 0) == 0);
+    CHECK(cu.graph_create(&g, 0) == 0);
+    CHECK(cu.graph_create(&other, 0) == 0);
     CHECK(cu.graph_condition(&h, g, NULL, 0, 0) == 201 && misused("another context"));
     CHECK(cu.graph_condition(&h, g, context, 0, 2) == 1 && misused("flags 2"));
     CHECK(cu.graph_condition(&h, g, context, 0, 1) == 0);
@@ -182,7 +183,8 @@ static void misuse_of_handles(bool is_ptx, bool in_other, const char *words)
         CHECK(cu.exec_launch(graph_of(IF, &g, &inner), NULL) == 0);
     } else {
         df_cu_graph body;
-        CHECK(cu.graph_create(&g, 0) == 0 && cu.graph_condition(&h, g, context, 1, 1) == 0);
+        CHECK(cu.graph_create(&g, 0) == 0);
+        CHECK(cu.graph_condition(&h, g, context, 1, 1) == 0);
         CHECK(add_node(&n, g, NULL, h, IF, &body) == 0);
         void *const params[] = { &h, &p };
         if (in_other) {
@@ -205,7 +207,8 @@ static void ends(void)
     df_cu_graph body;
     df_cu_exec x;
     begin(STANDIN_LATE, true);
-    CHECK(cu.graph_create(&g, 0) == 0 && cu.graph_condition(&h, g, context, 1, 1) == 0);
+    CHECK(cu.graph_create(&g, 0) == 0);
+    CHECK(cu.graph_condition(&h, g, context, 1, 1) == 0);
     CHECK(add_node(&n, g, NULL, h, WHILE, &body) == 0);
     CHECK(cu.graph_instantiate(&x, g, 0) == 0 && cu.exec_launch(x, NULL) == 0);
     CHECK(cu.stream_wait(NULL) != 0 && misused("a loop does not end"));

@@ -66,7 +66,8 @@ static void kernels_follow_addresses(void)
     start(STANDIN_RANDOM);
     df_cu_module m = load(kernels, NULL, 0);
     CHECK(cu.module_fn(&f, m, "follow") == 0);
-    CHECK(cu.mem_alloc(&p, 8) == 0 && cu.mem_alloc(&q, 4) == 0);
+    CHECK(cu.mem_alloc(&p, 8) == 0);
+    CHECK(cu.mem_alloc(&q, 4) == 0);
     CHECK(cu.copy_in(p, &q, 8, NULL) == 0);
     CHECK(launch(f, 1, 32, NULL, (void *[]){ &p }) == 0);
     CHECK(cu.copy_out(&out, q, 4, NULL) == 0 && out == 77);
@@ -100,7 +101,8 @@ static void kernels_of_the_generator(void)
              "}\n",
              (const char *)prelude_text);
     const df_cu_module m = load(text, NULL, 0);
-    CHECK(cu.module_fn(&f, m, "k_main_n") == 0 && cu.mem_alloc(&p, 8) == 0);
+    CHECK(cu.module_fn(&f, m, "k_main_n") == 0);
+    CHECK(cu.mem_alloc(&p, 8) == 0);
     one.w[0] = p;
     one.w[1] = 0x40000000; /* 2.0f */
     CHECK(launch(f, 1, 32, NULL, (void *[]){ &one }) == 0);
@@ -180,7 +182,8 @@ static void programs_are_apart(void)
                                 "  if (threadIdx.x == 0) *p = *own<7>() += by;\n"
                                 "}\n",
                                 NULL, 0);
-    CHECK(cu.module_fn(&f, a, "k") == 0 && cu.module_fn(&g, b, "k") == 0);
+    CHECK(cu.module_fn(&f, a, "k") == 0);
+    CHECK(cu.module_fn(&g, b, "k") == 0);
     CHECK(cu.mem_alloc(&p, 8) == 0);
     CHECK(launch(f, 1, 32, NULL, (void *[]){ &p }) == 0);
     p += 4;
@@ -230,7 +233,8 @@ static unsigned two_fills(uint32_t seed, bool in_order)
     unsigned out = 0;
     const df_cu_ctx c = start(STANDIN_LATE);
     in.when(STANDIN_LATE, seed);
-    CHECK(cu.mem_alloc(&p, 4) == 0 && cu.graph_create(&g, 0) == 0);
+    CHECK(cu.mem_alloc(&p, 4) == 0);
+    CHECK(cu.graph_create(&g, 0) == 0);
     df_cu_memset_node one = fill_node(p, 1), two = fill_node(p, 2);
     CHECK(cu.graph_memset(&a, g, NULL, 0, &one, c) == 0);
     CHECK(cu.graph_memset(&b, g, &a, in_order, &two, c) == 0);
@@ -259,8 +263,10 @@ static void exec_waits_for_itself(void)
     df_cu_node n;
     df_cu_exec x;
     const df_cu_ctx c = start(STANDIN_LATE);
-    CHECK(cu.stream_create(&a, 1) == 0 && cu.stream_create(&b, 1) == 0);
-    CHECK(cu.mem_alloc(&p, 4) == 0 && cu.graph_create(&g, 0) == 0);
+    CHECK(cu.stream_create(&a, 1) == 0);
+    CHECK(cu.stream_create(&b, 1) == 0);
+    CHECK(cu.mem_alloc(&p, 4) == 0);
+    CHECK(cu.graph_create(&g, 0) == 0);
     const df_cu_memset_node one = fill_node(p, 1);
     CHECK(cu.graph_memset(&n, g, NULL, 0, &one, c) == 0);
     CHECK(cu.graph_instantiate(&x, g, 0) == 0);
@@ -282,8 +288,10 @@ static void graph_kernels(void)
     const df_cu_ctx c = start(STANDIN_RANDOM);
     const df_cu_module m = load(kernels, NULL, 0);
     CHECK(cu.module_fn(&f, m, "twice_i") == 0);
-    CHECK(cu.mem_alloc(&p, 4 * 64) == 0 && cu.host_alloc((void **)&host, 4 * 64, 0) == 0);
-    CHECK(cu.graph_create(&g, 0) == 0 && cu.graph_create(&child, 0) == 0);
+    CHECK(cu.mem_alloc(&p, 4 * 64) == 0);
+    CHECK(cu.host_alloc((void **)&host, 4 * 64, 0) == 0);
+    CHECK(cu.graph_create(&g, 0) == 0);
+    CHECK(cu.graph_create(&child, 0) == 0);
     df_cu_memset_node set = fill_node(p, 3);
     set.width = 64;
     CHECK(cu.graph_memset(&inner, child, NULL, 0, &set, c) == 0);
@@ -336,7 +344,8 @@ static void captured(void)
     df_cu_exec x;
     int host[2] = { 1, 2 }, out[2] = { 0 };
     start(STANDIN_RANDOM);
-    CHECK(cu.stream_create(&s, 1) == 0 && cu.mem_alloc(&p, 8) == 0);
+    CHECK(cu.stream_create(&s, 1) == 0);
+    CHECK(cu.mem_alloc(&p, 8) == 0);
     CHECK(cu.capture_begin(s, 0) == 0);
     CHECK(cu.copy_in(p, host, 8, s) == 0);
     CHECK(cu.set_32(p, 7, 1, s) == 0);
@@ -407,7 +416,8 @@ static void peers(void)
     CHECK(cu.mem_alloc(&p, 16) == 0 && cu.set_32(p, 5, 4, NULL) == 0);
     CHECK(cu.stream_wait(NULL) == 0);
     CHECK(cu.ctx_retain(&b, 1) == 0 && cu.ctx_push(b) == 0);
-    CHECK(cu.mem_alloc(&q, 16) == 0 && cu.stream_create(&s, 1) == 0);
+    CHECK(cu.mem_alloc(&q, 16) == 0);
+    CHECK(cu.stream_create(&s, 1) == 0);
     CHECK(cu.copy(q, p, 16, s) == 1 && misused("memory of gpu0, not of gpu1"));
     CHECK(cu.copy_peer(q, a, p, b, 16, s) == 201 && misused("not of that context"));
     CHECK(cu.copy_peer(q, b, p, a, 16, s) == 0);

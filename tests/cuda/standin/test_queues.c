@@ -48,9 +48,11 @@ static void order_by_events(void)
     df_cu_event e;
     unsigned *out;
     start(STANDIN_LATE);
-    CHECK(cu.stream_create(&a, 1) == 0 && cu.stream_create(&b, 1) == 0);
+    CHECK(cu.stream_create(&a, 1) == 0);
+    CHECK(cu.stream_create(&b, 1) == 0);
     CHECK(cu.event_create(&e, 2) == 0);
-    CHECK(cu.mem_alloc(&p, 16) == 0 && cu.host_alloc((void **)&out, 16, 0) == 0);
+    CHECK(cu.mem_alloc(&p, 16) == 0);
+    CHECK(cu.host_alloc((void **)&out, 16, 0) == 0);
     CHECK(cu.set_32(p, 7, 4, a) == 0);
     CHECK(cu.event_record(e, a) == 0);
     CHECK(cu.set_32(p, 8, 4, a) == 0);
@@ -97,7 +99,8 @@ static void default_stream_waits(void)
     df_cu_stream a;
     unsigned out = 0;
     start(STANDIN_LATE);
-    CHECK(cu.stream_create(&a, 0) == 0 && cu.mem_alloc(&p, 4) == 0);
+    CHECK(cu.stream_create(&a, 0) == 0);
+    CHECK(cu.mem_alloc(&p, 4) == 0);
     CHECK(cu.set_32(p, 1, 1, a) == 0);
     CHECK(cu.set_32(p, 2, 1, NULL) == 0);
     CHECK(cu.set_32(p, 3, 1, a) == 0);
@@ -163,7 +166,8 @@ static void misuse_of_memory(void)
     char host[64] = "";
     start(STANDIN_LATE);
     CHECK(cu.stream_create(&s, 1) == 0);
-    CHECK(cu.mem_alloc(&p, 64) == 0 && cu.mem_alloc(&q, 1024) == 0);
+    CHECK(cu.mem_alloc(&p, 64) == 0);
+    CHECK(cu.mem_alloc(&q, 1024) == 0);
     CHECK(cu.copy_in(p + 200, host, 64, s) == 1 && misused("has fewer"));
     CHECK(cu.copy(q, q + 8, 16, s) == 0 && misused("overlaps"));
     CHECK(cu.copy_out((void *)(uintptr_t)q, q, 16, s) == 1 && misused("no host memory"));
@@ -186,7 +190,8 @@ static void misuse_of_handles(void)
     df_cu_ctx other;
     df_cu_ptr p;
     const df_cu_ctx c = start(STANDIN_LATE);
-    CHECK(cu.stream_create(&s, 1) == 0 && cu.event_create(&e, 2) == 0);
+    CHECK(cu.stream_create(&s, 1) == 0);
+    CHECK(cu.event_create(&e, 2) == 0);
     CHECK(cu.ctx_retain(&other, 1) == 0 && cu.ctx_push(other) == 0);
     CHECK(cu.stream_wait(s) == 400 && misused("s1 is of gpu0, the current context of gpu1"));
     CHECK(cu.stream_create(&t, 1) == 0);

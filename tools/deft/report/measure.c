@@ -68,7 +68,7 @@ static double product_round(const worker *w)
         n += 64;
         end = now_ns();
     } while (end - start < ROUND_NS);
-    return 2.0 * tiles->mr * tiles->nr * TILE_K * (double)n / (double)(end - start);
+    return 2.0 * tiles->mr * tiles->nr * (double)TILE_K * (double)n / (double)(end - start);
 }
 
 static void *work(void *user)
