@@ -12,7 +12,10 @@
  * f32 is exact there, no power of two overflows, and a denormal result is rounded once, by the last
  * cast.
  *
- * tools/fit_recipes and tools/fit_rational derive the tables.
+ * In f64 there is nothing wider. There R is a polynomial in (x - M) / (x + M), over 1 + x, and the
+ * rounding errors of the last few operations are computed and added (after N. Juffa's erfcx).
+ *
+ * tools/fit_recipes, tools/fit_rational and tools/fit_tail derive the tables.
  */
 #include "ops/recipe_parts.h"
 
@@ -42,33 +45,27 @@ static const double erfcx_bottom_f32[] = { 0x1p0,
                                            0x1.a18f125242c02p-2,
                                            0x1.deb95e502b343p-5 };
 
-/* The same on [0, 28]: 2^-59.8 */
-static const double erfcx_top_f64[] = {
-    0x1p0,
-    0x1.2be4ecf4617adp1,
-    0x1.5c4c87b5e63f2p1,
-    0x1.031da99dff61ap1,
-    0x1.0ef1f004013bap0,
-    0x1.9e35fb9e1bb07p-2,
-    0x1.d42c0697c0ec5p-4,
-    0x1.82cd7e88ff67fp-6,
-    0x1.c0da03ecdbf8ep-9,
-    0x1.4ca514183ca4dp-12,
-    0x1.e4310bc0c1c84p-17,
+/* In t = (a - M) / (a + M): (1 + a) exp(a^2) erfc a on [0, 27.3], M = ERFC_MIDDLE: 2^-56.3. M is
+ * such that the first coefficient is an f64 but for 2^-60. */
+#define ERFC_MIDDLE 0x1.058p2
+static const double erfc_f64_table[] = {
+    0x1.5da3feed1a836p-1,   -0x1.93266909d809p-3,   0x1.e1a16820d2ac5p-4,   -0x1.9c84325bc7ae7p-5,
+    0x1.9d8ed2360204ap-8,   0x1.ca2378aef032bp-7,   -0x1.1c8efdf3cfdabp-6,  0x1.a1192f73c76b8p-7,
+    -0x1.bba2ee3c4217ep-8,  0x1.55f71b9d46fb2p-9,   -0x1.449e8d19ec584p-11, 0x1.8868e2cc0dc4bp-20,
+    0x1.11ca812e630c3p-14,  -0x1.6f7d54a01d908p-16, -0x1.50a45e62d6967p-20, 0x1.96157cf03336ep-19,
+    -0x1.15d3b0388842ap-21, -0x1.496b81fc94ccfp-22, 0x1.03c33b19714b3p-23,  0x1.fa2a084bd14cfp-26,
+    -0x1.4ee2eac4bcd83p-26, -0x1.02456fa5a4f61p-28, 0x1.1f9581f7ecd9cp-29,  0x1.38a35058c243fp-31,
 };
-static const double erfcx_bottom_f64[] = {
-    0x1p0,
-    0x1.bc53a77676564p1,
-    0x1.68d581b618f04p2,
-    0x1.6ab24117143d0p2,
-    0x1.f691878509d2ep1,
-    0x1.f9668a1e57039p0,
-    0x1.79a739cf7d525p-1,
-    0x1.a518866af906ap-3,
-    0x1.59191cafd728dp-5,
-    0x1.8e9f5b4328718p-8,
-    0x1.26cc7ef05c9edp-11,
-    0x1.ad1a86dae05f2p-16,
+
+/* (1 + a) exp(a^2 / 2) erfc(a / sqrt 2) on [0, 38.6], M = GELU_MIDDLE: 2^-56.2 */
+#define GELU_MIDDLE 0x1.228p2
+static const double gelu_f64_table[] = {
+    0x1.dd31f68c17fc4p-1,   -0x1.820a0ea625814p-3,  0x1.9143f2ac9eb5bp-5,  0x1.2a09cf929721bp-5,
+    -0x1.ed96299b4583fp-5,  0x1.76873808c9b3ap-5,   -0x1.68527142f7736p-6, 0x1.885ea30972dadp-8,
+    0x1.432a51f5e44ddp-15,  -0x1.711fd9e241bap-11,  0x1.697f08979d58ap-13, 0x1.f0f82a90b9f1ap-15,
+    -0x1.1633ce21e8e96p-15, -0x1.5e1d43365386dp-18, 0x1.71a3f5dc3c359p-18, 0x1.68f47bdf82a54p-21,
+    -0x1.f163cfad22e84p-21, -0x1.3c061f0028c71p-23, 0x1.4de2c9d877df1p-23, 0x1.4e376420a34dbp-25,
+    -0x1.87b6cf9a2077p-26,  -0x1.257cb2e3a6a74p-27, 0x1.1815dd13e32e2p-29, 0x1.18d159cc61846p-30,
 };
 
 /* exp r on [-0.3475, 0.3475]: 2^-28.1 */
@@ -163,48 +160,90 @@ static rid gelu_f32(rb f, rid x)
     return r_sub(f, r_max(f, r_k(f, -0.0), x), y);
 }
 
-/* sum of c[i] root_s2^i x^i, as even(x^2) + x odd(x^2): half as many roundings follow each other,
- * and that of x2 = x^2 moves numerator and denominator alike. s2 = root_s2^2 is a power of 2. */
-static rid halved_poly(rb f, rid x, rid x2, const double *c, size_t n, double root_s2, double s2)
-{
-    double part[2][8];
-    df_assert(n <= 16);
-    for (size_t i = 0; i < n; i++) part[i % 2][i / 2] = i % 2 ? c[i] * root_s2 : c[i];
-    const rid odd = scaled_poly(f, x2, part[1], n / 2, s2);
-    return r_fma(f, odd, x, scaled_poly(f, x2, part[0], (n + 1) / 2, s2));
-}
+/* A fit of one tail: with t = (a - middle) / (a + middle) and s2, a power of 2, the polynomial P
+ * has P(t) / (1 + a) = exp(s2 a^2) erfc(sqrt(s2) a). */
+typedef struct tail_fit {
+    double middle, s2;
+    const double *c; /* TAIL_TERMS */
+} tail_fit;
 
-/* 2^LIFT exp(-s2 a^2) erfcx(root_s2 a), times a where with_a. The square is in two parts, and exp r
- * is used as 1 + expm1 r, which takes out its last rounding. */
+enum { TAIL_TERMS = DF_LEN(erfc_f64_table) };
+_Static_assert(DF_LEN(gelu_f64_table) == TAIL_TERMS, "both tails have as many terms");
+
+static const tail_fit erfc_tail = { ERFC_MIDDLE, 1, erfc_f64_table };
+static const tail_fit gelu_tail = { GELU_MIDDLE, 0.5, gelu_f64_table };
+
+/* 2^LIFT exp(-s2 a^2) = (1 + em1) power. */
 #define LIFT 64
-static rid tail_f64(rb f, rid a, double root_s2, double s2, bool with_a)
+typedef struct decay {
+    rid em1, power;
+} decay;
+
+static decay decay_of(rb f, rid a, double s2)
 {
     const rid h = r_mul(f, a, a);
     const rid l = r_fma(f, a, a, r_neg(f, h));
     const r_rounded k = r_round(f, h, r_k(f, -s2 * 0x1.71547652b82fep0), r_bias(f) + LIFT);
     rid rest = r_fma(f, k.n, r_k(f, 0x1.62e42fefa39efp-1 / s2), h);
     rest = r_add(f, r_fma(f, k.n, r_k(f, 0x1.abc9e3b39803fp-56 / s2), rest), l);
-    const rid em1 = df_recipe_expm1_of_rest(f, r_mul(f, rest, r_k(f, -s2)));
-    const size_t n = DF_LEN(erfcx_top_f64);
-    rid top = halved_poly(f, a, h, erfcx_top_f64, n, root_s2, s2);
-    const rid bottom = halved_poly(f, a, h, erfcx_bottom_f64, n + 1, root_s2, s2);
-    if (with_a) top = r_mul(f, top, a);
-    const rid y = r_div(f, r_fma(f, top, em1, top), bottom);
-    return r_mul(f, y, r_power(f, k.low));
+    return (decay){ df_recipe_expm1_of_rest(f, r_mul(f, rest, r_k(f, -s2))), r_power(f, k.low) };
+}
+
+/* value + low */
+typedef struct pair {
+    rid value, low;
+} pair;
+
+/* 2^LIFT exp(-s2 a^2) P(t) / (1 + a), times *factor unless factor is NULL. P is near its first
+ * coefficient, so that only the last sum of the polynomial rounds much. From there on each rounding
+ * error is computed and carried along, and the last addition rounds once. One division serves t and
+ * 1 / (1 + a). */
+static rid tail_f64(rb f, rid a, const tail_fit *by, const rid *factor)
+{
+    const rid one = r_k(f, 1), middle = r_k(f, by->middle);
+    const rid d = r_add(f, a, one);
+    const rid d_low = r_sub(f, r_min(f, one, a), r_sub(f, d, r_max(f, one, a)));
+    const rid plus = r_add(f, a, middle);
+    const rid inverse = r_div(f, one, r_mul(f, plus, d));
+    const rid over_plus = r_mul(f, inverse, d), over_d = r_mul(f, inverse, plus);
+
+    /* a - middle - t (a + middle) is what t lacks, times a + middle. */
+    rid t = r_mul(f, r_sub(f, a, middle), over_plus);
+    const rid lacks = r_fma(f, r_add(f, t, one), r_k(f, -by->middle), a);
+    t = r_fma(f, over_plus, r_fma(f, r_neg(f, t), a, lacks), t);
+
+    const rid p = r_poly(f, t, by->c + 1, TAIL_TERMS - 1), first = r_k(f, by->c[0]);
+    pair top = { r_fma(f, p, t, first), 0 };
+    top.low = r_fma(f, p, t, r_sub(f, first, top.value));
+    if (factor) {
+        const rid product = r_mul(f, top.value, *factor);
+        const rid exact = r_fma(f, top.value, *factor, r_neg(f, product));
+        top = (pair){ product, r_fma(f, top.low, *factor, exact) };
+    }
+    const rid q = r_mul(f, top.value, over_d), minus_q = r_neg(f, q);
+    rid rest = r_add(f, r_fma(f, minus_q, d, top.value), top.low);
+    rest = r_fma(f, minus_q, d_low, rest);
+    const rid q_low = r_mul(f, rest, over_d);
+
+    const decay e = decay_of(f, a, by->s2);
+    const rid y = r_add(f, q, r_fma(f, q, e.em1, r_fma(f, q_low, e.em1, q_low)));
+    return r_mul(f, y, e.power);
 }
 
 static rid erfc_f64(rb f, rid x)
 {
     const rid a = r_min(f, r_k(f, 27.3), r_abs(f, x));
-    const rid y = r_mul(f, tail_f64(f, a, 1, 1, false), r_k(f, 0x1p-64));
+    const rid y = r_mul(f, tail_f64(f, a, &erfc_tail, NULL), r_k(f, 0x1p-64));
     return r_select(f, r_lt(f, x, r_k(f, 0)), r_sub(f, r_k(f, 2), y), y);
 }
 
+/* The factor a is lifted as well: a denormal one must not round before the end. */
 static rid gelu_f64(rb f, rid x)
 {
     const rid a = r_min(f, r_k(f, 38.6), r_abs(f, x));
-    const rid y = tail_f64(f, a, 0x1.6a09e667f3bcdp-1, 0.5, true);
-    return r_sub(f, r_max(f, r_k(f, -0.0), x), r_mul(f, y, r_k(f, 0x1p-65)));
+    const rid lifted = r_mul(f, a, r_k(f, 0x1p64));
+    const rid y = tail_f64(f, a, &gelu_tail, &lifted);
+    return r_sub(f, r_max(f, r_k(f, -0.0), x), r_mul(f, y, r_k(f, 0x1p-129)));
 }
 
 uint32_t df_recipe_erf(df_emit *e, deft_dtype t, uint32_t x)

@@ -192,7 +192,8 @@ static rid build_expm1(rb f, rid x)
 
 /* exp|x| = 2^n (c + s), exp(-|x|) = 2^-n (c - s): no division, and for n = 0 no cancellation. */
 typedef struct hyperbolic {
-    rid c1, s;    /* cosh r - 1, sinh r */
+    rid c1;       /* cosh r - 1 */
+    rid r, r3, p; /* sinh r = r + r3 p */
     rid up, down; /* 2^(n - 2), 2^(-n - 2): exp overflows before cosh does */
 } hyperbolic;
 
@@ -206,17 +207,23 @@ static hyperbolic hyperbolic_of(rb f, rid x)
     const rb i = r_int(f);
     const rid sum = r_ki(i, (int64_t)(2 * r_bias(f) - 4) << (f.t == DEFT_F64 ? 52 : 23));
     const rid down = r_max(i, r_ki(i, 0), r_sub(i, sum, r_bits(f, up)));
-    return (hyperbolic){ r_mul(f, r2, R_POLY(f, r2, cosh)),
-                         r_fma(f, r_mul(f, r2, k.r), R_POLY(f, r2, sinh), k.r), up,
-                         r_of_bits(f, down) };
+    return (hyperbolic){ .c1 = r_mul(f, r2, R_POLY(f, r2, cosh)),
+                         .r = k.r,
+                         .r3 = r_mul(f, r2, k.r),
+                         .p = R_POLY(f, r2, sinh),
+                         .up = up,
+                         .down = r_of_bits(f, down) };
 }
 
-/* (1 + c1) a + s b: a is exact where it matters and takes no part in a product. */
+/* (1 + c1) a + s b, s = r + r3 p: a is exact where it matters and takes no part in a product. Small
+ * and large terms are added apart: for n = 1, a and r b nearly cancel, and what s were rounded to
+ * would weigh most. */
 static rid build_sinh(rb f, rid x)
 {
     const hyperbolic h = hyperbolic_of(f, x);
     const rid a = r_sub(f, h.up, h.down), b = r_add(f, h.up, h.down);
-    const rid half = r_fma(f, h.c1, a, r_fma(f, h.s, b, a));
+    const rid small = r_fma(f, r_mul(f, h.r3, h.p), b, r_mul(f, h.c1, a));
+    const rid half = r_add(f, r_fma(f, h.r, b, a), small);
     return tiny_or(f, x, r_with_sign(f, r_add(f, half, half), x));
 }
 
@@ -226,7 +233,8 @@ static rid build_cosh(rb f, rid x)
 {
     const hyperbolic h = hyperbolic_of(f, x);
     const rid a = r_add(f, h.up, h.down), b = r_sub(f, h.up, h.down);
-    const rid half = r_add(f, r_fma(f, h.c1, a, h.down), r_fma(f, h.s, b, h.up));
+    const rid sinh = r_fma(f, h.r3, h.p, h.r);
+    const rid half = r_add(f, r_fma(f, h.c1, a, h.down), r_fma(f, sinh, b, h.up));
     return r_add(f, half, half);
 }
 
