@@ -6,9 +6,11 @@
  * as Payne and Hanek (1983) do, in integers. x = m 2^E with a whole m < 2^53; x / (2 pi) mod 1
  * needs only the 192 bits of 1 / (2 pi) that start at weight 2^(E - 1) below it: all bits before
  * contribute whole turns, all after less than 2^-138. No f64 is nearer than 2^-62 turns to a
- * multiple of a quarter turn, so 76 good bits remain. A straight line may not index a table by E;
- * the window is taken by a tree of selects over all words of 1 / (2 pi), and then by shifts. These
- * 170 instructions are needed by no lane below BOUND: a back end may skip them, as in f32.
+ * multiple of a quarter turn, so 64 good bits remain of the 128 that are kept. They become floats
+ * in signed pieces: a small negative rest must not be a negative whole number and a fraction that
+ * almost cancels it. A straight line may not index a table by E; the window is taken by a tree of
+ * selects over all words of 1 / (2 pi), and then by shifts. These 170 instructions are needed by no
+ * lane below BOUND: a back end may skip them, as in f32.
  */
 #include "ops/recipe_parts.h"
 
@@ -142,15 +144,19 @@ static reduced reduce_large(rb f, rid a, const reduction *by)
     const rid n = r_lshr(i, rounded, r_ki(i, period_bits));
     rid rest = r_sub(i, turn, r_shl(i, n, r_ki(i, period_bits)));
     if (by->half) rest = r_sub(i, rest, r_ki(i, middle));
-    /* 48 bits, signed; the next 48; the last 32 */
-    const rid top = r_cast(f, r_shr(i, rest, r_ki(i, 16)));
-    const rid rest16 = r_and(i, rest, r_ki(i, 0xffff));
-    const rid next = r_cast(f, r_or(i, r_shl(i, rest16, r_ki(i, 32)), digit[1]));
+    /* 48 bits, rounded and signed; the next 48, signed; the last 32 */
+    const rid sixteen = r_ki(i, 16);
+    const rid whole = r_shr(i, r_add(i, rest, r_ki(i, 1 << 15)), sixteen);
+    const rid rest16 = r_sub(i, rest, r_shl(i, whole, sixteen));
+    const rid top = r_cast(f, whole);
+    const rid next = r_cast(f, r_add(i, r_shl(i, rest16, r_ki(i, 32)), digit[1]));
     const rid last = r_cast(f, digit[0]);
     /* In units of 2^-48 turns: h + l, then times 2 pi. */
-    const rid tail = r_fma(f, last, r_k(f, 0x1p-80), r_mul(f, next, r_k(f, 0x1p-48)));
+    const rid next_scaled = r_mul(f, next, r_k(f, 0x1p-48)), unit = r_k(f, 0x1p-80);
+    const rid tail = r_fma(f, last, unit, next_scaled);
+    const rid tail_low = r_fma(f, last, unit, r_sub(f, next_scaled, tail));
     const rid h = r_add(f, top, tail);
-    const rid l = r_add(f, r_sub(f, top, h), tail);
+    const rid l = r_add(f, r_add(f, r_sub(f, top, h), tail), tail_low);
     const rid turn_hi = r_k(f, 0x1.921fb54442d18p-46), turn_lo = r_k(f, 0x1.1a62633145c07p-100);
     const rid r = r_mul(f, h, turn_hi);
     const rid exact = r_fma(f, h, turn_hi, r_neg(f, r));
@@ -174,8 +180,8 @@ static rid sin_of(rb f, reduced k)
     const rb i = r_i64(f);
     const rid r2 = r_mul(f, k.r, k.r);
     const rid p = r_poly(f, r2, sin_table, DF_LEN(sin_table));
-    /* sin(r + low) = sin r + low cos r, and a rough cosine will do. */
-    const rid cosine = r_fma(f, r2, r_k(f, -0.5), r_k(f, 1));
+    /* sin(r + low) = sin r + low cos r, and a rough cosine will do, but it must be 0 at pi/2. */
+    const rid cosine = r_fma(f, r2, r_k(f, -0x1.9f02f6222c72p-2), r_k(f, 1));
     const rid rest = r_fma(f, r_mul(f, r2, k.r), p, r_mul(f, k.low, cosine));
     const rid y = r_add(f, k.r, rest);
     return r_xor(i, r_bits(f, y), r_shl(i, k.parity, r_ki(i, 63)));
@@ -200,7 +206,9 @@ rid df_recipe_tan_f64(rb f, rid x)
     const reduced k = reduce(f, r_abs(f, x), &by_half_pi);
     const rid r2 = r_mul(f, k.r, k.r);
     const rid p = r_poly(f, r2, tan_table, DF_LEN(tan_table));
-    const rid y = r_add(f, k.r, r_fma(f, r_mul(f, r2, k.r), p, k.low));
+    /* tan(r + low) = tan r + low (1 + tan^2 r), for which 1 + r^2 will do. */
+    const rid low = r_fma(f, r2, k.low, k.low);
+    const rid y = r_add(f, k.r, r_fma(f, r_mul(f, r2, k.r), p, low));
     const rid odd = r_lt(i, r_shl(i, k.parity, r_ki(i, 63)), r_ki(i, 0));
     const rid t = r_div(f, r_select(f, odd, r_k(f, -1), y), r_select(f, odd, y, r_k(f, 1)));
     return r_of_bits(f, r_xor(i, r_bits(f, t), r_sign_of(f, x)));

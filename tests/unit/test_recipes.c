@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "support/hard_inputs.h"
 #include "support/recipe_eval.h"
 #include "support/recipe_refs.h"
 
@@ -432,6 +433,61 @@ Test(recipes, f64_trigonometry_of_huge_arguments)
         const double y = run_f64(rows[i].recipe, rows[i].x);
         cr_assert(ref_error_f64(y, (ref_wide)rows[i].want) <= 2.5, "row %zu: %a, not %a", i, y,
                   rows[i].want);
+    }
+}
+
+/* n <= RECIPE_LANES */
+static void check_f64(const ref_row *row, const double *x, size_t n)
+{
+    recipe_init(&prog);
+    const uint32_t id = row->recipe(&prog.base, DEFT_F64, recipe_input(&prog, DEFT_F64));
+    recipe_run(&prog, n, (const void *[]){ x });
+    const double *got = recipe_lanes(&prog, id);
+    for (size_t k = 0; k < n; k++) {
+        const double ulp = ref_error_f64(got[k], row->f64(x[k]));
+        cr_assert(ulp <= row->bound_f64, "%s(%a): %a is off by %.3f ULP", row->name, x[k], got[k],
+                  ulp);
+    }
+    recipe_finish(&prog);
+}
+
+/* Every exponent's f64 that lies nearest to a multiple of pi/2: some are just below it, and then a
+ * reduction that takes the rest apart into a negative whole number and a fraction loses all bits.
+ */
+Test(recipes, f64_trigonometry_next_to_multiples_of_half_pi)
+{
+    for (size_t r = 0; r < ref_n_rows; r++) {
+        unary *const recipe = ref_rows[r].recipe;
+        if (recipe != df_recipe_sin && recipe != df_recipe_cos && recipe != df_recipe_tan) continue;
+        size_t n_checked = 0;
+        for (int e = HARD_FIRST_EXPONENT; e <= HARD_LAST_EXPONENT;) {
+            static double x[RECIPE_LANES];
+            size_t n = 0;
+            for (; e <= HARD_LAST_EXPONENT && n + HARD_PER_EXPONENT <= RECIPE_LANES; e++)
+                n += hard_near_half_pi(e, x + n);
+            check_f64(&ref_rows[r], x, n);
+            n_checked += n;
+        }
+        cr_assert(n_checked > 3000, "only %zu", n_checked);
+    }
+}
+
+/* The nearest of all is among them: 2^-61 from an odd multiple (Muller, chapter 11). */
+Test(recipes, hard_inputs_have_the_nearest_to_half_pi)
+{
+    double x[HARD_PER_EXPONENT];
+    const size_t n = hard_near_half_pi(849, x);
+    bool found = false;
+    for (size_t i = 0; i < n; i++) found |= x[i] == 0x1.6ac5b262ca1ffp849;
+    cr_assert(found);
+}
+
+Test(recipes, f64_published_inputs)
+{
+    cr_assert_leq(hard_n_published, RECIPE_LANES);
+    for (size_t r = 0; r < ref_n_rows; r++) {
+        cr_assert_leq(ref_rows[r].bound_f64, 2, "%s promises no 2 ULP", ref_rows[r].name);
+        if (ref_rows[r].recipe) check_f64(&ref_rows[r], hard_published, hard_n_published);
     }
 }
 
