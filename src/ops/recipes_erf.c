@@ -109,7 +109,8 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
 }
 
 /* The same in f32 alone, where only speed counts: some 4 ULP. The square is in two parts, whose
- * error the exponential would multiply; a below 13, for 2^k to be a normal number. */
+ * error the exponential would multiply. shift keeps 2^k a normal number down to results that are 0;
+ * the last product takes it out again. */
 static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
 {
     const rid h = r_mul(f, a, a);
@@ -125,18 +126,18 @@ static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
 
 static rid erfc_fast(rb f, rid x)
 {
-    const rid a = r_min(f, r_k(f, 9.25), r_abs(f, x));
-    const tail t = tail_fast(f, a, 1, 1, 0);
-    const rid y = r_div(f, r_mul(f, t.exp, t.top), t.bottom);
+    const rid a = r_min(f, r_k(f, 10.25), r_abs(f, x));
+    const tail t = tail_fast(f, a, 1, 1, 32);
+    const rid y = r_mul(f, r_div(f, r_mul(f, t.exp, t.top), t.bottom), r_k(f, 0x1p-32));
     return r_select(f, r_lt(f, x, r_k(f, 0)), r_sub(f, r_k(f, 2), y), y);
 }
 
 static rid gelu_fast(rb f, rid x)
 {
-    const rid a = r_min(f, r_k(f, 13), r_abs(f, x));
-    const tail t = tail_fast(f, a, 0x1.6a09e667f3bcdp-1, 0.5, -1);
+    const rid a = r_min(f, r_k(f, 14.5), r_abs(f, x));
+    const tail t = tail_fast(f, a, 0x1.6a09e667f3bcdp-1, 0.5, 31);
     const rid y = r_div(f, r_mul(f, t.exp, r_mul(f, t.top, a)), t.bottom);
-    return r_sub(f, r_max(f, r_k(f, -0.0), x), y);
+    return r_sub(f, r_max(f, r_k(f, -0.0), x), r_mul(f, y, r_k(f, 0x1p-32)));
 }
 
 static rid erfc_f32(rb f, rid x)

@@ -238,6 +238,36 @@ Test(recipes, special_cases)
     }
 }
 
+static float run_fast_f32(unary *recipe, float x)
+{
+    recipe_init(&prog);
+    prog.base.fast = true;
+    const uint32_t id = recipe(&prog.base, DEFT_F32, recipe_input(&prog, DEFT_F32));
+    recipe_run(&prog, 1, (const void *[]){ &x });
+    const float y = *(const float *)recipe_lanes(&prog, id);
+    recipe_finish(&prog);
+    return y;
+}
+
+/* Exact results of f32 are exact in fast mode, too: the cases, the infinities among them, and the
+ * ends of both tails. */
+Test(recipes, fast_special_cases)
+{
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const float y = run_fast_f32(cases[i].recipe, (float)cases[i].x);
+        cr_assert(same_f32(y, (float)cases[i].want), "fast %s: %a, not %a", cases[i].name,
+                  (double)y, cases[i].want);
+    }
+    for (float x = 9; x < 20; x += 0.0625f) {
+        const float tail = run_fast_f32(df_recipe_erfc, x), want = run_f32(df_recipe_erfc, x);
+        cr_assert_leq(fabsf(tail - want), fmaxf(want * 0x1p-20f, 0x1p-149f), "erfc(%a)", (double)x);
+        const float left = run_fast_f32(df_recipe_gelu, -x), exact = run_f32(df_recipe_gelu, -x);
+        cr_assert_leq(fabsf(left - exact), fmaxf(-exact * 0x1p-20f, 0x1p-149f), "gelu(%a)",
+                      (double)-x);
+        cr_assert(signbit(left), "gelu(%a) is +0", (double)-x);
+    }
+}
+
 /* Results that are denormal, and the last ones before 0 and infinity. */
 Test(recipes, f32_edges)
 {
