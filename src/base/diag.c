@@ -20,6 +20,8 @@ DF_COLD deft_status df_fail(df_diag *d, deft_status status, const char *fmt, ...
     va_end(args);
     memcpy(d->text, text, strlen(text) + 1);
     d->status = status;
+    d->node = 0;
+    d->site = 0;
     return status;
 }
 
@@ -48,5 +50,7 @@ DF_COLD deft_status df_fail_mem(df_diag *d, const char *what, size_t bytes)
 void df_diag_clear(df_diag *d)
 {
     d->status = DEFT_OK;
+    d->node = 0;
+    d->site = 0;
     d->text[0] = '\0';
 }

@@ -13,11 +13,13 @@
 
 typedef struct df_diag {
     deft_status status; /* of the sentence in text */
+    uint32_t node;      /* one more than the node of the trace that failed as it ran; 0: no node */
+    uintptr_t site;     /* the call that made the mistake (base/site.h); 0: not known */
     char text[DF_DIAG_TEXT];
 } df_diag;
 
-/* Writes the sentence (cut, never overflowing) and returns status. d may be NULL: the sentence is
- * dropped. */
+/* Writes the sentence (cut, never overflowing) and returns status. Node and site are then not
+ * known. d may be NULL: the sentence is dropped. */
 deft_status df_fail(df_diag *d, deft_status status, const char *fmt, ...) DF_PRINTF(3, 4);
 
 /* Appends to the sentence of an earlier df_fail and returns its status (DEFT_E_INTERNAL when d is

@@ -146,6 +146,7 @@ static deft_status translate(df_plan *p, void *user)
     }
     for (uint32_t i = 0; i < p->n_guards; i++) translate_guard(&p->guards[i], m);
     for (uint32_t i = 0; i < p->n_from; i++) p->from[i] = m->node[p->from[i]];
+    for (uint32_t i = 0; i < p->n_faults; i++) p->faults[i].node = m->node[p->faults[i].node];
     for (uint32_t i = 0; i < p->n_why; i++) {
         if (p->why[i].a == DF_NONE) continue;
         p->why[i].a = m->node[p->why[i].a];

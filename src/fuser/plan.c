@@ -34,6 +34,26 @@ static deft_status find_live(pass *p)
     return DEFT_OK;
 }
 
+static bool has_indices(const df_trace *t)
+{
+    bool any = false;
+    for (uint32_t k = 0; k < t->n_nodes && !any; k++) {
+        const int cls = df_op_infos[t->nodes[k].op].cls;
+        any = cls == DF_CLASS_index || cls == DF_CLASS_routine || cls == DF_CLASS_update;
+    }
+    return any;
+}
+
+static bool name_faults(pass *p)
+{
+    df_plan *const plan = p->plan;
+    const uint32_t n = p->t->n_nodes;
+    if (!(plan->faults = df_arena_new(&plan->arena, df_plan_fault, n))) return false;
+    for (uint32_t k = 0; k < n; k++) plan->faults[k] = (df_plan_fault){ k, p->t->nodes[k].op };
+    plan->n_faults = n;
+    return true;
+}
+
 deft_status df_fuse_copy_out(pass *p)
 {
     df_plan *const plan = p->plan;
@@ -59,6 +79,7 @@ deft_status df_fuse_copy_out(pass *p)
     plan->n_repeated += p->n_repeated;
     if (p->n_checked > plan->n_checked) plan->n_checked = p->n_checked;
     plan->checks_first |= p->checks_first;
+    if (has_indices(p->t)) ok &= name_faults(p);
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
 

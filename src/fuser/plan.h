@@ -260,8 +260,8 @@ typedef enum df_part_kind {
     DF_PART_COND /* does body when cell `cond` holds true, else other */
 } df_part_kind;
 
-/* A matrix for each entry of a batch, read through a port of the loop's iterations, which is one for
- * rows where they go by in blocks; offset and strides in elements. */
+/* A matrix for each entry of a batch, read through a port of the loop's iterations, which is one
+ * for rows where they go by in blocks; offset and strides in elements. */
 typedef struct df_tag_matrix {
     uint32_t port;
     df_slot offset, row, col;
@@ -297,6 +297,14 @@ typedef struct df_part {
     uint32_t node;            /* the loop or cond, for people */
     bool stores;              /* RUN, the last part: writes into the caller's memory */
 } df_part;
+
+/* What a check reports: the operator, and its node of the trace that runs are given. A check is
+ * part of its kernel, which is the same for many plans, so that it counts nodes as the fuser saw
+ * them. */
+typedef struct df_plan_fault {
+    uint32_t node;
+    uint32_t op;
+} df_plan_fault;
 
 /* What a kernel stands for, for explanations only. */
 typedef struct df_kernel_about {
@@ -336,11 +344,13 @@ typedef struct df_plan {
     bool retreated;      /* grouping failed: one kernel per op, and why[0] says what was unsound */
     uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
                          * is written before then lies in memory of its own */
-    bool checks_first;  /* some routine's indices lie in an input: they can be looked at before the
-                         * first launch, and then report no fault */
-    void **execs;       /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
-    void *attached;     /* by the runtime, of the plan as a whole; NULL at first */
-    uint64_t serial;    /* of the device that has prepared it, never given twice; 0 at first */
+    struct df_plan_fault *faults; /* what the numbers that checks report stand for */
+    uint32_t n_faults;            /* 0 in a plan without indices */
+    bool checks_first; /* some routine's indices lie in an input: they can be looked at before the
+                        * first launch, and then report no fault */
+    void **execs;      /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
+    void *attached;    /* by the runtime, of the plan as a whole; NULL at first */
+    uint64_t serial;   /* of the device that has prepared it, never given twice; 0 at first */
 
     /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */
     uintptr_t site;               /* of the call that cut the trace */

@@ -194,6 +194,7 @@ static deft_status open_side(df_cuda_whole *w, df_diag *d, df_arena *arena, cons
     s->port = b->port;
     s->t = b->trace;
     s->t.inputs = inputs;
+    s->t.site = f->t->site;
     s->t.extents = f->t->extents;
     s->t.n_extents = f->t->n_extents;
     s->t.args = f->t->args;

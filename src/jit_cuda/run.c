@@ -209,7 +209,7 @@ deft_status df_cuda_call_fault(run *r)
 {
     int64_t fault[3];
     const deft_status st = df_queue_get(r->q, r->d, fault, (uintptr_t)r->table, sizeof fault);
-    return st == DEFT_OK ? df_bind_fault(r->d, r->t, fault) : st;
+    return st == DEFT_OK ? df_bind_fault(r->d, r->plan, r->t, fault) : st;
 }
 
 bool df_cuda_call_is_interrupted(const run *r)

@@ -189,11 +189,23 @@ bool df_bind_writes_kept(const df_plan *plan, const df_launch *l, const df_trace
     return false;
 }
 
-deft_status df_bind_fault(df_diag *d, const df_trace *t, const int64_t fault[3])
+deft_status df_bind_fault(df_diag *d, const df_plan *plan, const df_trace *t,
+                          const int64_t fault[3])
 {
     if (fault[0] == 0) return DEFT_OK;
-    const uint64_t node = (uint64_t)fault[0] - 1;
-    const char *const op = node < t->n_nodes ? df_op_infos[t->nodes[node].op].name : "index";
-    return df_fail(d, DEFT_E_RANGE, "%s: index %lld is outside [0,%lld) (%%%llu)", op,
-                   (long long)fault[1], (long long)fault[2], (unsigned long long)node);
+    const uint64_t k = (uint64_t)fault[0] - 1;
+    const df_plan_fault *const at = k < plan->n_faults ? &plan->faults[k] : NULL;
+    const uint64_t node = at ? at->node : k;
+    /* A plan written by hand does not say what its numbers stand for. */
+    const char *const op = at               ? df_op_infos[at->op].name
+                           : k < t->n_nodes ? df_op_infos[t->nodes[k].op].name
+                                            : "index";
+    const deft_status st =
+        df_fail(d, DEFT_E_RANGE, "%s: index %lld is outside [0,%lld) (%%%llu)", op,
+                (long long)fault[1], (long long)fault[2], (unsigned long long)node);
+    if (d && at) {
+        d->node = at->node + 1;
+        d->site = t->site ? t->site[at->node] : 0;
+    }
+    return st;
 }

@@ -54,6 +54,7 @@ bool df_bind_writes_kept(const df_plan *plan, const df_launch *l, const df_trace
                          char *const *origin);
 
 /* DEFT_E_RANGE for the words of a check that failed (df_kargs.fault); OK where fault[0] is 0. */
-deft_status df_bind_fault(df_diag *d, const df_trace *t, const int64_t fault[3]);
+deft_status df_bind_fault(df_diag *d, const df_plan *plan, const df_trace *t,
+                          const int64_t fault[3]);
 
 #endif

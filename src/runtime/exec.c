@@ -421,7 +421,8 @@ static deft_status report_fault(const df_run *r, df_diag *d)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < r->n_threads && st == DEFT_OK; i++)
-        st = df_bind_fault(d, r->t, (const int64_t *)(const void *)df_run_thread_area(r, i));
+        st = df_bind_fault(d, r->plan, r->t,
+                           (const int64_t *)(const void *)df_run_thread_area(r, i));
     return st;
 }
 

@@ -118,6 +118,7 @@ static deft_status run_block(flow *f, const df_subplan *b)
     df_trace t = b->trace;
     df_run_stats mine = { 0 };
     t.inputs = f->inputs;
+    t.site = f->t->site; /* which a check names by nodes of that trace */
     t.extents = f->t->extents;
     t.n_extents = f->t->n_extents;
     t.args = f->t->args;
