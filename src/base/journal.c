@@ -112,10 +112,13 @@ df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journ
         df_journal_file_next(&j->file);
     if (!has_file) {
         char why[128];
-        df_logf(log, error, "trace_dir: no file in %.200s: %s; nothing is written", o->dir,
-                strerror_r(j->file.error, why, sizeof why));
+        const char *const text = strerror_r(j->file.error, why, sizeof why);
+        df_logf(log, error, "trace_dir: no file in %.200s: %s; nothing is written", o->dir, text);
+        (void)df_fail(o->problem, DEFT_E_IO, "trace_dir: no file in %.200s: %s; nothing is written",
+                      o->dir, text);
     }
-    j->options.dir = NULL; /* the caller's */
+    j->options.dir = NULL;     /* the caller's */
+    j->options.problem = NULL; /* and that, too */
     if (has_file && start(j)) return j;
     df_journal_close(&j);
     return NULL;

@@ -37,7 +37,7 @@ typedef struct df_journal df_journal;
 typedef struct df_ring df_ring;
 
 typedef struct df_journal_options {
-    const char *dir;      /* must exist */
+    const char *dir;      /* made when it is not there, with mode 0700 */
     uint64_t max_bytes;   /* of one file; 0: 256 MiB */
     uint64_t text_bytes;  /* of records that wait; 0: 64 MiB */
     uint32_t max_files;   /* 0: 8; at least 2: the first is kept, since most plans stand there */
@@ -48,6 +48,7 @@ typedef struct df_journal_options {
     const char *version;  /* of the library */
     const char *compiler; /* and of code, for people */
     uint32_t n_threads;
+    df_diag *problem; /* gets the sentence when there will be no log; may be NULL */
 } df_journal_options;
 
 #ifdef DF_NO_JOURNAL

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -35,6 +36,25 @@ static void begin(df_journal_file *f)
     f->bytes = 0;
 }
 
+/* Makes dir, and the folders above it that are not there. */
+static bool make_dirs(const char *dir)
+{
+    char path[PATH_MAX];
+    const size_t n = strlen(dir);
+    if (n >= sizeof path) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    memcpy(path, dir, n + 1);
+    for (size_t i = 1; i <= n; i++) {
+        if (path[i] != '/' && path[i] != '\0') continue;
+        path[i] = '\0';
+        if (mkdir(path, 0700) != 0 && errno != EEXIST) return false;
+        path[i] = dir[i];
+    }
+    return true;
+}
+
 bool df_journal_file_init(df_journal_file *f, const char *dir, uint64_t max_bytes,
                           uint32_t max_files)
 {
@@ -43,6 +63,8 @@ bool df_journal_file_init(df_journal_file *f, const char *dir, uint64_t max_byte
     f->max_files = max_files < 2 ? 2 : max_files;
     begin(f);
     f->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (f->dir < 0 && errno == ENOENT && make_dirs(dir))
+        f->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (f->dir < 0) f->error = errno;
     return f->dir >= 0;
 }
