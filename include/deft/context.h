@@ -6,12 +6,29 @@
  * at a time; hand them over with your own synchronization. Only deft_interrupt may be called from
  * elsewhere.
  *
- * Error rule. Recording calls (everything that returns a deft_tensor *) return NULL on a mistake.
- * The first mistake stays *undelivered* in the context until an acting call (anything that returns
- * a deft_status and takes a context, a scope or a tensor) finds it: that call does nothing else,
- * returns its status, and thereby delivers it; deft_message then has the sentence. NULL operands
- * pass through, so calls chain. Failures of acting calls are returned, and nothing else changes:
- * the context goes on working.
+ * Error rule. A recording call (one that returns a deft_tensor *) returns NULL on a mistake. NULL
+ * operands pass through: what is recorded of them is NULL, so that calls chain. The context keeps
+ * the first mistake of such a chain, undelivered. An acting call (one that returns a deft_status)
+ * delivers it when the call cannot do what it is asked for without the missing tensor: it does
+ * nothing, returns the status of the mistake, and deft_message has the sentence. These do:
+ *   - a call that is given NULL in a list of tensors (deft_eval, deft_save, ...);
+ *   - deft_wait, which is about the whole context;
+ *   - a call on a tensor that misses an assign which failed outside steps, or on what was recorded
+ *     from that tensor since;
+ *   - the end of the step in which the mistake was recorded, or in which its NULL was assigned:
+ *     none of the step's assigns takes effect, even where another call delivered the mistake
+ * before, since one of them may be missing. deft_clear before the end forgets the mistake;
+ *   - the end of the scope in which it was recorded outside steps, unless the program was told of
+ *     it; what the scope computes is computed.
+ * All other calls work as if there were no mistake. A call that is given NULL alone, such as
+ * deft_read, returns DEFT_E_ARG: it cannot reach a context, so that deft_message gives the sentence
+ * of the mistake while that is undelivered, else that of the latest call on the context that
+ * failed.
+ *
+ * Outside steps a mistake gives way to one that is recorded after the next acting call. Failures of
+ * acting calls are returned, and nothing else changes: the context goes on working. A tensor that
+ * can never be computed, since an index lies outside, loses its value when that is found: reading
+ * it fails with the same sentence, and no other call does.
  */
 #ifndef DEFT_CONTEXT_H
 #define DEFT_CONTEXT_H
@@ -72,9 +89,10 @@ typedef struct deft_runtime_options {
      * others. Any other number holds in tier FULL too, where the launch waits for the code (tests).
      * UINT32_MAX: never. */
     uint32_t variant_launches;
-    /* The structured log (docs/trace-format.md): a folder that exists, where this runtime writes
-     * what it does, into files of its own with mode 0600. NULL: DEFT_TRACE_DIR; "" or neither:
-     * none. A folder that cannot be written is told under the log topic "error", and no failure. */
+    /* The structured log (docs/trace-format.md): a folder, made with mode 0700 when it is not
+     * there, where this runtime writes what it does, into files of its own with mode 0600. NULL:
+     * DEFT_TRACE_DIR; "" or neither: none. A folder that cannot be made or written is no failure:
+     * the log topic "error" and deft_message of new contexts tell why. */
     const char *trace_dir;
     uint64_t trace_file_bytes; /* before the next file begins; 0: DEFT_TRACE_BYTES, else 256 MiB */
     uint32_t trace_files;      /* kept, the first among them; 0: DEFT_TRACE_FILES, else 8 */
@@ -182,15 +200,19 @@ typedef struct deft_ctx_options {
 DEFT_API DEFT_MUST_CHECK deft_status deft_ctx_create(deft_runtime *rt,
                                                      const deft_ctx_options *options,
                                                      deft_ctx **out);
-/* Ends all scopes, drops all tensors. An undelivered error goes to the log hook. NULL is fine. */
+/* Ends all scopes, drops all tensors. A mistake that nobody was told of goes to the log hook. NULL
+ * is fine. */
 DEFT_API void deft_ctx_destroy(deft_ctx **cx);
 DEFT_API deft_runtime *deft_ctx_runtime(deft_ctx *cx); /* borrowed */
 
-/* The undelivered error, DEFT_OK when there is none. Does not deliver it. */
+/* The status of the undelivered mistake, DEFT_OK when there is none. Does not deliver it. */
 DEFT_API deft_status deft_error(const deft_ctx *cx);
-/* The sentence of the latest error, "" when there was none. Valid until the next call on cx. */
+/* The sentence of the latest failure, with the source line of the call that made the mistake: that
+ * of the latest acting call when it failed, else of the undelivered mistake, else of the latest
+ * acting call that failed; "" when there was none. In a new context: why there is no structured log
+ * where one was asked for. Valid until the next call on cx. */
 DEFT_API const char *deft_message(const deft_ctx *cx);
-/* Forgets an undelivered error. */
+/* Forgets the undelivered mistake and the latest sentence. */
 DEFT_API void deft_clear(deft_ctx *cx);
 
 /* Makes the next or running step, read or eval of cx fail whole with DEFT_E_INTERRUPTED. Any
@@ -237,8 +259,9 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
  * A child forked with a step in flight finds it failed (DEFT_E_STATE): there, tensors whose memory
  * it was about to overwrite have no value, and memory of deft_wrap_mut may be half written. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_submit(deft_scope s);
-/* Waits for the step in flight and for all that was put in on GPUs: DEFT_OK when there is none, or
- * its values are there. What failed on a GPU comes out here, or from whatever waits earlier. */
+/* Delivers the undelivered mistake, whatever tensors it is of. When there is none: waits for the
+ * step in flight and for all that was put in on GPUs: DEFT_OK when there is none, or its values are
+ * there. What failed on a GPU comes out here, or from whatever waits earlier. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
 
 /* Budgets of a step. The recording call that finds one used up computes all that is pending, tells
@@ -283,13 +306,15 @@ typedef struct deft_step_memory {
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out,
                                                            size_t size);
 
-/* Ends the step as if it had never been; an undelivered error is dropped with it. */
+/* Ends the step as if it had never been; a mistake recorded in it is forgotten. */
 DEFT_API void deft_step_abort(deft_scope s);
 
 /* t stays the caller's beyond its scope, until dropped once per keep. A kept view is a tensor of
  * its own: assigning to it no longer writes what it was a view of. Returns t. */
 DEFT_API deft_tensor *deft_keep(deft_tensor *t);
-DEFT_API void deft_drop(deft_tensor **t); /* NULL and *t NULL are fine; leaves *t NULL */
+/* NULL and *t NULL are fine; leaves *t NULL. A tensor of no scope that was never kept, and has not
+ * been computed, ends with it. */
+DEFT_API void deft_drop(deft_tensor **t);
 
 /* ---- call sites ---- */
 
@@ -342,8 +367,12 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
 /* The plan of the latest materialization as text (kernels, launches, buffers), into buf, cut at n
  * and always terminated. Returns the full length, 0 when there was no memory for it. What decides:
- * "trace", "key", "guards", "plan", "why", "sites" (the trace, each record with its call site and
- * labels as a comment), "graphs" (not of the latest alone: what is replayed on the GPUs in use). */
+ * "trace", "key", "guards", "plan", "sites" (the trace, each record with its call site and
+ * labels as a comment), "why" (what the fuser decided and for what reason, for programs of at most
+ * 1024 records or with the log topic "fusion"; then the events of deft_explain that are kept, none
+ * of which is forgotten). Not of the latest alone: "graphs" (what is replayed on the GPUs in use),
+ * "kept" (the tensors that deft_keep made the caller's: dtype and shape, bytes, how often, and the
+ * line of the first deft_keep). */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
 /* What cx computes next is stored before it runs: its trace as path.trace and the values of its

@@ -10,10 +10,10 @@
  * only tensors made inside can be assigned: what is to leave a loop is a state, a row or a result.
  * Anything but DEFT_OK as its status makes the call fail with it.
  *
- * Recording calls: false, with all of out NULL, means an error, which the next acting call
- * delivers. out may be the array of what is handed in. Tensors of out belong to the innermost open
- * scope. Loops and branches nest, loops up to 16 deep. user is handed to the functions and need not
- * live longer than the call.
+ * Recording calls: false, with all of out NULL, means a mistake (deft/context.h says which call
+ * delivers it). out may be the array of what is handed in. Tensors of out belong to the innermost
+ * open scope. Loops and branches nest, loops up to 16 deep. user is handed to the functions and
+ * need not live longer than the call.
  *
  * A loop is one launch: when its body is elementwise, one kernel with the states in registers;
  * otherwise its iterations run one after the other without leaving the runtime.

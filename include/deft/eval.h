@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where deferred work runs: reading, evaluating, printing, saving. These are acting calls: they
- * return a status, and an undelivered error of the context first. A NULL tensor gives DEFT_E_ARG:
- * it cannot name its context, so the cause is delivered by the next acting call that does.
+ * return a status, and deliver the mistake that a missing tensor comes of (context.h). NULL alone
+ * gives DEFT_E_ARG, as it cannot name its context; deft_message of the context then has the
+ * sentence of the undelivered mistake.
  */
 #ifndef DEFT_EVAL_H
 #define DEFT_EVAL_H

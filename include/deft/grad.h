@@ -14,8 +14,8 @@
  * comparisons, argmax, indices and the like are constants. Where a function has a kink or a jump,
  * docs/gradients.md says which value is taken.
  *
- * Unless stated otherwise these are recording calls: NULL or false means an error, which the next
- * acting call delivers. Results belong to the innermost open scope.
+ * Unless stated otherwise these are recording calls: NULL or false means a mistake (deft/context.h
+ * says which call delivers it). Results belong to the innermost open scope.
  */
 #ifndef DEFT_GRAD_H
 #define DEFT_GRAD_H

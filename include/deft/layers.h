@@ -4,8 +4,8 @@
  * as ordinary operations, which are fused with what stands around them; all have gradients
  * (deft/grad.h), and gradients of those.
  *
- * Recording calls: NULL means an error, which the next acting call delivers. Results belong to the
- * innermost open scope. A context and its tensors belong to one thread at a time.
+ * Recording calls: NULL means a mistake (deft/context.h says which call delivers it). Results
+ * belong to the innermost open scope. A context and its tensors belong to one thread at a time.
  *
  * Images are [N, C, H, W]: of a batch, channels, rows, columns. An option of two numbers is for
  * rows and columns: DEFT_CONV2D(.stride = { 2, 2 }). Defaults and names are PyTorch's.

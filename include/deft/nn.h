@@ -8,9 +8,9 @@
  * borrows parameters from it: copied freely, nothing to destroy. Names, shapes and defaults are
  * PyTorch's.
  *
- * Calls that return a bool or a deft_tensor * are recording calls: false or NULL means an error,
- * which the next acting call delivers. A deft_nn belongs to the thread of its context, and is
- * destroyed before it.
+ * Calls that return a bool or a deft_tensor * are recording calls: false or NULL means a mistake
+ * (deft/context.h says which call delivers it). A deft_nn belongs to the thread of its context, and
+ * is destroyed before it.
  */
 #ifndef DEFT_NN_H
 #define DEFT_NN_H

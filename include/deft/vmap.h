@@ -38,7 +38,7 @@ extern "C" {
  * they are from where it does not. A tensor in fn has at most DEFT_MAX_RANK - 1 axes if it depends
  * on an example.
  *
- * Recording call: false, with all of out NULL, means an error, which the next acting call delivers.
+ * Recording call: false, with all of out NULL, means a mistake (deft/context.h).
  */
 DEFT_API bool deft_vmap(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
                         const int *in_axes, size_t n_in, deft_tensor **out, const int *out_axes,

@@ -341,7 +341,7 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
     operands x;
     df_shape batch;
     deft_tensor *const list[] = { q, k, v };
-    deft_ctx *const cx = df_begin("attention", q, &x.node[0], &x.s[0]);
+    deft_ctx *const cx = df_begin("attention", q, &x.node[0], &x.s[0], DF_SITE);
     if (!cx) return NULL;
     for (unsigned i = 1; i < 3; i++) {
         if (!df_enter_more(cx, "attention", i + 1, list[i])) return NULL;
@@ -352,8 +352,8 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
         x.node[i] = df_mixed_operand(cx, DF_OP_matmul, x.node[i], DF_SITE);
         if (x.node[i] == DF_BAD) return NULL;
     }
-    if (options && options->size == 0)
-        return df_error(cx, DEFT_E_ARG, "attention: the options' size is 0");
+    if (options && !df_check_options(cx, "attention", "deft_attention_options", options->size))
+        return NULL;
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (!check(cx, &x, &batch)) return NULL;
     const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);

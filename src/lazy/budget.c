@@ -118,7 +118,6 @@ bool df_make_room(deft_ctx *cx)
         look_at(cx, cx->rec.n + LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
         return true;
     }
-    if (cx->pending != DEFT_OK) return true; /* nothing may run before it is delivered */
     df_why_tell(cx, &e);
     const char *const act = cx->act;
     const uintptr_t act_site = cx->act_site;

@@ -38,6 +38,7 @@ static void log_reason(deft_capture *c)
 
 deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx) return NULL;
     if (!fn) return df_error(cx, DEFT_E_ARG, "capture_create: fn is NULL");
     deft_capture *const c = df_mem_zalloc(cx->mem, sizeof *c);
@@ -72,9 +73,11 @@ static param *find_param(deft_capture *c, const char *name)
     return NULL;
 }
 
-static deft_status set_param(deft_capture *c, const char *name, bool is_int, double f, int64_t i)
+static deft_status set_param(deft_capture *c, const char *name, bool is_int, double f, int64_t i,
+                             uintptr_t site)
 {
     if (!c) return DEFT_E_ARG;
+    df_act(c->cx, "capture_set", site);
     df_diag *const d = &c->cx->diag;
     if (!name || !name[0]) return df_fail(d, DEFT_E_ARG, "capture_set: a parameter has no name");
     param *p = find_param(c, name);
@@ -99,12 +102,12 @@ static deft_status set_param(deft_capture *c, const char *name, bool is_int, dou
 
 deft_status deft_capture_set_f(deft_capture *c, const char *name, double value)
 {
-    return set_param(c, name, false, value, 0);
+    return set_param(c, name, false, value, 0, DF_SITE);
 }
 
 deft_status deft_capture_set_i(deft_capture *c, const char *name, int64_t value)
 {
-    return set_param(c, name, true, 0, value);
+    return set_param(c, name, true, 0, value, DF_SITE);
 }
 
 static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, bool is_int)
@@ -124,21 +127,25 @@ static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, 
 
 deft_tensor *deft_param_f(deft_ctx *cx, const char *name)
 {
+    df_enter_call(cx, DF_SITE);
     return get_param(cx, "param_f", name, false);
 }
 
 deft_tensor *deft_param_i(deft_ctx *cx, const char *name)
 {
+    df_enter_call(cx, DF_SITE);
     return get_param(cx, "param_i", name, true);
 }
 
 deft_tensor *deft_const_f(deft_ctx *cx, double value)
 {
+    df_enter_call(cx, DF_SITE);
     return df_weak_f(cx, value, DF_HANDLE_CONST);
 }
 
 deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
 {
+    df_enter_call(cx, DF_SITE);
     return df_weak_i(cx, value, DF_HANDLE_CONST);
 }
 
@@ -259,8 +266,12 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor *cons
     if (ready && st == DEFT_OK) {
         cx->recording = r;
         st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
-        const deft_status recorded = df_deliver(cx);
-        if (st == DEFT_OK) st = recorded;
+        const deft_status recorded = df_deliver_step(cx);
+        if (st == DEFT_OK)
+            st = recorded;
+        else if (recorded == DEFT_OK && cx->diag.status == DEFT_OK)
+            df_fail(&cx->diag, st, "capture_call: the function failed");
+        if (st == DEFT_OK) df_act(cx, "capture_call", c->call_site);
         if (st == DEFT_OK) st = keep_outputs(c, r, out, &kept);
     }
     r->committed = true;
@@ -457,8 +468,9 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
         return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;
-    c->call_site = df_here(cx, DF_SITE);
-    deft_status st = df_deliver(cx);
+    df_act(cx, "capture_call", DF_SITE);
+    c->call_site = cx->act_site;
+    deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,

@@ -49,7 +49,7 @@ deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("cast", t, &a, &s);
+    deft_ctx *const cx = df_begin("cast", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     if ((unsigned)dtype >= DEFT_N_DTYPES)
         return df_error(cx, DEFT_E_DTYPE, "cast: %d is no dtype", (int)dtype);
@@ -60,7 +60,7 @@ deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b)
 {
     uint32_t c;
     df_shape s;
-    deft_ctx *const cx = df_begin("where", condition, &c, &s);
+    deft_ctx *const cx = df_begin("where", condition, &c, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t na = df_operand(cx, "where", 2, a), nb = df_operand(cx, "where", 3, b);
     return df_result(cx, df_where(cx, c, na, nb, DF_SITE));
@@ -70,7 +70,7 @@ deft_tensor *deft_clamp(deft_tensor *t, double low, double high)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("clamp", t, &a, &s);
+    deft_ctx *const cx = df_begin("clamp", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     const deft_dtype d = df_dtype_at(cx, a);
@@ -83,7 +83,7 @@ deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("clamp", t, &a, &s);
+    deft_ctx *const cx = df_begin("clamp", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     if (low) a = df_map2(cx, DF_OP_maximum, a, df_operand(cx, "clamp", 2, low), DF_SITE);
     if (high) a = df_map2(cx, DF_OP_minimum, a, df_operand(cx, "clamp", 3, high), DF_SITE);
@@ -104,7 +104,7 @@ deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
 {
     uint32_t na;
     df_shape s;
-    deft_ctx *const cx = df_begin("lerp", a, &na, &s);
+    deft_ctx *const cx = df_begin("lerp", a, &na, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t nb = df_operand(cx, "lerp", 2, b), nw = df_operand(cx, "lerp", 3, weight);
     if (nb == DF_BAD || nw == DF_BAD) return NULL;
@@ -116,7 +116,7 @@ deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
 {
     uint32_t na;
     df_shape s;
-    deft_ctx *const cx = df_begin("lerp", a, &na, &s);
+    deft_ctx *const cx = df_begin("lerp", a, &na, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t nb = df_operand(cx, "lerp", 2, b);
     if (nb == DF_BAD) return NULL;
@@ -140,7 +140,7 @@ static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int 
     uint32_t a, mask;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
     if (!cx || !df_check_axes(cx, what, axes, s.rank, &mask)) return NULL;
     return df_result(cx, df_reduce(cx, op, a, mask, keep != 0, site));
 }
@@ -179,7 +179,7 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
 {
     uint32_t a, mask;
     df_shape s;
-    deft_ctx *const cx = df_begin("mean", t, &a, &s);
+    deft_ctx *const cx = df_begin("mean", t, &a, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "mean", &axes, s.rank, &mask)) return NULL;
     return high(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
@@ -203,7 +203,7 @@ deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof)
 {
     uint32_t a, mask, centred;
     df_shape s;
-    deft_ctx *const cx = df_begin("var", t, &a, &s);
+    deft_ctx *const cx = df_begin("var", t, &a, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "var", &axes, s.rank, &mask)) return NULL;
     const uint32_t v = variance(cx, a, mask, keepdims != 0, ddof, &centred, DF_SITE);
     return high(cx, v, df_dtype_at(cx, a), DF_SITE);
@@ -213,7 +213,7 @@ deft_tensor *deft_cumsum(deft_tensor *t, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("cumsum", t, &a, &s);
+    deft_ctx *const cx = df_begin("cumsum", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "cumsum", axis, s.rank);
     if (at < 0) return NULL;
@@ -240,7 +240,7 @@ static deft_tensor *index_op(df_op op, deft_tensor *t, deft_tensor *indices, int
     uint32_t a;
     df_shape s;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     const uint32_t i = at < 0 ? DF_BAD : df_operand(cx, what, 2, indices);
@@ -265,7 +265,7 @@ deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("embedding", table, &a, &s);
+    deft_ctx *const cx = df_begin("embedding", table, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t i = df_operand(cx, "embedding", 2, indices);
     if (i == DF_BAD) return NULL;
@@ -293,7 +293,7 @@ deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dt
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("one_hot", indices, &a, &s);
+    deft_ctx *const cx = df_begin("one_hot", indices, &a, &s, DF_SITE);
     if (!cx) return NULL;
     if (!df_is_int(df_dtype_at(cx, a)) || s.rank == DEFT_MAX_RANK || n_classes < 0)
         return df_error(cx, DEFT_E_ARG, "one_hot: %lld classes of %u-d %s indices",
@@ -307,7 +307,7 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
 {
     uint32_t na;
     df_shape sa, sb, want;
-    deft_ctx *const cx = df_begin("matmul", a, &na, &sa);
+    deft_ctx *const cx = df_begin("matmul", a, &na, &sa, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     uint32_t nb = df_operand(cx, "matmul", 2, b);
@@ -380,7 +380,7 @@ deft_tensor *deft_softmax(deft_tensor *t, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("softmax", t, &a, &s);
+    deft_ctx *const cx = df_begin("softmax", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "softmax", axis, s.rank);
     if (at < 0) return NULL;
@@ -394,7 +394,7 @@ deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("log_softmax", t, &a, &s);
+    deft_ctx *const cx = df_begin("log_softmax", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "log_softmax", axis, s.rank);
     if (at < 0) return NULL;
@@ -406,7 +406,7 @@ deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
 {
     uint32_t a, centred;
     df_shape s;
-    deft_ctx *const cx = df_begin("layer_norm", t, &a, &s);
+    deft_ctx *const cx = df_begin("layer_norm", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     if (n_axes == 0 || n_axes > s.rank)
         return df_error(cx, DEFT_E_RANGE, "layer_norm: over %u of %u axes", n_axes, s.rank);
@@ -433,7 +433,7 @@ deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, d
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("rms_norm", t, &a, &s);
+    deft_ctx *const cx = df_begin("rms_norm", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     if (n_axes == 0 || n_axes > s.rank)
         return df_error(cx, DEFT_E_RANGE, "rms_norm: over %u of %u axes", n_axes, s.rank);
@@ -453,7 +453,7 @@ deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)
 {
     uint32_t a;
     df_shape s, sl;
-    deft_ctx *const cx = df_begin("cross_entropy", logits, &a, &s);
+    deft_ctx *const cx = df_begin("cross_entropy", logits, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     const uint32_t l = df_operand(cx, "cross_entropy", 2, labels);

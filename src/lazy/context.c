@@ -47,6 +47,13 @@ void df_take_options(void *to, size_t to_size, const void *from, size_t from_siz
     if (from) memcpy(to, from, from_size < to_size ? from_size : to_size);
 }
 
+bool df_check_options(deft_ctx *cx, const char *what, const char *name, size_t size)
+{
+    if (size) return true;
+    df_error(cx, DEFT_E_ARG, "%s: the size of %s is 0, it must be sizeof(%s)", what, name, name);
+    return false;
+}
+
 static void runtime_free(deft_runtime **rt)
 {
     deft_runtime *const r = *rt;
@@ -107,6 +114,7 @@ static void open_journal(deft_runtime *r, const deft_runtime_options *o)
         .version = deft_version(),
         .compiler = r->compiler_text,
         .n_threads = deft_runtime_threads(r),
+        .problem = &r->trace_problem,
     };
     if (journal.dir) r->journal = r->log.journal = df_journal_open(r->mem, &r->log, &journal);
 }
@@ -231,7 +239,13 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
 {
     if (!out) return DEFT_E_ARG;
     *out = NULL;
-    if (options && options->size == 0) return DEFT_E_ARG;
+    if (options && options->size == 0) {
+        if (rt)
+            df_logf(&rt->log, error,
+                    "context: the size of deft_ctx_options is 0, it must be "
+                    "sizeof(deft_ctx_options)");
+        return DEFT_E_ARG;
+    }
     deft_runtime *own = NULL;
     if (!rt) {
         const deft_status st = deft_runtime_create(NULL, &own);
@@ -274,8 +288,21 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
         deft_ctx_destroy(&cx);
         return st;
     }
+    cx->diag = rt->trace_problem; /* no failure of a call: the first sentence of the context */
+    cx->diag.status = DEFT_OK;
     *out = cx;
     return DEFT_OK;
+}
+
+/* The sentence of d with the line of its call, unless the sentence has it already. */
+static const char *sentence(deft_ctx *cx, const df_diag *d, uintptr_t site)
+{
+    char at[DF_SITE_TEXT];
+    if (!d->text[0] || !site) return d->text;
+    (void)df_ctx_site_text(cx, site, at, sizeof at);
+    if (strstr(d->text, at)) return d->text;
+    snprintf(cx->sentence, sizeof cx->sentence, "%s, at %s", d->text, at);
+    return cx->sentence;
 }
 
 static void drop_kept(deft_ctx *cx, deft_tensor *t, void *user)
@@ -290,9 +317,9 @@ void deft_ctx_destroy(deft_ctx **pcx)
     if (!pcx || !*pcx) return;
     deft_ctx *const cx = *pcx;
     *pcx = NULL;
-    if (cx->pending != DEFT_OK)
+    if (cx->pending != DEFT_OK && !cx->mistake_told)
         df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(cx->pending),
-                cx->diag.text);
+                sentence(cx, &cx->mistake, cx->mistake.site));
     df_flight_finish(cx);
     df_summary_add(cx->rt->summary, cx);
     while (cx->undo.n) df_value_drop(cx, &cx->undo.at[--cx->undo.n].value);
@@ -343,22 +370,55 @@ deft_runtime *deft_ctx_runtime(deft_ctx *cx)
 
 /* ---- errors ---- */
 
+/* Whether the undelivered mistake gives way to a new one. The first mistake of a step is what its
+ * end delivers. Elsewhere the first since the latest acting call is the cause of what follows, and
+ * an older one is about something else. */
+static bool is_over(const deft_ctx *cx)
+{
+    if (cx->pending == DEFT_OK) return true;
+    if (cx->step_at) return !cx->mistake_in_step;
+    return cx->mistake_told || cx->mistake_act != cx->n_acts;
+}
+
+void df_said(deft_ctx *cx)
+{
+    if (cx->diag.status != DEFT_OK && !cx->diag.site) cx->diag.site = cx->act_site;
+    cx->diag.status = DEFT_OK;
+}
+
+/* d: a sentence that is not cx->mistake. */
+static void *note_mistake(deft_ctx *cx, const df_diag *d)
+{
+    if (cx->n_mistakes == cx->act_mark) cx->own = *d;
+    cx->n_mistakes++;
+    df_said(cx);
+    if (!is_over(cx)) return NULL;
+    cx->mistake = *d;
+    cx->pending = d->status;
+    cx->mistake_number = cx->n_mistakes;
+    cx->mistake_act = cx->n_acts;
+    cx->mistake_serial = cx->serial;
+    cx->mistake_in_step = cx->step_at != 0;
+    cx->mistake_told = false;
+    return NULL;
+}
+
 void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...)
 {
-    if (cx->pending != DEFT_OK) return NULL; /* the first one is the cause */
+    df_diag d = { .status = st, .site = df_here(cx, cx->call) };
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(cx->diag.text, sizeof cx->diag.text, fmt, ap);
+    vsnprintf(d.text, sizeof d.text, fmt, ap);
     va_end(ap);
-    cx->diag.status = st;
-    cx->pending = st;
-    return NULL;
+    return note_mistake(cx, &d);
 }
 
 void *df_error_keep(deft_ctx *cx, deft_status st)
 {
-    cx->pending = st;
-    return NULL;
+    df_diag d = cx->diag;
+    d.status = st;
+    if (!d.site) d.site = df_here(cx, cx->call);
+    return note_mistake(cx, &d);
 }
 
 deft_status df_refuse(deft_ctx *cx, deft_status st, const char *fmt, ...)
@@ -367,7 +427,19 @@ deft_status df_refuse(deft_ctx *cx, deft_status st, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(cx->diag.text, sizeof cx->diag.text, fmt, ap);
     va_end(ap);
+    cx->diag.node = 0;
+    cx->diag.site = df_here(cx, cx->call);
     return cx->diag.status = st;
+}
+
+uint32_t df_mistakes(const deft_ctx *cx)
+{
+    return cx->n_mistakes;
+}
+
+bool df_step_has_mistake(const deft_ctx *cx)
+{
+    return cx->step_at && cx->pending != DEFT_OK && cx->mistake_in_step;
 }
 
 const df_mem *df_ctx_mem(const deft_ctx *cx)
@@ -385,14 +457,47 @@ bool df_ctx_is_passing(const deft_ctx *cx)
     return cx->step_at || cx->recording || cx->body_at;
 }
 
+void df_calls(deft_ctx *cx, uintptr_t site)
+{
+    df_enter_call(cx, site);
+}
+
+void df_acts(deft_ctx *cx, const char *what, uintptr_t site)
+{
+    df_act(cx, what, site);
+}
+
+deft_status df_may_act(deft_ctx *cx)
+{
+    if (!cx->body_at) return DEFT_OK;
+    return df_fail(&cx->diag, DEFT_E_STATE,
+                   "%s: inside the function of a loop, branch or vmap nothing can be computed",
+                   cx->act ? cx->act : "call");
+}
+
 deft_status df_deliver(deft_ctx *cx)
 {
+    if (cx->n_mistakes != cx->act_mark) { /* the acting call's own */
+        if (cx->mistake_number > cx->act_mark) cx->pending = DEFT_OK;
+        cx->act_mark = cx->n_mistakes;
+        cx->diag = cx->own;
+        return cx->diag.status;
+    }
     const deft_status st = cx->pending;
+    if (st == DEFT_OK) return st;
+    cx->diag = cx->mistake;
+    cx->mistake_told = true;
+    if (!cx->mistake_in_step) cx->pending = DEFT_OK;
+    return st;
+}
+
+deft_status df_deliver_step(deft_ctx *cx)
+{
+    const deft_status st = cx->pending;
+    if (st == DEFT_OK || !cx->mistake_in_step) return DEFT_OK;
+    cx->diag = cx->mistake;
     cx->pending = DEFT_OK;
-    if (st == DEFT_OK && cx->body_at)
-        return df_fail(&cx->diag, DEFT_E_STATE,
-                       "%s: inside the function of a loop, branch or vmap nothing can be computed",
-                       cx->act ? cx->act : "call");
+    cx->act_mark = cx->n_mistakes;
     return st;
 }
 
@@ -401,9 +506,16 @@ deft_status deft_error(const deft_ctx *cx)
     return cx ? cx->pending : DEFT_E_ARG;
 }
 
-const char *deft_message(const deft_ctx *cx)
+const char *deft_message(const deft_ctx *c)
 {
-    return cx ? cx->diag.text : "";
+    if (!c) return "";
+    deft_ctx *const cx = (deft_ctx *)(uintptr_t)c; /* which belongs to this thread */
+    if (cx->diag.status == DEFT_OK && cx->pending != DEFT_OK) {
+        cx->mistake_told = true;
+        return sentence(cx, &cx->mistake, cx->mistake.site);
+    }
+    const bool latest = cx->diag.status != DEFT_OK;
+    return sentence(cx, &cx->diag, cx->diag.site || !latest ? cx->diag.site : cx->act_site);
 }
 
 void deft_clear(deft_ctx *cx)

@@ -83,7 +83,6 @@ static deft_ctx *context_of(deft_ctx *cx, const char *what)
 {
     if (!cx) return NULL;
     if (cx->rec.n >= cx->look_at && !df_make_room(cx)) return NULL;
-    if (cx->pending != DEFT_OK) return NULL; /* what follows would come of it */
     if (cx->body_nest < DF_MAX_NESTING) return cx;
     df_error(cx, DEFT_E_LIMIT, "%s: nested more than %d deep", what, DF_MAX_NESTING);
     return NULL;
@@ -125,9 +124,12 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
 {
     deft_ctx *const cx = c->cx;
     clear(s->out, n_out);
+    const uint32_t before = df_mistakes(cx);
     const deft_status st = c->fn(cx, s->in, n_in, s->out, n_out, c->user);
-    if (st != DEFT_OK && cx->pending == DEFT_OK) df_error(cx, st, "%s: %s failed", c->what, c->who);
-    if (cx->pending != DEFT_OK) return false;
+    df_enter_call(cx, c->site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
+        df_error(cx, st, "%s: %s failed", c->what, c->who);
+    if (df_mistakes(cx) != before) return false;
     for (size_t i = 0; i < n_out; i++) {
         if (!s->out[i]) {
             df_error(cx, DEFT_E_ARG, "%s: %s leaves result %zu of %zu NULL", c->what, c->who, i,
@@ -297,6 +299,7 @@ static bool check_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body,
 bool deft_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body, void *user,
                 deft_tensor *const *init, size_t n, int64_t most, deft_tensor **out)
 {
+    df_enter_call(cx, DF_SITE);
     call c = { .cx = cx, .what = "while", .user = user, .site = DF_SITE };
     space s = { 0 };
     const bool ok = check_while(cx, test, body, init, n, most, out) &&
@@ -378,6 +381,7 @@ bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *
                size_t n_states, deft_tensor *const *rows, size_t n_rows, int64_t length,
                size_t n_outs, deft_tensor **out)
 {
+    df_enter_call(cx, DF_SITE);
     return df_scan(cx, body, user, init, n_states, rows, n_rows, length, n_outs, out, 0, DF_SITE);
 }
 
@@ -435,7 +439,7 @@ bool deft_cond(deft_tensor *condition, deft_body_fn then, deft_body_fn otherwise
                deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
 {
     space s = { 0 };
-    deft_ctx *const cx = context_of(df_enter("cond", 1, condition), "cond");
+    deft_ctx *const cx = context_of(df_enter("cond", 1, condition, DF_SITE), "cond");
     call c = { .cx = cx, .what = "cond", .user = user, .site = DF_SITE };
     const uint32_t node = cx ? df_node_of(cx, condition) : DF_BAD;
     const bool ok = cx && check_cond(cx, node, then, otherwise, in, n_in, out, n_out) &&

@@ -97,6 +97,7 @@ done:
 deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                        size_t bytes)
 {
+    df_enter_call(cx, DF_SITE);
     df_shape s;
     if (!cx || !check_dtype(cx, "from", dtype) || !df_check_shape(cx, "from", &shape, &s))
         return NULL;
@@ -212,6 +213,7 @@ static deft_tensor *wrap(deft_ctx *cx, const char *what, deft_device where, cons
 deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                        size_t bytes, const int64_t *strides)
 {
+    df_enter_call(cx, DF_SITE);
     return wrap(cx, "wrap", DEFT_CPU, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
                 false);
 }
@@ -219,6 +221,7 @@ deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
 deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape, deft_dtype dtype,
                               const void *data, size_t bytes, const int64_t *strides)
 {
+    df_enter_call(cx, DF_SITE);
     return wrap(cx, "wrap_device", where, &shape, dtype, (void *)(uintptr_t)data, bytes, strides,
                 false);
 }
@@ -242,6 +245,7 @@ static deft_tensor *to_write(deft_ctx *cx, const char *what, deft_tensor *t)
 deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
                            size_t bytes, const int64_t *strides)
 {
+    df_enter_call(cx, DF_SITE);
     const char *const what = "wrap_mut";
     return to_write(cx, what, wrap(cx, what, DEFT_CPU, &shape, dtype, data, bytes, strides, true));
 }
@@ -250,6 +254,7 @@ deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape sh
                                   deft_dtype dtype, void *data, size_t bytes,
                                   const int64_t *strides)
 {
+    df_enter_call(cx, DF_SITE);
     const char *const what = "wrap_device_mut";
     return to_write(cx, what, wrap(cx, what, where, &shape, dtype, data, bytes, strides, true));
 }
@@ -268,16 +273,19 @@ static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *sha
 
 deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
 {
+    df_enter_call(cx, DF_SITE);
     return filled(cx, "zeros", &shape, dtype, 0, NULL, DF_SITE);
 }
 
 deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
 {
+    df_enter_call(cx, DF_SITE);
     return filled(cx, "ones", &shape, dtype, 1, NULL, DF_SITE);
 }
 
 deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value)
 {
+    df_enter_call(cx, DF_SITE);
     return filled(cx, "full", &shape, dtype, 0, &value, DF_SITE);
 }
 
@@ -307,11 +315,13 @@ deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags)
 
 deft_tensor *deft_num(deft_ctx *cx, double value)
 {
+    df_enter_call(cx, DF_SITE);
     return df_weak_f(cx, value, 0);
 }
 
 deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 {
+    df_enter_call(cx, DF_SITE);
     return df_weak_i(cx, value, 0);
 }
 
@@ -342,6 +352,7 @@ static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, double first
 
 deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, deft_dtype dtype)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx || !check_dtype(cx, "arange", dtype)) return NULL;
     if (dtype == DEFT_BOOL) return df_error(cx, DEFT_E_DTYPE, "arange: not for bool");
     const double n = ceil((stop - start) / step);
@@ -354,6 +365,7 @@ deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, d
 
 deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx || !check_dtype(cx, "linspace", dtype)) return NULL;
     if (!df_is_float(dtype))
         return df_error(cx, DEFT_E_DTYPE, "linspace: not for %s", deft_dtype_name(dtype));
@@ -364,6 +376,7 @@ deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, d
 
 deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx || !check_dtype(cx, "eye", dtype)) return NULL;
     const deft_shape shape = { .rank = 2, .dim = { rows, columns } };
     df_shape s;
@@ -376,6 +389,7 @@ deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dt
 
 deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
 {
+    df_enter_call(cx, DF_SITE);
     df_shape s;
     if (!cx || !df_check_shape(cx, "iota", &shape, &s)) return NULL;
     const int a = df_check_axis(cx, "iota", axis, s.rank);
@@ -456,6 +470,7 @@ static deft_tensor *drawn(deft_ctx *cx, deft_rng *rng, uint32_t node)
 deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                           double low, double high)
 {
+    df_enter_call(cx, DF_SITE);
     df_shape s;
     if (!check_draw(cx, "uniform", rng, &shape, dtype, true, &s)) return NULL;
     const uintptr_t site = DF_SITE;
@@ -470,6 +485,7 @@ deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dt
 deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                          double mean, double deviation)
 {
+    df_enter_call(cx, DF_SITE);
     df_shape s;
     if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
     const uintptr_t site = DF_SITE;
@@ -495,6 +511,7 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
 deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                           int64_t low, int64_t high)
 {
+    df_enter_call(cx, DF_SITE);
     df_shape s;
     if (!check_draw(cx, "randint", rng, &shape, dtype, false, &s)) return NULL;
     int64_t range;

@@ -138,7 +138,7 @@ static void put_elements(df_str *s, const df_value *v)
     }
 }
 
-/* Delivers an earlier error, checks and computes t, and makes its text. */
+/* Checks and computes t, and makes its text. */
 static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
                            df_str *out)
 {
@@ -147,9 +147,9 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     deft_ctx *const cx = *cx_out = df_slab_of(t)->cx;
     df_str_init(out, cx->mem);
     df_act(cx, what, site);
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!df_enter(what, 1, t)) return df_deliver(cx);
+    if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
     df_value *found = df_value_ref(df_handle_value(cx, t)), *v = NULL;

@@ -158,7 +158,6 @@ typedef struct call {
 static bool check_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, size_t n_of,
                         deft_tensor *const *with, size_t n_with, deft_tensor **out)
 {
-    if (cx->pending != DEFT_OK) return false;
     if (!of || !with || !out || n_of == 0 || n_with == 0) {
         df_error(cx, DEFT_E_ARG,
                  "%s: %zu results, %zu tensors; it takes a list of each, of at least one, and room "
@@ -175,10 +174,10 @@ static bool check_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, 
 
 /* The context of the first result, when the lists can be used. */
 static deft_ctx *enter(const char *what, deft_tensor *const *of, size_t n_of,
-                       deft_tensor *const *with, size_t n_with, deft_tensor **out)
+                       deft_tensor *const *with, size_t n_with, deft_tensor **out, uintptr_t site)
 {
     if (!of || n_of == 0) return NULL;
-    deft_ctx *const cx = df_enter(what, 1, of[0]);
+    deft_ctx *const cx = df_enter(what, 1, of[0], site);
     return cx && check_lists(cx, what, of, n_of, with, n_with, out) ? cx : NULL;
 }
 
@@ -251,8 +250,9 @@ static bool ask(const call *c, df_grad *w, const asked *a, size_t n)
         df_grad_with(w, a[i].now);
         if (a[i].before != DF_BAD) df_grad_with(w, a[i].before);
     }
+    const uint32_t before = df_mistakes(c->cx);
     df_grad_trace(w);
-    return c->cx->pending == DEFT_OK;
+    return df_mistakes(c->cx) == before;
 }
 
 static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *seed, size_t n)
@@ -367,11 +367,14 @@ static bool done(bool ok, deft_tensor **out, size_t n)
     return ok;
 }
 
-static void take_options(call *c, const deft_grad_options *options)
+static bool take_options(call *c, const deft_grad_options *options)
 {
     deft_grad_options o = { .size = sizeof o };
+    if (options && !df_check_options(c->cx, c->what, "deft_grad_options", options->size))
+        return false;
     if (options) df_take_options(&o, sizeof o, options, options->size);
     c->unused_is_zero = o.unused_is_zero;
+    return true;
 }
 
 bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
@@ -380,9 +383,8 @@ bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
 {
     call c = { .what = "grad", .site = DF_SITE };
     space s = { 0 };
-    c.cx = enter("grad", of, n_of, with, n_with, out);
-    bool ok = c.cx != NULL;
-    take_options(&c, options);
+    c.cx = enter("grad", of, n_of, with, n_with, out, c.site);
+    bool ok = c.cx && take_options(&c, options);
     for (size_t i = 0; ok && seeds && i < n_of; i++)
         ok = !seeds[i] || df_enter_more(c.cx, "grad", (unsigned)i + 1, seeds[i]);
     ok = ok && space_take(&c, n_of, n_with, &s) &&
@@ -396,7 +398,8 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
 {
     call c = { .cx = cx, .what = "value_and_grad", .site = DF_SITE };
     space s = { 0 };
-    if (!cx || cx->pending != DEFT_OK) return done(false, grads, n_in);
+    if (!cx) return done(false, grads, n_in);
+    df_enter_call(cx, c.site);
     if (!fn || !in || !values || !grads || n_in == 0 || n_values == 0) {
         df_error(cx, DEFT_E_ARG,
                  "value_and_grad: %zu tensors, %zu values; it takes a function, and room for one "
@@ -405,14 +408,17 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
         return done(false, grads, n_in);
     }
     for (size_t i = 0; i < n_values; i++) values[i] = NULL;
+    const uint32_t before = df_mistakes(cx);
     const deft_status st = fn(cx, in, n_in, values, n_values, user);
-    if (st != DEFT_OK && cx->pending == DEFT_OK)
+    df_enter_call(cx, c.site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
         df_error(cx, st, "value_and_grad: its function failed");
-    for (size_t i = 0; i < n_values && cx->pending == DEFT_OK; i++)
+    for (size_t i = 0; i < n_values && df_mistakes(cx) == before; i++)
         if (!values[i])
             df_error(cx, DEFT_E_ARG, "value_and_grad: its function leaves value %zu of %zu NULL", i,
                      n_values);
-    const bool ok = check_lists(cx, c.what, values, n_values, in, n_in, grads) &&
+    const bool ok = df_mistakes(cx) == before &&
+                    check_lists(cx, c.what, values, n_values, in, n_in, grads) &&
                     space_take(&c, 1, n_in, &s) && gradients(&c, values, NULL, 1, in, n_in, &s) &&
                     results(cx, s.made, n_in, grads);
     space_give(cx, &s);
@@ -470,9 +476,8 @@ bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
 {
     call c = { .what = "jvp", .site = DF_SITE };
     space s = { 0 };
-    deft_ctx *const cx = c.cx = enter("jvp", of, n_of, with, n_with, out);
-    bool ok = cx != NULL;
-    take_options(&c, options);
+    deft_ctx *const cx = c.cx = enter("jvp", of, n_of, with, n_with, out, c.site);
+    bool ok = cx && take_options(&c, options);
     if (ok && !tangents) {
         df_error(cx, DEFT_E_ARG, "jvp: the list of %zu tangents is NULL", n_with);
         ok = false;

@@ -246,18 +246,19 @@ static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in
                                size_t n_out, void *user)
 {
     const loop_form *const l = user;
+    const uint32_t before = df_mistakes(cx);
     df_replay p = start_replay(l);
     (void)n_in, (void)n_out;
     for (uint32_t i = 0; i < l->n_states; i++) p.map[carry(l, i) - p.low] = df_node_of(cx, in[i]);
     for (uint32_t i = 0; i < l->n_rows; i++)
         p.map[l->rows[i] - p.low] = df_node_of(cx, in[l->n_states + i]);
     p.map[0] = cx->body_loop;
-    if (!record_body(l, &p)) return cx->pending;
+    if (!record_body(l, &p)) return DEFT_E_STATE;
     for (uint32_t i = 0; i < l->n_states; i++) {
         out[i] = df_result(cx, df_grad_now(&p, next_value(l, i)));
         out[l->n_states + i] = in[i];
     }
-    return cx->pending;
+    return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
 }
 
 /* Handles of the operands that go into states and rows: states first. */
@@ -344,7 +345,7 @@ static bool reap(const backward *b, df_grad *w, deft_tensor *const *sums, deft_t
 {
     const loop_form *const l = b->l;
     deft_ctx *const cx = w->cx;
-    const uint32_t n = l->n_states + l->n_rows;
+    const uint32_t n = l->n_states + l->n_rows, before = df_mistakes(cx);
     for (uint32_t i = 0; i < b->n_states; i++)
         *out++ = df_result(cx, gradient_or_zero(w, b->local[b->states[i]]));
     for (uint32_t i = 0; i < l->outer.n; i++) {
@@ -353,7 +354,7 @@ static bool reap(const backward *b, df_grad *w, deft_tensor *const *sums, deft_t
     }
     for (uint32_t i = 0; i < b->n_rows; i++)
         *out++ = df_result(cx, gradient_or_zero(w, b->local[l->n_states + b->rows[i]]));
-    return cx->pending == DEFT_OK;
+    return df_mistakes(cx) == before;
 }
 
 static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
@@ -376,7 +377,7 @@ static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
     w.site = l->w->site;
     ok = ok && reap(b, &w, in + b->n_states, out);
     df_grad_finish(&w);
-    return cx->pending;
+    return ok ? DEFT_OK : DEFT_E_STATE;
 }
 
 /* a, last row first. */
@@ -403,13 +404,14 @@ static bool backward_states(const backward *b, deft_tensor **states)
 {
     const loop_form *const l = b->l;
     deft_ctx *const cx = l->w->cx;
+    const uint32_t before = df_mistakes(cx);
     for (uint32_t i = 0; i < b->n_states; i++) {
         const uint32_t k = l->states[b->states[i]], g = final_gradient(l, k);
         *states++ = df_result(cx, g == DF_BAD ? df_grad_zeros(cx, k, l->w->site) : g);
     }
     for (uint32_t i = 0; i < l->outer.n; i++)
         *states++ = df_result(cx, df_grad_zeros(cx, l->outer.record[i], l->w->site));
-    return cx->pending == DEFT_OK;
+    return df_mistakes(cx) == before;
 }
 
 /* What the backward loop made goes to initial states, captures and rows. */

@@ -193,7 +193,7 @@ static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t li
     df_shape want, have;
     char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
     if (!t || !df_enter_more(cx, who, 1, t)) {
-        if (cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: it returned NULL", who);
+        if (!t) df_error(cx, DEFT_E_ARG, "%s: it returned NULL", who);
         return DF_BAD;
     }
     const deft_dtype dtype = df_dtype_at(cx, like);
@@ -298,16 +298,17 @@ static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *c
     for (uint32_t i = 0; i < c->n_in; i++)
         if (cx->rec.nodes[c->record[i]].rank == cx->rec.nodes[c->batch_of->record[i]].rank)
             axes[i] = DEFT_NOT_MAPPED;
+    const uint32_t before = df_mistakes(cx);
     if (c->n_in > 0)
         (void)df_vmap_call(cx, "custom_grad", backward_one, &o, all, axes, n, grad_in, NULL,
                            c->n_in, site);
-    for (uint32_t i = 0; i < c->n_in && cx->pending == DEFT_OK; i++)
+    for (uint32_t i = 0; i < c->n_in && df_mistakes(cx) == before; i++)
         if (axes[i] == DEFT_NOT_MAPPED)
             grad_in[i] = df_is_float(df_dtype_at(cx, c->record[i]))
                              ? deft_sum(grad_in[i], DEFT_AXES(0), 0)
                              : NULL;
     df_mem_free(cx->mem, axes, n * sizeof *axes);
-    return cx->pending;
+    return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
 }
 
 /* all: what went in, what came out, and their gradients. */
@@ -369,10 +370,13 @@ static bool call_backward(df_grad *w, const df_custom *c)
     if (ok) {
         cx->work_nest += c->may_work;
         ok = hand_over(w, c, &l);
+        const uint32_t before = df_mistakes(cx);
+        const uintptr_t call = cx->call;
         const deft_status st = ok ? run_backward(cx, c, all, l.grad_in, w->site) : DEFT_OK;
-        if (st != DEFT_OK && cx->pending == DEFT_OK)
+        df_enter_call(cx, call);
+        if (st != DEFT_OK && df_mistakes(cx) == before)
             df_error(cx, st, "custom_grad: its backward function failed");
-        ok = cx->pending == DEFT_OK && take_over(w, c, &l, made);
+        ok = ok && df_mistakes(cx) == before && take_over(w, c, &l, made);
         cx->work_nest -= c->may_work;
         df_body_close(cx, was);
         if (c->is_ours) df_rec_sites_set(cx, first, w->site);
@@ -411,7 +415,7 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("stop_gradient", t, &a, &s);
+    deft_ctx *const cx = df_begin("stop_gradient", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uint32_t k = df_grad_stand_in(cx, a, DF_SITE);
     if (k == DF_BAD || !add_mark(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
@@ -423,7 +427,7 @@ bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("grad_hook", t, &a, &s);
+    deft_ctx *const cx = df_begin("grad_hook", t, &a, &s, DF_SITE);
     if (!cx) return false;
     if (fn)
         return add_mark(
@@ -436,7 +440,6 @@ static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn ba
                          deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
 {
     enum { MOST = 1 << 16 };
-    if (cx->pending != DEFT_OK) return false;
     if (!forward || !backward || !out || n_out == 0 || n_out > MOST || n_in > MOST ||
         (n_in && !in)) {
         df_error(cx, DEFT_E_ARG,
@@ -458,11 +461,13 @@ static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_t
     if (!df_body_open(cx, site, &was)) return false;
     cx->work_nest += c->may_work;
     for (uint32_t i = 0; i < c->n_out; i++) out[i] = NULL;
+    const uint32_t before = df_mistakes(cx);
     const deft_status st = forward(cx, in, c->n_in, out, c->n_out, c->user);
     cx->work_nest -= c->may_work;
-    if (st != DEFT_OK && cx->pending == DEFT_OK)
+    df_enter_call(cx, site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
         df_error(cx, st, "custom_grad: its forward function failed");
-    bool ok = cx->pending == DEFT_OK;
+    bool ok = df_mistakes(cx) == before;
     for (uint32_t i = 0; i < c->n_out && ok; i++) {
         if (!out[i])
             df_error(cx, DEFT_E_ARG, "custom_grad: forward leaves result %u of %u NULL", i,
@@ -525,5 +530,6 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
 bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
                       deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
 {
+    df_enter_call(cx, DF_SITE);
     return df_custom_grad(cx, forward, backward, user, in, n_in, out, n_out, DF_SITE, false);
 }

@@ -180,10 +180,10 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
         }
     size_t n = 0;
     for (size_t i = 0; i < cx->kept.n; i++) {
-        deft_tensor *const t = cx->kept.at[i];
-        if (!t->keeps) continue; /* dropped since: the list is swept here */
-        cx->kept.at[n++] = t;
-        f(cx, t, user);
+        const df_kept k = cx->kept.at[i];
+        if (!k.t->keeps) continue; /* dropped since: the list is swept here */
+        cx->kept.at[n++] = k;
+        f(cx, k.t, user);
     }
     cx->kept.n = n;
 }
@@ -202,11 +202,19 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     return false;
 }
 
-deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t)
+deft_ctx *df_look(const deft_tensor *t)
+{
+    if (!t) return NULL;
+    const df_slab *const s = df_slab_of(t);
+    return s->magic == DF_SLAB_MAGIC && df_usable(t, s) ? s->cx : NULL;
+}
+
+deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
 {
     if (DF_UNLIKELY(!t)) return NULL;
     const df_slab *const s = df_slab_of(t);
     if (DF_UNLIKELY(s->magic != DF_SLAB_MAGIC)) return NULL;
+    df_enter_call(s->cx, site);
     if (DF_UNLIKELY(!df_usable(t, s))) {
         refuse(s->cx, what, which, t);
         return NULL;
@@ -214,9 +222,9 @@ deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t)
     return s->cx;
 }
 
-deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t)
+deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
 {
-    deft_ctx *const cx = df_peek(what, which, t);
+    deft_ctx *const cx = df_peek(what, which, t, site);
     if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !df_make_room(cx)) return NULL;
     return cx;
 }

@@ -49,7 +49,7 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
                               bool stack, uintptr_t site)
 {
     if (!parts || !n) return NULL;
-    deft_ctx *const cx = df_enter(what, 1, parts[0]);
+    deft_ctx *const cx = df_enter(what, 1, parts[0], site);
     if (!cx) return NULL;
     if (n > 65536) return df_error(cx, DEFT_E_LIMIT, "%s: %zu parts", what, n);
     df_arena_reset(&cx->pass);
@@ -165,7 +165,7 @@ deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *afte
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("pad", t, &a, &s);
+    deft_ctx *const cx = df_begin("pad", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     if (s.rank && (!before || !after))
@@ -201,7 +201,7 @@ deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("roll", t, &a, &s);
+    deft_ctx *const cx = df_begin("roll", t, &a, &s, DF_SITE);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, "roll", axis, s.rank);
     if (at < 0) return NULL;
@@ -221,7 +221,7 @@ static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal,
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
     if (!cx) return NULL;
     if (s.rank < 2)
         return df_error(cx, DEFT_E_SHAPE, "%s: needs at least 2 axes, has %u", what, s.rank);

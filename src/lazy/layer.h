@@ -10,13 +10,28 @@
 #include "base/mem.h"
 #include "deft/deft.h"
 
-/* Records the first undelivered error; returns NULL so that recording calls can `return` it. */
+/* Records a mistake of the call that runs; returns NULL so that recording calls can `return` it.
+ * The mistake that waits for its delivery stays when the new one may come of it. */
 void *df_error(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 4) DF_COLD;
 /* The same with the sentence already there. */
 void *df_error_keep(deft_ctx *cx, deft_status st) DF_COLD;
-/* Delivers an undelivered error, DEFT_OK when there is none: first call of every acting call. None
- * of them may act inside a function of a loop or branch: DEFT_E_STATE. */
+/* Mistakes recorded so far: a call that runs others knows by it whether one of them failed. */
+uint32_t df_mistakes(const deft_ctx *cx);
+/* Whether a mistake was recorded in the open step, whose end will therefore fail. */
+bool df_step_has_mistake(const deft_ctx *cx);
+/* A recording call begins, and the call that returns to site is its line. */
+void df_calls(deft_ctx *cx, uintptr_t site);
+/* An acting call begins, and the call that returns to site is its line. */
+void df_acts(deft_ctx *cx, const char *what, uintptr_t site);
+/* First call of every acting call after that. None may act inside a function of a loop or branch:
+ * DEFT_E_STATE. */
+deft_status df_may_act(deft_ctx *cx);
+/* For an acting call that cannot use a tensor: the mistake that it recorded itself, else the
+ * undelivered one, which a NULL tensor comes of. DEFT_OK when there is neither. What was recorded
+ * in a step before stays, for the end of the step. */
 deft_status df_deliver(deft_ctx *cx);
+/* The mistake recorded in the open step, delivered; DEFT_OK: there is none. */
+deft_status df_deliver_step(deft_ctx *cx);
 /* An acting call's own failure, as its status. */
 deft_status df_refuse(deft_ctx *cx, deft_status st, const char *fmt, ...) DF_PRINTF(3, 4) DF_COLD;
 

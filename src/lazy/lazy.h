@@ -76,7 +76,11 @@ struct deft_tensor {
     uint32_t place; /* the view record that names its place in root */
     uint16_t keeps;
     uint8_t flags;
-    uint8_t pad;
+    uint8_t lacks; /* what it lacks (poison.c): DF_LACKS_*, or 1 + the number of a mistake % 251 */
+};
+enum {
+    DF_LACKS_NOTHING = 0,
+    DF_LACKS_VALUE = 255 /* it could not be computed: node is the number of the fault */
 };
 _Static_assert(sizeof(deft_tensor) == 32, "handles are what a pending op costs most");
 
@@ -158,6 +162,12 @@ typedef struct df_undo {
     uint32_t node, epoch, place;
 } df_undo;
 
+/* A tensor that is the caller's, and the call that kept it first. */
+typedef struct df_kept {
+    deft_tensor *t;
+    uintptr_t site;
+} df_kept;
+
 typedef DF_VEC(df_undo) df_undos; /* one entry for each handle that has flag UNDO, or FLIGHT */
 
 /* What memory is to get. */
@@ -223,6 +233,7 @@ typedef struct df_grad_mark {
     uint32_t n_batches;       /* HOOK: so many axes of examples stand before those it knows of */
 } df_grad_mark;
 
+#define DF_FAULTS 4 /* whose sentences are known */
 #define DF_MAX_DEPTH 64
 #define DF_MAX_LABELS 64 /* counted in 8 bits */
 
@@ -251,9 +262,10 @@ struct deft_runtime {
     df_mem mem_hooks;
     const df_mem *mem;
     df_log log;
-    df_sites *sites;     /* outlives all that has call sites */
-    df_journal *journal; /* NULL: none; also in log */
-    char *plugin_dir;    /* DEFT_PLUGIN_DIR when the runtime was made, or NULL */
+    df_sites *sites;       /* outlives all that has call sites */
+    df_journal *journal;   /* NULL: none; also in log */
+    df_diag trace_problem; /* why there is no structured log where one was asked for */
+    char *plugin_dir;      /* DEFT_PLUGIN_DIR when the runtime was made, or NULL */
     df_device *dev;
     df_cache *plans;
     df_compiler compiler;
@@ -291,7 +303,7 @@ struct deft_ctx {
     DF_VEC(void *) chunks;
     size_t chunk_left;
     char *chunk_at;
-    DF_VEC(deft_tensor *) kept; /* may hold entries dropped meanwhile */
+    DF_VEC(df_kept) kept; /* may hold entries dropped meanwhile */
     df_undos undo;
     DF_VEC(df_mut) muts;
     struct df_recording *recording; /* of the capture whose function runs, else NULL */
@@ -300,8 +312,25 @@ struct deft_ctx {
     DF_VEC(deft_tensor *) who;
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
 
-    df_diag diag;        /* the latest sentence */
-    deft_status pending; /* undelivered */
+    /* Mistakes (context.c). */
+    df_diag diag;        /* what the latest acting call that failed said; OK: none since */
+    df_diag mistake;     /* undelivered, when pending is not OK */
+    df_diag own;         /* the first mistake since act_mark */
+    deft_status pending; /* its status */
+    uint32_t n_mistakes; /* recorded so far */
+    uint32_t act_mark;   /* n_mistakes when the latest acting call began */
+    uint32_t n_acts;     /* acting calls so far */
+    uint32_t refused;    /* number of the mistake of a scope or step that could not begin */
+    uint32_t mistake_number, mistake_act, mistake_serial; /* n_mistakes, n_acts, serial then */
+    bool mistake_in_step; /* recorded in the open step, or assigned there */
+    bool mistake_told;    /* deft_message has given it, or an acting call returned it */
+    bool owes;            /* the undelivered mistake kept an assign from a tensor outside steps */
+    uint32_t owes_from;   /* records from here on may use such a tensor */
+    uint32_t owes_epoch;  /* while this is the epoch */
+    uint32_t n_faults;    /* that made tensors lose their values (poison.c) */
+    uint32_t fault_record, fault_epoch;
+    df_diag faults[DF_FAULTS];                      /* the latest ones */
+    char sentence[DF_DIAG_TEXT + DF_SITE_TEXT + 8]; /* what deft_message gives */
     _Atomic int interrupted;
 
     deft_ctx_options opt;
@@ -342,6 +371,7 @@ struct deft_ctx {
     bool matched;       /* the latest cut was made before */
 
     df_budget budget;    /* of now */
+    uintptr_t call;      /* return address of the recording call that runs */
     uint32_t look_at;    /* pending records at which the next recording call looks at the budget */
     uint32_t first_look; /* look_at of an epoch that begins */
     uint64_t since_ns;   /* when the step began to record, or its latest forced cut */
@@ -366,19 +396,29 @@ struct deft_ctx {
     struct df_custom *customs;
 };
 
+/* false, and a mistake: the caller's options have size 0. what: "conv2d", name: their type. */
+bool df_check_options(deft_ctx *cx, const char *what, const char *name, size_t size);
 /* Options of a caller built against an older header are shorter: the rest is default. */
 void df_take_options(void *to, size_t to_size, const void *from, size_t from_size);
 
 /* ---- handles (handle.c) ---- */
 
-/* cx when t is usable; else NULL, with the error recorded where that is possible. what: "add",
+/* The call that returns to site begins: mistakes that it records name its line. cx may be NULL. */
+DF_INLINE void df_enter_call(deft_ctx *cx, uintptr_t site)
+{
+    if (cx) cx->call = site;
+}
+
+/* The context of t when t is usable, else NULL; records nothing. */
+deft_ctx *df_look(const deft_tensor *t);
+/* The same for the call that begins, with the error recorded where that is possible. what: "add",
  * which: 1... */
-deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t);
+deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 /* The same at the start of a recording call: makes room first when max_nodes records are pending.
  */
-deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t);
+deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site);
 /* Context, record and shape of the first operand; NULL on any error. */
-deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s);
+deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s, uintptr_t site);
 /* For operands after the first: usable and of cx. */
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t);
 deft_tensor *df_handle_new_slow(deft_ctx *cx, uint32_t node);
@@ -396,6 +436,7 @@ DF_INLINE deft_tensor *df_handle_init(const deft_ctx *cx, deft_tensor *t, uint32
     t->epoch = cx->epoch;
     t->place = DF_NONE;
     t->flags = DF_HANDLE_LIVE;
+    t->lacks = DF_LACKS_NOTHING;
     return t;
 }
 
@@ -434,6 +475,25 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag);
 void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag);
 /* What is to be written into the caller's memory is not. */
 void df_muts_forget(deft_ctx *cx);
+
+/* ---- what mistakes leave behind (poison.c) ---- */
+
+/* An assign to dst failed, dst having a context: what is computed from dst lacks it. */
+void df_owe(deft_ctx *cx, deft_tensor *dst) DF_COLD;
+bool df_owes_some(deft_ctx *cx, deft_tensor *t) DF_COLD;
+/* Whether an acting call cannot use t since the undelivered mistake kept an assign from it, or from
+ * what it was computed of: the call delivers that. */
+DF_INLINE bool df_owes(deft_ctx *cx, deft_tensor *t)
+{
+    return DF_UNLIKELY(cx->owes) && df_owes_some(cx, t);
+}
+/* Record k can never be computed, as d says: tensors that wait for it have no value from now on,
+ * but for those that the open step has assigned. */
+void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d) DF_COLD;
+/* The same for the fault of the step that was just rolled back. */
+void df_lose_again(deft_ctx *cx) DF_COLD;
+/* Records why t, which has neither value nor record, cannot be used. */
+void df_error_lost(deft_ctx *cx, const char *what, const deft_tensor *t) DF_COLD;
 
 /* ---- values (value.c) ---- */
 
@@ -616,13 +676,24 @@ void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n); /* grad_marks.c: the same 
 
 /* ---- why (why.c) ---- */
 
-/* Names the acting call that begins; its site is that of what it causes. */
+/* Programs of more records keep what the fuser decided only for a log. */
+#define DF_WHY_NODES 1024
+
+/* What the latest acting call said is not the latest any more. */
+void df_said(deft_ctx *cx) DF_COLD;
+/* An acting call begins; its site is that of what it causes. */
 DF_INLINE void df_act(deft_ctx *cx, const char *what, uintptr_t site)
 {
+    if (DF_UNLIKELY(cx->diag.status != DEFT_OK)) df_said(cx);
     cx->act = what;
+    cx->call = site;
     cx->act_site = df_here(cx, site);
+    cx->act_mark = cx->n_mistakes;
+    cx->n_acts++;
 }
 
+/* The events that are kept, as lines; deft_explain gives them all the same. */
+void df_why_events_print(const deft_ctx *cx, df_str *out);
 /* Keeps the event, and logs it. */
 void df_why_tell(deft_ctx *cx, df_event *e);
 /* df_materialize for a call that reads: the policy of the step decides, and it counts as a sync. */

@@ -159,7 +159,8 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     deft_runtime *const rt = cx->rt;
     df_limits limits = dev->limits;
     limits.fuse = !cx->opt.no_fusion;
-    limits.keep_why = df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
+    limits.keep_why =
+        t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = now_ns(cx);
     df_arena_reset(&cx->pass);
     /* Verifiers need memory of their own; that they get none says nothing of what they verify. */
@@ -390,10 +391,14 @@ deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
     deft_status st = df_made_prepare(cx, m, want);
     if (st != DEFT_OK) return st;
     st = df_made_launch(cx, m, want, cx->slots.at, &cx->diag, &run, &ns);
-    if (st == DEFT_OK)
+    if (st == DEFT_OK) {
         df_made_land(cx, m, want, recorded, &run, ns);
-    else
-        df_made_fail(cx, m, want, &run, ns, &cx->diag);
+        return DEFT_OK;
+    }
+    df_made_fail(cx, m, want, &run, ns, &cx->diag);
+    const uint32_t node = cx->diag.node ? cx->diag.node - 1 : DF_NONE;
+    if (recorded && node < m->t->n_nodes && m->record[node] != DF_NONE)
+        df_lose(cx, m->record[node], &cx->diag);
     return st;
 }
 
@@ -490,44 +495,4 @@ deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft
         out->result_bytes += (uint64_t)df_buffer_bytes(bytes);
     }
     return DEFT_OK;
-}
-
-/* ---- showing ---- */
-
-size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
-{
-    if (n && buf) buf[0] = 0;
-    if (!cx || !what) return 0;
-    const bool graphs = !strcmp(what, "graphs");
-    if (!graphs && (!cx->last || !cx->last_plan)) return 0;
-    const df_plan *const p = graphs ? NULL : plan_of(cx->last_plan);
-    df_str s;
-    df_str_init(&s, cx->mem);
-    if (graphs) {
-        df_ctx_show_replay(cx, &s);
-    } else if (!strcmp(what, "trace")) {
-        df_trace_print(&s, cx->last);
-    } else if (!strcmp(what, "plan")) {
-        df_plan_print(&s, p, cx->last);
-    } else if (!strcmp(what, "guards")) {
-        df_guard_print(&s, p->guards, p->n_guards, p->slots, cx->last);
-    } else if (!strcmp(what, "key")) {
-        df_key key;
-        df_diag d;
-        if (df_trace_key(&d, cx->last, &key) == DEFT_OK)
-            df_str_fmt(&s, "%016llx%016llx %zu bytes\n", (unsigned long long)key.hash.hi,
-                       (unsigned long long)key.hash.lo, key.n);
-    } else if (!strcmp(what, "why")) {
-        df_why_print(&s, p, cx->last);
-    } else if (!strcmp(what, "sites")) {
-        df_sites_print(cx, &s, cx->last);
-    }
-    const size_t length = s.ok ? s.n : 0; /* a part of the text would look like all of it */
-    if (n && buf && length) {
-        const size_t take = length < n ? length : n - 1;
-        memcpy(buf, s.at, take);
-        buf[take] = 0;
-    }
-    df_str_finish(&s);
-    return length;
 }

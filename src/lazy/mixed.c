@@ -9,6 +9,7 @@
 
 deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx) return DEFT_F32;
     const deft_dtype was = cx->mixed ? (deft_dtype)cx->mixed : DEFT_F32;
     if (low != DEFT_F32 && !df_is_half(low))

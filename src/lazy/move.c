@@ -213,9 +213,9 @@ done:
 
 deft_tensor *deft_to(deft_tensor *t, deft_device where)
 {
-    deft_ctx *const cx = df_enter("to", 1, t);
+    deft_ctx *const cx = df_enter("to", 1, t, DF_SITE);
     df_value *v = NULL;
-    if (!cx || cx->pending != DEFT_OK) return NULL;
+    if (!cx) return NULL;
     if (t->flags & DF_HANDLE_WEAK)
         return df_error(cx, DEFT_E_ARG,
                         "to: a bare number lives nowhere: it goes with what it meets");
@@ -236,7 +236,7 @@ deft_status deft_device_of(deft_tensor *t, deft_device *out)
     if (!t || df_slab_of(t)->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
     deft_ctx *const cx = df_slab_of(t)->cx;
     df_act(cx, "device_of", DF_SITE);
-    const deft_status st = df_deliver(cx);
+    const deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "device_of: nowhere to write to");
     if (!df_enter_more(cx, "device_of", 1, t)) return df_deliver(cx);
@@ -255,10 +255,10 @@ deft_status deft_map_device(deft_tensor *t, deft_mapped *out, deft_device *where
     if (!t || df_slab_of(t)->magic != DF_SLAB_MAGIC || !out) return DEFT_E_ARG;
     deft_ctx *const cx = df_slab_of(t)->cx;
     df_act(cx, "map_device", DF_SITE);
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (!where) return df_fail(&cx->diag, DEFT_E_ARG, "map_device: where is NULL");
-    if (!df_enter("map_device", 1, t)) return df_deliver(cx);
+    if (!df_enter("map_device", 1, t, DF_SITE) || df_owes(cx, t)) return df_deliver(cx);
     st = value_of(cx, t, &v);
     if (st != DEFT_OK) return st;
     if (!df_value_contiguous(v)) {

@@ -144,11 +144,11 @@ deft_status deft_nan_check(deft_tensor *const *list, size_t n)
         if (list[i] && df_slab_of(list[i])->magic == DF_SLAB_MAGIC) cx = df_slab_of(list[i])->cx;
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "nan_check", DF_SITE);
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
     if (st == DEFT_OK) st = df_wait(cx);
     if (st != DEFT_OK) return st;
     for (size_t i = 0; i < n; i++)
-        if (!df_enter_more(cx, "nan_check", (unsigned)i + 1, list[i]) ||
+        if (!df_enter_more(cx, "nan_check", (unsigned)i + 1, list[i]) || df_owes(cx, list[i]) ||
             df_node_of(cx, list[i]) == DF_BAD)
             return df_deliver(cx);
     nan_search s;

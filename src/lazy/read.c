@@ -5,7 +5,7 @@
 #include "lazy/devices.h"
 #include "lazy/submit.h"
 
-/* Delivers an earlier error, checks t, computes it. */
+/* Checks t, computes it. */
 static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
                            df_value **out)
 {
@@ -14,9 +14,9 @@ static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, def
     if (s->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
     deft_ctx *const cx = *cx_out = s->cx;
     df_act(cx, what, site);
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!df_enter(what, 1, t)) return df_deliver(cx);
+    if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
     if (!(*out = df_handle_value(cx, t))) {
@@ -40,14 +40,14 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
         if (list[i] && df_slab_of(list[i])->magic == DF_SLAB_MAGIC) cx = df_slab_of(list[i])->cx;
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "eval", DF_SITE);
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
     if (st == DEFT_OK) st = df_wait(cx);
     if (st != DEFT_OK) return st;
     df_want *const want = df_mem_zalloc(cx->mem, n * sizeof *want);
     if (!want) return df_fail_mem(&cx->diag, "eval: list", n * sizeof *want);
     uint32_t count = 0;
     for (size_t i = 0; i < n; i++) {
-        if (!df_enter_more(cx, "eval", (unsigned)i + 1, list[i])) {
+        if (!df_enter_more(cx, "eval", (unsigned)i + 1, list[i]) || df_owes(cx, list[i])) {
             st = df_deliver(cx);
             break;
         }

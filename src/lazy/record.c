@@ -234,7 +234,7 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
 {
     df_value *const v = t->value;
     if (!v) {
-        df_error(cx, DEFT_E_STATE, "a tensor has neither value nor record");
+        df_error_lost(cx, "operand", t);
         return DF_BAD;
     }
     if (!df_vec_reserve(cx->mem, &cx->rec.vals, 1)) {
@@ -282,9 +282,9 @@ uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
     return input_record(cx, t);
 }
 
-deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s)
+deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(what, 1, t);
+    deft_ctx *const cx = df_enter(what, 1, t, site);
     if (!cx) return NULL;
     *node = df_node_of(cx, t);
     if (*node == DF_BAD) return NULL;
@@ -592,7 +592,7 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
                       r->nodes[r->n].src[0].i == x->node && !same->mixed))
             return df_handle_new(same, again(same, site));
     }
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x);
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x, site);
     if (!cx) return NULL;
     const uint32_t a = df_node_of(cx, x);
     if (DF_UNLIKELY(a == DF_BAD)) return NULL;
@@ -662,10 +662,11 @@ static bool operands(deft_ctx *cx, const char *what, deft_tensor *a, deft_tensor
 }
 
 /* The context of two operands, either of which may be NULL after an earlier error. */
-static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_tensor *b)
+static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_tensor *b,
+                           uintptr_t site)
 {
-    if (DF_LIKELY(a != NULL)) return df_enter(what, 1, a);
-    deft_ctx *const cx = df_enter(what, 2, b);
+    if (DF_LIKELY(a != NULL)) return df_enter(what, 1, a, site);
+    deft_ctx *const cx = df_enter(what, 2, b, site);
     if (cx && cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: argument 1 is NULL", what);
     return NULL;
 }
@@ -677,7 +678,7 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
     if (DF_LIKELY(same && plain(b) == same && is_map_again(&same->rec, op, a->node, b->node) &&
                   !same->mixed))
         return df_handle_new(same, again(same, site));
-    deft_ctx *const cx = enter_two(what, a, b);
+    deft_ctx *const cx = enter_two(what, a, b, site);
     uint32_t na, nb;
     if (!cx || !operands(cx, what, a, b, &na, &nb)) return NULL;
     return binary_nodes(cx, op, na, nb, site);
@@ -685,7 +686,7 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
 
 static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a);
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
     if (!cx) return NULL;
     const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
@@ -697,7 +698,7 @@ static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
 
 static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a);
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
     if (!cx) return NULL;
     const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
@@ -727,7 +728,7 @@ static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, doub
                                    uintptr_t site)
 {
     const char *const what = op == DF_OP_lt ? "gt" : "ge";
-    deft_ctx *const cx = df_enter(what, 1, a);
+    deft_ctx *const cx = df_enter(what, 1, a, site);
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;
@@ -740,7 +741,7 @@ static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, doub
 static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_tensor *b,
                             uintptr_t site)
 {
-    deft_ctx *const cx = enter_two(what, a, b);
+    deft_ctx *const cx = enter_two(what, a, b, site);
     uint32_t na, nb;
     if (!cx || !operands(cx, what, a, b, &na, &nb)) return NULL;
     return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site), df_to(cx, nb, DEFT_BOOL, site),
@@ -750,7 +751,7 @@ static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_ten
 static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,
                                    uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(what, 1, a);
+    deft_ctx *const cx = df_enter(what, 1, a, site);
     if (!cx) return NULL;
     const uint32_t na = df_node_of(cx, a);
     if (na == DF_BAD) return NULL;

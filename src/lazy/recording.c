@@ -180,8 +180,9 @@ static void hold(recording *r, tensor_ref ref)
     if (!t) return;
     for (size_t i = 0; i < r->held.n; i++)
         if (r->held.at[i] == t) return;
-    const bool ok = t->keeps < UINT16_MAX && df_vec_reserve(cx->mem, &r->held, 1) &&
-                    (t->keeps > 0 || df_vec_push(cx->mem, &cx->kept, t));
+    const bool ok =
+        t->keeps < UINT16_MAX && df_vec_reserve(cx->mem, &r->held, 1) &&
+        (t->keeps > 0 || df_vec_push(cx->mem, &cx->kept, ((df_kept){ t, cx->act_site })));
     if (!ok) {
         no_memory(cx);
         return;

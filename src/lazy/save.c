@@ -26,11 +26,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* The kernel moves at most 2^31 - 4096 bytes per call. */
 #define MAX_TRANSFER ((size_t)1 << 30)
 
-/* After an earlier error is delivered: n usable tensors of cx under names. */
+/* n usable tensors of cx under names. */
 static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
                               const deft_named *list, size_t n)
 {
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
     if (st == DEFT_OK) st = df_wait(cx);
     if (st != DEFT_OK) return st;
     if (!path || !*path) return df_fail(&cx->diag, DEFT_E_ARG, "%s: no path", what);
@@ -40,7 +40,9 @@ static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
     for (size_t i = 0; i < n; i++) {
         if (!list[i].name || !*list[i].name)
             return df_fail(&cx->diag, DEFT_E_ARG, "%s: tensor %zu has no name", what, i + 1);
-        if (df_enter_more(cx, what, (unsigned)i + 1, list[i].tensor)) continue;
+        if (df_enter_more(cx, what, (unsigned)i + 1, list[i].tensor) &&
+            !df_owes(cx, list[i].tensor))
+            continue;
         char shown[DF_SAFETENSORS_SHOW];
         st = df_deliver(cx);
         df_fail_more(&cx->diag, " (\"%s\")",

@@ -47,7 +47,7 @@ static deft_tensor *scatter(df_op op, deft_tensor *t, deft_tensor *indices, deft
     uint32_t a;
     df_shape s, at, have;
     const char *const what = df_op_infos[op].name;
-    deft_ctx *const cx = df_begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
     if (!cx) return NULL;
     const int k = df_check_axis(cx, what, axis, s.rank);
     if (k < 0 || !df_enter_more(cx, what, 2, indices)) return NULL;

@@ -110,6 +110,7 @@ static void step_rollback(deft_ctx *cx)
     df_again_cut_off(cx, cx->step_n);
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
     if (df_in_flight(cx) == DF_FLIGHT_FAILED) df_flight_put_back(cx);
+    df_lose_again(cx);
 }
 
 /* ---- collecting what a cut must compute ---- */
@@ -345,11 +346,19 @@ static void start_afresh(deft_ctx *cx)
     df_rec_reset(cx);
 }
 
+/* What could not begin: its end delivers the mistake. */
+static deft_scope refused(deft_ctx *cx)
+{
+    cx->refused = cx->n_mistakes;
+    return (deft_scope){ cx, 0, 0 };
+}
+
 deft_scope deft_scope_begin(deft_ctx *cx)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx) return (deft_scope){ 0 };
     start_afresh(cx);
-    if (!df_scope_push(cx, false, df_here(cx, DF_SITE))) return (deft_scope){ cx, 0, 0 };
+    if (!df_scope_push(cx, false, df_here(cx, DF_SITE))) return refused(cx);
     if (cx->depth == 1) df_ctx_begin_generation(cx);
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
@@ -357,6 +366,17 @@ deft_scope deft_scope_begin(deft_ctx *cx)
 static bool token_open(const deft_ctx *cx, deft_scope s)
 {
     return s.depth > 0 && s.depth <= cx->depth && cx->frame[s.depth].serial == s.serial;
+}
+
+/* The end of what never opened delivers the mistake of its beginning. */
+static deft_status not_open(deft_ctx *cx, deft_scope s)
+{
+    if (s.depth == 0 && cx->pending != DEFT_OK) {
+        if (cx->mistake_number == cx->refused) cx->mistake_in_step = false;
+        return df_deliver(cx);
+    }
+    return df_fail(&cx->diag, DEFT_E_STATE, "%s: the %s is not open", cx->act,
+                   strcmp(cx->act, "scope_end") ? "step" : "scope");
 }
 
 /* After the outermost scope: kept values are computed; with nothing left pending the records go.
@@ -381,22 +401,27 @@ deft_status deft_scope_end(deft_scope s)
     deft_ctx *const cx = s.cx;
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "scope_end", DF_SITE);
-    if (cx->body_at && s.depth <= cx->body_at) return df_deliver(cx);
-    deft_status st = cx->body_at ? cx->pending : df_deliver(cx);
-    if (!token_open(cx, s))
-        return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "scope_end: the scope is not open");
+    if (cx->body_at && s.depth <= cx->body_at) return df_may_act(cx);
+    if (!token_open(cx, s)) return not_open(cx, s);
     if (cx->step_at && s.depth <= cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "scope_end: a step is open inside this scope, or it is the step itself");
+    /* Nothing can act any more on the tensors that the mistake should have made. */
+    const bool mine = cx->pending != DEFT_OK && !cx->mistake_in_step && !cx->body_at &&
+                      cx->mistake_serial - s.serial < UINT32_MAX / 2;
+    const bool told = cx->mistake_told;
     df_scope_pop(cx, s.depth);
-    if (cx->depth == 0 && st == DEFT_OK) st = outermost_end(cx);
-    return st;
+    const deft_status st = cx->depth == 0 ? outermost_end(cx) : DEFT_OK;
+    if (!mine || st != DEFT_OK) return st;
+    const deft_status mistake = df_deliver(cx);
+    return told ? DEFT_OK : mistake;
 }
 
 deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
 {
     deft_ctx *const cx = s.cx;
     if (!cx) return NULL;
+    df_enter_call(cx, DF_SITE);
     const bool mine = df_enter_more(cx, "scope_return", 2, t);
     if (!token_open(cx, s) || (cx->step_at && s.depth <= cx->step_at) ||
         (cx->body_at && s.depth <= cx->body_at))
@@ -429,24 +454,22 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
 
 static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uintptr_t at)
 {
-    const deft_scope bad = { cx, 0, 0 };
-    if (!cx) return bad;
-    if (options && options->size == 0) {
-        df_error(cx, DEFT_E_ARG, "step_begin_with: the options' size is 0");
-        return bad;
-    }
+    if (!cx) return (deft_scope){ 0 };
+    df_enter_call(cx, at);
+    if (options && !df_check_options(cx, "step_begin_with", "deft_step_options", options->size))
+        return refused(cx);
     if (cx->body_at) {
         df_error(cx, DEFT_E_STATE, "step_begin: inside the function of a loop, branch or vmap");
-        return bad;
+        return refused(cx);
     }
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
         df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
                  df_ctx_site_text(cx, cx->frame[cx->step_at].site, site, sizeof site));
-        return bad;
+        return refused(cx);
     }
     start_afresh(cx);
-    if (!df_scope_push(cx, true, df_here(cx, at))) return bad;
+    if (!df_scope_push(cx, true, df_here(cx, at))) return refused(cx);
     df_budget_set(cx, options);
     cx->step_at = cx->depth;
     cx->step_n = cx->rec.n;
@@ -459,11 +482,13 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
 
 deft_scope deft_step_begin(deft_ctx *cx)
 {
+    df_enter_call(cx, DF_SITE);
     return step_begin(cx, NULL, DF_SITE);
 }
 
 deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options)
 {
+    df_enter_call(cx, DF_SITE);
     return step_begin(cx, options, DF_SITE);
 }
 
@@ -489,12 +514,10 @@ static bool needs_old_records(deft_ctx *cx)
 static deft_status end_step(deft_scope s, bool submit)
 {
     deft_ctx *const cx = s.cx;
-    deft_status st = df_deliver(cx);
-    if (cx->body_at) return st; /* the step goes on: its loop is still being recorded */
-    if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) {
-        /* A step that never opened: its cause was just delivered. */
-        return st ? st : df_fail(&cx->diag, DEFT_E_STATE, "%s: the step is not open", cx->act);
-    }
+    deft_status st = df_may_act(cx);
+    if (st != DEFT_OK) return st; /* the step goes on: its loop is still being recorded */
+    if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) return not_open(cx, s);
+    st = df_deliver_step(cx);
     if (st == DEFT_OK) st = df_wait(cx);
     /* Handles on values get references of their own first: a value with another owner is not
      * donated. */
@@ -550,8 +573,7 @@ deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out, size_t si
     deft_step_memory m;
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "step_memory_read", DF_SITE);
-    deft_status st = df_deliver(cx);
-    if (st != DEFT_OK) return st;
+    deft_status st = DEFT_OK;
     if (!out || size == 0)
         return df_fail(&cx->diag, DEFT_E_ARG, "step_memory_read: nowhere to write to");
     if (cx->body_at || cx->recording)
@@ -581,10 +603,11 @@ void deft_step_abort(deft_scope s)
     deft_ctx *const cx = s.cx;
     if (!cx || !cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) return;
     if (cx->body_at) {
+        df_enter_call(cx, DF_SITE);
         df_error(cx, DEFT_E_STATE, "step_abort: inside the function of a loop, branch or vmap");
         return;
     }
-    df_deliver(cx);
+    if (cx->mistake_in_step) cx->pending = DEFT_OK;
     if (df_ring_on(cx->ring)) df_tell_step_end(cx, "step_abort", DEFT_OK);
     step_rollback(cx);
 }
@@ -593,7 +616,7 @@ void deft_step_abort(deft_scope s)
 
 deft_tensor *deft_keep(deft_tensor *t)
 {
-    deft_ctx *const cx = df_peek("keep", 1, t);
+    deft_ctx *const cx = df_peek("keep", 1, t, DF_SITE);
     if (!cx) return NULL;
     if (t->keeps == UINT16_MAX)
         return df_error(cx, DEFT_E_LIMIT, "keep: kept %d times already", UINT16_MAX);
@@ -603,7 +626,7 @@ deft_tensor *deft_keep(deft_tensor *t)
                         "state or a result");
     if (cx->recording && !df_is_outer(cx, t))
         df_recording_spoil(cx, "it keeps a tensor that it made", DF_SITE);
-    if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, t))
+    if (t->keeps == 0 && !df_vec_push(cx->mem, &cx->kept, ((df_kept){ t, df_here(cx, DF_SITE) })))
         return df_error(cx, DEFT_E_MEMORY, "keep: no memory for the list of kept tensors");
     t->keeps++;
     if (!(t->flags & DF_HANDLE_WEAK)) {
@@ -618,10 +641,19 @@ void deft_drop(deft_tensor **pt)
     if (!pt || !*pt) return;
     deft_tensor *const t = *pt;
     *pt = NULL;
-    deft_ctx *const cx = df_peek("drop", 1, t);
-    if (!cx || !t->keeps || --t->keeps) return;
+    deft_ctx *const cx = df_look(t);
+    if (!cx) return;
+    if (!t->keeps && df_slab_of(t)->depth == 0 && !t->value && !cx->step_at && !cx->body_at &&
+        !(t->flags & DF_HANDLE_WEAK)) {
+        df_undo_end(cx, t);
+        df_mut_end(cx, t);
+        df_handle_unbind(cx, t);
+        t->flags = 0;
+        return;
+    }
+    if (!t->keeps || --t->keeps) return;
     for (size_t i = cx->kept.n; i-- > 0;)
-        if (cx->kept.at[i] == t) {
+        if (cx->kept.at[i].t == t) {
             cx->kept.at[i] = cx->kept.at[--cx->kept.n];
             break;
         }

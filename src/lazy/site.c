@@ -131,6 +131,7 @@ void df_labels_end(deft_ctx *cx, uint32_t n)
 
 void deft_label_begin(deft_ctx *cx, const char *name)
 {
+    df_enter_call(cx, DF_SITE);
     if (!cx) return;
     if (!name) {
         df_error(cx, DEFT_E_ARG, "label_begin: the name is NULL");
@@ -147,6 +148,7 @@ void deft_label_begin(deft_ctx *cx, const char *name)
 
 void deft_label_end(deft_ctx *cx)
 {
+    df_enter_call(cx, DF_SITE);
     char site[DF_SITE_TEXT];
     if (!cx) return;
     if (!cx->n_labels)

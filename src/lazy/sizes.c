@@ -31,7 +31,7 @@ static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool desc
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin(what, t, &a, &s);
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
     if (!cx) return NULL;
     const int at = df_check_axis(cx, what, axis, s.rank);
     if (at < 0) return NULL;
@@ -147,7 +147,7 @@ deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
     uint32_t a;
     df_shape s, room;
     if (count) *count = NULL;
-    deft_ctx *const cx = df_begin("nonzero", t, &a, &s);
+    deft_ctx *const cx = df_begin("nonzero", t, &a, &s, DF_SITE);
     if (!cx || !check_max(cx, "nonzero", max, &room)) return NULL;
     const uintptr_t site = DF_SITE;
     const found f = which(cx, flat(cx, a, site), &room, true, count != NULL, site);
@@ -175,7 +175,7 @@ deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_
     uint32_t a;
     df_shape s, room, shape;
     if (count) *count = NULL;
-    deft_ctx *const cx = df_begin("compress", t, &a, &s);
+    deft_ctx *const cx = df_begin("compress", t, &a, &s, DF_SITE);
     if (!cx || !df_enter_more(cx, "compress", 2, mask)) return NULL;
     uint32_t m = df_node_of(cx, mask);
     if (m == DF_BAD || !check_max(cx, "compress", max, &room)) return NULL;
@@ -215,7 +215,7 @@ deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
     uint32_t a;
     df_shape s, room;
     if (count) *count = NULL;
-    deft_ctx *const cx = df_begin("unique", t, &a, &s);
+    deft_ctx *const cx = df_begin("unique", t, &a, &s, DF_SITE);
     if (!cx || !check_max(cx, "unique", max, &room)) return NULL;
     const uintptr_t site = DF_SITE;
     int64_t n = 0;

@@ -212,8 +212,11 @@ static deft_status finish_run(deft_ctx *cx, df_flight *f)
     if (f->lost) forget_overwritten(cx, f);
     df_made_fail(cx, f->made, f->want.at, &f->run, f->ns, &f->diag);
     release(cx, f);
-    return df_fail(&f->diag, f->status, "step submitted at %s: %s",
-                   df_ctx_site_text(cx, f->site, site, sizeof site), f->diag.text);
+    const uintptr_t fault = f->diag.site;
+    const deft_status st = df_fail(&f->diag, f->status, "step submitted at %s: %s",
+                                   df_ctx_site_text(cx, f->site, site, sizeof site), f->diag.text);
+    f->diag.site = fault ? fault : f->site;
+    return st;
 }
 
 deft_status df_flight_wait(deft_ctx *cx)
@@ -221,9 +224,12 @@ deft_status df_flight_wait(deft_ctx *cx)
     df_flight *const f = cx->flight;
     char site[DF_SITE_TEXT];
     const uintptr_t step = cx->step_at ? cx->frame[cx->step_at].site : 0;
-    if (f->state == DF_FLIGHT_FAILED)
-        return df_fail(&cx->diag, f->status, "%s: the step opened at %s is void: %s", cx->act,
-                       df_ctx_site_text(cx, step, site, sizeof site), f->diag.text);
+    if (f->state == DF_FLIGHT_FAILED) {
+        df_fail(&cx->diag, f->status, "%s: the step opened at %s is void: %s", cx->act,
+                df_ctx_site_text(cx, step, site, sizeof site), f->diag.text);
+        cx->diag.site = f->diag.site;
+        return f->status;
+    }
     const deft_status st = finish_run(cx, f);
     if (st == DEFT_OK) return st;
     cx->diag = f->diag;
@@ -240,7 +246,8 @@ deft_status deft_wait(deft_ctx *cx)
 {
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "wait", DF_SITE);
-    deft_status st = df_deliver(cx);
+    deft_status st = df_may_act(cx);
+    if (st == DEFT_OK) st = df_deliver(cx);
     if (st == DEFT_OK) st = df_wait(cx);
     return st == DEFT_OK ? df_ctx_wait(cx, &cx->diag) : st;
 }

@@ -13,14 +13,14 @@
 
 deft_dtype deft_dtype_of(const deft_tensor *t)
 {
-    deft_ctx *const cx = df_peek("dtype_of", 1, t);
+    deft_ctx *const cx = df_look(t);
     return cx ? df_tensor_dtype(cx, t) : DEFT_BOOL;
 }
 
 deft_shape deft_shape_get(const deft_tensor *t)
 {
     deft_shape out = { 0 };
-    deft_ctx *const cx = df_peek("shape_get", 1, t);
+    deft_ctx *const cx = df_look(t);
     if (!cx) return out;
     df_shape s;
     df_tensor_shape(cx, t, &s);
@@ -51,7 +51,7 @@ int64_t deft_numel(const deft_tensor *t)
 
 deft_ctx *deft_ctx_of(const deft_tensor *t)
 {
-    return df_peek("ctx_of", 1, t);
+    return df_look(t);
 }
 
 /* ---- axes ---- */
@@ -89,9 +89,10 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 }
 
 /* The record and shape of t; false with the error recorded. */
-static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_shape *s)
+static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_shape *s,
+                           uintptr_t site)
 {
-    deft_ctx *const cx = df_enter(what, 1, t);
+    deft_ctx *const cx = df_enter(what, 1, t, site);
     if (!cx) return NULL;
     *node = df_node_of(cx, t);
     if (*node == DF_BAD) return NULL;
@@ -159,7 +160,7 @@ deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = open_view("slice", t, &node, &s);
+    deft_ctx *const cx = open_view("slice", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     if (n > s.rank || (n && !ranges))
@@ -183,7 +184,7 @@ deft_tensor *deft_flip(deft_tensor *t, deft_axes axes)
 {
     uint32_t node, mask;
     df_shape s;
-    deft_ctx *const cx = open_view("flip", t, &node, &s);
+    deft_ctx *const cx = open_view("flip", t, &node, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "flip", &axes, s.rank, &mask)) return NULL;
     int64_t args[2 * DEFT_MAX_RANK];
     for (uint32_t i = 0; i < s.rank; i++) {
@@ -200,7 +201,7 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
     uint32_t node;
     df_shape s;
     if (!t || !sizes || !out) return DEFT_E_ARG;
-    deft_ctx *const cx = open_view("split", t, &node, &s);
+    deft_ctx *const cx = open_view("split", t, &node, &s, DF_SITE);
     if (!cx) return DEFT_E_STATE;
     const int a = df_check_axis(cx, "split", axis, s.rank);
     if (a < 0) return cx->pending;
@@ -232,7 +233,7 @@ deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
 {
     uint32_t node;
     df_shape s, out;
-    deft_ctx *const cx = open_view("reshape", t, &node, &s);
+    deft_ctx *const cx = open_view("reshape", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     int open = -1;
     int64_t known = 1, n = 1;
@@ -261,7 +262,7 @@ deft_tensor *deft_flatten(deft_tensor *t)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = open_view("flatten", t, &node, &s);
+    deft_ctx *const cx = open_view("flatten", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     df_shape out = { .rank = 1, .dim = { 1 } };
     for (uint32_t i = 0; i < s.rank; i++) out.dim[0] *= s.dim[i];
@@ -280,7 +281,7 @@ deft_tensor *deft_permute(deft_tensor *t, deft_axes order)
 {
     uint32_t node, mask, at[DEFT_MAX_RANK];
     df_shape s;
-    deft_ctx *const cx = open_view("permute", t, &node, &s);
+    deft_ctx *const cx = open_view("permute", t, &node, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "permute", &order, s.rank, &mask)) return NULL;
     if (order.n != s.rank)
         return df_error(cx, DEFT_E_RANGE, "permute: %u axes named, the tensor has %u", order.n,
@@ -294,7 +295,7 @@ static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, ui
 {
     uint32_t node, at[DEFT_MAX_RANK];
     df_shape s;
-    deft_ctx *const cx = open_view(what, t, &node, &s);
+    deft_ctx *const cx = open_view(what, t, &node, &s, site);
     if (!cx) return NULL;
     a = df_check_axis(cx, what, a, s.rank);
     b = a < 0 ? -1 : df_check_axis(cx, what, b, s.rank);
@@ -319,7 +320,7 @@ deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
 {
     uint32_t node;
     df_shape s, out;
-    deft_ctx *const cx = open_view("expand", t, &node, &s);
+    deft_ctx *const cx = open_view("expand", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     for (uint32_t i = 0; i < shape.rank && i < DEFT_MAX_RANK; i++)
         if (shape.dim[i] == -1 && i + s.rank >= shape.rank)
@@ -332,7 +333,7 @@ deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
 {
     uint32_t node, mask = 0;
     df_shape s;
-    deft_ctx *const cx = open_view("squeeze", t, &node, &s);
+    deft_ctx *const cx = open_view("squeeze", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     if (axes.n == UINT32_MAX) {
         for (uint32_t i = 0; i < s.rank; i++)
@@ -348,7 +349,7 @@ deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
 {
     uint32_t node;
     df_shape s;
-    deft_ctx *const cx = open_view("unsqueeze", t, &node, &s);
+    deft_ctx *const cx = open_view("unsqueeze", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     const int a = df_check_axis(cx, "unsqueeze", axis, s.rank + 1);
     if (a < 0) return NULL;
@@ -360,7 +361,7 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 {
     uint32_t node;
     df_shape s, out = { 0 };
-    deft_ctx *const cx = open_view("diagonal", t, &node, &s);
+    deft_ctx *const cx = open_view("diagonal", t, &node, &s, DF_SITE);
     if (!cx) return NULL;
     a = df_check_axis(cx, "diagonal", a, s.rank);
     b = a < 0 ? -1 : df_check_axis(cx, "diagonal", b, s.rank);
@@ -559,8 +560,10 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
     df_tensor_shape(cx, dst, &want);
     df_rec_shape(&cx->rec, value, &have);
     if (dst->flags & DF_HANDLE_WEAK) return df_error(cx, DEFT_E_ARG, "assign: to a number");
-    if (df_is_lost(cx, dst))
-        return df_error(cx, DEFT_E_STATE, "assign: a tensor has neither value nor record");
+    if (df_is_lost(cx, dst)) {
+        df_error_lost(cx, "assign", dst);
+        return NULL;
+    }
     const deft_dtype t = df_tensor_dtype(cx, dst);
     if (cx->rec.nodes[value].dtype != t)
         return df_error(cx, DEFT_E_DTYPE, "assign: a value of %s to a tensor of %s: cast it first",
@@ -580,32 +583,58 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
     return assign_chain(cx, dst, value, site) ? dst : NULL;
 }
 
-deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
+/* An assign that failed is missed by dst, or by the open step. */
+static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst);
+    if (DF_LIKELY(done != NULL))
+        dst->lacks = DF_LACKS_NOTHING;
+    else if (cx)
+        df_owe(cx, dst);
+    return done;
+}
+
+static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site)
+{
     if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
     if (src->flags & DF_HANDLE_WEAK) {
         const deft_dtype t = df_tensor_dtype(cx, dst);
-        return assign(cx, dst, df_weak_node(cx, src, t), DF_SITE);
+        return assign(cx, dst, df_weak_node(cx, src, t), site);
     }
-    return assign(cx, dst, df_node_of(cx, src), DF_SITE);
+    return assign(cx, dst, df_node_of(cx, src), site);
+}
+
+/* To NULL, which an earlier mistake gave: the step that it was to be a part of lacks it. */
+static deft_tensor *assign_nowhere(const deft_tensor *src, uintptr_t site)
+{
+    deft_ctx *const cx = df_peek("assign", 2, src, site);
+    if (!cx) return NULL;
+    if (cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "assign: argument 1 is NULL");
+    cx->mistake_in_step = cx->mistake_in_step || cx->step_at;
+    return NULL;
+}
+
+deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
+{
+    if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    return assigned(cx, dst, assign_tensor(cx, dst, src, DF_SITE));
 }
 
 deft_tensor *deft_assign_f(deft_tensor *dst, double value)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst);
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
     if (!cx) return NULL;
     if (cx->recording) return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
-    return assign(cx, dst, df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE),
-                  DF_SITE);
+    const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE));
 }
 
 deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
 {
-    deft_ctx *const cx = df_enter("assign", 1, dst);
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
     if (!cx) return NULL;
     if (cx->recording)
         return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
-    return assign(cx, dst, df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE),
-                  DF_SITE);
+    const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE));
 }

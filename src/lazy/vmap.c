@@ -212,7 +212,6 @@ static bool check(call *c, deft_body_fn fn, deft_tensor **out)
     deft_ctx *const cx = c->cx;
     if (!cx) return false;
     if (cx->rec.n >= cx->look_at && !df_make_room(cx)) return false;
-    if (cx->pending != DEFT_OK) return false;
     if (!fn || !c->in || !out || c->n_in == 0 || c->n_out == 0 || c->n_in > MAX_WIDTH ||
         c->n_out > MAX_WIDTH) {
         df_error(cx, DEFT_E_ARG,
@@ -309,10 +308,12 @@ static bool run(call *c, deft_body_fn fn, void *user)
     deft_ctx *const cx = c->cx;
     for (size_t i = 0; i < c->n_in; i++)
         if (!show(c, i)) return false;
+    const uint32_t before = df_mistakes(cx);
     const deft_status st = fn(cx, c->seen, c->n_in, c->out, c->n_out, user);
-    if (st != DEFT_OK && cx->pending == DEFT_OK)
+    df_enter_call(cx, c->site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
         df_error(cx, st, "%s: its function failed", c->what);
-    if (cx->pending != DEFT_OK) return false;
+    if (df_mistakes(cx) != before) return false;
     for (size_t i = 0; i < c->n_out; i++) {
         if (!c->out[i]) {
             df_error(cx, DEFT_E_ARG, "%s: its function leaves result %zu of %zu NULL", c->what, i,
@@ -441,5 +442,6 @@ bool deft_vmap(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in
                const int *in_axes, size_t n_in, deft_tensor **out, const int *out_axes,
                size_t n_out)
 {
+    df_enter_call(cx, DF_SITE);
     return df_vmap_call(cx, "vmap", fn, user, in, in_axes, n_in, out, out_axes, n_out, DF_SITE);
 }

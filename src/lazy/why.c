@@ -460,6 +460,17 @@ static void put_event(page *p, df_sites *sites, const df_event *e)
     put_line(p, text, length < sizeof text ? length : sizeof text - 1);
 }
 
+void df_why_events_print(const deft_ctx *cx, df_str *out)
+{
+    uint64_t seen = 0, n_dropped = 0;
+    df_event e;
+    while (df_events_next(&cx->events, &seen, &n_dropped, &e)) {
+        char text[1024];
+        (void)df_event_text(&e, cx->rt->sites, text, sizeof text);
+        df_str_fmt(out, "%s\n", text);
+    }
+}
+
 size_t deft_explain(deft_ctx *cx, char *buf, size_t n)
 {
     if (n && buf) buf[0] = '\0';

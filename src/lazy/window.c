@@ -209,10 +209,10 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
     deft_conv2d_options o;
     conv c = { .bias_node = DF_BAD };
     uint32_t nx, nw;
-    deft_ctx *const cx = df_begin("conv2d", x, &nx, &c.x);
+    deft_ctx *const cx = df_begin("conv2d", x, &nx, &c.x, DF_SITE);
     if (!cx || !operand(cx, "conv2d", 2, w, &nw, &c.w)) return NULL;
-    if (options && options->size == 0)
-        return df_error(cx, DEFT_E_ARG, "conv2d: the options' size is 0");
+    if (options && !df_check_options(cx, "conv2d", "deft_conv2d_options", options->size))
+        return NULL;
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (o.bias && !operand(cx, "conv2d", 3, o.bias, &c.bias_node, &c.bias)) return NULL;
     c.groups = or_one(o.groups);
@@ -282,15 +282,14 @@ static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fil
 
 /* The context, with record, shape and window of a pool. */
 static deft_ctx *begin_pool(const char *what, deft_tensor *t, const deft_pool2d_options *options,
-                            uint32_t *x, window *w)
+                            uint32_t *x, window *w, uintptr_t site)
 {
     deft_pool2d_options o;
     df_shape s;
-    deft_ctx *const cx = df_begin(what, t, x, &s);
+    deft_ctx *const cx = df_begin(what, t, x, &s, site);
     if (!cx) return NULL;
-    if (!options || options->size == 0)
-        return df_error(cx, DEFT_E_ARG, "%s: options are %s; a kernel is needed", what,
-                        options ? "of size 0" : "NULL");
+    if (!options) return df_error(cx, DEFT_E_ARG, "%s: options are NULL; a kernel is needed", what);
+    if (!df_check_options(cx, what, "deft_pool2d_options", options->size)) return NULL;
     df_take_options(&o, sizeof o, options, options->size);
     *w = (window){ .dilation = { 1, 1 } };
     for (int i = 0; i < 2; i++) {
@@ -305,7 +304,7 @@ deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options)
 {
     uint32_t a;
     window w;
-    deft_ctx *const cx = begin_pool("max_pool2d", x, options, &a, &w);
+    deft_ctx *const cx = begin_pool("max_pool2d", x, options, &a, &w, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     const uint32_t least = df_number_f(cx, "max_pool2d", df_dtype_at(cx, a), -INFINITY, site);
@@ -316,7 +315,7 @@ deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options *options)
 {
     uint32_t a;
     window w;
-    deft_ctx *const cx = begin_pool("avg_pool2d", x, options, &a, &w);
+    deft_ctx *const cx = begin_pool("avg_pool2d", x, options, &a, &w, DF_SITE);
     if (!cx) return NULL;
     const uintptr_t site = DF_SITE;
     const deft_dtype t = df_dtype_at(cx, a);

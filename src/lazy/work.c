@@ -39,12 +39,9 @@ typedef struct call {
 
 /* ---- what is asked for ---- */
 
-/* As df_deliver, where work may be done; what is in a body stays undelivered for its owner. */
-static deft_status deliver(deft_ctx *cx)
+/* As df_may_act, where work may be done. */
+static deft_status may_act(deft_ctx *cx)
 {
-    const deft_status st = cx->pending;
-    if (!cx->body_at) cx->pending = DEFT_OK;
-    if (st != DEFT_OK) return st;
     if (!cx->recording && cx->body_nest == cx->work_nest) return DEFT_OK;
     return df_fail(&cx->diag, DEFT_E_STATE,
                    "%s: inside a captured function, a loop, branch, hook or vmap nothing can be "
@@ -56,6 +53,9 @@ static deft_status check_lists(deft_ctx *cx, const deft_work *w, deft_tensor *co
                                size_t n_in, const deft_work_result *results, deft_tensor **out,
                                size_t n_out)
 {
+    if (w && w->size == 0)
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "%s: the size of deft_work is 0, it must be sizeof(deft_work)", what);
     if (!w || w->size < offsetof(deft_work, user) || !w->fn)
         return df_fail(&cx->diag, DEFT_E_ARG, "%s: no function", what);
     if (n_in > MOST || n_out > MOST)
@@ -70,7 +70,7 @@ static deft_status check_lists(deft_ctx *cx, const deft_work *w, deft_tensor *co
 static deft_status check_operand(const call *c, uint32_t i)
 {
     deft_tensor *const t = c->in[i];
-    if (!df_enter_more(c->cx, what, i + 1, t)) return deliver(c->cx);
+    if (!df_enter_more(c->cx, what, i + 1, t) || df_owes(c->cx, t)) return df_deliver(c->cx);
     if (!(t->flags & DF_HANDLE_WEAK)) return DEFT_OK;
     return df_fail(&c->cx->diag, DEFT_E_ARG,
                    "%s: argument %u is a bare number, which has no memory", what, i + 1);
@@ -84,7 +84,7 @@ static deft_status make_result(const call *c, uint32_t i)
     if ((unsigned)r->dtype >= DEFT_N_DTYPES)
         return df_fail(&c->cx->diag, DEFT_E_DTYPE, "%s: result %u: %d is no dtype", what, i,
                        (int)r->dtype);
-    if (!df_check_shape(c->cx, what, &r->shape, &s)) return deliver(c->cx);
+    if (!df_check_shape(c->cx, what, &r->shape, &s)) return df_deliver(c->cx);
     (void)df_shape_numel(&s, &n);
     if (!df_mul_i64(n, (int64_t)deft_dtype_size(r->dtype), &c->bytes[i]))
         return df_fail(&c->cx->diag, DEFT_E_LIMIT, "%s: result %u has too many bytes", what, i);
@@ -139,7 +139,7 @@ static deft_status compute(call *c)
     for (uint32_t i = 0; i < c->n_in; i++) {
         if (df_handle_value(cx, c->in[i])) continue;
         const uint32_t node = df_node_of(cx, c->in[i]);
-        if (node == DF_BAD) return deliver(cx);
+        if (node == DF_BAD) return df_deliver(cx);
         want(c, node);
     }
     const deft_status st = c->n_want ? df_sync(cx, c->want, c->n_want) : DEFT_OK;
@@ -242,7 +242,7 @@ static deft_status hand_out(call *c, deft_tensor **out)
         df_value *const v = c->result[i];
         c->result[i] = NULL;
         out[i] = df_tensor_of(c->cx, v);
-        if (!out[i]) return deliver(c->cx);
+        if (!out[i]) return df_deliver(c->cx);
     }
     return DEFT_OK;
 }
@@ -254,7 +254,7 @@ deft_status deft_device_work(deft_ctx *cx, const deft_work *w, deft_tensor *cons
     deft_work mine = { 0 };
     call c = { .cx = cx, .w = &mine, .in = in, .results = results };
     df_act(cx, what, DF_SITE);
-    deft_status st = deliver(cx);
+    deft_status st = may_act(cx);
     if (st == DEFT_OK) st = check_lists(cx, w, in, n_in, results, out, n_out);
     if (st == DEFT_OK) {
         df_take_options(&mine, sizeof mine, w, w->size);
@@ -265,6 +265,6 @@ deft_status deft_device_work(deft_ctx *cx, const deft_work *w, deft_tensor *cons
     if (st == DEFT_OK) st = hand_out(&c, out);
     for (size_t i = 0; i < n_out && out && n_out <= MOST && st != DEFT_OK; i++) out[i] = NULL;
     give_lists(&c);
-    if (st != DEFT_OK && cx->body_at && cx->pending == DEFT_OK) (void)df_error_keep(cx, st);
+    if (st != DEFT_OK && cx->body_at) (void)df_error_keep(cx, st); /* for the body's owner */
     return st;
 }

@@ -55,7 +55,8 @@ static deft_status nn_save(deft_nn *nn, const char *path, deft_nn_part part)
 {
     files f = { 0 };
     if (!nn) return DEFT_E_ARG;
-    deft_status st = df_deliver(nn->cx);
+    df_acts(nn->cx, "nn_save", DF_SITE);
+    deft_status st = df_may_act(nn->cx);
     if (st == DEFT_OK) st = open_list(nn, "nn_save", part, &f);
     if (st == DEFT_OK) {
         const deft_scope s = deft_scope_begin(nn->cx);
@@ -85,7 +86,8 @@ static deft_status nn_load(deft_nn *nn, const char *path, deft_nn_part part)
 {
     files f = { 0 };
     if (!nn) return DEFT_E_ARG;
-    deft_status st = df_deliver(nn->cx);
+    df_acts(nn->cx, "nn_load", DF_SITE);
+    deft_status st = df_may_act(nn->cx);
     if (st == DEFT_OK) st = open_list(nn, "nn_load", part, &f);
     if (st == DEFT_OK) {
         const deft_scope s = deft_step_begin(nn->cx);

@@ -43,11 +43,14 @@ deft_status deft_nn_create(deft_ctx *cx, const deft_nn_options *options, deft_nn
 {
     if (out) *out = NULL;
     if (!cx || !out) return DEFT_E_ARG;
-    deft_status st = df_deliver(cx);
+    df_acts(cx, "nn_create", DF_SITE);
+    const deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (options && options->size < sizeof *options)
-        return df_refuse(cx, DEFT_E_ARG, "nn_create: options.size is %zu, not sizeof(options)",
-                         options->size);
+        return df_refuse(
+            cx, DEFT_E_ARG,
+            "nn_create: the size of deft_nn_options is %zu, it must be sizeof(deft_nn_options)",
+            options->size);
     const df_mem *const mem = df_ctx_mem(cx);
     deft_nn *nn = df_mem_zalloc(mem, sizeof *nn);
     if (!nn) return df_refuse(cx, DEFT_E_MEMORY, "nn_create: no memory");
@@ -92,6 +95,7 @@ const df_nn_entry *df_nn_get(const deft_nn *nn, const char *name)
 bool deft_nn_push(deft_nn *nn, const char *name)
 {
     if (!nn) return false;
+    df_calls(nn->cx, DF_SITE);
     if (!name || !*name) return df_error(nn->cx, DEFT_E_ARG, "nn_push: no name");
     const size_t before = nn->prefix.n;
     if (df_vec_reserve(nn->mem, &nn->marks, 1)) {
@@ -155,7 +159,7 @@ deft_tensor *df_nn_add(deft_nn *nn, const char *what, df_nn_kind kind, const cha
                        const char *middle, const char *name, const deft_shape *shape,
                        deft_dtype dtype, deft_init init)
 {
-    if (!nn || deft_error(nn->cx) != DEFT_OK) return NULL;
+    if (!nn) return NULL;
     if (df_ctx_is_passing(nn->cx))
         return df_error(nn->cx, DEFT_E_STATE,
                         "%s: \"%.200s\" is to stay: not in a step, a capture or a loop", what,
@@ -189,7 +193,8 @@ static deft_tensor *nn_buffer(deft_nn *nn, const char *name, deft_shape shape, d
 
 bool deft_nn_number(deft_nn *nn, const char *name, int64_t *number)
 {
-    if (!nn || deft_error(nn->cx) != DEFT_OK) return false;
+    if (!nn) return false;
+    df_calls(nn->cx, DF_SITE);
     if (!number) return df_error(nn->cx, DEFT_E_ARG, "nn_number: the number is NULL");
     const df_nn_entry e = { .name = claim(nn, "nn_number", prefix(nn), NULL, name),
                             .kind = DF_NN_NUMBER,

@@ -39,7 +39,9 @@ deft_optim_options deft_optim_defaults(deft_optim_kind kind)
 static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
 {
     if (o->size < sizeof *o)
-        return df_refuse(cx, DEFT_E_ARG, "optim_create: options.size is %zu, not sizeof(options)",
+        return df_refuse(cx, DEFT_E_ARG,
+                         "optim_create: the size of deft_optim_options is %zu, it must be "
+                         "sizeof(deft_optim_options)",
                          o->size);
     if ((unsigned)o->kind > DEFT_OPTIM_ADAMW)
         return df_refuse(cx, DEFT_E_ARG, "optim_create: %d is no optimizer", (int)o->kind);
@@ -123,7 +125,8 @@ static deft_status optim_create(deft_nn *nn, const deft_optim_options *options, 
     if (!nn || !out) return DEFT_E_ARG;
     const deft_optim_options adamw = deft_optim_defaults(DEFT_OPTIM_ADAMW);
     if (!options) options = &adamw;
-    deft_status st = df_deliver(nn->cx);
+    df_acts(nn->cx, "optim_create", DF_SITE);
+    deft_status st = df_may_act(nn->cx);
     if (st == DEFT_OK) st = check_options(nn->cx, options);
     if (st != DEFT_OK) return st;
     deft_optim *o = df_mem_zalloc(nn->mem, sizeof *o);
@@ -259,7 +262,7 @@ static bool check(const deft_optim *o, const char *what, deft_tensor *const *gra
 
 static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate, deft_tensor *only_if)
 {
-    if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
+    if (!o || df_step_has_mistake(o->nn->cx)) return false;
     deft_ctx *const cx = o->nn->cx;
     deft_tensor *const *const sums = o->state[SUM];
     if (!grads) grads = sums;
@@ -274,14 +277,14 @@ static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate, de
         if (grads[i] && o->opt.kind != DEFT_OPTIM_SGD) update_adam(o, i, grads[i], &k);
         if (sums) deft_assign_f(sums[i], 0);
     }
-    if (deft_error(cx) != DEFT_OK) return false;
+    if (df_step_has_mistake(cx)) return false;
     ++*o->steps;
     return true;
 }
 
 static bool optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight)
 {
-    if (!o || deft_error(o->nn->cx) != DEFT_OK) return false;
+    if (!o || df_step_has_mistake(o->nn->cx)) return false;
     deft_ctx *const cx = o->nn->cx;
     deft_tensor *const *const sums = o->state[SUM];
     if (!sums || !grads)
@@ -291,7 +294,7 @@ static bool optim_accumulate(deft_optim *o, deft_tensor *const *grads, double we
     if (!check(o, "optim_accumulate", grads)) return false;
     for (size_t i = 0; i < o->n; i++)
         if (grads[i]) deft_assign(sums[i], deft_add(sums[i], deft_mul_f(grads[i], weight)));
-    return deft_error(cx) == DEFT_OK;
+    return !df_step_has_mistake(cx);
 }
 
 /* ---- clipping ---- */
@@ -316,6 +319,7 @@ static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_
     deft_tensor *const total = grads ? squares(grads, n) : NULL;
     if (!total) return false;
     deft_ctx *const cx = deft_ctx_of(total);
+    const uint32_t before = df_mistakes(cx);
     if (!(max_norm > 0))
         return df_error(cx, DEFT_E_RANGE, "clip_grad_norm: max_norm is %g", max_norm);
     deft_tensor *const root = deft_sqrt(total);
@@ -324,7 +328,7 @@ static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_
     for (size_t i = 0; i < n; i++)
         if (grads[i]) grads[i] = deft_mul(grads[i], deft_cast(scale, deft_dtype_of(grads[i])));
     if (norm) *norm = root;
-    return deft_error(cx) == DEFT_OK;
+    return df_mistakes(cx) == before;
 }
 
 /* ---- as a user calls them: told as that line ---- */

@@ -22,7 +22,9 @@ struct deft_scaler {
 static deft_status check(deft_ctx *cx, const deft_scaler_options *o)
 {
     if (o->size < sizeof *o)
-        return df_refuse(cx, DEFT_E_ARG, "scaler_create: options.size is %zu, not sizeof(options)",
+        return df_refuse(cx, DEFT_E_ARG,
+                         "scaler_create: the size of deft_scaler_options is %zu, it must be "
+                         "sizeof(deft_scaler_options)",
                          o->size);
     if (o->name && !*o->name) return df_refuse(cx, DEFT_E_ARG, "scaler_create: an empty name");
     if (o->start != 0 && !(o->start >= LEAST && o->start <= MOST))
@@ -56,7 +58,8 @@ static deft_status scaler_create(deft_nn *nn, const deft_scaler_options *options
     if (!nn || !out) return DEFT_E_ARG;
     const deft_scaler_options defaults = { .size = sizeof defaults };
     if (!options) options = &defaults;
-    deft_status st = df_deliver(nn->cx);
+    df_acts(nn->cx, "scaler_create", DF_SITE);
+    deft_status st = df_may_act(nn->cx);
     if (st == DEFT_OK) st = check(nn->cx, options);
     if (st != DEFT_OK) return st;
     deft_scaler *s = df_mem_zalloc(nn->mem, sizeof *s);
@@ -115,7 +118,7 @@ static bool update(const deft_scaler *s, deft_tensor *is_finite)
     deft_tensor *const stays = deft_logical_and(is_finite, deft_logical_not(grows));
     deft_assign(s->good, deft_where(stays, good, deft_num(cx, 0)));
     deft_assign(s->scale, deft_where(is_finite, deft_where(grows, more, s->scale), less));
-    return deft_error(cx) == DEFT_OK;
+    return !df_step_has_mistake(cx);
 }
 
 /* ---- as a user calls them: told as that line ---- */
@@ -133,12 +136,12 @@ deft_tensor *deft_scaler_loss(const deft_scaler *s, deft_tensor *loss)
 
 deft_tensor *deft_scaler_unscale(const deft_scaler *s, deft_tensor **grads, size_t n)
 {
-    if (!s || !grads || deft_error(s->nn->cx) != DEFT_OK) return NULL;
+    if (!s || !grads) return NULL;
     DF_NN_RETURN(deft_tensor *, s->nn->cx, unscale(s, grads, n));
 }
 
 bool deft_scaler_update(deft_scaler *s, deft_tensor *is_finite)
 {
-    if (!s || deft_error(s->nn->cx) != DEFT_OK) return false;
+    if (!s || df_step_has_mistake(s->nn->cx)) return false;
     DF_NN_RETURN(bool, s->nn->cx, update(s, is_finite));
 }

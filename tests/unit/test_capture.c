@@ -525,9 +525,11 @@ Test(capture, misuse)
     deft_tensor *a = ROW(1, 2), *out[1];
     cr_assert_eq(deft_capture_call(NULL, &a, 1, out, 1), DEFT_E_ARG);
     cr_assert_null(deft_capture_create(cx, NULL, NULL));
-    cr_assert_eq(deft_eval(&a, 1), DEFT_E_ARG);
+    cr_assert_eq(deft_error(cx), DEFT_E_ARG);
+    deft_clear(cx);
     cr_assert_null(deft_param_f(cx, "rate"));
-    cr_assert_eq(deft_eval(&a, 1), DEFT_E_STATE);
+    cr_assert_eq(deft_error(cx), DEFT_E_STATE);
+    deft_clear(cx);
     const deft_scope s = deft_step_begin(cx);
     cr_assert_eq(deft_capture_call(c, (deft_tensor *[]){ a, a }, 2, out, 1), DEFT_E_STATE);
     OK(deft_step_end(s));

@@ -756,7 +756,7 @@ Test(device, late_failures_come_out_of_what_waits)
     far->fail_wait = far->n_waits + 1;
     OK(&r, deft_step_end(s));
     cr_assert_eq(deft_wait(r.cx), DEFT_E_BACKEND);
-    cr_assert_str_eq(deft_message(r.cx), "far: a launch has failed, as asked");
+    cr_assert(says(&r, "far: a launch has failed, as asked, at "), "%s", deft_message(r.cx));
     OK(&r, deft_wait(r.cx));
     far->fail_wait = far->n_waits + 1;
     cr_assert_eq(deft_read(x, DEFT_F32, v, sizeof v), DEFT_E_BACKEND);

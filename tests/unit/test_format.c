@@ -156,12 +156,12 @@ Test(format, text_is_cut_and_always_ends)
     cr_assert_eq(deft_format(t, buf, sizeof buf, NULL), DEFT_OK);
 }
 
-Test(format, pending_errors_come_first_and_nothing_else_happens)
+Test(format, a_missed_assign_comes_first_and_nothing_else_happens)
 {
     char buf[32] = "before";
     cr_assert_eq(deft_format(NULL, buf, sizeof buf, NULL), DEFT_E_ARG);
     deft_tensor *const t = deft_arange(cx, 0, 3, 1, DEFT_I32);
-    deft_add(t, deft_zeros(cx, DEFT_SHAPE(7), DEFT_I32));
+    deft_assign(t, deft_zeros(cx, DEFT_SHAPE(7), DEFT_I32));
     cr_assert_eq(deft_format(t, buf, sizeof buf, NULL), DEFT_E_SHAPE);
     cr_assert_str_empty(buf);
     cr_assert_eq(deft_print(t, NULL), DEFT_E_ARG);

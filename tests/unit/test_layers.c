@@ -183,7 +183,7 @@ Test(layers, mistakes_of_a_convolution)
                  "conv2d: a window of 3 rows, dilation 3, does not fit into 5 with 0 of padding");
     expect_error(deft_conv2d(x, w, DEFT_CONV2D(.dilation = { INT64_MAX, 1 })), DEFT_E_SHAPE,
                  "does not fit");
-    expect_error(deft_conv2d(x, w, &(const deft_conv2d_options){ 0 }), DEFT_E_ARG, "size is 0");
+    expect_error(deft_conv2d(x, w, &(const deft_conv2d_options){ 0 }), DEFT_E_ARG, "_options is 0");
     expect_error(deft_conv2d(deft_ones(r.cx, DEFT_SHAPE(1, 1, 300, 300), DEFT_F32),
                              deft_ones(r.cx, DEFT_SHAPE(1, 1, 300, 300), DEFT_F32), NULL),
                  DEFT_E_LIMIT, "conv2d: a window of 300 by 300, at most 65536");
@@ -585,7 +585,7 @@ Test(layers, mistakes_of_attention)
     expect_error(deft_attention(q, k, deft_cast(k, DEFT_F64), NULL), DEFT_E_DTYPE,
                  "attention: q is f32, k is f32, v is f64; it takes floats of one dtype");
     expect_error(deft_attention(q, k, k, &(const deft_attention_options){ 0 }), DEFT_E_ARG,
-                 "size is 0");
+                 "_options is 0");
 }
 
 /* ---- halves ---- */

@@ -138,7 +138,7 @@ Test(store, another_path_takes_the_place_of_the_first)
     snprintf(other, sizeof other, "%s/no/folder", dir);
     cr_assert_eq(deft_store_next(NULL, name), DEFT_E_ARG);
     cr_assert_eq(deft_store_next(cx, ""), DEFT_E_ARG);
-    cr_assert_str_eq(deft_message(cx), "store_next: the path is empty");
+    cr_assert(strstr(deft_message(cx), "store_next: the path is empty"));
     deft_clear(cx);
     cr_assert_eq(deft_store_next(cx, other), DEFT_OK);
     cr_assert_eq(deft_store_next(cx, name), DEFT_OK);

@@ -550,7 +550,8 @@ Test(why, options_without_a_size)
     const deft_step_options o = { 0 };
     const deft_scope s = deft_step_begin_with(r.cx, &o);
     cr_assert_eq(deft_step_end(s), DEFT_E_ARG);
-    cr_assert_str_eq(deft_message(r.cx), "step_begin_with: the options' size is 0");
+    static const char want[] = "step_begin_with: the size of deft_step_options is 0";
+    cr_assert_eq(strncmp(deft_message(r.cx), want, sizeof want - 1), 0, "%s", deft_message(r.cx));
     cr_assert_eq(deft_step_begin_with(NULL, NULL).cx, NULL);
     rig_close(&r);
 }

@@ -1,0 +1,484 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mistakes: every sentence names the line of the call that made it, wherever that call stands; one
+ * mistake fails one call; what can never be computed fails nothing else.
+ *
+ * call_row has the table of them. A call that refuses its arguments in a way of its own belongs
+ * there.
+ */
+#include "support/harness.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static rig r;
+
+static void set_up(void)
+{
+    rig_open(&r, NULL, NULL);
+}
+
+static void tear_down(void)
+{
+    rig_close(&r);
+}
+
+TestSuite(mistakes, .init = set_up, .fini = tear_down);
+
+static float memory[4];
+
+typedef struct provoked {
+    const char *what, *text;
+    int line;
+} provoked;
+
+/* Calls row number `row` of the table, for which p then stands; p->what NULL: there are no more. x:
+ * f32[4], five: f32[5], whole: i64[4]. Each row is one call that fails, of operands that do not. */
+static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x, deft_tensor *five,
+                             deft_tensor *whole)
+{
+    deft_tensor *out = NULL;
+    int n = 0;
+#define ROW(name, call)                                                                            \
+    if (row == n++) {                                                                              \
+        *p = (provoked){ name, #call, __LINE__ };                                                  \
+        deft_tensor *volatile made = (call);                                                       \
+        return made;                                                                               \
+    }
+    /* clang-format off: the line of a row is that of its call */
+    ROW("sum", deft_sum(x, DEFT_AXES(2), 0))
+    ROW("max", deft_max(x, DEFT_AXES(0, 0), 0))
+    ROW("mean", deft_mean(x, DEFT_AXES(3), 0))
+    ROW("var", deft_var(x, DEFT_AXES(3), 0, 0))
+    ROW("add", deft_add(x, five))
+    ROW("lt", deft_lt(x, five))
+    ROW("bitwise_and", deft_bitwise_and(x, x))
+    ROW("slice", deft_slice(x, DEFT_R(0, 9)))
+    ROW("slice", deft_slice(x, DEFT_AT(4)))
+    ROW("reshape", deft_reshape(x, DEFT_SHAPE(3)))
+    ROW("permute", deft_permute(x, DEFT_AXES(1)))
+    ROW("transpose", deft_transpose(x, 0, 1))
+    ROW("expand", deft_expand(x, DEFT_SHAPE(3)))
+    ROW("squeeze", deft_squeeze(x, DEFT_AXES(0)))
+    ROW("unsqueeze", deft_unsqueeze(x, 5))
+    ROW("flip", deft_flip(x, DEFT_AXES(1)))
+    ROW("diagonal", deft_diagonal(x, 0, 0, 1))
+    ROW("concat", deft_concat((deft_tensor *[]){ x, five }, 2, 1))
+    ROW("stack", deft_stack((deft_tensor *[]){ x, five }, 2, 0))
+    ROW("pad", deft_pad(x, (int64_t[]){ -9 }, (int64_t[]){ 0 }, DEFT_PAD_CONSTANT, 0))
+    ROW("roll", deft_roll(x, 1, 4))
+    ROW("take", deft_take(x, x, 0))
+    ROW("gather", deft_gather(x, x, 0))
+    ROW("index_add", deft_index_add(x, whole, five, 3))
+    ROW("scatter_add", deft_scatter_add(x, whole, five, 3))
+    ROW("one_hot", deft_one_hot(x, 3, DEFT_F32))
+    ROW("argsort", deft_argsort(x, 7, 0))
+    ROW("nonzero", deft_nonzero(x, -1, NULL))
+    ROW("unique", deft_unique(x, -1, NULL))
+    ROW("compress", deft_compress(x, x, 4, NULL))
+    ROW("cast", deft_cast(x, (deft_dtype)99))
+    ROW("where", deft_where(deft_gt(x, x), x, five))
+    ROW("sub", deft_lerp(x, five, x))
+    ROW("maximum", deft_clamp_t(x, five, NULL))
+    ROW("matmul", deft_matmul(x, five))
+    ROW("cumsum", deft_cumsum(x, 9))
+    ROW("softmax", deft_softmax(x, 9))
+    ROW("embedding", deft_embedding(x, x))
+    ROW("conv2d", deft_conv2d(x, x, NULL))
+    ROW("conv2d", deft_conv2d(x, x, &(deft_conv2d_options){ 0 }))
+    ROW("max_pool2d", deft_max_pool2d(x, &(deft_pool2d_options){ 0 }))
+    ROW("attention", deft_attention(x, x, x, NULL))
+    ROW("zeros", deft_zeros(cx, DEFT_SHAPE(-1), DEFT_F32))
+    ROW("full", deft_full(cx, DEFT_SHAPE(2), DEFT_U8, 300))
+    ROW("from", deft_from(cx, DEFT_SHAPE(2), DEFT_F32, NULL, 8))
+    ROW("wrap", deft_wrap(cx, DEFT_SHAPE(2), DEFT_F32, memory, 4, NULL))
+    ROW("wrap", deft_wrap_mut(cx, DEFT_SHAPE(9), DEFT_F32, memory, 4, NULL))
+    ROW("linspace", deft_linspace(cx, 0, 1, -1, DEFT_F32))
+    ROW("eye", deft_eye(cx, -1, 2, DEFT_F32))
+    ROW("iota", deft_iota(cx, DEFT_SHAPE(2), 4))
+    ROW("uniform", deft_uniform(cx, NULL, DEFT_SHAPE(2), DEFT_F32, 0, 1))
+    ROW("assign", deft_assign(x, five))
+    ROW("assign", deft_assign(x, deft_gt(x, x)))
+    ROW("grad", (deft_grad(&whole, NULL, 1, &x, 1, NULL, &out), (deft_tensor *)NULL))
+    ROW("label_end", (deft_label_end(cx), NULL))
+    /* clang-format on */
+    *p = (provoked){ 0 };
+    return out;
+}
+
+static deft_tensor *operand(deft_ctx *cx, int64_t n)
+{
+    return deft_cast(deft_iota(cx, (deft_shape){ 1, { n } }, 0), DEFT_F32);
+}
+
+/* false: there is no such row. */
+static bool provoke(deft_ctx *cx, int row, provoked *p, deft_tensor *x)
+{
+    deft_tensor *const five = operand(cx, 5);
+    deft_tensor *const whole = deft_iota(cx, (deft_shape){ 1, { 4 } }, 0);
+    cr_assert_null(call_row(row, p, cx, x, five, whole), "%s", p->text);
+    return p->what != NULL;
+}
+
+/* The latest sentence names the line. */
+static void names_line(const char *where, const char *what, const char *text, int line)
+{
+    char at[64];
+    const char *const said = deft_message(r.cx);
+    snprintf(at, sizeof at, HAS_LINES ? ", at test_mistakes.c:%d (" : ", at test_mistakes", line);
+    cr_expect(strstr(said, at), "%s, %s: \"%s\" lacks \"%s\"", where, text, said, at);
+    cr_expect(!what || strstr(said, what), "%s, %s: \"%s\"", where, text, said);
+}
+
+static void row_names_line(const char *where, const provoked *p, bool same_sentence)
+{
+    names_line(where, same_sentence ? p->what : NULL, p->text, p->line);
+}
+
+/* What a function is to call, and what it has called. */
+typedef struct task {
+    int row;
+    provoked p;
+} task;
+
+static deft_status captured(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    task *const t = user;
+    (void)n_in, (void)n_out;
+    deft_assign(in[0], deft_neg(in[0]));
+    (void)provoke(cx, t->row, &t->p, in[0]);
+    out[0] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+static deft_status body(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out, void *user)
+{
+    task *const t = user;
+    (void)n_in, (void)n_out;
+    (void)provoke(cx, t->row, &t->p, in[0]);
+    out[0] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+Test(mistakes, name_the_line_of_the_call)
+{
+    provoked p;
+    int n = 0;
+    deft_tensor *x = rig_range(&r, 4, 1);
+    for (; provoke(r.cx, n, &p, x); n++) {
+        cr_assert_neq(deft_error(r.cx), DEFT_OK, "%s", p.text);
+        row_names_line("plain", &p, true);
+        deft_clear(r.cx);
+    }
+    cr_assert_geq(n, 50);
+}
+
+static void in_step(bool submit)
+{
+    provoked p = { 0 };
+    deft_tensor *x = rig_range(&r, 4, 1);
+    for (int i = 0;; i++) {
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_assign(x, deft_neg(x));
+        if (!provoke(r.cx, i, &p, x)) {
+            deft_step_abort(s);
+            break;
+        }
+        const deft_status st = submit ? deft_step_submit(s) : deft_step_end(s);
+        cr_assert_neq(st, DEFT_OK, "%s", p.text);
+        row_names_line(submit ? "submitted step" : "step", &p, true);
+        cr_assert_eq(deft_error(r.cx), DEFT_OK, "%s", p.text);
+    }
+    RIG_EXPECT(&r, x, 1, 2, 3, 4);
+}
+
+Test(mistakes, name_the_line_in_steps)
+{
+    in_step(false);
+}
+
+Test(mistakes, name_the_line_in_submitted_steps)
+{
+    in_step(true);
+}
+
+Test(mistakes, name_the_line_in_captures)
+{
+    deft_tensor *x = rig_range(&r, 4, 1), *out;
+    for (task t = { 0 };; t.row++) {
+        deft_capture *c = deft_capture_create(r.cx, captured, &t);
+        const deft_status st = deft_capture_call(c, &x, 1, &out, 1);
+        deft_capture_destroy(&c);
+        if (!t.p.what) break;
+        cr_assert_neq(st, DEFT_OK, "%s", t.p.text);
+        row_names_line("capture", &t.p, false);
+        cr_assert_eq(deft_error(r.cx), DEFT_OK);
+    }
+    RIG_EXPECT(&r, x, -1, -2, -3, -4);
+}
+
+Test(mistakes, name_the_line_in_loops)
+{
+    deft_tensor *x = rig_range(&r, 4, 1), *out;
+    for (task t = { 0 };; t.row++) {
+        const bool ok = deft_scan(r.cx, body, &t, &x, 1, NULL, 0, 3, 0, &out);
+        if (!t.p.what) break;
+        cr_assert(!ok, "%s", t.p.text);
+        row_names_line("loop", &t.p, false);
+        deft_clear(r.cx);
+    }
+}
+
+/* ---- faults of the run ---- */
+
+static int fault_line;
+
+/* x taken at the indices that it holds: 8 is outside. */
+static deft_tensor *taken(deft_tensor *x)
+{
+    deft_tensor *const i = deft_cast(x, DEFT_I32);
+    fault_line = __LINE__ + 1;
+    deft_tensor *const y = deft_take(x, i, 0);
+    return deft_sqrt(y);
+}
+
+static deft_status take_once(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = taken(in[0]);
+    return DEFT_OK;
+}
+
+static void fault_names_line(const char *where)
+{
+    names_line(where, "take: index 8 is outside [0,4)", "take", fault_line);
+}
+
+Test(mistakes, index_faults_name_the_line)
+{
+    deft_tensor *x = RIG_VECTOR(&r, 0, 1, 2, 8), *fine = rig_range(&r, 4, 0), *out;
+    float got[4];
+    cr_assert_eq(deft_read(taken(x), DEFT_F32, got, sizeof got), DEFT_E_RANGE);
+    fault_names_line("read");
+    deft_scope s = deft_step_begin(r.cx);
+    deft_assign(x, taken(x));
+    cr_assert_eq(deft_step_end(s), DEFT_E_RANGE);
+    fault_names_line("step");
+    s = deft_step_begin(r.cx);
+    deft_assign(x, taken(x));
+    deft_status st = deft_step_submit(s);
+    if (st == DEFT_OK) st = deft_wait(r.cx);
+    cr_assert_eq(st, DEFT_E_RANGE);
+    fault_names_line("submitted step");
+    deft_capture *c = deft_capture_create(r.cx, take_once, NULL);
+    cr_assert_eq(deft_capture_call(c, &x, 1, &out, 1), DEFT_E_RANGE);
+    fault_names_line("capture");
+    OK(&r, deft_capture_call(c, &fine, 1, &out, 1));
+    cr_assert_eq(deft_capture_call(c, &x, 1, &out, 1), DEFT_E_RANGE);
+    fault_names_line("replay");
+    deft_capture_destroy(&c);
+    cr_assert(deft_scan(r.cx, take_once, NULL, &x, 1, NULL, 0, 2, 0, &out));
+    cr_assert_eq(deft_read(out, DEFT_F32, got, sizeof got), DEFT_E_RANGE);
+    fault_names_line("loop");
+    RIG_EXPECT(&r, x, 0, 1, 2, 8);
+}
+
+Test(mistakes, what_cannot_be_computed_fails_nothing_else)
+{
+    float y[4] = { 0 };
+    deft_tensor *x = RIG_VECTOR(&r, 0, 1, 2, 8);
+    for (int evaluated = 0; evaluated < 2; evaluated++) {
+        deft_tensor *const bad = taken(x), *const more = deft_add(bad, 1);
+        if (evaluated) {
+            cr_assert_eq(deft_eval((deft_tensor *[]){ bad }, 1), DEFT_E_RANGE);
+        } else {
+            const deft_scope s = deft_step_begin(r.cx); /* it computes what lives on */
+            cr_assert_eq(deft_step_end(s), DEFT_E_RANGE);
+        }
+        fault_names_line("first");
+        for (int i = 0; i < 3; i++) {
+            const deft_scope s = deft_step_begin(r.cx);
+            deft_assign(deft_wrap_mut(r.cx, DEFT_SHAPE(4), DEFT_F32, y, sizeof y, NULL),
+                        deft_mul(x, i));
+            OK(&r, deft_step_end(s));
+            cr_assert_eq(y[3], 8 * i);
+        }
+        RIG_EXPECT(&r, deft_mul(x, 3), 0, 3, 6, 24);
+        cr_assert_eq(deft_read(more, DEFT_F32, y, sizeof y), DEFT_E_RANGE);
+        fault_names_line("again");
+    }
+    RIG_EXPECT(&r, x, 0, 1, 2, 8);
+}
+
+/* ---- delivery ---- */
+
+Test(mistakes, fail_one_call)
+{
+    float o[3];
+    deft_tensor *t = rig_range(&r, 3, 1);
+    cr_assert_eq(deft_read(deft_slice(t, DEFT_R(2, 9)), DEFT_F32, o, 12), DEFT_E_ARG);
+    cr_assert(strstr(deft_message(r.cx), "slice"), "%s", deft_message(r.cx));
+    OK(&r, deft_read(t, DEFT_F32, o, 12));
+    cr_assert(deft_error(r.cx) == DEFT_E_RANGE, "still there for who asks");
+    deft_tensor *const bad = deft_add(t, rig_range(&r, 4, 1));
+    cr_assert_null(bad);
+    cr_assert(strstr(deft_message(r.cx), "add"), "the newer one: %s", deft_message(r.cx));
+    cr_assert_eq(deft_eval((deft_tensor *[]){ t, bad }, 2), DEFT_E_SHAPE);
+    cr_assert_eq(deft_error(r.cx), DEFT_OK, "delivered");
+    OK(&r, deft_eval(&t, 1));
+    /* A read of a tensor that has ended is the mistake of the read. */
+    deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *const gone = deft_neg(t);
+    OK(&r, deft_scope_end(s));
+    s = deft_step_begin(r.cx);
+    cr_assert_eq(deft_eval((deft_tensor *[]){ gone }, 1), DEFT_E_STATE);
+    deft_assign(t, deft_neg(t));
+    OK(&r, deft_step_end(s));
+    RIG_EXPECT(&r, t, -1, -2, -3);
+}
+
+Test(mistakes, outside_steps_end_with_their_scope)
+{
+    deft_tensor *t = rig_range(&r, 3, 1);
+    deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *const kept = deft_keep(deft_neg(t));
+    (void)deft_slice(t, DEFT_R(2, 9));
+    cr_assert_eq(deft_scope_end(s), DEFT_E_RANGE, "nobody was told before");
+    cr_assert_eq(deft_error(r.cx), DEFT_OK);
+    RIG_EXPECT(&r, kept, -1, -2, -3);
+    s = deft_scope_begin(r.cx);
+    (void)deft_slice(t, DEFT_R(2, 9));
+    cr_assert(deft_message(r.cx)[0]);
+    OK(&r, deft_scope_end(s));
+}
+
+Test(mistakes, a_step_with_one_fails)
+{
+    deft_tensor *t = rig_range(&r, 3, 1);
+    float o[3];
+    deft_scope s = deft_step_begin(r.cx);
+    deft_assign(t, deft_neg(t));
+    deft_tensor *const bad = deft_slice(t, DEFT_R(2, 9));
+    OK(&r, deft_read(t, DEFT_F32, o, sizeof o)); /* has no part in it */
+    cr_assert_eq(o[2], -3);
+    cr_assert_eq(deft_eval((deft_tensor *[]){ t, bad }, 2), DEFT_E_RANGE);
+    cr_assert_eq(deft_step_end(s), DEFT_E_RANGE, "an assign may be missing");
+    RIG_EXPECT(&r, t, 1, 2, 3);
+    s = deft_step_begin(r.cx);
+    (void)deft_slice(t, DEFT_R(2, 9));
+    deft_clear(r.cx);
+    deft_assign(t, deft_neg(t));
+    OK(&r, deft_step_end(s));
+    RIG_EXPECT(&r, t, -1, -2, -3);
+    /* One of before the step is no part of it, until it is assigned there. */
+    deft_tensor *const before = deft_slice(t, DEFT_R(2, 9));
+    s = deft_step_begin(r.cx);
+    deft_assign(t, deft_neg(t));
+    OK(&r, deft_step_end(s));
+    RIG_EXPECT(&r, t, 1, 2, 3);
+    s = deft_step_begin(r.cx);
+    deft_assign(t, before);
+    cr_assert_neq(deft_step_end(s), DEFT_OK);
+    cr_assert_eq(deft_error(r.cx), DEFT_OK);
+}
+
+/* Outside steps a failed assign leaves its tensor as it was: reading it is no unrelated call. */
+Test(mistakes, a_missed_assign_is_told_to_its_readers)
+{
+    float o[3];
+    deft_tensor *t = rig_range(&r, 3, 1), *other = rig_range(&r, 3, 7);
+    deft_tensor *const before = deft_neg(t);
+    cr_assert_null(deft_assign(t, deft_cast(t, DEFT_F64)));
+    deft_tensor *const after = deft_add(deft_neg(t), other);
+    OK(&r, deft_read(other, DEFT_F32, o, sizeof o));
+    OK(&r, deft_read(before, DEFT_F32, o, sizeof o));
+    cr_assert_eq(deft_read(after, DEFT_F32, o, sizeof o), DEFT_E_DTYPE);
+    OK(&r, deft_read(after, DEFT_F32, o, sizeof o));
+    cr_assert_null(deft_assign(t, deft_cast(t, DEFT_F64)));
+    cr_assert_eq(deft_read(t, DEFT_F32, o, sizeof o), DEFT_E_DTYPE);
+    OK(&r, deft_read(t, DEFT_F32, o, sizeof o));
+    RIG_EXPECT(&r, t, 1, 2, 3);
+}
+
+Test(mistakes, a_query_records_nothing)
+{
+    const deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *const gone = deft_neg(rig_range(&r, 3, 1));
+    OK(&r, deft_scope_end(s));
+    cr_assert_eq(deft_rank(gone), 0);
+    cr_assert_eq(deft_dim(NULL, 0), -1);
+    cr_assert_eq(deft_numel(NULL), 1);
+    cr_assert_eq(deft_dtype_of(gone), DEFT_BOOL);
+    cr_assert_null(deft_ctx_of(gone));
+    cr_assert_eq(deft_error(r.cx), DEFT_OK, "%s", deft_message(r.cx));
+}
+
+/* ---- what a context shows without a log ---- */
+
+Test(mistakes, why_needs_no_log)
+{
+    deft_ctx *cx;
+    char text[4096];
+    float v[4];
+    OK(&r, deft_ctx_create(NULL, NULL, &cx));
+    OK(&r, deft_read(deft_sqrt(deft_mul(deft_ones(cx, DEFT_SHAPE(4), DEFT_F32), 2)), DEFT_F32, v,
+                     sizeof v));
+    cr_assert(deft_show(cx, "why", text, sizeof text) > 0);
+    cr_expect(strstr(text, "mul, %"), "%s", text);
+    cr_expect(strstr(text, "fused"), "%s", text);
+    cr_expect(strstr(text, "plan"), "the events, too: %s", text);
+    deft_ctx_destroy(&cx);
+}
+
+Test(mistakes, kept_tensors_are_listed)
+{
+    char text[4096], at[64];
+    cr_assert_eq(deft_show(r.cx, "kept", text, sizeof text), 0);
+    deft_tensor *x = deft_ones(r.cx, DEFT_SHAPE(2, 3), DEFT_F64);
+    const int line = __LINE__ + 1;
+    deft_keep(x);
+    deft_keep(x);
+    cr_assert(deft_show(r.cx, "kept", text, sizeof text) > 0);
+    snprintf(at, sizeof at, HAS_LINES ? "test_mistakes.c:%d (" : "test_mistakes", line);
+    cr_expect(strstr(text, "f64[2,3] 48 bytes, kept 2 times, first at ") && strstr(text, at), "%s",
+              text);
+    cr_expect(strstr(text, ", not computed"), "%s", text);
+    deft_tensor *again = x;
+    deft_drop(&again);
+    deft_drop(&x);
+    cr_assert_eq(deft_show(r.cx, "kept", text, sizeof text), 0);
+}
+
+Test(mistakes, a_folder_for_the_log_is_made)
+{
+    char dir[] = "/tmp/deft-mistakes-XXXXXX", deep[64], inside[64];
+    cr_assert(mkdtemp(dir));
+    snprintf(deep, sizeof deep, "%s/a/b", dir);
+    deft_runtime_options o = { .size = sizeof o, .trace_dir = deep };
+    deft_runtime *rt;
+    deft_ctx *cx;
+    struct stat s;
+    OK(&r, deft_runtime_create(&o, &rt));
+    OK(&r, deft_ctx_create(rt, NULL, &cx));
+    cr_assert_eq(stat(deep, &s), 0);
+    cr_assert_eq(s.st_mode & 0777, 0700);
+    cr_assert_str_eq(deft_message(cx), "");
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+    /* Where it cannot be, the first sentence of a context says so. */
+    o.trace_dir = "/proc/no/such/folder";
+    OK(&r, deft_runtime_create(&o, &rt));
+    OK(&r, deft_ctx_create(rt, NULL, &cx));
+    cr_expect(strstr(deft_message(cx), "trace_dir: no file in /proc/no/such/folder"), "%s",
+              deft_message(cx));
+    cr_assert_eq(deft_error(cx), DEFT_OK);
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+    snprintf(inside, sizeof inside, "rm -r %s", dir);
+    cr_assert_eq(system(inside), 0);
+}
