@@ -63,8 +63,11 @@ bool df_owes_some(deft_ctx *cx, deft_tensor *t)
         return false;
     }
     if (t->lacks == mark_of(cx)) return true;
-    if (cx->owes_epoch != cx->epoch || t->epoch != cx->epoch || t->node < cx->owes_from)
-        return false;
+    if (cx->owes_epoch != cx->epoch) { /* all its records are younger than the mistake */
+        cx->owes_epoch = cx->epoch;
+        cx->owes_from = 0;
+    }
+    if (t->epoch != cx->epoch || t->flags & DF_HANDLE_WEAK || t->node < cx->owes_from) return false;
     taint s = { cx, df_mem_zalloc(cx->mem, cx->rec.n) };
     if (!s.is) return true;
     df_each_outer(cx, cx->depth + 1, see_owing, &s);
@@ -131,6 +134,7 @@ void df_lose_again(deft_ctx *cx)
 {
     if (cx->n_faults && cx->fault_epoch == cx->epoch && cx->fault_record < cx->rec.n)
         lose(cx, cx->fault_record);
+    cx->fault_epoch = 0; /* another record may stand there from now on */
 }
 
 void df_error_lost(deft_ctx *cx, const char *what, const deft_tensor *t)

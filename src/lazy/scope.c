@@ -511,6 +511,18 @@ static bool needs_old_records(deft_ctx *cx)
     return any;
 }
 
+/* What the step assigns may come of a tensor that missed an assign before the step. */
+static deft_status missed_before(deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->undo.n && cx->owes; i++)
+        if (df_owes(cx, cx->undo.at[i].t)) return df_deliver(cx);
+    for (size_t i = 0; i < cx->muts.n && cx->owes; i++) {
+        const df_mut *const m = &cx->muts.at[i];
+        if (m->in_step && m->t && df_owes(cx, m->t)) return df_deliver(cx);
+    }
+    return DEFT_OK;
+}
+
 static deft_status end_step(deft_scope s, bool submit)
 {
     deft_ctx *const cx = s.cx;
@@ -518,6 +530,7 @@ static deft_status end_step(deft_scope s, bool submit)
     if (st != DEFT_OK) return st; /* the step goes on: its loop is still being recorded */
     if (!cx->step_at || s.depth != cx->step_at || !token_open(cx, s)) return not_open(cx, s);
     st = df_deliver_step(cx);
+    if (st == DEFT_OK) st = missed_before(cx);
     if (st == DEFT_OK) st = df_wait(cx);
     /* Handles on values get references of their own first: a value with another owner is not
      * donated. */

@@ -400,6 +400,14 @@ Test(mistakes, a_missed_assign_is_told_to_its_readers)
     cr_assert_eq(deft_read(after, DEFT_F32, o, sizeof o), DEFT_E_DTYPE);
     OK(&r, deft_read(after, DEFT_F32, o, sizeof o));
     cr_assert_null(deft_assign(t, deft_cast(t, DEFT_F64)));
+    deft_scope s = deft_step_begin(r.cx);
+    deft_assign(other, deft_add(t, other));
+    cr_assert_eq(deft_step_end(s), DEFT_E_DTYPE, "what it assigns comes of what is missed");
+    RIG_EXPECT(&r, other, 7, 8, 9);
+    cr_assert_null(deft_assign(t, deft_cast(t, DEFT_F64)));
+    s = deft_step_begin(r.cx);
+    deft_assign(other, deft_neg(other));
+    OK(&r, deft_step_end(s));
     cr_assert_eq(deft_read(t, DEFT_F32, o, sizeof o), DEFT_E_DTYPE);
     OK(&r, deft_read(t, DEFT_F32, o, sizeof o));
     RIG_EXPECT(&r, t, 1, 2, 3);
