@@ -24,7 +24,7 @@
 #include "programs.h"
 #include "support/fail_mem.h"
 #include "support/hand_kernel.h"
-#include "support/part.h"
+#include "support/budget.h"
 #include "support/random_kernel.h"
 
 enum { IN_PROGRAM = 32, MOST_ENTRIES = 8, SKIP = 77, N_REDUCTIONS = 2 };
@@ -141,8 +141,12 @@ static void assemble_all(const df_nvrtc *nv, const asked *a, subject *s, uint32_
         snprintf(s[i].name, sizeof s[i].name, "k%u", i);
         choose_entries(&s[i], a->brief);
     }
-    for (uint32_t i = 0; i < n; i += IN_PROGRAM)
-        assemble(nv, a->arch, s + i, n - i < IN_PROGRAM ? n - i : IN_PROGRAM, &t);
+    const uint32_t n_programs = (n + IN_PROGRAM - 1) / IN_PROGRAM;
+    for (uint32_t i = 0; i < n_programs && (i == 0 || test_time_left(1)); i++) {
+        const uint32_t at = test_scattered(i, n_programs) * IN_PROGRAM;
+        assemble(nv, a->arch, s + at, n - at < IN_PROGRAM ? n - at : IN_PROGRAM, &t);
+    }
+    printf("%ld of %u kernels\n", t.kernels, n);
     printf(
         "sm_%d: %ld kernels, %ld entries; at most %ld registers (%s), %ld bytes of local memory; "
         "%ld spill (%ld bytes); %.0f ms of CPU for each kernel\n",
@@ -297,7 +301,7 @@ static asked read_arguments(int argc, char **argv)
         a.only |= strcmp(s, "--only") == 0;
         a.has_matrix |= strcmp(s, "--matrix") == 0;
     }
-    a.n_random = a.only ? 0 : test_some(a.n_random);
+    if (a.only) a.n_random = 0;
     return a;
 }
 

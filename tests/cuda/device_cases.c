@@ -16,7 +16,7 @@
 
 #include "../../tools/deft/cli.h"
 #include "jit_cuda/own.h"
-#include "support/part.h"
+#include "support/budget.h"
 #include "support/random_trace.h"
 #include "trial.h"
 
@@ -393,8 +393,13 @@ int main(int argc, char **argv)
     check_reductions(&b, cpu);
     check_host(&b, cpu);
     check_loop(&b, cpu);
-    for (uint64_t n = 0; n < test_some((unsigned)count); n++) check_random(&b, cpu, first + n);
-    for (; i < argc; i++) check_file(&b, cpu, argv[i], (uint32_t)step);
+    for (uint64_t n = 0; n < count && (n == 0 || test_time_left(0.5)); n++)
+        check_random(&b, cpu, first + n);
+    const int first_file = i, n_files = argc - i;
+    for (i = 0; i < n_files && (i == 0 || test_time_left(1)); i++)
+        check_file(&b, cpu, argv[first_file + (int)test_scattered((uint32_t)i, (uint32_t)n_files)],
+                   (uint32_t)step);
+    printf("%d of %d files of programs\n", i, n_files);
     bench_close(&b);
     if (fail_mem_count(b.mem).live_blocks) trial_fault("at the end", "memory leaks", "");
     fail_mem_destroy(&b.mem);

@@ -17,6 +17,7 @@
 #include "jit_cuda/gemm.h"
 #include "jit_cuda/gemm_tile.h"
 #include "jit_cuda/nvrtc.h"
+#include "support/budget.h"
 
 /* EPILOGUE_LOCAL: a few words beside an epilogue cost less than a second thread block. */
 enum { SKIP = 77, MOST = 8, EPILOGUE_LOCAL = 64 };
@@ -149,14 +150,18 @@ int main(int argc, char **argv)
         return SKIP;
     }
     static const deft_dtype all[] = { DEFT_F32, DEFT_F64, DEFT_F16, DEFT_BF16 };
-    for (size_t i = 0; i < DF_LEN(all); i++)
-        for (uint8_t tile = 0; tile < DF_CUDA_N_TILES; tile++)
-            assemble(nv, arch, all[i], false, tile, brief);
-    for (uint8_t tile = 0; tile < DF_CUDA_N_MMA_TILES && arch >= 80; tile++) {
-        assemble(nv, arch, DEFT_F16, true, tile, brief);
-        assemble(nv, arch, DEFT_BF16, true, tile, brief);
+    const uint32_t n_plain = DF_LEN(all) * DF_CUDA_N_TILES;
+    const uint32_t n_programs = n_plain + (arch >= 80 ? 2 * DF_CUDA_N_MMA_TILES : 0);
+    uint32_t i = 0;
+    for (; i < n_programs && (i < 2 || test_time_left(1)); i++) {
+        const uint32_t at = test_scattered(i, n_programs), mma = at - n_plain;
+        if (at < n_plain)
+            assemble(nv, arch, all[at % DF_LEN(all)], false, (uint8_t)(at / DF_LEN(all)), brief);
+        else
+            assemble(nv, arch, mma % 2 ? DEFT_BF16 : DEFT_F16, true, (uint8_t)(mma / 2), brief);
     }
     df_nvrtc_close(&nv);
-    printf("sm_%d: %ld entries, %ld faults\n", arch, n_entries, n_faults);
+    printf("sm_%d: %u of %u programs, %ld entries, %ld faults\n", arch, i, n_programs, n_entries,
+           n_faults);
     return n_faults == 0 ? 0 : 1;
 }

@@ -17,7 +17,7 @@
 #include "base/compiler.h"
 #include "batch.h"
 #include "jit_cuda/routine.h"
-#include "support/part.h"
+#include "support/budget.h"
 
 enum { PAGE = 4096, NOISE = 0xA5, CHECK_ID = 6 };
 
@@ -484,8 +484,9 @@ static void check_random(int64_t most)
 static void check_scatters(void)
 {
     const bool first[] = { false, true }, both[] = { true, true }, one[] = { true, false };
-    const unsigned n_random = test_some(is_quick ? 400 : 4000);
-    for (unsigned i = 0; i < n_random; i++) check_random(chance(2) ? 12 : 900);
+    const unsigned n_random = is_quick ? 400 : 4000;
+    for (unsigned i = 0; i < n_random && (i < 60 || test_time_left(1)); i++)
+        check_random(chance(2) ? 12 : 900);
     for (size_t t = 0; t < DF_LEN(added); t++) {
         /* index_add and scatter_add as networks have them */
         const scatter rows_of = scatter_of(added[t], 300, 2, (int64_t[]){ 2500, 9 }, first, one);

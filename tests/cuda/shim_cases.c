@@ -18,7 +18,7 @@
 #include "batch.h"
 #include "programs.h"
 #include "runtime/interp.h"
-#include "support/part.h"
+#include "support/budget.h"
 #include "support/random_kernel.h"
 
 enum { IN_BATCH = 64, N_SEGMENTS = 3 };
@@ -230,10 +230,12 @@ static void check_batch(subject *s, uint32_t n_subjects, uint32_t rounds)
     batch_close(&b);
 }
 
-static void check_random(subject *s, df_mode mode, bool runs, uint32_t n_kernels, uint32_t rounds)
+/* share: of the test's time, when it is limited, that may be used up at the end. */
+static void check_random(subject *s, df_mode mode, bool runs, uint32_t n_kernels, uint32_t rounds,
+                         double share)
 {
     static char where[IN_BATCH][48];
-    for (uint32_t done = 0; done < n_kernels;) {
+    for (uint32_t done = 0; done < n_kernels && (done == 0 || test_time_left(share));) {
         const uint32_t here = n_kernels - done < IN_BATCH ? n_kernels - done : IN_BATCH;
         for (uint32_t i = 0; i < here; i++) {
             random_kernel_make(&s[i].g, 5000 + done + i, mode, runs);
@@ -265,11 +267,14 @@ static void check_programs(subject *s, const char *const *files, int n_files, ui
     uint32_t here = 0;
     programs_read(&p, files, n_files);
     for (uint32_t i = 0; i < p.n_kernels; i++) {
-        if (reads_anywhere(p.kernel[i]) || !random_kernel_of(&s[here].g, p.kernel[i], i)) {
+        const uint32_t which = test_scattered(i, p.n_kernels);
+        if (here == 0 && i > 0 && !test_time_left(1)) break;
+        if (reads_anywhere(p.kernel[which]) ||
+            !random_kernel_of(&s[here].g, p.kernel[which], which)) {
             n.left_out++;
         } else {
             s[here].g.k.access = s[here].g.access;
-            s[here++].b.where = p.where[i];
+            s[here++].b.where = p.where[which];
         }
         if (here == IN_BATCH || (here > 0 && i + 1 == p.n_kernels)) {
             check_batch(s, here, rounds);
@@ -383,10 +388,11 @@ int main(int argc, char **argv)
     }
     subject *const s = calloc(IN_BATCH, sizeof *s);
     if (!s) return 2;
-    const uint32_t each = test_some(quick ? 8 : 72), rounds = quick ? 1 : 4;
+    const uint32_t each = quick ? 8 : 72, rounds = quick ? 1 : 4;
+    const double share = 0.5 / (DF_MODE_LOOP + 1.0);
     for (int mode = DF_MODE_MAP; mode <= DF_MODE_LOOP && !only; mode++)
-        check_random(s, (df_mode)mode, false, each, rounds);
-    if (!only) check_random(s, DF_MODE_ROW, true, each, rounds);
+        check_random(s, (df_mode)mode, false, each, rounds, share * mode);
+    if (!only) check_random(s, DF_MODE_ROW, true, each, rounds, 0.5);
     if (!quick && !only) check_ops();
     if (!quick)
         check_programs(s, (const char *const *)argv + first_file, argc - first_file, rounds);

@@ -16,7 +16,7 @@
  * size: one table of ops by dtype by layout.
  */
 #include "../support/oracle.h"
-#include "../support/part.h"
+#include "../support/budget.h"
 
 #include <math.h>
 #include <signal.h>
@@ -1308,28 +1308,49 @@ static void op_cases(uint16_t op, deft_dtype t, scale how)
                 }
 }
 
+/* Whether op has cases of dtype t at this scale. An op on halves is the f32 op between casts: they
+ * get fewer combinations. Each op has both of them at full scale, one else, and where time is short
+ * every second op one. */
+static bool has_cases(uint16_t op, int t, scale how)
+{
+    const bool is_half = t == DEFT_F16 || t == DEFT_BF16;
+    if (!(ops[op].dtypes >> t & 1) || filtered(&ops[op], (deft_dtype)t)) return false;
+    if (how == QUICK && is_half) return op % 4 == (t == DEFT_F16 ? 0 : 2);
+    if (how == USUAL && is_half) return op % 2 == (t == DEFT_F16 ? 0 : 1);
+    return true;
+}
+
+static void cases_of(uint16_t op, int t, scale how)
+{
+    const bool is_half = t == DEFT_F16 || t == DEFT_BF16;
+    const long before = n_cases;
+    const double t0 = oracle_now();
+    /* Compiling dominates: where time is short, O0 and the narrower widths take turns. */
+    turn = how == QUICK ? 1 + (op + t) % 6 : 0;
+    op_cases(op, (deft_dtype)t, is_half && how == USUAL ? QUICK : how);
+    flush();
+    turn = 0;
+    if (verbose)
+        printf("%s/%s: %ld cases, %.0f ms\n", ops[op].name, deft_dtype_name((deft_dtype)t),
+               n_cases - before, (oracle_now() - t0) * 1e3);
+}
+
+/* Under a limit of time every eighth pair of an op and a dtype is covered in any case, where no GPU
+ * is stood in for; which of the others are is drawn by the order. */
 static void all_cases(scale how)
 {
-    for (uint16_t op = 0; op < LEN(ops); op++)
-        for (int t = 0; t < DEFT_N_DTYPES; t++) {
-            if (!(ops[op].dtypes >> t & 1) || filtered(&ops[op], (deft_dtype)t)) continue;
-            if (how == QUICK && (op + (unsigned)t) % test_part()) continue;
-            /* An op on halves is the f32 op between casts: they get fewer combinations. Each op has
-             * both of them at full scale, one else, and where time is short every second op one. */
-            const bool is_half = t == DEFT_F16 || t == DEFT_BF16;
-            if (how == QUICK && is_half && op % 4 != (t == DEFT_F16 ? 0 : 2)) continue;
-            if (how == USUAL && is_half && op % 2 != (t == DEFT_F16 ? 0 : 1)) continue;
-            const long before = n_cases;
-            const double t0 = oracle_now();
-            /* Compiling dominates: where time is short, O0 and the narrower widths take turns. */
-            turn = how == QUICK ? 1 + (op + t) % 6 : 0;
-            op_cases(op, (deft_dtype)t, is_half && how == USUAL ? QUICK : how);
-            flush();
-            if (verbose)
-                printf("%s/%s: %ld cases, %.0f ms\n", ops[op].name, deft_dtype_name((deft_dtype)t),
-                       n_cases - before, (oracle_now() - t0) * 1e3);
-        }
-    turn = 0;
+    const uint32_t n_all = (uint32_t)LEN(ops) * DEFT_N_DTYPES;
+    const uint32_t n_least = getenv("DEFT_TEST_GPU") ? 1 : n_all / 8;
+    uint32_t i = 0, n_pairs = 0;
+    for (; i < n_all && (i < n_least || test_time_left(1)); i++) {
+        const uint32_t which = test_scattered(i, n_all);
+        const uint16_t op = (uint16_t)(which / DEFT_N_DTYPES);
+        const int t = (int)(which % DEFT_N_DTYPES);
+        if (!has_cases(op, t, how)) continue;
+        cases_of(op, t, how);
+        n_pairs++;
+    }
+    printf("%u pairs of an op and a dtype, %u of %u looked at\n", n_pairs, i, n_all);
 }
 
 /* Values large enough to be cut between threads; one dtype per op and shape, all in turn. */

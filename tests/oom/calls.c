@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "network.h"
-#include "support/part.h"
+#include "support/budget.h"
 #include "world.h"
 
 static const char *const exported[] = {
@@ -1322,18 +1322,32 @@ static void drive_row(const row *r)
     if (!n_hit) oom_fault(r->name, 0, "allocates nothing: the row has lost its subject");
 }
 
-/* Of the allocations of a call, and of the places at the brim, the first is taken and each N-th
- * after it, N as in support/part.h. */
+/* Of the allocations of a call, and of the places at the brim, the first is taken and each n-th
+ * after it. */
+static void take_every(int n)
+{
+    scenario_every((size_t)n);
+    brim_step = n;
+}
+
 int main(void)
 {
-    scenario_every(test_part());
-    brim_step = (int)test_part();
+    enum { FEW = 8 };
+    uint32_t n_whole = 0;
     if (!mkdtemp(folder) || !save_parameters()) return 99;
     compare_names();
-    for (size_t i = 0; i < N_ROWS; i++) drive_row(&rows[i]);
+    if (test_is_limited()) { /* each row a little, before some of them whole */
+        take_every(FEW);
+        for (size_t i = 0; i < N_ROWS; i++) drive_row(&rows[i]);
+    }
+    take_every(1);
+    for (; n_whole < N_ROWS && test_time_left(1); n_whole++)
+        drive_row(&rows[test_scattered(n_whole, N_ROWS)]);
     unlink(in_folder("parameters"));
     if (rmdir(folder)) oom_fault("deft_save", 0, "a file was left behind");
-    printf("%d public functions, %d rows, %ld allocations failed in turn, %ld faults\n", N_EXPORTED,
-           N_ROWS, oom_cases(), oom_faults());
+    printf(
+        "%d public functions, %d rows (%u with each allocation), %ld allocations failed in turn, "
+        "%ld faults\n",
+        N_EXPORTED, N_ROWS, n_whole, oom_cases(), oom_faults());
     return oom_faults() ? 1 : 0;
 }

@@ -5,12 +5,14 @@
  *
  * The actions: a generation begins and f is called; g; h; the oldest output is dropped; the newest;
  * all graphs are dropped and the pool is trimmed. Each set of options is one row; some begin with
- * paths that are recorded already, since eight actions are few to get there.
+ * paths that are recorded already, since eight actions are few to get there. Under a limit of time
+ * (support/budget.h) the programs of a row are drawn from all of them.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/budget.h"
 #include "support/tree_world.h"
 
 enum { N_ACTIONS = 6, MOST = 8 };
@@ -90,13 +92,17 @@ static void run(world *w, const setting *s, const int *actions, int n, count *su
     sum->actions += (uint64_t)n;
 }
 
-/* All of this length: what is shorter is the beginning of one of them. */
-static void run_all(world *w, const setting *s, int n, count *sum)
+/* All of length n: what is shorter is the beginning of one of them. share: of the test's time, when
+ * it is limited, that may be used up at the end. */
+static void run_all(world *w, const setting *s, int n, double share, count *sum)
 {
-    int actions[MOST] = { 0 }, i = 0;
-    while (i >= 0 && w->wrong == 0) {
+    int actions[MOST] = { 0 };
+    uint32_t n_all = 1;
+    for (int k = 0; k < n; k++) n_all *= N_ACTIONS;
+    for (uint32_t i = 0; i < n_all && w->wrong == 0 && (i < 100 || test_time_left(share)); i++) {
+        uint32_t which = test_scattered(i, n_all);
+        for (int k = n; k-- > 0; which /= N_ACTIONS) actions[k] = (int)(which % N_ACTIONS);
         run(w, s, actions, n, sum);
-        for (i = n - 1; i >= 0 && ++actions[i] == N_ACTIONS; i--) actions[i] = 0;
     }
     if (!w->wrong) return;
     printf("%s: wrong: %s, after", s->name, w->first_wrong);
@@ -115,7 +121,8 @@ int main(int argc, char **argv)
         count sum = { 0 };
         if (!world_open(&w, &df_mem_system, NULL)) return 99;
         w.pool_limit = s->pool_limit;
-        run_all(&w, s, quick ? s->quick_length : s->length, &sum);
+        run_all(&w, s, quick ? s->quick_length : s->length, (double)(i + 1) / DF_LEN(settings),
+                &sum);
         world_close(&w);
         if (w.n_graphs || w.n_own || w.backed) sum.wrong++, printf("%s: leaks\n", s->name);
         printf(

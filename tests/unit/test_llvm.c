@@ -23,7 +23,7 @@
 #include "runtime/device.h"
 #include "runtime/interp.h"
 #include "runtime/variant.h"
-#include "support/part.h"
+#include "support/budget.h"
 #include "support/hand_kernel.h"
 #include "support/random_kernel.h"
 
@@ -465,16 +465,14 @@ static void run_interp(random_kernel *g, random_run *r)
     free(work);
 }
 
-/* runs: ROW with several reduced axes */
-static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
+/* The kernels of n_kernels seeds from seed0 on, compiled together. */
+static void fuzz_some(df_mode mode, bool runs, uint64_t seed0, uint32_t n_kernels,
+                      uint32_t n_shapes)
 {
-    const uint32_t n_kernels = test_some(most);
     random_kernel *g = malloc(sizeof *g * n_kernels);
     const df_kernel **k = malloc(sizeof *k * n_kernels);
     df_code *code = malloc(sizeof *code * n_kernels * 6);
     df_compiler c[3];
-    const char *env = getenv("DEFT_TEST_SEED");
-    const uint64_t seed0 = env ? strtoull(env, NULL, 0) : 1;
     for (uint32_t i = 0; i < n_kernels; i++) {
         random_kernel_make(&g[i], seed0 + i, mode, runs);
         k[i] = &g[i].k;
@@ -511,6 +509,16 @@ static void fuzz(df_mode mode, bool runs, uint32_t most, uint32_t n_shapes)
     free(code);
     free(k);
     free(g);
+}
+
+/* runs: ROW with several reduced axes */
+static void fuzz(df_mode mode, bool runs, uint32_t n_kernels, uint32_t n_shapes)
+{
+    enum { AT_ONCE = 5 };
+    const char *env = getenv("DEFT_TEST_SEED");
+    const uint64_t seed0 = env ? strtoull(env, NULL, 0) : 1;
+    for (uint32_t i = 0; i < n_kernels && (i == 0 || test_time_left(0.4)); i += AT_ONCE)
+        fuzz_some(mode, runs, seed0 + i, AT_ONCE, n_shapes);
 }
 
 /* ---- facts ---- */
@@ -550,7 +558,7 @@ static void run_under(random_kernel *g, random_run *r, const df_facts *f, const 
 static void fuzz_facts(df_mode mode, bool runs)
 {
     enum { N_SHAPES = 3 };
-    const uint32_t n_kernels = test_some(5);
+    enum { N_KERNELS = 5 };
     static const struct {
         double f64;
         float f32;
@@ -558,7 +566,7 @@ static void fuzz_facts(df_mode mode, bool runs)
     df_compiler c[3];
     random_kernel *g = malloc(sizeof *g);
     for (int v = 0; v < 3; v++) c[v] = open_compiler(widths[v]);
-    for (uint32_t i = 0; i < n_kernels * N_SHAPES; i++) {
+    for (uint32_t i = 0; i < N_KERNELS * N_SHAPES && (i < N_SHAPES || test_time_left(0.4)); i++) {
         const uint64_t seed = 1000 + i / N_SHAPES;
         random_run r;
         random_kernel_make(g, seed, mode, runs);

@@ -14,7 +14,7 @@
 #include "runtime/cpu.h"
 #include "runtime/matmul.h"
 #include "runtime/tile.h"
-#include "support/part.h"
+#include "support/budget.h"
 
 enum {
     MAX_THREADS = 4,
@@ -112,19 +112,6 @@ static void collect(void *user, uint32_t thread, const char *tile, int64_t ld, i
 }
 
 /* ---- a micro-kernel with the ABI of compiled ones ---- */
-
-/* The reference is plain C and takes ten times as long under a sanitizer. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { SANITIZED = 6 };
-#else
-enum { SANITIZED = 1 };
-#endif
-
-static int slower(void)
-{
-    const int part = (int)test_part();
-    return part > SANITIZED ? part : SANITIZED;
-}
 
 #define STAND_IN(name, type, fma_of, MR, NR)                                                       \
     static void name(int64_t k, const void *a_, const void *b_, void *c_, int64_t ldc, int64_t m,  \
@@ -314,12 +301,16 @@ Test(matmul, every_small_size)
 {
     fixture f;
     start(&f);
-    for (int t = 0; t < 2; t++)
-        for (int64_t m = 1; m <= 19; m += m < 9 ? 1 : 5)
-            for (int64_t n = 1; n <= 100; n += n < 20 ? 1 : 13) {
-                check(&f, dtypes[t], m, n, 7, 1, 1, (layout){ 0 }, 1 << 1);
-                check(&f, dtypes[t], m, n, 9, 1, 1, (layout){ .b_transposed = true }, 1 << 1);
-            }
+    const uint32_t n_m = 11, n_n = 26, n_all = 2 * n_m * n_n;
+    for (uint32_t i = 0; i < n_all && (i < n_all / 8 || test_time_left(1)); i++) {
+        const uint32_t which = test_scattered(i, n_all), row = which / 2 % n_m;
+        const uint32_t column = which / 2 / n_m;
+        const int64_t m = row < 9 ? 1 + row : 9 + 5 * (row - 8); /* 1 to 9, 14, 19 */
+        const int64_t n =
+            column < 20 ? 1 + column : 20 + 13 * (column - 19); /* 1 to 20, 33 to 98 */
+        check(&f, dtypes[which % 2], m, n, 7, 1, 1, (layout){ 0 }, 1 << 1);
+        check(&f, dtypes[which % 2], m, n, 9, 1, 1, (layout){ .b_transposed = true }, 1 << 1);
+    }
     finish(&f);
 }
 
@@ -328,7 +319,7 @@ Test(matmul, strides_batches_epilogues_threads)
     static const int64_t sizes[] = { 1, 2, 3, 5, 8, 13, 16, 31, 47, 48, 49, 65, 96, 130 };
     fixture f;
     start(&f);
-    for (int i = 0; i < 400 / slower(); i++) {
+    for (int i = 0; i < 400 && (i < 40 || test_time_left(1)); i++) {
         const uint32_t bits = draw(&f, 1024);
         layout l = { .a_transposed = bits & 1,
                      .b_transposed = bits & 2,
@@ -356,7 +347,7 @@ Test(matmul, small_in_parts)
                                          { 1, 256, 1000 }, { 2, 129, 1000 }, { 63, 5, 800 } };
     fixture f;
     start(&f);
-    for (int round = 0; round < 24 / slower(); round++)
+    for (int round = 0; round < 24 && (round < 4 || test_time_left(1)); round++)
         for (size_t i = 0; i < DF_LEN(shapes); i++)
             for (int v = 0; v < 4; v++) {
                 const layout l = { .a_transposed = v == 1,
@@ -376,11 +367,12 @@ Test(matmul, blocked)
                                          { 1, 700, 1300 },  { 3, 1000, 600 },  { 33, 49, 6000 },
                                          { 35, 600, 520 },  { 104, 900, 760 }, { 150, 333, 1100 },
                                          { 310, 530, 530 }, { 260, 530, 830 } };
-    const size_t n_small = 5;
+    enum { N_SMALL = 5 }; /* the reference is plain C, and slow under a sanitizer */
     fixture f;
     start(&f);
-    for (size_t i = 0; i < (slower() > 1 ? n_small : DF_LEN(shapes)); i++)
-        for (int v = 0; v<4; v += slower()> 1 ? 3 : 1) {
+    for (int v = 0; v < 4; v++)
+        for (size_t i = 0; i < DF_LEN(shapes); i++) {
+            if ((v > 0 || i >= N_SMALL) && !test_time_left(1)) break;
             const layout l = { .a_transposed = v & 1,
                                .b_transposed = v >> 1,
                                .c_null = (i + v) % 3 == 1,

@@ -6,7 +6,7 @@
  */
 #include "support/half_ref.h"
 #include "support/harness.h"
-#include "support/part.h"
+#include "support/budget.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -469,7 +469,6 @@ Test(sizes, random_operands, .timeout = 200)
     char *const data = malloc(MOST * 8 + 16);
     bool *const mask = malloc(MOST);
     seen out = { .v = malloc(MOST * sizeof(double)) };
-    const unsigned step = test_part();
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         rig r;
         const deft_runtime_options o = { .size = sizeof o,
@@ -478,7 +477,9 @@ Test(sizes, random_operands, .timeout = 200)
         const deft_ctx_options c = { .size = sizeof c, .no_fusion = ways[w].no_fusion };
         uint64_t seed = 5;
         rig_open(&r, &o, &c);
-        for (int k = 0; k < 105; k += (int)step) {
+        for (int i = 0; i < 105; i++) {
+            if (i >= 12 && !test_time_left((double)(w + 1) / (sizeof ways / sizeof *ways))) break;
+            const int k = (int)test_scattered((uint32_t)i, 105);
             const deft_dtype t = (deft_dtype)(k % DEFT_N_DTYPES);
             const unsigned rank = (unsigned)(k / 6) % 5;
             const int64_t most[5] = { 1, 300, 20, 9, 6 };
