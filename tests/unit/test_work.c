@@ -285,11 +285,12 @@ Test(work, mistakes_are_told)
     check_refused(&r, DEFT_E_ARG, "device_work: no function", CALL(&x, 1, ONE(S(2))), &o);
     w = work_of(&j);
     w.size = 0;
-    check_refused(&r, DEFT_E_ARG, "device_work: no function", CALL(&x, 1, ONE(S(2))), &o);
+    check_refused(&r, DEFT_E_ARG, "the size of deft_work is 0", CALL(&x, 1, ONE(S(2))), &o);
     cr_expect_eq(deft_device_work(NULL, &w, NULL, 0, NULL, NULL, 0), DEFT_E_ARG);
     cr_expect_eq(j.n_calls, 0);
-    (void)deft_reshape(x, S(5));
-    check_refused(&r, DEFT_E_SHAPE, "reshape", CALL(&x, 1, ONE(S(2))), NULL);
+    w = work_of(&j);
+    deft_tensor *const missing = deft_reshape(x, S(5));
+    check_refused(&r, DEFT_E_SHAPE, "reshape", CALL(&missing, 1, ONE(S(2))), &o);
     RIG_EXPECT(&r, x, 1, 2);
     rig_close(&other);
     rig_close(&r);
