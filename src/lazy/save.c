@@ -2,11 +2,11 @@
  *
  * Checkpoints: safetensors files (lazy/safetensors.h has the header).
  *
- * Saving writes a temporary file beside the path and renames it, so that a reader, or a crash,
- * finds either the old file or the new one. Loading checks names, shapes, dtypes and the whole
- * header first, then reads every value, then assigns; an assign that fails takes the earlier ones
- * back. Inside a step the assigns belong to the step's transaction.
+ * Saving replaces the file as a whole (base/replace.h). Loading checks names, shapes, dtypes and
+ * the whole header first, then reads every value, then assigns; an assign that fails takes the
+ * earlier ones back. Inside a step the assigns belong to the step's transaction.
  */
+#include "base/replace.h"
 #include "lazy/devices.h"
 #include "lazy/safetensors.h"
 #include "lazy/submit.h"
@@ -21,8 +21,6 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "files hold the machine's own byte order");
 
-/* More than enough for leftovers of crashed processes that had our pid. */
-#define MAX_TMP 100
 /* The kernel moves at most 2^31 - 4096 bytes per call. */
 #define MAX_TRANSFER ((size_t)1 << 30)
 
@@ -75,19 +73,14 @@ typedef struct saver {
     uint32_t *want_of; /* per tensor: its want, DF_NONE when it has a value */
     df_value **value;  /* per tensor: counted */
     df_str header;
-    char *tmp;
-    size_t tmp_size;
-    int fd;
+    df_replace file;
 } saver;
 
 static deft_status saver_init(saver *s)
 {
     const df_mem *const m = s->cx->mem;
     df_str_init(&s->header, m);
-    s->fd = -1;
-    s->tmp_size = strlen(s->path) + 48;
-    s->tmp = df_mem_zalloc(m, s->tmp_size);
-    if (!s->tmp) return df_fail_mem(&s->cx->diag, "save", s->tmp_size);
+    s->file.fd = -1;
     if (!s->n) return DEFT_OK;
     s->order = df_mem_zalloc(m, s->n * sizeof *s->order);
     s->entry = df_mem_zalloc(m, s->n * sizeof *s->entry);
@@ -102,14 +95,10 @@ static deft_status saver_init(saver *s)
 static void saver_finish(saver *s)
 {
     const df_mem *const m = s->cx->mem;
-    if (s->fd >= 0) {
-        close(s->fd);
-        unlink(s->tmp);
-    }
+    df_replace_finish(&s->file);
     for (uint32_t i = 0; i < s->n_want; i++) df_value_drop(s->cx, &s->want[i].result);
     for (size_t i = 0; s->value && i < s->n; i++) df_value_drop(s->cx, &s->value[i]);
     df_str_finish(&s->header);
-    df_mem_free(m, s->tmp, s->tmp_size);
     df_mem_free(m, s->order, s->n * sizeof *s->order);
     df_mem_free(m, s->entry, s->n * sizeof *s->entry);
     df_mem_free(m, s->want, s->n * sizeof *s->want);
@@ -174,26 +163,26 @@ static deft_status compute_all(saver *s)
     return DEFT_OK;
 }
 
-static deft_status open_tmp(saver *s)
+static deft_status file_error(saver *s)
 {
-    for (int i = 0; i < MAX_TMP; i++) {
-        snprintf(s->tmp, s->tmp_size, "%s.tmp-%ld-%d", s->path, (long)getpid(), i);
-        do s->fd = open(s->tmp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        while (s->fd < 0 && errno == EINTR);
-        if (s->fd >= 0) return DEFT_OK;
-        if (errno != EEXIST) break;
-    }
-    return io_error(&s->cx->diag, "save", s->tmp, "open");
+    df_diag *const d = &s->cx->diag;
+    const df_replace *const f = &s->file;
+    if (f->is_irregular)
+        return df_fail(d, DEFT_E_IO,
+                       "save: %s: a folder, device or pipe, no regular file: it is not replaced",
+                       s->path);
+    if (!f->call) return df_fail_mem(d, "save", strlen(s->path));
+    return io_error(d, "save", f->temporary ? f->temporary : s->path, f->call);
 }
 
 static deft_status write_all(saver *s, const void *data, size_t n)
 {
     const char *at = data;
     while (n) {
-        const ssize_t done = write(s->fd, at, n < MAX_TRANSFER ? n : MAX_TRANSFER);
+        const ssize_t done = write(s->file.fd, at, n < MAX_TRANSFER ? n : MAX_TRANSFER);
         if (done < 0 && errno == EINTR) continue;
         if (done == 0) errno = EIO;
-        if (done <= 0) return io_error(&s->cx->diag, "save", s->tmp, "write");
+        if (done <= 0) return io_error(&s->cx->diag, "save", s->file.temporary, "write");
         at += done;
         n -= (size_t)done;
     }
@@ -222,19 +211,6 @@ static deft_status write_value(saver *s, df_value *v, size_t bytes)
     return st;
 }
 
-/* Makes the temporary file the file. From here on there is no temporary one to remove. */
-static deft_status put_in_place(saver *s)
-{
-    int rc;
-    do rc = fsync(s->fd);
-    while (rc && errno == EINTR);
-    if (rc) return io_error(&s->cx->diag, "save", s->tmp, "fsync");
-    if (rename(s->tmp, s->path)) return io_error(&s->cx->diag, "save", s->path, "rename");
-    close(s->fd);
-    s->fd = -1;
-    return DEFT_OK;
-}
-
 deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, size_t n)
 {
     if (!cx) return DEFT_E_ARG;
@@ -245,11 +221,11 @@ deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, si
     TRY(saver_init(&s));
     TRY(lay_out(&s));
     TRY(compute_all(&s));
-    TRY(open_tmp(&s));
+    if (!df_replace_begin(&s.file, cx->mem, path, 0666)) TRY(file_error(&s));
     TRY(write_all(&s, s.header.at, s.header.n));
     for (size_t k = 0; k < n; k++)
         TRY(write_value(&s, s.value[s.order[k]], (size_t)(s.entry[k].end - s.entry[k].begin)));
-    TRY(put_in_place(&s));
+    if (!df_replace_commit(&s.file)) TRY(file_error(&s));
 done:
     saver_finish(&s);
     return st;

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "deft/deft.h"
@@ -700,7 +701,7 @@ Test(save, files_that_are_none)
     cr_assert_eq(deft_load(cx, path, &one, 1), DEFT_E_FORMAT);
     cr_assert_eq(deft_save(cx, "/nonexistent/file", &one, 1), DEFT_E_IO);
     cr_assert_eq(deft_save(cx, dir, &one, 1), DEFT_E_IO, "a folder is not replaced");
-    cr_assert(strstr(deft_message(cx), "rename"), "%s", deft_message(cx));
+    cr_assert(strstr(deft_message(cx), "no regular file"), "%s", deft_message(cx));
     char beside[160];
     snprintf(beside, sizeof beside, "%s.tmp-%ld-0", dir, (long)getpid());
     cr_assert_eq(access(beside, F_OK), -1, "the temporary file is removed");
@@ -743,6 +744,91 @@ Test(save, permissions_follow_the_umask_and_leftovers_are_stepped_over)
     cr_assert_eq(info.st_mode & 0777, 0640);
     cr_assert_eq(stat(beside, &info), 0, "what another left is not ours to remove");
     unlink(beside);
+}
+
+/* Loads "x" from path and returns its first element. */
+static float first_in(const char *from)
+{
+    float got[2] = { -1, -1 };
+    const deft_named one = { "x", filled(0) };
+    OK(deft_load(cx, from, &one, 1));
+    OK(deft_read(one.tensor, DEFT_F32, got, sizeof got));
+    return got[0];
+}
+
+Test(save, a_link_stays_and_the_file_it_names_is_written)
+{
+    char link[160], onward[160], loop[160];
+    struct stat info;
+    const deft_named one = { "x", filled(5) }, two = { "x", filled(6) };
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(onward, sizeof onward, "%s/onward", dir);
+    snprintf(loop, sizeof loop, "%s/loop", dir);
+    cr_assert_eq(symlink("file.safetensors", link), 0); /* names no file yet */
+    cr_assert_eq(symlink(link, onward), 0);
+    cr_assert_eq(symlink("loop", loop), 0);
+    OK(deft_save(cx, link, &one, 1));
+    cr_assert_eq(lstat(link, &info), 0);
+    cr_assert(S_ISLNK(info.st_mode));
+    cr_assert_eq(first_in(path), 5);
+    OK(deft_save(cx, onward, &two, 1));
+    cr_assert_eq(lstat(onward, &info), 0);
+    cr_assert(S_ISLNK(info.st_mode));
+    cr_assert_eq(first_in(path), 6);
+    cr_assert_eq(deft_save(cx, loop, &one, 1), DEFT_E_IO);
+    cr_assert_eq(n_files(), 4);
+    unlink(link);
+    unlink(onward);
+    unlink(loop);
+}
+
+Test(save, a_file_keeps_its_permissions)
+{
+    static const mode_t modes[] = { 0600, 0400, 0664, 0777 };
+    struct stat info;
+    const deft_named one = { "x", filled(5) };
+    OK(deft_save(cx, path, &one, 1));
+    for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+        cr_assert_eq(chmod(path, modes[i]), 0);
+        const mode_t old = umask(077);
+        OK(deft_save(cx, path, &one, 1));
+        umask(old);
+        cr_assert_eq(stat(path, &info), 0);
+        cr_assert_eq(info.st_mode & 07777, modes[i], "%o", info.st_mode);
+    }
+    cr_assert_eq(first_in(path), 5);
+}
+
+Test(save, a_file_keeps_its_owner)
+{
+    struct stat info;
+    const deft_named one = { "x", filled(5) };
+    OK(deft_save(cx, path, &one, 1));
+    if (chown(path, 12, 34) != 0) cr_skip_test("only the superuser may");
+    OK(deft_save(cx, path, &one, 1));
+    cr_assert_eq(stat(path, &info), 0);
+    cr_assert(info.st_uid == 12 && info.st_gid == 34);
+}
+
+Test(save, devices_and_pipes_are_not_replaced)
+{
+    char pipe[160], device[160];
+    struct stat info;
+    const deft_named one = { "x", filled(5) };
+    snprintf(pipe, sizeof pipe, "%s/pipe", dir);
+    snprintf(device, sizeof device, "%s/null", dir);
+    cr_assert_eq(mkfifo(pipe, 0600), 0);
+    const bool has_device = mknod(device, S_IFCHR | 0600, makedev(1, 3)) == 0;
+    for (int i = 0; i < 1 + has_device; i++) {
+        const char *const which = i ? device : pipe;
+        cr_assert_eq(deft_save(cx, which, &one, 1), DEFT_E_IO);
+        cr_assert(strstr(deft_message(cx), "no regular file"), "%s", deft_message(cx));
+        cr_assert_eq(lstat(which, &info), 0);
+        cr_assert_eq(info.st_mode & S_IFMT, i ? S_IFCHR : S_IFIFO);
+    }
+    cr_assert_eq(n_files(), 1 + has_device);
+    unlink(pipe);
+    unlink(device);
 }
 
 Test(save, every_allocation_failing_changes_nothing)

@@ -5,7 +5,6 @@
 #include "out.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -27,18 +26,15 @@ int out_open(out_file *o, const char *path)
         *o = (out_file){ .f = fopen(path, "wb"), .path = path };
         return o->f ? CLI_OK : cli_fail(CLI_INPUT, "%s: %s", path, strerror(errno));
     }
-    const size_t n = strlen(path) + sizeof ".XXXXXX";
-    o->f = NULL;
-    o->path = path;
-    o->temporary = malloc(n);
-    if (!o->temporary) return cli_fail(CLI_INPUT, "%s: out of memory", path);
-    (void)snprintf(o->temporary, n, "%s.XXXXXX", path);
-    const int fd = mkstemp(o->temporary);
-    if (fd >= 0) o->f = fdopen(fd, "wb");
-    if (o->f) return CLI_OK;
+    *o = (out_file){ .path = path, .is_replaced = true };
+    if (df_replace_begin(&o->file, &df_mem_system, path, 0600)) {
+        const int fd = dup(o->file.fd); /* fclose closes this one */
+        o->f = fd >= 0 ? fdopen(fd, "wb") : NULL;
+        if (o->f) return CLI_OK;
+        if (fd >= 0) (void)close(fd);
+    }
     const int code = cli_fail(CLI_INPUT, "%s: %s", path, strerror(errno));
-    if (fd >= 0) (void)unlink(o->temporary), (void)close(fd);
-    free(o->temporary);
+    df_replace_finish(&o->file);
     return code;
 }
 
@@ -49,10 +45,9 @@ int out_close(out_file *o, bool is_whole)
     const bool was_written = !ferror(o->f);
     if ((fclose(o->f) != 0 || !was_written) && is_whole)
         code = cli_fail(CLI_INPUT, "%s: could not be written: %s", o->path, strerror(errno));
-    if (code == CLI_OK && is_whole && o->temporary && rename(o->temporary, o->path) != 0)
+    if (code == CLI_OK && is_whole && o->is_replaced && !df_replace_commit(&o->file))
         code = cli_fail(CLI_INPUT, "%s: %s", o->path, strerror(errno));
-    if (o->temporary && (code != CLI_OK || !is_whole)) (void)unlink(o->temporary);
-    free(o->temporary);
+    if (o->is_replaced) df_replace_finish(&o->file);
     *o = (out_file){ 0 };
     return code;
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A file that appears whole or not at all: written beside its place under another name, mode 0600,
- * and moved there once all is well. What is there and no regular file (a device, a pipe, a link) is
- * written to as it is.
+ * A file that appears whole or not at all (base/replace.h); a new one has mode 0600. What is there
+ * and no regular file (a device, a pipe, a link) is written to as it is.
  */
 #ifndef TOOL_OUT_H
 #define TOOL_OUT_H
@@ -10,10 +9,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#include "base/replace.h"
+
 typedef struct out_file {
     FILE *f;
     const char *path; /* NULL: standard output */
-    char *temporary;  /* NULL: none */
+    df_replace file;  /* when is_replaced */
+    bool is_replaced;
 } out_file;
 
 /* path: NULL or "-" for standard output; it must outlive the file. A CLI_* code, told on stderr. */
