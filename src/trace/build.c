@@ -15,10 +15,11 @@ static deft_status fail(df_builder *b, deft_status st)
     return st;
 }
 
-/* Room for n_more elements behind the n in *at, whose capacity is *cap. */
+/* Room for n_more elements behind the n in *at, whose capacity is *cap. No array that was asked for
+ * is NULL, not even an empty one: readers add offsets to it, and C has no NULL + 0. */
 static bool grow(df_builder *b, void *at, uint32_t n, uint32_t *cap, size_t size, uint32_t n_more)
 {
-    if (n_more <= *cap - n) return true;
+    if (*cap > 0 && n_more <= *cap - n) return true;
     uint32_t wide = *cap ? *cap * 2 : 16;
     if (wide < n + n_more) wide = n + n_more;
     void *const fresh = df_arena_alloc(b->t->arena, wide * size, 16);
