@@ -17,6 +17,12 @@
 void *df_os_map(size_t size);
 void df_os_unmap(void *p, size_t size);
 
+/* Whether so much more memory could be had in one piece. Takes none: another thread may take it
+ * first. */
+bool df_os_has_room(size_t size);
+/* Whether the process has a limit on its address space or data. */
+bool df_os_is_limited(void);
+
 /* ---- threads ---- */
 
 /* Sleeps while *word == value; may return early. */
@@ -30,9 +36,17 @@ uint32_t df_os_n_cpus(void);
  * many. */
 uint32_t df_os_cpus(int *cpus, uint32_t n);
 
-/* Starts a thread in which every signal is blocked. cpu >= 0: pinned there, if that is allowed.
- * false when the system refuses. */
+/* Starts a thread in which every signal is blocked, with a stack of DF_OS_STACK whatever the limits
+ * of the process say. cpu >= 0: pinned there, if that is allowed. false when the system refuses. */
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
+
+/* As main has it on Linux, which is what LLVM is made for. */
+#define DF_OS_STACK ((size_t)8 << 20)
+
+/* Calls run(user), and returns true when that has ended. When the calling thread has less than
+ * `stack` bytes of stack left (main counts as having 128 KiB), run is called in a thread as above,
+ * which ends with it. Returns false when there is no such thread: nothing was called. */
+bool df_os_call(size_t stack, void (*run)(void *user), void *user);
 
 int df_os_cpu(void);                       /* the processor we are on; -1: unknown */
 void df_os_pin(pthread_t thread, int cpu); /* only a wish */

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -45,6 +46,23 @@ void *df_os_map(size_t size)
 void df_os_unmap(void *p, size_t size)
 {
     munmap(p, size);
+}
+
+/* Not reserved: the kernel compares the size with limits, not with what is free. */
+bool df_os_has_room(size_t size)
+{
+    void *const p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return false;
+    munmap(p, size);
+    return true;
+}
+
+bool df_os_is_limited(void)
+{
+    struct rlimit space, data;
+    return getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur != RLIM_INFINITY ||
+           getrlimit(RLIMIT_DATA, &data) != 0 || data.rlim_cur != RLIM_INFINITY;
 }
 
 /* ---- threads ---- */
@@ -113,25 +131,75 @@ uint32_t df_os_cpus(int *cpus, uint32_t n)
     return found;
 }
 
-bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
+static bool start_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
 {
-    sigset_t all, before;
     pthread_attr_t attr;
     if (pthread_attr_init(&attr) != 0) return false;
+    (void)pthread_attr_setstacksize(&attr, DF_OS_STACK);
     if (cpu >= 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
         CPU_SET(cpu, &set);
         (void)pthread_attr_setaffinity_np(&attr, sizeof set, &set);
     }
+    const bool ok = pthread_create(out, &attr, run, user) == 0;
+    pthread_attr_destroy(&attr);
+    return ok;
+}
+
+bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
+{
+    sigset_t all, before;
     /* A thread starts with its maker's mask. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    bool ok = pthread_create(out, &attr, run, user) == 0;
-    if (!ok && cpu >= 0) ok = pthread_create(out, NULL, run, user) == 0;
+    bool ok = start_thread(out, run, user, cpu);
+    if (!ok && cpu >= 0) ok = start_thread(out, run, user, -1);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attr);
     return ok;
+}
+
+/* The stack of main grows, and to learn how far takes reading a file. */
+#define MAIN_STACK ((size_t)128 << 10)
+
+/* How much stack the calling thread has left, of main at least; 0: unknown. */
+static size_t stack_left(void)
+{
+    void *base = NULL;
+    size_t size = 0;
+    pthread_attr_t attr;
+    const uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+    if (getpid() == (pid_t)syscall(SYS_gettid)) return MAIN_STACK;
+    if (pthread_getattr_np(pthread_self(), &attr) != 0) return 0;
+    if (pthread_attr_getstack(&attr, &base, &size) != 0) base = NULL;
+    pthread_attr_destroy(&attr);
+    const uintptr_t bottom = (uintptr_t)base;
+    return base && here > bottom && here - bottom < size ? here - bottom : 0;
+}
+
+typedef struct call {
+    void (*run)(void *user);
+    void *user;
+} call;
+
+static void *run_call(void *user)
+{
+    const call *const c = user;
+    c->run(c->user);
+    return NULL;
+}
+
+bool df_os_call(size_t stack, void (*run)(void *user), void *user)
+{
+    pthread_t thread;
+    call c = { run, user };
+    if (stack_left() >= stack) {
+        run(user);
+        return true;
+    }
+    if (!df_os_thread(&thread, run_call, &c, -1)) return false;
+    pthread_join(thread, NULL);
+    return true;
 }
 
 int df_os_cpu(void)

@@ -3,17 +3,21 @@
  * Opening plug-ins: the code generator, that for GPUs, the resolver of call sites. Looked for in
  * the caller's folder, in those of $DEFT_PLUGIN_DIR, beside libdeft (or the program that contains
  * it), and in the installed place; the first file that opens is asked, and one of another build is
- * refused.
+ * refused. A file is looked at before it is opened: the loader of libraries believes what it reads,
+ * and a file that ends too early ends the process with it (elf_file.h).
  */
 #include "runtime/cpu.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/build_id.h"
 #include "base/env.h"
+#include "runtime/elf_file.h"
 #include "runtime/naming.h"
+#include "runtime/os.h"
 
 #define COMPILER_FILE "deft-llvm.so"
 #define GPU_FILE "deft-cuda.so"
@@ -25,10 +29,14 @@
 
 /* What is looked for, and what became of it. */
 typedef struct search {
-    const char *file;
+    const char *file, *dir, *listed;
     const df_log *log;
+    void *result;  /* the library; NULL: not found */
     char why[300]; /* the first reason that is more than a missing file, else the last one */
 } search;
+
+/* How much stack the loader of libraries, and the constructors of those, may take. */
+#define LOADER_STACK ((size_t)128 << 10)
 
 /* The folder of the file this code lies in, or "". */
 static void own_folder(char *out, size_t size)
@@ -45,20 +53,24 @@ static void own_folder(char *out, size_t size)
 /* Tries the first n characters of folder; NULL when there is no such plug-in. */
 static void *open_in(search *s, const char *folder, size_t n)
 {
-    char path[4096];
+    char path[4096], text[sizeof s->why];
     if (!n) return NULL;
     if ((size_t)snprintf(path, sizeof path, "%.*s/%s", (int)n, folder, s->file) >= sizeof path)
         return NULL;
-    void *const handle =
-        dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE); /* LLVM does not survive unloading */
+    void *handle = NULL;
+    if (df_elf_file_check(path, text, sizeof text)) {
+        /* LLVM does not survive unloading. */
+        handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+        const char *const error = handle ? NULL : dlerror();
+        (void)snprintf(text, sizeof text, "%s", error ? error : "dlopen failed");
+    }
     if (handle) {
         df_logf(s->log, plugin, "opened %s", path);
         return handle;
     }
-    const char *const text = dlerror();
-    df_logf(s->log, plugin, "%s", text ? text : path);
+    df_logf(s->log, plugin, "%s", text);
     if (!s->why[0] || strstr(s->why, "No such file"))
-        (void)snprintf(s->why, sizeof s->why, "%s", text ? text : "dlopen failed");
+        (void)snprintf(s->why, sizeof s->why, "%s", text);
     return NULL;
 }
 
@@ -74,19 +86,27 @@ static void *open_in_any(search *s, const char *folders)
     return so;
 }
 
-static void *find(search *s, const char *dir, const char *listed)
+static void find_here(void *user)
 {
+    search *const s = user;
     char beside[4096];
     own_folder(beside, sizeof beside);
-    void *so = dir ? open_in(s, dir, strlen(dir)) : NULL;
-    if (!so) so = open_in_any(s, listed);
+    void *so = s->dir ? open_in(s, s->dir, strlen(s->dir)) : NULL;
+    if (!so) so = open_in_any(s, s->listed);
     if (!so) so = open_in(s, beside, strlen(beside));
     if (!so && *beside && strlen(beside) + sizeof "/deft" <= sizeof beside) {
         strcat(beside, "/deft"); /* an installed tree, wherever it was moved to */
         so = open_in(s, beside, strlen(beside));
     }
     if (!so) so = open_in(s, DEFT_PLUGIN_DIR_DEFAULT, strlen(DEFT_PLUGIN_DIR_DEFAULT));
-    return so;
+    s->result = so;
+}
+
+static void *find(search *s)
+{
+    if (!df_os_call(LOADER_STACK, find_here, s))
+        (void)snprintf(s->why, sizeof s->why, "no thread could be had to load it in");
+    return s->result;
 }
 
 /* ---- the code generator ---- */
@@ -110,12 +130,35 @@ static df_host host_of(const df_mem *mem, const df_log *log, uint32_t max_vector
                       .keep_frames = keeps_frames() };
 }
 
-deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
-                           uint32_t max_vector_bytes, df_compiler *out, void **handle)
+/* For dl_iterate_phdr. */
+static int is_compiler(struct dl_phdr_info *info, size_t size, void *user)
 {
-    search s = { .file = COMPILER_FILE, .log = log };
-    void *const so = find(&s, dir, df_env("DEFT_PLUGIN_DIR"));
-    if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", s.why);
+    (void)size;
+    (void)user;
+    const char *const slash = strrchr(info->dlpi_name, '/');
+    return strcmp(slash ? slash + 1 : info->dlpi_name, COMPILER_FILE) == 0;
+}
+
+static bool is_loaded(void)
+{
+    return dl_iterate_phdr(is_compiler, NULL) != 0;
+}
+
+/* LLVM 19 of Debian maps 175 MB with the libraries that it needs. The loader of libraries and the
+ * constructors of LLVM end the process when they find no memory (a thread-local block, an exception
+ * that nobody handles), so nothing is loaded unless a good deal more could be had. */
+#define START_ROOM ((size_t)288 << 20)
+
+static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
+                                 uint32_t max_vector_bytes, df_compiler *out, void **handle)
+{
+    const df_log *const log = s->log;
+    if (!is_loaded() && !df_os_has_room(START_ROOM))
+        return df_fail(d, DEFT_E_MEMORY,
+                       "the code generator wants room for %zu bytes of memory to start in",
+                       START_ROOM);
+    void *const so = find(s);
+    if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", s->why);
 
     /* POSIX gives functions as object pointers; C has no cast between them. */
     df_plugin_cpu_fn make = NULL;
@@ -136,6 +179,15 @@ deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, con
     return DEFT_OK;
 }
 
+deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
+                           uint32_t max_vector_bytes, df_compiler *out, void **handle)
+{
+    search s = {
+        .file = COMPILER_FILE, .log = log, .dir = dir, .listed = df_env("DEFT_PLUGIN_DIR")
+    };
+    return open_compiler(d, mem, &s, max_vector_bytes, out, handle);
+}
+
 void df_plugin_close(df_compiler *c, void **handle)
 {
     if (!*handle) return;
@@ -150,8 +202,8 @@ void df_plugin_close(df_compiler *c, void **handle)
 deft_status df_plugin_open_gpu(df_gpu_plugin *p, df_diag *d, const df_mem *mem, const df_log *log,
                                const char *listed)
 {
-    search s = { .file = GPU_FILE, .log = log };
-    void *const so = find(&s, NULL, listed);
+    search s = { .file = GPU_FILE, .log = log, .listed = listed };
+    void *const so = find(&s);
     if (!so) return df_fail(d, DEFT_E_BACKEND, "no plug-in for GPUs: %s", s.why);
     *p = (df_gpu_plugin){ .library = so, .host = host_of(mem, log, 0) };
     void *const make = dlsym(so, DF_PLUGIN_GPU_SYMBOL);
@@ -174,8 +226,8 @@ void df_plugin_close_gpu(df_gpu_plugin *p)
 
 bool df_plugin_sites(const char *listed, df_resolver *out)
 {
-    search s = { .file = SITES_FILE };
-    void *const so = find(&s, NULL, listed);
+    search s = { .file = SITES_FILE, .listed = listed };
+    void *const so = find(&s);
     if (!so) return false;
     df_plugin_sites_fn make = NULL;
     void *const symbol = dlsym(so, DF_PLUGIN_SITES_SYMBOL);
