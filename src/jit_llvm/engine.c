@@ -14,9 +14,9 @@
  * functions. Nothing else of the process is visible to it.
  *
  * LLVM must neither print nor stop the process: contexts have a diagnostic handler, the session has
- * an error reporter. LLVMInstallFatalErrorHandler is process-global and its handler may not return,
- * so it is left alone: what can reach it (an op the selector does not know) is refused by lower.c,
- * whose table of ops and dtypes is what tests/unit/test_llvm.c has compiled.
+ * an error reporter, and guard.c has the handlers of what is fatal, which ends the use of LLVM for
+ * good. What could reach those but for want of memory (an op the selector does not know) is refused
+ * by lower.c, whose table of ops and dtypes is what tests/unit/test_llvm.c has compiled.
  *
  * References: LLVM 19 llvm/include/llvm-c/Orc.h; Lang Hames, "ORC: LLVM's Next Generation of JIT
  * API", LLVM developers' meeting 2016.

@@ -43,6 +43,7 @@
 #include <llvm-c/Core.h>
 
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* taken before the gate */
 static atomic_bool closed;
 static atomic_uint n_uses;
 static atomic_uint n_inside; /* who is at the gate counts, too */
@@ -162,6 +163,7 @@ static void close_gate(void)
 static void empty_gate(void)
 {
     if (atomic_exchange(&n_inside, 0) > 0) atomic_store(&is_lost, true);
+    one_at_a_time = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (!atomic_load(&closed)) gate = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
 }
 
@@ -172,17 +174,25 @@ void df_llvm_gate_open(void)
     (void)dl_iterate_phdr(visit, (void *)(uintptr_t)LLVMContextCreate);
 }
 
-bool df_llvm_gate_enter(void)
+void df_llvm_gate_lose(void)
+{
+    atomic_store(&is_lost, true);
+}
+
+bool df_llvm_gate_enter(bool alone)
 {
     atomic_fetch_add(&n_inside, 1);
+    if (alone) pthread_mutex_lock(&one_at_a_time);
     if (!atomic_load(&is_lost) && pthread_rwlock_tryrdlock(&gate) == 0) return true;
+    if (alone) pthread_mutex_unlock(&one_at_a_time);
     atomic_fetch_sub(&n_inside, 1);
     return false;
 }
 
-void df_llvm_gate_leave(void)
+void df_llvm_gate_leave(bool alone)
 {
     (void)pthread_rwlock_unlock(&gate);
+    if (alone) pthread_mutex_unlock(&one_at_a_time);
     atomic_fetch_sub(&n_inside, 1);
     if (!keeps_statics && atomic_fetch_add(&n_uses, 1) < FIRST_USES) (void)atexit(close_gate);
 }

@@ -9,9 +9,12 @@
 
 void df_llvm_gate_open(void); /* once, after libLLVM was loaded */
 
-/* false: the process is ending, or was forked while a thread was inside. Any thread; uses may be
- * nested. */
-bool df_llvm_gate_enter(void);
-void df_llvm_gate_leave(void);
+/* false: the process is ending, was forked while a thread was inside, or the gate was lost. Any
+ * thread; uses may be nested. */
+bool df_llvm_gate_enter(bool alone); /* waits until no other that is alone is inside */
+void df_llvm_gate_leave(bool alone); /* as it entered */
+
+/* LLVM was left in the middle of a call: from now on nobody enters. */
+void df_llvm_gate_lose(void);
 
 #endif

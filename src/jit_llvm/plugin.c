@@ -4,8 +4,8 @@
  * become one module, one object, one resource. Nothing here prints, exits or touches a libdeft that
  * the process may hold: failures go through the host's table.
  */
-#include "jit_llvm/gate.h"
 #include "jit_llvm/gen.h"
+#include "jit_llvm/guard.h"
 
 #include "base/build_id.h"
 
@@ -145,15 +145,6 @@ done:
     return st;
 }
 
-static void release(void *self, df_code *code)
-{
-    df_llvm_batch *batch = code->owner;
-    *code = (df_code){ 0 };
-    if (!df_llvm_gate_enter()) return; /* the process gives it back */
-    df_llvm_batch_drop(self, &batch);
-    df_llvm_gate_leave();
-}
-
 static deft_status show(void *self, df_diag *d, const df_kernel *k, const char *target,
                         bool assembly, df_str *out)
 {
@@ -172,71 +163,143 @@ done:
     return st;
 }
 
-/* ---- through the gate ---- */
+/* ---- through the gate, guarded ---- */
 
-static deft_status ending(const df_llvm *llvm, df_diag *d)
+/* Room that compiling takes, with plenty to spare: processes in which LLVM had up to 25 MB beyond
+ * its own size were seen to run out of memory over kernels of a few instructions. */
+#define ROOM ((size_t)64 << 20)
+#define ROOM_PER_INS ((size_t)64 << 10)
+
+static size_t room_for(const df_kernel *const *k, uint32_t n)
 {
-    return llvm->host.fail(d, DEFT_E_BACKEND,
-                           "deft-llvm: the process is ending, or was forked while it compiled");
+    size_t room = ROOM;
+    for (uint32_t i = 0; i < n; i++) room += k[i]->n_ins * ROOM_PER_INS;
+    return room;
+}
+
+/* The arguments of any of the calls below. */
+typedef struct call {
+    df_llvm *llvm;
+    df_diag *d;
+    const df_kernel *const *k;
+    const df_facts *facts;
+    uint32_t n;
+    df_opt level;
+    df_code *code;
+    const char *target; /* or the name for debuggers */
+    bool assembly;
+    df_str *text;
+    deft_dtype dtype;
+    df_gemm_kernel *gemm;
+    const void *start;
+    size_t size;
+    void *shown;
+} call;
+
+static deft_status run_compile(void *user)
+{
+    const call *const c = user;
+    return compile(c->llvm, c->d, c->k, c->facts, c->n, c->level, c->code);
 }
 
 static deft_status gated_compile(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                                  df_opt level, df_code *out)
 {
-    if (!df_llvm_gate_enter()) return ending(self, d);
-    const deft_status st = compile(self, d, k, NULL, n, level, out);
-    df_llvm_gate_leave();
-    return st;
+    call c = { .llvm = self, .d = d, .k = k, .n = n, .level = level, .code = out };
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(k, n), run_compile, &c);
 }
 
 static deft_status gated_specialize(void *self, df_diag *d, const df_kernel *k,
                                     const df_facts *facts, df_code *out)
 {
-    if (!df_llvm_gate_enter()) return ending(self, d);
-    const deft_status st = compile(self, d, &k, facts, 1, DF_OPT_O2, out);
-    df_llvm_gate_leave();
-    return st;
+    call c = { self, d, &k, facts, 1, DF_OPT_O2, out, .target = NULL };
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(&k, 1), run_compile, &c);
+}
+
+static deft_status run_release(void *user)
+{
+    const call *const c = user;
+    df_llvm_batch *batch = c->code->owner;
+    df_llvm_batch_drop(c->llvm, &batch);
+    return DEFT_OK;
+}
+
+/* What cannot be given back, the process gives back. */
+static void gated_release(void *self, df_code *code)
+{
+    call c = { .llvm = self, .code = code };
+    (void)df_llvm_call(&c.llvm->host, NULL, DF_LLVM_STACK_RELEASE, 0, run_release, &c);
+    *code = (df_code){ 0 };
+}
+
+static deft_status run_show(void *user)
+{
+    const call *const c = user;
+    return show(c->llvm, c->d, c->k[0], c->target, c->assembly, c->text);
 }
 
 static deft_status gated_show(void *self, df_diag *d, const df_kernel *k, const char *target,
                               bool assembly, df_str *out)
 {
-    if (!df_llvm_gate_enter()) return ending(self, d);
-    const deft_status st = show(self, d, k, target, assembly, out);
-    df_llvm_gate_leave();
-    return st;
+    call c = { .llvm = self, .d = d, .k = &k, .target = target, .assembly = assembly, .text = out };
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, room_for(&k, 1), run_show, &c);
+}
+
+static deft_status run_gemm(void *user)
+{
+    const call *const c = user;
+    return df_llvm_gemm(c->llvm, c->d, c->dtype, c->gemm);
 }
 
 static deft_status gated_gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out)
 {
-    if (!df_llvm_gate_enter()) return ending(self, d);
-    const deft_status st = df_llvm_gemm(self, d, t, out);
-    df_llvm_gate_leave();
-    return st;
+    call c = { .llvm = self, .d = d, .dtype = t, .gemm = out };
+    return df_llvm_call(&c.llvm->host, d, DF_LLVM_STACK_COMPILE, ROOM, run_gemm, &c);
+}
+
+static deft_status run_show_debugger(void *user)
+{
+    call *const c = user;
+    c->shown = df_llvm_show_debugger(c->llvm, c->target, c->start, c->size);
+    return DEFT_OK;
 }
 
 static void *gated_show_debugger(void *self, const char *name, const void *start, size_t size)
 {
-    if (!df_llvm_gate_enter()) return NULL;
-    void *const shown = df_llvm_show_debugger(self, name, start, size);
-    df_llvm_gate_leave();
-    return shown;
+    call c = { .llvm = self, .target = name, .start = start, .size = size };
+    (void)df_llvm_call(&c.llvm->host, NULL, DF_LLVM_STACK_RELEASE, 0, run_show_debugger, &c);
+    return c.shown;
 }
 
+static deft_status run_hide_debugger(void *user)
+{
+    const call *const c = user;
+    df_llvm_hide_debugger(c->llvm, c->shown);
+    return DEFT_OK;
+}
+
+/* Where LLVM may not be used any more, it stays known, as its code stays loaded. */
 static void gated_hide_debugger(void *self, void *shown)
 {
-    if (!df_llvm_gate_enter()) return; /* it stays known, as its code stays loaded */
-    df_llvm_hide_debugger(self, shown);
-    df_llvm_gate_leave();
+    call c = { .llvm = self, .shown = shown };
+    (void)df_llvm_call(&c.llvm->host, NULL, DF_LLVM_STACK_RELEASE, 0, run_hide_debugger, &c);
+}
+
+static deft_status run_destroy(void *user)
+{
+    df_llvm *const llvm = ((const call *)user)->llvm;
+    df_llvm_engine_finish(llvm);
+    df_llvm_target_finish(&llvm->target);
+    return DEFT_OK;
 }
 
 static void destroy(void *self)
 {
-    df_llvm *llvm = self;
-    if (!llvm || !df_llvm_gate_enter()) return;
-    df_llvm_engine_finish(llvm);
-    df_llvm_target_finish(&llvm->target);
-    df_llvm_gate_leave();
+    call c = { .llvm = self };
+    df_llvm *const llvm = self;
+    if (!llvm) return;
+    const df_host *const host = &llvm->host;
+    if (df_llvm_call(host, NULL, DF_LLVM_STACK_COMPILE, 0, run_destroy, &c) != DEFT_OK) return;
     pthread_mutex_destroy(&llvm->lock);
     pthread_mutex_destroy(&llvm->load_lock);
     pthread_mutex_destroy(&llvm->gemm_lock);
@@ -251,6 +314,19 @@ static void name_compiler(df_llvm *llvm)
     LLVMGetVersion(&major, &minor, &patch);
     snprintf(llvm->name, sizeof llvm->name, "llvm %u.%u.%u %s %u-byte vectors", major, minor, patch,
              llvm->target.cpu, llvm->target.vector_bytes);
+}
+
+static deft_status run_start(void *user)
+{
+    deft_status st = DEFT_OK;
+    const call *const c = user;
+    df_llvm *const llvm = c->llvm;
+    TRY(df_llvm_target_init(&llvm->host, c->d, NULL, llvm->host.max_vector_bytes, &llvm->target));
+    llvm->target.keep_frames = llvm->host.keep_frames;
+    TRY(df_llvm_engine_init(llvm, c->d));
+    name_compiler(llvm);
+done:
+    return st;
 }
 
 __attribute__((visibility("default"))) deft_status
@@ -269,30 +345,22 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
     pthread_mutex_init(&llvm->lock, NULL);
     pthread_mutex_init(&llvm->load_lock, NULL);
     pthread_mutex_init(&llvm->gemm_lock, NULL);
-    deft_status st = DEFT_OK;
-    if (!df_llvm_gate_enter()) {
-        df_mem_free(host->mem, llvm, sizeof *llvm);
-        return host->fail(d, DEFT_E_BACKEND,
-                          "deft-llvm: the process is ending, or was forked while it compiled");
+    call c = { .llvm = llvm, .d = d };
+    const deft_status st = df_llvm_call(&llvm->host, d, DF_LLVM_STACK_COMPILE, ROOM, run_start, &c);
+    if (st != DEFT_OK) {
+        destroy(llvm);
+        return st;
     }
-    TRY(df_llvm_target_init(&llvm->host, d, NULL, host->max_vector_bytes, &llvm->target));
-    llvm->target.keep_frames = host->keep_frames;
-    TRY(df_llvm_engine_init(llvm, d));
-    name_compiler(llvm);
     *out = (df_compiler){ .name = llvm->name,
                           .self = llvm,
                           .vector_bytes = llvm->target.vector_bytes,
                           .compile = gated_compile,
                           .specialize = gated_specialize,
-                          .release = release,
+                          .release = gated_release,
                           .show = gated_show,
                           .gemm = gated_gemm,
                           .show_debugger = gated_show_debugger,
                           .hide_debugger = gated_hide_debugger,
                           .destroy = destroy };
-    llvm = NULL;
-done:
-    destroy(llvm);
-    df_llvm_gate_leave();
-    return st;
+    return DEFT_OK;
 }

@@ -409,6 +409,35 @@ static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t
     return n_jobs;
 }
 
+/* What compiling takes on the stack besides the compiler, which sees to itself. */
+#define COMPILE_STACK ((size_t)64 << 10)
+
+typedef struct compile_call {
+    df_tiers *t;
+    entry *const *e;
+    uint32_t n;
+    df_opt level;
+} compile_call;
+
+static void run_compile(void *user)
+{
+    const compile_call *const c = user;
+    compile(c->t, c->e, c->n, c->level);
+}
+
+/* On the thread of a caller, whose stack may be small. */
+static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+{
+    compile_call c = { t, e, n, level };
+    if (df_os_call(COMPILE_STACK, run_compile, &c)) return;
+    df_logf(t->log, compile, "no thread could be had to compile %u kernels in: interpreted", n);
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) publish(t, e[i], level, NULL);
+    t->stats.failed += n;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* Waiting tiers. Compiles what nobody has begun, then waits for what others have; with a waiter
  * those are the thread. false: it was stopped. */
 static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *w)
@@ -423,7 +452,7 @@ static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *
         n_jobs = take_own(&s, jobs, &level, &n_others);
         if (n_jobs > 0) {
             pthread_mutex_unlock(&t->lock);
-            compile(t, jobs, n_jobs, level);
+            compile_for_caller(t, jobs, n_jobs, level);
             pthread_mutex_lock(&t->lock);
         } else if (n_others > 0) {
             goes_on = df_wait_once(&s);
