@@ -24,6 +24,8 @@
  *
  * A forked child has no compile thread, and when the parent's was in the compiler, whose locks
  * nobody will ever release, the child interprets from then on.
+ *
+ * size: states of entries are changed in this file alone.
  */
 #include "runtime/tier_store.h"
 
