@@ -57,10 +57,7 @@ typedef struct deft_named {
     deft_tensor *tensor;
 } deft_named;
 
-/* Computes and writes all, to a temporary file beside the file that is then renamed over it. A
- * symbolic link is followed: the file that it names is written. A file that is there keeps its
- * permissions, and its owner and group where the process may set them. What is there and is no
- * regular file (a folder, a device, a pipe) stays: DEFT_E_IO. On a failure no file has changed. */
+/* Computes and writes all, to a temporary file beside path that is then renamed over it. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_save(deft_ctx *cx, const char *path,
                                                const deft_named *list, size_t n);
 /* Assigns all or none: names, shapes and dtypes must match what the file holds; other names in the
