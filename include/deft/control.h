@@ -10,6 +10,10 @@
  * only tensors made inside can be assigned: what is to leave a loop is a state, a row or a result.
  * Anything but DEFT_OK as its status makes the call fail with it.
  *
+ * Bare numbers (deft_num) among in of a branch stay numbers in it, and what one branch gives as a
+ * number is made like what the other gives. As the first state of a loop, or as a row that its body
+ * makes, a number meets nothing: it is f32, deft_num_i i64.
+ *
  * Recording calls: false, with all of out NULL, means a mistake (deft/context.h says which call
  * delivers it). out may be the array of what is handed in. Tensors of out belong to the innermost
  * open scope. Loops and branches nest, loops up to 16 deep. user is handed to the functions and

@@ -67,8 +67,9 @@ DEFT_API bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user);
  * a gradient is taken through them, backward is called with what went in and came out and the
  * gradients of the results, and sets grad_in[i], of the shape and dtype of in[i], or leaves it NULL
  * for none. It is called once for each gradient that is taken; both record, under the rules of a
- * loop's function, but may call deft_device_work where this is in none of those. user must live
- * until the step ends. */
+ * loop's function, but may call deft_device_work where this is in none of those. A bare number
+ * among in is one in forward; backward sees it as f32, deft_num_i as i64. user must live until the
+ * step ends. */
 typedef deft_status (*deft_backward_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                         deft_tensor *const *out, deft_tensor *const *grad_out,
                                         size_t n_out, deft_tensor **grad_in, void *user);

@@ -7,6 +7,7 @@
  * like any other op; its numbers are f32. What only moves, selects or compares is left as it is.
  */
 #include "lazy/compose.h"
+#include "lazy/meet.h"
 
 #include "deft/layers.h"
 
@@ -45,25 +46,30 @@ static deft_tensor *high(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t si
 
 /* ---- elementwise with other arguments ---- */
 
+/* The record of t, which is converted next: a bare number with all its bits. */
+static uint32_t all_bits(deft_ctx *cx, deft_tensor *t)
+{
+    return t->flags & DF_HANDLE_WEAK ? df_number_exact(cx, t) : df_node_of(cx, t);
+}
+
 deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype)
 {
-    uint32_t a;
-    df_shape s;
-    deft_ctx *const cx = df_begin("cast", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_enter("cast", 1, t, DF_SITE);
     if (!cx) return NULL;
     if ((unsigned)dtype >= DEFT_N_DTYPES)
         return df_error(cx, DEFT_E_DTYPE, "cast: %d is no dtype", (int)dtype);
-    return df_result(cx, df_to(cx, a, dtype, DF_SITE));
+    return df_result(cx, df_to(cx, all_bits(cx, t), dtype, DF_SITE));
 }
 
 deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b)
 {
-    uint32_t c;
-    df_shape s;
-    deft_ctx *const cx = df_begin("where", condition, &c, &s, DF_SITE);
+    uint32_t node[2];
+    deft_ctx *const cx = df_enter("where", 1, condition, DF_SITE);
+    const df_meeting m = { .what = "where", .first = 2, .op = DF_OP_where, .site = DF_SITE };
     if (!cx) return NULL;
-    const uint32_t na = df_operand(cx, "where", 2, a), nb = df_operand(cx, "where", 3, b);
-    return df_result(cx, df_where(cx, c, na, nb, DF_SITE));
+    const uint32_t c = all_bits(cx, condition);
+    if (!df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, NULL)) return NULL;
+    return df_result(cx, df_where(cx, c, node[0], node[1], m.site));
 }
 
 deft_tensor *deft_clamp(deft_tensor *t, double low, double high)
@@ -81,16 +87,26 @@ deft_tensor *deft_clamp(deft_tensor *t, double low, double high)
 
 deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high)
 {
-    uint32_t a;
-    df_shape s;
-    deft_ctx *const cx = df_begin("clamp", t, &a, &s, DF_SITE);
-    if (!cx) return NULL;
-    if (low) a = df_map2(cx, DF_OP_maximum, a, df_operand(cx, "clamp", 2, low), DF_SITE);
-    if (high) a = df_map2(cx, DF_OP_minimum, a, df_operand(cx, "clamp", 3, high), DF_SITE);
+    deft_tensor *list[3] = { t };
+    uint32_t node[3];
+    size_t n = 1;
+    deft_ctx *const cx = df_enter("clamp", 1, t, DF_SITE);
+    const df_meeting m = { .what = "clamp", .first = 1, .op = DF_OP_maximum, .site = DF_SITE };
+    if (low) list[n++] = low;
+    if (high) list[n++] = high;
+    if (!cx || !df_meet(cx, &m, list, n, node, NULL)) return NULL;
+    uint32_t a = node[0];
+    if (low) a = df_map2(cx, DF_OP_maximum, a, node[1], m.site);
+    if (high) a = df_map2(cx, DF_OP_minimum, a, node[n - 1], m.site);
     return df_result(cx, a);
 }
 
-/* a + weight * (b - a), which met in t */
+static df_meeting lerp_meeting(uintptr_t site)
+{
+    return (df_meeting){ .what = "lerp", .first = 1, .op = DF_OP_add, .lifts = true, .site = site };
+}
+
+/* a + weight * (b - a), which met in t. */
 static deft_tensor *lerp(deft_ctx *cx, uint32_t a, uint32_t b, uint32_t weight, deft_dtype t,
                          uintptr_t site)
 {
@@ -102,34 +118,47 @@ static deft_tensor *lerp(deft_ctx *cx, uint32_t a, uint32_t b, uint32_t weight, 
 
 deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
 {
-    uint32_t na;
-    df_shape s;
-    deft_ctx *const cx = df_begin("lerp", a, &na, &s, DF_SITE);
-    if (!cx) return NULL;
-    const uint32_t nb = df_operand(cx, "lerp", 2, b), nw = df_operand(cx, "lerp", 3, weight);
-    if (nb == DF_BAD || nw == DF_BAD) return NULL;
-    const deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
-    return lerp(cx, na, nb, nw, df_promote(t, df_dtype_at(cx, nw)), DF_SITE);
+    uint32_t node[3];
+    deft_dtype t;
+    deft_tensor *const list[] = { a, b, weight };
+    deft_ctx *const cx = df_enter("lerp", 1, a, DF_SITE);
+    const df_meeting m = lerp_meeting(DF_SITE);
+    if (!cx || !df_meet(cx, &m, list, 3, node, &t)) return NULL;
+    return lerp(cx, node[0], node[1], node[2], t, m.site);
+}
+
+/* The records of a and b, which meet in *t; the weight is a C number, as v for an error. */
+static deft_ctx *begin_lerp(deft_tensor *a, deft_tensor *b, double v, uint32_t node[2],
+                            deft_dtype *t, uintptr_t site)
+{
+    deft_ctx *const cx = df_enter("lerp", 1, a, site);
+    const df_meeting m = lerp_meeting(site);
+    if (!cx || !df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, t)) return NULL;
+    if (!cx->recording) return cx;
+    df_recording_refuses(cx, "lerp", v, site);
+    return NULL;
 }
 
 deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight)
 {
-    uint32_t na;
-    df_shape s;
-    deft_ctx *const cx = df_begin("lerp", a, &na, &s, DF_SITE);
-    if (!cx) return NULL;
-    const uint32_t nb = df_operand(cx, "lerp", 2, b);
-    if (nb == DF_BAD) return NULL;
-    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "lerp", weight, DF_SITE));
-    const deft_dtype t = df_promote(df_dtype_at(cx, na), df_dtype_at(cx, nb));
+    uint32_t node[2];
+    deft_dtype t;
     const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = begin_lerp(a, b, weight, node, &t, site);
+    if (!cx) return NULL;
     const uint32_t by = df_number_f(cx, "lerp", df_arithmetic_dtype(t), weight, site);
-    return lerp(cx, na, nb, by, df_is_float(t) ? t : DEFT_F32, site);
+    return lerp(cx, node[0], node[1], by, df_is_float(t) ? t : DEFT_F32, site);
 }
 
 deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight)
 {
-    return deft_lerp_f(a, b, (double)weight);
+    uint32_t node[2];
+    deft_dtype t;
+    const uintptr_t site = DF_SITE;
+    deft_ctx *const cx = begin_lerp(a, b, (double)weight, node, &t, site);
+    if (!cx) return NULL;
+    const deft_dtype as = t == DEFT_BOOL ? DEFT_I64 : df_is_half(t) ? DEFT_F32 : t;
+    return lerp(cx, node[0], node[1], df_number_i(cx, "lerp", as, weight, site), t, site);
 }
 
 /* ---- reductions ---- */
@@ -401,52 +430,83 @@ deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
     return high(cx, log_softmax(cx, a, 1u << at, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
+/* How many axes a norm goes over, as a mask; 0 with the error recorded. */
+static uint32_t last_axes(deft_ctx *cx, const char *what, uint32_t n_axes, uint32_t rank)
+{
+    if (n_axes > 0 && n_axes <= rank) return ((1u << n_axes) - 1) << (rank - n_axes);
+    df_error(cx, DEFT_E_RANGE, "%s: over %u of %u axes", what, n_axes, rank);
+    return 0;
+}
+
+/* What a norm divides, by what it divides (the root of a plus eps), its gain and its bias. */
+typedef struct norm {
+    const char *what;
+    uint32_t node[3]; /* x, gain, bias; DF_NONE: there is none */
+    deft_dtype met;
+    df_shape s;
+    uint32_t mask;
+} norm;
+
+/* The operands of a norm; gain and bias may be NULL. */
+static deft_ctx *begin_norm(norm *m, const char *what, deft_tensor *t, uint32_t n_axes,
+                            deft_tensor *gain, deft_tensor *bias, uintptr_t site)
+{
+    deft_tensor *const all[3] = { t, gain, bias };
+    deft_tensor *list[3];
+    uint32_t node[3];
+    size_t n = 0;
+    deft_ctx *const cx = df_enter(what, 1, t, site);
+    const df_meeting meeting = {
+        .what = what, .first = 1, .op = DF_OP_mul, .lifts = true, .site = site
+    };
+    if (!cx) return NULL;
+    for (unsigned i = 0; i < 3; i++)
+        if (all[i]) list[n++] = all[i];
+    if (!df_meet(cx, &meeting, list, n, node, &m->met)) return NULL;
+    m->what = what;
+    n = 0;
+    for (unsigned i = 0; i < 3; i++) m->node[i] = all[i] ? node[n++] : DF_NONE;
+    df_rec_shape(&cx->rec, m->node[0], &m->s);
+    m->mask = last_axes(cx, what, n_axes, m->s.rank);
+    return m->mask ? cx : NULL;
+}
+
+/* a / sqrt(square + eps), then gain and bias. */
+static deft_tensor *normed(deft_ctx *cx, const norm *m, uint32_t a, uint32_t square, double eps,
+                           uintptr_t site)
+{
+    if (square == DF_BAD) return NULL;
+    const uint32_t e = df_number_f(cx, m->what, df_dtype_at(cx, square), eps, site);
+    const uint32_t d = df_map1(cx, DF_OP_sqrt, df_map2(cx, DF_OP_add, square, e, site), site);
+    uint32_t out = df_map2(cx, DF_OP_div, a, d, site);
+    if (m->node[1] != DF_NONE)
+        out = df_map2(cx, DF_OP_mul, out, lifted(cx, m->node[1], site), site);
+    if (m->node[2] != DF_NONE)
+        out = df_map2(cx, DF_OP_add, out, lifted(cx, m->node[2], site), site);
+    return high(cx, out, m->met, site);
+}
+
 deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, deft_tensor *bias,
                              double eps)
 {
-    uint32_t a, centred;
-    df_shape s;
-    deft_ctx *const cx = df_begin("layer_norm", t, &a, &s, DF_SITE);
-    if (!cx) return NULL;
-    if (n_axes == 0 || n_axes > s.rank)
-        return df_error(cx, DEFT_E_RANGE, "layer_norm: over %u of %u axes", n_axes, s.rank);
+    norm m;
+    uint32_t centred = DF_BAD;
     const uintptr_t site = DF_SITE;
-    const uint32_t mask = ((1u << n_axes) - 1) << (s.rank - n_axes);
-    deft_dtype met = df_dtype_at(cx, a);
-    const uint32_t v = variance(cx, a, mask, true, 0, &centred, site);
-    if (v == DF_BAD) return NULL;
-    const uint32_t e = df_number_f(cx, "layer_norm", df_dtype_at(cx, v), eps, site);
-    const uint32_t d = df_map1(cx, DF_OP_sqrt, df_map2(cx, DF_OP_add, v, e, site), site);
-    uint32_t out = df_map2(cx, DF_OP_div, centred, d, site);
-    deft_tensor *const last[2] = { gain, bias };
-    for (unsigned i = 0; i < 2; i++) {
-        if (!last[i]) continue;
-        const uint32_t by = df_operand(cx, "layer_norm", 3 + i, last[i]);
-        if (by == DF_BAD) return NULL;
-        met = df_promote(met, df_dtype_at(cx, by));
-        out = df_map2(cx, i ? DF_OP_add : DF_OP_mul, out, lifted(cx, by, site), site);
-    }
-    return high(cx, out, met, site);
+    deft_ctx *const cx = begin_norm(&m, "layer_norm", t, n_axes, gain, bias, site);
+    if (!cx) return NULL;
+    const uint32_t v = variance(cx, m.node[0], m.mask, true, 0, &centred, site);
+    return normed(cx, &m, centred, v, eps, site);
 }
 
 deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps)
 {
-    uint32_t a;
-    df_shape s;
-    deft_ctx *const cx = df_begin("rms_norm", t, &a, &s, DF_SITE);
-    if (!cx) return NULL;
-    if (n_axes == 0 || n_axes > s.rank)
-        return df_error(cx, DEFT_E_RANGE, "rms_norm: over %u of %u axes", n_axes, s.rank);
+    norm m;
     const uintptr_t site = DF_SITE;
-    const uint32_t mask = ((1u << n_axes) - 1) << (s.rank - n_axes);
-    a = as_float(cx, a, site);
-    const uint32_t m = mean(cx, df_map1(cx, DF_OP_square, a, site), mask, true, site);
-    if (m == DF_BAD) return NULL;
-    const uint32_t e = df_number_f(cx, "rms_norm", df_dtype_at(cx, m), eps, site);
-    const uint32_t d = df_map1(cx, DF_OP_sqrt, df_map2(cx, DF_OP_add, m, e, site), site);
-    uint32_t out = df_map2(cx, DF_OP_div, a, d, site);
-    if (gain) out = df_map2(cx, DF_OP_mul, out, df_operand(cx, "rms_norm", 3, gain), site);
-    return df_result(cx, out);
+    deft_ctx *const cx = begin_norm(&m, "rms_norm", t, n_axes, gain, NULL, site);
+    if (!cx) return NULL;
+    const uint32_t a = as_float(cx, m.node[0], site);
+    const uint32_t square = mean(cx, df_map1(cx, DF_OP_square, a, site), m.mask, true, site);
+    return normed(cx, &m, a, square, eps, site);
 }
 
 deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)

@@ -7,6 +7,7 @@
  */
 #include "lazy/body.h"
 #include "lazy/grad.h"
+#include "lazy/meet.h"
 
 #include <string.h>
 
@@ -19,18 +20,21 @@ typedef struct call {
     deft_body_fn fn;
     void *user;
     uintptr_t site;
+    bool defers; /* what number a result is, is decided when both branches are recorded */
 } call;
 
 /* Work space of a call: freed whole. */
 typedef struct space {
     size_t n;
     deft_tensor **in, **out;
+    /* Copies of bare numbers that are results: they outlive their scope. */
+    deft_tensor *number, *first_number;
     uint32_t *from, *node, *made;
 } space;
 
 static size_t space_size(size_t n)
 {
-    return n * (2 * sizeof(deft_tensor *) + 3 * sizeof(uint32_t)) + 1;
+    return n * (2 * sizeof(deft_tensor *) + 2 * sizeof(deft_tensor) + 3 * sizeof(uint32_t)) + 1;
 }
 
 static bool space_take(deft_ctx *cx, const char *what, size_t n, space *s)
@@ -42,7 +46,9 @@ static bool space_take(deft_ctx *cx, const char *what, size_t n, space *s)
     }
     *s = (space){ .n = n, .in = (deft_tensor **)(void *)at };
     s->out = s->in + n;
-    s->from = (uint32_t *)(void *)(s->out + n);
+    s->number = (deft_tensor *)(void *)(s->out + n);
+    s->first_number = s->number + n;
+    s->from = (uint32_t *)(void *)(s->first_number + n);
     s->node = s->from + n;
     s->made = s->node + n;
     return true;
@@ -116,7 +122,7 @@ static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t li
 static bool hand_in(const call *c, space *s, size_t n_in)
 {
     for (size_t i = 0; i < n_in; i++)
-        if (!(s->in[i] = df_handle_new(c->cx, s->node[i]))) return false;
+        if (s->node[i] != DF_BAD && !(s->in[i] = df_handle_new(c->cx, s->node[i]))) return false;
     return true;
 }
 
@@ -157,17 +163,32 @@ void df_body_close(deft_ctx *cx, uint32_t was)
     cx->body_nest--;
 }
 
-/* Runs c's function on handles of s->node[0..n_in); s->made[i] is the record of result i, like
- * record s->from[i]; or as it is where that is DF_BAD. */
+/* The record of result i that is like none: a bare number is left to the caller, in s->number, when
+ * c may defer it. */
+static bool result_itself(const call *c, space *s, size_t i)
+{
+    deft_tensor *const t = s->out[i];
+    const bool is_deferred = c->defers && t->flags & DF_HANDLE_WEAK;
+    if (is_deferred) df_number_move(&s->number[i], t);
+    s->made[i] = is_deferred ? DF_BAD : df_node_of(c->cx, t);
+    return is_deferred || s->made[i] != DF_BAD;
+}
+
+/* Runs c's function on handles of s->node[0..n_in), or on s->in[i] as it is where that is DF_BAD.
+ * s->made[i] is the record of result i, like record s->from[i]; or as it is where that is DF_BAD.
+ */
 static bool record_body(const call *c, space *s, size_t n_in, size_t n_out)
 {
     uint32_t was;
     if (!df_body_open(c->cx, c->site, &was)) return false;
     bool ok = hand_in(c, s, n_in) && run_fn(c, s, n_in, n_out);
     for (size_t i = 0; i < n_out && ok; i++) {
-        s->made[i] = s->from[i] == DF_BAD ? df_node_of(c->cx, s->out[i])
-                                          : result_like(c, s->out[i], i, s->from[i]);
-        ok = s->made[i] != DF_BAD;
+        if (s->from[i] == DF_BAD) {
+            ok = result_itself(c, s, i);
+        } else {
+            s->made[i] = result_like(c, s->out[i], i, s->from[i]);
+            ok = s->made[i] != DF_BAD;
+        }
     }
     df_body_close(c->cx, was);
     return ok;
@@ -387,23 +408,51 @@ bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *
 
 /* ---- branches ---- */
 
+/* Numbers that the first branch gave are made like the results of the other, s->made; where that
+ * gave a number too, the first has its own dtype, and the other one takes it. */
+static bool settle_numbers(const call *c, space *s, size_t n)
+{
+    deft_ctx *const cx = c->cx;
+    for (size_t i = 0; i < n; i++) {
+        if (s->from[i] != DF_BAD) continue;
+        const deft_dtype own = df_tensor_dtype(cx, &s->first_number[i]);
+        const bool both = s->made[i] == DF_BAD;
+        s->from[i] = both ? df_weak_node(cx, &s->first_number[i], own)
+                          : result_like(c, &s->first_number[i], i, s->made[i]);
+        if (s->from[i] == DF_BAD) return false;
+        if (both) s->made[i] = result_like(c, &s->number[i], i, s->from[i]);
+        if (s->made[i] == DF_BAD) return false;
+    }
+    return true;
+}
+
 static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint32_t condition,
                         space *s, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                         size_t n_out)
 {
     deft_ctx *const cx = c->cx;
-    for (size_t i = 0; i < n_in; i++)
-        if ((s->node[i] = df_node_of(cx, in[i])) == DF_BAD) return false;
+    for (size_t i = 0; i < n_in; i++) {
+        const bool is_number = in[i]->flags & DF_HANDLE_WEAK;
+        s->in[i] = in[i]; /* a number takes the dtype of what it meets in a branch */
+        s->node[i] = is_number ? DF_BAD : df_node_of(cx, in[i]);
+        if (!is_number && s->node[i] == DF_BAD) return false;
+    }
     for (size_t i = 0; i < n_out; i++) s->from[i] = DF_BAD;
     const uint32_t first = cx->rec.n;
+    c->defers = true;
     c->fn = then;
     c->who = "its first branch";
     if (!record_body(c, s, n_in, n_out)) return false;
-    for (size_t i = 0; i < n_out; i++) s->from[i] = s->made[i];
+    for (size_t i = 0; i < n_out; i++) {
+        s->from[i] = s->made[i];
+        s->first_number[i] = s->number[i];
+    }
     const uint32_t middle = cx->rec.n;
     c->fn = otherwise;
     c->who = "its other branch";
-    if (!record_body(c, s, n_in, n_out) || !df_grad_mark_branches(cx, cx->rec.n, first, middle))
+    /* A result that is a number here, and none in the first branch, is made like that one. */
+    if (!record_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
+        !df_grad_mark_branches(cx, cx->rec.n, first, middle))
         return false;
     for (size_t i = 0; i < n_out; i++) {
         const uint32_t src[3] = { condition, s->from[i], s->made[i] };

@@ -10,6 +10,7 @@
 
 #include "lazy/body.h"
 #include "lazy/vmap.h"
+#include "lazy/meet.h"
 
 /* ---- the list ---- */
 
@@ -415,8 +416,10 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("stop_gradient", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_enter("stop_gradient", 1, t, DF_SITE);
     if (!cx) return NULL;
+    if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* is a constant */
+    if (!df_begin("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
     const uint32_t k = df_grad_stand_in(cx, a, DF_SITE);
     if (k == DF_BAD || !add_mark(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
         return NULL;

@@ -4,6 +4,7 @@
  * result is memory that updates cover; pieces that are views of one tensor are read through it.
  */
 #include "lazy/compose.h"
+#include "lazy/meet.h"
 
 /* Writes value into rows [at, at + n) of axis of base. */
 static uint32_t put(deft_ctx *cx, uint32_t base, uint32_t value, uint32_t axis, int64_t at,
@@ -55,11 +56,12 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
     df_arena_reset(&cx->pass);
     uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, n);
     if (!piece) return df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu parts", what, n);
-    deft_dtype t = DEFT_BOOL;
+    const df_meeting m = { .what = what, .first = 1, .op = DF_OP_update, .site = site };
+    deft_dtype t;
     df_shape first, s;
     int at = -1;
+    if (!df_meet(cx, &m, parts, n, piece, &t)) return NULL;
     for (size_t i = 0; i < n; i++) {
-        if ((piece[i] = df_operand(cx, what, (unsigned)i + 1, parts[i])) == DF_BAD) return NULL;
         df_rec_shape(&cx->rec, piece[i], &s);
         if (i == 0) {
             first = s;
@@ -72,7 +74,6 @@ static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_
         if (!fits)
             return df_error(cx, DEFT_E_SHAPE, "%s: part 0 is %s, part %zu is %s", what,
                             df_shape_text(&first, a, sizeof a), i, df_shape_text(&s, b, sizeof b));
-        t = i ? df_promote(t, df_dtype_at(cx, piece[i])) : df_dtype_at(cx, piece[i]);
     }
     for (size_t i = 0; i < n; i++) {
         piece[i] = df_to(cx, piece[i], t, site);

@@ -523,7 +523,14 @@ void df_value_write(const df_value *v, const void *src);
 /* The record of t in this epoch (an input record is made when it only has a value). DF_BAD on
  * failure. */
 uint32_t df_node_of(deft_ctx *cx, deft_tensor *t);
-/* A record of the weak handle t in dtype. */
+/* The dtype that the weak handle t takes where it meets dtype: a fractional number makes f32 of
+ * integers, an integer makes i64 of bools. */
+DF_INLINE deft_dtype df_weak_dtype(const deft_tensor *t, deft_dtype dtype)
+{
+    if (t->place == DEFT_I64) return dtype == DEFT_BOOL ? DEFT_I64 : dtype;
+    return df_is_float(dtype) ? dtype : DEFT_F32;
+}
+/* A record of the weak handle t in df_weak_dtype of dtype. */
 uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype);
 /* The bits of a number argument; false with the error recorded when it does not fit t. */
 bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *bits);

@@ -9,6 +9,7 @@
  * comparison with the record of the epoch before (spine.h).
  * size: the public elementwise functions, into which the paths above are inlined.
  */
+#include "lazy/meet.h"
 #include "lazy/recording.h"
 
 #include <math.h>
@@ -261,13 +262,12 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
 {
     const uint32_t at = cx->rec.n_args;
     uint32_t node;
+    dtype = df_weak_dtype(t, dtype);
     if (t->place == DEFT_I64) {
-        if (dtype == DEFT_BOOL) dtype = DEFT_I64;
         node = df_number_i(cx, "num", dtype, t->number, 0);
     } else {
         double v;
         memcpy(&v, &t->number, sizeof v);
-        if (!df_is_float(dtype)) dtype = DEFT_F32;
         node = df_number_f(cx, "num", dtype, v, 0);
     }
     if (DF_UNLIKELY(cx->recording && node != DF_BAD)) df_recording_number(cx, at, dtype, t);
@@ -642,23 +642,30 @@ static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b,
     return df_result(cx, push(cx, node, r->shape[like], site));
 }
 
-/* Records of two operands; bare numbers take the other's dtype. */
-static bool operands(deft_ctx *cx, const char *what, deft_tensor *a, deft_tensor *b, uint32_t *na,
-                     uint32_t *nb)
+/* Records of the two operands of op; a bare number takes the other's dtype. */
+static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uint32_t *na,
+                     uint32_t *nb, uintptr_t site)
 {
+    const char *const what = df_op_infos[op].name;
     if (!df_enter_more(cx, what, 2, b)) return false;
-    const bool wa = a->flags & DF_HANDLE_WEAK, wb = b->flags & DF_HANDLE_WEAK;
-    if (DF_LIKELY(wa == wb)) {
-        *na = df_node_of(cx, a);
-        *nb = df_node_of(cx, b);
-    } else if (wa) {
-        *nb = df_node_of(cx, b);
-        *na = *nb == DF_BAD ? DF_BAD : df_weak_node(cx, a, (deft_dtype)cx->rec.nodes[*nb].dtype);
-    } else {
-        *na = df_node_of(cx, a);
-        *nb = *na == DF_BAD ? DF_BAD : df_weak_node(cx, b, (deft_dtype)cx->rec.nodes[*na].dtype);
+    if (DF_UNLIKELY((a->flags | b->flags) & DF_HANDLE_WEAK)) {
+        const df_meeting m = { .what = what, .first = 1, .op = op, .site = site };
+        uint32_t node[2];
+        if (!df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, NULL)) return false;
+        *na = node[0];
+        *nb = node[1];
+        return true;
     }
+    *na = df_node_of(cx, a);
+    *nb = df_node_of(cx, b);
     return *na != DF_BAD && *nb != DF_BAD;
+}
+
+/* Whether x is not 0, as a record. A bare number is looked at as it was written. */
+static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
+{
+    const bool is_number = x->flags & DF_HANDLE_WEAK;
+    return df_to(cx, is_number ? df_number_exact(cx, x) : df_node_of(cx, x), DEFT_BOOL, site);
 }
 
 /* The context of two operands, either of which may be NULL after an earlier error. */
@@ -680,7 +687,7 @@ static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t s
         return df_handle_new(same, again(same, site));
     deft_ctx *const cx = enter_two(what, a, b, site);
     uint32_t na, nb;
-    if (!cx || !operands(cx, what, a, b, &na, &nb)) return NULL;
+    if (!cx || !operands(cx, op, a, b, &na, &nb, site)) return NULL;
     return binary_nodes(cx, op, na, nb, site);
 }
 
@@ -742,10 +749,9 @@ static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_ten
                             uintptr_t site)
 {
     deft_ctx *const cx = enter_two(what, a, b, site);
-    uint32_t na, nb;
-    if (!cx || !operands(cx, what, a, b, &na, &nb)) return NULL;
-    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site), df_to(cx, nb, DEFT_BOOL, site),
-                        site);
+    if (!cx || !df_enter_more(cx, what, 2, b)) return NULL;
+    const uint32_t na = truth_of(cx, a, site), nb = truth_of(cx, b, site);
+    return binary_nodes(cx, op, na, nb, site);
 }
 
 static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,

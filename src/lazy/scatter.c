@@ -29,15 +29,17 @@ static df_shape slices_of(const df_shape *s, const df_shape *at, uint32_t axis)
     return out;
 }
 
-/* Values as records of dtype t; a bare number takes it. */
+/* Values as records of dtype t; a bare number takes it, but a fraction no integer's. */
 static uint32_t values_of(deft_ctx *cx, const char *what, deft_tensor *values, deft_dtype t)
 {
     if (!df_enter_more(cx, what, 3, values)) return DF_BAD;
-    if (values->flags & DF_HANDLE_WEAK) return df_weak_node(cx, values, t);
-    const uint32_t v = df_node_of(cx, values);
-    if (v == DF_BAD || df_dtype_at(cx, v) == t) return v;
-    df_error(cx, DEFT_E_DTYPE, "%s: values are %s, the tensor is %s", what,
-             deft_dtype_name(df_dtype_at(cx, v)), deft_dtype_name(t));
+    const bool is_number = values->flags & DF_HANDLE_WEAK;
+    const uint32_t v = is_number ? DF_BAD : df_node_of(cx, values);
+    if (!is_number && v == DF_BAD) return DF_BAD;
+    const deft_dtype own = is_number ? df_weak_dtype(values, t) : df_dtype_at(cx, v);
+    if (own == t) return is_number ? df_weak_node(cx, values, t) : v;
+    df_error(cx, DEFT_E_DTYPE, "%s: values are %s, the tensor is %s", what, deft_dtype_name(own),
+             deft_dtype_name(t));
     return DF_BAD;
 }
 
