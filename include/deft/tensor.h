@@ -253,7 +253,8 @@ DEFT_API deft_tensor *deft_prod(deft_tensor *t, deft_axes axes, int keepdims); /
 DEFT_API deft_tensor *deft_min(deft_tensor *t, deft_axes axes, int keepdims);
 DEFT_API deft_tensor *deft_max(deft_tensor *t, deft_axes axes, int keepdims);
 DEFT_API deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims); /* sum / count */
-/* sum((x - mean)^2) / (count - ddof), in two passes. */
+/* sum((x - mean)^2) / max(count - ddof, 0), in two passes: as in NumPy NaN of no elements, and of
+ * no more than ddof elements infinity, or NaN when they are equal. */
 DEFT_API deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof);
 DEFT_API deft_tensor *deft_any(deft_tensor *t, deft_axes axes, int keepdims);
 DEFT_API deft_tensor *deft_all(deft_tensor *t, deft_axes axes, int keepdims);
@@ -266,6 +267,7 @@ DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);
 /* [..., M, K] by [..., K, N]; batch axes broadcast; a 1-d operand is a row (left) or a column
  * (right) whose axis disappears from the result. */
 DEFT_API deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b);
+/* Of an axis without elements the result has none. */
 DEFT_API deft_tensor *deft_softmax(deft_tensor *t, int axis);
 DEFT_API deft_tensor *deft_log_softmax(deft_tensor *t, int axis);
 /* (x - mean) / sqrt(var + eps) over the last n_axes axes, var with ddof 0; then * gain + bias when

@@ -213,7 +213,8 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
     return high(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
-/* (x - mean), and the mean square of it over n - ddof. */
+/* (x - mean), and the sum of its squares over n - ddof: over 0 where there are no more than ddof
+ * elements, which makes it infinite or, of equal elements or none, NaN. */
 static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int ddof,
                          uint32_t *centred, uintptr_t site)
 {
@@ -223,6 +224,7 @@ static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int
     const deft_dtype t = df_dtype_at(cx, c);
     uint32_t n = count(cx, a, mask, t, site);
     if (ddof) n = df_map2(cx, DF_OP_sub, n, df_cst(cx, t, ddof, site), site);
+    if (ddof > 0) n = df_map2(cx, DF_OP_maximum, n, df_cst(cx, t, 0, site), site);
     *centred = c;
     const uint32_t sq = df_map1(cx, DF_OP_square, c, site);
     return df_map2(cx, DF_OP_div, df_reduce(cx, DF_OP_sum, sq, mask, keep, site), n, site);
@@ -391,10 +393,16 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
 
 /* ---- normalizations and losses ---- */
 
-/* x - max(x) along the axes: what keeps exp in range. */
+/* x - max(x) along the axes, which keeps exp in range. Axes without elements have no maximum, and
+ * need none. */
 static uint32_t shifted(deft_ctx *cx, uint32_t a, uint32_t mask, uintptr_t site)
 {
+    df_shape s;
     a = as_float(cx, a, site);
+    if (a == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, a, &s);
+    for (uint32_t i = 0; i < s.rank; i++)
+        if (mask >> i & 1u && s.dim[i] == 0) return a;
     return df_map2(cx, DF_OP_sub, a, df_reduce(cx, DF_OP_max, a, mask, true, site), site);
 }
 

@@ -136,10 +136,11 @@ bool df_grad_silu(df_grad *w, uint32_t k, uint32_t g)
     return df_grad_give(w, x, MUL(g, MUL(s, ADD(one, MUL(x, SUB(one, s))))));
 }
 
+/* NaN is not at most 0: it was taken, and gets all. */
 bool df_grad_relu(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t zero = INT(0);
-    return df_grad_give(w, X, where(w, map2(w, DF_OP_lt, zero, X), g, zero));
+    return df_grad_give(w, X, where(w, map2(w, DF_OP_le, X, zero), zero, g));
 }
 
 bool df_grad_powi(df_grad *w, uint32_t k, uint32_t g)
@@ -218,12 +219,20 @@ static uint32_t power_by_exponent(df_grad *w, uint32_t k, uint32_t x, uint32_t y
 
 BINARY(pow, MUL(g, power_by_base(w, k, x, y)), MUL(g, power_by_exponent(w, k, x, y)))
 
-/* The one that was taken gets all; equal ones get half each. */
+/* Whether a and b are equal, where all NaNs are. */
+static uint32_t is_same(df_grad *w, uint32_t a, uint32_t b)
+{
+    const uint32_t are_nan = map2(w, DF_OP_bitwise_and, MAP(isnan, a), MAP(isnan, b));
+    return map2(w, DF_OP_bitwise_or, map2(w, DF_OP_eq, a, b), are_nan);
+}
+
+/* The one that was taken gets all, and a NaN is taken before any number; equal ones, which two NaNs
+ * are, get half each. */
 static uint32_t taken(df_grad *w, uint32_t k, uint32_t g, uint32_t mine, uint32_t other)
 {
     const uint32_t zero = INT(0);
-    const uint32_t part = where(w, map2(w, DF_OP_eq, mine, other), MUL(g, NUM(0.5)), g);
-    return where(w, map2(w, DF_OP_eq, mine, k), part, zero);
+    const uint32_t part = where(w, is_same(w, mine, other), MUL(g, NUM(0.5)), g);
+    return where(w, is_same(w, mine, k), part, zero);
 }
 
 BINARY(extremum, taken(w, k, g, x, y), taken(w, k, g, y, x))

@@ -171,12 +171,14 @@ static uint32_t reduce_as(df_grad *w, uint32_t k, df_op op, uint32_t a)
     return df_reduce(w->cx, op, a, w->cx->rec.nodes[k].attr & 255u, true, w->site);
 }
 
-/* Equal ones share. */
+/* Equal ones share, and all NaNs are equal. The result is NaN where any element is, so that a NaN
+ * is always among them. */
 bool df_grad_reduced_extremum(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
     const uint32_t x = X, zero = df_cst(cx, df_dtype_at(cx, x), 0, w->site);
-    const uint32_t is_it = map2(w, DF_OP_eq, x, kept(w, k, k));
+    const uint32_t is_it = map2(w, DF_OP_bitwise_or, map2(w, DF_OP_eq, x, kept(w, k, k)),
+                                df_map1(cx, DF_OP_isnan, x, w->site));
     const uint32_t hits = df_to(cx, is_it, df_dtype_at(cx, x), w->site);
     const uint32_t share = map2(w, DF_OP_div, kept(w, k, g), reduce_as(w, k, DF_OP_sum, hits));
     return df_grad_give(w, x, df_where(cx, is_it, share, zero, w->site));

@@ -254,21 +254,61 @@ static bool check_pool(deft_ctx *cx, const char *what, uint32_t x, const df_shap
     return true;
 }
 
-/* b where it is greater or NaN, else a: what came first stays. Its gradient is PyTorch's. */
-static uint32_t greater(deft_ctx *cx, uint32_t a, uint32_t b, uintptr_t site)
+/* The windows along one side, rows or columns, of which place i is the first within the image:
+ * bools that broadcast to all windows. Window o begins at o * stride - padding. */
+static uint32_t begins_with(deft_ctx *cx, const window *w, int side, int64_t i, uintptr_t site)
 {
+    const int64_t left = w->padding[side] - i, stride = w->stride[side], n = w->out[side];
+    const df_shape s = side == 0 ? (df_shape){ .rank = 2, .dim = { n, 1 } }
+                                 : (df_shape){ .rank = 1, .dim = { n } };
+    const bool is_never = i > 0 && left % stride != 0;
+    const int64_t o = is_never ? -1 : (left + stride - 1) / stride;
+    const uint32_t at = df_iota_node(cx, &s, 0, site);
+    const uint32_t first = df_number_i(cx, "max_pool2d", DEFT_I64, o, site);
+    return df_map2(cx, i == 0 ? DF_OP_le : DF_OP_eq, first, at, site);
+}
+
+/* takes, or where place k is the first of its window that lies within the image, behind padding
+ * alone. Every window has such a place, since padding is at most half of the kernel. */
+static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t takes, uintptr_t site)
+{
+    const int64_t place[2] = { k / w->kernel[1], k % w->kernel[1] };
+    if (place[0] > w->padding[0] || place[1] > w->padding[1]) return takes;
+    uint32_t first = DF_BAD;
+    bool has_side = false;
+    for (int i = 0; i < 2; i++) {
+        if (w->padding[i] == 0) continue; /* then place 0 is the first of every window */
+        const uint32_t by_side = begins_with(cx, w, i, place[i], site);
+        first = has_side ? df_map2(cx, DF_OP_bitwise_and, first, by_side, site) : by_side;
+        has_side = true;
+    }
+    return has_side ? df_map2(cx, DF_OP_bitwise_or, takes, first, site) : takes;
+}
+
+/* b, place k, where it is greater than a, what is there of the places before; else a: of equal ones
+ * the first stays, and gets the gradient. NaN is greater than all else, and equal to NaN. Padding
+ * gives way even to -infinity. */
+static uint32_t greater(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
+                        uintptr_t site)
+{
+    const uint32_t a_is_number = df_map2(cx, DF_OP_eq, a, a, site);
+    const uint32_t is_nan =
+        df_map2(cx, DF_OP_bitwise_and, a_is_number, df_map1(cx, DF_OP_isnan, b, site), site);
     const uint32_t is_more = df_map2(cx, DF_OP_lt, a, b, site);
-    const uint32_t takes =
-        df_map2(cx, DF_OP_bitwise_or, is_more, df_map1(cx, DF_OP_isnan, b, site), site);
+    const uint32_t more = df_map2(cx, DF_OP_bitwise_or, is_more, is_nan, site);
+    const uint32_t takes = or_first(cx, w, k, more, site);
     return df_where(cx, takes, b, a, site);
 }
 
-static uint32_t sum(deft_ctx *cx, uint32_t a, uint32_t b, uintptr_t site)
+static uint32_t sum(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
+                    uintptr_t site)
 {
+    (void)w, (void)k;
     return df_map2(cx, DF_OP_add, a, b, site);
 }
 
-typedef uint32_t (*combine_fn)(deft_ctx *cx, uint32_t a, uint32_t b, uintptr_t site);
+typedef uint32_t (*combine_fn)(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
+                               uintptr_t site);
 
 static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fill,
                          combine_fn combine, uintptr_t site)
@@ -276,7 +316,7 @@ static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fil
     const uint32_t a = padded(cx, x, w, fill, site);
     uint32_t out = at_place(cx, a, w, 0, site);
     for (int64_t k = 1; k < w->kernel[0] * w->kernel[1] && out != DF_BAD; k++)
-        out = combine(cx, out, at_place(cx, a, w, k, site), site);
+        out = combine(cx, w, k, out, at_place(cx, a, w, k, site), site);
     return out;
 }
 

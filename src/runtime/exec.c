@@ -128,6 +128,24 @@ static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_r
     return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], s->elements, r->waiter);
 }
 
+static bool is_empty(const df_run *r, uint32_t buf)
+{
+    return buf == DF_NONE || df_run_slot(r, r->plan->bufs[buf].numel) == 0;
+}
+
+/* Whether all that seg writes has no elements, as the norms of any number of rows of none: then it
+ * need not go over its rows, of which there may be billions. What checks indices is never idle. */
+static bool is_idle(const df_run *r, const df_seg *seg)
+{
+    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    if (seg->kind == DF_SEG_ROUTINE) return seg->op == DF_OP_argsort && is_empty(r, seg->c.buf);
+    if (seg->kind == DF_SEG_MATMUL && !is_empty(r, seg->c.buf)) return false;
+    if (k && k->flags & DF_KERNEL_CHECKS) return false;
+    for (uint32_t i = 0; k && i < k->n_access; i++)
+        if (k->access[i].kind == DF_ACCESS_STORE && !is_empty(r, seg->bind[i].buf)) return false;
+    return true;
+}
+
 static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
 {
     const df_kernel *const k = s->kernel = &r->plan->kernels[seg->kernel];
@@ -140,6 +158,7 @@ static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
         case DF_AXIS_INNER: s->n_inner = extent; break;
         }
     }
+    if (s->is_idle) s->n_outer = 0;
     s->elements = count_elements(s);
     s->code = code_of(r, seg, s);
     s->ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
@@ -154,7 +173,7 @@ static void measure(df_run *r)
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         const df_seg *const seg = &r->plan->segs[i];
         df_seg_run *const s = &r->segs[i];
-        *s = (df_seg_run){ .riders = DF_NONE };
+        *s = (df_seg_run){ .riders = DF_NONE, .is_idle = is_idle(r, seg) };
         if (seg->kernel != DF_NONE) measure_kernel(r, seg, s);
     }
 }
@@ -408,8 +427,8 @@ static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
         if (n_tasks <= 1 || i >= l->n - l->n_after)
             for (uint32_t j = 0; j < s->n_items; j++) run_item(r, s, j, 0);
         if (s->n_items > 0 && s->split) finish_split(r, s);
-        if (seg->kind == DF_SEG_MATMUL) df_run_matmul(r, seg, s);
-        if (seg->kind == DF_SEG_ROUTINE) df_run_routine(r, seg);
+        if (seg->kind == DF_SEG_MATMUL && !s->is_idle) df_run_matmul(r, seg, s);
+        if (seg->kind == DF_SEG_ROUTINE && !s->is_idle) df_run_routine(r, seg);
         stats->forks += seg->kind != DF_SEG_KERNEL;
         stats->interpreted_segments += s->kernel && !s->code;
     }

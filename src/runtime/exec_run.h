@@ -28,7 +28,8 @@ typedef struct df_seg_run {
     bool split;
     uint32_t riders, next_rider; /* segments run along with this one's rows, a list; DF_NONE */
     bool rides;
-    bool parallel;                /* the launch that begins with this segment */
+    bool is_idle;  /* nothing of what it computes is stored anywhere: it is left out */
+    bool parallel; /* the launch that begins with this segment */
     uint32_t first_item, n_items; /* within its launch */
     uint64_t *partial;
     int64_t partial_row; /* words of partial per row */

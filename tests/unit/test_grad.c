@@ -400,6 +400,55 @@ Test(grad, of_a_table_that_is_a_weight_too_is_added_up_in_place)
 
 /* ---- NaN ---- */
 
+/* NaN is taken before any number, and all NaNs are equal: docs/gradients.md. */
+static deft_tensor *maximum_and_minimum(deft_tensor *a, deft_tensor *b)
+{
+    return deft_add(deft_maximum(a, b), deft_mul(deft_minimum(a, b), 10.0));
+}
+
+Test(grad, a_nan_was_taken)
+{
+    deft_tensor *const x = VECTOR(NAN, 1, NAN, 2, 3), *const y = VECTOR(5, NAN, NAN, 2, 4);
+    EXPECT(rig_grad_of_sum(maximum_and_minimum(x, y), x), 11, 0, 5.5, 5.5, 10);
+    EXPECT(rig_grad_of_sum(maximum_and_minimum(x, y), y), 0, 11, 5.5, 5.5, 1);
+    EXPECT(rig_grad_of_sum(deft_max(x, DEFT_ALL_AXES, 0), x), 0.5, 0, 0.5, 0, 0);
+    EXPECT(rig_grad_of_sum(deft_min(x, DEFT_ALL_AXES, 1), x), 0.5, 0, 0.5, 0, 0);
+    EXPECT(rig_grad_of_sum(deft_max(deft_slice(x, DEFT_R(3, 5)), DEFT_ALL_AXES, 0), x), 0, 0, 0, 0,
+           1);
+    deft_tensor *const z = VECTOR(NAN, -1, 0, 2);
+    EXPECT(rig_grad_of_sum(deft_relu(z), z), 1, 0, 0, 1);
+    EXPECT(rig_grad_of_sum(deft_clamp(z, -0.5, 1.5), z), 1, 0, 1, 0);
+    EXPECT(rig_grad_of_sum(deft_clamp(z, 0, 1), z), 1, 0, 0.5, 0);
+}
+
+static deft_status extremes(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    deft_tensor *const top = deft_max(in[0], DEFT_ALL_AXES, 0);
+    out[0] = rig_grad_of_sum(deft_add(top, deft_sum(deft_relu(in[0]), DEFT_ALL_AXES, 0)), in[0]);
+    return DEFT_OK;
+}
+
+Test(grad, a_nan_was_taken_in_each_example)
+{
+    deft_tensor *const x = deft_reshape(VECTOR(1, NAN, 2, NAN, NAN, 3, 5, 4, -1), DEFT_SHAPE(3, 3));
+    deft_tensor *g = NULL;
+    cr_assert(deft_vmap(r.cx, extremes, NULL, &x, NULL, 1, &g, NULL, 1), "%s", deft_message(r.cx));
+    EXPECT(g, 1, 2, 1, 1.5, 1.5, 1, 2, 1, 0);
+}
+
+/* The first derivative of the square of a maximum; then the second is 2 where it was taken. */
+Test(grad, a_nan_was_taken_the_second_time_too)
+{
+    deft_tensor *const x = VECTOR(NAN, 1, NAN);
+    deft_tensor *const g = rig_grad_of_sum(deft_square(deft_max(x, DEFT_ALL_AXES, 0)), x);
+    EXPECT(g, NAN, 0, NAN);
+    EXPECT(rig_grad_of_sum(g, x), 1, 0, 1);
+    deft_tensor *const y = VECTOR(NAN, -1);
+    EXPECT(rig_grad_of_sum(rig_grad_of_sum(deft_square(deft_relu(y)), y), y), 2, 0);
+}
+
 Test(grad, nan_check_names_what_made_it)
 {
     deft_tensor *const x = VECTOR(4, -1, 9), *const y = VECTOR(1, 2, 3);
