@@ -35,6 +35,9 @@ template <class T>
 using if_number = std::enable_if_t<
     std::is_arithmetic_v<T> || (std::is_enum_v<T> && std::is_convertible_v<T, int64_t>), int>;
 
+template <class T>
+using if_integer = std::enable_if_t<std::is_integral_v<T>, int>;
+
 template <class... I>
 inline deft_shape shape_of(I... extent)
 {
@@ -67,8 +70,39 @@ inline deft_axes all_axes()
 template <class... R>
 inline deft_tensor *deft_slice(deft_tensor *t, R... range)
 {
+    static_assert((std::is_convertible_v<R, deft_range> && ...),
+                  "deft_slice takes ranges, not numbers: DEFT_R(a, b) for elements a to b - 1, "
+                  "DEFT_AT(i) for one, DEFT_FULL for all");
     const deft_range ranges[sizeof...(R) + 1] = {static_cast<deft_range>(range)..., deft_range()};
     return deft_slice_n(t, sizeof...(R), ranges);
+}
+
+/* Integers where C takes a double or an integer. */
+template <class N, ::deft::detail::if_integer<N> = 0>
+inline deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, N value)
+{
+    return deft_full_i(cx, shape, dtype, static_cast<int64_t>(value));
+}
+
+template <class N, ::deft::detail::if_integer<N> = 0>
+inline deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
+                             deft_pad_mode mode, N value)
+{
+    return deft_pad_i(t, before, after, mode, static_cast<int64_t>(value));
+}
+
+template <class A, class B, ::deft::detail::if_integer<A> = 0, ::deft::detail::if_integer<B> = 0>
+inline deft_tensor *deft_clamp(deft_tensor *t, A low, B high)
+{
+    return deft_clamp_i(t, static_cast<int64_t>(low), static_cast<int64_t>(high));
+}
+
+template <class A, class B, class C, ::deft::detail::if_integer<A> = 0, ::deft::detail::if_integer<B> = 0,
+          ::deft::detail::if_integer<C> = 0>
+inline deft_tensor *deft_arange(deft_ctx *cx, A start, B stop, C step, deft_dtype dtype)
+{
+    return deft_arange_i(cx, static_cast<int64_t>(start), static_cast<int64_t>(stop),
+                         static_cast<int64_t>(step), dtype);
 }
 
 /* deft_add(x, 0.5), deft_add(i, 1): a floating number takes the _f form, any other the _i form. */

@@ -20,7 +20,9 @@ extern "C" {
 DEFT_API DEFT_MUST_CHECK deft_status deft_eval(deft_tensor *const *list, size_t n);
 
 /* Computes t and writes its row-major elements as dtype into dst; bytes must be exactly their size.
- * Converts as deft_cast does. */
+ * Converts as deft_cast does. In C, a constant dtype and a pointer to a number of another type do
+ * not compile: float for DEFT_F32, int32_t or uint32_t for DEFT_I32, uint16_t for halves and so on;
+ * dst may always point to void or to characters. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst,
                                                size_t bytes);
 
@@ -68,4 +70,13 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path,
 #ifdef __cplusplus
 }
 #endif
+
+#if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
+#define deft_read(t, dtype, dst, bytes)                                                            \
+    deft_read((t), (dtype), (dst),                                                                 \
+              (bytes) + DEFT_REQUIRE(DEFT_MAY_HOLD((dst), dtype),                                  \
+                                     "deft_read: dst points to elements of another type than "     \
+                                     "dtype (a pointer to void takes any)"))
+#endif
+
 #endif

@@ -8,7 +8,9 @@
  * belong to the innermost open scope. A context and its tensors belong to one thread at a time.
  *
  * Images are [N, C, H, W]: of a batch, channels, rows, columns. An option of two numbers is for
- * rows and columns: DEFT_CONV2D(.stride = { 2, 2 }). Defaults and names are PyTorch's.
+ * rows and columns: DEFT_CONV2D(.stride = { 2, 1 }). Where 0 columns have no meaning, they are as
+ * the rows, so that .stride = 2 is { 2, 2 }. Padding of 0 columns has one: .padding = 1 without
+ * braces, in one of the macros below, is an error. Defaults and names are PyTorch's.
  */
 #ifndef DEFT_LAYERS_H
 #define DEFT_LAYERS_H
@@ -36,11 +38,12 @@ DEFT_API deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low);
 
 typedef struct deft_conv2d_options {
     size_t size;         /* sizeof(deft_conv2d_options) */
-    int64_t stride[2];   /* 0: 1 */
+    int64_t stride[2];   /* 0: 1; columns 0: as rows */
     int64_t padding[2];  /* rows and columns of zeros on either side */
-    int64_t dilation[2]; /* from one weight to the next, in pixels; 0: 1 */
+    int64_t dilation[2]; /* from one weight to the next, in pixels; 0: 1; columns 0: as rows */
     int64_t groups;      /* of channels, each with weights of its own; 0: 1 */
     deft_tensor *bias;   /* [out]; NULL: none */
+    const char *written; /* the text of DEFT_CONV2D's arguments, for errors; else NULL */
 } deft_conv2d_options;
 
 /* Cross-correlation: x [N, in, H, W] with w [out, in / groups, kh, kw] gives [N, out, Ho, Wo], Ho =
@@ -54,15 +57,16 @@ DEFT_API deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w,
                                   const deft_conv2d_options *options);
 
 typedef struct deft_pool2d_options {
-    size_t size;        /* sizeof(deft_pool2d_options) */
-    int64_t kernel[2];  /* rows and columns of a window: at least 1 */
-    int64_t stride[2];  /* 0: as kernel */
-    int64_t padding[2]; /* on either side; at most half of kernel */
+    size_t size;         /* sizeof(deft_pool2d_options) */
+    int64_t kernel[2];   /* rows and columns of a window: at least 1; columns 0: as rows */
+    int64_t stride[2];   /* 0: as kernel; columns alone 0: as rows */
+    int64_t padding[2];  /* on either side; at most half of kernel */
+    const char *written; /* the text of DEFT_POOL2D's arguments, for errors; else NULL */
 } deft_pool2d_options;
 
-/* The greatest of each window of x [N, C, H, W], a float; padding is -infinity. Of equal elements
- * the first in row-major order gets the gradient. A window with a NaN gives NaN, and the last NaN
- * gets it. */
+/* The greatest of each window of x [N, C, H, W], a float. NaN is greater than all else, and all
+ * NaNs are equal. Of equal elements the first in row-major order gets the gradient; padding is
+ * -infinity and gets none. */
 DEFT_API deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options);
 
 /* The mean of each window: its sum, in row-major order, over the window's size; padding is 0 and
@@ -105,9 +109,11 @@ DEFT_API deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor
 #define DEFT_ATTENTION(...)                                                                        \
     (&(const deft_attention_options){ .size = sizeof(deft_attention_options), __VA_ARGS__ })
 #define DEFT_CONV2D(...)                                                                           \
-    (&(const deft_conv2d_options){ .size = sizeof(deft_conv2d_options), __VA_ARGS__ })
+    (&(const deft_conv2d_options){                                                                 \
+        .written = DEFT_TEXT(__VA_ARGS__), .size = sizeof(deft_conv2d_options), __VA_ARGS__ })
 #define DEFT_POOL2D(...)                                                                           \
-    (&(const deft_pool2d_options){ .size = sizeof(deft_pool2d_options), __VA_ARGS__ })
+    (&(const deft_pool2d_options){                                                                 \
+        .written = DEFT_TEXT(__VA_ARGS__), .size = sizeof(deft_pool2d_options), __VA_ARGS__ })
 #endif
 
 #ifdef __cplusplus

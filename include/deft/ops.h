@@ -222,12 +222,6 @@ DEFT_API deft_tensor *deft_logical_xor_i(deft_tensor *a, int64_t b);
 #endif
 
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
-#define DEFT_PICK(name, b)                                                                         \
-    _Generic((b),                                                                                  \
-        float: name##_f, double: name##_f, _Bool: name##_i, char: name##_i, signed char: name##_i, \
-        unsigned char: name##_i, short: name##_i, unsigned short: name##_i, int: name##_i,         \
-        unsigned: name##_i, long: name##_i, unsigned long: name##_i, long long: name##_i,          \
-        unsigned long long: name##_i, default: name)
 #define deft_add(a, b) DEFT_PICK(deft_add, b)((a), (b))
 #define deft_sub(a, b) DEFT_PICK(deft_sub, b)((a), (b))
 #define deft_mul(a, b) DEFT_PICK(deft_mul, b)((a), (b))

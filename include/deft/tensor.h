@@ -11,6 +11,7 @@
 #define DEFT_TENSOR_H
 
 #include "deft/context.h"
+#include "deft/pick.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +54,10 @@ DEFT_API deft_range deft_range_of(int64_t start, int64_t stop, int64_t step);
 #define DEFT_ALL_AXES ((deft_axes){ UINT32_MAX, { 0 } })
 #endif
 
-/* Elements a, a + 1, .. b - 1; negative bounds count from the end. Bounds outside are an error. */
+/* Elements a, a + 1, .. b - 1; negative bounds count from the end. Bounds outside are an error, and
+ * so are bounds between which no tensor has an element, whatever its extent: DEFT_R(1, 0),
+ * DEFT_R(-1, 0). Equal bounds are an empty range, DEFT_R(3, 3); so are bounds of which one counts
+ * from the end, where the tensor is too short: DEFT_R(1, -1) of one element. */
 #define DEFT_R(a, b) deft_range_of((a), (b), 1)
 #define DEFT_RS(a, b, step) deft_range_of((a), (b), (step))
 #define DEFT_AT(i) deft_range_of((i), (i), 0)
@@ -86,16 +90,26 @@ DEFT_API deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype d
 
 DEFT_API deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype);
 DEFT_API deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype);
-/* value is an argument of the trace, not part of its identity. Must fit dtype. */
+/* value is an argument of the trace, not part of its identity. Must fit dtype. In C deft_full takes
+ * an integer too, and calls deft_full_i, which knows all 64 bits of it. */
 DEFT_API deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value);
-/* A 0-d number, for use as a left operand: deft_sub(deft_num(cx, 1), x). Takes the dtype of a float
- * that it meets; else f32, deft_num_i i64. */
+DEFT_API deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dtype, int64_t value);
+/* A 0-d number, for use where a call takes tensors: deft_sub(deft_num(cx, 1), x). In every call, at
+ * every place, it takes the dtype that the tensors it meets there promote to; but deft_num makes
+ * f32 of integers and bools, deft_num_i i64 of bools. Where it meets numbers alone, or nothing, it
+ * is f32, deft_num_i i64. A number that does not fit its dtype is an error. deft_cast converts the
+ * number as it was written, and what asks whether it is 0 (deft_where, deft_logical_and) looks at
+ * that too. */
 DEFT_API deft_tensor *deft_num(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_num_i(deft_ctx *cx, int64_t value);
 /* start, start + step, ... while below stop (above, for a negative step): ceil((stop - start) /
  * step) elements, each computed as start + i * step in dtype (f16, bf16: in f32, rounded once). */
 DEFT_API deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step,
                                   deft_dtype dtype);
+/* The same for integers, which deft_arange calls in C when all three are. Exact in integer dtypes,
+ * where the first and the last element must fit. */
+DEFT_API deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t step,
+                                    deft_dtype dtype);
 /* n values from first to last, both included: first + i * ((last - first) / (n - 1)). */
 DEFT_API deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n,
                                     deft_dtype dtype);
@@ -151,9 +165,14 @@ DEFT_API deft_tensor *deft_flip(deft_tensor *t, deft_axes axes);
 DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b);
 
 #ifndef __cplusplus
-/* deft_slice(t, DEFT_R(1, -1), DEFT_AT(0)): deft_slice_n over the ranges given. */
+/* deft_slice(t, DEFT_R(1, -1), DEFT_AT(0)): deft_slice_n over the ranges given, at most 8. What is
+ * no deft_range does not compile. A braced deft_range stands in parentheses. */
 #define deft_slice(t, ...)                                                                         \
-    deft_slice_n((t), sizeof((const deft_range[]){ __VA_ARGS__ }) / sizeof(deft_range),            \
+    deft_slice_n((t),                                                                              \
+                 sizeof((const deft_range[]){ __VA_ARGS__ }) / sizeof(deft_range) +                \
+                     DEFT_REQUIRE(DEFT_ARE_RANGES(__VA_ARGS__),                                    \
+                                  "deft_slice takes ranges, not numbers: DEFT_R(a, b) for "        \
+                                  "elements a to b - 1, DEFT_AT(i) for one, DEFT_FULL for all"),   \
                  (const deft_range[]){ __VA_ARGS__ })
 #endif
 
@@ -173,6 +192,9 @@ typedef enum deft_pad_mode {
 /* before[i], after[i] >= 0 elements on axis i, for all axes; value for DEFT_PAD_CONSTANT. */
 DEFT_API deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
                                deft_pad_mode mode, double value);
+/* With an integer value, which deft_pad calls in C when it is given one. */
+DEFT_API deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const int64_t *after,
+                                 deft_pad_mode mode, int64_t value);
 DEFT_API deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis);
 DEFT_API deft_tensor *deft_tril(deft_tensor *t, int64_t diagonal);
 DEFT_API deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal);
@@ -238,6 +260,8 @@ DEFT_API deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **cou
 DEFT_API deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype);
 DEFT_API deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_clamp(deft_tensor *t, double low, double high);
+/* With integer bounds, which deft_clamp calls in C when both are. */
+DEFT_API deft_tensor *deft_clamp_i(deft_tensor *t, int64_t low, int64_t high);
 DEFT_API deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low,
                                    deft_tensor *high); /* NULL: no bound */
 /* a + weight * (b - a). */
@@ -281,4 +305,17 @@ DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *label
 #ifdef __cplusplus
 }
 #endif
+
+#if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
+#define deft_full(...)                                                                             \
+    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_full, deft_full_i, deft_full)(__VA_ARGS__)
+#define deft_pad(...)                                                                              \
+    DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_pad, deft_pad_i, deft_pad)(__VA_ARGS__)
+#define deft_clamp(t, low, high)                                                                   \
+    DEFT_PICK_OF((low) + (high), deft_clamp, deft_clamp_i, deft_clamp)((t), (low), (high))
+#define deft_arange(cx, start, stop, step, dtype)                                                  \
+    DEFT_PICK_OF((start) + (stop) + (step), deft_arange, deft_arange_i, deft_arange)               \
+    ((cx), (start), (stop), (step), (dtype))
+#endif
+
 #endif

@@ -72,17 +72,26 @@ deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b)
     return df_result(cx, df_where(cx, c, node[0], node[1], m.site));
 }
 
-deft_tensor *deft_clamp(deft_tensor *t, double low, double high)
+static deft_tensor *clamp(deft_tensor *t, df_literal low, df_literal high, uintptr_t site)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("clamp", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin("clamp", t, &a, &s, site);
     if (!cx) return NULL;
-    const uintptr_t site = DF_SITE;
     const deft_dtype d = df_dtype_at(cx, a);
-    a = df_map2(cx, DF_OP_maximum, a, df_number_f(cx, "clamp", d, low, site), site);
-    return df_result(cx,
-                     df_map2(cx, DF_OP_minimum, a, df_number_f(cx, "clamp", d, high, site), site));
+    a = df_map2(cx, DF_OP_maximum, a, df_literal_node(cx, "clamp", d, low, site), site);
+    a = df_map2(cx, DF_OP_minimum, a, df_literal_node(cx, "clamp", d, high, site), site);
+    return df_result(cx, a);
+}
+
+deft_tensor *deft_clamp(deft_tensor *t, double low, double high)
+{
+    return clamp(t, df_literal_f(low), df_literal_f(high), DF_SITE);
+}
+
+deft_tensor *deft_clamp_i(deft_tensor *t, int64_t low, int64_t high)
+{
+    return clamp(t, df_literal_i(low), df_literal_i(high), DF_SITE);
 }
 
 deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high)

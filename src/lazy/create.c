@@ -5,6 +5,7 @@
  * it.
  */
 #include "lazy/devices.h"
+#include "lazy/meet.h"
 #include "lazy/recording.h"
 
 #include <math.h>
@@ -262,12 +263,12 @@ deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft_shape sh
 /* ---- constants ---- */
 
 static deft_tensor *filled(deft_ctx *cx, const char *what, const deft_shape *shape,
-                           deft_dtype dtype, int32_t cst, const double *value, uintptr_t site)
+                           deft_dtype dtype, int32_t cst, const df_literal *value, uintptr_t site)
 {
     df_shape s;
     if (!cx || !check_dtype(cx, what, dtype) || !df_check_shape(cx, what, shape, &s)) return NULL;
     const uint32_t n =
-        value ? df_number_f(cx, what, dtype, *value, site) : df_cst(cx, dtype, cst, site);
+        value ? df_literal_node(cx, what, dtype, *value, site) : df_cst(cx, dtype, cst, site);
     return df_result(cx, df_expand_to(cx, n, &s, site));
 }
 
@@ -286,7 +287,15 @@ deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype)
 deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value)
 {
     df_enter_call(cx, DF_SITE);
-    return filled(cx, "full", &shape, dtype, 0, &value, DF_SITE);
+    const df_literal v = df_literal_f(value);
+    return filled(cx, "full", &shape, dtype, 0, &v, DF_SITE);
+}
+
+deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dtype, int64_t value)
+{
+    df_enter_call(cx, DF_SITE);
+    const df_literal v = df_literal_i(value);
+    return filled(cx, "full", &shape, dtype, 0, &v, DF_SITE);
 }
 
 /* No record: each use makes one, in the dtype of what the number meets. */
@@ -328,39 +337,76 @@ deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 /* ---- sequences ---- */
 
 /* A number of dtype in the dtype that creation calculates in, and checked against the former. */
+static uint32_t literal_for(deft_ctx *cx, const char *what, deft_dtype dtype, df_literal v,
+                            uintptr_t site)
+{
+    int64_t bits;
+    if (!df_is_half(dtype)) return df_literal_node(cx, what, dtype, v, site);
+    if (!df_number_bits(cx, what, dtype, v.f, &bits)) return DF_BAD;
+    return df_number_f(cx, what, DEFT_F32, v.f, site);
+}
+
 static uint32_t number_for(deft_ctx *cx, const char *what, deft_dtype dtype, double v,
                            uintptr_t site)
 {
-    int64_t bits;
-    if (!df_is_half(dtype)) return df_number_f(cx, what, dtype, v, site);
-    if (!df_number_bits(cx, what, dtype, v, &bits)) return DF_BAD;
-    return df_number_f(cx, what, DEFT_F32, v, site);
+    return literal_for(cx, what, dtype, df_literal_f(v), site);
 }
 
 /* first + iota * step, in dtype; halves: in f32, rounded once. */
-static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, double first, double step,
-                         deft_dtype dtype, uintptr_t site)
+static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, df_literal first,
+                         df_literal step, deft_dtype dtype, uintptr_t site)
 {
     const df_shape s = { .rank = 1, .dim = { n } };
     const deft_dtype t = df_is_half(dtype) ? DEFT_F32 : dtype;
     const uint32_t i = df_to(cx, df_iota_node(cx, &s, 0, site), t, site);
-    const uint32_t by = number_for(cx, what, dtype, step, site);
-    const uint32_t from = number_for(cx, what, dtype, first, site);
+    const uint32_t by = literal_for(cx, what, dtype, step, site);
+    const uint32_t from = literal_for(cx, what, dtype, first, site);
     const uint32_t at = df_map2(cx, DF_OP_add, from, df_map2(cx, DF_OP_mul, i, by, site), site);
     return df_to(cx, at, dtype, site);
+}
+
+static bool check_arange(deft_ctx *cx, deft_dtype dtype)
+{
+    if (!cx || !check_dtype(cx, "arange", dtype)) return false;
+    if (dtype != DEFT_BOOL) return true;
+    df_error(cx, DEFT_E_DTYPE, "arange: not for bool");
+    return false;
 }
 
 deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step, deft_dtype dtype)
 {
     df_enter_call(cx, DF_SITE);
-    if (!cx || !check_dtype(cx, "arange", dtype)) return NULL;
-    if (dtype == DEFT_BOOL) return df_error(cx, DEFT_E_DTYPE, "arange: not for bool");
+    if (!check_arange(cx, dtype)) return NULL;
     const double n = ceil((stop - start) / step);
     if (!(step != 0) || !isfinite(start) || !isfinite(n) || n > 0x1p53)
         return df_error(cx, DEFT_E_RANGE, "arange: from %g to %g by %g has no length", start, stop,
                         step);
     const int64_t len = n > 0 ? (int64_t)n : 0;
-    return df_result(cx, sequence(cx, "arange", len, start, step, dtype, DF_SITE));
+    return df_result(
+        cx, sequence(cx, "arange", len, df_literal_f(start), df_literal_f(step), dtype, DF_SITE));
+}
+
+deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t step,
+                           deft_dtype dtype)
+{
+    df_enter_call(cx, DF_SITE);
+    if (!check_arange(cx, dtype)) return NULL;
+    /* Distances of two i64 may need 64 bits without a sign. */
+    const bool is_up = step > 0, is_empty = is_up ? start >= stop : start <= stop;
+    const uint64_t way =
+        is_up ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
+    const uint64_t by = is_up ? (uint64_t)step : 0 - (uint64_t)step;
+    const uint64_t n = is_empty || !by ? 0 : way / by + (way % by != 0);
+    if (step == 0 || n > (uint64_t)1 << 53)
+        return df_error(cx, DEFT_E_RANGE, "arange: from %lld to %lld by %lld has no length",
+                        (long long)start, (long long)stop, (long long)step);
+    int64_t bits;
+    const uint64_t last = (uint64_t)start + (n - 1) * (uint64_t)step;
+    if (n > 0 && !df_is_float(dtype) &&
+        !df_number_bits_i(cx, "arange", dtype, (int64_t)last, &bits))
+        return NULL;
+    return df_result(cx, sequence(cx, "arange", (int64_t)n, df_literal_i(start), df_literal_i(step),
+                                  dtype, DF_SITE));
 }
 
 deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, deft_dtype dtype)
@@ -371,7 +417,8 @@ deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n, d
         return df_error(cx, DEFT_E_DTYPE, "linspace: not for %s", deft_dtype_name(dtype));
     if (n < 0) return df_error(cx, DEFT_E_RANGE, "linspace: %lld values", (long long)n);
     const double step = n > 1 ? (last - first) / (double)(n - 1) : 0;
-    return df_result(cx, sequence(cx, "linspace", n, first, step, dtype, DF_SITE));
+    return df_result(
+        cx, sequence(cx, "linspace", n, df_literal_f(first), df_literal_f(step), dtype, DF_SITE));
 }
 
 deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype)

@@ -161,14 +161,13 @@ uint32_t df_surround(deft_ctx *cx, uint32_t a, const int64_t *before, uint32_t f
     return df_append(cx, DF_OP_update, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
 }
 
-deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
-                      deft_pad_mode mode, double value)
+static deft_tensor *pad(deft_tensor *t, const int64_t *before, const int64_t *after,
+                        deft_pad_mode mode, df_literal value, uintptr_t site)
 {
     uint32_t a;
     df_shape s;
-    deft_ctx *const cx = df_begin("pad", t, &a, &s, DF_SITE);
+    deft_ctx *const cx = df_begin("pad", t, &a, &s, site);
     if (!cx) return NULL;
-    const uintptr_t site = DF_SITE;
     if (s.rank && (!before || !after))
         return df_error(cx, DEFT_E_ARG, "pad: before or after is NULL");
     if ((unsigned)mode > DEFT_PAD_WRAP) return df_error(cx, DEFT_E_ARG, "pad: mode %d", (int)mode);
@@ -194,8 +193,20 @@ deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *afte
                 a = pad_axis(cx, a, i, s.dim[i], before[i], after[i], mode, site);
         return df_result(cx, a);
     }
-    const uint32_t fill = df_number_f(cx, "pad", df_dtype_at(cx, a), value, site);
+    const uint32_t fill = df_literal_node(cx, "pad", df_dtype_at(cx, a), value, site);
     return df_result(cx, df_surround(cx, a, before, fill, &out, site));
+}
+
+deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
+                      deft_pad_mode mode, double value)
+{
+    return pad(t, before, after, mode, df_literal_f(value), DF_SITE);
+}
+
+deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const int64_t *after,
+                        deft_pad_mode mode, int64_t value)
+{
+    return pad(t, before, after, mode, df_literal_i(value), DF_SITE);
 }
 
 deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)

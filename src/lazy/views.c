@@ -110,6 +110,19 @@ static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr
 
 /* ---- slices ---- */
 
+/* Whether no tensor, of whatever extent, has an element in r, though its bounds differ: these are
+ * the wrong way round. Of bounds of which one counts from the end that depends on the extent. */
+static bool is_reversed(const deft_range *r)
+{
+    const bool is_up = r->step > 0;
+    int64_t a = r->start, b = r->stop;
+    if (is_up && a == DEFT_END) return b != DEFT_END;
+    if (b == DEFT_END) return false;
+    if (a == DEFT_END) a = -1;
+    if ((a < 0) == (b < 0)) return is_up ? a > b : a < b;
+    return is_up ? a < 0 && b == 0 : a >= 0 && b == -1;
+}
+
 /* One axis: start and step as the record has them, and how many elements. */
 static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int64_t dim,
                           int64_t *start, int64_t *step, int64_t *count)
@@ -131,6 +144,13 @@ static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int6
     }
     if (s == INT64_MIN) {
         df_error(cx, DEFT_E_RANGE, "slice: step %lld on axis %u", (long long)s, axis);
+        return false;
+    }
+    if (is_reversed(r)) {
+        df_error(cx, DEFT_E_RANGE,
+                 "slice: [%lld, %lld) by %lld on axis %u holds no element of any tensor: an empty "
+                 "range has equal bounds, and DEFT_END goes to the end",
+                 (long long)a, (long long)b, (long long)s, axis);
         return false;
     }
     if (a == DEFT_END)

@@ -20,6 +20,7 @@
 #include "lazy/compose.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { H = 2, W = 3, MAX_PLACES = 65536 };
 
@@ -194,6 +195,35 @@ static int64_t or_one(int64_t n)
     return n ? n : 1;
 }
 
+/* An option of two numbers, of which 0 has no meaning: by rows, for columns too when they are 0. */
+static int64_t of_side(const int64_t pair[2], int side)
+{
+    return side == 1 && pair[1] == 0 ? pair[0] : pair[side];
+}
+
+/* Whether `.padding =` in the text of a macro's arguments is followed by no braced list: the number
+ * is of rows alone, which looks as if it were of both. */
+static bool has_bare_padding(const char *written)
+{
+    const char *at = written ? strstr(written, ".padding") : NULL;
+    if (!at) return false;
+    at += strlen(".padding");
+    at += strspn(at, " ");
+    if (*at != '=') return false;
+    return *(at + 1 + strspn(at + 1, " ")) != '{';
+}
+
+static bool check_padding(deft_ctx *cx, const char *what, const int64_t padding[2],
+                          const char *written)
+{
+    if (padding[0] == 0 || padding[1] != 0 || !has_bare_padding(written)) return true;
+    df_error(cx, DEFT_E_ARG,
+             "%s: .padding = %lld is of rows alone: write { %lld, %lld } for both, or { %lld, 0 }",
+             what, (long long)padding[0], (long long)padding[0], (long long)padding[0],
+             (long long)padding[0]);
+    return false;
+}
+
 /* Record and shape of an operand after the first. */
 static bool operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t, uint32_t *node,
                     df_shape *s)
@@ -216,10 +246,12 @@ deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_optio
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (o.bias && !operand(cx, "conv2d", 3, o.bias, &c.bias_node, &c.bias)) return NULL;
     c.groups = or_one(o.groups);
-    c.slide = (window){ .stride = { or_one(o.stride[0]), or_one(o.stride[1]) },
-                        .padding = { o.padding[0], o.padding[1] },
-                        .dilation = { or_one(o.dilation[0]), or_one(o.dilation[1]) } };
-    if (!check_conv(cx, &c)) return NULL;
+    c.slide = (window){ .padding = { o.padding[0], o.padding[1] } };
+    for (int i = 0; i < 2; i++) {
+        c.slide.stride[i] = or_one(of_side(o.stride, i));
+        c.slide.dilation[i] = or_one(of_side(o.dilation, i));
+    }
+    if (!check_padding(cx, "conv2d", o.padding, o.written) || !check_conv(cx, &c)) return NULL;
     const uintptr_t site = DF_SITE;
     nx = df_mixed_operand(cx, DF_OP_matmul, nx, site);
     nw = df_mixed_operand(cx, DF_OP_matmul, nw, site);
@@ -333,10 +365,12 @@ static deft_ctx *begin_pool(const char *what, deft_tensor *t, const deft_pool2d_
     df_take_options(&o, sizeof o, options, options->size);
     *w = (window){ .dilation = { 1, 1 } };
     for (int i = 0; i < 2; i++) {
-        w->kernel[i] = o.kernel[i];
-        w->stride[i] = o.stride[i] ? o.stride[i] : o.kernel[i];
+        const int64_t stride = of_side(o.stride, i);
+        w->kernel[i] = of_side(o.kernel, i);
+        w->stride[i] = stride ? stride : w->kernel[i];
         w->padding[i] = o.padding[i];
     }
+    if (!check_padding(cx, what, o.padding, o.written)) return NULL;
     return check_pool(cx, what, *x, &s, w) ? cx : NULL;
 }
 

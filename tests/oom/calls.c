@@ -55,11 +55,13 @@ static const float numbers[N] = { 3, 1, 2 };
     X(zeros, zeros, w->cx, SHAPE, DEFT_F64)                                                        \
     X(ones, ones, w->cx, SHAPE, DEFT_I32)                                                          \
     X(full, full, w->cx, SHAPE, DEFT_U8, 7)                                                        \
+    X(full_i, full_i, w->cx, SHAPE, DEFT_I64, 7)                                                   \
     X(num, num, w->cx, 0.5)                                                                        \
     X(const_f, const_f, w->cx, 0.5)                                                                \
     X(num_i, num_i, w->cx, 3)                                                                      \
     X(const_i, const_i, w->cx, 3)                                                                  \
     X(arange, arange, w->cx, 0, 3, 0.5, DEFT_F32)                                                  \
+    X(arange_i, arange_i, w->cx, 0, 3, 2, DEFT_I64)                                                \
     X(linspace, linspace, w->cx, 0, 1, 5, DEFT_F64)                                                \
     X(eye, eye, w->cx, 3, 4, DEFT_F32)                                                             \
     X(iota, iota, w->cx, SHAPE, 1)                                                                 \
@@ -86,6 +88,7 @@ static const float numbers[N] = { 3, 1, 2 };
     X(concat, concat, PAIR(w->x, w->i), 0)                                                         \
     X(stack, stack, PAIR(w->x, w->p[0]), 1)                                                        \
     X(pad, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_CONSTANT, 7)                              \
+    X(pad_i, pad_i, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_CONSTANT, 7)                          \
     X(pad_edge, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_EDGE, 0)                             \
     X(pad_reflect, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_REFLECT, 0)                       \
     X(pad_wrap, pad, w->x, SIZES(1, 2), SIZES(0, 1), DEFT_PAD_WRAP, 0)                             \
@@ -106,6 +109,7 @@ static const float numbers[N] = { 3, 1, 2 };
     X(cast, cast, w->x, DEFT_I64)                                                                  \
     X(where, where, deft_gt_f(w->x, 1), w->x, w->i)                                                \
     X(clamp, clamp, w->x, 0.5, 2)                                                                  \
+    X(clamp_i, clamp_i, w->x, 0, 2)                                                                \
     X(clamp_t, clamp_t, w->x, deft_num(w->cx, 0.5), w->i)                                          \
     X(lerp, lerp, w->x, w->i, w->p[0])                                                             \
     X(lerp_f, lerp_f, w->x, w->p[0], 0.25)                                                         \

@@ -270,7 +270,7 @@ Test(faults, f64_read_into_a_float)
     float f[2] = { 0 };
     OK(&r, deft_read(a, DEFT_F32, f, sizeof f));
     cr_assert(f[0] == 1.5f && f[1] == 1.5f);
-    cr_assert_eq(deft_read(a, DEFT_F64, f, sizeof f), DEFT_E_ARG, "16 bytes do not fit 8");
+    cr_assert_eq(deft_read(a, DEFT_F64, (void *)f, sizeof f), DEFT_E_ARG, "16 bytes do not fit 8");
     rig_close(&r);
 }
 
