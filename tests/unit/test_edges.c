@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What calls do at their edges: variances of too few elements, axes without elements, ranges the
+ * wrong way round, integers beyond 2^53, windows in padding, options of which one number is given.
+ */
+#include <criterion/criterion.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "support/harness.h"
+
+/* Compilers warn of `.stride = 2`, and it is meant here. */
+#pragma GCC diagnostic ignored "-Wmissing-braces"
+
+static rig r;
+
+static void set_up(void)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 2,
+                                     .tier = DEFT_TIER_INTERPRET };
+    rig_open(&r, &o, NULL);
+}
+
+static void tear_down(void)
+{
+    rig_close(&r);
+}
+
+TestSuite(edges, .init = set_up, .fini = tear_down);
+
+#define EXPECT(t, ...) RIG_EXPECT(&r, t, __VA_ARGS__)
+
+static deft_tensor *tensor(deft_shape s, const float *v)
+{
+    int64_t n = 1;
+    for (uint32_t i = 0; i < s.rank; i++) n *= s.dim[i];
+    return deft_from(r.cx, s, DEFT_F32, v, (size_t)n * sizeof *v);
+}
+
+/* NumPy's values. */
+Test(edges, variance_of_no_more_elements_than_ddof)
+{
+    deft_tensor *const x = rig_range(&r, 2, 1), *const none = deft_slice(x, DEFT_R(0, 0));
+    EXPECT(deft_var(none, DEFT_ALL_AXES, 0, 0), NAN);
+    EXPECT(deft_var(none, DEFT_ALL_AXES, 0, 1), NAN);
+    EXPECT(deft_var(x, DEFT_ALL_AXES, 0, 2), INFINITY);
+    EXPECT(deft_var(x, DEFT_ALL_AXES, 0, 3), INFINITY);
+    EXPECT(deft_var(deft_mul(x, 0), DEFT_ALL_AXES, 0, 3), NAN);
+    EXPECT(deft_var(x, DEFT_ALL_AXES, 0, -2), 0.125f);
+}
+
+Test(edges, axes_without_elements)
+{
+    deft_tensor *const x = deft_zeros(r.cx, DEFT_SHAPE(3, 0), DEFT_F32);
+    deft_tensor *const row = deft_zeros(r.cx, DEFT_SHAPE(0, 3), DEFT_F32);
+    deft_tensor *const all[] = { deft_softmax(x, 1), deft_log_softmax(x, -1), deft_softmax(row, 0),
+                                 deft_softmax(row, 1) };
+    OK(&r, deft_eval(all, 4));
+    cr_assert_eq(deft_dim(all[0], 0), 3);
+    cr_assert_eq(deft_dim(all[0], 1), 0);
+    cr_assert_eq(deft_numel(all[2]), 0);
+    deft_tensor *const g = rig_grad_of_sum(deft_softmax(x, 1), x);
+    OK(&r, deft_eval(&g, 1));
+}
+
+/* Rows of no elements are not gone over, however many there are. */
+Test(edges, four_billion_rows_of_nothing)
+{
+    deft_tensor *const x =
+        deft_wrap(r.cx, DEFT_SHAPE((int64_t)1 << 32, 0), DEFT_F32, NULL, 0, NULL);
+    deft_tensor *const all[] = { deft_layer_norm(x, 1, NULL, NULL, 1e-5),
+                                 deft_rms_norm(x, 1, NULL, 1e-5),
+                                 deft_softmax(x, 1),
+                                 deft_sub(x, deft_mean(x, DEFT_AXES(1), 1)),
+                                 deft_mul(x, deft_sqrt(deft_var(x, DEFT_AXES(1), 1, 1))),
+                                 deft_cumsum(x, 1),
+                                 deft_argsort(x, 1, 0) };
+    OK(&r, deft_eval(all, 7));
+}
+
+static void refused(deft_tensor *t, deft_status st, const char *part)
+{
+    cr_assert_null(t);
+    cr_assert_eq(deft_error(r.cx), st, "%s", deft_message(r.cx));
+    cr_assert(strstr(deft_message(r.cx), part), "\"%s\" lacks \"%s\"", deft_message(r.cx), part);
+    deft_clear(r.cx);
+}
+
+Test(edges, ranges_that_hold_no_element_of_any_tensor_are_refused)
+{
+    deft_tensor *const x = rig_range(&r, 6, 0), *const one = deft_slice(x, DEFT_R(0, 1));
+    refused(deft_slice(x, DEFT_R(1, 0)), DEFT_E_RANGE,
+            "slice: [1, 0) by 1 on axis 0 holds no element");
+    refused(deft_slice(x, DEFT_R(-1, 0)), DEFT_E_RANGE, "[-1, 0) by 1");
+    refused(deft_slice(x, DEFT_R(-1, -3)), DEFT_E_RANGE, "[-1, -3) by 1");
+    refused(deft_slice(x, DEFT_R(DEFT_END, 2)), DEFT_E_RANGE, "by 1");
+    refused(deft_slice(x, DEFT_RS(0, 3, -1)), DEFT_E_RANGE, "[0, 3) by -1");
+    refused(deft_slice(x, DEFT_RS(3, -1, -1)), DEFT_E_RANGE, "[3, -1) by -1");
+    refused(deft_slice(x, DEFT_RS(-3, -1, -2)), DEFT_E_RANGE, "by -2");
+    /* Equal bounds, and bounds whose order depends on the extent, may be empty. */
+    deft_tensor *const empty[] = {
+        deft_slice(x, DEFT_R(3, 3)),        deft_slice(x, DEFT_R(6, 6)),
+        deft_slice(x, DEFT_R(-2, -2)),      deft_slice(x, DEFT_R(3, -3)),
+        deft_slice(one, DEFT_R(1, -1)),     deft_slice(x, DEFT_R(-2, 1)),
+        deft_slice(x, DEFT_R(6, DEFT_END)), deft_slice(x, DEFT_RS(2, -2, -1))
+    };
+    for (int i = 0; i < 8; i++) {
+        cr_assert(empty[i], "%d: %s", i, deft_message(r.cx));
+        cr_assert_eq(deft_numel(empty[i]), 0, "%d", i);
+    }
+    EXPECT(deft_slice(x, DEFT_RS(3, DEFT_END, -1)), 3, 2, 1, 0);
+    EXPECT(deft_slice(x, DEFT_RS(-1, 3, -1)), 5, 4);
+    EXPECT(deft_slice(x, DEFT_FLIP), 5, 4, 3, 2, 1, 0);
+    EXPECT(deft_slice(x, DEFT_R(-2, DEFT_END)), 4, 5);
+}
+
+static void expect_i64(deft_tensor *t, int64_t n, const int64_t *want)
+{
+    int64_t got[8];
+    OK(&r, deft_read(t, DEFT_I64, got, (size_t)n * sizeof *got));
+    for (int64_t i = 0; i < n; i++)
+        cr_assert_eq(got[i], want[i], "%lld: %lld", (long long)i, (long long)got[i]);
+}
+
+#define EXPECT_I64(t, ...)                                                                         \
+    expect_i64(t, sizeof((int64_t[]){ __VA_ARGS__ }) / sizeof(int64_t), (int64_t[]){ __VA_ARGS__ })
+
+Test(edges, integers_keep_all_their_bits)
+{
+    enum { AT = 3 };
+    const int64_t big = ((int64_t)1 << 53) + 1;
+    EXPECT_I64(deft_full(r.cx, DEFT_SHAPE(2), DEFT_I64, big), big, big);
+    EXPECT_I64(deft_full(r.cx, (deft_shape){ 1, { 1 } }, DEFT_I64, INT64_MIN), INT64_MIN);
+    EXPECT_I64(deft_arange(r.cx, big, big + 5, 2, DEFT_I64), big, big + 2, big + 4);
+    EXPECT_I64(deft_arange(r.cx, INT64_MAX, INT64_MAX - 3, -2, DEFT_I64), INT64_MAX, INT64_MAX - 2);
+    cr_assert_eq(deft_numel(deft_arange(r.cx, AT, 0, 1, DEFT_I64)), 0);
+    deft_tensor *const x = deft_full(r.cx, DEFT_SHAPE(1), DEFT_I64, big);
+    EXPECT_I64(deft_clamp(x, big + 1, big + 2), big + 1);
+    EXPECT_I64(deft_clamp(x, 0, big - 2), big - 2);
+    EXPECT_I64(deft_pad(x, (int64_t[]){ 1 }, (int64_t[]){ 2 }, DEFT_PAD_CONSTANT, big + 2), big + 2,
+               big, big + 2, big + 2);
+    /* A fraction among them takes the other form. */
+    EXPECT(deft_arange(r.cx, 0, 1, 0.5, DEFT_F32), 0, 0.5);
+    EXPECT(deft_arange(r.cx, 0, 3, 1, DEFT_F16), 0, 1, 2);
+    EXPECT(deft_clamp(rig_range(&r, 3, 0), 0.5, 1), 0.5, 1, 1);
+    EXPECT(deft_full(r.cx, DEFT_SHAPE(1), DEFT_F32, -0.5), -0.5);
+    refused(deft_arange(r.cx, 0, 300, 1, DEFT_U8), DEFT_E_RANGE,
+            "arange: the number 299 does not fit u8");
+    refused(deft_arange(r.cx, INT64_MIN, INT64_MAX, 1, DEFT_I64), DEFT_E_RANGE, "has no length");
+    refused(deft_arange(r.cx, 0, 3, 0, DEFT_I64), DEFT_E_RANGE, "from 0 to 3 by 0 has no length");
+    refused(deft_full(r.cx, DEFT_SHAPE(1), DEFT_U8, 256), DEFT_E_RANGE, "full: the number 256");
+}
+
+/* ---- windows ---- */
+
+/* The first element of each window gets the gradient, and padding before it none. */
+Test(edges, windows_of_minus_infinity_that_touch_padding_have_gradients)
+{
+    const float low[] = { -INFINITY, -INFINITY, -INFINITY, -INFINITY };
+    deft_tensor *const x = tensor(DEFT_SHAPE(1, 1, 2, 2), low);
+    deft_tensor *const y = deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 2, 2 }, .padding = { 1, 1 }));
+    EXPECT(y, -INFINITY, -INFINITY, -INFINITY, -INFINITY);
+    EXPECT(rig_grad_of_sum(y, x), 1, 1, 1, 1);
+    /* Every window of 3 by 3 holds x[0]: those of 2 by 2, from row and column -1 and 0. */
+    EXPECT(rig_grad_of_sum(
+               deft_max_pool2d(x, DEFT_POOL2D(.kernel = 3, .stride = 1, .padding = { 1, 1 })), x),
+           4, 0, 0, 0);
+    EXPECT(rig_grad_of_sum(deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 1, 3 }, .stride = { 1, 2 },
+                                                          .padding = { 0, 1 })),
+                           x),
+           1, 0, 1, 0);
+}
+
+/* Every element and stride against the rule, looked up here. */
+Test(edges, the_first_greatest_element_of_each_window_gets_its_gradient)
+{
+    enum { H = 5, W = 4 };
+    for (int seed = 0; seed < 30; seed++) {
+        const int64_t k[2] = { 1 + seed % 4, 1 + seed / 4 % 4 };
+        const int64_t p[2] = { k[0] / 2 * (seed % 3 != 0), k[1] / 2 * (seed % 2) };
+        const int64_t s[2] = { 1 + seed % 3, 1 + seed / 3 % 3 };
+        float v[H * W], want[H * W] = { 0 };
+        for (int i = 0; i < H * W; i++) {
+            static const float some[] = { -INFINITY, -INFINITY, NAN, 1, 2 };
+            v[i] = some[(i * 7 + seed * 13 + i * i * seed) % (seed % 2 ? 5 : 2)];
+        }
+        for (int64_t oy = -p[0]; oy + k[0] <= H + p[0]; oy += s[0])
+            for (int64_t ox = -p[1]; ox + k[1] <= W + p[1]; ox += s[1]) {
+                int64_t best = -1;
+                for (int64_t i = 0; i < k[0]; i++)
+                    for (int64_t j = 0; j < k[1]; j++) {
+                        const int64_t at = (oy + i) * W + ox + j;
+                        if (oy + i < 0 || oy + i >= H || ox + j < 0 || ox + j >= W) continue;
+                        if (best < 0 || v[at] > v[best] || (isnan(v[at]) && !isnan(v[best])))
+                            best = at;
+                    }
+                want[best]++;
+            }
+        deft_tensor *const x = tensor(DEFT_SHAPE(1, 1, H, W), v);
+        const deft_pool2d_options o = { .size = sizeof o,
+                                        .kernel = { k[0], k[1] },
+                                        .stride = { s[0], s[1] },
+                                        .padding = { p[0], p[1] } };
+        rig_expect(&r, rig_grad_of_sum(deft_max_pool2d(x, &o), x), H * W, want);
+    }
+}
+
+Test(edges, one_number_is_for_rows_and_columns)
+{
+    deft_tensor *const x = deft_ones(r.cx, DEFT_SHAPE(1, 1, 6, 6), DEFT_F32);
+    deft_tensor *const w = deft_ones(r.cx, DEFT_SHAPE(1, 1, 2, 2), DEFT_F32);
+    deft_tensor *const y = deft_conv2d(x, w, DEFT_CONV2D(.stride = 2, .dilation = 3));
+    cr_assert_eq(deft_dim(y, 2), 2);
+    cr_assert_eq(deft_dim(y, 3), 2);
+    deft_tensor *const p = deft_max_pool2d(x, DEFT_POOL2D(.kernel = 3));
+    cr_assert_eq(deft_dim(p, 2), 2);
+    cr_assert_eq(deft_dim(p, 3), 2);
+    deft_tensor *const q = deft_avg_pool2d(x, DEFT_POOL2D(.kernel = { 2, 3 }, .stride = 1));
+    cr_assert_eq(deft_dim(q, 2), 5);
+    cr_assert_eq(deft_dim(q, 3), 4);
+    /* Padding of no columns is meant by { 1, 0 }, and by nothing else. */
+    deft_tensor *const rows = deft_conv2d(x, w, DEFT_CONV2D(.groups = 1, .padding = { 1, 0 }));
+    cr_assert_eq(deft_dim(rows, 2), 7);
+    cr_assert_eq(deft_dim(rows, 3), 5);
+#define ALL_ROUND { 1, 1 }
+    cr_assert(deft_conv2d(x, w, DEFT_CONV2D(.padding = ALL_ROUND)));
+    cr_assert(deft_conv2d(x, w, DEFT_CONV2D(.padding = 0)));
+    refused(deft_conv2d(x, w, DEFT_CONV2D(.stride = { 2, 2 }, .padding = 1)), DEFT_E_ARG,
+            "conv2d: .padding = 1 is of rows alone: write { 1, 1 } for both, or { 1, 0 }");
+    refused(deft_max_pool2d(x, DEFT_POOL2D(.kernel = 2, .padding = 1)), DEFT_E_ARG,
+            "max_pool2d: .padding = 1 is of rows alone");
+}
