@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * FAST quotients and roots in f32 lanes from the processor's 14-bit estimates (AVX-512) and one
- * step of Newton's method: about 1.5 ULP, in a quarter of the time of vdivps and vsqrtps. Where the
- * estimate is 0 or infinite the step would give NaN; there the estimate is the answer. A divisor
- * below 2^-128 counts as 0.
+ * step of Newton's method: about 1.5 ULP, in a third of the time of vdivps and a quarter of that of
+ * vsqrtps. Where the estimate is 0 or infinite the step would give NaN; there the estimate is the
+ * answer. The inverse of a denormal number may overflow although the quotient does not: such a
+ * divisor and its dividend are multiplied by 2^24 first.
  *
  *   1/d        y = rcp14(d)       y + y (1 - d y)
  *   1/sqrt(x)  y = rsqrt14(x)     y + y/2 (1 - x y y)
@@ -63,8 +64,21 @@ static LLVMValueRef half(df_gen *g, LLVMValueRef x)
     return LLVMBuildFMul(g->b, x, real(g, 0.5, x), "");
 }
 
+/* Lanes that are denormal or 0: x86 tests the exponent's bits in one instruction. */
+static LLVMValueRef is_denormal(df_gen *g, LLVMValueRef x)
+{
+    const uint32_t w = width(x);
+    LLVMTypeRef words = df_gen_lanes(g->i32, w);
+    LLVMValueRef exponent = df_gen_splat(g, LLVMConstInt(g->i32, 0x7f800000, 0), w);
+    LLVMValueRef bits = LLVMBuildAnd(g->b, LLVMBuildBitCast(g->b, x, words, ""), exponent, "");
+    return LLVMBuildICmp(g->b, LLVMIntEQ, bits, LLVMConstNull(words), "");
+}
+
 LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d)
 {
+    LLVMValueRef tiny = is_denormal(g, d), up = real(g, 0x1p24, d);
+    a = LLVMBuildSelect(g->b, tiny, LLVMBuildFMul(g->b, a, up, ""), a, "");
+    d = LLVMBuildSelect(g->b, tiny, LLVMBuildFMul(g->b, d, up, ""), d, "");
     LLVMValueRef y = estimate(g, d, false);
     LLVMValueRef better = fused(g, rest(g, d, y), y, y);
     return LLVMBuildFMul(g->b, a, LLVMBuildSelect(g->b, is_final(g, y), y, better, ""), "");

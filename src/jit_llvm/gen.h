@@ -61,7 +61,8 @@ typedef struct df_val {
     uint32_t epoch;                /* of lanes */
     uint32_t last_use;             /* analyse.c, while copies are counted */
     LLVMValueRef sca, vec;         /* vec: of a scalar, the same everywhere */
-    LLVMValueRef inverse;          /* 1 / vec, where wanted */
+    LLVMValueRef inverse;          /* 1 / (vec lift), where wanted */
+    LLVMValueRef lift;             /* FAST: a power of 2 that keeps inverse finite; NULL: 1 */
     LLVMValueRef lanes[DF_COPIES]; /* in each copy of the loop body */
     LLVMValueRef slot;             /* PLACE_LANES: array of vectors, one per group of lanes */
     LLVMValueRef scan;             /* scans: running values, one vector per group of lanes */
@@ -199,7 +200,6 @@ bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src);
 /* The value of a map op; s: operands of w lanes (1: scalars). */
 LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
                          uint32_t w);
-LLVMValueRef df_lower_times(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* floats */
 /* acc op x, of dtype t, of whatever width the values have. */
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
 uint64_t df_lower_identity(df_kop op, deft_dtype t);

@@ -483,11 +483,6 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     df_unreachable();
 }
 
-LLVMValueRef df_lower_times(df_gen *g, LLVMValueRef a, LLVMValueRef b)
-{
-    return relaxed(g, LLVMBuildFMul(g->b, a, b, ""));
-}
-
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
 {
     const bool real = df_is_float(t);

@@ -42,15 +42,44 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
     return lanes;
 }
 
+/* The inverse of a denormal number may overflow although a quotient by it does not, and 0 times an
+ * infinity is NaN: FAST code lifts such a divisor into the normal range, and what is divided as
+ * well. Strict code has inverses that are exact, so they are finite. */
+static void define_inverse(df_gen *g, uint32_t i, LLVMValueRef scalar)
+{
+    df_val *v = &g->val[i];
+    LLVMTypeRef type = LLVMTypeOf(scalar);
+    LLVMValueRef one = LLVMConstReal(type, 1);
+    if (g->k->flags & DF_KERNEL_FAST) {
+        const bool is_f32 = g->k->ins[i].dtype == DEFT_F32;
+        LLVMValueRef least = LLVMConstReal(type, is_f32 ? 0x1p-126 : 0x1p-1022);
+        LLVMValueRef size = df_gen_intrinsic(g, "llvm.fabs", &type, 1, &scalar, 1);
+        LLVMValueRef tiny = LLVMBuildFCmp(g->b, LLVMRealOLT, size, least, "");
+        LLVMValueRef up = LLVMConstReal(type, is_f32 ? 0x1p24 : 0x1p53);
+        LLVMValueRef lift = LLVMBuildSelect(g->b, tiny, up, one, "");
+        scalar = LLVMBuildFMul(g->b, scalar, lift, "");
+        v->lift = df_gen_splat(g, lift, g->w);
+    }
+    v->inverse = df_gen_splat(g, LLVMBuildFDiv(g->b, one, scalar, ""), g->w);
+}
+
+/* a / d, where d has an inverse. The product may be contracted into a sum, but not reassociated:
+ * lift times inverse may be infinite. */
+static LLVMValueRef times_inverse(df_gen *g, LLVMValueRef a, const df_val *d)
+{
+    if (!d->lift) return LLVMBuildFMul(g->b, a, d->inverse, "");
+    LLVMValueRef v = LLVMBuildFMul(g->b, LLVMBuildFMul(g->b, a, d->lift, ""), d->inverse, "");
+    if (LLVMIsAInstruction(v)) LLVMSetFastMathFlags(v, LLVMFastMathAllowContract);
+    return v;
+}
+
 void df_gen_define(df_gen *g, uint32_t i, LLVMValueRef scalar)
 {
     df_val *v = &g->val[i];
     v->sca = scalar;
     v->vec = NULL;
     if (v->wants_vec) v->vec = df_gen_splat(g, scalar, g->w);
-    if (!v->wants_inverse) return;
-    LLVMValueRef one = LLVMConstReal(LLVMTypeOf(scalar), 1);
-    v->inverse = df_gen_splat(g, LLVMBuildFDiv(g->b, one, scalar, ""), g->w);
+    if (v->wants_inverse) define_inverse(g, i, scalar);
 }
 
 static deft_dtype src_dtype(const df_gen *g, uint32_t i)
@@ -126,7 +155,7 @@ static void emit_lanes(df_gen *g, uint32_t i)
     else if (op == DF_K_cumsum)
         v = df_scan_step(g, i, s[0]);
     else if (op == DF_K_div && g->val[ins->src[1]].inverse)
-        v = df_lower_times(g, s[0], g->val[ins->src[1]].inverse);
+        v = times_inverse(g, s[0], &g->val[ins->src[1]]);
     else if (op == DF_K_div && (x = under_root(g, ins)))
         v = df_estimate_over_sqrt(g, s[0], x);
     else
