@@ -15,10 +15,6 @@
  * For integers: truncated division and remainder, corrected by one step of b where the remainder
  * is not zero and its sign differs from b's. floor_div(a, 0) = 0, remainder(a, 0) = a, and MIN /
  * -1 wraps to MIN.
- *
- * hypot: squares of f32 are exact in f64, so plain f64 arithmetic stays within 0.51 units and
- * never overflows on the way. f64 operands are scaled by a power of two where the greater lies
- * outside [2^-500, 2^500]. An infinity wins over NaN, as in C.
  */
 #include "ops/bodies.h"
 
@@ -120,21 +116,6 @@ static uint32_t floor_div_float(df_emit *e, deft_dtype t, uint32_t a, uint32_t b
     return select(e, t, ins2(e, DF_K_eq, DEFT_BOOL, b, zero), plain, q_or_zero);
 }
 
-/* m >= n >= 0, both f64. */
-static uint32_t hypot_f64(df_emit *e, uint32_t m, uint32_t n)
-{
-    const deft_dtype t = DEFT_F64;
-    const uint32_t one = constant(e, t, 1);
-    const uint32_t up = constant(e, t, 0x1p600), down = constant(e, t, 0x1p-600);
-    const uint32_t large = ins2(e, DF_K_lt, DEFT_BOOL, constant(e, t, 0x1p500), m);
-    const uint32_t small = ins2(e, DF_K_lt, DEFT_BOOL, m, constant(e, t, 0x1p-500));
-    const uint32_t scale = select(e, t, large, down, select(e, t, small, up, one));
-    const uint32_t back = select(e, t, large, up, select(e, t, small, down, one));
-    const uint32_t p = ins2(e, DF_K_mul, t, m, scale), q = ins2(e, DF_K_mul, t, n, scale);
-    const uint32_t sum = e->ins(e, DF_K_fma, t, p, p, ins2(e, DF_K_mul, t, q, q), 0);
-    return ins2(e, DF_K_mul, t, ins1(e, DF_K_sqrt, t, sum), back);
-}
-
 /* ---- bodies by hand ---- */
 
 #define BODY(name)                                                                                 \
@@ -207,25 +188,6 @@ BODY(remainder)
     const uint32_t r = ins2(e, DF_K_rem, t, src[0], src[1]);
     if (t == DEFT_U8) return r;
     return select(e, t, must_step(e, t, r, src[1]), ins2(e, DF_K_add, t, r, src[1]), r);
-}
-
-BODY(hypot)
-{
-    (void)out, (void)attr;
-    const uint32_t a = ins1(e, DF_K_abs, t, src[0]), b = ins1(e, DF_K_abs, t, src[1]);
-    const uint32_t inf = infinity(e, t);
-    const uint32_t endless = ins2(e, DF_K_or, DEFT_BOOL, ins2(e, DF_K_eq, DEFT_BOOL, a, inf),
-                                  ins2(e, DF_K_eq, DEFT_BOOL, b, inf));
-    uint32_t h;
-    if (t == DEFT_F32) {
-        const uint32_t p = ins1(e, DF_K_cast, DEFT_F64, a), q = ins1(e, DF_K_cast, DEFT_F64, b);
-        const uint32_t sum = ins2(e, DF_K_add, DEFT_F64, ins2(e, DF_K_mul, DEFT_F64, p, p),
-                                  ins2(e, DF_K_mul, DEFT_F64, q, q));
-        h = ins1(e, DF_K_cast, DEFT_F32, ins1(e, DF_K_sqrt, DEFT_F64, sum));
-    } else {
-        h = hypot_f64(e, ins2(e, DF_K_max, t, a, b), ins2(e, DF_K_min, t, a, b));
-    }
-    return select(e, t, endless, inf, h);
 }
 
 BODY(cast)

@@ -33,6 +33,7 @@ DF_RECIPES(DF_X)
 
 uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_atan2(df_emit *e, deft_dtype t, uint32_t y, uint32_t x);
+uint32_t df_recipe_hypot(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_powi(df_emit *e, deft_dtype t, uint32_t x,
                         int32_t exponent); /* by squaring; any dtype */
 

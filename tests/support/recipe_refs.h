@@ -28,6 +28,8 @@ typedef struct ref_row {
     double (*f32_2)(double, double);
     ref_wide (*f64)(double);
     ref_wide (*f64_2)(double, double);
+    long double (*filter)(double); /* the same, sooner and to fewer bits */
+    long double (*filter_2)(double, double);
 } ref_row;
 
 extern const ref_row ref_rows[];
@@ -36,5 +38,9 @@ extern const size_t ref_n_rows;
 /* In ULP. */
 double ref_error_f32(float got, double want);
 double ref_error_f64(double got, ref_wide want);
+
+/* The same within 1/64 of an ULP of what ref_error_f64 says, for a want from filter or filter_2
+ * that is a normal f64; infinite where want is no such number. Quick. */
+double ref_error_filtered(double got, long double want);
 
 #endif
