@@ -294,17 +294,17 @@ static rid build_sigmoid(rb f, rid x)
     return r_div(f, top, r_add(f, c, e));
 }
 
-/* x / (1 + e), or x e / (1 + e) where x < 0. There x e = 2^n (x + x expm1 r), and the rounding
- * error of 1 + e is made up for in expm1 r. */
+/* x / (1 + e), or x e / (1 + e) where x < 0. There x e = 2^n (x + x expm1 r). 1 + e is (1 + 2^n) +
+ * 2^n expm1 r, which rounds once, and that error is made up for in expm1 r. */
 static rid build_silu(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -110, -752), r_neg_abs(f, x));
     const parts k = split(f, y, r_bias(f) + lift(f));
     const rid q = r_fma(f, r_mul(f, k.r, k.r), R_POLY(f, k.r, exp), k.r);
     const rid s = r_power(f, k.low), one = r_k(f, 1);
-    const rid e = r_mul(f, r_fma(f, s, q, s), lower(f));
-    const rid sum = r_add(f, one, e);
-    const rid lost = r_sub(f, e, r_sub(f, sum, one));
+    const rid power = r_mul(f, s, lower(f)), above = r_add(f, one, power);
+    const rid sum = r_fma(f, power, q, above);
+    const rid lost = r_fma(f, power, q, r_sub(f, above, sum));
     const rid xe = r_mul(f, r_fma(f, y, r_sub(f, q, lost), y), s);
     const rid negative = r_lt(f, x, r_k(f, 0));
     const rid quotient = r_div(f, r_select(f, negative, xe, x), sum);
