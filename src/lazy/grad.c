@@ -46,6 +46,7 @@ void df_grad_finish(df_grad *w)
     if (w->sum) {
         w->cx->mixed = w->mixed;
         df_mem_free(w->cx->mem, w->sum, space_size(w->n));
+        df_vec_finish(w->cx->mem, &w->piece);
     }
     *w = (df_grad){ .cx = w->cx };
 }
@@ -118,9 +119,10 @@ bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
     if (!df_grad_is_active(w, k)) return true;
     df_rec_shape(&cx->rec, k, &s);
     g = df_to(cx, unbroadcast(w, g, &s), df_dtype_at(cx, k), w->site);
+    const uint32_t so_far = df_grad_of(w, k);
     uint32_t *const sum = &w->sum[k - w->from];
-    *sum = *sum == DF_BAD || g == DF_BAD ? g : df_map2(cx, DF_OP_add, *sum, g, w->site);
-    return *sum != DF_BAD;
+    *sum = so_far == DF_BAD || g == DF_BAD ? g : df_map2(cx, DF_OP_add, so_far, g, w->site);
+    return *sum != DF_BAD && cx->pending == DEFT_OK;
 }
 
 bool df_grad_walk(df_grad *w)
@@ -128,7 +130,10 @@ bool df_grad_walk(df_grad *w)
     deft_ctx *const cx = w->cx;
     for (uint32_t k = w->from + w->n; k-- > w->from;) {
         const uint8_t flags = w->flags[k - w->from];
-        if (df_grad_of(w, k) == DF_BAD) continue;
+        if (df_grad_of(w, k) == DF_BAD) {
+            if (cx->pending != DEFT_OK) return false;
+            continue;
+        }
         bool goes_on = true;
         w->site = df_rec_site(cx, k);
         if (flags & DF_GRAD_MARKED && !df_grad_meet_marks(w, k, &goes_on)) return false;

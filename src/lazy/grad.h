@@ -22,15 +22,23 @@ enum {
     DF_GRAD_ACTIVE = 1, /* depends, as a float, on what gradients are asked for */
     DF_GRAD_MARKED = 2, /* has marks */
     DF_GRAD_JOINED = 4, /* an update of memory that nothing else has filled yet, see grad_shape.c */
-    DF_GRAD_ASKED = 8   /* its own gradient is asked for */
+    DF_GRAD_ASKED = 8,  /* its own gradient is asked for */
+    DF_GRAD_PIECES = 16 /* its gradient so far is a list of pieces, in df_grad.piece */
 };
+
+/* What slice k of its operand adds to the operand's gradient, not recorded yet. */
+typedef struct df_grad_piece {
+    uint32_t k, g;
+    uint32_t next; /* the piece of the same operand before it, or DF_BAD */
+} df_grad_piece;
 
 typedef struct df_grad {
     deft_ctx *cx;
-    const char *what;   /* the public call, for messages */
-    uint32_t from, n;   /* records from .. from + n - 1 may have gradients */
-    uint32_t *sum;      /* per record: its gradient so far, or DF_BAD */
-    uint8_t *flags;     /* per record: DF_GRAD_* */
+    const char *what; /* the public call, for messages */
+    uint32_t from, n; /* records from .. from + n - 1 may have gradients */
+    uint32_t *sum;    /* per record: its gradient so far, or DF_BAD; of pieces: the newest one */
+    uint8_t *flags;   /* per record: DF_GRAD_* */
+    DF_VEC(df_grad_piece) piece;
     uintptr_t site;     /* of the record whose rule runs */
     uint32_t end;       /* of the loop whose finals were looked at last, */
     bool end_is_active; /* and whether anything in its list is active */
@@ -56,10 +64,15 @@ DF_INLINE bool df_grad_is_active(const df_grad *w, uint32_t k)
     return k - w->from < w->n && (w->flags[k - w->from] & DF_GRAD_ACTIVE);
 }
 
-/* The gradient of record k; DF_BAD: none. */
-DF_INLINE uint32_t df_grad_of(const df_grad *w, uint32_t k)
+/* Records what the pieces of record k add up to. DF_BAD: an error. */
+uint32_t df_grad_join(df_grad *w, uint32_t k);
+
+/* The gradient of record k; DF_BAD: none, or an error. */
+DF_INLINE uint32_t df_grad_of(df_grad *w, uint32_t k)
 {
-    return k - w->from < w->n ? w->sum[k - w->from] : DF_BAD;
+    if (k - w->from >= w->n) return DF_BAD;
+    if (DF_UNLIKELY(w->flags[k - w->from] & DF_GRAD_PIECES)) return df_grad_join(w, k);
+    return w->sum[k - w->from];
 }
 
 /* Record k's operand i. */

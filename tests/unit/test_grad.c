@@ -99,6 +99,46 @@ Test(grad, views_of_one_tensor_that_overlap_add_up)
     EXPECT(rig_grad_of_sum(deft_concat((deft_tensor *[]){ y, every }, 2, 0), x), 102, 4, 106, 3);
 }
 
+/* Kernels of the gradient of a product of three slices of x, at 0, a and b. */
+static uint64_t kernels_of_slices(deft_tensor *x, int64_t a, int64_t b, deft_tensor **g)
+{
+    const deft_stats before = rig_stats(&r);
+    deft_tensor *const q = deft_slice(x, DEFT_R(0, 2)), *const k = deft_slice(x, DEFT_R(a, a + 2));
+    deft_tensor *const v = deft_slice(x, DEFT_R(b, b + 2));
+    *g = deft_keep(rig_grad_of_sum(deft_mul(deft_square(q), deft_mul(k, v)), x));
+    OK(&r, deft_eval(g, 1));
+    return rig_stats(&r).kernels_run - before.kernels_run;
+}
+
+Test(grad, slices_side_by_side_are_one_kernel)
+{
+    deft_tensor *const x = VECTOR(1, 2, 3, 4, 5, 6);
+    deft_tensor *g;
+    cr_assert_eq(kernels_of_slices(x, 2, 4, &g), 1);
+    EXPECT(g, 2 * 15, 4 * 24, 5, 4 * 6, 3, 4 * 4);
+    cr_assert_eq(kernels_of_slices(x, 4, 2, &g), 1);
+    EXPECT(g, 2 * 15, 4 * 24, 5, 4 * 6, 3, 4 * 4);
+    kernels_of_slices(x, 1, 4, &g); /* overlap, and leave a gap */
+    EXPECT(g, 2 * 2 * 5, 4 * 3 * 6 + 5, 4 * 6, 0, 2, 4 * 3);
+    kernels_of_slices(x, 2, 3, &g); /* as many elements as x has, not side by side */
+    EXPECT(g, 2 * 3 * 4, 4 * 4 * 5, 4, 4 * 5 + 3, 4 * 4, 0);
+}
+
+Test(grad, slices_and_other_uses_add_up)
+{
+    deft_tensor *const x = VECTOR(1, 2, 3, 4);
+    deft_tensor *const low = deft_slice(x, DEFT_R(0, 2)), *const high = deft_slice(x, DEFT_R(2, 4));
+    deft_tensor *const y =
+        deft_concat((deft_tensor *[]){ deft_mul(low, high), deft_square(x) }, 2, 0);
+    EXPECT(rig_grad_of_sum(y, x), 3 + 2, 4 + 4, 1 + 6, 2 + 8);
+    deft_tensor *const z = deft_square(x);
+    deft_tensor *const w = deft_mul(deft_slice(z, DEFT_R(0, 2)), deft_slice(z, DEFT_R(2, 4)));
+    EXPECT(rig_grad_of_sum(deft_sum(w, DEFT_ALL_AXES, 0), x), 2 * 9, 4 * 16, 6 * 1, 8 * 4);
+    /* Of the gradient: once more through what was joined. */
+    deft_tensor *const first = rig_grad_of_sum(w, x);
+    EXPECT(rig_grad_of_sum(first, x), 2 * 9 + 4 * 3, 2 * 16 + 8 * 4, 2 * 1 + 4 * 3, 2 * 4 + 8 * 4);
+}
+
 Test(grad, what_was_written_over_a_join_leaves_its_pieces_nothing_there)
 {
     deft_tensor *const x = VECTOR(1, 2, 3), *const z = VECTOR(5);
