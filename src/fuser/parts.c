@@ -126,7 +126,8 @@ static uint32_t input_at(const maps *m, uint32_t input)
 static bool is_of_slots(const df_guard *g)
 {
     return g->kind == DF_GUARD_equal || g->kind == DF_GUARD_is_const ||
-           g->kind == DF_GUARD_at_least || g->kind == DF_GUARD_at_most;
+           g->kind == DF_GUARD_at_least || g->kind == DF_GUARD_at_most ||
+           g->kind == DF_GUARD_same_place;
 }
 
 static void translate_guard(df_guard *g, const maps *m)

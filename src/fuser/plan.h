@@ -56,7 +56,7 @@
 
 #include "guards/guard.h"
 #include "ops/kop.h"
-#include "trace/trace.h"
+#include "trace/place.h"
 
 #define DF_MAX_AXES 10
 #define DF_MAX_STAGES 8
@@ -341,6 +341,8 @@ typedef struct df_plan {
     uint32_t n_why;
     uint32_t n_inputs;
     uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
+    df_same_place *same; /* views that it takes for one; each pair is guarded */
+    uint32_t n_same;
     bool retreated;      /* grouping failed: one kernel per op, and why[0] says what was unsound */
     uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
                          * is written before then lies in memory of its own */
@@ -381,6 +383,11 @@ deft_status df_plan_each(df_plan *plan, deft_status (*f)(df_plan *plan, void *us
  * arguments, and whose input k is input[k] there (NULL: the same; DF_NONE: none): turns all its
  * references to the latter. */
 void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *input);
+/* The plan was made for a copy of t in which the second view of each pair stands for the first: adds
+ * the guards that they still show one place, and notes the pairs in plan->same. The plan's
+ * references are those of t. DEFT_E_MEMORY. */
+deft_status df_plan_guard_places(df_diag *d, df_plan *plan, const df_trace *t,
+                                 const df_places *places, const df_mem *mem);
 size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */
 /* Of a new buffer for root r; -1: it is written into memory that is there. */
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);

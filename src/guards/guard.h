@@ -19,7 +19,8 @@
     X(aligned, "an input's alignment changed")              /* input a has the flag == want */     \
     X(unit,                                                                                        \
       "an input's innermost stride changed class") /* (stride of input a axis b == 1) == want */   \
-    X(disjoint, "two memory ranges overlap")       /* inputs a and b do not overlap */
+    X(disjoint, "two memory ranges overlap")       /* inputs a and b do not overlap */             \
+    X(same_place, "two views that showed one place differ") /* slot a == slot b */
 
 typedef enum df_guard_kind {
 #define DF_X(name, reason) DF_GUARD_##name,

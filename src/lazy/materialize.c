@@ -58,7 +58,10 @@ static uint64_t now_ns(const deft_ctx *cx)
 typedef struct finder {
     deft_ctx *cx;
     const df_trace *t;
-    uint32_t n_misses; /* same key, guard failed: for the explanation only */
+    uint32_t n_misses; /* same key, guard failed */
+    /* What the youngest of those took for one place. */
+    df_same_place *same;
+    uint32_t n_same;
     bool ok;
 } finder;
 
@@ -81,7 +84,12 @@ static bool guards_hold(const df_counted *value, void *user)
     }
     const df_guard *const miss = df_guard_first_miss(p->guards, p->n_guards, f->t, f->cx->slots.at);
     if (!miss) return true;
-    f->n_misses++;
+    if (f->n_misses++ == 0) {
+        f->n_same = p->n_same;
+        f->same = df_arena_copy(&f->cx->pass, p->same, p->n_same * sizeof *f->same,
+                                _Alignof(df_same_place));
+        f->ok &= f->same != NULL;
+    }
     f->cx->stats.guard_misses++;
     df_str text;
     df_event event;
@@ -150,7 +158,7 @@ static deft_status tell_about(df_plan *plan, void *user)
 }
 
 static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, uint32_t number,
-                             df_plan **out, df_phases *phases)
+                             df_places *places, df_plan **out, df_phases *phases)
 {
     deft_status st = DEFT_OK;
     df_trace *simple = NULL;
@@ -162,17 +170,19 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     limits.keep_why =
         t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = now_ns(cx);
-    df_arena_reset(&cx->pass);
     /* Verifiers need memory of their own; that they get none says nothing of what they verify. */
     df_assert_slow(df_trace_verify(NULL, t) % DEFT_E_MEMORY == 0);
     if (!cx->opt.no_simplify && !cx->opt.no_fusion) {
-        TRY(df_trace_simplify(&cx->diag, t, DF_PASS_ALL, &cx->pass, &simple, &from));
+        TRY(df_trace_simplify_now(&cx->diag, t, DF_PASS_ALL, places, &cx->pass, &simple, &from));
         df_assert_slow(df_trace_verify(NULL, simple) % DEFT_E_MEMORY == 0);
     }
     const uint64_t t1 = now_ns(cx);
     TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
     /* It speaks of nodes of the simplified trace; runs will hand in traces as recorded. */
-    if (simple) df_plan_translate(plan, from, NULL);
+    if (simple) {
+        df_plan_translate(plan, from, NULL);
+        TRY(df_plan_guard_places(&cx->diag, plan, t, places, rt->mem));
+    }
     df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
     about what = { .cx = cx, .t = t, .number = number };
     TRY(df_plan_each(plan, tell_about, &what));
@@ -197,6 +207,7 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     const df_cache_key ck = { m->key.hash, m->key.bytes, m->key.n };
     finder f = { .cx = cx, .t = t, .ok = true };
     df_phases phases;
+    df_arena_reset(&cx->pass);
     *out = (plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
     if (!f.ok && !*out) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
     if (*out) { /* it has its slots, though memory may have been short for another's */
@@ -210,7 +221,10 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     df_counted_init(&e->counted, entry_destroy);
     e->rt = rt;
     e->dev = df_ctx_device(cx, m->where);
-    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, &e->plan, &phases));
+    /* Views that have differed once are not taken for one again: windows which meet now and then
+     * cost one plan more, not one for each way in which they meet. */
+    df_places places = { .known = f.same, .n_known = f.n_same, .is_bounded = f.n_misses > 0 };
+    TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, &places, &e->plan, &phases));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
     if (e->plan->retreated)

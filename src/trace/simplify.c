@@ -8,7 +8,8 @@
  * dtypes, ranks, attributes and operands, never extents or arguments. Two consequences:
  *   - Records that carry extents of their own (constants of rank above 0, iota, expand, reshape,
  *     slice, diagonal) look alike when they are not: they are never shared. Nor are num and
- *     random, whose arguments differ from run to run, nor inputs.
+ *     random, whose arguments differ from run to run, nor inputs. Views alone may be shared when
+ *     the caller asks for it: then they show one place now, and the caller guards that (place.h).
  *   - x op c may become x only if c cannot broadcast x to something larger: c has rank 0.
  *
  * Why every strict rule keeps every bit. NaNs are all equal by contract, so that signs and
@@ -42,7 +43,7 @@
  * opaque to the rules for views.
  */
 #include "ops/shape.h"
-#include "trace/trace.h"
+#include "trace/place.h"
 
 #include <math.h>
 #include <string.h>
@@ -54,13 +55,15 @@ typedef struct simplifier {
     const df_trace *in;
     df_trace *t; /* the copy, grown in order */
     uint32_t *from;
-    uint32_t *map;       /* node of in -> node of t */
-    uint32_t *table;     /* open addressing: node of t + 1; 0 is free */
-    uint8_t *is_updated; /* per node of in: some update's first operand */
-    uint8_t *is_target;  /* the same per node of t */
-    uint8_t *is_live;    /* per node of t: reached from a root */
-    uint32_t *moved;     /* per node of t: where it went when gaps were closed */
-    uint32_t mask;       /* of table */
+    uint32_t *map;        /* node of in -> node of t */
+    uint32_t *table;      /* open addressing: node of t + 1; 0 is free */
+    uint8_t *is_updated;  /* per node of in: some update's first operand */
+    uint8_t *is_target;   /* the same per node of t */
+    uint8_t *is_live;     /* per node of t: reached from a root */
+    uint32_t *moved;      /* per node of t: where it went when gaps were closed */
+    uint32_t mask;        /* of table */
+    df_place_table views; /* used where places */
+    df_places *places;    /* NULL: no views are shared for what they show now */
     uint32_t passes;
     bool fast;
 } simplifier;
@@ -535,6 +538,10 @@ static result rewrite(simplifier *s, df_node *n, df_ref *found)
 static uint32_t simplify_node(simplifier *s, uint32_t k)
 {
     df_node n = s->in->nodes[k];
+    if (s->places && extents_are_free(&n) && df_op_infos[n.op].cls == DF_CLASS_view) {
+        const uint32_t same = df_place_find(&s->views, k, s->map);
+        if (same != DF_NONE) return same;
+    }
     for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = s->map[n.src[i].i];
     if (s->passes & DF_PASS_ALGEBRA) {
         for (unsigned i = 0; i < MOST_REWRITES; i++) {
@@ -555,11 +562,12 @@ static uint32_t simplify_node(simplifier *s, uint32_t k)
 static void walk_up(simplifier *s)
 {
     const df_trace *const in = s->in;
-    for (uint32_t k = 0; k < in->n_nodes; k++)
-        if (in->nodes[k].op == DF_OP_update) s->is_updated[in->nodes[k].src[0].i] = 1;
     for (uint32_t k = 0; k < in->n_nodes; k++) {
+        const uint32_t before = s->t->n_nodes;
         s->map[k] = simplify_node(s, k);
         s->is_target[s->map[k]] |= s->is_updated[k];
+        if (s->places && s->map[k] == before && df_op_infos[in->nodes[k].op].cls == DF_CLASS_view)
+            df_place_add(&s->views, k, before, s->map);
     }
     for (uint32_t i = 0; i < in->n_roots; i++) s->t->roots[i].node = s->map[in->roots[i].node];
 }
@@ -625,10 +633,14 @@ static deft_status begin(simplifier *s, df_diag *d, size_t cap, df_arena *arena)
     return DEFT_OK;
 }
 
-deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, df_arena *arena,
-                              df_trace **out, uint32_t **from)
+deft_status df_trace_simplify_now(df_diag *d, const df_trace *in, uint32_t passes,
+                                  df_places *places, df_arena *arena, df_trace **out,
+                                  uint32_t **from)
 {
-    simplifier s = { .in = in, .passes = passes, .fast = (in->flags & DF_TRACE_FAST) != 0 };
+    simplifier s = { .in = in,
+                     .places = passes & DF_PASS_CSE ? places : NULL,
+                     .passes = passes,
+                     .fast = (in->flags & DF_TRACE_FAST) != 0 };
     const size_t n = in->n_nodes;
     size_t cap = n, size = 0;
     uint32_t *block = NULL;
@@ -643,6 +655,8 @@ deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, d
     block = df_mem_zalloc(arena->mem, size);
     if (!block) TRY(df_fail_mem(d, "simplify", size));
     carve(&s, block, n, cap);
+    df_place_find_updated(in, s.is_updated);
+    if (s.places) TRY(df_place_table_init(d, &s.views, in, s.is_updated, places, arena));
     walk_up(&s);
     if (passes & DF_PASS_DCE) drop_dead(&s);
     for (uint32_t k = 0; k < s.t->n_nodes; k++)
@@ -653,6 +667,12 @@ deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, d
 done:
     df_mem_free(arena->mem, block, size);
     return st;
+}
+
+deft_status df_trace_simplify(df_diag *d, const df_trace *in, uint32_t passes, df_arena *arena,
+                              df_trace **out, uint32_t **from)
+{
+    return df_trace_simplify_now(d, in, passes, NULL, arena, out, from);
 }
 
 #undef NEGATIVE_ZERO

@@ -93,6 +93,86 @@ Test(faults, sizes_that_change_recompile)
     rig_close(&r);
 }
 
+/* ---- places ---- */
+
+/* rows[1:] = rows[1:] - rows of y, the place and the value each by a slice of its own. */
+static uint64_t kernels_of_difference(rig *r, float *x, bool nested)
+{
+    const deft_stats before = rig_stats(r);
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *whole = deft_wrap_mut(r->cx, DEFT_SHAPE(6, 3), DEFT_F32, x, 18 * sizeof *x, NULL);
+    deft_tensor *from = nested ? deft_slice(whole, DEFT_R(1, DEFT_END)) : whole;
+    const int64_t first = nested ? 1 : 2;
+    deft_tensor *place = deft_slice(whole, DEFT_R(2, 6));
+    deft_assign(place, deft_sub(deft_slice(from, DEFT_R(first, first + 4)), 1));
+    OK(r, deft_step_end(s));
+    return rig_stats(r).kernels_run - before.kernels_run;
+}
+
+Test(faults, two_slices_with_equal_bounds_are_two_places)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    for (int nested = 0; nested < 2; nested++) {
+        float x[18];
+        for (int i = 0; i < 18; i++) x[i] = (float)i;
+        cr_assert_eq(kernels_of_difference(&r, x, nested), 1);
+        for (int i = 0; i < 18; i++) cr_assert_eq(x[i], (float)(i < 6 ? i : i - 1), "%d", i);
+    }
+    rig_close(&r);
+}
+
+/* The sums of two windows of x at a and b, one of them scaled, and what two of one make. */
+static void two_windows(rig *r, deft_tensor *x, int64_t a, int64_t b)
+{
+    float v[3], want[3];
+    deft_tensor *u = deft_exp(deft_mul(deft_slice(x, DEFT_R(a, a + 3)), 0));
+    deft_tensor *w = deft_mul(deft_slice(x, DEFT_R(b, b + 3)), 2);
+    rig_read(r, deft_add(deft_mul(u, deft_slice(x, DEFT_R(a, a + 3))), w), v, 3);
+    for (int i = 0; i < 3; i++) want[i] = (float)(a + i) + 2 * (float)(b + i);
+    for (int i = 0; i < 3; i++) cr_assert_eq(v[i], want[i], "at %d, %d", (int)a, (int)b);
+}
+
+Test(faults, windows_that_move_together_recompile)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *x = rig_range(&r, 40, 0);
+    two_windows(&r, x, 0, 0);
+    const deft_stats one = rig_stats(&r);
+    for (int i = 1; i < 20; i++) two_windows(&r, x, i, i);
+    cr_assert_eq(rig_stats(&r).plans_built, one.plans_built, "both move");
+    for (int i = 0; i < 20; i++) two_windows(&r, x, i, (7 * i + 1) % 37);
+    cr_assert_eq(rig_stats(&r).plans_built, one.plans_built + 1, "they part");
+    for (int i = 0; i < 20; i++) two_windows(&r, x, i, i % 3 ? i : 2 * i);
+    cr_assert_eq(rig_stats(&r).plans_built, one.plans_built + 1, "they meet now and then");
+    rig_close(&r);
+}
+
+/* Rows taken by number, as of tokens in a sentence: each step another few are equal. */
+Test(faults, windows_that_meet_by_chance_recompile)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *x = rig_range(&r, 12, 0);
+    uint32_t at = 1;
+    for (int t = 0; t < 60; t++) {
+        deft_tensor *sum = NULL;
+        float v, want = 0;
+        for (int i = 0; i < 8; i++) {
+            at = at * 1664525 + 1013904223;
+            const int64_t k = at >> 16 & 7;
+            deft_tensor *row = deft_slice(x, DEFT_AT(k));
+            sum = sum ? deft_add(deft_mul(sum, 3), row) : row;
+            want = i ? want * 3 + (float)k : (float)k;
+        }
+        rig_read(&r, sum, &v, 1);
+        cr_assert_eq(v, want, "step %d", t);
+    }
+    cr_assert_leq(rig_stats(&r).plans_built, 5, "%d plans", (int)rig_stats(&r).plans_built);
+    rig_close(&r);
+}
+
 Test(faults, call_site_enters_the_key)
 {
     rig r;

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Guards on places: views that the simplifier took for one (trace/place.h) must show one place in
+ * every run of the plan. Their places are composed as they were found, but of slots, so that two
+ * windows which move together keep their plan however they were written.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+static int64_t slot_of_arg(void *user, uint32_t arg)
+{
+    return df_fuse_arg(user, arg);
+}
+
+static int64_t slot_of(void *user, df_slot_op op, int64_t a, int64_t b)
+{
+    const df_slot x = (df_slot)a, y = (df_slot)b;
+    switch (op) {
+    case DF_SLOT_add: return df_fuse_add(user, x, y);
+    case DF_SLOT_sub: return df_fuse_sub(user, x, y);
+    case DF_SLOT_mul: return df_fuse_mul(user, x, y);
+    case DF_SLOT_max: return df_fuse_max(user, x, y);
+    case DF_SLOT_const:
+    case DF_SLOT_extent:
+    case DF_SLOT_arg:
+    case DF_SLOT_stride:
+    case DF_SLOT_divup: break;
+    }
+    df_unreachable();
+}
+
+static void must_agree(pass *p, df_slot a, df_slot b)
+{
+    if (a == b || p->st != DEFT_OK) return;
+    df_assert(p->now.at[a] == p->now.at[b]);
+    df_fuse_guard(p, DF_GUARD_same_place, a, b, 0);
+}
+
+static void guard_pair(pass *p, const df_same_place *pair, const uint8_t *is_updated)
+{
+    const df_place_terms slots = { slot_of_arg, slot_of, p };
+    const df_node *const x = node_of(p, pair->node);
+    df_assert(x->rank == node_of(p, pair->as)->rank);
+    for (uint32_t i = 0; i < x->rank; i++)
+        must_agree(p, df_fuse_node_extent(p, pair->node, i), df_fuse_node_extent(p, pair->as, i));
+    if (x->op == DF_OP_reshape || x->op == DF_OP_expand) return;
+    df_view_place a, b;
+    df_place_of(p->t, pair->node, is_updated, &slots, &a);
+    df_place_of(p->t, pair->as, is_updated, &slots, &b);
+    df_assert(a.rank == b.rank && memcmp(a.axis, b.axis, sizeof a.axis) == 0);
+    for (uint32_t j = 0; j < a.rank; j++) {
+        must_agree(p, (df_slot)a.off[j], (df_slot)b.off[j]);
+        must_agree(p, (df_slot)a.coef[j], (df_slot)b.coef[j]);
+    }
+}
+
+/* Behind the slots and guards that the plan has. */
+static deft_status append(const pass *p, df_plan *plan)
+{
+    const uint32_t n = plan->n_slots, n_guards = plan->n_guards;
+    df_arena *const a = &plan->arena;
+    df_slot_def *const slots =
+        df_arena_alloc(a, (n + p->slots.n) * sizeof *slots, _Alignof(df_slot_def));
+    df_guard *const guards =
+        df_arena_alloc(a, (n_guards + p->guards.n) * sizeof *guards, _Alignof(df_guard));
+    if (!slots || !guards) return df_fail_mem(p->diag, "plan", p->slots.n * sizeof *slots);
+    if (n) memcpy(slots, plan->slots, n * sizeof *slots);
+    if (n_guards) memcpy(guards, plan->guards, n_guards * sizeof *guards);
+    for (uint32_t i = 0; i < p->slots.n; i++) {
+        slots[n + i] = p->slots.at[i];
+        if (slots[n + i].op < DF_SLOT_add) continue;
+        slots[n + i].a += n;
+        slots[n + i].b += n;
+    }
+    for (uint32_t i = 0; i < p->guards.n; i++) {
+        guards[n_guards + i] = p->guards.at[i];
+        guards[n_guards + i].a += n;
+        guards[n_guards + i].b += n;
+    }
+    plan->slots = slots;
+    plan->guards = guards;
+    plan->n_slots += (uint32_t)p->slots.n;
+    plan->n_guards += (uint32_t)p->guards.n;
+    return DEFT_OK;
+}
+
+deft_status df_plan_guard_places(df_diag *d, df_plan *plan, const df_trace *t,
+                                 const df_places *places, const df_mem *mem)
+{
+    deft_status st = DEFT_OK;
+    uint8_t *is_updated = NULL;
+    pass p;
+    if (places->n == 0) return DEFT_OK;
+    memset(&p, 0, sizeof p);
+    p.diag = d;
+    p.t = t;
+    p.mem = mem;
+    df_arena_init(&p.tmp, mem);
+    plan->same =
+        df_arena_copy(&plan->arena, places->pair, places->n * sizeof *plan->same, sizeof(uint32_t));
+    is_updated = df_arena_zalloc(&p.tmp, t->n_nodes + 1u, 1);
+    if (!plan->same || !is_updated) TRY(df_fail_mem(d, "plan", t->n_nodes));
+    plan->n_same = places->n;
+    df_place_find_updated(t, is_updated);
+    if (!df_fuse_slots_init(&p)) TRY(p.st);
+    for (uint32_t i = 0; i < places->n; i++) guard_pair(&p, &places->pair[i], is_updated);
+    TRY(p.st);
+    TRY(append(&p, plan));
+done:
+    df_fuse_end(&p);
+    return st;
+}
