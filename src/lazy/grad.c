@@ -269,14 +269,14 @@ static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *s
 }
 
 /* The gradient of the binding that was used; DF_BAD: none. */
-static uint32_t found(const df_grad *w, const asked *a)
+static uint32_t found(df_grad *w, const asked *a)
 {
     const uint32_t g = df_grad_of(w, a->now);
     return g == DF_BAD && a->before != DF_BAD ? df_grad_of(w, a->before) : g;
 }
 
 /* The gradient for with[i]. */
-static uint32_t reap(const call *c, const df_grad *w, const asked *a, size_t i)
+static uint32_t reap(const call *c, df_grad *w, const asked *a, size_t i)
 {
     deft_ctx *const cx = c->cx;
     df_shape s;

@@ -335,7 +335,7 @@ static bool sow(const backward *b, df_grad *w, const df_replay *p, deft_tensor *
     return true;
 }
 
-static uint32_t gradient_or_zero(const df_grad *w, uint32_t k)
+static uint32_t gradient_or_zero(df_grad *w, uint32_t k)
 {
     const uint32_t g = df_grad_of(w, k);
     return g == DF_BAD ? df_grad_zeros(w->cx, k, w->site) : g;
