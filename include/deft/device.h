@@ -75,7 +75,8 @@ DEFT_API deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft
                                            deft_dtype dtype, void *data, size_t bytes,
                                            const int64_t *strides);
 
-/* deft_map without a copy: out->data is an address of the device that *where names. On a GPU the
+/* deft_map without a copy between devices: out->data is an address of the device that *where names
+ * (memory of deft_wrap_mut and deft_wrap_device_mut is copied there, as in deft_map). On a GPU the
  * elements are there for what comes later in deft_stream, or after deft_wait. The caller's own use
  * has to end before deft_unmap, or be in that stream. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_map_device(deft_tensor *t, deft_mapped *out,

@@ -34,8 +34,10 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_item_i64(deft_tensor *t, int64_t *out)
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
 
-/* Computes t and lends its row-major elements, read only, until unmapped. The value stays in place
- * however t is assigned meanwhile. Of a value on a GPU a copy is lent: deft_map_device. */
+/* Computes t and lends its row-major elements, read only, until unmapped. They stay as they are
+ * however t is assigned meanwhile. A copy is lent of a value on a GPU (without one:
+ * deft_map_device), and of memory of deft_wrap_mut, which assignments write. Of deft_wrap the
+ * caller's memory itself is lent: it must not change before it is unmapped. */
 typedef struct deft_mapped {
     const void *data;
     size_t bytes;

@@ -267,6 +267,13 @@ deft_status deft_map_device(deft_tensor *t, deft_mapped *out, deft_device *where
                        "map_device: wrapped memory with gaps is the caller's own: use it there");
     }
     *where = df_value_where(cx, v);
+    if (v->flags & DF_VALUE_MUT) { /* assignments write it: a copy stays */
+        df_value *copy = NULL;
+        st = df_value_moved(cx, &cx->diag, v, *where, &copy);
+        df_value_drop(cx, &v);
+        if (st != DEFT_OK) return st;
+        v = copy;
+    }
     *out = (deft_mapped){ .data = v->data, .bytes = packed_bytes(v), .held = v, .cx = cx };
     return DEFT_OK;
 }

@@ -145,7 +145,9 @@ deft_status deft_map(deft_tensor *t, deft_mapped *out)
     if (!df_value_contiguous(v))
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "map: wrapped memory with gaps is the caller's own: read it there");
-    if ((st = df_value_host(cx, &cx->diag, v, &host)) != DEFT_OK) return st;
+    st = v->flags & DF_VALUE_MUT ? df_value_moved(cx, &cx->diag, v, DEFT_CPU, &host)
+                                 : df_value_host(cx, &cx->diag, v, &host);
+    if (st != DEFT_OK) return st;
     int64_t n;
     (void)df_shape_numel(&v->shape, &n);
     out->data = host->data;
