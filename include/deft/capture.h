@@ -5,9 +5,13 @@
  * A call of a capture is a step: everything takes effect, or nothing. The first call runs the
  * function and keeps what it recorded. A later call looks for a recording whose guards hold:
  *
- *   every input has the dtype and extents it had, and inputs and the tensors the function uses from
- *   outside are the same tensor in the same places (f(a, a) is not f(a, b)); strides, alignment and
- *   overlaps are as the code of the kernels needs them; deft_mixed_set is as it was.
+ *   every input has the dtype and extents it had, and is memory to write (deft_wrap_mut) where it
+ *   was; inputs and the tensors the function uses from outside are the same tensor in the same
+ *   places (f(a, a) is not f(a, b)); memory that is written overlaps what is read where it did;
+ *   deft_mixed_set is as it was.
+ *
+ * Addresses are arguments: memory may be wrapped anew for each call. Other strides or alignment are
+ * other plans of the same recording, where the code of the kernels depends on them.
  *
  * When none holds, the function runs and is recorded again; sizes are never guessed. A capture
  * keeps at most DEFT_MAX_RECORDINGS, the least recently used one goes first; recordings that differ
@@ -20,7 +24,8 @@
  * code is; a window that moves is passed in as an input.
  *
  * Random numbers. Each draw takes the next number of its deft_rng, as when the function runs; the
- * deft_rng must live as long as the capture.
+ * deft_rng must live as long as the capture. A call that fails takes none. Optimizers (deft/nn.h)
+ * count their steps in the same way, and must live as long.
  *
  * What cannot be replayed runs as C code at each call, correctly, and is logged once with the
  * reason: a function that reads a value while it runs (the C code may depend on it), makes tensors
@@ -41,18 +46,23 @@ typedef struct deft_capture deft_capture;
 
 /* Records what is to be captured: reads in[0..n_in), assigns what it likes, and sets out[0..n_out),
  * which are NULL before. Tensors from outside must be kept, or belong to a scope that is open at
- * every call; the capture keeps those it uses. in[] are handles of the call, valid while it runs;
- * assigning one assigns the caller's tensor. Opens no step. Anything but DEFT_OK fails the call
- * with that status. */
+ * every call; the capture keeps those it uses. in[] are handles of the call, valid while it runs,
+ * one for each tensor: assigning one assigns the caller's tensor, which is seen through all others
+ * that are the same tensor, and through the tensor itself. A view (deft_slice and so on, unless it
+ * is kept) is not assigned: DEFT_E_ARG. Opens no step. Anything but DEFT_OK fails the call with
+ * that status. */
 typedef deft_status (*deft_capture_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                        deft_tensor **out, size_t n_out, void *user);
 
 /* Runs nothing yet. user is handed to fn; it must be valid whenever the capture is called. NULL on
- * error. The capture dies with deft_capture_destroy, before its context. */
+ * error. The capture dies with deft_capture_destroy, before its context; destroyed by its own
+ * function, when that call has ended. */
 DEFT_API deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user);
 DEFT_API void deft_capture_destroy(deft_capture **c); /* NULL and *c NULL are fine */
 
-/* One step. The tensors of out belong to the innermost open scope. No step may be open. */
+/* One step. The tensors of out belong to the innermost open scope, and keep their values: what the
+ * function returns of the caller's memory is copied. The lists in and out lie apart. No step may be
+ * open. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in,
                                                        size_t n_in, deft_tensor **out,
                                                        size_t n_out);

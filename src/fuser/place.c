@@ -367,9 +367,7 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
     if (into ? r->into != input : r->donor != input) return false;
     if (into && (p->has_checks || written_elsewhere(p, end, input) || !disjoint(p, input, false)))
         return false;
-    if (!into && (!(p->t->inputs[input].flags & DF_INPUT_SOLE) ||
-                  p->t->inputs[input].flags & DF_INPUT_WRAPPED))
-        return false;
+    if (!into && !(p->t->inputs[input].flags & DF_INPUT_SOLE)) return false;
     if (!into && !fits_donor(p, p->vals.at[v].node, input)) return false;
     if (!order_readers(p, p->in_readers[input], v)) return false;
     const uint32_t q =

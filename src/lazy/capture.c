@@ -5,6 +5,7 @@
  * are patched into the arguments, and the plan runs. Else the function runs, as a step that is
  * noted (recording.c).
  */
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -56,6 +57,10 @@ void deft_capture_destroy(deft_capture **pc)
     if (!pc || !*pc) return;
     deft_capture *const c = *pc;
     *pc = NULL;
+    if (c->running) { /* by its own function */
+        c->doomed = true;
+        return;
+    }
     const df_mem *const mem = c->cx->mem;
     for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) df_recording_destroy(c->recordings[i]);
     for (size_t i = 0; i < c->params.n; i++)
@@ -205,17 +210,23 @@ static deft_tensor *new_handle(deft_ctx *cx, df_value *v)
     return t;
 }
 
-/* What the function sees of its inputs: handles of their own, so that a tensor which it also
- * reaches from outside is told apart. Memory that is written through its tensor goes in as it is.
- * And the outputs' handles, because after the step nothing may fail. */
-static bool make_handles(deft_ctx *cx, recording *r, deft_tensor *const *in)
+/* The outputs' handles, because after the step nothing may fail. */
+static bool make_outputs_of(deft_ctx *cx, recording *r)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < r->n_out; i++) ok &= (r->out[i] = new_handle(cx, NULL)) != NULL;
+    return ok;
+}
+
+/* What the function sees of its inputs: handles of the step's own; one for each of the caller's. */
+static bool make_inputs_of(deft_ctx *cx, recording *r)
 {
     bool ok = true;
     for (uint32_t i = 0; i < r->n_in; i++) {
-        r->in[i] = r->in_memory[i] ? in[i] : new_handle(cx, r->in_value.at[i]);
+        const uint32_t same = r->same[i];
+        r->in[i] = same < i ? r->in[same] : new_handle(cx, r->in_value.at[i]);
         ok &= r->in[i] != NULL;
     }
-    for (uint32_t i = 0; i < r->n_out; i++) ok &= (r->out[i] = new_handle(cx, NULL)) != NULL;
     return ok;
 }
 
@@ -226,46 +237,61 @@ static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
     t->value = v;
 }
 
-/* An assigned input is an assigned tensor of the caller's. */
-static void end_inputs(deft_ctx *cx, recording *r, deft_tensor *const *in, bool committed)
+/* Whether an output that is t has to be computed although t may have a value: memory of the
+ * caller's is copied, as what is returned stays; a bare number has no value. */
+static bool needs_copy(deft_ctx *cx, const deft_tensor *t, const deft_tensor *callers)
 {
-    for (uint32_t i = 0; i < r->n_in; i++) {
-        deft_tensor *const t = r->in[i];
-        if (!t || t == in[i]) continue;
-        if (committed && t->value != r->in_value.at[i]) bind(cx, in[i], t->value);
-        df_handle_unbind(cx, t);
-        t->flags = 0;
+    const df_value *const v = df_handle_value(cx, t);
+    return (v && v->flags & DF_VALUE_WRAPPED) || t->flags & (DF_HANDLE_WEAK | DF_HANDLE_MUT) ||
+           (callers && callers->flags & DF_HANDLE_MUT);
+}
+
+/* The tensor to keep as an output for t; NULL: an error is pending. What is returned is read as any
+ * operand is, so that the recording knows which tensor's value it is. */
+static deft_tensor *output_of(deft_ctx *cx, const recording *r, deft_tensor *t)
+{
+    deft_tensor *callers = NULL;
+    if (!df_enter_more(cx, "capture", 0, t)) return NULL;
+    for (uint32_t i = 0; i < r->n_in && !callers; i++) {
+        if (r->in[i] == t) callers = r->caller[i];
+        if (r->caller[i] == t) df_recording_reached(cx, t);
     }
+    const uint32_t node = df_node_of(cx, t);
+    if (node == DF_BAD) return NULL;
+    if (needs_copy(cx, t, callers)) return df_result(cx, node);
+    return callers ? callers : t;
 }
 
 static deft_status keep_outputs(deft_capture *c, recording *r, deft_tensor **out, size_t *kept)
 {
     deft_ctx *const cx = c->cx;
     deft_status st = DEFT_OK;
-    cx->recording = NULL; /* ours, and no reason not to replay */
     for (; st == DEFT_OK && *kept < r->n_out; ++*kept) {
         if (!out[*kept])
-            st =
-                df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL", *kept);
-        else if (!df_enter_more(cx, "capture", 0, out[*kept]) || !deft_keep(out[*kept]))
-            st = df_deliver(cx);
+            return df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL",
+                           *kept);
+        out[*kept] = output_of(cx, r, out[*kept]);
+        cx->recording = NULL; /* ours, and no reason not to replay */
+        if (!out[*kept] || !deft_keep(out[*kept])) st = df_deliver(cx);
+        cx->recording = r;
         if (st != DEFT_OK) break;
     }
-    cx->recording = r;
     return st;
 }
 
-static deft_status run_function(deft_capture *c, recording *r, deft_tensor *const *in,
-                                deft_tensor **out)
+static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
     size_t kept = 0;
-    const bool ready = make_handles(cx, r, in);
+    const bool ready = make_outputs_of(cx, r);
     const deft_scope s = deft_step_begin(cx);
     deft_status st = df_deliver(cx);
+    if (ready && st == DEFT_OK && !make_inputs_of(cx, r)) st = df_deliver(cx);
     if (ready && st == DEFT_OK) {
         cx->recording = r;
+        df_recording_sleep(r);
         st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
+        df_recording_wake(cx);
         const deft_status recorded = df_deliver_step(cx);
         if (st == DEFT_OK)
             st = recorded;
@@ -283,12 +309,14 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor *cons
         deft_step_abort(s);
         cx->diag = said;
     }
-    if (st == DEFT_OK)
+    if (st == DEFT_OK) {
         hand_out(c, r, out);
-    else
+    } else {
+        df_recording_take_back(r);
         drop_outputs(out, kept, r->n_out);
-    end_inputs(cx, r, in, st == DEFT_OK);
+    }
     cx->recording = NULL;
+    r->caller = NULL;
     return st;
 }
 
@@ -297,7 +325,7 @@ static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, 
 {
     recording *const r = df_recording_create(c, in, n_in, n_out);
     if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
-    const deft_status st = run_function(c, r, in, out);
+    const deft_status st = run_function(c, r, out);
     if (st == DEFT_OK && r->whole)
         keep_recording(c, r);
     else
@@ -326,9 +354,15 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
     }
     for (size_t i = 0; i < n_in; i++) {
         const df_value *const v = df_handle_value(c->cx, in[i]);
-        deft_tensor *const memory = in[i]->flags & DF_HANDLE_MUT ? in[i] : NULL;
-        if (memory != r->in_memory[i]) {
-            df_capture_because(c, "input %zu is other memory to write", i);
+        const bool is_memory = in[i]->flags & DF_HANDLE_MUT;
+        if (is_memory != r->in_memory[i]) {
+            df_capture_because(c, "input %zu %s", i,
+                               is_memory ? "is memory to write, was none"
+                                         : "is no memory to write, was some");
+            return false;
+        }
+        if (r->in_assigned[i] && df_root_of(in[i])) {
+            df_capture_because(c, "input %zu, which is assigned, is a view", i);
             return false;
         }
         if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i])) continue;
@@ -342,7 +376,15 @@ static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *i
     return true;
 }
 
-/* Looks its tensors up. false: they are not the same one in the same places as then. */
+static bool are_one(deft_capture *c, bool now)
+{
+    df_capture_because(c, now ? "two of the tensors it uses are one tensor now"
+                              : "two of the tensors it uses were one tensor");
+    return false;
+}
+
+/* Looks its tensors up. false: they are not the same one in the same places as then. The arguments
+ * come first; those that are one handle have one value, too. */
 static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
 {
     deft_ctx *const cx = c->cx;
@@ -351,15 +393,17 @@ static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
     for (size_t i = 0; i < r->places.n; i++) {
         df_value *const v = df_handle_value(cx, resolve(r->places.at[i].from, in));
         const bool seen = v && v->cut == cx->cut_serial;
-        if (!v || (seen ? v->input : n) != r->places.at[i].cls) {
-            df_capture_because(c, seen ? "two of the tensors it uses are one tensor now"
-                                       : "two of the tensors it uses were one tensor");
-            return false;
-        }
+        if (!v || (seen ? v->input : n) != r->places.at[i].cls) return are_one(c, seen);
+        if (seen && i < r->n_in && df_recording_same(in, (uint32_t)i) != r->same[i])
+            return are_one(c, r->same[i] == i);
         r->found.at[i] = v;
         if (seen) continue;
         v->cut = cx->cut_serial;
         v->input = n++;
+    }
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        const uint32_t held = df_recording_held(r, in[i]);
+        if (held != r->in_held[i]) return are_one(c, held != DF_NONE);
     }
     return true;
 }
@@ -379,20 +423,62 @@ static void gather(deft_ctx *cx, recording *r, deft_tensor *const *in)
         if (t->flags & DF_HANDLE_MUT)
             w->into = df_mut_of(cx, t)->value;
         else
-            w->donor = df_handle_value(cx, t);
+            w->donor = t->value; /* its own reference, which ends when it is bound anew */
     }
+}
+
+/* Who takes a value as it is refers to it after the run alone, and counts from here on: a value
+ * that is wanted afterwards is not donated. */
+static void hold_passed(recording *r)
+{
+    for (size_t i = 0; i < r->passed.n; i++) df_value_ref(r->found.at[r->passed.at[i]]);
+}
+
+static void release_passed(deft_ctx *cx, recording *r)
+{
+    for (size_t i = 0; i < r->passed.n; i++) {
+        df_value *v = r->found.at[r->passed.at[i]];
+        df_value_drop(cx, &v);
+    }
+}
+
+/* What layers make of their counts and of what they were given. */
+static deft_status ask_layers(deft_capture *c, recording *r)
+{
+    for (size_t i = 0; i < r->layer_numbers.n; i++) {
+        layer_number *const n = &r->layer_numbers.at[i];
+        const param *const p = n->param == DF_NONE ? NULL : &c->params.at[n->param];
+        const double given = !p ? n->given : p->is_int ? (double)p->i : p->f;
+        if (!isfinite(given))
+            return df_fail(&c->cx->diag, DEFT_E_RANGE, "%s is %g", n->from.what, given);
+        const int64_t count = *r->counts.at[n->count].at + n->ahead;
+        n->now = n->from.value(n->from.user, n->which, count, given);
+    }
+    return DEFT_OK;
+}
+
+/* false: it does not fit its dtype. */
+static bool put_number(deft_capture *c, const recording *r, const number_note *n, int64_t *to)
+{
+    deft_ctx *const cx = c->cx;
+    if (n->is_layers) {
+        const layer_number *const k = &r->layer_numbers.at[n->from];
+        return df_number_bits(cx, k->from.what, n->dtype, k->now, to);
+    }
+    const param *const p = &c->params.at[n->from];
+    return p->is_int ? df_number_bits_i(cx, p->name, n->dtype, p->i, to)
+                     : df_number_bits(cx, p->name, n->dtype, p->f, to);
 }
 
 static deft_status patch(deft_capture *c, recording *r)
 {
     deft_ctx *const cx = c->cx;
     int64_t *const args = r->made.t->args;
+    const deft_status st = ask_layers(c, r);
+    if (st != DEFT_OK) return st;
     for (size_t i = 0; i < r->numbers.n; i++) {
         const number_note *const n = &r->numbers.at[i];
-        const param *const p = &c->params.at[n->param];
-        if (!(p->is_int ? df_number_bits_i(cx, p->name, n->dtype, p->i, &args[n->at])
-                        : df_number_bits(cx, p->name, n->dtype, p->f, &args[n->at])))
-            return df_deliver(cx);
+        if (!put_number(c, r, n, &args[n->at])) return df_deliver(cx);
     }
     for (size_t i = 0; i < r->draws.n; i++) {
         const draw_note *const d = &r->draws.at[i];
@@ -405,7 +491,7 @@ static deft_status patch(deft_capture *c, recording *r)
 
 static df_value *value_at(const recording *r, uint32_t i)
 {
-    return i < r->wanted.n ? r->want.at[i].result : r->made.inputs[i - r->wanted.n];
+    return i < r->wanted.n ? r->want.at[i].result : r->found.at[i - r->wanted.n];
 }
 
 /* Handles first: nothing may fail once the plan has run. */
@@ -433,24 +519,14 @@ static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_t
         df_value_drop(cx, &v);
     }
     for (size_t i = 0; i < r->rngs.n; i++) r->rngs.at[i].rng->next += r->rngs.at[i].n;
+    for (size_t i = 0; i < r->counts.n; i++) *r->counts.at[i].at += r->counts.at[i].n;
 }
 
-/* *replayed false: its guards do not hold, and nothing happened. */
-static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in, deft_tensor **out,
-                          bool *replayed)
+/* Its places are found, and what is passed on is held. */
+static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *in,
+                             deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
-    *replayed = false;
-    if (!find_places(c, r, in)) return DEFT_OK;
-    gather(cx, r, in);
-    if (!df_extract_values(cx, r->want.at, r->values.at, &r->made)) {
-        df_capture_because(c, r->made.has_moved
-                                  ? "what it reads lives on another device than it did"
-                                  : "what it assigns lies in memory otherwise than when it was "
-                                    "recorded");
-        return DEFT_OK;
-    }
-    *replayed = true;
     deft_status st = patch(c, r);
     if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
     if (st == DEFT_OK) st = df_made_run(cx, &r->made, r->want.at, false);
@@ -462,29 +538,31 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
     return st;
 }
 
-deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_in,
-                              deft_tensor **out, size_t n_out)
+/* *replayed false: its guards do not hold, and nothing happened. */
+static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in, deft_tensor **out,
+                          bool *replayed)
 {
-    if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
-        return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;
-    df_act(cx, "capture_call", DF_SITE);
-    c->call_site = cx->act_site;
-    deft_status st = df_may_act(cx);
-    if (st != DEFT_OK) return st;
-    if (cx->step_at)
-        return df_fail(&cx->diag, DEFT_E_STATE,
-                       "capture_call: a step is open; a call is one itself");
-    if ((st = df_wait(cx)) != DEFT_OK) return st;
-    for (size_t i = 0; i < n_in; i++)
-        if ((st = settle(cx, in[i])) != DEFT_OK) return st;
-    if (cx->rec.n > 0 && df_has_pending(cx)) st = df_flush(cx);
-    if (st != DEFT_OK) return st;
-    df_act(cx, "capture_call", c->call_site);
-    for (size_t i = 0; i < n_out; i++) out[i] = NULL;
-    c->stats.calls++;
-    c->reason[0] = 0;
+    deft_status st = DEFT_OK;
+    *replayed = false;
+    if (!find_places(c, r, in)) return DEFT_OK;
+    gather(cx, r, in);
+    hold_passed(r);
+    *replayed = df_extract_values(cx, r->want.at, r->values.at, &r->made);
+    if (*replayed)
+        st = run_again(c, r, in, out);
+    else
+        df_capture_because(c, "%s", r->made.differs);
+    release_passed(cx, r);
+    return st;
+}
 
+/* Replays a recording that holds, or else records. */
+static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out)
+{
+    deft_ctx *const cx = c->cx;
+    deft_status st = DEFT_OK;
     bool any = false, replayed = false;
     for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS && !replayed; i++) {
         recording *const r = c->recordings[i];
@@ -506,6 +584,45 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if (!any) df_capture_because(c, "the first call");
     st = record(c, in, n_in, out, n_out);
     log_reason(c);
+    return st;
+}
+
+static bool overlap(deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    const uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
+    return n_in && n_out && a < b + n_out * sizeof *out && b < a + n_in * sizeof *in;
+}
+
+deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_in,
+                              deft_tensor **out, size_t n_out)
+{
+    if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
+        return DEFT_E_ARG;
+    deft_ctx *const cx = c->cx;
+    df_act(cx, "capture_call", DF_SITE);
+    const uintptr_t site = cx->act_site;
+    deft_status st = df_may_act(cx);
+    if (st != DEFT_OK) return st;
+    if (cx->step_at)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "capture_call: a step is open; a call is one itself");
+    if (overlap(in, n_in, out, n_out))
+        return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the lists in and out overlap");
+    if ((st = df_wait(cx)) != DEFT_OK) return st;
+    for (size_t i = 0; i < n_in; i++)
+        if ((st = settle(cx, in[i])) != DEFT_OK) return st;
+    /* A call is a step: records of before it end, and every handle has its value by itself. */
+    if (cx->rec.n > 0) st = df_flush(cx);
+    if (st != DEFT_OK) return st;
+    c->call_site = site;
+    df_act(cx, "capture_call", site);
+    for (size_t i = 0; i < n_out; i++) out[i] = NULL;
+    c->stats.calls++;
+    c->reason[0] = 0;
+    c->running = true;
+    st = call(c, in, n_in, out, n_out);
+    c->running = false;
+    if (c->doomed) deft_capture_destroy(&c);
     return st;
 }
 

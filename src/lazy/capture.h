@@ -7,6 +7,11 @@
  * assigned tensor and each output takes a result of the cut, or such an input.
  *
  *   in[], outside --sources--> inputs of the trace --plan--> results --targets--> assigned, out[]
+ *
+ * The function sees handles of its own for its arguments, so that an argument is told apart from
+ * the same tensor reached from outside. While it runs, each of them and the caller's handle are
+ * bound alike (df_recording_twin). What held then as to which handles are one is a guard: among
+ * arguments (same), and between arguments and tensors from outside (in_held).
  */
 #ifndef DF_LAZY_CAPTURE_H
 #define DF_LAZY_CAPTURE_H
@@ -26,6 +31,7 @@ typedef struct tensor_ref {
 typedef struct place {
     tensor_ref from;
     uint32_t cls;
+    const df_value *was; /* while recording; not counted */
 } place;
 
 /* A record that read a tensor: its place, which is found when all is recorded. */
@@ -35,16 +41,30 @@ typedef struct seen_input {
     df_value *v; /* not counted */
 } seen_input;
 
-/* Results of the cut are numbered first, then its inputs. */
+/* Results of the cut are numbered first, then places, whose values are passed on. */
 typedef struct target {
     tensor_ref to; /* assigned; for an output: its index in to.arg */
     uint32_t value;
 } target;
 
 typedef struct number_note {
-    uint32_t at, param; /* at: of the records while recording, of the trace afterwards */
+    uint32_t at, from; /* at: of the records while recording, of the trace afterwards */
     deft_dtype dtype;
+    bool is_layers; /* from: which of layer_numbers; else a parameter */
 } number_note;
+
+/* A count of a layer's. */
+typedef struct count_note {
+    int64_t *at, first, n;
+} count_note;
+
+/* A number of a layer's (df_layer_number). */
+typedef struct layer_number {
+    df_layer_source from;         /* without the handle `given` */
+    uint32_t which, count, param; /* count: in counts. param: what is given; DF_NONE: `given` */
+    int64_t ahead;                /* of the count when the call began */
+    double given, now;            /* now: of a replay */
+} layer_number;
 
 typedef struct draw_note {
     uint32_t at, rng; /* at as above; rng: in rngs */
@@ -65,9 +85,14 @@ typedef struct df_recording {
     df_arena own;       /* all that is per argument */
     df_shape *in_shape; /* per argument */
     uint8_t *in_dtype;
-    uint8_t mixed;               /* the context's policy */
-    deft_tensor **in_memory;     /* per argument: the tensor itself where it is written memory */
-    DF_VEC(df_value *) in_value; /* per argument, while recording; not counted */
+    uint8_t mixed;                 /* the context's policy */
+    bool *in_memory;               /* per argument: memory that assignments write */
+    bool *in_assigned;             /* per argument: its binding is replaced */
+    uint32_t *same;                /* per argument: the first argument that is the same handle */
+    uint32_t *in_held;             /* per argument: which of held it is; DF_NONE: none */
+    deft_tensor *const *caller;    /* while recording: the handles of the call */
+    DF_VEC(df_value *) in_value;   /* per argument, while recording; not counted */
+    DF_VEC(deft_tensor *) reached; /* handles of the call that were used by themselves */
     DF_VEC(seen_input) seen;
     DF_VEC(place) places;
     DF_VEC(df_value *) results; /* of the wants while recording; not counted */
@@ -75,7 +100,10 @@ typedef struct df_recording {
     DF_VEC(uint32_t) sources;   /* per input of the trace: a place; DF_NONE: memory only written */
     DF_VEC(target) assigned;
     DF_VEC(target) outputs;
+    DF_VEC(uint32_t) passed; /* places whose values targets take as they are */
     DF_VEC(number_note) numbers;
+    DF_VEC(layer_number) layer_numbers;
+    DF_VEC(count_note) counts;
     DF_VEC(draw_note) draws;
     DF_VEC(rng_note) rngs;
     DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
@@ -101,6 +129,7 @@ struct deft_capture {
     recording *recordings[DEFT_MAX_RECORDINGS];
     uint64_t serial;
     uintptr_t site, call_site; /* where it was made; of the latest call */
+    bool running, doomed;      /* a call is under way; which ends with the capture's end */
     deft_capture_stats stats;
     char reason[REASON], logged[REASON];
 };
@@ -112,5 +141,13 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
 void df_recording_destroy(recording *r);
 /* What was assigned, or an output, takes the value v of the step that has just been committed. */
 void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v);
+/* The function is about to run: the caller's handles sleep until it uses them by themselves. */
+void df_recording_sleep(recording *r);
+/* The call fails: what its function counted and drew is taken back. */
+void df_recording_take_back(recording *r);
+/* The first argument that is the same handle as argument i. */
+uint32_t df_recording_same(deft_tensor *const *in, uint32_t i);
+/* Which of the tensors from outside argument t is; DF_NONE: none. */
+uint32_t df_recording_held(const recording *r, const deft_tensor *t);
 
 #endif

@@ -143,7 +143,7 @@ static deft_ctx *begin_lerp(deft_tensor *a, deft_tensor *b, double v, uint32_t n
     deft_ctx *const cx = df_enter("lerp", 1, a, site);
     const df_meeting m = lerp_meeting(site);
     if (!cx || !df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, t)) return NULL;
-    if (!cx->recording) return cx;
+    if (!df_recording_freezes(cx)) return cx;
     df_recording_refuses(cx, "lerp", v, site);
     return NULL;
 }

@@ -188,10 +188,9 @@ static uint32_t input_of(const deft_ctx *cx, const df_value *v)
     return v->cut == cx->cut_serial ? v->input : DF_NONE;
 }
 
-/* Nobody but records and what dies with the replacement holds v: its memory may be taken over. */
-static bool is_sole(const df_value *v, uint32_t dying)
+bool df_may_donate(const df_value *v, uint32_t dying)
 {
-    return !(v->flags & DF_VALUE_WRAPPED) && v->refs == v->in_records + dying && v->buf->refs == 1;
+    return !(v->flags & DF_VALUE_WRAPPED) && v->refs == dying && v->buf->refs == 1;
 }
 
 /* Of values on one device. */
@@ -208,17 +207,18 @@ static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, con
     if (w->into) {
         root.kind = DF_ROOT_INTO;
         root.into = input_of(cx, w->into);
-    } else if (w->donor && !(w->donor->flags & DF_VALUE_WRAPPED) &&
-               t->nodes[node].op != DF_OP_input) {
+    } else if (w->donor && t->nodes[node].op != DF_OP_input) {
         root.donor = input_of(cx, w->donor);
     }
     return root;
 }
 
-static void see_sole(df_trace *t, const df_root *root, const df_want *w)
+/* recorded: the cut is made from records, which end with the replacement. */
+static void see_sole(df_trace *t, const df_root *root, const df_want *w, bool recorded)
 {
-    if (root->donor != DF_NONE && is_sole(w->donor, w->donor_refs))
-        t->inputs[root->donor].flags |= DF_INPUT_SOLE;
+    if (root->donor == DF_NONE) return;
+    const uint32_t dying = w->donor_refs + (recorded ? w->donor->in_records : 0);
+    if (df_may_donate(w->donor, dying)) t->inputs[root->donor].flags |= DF_INPUT_SOLE;
 }
 
 static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
@@ -233,7 +233,7 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
             root.into = t->n_inputs;
             add_input(c, &t->nodes[at], at, want[i].into);
         }
-        see_sole(t, &root, &want[i]);
+        see_sole(t, &root, &want[i], true);
         t->roots[t->n_roots++] = root;
     }
 }
@@ -350,9 +350,10 @@ no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
 }
 
-static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
+static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m, bool recorded)
 {
     df_trace *const t = m->t;
+    m->differs = "what it assigns is read in another way than when it was recorded";
     for (uint32_t i = 0; i < m->n_want; i++) {
         df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
         if (root.kind != m->asked[i].kind) return false; /* wanted for a handle, or for memory */
@@ -363,27 +364,34 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m)
             set_input(m, cx->cut_serial, root.into, want[i].into);
         }
         if (!df_same_words(&root, &m->asked[i], sizeof root / 8)) return false;
-        see_sole(t, &root, &want[i]);
+        see_sole(t, &root, &want[i], recorded);
     }
-    m->has_moved = where_to_run(cx, m) != m->where;
-    if (m->has_moved) return false;
+    m->differs = "what it reads lives on another device than it did";
+    if (where_to_run(cx, m) != m->where) return false;
     for (uint32_t i = 0; i < m->n_want; i++) {
         const df_root root = allowed(cx, m, m->asked[i]);
-        if (!df_same_words(&root, &t->roots[i], sizeof root / 8)) return false;
+        if (df_same_words(&root, &t->roots[i], sizeof root / 8)) continue;
+        m->differs = root.kind == DF_ROOT_NEW
+                         ? "memory that it writes overlaps memory that it reads, and did not when "
+                           "it was recorded"
+                         : "memory that it writes overlapped memory that it reads when it was "
+                           "recorded, and does not";
+        return false;
     }
+    m->differs = NULL;
     return true;
 }
 
 bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_made *m)
 {
     df_new_cut_serial(cx);
-    m->has_moved = false;
+    m->differs = "two of the tensors it uses are one tensor now";
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
         if (!values[k]) continue;
         if (values[k]->cut == cx->cut_serial) return false; /* two inputs of then are one now */
         set_input(m, cx->cut_serial, k, values[k]);
     }
-    return roots_again(cx, want, m);
+    return roots_again(cx, want, m, false);
 }
 
 static bool inputs_again(deft_ctx *cx, df_made *m)
@@ -410,7 +418,8 @@ bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
     df_trace *const t = m->t;
     (void)n;
     df_new_cut_serial(cx);
-    if (t->n_extents > r->n_ext || !inputs_again(cx, m) || !roots_again(cx, want, m)) return false;
+    if (t->n_extents > r->n_ext || !inputs_again(cx, m) || !roots_again(cx, want, m, true))
+        return false;
     memcpy(t->extents, r->ext, t->n_extents * sizeof *t->extents);
     for (uint32_t i = 0; i < t->n_args; i++) t->args[i] = r->args[m->arg_from[i]];
     return true;

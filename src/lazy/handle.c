@@ -7,7 +7,7 @@
  * Within a scope handles are handed out in address order; slots of kept handles from an earlier use
  * are stepped over.
  */
-#include "lazy/lazy.h"
+#include "lazy/recording.h"
 
 #include <string.h>
 
@@ -202,11 +202,21 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     return false;
 }
 
+/* A handle that is asleep is used: the caller's, of an argument of the captured function that
+ * runs. */
+static DF_COLD bool wakes(const df_slab *s, const deft_tensor *t)
+{
+    if (!(t->flags & DF_HANDLE_ASLEEP) || t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK))
+        return false;
+    df_recording_reached(s->cx, (deft_tensor *)(uintptr_t)t);
+    return df_usable(t, s);
+}
+
 deft_ctx *df_look(const deft_tensor *t)
 {
     if (!t) return NULL;
     const df_slab *const s = df_slab_of(t);
-    return s->magic == DF_SLAB_MAGIC && df_usable(t, s) ? s->cx : NULL;
+    return s->magic == DF_SLAB_MAGIC && (df_usable(t, s) || wakes(s, t)) ? s->cx : NULL;
 }
 
 deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
@@ -215,7 +225,7 @@ deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintpt
     const df_slab *const s = df_slab_of(t);
     if (DF_UNLIKELY(s->magic != DF_SLAB_MAGIC)) return NULL;
     df_enter_call(s->cx, site);
-    if (DF_UNLIKELY(!df_usable(t, s))) {
+    if (DF_UNLIKELY(!df_usable(t, s)) && !wakes(s, t)) {
         refuse(s->cx, what, which, t);
         return NULL;
     }
@@ -242,5 +252,5 @@ bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_te
         df_error(cx, DEFT_E_STATE, "%s: argument %u belongs to another context", what, which);
         return false;
     }
-    return DF_LIKELY(df_usable(t, s)) || refuse(cx, what, which, t);
+    return DF_LIKELY(df_usable(t, s)) || wakes(s, t) || refuse(cx, what, which, t);
 }

@@ -42,6 +42,34 @@ bool df_ctx_is_passing(const deft_ctx *cx);
 /* Whether what is assigned takes effect whole or not at all. */
 bool df_ctx_in_step(const deft_ctx *cx);
 
+/* Between the two, the numbers that calls are given are options of the layer's, and may stay in a
+ * capture. They nest; cx may be NULL. */
+void df_layer_enter(deft_ctx *cx);
+void df_layer_leave(deft_ctx *cx);
+
+/* The value of one of a source's numbers, `which`, after `count` countings. `given` is finite.
+ * Calls nothing of deft's. */
+typedef double (*df_layer_number_fn)(const void *user, uint32_t which, int64_t count, double given);
+
+/* Numbers that change from call to call by themselves. Captures refer to user and count, which have
+ * to live as long as they. */
+typedef struct df_layer_source {
+    const char *what; /* for sentences: what `given` is, as "optim_step: the rate" */
+    df_layer_number_fn value;
+    const void *user;
+    int64_t *count;
+    deft_tensor *given; /* a bare number of the user's; in a captured function a parameter, or one
+                         * that is marked to stay */
+} df_layer_source;
+
+/* A bare number: the value for *count as it is now. In a captured function each replay asks for the
+ * value again. NULL, and an error: DEFT_E_ARG, given is a tensor; DEFT_E_RANGE, it is not finite;
+ * DEFT_E_STATE, it would stay in a capture for ever. */
+deft_tensor *df_layer_number(deft_ctx *cx, const df_layer_source *s, uint32_t which);
+/* Adds 1 to *count. In a captured function each replay does so too when it succeeds, and a call
+ * that fails leaves *count as it was. */
+void df_layer_count(deft_ctx *cx, int64_t *count);
+
 /* In a public function: its call. */
 #define DF_SITE ((uintptr_t)DF_RETURN_ADDRESS())
 

@@ -60,6 +60,7 @@ enum {
     DF_HANDLE_WEAK = 4,    /* a bare number: takes the dtype of what it meets; has no record */
     DF_HANDLE_MUT = 8,     /* of deft_wrap_mut: listed in deft_ctx.muts */
     DF_HANDLE_CONST = 16,  /* WEAK: may be used in a capture */
+    DF_HANDLE_ASLEEP = 16, /* not WEAK, in place of LIVE: to be told to the recording when used */
     DF_HANDLE_PARAM = 32,  /* WEAK: number is the index of a capture's parameter */
     DF_HANDLE_ADRIFT = 64, /* its scope has ended: it lives while it is kept */
     DF_HANDLE_FLIGHT = 128 /* the undo log of the step in flight has its earlier binding */
@@ -187,11 +188,12 @@ typedef struct df_mut {
 } df_mut;
 
 typedef struct df_want {
-    uint32_t node;       /* record to compute */
-    df_value *into;      /* wrapped memory to write, or NULL */
-    df_value *donor;     /* value this one replaces, or NULL */
-    uint32_t donor_refs; /* references to donor that die with the replacement */
-    df_value *result;    /* out: counted; `into` itself where there is one */
+    uint32_t node;   /* record to compute */
+    df_value *into;  /* wrapped memory to write, or NULL */
+    df_value *donor; /* value this one replaces, or NULL; whether it is donated: df_may_donate */
+    uint32_t
+        donor_refs;   /* references to donor that die with the replacement; records' not counted */
+    df_value *result; /* out: counted; `into` itself where there is one */
 } df_want;
 
 typedef DF_VEC(df_want) df_wants;
@@ -359,16 +361,17 @@ struct deft_ctx {
 
     char *store_path; /* deft_store_next: of the next cut; NULL: not asked for */
 
-    uint32_t id;        /* in its runtime; never 0 */
-    uint32_t body_at;   /* depth of the scope of the innermost function of a loop, ...; 0 */
-    uint32_t body_nest; /* how many of them run */
-    uint32_t draw_nest; /* of which so many may draw */
-    uint32_t work_nest; /* of which so many may have the caller's work done */
-    uint32_t body_loop; /* record of the loop whose function runs, or DF_NONE */
-    uint32_t finals;    /* results of loops among the records of this epoch, or more */
-    const char *act;    /* the acting call that is running: "read" */
-    uintptr_t act_site; /* and where it was called */
-    bool matched;       /* the latest cut was made before */
+    uint32_t layer_nest; /* calls of a layer above that are under way (layer.h) */
+    uint32_t id;         /* in its runtime; never 0 */
+    uint32_t body_at;    /* depth of the scope of the innermost function of a loop, ...; 0 */
+    uint32_t body_nest;  /* how many of them run */
+    uint32_t draw_nest;  /* of which so many may draw */
+    uint32_t work_nest;  /* of which so many may have the caller's work done */
+    uint32_t body_loop;  /* record of the loop whose function runs, or DF_NONE */
+    uint32_t finals;     /* results of loops among the records of this epoch, or more */
+    const char *act;     /* the acting call that is running: "read" */
+    uintptr_t act_site;  /* and where it was called */
+    bool matched;        /* the latest cut was made before */
 
     df_budget budget;    /* of now */
     uintptr_t call;      /* return address of the recording call that runs */
@@ -425,7 +428,7 @@ deft_tensor *df_handle_new_slow(deft_ctx *cx, uint32_t node);
 
 DF_INLINE bool df_usable(const deft_tensor *t, const df_slab *s)
 {
-    return t->flags && (s->open || t->keeps);
+    return t->flags & DF_HANDLE_LIVE && (s->open || t->keeps);
 }
 
 DF_INLINE deft_tensor *df_handle_init(const deft_ctx *cx, deft_tensor *t, uint32_t node)
@@ -601,6 +604,24 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
                    uint32_t *mask);
 
 /* ---- cuts (cut.c, materialize.c) ---- */
+
+/* Whether a run may write a result over the memory of v, the value that the result replaces.
+ * `dying` references to v end with the replacement. This is the one proof that donation needs, for
+ * steps, submitted steps, replays of captures, and graphs, which all get its answer as
+ * DF_INPUT_SOLE:
+ *
+ *   1. The memory is deft's own: v is not wrapped, here or on a GPU.
+ *   2. Nobody names v after the run. Every owner that outlives the run counts in v->refs: handles,
+ *      undo entries, mappings, what is still to be written to the caller's memory. So whoever cuts
+ *      must count those that would refer to v only after the run, before the cut is made: handles
+ *      that look through a record (settle_one in scope.c), and tensors to which a replay hands v
+ *      unchanged (hold_passed in capture.c). Then v->refs is `dying`.
+ *   3. No other value and no run in flight uses the buffer: its count is 1.
+ *
+ * That all reads of v within the run come before the write is left to the plan (fuser/place.c).
+ * States of a loop, which nobody outside the run can name, are judged by their buffers
+ * (runtime/flow.c). */
+bool df_may_donate(const df_value *v, uint32_t dying);
 
 /* The closed trace of the wanted records, with the value behind each input. */
 deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *out);

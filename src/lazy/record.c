@@ -461,13 +461,13 @@ uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, ui
 /* The number of an operation, as the caller wrote it. */
 static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
 {
-    if (DF_UNLIKELY(cx->recording != NULL)) return df_recording_refuses(cx, what, v, site);
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, v, site);
     return df_number_f(cx, what, t, v, site);
 }
 
 static uint32_t operand_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
 {
-    if (DF_UNLIKELY(cx->recording != NULL)) return df_recording_refuses(cx, what, (double)v, site);
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, (double)v, site);
     return df_number_i(cx, what, t, v, site);
 }
 

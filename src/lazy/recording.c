@@ -3,6 +3,7 @@
  * What a capture keeps of a run of its function: noted while the function records (recording.h),
  * and worked out when its step has been committed and the values of before are still there.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -20,6 +21,7 @@ void df_recording_destroy(recording *r)
     df_arena_finish(&r->made.arena);
     df_arena_finish(&r->own);
     df_vec_finish(cx->mem, &r->in_value);
+    df_vec_finish(cx->mem, &r->reached);
     df_vec_finish(cx->mem, &r->seen);
     df_vec_finish(cx->mem, &r->places);
     df_vec_finish(cx->mem, &r->results);
@@ -27,7 +29,10 @@ void df_recording_destroy(recording *r)
     df_vec_finish(cx->mem, &r->sources);
     df_vec_finish(cx->mem, &r->assigned);
     df_vec_finish(cx->mem, &r->outputs);
+    df_vec_finish(cx->mem, &r->passed);
     df_vec_finish(cx->mem, &r->numbers);
+    df_vec_finish(cx->mem, &r->layer_numbers);
+    df_vec_finish(cx->mem, &r->counts);
     df_vec_finish(cx->mem, &r->draws);
     df_vec_finish(cx->mem, &r->rngs);
     df_vec_finish(cx->mem, &r->held);
@@ -35,6 +40,21 @@ void df_recording_destroy(recording *r)
     df_vec_finish(cx->mem, &r->values);
     df_vec_finish(cx->mem, &r->want);
     df_mem_free(cx->mem, r, sizeof *r);
+}
+
+uint32_t df_recording_same(deft_tensor *const *in, uint32_t i)
+{
+    uint32_t j = 0;
+    while (in[j] != in[i]) j++;
+    return j;
+}
+
+uint32_t df_recording_held(const recording *r, const deft_tensor *t)
+{
+    if (!t->keeps) return DF_NONE; /* all of held are kept */
+    for (size_t i = 0; i < r->held.n; i++)
+        if (r->held.at[i] == t) return (uint32_t)i;
+    return DF_NONE;
 }
 
 recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n_in, size_t n_out)
@@ -51,10 +71,15 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
     df_arena_init(&r->own, mem);
     r->in = df_arena_new(&r->own, deft_tensor *, n_in);
     r->out = df_arena_new(&r->own, deft_tensor *, n_out);
-    r->in_memory = df_arena_new(&r->own, deft_tensor *, n_in);
+    r->caller = in;
+    r->in_memory = df_arena_new(&r->own, bool, n_in);
+    r->in_assigned = df_arena_new(&r->own, bool, n_in);
+    r->same = df_arena_new(&r->own, uint32_t, n_in);
+    r->in_held = df_arena_new(&r->own, uint32_t, n_in);
     r->in_shape = df_arena_new(&r->own, df_shape, n_in);
     r->in_dtype = df_arena_new(&r->own, uint8_t, n_in);
-    if (!r->in || !r->out || !r->in_memory || !r->in_shape || !r->in_dtype) {
+    if (!r->in || !r->out || !r->in_memory || !r->in_assigned || !r->same || !r->in_held ||
+        !r->in_shape || !r->in_dtype) {
         df_recording_destroy(r);
         return NULL;
     }
@@ -66,7 +91,8 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
         }
         r->in_shape[i] = v->shape;
         r->in_dtype[i] = v->dtype;
-        if (in[i]->flags & DF_HANDLE_MUT) r->in_memory[i] = in[i];
+        r->in_memory[i] = in[i]->flags & DF_HANDLE_MUT;
+        r->same[i] = df_recording_same(in, (uint32_t)i);
     }
     return r;
 }
@@ -91,26 +117,144 @@ static void no_memory(deft_ctx *cx)
     df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
 }
 
+/* Which argument t is: as the function sees it, or as the caller does. */
+static uint32_t argument_of(const recording *r, const deft_tensor *t)
+{
+    for (uint32_t i = 0; i < r->n_in; i++)
+        if (r->caller[i] == t || r->in[i] == t) return i;
+    return DF_NONE;
+}
+
+deft_tensor *df_recording_twin(deft_ctx *cx, const deft_tensor *t)
+{
+    const recording *const r = cx->recording;
+    const uint32_t i = argument_of(r, t);
+    return i == DF_NONE ? NULL : r->in[i] == t ? r->caller[i] : r->in[i];
+}
+
+static void wake(deft_tensor *t)
+{
+    t->flags = (uint8_t)((t->flags & ~DF_HANDLE_ASLEEP) | DF_HANDLE_LIVE);
+}
+
+void df_recording_reached(deft_ctx *cx, deft_tensor *t)
+{
+    recording *const r = cx->recording;
+    if (!df_vec_push(cx->mem, &r->reached, t)) no_memory(cx);
+    wake(t);
+}
+
+void df_recording_sleep(recording *r)
+{
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        deft_tensor *const t = r->caller[i];
+        t->flags = (uint8_t)((t->flags & ~DF_HANDLE_LIVE) | DF_HANDLE_ASLEEP);
+    }
+}
+
+void df_recording_wake(deft_ctx *cx)
+{
+    const recording *const r = cx->recording;
+    for (uint32_t i = 0; i < r->n_in; i++) wake(r->caller[i]);
+}
+
 void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 {
     recording *const r = cx->recording;
     const seen_input s = { node, DF_NONE, t, t->value };
-    if (!df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
+    if (argument_of(r, t) == DF_NONE && !df_is_outer(cx, t))
+        df_recording_spoil(cx, "it makes a tensor from memory", 0);
     if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
+}
+
+static double number_of(const deft_tensor *t)
+{
+    double v = (double)t->number;
+    if (t->place != DEFT_I64) memcpy(&v, &t->number, sizeof v);
+    return v;
 }
 
 void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t)
 {
     recording *const r = cx->recording;
-    if (t->flags & DF_HANDLE_CONST) return;
     if (!(t->flags & DF_HANDLE_PARAM)) {
-        double v = (double)t->number;
-        if (t->place != DEFT_I64) memcpy(&v, &t->number, sizeof v);
-        (void)df_recording_refuses(cx, "num", v, 0);
+        if (!(t->flags & DF_HANDLE_CONST) && df_recording_freezes(cx))
+            (void)df_recording_refuses(cx, "num", number_of(t), 0);
         return;
     }
-    const number_note n = { at, t->node, dtype };
+    const number_note n = { at, t->node, dtype, t->flags & DF_HANDLE_CONST };
     if (!df_vec_push(cx->mem, &r->numbers, n)) no_memory(cx);
+}
+
+/* ---- numbers of layers ---- */
+
+void df_layer_enter(deft_ctx *cx)
+{
+    if (cx) cx->layer_nest++;
+}
+
+void df_layer_leave(deft_ctx *cx)
+{
+    if (cx) cx->layer_nest--;
+}
+
+/* Which of counts it is; DF_NONE: no memory. */
+static uint32_t count_of(deft_ctx *cx, int64_t *count)
+{
+    recording *const r = cx->recording;
+    for (uint32_t k = 0; k < r->counts.n; k++)
+        if (r->counts.at[k].at == count) return k;
+    const count_note fresh = { count, *count, 0 };
+    if (df_vec_push(cx->mem, &r->counts, fresh)) return (uint32_t)r->counts.n - 1;
+    no_memory(cx);
+    return DF_NONE;
+}
+
+static deft_tensor *recorded_number(deft_ctx *cx, const df_layer_source *s, uint32_t which,
+                                    double given, double now)
+{
+    recording *const r = cx->recording;
+    const uint32_t k = count_of(cx, s->count);
+    if (k == DF_NONE) return df_weak_f(cx, now, DF_HANDLE_CONST);
+    layer_number n = { .from = *s, .which = which, .count = k, .param = DF_NONE, .given = given };
+    n.from.given = NULL;
+    n.ahead = *s->count - r->counts.at[k].first;
+    if (s->given->flags & DF_HANDLE_PARAM) n.param = s->given->node;
+    if (!df_vec_push(cx->mem, &r->layer_numbers, n)) no_memory(cx);
+    deft_tensor *const t = df_weak_f(cx, now, DF_HANDLE_PARAM | DF_HANDLE_CONST);
+    if (t) t->node = (uint32_t)r->layer_numbers.n - 1;
+    return t;
+}
+
+deft_tensor *df_layer_number(deft_ctx *cx, const df_layer_source *s, uint32_t which)
+{
+    if (!df_enter_more(cx, s->what, 0, s->given)) return NULL;
+    if (!(s->given->flags & DF_HANDLE_WEAK))
+        return df_error(cx, DEFT_E_ARG,
+                        "%s is a tensor, not a bare number (deft_num; in a captured function "
+                        "deft_param_f, deft_const_f)",
+                        s->what);
+    const double given = number_of(s->given);
+    if (!isfinite(given)) return df_error(cx, DEFT_E_RANGE, "%s is %g", s->what, given);
+    const double now = s->value(s->user, which, *s->count, given);
+    if (!cx->recording) return df_weak_f(cx, now, 0);
+    if (s->given->flags & (DF_HANDLE_PARAM | DF_HANDLE_CONST))
+        return recorded_number(cx, s, which, given, now);
+    (void)df_recording_refuses(cx, s->what, given, 0);
+    return NULL;
+}
+
+void df_layer_count(deft_ctx *cx, int64_t *count)
+{
+    const uint32_t k = cx->recording ? count_of(cx, count) : DF_NONE;
+    if (k != DF_NONE) cx->recording->counts.at[k].n++;
+    ++*count;
+}
+
+void df_recording_take_back(recording *r)
+{
+    for (size_t i = 0; i < r->counts.n; i++) *r->counts.at[i].at = r->counts.at[i].first;
+    for (size_t i = 0; i < r->rngs.n; i++) r->rngs.at[i].rng->next = r->rngs.at[i].first;
 }
 
 void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
@@ -167,9 +311,8 @@ df_made *df_recording_cut(deft_ctx *cx)
 
 static tensor_ref ref_of(const recording *r, deft_tensor *t)
 {
-    for (uint32_t i = 0; i < r->n_in; i++)
-        if (r->in[i] == t && !r->in_memory[i]) return (tensor_ref){ NULL, i };
-    return (tensor_ref){ t, DF_NONE };
+    const uint32_t i = argument_of(r, t);
+    return i == DF_NONE ? (tensor_ref){ t, DF_NONE } : (tensor_ref){ NULL, i };
 }
 
 /* Keeps what ref names from outside, once for this recording. */
@@ -208,13 +351,13 @@ void df_recording_wants(deft_ctx *cx)
     }
 }
 
-/* Which result or input v is; DF_NONE: neither. */
+/* Which result v is, or else the value of which place; DF_NONE: neither. */
 static uint32_t value_of(const recording *r, const df_value *v)
 {
     for (uint32_t i = 0; i < r->results.n; i++)
         if (r->results.at[i] == v) return i;
-    for (uint32_t k = 0; r->made.t && k < r->made.t->n_inputs; k++)
-        if (r->made.inputs[k] == v) return (uint32_t)r->results.n + k;
+    for (uint32_t i = 0; i < r->places.n; i++)
+        if (r->places.at[i].was == v) return (uint32_t)r->results.n + i;
     return DF_NONE;
 }
 
@@ -227,6 +370,9 @@ void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to,
     }
     if (!(output ? df_vec_push(cx->mem, &r->outputs, x) : df_vec_push(cx->mem, &r->assigned, x)))
         no_memory(cx);
+    if (x.value < r->results.n) return;
+    const uint32_t from = x.value - (uint32_t)r->results.n;
+    if (!df_vec_push(cx->mem, &r->passed, from)) no_memory(cx);
 }
 
 static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, uint32_t *n)
@@ -235,7 +381,7 @@ static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, 
         v->cut = cx->cut_serial;
         v->input = (*n)++;
     }
-    const place p = { from, v->input };
+    const place p = { from, v->input, v };
     if (!df_vec_push(cx->mem, &r->places, p)) no_memory(cx);
     hold(r, from);
 }
@@ -325,7 +471,10 @@ void df_recording_commit(deft_ctx *cx)
         deft_tensor *const t = cx->undo.at[i].t;
         if (t->flags & DF_HANDLE_MUT) continue; /* its memory was written; it stays bound to it */
         const tensor_ref ref = ref_of(r, t);
+        if (!ref.t) r->in_assigned[ref.arg] = true;
         df_recording_target(cx, r, false, ref, t->value);
         hold(r, ref);
     }
+    for (size_t i = 0; i < r->reached.n; i++) hold(r, (tensor_ref){ r->reached.at[i], DF_NONE });
+    for (uint32_t i = 0; i < r->n_in; i++) r->in_held[i] = df_recording_held(r, r->caller[i]);
 }

@@ -10,12 +10,26 @@
 
 /* Record `node` reads what t is bound to. */
 void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t);
+/* The handle that has to be bound as t is: of a function's argument the caller's handle, and the
+ * other way round; NULL: none. */
+deft_tensor *df_recording_twin(deft_ctx *cx, const deft_tensor *t);
+/* The function uses t by itself, which is the caller's handle of an argument and asleep: it wakes,
+ * and has to be the same handle at each replay. */
+void df_recording_reached(deft_ctx *cx, deft_tensor *t) DF_COLD;
+/* All of them wake: the function has ended, or what is recorded is computed in its middle. */
+void df_recording_wake(deft_ctx *cx);
 /* The argument at `at` of the records, a number of dtype, is that of the weak handle t. */
 void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t);
 /* The arguments at `at` and after it are seed and number of a draw from rng. */
 void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw);
 /* What stands at `from` is drawn again, as the arguments at `at`. */
 void df_recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at);
+/* Whether a C number would stay in a capture without being meant to. */
+DF_INLINE bool df_recording_freezes(const deft_ctx *cx)
+{
+    return DF_UNLIKELY(cx->recording != NULL) && !cx->layer_nest;
+}
+
 /* The number of an operation that came as a C number: DF_BAD, with the error recorded. */
 uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site) DF_COLD;
 /* What is recorded can't be replayed. */

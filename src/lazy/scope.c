@@ -302,6 +302,7 @@ static deft_status compute_undo(deft_ctx *cx)
 
 deft_status df_flush(deft_ctx *cx)
 {
+    if (cx->recording) df_recording_wake(cx);
     deft_status st = compute_undo(cx);
     if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, MIDDLE);
     if (st != DEFT_OK) return st;

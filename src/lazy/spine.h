@@ -63,10 +63,10 @@ typedef struct df_made {
     deft_device where;             /* it runs there */
     uint32_t n_read;               /* inputs from here on are only written */
     bool told_staged;
-    bool has_moved;     /* why it is not made again: what it reads lives on another device now */
-    df_value **inputs;  /* per input, of the latest run */
-    df_buffer **staged; /* per input: its copy where it is read, for a run; NULL: none */
-    df_buffer **back;   /* per root: room on the host, for a run; NULL: not needed */
+    const char *differs; /* why it was not made again when that was last tried; NULL: it was */
+    df_value **inputs;   /* per input, of the latest run */
+    df_buffer **staged;  /* per input: its copy where it is read, for a run; NULL: none */
+    df_buffer **back;    /* per root: room on the host, for a run; NULL: not needed */
     df_buffer **bufs;
     const df_buffer **in;
     df_counted *plan; /* counted; NULL: not found yet */

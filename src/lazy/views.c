@@ -567,8 +567,16 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
             return false;
         }
     for (uint32_t i = 0; i < n; i++) {
-        if (!bind(cx, who[i], what[i])) return false;
+        deft_tensor *const twin = cx->recording ? df_recording_twin(cx, who[i]) : NULL;
+        if (twin && (df_root_of(twin) || (df_root_of(who[i])))) {
+            df_error(cx, DEFT_E_ARG,
+                     "assign: an argument of the captured function is a view of another tensor: "
+                     "keep it before the call, to make it a tensor of its own");
+            return false;
+        }
+        if (!bind(cx, who[i], what[i]) || (twin && !bind(cx, twin, what[i]))) return false;
         who[i]->place = place[i];
+        if (twin) twin->place = DF_NONE;
     }
     return true;
 }
@@ -644,7 +652,8 @@ deft_tensor *deft_assign_f(deft_tensor *dst, double value)
 {
     deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
     if (!cx) return NULL;
-    if (cx->recording) return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
+    if (df_recording_freezes(cx))
+        return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
     const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
     return assigned(cx, dst, assign(cx, dst, node, DF_SITE));
 }
@@ -653,7 +662,7 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
 {
     deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
     if (!cx) return NULL;
-    if (cx->recording)
+    if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
     const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
     return assigned(cx, dst, assign(cx, dst, node, DF_SITE));

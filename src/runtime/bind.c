@@ -93,8 +93,8 @@ df_buffer *df_bind_donated(const df_plan *plan, const df_plan_buf *b, const df_t
     if (b->donor == DF_NONE || b->first < plan->n_checked || !io->input) return NULL;
     const df_input *const in = &t->inputs[b->donor];
     df_buffer *const from = (df_buffer *)(uintptr_t)io->input[b->donor]; /* ours to take over */
-    if (!(in->flags & DF_INPUT_SOLE) || (in->flags & DF_INPUT_WRAPPED)) return NULL;
-    if (!from || (!from->from && !from->home)) return NULL;
+    if (!(in->flags & DF_INPUT_SOLE) || !from) return NULL;
+    df_assert(!(in->flags & DF_INPUT_WRAPPED) && (from->from || from->home));
     return from->data == in->data && from->bytes >= df_bind_bytes(b, slots) ? df_buffer_ref(from)
                                                                             : NULL;
 }

@@ -47,8 +47,8 @@ typedef struct df_node {
 _Static_assert(sizeof(df_node) == 24, "hashed and compared as bytes: no padding, no extents");
 
 enum {
-    DF_INPUT_WRAPPED = 1, /* the caller's memory: never donated, never reused */
-    DF_INPUT_SOLE = 2,    /* nobody but the handle that a root rebinds holds it: may be donated */
+    DF_INPUT_WRAPPED = 1,    /* the caller's memory: never donated, never reused */
+    DF_INPUT_SOLE = 2,       /* may be donated: lazy.h, df_may_donate. Never of WRAPPED memory */
     DF_INPUT_CONTIGUOUS = 4, /* row-major, no gaps */
     DF_INPUT_ALIGNED = 8     /* address is a multiple of 64 bytes */
 };

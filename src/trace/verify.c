@@ -147,6 +147,10 @@ static deft_status check_inputs(verifier *v)
         int64_t low, bytes;
         if (t->inputs[i].flags & ~known)
             return df_fail(v->d, DEFT_E_FORMAT, "input %" PRIu32 ": unknown flags", i);
+        if ((t->inputs[i].flags & DF_INPUT_WRAPPED) && (t->inputs[i].flags & DF_INPUT_SOLE))
+            return df_fail(v->d, DEFT_E_FORMAT,
+                           "input %" PRIu32 ": wrapped memory is never sole: it is the caller's",
+                           i);
         if (!df_input_reach(t, i, &low, &bytes))
             return df_fail(v->d, DEFT_E_RANGE, "input %" PRIu32 ": strides reach too far", i);
         if (t->inputs[i].bytes < bytes)

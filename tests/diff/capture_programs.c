@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Captured functions. A random function assigns tensors of its own, of its arguments and from
+ * outside, passes values through as they are, exchanges them, returns old ones, writes parts. It is
+ * called many times, each time with other arguments: now and then one tensor twice, one that the
+ * function also reaches by itself, memory of the caller's wrapped anew, two tensors of one value.
+ * One context calls it as a capture, which replays it; another one calls it in a plain step. After
+ * each call all tensors, all outputs that were ever returned, all mappings and all memory must be
+ * equal bit for bit.
+ *
+ *   capture_programs [COUNT [SEED]] [--quick | --full] [--print]
+ *
+ * A statement that does not fit its operands is left out on both sides, and any sublist is a
+ * program too, so that a failing one is made smaller.
+ */
+#include "../support/oracle.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    N = 3,        /* elements: of all tensors, so that any value fits anywhere */
+    OUTSIDE = 4,  /* tensors that the function reaches by itself */
+    OTHERS = 3,   /* tensors that are arguments alone */
+    MEMORIES = 3, /* memory of the caller's */
+    ARGS = 3,
+    LOCALS = 6,
+    OUTS = 2,
+    MAX_STMTS = 14,
+    MAX_CALLS = 14,
+    HELD = MAX_CALLS * OUTS
+};
+
+typedef enum kind {
+    K_MAP,      /* local = f(a, b) */
+    K_NUMBER,   /* local = a times a number */
+    K_SAME,     /* local = a, through an op that changes nothing */
+    K_ASSIGN,   /* target = a */
+    K_ASSIGN_F, /* target = f(target, a) */
+    K_SHIFT,    /* target = other target, as it is */
+    K_EXCHANGE, /* two targets */
+    K_PART,     /* a part of target = a part of a */
+    K_OUT,      /* an output is a, or the target itself */
+    N_KINDS
+} kind;
+
+static const char *const kind_name[N_KINDS] = { "map",   "number",   "same", "assign", "assign f",
+                                                "shift", "exchange", "part", "out" };
+
+typedef struct stmt {
+    uint8_t kind, dst, a, b, p;
+} stmt;
+
+typedef enum argument_kind { IS_OTHER, IS_OUTSIDE, IS_MEMORY } argument_kind;
+
+typedef struct argument {
+    uint8_t kind, index;
+} argument;
+
+/* What happens before and after a call. */
+typedef struct turn {
+    argument arg[ARGS];
+    bool maps, unmaps, drops, evals;
+    int alias, alias_of; /* outside tensor `alias` is assigned from another one; -1: not */
+    int strides;         /* of wrapped memory */
+    double number;
+} turn;
+
+typedef struct world {
+    uint64_t seed;
+    size_t n, n_calls;
+    unsigned n_args;
+    bool anew, in_scope; /* wrapped for each call; each call in a scope of its own */
+    stmt at[MAX_STMTS];
+    turn turns[MAX_CALLS];
+} world;
+
+typedef struct side {
+    const world *w;
+    const turn *turn;
+    bool captured;
+    deft_ctx *cx;
+    deft_capture *capture;
+    deft_tensor *outside[OUTSIDE], *others[OTHERS], *wrapped[MEMORIES];
+    double memory[MEMORIES][2 * N];
+    deft_tensor *held[HELD];
+    deft_mapped mapped[MAX_CALLS];
+    size_t n_held;
+    /* while the function runs */
+    deft_tensor *local[LOCALS];
+    deft_tensor *const *in;
+} side;
+
+static void ok(const side *s, deft_status st)
+{
+    if (st == DEFT_OK) return;
+    printf("FAIL: seed %llu: %s: %s\n", (unsigned long long)s->w->seed, deft_status_text(st),
+           deft_message(s->cx));
+    exit(1);
+}
+
+/* ---- the function ---- */
+
+/* What can be assigned: arguments and what is outside. */
+static deft_tensor *target(const side *s, unsigned i)
+{
+    i %= s->w->n_args + OUTSIDE;
+    return i < s->w->n_args ? s->in[i] : s->outside[i - s->w->n_args];
+}
+
+static deft_tensor *operand(const side *s, unsigned i)
+{
+    deft_tensor *const t = s->local[i % LOCALS];
+    return i % 3 == 0 && t ? t : target(s, i);
+}
+
+static deft_tensor *number(const side *s, bool fixed, double v)
+{
+    if (!s->captured) return deft_num(s->cx, fixed ? v : s->turn->number);
+    return fixed ? deft_const_f(s->cx, v) : deft_param_f(s->cx, "number");
+}
+
+static deft_tensor *combine(const side *s, unsigned p, deft_tensor *a, deft_tensor *b)
+{
+    deft_tensor *const half = number(s, true, 0.5);
+    switch (p % 4) {
+    case 0: return deft_mul(deft_add(a, b), half);
+    case 1: return deft_sub(a, deft_mul(b, half));
+    case 2: return deft_maximum(a, b);
+    default: return deft_add(deft_flip(a, DEFT_AXES(0)), deft_mul(b, half));
+    }
+}
+
+static deft_tensor *unchanged(const side *s, unsigned p, deft_tensor *a)
+{
+    switch (p % 5) {
+    case 0: return deft_cast(a, DEFT_F64);
+    case 1: return deft_reshape(a, DEFT_SHAPE(N));
+    case 2: return deft_mul(a, number(s, true, 1));
+    case 3: return deft_flip(deft_flip(a, DEFT_AXES(0)), DEFT_AXES(0));
+    default: return a;
+    }
+}
+
+static void run_stmt(side *s, const stmt *st, deft_tensor **out)
+{
+    deft_tensor **const local = &s->local[st->dst % LOCALS];
+    deft_tensor *const a = operand(s, st->a), *const b = operand(s, st->b);
+    deft_tensor *const to = target(s, st->dst);
+    switch ((kind)st->kind) {
+    case K_MAP: *local = combine(s, st->p, a, b); break;
+    case K_NUMBER: *local = deft_mul(a, number(s, st->p % 2, 0.75)); break;
+    case K_SAME: *local = unchanged(s, st->p, a); break;
+    case K_ASSIGN: deft_assign(to, a); break;
+    case K_ASSIGN_F: deft_assign(to, combine(s, st->p, to, a)); break;
+    case K_SHIFT: deft_assign(to, target(s, st->a)); break;
+    case K_EXCHANGE: {
+        deft_tensor *const other = target(s, st->a);
+        deft_tensor *const was = unchanged(s, st->p % 4, to); /* may be `to` with its new value */
+        deft_assign(to, other);
+        deft_assign(other, was);
+        break;
+    }
+    case K_PART: {
+        const int64_t k = st->p % N;
+        deft_assign(deft_slice(to, DEFT_R(k, k + 1)), deft_slice(a, DEFT_R(N - 1 - k, N - k)));
+        break;
+    }
+    case K_OUT: out[st->p % OUTS] = st->p & 8 ? to : a; break;
+    case N_KINDS: break;
+    }
+}
+
+static deft_status function(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    side *const s = user;
+    (void)cx, (void)n_in;
+    s->in = in;
+    memset(s->local, 0, sizeof s->local);
+    for (size_t i = 0; i < n_out; i++) out[i] = in[0];
+    for (size_t i = 0; i < s->w->n; i++) run_stmt(s, &s->w->at[i], out);
+    return DEFT_OK;
+}
+
+/* ---- one side ---- */
+
+static deft_tensor *wrap(side *s, unsigned k, int strides)
+{
+    const int64_t apart[1] = { 2 };
+    return deft_wrap_mut(s->cx, DEFT_SHAPE(N), DEFT_F64, s->memory[k], sizeof s->memory[k],
+                         strides ? apart : NULL);
+}
+
+static void open_side(side *s, const world *w, const oracle_path *path, bool captured)
+{
+    *s = (side){ .w = w, .captured = captured };
+    if (deft_ctx_create(path->rt, NULL, &s->cx) != DEFT_OK) exit(2);
+    for (unsigned i = 0; i < OUTSIDE + OTHERS; i++) {
+        double v[N];
+        for (int k = 0; k < N; k++) v[k] = (double)(i * N + (unsigned)k) - 7;
+        *(i < OUTSIDE ? &s->outside[i] : &s->others[i - OUTSIDE]) =
+            deft_keep(deft_from(s->cx, DEFT_SHAPE(N), DEFT_F64, v, sizeof v));
+    }
+    for (unsigned i = 0; i < MEMORIES; i++) {
+        for (int k = 0; k < 2 * N; k++) s->memory[i][k] = 100 * (double)(i + 1) + k;
+        if (!w->anew) s->wrapped[i] = deft_keep(wrap(s, i, 0));
+    }
+    if (captured) s->capture = deft_capture_create(s->cx, function, s);
+}
+
+static deft_tensor *argument_of(side *s, const turn *t, unsigned i)
+{
+    const argument *const a = &t->arg[i];
+    switch ((argument_kind)a->kind) {
+    case IS_OTHER: return s->others[a->index % OTHERS];
+    case IS_OUTSIDE: return s->outside[a->index % OUTSIDE];
+    case IS_MEMORY: break;
+    }
+    for (unsigned j = 0; j < i; j++) /* wrapped once for each call */
+        if (t->arg[j].kind == IS_MEMORY && t->arg[j].index % MEMORIES == a->index % MEMORIES)
+            return NULL;
+    return s->w->anew ? wrap(s, a->index % MEMORIES, t->strides) : s->wrapped[a->index % MEMORIES];
+}
+
+/* The arguments of a call; the same memory is the same tensor. */
+static void arguments(side *s, const turn *t, deft_tensor **in)
+{
+    for (unsigned i = 0; i < s->w->n_args; i++) {
+        in[i] = argument_of(s, t, i);
+        for (unsigned j = 0; !in[i] && j < i; j++)
+            if (t->arg[j].kind == IS_MEMORY &&
+                t->arg[j].index % MEMORIES == t->arg[i].index % MEMORIES)
+                in[i] = in[j];
+    }
+}
+
+/* Reads t, which is f64 [N]. */
+static void see(const side *s, deft_tensor *t, double *out)
+{
+    ok(s, deft_read(t, DEFT_F64, out, N * sizeof *out));
+}
+
+static void call_capture(side *s, deft_tensor *const *in)
+{
+    deft_tensor *out[OUTS];
+    ok(s, deft_capture_set_f(s->capture, "number", s->turn->number));
+    ok(s, deft_capture_call(s->capture, in, s->w->n_args, out, OUTS));
+    for (unsigned i = 0; i < OUTS; i++) s->held[s->n_held++] = deft_keep(out[i]);
+}
+
+/* What is returned is compared with what it was when the step ended. */
+static void call_step(side *s, deft_tensor *const *in, double returned[OUTS][N])
+{
+    deft_tensor *out[OUTS];
+    const deft_scope step = deft_step_begin(s->cx);
+    ok(s, function(s->cx, in, s->w->n_args, out, OUTS, s));
+    for (unsigned i = 0; i < OUTS; i++)
+        out[i] = deft_keep(deft_flip(deft_flip(out[i], DEFT_AXES(0)), DEFT_AXES(0)));
+    ok(s, deft_step_end(step));
+    for (unsigned i = 0; i < OUTS; i++) {
+        see(s, out[i], returned[i]);
+        deft_drop(&out[i]);
+    }
+}
+
+static void call(side *s, deft_tensor *const *in, double returned[OUTS][N])
+{
+    if (s->captured)
+        call_capture(s, in);
+    else
+        call_step(s, in, returned);
+}
+
+/* Everything there is after a call, but for what was returned. */
+typedef struct state {
+    double outside[OUTSIDE][N], others[OTHERS][N], memory[MEMORIES][2 * N];
+    double through_record[2][N];
+} state;
+
+static void see_all(const side *s, state *out)
+{
+    for (unsigned i = 0; i < OUTSIDE; i++) see(s, s->outside[i], out->outside[i]);
+    for (unsigned i = 0; i < OTHERS; i++) see(s, s->others[i], out->others[i]);
+    memcpy(out->memory, s->memory, sizeof out->memory);
+}
+
+static void turn_once(side *s, const turn *t, state *out, double returned[OUTS][N])
+{
+    deft_scope scope = { 0 };
+    deft_tensor *in[ARGS], *x = NULL;
+    s->turn = t;
+    memset(out, 0, sizeof *out);
+    if (t->alias >= 0) {
+        const deft_scope step = deft_step_begin(s->cx);
+        deft_assign(s->outside[t->alias], s->outside[t->alias_of]);
+        ok(s, deft_step_end(step));
+    }
+    if (s->w->in_scope) scope = deft_scope_begin(s->cx);
+    arguments(s, t, in);
+    if (t->evals && s->w->in_scope) { /* x has its value through a record, in[0] is that value */
+        x = deft_add(s->others[0], 3);
+        in[0] = deft_to(x, DEFT_CPU);
+    }
+    call(s, in, returned);
+    if (x) {
+        see(s, x, out->through_record[0]);
+        see(s, in[0], out->through_record[1]);
+    }
+    if (s->w->in_scope) ok(s, deft_scope_end(scope));
+    see_all(s, out);
+}
+
+static void close_side(side *s)
+{
+    deft_capture_destroy(&s->capture);
+    for (unsigned i = 0; i < MAX_CALLS; i++) deft_unmap(&s->mapped[i]);
+    deft_ctx_destroy(&s->cx);
+}
+
+/* ---- comparing ---- */
+
+static oracle_path paths[] = {
+    { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
+    { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+};
+static size_t n_paths;
+static uint64_t n_calls, n_replayed, n_donated;
+
+static bool differ(const char *what, size_t call, const double *got, const double *want, size_t n,
+                   bool explain)
+{
+    if (memcmp(got, want, n * sizeof *got) == 0) return false;
+    for (size_t k = 0; k < n && explain; k++)
+        if (memcmp(&got[k], &want[k], sizeof *got) != 0) {
+            printf("    after call %zu, %s, element %zu: %g, in a step %g\n", call, what, k, got[k],
+                   want[k]);
+            break;
+        }
+    return true;
+}
+
+static void map_some(side *s, size_t i, double lent[MAX_CALLS][N])
+{
+    const turn *const t = &s->w->turns[i];
+    if (t->unmaps)
+        for (size_t k = 0; k < i; k++) deft_unmap(&s->mapped[k]);
+    if (!t->maps) return;
+    ok(s, deft_map(s->outside[i % OUTSIDE], &s->mapped[i]));
+    memcpy(lent[i], s->mapped[i].data, N * sizeof(double));
+}
+
+static bool differs(const world *w, const oracle_path *path, bool explain)
+{
+    static side plain, captured;
+    static state want, got;
+    static double returned[HELD][N], lent[MAX_CALLS][N], now[N];
+    bool bad = false;
+    open_side(&plain, w, path, false);
+    open_side(&captured, w, path, true);
+    for (size_t i = 0; i < w->n_calls && !bad; i++) {
+        const turn *const t = &w->turns[i];
+        map_some(&captured, i, lent);
+        turn_once(&plain, t, &want, &returned[i * OUTS]);
+        turn_once(&captured, t, &got, NULL);
+        bad |= differ("outside", i, got.outside[0], want.outside[0], OUTSIDE * N, explain);
+        bad |= differ("others", i, got.others[0], want.others[0], OTHERS * N, explain);
+        bad |= differ("memory", i, got.memory[0], want.memory[0], MEMORIES * 2 * N, explain);
+        bad |= differ("x and y", i, got.through_record[0], want.through_record[0], 2 * N, explain);
+        for (size_t k = 0; k < captured.n_held && !bad; k++) {
+            if (!captured.held[k]) continue;
+            see(&captured, captured.held[k], now);
+            bad |= differ(k / OUTS == i ? "output" : "old output", i, now, returned[k], N, explain);
+        }
+        for (size_t k = 0; k <= i && !bad; k++)
+            if (captured.mapped[k].data)
+                bad |= differ("mapped", i, captured.mapped[k].data, lent[k], N, explain);
+        for (size_t k = 0; k < captured.n_held && t->drops; k++) deft_drop(&captured.held[k]);
+    }
+    deft_capture_stats s;
+    deft_stats all;
+    deft_capture_stats_read(captured.capture, &s, sizeof s);
+    deft_stats_read(captured.cx, &all, sizeof all);
+    n_calls += s.calls;
+    n_replayed += s.replayed;
+    n_donated += all.donated;
+    close_side(&plain);
+    close_side(&captured);
+    return bad;
+}
+
+/* ---- drawing ---- */
+
+static unsigned pick(uint64_t *g, unsigned n)
+{
+    return (unsigned)(oracle_next(g) >> 33) % n;
+}
+
+static void draw_turn(uint64_t *g, const turn *before, turn *t)
+{
+    static const double numbers[] = { 0.5, 1, -0.25, 1.5 };
+    *t = *before; /* most calls are like the one before */
+    if (pick(g, 3) == 0)
+        for (unsigned i = 0; i < ARGS; i++) {
+            const unsigned k = pick(g, 8);
+            t->arg[i].kind = (uint8_t)(k < 4 ? IS_OTHER : k < 6 ? IS_OUTSIDE : IS_MEMORY);
+            t->arg[i].index = (uint8_t)pick(g, 4);
+            if (i && pick(g, 3) == 0) t->arg[i] = t->arg[pick(g, i)];
+        }
+    t->maps = pick(g, 4) == 0;
+    t->unmaps = pick(g, 4) == 0;
+    t->drops = pick(g, 3) == 0;
+    t->evals = pick(g, 4) == 0;
+    t->alias = pick(g, 6) == 0 ? (int)pick(g, OUTSIDE) : -1;
+    t->alias_of = (int)pick(g, OUTSIDE);
+    t->strides = pick(g, 5) == 0;
+    t->number = numbers[pick(g, 4)];
+}
+
+static void generate(world *w, uint64_t seed)
+{
+    uint64_t g = oracle_mix(seed, 77);
+    turn last = { .alias = -1 };
+    *w = (world){ .seed = seed };
+    w->n = 1 + pick(&g, MAX_STMTS);
+    w->n_calls = 4 + pick(&g, MAX_CALLS - 3);
+    w->n_args = 1 + pick(&g, ARGS);
+    w->anew = pick(&g, 2);
+    w->in_scope = pick(&g, 2);
+    for (size_t i = 0; i < w->n; i++)
+        w->at[i] = (stmt){ .kind = (uint8_t)pick(&g, N_KINDS),
+                           .dst = (uint8_t)pick(&g, 240),
+                           .a = (uint8_t)pick(&g, 240),
+                           .b = (uint8_t)pick(&g, 240),
+                           .p = (uint8_t)pick(&g, 240) };
+    for (size_t i = 0; i < w->n_calls; i++) {
+        draw_turn(&g, &last, &w->turns[i]);
+        last = w->turns[i];
+    }
+}
+
+static void show(const world *w)
+{
+    static const char *const kinds[] = { "other", "outside", "memory" };
+    printf("  %u arguments, memory %s, %s\n", w->n_args, w->anew ? "wrapped anew" : "wrapped once",
+           w->in_scope ? "each call in a scope" : "no scopes");
+    for (size_t i = 0; i < w->n; i++) {
+        const stmt *const s = &w->at[i];
+        printf("  %-8s dst %u (target %u) a %u b %u p %u\n", kind_name[s->kind], s->dst,
+               s->dst % (w->n_args + OUTSIDE), s->a, s->b, s->p);
+    }
+    for (size_t i = 0; i < w->n_calls; i++) {
+        const turn *const t = &w->turns[i];
+        printf("  call %zu:", i);
+        for (unsigned k = 0; k < w->n_args; k++)
+            printf(" %s %u", kinds[t->arg[k].kind], t->arg[k].index);
+        printf("%s%s%s%s alias %d\n", t->maps ? ", maps" : "", t->unmaps ? ", unmaps" : "",
+               t->drops ? ", drops" : "", t->evals ? ", evals" : "", t->alias);
+    }
+}
+
+static void shrink(world *w, const oracle_path *p)
+{
+    for (bool any = true; any;) {
+        any = false;
+        for (size_t at = w->n; at-- > 0;) {
+            world smaller = *w;
+            memmove(smaller.at + at, smaller.at + at + 1, (w->n - at - 1) * sizeof *w->at);
+            smaller.n--;
+            if (!differs(&smaller, p, false)) continue;
+            *w = smaller;
+            any = true;
+        }
+        for (size_t at = w->n_calls; at-- > 0;) {
+            world smaller = *w;
+            memmove(smaller.turns + at, smaller.turns + at + 1,
+                    (w->n_calls - at - 1) * sizeof *w->turns);
+            smaller.n_calls--;
+            if (!differs(&smaller, p, false)) continue;
+            *w = smaller;
+            any = true;
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    long count = 6000, plain = 0, failures = 0;
+    uint64_t seed = 1;
+    bool print = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--full"))
+            count = 200000;
+        else if (!strcmp(argv[i], "--quick"))
+            count = 500;
+        else if (!strcmp(argv[i], "--print"))
+            print = true;
+        else if (plain++ == 0)
+            count = strtol(argv[i], NULL, 10);
+        else
+            seed = strtoull(argv[i], NULL, 10);
+    }
+    const double t0 = oracle_now();
+    n_paths = oracle_open(paths, sizeof paths / sizeof *paths);
+    for (long k = 0; k < count && failures < 3; k++) {
+        static world w;
+        generate(&w, seed + (uint64_t)k);
+        const oracle_path *const p = &paths[n_paths > 1 && k % 64 == 63];
+        if (print) printf("seed %llu\n", (unsigned long long)w.seed), show(&w), fflush(stdout);
+        if (!differs(&w, p, false)) continue;
+        failures++;
+        printf("FAIL seed %llu on path %s, program %ld\n", (unsigned long long)w.seed, p->name, k);
+        shrink(&w, p);
+        show(&w);
+        (void)differs(&w, p, true);
+        fflush(stdout);
+    }
+    printf("%ld programs, %llu calls, %llu replayed, %llu results in the memory of what they "
+           "replace, %ld failures, %.1f s\n",
+           count, (unsigned long long)n_calls, (unsigned long long)n_replayed,
+           (unsigned long long)n_donated, failures, oracle_now() - t0);
+    /* Or else nothing was tested. */
+    if (!failures && count >= 100 && (n_replayed < n_calls / 4 || n_donated < n_calls / 4)) {
+        printf("FAIL: too few calls were replayed, or too little was taken over\n");
+        failures++;
+    }
+    oracle_close(paths, n_paths);
+    return failures ? 1 : 0;
+}

@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Donation: a result may take over the memory of the value that it replaces, and must not where
+ * anybody names that value afterwards. Captures, steps, submitted steps; what is borrowed; and the
+ * handles of captured functions, on which it depends who names what.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "../support/harness.h"
+
+static rig r;
+
+static void set_up(void)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET };
+    rig_open(&r, &o, NULL);
+}
+
+static void tear_down(void)
+{
+    rig_close(&r);
+}
+
+TestSuite(donation, .init = set_up, .fini = tear_down);
+
+enum { CALLS = 7, MOST = 3 };
+
+/* What the functions here use from outside. */
+typedef struct world {
+    deft_tensor *cur, *prev, *before;
+    bool captured; /* else the same function runs in a plain step */
+} world;
+
+static deft_tensor *number(const world *w, double v)
+{
+    return w->captured ? deft_const_f(r.cx, v) : deft_num(r.cx, v);
+}
+
+#define FUNCTION(name)                                                                             \
+    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
+                            size_t n_out, void *user)
+
+#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
+
+FUNCTION(keeps_previous)
+{
+    world *const w = user;
+    UNUSED;
+    deft_assign(w->prev, w->cur);
+    deft_assign(w->cur, deft_mul(w->cur, number(w, 2)));
+    out[0] = deft_sum(w->cur, DEFT_ALL_AXES, 0);
+    return DEFT_OK;
+}
+
+FUNCTION(keeps_two)
+{
+    world *const w = user;
+    UNUSED;
+    deft_assign(w->before, w->prev);
+    deft_assign(w->prev, w->cur);
+    deft_assign(w->cur, deft_mul(w->cur, number(w, 2)));
+    out[0] = deft_neg(w->before);
+    return DEFT_OK;
+}
+
+FUNCTION(keeps_input)
+{
+    world *const w = user;
+    UNUSED;
+    deft_assign(w->prev, in[0]);
+    deft_assign(in[0], deft_mul(in[0], number(w, 2)));
+    out[0] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+FUNCTION(returns_old)
+{
+    world *const w = user;
+    UNUSED;
+    out[0] = deft_cast(w->cur, DEFT_F32);
+    deft_assign(w->cur, deft_mul(w->cur, number(w, 2)));
+    return DEFT_OK;
+}
+
+FUNCTION(returns_old_input)
+{
+    world *const w = user;
+    UNUSED;
+    out[0] = deft_reshape(in[0], DEFT_SHAPE(2));
+    deft_assign(in[0], deft_add(in[0], number(w, 1)));
+    return DEFT_OK;
+}
+
+FUNCTION(returns_what_simplifies)
+{
+    world *const w = user;
+    UNUSED;
+    out[0] = deft_mul(w->cur, number(w, 1));
+    deft_assign(w->cur, deft_mul(w->cur, number(w, 2)));
+    return DEFT_OK;
+}
+
+FUNCTION(exchanges)
+{
+    world *const w = user;
+    UNUSED;
+    deft_tensor *const p = deft_reshape(w->prev, DEFT_SHAPE(2));
+    deft_assign(w->prev, w->cur);
+    deft_assign(w->cur, p);
+    deft_assign(w->before, deft_add(w->before, w->cur));
+    out[0] = w->before;
+    return DEFT_OK;
+}
+
+FUNCTION(turns_around)
+{
+    world *const w = user;
+    UNUSED;
+    deft_tensor *const next = deft_add(deft_mul(w->cur, number(w, 2)), w->before);
+    deft_assign(w->before, w->prev);
+    deft_assign(w->prev, w->cur);
+    deft_assign(w->cur, next);
+    out[0] = w->prev;
+    return DEFT_OK;
+}
+
+FUNCTION(assigns_a_part)
+{
+    world *const w = user;
+    UNUSED;
+    out[0] = w->cur; /* a handle, which is returned as it is at the end */
+    deft_assign(w->prev, w->cur);
+    deft_assign(deft_slice(w->cur, DEFT_R(0, 1)),
+                deft_mul(deft_slice(w->cur, DEFT_R(1, 2)), number(w, 3)));
+    return DEFT_OK;
+}
+
+static const struct {
+    const char *name;
+    deft_capture_fn fn;
+} functions[] = {
+    { "keeps_previous", keeps_previous },
+    { "keeps_two", keeps_two },
+    { "keeps_input", keeps_input },
+    { "returns_old", returns_old },
+    { "returns_old_input", returns_old_input },
+    { "returns_what_simplifies", returns_what_simplifies },
+    { "exchanges", exchanges },
+    { "turns_around", turns_around },
+    { "assigns_a_part", assigns_a_part },
+};
+
+static deft_status call(world *w, deft_capture *c, deft_capture_fn fn, deft_tensor **out)
+{
+    if (w->captured) return deft_capture_call(c, &w->cur, 1, out, 1);
+    const deft_scope s = deft_step_begin(r.cx);
+    *out = NULL;
+    deft_status st = fn(r.cx, &w->cur, 1, out, 1, w);
+    /* A capture's output is a tensor of its own. */
+    deft_tensor *const o = deft_keep(deft_expand(*out, deft_shape_get(*out)));
+    if (st == DEFT_OK) st = deft_step_end(s);
+    *out = o;
+    return st;
+}
+
+typedef struct seen {
+    float v[CALLS][4][MOST];
+    float old[CALLS][MOST]; /* each output as it is in the end */
+} seen;
+
+static void see(deft_tensor *t, float *to)
+{
+    rig_read(&r, t, to, deft_numel(t));
+}
+
+static void run(deft_capture_fn fn, bool captured, seen *out)
+{
+    world w = { RIG_VECTOR(&r, 1, 2), RIG_VECTOR(&r, 10, 20), RIG_VECTOR(&r, 5, 7), captured };
+    deft_capture *c = deft_capture_create(r.cx, fn, &w);
+    deft_tensor *o[CALLS] = { 0 };
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < CALLS; i++) {
+        OK(&r, call(&w, c, fn, &o[i]));
+        see(w.cur, out->v[i][0]);
+        see(w.prev, out->v[i][1]);
+        see(w.before, out->v[i][2]);
+        see(o[i], out->v[i][3]);
+    }
+    for (int i = 0; i < CALLS; i++) see(o[i], out->old[i]);
+    if (captured) {
+        deft_capture_stats s;
+        deft_capture_stats_read(c, &s, sizeof s);
+        cr_assert(s.replayed >= CALLS - 3, "%llu replayed: %s", (unsigned long long)s.replayed,
+                  deft_capture_reason(c));
+    }
+    deft_capture_destroy(&c);
+}
+
+Test(donation, a_replay_never_writes_what_is_passed_on)
+{
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
+        seen want, got;
+        run(functions[k].fn, false, &want);
+        run(functions[k].fn, true, &got);
+        for (int i = 0; i < CALLS; i++)
+            for (int j = 0; j < 4; j++)
+                for (int e = 0; e < 2; e++)
+                    cr_assert(want.v[i][j][e] == got.v[i][j][e],
+                              "%s, call %d, tensor %d: %g, in a step %g", functions[k].name, i, j,
+                              (double)got.v[i][j][e], (double)want.v[i][j][e]);
+        for (int i = 0; i < CALLS; i++)
+            for (int e = 0; e < 2; e++)
+                cr_assert(got.old[i][e] == got.v[i][3][e], "%s: output of call %d has changed",
+                          functions[k].name, i);
+    }
+}
+
+/* ---- it still happens ---- */
+
+FUNCTION(accumulates)
+{
+    UNUSED;
+    deft_assign(in[0], deft_add(in[0], deft_const_f(cx, 1)));
+    return DEFT_OK;
+}
+
+Test(donation, a_replay_reuses_what_nobody_names)
+{
+    deft_capture *c = deft_capture_create(r.cx, accumulates, NULL);
+    deft_tensor *t = RIG_VECTOR(&r, 1, 2);
+    for (int i = 0; i < 4; i++) {
+        const uint64_t before = rig_stats(&r).donated;
+        OK(&r, deft_capture_call(c, &t, 1, NULL, 0));
+        cr_assert_eq(rig_stats(&r).donated - before, 1, "call %d", i);
+    }
+    RIG_EXPECT(&r, t, 5, 6);
+    deft_capture_destroy(&c);
+}
+
+/* ---- who else may name a value ---- */
+
+/* x has its value through its record alone, and y is another tensor of that value. */
+Test(donation, a_value_that_a_record_names_is_not_overwritten)
+{
+    deft_capture *c = deft_capture_create(r.cx, accumulates, NULL);
+    deft_tensor *a = RIG_VECTOR(&r, 1, 2);
+    for (int i = 0; i < 3; i++) {
+        const deft_scope s = deft_scope_begin(r.cx);
+        deft_tensor *x = deft_add(a, 10), *y = deft_to(x, DEFT_CPU);
+        OK(&r, deft_capture_call(c, &y, 1, NULL, 0));
+        RIG_EXPECT(&r, y, 12, 13);
+        RIG_EXPECT(&r, x, 11, 12);
+        OK(&r, deft_scope_end(s));
+    }
+    deft_capture_destroy(&c);
+}
+
+Test(donation, what_is_mapped_stays)
+{
+    deft_capture *c = deft_capture_create(r.cx, accumulates, NULL);
+    deft_tensor *t = RIG_VECTOR(&r, 1, 2);
+    for (int i = 0; i < 4; i++) {
+        deft_mapped m;
+        OK(&r, deft_map(t, &m));
+        const float was = ((const float *)m.data)[0];
+        if (i < 3) {
+            OK(&r, deft_capture_call(c, &t, 1, NULL, 0));
+        } else {
+            const deft_scope s = deft_step_begin(r.cx);
+            deft_assign(t, deft_add(t, 1));
+            OK(&r, deft_step_submit(s));
+        }
+        cr_assert_eq(((const float *)m.data)[0], was);
+        RIG_EXPECT(&r, t, (float)(2 + i), (float)(3 + i));
+        cr_assert_eq(((const float *)m.data)[0], was);
+        deft_unmap(&m);
+    }
+    deft_capture_destroy(&c);
+}
+
+/* Contiguous, aligned, bound to one handle alone: all but that it is borrowed. */
+Test(donation, borrowed_memory_is_never_taken_over)
+{
+    float *const memory = aligned_alloc(64, 64);
+    deft_capture *c = deft_capture_create(r.cx, accumulates, NULL);
+    for (int how = 0; how < 6; how++) {
+        memory[0] = 3;
+        memory[1] = 4;
+        deft_tensor *t = deft_keep(deft_wrap(r.cx, DEFT_SHAPE(2), DEFT_F32, memory, 8, NULL));
+        const uint64_t before = rig_stats(&r).donated;
+        if (how % 3 == 0) {
+            OK(&r, deft_capture_call(c, &t, 1, NULL, 0));
+        } else {
+            const deft_scope s = deft_step_begin(r.cx);
+            deft_assign(t, deft_add(t, 1));
+            OK(&r, how % 3 == 1 ? deft_step_end(s) : deft_step_submit(s));
+            OK(&r, deft_wait(r.cx));
+        }
+        cr_assert(memory[0] == 3 && memory[1] == 4, "way %d", how);
+        cr_assert_eq(rig_stats(&r).donated, before);
+        RIG_EXPECT(&r, t, 4, 5);
+        deft_drop(&t);
+    }
+    deft_capture_destroy(&c);
+    free(memory);
+}
+
+/* The same step over deft's memory and over the caller's is one plan, and one recording. */
+Test(donation, who_owns_the_memory_is_no_part_of_a_plan)
+{
+    float memory[2] = { 3, 4 };
+    deft_capture *c = deft_capture_create(r.cx, accumulates, NULL);
+    deft_tensor *a = RIG_VECTOR(&r, 1, 2);
+    deft_tensor *b = deft_keep(deft_wrap(r.cx, DEFT_SHAPE(2), DEFT_F32, memory, 8, NULL));
+    deft_capture_stats s;
+    OK(&r, deft_capture_call(c, &a, 1, NULL, 0));
+    OK(&r, deft_capture_call(c, &b, 1, NULL, 0));
+    deft_capture_stats_read(c, &s, sizeof s);
+    cr_assert_eq(s.recordings, 1, "%s", deft_capture_reason(c));
+    RIG_EXPECT(&r, a, 2, 3);
+    RIG_EXPECT(&r, b, 4, 5);
+    cr_assert(memory[0] == 3 && memory[1] == 4);
+    deft_capture_destroy(&c);
+}
+
+Test(donation, a_map_of_written_memory_is_a_copy)
+{
+    float memory[4] = { 1, 2, 3, 4 };
+    deft_mapped m, there;
+    deft_device where;
+    deft_tensor *t =
+        deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(4), DEFT_F32, memory, sizeof memory, NULL));
+    OK(&r, deft_map(t, &m));
+    OK(&r, deft_map_device(t, &there, &where));
+    const deft_scope s = deft_step_begin(r.cx);
+    deft_assign(t, 9.0);
+    OK(&r, deft_step_end(s));
+    cr_assert_eq(memory[0], 9);
+    cr_assert_eq(((const float *)m.data)[0], 1);
+    cr_assert_eq(((const float *)there.data)[3], 4);
+    deft_unmap(&m);
+    deft_unmap(&there);
+    OK(&r, deft_map(t, &m));
+    cr_assert_eq(((const float *)m.data)[0], 9);
+    deft_unmap(&m);
+}
+
+FUNCTION(passes_on)
+{
+    UNUSED;
+    out[0] = in[0];
+    out[1] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+static deft_status returns_outside(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    const world *const w = user;
+    UNUSED;
+    deft_assign(in[0], deft_add(in[0], deft_const_f(cx, 1)));
+    out[0] = w->prev; /* nothing reads it */
+    return DEFT_OK;
+}
+
+/* Two tensors of one value the first time, of two values later. */
+Test(donation, what_is_returned_is_told_by_its_tensor)
+{
+    world w = { .prev = RIG_VECTOR(&r, 1, 2) };
+    deft_capture *c = deft_capture_create(r.cx, returns_outside, &w);
+    deft_tensor *t = RIG_VECTOR(&r, 0, 0), *out[1];
+    const deft_scope s = deft_step_begin(r.cx);
+    deft_assign(t, w.prev);
+    OK(&r, deft_step_end(s));
+    for (int i = 0; i < 4; i++) {
+        OK(&r, deft_capture_call(c, &t, 1, out, 1));
+        RIG_EXPECT(&r, t, (float)(2 + i), (float)(3 + i));
+        RIG_EXPECT(&r, out[0], 1, 2);
+    }
+    deft_capture_destroy(&c);
+}
+
+/* What a call returns is the program's: not the caller's memory, which changes. */
+Test(donation, a_returned_argument_is_a_value)
+{
+    for (int is_mut = 0; is_mut < 2; is_mut++) {
+        float memory[2];
+        deft_capture *c = deft_capture_create(r.cx, passes_on, NULL);
+        deft_tensor *out[3][2];
+        for (int i = 0; i < 3; i++) {
+            memory[0] = (float)i;
+            memory[1] = 5;
+            deft_tensor *t =
+                is_mut ? deft_wrap_mut(r.cx, DEFT_SHAPE(2), DEFT_F32, memory, sizeof memory, NULL)
+                       : deft_wrap(r.cx, DEFT_SHAPE(2), DEFT_F32, memory, sizeof memory, NULL);
+            OK(&r, deft_capture_call(c, &t, 1, out[i], 2));
+        }
+        memory[0] = 99;
+        for (int i = 0; i < 3; i++) {
+            RIG_EXPECT(&r, out[i][0], (float)i, 5);
+            RIG_EXPECT(&r, out[i][1], (float)-i, -5);
+        }
+        deft_capture_destroy(&c);
+    }
+}
