@@ -588,10 +588,19 @@ public:
     {
         return deft_optim_step(o_, grads, rate);
     }
+    /* The rate as a bare number of deft's, as a captured function needs it. */
+    bool step(deft_tensor *const *grads, tensor rate) const
+    {
+        return deft_optim_step_t(o_, grads, rate.get());
+    }
     /* The same where condition holds true, else nothing. */
     bool step_if(deft_tensor *const *grads, double rate, tensor condition) const
     {
         return deft_optim_step_if(o_, grads, rate, condition.get());
+    }
+    bool step_if(deft_tensor *const *grads, tensor rate, tensor condition) const
+    {
+        return deft_optim_step_if_t(o_, grads, rate.get(), condition.get());
     }
 
 private:

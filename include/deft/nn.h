@@ -202,8 +202,18 @@ DEFT_API deft_tensor *const *deft_optim_parameters(const deft_optim *o);
  * rate, like all that changes from step to step, is a number: nothing is planned or compiled again.
  *
  * Steps are counted here, as a number. One that fails gives none back, as with deft_rng:
- * deft_optim_set_steps. */
+ * deft_optim_set_steps.
+ *
+ * In a captured function (deft/capture.h) the rate is a bare number, deft_param_f or deft_const_f:
+ * DEFT_E_STATE for a C number, which would stay for ever, DEFT_E_ARG for any other tensor. A replay
+ * looks the rate up, computes bias corrections for the step it is, and counts; a call that fails
+ * counts nothing. o must live as long as the capture. Everything else that is given to calls of
+ * this header in numbers (max_norm, weights of micro-batches, members of layers and options,
+ * whether nn is training) is part of the function, and stays as it was recorded. */
 DEFT_API bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate);
+/* The same with the rate as a bare number of deft's: deft_num, deft_param_f, deft_const_f. In C,
+ * deft_optim_step takes either. */
+DEFT_API bool deft_optim_step_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate);
 DEFT_API int64_t deft_optim_steps(const deft_optim *o);
 DEFT_API void deft_optim_set_steps(deft_optim *o, int64_t steps);
 
@@ -211,6 +221,19 @@ DEFT_API void deft_optim_set_steps(deft_optim *o, int64_t steps);
  * read or waited for. Sums become 0 in both cases. */
 DEFT_API bool deft_optim_step_if(deft_optim *o, deft_tensor *const *grads, double rate,
                                  deft_tensor *condition);
+DEFT_API bool deft_optim_step_if_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate,
+                                   deft_tensor *condition);
+
+#if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
+#define deft_optim_step(o, grads, rate)                                                            \
+    _Generic((rate), deft_tensor *                                                                 \
+             : deft_optim_step_t, default                                                          \
+             : deft_optim_step)((o), (grads), (rate))
+#define deft_optim_step_if(o, grads, rate, condition)                                              \
+    _Generic((rate), deft_tensor *                                                                 \
+             : deft_optim_step_if_t, default                                                       \
+             : deft_optim_step_if)((o), (grads), (rate), (condition))
+#endif
 
 /* Inside a step: adds weight * grads[i] to sum i. Micro-batches, each a step of its own, of equal
  * size: weight 1 / how many there are. */

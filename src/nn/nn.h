@@ -62,12 +62,15 @@ deft_tensor *df_nn_begin(deft_nn *nn, const char *what, const deft_shape *shape,
                          deft_init init);
 
 /* The end of a public function, which returns what call makes, told as the line that called the
- * function; cx may be NULL. A macro, as DF_SITE means the function it stands in. */
+ * function, and whose numbers may stay in captures; cx may be NULL. A macro, as DF_SITE means the
+ * function it stands in. */
 #define DF_NN_RETURN(type, cx, call)                                                               \
     do {                                                                                           \
         deft_ctx *const df_cx = (cx);                                                              \
         const bool df_began = df_caller_begin(df_cx, DF_SITE);                                     \
+        df_layer_enter(df_cx);                                                                     \
         type const df_result = (call);                                                             \
+        df_layer_leave(df_cx);                                                                     \
         df_caller_end(df_cx, df_began);                                                            \
         return df_result;                                                                          \
     } while (0)

@@ -182,23 +182,60 @@ void deft_optim_set_steps(deft_optim *o, int64_t steps)
 
 /* ---- updates ---- */
 
-/* The numbers of one step. */
+/* The numbers that change from step to step. */
+typedef enum number {
+    RATE,
+    KEEP,  /* ADAMW: of the parameter, by weight decay */
+    SCALE, /* rate * root / (1 - beta1^t), with root = sqrt(1 - beta2^t) */
+    EPS,   /* eps * root */
+    N_NUMBERS
+} number;
+
 typedef struct numbers {
-    double rate;
-    double keep;          /* ADAMW: of the parameter, by weight decay */
-    double scale;         /* rate * root / (1 - beta1^t), with root = sqrt(1 - beta2^t) */
-    double eps;           /* eps * root */
-    deft_tensor *only_if; /* bool []; NULL: always */
+    deft_tensor *at[N_NUMBERS]; /* bare numbers; NULL: not needed */
+    deft_tensor *only_if;       /* bool []; NULL: always */
 } numbers;
 
-static numbers numbers_of(const deft_optim *o, double rate)
+/* Asked at each replay of a capture, too (layer.h). */
+static double number_of(const void *user, uint32_t which, int64_t steps, double rate)
 {
-    const double t = (double)(*o->steps + 1);
-    const double root = sqrt(1 - pow(o->opt.beta2, t));
-    return (numbers){ .rate = rate,
-                      .keep = 1 - rate * o->opt.weight_decay,
-                      .scale = rate * root / (1 - pow(o->opt.beta1, t)),
-                      .eps = o->opt.eps * root };
+    const deft_optim *const o = user;
+    const double t = (double)(steps + 1);
+    switch ((number)which) {
+    case RATE: return rate;
+    case KEEP: return 1 - rate * o->opt.weight_decay;
+    case SCALE: return rate * sqrt(1 - pow(o->opt.beta2, t)) / (1 - pow(o->opt.beta1, t));
+    case EPS: return o->opt.eps * sqrt(1 - pow(o->opt.beta2, t));
+    case N_NUMBERS: break;
+    }
+    return 0;
+}
+
+static bool needs_number(const deft_optim *o, number n)
+{
+    switch (n) {
+    case RATE: return o->opt.kind == DEFT_OPTIM_SGD;
+    case KEEP: return o->opt.kind == DEFT_OPTIM_ADAMW && o->opt.weight_decay != 0;
+    case SCALE:
+    case EPS: return o->opt.kind != DEFT_OPTIM_SGD;
+    case N_NUMBERS: break;
+    }
+    return false;
+}
+
+static bool make_numbers(const deft_optim *o, deft_tensor *rate, numbers *out)
+{
+    const df_layer_source from = { .what = "optim_step: the rate",
+                                   .value = number_of,
+                                   .user = o,
+                                   .count = o->steps,
+                                   .given = rate };
+    for (number n = RATE; n < N_NUMBERS; n++) {
+        if (!needs_number(o, n)) continue;
+        out->at[n] = df_layer_number(o->nn->cx, &from, n);
+        if (!out->at[n]) return false;
+    }
+    return true;
 }
 
 static void put(const numbers *k, deft_tensor *to, deft_tensor *v)
@@ -222,22 +259,22 @@ static void update_sgd(const deft_optim *o, size_t i, deft_tensor *g, const numb
         put(k, v, next);
         g = o->opt.nesterov ? deft_add(g, deft_mul_f(next, o->opt.momentum)) : next;
     }
-    put(k, p, deft_sub(p, deft_mul_f(g, k->rate)));
+    put(k, p, deft_sub(p, deft_mul(g, k->at[RATE])));
 }
 
 static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const numbers *k)
 {
     deft_tensor *const p = o->p[i], *const m = o->state[MEAN][i], *const v = o->state[SQUARES][i];
     const bool is_adamw = o->opt.kind == DEFT_OPTIM_ADAMW;
-    deft_tensor *const from = is_adamw && o->opt.weight_decay != 0 ? deft_mul_f(p, k->keep) : p;
+    deft_tensor *const from = k->at[KEEP] ? deft_mul(p, k->at[KEEP]) : p;
     if (!is_adamw) g = decayed(o, p, g);
     deft_tensor *const mean = deft_lerp_f(m, g, 1 - o->opt.beta1);
     deft_tensor *const squares =
         deft_add(deft_mul_f(v, o->opt.beta2), deft_mul_f(deft_square(g), 1 - o->opt.beta2));
     put(k, m, mean);
     put(k, v, squares);
-    deft_tensor *const root = deft_add_f(deft_sqrt(squares), k->eps);
-    put(k, p, deft_sub(from, deft_mul_f(deft_div(mean, root), k->scale)));
+    deft_tensor *const root = deft_add(deft_sqrt(squares), k->at[EPS]);
+    put(k, p, deft_sub(from, deft_mul(deft_div(mean, root), k->at[SCALE])));
 }
 
 /* grads are those of o, as far as can be told; else an error with the parameter's name in it. */
@@ -260,7 +297,8 @@ static bool check(const deft_optim *o, const char *what, deft_tensor *const *gra
     return true;
 }
 
-static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate, deft_tensor *only_if)
+static bool optim_step(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate,
+                       deft_tensor *only_if)
 {
     if (!o || df_step_has_mistake(o->nn->cx)) return false;
     deft_ctx *const cx = o->nn->cx;
@@ -268,17 +306,15 @@ static bool optim_step(deft_optim *o, deft_tensor *const *grads, double rate, de
     if (!grads) grads = sums;
     if (!grads)
         return df_error(cx, DEFT_E_ARG, "optim_step: no gradients, and none are accumulated");
-    if (!isfinite(rate)) return df_error(cx, DEFT_E_RANGE, "optim_step: the rate is %g", rate);
-    if (!check(o, "optim_step", grads)) return false;
-    numbers k = numbers_of(o, rate);
-    k.only_if = only_if;
+    numbers k = { .only_if = only_if };
+    if (!check(o, "optim_step", grads) || !make_numbers(o, rate, &k)) return false;
     for (size_t i = 0; i < o->n; i++) {
         if (grads[i] && o->opt.kind == DEFT_OPTIM_SGD) update_sgd(o, i, grads[i], &k);
         if (grads[i] && o->opt.kind != DEFT_OPTIM_SGD) update_adam(o, i, grads[i], &k);
         if (sums) deft_assign_f(sums[i], 0);
     }
     if (df_step_has_mistake(cx)) return false;
-    ++*o->steps;
+    df_layer_count(cx, o->steps);
     return true;
 }
 
@@ -340,13 +376,27 @@ deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, de
 
 bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
 {
-    DF_NN_RETURN(bool, o ? o->nn->cx : NULL, optim_step(o, grads, rate, NULL));
+    if (!o) return false;
+    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, deft_num(o->nn->cx, rate), NULL));
+}
+
+bool deft_optim_step_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate)
+{
+    if (!o || !rate) return false; /* NULL: an error is pending */
+    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, NULL));
 }
 
 bool deft_optim_step_if(deft_optim *o, deft_tensor *const *grads, double rate,
                         deft_tensor *condition)
 {
-    if (!o || !condition) return false; /* NULL: an error is pending */
+    if (!o || !condition) return false;
+    DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, deft_num(o->nn->cx, rate), condition));
+}
+
+bool deft_optim_step_if_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate,
+                          deft_tensor *condition)
+{
+    if (!o || !rate || !condition) return false;
     DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, condition));
 }
 
