@@ -21,9 +21,17 @@ static bool looks_closer(const df_budget *b)
     return b->max_bytes || b->max_latency_ns;
 }
 
+/* The number of records with which max_nodes are pending. */
+static uint32_t last_look(const deft_ctx *cx)
+{
+    const uint32_t most = cx->budget.max_nodes, before = cx->n_before;
+    return most < UINT32_MAX - before ? before + most : UINT32_MAX;
+}
+
 static void look_at(deft_ctx *cx, uint32_t n)
 {
-    cx->look_at = n < cx->budget.max_nodes ? n : cx->budget.max_nodes;
+    const uint32_t last = last_look(cx);
+    cx->look_at = n < last ? n : last;
     df_spine_look(cx);
 }
 
@@ -45,13 +53,20 @@ void df_budget_set(deft_ctx *cx, const deft_step_options *options)
     cx->budget = b;
     cx->first_look = looks_closer(&b) && LOOK_EVERY < b.max_nodes ? LOOK_EVERY : b.max_nodes;
     cx->since_ns = b.max_latency_ns ? df_os_now_ns() : 0;
-    const uint32_t at = looks_closer(&b) ? cx->rec.n + LOOK_EVERY : b.max_nodes;
+    const uint32_t at = looks_closer(&b) ? cx->rec.n + LOOK_EVERY : last_look(cx);
     if (at != cx->look_at) look_at(cx, at);
 }
 
 static uint64_t bytes_of(const df_value *v)
 {
     return v->buf && !(v->flags & DF_VALUE_WRAPPED) ? (uint64_t)v->buf->bytes : 0;
+}
+
+void df_budget_cut_off(deft_ctx *cx, uint32_t n)
+{
+    if (cx->n_before <= n) return;
+    cx->n_before = n;
+    look_at(cx, cx->look_at);
 }
 
 void df_budget_pin(deft_ctx *cx, const df_value *v)
@@ -84,8 +99,8 @@ static uint64_t held_by_records(deft_ctx *cx)
 static bool is_used_up(deft_ctx *cx, df_event *e)
 {
     const df_budget *const b = &cx->budget;
-    const uint32_t n = cx->rec.n;
-    const uintptr_t site = n ? df_rec_site(cx, n - 1) : 0;
+    const uint32_t n = df_n_pending(cx);
+    const uintptr_t site = cx->rec.n ? df_rec_site(cx, cx->rec.n - 1) : 0;
     char want[64], found[64];
     if (n >= b->max_nodes) {
         snprintf(want, sizeof want, "%u", b->max_nodes);
@@ -113,7 +128,7 @@ static bool is_used_up(deft_ctx *cx, df_event *e)
 bool df_make_room(deft_ctx *cx)
 {
     df_event e;
-    if (cx->body_at || !is_used_up(cx, &e)) { /* a loop half recorded can't be cut */
+    if (cx->n_walks || !is_used_up(cx, &e)) {
         /* Looking at many values is worth it after many more records only. */
         look_at(cx, cx->rec.n + LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
         return true;
@@ -123,9 +138,14 @@ bool df_make_room(deft_ctx *cx)
     const uintptr_t act_site = cx->act_site;
     cx->act = "cut";
     cx->act_site = e.site;
-    const deft_status st = df_flush(cx);
+    /* What records hold is given back with them. */
+    const deft_status st = e.reason == DF_WHY_cut_bytes ? df_flush(cx) : df_relieve(cx);
     cx->act = act;
     cx->act_site = act_site;
+    if (st == DEFT_OK && cx->rec.n) {
+        cx->n_before = cx->rec.n;
+        look_at(cx, looks_closer(&cx->budget) ? cx->rec.n + LOOK_EVERY : last_look(cx));
+    }
     if (cx->budget.max_latency_ns) cx->since_ns = df_os_now_ns();
     if (st == DEFT_OK) return true;
     df_error_keep(cx, st);

@@ -153,6 +153,7 @@ bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
     *was = cx->body_at;
     cx->body_at = cx->depth;
     cx->body_nest++;
+    df_walk_begin(cx);
     return true;
 }
 
@@ -161,6 +162,7 @@ void df_body_close(deft_ctx *cx, uint32_t was)
     df_scope_pop(cx, cx->body_at);
     cx->body_at = was;
     cx->body_nest--;
+    df_walk_end(cx);
 }
 
 /* The record of result i that is like none: a bare number is left to the caller, in s->number, when

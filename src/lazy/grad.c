@@ -392,8 +392,10 @@ bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
     bool ok = c.cx && take_options(&c, options);
     for (size_t i = 0; ok && seeds && i < n_of; i++)
         ok = !seeds[i] || df_enter_more(c.cx, "grad", (unsigned)i + 1, seeds[i]);
+    if (c.cx) df_walk_begin(c.cx);
     ok = ok && space_take(&c, n_of, n_with, &s) &&
          gradients(&c, of, seeds, n_of, with, n_with, &s) && results(c.cx, s.made, n_with, out);
+    if (c.cx) df_walk_end(c.cx);
     if (c.cx) space_give(c.cx, &s);
     return done(ok, out, n_with);
 }
@@ -422,10 +424,12 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
         if (!values[i])
             df_error(cx, DEFT_E_ARG, "value_and_grad: its function leaves value %zu of %zu NULL", i,
                      n_values);
+    df_walk_begin(cx);
     const bool ok = df_mistakes(cx) == before &&
                     check_lists(cx, c.what, values, n_values, in, n_in, grads) &&
                     space_take(&c, 1, n_in, &s) && gradients(&c, values, NULL, 1, in, n_in, &s) &&
                     results(cx, s.made, n_in, grads);
+    df_walk_end(cx);
     space_give(cx, &s);
     return done(ok, grads, n_in);
 }
@@ -489,11 +493,13 @@ bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
     }
     for (size_t i = 0; ok && i < n_with; i++)
         ok = df_enter_more(cx, "jvp", (unsigned)i + 1, tangents[i]);
+    if (cx) df_walk_begin(cx);
     ok = ok && space_take(&c, n_of, n_with, &s) && find_asked(&c, with, n_with, &s);
     for (size_t i = 0; i < n_of && ok; i++)
         ok = (s.of[i] = float_record(&c, "result", i, of[i])) != DF_BAD;
     ok = ok && linearize(&c, n_of, n_with, &s) && transpose(&c, tangents, n_of, n_with, &s) &&
          results(cx, s.of, n_of, out);
+    if (cx) df_walk_end(cx);
     if (cx) space_give(cx, &s);
     return done(ok, out, n_of);
 }

@@ -363,6 +363,7 @@ struct deft_ctx {
 
     uint32_t layer_nest; /* calls of a layer above that are under way (layer.h) */
     uint32_t id;         /* in its runtime; never 0 */
+    uint32_t n_walks;    /* that hold record numbers: budgets wait for them (df_walk_begin) */
     uint32_t body_at;    /* depth of the scope of the innermost function of a loop, ...; 0 */
     uint32_t body_nest;  /* how many of them run */
     uint32_t draw_nest;  /* of which so many may draw */
@@ -375,7 +376,8 @@ struct deft_ctx {
 
     df_budget budget;    /* of now */
     uintptr_t call;      /* return address of the recording call that runs */
-    uint32_t look_at;    /* pending records at which the next recording call looks at the budget */
+    uint32_t n_before;   /* records that stood there at the latest cut by a budget: not pending */
+    uint32_t look_at;    /* records at which the next recording call looks at the budget */
     uint32_t first_look; /* look_at of an epoch that begins */
     uint64_t since_ns;   /* when the step began to record, or its latest forced cut */
     uint64_t pinned;     /* bytes of deft's own memory that pending records refer to */
@@ -660,6 +662,9 @@ deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, struct
 deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
+/* Computes what is pending as deft_eval of every live handle would: gradients, views and what a
+ * step puts back need the records, which stay; nothing is written into the caller's memory. */
+deft_status df_relieve(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext);
 void df_rec_finish(deft_ctx *cx, df_rec *r);
@@ -672,6 +677,27 @@ void df_budget_set(deft_ctx *cx, const deft_step_options *o);
 /* A recording call finds rec.n at look_at: computes everything pending when a budget is used up.
  * false, with the error recorded, when that failed. */
 bool df_make_room(deft_ctx *cx);
+/* Records from n on go. */
+void df_budget_cut_off(deft_ctx *cx, uint32_t n);
+/* Whoever holds record numbers across a call that may find a budget used up says so. Budgets wait
+ * until the outermost walk has ended. Functions of loops, branches and the like are walks. */
+DF_INLINE void df_walk_begin(deft_ctx *cx)
+{
+    cx->n_walks++;
+}
+
+DF_INLINE void df_walk_end(deft_ctx *cx)
+{
+    df_assert(cx->n_walks > 0);
+    cx->n_walks--;
+}
+
+/* Records that a budget counts: those since its latest cut. */
+DF_INLINE uint32_t df_n_pending(const deft_ctx *cx)
+{
+    return cx->rec.n - cx->n_before;
+}
+
 /* Pending records begin, or cease, to refer to v. */
 void df_budget_pin(deft_ctx *cx, const df_value *v);
 void df_budget_unpin(deft_ctx *cx, const df_value *v);

@@ -81,8 +81,9 @@ static bool room_args(deft_ctx *cx, uint32_t n)
 
 static DF_COLD bool room_record_slow(deft_ctx *cx)
 {
-    if (cx->rec.n >= cx->budget.max_nodes && cx->rec.n - cx->budget.max_nodes >= DF_SLACK_NODES) {
-        df_error(cx, DEFT_E_LIMIT, "%u records are pending within one call", cx->rec.n);
+    const uint32_t n = df_n_pending(cx), most = cx->budget.max_nodes;
+    if (n >= most && n - most >= DF_SLACK_NODES) {
+        df_error(cx, DEFT_E_LIMIT, "%u records are pending within one call", n);
         return false;
     }
     if (grow_records(cx)) return true;
@@ -167,6 +168,8 @@ static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
 
 void df_rec_reset(deft_ctx *cx)
 {
+    df_assert(cx->n_walks == 0);
+    cx->n_before = 0;
     cx->look_at = cx->first_look;
     cx->finals = 0;
     df_rec_truncate(cx, 0, 0, 0);
@@ -206,6 +209,7 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
     r->n = n;
     r->n_args = n_args;
     r->n_ext = n_ext;
+    df_budget_cut_off(cx, n);
 }
 
 void df_rec_finish(deft_ctx *cx, df_rec *r)

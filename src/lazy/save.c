@@ -433,21 +433,24 @@ static deft_status assign_value(loader *l, deft_tensor *dst, df_value *v)
     return done ? DEFT_OK : df_deliver(cx);
 }
 
+/* What was bound before is remembered with its records: a walk. */
 static deft_status assign_all(loader *l)
 {
-    for (size_t i = 0; i < l->n; i++) {
+    deft_status st = DEFT_OK;
+    df_walk_begin(l->cx);
+    for (size_t i = 0; i < l->n && st == DEFT_OK; i++) {
         deft_tensor *const dst = l->list[i].tensor;
         remember(l, dst);
-        const deft_status st = assign_value(l, dst, l->value[i]);
+        st = assign_value(l, dst, l->value[i]);
         if (st == DEFT_OK) continue;
         char shown[DF_SAFETENSORS_SHOW];
         df_fail_more(
             &l->cx->diag, " (load of \"%s\")",
             df_safetensors_show(l->list[i].name, strlen(l->list[i].name), shown, sizeof shown));
         take_back(l);
-        return st;
     }
-    return DEFT_OK;
+    df_walk_end(l->cx);
+    return st;
 }
 
 static void loader_finish(loader *l)

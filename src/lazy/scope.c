@@ -106,9 +106,9 @@ static void step_rollback(deft_ctx *cx)
         if (!m->t && !m->now.due) forget_mut(cx, i);
     }
     cx->step_at = 0;
-    df_budget_set(cx, NULL);
     df_again_cut_off(cx, cx->step_n);
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
+    df_budget_set(cx, NULL);
     if (df_in_flight(cx) == DF_FLIGHT_FAILED) df_flight_put_back(cx);
     df_lose_again(cx);
 }
@@ -146,9 +146,9 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
     want_it(cx, user, t, &w);
 }
 
-/* Which cut it is: one in the middle of a step, or outside steps; the one that ends a step; the
- * same, left to run. */
-typedef enum cut_kind { MIDDLE, COMMIT, SUBMIT } cut_kind;
+/* Which cut it is: one for a budget; one in the middle of a step, or outside steps; the one that
+ * ends a step; the same, left to run. */
+typedef enum cut_kind { RELIEF, MIDDLE, COMMIT, SUBMIT } cut_kind;
 
 /* commit: the step ends with this cut, so that nobody will ask for the old values again. */
 static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
@@ -235,8 +235,9 @@ static void collect_finish(deft_ctx *cx)
 static deft_status compute_outer(deft_ctx *cx, uint32_t below, cut_kind kind)
 {
     deft_status st = DEFT_OK;
-    const bool commit = kind != MIDDLE;
-    const bool writes = commit || !cx->step_at; /* memory of the caller's can't be restored */
+    const bool commit = kind >= COMMIT;
+    /* Memory of the caller's can't be restored, and records that stay may read what it held. */
+    const bool writes = commit || (kind == MIDDLE && !cx->step_at);
     bool ok = true, later = false;
     df_made *m = NULL;
     collect_assigned(cx, &ok, commit);
@@ -280,17 +281,25 @@ static deft_status value_of_write(deft_ctx *cx, df_write *w)
     return w->due && !w->what ? value_of_node(cx, w->node, &w->what) : DEFT_OK;
 }
 
-/* Before the records of a running step go: bindings that it would restore, and what it will write
- * into the caller's memory, need values. */
-static deft_status compute_undo(deft_ctx *cx)
+/* What will be written into the caller's memory later. */
+static deft_status compute_writes(deft_ctx *cx)
 {
-    for (size_t i = 0; i < cx->muts.n && cx->step_at; i++) {
+    for (size_t i = 0; i < cx->muts.n; i++) {
         df_mut *const m = &cx->muts.at[i];
         deft_status st = value_of_write(cx, &m->before);
         if (st == DEFT_OK) st = value_of_write(cx, &m->now);
         if (st != DEFT_OK) return st;
         if (m->t && !m->t->value) m->t->value = df_value_ref(m->now.what);
     }
+    return DEFT_OK;
+}
+
+/* Before the records of a running step go: bindings that it would restore, and what it will write
+ * into the caller's memory, need values. */
+static deft_status compute_undo(deft_ctx *cx)
+{
+    const deft_status written = cx->step_at ? compute_writes(cx) : DEFT_OK;
+    if (written != DEFT_OK) return written;
     for (size_t i = 0; i < cx->undo.n; i++) {
         df_undo *const u = &cx->undo.at[i];
         if (u->value || u->epoch != cx->epoch) continue;
@@ -309,6 +318,15 @@ deft_status df_flush(deft_ctx *cx)
     df_each_outer(cx, cx->depth + 1, settle_one, NULL);
     df_rec_reset(cx);
     return DEFT_OK;
+}
+
+deft_status df_relieve(deft_ctx *cx)
+{
+    df_assert(cx->n_walks == 0);
+    if (cx->recording) df_recording_spoil(cx, "its records were cut by a bound", cx->act_site);
+    deft_status st = compute_writes(cx);
+    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, RELIEF);
+    return st;
 }
 
 /* ---- scopes ---- */

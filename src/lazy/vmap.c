@@ -428,11 +428,13 @@ bool df_vmap_call(deft_ctx *cx, const char *what, deft_body_fn fn, void *user,
                .extent = -1 };
     bool ok = check(&c, fn, out);
     if (ok) {
+        df_walk_begin(cx);
         df_arena_init(&c.arena, cx->mem);
         ok = take_space(&c) && enter_all(&c);
         const uint32_t from = cx->rec.n;
         ok = ok && run_in_scope(&c, fn, user) && for_all(&c, from) && hand_out(&c, out);
         df_arena_finish(&c.arena);
+        df_walk_end(cx);
     }
     for (size_t i = 0; !ok && out && n_out <= MAX_WIDTH && i < n_out; i++) out[i] = NULL;
     return ok;

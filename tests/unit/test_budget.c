@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A budget never changes a result. Each program here runs without one and under many, that cut it
+ * at every place where a cut is possible, and must give the same bits, the same errors and the same
+ * bytes in the caller's memory. How often budgets cut, and what they tell, is in test_why.c.
+ */
+#include <criterion/criterion.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "support/harness.h"
+
+enum { N = 4, MOST = 64 };
+
+/* What a program leaves: numbers, and what it was told. */
+typedef struct outcome {
+    float v[MOST];
+    size_t n;
+    deft_status st;
+    char message[256];
+} outcome;
+
+typedef void (*program)(rig *r, outcome *o);
+
+static deft_tensor *vec(rig *r, float first)
+{
+    float v[N];
+    for (int i = 0; i < N; i++) v[i] = first + 0.25F * (float)i;
+    return deft_keep(deft_from(r->cx, DEFT_SHAPE(N), DEFT_F32, v, sizeof v));
+}
+
+static void put(rig *r, outcome *o, deft_tensor *t, size_t n)
+{
+    if (o->st != DEFT_OK) return;
+    o->st = t ? deft_read(t, DEFT_F32, o->v + o->n, n * sizeof(float)) : deft_error(r->cx);
+    if (o->st != DEFT_OK) snprintf(o->message, sizeof o->message, "%s", deft_message(r->cx));
+    o->n += n;
+}
+
+static void end(rig *r, outcome *o, deft_scope s)
+{
+    const deft_status st = deft_step_end(s);
+    if (o->st != DEFT_OK) return;
+    o->st = st;
+    if (st != DEFT_OK) snprintf(o->message, sizeof o->message, "%s", deft_message(r->cx));
+}
+
+static outcome run(program p, const deft_ctx_options *options, uint64_t *cuts)
+{
+    rig r;
+    outcome o = { 0 };
+    rig_open(&r, NULL, options);
+    p(&r, &o);
+    *cuts = rig_stats(&r).cuts;
+    deft_clear(r.cx);
+    rig_close(&r);
+    return o;
+}
+
+static void expect_same(const outcome *want, const outcome *got, const char *what, uint64_t n)
+{
+    cr_assert_eq(got->st, want->st, "%s %llu: %s, not %s: %s%s", what, (unsigned long long)n,
+                 deft_status_text(got->st), deft_status_text(want->st), got->message,
+                 want->message);
+    cr_assert_str_eq(got->message, want->message, "%s %llu", what, (unsigned long long)n);
+    for (size_t i = 0; i < want->n; i++)
+        cr_assert(memcmp(&got->v[i], &want->v[i], sizeof(float)) == 0,
+                  "%s %llu: number %zu is %.9g, not %.9g", what, (unsigned long long)n, i,
+                  (double)got->v[i], (double)want->v[i]);
+}
+
+/* Under every max_nodes that can matter, and with a cut wherever the clock is looked at. */
+static void never_changes(program p, deft_status st)
+{
+    uint64_t none, cuts, most = 0;
+    const outcome want = run(p, NULL, &none);
+    cr_assert_eq(want.st, st, "%s: %s", deft_status_text(want.st), want.message);
+    for (uint32_t n = 1; n < 96; n++) {
+        const deft_ctx_options o = { .size = sizeof o, .max_nodes = n };
+        const outcome got = run(p, &o, &cuts);
+        expect_same(&want, &got, "max_nodes", n);
+        if (cuts > most) most = cuts;
+    }
+    const deft_ctx_options late = { .size = sizeof late, .max_latency_ns = 1 };
+    const outcome got = run(p, &late, &cuts);
+    expect_same(&want, &got, "max_latency_ns", 1);
+    cr_assert(most > none, "the budgets cut nothing");
+}
+
+/* ---- gradients ---- */
+
+static void chain(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1), *g[2];
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *y = deft_add(k, 1.0);
+    for (int i = 0; i < 12; i++) y = deft_mul(deft_sin(deft_add(y, 1)), 0.9);
+    deft_tensor *const l = deft_sum(y, DEFT_ALL_AXES, 0);
+    const deft_grad_options zero = { .size = sizeof zero, .unused_is_zero = true };
+    deft_tensor *const with[] = { k, y };
+    if (!deft_grad(&l, NULL, 1, with, 2, &zero, g)) g[0] = g[1] = NULL;
+    put(r, o, g[0], N);
+    put(r, o, g[1], N);
+    end(r, o, s);
+}
+
+Test(budget, gradient_of_a_chain)
+{
+    never_changes(chain, DEFT_OK);
+}
+
+/* The tensor was assigned since it was used: it stands for the value that was used. */
+static void assigned(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1), *g;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *y = deft_square(k);
+    for (int i = 0; i < 6; i++) {
+        y = deft_tanh(deft_mul(y, 1.5));
+        deft_assign(k, deft_add(k, 1));
+    }
+    g = rig_grad_of_sum(y, k);
+    put(r, o, g, N);
+    deft_assign(k, deft_sub(k, g));
+    end(r, o, s);
+    put(r, o, k, N);
+}
+
+Test(budget, gradient_of_what_was_assigned)
+{
+    never_changes(assigned, DEFT_OK);
+}
+
+static void outside_steps(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope s = deft_scope_begin(r->cx);
+    deft_tensor *y = k;
+    for (int i = 0; i < 8; i++) y = deft_exp(deft_mul(y, 0.1));
+    put(r, o, rig_grad_of_sum(y, k), N);
+    if (deft_scope_end(s) != DEFT_OK) o->st = DEFT_E_STATE;
+}
+
+Test(budget, gradient_outside_steps)
+{
+    never_changes(outside_steps, DEFT_OK);
+}
+
+static void twice(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *y = k;
+    for (int i = 0; i < 4; i++) y = deft_sin(deft_square(y));
+    deft_tensor *g = rig_grad_of_sum(y, k);
+    for (int i = 0; i < 4; i++) g = deft_cos(g);
+    put(r, o, rig_grad_of_sum(g, k), N);
+    end(r, o, s);
+}
+
+Test(budget, gradient_of_a_gradient)
+{
+    never_changes(twice, DEFT_OK);
+}
+
+static deft_tensor *halve(deft_ctx *cx, deft_tensor *g, void *user)
+{
+    (void)cx, (void)user;
+    for (int i = 0; i < 5; i++) g = deft_mul(g, i ? 1.0 : 0.5);
+    return g;
+}
+
+#define FN(name)                                                                                   \
+    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
+                            size_t n_out, void *user)
+#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
+
+FN(cube)
+{
+    UNUSED;
+    out[0] = deft_mul(in[0], deft_square(in[0]));
+    return DEFT_OK;
+}
+
+static deft_status not_its_own(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                               deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                               deft_tensor **grad_in, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    deft_tensor *g = deft_mul(grad_out[0], deft_add(out[0], in[0]));
+    for (int i = 0; i < 6; i++) g = deft_add(g, 0.5);
+    grad_in[0] = g;
+    return DEFT_OK;
+}
+
+/* Hooks, stops and functions with a gradient of their own are marks on records. */
+static void marked(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *y = deft_square(k), *z = NULL;
+    deft_grad_hook(y, halve, NULL);
+    for (int i = 0; i < 4; i++) y = deft_sin(y);
+    if (!deft_custom_grad(r->cx, cube, not_its_own, NULL, &y, 1, &z, 1)) z = NULL;
+    for (int i = 0; i < 4 && z; i++) z = deft_mul(z, deft_add(deft_stop_gradient(z), k));
+    put(r, o, z ? rig_grad_of_sum(z, k) : NULL, N);
+    end(r, o, s);
+}
+
+Test(budget, gradients_through_marks)
+{
+    never_changes(marked, DEFT_OK);
+}
+
+/* ---- loops, branches and examples ---- */
+
+FN(turn)
+{
+    UNUSED;
+    deft_tensor *t = in[0];
+    for (int i = 0; i < 3; i++) t = deft_tanh(deft_mul(t, 1.5));
+    out[0] = t;
+    if (n_out > 1) out[1] = deft_sin(t);
+    return DEFT_OK;
+}
+
+static void looped(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 0.1F), *out[2] = { 0 }, *j = NULL;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *x = deft_mul(k, 1.5);
+    for (int i = 0; i < 6; i++) x = deft_add(x, 0.01);
+    deft_tensor *const ones = deft_ones(r->cx, DEFT_SHAPE(N), DEFT_F32);
+    if (!deft_scan(r->cx, turn, NULL, &x, 1, NULL, 0, 3, 1, out)) out[0] = out[1] = NULL;
+    put(r, o, out[0] ? rig_grad_of_sum(deft_square(out[0]), k) : NULL, N);
+    put(r, o, out[1] ? rig_grad_of_sum(deft_square(out[1]), k) : NULL, N);
+    if (!deft_jvp(&out[0], 1, &k, &ones, 1, NULL, &j)) j = NULL;
+    put(r, o, j, N);
+    end(r, o, s);
+}
+
+Test(budget, gradients_of_a_loop)
+{
+    never_changes(looped, DEFT_OK);
+}
+
+FN(with_a_loop)
+{
+    UNUSED;
+    deft_tensor *x = in[0], *end_state[2] = { 0 };
+    for (int i = 0; i < 4; i++) x = deft_add(x, 0.125);
+    if (!deft_scan(cx, turn, NULL, &x, 1, NULL, 0, 2, 1, end_state)) return deft_error(cx);
+    out[0] = deft_mul(end_state[0], deft_sum(end_state[1], DEFT_ALL_AXES, 0));
+    return DEFT_OK;
+}
+
+static void batched(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 0.1F), *y = NULL;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *x = deft_reshape(deft_expand(k, DEFT_SHAPE(3, N)), DEFT_SHAPE(3, N));
+    for (int i = 0; i < 5; i++) x = deft_mul(x, 1.125);
+    if (!deft_vmap(r->cx, with_a_loop, NULL, &x, NULL, 1, &y, NULL, 1)) y = NULL;
+    put(r, o, y, 3 * (size_t)N);
+    put(r, o, y ? rig_grad_of_sum(deft_square(y), k) : NULL, N);
+    end(r, o, s);
+}
+
+Test(budget, examples_of_a_loop_and_their_gradient)
+{
+    never_changes(batched, DEFT_OK);
+}
+
+FN(one_way)
+{
+    UNUSED;
+    out[0] = deft_sin(deft_mul(in[0], in[1]));
+    return DEFT_OK;
+}
+
+FN(other_way)
+{
+    UNUSED;
+    out[0] = deft_exp(deft_sub(in[0], in[1]));
+    return DEFT_OK;
+}
+
+static void branched(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 0.1F), *y = NULL;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *x = k;
+    for (int i = 0; i < 3; i++) {
+        x = deft_add(deft_mul(x, 1.25), 0.5);
+        deft_tensor *const in[] = { x, k };
+        deft_tensor *const c = deft_gt(deft_sum(x, DEFT_ALL_AXES, 0), 4.0);
+        if (!deft_cond(c, one_way, other_way, NULL, in, 2, &y, 1)) y = NULL;
+        x = y;
+        if (!x) break;
+    }
+    put(r, o, x ? rig_grad_of_sum(x, k) : NULL, N);
+    end(r, o, s);
+}
+
+Test(budget, gradients_of_branches)
+{
+    never_changes(branched, DEFT_OK);
+}
+
+/* ---- views ---- */
+
+static void through_views(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *const x = deft_add(k, 1), *const low = deft_slice(k, DEFT_R(0, 2));
+    deft_tensor *const square = deft_reshape(k, DEFT_SHAPE(2, 2));
+    deft_tensor *y = deft_slice(x, DEFT_R(0, 2));
+    for (int i = 0; i < 9; i++) y = deft_mul(deft_add(y, 1), 1.5);
+    deft_assign(low, y);
+    for (int i = 0; i < 5; i++) y = deft_sub(y, 1);
+    deft_assign(low, y); /* once more through the same view */
+    deft_tensor *const column =
+        deft_slice(deft_reshape(k, DEFT_SHAPE(2, 2)), DEFT_R(0, 2), DEFT_AT(1));
+    for (int i = 0; i < 5; i++) y = deft_add(y, k ? 0.5 : 0);
+    deft_assign(column, y);
+    put(r, o, deft_sum(square, DEFT_ALL_AXES, 0), 1);
+    end(r, o, s);
+    put(r, o, k, N);
+}
+
+Test(budget, assigns_through_views)
+{
+    never_changes(through_views, DEFT_OK);
+}
+
+/* ---- memory of the caller's, and mistakes ---- */
+
+static void written(rig *r, outcome *o)
+{
+    float memory[N] = { 1, 2, 3, 4 };
+    const deft_scope s = deft_scope_begin(r->cx);
+    deft_tensor *const m =
+        deft_wrap_mut(r->cx, DEFT_SHAPE(N), DEFT_F32, memory, sizeof memory, NULL);
+    deft_tensor *y = deft_mul(m, 2);
+    for (int i = 0; i < 5; i++) {
+        deft_assign(m, deft_add(m, y));
+        y = deft_sub(y, m);
+    }
+    for (int i = 0; i < N; i++) o->v[o->n++] = memory[i]; /* not before the scope ends */
+    put(r, o, rig_grad_of_sum(deft_square(y), y), N);
+    put(r, o, m, N);
+    put(r, o, y, N);
+    if (deft_scope_end(s) != DEFT_OK) o->st = DEFT_E_STATE;
+    for (int i = 0; i < N; i++) o->v[o->n++] = memory[i];
+}
+
+Test(budget, memory_of_the_caller)
+{
+    never_changes(written, DEFT_OK);
+}
+
+static void put_back(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1), *const l = vec(r, 2);
+    const deft_scope outer = deft_scope_begin(r->cx);
+    deft_assign(l, deft_mul(l, k)); /* pending when the step begins */
+    for (int bad = 1; bad >= 0; bad--) {
+        const deft_scope s = deft_step_begin(r->cx);
+        for (int i = 0; i < 6; i++) {
+            deft_assign(l, deft_add(l, k));
+            deft_assign(deft_slice(k, DEFT_R(1, 3)), deft_slice(l, DEFT_R(0, 2)));
+        }
+        if (bad)
+            deft_step_abort(s);
+        else
+            end(r, o, s);
+        put(r, o, l, N);
+        put(r, o, k, N);
+    }
+    if (deft_scope_end(outer) != DEFT_OK) o->st = DEFT_E_STATE;
+}
+
+Test(budget, a_step_that_is_put_back)
+{
+    never_changes(put_back, DEFT_OK);
+}
