@@ -413,12 +413,17 @@ static uint32_t transposed(df_grad *w, uint32_t a)
     return view(w, DF_OP_permute, a, exchange(w->cx->rec.nodes[a].rank), NULL, 0, NULL);
 }
 
+/* Whether the gradient of record k is asked for, or marks see it: it cannot be passed over. */
+static bool is_seen(const df_grad *w, uint32_t k)
+{
+    return k - w->from < w->n && w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_MARKED);
+}
+
 /* What record k is the transpose of, when k's own gradient is nobody's business; else DF_BAD. */
 static uint32_t transpose_of(const df_grad *w, uint32_t k)
 {
     const df_node *const n = &w->cx->rec.nodes[k];
-    const bool is_seen = w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_MARKED);
-    if (n->op != DF_OP_permute || n->attr != exchange(n->rank) || is_seen) return DF_BAD;
+    if (n->op != DF_OP_permute || n->attr != exchange(n->rank) || is_seen(w, k)) return DF_BAD;
     return n->src[0].i;
 }
 
@@ -450,11 +455,12 @@ static uint32_t rows(df_grad *w, uint32_t a)
     return view(w, DF_OP_reshape, a, 0, NULL, 0, &flat);
 }
 
-/* The matrix that record b is copies of, one for each of a batch; DF_BAD when it is none. */
+/* The matrix that record b is copies of, one for each of a batch; DF_BAD when it is none, or b's
+ * own gradient is somebody's business. */
 static uint32_t one_matrix(const df_grad *w, uint32_t b)
 {
     const df_node *const n = &w->cx->rec.nodes[b];
-    if (n->op != DF_OP_expand || n->rank == 2) return DF_BAD;
+    if (n->op != DF_OP_expand || n->rank == 2 || is_seen(w, b)) return DF_BAD;
     const uint32_t x = n->src[0].i;
     return w->cx->rec.nodes[x].rank == 2 ? x : DF_BAD;
 }

@@ -52,6 +52,21 @@ Test(grad, several_results_with_seeds_and_several_inputs)
     EXPECT(g[1], 10, 200);
 }
 
+/* A batch of products with one matrix is one product for that; but who asks for the copies, or
+ * hooks onto them, gets each one's. */
+Test(grad, of_the_copies_of_a_matrix)
+{
+    deft_tensor *const a = deft_reshape(VECTOR(1, 2, 3, 4, 5, 6, 7, 8), DEFT_SHAPE(2, 2, 2));
+    deft_tensor *const one = deft_reshape(VECTOR(1, 1, 1, 1), DEFT_SHAPE(2, 2));
+    deft_tensor *const all = deft_expand(one, DEFT_SHAPE(2, 2, 2));
+    deft_tensor *const l = deft_sum(deft_matmul(a, all), DEFT_ALL_AXES, 0);
+    deft_tensor *const with[] = { all, one };
+    deft_tensor *g[2];
+    cr_assert(deft_grad(&l, NULL, 1, with, 2, NULL, g), "%s", deft_message(r.cx));
+    EXPECT(g[0], 4, 4, 6, 6, 12, 12, 14, 14);
+    EXPECT(g[1], 16, 16, 20, 20);
+}
+
 Test(grad, of_something_in_the_middle)
 {
     deft_tensor *const x = VECTOR(1, 2, 3);
