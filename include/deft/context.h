@@ -266,14 +266,24 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
 
 /* Budgets of a step. The recording call that finds one used up computes all that is pending, tells
  * so (deft_explain, log topic "why") and goes on: results do not change, and the step stays one
- * transaction. */
+ * transaction. What cannot be computed, an index out of range say, goes on waiting for whoever asks
+ * for it. Inside deft_grad, deft_vmap and the functions of loops and branches nothing is cut; the
+ * next call after them is.
+ *
+ * What has been computed is forgotten unless something can ask for it: a live tensor, a view that
+ * can be assigned through, a gradient of a live tensor with respect to another. For the last, what
+ * lies between the two stays on record, some 40 bytes for each operation, with the values that went
+ * into it from outside; values in between are given back, and computed again if a gradient is
+ * taken. So a budget bounds what is pending; a step in which everything can still be differentiated
+ * grows with its length. */
 typedef struct deft_step_options {
     size_t size; /* sizeof(deft_step_options) */
     deft_sync_policy syncs;
-    uint32_t
-        max_nodes; /* pending records, those from before the step with them; 0: the context's */
+    uint32_t max_nodes; /* records pending since the latest cut by a budget, those from before the
+                         * step with them; 0: the context's */
     /* Memory that nothing but pending records holds: values whose handles have ended or were
-     * assigned since. A cut gives it back. 0: the context's, and there: no bound */
+     * assigned since. A cut gives it back, but for what a gradient may read. 0: the context's, and
+     * there: no bound */
     uint64_t max_bytes;
     /* Measured since the step began to record, or since its last cut by a budget; looked at every
      * few records. 0: the context's, and there: no bound */

@@ -16,6 +16,8 @@
 /* Records between two looks: a clock is read in the time of one or two. */
 enum { LOOK_EVERY = 16 };
 
+enum { MANY_RECORDS = 1 << 12, MUCH_MEMORY = 16 << 20 };
+
 static bool looks_closer(const df_budget *b)
 {
     return b->max_bytes || b->max_latency_ns;
@@ -72,8 +74,10 @@ void df_budget_cut_off(deft_ctx *cx, uint32_t n)
 void df_budget_pin(deft_ctx *cx, const df_value *v)
 {
     cx->pinned += bytes_of(v);
-    if (cx->budget.max_bytes && cx->pinned > cx->budget.max_bytes && cx->look_at > cx->rec.n)
-        look_at(cx, cx->rec.n);
+    /* Looking at many values is worth it after some more only. */
+    const uint32_t at = cx->rec.n + (uint32_t)(cx->rec.vals.n / 64);
+    if (cx->budget.max_bytes && cx->pinned > cx->budget.max_bytes && cx->look_at > at)
+        look_at(cx, at);
 }
 
 void df_budget_unpin(deft_ctx *cx, const df_value *v)
@@ -109,7 +113,8 @@ static bool is_used_up(deft_ctx *cx, df_event *e)
         return true;
     }
     if (b->max_bytes && cx->pinned > b->max_bytes) {
-        const uint64_t held = held_by_records(cx);
+        const uint64_t all = held_by_records(cx);
+        const uint64_t held = all > cx->held_left ? all - cx->held_left : 0;
         snprintf(want, sizeof want, "%llu bytes", (unsigned long long)b->max_bytes);
         snprintf(found, sizeof found, "%llu bytes in %u records", (unsigned long long)held, n);
         df_event_make(e, DF_WHY_cut_bytes, site, "what only pending records hold", want, found);
@@ -125,6 +130,21 @@ static bool is_used_up(deft_ctx *cx, df_event *e)
     return false;
 }
 
+/* What a cut leaves is looked through when there is much of it, twice what was left the last time,
+ * or memory is short. Before that a step that is recorded again finds its cuts again. */
+static bool is_worth_it(deft_ctx *cx, const df_event *e)
+{
+    return e->reason == DF_WHY_cut_bytes || cx->rec.n / 2 > MANY_RECORDS + cx->n_left ||
+           (cx->pinned > MUCH_MEMORY && held_by_records(cx) / 2 > MUCH_MEMORY + cx->held_left);
+}
+
+static void forget(deft_ctx *cx)
+{
+    df_forget(cx);
+    cx->n_left = cx->rec.n;
+    cx->held_left = held_by_records(cx);
+}
+
 bool df_make_room(deft_ctx *cx)
 {
     df_event e;
@@ -138,11 +158,11 @@ bool df_make_room(deft_ctx *cx)
     const uintptr_t act_site = cx->act_site;
     cx->act = "cut";
     cx->act_site = e.site;
-    /* What records hold is given back with them. */
-    const deft_status st = e.reason == DF_WHY_cut_bytes ? df_flush(cx) : df_relieve(cx);
+    const deft_status st = df_relieve(cx);
     cx->act = act;
     cx->act_site = act_site;
-    if (st == DEFT_OK && cx->rec.n) {
+    if (st == DEFT_OK) {
+        if (is_worth_it(cx, &e)) forget(cx);
         cx->n_before = cx->rec.n;
         look_at(cx, looks_closer(&cx->budget) ? cx->rec.n + LOOK_EVERY : last_look(cx));
     }

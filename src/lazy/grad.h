@@ -126,6 +126,8 @@ uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site);
 bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
 /* The branches that cond k chooses between. */
 const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k);
+/* Record i becomes map[i], or goes: DF_NONE; of i records below[i] stay. Before they move. */
+void df_grad_marks_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below);
 /* The custom function of which record k is a result; NULL: none. */
 const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k);
 

@@ -36,6 +36,49 @@ void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n)
     }
 }
 
+/* Gradients go through c while all that went in and came out is there. */
+static bool stays(const df_custom *c, const uint32_t *map)
+{
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++)
+        if (map[c->record[i]] == DF_NONE) return false;
+    return true;
+}
+
+/* Of the conds that m stands before, whether one stays. */
+static bool a_cond_stays(const deft_ctx *cx, const df_grad_mark *m, const uint32_t *map)
+{
+    for (uint32_t k = m->record; k < cx->rec.n && cx->rec.nodes[k].op == DF_OP_cond; k++)
+        if (map[k] != DF_NONE) return true;
+    return false;
+}
+
+void df_grad_marks_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        df_grad_mark m = cx->grad_marks.at[i];
+        if (m.kind == DF_MARK_BRANCHES ? !a_cond_stays(cx, &m, map)
+            : m.kind == DF_MARK_CUSTOM ? !stays(m.custom, map)
+                                       : map[m.record] == DF_NONE)
+            continue;
+        m.record = below[m.record];
+        m.then = below[m.then];
+        m.otherwise = below[m.otherwise];
+        cx->grad_marks.at[kept++] = m;
+    }
+    cx->grad_marks.n = kept;
+    for (df_custom **at = &cx->customs; *at;) {
+        df_custom *const c = *at;
+        if (!stays(c, map)) {
+            *at = c->next;
+            custom_destroy(cx, c);
+            continue;
+        }
+        for (uint32_t i = 0; i < c->n_in + c->n_out; i++) c->record[i] = map[c->record[i]];
+        at = &c->next;
+    }
+}
+
 static bool add_mark(deft_ctx *cx, df_grad_mark m)
 {
     if (df_vec_push(cx->mem, &cx->grad_marks, m)) return true;

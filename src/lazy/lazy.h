@@ -377,6 +377,8 @@ struct deft_ctx {
     df_budget budget;    /* of now */
     uintptr_t call;      /* return address of the recording call that runs */
     uint32_t n_before;   /* records that stood there at the latest cut by a budget: not pending */
+    uint32_t n_left;     /* records that the latest df_forget left, */
+    uint64_t held_left;  /* and bytes of values that nothing but records held then */
     uint32_t look_at;    /* records at which the next recording call looks at the budget */
     uint32_t first_look; /* look_at of an epoch that begins */
     uint64_t since_ns;   /* when the step began to record, or its latest forced cut */
@@ -662,6 +664,11 @@ deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, struct
 deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
+/* Of records whose values have been computed, only those stay that something can still ask for
+ * (forget.c). */
+void df_forget(deft_ctx *cx);
+/* Handles on records that have values get references of their own. */
+void df_settle(deft_ctx *cx);
 /* Computes what is pending as deft_eval of every live handle would: gradients, views and what a
  * step puts back need the records, which stay; nothing is written into the caller's memory. */
 deft_status df_relieve(deft_ctx *cx);
@@ -669,6 +676,7 @@ void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext);
 void df_rec_finish(deft_ctx *cx, df_rec *r);
 void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v); /* takes a reference of its own */
+void df_rec_release(deft_ctx *cx, df_value **v);               /* gives that back */
 
 /* ---- budgets (budget.c) ---- */
 
@@ -724,7 +732,9 @@ DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
 /* t as text, each record with its call site as a comment. */
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
-void df_marks_cut_off(deft_ctx *cx, uint32_t n);      /* records from n on go */
+void df_marks_cut_off(deft_ctx *cx, uint32_t n); /* records from n on go */
+void df_marks_renumber(deft_ctx *cx,
+                       const uint32_t *below);        /* below[i]: of i records, those that stay */
 void df_labels_end(deft_ctx *cx, uint32_t n);         /* all but the n outermost */
 void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n); /* grad_marks.c: the same for its marks */
 
@@ -756,5 +766,7 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n);
 void df_why_step(deft_ctx *cx);
 /* Before records from n on go in the middle of an epoch. */
 void df_again_cut_off(deft_ctx *cx, uint32_t n);
+/* Before record i becomes map[i], or goes: DF_NONE. */
+void df_again_renumber(deft_ctx *cx, const uint32_t *map);
 
 #endif

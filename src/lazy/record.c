@@ -169,7 +169,8 @@ static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
 void df_rec_reset(deft_ctx *cx)
 {
     df_assert(cx->n_walks == 0);
-    cx->n_before = 0;
+    cx->n_before = cx->n_left = 0;
+    cx->held_left = 0;
     cx->look_at = cx->first_look;
     cx->finals = 0;
     df_rec_truncate(cx, 0, 0, 0);
@@ -180,7 +181,7 @@ void df_rec_reset(deft_ctx *cx)
     cx->step_n = cx->step_args = cx->step_ext = 0;
 }
 
-static void forget_value(deft_ctx *cx, df_value **v)
+void df_rec_release(deft_ctx *cx, df_value **v)
 {
     if (*v && --(*v)->in_records == 0) df_budget_unpin(cx, *v);
     df_value_drop(cx, v);
@@ -190,11 +191,11 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
 {
     df_rec *const r = &cx->rec;
     if (n == 0) {
-        for (size_t i = 1; i < r->vals.n; i++) forget_value(cx, &r->vals.at[i]);
+        for (size_t i = 1; i < r->vals.n; i++) df_rec_release(cx, &r->vals.at[i]);
         r->vals.n = 1;
     } else {
         for (uint32_t i = n; i < r->n; i++)
-            if (r->val[i]) forget_value(cx, &r->vals.at[r->val[i]]);
+            if (r->val[i]) df_rec_release(cx, &r->vals.at[r->val[i]]);
     }
     cx->stats.ops_recorded += r->n - r->n_inputs;
     r->n_inputs = 0;

@@ -320,12 +320,45 @@ deft_status df_flush(deft_ctx *cx)
     return DEFT_OK;
 }
 
+void df_settle(deft_ctx *cx)
+{
+    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
+}
+
+/* Something among what is pending cannot be computed, which may never be asked for: that alone goes
+ * on waiting. Its mistake is told to whoever asks. */
+static deft_status compute_each(deft_ctx *cx)
+{
+    deft_status st = DEFT_OK;
+    bool ok = true;
+    for (size_t i = 0; i < cx->muts.n && st != DEFT_E_INTERRUPTED; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        st = value_of_write(cx, &m->now);
+        if (m->t && !m->t->value) m->t->value = df_value_ref(m->now.what);
+    }
+    collect_assigned(cx, &ok, false);
+    df_each_outer(cx, cx->depth + 1, collect_one, &ok);
+    for (size_t i = 0; i < cx->want.n && ok && st != DEFT_E_INTERRUPTED; i++) {
+        deft_tensor *const t = cx->who.at[i];
+        if (waits(cx, t)) st = value_of_node(cx, t->node, &t->value); /* else it has lost that */
+    }
+    collect_finish(cx);
+    return st == DEFT_E_INTERRUPTED ? st : DEFT_OK;
+}
+
 deft_status df_relieve(deft_ctx *cx)
 {
     df_assert(cx->n_walks == 0);
+    const df_diag said = cx->diag;
+    deft_status st = df_wait(cx);
+    if (st != DEFT_OK) return st;
     if (cx->recording) df_recording_spoil(cx, "its records were cut by a bound", cx->act_site);
-    deft_status st = compute_writes(cx);
+    st = compute_writes(cx);
     if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, RELIEF);
+    if (st != DEFT_OK && st != DEFT_E_INTERRUPTED) {
+        st = compute_each(cx);
+        if (st == DEFT_OK) cx->diag = said;
+    }
     return st;
 }
 

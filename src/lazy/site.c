@@ -27,6 +27,18 @@ void df_marks_cut_off(deft_ctx *cx, uint32_t n)
     mark(cx, n);
 }
 
+void df_marks_renumber(deft_ctx *cx, const uint32_t *below)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < cx->marks.n; i++) {
+        df_mark m = cx->marks.at[i];
+        m.from = below[m.from];
+        if (n && cx->marks.at[n - 1].from == m.from) n--; /* nothing stays of what it was for */
+        cx->marks.at[n++] = m;
+    }
+    cx->marks.n = n;
+}
+
 /* The last mark that is not behind record i. */
 static df_mark mark_of(const deft_ctx *cx, uint32_t i)
 {

@@ -179,6 +179,18 @@ void df_spine_cut_off(deft_ctx *cx, uint32_t n)
     set_limits(cx, r);
 }
 
+void df_spine_renumber(deft_ctx *cx)
+{
+    df_rec *const r = &cx->rec;
+    forget_made(cx, r->id, 0);
+    r->id = new_id(cx);
+    r->n_known = 0;
+    r->diverged = true;
+    r->stretched = false;
+    r->last_cut = DF_CUT_UNKNOWN;
+    set_limits(cx, r);
+}
+
 void df_spine_finish(deft_ctx *cx)
 {
     for (uint32_t i = 0; i < DF_SPINES; i++) df_rec_finish(cx, &cx->spines[i]);

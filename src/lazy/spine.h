@@ -32,6 +32,8 @@ void df_spine_rewind(deft_ctx *cx, df_rec *r);
 void df_spine_look(deft_ctx *cx);
 /* Records from n on go in the middle of an epoch. */
 void df_spine_cut_off(deft_ctx *cx, uint32_t n);
+/* Records are numbered afresh: this epoch is one that has never been. */
+void df_spine_renumber(deft_ctx *cx);
 void df_spine_finish(deft_ctx *cx);
 
 /* ---- made cuts ---- */

@@ -347,6 +347,17 @@ void df_again_cut_off(deft_ctx *cx, uint32_t n)
     cx->again_upto = 0;
 }
 
+void df_again_renumber(deft_ctx *cx, const uint32_t *map)
+{
+    uint32_t n = 0;
+    df_again_note(cx);
+    if (cx->again_epoch != cx->epoch) return;
+    for (size_t i = 0; i < cx->again.n && i < cx->rec.n; i++)
+        if (map[i] != DF_NONE) cx->again.at[n++] = cx->again.at[i];
+    cx->again.n = n;
+    cx->again_upto = 0;
+}
+
 /* ---- reads ---- */
 
 static void tell_sync(deft_ctx *cx, df_reason reason, uint32_t n, bool only_log)

@@ -11,6 +11,8 @@
 
 #include "support/harness.h"
 
+#include "lazy/lazy.h" /* after the calls with plain numbers */
+
 enum { N = 4, MOST = 64 };
 
 /* What a program leaves: numbers, and what it was told. */
@@ -83,9 +85,14 @@ static void never_changes(program p, deft_status st)
         if (cuts > most) most = cuts;
     }
     const deft_ctx_options late = { .size = sizeof late, .max_latency_ns = 1 };
-    const outcome got = run(p, &late, &cuts);
+    outcome got = run(p, &late, &cuts);
     expect_same(&want, &got, "max_latency_ns", 1);
     cr_assert(most > none, "the budgets cut nothing");
+    for (uint32_t n = 0; n < 24; n++) { /* what is not needed is forgotten each time */
+        const deft_ctx_options small = { .size = sizeof small, .max_bytes = 1, .max_nodes = n };
+        got = run(p, &small, &cuts);
+        expect_same(&want, &got, "max_bytes 1, max_nodes", n);
+    }
 }
 
 /* ---- gradients ---- */
@@ -337,6 +344,55 @@ Test(budget, assigns_through_views)
 
 /* ---- memory of the caller's, and mistakes ---- */
 
+/* Nobody asks for what cannot be computed: it is no mistake, whenever the rest is. */
+static void not_asked_for(rig *r, outcome *o)
+{
+    const int32_t outside = N + 3;
+    deft_tensor *const k = vec(r, 1), *bad = NULL;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *const i = deft_from(r->cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    deft_tensor *y = deft_add(k, 1);
+    bad = deft_take(y, i, 0);
+    for (int j = 0; j < 8; j++) y = deft_sin(y);
+    put(r, o, rig_grad_of_sum(y, k), N);
+    deft_assign(k, y);
+    end(r, o, s);
+    put(r, o, k, N);
+    (void)bad;
+}
+
+Test(budget, what_nobody_asks_for_is_no_mistake)
+{
+    never_changes(not_asked_for, DEFT_OK);
+}
+
+static void asked_for(rig *r, outcome *o)
+{
+    const int32_t outside = N + 3;
+    deft_tensor *const k = vec(r, 1), *bad = NULL;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *const i = deft_from(r->cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    deft_tensor *y = deft_add(k, 1);
+    bad = deft_take(y, i, 0);
+    for (int j = 0; j < 8; j++) y = deft_sin(y);
+    put(r, o, y, N);
+    put(r, o, bad, 1);
+    deft_step_abort(s);
+}
+
+Test(budget, a_mistake_comes_when_it_is_asked_for)
+{
+    uint64_t cuts;
+    const outcome want = run(asked_for, NULL, &cuts);
+    cr_assert_eq(want.st, DEFT_E_RANGE);
+    for (uint32_t n = 1; n < 20; n++) {
+        const deft_ctx_options o = { .size = sizeof o, .max_nodes = n };
+        const outcome got = run(asked_for, &o, &cuts);
+        cr_assert_eq(got.st, want.st, "max_nodes %u: %s", n, deft_status_text(got.st));
+        cr_assert(memcmp(got.v, want.v, N * sizeof *got.v) == 0, "max_nodes %u", n);
+    }
+}
+
 static void written(rig *r, outcome *o)
 {
     float memory[N] = { 1, 2, 3, 4 };
@@ -385,4 +441,76 @@ static void put_back(rig *r, outcome *o)
 Test(budget, a_step_that_is_put_back)
 {
     never_changes(put_back, DEFT_OK);
+}
+
+/* ---- what is forgotten ---- */
+
+/* In one step, work whose results end with their scope; x goes on, and depends on k. */
+static float endless(rig *r, uint32_t max_nodes, int turns, bool accumulates, uint32_t *most)
+{
+    deft_tensor *const k = vec(r, 1), *const x = vec(r, 0);
+    const deft_step_options o = { .size = sizeof o, .max_nodes = max_nodes };
+    const deft_scope s = deft_step_begin_with(r->cx, &o);
+    *most = 0;
+    for (int i = 0; i < turns; i++) {
+        const deft_scope one = deft_scope_begin(r->cx);
+        deft_tensor *y = deft_mul(k, 0.5);
+        for (int j = 0; j < 20; j++) y = deft_sin(deft_mul(y, k));
+        if (accumulates || i + 1 == turns) deft_assign(x, deft_add(x, y));
+        OK(r, deft_scope_end(one));
+        if (r->cx->rec.n > *most) *most = r->cx->rec.n;
+    }
+    const float g = rig_item(r, deft_sum(rig_grad_of_sum(x, k), DEFT_ALL_AXES, 0));
+    OK(r, deft_step_end(s));
+    return g;
+}
+
+Test(budget, an_endless_step_forgets_what_nobody_can_ask_for)
+{
+    rig r;
+    uint32_t most, all;
+    rig_open(&r, NULL, NULL);
+    const float want = endless(&r, 0, 500, false, &all);
+    cr_assert_gt(all, 20000);
+    const float got = endless(&r, 64, 500, false, &most);
+    cr_assert(got == want, "%.9g, not %.9g", (double)got, (double)want);
+    cr_assert_lt(most, 10000, "%u records", most);
+    (void)endless(&r, 64, 2000, false, &most);
+    cr_assert_lt(most, 10000, "%u records", most);
+    rig_close(&r);
+}
+
+Test(budget, what_a_gradient_can_ask_for_stays)
+{
+    rig r;
+    uint32_t most, all;
+    rig_open(&r, NULL, NULL);
+    const float want = endless(&r, 0, 300, true, &all);
+    const float got = endless(&r, 64, 300, true, &most);
+    cr_assert(got == want, "%.9g, not %.9g", (double)got, (double)want);
+    cr_assert_gt(most, 12000, "%u records", most);
+    rig_close(&r);
+}
+
+/* Large tensors that only records hold are given back. */
+Test(budget, memory_of_an_endless_step)
+{
+    enum { LARGE = 1 << 18 };
+    static float v[LARGE];
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const k = vec(&r, 1), *const sum = vec(&r, 0);
+    const deft_step_options o = { .size = sizeof o, .max_nodes = 16 };
+    const deft_scope s = deft_step_begin_with(r.cx, &o);
+    for (int i = 0; i < 200; i++) {
+        const deft_scope one = deft_scope_begin(r.cx);
+        deft_tensor *const a = deft_from(r.cx, DEFT_SHAPE(LARGE), DEFT_F32, v, sizeof v);
+        deft_tensor *const y = deft_mul(a, deft_sum(k, DEFT_ALL_AXES, 0));
+        for (int j = 0; j < 4; j++) deft_assign(sum, deft_add(sum, (double)j));
+        (void)deft_sin(y);
+        OK(&r, deft_scope_end(one));
+    }
+    cr_assert_lt(rig_stats(&r).live_bytes, UINT64_C(100) << 20);
+    OK(&r, deft_step_end(s));
+    rig_close(&r);
 }
