@@ -83,8 +83,10 @@ static deft_status add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
 static deft_status outer(outline *o, builder *w, uint32_t n, bool rows, uint32_t *out)
 {
     deft_status st = DEFT_OK;
-    if (is_expanded(o->t, n)) n = o->t->nodes[n].src[0].i;
-    if (rows && !is_number(o, n)) return add_input(o, w, n, out);
+    if (is_expanded(o->t, n)) /* the same in each row, too */
+        n = o->t->nodes[n].src[0].i;
+    else if (rows && !is_number(o, n))
+        return add_input(o, w, n, out);
     if (!o->need[n]) {
         if (is_number(o, n))
             o->at[n] = df_outline_append(o, &w->cut, n, o->t->nodes[n]);
@@ -216,10 +218,11 @@ static void guard_extents(builder *w, uint32_t n, uint32_t from)
     }
 }
 
-/* Whether each node n reads memory: rows that are all one number do not. */
+/* Whether each node n reads a row: what is the same in all of them is a single value. */
 static bool has_rows(const builder *w, uint32_t n)
 {
-    return at(w, at(w, n)->src[0].i)->op == DF_OP_input;
+    const df_node *const rows = at(w, at(w, n)->src[0].i);
+    return rows->op == DF_OP_input && rows->rank > 0;
 }
 
 /* Whether extents of n do not follow from its operands', of which a number may have been expanded.

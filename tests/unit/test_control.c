@@ -300,6 +300,34 @@ FN(average)
     return DEFT_OK;
 }
 
+/* One computed value, the same in each element of each row, is no array to read rows from. */
+FN(add_row_and_product)
+{
+    UNUSED;
+    out[0] = deft_add(in[0], in[1]);
+    out[1] = deft_mul(in[0], in[1]);
+    return DEFT_OK;
+}
+
+Test(control, rows_that_are_all_one_value)
+{
+    deft_tensor *const target = deft_keep(deft_zeros(cx, DEFT_SHAPE(2, 3), DEFT_F32));
+    for (int assigned = 0; assigned < 2; assigned++) {
+        const deft_scope s = deft_step_begin(cx);
+        deft_tensor *x = ROW(1, 2, 3), *out[2];
+        deft_tensor *const w = deft_mul(deft_sum(x, DEFT_ALL_AXES, 0), 0.5);
+        deft_tensor *rows = deft_expand(w, DEFT_SHAPE(2, 3));
+        if (assigned) rows = deft_assign(target, rows);
+        cr_assert(deft_scan(cx, add_row_and_product, NULL, &x, 1, &rows, 1, 2, 1, out), "%s",
+                  deft_message(cx));
+        EXPECT(out[0], 7, 8, 9);
+        EXPECT(out[1], 3, 6, 9, 12, 15, 18);
+        EXPECT(deft_sum(out[1], DEFT_AXES(0), 0), 15, 21, 27);
+        OK(deft_step_end(s));
+        if (assigned) EXPECT(target, 3, 3, 3, 3, 3, 3);
+    }
+}
+
 Test(control, elementwise_rows_that_lie_anyhow)
 {
     static const float memory[] = { 1, 3, 5, -9, 2, 4, 6, -9 };
