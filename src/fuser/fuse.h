@@ -107,6 +107,8 @@ typedef struct val {
     uint32_t readers; /* first of a list of loads; DF_NONE */
     bool visible;     /* consumers of node load it */
     bool plain;
+    bool loose;    /* update in place that does not come after all that wrote there before it */
+    bool staged;   /* update: written by a copy of what another kernel computed (hazards.c) */
     uint8_t apart; /* update in place beyond all that `over` wrote: along axis apart - 1; 0: not */
 } val;
 
@@ -172,7 +174,8 @@ typedef struct group {
 
 typedef struct load {
     uint32_t group, item; /* item: index in its cone; DF_NONE: an operand of a matmul or
-                           * a routine */
+                           * a routine, or looked up */
+    uint32_t operand;     /* of a matmul or a routine: which, over its own axes; or DF_NONE */
     uint32_t map;
     uint32_t next; /* load of the same memory or DF_NONE */
 } load;
@@ -180,6 +183,19 @@ typedef struct load {
 typedef struct edge {
     uint32_t to, next;
 } edge;
+
+/* What a map touches of a node as loops run. */
+typedef struct df_box {
+    bool is_box;
+    df_slot start[DEFT_MAX_RANK], extent[DEFT_MAX_RANK];
+    bool whole[DEFT_MAX_RANK];
+} df_box;
+
+/* Why memory cannot be written over. why NULL: nothing is known against it. */
+typedef struct hazard {
+    uint32_t reader; /* node that reads the old contents, or holds them; DF_NONE */
+    const char *why; /* static; continues a sentence that begins with the reader */
+} hazard;
 
 /* ---- the cone being worked on ---- */
 
@@ -248,6 +264,7 @@ typedef struct pass {
     DF_VEC(uint32_t) stack;
     DF_VEC(df_why) whys; /* at most one per pair and decision */
     table why_index;
+    DF_VEC(df_copied) copied;
     uint32_t *in_readers; /* per input: first load */
     uint32_t *in_over;    /* per input: the update that writes over it in place, or DF_NONE */
     cone c;
@@ -364,6 +381,8 @@ deft_status df_fuse_groups(pass *p);
 uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible);
 uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node);
 void df_fuse_append_head(pass *p, uint32_t g, head h);
+/* Where update n writes: the base's axes over the loops that map runs the value's over. */
+deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest);
 /* Runs head h alone, in space *sp of its own. *progress: vals were demanded, try again after them.
  */
 deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress);
@@ -384,6 +403,30 @@ deft_status df_fuse_final_cone(pass *p, uint32_t g);
 void df_fuse_tell(pass *p); /* why neighbouring ops share a kernel */
 /* Marks what is dear and computed more than once. *again: found some. */
 deft_status df_fuse_find_shared(pass *p, bool *again);
+
+/* ---- hazards.c ---- */
+/* A space whose loops are the axes of node; returns its map over them. */
+uint32_t df_space_of_node(pass *p, uint32_t node, space *sp);
+df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node);
+df_slot df_box_gap(pass *p, const df_box *last, const df_box *b, uint32_t axis);
+/* The head that writes val v; NULL: a routine or a product does. */
+const head *df_hazard_head(const pass *p, uint32_t v);
+/* Whether load l and the head that writes v touch the same element at each step, the load first. */
+bool df_hazard_same_element(const pass *p, const load *l, uint32_t v);
+/* Whether all loads of a list can be in order with the writer of v; else *h says why not. */
+bool df_hazard_may_order(pass *p, uint32_t list, uint32_t v, hazard *h);
+/* Puts them in order. */
+void df_hazard_order(pass *p, uint32_t list, uint32_t v);
+/* Whether v can come after all that wrote its place, val over and what that was written over, or
+ * beside what it shares no element with: then it is loose, and all readers of the place can be in
+ * order with it. input: whose memory the place is, or DF_NONE. */
+bool df_hazard_after_writers(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h);
+/* Makes it so. */
+void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v);
+/* When one of the two said no: update v, in one place with val over or over an input (DF_NONE), is
+ * written by a copy behind all loads of the list; false: that does not help, or does not pay.
+ * in_input: it lies in memory of an input. */
+bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h);
 
 /* ---- place.c, order.c, launch.c ---- */
 uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);

@@ -172,8 +172,7 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
 
 /* ---- planning one val ---- */
 
-/* Where an update writes: the base's axes over the loops of the value. */
-static deft_status update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest)
+deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest)
 {
     const df_node *const x = node_of(p, n);
     uint32_t node = x->src[2].i;
@@ -365,7 +364,7 @@ static deft_status plan_val(pass *p, uint32_t v, bool *progress)
     h.dest = h.map;
     uint32_t after = DF_NONE;
     if (update) {
-        st = update_dest(p, w.node, h.map, &h.dest);
+        st = df_fuse_update_dest(p, w.node, h.map, &h.dest);
         if (st != DEFT_OK) return st;
         const bool is_box = df_map_is_box(&p->maps.at[h.dest]);
         st = plan_update_base(p, w.node, is_box, progress);

@@ -85,14 +85,15 @@ void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
         if (w->place != DF_NONE && w->over == DF_NONE) return; /* memory of its own */
         const uint32_t base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);
         /* A chain whose links wait for each other anyway need not be walked to its end. */
-        if (base == DF_NONE || has_edge(p, p->vals.at[base].group, w->group, 8)) return;
+        if (base == DF_NONE) return;
+        if (!w->loose && has_edge(p, p->vals.at[base].group, w->group, 8)) return;
         v = base;
     }
 }
 
-static void add_load(pass *p, uint32_t *list, uint32_t g, uint32_t it, uint32_t map)
+static void add_load(pass *p, uint32_t *list, load l)
 {
-    const load l = { .group = g, .item = it, .map = map, .next = *list };
+    l.next = *list;
     if (!df_vec_push(p->mem, &p->loads, l)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof l);
         return;
@@ -106,20 +107,22 @@ static void add_load(pass *p, uint32_t *list, uint32_t g, uint32_t it, uint32_t 
 static void before_writers(pass *p, uint32_t g, uint32_t over_by)
 {
     for (uint32_t u = over_by; u != DF_NONE; u = p->vals.at[u].over_by) {
-        if (u != over_by && p->vals.at[u].apart == 0) return;
+        if (u != over_by && p->vals.at[u].apart == 0 && !p->vals.at[u].loose) return;
         df_fuse_edge(p, g, p->vals.at[u].group);
     }
 }
 
-static void record_load(pass *p, uint32_t g, uint32_t it, uint32_t v, uint32_t node, uint32_t map)
+/* Of val v, or of input node `node` where that is DF_NONE. */
+static void record_load(pass *p, load l, uint32_t v, uint32_t node)
 {
+    const uint32_t g = l.group;
     if (v != DF_NONE) {
         df_fuse_writer_edges(p, v, g);
         before_writers(p, g, p->vals.at[v].over_by);
-        add_load(p, &p->vals.at[v].readers, g, it, map);
+        add_load(p, &p->vals.at[v].readers, l);
     } else {
         before_writers(p, g, p->in_over[node_of(p, node)->attr]);
-        add_load(p, &p->in_readers[node_of(p, node)->attr], g, it, map);
+        add_load(p, &p->in_readers[node_of(p, node)->attr], l);
     }
 }
 
@@ -129,11 +132,12 @@ void df_fuse_record_loads(pass *p, uint32_t gi)
     for (uint32_t i = 0; i < g->n_items; i++) {
         const item it = p->groups.at[gi].items[i];
         if (it.kind == IT_LOAD || it.kind == IT_INPUT)
-            record_load(p, gi, i, it.val, it.node, it.map);
-        if (it.kind == IT_TAKE) record_load(p, gi, DF_NONE, it.val, it.base, it.base_map);
+            record_load(p, (load){ gi, i, DF_NONE, it.map, DF_NONE }, it.val, it.node);
+        if (it.kind == IT_TAKE)
+            record_load(p, (load){ gi, DF_NONE, DF_NONE, it.base_map, DF_NONE }, it.val, it.base);
     }
     for (uint32_t s = 0; s < p->groups.at[gi].n_operands; s++) {
         const group w = p->groups.at[gi];
-        record_load(p, gi, DF_NONE, w.mm_val[s], w.mm_node[s], w.mm_map[s]);
+        record_load(p, (load){ gi, DF_NONE, s, w.mm_map[s], DF_NONE }, w.mm_val[s], w.mm_node[s]);
     }
 }

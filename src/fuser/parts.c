@@ -153,6 +153,11 @@ static deft_status translate(df_plan *p, void *user)
         p->why[i].a = m->node[p->why[i].a];
         p->why[i].b = m->node[p->why[i].b];
     }
+    for (uint32_t i = 0; i < p->n_copied; i++) {
+        df_copied *const c = &p->copied[i];
+        c->update = m->node[c->update];
+        if (c->reader != DF_NONE) c->reader = m->node[c->reader];
+    }
     for (uint32_t i = 0; i < p->n_parts; i++)
         if (p->parts[i].node != DF_NONE) p->parts[i].node = m->node[p->parts[i].node];
     return DEFT_OK;
@@ -195,8 +200,13 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
     for (uint32_t i = 0; i < plan->n_why && p->st == DEFT_OK; i++)
         if (!df_vec_push(p->mem, &p->whys, plan->why[i]))
             p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->why);
+    for (uint32_t i = 0; i < plan->n_copied && p->st == DEFT_OK; i++)
+        if (!df_vec_push(p->mem, &p->copied, plan->copied[i]))
+            p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->copied);
+    plan->n_copied = 0; /* the plan around has them now */
     p->plan->retreated |= plan->retreated;
     p->plan->n_repeated += plan->n_repeated;
+    p->plan->n_staged += plan->n_staged;
     if (plan->n_checked > p->plan->n_checked) p->plan->n_checked = plan->n_checked;
     p->plan->checks_first |= plan->checks_first;
     return p->st;

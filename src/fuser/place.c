@@ -15,9 +15,9 @@
  *        +-----------------+
  *
  * In place is legal when every group that reads the old contents runs before the writer, or is the
- * writer itself and reads exactly the element that it writes. Those groups get an edge to the
- * writer; an edge that would close a circle makes the update take a fresh place instead. The same
- * test decides whether a root may be written straight into the caller's memory.
+ * writer itself and reads exactly the element that it writes; a value that reads other elements of
+ * what it replaces is staged (hazards.c). What neither allows makes the update take a fresh place
+ * instead. The same test decides whether a root may be written straight into the caller's memory.
  *
  * What a routine adds to is no box either, and lies in its place before.
  *
@@ -59,119 +59,6 @@ static uint32_t own_place(pass *p, uint32_t v)
     const val *const w = &p->vals.at[v];
     return is_new_root(p, v) ? df_fuse_new_place(p, PLACE_ROOT, w->root, w->node)
                              : df_fuse_new_place(p, PLACE_TEMP, 0, w->node);
-}
-
-/* ---- writing where somebody reads ---- */
-
-/* The stage from which a load's memory may be written, within one kernel. */
-static bool read_is_over(const pass *p, const group *g, const load *l, const head *h)
-{
-    if (l->item == DF_NONE) return false;
-    const item *const it = &g->items[l->item];
-    const index_map *const m = &p->maps.at[h->dest];
-    bool elem = false;
-    for (uint32_t j = 0; j < m->rank; j++) elem |= m->axis[j] != FIXED && g->sp.red[m->axis[j]];
-    const item *const v = &g->items[h->item];
-    const uint32_t at = elem ? (uint32_t)v->stage + (v->kind == IT_REDUCE) : g->n_stages - 1;
-    if (!it->elem) return it->stage <= at;
-    return elem ? it->need >> (at + 1) == 0 : it->need >> at == 0;
-}
-
-static const head *head_of(const pass *p, uint32_t g, uint32_t v)
-{
-    for (uint32_t h = p->groups.at[g].first_head; h != DF_NONE; h = p->heads.at[h].next)
-        if (p->heads.at[h].val == v) return &p->heads.at[h];
-    return NULL;
-}
-
-/* Whether load l and the head that writes v touch the same element at each step, the load first. */
-static bool same_element(const pass *p, const load *l, uint32_t v)
-{
-    const uint32_t g = p->vals.at[v].group;
-    const head *const h = head_of(p, g, v);
-    return l->group == g && h && l->map == h->dest && read_is_over(p, &p->groups.at[g], l, h);
-}
-
-/* ---- boxes ---- */
-
-typedef struct box {
-    bool is_box;
-    df_slot start[DEFT_MAX_RANK], extent[DEFT_MAX_RANK];
-    bool whole[DEFT_MAX_RANK];
-} box;
-
-/* What a map over node's axes touches as the loops of g run. */
-static box box_of(pass *p, const group *g, uint32_t map, uint32_t node)
-{
-    const index_map m = p->maps.at[map];
-    box b = { .is_box = df_map_is_box(&m) };
-    for (uint32_t j = 0; j < m.rank && b.is_box; j++) {
-        b.start[j] = m.off[j];
-        b.extent[j] = SLOT_ONE;
-        if (m.axis[j] == SPECIAL) b.is_box = false;
-        if (m.axis[j] != FIXED && b.is_box) b.extent[j] = g->sp.extent[m.axis[j]];
-        const uint32_t cls = df_fuse_cls(p, node, j);
-        b.whole[j] = m.off[j] == SLOT_ZERO && b.extent[j] == df_fuse_cls_extent(p, cls);
-    }
-    return b;
-}
-
-bool df_place_is_whole(pass *p, const group *g, uint32_t map, uint32_t node)
-{
-    const box b = box_of(p, g, map, node);
-    bool whole = b.is_box;
-    for (uint32_t j = 0; j < node_of(p, node)->rank && whole; j++) whole = b.whole[j];
-    return whole;
-}
-
-/* Elements between the end of one box and the start of the next along an axis; below 0: they
- * overlap. */
-static df_slot gap_between(pass *p, const box *last, const box *b, uint32_t axis)
-{
-    return df_fuse_sub(p, b->start[axis], df_fuse_add(p, last->start[axis], last->extent[axis]));
-}
-
-/* Whether two boxes share no element, as a guard can hold: the first axis along which one ends
- * before the other begins. */
-static bool boxes_apart(pass *p, const box *a, const box *b, uint32_t rank)
-{
-    if (!a->is_box || !b->is_box) return false;
-    for (uint32_t j = 0; j < 2 * rank; j++) {
-        const df_slot gap = j < rank ? gap_between(p, a, b, j) : gap_between(p, b, a, j - rank);
-        if (p->st != DEFT_OK) return false;
-        if (p->now.at[gap] < 0) continue;
-        if (p->slots.at[gap].op != DF_SLOT_const) df_fuse_guard(p, DF_GUARD_at_least, gap, 0, 0);
-        return true;
-    }
-    return false;
-}
-
-/* Whether load l, in the kernel that writes v, reads none of what is written. */
-static bool reads_apart(pass *p, const load *l, uint32_t v)
-{
-    const val *const w = &p->vals.at[v];
-    const group *const g = &p->groups.at[w->group];
-    const uint32_t rank = node_of(p, w->node)->rank;
-    if (g->product == v) return false; /* its operands have loops of their own */
-    if (p->maps.at[l->map].linear || p->maps.at[l->map].rank != rank || p->maps.at[w->map].linear)
-        return false;
-    const box from = box_of(p, g, l->map, w->node), to = box_of(p, g, w->map, w->node);
-    return boxes_apart(p, &from, &to, rank);
-}
-
-/* Orders all loads of a list before the writer of v, or finds that this cannot be. */
-static bool order_readers(pass *p, uint32_t list, uint32_t v)
-{
-    const uint32_t writer = p->vals.at[v].group;
-    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
-        const load l = p->loads.at[i];
-        if (l.group == writer ? !same_element(p, &l, v) && !reads_apart(p, &l, v)
-                              : df_fuse_reaches(p, writer, l.group))
-            return false;
-    }
-    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next)
-        df_fuse_edge(p, p->loads.at[i].group, writer);
-    return p->st == DEFT_OK;
 }
 
 /* ---- the caller's memory ---- */
@@ -247,7 +134,7 @@ static deft_status add_frame(pass *p, uint32_t v, uint32_t base, const df_slot *
     return p->st;
 }
 
-static deft_status fill_frames(pass *p, uint32_t v, uint32_t base, const box *b)
+static deft_status fill_frames(pass *p, uint32_t v, uint32_t base, const df_box *b)
 {
     const uint32_t rank = node_of(p, base)->rank;
     df_slot start[DEFT_MAX_RANK], extent[DEFT_MAX_RANK];
@@ -294,18 +181,18 @@ static uint8_t pieces_apart(pass *p, uint32_t v, uint32_t over)
     const uint32_t node = p->vals.at[v].node, rank = node_of(p, node)->rank;
     const val *const under = &p->vals.at[over];
     if (node_of(p, under->node)->op != DF_OP_update || !under->visible) return 0;
-    if (under->frames != DF_NONE || under->readers != DF_NONE) return 0;
+    if (under->frames != DF_NONE || under->readers != DF_NONE || under->staged) return 0;
     if (under->over != DF_NONE && under->apart == 0) return 0;
-    const head *const h = head_of(p, p->vals.at[v].group, v);
-    const head *const k = head_of(p, under->group, over);
+    const head *const h = df_hazard_head(p, v);
+    const head *const k = df_hazard_head(p, over);
     if (!h || !k) return 0;
     const uint8_t axis = under->apart;
-    const box b = box_of(p, &p->groups.at[p->vals.at[v].group], h->dest, node);
-    const box last = box_of(p, &p->groups.at[under->group], k->dest, node);
+    const df_box b = df_box_of(p, &p->groups.at[p->vals.at[v].group], h->dest, node);
+    const df_box last = df_box_of(p, &p->groups.at[under->group], k->dest, node);
     if (!b.is_box || !last.is_box) return 0;
     for (uint32_t j = 0; j < rank; j++) {
         if (axis != 0 && j + 1u != axis) continue;
-        const df_slot gap = gap_between(p, &last, &b, j);
+        const df_slot gap = df_box_gap(p, &last, &b, j);
         if (p->st != DEFT_OK) return 0;
         if (p->now.at[gap] < 0) continue;
         if (p->slots.at[gap].op != DF_SLOT_const) df_fuse_guard(p, DF_GUARD_at_least, gap, 0, 0);
@@ -351,25 +238,83 @@ static bool fits_donor(const pass *p, uint32_t root_node, uint32_t input)
     return true;
 }
 
+static const char held[] = "a handle still holds the old value";
+static const char lent[] = "the caller's memory is written when nothing can fail any more";
+static const char other_version[] = "is another version of it";
+
+static void blame(hazard *h, uint32_t reader, const char *why)
+{
+    if (!h->why) *h = (hazard){ reader, why };
+}
+
+/* The other update of what update `node` writes over. */
+static uint32_t other_update(const pass *p, uint32_t node)
+{
+    const uint32_t base = node_of(p, node)->src[0].i;
+    for (uint32_t n = base + 1; n < p->t->n_nodes; n++)
+        if (n != node && (p->live[n] & 1) && df_op_writes_over((df_op)node_of(p, n)->op) &&
+            node_of(p, n)->src[0].i == base)
+            return n;
+    return node;
+}
+
+/* Whether v, an update in one place with val over or over an input (DF_NONE), comes after all that
+ * reads the old contents and all that wrote them: as it is, or staged. */
+static bool comes_last(pass *p, uint32_t list, uint32_t over, uint32_t input, uint32_t v, hazard *h)
+{
+    for (uint32_t turn = 0;; turn++) {
+        if ((over == DF_NONE || df_hazard_after_writers(p, over, input, v, h)) &&
+            df_hazard_may_order(p, list, v, h))
+            break;
+        if (turn || !df_hazard_stage(p, list, over, v, input != DF_NONE, h)) return false;
+    }
+    if (over != DF_NONE) df_hazard_follow_writers(p, over, input, v);
+    df_hazard_order(p, list, v);
+    return p->st == DEFT_OK;
+}
+
+/* Whether the root at the end of a chain of updates may have the memory of an input. */
+static bool may_take(pass *p, uint32_t end, uint32_t input, hazard *h)
+{
+    const df_root *const r = &p->t->roots[p->vals.at[end].root];
+    const uint32_t flags = p->t->inputs[input].flags;
+    const bool into = r->kind == DF_ROOT_INTO;
+    const char *why = NULL;
+    if (into ? r->into != input : r->donor != input)
+        why = flags & DF_INPUT_WRAPPED ? lent : held;
+    else if (into && p->has_checks)
+        why = "an index may be outside, so the caller's memory is written last";
+    else if (into && (written_elsewhere(p, end, input) || !disjoint(p, input, false)))
+        why = "other memory of the caller overlaps it";
+    else if (!into && !(flags & DF_INPUT_SOLE))
+        why = flags & DF_INPUT_WRAPPED ? lent : held;
+    else if (!into && !fits_donor(p, p->vals.at[end].node, input))
+        why = "the input's memory is laid out otherwise";
+    if (why) blame(h, DF_NONE, why);
+    return !why;
+}
+
 /* An update of an input whose owner the chain's root rebinds: into that very memory. */
 static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
-                       const uint32_t *next)
+                       const uint32_t *next, hazard *h)
 {
-    if (node_of(p, base)->op != DF_OP_input || n_over[base] != 1) return false;
+    if (node_of(p, base)->op != DF_OP_input) return false;
+    if (n_over[base] != 1) {
+        blame(h, other_update(p, p->vals.at[v].node), other_version);
+        return false;
+    }
     /* Where indices are checked, memory may have to be copied in the end, and a kernel copies
      * faster than the binding. */
     if (p->has_checks && p->groups.at[p->vals.at[v].group].product == v) return false;
     const uint32_t input = node_of(p, base)->attr;
     const uint32_t end = end_of_chain(p, v, n_over, next);
-    if (end == DF_NONE) return false;
-    const df_root *const r = &p->t->roots[p->vals.at[end].root];
-    const bool into = r->kind == DF_ROOT_INTO;
-    if (into ? r->into != input : r->donor != input) return false;
-    if (into && (p->has_checks || written_elsewhere(p, end, input) || !disjoint(p, input, false)))
+    if (end == DF_NONE) {
+        blame(h, DF_NONE, held);
         return false;
-    if (!into && !(p->t->inputs[input].flags & DF_INPUT_SOLE)) return false;
-    if (!into && !fits_donor(p, p->vals.at[v].node, input)) return false;
-    if (!order_readers(p, p->in_readers[input], v)) return false;
+    }
+    const bool into = p->t->roots[p->vals.at[end].root].kind == DF_ROOT_INTO;
+    if (!may_take(p, end, input, h)) return false;
+    if (!comes_last(p, p->in_readers[input], DF_NONE, into ? input : DF_NONE, v, h)) return false;
     const uint32_t q =
         into ? df_fuse_new_place(p, PLACE_INTO, input, p->vals.at[v].node)
              : df_fuse_new_place(p, PLACE_ROOT, p->vals.at[end].root, p->vals.at[v].node);
@@ -386,35 +331,40 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
     return true;
 }
 
+/* The input whose memory a place is, or may be; DF_NONE. */
+static uint32_t input_under(const place *w)
+{
+    return w->kind == PLACE_INTO ? w->index : w->donor;
+}
+
 /* In the place of the val it updates. */
-static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over)
+static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over, hazard *h)
 {
     const uint32_t over = p->node_val[base];
-    if (over == DF_NONE || n_over[base] != 1 || p->vals.at[over].root != DF_NONE) return false;
+    if (over == DF_NONE) return false;
+    if (n_over[base] != 1) {
+        blame(h, other_update(p, p->vals.at[v].node), other_version);
+        return false;
+    }
+    if (p->vals.at[over].root != DF_NONE) {
+        blame(h, base, "is a result, too");
+        return false;
+    }
     const uint32_t q = p->vals.at[over].place;
-    place *const w = &p->places.at[q];
+    const uint32_t kind = p->places.at[q].kind, input = input_under(&p->places.at[q]);
     /* A root's memory may hold this only on the way to that root, and two roots do not share. */
-    if (w->kind == PLACE_TEMP && is_into_root(p, v)) return false;
-    const uint32_t writer = p->vals.at[v].group;
+    if (kind == PLACE_TEMP && is_into_root(p, v)) {
+        blame(h, DF_NONE, "what it changes is computed, and goes to the caller's memory whole");
+        return false;
+    }
     uint8_t apart = pieces_apart(p, v, over);
-    if (apart && w->kind != PLACE_TEMP) {
-        /* Memory that held an input: its readers come before every piece. */
-        const uint32_t input = w->kind == PLACE_INTO ? w->index : w->donor;
-        if (input != DF_NONE && !order_readers(p, p->in_readers[input], v)) apart = 0;
-    }
-    if (!apart) {
-        for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
-            if (df_fuse_reaches(p, writer, p->vals.at[u].group)) return false;
-            for (uint32_t f = p->vals.at[u].frames; f != DF_NONE; f = p->groups.at[f].next_frame)
-                if (df_fuse_reaches(p, writer, f)) return false;
-            if (p->vals.at[u].apart == 0) break; /* it came after all below it */
-        }
-        if (!order_readers(p, p->vals.at[over].readers, v)) return false;
-        df_fuse_writer_edges(p, over, writer);
-    }
-    if (w->kind == PLACE_TEMP && is_new_root(p, v)) {
-        w->kind = PLACE_ROOT;
-        w->index = p->vals.at[v].root;
+    /* Memory that held an input: its readers come before every piece. */
+    if (apart && input != DF_NONE && !df_hazard_may_order(p, p->in_readers[input], v, h)) apart = 0;
+    if (!apart && !comes_last(p, p->vals.at[over].readers, over, input, v, h)) return false;
+    if (apart && input != DF_NONE) df_hazard_order(p, p->in_readers[input], v);
+    if (kind == PLACE_TEMP && is_new_root(p, v)) {
+        p->places.at[q].kind = PLACE_ROOT;
+        p->places.at[q].index = p->vals.at[v].root;
     }
     p->vals.at[v].apart = apart;
     p->vals.at[v].over = over;
@@ -448,16 +398,36 @@ static deft_status give_up_root(pass *p, uint32_t base)
     return st;
 }
 
+/* What is around a part that was written is copied to memory of its own. */
+static void tell_copy(pass *p, uint32_t base, uint32_t node, const hazard *h)
+{
+    const char *const why = h->why ? h->why : "the old contents are read by others";
+    if (p->node_val[base] == DF_NONE && node_of(p, base)->op != DF_OP_input) {
+        df_fuse_why(p, base, node, "written around", "what it changes is computed around it");
+        return;
+    }
+    if (h->reader == DF_NONE)
+        df_fuse_why(p, base, node, "double buffered", "%s", why);
+    else
+        df_fuse_why(p, base, node, "double buffered", "%s %s", df_fuse_name(p, h->reader), why);
+    const df_copied c = { node, h->reader, why };
+    if (!df_vec_push(p->mem, &p->copied, c)) p->st = df_fail_mem(p->diag, "fuser", sizeof c);
+}
+
 static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, const uint32_t *next)
 {
     const uint32_t node = p->vals.at[v].node, base = node_of(p, node)->src[0].i;
     const bool routine = node_of(p, node)->op != DF_OP_update;
+    hazard why = { DF_NONE, NULL };
     if (node_of(p, base)->op == DF_OP_empty && !routine) {
         p->vals.at[v].place = own_place(p, v);
         return p->st;
     }
-    if (over_input(p, v, base, n_over, next) || over_val(p, v, base, n_over)) {
-        df_fuse_why(p, base, node, "in place", "all reads of the old contents come first");
+    if (over_input(p, v, base, n_over, next, &why) || over_val(p, v, base, n_over, &why)) {
+        if (p->vals.at[v].staged)
+            df_fuse_why(p, base, node, "staged", "%s %s", df_fuse_name(p, why.reader), why.why);
+        else
+            df_fuse_why(p, base, node, "in place", "all reads of the old contents come first");
         return p->st;
     }
     if (p->st != DEFT_OK) return p->st;
@@ -466,11 +436,11 @@ static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, con
     if (p->node_val[base] == DF_NONE && routine)
         df_fuse_why(p, base, node, "written first", "it is added to in the result's memory");
     else
-        df_fuse_why(p, base, node, "double buffered", "the old contents are read by others");
+        tell_copy(p, base, node, &why);
     p->vals.at[v].place = own_place(p, v);
     if (routine) return copy_whole(p, v, base);
-    const head *const h = head_of(p, p->vals.at[v].group, v);
-    const box b = box_of(p, &p->groups.at[p->vals.at[v].group], h->dest, node);
+    const head *const h = df_hazard_head(p, v);
+    const df_box b = df_box_of(p, &p->groups.at[p->vals.at[v].group], h->dest, node);
     return b.is_box ? fill_frames(p, v, base, &b) : copy_whole(p, v, base);
 }
 
@@ -484,7 +454,9 @@ static deft_status place_into(pass *p, uint32_t v)
     const bool alone = !written_elsewhere(p, v, input) && disjoint(p, input, false);
     const uint32_t g = p->vals.at[v].group;
     const bool plain = p->vals.at[v].plain && p->groups.at[g].product != v;
-    if (plain && alone && !p->has_checks && order_readers(p, p->in_readers[input], v)) {
+    hazard why = { DF_NONE, NULL };
+    if (plain && alone && !p->has_checks && df_hazard_may_order(p, p->in_readers[input], v, &why)) {
+        df_hazard_order(p, p->in_readers[input], v);
         disjoint(p, input, true);
         p->vals.at[v].place = df_fuse_new_place(p, PLACE_INTO, input, node);
         return p->st;
@@ -500,19 +472,7 @@ static deft_status place_into(pass *p, uint32_t v)
     p->node_val[node] = v;
     head h = { .expr = node, .val = copy };
     space sp;
-    memset(&sp, 0, sizeof sp);
-    index_map m = df_map_blank(node_of(p, node)->rank);
-    for (uint32_t j = 0; j < m.rank; j++) {
-        const uint32_t cls = df_fuse_cls(p, node, j);
-        if (cls == CLS_ONE) continue;
-        const uint32_t l = sp.n++;
-        sp.cls[l] = cls;
-        sp.extent[l] = df_fuse_cls_extent(p, cls);
-        sp.order[l] = (uint8_t)l;
-        m.axis[j] = (int8_t)l;
-        m.coef[j] = SLOT_ONE;
-    }
-    h.map = h.dest = df_map_intern(p, &m);
+    h.map = h.dest = df_space_of_node(p, node, &sp);
     p->groups.at[gi].sp = sp;
     p->groups.at[gi].frame = true;
     df_fuse_append_head(p, gi, h);
@@ -633,7 +593,7 @@ static bool come_first(pass *p, uint32_t list, uint32_t v)
     uint32_t level = p->groups.at[g].level;
     for (uint32_t l = list; l != DF_NONE; l = p->loads.at[l].next) {
         const load *const x = &p->loads.at[l];
-        if (x->group == g && !same_element(p, x, v)) return false;
+        if (x->group == g && !df_hazard_same_element(p, x, v)) return false;
         const uint32_t after = p->groups.at[x->group].level + 1;
         if (x->group != g && level < after) level = after;
     }

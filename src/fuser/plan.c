@@ -74,6 +74,7 @@ deft_status df_fuse_copy_out(pass *p)
     COPY(regions, regions);
     COPY(from, from);
     COPY(why, whys);
+    COPY(copied, copied);
 #undef COPY
     plan->n_inputs = p->t->n_inputs;
     plan->n_repeated += p->n_repeated;
@@ -158,6 +159,7 @@ void df_fuse_end(pass *p)
     df_vec_finish(mem, &p->edges);
     df_vec_finish(mem, &p->stack);
     df_vec_finish(mem, &p->whys);
+    df_vec_finish(mem, &p->copied);
     df_vec_finish(mem, &p->kernels);
     df_vec_finish(mem, &p->segs);
     df_vec_finish(mem, &p->launches);

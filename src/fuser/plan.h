@@ -212,6 +212,15 @@ typedef struct df_why {
     const char *reason; /* in the plan's arena, or static */
 } df_why;
 
+/* An update of a part of an array that is not written in place: what is around the part is copied
+ * into memory of its own. */
+typedef struct df_copied {
+    uint32_t update;
+    uint32_t reader; /* the node that stands against writing in place; DF_NONE: no node does */
+    const char
+        *why; /* static; continues a sentence that begins with the reader, where there is one */
+} df_copied;
+
 /* ---- parts ---- */
 
 typedef enum df_cell_kind {
@@ -339,6 +348,9 @@ typedef struct df_plan {
     uint32_t n_roots;
     df_why *why;
     uint32_t n_why;
+    uint32_t n_staged; /* updates whose part is computed into a temporary first */
+    df_copied *copied; /* of a plan of parts: those of all plans within it */
+    uint32_t n_copied;
     uint32_t n_inputs;
     uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
     df_same_place *same; /* views that it takes for one; each pair is guarded */

@@ -6,26 +6,26 @@
  */
 #include "fuser/keep.h"
 
-static deft_status add_reader(pass *p, uint32_t v, uint32_t g, uint32_t it, uint32_t map)
+static deft_status add_reader(pass *p, uint32_t v, load l)
 {
-    const load l = { .group = g, .item = it, .map = map, .next = p->vals.at[v].readers };
+    l.next = p->vals.at[v].readers;
     if (!df_vec_push(p->mem, &p->loads, l)) return df_keep_no_memory(p);
     p->vals.at[v].readers = (uint32_t)p->loads.n - 1;
     return DEFT_OK;
 }
 
 /* Group g, a copy, reads in place of u what is there of it at its launch. */
-static deft_status read_version(keeper *k, uint32_t g, uint32_t it, uint32_t map, uint32_t *u)
+static deft_status read_version(keeper *k, load l, uint32_t *u)
 {
     pass *const p = k->p;
-    const uint32_t level = p->groups.at[g].level;
+    const uint32_t level = p->groups.at[l.group].level;
     *u = df_keep_version_at(k, *u, level);
     place *const w = &p->places.at[p->vals.at[*u].place];
     if (df_keep_is_temporary(p, p->vals.at[*u].place) && w->last < level) {
         df_keep_add_live(k, w->last + 1, level, df_keep_rounded(k->bytes.at[p->vals.at[*u].place]));
         w->last = level;
     }
-    return add_reader(p, *u, g, it, map);
+    return add_reader(p, *u, l);
 }
 
 static deft_status read_versions(keeper *k, uint32_t gi)
@@ -35,11 +35,16 @@ static deft_status read_versions(keeper *k, uint32_t gi)
     for (uint32_t i = 0; i < g->n_items; i++) {
         item *const it = &g->items[i];
         if (it->val == DF_NONE) continue;
-        if (it->kind == IT_LOAD) TRY(read_version(k, gi, i, it->map, &it->val));
-        if (it->kind == IT_TAKE) TRY(read_version(k, gi, DF_NONE, it->base_map, &it->val));
+        load l = { gi, i, DF_NONE, it->map, DF_NONE };
+        if (it->kind == IT_LOAD) TRY(read_version(k, l, &it->val));
+        if (it->kind != IT_TAKE) continue;
+        l.item = DF_NONE;
+        l.map = it->base_map;
+        TRY(read_version(k, l, &it->val));
     }
     for (uint32_t s = 0; s < g->n_operands; s++)
-        if (g->mm_val[s] != DF_NONE) TRY(read_version(k, gi, DF_NONE, g->mm_map[s], &g->mm_val[s]));
+        if (g->mm_val[s] != DF_NONE)
+            TRY(read_version(k, (load){ gi, DF_NONE, s, g->mm_map[s], DF_NONE }, &g->mm_val[s]));
 done:
     return st;
 }

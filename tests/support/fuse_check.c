@@ -523,6 +523,8 @@ static void count(const df_plan *plan, const df_trace *t, fuse_result *r)
         r->n_donated += plan->bufs[b].donor != DF_NONE;
         r->n_kept += plan->bufs[b].keep;
     }
+    r->n_staged = plan->n_staged;
+    r->n_copied = plan->n_copied;
     r->retreated = plan->retreated;
     if (r->retreated) snprintf(r->text, sizeof r->text, "retreated: %s", plan->why[0].reason);
 }

@@ -15,6 +15,8 @@ typedef struct fuse_result {
     bool ok;
     char text[600]; /* what went wrong */
     uint32_t n_launches, n_segs, n_kernels, n_regions, n_guards, n_ins, n_donated, n_kept;
+    uint32_t n_staged,
+        n_copied; /* updates: written by a copy of the part; of which the base is copied */
     int64_t temporary_bytes; /* on the trace at hand */
     bool retreated;          /* the fuser gave up and planned one kernel per op */
 } fuse_result;

@@ -362,6 +362,196 @@ Test(fuser, updates_write_where_they_may)
     expect(&steps);
 }
 
+/* As the allocator counts. */
+static bool is_about(int64_t bytes, int64_t least)
+{
+    return bytes >= least && bytes <= least + least / 8 + 64;
+}
+
+/* Of one array, from other elements of it: a temporary of the size of the part, never of more. */
+Test(fuser, parts_are_staged)
+{
+    const want beside = { "columns from the columns beside them, in the caller's memory",
+                          "%0 = input f64[40,50] wrapped\n"
+                          "%1 = slice f64[40,2] %0 start=[0,5] step=[1,1]\n"
+                          "%2 = slice f64[40,2] %0 start=[0,4] step=[1,1]\n"
+                          "%3 = add f64[40,2] %1 %2\n"
+                          "%4 = update f64[40,50] %0 %3 %1\n"
+                          "output %4 into %0\n",
+                          4,
+                          2,
+                          2,
+                          2 };
+    fuse_result r = expect(&beside);
+    cr_expect(is_about(r.temporary_bytes, 40 * 2 * 8), "%lld", (long long)r.temporary_bytes);
+    cr_expect(r.n_staged == 1 && r.n_copied == 0);
+
+    const want inside = { "the inside from its neighbours",
+                          "%0 = input f64[40,50] wrapped\n"
+                          "%1 = slice f64[38,48] %0 start=[1,1] step=[1,1]\n"
+                          "%2 = slice f64[38,48] %0 start=[0,1] step=[1,1]\n"
+                          "%3 = slice f64[38,48] %0 start=[1,2] step=[1,1]\n"
+                          "%4 = add f64[38,48] %2 %3\n"
+                          "%5 = update f64[40,50] %0 %4 %1\n"
+                          "output %5 into %0\n",
+                          4,
+                          2,
+                          2,
+                          2 };
+    r = expect(&inside);
+    cr_expect(is_about(r.temporary_bytes, 38 * 48 * 8), "%lld", (long long)r.temporary_bytes);
+
+    const want donated = { "every other row from the one behind it, donated",
+                           "%0 = input f32[40,50] sole\n"
+                           "%1 = slice f32[20,50] %0 start=[0,0] step=[2,1]\n"
+                           "%2 = slice f32[20,50] %0 start=[1,0] step=[2,1]\n"
+                           "%3 = add f32[20,50] %1 %2\n"
+                           "%4 = update f32[40,50] %0 %3 %1\n"
+                           "output %4 donor %0\n",
+                           4,
+                           2,
+                           2,
+                           2 };
+    r = expect(&donated);
+    cr_expect(r.n_kept == 1 && r.n_staged == 1);
+    cr_expect(is_about(r.temporary_bytes, 20 * 50 * 4), "%lld", (long long)r.temporary_bytes);
+
+    const want chain = { "one after the other, in a temporary",
+                         "%0 = input f32[40,50]\n"
+                         "%1 = neg f32[40,50] %0\n"
+                         "%2 = slice f32[40,2] %1 start=[0,5] step=[1,1]\n"
+                         "%3 = slice f32[40,2] %1 start=[0,4] step=[1,1]\n"
+                         "%4 = update f32[40,50] %1 %3 %2\n"
+                         "%5 = slice f32[40,2] %4 start=[0,6] step=[1,1]\n"
+                         "%6 = slice f32[40,2] %4 start=[0,5] step=[1,1]\n"
+                         "%7 = update f32[40,50] %4 %6 %5\n"
+                         "output %7\n",
+                         4,
+                         5,
+                         5,
+                         2 };
+    r = expect(&chain);
+    cr_expect(r.n_staged == 2 && r.n_copied == 0);
+
+    /* A part that is more than half of an array that may move: what is around it is copied. */
+    const want most = { "more than half",
+                        "%0 = input f32[40,50] sole\n"
+                        "%1 = slice f32[39,50] %0 start=[1,0] step=[1,1]\n"
+                        "%2 = slice f32[39,50] %0 start=[0,0] step=[1,1]\n"
+                        "%3 = update f32[40,50] %0 %2 %1\n"
+                        "output %3 donor %0\n",
+                        4,
+                        1,
+                        3,
+                        1 };
+    r = expect(&most);
+    cr_expect(r.n_staged == 0 && r.n_copied == 1 && r.temporary_bytes == 0);
+}
+
+/* An operand of a product is read over its own axes, not over those of the result. */
+Test(fuser, operands_reach_beyond_the_result)
+{
+    const want product = { "a column from a product of all",
+                           "%0 = input f32[8,8] wrapped\n"
+                           "%1 = slice f32[8,6] %0 start=[0,0] step=[1,1]\n"
+                           "%2 = input f32[6,2]\n"
+                           "%3 = matmul f32[8,2] %1 %2\n"
+                           "%4 = slice f32[8,2] %0 start=[0,3] step=[1,1]\n"
+                           "%5 = add f32[8,2] %3 %4\n"
+                           "%6 = update f32[8,8] %0 %5 %4\n"
+                           "output %6 into %0\n",
+                           4,
+                           2,
+                           2,
+                           2 };
+    cr_expect_eq(expect(&product).n_staged, 1);
+    const want apart = { "a column from a product of the others",
+                         "%0 = input f32[8,8] wrapped\n"
+                         "%1 = slice f32[8,3] %0 start=[0,0] step=[1,1]\n"
+                         "%2 = input f32[3,2]\n"
+                         "%3 = matmul f32[8,2] %1 %2\n"
+                         "%4 = slice f32[8,2] %0 start=[0,3] step=[1,1]\n"
+                         "%5 = add f32[8,2] %3 %4\n"
+                         "%6 = update f32[8,8] %0 %5 %4\n"
+                         "output %6 into %0\n",
+                         4,
+                         1,
+                         1,
+                         1 };
+    cr_expect_eq(expect(&apart).n_staged, 0);
+}
+
+/* Bounds are arguments: the plan for places that are apart refuses those that overlap, and the
+ * other way round; windows that move together find their plan. */
+Test(fuser, places_move)
+{
+    static const char form[] = "%%0 = input f32[40,50] wrapped\n"
+                               "%%1 = slice f32[40,3] %%0 start=[0,%d] step=[1,1]\n"
+                               "%%2 = slice f32[40,3] %%0 start=[0,%d] step=[1,1]\n"
+                               "%%3 = neg f32[40,3] %%2\n"
+                               "%%4 = update f32[40,50] %%0 %%3 %%1\n"
+                               "output %%4 into %%0\n";
+    static const struct {
+        int to[2], from[2]; /* planned for, asked for */
+        int serves;
+    } moves[] = {
+        { { 5, 10 }, { 2, 7 }, 1 },    { { 5, 10 }, { 2, 8 }, 0 }, { { 5, 10 }, { 3, 9 }, 1 },
+        { { 5, 10 }, { 3, 7 }, 0 },    { { 5, 10 }, { 6, 9 }, 1 }, { { 20, 20 }, { 30, 23 }, 1 },
+        { { 20, 20 }, { 30, 10 }, 0 },
+    };
+    char a[512], b[512];
+    fuse_result r;
+    for (size_t i = 0; i < sizeof moves / sizeof *moves; i++) {
+        snprintf(a, sizeof a, form, moves[i].to[0], moves[i].from[0]);
+        snprintf(b, sizeof b, form, moves[i].to[1], moves[i].from[1]);
+        const int serves = fuse_serves(a, b, 4, &r);
+        cr_expect_eq(serves, moves[i].serves, "%zu: %d: %s", i, serves, r.text);
+        if (serves == 1) cr_expect(r.ok, "%zu: %s", i, r.text);
+    }
+}
+
+/* What one kernel writes of an array beside what another value of it writes needs no order, and
+ * what reads neither may come when it likes. */
+Test(fuser, disjoint_parts_need_no_order)
+{
+    const want planes = { "two planes by one kernel",
+                          "%0 = input f32[8,9,2] wrapped\n"
+                          "%1 = input f32[8,9]\n"
+                          "%2 = exp f32[8,9] %1\n"
+                          "%3 = slice f32[8,9,1] %0 start=[0,0,0] step=[1,1,1]\n"
+                          "%4 = squeeze f32[8,9] %3 axes=[2]\n"
+                          "%5 = add f32[8,9] %2 %4\n"
+                          "%6 = update f32[8,9,2] %0 %5 %4\n"
+                          "%7 = slice f32[8,9,1] %6 start=[0,0,1] step=[1,1,1]\n"
+                          "%8 = squeeze f32[8,9] %7 axes=[2]\n"
+                          "%9 = mul f32[8,9] %2 %1\n"
+                          "%10 = update f32[8,9,2] %6 %9 %8\n"
+                          "output %10 into %0\n",
+                          4,
+                          1,
+                          1,
+                          1 };
+    const fuse_result r = expect(&planes);
+    cr_expect(r.n_staged == 0 && r.n_copied == 0 && r.temporary_bytes == 0);
+}
+
+/* Who needs both the old contents and the new ones is the one reason for a copy that is left. */
+Test(fuser, copies_name_their_reader)
+{
+    static const char both[] = "%0 = input f32[40,50] wrapped\n"
+                               "%1 = slice f32[40,2] %0 start=[0,5] step=[1,1]\n"
+                               "%2 = neg f32[40,2] %1\n"
+                               "%3 = update f32[40,50] %0 %2 %1\n"
+                               "%4 = slice f32[40,2] %0 start=[0,4] step=[1,1]\n"
+                               "%5 = slice f32[40,2] %3 start=[0,4] step=[1,1]\n"
+                               "%6 = div f32[40,2] %4 %5\n"
+                               "output %3 into %0\n"
+                               "output %6\n";
+    const fuse_result r = fuse_check(both, 4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect_eq(r.n_copied, 1);
+}
+
 Test(fuser, callers_memory)
 {
     const want filter = { "into the caller's buffer",
@@ -543,7 +733,7 @@ Test(fuser, scatters)
           "%3 = update f32[40] %0 %1 %2\n%4 = input i64[7]\n%5 = input f32[7]\n"
           "%6 = index_add f32[40] %3 %4 %5 axis=0\n"
           "%7 = slice f32[5] %6 start=[9] step=[1]\n%8 = update f32[40] %6 %1 %7\noutput %8\n",
-          4, 3, 6, 2 },
+          4, 3, 5, 2 },
         { "a whole row of one element",
           "%0 = input f32[1]\n%1 = input i64[1]\n%2 = num f32[1] 5\n"
           "%3 = neg i64[1] %1\n%4 = sub i64[1] %3 %3\n"
