@@ -198,6 +198,26 @@ static void tell_unfused(deft_ctx *cx, const df_plan *p, const df_trace *t)
     df_why_tell(cx, &e);
 }
 
+/* Arrays of which more is copied than what is written, and what stands against writing in place. */
+static void tell_copies(deft_ctx *cx, const df_plan *p, const df_trace *t)
+{
+    enum { MOST_TOLD = 8 };
+    for (uint32_t i = 0; i < p->n_copied && i < MOST_TOLD; i++) {
+        const df_copied *const c = &p->copied[i];
+        const bool named = c->reader != DF_NONE;
+        char field[TEXT], reader[TEXT] = "", found[2 * TEXT];
+        df_event e;
+        short_text(t, c->update, field, sizeof field);
+        if (named) short_text(t, c->reader, reader, sizeof reader);
+        snprintf(found, sizeof found, "%s%s%s", reader, named ? ", which " : "", c->why);
+        df_event_make(&e, DF_WHY_array_copied, t->site[c->update], field, "it written in place",
+                      found);
+        e.other = t->site[named ? c->reader : c->update];
+        e.n = p->number;
+        df_why_tell(cx, &e);
+    }
+}
+
 void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_plan *p)
 {
     char field[TEXT], found[TEXT + 32], expected[TEXT], text[TEXT];
@@ -236,6 +256,7 @@ void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_pla
     df_why_tell(cx, &e);
     if (p->retreated) tell_unfused(cx, p, t);
     if (p->n_repeated) tell_repeats(cx, p, t);
+    tell_copies(cx, p, t);
 }
 
 /* ---- kernels ---- */

@@ -247,6 +247,34 @@ Test(why, a_guard_that_missed)
     rig_close(&r);
 }
 
+Test(why, a_copied_array_names_who_needs_its_old_value)
+{
+    rig r;
+    static double x[40 * 50];
+    open_with(&r, DEFT_TIER_INTERPRET, NULL, NULL);
+    deft_tensor *const a =
+        deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(40, 50), DEFT_F64, x, sizeof x, NULL));
+    deft_tensor *const out = deft_keep(deft_zeros(r.cx, DEFT_SHAPE(40), DEFT_F64));
+    for (int both = 0; both < 2; both++) {
+        const deft_scope step = deft_step_begin(r.cx);
+        deft_tensor *const old = deft_slice(a, DEFT_FULL, DEFT_AT(4));
+        deft_tensor *const sum = deft_add(old, deft_slice(a, DEFT_FULL, DEFT_AT(5)));
+        deft_tensor *const last = both ? deft_slice(a, DEFT_FULL, DEFT_AT(5)) : old;
+        deft_assign(deft_slice(a, DEFT_FULL, DEFT_AT(5)), sum);
+        deft_assign(out, deft_div(last, deft_slice(a, DEFT_FULL, DEFT_AT(5))));
+        OK(&r, deft_step_end(step));
+        explain(&r);
+        if (!both) {
+            cr_expect_eq(lines("array_copied"), 0, "%s", told);
+            continue;
+        }
+        cr_expect(strstr(line("array_copied"),
+                         "found div f64[40], which reads the old contents and needs the new ones"),
+                  "%s", told);
+    }
+    rig_close(&r);
+}
+
 Test(why, a_plan_that_was_given_up)
 {
     rig r;
