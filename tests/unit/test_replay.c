@@ -685,6 +685,38 @@ Test(replay, forced_cuts)
     rig_close(&r);
 }
 
+/* Equal records whose results share the extents of different operands. A continuation is looked for
+ * where the steps part: at the result itself, with a cut of it that was made, and behind it. */
+Test(replay, a_result_shares_the_extents_of_another_operand)
+{
+    for (int reads = 0; reads < 2; reads++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *const row = deft_keep(deft_reshape(rig_range(&r, 2, 1), DEFT_SHAPE(1, 2)));
+        deft_tensor *const all = deft_keep(deft_reshape(rig_range(&r, 4, 10), DEFT_SHAPE(2, 2)));
+        deft_tensor *const y = deft_keep(deft_zeros(r.cx, DEFT_SHAPE(2, 2), DEFT_F32));
+        deft_tensor *const z = deft_keep(deft_ones(r.cx, DEFT_SHAPE(2, 2), DEFT_F32));
+        OK(&r, deft_eval((deft_tensor *[]){ row, all, y, z }, 4));
+        for (int i = 0; i < 12; i++) {
+            const int turn = i % 4;
+            const deft_scope s = begin(&r);
+            deft_tensor *t = turn == 0   ? deft_add(all, row)
+                             : turn == 1 ? deft_sub(all, row)
+                                         : deft_add(row, all);
+            if (reads && turn != 1) OK(&r, deft_eval(&t, 1));
+            deft_assign(y, turn == 1 ? t : turn == 2 ? deft_neg(t) : deft_mul(t, z));
+            OK(&r, deft_step_end(s));
+            if (turn == 1)
+                EXPECT(y, 9, 9, 11, 11);
+            else if (turn == 2)
+                EXPECT(y, -11, -13, -13, -15);
+            else
+                EXPECT(y, 11, 13, 13, 15);
+        }
+        rig_close(&r);
+    }
+}
+
 /* The same record wanted for a handle once and for the caller's memory the next time. */
 Test(replay, wanted_for_a_handle_then_for_memory)
 {
