@@ -7,6 +7,7 @@
  * succeeds, the log dies; an old value that only the log and the records held may already have been
  * taken over in place (df_want.donor). The log of a step that is left to run lives until it has
  * (submit.h).
+ * size: what a cut collects, computes and binds is one list for all who cut.
  */
 #include "lazy/devices.h"
 #include "lazy/recording.h"
