@@ -1,0 +1,1114 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Programs in which features meet. A random program is a few blocks, each a step (ended, submitted
+ * or aborted), a captured function or a scope, that is run several times over tensors which stay:
+ * states, old values that are kept, memory of the caller's that is read or written. Inside are
+ * elementwise work, views, assigns through views and from one part of a tensor to another, reads,
+ * draws, marks, loops, branches, examples, gradients and products of Jacobians, and of all that
+ * again.
+ *
+ * The context under test fuses, captures, donates, submits, and cuts where budgets say so. The
+ * reference does none of it: each result is computed as soon as it is recorded, without fusion, a
+ * captured function is called as the plain function that it is, and there are no budgets. After
+ * every block all that stays, all that was read, all memory and every status must be equal bit for
+ * bit.
+ *
+ *   mixed_programs [COUNT [SEED]] [--quick | --full] [--print] [--no-shrink]
+ *
+ * A statement that does not fit its operands is derived from their shapes or left out, so that any
+ * sublist is a program, too: a failing one is shrunk.
+ * size: generator, runner and shrinker of one kind of program.
+ */
+#include "../support/oracle.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LEN(a) (sizeof(a) / sizeof *(a))
+
+enum {
+    BLOCKS = 5,
+    STMTS = 12,
+    STATES = 5, /* [N], [N], [M, N], [M, N], [] */
+    N = 6,
+    M = 3,
+    LOCALS = 6,
+    OLD = 4, /* kept values of before */
+    MAX_ITER = 8,
+    MAX_LOG = 1 << 16
+};
+
+typedef enum kind {
+    K_UNARY,
+    K_BINARY,
+    K_REDUCE,
+    K_PART,
+    K_VIEW,
+    K_SAME,
+    K_RANDOM,
+    K_BORROW,
+    K_TAKE,
+    K_FAULT,
+    K_ASSIGN,
+    K_SWAP,
+    K_ASSIGN_PART,
+    K_ASSIGN_VIEW,
+    K_ASSIGN_MEMORY,
+    K_MEMORY,
+    K_KEEP,
+    K_READ,
+    K_GRAD,
+    K_GRAD_STATE,
+    K_JVP,
+    K_STOP,
+    K_HOOK,
+    K_CUSTOM,
+    K_SCAN,
+    K_WHILE,
+    K_COND,
+    K_VMAP,
+    K_SCOPE,
+    N_KINDS
+} kind;
+
+static const char *const kind_name[N_KINDS] = {
+    "unary",       "binary",        "reduce",        "part",   "view",   "same",
+    "random",      "borrow",        "take",          "fault",  "assign", "swap",
+    "assign part", "assign view",   "assign memory", "memory", "keep",   "read",
+    "grad",        "grad of state", "jvp",           "stop",   "hook",   "custom",
+    "scan",        "while",         "cond",          "vmap",   "scope",
+};
+
+/* How often each is drawn. */
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 2,
+                                         1, 5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 1 };
+
+typedef struct stmt {
+    uint8_t kind, dst, a, b, p, q;
+    uint8_t when; /* 0: each time; else every when-th time left out */
+    uint32_t id;  /* survives shrinking */
+} stmt;
+
+typedef enum block_kind { B_STEP, B_SUBMIT, B_ABORT, B_CAPTURE, B_SCOPE, N_BLOCK_KINDS } block_kind;
+
+static const char *const block_name[N_BLOCK_KINDS] = { "step", "submitted step", "aborted step",
+                                                       "capture", "scope" };
+
+typedef struct block {
+    uint8_t kind, in[2], n_out;
+    bool same; /* now and then both arguments are one tensor */
+    deft_step_options budget;
+    size_t n;
+    stmt at[STMTS];
+} block;
+
+typedef struct world {
+    uint64_t seed;
+    uint32_t max_nodes; /* of the context */
+    uint64_t max_bytes, max_latency_ns;
+    unsigned n_iter, n_blocks;
+    block at[BLOCKS];
+} world;
+
+/* ---- one side of the comparison ---- */
+
+typedef struct side {
+    bool plain; /* the reference */
+    const world *w;
+    deft_ctx *cx;
+    deft_rng rng;
+    deft_tensor *state[STATES], *old[OLD], *memory;
+    float written[N], lent[N];
+    deft_capture *capture[BLOCKS];
+    uint64_t replayed, cuts;
+    uint32_t log[MAX_LOG]; /* bits of what was seen, and statuses */
+    size_t n_log;
+    deft_status failed;
+    char message[256];
+    bool over;
+} side;
+
+typedef struct local {
+    deft_tensor *t;
+    deft_tensor *root; /* of a view that may be assigned through */
+    unsigned version;  /* of the root, when it was taken */
+} local;
+
+typedef struct exec {
+    side *s;
+    const world *w;
+    const block *b;
+    unsigned iter;
+    local at[LOCALS];
+    deft_tensor *const *in, *const *caller; /* of a captured function; what the caller calls them */
+    unsigned version[STATES + 1];
+    bool pure; /* in the function of a loop and the like, where nothing acts */
+} exec;
+
+static void saw(side *s, const void *data, size_t n)
+{
+    if (s->over || s->n_log + n > MAX_LOG) {
+        s->over = true;
+        return;
+    }
+    memcpy(s->log + s->n_log, data, n * sizeof *s->log);
+    oracle_canonical(DEFT_F32, s->log + s->n_log, n);
+    s->n_log += n;
+}
+
+static void saw_status(side *s, deft_status st)
+{
+    if (st == DEFT_OK || s->over) return;
+    s->failed = st;
+    s->over = true;
+    snprintf(s->message, sizeof s->message, "%s: %s", deft_status_text(st), deft_message(s->cx));
+}
+
+static void see(side *s, deft_tensor *t)
+{
+    float v[N * M * N];
+    const int64_t n = t ? deft_numel(t) : 0;
+    if (!t || s->over || n > (int64_t)LEN(v)) return;
+    const deft_status st = deft_read(t, DEFT_F32, v, (size_t)n * sizeof *v);
+    if (st == DEFT_OK)
+        saw(s, v, (size_t)n);
+    else
+        saw_status(s, st);
+}
+
+/* The reference computes what it has recorded at once. */
+static void settle(exec *e, deft_tensor *t)
+{
+    if (!e->s->plain || e->pure || !t) return;
+    const deft_status st = deft_eval(&t, 1);
+    if (st != DEFT_OK) saw_status(e->s, st);
+}
+
+static deft_tensor *number(const exec *e, double v)
+{
+    return deft_const_f(e->s->cx, v);
+}
+
+/* ---- operands ---- */
+
+/* A captured function that takes gradients reaches what is handed in only that way, and does not
+ * assign it. */
+static bool takes_gradients(const block *b)
+{
+    for (size_t i = 0; i < b->n; i++) {
+        const uint8_t kind = b->at[i].kind;
+        if (kind == K_GRAD || kind == K_GRAD_STATE || kind == K_JVP || kind == K_SCAN ||
+            kind == K_VMAP)
+            return true;
+    }
+    return false;
+}
+
+static deft_tensor *state_of(exec *e, unsigned i)
+{
+    i %= STATES + 2;
+    for (unsigned k = 0; k < 2 && e->caller && i < STATES && takes_gradients(e->b); k++)
+        if (e->caller[k] == e->s->state[i]) return e->in[k];
+    if (i < STATES) return e->s->state[i];
+    if (e->in && !e->pure) return e->in[i - STATES];
+    return e->s->state[i - STATES];
+}
+
+/* A local, or a state where there is none yet. */
+static deft_tensor *operand(exec *e, unsigned i)
+{
+    deft_tensor *const t = e->at[i % LOCALS].t;
+    return t && i % 8 < LOCALS ? t : state_of(e, i);
+}
+
+static bool same_shape(deft_tensor *a, deft_tensor *b)
+{
+    const deft_shape x = deft_shape_get(a), y = deft_shape_get(b);
+    return x.rank == y.rank && memcmp(x.dim, y.dim, x.rank * sizeof *x.dim) == 0;
+}
+
+/* Small, whatever it was: programs run for many turns. */
+static deft_tensor *tame(deft_tensor *t)
+{
+    return deft_tanh(t);
+}
+
+/* t in the shape of like: itself, or its mean everywhere. */
+static deft_tensor *fit(const exec *e, deft_tensor *t, deft_tensor *like)
+{
+    if (same_shape(t, like)) return t;
+    const deft_shape s = deft_shape_get(like);
+    deft_tensor *const sum = deft_rank(t) ? deft_sum(t, DEFT_ALL_AXES, 0) : t;
+    deft_tensor *const mean = deft_mul(sum, number(e, 0.125));
+    return s.rank ? deft_expand(mean, s) : mean;
+}
+
+static void bind(exec *e, unsigned dst, deft_tensor *t)
+{
+    if (!t) return;
+    e->at[dst % LOCALS] = (local){ .t = t };
+    settle(e, t);
+}
+
+/* The states change: views of them taken before are stale. */
+static unsigned *version_of(exec *e, const deft_tensor *t)
+{
+    for (unsigned k = 0; k < 2 && e->in; k++)
+        if (e->in[k] == t) t = e->caller[k];
+    for (unsigned i = 0; i < STATES; i++)
+        if (t == e->s->state[i]) return &e->version[i];
+    return &e->version[STATES];
+}
+
+static bool is_fixed(const exec *e, const deft_tensor *dst)
+{
+    return e->in && (dst == e->in[0] || dst == e->in[1]) && takes_gradients(e->b);
+}
+
+static void assign(exec *e, deft_tensor *dst, deft_tensor *value)
+{
+    if (!value || is_fixed(e, dst)) return;
+    if (!deft_assign(dst, fit(e, value, dst))) return;
+    ++*version_of(e, dst);
+    settle(e, dst);
+}
+
+/* ---- functions of loops, branches and examples ---- */
+
+static deft_tensor *work(const exec *e, unsigned p, deft_tensor *x, deft_tensor *y)
+{
+    switch (p % 7) {
+    case 0: return deft_tanh(deft_mul(x, number(e, 1.25)));
+    case 1: return deft_sin(deft_add(x, y));
+    case 2: return deft_mul(deft_cos(x), y);
+    case 3: return deft_sub(deft_square(tame(x)), y);
+    case 4: return deft_exp(deft_neg(deft_square(deft_add(x, y))));
+    case 5: return deft_mul(deft_add(x, y), deft_sum(tame(x), DEFT_ALL_AXES, 0));
+    default: return deft_sub(x, deft_mul(deft_sin(y), number(e, 0.5)));
+    }
+}
+
+typedef struct job {
+    exec *e;
+    unsigned p;
+    deft_tensor *outside;
+} job;
+
+#define FN(name)                                                                                   \
+    static deft_status name(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,  \
+                            size_t n_out, void *user)
+#define UNUSED (void)cx, (void)in, (void)n_in, (void)out, (void)n_out, (void)user
+
+/* Several records, so that budgets are met in the middle. */
+FN(turn)
+{
+    UNUSED;
+    const job *const j = user;
+    deft_tensor *x = in[0];
+    for (unsigned i = 0; i < 1 + j->p % 3; i++)
+        x = work(j->e, j->p + i, x, fit(j->e, j->outside, x));
+    out[0] = x;
+    if (n_out > 1) out[1] = deft_mul(x, n_in > 1 ? fit(j->e, in[1], x) : in[0]);
+    return x ? DEFT_OK : deft_error(cx);
+}
+
+FN(goes_on)
+{
+    UNUSED;
+    const job *const j = user;
+    out[0] = deft_lt(in[1], number(j->e, 1 + j->p % 3));
+    return DEFT_OK;
+}
+
+FN(counted_turn)
+{
+    UNUSED;
+    const job *const j = user;
+    out[0] = work(j->e, j->p, in[0], in[0]);
+    out[1] = deft_add(in[1], number(j->e, 1));
+    return DEFT_OK;
+}
+
+FN(other)
+{
+    UNUSED;
+    const job *const j = user;
+    out[0] = deft_add(deft_sin(in[0]), fit(j->e, j->outside, in[0]));
+    return DEFT_OK;
+}
+
+static bool gradient(deft_tensor *y, deft_tensor *x, deft_tensor **g)
+{
+    const deft_grad_options o = { .size = sizeof o, .unused_is_zero = true };
+    deft_tensor *const sum = deft_rank(y) ? deft_sum(y, DEFT_ALL_AXES, 0) : y;
+    return sum && deft_grad(&sum, NULL, 1, &x, 1, &o, g);
+}
+
+/* Of one example: with a loop, with a gradient of its own, with both. */
+FN(example)
+{
+    UNUSED;
+    job *const j = user;
+    deft_tensor *x = in[0], *two[2];
+    if (j->p & 1) {
+        if (!deft_scan(cx, turn, j, &x, 1, NULL, 0, 2, 1, two)) return deft_error(cx);
+        x = deft_add(two[0], deft_sum(two[1], DEFT_AXES(0), 0));
+    } else {
+        x = work(j->e, j->p / 4, x, fit(j->e, j->outside, x));
+    }
+    if (j->p & 2 && !gradient(x, in[0], &x)) return deft_error(cx);
+    out[0] = x;
+    return DEFT_OK;
+}
+
+static deft_tensor *hook(deft_ctx *cx, deft_tensor *g, void *user)
+{
+    (void)user;
+    return deft_mul(deft_sin(g), deft_const_f(cx, 0.75));
+}
+
+FN(forward)
+{
+    UNUSED;
+    out[0] = deft_mul(deft_square(in[0]), deft_const_f(cx, 0.25));
+    return DEFT_OK;
+}
+
+static deft_status backward(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                            deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                            deft_tensor **grad_in, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    grad_in[0] = deft_mul(grad_out[0], deft_add(deft_mul(out[0], deft_const_f(cx, 0.5)), in[0]));
+    return DEFT_OK;
+}
+
+/* Keeps t as a value of before, in place of another. */
+static void keep_old(exec *e, unsigned dst, deft_tensor *t)
+{
+    if (!t || !deft_keep(t)) return;
+    settle(e, t);
+    deft_drop(&e->s->old[dst % OLD]);
+    e->s->old[dst % OLD] = t;
+}
+
+/* A gradient, which is to be seen. */
+static void bind_gradient(exec *e, const stmt *st, deft_tensor *g)
+{
+    bind(e, st->dst, g);
+    if (e->in && st->p & 1)
+        assign(e, state_of(e, st->a), tame(g));
+    else if (!e->in && st->p & 3)
+        keep_old(e, st->dst, deft_mul(g, number(e, 2)));
+}
+
+/* What a loop or examples made, or its gradient at once. */
+static void bind_made(exec *e, const stmt *st, deft_tensor *made)
+{
+    deft_tensor *g = NULL;
+    if (st->q & 8 && gradient(made, state_of(e, st->b + 1u), &g))
+        bind_gradient(e, st, g);
+    else
+        bind(e, st->dst, made);
+}
+
+static void run_scan(exec *e, const stmt *st)
+{
+    job j = { e, st->p, operand(e, st->b) };
+    deft_tensor *x = operand(e, st->a), *out[2] = { 0 };
+    deft_tensor *const rows = state_of(e, 2 + st->q % 2);
+    const bool has_rows = st->q & 2;
+    e->pure = true;
+    const bool ok = deft_scan(e->s->cx, turn, &j, &x, 1, &rows, has_rows, M, st->q >> 2 & 1, out);
+    e->pure = false;
+    if (!ok) return;
+    settle(e, out[0]);
+    bind_made(e, st, out[0]);
+    if (st->q & 4) bind(e, st->dst + 1, deft_sum(out[1], DEFT_AXES(0), 0));
+}
+
+static void run_while(exec *e, const stmt *st)
+{
+    job j = { e, st->p, NULL };
+    deft_tensor *in[2] = { operand(e, st->a), number(e, 0) }, *out[2] = { 0 };
+    in[1] = deft_mul(deft_sum(in[0], DEFT_ALL_AXES, 0), number(e, 0));
+    e->pure = true;
+    const bool ok = deft_while(e->s->cx, goes_on, counted_turn, &j, in, 2, 6, out);
+    e->pure = false;
+    if (ok) bind(e, st->dst, deft_stop_gradient(out[0]));
+}
+
+static void run_cond(exec *e, const stmt *st)
+{
+    job j = { e, st->p, operand(e, st->b) };
+    deft_tensor *x = operand(e, st->a), *out = NULL;
+    deft_tensor *const sum = deft_sum(operand(e, st->q), DEFT_ALL_AXES, 0);
+    e->pure = true;
+    const bool ok = deft_cond(deft_gt(sum, number(e, 0.25)), turn, other, &j, &x, 1, &out, 1);
+    e->pure = false;
+    if (ok) bind(e, st->dst, out);
+}
+
+static void run_vmap(exec *e, const stmt *st)
+{
+    job j = { e, st->p, operand(e, st->b) };
+    deft_tensor *x = operand(e, st->a), *out = NULL;
+    if (deft_rank(x) == 0) x = state_of(e, 2);
+    e->pure = true;
+    const bool ok = deft_vmap(e->s->cx, example, &j, &x, NULL, 1, &out, NULL, 1);
+    e->pure = false;
+    if (ok) bind_made(e, st, out);
+}
+
+/* ---- parts ---- */
+
+/* `moving`: other bounds each turn; equal ones where p is. */
+static deft_tensor *part_of(const exec *e, deft_tensor *t, unsigned p)
+{
+    const deft_shape s = deft_shape_get(t);
+    if (s.rank == 0) return NULL;
+    const int64_t n = s.dim[0], k = p & 8 && n > 2 ? n / 2 : 1;
+    const bool moving = p & 16 && e->b->kind != B_CAPTURE;
+    const int64_t at = (int64_t)(moving ? p + e->iter : p & 7) % (n - k + 1);
+    if (s.rank == 2 && p & 32)
+        return deft_slice(t, DEFT_FULL, DEFT_R(at % (N - 1), at % (N - 1) + 1));
+    return deft_slice(t, DEFT_R(at, at + k));
+}
+
+static deft_tensor *view_of(deft_tensor *t, unsigned p)
+{
+    const deft_shape s = deft_shape_get(t);
+    if (s.rank == 0) return NULL;
+    switch (p % 3) {
+    case 0: return deft_flip(t, DEFT_AXES(0));
+    case 1: return s.rank == 2 ? deft_t(t) : deft_reshape(t, DEFT_SHAPE(-1, 1));
+    default: return deft_flatten(t);
+    }
+}
+
+static void run_part(exec *e, const stmt *st, bool view)
+{
+    deft_tensor *const root = state_of(e, st->a);
+    deft_tensor *const t = view ? view_of(root, st->p) : part_of(e, root, st->p);
+    if (!t) return;
+    bind(e, st->dst, t);
+    e->at[st->dst % LOCALS].root = root;
+    e->at[st->dst % LOCALS].version = *version_of(e, root);
+}
+
+/* ---- assigns ---- */
+
+/* One part of a tensor from another part of it, or of something else. */
+static void assign_part(exec *e, const stmt *st)
+{
+    deft_tensor *const root = state_of(e, st->a);
+    deft_tensor *const to = part_of(e, root, st->p);
+    deft_tensor *from = st->q & 1 ? part_of(e, root, st->q / 2u) : operand(e, st->b);
+    if (!to || !from || is_fixed(e, root)) return;
+    if (st->q & 2) from = deft_mul(fit(e, from, to), number(e, 0.75));
+    if (st->q & 4) from = deft_sub(to, fit(e, from, to));
+    if (!deft_assign(to, fit(e, from, to))) return;
+    ++*version_of(e, root);
+    settle(e, root);
+    if (st->q & 8) bind(e, st->dst, to); /* the view goes on with what was assigned */
+}
+
+static void assign_view(exec *e, const stmt *st)
+{
+    for (unsigned i = 0; i < LOCALS; i++) {
+        const local *const l = &e->at[(st->a + i) % LOCALS];
+        if (!l->root || l->version != *version_of(e, l->root) || is_fixed(e, l->root)) continue;
+        deft_tensor *const value = fit(e, tame(operand(e, st->b)), l->t);
+        if (value) (void)deft_assign(l->t, value);
+        settle(e, l->root);
+        settle(e, l->t);
+        /* Other views are stale from here on; this one is not. */
+        const unsigned now = ++*version_of(e, l->root);
+        e->at[(st->a + i) % LOCALS].version = now;
+        return;
+    }
+}
+
+static void swap(exec *e, const stmt *st)
+{
+    const unsigned i = st->a & 2;
+    deft_tensor *const a = state_of(e, i), *const b = state_of(e, i + 1);
+    deft_tensor *const was = deft_cast(a, DEFT_F32);
+    settle(e, was);
+    assign(e, a, b);
+    assign(e, b, st->p & 1 ? was : deft_mul(was, number(e, 0.875)));
+}
+
+/* ---- statements ---- */
+
+/* A value of before that stays: over many steps, until another takes its place. */
+static void keep(exec *e, const stmt *st)
+{
+    deft_tensor *const t = st->p & 1 ? operand(e, st->a) : state_of(e, st->a);
+    if (e->b->kind == B_CAPTURE) return;
+    deft_tensor *const same = st->p & 2 ? deft_mul(t, number(e, 0.5)) : deft_cast(t, DEFT_F32);
+    keep_old(e, st->dst, same);
+}
+
+static deft_tensor *unary(const exec *e, unsigned p, deft_tensor *t)
+{
+    switch (p % 6) {
+    case 0: return tame(t);
+    case 1: return deft_neg(t);
+    case 2: return deft_sin(t);
+    case 3: return deft_mul(t, number(e, 0.5 + p % 3));
+    case 4: return deft_add(t, number(e, 0.25));
+    default: return deft_square(tame(t));
+    }
+}
+
+static deft_tensor *binary(unsigned p, deft_tensor *a, deft_tensor *b)
+{
+    switch (p % 4) {
+    case 0: return deft_add(a, b);
+    case 1: return deft_sub(a, b);
+    case 2: return deft_mul(tame(a), tame(b));
+    default: return deft_maximum(a, b);
+    }
+}
+
+static deft_tensor *reduce(unsigned p, deft_tensor *t)
+{
+    if (deft_rank(t) == 0) return deft_square(tame(t));
+    switch (p % 3) {
+    case 0: return deft_sum(t, DEFT_AXES(0), p & 4);
+    case 1: return deft_max(t, DEFT_ALL_AXES, 0);
+    default: return deft_cumsum(t, 0);
+    }
+}
+
+static void run_grad(exec *e, const stmt *st, deft_tensor *with)
+{
+    deft_tensor *const of = operand(e, st->a);
+    deft_tensor *g = NULL;
+    if (gradient(of, with, &g)) bind_gradient(e, st, g);
+}
+
+static void run_jvp(exec *e, const stmt *st)
+{
+    deft_tensor *of = operand(e, st->a), *with = state_of(e, st->b), *image = NULL;
+    deft_tensor *tangent = deft_sin(with);
+    const deft_grad_options o = { .size = sizeof o, .unused_is_zero = true };
+    settle(e, tangent);
+    if (deft_jvp(&of, 1, &with, &tangent, 1, &o, &image)) bind_gradient(e, st, image);
+}
+
+static void run_custom(exec *e, const stmt *st)
+{
+    deft_tensor *in = operand(e, st->a), *out = NULL;
+    e->pure = true;
+    const bool ok = deft_custom_grad(e->s->cx, forward, backward, NULL, &in, 1, &out, 1);
+    e->pure = false;
+    if (ok) bind(e, st->dst, out);
+}
+
+static void take(exec *e, const stmt *st, bool fault)
+{
+    int32_t at[3] = { st->p % M, st->q % M, fault ? N + 7 : 0 };
+    deft_tensor *const t = state_of(e, st->a % 4);
+    if (e->b->kind == B_CAPTURE) return;
+    deft_tensor *const i = deft_from(e->s->cx, DEFT_SHAPE(3), DEFT_I32, at, sizeof at);
+    deft_tensor *const taken = deft_take(t, i, 0);
+    if (!fault) bind(e, st->dst, taken); /* nobody asks for the other: it is no mistake */
+}
+
+static void borrow(exec *e, const stmt *st)
+{
+    if (e->b->kind == B_CAPTURE || e->b->kind == B_SCOPE) return;
+    deft_tensor *const t =
+        deft_wrap(e->s->cx, DEFT_SHAPE(N), DEFT_F32, e->s->lent, sizeof e->s->lent, NULL);
+    if (t) bind(e, st->dst, st->p & 1 ? t : deft_mul(t, number(e, 0.5)));
+}
+
+static void run_stmt(exec *e, const stmt *st)
+{
+    deft_tensor *const a = operand(e, st->a), *const b = operand(e, st->b);
+    deft_ctx *const cx = e->s->cx;
+    switch ((kind)st->kind) {
+    case K_UNARY: bind(e, st->dst, unary(e, st->p, a)); break;
+    case K_BINARY: bind(e, st->dst, binary(st->p, a, fit(e, b, a))); break;
+    case K_REDUCE: bind(e, st->dst, reduce(st->p, a)); break;
+    case K_PART: run_part(e, st, false); break;
+    case K_VIEW: run_part(e, st, true); break;
+    case K_SAME: bind(e, st->dst, deft_cast(state_of(e, st->a), DEFT_F32)); break;
+    case K_RANDOM:
+        bind(e, st->dst, deft_uniform(cx, &e->s->rng, DEFT_SHAPE(N), DEFT_F32, -1, 1));
+        break;
+    case K_BORROW: borrow(e, st); break;
+    case K_TAKE: take(e, st, false); break;
+    case K_FAULT: take(e, st, true); break;
+    case K_ASSIGN: assign(e, state_of(e, st->a), st->p & 1 ? tame(b) : b); break;
+    case K_SWAP: swap(e, st); break;
+    case K_ASSIGN_PART: assign_part(e, st); break;
+    case K_ASSIGN_VIEW: assign_view(e, st); break;
+    case K_ASSIGN_MEMORY: assign(e, e->s->memory, tame(b)); break;
+    case K_MEMORY: bind(e, st->dst, deft_cast(e->s->memory, DEFT_F32)); break;
+    case K_KEEP: keep(e, st); break;
+    case K_READ:
+        if (e->b->kind != B_CAPTURE) see(e->s, a);
+        break;
+    case K_GRAD: run_grad(e, st, b); break;
+    case K_GRAD_STATE: run_grad(e, st, state_of(e, st->b)); break;
+    case K_JVP: run_jvp(e, st); break;
+    case K_STOP: bind(e, st->dst, deft_stop_gradient(a)); break;
+    case K_HOOK: (void)deft_grad_hook(a, hook, NULL); break;
+    case K_CUSTOM: run_custom(e, st); break;
+    case K_SCAN: run_scan(e, st); break;
+    case K_WHILE: run_while(e, st); break;
+    case K_COND: run_cond(e, st); break;
+    case K_VMAP: run_vmap(e, st); break;
+    case K_SCOPE:
+    default: break;
+    }
+}
+
+/* A scope inside goes on for p statements; what they make ends with it. */
+static size_t run_inner(exec *e, size_t at)
+{
+    const size_t n = at + 1 + e->b->at[at].p % 4;
+    local before[LOCALS];
+    memcpy(before, e->at, sizeof before);
+    const deft_scope s = deft_scope_begin(e->s->cx);
+    for (at++; at <= n && at < e->b->n && !e->s->over; at++)
+        if (e->b->at[at].kind != K_SCOPE) run_stmt(e, &e->b->at[at]);
+    const deft_status st = deft_scope_end(s);
+    if (st != DEFT_OK) saw_status(e->s, st);
+    memcpy(e->at, before, sizeof before);
+    return at;
+}
+
+static void run_stmts(exec *e)
+{
+    for (size_t i = 0; i < e->b->n && !e->s->over;) {
+        const stmt *const st = &e->b->at[i];
+        if (st->when && e->iter % (st->when + 1u) == st->when) {
+            i++;
+        } else if (st->kind == K_SCOPE) {
+            i = run_inner(e, i);
+        } else {
+            run_stmt(e, st);
+            i++;
+        }
+    }
+}
+
+/* ---- blocks ---- */
+
+typedef struct call {
+    side *s;
+    const block *b;
+    deft_tensor *in[2];
+} call;
+
+/* The captured function. What it does must not depend on the turn. */
+static deft_status captured(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    const call *const c = user;
+    exec e = { .s = c->s, .w = c->s->w, .b = c->b, .in = in, .caller = c->in };
+    (void)n_in;
+    run_stmts(&e);
+    for (size_t i = 0; i < n_out; i++) {
+        const unsigned which = (unsigned)(c->b->at[0].id + i);
+        deft_tensor *const t = which % 3 ? operand(&e, which) : state_of(&e, which);
+        out[i] = deft_cast(t, DEFT_F32);
+        if (!out[i]) out[i] = deft_neg(t);
+    }
+    return deft_error(cx);
+}
+
+static void keep_output(side *s, unsigned i, deft_tensor *t, bool kept)
+{
+    if (!t || (!kept && !deft_keep(t))) return;
+    deft_drop(&s->old[i % OLD]);
+    s->old[i % OLD] = t;
+}
+
+static void run_capture(side *s, unsigned which, unsigned iter, call *c)
+{
+    const block *const b = c->b;
+    const unsigned other = b->same && iter % 3 == 1 ? b->in[0] : b->in[1];
+    deft_tensor *const in[2] = { s->state[b->in[0] % 4], s->state[other % 4] };
+    deft_tensor *out[2] = { 0 };
+    memcpy(c->in, in, sizeof c->in);
+    if (!s->plain) {
+        const deft_status st = deft_capture_call(s->capture[which], in, 2, out, b->n_out);
+        saw_status(s, st);
+        for (unsigned i = 0; i < b->n_out && st == DEFT_OK; i++) keep_output(s, i, out[i], false);
+        return;
+    }
+    const deft_scope step = deft_step_begin(s->cx);
+    deft_status st = captured(s->cx, in, 2, out, b->n_out, c);
+    for (unsigned i = 0; i < b->n_out && st == DEFT_OK; i++) deft_keep(out[i]);
+    if (st == DEFT_OK)
+        st = deft_step_end(step);
+    else
+        deft_step_abort(step);
+    saw_status(s, st);
+    for (unsigned i = 0; i < b->n_out && st == DEFT_OK; i++) keep_output(s, i, out[i], true);
+}
+
+static void run_step(side *s, const block *b, unsigned iter)
+{
+    exec e = { .s = s, .w = s->w, .b = b, .iter = iter };
+    const deft_scope step =
+        s->plain ? deft_step_begin(s->cx) : deft_step_begin_with(s->cx, &b->budget);
+    deft_tensor *old[OLD];
+    memcpy(old, s->old, sizeof old);
+    run_stmts(&e);
+    if (b->kind == B_ABORT && deft_error(s->cx) == DEFT_OK) {
+        deft_step_abort(step);
+        for (unsigned i = 0; i < OLD; i++)
+            if (s->old[i] != old[i]) deft_drop(&s->old[i]); /* made by what has never been */
+        return;
+    }
+    const bool submit = b->kind == B_SUBMIT && !s->plain;
+    saw_status(s, submit ? deft_step_submit(step) : deft_step_end(step));
+    const deft_status waited = submit && iter % 2 ? deft_wait(s->cx) : DEFT_OK;
+    if (waited != DEFT_OK) saw_status(s, waited);
+}
+
+static void run_scope(side *s, const block *b, unsigned iter)
+{
+    exec e = { .s = s, .w = s->w, .b = b, .iter = iter };
+    const deft_scope scope = deft_scope_begin(s->cx);
+    run_stmts(&e);
+    saw_status(s, deft_scope_end(scope));
+}
+
+static void see_all(side *s)
+{
+    for (unsigned i = 0; i < STATES; i++) see(s, s->state[i]);
+    for (unsigned i = 0; i < OLD; i++) see(s, s->old[i]);
+    see(s, s->memory);
+    const deft_status st = deft_wait(s->cx);
+    if (st != DEFT_OK) saw_status(s, st);
+    saw(s, s->written, N);
+}
+
+static deft_tensor *first_value(side *s, unsigned i)
+{
+    static const uint32_t rank[STATES] = { 1, 1, 2, 2, 0 };
+    float v[M * N];
+    deft_shape shape = { .rank = rank[i], .dim = { rank[i] == 2 ? M : N, N } };
+    oracle_fill(DEFT_F32, v, LEN(v), oracle_mix(s->w->seed, i + 1), ORACLE_TAME);
+    const size_t n = (size_t)oracle_numel(&shape);
+    return deft_keep(deft_from(s->cx, shape, DEFT_F32, v, n * sizeof *v));
+}
+
+static void run(side *s, const world *w, const oracle_path *p, bool plain)
+{
+    const deft_ctx_options o = { .size = sizeof o,
+                                 .no_fusion = plain,
+                                 .no_simplify = plain,
+                                 .device = p->device,
+                                 .max_nodes = plain ? 0 : w->max_nodes,
+                                 .max_bytes = plain ? 0 : w->max_bytes,
+                                 .max_latency_ns = plain ? 0 : w->max_latency_ns };
+    call c[BLOCKS];
+    memset(s, 0, sizeof *s);
+    s->plain = plain;
+    s->w = w;
+    s->rng.seed = w->seed;
+    if (deft_ctx_create(p->rt, &o, &s->cx) != DEFT_OK) exit(1);
+    for (unsigned i = 0; i < STATES; i++) s->state[i] = first_value(s, i);
+    s->memory = deft_keep(
+        deft_wrap_mut(s->cx, DEFT_SHAPE(N), DEFT_F32, s->written, sizeof s->written, NULL));
+    for (unsigned i = 0; i < w->n_blocks; i++) {
+        c[i] = (call){ .s = s, .b = &w->at[i] };
+        if (w->at[i].kind == B_CAPTURE && !plain)
+            s->capture[i] = deft_capture_create(s->cx, captured, &c[i]);
+    }
+    for (unsigned iter = 0; iter < w->n_iter && !s->over; iter++) {
+        oracle_fill(DEFT_F32, s->lent, N, oracle_mix(w->seed, iter), ORACLE_TAME);
+        for (unsigned i = 0; i < w->n_blocks && !s->over; i++) {
+            const block *const b = &w->at[i];
+            if (b->kind == B_CAPTURE)
+                run_capture(s, i, iter, &c[i]);
+            else if (b->kind == B_SCOPE)
+                run_scope(s, b, iter);
+            else
+                run_step(s, b, iter);
+            if (b->kind != B_SUBMIT || iter % 2) see_all(s);
+        }
+        see_all(s);
+    }
+    for (unsigned i = 0; i < BLOCKS; i++) {
+        deft_capture_stats stats;
+        if (!s->capture[i]) continue;
+        deft_capture_stats_read(s->capture[i], &stats, sizeof stats);
+        s->replayed += stats.replayed;
+        deft_capture_destroy(&s->capture[i]);
+    }
+    deft_stats stats;
+    deft_stats_read(s->cx, &stats, sizeof stats);
+    s->cuts = stats.cuts;
+    deft_clear(s->cx);
+    for (unsigned i = 0; i < STATES; i++) deft_drop(&s->state[i]);
+    for (unsigned i = 0; i < OLD; i++) deft_drop(&s->old[i]);
+    deft_drop(&s->memory);
+    deft_ctx_destroy(&s->cx);
+}
+
+/* ---- comparing ---- */
+
+static const oracle_path *plain_path, *path_now;
+static side reference, tested;
+static uint64_t n_refused, n_replayed, n_cut, n_seen;
+
+/* -1: both do the same; else the first thing seen that differs. */
+static long differs(const world *w)
+{
+    run(&reference, w, plain_path, true);
+    run(&tested, w, path_now, false);
+    const side *const a = &reference, *const b = &tested;
+    /* When a mistake is found depends on what has been computed; what it is does not. */
+    if (a->failed != b->failed) return (long)(a->n_log < b->n_log ? a->n_log : b->n_log);
+    if (a->failed != DEFT_OK) return -1;
+    for (size_t i = 0; i < a->n_log && i < b->n_log; i++)
+        if (a->log[i] != b->log[i]) return (long)i;
+    return a->n_log == b->n_log ? -1 : (long)(a->n_log < b->n_log ? a->n_log : b->n_log);
+}
+
+/* ---- drawing ---- */
+
+static unsigned pick(uint64_t *g, unsigned n)
+{
+    return (unsigned)(oracle_next(g) % n);
+}
+
+static kind pick_kind(uint64_t *g)
+{
+    unsigned all = 0;
+    for (unsigned i = 0; i < N_KINDS; i++) all += weight[i];
+    unsigned at = pick(g, all);
+    for (unsigned i = 0;; i++) {
+        if (at < weight[i]) return (kind)i;
+        at -= weight[i];
+    }
+}
+
+static deft_step_options pick_budget(uint64_t *g)
+{
+    deft_step_options o = { .size = sizeof o };
+    switch (pick(g, 8)) {
+    case 0:
+    case 1:
+    case 2:
+    case 3: o.max_nodes = 1 + pick(g, pick(g, 2) ? 8 : 60); break;
+    case 4: o.max_latency_ns = 1; break;
+    case 5: o.max_bytes = 1; break;
+    default: break;
+    }
+    return o;
+}
+
+static void pick_block(uint64_t *g, block *b, uint32_t *id)
+{
+    static const uint8_t kinds[] = { B_STEP,  B_STEP,    B_STEP,    B_SUBMIT, B_ABORT,
+                                     B_SCOPE, B_CAPTURE, B_CAPTURE, B_CAPTURE };
+    memset(b, 0, sizeof *b);
+    b->kind = kinds[pick(g, LEN(kinds))];
+    b->in[0] = (uint8_t)pick(g, 4);
+    b->in[1] = (uint8_t)pick(g, 4);
+    b->same = pick(g, 3) == 0;
+    b->n_out = (uint8_t)pick(g, 3);
+    b->budget = pick_budget(g);
+    b->n = 1 + pick(g, STMTS);
+    for (size_t i = 0; i < b->n; i++) {
+        stmt *const st = &b->at[i];
+        st->kind = (uint8_t)pick_kind(g);
+        st->dst = (uint8_t)pick(g, LOCALS);
+        st->a = (uint8_t)pick(g, 16);
+        st->b = (uint8_t)pick(g, 16);
+        st->p = (uint8_t)pick(g, 64);
+        st->q = (uint8_t)pick(g, 64);
+        st->when = b->kind != B_CAPTURE && pick(g, 5) == 0 ? (uint8_t)(1 + pick(g, 3)) : 0;
+        st->id = ++*id;
+    }
+}
+
+static void draw(world *w, uint64_t seed)
+{
+    uint64_t g = oracle_mix(seed, 0x6d69786564);
+    uint32_t id = 0;
+    memset(w, 0, sizeof *w);
+    w->seed = seed;
+    w->n_iter = 2 + pick(&g, MAX_ITER - 2);
+    w->n_blocks = 1 + pick(&g, BLOCKS - 1);
+    if (pick(&g, 4) == 0) w->max_nodes = 1 + pick(&g, 40);
+    if (pick(&g, 12) == 0) w->max_bytes = 1;
+    if (pick(&g, 12) == 0) w->max_latency_ns = 1;
+    for (unsigned i = 0; i < w->n_blocks; i++) pick_block(&g, &w->at[i], &id);
+}
+
+/* ---- printing and shrinking ---- */
+
+static void print(const world *w)
+{
+    printf("seed %llu: %u iterations; context: max_nodes %u, max_bytes %llu, max_latency_ns %llu\n",
+           (unsigned long long)w->seed, w->n_iter, w->max_nodes, (unsigned long long)w->max_bytes,
+           (unsigned long long)w->max_latency_ns);
+    for (unsigned i = 0; i < w->n_blocks; i++) {
+        const block *const b = &w->at[i];
+        printf("  %s: in %u %u%s, %u out; max_nodes %u, max_bytes %llu, max_latency_ns %llu\n",
+               block_name[b->kind], b->in[0] % 4, b->in[1] % 4, b->same ? " (or one)" : "",
+               b->n_out, b->budget.max_nodes, (unsigned long long)b->budget.max_bytes,
+               (unsigned long long)b->budget.max_latency_ns);
+        for (size_t k = 0; k < b->n; k++) {
+            const stmt *const st = &b->at[k];
+            printf("    %-14s dst %u, a %u, b %u, p %u, q %u%s\n", kind_name[st->kind], st->dst,
+                   st->a, st->b, st->p, st->q, st->when ? ", not always" : "");
+        }
+    }
+}
+
+static bool still_fails(world *best, const world *smaller)
+{
+    if (differs(smaller) < 0) return false;
+    *best = *smaller;
+    return true;
+}
+
+static void drop_stmts(world *w)
+{
+    for (unsigned i = 0; i < w->n_blocks; i++)
+        for (size_t k = w->at[i].n; k-- > 0;) {
+            world x = *w;
+            block *const b = &x.at[i];
+            memmove(&b->at[k], &b->at[k + 1], (b->n - k - 1) * sizeof *b->at);
+            b->n--;
+            (void)still_fails(w, &x);
+        }
+}
+
+static void drop_blocks(world *w)
+{
+    for (unsigned i = w->n_blocks; i-- > 0 && w->n_blocks > 1;) {
+        world x = *w;
+        memmove(&x.at[i], &x.at[i + 1], (x.n_blocks - i - 1) * sizeof *x.at);
+        x.n_blocks--;
+        (void)still_fails(w, &x);
+    }
+}
+
+static void calm(world *w)
+{
+    world x = *w;
+    x.max_nodes = 0;
+    x.max_bytes = x.max_latency_ns = 0;
+    (void)still_fails(w, &x);
+    for (unsigned i = 0; i < w->n_blocks; i++) {
+        x = *w;
+        x.at[i].budget = (deft_step_options){ .size = sizeof(deft_step_options) };
+        (void)still_fails(w, &x);
+        x = *w;
+        x.at[i].same = false;
+        (void)still_fails(w, &x);
+        x = *w;
+        x.at[i].n_out = 0;
+        (void)still_fails(w, &x);
+        for (size_t k = 0; k < w->at[i].n; k++) {
+            x = *w;
+            x.at[i].at[k].when = 0;
+            (void)still_fails(w, &x);
+        }
+    }
+    while (w->n_iter > 1) {
+        x = *w;
+        x.n_iter--;
+        if (!still_fails(w, &x)) break;
+    }
+}
+
+static void report(world *w, bool shrinks)
+{
+    for (int i = 0; i < 3 && shrinks; i++) {
+        drop_blocks(w);
+        drop_stmts(w);
+        calm(w);
+    }
+    const long at = differs(w);
+    print(w);
+    if (at < 0) {
+        printf("  (not found again)\n");
+        return;
+    }
+    char a[64] = "nothing", b[64] = "nothing";
+    if ((size_t)at < reference.n_log) oracle_text(DEFT_F32, reference.log, (size_t)at, a, sizeof a);
+    if ((size_t)at < tested.n_log) oracle_text(DEFT_F32, tested.log, (size_t)at, b, sizeof b);
+    printf("  thing %ld that is seen is %s%s%s, must be %s%s%s\n", at, b, tested.failed ? "; " : "",
+           tested.message, a, reference.failed ? "; " : "", reference.message);
+}
+
+static char running[64];
+
+/* A crash names its program. */
+static void crashed(int signal_number)
+{
+    const ssize_t n = write(STDOUT_FILENO, running, strlen(running));
+    signal(signal_number, SIG_DFL);
+    raise(n < 0 ? SIGKILL : signal_number);
+}
+
+int main(int argc, char **argv)
+{
+    static const int signals[] = { SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE, SIGTRAP };
+    uint64_t count = 3000, seed = 1;
+    bool shrinks = true, prints = false, compiles = true;
+    int n_given = 0, failures = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            count = 500, compiles = false;
+        else if (!strcmp(argv[i], "--full"))
+            count = 20000;
+        else if (!strcmp(argv[i], "--no-shrink"))
+            shrinks = false;
+        else if (!strcmp(argv[i], "--print"))
+            prints = true;
+        else
+            *(n_given++ ? &seed : &count) = strtoull(argv[i], NULL, 10);
+    }
+    oracle_path path[] = {
+        { .name = "plain", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
+        { .name = "interpreted", .tier = DEFT_TIER_INTERPRET, .n_threads = 2 },
+        { .name = "compiled", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+    };
+    const size_t n_paths = oracle_open(path, compiles ? LEN(path) : LEN(path) - 1);
+    plain_path = &path[0];
+    for (size_t i = 0; i < LEN(signals); i++) signal(signals[i], crashed);
+    uint64_t n = 0;
+    const double start = oracle_now();
+    for (; n < count && failures < 5; n++) {
+        world w;
+        draw(&w, seed + n);
+        path_now = &path[n_paths > 2 && n % 32 == 31 ? 2 : 1];
+        snprintf(running, sizeof running, "FAIL: crash in seed %llu\n", (unsigned long long)w.seed);
+        if (prints) print(&w);
+        fflush(stdout);
+        const long at = differs(&w);
+        n_refused += reference.over;
+        if (prints && reference.over) printf("  %s\n", reference.message);
+        n_replayed += tested.replayed;
+        n_cut += tested.cuts;
+        n_seen += reference.n_log;
+        if (at < 0) continue;
+        failures++;
+        printf("FAIL: program %llu\n", (unsigned long long)n + 1);
+        report(&w, shrinks);
+    }
+    printf(
+        "%llu programs (%llu ended early), %llu numbers compared, %llu cuts, %llu calls replayed; "
+        "%.1f s; %d failures\n",
+        (unsigned long long)n, (unsigned long long)n_refused, (unsigned long long)n_seen,
+        (unsigned long long)n_cut, (unsigned long long)n_replayed, oracle_now() - start, failures);
+    oracle_close(path, n_paths);
+    return failures != 0;
+}
