@@ -161,6 +161,8 @@ static const row rows[] = {
     { "optim_accumulate", OTHER, 0, 0, 0, NULL },
     { "optim_step", OTHER, 0, 0, 0, NULL },
     { "optim_step_if", OTHER, 0, 0, 0, NULL },
+    { "optim_step_t", OTHER, 0, 0, 0, NULL },
+    { "optim_step_if_t", OTHER, 0, 0, 0, NULL },
 };
 
 enum { N_ROWS = sizeof rows / sizeof *rows };

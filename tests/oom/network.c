@@ -34,7 +34,8 @@ static deft_status got(world *w, deft_tensor *t)
     float out[N];
     const size_t n = (size_t)deft_numel(t);
     const deft_status st = t && n <= N ? deft_read(t, DEFT_F32, out, n * sizeof *out) : DEFT_E_ARG;
-    if (st == DEFT_OK) memcpy(w->got, out, n * sizeof *out);
+    /* A call that failed does not keep other tensors from being read. */
+    if (st == DEFT_OK && deft_error(w->cx) == DEFT_OK) memcpy(w->got, out, n * sizeof *out);
     return cause(w, st);
 }
 
@@ -149,20 +150,29 @@ deft_tensor *make_clip_grad_norm(world *w)
 
 /* ---- optimizers ---- */
 
+/* The rate of the steps below, as a tensor. */
+static deft_tensor *rate_of(world *w)
+{
+    return deft_num(w->cx, 0.1);
+}
+
 /* A step of an optimizer that accumulates; what fails changes nothing. */
-static deft_status update(world *w, deft_optim *o, deft_tensor *p)
+static deft_status update(world *w, deft_optim *o, deft_tensor *p, bool by_tensor)
 {
     deft_tensor *const g[] = { w->x };
     const deft_scope s = deft_step_begin(w->cx);
     SUBJECT(w, deft_optim_accumulate(o, g, 0.5));
-    SUBJECT(w, deft_optim_step(o, NULL, 0.1));
+    if (by_tensor)
+        SUBJECT(w, deft_optim_step_t(o, NULL, rate_of(w)));
+    else
+        SUBJECT(w, deft_optim_step(o, NULL, 0.1));
     if (deft_error(w->cx) != DEFT_OK && deft_optim_steps(o)) w->wrong = "a failed step was counted";
     deft_status st;
     SUBJECT(w, st = deft_step_end(s));
     return st == DEFT_OK ? got(w, p) : st;
 }
 
-static deft_status optimize(world *w, deft_nn *nn)
+static deft_status optimize_by(world *w, deft_nn *nn, bool by_tensor)
 {
     deft_optim_options options = deft_optim_defaults(DEFT_OPTIM_ADAMW);
     options.accumulates = true;
@@ -173,9 +183,19 @@ static deft_status optimize(world *w, deft_nn *nn)
     SUBJECT(w, st = deft_optim_create(nn, &options, &o));
     if (st != DEFT_OK && (o || deft_nn_find(nn, "optim.exp_avg.p")))
         w->wrong = "an optimizer is there by half";
-    if (st == DEFT_OK) st = update(w, o, p);
+    if (st == DEFT_OK) st = update(w, o, p, by_tensor);
     deft_optim_destroy(&o);
     return st;
+}
+
+static deft_status optimize(world *w, deft_nn *nn)
+{
+    return optimize_by(w, nn, false);
+}
+
+static deft_status optimize_t(world *w, deft_nn *nn)
+{
+    return optimize_by(w, nn, true);
 }
 
 #define OPTIMIZE(name)                                                                             \
@@ -188,15 +208,24 @@ OPTIMIZE(optim_step)
 OPTIMIZE(optim_accumulate)
 #undef OPTIMIZE
 
+deft_status act_optim_step_t(world *w)
+{
+    return within(w, optimize_t);
+}
+
 /* ---- the scale of a loss ---- */
 
-static deft_status scaled_update(world *w, deft_optim *o, deft_scaler *k, deft_tensor *p)
+static deft_status scaled_update(world *w, deft_optim *o, deft_scaler *k, deft_tensor *p,
+                                 bool by_tensor)
 {
     deft_tensor *g[] = { w->x }, *is_finite;
     const deft_scope s = deft_step_begin(w->cx);
     SUBJECT(w, g[0] = deft_scaler_loss(k, w->x));
     SUBJECT(w, is_finite = deft_scaler_unscale(k, g, 1));
-    SUBJECT(w, deft_optim_step_if(o, g, 0.1, is_finite));
+    if (by_tensor)
+        SUBJECT(w, deft_optim_step_if_t(o, g, rate_of(w), is_finite));
+    else
+        SUBJECT(w, deft_optim_step_if(o, g, 0.1, is_finite));
     SUBJECT(w, deft_scaler_update(k, is_finite));
     if (deft_error(w->cx) == DEFT_OK && !deft_optim_steps(o)) w->wrong = "a step was not counted";
     deft_status st;
@@ -204,7 +233,7 @@ static deft_status scaled_update(world *w, deft_optim *o, deft_scaler *k, deft_t
     return st == DEFT_OK ? got(w, p) : st;
 }
 
-static deft_status scale(world *w, deft_nn *nn)
+static deft_status scale_by(world *w, deft_nn *nn, bool by_tensor)
 {
     deft_optim *o = NULL;
     deft_scaler *k = NULL;
@@ -214,10 +243,20 @@ static deft_status scale(world *w, deft_nn *nn)
     if (st == DEFT_OK) SUBJECT(w, st = deft_scaler_create(nn, NULL, &k));
     if (st != DEFT_OK && (k || deft_nn_find(nn, "scaler.scale")))
         w->wrong = "a scaler is there by half";
-    if (st == DEFT_OK) st = scaled_update(w, o, k, p);
+    if (st == DEFT_OK) st = scaled_update(w, o, k, p, by_tensor);
     deft_scaler_destroy(&k);
     deft_optim_destroy(&o);
     return st;
+}
+
+static deft_status scale(world *w, deft_nn *nn)
+{
+    return scale_by(w, nn, false);
+}
+
+static deft_status scale_t(world *w, deft_nn *nn)
+{
+    return scale_by(w, nn, true);
 }
 
 #define SCALE(name)                                                                                \
@@ -231,6 +270,11 @@ SCALE(scaler_unscale)
 SCALE(scaler_update)
 SCALE(optim_step_if)
 #undef SCALE
+
+deft_status act_optim_step_if_t(world *w)
+{
+    return within(w, scale_t);
+}
 
 /* ---- files ---- */
 

@@ -12,9 +12,9 @@
 #define NETWORK_ACTS(X)                                                                            \
     X(nn_create) X(nn_parameter) X(nn_buffer) X(nn_number) X(nn_push) X(nn_fill) X(nn_save)        \
     X(nn_load) X(nn_linear_init) X(nn_embedding_init) X(nn_norm_init_layer) X(nn_norm_init_rms)    \
-    X(nn_self_attention_init) X(nn_dropout_call) X(optim_create) X(optim_step)                     \
-    X(optim_accumulate) X(optim_step_if) X(scaler_create) X(scaler_loss) X(scaler_unscale)         \
-    X(scaler_update)
+    X(nn_self_attention_init) X(nn_dropout_call) X(optim_create) X(optim_step) X(optim_step_t)     \
+    X(optim_accumulate) X(optim_step_if) X(optim_step_if_t) X(scaler_create) X(scaler_loss)        \
+    X(scaler_unscale) X(scaler_update)
 #define NETWORK_RECORDS(X)                                                                         \
     X(nn_linear_call) X(nn_embedding_call) X(nn_norm_call) X(nn_self_attention_call)               \
     X(clip_grad_norm)
