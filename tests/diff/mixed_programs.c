@@ -531,14 +531,16 @@ static void assign_view(exec *e, const stmt *st)
     }
 }
 
+/* Two exchange their values, or one gets the other's, which then changes; what was is seen on. */
 static void swap(exec *e, const stmt *st)
 {
     const unsigned i = st->a & 2;
     deft_tensor *const a = state_of(e, i), *const b = state_of(e, i + 1);
-    deft_tensor *const was = deft_cast(a, DEFT_F32);
+    deft_tensor *const was = deft_cast(st->p & 2 ? b : a, DEFT_F32);
     settle(e, was);
     assign(e, a, b);
     assign(e, b, st->p & 1 ? was : deft_mul(was, number(e, 0.875)));
+    bind(e, st->dst, was);
 }
 
 /* ---- statements ---- */
