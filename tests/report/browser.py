@@ -37,7 +37,7 @@ class Browser:
             "goog:chromeOptions": {"binary": program, "args": arguments},
             "goog:loggingPrefs": {"browser": "ALL"}, "unhandledPromptBehavior": "ignore"}}})
         self.session = "/session/" + made["sessionId"]
-        self.cdp("Emulation.setDeviceMetricsOverride", width=size[0], height=size[1], deviceScaleFactor=1, mobile=False)
+        self.size(*size)
         self.colours("dark" if dark else "light")
 
     def send(self, method, path, body=None):
@@ -54,6 +54,9 @@ class Browser:
 
     def cdp(self, name, **parameters):
         return self.post("/goog/cdp/execute", cmd=name, params=parameters)
+
+    def size(self, width, height):
+        self.cdp("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
 
     def colours(self, scheme):
         self.cdp("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])

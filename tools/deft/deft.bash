@@ -42,7 +42,7 @@ _deft()
         ;;
     stats) words="--json" ;;
     perfetto | bundle) words="--out=" ;;
-    report) words="--out= --source= --limits= --events=" ;;
+    report) words="--out= --compare= --source= --limits= --events=" ;;
     doctor | ops) return ;;
     esac
     if [[ $cur == -* ]]; then

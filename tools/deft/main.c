@@ -51,6 +51,7 @@ static const char usage[] =
     "    --out=FILE, -o FILE                                           (deft-bundle.tar.gz)\n"
     "  report LOG    one HTML page about it: lines, kernels, code, graphs, memory, recompiles\n"
     "    --out=FILE, -o FILE                                           (report.html)\n"
+    "    --compare=LOG    puts an earlier run beside this one\n"
     "    --source=DIR     where source files are looked for            (.)\n"
     "    --limits=A,B     GB/s and GFLOP/s of the machine              (measured)\n"
     "    --events=N       newest events of each kind that are kept     (1000)\n"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""embed.py OUT.h page.html FILE...: the page of deft report as two arrays of bytes, what stands before its
+"""embed.py page.html FILE... OUT.h: the page of deft report as two arrays of bytes, what stands before its
 data and what behind.
 
 @STYLE@ and @SCRIPTS@ become one style and one script element each for the .css files, the vendored
@@ -33,7 +33,8 @@ def is_vendored(path):
     return "vendor" in path.split(os.sep)
 
 
-def main(out, page, *files):
+def main(page, *files):
+    *files, out = files
     style = "\n".join(text_of(p) for p in files if p.endswith(".css"))
     scripts = [text_of(p) for p in files if p.endswith(".js") and is_vendored(p)]
     own = [text_of(p) for p in files if p.endswith(".js") and not is_vendored(p)]

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "base/mem.h"
+#include "deft/deft.h"
 #include "runtime/tile.h"
 
 enum {
@@ -118,4 +119,30 @@ report_limits report_measure(void)
     uint32_t n = sched_getaffinity(0, sizeof set, &set) == 0 ? (uint32_t)CPU_COUNT(&set) : 1;
     if (n > MAX_THREADS) n = MAX_THREADS;
     return (report_limits){ .gbytes = measure(n, true), .gflops = measure(n, false), .threads = n };
+}
+
+double report_measure_recording(void)
+{
+    enum { N_OPS = 1000, N_ROUNDS = 40 };
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET };
+    deft_runtime *rt = NULL;
+    deft_ctx *cx = NULL;
+    double best = 0;
+    if (deft_runtime_create(&o, &rt) != DEFT_OK || deft_ctx_create(rt, NULL, &cx) != DEFT_OK)
+        goto done;
+    for (int round = 0; round < N_ROUNDS; round++) {
+        const deft_scope s = deft_scope_begin(cx);
+        deft_tensor *t = deft_zeros(cx, DEFT_SHAPE(8), DEFT_F32);
+        const uint64_t start = now_ns();
+        for (int i = 0; i < N_OPS; i++) t = deft_add(t, t);
+        const double each = (double)(now_ns() - start) / N_OPS;
+        if (deft_scope_end(s) != DEFT_OK) break;
+        if (round == 0 || each < best) best = each;
+    }
+done:
+    deft_ctx_destroy(&cx);
+    deft_runtime_destroy(&rt);
+    return best;
 }

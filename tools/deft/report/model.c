@@ -15,6 +15,7 @@
 
 #include "base/mem.h"
 #include "parts.h"
+#include "steps.h"
 #include "trees.h"
 #include "deft/status.h"
 
@@ -31,7 +32,8 @@ static const char *const series_name[N_SERIES] = { "extract", "plan", "bind", "l
 
 typedef struct totals {
     uint64_t cuts, plan_hits, matched, failed, launches, segments, interpreted_segments, results,
-        donated, allocated_bytes, max_allocated_bytes, extract_ns, plan_ns, run_ns, launches_ns;
+        donated, allocated_bytes, max_allocated_bytes, extract_ns, plan_ns, run_ns, launches_ns,
+        records;
 } totals;
 
 typedef struct launch_stat {
@@ -72,6 +74,7 @@ struct report_model {
     size_t plan_bytes, kernel_bytes, n_launches;
     uint64_t plans_without_text, kernels_without_code;
     report_trees *trees;
+    report_steps *steps;
 };
 
 /* ---- JSON ---- */
@@ -526,6 +529,7 @@ static void count_cut(totals *t, const json_t *r)
     t->plan_ns = add_up(t->plan_ns, count_of(r, "plan_ns"));
     t->run_ns = add_up(t->run_ns, count_of(r, "run_ns"));
     t->launches_ns = add_up(t->launches_ns, count_of(r, "launches_ns"));
+    t->records = add_up(t->records, count_of(r, "records"));
 }
 
 static void put_totals(report_model *m, json_t *row, const totals *t)
@@ -535,6 +539,7 @@ static void put_totals(report_model *m, json_t *row, const totals *t)
     PUT(cuts), PUT(plan_hits), PUT(matched), PUT(failed), PUT(launches), PUT(segments);
     PUT(interpreted_segments), PUT(results), PUT(donated), PUT(allocated_bytes);
     PUT(max_allocated_bytes), PUT(extract_ns), PUT(plan_ns), PUT(run_ns), PUT(launches_ns);
+    PUT(records);
 #undef PUT
     put(m, row, "totals", o);
 }
@@ -701,8 +706,10 @@ static void add_alike(report_model *m, const log_line *line, table *t, const cha
     put_int(m, row, summed, add_up(count_of(row, summed), count_of(r, summed)));
 }
 
-static void add_step_end(const log_line *line, process *p)
+static void add_step(report_model *m, const log_line *line, process *p)
 {
+    m->ok &= report_steps_add(m->steps, line, site_of(m, log_string(line->record, "site")));
+    if (strcmp(line->type, "step_end") != 0) return;
     const uint64_t live = count_of(line->record, "live_bytes");
     const uint64_t peak = count_of(line->record, "peak_bytes");
     uint64_t *const at = &p->live[bucket_at(p, line->t_ns)];
@@ -724,8 +731,8 @@ bool report_model_add(void *user, const log_line *line)
         add_launch(m, line);
     else if (strcmp(type, "cut") == 0)
         add_cut(m, line, p);
-    else if (strcmp(type, "step_end") == 0)
-        add_step_end(line, p);
+    else if (strncmp(type, "step_", 5) == 0)
+        add_step(m, line, p);
     else if (strcmp(type, "process") == 0)
         add_process(m, line, p);
     else if (strcmp(type, "plan") == 0)
@@ -771,7 +778,8 @@ report_model *report_model_create(uint32_t n_processes, const report_bounds *bou
                            &m->recomputes, &m->replays, &m->cuts,    &m->misses, &m->errors };
     for (size_t i = 0; i < DF_LEN(all); i++) table_init(m, all[i]);
     m->trees = report_trees_create(m->max.n_events, m->max.n_rows);
-    m->ok &= m->process && m->reasons && m->trees;
+    m->steps = report_steps_create(m->max.n_events);
+    m->ok &= m->process && m->reasons && m->trees && m->steps;
     for (uint32_t i = 0; i < n_processes && m->process; i++) {
         m->process[i].about = json_object();
         m->process[i].width_ns = 1 << 18;
@@ -794,6 +802,7 @@ void report_model_destroy(report_model **m)
     df_mem_free(&df_mem_system, x->process, (x->n_processes + 1) * sizeof *x->process);
     json_decref(x->reasons);
     report_trees_destroy(&x->trees);
+    report_steps_destroy(&x->steps);
     df_mem_free(&df_mem_system, x, sizeof *x);
     *m = NULL;
 }
@@ -862,7 +871,7 @@ json_t *report_model_finish(report_model *m)
     put(m, shown, "kernel_codes",
         json_pack("[II]", (json_int_t)(m->kernels.n - m->kernels_without_code),
                   (json_int_t)m->kernels.n));
-    m->ok &= report_trees_put(m->trees, root, shown);
+    m->ok &= report_trees_put(m->trees, root, shown) && report_steps_put(m->steps, root, shown);
     put(m, root, "shown", shown);
     put(m, root, "reasons", json_incref(m->reasons));
     if (!m->ok) {

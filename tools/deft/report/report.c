@@ -18,6 +18,7 @@ enum { MAX_FOLDERS = 16 };
 
 typedef struct options {
     const char *logs, *out;
+    const char *compared; /* the log of an earlier run, or NULL */
     const char *folder[MAX_FOLDERS];
     size_t n_folders;
     report_limits limits;
@@ -54,6 +55,8 @@ static int option_of(options *o, const char *argument)
         o->bounds.n_events = (size_t)n;
     } else if (cli_value(argument, "--out", &value)) {
         o->out = value;
+    } else if (cli_value(argument, "--compare", &value)) {
+        o->compared = value;
     } else if (argument[0] == '-' && argument[1]) {
         return cli_fail(CLI_USAGE, "report: no option %s; deft --help lists all", argument);
     } else if (o->logs) {
@@ -77,7 +80,7 @@ static int options_of(int argc, char **argv, options *o)
         if (code != CLI_OK) return code;
     }
     if (!o->logs)
-        return cli_fail(CLI_USAGE, "report: which folder? usage: deft report DIR -o FILE");
+        return cli_fail(CLI_USAGE, "report: which folder? usage: deft report DIR -o FILE [--compare=DIR]");
     if (o->n_folders == 0) o->folder[o->n_folders++] = ".";
     return CLI_OK;
 }
@@ -96,8 +99,9 @@ static json_t *faults_json(const log_faults *f)
 static json_t *limits_json(const options *o)
 {
     const report_limits l = o->has_limits ? o->limits : report_measure();
-    return json_pack("{s:f, s:f, s:b, s:I}", "gbytes", l.gbytes, "gflops", l.gflops, "measured",
-                     (int)!o->has_limits, "threads", (json_int_t)l.threads);
+    return json_pack("{s:f, s:f, s:f, s:b, s:I}", "gbytes", l.gbytes, "gflops", l.gflops,
+                     "record_ns", report_measure_recording(), "measured", (int)!o->has_limits,
+                     "threads", (json_int_t)l.threads);
 }
 
 /* Takes the model's object and puts what stands beside it. */
@@ -129,34 +133,55 @@ static int write_page(const options *o, const json_t *data)
     return cli_fail(CLI_INPUT, "%s: %s", o->out, error ? strerror(error) : "out of memory");
 }
 
-static int report(const options *o, log_set *logs, report_model *model)
+/* The object that is made of one log; *out gets a reference. */
+static int read_log(const options *o, const char *path, log_faults *faults, json_t **out)
+{
+    log_set *logs = NULL;
+    int code = log_open(&logs, path);
+    if (code != CLI_OK) return code;
+    report_model *model = report_model_create(log_process_count(logs), &o->bounds);
+    if (!model)
+        code = no_memory();
+    else
+        code = log_read(logs, report_model_add, model, faults);
+    if (code == CLI_OK) {
+        log_tell_faults(faults);
+        *out = report_model_finish(model);
+        if (!*out) code = no_memory();
+    }
+    if (code == CLI_OK && json_array_size(json_object_get(*out, "processes")) == 0)
+        code = cli_fail(CLI_INPUT, "%s: holds no structured log", path);
+    if (code == CLI_OK && faults->lines == faults->bad_lines + faults->unknown_lines)
+        code = cli_fail(CLI_INPUT, "%s: no line of a structured log in it", path);
+    report_model_destroy(&model);
+    log_close(&logs);
+    return code;
+}
+
+/* Puts the earlier run beside the data, as "compared". */
+static int add_compared(const options *o, json_t *data)
 {
     log_faults faults;
-    const int code = log_read(logs, report_model_add, model, &faults);
-    if (code != CLI_OK) return code;
-    log_tell_faults(&faults);
-    json_t *const data = report_model_finish(model);
-    int result = data ? CLI_OK : no_memory();
-    if (data && json_array_size(json_object_get(data, "processes")) == 0)
-        result = cli_fail(CLI_INPUT, "%s: holds no structured log", o->logs);
-    if (result == CLI_OK && faults.lines == faults.bad_lines + faults.unknown_lines)
-        result = cli_fail(CLI_INPUT, "%s: no line of a structured log in it", o->logs);
-    if (result == CLI_OK && !complete(data, o, &faults)) result = no_memory();
-    if (result == CLI_OK) result = write_page(o, data);
-    json_decref(data);
-    return result;
+    json_t *earlier = NULL;
+    const int code = read_log(o, o->compared, &faults, &earlier);
+    if (code != CLI_OK) {
+        json_decref(earlier);
+        return code;
+    }
+    (void)json_object_set_new(earlier, "path", json_string(o->compared));
+    return json_object_set_new(data, "compared", earlier) == 0 ? CLI_OK : no_memory();
 }
 
 int cli_report(int argc, char **argv)
 {
     options o;
-    log_set *logs = NULL;
+    log_faults faults;
+    json_t *data = NULL;
     int code = options_of(argc, argv, &o);
-    if (code == CLI_OK) code = log_open(&logs, o.logs);
-    if (code != CLI_OK) return code;
-    report_model *model = report_model_create(log_process_count(logs), &o.bounds);
-    code = model ? report(&o, logs, model) : no_memory();
-    report_model_destroy(&model);
-    log_close(&logs);
+    if (code == CLI_OK) code = read_log(&o, o.logs, &faults, &data);
+    if (code == CLI_OK && !complete(data, &o, &faults)) code = no_memory();
+    if (code == CLI_OK && o.compared) code = add_compared(&o, data);
+    if (code == CLI_OK) code = write_page(&o, data);
+    json_decref(data);
     return code;
 }

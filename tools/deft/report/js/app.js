@@ -2,9 +2,9 @@
 // Pages, search, keys, light and dark.
 
 const PAGES = [
-  ["overview", "Overview", overviewPage], ["source", "Source", sourcePage], ["graph", "Graph", graphPage],
+  ["overview", "Overview", overviewPage], ["timeline", "Timeline", timelinePage], ["source", "Source", sourcePage], ["graph", "Graph", graphPage],
   ["kernels", "Kernels", kernelPage], ["memory", "Memory", memoryPage], ["recompiles", "Recompiles", recompilesPage],
-  ["trees", "Graph trees", treesPage],
+  ["trees", "Graph trees", treesPage], ["compare", "Compare", comparePage],
 ];
 
 function route() {
@@ -93,7 +93,7 @@ function makeSearch() {
 
 // ---- keys, theme ----
 
-const HELP = [["1 – 7", "pages"], ["/", "search"], ["Tab, arrows", "move within a page: tabs, lines, rows, the graph"], ["Enter", "open what has the focus"], ["+  −  0", "graph: zoom, fit"], ["Esc", "close, leave, clear"], ["t", "light, dark"], ["?", "this"]];
+const HELP = [["1 – 9", "pages"], ["/", "search"], ["Tab, arrows", "move within a page: tabs, lines, rows, the graph"], ["Enter", "open what has the focus"], ["+  −  0", "graph and timeline: zoom, show everything"], ["Esc", "close, leave, clear"], ["t", "light, dark"], ["?", "this"]];
 
 function makeKeys() {
   const dialog = $("keys");

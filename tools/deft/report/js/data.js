@@ -11,6 +11,9 @@
 //   cuts                                the same: [process, t, site, plan, reason, plan hit, extract, plan, run,
 //                                       launches], times in ns
 //   reasons     template and advice of each reason in whys
+//   steps       the newest: [process, begin, elapsed, site, failed], times in ns
+//   step_times  histograms by process and site: steps.h
+//   compared    the same object of an earlier run, without files and limits; may be absent
 //   files       source texts by name        limits, faults, shown
 //
 // A launch is measured as a whole. Where it holds several segments, and a segment several records, its time
@@ -46,17 +49,16 @@ function unpack(text) {
   return new TextDecoder().decode(out.subarray(0, n));
 }
 
-const sites = D.sites.map((text) => {
+const siteOf = (text) => {
   const m = /^([^:]*):(\d+)(?: \(([^)]*)\))?(?: in (.*))?$/s.exec(text);
   return m
     ? { text, file: m[1], line: Number(m[2]), func: m[3] || "", label: m[4] || "" }
     : { text, file: "", line: 0, func: "", label: (/ in (.*)$/s.exec(text) || [])[1] || "" };
-});
-const siteText = (at) => (at === null || at === undefined ? "unknown place" : sites[at].text);
-const lineKey = (at) => {
-  const s = sites[at];
-  return s.file ? `${s.file}:${s.line}` : s.text;
 };
+const sites = D.sites.map(siteOf);
+const siteText = (at) => (at === null || at === undefined ? "unknown place" : sites[at].text);
+const keyOfSite = (s) => (s.file ? `${s.file}:${s.line}` : s.text);
+const lineKey = (at) => keyOfSite(sites[at]);
 
 // ---- traces ----
 
@@ -65,6 +67,11 @@ const WEIGHT = {
   diagonal: 0, exp: 12, log: 12, tanh: 16, sin: 16, cos: 16, tan: 20, pow: 40, erf: 16, sqrt: 4, div: 4, random: 20,
   expm1: 14, log1p: 14, sigmoid: 14, argsort: 60, sort: 60, gelu: 20, atan2: 25,
 };
+// The numbers of a text as people write them: 0x1.8p+1 becomes 3.
+const decimal = (text) => text.replace(/(-?)0x([01])(?:\.([0-9a-f]+))?p([+-]?\d+)/g, (_, sign, one, digits, power) => {
+  const fraction = [...(digits || "")].reduce((a, c, i) => a + parseInt(c, 16) / 16 ** (i + 1), Number(one));
+  return String(Number((Number(sign + "1") * fraction * 2 ** Number(power)).toPrecision(9)));
+});
 const NODE = /^%(\d+) = (\w+) (\w+)\[([\d,]*)\](.*)$/;
 
 // [{op, dtype, shape, from, rest, weight}] of a plan's trace; [] when the log has none.
@@ -95,14 +102,14 @@ const typeText = (r) => `${r.dtype}[${r.shape.join(",")}]`;
 
 // ---- segments: what a launch does at once ----
 
-// A kernel by its hash; what has no generated code by its kind and line.
-const units = new Map();
-
+// A run: units and lines of one log. The page is about one run; a second one may stand beside it.
+// A unit is a kernel by its hash; what has no generated code goes by its kind and line.
 function unitOf(plan, block, seg) {
+  const { units, sites: places } = plan.run;
   const k = seg.kernel === null ? null : block.kernels[seg.kernel];
   const last = seg.records.at(-1);
   const at = k ? k.site : last === undefined ? null : plan.record_sites?.[last] ?? plan.site;
-  const key = k ? k.kernel : `${seg.kind} ${at === null ? "" : lineKey(at)}`;
+  const key = k ? k.kernel : `${seg.kind} ${at === null ? "" : keyOfSite(places[at])}`;
   if (!units.has(key))
     units.set(key, {
       key, ops: k ? k.ops || seg.kind : opsOf(plan, seg), kind: seg.kind, code: null, site: at, places: [],
@@ -118,14 +125,13 @@ function opsOf(plan, seg) {
 }
 const WEIGHT_FREE = new Set(["input", "num", "cst"]);
 
-const lines = new Map(); // "file:line" or site text: what it became and what that cost
-
-function lineOf(at) {
-  const key = lineKey(at);
-  if (!lines.has(key))
-    lines.set(key, { key, site: at, file: sites[at].file, line: sites[at].line, ns: 0, n: 0,
+// "file:line" or site text: what it became and what that cost.
+function lineOf(run, at) {
+  const site = run.sites[at], key = keyOfSite(site);
+  if (!run.lines.has(key))
+    run.lines.set(key, { key, site: at, file: site.file, line: site.line, ns: 0, n: 0,
       records: [], units: new Set(), notes: [] });
-  return lines.get(key);
+  return run.lines.get(key);
 }
 
 function spreadLaunch(plan, block, b, i, stat, ns) {
@@ -153,8 +159,8 @@ function spreadSegment(plan, unit, seg, records, place) {
   const known = seg.records.filter((r) => plan.record_sites?.[r] !== null && plan.record_sites?.[r] !== undefined);
   const weights = known.map((r) => 0.01 + (records[r]?.weight ?? 1));
   const all = sum(weights);
-  if (!known.length && unit.site !== null) addTo(lineOf(unit.site), unit, place.ns);
-  known.forEach((r, x) => addTo(lineOf(plan.record_sites[r]), unit, (place.ns * weights[x]) / all));
+  if (!known.length && unit.site !== null) addTo(lineOf(plan.run, unit.site), unit, place.ns);
+  known.forEach((r, x) => addTo(lineOf(plan.run, plan.record_sites[r]), unit, (place.ns * weights[x]) / all));
 }
 
 function addTo(line, unit, ns) {
@@ -173,34 +179,39 @@ function spreadPlan(plan) {
   }
 }
 
-function derive() {
-  D.plans.forEach((plan, at) => {
+const byTime = (a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1);
+
+function makeRun(data) {
+  const run = { data, sites: data === D ? sites : data.sites.map(siteOf), units: new Map(), lines: new Map() };
+  data.plans.forEach((plan, at) => {
     plan.at = at;
-    plan.name = (D.processes.length > 1 ? `${plan.process}/` : "") + plan.id;
+    plan.run = run;
+    plan.name = (data.processes.length > 1 ? `${plan.process}/` : "") + plan.id;
     plan.cost = plan.simplify_ns + plan.fuse_ns + plan.prepare_ns;
     plan.launchNs = sum(plan.launch_stats || [], (s) => s[3]) || plan.totals.launches_ns;
     (plan.record_sites || []).forEach((s, r) => {
-      if (s !== null) lineOf(s).records.push([plan, r]);
+      if (s !== null) lineOf(run, s).records.push([plan, r]);
     });
     if (plan.blocks) spreadPlan(plan);
   });
-  for (const k of D.kernels) {
-    if (!units.has(k.kernel))
-      units.set(k.kernel, { key: k.kernel, ops: k.ops, kind: "kernel", site: k.site, places: [], n: 0,
+  for (const k of data.kernels) {
+    if (!run.units.has(k.kernel))
+      run.units.set(k.kernel, { key: k.kernel, ops: k.ops, kind: "kernel", site: k.site, places: [], n: 0,
         ns: 0, bytes: 0, flops: 0, alone: true, sites: new Map() });
-    units.get(k.kernel).code = k;
+    run.units.get(k.kernel).code = k;
   }
-  const note = (at, kind, row) => { if (at !== null && at !== undefined) lineOf(at).notes.push([kind, row]); };
-  D.whys.forEach((w) => note(w.site, "why", w));
-  D.syncs.forEach((s) => note(s.site, "sync", s));
-  D.errors.forEach((e) => note(e.site, "error", e));
-  D.recomputes.forEach((r) => note(r.site, "recompute", r));
+  const note = (at, kind, row) => { if (at !== null && at !== undefined) lineOf(run, at).notes.push([kind, row]); };
+  data.whys.forEach((w) => note(w.site, "why", w));
+  data.syncs.forEach((s) => note(s.site, "sync", s));
+  data.errors.forEach((e) => note(e.site, "error", e));
+  data.recomputes.forEach((r) => note(r.site, "recompute", r));
+  run.unitList = [...run.units.values()].sort(byTime);
+  run.unitList.forEach((u, i) => { u.rank = i + 1; });
+  run.lineList = [...run.lines.values()].sort(byTime);
+  return run;
 }
-derive();
 
-const unitList = [...units.values()].sort((a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1));
-unitList.forEach((u, i) => { u.rank = i + 1; });
-const lineList = [...lines.values()].sort((a, b) => b.ns - a.ns || (a.key < b.key ? -1 : 1));
+const { units, lines, unitList, lineList } = makeRun(D);
 const totalNs = sum(unitList, (u) => u.ns);
 const unitName = (u) => `k${u.rank}`;
 const unitTitle = (u) => (u.code ? "" : u.kind === "kernel" ? "" : `${u.kind}: `) + (u.ops || "");

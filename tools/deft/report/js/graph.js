@@ -59,6 +59,10 @@ function adopt(records, of) {
   return of;
 }
 
+// What runs in one launch of several kernels: their operators, those of the kernel that takes longest first.
+const together = (kernels) => `${kernels.length} kernels: ` +
+  [...new Set([...kernels].sort((a, b) => b.ns - a.ns).flatMap((k) => k.text.split(/, */)))].join(", ");
+
 const GROUPINGS = {
   kernel: (plan, list, of) => {
     const launches = grouped(list.filter((r) => of.has(r)), (r) => `${of.get(r).b}.${of.get(r).i}`);
@@ -71,7 +75,7 @@ const GROUPINGS = {
       });
       const o = of.get(records[0]);
       if (kernels.length === 1) return Object.assign(kernels[0], { launch: o.i, title: `${kernels[0].title} · launch ${o.i}` });
-      return groupOf(`l${at}`, "launch", `launch ${o.i}`, kernels, { text: `${kernels.length} kernels at once`, ns: sum(kernels, (k) => k.ns) });
+      return groupOf(`l${at}`, "launch", `launch ${o.i}`, kernels, { text: together(kernels), ns: sum(kernels, (k) => k.ns) });
     });
   },
   line: (plan, list) => [...grouped(list.filter((r) => plan.record_sites?.[r] !== null && plan.record_sites?.[r] !== undefined), (r) => lineKey(plan.record_sites[r]))]
@@ -144,8 +148,8 @@ function measure(node, records) {
     node.words = [node.title, clip(node.text || `${fmt.plural(node.size, "record")}`, 34), node.ns ? fmt.time(node.ns) : ""].filter(Boolean);
   } else {
     const r = records[node.leaf];
-    const numbers = r.from.filter((f) => inlined(records[f])).map((f) => clip(records[f].rest, 12));
-    node.words = [`%${node.leaf} ${r.op}`, [typeText(r), clip([r.rest, ...numbers].filter(Boolean).join(" "), 26)].filter(Boolean).join(" ")];
+    const numbers = r.from.filter((f) => inlined(records[f])).map((f) => clip(decimal(records[f].rest), 12));
+    node.words = [`%${node.leaf} ${r.op}`, [typeText(r), clip([decimal(r.rest), ...numbers].filter(Boolean).join(" "), 26)].filter(Boolean).join(" ")];
     if (r.op === "input") node.words[1] = typeText(r);
   }
   if (node.readers > MANY_READERS) node.words.push(`read by ${node.readers} of these`);
@@ -284,12 +288,27 @@ function select(view, node, reveal) {
   }
 }
 
+// The text with operator and source line beside each %N, the first time that a line of it names the record.
+function withPlaces(plan, text) {
+  const records = recordsOf(plan);
+  return text.split("\n").map((line) => {
+    const told = new Set();
+    return line.replace(/%(\d+)(?!\d)( \w+)?/g, (whole, number, word) => {
+      const r = records[Number(number)], at = plan.record_sites?.[Number(number)];
+      if (!r || told.has(number)) return whole;
+      told.add(number);
+      const place = at === null || at === undefined ? "" : ` at ${lineKey(at)}`;
+      return word && word.trim() === r.op ? `%${number} ${r.op} (${place.trim() || "no line"})` : `%${number} (${r.op}${place})${word || ""}`;
+    });
+  }).join("\n");
+}
+
 function planDetail(view) {
   const p = view.plan, t = p.totals;
   return el("div", {}, el("h2", {}, `plan ${p.name}`, el("small", {}, siteText(p.site))),
     el("div", { class: "figures small" }, number("ran", fmt.count(t.cuts)), number("launches", fmt.count(sum(p.blocks || [], (b) => b.launches.length))), number("in launches", fmt.time(p.launchNs))),
     p.retreat ? el("p", { class: "warn" }, `▲ one kernel per op: ${p.retreat}`) : null,
-    tabs("Texts of the plan", [["Why", () => codeView(unpack(p.why) || "Nothing was decided: one kernel.", "kernel")], ["Guards", () => codeView(unpack(p.guards) || "none", "kernel")],
+    tabs("Texts of the plan", [["Why", () => codeView(withPlaces(p, unpack(p.why)) || "Nothing was decided: one kernel.", "kernel")], ["Guards", () => codeView(unpack(p.guards) || "none", "kernel")],
       ["Plan", () => codeView(unpack(p.plan_text), "kernel")], ["Trace", () => codeView(unpack(p.trace), "kernel")]], p.why ? 0 : 2));
 }
 
@@ -300,9 +319,9 @@ function nodeDetail(view, node) {
     const users = view.records.map((x, k) => [x, k]).filter(([x]) => x.from.includes(node.leaf)).slice(0, 12);
     return el("div", {}, el("h2", {}, el("code", {}, `%${node.leaf} ${r.op}`), el("small", {}, `${typeText(r)} · ${fmt.count(r.size)} elements`)),
       el("dl", {}, el("dt", {}, "line"), el("dd", {}, siteLink(at ?? null)), el("dt", {}, "kernel"), el("dd", {}, o ? [unitLink(unitOf(view.plan, o.block, o.seg)), ` in launch ${o.i}`] : "none: simplified away, a view, or an input"),
-        el("dt", {}, "record"), el("dd", {}, el("code", {}, r.text)), el("dt", {}, "reads"), el("dd", {}, r.from.map((f) => el("div", {}, el("code", {}, view.records[f].text)))),
-        el("dt", {}, "read by"), el("dd", {}, users.map(([x]) => el("div", {}, el("code", {}, x.text))))),
-      el("h3", {}, "What the fuser said"), codeView(unpack(view.plan.why).split("\n").filter((l) => l.match(new RegExp(`%${node.leaf}(?!\\d)`))).join("\n") || "nothing of this record", "kernel"));
+        el("dt", {}, "record"), el("dd", {}, el("code", {}, decimal(r.text))), el("dt", {}, "reads"), el("dd", {}, r.from.map((f) => el("div", {}, el("code", {}, decimal(view.records[f].text))))),
+        el("dt", {}, "read by"), el("dd", {}, users.map(([x]) => el("div", {}, el("code", {}, decimal(x.text)))))),
+      el("h3", {}, "What the fuser said"), codeView(withPlaces(view.plan, unpack(view.plan.why).split("\n").filter((l) => l.match(new RegExp(`%${node.leaf}(?!\\d)`))).join("\n")) || "nothing of this record", "kernel"));
   }
   return el("div", {}, el("h2", {}, node.title, el("small", {}, fmt.plural(node.size, "record"))),
     el("p", {}, node.text || ""), node.line ? el("p", {}, link(["source", node.line], { class: "site" }, node.line)) : null,
@@ -419,5 +438,5 @@ function graphPage(at, fold, inputs) {
   pointers(view);
   requestAnimationFrame(() => { redraw(view); fit(view); });
   const legend = el("div", { class: "legend" }, [["o-input", "input"], ["o-map", "elementwise"], ["o-reduce", "reduction"], ["o-matmul", "product"], ["o-view", "view"], ["g-kernel", "+ opens"]].map(([c, name]) => el("span", {}, el("i", { class: c }), name)));
-  return el("div", { class: "page graphpage" }, head, el("div", { class: "split" }, el("div", { class: "middle canvas" }, box, legend), detail));
+  return el("div", { class: "page graphpage" }, head, el("div", { class: "split" }, el("div", { class: "middle" }, legend, el("div", { class: "canvas" }, box)), detail));
 }

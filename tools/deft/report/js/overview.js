@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Overview: what ran, where its time went, what is worth a look.
 
+// A change of shape or number that makes so many plans at one line is worth a look.
+const MANY_PLANS = 4;
+
 const PHASES = [
   ["launches", "Launches", "kernels, products, routines at work"],
   ["bind", "Run, beside launches", "buffers, binding, hand-over"],
@@ -16,9 +19,11 @@ function phaseTimes(p) {
 function whereTimeWent(p) {
   const wall = Math.max(1, p.last_ns - p.first_ns);
   const ns = phaseTimes(p);
-  const own = Math.max(0, wall - sum(Object.values(ns)));
+  const rest = Math.max(0, wall - sum(Object.values(ns)));
+  const each = D.limits.record_ns || 0, recording = Math.min(rest, p.totals.records * each);
   const rows = [...PHASES.map(([id, name, note]) => ({ id, name, note, ns: ns[id] })),
-    { id: "own", name: "The program itself", note: "recording, reading data, all that is not deft; waiting", ns: own }];
+    { id: "record", name: "≈ Recording", note: each ? `${fmt.count(p.totals.records)} records at ${each.toFixed(1)} ns, as measured when this report was made` : "not measured", ns: recording },
+    { id: "own", name: "The program itself", note: "reading data, all that is not deft; waiting", ns: rest - recording }];
   const all = sum(rows, (r) => r.ns);
   const stack = el("div", { class: "stack", role: "img", "aria-label": rows.map((r) => `${r.name} ${fmt.percent(r.ns / all)}`).join(", ") },
     rows.filter((r) => r.ns > 0).map((r) => withTip(
@@ -89,13 +94,36 @@ function findings() {
     if (lost) add("note", "Log not whole", `${fmt.plural(lost, "line")} found no room while ${p.program || "it"} ran`, "times of launches and counts are too low by as much", []);
     if (!p.ended) add("note", "Log without an end", "the process ended otherwise, or still runs", "", []);
   }
+  out.push(...recompileFindings(), ...copyFindings());
   const late = D.plans.filter((p) => p.cache === "guards_missed");
   if (late.length) add("note", "Planned again", `${fmt.plural(late.length, "plan")} made for a program that was known, since guards did not hold`,
     "the page Recompiles names the field of each", late.map((p) => p.site));
   if (!D.whys.some((w) => w.reason === "recomputed")) for (const r of D.recomputes.slice(0, 5)) add("note", "Computed twice", `${fmt.plural(r.records, "record")} again in ${fmt.plural(r.n, "cut")}`,
     "deft_keep what is read more than once", [r.site, r.first_site]);
   if (D.faults.bad_lines) add("note", "Lines not read", `${fmt.count(D.faults.bad_lines)} of ${fmt.count(D.faults.lines)}: ${D.faults.first[0] || ""}`, "", []);
-  return out;
+  const order = ["error", "warning", "note"];
+  return out.sort((a, b) => order.indexOf(a.level) - order.indexOf(b.level));
+}
+
+// Lines at which plan after plan was made: the program compiles again instead of running again.
+function recompileFindings() {
+  const bySite = [...grouped(D.plans.filter((p) => p.site !== null), (p) => `${p.process} ${p.site}`).values()].filter((ps) => ps.length >= MANY_PLANS);
+  return bySite.sort((a, b) => sum(b, (p) => p.cost) - sum(a, (p) => p.cost)).slice(0, 5).map((ps) => {
+    const misses = D.misses.filter((m) => m.site === ps[0].site && m.field);
+    const [field, list] = [...grouped(misses, (m) => m.field)].sort((a, b) => b[1].length - a[1].length)[0] || ["", []];
+    const last = list.at(-1);
+    return { level: "warning", title: "Compiles again and again", text: `${fmt.plural(ps.length, "plan")} were made here, in ${fmt.time(sum(ps, (p) => p.cost))}` +
+      (last ? `; what differed most often: ${field} (expected ${last.expected || "–"}, found ${last.found || "–"})` : ""),
+    advice: "the page Recompiles says for each what was new; a number or an extent that changes should reach the calls as an argument, not as another program", places: [ps[0].site] };
+  });
+}
+
+// Kernels that only move data and take a large share of the run.
+function copyFindings() {
+  const isCopy = (u) => u.kind !== "matmul" && /^(copy|assign|update|expand|concat|contiguous|permute|slice|input)(, *(copy|assign|update|expand|permute|slice|input))*$/.test(u.ops || "");
+  return unitList.filter((u) => isCopy(u) && u.ns > 0.05 * totalNs).slice(0, 5).map((u) => ({ level: "warning", title: "Copies whole arrays",
+    text: `${unitName(u)} only moves data (${u.ops}): ${fmt.time(u.ns)}, ${fmt.percent(u.ns / totalNs)} of all launches, ${fmt.bytes(u.bytes)} moved`,
+    advice: "the Why of its plan names the reader that keeps the old value; read before the assign, or assign to a slice of the place itself", places: [u.site] }));
 }
 
 const more = (group) => (sum(group, (w) => w.n) > 1 ? ` (${fmt.count(sum(group, (w) => w.n))} times in ${fmt.plural(group.length, "place")})` : "");
