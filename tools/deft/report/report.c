@@ -80,7 +80,8 @@ static int options_of(int argc, char **argv, options *o)
         if (code != CLI_OK) return code;
     }
     if (!o->logs)
-        return cli_fail(CLI_USAGE, "report: which folder? usage: deft report DIR -o FILE [--compare=DIR]");
+        return cli_fail(CLI_USAGE,
+                        "report: which folder? usage: deft report DIR -o FILE [--compare=DIR]");
     if (o->n_folders == 0) o->folder[o->n_folders++] = ".";
     return CLI_OK;
 }
