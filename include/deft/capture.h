@@ -28,8 +28,9 @@
  * count their steps in the same way, and must live as long.
  *
  * What cannot be replayed runs as C code at each call, correctly, and is logged once with the
- * reason: a function that reads a value while it runs (the C code may depend on it), makes tensors
- * from memory, or keeps tensors that it made.
+ * reason: a function that reads a value while it runs (the C code may depend on it, whether it was
+ * computed just now or was there before; printing and saving read, too), makes tensors from memory,
+ * or keeps tensors that it made.
  */
 #ifndef DEFT_CAPTURE_H
 #define DEFT_CAPTURE_H

@@ -4,6 +4,7 @@
  * back to the same bits, whatever the caller's locale; long axes keep their ends.
  */
 #include "lazy/devices.h"
+#include "lazy/recording.h"
 #include "lazy/submit.h"
 
 #include <inttypes.h>
@@ -150,6 +151,7 @@ static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, def
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    df_recording_reads(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
     df_value *found = df_value_ref(df_handle_value(cx, t)), *v = NULL;

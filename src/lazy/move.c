@@ -6,6 +6,7 @@
  * and written on a GPU one run of neighbours at a time, which is slow and touches nothing between.
  */
 #include "lazy/devices.h"
+#include "lazy/recording.h"
 
 #include <string.h>
 
@@ -186,6 +187,7 @@ deft_status df_value_assign(deft_ctx *cx, df_diag *d, const df_value *v, deft_de
 /* The value of t, computed when it is pending; counted. */
 static deft_status value_of(deft_ctx *cx, deft_tensor *t, df_value **out)
 {
+    df_recording_reads(cx);
     const deft_status st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
     if ((*out = df_value_ref(df_handle_value(cx, t)))) return DEFT_OK;

@@ -3,6 +3,7 @@
  * Acting calls that hand values out: eval, read, item, map.
  */
 #include "lazy/devices.h"
+#include "lazy/recording.h"
 #include "lazy/submit.h"
 
 /* Checks t, computes it. */
@@ -17,6 +18,7 @@ static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, def
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
     if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    df_recording_reads(cx);
     st = df_wait_for(cx, df_handle_value(cx, t));
     if (st != DEFT_OK) return st;
     if (!(*out = df_handle_value(cx, t))) {

@@ -34,6 +34,13 @@ DF_INLINE bool df_recording_freezes(const deft_ctx *cx)
 uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site) DF_COLD;
 /* What is recorded can't be replayed. */
 void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site) DF_COLD;
+/* A value is handed out to the C code, which may depend on it. */
+DF_INLINE void df_recording_reads(deft_ctx *cx)
+{
+    if (DF_UNLIKELY(cx->recording != NULL))
+        df_recording_spoil(cx, "it reads a value while it runs", cx->call);
+}
+
 /* The cut to make next; NULL: an ordinary one. */
 df_made *df_recording_cut(deft_ctx *cx);
 /* The step has computed everything and is about to forget its undo log. */

@@ -8,6 +8,7 @@
  */
 #include "base/replace.h"
 #include "lazy/devices.h"
+#include "lazy/recording.h"
 #include "lazy/safetensors.h"
 #include "lazy/submit.h"
 
@@ -144,6 +145,7 @@ static deft_status lay_out(saver *s)
 static deft_status compute_all(saver *s)
 {
     deft_ctx *const cx = s->cx;
+    df_recording_reads(cx);
     for (size_t i = 0; i < s->n; i++) {
         deft_tensor *const t = s->list[i].tensor;
         s->want_of[i] = DF_NONE;

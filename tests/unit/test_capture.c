@@ -402,6 +402,69 @@ Test(capture, what_reads_runs_each_time)
     deft_capture_destroy(&c);
 }
 
+typedef enum reading { READ, ITEM, MAP, MAP_DEVICE, FORMAT, SAVE, N_READINGS } reading;
+
+typedef struct reader {
+    deft_tensor *t; /* NULL: what the function is given */
+    reading how;
+} reader;
+
+/* Whether the first element is positive. */
+static bool is_positive(deft_tensor *t, reading how)
+{
+    float v = 0;
+    char text[64] = "";
+    deft_mapped m = { 0 };
+    deft_device where;
+    switch (how) {
+    case READ: OK(deft_read(t, DEFT_F32, &v, sizeof v)); break;
+    case ITEM: OK(deft_item(t, &v)); break;
+    case MAP: OK(deft_map(t, &m)); break;
+    case MAP_DEVICE: OK(deft_map_device(t, &m, &where)); break;
+    case FORMAT: OK(deft_format(t, text, sizeof text, NULL)); return !strchr(text, '-');
+    case SAVE: /* a device is not replaced: that it was asked for is enough */
+        cr_assert_eq(deft_save(cx, "/dev/null", &(deft_named){ "t", t }, 1), DEFT_E_IO);
+        return true;
+    case N_READINGS: break;
+    }
+    if (m.data) v = *(const float *)m.data;
+    deft_unmap(&m);
+    return v > 0;
+}
+
+static deft_status reads_what_is_there(deft_ctx *x, deft_tensor *const *in, size_t n_in,
+                                       deft_tensor **out, size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out;
+    const reader *const how = user;
+    n_runs++;
+    out[0] = is_positive(how->t ? how->t : in[0], how->how) ? deft_add(in[0], deft_const_f(x, 1))
+                                                            : deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+Test(capture, a_value_that_is_there_already_is_read_each_time)
+{
+    const float plus = 3, minus = -3;
+    for (int i = 0; i < 2 * N_READINGS; i++) {
+        deft_tensor *a = ROW(plus), *b = ROW(minus), *out[1];
+        const bool outside = i % 2;
+        reader how = { outside ? deft_keep(ROW(plus)) : NULL, (reading)(i / 2) };
+        deft_capture *c = deft_capture_create(cx, reads_what_is_there, &how);
+        n_runs = 0;
+        for (int k = 0; k < 4; k++) {
+            const bool is_plus = k % 2 == 0 || how.how == SAVE;
+            if (outside) deft_assign(how.t, is_plus ? a : b);
+            OK(deft_capture_call(c, outside || is_plus ? &a : &b, 1, out, 1));
+            EXPECT(out[0], is_plus ? 4 : outside ? -3 : 3);
+            expect_reason(c, "reads a value");
+        }
+        cr_assert_eq(n_runs, 4);
+        expect_stats(c, 4, 0, 0);
+        deft_capture_destroy(&c);
+    }
+}
+
 static deft_status from_memory(deft_ctx *x, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                                size_t n_out, void *user)
 {
