@@ -49,9 +49,9 @@ typedef struct deft_capture deft_capture;
  * which are NULL before. Tensors from outside must be kept, or belong to a scope that is open at
  * every call; the capture keeps those it uses. in[] are handles of the call, valid while it runs,
  * one for each tensor: assigning one assigns the caller's tensor, which is seen through all others
- * that are the same tensor, and through the tensor itself. A view (deft_slice and so on, unless it
- * is kept) is not assigned: DEFT_E_ARG. Opens no step. Anything but DEFT_OK fails the call with
- * that status. */
+ * that are the same tensor, and through the tensor itself; to gradients they are one as well. A
+ * view (deft_slice and so on, unless it is kept) is not assigned: DEFT_E_ARG. Opens no step.
+ * Anything but DEFT_OK fails the call with that status. */
 typedef deft_status (*deft_capture_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                        deft_tensor **out, size_t n_out, void *user);
 

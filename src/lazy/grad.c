@@ -7,6 +7,7 @@
  * that has a gradient. New records stand behind all that is walked over and are not met.
  */
 #include "lazy/grad.h"
+#include "lazy/recording.h"
 
 #include <string.h>
 
@@ -204,9 +205,12 @@ static uint32_t float_record(const call *c, const char *role, size_t i, deft_ten
     return DF_BAD;
 }
 
-/* What t was bound to before the step assigned it; DF_BAD when it was not, or is gone. */
-static uint32_t earlier_record(const deft_ctx *cx, const deft_tensor *t)
+/* What t was bound to before the step assigned it; DF_BAD when it was not, or is gone. Of a
+ * captured function's argument the log has the caller's handle, which is bound alike. */
+static uint32_t earlier_record(deft_ctx *cx, const deft_tensor *t)
 {
+    const deft_tensor *const twin = cx->recording ? df_recording_twin(cx, t) : NULL;
+    if (twin && twin->flags & DF_HANDLE_UNDO) t = twin;
     if (!(t->flags & DF_HANDLE_UNDO)) return DF_BAD;
     for (size_t i = cx->undo.n; i-- > 0;)
         if (cx->undo.at[i].t == t)

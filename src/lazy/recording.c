@@ -162,8 +162,13 @@ void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 {
     recording *const r = cx->recording;
     const seen_input s = { node, DF_NONE, t, t->value };
-    if (argument_of(r, t) == DF_NONE && !df_is_outer(cx, t))
-        df_recording_spoil(cx, "it makes a tensor from memory", 0);
+    deft_tensor *const twin = df_recording_twin(cx, t);
+    if (!twin && !df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
+    if (twin) { /* one tensor is one record, by whichever handle it is used first */
+        twin->node = node;
+        twin->epoch = cx->epoch;
+        twin->place = DF_NONE;
+    }
     if (!df_vec_push(cx->mem, &r->seen, s)) no_memory(cx);
 }
 

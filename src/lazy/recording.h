@@ -8,7 +8,7 @@
 
 #include "lazy/spine.h"
 
-/* Record `node` reads what t is bound to. */
+/* Record `node` reads what t is bound to, and what the handle that has to be bound as t is. */
 void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t);
 /* The handle that has to be bound as t is: of a function's argument the caller's handle, and the
  * other way round; NULL: none. */

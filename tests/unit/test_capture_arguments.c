@@ -237,6 +237,90 @@ Test(capture_arguments, the_lists_are_apart)
     deft_capture_destroy(&c);
 }
 
+/* ---- gradients ---- */
+
+typedef enum gradient_how {
+    FROM_OUTSIDE, /* what was used is the caller's handle, what is asked for is the argument */
+    TO_OUTSIDE,   /* the other way round */
+    OF_EARLIER,   /* the argument was assigned since */
+    OF_EARLIER_OUTSIDE,
+    THROUGH_VIEW, /* the same, a part of it */
+    FORWARDS,     /* deft_jvp */
+    N_GRADIENTS
+} gradient_how;
+
+/* 3 times the gradient of sum(2 * t * t), which is 12 t. */
+FUNCTION(takes_gradient)
+{
+    UNUSED;
+    const outside *const o = user;
+    const gradient_how how = (gradient_how)o->how;
+    deft_tensor *used = how == FROM_OUTSIDE ? o->t : in[0], *with = in[0], *g = NULL;
+    deft_tensor *const two = deft_const_f(cx, 2), *const three = deft_const_f(cx, 3);
+    if (how == TO_OUTSIDE || how == OF_EARLIER_OUTSIDE) with = o->t;
+    deft_tensor *of = deft_mul(deft_square(used), two);
+    if (how == OF_EARLIER || how == OF_EARLIER_OUTSIDE) deft_assign(in[0], deft_neg(in[0]));
+    if (how == THROUGH_VIEW)
+        deft_assign(deft_slice(in[0], DEFT_R(1, 2)), deft_neg(deft_slice(in[0], DEFT_R(1, 2))));
+    if (how == FORWARDS) {
+        if (!deft_jvp(&of, 1, &with, &three, 1, NULL, &g)) return deft_error(cx);
+        out[0] = g;
+        return DEFT_OK;
+    }
+    of = deft_sum(of, DEFT_ALL_AXES, 0);
+    if (!deft_grad(&of, NULL, 1, &with, 1, NULL, &g)) return deft_error(cx);
+    out[0] = deft_mul(g, three);
+    return DEFT_OK;
+}
+
+Test(capture_arguments, gradients_are_those_of_the_function_itself)
+{
+    for (int how = 0; how < N_GRADIENTS; how++) {
+        outside o = { RIG_VECTOR(&r, 1, 2), how };
+        float t[2] = { 1, 2 };
+        deft_capture *c = deft_capture_create(r.cx, takes_gradient, &o);
+        for (int i = 0; i < 4; i++) {
+            deft_tensor *out[1];
+            OK(&r, deft_capture_call(c, &o.t, 1, out, 1));
+            RIG_EXPECT(&r, out[0], 12 * t[0], 12 * t[1]);
+            if (how == OF_EARLIER || how == OF_EARLIER_OUTSIDE) t[0] = -t[0];
+            if (how == OF_EARLIER || how == OF_EARLIER_OUTSIDE || how == THROUGH_VIEW) t[1] = -t[1];
+            RIG_EXPECT(&r, o.t, t[0], t[1]);
+        }
+        expect_counts(c, 3, 1);
+        deft_capture_destroy(&c);
+    }
+}
+
+/* The second argument is the first one, which the function reaches by itself as well. */
+FUNCTION(takes_gradient_of_second)
+{
+    UNUSED;
+    const outside *const o = user;
+    deft_tensor *of = deft_sum(deft_square(o->t), DEFT_ALL_AXES, 0), *with = in[1], *g = NULL;
+    const deft_grad_options zero = { .size = sizeof zero, .unused_is_zero = true };
+    if (!deft_grad(&of, NULL, 1, &with, 1, &zero, &g)) return deft_error(cx);
+    out[0] = g;
+    return DEFT_OK;
+}
+
+Test(capture_arguments, gradients_of_one_tensor_given_twice)
+{
+    outside o = { RIG_VECTOR(&r, 1, 2), 0 };
+    deft_tensor *other = RIG_VECTOR(&r, 5, 6), *out[1];
+    deft_capture *c = deft_capture_create(r.cx, takes_gradient_of_second, &o);
+    for (int i = 0; i < 6; i++) {
+        deft_tensor *const in[2] = { o.t, i % 2 ? o.t : other };
+        OK(&r, deft_capture_call(c, in, 2, out, 1));
+        if (i % 2)
+            RIG_EXPECT(&r, out[0], 2, 4);
+        else
+            RIG_EXPECT(&r, out[0], 0, 0);
+    }
+    expect_counts(c, 4, 2);
+    deft_capture_destroy(&c);
+}
+
 /* ---- memory of the caller's ---- */
 
 FUNCTION(writes_first)
