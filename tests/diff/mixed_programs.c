@@ -120,6 +120,7 @@ typedef struct side {
     deft_ctx *cx;
     deft_rng rng;
     deft_tensor *state[STATES], *old[OLD], *memory;
+    unsigned fresh; /* which of old the open step has made */
     float written[N], lent[N];
     deft_capture *capture[BLOCKS];
     uint64_t replayed, cuts;
@@ -193,24 +194,9 @@ static deft_tensor *number(const exec *e, double v)
 
 /* ---- operands ---- */
 
-/* A captured function that takes gradients reaches what is handed in only that way, and does not
- * assign it. */
-static bool takes_gradients(const block *b)
-{
-    for (size_t i = 0; i < b->n; i++) {
-        const uint8_t kind = b->at[i].kind;
-        if (kind == K_GRAD || kind == K_GRAD_STATE || kind == K_JVP || kind == K_SCAN ||
-            kind == K_VMAP)
-            return true;
-    }
-    return false;
-}
-
 static deft_tensor *state_of(exec *e, unsigned i)
 {
     i %= STATES + 2;
-    for (unsigned k = 0; k < 2 && e->caller && i < STATES && takes_gradients(e->b); k++)
-        if (e->caller[k] == e->s->state[i]) return e->in[k];
     if (i < STATES) return e->s->state[i];
     if (e->in && !e->pure) return e->in[i - STATES];
     return e->s->state[i - STATES];
@@ -262,14 +248,9 @@ static unsigned *version_of(exec *e, const deft_tensor *t)
     return &e->version[STATES];
 }
 
-static bool is_fixed(const exec *e, const deft_tensor *dst)
-{
-    return e->in && (dst == e->in[0] || dst == e->in[1]) && takes_gradients(e->b);
-}
-
 static void assign(exec *e, deft_tensor *dst, deft_tensor *value)
 {
-    if (!value || is_fixed(e, dst)) return;
+    if (!value) return;
     if (!deft_assign(dst, fit(e, value, dst))) return;
     ++*version_of(e, dst);
     settle(e, dst);
@@ -392,6 +373,7 @@ static void keep_old(exec *e, unsigned dst, deft_tensor *t)
     settle(e, t);
     deft_drop(&e->s->old[dst % OLD]);
     e->s->old[dst % OLD] = t;
+    e->s->fresh |= 1u << dst % OLD;
 }
 
 /* A gradient, which is to be seen. */
@@ -506,7 +488,7 @@ static void assign_part(exec *e, const stmt *st)
     deft_tensor *const root = state_of(e, st->a);
     deft_tensor *const to = part_of(e, root, st->p);
     deft_tensor *from = st->q & 1 ? part_of(e, root, st->q / 2u) : operand(e, st->b);
-    if (!to || !from || is_fixed(e, root)) return;
+    if (!to || !from) return;
     if (st->q & 2) from = deft_mul(fit(e, from, to), number(e, 0.75));
     if (st->q & 4) from = deft_sub(to, fit(e, from, to));
     if (!deft_assign(to, fit(e, from, to))) return;
@@ -519,7 +501,7 @@ static void assign_view(exec *e, const stmt *st)
 {
     for (unsigned i = 0; i < LOCALS; i++) {
         const local *const l = &e->at[(st->a + i) % LOCALS];
-        if (!l->root || l->version != *version_of(e, l->root) || is_fixed(e, l->root)) continue;
+        if (!l->root || l->version != *version_of(e, l->root)) continue;
         deft_tensor *const value = fit(e, tame(operand(e, st->b)), l->t);
         if (value) (void)deft_assign(l->t, value);
         settle(e, l->root);
@@ -653,9 +635,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_ASSIGN_MEMORY: assign(e, e->s->memory, tame(b)); break;
     case K_MEMORY: bind(e, st->dst, deft_cast(e->s->memory, DEFT_F32)); break;
     case K_KEEP: keep(e, st); break;
-    case K_READ:
-        if (e->b->kind != B_CAPTURE) see(e->s, a);
-        break;
+    case K_READ: see(e->s, a); break;
     case K_GRAD: run_grad(e, st, b); break;
     case K_GRAD_STATE: run_grad(e, st, state_of(e, st->b)); break;
     case K_JVP: run_jvp(e, st); break;
@@ -667,7 +647,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_COND: run_cond(e, st); break;
     case K_VMAP: run_vmap(e, st); break;
     case K_SCOPE:
-    default: break;
+    case N_KINDS: break;
     }
 }
 
@@ -762,13 +742,12 @@ static void run_step(side *s, const block *b, unsigned iter)
     exec e = { .s = s, .w = s->w, .b = b, .iter = iter };
     const deft_scope step =
         s->plain ? deft_step_begin(s->cx) : deft_step_begin_with(s->cx, &b->budget);
-    deft_tensor *old[OLD];
-    memcpy(old, s->old, sizeof old);
+    s->fresh = 0;
     run_stmts(&e);
     if (b->kind == B_ABORT && deft_error(s->cx) == DEFT_OK) {
         deft_step_abort(step);
         for (unsigned i = 0; i < OLD; i++)
-            if (s->old[i] != old[i]) deft_drop(&s->old[i]); /* made by what has never been */
+            if (s->fresh >> i & 1u) deft_drop(&s->old[i]); /* made by what has never been */
         return;
     }
     const bool submit = b->kind == B_SUBMIT && !s->plain;
