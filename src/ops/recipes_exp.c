@@ -295,7 +295,8 @@ static rid build_sigmoid(rb f, rid x)
 }
 
 /* x / (1 + e), or x e / (1 + e) where x < 0. There x e = 2^n (x + x expm1 r). 1 + e is (1 + 2^n) +
- * 2^n expm1 r, which rounds once, and that error is made up for in expm1 r. */
+ * 2^n expm1 r, which rounds once, and that error is made up for in expm1 r. The quotient is then
+ * corrected by the rounding errors of x e and of the division; a rough 1 / (1 + e) does for them. */
 static rid build_silu(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -110, -752), r_neg_abs(f, x));
@@ -305,10 +306,15 @@ static rid build_silu(rb f, rid x)
     const rid power = r_mul(f, s, lower(f)), above = r_add(f, one, power);
     const rid sum = r_fma(f, power, q, above);
     const rid lost = r_fma(f, power, q, r_sub(f, above, sum));
-    const rid xe = r_mul(f, r_fma(f, y, r_sub(f, q, lost), y), s);
+    const rid by = r_sub(f, q, lost), product = r_fma(f, y, by, y);
+    const rid product_low = r_fma(f, y, by, r_sub(f, y, product));
+    const rid xe = r_mul(f, product, s), xe_low = r_mul(f, product_low, s);
     const rid negative = r_lt(f, x, r_k(f, 0));
     const rid quotient = r_div(f, r_select(f, negative, xe, x), sum);
-    return r_mul(f, quotient, r_select(f, negative, lower(f), one));
+    const rid rest = r_add(f, r_fma(f, r_neg(f, quotient), sum, xe), xe_low);
+    const rid rough = r_fma(f, sum, r_k(f, -0.5), r_k(f, 1.457));
+    const rid corrected = r_neg_abs(f, r_fma(f, rest, rough, quotient)); /* 0 + -0 would be +0 */
+    return r_select(f, negative, r_mul(f, corrected, lower(f)), quotient);
 }
 
 /* max(x, 0) + log(1 + e) */
