@@ -312,7 +312,7 @@ static rid build_silu(rb f, rid x)
     const rid negative = r_lt(f, x, r_k(f, 0));
     const rid quotient = r_div(f, r_select(f, negative, xe, x), sum);
     const rid rest = r_add(f, r_fma(f, r_neg(f, quotient), sum, xe), xe_low);
-    const rid rough = r_fma(f, sum, r_k(f, -0.5), r_k(f, 1.457));
+    const rid rough = r_fma(f, sum, r_k(f, -0.5), r_k(f, 0x1.75p+0));
     const rid corrected = r_neg_abs(f, r_fma(f, rest, rough, quotient)); /* 0 + -0 would be +0 */
     return r_select(f, negative, r_mul(f, corrected, lower(f)), quotient);
 }
