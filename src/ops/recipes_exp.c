@@ -295,8 +295,8 @@ static rid build_sigmoid(rb f, rid x)
 }
 
 /* x / (1 + e), or x e / (1 + e) where x < 0. There x e = 2^n (x + x expm1 r). 1 + e is (1 + 2^n) +
- * 2^n expm1 r, which rounds once, and that error is made up for in expm1 r. The quotient is then
- * corrected by the rounding errors of x e and of the division; a rough 1 / (1 + e) does for them. */
+ * 2^n expm1 r, which rounds once, and that error is made up for in expm1 r. The rounding errors of
+ * x e and of the division are added to the quotient; a rough 1 / (1 + e) does for them. */
 static rid build_silu(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -110, -752), r_neg_abs(f, x));

@@ -260,8 +260,8 @@ static void test_other_runtime(deft_ctx **cx, const deft_runtime_options *o)
     deft_ctx *other = NULL;
     if (deft_runtime_create(o, &rt) != DEFT_OK || deft_ctx_create(rt, NULL, &other) != DEFT_OK)
         exit(1);
-    /* What the first product compiles is compiled on a thread with a larger stack while main waits for
-     * it: that thread must not be held. */
+    /* What the first product compiles is compiled on a thread with a larger stack while main waits
+     * for it: that thread must not be held. */
     run(other, 1);
     deft_runtime_settle(rt);
     atomic_store(&is_held, false);
