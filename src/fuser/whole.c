@@ -468,10 +468,12 @@ static deft_status make_kernel(builder *w, uint32_t first)
     shape.n_stages = emit_end(w, first);
     TRY(q->st);
     space sp = { .n = (uint8_t)(w->rank + 1) };
-    for (uint32_t j = 0; j <= w->rank; j++) {
+    for (uint32_t j = 0; j < w->rank && j < DEFT_MAX_RANK; j++) {
         sp.order[j] = (uint8_t)j;
-        sp.extent[j] = j < w->rank ? w->extent[j] : w->most;
+        sp.extent[j] = w->extent[j];
     }
+    sp.order[w->rank] = (uint8_t)w->rank;
+    sp.extent[w->rank] = w->most;
     sp.red[w->rank] = true;
     df_fuse_loop_axes(q, &sp, w->b.access.at, (uint32_t)w->b.access.n, &shape, order, extent);
     TRY(df_fuse_seal_body(q, &w->b, shape, order, extent, &seg));

@@ -122,7 +122,7 @@ void df_cuda_make_do(df_cuda_laying *l, uint32_t kernel, uint8_t facts, df_cuda_
 {
     const shelf s = { l->c, l->plan, kernel, facts };
     df_cuda_choice by;
-    bool by_many;
+    bool by_many = false;
     if (!l->c->later || are_there(&s, *choice, *many) ||
         !find_nearest(&s, *choice, *many, &by, &by_many))
         return;
