@@ -400,7 +400,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_store_next(deft_ctx *cx, const char *p
  *
  * The lines are those since cx was made or since the last deft_explain that gave all of them: when
  * n has no room for the whole text and its terminator, the text is cut and no line is forgotten, so
- * that deft_explain(cx, NULL, 0) only measures. 64 events are kept, and 64 compiles; a first line
+ * that deft_explain(cx, NULL, 0) only measures. 128 events are kept, and 128 compiles; a first line
  * tells how many older ones were dropped. Kernels that other contexts of the runtime asked for are
  * theirs to tell. A program that repeats itself makes no event, and then this costs nothing.
  *

@@ -52,7 +52,7 @@ size_t df_event_text(const df_event *e, df_sites *sites, char *buf, size_t n);
 /* The same to the log, when the topic why is on, and as a record to the structured log. */
 void df_event_log(const df_log *log, const df_event *e);
 
-#define DF_EVENTS 64
+#define DF_EVENTS 128
 
 typedef struct df_events {
     uint64_t total; /* events so far; event i is at[i % DF_EVENTS] while i + DF_EVENTS >= total */

@@ -429,22 +429,22 @@ Test(why, measuring_and_short_buffers_forget_nothing)
     rig_close(&r);
 }
 
-Test(why, the_ring_keeps_64_and_counts_the_rest)
+Test(why, the_ring_keeps_128_and_counts_the_rest)
 {
     rig r;
     open_plain(&r);
     deft_tensor *a = rig_range(&r, 4, 1);
-    for (int i = 0; i < 40; i++) { /* three events each */
+    for (int i = 0; i < 64; i++) { /* three events each */
         deft_tensor *x = a;
         for (int k = 0; k < 6; k++) x = i >> k & 1 ? deft_add(x, 1) : deft_mul(x, 2);
         float v[4];
         rig_read(&r, x, v, 4);
     }
     explain(&r);
-    cr_assert(strncmp(told, "56 earlier events were dropped\n", 31) == 0, "%.60s", told);
+    cr_assert(strncmp(told, "64 earlier events were dropped\n", 31) == 0, "%.60s", told);
     size_t n = 0;
     for (const char *at = told; *at; at++) n += *at == '\n';
-    cr_assert_eq(n, 65);
+    cr_assert_eq(n, 129);
     explain(&r);
     cr_assert_str_eq(told, "", "and they are not told again");
     rig_close(&r);

@@ -37,7 +37,7 @@ static const char *const before[] = {
     "that",
     "was told before are counted (`syncs`, `recomputed`) and logged, but no new event; equal "
     "events",
-    "in a row are one line with \"(N times)\". 64 events and 64 compiles are kept for each "
+    "in a row are one line with \"(N times)\". 128 events and 128 compiles are kept for each "
     "context;",
     "what was dropped is counted in the first line. `DEFT_SYNC_WARN` tells every sync.",
     "",
