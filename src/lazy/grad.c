@@ -27,7 +27,9 @@ static size_t space_size(uint32_t n)
 bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from)
 {
     const uint32_t n = cx->rec.n - from;
-    *w = (df_grad){ .cx = cx, .what = what, .from = from, .end = DF_BAD };
+    *w = (df_grad){
+        .cx = cx, .what = what, .from = from, .end = DF_BAD, .n_mistakes = df_mistakes(cx)
+    };
     w->sum = df_mem_alloc(cx->mem, space_size(n));
     if (!w->sum) {
         df_error(cx, DEFT_E_MEMORY, "%s: no memory for the gradients of %u records", what, n);
@@ -112,6 +114,11 @@ static uint32_t unbroadcast(df_grad *w, uint32_t g, const df_shape *s)
     return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, g), ones, &g, NULL, 0, NULL, w->site);
 }
 
+static bool has_failed(const df_grad *w)
+{
+    return df_mistakes(w->cx) != w->n_mistakes;
+}
+
 bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
@@ -123,7 +130,7 @@ bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
     const uint32_t so_far = df_grad_of(w, k);
     uint32_t *const sum = &w->sum[k - w->from];
     *sum = so_far == DF_BAD || g == DF_BAD ? g : df_map2(cx, DF_OP_add, so_far, g, w->site);
-    return *sum != DF_BAD && cx->pending == DEFT_OK;
+    return *sum != DF_BAD && !has_failed(w);
 }
 
 bool df_grad_walk(df_grad *w)
@@ -132,7 +139,7 @@ bool df_grad_walk(df_grad *w)
     for (uint32_t k = w->from + w->n; k-- > w->from;) {
         const uint8_t flags = w->flags[k - w->from];
         if (df_grad_of(w, k) == DF_BAD) {
-            if (cx->pending != DEFT_OK) return false;
+            if (has_failed(w)) return false;
             continue;
         }
         bool goes_on = true;

@@ -39,10 +39,11 @@ typedef struct df_grad {
     uint32_t *sum;    /* per record: its gradient so far, or DF_BAD; of pieces: the newest one */
     uint8_t *flags;   /* per record: DF_GRAD_* */
     DF_VEC(df_grad_piece) piece;
-    uintptr_t site;     /* of the record whose rule runs */
-    uint32_t end;       /* of the loop whose finals were looked at last, */
-    bool end_is_active; /* and whether anything in its list is active */
-    uint8_t mixed;      /* the context's policy, which rests meanwhile */
+    uintptr_t site;      /* of the record whose rule runs */
+    uint32_t end;        /* of the loop whose finals were looked at last, */
+    bool end_is_active;  /* and whether anything in its list is active */
+    uint32_t n_mistakes; /* of the context when the walk began: more are the walk's own */
+    uint8_t mixed;       /* the context's policy, which rests meanwhile */
 } df_grad;
 
 /* A walk over records [from, now). false: an error; finish it in any case. */

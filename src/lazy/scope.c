@@ -535,13 +535,11 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
 
 deft_scope deft_step_begin(deft_ctx *cx)
 {
-    df_enter_call(cx, DF_SITE);
     return step_begin(cx, NULL, DF_SITE);
 }
 
 deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options)
 {
-    df_enter_call(cx, DF_SITE);
     return step_begin(cx, options, DF_SITE);
 }
 

@@ -342,6 +342,32 @@ Test(mistakes, fail_one_call)
     RIG_EXPECT(&r, t, -1, -2, -3);
 }
 
+/* Gradients, loops and vmap record many operations; a mistake that nobody has collected is none of
+ * theirs. */
+static deft_status double_it(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_mul(in[0], 2.0);
+    return DEFT_OK;
+}
+
+Test(mistakes, that_are_ignored_stop_no_later_call)
+{
+    deft_tensor *x = RIG_VECTOR(&r, 1, 2, 3), *out, *y, *g;
+    cr_assert_null(deft_slice(x, DEFT_R(2, 9)));
+    cr_assert_neq(deft_error(r.cx), DEFT_OK);
+    const deft_scope s = deft_step_begin(r.cx);
+    cr_assert(deft_scan(r.cx, double_it, NULL, &x, 1, NULL, 0, 2, 0, &out));
+    y = deft_sum(deft_add(deft_mul(out, x), deft_mul(deft_slice(x, DEFT_R(0, 1)), 5.0)),
+                 DEFT_ALL_AXES, 0);
+    cr_assert(deft_grad(&y, NULL, 1, &x, 1, NULL, &g), "%s", deft_message(r.cx));
+    RIG_EXPECT(&r, g, 8 + 15, 16, 24);
+    cr_assert(deft_jvp(&y, 1, &x, &x, 1, NULL, &g), "%s", deft_message(r.cx));
+    cr_assert_eq(rig_item(&r, g), 8 * 14 + 15);
+    OK(&r, deft_step_end(s));
+}
+
 Test(mistakes, outside_steps_end_with_their_scope)
 {
     deft_tensor *t = rig_range(&r, 3, 1);
