@@ -98,19 +98,24 @@ static void take_part(df_pool *p, uint32_t thread)
     if (n_done == n && atomic_load(&p->caller_asleep)) df_os_wake(&p->n_done, 1);
 }
 
-/* Returns true once a region other than `seen` is open, false to end. */
-static bool wait_region(df_pool *p, uint32_t seen)
+/* Returns true once a region other than `*seen` is open, which is then `*seen`; false to end. The
+ * number is read once: a second reading could find that of the pool's end, after which no other
+ * comes. */
+static bool wait_region(df_pool *p, uint32_t *seen)
 {
     const uint64_t until = df_os_now_ns() + SPIN_NS;
     for (;;) {
         for (int i = 0; i < 64; i++) {
-            if (atomic_load_explicit(&p->region, memory_order_acquire) != seen)
+            const uint32_t region = atomic_load_explicit(&p->region, memory_order_acquire);
+            if (region != *seen) {
+                *seen = region;
                 return !atomic_load_explicit(&p->stop, memory_order_acquire);
+            }
             df_os_relax();
         }
         if (df_os_now_ns() < until) continue;
         atomic_fetch_add(&p->n_asleep, 1);
-        while (atomic_load(&p->region) == seen) df_os_wait(&p->region, seen);
+        while (atomic_load(&p->region) == *seen) df_os_wait(&p->region, *seen);
         atomic_fetch_sub(&p->n_asleep, 1);
     }
 }
@@ -121,10 +126,7 @@ static void *work(void *user)
     uint32_t seen = w->seen;
     /* Whatever its starter's rounding mode was; the starter's own stays as it is. */
     (void)df_fp_enter();
-    while (wait_region(w->pool, seen)) {
-        seen = atomic_load_explicit(&w->pool->region, memory_order_acquire);
-        take_part(w->pool, w->thread);
-    }
+    while (wait_region(w->pool, &seen)) take_part(w->pool, w->thread);
     return NULL;
 }
 

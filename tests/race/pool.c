@@ -14,7 +14,7 @@
 #include "runtime/buffer.h"
 #include "runtime/pool.h"
 
-enum { N_TASKS = 200, N_ROUNDS = 300, N_THREADS = 4 };
+enum { N_TASKS = 200, N_ROUNDS = 300, N_THREADS = 4, N_POOLS = 5000 };
 
 static atomic_int n_wrong;
 
@@ -95,9 +95,10 @@ int main(void)
         run_region(p, 1 + (uint32_t)k, 1, NULL);
     }
     df_pool_destroy(&p);
-    for (int k = 0; k < 50; k++) {
+    /* Often: a worker may wake up for the last region while the pool ends. */
+    for (int k = 0; k < N_POOLS; k++) {
         if (df_pool_create(NULL, &df_mem_system, 1 + (uint32_t)k % 4, &p) != DEFT_OK) return 1;
-        if (k % 5) run_region(p, 7, 1 + k % 3, NULL);
+        if (k % 5) run_region(p, 2 + (uint32_t)k % 6, 1 + k % 3, NULL);
         df_pool_destroy(&p);
     }
     if (df_allocator_create(NULL, &df_mem_system, 100000, &a) != DEFT_OK) return 1;
