@@ -178,6 +178,7 @@ typedef struct load {
     uint32_t operand;     /* of a matmul or a routine: which, over its own axes; or DF_NONE */
     uint32_t map;
     uint32_t next; /* load of the same memory or DF_NONE */
+    bool is_old;   /* of what was there before the val that lists it, which writes elsewhere */
 } load;
 
 typedef struct edge {

@@ -198,10 +198,11 @@ static bool lets_write(pass *p, const load *l, uint32_t v, bool act)
     }
     if (!reads_apart(p, l, v, act)) return false;
     if (own || !act) return true;
-    /* It comes after v, and reads there what it would have read before: as a reader of v it is seen
+    /* It may come after v, and reads there what it would have read before: in v's list it is seen
      * by those that write over v. */
     load late = *l;
     late.next = p->vals.at[v].readers;
+    late.is_old = true;
     if (!df_vec_push(p->mem, &p->loads, late))
         p->st = df_fail_mem(p->diag, "fuser", sizeof late);
     else
@@ -272,7 +273,8 @@ static bool suits(pass *p, uint32_t u, uint32_t v, bool *loose)
     if (comes_before(p, p->vals.at[u].group, v)) return true;
     /* What reads v reads what u wrote, too. */
     for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
-        if (df_fuse_reaches(p, p->loads.at[l].group, p->vals.at[u].group)) return false;
+        if (!p->loads.at[l].is_old && df_fuse_reaches(p, p->loads.at[l].group, p->vals.at[u].group))
+            return false;
     return *loose = writes_apart(p, u, v, false);
 }
 
@@ -293,7 +295,7 @@ static void follow(pass *p, uint32_t u, uint32_t v)
     }
     writes_apart(p, u, v, true);
     for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
-        df_fuse_edge(p, p->vals.at[u].group, p->loads.at[l].group);
+        if (!p->loads.at[l].is_old) df_fuse_edge(p, p->vals.at[u].group, p->loads.at[l].group);
 }
 
 /* Readers of what is written over: all that lies under v, and the input whose memory it is. */

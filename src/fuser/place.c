@@ -337,6 +337,25 @@ static uint32_t input_under(const place *w)
     return w->kind == PLACE_INTO ? w->index : w->donor;
 }
 
+/* v, the first piece of a fresh array: into the caller's memory, if that is where the last piece
+ * goes and v may be written before the rest has run. */
+static bool first_into(pass *p, uint32_t v, const uint32_t *n_over, const uint32_t *next)
+{
+    hazard why = { DF_NONE, NULL };
+    const uint32_t end = end_of_chain(p, v, n_over, next);
+    if (end == DF_NONE || !is_into_root(p, end)) return false;
+    const uint32_t input = p->t->roots[p->vals.at[end].root].into;
+    if (!may_take(p, end, input, &why)) return false;
+    if (!df_hazard_may_order(p, p->in_readers[input], v, &why)) return false;
+    const uint32_t q = df_fuse_new_place(p, PLACE_INTO, input, p->vals.at[v].node);
+    if (p->st != DEFT_OK) return false;
+    df_hazard_order(p, p->in_readers[input], v);
+    disjoint(p, input, true);
+    p->vals.at[v].place = q;
+    p->in_over[input] = v;
+    return true;
+}
+
 /* In the place of the val it updates. */
 static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over, hazard *h)
 {
@@ -351,18 +370,13 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
         return false;
     }
     const uint32_t q = p->vals.at[over].place;
-    const uint32_t kind = p->places.at[q].kind, input = input_under(&p->places.at[q]);
-    /* A root's memory may hold this only on the way to that root, and two roots do not share. */
-    if (kind == PLACE_TEMP && is_into_root(p, v)) {
-        blame(h, DF_NONE, "what it changes is computed, and goes to the caller's memory whole");
-        return false;
-    }
+    const uint32_t input = input_under(&p->places.at[q]);
     uint8_t apart = pieces_apart(p, v, over);
     /* Memory that held an input: its readers come before every piece. */
     if (apart && input != DF_NONE && !df_hazard_may_order(p, p->in_readers[input], v, h)) apart = 0;
     if (!apart && !comes_last(p, p->vals.at[over].readers, over, input, v, h)) return false;
     if (apart && input != DF_NONE) df_hazard_order(p, p->in_readers[input], v);
-    if (kind == PLACE_TEMP && is_new_root(p, v)) {
+    if (p->places.at[q].kind == PLACE_TEMP && is_new_root(p, v)) {
         p->places.at[q].kind = PLACE_ROOT;
         p->places.at[q].index = p->vals.at[v].root;
     }
@@ -374,7 +388,8 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
 }
 
 /* The chain under base had taken the memory of a root, new or the caller's, that it does not reach
- * after all: it gets a temporary, with the input's contents copied first. */
+ * after all: it gets a temporary, with the input's contents copied first, unless all of it is
+ * written anew. */
 static deft_status give_up_root(pass *p, uint32_t base)
 {
     uint32_t v = p->node_val[base];
@@ -392,7 +407,9 @@ static deft_status give_up_root(pass *p, uint32_t base)
     w->keep = false;
     uint32_t bottom = v;
     while (p->vals.at[bottom].over != DF_NONE) bottom = p->vals.at[bottom].over;
-    const deft_status st = copy_whole(p, bottom, node_of(p, p->vals.at[bottom].node)->src[0].i);
+    const uint32_t first = node_of(p, p->vals.at[bottom].node)->src[0].i;
+    if (node_of(p, first)->op == DF_OP_empty) return p->st;
+    const deft_status st = copy_whole(p, bottom, first);
     for (uint32_t u = v; st == DEFT_OK && u != bottom; u = p->vals.at[u].over)
         df_fuse_edge(p, p->vals.at[bottom].frames, p->vals.at[u].group);
     return st;
@@ -420,7 +437,7 @@ static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, con
     const bool routine = node_of(p, node)->op != DF_OP_update;
     hazard why = { DF_NONE, NULL };
     if (node_of(p, base)->op == DF_OP_empty && !routine) {
-        p->vals.at[v].place = own_place(p, v);
+        if (!first_into(p, v, n_over, next)) p->vals.at[v].place = own_place(p, v);
         return p->st;
     }
     if (over_input(p, v, base, n_over, next, &why) || over_val(p, v, base, n_over, &why)) {

@@ -44,7 +44,8 @@ static deft_status read_versions(keeper *k, uint32_t gi)
     }
     for (uint32_t s = 0; s < g->n_operands; s++)
         if (g->mm_val[s] != DF_NONE)
-            TRY(read_version(k, (load){ gi, DF_NONE, s, g->mm_map[s], DF_NONE }, &g->mm_val[s]));
+            TRY(read_version(k, (load){ gi, DF_NONE, s, g->mm_map[s], DF_NONE, false },
+                             &g->mm_val[s]));
 done:
     return st;
 }

@@ -4,7 +4,8 @@
  * parts of the same array, as text. Places overlap, are disjoint or equal as it comes; they are
  * stepped, flipped, permuted, diagonals; values are sums, reductions, products and lookups of what
  * is written; old and intermediate contents are read again later, or are results. The array is a
- * temporary, donated or the caller's.
+ * temporary, donated or the caller's, or a fresh one made of pieces that goes to the caller's
+ * memory, which the pieces may read.
  *
  * Each is planned and run as in test_fuser (support/fuse_check.h). Then the same program with other
  * bounds is given to that plan: it serves them with right values, or a guard says no.
@@ -177,14 +178,37 @@ static uint32_t write_part(program *p, uint32_t array, uint32_t older)
                 p->dtype, p->rows, p->columns, array, value, place);
 }
 
+/* A fresh array of pieces side by side. */
+static uint32_t write_pieces(program *p)
+{
+    const uint32_t axis = pick(p, 2);
+    const int64_t all = axis ? p->columns : p->rows;
+    const int64_t n = 1 + pick(p, 3), least = all / n;
+    uint32_t array = line(p, "empty %s[%" PRId64 ",%" PRId64 "]\n", p->dtype, p->rows, p->columns);
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t extent = i + 1 < n ? least : all - i * least;
+        const int64_t start[2] = { axis ? 0 : i * least, axis ? i * least : 0 };
+        const part x = { axis ? p->rows : extent, axis ? extent : p->columns, { 1, 1 } };
+        const uint32_t place = slice(p, array, x, start);
+        uint32_t value = operand(p, pick(p, 2) ? p->aside : 0, x);
+        if (pick(p, 2))
+            value = line(p, "add %s[%" PRId64 ",%" PRId64 "] %%%" PRIu32 " %%%" PRIu32 "\n",
+                         p->dtype, x.rows, x.columns, value, slice(p, 0, x, start));
+        array = line(
+            p, "update %s[%" PRId64 ",%" PRId64 "] %%%" PRIu32 " %%%" PRIu32 " %%%" PRIu32 "\n",
+            p->dtype, p->rows, p->columns, array, value, place);
+    }
+    return array;
+}
+
 static void write_program(program *p, uint64_t seed, uint64_t variant)
 {
     static const char *const dtypes[] = { "f32", "f64", "f16", "i64" };
-    static const char *const kinds[] = { "", " sole", " wrapped", "" };
+    static const char *const kinds[] = { "", " sole", " wrapped", "", " wrapped" };
     memset(p, 0, sizeof *p);
     p->shape = seed * 2654435761u + 1;
     p->bounds = (seed * 31 + variant) * 40503 + 7;
-    const uint32_t type = pick(p, 4), kind = pick(p, 4);
+    const uint32_t type = pick(p, 4), kind = pick(p, 5);
     p->dtype = dtypes[type];
     p->is_real = type < 2;
     p->is_half = type == 2;
@@ -198,7 +222,8 @@ static void write_program(program *p, uint64_t seed, uint64_t variant)
     if (kind == 3)
         array = older =
             line(p, "neg %s[%" PRId64 ",%" PRId64 "] %%0\n", p->dtype, p->rows, p->columns);
-    for (uint32_t i = 1 + pick(p, MOST_PARTS); i-- > 0;) {
+    if (kind == 4) array = write_pieces(p);
+    for (uint32_t i = (kind != 4) + pick(p, MOST_PARTS); i-- > 0;) {
         const uint32_t before = array;
         array = write_part(p, array, older);
         if (pick(p, 3) == 0) older = before;
@@ -211,9 +236,9 @@ static void write_program(program *p, uint64_t seed, uint64_t variant)
         other = line(p, "sum %s[%" PRId64 "] %%%" PRIu32 " axes=[1]\n", p->dtype, x.rows, from);
     }
     put(p, "output %%%" PRIu32 "%s\n", array,
-        kind == 1                 ? " donor %0"
-        : kind == 2 && pick(p, 5) ? " into %0"
-                                  : "");
+        kind == 1                                ? " donor %0"
+        : (kind == 2 || kind == 4) && pick(p, 5) ? " into %0"
+                                                 : "");
     if (other != DF_NONE) put(p, "output %%%" PRIu32 "\n", other);
     if (held != DF_NONE && held != array) put(p, "output %%%" PRIu32 "\n", held);
 }

@@ -535,6 +535,68 @@ Test(fuser, disjoint_parts_need_no_order)
     cr_expect(r.n_staged == 0 && r.n_copied == 0 && r.temporary_bytes == 0);
 }
 
+/* A fresh array that goes to the caller's memory is written there piece by piece, unless a piece
+ * still wants the old contents of another, or a result does. */
+Test(fuser, pieces_go_to_the_callers_memory)
+{
+    static const char form[] = "%%0 = input f32[40,50]%s wrapped\n"
+                               "%%1 = input f32[40,25]\n"
+                               "%%2 = empty f32[40,50]\n"
+                               "%%3 = slice f32[40,25] %%2 start=[0,0] step=[1,1]\n"
+                               "%%4 = slice f32[40,25] %%0 start=[0,%d] step=[1,1]\n"
+                               "%%5 = mul f32[40,25] %%1 %%%d\n"
+                               "%%6 = update f32[40,50] %%2 %%5 %%3\n"
+                               "%%7 = slice f32[40,25] %%6 start=[0,25] step=[1,1]\n"
+                               "%%8 = neg f32[40,25] %%1\n"
+                               "%%9 = update f32[40,50] %%6 %%8 %%7\n"
+                               "output %%9 into %%0\n"
+                               "%s";
+    static const struct {
+        const char *strides;
+        int from, other; /* the factor: a part of the old contents, or the input itself */
+        const char *rest;
+        int64_t bytes;
+    } rows[] = {
+        { "", 0, 1, "", 0 },
+        { " strides=[100,1]", 0, 1, "", 0 },
+        { "", 0, 4, "", 40 * 50 * 4 }, /* the same elements: two arrays' places are not compared */
+        { "", 3, 4, "", 40 * 50 * 4 },
+        { "", 3, 1, "%10 = sum f32[] %0 axes=[0,1]\noutput %10\n", 0 },
+        { "", 3, 1, "%10 = sub f32[40,50] %9 %0\noutput %10\n", 40 * 50 * 4 },
+    };
+    char text[1024];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(text, sizeof text, form, rows[i].strides, rows[i].from, rows[i].other,
+                 rows[i].rest);
+        const fuse_result r = fuse_check(text, 4);
+        cr_expect(r.ok && !r.retreated, "%zu: %s", i, r.text);
+        cr_expect(is_about(r.temporary_bytes, rows[i].bytes), "%zu: %lld", i,
+                  (long long)r.temporary_bytes);
+    }
+}
+
+/* Rows of an array that come back in another order: what still reads the old contents beside a part
+ * must not wait for a part that is staged behind it. */
+Test(fuser, pieces_exchange_places)
+{
+    static const char rows[] = "%0 = input f16[3,5] wrapped\n"
+                               "%1 = empty f16[3,5]\n"
+                               "%2 = slice f16[1,5] %1 start=[0,0] step=[1,1]\n"
+                               "%3 = slice f16[1,5] %0 start=[1,0] step=[1,1]\n"
+                               "%4 = update f16[3,5] %1 %3 %2\n"
+                               "%5 = slice f16[1,5] %4 start=[1,0] step=[1,1]\n"
+                               "%6 = slice f16[1,5] %0 start=[2,0] step=[1,1]\n"
+                               "%7 = update f16[3,5] %4 %6 %5\n"
+                               "%8 = slice f16[1,5] %7 start=[2,0] step=[1,1]\n"
+                               "%9 = slice f16[1,5] %0 start=[1,0] step=[1,1]\n"
+                               "%10 = update f16[3,5] %7 %9 %8\n"
+                               "output %10 into %0\n";
+    const fuse_result r = fuse_check(rows, 4);
+    cr_expect(r.ok && !r.retreated, "%s", r.text);
+    cr_expect_eq(r.n_staged, 1);
+    cr_expect(is_about(r.temporary_bytes, 5 * 2), "%lld", (long long)r.temporary_bytes);
+}
+
 /* Who needs both the old contents and the new ones is the one reason for a copy that is left. */
 Test(fuser, copies_name_their_reader)
 {
