@@ -35,7 +35,7 @@ static deft_status read_versions(keeper *k, uint32_t gi)
     for (uint32_t i = 0; i < g->n_items; i++) {
         item *const it = &g->items[i];
         if (it->val == DF_NONE) continue;
-        load l = { gi, i, DF_NONE, it->map, DF_NONE };
+        load l = { gi, i, DF_NONE, it->map, DF_NONE, false };
         if (it->kind == IT_LOAD) TRY(read_version(k, l, &it->val));
         if (it->kind != IT_TAKE) continue;
         l.item = DF_NONE;

@@ -19,6 +19,7 @@
  * sublist is a program, too: a failing one is shrunk.
  * size: generator, runner and shrinker of one kind of program.
  */
+#include "../support/budget.h"
 #include "../support/oracle.h"
 
 #include <signal.h>
@@ -27,6 +28,9 @@
 #include <unistd.h>
 
 #define LEN(a) (sizeof(a) / sizeof *(a))
+
+/* Programs that are run whatever time that takes. */
+enum { LEAST = 500 };
 
 enum {
     BLOCKS = 5,
@@ -1067,7 +1071,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < LEN(signals); i++) signal(signals[i], crashed);
     uint64_t n = 0;
     const double start = oracle_now();
-    for (; n < count && failures < 5; n++) {
+    for (; n < count && (n < LEAST || test_time_left(1)) && failures < 5; n++) {
         world w;
         draw(&w, seed + n);
         path_now = &path[n_paths > 2 && n % 32 == 31 ? 2 : 1];

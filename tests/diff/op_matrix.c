@@ -1335,14 +1335,14 @@ static void cases_of(uint16_t op, int t, scale how)
                n_cases - before, (oracle_now() - t0) * 1e3);
 }
 
-/* Under a limit of time every eighth pair of an op and a dtype is covered in any case, where no GPU
- * is stood in for; which of the others are is drawn by the order. */
+/* Under a limit of time every sixteenth pair of an op and a dtype is covered in any case, where no
+ * GPU is stood in for; which of the others are is drawn by the order. */
 static void all_cases(scale how)
 {
     const uint32_t n_all = (uint32_t)LEN(ops) * DEFT_N_DTYPES;
-    const uint32_t n_least = getenv("DEFT_TEST_GPU") ? 1 : n_all / 8;
+    const uint32_t n_least = getenv("DEFT_TEST_GPU") ? 1 : n_all / 16;
     uint32_t i = 0, n_pairs = 0;
-    for (; i < n_all && (i < n_least || test_time_left(1)); i++) {
+    for (; i < n_all && (i < n_least || test_time_left(0.6)); i++) {
         const uint32_t which = test_scattered(i, n_all);
         const uint16_t op = (uint16_t)(which / DEFT_N_DTYPES);
         const int t = (int)(which % DEFT_N_DTYPES);
@@ -1364,16 +1364,19 @@ static void large_cases(scale how)
         "argsort", "nonzero", "compress", "unique",      "index_add",  "scatter_add",
     };
     batch.at_most = 8;
-    for (uint16_t op = 0; op < LEN(ops); op++) {
+    const uint32_t n_ops = (uint32_t)LEN(ops);
+    const uint32_t n_least = getenv("DEFT_TEST_GPU") ? 1 : n_ops / 3;
+    for (uint32_t i = 0; i < n_ops && (i < n_least || test_time_left(1)); i++) {
+        const uint16_t op = (uint16_t)test_scattered(i, n_ops);
         bool wanted = false;
-        for (size_t i = 0; i < LEN(names); i++) wanted |= !strcmp(names[i], ops[op].name);
+        for (size_t k = 0; k < LEN(names); k++) wanted |= !strcmp(names[k], ops[op].name);
         if (!wanted) continue;
         uint64_t die = op;
-        for (size_t i = 0; i < LEN(large_shapes); i++)
+        for (size_t j = 0; j < LEN(large_shapes); j++)
             for (unsigned v = 0; v < ops[op].n_variants; v++) {
                 const unsigned t = (unsigned)(oracle_next(&die) % DEFT_N_DTYPES);
                 if (!(ops[op].dtypes >> t & 1) || filtered(&ops[op], (deft_dtype)t)) continue;
-                const deft_shape *const s = &large_shapes[i];
+                const deft_shape *const s = &large_shapes[j];
                 if (!rank_fits(&ops[op], s->rank)) continue;
                 if (oracle_next(&die) % (how == QUICK ? 12 : 3)) continue;
                 const unsigned l = (unsigned)(oracle_next(&die) % N_LAYOUTS);
