@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Whole programs with every allocation failing in turn (world.h): steps of several kinds, reads,
- * and the making of runtimes and contexts.
+ * and the making of runtimes and contexts. With the argument "arenas" (arenas.c) what is asked of
+ * an arena fails, and nothing else.
  */
 #include <stdio.h>
 #include <string.h>
@@ -177,6 +178,57 @@ static deft_status submitted_inside(world *w)
     return st;
 }
 
+/* ---- captures ---- */
+
+typedef struct captured {
+    world *w;
+    bool assigns;
+} captured;
+
+static deft_status captured_fn(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    const captured *const c = user;
+    world *const w = c->w;
+    (void)n_in, (void)n_out;
+    deft_tensor *const y = deft_add(deft_mul(in[0], deft_param_f(cx, "rate")), in[1]);
+    if (c->assigns) {
+        deft_assign(w->p[0], y);
+        deft_assign(deft_slice(w->p[2], DEFT_AT(1), DEFT_FULL), deft_sum(y, DEFT_AXES(0), 0));
+    }
+    out[0] = deft_add(deft_uniform(cx, &w->rng, DEFT_SHAPE(4, N / 4), DEFT_F32, 0, 1), y);
+    return DEFT_OK;
+}
+
+static deft_status capture(world *w, int calls, bool assigns)
+{
+    captured user = { w, assigns };
+    deft_tensor *out[1] = { NULL };
+    float got[N];
+    const deft_scope s = deft_scope_begin(w->cx);
+    deft_capture *c = deft_capture_create(w->cx, captured_fn, &user);
+    deft_status st = c ? deft_capture_set_f(c, "rate", 0.5) : deft_error(w->cx);
+    for (int i = 0; i < calls && st == DEFT_OK; i++) {
+        deft_tensor *const in[2] = { w->x, i % 2 ? w->p[1] : deft_add(w->x, 1) };
+        st = deft_capture_call(c, in, 2, out, 1);
+    }
+    if (st == DEFT_OK) st = deft_read(out[0], DEFT_F32, got, sizeof got);
+    if (st == DEFT_OK) memcpy(w->got, got, sizeof got);
+    deft_capture_destroy(&c);
+    const deft_status end = deft_scope_end(s);
+    return st == DEFT_OK ? end : st;
+}
+
+static deft_status captured_assign(world *w)
+{
+    return capture(w, 1, true);
+}
+
+static deft_status captured_replays(world *w)
+{
+    return capture(w, 4, false);
+}
+
 static const scenario scenarios[] = {
     { .name = "adam step", .run = adam },
     { .name = "assigns through views", .run = views },
@@ -196,6 +248,8 @@ static const scenario scenarios[] = {
       .run = submitted,
       .options = { .size = sizeof(deft_ctx_options), .max_nodes = 24 } },
     { .name = "while it runs", .run = submitted_inside },
+    { .name = "a capture that assigns", .run = captured_assign },
+    { .name = "replays of a capture", .run = captured_replays },
 };
 
 /* Making and destroying a world. */
@@ -217,10 +271,12 @@ static void creation(bool keep_failing)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    for (int keep = 0; keep < 2; keep++) {
-        creation(keep);
+    const bool arenas = argc > 1 && !strcmp(argv[1], "arenas");
+    if (arenas) scenario_only(1);
+    for (int keep = 0; keep < (arenas ? 1 : 2); keep++) {
+        if (!arenas) creation(keep);
         for (size_t k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
             outcome want;
             if (scenario_once(&scenarios[k], &want)) scenario_fail_each(&scenarios[k], keep, &want);

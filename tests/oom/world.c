@@ -139,6 +139,8 @@ void world_check(world *w, const scenario *sc, size_t n, deft_status st, const o
         oom_fault(sc->name, n, "the result differs");
 }
 
+static size_t every = 1, only;
+
 /* One n. Returns true when no allocation was made to fail any more. */
 static bool attempt(const scenario *sc, size_t n, bool keep_failing, const outcome *want)
 {
@@ -146,6 +148,7 @@ static bool attempt(const scenario *sc, size_t n, bool keep_failing, const outco
     outcome before;
     if (!world_open(&w, &sc->options) || !world_fill(&w)) abort();
     world_get(&w, &before);
+    fail_mem_only(w.mem, only);
     fail_mem_at(w.mem, n, keep_failing);
     const deft_status st = run(&w, sc);
     const bool hit = fail_mem_count(w.mem).failed > 0;
@@ -157,11 +160,14 @@ static bool attempt(const scenario *sc, size_t n, bool keep_failing, const outco
     return !hit;
 }
 
-static size_t every = 1;
-
 void scenario_every(size_t n)
 {
     every = n;
+}
+
+void scenario_only(size_t size)
+{
+    only = size;
 }
 
 void scenario_fail_each(const scenario *sc, bool keep_failing, const outcome *want)

@@ -60,6 +60,8 @@ typedef struct outcome {
 bool scenario_once(const scenario *sc, outcome *out);
 /* Of the allocations of a scenario the first fails, and each n-th after it. 1 unless told. */
 void scenario_every(size_t n);
+/* Only allocations of this many bytes fail; 0 unless told: all do. */
+void scenario_only(size_t size);
 /* All of those, in one mode. */
 void scenario_fail_each(const scenario *sc, bool keep_failing, const outcome *want);
 

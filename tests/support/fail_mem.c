@@ -28,6 +28,7 @@ struct fail_mem {
     fail_mem_counts counts;
     size_t fail_in; /* calls until the failure; 0: none armed */
     bool keep_failing;
+    size_t only;     /* the size of what fails; 0: any */
     char fault[160]; /* the first one */
 };
 
@@ -122,7 +123,7 @@ static void *resize_locked(fail_mem *f, void *old, size_t old_size, size_t new_s
         if (old) block_remove(f, at);
         return NULL;
     }
-    if (fails_now(f)) return NULL;
+    if ((!f->only || f->only == new_size) && fails_now(f)) return NULL;
     unsigned char *const p = block_add(f, new_size);
     if (old) {
         at = block_find(f, old); /* adding may have put a new block in front */
@@ -170,6 +171,13 @@ void fail_mem_at(fail_mem *f, size_t n, bool keep_failing)
     pthread_mutex_lock(&f->lock);
     f->fail_in = n;
     f->keep_failing = keep_failing;
+    pthread_mutex_unlock(&f->lock);
+}
+
+void fail_mem_only(fail_mem *f, size_t size)
+{
+    pthread_mutex_lock(&f->lock);
+    f->only = size;
     pthread_mutex_unlock(&f->lock);
 }
 

@@ -31,6 +31,9 @@ const df_mem *fail_mem_get(fail_mem *f);
 /* The n-th call from now fails, and every later one while keep_failing; 0: none does. */
 void fail_mem_at(fail_mem *f, size_t n, bool keep_failing);
 
+/* Only requests of this many bytes fail, and count for fail_mem_at; 0, as at first: all do. */
+void fail_mem_only(fail_mem *f, size_t size);
+
 fail_mem_counts fail_mem_count(fail_mem *f);
 
 /* What the first fault was, for a message; "none". */
