@@ -566,11 +566,12 @@ deft_status df_fuse_places(pass *p)
     for (uint32_t n = 0; n < p->t->n_nodes; n++) {
         const uint32_t v = p->node_val[n];
         if (v == DF_NONE) continue;
-        deft_status st = p->st;
+        deft_status st = DEFT_OK;
         if (df_op_writes_over((df_op)node_of(p, n)->op) && p->vals.at[v].visible)
             st = place_update(p, v, n_over, next);
         else if (!is_into_root(p, v))
             p->vals.at[v].place = own_place(p, v);
+        if (st == DEFT_OK) st = p->st;
         if (st != DEFT_OK) return st;
     }
     const uint32_t n_vals = (uint32_t)p->vals.n;

@@ -62,6 +62,7 @@ enum {
     DF_HANDLE_CONST = 16,  /* WEAK: may be used in a capture */
     DF_HANDLE_ASLEEP = 16, /* not WEAK, in place of LIVE: to be told to the recording when used */
     DF_HANDLE_PARAM = 32,  /* WEAK: number is the index of a capture's parameter */
+    DF_HANDLE_VIEWED = 32, /* not WEAK: views of it were made */
     DF_HANDLE_ADRIFT = 64, /* its scope has ended: it lives while it is kept */
     DF_HANDLE_FLIGHT = 128 /* the undo log of the step in flight has its earlier binding */
 };
@@ -69,7 +70,7 @@ enum {
 struct deft_tensor {
     df_value *value; /* counted; NULL while only pending */
     union {
-        deft_tensor *root; /* the handle this is a view of; checked by node, it may be gone */
+        deft_tensor *root; /* the handle this is a view of, or NULL: see df_root_of */
         int64_t number;    /* WEAK: bits of an f64, or an i64 (place says which dtype) */
     };
     uint32_t node; /* its record, when epoch is the context's */
@@ -471,7 +472,9 @@ bool df_is_outside_body(const deft_ctx *cx, const deft_tensor *t);
 deft_status df_step_end(deft_scope s); /* for the acting call that is under way */
 bool df_has_pending(deft_ctx *cx);     /* something that a flush would compute */
 bool df_is_outer(const deft_ctx *cx, const deft_tensor *t); /* outlives the open step */
-/* What t is a view of; NULL for no view, and when that has ended: it has no reader left. */
+/* What t is a view of; NULL for no view, and when that has ended. A view ends before its root's
+ * slot is used again, or is no view any more: deft_keep, deft_scope_return and the last deft_drop
+ * of a tensor whose scope has ended see to that. */
 deft_tensor *df_root_of(const deft_tensor *t);
 /* The entry of wrapped memory; NULL when t is none. */
 df_mut *df_mut_of(deft_ctx *cx, const deft_tensor *t);

@@ -326,6 +326,7 @@ deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of)
     if (t) {
         t->root = of;
         t->place = node;
+        if (!(of->flags & DF_HANDLE_WEAK)) of->flags |= DF_HANDLE_VIEWED;
     }
     return t;
 }

@@ -10,6 +10,7 @@
  * size: what a cut collects, computes and binds is one list for all who cut.
  */
 #include "lazy/devices.h"
+#include "lazy/meet.h"
 #include "lazy/recording.h"
 #include "lazy/submit.h"
 #include "lazy/tell.h"
@@ -21,10 +22,10 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
         deft_tensor *const t = u->t;
         df_value_drop(cx, &t->value);
         t->value = u->value;
-        t->root = u->root;
+        t->root = t->keeps ? NULL : u->root; /* what is kept is a view of nothing */
         t->node = u->node;
         t->epoch = u->epoch;
-        t->place = u->place;
+        t->place = t->keeps ? DF_NONE : u->place;
         t->flags &= (uint8_t)~flag;
     }
 }
@@ -485,21 +486,33 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     if (ok) {
         saved = *t;
         df_value_ref(saved.value);
+        df_mut *const m = t->keeps ? NULL : df_mut_of(cx, t);
+        if (m) m->t = &saved;
+        if (m) t->flags &= (uint8_t)~DF_HANDLE_MUT;
+        if (!m) saved.flags &= (uint8_t)~DF_HANDLE_MUT;
     }
     df_scope_pop(cx, s.depth);
     if (!ok) return NULL;
+    deft_tensor *const root = df_root_of(&saved);
     deft_tensor *const out = df_handle_new(cx, saved.node);
     df_flight_give(cx, out, &undo);
     if (!out) {
+        df_mut_end(cx, &saved);
         df_value_drop(cx, &saved.value);
         return NULL;
     }
+    if (saved.flags & DF_HANDLE_WEAK) {
+        df_number_move(out, &saved);
+        return out;
+    }
+    df_mut *const m = df_mut_of(cx, &saved);
+    if (m) m->t = out;
     out->value = saved.value;
-    out->root = saved.root;
+    out->root = root;
     out->epoch = saved.epoch;
-    out->place = saved.place;
-    out->flags =
-        (out->flags & DF_HANDLE_FLIGHT) | (saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK));
+    out->place = root ? saved.place : DF_NONE;
+    out->lacks = saved.lacks;
+    out->flags = (out->flags & DF_HANDLE_FLIGHT) | (saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_MUT));
     return out;
 }
 
@@ -700,6 +713,32 @@ deft_tensor *deft_keep(deft_tensor *t)
     return t;
 }
 
+static void forget_root(deft_ctx *cx, deft_tensor *t, void *root)
+{
+    (void)cx;
+    if (t->flags & DF_HANDLE_WEAK || t->root != root) return;
+    t->root = NULL;
+    t->place = DF_NONE;
+}
+
+static void forget_root_in(df_undos *log, const deft_tensor *root)
+{
+    for (size_t i = 0; i < log->n; i++) {
+        if (log->at[i].root != root) continue;
+        log->at[i].root = NULL;
+        log->at[i].place = DF_NONE;
+    }
+}
+
+/* t's slot is free again: views of t are tensors of their own from here on. */
+static void end_views(deft_ctx *cx, deft_tensor *t)
+{
+    if (!(t->flags & DF_HANDLE_VIEWED) || t->flags & DF_HANDLE_WEAK) return;
+    df_each_outer(cx, UINT32_MAX, forget_root, t);
+    forget_root_in(&cx->undo, t);
+    if (cx->flight) forget_root_in(&cx->flight->undo, t);
+}
+
 void deft_drop(deft_tensor **pt)
 {
     if (!pt || !*pt) return;
@@ -722,6 +761,7 @@ void deft_drop(deft_tensor **pt)
             break;
         }
     if (t->flags & DF_HANDLE_ADRIFT) {
+        end_views(cx, t);
         df_undo_end(cx, t);
         df_mut_end(cx, t);
         df_handle_unbind(cx, t);

@@ -91,8 +91,9 @@ static deft_status nn_load(deft_nn *nn, const char *path, deft_nn_part part)
     if (st == DEFT_OK) st = open_list(nn, "nn_load", part, &f);
     if (st == DEFT_OK) {
         const deft_scope s = deft_step_begin(nn->cx);
-        fill_list(nn, part, &f);
-        st = deft_load(nn->cx, path, f.list, f.n);
+        if (!s.depth) st = df_deliver(nn->cx);
+        if (st == DEFT_OK) fill_list(nn, part, &f);
+        if (st == DEFT_OK) st = deft_load(nn->cx, path, f.list, f.n);
         if (st == DEFT_OK) st = read_numbers(nn, part, &f);
         if (st == DEFT_OK)
             st = deft_step_end(s);

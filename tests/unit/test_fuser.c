@@ -1269,10 +1269,29 @@ Test(fuser, text_is_stable)
     free(b);
 }
 
+/* Sums of rows, each with a part of it replaced: a place of its own, and an update in it. */
+static void put_updated_sums(char *text, size_t size, int n)
+{
+    size_t used = (size_t)snprintf(text, size, "%%0 = input f32[40,50]\n");
+    for (int i = 0, at = 1; i < n; i++, at += 4)
+        used +=
+            (size_t)snprintf(text + used, size - used,
+                             "%%%d = sum f32[40] %%0 axes=[1]\n"
+                             "%%%d = slice f32[3] %%%d start=[%d] step=[1]\n"
+                             "%%%d = neg f32[3] %%%d\n"
+                             "%%%d = update f32[40] %%%d %%%d %%%d\n",
+                             at, at + 1, at, i % 37, at + 2, at + 1, at + 3, at, at + 2, at + 1);
+    for (int i = 0; i < n; i++)
+        used += (size_t)snprintf(text + used, size - used, "output %%%d\n", 4 * i + 4);
+    cr_assert_lt(used, size);
+}
+
 /* Each allocation fails once: always the same status, nothing is left behind. */
 Test(fuser, memory_may_be_short)
 {
-    const char *const all[] = { layer_norm, heat, dense, concat, cross_entropy };
+    char sums[8192];
+    put_updated_sums(sums, sizeof sums, 40);
+    const char *const all[] = { layer_norm, heat, dense, concat, cross_entropy, sums };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         fail_mem *f = fail_mem_create();
         df_arena arena;

@@ -161,6 +161,108 @@ Test(lazy, scopes_own_tensors)
     rig_close(&r);
 }
 
+/* A view whose root has ended is a tensor of its own: what later has the root's handle is none of
+ * its business. */
+Test(lazy, views_outlive_their_root_as_tensors)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *z = deft_zeros(r.cx, DEFT_SHAPE(4), DEFT_F32), *late, *view;
+    for (int way = 0; way < 2; way++) {
+        deft_scope s = deft_scope_begin(r.cx);
+        deft_tensor *x = deft_full(r.cx, DEFT_SHAPE(4), DEFT_F32, 1.5);
+        const deft_tensor *const slot = x;
+        deft_assign(z, x);
+        if (way == 0) {
+            view = deft_scope_return(s, deft_slice(x, DEFT_R(1, 3)));
+        } else {
+            deft_keep(x);
+            OK(&r, deft_scope_end(s));
+            deft_assign(z, x);
+            view = deft_slice(x, DEFT_R(1, 3));
+            deft_drop(&x);
+        }
+        s = deft_scope_begin(r.cx);
+        OK(&r, deft_scope_end(s));
+        s = deft_scope_begin(r.cx); /* on the slab of the first again */
+        late = deft_zeros(r.cx, DEFT_SHAPE(4), DEFT_F32);
+        cr_assert(late == slot, "the test wants the same slot");
+        deft_assign(late, z);
+        cr_assert(deft_assign(view, 7.0), "%s", deft_message(r.cx));
+        EXPECT(&r, view, 7, 7);
+        EXPECT(&r, late, 1.5f, 1.5f, 1.5f, 1.5f);
+        /* A view of the view in that slot does not make a circle. */
+        OK(&r, deft_scope_end(s));
+        s = deft_scope_begin(r.cx);
+        OK(&r, deft_scope_end(s));
+        s = deft_scope_begin(r.cx);
+        late = deft_slice(view, DEFT_R(0, 1));
+        cr_assert(late == slot, "the test wants the same slot");
+        deft_assign(late, 9.0);
+        EXPECT(&r, view, 9, 7);
+        OK(&r, deft_scope_end(s));
+    }
+    /* A step that is put back makes no view of what was kept meanwhile. */
+    deft_scope outer = deft_scope_begin(r.cx);
+    deft_tensor *x = deft_full(r.cx, DEFT_SHAPE(4), DEFT_F32, 1.5);
+    view = deft_slice(x, DEFT_R(1, 3));
+    const deft_scope step = deft_step_begin(r.cx);
+    deft_assign(view, 3.0);
+    deft_keep(view);
+    deft_step_abort(step);
+    deft_assign(view, 5.0);
+    EXPECT(&r, view, 5, 5);
+    EXPECT(&r, x, 1.5f, 1.5f, 1.5f, 1.5f);
+    OK(&r, deft_scope_end(outer));
+    deft_drop(&view);
+    rig_close(&r);
+}
+
+static deft_status by_a_returned_number(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                        deft_tensor **out, size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user;
+    const deft_scope s = deft_scope_begin(cx);
+    out[0] = deft_mul(in[0], deft_scope_return(s, deft_const_f(cx, 0.5)));
+    return DEFT_OK;
+}
+
+/* What a scope returns is what it was within: a view, wrapped memory, a number, something lost. */
+Test(lazy, scope_return_keeps_what_a_tensor_is)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    float memory[3] = { 1, 2, 3 };
+    deft_tensor *x = rig_range(&r, 3, 1);
+    deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *t = deft_scope_return(s, deft_slice(x, DEFT_R(1, 3)));
+    deft_assign(t, 7.0);
+    EXPECT(&r, x, 1, 7, 7);
+
+    s = deft_scope_begin(r.cx);
+    t = deft_scope_return(
+        s, deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, memory, sizeof memory, NULL));
+    deft_scope step = deft_step_begin(r.cx);
+    deft_assign(t, 8.0);
+    OK(&r, deft_step_end(step));
+    cr_assert(memory[0] == 8 && memory[2] == 8, "%g", (double)memory[0]);
+
+    deft_capture *c = deft_capture_create(r.cx, by_a_returned_number, NULL);
+    for (int i = 0; i < 3; i++) {
+        OK(&r, deft_capture_call(c, &x, 1, &t, 1));
+        EXPECT(&r, t, 0.5f, 3.5f, 3.5f);
+    }
+    deft_capture_destroy(&c);
+
+    s = deft_scope_begin(r.cx);
+    t = deft_zeros(r.cx, DEFT_SHAPE(3), DEFT_F32);
+    cr_assert_null(deft_assign(t, rig_range(&r, 2, 0)));
+    t = deft_scope_return(s, t);
+    float got[3];
+    cr_assert_eq(deft_read(t, DEFT_F32, got, sizeof got), DEFT_E_SHAPE);
+    rig_close(&r);
+}
+
 Test(lazy, views_are_snapshots)
 {
     rig r;

@@ -564,6 +564,31 @@ Test(nn, load_is_all_or_nothing)
     net_close(&same);
 }
 
+/* Where no further step can be opened nothing is loaded. */
+Test(nn, load_needs_a_step)
+{
+    net a, b, same;
+    char path[64];
+    net_open(&a, 11, NULL);
+    net_open(&b, 12, NULL);
+    net_open(&same, 12, NULL);
+    OK(&a.r, deft_nn_save(a.nn, path_of(path, "deep"), DEFT_NN_ALL));
+    const deft_scope outer = deft_scope_begin(b.r.cx);
+    deft_scope s;
+    do s = deft_scope_begin(b.r.cx);
+    while (s.depth);
+    deft_clear(b.r.cx);
+    cr_assert_eq(deft_nn_load(b.nn, path, DEFT_NN_ALL), DEFT_E_LIMIT);
+    OK(&b.r, deft_scope_end(outer));
+    expect_same(&same, &b);
+    OK(&b.r, deft_nn_load(b.nn, path, DEFT_NN_ALL));
+    expect_same(&a, &b);
+    unlink(path);
+    net_close(&a);
+    net_close(&b);
+    net_close(&same);
+}
+
 /* ---- attention ---- */
 
 /* Whether the latest cut had a record of that shape. */
