@@ -4,8 +4,8 @@
  * parts of the same array, as text. Places overlap, are disjoint or equal as it comes; they are
  * stepped, flipped, permuted, diagonals; values are sums, reductions, products and lookups of what
  * is written; old and intermediate contents are read again later, or are results. The array is a
- * temporary, donated or the caller's, or a fresh one made of pieces that goes to the caller's
- * memory, which the pieces may read.
+ * temporary, donated or the caller's (with gaps or without), or a fresh one made of pieces that
+ * goes to the caller's memory, which the pieces may read.
  *
  * Each is planned and run as in test_fuser (support/fuse_check.h). Then the same program with other
  * bounds is given to that plan: it serves them with right values, or a guard says no.
@@ -214,8 +214,11 @@ static void write_program(program *p, uint64_t seed, uint64_t variant)
     p->is_half = type == 2;
     p->rows = 3 + pick(p, 5);
     p->columns = pick(p, 3) ? 3 + pick(p, 5) : p->rows;
-    put(p, "%%%" PRIu32 " = input %s[%" PRId64 ",%" PRId64 "]%s\n", p->n++, p->dtype, p->rows,
-        p->columns, kinds[kind]);
+    put(p, "%%%" PRIu32 " = input %s[%" PRId64 ",%" PRId64 "]", p->n++, p->dtype, p->rows,
+        p->columns);
+    if ((kind == 2 || kind == 4) && pick(p, 2)) /* rows with a gap between them */
+        put(p, " strides=[%" PRId64 ",1]", p->columns + 1 + pick(p, 3));
+    put(p, "%s\n", kinds[kind]);
     p->usual = (part){ 1 + pick(p, 3), 1 + pick(p, 3), { 1, 1 } };
     p->aside = line(p, "input %s[%" PRId64 ",%" PRId64 "]\n", p->dtype, p->rows, p->columns);
     uint32_t array = 0, older = 0, other = DF_NONE, held = DF_NONE;

@@ -514,25 +514,32 @@ Test(fuser, places_move)
  * what reads neither may come when it likes. */
 Test(fuser, disjoint_parts_need_no_order)
 {
-    const want planes = { "two planes by one kernel",
-                          "%0 = input f32[8,9,2] wrapped\n"
-                          "%1 = input f32[8,9]\n"
-                          "%2 = exp f32[8,9] %1\n"
-                          "%3 = slice f32[8,9,1] %0 start=[0,0,0] step=[1,1,1]\n"
-                          "%4 = squeeze f32[8,9] %3 axes=[2]\n"
-                          "%5 = add f32[8,9] %2 %4\n"
-                          "%6 = update f32[8,9,2] %0 %5 %4\n"
-                          "%7 = slice f32[8,9,1] %6 start=[0,0,1] step=[1,1,1]\n"
-                          "%8 = squeeze f32[8,9] %7 axes=[2]\n"
-                          "%9 = mul f32[8,9] %2 %1\n"
-                          "%10 = update f32[8,9,2] %6 %9 %8\n"
-                          "output %10 into %0\n",
-                          4,
-                          1,
-                          1,
-                          1 };
-    const fuse_result r = expect(&planes);
-    cr_expect(r.n_staged == 0 && r.n_copied == 0 && r.temporary_bytes == 0);
+    static const char form[] = "%%0 = input f32[8,9,3] wrapped\n"
+                               "%%1 = input f32[8,9]\n"
+                               "%%2 = exp f32[8,9] %%1\n"
+                               "%%3 = slice f32[8,9,1] %%0 start=[0,0,%d] step=[1,1,1]\n"
+                               "%%4 = squeeze f32[8,9] %%3 axes=[2]\n"
+                               "%%5 = add f32[8,9] %%2 %%%d\n"
+                               "%%6 = update f32[8,9,3] %%0 %%5 %%4\n"
+                               "%%7 = slice f32[8,9,1] %%6 start=[0,0,%d] step=[1,1,1]\n"
+                               "%%8 = squeeze f32[8,9] %%7 axes=[2]\n"
+                               "%%9 = mul f32[8,9] %%2 %%1\n"
+                               "%%10 = update f32[8,9,3] %%6 %%9 %%8\n"
+                               "output %%10 into %%0\n%s";
+    /* Reads a third plane, between the two updates. */
+    static const char third[] = "%11 = slice f32[8,9,1] %6 start=[0,0,2] step=[1,1,1]\n"
+                                "%12 = sum f32[] %11 axes=[0,1,2]\noutput %12\n";
+    char apart[1024], together[1024];
+    for (int k = 0; k < 4; k++) {
+        const int other = k & 1 ? 4 : 1; /* with and without a read of the first plane */
+        snprintf(apart, sizeof apart, form, 0, other, 1, k & 2 ? third : "");
+        snprintf(together, sizeof together, form, 1, other, 1, k & 2 ? third : "");
+        const uint32_t n = 1 + (k >> 1);
+        const want planes = { "two planes by one kernel", apart, 4, 1, n, n };
+        fuse_result r = expect(&planes);
+        cr_expect(r.n_staged == 0 && r.n_copied == 0 && r.temporary_bytes == 0);
+        cr_expect_eq(fuse_serves(apart, together, 4, &r), 0, "%d: one plane: %s", k, r.text);
+    }
 }
 
 /* A fresh array that goes to the caller's memory is written there piece by piece, unless a piece
@@ -572,6 +579,46 @@ Test(fuser, pieces_go_to_the_callers_memory)
         cr_expect(r.ok && !r.retreated, "%zu: %s", i, r.text);
         cr_expect(is_about(r.temporary_bytes, rows[i].bytes), "%zu: %lld", i,
                   (long long)r.temporary_bytes);
+    }
+}
+
+/* The second piece is written over what its own kernel, or the other piece's, still reads. */
+Test(fuser, pieces_are_written_when_all_is_read)
+{
+    static const char form[] = "%%0 = input f32[40,50] wrapped\n"
+                               "%%1 = input f32[40,25]\n"
+                               "%%2 = empty f32[40,50]\n"
+                               "%%3 = slice f32[40,25] %%2 start=[0,0] step=[1,1]\n"
+                               "%%4 = mul f32[40,25] %%1 %%1\n"
+                               "%%5 = update f32[40,50] %%2 %%4 %%3\n"
+                               "%%6 = slice f32[40,25] %%5 start=[0,25] step=[1,1]\n"
+                               "%%7 = slice f32[40,25] %%0 start=[0,%d] step=[1,1]\n"
+                               "%%8 = neg f32[40,25] %%7\n"
+                               "%%9 = update f32[40,50] %%5 %%8 %%6\n"
+                               "output %%9 into %%0\n";
+    /* Pieces that want nothing of each other are one launch. */
+    const want sizes = { "pieces of two sizes",
+                         "%0 = input f32[40,50] wrapped\n"
+                         "%1 = input f32[40,20]\n"
+                         "%2 = input f32[40,30]\n"
+                         "%3 = empty f32[40,50]\n"
+                         "%4 = slice f32[40,20] %3 start=[0,0] step=[1,1]\n"
+                         "%5 = exp f32[40,20] %1\n"
+                         "%6 = update f32[40,50] %3 %5 %4\n"
+                         "%7 = slice f32[40,30] %6 start=[0,20] step=[1,1]\n"
+                         "%8 = neg f32[40,30] %2\n"
+                         "%9 = update f32[40,50] %6 %8 %7\n"
+                         "output %9 into %0\n",
+                         4,
+                         1,
+                         2,
+                         2 };
+    expect(&sizes);
+    char text[1024];
+    for (int from = 0; from <= 25; from += 5) {
+        snprintf(text, sizeof text, form, from);
+        const fuse_result r = fuse_check(text, 4);
+        cr_expect(r.ok && !r.retreated, "%d: %s", from, r.text);
     }
 }
 
@@ -664,6 +711,89 @@ Test(fuser, callers_memory)
                        1,
                        1 };
     expect(&two);
+}
+
+/* How many kernels write what `text` computes from its input b into its input a, whose memory
+ * begins `ahead` elements of f32 before b's; and whether the plan of that serves when it begins
+ * `other` elements before. Negative: the plan gives other values than each node does by itself. */
+static int kernels_when_near(const char *text, int64_t ahead, int64_t other, bool *serves)
+{
+    static float memory[400];
+    enum { MIDDLE = 150, N = 100 };
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    df_trace *t = NULL;
+    df_plan *plan = NULL;
+    df_diag d = { 0 };
+    const df_limits l = { .n_threads = 4, .max_body = 1000, .fuse = true };
+    cr_assert_eq(df_trace_parse(&d, text, strlen(text), &arena, &t), DEFT_OK, "%s", d.text);
+    t->inputs[0].data = memory + MIDDLE - ahead;
+    t->inputs[1].data = memory + MIDDLE;
+    cr_assert_eq(df_fuse(&d, t, &l, &df_mem_system, &plan), DEFT_OK, "%s", d.text);
+    int n = (int)plan->n_kernels;
+    for (int how = 0; how < 2; how++) {
+        void *want[1] = { NULL }, *have[1] = { NULL };
+        char why[200] = "";
+        for (int i = 0; i < 400; i++) memory[i] = (float)(i * i % 97) / 16;
+        fuse_naive(t, want);
+        cr_expect(fuse_run(plan, t, how == 1, false, have, why, sizeof why), "%s", why);
+        if (memcmp(want[0], memory + MIDDLE - ahead, N * sizeof(float)) != 0) n = -1;
+        free(want[0]);
+    }
+    int64_t *const slots = calloc(plan->n_slots + 1, sizeof *slots);
+    df_slots_eval(plan->slots, plan->n_slots, t, slots);
+    t->inputs[0].data = memory + MIDDLE - other;
+    *serves = !df_guard_first_miss(plan->guards, plan->n_guards, t, slots);
+    free(slots);
+    df_plan_destroy(&plan, &df_mem_system);
+    df_arena_finish(&arena);
+    return n;
+}
+
+/* Memory of the caller's under two names: what overlaps what is read is written last, and a plan
+ * that writes at once serves only memory that lies apart. */
+Test(fuser, callers_memory_under_two_names)
+{
+    static const char copied[] = "%0 = input f32[100] wrapped\n"
+                                 "%1 = input f32[100] wrapped\n"
+                                 "%2 = sqrt f32[100] %1\n"
+                                 "output %2 into %0\n";
+    static const char part[] = "%0 = input f32[100] wrapped\n"
+                               "%1 = input f32[100] wrapped\n"
+                               "%2 = slice f32[40] %1 start=[30] step=[1]\n"
+                               "%3 = slice f32[40] %0 start=[30] step=[1]\n"
+                               "%4 = sqrt f32[40] %2\n"
+                               "%5 = update f32[100] %0 %4 %3\n"
+                               "output %5 into %0\n";
+    static const char pieces[] = "%0 = input f32[100] wrapped\n"
+                                 "%1 = input f32[100] wrapped\n"
+                                 "%2 = slice f32[40] %1 start=[30] step=[1]\n"
+                                 "%3 = sqrt f32[40] %2\n"
+                                 "%4 = empty f32[100]\n"
+                                 "%5 = slice f32[40] %4 start=[0] step=[1]\n"
+                                 "%6 = update f32[100] %4 %3 %5\n"
+                                 "%7 = slice f32[60] %6 start=[40] step=[1]\n"
+                                 "%8 = num f32[] 3\n"
+                                 "%9 = expand f32[60] %8\n"
+                                 "%10 = update f32[100] %6 %9 %7\n"
+                                 "output %10 into %0\n";
+    static const char *const text[] = { copied, part, pieces };
+    for (size_t i = 0; i < DF_LEN(text); i++) {
+        bool serves;
+        const int alone = kernels_when_near(text[i], 100, 99, &serves);
+        cr_expect_gt(alone, 0, "%zu", i);
+        cr_expect(!serves, "%zu: a plan for memory apart serves memory that overlaps", i);
+        for (int64_t ahead = -99; ahead < 100; ahead += 33) {
+            const int n = kernels_when_near(text[i], ahead, ahead, &serves);
+            cr_expect_gt(n, alone, "%zu, %lld ahead: %d kernels, alone %d", i, (long long)ahead, n,
+                         alone);
+            cr_expect(serves, "%zu, %lld ahead", i, (long long)ahead);
+        }
+        cr_expect_eq(kernels_when_near(text[i], 120, 100, &serves), alone, "%zu", i);
+        cr_expect(serves, "%zu: memory that ends where the other begins", i);
+        cr_expect_eq(kernels_when_near(text[i], -100, -120, &serves), alone, "%zu", i);
+        cr_expect(serves, "%zu: memory that begins where the other ends", i);
+    }
 }
 
 /* ---- structure ---- */
@@ -913,7 +1043,23 @@ Test(fuser, callers_memory_is_given_up)
                                "output %3\n"
                                "output %1\n"
                                "output %7\n";
-    const fuse_result r = fuse_check(text, 4);
+    fuse_result r = fuse_check(text, 4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect(!r.retreated, "%s", r.text);
+    /* The temporary that it gets is laid out without the gaps of that memory. */
+    static const char gaps[] = "%0 = input f64[7,5] strides=[9,1] wrapped\n"
+                               "%1 = add f64[7,5] %0 %0\n"
+                               "%2 = slice f64[7,5] %0 start=[0,0] step=[1,1]\n"
+                               "%3 = exp f64[7,5] %2\n"
+                               "%4 = update f64[7,5] %0 %3 %2\n"
+                               "%5 = slice f64[7,5] %4 start=[0,0] step=[1,1]\n"
+                               "%6 = num f64[] 0x0p+0\n"
+                               "%7 = le bool[7,5] %6 %5\n"
+                               "%8 = update f64[7,5] %4 %1 %5\n"
+                               "output %8 into %0\n"
+                               "output %1\n"
+                               "output %7\n";
+    r = fuse_check(gaps, 4);
     cr_expect(r.ok, "%s", r.text);
     cr_expect(!r.retreated, "%s", r.text);
 }
