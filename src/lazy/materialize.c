@@ -166,7 +166,6 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     df_plan *plan = NULL;
     deft_runtime *const rt = cx->rt;
     df_limits limits = dev->limits;
-    limits.fuse = !cx->opt.no_fusion;
     limits.keep_why =
         t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = now_ns(cx);

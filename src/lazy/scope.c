@@ -296,26 +296,10 @@ static deft_status compute_writes(deft_ctx *cx)
     return DEFT_OK;
 }
 
-/* Before the records of a running step go: bindings that it would restore, and what it will write
- * into the caller's memory, need values. */
-static deft_status compute_undo(deft_ctx *cx)
-{
-    const deft_status written = cx->step_at ? compute_writes(cx) : DEFT_OK;
-    if (written != DEFT_OK) return written;
-    for (size_t i = 0; i < cx->undo.n; i++) {
-        df_undo *const u = &cx->undo.at[i];
-        if (u->value || u->epoch != cx->epoch) continue;
-        const deft_status st = value_of_node(cx, u->node, &u->value);
-        if (st != DEFT_OK) return st;
-    }
-    return DEFT_OK;
-}
-
 deft_status df_flush(deft_ctx *cx)
 {
-    if (cx->recording) df_recording_wake(cx);
-    deft_status st = compute_undo(cx);
-    if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, MIDDLE);
+    df_assert(!cx->step_at && cx->undo.n == 0 && !cx->recording);
+    const deft_status st = compute_outer(cx, cx->depth + 1, MIDDLE);
     if (st != DEFT_OK) return st;
     df_each_outer(cx, cx->depth + 1, settle_one, NULL);
     df_rec_reset(cx);
@@ -741,10 +725,10 @@ static void end_views(deft_ctx *cx, deft_tensor *t)
 
 void deft_drop(deft_tensor **pt)
 {
-    if (!pt || !*pt) return;
+    if (!pt) return;
     deft_tensor *const t = *pt;
     *pt = NULL;
-    deft_ctx *const cx = df_look(t);
+    deft_ctx *const cx = df_look(t); /* of NULL: none */
     if (!cx) return;
     if (!t->keeps && df_slab_of(t)->depth == 0 && !t->value && !cx->step_at && !cx->body_at &&
         !(t->flags & DF_HANDLE_WEAK)) {

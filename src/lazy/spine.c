@@ -219,8 +219,10 @@ df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n)
     if (r->last_cut == DF_CUT_UNKNOWN) return NULL;
     for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
         df_made *const m = cx->made[i];
-        if (!m || m->spine != r->id || m->before != r->last_cut || m->high >= r->n) continue;
-        if (!wants(cx, m, want, n) || !df_extract_again(cx, want, n, m)) continue;
+        if (!m || m->spine != r->id || m->before != r->last_cut) continue;
+        if (!wants(cx, m, want, n)) continue;
+        df_assert(m->high < r->n); /* the highest of what is wanted */
+        if (!df_extract_again(cx, want, n, m)) continue;
         m->used = ++cx->spine_serial;
         return m;
     }

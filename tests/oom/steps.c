@@ -132,6 +132,23 @@ static deft_status nested(world *w)
     return st;
 }
 
+/* Handles of a scope, until it needs room for more of them; each is a copy of one from outside. */
+static deft_status returned(world *w)
+{
+    float out[N];
+    const deft_scope outer = deft_scope_begin(w->cx);
+    deft_status st = DEFT_OK;
+    deft_tensor *t = w->x;
+    for (int i = 0; i < 2200 && st == DEFT_OK; i++) {
+        t = deft_scope_return(deft_scope_begin(w->cx), i % 2 ? t : w->x);
+        st = deft_error(w->cx);
+    }
+    if (st == DEFT_OK) st = deft_read(t, DEFT_F32, out, sizeof out);
+    if (st == DEFT_OK) memcpy(w->got, out, sizeof out);
+    const deft_status end = deft_scope_end(outer);
+    return st == DEFT_OK ? end : st;
+}
+
 static deft_status submitted(world *w)
 {
     const deft_scope s = deft_step_begin(w->cx);
@@ -243,6 +260,7 @@ static const scenario scenarios[] = {
       .options = { .size = sizeof(deft_ctx_options), .no_fusion = 1 } },
     { .name = "contexts of one runtime", .run = two_contexts },
     { .name = "scopes in scopes", .run = nested },
+    { .name = "returns of what is older", .run = returned },
     { .name = "left to run", .run = submitted },
     { .name = "left to run after cuts inside",
       .run = submitted,
@@ -279,6 +297,7 @@ int main(int argc, char **argv)
         if (!arenas) creation(keep);
         for (size_t k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
             outcome want;
+            if (arenas && scenarios[k].run == returned) continue; /* asks none for anything */
             if (scenario_once(&scenarios[k], &want)) scenario_fail_each(&scenarios[k], keep, &want);
         }
     }

@@ -443,6 +443,109 @@ Test(budget, a_step_that_is_put_back)
     never_changes(put_back, DEFT_OK);
 }
 
+/* Records that nothing asks for any more, in front of what a program goes on with. */
+static void waste(rig *r, deft_tensor *k)
+{
+    const deft_scope s = deft_scope_begin(r->cx);
+    deft_tensor *y = deft_mul(k, 0.5);
+    for (int i = 0; i < 7; i++) y = deft_sin(y);
+    OK(r, deft_scope_end(s));
+}
+
+static void put_back_renumbered(rig *r, outcome *o)
+{
+    deft_tensor *const k = vec(r, 1), *const l = vec(r, 2);
+    const deft_scope outer = deft_scope_begin(r->cx);
+    waste(r, k);
+    deft_tensor *const part = deft_slice(k, DEFT_R(1, 3));
+    deft_assign(l, deft_mul(l, k));
+    for (int turn = 0; turn < 2; turn++) {
+        const deft_scope s = deft_step_begin(r->cx);
+        waste(r, l);
+        deft_assign(l, deft_neg(k));
+        deft_assign(part, deft_slice(l, DEFT_R(0, 2)));
+        waste(r, l);
+        deft_step_abort(s);
+        put(r, o, l, N);
+        put(r, o, part, 2);
+        deft_assign(part, deft_neg(part)); /* a view still */
+        put(r, o, k, N);
+        deft_assign(l, deft_add(l, 1));
+    }
+    if (deft_scope_end(outer) != DEFT_OK) o->st = DEFT_E_STATE;
+}
+
+Test(budget, a_step_that_is_put_back_behind_what_is_forgotten)
+{
+    never_changes(put_back_renumbered, DEFT_OK);
+}
+
+/* What cannot be computed is for the caller's memory, which keeps what it holds. */
+static void written_in_vain(rig *r, outcome *o)
+{
+    const int32_t outside = N + 3;
+    float memory[1] = { 7 };
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope outer = deft_scope_begin(r->cx);
+    deft_tensor *const i = deft_from(r->cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    deft_tensor *const m =
+        deft_wrap_mut(r->cx, DEFT_SHAPE(1), DEFT_F32, memory, sizeof memory, NULL);
+    for (int bad = 1; bad >= 0; bad--) {
+        outcome step = { 0 };
+        const deft_scope s = deft_step_begin(r->cx);
+        waste(r, k);
+        deft_assign(m, deft_take(deft_add(k, 1), bad ? i : deft_sub(i, 4), 0));
+        waste(r, k);
+        waste(r, k);
+        end(r, &step, s);
+        o->v[o->n++] = (float)step.st;
+        o->v[o->n++] = memory[0];
+    }
+    if (deft_scope_end(outer) != DEFT_OK) o->st = DEFT_E_STATE;
+}
+
+Test(budget, memory_that_is_written_in_vain)
+{
+    rig r;
+    outcome o = { 0 };
+    rig_open(&r, NULL, NULL);
+    written_in_vain(&r, &o);
+    rig_close(&r);
+    cr_assert(o.v[0] == DEFT_E_RANGE && o.v[1] == 7 && o.v[2] == DEFT_OK, "%g %g %g",
+              (double)o.v[0], (double)o.v[1], (double)o.v[2]);
+    never_changes(written_in_vain, DEFT_OK);
+}
+
+/* What is put back may hang on what cannot be computed: that is told to whoever asks for it alone.
+ */
+static void lost_and_put_back(rig *r, outcome *o)
+{
+    const int32_t outside = N + 3;
+    deft_tensor *const k = vec(r, 1);
+    float v;
+    const deft_scope outer = deft_scope_begin(r->cx);
+    waste(r, k);
+    deft_tensor *const i = deft_from(r->cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    deft_tensor *const bad = deft_take(deft_add(k, 1), i, 0), *const held = deft_neg(bad);
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_assign(held, deft_sum(k, DEFT_AXES(0), 1));
+    o->v[o->n++] = deft_read(bad, DEFT_F32, &v, sizeof v) != DEFT_OK;
+    waste(r, k);
+    waste(r, k);
+    deft_step_abort(s);
+    const deft_scope next = deft_step_begin(r->cx);
+    deft_assign(k, deft_add(k, 1));
+    end(r, o, next);
+    put(r, o, k, N);
+    o->v[o->n++] = deft_read(held, DEFT_F32, &v, sizeof v) != DEFT_OK; /* NULL after an early cut */
+    if (deft_scope_end(outer) != DEFT_OK) deft_clear(r->cx); /* held may be asked for at its end */
+}
+
+Test(budget, what_is_lost_stays_lost_when_it_is_put_back)
+{
+    never_changes(lost_and_put_back, DEFT_OK);
+}
+
 /* ---- what is forgotten ---- */
 
 /* In one step, work whose results end with their scope; x goes on, and depends on k. */

@@ -99,6 +99,62 @@ static deft_status add_outside(deft_ctx *x, deft_tensor *const *in, size_t n_in,
     return DEFT_OK;
 }
 
+static deft_status passes_on(deft_ctx *x, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out, (void)user, (void)x;
+    n_runs++;
+    out[0] = in[0];
+    return DEFT_OK;
+}
+
+/* There is nothing to replay. */
+Test(capture, of_what_computes_nothing_is_not_replayed)
+{
+    deft_capture *c = deft_capture_create(cx, passes_on, NULL);
+    deft_tensor *a = ROW(1, 2, 3), *out[1];
+    n_runs = 0;
+    for (int i = 1; i <= 3; i++) {
+        OK(deft_capture_call(c, &a, 1, out, 1));
+        EXPECT(out[0], 1, 2, 3);
+        expect_stats(c, (uint64_t)i, 0, 0);
+        expect_reason(c, "it computes nothing");
+        cr_assert_eq(n_runs, i);
+    }
+    deft_capture_destroy(&c);
+}
+
+/* The recording that was used last stays longest, whether the use made it or replayed it. */
+Test(capture, the_recording_used_least_recently_goes)
+{
+    enum { N = DEFT_MAX_RECORDINGS };
+    static const float v[N + 2] = { 1 };
+    deft_tensor *x[N + 3], *out[1];
+    deft_capture *c = deft_capture_create(cx, difference, NULL);
+    for (int n = 1; n <= N + 2; n++) x[n] = row((size_t)n, v);
+    uint64_t calls = 0, replayed = 0, recordings = 0;
+#define CALL(n, replays)                                                                           \
+    do {                                                                                           \
+        OK(deft_capture_call(c, (deft_tensor *[]){ x[n], x[n] }, 2, out, 1));                      \
+        replayed += (replays);                                                                     \
+        recordings += !(replays);                                                                  \
+        expect_stats(c, ++calls, replayed, recordings);                                            \
+    } while (0)
+    for (int n = 1; n <= N; n++) CALL(n, 0);
+    CALL(2, 1);
+    CALL(N + 1, 0); /* for that of 1 */
+    CALL(N + 2, 0); /* for that of 3 */
+    CALL(N + 1, 1);
+    CALL(2, 1);
+    CALL(4, 1);
+    CALL(3, 0); /* for that of 5 */
+    CALL(1, 0); /* for that of 6 */
+    CALL(4, 1);
+    CALL(5, 0);
+#undef CALL
+    deft_capture_destroy(&c);
+}
+
 Test(capture, is_replayed_with_new_inputs)
 {
     deft_capture *c = deft_capture_create(cx, difference, NULL);

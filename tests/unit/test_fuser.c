@@ -582,6 +582,34 @@ Test(fuser, pieces_go_to_the_callers_memory)
     }
 }
 
+/* Memory that a result may replace, but of another shape or type, is none for it. */
+Test(fuser, donors_fit)
+{
+    static const struct {
+        const char *input;
+        uint32_t n; /* donated */
+    } rows[] = {
+        { "f32[6,4] sole", 1 }, { "f64[6,4] sole", 0 },   { "f32[24] sole", 0 },
+        { "f32[6,5] sole", 0 }, { "f32[6,1,4] sole", 0 }, { "f32[6,4] strides=[5,1] sole", 0 },
+    };
+    char text[512];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(
+            text, sizeof text,
+            "%%0 = input %s\n%%1 = input f32[6,4]\n%%2 = neg f32[6,4] %%1\noutput %%2 donor %%0\n",
+            rows[i].input);
+        const fuse_result r = fuse_check(text, 4);
+        cr_expect(r.ok && !r.retreated, "%s: %s", rows[i].input, r.text);
+        cr_expect_eq(r.n_donated, rows[i].n, "%s: %u", rows[i].input, r.n_donated);
+    }
+    static const char scalar[] = "%0 = input f32[24] sole\n"
+                                 "%1 = input f32[6,4]\n"
+                                 "%2 = sum f32[] %1 axes=[0,1]\n"
+                                 "output %2 donor %0\n";
+    const fuse_result r = fuse_check(scalar, 4);
+    cr_expect(r.ok && !r.retreated && r.n_donated == 0, "%s", r.text);
+}
+
 /* The second piece is written over what its own kernel, or the other piece's, still reads. */
 Test(fuser, pieces_are_written_when_all_is_read)
 {
@@ -732,18 +760,34 @@ static int kernels_when_near(const char *text, int64_t ahead, int64_t other, boo
     cr_assert_eq(df_fuse(&d, t, &l, &df_mem_system, &plan), DEFT_OK, "%s", d.text);
     int n = (int)plan->n_kernels;
     for (int how = 0; how < 2; how++) {
-        void *want[1] = { NULL }, *have[1] = { NULL };
+        void *naive[1] = { NULL }, *have[1] = { NULL };
         char why[200] = "";
         for (int i = 0; i < 400; i++) memory[i] = (float)(i * i % 97) / 16;
-        fuse_naive(t, want);
+        fuse_naive(t, naive);
         cr_expect(fuse_run(plan, t, how == 1, false, have, why, sizeof why), "%s", why);
-        if (memcmp(want[0], memory + MIDDLE - ahead, N * sizeof(float)) != 0) n = -1;
-        free(want[0]);
+        if (memcmp(naive[0], memory + MIDDLE - ahead, N * sizeof(float)) != 0) n = -1;
+        free(naive[0]);
     }
     int64_t *const slots = calloc(plan->n_slots + 1, sizeof *slots);
     df_slots_eval(plan->slots, plan->n_slots, t, slots);
     t->inputs[0].data = memory + MIDDLE - other;
-    *serves = !df_guard_first_miss(plan->guards, plan->n_guards, t, slots);
+    const df_guard *const miss = df_guard_first_miss(plan->guards, plan->n_guards, t, slots);
+    *serves = !miss;
+    if (miss) {
+        const char *kind;
+        df_str field, expected, found;
+        df_str_init(&field, &df_mem_system);
+        df_str_init(&expected, &df_mem_system);
+        df_str_init(&found, &df_mem_system);
+        df_guard_parts(miss, t, plan->slots, slots, &kind, &field, &expected, &found);
+        cr_expect_str_eq(kind, "disjoint");
+        cr_expect_str_eq(field.at, "input 0 and input 1");
+        cr_expect_str_eq(expected.at, "memory that does not overlap");
+        cr_expect_str_eq(found.at, "400 and 400 bytes that do");
+        df_str_finish(&field);
+        df_str_finish(&expected);
+        df_str_finish(&found);
+    }
     free(slots);
     df_plan_destroy(&plan, &df_mem_system);
     df_arena_finish(&arena);

@@ -581,6 +581,64 @@ Test(lazy, a_number_beside_a_large_kernel_is_stored)
     deft_runtime_destroy(&two);
 }
 
+/* Without fusion each op is a kernel: what other tests hold fused programs against. */
+Test(lazy, without_fusion_each_op_is_a_kernel)
+{
+    for (int unfused = 0; unfused < 2; unfused++) {
+        rig r;
+        rig_open(&r, NULL,
+                 &(deft_ctx_options){ .size = sizeof(deft_ctx_options), .no_fusion = unfused });
+        deft_tensor *x = rig_range(&r, 4, 1);
+        const uint64_t before = rig_stats(&r).kernels_run;
+        RIG_EXPECT(&r, deft_neg(deft_add(deft_square(x), x)), -2, -6, -12, -20);
+        cr_expect_eq(rig_stats(&r).kernels_run - before, unfused ? 3 : 1);
+        rig_close(&r);
+    }
+}
+
+/* A lookup may fail when it runs, and the caller's memory is written when none can any more: the
+ * result is copied there by the binding, and not by another kernel. */
+Test(lazy, lookups_into_the_callers_memory_are_one_kernel)
+{
+    rig r;
+    float o[3] = { 0 };
+    rig_open(&r, NULL, NULL);
+    deft_tensor *x = rig_range(&r, 4, 1), *i = RIG_VECTOR(&r, 3, 0, 2);
+    deft_tensor *const out =
+        deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, o, sizeof o, NULL));
+    const uint64_t before = rig_stats(&r).kernels_run;
+    const deft_scope s = deft_step_begin(r.cx);
+    deft_assign(out, deft_neg(deft_take(x, deft_cast(i, DEFT_I32), 0)));
+    OK(&r, deft_step_end(s));
+    cr_expect(o[0] == -4 && o[1] == -1 && o[2] == -3, "%g %g %g", (double)o[0], (double)o[1],
+              (double)o[2]);
+    cr_expect_eq(rig_stats(&r).kernels_run - before, 1);
+    rig_close(&r);
+}
+
+/* One place by views of several kinds is one place: what is written there is read there. */
+Test(lazy, a_part_of_itself_through_other_views_is_written_in_place)
+{
+    for (int how = 0; how < 3; how++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *x = rig_range(&r, 8, 1), *from;
+        const uint64_t before = rig_stats(&r).kernels_run;
+        const deft_scope s = deft_step_begin(r.cx);
+        if (how == 0)
+            from = deft_slice(deft_slice(x, DEFT_R(1, 8)), DEFT_R(2, 6));
+        else if (how == 1)
+            from = deft_slice(deft_unsqueeze(x, 0), DEFT_AT(0), DEFT_R(3, 7));
+        else
+            from = deft_slice(deft_t(deft_unsqueeze(x, 0)), DEFT_R(3, 7), DEFT_AT(0));
+        deft_assign(deft_slice(x, DEFT_R(3, 7)), deft_neg(from));
+        OK(&r, deft_step_end(s));
+        cr_expect_eq(rig_stats(&r).kernels_run - before, 1, "%d", how);
+        RIG_EXPECT(&r, x, 1, 2, 3, -4, -5, -6, -7, 8);
+        rig_close(&r);
+    }
+}
+
 /* The interior's rows are no single axis; still the largest change over all of them comes out of
  * the launch that makes the step, in the bits of the one order of reductions. */
 Test(lazy, heat_step_with_its_residual_is_one_launch)

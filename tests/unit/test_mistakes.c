@@ -439,6 +439,78 @@ Test(mistakes, a_missed_assign_is_told_to_its_readers)
     RIG_EXPECT(&r, t, 1, 2, 3);
 }
 
+/* So is one that the caller's memory waits for. */
+Test(mistakes, a_missed_assign_is_told_where_memory_is_written)
+{
+    float o[3] = { 0 };
+    deft_tensor *t = rig_range(&r, 3, 1), *other = rig_range(&r, 3, 7);
+    deft_tensor *const out =
+        deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, o, sizeof o, NULL));
+    cr_assert_null(deft_assign(t, deft_cast(t, DEFT_F64)));
+    deft_scope s = deft_step_begin(r.cx);
+    deft_assign(out, deft_neg(other));
+    OK(&r, deft_step_end(s));
+    cr_assert(o[0] == -7 && o[2] == -9, "%g %g", (double)o[0], (double)o[2]);
+    s = deft_step_begin(r.cx);
+    deft_assign(out, deft_add(t, other));
+    cr_assert_eq(deft_step_end(s), DEFT_E_DTYPE, "what is written comes of what is missed");
+    cr_assert(o[0] == -7 && o[2] == -9, "%g %g", (double)o[0], (double)o[2]);
+    s = deft_step_begin(r.cx);
+    deft_assign(out, deft_add(t, other));
+    OK(&r, deft_step_end(s));
+    cr_assert(o[0] == 8 && o[2] == 12, "%g %g", (double)o[0], (double)o[2]);
+}
+
+/* deft_param_i, which the table above cannot call with a mistake that every place refuses. */
+static int param_line;
+
+static deft_status asks_for_n(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    const bool *const is_int = user;
+    (void)n_in, (void)n_out;
+    deft_tensor *p;
+    param_line = __LINE__ + (*is_int ? 2 : 4);
+    if (*is_int)
+        p = deft_param_i(cx, "n");
+    else
+        p = deft_param_f(cx, "n");
+    out[0] = deft_mul(in[0], p);
+    return DEFT_OK;
+}
+
+Test(mistakes, unknown_parameters_name_the_line)
+{
+    deft_tensor *x = rig_range(&r, 4, 1), *out;
+    for (int k = 0; k < 2; k++) {
+        bool is_int = k;
+        deft_capture *c = deft_capture_create(r.cx, asks_for_n, &is_int);
+        cr_assert_eq(deft_capture_call(c, &x, 1, &out, 1), DEFT_E_ARG);
+        names_line("capture", "parameter \"n\" was never set", is_int ? "param_i" : "param_f",
+                   param_line);
+        deft_capture_destroy(&c);
+    }
+}
+
+static deft_status leaves_none(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = NULL;
+    return deft_eval(in, 1); /* the call before */
+}
+
+/* What the function returns is a mistake of the call's, wherever the function stands. */
+Test(mistakes, outputs_that_are_missing_name_the_call)
+{
+    deft_tensor *x = rig_range(&r, 4, 1), *out;
+    deft_capture *c = deft_capture_create(r.cx, leaves_none, NULL);
+    const int line = __LINE__ + 1;
+    cr_assert_eq(deft_capture_call(c, &x, 1, &out, 1), DEFT_E_ARG);
+    names_line("capture", "the function left output 0 NULL", "capture_call", line);
+    deft_capture_destroy(&c);
+}
+
 Test(mistakes, a_query_records_nothing)
 {
     const deft_scope s = deft_scope_begin(r.cx);
