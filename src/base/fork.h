@@ -32,6 +32,7 @@ void df_fork_mark_done(df_fork_mark *m);
 typedef struct df_fork_lock {
     pthread_mutex_t mutex;
     df_fork_mark mark;
+    bool is_held; /* guarded by the mutex */
 } df_fork_lock;
 
 bool df_fork_lock_init(df_fork_lock *l);

@@ -66,6 +66,7 @@ bool df_fork_lock_init(df_fork_lock *l)
 {
     if (pthread_mutex_init(&l->mutex, NULL) != 0) return false;
     df_fork_mark_init(&l->mark);
+    l->is_held = false;
     return true;
 }
 
@@ -79,17 +80,21 @@ bool df_fork_lock_take(df_fork_lock *l)
 {
     if (DF_LIKELY(!df_fork_mark_seen(&l->mark))) {
         pthread_mutex_lock(&l->mutex);
+        l->is_held = true;
         return false;
     }
     /* No thread of this process has come past the mark: who holds it is lost. */
     const bool was_held = pthread_mutex_trylock(&l->mutex) != 0;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_mutex_lock(&l->mutex);
+    l->is_held = true;
     df_fork_mark_done(&l->mark);
     return was_held;
 }
 
 void df_fork_lock_give(df_fork_lock *l)
 {
+    df_assert(l->is_held);
+    l->is_held = false;
     pthread_mutex_unlock(&l->mutex);
 }
