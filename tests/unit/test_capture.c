@@ -124,6 +124,72 @@ Test(capture, of_what_computes_nothing_is_not_replayed)
     deft_capture_destroy(&c);
 }
 
+static deft_status writes_and_drops(deft_ctx *x, deft_tensor *const *in, size_t n_in,
+                                    deft_tensor **out, size_t n_out, void *user)
+{
+    deft_tensor **const memory = user;
+    (void)n_in, (void)n_out, (void)x;
+    if (*memory) deft_assign(*memory, deft_mul(in[0], deft_const_f(x, 2)));
+    deft_drop(memory);
+    out[0] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+/* Nothing names the caller's memory any more, and so nothing would write it again. */
+Test(capture, that_writes_memory_whose_tensor_ends_is_not_kept)
+{
+    float v[3] = { 0 };
+    deft_tensor *a = ROW(1, 2, 3), *out[1];
+    const deft_scope s = deft_scope_begin(cx);
+    deft_tensor *memory = deft_keep(deft_wrap_mut(cx, DEFT_SHAPE(3), DEFT_F32, v, sizeof v, NULL));
+    OK(deft_scope_end(s)); /* from here on a drop ends it */
+    deft_capture *c = deft_capture_create(cx, writes_and_drops, &memory);
+    OK(deft_capture_call(c, &a, 1, out, 1));
+    expect_stats(c, 1, 0, 0);
+    expect_reason(c, "memory whose tensor has ended");
+    cr_assert(v[0] == 2 && v[2] == 6);
+    OK(deft_capture_call(c, &a, 1, out, 1));
+    expect_stats(c, 2, 0, 1);
+    deft_capture_destroy(&c);
+}
+
+/* What waits outside is computed first, and is nothing that the recording knows. */
+Test(capture, of_what_is_used_outside_too_is_replayed)
+{
+    deft_capture *c = deft_capture_create(cx, difference, NULL);
+    deft_tensor *a = ROW(1, 2, 3), *b = ROW(10, 20, 30), *out[1];
+    for (int i = 1; i <= 3; i++) {
+        deft_tensor *const waits = deft_keep(deft_add(a, b));
+        OK(deft_capture_call(c, (deft_tensor *[]){ a, b }, 2, out, 1));
+        EXPECT(out[0], -19, -38, -57);
+        EXPECT(waits, 11, 22, 33);
+        expect_stats(c, (uint64_t)i, (uint64_t)i - 1, 1);
+    }
+    deft_capture_destroy(&c);
+}
+
+static deft_status asks_for_memory(deft_ctx *x, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    deft_step_memory m;
+    const deft_scope s = deft_scope_begin(x);
+    (void)n_in, (void)n_out;
+    *(deft_status *)user = deft_step_memory_read(s, &m, sizeof m);
+    out[0] = in[0];
+    return deft_scope_end(s);
+}
+
+Test(capture, does_not_foresee_memory)
+{
+    deft_status st = DEFT_OK;
+    deft_capture *c = deft_capture_create(cx, asks_for_memory, &st);
+    deft_tensor *a = ROW(1, 2, 3), *out[1];
+    cr_assert_eq(deft_capture_call(c, &a, 1, out, 1), DEFT_OK);
+    cr_assert_eq(st, DEFT_E_STATE);
+    cr_assert(strstr(deft_message(cx), "inside a captured function"), "%s", deft_message(cx));
+    deft_capture_destroy(&c);
+}
+
 /* The recording that was used last stays longest, whether the use made it or replayed it. */
 Test(capture, the_recording_used_least_recently_goes)
 {

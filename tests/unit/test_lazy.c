@@ -603,16 +603,43 @@ Test(lazy, lookups_into_the_callers_memory_are_one_kernel)
     rig r;
     float o[3] = { 0 };
     rig_open(&r, NULL, NULL);
+    static const int32_t at[3] = { 3, 0, 2 };
     deft_tensor *x = rig_range(&r, 4, 1), *i = RIG_VECTOR(&r, 3, 0, 2);
+    deft_tensor *const known = deft_keep(deft_from(r.cx, DEFT_SHAPE(3), DEFT_I32, at, sizeof at));
     deft_tensor *const out =
         deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, o, sizeof o, NULL));
-    const uint64_t before = rig_stats(&r).kernels_run;
+    for (int how = 0; how < 2; how++) {
+        const uint64_t before = rig_stats(&r).kernels_run;
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_assign(out, deft_neg(deft_take(x, how ? known : deft_cast(i, DEFT_I32), 0)));
+        OK(&r, deft_step_end(s));
+        cr_expect(o[0] == -4 && o[1] == -1 && o[2] == -3, "%g %g %g", (double)o[0], (double)o[1],
+                  (double)o[2]);
+        cr_expect_eq(rig_stats(&r).kernels_run - before, 1);
+        o[0] = o[1] = o[2] = 0;
+    }
+    rig_close(&r);
+}
+
+/* What a step will hand out: what it keeps, but not what it has computed already. */
+Test(lazy, memory_of_results_is_foreseen)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *x = rig_range(&r, 1000, 1);
+    deft_step_memory m;
     const deft_scope s = deft_step_begin(r.cx);
-    deft_assign(out, deft_neg(deft_take(x, deft_cast(i, DEFT_I32), 0)));
+    deft_tensor *y = deft_keep(deft_neg(x)), *z = deft_keep(deft_sqrt(x));
+    OK(&r, deft_step_memory_read(s, &m, sizeof m));
+    cr_expect_geq(m.result_bytes, 8000u);
+    OK(&r, deft_eval(&y, 1));
+    OK(&r, deft_step_memory_read(s, &m, sizeof m));
+    cr_expect(m.result_bytes >= 4000 && m.result_bytes < 8000, "%llu",
+              (unsigned long long)m.result_bytes);
+    OK(&r, deft_eval(&z, 1));
+    OK(&r, deft_step_memory_read(s, &m, sizeof m));
+    cr_expect_eq(m.result_bytes, 0);
     OK(&r, deft_step_end(s));
-    cr_expect(o[0] == -4 && o[1] == -1 && o[2] == -3, "%g %g %g", (double)o[0], (double)o[1],
-              (double)o[2]);
-    cr_expect_eq(rig_stats(&r).kernels_run - before, 1);
     rig_close(&r);
 }
 
