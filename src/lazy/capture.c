@@ -163,6 +163,7 @@ static deft_status settle(deft_ctx *cx, deft_tensor *t)
     if (t->flags & DF_HANDLE_WEAK)
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "capture_call: a bare number is no input: set it as a parameter");
+    if (df_owes(cx, t)) return df_deliver(cx);
     return df_handle_value(cx, t) ? DEFT_OK : deft_eval(&t, 1);
 }
 
@@ -270,6 +271,7 @@ static deft_status keep_outputs(deft_capture *c, recording *r, deft_tensor **out
         if (!out[*kept])
             return df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL",
                            *kept);
+        if (df_owes(cx, out[*kept])) return df_deliver(cx);
         out[*kept] = output_of(cx, r, out[*kept]);
         cx->recording = NULL; /* ours, and no reason not to replay */
         if (!out[*kept] || !deft_keep(out[*kept])) st = df_deliver(cx);
@@ -285,9 +287,9 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
     size_t kept = 0;
     const bool ready = make_outputs_of(cx, r);
     const deft_scope s = deft_step_begin(cx);
-    deft_status st = df_deliver(cx);
-    if (ready && st == DEFT_OK && !make_inputs_of(cx, r)) st = df_deliver(cx);
-    if (ready && st == DEFT_OK) {
+    deft_status st = ready && s.depth ? DEFT_OK : df_deliver(cx);
+    if (st == DEFT_OK && !make_inputs_of(cx, r)) st = df_deliver(cx);
+    if (st == DEFT_OK) {
         cx->recording = r;
         df_recording_sleep(r);
         st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
@@ -522,12 +524,23 @@ static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_t
     for (size_t i = 0; i < r->counts.n; i++) *r->counts.at[i].at += r->counts.at[i].n;
 }
 
+/* What it uses beside its inputs, which were looked at before, may miss an assign. */
+static deft_status missed_before(deft_ctx *cx, const recording *r)
+{
+    for (size_t i = 0; i < r->places.n && cx->owes; i++) {
+        deft_tensor *const t = r->places.at[i].from.t;
+        if (t && df_owes(cx, t)) return df_deliver(cx);
+    }
+    return DEFT_OK;
+}
+
 /* Its places are found, and what is passed on is held. */
 static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *in,
                              deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
-    deft_status st = patch(c, r);
+    deft_status st = missed_before(cx, r);
+    if (st == DEFT_OK) st = patch(c, r);
     if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
     if (st == DEFT_OK) st = df_made_run(cx, &r->made, r->want.at, false);
     if (st == DEFT_OK) {

@@ -395,6 +395,7 @@ static void *note_mistake(deft_ctx *cx, const df_diag *d)
     if (!is_over(cx)) return NULL;
     cx->mistake = *d;
     cx->pending = d->status;
+    cx->owes = false; /* what an earlier one kept from tensors is none of this one's */
     cx->mistake_number = cx->n_mistakes;
     cx->mistake_act = cx->n_acts;
     cx->mistake_serial = cx->serial;

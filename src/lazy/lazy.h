@@ -162,6 +162,7 @@ typedef struct df_undo {
     df_value *value; /* counted */
     deft_tensor *root;
     uint32_t node, epoch, place;
+    uint8_t lacks;
 } df_undo;
 
 /* A tensor that is the caller's, and the call that kept it first. */
@@ -490,6 +491,12 @@ void df_muts_forget(deft_ctx *cx);
 
 /* An assign to dst failed, dst having a context: what is computed from dst lacks it. */
 void df_owe(deft_ctx *cx, deft_tensor *dst) DF_COLD;
+/* dst is bound to a value that misses the assign which the undelivered mistake kept from another.
+ */
+void df_owe_value(const deft_ctx *cx, deft_tensor *dst) DF_COLD;
+/* Before dst, which may miss that assign, is bound to another record: what was recorded from it in
+ * the meantime goes on missing it. */
+void df_owe_bound(deft_ctx *cx, deft_tensor *dst) DF_COLD;
 bool df_owes_some(deft_ctx *cx, deft_tensor *t) DF_COLD;
 /* Whether an acting call cannot use t since the undelivered mistake kept an assign from it, or from
  * what it was computed of: the call delivers that. */

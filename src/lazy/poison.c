@@ -31,7 +31,13 @@ void df_owe(deft_ctx *cx, deft_tensor *dst)
     if (!cx->owes || cx->owes_epoch != cx->epoch) cx->owes_from = cx->rec.n;
     cx->owes = true;
     cx->owes_epoch = cx->epoch;
-    for (deft_tensor *t = dst; t; t = df_root_of(t)) t->lacks = mark_of(cx);
+    df_owe_value(cx, dst);
+}
+
+void df_owe_value(const deft_ctx *cx, deft_tensor *dst)
+{
+    for (deft_tensor *t = dst; t; t = df_root_of(t))
+        if (t->lacks != DF_LACKS_VALUE) t->lacks = mark_of(cx);
 }
 
 typedef struct taint {
@@ -75,6 +81,26 @@ bool df_owes_some(deft_ctx *cx, deft_tensor *t)
     const bool owes = s.is[t->node] == 1;
     df_mem_free(cx->mem, s.is, cx->rec.n);
     return owes;
+}
+
+static void mark_owing(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    const taint *const s = user;
+    if (t->epoch == cx->epoch && s->is[t->node] == 1 && !(t->flags & DF_HANDLE_WEAK))
+        t->lacks = mark_of(cx);
+}
+
+void df_owe_bound(deft_ctx *cx, deft_tensor *dst)
+{
+    bool any = false;
+    for (deft_tensor *t = dst; t; t = df_root_of(t)) any |= t->lacks == mark_of(cx);
+    if (cx->pending == DEFT_OK || !any || cx->rec.n == 0) return;
+    taint s = { cx, df_mem_zalloc(cx->mem, cx->rec.n) };
+    if (!s.is) return;
+    df_each_outer(cx, cx->depth + 1, see_owing, &s);
+    spread(&s, cx->owes_epoch == cx->epoch ? cx->owes_from : 0);
+    df_each_outer(cx, cx->depth + 1, mark_owing, &s);
+    df_mem_free(cx->mem, s.is, cx->rec.n);
 }
 
 /* ---- values that cannot be had ---- */

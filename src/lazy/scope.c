@@ -26,6 +26,8 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
         t->node = u->node;
         t->epoch = u->epoch;
         t->place = t->keeps ? DF_NONE : u->place;
+        /* What was missed before is missed again; a step in flight may have missed more since. */
+        if (flag == DF_HANDLE_UNDO || u->lacks) t->lacks = u->lacks;
         t->flags &= (uint8_t)~flag;
     }
 }

@@ -279,7 +279,7 @@ void df_flight_finish(deft_ctx *cx)
 bool df_flight_save(deft_ctx *cx, deft_tensor *t)
 {
     if (t->flags & DF_HANDLE_FLIGHT) return true;
-    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place };
+    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->lacks };
     if (!df_vec_push(cx->mem, &cx->flight->undo, u)) {
         df_error(cx, DEFT_E_MEMORY, "assign: no memory for the undo log");
         return false;

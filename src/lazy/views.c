@@ -405,7 +405,7 @@ static bool save_binding(deft_ctx *cx, deft_tensor *t)
 {
     if (!cx->step_at && df_in_flight(cx)) return df_flight_save(cx, t);
     if (!cx->step_at || (t->flags & DF_HANDLE_UNDO) || !df_is_outer(cx, t)) return true;
-    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place };
+    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->lacks };
     if (!df_vec_push(cx->mem, &cx->undo, u)) {
         df_error(cx, DEFT_E_MEMORY, "assign: no memory for the undo log");
         return false;
@@ -608,22 +608,28 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
         value = df_expand_to(cx, value, &want, site);
         if (value == DF_BAD) return NULL;
     }
+    if (DF_UNLIKELY(cx->owes)) df_owe_bound(cx, dst);
     return assign_chain(cx, dst, value, site) ? dst : NULL;
 }
 
-/* An assign that failed is missed by dst, or by the open step. */
-static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done)
+/* An assign that failed is missed by dst, or by the open step. One that did not passes on what its
+ * value misses. */
+static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, bool owes)
 {
-    if (DF_LIKELY(done != NULL))
+    if (DF_LIKELY(done != NULL)) {
         dst->lacks = DF_LACKS_NOTHING;
-    else if (cx)
+        if (DF_UNLIKELY(owes)) df_owe_value(cx, dst);
+    } else if (cx) {
         df_owe(cx, dst);
+    }
     return done;
 }
 
-static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site)
+static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site,
+                                  bool *owes)
 {
     if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
+    *owes = df_owes(cx, src);
     if (src->flags & DF_HANDLE_WEAK) {
         const deft_dtype t = df_tensor_dtype(cx, dst);
         return assign(cx, dst, df_weak_node(cx, src, t), site);
@@ -645,7 +651,9 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 {
     if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
     deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
-    return assigned(cx, dst, assign_tensor(cx, dst, src, DF_SITE));
+    bool owes = false;
+    deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &owes);
+    return assigned(cx, dst, done, owes);
 }
 
 deft_tensor *deft_assign_f(deft_tensor *dst, double value)
@@ -655,7 +663,7 @@ deft_tensor *deft_assign_f(deft_tensor *dst, double value)
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
     const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE));
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), false);
 }
 
 deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
@@ -665,5 +673,5 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
     const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE));
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), false);
 }

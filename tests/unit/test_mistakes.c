@@ -511,6 +511,130 @@ Test(mistakes, outputs_that_are_missing_name_the_call)
     deft_capture_destroy(&c);
 }
 
+static void miss(deft_tensor *t)
+{
+    cr_assert_null(deft_assign(t, deft_cast(t, DEFT_F64)));
+}
+
+static deft_status read_of(deft_tensor *t)
+{
+    float o[3];
+    return deft_read(t, DEFT_F32, o, sizeof o);
+}
+
+Test(mistakes, a_later_assign_passes_a_missed_one_on)
+{
+    deft_tensor *x = rig_range(&r, 3, 1), *y = rig_range(&r, 3, 7);
+    miss(x);
+    cr_assert(deft_assign(x, deft_add(x, x)));
+    cr_assert_eq(read_of(x), DEFT_E_DTYPE, "assigned from itself");
+    miss(x);
+    cr_assert(deft_assign(y, x));
+    cr_assert_eq(read_of(y), DEFT_E_DTYPE, "assigned as it is");
+    miss(x);
+    cr_assert(deft_assign(y, deft_neg(x)));
+    cr_assert(deft_assign(y, deft_add(y, y)));
+    cr_assert_eq(read_of(y), DEFT_E_DTYPE, "assigned twice");
+    miss(x);
+    deft_tensor *const from_x = deft_neg(x);
+    cr_assert(deft_assign_f(x, 5));
+    OK(&r, read_of(x));
+    cr_assert_eq(read_of(from_x), DEFT_E_DTYPE, "recorded before x was assigned again");
+    miss(x);
+    cr_assert(deft_assign(deft_slice(y, DEFT_R(0, 1)), deft_slice(x, DEFT_R(0, 1))));
+    cr_assert_eq(read_of(y), DEFT_E_DTYPE, "a part of it was assigned");
+    RIG_EXPECT(&r, x, 5, 5, 5);
+}
+
+Test(mistakes, a_step_passes_a_missed_assign_on)
+{
+    deft_tensor *x = rig_range(&r, 3, 1), *y = rig_range(&r, 3, 7);
+    OK(&r, deft_eval((deft_tensor *[]){ x, y }, 2));
+    miss(x);
+    deft_scope s = deft_step_begin(r.cx);
+    cr_assert(deft_assign(x, deft_add(x, x)));
+    cr_assert_eq(deft_step_end(s), DEFT_E_DTYPE);
+    RIG_EXPECT(&r, x, 1, 2, 3);
+    miss(x);
+    s = deft_step_begin(r.cx);
+    cr_assert(deft_assign(y, x));
+    cr_assert(deft_assign_f(x, 5));
+    deft_step_abort(s);
+    OK(&r, read_of(y));
+    cr_assert_eq(read_of(x), DEFT_E_DTYPE, "its assign is missed as before the step");
+    RIG_EXPECT(&r, x, 1, 2, 3);
+    RIG_EXPECT(&r, y, 7, 8, 9);
+}
+
+Test(mistakes, a_lost_tensor_stays_lost_when_an_assign_to_it_fails)
+{
+    float o[4];
+    deft_tensor *const bad = taken(RIG_VECTOR(&r, 0, 1, 2, 8));
+    cr_assert_eq(deft_read(bad, DEFT_F32, o, sizeof o), DEFT_E_RANGE);
+    cr_assert_null(deft_assign_f(bad, 1));
+    deft_clear(r.cx);
+    cr_assert_eq(deft_read(bad, DEFT_F32, o, sizeof o), DEFT_E_RANGE, "%s", deft_message(r.cx));
+}
+
+Test(mistakes, a_delivered_one_accuses_nothing_recorded_before_the_next)
+{
+    deft_tensor *x = rig_range(&r, 3, 1);
+    miss(x);
+    cr_assert_eq(read_of(x), DEFT_E_DTYPE);
+    deft_tensor *const v = deft_add(x, x);
+    miss(x);
+    RIG_EXPECT(&r, v, 2, 4, 6);
+    cr_assert_eq(read_of(x), DEFT_E_DTYPE);
+}
+
+static deft_tensor *outside;
+
+static deft_status use_outside(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_mul(in[0], outside ? outside : in[0]);
+    return DEFT_OK;
+}
+
+static void captures_deliver(deft_tensor *missing, deft_tensor *in)
+{
+    deft_tensor *out;
+    deft_capture *c = deft_capture_create(r.cx, use_outside, NULL);
+    miss(missing);
+    cr_assert_eq(deft_capture_call(c, &in, 1, &out, 1), DEFT_E_DTYPE, "a call that records");
+    OK(&r, deft_capture_call(c, &in, 1, &out, 1));
+    OK(&r, deft_capture_call(c, &in, 1, &out, 1));
+    miss(missing);
+    cr_assert_eq(deft_capture_call(c, &in, 1, &out, 1), DEFT_E_DTYPE, "a replay");
+    OK(&r, deft_capture_call(c, &in, 1, &out, 1));
+    deft_capture_destroy(&c);
+}
+
+Test(mistakes, a_missed_assign_is_told_to_captures)
+{
+    deft_tensor *x = rig_range(&r, 3, 1), *y = rig_range(&r, 3, 7);
+    OK(&r, deft_eval((deft_tensor *[]){ x, y }, 2));
+    outside = NULL;
+    captures_deliver(x, x);
+    outside = x;
+    captures_deliver(x, y);
+}
+
+Test(mistakes, that_are_ignored_stop_no_captured_call)
+{
+    deft_tensor *x = rig_range(&r, 3, 1), *out;
+    outside = NULL;
+    deft_capture *c = deft_capture_create(r.cx, use_outside, NULL);
+    cr_assert_null(deft_slice(x, DEFT_R(2, 9)));
+    for (int i = 0; i < 2; i++) {
+        OK(&r, deft_capture_call(c, &x, 1, &out, 1));
+        RIG_EXPECT(&r, out, 1, 4, 9);
+        cr_assert_eq(deft_error(r.cx), DEFT_E_RANGE, "still there for who asks");
+    }
+    deft_capture_destroy(&c);
+}
+
 Test(mistakes, a_query_records_nothing)
 {
     const deft_scope s = deft_scope_begin(r.cx);
