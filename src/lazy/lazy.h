@@ -331,6 +331,7 @@ struct deft_ctx {
     bool owes;            /* the undelivered mistake kept an assign from a tensor outside steps */
     uint32_t owes_from;   /* records from here on may use such a tensor */
     uint32_t owes_epoch;  /* while this is the epoch */
+    bool relieving;       /* a budget cuts: what cannot be computed goes on waiting */
     uint32_t n_faults;    /* that made tensors lose their values (poison.c) */
     uint32_t fault_record, fault_epoch;
     df_diag faults[DF_FAULTS];                      /* the latest ones */

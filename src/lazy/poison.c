@@ -150,6 +150,7 @@ static void lose(deft_ctx *cx, uint32_t k)
 
 void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d)
 {
+    if (cx->relieving) return; /* nobody asked: whoever does finds it again */
     cx->faults[++cx->n_faults % DF_FAULTS] = *d;
     cx->fault_record = k;
     cx->fault_epoch = cx->epoch;

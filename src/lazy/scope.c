@@ -341,12 +341,14 @@ deft_status df_relieve(deft_ctx *cx)
     deft_status st = df_wait(cx);
     if (st != DEFT_OK) return st;
     if (cx->recording) df_recording_spoil(cx, "its records were cut by a bound", cx->act_site);
+    cx->relieving = true;
     st = compute_writes(cx);
     if (st == DEFT_OK) st = compute_outer(cx, cx->depth + 1, RELIEF);
     if (st != DEFT_OK && st != DEFT_E_INTERRUPTED) {
         st = compute_each(cx);
         if (st == DEFT_OK) cx->diag = said;
     }
+    cx->relieving = false;
     return st;
 }
 

@@ -366,6 +366,48 @@ Test(budget, what_nobody_asks_for_is_no_mistake)
     never_changes(not_asked_for, DEFT_OK);
 }
 
+static deft_tensor *outside_index;
+
+static deft_status takes_it(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(in[0], deft_slice(outside_index, DEFT_AT(0)));
+    return DEFT_OK;
+}
+
+static deft_status doubles(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                           size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_mul(in[0], 2.0);
+    return DEFT_OK;
+}
+
+/* What cannot be computed has a shape, is recorded from, and stands in the branch not taken. */
+static void used_in_vain(rig *r, outcome *o)
+{
+    const int32_t outside = N + 3;
+    deft_tensor *const k = vec(r, 1), *out = NULL;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *const i = deft_from(r->cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    outside_index = deft_take(deft_add(k, 1), i, 0);
+    deft_tensor *const less = deft_lt(deft_sum(k, DEFT_ALL_AXES, 0), 0);
+    cr_assert(deft_cond(less, takes_it, doubles, NULL, &k, 1, &out, 1), "%s", deft_message(r->cx));
+    deft_tensor *y = k;
+    for (int j = 0; j < 8; j++) y = deft_sin(y);
+    cr_assert_eq(deft_rank(outside_index), 1);
+    cr_assert(deft_add(outside_index, outside_index), "%s", deft_message(r->cx));
+    deft_assign(k, deft_add(out, y));
+    end(r, o, s);
+    put(r, o, k, N);
+}
+
+Test(budget, what_is_used_in_vain_is_no_mistake)
+{
+    never_changes(used_in_vain, DEFT_OK);
+}
+
 static void asked_for(rig *r, outcome *o)
 {
     const int32_t outside = N + 3;
