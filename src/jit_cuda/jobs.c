@@ -353,7 +353,9 @@ static deft_status get_product(df_cuda_device *c, df_diag *d, const df_cuda_job 
 {
     static const char *const name = "gemm_entry";
     const bool fused = (j->choice.variant.flags & DF_CUDA_GEMM_EPILOGUE) != 0;
-    const size_t head = sizeof j->choice.variant, n = head + (fused ? j->epilogue->key.n : 0);
+    const size_t head = sizeof j->choice.variant;
+    size_t n = head;
+    if (fused) n += j->epilogue->key.n;
     char *const key = df_mem_alloc(c->mem, n);
     if (!key) return df_fail_mem(d, "run", n);
     memcpy(key, &j->choice.variant, head);

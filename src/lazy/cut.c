@@ -217,7 +217,8 @@ static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, con
 static void see_sole(df_trace *t, const df_root *root, const df_want *w, bool recorded)
 {
     if (root->donor == DF_NONE) return;
-    const uint32_t dying = w->donor_refs + (recorded ? w->donor->in_records : 0);
+    uint32_t dying = w->donor_refs;
+    if (recorded) dying += w->donor->in_records;
     if (df_may_donate(w->donor, dying)) t->inputs[root->donor].flags |= DF_INPUT_SOLE;
 }
 
