@@ -644,6 +644,21 @@ Test(lazy, memory_of_results_is_foreseen)
     rig_close(&r);
 }
 
+/* Slices of as many elements from one start on are two places when their steps differ. */
+Test(lazy, slices_of_other_steps_are_other_places)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *x = rig_range(&r, 8, 1);
+    for (int i = 0; i < 2; i++) {
+        deft_tensor *const wide = deft_slice(x, DEFT_RS(0, 8, 2)),
+                           *near = deft_slice(x, DEFT_R(0, 4));
+        RIG_EXPECT(&r, deft_sub(wide, near), 0, 1, 2, 3);
+        RIG_EXPECT(&r, deft_sub(near, deft_slice(x, DEFT_RS(0, 8, 2))), 0, -1, -2, -3);
+    }
+    rig_close(&r);
+}
+
 /* One place by views of several kinds is one place: what is written there is read there. */
 Test(lazy, a_part_of_itself_through_other_views_is_written_in_place)
 {
