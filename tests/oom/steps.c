@@ -83,6 +83,28 @@ static deft_status forced_cuts(world *w)
     return deft_step_end(s);
 }
 
+/* Cut by a bound on what records alone hold, which is then forgotten; of what stays, extents too.
+ */
+static deft_status forgetting(world *w)
+{
+    const float v[4] = { 1, 2, 3, 4 };
+    const deft_scope s = deft_step_begin(w->cx);
+    for (int i = 0; i < 3; i++) {
+        const deft_scope one = deft_scope_begin(w->cx);
+        deft_tensor *y = deft_from(w->cx, DEFT_SHAPE(4, 1), DEFT_F32, v, sizeof v);
+        for (int k = 0; k < 3; k++) y = deft_sin(y);
+        deft_assign(w->p[i], deft_mul(w->p[i], y));
+        (void)deft_neg(
+            deft_transpose(deft_from(w->cx, DEFT_SHAPE(2, 2), DEFT_F32, v, sizeof v), 0, 1));
+        const deft_status st = deft_scope_end(one);
+        if (st != DEFT_OK) {
+            deft_step_abort(s);
+            return st;
+        }
+    }
+    return deft_step_end(s);
+}
+
 /* Another context of the runtime, and plans of one key that only guards tell apart. */
 static deft_status two_contexts(world *w)
 {
@@ -255,6 +277,9 @@ static const scenario scenarios[] = {
     { .name = "cuts inside a step",
       .run = forced_cuts,
       .options = { .size = sizeof(deft_ctx_options), .max_nodes = 24 } },
+    { .name = "cuts that forget",
+      .run = forgetting,
+      .options = { .size = sizeof(deft_ctx_options), .max_bytes = 1 } },
     { .name = "one kernel per op",
       .run = adam,
       .options = { .size = sizeof(deft_ctx_options), .no_fusion = 1 } },

@@ -2,7 +2,8 @@
  *
  * A budget never changes a result. Each program here runs without one and under many, that cut it
  * at every place where a cut is possible, and must give the same bits, the same errors and the same
- * bytes in the caller's memory. How often budgets cut, and what they tell, is in test_why.c.
+ * bytes in the caller's memory. How often budgets cut, and what they tell, is in test_why.c. *
+ * size: a program for each kind of thing that a cut could lose.
  */
 #include <criterion/criterion.h>
 
@@ -494,6 +495,18 @@ static void waste(rig *r, deft_tensor *k)
     OK(r, deft_scope_end(s));
 }
 
+/* The same, with a value that pending records alone hold: a bound on bytes has them forgotten. */
+static void waste_memory(rig *r)
+{
+    const float v[64] = { 1 };
+    for (int i = 0; i < 3; i++) {
+        const deft_scope s = deft_scope_begin(r->cx);
+        deft_tensor *y = deft_from(r->cx, DEFT_SHAPE(64), DEFT_F32, v, sizeof v);
+        for (int k = 0; k < 3; k++) y = deft_sin(y);
+        OK(r, deft_scope_end(s));
+    }
+}
+
 static void put_back_renumbered(rig *r, outcome *o)
 {
     deft_tensor *const k = vec(r, 1), *const l = vec(r, 2);
@@ -558,6 +571,38 @@ Test(budget, memory_that_is_written_in_vain)
     never_changes(written_in_vain, DEFT_OK);
 }
 
+/* A write that waited when the step began is put back, under the number that its record has then:
+ * another one cannot be computed, which keeps a cut from computing this one. */
+static void written_before(rig *r, outcome *o)
+{
+    const int32_t outside = N + 3;
+    float lost[1] = { 7 }, memory[N] = { 0 };
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope outer = deft_scope_begin(r->cx);
+    deft_tensor *const i = deft_from(r->cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    deft_tensor *const never =
+        deft_wrap_mut(r->cx, DEFT_SHAPE(1), DEFT_F32, lost, sizeof lost, NULL);
+    deft_tensor *const m =
+        deft_wrap_mut(r->cx, DEFT_SHAPE(N), DEFT_F32, memory, sizeof memory, NULL);
+    waste(r, k);
+    deft_assign(never, deft_full(r->cx, DEFT_SHAPE(1), DEFT_F32, 5));
+    deft_assign(m, deft_mul(k, 2));
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_assign(never, deft_take(deft_add(k, 1), i, 0));
+    deft_assign(m, deft_neg(k));
+    waste_memory(r);
+    deft_step_abort(s);
+    put(r, o, m, N);
+    if (deft_scope_end(outer) != DEFT_OK) o->st = DEFT_E_STATE;
+    for (int j = 0; j < N; j++) o->v[o->n++] = memory[j];
+    o->v[o->n++] = lost[0];
+}
+
+Test(budget, writes_that_waited_are_put_back)
+{
+    never_changes(written_before, DEFT_OK);
+}
+
 /* What is put back may hang on what cannot be computed: that is told to whoever asks for it alone.
  */
 static void lost_and_put_back(rig *r, outcome *o)
@@ -573,7 +618,7 @@ static void lost_and_put_back(rig *r, outcome *o)
     deft_assign(held, deft_sum(k, DEFT_AXES(0), 1));
     o->v[o->n++] = deft_read(bad, DEFT_F32, &v, sizeof v) != DEFT_OK;
     waste(r, k);
-    waste(r, k);
+    waste_memory(r);
     deft_step_abort(s);
     const deft_scope next = deft_step_begin(r->cx);
     deft_assign(k, deft_add(k, 1));
@@ -656,6 +701,29 @@ Test(budget, memory_of_an_endless_step)
         OK(&r, deft_scope_end(one));
     }
     cr_assert_lt(rig_stats(&r).live_bytes, UINT64_C(100) << 20);
+    OK(&r, deft_step_end(s));
+    rig_close(&r);
+}
+
+/* So are those that a gradient may ask for: they are computed once more. */
+Test(budget, memory_of_what_a_gradient_can_ask_for)
+{
+    enum { LARGE = 1 << 16, TURNS = 64, VALUE = LARGE * sizeof(float) };
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const k = deft_keep(deft_full(r.cx, DEFT_SHAPE(LARGE), DEFT_F32, 0.5)),
+                       *const x = deft_keep(deft_full(r.cx, DEFT_SHAPE(LARGE), DEFT_F32, 1));
+    OK(&r, deft_eval((deft_tensor *[]){ k, x }, 2));
+    const deft_step_options o = { .size = sizeof o, .max_bytes = 4 * VALUE };
+    const deft_scope s = deft_step_begin_with(r.cx, &o);
+    for (int i = 0; i < TURNS; i++) {
+        const deft_scope one = deft_scope_begin(r.cx);
+        deft_assign(x, deft_sin(deft_mul(deft_add(x, 1), k)));
+        OK(&r, deft_scope_end(one));
+        OK(&r, deft_eval((deft_tensor *[]){ x }, 1));
+    }
+    const uint64_t held = rig_stats(&r).live_bytes;
+    cr_assert_lt(held, UINT64_C(24) * VALUE, "%llu bytes", (unsigned long long)held);
     OK(&r, deft_step_end(s));
     rig_close(&r);
 }

@@ -258,6 +258,32 @@ Test(donation, a_value_that_a_record_names_is_not_overwritten)
     deft_capture_destroy(&c);
 }
 
+FUNCTION(doubles)
+{
+    world *const w = user;
+    UNUSED;
+    deft_assign(w->cur, deft_mul(w->cur, number(w, 2)));
+    return DEFT_OK;
+}
+
+/* What was recorded before a call is computed and ends: it holds no value that the call replaces.
+ */
+Test(donation, records_before_a_replay_hold_nothing)
+{
+    world w = { .cur = rig_range(&r, 3, 1), .captured = true };
+    deft_capture *c = deft_capture_create(r.cx, doubles, &w);
+    for (int i = 0; i < 2; i++) OK(&r, deft_capture_call(c, NULL, 0, NULL, 0));
+    const deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *const more = deft_keep(deft_add(w.cur, 1));
+    const uint64_t donated = rig_stats(&r).donated;
+    OK(&r, deft_capture_call(c, NULL, 0, NULL, 0));
+    cr_assert_eq(rig_stats(&r).donated - donated, 1);
+    OK(&r, deft_scope_end(s));
+    RIG_EXPECT(&r, more, 5, 9, 13);
+    RIG_EXPECT(&r, w.cur, 8, 16, 24);
+    deft_capture_destroy(&c);
+}
+
 Test(donation, what_is_mapped_stays)
 {
     deft_capture *c = deft_capture_create(r.cx, accumulates, NULL);

@@ -672,6 +672,49 @@ Test(fuser, pieces_exchange_places)
     cr_expect(is_about(r.temporary_bytes, 5 * 2), "%lld", (long long)r.temporary_bytes);
 }
 
+/* What a routine stored is copied into the array by a kernel of its own, when the kernel that would
+ * copy it has more to do and reads what is written over. */
+Test(fuser, what_a_routine_stored_is_staged)
+{
+    static const char text[] = "%0 = input i64[80] wrapped\n"
+                               "%1 = input f32[40]\n"
+                               "%2 = argsort i64[40] %1\n"
+                               "%3 = slice i64[40] %0 start=[2] step=[1]\n"
+                               "%4 = slice i64[40] %0 start=[0] step=[1]\n"
+                               "%5 = add i64[40] %2 %4\n"
+                               "%6 = update i64[80] %0 %2 %3\n"
+                               "output %5\n"
+                               "output %6 into %0\n";
+    const fuse_result r = fuse_check(text, 4);
+    cr_expect(r.ok && !r.retreated, "%s", r.text);
+    cr_expect(r.n_staged == 1 && r.n_copied == 0, "%u staged, %u copied", r.n_staged, r.n_copied);
+    cr_expect(is_about(r.temporary_bytes, 40 * 8), "%lld", (long long)r.temporary_bytes);
+}
+
+/* An update was to go into the caller's memory, which has gaps; a later one cannot follow it there,
+ * since it reads other elements than it writes: the first then lies in memory without gaps. */
+Test(fuser, a_place_in_the_callers_memory_is_given_up)
+{
+    static const char text[] = "%0 = input f16[4,7] strides=[9,1] wrapped\n"
+                               "%1 = input f16[4,7]\n"
+                               "%2 = slice f16[4,1] %0 start=[0,5] step=[1,1]\n"
+                               "%3 = update f16[4,7] %0 %2 %2\n"
+                               "%4 = slice f16[4,7] %3 start=[3,0] step=[-1,1]\n"
+                               "%5 = slice f16[4,7] %3 start=[0,6] step=[1,-1]\n"
+                               "%6 = maximum f16[4,7] %4 %5\n"
+                               "%7 = update f16[4,7] %3 %6 %4\n"
+                               "%8 = slice f16[1,7] %7 start=[0,0] step=[-1,1]\n"
+                               "%9 = slice f16[1,7] %1 start=[2,0] step=[1,1]\n"
+                               "%10 = update f16[4,7] %7 %9 %8\n"
+                               "%11 = slice f16[4,2] %10 start=[0,4] step=[1,-1]\n"
+                               "%12 = slice f16[4,2] %3 start=[0,5] step=[1,1]\n"
+                               "%13 = add f16[4,2] %11 %12\n"
+                               "%14 = update f16[4,7] %10 %13 %11\n"
+                               "output %14 into %0\n";
+    const fuse_result r = fuse_check(text, 4);
+    cr_expect(r.ok && !r.retreated, "%s", r.text);
+}
+
 /* Who needs both the old contents and the new ones is the one reason for a copy that is left. */
 Test(fuser, copies_name_their_reader)
 {

@@ -607,12 +607,15 @@ Test(lazy, lookups_into_the_callers_memory_are_one_kernel)
     static const int32_t at[3] = { 3, 0, 2 };
     deft_tensor *x = rig_range(&r, 4, 1), *i = RIG_VECTOR(&r, 3, 0, 2);
     deft_tensor *const known = deft_keep(deft_from(r.cx, DEFT_SHAPE(3), DEFT_I32, at, sizeof at));
+    deft_tensor *const wide = deft_keep(deft_cast(known, DEFT_I64));
+    OK(&r, deft_eval((deft_tensor *[]){ wide }, 1));
     deft_tensor *const out =
         deft_keep(deft_wrap_mut(r.cx, DEFT_SHAPE(3), DEFT_F32, o, sizeof o, NULL));
-    for (int how = 0; how < 2; how++) {
+    for (int how = 0; how < 3; how++) {
         const uint64_t before = rig_stats(&r).kernels_run;
         const deft_scope s = deft_step_begin(r.cx);
-        deft_assign(out, deft_neg(deft_take(x, how ? known : deft_cast(i, DEFT_I32), 0)));
+        deft_tensor *const from = how == 0 ? deft_cast(i, DEFT_I32) : how == 1 ? known : wide;
+        deft_assign(out, deft_neg(deft_take(x, from, 0)));
         OK(&r, deft_step_end(s));
         cr_expect(o[0] == -4 && o[1] == -1 && o[2] == -3, "%g %g %g", (double)o[0], (double)o[1],
                   (double)o[2]);
@@ -642,6 +645,31 @@ Test(lazy, memory_of_results_is_foreseen)
     cr_expect_eq(m.result_bytes, 0);
     OK(&r, deft_step_end(s));
     rig_close(&r);
+}
+
+/* A step is planned beforehand as its end would plan it: a value that it replaces is written over
+ * only when nobody else has it then. */
+Test(lazy, who_else_has_a_value_is_foreseen)
+{
+    uint64_t kernels[2];
+    for (int foreseen = 0; foreseen < 2; foreseen++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *p = rig_range(&r, 1000, 1), *q = rig_range(&r, 1000, 5);
+        deft_step_memory m;
+        const deft_scope s = deft_step_begin(r.cx);
+        deft_tensor *const part = deft_slice(p, DEFT_R(0, 10));
+        deft_assign(q, p);
+        deft_assign(part, deft_mul(part, 2));
+        if (foreseen) OK(&r, deft_step_memory_read(s, &m, sizeof m));
+        OK(&r, deft_step_end(s));
+        kernels[foreseen] = rig_stats(&r).kernels_run;
+        cr_expect(rig_stats(&r).plans_built == 1 && rig_stats(&r).donated == 0);
+        RIG_EXPECT(&r, deft_slice(p, DEFT_R(8, 12)), 18, 20, 11, 12);
+        RIG_EXPECT(&r, deft_slice(q, DEFT_R(8, 12)), 9, 10, 11, 12);
+        rig_close(&r);
+    }
+    cr_expect_eq(kernels[1], kernels[0], "%d kernels, not %d", (int)kernels[1], (int)kernels[0]);
 }
 
 /* Slices of as many elements from one start on are two places when their steps differ. */

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "lazy/lazy.h" /* after the calls with plain numbers */
+
 typedef struct counts {
     uint64_t cuts, matched, plans, kernels;
 } counts;
@@ -573,6 +575,29 @@ Test(replay, long_records_take_another_turn)
         deft_step_abort(s);
     }
     rig_close(&r);
+}
+
+/* Up to a length they are kept: the first turn, taken again, is compared and not checked anew. */
+Test(replay, records_of_some_length_are_kept_beside_others)
+{
+    enum { LONGEST = 1 << 16 };
+    for (uint32_t n = LONGEST - 1; n <= LONGEST + 1; n++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *x = rig_range(&r, 2, 1);
+        for (int turn = 0; turn < 2; turn++) {
+            const deft_scope s = begin(&r);
+            deft_tensor *t = x;
+            for (int k = 0; k < 10; k++) t = deft_neg(t);
+            t = turn ? deft_sum(t, DEFT_ALL_AXES, 0) : deft_neg(t);
+            while (turn == 0 && r.cx->rec.n < n) t = deft_neg(t);
+            deft_step_abort(s);
+        }
+        bool kept = false;
+        for (int i = 0; i < DF_SPINES; i++) kept |= r.cx->spines[i].n_known == n;
+        cr_assert_eq(kept, n <= LONGEST, "%u records", n);
+        rig_close(&r);
+    }
 }
 
 /* The same record, written to one memory and then to another; read or not read; overlapping or not.

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "support/fail_mem.h"
+#include "trace/place.h"
 #include "trace/trace.h"
 
 /* ---- helpers ---- */
@@ -895,6 +896,41 @@ Test(trace, slots_are_computed_in_order)
     df_slots_eval(defs, DF_LEN(defs), t, out);
     for (size_t i = 0; i < DF_LEN(defs); i++)
         cr_assert(out[i] == want[i], "slot %zu is %ld", i, (long)out[i]);
+}
+
+/* ---- places ---- */
+
+static int64_t arg_of(void *user, uint32_t arg)
+{
+    return ((const df_trace *)user)->args[arg];
+}
+
+static int64_t computed(void *user, df_slot_op op, int64_t a, int64_t b)
+{
+    (void)user;
+    return op == DF_SLOT_mul ? a * b : op == DF_SLOT_add ? a + b : op == DF_SLOT_sub ? a - b : a;
+}
+
+/* Whatever its memory held before. */
+Test(trace, a_place_is_written_whole)
+{
+    df_trace *const t = parse("%0 = input f32[9,8]\n"
+                              "%1 = slice f32[4,8] %0 start=[2,0] step=[2,1]\n"
+                              "%2 = slice f32[2,5] %1 start=[1,3] step=[1,1]\n"
+                              "%3 = neg f32[2,5] %2\n");
+    const df_place_terms terms = { arg_of, computed, t };
+    static const int64_t off[3][DEFT_MAX_RANK] = { { 0 }, { 2 }, { 4, 3 } };
+    static const int64_t coef[3][DEFT_MAX_RANK] = { { 1, 1 }, { 2, 1 }, { 2, 1 } };
+    df_view_place p;
+    for (uint32_t k = 0; k < 4; k++) {
+        const uint32_t like = k % 3; /* %3 is its own base */
+        memset(&p, 0x5a, sizeof p);
+        df_place_of(t, k, NULL, &terms, &p);
+        cr_expect(p.base == k - like && p.rank == 2, "%u: %u of rank %u", k, p.base, p.rank);
+        cr_expect(memcmp(p.off, off[like], sizeof p.off) == 0, "%u", k);
+        cr_expect(memcmp(p.coef, coef[like], sizeof p.coef) == 0, "%u", k);
+        for (int j = 0; j < DEFT_MAX_RANK; j++) cr_expect_eq(p.axis[j], j < 2 ? j : -1);
+    }
 }
 
 Test(trace, every_allocation_may_fail)

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "guards/reason.h"
+#include "lazy/spine.h" /* after the calls with plain numbers */
 
 enum { TEXT = 65536 };
 
@@ -929,6 +930,60 @@ Test(why, plans_kernels_and_memory_are_counted)
         cr_assert_eq(s.ops_recorded, 3u * (unsigned)i, "flip, the number, add");
         cr_assert(s.donated == 0 && s.cuts_unfused == 0);
     }
+    rig_close(&r);
+}
+
+/* The fuser finds no sound plan only by a fault of its own: here a plan says so that is sound. */
+Test(why, cuts_that_were_not_fused_are_counted)
+{
+    rig r;
+    open_plain(&r);
+    deft_tensor *x = rig_range(&r, 3, 1);
+    for (unsigned i = 0; i < 4; i++) {
+        RIG_EXPECT(&r, deft_neg(deft_exp(deft_mul(x, 0))), -1, -1, -1);
+        cr_assert_eq(rig_stats(&r).plans_built, 1);
+        cr_assert_eq(rig_stats(&r).cuts_unfused, i);
+        ((df_plan *)(uintptr_t)df_plan_held(r.cx->last_plan))->retreated = true;
+    }
+    rig_close(&r);
+}
+
+static deft_status reads_its_input(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                   deft_tensor **out, size_t n_out, void *user)
+{
+    float v;
+    const bool *const reads = user;
+    (void)cx, (void)n_in, (void)n_out;
+    if (*reads) {
+        const deft_status st = deft_read(in[0], DEFT_F32, &v, sizeof v);
+        if (st != DEFT_OK) return st;
+    }
+    out[0] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+/* Why the C code ran again is told when the reason is another than before. */
+Test(why, reasons_of_a_capture_are_told_once_in_a_row)
+{
+    rig r;
+    bool reads = true;
+    open_plain(&r);
+    deft_capture *c = deft_capture_create(r.cx, reads_its_input, &reads);
+    deft_tensor *x = rig_range(&r, 1, 1), *y = rig_range(&r, 2, 1), *out;
+    static const struct {
+        bool reads, is_long;
+        uint64_t lines;
+    } calls[] = { { true, false, 1 },  { true, false, 0 }, { true, false, 0 },
+                  { false, false, 1 }, { false, true, 1 }, { false, true, 0 } };
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        reads = calls[i].reads;
+        OK(&r, deft_capture_call(c, calls[i].is_long ? &y : &x, 1, &out, 1));
+        deft_drop(&out);
+        explain(&r);
+        cr_assert_eq(lines("capture"), calls[i].lines, "call %zu: %s\n%s", i,
+                     deft_capture_reason(c), told);
+    }
+    deft_capture_destroy(&c);
     rig_close(&r);
 }
 
