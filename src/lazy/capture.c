@@ -304,7 +304,6 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
     }
     r->committed = true;
     if (st == DEFT_OK) {
-        df_act(cx, "capture_call", c->call_site);
         st = df_step_end(s);
     } else {
         const df_diag said = cx->diag;
