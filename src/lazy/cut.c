@@ -101,7 +101,6 @@ typedef struct copier {
     uint64_t cut;
     const df_rec *r;
     df_trace *t;
-    df_value **inputs;
     uint32_t *map; /* record -> node */
     df_made *made;
 } copier;

@@ -732,7 +732,7 @@ void deft_drop(deft_tensor **pt)
     if (!pt) return;
     deft_tensor *const t = *pt;
     *pt = NULL;
-    deft_ctx *const cx = df_look(t); /* of NULL: none */
+    deft_ctx *const cx = df_look(t); /* NULL when t is NULL */
     if (!cx) return;
     if (!t->keeps && df_slab_of(t)->depth == 0 && !t->value && !cx->step_at && !cx->body_at &&
         !(t->flags & DF_HANDLE_WEAK)) {
