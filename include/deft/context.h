@@ -109,13 +109,15 @@ typedef struct deft_runtime_options {
 
 /* Makes a runtime; options NULL for defaults. Counted: destroy drops the maker's reference, each
  * context holds one. Failures: DEFT_E_MEMORY, DEFT_E_ARG. A missing compiler is no failure: kernels
- * are then interpreted (log topic "plugin"). */
+ * are then interpreted (log topic "plugin"). The compiler is started, which takes some 25 ms, by
+ * the first call that needs it: in DEFT_TIER_AUTO mostly by the background thread. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_runtime_create(const deft_runtime_options *options,
                                                          deft_runtime **out);
 DEFT_API void deft_runtime_destroy(deft_runtime **rt); /* NULL is fine; leaves *rt NULL */
 
-/* "llvm 19.1.7 znver5, 16 lanes" or "interpreter: <why there is no compiler>". Lives as long as rt.
- */
+/* "llvm 19.1.7 znver5 64-byte vectors" or "interpreter: <why there is no compiler>". Starts the
+ * compiler when nothing has, and waits for that. Any thread. The text lives as long as rt; rt NULL:
+ * "". */
 DEFT_API const char *deft_runtime_compiler(const deft_runtime *rt);
 DEFT_API uint32_t deft_runtime_threads(const deft_runtime *rt);
 /* Waits until no kernel is being compiled in the background. */

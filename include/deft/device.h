@@ -34,8 +34,9 @@ extern "C" {
  * ("" where there are some). Opens none of them. Any thread. */
 DEFT_API uint32_t deft_gpu_count(deft_runtime *rt, char *why, size_t n);
 
-/* One line about a device ("cpu: ...", "cuda:0 (...)"), cut at n and terminated. Opens it. Fails
- * with DEFT_E_BACKEND where it can't be used, and buf has the reason. Any thread. */
+/* One line about a device ("cpu: ...", "cuda:0 (...)"), cut at n and terminated. Opens a GPU;
+ * starts the compiler of the CPU. Fails with DEFT_E_BACKEND where the device can't be used, and buf
+ * has the reason. Any thread. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_device_describe(deft_runtime *rt, deft_device where,
                                                           char *buf, size_t n);
 

@@ -3,7 +3,8 @@
  * What a forked child finds. Of its parent's threads it has one, the one that forked: the others
  * are gone, whatever they were doing and whatever they had locked. So a child starts threads anew,
  * and forgets what a lost thread was changing: its memory is never given back, and cached things
- * are made again. Nothing is registered with the process and no fork waits for anybody.
+ * are made again. Nothing is registered with the process and no fork waits for anybody, but for the
+ * LLVM plug-in while it is loaded (jit_llvm/start.c).
  */
 #ifndef DF_BASE_FORK_H
 #define DF_BASE_FORK_H

@@ -4,23 +4,24 @@
  * then destroys libLLVM's static objects under its feet. So every use of LLVM passes a gate, and a
  * handler that runs before those destructors waits for what is inside and lets nothing more in.
  *
- * exit() runs handlers and destructors of static objects from one list, last registered first:
+ * exit() runs handlers and destructors of static objects from one list, last registered first, and
+ * what libLLVM registers comes at two times: its namespace-scope objects in its constructors, while
+ * another thread may have begun exit() and runs what there is so far, and its function-local ones
+ * in its first uses, above any handler of ours. They must not be destroyed at all, and they need
+ * not be: the plug-in is never unloaded and the process gives their memory back. So libLLVM's own
+ * reference to __cxa_atexit is pointed at a function that registers nothing. That has to be done
+ * between its relocation and its constructors, which is when the constructor of an object with the
+ * flag DF_1_INITFIRST runs: the plug-in is linked so.
  *
- *   registered   when libLLVM is loaded        by us, after that     on LLVM's first uses
- *                its namespace-scope objects   the gate's handler    its function-local ones
- *   run          last                          second                first: before the gate closes!
+ * The other libraries that are loaded for libLLVM want their destructors (a C++ stream is flushed
+ * in one), but not while their constructors run. What they register meanwhile is kept here, and
+ * registered when all has been loaded, and the gate's handler after it. The end of the process
+ * waits for that moment (start.c).
  *
- * The third kind is what kills: a compilation makes dozens of them, each registered on top of the
- * handler wherever that is registered anew, and half of the programs that left main within their
- * first compilation crashed in one. They must not be destroyed at all, and they need not be: the
- * plug-in is never unloaded and the process gives their memory back. So libLLVM's own reference to
- * __cxa_atexit is pointed at a function that registers nothing, right after the gate's handler was
- * registered. Only libLLVM's slot changes; what its load registered stays and runs after us. When
- * some other user of the same libLLVM made such objects earlier, they are registered below the
- * handler, so that they too go after it.
- *
- * Where no such slot is found (another loader, another C++ ABI) the handler is registered again
- * after each of the first uses, which leaves the very first compilation open.
+ * A loader without that flag runs our constructor last: what libLLVM has registered by then goes
+ * after the gate's handler, unless exit() had begun. Where no slot is found (another C++ ABI) the
+ * handler is registered again after each of the first uses, which leaves the very first compilation
+ * open.
  *
  * A child that was forked while some thread was inside has LLVM's locks as that thread held them,
  * of the session and of the process alike. Its gate stays shut: it interprets, and what LLVM has
@@ -61,6 +62,40 @@ static int register_nothing(void (*destroy)(void *), void *object, void *dso)
     (void)dso;
     return 0;
 }
+
+/* ---- destructors of the others ---- */
+
+int __cxa_atexit(void (*fn)(void *), void *arg, void *dso);
+
+typedef struct kept {
+    void (*destroy)(void *);
+    void *object, *dso;
+} kept;
+
+/* A destructor for which there is no room is registered at once. */
+static pthread_mutex_t put_off_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+static kept put_off[2048];
+static size_t n_put_off;
+static atomic_bool is_loaded; /* written with the lock; nothing is put off any more */
+
+static bool keep_for_later(const kept *k)
+{
+    pthread_mutex_lock(&put_off_lock);
+    const bool ok = !atomic_load(&is_loaded) && n_put_off < sizeof put_off / sizeof *put_off;
+    if (ok) put_off[n_put_off++] = *k;
+    pthread_mutex_unlock(&put_off_lock);
+    return ok;
+}
+
+/* Other threads may use these libraries before dlopen has returned to us. */
+static int register_later(void (*destroy)(void *), void *object, void *dso)
+{
+    const kept k = { destroy, object, dso };
+    if (!atomic_load(&is_loaded) && keep_for_later(&k)) return 0;
+    return __cxa_atexit(destroy, object, dso);
+}
+
+/* ---- slots ---- */
 
 #if UINTPTR_MAX == UINT64_MAX
 #define SYMBOL_OF(info) ELF64_R_SYM(info)
@@ -110,7 +145,7 @@ static bool point_slot(const object *o, uintptr_t slot, uintptr_t to)
     return true;
 }
 
-static bool point_slots(const object *o, uintptr_t rela, size_t size)
+static bool point_slots(const object *o, uintptr_t rela, size_t size, uintptr_t to)
 {
     const ElfW(Rela) *r = (const ElfW(Rela) *)rela;
     bool any = false;
@@ -118,23 +153,45 @@ static bool point_slots(const object *o, uintptr_t rela, size_t size)
         const ElfW(Sym) *const symbol = o->symbols + SYMBOL_OF(r->r_info);
         if (SYMBOL_OF(r->r_info) == 0 || r->r_addend != 0) continue;
         if (strcmp(o->strings + symbol->st_name, "__cxa_atexit") != 0) continue;
-        any |= point_slot(o, o->base + r->r_offset, (uintptr_t)register_nothing);
+        any |= point_slot(o, o->base + r->r_offset, to);
     }
     return any;
 }
 
-/* For dl_iterate_phdr: acts on the object that holds the address, and stops there. */
-static int visit(struct dl_phdr_info *info, size_t size, void *inside)
+static bool point_all(const object *o, uintptr_t to)
+{
+    const size_t skip = o->n_relative * sizeof(ElfW(Rela));
+    bool any = false;
+    if (!o->symbols || !o->strings) return false;
+    if (o->plt_rela) any |= point_slots(o, o->plt_rela, o->plt_rela_size, to);
+    if (o->rela && skip < o->rela_size)
+        any |= point_slots(o, o->rela + skip, o->rela_size - skip, to);
+    return any;
+}
+
+/* What dl_iterate_phdr has found: it holds a lock of the loader, which a child of a fork would not
+ * get any more, so nothing is done in it. */
+typedef struct objects {
+    object llvm;
+    object later[64]; /* loaded after this plug-in: for it */
+    uint32_t n_later;
+    bool has_llvm, has_self;
+} objects;
+
+static int visit(struct dl_phdr_info *info, size_t size, void *user)
 {
     (void)size;
+    objects *const all = user;
     object o = { .base = info->dlpi_addr };
     const ElfW(Dyn) *dynamic = NULL;
-    bool is_it = false;
+    bool is_llvm = false, is_self = false;
     for (int i = 0; i < info->dlpi_phnum; i++) {
         const ElfW(Phdr) *const p = &info->dlpi_phdr[i];
         const uintptr_t start = o.base + p->p_vaddr;
-        if (p->p_type == PT_LOAD)
-            is_it |= (uintptr_t)inside >= start && (uintptr_t)inside - start < p->p_memsz;
+        if (p->p_type == PT_LOAD) {
+            is_llvm |= (uintptr_t)LLVMContextCreate - start < p->p_memsz;
+            is_self |= (uintptr_t)visit - start < p->p_memsz;
+        }
         if (p->p_type == PT_DYNAMIC) dynamic = (const ElfW(Dyn) *)start;
         if (p->p_type == PT_GNU_RELRO) {
             const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -142,14 +199,15 @@ static int visit(struct dl_phdr_info *info, size_t size, void *inside)
             o.relro_end = (start + p->p_memsz) / page * page; /* as the loader rounds it */
         }
     }
-    if (!is_it || !dynamic) return 0;
-    read_dynamic(&o, dynamic);
-    if (!o.symbols || !o.strings) return 1;
-    const size_t skip = o.n_relative * sizeof(ElfW(Rela));
-    if (o.plt_rela) keeps_statics |= point_slots(&o, o.plt_rela, o.plt_rela_size);
-    if (o.rela && skip < o.rela_size)
-        keeps_statics |= point_slots(&o, o.rela + skip, o.rela_size - skip);
-    return 1;
+    if (dynamic) read_dynamic(&o, dynamic);
+    if (is_llvm) {
+        all->llvm = o;
+        all->has_llvm = true;
+    } else if (all->has_self && all->n_later < sizeof all->later / sizeof *all->later) {
+        all->later[all->n_later++] = o;
+    }
+    all->has_self |= is_self;
+    return 0;
 }
 
 /* ---- the gate ---- */
@@ -159,19 +217,36 @@ static void close_gate(void)
     if (!atomic_exchange(&closed, true)) (void)pthread_rwlock_wrlock(&gate);
 }
 
-/* A child has none of the threads that were inside: its own end would wait for them forever. */
-static void empty_gate(void)
+/* With DF_1_INITFIRST: before the constructors of libLLVM and what it needs, under the loader's
+ * lock. */
+__attribute__((constructor)) static void on_load(void)
+{
+    static objects all;
+    (void)dl_iterate_phdr(visit, &all);
+    keeps_statics = all.has_llvm && point_all(&all.llvm, (uintptr_t)register_nothing);
+    for (uint32_t i = 0; i < all.n_later; i++)
+        (void)point_all(&all.later[i], (uintptr_t)register_later);
+}
+
+bool df_llvm_gate_open(void)
+{
+    bool ok = true;
+    pthread_mutex_lock(&put_off_lock);
+    const bool is_first = !atomic_exchange(&is_loaded, true);
+    for (size_t i = 0; is_first && i < n_put_off; i++)
+        ok &= __cxa_atexit(put_off[i].destroy, put_off[i].object, put_off[i].dso) == 0;
+    pthread_mutex_unlock(&put_off_lock);
+    if (!is_first) return !atomic_load(&closed);
+    ok &= atexit(close_gate) == 0;
+    if (!ok) close_gate(); /* exit() has called all there was, or there is no memory */
+    return ok;
+}
+
+void df_llvm_gate_forked(void)
 {
     if (atomic_exchange(&n_inside, 0) > 0) atomic_store(&is_lost, true);
     one_at_a_time = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     if (!atomic_load(&closed)) gate = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
-}
-
-void df_llvm_gate_open(void)
-{
-    (void)atexit(close_gate);
-    (void)pthread_atfork(NULL, NULL, empty_gate);
-    (void)dl_iterate_phdr(visit, (void *)(uintptr_t)LLVMContextCreate);
 }
 
 void df_llvm_gate_lose(void)

@@ -7,7 +7,11 @@
 
 #include <stdbool.h>
 
-void df_llvm_gate_open(void); /* once, after libLLVM was loaded */
+/* After this library and all that it needs were loaded; again is fine. false: the process is
+ * ending, and nobody enters. */
+bool df_llvm_gate_open(void);
+/* In a child, by the thread that forked, before anybody enters. */
+void df_llvm_gate_forked(void);
 
 /* false: the process is ending, was forked while a thread was inside, or the gate was lost. Any
  * thread; uses may be nested. */

@@ -5,7 +5,9 @@
  * the process may hold: failures go through the host's table.
  */
 #include "jit_llvm/gen.h"
+#include "jit_llvm/gate.h"
 #include "jit_llvm/guard.h"
+#include "jit_llvm/start.h"
 
 #include "base/build_id.h"
 
@@ -194,6 +196,7 @@ typedef struct call {
     const void *start;
     size_t size;
     void *shown;
+    bool has_begun; /* run_start: something of LLVM may have to be given back */
 } call;
 
 static deft_status run_compile(void *user)
@@ -293,17 +296,22 @@ static deft_status run_destroy(void *user)
     return DEFT_OK;
 }
 
+static void free_self(df_llvm *llvm)
+{
+    pthread_mutex_destroy(&llvm->lock);
+    pthread_mutex_destroy(&llvm->load_lock);
+    pthread_mutex_destroy(&llvm->gemm_lock);
+    df_mem_free(llvm->host.mem, llvm, sizeof *llvm);
+}
+
 static void destroy(void *self)
 {
     call c = { .llvm = self };
     df_llvm *const llvm = self;
     if (!llvm) return;
     const df_host *const host = &llvm->host;
-    if (df_llvm_call(host, NULL, DF_LLVM_STACK_COMPILE, 0, run_destroy, &c) != DEFT_OK) return;
-    pthread_mutex_destroy(&llvm->lock);
-    pthread_mutex_destroy(&llvm->load_lock);
-    pthread_mutex_destroy(&llvm->gemm_lock);
-    df_mem_free(llvm->host.mem, llvm, sizeof *llvm);
+    if (df_llvm_call(host, NULL, DF_LLVM_STACK_COMPILE, 0, run_destroy, &c) == DEFT_OK)
+        free_self(llvm);
 }
 
 /* ---- entry ---- */
@@ -319,8 +327,9 @@ static void name_compiler(df_llvm *llvm)
 static deft_status run_start(void *user)
 {
     deft_status st = DEFT_OK;
-    const call *const c = user;
+    call *const c = user;
     df_llvm *const llvm = c->llvm;
+    c->has_begun = true;
     TRY(df_llvm_target_init(&llvm->host, c->d, NULL, llvm->host.max_vector_bytes, &llvm->target));
     llvm->target.keep_frames = llvm->host.keep_frames;
     TRY(df_llvm_engine_init(llvm, c->d));
@@ -329,10 +338,7 @@ done:
     return st;
 }
 
-__attribute__((visibility("default"))) deft_status
-df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d, df_compiler *out);
-
-deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d, df_compiler *out)
+static deft_status make(const df_host *host, const char *build_id, df_diag *d, df_compiler *out)
 {
     if (host->size != sizeof(df_host)) return DEFT_E_BACKEND; /* fail may not be where we think */
     if (strcmp(host->build_id, DF_BUILD_ID) != 0 || strcmp(build_id, DF_BUILD_ID) != 0)
@@ -348,7 +354,10 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
     call c = { .llvm = llvm, .d = d };
     const deft_status st = df_llvm_call(&llvm->host, d, DF_LLVM_STACK_COMPILE, ROOM, run_start, &c);
     if (st != DEFT_OK) {
-        destroy(llvm);
+        if (c.has_begun)
+            destroy(llvm);
+        else
+            free_self(llvm);
         return st;
     }
     *out = (df_compiler){ .name = llvm->name,
@@ -364,3 +373,10 @@ deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d,
                           .destroy = destroy };
     return DEFT_OK;
 }
+
+__attribute__((visibility("default"))) extern const df_llvm_code
+    df_llvm_code_table __asm__(DF_LLVM_CODE_SYMBOL);
+
+const df_llvm_code df_llvm_code_table = { .make = make,
+                                          .loaded = df_llvm_gate_open,
+                                          .forked = df_llvm_gate_forked };

@@ -9,7 +9,6 @@
  * (x86-64-v3 for 32 bytes, plain x86-64 for 16), so that they also cover what such machines lack:
  * masked loads, FMA, SSE4.1 rounding.
  */
-#include "jit_llvm/gate.h"
 #include "jit_llvm/emit.h"
 
 #include <llvm-c/Target.h>
@@ -40,7 +39,6 @@ static pthread_once_t registered = PTHREAD_ONCE_INIT;
 
 static void register_all(void)
 {
-    df_llvm_gate_open();
     LLVMInitializeX86TargetInfo();
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();

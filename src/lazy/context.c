@@ -101,6 +101,7 @@ static const char *trace_dir(const deft_runtime_options *o)
 
 static void open_journal(deft_runtime *r, const deft_runtime_options *o)
 {
+    if (!trace_dir(o)) return;
     const df_journal_options journal = {
         .dir = trace_dir(o),
         .max_bytes =
@@ -112,11 +113,11 @@ static void open_journal(deft_runtime *r, const deft_runtime_options *o)
         .input_bytes = o->trace_input_bytes ? o->trace_input_bytes
                                             : (uint64_t)df_env_int("DEFT_TRACE_INPUTS_BYTES", 0),
         .version = deft_version(),
-        .compiler = r->compiler_text,
+        .compiler = deft_runtime_compiler(r), /* starts it: the log begins with its name */
         .n_threads = deft_runtime_threads(r),
         .problem = &r->trace_problem,
     };
-    if (journal.dir) r->journal = r->log.journal = df_journal_open(r->mem, &r->log, &journal);
+    r->journal = r->log.journal = df_journal_open(r->mem, &r->log, &journal);
 }
 
 static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, df_diag *d)
@@ -133,15 +134,13 @@ static deft_status runtime_open(deft_runtime *r, const deft_runtime_options *o, 
     df_diag plugin = { 0 };
     if (tier == DEFT_TIER_INTERPRET) {
         df_fail(&plugin, DEFT_E_BACKEND, "asked for");
-    } else if (df_plugin_open(&plugin, r->mem, &r->log, NULL, o->max_vector_bytes, &r->compiler,
+    } else if (df_plugin_load(&plugin, r->mem, &r->log, NULL, o->max_vector_bytes, &r->compiler,
                               &r->plugin) == DEFT_OK) {
         r->has_compiler = true;
     } else {
         df_logf(&r->log, plugin, "no compiler, kernels are interpreted: %s", plugin.text);
     }
-    if (r->has_compiler)
-        snprintf(r->compiler_text, sizeof r->compiler_text, "%s", r->compiler.name);
-    else
+    if (!r->has_compiler)
         snprintf(r->compiler_text, sizeof r->compiler_text, "interpreter: %.160s", plugin.text);
 
     const df_naming_options naming = df_naming_wanted();
@@ -207,7 +206,8 @@ void deft_runtime_destroy(deft_runtime **rt)
 
 const char *deft_runtime_compiler(const deft_runtime *rt)
 {
-    return rt ? rt->compiler_text : "";
+    if (!rt) return "";
+    return rt->has_compiler ? df_compiler_text(&rt->compiler, true) : rt->compiler_text;
 }
 
 uint32_t deft_runtime_threads(const deft_runtime *rt)

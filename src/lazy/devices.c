@@ -129,7 +129,7 @@ deft_status deft_device_describe(deft_runtime *rt, deft_device where, char *buf,
     if (!rt) return DEFT_E_ARG;
     if (where == DEFT_CPU) {
         snprintf(text, sizeof text, "cpu: %u threads, %s", deft_runtime_threads(rt),
-                 rt->compiler_text);
+                 deft_runtime_compiler(rt));
         put_text(buf, n, text);
         return DEFT_OK;
     }

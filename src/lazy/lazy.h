@@ -279,7 +279,7 @@ struct deft_runtime {
     df_device *gpu[DF_MAX_GPUS]; /* NULL: not opened. Stay until the runtime goes */
     bool gpus_lost;              /* in a child: a lost thread was opening one */
     uint64_t max_device_bytes, max_device_cached;
-    char compiler_text[192];
+    char compiler_text[192]; /* without a compiler */
     bool has_compiler, measure;
     bool gpus_wait;             /* df_gpu_wish.waits */
     struct df_summary *summary; /* NULL: nobody asked for one */

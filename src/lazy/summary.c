@@ -133,10 +133,13 @@ void df_summary_tell(df_summary *s, deft_runtime *r)
     const df_tier_stats k = df_tiers_read(df_cpu_tiers(r->dev));
     df_spending top, all;
     df_str text;
+    const char *const compiler =
+        r->has_compiler ? df_compiler_text(&r->compiler, false) : r->compiler_text;
     df_str_init(&text, r->mem);
     (void)df_spent_top(s->spent, &top, 1, &all);
     line(&text, &r->log, "process %d, %.2f s, %llu contexts, %s", (int)getpid(),
-         (double)(df_os_now_ns() - s->begun_ns) * 1e-9, U(s->n_contexts), r->compiler_text);
+         (double)(df_os_now_ns() - s->begun_ns) * 1e-9, U(s->n_contexts),
+         compiler ? compiler : "nothing compiled");
     line(&text, &r->log,
          "%llu ops recorded, %llu cuts (%llu known), %llu reads that had to compute, %llu records "
          "computed again, %llu steps submitted",

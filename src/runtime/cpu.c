@@ -29,7 +29,6 @@ typedef struct cpu {
     bool gemm_tried[2];
     _Atomic bool blas_tried;
     _Atomic uint64_t n_prepared; /* plans, so far */
-    char name[160];
 } cpu;
 
 static cpu *cpu_of(df_device *dev)
@@ -62,7 +61,7 @@ static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
     bool made = false;
     const int i = t == DEFT_F64;
     df_diag d = { 0 };
-    if (!c->has_compiler || !c->compiler.gemm) return;
+    if (!c->has_compiler || !c->compiler.gemm || !df_tiers_start(c->exec.tiers)) return;
     lock(c);
     if (!c->gemm_tried[i]) {
         c->gemm_tried[i] = true;
@@ -187,9 +186,7 @@ deft_status df_cpu_create(df_diag *d, const df_mem *mem, const df_log *log, cons
                         &c->exec.tiers));
     if (o->naming && c->has_compiler) c->naming = df_naming_open(mem, log, &c->compiler, o->naming);
     df_tiers_name(c->exec.tiers, c->naming);
-    (void)snprintf(c->name, sizeof c->name, "cpu (%s)",
-                   c->has_compiler ? c->compiler.name : "interpreter");
-    *dev = (df_device){ .name = c->name,
+    *dev = (df_device){ .name = c->has_compiler ? "cpu" : "cpu (interpreter)",
                         .prepare = prepare,
                         .run = run,
                         .release = release,

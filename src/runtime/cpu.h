@@ -29,12 +29,20 @@ void df_cpu_destroy(df_device **dev);
 df_tiers *df_cpu_tiers(df_device *dev);
 df_pool *df_cpu_pool(df_device *dev);
 
-/* Opens the LLVM plug-in: in the folders of DEFT_PLUGIN_DIR, next to libdeft, or in the installed
+/* Loads the LLVM plug-in: in the folders of DEFT_PLUGIN_DIR, next to libdeft, or in the installed
  * place. A missing one is DEFT_E_BACKEND with a sentence; the caller falls back to the interpreter
- * and logs it once.
+ * and logs it once. The compiler may be one that has not started.
  */
+deft_status df_plugin_load(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
+                           uint32_t max_vector_bytes, df_compiler *out, void **handle);
+/* The same, and starts it: name and vector_bytes are filled in. */
 deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle);
+/* DEFT_E_BACKEND, DEFT_E_MEMORY: it cannot be started, and no call of it will make code. */
+deft_status df_compiler_start(const df_compiler *c, df_diag *d);
+/* The text of deft_runtime_compiler. With starts, a compiler that has not started is started first;
+ * without, the text of such a one is NULL. */
+const char *df_compiler_text(const df_compiler *c, bool starts);
 void df_plugin_close(df_compiler *c, void **handle);
 
 /* The plug-in for GPUs, which stays where it is while it is open. */

@@ -77,9 +77,16 @@ typedef enum df_opt { DF_OPT_O0, DF_OPT_O2 } df_opt;
 
 /* Filled in by a code generator plug-in. All calls: any thread. */
 typedef struct df_compiler {
-    const char *name; /* "llvm 19.1.7 znver5 +avx512f..." */
+    const char *name; /* "llvm 19.1.7 znver5 64-byte vectors"; NULL where start is not */
     void *self;
-    uint32_t vector_bytes; /* 16, 32 or 64 */
+    uint32_t vector_bytes; /* 16, 32 or 64; 0 where start is not NULL */
+    /* Loads what compiling takes, which the calls below do too. A refusal is final: each later call
+     * gets the same status and sentence. NULL: it has started. */
+    deft_status (*start)(void *self, df_diag *d);
+    /* The compiler's name, or "interpreter: <why it was refused>", which stays until destroy; NULL
+     * before the start. vector_bytes may be NULL; it gets 0 unless the compiler has started. The
+     * call is NULL where start is. */
+    const char *(*describe)(void *self, uint32_t *vector_bytes);
     deft_status (*compile)(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
                            df_opt level, df_code *out); /* a batch in one module; all or none */
     /* A variant of k under facts: main alone, optimized. NULL: not offered. */

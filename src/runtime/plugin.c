@@ -9,7 +9,6 @@
 #include "runtime/cpu.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -130,33 +129,18 @@ static df_host host_of(const df_mem *mem, const df_log *log, uint32_t max_vector
                       .keep_frames = keeps_frames() };
 }
 
-/* For dl_iterate_phdr. */
-static int is_compiler(struct dl_phdr_info *info, size_t size, void *user)
-{
-    (void)size;
-    (void)user;
-    const char *const slash = strrchr(info->dlpi_name, '/');
-    return strcmp(slash ? slash + 1 : info->dlpi_name, COMPILER_FILE) == 0;
-}
-
-static bool is_loaded(void)
-{
-    return dl_iterate_phdr(is_compiler, NULL) != 0;
-}
-
-/* LLVM 19 of Debian maps 175 MB with the libraries that it needs. The loader of libraries and the
- * constructors of LLVM end the process when they find no memory (a thread-local block, an exception
- * that nobody handles), so nothing is loaded unless a good deal more could be had. */
-#define START_ROOM ((size_t)288 << 20)
+/* The plug-in is small, and loads LLVM later (jit_llvm/start.c). The loader of libraries ends the
+ * process when it finds no memory for a thread-local block, so there must be plenty for both. */
+#define LOAD_ROOM ((size_t)16 << 20)
 
 static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
                                  uint32_t max_vector_bytes, df_compiler *out, void **handle)
 {
     const df_log *const log = s->log;
-    if (!is_loaded() && !df_os_has_room(START_ROOM))
+    if (!df_os_has_room(LOAD_ROOM))
         return df_fail(d, DEFT_E_MEMORY,
-                       "the code generator wants room for %zu bytes of memory to start in",
-                       START_ROOM);
+                       "the code generator wants room for %zu bytes of memory to be loaded in",
+                       LOAD_ROOM);
     void *const so = find(s);
     if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", s->why);
 
@@ -179,13 +163,38 @@ static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
     return DEFT_OK;
 }
 
-deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
+deft_status df_compiler_start(const df_compiler *c, df_diag *d)
+{
+    return c->start ? c->start(c->self, d) : DEFT_OK;
+}
+
+const char *df_compiler_text(const df_compiler *c, bool starts)
+{
+    if (!c->start) return c->name;
+    if (starts) (void)c->start(c->self, NULL);
+    return c->describe(c->self, NULL);
+}
+
+deft_status df_plugin_load(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
                            uint32_t max_vector_bytes, df_compiler *out, void **handle)
 {
     search s = {
         .file = COMPILER_FILE, .log = log, .dir = dir, .listed = df_env("DEFT_PLUGIN_DIR")
     };
     return open_compiler(d, mem, &s, max_vector_bytes, out, handle);
+}
+
+deft_status df_plugin_open(df_diag *d, const df_mem *mem, const df_log *log, const char *dir,
+                           uint32_t max_vector_bytes, df_compiler *out, void **handle)
+{
+    deft_status st = df_plugin_load(d, mem, log, dir, max_vector_bytes, out, handle);
+    if (st != DEFT_OK) return st;
+    st = df_compiler_start(out, d);
+    if (st != DEFT_OK)
+        df_plugin_close(out, handle);
+    else if (out->start)
+        out->name = out->describe(out->self, &out->vector_bytes);
+    return st;
 }
 
 void df_plugin_close(df_compiler *c, void **handle)

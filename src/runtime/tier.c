@@ -32,6 +32,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/cpu.h"
 #include "runtime/os.h"
 
 enum { MAX_BATCH = 16 };
@@ -41,6 +42,7 @@ enum { MAX_BATCH = 16 };
 #define INTERP_NS_PER_OP 0.1
 #define COMPILE_NS 1.5e6
 #define COMPILE_NS_PER_INS 1e4
+#define START_NS 2.5e7 /* the compiler, before it compiles the first kernel */
 /* A LOOP at O0; the compiler at O2: 10 ms for 10 instructions, 20 ms for 40. */
 #define LOOP_O0_NS_PER_OP 0.1
 #define O2_NS 8e6
@@ -193,6 +195,32 @@ static deft_status call_compiler(df_tiers *t, df_diag *d, entry *const *e, uint3
     return st;
 }
 
+bool df_tiers_start(df_tiers *t)
+{
+    if (!t->compiler) return false;
+    if (DF_LIKELY(atomic_load_explicit(&t->has_started, memory_order_acquire))) return true;
+    df_diag d = { 0 };
+    const uint64_t begun = df_os_now_ns();
+    atomic_fetch_add(&t->n_in_compiler, 1);
+    const bool ok = df_compiler_start(t->compiler, &d) == DEFT_OK;
+    atomic_fetch_sub(&t->n_in_compiler, 1);
+    if (ok && !atomic_exchange(&t->has_started, true))
+        df_logf(t->log, plugin, "%s: started in %.1f ms", df_compiler_text(t->compiler, false),
+                (double)(df_os_now_ns() - begun) * 1e-6);
+    if (!ok && !atomic_exchange(&t->is_refused, true))
+        df_logf(t->log, plugin, "no compiler, kernels are interpreted: %s", d.text);
+    return ok;
+}
+
+/* Without a compiler n entries, which are BUSY at level, are interpreted. Without the lock. */
+static void give_up(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+{
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) publish(t, e[i], level, NULL);
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
 /* Compiles n entries, which are BUSY at level, and publishes. Without the lock. */
 static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
@@ -200,6 +228,10 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     df_code code[MAX_BATCH];
     bool ok[MAX_BATCH] = { false };
     df_event event[MAX_BATCH];
+    if (!df_tiers_start(t)) {
+        give_up(t, e, n, level);
+        return;
+    }
     memset(code, 0, sizeof code);
     const uint64_t start = df_os_now_ns();
     if (call_compiler(t, &d, e, n, level, code) == DEFT_OK) {
@@ -524,11 +556,17 @@ static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level, df_waiter 
     return atomic_load_explicit(&x->code, memory_order_acquire);
 }
 
+/* How long until the compiler begins with what is queued now, if that is nothing else. */
+static double start_ns(const df_tiers *t)
+{
+    return atomic_load_explicit(&t->has_started, memory_order_relaxed) ? 0 : START_NS;
+}
+
 /* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
 static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements, df_waiter *w)
 {
     const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
-    if (interp_ns < COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
+    if (interp_ns < start_ns(t) + COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
     return wait_for(t, x, DF_OPT_O0, w);
 }
 
@@ -539,7 +577,7 @@ static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
     if (k->mode != DF_MODE_LOOP || df_is_settled(df_exec_state(x, DF_OPT_O2))) return false;
     df_tiers_check_fork(t);
     if (df_tier_for(t, k) != DF_TIER_AUTO) return false;
-    return k->cost * elements * LOOP_O0_NS_PER_OP > O2_NS + O2_NS_PER_INS * k->n_ins;
+    return k->cost * elements * LOOP_O0_NS_PER_OP > start_ns(t) + O2_NS + O2_NS_PER_INS * k->n_ins;
 }
 
 static void ask_for_o2(df_tiers *t, df_exec *x)
@@ -655,6 +693,7 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     t->log = log;
     t->compiler = tier == DF_TIER_INTERP ? NULL : c;
     t->tier = t->compiler ? tier : DF_TIER_INTERP;
+    atomic_init(&t->has_started, t->compiler && !t->compiler->start);
     if (df_cache_create(mem, &o, &t->store) != DEFT_OK) {
         df_mem_free(mem, t, sizeof *t);
         return df_fail_mem(d, "kernel cache", 0);

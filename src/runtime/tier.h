@@ -59,6 +59,10 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
 void df_tiers_name(df_tiers *t, struct df_naming *n);
 void df_tiers_destroy(df_tiers **t); /* stops the compile thread first */
 
+/* Starts the compiler, when nobody has. false: there is none, or it cannot be started, which is
+ * logged once; kernels are then interpreted. Without locks. */
+bool df_tiers_start(df_tiers *t);
+
 /* One counted exec per kernel of the plan into plan->execs. With a waiter (NULL: none) even waiting
  * tiers leave compiling to the thread, if one is to be had; stopped, that goes on by itself, and
  * this fails with DEFT_E_INTERRUPTED. */

@@ -49,6 +49,8 @@ struct df_tiers {
     uint64_t max_bytes;     /* of the store and of variants */
     uint32_t variant_after; /* launches alike; 0: no variants */
     df_fork_mark mark;
+    _Atomic bool has_started; /* the compiler */
+    _Atomic bool is_refused;  /* it could not be started: kernels are interpreted */
     _Atomic uint32_t n_in_compiler;
     _Atomic uint64_t inside; /* runs that may be in a variant; above INSIDE_BITS: so far */
     pthread_mutex_t lock;    /* guards all below, and states and links of entries */
@@ -88,7 +90,8 @@ DF_INLINE bool df_is_settled(uint32_t state)
 /* The tier that decides for kernel k. */
 DF_INLINE df_tier df_tier_for(const df_tiers *t, const df_kernel *k)
 {
-    if (!t->compiler) return DF_TIER_INTERP;
+    if (!t->compiler || atomic_load_explicit(&t->is_refused, memory_order_relaxed))
+        return DF_TIER_INTERP;
     if (t->tier == DF_TIER_AUTO && (k->flags & DF_KERNEL_FAST)) return DF_TIER_O2;
     return t->tier;
 }

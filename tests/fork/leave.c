@@ -4,7 +4,8 @@
  * with its own status, whatever of LLVM's static objects exists by then. Each child is a fresh
  * process that leaves at another point, from before the compiler is asked until after it is done;
  * some end by another thread, some destroy the runtime in a handler that runs after LLVM's own,
- * some are forked children that have no compile thread.
+ * some call no handlers, some are forked children that have no compile thread, and some of those
+ * make a runtime of their own, which computes whatever became of the compiler.
  *
  * usage: fork_leave [children]
  */
@@ -54,7 +55,24 @@ static void destroy(void)
     deft_runtime_destroy(&rt);
 }
 
-typedef enum way { BY_MAIN, BY_THREAD, DESTROYING, FORKED, N_WAYS } way;
+typedef enum way { BY_MAIN, BY_THREAD, DESTROYING, FORKED, QUICK, RENEWED, N_WAYS } way;
+
+/* Whether a runtime that is made now computes. */
+static bool works(void)
+{
+    const deft_runtime_options o = { .size = sizeof o, .n_threads = 1, .tier = DEFT_TIER_FULL };
+    const float v[2] = { 1.5f, -3 };
+    float out[2] = { 0 };
+    deft_runtime *own = NULL;
+    deft_ctx *in = NULL;
+    if (deft_runtime_create(&o, &own) != DEFT_OK || deft_ctx_create(own, NULL, &in) != DEFT_OK)
+        return false;
+    deft_tensor *const x = deft_from(in, DEFT_SHAPE(2), DEFT_F32, v, sizeof v);
+    const deft_status st = deft_read(deft_add(deft_abs(x), x), DEFT_F32, out, sizeof out);
+    deft_ctx_destroy(&in);
+    deft_runtime_destroy(&own);
+    return st == DEFT_OK && out[0] == 3 && out[1] == 0;
+}
 
 static void *leave(void *user)
 {
@@ -76,12 +94,13 @@ static int child(double delay, way w)
     while ((now() - asked) * 1e6 < delay) (void)poll(NULL, 0, 0);
     pthread_t t;
     if (w == BY_THREAD && pthread_create(&t, NULL, leave, NULL) == 0) pthread_join(t, NULL);
-    if (w == FORKED) {
+    if (w == QUICK) quick_exit(STATUS);
+    if (w == FORKED || w == RENEWED) {
         const pid_t pid = fork();
         int status = 0;
         if (pid == 0) {
             (void)alarm(HANGS_AFTER_S);
-            return STATUS;
+            return w == FORKED || works() ? STATUS : 1;
         }
         if (waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return 1;
         return WEXITSTATUS(status);
