@@ -38,6 +38,12 @@ static inline bool test_time_left(double share)
     return now - start < share * limit;
 }
 
+/* How large a test is that shows the same at many sizes: whole without a limit, brief with one. */
+static inline int64_t test_size(int64_t whole, int64_t brief)
+{
+    return test_is_limited() ? brief : whole;
+}
+
 /* The case to run as the i-th of n, 0 <= i < n, n below 2^31: a fixed order in which neighbours are
  * far from each other, so that a test which stops early has seen all parts of what it goes through.
  */

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "deft/deft.h"
+#include "support/budget.h"
 #include "support/fuse_check.h"
 #include "trace/control.h"
 
@@ -191,9 +192,10 @@ Test(control, a_scan_keeps_rows_of_a_constant)
 
 Test(control, a_bound_holds_exactly_however_large)
 {
-    static const int64_t most[] = { INT64_MAX, 3, 2, (1 << 20) + 3, INT64_MAX, 1 };
+    const int32_t large = (int32_t)test_size((1 << 20) + 3, (1 << 17) + 3);
+    const int64_t most[] = { INT64_MAX, 3, 2, large, INT64_MAX, 1 };
     static const int64_t limit[] = { 70000, 5, 4, 2000000, 5, 0 };
-    static const int32_t want[] = { 70000, 3, 2, (1 << 20) + 3, 5, 0 };
+    const int32_t want[] = { 70000, 3, 2, large, 5, 0 };
     for (size_t i = 0; i < sizeof most / sizeof *most; i++) {
         const deft_scope s = deft_scope_begin(cx);
         int64_t n = limit[i];

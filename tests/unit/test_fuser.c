@@ -254,7 +254,7 @@ Test(fuser, launches)
  */
 Test(fuser, only_little_comes_after)
 {
-    static const char form[] = "%%0 = input f32[%d,10]\n"
+    static const char form[] = "%%0 = input f32[%d,2]\n"
                                "%%1 = sum f32[%d] %%0 axes=[1]\n"
                                "%%2 = exp f32[%d] %%1\n"
                                "%%3 = sum f32[] %%2 axes=[0]\n"

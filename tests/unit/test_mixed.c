@@ -3,6 +3,7 @@
  * Mixed precision: which dtypes operations take under a policy, that training in halves comes to
  * what f32 comes to, and what a gradient that overflows does.
  */
+#include "support/budget.h"
 #include "support/harness.h"
 
 #include <math.h>
@@ -320,15 +321,16 @@ static void train_step(net *n, double rate)
     OK(&n->r, deft_step_end(s));
 }
 
-/* 1,000 steps with another rate each are one plan, and come to what f32 comes to. */
+/* Many steps with another rate each are one plan, and come to what f32 comes to. */
 static float trained(deft_dtype low)
 {
     const deft_scaler_options o = { .size = sizeof o, .interval = 100 };
     net n;
     net_open(&n, low, &o);
     deft_stats first = { 0 };
-    for (int i = 0; i < 1000; i++) {
-        train_step(&n, 1e-3 * deft_schedule_cosine(i, 1000, 0.1));
+    const int steps = (int)test_size(1000, 400);
+    for (int i = 0; i < steps; i++) {
+        train_step(&n, 1e-3 * deft_schedule_cosine(i, steps, 0.1));
         if (i == 0) first = rig_stats(&n.r);
     }
     const deft_stats last = rig_stats(&n.r);

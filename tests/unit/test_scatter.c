@@ -4,6 +4,8 @@
  * against plain C, bit for bit, on every way of running a program and on sizes that threads share;
  * what a fault and a mistake say; how many launches and how much memory it takes; within loops.
  */
+#include "base/compiler.h"
+#include "support/budget.h"
 #include "support/half_ref.h"
 #include "support/harness.h"
 
@@ -344,9 +346,10 @@ Test(scatter, random_operands, .timeout = 200)
                                          .tier = ways[w].tier,
                                          .n_threads = ways[w].n_threads };
         const deft_ctx_options c = { .size = sizeof c, .no_fusion = ways[w].no_fusion };
+        const double share = (double)(w + 1) / (sizeof ways / sizeof *ways);
         uint64_t seed = 5 + w;
         rig_open(&r, &o, &c);
-        for (int i = 0; i < 100; i++) {
+        for (int i = 0; i < 100 && (i < 30 || test_time_left(share)); i++) {
             const kase k = some_case(&seed, i);
             one_case(&r, &k, &seed);
         }
@@ -364,7 +367,8 @@ Test(scatter, random_operands, .timeout = 200)
             case_of(DEFT_F64, DEFT_SHAPE(1, 530000, 2), DEFT_SHAPE(140000), 1, true, 0),
             case_of(DEFT_U8, DEFT_SHAPE(100, 3), DEFT_SHAPE(100000), 0, true, 2),
         };
-        for (size_t i = 0; i < sizeof large / sizeof *large; i++) one_case(&r, &large[i], &seed);
+        for (size_t i = 0; i < DF_LEN(large); i++) /* each is run in one way at least */
+            if (i % DF_LEN(ways) == w || test_time_left(share)) one_case(&r, &large[i], &seed);
         rig_close(&r);
     }
 }

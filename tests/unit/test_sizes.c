@@ -6,6 +6,7 @@
  */
 #include "support/half_ref.h"
 #include "support/harness.h"
+#include "base/compiler.h"
 #include "support/budget.h"
 
 #include <math.h>
@@ -475,10 +476,11 @@ Test(sizes, random_operands, .timeout = 200)
                                          .tier = ways[w].tier,
                                          .n_threads = ways[w].n_threads };
         const deft_ctx_options c = { .size = sizeof c, .no_fusion = ways[w].no_fusion };
+        const double share = (double)(w + 1) / (sizeof ways / sizeof *ways);
         uint64_t seed = 5;
         rig_open(&r, &o, &c);
         for (int i = 0; i < 105; i++) {
-            if (i >= 12 && !test_time_left((double)(w + 1) / (sizeof ways / sizeof *ways))) break;
+            if (i >= 7 && !test_time_left(share)) break;
             const int k = (int)test_scattered((uint32_t)i, 105);
             const deft_dtype t = (deft_dtype)(k % DEFT_N_DTYPES);
             const unsigned rank = (unsigned)(k / 6) % 5;
@@ -486,11 +488,21 @@ Test(sizes, random_operands, .timeout = 200)
             one_case(&r, t, some_shape(rank, &seed, most[rank]), (k / 5) % 7, &seed, data, mask,
                      &out);
         }
-        /* Beyond what one task does, one row and many. */
-        one_case(&r, DEFT_F32, DEFT_SHAPE(145000), 0, &seed, data, mask, &out);
-        one_case(&r, DEFT_I64, DEFT_SHAPE(131073), 1, &seed, data, mask, &out);
-        one_case(&r, DEFT_U8, DEFT_SHAPE(40, 3001), 5, &seed, data, mask, &out);
-        one_case(&r, DEFT_F64, DEFT_SHAPE(5, 20011), 4, &seed, data, mask, &out);
+        /* Beyond what one task does, one row and many. Each way has another one first. */
+        static const struct {
+            deft_dtype t;
+            int layout;
+            deft_shape s;
+        } large[] = {
+            { DEFT_F32, 0, { 1, { 145000 } } },
+            { DEFT_I64, 1, { 1, { 131073 } } },
+            { DEFT_U8, 5, { 2, { 40, 3001 } } },
+            { DEFT_F64, 4, { 2, { 5, 20011 } } },
+        };
+        for (size_t i = 0; i < DF_LEN(large) && (i == 0 || test_time_left(share)); i++) {
+            const size_t k = (i + w) % DF_LEN(large);
+            one_case(&r, large[k].t, large[k].s, large[k].layout, &seed, data, mask, &out);
+        }
         rig_close(&r);
     }
     free(data);
