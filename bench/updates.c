@@ -14,7 +14,7 @@
 
 #include "ref_updates.h"
 
-enum { N = 1000, WIDE = 2000, ROWS = 4096, C = 256, MOST = WIDE * WIDE };
+enum { N = 1000, WIDE = 2000, SWEEP = 16, ROWS = 4096, C = 256, MOST = WIDE * WIDE };
 
 typedef struct work {
     deft_ctx *cx;
@@ -48,6 +48,17 @@ static void column(work *w)
 static void ref_column(work *w)
 {
     w->ref->column(w->c[0], WIDE, next_at(w, 1, 1, WIDE - 1));
+}
+
+/* Neighbouring columns in one step, each from the one before. */
+static void columns(work *w)
+{
+    for (int i = 0; i < SWEEP; i++) column(w);
+}
+
+static void ref_columns(work *w)
+{
+    for (int i = 0; i < SWEEP; i++) ref_column(w);
 }
 
 static void minus(work *w)
@@ -137,7 +148,9 @@ static const struct update {
     int64_t written; /* elements of the largest part */
     int calls;
 } cases[] = {
-    { "column from column", "2000 x 2000 f64", column, ref_column, DEFT_F64, WIDE, WIDE, 1, WIDE,
+    { "column from column", "2000 x 2000 f64", columns, ref_columns, DEFT_F64, WIDE, WIDE, 1, WIDE,
+      8 },
+    { "one column a step", "2000 x 2000 f64", column, ref_column, DEFT_F64, WIDE, WIDE, 1, WIDE,
       64 },
     { "slice minus itself", "1000 x 1000 f64", minus, ref_minus, DEFT_F64, N, N, 2, (N - 1) * N,
       4 },
