@@ -469,7 +469,7 @@ int main(int argc, char **argv)
     int n_given = 0;
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--quick"))
-            count = 8;
+            count = 3;
         else if (!strcmp(argv[i], "--full"))
             count = 2000;
         else

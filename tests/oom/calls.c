@@ -1336,7 +1336,7 @@ static void take_every(int n)
 
 int main(void)
 {
-    enum { FEW = 16 };
+    enum { FEW = 40 };
     uint32_t n_whole = 0;
     if (!mkdtemp(folder) || !save_parameters()) return 99;
     compare_names();

@@ -321,7 +321,7 @@ int main(int argc, char **argv)
     if (arenas) scenario_only(1);
     for (int keep = 0; keep < (arenas ? 1 : 2); keep++) {
         if (!arenas) creation(keep);
-        if (!arenas) scenario_every((size_t)test_size(1, keep ? 4 : 2));
+        scenario_every((size_t)test_size(1, keep ? 4 : 2));
         for (size_t k = 0; k < sizeof scenarios / sizeof *scenarios; k++) {
             outcome want;
             if (arenas && scenarios[k].run == returned) continue; /* asks none for anything */
