@@ -334,7 +334,9 @@ struct deft_ctx {
     bool relieving;       /* a budget cuts: what cannot be computed goes on waiting */
     uint32_t n_faults;    /* that made tensors lose their values (poison.c) */
     uint32_t fault_record, fault_epoch;
-    df_diag faults[DF_FAULTS];                      /* the latest ones */
+    bool trying;               /* whether a record can be computed by itself is being found out: */
+    uint32_t tried_fault;      /* the record that cannot, or DF_NONE */
+    df_diag faults[DF_FAULTS]; /* the latest ones */
     char sentence[DF_DIAG_TEXT + DF_SITE_TEXT + 8]; /* what deft_message gives */
     _Atomic int interrupted;
 
@@ -506,7 +508,8 @@ DF_INLINE bool df_owes(deft_ctx *cx, deft_tensor *t)
     return DF_UNLIKELY(cx->owes) && df_owes_some(cx, t);
 }
 /* Record k can never be computed, as d says: tensors that wait for it have no value from now on,
- * but for those that the open step has assigned. */
+ * but for those that the open step has assigned. Tensors that may need it in the branch of a cond
+ * are computed. */
 void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d) DF_COLD;
 /* The same for the fault of the step that was just rolled back. */
 void df_lose_again(deft_ctx *cx) DF_COLD;

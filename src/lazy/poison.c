@@ -9,6 +9,8 @@
  * A record whose indices are out of range can never be computed: values do not change. A tensor
  * that waits for it would make every later step fail that computes what lives on. Such tensors lose
  * their record when the fault is found; the sentence is kept for those who ask for them again.
+ * Which branch a cond takes is known only when it has run: a tensor that needs such a record in a
+ * branch alone is computed by itself then, and loses its record when the same record fails again.
  */
 #include "lazy/lazy.h"
 
@@ -42,23 +44,34 @@ void df_owe_value(const deft_ctx *cx, deft_tensor *dst)
 
 typedef struct taint {
     deft_ctx *cx;
-    uint8_t *is; /* per record: 1: it cannot be used; 2: it can't be used by records from n on */
+    uint8_t *is;    /* per record: TAINT_*, or 0 */
+    uint32_t fault; /* the record that cannot be computed, where one is sought for */
 } taint;
+
+enum {
+    TAINT_SURE = 1,  /* it cannot be used */
+    TAINT_LATER = 2, /* only records that follow it cannot be used */
+    TAINT_TAKEN = 3  /* it cannot be used when a cond takes a certain branch */
+};
 
 static void see_owing(deft_ctx *cx, deft_tensor *t, void *user)
 {
     const taint *const s = user;
     if (t->lacks == mark_of(cx) && t->epoch == cx->epoch && !(t->flags & DF_HANDLE_WEAK))
-        s->is[t->node] = 2;
+        s->is[t->node] = TAINT_LATER;
 }
 
-static void spread(taint *s, uint32_t from)
+/* To the records from `from` on that use tainted ones. both: what a cond has in either branch
+ * counts as used for certain. */
+static void spread(taint *s, uint32_t from, bool both)
 {
     const df_rec *const r = &s->cx->rec;
     for (uint32_t i = from; i < r->n; i++)
-        for (uint32_t k = 0; k < 3 && s->is[i] != 1; k++) {
+        for (uint32_t k = 0; k < 3 && s->is[i] != TAINT_SURE; k++) {
             const uint32_t src = r->nodes[i].src[k].i;
-            if (src < i && s->is[src]) s->is[i] = 1;
+            if (src >= i || !s->is[src]) continue;
+            const bool in_branch = k > 0 && r->nodes[i].op == DF_OP_cond && !both;
+            s->is[i] = in_branch || s->is[src] == TAINT_TAKEN ? TAINT_TAKEN : TAINT_SURE;
         }
 }
 
@@ -74,11 +87,11 @@ bool df_owes_some(deft_ctx *cx, deft_tensor *t)
         cx->owes_from = 0;
     }
     if (t->epoch != cx->epoch || t->flags & DF_HANDLE_WEAK || t->node < cx->owes_from) return false;
-    taint s = { cx, df_mem_zalloc(cx->mem, cx->rec.n) };
+    taint s = { .cx = cx, .is = df_mem_zalloc(cx->mem, cx->rec.n) };
     if (!s.is) return true;
     df_each_outer(cx, cx->depth + 1, see_owing, &s);
-    spread(&s, cx->owes_from);
-    const bool owes = s.is[t->node] == 1;
+    spread(&s, cx->owes_from, true);
+    const bool owes = s.is[t->node] == TAINT_SURE;
     df_mem_free(cx->mem, s.is, cx->rec.n);
     return owes;
 }
@@ -86,7 +99,7 @@ bool df_owes_some(deft_ctx *cx, deft_tensor *t)
 static void mark_owing(deft_ctx *cx, deft_tensor *t, void *user)
 {
     const taint *const s = user;
-    if (t->epoch == cx->epoch && s->is[t->node] == 1 && !(t->flags & DF_HANDLE_WEAK))
+    if (t->epoch == cx->epoch && s->is[t->node] == TAINT_SURE && !(t->flags & DF_HANDLE_WEAK))
         t->lacks = mark_of(cx);
 }
 
@@ -95,25 +108,50 @@ void df_owe_bound(deft_ctx *cx, deft_tensor *dst)
     bool any = false;
     for (deft_tensor *t = dst; t; t = df_root_of(t)) any |= t->lacks == mark_of(cx);
     if (cx->pending == DEFT_OK || !any || cx->rec.n == 0) return;
-    taint s = { cx, df_mem_zalloc(cx->mem, cx->rec.n) };
+    taint s = { .cx = cx, .is = df_mem_zalloc(cx->mem, cx->rec.n) };
     if (!s.is) return;
     df_each_outer(cx, cx->depth + 1, see_owing, &s);
-    spread(&s, cx->owes_epoch == cx->epoch ? cx->owes_from : 0);
+    spread(&s, cx->owes_epoch == cx->epoch ? cx->owes_from : 0, true);
     df_each_outer(cx, cx->depth + 1, mark_owing, &s);
     df_mem_free(cx->mem, s.is, cx->rec.n);
 }
 
 /* ---- values that cannot be had ---- */
 
-static bool is_tainted(const taint *s, uint32_t node)
+/* Whether record k fails when `node` alone is computed, now that nothing else is. Without an answer
+ * the next cut that fails asks again. */
+static bool needs_fault(deft_ctx *cx, uint32_t node, uint32_t k)
 {
-    return s->is[node] && !s->cx->rec.val[node];
+    const df_diag said = cx->diag;
+    df_want w = { .node = node };
+    cx->trying = true;
+    cx->tried_fault = DF_NONE;
+    const deft_status st = df_materialize(cx, &w, 1);
+    df_value_drop(cx, &w.result); /* the record holds a reference of its own */
+    cx->trying = false;
+    cx->diag = said;
+    if (st == DEFT_E_INTERRUPTED) atomic_store(&cx->interrupted, 1); /* for the call to come */
+    return st != DEFT_OK && cx->tried_fault == k;
+}
+
+/* Whether what waits for `node` waits in vain. A tensor that belongs to the open step is not
+ * computed for the answer, since the step may be ending. */
+static bool is_lost(taint *s, uint32_t node, bool is_outer)
+{
+    deft_ctx *const cx = s->cx;
+    if (!s->is[node] || cx->rec.val[node]) return false;
+    if (s->is[node] == TAINT_SURE) return true;
+    if (cx->recording || (cx->step_at && !is_outer)) return false;
+    if (!needs_fault(cx, node, s->fault)) return false;
+    s->is[node] = TAINT_SURE;
+    spread(s, node + 1, false);
+    return true;
 }
 
 static void lose_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
     if (t->value || t->epoch != cx->epoch || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_WEAK) ||
-        !is_tainted(user, t->node))
+        !is_lost(user, t->node, df_is_outer(cx, t)))
         return;
     df_handle_unbind(cx, t);
     t->lacks = DF_LACKS_VALUE;
@@ -121,11 +159,11 @@ static void lose_one(deft_ctx *cx, deft_tensor *t, void *user)
 }
 
 /* What was to be written into the caller's memory is not: its tensor has what it holds. */
-static void lose_writes(deft_ctx *cx, const taint *s)
+static void lose_writes(deft_ctx *cx, taint *s)
 {
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
-        if (m->in_step || !m->now.due || m->now.what || !is_tainted(s, m->now.node)) continue;
+        if (m->in_step || !m->now.due || m->now.what || !is_lost(s, m->now.node, true)) continue;
         m->now = (df_write){ 0 };
         if (m->t) {
             df_handle_unbind(cx, m->t);
@@ -139,10 +177,10 @@ static void lose_writes(deft_ctx *cx, const taint *s)
 
 static void lose(deft_ctx *cx, uint32_t k)
 {
-    taint s = { cx, df_mem_zalloc(cx->mem, cx->rec.n) };
+    taint s = { .cx = cx, .is = df_mem_zalloc(cx->mem, cx->rec.n), .fault = k };
     if (!s.is) return; /* the next cut finds it again */
-    s.is[k] = 1;
-    spread(&s, k + 1);
+    s.is[k] = TAINT_SURE;
+    spread(&s, k + 1, false);
     lose_writes(cx, &s);
     df_each_outer(cx, cx->depth + 1, lose_one, &s);
     df_mem_free(cx->mem, s.is, cx->rec.n);
@@ -151,6 +189,10 @@ static void lose(deft_ctx *cx, uint32_t k)
 void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d)
 {
     if (cx->relieving) return; /* nobody asked: whoever does finds it again */
+    if (cx->trying) {
+        cx->tried_fault = k;
+        return;
+    }
     cx->faults[++cx->n_faults % DF_FAULTS] = *d;
     cx->fault_record = k;
     cx->fault_epoch = cx->epoch;

@@ -318,6 +318,103 @@ Test(mistakes, what_cannot_be_computed_fails_nothing_else)
     RIG_EXPECT(&r, x, 0, 1, 2, 8);
 }
 
+/* ---- what may need it: branches ---- */
+
+static deft_tensor *in_branch; /* what the first branch uses */
+
+static deft_status use_in_branch(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                 deft_tensor **out, size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_add(in[0], in_branch);
+    return DEFT_OK;
+}
+
+static deft_status negate(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out, void *user)
+{
+    (void)cx, (void)n_in, (void)n_out, (void)user;
+    out[0] = deft_neg(in[0]);
+    return DEFT_OK;
+}
+
+/* x + used when the sum of x exceeds bound, else -x. */
+static deft_tensor *chosen(deft_tensor *x, deft_tensor *used, float bound)
+{
+    deft_tensor *out;
+    in_branch = used;
+    deft_tensor *const condition = deft_gt(deft_sum(x, DEFT_ALL_AXES, 0), bound);
+    cr_assert(deft_cond(condition, use_in_branch, negate, NULL, &x, 1, &out, 1));
+    return out;
+}
+
+static deft_status empty_step(void)
+{
+    return deft_step_end(deft_step_begin(r.cx));
+}
+
+Test(mistakes, in_a_branch_not_taken_fail_no_cond)
+{
+    float o[4];
+    deft_tensor *const x = RIG_VECTOR(&r, 0, 1, 2, 8);
+    for (int by = 0; by < 3; by++) {
+        deft_tensor *const bad = taken(x), *const fine = chosen(x, bad, 99);
+        deft_tensor *const more = deft_mul(fine, 2.0);
+        const deft_status st = by == 0   ? deft_read(bad, DEFT_F32, o, sizeof o)
+                               : by == 1 ? deft_eval((deft_tensor *[]){ fine, bad }, 2)
+                                         : empty_step();
+        cr_assert_eq(st, DEFT_E_RANGE, "%d", by);
+        OK(&r, empty_step());
+        RIG_EXPECT(&r, fine, 0, -1, -2, -8);
+        RIG_EXPECT(&r, more, 0, -2, -4, -16);
+        cr_assert_eq(deft_read(bad, DEFT_F32, o, sizeof o), DEFT_E_RANGE);
+        fault_names_line("again");
+    }
+    /* A call that has no part in it, where all that is pending is computed first. */
+    deft_tensor *const y = rig_range(&r, 3, 1), *out;
+    OK(&r, deft_eval((deft_tensor *[]){ x, y }, 2));
+    deft_tensor *const fine = chosen(x, taken(x), 99);
+    deft_capture *c = deft_capture_create(r.cx, negate, NULL);
+    cr_assert_eq(deft_capture_call(c, &y, 1, &out, 1), DEFT_E_RANGE, "it is pending, too");
+    OK(&r, deft_capture_call(c, &y, 1, &out, 1));
+    RIG_EXPECT(&r, out, -1, -2, -3);
+    RIG_EXPECT(&r, fine, 0, -1, -2, -8);
+    deft_capture_destroy(&c);
+}
+
+Test(mistakes, in_the_branch_taken_fail_one_call)
+{
+    float o[4];
+    deft_tensor *const x = RIG_VECTOR(&r, 0, 1, 2, 8);
+    for (int by = 0; by < 4; by++) {
+        deft_tensor *const bad = taken(x), *const fine = chosen(x, bad, 99);
+        deft_tensor *const wrong = chosen(x, bad, 0), *const more = deft_mul(wrong, 2.0);
+        const deft_status st = by == 0   ? deft_read(bad, DEFT_F32, o, sizeof o)
+                               : by == 1 ? deft_read(wrong, DEFT_F32, o, sizeof o)
+                               : by == 2 ? deft_read(more, DEFT_F32, o, sizeof o)
+                                         : empty_step();
+        cr_assert_eq(st, DEFT_E_RANGE, "%d", by);
+        OK(&r, empty_step());
+        cr_assert_eq(deft_read(more, DEFT_F32, o, sizeof o), DEFT_E_RANGE, "%d", by);
+        fault_names_line("again");
+        cr_assert_eq(deft_read(wrong, DEFT_F32, o, sizeof o), DEFT_E_RANGE, "%d", by);
+        RIG_EXPECT(&r, fine, 0, -1, -2, -8);
+    }
+}
+
+/* A write into the caller's memory needs it in a branch. */
+Test(mistakes, in_a_branch_fail_writes_of_the_branch_taken)
+{
+    float fine[4] = { 0 }, wrong[4] = { 0 };
+    deft_tensor *const x = RIG_VECTOR(&r, 0, 1, 2, 8), *const bad = taken(x);
+    const deft_shape four = DEFT_SHAPE(4);
+    deft_assign(deft_wrap_mut(r.cx, four, DEFT_F32, fine, sizeof fine, NULL), chosen(x, bad, 99));
+    deft_assign(deft_wrap_mut(r.cx, four, DEFT_F32, wrong, sizeof wrong, NULL), chosen(x, bad, 0));
+    cr_assert_eq(empty_step(), DEFT_E_RANGE);
+    OK(&r, empty_step());
+    cr_assert(fine[3] == -8 && wrong[3] == 0, "%g %g", (double)fine[3], (double)wrong[3]);
+}
+
 /* ---- delivery ---- */
 
 Test(mistakes, fail_one_call)
