@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "support/budget.h"
 #include "support/harness.h"
 
 static rig r;
@@ -431,13 +432,15 @@ static uint64_t long_attention(uint32_t n_threads, int64_t n, float *out)
 
 Test(layers, attention_never_keeps_all_scores_and_has_the_same_bits_on_any_threads)
 {
-    enum { N = 2048 };
-    float *const one = malloc(N * 12 * sizeof *one), *const four = malloc(N * 12 * sizeof *one);
+    const int64_t n = test_size(2048, 1024);
+    const size_t bytes = (size_t)n * 12 * sizeof(float);
+    float *const one = malloc(bytes), *const four = malloc(bytes);
     cr_assert(one && four);
-    const uint64_t peak = long_attention(1, N, one), of_block = N * DEFT_ATTENTION_BLOCK * 4;
+    const uint64_t peak = long_attention(1, n, one);
+    const uint64_t of_block = (uint64_t)n * DEFT_ATTENTION_BLOCK * 4; /* all scores are 8 or more */
     cr_assert_lt(peak, 6 * of_block, "%llu bytes", (unsigned long long)peak);
-    long_attention(4, N, four);
-    cr_assert(memcmp(one, four, N * 12 * sizeof *one) == 0);
+    long_attention(4, n, four);
+    cr_assert(memcmp(one, four, bytes) == 0);
     free(one), free(four);
 }
 
