@@ -5,11 +5,9 @@
  * nothing does not pay, and one that does pays on the compile thread.
  *
  * A program may end or fork while another thread is opening. One lock of the process is held by
- * whoever opens, from before dlopen until the gate stands (gate.c), and is taken
- *
- *   by a handler of exit()    so that destructors run before all is loaded or after, never
- * meanwhile; from then on nothing is opened by a handler of fork()    so that a child finds a
- * loader that nobody was in
+ * whoever opens, from before dlopen until the gate stands (gate.c). A handler of exit() takes it,
+ * so that destructors run before all is loaded or after, never meanwhile; from then on nothing is
+ * opened. A handler of fork() takes it, so that a child finds a loader that nobody was in.
  *
  * Both handlers are registered when this library is loaded, which the thread does that makes a
  * runtime. They wait a bounded time: a thread that exits or forks in the constructor of a library
