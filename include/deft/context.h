@@ -25,10 +25,11 @@
  * of the mistake while that is undelivered, else that of the latest call on the context that
  * failed.
  *
- * Outside steps a mistake gives way to one that is recorded after the next acting call. Failures of
- * acting calls are returned, and nothing else changes: the context goes on working. A tensor that
- * can never be computed, since an index lies outside, loses its value when that is found: reading
- * it fails with the same sentence, and no other call does.
+ * Outside steps a mistake gives way to one that is recorded after the next acting call; calls on a
+ * tensor that misses an assign by the older one still deliver that. Failures of acting calls are
+ * returned, and nothing else changes: the context goes on working. A tensor that can never be
+ * computed, since an index lies outside, loses its value when that is found: reading it fails with
+ * the same sentence, and no other call does.
  */
 #ifndef DEFT_CONTEXT_H
 #define DEFT_CONTEXT_H
@@ -214,7 +215,7 @@ DEFT_API deft_status deft_error(const deft_ctx *cx);
  * acting call that failed; "" when there was none. In a new context: why there is no structured log
  * where one was asked for. Valid until the next call on cx. */
 DEFT_API const char *deft_message(const deft_ctx *cx);
-/* Forgets the undelivered mistake and the latest sentence. */
+/* Forgets the undelivered mistake, the assigns that tensors miss, and the latest sentence. */
 DEFT_API void deft_clear(deft_ctx *cx);
 
 /* Makes the next or running step, read or eval of cx fail whole with DEFT_E_INTERRUPTED. Any

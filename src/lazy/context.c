@@ -386,16 +386,21 @@ void df_said(deft_ctx *cx)
     cx->diag.status = DEFT_OK;
 }
 
-/* d: a sentence that is not cx->mistake. */
-static void *note_mistake(deft_ctx *cx, const df_diag *d)
+void df_error_older(deft_ctx *cx, const df_diag *d)
 {
     if (cx->n_mistakes == cx->act_mark) cx->own = *d;
     cx->n_mistakes++;
     df_said(cx);
+}
+
+/* d: a sentence that is not cx->mistake. */
+static void *note_mistake(deft_ctx *cx, const df_diag *d)
+{
+    df_error_older(cx, d);
     if (!is_over(cx)) return NULL;
     cx->mistake = *d;
     cx->pending = d->status;
-    cx->owes = false; /* what an earlier one kept from tensors is none of this one's */
+    cx->owes_mark = 0; /* what an earlier one kept from tensors is none of this one's */
     cx->mistake_number = cx->n_mistakes;
     cx->mistake_act = cx->n_acts;
     cx->mistake_serial = cx->serial;
@@ -476,10 +481,17 @@ deft_status df_may_act(deft_ctx *cx)
                    cx->act ? cx->act : "call");
 }
 
+/* The undelivered mistake has been told to the program. */
+static void end_mistake(deft_ctx *cx)
+{
+    cx->pending = DEFT_OK;
+    if (DF_UNLIKELY(cx->owes)) df_owe_delivered(cx);
+}
+
 deft_status df_deliver(deft_ctx *cx)
 {
     if (cx->n_mistakes != cx->act_mark) { /* the acting call's own */
-        if (cx->mistake_number > cx->act_mark) cx->pending = DEFT_OK;
+        if (cx->mistake_number > cx->act_mark) end_mistake(cx);
         cx->act_mark = cx->n_mistakes;
         cx->diag = cx->own;
         return cx->diag.status;
@@ -488,7 +500,7 @@ deft_status df_deliver(deft_ctx *cx)
     if (st == DEFT_OK) return st;
     cx->diag = cx->mistake;
     cx->mistake_told = true;
-    if (!cx->mistake_in_step) cx->pending = DEFT_OK;
+    if (!cx->mistake_in_step) end_mistake(cx);
     return st;
 }
 
@@ -497,7 +509,7 @@ deft_status df_deliver_step(deft_ctx *cx)
     const deft_status st = cx->pending;
     if (st == DEFT_OK || !cx->mistake_in_step) return DEFT_OK;
     cx->diag = cx->mistake;
-    cx->pending = DEFT_OK;
+    end_mistake(cx);
     cx->act_mark = cx->n_mistakes;
     return st;
 }
@@ -523,6 +535,7 @@ void deft_clear(deft_ctx *cx)
 {
     if (!cx) return;
     cx->pending = DEFT_OK;
+    if (DF_UNLIKELY(cx->owes)) df_owe_nothing(cx);
     df_diag_clear(&cx->diag);
 }
 

@@ -333,8 +333,10 @@ static void rename_writes(const forgetter *f)
 static void rename_mistakes(const forgetter *f)
 {
     deft_ctx *const cx = f->cx;
-    if (cx->owes && cx->owes_epoch == cx->epoch && cx->owes_from <= f->n)
-        cx->owes_from = f->below[cx->owes_from];
+    for (uint32_t i = 0; i < DF_LEN(cx->missed) && cx->owes; i++) {
+        df_missed *const m = &cx->missed[i];
+        if (m->epoch == cx->epoch && m->from <= f->n) m->from = f->below[m->from];
+    }
     if (cx->fault_epoch != cx->epoch || cx->fault_record >= f->n) return;
     cx->fault_record = f->map[cx->fault_record];
     if (cx->fault_record == DF_NONE) cx->fault_epoch = 0;
@@ -360,6 +362,7 @@ void df_forget(deft_ctx *cx)
 {
     forgetter f = { .cx = cx, .n = cx->rec.n };
     df_assert(cx->n_walks == 0);
+    if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     df_arena_reset(&cx->pass);
     if (!take_space(&f, &cx->pass)) return; /* all stays */
     df_settle(cx);

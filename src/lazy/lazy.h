@@ -78,7 +78,7 @@ struct deft_tensor {
     uint32_t place; /* the view record that names its place in root */
     uint16_t keeps;
     uint8_t flags;
-    uint8_t lacks; /* what it lacks (poison.c): DF_LACKS_*, or 1 + the number of a mistake % 251 */
+    uint8_t lacks; /* what it lacks (poison.c): DF_LACKS_*, or an index into missed */
 };
 enum {
     DF_LACKS_NOTHING = 0,
@@ -241,6 +241,12 @@ typedef struct df_grad_mark {
 #define DF_MAX_DEPTH 64
 #define DF_MAX_LABELS 64 /* counted in 8 bits */
 
+/* An assign that failed: records from `from` on may use the tensors that miss it, while that is the
+ * epoch. In a later one all records may. */
+typedef struct df_missed {
+    uint32_t from, epoch;
+} df_missed;
+
 /* What holds for records from `from` on (site.c). */
 typedef struct df_mark {
     uint32_t from;
@@ -328,11 +334,15 @@ struct deft_ctx {
     uint32_t mistake_number, mistake_act, mistake_serial; /* n_mistakes, n_acts, serial then */
     bool mistake_in_step; /* recorded in the open step, or assigned there */
     bool mistake_told;    /* deft_message has given it, or an acting call returned it */
-    bool owes;            /* the undelivered mistake kept an assign from a tensor outside steps */
-    uint32_t owes_from;   /* records from here on may use such a tensor */
-    uint32_t owes_epoch;  /* while this is the epoch */
-    bool relieving;       /* a budget cuts: what cannot be computed goes on waiting */
-    uint32_t n_faults;    /* that made tensors lose their values (poison.c) */
+    bool owes;            /* a mistake kept an assign from a tensor outside steps; it may be read */
+    uint8_t owes_mark;    /* what tensors have in lacks by the undelivered mistake; 0: none has */
+    uint8_t last_mark;    /* handed out last */
+    df_missed missed[DF_LACKS_VALUE]; /* by mark */
+    df_diag missed_said[DF_FAULTS];   /* the latest mistakes that have marks, */
+    uint8_t missed_mark[DF_FAULTS];   /* and those marks; 0: none */
+    uint32_t n_missed;                /* marks handed out so far */
+    bool relieving;                   /* a budget cuts: what cannot be computed goes on waiting */
+    uint32_t n_faults;                /* that made tensors lose their values (poison.c) */
     uint32_t fault_record, fault_epoch;
     bool trying;               /* whether a record can be computed by itself is being found out: */
     uint32_t tried_fault;      /* the record that cannot, or DF_NONE */
@@ -492,17 +502,31 @@ void df_muts_forget(deft_ctx *cx);
 
 /* ---- what mistakes leave behind (poison.c) ---- */
 
+/* The acting call that runs fails as d says. The undelivered mistake stays. */
+void df_error_older(deft_ctx *cx, const df_diag *d) DF_COLD;
 /* An assign to dst failed, dst having a context: what is computed from dst lacks it. */
 void df_owe(deft_ctx *cx, deft_tensor *dst) DF_COLD;
-/* dst is bound to a value that misses the assign which the undelivered mistake kept from another.
- */
-void df_owe_value(const deft_ctx *cx, deft_tensor *dst) DF_COLD;
-/* Before dst, which may miss that assign, is bound to another record: what was recorded from it in
+/* dst is bound to a value that misses the assign of that mark. */
+void df_owe_value(deft_tensor *dst, uint8_t mark) DF_COLD;
+/* Before dst, which may miss an assign, is bound to another record: what was recorded from it in
  * the meantime goes on missing it. */
-void df_owe_bound(deft_ctx *cx, deft_tensor *dst) DF_COLD;
+void df_owe_bound(deft_ctx *cx, const deft_tensor *dst) DF_COLD;
+/* Before records or tensors go: tensors go on missing what their records do. */
+void df_owe_recorded(deft_ctx *cx) DF_COLD;
+/* The undelivered mistake has been delivered: no tensor misses anything by it. */
+void df_owe_delivered(deft_ctx *cx) DF_COLD;
+/* No tensor misses anything by any mistake. */
+void df_owe_nothing(deft_ctx *cx) DF_COLD;
+uint8_t df_missing_some(deft_ctx *cx, const deft_tensor *t) DF_COLD;
+/* The mark of an assign that t misses, or that something misses which t is computed from; 0: none.
+ */
+DF_INLINE uint8_t df_missing(deft_ctx *cx, const deft_tensor *t)
+{
+    return DF_UNLIKELY(cx->owes) ? df_missing_some(cx, t) : (uint8_t)DF_LACKS_NOTHING;
+}
 bool df_owes_some(deft_ctx *cx, deft_tensor *t) DF_COLD;
-/* Whether an acting call cannot use t since the undelivered mistake kept an assign from it, or from
- * what it was computed of: the call delivers that. */
+/* Whether an acting call cannot use t since it misses an assign: the call delivers the mistake that
+ * kept it from t, with df_deliver. */
 DF_INLINE bool df_owes(deft_ctx *cx, deft_tensor *t)
 {
     return DF_UNLIKELY(cx->owes) && df_owes_some(cx, t);

@@ -169,6 +169,7 @@ static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
 void df_rec_reset(deft_ctx *cx)
 {
     df_assert(cx->n_walks == 0);
+    if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     cx->n_before = cx->n_left = 0;
     cx->held_left = 0;
     cx->look_at = cx->first_look;

@@ -68,6 +68,7 @@ static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
 
 void df_scope_pop(deft_ctx *cx, uint32_t depth)
 {
+    if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     while (cx->depth >= depth && cx->depth > 0) {
         df_scope_free_handles(cx, &cx->frame[cx->depth]);
         df_labels_end(cx, cx->frame[cx->depth].n_labels);
@@ -472,6 +473,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     df_undo undo = { 0 };
     const bool ok = mine && df_flight_take(cx, t, &undo);
     if (ok) {
+        if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
         saved = *t;
         df_value_ref(saved.value);
         df_mut *const m = t->keeps ? NULL : df_mut_of(cx, t);
@@ -672,7 +674,10 @@ void deft_step_abort(deft_scope s)
         df_error(cx, DEFT_E_STATE, "step_abort: inside the function of a loop, branch or vmap");
         return;
     }
-    if (cx->mistake_in_step) cx->pending = DEFT_OK;
+    if (cx->mistake_in_step) {
+        cx->pending = DEFT_OK;
+        cx->owes_mark = 0; /* what tensors missed before the step they go on missing */
+    }
     if (df_ring_on(cx->ring)) df_tell_step_end(cx, "step_abort", DEFT_OK);
     step_rollback(cx);
 }
@@ -734,6 +739,7 @@ void deft_drop(deft_tensor **pt)
     *pt = NULL;
     deft_ctx *const cx = df_look(t); /* NULL when t is NULL */
     if (!cx) return;
+    if (DF_UNLIKELY(cx->owes)) df_owe_bound(cx, t);
     if (!t->keeps && df_slab_of(t)->depth == 0 && !t->value && !cx->step_at && !cx->body_at &&
         !(t->flags & DF_HANDLE_WEAK)) {
         df_undo_end(cx, t);

@@ -614,11 +614,11 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
 
 /* An assign that failed is missed by dst, or by the open step. One that did not passes on what its
  * value misses. */
-static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, bool owes)
+static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, uint8_t missing)
 {
     if (DF_LIKELY(done != NULL)) {
         dst->lacks = DF_LACKS_NOTHING;
-        if (DF_UNLIKELY(owes)) df_owe_value(cx, dst);
+        if (DF_UNLIKELY(missing)) df_owe_value(dst, missing);
     } else if (cx) {
         df_owe(cx, dst);
     }
@@ -626,10 +626,10 @@ static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, 
 }
 
 static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site,
-                                  bool *owes)
+                                  uint8_t *missing)
 {
     if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
-    *owes = df_owes(cx, src);
+    *missing = df_missing(cx, src);
     if (src->flags & DF_HANDLE_WEAK) {
         const deft_dtype t = df_tensor_dtype(cx, dst);
         return assign(cx, dst, df_weak_node(cx, src, t), site);
@@ -651,9 +651,9 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 {
     if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
     deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
-    bool owes = false;
-    deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &owes);
-    return assigned(cx, dst, done, owes);
+    uint8_t missing = DF_LACKS_NOTHING;
+    deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &missing);
+    return assigned(cx, dst, done, missing);
 }
 
 deft_tensor *deft_assign_f(deft_tensor *dst, double value)
@@ -663,7 +663,7 @@ deft_tensor *deft_assign_f(deft_tensor *dst, double value)
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
     const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), false);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_LACKS_NOTHING);
 }
 
 deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
@@ -673,5 +673,5 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
     const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), false);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_LACKS_NOTHING);
 }

@@ -687,6 +687,109 @@ Test(mistakes, a_delivered_one_accuses_nothing_recorded_before_the_next)
     cr_assert_eq(read_of(x), DEFT_E_DTYPE);
 }
 
+Test(mistakes, that_gave_way_to_a_later_one_are_told_to_readers)
+{
+    deft_tensor *p = rig_range(&r, 3, 1), *q = rig_range(&r, 3, 5), *other = rig_range(&r, 3, 7);
+    deft_tensor *const before = deft_neg(p);
+    const int line = __LINE__ + 1;
+    cr_assert_null(deft_assign(p, operand(r.cx, 5)));
+    deft_tensor *const from_p = deft_add(p, 1);
+    OK(&r, read_of(other));
+    deft_tensor *const from_q = deft_neg(q);
+    miss(q);
+    OK(&r, read_of(other));
+    OK(&r, read_of(before));
+    OK(&r, read_of(from_q));
+    cr_assert_eq(read_of(from_p), DEFT_E_SHAPE, "%s", deft_message(r.cx));
+    names_line("an older mistake", "assign: a value of [5] does not broadcast to [3]", "assign",
+               line);
+    cr_assert_eq(deft_error(r.cx), DEFT_E_DTYPE, "the later one is still undelivered");
+    OK(&r, read_of(p));
+    cr_assert_eq(read_of(q), DEFT_E_DTYPE);
+    OK(&r, read_of(q));
+    miss(p);
+    OK(&r, read_of(other));
+    miss(q);
+    deft_clear(r.cx);
+    OK(&r, read_of(p));
+    OK(&r, read_of(q));
+    /* Each of many fails one call, also those whose sentences are no longer known. */
+    deft_tensor *many[200];
+    for (int i = 0; i < 200; i++) {
+        many[i] = rig_range(&r, 3, 1);
+        miss(many[i]);
+        OK(&r, read_of(other));
+    }
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; i < 200; i++)
+            cr_assert_eq(read_of(many[i]), k ? DEFT_OK : i < 196 ? DEFT_E_STATE : DEFT_E_DTYPE);
+}
+
+Test(mistakes, a_delivered_one_is_never_told_again)
+{
+    deft_tensor *const x = rig_range(&r, 3, 1), *y = rig_range(&r, 3, 7), *z = rig_range(&r, 4, 0);
+    miss(x);
+    cr_assert_eq(read_of(x), DEFT_E_DTYPE);
+    for (int i = 0; i < 300; i++) {
+        (void)deft_add(x, z);
+        deft_tensor *const two[2] = { x, NULL };
+        cr_assert_eq(deft_eval(two, 2), DEFT_E_SHAPE);
+        miss(y);
+        OK(&r, read_of(x));
+        cr_assert_eq(read_of(y), DEFT_E_DTYPE);
+    }
+}
+
+/* What is computed before its records go misses what its records did. */
+Test(mistakes, a_missed_assign_outlives_records)
+{
+    deft_tensor *x = rig_range(&r, 3, 1), *other = rig_range(&r, 3, 7), *out;
+    OK(&r, deft_eval((deft_tensor *[]){ x, other }, 2));
+    deft_capture *c = deft_capture_create(r.cx, negate, NULL);
+    for (int by = 0; by < 6; by++) {
+        deft_scope s = deft_scope_begin(r.cx);
+        deft_tensor *t = by == 4 ? rig_range(&r, 3, 1) : x, *kept = NULL;
+        if (by == 5) t = kept = deft_keep(rig_range(&r, 3, 1));
+        deft_tensor *const before = deft_neg(t);
+        miss(t);
+        deft_tensor *from_t = deft_add(t, other);
+        deft_tensor *const from_that = deft_mul(from_t, 2.0);
+        if (by == 0) OK(&r, deft_capture_call(c, &other, 1, &out, 1));
+        if (by == 1) OK(&r, empty_step());
+        if (by == 2) OK(&r, read_of(other));
+        if (by == 3) OK(&r, deft_eval((deft_tensor *[]){ before, other }, 2));
+        if (by == 4) {
+            deft_tensor *const sum = deft_scope_return(s, from_that);
+            cr_assert_eq(read_of(sum), DEFT_E_DTYPE, "its scope has ended");
+            OK(&r, read_of(sum));
+            continue;
+        }
+        if (kept) deft_drop(&kept);
+        OK(&r, read_of(before));
+        cr_assert_eq(read_of(from_that), DEFT_E_DTYPE, "%d", by);
+        OK(&r, read_of(from_t));
+        OK(&r, deft_scope_end(s));
+    }
+    deft_capture_destroy(&c);
+}
+
+Test(mistakes, a_missed_assign_outlives_a_cut_by_a_budget)
+{
+    float o[3];
+    deft_ctx *cx;
+    const deft_ctx_options options = { .size = sizeof options, .max_nodes = 64 };
+    OK(&r, deft_ctx_create(NULL, &options, &cx));
+    /* Of whole numbers nobody asks for gradients, so that the sum is left as a value alone. */
+    deft_tensor *const x = deft_full(cx, DEFT_SHAPE(3), DEFT_I32, 1.0);
+    cr_assert_null(deft_assign(x, deft_cast(x, DEFT_F64)));
+    deft_tensor *const from_x = deft_add(x, 1), *other = deft_full(cx, DEFT_SHAPE(3), DEFT_F32, 2);
+    for (int i = 0; i < 200; i++) other = deft_neg(other);
+    OK(&r, deft_read(other, DEFT_F32, o, sizeof o));
+    cr_assert_eq(deft_read(deft_neg(from_x), DEFT_F32, o, sizeof o), DEFT_E_DTYPE);
+    OK(&r, deft_read(from_x, DEFT_F32, o, sizeof o));
+    deft_ctx_destroy(&cx);
+}
+
 static deft_tensor *outside;
 
 static deft_status use_outside(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
