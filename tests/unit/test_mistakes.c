@@ -105,6 +105,10 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("assign", deft_assign(x, five))
     ROW("assign", deft_assign(x, deft_gt(x, x)))
     ROW("grad", (deft_grad(&whole, NULL, 1, &x, 1, NULL, &out), (deft_tensor *)NULL))
+    ROW("cond", (deft_cond(x, NULL, NULL, NULL, &x, 1, &out, 1), NULL))
+    ROW("while", (deft_while(cx, NULL, NULL, NULL, &x, 1, 3, &out), NULL))
+    ROW("scan", (deft_scan(cx, NULL, NULL, &x, 1, NULL, 0, 3, 0, &out), NULL))
+    ROW("vmap", (deft_vmap(cx, NULL, NULL, &x, NULL, 1, &out, NULL, 1), NULL))
     ROW("label_end", (deft_label_end(cx), NULL))
     /* clang-format on */
     *p = (provoked){ 0 };
@@ -783,7 +787,7 @@ Test(mistakes, a_missed_assign_outlives_a_cut_by_a_budget)
     deft_tensor *const x = deft_full(cx, DEFT_SHAPE(3), DEFT_I32, 1.0);
     cr_assert_null(deft_assign(x, deft_cast(x, DEFT_F64)));
     deft_tensor *const from_x = deft_add(x, 1), *other = deft_full(cx, DEFT_SHAPE(3), DEFT_F32, 2);
-    for (int i = 0; i < 200; i++) other = deft_neg(other);
+    for (int i = 0; i < 20000; i++) other = deft_neg(other);
     OK(&r, deft_read(other, DEFT_F32, o, sizeof o));
     cr_assert_eq(deft_read(deft_neg(from_x), DEFT_F32, o, sizeof o), DEFT_E_DTYPE);
     OK(&r, deft_read(from_x, DEFT_F32, o, sizeof o));
@@ -849,6 +853,71 @@ Test(mistakes, a_query_records_nothing)
     cr_assert_eq(deft_dtype_of(gone), DEFT_BOOL);
     cr_assert_null(deft_ctx_of(gone));
     cr_assert_eq(deft_error(r.cx), DEFT_OK, "%s", deft_message(r.cx));
+}
+
+/* ---- what happens between a mistake and a call on its tensor ---- */
+
+typedef enum between { NOTHING, EVAL, READ, STEP, SCOPE, BUDGET, N_BETWEEN } between;
+typedef enum asked { ITSELF, MAP, TAKEN, NOT_TAKEN, N_ASKED } asked;
+
+static void call_between(between b, deft_tensor *other)
+{
+    deft_scope s;
+    if (b == EVAL) OK(&r, deft_eval(&other, 1));
+    if (b == READ) OK(&r, read_of(other));
+    if (b == STEP) OK(&r, empty_step());
+    if (b == SCOPE) {
+        s = deft_scope_begin(r.cx);
+        (void)deft_neg(other);
+        OK(&r, deft_scope_end(s));
+    }
+    for (int i = 0; i < 100 && b == BUDGET; i++) other = deft_neg(other);
+}
+
+/* bad: x holds an index that lies outside, and what is asked for comes of what is taken there. Else
+ * x misses an assign. */
+static void one_case(bool bad, between b, asked a, const char *text)
+{
+    const deft_scope s = deft_scope_begin(r.cx);
+    deft_tensor *const x = bad ? RIG_VECTOR(&r, 0, 1, 8) : rig_range(&r, 3, 1);
+    deft_tensor *const in = rig_range(&r, 3, 1), *const other = rig_range(&r, 3, 7);
+    if (!bad) miss(x);
+    deft_tensor *const t = bad ? taken(x) : x;
+    deft_tensor *const what = a == ITSELF  ? t
+                              : a == MAP   ? deft_add(t, 1)
+                              : a == TAKEN ? chosen(in, t, 0)
+                                           : chosen(in, t, 99);
+    const deft_status fails = bad ? DEFT_E_RANGE : DEFT_E_DTYPE;
+    const bool needs = !bad || a != NOT_TAKEN;
+    /* A step's end computes all that lives on, and delivers. */
+    if (bad && b == STEP)
+        cr_assert_eq(empty_step(), fails, "%s", text);
+    else
+        call_between(b, other);
+    cr_assert_eq(read_of(what), needs ? fails : DEFT_OK, "%s: %s", text, deft_message(r.cx));
+    OK(&r, read_of(other));
+    if (bad && !(b == STEP || needs)) cr_assert_eq(empty_step(), fails, "%s", text);
+    OK(&r, empty_step());
+    cr_assert_eq(read_of(what), bad && needs ? fails : DEFT_OK, "%s: %s", text, deft_message(r.cx));
+    cr_assert_eq(read_of(t), bad ? fails : DEFT_OK, "%s: %s", text, deft_message(r.cx));
+    cr_assert_eq(deft_error(r.cx), DEFT_OK, "%s", text);
+    OK(&r, deft_scope_end(s));
+}
+
+Test(mistakes, fail_one_call_whatever_lies_between)
+{
+    char text[64];
+    deft_ctx *const usual = r.cx;
+    const deft_ctx_options options = { .size = sizeof options, .max_nodes = 64 };
+    OK(&r, deft_ctx_create(NULL, &options, &r.cx));
+    for (int bad = 0; bad < 2; bad++)
+        for (between b = NOTHING; b < N_BETWEEN; b++)
+            for (asked a = ITSELF; a < N_ASKED; a++) {
+                snprintf(text, sizeof text, "bad %d, between %d, asked %d", bad, b, a);
+                one_case(bad, b, a, text);
+            }
+    deft_ctx_destroy(&r.cx);
+    r.cx = usual;
 }
 
 /* ---- what a context shows without a log ---- */
