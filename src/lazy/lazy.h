@@ -337,12 +337,8 @@ struct deft_ctx {
     bool owes;            /* a mistake kept an assign from a tensor outside steps; it may be read */
     uint8_t owes_mark;    /* what tensors have in lacks by the undelivered mistake; 0: none has */
     uint8_t last_mark;    /* handed out last */
-    df_missed missed[DF_LACKS_VALUE]; /* by mark */
-    df_diag missed_said[DF_FAULTS];   /* the latest mistakes that have marks, */
-    uint8_t missed_mark[DF_FAULTS];   /* and those marks; 0: none */
-    uint32_t n_missed;                /* marks handed out so far */
-    bool relieving;                   /* a budget cuts: what cannot be computed goes on waiting */
-    uint32_t n_faults;                /* that made tensors lose their values (poison.c) */
+    bool relieving;       /* a budget cuts: what cannot be computed goes on waiting */
+    uint32_t n_faults;    /* that made tensors lose their values (poison.c) */
     uint32_t fault_record, fault_epoch;
     bool trying;               /* whether a record can be computed by itself is being found out: */
     uint32_t tried_fault;      /* the record that cannot, or DF_NONE */
@@ -416,6 +412,12 @@ struct deft_ctx {
 
     DF_VEC(df_grad_mark) grad_marks; /* grad.h */
     struct df_custom *customs;
+
+    /* Assigns that failed outside steps (poison.c); large, and seldom looked at. */
+    df_missed missed[DF_LACKS_VALUE]; /* by mark */
+    df_diag missed_said[DF_FAULTS];   /* the latest mistakes that have marks, */
+    uint8_t missed_mark[DF_FAULTS];   /* and those marks; 0: none */
+    uint32_t n_missed;                /* marks handed out so far */
 };
 
 /* false, and a mistake: the caller's options have size 0. what: "conv2d", name: their type. */
