@@ -236,7 +236,11 @@ DEFT_API deft_scope deft_scope_begin(deft_ctx *cx);
 /* Ends s, and any scope still open inside it. When it was the outermost one, pending values of kept
  * tensors are computed. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_scope_end(deft_scope s);
-/* Ends s and hands t to the scope around it; returns the tensor's new handle, NULL on error. */
+/* Ends s and hands t to the scope around it; returns the tensor's new handle, NULL on error. The
+ * tensor takes along what it is: pending work, a number without a dtype, memory of deft_wrap_mut
+ * (unless deft_keep made t the caller's too, whose handle then goes on writing there), an assign
+ * that it misses. A view whose tensor ends with s becomes a tensor of its own. DEFT_E_STATE: s is
+ * not open, or is a step. */
 DEFT_API deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t);
 
 /* A step is a scope and a transaction: at its end every assign and every pending tensor that lives

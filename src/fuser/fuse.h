@@ -181,6 +181,12 @@ typedef struct load {
     bool is_old;   /* of what was there before the val that lists it, which writes elsewhere */
 } load;
 
+/* A load of the newest contents, in no list yet. */
+DF_INLINE load load_of(uint32_t gi, uint32_t item_at, uint32_t operand, uint32_t map)
+{
+    return (load){ gi, item_at, operand, map, DF_NONE, false };
+}
+
 typedef struct edge {
     uint32_t to, next;
 } edge;

@@ -132,14 +132,12 @@ void df_fuse_record_loads(pass *p, uint32_t gi)
     for (uint32_t i = 0; i < g->n_items; i++) {
         const item it = p->groups.at[gi].items[i];
         if (it.kind == IT_LOAD || it.kind == IT_INPUT)
-            record_load(p, (load){ gi, i, DF_NONE, it.map, DF_NONE, false }, it.val, it.node);
+            record_load(p, load_of(gi, i, DF_NONE, it.map), it.val, it.node);
         if (it.kind == IT_TAKE)
-            record_load(p, (load){ gi, DF_NONE, DF_NONE, it.base_map, DF_NONE, false }, it.val,
-                        it.base);
+            record_load(p, load_of(gi, DF_NONE, DF_NONE, it.base_map), it.val, it.base);
     }
     for (uint32_t s = 0; s < p->groups.at[gi].n_operands; s++) {
         const group w = p->groups.at[gi];
-        record_load(p, (load){ gi, DF_NONE, s, w.mm_map[s], DF_NONE, false }, w.mm_val[s],
-                    w.mm_node[s]);
+        record_load(p, load_of(gi, DF_NONE, s, w.mm_map[s]), w.mm_val[s], w.mm_node[s]);
     }
 }

@@ -35,7 +35,7 @@ static deft_status read_versions(keeper *k, uint32_t gi)
     for (uint32_t i = 0; i < g->n_items; i++) {
         item *const it = &g->items[i];
         if (it->val == DF_NONE) continue;
-        load l = { gi, i, DF_NONE, it->map, DF_NONE, false };
+        load l = load_of(gi, i, DF_NONE, it->map);
         if (it->kind == IT_LOAD) TRY(read_version(k, l, &it->val));
         if (it->kind != IT_TAKE) continue;
         l.item = DF_NONE;
@@ -44,8 +44,7 @@ static deft_status read_versions(keeper *k, uint32_t gi)
     }
     for (uint32_t s = 0; s < g->n_operands; s++)
         if (g->mm_val[s] != DF_NONE)
-            TRY(read_version(k, (load){ gi, DF_NONE, s, g->mm_map[s], DF_NONE, false },
-                             &g->mm_val[s]));
+            TRY(read_version(k, load_of(gi, DF_NONE, s, g->mm_map[s]), &g->mm_val[s]));
 done:
     return st;
 }

@@ -282,7 +282,7 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     deft_status st = df_ctx_settle(cx, &d);
     if (st != DEFT_OK)
         df_logf(&rt->log, error, "context: %s", d.text);
-    else if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, false, 0))
+    else if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, 0))
         st = DEFT_E_MEMORY;
     if (st != DEFT_OK) {
         deft_ctx_destroy(&cx);

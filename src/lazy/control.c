@@ -149,7 +149,7 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
 
 bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
 {
-    if (!df_scope_push(cx, false, df_here(cx, site))) return false;
+    if (!df_scope_push(cx, df_here(cx, site))) return false;
     *was = cx->body_at;
     cx->body_at = cx->depth;
     cx->body_nest++;

@@ -44,7 +44,7 @@ static void slab_open(df_slab *s, const df_scope_frame *f, uint32_t depth)
     s->open = true;
 }
 
-bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site)
+bool df_scope_push(deft_ctx *cx, uintptr_t site)
 {
     const uint32_t depth = cx->frame[0].first ? cx->depth + 1 : 0;
     if (depth >= DF_MAX_DEPTH) {
@@ -58,12 +58,9 @@ bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site)
         return false;
     }
     df_scope_frame *const f = &cx->frame[depth];
-    *f = (df_scope_frame){ .first = *run,
-                           .cur = *run,
-                           .site = site,
-                           .serial = ++cx->serial,
-                           .n_labels = cx->n_labels,
-                           .step = step };
+    *f = (df_scope_frame){
+        .first = *run, .cur = *run, .site = site, .serial = ++cx->serial, .n_labels = cx->n_labels
+    };
     cx->depth = depth;
     slab_open(*run, f, depth);
     return true;

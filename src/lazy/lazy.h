@@ -148,7 +148,6 @@ typedef struct df_scope_frame {
     uintptr_t site;
     uint32_t serial;
     uint8_t n_labels; /* open when it was opened */
-    bool step;
 } df_scope_frame;
 _Static_assert(sizeof(df_scope_frame) == 32, "each record asks for the innermost: no product");
 
@@ -481,7 +480,7 @@ df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t);
 void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *),
                    void *u);
 void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
-bool df_scope_push(deft_ctx *cx, bool step, uintptr_t site);
+bool df_scope_push(deft_ctx *cx, uintptr_t site);
 void df_scope_pop(deft_ctx *cx, uint32_t depth); /* that one and all inside it */
 /* Whether t was made outside the innermost function of a loop or branch that runs. */
 bool df_is_outside_body(const deft_ctx *cx, const deft_tensor *t);

@@ -401,7 +401,7 @@ deft_scope deft_scope_begin(deft_ctx *cx)
     df_enter_call(cx, DF_SITE);
     if (!cx) return (deft_scope){ 0 };
     start_afresh(cx);
-    if (!df_scope_push(cx, false, df_here(cx, DF_SITE))) return refused(cx);
+    if (!df_scope_push(cx, df_here(cx, DF_SITE))) return refused(cx);
     if (cx->depth == 1) df_ctx_begin_generation(cx);
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
@@ -477,9 +477,12 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
         saved = *t;
         df_value_ref(saved.value);
         df_mut *const m = t->keeps ? NULL : df_mut_of(cx, t);
-        if (m) m->t = &saved;
-        if (m) t->flags &= (uint8_t)~DF_HANDLE_MUT;
-        if (!m) saved.flags &= (uint8_t)~DF_HANDLE_MUT;
+        if (m) {
+            m->t = &saved;
+            t->flags &= (uint8_t)~DF_HANDLE_MUT;
+        } else {
+            saved.flags &= (uint8_t)~DF_HANDLE_MUT;
+        }
     }
     df_scope_pop(cx, s.depth);
     if (!ok) return NULL;
@@ -525,7 +528,7 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
         return refused(cx);
     }
     start_afresh(cx);
-    if (!df_scope_push(cx, true, df_here(cx, at))) return refused(cx);
+    if (!df_scope_push(cx, df_here(cx, at))) return refused(cx);
     df_budget_set(cx, options);
     cx->step_at = cx->depth;
     cx->step_n = cx->rec.n;
