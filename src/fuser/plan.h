@@ -409,8 +409,8 @@ int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots);
 /* Why it runs one kernel per op (plan.retreated). */
 const char *df_plan_retreat(const df_plan *plan);
 
-/* Operands in order, stages and levels ascending, accesses and axes in range, launches free of
- * dependencies within. */
+/* Operands in order, stages and levels ascending, accesses and axes in range, stores only in loops
+ * that they move along, launches free of dependencies within. */
 deft_status df_plan_verify(df_diag *d, const df_plan *plan);
 
 void df_plan_print(df_str *out, const df_plan *plan, const df_trace *t); /* byte-stable */

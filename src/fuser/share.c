@@ -14,24 +14,40 @@
 
 /* ---- final cones ---- */
 
+/* The loops that a head's result moves along, as bits. */
+static uint32_t loops_of(const pass *p, const head *h)
+{
+    const index_map *const m = &p->maps.at[h->dest];
+    uint32_t used = 0;
+    for (uint32_t j = 0; j < m->rank; j++)
+        if (m->axis[j] != FIXED) used |= 1u << m->axis[j];
+    for (uint32_t l = 0; l < MAX_LOOPS; l++)
+        if (m->lcoef[l] != SLOT_ZERO) used |= 1u << l;
+    return used;
+}
+
+/* When the reductions of a group are loaded now, its RED loops are loops like others, or of no use.
+ * They stay RED where a result moves along one and another does not: that one is stored once for a
+ * row, which may have no elements, and not for each element. */
 static void drop_unused_roles(pass *p, group *g)
 {
     if (g->has_red || g->has_scan) return;
-    uint32_t used = 0;
+    uint32_t by_some = 0, by_all = UINT32_MAX;
     for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
-        const index_map *const m = &p->maps.at[p->heads.at[h].dest];
-        for (uint32_t j = 0; j < m->rank; j++)
-            if (m->axis[j] != FIXED) used |= 1u << m->axis[j];
-        for (uint32_t l = 0; l < MAX_LOOPS; l++)
-            if (m->lcoef[l] != SLOT_ZERO) used |= 1u << l;
+        const uint32_t used = loops_of(p, &p->heads.at[h]);
+        by_some |= used;
+        by_all &= used;
     }
+    bool stay = false;
     for (uint32_t l = 0; l < g->sp.n; l++) {
         if (!g->sp.red[l]) continue;
-        g->sp.red[l] = false;
-        if (used >> l & 1) continue;
-        g->sp.extent[l] = SLOT_ONE; /* it served a reduction that is loaded now */
+        stay |= (by_some & ~by_all) >> l & 1;
+        if (by_some >> l & 1) continue;
+        g->sp.extent[l] = SLOT_ONE;
         g->sp.cls[l] = CLS_ONE;
     }
+    if (stay) return;
+    memset(g->sp.red, 0, sizeof g->sp.red);
     for (uint32_t i = 0; i < g->n_items; i++) g->items[i].elem = false;
 }
 

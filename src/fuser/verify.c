@@ -244,6 +244,30 @@ static bool operand_fits(const df_plan *p, const df_seg *s, const df_bind *b, de
     return p->bufs[b->buf].dtype == t && (t == s->dtype || (s->dtype == DEFT_F32 && df_is_half(t)));
 }
 
+static bool is_one(const df_plan *p, df_slot s)
+{
+    return p->slots[s].op == DF_SLOT_const && p->slots[s].imm == 1;
+}
+
+/* Each store moves along all loops that it stands in, so that each element is stored once, and is
+ * stored although a loop that it does not depend on has no iterations. */
+static deft_status verify_stores(df_diag *d, const df_plan *p, uint32_t i)
+{
+    const df_seg *const s = &p->segs[i];
+    const df_kernel *const k = &p->kernels[s->kernel];
+    for (uint32_t n = 0; n < k->n_ins; n++) {
+        if (k->ins[n].op != DF_K_store) continue;
+        const df_access *const a = &k->access[k->ins[n].imm];
+        if (a->kind != DF_ACCESS_STORE) continue;
+        for (uint32_t x = 0; x < k->n_axes; x++) {
+            const bool within = k->role[x] != DF_AXIS_RED || k->ins[n].level == DF_LEVEL_ELEM;
+            if (within && a->step[x] == DF_STEP_ZERO && !is_one(p, s->extent[x]))
+                return bad(d, "a store in a loop that it does not move along", i, n);
+        }
+    }
+    return DEFT_OK;
+}
+
 static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
@@ -287,7 +311,7 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (s->num[n] & DF_NUM_IS_SLOT && (s->num[n] & ~DF_NUM_IS_SLOT) >= p->n_slots)
             return bad(d, "number", i, n);
     if (s->from > p->n_from || s->n_from > p->n_from - s->from) return bad(d, "from", i, s->from);
-    return DEFT_OK;
+    return verify_stores(d, p, i);
 }
 
 /* Which memory a buffer is: that of the donor, where there is one. */

@@ -1543,7 +1543,7 @@ static kind random_kind(gen *g)
 /* Makes the program of a seed; r is left with the reference's log of its first repetition. */
 static void generate(program *pr, uint64_t seed, run *r, const oracle_path *reference, FILE *text)
 {
-    static const int64_t extents[] = { 1, 2, 3, 5, 8, 16, 17, 33, 3, 5, 8, 0 };
+    static const int64_t extents[] = { 1, 2, 3, 5, 8, 16, 17, 33, 0, 5, 8, 0 };
     memset(pr, 0, sizeof *pr);
     memset(r, 0, sizeof *r);
     pr->seed = seed;

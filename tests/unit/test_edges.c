@@ -80,6 +80,37 @@ Test(edges, four_billion_rows_of_nothing)
     OK(&r, deft_eval(all, 7));
 }
 
+/* A result with one element in each row stands in a kernel beside one with as many as x has
+ * columns, and both read sums over rows that an earlier kernel made: it is there when the rows are
+ * empty. */
+static void one_element_beside_a_row(int64_t columns)
+{
+    static const float zeros[16 * 5], one_and_a_half = 1.5f;
+    deft_tensor *const a = deft_from(r.cx, DEFT_SHAPE(1), DEFT_F32, &one_and_a_half, sizeof(float));
+    deft_tensor *const less = deft_cast(deft_lt(a, 2), DEFT_F32);
+    deft_tensor *const x = tensor(DEFT_SHAPE(16, columns), zeros);
+    deft_tensor *const total = deft_sum(x, DEFT_AXES(0), 1), *const sums =
+                                                                 deft_sum(x, DEFT_AXES(1), 1);
+    deft_tensor *const rows = deft_sub(total, sums);
+    deft_tensor *const scan = deft_cumsum(a, 0), *const same = deft_cast(scan, DEFT_F32);
+    deft_tensor *const elements = deft_add(sums, same);
+    deft_tensor *const every = deft_slice(sums, DEFT_FULL, DEFT_RS(0, 1, 2));
+    deft_tensor *const before = deft_copysign(every, -1);
+    deft_assign(every, less);
+    deft_assign(deft_slice(sums, DEFT_FULL, DEFT_FULL), before);
+    deft_tensor *const all[] = { rows, elements, before, sums, scan, same };
+    OK(&r, deft_eval(all, 6));
+    EXPECT(deft_reshape(elements, DEFT_SHAPE(16)), 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f,
+           1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f, 1.5f);
+    cr_assert_eq(deft_numel(rows), 16 * columns);
+}
+
+Test(edges, one_element_beside_a_row_that_may_be_empty)
+{
+    one_element_beside_a_row(5);
+    one_element_beside_a_row(0);
+}
+
 static void refused(deft_tensor *t, deft_status st, const char *part)
 {
     cr_assert_null(t);
