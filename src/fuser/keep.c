@@ -125,6 +125,18 @@ static copy *tried(keeper *k, uint32_t gi)
     return NULL;
 }
 
+/* Whether a copy that is tried makes val v before launch `level`. If so, another copy reads v
+ * there, and v is kept until then. The copy of an epilogue makes no product. */
+static bool read_tried(keeper *k, uint32_t v, uint32_t level)
+{
+    copy *const c = tried(k, k->p->vals.at[v].group);
+    const bool product = k->p->groups.at[k->p->vals.at[v].group].product == v;
+    if (!c || c->level >= level || (product && c->epilogue)) return false;
+    if (c->until < level) c->until = level;
+    c->stored |= product;
+    return true;
+}
+
 /* What follows a product can be done again by itself when what is wanted is not the product, and
  * that is stored. */
 static bool by_epilogue(const pass *p, uint32_t v)
@@ -139,11 +151,8 @@ static bool again_too(keeper *k, uint32_t v, uint32_t level, uint32_t depth)
     const uint32_t n_copies = k->n_copies, n_stretches = k->n_stretches;
     const double work = k->work;
     if (depth >= MAX_DEPTH || level <= k->peak + 1 || !df_keep_is_alone(k->p, v)) return false;
-    if (try_copy(k, k->p->vals.at[v].group, level - 1, by_epilogue(k->p, v), depth + 1)) {
-        copy *const c = tried(k, k->p->vals.at[v].group);
-        if (c->until < level) c->until = level;
-        return true;
-    }
+    if (try_copy(k, k->p->vals.at[v].group, level - 1, by_epilogue(k->p, v), depth + 1))
+        return read_tried(k, v, level);
     k->n_copies = n_copies;
     k->n_stretches = n_stretches;
     k->work = work;
@@ -159,11 +168,7 @@ static bool have(keeper *k, uint32_t u, uint32_t level, uint32_t depth)
     const place *const w = &p->places.at[q];
     if (w->kind == PLACE_INTO) return false;
     if (w->kind == PLACE_ROOT || w->last >= level) return true;
-    copy *const c = tried(k, p->vals.at[v].group);
-    if (c && c->level < level) {
-        if (c->until < level) c->until = level;
-        return true;
-    }
+    if (read_tried(k, v, level)) return true;
     if (w->last < k->peak && again_too(k, v, level, depth)) return true;
     for (uint32_t i = 0; i < k->n_stretches; i++)
         if (k->stretches[i].place == q) {
@@ -207,7 +212,7 @@ static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint
     if (known) return known->level == level && known->epilogue == epilogue;
     if (k->n_copies == MAX_COPIES || !is_repeatable(k, gi)) return false;
     if (k->p->groups.at[gi].kind == DF_SEG_MATMUL && !epilogue && !k->dear) return false;
-    k->copies[k->n_copies++] = (copy){ gi, level, level, epilogue };
+    k->copies[k->n_copies++] = (copy){ gi, level, level, epilogue, false };
     k->work += work_of(k, gi, epilogue);
     return have_all(k, gi, level, epilogue, depth);
 }
@@ -251,13 +256,11 @@ static void put_ranges(keeper *k)
         for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
             put_val(k, c, p->heads.at[h].val, false);
         if (g->product != DF_NONE && !c->epilogue)
-            put_val(k, c, g->product, g->first_head != DF_NONE);
+            put_val(k, c, g->product, g->first_head != DF_NONE && !c->stored);
     }
     for (uint32_t i = 0; i < k->n_stretches; i++) {
         const uint32_t q = k->stretches[i].place;
-        if (p->places.at[q].last < k->stretches[i].to)
-            put_range(k, p->places.at[q].last + 1, k->stretches[i].to,
-                      df_keep_rounded(k->bytes.at[q]));
+        put_range(k, df_keep_free_from(p, q), k->stretches[i].to, df_keep_rounded(k->bytes.at[q]));
     }
 }
 

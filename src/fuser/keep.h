@@ -19,6 +19,7 @@ typedef struct copy {
     uint32_t group, level;
     uint32_t until; /* the last launch at which another copy reads it */
     bool epilogue;  /* of a product: what follows it alone */
+    bool stored;    /* another copy reads its product, which therefore cannot stay in tiles */
 } copy;
 
 typedef struct stretch {
@@ -79,6 +80,15 @@ DF_INLINE bool df_keep_is_temporary(const pass *p, uint32_t q)
 {
     const place *const w = &p->places.at[q];
     return w->kind == PLACE_TEMP && !w->unused && w->first <= w->last;
+}
+
+/* The first launch from which place q takes memory that it does not take yet, if it gets a reader
+ * later than all that it has. A product that nobody reads stays in tiles and takes no memory at
+ * all: its first reader has it stored, from the launch that makes it. */
+DF_INLINE uint32_t df_keep_free_from(const pass *p, uint32_t q)
+{
+    const place *const w = &p->places.at[q];
+    return w->unused ? w->first : w->last + 1;
 }
 
 /* A val with a temporary of its own, all written by one group. */

@@ -20,10 +20,12 @@ static deft_status read_version(keeper *k, load l, uint32_t *u)
     pass *const p = k->p;
     const uint32_t level = p->groups.at[l.group].level;
     *u = df_keep_version_at(k, *u, level);
-    place *const w = &p->places.at[p->vals.at[*u].place];
-    if (df_keep_is_temporary(p, p->vals.at[*u].place) && w->last < level) {
-        df_keep_add_live(k, w->last + 1, level, df_keep_rounded(k->bytes.at[p->vals.at[*u].place]));
+    const uint32_t q = p->vals.at[*u].place, from = df_keep_free_from(p, q);
+    place *const w = &p->places.at[q];
+    if (w->kind == PLACE_TEMP && from <= level) {
+        df_keep_add_live(k, from, level, df_keep_rounded(k->bytes.at[q]));
         w->last = level;
+        w->unused = false;
     }
     return add_reader(p, *u, l);
 }

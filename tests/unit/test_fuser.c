@@ -1309,6 +1309,47 @@ Test(fuser, products_are_repeated_last)
     free(all);
 }
 
+/* %4 and %5 are scans of the product %2, and read late; %3 is the epilogue of %2, and read early.
+ */
+#define SCANNED                                                                                    \
+    "%0 = input f32[64,64]\n"                                                                      \
+    "%1 = input f32[64,64]\n"                                                                      \
+    "%2 = matmul f32[64,64] %0 %1\n"                                                               \
+    "%3 = sigmoid f32[64,64] %2\n"                                                                 \
+    "%4 = cumsum f32[64,64] %2 axis=0\n"                                                           \
+    "%5 = cumsum f32[64,64] %2 axis=1\n"                                                           \
+    "%6 = matmul f32[64,64] %3 %1\n"                                                               \
+    "%7 = matmul f32[64,64] %6 %1\n"                                                               \
+    "%8 = matmul f32[64,64] %7 %6\n"                                                               \
+    "%9 = matmul f32[64,64] %8 %7\n"                                                               \
+    "%10 = matmul f32[64,64] %9 %8\n"                                                              \
+    "%11 = add f32[64,64] %10 %7\n"                                                                \
+    "%12 = add f32[64,64] %11 %6\n"                                                                \
+    "%13 = matmul f32[64,64] %12 %1\n"                                                             \
+    "%14 = matmul f32[64,64] %13 %1\n"                                                             \
+    "%15 = matmul f32[64,64] %14 %1\n"                                                             \
+    "%16 = matmul f32[64,64] %15 %4\n"                                                             \
+    "%17 = matmul f32[64,64] %16 %1\n"                                                             \
+    "%18 = matmul f32[64,64] %17 %5\n"                                                             \
+    "output %18\n"
+
+Test(fuser, product_done_again_is_stored_for_copies_that_read_it)
+{
+    /* With one value less, %4 and its product are done again, and the epilogue of that product has
+     * no reader behind the peak. With two less, %5 reads the product that was done again, too. */
+    const fuse_result free_one = bounded(9, SCANNED, "");
+    cr_expect(free_one.ok && !free_one.retreated, "%s", free_one.text);
+    cr_expect_eq(free_one.temporary_bytes, 7 * 16384);
+    for (int n = 6; n >= 5; n--) {
+        const fuse_result r = bounded(n, SCANNED, "");
+        cr_expect(r.ok, "%d: %s", n, r.text);
+        cr_expect(!r.retreated, "%d: %s", n, r.text);
+        cr_expect_eq(r.temporary_bytes, n * 16384, "%d: %lld", n, (long long)r.temporary_bytes);
+        cr_expect_eq(r.n_segs, free_one.n_segs + 8u - (uint32_t)n, "%d: %u segments", n, r.n_segs);
+        cr_expect_eq(r.n_launches, free_one.n_launches, "%d: %u launches", n, r.n_launches);
+    }
+}
+
 Test(fuser, what_is_overwritten_is_not_read_again)
 {
     /* %0 is written in place when %2 has read it, so that %2 cannot be had again. */
