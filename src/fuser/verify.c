@@ -323,39 +323,69 @@ static uint32_t memory_of(const df_plan *p, uint32_t buf)
     return p->n_inputs + p->n_roots + b->index;
 }
 
-/* Within a launch no segment writes what another reads; writers of one buffer write apart. by: per
- * memory, the segment + 1 that wrote it in this launch; UINT32_MAX: several. */
+/* What segments that run at the same time write, and what was written before them. */
+typedef struct uses {
+    uint32_t *by;   /* per memory: the segment + 1 that writes it; UINT32_MAX: several */
+    uint32_t *now;  /* per region: the temporary + 1 that is written there */
+    uint32_t *last; /* per region: the temporary + 1 that was written there before them */
+} uses;
+
+/* No segment reads what another one writes at the same time; writers of one buffer write apart. A
+ * temporary is read where no other temporary was written over it since. */
 static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf, bool writes,
-                              uint32_t *by, bool mark)
+                              const uses *u, bool mark)
 {
-    if (buf == DF_NONE) return DEFT_OK;
-    uint32_t *const w = &by[memory_of(p, buf)];
+    if (buf == DF_NONE || mark != writes) return DEFT_OK;
+    const df_plan_buf *const b = &p->bufs[buf];
+    const bool temp = b->kind == DF_BUF_TEMP;
+    uint32_t *const w = &u->by[memory_of(p, buf)];
     if (mark) {
-        if (writes) *w = *w == 0 || *w == i + 1 ? i + 1 : UINT32_MAX;
+        if (temp && u->now[b->index] != 0 && u->now[b->index] != buf + 1)
+            return bad(d, "two temporaries are written to one place", i, buf);
+        if (temp) u->now[b->index] = buf + 1;
+        *w = *w == 0 || *w == i + 1 ? i + 1 : UINT32_MAX;
         return DEFT_OK;
     }
-    return !writes && *w != 0 && *w != i + 1 ? bad(d, "a launch reads what it writes", i, buf)
-                                             : DEFT_OK;
+    if (*w == i + 1 && (!temp || u->now[b->index] == buf + 1)) return DEFT_OK;
+    if (*w != 0) return bad(d, "a launch reads what it writes", i, buf);
+    return !temp || u->last[b->index] == buf + 1
+               ? DEFT_OK
+               : bad(d, "a temporary is read that is not there", i, buf);
 }
 
-static deft_status each_use(df_diag *d, const df_plan *p, const df_launch *l, uint32_t *by,
-                            bool mark)
+/* All uses by the segments from first to before end, which run at the same time. */
+static deft_status each_use(df_diag *d, const df_plan *p, uint32_t first, uint32_t end,
+                            const uses *u, bool mark)
 {
     deft_status st = DEFT_OK;
-    for (uint32_t i = l->first; i < l->first + l->n - l->n_after; i++) {
+    for (uint32_t i = first; i < end; i++) {
         const df_seg *const s = &p->segs[i];
         if (s->kind != DF_SEG_KERNEL) {
-            TRY(verify_use(d, p, i, s->a.buf, false, by, mark));
-            TRY(verify_use(d, p, i, s->b.buf, false, by, mark));
-            TRY(verify_use(d, p, i, s->c.buf, true, by, mark));
+            TRY(verify_use(d, p, i, s->a.buf, false, u, mark));
+            TRY(verify_use(d, p, i, s->b.buf, false, u, mark));
+            TRY(verify_use(d, p, i, s->c.buf, true, u, mark));
         }
         if (s->kernel == DF_NONE) continue;
         const df_kernel *const k = &p->kernels[s->kernel];
         for (uint32_t a = 0; a < k->n_access; a++)
             if (touches_memory(&k->access[a]))
-                TRY(verify_use(d, p, i, s->bind[a].buf, k->access[a].kind == DF_ACCESS_STORE, by,
+                TRY(verify_use(d, p, i, s->bind[a].buf, k->access[a].kind == DF_ACCESS_STORE, u,
                                mark));
     }
+done:
+    return st;
+}
+
+static deft_status verify_uses(df_diag *d, const df_plan *p, uint32_t first, uint32_t end,
+                               const uses *u)
+{
+    deft_status st = DEFT_OK;
+    memset(u->by, 0, ((size_t)p->n_inputs + p->n_roots + p->n_regions) * sizeof *u->by);
+    memset(u->now, 0, p->n_regions * sizeof *u->now);
+    TRY(each_use(d, p, first, end, u, true));
+    TRY(each_use(d, p, first, end, u, false));
+    for (uint32_t r = 0; r < p->n_regions; r++)
+        if (u->now[r] != 0) u->last[r] = u->now[r];
 done:
     return st;
 }
@@ -367,16 +397,18 @@ static deft_status verify_launches(df_diag *d, const df_plan *p)
     const size_t n = (size_t)p->n_inputs + p->n_roots + p->n_regions + 1;
     df_arena tmp;
     df_arena_init(&tmp, p->arena.mem);
-    uint32_t *const by = df_arena_new(&tmp, uint32_t, n);
-    if (!by) TRY(df_fail_mem(d, "plan", n * sizeof *by));
+    const uses u = { .by = df_arena_new(&tmp, uint32_t, n),
+                     .now = df_arena_new(&tmp, uint32_t, p->n_regions + 1u),
+                     .last = df_arena_new(&tmp, uint32_t, p->n_regions + 1u) };
+    if (!u.by || !u.now || !u.last) TRY(df_fail_mem(d, "plan", n * sizeof *u.by));
     for (uint32_t l = 0; l < p->n_launches; l++) {
         if (p->launches[l].first != at || p->launches[l].n <= p->launches[l].n_after)
             TRY(bad(d, "launch", l, at));
         at += p->launches[l].n;
         if (at > p->n_segs) TRY(bad(d, "launch", l, at));
-        memset(by, 0, n * sizeof *by);
-        TRY(each_use(d, p, &p->launches[l], by, true));
-        TRY(each_use(d, p, &p->launches[l], by, false));
+        const uint32_t after = at - p->launches[l].n_after; /* from here on one by one */
+        TRY(verify_uses(d, p, p->launches[l].first, after, &u));
+        for (uint32_t i = after; i < at; i++) TRY(verify_uses(d, p, i, i + 1, &u));
     }
     if (at != p->n_segs) TRY(bad(d, "segments in no launch", at, p->n_segs));
 done:

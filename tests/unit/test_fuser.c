@@ -1364,6 +1364,40 @@ Test(fuser, what_is_overwritten_is_not_read_again)
     cr_expect(!both.ok && strstr(both.text, "of temporaries are allowed"), "%s", both.text);
 }
 
+/* Two temporaries that live at once, put into one region: one is written over the other one
+ * before that is read, in the same launch, or with it. */
+Test(fuser, temporaries_that_meet_are_no_plan)
+{
+    df_arena arena;
+    df_arena_init(&arena, &df_mem_system);
+    df_trace *t = NULL;
+    df_diag d = { 0 };
+    cr_assert_eq(df_trace_parse(&d, LATE, strlen(LATE), &arena, &t), DEFT_OK, "%s", d.text);
+    const df_limits l = { .n_threads = 4, .max_body = DF_MAX_BODY, .fuse = true };
+    df_plan *plan = NULL;
+    cr_assert_eq(df_fuse(&d, t, &l, &df_mem_system, &plan), DEFT_OK, "%s", d.text);
+    cr_expect_eq(df_plan_verify(&d, plan), DEFT_OK, "%s", d.text);
+    uint32_t n_same = 0, n_written = 0, n_before = 0;
+    for (uint32_t i = 0; i < plan->n_bufs; i++)
+        for (uint32_t k = 0; k < plan->n_bufs; k++) {
+            df_plan_buf *const a = &plan->bufs[i], *const b = &plan->bufs[k];
+            if (i == k || a->kind != DF_BUF_TEMP || b->kind != DF_BUF_TEMP) continue;
+            if (a->last < b->first || b->last < a->first) continue;
+            const uint32_t was = b->index;
+            b->index = a->index;
+            df_diag_clear(&d);
+            cr_expect_neq(df_plan_verify(&d, plan), DEFT_OK, "buffers %u and %u", i, k);
+            n_same += strstr(d.text, "a launch reads what it writes") != NULL;
+            n_written += strstr(d.text, "two temporaries are written to one place") != NULL;
+            n_before += strstr(d.text, "a temporary is read that is not there") != NULL;
+            b->index = was;
+        }
+    cr_expect(n_same > 0 && n_written > 0 && n_before > 0, "%u, %u, %u", n_same, n_written,
+              n_before);
+    df_plan_destroy(&plan, &df_mem_system);
+    df_arena_finish(&arena);
+}
+
 Test(fuser, dear_values_are_not_computed_twice)
 {
     /* Both results need the matmul and the exp; the exp lies in the epilogue's reach of one only.
