@@ -323,34 +323,49 @@ static uint32_t memory_of(const df_plan *p, uint32_t buf)
     return p->n_inputs + p->n_roots + b->index;
 }
 
-/* What segments that run at the same time write, and what was written before them. */
+/* The last write to a memory. */
+typedef struct written {
+    uint32_t turn; /* when: the number of the segments that run at the same time, from 1 on */
+    uint32_t by;   /* the segment; DF_NONE: several */
+    uint32_t temp; /* the temporary that was written there; DF_NONE: no temporary */
+} written;
+
 typedef struct uses {
-    uint32_t *by;   /* per memory: the segment + 1 that writes it; UINT32_MAX: several */
-    uint32_t *now;  /* per region: the temporary + 1 that is written there */
-    uint32_t *last; /* per region: the temporary + 1 that was written there before them */
+    written *memory;
+    uint32_t turn;
 } uses;
 
+static deft_status verify_write(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf,
+                                const uses *u)
+{
+    written *const w = &u->memory[memory_of(p, buf)];
+    const uint32_t temp = p->bufs[buf].kind == DF_BUF_TEMP ? buf : DF_NONE;
+    if (w->turn != u->turn) {
+        *w = (written){ u->turn, i, temp };
+        return DEFT_OK;
+    }
+    if (w->by != i) w->by = DF_NONE;
+    return w->temp == temp ? DEFT_OK : bad(d, "two temporaries are written to one place", i, buf);
+}
+
+static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf,
+                               const uses *u)
+{
+    const written *const w = &u->memory[memory_of(p, buf)];
+    const bool there = p->bufs[buf].kind != DF_BUF_TEMP || (w->turn != 0 && w->temp == buf);
+    if (w->turn == u->turn && !(w->by == i && there))
+        return bad(d, "a launch reads what it writes", i, buf);
+    return there ? DEFT_OK : bad(d, "a temporary is read that is not there", i, buf);
+}
+
 /* No segment reads what another one writes at the same time; writers of one buffer write apart. A
- * temporary is read where no other temporary was written over it since. */
+ * temporary is read where no other temporary was written over it since. All writes of a turn are
+ * looked at before its reads. */
 static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf, bool writes,
                               const uses *u, bool mark)
 {
     if (buf == DF_NONE || mark != writes) return DEFT_OK;
-    const df_plan_buf *const b = &p->bufs[buf];
-    const bool temp = b->kind == DF_BUF_TEMP;
-    uint32_t *const w = &u->by[memory_of(p, buf)];
-    if (mark) {
-        if (temp && u->now[b->index] != 0 && u->now[b->index] != buf + 1)
-            return bad(d, "two temporaries are written to one place", i, buf);
-        if (temp) u->now[b->index] = buf + 1;
-        *w = *w == 0 || *w == i + 1 ? i + 1 : UINT32_MAX;
-        return DEFT_OK;
-    }
-    if (*w == i + 1 && (!temp || u->now[b->index] == buf + 1)) return DEFT_OK;
-    if (*w != 0) return bad(d, "a launch reads what it writes", i, buf);
-    return !temp || u->last[b->index] == buf + 1
-               ? DEFT_OK
-               : bad(d, "a temporary is read that is not there", i, buf);
+    return writes ? verify_write(d, p, i, buf, u) : verify_read(d, p, i, buf, u);
 }
 
 /* All uses by the segments from first to before end, which run at the same time. */
@@ -376,18 +391,11 @@ done:
     return st;
 }
 
-static deft_status verify_uses(df_diag *d, const df_plan *p, uint32_t first, uint32_t end,
-                               const uses *u)
+static deft_status verify_turn(df_diag *d, const df_plan *p, uint32_t first, uint32_t end, uses *u)
 {
-    deft_status st = DEFT_OK;
-    memset(u->by, 0, ((size_t)p->n_inputs + p->n_roots + p->n_regions) * sizeof *u->by);
-    memset(u->now, 0, p->n_regions * sizeof *u->now);
-    TRY(each_use(d, p, first, end, u, true));
-    TRY(each_use(d, p, first, end, u, false));
-    for (uint32_t r = 0; r < p->n_regions; r++)
-        if (u->now[r] != 0) u->last[r] = u->now[r];
-done:
-    return st;
+    u->turn++;
+    const deft_status st = each_use(d, p, first, end, u, true);
+    return st == DEFT_OK ? each_use(d, p, first, end, u, false) : st;
 }
 
 static deft_status verify_launches(df_diag *d, const df_plan *p)
@@ -397,18 +405,16 @@ static deft_status verify_launches(df_diag *d, const df_plan *p)
     const size_t n = (size_t)p->n_inputs + p->n_roots + p->n_regions + 1;
     df_arena tmp;
     df_arena_init(&tmp, p->arena.mem);
-    const uses u = { .by = df_arena_new(&tmp, uint32_t, n),
-                     .now = df_arena_new(&tmp, uint32_t, p->n_regions + 1u),
-                     .last = df_arena_new(&tmp, uint32_t, p->n_regions + 1u) };
-    if (!u.by || !u.now || !u.last) TRY(df_fail_mem(d, "plan", n * sizeof *u.by));
+    uses u = { .memory = df_arena_new(&tmp, written, n) };
+    if (!u.memory) TRY(df_fail_mem(d, "plan", n * sizeof *u.memory));
     for (uint32_t l = 0; l < p->n_launches; l++) {
         if (p->launches[l].first != at || p->launches[l].n <= p->launches[l].n_after)
             TRY(bad(d, "launch", l, at));
         at += p->launches[l].n;
         if (at > p->n_segs) TRY(bad(d, "launch", l, at));
         const uint32_t after = at - p->launches[l].n_after; /* from here on one by one */
-        TRY(verify_uses(d, p, p->launches[l].first, after, &u));
-        for (uint32_t i = after; i < at; i++) TRY(verify_uses(d, p, i, i + 1, &u));
+        TRY(verify_turn(d, p, p->launches[l].first, after, &u));
+        for (uint32_t i = after; i < at; i++) TRY(verify_turn(d, p, i, i + 1, &u));
     }
     if (at != p->n_segs) TRY(bad(d, "segments in no launch", at, p->n_segs));
 done:
