@@ -14,10 +14,9 @@ void bench_depth(bench *b)
     deft_tensor *a = deft_from(cx, DEFT_SHAPE(1), DEFT_F32, &v, sizeof v), *x = a;
     float out = 0;
     uint32_t random = 1;
-    for (int i = 0; i < n; i++) { /* an aperiodic sequence: no two kernels are alike */
+    for (int i = 0; i < n; i += 2) { /* an aperiodic sequence: no two kernels are alike */
         random = random * 1664525u + 1013904223u;
         x = random >> 31 ? deft_minimum(deft_add(x, a), a) : deft_maximum(deft_sub(x, a), a);
-        i++;
     }
     bench_must(cx, deft_item(x, &out), "item");
     bench_row(b, "a chain of 10^6 distinct ops", bench_now() - t, "s", "limit, s", 60,

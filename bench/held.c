@@ -265,7 +265,7 @@ df_cu_result cuEventSynchronize(df_cu_event event)
 #define cuEventSynchronize unused_cuEventSynchronize
 #define SAME(field, symbol, parameters)                                                            \
     typedef df_cu_result type_of_##field parameters;                                               \
-    static type_of_##field *find_##field(void)                                                     \
+    __attribute__((used)) static type_of_##field *find_##field(void)                               \
     {                                                                                              \
         type_of_##field *fn = NULL;                                                                \
         (void)find_into(&fn, #symbol);                                                             \
