@@ -266,7 +266,7 @@ static void check_argsort(void)
     for (size_t t = 0; t < DF_LEN(dtypes); t++)
         for (size_t n = 0; n < DF_LEN(lengths); n++)
             for (pattern p = 0; p < N_PATTERNS; p++) {
-                if (is_quick && lengths[n] > 300 && !chance(6)) continue;
+                if (is_quick && lengths[n] > 300 && !chance(test_size(6, 24))) continue;
                 const int64_t most = lengths[n] > 1000 ? 3 : 40;
                 df_routine_job j =
                     rows(DF_OP_argsort, dtypes[t], lengths[n], chance(2) ? 1 : below(most));
@@ -288,7 +288,7 @@ static void check_which(void)
     for (size_t t = 0; t < DF_LEN(dtypes); t++)
         for (size_t n = 0; n < DF_LEN(lengths); n++)
             for (pattern p = 0; p < N_PATTERNS; p++) {
-                if (is_quick && lengths[n] > 300 && !chance(3)) continue;
+                if (is_quick && lengths[n] > 300 && !chance(test_size(3, 12))) continue;
                 df_routine_job j = rows(DF_OP_which, dtypes[t], lengths[n], 1);
                 j.attr = draw() & DF_WHICH_ZEROS;
                 j.in_step = (int64_t[]){ 1, 1, 2, -3, 0 }[below(5)];

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "deft/deft.h"
+#include "support/budget.h"
 
 enum { HANGS_AFTER_S = 30, N_THREADS = 3, N_PROGRAMS = 200 };
 enum { ROWS = 12, COLS = 40 };
@@ -305,7 +306,8 @@ static void test_storm(deft_ctx **cx, char **argv)
     uint64_t random = 3;
     for (int i = 0; i < N_THREADS; i++)
         if (pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)(i + 1)) != 0) exit(1);
-    for (int i = 0; i < N_STORMS && n_wrong == 0; i++) {
+    const int64_t n = test_size(N_STORMS, N_STORMS / 2);
+    for (int i = 0; i < n && n_wrong == 0; i++) {
         nanosleep(&(struct timespec){ .tv_nsec = draw(&random, 8000000) }, NULL);
         if (i % 8 == 7)
             fork_and_exec(argv);

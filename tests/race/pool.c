@@ -13,6 +13,7 @@
 
 #include "runtime/buffer.h"
 #include "runtime/pool.h"
+#include "support/budget.h"
 
 enum { N_TASKS = 200, N_ROUNDS = 300, N_THREADS = 4, N_POOLS = 5000 };
 
@@ -96,7 +97,7 @@ int main(void)
     }
     df_pool_destroy(&p);
     /* Often: a worker may wake up for the last region while the pool ends. */
-    for (int k = 0; k < N_POOLS; k++) {
+    for (int64_t k = 0, n = test_size(N_POOLS, N_POOLS / 4); k < n; k++) {
         if (df_pool_create(NULL, &df_mem_system, 1 + (uint32_t)k % 4, &p) != DEFT_OK) return 1;
         if (k % 5) run_region(p, 2 + (uint32_t)k % 6, 1 + k % 3, NULL);
         df_pool_destroy(&p);

@@ -8,6 +8,7 @@
  * precompiled header (a program takes 75 ms with it, 150 ms without).
  */
 #include <ctype.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -178,6 +180,30 @@ static bool run(text *log, const char *format, ...)
     return good;
 }
 
+/* Where several processes want one file made, one makes it and the others wait. Without a lock (-1)
+ * each makes its own. */
+static void name_lock(char *out, const char *path)
+{
+    snprintf(out, MOST_PATH + 16, "%s.lock", path);
+}
+
+static int begin_making(const char *path)
+{
+    char name[MOST_PATH + 16];
+    name_lock(name, path);
+    const int lock = open(name, O_CREAT | O_RDWR | O_CLOEXEC, 0666);
+    if (lock >= 0) (void)flock(lock, LOCK_EX);
+    return lock;
+}
+
+static void end_making(const char *path, int lock)
+{
+    char name[MOST_PATH + 16];
+    name_lock(name, path);
+    unlink(name);
+    if (lock >= 0) close(lock);
+}
+
 /* ---- kernels in a text ---- */
 
 static const char *skip(const char *p)
@@ -245,15 +271,20 @@ static bool have_prelude(char *out)
     strcat(out, ".h");
     snprintf(compiled, sizeof compiled, "%s.gch", out);
     if (access(compiled, R_OK) == 0) return true;
-    text t = { 0 };
-    own_name(own, "prelude");
-    put(&t, "#include \"shim.h\"\n");
-    put_n(&t, (const char *)prelude_text, PRELUDE);
-    bool good = write_file(own, &t);
-    drop(&t);
-    good = good && rename(own, out) == 0 &&
-           run(NULL, FLAGS " -I'" STANDIN_SHIM "' -x c++-header '%s' -o '%s'", out, own);
-    return good && rename(own, compiled) == 0;
+    const int lock = begin_making(compiled);
+    bool good = access(compiled, R_OK) == 0;
+    if (!good) {
+        text t = { 0 };
+        own_name(own, "prelude");
+        put(&t, "#include \"shim.h\"\n");
+        put_n(&t, (const char *)prelude_text, PRELUDE);
+        good = write_file(own, &t) && rename(own, out) == 0 &&
+               run(NULL, FLAGS " -I'" STANDIN_SHIM "' -x c++-header '%s' -o '%s'", out, own) &&
+               rename(own, compiled) == 0;
+        drop(&t);
+    }
+    end_making(compiled, lock);
+    return good;
 }
 
 /* Texts that define macros are expanded first: a macro may make kernels. */
@@ -295,6 +326,17 @@ static bool build(const text *body, const text *table, bool has_prelude, text *l
     return good;
 }
 
+/* As build, unless the library is there. */
+static bool have_library(const text *body, const text *table, bool has_prelude, text *log,
+                         const char *library)
+{
+    if (access(library, R_OK) == 0) return true;
+    const int lock = begin_making(library);
+    const bool good = access(library, R_OK) == 0 || build(body, table, has_prelude, log, library);
+    end_making(library, lock);
+    return good;
+}
+
 static int32_t number_of(const char *arch)
 {
     return (int32_t)strtol(strchr(arch, '_') + 1, NULL, 10);
@@ -316,8 +358,7 @@ static int compile(struct program *p, const char *arch)
         find_kernels(is_macro ? body.at : own, &table, &usage, arch);
         put_key(library, "", p->source.at, p->source.n);
         strcat(library, ".so");
-        if (access(library, R_OK) != 0 &&
-            !build(&body, &table, has_prelude && !is_macro, &p->log, library))
+        if (!have_library(&body, &table, has_prelude && !is_macro, &p->log, library))
             r = DOES_NOT_COMPILE;
     }
     if (!r) {
