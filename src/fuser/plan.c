@@ -54,6 +54,52 @@ static bool name_faults(pass *p)
     return true;
 }
 
+/* ---- sizes ---- */
+
+static void mark(bool *is_size, const df_slot *slot, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        if (slot[i] != DF_NONE) is_size[slot[i]] = true;
+}
+
+static void mark_kernel(const df_seg *s, const df_kernel *k, bool *is_size)
+{
+    mark(is_size, s->extent, k->n_axes);
+    for (uint32_t a = 0; a < k->n_access; a++) {
+        const uint8_t kind = k->access[a].kind;
+        mark(is_size, s->bind[a].stride, k->n_axes);
+        /* The base of an index, and the length of a row of scratch. */
+        if (kind == DF_ACCESS_INDEX || kind == DF_ACCESS_SCRATCH)
+            mark(is_size, &s->bind[a].offset, 1);
+    }
+}
+
+static void mark_seg(const df_plan *plan, const df_seg *s, bool *is_size)
+{
+    if (s->kernel != DF_NONE) mark_kernel(s, &plan->kernels[s->kernel], is_size);
+    if (s->kind == DF_SEG_KERNEL) return;
+    const df_slot whole[] = { s->m, s->n, s->k };
+    mark(is_size, whole, DF_LEN(whole));
+    mark(is_size, s->batch, DEFT_MAX_RANK);
+    mark(is_size, s->a.stride, DF_MAX_AXES);
+    mark(is_size, s->b.stride, DF_MAX_AXES);
+    mark(is_size, s->c.stride, DF_MAX_AXES);
+}
+
+static bool find_sizes(pass *p)
+{
+    df_plan *const plan = p->plan;
+    bool *const is_size = df_arena_new(&p->tmp, bool, plan->n_slots);
+    if (!is_size) return false;
+    for (uint32_t i = 0; i < plan->n_segs; i++) mark_seg(plan, &plan->segs[i], is_size);
+    for (uint32_t i = 0; i < plan->n_bufs; i++) mark(is_size, &plan->bufs[i].numel, 1);
+    for (uint32_t i = 0; i < plan->n_regions; i++) mark(is_size, &plan->regions[i].bytes, 1);
+    plan->sizes = df_arena_new(&plan->arena, df_slot, plan->n_slots);
+    for (uint32_t i = 0; plan->sizes && i < plan->n_slots; i++)
+        if (is_size[i]) plan->sizes[plan->n_sizes++] = i;
+    return plan->sizes != NULL;
+}
+
 deft_status df_fuse_copy_out(pass *p)
 {
     df_plan *const plan = p->plan;
@@ -81,6 +127,7 @@ deft_status df_fuse_copy_out(pass *p)
     if (p->n_checked > plan->n_checked) plan->n_checked = p->n_checked;
     plan->checks_first |= p->checks_first;
     if (has_indices(p->t)) ok &= name_faults(p);
+    ok = ok && find_sizes(p);
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
 

@@ -330,6 +330,11 @@ typedef struct df_plan {
     uint32_t *root_cell; /* per root of the trace; NULL: this is no plan of parts */
     df_slot_def *slots;
     uint32_t n_slots;
+    /* The slots that are an extent, a stride or a size, each once, and not those that only say where
+     * a segment reads and writes, or give it a number: runs in which these are equal are laid out
+     * alike. NULL in a plan written by hand, of which nothing is known. */
+    df_slot *sizes;
+    uint32_t n_sizes;
     df_guard *guards;
     uint32_t n_guards;
     df_kernel *kernels;

@@ -480,14 +480,23 @@ done:
 
 /* ---- a run like the latest ---- */
 
-/* Everything that follows from the plan and its slots is as it was: only code, which may have
- * become better, and addresses are looked up. false: it is not, or code came to where there was
- * none. */
+/* Whether extents, strides and sizes are equal. A window that moves changes only addresses. */
+static bool has_sizes(const df_plan *plan, const int64_t *a, const int64_t *b)
+{
+    if (!plan->sizes) return memcmp(a, b, plan->n_slots * sizeof *a) == 0;
+    bool same = true;
+    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i]] == b[plan->sizes[i]];
+    return same;
+}
+
+/* Everything that follows from the plan and its sizes is as it was: only code, which may have
+ * become better, addresses and numbers are looked up. false: it is not, or code came to where there
+ * was none. */
 static bool is_laid_out(df_run *r, const df_frame *f)
 {
     const df_plan *const plan = r->plan;
-    const size_t size = plan->n_slots * sizeof *r->slots;
-    if (f->serial == 0 || f->serial != plan->serial || memcmp(f->slots.at, r->slots, size) != 0)
+    if (f->serial == 0 || f->serial != plan->serial ||
+        !has_sizes(plan, (const int64_t *)(const void *)f->slots.at, r->slots))
         return false;
     df_run again = f->run;
     again.t = r->t;

@@ -609,6 +609,18 @@ fuse_result fuse_check(const char *text, uint32_t n_threads)
     return fuse_check_limits(text, &l);
 }
 
+static bool sizes_agree(const df_plan *plan, const df_trace *x, const df_trace *y)
+{
+    int64_t *const a = calloc(2 * ((size_t)plan->n_slots + 1), sizeof *a), *const b =
+                                                                               a + plan->n_slots;
+    bool same = plan->sizes != NULL;
+    df_slots_eval(plan->slots, plan->n_slots, x, a);
+    df_slots_eval(plan->slots, plan->n_slots, y, b);
+    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i]] == b[plan->sizes[i]];
+    free(a);
+    return same;
+}
+
 int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r)
 {
     const df_limits l = {
@@ -628,6 +640,7 @@ int fuse_serves(const char *a, const char *b, uint32_t n_threads, fuse_result *r
             kx.n == ky.n && memcmp(kx.bytes, ky.bytes, kx.n) == 0) {
             answer = guards_hold(plan, y, r);
             if (answer) r->ok = agree(plan, y, r);
+            r->same_sizes = sizes_agree(plan, x, y);
         }
     }
     df_plan_destroy(&plan, &df_mem_system);

@@ -19,6 +19,7 @@ typedef struct fuse_result {
         n_copied; /* updates: written by a copy of the part; of which the base is copied */
     int64_t temporary_bytes; /* on the trace at hand */
     bool retreated;          /* the fuser gave up and planned one kernel per op */
+    bool same_sizes;         /* fuse_serves: a run of b is laid out like one of a */
 } fuse_result;
 
 /* n_threads: what the plan is told. */

@@ -1504,6 +1504,42 @@ static df_trace *chain(df_arena *arena, uint32_t n)
     return b.t;
 }
 
+/* Where a window stands and what a number is change nothing of how a run is laid out; an extent, a
+ * stride, and the base of an index do. */
+Test(fuser, runs_are_laid_out_by_sizes)
+{
+    static const char form[] =
+        "%%0 = input f32[%d,6] strides=[%d,1]\n%%1 = slice f32[5,6] %%0 start=[%d,0] step=[1,1]\n"
+        "%%2 = num f32[] %d\n%%3 = mul f32[5,6] %%1 %%2\n%%4 = input f32[6,7]\n"
+        "%%5 = slice f32[6,3] %%4 start=[0,%d] step=[1,1]\n%%6 = matmul f32[5,3] %%3 %%5\n"
+        "output %%6\n";
+    static const struct {
+        int rows, stride, at, number, column;
+        bool same;
+    } to[] = { { 20, 8, 9, 3, 1, true },
+               { 20, 8, 2, 7, 4, true },
+               { 31, 8, 2, 3, 1, true }, /* of which a window of five rows is read */
+               { 20, 9, 2, 3, 1, false } };
+    char first[600], other[600];
+    snprintf(first, sizeof first, form, 20, 8, 2, 3, 1);
+    for (size_t i = 0; i < DF_LEN(to); i++) {
+        fuse_result r;
+        snprintf(other, sizeof other, form, to[i].rows, to[i].stride, to[i].at, to[i].number,
+                 to[i].column);
+        cr_expect_eq(fuse_serves(first, other, 4, &r), 1, "%zu: %s", i, r.text);
+        cr_expect(r.ok, "%zu: %s", i, r.text);
+        cr_expect_eq(r.same_sizes, to[i].same, "%zu", i);
+    }
+    static const char count[] =
+        "%%0 = input f32[%d]\n%%1 = iota i64[%d] axis=0\n%%2 = cast f32[%d] %%1\n"
+        "%%3 = add f32[%d] %%0 %%2\noutput %%3\n";
+    fuse_result r;
+    snprintf(first, sizeof first, count, 9, 9, 9, 9);
+    snprintf(other, sizeof other, count, 10, 10, 10, 10);
+    cr_expect_eq(fuse_serves(first, other, 4, &r), 1, "%s", r.text);
+    cr_expect(r.ok && !r.same_sizes, "%s", r.text);
+}
+
 Test(fuser, long_chains_are_cut)
 {
     df_arena arena;
