@@ -17,6 +17,7 @@
 
 #include "deft/deft.h"
 #include "standin/standin.h"
+#include "../support/budget.h"
 
 enum {
     SIDE = 6,
@@ -526,7 +527,7 @@ static void try_program(const program *p, int version, bool is_quick)
     is_fast = p->is_fast;
     rt = runtime();
     for (int i = 0; i < N_CONTEXTS; i++) open_model(&m[i], rt, i);
-    go_on(m, p, version, WARM + (is_quick ? 20 : 200));
+    go_on(m, p, version, WARM + (is_quick ? (int)test_size(20, 8) : 200));
     if (!must_wait(p, version)) without_updates(m, p);
     const int n_kinds = must_wait(p, version) || p->run == assigned ? 0 : is_quick ? 2 : 4;
     for (int i = 0; i < n_kinds; i++) fail_each(m, p, i / 2, i % 2);

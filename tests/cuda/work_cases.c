@@ -15,6 +15,7 @@
 
 #include "deft/deft.h"
 #include "standin/try.h"
+#include "support/budget.h"
 #include "support/fail_mem.h"
 
 enum { COLS = 6, MOST = 24, GPU, HOST, N_SIDES = 2 };
@@ -480,11 +481,11 @@ int main(int argc, char **argv)
     check_habit(WAITS, "a wait while captured", "cuStreamEndCapture of my kernel", true);
     check_habit(FAILS_ONCE_CAPTURED, "a failure while captured", "its function failed", false);
     check_failing_function();
+    const long step = quick ? (long)test_size(3, 9) : 1;
     for (int by_memory = 0; by_memory < 2; by_memory++) {
         long all = 0;
         for (int at = 0; at < 5; at++)
-            for (long k = 1; check_fault(by_memory != 0, at, k); k += quick && by_memory ? 3 : 1)
-                all++;
+            for (long k = 1; check_fault(by_memory != 0, at, k); k += by_memory ? step : 1) all++;
         printf("%ld %s failed\n", all, by_memory ? "allocations" : "driver calls");
     }
     printf("%ld faults\n", n_faults);

@@ -20,6 +20,7 @@
 
 #include "deft/deft.h"
 #include "lazy/safetensors.h"
+#include "support/budget.h"
 #include "support/fail_mem.h"
 
 /* ---- a context and a folder per test ---- */
@@ -645,7 +646,8 @@ Test(save, truncations_at_every_byte_and_flips_of_every_bit)
         cr_assert_eq(st, DEFT_E_FORMAT, "cut at %zu: %s: %s", k, deft_status_text(st),
                      deft_message(cx));
     }
-    for (size_t k = 0; k < n * 8; k++) { /* any answer, but an answer */
+    /* Any answer, but an answer. By day one bit of each byte. */
+    for (size_t k = 0; k < n * 8; k += (size_t)test_size(1, 9)) {
         file[k / 8] ^= (char)(1 << k % 8);
         put_file(file, n);
         const deft_status st = deft_load(cx, path, list, 2);

@@ -480,7 +480,7 @@ Test(sizes, random_operands, .timeout = 200)
         uint64_t seed = 5;
         rig_open(&r, &o, &c);
         for (int i = 0; i < 105; i++) {
-            if (i >= 7 && !test_time_left(share)) break;
+            if (i >= 3 && !test_time_left(share)) break;
             const int k = (int)test_scattered((uint32_t)i, 105);
             const deft_dtype t = (deft_dtype)(k % DEFT_N_DTYPES);
             const unsigned rank = (unsigned)(k / 6) % 5;
