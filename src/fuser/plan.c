@@ -56,34 +56,36 @@ static bool name_faults(pass *p)
 
 /* ---- sizes ---- */
 
-static void mark(bool *is_size, const df_slot *slot, uint32_t n)
+/* DF_NONE is no slot, and whether all others are slots is checked later (verify.c). */
+static void mark(const df_plan *plan, const df_slot *slot, uint32_t n, bool *is_size)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (slot[i] != DF_NONE) is_size[slot[i]] = true;
+        if (slot[i] < plan->n_slots) is_size[slot[i]] = true;
 }
 
-static void mark_kernel(const df_seg *s, const df_kernel *k, bool *is_size)
+static void mark_kernel(const df_plan *plan, const df_seg *s, bool *is_size)
 {
-    mark(is_size, s->extent, k->n_axes);
+    const df_kernel *const k = &plan->kernels[s->kernel];
+    mark(plan, s->extent, k->n_axes, is_size);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const uint8_t kind = k->access[a].kind;
-        mark(is_size, s->bind[a].stride, k->n_axes);
+        mark(plan, s->bind[a].stride, k->n_axes, is_size);
         /* The base of an index, and the length of a row of scratch. */
         if (kind == DF_ACCESS_INDEX || kind == DF_ACCESS_SCRATCH)
-            mark(is_size, &s->bind[a].offset, 1);
+            mark(plan, &s->bind[a].offset, 1, is_size);
     }
 }
 
 static void mark_seg(const df_plan *plan, const df_seg *s, bool *is_size)
 {
-    if (s->kernel != DF_NONE) mark_kernel(s, &plan->kernels[s->kernel], is_size);
+    if (s->kernel != DF_NONE) mark_kernel(plan, s, is_size);
     if (s->kind == DF_SEG_KERNEL) return;
     const df_slot whole[] = { s->m, s->n, s->k };
-    mark(is_size, whole, DF_LEN(whole));
-    mark(is_size, s->batch, DEFT_MAX_RANK);
-    mark(is_size, s->a.stride, DF_MAX_AXES);
-    mark(is_size, s->b.stride, DF_MAX_AXES);
-    mark(is_size, s->c.stride, DF_MAX_AXES);
+    mark(plan, whole, DF_LEN(whole), is_size);
+    mark(plan, s->batch, DEFT_MAX_RANK, is_size);
+    mark(plan, s->a.stride, DF_MAX_AXES, is_size);
+    mark(plan, s->b.stride, DF_MAX_AXES, is_size);
+    mark(plan, s->c.stride, DF_MAX_AXES, is_size);
 }
 
 static bool find_sizes(pass *p)
@@ -92,8 +94,8 @@ static bool find_sizes(pass *p)
     bool *const is_size = df_arena_new(&p->tmp, bool, plan->n_slots);
     if (!is_size) return false;
     for (uint32_t i = 0; i < plan->n_segs; i++) mark_seg(plan, &plan->segs[i], is_size);
-    for (uint32_t i = 0; i < plan->n_bufs; i++) mark(is_size, &plan->bufs[i].numel, 1);
-    for (uint32_t i = 0; i < plan->n_regions; i++) mark(is_size, &plan->regions[i].bytes, 1);
+    for (uint32_t i = 0; i < plan->n_bufs; i++) mark(plan, &plan->bufs[i].numel, 1, is_size);
+    for (uint32_t i = 0; i < plan->n_regions; i++) mark(plan, &plan->regions[i].bytes, 1, is_size);
     plan->sizes = df_arena_new(&plan->arena, df_slot, plan->n_slots);
     for (uint32_t i = 0; plan->sizes && i < plan->n_slots; i++)
         if (is_size[i]) plan->sizes[plan->n_sizes++] = i;
