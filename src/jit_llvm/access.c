@@ -5,8 +5,9 @@
  *
  * Unit stride: one vector. Masked: llvm.masked.load and store where those are instructions
  * (AVX-512; AVX2 for 4- and 8-byte elements); LLVM would write one branch per lane elsewhere, so
- * there the active lanes are copied through a stack buffer by a small loop. Only tails are masked
- * on such targets.
+ * there the active lanes are loaded through a stack buffer by a small loop, and stored in pieces of
+ * half a vector, a quarter and so on. So are they where a masked store is a slow instruction. Only
+ * tails are masked on such targets.
  *
  * Other strides: lane by lane, which costs the same or less than vgatherdps on Zen 5 and needs no
  * feature; masked ones are gathers where the target has them, else idle lanes repeat lane 0's
@@ -61,6 +62,11 @@ static bool has_mask(const df_gen *g, uint32_t size)
     return size >= 4 ? g->t->mask_words : g->t->mask_bytes;
 }
 
+static bool has_masked_store(const df_gen *g, uint32_t size)
+{
+    return has_mask(g, size) && !g->t->slow_mask_stores;
+}
+
 static LLVMValueRef load_aligned(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t align)
 {
     LLVMValueRef v = LLVMBuildLoad2(g->b, t, p, "");
@@ -86,13 +92,42 @@ LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint3
     return df_gen_intrinsic(g, "llvm.masked.load", types, 2, args, 4);
 }
 
+static LLVMValueRef half_of(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
+{
+    LLVMValueRef lane[DF_LANES];
+    if (n == 1) return LLVMBuildExtractElement(g->b, v, df_gen_i64(g, from), "");
+    for (uint32_t i = 0; i < n; i++) lane[i] = LLVMConstInt(g->i32, from + i, 0);
+    return LLVMBuildShuffleVector(g->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(lane, n),
+                                  "");
+}
+
+/* The active lanes of v: where their number has a bit, so many are stored, and what follows are the
+ * lanes above. All lanes may be active in masked loops alone, not in tails. */
+static void store_pieces(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
+{
+    LLVMValueRef zero = df_gen_i64(g, 0);
+    LLVMValueRef is_any = LLVMBuildICmp(g->b, LLVMIntSGT, g->n_active, zero, "");
+    LLVMValueRef n_active = LLVMBuildSelect(g->b, is_any, g->n_active, zero, "");
+    for (uint32_t n = g->native_masks ? g->w : g->w / 2; n > 0; n /= 2) {
+        LLVMValueRef bit = LLVMBuildAnd(g->b, n_active, df_gen_i64(g, n), "");
+        LLVMValueRef has = LLVMBuildICmp(g->b, LLVMIntNE, bit, zero, "");
+        LLVMValueRef low = n == g->w ? v : half_of(g, v, 0, n);
+        df_if piece;
+        df_if_begin(g, &piece, has);
+        store_aligned(g, low, p, size);
+        df_if_end(g, &piece);
+        if (n == 1 || n == g->w) continue;
+        v = LLVMBuildSelect(g->b, has, half_of(g, v, n, n), low, "");
+        p = df_gen_offset(g, p, LLVMBuildMul(g->b, bit, df_gen_i64(g, size), ""));
+    }
+}
+
 void df_access_store_unit(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
 {
     if (!g->mask) {
         store_aligned(g, v, p, size);
-    } else if (!has_mask(g, size)) {
-        store_aligned(g, v, tail_buf(g), size);
-        copy(g, p, tail_buf(g), size);
+    } else if (!has_masked_store(g, size)) {
+        store_pieces(g, v, p, size);
     } else {
         LLVMTypeRef types[2] = { LLVMTypeOf(v), g->ptr };
         LLVMValueRef args[4] = { v, p, LLVMConstInt(g->i32, size, 0), g->mask };
@@ -191,8 +226,8 @@ static df_step step_of(const df_gen *g, uint32_t access)
 }
 
 /* Rows of a column reduction lie far apart and are too many streams for the hardware's prefetchers:
- * 16384 rows of 1 KiB went from 0.22 to 0.09 ns per element, what fits in caches lost nothing.
- * Fetching past the end is harmless. */
+ * 16384 rows of 1 KiB went from 0.22 to 0.09 ns per element, what fits in caches lost nothing. For
+ * rows of updates see loops.c. Fetching past the end is harmless. */
 static void prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
 {
     if (!g->prefetches || !g->acc[access].ahead) return;

@@ -46,9 +46,9 @@ static uint8_t access_moves(const df_kernel *k, const df_access *a)
 
 /* ---- loops ---- */
 
-/* Whether the loop may write what access reads. same_as names but one of those that share memory:
- * two loads and a store over them leave the second load alone. */
-static bool may_be_written(const df_gen *g, uint32_t access)
+/* same_as names but one of those that share memory: two loads and a store over them leave the
+ * second load alone. */
+bool df_gen_may_be_written(const df_gen *g, uint32_t access)
 {
     if (g->k->access[access].same_as != access) return true;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -70,7 +70,7 @@ static bool stays_inside(const df_gen *g, const df_ins *ins)
     if (ins->op == DF_K_check) return g->may_leave;
     if (ins->op == DF_K_load_at && g->may_leave) return true;
     const bool reads = ins->op == DF_K_load || ins->op == DF_K_load_at;
-    return reads && may_be_written(g, (uint32_t)ins->imm);
+    return reads && df_gen_may_be_written(g, (uint32_t)ins->imm);
 }
 
 /* What the proceed comes from, within an iteration. */
@@ -151,8 +151,18 @@ static void find_axes(df_gen *g)
     g->has_runs = g->k->mode == DF_MODE_ROW && g->n_red > 1;
 }
 
+/* Whether a masked loop would store words by slow instructions, vector by vector. */
+static bool stores_slowly(const df_gen *g)
+{
+    if (!g->t->slow_mask_stores) return false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].op == DF_K_store && g->val[i].place == PLACE_BODY) return true;
+    return false;
+}
+
 static bool masks_are_native(const df_gen *g)
 {
+    if (stores_slowly(g)) return false;
     for (uint32_t a = 0; a < g->k->n_access; a++) {
         const df_access *x = &g->k->access[a];
         const bool in_lanes = g->acc[a].moves & df_gen_vec_moves(g);

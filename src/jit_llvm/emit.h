@@ -41,6 +41,7 @@ typedef struct df_llvm_target {
     uint32_t vector_bytes; /* 16, 32 or 64 */
     bool mask_words;       /* masked loads and stores of 4- and 8-byte elements are instructions */
     bool mask_bytes;       /* and of 1-byte elements */
+    bool slow_mask_stores; /* masked stores of words are instructions, but slow ones */
     bool has_fma;          /* llvm.fma is an instruction, not a call */
     bool keep_frames;      /* of df_host */
     bool has_f16;          /* so are conversions between f16 and f32 */

@@ -84,12 +84,14 @@ typedef struct df_red {
 
 /* What is known of one access. */
 typedef struct df_acc_state {
-    LLVMValueRef base;  /* address, or i64 for INDEX, at all indices 0 */
-    LLVMValueRef row;   /* at this row */
-    LLVMValueRef at;    /* at this row and, in COL, this reduced element */
-    LLVMValueRef step;  /* along the vectorized axis, in bytes (INDEX: units), for DF_STEP_ANY */
-    LLVMValueRef ramp;  /* 0, 1, .. w-1 times step */
-    LLVMValueRef ahead; /* COL: bytes to where the innermost reduced axis will be soon, or NULL */
+    LLVMValueRef base; /* address, or i64 for INDEX, at all indices 0 */
+    LLVMValueRef row;  /* at this row */
+    LLVMValueRef at;   /* at this row and, in COL, this reduced element */
+    LLVMValueRef step; /* along the vectorized axis, in bytes (INDEX: units), for DF_STEP_ANY */
+    LLVMValueRef ramp; /* 0, 1, .. w-1 times step */
+    /* Bytes to what will be read soon, along the innermost reduced axis (COL) or in the next row
+     * (MAP), or NULL. */
+    LLVMValueRef ahead;
     uint8_t moves;
 } df_acc_state;
 
@@ -138,7 +140,7 @@ struct df_gen {
     LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES];
     LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
     LLVMValueRef pitch;    /* COL: groups in this chunk */
-    bool prefetches;       /* COL: unit-stride loads also fetch from s->ahead */
+    bool prefetches;       /* unit-stride loads also fetch from s->ahead */
     bool scans_in_regs;    /* df_val.scan is the running value itself */
     bool has_runs;         /* ROW with several reduced axes */
     LLVMValueRef gather;   /* operands of reductions are put aside: where lane 0's axis begins */
@@ -275,6 +277,8 @@ void df_gen_place_copies(df_gen *g, df_place place, uint32_t first, uint32_t end
 uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
 /* n copies are few enough instructions to stand one after the other. */
 bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);
+/* Whether the kernel may write the memory that access reads. */
+bool df_gen_may_be_written(const df_gen *g, uint32_t access);
 uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
 void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
 void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */

@@ -13,7 +13,11 @@
 
 #include <string.h>
 
-enum { STRAIGHT_BODY = 128 }; /* instructions, over all vectors */
+enum {
+    STRAIGHT_BODY = 128, /* instructions, over all vectors */
+    SHORT_BODY = 12,     /* instructions of one vector: memory decides how long it takes */
+    MOST_FETCHED = 2,    /* accesses that are fetched a row ahead */
+};
 
 /* ---- loops over lanes ---- */
 
@@ -391,6 +395,44 @@ static void prologue(df_gen *g)
     g->in_regs = false;
 }
 
+/* What an update in place loads, vector by vector, from its rows: at most n accesses, or none. */
+static uint32_t loads_of_rows(const df_gen *g, uint32_t *access, uint32_t n)
+{
+    uint32_t n_found = 0;
+    if (g->k->mode != DF_MODE_MAP || g->n_outer == 0 || g->vec_axis < 0) return 0;
+    for (uint32_t i = 0; i < g->k->n_ins && n_found <= n; i++) {
+        const df_ins *ins = &g->k->ins[i];
+        if (ins->op != DF_K_load || g->val[i].place != PLACE_BODY) continue;
+        const df_access *a = &g->k->access[ins->imm];
+        if (a->step[g->vec_axis] != DF_STEP_UNIT) continue;
+        if (a->step[g->outer[g->n_outer - 1]] == DF_STEP_ZERO) continue;
+        if (!df_gen_may_be_written(g, (uint32_t)ins->imm)) continue;
+        if (n_found < n) access[n_found] = (uint32_t)ins->imm;
+        n_found++;
+    }
+    return n_found <= n ? n_found : 0;
+}
+
+/* The hardware's prefetcher stops at a gap between rows. So what is updated in place is fetched a
+ * row ahead: a[k:, k:] -= l[k:] r[k:] takes 0.7 of the time for 1000 x 1000 f64, as long as before
+ * from memory, 1.1 times as long in L1. Rows without gaps gain nothing, and results that lie
+ * elsewhere lose a tenth. */
+static void fetch_next_rows(df_gen *g)
+{
+    uint32_t access[MOST_FETCHED];
+    const bool is_short = df_gen_body_size(g) <= SHORT_BODY;
+    const uint32_t n =
+        is_short && g->level != DF_OPT_O0 ? loads_of_rows(g, access, MOST_FETCHED) : 0;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t size = df_dtype_bytes((deft_dtype)g->k->access[access[i]].dtype);
+        LLVMValueRef pitch = df_gen_stride(g, access[i], g->outer[g->n_outer - 1]);
+        LLVMValueRef row = LLVMBuildMul(g->b, g->extent[g->vec_axis], df_gen_i64(g, size), "");
+        LLVMValueRef has_gap = LLVMBuildICmp(g->b, LLVMIntNE, pitch, row, "");
+        g->acc[access[i]].ahead = LLVMBuildSelect(g->b, has_gap, pitch, df_gen_i64(g, 0), "");
+    }
+    g->prefetches = n > 0;
+}
+
 /* The kernel's one body: void (args, o0, o1, i0, i1), and the df_entry for SPLIT kernels. */
 static LLVMValueRef body_fn(df_gen *g, const char *name)
 {
@@ -409,6 +451,7 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
     if (g->k->mode == DF_MODE_MAP) {
         df_gen_mark(g, 0);
         l = cut_lanes(g, g->i0, g->i1_);
+        fetch_next_rows(g);
     }
     df_walk rows = {
         .axes = g->outer, .n = g->n_outer, .is_outer = true, .from = g->o0, .to = g->o1
