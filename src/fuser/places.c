@@ -37,22 +37,94 @@ static void must_agree(pass *p, df_slot a, df_slot b)
     df_fuse_guard(p, DF_GUARD_same_place, a, b, 0);
 }
 
-static void guard_pair(pass *p, const df_same_place *pair, const uint8_t *is_updated)
+/* a - b, which the numbers of this run do not make 0, keeps its sign. */
+static void must_differ(pass *p, df_slot a, df_slot b)
+{
+    const df_slot d = df_fuse_sub(p, a, b);
+    if (p->st != DEFT_OK) return;
+    if (p->now.at[d] > 0)
+        df_fuse_guard(p, DF_GUARD_at_least, d, 0, 1);
+    else
+        df_fuse_guard(p, DF_GUARD_at_most, d, 0, -1);
+}
+
+/* Where view `node` ends along axis j of what it shows. */
+static df_slot end_of(pass *p, uint32_t node, const df_view_place *at, uint32_t j)
+{
+    if (at->axis[j] < 0) return df_fuse_add(p, (df_slot)at->off[j], SLOT_ONE);
+    return df_fuse_add(p, (df_slot)at->off[j], df_fuse_node_extent(p, node, (uint32_t)at->axis[j]));
+}
+
+/* Elements between the two views of a pair that are to share none. */
+static df_slot gap_of(pass *p, const df_same_place *pair, const df_view_place *node,
+                      const df_view_place *as)
+{
+    const uint32_t j = (pair->gap - 1) / 2;
+    if (pair->gap % 2) return df_fuse_sub(p, (df_slot)as->off[j], end_of(p, pair->node, node, j));
+    return df_fuse_sub(p, (df_slot)node->off[j], end_of(p, pair->as, as, j));
+}
+
+/* Calls f for each two slots that must agree if the views show one place, or step by one, until one
+ * returns false. */
+static bool each_two(pass *p, const df_same_place *pair, const df_view_place *a,
+                     const df_view_place *b, bool (*f)(pass *p, df_slot a, df_slot b))
+{
+    const df_node *const x = node_of(p, pair->node);
+    if (pair->gap) {
+        for (uint32_t j = 0; j < a->rank; j++) {
+            if (a->axis[j] >= 0 && !f(p, (df_slot)a->coef[j], SLOT_ONE)) return false;
+            if (b->axis[j] >= 0 && !f(p, (df_slot)b->coef[j], SLOT_ONE)) return false;
+        }
+        return true;
+    }
+    for (uint32_t i = 0; i < x->rank; i++)
+        if (!f(p, df_fuse_node_extent(p, pair->node, i), df_fuse_node_extent(p, pair->as, i)))
+            return false;
+    if (x->op == DF_OP_reshape || x->op == DF_OP_expand) return true;
+    df_assert(a->rank == b->rank && memcmp(a->axis, b->axis, sizeof a->axis) == 0);
+    for (uint32_t j = 0; j < a->rank; j++)
+        if (!f(p, (df_slot)a->off[j], (df_slot)b->off[j]) ||
+            !f(p, (df_slot)a->coef[j], (df_slot)b->coef[j]))
+            return false;
+    return true;
+}
+
+static bool agree(pass *p, df_slot a, df_slot b)
+{
+    must_agree(p, a, b);
+    return true;
+}
+
+static bool unless_they_differ(pass *p, df_slot a, df_slot b)
+{
+    if (p->st != DEFT_OK || p->now.at[a] == p->now.at[b]) return true;
+    must_differ(p, a, b);
+    return false;
+}
+
+static void places_of(pass *p, const df_same_place *pair, const uint8_t *is_updated,
+                      df_view_place *a, df_view_place *b)
 {
     const df_place_terms slots = { slot_of_arg, slot_of, p };
-    const df_node *const x = node_of(p, pair->node);
-    df_assert(x->rank == node_of(p, pair->as)->rank);
-    for (uint32_t i = 0; i < x->rank; i++)
-        must_agree(p, df_fuse_node_extent(p, pair->node, i), df_fuse_node_extent(p, pair->as, i));
-    if (x->op == DF_OP_reshape || x->op == DF_OP_expand) return;
+    df_place_of(p->t, pair->node, is_updated, &slots, a);
+    df_place_of(p->t, pair->as, is_updated, &slots, b);
+}
+
+static void guard_pair(pass *p, const df_same_place *pair, const uint8_t *is_updated)
+{
     df_view_place a, b;
-    df_place_of(p->t, pair->node, is_updated, &slots, &a);
-    df_place_of(p->t, pair->as, is_updated, &slots, &b);
-    df_assert(a.rank == b.rank && memcmp(a.axis, b.axis, sizeof a.axis) == 0);
-    for (uint32_t j = 0; j < a.rank; j++) {
-        must_agree(p, (df_slot)a.off[j], (df_slot)b.off[j]);
-        must_agree(p, (df_slot)a.coef[j], (df_slot)b.coef[j]);
-    }
+    places_of(p, pair, is_updated, &a, &b);
+    each_two(p, pair, &a, &b, agree);
+    if (pair->gap) df_fuse_guard(p, DF_GUARD_at_least, gap_of(p, pair, &a, &b), 0, 0);
+}
+
+/* The plan is for runs in which the pair is not as it says: where it is, there is a better one. */
+static void guard_lost(pass *p, const df_same_place *pair, const uint8_t *is_updated)
+{
+    df_view_place a, b;
+    places_of(p, pair, is_updated, &a, &b);
+    if (each_two(p, pair, &a, &b, unless_they_differ))
+        df_fuse_guard(p, DF_GUARD_at_most, gap_of(p, pair, &a, &b), 0, -1);
 }
 
 /* Behind the slots and guards that the plan has. */
@@ -91,7 +163,10 @@ deft_status df_plan_guard_places(df_diag *d, df_plan *plan, const df_trace *t,
     deft_status st = DEFT_OK;
     uint8_t *is_updated = NULL;
     pass p;
-    if (places->n == 0) return DEFT_OK;
+    const uint32_t n_forward = places->n_forward ? places->n_forward : places->n_known_forward;
+    const df_same_place *const forward =
+        places->n_forward ? places->forward : places->known_forward;
+    if (places->n + n_forward == 0) return DEFT_OK;
     memset(&p, 0, sizeof p);
     p.diag = d;
     p.t = t;
@@ -99,12 +174,18 @@ deft_status df_plan_guard_places(df_diag *d, df_plan *plan, const df_trace *t,
     df_arena_init(&p.tmp, mem);
     plan->same =
         df_arena_copy(&plan->arena, places->pair, places->n * sizeof *plan->same, sizeof(uint32_t));
+    plan->forward =
+        df_arena_copy(&plan->arena, forward, n_forward * sizeof *forward, sizeof(uint32_t));
     is_updated = df_arena_zalloc(&p.tmp, t->n_nodes + 1u, 1);
-    if (!plan->same || !is_updated) TRY(df_fail_mem(d, "plan", t->n_nodes));
+    if (!plan->same || !plan->forward || !is_updated) TRY(df_fail_mem(d, "plan", t->n_nodes));
     plan->n_same = places->n;
+    plan->n_forward = n_forward;
     df_place_find_updated(t, is_updated);
     if (!df_fuse_slots_init(&p)) TRY(p.st);
     for (uint32_t i = 0; i < places->n; i++) guard_pair(&p, &places->pair[i], is_updated);
+    for (uint32_t i = 0; i < places->n_forward; i++)
+        guard_pair(&p, &places->forward[i], is_updated);
+    if (places->lost != DF_NONE) guard_lost(&p, &forward[places->lost], is_updated);
     TRY(p.st);
     TRY(append(&p, plan));
 done:

@@ -360,6 +360,8 @@ typedef struct df_plan {
     uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
     df_same_place *same; /* views that it takes for one; each pair is guarded */
     uint32_t n_same;
+    df_same_place *forward; /* what a plan of its key relied on to forward what updates had written */
+    uint32_t n_forward;
     bool retreated;      /* grouping failed: one kernel per op, and why[0] says what was unsound */
     uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
                          * is written before then lies in memory of its own */
@@ -401,8 +403,9 @@ deft_status df_plan_each(df_plan *plan, deft_status (*f)(df_plan *plan, void *us
  * references to the latter. */
 void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *input);
 /* The plan was made for a copy of t in which the second view of each pair stands for the first: adds
- * the guards that they still show one place, and notes the pairs in plan->same. The plan's
- * references are those of t. DEFT_E_MEMORY. */
+ * the guards that they still show one place, those of what was forwarded, and one that what was lost
+ * of that is not found again. Notes the pairs in plan->same and plan->forward. The plan's references
+ * are those of t. DEFT_E_MEMORY. */
 deft_status df_plan_guard_places(df_diag *d, df_plan *plan, const df_trace *t,
                                  const df_places *places, const df_mem *mem);
 size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */

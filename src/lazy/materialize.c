@@ -55,13 +55,17 @@ static uint64_t now_ns(const deft_ctx *cx)
 
 /* ---- finding ---- */
 
+enum {
+    MOST_LOST = 32
+}; /* plans of a key beside the one that forwards; each is for one thing lost */
+
 typedef struct finder {
     deft_ctx *cx;
     const df_trace *t;
     uint32_t n_misses; /* same key, guard failed */
-    /* What the youngest of those took for one place. */
-    df_same_place *same;
-    uint32_t n_same;
+    /* What the youngest of those took for one place, and what its key's plans forward by. */
+    df_same_place *same, *forward;
+    uint32_t n_same, n_forward;
     bool ok;
 } finder;
 
@@ -88,7 +92,10 @@ static bool guards_hold(const df_counted *value, void *user)
         f->n_same = p->n_same;
         f->same = df_arena_copy(&f->cx->pass, p->same, p->n_same * sizeof *f->same,
                                 _Alignof(df_same_place));
-        f->ok &= f->same != NULL;
+        f->n_forward = p->n_forward;
+        f->forward = df_arena_copy(&f->cx->pass, p->forward, p->n_forward * sizeof *f->forward,
+                                   _Alignof(df_same_place));
+        f->ok &= f->same && f->forward;
     }
     f->cx->stats.guard_misses++;
     df_str text;
@@ -221,8 +228,14 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, plan_entry **out)
     e->rt = rt;
     e->dev = df_ctx_device(cx, m->where);
     /* Views that have differed once are not taken for one again: windows which meet now and then
-     * cost one plan more, not one for each way in which they meet. */
-    df_places places = { .known = f.same, .n_known = f.n_same, .is_bounded = f.n_misses > 0 };
+     * cost one plan more, not one for each way in which they meet. What could not be forwarded once
+     * is a plan for runs in which that is so; after some of these one plan is for all. */
+    df_places places = { .known = f.same,
+                         .n_known = f.n_same,
+                         .known_forward = f.forward,
+                         .n_known_forward = f.n_misses < MOST_LOST ? f.n_forward : 0,
+                         .is_bounded = f.n_misses > 0,
+                         .lost = DF_NONE };
     TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, &places, &e->plan, &phases));
     cx->stats.plans_built++;
     if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);

@@ -119,6 +119,13 @@ static int64_t op_now(void *user, df_slot_op op, int64_t a, int64_t b)
     return (int64_t)(op == DF_SLOT_sub ? x - y : x + y);
 }
 
+void df_place_now(const df_trace *t, uint32_t node, const uint8_t *is_updated, df_view_place *out)
+{
+    df_trace *const user = (df_trace *)(uintptr_t)t; /* read alone */
+    const df_place_terms now = { arg_now, op_now, user };
+    df_place_of(t, node, is_updated, &now, out);
+}
+
 /* ---- finding ---- */
 
 deft_status df_place_table_init(df_diag *d, df_place_table *s, const df_trace *t,
@@ -156,9 +163,7 @@ static df_place_entry entry_of(const df_place_table *s, uint32_t k, const uint32
         e.op = x->op;
         e.place.base = x->src[0].i;
     } else {
-        df_trace *const user = (df_trace *)(uintptr_t)t; /* read alone */
-        const df_place_terms now = { arg_now, op_now, user };
-        df_place_of(t, k, s->is_updated, &now, &e.place);
+        df_place_now(t, k, s->is_updated, &e.place);
     }
     e.place.base = map[e.place.base];
     uint64_t h = df_mix((uint64_t)e.op << 8 | x->rank, e.place.base);
@@ -193,7 +198,7 @@ uint32_t df_place_find(df_place_table *s, uint32_t k, const uint32_t *map)
     for (uint32_t i = (uint32_t)e.hash & s->mask; s->index[i]; i = (i + 1) & s->mask) {
         const df_place_entry *const known = &s->entry[s->index[i] - 1];
         if (!is_same(s, &e, known)) continue;
-        s->places->pair[s->places->n++] = (df_same_place){ k, known->from };
+        s->places->pair[s->places->n++] = (df_same_place){ k, known->from, 0 };
         return known->node;
     }
     return DF_NONE;

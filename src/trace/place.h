@@ -15,9 +15,12 @@
 
 #include "trace/trace.h"
 
-/* View `node` shows the elements that the earlier view `as` shows. */
+/* View `node` shows the elements that the earlier view `as` shows. Or, of two versions of one array
+ * (trace/forward.h), it shows none of them: `gap` is then 1 + 2 * axis of the array where `node`
+ * ends before `as` begins, 2 + 2 * axis where it begins behind the end of `as`; both step by one.
+ */
 typedef struct df_same_place {
-    uint32_t node, as;
+    uint32_t node, as, gap;
 } df_same_place;
 
 /* What simplification is told of places and what it tells. */
@@ -28,6 +31,12 @@ typedef struct df_places {
     bool is_bounded;
     df_same_place *pair; /* out: in the arena of the copy, in rising order of `node` */
     uint32_t n;
+    /* The same for forwarding. Where is_bounded, it relies on just these pairs or on none. */
+    const df_same_place *known_forward;
+    uint32_t n_known_forward;
+    df_same_place *forward; /* out: in the arena of the copy */
+    uint32_t n_forward;
+    uint32_t lost; /* out: the first of known_forward that is not so in this run, or DF_NONE */
 } df_places;
 
 /* Element [i...] of a view is element off[j] + coef[j] * i[axis[j]] along axis j of base; where
@@ -53,12 +62,16 @@ typedef struct df_place_terms {
 void df_place_of(const df_trace *t, uint32_t node, const uint8_t *is_updated,
                  const df_place_terms *terms, df_view_place *out);
 
+/* The same, its terms the numbers of this run. */
+void df_place_now(const df_trace *t, uint32_t node, const uint8_t *is_updated, df_view_place *out);
+
 /* Marks the nodes that some update writes over: is_updated has t->n_nodes bytes, all 0. */
 void df_place_find_updated(const df_trace *t, uint8_t *is_updated);
 
-/* df_trace_simplify that may also share views which show one place in this run, under DF_PASS_CSE.
- * The copy is then valid for the runs of the key in which each pair that it notes in *places still
- * shows one place. places NULL: the same as df_trace_simplify. */
+/* df_trace_simplify that may also share views which show one place in this run, and forward what an
+ * update has written (trace/forward.h), under DF_PASS_CSE. The copy is then valid for the runs of
+ * the key in which each pair that it notes in *places is still as it says. places NULL: the same as
+ * df_trace_simplify. */
 deft_status df_trace_simplify_now(df_diag *d, const df_trace *in, uint32_t passes,
                                   df_places *places, df_arena *arena, df_trace **out,
                                   uint32_t **from);

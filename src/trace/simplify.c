@@ -41,9 +41,11 @@
  * Places of updates. The third operand of an update names a place by being a view of the first. A
  * rule that looks through a view would cut that thread, so values that are updated somewhere are
  * opaque to the rules for views.
+ *
+ * size: all rules in one place, each beside the reason why it keeps every bit.
  */
 #include "ops/shape.h"
-#include "trace/place.h"
+#include "trace/forward.h"
 
 #include <math.h>
 #include <string.h>
@@ -63,6 +65,8 @@ typedef struct simplifier {
     uint32_t *moved;      /* per node of t: where it went when gaps were closed */
     uint32_t mask;        /* of table */
     df_place_table views; /* used where places */
+    df_forward forward;   /* what stands in for views that updates read: */
+    uint32_t *read;       /* node of in -> node of t, where forward.of[].is_read */
     df_places *places;    /* NULL: no views are shared for what they show now */
     uint32_t passes;
     bool fast;
@@ -534,6 +538,24 @@ static result rewrite(simplifier *s, df_node *n, df_ref *found)
 
 /* ---- the walks ---- */
 
+/* The node of t that stands for node k of in where a member of a run of updates reads it. */
+static uint32_t as_read(const simplifier *s, uint32_t k)
+{
+    return s->forward.of && s->forward.of[k].is_read ? s->read[k] : s->map[k];
+}
+
+static uint32_t forwarded(simplifier *s, uint32_t k)
+{
+    const df_forward_of *const f = &s->forward.of[k];
+    df_node n = s->in->nodes[k];
+    if (f->value != DF_NONE) {
+        df_assert(s->in->nodes[f->value].dtype == n.dtype);
+        return as_read(s, f->value);
+    }
+    n.src[0].i = f->base != DF_NONE ? s->map[f->base] : as_read(s, n.src[0].i);
+    return emit(s, &n, k);
+}
+
 /* The node of t that stands for node k of in. */
 static uint32_t simplify_node(simplifier *s, uint32_t k)
 {
@@ -542,7 +564,12 @@ static uint32_t simplify_node(simplifier *s, uint32_t k)
         const uint32_t same = df_place_find(&s->views, k, s->map);
         if (same != DF_NONE) return same;
     }
-    for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = s->map[n.src[i].i];
+    const df_forward_of *const f = s->forward.of ? &s->forward.of[k] : NULL;
+    for (uint32_t i = 0; i < n.n_src; i++) {
+        const bool is_value = n.op != DF_OP_update || i == 1;
+        n.src[i].i = f && f->is_member && is_value ? as_read(s, n.src[i].i) : s->map[n.src[i].i];
+    }
+    if (f && f->args != DF_NONE) n.arg = s->in->nodes[f->args].arg;
     if (s->passes & DF_PASS_ALGEBRA) {
         for (unsigned i = 0; i < MOST_REWRITES; i++) {
             df_ref found = DF_NO_REF;
@@ -568,6 +595,7 @@ static void walk_up(simplifier *s)
         s->is_target[s->map[k]] |= s->is_updated[k];
         if (s->places && s->map[k] == before && df_op_infos[in->nodes[k].op].cls == DF_CLASS_view)
             df_place_add(&s->views, k, before, s->map);
+        if (s->forward.of && s->forward.of[k].is_read) s->read[k] = forwarded(s, k);
     }
     for (uint32_t i = 0; i < in->n_roots; i++) s->t->roots[i].node = s->map[in->roots[i].node];
 }
@@ -599,11 +627,12 @@ static void drop_dead(simplifier *s)
     for (uint32_t i = 0; i < t->n_roots; i++) t->roots[i].node = moved[t->roots[i].node];
 }
 
-/* Cuts up what lives only as long as the pass: n + cap + table words, then n + 2 cap bytes. */
+/* Cuts up what lives only as long as the pass: 2 n + cap + table words, then n + 2 cap bytes. */
 static void carve(simplifier *s, uint32_t *block, size_t n, size_t cap)
 {
     s->map = block;
-    s->moved = s->map + n;
+    s->read = s->map + n;
+    s->moved = s->read + n;
     s->table = s->moved + cap;
     s->is_updated = (uint8_t *)(s->table + s->mask + 1);
     s->is_target = s->is_updated + n;
@@ -645,13 +674,16 @@ deft_status df_trace_simplify_now(df_diag *d, const df_trace *in, uint32_t passe
     size_t cap = n, size = 0;
     uint32_t *block = NULL;
     deft_status st = DEFT_OK;
-    /* A division may add one constant; nothing else adds a node. */
+    if (s.places) TRY(df_forward_find(d, in, places, arena, &s.forward));
+    /* A division may add one constant, and what is forwarded stands beside what it stands for;
+     * nothing else adds a node. */
+    cap += s.forward.n_reads;
     for (size_t k = 0; k < n; k++) cap += in->nodes[k].op == DF_OP_div;
     s.mask = 15;
     while (s.mask < 2 * cap) s.mask = 2 * s.mask + 1;
 
     TRY(begin(&s, d, cap, arena));
-    size = (n + cap + s.mask + 1) * sizeof *block + n + 2 * cap;
+    size = (2 * n + cap + s.mask + 1) * sizeof *block + n + 2 * cap;
     block = df_mem_zalloc(arena->mem, size);
     if (!block) TRY(df_fail_mem(d, "simplify", size));
     carve(&s, block, n, cap);

@@ -7,6 +7,7 @@
  *   shape   per node, where its extents start in `extents`: not part of the identity.
  *   args    numbers, slice starts and steps, seeds: not part of the identity. Node k's first slot
  *           is nodes[k].arg; slots are numbered in node order, so arg follows from the structure.
+ *           In simplified copies a slice may have the slots of an earlier one.
  *   inputs  one per `input` node ordinal: dtype and rank are those of the node; memory, strides and
  *           flags are facts that guards look at.
  *   roots   what must be stored, in order.

@@ -66,6 +66,8 @@ static deft_status check_args(verifier *v, uint32_t k)
     const uint32_t count = df_op_n_args((df_op)n->op, rank);
     if (count == 0)
         return n->arg == 0 ? DEFT_OK : fail_node(v, k, DEFT_E_FORMAT, "arguments of an op without");
+    if (n->op == DF_OP_slice && n->arg + count <= v->next_arg)
+        return DEFT_OK; /* an earlier one's */
     if (n->arg < v->next_arg) return fail_node(v, k, DEFT_E_FORMAT, "argument slots overlap");
     if (n->arg > v->t->n_args || count > v->t->n_args - n->arg)
         return fail_node(v, k, DEFT_E_FORMAT, "argument slots out of range");

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Forwarding: forward.h. One walk over the updates of a trace in order; each is tried as the next
+ * of the run that its operand ends, else it begins a run.
+ */
+#include "trace/forward.h"
+
+#include <string.h>
+
+enum {
+    MOST_UPDATES = 4, /* of a run. A kernel reads and writes so many places at once, and one with
+                         more may find too few ways of a cache for them */
+    MOST_NODES = 64   /* between the reads of an update and its value */
+};
+
+typedef struct finder {
+    const df_trace *t;
+    const uint8_t *is_updated;
+    df_places *places;
+    df_forward_of *of;
+    uint32_t *n_users; /* per node: operands and roots */
+    uint32_t *run_of;  /* per node: the last run that it comes after; 0 */
+    uint32_t *seen;    /* per node: the last try that came by, */
+    uint32_t *n_seen;  /* and how often */
+    uint32_t update[MOST_UPDATES], n, run, try;
+    uint32_t stack[MOST_NODES], n_stack, n_cone; /* of the value that is tried: see walk */
+    uint32_t read[MOST_NODES], n_read;
+    uint32_t n_reads;
+} finder;
+
+static const df_node *node_at(const finder *f, uint32_t k)
+{
+    return &f->t->nodes[k];
+}
+
+static df_op_class class_at(const finder *f, uint32_t k)
+{
+    return (df_op_class)df_op_infos[node_at(f, k)->op].cls;
+}
+
+static bool is_elementwise(const finder *f, uint32_t k)
+{
+    const df_op_class c = class_at(f, k);
+    return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
+}
+
+/* ---- places ---- */
+
+static df_view_place place_at(const finder *f, uint32_t view)
+{
+    df_view_place p;
+    df_place_now(f->t, view, f->is_updated, &p);
+    return p;
+}
+
+static bool have_equal_extents(const finder *f, uint32_t a, uint32_t b)
+{
+    const uint32_t rank = node_at(f, a)->rank;
+    return rank == node_at(f, b)->rank &&
+           memcmp(df_trace_extents(f->t, a), df_trace_extents(f->t, b), rank * sizeof(int64_t)) ==
+               0;
+}
+
+static bool show_one_place(const finder *f, uint32_t a, uint32_t b)
+{
+    const df_view_place p = place_at(f, a), q = place_at(f, b);
+    return have_equal_extents(f, a, b) && p.rank == q.rank &&
+           memcmp(p.axis, q.axis, sizeof p.axis) == 0 && memcmp(p.off, q.off, sizeof p.off) == 0 &&
+           memcmp(p.coef, q.coef, sizeof p.coef) == 0;
+}
+
+static int64_t end_along(const finder *f, uint32_t view, const df_view_place *p, uint32_t j)
+{
+    return p->off[j] + (p->axis[j] < 0 ? 1 : df_trace_extents(f->t, view)[p->axis[j]]);
+}
+
+static bool steps_by_one(const df_view_place *p)
+{
+    bool by_one = true;
+    for (uint32_t j = 0; j < p->rank; j++) by_one &= p->axis[j] < 0 || p->coef[j] == 1;
+    return by_one;
+}
+
+/* The first gap between what two views show: see df_same_place; 0: none. */
+static uint32_t gap_between(const finder *f, uint32_t a, uint32_t b)
+{
+    const df_view_place p = place_at(f, a), q = place_at(f, b);
+    if (p.rank != q.rank || !steps_by_one(&p) || !steps_by_one(&q)) return 0;
+    for (uint32_t j = 0; j < p.rank; j++) {
+        if (end_along(f, a, &p, j) <= q.off[j]) return 1 + 2 * j;
+        if (end_along(f, b, &q, j) <= p.off[j]) return 2 + 2 * j;
+    }
+    return 0;
+}
+
+static bool is_so(const finder *f, const df_same_place *pair)
+{
+    if (pair->gap == 0) return show_one_place(f, pair->node, pair->as);
+    const df_view_place p = place_at(f, pair->node), q = place_at(f, pair->as);
+    const uint32_t j = (pair->gap - 1) / 2;
+    if (!steps_by_one(&p) || !steps_by_one(&q)) return false;
+    return pair->gap % 2 ? end_along(f, pair->node, &p, j) <= q.off[j]
+                         : end_along(f, pair->as, &q, j) <= p.off[j];
+}
+
+/* The view of a chain that stands directly on what df_place_of calls its base. */
+static uint32_t bottom_of(const finder *f, uint32_t view)
+{
+    const uint32_t base = place_at(f, view).base;
+    while (view != base && node_at(f, view)->src[0].i != base) view = node_at(f, view)->src[0].i;
+    return view;
+}
+
+static void rely_on(finder *f, uint32_t view, uint32_t as, uint32_t gap)
+{
+    df_places *const p = f->places;
+    p->forward[p->n_forward++] = (df_same_place){ view, as, gap };
+}
+
+/* ---- one update ---- */
+
+/* Where the update of the run stands that view `bottom` has to follow; f->n: none. It is the
+ * youngest below it that may have written some of its elements. */
+static uint32_t stands_on(const finder *f, uint32_t bottom)
+{
+    uint32_t i = f->n;
+    while (i > 0 && f->update[i - 1] != node_at(f, bottom)->src[0].i) i--;
+    for (; i > 0; i--)
+        if (!gap_between(f, bottom, node_at(f, f->update[i - 1])->src[2].i)) return i - 1;
+    return f->n;
+}
+
+/* Whether a member may read view k: it comes after no update of the run, or shows what one wrote.
+ */
+static bool may_read(const finder *f, uint32_t k)
+{
+    if (f->run_of[k] != f->run) return true;
+    const uint32_t bottom = bottom_of(f, k), base = node_at(f, bottom)->src[0].i;
+    bool in_run = false;
+    for (uint32_t i = 0; i < f->n; i++) in_run |= base == f->update[i];
+    if (bottom == place_at(f, k).base || !in_run) return false;
+    const uint32_t on = stands_on(f, bottom);
+    return on == f->n || show_one_place(f, k, node_at(f, f->update[on])->src[2].i);
+}
+
+static bool visit(finder *f, uint32_t k)
+{
+    if (f->seen[k] != f->try) f->n_seen[k] = 0;
+    f->n_seen[k]++;
+    if (f->seen[k] == f->try) return true;
+    f->seen[k] = f->try;
+    if (f->n_cone + f->n_read == MOST_NODES) return false;
+    if (is_elementwise(f, k)) {
+        f->stack[f->n_cone++] = k;
+        return true;
+    }
+    if (class_at(f, k) == DF_CLASS_leaf) return true;
+    if (class_at(f, k) != DF_CLASS_view || !may_read(f, k)) return false;
+    f->read[f->n_read++] = k;
+    return true;
+}
+
+/* Whether value e is computed elementwise of leaves and of views that it may read: the nodes
+ * between are in f->stack, the views in f->read. */
+static bool walk(finder *f, uint32_t e)
+{
+    f->try++;
+    f->n_cone = f->n_read = 0;
+    if (!visit(f, e)) return false;
+    for (uint32_t i = 0; i < f->n_cone; i++)
+        for (uint32_t s = 0; s < node_at(f, f->stack[i])->n_src; s++)
+            if (!visit(f, node_at(f, f->stack[i])->src[s].i)) return false;
+    /* What others need, too, stays as it is; and then both would be computed. */
+    for (uint32_t i = 0; i < f->n_cone; i++) {
+        const uint32_t k = f->stack[i];
+        if (f->run_of[k] == f->run && f->n_seen[k] != f->n_users[k]) return false;
+    }
+    return true;
+}
+
+/* Whether the last update of the run is read by update u and its value alone. */
+static bool is_read_by_none_else(const finder *f, uint32_t u)
+{
+    const uint32_t last = f->update[f->n - 1], place = bottom_of(f, node_at(f, u)->src[2].i);
+    uint32_t n = 1; /* u itself */
+    bool has_place = false;
+    for (uint32_t i = 0; i < f->n_read; i++) {
+        const uint32_t b = bottom_of(f, f->read[i]);
+        bool is_new = node_at(f, b)->src[0].i == last;
+        for (uint32_t j = 0; j < i; j++) is_new &= bottom_of(f, f->read[j]) != b;
+        n += is_new;
+        has_place |= b == place;
+    }
+    n += !has_place && node_at(f, place)->src[0].i == last;
+    return n == f->n_users[last];
+}
+
+static bool continues(finder *f, uint32_t u)
+{
+    if (f->n == 0 || f->n == MOST_UPDATES || node_at(f, u)->src[0].i != f->update[f->n - 1])
+        return false;
+    const uint32_t first = node_at(f, f->update[0])->src[2].i, place = node_at(f, u)->src[2].i;
+    return have_equal_extents(f, first, place) && walk(f, node_at(f, u)->src[1].i) &&
+           is_read_by_none_else(f, u);
+}
+
+/* Views from k down to its bottom stand on `base` now. */
+static void read_below(finder *f, uint32_t k, uint32_t bottom, uint32_t base)
+{
+    for (;; k = node_at(f, k)->src[0].i) {
+        f->n_reads += !f->of[k].is_read;
+        f->of[k].is_read = true;
+        if (k == bottom) break;
+    }
+    f->of[bottom].base = base;
+}
+
+/* A slice of one array for reading and one of the other for writing, of one place, have the same
+ * bounds: so the fuser sees that an element is read where it is written. */
+static void share_bounds(finder *f, uint32_t bottom, uint32_t place)
+{
+    const uint32_t to = bottom_of(f, place);
+    if (bottom >= to || f->of[to].args != DF_NONE || node_at(f, to)->op != DF_OP_slice ||
+        node_at(f, bottom)->op != DF_OP_slice || !show_one_place(f, bottom, to))
+        return;
+    f->of[to].args = bottom;
+    rely_on(f, to, bottom, 0);
+}
+
+/* What view k of the run stands for, as stands_on finds it. */
+static void forward_read(finder *f, uint32_t k, uint32_t place)
+{
+    if (f->run_of[k] != f->run) return;
+    const uint32_t bottom = bottom_of(f, k), on = stands_on(f, bottom);
+    if (on == f->n) share_bounds(f, bottom, place);
+    if (f->of[k].is_done) return;
+    f->of[k].is_done = true;
+    uint32_t i = f->n;
+    while (f->update[i - 1] != node_at(f, bottom)->src[0].i) i--;
+    for (; i > (on == f->n ? 0 : on + 1); i--) {
+        const uint32_t to = node_at(f, f->update[i - 1])->src[2].i;
+        rely_on(f, bottom, to, gap_between(f, bottom, to));
+    }
+    read_below(f, k, bottom, on == f->n ? node_at(f, f->update[0])->src[0].i : f->update[on]);
+    if (on == f->n) return;
+    f->of[k].value = node_at(f, f->update[on])->src[1].i;
+    rely_on(f, k, node_at(f, f->update[on])->src[2].i, 0);
+}
+
+static void add(finder *f, uint32_t u)
+{
+    for (uint32_t i = 0; i < f->n_cone; i++) f->of[f->stack[i]].is_member = true;
+    f->of[u].is_member = true;
+    for (uint32_t i = 0; i < f->n_read; i++) forward_read(f, f->read[i], node_at(f, u)->src[2].i);
+    f->update[f->n++] = u;
+}
+
+static void try_update(finder *f, uint32_t u)
+{
+    const df_node *const x = node_at(f, u);
+    const bool is_seen = place_at(f, x->src[2].i).base == x->src[0].i; /* through no reshape */
+    if (is_seen && continues(f, u)) {
+        add(f, u);
+    } else {
+        f->n = 0;
+        f->run++;
+        if (is_seen && walk(f, x->src[1].i)) f->update[f->n++] = u;
+    }
+    if (f->n_users[x->src[1].i] != 1) f->n = 0; /* the value is stored in any case */
+    f->run_of[u] = f->n > 0 ? f->run : 0;
+}
+
+/* ---- all of them ---- */
+
+static void find(finder *f)
+{
+    const df_trace *const t = f->t;
+    for (uint32_t k = 0; k < t->n_nodes; k++) {
+        f->of[k] = (df_forward_of){ .value = DF_NONE, .base = DF_NONE, .args = DF_NONE };
+        for (uint32_t s = 0; s < t->nodes[k].n_src; s++) f->n_users[t->nodes[k].src[s].i]++;
+    }
+    for (uint32_t r = 0; r < t->n_roots; r++) f->n_users[t->roots[r].node]++;
+    for (uint32_t k = 0; k < t->n_nodes; k++) {
+        for (uint32_t s = 0; s < t->nodes[k].n_src; s++) {
+            const uint32_t run = f->run_of[t->nodes[k].src[s].i];
+            if (run > f->run_of[k]) f->run_of[k] = run;
+        }
+        if (t->nodes[k].op == DF_OP_update) try_update(f, k);
+    }
+}
+
+/* Whether what was found is what is known; else notes what was lost of that. */
+static bool is_as_known(const finder *f)
+{
+    df_places *const p = f->places;
+    const size_t size = p->n_forward * sizeof *p->forward;
+    if (p->n_forward == p->n_known_forward && memcmp(p->forward, p->known_forward, size) == 0)
+        return true;
+    for (uint32_t i = 0; i < p->n_known_forward && p->lost == DF_NONE; i++)
+        if (!is_so(f, &p->known_forward[i])) p->lost = i;
+    return false;
+}
+
+deft_status df_forward_find(df_diag *d, const df_trace *t, df_places *places, df_arena *arena,
+                            df_forward *out)
+{
+    uint32_t n_updates = 0, n_views = 0;
+    bool has_control = false;
+    *out = (df_forward){ 0 };
+    places->n_forward = 0;
+    places->lost = DF_NONE;
+    for (uint32_t k = 0; k < t->n_nodes; k++) {
+        n_updates += t->nodes[k].op == DF_OP_update;
+        n_views += df_op_infos[t->nodes[k].op].cls == DF_CLASS_view;
+        has_control |= df_op_infos[t->nodes[k].op].cls == DF_CLASS_control;
+    }
+    if (n_updates < 2 || has_control) return DEFT_OK;
+    const size_t n = t->n_nodes + 1u;
+    finder *const f = df_arena_new(arena, finder, 1);
+    uint32_t *const words = df_arena_new(arena, uint32_t, 4 * n);
+    df_forward_of *const of = df_arena_new(arena, df_forward_of, n);
+    uint8_t *const is_updated = df_arena_zalloc(arena, n, 1);
+    /* Of each view: what it shows or is apart from, and bounds that it shares. */
+    places->forward = df_arena_new(arena, df_same_place, n_views * (MOST_UPDATES + 2u) + 1);
+    if (!f || !words || !of || !is_updated || !places->forward)
+        return df_fail_mem(d, "forwarding", n * sizeof *of);
+    *f = (finder){ .t = t,
+                   .is_updated = is_updated,
+                   .places = places,
+                   .of = of,
+                   .n_users = words,
+                   .run_of = words + n,
+                   .seen = words + 2 * n,
+                   .n_seen = words + 3 * n };
+    df_place_find_updated(t, is_updated);
+    find(f);
+    if (places->is_bounded && !is_as_known(f)) places->n_forward = 0;
+    if (places->n_forward > 0) *out = (df_forward){ of, f->n_reads };
+    return DEFT_OK;
+}

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts of one array that are written one after the other, each from others: what was just written,
+ * what lies beside it, the part itself, other arrays. Parts have mostly equal extents, lie side by
+ * side, overlap, are equal or empty, step by one or more. A step is recorded several times: moved,
+ * drawn anew, on an array of another size, in memory of the caller's and in memory of its own;
+ * parts, values and whole versions are kept or read in between, now and then a cut comes in
+ * between.
+ *
+ * All arithmetic is exact or rounded once an operation, in f64, so that loops in C say what is
+ * right, bit for bit. A program draws a structure once, and for each repetition where its parts
+ * lie.
+ *
+ *   part_programs [COUNT [SEED]] [--quick | --full]
+ */
+#include "../support/budget.h"
+#include "../support/oracle.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Programs that are run whatever time that takes, and of how many one is compiled. */
+enum { LEAST = 100, COMPILED = 16 };
+
+enum { MOST = 12, READS = 3, HELD = 6, SIDE = 24, REPS = 6 };
+
+/* How a part is given, along both axes: a range, or one index, which leaves an axis less. */
+typedef struct part {
+    int64_t at[2];
+} part;
+
+typedef enum from { FROM_LAST, FROM_OWN, FROM_BESIDE, FROM_ANY, FROM_OTHER, N_FROM } from;
+
+typedef struct statement {
+    uint8_t kind;        /* 0: an assignment; 1: a part is kept; 2: a cut */
+    uint8_t from[READS]; /* what the value is made of */
+    uint8_t op[READS];
+    uint8_t n_reads;
+    bool shares_handle; /* the part that is written is read through the handle that it is assigned
+                           by */
+    bool keeps_value;
+    bool is_odd; /* of another extent than most */
+} statement;
+
+typedef struct program {
+    statement s[MOST];
+    int n;
+    int64_t extent[2], step[2];
+    bool is_index[2], is_wrapped;
+    uint64_t seed;
+} program;
+
+/* One repetition: where parts lie. */
+typedef struct rep {
+    int64_t rows, columns;
+    part to[MOST], read[MOST][READS];
+} rep;
+
+static int failures;
+static int64_t n_programs, n_assigned, n_compared;
+
+/* ---- drawing ---- */
+
+static int64_t below(uint64_t *state, int64_t n)
+{
+    return n <= 0 ? 0 : (int64_t)(oracle_next(state) % (uint64_t)n);
+}
+
+static program draw(uint64_t seed)
+{
+    uint64_t r = oracle_mix(seed, 11);
+    program p = { .n = 2 + (int)below(&r, MOST - 1), .seed = seed };
+    p.is_wrapped = below(&r, 3) > 0;
+    const int64_t is_column = below(&r, 3); /* 2: a block */
+    for (int x = 0; x < 2; x++) {
+        p.is_index[x] = is_column != 2 && is_column == x;
+        p.step[x] = below(&r, 6) ? 1 : 2;
+        p.extent[x] = p.is_index[x] ? 1 : below(&r, 12) ? 1 + below(&r, 4) : 0;
+    }
+    for (int i = 0; i < p.n; i++) {
+        statement *const s = &p.s[i];
+        s->kind = below(&r, 9) ? 0 : (uint8_t)(1 + below(&r, 2));
+        s->n_reads = (uint8_t)(1 + below(&r, READS));
+        for (int k = 0; k < READS; k++) {
+            s->from[k] = (uint8_t)below(&r, N_FROM);
+            s->op[k] = (uint8_t)below(&r, 4);
+        }
+        s->shares_handle = below(&r, 2);
+        s->keeps_value = below(&r, 14) == 0;
+        s->is_odd = below(&r, 16) == 0;
+    }
+    return p;
+}
+
+static int64_t extent_of(const program *p, int i, int x)
+{
+    return p->extent[x] + (p->s[i].is_odd && !p->is_index[x]);
+}
+
+/* A position of part i along axis x that fits. */
+static int64_t fit(const program *p, const rep *q, int i, int x, int64_t at)
+{
+    const int64_t n = x ? q->columns : q->rows, e = extent_of(p, i, x);
+    const int64_t last = n - (e ? (e - 1) * p->step[x] + 1 : 0);
+    return at < 0 ? 0 : at > last ? last : at;
+}
+
+static part draw_part(const program *p, const rep *q, int i, const part *near, uint64_t *r)
+{
+    part out;
+    for (int x = 0; x < 2; x++) {
+        const int64_t n = x ? q->columns : q->rows;
+        const int64_t width = p->step[x] * (extent_of(p, i, x) ? extent_of(p, i, x) : 1);
+        int64_t at = near ? near->at[x] : below(r, n);
+        if (near && below(r, 2)) at += width * (below(r, 4) ? 1 : -1);
+        if (near && !below(r, 10)) at += 1;
+        out.at[x] = fit(p, q, i, x, at);
+    }
+    return out;
+}
+
+/* The first repetition draws; later ones move all, by as much along each axis, or draw again. */
+static rep draw_rep(const program *p, int n, const rep *first)
+{
+    uint64_t r = oracle_mix(p->seed, 100 + (uint64_t)n);
+    rep q = { 12 + below(&r, 3) * (n > 3),
+              12 + below(&r, SIDE - 12) * (n > 2),
+              { { { 0 } } },
+              { { { { 0 } } } } };
+    const bool moves = first && below(&r, 3);
+    const int64_t by[2] = { below(&r, 3), below(&r, 3) };
+    const part *last = NULL;
+    for (int i = 0; i < p->n; i++) {
+        if (moves)
+            for (int x = 0; x < 2; x++)
+                q.to[i].at[x] = fit(p, &q, i, x, first->to[i].at[x] + by[x]);
+        else
+            q.to[i] = draw_part(p, &q, i, last && below(&r, 8) ? last : NULL, &r);
+        for (int k = 0; k < p->s[i].n_reads; k++) {
+            const from f = (from)p->s[i].from[k];
+            part *const at = &q.read[i][k];
+            if (f == FROM_OWN)
+                *at = q.to[i];
+            else if (f == FROM_LAST && last)
+                for (int x = 0; x < 2; x++) at->at[x] = fit(p, &q, i, x, last->at[x]);
+            else if (moves)
+                for (int x = 0; x < 2; x++)
+                    at->at[x] = fit(p, &q, i, x, first->read[i][k].at[x] + by[x]);
+            else
+                *at = draw_part(p, &q, i, f == FROM_BESIDE ? &q.to[i] : NULL, &r);
+        }
+        last = &q.to[i];
+    }
+    return q;
+}
+
+/* ---- what is right ---- */
+
+static double apply(uint8_t op, double a, double b)
+{
+    switch (op) {
+    case 0: return a + b;
+    case 1: return a - b;
+    case 2: return a * b * 0.03125;
+    default: return a * 0.75 + b;
+    }
+}
+
+static deft_tensor *record(uint8_t op, deft_tensor *a, deft_tensor *b)
+{
+    switch (op) {
+    case 0: return deft_add(a, b);
+    case 1: return deft_sub(a, b);
+    case 2: return deft_mul(deft_mul(a, b), 0.03125);
+    default: return deft_add(deft_mul(a, 0.75), b);
+    }
+}
+
+typedef struct sides {
+    const program *p;
+    const rep *q;
+    deft_tensor *x, *y;
+    double *a, *b; /* what x and y are to be */
+    deft_tensor *held[HELD];
+    double want[HELD][SIDE * SIDE];
+    int64_t size[HELD];
+    int n_held;
+} sides;
+
+static int64_t index_of(const sides *s, const part *at, int64_t row, int64_t column)
+{
+    const int64_t r = at->at[0] + row * s->p->step[0], c = at->at[1] + column * s->p->step[1];
+    return r * s->q->columns + c;
+}
+
+static deft_tensor *view(const sides *s, deft_tensor *of, int i, const part *at)
+{
+    deft_range range[2];
+    for (int x = 0; x < 2; x++) {
+        const int64_t e = extent_of(s->p, i, x), step = s->p->step[x];
+        const int64_t end = at->at[x] + (e ? (e - 1) * step + 1 : 0);
+        range[x] = s->p->is_index[x] ? DEFT_AT(at->at[x]) : DEFT_RS(at->at[x], end, step);
+    }
+    return deft_slice_n(of, 2, range);
+}
+
+static void hold(sides *s, deft_tensor *t, const double *values, int64_t n)
+{
+    if (s->n_held == HELD) return;
+    s->held[s->n_held] = deft_keep(t);
+    memcpy(s->want[s->n_held], values, (size_t)n * sizeof *values);
+    s->size[s->n_held++] = n;
+}
+
+static void assign(sides *s, int i)
+{
+    const statement *const st = &s->p->s[i];
+    const int64_t rows = extent_of(s->p, i, 0), columns = extent_of(s->p, i, 1);
+    static double value[SIDE * SIDE];
+    deft_tensor *to = st->shares_handle ? view(s, s->x, i, &s->q->to[i]) : NULL, *sum = NULL;
+    for (int k = 0; k < st->n_reads; k++) {
+        const part *const at = &s->q->read[i][k];
+        const bool is_other = st->from[k] == FROM_OTHER;
+        const bool is_shared = to && st->from[k] == FROM_OWN;
+        deft_tensor *const t = is_shared ? to : view(s, is_other ? s->y : s->x, i, at);
+        sum = deft_mul(k ? record(st->op[k], sum, t) : t, 0.5);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < columns; c++) {
+                const double v = (is_other ? s->b : s->a)[index_of(s, at, r, c)];
+                double *const o = &value[r * columns + c];
+                *o = k ? apply(st->op[k], *o, v) * 0.5 : v * 0.5;
+            }
+    }
+    if (st->keeps_value) hold(s, sum, value, rows * columns);
+    deft_assign(to ? to : view(s, s->x, i, &s->q->to[i]), sum);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            s->a[index_of(s, &s->q->to[i], r, c)] = value[r * columns + c];
+    n_assigned++;
+}
+
+static void keep_part(sides *s, int i)
+{
+    static double value[SIDE * SIDE];
+    const int64_t rows = extent_of(s->p, i, 0), columns = extent_of(s->p, i, 1);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < columns; c++)
+            value[r * columns + c] = s->a[index_of(s, &s->q->to[i], r, c)];
+    hold(s, deft_mul(view(s, s->x, i, &s->q->to[i]), 1), value, rows * columns);
+}
+
+/* ---- comparing ---- */
+
+static bool fail(const program *p, const oracle_path *path, int turn, const char *what)
+{
+    if (failures++ < 10)
+        printf("FAIL: program of seed %llu on %s, repetition %d: %s\n", (unsigned long long)p->seed,
+               path->name, turn, what);
+    return false;
+}
+
+static bool compare(const program *p, const oracle_path *path, int turn, deft_tensor *t,
+                    const double *want, int64_t n, const char *what)
+{
+    static double is[SIDE * SIDE];
+    char text[256];
+    if (deft_read(t, DEFT_F64, is, (size_t)n * sizeof *is) != DEFT_OK) {
+        snprintf(text, sizeof text, "%s: %s", what, deft_message(path->cx));
+        return fail(p, path, turn, text);
+    }
+    n_compared += n;
+    if (oracle_difference(DEFT_F64, is, want, (size_t)n) == (size_t)n) return true;
+    return fail(p, path, turn, what);
+}
+
+static deft_tensor *array(const program *p, deft_ctx *cx, const rep *q, double *memory)
+{
+    const deft_shape shape = DEFT_SHAPE(q->rows, q->columns);
+    const size_t bytes = (size_t)(q->rows * q->columns) * sizeof *memory;
+    return deft_keep(p->is_wrapped ? deft_wrap_mut(cx, shape, DEFT_F64, memory, bytes, NULL)
+                                   : deft_from(cx, shape, DEFT_F64, memory, bytes));
+}
+
+static bool run(const program *p, const oracle_path *path)
+{
+    static double memory[SIDE * SIDE], a[SIDE * SIDE], b[SIDE * SIDE];
+    static sides s;
+    rep first;
+    bool right = true;
+    for (int n = 0; n < REPS && right; n++) {
+        const rep q = draw_rep(p, n, n ? &first : NULL);
+        const int64_t size = q.rows * q.columns;
+        if (n == 0) first = q;
+        for (int64_t i = 0; i < size; i++) {
+            memory[i] = a[i] = (double)(oracle_mix(p->seed, (uint64_t)i) % 512) / 16;
+            b[i] = (double)(oracle_mix(p->seed, (uint64_t)(i + 4096)) % 512) / 16;
+        }
+        s = (sides){ .p = p, .q = &q, .a = a, .b = b };
+        s.x = array(p, path->cx, &q, memory);
+        s.y = deft_keep(deft_from(path->cx, DEFT_SHAPE(q.rows, q.columns), DEFT_F64, b,
+                                  (size_t)size * sizeof *b));
+        const deft_scope step = deft_step_begin(path->cx);
+        for (int i = 0; i < p->n; i++) {
+            if (p->s[i].kind == 0) assign(&s, i);
+            if (p->s[i].kind == 1) keep_part(&s, i);
+            if (p->s[i].kind == 2 && deft_eval(&s.x, 1) != DEFT_OK)
+                right = fail(p, path, n, deft_message(path->cx));
+        }
+        if (deft_step_end(step) != DEFT_OK) right = fail(p, path, n, deft_message(path->cx));
+        for (int i = 0; i < s.n_held; i++) {
+            if (right) right = compare(p, path, n, s.held[i], s.want[i], s.size[i], "a value kept");
+            deft_drop(&s.held[i]);
+        }
+        if (right) right = compare(p, path, n, s.x, a, size, "the array");
+        deft_drop(&s.x);
+        deft_drop(&s.y);
+    }
+    return right;
+}
+
+int main(int argc, char **argv)
+{
+    oracle_path path[] = {
+        { .name = "interp", .tier = DEFT_TIER_INTERPRET, .n_threads = 1 },
+        { .name = "llvm", .tier = DEFT_TIER_FULL, .n_threads = 2 },
+        { .name = "unfused", .tier = DEFT_TIER_INTERPRET, .n_threads = 1, .no_fusion = 1 },
+    };
+    uint64_t count = 1000, seed = 1;
+    int n_given = 0;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--quick"))
+            count = 300;
+        else if (!strcmp(argv[i], "--full"))
+            count = 100000;
+        else
+            *(n_given++ ? &seed : &count) = strtoull(argv[i], NULL, 10);
+    }
+    const size_t n = oracle_open(path, sizeof path / sizeof *path);
+    for (uint64_t i = 0; i < count && (i < LEAST || test_time_left(1)); i++, n_programs++) {
+        const program p = draw(seed + i);
+        for (size_t k = 0; k < n; k++)
+            if (path[k].tier == DEFT_TIER_INTERPRET || i % COMPILED == 0) run(&p, &path[k]);
+    }
+    printf("%lld programs, %lld parts written, %lld numbers compared; %d failures\n",
+           (long long)n_programs, (long long)n_assigned, (long long)n_compared, failures);
+    oracle_close(path, n);
+    return failures != 0;
+}
