@@ -58,6 +58,7 @@ typedef enum kind {
     K_ASSIGN,
     K_SWAP,
     K_ASSIGN_PART,
+    K_SWEEP,
     K_ASSIGN_VIEW,
     K_ASSIGN_MEMORY,
     K_MEMORY,
@@ -78,16 +79,15 @@ typedef enum kind {
 } kind;
 
 static const char *const kind_name[N_KINDS] = {
-    "unary",       "binary",        "reduce",        "part",   "view",   "same",
-    "random",      "borrow",        "take",          "fault",  "assign", "swap",
-    "assign part", "assign view",   "assign memory", "memory", "keep",   "read",
-    "grad",        "grad of state", "jvp",           "stop",   "hook",   "custom",
-    "scan",        "while",         "cond",          "vmap",   "scope",
+    "unary",  "binary", "reduce", "part", "view",          "same",  "random",      "borrow",
+    "take",   "fault",  "assign", "swap", "assign part",   "sweep", "assign view", "assign memory",
+    "memory", "keep",   "read",   "grad", "grad of state", "jvp",   "stop",        "hook",
+    "custom", "scan",   "while",  "cond", "vmap",          "scope",
 };
 
 /* How often each is drawn. */
-static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 2,
-                                         1, 5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 1 };
+static const uint8_t weight[N_KINDS] = { 6, 6, 2, 4, 3, 3, 1, 1, 1, 1, 8, 2, 6, 3, 3,
+                                         2, 1, 5, 2, 4, 3, 2, 1, 1, 1, 4, 1, 2, 3, 1 };
 
 typedef struct stmt {
     uint8_t kind, dst, a, b, p, q;
@@ -501,6 +501,33 @@ static void assign_part(exec *e, const stmt *st)
     if (st->q & 8) bind(e, st->dst, to); /* the view goes on with what was assigned */
 }
 
+/* Rows or columns one after the other, each from itself, from the one before, and from others. */
+static void sweep(exec *e, const stmt *st)
+{
+    deft_tensor *const root = state_of(e, st->a);
+    const deft_shape s = deft_shape_get(root);
+    if (s.rank == 0) return;
+    const int axis = s.rank == 2 && st->p & 1;
+    const int64_t n = s.dim[axis], by = st->p & 2 ? n - 1 : 1;
+    const bool moving = st->p & 4 && e->b->kind != B_CAPTURE;
+    int64_t at = (st->p / 8 + (moving ? (int64_t)e->iter : 0)) % n;
+    for (unsigned i = 0; i < 2u + st->q % 4; i++) {
+        const int64_t next = (at + by) % n;
+        deft_tensor *part[2];
+        for (unsigned k = 0; k < 2; k++) {
+            const deft_range r = DEFT_R(k ? at : next, (k ? at : next) + 1);
+            part[k] = axis ? deft_slice(root, DEFT_FULL, r) : deft_slice(root, r);
+        }
+        deft_tensor *value = deft_mul(deft_add(part[0], part[1]), number(e, 0.5));
+        if (st->q & 8) value = deft_sub(value, fit(e, tame(operand(e, st->b)), value));
+        if (st->q & 16 && i == 1) bind(e, st->dst, value);
+        if (!deft_assign(part[0], value)) return;
+        ++*version_of(e, root);
+        settle(e, root);
+        at = next;
+    }
+}
+
 static void assign_view(exec *e, const stmt *st)
 {
     for (unsigned i = 0; i < LOCALS; i++) {
@@ -635,6 +662,7 @@ static void run_stmt(exec *e, const stmt *st)
     case K_ASSIGN: assign(e, state_of(e, st->a), st->p & 1 ? tame(b) : b); break;
     case K_SWAP: swap(e, st); break;
     case K_ASSIGN_PART: assign_part(e, st); break;
+    case K_SWEEP: sweep(e, st); break;
     case K_ASSIGN_VIEW: assign_view(e, st); break;
     case K_ASSIGN_MEMORY: assign(e, e->s->memory, tame(b)); break;
     case K_MEMORY: bind(e, st->dst, deft_cast(e->s->memory, DEFT_F32)); break;
