@@ -221,7 +221,7 @@ static void check_fast(bench *b, df_device *cpu, const char *const *all, size_t 
 {
     const df_cuda_device *const c = df_cuda_device_of(b->dev);
     for (size_t i = 0; i < n; i++) {
-        char where[48];
+        char where[64];
         program p = { .where = where, .is_fast = true, .most_off = most_off };
         (void)snprintf(where, sizeof where, "fast product %zu of %zu", i, n);
         df_arena_init(&p.arena, &df_mem_system);
