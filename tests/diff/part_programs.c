@@ -23,7 +23,7 @@
 /* Programs that are run whatever time that takes, and of how many one is compiled. */
 enum { LEAST = 100, COMPILED = 16 };
 
-enum { MOST = 12, READS = 3, HELD = 6, SIDE = 24, REPS = 6 };
+enum { MOST_STEP = 2, MOST = 12, READS = 3, HELD = 6, SIDE = 24, REPS = 6 };
 
 /* How a part is given, along both axes: a range, or one index, which leaves an axis less. */
 typedef struct part {
@@ -40,7 +40,8 @@ typedef struct statement {
     bool shares_handle; /* the part that is written is read through the handle that it is assigned
                            by */
     bool keeps_value;
-    bool is_odd; /* of another extent than most */
+    bool is_odd;         /* of another extent than most */
+    uint8_t step[READS]; /* of what is read, along both axes; 0: as what is written */
 } statement;
 
 typedef struct program {
@@ -85,6 +86,7 @@ static program draw(uint64_t seed)
         for (int k = 0; k < READS; k++) {
             s->from[k] = (uint8_t)below(&r, N_FROM);
             s->op[k] = (uint8_t)below(&r, 4);
+            s->step[k] = below(&r, 8) ? 0 : (uint8_t)(1 + below(&r, 2));
         }
         s->shares_handle = below(&r, 2);
         s->keeps_value = below(&r, 14) == 0;
@@ -99,10 +101,10 @@ static int64_t extent_of(const program *p, int i, int x)
 }
 
 /* A position of part i along axis x that fits. */
-static int64_t fit(const program *p, const rep *q, int i, int x, int64_t at)
+static int64_t fit(const program *p, const rep *q, int i, int x, int64_t at, int64_t step)
 {
     const int64_t n = x ? q->columns : q->rows, e = extent_of(p, i, x);
-    const int64_t last = n - (e ? (e - 1) * p->step[x] + 1 : 0);
+    const int64_t last = n - (e ? (e - 1) * step + 1 : 0);
     return at < 0 ? 0 : at > last ? last : at;
 }
 
@@ -115,7 +117,7 @@ static part draw_part(const program *p, const rep *q, int i, const part *near, u
         int64_t at = near ? near->at[x] : below(r, n);
         if (near && below(r, 2)) at += width * (below(r, 4) ? 1 : -1);
         if (near && !below(r, 10)) at += 1;
-        out.at[x] = fit(p, q, i, x, at);
+        out.at[x] = fit(p, q, i, x, at, MOST_STEP);
     }
     return out;
 }
@@ -134,7 +136,7 @@ static rep draw_rep(const program *p, int n, const rep *first)
     for (int i = 0; i < p->n; i++) {
         if (moves)
             for (int x = 0; x < 2; x++)
-                q.to[i].at[x] = fit(p, &q, i, x, first->to[i].at[x] + by[x]);
+                q.to[i].at[x] = fit(p, &q, i, x, first->to[i].at[x] + by[x], MOST_STEP);
         else
             q.to[i] = draw_part(p, &q, i, last && below(&r, 8) ? last : NULL, &r);
         for (int k = 0; k < p->s[i].n_reads; k++) {
@@ -143,10 +145,10 @@ static rep draw_rep(const program *p, int n, const rep *first)
             if (f == FROM_OWN)
                 *at = q.to[i];
             else if (f == FROM_LAST && last)
-                for (int x = 0; x < 2; x++) at->at[x] = fit(p, &q, i, x, last->at[x]);
+                for (int x = 0; x < 2; x++) at->at[x] = fit(p, &q, i, x, last->at[x], MOST_STEP);
             else if (moves)
                 for (int x = 0; x < 2; x++)
-                    at->at[x] = fit(p, &q, i, x, first->read[i][k].at[x] + by[x]);
+                    at->at[x] = fit(p, &q, i, x, first->read[i][k].at[x] + by[x], MOST_STEP);
             else
                 *at = draw_part(p, &q, i, f == FROM_BESIDE ? &q.to[i] : NULL, &r);
         }
@@ -188,17 +190,25 @@ typedef struct sides {
     int n_held;
 } sides;
 
-static int64_t index_of(const sides *s, const part *at, int64_t row, int64_t column)
+/* The step of read k of statement i along axis x; k < 0: of what is written. */
+static int64_t step_of(const sides *s, int i, int k, int x)
 {
-    const int64_t r = at->at[0] + row * s->p->step[0], c = at->at[1] + column * s->p->step[1];
+    const int64_t own = k < 0 ? 0 : s->p->s[i].step[k];
+    return own ? own : s->p->step[x];
+}
+
+static int64_t index_of(const sides *s, int i, int k, const part *at, int64_t row, int64_t column)
+{
+    const int64_t r = at->at[0] + row * step_of(s, i, k, 0);
+    const int64_t c = at->at[1] + column * step_of(s, i, k, 1);
     return r * s->q->columns + c;
 }
 
-static deft_tensor *view(const sides *s, deft_tensor *of, int i, const part *at)
+static deft_tensor *view(const sides *s, deft_tensor *of, int i, int k, const part *at)
 {
     deft_range range[2];
     for (int x = 0; x < 2; x++) {
-        const int64_t e = extent_of(s->p, i, x), step = s->p->step[x];
+        const int64_t e = extent_of(s->p, i, x), step = step_of(s, i, k, x);
         const int64_t end = at->at[x] + (e ? (e - 1) * step + 1 : 0);
         range[x] = s->p->is_index[x] ? DEFT_AT(at->at[x]) : DEFT_RS(at->at[x], end, step);
     }
@@ -218,25 +228,25 @@ static void assign(sides *s, int i)
     const statement *const st = &s->p->s[i];
     const int64_t rows = extent_of(s->p, i, 0), columns = extent_of(s->p, i, 1);
     static double value[SIDE * SIDE];
-    deft_tensor *to = st->shares_handle ? view(s, s->x, i, &s->q->to[i]) : NULL, *sum = NULL;
+    deft_tensor *to = st->shares_handle ? view(s, s->x, i, -1, &s->q->to[i]) : NULL, *sum = NULL;
     for (int k = 0; k < st->n_reads; k++) {
         const part *const at = &s->q->read[i][k];
         const bool is_other = st->from[k] == FROM_OTHER;
-        const bool is_shared = to && st->from[k] == FROM_OWN;
-        deft_tensor *const t = is_shared ? to : view(s, is_other ? s->y : s->x, i, at);
+        const bool is_shared = to && st->from[k] == FROM_OWN && !st->step[k];
+        deft_tensor *const t = is_shared ? to : view(s, is_other ? s->y : s->x, i, k, at);
         sum = deft_mul(k ? record(st->op[k], sum, t) : t, 0.5);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++) {
-                const double v = (is_other ? s->b : s->a)[index_of(s, at, r, c)];
+                const double v = (is_other ? s->b : s->a)[index_of(s, i, k, at, r, c)];
                 double *const o = &value[r * columns + c];
                 *o = k ? apply(st->op[k], *o, v) * 0.5 : v * 0.5;
             }
     }
     if (st->keeps_value) hold(s, sum, value, rows * columns);
-    deft_assign(to ? to : view(s, s->x, i, &s->q->to[i]), sum);
+    deft_assign(to ? to : view(s, s->x, i, -1, &s->q->to[i]), sum);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
-            s->a[index_of(s, &s->q->to[i], r, c)] = value[r * columns + c];
+            s->a[index_of(s, i, -1, &s->q->to[i], r, c)] = value[r * columns + c];
     n_assigned++;
 }
 
@@ -246,8 +256,8 @@ static void keep_part(sides *s, int i)
     const int64_t rows = extent_of(s->p, i, 0), columns = extent_of(s->p, i, 1);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
-            value[r * columns + c] = s->a[index_of(s, &s->q->to[i], r, c)];
-    hold(s, deft_mul(view(s, s->x, i, &s->q->to[i]), 1), value, rows * columns);
+            value[r * columns + c] = s->a[index_of(s, i, -1, &s->q->to[i], r, c)];
+    hold(s, deft_mul(view(s, s->x, i, -1, &s->q->to[i]), 1), value, rows * columns);
 }
 
 /* ---- comparing ---- */
