@@ -1232,12 +1232,14 @@ static char doing[200];
 
 static long n_replanned, n_second_runs, n_retreats;
 
-/* Whether slices that were one place are two now: that may take another plan. */
+/* Whether slices that were one place are two now, or slices that overlapped have a gap between
+ * them, or the reverse: that may take another plan. */
 static bool places_parted(deft_ctx *cx)
 {
     static char text[1 << 16];
     (void)deft_explain(cx, text, sizeof text);
-    return strstr(text, "same_place") != NULL;
+    const bool is_gap = strstr(text, "at_most: ") || strstr(text, "at_least: ");
+    return strstr(text, "same_place") != NULL || (is_gap && strstr(text, " start["));
 }
 
 /* The log of one program on one path. The caller frees it. */
