@@ -260,6 +260,13 @@ static void without_a_symbol(void)
 
 /* ---- forks ---- */
 
+/* The address sanitizer's own malloc stays locked in a child when another thread was in it. */
+#ifdef __SANITIZE_ADDRESS__
+static const bool forks_meanwhile = false;
+#else
+static const bool forks_meanwhile = true;
+#endif
+
 /* Forks again and again while another thread loads LLVM. Each child computes with a runtime of its
  * own, and loads a library. */
 static void forked_meanwhile(void)
@@ -335,6 +342,6 @@ int main(void)
     run("cut off", cut_off);
     run("without LLVM", without_llvm);
     run("without a symbol", without_a_symbol);
-    run("forked meanwhile", forked_meanwhile);
+    if (forks_meanwhile) run("forked meanwhile", forked_meanwhile);
     return n_wrong != 0;
 }
