@@ -608,8 +608,7 @@ static bool overlap(deft_tensor *const *in, size_t n_in, deft_tensor **out, size
 deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_in,
                               deft_tensor **out, size_t n_out)
 {
-    if (!c || (n_in && !in) || (n_out && !out) || n_in >= DF_NONE || n_out >= DF_NONE)
-        return DEFT_E_ARG;
+    if (!c || n_in >= DF_NONE || n_out >= DF_NONE) return DEFT_E_ARG;
     deft_ctx *const cx = c->cx;
     df_act(cx, "capture_call", DF_SITE);
     const uintptr_t site = cx->act_site;
@@ -618,6 +617,9 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if (cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "capture_call: a step is open; a call is one itself");
+    if ((n_in && !in) || (n_out && !out))
+        return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the list of %zu %s is NULL",
+                       n_in && !in ? n_in : n_out, n_in && !in ? "inputs" : "outputs");
     if (overlap(in, n_in, out, n_out))
         return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the lists in and out overlap");
     if ((st = df_wait(cx)) != DEFT_OK) return st;

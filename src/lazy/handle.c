@@ -192,10 +192,14 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     static const char *const nth[] = { "?", "first", "second", "third", "fourth" };
     char site[DF_SITE_TEXT];
     const df_slab *const s = df_slab_of(t);
-    df_error(cx, DEFT_E_STATE,
-             "%s: %s argument belonged to the scope opened at %s, which has ended", what,
-             nth[which < DF_LEN(nth) ? which : 0],
-             df_ctx_site_text(cx, s->site, site, sizeof site));
+    const char *const argument = nth[which < DF_LEN(nth) ? which : 0];
+    if (s->open) /* now of another scope, or of none */
+        df_error(cx, DEFT_E_STATE, "%s: %s argument was dropped, or its scope has ended", what,
+                 argument);
+    else
+        df_error(cx, DEFT_E_STATE,
+                 "%s: %s argument belonged to the scope opened at %s, which has ended", what,
+                 argument, df_ctx_site_text(cx, s->site, site, sizeof site));
     return false;
 }
 

@@ -254,12 +254,13 @@ deft_status deft_map_device(deft_tensor *t, deft_mapped *out, deft_device *where
 {
     df_value *v = NULL;
     if (out) *out = (deft_mapped){ 0 };
-    if (!t || df_slab_of(t)->magic != DF_SLAB_MAGIC || !out) return DEFT_E_ARG;
+    if (!t || df_slab_of(t)->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
     deft_ctx *const cx = df_slab_of(t)->cx;
     df_act(cx, "map_device", DF_SITE);
     deft_status st = df_may_act(cx);
     if (st != DEFT_OK) return st;
-    if (!where) return df_fail(&cx->diag, DEFT_E_ARG, "map_device: where is NULL");
+    if (!out || !where)
+        return df_fail(&cx->diag, DEFT_E_ARG, "map_device: %s is NULL", out ? "where" : "out");
     if (!df_enter("map_device", 1, t, DF_SITE) || df_owes(cx, t)) return df_deliver(cx);
     st = value_of(cx, t, &v);
     if (st != DEFT_OK) return st;

@@ -140,10 +140,10 @@ deft_status deft_map(deft_tensor *t, deft_mapped *out)
 {
     deft_ctx *cx;
     df_value *v, *host;
-    if (!out) return DEFT_E_ARG;
-    *out = (deft_mapped){ 0 };
+    if (out) *out = (deft_mapped){ 0 };
     deft_status st = compute("map", DF_SITE, t, &cx, &v);
     if (st != DEFT_OK) return st;
+    if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "map: out is NULL");
     if (!df_value_contiguous(v))
         return df_fail(&cx->diag, DEFT_E_ARG,
                        "map: wrapped memory with gaps is the caller's own: read it there");

@@ -220,9 +220,13 @@ deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis,
 {
     uint32_t node;
     df_shape s;
-    if (!t || !sizes || !out) return DEFT_E_ARG;
+    if (!t) return DEFT_E_ARG;
     deft_ctx *const cx = open_view("split", t, &node, &s, DF_SITE);
     if (!cx) return DEFT_E_STATE;
+    if (!sizes || !out) {
+        df_error(cx, DEFT_E_ARG, "split: %s is NULL", out ? "sizes" : "out");
+        return cx->pending;
+    }
     const int a = df_check_axis(cx, "split", axis, s.rank);
     if (a < 0) return cx->pending;
     int64_t sum = 0;

@@ -60,6 +60,7 @@ static deft_tensor *call_row(int row, provoked *p, deft_ctx *cx, deft_tensor *x,
     ROW("bitwise_and", deft_bitwise_and(x, x))
     ROW("slice", deft_slice(x, DEFT_R(0, 9)))
     ROW("slice", deft_slice(x, DEFT_AT(4)))
+    ROW("split", ((void)!deft_split(x, NULL, 1, 0, &out), NULL))
     ROW("reshape", deft_reshape(x, DEFT_SHAPE(3)))
     ROW("permute", deft_permute(x, DEFT_AXES(1)))
     ROW("transpose", deft_transpose(x, 0, 1))
@@ -935,6 +936,58 @@ Test(mistakes, why_needs_no_log)
     cr_expect(strstr(text, "fused"), "%s", text);
     cr_expect(strstr(text, "plan"), "the events, too: %s", text);
     deft_ctx_destroy(&cx);
+}
+
+/* An acting call names its own line for a mistake of its own, and not that of the call before. */
+Test(mistakes, of_acting_calls_name_their_line)
+{
+    deft_tensor *x = rig_range(&r, 4, 1), *out;
+    deft_capture *c = deft_capture_create(r.cx, leaves_none, NULL);
+    const deft_named file = { "x", x };
+    const deft_scope ended = deft_step_begin(r.cx);
+    OK(&r, deft_step_end(ended));
+    for (int row = 0; row >= 0; row++) {
+        const char *what = NULL;
+        float o[3];
+        deft_step_memory m;
+        deft_device where;
+        deft_mapped mapped;
+        int line = 0, n = 0;
+        deft_status st = DEFT_OK;
+        const deft_scope s = deft_step_begin(r.cx);
+        OK(&r, deft_eval(&x, 1)); /* the acting call before */
+#define ACT(name, call)                                                                            \
+    if (row == n++) {                                                                              \
+        what = name;                                                                               \
+        line = __LINE__;                                                                           \
+        st = (call);                                                                               \
+    }
+        /* clang-format off: the line of a row is that of its call */
+        ACT("read", deft_read(x, DEFT_F32, o, sizeof o))
+        ACT("item", deft_item(x, o))
+        ACT("map", deft_map(x, NULL))
+        ACT("map_device", deft_map_device(x, NULL, &where))
+        ACT("map_device", deft_map_device(x, &mapped, NULL))
+        ACT("device_of", deft_device_of(x, NULL))
+        ACT("format", deft_format(x, NULL, 8, NULL))
+        ACT("scope_end", deft_scope_end(ended))
+        ACT("step_end", deft_step_end(ended))
+        ACT("step_submit", deft_step_submit(ended))
+        ACT("step_memory_read", deft_step_memory_read(ended, &m, sizeof m))
+        ACT("step_memory_read", deft_step_memory_read(s, NULL, 0))
+        ACT("save", deft_save(r.cx, "/no such folder/x", &file, 1))
+        ACT("load", deft_load(r.cx, "/no such folder/x", &file, 1))
+        ACT("capture_set", deft_capture_set_f(c, "", 1))
+        ACT("capture_call", deft_capture_call(c, NULL, 1, &out, 1))
+        /* clang-format on */
+#undef ACT
+        if (!what) row = -2;
+        cr_assert(!what || st != DEFT_OK, "%s", what);
+        if (what) names_line("an acting call", NULL, what, line);
+        deft_clear(r.cx);
+        deft_step_abort(s);
+    }
+    deft_capture_destroy(&c);
 }
 
 Test(mistakes, kept_tensors_are_listed)
