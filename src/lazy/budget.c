@@ -66,9 +66,7 @@ static uint64_t bytes_of(const df_value *v)
 
 void df_budget_cut_off(deft_ctx *cx, uint32_t n)
 {
-    if (cx->n_before <= n) return;
-    cx->n_before = n;
-    look_at(cx, cx->look_at);
+    if (cx->n_before > n) cx->n_before = n;
 }
 
 void df_budget_pin(deft_ctx *cx, const df_value *v)

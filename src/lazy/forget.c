@@ -78,6 +78,7 @@ static void ask_place(forgetter *f, uint32_t place, uint32_t base)
 
 static void ask_bound(forgetter *f, uint32_t k)
 {
+    df_assert(k < f->n);
     f->flags[k] |= BOUND | TO | KEEP | VALUE;
     if (df_is_float(df_dtype_at(f->cx, k))) f->flags[k] |= FROM;
 }

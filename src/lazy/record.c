@@ -191,6 +191,7 @@ void df_rec_release(deft_ctx *cx, df_value **v)
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
 {
     df_rec *const r = &cx->rec;
+    df_assert(n <= r->n && n_args <= r->n_args && n_ext <= r->n_ext);
     if (n == 0) {
         for (size_t i = 1; i < r->vals.n; i++) df_rec_release(cx, &r->vals.at[i]);
         r->vals.n = 1;

@@ -79,6 +79,7 @@ static void go_on_in(deft_ctx *cx, df_rec *s)
 {
     df_rec *const r = &cx->rec;
     const df_rec old = *r;
+    df_assert(r->n <= s->cap && r->n_ext <= s->cap_ext && r->n_args <= s->cap_args);
     if (s->diverged) {
         memcpy(s->nodes, r->nodes, r->n * sizeof *s->nodes);
         memcpy(s->shape, r->shape, r->n * sizeof *s->shape);

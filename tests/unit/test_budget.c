@@ -7,6 +7,7 @@
  */
 #include <criterion/criterion.h>
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -727,5 +728,161 @@ Test(budget, memory_of_what_a_gradient_can_ask_for)
     const uint64_t held = rig_stats(&r).live_bytes;
     cr_assert_lt(held, UINT64_C(24) * VALUE, "%llu bytes", (unsigned long long)held);
     OK(&r, deft_step_end(s));
+    rig_close(&r);
+}
+
+/* The records of a step that assigns to the caller's memory and to what was there before, turn by
+ * turn; never: with something among it that cannot be computed and that nobody asks for. */
+static uint32_t most_records(bool never)
+{
+    const int32_t outside = N + 3;
+    int32_t memory[2][N] = { { 0 } }, v[N], first[N] = { 1, 2, 3, 4 };
+    rig r;
+    uint32_t most = 0;
+    rig_open(&r, NULL, NULL);
+    /* Integers: nobody can ask for a gradient of theirs. */
+    deft_tensor *const k = deft_keep(deft_from(r.cx, DEFT_SHAPE(N), DEFT_I32, first, sizeof first)),
+                       *const x = deft_keep(deft_zeros(r.cx, DEFT_SHAPE(N), DEFT_I32));
+    const deft_scope outer = deft_scope_begin(r.cx);
+    deft_tensor *m[2];
+    for (int i = 0; i < 2; i++)
+        m[i] = deft_wrap_mut(r.cx, DEFT_SHAPE(N), DEFT_I32, memory[i], sizeof memory[i], NULL);
+    deft_tensor *const at = deft_from(r.cx, DEFT_SHAPE(1), DEFT_I32, &outside, sizeof outside);
+    const deft_step_options o = { .size = sizeof o, .max_nodes = 64 };
+    const deft_scope s = deft_step_begin_with(r.cx, &o);
+    deft_tensor *const bad = never ? deft_take(k, at, 0) : NULL;
+    for (int turn = 0; turn < 5000; turn++) {
+        const deft_scope one = deft_scope_begin(r.cx);
+        for (int i = 0; i < 2; i++) deft_assign(m[i], deft_add(m[i], k));
+        deft_assign(x, deft_sub(x, k));
+        OK(&r, deft_scope_end(one));
+        if (r.cx->rec.n > most) most = r.cx->rec.n;
+    }
+    for (int i = 0; i < 3; i++) {
+        OK(&r, deft_read(i == 2 ? x : m[i], DEFT_I32, v, sizeof v));
+        cr_assert(v[3] == (i == 2 ? -20000 : 20000), "%d: %d", i, v[3]);
+    }
+    if (bad) cr_assert_eq(deft_read(bad, DEFT_I32, v, sizeof *v), DEFT_E_RANGE);
+    deft_step_abort(s);
+    OK(&r, deft_scope_end(outer));
+    rig_close(&r);
+    return most;
+}
+
+Test(budget, writes_into_the_callers_memory_are_computed_and_forgotten)
+{
+    const uint32_t without = most_records(false), with = most_records(true); /* of 15000 */
+    cr_assert_lt(without, 10000, "%u records", without);
+    cr_assert_lt(with, 10000, "with what cannot be computed: %u records", with);
+}
+
+/* What was written is asked for no more: under its number there is another record, or none. */
+static void written_long_ago(rig *r, outcome *o)
+{
+    float memory[N] = { 1, 1, 1, 1 };
+    deft_tensor *const k = vec(r, 1);
+    const deft_scope outer = deft_scope_begin(r->cx);
+    deft_tensor *const m =
+        deft_wrap_mut(r->cx, DEFT_SHAPE(N), DEFT_F32, memory, sizeof memory, NULL);
+    deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *y = k;
+    for (int i = 0; i < 200; i++) y = deft_sin(y);
+    deft_assign(m, y);
+    end(r, o, s);
+    s = deft_step_begin(r->cx);
+    for (int i = 0; i < 3; i++) waste(r, k);
+    deft_assign(k, deft_neg(k));
+    waste(r, k);
+    end(r, o, s);
+    put(r, o, k, N);
+    put(r, o, m, N);
+    if (deft_scope_end(outer) != DEFT_OK) o->st = DEFT_E_STATE;
+}
+
+Test(budget, memory_that_was_written_long_ago)
+{
+    never_changes(written_long_ago, DEFT_OK);
+}
+
+/* A step that is put back leaves the place where the budget looks next as it found it. */
+Test(budget, of_nodes_is_looked_at_as_before_when_a_step_was_put_back)
+{
+    enum { MOST_NODES = 64 };
+    const deft_ctx_options c = { .size = sizeof c, .max_nodes = MOST_NODES };
+    rig r;
+    rig_open(&r, NULL, &c);
+    deft_tensor *const k = vec(&r, 1), *const x = vec(&r, 0);
+    const deft_scope outer = deft_scope_begin(r.cx);
+    deft_assign(x, deft_add(x, k));
+    const deft_scope s = deft_step_begin(r.cx);
+    for (int i = 0; i < 1000; i++) deft_assign(x, deft_sin(deft_add(x, k)));
+    cr_assert_gt(r.cx->rec.n, 2 * MOST_NODES, "the test wants records that stay");
+    deft_step_abort(s);
+    cr_assert_leq(r.cx->look_at, r.cx->rec.n + MOST_NODES, "looks at %u, at %u records",
+                  r.cx->look_at, r.cx->rec.n);
+    RIG_EXPECT(&r, x, 1, 1.5f, 2, 2.5f);
+    OK(&r, deft_scope_end(outer));
+    rig_close(&r);
+}
+
+/* How many records the gradient of three pieces laid side by side takes, with a cut that forgets
+ * what it can between the pieces and their gradient, or without. */
+static uint32_t records_of_gradient(bool cut)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const k = vec(&r, 1);
+    const deft_scope s = deft_step_begin(r.cx);
+    waste_memory(&r);
+    const deft_scope inner = deft_scope_begin(r.cx); /* nobody can ask for the first piece */
+    deft_tensor *const first = deft_full(r.cx, DEFT_SHAPE(N), DEFT_F32, 0.5);
+    deft_tensor *const all = deft_scope_return(
+        inner, deft_concat((deft_tensor *[]){ first, deft_sin(k), deft_square(k) }, 3, 0));
+    deft_tensor *const sum = deft_sum(deft_square(all), DEFT_ALL_AXES, 0);
+    const uint32_t n = r.cx->rec.n;
+    if (cut) {
+        OK(&r, df_relieve(r.cx));
+        df_forget(r.cx);
+        cr_assert_lt(r.cx->rec.n, n, "the test wants records that are forgotten");
+    }
+    const uint32_t before = r.cx->rec.n;
+    deft_tensor *const g = rig_grad_of_sum(sum, k);
+    const uint32_t took = r.cx->rec.n - before;
+    float v[N];
+    OK(&r, deft_read(g, DEFT_F32, v, sizeof v));
+    cr_assert_float_eq(v[0], 4 + 2 * sinf(1) * cosf(1), 1e-5);
+    OK(&r, deft_step_end(s));
+    rig_close(&r);
+    return took;
+}
+
+Test(budget, pieces_laid_side_by_side_stay_so)
+{
+    const uint32_t without = records_of_gradient(false), with = records_of_gradient(true);
+    cr_assert_leq(with, without, "%u records, without a cut %u", with, without);
+}
+
+/* What is forgotten by the first call of a step lies before the step, all of it. */
+Test(budget, a_step_that_begins_with_a_cut_is_put_back)
+{
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *const k = vec(&r, 1), *const x = vec(&r, 0);
+    const deft_scope outer = deft_scope_begin(r.cx);
+    for (int i = 0; i < 5000; i++) {
+        const deft_scope one = deft_scope_begin(r.cx);
+        (void)deft_neg(deft_slice(k, DEFT_R(1, 3)));
+        OK(&r, deft_scope_end(one));
+    }
+    deft_assign(x, deft_add(x, k));
+    const uint32_t before = r.cx->rec.n;
+    const deft_step_options o = { .size = sizeof o, .max_nodes = 1 };
+    const deft_scope s = deft_step_begin_with(r.cx, &o);
+    deft_tensor *const y = deft_neg(x);
+    cr_assert_lt(r.cx->rec.n, before, "the test wants records that are forgotten");
+    RIG_EXPECT(&r, y, -1, -1.5f, -2, -2.5f);
+    deft_step_abort(s);
+    RIG_EXPECT(&r, deft_slice(x, DEFT_R(1, 3)), 1.5f, 2);
+    OK(&r, deft_scope_end(outer));
     rig_close(&r);
 }

@@ -525,6 +525,97 @@ Test(capture, what_reads_runs_each_time)
     deft_capture_destroy(&c);
 }
 
+static deft_status keeps_what_it_makes(deft_ctx *x, deft_tensor *const *in, size_t n_in,
+                                       deft_tensor **out, size_t n_out, void *user)
+{
+    deft_tensor **const kept = user;
+    (void)n_in, (void)n_out;
+    n_runs++;
+    *kept = deft_keep(deft_add(in[0], deft_const_f(x, 1)));
+    out[0] = deft_neg(*kept);
+    return DEFT_OK;
+}
+
+/* What it keeps is the caller's and of this call: a replay would make none. */
+Test(capture, what_keeps_a_tensor_that_it_makes_runs_each_time)
+{
+    deft_tensor *kept = NULL, *a = ROW(1, 2), *b = ROW(-1, 2), *out[1];
+    deft_capture *c = deft_capture_create(cx, keeps_what_it_makes, &kept);
+    n_runs = 0;
+    for (int i = 0; i < 2; i++) {
+        OK(deft_capture_call(c, &a, 1, out, 1));
+        EXPECT(out[0], -2, -3);
+        EXPECT(kept, 2, 3);
+        expect_reason(c, "keeps a tensor that it made");
+        deft_tensor *const before = kept;
+        OK(deft_capture_call(c, &b, 1, out, 1));
+        EXPECT(out[0], 0, -3);
+        EXPECT(kept, 0, 3);
+        EXPECT(before, 2, 3);
+    }
+    cr_assert_eq(n_runs, 4);
+    expect_stats(c, 4, 0, 0);
+    deft_capture_destroy(&c);
+}
+
+/* How many tensors are kept. */
+static int n_kept(void)
+{
+    char text[4096];
+    int n = 0;
+    cr_assert(deft_show(cx, "kept", text, sizeof text) < sizeof text);
+    for (const char *p = text; (p = strchr(p, '\n')); p++) n++;
+    return n;
+}
+
+Test(capture, outputs_are_kept_by_nobody)
+{
+    deft_capture *c = deft_capture_create(cx, difference, NULL);
+    deft_tensor *a = ROW(1, 2), *b = ROW(2, 3), *out[1];
+    const int kept = n_kept();
+    for (int i = 0; i < 4; i++) {
+        const deft_scope s = deft_scope_begin(cx);
+        if (i == 2) deft_clear(cx);
+        OK(deft_capture_call(c, (deft_tensor *[]){ i ? a : b, a }, 2, out, 1));
+        cr_assert_eq(n_kept(), kept, "call %d: %d tensors are kept", i, n_kept());
+        OK(deft_scope_end(s));
+    }
+    expect_stats(c, 4, 2, 2);
+    deft_capture_destroy(&c);
+}
+
+static deft_status sums_all(deft_ctx *x, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    (void)x, (void)user;
+    for (size_t k = 0; k < n_out; k++) {
+        out[k] = deft_add(in[0], in[0]);
+        for (size_t i = 1; i < n_in; i++) out[k] = deft_add(out[k], in[i]);
+    }
+    return DEFT_OK;
+}
+
+Test(capture, other_numbers_of_inputs_and_outputs_have_recordings_of_their_own)
+{
+    deft_capture *c = deft_capture_create(cx, sums_all, NULL);
+    deft_tensor *in[2] = { ROW(1, 2), ROW(2, 3) }, *out[2];
+    static const struct {
+        size_t n_in, n_out;
+        const char *why;
+    } call[] = { { 1, 1, "" },
+                 { 2, 1, "2 inputs and 1 outputs, was 1 and 1" },
+                 { 2, 2, "2 inputs and 2 outputs, was 2 and 1" } };
+    for (int turn = 0; turn < 2; turn++)
+        for (int i = 0; i < 3; i++) {
+            OK(deft_capture_call(c, in, call[i].n_in, out, call[i].n_out));
+            if (turn == 0) expect_reason(c, call[i].why);
+            for (size_t k = 0; k < call[i].n_out; k++)
+                expect(out[k], 2, i ? (const float[]){ 4, 7 } : (const float[]){ 2, 4 });
+        }
+    expect_stats(c, 6, 3, 3);
+    deft_capture_destroy(&c);
+}
+
 typedef enum reading { READ, ITEM, MAP, MAP_DEVICE, FORMAT, SAVE, N_READINGS } reading;
 
 typedef struct reader {

@@ -182,6 +182,31 @@ Test(capture_arguments, an_argument_may_be_reached_from_outside)
         }
 }
 
+FUNCTION(adds_outside)
+{
+    UNUSED;
+    deft_tensor *const *const t = user;
+    out[0] = deft_add(deft_add(in[0], t[0]), deft_mul(t[1], deft_const_f(cx, 2)));
+    return DEFT_OK;
+}
+
+/* Two tensors from outside that have one value are no arguments: which of those are one says
+ * nothing about them. */
+Test(capture_arguments, what_is_reached_from_outside_may_be_one_value)
+{
+    deft_tensor *t[2] = { RIG_VECTOR(&r, 1, 2), RIG_VECTOR(&r, 3, 4) }, *x = RIG_VECTOR(&r, 5, 6);
+    deft_assign(t[1], t[0]);
+    OK(&r, deft_eval(t, 2));
+    deft_capture *c = deft_capture_create(r.cx, adds_outside, t);
+    for (int i = 0; i < 4; i++) {
+        deft_tensor *out[1];
+        OK(&r, deft_capture_call(c, &x, 1, out, 1));
+        RIG_EXPECT(&r, out[0], 8, 12);
+    }
+    expect_counts(c, 3, 1);
+    deft_capture_destroy(&c);
+}
+
 FUNCTION(fails_after_assigning)
 {
     UNUSED;

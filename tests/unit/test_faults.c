@@ -149,6 +149,67 @@ Test(faults, windows_that_move_together_recompile)
     rig_close(&r);
 }
 
+/* A part of the caller's memory that is read and written by slices of its own, beside the sum of
+ * two windows of y. */
+static uint64_t kernels_beside_windows(rig *r, float *x, deft_tensor *y, int64_t a, int64_t b)
+{
+    const uint64_t before = rig_stats(r).kernels_run;
+    const deft_scope s = deft_step_begin(r->cx);
+    deft_tensor *whole = deft_wrap_mut(r->cx, DEFT_SHAPE(6), DEFT_F32, x, 6 * sizeof *x, NULL);
+    deft_assign(deft_slice(whole, DEFT_R(2, 6)), deft_sub(deft_slice(whole, DEFT_R(2, 6)), 1));
+    deft_assign(deft_slice(y, DEFT_R(0, 3)),
+                deft_mul(deft_slice(y, DEFT_R(a, a + 3)), deft_slice(y, DEFT_R(b, b + 3))));
+    OK(r, deft_step_end(s));
+    return rig_stats(r).kernels_run - before;
+}
+
+Test(faults, windows_that_part_part_no_others)
+{
+    uint64_t kernels[2];
+    for (int met = 0; met < 2; met++) {
+        float v[6] = { 0, 1, 2, 3, 4, 5 };
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *const y = rig_range(&r, 8, 1);
+        if (met) kernels_beside_windows(&r, v, y, 3, 3);
+        kernels[met] = kernels_beside_windows(&r, v, y, 3, 4);
+        for (int i = 0; i < 6; i++) cr_assert_eq(v[i], (float)(i < 2 ? i : i - 1 - met), "%d", i);
+        cr_assert_eq(rig_stats(&r).plans_built, 1u + (unsigned)met);
+        rig_close(&r);
+    }
+    cr_assert_eq(kernels[0], kernels[1], "%d kernels, after others have parted %d", (int)kernels[0],
+                 (int)kernels[1]);
+}
+
+/* Column after column of x, each from the one before; now and then one comes of another. */
+static uint64_t kernels_of_sweep(rig *r, deft_tensor *x, const int64_t *at)
+{
+    const uint64_t before = rig_stats(r).kernels_run;
+    const deft_scope s = deft_step_begin(r->cx);
+    for (int i = 0; i < 3; i++)
+        deft_assign(deft_slice(x, DEFT_FULL, DEFT_AT(at[2 * i])),
+                    deft_add(deft_slice(x, DEFT_FULL, DEFT_AT(at[2 * i + 1])), 1));
+    OK(r, deft_step_end(s));
+    return rig_stats(r).kernels_run - before;
+}
+
+Test(faults, a_sweep_that_was_interrupted_goes_on_as_one_kernel)
+{
+    static const int64_t along[] = { 1, 0, 2, 1, 3, 2 }, back[] = { 1, 0, 2, 1, 3, 0 };
+    rig r;
+    rig_open(&r, NULL, NULL);
+    deft_tensor *x = deft_keep(deft_zeros(r.cx, DEFT_SHAPE(5, 4), DEFT_F32));
+    OK(&r, deft_eval(&x, 1));
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(kernels_of_sweep(&r, x, along), 1, "turn %d", i);
+        kernels_of_sweep(&r, x, back);
+    }
+    const uint64_t plans = rig_stats(&r).plans_built;
+    cr_assert_leq(plans, 3, "%d plans", (int)plans); /* of them one for the zeros */
+    RIG_EXPECT(&r, deft_slice(x, DEFT_AT(4)), 0, 1, 2, 1);
+    rig_close(&r);
+}
+
 /* Rows taken by number, as of tokens in a sentence: each step another few are equal. */
 Test(faults, windows_that_meet_by_chance_recompile)
 {
@@ -170,6 +231,54 @@ Test(faults, windows_that_meet_by_chance_recompile)
         cr_assert_eq(v, want, "step %d", t);
     }
     cr_assert_leq(rig_stats(&r).plans_built, 5, "%d plans", (int)rig_stats(&r).plans_built);
+    rig_close(&r);
+}
+
+/* Few records with many numbers each, in ways that differ from the first record on. */
+static void few_records(rig *r, int way)
+{
+    deft_tensor *y = deft_keep(deft_full(r->cx, DEFT_SHAPE(2, 2, 2, 2, 2, 2), DEFT_F32, way));
+    const deft_scope s = deft_scope_begin(r->cx);
+    deft_tensor *z = way & 1 ? deft_neg(y) : deft_abs(y);
+    if (way & 2) z = deft_sqrt(deft_abs(z));
+    for (int i = 0; i < 200; i++)
+        z = deft_slice(z, DEFT_R(0, 2), DEFT_FULL, DEFT_R(0, 2), DEFT_FULL, DEFT_R(0, 2),
+                       DEFT_FULL);
+    float v[64], want = (float)(way & 1 ? -way : way);
+    if (way & 2) want = sqrtf(fabsf(want));
+    OK(r, deft_read(z, DEFT_F32, v, sizeof v));
+    cr_assert_eq(v[63], want, "%d: %g, not %g", way, (double)v[63], (double)want);
+    OK(r, deft_scope_end(s));
+    deft_drop(&y);
+}
+
+/* Many records with no numbers, which differ from each other at their end. */
+static void many_records(rig *r, deft_tensor *x, int way)
+{
+    const deft_scope s = deft_scope_begin(r->cx);
+    deft_tensor *y = x;
+    for (int i = 0; i < 3000; i++) y = deft_neg(y);
+    if (way & 1) y = deft_neg(y);
+    y = way & 2 ? deft_abs(y) : deft_square(y);
+    RIG_EXPECT(r, deft_sub(y, x), way & 2 ? 0 : 6);
+    OK(r, deft_scope_end(s));
+}
+
+/* Where a program parts from what it repeated, its records go on beside those of another one, which
+ * may have been shorter. */
+Test(faults, long_programs_part_beside_short_ones)
+{
+    const deft_runtime_options o = { .size = sizeof o,
+                                     .n_threads = 1,
+                                     .tier = DEFT_TIER_INTERPRET };
+    const deft_ctx_options plain = { .size = sizeof plain, .no_fusion = 1 };
+    rig r;
+    rig_open(&r, &o, &plain);
+    deft_tensor *const x = RIG_VECTOR(&r, 3);
+    for (int turn = 0; turn < 2; turn++) {
+        for (int i = 0; i < 16; i++) few_records(&r, i);
+        for (int i = 0; i < 4; i++) many_records(&r, x, i);
+    }
     rig_close(&r);
 }
 

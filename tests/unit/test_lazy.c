@@ -219,6 +219,73 @@ Test(lazy, views_outlive_their_root_as_tensors)
     rig_close(&r);
 }
 
+/* A tensor that belongs to no scope ends when it is dropped, computed or not. */
+Test(lazy, what_is_dropped_outside_scopes_is_no_more)
+{
+    for (int computed = 0; computed < 2; computed++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *t = deft_neg(rig_range(&r, 3, 1)), *const gone = t;
+        if (computed) OK(&r, deft_eval(&t, 1));
+        deft_drop(&t);
+        float v[3];
+        cr_assert_eq(deft_read(gone, DEFT_F32, v, sizeof v), DEFT_E_STATE);
+        cr_assert(strstr(deft_message(r.cx), "read: first argument was dropped"), "%s",
+                  deft_message(r.cx));
+        rig_close(&r);
+    }
+}
+
+/* A step that is put back gives nothing to the slot of a tensor that was dropped in it, whatever
+ * has that slot by then: neither the old value nor views. */
+Test(lazy, what_is_dropped_in_a_step_stays_dropped)
+{
+    for (int reused = 0; reused < 2; reused++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        const deft_scope outer = deft_scope_begin(r.cx);
+        deft_scope s = deft_step_begin(r.cx), deeper = deft_scope_begin(r.cx);
+        deft_tensor *x = deft_full(r.cx, DEFT_SHAPE(4), DEFT_F32, 1.5), *late = NULL;
+        const deft_tensor *const slot = deft_keep(x);
+        OK(&r, deft_scope_end(deeper));
+        OK(&r, deft_step_end(s)); /* x has its value */
+        deft_tensor *const view = deft_slice(x, DEFT_R(1, 3));
+        const uint64_t bytes = rig_stats(&r).live_bytes;
+        const deft_scope step = deft_step_begin(r.cx);
+        deft_assign(view, 3.0);
+        deft_drop(&x);
+        for (int i = 0; i < 2 && reused; i++) { /* on the slab of x again, the second time */
+            deeper = deft_scope_begin(r.cx);
+            if (i == 1) late = deft_keep(deft_zeros(r.cx, DEFT_SHAPE(4), DEFT_F32));
+            OK(&r, deft_scope_end(deeper));
+        }
+        cr_assert(!reused || late == slot, "the test wants the same slot");
+        deft_step_abort(step);
+        if (reused) {
+            deft_clear(r.cx);
+            deft_drop(&late);
+        }
+        for (int i = 0; i < 2; i++) {
+            s = deft_scope_begin(r.cx);
+            deeper = deft_scope_begin(r.cx);
+            late = deft_zeros(r.cx, DEFT_SHAPE(4), DEFT_F32);
+            const bool is_it = late == slot;
+            cr_assert(deft_assign(view, i + 7.0), "%s", deft_message(r.cx));
+            EXPECT(&r, view, i + 7.0f, i + 7.0f);
+            EXPECT(&r, late, 0, 0, 0, 0);
+            OK(&r, deft_scope_end(deeper));
+            OK(&r, deft_scope_end(s));
+            if (is_it) late = NULL;
+        }
+        cr_assert_null(late, "the test wants the same slot");
+        OK(&r, deft_scope_end(outer));
+        const uint64_t left = rig_stats(&r).live_bytes;
+        cr_assert_leq(left + 16, bytes, "%d: %llu bytes live, %llu before", reused,
+                      (unsigned long long)left, (unsigned long long)bytes);
+        rig_close(&r);
+    }
+}
+
 static deft_status by_a_returned_number(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                         deft_tensor **out, size_t n_out, void *user)
 {
@@ -337,13 +404,19 @@ Test(lazy, steps_are_transactions)
     OK(&r, deft_step_end(s));
     EXPECT(&r, p, 3, 4, 5);
     cr_assert_eq(deft_step_end(s), DEFT_E_STATE, "ended already");
+    const deft_scope ended = s;
+    s = deft_step_begin(r.cx);
+    deft_assign(p, deft_add(p, 1));
+    deft_step_abort(ended); /* puts nothing back of the step that is open */
+    OK(&r, deft_step_end(s));
+    EXPECT(&r, p, 4, 5, 6);
 
     deft_tensor *made = NULL; /* a tensor kept inside a step has its value afterwards */
     s = deft_step_begin(r.cx);
     made = deft_keep(deft_mul(p, q));
     OK(&r, deft_step_end(s));
     const uint64_t cuts = rig_stats(&r).cuts;
-    EXPECT(&r, made, 21, 36, 55);
+    EXPECT(&r, made, 28, 45, 66);
     cr_assert_eq(rig_stats(&r).cuts, cuts);
     rig_close(&r);
 }
@@ -777,6 +850,23 @@ Test(lazy, cross_entropy_is_one_launch)
 }
 
 /* Every decision of the fuser is logged once, with ops by name, under the topic "fusion". */
+/* Where time goes is counted when that is asked for, each part by itself. */
+Test(lazy, time_is_measured_on_request)
+{
+    for (int measure = 0; measure < 2; measure++) {
+        const deft_runtime_options o = { .size = sizeof o, .n_threads = 1, .measure = measure };
+        rig r;
+        rig_open(&r, &o, NULL);
+        deft_tensor *const x = rig_range(&r, 3, 1);
+        EXPECT(&r, deft_add(deft_mul(x, 2), 1), 3, 5, 7);
+        const deft_stats s = rig_stats(&r);
+        cr_assert_eq(s.ns_record_to_key > 0, measure);
+        cr_assert_eq(s.ns_plan > 0, measure);
+        cr_assert_eq(s.ns_run > 0, measure);
+        rig_close(&r);
+    }
+}
+
 Test(lazy, decisions_are_logged)
 {
     rig r;
