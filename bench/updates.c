@@ -61,6 +61,19 @@ static void ref_columns(work *w)
     for (int i = 0; i < SWEEP; i++) ref_column(w);
 }
 
+/* The same, read by the handles that were assigned to. */
+static void columns_by_handle(work *w)
+{
+    deft_tensor *before = NULL;
+    for (int i = 0; i < SWEEP; i++) {
+        const int64_t t = next_at(w, 0, 1, WIDE - 1);
+        deft_tensor *const to = column_of(w->x, t);
+        deft_tensor *const both = deft_add(to, before && t > 1 ? before : column_of(w->x, t - 1));
+        deft_assign(to, deft_mul(both, 0.5));
+        before = to;
+    }
+}
+
 static void minus(work *w)
 {
     deft_tensor *const y = deft_slice(w->y, DEFT_R(0, N - 1));
@@ -150,6 +163,8 @@ static const struct update {
 } cases[] = {
     { "column from column", "2000 x 2000 f64", columns, ref_columns, DEFT_F64, WIDE, WIDE, 1, WIDE,
       8 },
+    { "the same, by handles", "2000 x 2000 f64", columns_by_handle, ref_columns, DEFT_F64, WIDE,
+      WIDE, 1, WIDE, 8 },
     { "one column a step", "2000 x 2000 f64", column, ref_column, DEFT_F64, WIDE, WIDE, 1, WIDE,
       64 },
     { "slice minus itself", "1000 x 1000 f64", minus, ref_minus, DEFT_F64, N, N, 2, (N - 1) * N,

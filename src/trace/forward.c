@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forwarding: forward.h. One walk over the updates of a trace in order; each is tried as the next
- * of the run that its operand ends, else it begins a run.
+ * Forwarding and reading back: forward.h. One walk over the updates of a trace in order; each is
+ * tried as the next of the run that its operand ends, else it begins a run.
  */
 #include "trace/forward.h"
 
@@ -10,7 +10,9 @@
 enum {
     MOST_UPDATES = 4, /* of a run. A kernel reads and writes so many places at once, and one with
                          more may find too few ways of a cache for them */
-    MOST_NODES = 64   /* between the reads of an update and its value */
+    MOST_NODES = 64,  /* between the reads of an update and its value */
+    MOST_BACK = 16,   /* updates after the one whose value is read back */
+    WORDS = 6         /* of the finder, per node */
 };
 
 typedef struct finder {
@@ -18,14 +20,19 @@ typedef struct finder {
     const uint8_t *is_updated;
     df_places *places;
     df_forward_of *of;
+    uint32_t *words;
     uint32_t *n_users; /* per node: operands and roots */
+    uint32_t *n_apart; /* of these, what is neither elementwise nor an update of this value */
     uint32_t *run_of;  /* per node: the last run that it comes after; 0 */
     uint32_t *seen;    /* per node: the last try that came by, */
     uint32_t *n_seen;  /* and how often */
-    uint32_t update[MOST_UPDATES], n, run, try;
-    uint32_t stack[MOST_NODES], n_stack, n_cone; /* of the value that is tried: see walk */
+    uint32_t *stored;  /* per node: the last update whose value it is; DF_NONE */
+    uint32_t update[MOST_UPDATES], n, run, try; /* n: 0: there is no run */
+    uint32_t stack[MOST_NODES], n_cone;         /* of the value that is tried: see walk */
     uint32_t read[MOST_NODES], n_read;
-    uint32_t n_reads;
+    uint32_t n_reads, n_back;
+    uint32_t base; /* of the next run */
+    bool is_apart; /* no update continues a run, and nothing is relied on */
 } finder;
 
 static const df_node *node_at(const finder *f, uint32_t k)
@@ -117,7 +124,7 @@ static void rely_on(finder *f, uint32_t view, uint32_t as, uint32_t gap)
     p->forward[p->n_forward++] = (df_same_place){ view, as, gap };
 }
 
-/* ---- one update ---- */
+/* ---- what a member may read ---- */
 
 /* Where the update of the run stands that view `bottom` has to follow; f->n: none. It is the
  * youngest below it that may have written some of its elements. */
@@ -143,12 +150,99 @@ static bool may_read(const finder *f, uint32_t k)
     return on == f->n || show_one_place(f, k, node_at(f, f->update[on])->src[2].i);
 }
 
+/* ---- values that were written before ---- */
+
+static uint32_t base_of_run(const finder *f)
+{
+    return f->n > 0 ? node_at(f, f->update[0])->src[0].i : f->base;
+}
+
+static bool is_of_run(const finder *f, uint32_t k)
+{
+    bool is_one = false;
+    for (uint32_t i = 0; i < f->n; i++) is_one |= f->stored[k] == f->update[i];
+    return is_one;
+}
+
+/* Whether a view can show the place of update u, on u and on the updates that follow. */
+static bool is_plain(const finder *f, uint32_t u)
+{
+    return place_at(f, node_at(f, u)->src[2].i).base == node_at(f, u)->src[0].i;
+}
+
+static bool are_apart(finder *f, uint32_t u, uint32_t later, bool tell)
+{
+    const uint32_t a = node_at(f, u)->src[2].i, b = node_at(f, later)->src[2].i;
+    const uint32_t gap = gap_between(f, a, b);
+    if (gap && tell) rely_on(f, a, b, gap);
+    return gap != 0;
+}
+
+/* Whether value k stands in the array before the run, as an update wrote it, and whether the run
+ * has left it there. tell: the plan relies on that. */
+static bool is_written(finder *f, uint32_t k, bool tell)
+{
+    const uint32_t u = f->stored[k];
+    uint32_t v = base_of_run(f);
+    if (u == DF_NONE || v < u || !is_elementwise(f, k) || !is_plain(f, u)) return false;
+    for (uint32_t n = 0; v != u; v = node_at(f, v)->src[0].i, n++)
+        if (n == (f->is_apart ? 0 : MOST_BACK) || node_at(f, v)->op != DF_OP_update ||
+            !is_plain(f, v) || !are_apart(f, u, v, tell))
+            return false;
+    for (uint32_t i = 0; i < f->n; i++)
+        if (!are_apart(f, u, f->update[i], tell)) return false;
+    return true;
+}
+
+/* Node k is to read its operand s from the base of the run. */
+static void note_back(finder *f, uint32_t k, uint32_t s)
+{
+    const uint32_t o = node_at(f, k)->src[s].i, base = base_of_run(f), u = f->stored[o];
+    df_forward_of *const of = &f->of[k];
+    if ((of->back != DF_NONE && of->back != base) || of->reads_back >> s & 1) return;
+    if (f->of[o].written != DF_NONE && f->of[o].written != u) return;
+    (void)is_written(f, o, true);
+    of->back = base;
+    of->reads_back |= (uint8_t)(1 << s);
+    f->of[o].written = u;
+    for (uint32_t v = node_at(f, u)->src[2].i; v != node_at(f, u)->src[0].i;
+         v = node_at(f, v)->src[0].i)
+        f->n_reads++;
+    f->n_back++;
+}
+
+/* Marks what the value of update u needs of values written before the run, through elementwise
+ * operations and views. Only what is recorded after the base can read from there. */
+static void read_back(finder *f, uint32_t u)
+{
+    const uint32_t base = base_of_run(f);
+    uint32_t n = 1;
+    f->try++;
+    f->stack[0] = u;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t k = f->stack[i], end = k == u ? 2 : node_at(f, k)->n_src;
+        for (uint32_t s = k == u; s < end; s++) {
+            const uint32_t o = node_at(f, k)->src[s].i;
+            if (is_written(f, o, false)) {
+                note_back(f, k, s);
+            } else if (o > base && f->seen[o] != f->try && n < MOST_NODES && !is_of_run(f, o) &&
+                       (is_elementwise(f, o) || class_at(f, o) == DF_CLASS_view)) {
+                f->seen[o] = f->try;
+                f->stack[n++] = o;
+            }
+        }
+    }
+}
+
+/* ---- one update ---- */
+
 static bool visit(finder *f, uint32_t k)
 {
     if (f->seen[k] != f->try) f->n_seen[k] = 0;
     f->n_seen[k]++;
     if (f->seen[k] == f->try) return true;
     f->seen[k] = f->try;
+    if (is_of_run(f, k) || is_written(f, k, false)) return true;
     if (f->n_cone + f->n_read == MOST_NODES) return false;
     if (is_elementwise(f, k)) {
         f->stack[f->n_cone++] = k;
@@ -160,8 +254,8 @@ static bool visit(finder *f, uint32_t k)
     return true;
 }
 
-/* Whether value e is computed elementwise of leaves and of views that it may read: the nodes
- * between are in f->stack, the views in f->read. */
+/* Whether value e is computed elementwise of leaves, of what the run has written, and of views that
+ * it may read: the nodes between are in f->stack, the views in f->read. */
 static bool walk(finder *f, uint32_t e)
 {
     f->try++;
@@ -170,10 +264,12 @@ static bool walk(finder *f, uint32_t e)
     for (uint32_t i = 0; i < f->n_cone; i++)
         for (uint32_t s = 0; s < node_at(f, f->stack[i])->n_src; s++)
             if (!visit(f, node_at(f, f->stack[i])->src[s].i)) return false;
-    /* What others need, too, stays as it is; and then both would be computed. */
+    /* What others need, too, stays as it is; and then both would be computed. The value itself
+     * later updates may need. */
     for (uint32_t i = 0; i < f->n_cone; i++) {
         const uint32_t k = f->stack[i];
-        if (f->run_of[k] == f->run && f->n_seen[k] != f->n_users[k]) return false;
+        if (f->run_of[k] != f->run) continue;
+        if (k == e ? f->n_apart[k] > 0 : f->n_seen[k] != f->n_users[k]) return false;
     }
     return true;
 }
@@ -197,7 +293,8 @@ static bool is_read_by_none_else(const finder *f, uint32_t u)
 
 static bool continues(finder *f, uint32_t u)
 {
-    if (f->n == 0 || f->n == MOST_UPDATES || node_at(f, u)->src[0].i != f->update[f->n - 1])
+    if (f->is_apart || f->n == 0 || f->n == MOST_UPDATES ||
+        node_at(f, u)->src[0].i != f->update[f->n - 1])
         return false;
     const uint32_t first = node_at(f, f->update[0])->src[2].i, place = node_at(f, u)->src[2].i;
     return have_equal_extents(f, first, place) && walk(f, node_at(f, u)->src[1].i) &&
@@ -252,22 +349,25 @@ static void add(finder *f, uint32_t u)
     for (uint32_t i = 0; i < f->n_cone; i++) f->of[f->stack[i]].is_member = true;
     f->of[u].is_member = true;
     for (uint32_t i = 0; i < f->n_read; i++) forward_read(f, f->read[i], node_at(f, u)->src[2].i);
+    read_back(f, u);
     f->update[f->n++] = u;
 }
 
 static void try_update(finder *f, uint32_t u)
 {
-    const df_node *const x = node_at(f, u);
-    const bool is_seen = place_at(f, x->src[2].i).base == x->src[0].i; /* through no reshape */
-    if (is_seen && continues(f, u)) {
+    const uint32_t value = node_at(f, u)->src[1].i;
+    if (is_plain(f, u) && continues(f, u)) {
         add(f, u);
     } else {
         f->n = 0;
         f->run++;
-        if (is_seen && walk(f, x->src[1].i)) f->update[f->n++] = u;
+        f->base = node_at(f, u)->src[0].i;
+        read_back(f, u);
+        if (is_plain(f, u) && walk(f, value)) f->update[f->n++] = u;
     }
-    if (f->n_users[x->src[1].i] != 1) f->n = 0; /* the value is stored in any case */
+    if (f->n_apart[value] > 0) f->n = 0; /* it is stored in any case */
     f->run_of[u] = f->n > 0 ? f->run : 0;
+    f->stored[value] = u;
 }
 
 /* ---- all of them ---- */
@@ -275,11 +375,31 @@ static void try_update(finder *f, uint32_t u)
 static void find(finder *f)
 {
     const df_trace *const t = f->t;
+    const size_t n = t->n_nodes + 1u;
+    memset(f->words, 0, WORDS * n * sizeof *f->words);
+    f->n_users = f->words;
+    f->run_of = f->words + n;
+    f->seen = f->words + 2 * n;
+    f->n_seen = f->words + 3 * n;
+    f->stored = f->words + 4 * n;
+    f->n_apart = f->words + 5 * n;
+    f->n = f->run = f->try = f->n_reads = f->n_back = 0;
+    f->places->n_forward = 0;
     for (uint32_t k = 0; k < t->n_nodes; k++) {
-        f->of[k] = (df_forward_of){ .value = DF_NONE, .base = DF_NONE, .args = DF_NONE };
-        for (uint32_t s = 0; s < t->nodes[k].n_src; s++) f->n_users[t->nodes[k].src[s].i]++;
+        f->of[k] = (df_forward_of){
+            .value = DF_NONE, .base = DF_NONE, .args = DF_NONE, .written = DF_NONE, .back = DF_NONE
+        };
+        f->stored[k] = DF_NONE;
+        for (uint32_t s = 0; s < t->nodes[k].n_src; s++) {
+            const uint32_t o = t->nodes[k].src[s].i;
+            f->n_users[o]++;
+            f->n_apart[o] += !is_elementwise(f, k) && !(t->nodes[k].op == DF_OP_update && s == 1);
+        }
     }
-    for (uint32_t r = 0; r < t->n_roots; r++) f->n_users[t->roots[r].node]++;
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        f->n_users[t->roots[r].node]++;
+        f->n_apart[t->roots[r].node]++;
+    }
     for (uint32_t k = 0; k < t->n_nodes; k++) {
         for (uint32_t s = 0; s < t->nodes[k].n_src; s++) {
             const uint32_t run = f->run_of[t->nodes[k].src[s].i];
@@ -301,6 +421,22 @@ static bool is_as_known(const finder *f)
     return false;
 }
 
+/* Pairs of views that can be relied on: of each view, what it shows or is apart from, and bounds
+ * that it shares; of each value that was written and is needed again, what its place is apart from.
+ */
+static bool count_pairs(const df_trace *t, uint32_t n_views, df_arena *arena, size_t *n)
+{
+    uint8_t *const is_written_once = df_arena_zalloc(arena, t->n_nodes + 1u, 1);
+    if (!is_written_once) return false;
+    *n = n_views * (MOST_UPDATES + 2u) + 1;
+    for (uint32_t k = 0; k < t->n_nodes; k++) {
+        for (uint32_t s = 0; s < t->nodes[k].n_src; s++)
+            *n += is_written_once[t->nodes[k].src[s].i] ? MOST_BACK + MOST_UPDATES : 0;
+        if (t->nodes[k].op == DF_OP_update) is_written_once[t->nodes[k].src[1].i] = 1;
+    }
+    return true;
+}
+
 deft_status df_forward_find(df_diag *d, const df_trace *t, df_places *places, df_arena *arena,
                             df_forward *out)
 {
@@ -316,25 +452,23 @@ deft_status df_forward_find(df_diag *d, const df_trace *t, df_places *places, df
     }
     if (n_updates < 2 || has_control) return DEFT_OK;
     const size_t n = t->n_nodes + 1u;
+    size_t n_pairs;
     finder *const f = df_arena_new(arena, finder, 1);
-    uint32_t *const words = df_arena_new(arena, uint32_t, 4 * n);
+    uint32_t *const words = df_arena_new(arena, uint32_t, WORDS * n);
     df_forward_of *const of = df_arena_new(arena, df_forward_of, n);
     uint8_t *const is_updated = df_arena_zalloc(arena, n, 1);
-    /* Of each view: what it shows or is apart from, and bounds that it shares. */
-    places->forward = df_arena_new(arena, df_same_place, n_views * (MOST_UPDATES + 2u) + 1);
+    places->forward = count_pairs(t, n_views, arena, &n_pairs)
+                          ? df_arena_new(arena, df_same_place, n_pairs)
+                          : NULL;
     if (!f || !words || !of || !is_updated || !places->forward)
         return df_fail_mem(d, "forwarding", n * sizeof *of);
-    *f = (finder){ .t = t,
-                   .is_updated = is_updated,
-                   .places = places,
-                   .of = of,
-                   .n_users = words,
-                   .run_of = words + n,
-                   .seen = words + 2 * n,
-                   .n_seen = words + 3 * n };
+    *f = (finder){ .t = t, .is_updated = is_updated, .places = places, .of = of, .words = words };
     df_place_find_updated(t, is_updated);
     find(f);
-    if (places->is_bounded && !is_as_known(f)) places->n_forward = 0;
-    if (places->n_forward > 0) *out = (df_forward){ of, f->n_reads };
+    if (places->is_bounded && !is_as_known(f)) {
+        f->is_apart = true;
+        find(f);
+    }
+    if (places->n_forward > 0 || f->n_back > 0) *out = (df_forward){ of, f->n_reads };
     return DEFT_OK;
 }

@@ -16,6 +16,11 @@
  * fails at one read nothing is forwarded, as its kernel has to wait then in any case. Which views
  * show one place and which share no element is taken from the numbers of this run; each answer is a
  * df_same_place that the plan guards.
+ *
+ * Reading back is the reverse. A handle that was assigned to stands for the value, %2, wherever it
+ * is used. An update of a later run that used it would compute it again, from elements of %0 that
+ * are written over by then; all of %0 would be copied to save them. It reads a view of %9 instead,
+ * where no update since has written to that place.
  */
 #ifndef DF_TRACE_FORWARD_H
 #define DF_TRACE_FORWARD_H
@@ -30,6 +35,10 @@ typedef struct df_forward_of {
     uint32_t value; /* is_read: the node that it shows; DF_NONE: it stays a view, of */
     uint32_t base;  /* this node, or DF_NONE: of what stands in for its operand, or of that */
     uint32_t args;  /* a slice: an earlier one with equal bounds; DF_NONE */
+    uint32_t
+        written;   /* an update that wrote this value, which others read back from there; DF_NONE */
+    uint32_t back; /* what such a node reads then: the place of that update on this base, */
+    uint8_t reads_back; /* for each operand whose bit is set */
 } df_forward_of;
 
 typedef struct df_forward {

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Places of views: place.h. A place is composed from a view downwards, one view at a time, so that
- * a chain of any length needs no stack; it is looked through at most MOST_VIEWS views.
+ * a chain of any length needs no stack; it is looked through at most DF_PLACE_MOST_VIEWS views.
  */
 #include "trace/place.h"
 
 #include <string.h>
-
-#define MOST_VIEWS 32
 
 /* ---- composition ---- */
 
@@ -86,7 +84,7 @@ void df_place_of(const df_trace *t, uint32_t node, const uint8_t *is_updated,
         out->axis[j] = (int8_t)(j < out->rank ? (int)j : -1);
         out->coef[j] = j < out->rank;
     }
-    for (uint32_t i = 0; i < MOST_VIEWS; i++) {
+    for (uint32_t i = 0; i < DF_PLACE_MOST_VIEWS; i++) {
         if (!through(t, &t->nodes[out->base], terms, out)) return;
         for (uint32_t j = out->rank; j < DEFT_MAX_RANK; j++) {
             out->axis[j] = -1;

@@ -15,6 +15,8 @@
 
 #include "trace/trace.h"
 
+enum { DF_PLACE_MOST_VIEWS = 32 }; /* of a chain that are looked through */
+
 /* View `node` shows the elements that the earlier view `as` shows. Or, of two versions of one array
  * (trace/forward.h), it shows none of them: `gap` is then 1 + 2 * axis of the array where `node`
  * ends before `as` begins, 2 + 2 * axis where it begins behind the end of `as`; both step by one.

@@ -556,6 +556,32 @@ static uint32_t forwarded(simplifier *s, uint32_t k)
     return emit(s, &n, k);
 }
 
+/* A node of t that shows on `base` of in what update u of in wrote. */
+static uint32_t read_back(simplifier *s, uint32_t u, uint32_t base)
+{
+    const df_node *const x = &s->in->nodes[u];
+    uint32_t view[DF_PLACE_MOST_VIEWS], n = 0, to = s->map[base];
+    for (uint32_t v = x->src[2].i; v != x->src[0].i; v = s->in->nodes[v].src[0].i) view[n++] = v;
+    while (n-- > 0) {
+        df_node v = s->in->nodes[view[n]];
+        const uint32_t args = s->forward.of[view[n]].args;
+        if (args != DF_NONE) v.arg = s->in->nodes[args].arg;
+        v.src[0].i = to;
+        to = emit(s, &v, view[n]);
+    }
+    return to;
+}
+
+/* The node of t that stands for operand i of node k of in. */
+static uint32_t operand(simplifier *s, uint32_t k, uint32_t i)
+{
+    const df_node *const x = &s->in->nodes[k];
+    const uint32_t o = x->src[i].i;
+    const df_forward_of *const f = s->forward.of ? &s->forward.of[k] : NULL;
+    if (f && f->reads_back >> i & 1) return read_back(s, s->forward.of[o].written, f->back);
+    return f && f->is_member && (x->op != DF_OP_update || i == 1) ? as_read(s, o) : s->map[o];
+}
+
 /* The node of t that stands for node k of in. */
 static uint32_t simplify_node(simplifier *s, uint32_t k)
 {
@@ -565,10 +591,7 @@ static uint32_t simplify_node(simplifier *s, uint32_t k)
         if (same != DF_NONE) return same;
     }
     const df_forward_of *const f = s->forward.of ? &s->forward.of[k] : NULL;
-    for (uint32_t i = 0; i < n.n_src; i++) {
-        const bool is_value = n.op != DF_OP_update || i == 1;
-        n.src[i].i = f && f->is_member && is_value ? as_read(s, n.src[i].i) : s->map[n.src[i].i];
-    }
+    for (uint32_t i = 0; i < n.n_src; i++) n.src[i].i = operand(s, k, i);
     if (f && f->args != DF_NONE) n.arg = s->in->nodes[f->args].arg;
     if (s->passes & DF_PASS_ALGEBRA) {
         for (unsigned i = 0; i < MOST_REWRITES; i++) {

@@ -23,12 +23,16 @@
 /* Programs that are run whatever time that takes, and of how many one is compiled. */
 enum { LEAST = 100, COMPILED = 16 };
 
-enum { MOST_STEP = 2, MOST = 12, READS = 3, HELD = 6, SIDE = 24, REPS = 6 };
+enum { MOST_STEP = 2, MOST = 12, READS = 3, HELD = 6, RECENT = 5, SIDE = 24, REPS = 6 };
 
 /* How a part is given, along both axes: a range, or one index, which leaves an axis less. */
 typedef struct part {
     int64_t at[2];
 } part;
+
+/* How a part that was just written is read: by a view of its own, by the handle that it was
+ * assigned by, as the value that was assigned, or by a view of that handle, backwards. */
+typedef enum form { BY_VIEW, BY_HANDLE, AS_VALUE, BACKWARDS, N_FORMS } form;
 
 typedef enum from { FROM_LAST, FROM_OWN, FROM_BESIDE, FROM_ANY, FROM_OTHER, N_FROM } from;
 
@@ -42,6 +46,8 @@ typedef struct statement {
     bool keeps_value;
     bool is_odd;         /* of another extent than most */
     uint8_t step[READS]; /* of what is read, along both axes; 0: as what is written */
+    uint8_t form[READS]; /* FROM_LAST: see recent */
+    uint8_t back[READS]; /* and of which assignment, counted back */
 } statement;
 
 typedef struct program {
@@ -87,6 +93,8 @@ static program draw(uint64_t seed)
             s->from[k] = (uint8_t)below(&r, N_FROM);
             s->op[k] = (uint8_t)below(&r, 4);
             s->step[k] = below(&r, 8) ? 0 : (uint8_t)(1 + below(&r, 2));
+            s->form[k] = (uint8_t)(below(&r, 2) ? BY_VIEW : 1 + below(&r, N_FORMS - 1));
+            s->back[k] = (uint8_t)(below(&r, 2) ? 0 : below(&r, RECENT));
         }
         s->shares_handle = below(&r, 2);
         s->keeps_value = below(&r, 14) == 0;
@@ -188,6 +196,12 @@ typedef struct sides {
     double want[HELD][SIDE * SIDE];
     int64_t size[HELD];
     int n_held;
+    struct {
+        deft_tensor *to, *value;
+        double is[SIDE * SIDE];
+        int64_t extent[2];
+    } recent[RECENT]; /* the latest assignments, of n_assigned */
+    int n_assigned;
 } sides;
 
 /* The step of read k of statement i along axis x; k < 0: of what is written. */
@@ -223,6 +237,23 @@ static void hold(sides *s, deft_tensor *t, const double *values, int64_t n)
     s->size[s->n_held++] = n;
 }
 
+/* Element (r, c) of what statement i reads of a part that was written, where it has the same
+ * extents; NULL: by a view. */
+static deft_tensor *recent_of(const sides *s, int i, int k, const double **is, bool *backwards)
+{
+    const statement *const st = &s->p->s[i];
+    const int at = s->n_assigned - 1 - st->back[k];
+    if (st->from[k] != FROM_LAST || st->form[k] == BY_VIEW || at < 0) return NULL;
+    for (int x = 0; x < 2; x++)
+        if (extent_of(s->p, i, x) != s->recent[at % RECENT].extent[x]) return NULL;
+    *is = s->recent[at % RECENT].is;
+    *backwards = st->form[k] == BACKWARDS;
+    if (st->form[k] == AS_VALUE) return s->recent[at % RECENT].value;
+    deft_tensor *const to = s->recent[at % RECENT].to;
+    const deft_range all[2] = { DEFT_FLIP, DEFT_FLIP };
+    return *backwards ? deft_slice_n(to, deft_rank(to), all) : to;
+}
+
 static void assign(sides *s, int i)
 {
     const statement *const st = &s->p->s[i];
@@ -233,17 +264,31 @@ static void assign(sides *s, int i)
         const part *const at = &s->q->read[i][k];
         const bool is_other = st->from[k] == FROM_OTHER;
         const bool is_shared = to && st->from[k] == FROM_OWN && !st->step[k];
-        deft_tensor *const t = is_shared ? to : view(s, is_other ? s->y : s->x, i, k, at);
+        const double *is = NULL;
+        bool backwards = false;
+        deft_tensor *const recent = recent_of(s, i, k, &is, &backwards);
+        deft_tensor *const t = recent      ? recent
+                               : is_shared ? to
+                                           : view(s, is_other ? s->y : s->x, i, k, at);
         sum = deft_mul(k ? record(st->op[k], sum, t) : t, 0.5);
         for (int64_t r = 0; r < rows; r++)
             for (int64_t c = 0; c < columns; c++) {
-                const double v = (is_other ? s->b : s->a)[index_of(s, i, k, at, r, c)];
+                const int64_t j = r * columns + c, j_back = rows * columns - 1 - j;
+                const double v = recent ? is[backwards ? j_back : j]
+                                        : (is_other ? s->b : s->a)[index_of(s, i, k, at, r, c)];
                 double *const o = &value[r * columns + c];
                 *o = k ? apply(st->op[k], *o, v) * 0.5 : v * 0.5;
             }
     }
     if (st->keeps_value) hold(s, sum, value, rows * columns);
-    deft_assign(to ? to : view(s, s->x, i, -1, &s->q->to[i]), sum);
+    if (!to) to = view(s, s->x, i, -1, &s->q->to[i]);
+    deft_assign(to, sum);
+    const int at = s->n_assigned++ % RECENT;
+    s->recent[at].to = to;
+    s->recent[at].value = sum;
+    memcpy(s->recent[at].is, value, (size_t)(rows * columns) * sizeof *value);
+    s->recent[at].extent[0] = rows;
+    s->recent[at].extent[1] = columns;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
             s->a[index_of(s, i, -1, &s->q->to[i], r, c)] = value[r * columns + c];
@@ -306,7 +351,11 @@ static bool run(const program *p, const oracle_path *path)
             memory[i] = a[i] = (double)(oracle_mix(p->seed, (uint64_t)i) % 512) / 16;
             b[i] = (double)(oracle_mix(p->seed, (uint64_t)(i + 4096)) % 512) / 16;
         }
-        s = (sides){ .p = p, .q = &q, .a = a, .b = b };
+        s.n_held = s.n_assigned = 0;
+        s.p = p;
+        s.q = &q;
+        s.a = a;
+        s.b = b;
         s.x = array(p, path->cx, &q, memory);
         s.y = deft_keep(deft_from(path->cx, DEFT_SHAPE(q.rows, q.columns), DEFT_F64, b,
                                   (size_t)size * sizeof *b));

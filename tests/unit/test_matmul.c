@@ -369,7 +369,9 @@ Test(matmul, blocked)
                                          { 1, 700, 1300 },  { 3, 1000, 600 },  { 33, 49, 2600 },
                                          { 35, 600, 520 },  { 104, 900, 760 }, { 150, 333, 1100 },
                                          { 310, 530, 530 }, { 260, 530, 830 } };
-    enum { N_SMALL = 6 }; /* The reference is plain C, and slow: a limit of time leaves the large ones out. */
+    enum {
+        N_SMALL = 6
+    }; /* The reference is plain C, and slow: a limit of time leaves the large ones out. */
     fixture f;
     start(&f);
     for (int v = 0; v < 4; v++)
