@@ -626,7 +626,7 @@ static bool come_first(pass *p, uint32_t list, uint32_t v)
 void df_fuse_donors(pass *p)
 {
     for (uint32_t q = 0; q < p->places.n; q++)
-        if (p->places.at[q].kind == PLACE_ROOT && p->places.at[q].donor != DF_NONE)
+        if (p->places.at[q].donor != DF_NONE) /* a root's */
             p->in_seen[p->places.at[q].donor] |= 2;
     for (uint32_t r = 0; r < p->t->n_roots; r++) {
         const df_root *const root = &p->t->roots[r];

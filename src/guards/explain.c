@@ -33,17 +33,18 @@ static const char *sign_of(const df_slot_def *s)
     return NULL;
 }
 
-/* An explicit stack, since slots nest freely. */
+/* An explicit stack, since slots nest freely. What lies behind the last of MOST_OPERATORS is "...".
+ */
 void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spaces,
                    void (*put_leaf)(df_str *out, const df_slot_def *s, const df_trace *t),
                    const df_trace *t)
 {
-    enum { MAX_FORMULA = 64 };
+    enum { MOST_OPERATORS = 32 };
     struct {
         uint32_t slot;
-        uint8_t at;
-    } stack[MAX_FORMULA];
-    uint32_t n = 0, budget = MAX_FORMULA;
+        uint8_t at; /* operands that are printed */
+    } stack[MOST_OPERATORS + 1];
+    uint32_t n = 0, n_left = MOST_OPERATORS;
     stack[n].slot = slot;
     stack[n++].at = 0;
     while (n > 0) {
@@ -53,11 +54,11 @@ void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spa
         if (!sign) {
             put_leaf(out, d, t);
             n--;
+        } else if (at == 0 && n_left == 0) {
+            df_str_put(out, "...");
+            n--;
         } else if (at == 2) {
             if (n > 1 || spaces) df_str_putc(out, ')');
-            n--;
-        } else if (n == MAX_FORMULA || budget == 0) {
-            df_str_put(out, at == 0 ? "..." : "");
             n--;
         } else {
             if (at == 0 && (n > 1 || spaces)) df_str_putc(out, '(');
@@ -67,7 +68,7 @@ void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spa
                 df_str_put(out, "/^");
             else if (at == 1)
                 df_str_putc(out, sign[1]);
-            budget--;
+            n_left -= at == 0;
             stack[n].slot = at == 0 ? d->a : d->b;
             stack[n++].at = 0;
         }

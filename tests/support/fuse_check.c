@@ -525,6 +525,8 @@ static void count(const df_plan *plan, const df_trace *t, fuse_result *r)
     }
     r->n_staged = plan->n_staged;
     r->n_copied = plan->n_copied;
+    for (uint32_t i = 0; i < DF_LEN(r->copied_for) && i < plan->n_copied; i++)
+        r->copied_for[i] = plan->copied[i].reader;
     r->retreated = plan->retreated;
     if (r->retreated) snprintf(r->text, sizeof r->text, "retreated: %s", plan->why[0].reason);
 }

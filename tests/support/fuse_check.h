@@ -17,6 +17,7 @@ typedef struct fuse_result {
     uint32_t n_launches, n_segs, n_kernels, n_regions, n_guards, n_ins, n_donated, n_kept;
     uint32_t n_staged,
         n_copied; /* updates: written by a copy of the part; of which the base is copied */
+    uint32_t copied_for[2];  /* what the first of these are copied for: a node */
     int64_t temporary_bytes; /* on the trace at hand */
     bool retreated;          /* the fuser gave up and planned one kernel per op */
     bool same_sizes;         /* fuse_serves: a run of b is laid out like one of a */

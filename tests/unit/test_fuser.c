@@ -318,6 +318,22 @@ Test(fuser, updates_write_where_they_may)
     const want h = { "heat", heat, 4, 1, 5, 3 };
     cr_expect_eq(expect(&h).n_donated, 0);
 
+    /* What may be wrong is known before anything is written. */
+    const want checked = { "adding rows of a table",
+                           "%0 = input f32[40,50] sole\n"
+                           "%1 = input i64[10]\n"
+                           "%2 = input f32[9,50]\n"
+                           "%3 = take f32[10,50] %2 %1 axis=0\n"
+                           "%4 = slice f32[10,50] %0 start=[3,0] step=[1,1]\n"
+                           "%5 = add f32[10,50] %3 %4\n"
+                           "%6 = update f32[40,50] %0 %5 %4\n"
+                           "output %6 donor %0\n",
+                           4,
+                           1,
+                           1,
+                           1 };
+    cr_expect_eq(expect(&checked).n_kept, 1);
+
     /* Not the only holder: the same update goes to a fresh buffer. */
     const want held = { "filling a held row",
                         "%0 = input f32[40,50]\n"
@@ -606,8 +622,28 @@ Test(fuser, donors_fit)
                                  "%1 = input f32[6,4]\n"
                                  "%2 = sum f32[] %1 axes=[0,1]\n"
                                  "output %2 donor %0\n";
-    const fuse_result r = fuse_check(scalar, 4);
+    fuse_result r = fuse_check(scalar, 4);
     cr_expect(r.ok && !r.retreated && r.n_donated == 0, "%s", r.text);
+
+    /* Two results that want one array's memory: the first that may have it. */
+    static const char updated[] = "%0 = input f32[40,50] sole\n"
+                                  "%1 = input f32[40,50]\n"
+                                  "%2 = slice f32[10,50] %0 start=[3,0] step=[1,1]\n"
+                                  "%3 = neg f32[10,50] %2\n"
+                                  "%4 = update f32[40,50] %0 %3 %2\n"
+                                  "%5 = exp f32[40,50] %1\n"
+                                  "output %5 donor %0\n"
+                                  "output %4 donor %0\n";
+    r = fuse_check(updated, 4);
+    cr_expect(r.ok && !r.retreated && r.n_donated == 1 && r.n_kept == 1, "%s", r.text);
+    static const char computed[] = "%0 = input f32[6,4] sole\n"
+                                   "%1 = input f32[6,4]\n"
+                                   "%2 = neg f32[6,4] %1\n"
+                                   "%3 = exp f32[6,4] %1\n"
+                                   "output %2 donor %0\n"
+                                   "output %3 donor %0\n";
+    r = fuse_check(computed, 4);
+    cr_expect(r.ok && !r.retreated && r.n_donated == 1, "%s", r.text);
 }
 
 /* The second piece is written over what its own kernel, or the other piece's, still reads. */
@@ -727,9 +763,29 @@ Test(fuser, copies_name_their_reader)
                                "%6 = div f32[40,2] %4 %5\n"
                                "output %3 into %0\n"
                                "output %6\n";
-    const fuse_result r = fuse_check(both, 4);
+    fuse_result r = fuse_check(both, 4);
     cr_expect(r.ok, "%s", r.text);
-    cr_expect_eq(r.n_copied, 1);
+    cr_expect(r.n_copied == 1 && r.copied_for[0] == 6, "%u, for %u", r.n_copied, r.copied_for[0]);
+
+    /* Of two updates of one array each is in the other's way; one of another array is in nobody's.
+     */
+    static const char versions[] = "%0 = input f32[40,50] sole\n"
+                                   "%1 = input f32[40,50] sole\n"
+                                   "%2 = slice f32[20,50] %0 start=[0,0] step=[1,1]\n"
+                                   "%3 = neg f32[20,50] %2\n"
+                                   "%4 = slice f32[20,50] %1 start=[0,0] step=[1,1]\n"
+                                   "%5 = update f32[40,50] %1 %3 %4\n"
+                                   "%6 = update f32[40,50] %0 %3 %2\n"
+                                   "%7 = slice f32[20,50] %0 start=[1,0] step=[1,1]\n"
+                                   "%8 = exp f32[20,50] %7\n"
+                                   "%9 = update f32[40,50] %0 %8 %7\n"
+                                   "output %5 donor %1\n"
+                                   "output %6 donor %0\n"
+                                   "output %9\n";
+    r = fuse_check(versions, 4);
+    cr_expect(r.ok, "%s", r.text);
+    cr_expect(r.n_copied == 2 && r.copied_for[0] == 9 && r.copied_for[1] == 6, "%u, for %u and %u",
+              r.n_copied, r.copied_for[0], r.copied_for[1]);
 }
 
 Test(fuser, callers_memory)

@@ -117,6 +117,73 @@ Test(guards, each_kind_holds_and_misses_with_its_numbers)
     cr_assert(df_guard_first_miss(NULL, 0, t, slots) == NULL);
 }
 
+static void expect_parts(const df_trace *t, df_guard g, const char *kind, const char *field,
+                         const char *expected, const char *found)
+{
+    int64_t slots[DF_LEN(defs)];
+    df_str s[3];
+    const char *k = NULL;
+    for (int i = 0; i < 3; i++) df_str_init(&s[i], &df_mem_system);
+    df_slots_eval(defs, DF_LEN(defs), t, slots);
+    df_guard_parts(&g, t, defs, slots, &k, &s[0], &s[1], &s[2]);
+    cr_assert_str_eq(k, kind);
+    cr_assert_str_eq(s[0].at, field);
+    cr_assert_str_eq(s[1].at, expected);
+    cr_assert_str_eq(s[2].at, found);
+    for (int i = 0; i < 3; i++) df_str_finish(&s[i]);
+}
+
+Test(guards, the_parts_of_a_miss)
+{
+    df_trace *const t = trace();
+    expect_parts(t, (df_guard){ DF_GUARD_equal, 0, 1, 0, 0 }, "equal", "%0 axis 0",
+                 "%1 axis 0 = 64", "37");
+    expect_parts(t, (df_guard){ DF_GUARD_same_place, 0, 3, 0, 0 }, "same_place", "%0 axis 0",
+                 "%3 slice step[0] = 1", "37");
+    expect_parts(t, (df_guard){ DF_GUARD_is_const, 0, 0, 0, 36 }, "is_const", "%0 axis 0", "36",
+                 "37");
+    expect_parts(t, (df_guard){ DF_GUARD_at_least, 5, 0, 0, 2369 }, "at_least", "(%0 axis 0 * 64)",
+                 "at least 2369", "2368");
+    expect_parts(t, (df_guard){ DF_GUARD_at_most, 0, 0, 0, 36 }, "at_most", "%0 axis 0",
+                 "at most 36", "37");
+    expect_parts(t, (df_guard){ DF_GUARD_contiguous, 1, 0, 0, 1 }, "contiguous", "input 1",
+                 "contiguous", "not contiguous");
+    expect_parts(t, (df_guard){ DF_GUARD_aligned, 0, 0, 0, 0 }, "aligned", "input 0", "not aligned",
+                 "aligned");
+    expect_parts(t, (df_guard){ DF_GUARD_unit, 1, 0, 0, 1 }, "unit", "input 1 stride 0", "1", "-1");
+    expect_parts(t, (df_guard){ DF_GUARD_unit, 0, 0, 0, 0 }, "unit", "input 0 stride 0",
+                 "other than 1", "8");
+    t->inputs[1].data = memory + 1500;
+    expect_parts(t, (df_guard){ DF_GUARD_disjoint, 0, 1, 0, 0 }, "disjoint", "input 0 and input 1",
+                 "memory that does not overlap", "1184 and 256 bytes that do");
+}
+
+/* Of a long formula the first operators are printed, each with both operands. */
+Test(guards, long_formulas_are_cut)
+{
+    enum { N = 100, MOST_OPERATORS = 32 };
+    df_slot_def deep[N + 1] = { { DF_SLOT_extent, 0, 0, 0, 0 } }, wide[8] = { deep[0] };
+    const df_guard g[] = { { DF_GUARD_is_const, N, 0, 0, 0 }, { DF_GUARD_is_const, 7, 0, 0, 0 } };
+    df_trace *const t = trace();
+    for (uint32_t i = 1; i <= N; i++) deep[i] = (df_slot_def){ DF_SLOT_add, i - 1, 0, 0, 0 };
+    for (uint32_t i = 1; i < 8; i++) wide[i] = (df_slot_def){ DF_SLOT_add, i - 1, i - 1, 0, 0 };
+    for (int i = 0; i < 2; i++) {
+        int n_open = 0, n_closed = 0, n_signs = 0, n_cut = 0;
+        df_str s;
+        df_str_init(&s, &df_mem_system);
+        df_guard_print(&s, &g[i], 1, i ? wide : deep, t);
+        for (const char *c = s.at; *c; c++) {
+            n_open += *c == '(';
+            n_closed += *c == ')';
+            n_signs += *c == '+';
+            n_cut += strncmp(c, "...", 3) == 0;
+        }
+        cr_assert(n_open == MOST_OPERATORS && n_closed == n_open && n_signs == n_open, "%s", s.at);
+        cr_assert(i ? n_cut > 1 : n_cut == 1, "%s", s.at);
+        df_str_finish(&s);
+    }
+}
+
 Test(guards, disjoint_knows_strides_that_run_backwards)
 {
     const df_guard g = { DF_GUARD_disjoint, 0, 1, 0, 0 }, back = { DF_GUARD_disjoint, 1, 0, 0, 0 };
