@@ -124,31 +124,38 @@ Test(parts, a_sweep_that_was_interrupted_goes_on_as_one_kernel)
 }
 
 /* Rows taken by number, as of tokens in a sentence: each step another few are equal. */
-/* Two rows of x, and two others computed of rows further on, `step` rows apart. */
-static uint64_t kernels_of_rows_apart(rig *r, deft_tensor *x, int64_t step)
+/* Two elements of x, and two others computed of these and of two further on; those that are written
+ * first, or those further on, are `step` apart. */
+static uint64_t kernels_of_elements_apart(rig *r, deft_tensor *x, bool writes, int64_t step)
 {
     const uint64_t before = rig_stats(r).kernels_run;
+    const int64_t by = writes ? step : 1, read_by = writes ? 1 : step;
     const deft_scope s = deft_step_begin(r->cx);
-    deft_tensor *const first = deft_slice(x, DEFT_R(0, 2));
+    deft_tensor *const first = deft_slice(x, DEFT_RS(0, 2 * by, by));
     deft_assign(first, deft_add(first, 1));
-    deft_tensor *const read = deft_slice(x, DEFT_RS(4, 4 + 2 * step, step));
-    deft_assign(deft_slice(x, DEFT_R(2, 4)), deft_add(read, deft_slice(x, DEFT_R(0, 2))));
+    deft_tensor *const read = deft_slice(x, DEFT_RS(6, 6 + 2 * read_by, read_by));
+    deft_assign(deft_slice(x, DEFT_R(4, 6)), deft_add(read, deft_slice(x, DEFT_RS(0, 2 * by, by))));
     OK(r, deft_step_end(s));
     return rig_stats(r).kernels_run - before;
 }
 
-Test(parts, rows_that_were_apart_are_so_again)
+Test(parts, elements_that_were_apart_are_so_again)
 {
-    rig r;
-    rig_open(&r, NULL, NULL);
-    deft_tensor *x = rig_range(&r, 8, 0);
-    OK(&r, deft_eval(&x, 1));
-    for (int i = 0; i < 3; i++) {
-        cr_assert_eq(kernels_of_rows_apart(&r, x, 1), 1, "turn %d", i);
-        kernels_of_rows_apart(&r, x, 2);
+    for (int writes = 0; writes < 2; writes++) {
+        rig r;
+        rig_open(&r, NULL, NULL);
+        deft_tensor *x = rig_range(&r, 10, 0);
+        OK(&r, deft_eval(&x, 1));
+        for (int i = 0; i < 3; i++) {
+            cr_assert_eq(kernels_of_elements_apart(&r, x, writes, 1), 1, "turn %d", i);
+            kernels_of_elements_apart(&r, x, writes, 2);
+        }
+        if (writes)
+            RIG_EXPECT(&r, x, 6, 4, 5, 3, 12, 12, 6, 7, 8, 9);
+        else
+            RIG_EXPECT(&r, x, 6, 7, 2, 3, 12, 15, 6, 7, 8, 9);
+        rig_close(&r);
     }
-    RIG_EXPECT(&r, x, 6, 7, 10, 13, 4, 5, 6, 7);
-    rig_close(&r);
 }
 
 enum { PARTS = 8 };
