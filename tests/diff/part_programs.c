@@ -7,6 +7,9 @@
  * parts, values and whole versions are kept or read in between, now and then a cut comes in
  * between.
  *
+ * A program that reads what it has just written by the handles that it assigned must not take more
+ * memory than one that reads it by new views.
+ *
  * All arithmetic is exact or rounded once an operation, in f64, so that loops in C say what is
  * right, bit for bit. A program draws a structure once, and for each repetition where its parts
  * lie.
@@ -65,7 +68,7 @@ typedef struct rep {
 } rep;
 
 static int failures;
-static int64_t n_programs, n_assigned, n_compared;
+static int64_t n_programs, n_assigned, n_compared, n_costs;
 
 /* ---- drawing ---- */
 
@@ -80,9 +83,10 @@ static program draw(uint64_t seed)
     program p = { .n = 2 + (int)below(&r, MOST - 1), .seed = seed };
     p.is_wrapped = below(&r, 3) > 0;
     const int64_t is_column = below(&r, 3); /* 2: a block */
+    const bool has_steps = below(&r, 3) > 0;
     for (int x = 0; x < 2; x++) {
         p.is_index[x] = is_column != 2 && is_column == x;
-        p.step[x] = below(&r, 6) ? 1 : 2;
+        p.step[x] = below(&r, 6) || !has_steps ? 1 : 2;
         p.extent[x] = p.is_index[x] ? 1 : below(&r, 12) ? 1 + below(&r, 4) : 0;
     }
     for (int i = 0; i < p.n; i++) {
@@ -92,7 +96,7 @@ static program draw(uint64_t seed)
         for (int k = 0; k < READS; k++) {
             s->from[k] = (uint8_t)below(&r, N_FROM);
             s->op[k] = (uint8_t)below(&r, 4);
-            s->step[k] = below(&r, 8) ? 0 : (uint8_t)(1 + below(&r, 2));
+            s->step[k] = below(&r, 8) || !has_steps ? 0 : (uint8_t)(1 + below(&r, 2));
             s->form[k] = (uint8_t)(below(&r, 2) ? BY_VIEW : 1 + below(&r, N_FORMS - 1));
             s->back[k] = (uint8_t)(below(&r, 2) ? 0 : below(&r, RECENT));
         }
@@ -200,8 +204,11 @@ typedef struct sides {
         deft_tensor *to, *value;
         double is[SIDE * SIDE];
         int64_t extent[2];
+        part at;
+        bool is_over; /* something else was written to a part of it since */
     } recent[RECENT]; /* the latest assignments, of n_assigned */
     int n_assigned;
+    bool by_views; /* a recent part is read by a view of its own where that shows the same */
 } sides;
 
 /* The step of read k of statement i along axis x; k < 0: of what is written. */
@@ -248,10 +255,22 @@ static deft_tensor *recent_of(const sides *s, int i, int k, const double **is, b
         if (extent_of(s->p, i, x) != s->recent[at % RECENT].extent[x]) return NULL;
     *is = s->recent[at % RECENT].is;
     *backwards = st->form[k] == BACKWARDS;
+    if (s->by_views && !s->recent[at % RECENT].is_over && !*backwards)
+        return view(s, s->x, i, -1, &s->recent[at % RECENT].at);
     if (st->form[k] == AS_VALUE) return s->recent[at % RECENT].value;
     deft_tensor *const to = s->recent[at % RECENT].to;
     const deft_range all[2] = { DEFT_FLIP, DEFT_FLIP };
     return *backwards ? deft_slice_n(to, deft_rank(to), all) : to;
+}
+
+static bool are_apart(const sides *s, int a, int b)
+{
+    for (int x = 0; x < 2; x++) {
+        const int64_t i = s->recent[a].at.at[x], j = s->recent[b].at.at[x], step = s->p->step[x];
+        if (i + (s->recent[a].extent[x] - 1) * step < j) return true;
+        if (j + (s->recent[b].extent[x] - 1) * step < i) return true;
+    }
+    return false;
 }
 
 static void assign(sides *s, int i)
@@ -289,6 +308,9 @@ static void assign(sides *s, int i)
     memcpy(s->recent[at].is, value, (size_t)(rows * columns) * sizeof *value);
     s->recent[at].extent[0] = rows;
     s->recent[at].extent[1] = columns;
+    s->recent[at].at = s->q->to[i];
+    for (int j = 0; j < RECENT && j < s->n_assigned; j++)
+        s->recent[j].is_over = j != at && (s->recent[j].is_over || !are_apart(s, j, at));
     for (int64_t r = 0; r < rows; r++)
         for (int64_t c = 0; c < columns; c++)
             s->a[index_of(s, i, -1, &s->q->to[i], r, c)] = value[r * columns + c];
@@ -335,6 +357,59 @@ static deft_tensor *array(const program *p, deft_ctx *cx, const rep *q, double *
     const size_t bytes = (size_t)(q->rows * q->columns) * sizeof *memory;
     return deft_keep(p->is_wrapped ? deft_wrap_mut(cx, shape, DEFT_F64, memory, bytes, NULL)
                                    : deft_from(cx, shape, DEFT_F64, memory, bytes));
+}
+
+/* ---- what it costs ---- */
+
+static bool has_steps(const program *p)
+{
+    bool has = p->step[0] != 1 || p->step[1] != 1;
+    for (int i = 0; i < p->n; i++)
+        for (int k = 0; k < READS; k++) has |= p->s[i].step[k] != 0;
+    return has;
+}
+
+/* Bytes of temporaries and new results of the assignments of a program, as one step. */
+static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_views)
+{
+    static double memory[SIDE * SIDE], a[SIDE * SIDE], b[SIDE * SIDE];
+    static sides s;
+    const rep q = draw_rep(p, 0, NULL);
+    deft_step_memory m = { 0 };
+    memset(&s, 0, sizeof s);
+    s.p = p;
+    s.q = &q;
+    s.a = a;
+    s.b = b;
+    s.by_views = by_views;
+    s.x = array(p, path->cx, &q, memory);
+    s.y = array(p, path->cx, &q, b);
+    const deft_scope step = deft_step_begin(path->cx);
+    for (int i = 0; i < p->n; i++)
+        if (p->s[i].kind == 0) assign(&s, i);
+    if (deft_step_memory_read(step, &m, sizeof m) != DEFT_OK || deft_step_end(step) != DEFT_OK)
+        fail(p, path, 0, deft_message(path->cx));
+    for (int i = 0; i < s.n_held; i++) deft_drop(&s.held[i]);
+    deft_drop(&s.x);
+    deft_drop(&s.y);
+    return m.temporary_bytes + m.result_bytes;
+}
+
+/* By which name a part is read must not decide whether the array is copied: one array more is too
+ * much, whatever is kept of parts. What steps by two has more reasons to be copied. */
+static void compare_costs(const program *p, const oracle_path *path)
+{
+    char text[128];
+    const uint64_t array_bytes = 12 * 12 * sizeof(double);
+    for (int i = 0; i < p->n; i++)
+        if (p->s[i].keeps_value) return;
+    if (has_steps(p)) return;
+    const uint64_t by_handle = bytes_of(p, path, false), by_view = bytes_of(p, path, true);
+    n_costs++;
+    if (by_handle < by_view + array_bytes) return;
+    snprintf(text, sizeof text, "%llu bytes by handles, %llu by views",
+             (unsigned long long)by_handle, (unsigned long long)by_view);
+    fail(p, path, 0, text);
 }
 
 static bool run(const program *p, const oracle_path *path)
@@ -398,11 +473,13 @@ int main(int argc, char **argv)
     const size_t n = oracle_open(path, sizeof path / sizeof *path);
     for (uint64_t i = 0; i < count && (i < LEAST || test_time_left(1)); i++, n_programs++) {
         const program p = draw(seed + i);
+        compare_costs(&p, &path[0]);
         for (size_t k = 0; k < n; k++)
             if (path[k].tier == DEFT_TIER_INTERPRET || i % COMPILED == 0) run(&p, &path[k]);
     }
-    printf("%lld programs, %lld parts written, %lld numbers compared; %d failures\n",
-           (long long)n_programs, (long long)n_assigned, (long long)n_compared, failures);
+    printf("%lld programs, %lld parts written, %lld numbers and %lld costs compared; %d failures\n",
+           (long long)n_programs, (long long)n_assigned, (long long)n_compared, (long long)n_costs,
+           failures);
     oracle_close(path, n);
     return failures != 0;
 }

@@ -721,10 +721,27 @@ Test(fuser, what_a_routine_stored_is_staged)
                                "%6 = update i64[80] %0 %2 %3\n"
                                "output %5\n"
                                "output %6 into %0\n";
-    const fuse_result r = fuse_check(text, 4);
+    fuse_result r = fuse_check(text, 4);
     cr_expect(r.ok && !r.retreated, "%s", r.text);
     cr_expect(r.n_staged == 1 && r.n_copied == 0, "%u staged, %u copied", r.n_staged, r.n_copied);
     cr_expect(is_about(r.temporary_bytes, 40 * 8), "%lld", (long long)r.temporary_bytes);
+
+    /* A product's own kernel writes the part; its value is stored for the sum, which reads the old
+     * contents. */
+    static const char product[] = "%0 = input f32[40,50] wrapped\n"
+                                  "%1 = input f32[20,7]\n"
+                                  "%2 = input f32[7,50]\n"
+                                  "%3 = matmul f32[20,50] %1 %2\n"
+                                  "%4 = slice f32[20,50] %0 start=[2,0] step=[1,1]\n"
+                                  "%5 = slice f32[20,50] %0 start=[0,0] step=[1,1]\n"
+                                  "%6 = mul f32[20,50] %3 %5\n"
+                                  "%7 = sum f32[] %6 axes=[0,1]\n"
+                                  "%8 = update f32[40,50] %0 %3 %4\n"
+                                  "output %7\n"
+                                  "output %8 into %0\n";
+    r = fuse_check(product, 4);
+    cr_expect(r.ok && !r.retreated, "%s", r.text);
+    cr_expect(r.n_staged == 1 && r.n_copied == 0, "%u staged, %u copied", r.n_staged, r.n_copied);
 }
 
 /* An update was to go into the caller's memory, which has gaps; a later one cannot follow it there,
