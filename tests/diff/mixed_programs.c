@@ -511,13 +511,16 @@ static void sweep(exec *e, const stmt *st)
     const int64_t n = s.dim[axis], by = st->p & 2 ? n - 1 : 1;
     const bool moving = st->p & 4 && e->b->kind != B_CAPTURE;
     int64_t at = (st->p / 8 + (moving ? (int64_t)e->iter : 0)) % n;
-    for (unsigned i = 0; i < 2u + st->q % 4; i++) {
+    deft_tensor *last = NULL; /* the handle that was assigned */
+    for (unsigned i = 0; i < 2u + st->q % 8; i++) {
         const int64_t next = (at + by) % n;
         deft_tensor *part[2];
         for (unsigned k = 0; k < 2; k++) {
             const deft_range r = DEFT_R(k ? at : next, (k ? at : next) + 1);
             part[k] = axis ? deft_slice(root, DEFT_FULL, r) : deft_slice(root, r);
         }
+        if (last && st->q & 32) part[1] = last;
+        last = part[0];
         deft_tensor *value = deft_mul(deft_add(part[0], part[1]), number(e, 0.5));
         if (st->q & 8) value = deft_sub(value, fit(e, tame(operand(e, st->b)), value));
         if (st->q & 16 && i == 1) bind(e, st->dst, value);
