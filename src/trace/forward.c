@@ -164,7 +164,8 @@ static bool is_of_run(const finder *f, uint32_t k)
     return is_one;
 }
 
-/* Whether a view can show the place of update u, on u and on the updates that follow. */
+/* Whether the place of update u is a chain of views that can be built again on u, or on an update
+ * that follows u. */
 static bool is_plain(const finder *f, uint32_t u)
 {
     return place_at(f, node_at(f, u)->src[2].i).base == node_at(f, u)->src[0].i;
@@ -178,8 +179,9 @@ static bool are_apart(finder *f, uint32_t u, uint32_t later, bool tell)
     return gap != 0;
 }
 
-/* Whether value k stands in the array before the run, as an update wrote it, and whether the run
- * has left it there. tell: the plan relies on that. */
+/* Whether an earlier update wrote value k to the array, and no update since then has overwritten
+ * it: neither one before the run nor one of the run. With `tell`, the plan relies on this answer.
+ */
 static bool is_written(finder *f, uint32_t k, bool tell)
 {
     const uint32_t u = f->stored[k];
@@ -194,7 +196,7 @@ static bool is_written(finder *f, uint32_t k, bool tell)
     return true;
 }
 
-/* Node k is to read its operand s from the base of the run. */
+/* Notes that node k reads its operand s back, from the version of the array before the run. */
 static void note_back(finder *f, uint32_t k, uint32_t s)
 {
     const uint32_t o = node_at(f, k)->src[s].i, base = base_of_run(f), u = f->stored[o];
@@ -211,8 +213,9 @@ static void note_back(finder *f, uint32_t k, uint32_t s)
     f->n_back++;
 }
 
-/* Marks what the value of update u needs of values written before the run, through elementwise
- * operations and views. Only what is recorded after the base can read from there. */
+/* Finds all operands that the value of update u can read back. It looks through elementwise
+ * operations and views. Only nodes that were recorded after the base of the run can read the base.
+ */
 static void read_back(finder *f, uint32_t u)
 {
     const uint32_t base = base_of_run(f);

@@ -17,28 +17,29 @@
  * show one place and which share no element is taken from the numbers of this run; each answer is a
  * df_same_place that the plan guards.
  *
- * Reading back is the reverse. A handle that was assigned to stands for the value, %2, wherever it
- * is used. An update of a later run that used it would compute it again, from elements of %0 that
- * are written over by then; all of %0 would be copied to save them. It reads a view of %9 instead,
- * where no update since has written to that place.
+ * Reading back is the reverse. After an assignment through a handle, the handle denotes the
+ * assigned value (%2) wherever the program uses it. Suppose that an update of a later run uses the
+ * handle. Its kernel would compute the value again, from elements of %0 that the earlier run
+ * overwrites, and all of %0 would have to be copied first. Such an update therefore reads a view of
+ * %9 instead. This is possible when no update since then has written to the same place.
  */
 #ifndef DF_TRACE_FORWARD_H
 #define DF_TRACE_FORWARD_H
 
 #include "trace/place.h"
 
-/* Per node of the trace. */
+/* What is known of one node of the trace. */
 typedef struct df_forward_of {
-    bool is_member; /* reads what stands in for its operands, where something does */
-    bool is_read;   /* a view that a member reads: something stands in for it */
+    bool is_member; /* a value of a run, or part of one: it reads the substitutes of its operands */
+    bool is_read;   /* a view that such a node reads; it has a substitute: `value`, or a view of
+                       `base` */
     bool is_done;
-    uint32_t value; /* is_read: the node that it shows; DF_NONE: it stays a view, of */
-    uint32_t base;  /* this node, or DF_NONE: of what stands in for its operand, or of that */
-    uint32_t args;  /* a slice: an earlier one with equal bounds; DF_NONE */
-    uint32_t
-        written;   /* an update that wrote this value, which others read back from there; DF_NONE */
-    uint32_t back; /* what such a node reads then: the place of that update on this base, */
-    uint8_t reads_back; /* for each operand whose bit is set */
+    uint32_t value;     /* of a view: the node whose value it shows; DF_NONE */
+    uint32_t base;      /* of a view: the version of the array that it shows; DF_NONE: unchanged */
+    uint32_t args;      /* of a slice: an earlier slice with equal bounds; DF_NONE */
+    uint32_t written;   /* of a value that is read back: the update that wrote it; DF_NONE */
+    uint32_t back;      /* of a node that reads back: the version of the array to read; DF_NONE */
+    uint8_t reads_back; /* bit i: operand i is read back */
 } df_forward_of;
 
 typedef struct df_forward {

@@ -556,7 +556,8 @@ static uint32_t forwarded(simplifier *s, uint32_t k)
     return emit(s, &n, k);
 }
 
-/* A node of t that shows on `base` of in what update u of in wrote. */
+/* Builds the place of update u again, on the version `base` of the array. Both are nodes of `in`;
+ * the result is a node of t. */
 static uint32_t read_back(simplifier *s, uint32_t u, uint32_t base)
 {
     const df_node *const x = &s->in->nodes[u];
@@ -572,7 +573,7 @@ static uint32_t read_back(simplifier *s, uint32_t u, uint32_t base)
     return to;
 }
 
-/* The node of t that stands for operand i of node k of in. */
+/* The node of t that node k of `in` gets as its operand i. */
 static uint32_t operand(simplifier *s, uint32_t k, uint32_t i)
 {
     const df_node *const x = &s->in->nodes[k];

@@ -395,8 +395,9 @@ static uint64_t bytes_of(const program *p, const oracle_path *path, bool by_view
     return m.temporary_bytes + m.result_bytes;
 }
 
-/* By which name a part is read must not decide whether the array is copied: one array more is too
- * much, whatever is kept of parts. What steps by two has more reasons to be copied. */
+/* How a program names a part that it reads must not decide whether the array is copied. Kept parts
+ * may cost some bytes, but less than one more array. Programs with steps are left out: a strided
+ * part has other reasons to be copied. */
 static void compare_costs(const program *p, const oracle_path *path)
 {
     char text[128];

@@ -160,8 +160,9 @@ Test(parts, elements_that_were_apart_are_so_again)
 
 enum { PARTS = 8 };
 
-/* Parts of x of two elements, each half the sum of the two before, every other one and what it was.
- * What was just written is read by the handles that were assigned, or by views of their own. */
+/* Assigns to parts of x, which have two elements each. Each new part is half the sum of the two
+ * parts before it; every other part also adds its own old content. The parts before are read either
+ * by the handles that were assigned or by new slices. */
 static uint64_t kernels_of_parts(rig *r, deft_tensor *x, const int64_t *from, bool by_handle,
                                  uint64_t *bytes)
 {
@@ -238,8 +239,8 @@ Test(parts, parts_are_read_by_their_handles_as_by_views)
     rig_close(&r);
 }
 
-/* Two versions of x go on from one, in x and in z. A value of both is read where each has left it.
- */
+/* x and z start from one version of an array and are then updated differently. A sum of two handles
+ * is assigned to both: it must not be read from the version of the other. */
 Test(parts, versions_that_part_keep_their_own)
 {
     rig r;
@@ -263,7 +264,8 @@ Test(parts, versions_that_part_keep_their_own)
     rig_close(&r);
 }
 
-/* A value that its own formula needs twice is computed once, with the update before it. */
+/* A formula that uses an intermediate value twice still runs in one kernel with the update before.
+ */
 Test(parts, what_a_formula_needs_twice_is_no_other_reader)
 {
     rig r;
