@@ -65,6 +65,7 @@ typedef struct standin_alive {
 } standin_alive;
 
 /* X(name, result, parameters) */
+/* clang-format off */
 #define STANDIN_CALLS(X)                                                                           \
     /* Everything as after loading; what is alive is gone. No other thread may be in a call. */    \
     X(reset, void, (void))                                                                         \
@@ -101,6 +102,7 @@ typedef struct standin_alive {
      * memory of the stream's GPU. fn gives 0 or a result code. */                                 \
     X(enqueue, int,                                                                                \
       (void *stream, int (*fn)(void *args), const void *args, size_t bytes, const char *what))
+/* clang-format on */
 
 /* Calls of the driver that deft does not make, but what measures it does. */
 #define STANDIN_MORE(X)                                                                            \
