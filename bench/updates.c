@@ -168,7 +168,7 @@ static const struct update {
     { "one column a step", "2000 x 2000 f64", column, ref_column, DEFT_F64, WIDE, WIDE, 1, WIDE,
       64 },
     { "slice minus itself", "1000 x 1000 f64", minus, ref_minus, DEFT_F64, N, N, 2, (N - 1) * N,
-      4 },
+      16 },
     { "stencil, slices twice", "1000 x 1000 f64", fields, ref_fields, DEFT_F64, N, N, 3,
       (N - 1) * N, 4 },
     { "stencil in place", "1000 x 1000 f64", stencil, ref_stencil, DEFT_F64, N, N, 1,

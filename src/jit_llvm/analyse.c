@@ -14,7 +14,7 @@
 #include "jit_llvm/gen.h"
 
 enum {
-    COPY_BODY = 16, /* shorter bodies overlap by themselves */
+    COPY_BODY = 16, /* in rows and columns, shorter bodies overlap by themselves */
     MAP_COPIES = 4,
     WINDOW = 192, /* instructions that any machine overlaps by itself */
 };
@@ -254,6 +254,11 @@ void df_gen_analyse(df_gen *g)
  * Mandelbrot, 633, three copies: 1 to 0.45; four spilled). Half as many vectors again as there are
  * registers may be live: loads and the last uses fold into instructions.
  *
+ * The body of a MAP kernel is copied even when it is short. Such a kernel waits for memory, and it
+ * waits less when the loads of four neighbouring vectors come before their stores. x -= y on 8 MB
+ * (Zen 3) took 1.12 times as long as the C loop with one copy, and takes 1.01 times as long with
+ * four; relu(a x + b) of bf16 in caches takes 0.82 of the time it took.
+ *
  * An iteration of a LOOP waits for the one before, so that there even short bodies are copied, the
  * shorter the more, and nothing beyond the registers may be live. What fits the window is written
  * vector by vector, for which a copy needs no registers beyond its states' (x = r x (1 - x) for
@@ -339,7 +344,7 @@ uint32_t df_gen_copies(df_gen *g)
     const uint32_t regs = g->t->arch == DF_ARCH_AARCH64 || g->t->vector_bytes == 64 ? 32 : 16;
     const uint32_t live = most_live(g);
     if (g->k->mode == DF_MODE_LOOP) return loop_copies(g, live, regs);
-    if (size < COPY_BODY) return 1;
+    if (size < COPY_BODY && g->k->mode != DF_MODE_MAP) return 1;
     /* Only masked loops may step by three vectors: the others cut with a power of two. */
     uint32_t n = df_gen_one_loop(g) ? 3 : size < DF_LONG_BODY ? MAP_COPIES : 2;
     while (n > 1 && n * live > regs + regs / 2) n = n == 3 ? 2 : n / 2;
