@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "ref_kernels.h"
-#include "lazy/lazy.h"
+#include "lazy/core/lazy.h"
 #include "runtime/cpu.h"
 
 enum { COLS = 256, ITERATIONS = 50, MAX_ARRAYS = 8 };

@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-#include "lazy/spine.h"
+#include "lazy/core/spine.h"
 
 enum { ROUNDS = 101 };
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lazy/lazy.h"
+#include "lazy/core/lazy.h"
 
 enum { SIDE = 64, N = SIDE * SIDE, N_MOST = 1 << 20, AFTER = 64 };
 

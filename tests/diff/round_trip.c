@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The text form is the trace: what is printed and read back prints the same bytes, has the same key
- * and gives the same bits; so do the files that a context stores of it (lazy/store.h), whatever
- * its inputs held. For every program of tests/expect (the arguments) and random traces.
+ * and gives the same bits; so do the files that a context stores of it (lazy/files/store.h),
+ * whatever its inputs held. For every program of tests/expect (the arguments) and random traces.
  *
  *   round_trip [FILE.expect ...] [--count=N] [--quick | --full]
  *   round_trip --print=SEED [--ops=N] [--plant]      one random trace, for other tests
@@ -15,7 +15,7 @@
 
 #include "../support/random_trace.h"
 #include "../../tools/deft/store.h"
-#include "lazy/store.h"
+#include "lazy/files/store.h"
 
 static long n_cases, n_run, n_stored, n_faults;
 static char folder[64];

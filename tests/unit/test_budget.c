@@ -14,7 +14,7 @@
 #include "support/budget.h"
 #include "support/harness.h"
 
-#include "lazy/lazy.h" /* after the calls with plain numbers */
+#include "lazy/core/lazy.h" /* after the calls with plain numbers */
 
 enum { N = 4, MOST = 64 };
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "lazy/lazy.h" /* after the calls with plain numbers */
+#include "lazy/core/lazy.h" /* after the calls with plain numbers */
 
 typedef struct counts {
     uint64_t cuts, matched, plans, kernels;

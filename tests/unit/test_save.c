@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include "deft/deft.h"
-#include "lazy/safetensors.h"
+#include "lazy/files/safetensors.h"
 #include "support/budget.h"
 #include "support/fail_mem.h"
 

@@ -1,0 +1,374 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft_attention. Scores of S queries and T keys are S times T numbers, far more than all else when
+ * both are long, and each is needed for a moment. So a scan goes over blocks of keys and carries
+ * for each query the greatest score m so far, the sum l of exp(score - m), and the values weighted
+ * likewise, acc; a greater m scales both down (Milakov, Gimelshein, "Online normalizer calculation
+ * for softmax", 2018; Dao et al., "FlashAttention", 2022). What is kept is the result acc / l and
+ * the logarithm of the sum, m + log l.
+ *
+ * The derivative of a scan would keep its states, a row of acc for each block; the backward pass
+ * here needs none of them. With p = exp(score - log sum) and delta = sum(dout * out) of a query:
+ *
+ *   dv = p^T dout      dscore = p * (dout v^T - delta)      dq = dscore k      dk = dscore^T q
+ *
+ * again by a scan over the blocks, with dq as its state and dk, dv as its rows. The logarithm of
+ * the sum is a result like the other, so that the backward pass has a derivative too; a gradient g
+ * of its own adds p * g to dscore.
+ *
+ * The first block has a key for every query, so that m is a number from then on, and exp(m - new m)
+ * is 0 for the -infinity it begins as.
+ */
+#define DEFT_NO_GENERIC
+#include "deft/control.h"
+#include "deft/layers.h"
+#include "deft/ops.h"
+#include "deft/capture.h"
+#include "lazy/calls/body.h"
+#include "lazy/grad/grad.h"
+
+#include <math.h>
+
+enum { BLOCK = DEFT_ATTENTION_BLOCK };
+
+#define ROW DEFT_AXES(-1)
+
+/* ---- scores ---- */
+
+/* What the functions of both scans know. */
+typedef struct task {
+    deft_tensor *q;            /* scaled */
+    deft_tensor *dout;         /* backwards: the gradient of the result, */
+    deft_tensor *log_sum;      /* the other result, */
+    deft_tensor *less;         /* and what is taken off dout v^T */
+    int64_t n_queries, n_keys; /* S, T */
+    bool has_padding;          /* keys from n_keys on are none */
+    df_loop_tag tag;           /* of the scan */
+} task;
+
+/* Which of the keys `at`, their positions, a query looks at: to be broadcast to [S, keys]; NULL:
+ * all. */
+static deft_tensor *seen(deft_ctx *cx, const task *a, deft_tensor *at)
+{
+    deft_tensor *before = NULL, *inside = NULL;
+    if (a->tag.is_causal) before = deft_le(at, deft_iota(cx, DEFT_SHAPE(a->n_queries, 1), 0));
+    if (a->has_padding) inside = deft_lt(at, deft_const_i(cx, a->n_keys));
+    return before && inside ? deft_bitwise_and(before, inside) : before ? before : inside;
+}
+
+/* q k^T, -infinity where it is not looked at. */
+static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_tensor *at)
+{
+    deft_tensor *const s = deft_matmul(a->q, deft_t(k));
+    if (!a->tag.is_causal && !a->has_padding) return s;
+    return deft_where(seen(cx, a, at), s, deft_const_f(cx, -INFINITY));
+}
+
+/* ---- blocks ---- */
+
+static int64_t n_blocks(int64_t n_keys)
+{
+    return (n_keys + BLOCK - 1) / BLOCK;
+}
+
+/* [..., T, D] as rows for a scan: [blocks, ..., BLOCK, D]. */
+static deft_tensor *in_blocks(deft_tensor *t)
+{
+    deft_shape s = deft_shape_get(t);
+    const uint32_t r = s.rank;
+    const int64_t n = n_blocks(s.dim[r - 2]), more = n * BLOCK - s.dim[r - 2];
+    const int64_t before[DEFT_MAX_RANK] = { 0 };
+    int64_t after[DEFT_MAX_RANK] = { 0 };
+    after[r - 2] = more;
+    if (more) t = deft_pad(t, before, after, DEFT_PAD_CONSTANT, 0);
+    deft_axes order = { .n = r + 1, .at = { (int32_t)r - 2 } };
+    for (uint32_t i = 0; i < r - 2; i++) order.at[i + 1] = (int32_t)i;
+    order.at[r - 1] = (int32_t)r - 1;
+    order.at[r] = (int32_t)r;
+    s.rank = r + 1;
+    s.dim[r] = s.dim[r - 1];
+    s.dim[r - 1] = BLOCK;
+    s.dim[r - 2] = n;
+    return deft_permute(deft_reshape(t, s), order);
+}
+
+/* The reverse, for rows of a scan, to the shape s. */
+static deft_tensor *in_line(deft_tensor *rows, deft_shape s)
+{
+    const uint32_t r = s.rank;
+    deft_axes order = { .n = r + 1 };
+    for (uint32_t i = 0; i < r - 2; i++) order.at[i] = (int32_t)i + 1;
+    order.at[r - 2] = 0;
+    order.at[r - 1] = (int32_t)r - 1;
+    order.at[r] = (int32_t)r;
+    const int64_t n_keys = s.dim[r - 2];
+    deft_range first[DEFT_MAX_RANK];
+    for (uint32_t i = 0; i < r; i++) first[i] = DEFT_FULL;
+    first[r - 2] = DEFT_R(0, n_keys);
+    s.dim[r - 2] = n_blocks(n_keys) * BLOCK;
+    return deft_slice_n(deft_reshape(deft_permute(rows, order), s), r - 1, first);
+}
+
+/* The positions of the keys, in blocks. */
+static deft_tensor *positions(deft_ctx *cx, int64_t n_keys)
+{
+    const int64_t n = n_blocks(n_keys);
+    return deft_reshape(deft_iota(cx, DEFT_SHAPE(n * BLOCK), 0), DEFT_SHAPE(n, BLOCK));
+}
+
+static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
+{
+    const int64_t n_keys = deft_dim(k, -2);
+    return (task){ .q = q,
+                   .n_queries = deft_dim(q, -2),
+                   .n_keys = n_keys,
+                   .has_padding = n_keys % BLOCK != 0,
+                   .tag = tag };
+}
+
+/* Says what the scan computes, that a device may do it in its own way; not of padded keys. */
+static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task *a,
+                        deft_tensor *const *init, size_t n_states, deft_tensor *const *rows,
+                        size_t n_outs, deft_tensor **end)
+{
+    a->tag.kind = kind;
+    return df_scan(cx, body, a, init, n_states, rows, 3, n_blocks(a->n_keys), n_outs, end,
+                   a->has_padding ? 0 : df_loop_attr(a->tag), DF_SITE);
+}
+
+/* Filled with value, like t but for the last extent. */
+static deft_tensor *column(deft_ctx *cx, deft_tensor *t, int64_t last, double value)
+{
+    deft_shape s = deft_shape_get(t);
+    s.dim[s.rank - 1] = last;
+    return deft_full(cx, s, deft_dtype_of(t), value);
+}
+
+/* ---- forwards ---- */
+
+/* in: m, l, acc; keys, values and positions of a block. */
+static deft_status look(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out;
+    deft_tensor *const s = scores(cx, user, in[3], in[5]);
+    deft_tensor *const m = deft_maximum(in[0], deft_max(s, ROW, 1));
+    deft_tensor *const p = deft_exp(deft_sub(s, m)), *const down = deft_exp(deft_sub(in[0], m));
+    out[0] = m;
+    out[1] = deft_add(deft_mul(in[1], down), deft_sum(p, ROW, 1));
+    out[2] = deft_add(deft_mul(in[2], down), deft_matmul(p, in[4]));
+    return DEFT_OK;
+}
+
+/* in: q, k, v; out: the result, and the logarithm of the sum. */
+static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
+{
+    task a = task_of(in[0], in[1], tag);
+    deft_tensor *const init[] = { column(cx, in[0], 1, -INFINITY), column(cx, in[0], 1, 0),
+                                  column(cx, in[0], deft_dim(in[2], -1), 0) };
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), positions(cx, a.n_keys) };
+    deft_tensor *end[3];
+    if (!scan_blocks(cx, look, DF_LOOP_ATTENTION, &a, init, 3, rows, 0, end)) return DEFT_E_STATE;
+    out[0] = deft_div(end[2], end[1]);
+    out[1] = deft_add(end[0], deft_log(end[1]));
+    return DEFT_OK;
+}
+
+/* ---- backwards ---- */
+
+/* in: dq; keys, values and positions of a block. out: dq; dk and dv of the block. */
+static deft_status look_again(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    const task *const a = user;
+    (void)n_in, (void)n_out;
+    deft_tensor *const p = deft_exp(deft_sub(scores(cx, a, in[1], in[3]), a->log_sum));
+    deft_tensor *const by_p = deft_matmul(a->dout, deft_t(in[2]));
+    deft_tensor *const by_score = deft_mul(p, deft_sub(by_p, a->less));
+    out[0] = deft_add(in[0], deft_matmul(by_score, in[1]));
+    out[1] = deft_matmul(deft_t(by_score), a->q);
+    out[2] = deft_matmul(deft_t(p), a->dout);
+    return DEFT_OK;
+}
+
+static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *const *out,
+                            deft_tensor *const *grad_out, deft_tensor **grad_in, df_loop_tag tag)
+{
+    task a = task_of(in[0], in[1], tag);
+    a.dout = grad_out[0];
+    a.log_sum = out[1];
+    a.less = deft_sub(deft_sum(deft_mul(grad_out[0], out[0]), ROW, 1), grad_out[1]);
+    deft_tensor *const init[] = { column(cx, in[0], deft_dim(in[0], -1), 0) };
+    deft_tensor *const rows[] = { in_blocks(in[1]), in_blocks(in[2]), positions(cx, a.n_keys) };
+    deft_tensor *end[3];
+    if (!scan_blocks(cx, look_again, DF_LOOP_ATTENTION_GRAD, &a, init, 1, rows, 2, end))
+        return DEFT_E_STATE;
+    grad_in[0] = end[0];
+    grad_in[1] = in_line(end[1], deft_shape_get(in[1]));
+    grad_in[2] = in_line(end[2], deft_shape_get(in[2]));
+    return DEFT_OK;
+}
+
+/* ---- as functions with a derivative of their own ---- */
+
+/* user: df_loop_attr of the forward scan's tag; it outlives the call. */
+static df_loop_tag tag_of(const void *user)
+{
+    df_loop_tag tag;
+    df_loop_tag_of((uint32_t)(uintptr_t)user, &tag);
+    return tag;
+}
+
+static deft_status forward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                              size_t n_out, void *user)
+{
+    (void)n_in, (void)n_out;
+    return forward(cx, in, out, tag_of(user));
+}
+
+static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                               deft_tensor *const *out, deft_tensor *const *grad_out, size_t n_out,
+                               deft_tensor **grad_in, void *user)
+{
+    (void)n_in, (void)n_out;
+    return backward(cx, in, out, grad_out, grad_in, tag_of(user));
+}
+
+/* All scores at once: what a single block is. */
+static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
+{
+    task a = task_of(in[0], in[1], tag);
+    a.has_padding = false;
+    deft_tensor *const at = deft_iota(cx, DEFT_SHAPE(a.n_keys), 0);
+    out[0] = deft_matmul(deft_softmax(scores(cx, &a, in[1], at), -1), in[2]);
+    return DEFT_OK;
+}
+
+/* ---- the call ---- */
+
+typedef struct operands {
+    uint32_t node[3]; /* q, k, v */
+    df_shape s[3];
+} operands;
+
+/* The batch axes of all three, as the shape's first ones; false when they differ. */
+static bool common_batch(const operands *o, df_shape *out)
+{
+    out->rank = 0;
+    for (int i = 0; i < 3; i++)
+        if (o->s[i].rank > out->rank) out->rank = o->s[i].rank;
+    for (uint32_t j = 0; j + 2 < out->rank; j++) {
+        out->dim[j] = 1;
+        for (int i = 0; i < 3; i++) {
+            const uint32_t off = out->rank - o->s[i].rank;
+            const int64_t d = j < off ? 1 : o->s[i].dim[j - off];
+            if (d != 1 && out->dim[j] != 1 && d != out->dim[j]) return false;
+            if (d != 1) out->dim[j] = d;
+        }
+    }
+    return true;
+}
+
+static bool check(deft_ctx *cx, const operands *o, df_shape *batch)
+{
+    char q[DF_SHAPE_TEXT], k[DF_SHAPE_TEXT], v[DF_SHAPE_TEXT];
+    const df_shape *const s = o->s;
+    const uint32_t a = s[0].rank, b = s[1].rank, c = s[2].rank;
+    const deft_dtype t = df_dtype_at(cx, o->node[0]);
+    const bool fits = a >= 2 && b >= 2 && c >= 2 && a < DEFT_MAX_RANK && b < DEFT_MAX_RANK &&
+                      c < DEFT_MAX_RANK && s[0].dim[a - 1] == s[1].dim[b - 1] &&
+                      s[1].dim[b - 2] == s[2].dim[c - 2] && s[1].dim[b - 2] > 0;
+    if (!fits || !common_batch(o, batch)) {
+        df_error(cx, DEFT_E_SHAPE,
+                 "attention: q is %s, k is %s, v is %s; it takes [..., S, D], [..., T, D], [..., "
+                 "T, E] with T at least 1 and at most %d axes",
+                 df_shape_text(&s[0], q, sizeof q), df_shape_text(&s[1], k, sizeof k),
+                 df_shape_text(&s[2], v, sizeof v), DEFT_MAX_RANK - 1);
+        return false;
+    }
+    if (df_is_float(t) && df_dtype_at(cx, o->node[1]) == t && df_dtype_at(cx, o->node[2]) == t)
+        return true;
+    df_error(cx, DEFT_E_DTYPE, "attention: q is %s, k is %s, v is %s; it takes floats of one dtype",
+             deft_dtype_name(t), deft_dtype_name(df_dtype_at(cx, o->node[1])),
+             deft_dtype_name(df_dtype_at(cx, o->node[2])));
+    return false;
+}
+
+/* The operands as handles of the open body: with equal batch axes, q scaled. */
+static bool hand_in(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
+                    deft_tensor *in[3], uintptr_t site)
+{
+    const deft_dtype t = df_dtype_at(cx, o->node[0]);
+    for (int i = 0; i < 3; i++) {
+        df_shape want = *batch;
+        uint32_t a = o->node[i];
+        const df_shape *const s = &o->s[i];
+        want.dim[want.rank - 2] = s->dim[s->rank - 2];
+        want.dim[want.rank - 1] = s->dim[s->rank - 1];
+        if (!df_shape_equal(&want, s)) a = df_expand_to(cx, a, &want, site);
+        if (i == 0)
+            a = df_map2(cx, DF_OP_mul, a, df_number_f(cx, "attention", t, scale, site), site);
+        if (!(in[i] = df_result(cx, a))) return false;
+    }
+    return true;
+}
+
+/* The record of the result, made in a scope of its own. */
+static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
+                       df_loop_tag tag, uintptr_t site)
+{
+    uint32_t was, made = DF_BAD;
+    deft_tensor *in[3], *out[2] = { 0 };
+    if (!df_body_open(cx, site, &was)) return DF_BAD;
+    bool ok = hand_in(cx, o, batch, scale, in, site);
+    const uint32_t first = cx->rec.n;
+    if (ok && o->s[1].dim[o->s[1].rank - 2] <= BLOCK) {
+        ok = at_once(cx, in, out, tag) == DEFT_OK;
+        df_rec_sites_set(cx, first, site);
+    } else if (ok) {
+        ok = df_custom_grad(cx, forward_of, backward_of, (void *)(uintptr_t)df_loop_attr(tag), in,
+                            3, out, 2, site, true);
+    }
+    if (ok && out[0]) made = df_node_of(cx, out[0]);
+    df_body_close(cx, was);
+    return made;
+}
+
+deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
+                            const deft_attention_options *options)
+{
+    deft_attention_options o;
+    operands x;
+    df_shape batch;
+    deft_tensor *const list[] = { q, k, v };
+    deft_ctx *const cx = df_begin("attention", q, &x.node[0], &x.s[0], DF_SITE);
+    if (!cx) return NULL;
+    for (unsigned i = 1; i < 3; i++) {
+        if (!df_enter_more(cx, "attention", i + 1, list[i])) return NULL;
+        if ((x.node[i] = df_node_of(cx, list[i])) == DF_BAD) return NULL;
+        df_rec_shape(&cx->rec, x.node[i], &x.s[i]);
+    }
+    for (unsigned i = 0; i < 3; i++) {
+        x.node[i] = df_mixed_operand(cx, DF_OP_matmul, x.node[i], DF_SITE);
+        if (x.node[i] == DF_BAD) return NULL;
+    }
+    if (options && !df_check_options(cx, "attention", "deft_attention_options", options->size))
+        return NULL;
+    df_take_options(&o, sizeof o, options, options ? options->size : 0);
+    if (!check(cx, &x, &batch)) return NULL;
+    const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
+    /* Halves are lifted, and the result rounded once, as in other composites. */
+    const deft_dtype met = df_dtype_at(cx, x.node[0]);
+    for (unsigned i = 0; i < 3; i++) {
+        x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(met), DF_SITE);
+        if (x.node[i] == DF_BAD) return NULL;
+    }
+    const df_loop_tag tag = {
+        .kind = DF_LOOP_ATTENTION, .is_causal = o.is_causal, .is_scaled = o.scale == 0, .from = met
+    };
+    const uint8_t mixed = cx->mixed;
+    cx->mixed = 0; /* within, all is of that dtype */
+    const uint32_t made = attend(cx, &x, &batch, scale, tag, DF_SITE);
+    cx->mixed = mixed;
+    return df_result(cx, df_to(cx, made, met, DF_SITE));
+}

@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops and branches: what their functions record goes into the same list as all else, so that it
+ * is compared, replayed and printed like all else (trace/control.h has the form). A function runs
+ * in a scope of its own, `body_at`, which no handle leaves; acting calls are refused while it is
+ * open, but work of the caller's in a custom gradient (work.c).
+ */
+#include "lazy/calls/body.h"
+#include "lazy/grad/grad.h"
+#include "lazy/core/meet.h"
+
+#include <string.h>
+
+enum { MAX_WIDTH = 1 << 16 }; /* tensors in or out of one function */
+
+/* One call of one function. */
+typedef struct call {
+    deft_ctx *cx;
+    const char *what, *who; /* "while", "the test" */
+    deft_body_fn fn;
+    void *user;
+    uintptr_t site;
+    bool defers; /* what number a result is, is decided when both branches are recorded */
+} call;
+
+/* Work space of a call: freed whole. */
+typedef struct space {
+    size_t n;
+    deft_tensor **in, **out;
+    /* Copies of bare numbers that are results: they outlive their scope. */
+    deft_tensor *number, *first_number;
+    uint32_t *from, *node, *made;
+} space;
+
+static size_t space_size(size_t n)
+{
+    return n * (2 * sizeof(deft_tensor *) + 2 * sizeof(deft_tensor) + 3 * sizeof(uint32_t)) + 1;
+}
+
+static bool space_take(deft_ctx *cx, const char *what, size_t n, space *s)
+{
+    char *const at = df_mem_zalloc(cx->mem, space_size(n));
+    if (!at) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors", what, n);
+        return false;
+    }
+    *s = (space){ .n = n, .in = (deft_tensor **)(void *)at };
+    s->out = s->in + n;
+    s->number = (deft_tensor *)(void *)(s->out + n);
+    s->first_number = s->number + n;
+    s->from = (uint32_t *)(void *)(s->first_number + n);
+    s->node = s->from + n;
+    s->made = s->node + n;
+    return true;
+}
+
+static void space_give(deft_ctx *cx, space *s)
+{
+    if (s->in) df_mem_free(cx->mem, s->in, space_size(s->n));
+    *s = (space){ 0 };
+}
+
+/* ---- what is handed in ---- */
+
+static bool check_list(deft_ctx *cx, const char *what, deft_tensor *const *list, size_t n)
+{
+    if (n > 0 && !list) {
+        df_error(cx, DEFT_E_ARG, "%s: a list of %zu tensors is NULL", what, n);
+        return false;
+    }
+    for (size_t i = 0; i < n; i++)
+        if (!df_enter_more(cx, what, (unsigned)i + 1, list[i])) return false;
+    return true;
+}
+
+static void clear(deft_tensor **out, size_t n)
+{
+    for (size_t i = 0; i < n; i++) out[i] = NULL;
+}
+
+/* ok, as a call returns it. What was handed in may be in out, so that is cleared last. */
+static bool done(bool ok, deft_tensor **out, size_t n)
+{
+    if (!ok && out && n <= MAX_WIDTH) clear(out, n);
+    return ok;
+}
+
+static deft_ctx *context_of(deft_ctx *cx, const char *what)
+{
+    if (!cx) return NULL;
+    if (cx->rec.n >= cx->look_at && !df_make_room(cx)) return NULL;
+    if (cx->body_nest < DF_MAX_NESTING) return cx;
+    df_error(cx, DEFT_E_LIMIT, "%s: nested more than %d deep", what, DF_MAX_NESTING);
+    return NULL;
+}
+
+/* ---- running a function ---- */
+
+/* The record of a result that must be like record `like`: a bare number is made so. */
+static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t like)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape want, have;
+    char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    const deft_dtype dtype = df_dtype_at(cx, like);
+    df_rec_shape(&cx->rec, like, &want);
+    if (t->flags & DF_HANDLE_WEAK) {
+        const uint32_t number = df_weak_node(cx, t, dtype);
+        if (number == DF_BAD || want.rank == 0) return number;
+        return df_expand_to(cx, number, &want, c->site);
+    }
+    const uint32_t node = df_node_of(cx, t);
+    if (node == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, node, &have);
+    if (df_dtype_at(cx, node) == dtype && df_shape_equal(&want, &have)) return node;
+    df_error(cx, DEFT_E_SHAPE, "%s: %s makes result %zu %s%s, it must be %s%s", c->what, c->who, i,
+             deft_dtype_name(df_dtype_at(cx, node)), df_shape_text(&have, b, sizeof b),
+             deft_dtype_name(dtype), df_shape_text(&want, a, sizeof a));
+    return DF_BAD;
+}
+
+static bool hand_in(const call *c, space *s, size_t n_in)
+{
+    for (size_t i = 0; i < n_in; i++)
+        if (s->node[i] != DF_BAD && !(s->in[i] = df_handle_new(c->cx, s->node[i]))) return false;
+    return true;
+}
+
+static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
+{
+    deft_ctx *const cx = c->cx;
+    clear(s->out, n_out);
+    const uint32_t before = df_mistakes(cx);
+    const deft_status st = c->fn(cx, s->in, n_in, s->out, n_out, c->user);
+    df_enter_call(cx, c->site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
+        df_error(cx, st, "%s: %s failed", c->what, c->who);
+    if (df_mistakes(cx) != before) return false;
+    for (size_t i = 0; i < n_out; i++) {
+        if (!s->out[i]) {
+            df_error(cx, DEFT_E_ARG, "%s: %s leaves result %zu of %zu NULL", c->what, c->who, i,
+                     n_out);
+            return false;
+        }
+        if (!df_enter_more(cx, c->what, (unsigned)i + 1, s->out[i])) return false;
+    }
+    return true;
+}
+
+bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
+{
+    if (!df_scope_push(cx, df_here(cx, site))) return false;
+    *was = cx->body_at;
+    cx->body_at = cx->depth;
+    cx->body_nest++;
+    df_walk_begin(cx);
+    return true;
+}
+
+void df_body_close(deft_ctx *cx, uint32_t was)
+{
+    df_scope_pop(cx, cx->body_at);
+    cx->body_at = was;
+    cx->body_nest--;
+    df_walk_end(cx);
+}
+
+/* The record of result i that is like none: a bare number is left to the caller, in s->number, when
+ * c may defer it. */
+static bool result_itself(const call *c, space *s, size_t i)
+{
+    deft_tensor *const t = s->out[i];
+    const bool is_deferred = c->defers && t->flags & DF_HANDLE_WEAK;
+    if (is_deferred) df_number_move(&s->number[i], t);
+    s->made[i] = is_deferred ? DF_BAD : df_node_of(c->cx, t);
+    return is_deferred || s->made[i] != DF_BAD;
+}
+
+/* Runs c's function on handles of s->node[0..n_in), or on s->in[i] as it is where that is DF_BAD.
+ * s->made[i] is the record of result i, like record s->from[i]; or as it is where that is DF_BAD.
+ */
+static bool record_body(const call *c, space *s, size_t n_in, size_t n_out)
+{
+    uint32_t was;
+    if (!df_body_open(c->cx, c->site, &was)) return false;
+    bool ok = hand_in(c, s, n_in) && run_fn(c, s, n_in, n_out);
+    for (size_t i = 0; i < n_out && ok; i++) {
+        if (s->from[i] == DF_BAD) {
+            ok = result_itself(c, s, i);
+        } else {
+            s->made[i] = result_like(c, s->out[i], i, s->from[i]);
+            ok = s->made[i] != DF_BAD;
+        }
+    }
+    df_body_close(c->cx, was);
+    return ok;
+}
+
+/* ---- loops ---- */
+
+static uint32_t append2(deft_ctx *cx, df_op op, uint32_t like, uint32_t a, uint32_t b,
+                        uintptr_t site)
+{
+    const uint32_t src[3] = { a, b, DF_BAD };
+    if (a == DF_BAD || b == DF_BAD) return DF_BAD;
+    return df_append(cx, op, df_dtype_at(cx, like), 0, src, NULL, 0, NULL, site);
+}
+
+static uint32_t open_loop(deft_ctx *cx, int64_t most, uint32_t attr, uintptr_t site)
+{
+    const uint32_t around =
+        cx->body_loop == DF_NONE ? df_cst(cx, DEFT_I64, 0, site) : cx->body_loop;
+    if (around == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_loop, DEFT_I64, attr, &around, &most, 1, NULL, site);
+}
+
+/* States into s->node[0..n), which are also what results must be like. */
+static bool enter_states(deft_ctx *cx, space *s, deft_tensor *const *init, size_t n, uint32_t loop,
+                         uintptr_t site)
+{
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t from = df_node_of(cx, init[i]);
+        s->node[i] = s->from[i] =
+            from == DF_BAD ? DF_BAD : append2(cx, DF_OP_carry, from, from, loop, site);
+        if (s->node[i] == DF_BAD) return false;
+    }
+    return true;
+}
+
+static uint32_t append_next(deft_ctx *cx, uint32_t state, uint32_t value, uint32_t before,
+                            uintptr_t site)
+{
+    const uint32_t src[3] = { state, value, before };
+    return df_append(cx, DF_OP_next, df_dtype_at(cx, state), 0, src, NULL, 0, NULL, site);
+}
+
+static uint32_t append_stack(deft_ctx *cx, uint32_t row, uint32_t before, int64_t length,
+                             uintptr_t site)
+{
+    df_shape s, all;
+    const uint32_t src[3] = { row, before, DF_BAD };
+    df_rec_shape(&cx->rec, row, &s);
+    if (s.rank == DEFT_MAX_RANK) {
+        df_error(cx, DEFT_E_LIMIT, "scan: rows of rank %d leave no axis for the iterations",
+                 DEFT_MAX_RANK);
+        return DF_BAD;
+    }
+    all.rank = s.rank + 1;
+    all.dim[0] = length;
+    memcpy(all.dim + 1, s.dim, s.rank * sizeof *s.dim);
+    return df_append(cx, DF_OP_stack, df_dtype_at(cx, row), 0, src, NULL, 0, &all, site);
+}
+
+/* The list that ends the loop, and its results. s->node: the states; s->made: what the body made.
+ * A result that the body does not make anew is a value of the loop all the same. */
+static bool close_loop(const call *c, space *s, size_t n_states, size_t n_outs, int64_t length,
+                       uint32_t before, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    const size_t n = n_states + n_outs;
+    for (size_t i = 0; i < n; i++) {
+        before = i < n_states ? append_next(cx, s->node[i], s->made[i], before, c->site)
+                              : append_stack(cx, s->made[i], before, length, c->site);
+        if (before == DF_BAD) return false;
+        s->from[i] = before;
+    }
+    for (size_t i = 0; i < n; i++) {
+        out[i] = df_result(cx, append2(cx, DF_OP_final, s->from[i], s->from[i], before, c->site));
+        if (!out[i]) return false;
+    }
+    cx->finals += (uint32_t)n;
+    return true;
+}
+
+static bool record_while(call *c, deft_body_fn test, deft_body_fn body, space *s,
+                         deft_tensor *const *init, size_t n, int64_t most, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    const uint32_t around = cx->body_loop, loop = open_loop(cx, most, 0, c->site);
+    if (loop == DF_BAD || !enter_states(cx, s, init, n, loop, c->site)) return false;
+    cx->body_loop = loop;
+    const uint32_t like = s->from[0];
+    df_shape shape;
+    c->fn = test;
+    c->who = "its test";
+    s->from[0] = DF_BAD;
+    bool ok = record_body(c, s, n, 1);
+    s->from[0] = like;
+    const uint32_t holds = ok ? s->made[0] : DF_BAD;
+    if (ok) {
+        df_rec_shape(&cx->rec, holds, &shape);
+        ok = df_dtype_at(cx, holds) == DEFT_BOOL && shape.rank == 0;
+        if (!ok) {
+            char text[DF_SHAPE_TEXT];
+            df_error(cx, DEFT_E_DTYPE, "while: its test makes %s%s, it must make bool[]",
+                     deft_dtype_name(df_dtype_at(cx, holds)),
+                     df_shape_text(&shape, text, sizeof text));
+        }
+    }
+    c->fn = body;
+    c->who = "its body";
+    ok = ok && record_body(c, s, n, n);
+    cx->body_loop = around;
+    if (!ok) return false;
+    const uint32_t proceed = append2(cx, DF_OP_proceed, holds, holds, loop, c->site);
+    return proceed != DF_BAD && close_loop(c, s, n, 0, 0, proceed, out);
+}
+
+static bool check_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body,
+                        deft_tensor *const *init, size_t n, int64_t most, deft_tensor **out)
+{
+    if (!context_of(cx, "while")) return false;
+    if (test && body && out && n > 0 && n <= MAX_WIDTH && most >= 0)
+        return check_list(cx, "while", init, n);
+    df_error(cx, DEFT_E_ARG,
+             "while: %zu states, at most %lld iterations; it takes two functions, room for "
+             "results, 1 to %d states and a bound of 0 or more",
+             n, (long long)most, MAX_WIDTH);
+    return false;
+}
+
+bool deft_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body, void *user,
+                deft_tensor *const *init, size_t n, int64_t most, deft_tensor **out)
+{
+    df_enter_call(cx, DF_SITE);
+    call c = { .cx = cx, .what = "while", .user = user, .site = DF_SITE };
+    space s = { 0 };
+    const bool ok = check_while(cx, test, body, init, n, most, out) &&
+                    space_take(cx, "while", n, &s) &&
+                    record_while(&c, test, body, &s, init, n, most, out);
+    if (cx) space_give(cx, &s);
+    return done(ok, out, n);
+}
+
+/* Rows into s->node[n_states ..). */
+static bool enter_rows(deft_ctx *cx, space *s, deft_tensor *const *rows, size_t n_states, size_t n,
+                       int64_t length, uint32_t loop, uintptr_t site)
+{
+    for (size_t i = 0; i < n; i++) {
+        df_shape shape;
+        char text[DF_SHAPE_TEXT];
+        const uint32_t from = df_node_of(cx, rows[i]);
+        if (from == DF_BAD) return false;
+        df_rec_shape(&cx->rec, from, &shape);
+        if (shape.rank == 0 || shape.dim[0] != length) {
+            df_error(cx, DEFT_E_SHAPE, "scan: rows %zu are %s, the first axis must have %lld", i,
+                     df_shape_text(&shape, text, sizeof text), (long long)length);
+            return false;
+        }
+        s->node[n_states + i] = append2(cx, DF_OP_each, from, from, loop, site);
+        if (s->node[n_states + i] == DF_BAD) return false;
+    }
+    return true;
+}
+
+static bool record_scan(call *c, space *s, deft_tensor *const *init, size_t n_states,
+                        deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
+                        deft_tensor **out, uint32_t attr)
+{
+    deft_ctx *const cx = c->cx;
+    const uint32_t around = cx->body_loop, loop = open_loop(cx, length, attr, c->site);
+    if (loop == DF_BAD || !enter_states(cx, s, init, n_states, loop, c->site) ||
+        !enter_rows(cx, s, rows, n_states, n_rows, length, loop, c->site))
+        return false;
+    for (size_t i = 0; i < n_outs; i++) s->from[n_states + i] = DF_BAD;
+    cx->body_loop = loop;
+    const bool ok = record_body(c, s, n_states + n_rows, n_states + n_outs);
+    cx->body_loop = around;
+    return ok && close_loop(c, s, n_states, n_outs, length, loop, out);
+}
+
+static bool check_scan(deft_ctx *cx, deft_body_fn body, deft_tensor *const *init, size_t n_states,
+                       deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
+                       deft_tensor **out)
+{
+    if (!context_of(cx, "scan")) return false;
+    if (body && out && n_states + n_outs > 0 && length >= 0 && n_states <= MAX_WIDTH &&
+        n_rows <= MAX_WIDTH && n_outs <= MAX_WIDTH)
+        return check_list(cx, "scan", init, n_states) && check_list(cx, "scan", rows, n_rows);
+    df_error(cx, DEFT_E_ARG,
+             "scan: %zu states, %zu rows, %zu results, %lld iterations; it takes a function, room "
+             "for results, something to make, at most %d of each and a length of 0 or more",
+             n_states, n_rows, n_outs, (long long)length, MAX_WIDTH);
+    return false;
+}
+
+bool df_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init, size_t n_states,
+             deft_tensor *const *rows, size_t n_rows, int64_t length, size_t n_outs,
+             deft_tensor **out, uint32_t attr, uintptr_t site)
+{
+    call c = {
+        .cx = cx, .what = "scan", .who = "its body", .fn = body, .user = user, .site = site
+    };
+    space s = { 0 };
+    const size_t n_out = n_states + n_outs, n_in = n_states + n_rows;
+    const bool ok = check_scan(cx, body, init, n_states, rows, n_rows, length, n_outs, out) &&
+                    space_take(cx, "scan", n_out > n_in ? n_out : n_in, &s) &&
+                    record_scan(&c, &s, init, n_states, rows, n_rows, length, n_outs, out, attr);
+    if (cx) space_give(cx, &s);
+    return done(ok, out, n_states <= MAX_WIDTH && n_outs <= MAX_WIDTH ? n_out : SIZE_MAX);
+}
+
+bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *init,
+               size_t n_states, deft_tensor *const *rows, size_t n_rows, int64_t length,
+               size_t n_outs, deft_tensor **out)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_scan(cx, body, user, init, n_states, rows, n_rows, length, n_outs, out, 0, DF_SITE);
+}
+
+/* ---- branches ---- */
+
+/* Numbers that the first branch gave are made like the results of the other, s->made; where that
+ * gave a number too, the first has its own dtype, and the other one takes it. */
+static bool settle_numbers(const call *c, space *s, size_t n)
+{
+    deft_ctx *const cx = c->cx;
+    for (size_t i = 0; i < n; i++) {
+        if (s->from[i] != DF_BAD) continue;
+        const deft_dtype own = df_tensor_dtype(cx, &s->first_number[i]);
+        const bool both = s->made[i] == DF_BAD;
+        s->from[i] = both ? df_weak_node(cx, &s->first_number[i], own)
+                          : result_like(c, &s->first_number[i], i, s->made[i]);
+        if (s->from[i] == DF_BAD) return false;
+        if (both) s->made[i] = result_like(c, &s->number[i], i, s->from[i]);
+        if (s->made[i] == DF_BAD) return false;
+    }
+    return true;
+}
+
+static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint32_t condition,
+                        space *s, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out)
+{
+    deft_ctx *const cx = c->cx;
+    for (size_t i = 0; i < n_in; i++) {
+        const bool is_number = in[i]->flags & DF_HANDLE_WEAK;
+        s->in[i] = in[i]; /* a number takes the dtype of what it meets in a branch */
+        s->node[i] = is_number ? DF_BAD : df_node_of(cx, in[i]);
+        if (!is_number && s->node[i] == DF_BAD) return false;
+    }
+    for (size_t i = 0; i < n_out; i++) s->from[i] = DF_BAD;
+    const uint32_t first = cx->rec.n;
+    c->defers = true;
+    c->fn = then;
+    c->who = "its first branch";
+    if (!record_body(c, s, n_in, n_out)) return false;
+    for (size_t i = 0; i < n_out; i++) {
+        s->from[i] = s->made[i];
+        s->first_number[i] = s->number[i];
+    }
+    const uint32_t middle = cx->rec.n;
+    c->fn = otherwise;
+    c->who = "its other branch";
+    /* A result that is a number here, and none in the first branch, is made like that one. */
+    if (!record_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
+        !df_grad_mark_branches(cx, cx->rec.n, first, middle))
+        return false;
+    for (size_t i = 0; i < n_out; i++) {
+        const uint32_t src[3] = { condition, s->from[i], s->made[i] };
+        out[i] = df_result(cx, df_append(cx, DF_OP_cond, df_dtype_at(cx, s->from[i]), 0, src, NULL,
+                                         0, NULL, c->site));
+        if (!out[i]) return false;
+    }
+    return true;
+}
+
+static bool check_cond(deft_ctx *cx, uint32_t condition, deft_body_fn then, deft_body_fn otherwise,
+                       deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    df_shape shape;
+    char text[DF_SHAPE_TEXT];
+    if (condition == DF_BAD) return false;
+    if (!then || !otherwise || !out || n_out == 0 || n_out > MAX_WIDTH || n_in > MAX_WIDTH) {
+        df_error(cx, DEFT_E_ARG,
+                 "cond: %zu tensors, %zu results; it takes two functions, room for results, 1 to "
+                 "%d of them and no more tensors",
+                 n_in, n_out, MAX_WIDTH);
+        return false;
+    }
+    if (!check_list(cx, "cond", in, n_in)) return false;
+    df_rec_shape(&cx->rec, condition, &shape);
+    if (df_dtype_at(cx, condition) == DEFT_BOOL && shape.rank == 0) return true;
+    df_error(cx, DEFT_E_DTYPE, "cond: the condition is %s%s, it must be bool[]",
+             deft_dtype_name(df_dtype_at(cx, condition)), df_shape_text(&shape, text, sizeof text));
+    return false;
+}
+
+bool deft_cond(deft_tensor *condition, deft_body_fn then, deft_body_fn otherwise, void *user,
+               deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    space s = { 0 };
+    deft_ctx *const cx = context_of(df_enter("cond", 1, condition, DF_SITE), "cond");
+    call c = { .cx = cx, .what = "cond", .user = user, .site = DF_SITE };
+    const uint32_t node = cx ? df_node_of(cx, condition) : DF_BAD;
+    const bool ok = cx && check_cond(cx, node, then, otherwise, in, n_in, out, n_out) &&
+                    space_take(cx, "cond", n_in > n_out ? n_in : n_out, &s) &&
+                    record_cond(&c, then, otherwise, node, &s, in, n_in, out, n_out);
+    if (cx) space_give(cx, &s);
+    return done(ok, out, n_out);
+}

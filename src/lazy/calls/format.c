@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensors as text: "f32[2,3] [[1, 2, 3], [4, 5, 6]]". Floats are the shortest decimals that read
+ * back to the same bits, whatever the caller's locale; long axes keep their ends.
+ */
+#include "lazy/device/devices.h"
+#include "lazy/capture/recording.h"
+#include "lazy/core/submit.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* An axis longer than LONG shows its first and last ENDS. */
+enum { LONG_AXIS = 8, ENDS = 3 };
+
+/* snprintf writes the locale's decimal point, of whatever length: put '.' in its place. */
+static void put_decimal(df_str *s, const char *text)
+{
+    bool in_point = false;
+    for (; *text; text++) {
+        const bool plain =
+            (*text >= '0' && *text <= '9') || *text == '-' || *text == '+' || *text == 'e';
+        if (plain || !in_point) df_str_putc(s, plain ? *text : '.');
+        in_point = !plain;
+    }
+}
+
+static void put_float(df_str *s, double x, bool is_f32)
+{
+    if (isnan(x)) {
+        df_str_put(s, "nan");
+        return;
+    }
+    if (isinf(x)) {
+        df_str_put(s, x < 0 ? "-inf" : "inf");
+        return;
+    }
+    char text[64];
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (is_f32 ? strtof(text, NULL) == (float)x : strtod(text, NULL) == x) break;
+    }
+    put_decimal(s, text);
+}
+
+/* The half is a whole number that is short enough as it is, or else the shortest decimal. */
+static void put_half(df_str *s, deft_dtype t, uint16_t bits)
+{
+    const double x = (double)df_f32_of_half(t, bits);
+    char text[64];
+    if (!isfinite(x) || (fabs(x) < 0x1p17 && x == floor(x))) {
+        put_float(s, x, true);
+        return;
+    }
+    for (int digits = 1; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, x);
+        if (df_half_of_f64(t, strtod(text, NULL)) == bits) break;
+    }
+    put_decimal(s, text);
+}
+
+static void put_element(df_str *s, deft_dtype dtype, const char *at)
+{
+    switch (dtype) {
+    case DEFT_BOOL: df_str_put(s, *at ? "true" : "false"); return;
+    case DEFT_U8: df_str_fmt(s, "%u", (unsigned)*(const uint8_t *)at); return;
+    case DEFT_I32: {
+        int32_t x;
+        memcpy(&x, at, sizeof x);
+        df_str_fmt(s, "%" PRId32, x);
+        return;
+    }
+    case DEFT_I64: {
+        int64_t x;
+        memcpy(&x, at, sizeof x);
+        df_str_fmt(s, "%" PRId64, x);
+        return;
+    }
+    case DEFT_F32: {
+        float x;
+        memcpy(&x, at, sizeof x);
+        put_float(s, (double)x, true);
+        return;
+    }
+    case DEFT_F64: {
+        double x;
+        memcpy(&x, at, sizeof x);
+        put_float(s, x, false);
+        return;
+    }
+    case DEFT_F16:
+    case DEFT_BF16: {
+        uint16_t x;
+        memcpy(&x, at, sizeof x);
+        put_half(s, dtype, x);
+        return;
+    }
+    }
+}
+
+/* An odometer over the shown elements: `axis` is the innermost open bracket. */
+static void put_elements(df_str *s, const df_value *v)
+{
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)v->dtype);
+    int64_t at[DEFT_MAX_RANK] = { 0 }, offset = 0;
+    if (v->rank == 0) {
+        put_element(s, (deft_dtype)v->dtype, v->data);
+        return;
+    }
+    df_str_putc(s, '[');
+    for (uint32_t axis = 0;;) {
+        const int64_t dim = v->shape.dim[axis], i = at[axis];
+        if (i == dim) {
+            df_str_putc(s, ']');
+            offset -= dim * v->stride[axis];
+            if (axis == 0 || !s->ok) return;
+            axis--;
+            at[axis]++;
+            offset += v->stride[axis];
+            continue;
+        }
+        if (i > 0) df_str_put(s, ", ");
+        if (i == ENDS && dim > LONG_AXIS) {
+            df_str_put(s, "..., ");
+            at[axis] = dim - ENDS;
+            offset += (dim - ENDS - i) * v->stride[axis];
+        }
+        if (axis + 1 == v->rank) {
+            put_element(s, (deft_dtype)v->dtype, v->data + offset * size);
+            at[axis]++;
+            offset += v->stride[axis];
+        } else {
+            axis++;
+            at[axis] = 0;
+            df_str_putc(s, '[');
+        }
+    }
+}
+
+/* Checks and computes t, and makes its text. */
+static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+                           df_str *out)
+{
+    *out = (df_str){ 0 };
+    if (!t || df_slab_of(t)->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
+    deft_ctx *const cx = *cx_out = df_slab_of(t)->cx;
+    df_str_init(out, cx->mem);
+    df_act(cx, what, site);
+    deft_status st = df_may_act(cx);
+    if (st != DEFT_OK) return st;
+    if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    df_recording_reads(cx);
+    st = df_wait_for(cx, df_handle_value(cx, t));
+    if (st != DEFT_OK) return st;
+    df_value *found = df_value_ref(df_handle_value(cx, t)), *v = NULL;
+    if (!found) {
+        df_want w = { .node = df_node_of(cx, t) };
+        if (w.node == DF_BAD) return df_deliver(cx);
+        TRY(df_sync(cx, &w, 1));
+        found = w.result;
+    }
+    TRY(df_value_host(cx, &cx->diag, found, &v));
+    char shape[DF_SHAPE_TEXT];
+    df_str_fmt(out, "%s%s ", deft_dtype_name((deft_dtype)v->dtype),
+               df_shape_text(&v->shape, shape, sizeof shape));
+    put_elements(out, v);
+    if (!out->ok) st = df_fail(&cx->diag, DEFT_E_MEMORY, "%s: no memory for the text", what);
+done:
+    df_value_drop(cx, &found);
+    df_value_drop(cx, &v);
+    return st;
+}
+
+deft_status deft_format(deft_tensor *t, char *buf, size_t n, size_t *length)
+{
+    if (n && buf) buf[0] = '\0';
+    deft_ctx *cx = NULL;
+    df_str s;
+    deft_status st = text_of("format", DF_SITE, t, &cx, &s);
+    if (!cx) return st;
+    if (st == DEFT_OK && n && !buf)
+        st = df_fail(&cx->diag, DEFT_E_ARG, "format: buf is NULL, with room for %zu characters", n);
+    if (st == DEFT_OK) {
+        const size_t take = s.n < n ? s.n : n ? n - 1 : 0;
+        if (n) {
+            memcpy(buf, s.at, take);
+            buf[take] = '\0';
+        }
+        if (length) *length = s.n;
+    }
+    df_str_finish(&s);
+    return st;
+}
+
+deft_status deft_print(deft_tensor *t, FILE *stream)
+{
+    deft_ctx *cx = NULL;
+    df_str s;
+    deft_status st = text_of("print", DF_SITE, t, &cx, &s);
+    if (!cx) return st;
+    if (st == DEFT_OK && !stream) st = df_fail(&cx->diag, DEFT_E_ARG, "print: stream is NULL");
+    if (st == DEFT_OK) {
+        df_str_putc(&s, '\n');
+        if (!s.ok)
+            st = df_fail(&cx->diag, DEFT_E_MEMORY, "print: no memory for the text");
+        else if (fwrite(s.at, 1, s.n, stream) != s.n)
+            st = df_fail(&cx->diag, DEFT_E_IO, "print: %zu bytes could not be written", s.n);
+    }
+    df_str_finish(&s);
+    return st;
+}

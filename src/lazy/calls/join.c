@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What puts tensors, or parts of them, next to each other: joining, padding, rolling, triangles. A
+ * result is memory that updates cover; pieces that are views of one tensor are read through it.
+ */
+#include "lazy/calls/compose.h"
+#include "lazy/core/meet.h"
+
+/* Writes value into rows [at, at + n) of axis of base. */
+static uint32_t put(deft_ctx *cx, uint32_t base, uint32_t value, uint32_t axis, int64_t at,
+                    uintptr_t site)
+{
+    if (base == DF_BAD || value == DF_BAD) return DF_BAD;
+    df_shape s;
+    df_rec_shape(&cx->rec, value, &s);
+    int64_t start[DEFT_MAX_RANK] = { 0 }, step[DEFT_MAX_RANK];
+    for (uint32_t i = 0; i < s.rank; i++) step[i] = 1;
+    start[axis] = s.dim[axis] ? at : 0;
+    const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
+    const uint32_t src[3] = { base, value, place };
+    return df_append(cx, DF_OP_update, df_dtype_at(cx, base), 0, src, NULL, 0, NULL, site);
+}
+
+static uint32_t empty(deft_ctx *cx, deft_dtype t, const df_shape *s, uintptr_t site)
+{
+    return df_append(cx, DF_OP_empty, t, 0, NULL, NULL, 0, s, site);
+}
+
+uint32_t df_join(deft_ctx *cx, const uint32_t *piece, size_t n, uint32_t axis, uintptr_t site)
+{
+    df_shape s, p;
+    df_rec_shape(&cx->rec, piece[0], &s);
+    s.dim[axis] = 0;
+    for (size_t i = 0; i < n; i++) {
+        df_rec_shape(&cx->rec, piece[i], &p);
+        s.dim[axis] += p.dim[axis];
+    }
+    uint32_t out = empty(cx, df_dtype_at(cx, piece[0]), &s, site);
+    int64_t at = 0;
+    for (size_t i = 0; i < n && out != DF_BAD; i++) {
+        df_rec_shape(&cx->rec, piece[i], &p);
+        if (p.dim[axis] == 0) continue;
+        out = put(cx, out, piece[i], axis, at, site);
+        at += p.dim[axis];
+    }
+    return out;
+}
+
+static deft_tensor *join_list(const char *what, deft_tensor *const *parts, size_t n, int axis,
+                              bool stack, uintptr_t site)
+{
+    if (!parts || !n) return NULL;
+    deft_ctx *const cx = df_enter(what, 1, parts[0], site);
+    if (!cx) return NULL;
+    if (n > 65536) return df_error(cx, DEFT_E_LIMIT, "%s: %zu parts", what, n);
+    df_arena_reset(&cx->pass);
+    uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, n);
+    if (!piece) return df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu parts", what, n);
+    const df_meeting m = { .what = what, .first = 1, .op = DF_OP_update, .site = site };
+    deft_dtype t;
+    df_shape first, s;
+    int at = -1;
+    if (!df_meet(cx, &m, parts, n, piece, &t)) return NULL;
+    for (size_t i = 0; i < n; i++) {
+        df_rec_shape(&cx->rec, piece[i], &s);
+        if (i == 0) {
+            first = s;
+            if ((at = df_check_axis(cx, what, axis, s.rank + (stack ? 1 : 0))) < 0) return NULL;
+        }
+        bool fits = s.rank == first.rank;
+        for (uint32_t k = 0; fits && k < s.rank; k++)
+            fits = s.dim[k] == first.dim[k] || (!stack && (int)k == at);
+        char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+        if (!fits)
+            return df_error(cx, DEFT_E_SHAPE, "%s: part 0 is %s, part %zu is %s", what,
+                            df_shape_text(&first, a, sizeof a), i, df_shape_text(&s, b, sizeof b));
+    }
+    for (size_t i = 0; i < n; i++) {
+        piece[i] = df_to(cx, piece[i], t, site);
+        if (stack && piece[i] != DF_BAD)
+            piece[i] = df_append(cx, DF_OP_unsqueeze, t, 1u << at, &piece[i], NULL, 0, NULL, site);
+        if (piece[i] == DF_BAD) return NULL;
+    }
+    return df_result(cx, df_join(cx, piece, n, (uint32_t)at, site));
+}
+
+deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis)
+{
+    return join_list("concat", parts, n, axis, false, DF_SITE);
+}
+
+deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis)
+{
+    return join_list("stack", parts, n, axis, true, DF_SITE);
+}
+
+/* n elements of axis from `start` by `step`. */
+static uint32_t part(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t start, int64_t step,
+                     int64_t n, uintptr_t site)
+{
+    df_shape s;
+    if (a == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, a, &s);
+    int64_t from[DEFT_MAX_RANK] = { 0 }, by[DEFT_MAX_RANK];
+    for (uint32_t i = 0; i < s.rank; i++) by[i] = 1;
+    from[axis] = n ? start : 0;
+    by[axis] = step;
+    s.dim[axis] = n;
+    return df_slice_node(cx, a, from, by, &s, site);
+}
+
+/* `n` copies of one element of axis. */
+static uint32_t repeat(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t at, int64_t n,
+                       uintptr_t site)
+{
+    const uint32_t one = part(cx, a, axis, at, 1, 1, site);
+    if (one == DF_BAD) return DF_BAD;
+    df_shape s;
+    df_rec_shape(&cx->rec, one, &s);
+    s.dim[axis] = n;
+    return df_expand_to(cx, one, &s, site);
+}
+
+/* One axis of an edge, reflect or wrap pad. */
+static uint32_t pad_axis(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t dim, int64_t before,
+                         int64_t after, deft_pad_mode mode, uintptr_t site)
+{
+    uint32_t piece[3];
+    size_t n = 0;
+    if (before)
+        piece[n++] = mode == DEFT_PAD_EDGE      ? repeat(cx, a, axis, 0, before, site)
+                     : mode == DEFT_PAD_REFLECT ? part(cx, a, axis, before, -1, before, site)
+                                                : part(cx, a, axis, dim - before, 1, before, site);
+    piece[n++] = a;
+    if (after)
+        piece[n++] = mode == DEFT_PAD_EDGE      ? repeat(cx, a, axis, dim - 1, after, site)
+                     : mode == DEFT_PAD_REFLECT ? part(cx, a, axis, dim - 2, -1, after, site)
+                                                : part(cx, a, axis, 0, 1, after, site);
+    for (size_t i = 0; i < n; i++)
+        if (piece[i] == DF_BAD) return DF_BAD;
+    return df_join(cx, piece, n, axis, site);
+}
+
+uint32_t df_surround(deft_ctx *cx, uint32_t a, const int64_t *before, uint32_t fill,
+                     const df_shape *out, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    df_shape s;
+    df_rec_shape(&cx->rec, a, &s);
+    int64_t start[DEFT_MAX_RANK], step[DEFT_MAX_RANK];
+    bool nothing = false;
+    for (uint32_t i = 0; i < s.rank; i++) {
+        start[i] = s.dim[i] ? before[i] : 0;
+        step[i] = 1;
+        nothing |= s.dim[i] == 0;
+    }
+    const uint32_t base = df_expand_to(cx, fill, out, site);
+    if (nothing || base == DF_BAD) return base;
+    const uint32_t place = df_slice_node(cx, base, start, step, &s, site);
+    const uint32_t src[3] = { base, a, place };
+    return df_append(cx, DF_OP_update, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
+}
+
+static deft_tensor *pad(deft_tensor *t, const int64_t *before, const int64_t *after,
+                        deft_pad_mode mode, df_literal value, uintptr_t site)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("pad", t, &a, &s, site);
+    if (!cx) return NULL;
+    if (s.rank && (!before || !after))
+        return df_error(cx, DEFT_E_ARG, "pad: before or after is NULL");
+    if ((unsigned)mode > DEFT_PAD_WRAP) return df_error(cx, DEFT_E_ARG, "pad: mode %d", (int)mode);
+    deft_shape grown = { .rank = s.rank };
+    df_shape out;
+    for (uint32_t i = 0; i < s.rank; i++) {
+        const int64_t most = mode == DEFT_PAD_CONSTANT  ? INT64_MAX
+                             : mode == DEFT_PAD_EDGE    ? (s.dim[i] ? INT64_MAX : 0)
+                             : mode == DEFT_PAD_REFLECT ? df_max_i64(s.dim[i] - 1, 0)
+                                                        : s.dim[i];
+        if (before[i] < 0 || after[i] < 0 || before[i] > most || after[i] > most)
+            return df_error(cx, DEFT_E_RANGE,
+                            "pad: %lld before and %lld after axis %u of extent %lld",
+                            (long long)before[i], (long long)after[i], i, (long long)s.dim[i]);
+        if (!df_add_i64(s.dim[i], before[i], &grown.dim[i]) ||
+            !df_add_i64(grown.dim[i], after[i], &grown.dim[i]))
+            return df_error(cx, DEFT_E_SHAPE, "pad: axis %u overflows", i);
+    }
+    if (!df_check_shape(cx, "pad", &grown, &out)) return NULL;
+    if (mode != DEFT_PAD_CONSTANT) {
+        for (uint32_t i = 0; i < s.rank && a != DF_BAD; i++)
+            if (before[i] || after[i])
+                a = pad_axis(cx, a, i, s.dim[i], before[i], after[i], mode, site);
+        return df_result(cx, a);
+    }
+    const uint32_t fill = df_literal_node(cx, "pad", df_dtype_at(cx, a), value, site);
+    return df_result(cx, df_surround(cx, a, before, fill, &out, site));
+}
+
+deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
+                      deft_pad_mode mode, double value)
+{
+    return pad(t, before, after, mode, df_literal_f(value), DF_SITE);
+}
+
+deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const int64_t *after,
+                        deft_pad_mode mode, int64_t value)
+{
+    return pad(t, before, after, mode, df_literal_i(value), DF_SITE);
+}
+
+deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("roll", t, &a, &s, DF_SITE);
+    if (!cx) return NULL;
+    const int at = df_check_axis(cx, "roll", axis, s.rank);
+    if (at < 0) return NULL;
+    const int64_t n = s.dim[at];
+    if (n == 0) return df_result(cx, a);
+    const int64_t by = ((shift % n) + n) % n;
+    if (by == 0) return df_result(cx, a);
+    const uintptr_t site = DF_SITE;
+    const uint32_t piece[2] = { part(cx, a, (uint32_t)at, n - by, 1, by, site),
+                                part(cx, a, (uint32_t)at, 0, 1, n - by, site) };
+    if (piece[0] == DF_BAD || piece[1] == DF_BAD) return NULL;
+    return df_result(cx, df_join(cx, piece, 2, (uint32_t)at, site));
+}
+
+static deft_tensor *triangle(const char *what, deft_tensor *t, int64_t diagonal, bool lower,
+                             uintptr_t site)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
+    if (!cx) return NULL;
+    if (s.rank < 2)
+        return df_error(cx, DEFT_E_SHAPE, "%s: needs at least 2 axes, has %u", what, s.rank);
+    const df_shape m = { .rank = 2, .dim = { s.dim[s.rank - 2], s.dim[s.rank - 1] } };
+    const uint32_t row = df_map2(cx, DF_OP_add, df_iota_node(cx, &m, 0, site),
+                                 df_number_i(cx, what, DEFT_I64, diagonal, site), site);
+    const uint32_t column = df_iota_node(cx, &m, 1, site);
+    const uint32_t keep =
+        lower ? df_map2(cx, DF_OP_le, column, row, site) : df_map2(cx, DF_OP_le, row, column, site);
+    return df_result(cx, df_where(cx, keep, a, df_cst(cx, df_dtype_at(cx, a), 0, site), site));
+}
+
+deft_tensor *deft_tril(deft_tensor *t, int64_t diagonal)
+{
+    return triangle("tril", t, diagonal, true, DF_SITE);
+}
+
+deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal)
+{
+    return triangle("triu", t, diagonal, false, DF_SITE);
+}

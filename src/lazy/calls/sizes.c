@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sorting, and results whose size is data: two trace ops that the runtime does by itself (argsort,
+ * which) and what is recorded around them. `which` gives positions in a vector and says where it
+ * found no more, so that nothing after it needs the count, which is a reduction of its own.
+ */
+#include "lazy/core/lazy.h"
+
+/* ---- sorting ---- */
+
+/* axis and the last one swapped. */
+static uint32_t swap_last(deft_ctx *cx, uint32_t a, uint32_t axis, uint32_t rank, uintptr_t site)
+{
+    uint32_t perm = 0;
+    if (a == DF_BAD || axis == rank - 1) return a;
+    for (uint32_t i = 0; i < rank; i++)
+        perm |= (i == axis ? rank - 1 : i == rank - 1 ? axis : i) << 4 * i;
+    return df_append(cx, DF_OP_permute, df_dtype_at(cx, a), perm, &a, NULL, 0, NULL, site);
+}
+
+/* Indices that sort the last axis. */
+static uint32_t order(deft_ctx *cx, uint32_t a, bool descending, uintptr_t site)
+{
+    const uint32_t attr = descending ? DF_ORDER_DESCENDING : 0;
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_argsort, DEFT_I64, attr, &a, NULL, 0, NULL, site);
+}
+
+static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool descending, bool values,
+                           uintptr_t site)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin(what, t, &a, &s, site);
+    if (!cx) return NULL;
+    const int at = df_check_axis(cx, what, axis, s.rank);
+    if (at < 0) return NULL;
+    const uint32_t last = swap_last(cx, a, (uint32_t)at, s.rank, site);
+    uint32_t out = order(cx, last, descending, site);
+    if (values && out != DF_BAD) {
+        const uint32_t src[2] = { last, out };
+        out = df_append(cx, DF_OP_gather, df_dtype_at(cx, last), s.rank - 1, src, NULL, 0, NULL,
+                        site);
+    }
+    return df_result(cx, swap_last(cx, out, (uint32_t)at, s.rank, site));
+}
+
+deft_tensor *deft_argsort(deft_tensor *t, int axis, int descending)
+{
+    return sorted("argsort", t, axis, descending != 0, false, DF_SITE);
+}
+
+deft_tensor *deft_sort(deft_tensor *t, int axis, int descending)
+{
+    return sorted("sort", t, axis, descending != 0, true, DF_SITE);
+}
+
+/* ---- sizes known only by computing ---- */
+
+static bool check_max(deft_ctx *cx, const char *what, int64_t max, df_shape *out)
+{
+    const deft_shape s = { .rank = 1, .dim = { max } };
+    if (max >= 0) return df_check_shape(cx, what, &s, out);
+    df_error(cx, DEFT_E_RANGE, "%s: room for %lld", what, (long long)max);
+    return false;
+}
+
+static uint32_t flat(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    df_shape s, out = { .rank = 1 };
+    df_rec_shape(&cx->rec, a, &s);
+    if (s.rank == 1) return a;
+    df_shape_numel(&s, &out.dim[0]);
+    return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
+}
+
+/* The elements of vector a that are not 0: where the first of them are, and how many there are.
+ * zeros: unused rows hold 0, not -1. */
+typedef struct found {
+    uint32_t at, count;
+} found;
+
+static found which(deft_ctx *cx, uint32_t a, const df_shape *room, bool zeros, bool counted,
+                   uintptr_t site)
+{
+    found f = { DF_BAD, DF_NONE };
+    if (a == DF_BAD) return f;
+    f.at =
+        df_append(cx, DF_OP_which, DEFT_I64, zeros ? DF_WHICH_ZEROS : 0, &a, NULL, 0, room, site);
+    if (!counted) return f;
+    const uint32_t is = df_to(cx, a, DEFT_BOOL, site);
+    f.count = df_reduce(cx, DF_OP_sum, is, 1, false, site);
+    return f;
+}
+
+/* value where there was one to be found, else 0. */
+static uint32_t or_zero(deft_ctx *cx, const found *f, uint32_t value, uintptr_t site)
+{
+    if (f->at == DF_BAD || value == DF_BAD) return DF_BAD;
+    const uint32_t is = df_map2(cx, DF_OP_le, df_cst(cx, DEFT_I64, 0, site), f->at, site);
+    return df_where(cx, is, value, df_cst(cx, df_dtype_at(cx, value), 0, site), site);
+}
+
+/* Hands out both results or none. */
+static deft_tensor *give(deft_ctx *cx, uint32_t node, const found *f, deft_tensor **count)
+{
+    deft_tensor *const n = count && node != DF_BAD ? df_result(cx, f->count) : NULL;
+    if (count && !n) return NULL;
+    deft_tensor *const t = df_result(cx, node);
+    if (t && count) *count = n;
+    return t;
+}
+
+/* Row-major positions as indices of s, [max, rank]. */
+static uint32_t unravel(deft_ctx *cx, const found *f, const df_shape *s, int64_t max,
+                        uintptr_t site)
+{
+    const df_shape out = { .rank = 2, .dim = { max, s->rank } }, one = { 2, { max, 1 } };
+    uint32_t rest = f->at, column[DEFT_MAX_RANK];
+    if (s->rank == 0) return df_expand_to(cx, df_cst(cx, DEFT_I64, 0, site), &out, site);
+    /* Not as unsqueeze: a reshape of a routine's result is written where it is wanted. */
+    if (s->rank == 1) return df_append(cx, DF_OP_reshape, DEFT_I64, 0, &rest, NULL, 0, &out, site);
+    for (uint32_t i = s->rank; i-- > 1;) {
+        const uint32_t by = df_number_i(cx, "nonzero", DEFT_I64, s->dim[i], site);
+        const uint32_t quotient = df_map2(cx, DF_OP_floor_div, rest, by, site);
+        column[i] = df_map2(cx, DF_OP_sub, rest, df_map2(cx, DF_OP_mul, quotient, by, site), site);
+        rest = quotient;
+    }
+    column[0] = rest;
+    uint32_t to = df_append(cx, DF_OP_empty, DEFT_I64, 0, NULL, NULL, 0, &out, site);
+    for (uint32_t i = 0; i < s->rank; i++) {
+        const int64_t start[2] = { 0, i }, step[2] = { 1, 1 };
+        if (column[i] == DF_BAD || to == DF_BAD) return DF_BAD;
+        const uint32_t piece =
+            df_append(cx, DF_OP_unsqueeze, DEFT_I64, 2, &column[i], NULL, 0, NULL, site);
+        const uint32_t place = df_slice_node(cx, to, start, step, &one, site);
+        const uint32_t src[3] = { to, piece, place };
+        if (piece == DF_BAD || place == DF_BAD) return DF_BAD;
+        to = df_append(cx, DF_OP_update, DEFT_I64, 0, src, NULL, 0, NULL, site);
+    }
+    return to;
+}
+
+deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
+{
+    uint32_t a;
+    df_shape s, room;
+    if (count) *count = NULL;
+    deft_ctx *const cx = df_begin("nonzero", t, &a, &s, DF_SITE);
+    if (!cx || !check_max(cx, "nonzero", max, &room)) return NULL;
+    const uintptr_t site = DF_SITE;
+    const found f = which(cx, flat(cx, a, site), &room, true, count != NULL, site);
+    if (f.at == DF_BAD) return NULL;
+    return give(cx, unravel(cx, &f, &s, max, site), &f, count);
+}
+
+/* Elements of vector a at what was found. */
+static uint32_t pick(deft_ctx *cx, uint32_t a, const found *f, uintptr_t site)
+{
+    if (a == DF_BAD || f->at == DF_BAD) return DF_BAD;
+    df_shape n, room;
+    df_rec_shape(&cx->rec, a, &n);
+    df_rec_shape(&cx->rec, f->at, &room);
+    /* Of nothing nothing can be taken, not even at -1, which elsewhere is the last element. */
+    if (n.dim[0] == 0)
+        return df_expand_to(cx, df_cst(cx, df_dtype_at(cx, a), 0, site), &room, site);
+    const uint32_t src[2] = { a, f->at };
+    return or_zero(
+        cx, f, df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site), site);
+}
+
+deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max, deft_tensor **count)
+{
+    uint32_t a;
+    df_shape s, room, shape;
+    if (count) *count = NULL;
+    deft_ctx *const cx = df_begin("compress", t, &a, &s, DF_SITE);
+    if (!cx || !df_enter_more(cx, "compress", 2, mask)) return NULL;
+    uint32_t m = df_node_of(cx, mask);
+    if (m == DF_BAD || !check_max(cx, "compress", max, &room)) return NULL;
+    if (df_dtype_at(cx, m) != DEFT_BOOL)
+        return df_error(cx, DEFT_E_DTYPE, "compress: the mask is %s, not bool",
+                        deft_dtype_name(df_dtype_at(cx, m)));
+    const uintptr_t site = DF_SITE;
+    df_rec_shape(&cx->rec, m, &shape);
+    if (!df_shape_equal(&s, &shape)) m = df_expand_to(cx, m, &s, site);
+    const found f = which(cx, flat(cx, m, site), &room, false, count != NULL, site);
+    return give(cx, pick(cx, flat(cx, a, site), &f, site), &f, count);
+}
+
+/* Whether each element of sorted vector a is the first of its value. */
+static uint32_t begins(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    df_shape s;
+    if (a == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, a, &s);
+    const uint32_t i = df_iota_node(cx, &s, 0, site);
+    const uint32_t zero = df_cst(cx, DEFT_I64, 0, site);
+    uint32_t at = df_map2(cx, DF_OP_sub, i, df_cst(cx, DEFT_I64, 1, site), site);
+    if (at == DF_BAD) return DF_BAD;
+    const uint32_t src[2] = { a, at }; /* at -1 is the last element: `or` below does not ask */
+    const uint32_t before =
+        df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
+    uint32_t differs = df_map2(cx, DF_OP_ne, a, before, site);
+    if (df_is_float(df_dtype_at(cx, a))) {
+        const uint32_t number = df_map2(cx, DF_OP_eq, before, before, site);
+        differs = df_map2(cx, DF_OP_bitwise_and, differs, number, site);
+    }
+    return df_map2(cx, DF_OP_bitwise_or, differs, df_map2(cx, DF_OP_eq, i, zero, site), site);
+}
+
+deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count)
+{
+    uint32_t a;
+    df_shape s, room;
+    if (count) *count = NULL;
+    deft_ctx *const cx = df_begin("unique", t, &a, &s, DF_SITE);
+    if (!cx || !check_max(cx, "unique", max, &room)) return NULL;
+    const uintptr_t site = DF_SITE;
+    int64_t n = 0;
+    df_shape_numel(&s, &n);
+    uint32_t v = flat(cx, a, site);
+    if (n > 0 && v != DF_BAD) {
+        const uint32_t src[2] = { v, order(cx, v, false, site) };
+        if (src[1] == DF_BAD) return NULL;
+        v = df_append(cx, DF_OP_take, df_dtype_at(cx, v), 0, src, NULL, 0, NULL, site);
+    }
+    const found f = which(cx, n > 0 ? begins(cx, v, site) : v, &room, false, count != NULL, site);
+    return give(cx, pick(cx, v, &f, site), &f, count);
+}

@@ -1,0 +1,681 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Views, and what a tensor says of itself. A view records an index map, never a copy; its handle
+ * remembers whose view it is, so that it can be assigned through. A kept view is a tensor of its
+ * own.
+ */
+#include "lazy/capture/recording.h"
+#include "lazy/core/submit.h"
+
+#include <string.h>
+
+/* ---- what a tensor is ---- */
+
+deft_dtype deft_dtype_of(const deft_tensor *t)
+{
+    deft_ctx *const cx = df_look(t);
+    return cx ? df_tensor_dtype(cx, t) : DEFT_BOOL;
+}
+
+deft_shape deft_shape_get(const deft_tensor *t)
+{
+    deft_shape out = { 0 };
+    deft_ctx *const cx = df_look(t);
+    if (!cx) return out;
+    df_shape s;
+    df_tensor_shape(cx, t, &s);
+    out.rank = s.rank;
+    memcpy(out.dim, s.dim, s.rank * sizeof *s.dim);
+    return out;
+}
+
+uint32_t deft_rank(const deft_tensor *t)
+{
+    return deft_shape_get(t).rank;
+}
+
+int64_t deft_dim(const deft_tensor *t, int axis)
+{
+    const deft_shape s = deft_shape_get(t);
+    if (axis < 0) axis += (int)s.rank;
+    return axis < 0 || axis >= (int)s.rank ? -1 : s.dim[axis];
+}
+
+int64_t deft_numel(const deft_tensor *t)
+{
+    const deft_shape s = deft_shape_get(t);
+    int64_t n = 1;
+    for (uint32_t i = 0; i < s.rank; i++) n *= s.dim[i];
+    return n;
+}
+
+deft_ctx *deft_ctx_of(const deft_tensor *t)
+{
+    return df_look(t);
+}
+
+/* ---- axes ---- */
+
+int df_check_axis(deft_ctx *cx, const char *what, int axis, uint32_t rank)
+{
+    const int a = axis < 0 ? axis + (int)rank : axis;
+    if (a >= 0 && a < (int)rank) return a;
+    df_error(cx, DEFT_E_RANGE, "%s: axis %d of a tensor with %u axes", what, axis, rank);
+    return -1;
+}
+
+bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank,
+                   uint32_t *mask)
+{
+    *mask = 0;
+    if (axes->n == UINT32_MAX) {
+        *mask = (1u << rank) - 1;
+        return true;
+    }
+    if (axes->n > DEFT_MAX_RANK) {
+        df_error(cx, DEFT_E_RANGE, "%s: more than %d axes", what, DEFT_MAX_RANK);
+        return false;
+    }
+    for (uint32_t i = 0; i < axes->n; i++) {
+        const int a = df_check_axis(cx, what, axes->at[i], rank);
+        if (a < 0) return false;
+        if (*mask & (1u << a)) {
+            df_error(cx, DEFT_E_RANGE, "%s: axis %d is named twice", what, a);
+            return false;
+        }
+        *mask |= 1u << a;
+    }
+    return true;
+}
+
+/* The record and shape of t; false with the error recorded. */
+static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_shape *s,
+                           uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(what, 1, t, site);
+    if (!cx) return NULL;
+    *node = df_node_of(cx, t);
+    if (*node == DF_BAD) return NULL;
+    df_rec_shape(&cx->rec, *node, s);
+    return cx;
+}
+
+static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr,
+                            const int64_t *args, uint32_t n_args, const df_shape *out,
+                            uintptr_t site)
+{
+    return df_append(cx, op, (deft_dtype)cx->rec.nodes[node].dtype, attr, &node, args, n_args, out,
+                     site);
+}
+
+/* ---- slices ---- */
+
+/* Whether no tensor, of whatever extent, has an element in r, though its bounds differ: these are
+ * the wrong way round. Of bounds of which one counts from the end that depends on the extent. */
+static bool is_reversed(const deft_range *r)
+{
+    const bool is_up = r->step > 0;
+    int64_t a = r->start, b = r->stop;
+    if (is_up && a == DEFT_END) return b != DEFT_END;
+    if (b == DEFT_END) return false;
+    if (a == DEFT_END) a = -1;
+    if ((a < 0) == (b < 0)) return is_up ? a > b : a < b;
+    return is_up ? a < 0 && b == 0 : a >= 0 && b == -1;
+}
+
+/* One axis: start and step as the record has them, and how many elements. */
+static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int64_t dim,
+                          int64_t *start, int64_t *step, int64_t *count)
+{
+    const int64_t s = r->step;
+    int64_t a = r->start, b = r->stop;
+    if (s == 0) {
+        if (a == DEFT_END) a = dim - 1;
+        const int64_t at = a < 0 ? a + dim : a;
+        if (at < 0 || at >= dim) {
+            df_error(cx, DEFT_E_RANGE, "slice: index %lld on axis %u of extent %lld", (long long)a,
+                     axis, (long long)dim);
+            return false;
+        }
+        *start = at;
+        *step = 1;
+        *count = 1;
+        return true;
+    }
+    if (s == INT64_MIN) {
+        df_error(cx, DEFT_E_RANGE, "slice: step %lld on axis %u", (long long)s, axis);
+        return false;
+    }
+    if (is_reversed(r)) {
+        df_error(cx, DEFT_E_RANGE,
+                 "slice: [%lld, %lld) by %lld on axis %u holds no element of any tensor: an empty "
+                 "range has equal bounds, and DEFT_END goes to the end",
+                 (long long)a, (long long)b, (long long)s, axis);
+        return false;
+    }
+    if (a == DEFT_END)
+        a = s > 0 ? dim : dim - 1;
+    else if (a < 0 && a + dim >= -1)
+        a = s < 0 && dim == 0 ? -1 : a + dim;
+    if (b == DEFT_END)
+        b = s > 0 ? dim : -1;
+    else if (b < 0)
+        b += dim;
+    const bool ok = s > 0 ? a >= 0 && a <= dim && b >= 0 && b <= dim
+                          : a >= -1 && a < df_max_i64(dim, 1) && b >= -1 && b < df_max_i64(dim, 1);
+    if (!ok) {
+        df_error(cx, DEFT_E_RANGE, "slice: [%lld, %lld) by %lld on axis %u of extent %lld",
+                 (long long)r->start, (long long)r->stop, (long long)s, axis, (long long)dim);
+        return false;
+    }
+    const int64_t span = s > 0 ? b - a : a - b;
+    const int64_t by = s > 0 ? s : -s;
+    *count = span > 0 ? (span - 1) / by + 1 : 0;
+    *start = *count ? a : 0;
+    *step = s;
+    return true;
+}
+
+deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges)
+{
+    uint32_t node;
+    df_shape s;
+    deft_ctx *const cx = open_view("slice", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    const uintptr_t site = DF_SITE;
+    if (n > s.rank || (n && !ranges))
+        return df_error(cx, DEFT_E_RANGE, "slice: %zu ranges for a tensor with %u axes", n, s.rank);
+    int64_t args[2 * DEFT_MAX_RANK];
+    df_shape out = s;
+    uint32_t gone = 0;
+    for (uint32_t i = 0; i < s.rank; i++) {
+        const deft_range whole = { 0, DEFT_END, 1 };
+        const deft_range *const r = i < n ? &ranges[i] : &whole;
+        if (!resolve_range(cx, r, i, s.dim[i], &args[2 * i], &args[2 * i + 1], &out.dim[i]))
+            return NULL;
+        if (r->step == 0) gone |= 1u << i;
+    }
+    uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &out, site);
+    if (gone && r != DF_BAD) r = view_record(cx, DF_OP_squeeze, r, gone, NULL, 0, NULL, site);
+    return df_result_view(cx, r, t);
+}
+
+deft_tensor *deft_flip(deft_tensor *t, deft_axes axes)
+{
+    uint32_t node, mask;
+    df_shape s;
+    deft_ctx *const cx = open_view("flip", t, &node, &s, DF_SITE);
+    if (!cx || !df_check_axes(cx, "flip", &axes, s.rank, &mask)) return NULL;
+    int64_t args[2 * DEFT_MAX_RANK];
+    for (uint32_t i = 0; i < s.rank; i++) {
+        const bool flip = mask >> i & 1u && s.dim[i] > 0;
+        args[2 * i] = flip ? s.dim[i] - 1 : 0;
+        args[2 * i + 1] = flip ? -1 : 1;
+    }
+    return df_result_view(cx, view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &s, DF_SITE),
+                          t);
+}
+
+deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n, int axis, deft_tensor **out)
+{
+    uint32_t node;
+    df_shape s;
+    if (!t) return DEFT_E_ARG;
+    deft_ctx *const cx = open_view("split", t, &node, &s, DF_SITE);
+    if (!cx) return DEFT_E_STATE;
+    if (!sizes || !out) {
+        df_error(cx, DEFT_E_ARG, "split: %s is NULL", out ? "sizes" : "out");
+        return cx->pending;
+    }
+    const int a = df_check_axis(cx, "split", axis, s.rank);
+    if (a < 0) return cx->pending;
+    int64_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        if (sizes[i] < 0 || !df_add_i64(sum, sizes[i], &sum)) sum = -1, n = 0;
+    if (sum != s.dim[a]) {
+        df_error(cx, DEFT_E_SHAPE, "split: the sizes add up to %lld, axis %d has %lld",
+                 (long long)sum, a, (long long)s.dim[a]);
+        return cx->pending;
+    }
+    int64_t at = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t args[2 * DEFT_MAX_RANK] = { 0 };
+        for (uint32_t k = 0; k < s.rank; k++) args[2 * k + 1] = 1;
+        args[2 * a] = sizes[i] ? at : 0;
+        df_shape part = s;
+        part.dim[a] = sizes[i];
+        const uint32_t r = view_record(cx, DF_OP_slice, node, 0, args, 2 * s.rank, &part, DF_SITE);
+        if (!(out[i] = df_result_view(cx, r, t))) return cx->pending;
+        at += sizes[i];
+    }
+    return DEFT_OK;
+}
+
+/* ---- shapes ---- */
+
+deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape)
+{
+    uint32_t node;
+    df_shape s, out;
+    deft_ctx *const cx = open_view("reshape", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    int open = -1;
+    int64_t known = 1, n = 1;
+    for (uint32_t i = 0; i < shape.rank && i < DEFT_MAX_RANK; i++) {
+        if (shape.dim[i] != -1) {
+            if (!df_mul_i64(known, df_max_i64(shape.dim[i], 0), &known)) known = 0;
+        } else if (open >= 0) {
+            return df_error(cx, DEFT_E_SHAPE, "reshape: two extents are -1");
+        } else {
+            open = (int)i;
+        }
+    }
+    for (uint32_t i = 0; i < s.rank; i++) n *= s.dim[i];
+    if (open >= 0) {
+        char text[DF_SHAPE_TEXT];
+        if (known == 0 || n % known)
+            return df_error(cx, DEFT_E_SHAPE, "reshape: %s does not divide by %lld",
+                            df_shape_text(&s, text, sizeof text), (long long)known);
+        shape.dim[open] = n / known;
+    }
+    if (!df_check_shape(cx, "reshape", &shape, &out)) return NULL;
+    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, DF_SITE), t);
+}
+
+deft_tensor *deft_flatten(deft_tensor *t)
+{
+    uint32_t node;
+    df_shape s;
+    deft_ctx *const cx = open_view("flatten", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    df_shape out = { .rank = 1, .dim = { 1 } };
+    for (uint32_t i = 0; i < s.rank; i++) out.dim[0] *= s.dim[i];
+    return df_result_view(cx, view_record(cx, DF_OP_reshape, node, 0, NULL, 0, &out, DF_SITE), t);
+}
+
+static deft_tensor *permute(deft_ctx *cx, deft_tensor *t, uint32_t node, const uint32_t *order,
+                            uint32_t rank, uintptr_t site)
+{
+    uint32_t attr = 0;
+    for (uint32_t i = 0; i < rank; i++) attr |= order[i] << (4 * i);
+    return df_result_view(cx, view_record(cx, DF_OP_permute, node, attr, NULL, 0, NULL, site), t);
+}
+
+deft_tensor *deft_permute(deft_tensor *t, deft_axes order)
+{
+    uint32_t node, mask, at[DEFT_MAX_RANK];
+    df_shape s;
+    deft_ctx *const cx = open_view("permute", t, &node, &s, DF_SITE);
+    if (!cx || !df_check_axes(cx, "permute", &order, s.rank, &mask)) return NULL;
+    if (order.n != s.rank)
+        return df_error(cx, DEFT_E_RANGE, "permute: %u axes named, the tensor has %u", order.n,
+                        s.rank);
+    for (uint32_t i = 0; i < s.rank; i++)
+        at[i] = (uint32_t)(order.at[i] < 0 ? order.at[i] + (int)s.rank : order.at[i]);
+    return permute(cx, t, node, at, s.rank, DF_SITE);
+}
+
+static deft_tensor *swap_axes(const char *what, deft_tensor *t, int a, int b, uintptr_t site)
+{
+    uint32_t node, at[DEFT_MAX_RANK];
+    df_shape s;
+    deft_ctx *const cx = open_view(what, t, &node, &s, site);
+    if (!cx) return NULL;
+    a = df_check_axis(cx, what, a, s.rank);
+    b = a < 0 ? -1 : df_check_axis(cx, what, b, s.rank);
+    if (b < 0) return NULL;
+    for (uint32_t i = 0; i < s.rank; i++) at[i] = i;
+    at[a] = (uint32_t)b;
+    at[b] = (uint32_t)a;
+    return permute(cx, t, node, at, s.rank, site);
+}
+
+deft_tensor *deft_transpose(deft_tensor *t, int a, int b)
+{
+    return swap_axes("transpose", t, a, b, DF_SITE);
+}
+
+deft_tensor *deft_t(deft_tensor *t)
+{
+    return swap_axes("t", t, -2, -1, DF_SITE);
+}
+
+deft_tensor *deft_expand(deft_tensor *t, deft_shape shape)
+{
+    uint32_t node;
+    df_shape s, out;
+    deft_ctx *const cx = open_view("expand", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    for (uint32_t i = 0; i < shape.rank && i < DEFT_MAX_RANK; i++)
+        if (shape.dim[i] == -1 && i + s.rank >= shape.rank)
+            shape.dim[i] = s.dim[i + s.rank - shape.rank];
+    if (!df_check_shape(cx, "expand", &shape, &out)) return NULL;
+    return df_result_view(cx, df_expand_to(cx, node, &out, DF_SITE), t);
+}
+
+deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes)
+{
+    uint32_t node, mask = 0;
+    df_shape s;
+    deft_ctx *const cx = open_view("squeeze", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    if (axes.n == UINT32_MAX) {
+        for (uint32_t i = 0; i < s.rank; i++)
+            if (s.dim[i] == 1) mask |= 1u << i;
+    } else if (!df_check_axes(cx, "squeeze", &axes, s.rank, &mask)) {
+        return NULL;
+    }
+    return df_result_view(cx, view_record(cx, DF_OP_squeeze, node, mask, NULL, 0, NULL, DF_SITE),
+                          t);
+}
+
+deft_tensor *deft_unsqueeze(deft_tensor *t, int axis)
+{
+    uint32_t node;
+    df_shape s;
+    deft_ctx *const cx = open_view("unsqueeze", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    const int a = df_check_axis(cx, "unsqueeze", axis, s.rank + 1);
+    if (a < 0) return NULL;
+    return df_result_view(
+        cx, view_record(cx, DF_OP_unsqueeze, node, 1u << a, NULL, 0, NULL, DF_SITE), t);
+}
+
+deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
+{
+    uint32_t node;
+    df_shape s, out = { 0 };
+    deft_ctx *const cx = open_view("diagonal", t, &node, &s, DF_SITE);
+    if (!cx) return NULL;
+    a = df_check_axis(cx, "diagonal", a, s.rank);
+    b = a < 0 ? -1 : df_check_axis(cx, "diagonal", b, s.rank);
+    if (b < 0) return NULL;
+    if (a == b) return df_error(cx, DEFT_E_RANGE, "diagonal: axis %d is named twice", a);
+    for (uint32_t i = 0; i < s.rank; i++)
+        if ((int)i != a && (int)i != b) out.dim[out.rank++] = s.dim[i];
+    const int64_t rows = offset < 0 ? s.dim[a] + offset : s.dim[a];
+    const int64_t columns = offset > 0 ? s.dim[b] - offset : s.dim[b];
+    out.dim[out.rank++] = df_max_i64(df_min_i64(rows, columns), 0);
+    const uint32_t attr = (uint32_t)a | (uint32_t)b << 4;
+    return df_result_view(
+        cx, view_record(cx, DF_OP_diagonal, node, attr, &offset, 1, &out, DF_SITE), t);
+}
+
+/* ---- assignment ---- */
+
+/* Before the first assign of a step, what outlives the step saves its binding; and outside steps,
+ * while one is in flight, with which it would be put back. */
+static bool save_binding(deft_ctx *cx, deft_tensor *t)
+{
+    if (!cx->step_at && df_in_flight(cx)) return df_flight_save(cx, t);
+    if (!cx->step_at || (t->flags & DF_HANDLE_UNDO) || !df_is_outer(cx, t)) return true;
+    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->lacks };
+    if (!df_vec_push(cx->mem, &cx->undo, u)) {
+        df_error(cx, DEFT_E_MEMORY, "assign: no memory for the undo log");
+        return false;
+    }
+    t->value = NULL; /* its reference moved to the log */
+    t->flags |= DF_HANDLE_UNDO;
+    return true;
+}
+
+static bool bind(deft_ctx *cx, deft_tensor *t, uint32_t node)
+{
+    if (!save_binding(cx, t)) return false;
+    if (t->value) df_value_drop(cx, &t->value);
+    t->node = node;
+    t->epoch = cx->epoch;
+    df_mut *const m = df_mut_of(cx, t);
+    if (m) {
+        if (cx->step_at && !m->in_step) {
+            m->before = m->now;
+            m->now.what = NULL;
+            m->in_step = true;
+        }
+        df_value_drop(cx, &m->now.what);
+        m->now.node = node;
+        m->now.due = true;
+    }
+    return true;
+}
+
+DF_INLINE bool is_view(const deft_ctx *cx, uint32_t node)
+{
+    return df_op_infos[cx->rec.nodes[node].op].cls == DF_CLASS_view;
+}
+
+/* The record under a chain of views: `stop` when the chain passes it, else the first that is no
+ * view. */
+static uint32_t chain_base(const deft_ctx *cx, uint32_t node, uint32_t stop)
+{
+    while (node != stop && is_view(cx, node)) node = cx->rec.nodes[node].src[0].i;
+    return node;
+}
+
+uint32_t df_append_like(deft_ctx *cx, uint32_t k, const uint32_t *src, uintptr_t site)
+{
+    const df_node n = cx->rec.nodes[k];
+    const uint32_t n_args = df_op_n_args((df_op)n.op, n.n_src ? cx->rec.nodes[n.src[0].i].rank : 0);
+    int64_t args[2 * DEFT_MAX_RANK] = { 0 };
+    df_shape s;
+    if (n_args) memcpy(args, cx->rec.args + n.arg, n_args * sizeof *args);
+    df_rec_shape(&cx->rec, k, &s);
+    return df_append(cx, (df_op)n.op, (deft_dtype)n.dtype, n.attr, src, args, n_args, &s, site);
+}
+
+/* The chain is read upwards through a small array: views of views of views are rare, but unbounded.
+ */
+uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto)
+{
+    uint32_t chain[32], n = 0;
+    for (uint32_t v = place; v != base; v = cx->rec.nodes[v].src[0].i) {
+        if (n == DF_LEN(chain)) {
+            df_error(cx, DEFT_E_LIMIT, "assign: more than %zu views of views", DF_LEN(chain));
+            return DF_BAD;
+        }
+        chain[n++] = v;
+    }
+    while (n-- && onto != DF_BAD)
+        onto = df_append_like(cx, chain[n], &onto, cx->rec.site[chain[n]]);
+    return onto;
+}
+
+/* base with the place of the view chain via..base replaced by value. A reshape in the chain splits
+ * it: the part above it is written into the reshaped tensor, and that is reshaped back and written
+ * below. */
+static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t value,
+                            uintptr_t site)
+{
+    while (via != base) {
+        uint32_t low = via; /* lowest record of the run of strided views that ends in via */
+        while (low != base && cx->rec.nodes[low].op != DF_OP_reshape)
+            low = cx->rec.nodes[low].src[0].i;
+        if (low == via) { /* via itself is a reshape */
+            const uint32_t under = cx->rec.nodes[via].src[0].i;
+            df_shape s;
+            df_rec_shape(&cx->rec, under, &s);
+            value = view_record(cx, DF_OP_reshape, value, 0, NULL, 0, &s, site);
+            if (value == DF_BAD) return DF_BAD;
+            via = under;
+            continue;
+        }
+        const uint32_t src[3] = { low, value, via };
+        value = df_append(cx, DF_OP_update, (deft_dtype)cx->rec.nodes[low].dtype, 0, src, NULL, 0,
+                          NULL, site);
+        if (value == DF_BAD) return DF_BAD;
+        via = low;
+    }
+    return value;
+}
+
+/* The value that dst's root gets when dst gets `value`, and dst's place on top of that value, for
+ * the next assignment through dst. DF_BAD with the error recorded. */
+static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
+                           uint32_t *place_out, uintptr_t site)
+{
+    const deft_tensor *const root = dst->root;
+    char viewed[DF_SITE_TEXT], assigned[DF_SITE_TEXT];
+    if (dst->epoch != cx->epoch || dst->place == DF_NONE) {
+        df_error(cx, DEFT_E_STATE,
+                 "assign: the view was taken outside this scope or step: take it again inside, or "
+                 "keep it to make "
+                 "it a tensor of its own");
+        return DF_BAD;
+    }
+    const bool root_here = root->epoch == cx->epoch;
+    const uint32_t base = chain_base(cx, dst->place, root_here ? root->node : DF_NONE);
+    if (!root_here || root->node != base) {
+        df_error(cx, DEFT_E_STATE,
+                 "assign: the view taken at %s is stale: its root was assigned at %s since",
+                 df_ctx_site_text(cx, df_rec_site(cx, dst->place), viewed, sizeof viewed),
+                 df_ctx_site_text(cx, root_here ? df_rec_site(cx, root->node) : 0, assigned,
+                                  sizeof assigned));
+        return DF_BAD;
+    }
+    for (uint32_t v = dst->place; v != base; v = cx->rec.nodes[v].src[0].i)
+        if (cx->rec.nodes[v].op == DF_OP_expand) {
+            df_error(cx, DEFT_E_ARG,
+                     "assign: through the expanded view taken at %s, whose elements share "
+                     "memory",
+                     df_ctx_site_text(cx, df_rec_site(cx, v), viewed, sizeof viewed));
+            return DF_BAD;
+        }
+    const uint32_t u = write_place(cx, base, dst->place, value, site);
+    *place_out = u == DF_BAD ? DF_BAD : df_rebase(cx, dst->place, base, u);
+    return *place_out == DF_BAD ? DF_BAD : u;
+}
+
+/* Binds dst, and what dst is a view of, and what that is a view of. All values are recorded before
+ * the first handle changes. */
+static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
+{
+    deft_tensor *who[32];
+    uint32_t what[32], place[32], n = 0;
+    for (;; dst = dst->root) {
+        if (n == DF_LEN(who)) {
+            df_error(cx, DEFT_E_LIMIT, "assign: more than %zu views of views", DF_LEN(who));
+            return false;
+        }
+        who[n] = dst;
+        what[n] = value;
+        place[n++] = DF_NONE;
+        if (!df_root_of(dst)) break;
+        value = root_value(cx, dst, value, &place[n - 1], site);
+        if (value == DF_BAD) return false;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (df_is_outside_body(cx, who[i])) {
+            df_error(cx, DEFT_E_STATE,
+                     "assign: a tensor from outside a loop, branch or vmap cannot be assigned "
+                     "inside: make it a state or a result");
+            return false;
+        }
+    for (uint32_t i = 0; i < n; i++) {
+        deft_tensor *const twin = cx->recording ? df_recording_twin(cx, who[i]) : NULL;
+        if (twin && (df_root_of(twin) || (df_root_of(who[i])))) {
+            df_error(cx, DEFT_E_ARG,
+                     "assign: an argument of the captured function is a view of another tensor: "
+                     "keep it before the call, to make it a tensor of its own");
+            return false;
+        }
+        if (!bind(cx, who[i], what[i]) || (twin && !bind(cx, twin, what[i]))) return false;
+        who[i]->place = place[i];
+        if (twin) twin->place = DF_NONE;
+    }
+    return true;
+}
+
+static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
+{
+    if (value == DF_BAD) return NULL;
+    df_shape want, have;
+    df_tensor_shape(cx, dst, &want);
+    df_rec_shape(&cx->rec, value, &have);
+    if (dst->flags & DF_HANDLE_WEAK) return df_error(cx, DEFT_E_ARG, "assign: to a number");
+    if (df_is_lost(cx, dst)) {
+        df_error_lost(cx, "assign", dst);
+        return NULL;
+    }
+    const deft_dtype t = df_tensor_dtype(cx, dst);
+    if (cx->rec.nodes[value].dtype != t)
+        return df_error(cx, DEFT_E_DTYPE, "assign: a value of %s to a tensor of %s: cast it first",
+                        deft_dtype_name((deft_dtype)cx->rec.nodes[value].dtype),
+                        deft_dtype_name(t));
+    if (!df_shape_equal(&want, &have)) {
+        char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+        bool fits = have.rank <= want.rank;
+        for (uint32_t i = 0; fits && i < have.rank; i++)
+            fits = have.dim[i] == 1 || have.dim[i] == want.dim[i + want.rank - have.rank];
+        if (!fits)
+            return df_error(cx, DEFT_E_SHAPE, "assign: a value of %s does not broadcast to %s",
+                            df_shape_text(&have, a, sizeof a), df_shape_text(&want, b, sizeof b));
+        value = df_expand_to(cx, value, &want, site);
+        if (value == DF_BAD) return NULL;
+    }
+    if (DF_UNLIKELY(cx->owes)) df_owe_bound(cx, dst);
+    return assign_chain(cx, dst, value, site) ? dst : NULL;
+}
+
+/* An assign that failed is missed by dst, or by the open step. One that did not passes on what its
+ * value misses. */
+static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, uint8_t missing)
+{
+    if (DF_LIKELY(done != NULL)) {
+        dst->lacks = DF_LACKS_NOTHING;
+        if (DF_UNLIKELY(missing)) df_owe_value(dst, missing);
+    } else if (cx) {
+        df_owe(cx, dst);
+    }
+    return done;
+}
+
+static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *src, uintptr_t site,
+                                  uint8_t *missing)
+{
+    if (!cx || !df_enter_more(cx, "assign", 2, src)) return NULL;
+    *missing = df_missing(cx, src);
+    if (src->flags & DF_HANDLE_WEAK) {
+        const deft_dtype t = df_tensor_dtype(cx, dst);
+        return assign(cx, dst, df_weak_node(cx, src, t), site);
+    }
+    return assign(cx, dst, df_node_of(cx, src), site);
+}
+
+/* To NULL, which an earlier mistake gave: the step that it was to be a part of lacks it. */
+static deft_tensor *assign_nowhere(const deft_tensor *src, uintptr_t site)
+{
+    deft_ctx *const cx = df_peek("assign", 2, src, site);
+    if (!cx) return NULL;
+    if (cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "assign: argument 1 is NULL");
+    cx->mistake_in_step = cx->mistake_in_step || cx->step_at;
+    return NULL;
+}
+
+deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
+{
+    if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    uint8_t missing = DF_LACKS_NOTHING;
+    deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &missing);
+    return assigned(cx, dst, done, missing);
+}
+
+deft_tensor *deft_assign_f(deft_tensor *dst, double value)
+{
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    if (!cx) return NULL;
+    if (df_recording_freezes(cx))
+        return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
+    const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_LACKS_NOTHING);
+}
+
+deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
+{
+    deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
+    if (!cx) return NULL;
+    if (df_recording_freezes(cx))
+        return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
+    const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_LACKS_NOTHING);
+}

@@ -1,0 +1,399 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What slides over images: convolution and pooling (deft/layers.h). The elements that lie under
+ * one place of the window, for all windows at once, are a slice with the stride as its step. A
+ * pool combines the kh * kw slices one after another, in one kernel. A convolution lays them behind
+ * each other ("im2col", Chellapilla, Puri, Simard 2006) for one product over all channels and
+ * places:
+ *
+ *   [C, kh * kw, N, Ho, Wo]  as  [C * kh * kw, N * Ho * Wo];  w [out, C * kh * kw] times that is
+ *   [out, N * Ho * Wo]       as  [out, N, Ho, Wo], seen as [N, out, Ho, Wo]
+ *
+ * With the images innermost rows are long whatever an image's size, and neither the result nor its
+ * gradient, which comes out in the same order, is moved. A sum of kh * kw products would read and
+ * write the result as often, and its weights' gradients would be many small products; indices in
+ * place of slices gather where these copy, and their gradients scatter. Gradients are those of
+ * the parts: of the weights, one product with the same windows; of x, one product, whose rows are
+ * added into place slice by slice (grad_shape.c).
+ */
+#include "deft/layers.h"
+#include "lazy/calls/compose.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { H = 2, W = 3, MAX_PLACES = 65536 };
+
+/* How the window moves, by rows and columns. */
+typedef struct window {
+    int64_t kernel[2], stride[2], padding[2], dilation[2], out[2];
+} window;
+
+/* ---- checks ---- */
+
+/* Fills in w->out for images of s. */
+static bool fit(deft_ctx *cx, const char *what, const df_shape *s, window *w)
+{
+    for (int i = 0; i < 2; i++) {
+        const char *const side = i ? "columns" : "rows";
+        int64_t reach, room;
+        if (w->kernel[i] < 1 || w->stride[i] < 1 || w->dilation[i] < 1 || w->padding[i] < 0) {
+            df_error(cx, DEFT_E_ARG,
+                     "%s: %s have kernel %lld, stride %lld, padding %lld, dilation %lld", what,
+                     side, (long long)w->kernel[i], (long long)w->stride[i],
+                     (long long)w->padding[i], (long long)w->dilation[i]);
+            return false;
+        }
+        if (!df_mul_i64(w->dilation[i], w->kernel[i] - 1, &reach) ||
+            !df_add_i64(w->padding[i], w->padding[i], &room) ||
+            !df_add_i64(room, s->dim[H + i], &room) || reach >= room) {
+            df_error(cx, DEFT_E_SHAPE,
+                     "%s: a window of %lld %s, dilation %lld, does not fit into %lld with %lld of "
+                     "padding on either side",
+                     what, (long long)w->kernel[i], side, (long long)w->dilation[i],
+                     (long long)s->dim[H + i], (long long)w->padding[i]);
+            return false;
+        }
+        w->out[i] = (room - reach - 1) / w->stride[i] + 1;
+    }
+    int64_t places;
+    if (df_mul_i64(w->kernel[0], w->kernel[1], &places) && places <= MAX_PLACES) return true;
+    df_error(cx, DEFT_E_LIMIT, "%s: a window of %lld by %lld, at most %d elements", what,
+             (long long)w->kernel[0], (long long)w->kernel[1], (int)MAX_PLACES);
+    return false;
+}
+
+/* ---- slices ---- */
+
+static uint32_t permuted(deft_ctx *cx, uint32_t a, uint32_t perm, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_permute, df_dtype_at(cx, a), perm, &a, NULL, 0, NULL, site);
+}
+
+static uint32_t reshaped(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, s, site);
+}
+
+/* Images a within padding, which is fill. */
+static uint32_t padded(deft_ctx *cx, uint32_t a, const window *w, uint32_t fill, uintptr_t site)
+{
+    if (a == DF_BAD || (!w->padding[0] && !w->padding[1])) return a;
+    const int64_t before[4] = { 0, 0, w->padding[0], w->padding[1] };
+    df_shape s;
+    df_rec_shape(&cx->rec, a, &s);
+    s.dim[H] += 2 * w->padding[0];
+    s.dim[W] += 2 * w->padding[1];
+    return df_surround(cx, a, before, fill, &s, site);
+}
+
+/* Place k of every window of the padded images a: their first two axes, then w->out. */
+static uint32_t at_place(deft_ctx *cx, uint32_t a, const window *w, int64_t k, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    const int64_t start[4] = { 0, 0, k / w->kernel[1] * w->dilation[0],
+                               k % w->kernel[1] * w->dilation[1] };
+    const int64_t step[4] = { 1, 1, w->stride[0], w->stride[1] };
+    df_shape s;
+    df_rec_shape(&cx->rec, a, &s);
+    s.dim[H] = w->out[0];
+    s.dim[W] = w->out[1];
+    return df_slice_node(cx, a, start, step, &s, site);
+}
+
+/* ---- convolution ---- */
+
+typedef struct conv {
+    df_shape x, w, bias;
+    window slide;
+    int64_t groups;
+    uint32_t bias_node; /* DF_BAD: none */
+} conv;
+
+static bool check_conv(deft_ctx *cx, conv *c)
+{
+    char x[DF_SHAPE_TEXT], w[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    df_shape_text(&c->x, x, sizeof x);
+    df_shape_text(&c->w, w, sizeof w);
+    if (c->x.rank != 4 || c->w.rank != 4) {
+        df_error(cx, DEFT_E_SHAPE,
+                 "conv2d: x is %s, w is %s; it takes [N, in, H, W] and [out, in / groups, kh, kw]",
+                 x, w);
+        return false;
+    }
+    const int64_t in = c->x.dim[1], out = c->w.dim[0], g = c->groups;
+    if (g < 1 || in % g || out % g || in / g != c->w.dim[1]) {
+        df_error(cx, DEFT_E_SHAPE,
+                 "conv2d: x is %s, w is %s: %lld groups need channels in %lld times as many as w "
+                 "has on axis 1, and both in and out divisible by %lld",
+                 x, w, (long long)g, (long long)g, (long long)g);
+        return false;
+    }
+    if (c->bias_node != DF_BAD && (c->bias.rank != 1 || c->bias.dim[0] != out)) {
+        df_error(cx, DEFT_E_SHAPE, "conv2d: bias is %s, w is %s; it must be [%lld]",
+                 df_shape_text(&c->bias, b, sizeof b), w, (long long)out);
+        return false;
+    }
+    c->slide.kernel[0] = c->w.dim[2];
+    c->slide.kernel[1] = c->w.dim[3];
+    return fit(cx, "conv2d", &c->x, &c->slide);
+}
+
+/* All windows of x: [C, kh * kw, N, Ho, Wo], for one place [C, N, Ho, Wo]. */
+static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
+{
+    const int64_t n = c->slide.kernel[0] * c->slide.kernel[1];
+    const deft_dtype t = df_dtype_at(cx, x);
+    x = permuted(cx, padded(cx, x, &c->slide, df_cst(cx, t, 0, site), site), 0x3201, site);
+    if (n == 1) return at_place(cx, x, &c->slide, 0, site);
+    df_arena_reset(&cx->pass);
+    uint32_t *const piece = df_arena_new(&cx->pass, uint32_t, (size_t)n);
+    if (!piece) {
+        df_error(cx, DEFT_E_MEMORY, "conv2d: no memory for a window of %lld", (long long)n);
+        return DF_BAD;
+    }
+    for (int64_t k = 0; k < n; k++) {
+        const uint32_t a = at_place(cx, x, &c->slide, k, site);
+        if (a == DF_BAD) return DF_BAD;
+        piece[k] = df_append(cx, DF_OP_unsqueeze, t, 2, &a, NULL, 0, NULL, site);
+        if (piece[k] == DF_BAD) return DF_BAD;
+    }
+    return df_join(cx, piece, (size_t)n, 1, site);
+}
+
+/* The product, [out, N, Ho, Wo]. A single group has no axis. */
+static uint32_t product(deft_ctx *cx, const conv *c, uint32_t columns, uint32_t w, uintptr_t site)
+{
+    const int64_t *const o = c->slide.out, g = c->groups, out = c->w.dim[0], n = c->x.dim[0];
+    const int64_t depth = c->w.dim[1] * c->w.dim[2] * c->w.dim[3];
+    const df_shape a = { .rank = 3, .dim = { g, out / g, depth } };
+    const df_shape b = { .rank = 3, .dim = { g, depth, n * o[0] * o[1] } };
+    const df_shape a1 = { .rank = 2, .dim = { out, depth } };
+    const df_shape b1 = { .rank = 2, .dim = { depth, n * o[0] * o[1] } };
+    const df_shape images = { .rank = 4, .dim = { out, n, o[0], o[1] } };
+    const uint32_t src[2] = { reshaped(cx, w, g == 1 ? &a1 : &a, site),
+                              reshaped(cx, columns, g == 1 ? &b1 : &b, site) };
+    if (src[0] == DF_BAD || src[1] == DF_BAD) return DF_BAD;
+    return reshaped(cx,
+                    df_append(cx, DF_OP_matmul, df_dtype_at(cx, w), 0, src, NULL, 0, NULL, site),
+                    &images, site);
+}
+
+/* r [out, N, Ho, Wo] with the bias added. */
+static uint32_t biased(deft_ctx *cx, const conv *c, uint32_t r, uintptr_t site)
+{
+    if (c->bias_node == DF_BAD || r == DF_BAD) return r;
+    const df_shape s = { .rank = 4, .dim = { c->w.dim[0], 1, 1, 1 } };
+    const uint32_t b = df_to(cx, c->bias_node, df_dtype_at(cx, r), site);
+    return df_map2(cx, DF_OP_add, r, reshaped(cx, b, &s, site), site);
+}
+
+static int64_t or_one(int64_t n)
+{
+    return n ? n : 1;
+}
+
+/* An option of two numbers, of which 0 has no meaning: by rows, for columns too when they are 0. */
+static int64_t of_side(const int64_t pair[2], int side)
+{
+    return side == 1 && pair[1] == 0 ? pair[0] : pair[side];
+}
+
+/* Whether `.padding =` in the text of a macro's arguments is followed by no braced list: the number
+ * is of rows alone, which looks as if it were of both. */
+static bool has_bare_padding(const char *written)
+{
+    const char *at = written ? strstr(written, ".padding") : NULL;
+    if (!at) return false;
+    at += strlen(".padding");
+    at += strspn(at, " ");
+    if (*at != '=') return false;
+    return *(at + 1 + strspn(at + 1, " ")) != '{';
+}
+
+static bool check_padding(deft_ctx *cx, const char *what, const int64_t padding[2],
+                          const char *written)
+{
+    if (padding[0] == 0 || padding[1] != 0 || !has_bare_padding(written)) return true;
+    df_error(cx, DEFT_E_ARG,
+             "%s: .padding = %lld is of rows alone: write { %lld, %lld } for both, or { %lld, 0 }",
+             what, (long long)padding[0], (long long)padding[0], (long long)padding[0],
+             (long long)padding[0]);
+    return false;
+}
+
+/* Record and shape of an operand after the first. */
+static bool operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t, uint32_t *node,
+                    df_shape *s)
+{
+    if (!df_enter_more(cx, what, which, t)) return false;
+    *node = df_node_of(cx, t);
+    if (*node != DF_BAD) df_rec_shape(&cx->rec, *node, s);
+    return *node != DF_BAD;
+}
+
+deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w, const deft_conv2d_options *options)
+{
+    deft_conv2d_options o;
+    conv c = { .bias_node = DF_BAD };
+    uint32_t nx, nw;
+    deft_ctx *const cx = df_begin("conv2d", x, &nx, &c.x, DF_SITE);
+    if (!cx || !operand(cx, "conv2d", 2, w, &nw, &c.w)) return NULL;
+    if (options && !df_check_options(cx, "conv2d", "deft_conv2d_options", options->size))
+        return NULL;
+    df_take_options(&o, sizeof o, options, options ? options->size : 0);
+    if (o.bias && !operand(cx, "conv2d", 3, o.bias, &c.bias_node, &c.bias)) return NULL;
+    c.groups = or_one(o.groups);
+    c.slide = (window){ .padding = { o.padding[0], o.padding[1] } };
+    for (int i = 0; i < 2; i++) {
+        c.slide.stride[i] = or_one(of_side(o.stride, i));
+        c.slide.dilation[i] = or_one(of_side(o.dilation, i));
+    }
+    if (!check_padding(cx, "conv2d", o.padding, o.written) || !check_conv(cx, &c)) return NULL;
+    const uintptr_t site = DF_SITE;
+    nx = df_mixed_operand(cx, DF_OP_matmul, nx, site);
+    nw = df_mixed_operand(cx, DF_OP_matmul, nw, site);
+    if (nx == DF_BAD || nw == DF_BAD) return NULL;
+    deft_dtype t = df_promote(df_dtype_at(cx, nx), df_dtype_at(cx, nw));
+    if (!df_is_float(t)) t = DEFT_F32;
+    nx = df_to(cx, nx, df_arithmetic_dtype(t), site);
+    nw = df_to(cx, nw, df_arithmetic_dtype(t), site);
+    if (nx == DF_BAD || nw == DF_BAD) return NULL;
+    const uint32_t r = product(cx, &c, windows(cx, &c, nx, site), nw, site);
+    return df_result(cx, df_to(cx, permuted(cx, biased(cx, &c, r, site), 0x3201, site), t, site));
+}
+
+/* ---- pooling ---- */
+
+static bool check_pool(deft_ctx *cx, const char *what, uint32_t x, const df_shape *s, window *w)
+{
+    char text[DF_SHAPE_TEXT];
+    if (s->rank != 4 || !df_is_float(df_dtype_at(cx, x))) {
+        df_error(cx, s->rank == 4 ? DEFT_E_DTYPE : DEFT_E_SHAPE,
+                 "%s: x is %s%s; it takes floats, [N, C, H, W]", what,
+                 deft_dtype_name(df_dtype_at(cx, x)), df_shape_text(s, text, sizeof text));
+        return false;
+    }
+    if (!fit(cx, what, s, w)) return false;
+    for (int i = 0; i < 2; i++) {
+        if (w->padding[i] <= w->kernel[i] / 2) continue;
+        df_error(cx, DEFT_E_ARG, "%s: padding %lld is more than half of kernel %lld", what,
+                 (long long)w->padding[i], (long long)w->kernel[i]);
+        return false;
+    }
+    return true;
+}
+
+/* The windows along one side, rows or columns, of which place i is the first within the image:
+ * bools that broadcast to all windows. Window o begins at o * stride - padding. */
+static uint32_t begins_with(deft_ctx *cx, const window *w, int side, int64_t i, uintptr_t site)
+{
+    const int64_t left = w->padding[side] - i, stride = w->stride[side], n = w->out[side];
+    const df_shape s = side == 0 ? (df_shape){ .rank = 2, .dim = { n, 1 } }
+                                 : (df_shape){ .rank = 1, .dim = { n } };
+    const bool is_never = i > 0 && left % stride != 0;
+    const int64_t o = is_never ? -1 : (left + stride - 1) / stride;
+    const uint32_t at = df_iota_node(cx, &s, 0, site);
+    const uint32_t first = df_number_i(cx, "max_pool2d", DEFT_I64, o, site);
+    return df_map2(cx, i == 0 ? DF_OP_le : DF_OP_eq, first, at, site);
+}
+
+/* takes, or where place k is the first of its window that lies within the image, behind padding
+ * alone. Every window has such a place, since padding is at most half of the kernel. */
+static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t takes, uintptr_t site)
+{
+    const int64_t place[2] = { k / w->kernel[1], k % w->kernel[1] };
+    if (place[0] > w->padding[0] || place[1] > w->padding[1]) return takes;
+    uint32_t first = DF_BAD;
+    bool has_side = false;
+    for (int i = 0; i < 2; i++) {
+        if (w->padding[i] == 0) continue; /* then place 0 is the first of every window */
+        const uint32_t by_side = begins_with(cx, w, i, place[i], site);
+        first = has_side ? df_map2(cx, DF_OP_bitwise_and, first, by_side, site) : by_side;
+        has_side = true;
+    }
+    return has_side ? df_map2(cx, DF_OP_bitwise_or, takes, first, site) : takes;
+}
+
+/* b, place k, where it is greater than a, what is there of the places before; else a: of equal ones
+ * the first stays, and gets the gradient. NaN is greater than all else, and equal to NaN. Padding
+ * gives way even to -infinity. */
+static uint32_t greater(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
+                        uintptr_t site)
+{
+    const uint32_t a_is_number = df_map2(cx, DF_OP_eq, a, a, site);
+    const uint32_t is_nan =
+        df_map2(cx, DF_OP_bitwise_and, a_is_number, df_map1(cx, DF_OP_isnan, b, site), site);
+    const uint32_t is_more = df_map2(cx, DF_OP_lt, a, b, site);
+    const uint32_t more = df_map2(cx, DF_OP_bitwise_or, is_more, is_nan, site);
+    const uint32_t takes = or_first(cx, w, k, more, site);
+    return df_where(cx, takes, b, a, site);
+}
+
+static uint32_t sum(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
+                    uintptr_t site)
+{
+    (void)w, (void)k;
+    return df_map2(cx, DF_OP_add, a, b, site);
+}
+
+typedef uint32_t (*combine_fn)(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
+                               uintptr_t site);
+
+static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fill,
+                         combine_fn combine, uintptr_t site)
+{
+    const uint32_t a = padded(cx, x, w, fill, site);
+    uint32_t out = at_place(cx, a, w, 0, site);
+    for (int64_t k = 1; k < w->kernel[0] * w->kernel[1] && out != DF_BAD; k++)
+        out = combine(cx, w, k, out, at_place(cx, a, w, k, site), site);
+    return out;
+}
+
+/* The context, with record, shape and window of a pool. */
+static deft_ctx *begin_pool(const char *what, deft_tensor *t, const deft_pool2d_options *options,
+                            uint32_t *x, window *w, uintptr_t site)
+{
+    deft_pool2d_options o;
+    df_shape s;
+    deft_ctx *const cx = df_begin(what, t, x, &s, site);
+    if (!cx) return NULL;
+    if (!options) return df_error(cx, DEFT_E_ARG, "%s: options are NULL; a kernel is needed", what);
+    if (!df_check_options(cx, what, "deft_pool2d_options", options->size)) return NULL;
+    df_take_options(&o, sizeof o, options, options->size);
+    *w = (window){ .dilation = { 1, 1 } };
+    for (int i = 0; i < 2; i++) {
+        const int64_t stride = of_side(o.stride, i);
+        w->kernel[i] = of_side(o.kernel, i);
+        w->stride[i] = stride ? stride : w->kernel[i];
+        w->padding[i] = o.padding[i];
+    }
+    if (!check_padding(cx, what, o.padding, o.written)) return NULL;
+    return check_pool(cx, what, *x, &s, w) ? cx : NULL;
+}
+
+deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options)
+{
+    uint32_t a;
+    window w;
+    deft_ctx *const cx = begin_pool("max_pool2d", x, options, &a, &w, DF_SITE);
+    if (!cx) return NULL;
+    const uintptr_t site = DF_SITE;
+    const uint32_t least = df_number_f(cx, "max_pool2d", df_dtype_at(cx, a), -INFINITY, site);
+    return df_result(cx, combined(cx, a, &w, least, greater, site));
+}
+
+deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options *options)
+{
+    uint32_t a;
+    window w;
+    deft_ctx *const cx = begin_pool("avg_pool2d", x, options, &a, &w, DF_SITE);
+    if (!cx) return NULL;
+    const uintptr_t site = DF_SITE;
+    const deft_dtype t = df_dtype_at(cx, a);
+    const uint32_t total = combined(cx, a, &w, df_cst(cx, t, 0, site), sum, site);
+    const uint32_t n = df_cst(cx, t, (int32_t)(w.kernel[0] * w.kernel[1]), site);
+    return df_result(cx, df_map2(cx, DF_OP_div, total, n, site));
+}

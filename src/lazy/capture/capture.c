@@ -1,0 +1,655 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Captures: deft/capture.h. A call looks for a recording (capture.h) that holds and replays it: the
+ * sources are looked up, what the recorded code could see of them is compared, numbers and draws
+ * are patched into the arguments, and the plan runs. Else the function runs, as a step that is
+ * noted (recording.c).
+ */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "lazy/capture/capture.h"
+#include "lazy/core/submit.h"
+#include "lazy/log/tell.h"
+
+/* ---- reasons ---- */
+
+void df_capture_because(deft_capture *c, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(c->reason, sizeof c->reason, fmt, args);
+    va_end(args);
+}
+
+/* Once for each reason in a row. */
+static void log_reason(deft_capture *c)
+{
+    if (!c->reason[0] || strcmp(c->reason, c->logged) == 0) return;
+    memcpy(c->logged, c->reason, sizeof c->logged);
+    df_event e;
+    df_event_make(&e, DF_WHY_capture, c->call_site, c->reason, "a recording that holds", "none");
+    e.other = c->site;
+    df_why_tell(c->cx, &e);
+}
+
+/* ---- making and destroying ---- */
+
+deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user)
+{
+    df_enter_call(cx, DF_SITE);
+    if (!cx) return NULL;
+    if (!fn) return df_error(cx, DEFT_E_ARG, "capture_create: fn is NULL");
+    deft_capture *const c = df_mem_zalloc(cx->mem, sizeof *c);
+    if (!c)
+        return df_error(cx, DEFT_E_MEMORY, "capture_create: could not get %zu bytes", sizeof *c);
+    c->cx = cx;
+    c->fn = fn;
+    c->user = user;
+    c->site = df_here(cx, DF_SITE);
+    return c;
+}
+
+void deft_capture_destroy(deft_capture **pc)
+{
+    if (!pc || !*pc) return;
+    deft_capture *const c = *pc;
+    *pc = NULL;
+    if (c->running) { /* by its own function */
+        c->doomed = true;
+        return;
+    }
+    const df_mem *const mem = c->cx->mem;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) df_recording_destroy(c->recordings[i]);
+    for (size_t i = 0; i < c->params.n; i++)
+        df_mem_free(mem, c->params.at[i].name, c->params.at[i].size);
+    df_vec_finish(mem, &c->params);
+    df_mem_free(mem, c, sizeof *c);
+}
+
+/* ---- parameters ---- */
+
+static param *find_param(deft_capture *c, const char *name)
+{
+    for (size_t i = 0; i < c->params.n; i++)
+        if (strcmp(c->params.at[i].name, name) == 0) return &c->params.at[i];
+    return NULL;
+}
+
+static deft_status set_param(deft_capture *c, const char *name, bool is_int, double f, int64_t i,
+                             uintptr_t site)
+{
+    if (!c) return DEFT_E_ARG;
+    df_act(c->cx, "capture_set", site);
+    df_diag *const d = &c->cx->diag;
+    if (!name || !name[0]) return df_fail(d, DEFT_E_ARG, "capture_set: a parameter has no name");
+    param *p = find_param(c, name);
+    if (p && p->is_int != is_int)
+        return df_fail(d, DEFT_E_ARG, "capture_set: parameter \"%s\" is %s", name,
+                       p->is_int ? "an integer" : "no integer");
+    if (!p) {
+        const param fresh = { .name = df_mem_alloc(c->cx->mem, strlen(name) + 1),
+                              .size = strlen(name) + 1,
+                              .is_int = is_int };
+        if (!fresh.name || !df_vec_push(c->cx->mem, &c->params, fresh)) {
+            df_mem_free(c->cx->mem, fresh.name, fresh.size);
+            return df_fail_mem(d, "capture_set", fresh.size);
+        }
+        p = &c->params.at[c->params.n - 1];
+        memcpy(p->name, name, p->size);
+    }
+    p->f = f;
+    p->i = i;
+    return DEFT_OK;
+}
+
+deft_status deft_capture_set_f(deft_capture *c, const char *name, double value)
+{
+    return set_param(c, name, false, value, 0, DF_SITE);
+}
+
+deft_status deft_capture_set_i(deft_capture *c, const char *name, int64_t value)
+{
+    return set_param(c, name, true, 0, value, DF_SITE);
+}
+
+static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, bool is_int)
+{
+    if (!cx) return NULL;
+    if (!cx->recording) return df_error(cx, DEFT_E_STATE, "%s: no captured function runs", what);
+    deft_capture *const c = cx->recording->capture;
+    const param *const p = name ? find_param(c, name) : NULL;
+    if (!p || p->is_int != is_int)
+        return df_error(cx, DEFT_E_ARG, "%s: parameter \"%s\" %s", what, name ? name : "",
+                        p ? "was set as the other kind" : "was never set");
+    deft_tensor *const t =
+        is_int ? df_weak_i(cx, p->i, DF_HANDLE_PARAM) : df_weak_f(cx, p->f, DF_HANDLE_PARAM);
+    if (t) t->node = (uint32_t)(p - c->params.at); /* of weak handles nobody looks at it */
+    return t;
+}
+
+deft_tensor *deft_param_f(deft_ctx *cx, const char *name)
+{
+    df_enter_call(cx, DF_SITE);
+    return get_param(cx, "param_f", name, false);
+}
+
+deft_tensor *deft_param_i(deft_ctx *cx, const char *name)
+{
+    df_enter_call(cx, DF_SITE);
+    return get_param(cx, "param_i", name, true);
+}
+
+deft_tensor *deft_const_f(deft_ctx *cx, double value)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_weak_f(cx, value, DF_HANDLE_CONST);
+}
+
+deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_weak_i(cx, value, DF_HANDLE_CONST);
+}
+
+/* ---- recording ---- */
+
+/* Whether a tensor the caller hands over can be used, and has its value. */
+static deft_status settle(deft_ctx *cx, deft_tensor *t)
+{
+    if (!df_enter_more(cx, "capture_call", 1, t)) return df_deliver(cx);
+    if (t->flags & DF_HANDLE_WEAK)
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "capture_call: a bare number is no input: set it as a parameter");
+    if (df_owes(cx, t)) return df_deliver(cx);
+    return df_handle_value(cx, t) ? DEFT_OK : deft_eval(&t, 1);
+}
+
+static void keep_recording(deft_capture *c, recording *r)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS; i++) {
+        if (!c->recordings[i]) {
+            at = i;
+            break;
+        }
+        if (c->recordings[i]->used < c->recordings[at]->used) at = i;
+    }
+    df_recording_destroy(c->recordings[at]);
+    r->used = ++c->serial;
+    c->recordings[at] = r;
+    c->stats.recordings++;
+}
+
+/* The function's outputs become tensors of the scope around its step. */
+static void hand_out(deft_capture *c, recording *r, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    for (uint32_t i = 0; i < r->n_out; i++) {
+        deft_tensor *old = out[i];
+        out[i] = r->out[i];
+        out[i]->value = df_value_ref(old->value);
+        if (r->whole) df_recording_target(cx, r, true, (tensor_ref){ NULL, i }, out[i]->value);
+        deft_drop(&old);
+    }
+}
+
+static void drop_outputs(deft_tensor **out, size_t kept, size_t n)
+{
+    for (size_t i = 0; i < kept; i++) deft_drop(&out[i]);
+    for (size_t i = 0; i < n; i++) out[i] = NULL;
+}
+
+static deft_tensor *new_handle(deft_ctx *cx, df_value *v)
+{
+    deft_tensor *const t = df_handle_new(cx, 0);
+    if (!t) return NULL;
+    t->epoch = 0;
+    t->value = df_value_ref(v);
+    return t;
+}
+
+/* The outputs' handles, because after the step nothing may fail. */
+static bool make_outputs_of(deft_ctx *cx, recording *r)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < r->n_out; i++) ok &= (r->out[i] = new_handle(cx, NULL)) != NULL;
+    return ok;
+}
+
+/* What the function sees of its inputs: handles of the step's own; one for each of the caller's. */
+static bool make_inputs_of(deft_ctx *cx, recording *r)
+{
+    bool ok = true;
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        const uint32_t same = r->same[i];
+        r->in[i] = same < i ? r->in[same] : new_handle(cx, r->in_value.at[i]);
+        ok &= r->in[i] != NULL;
+    }
+    return ok;
+}
+
+static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
+{
+    df_value_ref(v);
+    df_handle_unbind(cx, t);
+    t->value = v;
+}
+
+/* Whether an output that is t has to be computed although t may have a value: memory of the
+ * caller's is copied, as what is returned stays; a bare number has no value. */
+static bool needs_copy(deft_ctx *cx, const deft_tensor *t, const deft_tensor *callers)
+{
+    const df_value *const v = df_handle_value(cx, t);
+    return (v && v->flags & DF_VALUE_WRAPPED) || t->flags & (DF_HANDLE_WEAK | DF_HANDLE_MUT) ||
+           (callers && callers->flags & DF_HANDLE_MUT);
+}
+
+/* The tensor to keep as an output for t; NULL: an error is pending. What is returned is read as any
+ * operand is, so that the recording knows which tensor's value it is. */
+static deft_tensor *output_of(deft_ctx *cx, const recording *r, deft_tensor *t)
+{
+    deft_tensor *callers = NULL;
+    if (!df_enter_more(cx, "capture", 0, t)) return NULL;
+    for (uint32_t i = 0; i < r->n_in && !callers; i++) {
+        if (r->in[i] == t) callers = r->caller[i];
+        if (r->caller[i] == t) df_recording_reached(cx, t);
+    }
+    const uint32_t node = df_node_of(cx, t);
+    if (node == DF_BAD) return NULL;
+    if (needs_copy(cx, t, callers)) return df_result(cx, node);
+    return callers ? callers : t;
+}
+
+static deft_status keep_outputs(deft_capture *c, recording *r, deft_tensor **out, size_t *kept)
+{
+    deft_ctx *const cx = c->cx;
+    deft_status st = DEFT_OK;
+    for (; st == DEFT_OK && *kept < r->n_out; ++*kept) {
+        if (!out[*kept])
+            return df_fail(&cx->diag, DEFT_E_ARG, "capture: the function left output %zu NULL",
+                           *kept);
+        if (df_owes(cx, out[*kept])) return df_deliver(cx);
+        out[*kept] = output_of(cx, r, out[*kept]);
+        cx->recording = NULL; /* ours, and no reason not to replay */
+        if (!out[*kept] || !deft_keep(out[*kept])) st = df_deliver(cx);
+        cx->recording = r;
+        if (st != DEFT_OK) break;
+    }
+    return st;
+}
+
+static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    size_t kept = 0;
+    const bool ready = make_outputs_of(cx, r);
+    const deft_scope s = deft_step_begin(cx);
+    deft_status st = ready && s.depth ? DEFT_OK : df_deliver(cx);
+    if (st == DEFT_OK && !make_inputs_of(cx, r)) st = df_deliver(cx);
+    if (st == DEFT_OK) {
+        cx->recording = r;
+        df_recording_sleep(r);
+        st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
+        df_recording_wake(cx);
+        const deft_status recorded = df_deliver_step(cx);
+        if (st == DEFT_OK)
+            st = recorded;
+        else if (recorded == DEFT_OK && cx->diag.status == DEFT_OK)
+            df_fail(&cx->diag, st, "capture_call: the function failed");
+        if (st == DEFT_OK) df_act(cx, "capture_call", c->call_site);
+        if (st == DEFT_OK) st = keep_outputs(c, r, out, &kept);
+    }
+    r->committed = true;
+    if (st == DEFT_OK) {
+        st = df_step_end(s);
+    } else {
+        const df_diag said = cx->diag;
+        deft_step_abort(s);
+        cx->diag = said;
+    }
+    if (st == DEFT_OK) {
+        hand_out(c, r, out);
+    } else {
+        df_recording_take_back(r);
+        drop_outputs(out, kept, r->n_out);
+    }
+    cx->recording = NULL;
+    r->caller = NULL;
+    return st;
+}
+
+static deft_status record(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                          size_t n_out)
+{
+    recording *const r = df_recording_create(c, in, n_in, n_out);
+    if (!r) return df_fail_mem(&c->cx->diag, "capture", sizeof *r);
+    const deft_status st = run_function(c, r, out);
+    if (st == DEFT_OK && r->whole)
+        keep_recording(c, r);
+    else
+        df_recording_destroy(r);
+    return st;
+}
+
+/* ---- replaying ---- */
+
+static deft_tensor *resolve(tensor_ref ref, deft_tensor *const *in)
+{
+    return ref.t ? ref.t : in[ref.arg];
+}
+
+static bool fits_call(deft_capture *c, const recording *r, deft_tensor *const *in, size_t n_in,
+                      size_t n_out)
+{
+    if (r->n_in != n_in || r->n_out != n_out) {
+        df_capture_because(c, "%zu inputs and %zu outputs, was %u and %u", n_in, n_out, r->n_in,
+                           r->n_out);
+        return false;
+    }
+    if (r->mixed != c->cx->mixed) {
+        df_capture_because(c, "the policy of mixed precision is another one");
+        return false;
+    }
+    for (size_t i = 0; i < n_in; i++) {
+        const df_value *const v = df_handle_value(c->cx, in[i]);
+        const bool is_memory = in[i]->flags & DF_HANDLE_MUT;
+        if (is_memory != r->in_memory[i]) {
+            df_capture_because(c, "input %zu %s", i,
+                               is_memory ? "is memory to write, was none"
+                                         : "is no memory to write, was some");
+            return false;
+        }
+        if (r->in_assigned[i] && df_root_of(in[i])) {
+            df_capture_because(c, "input %zu, which is assigned, is a view", i);
+            return false;
+        }
+        if (v->dtype == r->in_dtype[i] && df_shape_equal(&v->shape, &r->in_shape[i])) continue;
+        char now[DF_SHAPE_TEXT], then[DF_SHAPE_TEXT];
+        df_capture_because(
+            c, "input %zu is %s%s, was %s%s", i, deft_dtype_name((deft_dtype)v->dtype),
+            df_shape_text(&v->shape, now, sizeof now), deft_dtype_name((deft_dtype)r->in_dtype[i]),
+            df_shape_text(&r->in_shape[i], then, sizeof then));
+        return false;
+    }
+    return true;
+}
+
+static bool are_one(deft_capture *c, bool now)
+{
+    df_capture_because(c, now ? "two of the tensors it uses are one tensor now"
+                              : "two of the tensors it uses were one tensor");
+    return false;
+}
+
+/* Looks its tensors up. false: they are not the same one in the same places as then. The arguments
+ * come first; those that are one handle have one value, too. */
+static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
+{
+    deft_ctx *const cx = c->cx;
+    uint32_t n = 0;
+    df_new_cut_serial(cx);
+    for (size_t i = 0; i < r->places.n; i++) {
+        df_value *const v = df_handle_value(cx, resolve(r->places.at[i].from, in));
+        const bool seen = v && v->cut == cx->cut_serial;
+        if (!v || (seen ? v->input : n) != r->places.at[i].cls) return are_one(c, seen);
+        if (seen && i < r->n_in && df_recording_same(in, (uint32_t)i) != r->same[i])
+            return are_one(c, r->same[i] == i);
+        r->found.at[i] = v;
+        if (seen) continue;
+        v->cut = cx->cut_serial;
+        v->input = n++;
+    }
+    for (uint32_t i = 0; i < r->n_in; i++) {
+        const uint32_t held = df_recording_held(r, in[i]);
+        if (held != r->in_held[i]) return are_one(c, held != DF_NONE);
+    }
+    return true;
+}
+
+static void gather(deft_ctx *cx, recording *r, deft_tensor *const *in)
+{
+    for (size_t k = 0; k < r->sources.n; k++) {
+        const uint32_t from = r->sources.at[k];
+        r->values.at[k] = from == DF_NONE ? NULL : r->found.at[from];
+    }
+    for (size_t i = 0; i < r->wanted.n; i++) {
+        df_want *const w = &r->want.at[i];
+        const tensor_ref ref = r->wanted.at[i];
+        *w = (df_want){ .node = r->made.want[i], .donor_refs = 1 };
+        if (!ref.t && ref.arg == DF_NONE) continue;
+        deft_tensor *const t = resolve(ref, in);
+        if (t->flags & DF_HANDLE_MUT)
+            w->into = df_mut_of(cx, t)->value;
+        else
+            w->donor = t->value; /* its own reference, which ends when it is bound anew */
+    }
+}
+
+/* Who takes a value as it is refers to it after the run alone, and counts from here on: a value
+ * that is wanted afterwards is not donated. */
+static void hold_passed(recording *r)
+{
+    for (size_t i = 0; i < r->passed.n; i++) df_value_ref(r->found.at[r->passed.at[i]]);
+}
+
+static void release_passed(deft_ctx *cx, recording *r)
+{
+    for (size_t i = 0; i < r->passed.n; i++) {
+        df_value *v = r->found.at[r->passed.at[i]];
+        df_value_drop(cx, &v);
+    }
+}
+
+/* What layers make of their counts and of what they were given. */
+static deft_status ask_layers(deft_capture *c, recording *r)
+{
+    for (size_t i = 0; i < r->layer_numbers.n; i++) {
+        layer_number *const n = &r->layer_numbers.at[i];
+        const param *const p = n->param == DF_NONE ? NULL : &c->params.at[n->param];
+        const double given = !p ? n->given : p->is_int ? (double)p->i : p->f;
+        if (!isfinite(given))
+            return df_fail(&c->cx->diag, DEFT_E_RANGE, "%s is %g", n->from.what, given);
+        const int64_t count = *r->counts.at[n->count].at + n->ahead;
+        n->now = n->from.value(n->from.user, n->which, count, given);
+    }
+    return DEFT_OK;
+}
+
+/* false: it does not fit its dtype. */
+static bool put_number(deft_capture *c, const recording *r, const number_note *n, int64_t *to)
+{
+    deft_ctx *const cx = c->cx;
+    if (n->is_layers) {
+        const layer_number *const k = &r->layer_numbers.at[n->from];
+        return df_number_bits(cx, k->from.what, n->dtype, k->now, to);
+    }
+    const param *const p = &c->params.at[n->from];
+    return p->is_int ? df_number_bits_i(cx, p->name, n->dtype, p->i, to)
+                     : df_number_bits(cx, p->name, n->dtype, p->f, to);
+}
+
+static deft_status patch(deft_capture *c, recording *r)
+{
+    deft_ctx *const cx = c->cx;
+    int64_t *const args = r->made.t->args;
+    const deft_status st = ask_layers(c, r);
+    if (st != DEFT_OK) return st;
+    for (size_t i = 0; i < r->numbers.n; i++) {
+        const number_note *const n = &r->numbers.at[i];
+        if (!put_number(c, r, n, &args[n->at])) return df_deliver(cx);
+    }
+    for (size_t i = 0; i < r->draws.n; i++) {
+        const draw_note *const d = &r->draws.at[i];
+        const deft_rng *const rng = r->rngs.at[d->rng].rng;
+        args[d->at] = (int64_t)rng->seed;
+        args[d->at + 1] = (int64_t)(rng->next + d->draw);
+    }
+    return DEFT_OK;
+}
+
+static df_value *value_at(const recording *r, uint32_t i)
+{
+    return i < r->wanted.n ? r->want.at[i].result : r->found.at[i - r->wanted.n];
+}
+
+/* Handles first: nothing may fail once the plan has run. */
+static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        out[i] = new_handle(cx, NULL);
+        if (!out[i]) return df_deliver(cx);
+    }
+    return DEFT_OK;
+}
+
+/* Two assigned tensors may exchange their values: all are referenced before the first is bound. */
+static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_tensor **out)
+{
+    for (size_t i = 0; i < r->assigned.n; i++) df_value_ref(value_at(r, r->assigned.at[i].value));
+    for (size_t i = 0; i < r->outputs.n; i++) {
+        const target *const x = &r->outputs.at[i];
+        out[x->to.arg]->value = df_value_ref(value_at(r, x->value));
+    }
+    for (size_t i = 0; i < r->assigned.n; i++) {
+        const target *const x = &r->assigned.at[i];
+        df_value *v = value_at(r, x->value);
+        bind(cx, resolve(x->to, in), v);
+        df_value_drop(cx, &v);
+    }
+    for (size_t i = 0; i < r->rngs.n; i++) r->rngs.at[i].rng->next += r->rngs.at[i].n;
+    for (size_t i = 0; i < r->counts.n; i++) *r->counts.at[i].at += r->counts.at[i].n;
+}
+
+/* What it uses beside its inputs, which were looked at before, may miss an assign. */
+static deft_status missed_before(deft_ctx *cx, const recording *r)
+{
+    for (size_t i = 0; i < r->places.n && cx->owes; i++) {
+        deft_tensor *const t = r->places.at[i].from.t;
+        if (t && df_owes(cx, t)) return df_deliver(cx);
+    }
+    return DEFT_OK;
+}
+
+/* Its places are found, and what is passed on is held. */
+static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *in,
+                             deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    deft_status st = missed_before(cx, r);
+    if (st == DEFT_OK) st = patch(c, r);
+    if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
+    if (st == DEFT_OK) st = df_made_run(cx, &r->made, r->want.at, false);
+    if (st == DEFT_OK) {
+        hand_over(cx, r, in, out);
+        for (size_t i = 0; i < r->wanted.n; i++) df_value_drop(cx, &r->want.at[i].result);
+    }
+    r->used = ++c->serial;
+    return st;
+}
+
+/* *replayed false: its guards do not hold, and nothing happened. */
+static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in, deft_tensor **out,
+                          bool *replayed)
+{
+    deft_ctx *const cx = c->cx;
+    deft_status st = DEFT_OK;
+    *replayed = false;
+    if (!find_places(c, r, in)) return DEFT_OK;
+    gather(cx, r, in);
+    hold_passed(r);
+    *replayed = df_extract_values(cx, r->want.at, r->values.at, &r->made);
+    if (*replayed)
+        st = run_again(c, r, in, out);
+    else
+        df_capture_because(c, "%s", r->made.differs);
+    release_passed(cx, r);
+    return st;
+}
+
+/* Replays a recording that holds, or else records. */
+static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                        size_t n_out)
+{
+    deft_ctx *const cx = c->cx;
+    deft_status st = DEFT_OK;
+    bool any = false, replayed = false;
+    for (uint32_t i = 0; i < DEFT_MAX_RECORDINGS && !replayed; i++) {
+        recording *const r = c->recordings[i];
+        if (!r) continue;
+        any = true;
+        if (fits_call(c, r, in, n_in, n_out)) st = replay(c, r, in, out, &replayed);
+        if (replayed && df_ring_on(cx->ring))
+            df_tell_replay(cx, &r->made, c->site, i, (uint32_t)n_in, (uint32_t)n_out, st);
+    }
+    if (replayed) {
+        c->stats.replayed += st == DEFT_OK;
+        if (st == DEFT_OK)
+            c->reason[0] = 0;
+        else
+            drop_outputs(out, 0, n_out);
+        return st;
+    }
+    c->stats.missed += any;
+    if (!any) df_capture_because(c, "the first call");
+    st = record(c, in, n_in, out, n_out);
+    log_reason(c);
+    return st;
+}
+
+static bool overlap(deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    const uintptr_t a = (uintptr_t)in, b = (uintptr_t)out;
+    return n_in && n_out && a < b + n_out * sizeof *out && b < a + n_in * sizeof *in;
+}
+
+deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_in,
+                              deft_tensor **out, size_t n_out)
+{
+    if (!c || n_in >= DF_NONE || n_out >= DF_NONE) return DEFT_E_ARG;
+    deft_ctx *const cx = c->cx;
+    df_act(cx, "capture_call", DF_SITE);
+    const uintptr_t site = cx->act_site;
+    deft_status st = df_may_act(cx);
+    if (st != DEFT_OK) return st;
+    if (cx->step_at)
+        return df_fail(&cx->diag, DEFT_E_STATE,
+                       "capture_call: a step is open; a call is one itself");
+    if ((n_in && !in) || (n_out && !out))
+        return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the list of %zu %s is NULL",
+                       n_in && !in ? n_in : n_out, n_in && !in ? "inputs" : "outputs");
+    if (overlap(in, n_in, out, n_out))
+        return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the lists in and out overlap");
+    if ((st = df_wait(cx)) != DEFT_OK) return st;
+    for (size_t i = 0; i < n_in; i++)
+        if ((st = settle(cx, in[i])) != DEFT_OK) return st;
+    /* A call is a step: records of before it end, and every handle has its value by itself. */
+    if (cx->rec.n > 0) st = df_flush(cx);
+    if (st != DEFT_OK) return st;
+    c->call_site = site;
+    df_act(cx, "capture_call", site);
+    for (size_t i = 0; i < n_out; i++) out[i] = NULL;
+    c->stats.calls++;
+    c->reason[0] = 0;
+    c->running = true;
+    st = call(c, in, n_in, out, n_out);
+    c->running = false;
+    if (c->doomed) deft_capture_destroy(&c);
+    return st;
+}
+
+/* ---- looking ---- */
+
+void deft_capture_stats_read(const deft_capture *c, deft_capture_stats *out, size_t size)
+{
+    if (!c || !out) return;
+    memset(out, 0, size);
+    memcpy(out, &c->stats, size < sizeof c->stats ? size : sizeof c->stats);
+}
+
+const char *deft_capture_reason(const deft_capture *c)
+{
+    return c ? c->reason : "";
+}

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Closing a trace: from the wanted records back to values, numbered afresh in recording order, so
+ * that the same program gives the same bytes whatever was recorded around it.
+ *
+ * Two passes over the records between the lowest and the highest one needed. Backwards: mark what
+ * is needed; a record that has a value is an input and its operands are not followed. Forwards:
+ * copy. On the way it is noted where everything came from that may differ when the same records are
+ * cut again; df_extract_again then brings just that up to date.
+ */
+#include "lazy/device/devices.h"
+
+#include <string.h>
+
+/* What a cut needs of a record. A view that an update writes through is needed as the record it is,
+ * even when it was read and has a value: it names a place. */
+enum { UNSEEN, VALUE, PLACE };
+
+static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
+{
+    return r->val[i] && need[i] != PLACE;
+}
+
+/* Marks what the wanted records need. Returns how many that are. */
+static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *low_out,
+                     uint32_t *n_input, uint32_t *n_args)
+{
+    uint32_t open = 0, n = 0, low = high;
+    for (uint32_t i = 0; i <= high; i++) open += need[i];
+    for (uint32_t i = high + 1; i-- > 0 && open;) {
+        if (!need[i]) continue;
+        open--;
+        n++;
+        low = i;
+        const df_node *const node = &r->nodes[i];
+        if (is_input(r, need, i)) {
+            ++*n_input;
+            continue;
+        }
+        *n_args += df_op_n_args((df_op)node->op, node->n_src ? r->nodes[node->src[0].i].rank : 0);
+        for (uint32_t k = 0; k < node->n_src; k++) {
+            uint8_t *const at = &need[node->src[k].i];
+            open += !*at;
+            if (!*at) *at = VALUE;
+        }
+        if (node->op == DF_OP_update)
+            for (uint32_t v = node->src[2].i; v != node->src[0].i; v = r->nodes[v].src[0].i) {
+                open += !need[v];
+                need[v] = PLACE;
+            }
+    }
+    *low_out = low;
+    return n;
+}
+
+deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t low, n_input = 0, n_args = 0;
+    *out = cx->home;
+    if (*out != DEFT_CPU || !cx->n_queues) return DEFT_OK;
+    df_arena_reset(&cx->pass);
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)node + 1);
+    if (!need) return df_fail_mem(&cx->diag, "cut", node);
+    need[node] = VALUE;
+    mark(r, need, node, &low, &n_input, &n_args);
+    for (uint32_t i = low; i <= node && *out == DEFT_CPU; i++)
+        if (need[i] && is_input(r, need, i)) *out = df_value_where(cx, r->vals.at[r->val[i]]);
+    return DEFT_OK;
+}
+
+/* Whether the loop whose list ends in record i is part of no other. */
+static bool is_outermost(const df_rec *r, uint32_t i)
+{
+    while (r->nodes[i].op != DF_OP_loop) i = r->nodes[i].src[r->nodes[i].n_src - 1].i;
+    return r->nodes[r->nodes[i].src[0].i].op != DF_OP_loop;
+}
+
+deft_status df_want_siblings(deft_ctx *cx)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t low, n_input = 0, n_args = 0;
+    df_arena_reset(&cx->pass);
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)r->n + 1);
+    if (!need) return df_fail_mem(&cx->diag, "cut", r->n);
+    for (size_t i = 0; i < cx->want.n; i++) need[cx->want.at[i].node] = VALUE;
+    mark(r, need, r->n - 1, &low, &n_input, &n_args);
+    for (uint32_t i = 0; i < r->n; i++) {
+        const df_node *const node = &r->nodes[i];
+        const df_want w = { .node = i };
+        if (node->op != DF_OP_final || need[i] || r->val[i] || !need[node->src[1].i] ||
+            !is_outermost(r, node->src[1].i))
+            continue;
+        if (!df_vec_push(cx->mem, &cx->want, w)) return df_fail_mem(&cx->diag, "cut", sizeof w);
+    }
+    return DEFT_OK;
+}
+
+typedef struct copier {
+    const deft_ctx *cx;
+    uint64_t cut;
+    const df_rec *r;
+    df_trace *t;
+    uint32_t *map; /* record -> node */
+    df_made *made;
+} copier;
+
+static uint32_t input_flags(const df_value *v)
+{
+    return (v->flags & DF_VALUE_WRAPPED ? DF_INPUT_WRAPPED : 0u) |
+           (df_value_contiguous(v) ? DF_INPUT_CONTIGUOUS : 0u) |
+           ((uintptr_t)v->data % 64 == 0 ? DF_INPUT_ALIGNED : 0u);
+}
+
+/* Input k of the trace reads v from now on. */
+static void set_input(df_made *m, uint64_t cut, uint32_t k, df_value *v)
+{
+    df_input *const in = &m->t->inputs[k];
+    in->data = v->data;
+    in->bytes = v->buf ? v->buf->bytes : 0;
+    memcpy(in->stride, v->stride, sizeof in->stride);
+    in->flags = input_flags(v);
+    m->inputs[k] = v;
+    v->cut = cut;
+    v->input = k;
+}
+
+static void add_input(copier *c, df_node *node, uint32_t at, df_value *v)
+{
+    df_trace *const t = c->t;
+    const uint32_t k = t->n_inputs++;
+    *node = (df_node){ .op = DF_OP_input,
+                       .dtype = v->dtype,
+                       .rank = v->rank,
+                       .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
+                       .attr = k };
+    t->inputs[k].node = at;
+    c->made->record[at] = DF_NONE;
+    set_input(c->made, c->cut, k, v);
+}
+
+static void note_use(copier *c, uint32_t record, uint32_t input)
+{
+    c->made->use[c->made->n_use++] = (df_input_use){ record, input };
+}
+
+static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
+{
+    const df_rec *const r = c->r;
+    df_trace *const t = c->t;
+    for (uint32_t i = low; i <= high; i++) {
+        if (!need[i]) continue;
+        df_value *const v = is_input(r, need, i) ? r->vals.at[r->val[i]] : NULL;
+        if (v && v->cut == c->cut) { /* several records of one value are one input */
+            c->map[i] = t->inputs[v->input].node;
+            note_use(c, i, v->input);
+            continue;
+        }
+        const uint32_t at = t->n_nodes++;
+        df_node *const node = &t->nodes[at];
+        c->map[i] = at;
+        t->shape[at] = r->shape[i];
+        t->site[at] = df_rec_site(c->cx, i);
+        if (v) {
+            note_use(c, i, t->n_inputs);
+            add_input(c, node, at, v);
+            continue;
+        }
+        *node = r->nodes[i];
+        c->made->record[at] = i;
+        for (uint32_t k = 0; k < node->n_src; k++) node->src[k].i = c->map[node->src[k].i];
+        const uint32_t n_args =
+            df_op_n_args((df_op)node->op, node->n_src ? t->nodes[node->src[0].i].rank : 0);
+        if (n_args) {
+            memcpy(t->args + t->n_args, r->args + r->nodes[i].arg, n_args * sizeof *t->args);
+            for (uint32_t k = 0; k < n_args; k++)
+                c->made->arg_from[t->n_args + k] = r->nodes[i].arg + k;
+            node->arg = t->n_args;
+            t->n_args += n_args;
+        }
+    }
+}
+
+/* The input that reads v; DF_NONE when the trace has none. */
+static uint32_t input_of(const deft_ctx *cx, const df_value *v)
+{
+    return v->cut == cx->cut_serial ? v->input : DF_NONE;
+}
+
+bool df_may_donate(const df_value *v, uint32_t dying)
+{
+    return !(v->flags & DF_VALUE_WRAPPED) && v->refs == dying && v->buf->refs == 1;
+}
+
+/* Of values on one device. */
+static bool overlap(const df_value *a, const df_value *b)
+{
+    const char *const pa = a->buf->data, *const pb = b->buf->data;
+    return pa < pb + b->buf->bytes && pb < pa + a->buf->bytes;
+}
+
+/* The root of a wanted record, but for the input that an `into` of its own needs. */
+static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, const df_want *w)
+{
+    df_root root = { .node = node, .into = DF_NONE, .donor = DF_NONE };
+    if (w->into) {
+        root.kind = DF_ROOT_INTO;
+        root.into = input_of(cx, w->into);
+    } else if (w->donor && t->nodes[node].op != DF_OP_input) {
+        root.donor = input_of(cx, w->donor);
+    }
+    return root;
+}
+
+/* recorded: the cut is made from records, which end with the replacement. */
+static void see_sole(df_trace *t, const df_root *root, const df_want *w, bool recorded)
+{
+    if (root->donor == DF_NONE) return;
+    uint32_t dying = w->donor_refs;
+    if (recorded) dying += w->donor->in_records;
+    if (df_may_donate(w->donor, dying)) t->inputs[root->donor].flags |= DF_INPUT_SOLE;
+}
+
+static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
+{
+    df_trace *const t = c->t;
+    for (uint32_t i = 0; i < n; i++) {
+        df_root root = root_of(cx, t, c->map[want[i].node], &want[i]);
+        if (want[i].into && root.into == DF_NONE) {
+            const uint32_t at = t->n_nodes++;
+            t->shape[at] = t->shape[root.node]; /* same extents: assign saw to it */
+            t->site[at] = 0;
+            root.into = t->n_inputs;
+            add_input(c, &t->nodes[at], at, want[i].into);
+        }
+        see_sole(t, &root, &want[i], true);
+        t->roots[t->n_roots++] = root;
+    }
+}
+
+/* Memory written through a root must not overlap what other inputs read: then the result goes to
+ * memory of its own and is copied afterwards. So does what is for memory of another device. */
+static bool safe_into(const deft_ctx *cx, const df_made *m, uint32_t into)
+{
+    if (df_value_where(cx, m->inputs[into]) != m->where) return false;
+    for (uint32_t k = 0; k < m->t->n_inputs; k++)
+        if (k != into && df_value_where(cx, m->inputs[k]) == m->where &&
+            overlap(m->inputs[k], m->inputs[into]))
+            return false;
+    return true;
+}
+
+/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
+ * undone, so such a plan gets memory of its own and is copied when all went well. */
+static bool may_fault(const df_trace *t)
+{
+    for (uint32_t i = 0; i < t->n_nodes; i++) {
+        const df_node *const n = &t->nodes[i];
+        if (!df_op_takes_indices((df_op)n->op)) continue;
+        /* What a routine finds in an input is looked at before anything is written. */
+        const bool first = df_op_infos[n->op].cls == DF_CLASS_routine;
+        if (!first || t->nodes[n->src[1].i].op != DF_OP_input) return true;
+    }
+    return false;
+}
+
+/* asked, as it may be done with the memory of now. */
+static df_root allowed(const deft_ctx *cx, const df_made *m, df_root asked)
+{
+    if (asked.kind != DF_ROOT_INTO || (!m->avoids && safe_into(cx, m, asked.into))) return asked;
+    asked.kind = DF_ROOT_NEW;
+    asked.into = DF_NONE;
+    return asked;
+}
+
+/* Where m runs, with the inputs of now. */
+static deft_device where_to_run(const deft_ctx *cx, const df_made *m)
+{
+    deft_device where = cx->home;
+    if (!cx->n_queues) return where;
+    for (uint32_t k = 0; k < m->t->n_inputs && where == DEFT_CPU; k++)
+        where = df_value_where(cx, m->inputs[k]);
+    return where;
+}
+
+static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
+{
+    df_arena *const a = &m->arena;
+    df_trace *const t = m->t;
+    /* Each root written into wrapped memory may need an input record of its own. */
+    const size_t most = (size_t)n_nodes + n, most_inputs = (size_t)n_input + n;
+    t->nodes = df_arena_alloc(a, most * sizeof *t->nodes, _Alignof(df_node));
+    t->shape = df_arena_alloc(a, most * sizeof *t->shape, _Alignof(uint32_t));
+    t->site = df_arena_alloc(a, most * sizeof *t->site, _Alignof(uintptr_t));
+    t->args = df_arena_alloc(a, n_args * sizeof *t->args, _Alignof(int64_t));
+    t->inputs = df_arena_new(a, df_input, most_inputs);
+    t->roots = df_arena_new(a, df_root, n);
+    m->asked = df_arena_new(a, df_root, n);
+    m->want = df_arena_new(a, uint32_t, n);
+    m->use = df_arena_new(a, df_input_use, n_input);
+    m->arg_from = df_arena_alloc(a, n_args * sizeof *m->arg_from, _Alignof(uint32_t));
+    m->record = df_arena_alloc(a, most * sizeof *m->record, _Alignof(uint32_t));
+    m->inputs = df_arena_new(a, df_value *, most_inputs);
+    m->in = df_arena_new(a, const df_buffer *, most_inputs);
+    m->bufs = df_arena_new(a, df_buffer *, n);
+    m->staged = df_arena_new(a, df_buffer *, most_inputs);
+    m->back = df_arena_new(a, df_buffer *, n);
+    return t->nodes && t->shape && t->site && t->args && t->inputs && t->roots && m->asked &&
+           m->want && m->use && m->arg_from && m->record && m->inputs && m->in && m->bufs &&
+           m->staged && m->back;
+}
+
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
+{
+    const df_rec *const r = &cx->rec;
+    df_arena *const a = &m->arena;
+    uint32_t high = 0, low, n_input = 0, n_args = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (want[i].node > high) high = want[i].node;
+    df_arena_reset(&cx->pass);
+    uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)high + 1);
+    copier c = { .cx = cx, .r = r, .made = m };
+    c.map = df_arena_alloc(&cx->pass, ((size_t)high + 1) * sizeof *c.map, _Alignof(uint32_t));
+    df_trace *const t = c.t = m->t = df_arena_new(a, df_trace, 1);
+    if (!need || !c.map || !t) goto no_memory;
+    for (uint32_t i = 0; i < n; i++) need[want[i].node] = VALUE;
+    const uint32_t n_nodes = mark(r, need, high, &low, &n_input, &n_args);
+
+    df_new_cut_serial(cx);
+    c.cut = cx->cut_serial;
+    t->arena = a;
+    t->max_temporary_bytes = cx->budget.max_temporary_bytes;
+    /* A copy: the trace can be shown after the records have moved on. */
+    t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
+    t->n_extents = r->n_ext;
+    if (!t->extents || !allocate(m, n_nodes, n_input, n_args, n)) goto no_memory;
+    copy(&c, need, low, high);
+    m->n_read = t->n_inputs;
+    add_roots(cx, &c, want, n);
+    m->where = where_to_run(cx, m);
+    t->flags = cx->trace_flags | (uint32_t)m->where << DF_TRACE_DEVICE_SHIFT;
+    m->avoids = may_fault(t);
+    m->high = high;
+    m->n_want = n;
+    for (uint32_t i = 0; i < n; i++) m->want[i] = want[i].node;
+    memcpy(m->asked, t->roots, n * sizeof *m->asked);
+    for (uint32_t i = 0; i < n; i++) t->roots[i] = allowed(cx, m, m->asked[i]);
+    return DEFT_OK;
+no_memory:
+    return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
+}
+
+static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m, bool recorded)
+{
+    df_trace *const t = m->t;
+    m->differs = "what it assigns is read in another way than when it was recorded";
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
+        if (root.kind != m->asked[i].kind) return false; /* wanted for a handle, or for memory */
+        if (want[i].into && root.into == DF_NONE) {
+            root.into = m->asked[i].into;
+            for (uint32_t k = 0; k < m->n_use; k++)
+                if (m->use[k].input == root.into) return false; /* was read then, and is not now */
+            set_input(m, cx->cut_serial, root.into, want[i].into);
+        }
+        if (!df_same_words(&root, &m->asked[i], sizeof root / 8)) return false;
+        see_sole(t, &root, &want[i], recorded);
+    }
+    m->differs = "what it reads lives on another device than it did";
+    if (where_to_run(cx, m) != m->where) return false;
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        const df_root root = allowed(cx, m, m->asked[i]);
+        if (df_same_words(&root, &t->roots[i], sizeof root / 8)) continue;
+        m->differs = root.kind == DF_ROOT_NEW
+                         ? "memory that it writes overlaps memory that it reads, and did not when "
+                           "it was recorded"
+                         : "memory that it writes overlapped memory that it reads when it was "
+                           "recorded, and does not";
+        return false;
+    }
+    m->differs = NULL;
+    return true;
+}
+
+bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_made *m)
+{
+    df_new_cut_serial(cx);
+    m->differs = "two of the tensors it uses are one tensor now";
+    for (uint32_t k = 0; k < m->t->n_inputs; k++) {
+        if (!values[k]) continue;
+        if (values[k]->cut == cx->cut_serial) return false; /* two inputs of then are one now */
+        set_input(m, cx->cut_serial, k, values[k]);
+    }
+    return roots_again(cx, want, m, false);
+}
+
+static bool inputs_again(deft_ctx *cx, df_made *m)
+{
+    const df_rec *const r = &cx->rec;
+    uint32_t seen = 0;
+    for (uint32_t i = 0; i < m->n_use; i++) {
+        const df_input_use u = m->use[i];
+        if (!r->val[u.record]) return false;
+        df_value *const v = r->vals.at[r->val[u.record]];
+        if (v->cut == cx->cut_serial) { /* one value, one input: as it was then? */
+            if (v->input != u.input) return false;
+            continue;
+        }
+        if (u.input != seen++) return false;
+        set_input(m, cx->cut_serial, u.input, v);
+    }
+    return true;
+}
+
+bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
+{
+    const df_rec *const r = &cx->rec;
+    df_trace *const t = m->t;
+    (void)n;
+    df_new_cut_serial(cx);
+    if (t->n_extents > r->n_ext || !inputs_again(cx, m) || !roots_again(cx, want, m, true))
+        return false;
+    memcpy(t->extents, r->ext, t->n_extents * sizeof *t->extents);
+    for (uint32_t i = 0; i < t->n_args; i++) t->args[i] = r->args[m->arg_from[i]];
+    return true;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Acting calls that hand values out: eval, read, item, map.
+ */
+#include "lazy/device/devices.h"
+#include "lazy/capture/recording.h"
+#include "lazy/core/submit.h"
+
+/* Checks t, computes it. */
+static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
+                           df_value **out)
+{
+    if (!t) return DEFT_E_ARG;
+    const df_slab *const s = df_slab_of(t);
+    if (s->magic != DF_SLAB_MAGIC) return DEFT_E_ARG;
+    deft_ctx *const cx = *cx_out = s->cx;
+    df_act(cx, what, site);
+    deft_status st = df_may_act(cx);
+    if (st != DEFT_OK) return st;
+    if (!df_enter(what, 1, t, site) || df_owes(cx, t)) return df_deliver(cx);
+    df_recording_reads(cx);
+    st = df_wait_for(cx, df_handle_value(cx, t));
+    if (st != DEFT_OK) return st;
+    if (!(*out = df_handle_value(cx, t))) {
+        const uint32_t node = df_node_of(cx, t);
+        if (node == DF_BAD) return df_deliver(cx);
+        df_want w = { .node = node };
+        st = df_sync(cx, &w, 1);
+        if (st != DEFT_OK) return st;
+        *out = w.result;
+        df_value *mine = w.result; /* the record holds a reference of its own */
+        df_value_drop(cx, &mine);
+    }
+    return DEFT_OK;
+}
+
+deft_status deft_eval(deft_tensor *const *list, size_t n)
+{
+    if (!list || !n || n > UINT32_MAX / sizeof(df_want)) return DEFT_E_ARG;
+    deft_ctx *cx = NULL;
+    for (size_t i = 0; i < n && !cx; i++)
+        if (list[i] && df_slab_of(list[i])->magic == DF_SLAB_MAGIC) cx = df_slab_of(list[i])->cx;
+    if (!cx) return DEFT_E_ARG;
+    df_act(cx, "eval", DF_SITE);
+    deft_status st = df_may_act(cx);
+    if (st == DEFT_OK) st = df_wait(cx);
+    if (st != DEFT_OK) return st;
+    df_want *const want = df_mem_zalloc(cx->mem, n * sizeof *want);
+    if (!want) return df_fail_mem(&cx->diag, "eval: list", n * sizeof *want);
+    uint32_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (!df_enter_more(cx, "eval", (unsigned)i + 1, list[i]) || df_owes(cx, list[i])) {
+            st = df_deliver(cx);
+            break;
+        }
+        if (df_handle_value(cx, list[i])) continue;
+        const uint32_t node = df_node_of(cx, list[i]);
+        if (node == DF_BAD) {
+            st = df_deliver(cx);
+            break;
+        }
+        bool again = false;
+        for (uint32_t k = 0; k < count && !again; k++) again = want[k].node == node;
+        if (!again) want[count++].node = node;
+    }
+    if (st == DEFT_OK && count) st = df_sync(cx, want, count);
+    for (uint32_t i = 0; i < count; i++) df_value_drop(cx, &want[i].result);
+    df_mem_free(cx->mem, want, n * sizeof *want);
+    return st;
+}
+
+deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst, size_t bytes)
+{
+    deft_ctx *cx;
+    df_value *v;
+    const deft_status st = compute("read", DF_SITE, t, &cx, &v);
+    if (st != DEFT_OK) return st;
+    int64_t n;
+    char text[DF_SHAPE_TEXT];
+    if ((unsigned)dtype >= DEFT_N_DTYPES)
+        return df_fail(&cx->diag, DEFT_E_DTYPE, "read: %d is no dtype", (int)dtype);
+    (void)df_shape_numel(&v->shape, &n);
+    const size_t want = (size_t)n * deft_dtype_size(dtype);
+    if (bytes != want || (!dst && want))
+        return df_fail(&cx->diag, DEFT_E_ARG, "read: %s as %s is %zu bytes, dst has %zu",
+                       df_shape_text(&v->shape, text, sizeof text), deft_dtype_name(dtype), want,
+                       bytes);
+    return df_value_read(cx, &cx->diag, v, dtype, dst);
+}
+
+static deft_status item(deft_tensor *t, deft_dtype dtype, void *out, uintptr_t site)
+{
+    deft_ctx *cx;
+    df_value *v;
+    const deft_status st = compute("item", site, t, &cx, &v);
+    if (st != DEFT_OK) return st;
+    int64_t n;
+    char text[DF_SHAPE_TEXT];
+    (void)df_shape_numel(&v->shape, &n);
+    if (n != 1 || !out)
+        return df_fail(&cx->diag, DEFT_E_SHAPE, "item: %s has %lld elements, not one",
+                       df_shape_text(&v->shape, text, sizeof text), (long long)n);
+    return df_value_read(cx, &cx->diag, v, dtype, out);
+}
+
+deft_status deft_item_f32(deft_tensor *t, float *out)
+{
+    return item(t, DEFT_F32, out, DF_SITE);
+}
+
+deft_status deft_item_f64(deft_tensor *t, double *out)
+{
+    return item(t, DEFT_F64, out, DF_SITE);
+}
+
+deft_status deft_item_i32(deft_tensor *t, int32_t *out)
+{
+    return item(t, DEFT_I32, out, DF_SITE);
+}
+
+deft_status deft_item_i64(deft_tensor *t, int64_t *out)
+{
+    return item(t, DEFT_I64, out, DF_SITE);
+}
+
+deft_status deft_item_u8(deft_tensor *t, uint8_t *out)
+{
+    return item(t, DEFT_U8, out, DF_SITE);
+}
+
+deft_status deft_item_bool(deft_tensor *t, bool *out)
+{
+    uint8_t b = 0;
+    const deft_status st = item(t, DEFT_BOOL, out ? &b : NULL, DF_SITE);
+    if (st == DEFT_OK) *out = b != 0;
+    return st;
+}
+
+deft_status deft_map(deft_tensor *t, deft_mapped *out)
+{
+    deft_ctx *cx;
+    df_value *v, *host;
+    if (out) *out = (deft_mapped){ 0 };
+    deft_status st = compute("map", DF_SITE, t, &cx, &v);
+    if (st != DEFT_OK) return st;
+    if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "map: out is NULL");
+    if (!df_value_contiguous(v))
+        return df_fail(&cx->diag, DEFT_E_ARG,
+                       "map: wrapped memory with gaps is the caller's own: read it there");
+    st = v->flags & DF_VALUE_MUT ? df_value_moved(cx, &cx->diag, v, DEFT_CPU, &host)
+                                 : df_value_host(cx, &cx->diag, v, &host);
+    if (st != DEFT_OK) return st;
+    int64_t n;
+    (void)df_shape_numel(&v->shape, &n);
+    out->data = host->data;
+    out->bytes = (size_t)n * deft_dtype_size((deft_dtype)v->dtype);
+    out->held = host;
+    out->cx = cx;
+    return DEFT_OK;
+}
+
+void deft_unmap(deft_mapped *m)
+{
+    if (!m || !m->held) return;
+    df_value *v = m->held;
+    df_value_drop(m->cx, &v);
+    *m = (deft_mapped){ 0 };
+}

@@ -1,0 +1,833 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Recording: what an op costs while nothing runs. A record is 24 bytes, its call site 8, its shape
+ * and value indices 4 each, its handle 32. Records of one shape share their extents. No hashing, no
+ * allocation beyond growth by doubling, no atomics.
+ *
+ * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands
+ * first; everything else goes through df_append, which asks ops/shape.h. Before both stands the
+ * comparison with the record of the epoch before (spine.h).
+ * size: the public elementwise functions, into which the paths above are inlined.
+ */
+#include "lazy/core/meet.h"
+#include "lazy/capture/recording.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- storage ---- */
+
+static bool grow(const df_mem *mem, void **at, uint32_t old_cap, uint32_t cap, size_t elem)
+{
+    void *const p = mem->resize(mem->user, *at, old_cap * elem, cap * elem);
+    if (p) *at = p;
+    return p != NULL;
+}
+
+/* Each array keeps its own length in step: a failure in the middle leaves longer arrays, never
+ * shorter ones than cap says, because cap moves last and every block is resized from cap again. */
+static bool grow_records(deft_ctx *cx)
+{
+    df_rec *const r = &cx->rec;
+    /* Doubling up to 2^16, then by an eighth: what a pending op holds stays near what it needs. */
+    const uint32_t cap = !r->cap ? 256 : r->cap < 1u << 16 ? r->cap * 2 : r->cap + r->cap / 8;
+    df_rec fresh = { 0 };
+    const df_mem *const m = cx->mem;
+    fresh.nodes = df_mem_alloc(m, cap * sizeof *fresh.nodes);
+    fresh.shape = df_mem_alloc(m, cap * sizeof *fresh.shape);
+    fresh.site = df_mem_alloc(m, cap * sizeof *fresh.site);
+    fresh.val = df_mem_alloc(m, cap * sizeof *fresh.val);
+    if (!fresh.nodes || !fresh.shape || !fresh.site || !fresh.val) {
+        df_mem_free(m, fresh.nodes, cap * sizeof *fresh.nodes);
+        df_mem_free(m, fresh.shape, cap * sizeof *fresh.shape);
+        df_mem_free(m, fresh.site, cap * sizeof *fresh.site);
+        df_mem_free(m, fresh.val, cap * sizeof *fresh.val);
+        return false;
+    }
+#define MOVE(field)                                                                                \
+    do {                                                                                           \
+        if (r->n) memcpy(fresh.field, r->field, r->n * sizeof *r->field);                          \
+        df_mem_free(m, r->field, r->cap * sizeof *r->field);                                       \
+        r->field = fresh.field;                                                                    \
+    } while (0)
+    MOVE(nodes);
+    MOVE(shape);
+    MOVE(site);
+    MOVE(val);
+#undef MOVE
+    r->cap = cap;
+    return true;
+}
+
+static bool room_ext(deft_ctx *cx, uint32_t n)
+{
+    df_rec *const r = &cx->rec;
+    if (r->cap_ext - r->n_ext >= n) return true;
+    const uint32_t cap = r->cap_ext ? r->cap_ext * 2 : 512;
+    if (!grow(cx->mem, (void **)&r->ext, r->cap_ext, cap, sizeof *r->ext)) return false;
+    r->cap_ext = cap;
+    return true;
+}
+
+static bool room_args(deft_ctx *cx, uint32_t n)
+{
+    df_rec *const r = &cx->rec;
+    if (r->cap_args - r->n_args >= n) return true;
+    const uint32_t cap = r->cap_args ? r->cap_args * 2 : 256;
+    if (!grow(cx->mem, (void **)&r->args, r->cap_args, cap, sizeof *r->args)) return false;
+    r->cap_args = cap;
+    return true;
+}
+
+static DF_COLD bool room_record_slow(deft_ctx *cx)
+{
+    const uint32_t n = df_n_pending(cx), most = cx->budget.max_nodes;
+    if (n >= most && n - most >= DF_SLACK_NODES) {
+        df_error(cx, DEFT_E_LIMIT, "%u records are pending within one call", n);
+        return false;
+    }
+    if (grow_records(cx)) return true;
+    df_error(cx, DEFT_E_MEMORY, "could not get memory for %u records", cx->rec.cap * 2);
+    return false;
+}
+
+DF_INLINE bool room_record(deft_ctx *cx)
+{
+    return DF_LIKELY(cx->rec.n < cx->rec.cap) || room_record_slow(cx);
+}
+
+/* The record at n is known to be the same as then. */
+DF_INLINE uint32_t again(deft_ctx *cx, uintptr_t site)
+{
+    df_rec *const r = &cx->rec;
+    const uint32_t i = r->n++;
+    if (r->shape[i] == r->n_ext) r->n_ext += r->nodes[i].rank; /* has extents of its own */
+    r->site[i] = site;
+    r->val[i] = 0;
+    return i;
+}
+
+/* Room must be there. */
+DF_INLINE uint32_t push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t site)
+{
+    df_rec *const r = &cx->rec;
+    const uint32_t i = r->n++;
+    r->nodes[i] = node;
+    r->shape[i] = shape;
+    r->site[i] = site;
+    r->val[i] = 0;
+    return i;
+}
+
+static void put_extents(df_rec *r, const df_shape *s)
+{
+    int64_t *const at = r->ext + r->n_ext;
+    if (r->n < r->limit && !df_same_words(at, s->dim, s->rank)) {
+        r->stretched = true;
+        r->same = 0;
+    }
+    memcpy(at, s->dim, s->rank * sizeof *at);
+    r->n_ext += s->rank;
+}
+
+/* Any record. shape: that of an operand, or DF_BAD: extents of its own, out. Nothing is written
+ * before it is known whether the epoch goes on as the one before. */
+static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shape *out,
+                       const int64_t *args, uint32_t n_args, uintptr_t site)
+{
+    df_rec *const r = &cx->rec;
+    const bool own = shape == DF_BAD;
+    if (own) shape = r->n_ext;
+    if (n_args) node.arg = r->n_args;
+    if (r->n < r->limit &&
+        (!df_same_words(&r->nodes[r->n], &node, sizeof node / 8) || r->shape[r->n] != shape))
+        df_spine_diverge(cx, node, shape);
+    if (!room_record(cx)) return DF_BAD;
+    if (!room_args(cx, n_args) || (own && !room_ext(cx, DEFT_MAX_RANK))) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for its arguments", df_op_infos[node.op].name);
+        return DF_BAD;
+    }
+    if (own) put_extents(r, out);
+    if (n_args) memcpy(r->args + r->n_args, args, n_args * sizeof *args);
+    r->n_args += n_args;
+    return push(cx, node, shape, site);
+}
+
+void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out)
+{
+    out->rank = r->nodes[node].rank;
+    for (uint32_t i = 0; i < out->rank; i++) out->dim[i] = r->ext[r->shape[node] + i];
+}
+
+static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)cx;
+    (void)user;
+    t->epoch = 0;
+}
+
+void df_rec_reset(deft_ctx *cx)
+{
+    df_assert(cx->n_walks == 0);
+    if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
+    cx->n_before = cx->n_left = 0;
+    cx->held_left = 0;
+    cx->look_at = cx->first_look;
+    cx->finals = 0;
+    df_rec_truncate(cx, 0, 0, 0);
+    if (DF_UNLIKELY(++cx->epoch == 0)) { /* numbers begin again: none may stand for an old record */
+        cx->epoch = 1;
+        df_each_outer(cx, cx->depth + 1, forget_epoch, NULL);
+    }
+    cx->step_n = cx->step_args = cx->step_ext = 0;
+}
+
+void df_rec_release(deft_ctx *cx, df_value **v)
+{
+    if (*v && --(*v)->in_records == 0) df_budget_unpin(cx, *v);
+    df_value_drop(cx, v);
+}
+
+void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
+{
+    df_rec *const r = &cx->rec;
+    df_assert(n <= r->n && n_args <= r->n_args && n_ext <= r->n_ext);
+    if (n == 0) {
+        for (size_t i = 1; i < r->vals.n; i++) df_rec_release(cx, &r->vals.at[i]);
+        r->vals.n = 1;
+    } else {
+        for (uint32_t i = n; i < r->n; i++)
+            if (r->val[i]) df_rec_release(cx, &r->vals.at[r->val[i]]);
+    }
+    cx->stats.ops_recorded += r->n - r->n_inputs;
+    r->n_inputs = 0;
+    if (DF_UNLIKELY(cx->line || cx->label || cx->marks.n)) df_marks_cut_off(cx, n);
+    if (DF_UNLIKELY(cx->grad_marks.n || cx->customs)) df_grad_marks_cut_off(cx, n);
+    if (n == 0) {
+        df_spine_rewind(cx, r);
+        return;
+    }
+    df_spine_cut_off(cx, n);
+    cx->stats.ops_recorded -= n; /* counted already, and still there */
+    r->n = n;
+    r->n_args = n_args;
+    r->n_ext = n_ext;
+    df_budget_cut_off(cx, n);
+}
+
+void df_rec_finish(deft_ctx *cx, df_rec *r)
+{
+    df_mem_free(cx->mem, r->nodes, r->cap * sizeof *r->nodes);
+    df_mem_free(cx->mem, r->shape, r->cap * sizeof *r->shape);
+    df_mem_free(cx->mem, r->site, r->cap * sizeof *r->site);
+    df_mem_free(cx->mem, r->val, r->cap * sizeof *r->val);
+    df_mem_free(cx->mem, r->ext, r->cap_ext * sizeof *r->ext);
+    df_mem_free(cx->mem, r->args, r->cap_args * sizeof *r->args);
+    *r = (df_rec){ .vals = r->vals, .id = r->id, .used = r->used };
+}
+
+void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)
+{
+    df_rec *const r = &cx->rec;
+    if (r->val[node]) return;
+    /* Room was made before anything ran (df_materialize). */
+    r->val[node] = (uint32_t)r->vals.n;
+    r->vals.at[r->vals.n++] = df_value_ref(v);
+    if (v->in_records++ == 0) df_budget_pin(cx, v);
+}
+
+/* ---- handles and records ---- */
+
+static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
+{
+    df_value *const v = t->value;
+    if (!v) {
+        df_error_lost(cx, "operand", t);
+        return DF_BAD;
+    }
+    if (!df_vec_reserve(cx->mem, &cx->rec.vals, 1)) {
+        df_error(cx, DEFT_E_MEMORY, "could not get memory for values");
+        return DF_BAD;
+    }
+    const df_node node = { .op = DF_OP_input,
+                           .dtype = v->dtype,
+                           .rank = v->rank,
+                           .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF } };
+    const uint32_t i = append(cx, node, DF_BAD, &v->shape, NULL, 0, 0);
+    if (i == DF_BAD) return DF_BAD;
+    cx->rec.n_inputs++;
+    df_rec_resolve(cx, i, v);
+    t->node = i;
+    t->epoch = cx->epoch;
+    t->place = DF_NONE; /* named a record of an earlier epoch */
+    if (DF_UNLIKELY(cx->recording != NULL)) df_recording_input(cx, i, t);
+    return i;
+}
+
+/* A record of a bare number in the dtype of what it meets. */
+uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
+{
+    const uint32_t at = cx->rec.n_args;
+    uint32_t node;
+    dtype = df_weak_dtype(t, dtype);
+    if (t->place == DEFT_I64) {
+        node = df_number_i(cx, "num", dtype, t->number, 0);
+    } else {
+        double v;
+        memcpy(&v, &t->number, sizeof v);
+        node = df_number_f(cx, "num", dtype, v, 0);
+    }
+    if (DF_UNLIKELY(cx->recording && node != DF_BAD)) df_recording_number(cx, at, dtype, t);
+    return node;
+}
+
+uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
+{
+    if (DF_LIKELY(t->epoch == cx->epoch)) return t->node;
+    if (t->flags & DF_HANDLE_WEAK)
+        return df_weak_node(cx, t, t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32);
+    return input_record(cx, t);
+}
+
+deft_ctx *df_begin(const char *what, deft_tensor *t, uint32_t *node, df_shape *s, uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(what, 1, t, site);
+    if (!cx) return NULL;
+    *node = df_node_of(cx, t);
+    if (*node == DF_BAD) return NULL;
+    df_rec_shape(&cx->rec, *node, s);
+    return cx;
+}
+
+deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t)
+{
+    if (t->value) return (deft_dtype)t->value->dtype;
+    if (df_is_lost(cx, t)) return DEFT_BOOL;
+    if (t->flags & DF_HANDLE_WEAK) return t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32;
+    return (deft_dtype)cx->rec.nodes[t->node].dtype;
+}
+
+void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out)
+{
+    if (t->value)
+        *out = t->value->shape;
+    else if (t->flags & DF_HANDLE_WEAK || df_is_lost(cx, t))
+        out->rank = 0;
+    else
+        df_rec_shape(&cx->rec, t->node, out);
+}
+
+deft_tensor *df_result(deft_ctx *cx, uint32_t node)
+{
+    return node == DF_BAD ? NULL : df_handle_new(cx, node);
+}
+
+deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of)
+{
+    deft_tensor *const t = df_result(cx, node);
+    if (t) {
+        t->root = of;
+        t->place = node;
+        if (!(of->flags & DF_HANDLE_WEAK)) of->flags |= DF_HANDLE_VIEWED;
+    }
+    return t;
+}
+
+/* ---- appending ---- */
+
+/* Whether the record at n is what df_append is asked for, so that no rule has to be asked. */
+static bool is_as_then(const df_rec *r, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
+                       uint32_t n_src, const int64_t *args, uint32_t n_args, const df_shape *out)
+{
+    const uint32_t i = r->n;
+    if (i >= r->same) return false;
+    const df_node *const n = &r->nodes[i];
+    if (n->op != op || n->dtype != t || n->attr != attr) return false;
+    for (uint32_t k = 0; k < n_src; k++)
+        if (n->src[k].i != src[k]) return false;
+    for (uint32_t k = 0; k < n_args; k++)
+        if (r->args[r->n_args + k] != args[k]) return false;
+    if (!out) return true;
+    const int64_t *const dim = r->ext + r->shape[i];
+    if (out->rank != n->rank) return false;
+    for (uint32_t k = 0; k < out->rank; k++)
+        if (dim[k] != out->dim[k]) return false;
+    return true;
+}
+
+uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
+                   const int64_t *args, uint32_t n_args, const df_shape *out_shape, uintptr_t site)
+{
+    const df_op_info *const info = &df_op_infos[op];
+    df_shape in[3], out;
+    deft_dtype in_dtype[3] = { DEFT_BOOL, DEFT_BOOL, DEFT_BOOL };
+    df_node node = { .op = (uint8_t)op,
+                     .dtype = (uint8_t)t,
+                     .n_src = info->n_src,
+                     .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
+                     .attr = attr };
+    if (is_as_then(&cx->rec, op, t, attr, src, info->n_src, args, n_args, out_shape)) {
+        cx->rec.n_args += n_args;
+        return again(cx, site);
+    }
+    for (uint32_t i = 0; i < info->n_src; i++) {
+        if (src[i] == DF_BAD) return DF_BAD;
+        node.src[i].i = src[i];
+        df_rec_shape(&cx->rec, src[i], &in[i]);
+        in_dtype[i] = (deft_dtype)cx->rec.nodes[src[i]].dtype;
+    }
+    if (out_shape)
+        out = *out_shape;
+    else
+        out.rank = 0;
+    df_diag d; /* written on failure alone */
+    deft_status st = df_dtype_check(&d, op, in_dtype, t);
+    if (st == DEFT_OK) st = df_shape_infer(&d, op, attr, args, in, info->n_src, &out);
+    if (st != DEFT_OK) {
+        df_error(cx, st, "%s", d.text);
+        return DF_BAD;
+    }
+    uint32_t shape = DF_BAD;
+    for (uint32_t i = 0; i < info->n_src && shape == DF_BAD; i++)
+        if (df_shape_equal(&in[i], &out)) shape = cx->rec.shape[src[i]];
+    node.rank = (uint8_t)out.rank;
+    return append(cx, node, shape, &out, args, n_args, site);
+}
+
+uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site)
+{
+    if (a == DF_BAD || cx->rec.nodes[a].dtype == t) return a;
+    return df_append(cx, DF_OP_cast, t, 0, &a, NULL, 0, NULL, site);
+}
+
+static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
+{
+    const df_shape scalar = { .rank = 0 };
+    df_rec *const r = &cx->rec;
+    if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == DF_OP_num && r->nodes[r->n].dtype == t)) {
+        r->args[r->n_args++] = bits; /* whatever it was */
+        return again(cx, site);
+    }
+    return df_append(cx, DF_OP_num, t, 0, NULL, &bits, 1, &scalar, site);
+}
+
+static const double int_low[] = { 0, 0, -0x1p31, -0x1p63 };
+static const double int_high[] = { 1, 255, 0x1p31 - 1, 0x1p63 }; /* i64: exclusive */
+
+bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *out)
+{
+    int64_t bits = 0;
+    if (t == DEFT_F64) {
+        memcpy(&bits, &v, sizeof v);
+    } else if (t == DEFT_F32) {
+        const float f = (float)v;
+        if (isinf(f) && !isinf(v)) goto unfit;
+        uint32_t u;
+        memcpy(&u, &f, sizeof u);
+        bits = u;
+    } else if (df_is_half(t)) {
+        const uint16_t h = df_half_of_f64(t, v);
+        if (isinf(df_f32_of_half(t, h)) && !isinf(v)) goto unfit;
+        bits = h;
+    } else {
+        if (!(v == floor(v)) || v < int_low[t] || v > int_high[t] ||
+            (t == DEFT_I64 && v >= int_high[t]))
+            goto unfit;
+        return df_number_bits_i(cx, what, t, (int64_t)v, out);
+    }
+    *out = bits;
+    return true;
+unfit:
+    df_error(cx, DEFT_E_RANGE, "%s: the number %.17g does not fit %s", what, v, deft_dtype_name(t));
+    return false;
+}
+
+bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *out)
+{
+    if (df_is_float(t)) return df_number_bits(cx, what, t, (double)v, out);
+    if (t != DEFT_I64 && ((double)v < int_low[t] || (double)v > int_high[t])) {
+        df_error(cx, DEFT_E_RANGE, "%s: the number %lld does not fit %s", what, (long long)v,
+                 deft_dtype_name(t));
+        return false;
+    }
+    *out = t == DEFT_I32 ? (int64_t)(uint32_t)(int32_t)v : v;
+    return true;
+}
+
+uint32_t df_number_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
+{
+    int64_t bits;
+    return df_number_bits(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
+}
+
+uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
+{
+    int64_t bits;
+    return df_number_bits_i(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
+}
+
+/* The number of an operation, as the caller wrote it. */
+static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
+{
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, v, site);
+    return df_number_f(cx, what, t, v, site);
+}
+
+static uint32_t operand_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
+{
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, (double)v, site);
+    return df_number_i(cx, what, t, v, site);
+}
+
+uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
+{
+    uint32_t attr = (uint32_t)value;
+    if (df_is_float(t)) {
+        const float f = (float)value;
+        memcpy(&attr, &f, sizeof attr);
+    }
+    const df_shape scalar = { .rank = 0 };
+    return df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
+}
+
+/* Whether the record at n is op on those operands, which then needed no cast. */
+DF_INLINE bool is_map_again(const df_rec *r, df_op op, uint32_t a, uint32_t b)
+{
+    const df_node *const n = &r->nodes[r->n];
+    return r->n < r->same && n->op == op && n->src[0].i == a && n->src[1].i == b;
+}
+
+uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
+{
+    a = df_mixed_operand(cx, op, a, site);
+    if (a == DF_BAD) return DF_BAD;
+    if (is_map_again(&cx->rec, op, a, DF_NONE)) return again(cx, site);
+    deft_dtype t;
+    df_diag d; /* written on failure alone */
+    const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
+    if (st != DEFT_OK) {
+        df_error(cx, st, "%s", d.text);
+        return DF_BAD;
+    }
+    const uint32_t b = df_to(cx, a, t, site);
+    return df_append(cx, op, df_dtype_result(op, t), 0, &b, NULL, 0, NULL, site);
+}
+
+uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
+{
+    a = df_mixed_operand(cx, op, a, site);
+    b = df_mixed_operand(cx, op, b, site);
+    if (a == DF_BAD || b == DF_BAD) return DF_BAD;
+    if (is_map_again(&cx->rec, op, a, b)) return again(cx, site);
+    deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
+    df_diag d; /* written on failure alone */
+    const deft_status st = df_dtype_operand(&d, op, t, &t);
+    if (st != DEFT_OK) {
+        df_error(cx, st, "%s", d.text);
+        return DF_BAD;
+    }
+    const uint32_t src[2] = { df_to(cx, a, t, site), df_to(cx, b, t, site) };
+    return df_append(cx, op, df_dtype_result(op, t), 0, src, NULL, 0, NULL, site);
+}
+
+uint32_t df_where(deft_ctx *cx, uint32_t c, uint32_t a, uint32_t b, uintptr_t site)
+{
+    if (c == DF_BAD || a == DF_BAD || b == DF_BAD) return DF_BAD;
+    const deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
+    const uint32_t src[3] = { df_to(cx, c, DEFT_BOOL, site), df_to(cx, a, t, site),
+                              df_to(cx, b, t, site) };
+    return df_append(cx, DF_OP_where, t, 0, src, NULL, 0, NULL, site);
+}
+
+uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep, uintptr_t site)
+{
+    a = df_mixed_operand(cx, op, a, site);
+    if (a == DF_BAD) return DF_BAD;
+    deft_dtype t;
+    df_diag d; /* written on failure alone */
+    const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
+    if (st != DEFT_OK) {
+        df_error(cx, st, "%s", d.text);
+        return DF_BAD;
+    }
+    const uint32_t b = df_to(cx, a, t, site);
+    return df_append(cx, op, df_dtype_result(op, t), axes | (keep ? DF_REDUCE_KEEPDIMS : 0), &b,
+                     NULL, 0, NULL, site);
+}
+
+uint32_t df_expand_to(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_expand, df_dtype_at(cx, a), 0, &a, NULL, 0, s, site);
+}
+
+uint32_t df_iota_node(deft_ctx *cx, const df_shape *s, uint32_t axis, uintptr_t site)
+{
+    return df_append(cx, DF_OP_iota, DEFT_I64, axis, NULL, NULL, 0, s, site);
+}
+
+uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int64_t *step,
+                       const df_shape *out, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    int64_t args[2 * DEFT_MAX_RANK];
+    const uint32_t rank = cx->rec.nodes[a].rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        args[2 * i] = start[i];
+        args[2 * i + 1] = step[i];
+    }
+    return df_append(cx, DF_OP_slice, df_dtype_at(cx, a), 0, &a, args, 2 * rank, out, site);
+}
+
+/* ---- elementwise ops: the public functions ---- */
+
+/* The context of t when nothing at all has to be looked into: it is usable and its record is one of
+ * this epoch. */
+DF_INLINE deft_ctx *plain(const deft_tensor *t)
+{
+    if (DF_UNLIKELY(!t)) return NULL;
+    const df_slab *const s = df_slab_of(t);
+    const bool ok = s->magic == DF_SLAB_MAGIC && df_usable(t, s) && t->epoch == s->cx->epoch;
+    return DF_LIKELY(ok) ? s->cx : NULL;
+}
+
+static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
+{
+    deft_ctx *const same = plain(x);
+    if (DF_LIKELY(same != NULL)) {
+        const df_rec *const r = &same->rec;
+        if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == op &&
+                      r->nodes[r->n].src[0].i == x->node && !same->mixed))
+            return df_handle_new(same, again(same, site));
+    }
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x, site);
+    if (!cx) return NULL;
+    const uint32_t a = df_node_of(cx, x);
+    if (DF_UNLIKELY(a == DF_BAD)) return NULL;
+    const df_rec *const r = &cx->rec;
+    const df_node *const n = &r->nodes[a];
+    if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || cx->mixed ||
+                    !room_record(cx)))
+        return df_result(cx, df_map1(cx, op, a, site));
+    const df_node node = { .op = (uint8_t)op,
+                           .dtype = (uint8_t)df_dtype_result(op, df_dtype_at(cx, a)),
+                           .rank = cx->rec.nodes[a].rank,
+                           .n_src = 1,
+                           .src = { { a }, DF_NO_REF, DF_NO_REF } };
+    return df_result(cx, push(cx, node, cx->rec.shape[a], site));
+}
+
+/* Which operand's extents the result shares, when both fit without broadcasting an axis; DF_BAD
+ * when the general rule has to look. */
+DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
+{
+    const uint32_t ra = r->nodes[a].rank, rb = r->nodes[b].rank;
+    if (rb == 0) return a;
+    if (ra == 0) return b;
+    if (ra != rb) return DF_BAD;
+    if (r->shape[a] == r->shape[b]) return a;
+    for (uint32_t i = 0; i < ra; i++)
+        if (r->ext[r->shape[a] + i] != r->ext[r->shape[b] + i]) return DF_BAD;
+    return a;
+}
+
+static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
+{
+    if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
+    if (DF_UNLIKELY(cx->mixed)) return df_result(cx, df_map2(cx, op, a, b, site));
+    if (DF_LIKELY(is_map_again(&cx->rec, op, a, b))) return df_result(cx, again(cx, site));
+    const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
+    const uint32_t like = common_shape(&cx->rec, a, b);
+    if (DF_UNLIKELY(cx->rec.n < cx->rec.limit || na->dtype != nb->dtype ||
+                    !(cx->direct[op] & (1u << na->dtype)) || like == DF_BAD || !room_record(cx)))
+        return df_result(cx, df_map2(cx, op, a, b, site));
+    const df_rec *const r = &cx->rec;
+    const df_node node = { .op = (uint8_t)op,
+                           .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)r->nodes[a].dtype),
+                           .rank = r->nodes[like].rank,
+                           .n_src = 2,
+                           .src = { { a }, { b }, DF_NO_REF } };
+    return df_result(cx, push(cx, node, r->shape[like], site));
+}
+
+/* Records of the two operands of op; a bare number takes the other's dtype. */
+static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uint32_t *na,
+                     uint32_t *nb, uintptr_t site)
+{
+    const char *const what = df_op_infos[op].name;
+    if (!df_enter_more(cx, what, 2, b)) return false;
+    if (DF_UNLIKELY((a->flags | b->flags) & DF_HANDLE_WEAK)) {
+        const df_meeting m = { .what = what, .first = 1, .op = op, .site = site };
+        uint32_t node[2];
+        if (!df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, NULL)) return false;
+        *na = node[0];
+        *nb = node[1];
+        return true;
+    }
+    *na = df_node_of(cx, a);
+    *nb = df_node_of(cx, b);
+    return *na != DF_BAD && *nb != DF_BAD;
+}
+
+/* Whether x is not 0, as a record. A bare number is looked at as it was written. */
+static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
+{
+    const bool is_number = x->flags & DF_HANDLE_WEAK;
+    return df_to(cx, is_number ? df_number_exact(cx, x) : df_node_of(cx, x), DEFT_BOOL, site);
+}
+
+/* The context of two operands, either of which may be NULL after an earlier error. */
+static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_tensor *b,
+                           uintptr_t site)
+{
+    if (DF_LIKELY(a != NULL)) return df_enter(what, 1, a, site);
+    deft_ctx *const cx = df_enter(what, 2, b, site);
+    if (cx && cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: argument 1 is NULL", what);
+    return NULL;
+}
+
+static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
+{
+    const char *const what = df_op_infos[op].name;
+    deft_ctx *const same = plain(a);
+    if (DF_LIKELY(same && plain(b) == same && is_map_again(&same->rec, op, a->node, b->node) &&
+                  !same->mixed))
+        return df_handle_new(same, again(same, site));
+    deft_ctx *const cx = enter_two(what, a, b, site);
+    uint32_t na, nb;
+    if (!cx || !operands(cx, op, a, b, &na, &nb, site)) return NULL;
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
+    if (na == DF_BAD) return NULL;
+    const deft_dtype t = df_dtype_at(cx, na);
+    /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
+    const uint32_t nb = operand_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
+    if (na == DF_BAD) return NULL;
+    const deft_dtype t = df_dtype_at(cx, na);
+    if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
+        return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
+    const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+#define DF_UNARY(name)                                                                             \
+    deft_tensor *deft_##name(deft_tensor *x)                                                       \
+    {                                                                                              \
+        return unary(DF_OP_##name, x, (uintptr_t)DF_RETURN_ADDRESS());                             \
+    }
+DEFT_UNARY_OPS(DF_UNARY)
+#undef DF_UNARY
+
+/* gt and ge are lt and le with the operands exchanged; the logical ops are bitwise ones on bools.
+ */
+static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
+{
+    return binary(op, b, a, site);
+}
+
+static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, double f, int64_t i,
+                                   uintptr_t site)
+{
+    const char *const what = op == DF_OP_lt ? "gt" : "ge";
+    deft_ctx *const cx = df_enter(what, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_node_of(cx, a);
+    if (na == DF_BAD) return NULL;
+    const deft_dtype t = df_dtype_at(cx, na);
+    const uint32_t nb = is_float ? operand_f(cx, what, df_is_float(t) ? t : DEFT_F32, f, site)
+                                 : operand_i(cx, what, t == DEFT_BOOL ? DEFT_I64 : t, i, site);
+    return binary_nodes(cx, op, nb, na, site);
+}
+
+static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_tensor *b,
+                            uintptr_t site)
+{
+    deft_ctx *const cx = enter_two(what, a, b, site);
+    if (!cx || !df_enter_more(cx, what, 2, b)) return NULL;
+    const uint32_t na = truth_of(cx, a, site), nb = truth_of(cx, b, site);
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,
+                                   uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(what, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_node_of(cx, a);
+    if (na == DF_BAD) return NULL;
+    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site),
+                        operand_i(cx, what, DEFT_BOOL, v, site), site);
+}
+
+#define DF_PLAIN(name)                                                                             \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return binary(DF_OP_##name, a, b, DF_SITE);                                                \
+    }                                                                                              \
+    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
+    {                                                                                              \
+        return binary_f(DF_OP_##name, a, b, DF_SITE);                                              \
+    }                                                                                              \
+    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return binary_i(DF_OP_##name, a, b, DF_SITE);                                              \
+    }
+#define DF_SWAPPED(name, op)                                                                       \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return swapped(op, a, b, DF_SITE);                                                         \
+    }                                                                                              \
+    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
+    {                                                                                              \
+        return swapped_number(op, a, true, b, 0, DF_SITE);                                         \
+    }                                                                                              \
+    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return swapped_number(op, a, false, 0, b, DF_SITE);                                        \
+    }
+#define DF_LOGICAL(name, op)                                                                       \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return logical(op, #name, a, b, DF_SITE);                                                  \
+    }                                                                                              \
+    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
+    {                                                                                              \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
+    }                                                                                              \
+    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
+    }
+#define OP(name, n_src, class, facets) DF_STAMP_##class(name)
+#define DF_STAMP_leaf(name)
+#define DF_STAMP_unary(name)
+#define DF_STAMP_binary(name) DF_PLAIN(name)
+#define DF_STAMP_ternary(name)
+#define DF_STAMP_reduce(name)
+#define DF_STAMP_scan(name)
+#define DF_STAMP_view(name)
+#define DF_STAMP_index(name)
+#define DF_STAMP_update(name)
+#define DF_STAMP_contract(name)
+#define DF_STAMP_routine(name)
+#define DF_STAMP_control(name)
+#include "ops/ops.def"
+DF_SWAPPED(gt, DF_OP_lt)
+DF_SWAPPED(ge, DF_OP_le)
+DF_LOGICAL(logical_and, DF_OP_bitwise_and)
+DF_LOGICAL(logical_or, DF_OP_bitwise_or)
+DF_LOGICAL(logical_xor, DF_OP_bitwise_xor)

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Call sites of a context: lines that a binding tells of, and labels.
+ *
+ * Recording writes return addresses and knows nothing of this. What holds for which records is a
+ * short list beside them: from this record on, that line and that label. It is looked at when a
+ * new trace is cut or a sentence made, so that programs without lines and labels pay nothing, and
+ * those with them nothing for a cut that was made before.
+ *
+ * Without memory for the list, what it would have said is left out until the next epoch.
+ */
+#include "lazy/log/tell.h"
+
+/* From record n on holds what holds now. */
+static void mark(deft_ctx *cx, uint32_t n)
+{
+    const df_mark m = { .from = n, .line = cx->line, .label = cx->label };
+    while (cx->marks.n && cx->marks.at[cx->marks.n - 1].from >= n) cx->marks.n--;
+    const df_mark last = cx->marks.n ? cx->marks.at[cx->marks.n - 1] : (df_mark){ 0 };
+    if (last.line == m.line && last.label == m.label) return;
+    if (!df_vec_push(cx->mem, &cx->marks, m)) cx->marks_lost = true;
+}
+
+void df_marks_cut_off(deft_ctx *cx, uint32_t n)
+{
+    if (n == 0) cx->marks_lost = false;
+    mark(cx, n);
+}
+
+void df_marks_renumber(deft_ctx *cx, const uint32_t *below)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < cx->marks.n; i++) {
+        df_mark m = cx->marks.at[i];
+        m.from = below[m.from];
+        if (n && cx->marks.at[n - 1].from == m.from) n--; /* nothing stays of what it was for */
+        cx->marks.at[n++] = m;
+    }
+    cx->marks.n = n;
+}
+
+/* The last mark that is not behind record i. */
+static df_mark mark_of(const deft_ctx *cx, uint32_t i)
+{
+    size_t low = 0, high = cx->marks.n; /* marks before low hold, those from high on do not */
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        if (cx->marks.at[mid].from <= i)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return low ? cx->marks.at[low - 1] : (df_mark){ 0 };
+}
+
+static uintptr_t named(const deft_ctx *cx, uintptr_t address, uintptr_t line, uintptr_t label)
+{
+    return df_sites_within(cx->rt->sites, line ? line : address, label);
+}
+
+uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
+{
+    const uintptr_t address = cx->rec.site[i];
+    if (!address || cx->marks_lost || address & DF_SITE_NAMED)
+        return address; /* an input: nobody called; a gradient: named as what it is of */
+    const df_mark m = mark_of(cx, i);
+    return named(cx, address, m.line, m.label);
+}
+
+void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site)
+{
+    for (uint32_t i = first; i < cx->rec.n; i++) cx->rec.site[i] = site;
+}
+
+uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site)
+{
+    return site & DF_SITE_NAMED ? site : named(cx, site, cx->line, cx->label);
+}
+
+const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n)
+{
+    return df_site_text(cx->rt->sites, site, buf, n);
+}
+
+typedef struct sites_of {
+    const deft_ctx *cx;
+    const df_trace *t;
+} sites_of;
+
+static void put_site(df_str *out, uint32_t k, void *user)
+{
+    const sites_of *const s = user;
+    char text[DF_SITE_TEXT];
+    if (s->t->site && s->t->site[k])
+        df_str_fmt(out, "  # at %s", df_ctx_site_text(s->cx, s->t->site[k], text, sizeof text));
+}
+
+void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t)
+{
+    sites_of s = { cx, t };
+    df_trace_print_noted(out, t, put_site, &s);
+}
+
+/* ---- lines ---- */
+
+void deft_site(deft_ctx *cx, const char *file, int line)
+{
+    if (!cx) return;
+    cx->line = file ? df_sites_line(cx->rt->sites, file, line) : 0;
+    mark(cx, cx->rec.n);
+}
+
+bool df_caller_begin(deft_ctx *cx, uintptr_t site)
+{
+    if (!cx || cx->line) return false;
+    cx->line = site; /* where a line stands, an address may */
+    mark(cx, cx->rec.n);
+    return true;
+}
+
+void df_caller_end(deft_ctx *cx, bool began)
+{
+    if (!began) return;
+    cx->line = 0;
+    mark(cx, cx->rec.n);
+}
+
+/* ---- labels ---- */
+
+static void set_label(deft_ctx *cx, uint32_t n)
+{
+    cx->n_labels = (uint8_t)n;
+    cx->label = n ? cx->labels[n - 1] : 0;
+    mark(cx, cx->rec.n);
+}
+
+void df_labels_end(deft_ctx *cx, uint32_t n)
+{
+    if (cx->n_labels <= n) return;
+    set_label(cx, n);
+    if (df_ring_on(cx->ring)) df_tell_label(cx, 0, false);
+}
+
+void deft_label_begin(deft_ctx *cx, const char *name)
+{
+    df_enter_call(cx, DF_SITE);
+    if (!cx) return;
+    if (!name) {
+        df_error(cx, DEFT_E_ARG, "label_begin: the name is NULL");
+    } else if (cx->n_labels == DF_MAX_LABELS) {
+        df_error(cx, DEFT_E_LIMIT, "label_begin: \"%s\" would be one of more than %d labels open",
+                 name, DF_MAX_LABELS);
+    } else {
+        const uintptr_t label = df_sites_label(cx->rt->sites, cx->label, name);
+        cx->labels[cx->n_labels] = label ? label : cx->label;
+        set_label(cx, cx->n_labels + 1);
+        if (df_ring_on(cx->ring)) df_tell_label(cx, df_here(cx, DF_SITE), true);
+    }
+}
+
+void deft_label_end(deft_ctx *cx)
+{
+    df_enter_call(cx, DF_SITE);
+    char site[DF_SITE_TEXT];
+    if (!cx) return;
+    if (!cx->n_labels)
+        df_error(cx, DEFT_E_STATE, "label_end: no label is open");
+    else if (cx->n_labels == cx->frame[cx->depth].n_labels)
+        df_error(cx, DEFT_E_STATE,
+                 "label_end: all %u open labels were begun outside the scope opened at %s",
+                 cx->n_labels, df_ctx_site_text(cx, cx->frame[cx->depth].site, site, sizeof site));
+    else
+        df_labels_end(cx, cx->n_labels - 1u);
+}

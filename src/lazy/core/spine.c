@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Spines and made cuts: spine.h.
+ *
+ * What may be relied on. Records [0, n_known) of a spine stood there once, complete, with extents
+ * that fitted them. An epoch that is cut short leaves the rest as it was, unless its extents
+ * differed: then the rest is forgotten. So the extents of a known spine always fit its records.
+ */
+#include "lazy/core/spine.h"
+
+#include <string.h>
+
+/* Longer records are not kept beside others: memory counts more than a repeated turn. */
+#define MAX_KEPT_RECORDS (1u << 16)
+#define MAX_KEPT_ARENA ((size_t)4 << 20)
+
+static bool equal(const df_node *a, const df_node *b)
+{
+    return df_same_words(a, b, sizeof *a / 8);
+}
+
+static void set_limits(const deft_ctx *cx, df_rec *r)
+{
+    r->limit = r->diverged ? 0 : r->n_known;
+    r->same = r->stretched ? 0 : r->limit;
+    if (r->same > cx->look_at) r->same = cx->look_at; /* there the budget has to be looked at */
+}
+
+static uint32_t new_id(deft_ctx *cx)
+{
+    if (++cx->spine_id == 0) cx->spine_id = 1;
+    return cx->spine_id;
+}
+
+/* Records from n on are no longer what cuts of this spine were made from. */
+static void forget_made(deft_ctx *cx, uint32_t id, uint32_t n)
+{
+    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
+        df_made *const m = cx->made[i];
+        if (m && m->spine == id && m->high >= n) m->spine = 0;
+    }
+}
+
+/* ---- spines ---- */
+
+/* Whether s has the n records of r, and node with that shape after them. */
+static bool continues(const df_rec *s, const df_rec *r, const df_node *node, uint32_t shape)
+{
+    const uint32_t n = r->n;
+    return s->n_known > n && equal(&s->nodes[n], node) && s->shape[n] == shape &&
+           memcmp(s->nodes, r->nodes, n * sizeof *s->nodes) == 0 &&
+           memcmp(s->shape, r->shape, n * sizeof *s->shape) == 0;
+}
+
+static bool make_room(deft_ctx *cx, df_rec *s, const df_rec *like)
+{
+    if (s->cap >= like->cap && s->cap_ext >= like->cap_ext && s->cap_args >= like->cap_args)
+        return true;
+    df_rec_finish(cx, s);
+    const df_mem *const m = cx->mem;
+    s->cap = like->cap;
+    s->cap_ext = like->cap_ext;
+    s->cap_args = like->cap_args;
+    s->nodes = df_mem_alloc(m, s->cap * sizeof *s->nodes);
+    s->shape = df_mem_alloc(m, s->cap * sizeof *s->shape);
+    s->site = df_mem_alloc(m, s->cap * sizeof *s->site);
+    s->val = df_mem_alloc(m, s->cap * sizeof *s->val);
+    if (s->cap_ext) s->ext = df_mem_alloc(m, s->cap_ext * sizeof *s->ext);
+    if (s->cap_args) s->args = df_mem_alloc(m, s->cap_args * sizeof *s->args);
+    if (s->nodes && s->shape && s->site && s->val && (s->ext || !s->cap_ext) &&
+        (s->args || !s->cap_args))
+        return true;
+    df_rec_finish(cx, s);
+    return false;
+}
+
+/* What this epoch has recorded goes on in s, whose first n records are equal or are made so. */
+static void go_on_in(deft_ctx *cx, df_rec *s)
+{
+    df_rec *const r = &cx->rec;
+    const df_rec old = *r;
+    df_assert(r->n <= s->cap && r->n_ext <= s->cap_ext && r->n_args <= s->cap_args);
+    if (s->diverged) {
+        memcpy(s->nodes, r->nodes, r->n * sizeof *s->nodes);
+        memcpy(s->shape, r->shape, r->n * sizeof *s->shape);
+    }
+    memcpy(s->site, r->site, r->n * sizeof *s->site);
+    memcpy(s->val, r->val, r->n * sizeof *s->val);
+    if (r->n_ext) memcpy(s->ext, r->ext, r->n_ext * sizeof *s->ext);
+    if (r->n_args) memcpy(s->args, r->args, r->n_args * sizeof *s->args);
+    s->n = r->n;
+    s->n_ext = r->n_ext;
+    s->n_args = r->n_args;
+    s->vals = r->vals;
+    s->n_inputs = r->n_inputs;
+    s->last_cut = r->last_cut;
+    *r = *s;
+    *s = old;
+    memset(&s->vals, 0, sizeof s->vals);
+    df_spine_rewind(cx, s);
+}
+
+static df_rec *oldest(deft_ctx *cx)
+{
+    df_rec *s = &cx->spines[0];
+    for (uint32_t i = 1; i < DF_SPINES; i++)
+        if (cx->spines[i].used < s->used) s = &cx->spines[i];
+    return s;
+}
+
+/* The known spine that goes on with node; NULL: none does. */
+static df_rec *continuation(deft_ctx *cx, const df_node *node, uint32_t shape)
+{
+    const df_rec *const r = &cx->rec;
+    for (uint32_t i = 0; i < DF_SPINES; i++) {
+        df_rec *const s = &cx->spines[i];
+        if (!continues(s, r, node, shape)) continue;
+        s->stretched = r->n_ext > 0 && memcmp(s->ext, r->ext, r->n_ext * sizeof *s->ext) != 0;
+        return s;
+    }
+    return NULL;
+}
+
+/* The spine used longest ago, without records; NULL: no memory. */
+static df_rec *fresh(deft_ctx *cx)
+{
+    df_rec *const s = oldest(cx);
+    if (!make_room(cx, s, &cx->rec)) return NULL;
+    forget_made(cx, s->id, 0);
+    s->id = new_id(cx);
+    s->n_known = 0;
+    s->diverged = true;
+    return s;
+}
+
+void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape)
+{
+    df_rec *const r = &cx->rec;
+    r->used = ++cx->spine_serial;
+    df_rec *s = NULL;
+    if (r->n_known <= MAX_KEPT_RECORDS) {
+        s = continuation(cx, &node, shape);
+        if (!s) s = fresh(cx);
+    }
+    if (s) {
+        go_on_in(cx, s);
+        r->used = ++cx->spine_serial;
+    } else {
+        forget_made(cx, r->id, r->n);
+        r->diverged = true;
+    }
+    set_limits(cx, r);
+}
+
+void df_spine_rewind(deft_ctx *cx, df_rec *r)
+{
+    if (r->diverged || r->n > r->n_known) {
+        r->n_known = r->n;
+    } else if (r->stretched && r->n < r->n_known) {
+        forget_made(cx, r->id, r->n);
+        r->n_known = r->n;
+    }
+    r->n = r->n_args = r->n_ext = r->n_inputs = 0;
+    r->last_cut = 0;
+    r->diverged = r->stretched = false;
+    set_limits(cx, r);
+}
+
+void df_spine_look(deft_ctx *cx)
+{
+    set_limits(cx, &cx->rec);
+}
+
+void df_spine_cut_off(deft_ctx *cx, uint32_t n)
+{
+    df_rec *const r = &cx->rec;
+    forget_made(cx, r->id, n);
+    if (r->n_known > n) r->n_known = n;
+    r->last_cut = DF_CUT_UNKNOWN; /* values have gone: no made cut follows */
+    set_limits(cx, r);
+}
+
+void df_spine_renumber(deft_ctx *cx)
+{
+    df_rec *const r = &cx->rec;
+    forget_made(cx, r->id, 0);
+    r->id = new_id(cx);
+    r->n_known = 0;
+    r->diverged = true;
+    r->stretched = false;
+    r->last_cut = DF_CUT_UNKNOWN;
+    set_limits(cx, r);
+}
+
+void df_spine_finish(deft_ctx *cx)
+{
+    for (uint32_t i = 0; i < DF_SPINES; i++) df_rec_finish(cx, &cx->spines[i]);
+    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
+        df_made *const m = cx->made[i];
+        if (!m) continue;
+        df_counted_drop(&m->plan);
+        df_arena_finish(&m->arena);
+        df_mem_free(cx->mem, m, sizeof *m);
+    }
+}
+
+/* ---- made cuts ---- */
+
+static bool wants(const deft_ctx *cx, const df_made *m, const df_want *want, uint32_t n)
+{
+    if (m->n_want != n || m->t->max_temporary_bytes != cx->budget.max_temporary_bytes) return false;
+    for (uint32_t i = 0; i < n; i++)
+        if (m->want[i] != want[i].node) return false;
+    return true;
+}
+
+df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n)
+{
+    const df_rec *const r = &cx->rec;
+    if (r->last_cut == DF_CUT_UNKNOWN) return NULL;
+    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
+        df_made *const m = cx->made[i];
+        if (!m || m->spine != r->id || m->before != r->last_cut) continue;
+        if (!wants(cx, m, want, n)) continue;
+        df_assert(m->high < r->n); /* the highest of what is wanted */
+        if (!df_extract_again(cx, want, n, m)) continue;
+        m->used = ++cx->spine_serial;
+        return m;
+    }
+    return NULL;
+}
+
+static df_made *slot(deft_ctx *cx)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
+        if (!cx->made[i]) {
+            at = i;
+            break;
+        }
+        if (cx->made[i]->used < cx->made[at]->used) at = i;
+    }
+    if (!cx->made[at]) {
+        df_made *const m = df_mem_zalloc(cx->mem, sizeof *m);
+        if (!m) return NULL;
+        df_arena_init(&m->arena, cx->mem);
+        cx->made[at] = m;
+    }
+    return cx->made[at];
+}
+
+df_made *df_made_new(deft_ctx *cx)
+{
+    df_made *const m = slot(cx);
+    if (!m) return NULL;
+    if (cx->last && cx->last == m->t) cx->last = NULL; /* lies in what is reused */
+    df_counted_drop(&m->plan);
+    df_arena a = m->arena;
+    if (a.total > MAX_KEPT_ARENA)
+        df_arena_finish(&a);
+    else
+        df_arena_reset(&a);
+    if (++cx->made_id == 0 || cx->made_id == DF_CUT_UNKNOWN) cx->made_id = 1;
+    *m = (df_made){ .arena = a, .id = cx->made_id, .used = ++cx->spine_serial };
+    return m;
+}
+
+void df_made_done(deft_ctx *cx, df_made *m)
+{
+    df_rec *const r = &cx->rec;
+    if (r->last_cut == DF_CUT_UNKNOWN) return;
+    if (m->spine == 0) {
+        m->spine = r->id;
+        m->before = r->last_cut;
+    }
+    r->last_cut = m->id;
+}

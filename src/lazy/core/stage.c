@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a cut needs of other devices. Before it runs, inputs that live elsewhere are copied to where
+ * it runs, for this run alone: memory of the caller's may be another one next time, and values that
+ * are needed often are better moved once, by deft_to. Guards look at the copies: those overlap
+ * nothing, and have the alignment of what they are copies of. A result may be stored in place of a
+ * copy where it might have been in place of the value. After it has run, results that belong
+ * to memory elsewhere are brought there.
+ *
+ *   where m runs              another device
+ *   in->data = copy   <-----  m->inputs[k]
+ *   m->bufs[i]        ----->  want[i].into
+ */
+#include "lazy/device/devices.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- before ---- */
+
+/* Once for a cut that is made again. */
+static void tell(deft_ctx *cx, df_made *m, uint32_t n, uint64_t bytes, deft_device from)
+{
+    char field[64], found[64], a[DF_DEVICE_TEXT], b[DF_DEVICE_TEXT];
+    df_event e;
+    if (m->told_staged) return;
+    m->told_staged = true;
+    snprintf(field, sizeof field, "%u input%s of %llu bytes", n, n == 1 ? "" : "s",
+             (unsigned long long)bytes);
+    snprintf(found, sizeof found, "the first on %s", df_device_text(from, b));
+    df_event_make(&e, DF_WHY_staged, cx->act_site, field, df_device_text(m->where, a), found);
+    df_why_tell(cx, &e);
+}
+
+deft_status df_made_stage(deft_ctx *cx, df_made *m)
+{
+    uint32_t n = 0;
+    uint64_t bytes = 0;
+    deft_device from = m->where;
+    if (!cx->n_queues) return DEFT_OK;
+    for (uint32_t k = 0; k < m->t->n_inputs; k++) {
+        const df_value *const v = m->inputs[k];
+        df_input *const in = &m->t->inputs[k];
+        const deft_device where = df_value_where(cx, v);
+        char *data = NULL;
+        if (where == m->where) continue;
+        if (k < m->n_read) {
+            const deft_status st = df_value_span(cx, &cx->diag, v, m->where, &m->staged[k], &data);
+            if (st != DEFT_OK) {
+                df_made_unstage(m);
+                return st;
+            }
+            if (n++ == 0) from = where;
+            bytes += (uint64_t)m->staged[k]->bytes;
+        }
+        in->data = data; /* NULL: memory that only gets a result, afterwards */
+    }
+    if (n) tell(cx, m, n, bytes, from);
+    return DEFT_OK;
+}
+
+void df_made_unstage(df_made *m)
+{
+    for (uint32_t k = 0; k < m->t->n_inputs; k++) df_buffer_drop(&m->staged[k]);
+}
+
+/* ---- after ---- */
+
+/* Whether result i of m is copied into memory of the host, or of a GPU. (What runs on the host has
+ * no memory of a GPU to write: that would have made it run there.) */
+static bool is_copied(const deft_ctx *cx, const df_made *m, const df_want *w, uint32_t i,
+                      bool to_host)
+{
+    if (!w->into || m->t->roots[i].kind != DF_ROOT_NEW) return false;
+    return (df_value_where(cx, w->into) == DEFT_CPU) == to_host;
+}
+
+deft_status df_made_ready(deft_ctx *cx, df_made *m, const df_want *want)
+{
+    deft_status st = DEFT_OK;
+    if (m->where == DEFT_CPU) return DEFT_OK;
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        if (!is_copied(cx, m, &want[i], i, true)) continue;
+        int64_t n;
+        (void)df_shape_numel(&want[i].into->shape, &n);
+        n *= (int64_t)deft_dtype_size((deft_dtype)want[i].into->dtype);
+        TRY(df_ctx_buffer(cx, &cx->diag, DEFT_CPU, n, &m->back[i]));
+    }
+done:
+    if (st != DEFT_OK) df_made_unready(m);
+    return st;
+}
+
+void df_made_unready(df_made *m)
+{
+    for (uint32_t i = 0; i < m->n_want; i++) df_buffer_drop(&m->back[i]);
+}
+
+deft_status df_made_bring(deft_ctx *cx, df_made *m, const df_want *want, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    if (m->where == DEFT_CPU) return DEFT_OK;
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        if (!m->back[i]) continue;
+        TRY(df_ctx_copy(cx, d, DEFT_CPU, m->back[i]->data, m->where, m->bufs[i]->data,
+                        (size_t)m->back[i]->bytes));
+        df_buffer_drop(&m->bufs[i]);
+        m->bufs[i] = m->back[i];
+        m->back[i] = NULL;
+    }
+    for (uint32_t i = 0; i < m->n_want; i++) {
+        if (!is_copied(cx, m, &want[i], i, false)) continue;
+        TRY(df_value_assign(cx, d, want[i].into, m->where, m->bufs[i]->data));
+        df_buffer_drop(&m->bufs[i]);
+    }
+done:
+    for (uint32_t i = 0; st != DEFT_OK && i < m->n_want; i++) df_buffer_drop(&m->bufs[i]);
+    return st;
+}
+
+/* ---- for looking at ---- */
+
+deft_status df_made_lend(deft_ctx *cx, df_diag *d, const df_made *m, df_lent *out)
+{
+    deft_status st = DEFT_OK;
+    const uint32_t n = m->t->n_inputs;
+    *out = (df_lent){ .t = *m->t };
+    if (!cx->n_queues || !n) return DEFT_OK;
+    out->buf = df_mem_zalloc(cx->mem, n * sizeof *out->buf);
+    out->inputs = df_mem_alloc(cx->mem, n * sizeof *out->inputs);
+    if (!out->buf || !out->inputs) TRY(df_fail_mem(d, "inputs", n * sizeof *out->inputs));
+    memcpy(out->inputs, m->t->inputs, n * sizeof *out->inputs);
+    out->t.inputs = out->inputs;
+    for (uint32_t k = 0; k < n; k++) {
+        char *data = m->inputs[k]->data;
+        if (df_value_where(cx, m->inputs[k]) != DEFT_CPU)
+            TRY(df_value_span(cx, d, m->inputs[k], DEFT_CPU, &out->buf[k], &data));
+        out->inputs[k].data = data;
+    }
+done:
+    if (st != DEFT_OK) df_lent_drop(cx, out);
+    return st;
+}
+
+void df_lent_drop(deft_ctx *cx, df_lent *l)
+{
+    const uint32_t n = l->t.n_inputs;
+    for (uint32_t k = 0; l->buf && k < n; k++) df_buffer_drop(&l->buf[k]);
+    df_mem_free(cx->mem, l->buf, n * sizeof *l->buf);
+    df_mem_free(cx->mem, l->inputs, n * sizeof *l->inputs);
+    *l = (df_lent){ 0 };
+}

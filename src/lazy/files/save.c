@@ -1,0 +1,498 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints: safetensors files (lazy/files/safetensors.h has the header).
+ *
+ * Saving replaces the file as a whole (base/replace.h). Loading checks names, shapes, dtypes and
+ * the whole header first, then reads every value, then assigns; an assign that fails takes the
+ * earlier ones back. Inside a step the assigns belong to the step's transaction.
+ */
+#include "base/replace.h"
+#include "lazy/device/devices.h"
+#include "lazy/capture/recording.h"
+#include "lazy/files/safetensors.h"
+#include "lazy/core/submit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "files hold the machine's own byte order");
+
+/* The kernel moves at most 2^31 - 4096 bytes per call. */
+#define MAX_TRANSFER ((size_t)1 << 30)
+
+/* n usable tensors of cx under names. */
+static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
+                              const deft_named *list, size_t n)
+{
+    deft_status st = df_may_act(cx);
+    if (st == DEFT_OK) st = df_wait(cx);
+    if (st != DEFT_OK) return st;
+    if (!path || !*path) return df_fail(&cx->diag, DEFT_E_ARG, "%s: no path", what);
+    if (!list && n) return df_fail(&cx->diag, DEFT_E_ARG, "%s: the list is NULL", what);
+    if (n > UINT32_MAX / sizeof(df_safetensors_entry))
+        return df_fail(&cx->diag, DEFT_E_LIMIT, "%s: %zu tensors", what, n);
+    for (size_t i = 0; i < n; i++) {
+        if (!list[i].name || !*list[i].name)
+            return df_fail(&cx->diag, DEFT_E_ARG, "%s: tensor %zu has no name", what, i + 1);
+        if (df_enter_more(cx, what, (unsigned)i + 1, list[i].tensor) &&
+            !df_owes(cx, list[i].tensor))
+            continue;
+        char shown[DF_SAFETENSORS_SHOW];
+        st = df_deliver(cx);
+        df_fail_more(&cx->diag, " (\"%s\")",
+                     df_safetensors_show(list[i].name, strlen(list[i].name), shown, sizeof shown));
+        return st;
+    }
+    return DEFT_OK;
+}
+
+static DF_COLD deft_status io_error(df_diag *d, const char *what, const char *path,
+                                    const char *call)
+{
+    const int code = errno;
+    const bool absent = code == ENOENT && !strcmp(what, "load");
+    return df_fail(d, absent ? DEFT_E_NOT_FOUND : DEFT_E_IO, "%s: %s: %s: %s", what, path, call,
+                   strerror(code));
+}
+
+/* ---- saving ---- */
+
+typedef struct saver {
+    deft_ctx *cx;
+    const char *path;
+    const deft_named *list;
+    size_t n;
+    uint32_t *order;             /* file order: wide elements first, so that all are aligned */
+    df_safetensors_entry *entry; /* in file order */
+    df_want *want;
+    uint32_t n_want;
+    uint32_t *want_of; /* per tensor: its want, DF_NONE when it has a value */
+    df_value **value;  /* per tensor: counted */
+    df_str header;
+    df_replace file;
+} saver;
+
+static deft_status saver_init(saver *s)
+{
+    const df_mem *const m = s->cx->mem;
+    df_str_init(&s->header, m);
+    s->file.fd = -1;
+    if (!s->n) return DEFT_OK;
+    s->order = df_mem_zalloc(m, s->n * sizeof *s->order);
+    s->entry = df_mem_zalloc(m, s->n * sizeof *s->entry);
+    s->want = df_mem_zalloc(m, s->n * sizeof *s->want);
+    s->want_of = df_mem_zalloc(m, s->n * sizeof *s->want_of);
+    s->value = df_mem_zalloc(m, s->n * sizeof *s->value);
+    if (!s->order || !s->entry || !s->want || !s->want_of || !s->value)
+        return df_fail_mem(&s->cx->diag, "save", s->n * sizeof *s->entry);
+    return DEFT_OK;
+}
+
+static void saver_finish(saver *s)
+{
+    const df_mem *const m = s->cx->mem;
+    df_replace_finish(&s->file);
+    for (uint32_t i = 0; i < s->n_want; i++) df_value_drop(s->cx, &s->want[i].result);
+    for (size_t i = 0; s->value && i < s->n; i++) df_value_drop(s->cx, &s->value[i]);
+    df_str_finish(&s->header);
+    df_mem_free(m, s->order, s->n * sizeof *s->order);
+    df_mem_free(m, s->entry, s->n * sizeof *s->entry);
+    df_mem_free(m, s->want, s->n * sizeof *s->want);
+    df_mem_free(m, s->want_of, s->n * sizeof *s->want_of);
+    df_mem_free(m, s->value, s->n * sizeof *s->value);
+}
+
+/* Places every tensor in the data section; the header is made before anything is computed. */
+static deft_status lay_out(saver *s)
+{
+    deft_ctx *const cx = s->cx;
+    size_t k = 0;
+    uint64_t at = 0;
+    for (size_t size = 8; size; size /= 2)
+        for (size_t i = 0; i < s->n; i++) {
+            const deft_tensor *const t = s->list[i].tensor;
+            const deft_dtype dtype = df_tensor_dtype(cx, t);
+            if (deft_dtype_size(dtype) != size) continue;
+            df_shape shape;
+            int64_t numel;
+            df_tensor_shape(cx, t, &shape);
+            (void)df_shape_numel(&shape, &numel);
+            df_safetensors_entry *const e = &s->entry[k];
+            *e = (df_safetensors_entry){ .name = s->list[i].name,
+                                         .dtype = (int32_t)dtype,
+                                         .rank = shape.rank };
+            const size_t name_size = strlen(e->name);
+            if (name_size > DF_SAFETENSORS_MAX_HEADER)
+                return df_fail(&cx->diag, DEFT_E_LIMIT, "save: a name of %zu bytes", name_size);
+            e->name_size = (uint32_t)name_size;
+            memcpy(e->dim, shape.dim, shape.rank * sizeof *shape.dim);
+            e->begin = at;
+            if (__builtin_add_overflow(at, (uint64_t)numel * size, &at) || at > INT64_MAX)
+                return df_fail(&cx->diag, DEFT_E_LIMIT, "save: more bytes than a file can have");
+            e->end = at;
+            s->order[k++] = (uint32_t)i;
+        }
+    df_assert(k == s->n);
+    return df_safetensors_write(&cx->diag, cx->mem, s->entry, s->n, &s->header);
+}
+
+/* The values of all tensors, pending ones computed as one unit. */
+static deft_status compute_all(saver *s)
+{
+    deft_ctx *const cx = s->cx;
+    df_recording_reads(cx);
+    for (size_t i = 0; i < s->n; i++) {
+        deft_tensor *const t = s->list[i].tensor;
+        s->want_of[i] = DF_NONE;
+        if ((s->value[i] = df_value_ref(df_handle_value(cx, t)))) continue;
+        const uint32_t node = df_node_of(cx, t);
+        if (node == DF_BAD) return df_deliver(cx);
+        uint32_t w = 0;
+        while (w < s->n_want && s->want[w].node != node) w++;
+        if (w == s->n_want) s->want[s->n_want++].node = node;
+        s->want_of[i] = w;
+    }
+    if (!s->n_want) return DEFT_OK;
+    const deft_status st = df_sync(cx, s->want, s->n_want);
+    if (st != DEFT_OK) return st;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->want_of[i] != DF_NONE) s->value[i] = df_value_ref(s->want[s->want_of[i]].result);
+    return DEFT_OK;
+}
+
+static deft_status file_error(saver *s)
+{
+    df_diag *const d = &s->cx->diag;
+    const df_replace *const f = &s->file;
+    if (f->is_irregular)
+        return df_fail(d, DEFT_E_IO,
+                       "save: %s: a folder, device or pipe, no regular file: it is not replaced",
+                       s->path);
+    if (!f->call) return df_fail_mem(d, "save", strlen(s->path));
+    return io_error(d, "save", f->temporary ? f->temporary : s->path, f->call);
+}
+
+static deft_status write_all(saver *s, const void *data, size_t n)
+{
+    const char *at = data;
+    while (n) {
+        const ssize_t done = write(s->file.fd, at, n < MAX_TRANSFER ? n : MAX_TRANSFER);
+        if (done < 0 && errno == EINTR) continue;
+        if (done == 0) errno = EIO;
+        if (done <= 0) return io_error(&s->cx->diag, "save", s->file.temporary, "write");
+        at += done;
+        n -= (size_t)done;
+    }
+    return DEFT_OK;
+}
+
+/* v: on the host. */
+static deft_status write_here(saver *s, const df_value *v, size_t bytes)
+{
+    if (df_value_contiguous(v)) return write_all(s, v->data, bytes);
+    char *const packed = df_mem_alloc(s->cx->mem, bytes);
+    if (!packed) return df_fail_mem(&s->cx->diag, "save", bytes);
+    df_value_pack(v, (deft_dtype)v->dtype, packed);
+    const deft_status st = write_all(s, packed, bytes);
+    df_mem_free(s->cx->mem, packed, bytes);
+    return st;
+}
+
+static deft_status write_value(saver *s, df_value *v, size_t bytes)
+{
+    df_value *here = NULL;
+    if (!bytes) return DEFT_OK;
+    deft_status st = df_value_host(s->cx, &s->cx->diag, v, &here);
+    if (st == DEFT_OK) st = write_here(s, here, bytes);
+    df_value_drop(s->cx, &here);
+    return st;
+}
+
+deft_status deft_save(deft_ctx *cx, const char *path, const deft_named *list, size_t n)
+{
+    if (!cx) return DEFT_E_ARG;
+    df_act(cx, "save", DF_SITE);
+    deft_status st = check_list(cx, "save", path, list, n);
+    if (st != DEFT_OK) return st;
+    saver s = { .cx = cx, .path = path, .list = list, .n = n };
+    TRY(saver_init(&s));
+    TRY(lay_out(&s));
+    TRY(compute_all(&s));
+    if (!df_replace_begin(&s.file, cx->mem, path, 0666)) TRY(file_error(&s));
+    TRY(write_all(&s, s.header.at, s.header.n));
+    for (size_t k = 0; k < n; k++)
+        TRY(write_value(&s, s.value[s.order[k]], (size_t)(s.entry[k].end - s.entry[k].begin)));
+    if (!df_replace_commit(&s.file)) TRY(file_error(&s));
+done:
+    saver_finish(&s);
+    return st;
+}
+
+/* ---- loading ---- */
+
+/* What a tensor was bound to, to be bound to again. */
+typedef struct binding {
+    deft_tensor *t;  /* NULL: none */
+    df_value *value; /* counted */
+    deft_tensor *root;
+    uint32_t node, epoch, place;
+    df_mut mut; /* of t when it is wrapped memory; what counted */
+} binding;
+
+typedef struct loader {
+    deft_ctx *cx;
+    const char *path;
+    const deft_named *list;
+    size_t n;
+    int fd;
+    uint64_t data_at; /* where the data section begins */
+    char *header;
+    size_t header_size;
+    df_safetensors_table table;
+    const df_safetensors_entry **entry; /* per tensor */
+    df_value **value;                   /* per tensor: counted */
+    binding *before;                    /* per tensor: itself and all that it is a view of */
+    size_t n_before, max_before;
+} loader;
+
+static deft_status read_at(loader *l, void *dst, size_t n, uint64_t from)
+{
+    char *to = dst;
+    while (n) {
+        const ssize_t done = pread(l->fd, to, n < MAX_TRANSFER ? n : MAX_TRANSFER, (off_t)from);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) return io_error(&l->cx->diag, "load", l->path, "read");
+        if (done == 0)
+            return df_fail(&l->cx->diag, DEFT_E_FORMAT,
+                           "load: %s: the file became shorter, at byte %llu", l->path,
+                           (unsigned long long)from);
+        to += done;
+        from += (uint64_t)done;
+        n -= (size_t)done;
+    }
+    return DEFT_OK;
+}
+
+/* O_NONBLOCK: a pipe without a writer must not hang us; it is refused right after. */
+static deft_status open_file(loader *l, uint64_t *size)
+{
+    do l->fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (l->fd < 0 && errno == EINTR);
+    if (l->fd < 0) return io_error(&l->cx->diag, "load", l->path, "open");
+    struct stat info;
+    if (fstat(l->fd, &info)) return io_error(&l->cx->diag, "load", l->path, "fstat");
+    if (!S_ISREG(info.st_mode))
+        return df_fail(&l->cx->diag, DEFT_E_IO, "load: %s: not a regular file", l->path);
+    *size = (uint64_t)info.st_size;
+    return DEFT_OK;
+}
+
+static deft_status read_header(loader *l)
+{
+    deft_status st = DEFT_OK;
+    df_diag *const d = &l->cx->diag;
+    uint64_t size = 0;
+    unsigned char prefix[DF_SAFETENSORS_PREFIX];
+    TRY(open_file(l, &size));
+    if (size < sizeof prefix)
+        return df_fail(d, DEFT_E_FORMAT, "load: %s: %llu bytes, too short for a header, at byte 0",
+                       l->path, (unsigned long long)size);
+    TRY(read_at(l, prefix, sizeof prefix, 0));
+    uint64_t n = 0;
+    for (uint32_t i = 0; i < sizeof prefix; i++) n |= (uint64_t)prefix[i] << (8 * i);
+    if (n == 0 || n > DF_SAFETENSORS_MAX_HEADER || n > size - sizeof prefix)
+        return df_fail(
+            d, DEFT_E_FORMAT,
+            "load: %s: a header of %llu bytes in a file of %llu (at most %llu are read), at byte 0",
+            l->path, (unsigned long long)n, (unsigned long long)size,
+            (unsigned long long)DF_SAFETENSORS_MAX_HEADER);
+    l->data_at = n + sizeof prefix;
+    l->header = df_mem_alloc(l->cx->mem, (size_t)n);
+    if (!l->header) return df_fail_mem(d, "load", (size_t)n);
+    l->header_size = (size_t)n;
+    TRY(read_at(l, l->header, (size_t)n, sizeof prefix));
+    TRY(df_safetensors_parse(d, l->cx->mem, l->path, l->header, (size_t)n, size - l->data_at,
+                             &l->table));
+done:
+    return st;
+}
+
+/* Whether the file's entry for one tensor fits it. */
+static deft_status match(loader *l, size_t i)
+{
+    deft_ctx *const cx = l->cx;
+    const char *const name = l->list[i].name;
+    char shown[DF_SAFETENSORS_SHOW], a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    df_safetensors_show(name, strlen(name), shown, sizeof shown);
+    const df_safetensors_entry *const e = df_safetensors_find(&l->table, name);
+    if (!e)
+        return df_fail(&cx->diag, DEFT_E_NOT_FOUND, "load: %s: no tensor is named \"%s\"", l->path,
+                       shown);
+    const deft_dtype dtype = df_tensor_dtype(cx, l->list[i].tensor);
+    if (e->dtype != (int32_t)dtype)
+        return df_fail(&cx->diag, DEFT_E_DTYPE,
+                       "load: %s: \"%s\" is %s in the file, the tensor is %s", l->path, shown,
+                       e->dtype_text, deft_dtype_name(dtype));
+    df_shape want, have = { .rank = e->rank };
+    df_tensor_shape(cx, l->list[i].tensor, &want);
+    if (e->rank > DEFT_MAX_RANK)
+        return df_fail(&cx->diag, DEFT_E_SHAPE,
+                       "load: %s: \"%s\" has %u axes in the file, the tensor is %s", l->path, shown,
+                       e->rank, df_shape_text(&want, b, sizeof b));
+    memcpy(have.dim, e->dim, e->rank * sizeof *e->dim);
+    if (!df_shape_equal(&want, &have))
+        return df_fail(&cx->diag, DEFT_E_SHAPE,
+                       "load: %s: \"%s\" is %s in the file, the tensor is %s", l->path, shown,
+                       df_shape_text(&have, a, sizeof a), df_shape_text(&want, b, sizeof b));
+    l->entry[i] = e;
+    return DEFT_OK;
+}
+
+/* A tensor stays where it lives. */
+static deft_status move_value(loader *l, size_t i)
+{
+    deft_ctx *const cx = l->cx;
+    const df_value *const before = df_handle_value(cx, l->list[i].tensor);
+    const deft_device where = before ? df_value_where(cx, before) : cx->home;
+    df_value *v = l->value[i];
+    if (where == DEFT_CPU) return DEFT_OK;
+    const deft_status st = df_value_moved(cx, &cx->diag, v, where, &l->value[i]);
+    if (st == DEFT_OK) df_value_drop(cx, &v);
+    return st;
+}
+
+static deft_status read_value(loader *l, size_t i)
+{
+    deft_status st = DEFT_OK;
+    deft_ctx *const cx = l->cx;
+    const df_safetensors_entry *const e = l->entry[i];
+    const size_t bytes = (size_t)(e->end - e->begin);
+    df_shape shape = { .rank = e->rank };
+    memcpy(shape.dim, e->dim, e->rank * sizeof *e->dim);
+    df_value *const v = l->value[i] = df_value_new(cx, (deft_dtype)e->dtype, &shape);
+    if (!v) return df_fail_mem(&cx->diag, "load", sizeof *v);
+    TRY(df_buffer_create(&cx->diag, cx->rt->dev->allocator, (int64_t)bytes, &v->buf));
+    v->data = v->buf->data;
+    TRY(read_at(l, v->data, bytes, l->data_at + e->begin));
+    if (e->dtype == DEFT_BOOL) /* one byte, 0 or 1: kernels rely on it */
+        for (size_t k = 0; k < bytes; k++) v->data[k] = v->data[k] != 0;
+    TRY(move_value(l, i));
+done:
+    return st;
+}
+
+static void remember(loader *l, deft_tensor *t)
+{
+    for (; t; t = df_root_of(t)) {
+        const df_mut *const m = df_mut_of(l->cx, t);
+        binding *const b = &l->before[l->n_before++];
+        *b = (binding){ t, df_value_ref(t->value), t->root, t->node, t->epoch, t->place, { 0 } };
+        if (!m) continue;
+        b->mut = *m;
+        df_value_ref(b->mut.now.what);
+        df_value_ref(b->mut.before.what);
+    }
+}
+
+static void take_back(loader *l)
+{
+    while (l->n_before) {
+        binding *const b = &l->before[--l->n_before];
+        df_mut *const m = df_mut_of(l->cx, b->t);
+        df_value_drop(l->cx, &b->t->value);
+        b->t->value = b->value;
+        b->t->root = b->root;
+        b->t->node = b->node;
+        b->t->epoch = b->epoch;
+        b->t->place = b->place;
+        if (!m) continue;
+        df_value_drop(l->cx, &m->now.what);
+        df_value_drop(l->cx, &m->before.what);
+        m->now = b->mut.now;
+        m->before = b->mut.before;
+        m->in_step = b->mut.in_step;
+    }
+}
+
+/* dst = v through a handle that lives only here: the newest of its slab, whose slot is given back.
+ */
+static deft_status assign_value(loader *l, deft_tensor *dst, df_value *v)
+{
+    deft_ctx *const cx = l->cx;
+    deft_tensor *const t = df_handle_new(cx, 0);
+    if (!t) return df_deliver(cx);
+    t->epoch = 0;
+    t->value = df_value_ref(v);
+    const deft_tensor *const done = deft_assign(dst, t);
+    df_handle_unbind(cx, t);
+    t->flags = 0;
+    df_slab_of(t)->n--;
+    return done ? DEFT_OK : df_deliver(cx);
+}
+
+/* What was bound before is remembered with its records: a walk. */
+static deft_status assign_all(loader *l)
+{
+    deft_status st = DEFT_OK;
+    df_walk_begin(l->cx);
+    for (size_t i = 0; i < l->n && st == DEFT_OK; i++) {
+        deft_tensor *const dst = l->list[i].tensor;
+        remember(l, dst);
+        st = assign_value(l, dst, l->value[i]);
+        if (st == DEFT_OK) continue;
+        char shown[DF_SAFETENSORS_SHOW];
+        df_fail_more(
+            &l->cx->diag, " (load of \"%s\")",
+            df_safetensors_show(l->list[i].name, strlen(l->list[i].name), shown, sizeof shown));
+        take_back(l);
+    }
+    df_walk_end(l->cx);
+    return st;
+}
+
+static void loader_finish(loader *l)
+{
+    const df_mem *const m = l->cx->mem;
+    if (l->fd >= 0) close(l->fd);
+    for (size_t i = 0; i < l->n_before; i++) {
+        df_value_drop(l->cx, &l->before[i].value);
+        df_value_drop(l->cx, &l->before[i].mut.now.what);
+        df_value_drop(l->cx, &l->before[i].mut.before.what);
+    }
+    for (size_t i = 0; l->value && i < l->n; i++) df_value_drop(l->cx, &l->value[i]);
+    df_safetensors_finish(&l->table);
+    df_mem_free(m, l->header, l->header_size);
+    df_mem_free(m, l->entry, l->n * sizeof *l->entry);
+    df_mem_free(m, l->value, l->n * sizeof *l->value);
+    df_mem_free(m, l->before, l->max_before * sizeof *l->before);
+}
+
+deft_status deft_load(deft_ctx *cx, const char *path, const deft_named *list, size_t n)
+{
+    if (!cx) return DEFT_E_ARG;
+    df_act(cx, "load", DF_SITE);
+    deft_status st = check_list(cx, "load", path, list, n);
+    if (st != DEFT_OK) return st;
+    loader l = { .cx = cx, .path = path, .list = list, .n = n, .fd = -1 };
+    if (n) {
+        l.entry = df_mem_zalloc(cx->mem, n * sizeof *l.entry);
+        l.value = df_mem_zalloc(cx->mem, n * sizeof *l.value);
+        for (size_t i = 0; i < n; i++)
+            for (const deft_tensor *t = list[i].tensor; t; t = df_root_of(t)) l.max_before++;
+        l.before = df_mem_zalloc(cx->mem, l.max_before * sizeof *l.before);
+        if (!l.entry || !l.value || !l.before)
+            TRY(df_fail_mem(&cx->diag, "load", l.max_before * sizeof *l.before));
+    }
+    TRY(read_header(&l));
+    for (size_t i = 0; i < n; i++) TRY(match(&l, i));
+    for (size_t i = 0; i < n; i++) TRY(read_value(&l, i));
+    TRY(assign_all(&l));
+done:
+    loader_finish(&l);
+    return st;
+}

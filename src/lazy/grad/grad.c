@@ -1,0 +1,516 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The walk of reverse mode, and the calls that start it.
+ *
+ * First forwards: which records depend, through floats, on what gradients are asked for. Only those
+ * get gradients, so nothing is recorded that nobody asked for. Then backwards, from the last record
+ * that has a gradient. New records stand behind all that is walked over and are not met.
+ */
+#include "lazy/grad/grad.h"
+#include "lazy/capture/recording.h"
+
+#include <string.h>
+
+static const df_grad_rule rules[DF_N_OPS] = {
+#define OP(name, n_src, class, facets) [DF_OP_##name] = facets,
+#define GRAD(rule) df_grad_##rule
+#include "ops/ops.def"
+};
+
+/* ---- the walk ---- */
+
+static size_t space_size(uint32_t n)
+{
+    return n * (sizeof(uint32_t) + 1) + 1;
+}
+
+bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from)
+{
+    const uint32_t n = cx->rec.n - from;
+    *w = (df_grad){
+        .cx = cx, .what = what, .from = from, .end = DF_BAD, .n_mistakes = df_mistakes(cx)
+    };
+    w->sum = df_mem_alloc(cx->mem, space_size(n));
+    if (!w->sum) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for the gradients of %u records", what, n);
+        return false;
+    }
+    w->n = n;
+    w->flags = (uint8_t *)(w->sum + n);
+    memset(w->sum, 0xff, n * sizeof *w->sum);
+    memset(w->flags, 0, n);
+    w->mixed = cx->mixed;
+    cx->mixed = 0; /* dtypes are those of the forward pass */
+    return true;
+}
+
+void df_grad_finish(df_grad *w)
+{
+    if (w->sum) {
+        w->cx->mixed = w->mixed;
+        df_mem_free(w->cx->mem, w->sum, space_size(w->n));
+        df_vec_finish(w->cx->mem, &w->piece);
+    }
+    *w = (df_grad){ .cx = w->cx };
+}
+
+void df_grad_with(df_grad *w, uint32_t k)
+{
+    if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ACTIVE | DF_GRAD_ASKED;
+}
+
+/* Whether a loop carries on what is asked for: a state may come to depend on it in a later
+ * iteration than the one that is recorded, so all of a loop's results do when one of its list does.
+ */
+static bool is_final_active(df_grad *w, uint32_t k)
+{
+    const df_rec *const r = &w->cx->rec;
+    const uint32_t end = df_grad_src(w, k, 1);
+    if (w->end == end) return w->end_is_active;
+    w->end = end;
+    w->end_is_active = false;
+    for (uint32_t i = end; r->nodes[i].op == DF_OP_next || r->nodes[i].op == DF_OP_stack;
+         i = r->nodes[i].src[r->nodes[i].n_src - 1].i)
+        w->end_is_active |= df_grad_is_active(w, i);
+    return w->end_is_active;
+}
+
+static bool is_record_active(df_grad *w, uint32_t k)
+{
+    const df_node *const n = &w->cx->rec.nodes[k];
+    if (!df_is_float((deft_dtype)n->dtype) || rules[n->op] == df_grad_none) return false;
+    if (n->op == DF_OP_final) return is_final_active(w, k);
+    for (uint32_t i = 0; i < n->n_src; i++)
+        if (df_grad_is_active(w, n->src[i].i)) return true;
+    return false;
+}
+
+void df_grad_trace(df_grad *w)
+{
+    df_grad_find_marks(w);
+    for (uint32_t i = 0; i < w->n; i++) {
+        bool active = is_record_active(w, w->from + i);
+        if (w->flags[i] & DF_GRAD_MARKED) active = df_grad_mark_is_active(w, w->from + i, active);
+        if (active) w->flags[i] |= DF_GRAD_ACTIVE;
+        if (df_grad_is_joined(w, w->from + i)) w->flags[i] |= DF_GRAD_JOINED;
+    }
+}
+
+/* g summed over the axes in which s was broadcast to it. */
+static uint32_t unbroadcast(df_grad *w, uint32_t g, const df_shape *s)
+{
+    deft_ctx *const cx = w->cx;
+    df_shape have;
+    df_rec_shape(&cx->rec, g, &have);
+    const uint32_t more = have.rank - s->rank;
+    uint32_t gone = (1u << more) - 1, ones = 0;
+    for (uint32_t i = 0; i < s->rank; i++)
+        if (s->dim[i] == 1 && have.dim[i + more] != 1) ones |= 1u << i;
+    if (!gone && !ones) return g;
+    gone |= ones << more;
+    const bool keep = more == 0;
+    g = df_reduce(cx, DF_OP_sum, g, gone, keep, w->site);
+    if (keep || !ones || g == DF_BAD) return g;
+    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, g), ones, &g, NULL, 0, NULL, w->site);
+}
+
+static bool has_failed(const df_grad *w)
+{
+    return df_mistakes(w->cx) != w->n_mistakes;
+}
+
+bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    df_shape s;
+    if (g == DF_BAD) return false;
+    if (!df_grad_is_active(w, k)) return true;
+    df_rec_shape(&cx->rec, k, &s);
+    g = df_to(cx, unbroadcast(w, g, &s), df_dtype_at(cx, k), w->site);
+    const uint32_t so_far = df_grad_of(w, k);
+    uint32_t *const sum = &w->sum[k - w->from];
+    *sum = so_far == DF_BAD || g == DF_BAD ? g : df_map2(cx, DF_OP_add, so_far, g, w->site);
+    return *sum != DF_BAD && !has_failed(w);
+}
+
+bool df_grad_walk(df_grad *w)
+{
+    deft_ctx *const cx = w->cx;
+    for (uint32_t k = w->from + w->n; k-- > w->from;) {
+        const uint8_t flags = w->flags[k - w->from];
+        if (df_grad_of(w, k) == DF_BAD) {
+            if (has_failed(w)) return false;
+            continue;
+        }
+        bool goes_on = true;
+        w->site = df_rec_site(cx, k);
+        if (flags & DF_GRAD_MARKED && !df_grad_meet_marks(w, k, &goes_on)) return false;
+        const df_grad_rule rule = rules[cx->rec.nodes[k].op];
+        if (goes_on && rule != df_grad_none && !rule(w, k, df_grad_of(w, k))) return false;
+    }
+    return true;
+}
+
+uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site)
+{
+    df_shape s;
+    df_rec_shape(&cx->rec, k, &s);
+    const uint32_t zero = df_cst(cx, df_dtype_at(cx, k), 0, site);
+    return s.rank ? df_expand_to(cx, zero, &s, site) : zero;
+}
+
+/* ---- the calls ---- */
+
+typedef struct call {
+    deft_ctx *cx;
+    const char *what;
+    uintptr_t site;
+    bool unused_is_zero;
+} call;
+
+static bool check_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, size_t n_of,
+                        deft_tensor *const *with, size_t n_with, deft_tensor **out)
+{
+    if (!of || !with || !out || n_of == 0 || n_with == 0) {
+        df_error(cx, DEFT_E_ARG,
+                 "%s: %zu results, %zu tensors; it takes a list of each, of at least one, and room "
+                 "for what it makes",
+                 what, n_of, n_with);
+        return false;
+    }
+    for (size_t i = 0; i < n_of; i++)
+        if (!df_enter_more(cx, what, (unsigned)i + 1, of[i])) return false;
+    for (size_t i = 0; i < n_with; i++)
+        if (!df_enter_more(cx, what, (unsigned)(n_of + i) + 1, with[i])) return false;
+    return true;
+}
+
+/* The context of the first result, when the lists can be used. */
+static deft_ctx *enter(const char *what, deft_tensor *const *of, size_t n_of,
+                       deft_tensor *const *with, size_t n_with, deft_tensor **out, uintptr_t site)
+{
+    if (!of || n_of == 0) return NULL;
+    deft_ctx *const cx = df_enter(what, 1, of[0], site);
+    return cx && check_lists(cx, what, of, n_of, with, n_with, out) ? cx : NULL;
+}
+
+/* The record of t, which must be able to have gradients. */
+static uint32_t float_record(const call *c, const char *role, size_t i, deft_tensor *t)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape s;
+    char text[DF_SHAPE_TEXT];
+    if (t->flags & DF_HANDLE_WEAK) {
+        df_error(cx, DEFT_E_ARG, "%s: %s %zu is a bare number", c->what, role, i);
+        return DF_BAD;
+    }
+    const uint32_t k = df_node_of(cx, t);
+    if (k == DF_BAD || df_is_float(df_dtype_at(cx, k))) return k;
+    df_rec_shape(&cx->rec, k, &s);
+    df_error(cx, DEFT_E_DTYPE, "%s: %s %zu is %s%s; only floats have gradients", c->what, role, i,
+             deft_dtype_name(df_dtype_at(cx, k)), df_shape_text(&s, text, sizeof text));
+    return DF_BAD;
+}
+
+/* What t was bound to before the step assigned it; DF_BAD when it was not, or is gone. Of a
+ * captured function's argument the log has the caller's handle, which is bound alike. */
+static uint32_t earlier_record(deft_ctx *cx, const deft_tensor *t)
+{
+    const deft_tensor *const twin = cx->recording ? df_recording_twin(cx, t) : NULL;
+    if (twin && twin->flags & DF_HANDLE_UNDO) t = twin;
+    if (!(t->flags & DF_HANDLE_UNDO)) return DF_BAD;
+    for (size_t i = cx->undo.n; i-- > 0;)
+        if (cx->undo.at[i].t == t)
+            return cx->undo.at[i].epoch == cx->epoch ? cx->undo.at[i].node : DF_BAD;
+    return DF_BAD;
+}
+
+/* The record that stands for with[i]. One that was assigned since it was used is two. */
+typedef struct asked {
+    uint32_t now, before;
+} asked;
+
+static uint32_t seed_record(const call *c, size_t i, uint32_t k, deft_tensor *seed)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape s, have;
+    char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    const deft_dtype t = df_dtype_at(cx, k);
+    df_rec_shape(&cx->rec, k, &s);
+    if (seed && !(seed->flags & DF_HANDLE_WEAK)) {
+        const uint32_t g = df_node_of(cx, seed);
+        if (g == DF_BAD) return DF_BAD;
+        df_rec_shape(&cx->rec, g, &have);
+        if (df_dtype_at(cx, g) == t && df_shape_equal(&s, &have)) return g;
+        df_error(cx, DEFT_E_SHAPE, "%s: seed %zu is %s%s, result %zu is %s%s", c->what, i,
+                 deft_dtype_name(df_dtype_at(cx, g)), df_shape_text(&have, a, sizeof a), i,
+                 deft_dtype_name(t), df_shape_text(&s, b, sizeof b));
+        return DF_BAD;
+    }
+    int64_t n = 1;
+    for (uint32_t j = 0; j < s.rank; j++) n *= s.dim[j];
+    if (!seed && n != 1) {
+        df_error(cx, DEFT_E_SHAPE,
+                 "%s: result %zu is %s%s; without a seed it must have one element: sum it, or give "
+                 "a seed",
+                 c->what, i, deft_dtype_name(t), df_shape_text(&s, a, sizeof a));
+        return DF_BAD;
+    }
+    const uint32_t one = seed ? df_weak_node(cx, seed, t) : df_cst(cx, t, 1, c->site);
+    return s.rank && one != DF_BAD ? df_expand_to(cx, one, &s, c->site) : one;
+}
+
+static bool ask(const call *c, df_grad *w, const asked *a, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        df_grad_with(w, a[i].now);
+        if (a[i].before != DF_BAD) df_grad_with(w, a[i].before);
+    }
+    const uint32_t before = df_mistakes(c->cx);
+    df_grad_trace(w);
+    return df_mistakes(c->cx) == before;
+}
+
+static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *seed, size_t n)
+{
+    w->site = c->site;
+    for (size_t i = 0; i < n; i++)
+        if (!df_grad_give(w, of[i], seed[i])) return false;
+    return true;
+}
+
+/* The gradient of the binding that was used; DF_BAD: none. */
+static uint32_t found(df_grad *w, const asked *a)
+{
+    const uint32_t g = df_grad_of(w, a->now);
+    return g == DF_BAD && a->before != DF_BAD ? df_grad_of(w, a->before) : g;
+}
+
+/* The gradient for with[i]. */
+static uint32_t reap(const call *c, df_grad *w, const asked *a, size_t i)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape s;
+    char text[DF_SHAPE_TEXT];
+    const uint32_t g = found(w, a);
+    if (g != DF_BAD) return g;
+    if (c->unused_is_zero) return df_grad_zeros(cx, a->now, c->site);
+    df_rec_shape(&cx->rec, a->now, &s);
+    df_error(cx, DEFT_E_STATE,
+             "%s: no result depends on tensor %zu, %s%s, by what this step recorded "
+             "(unused_is_zero makes its gradient 0)",
+             c->what, i, deft_dtype_name(df_dtype_at(cx, a->now)),
+             df_shape_text(&s, text, sizeof text));
+    return DF_BAD;
+}
+
+/* Work space of a call. */
+typedef struct space {
+    void *block;
+    size_t bytes;
+    uint32_t *of, *seed, *made;
+    asked *with;
+} space;
+
+static bool space_take(const call *c, size_t n_of, size_t n_with, space *s)
+{
+    deft_ctx *const cx = c->cx;
+    const size_t most = DF_TRACE_MAX_NODES;
+    *s = (space){ 0 };
+    if (n_of <= most && n_with <= most) {
+        s->bytes = n_of * 2 * sizeof(uint32_t) + n_with * (sizeof(asked) + sizeof(uint32_t));
+        s->block = df_mem_alloc(cx->mem, s->bytes);
+    }
+    if (!s->block) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for %zu results and %zu tensors", c->what, n_of,
+                 n_with);
+        return false;
+    }
+    s->with = s->block;
+    s->of = (uint32_t *)(s->with + n_with);
+    s->seed = s->of + n_of;
+    s->made = s->seed + n_of;
+    return true;
+}
+
+static void space_give(deft_ctx *cx, space *s)
+{
+    if (s->block) df_mem_free(cx->mem, s->block, s->bytes);
+    s->block = NULL;
+}
+
+static bool find_asked(const call *c, deft_tensor *const *with, size_t n, space *s)
+{
+    for (size_t i = 0; i < n; i++) {
+        s->with[i].now = float_record(c, "tensor", i, with[i]);
+        s->with[i].before = earlier_record(c->cx, with[i]);
+        if (s->with[i].now == DF_BAD) return false;
+    }
+    return true;
+}
+
+/* s->made: the gradients, as records. */
+static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
+                      deft_tensor *const *with, size_t n_with, space *s)
+{
+    deft_ctx *const cx = c->cx;
+    df_grad w = { .cx = cx };
+    if (!find_asked(c, with, n_with, s)) return false;
+    for (size_t i = 0; i < n_of; i++) {
+        s->of[i] = float_record(c, "result", i, of[i]);
+        if (s->of[i] == DF_BAD) return false;
+        s->seed[i] = seed_record(c, i, s->of[i], seeds ? seeds[i] : NULL);
+        if (s->seed[i] == DF_BAD) return false;
+    }
+    bool ok = df_grad_init(&w, cx, c->what, 0) && ask(c, &w, s->with, n_with) &&
+              sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
+    for (size_t i = 0; i < n_with && ok; i++)
+        ok = (s->made[i] = reap(c, &w, &s->with[i], i)) != DF_BAD;
+    df_grad_finish(&w);
+    return ok;
+}
+
+static bool results(deft_ctx *cx, const uint32_t *made, size_t n, deft_tensor **out)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(out[i] = df_result(cx, made[i]))) return false;
+    return true;
+}
+
+static bool done(bool ok, deft_tensor **out, size_t n)
+{
+    for (size_t i = 0; !ok && out && i < n; i++) out[i] = NULL;
+    return ok;
+}
+
+static bool take_options(call *c, const deft_grad_options *options)
+{
+    deft_grad_options o = { .size = sizeof o };
+    if (options && !df_check_options(c->cx, c->what, "deft_grad_options", options->size))
+        return false;
+    if (options) df_take_options(&o, sizeof o, options, options->size);
+    c->unused_is_zero = o.unused_is_zero;
+    return true;
+}
+
+bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
+               deft_tensor *const *with, size_t n_with, const deft_grad_options *options,
+               deft_tensor **out)
+{
+    call c = { .what = "grad", .site = DF_SITE };
+    space s = { 0 };
+    c.cx = enter("grad", of, n_of, with, n_with, out, c.site);
+    bool ok = c.cx && take_options(&c, options);
+    for (size_t i = 0; ok && seeds && i < n_of; i++)
+        ok = !seeds[i] || df_enter_more(c.cx, "grad", (unsigned)i + 1, seeds[i]);
+    if (c.cx) df_walk_begin(c.cx);
+    ok = ok && space_take(&c, n_of, n_with, &s) &&
+         gradients(&c, of, seeds, n_of, with, n_with, &s) && results(c.cx, s.made, n_with, out);
+    if (c.cx) df_walk_end(c.cx);
+    if (c.cx) space_give(c.cx, &s);
+    return done(ok, out, n_with);
+}
+
+bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
+                         size_t n_in, deft_tensor **values, size_t n_values, deft_tensor **grads)
+{
+    call c = { .cx = cx, .what = "value_and_grad", .site = DF_SITE };
+    space s = { 0 };
+    if (!cx) return done(false, grads, n_in);
+    df_enter_call(cx, c.site);
+    if (!fn || !in || !values || !grads || n_in == 0 || n_values == 0) {
+        df_error(cx, DEFT_E_ARG,
+                 "value_and_grad: %zu tensors, %zu values; it takes a function, and room for one "
+                 "value and for a gradient of each tensor at least",
+                 n_in, n_values);
+        return done(false, grads, n_in);
+    }
+    for (size_t i = 0; i < n_values; i++) values[i] = NULL;
+    const uint32_t before = df_mistakes(cx);
+    const deft_status st = fn(cx, in, n_in, values, n_values, user);
+    df_enter_call(cx, c.site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
+        df_error(cx, st, "value_and_grad: its function failed");
+    for (size_t i = 0; i < n_values && df_mistakes(cx) == before; i++)
+        if (!values[i])
+            df_error(cx, DEFT_E_ARG, "value_and_grad: its function leaves value %zu of %zu NULL", i,
+                     n_values);
+    df_walk_begin(cx);
+    const bool ok = df_mistakes(cx) == before &&
+                    check_lists(cx, c.what, values, n_values, in, n_in, grads) &&
+                    space_take(&c, 1, n_in, &s) && gradients(&c, values, NULL, 1, in, n_in, &s) &&
+                    results(cx, s.made, n_in, grads);
+    df_walk_end(cx);
+    space_give(cx, &s);
+    return done(ok, grads, n_in);
+}
+
+/* ---- forward mode ---- */
+
+/* The gradients of all of `of` with respect to `with`, as functions of seeds that stand in s->seed,
+ * new records: linear ones. s->made[i] is DF_BAD where nothing depends on with[i]. */
+static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
+{
+    df_grad w = { .cx = c->cx };
+    for (size_t i = 0; i < n_of; i++) {
+        s->seed[i] = df_grad_zeros(c->cx, s->of[i], c->site);
+        if (s->seed[i] == DF_BAD) return false;
+    }
+    bool ok = df_grad_init(&w, c->cx, c->what, 0) && ask(c, &w, s->with, n_with) &&
+              sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
+    for (size_t i = 0; i < n_with && ok; i++) {
+        s->made[i] = found(&w, &s->with[i]);
+        if (s->made[i] == DF_BAD && !c->unused_is_zero) ok = reap(c, &w, &s->with[i], i) != DF_BAD;
+    }
+    df_grad_finish(&w);
+    return ok;
+}
+
+/* The tangents' images: how what linearize made, weighted by them, depends on the seeds. */
+static bool transpose(const call *c, deft_tensor *const *tangents, size_t n_of, size_t n_with,
+                      space *s)
+{
+    df_grad w = { .cx = c->cx };
+    bool ok = df_grad_init(&w, c->cx, c->what, s->seed[0]);
+    for (size_t i = 0; i < n_of && ok; i++) df_grad_with(&w, s->seed[i]);
+    if (ok) df_grad_trace(&w);
+    w.site = c->site;
+    for (size_t i = 0; i < n_with && ok; i++) {
+        if (s->made[i] == DF_BAD) continue;
+        const uint32_t t = seed_record(c, i, s->with[i].now, tangents[i]);
+        ok = t != DF_BAD && df_grad_give(&w, s->made[i], t);
+    }
+    ok = ok && df_grad_walk(&w);
+    for (size_t i = 0; i < n_of && ok; i++) {
+        const uint32_t image = df_grad_of(&w, s->seed[i]);
+        s->of[i] = image == DF_BAD ? df_grad_zeros(c->cx, s->of[i], c->site) : image;
+        ok = s->of[i] != DF_BAD;
+    }
+    df_grad_finish(&w);
+    return ok;
+}
+
+bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *with,
+              deft_tensor *const *tangents, size_t n_with, const deft_grad_options *options,
+              deft_tensor **out)
+{
+    call c = { .what = "jvp", .site = DF_SITE };
+    space s = { 0 };
+    deft_ctx *const cx = c.cx = enter("jvp", of, n_of, with, n_with, out, c.site);
+    bool ok = cx && take_options(&c, options);
+    if (ok && !tangents) {
+        df_error(cx, DEFT_E_ARG, "jvp: the list of %zu tangents is NULL", n_with);
+        ok = false;
+    }
+    for (size_t i = 0; ok && i < n_with; i++)
+        ok = df_enter_more(cx, "jvp", (unsigned)i + 1, tangents[i]);
+    if (cx) df_walk_begin(cx);
+    ok = ok && space_take(&c, n_of, n_with, &s) && find_asked(&c, with, n_with, &s);
+    for (size_t i = 0; i < n_of && ok; i++)
+        ok = (s.of[i] = float_record(&c, "result", i, of[i])) != DF_BAD;
+    ok = ok && linearize(&c, n_of, n_with, &s) && transpose(&c, tangents, n_of, n_with, &s) &&
+         results(cx, s.of, n_of, out);
+    if (cx) df_walk_end(cx);
+    if (cx) space_give(cx, &s);
+    return done(ok, out, n_of);
+}

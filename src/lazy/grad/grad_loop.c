@@ -1,0 +1,599 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Derivatives of loops and branches.
+ *
+ * A loop over iterations 0 .. n-1 is differentiated by one over n-1 .. 0:
+ *
+ *   forward    s' , y = body(s, x, w)        state s, row x, result row y, w from outside
+ *   again      the same loop, keeping each s          (only when there are states)
+ *   backward   ds, dw = ds', dw' + how body's results, weighted by ds' and dy, depend on s and w
+ *
+ * The backward body records the forward body once more, from a kept s and x, and walks back through
+ * it; nothing but states is kept of an iteration.
+ *
+ * A branch is differentiated within a branch: what only the other one computes is not asked for, so
+ * that no 0 is multiplied by what its values happen to be.
+ */
+#include "lazy/grad/grad.h"
+
+#include "lazy/calls/body.h"
+
+/* ---- what comes from outside ---- */
+
+static bool no_memory(const df_grad *w)
+{
+    df_error(w->cx, DEFT_E_MEMORY, "%s: no memory for the gradient of a loop or branch", w->what);
+    return false;
+}
+
+/* The custom function of which record k is a result; NULL: none. */
+static const df_custom *custom_of(const df_grad *w, uint32_t k)
+{
+    const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_MARKED;
+    return is_marked ? df_grad_custom_of(w->cx, k) : NULL;
+}
+
+static bool captures_init(df_captures *c, const df_grad *w, df_arena *a)
+{
+    *c = (df_captures){ .w = w };
+    c->slot = df_arena_new(a, uint32_t, w->n + 1);
+    c->record = df_arena_new(a, uint32_t, w->n + 1);
+    return (c->slot && c->record) || no_memory(w);
+}
+
+static void capture(df_captures *c, uint32_t k)
+{
+    if (!df_grad_is_active(c->w, k) || c->slot[k - c->w->from]) return;
+    c->record[c->n++] = k;
+    c->slot[k - c->w->from] = c->n;
+}
+
+/* ---- recording again ---- */
+
+/* Whether operand i of op says which loop it is part of, rather than to be a number. */
+static bool names_loop(df_op op, uint32_t i)
+{
+    return (op == DF_OP_loop && i == 0) || ((op == DF_OP_carry || op == DF_OP_each) && i == 1);
+}
+
+static bool record_again(df_replay *p, uint32_t k)
+{
+    deft_ctx *const cx = p->cx;
+    const df_node n = cx->rec.nodes[k];
+    const df_op op = (df_op)n.op;
+    uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD };
+    for (uint32_t i = 0; i < n.n_src; i++)
+        src[i] =
+            n.src[i].i == p->loop && names_loop(op, i) ? p->around : df_grad_now(p, n.src[i].i);
+    if (op == DF_OP_final) cx->finals++;
+    p->map[k - p->low] = df_append_like(cx, k, src, cx->rec.site[k]);
+    return p->map[k - p->low] != DF_BAD;
+}
+
+static bool is_float_record(const deft_ctx *cx, uint32_t k)
+{
+    return df_is_float(df_dtype_at(cx, k));
+}
+
+/* ---- the form of a loop ---- */
+
+typedef struct loop_form {
+    df_grad *w; /* the walk that met it */
+    uint32_t loop, body_end, end, first_final;
+    uint32_t *states, *stacks, *rows; /* its next, stack and each records */
+    uint32_t n_states, n_stacks, n_rows;
+    int64_t length;
+    df_captures outer;
+    uint8_t *inside; /* per record from loop to body_end: depends on it */
+    uint32_t *map;   /* work space of a replay */
+} loop_form;
+
+static bool is_inside(const loop_form *l, uint32_t k)
+{
+    return k >= l->loop && k < l->body_end && l->inside[k - l->loop];
+}
+
+/* An update needs to find its base above its place: when what it writes depends on the loop, the
+ * views between the two are recorded again as well. */
+static void find_views_inside(loop_form *l, const df_node *update)
+{
+    const df_node *const nodes = l->w->cx->rec.nodes;
+    for (uint32_t v = update->src[2].i; v > l->loop && v != update->src[0].i; v = nodes[v].src[0].i)
+        l->inside[v - l->loop] = 1;
+}
+
+/* Gradients through a custom function are one call: all of its results are inside when one is, or
+ * something that goes into it. What reads one stands behind all. */
+static void find_results_inside(loop_form *l, const df_custom *c)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) any |= is_inside(l, c->record[i]);
+    for (uint32_t i = 0; i < c->n_out && any; i++) l->inside[c->record[c->n_in + i] - l->loop] = 1;
+}
+
+static void find_inside(loop_form *l)
+{
+    const df_node *const nodes = l->w->cx->rec.nodes;
+    l->inside[0] = 1;
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
+        const df_custom *const c = custom_of(l->w, k);
+        for (uint32_t i = 0; i < nodes[k].n_src; i++)
+            if (is_inside(l, nodes[k].src[i].i)) l->inside[k - l->loop] = 1;
+        if (nodes[k].op == DF_OP_update && is_inside(l, k)) find_views_inside(l, &nodes[k]);
+        if (c) find_results_inside(l, c);
+    }
+}
+
+/* Its list, first to last. */
+static bool read_list(loop_form *l, df_arena *a)
+{
+    const deft_ctx *const cx = l->w->cx;
+    const df_node *const nodes = cx->rec.nodes;
+    uint32_t k = l->end;
+    for (; nodes[k].op == DF_OP_next || nodes[k].op == DF_OP_stack;
+         k = nodes[k].src[nodes[k].n_src - 1].i)
+        ++*(nodes[k].op == DF_OP_next ? &l->n_states : &l->n_stacks);
+    if (nodes[k].op == DF_OP_proceed) {
+        df_error(l->w->cx, DEFT_E_STATE,
+                 "%s: through a while loop: how often it turns is known only when it has run; a "
+                 "deft_scan has gradients",
+                 l->w->what);
+        return false;
+    }
+    l->loop = k;
+    l->length = cx->rec.args[nodes[k].arg];
+    l->states = df_arena_new(a, uint32_t, l->n_states + 1);
+    l->stacks = df_arena_new(a, uint32_t, l->n_stacks + 1);
+    if (!l->states || !l->stacks) return no_memory(l->w);
+    uint32_t state = l->n_states, stack = l->n_stacks;
+    l->body_end = l->end + 1;
+    for (k = l->end; k != l->loop; k = nodes[k].src[nodes[k].n_src - 1].i) {
+        if (nodes[k].op == DF_OP_next)
+            l->states[--state] = k;
+        else
+            l->stacks[--stack] = k;
+        l->body_end = k;
+    }
+    return true;
+}
+
+/* Carry of state i. */
+static uint32_t carry(const loop_form *l, uint32_t i)
+{
+    return l->w->cx->rec.nodes[l->states[i]].src[0].i;
+}
+
+/* What state i becomes, and what is kept as rows i. */
+static uint32_t next_value(const loop_form *l, uint32_t i)
+{
+    return l->w->cx->rec.nodes[l->states[i]].src[1].i;
+}
+
+static uint32_t row_value(const loop_form *l, uint32_t i)
+{
+    return l->w->cx->rec.nodes[l->stacks[i]].src[0].i;
+}
+
+static bool is_entry(const loop_form *l, uint32_t k)
+{
+    const df_node *const n = &l->w->cx->rec.nodes[k];
+    return (n->op == DF_OP_carry || n->op == DF_OP_each) && n->src[1].i == l->loop;
+}
+
+static void see(loop_form *l, uint32_t k)
+{
+    if (!is_inside(l, k)) capture(&l->outer, k);
+}
+
+static bool read_form(loop_form *l, df_arena *a)
+{
+    if (!read_list(l, a)) return false;
+    const df_node *const nodes = l->w->cx->rec.nodes;
+    const uint32_t n = l->body_end - l->loop;
+    l->inside = df_arena_new(a, uint8_t, n);
+    l->map = df_arena_new(a, uint32_t, n);
+    l->rows = df_arena_new(a, uint32_t, n);
+    if (!l->inside || !l->map || !l->rows) return no_memory(l->w);
+    if (!captures_init(&l->outer, l->w, a)) return false;
+    find_inside(l);
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++) {
+        if (!is_inside(l, k)) continue;
+        if (is_entry(l, k)) {
+            if (nodes[k].op == DF_OP_each) l->rows[l->n_rows++] = k;
+            continue;
+        }
+        const df_custom *const c = custom_of(l->w, k);
+        for (uint32_t i = 0; i < nodes[k].n_src; i++) see(l, nodes[k].src[i].i);
+        for (uint32_t i = 0; c && i < c->n_in; i++) see(l, c->record[i]);
+    }
+    for (uint32_t i = 0; i < l->n_states; i++) see(l, next_value(l, i));
+    for (uint32_t i = 0; i < l->n_stacks; i++) see(l, row_value(l, i));
+    return true;
+}
+
+/* The gradient of what list record `of` left behind; DF_BAD: none. */
+static uint32_t final_gradient(const loop_form *l, uint32_t of)
+{
+    const df_rec *const r = &l->w->cx->rec;
+    for (uint32_t k = l->first_final; k < l->w->from + l->w->n && r->nodes[k].op == DF_OP_final &&
+                                      r->nodes[k].src[1].i == l->end;
+         k++)
+        if (r->nodes[k].src[0].i == of && df_grad_of(l->w, k) != DF_BAD) return df_grad_of(l->w, k);
+    return DF_BAD;
+}
+
+static df_replay start_replay(const loop_form *l)
+{
+    deft_ctx *const cx = l->w->cx;
+    df_replay p = { .cx = cx, .low = l->loop, .high = l->body_end, .map = l->map };
+    p.loop = l->loop;
+    p.around = cx->body_loop;
+    for (uint32_t i = 0; i < p.high - p.low; i++) p.map[i] = DF_BAD;
+    return p;
+}
+
+/* The body, once what goes into it stands in p->map. */
+static bool record_body(const loop_form *l, df_replay *p)
+{
+    for (uint32_t k = l->loop + 1; k < l->body_end; k++)
+        if (is_inside(l, k) && p->map[k - p->low] == DF_BAD && !record_again(p, k)) return false;
+    return df_grad_copy_marks(p);
+}
+
+/* ---- keeping the states ---- */
+
+static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                               size_t n_out, void *user)
+{
+    const loop_form *const l = user;
+    const uint32_t before = df_mistakes(cx);
+    df_replay p = start_replay(l);
+    (void)n_in, (void)n_out;
+    for (uint32_t i = 0; i < l->n_states; i++) p.map[carry(l, i) - p.low] = df_node_of(cx, in[i]);
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        p.map[l->rows[i] - p.low] = df_node_of(cx, in[l->n_states + i]);
+    p.map[0] = cx->body_loop;
+    if (!record_body(l, &p)) return DEFT_E_STATE;
+    for (uint32_t i = 0; i < l->n_states; i++) {
+        out[i] = df_result(cx, df_grad_now(&p, next_value(l, i)));
+        out[l->n_states + i] = in[i];
+    }
+    return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
+}
+
+/* Handles of the operands that go into states and rows: states first. */
+static bool entries(const loop_form *l, deft_tensor **in)
+{
+    deft_ctx *const cx = l->w->cx;
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (!(in[i] = df_result(cx, df_grad_src(l->w, carry(l, i), 0)))) return false;
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        if (!(in[l->n_states + i] = df_result(cx, df_grad_src(l->w, l->rows[i], 0)))) return false;
+    return true;
+}
+
+/* kept[i]: state i at the start of each iteration, as rows. */
+static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
+{
+    const uint32_t n = l->n_states;
+    deft_tensor **const in = df_arena_new(a, deft_tensor *, n + l->n_rows + 1);
+    deft_tensor **const out = df_arena_new(a, deft_tensor *, 2 * (size_t)n + 1);
+    if (!in || !out) return no_memory(l->w);
+    if (n == 0) return true;
+    if (!entries(l, in) || !df_scan(l->w->cx, keep_states, l, in, n, in + n, l->n_rows, l->length,
+                                    n, out, 0, l->w->site))
+        return false;
+    for (uint32_t i = 0; i < n; i++) kept[i] = out[n + i];
+    return true;
+}
+
+/* ---- walking back ---- */
+
+/* One backward loop. Its states: gradients of the float states, then sums for what is captured. Its
+ * rows: kept states, rows, gradients of the rows that were made, the number of the iteration. Its
+ * results: gradients of the float rows. */
+typedef struct backward {
+    loop_form *l;
+    uint32_t *states, *made, *rows; /* of l, those that count: float, with a gradient, float */
+    uint32_t n_states, n_made, n_rows;
+    uint32_t
+        *local; /* in the body, for each of l's states, rows and captures: what stands for it */
+} backward;
+
+/* What goes into the body, each as a record of its own. */
+static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows)
+{
+    const loop_form *const l = b->l;
+    const uint32_t n = l->n_states + l->n_rows;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t k = i < l->n_states ? carry(l, i) : l->rows[i - l->n_states];
+        b->local[i] = df_grad_stand_in(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
+        if (b->local[i] == DF_BAD) return false;
+        p->map[k - p->low] = b->local[i];
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        if ((b->local[n + i] = df_grad_stand_in(p->cx, l->outer.record[i], l->w->site)) == DF_BAD)
+            return false;
+    p->outer = &l->outer;
+    p->local = b->local + n;
+    p->map[0] = df_node_of(p->cx, rows[n + b->n_made]);
+    return p->map[0] != DF_BAD;
+}
+
+/* Seeds, from the gradients of what the body makes. */
+static bool sow(const backward *b, df_grad *w, const df_replay *p, deft_tensor *const *states,
+                deft_tensor *const *made)
+{
+    const loop_form *const l = b->l;
+    for (uint32_t i = 0; i < b->n_states; i++)
+        if (!df_grad_give(w, df_grad_now(p, next_value(l, b->states[i])),
+                          df_node_of(w->cx, states[i])))
+            return false;
+    for (uint32_t i = 0; i < b->n_made; i++)
+        if (!df_grad_give(w, df_grad_now(p, row_value(l, b->made[i])), df_node_of(w->cx, made[i])))
+            return false;
+    return true;
+}
+
+static uint32_t gradient_or_zero(df_grad *w, uint32_t k)
+{
+    const uint32_t g = df_grad_of(w, k);
+    return g == DF_BAD ? df_grad_zeros(w->cx, k, w->site) : g;
+}
+
+static bool reap(const backward *b, df_grad *w, deft_tensor *const *sums, deft_tensor **out)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = w->cx;
+    const uint32_t n = l->n_states + l->n_rows, before = df_mistakes(cx);
+    for (uint32_t i = 0; i < b->n_states; i++)
+        *out++ = df_result(cx, gradient_or_zero(w, b->local[b->states[i]]));
+    for (uint32_t i = 0; i < l->outer.n; i++) {
+        const uint32_t g = df_grad_of(w, b->local[n + i]), sum = df_node_of(cx, sums[i]);
+        *out++ = g == DF_BAD ? sums[i] : df_result(cx, df_map2(cx, DF_OP_add, sum, g, w->site));
+    }
+    for (uint32_t i = 0; i < b->n_rows; i++)
+        *out++ = df_result(cx, gradient_or_zero(w, b->local[l->n_states + b->rows[i]]));
+    return df_mistakes(cx) == before;
+}
+
+static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                             size_t n_out, void *user)
+{
+    const backward *const b = user;
+    const loop_form *const l = b->l;
+    const uint32_t from = cx->rec.n, n = l->n_states + l->n_rows;
+    deft_tensor *const *const rows = in + b->n_states + l->outer.n;
+    df_replay p = start_replay(l);
+    df_grad w = { .cx = cx };
+    (void)n_in, (void)n_out;
+    bool ok =
+        enter_body(b, &p, rows) && record_body(l, &p) && df_grad_init(&w, cx, l->w->what, from);
+    for (uint32_t i = 0; i < n + l->outer.n && ok; i++)
+        if (is_float_record(cx, b->local[i])) df_grad_with(&w, b->local[i]);
+    if (ok) df_grad_trace(&w);
+    w.site = l->w->site;
+    ok = ok && sow(b, &w, &p, in, rows + n) && df_grad_walk(&w);
+    w.site = l->w->site;
+    ok = ok && reap(b, &w, in + b->n_states, out);
+    df_grad_finish(&w);
+    return ok ? DEFT_OK : DEFT_E_STATE;
+}
+
+/* a, last row first. */
+static deft_tensor *turned(const loop_form *l, uint32_t a)
+{
+    return df_result(l->w->cx, df_grad_turned(l->w, a, 0));
+}
+
+static bool backward_rows(const backward *b, deft_tensor *const *kept, deft_tensor **rows)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = l->w->cx;
+    const df_shape all = { .rank = 1, .dim = { l->length } };
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (!(*rows++ = turned(l, df_node_of(cx, kept[i])))) return false;
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        if (!(*rows++ = turned(l, df_grad_src(l->w, l->rows[i], 0)))) return false;
+    for (uint32_t i = 0; i < b->n_made; i++)
+        if (!(*rows++ = turned(l, final_gradient(l, l->stacks[b->made[i]])))) return false;
+    return (*rows = turned(l, df_iota_node(cx, &all, 0, l->w->site))) != NULL;
+}
+
+static bool backward_states(const backward *b, deft_tensor **states)
+{
+    const loop_form *const l = b->l;
+    deft_ctx *const cx = l->w->cx;
+    const uint32_t before = df_mistakes(cx);
+    for (uint32_t i = 0; i < b->n_states; i++) {
+        const uint32_t k = l->states[b->states[i]], g = final_gradient(l, k);
+        *states++ = df_result(cx, g == DF_BAD ? df_grad_zeros(cx, k, l->w->site) : g);
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        *states++ = df_result(cx, df_grad_zeros(cx, l->outer.record[i], l->w->site));
+    return df_mistakes(cx) == before;
+}
+
+/* What the backward loop made goes to initial states, captures and rows. */
+static bool give_all(const backward *b, deft_tensor *const *out)
+{
+    const loop_form *const l = b->l;
+    df_grad *const w = l->w;
+    deft_ctx *const cx = w->cx;
+    for (uint32_t i = 0; i < b->n_states; i++) {
+        const uint32_t init = df_grad_src(w, carry(l, b->states[i]), 0);
+        if (!df_grad_give(w, init, df_node_of(cx, *out++))) return false;
+    }
+    for (uint32_t i = 0; i < l->outer.n; i++)
+        if (!df_grad_give(w, l->outer.record[i], df_node_of(cx, *out++))) return false;
+    for (uint32_t i = 0; i < b->n_rows; i++) {
+        const uint32_t rows = df_grad_src(w, l->rows[b->rows[i]], 0);
+        if (!df_grad_give(w, rows, df_grad_turned(w, df_node_of(cx, *out++), 0))) return false;
+    }
+    return true;
+}
+
+static bool choose(backward *b, df_arena *a)
+{
+    const loop_form *const l = b->l;
+    const deft_ctx *const cx = l->w->cx;
+    b->states = df_arena_new(a, uint32_t, l->n_states + 1);
+    b->made = df_arena_new(a, uint32_t, l->n_stacks + 1);
+    b->rows = df_arena_new(a, uint32_t, l->n_rows + 1);
+    b->local = df_arena_new(a, uint32_t, l->n_states + l->n_rows + l->outer.n + 1);
+    if (!b->states || !b->made || !b->rows || !b->local) return no_memory(l->w);
+    for (uint32_t i = 0; i < l->n_states; i++)
+        if (is_float_record(cx, l->states[i])) b->states[b->n_states++] = i;
+    for (uint32_t i = 0; i < l->n_stacks; i++)
+        if (final_gradient(l, l->stacks[i]) != DF_BAD) b->made[b->n_made++] = i;
+    for (uint32_t i = 0; i < l->n_rows; i++)
+        if (is_float_record(cx, l->rows[i]) &&
+            df_grad_is_active(l->w, df_grad_src(l->w, l->rows[i], 0)))
+            b->rows[b->n_rows++] = i;
+    return true;
+}
+
+static bool differentiate(loop_form *l, df_arena *a)
+{
+    backward b = { .l = l };
+    if (!read_form(l, a) || !choose(&b, a)) return false;
+    const uint32_t n_states = b.n_states + l->outer.n;
+    const uint32_t n_rows = l->n_states + l->n_rows + b.n_made + 1;
+    deft_tensor **const kept = df_arena_new(a, deft_tensor *, l->n_states + 1);
+    deft_tensor **const in = df_arena_new(a, deft_tensor *, n_states + n_rows);
+    deft_tensor **const out = df_arena_new(a, deft_tensor *, n_states + b.n_rows + 1);
+    if (!kept || !in || !out) return no_memory(l->w);
+    if (n_states + b.n_rows == 0) return true;
+    return states_of_all(l, a, kept) && backward_states(&b, in) &&
+           backward_rows(&b, kept, in + n_states) &&
+           df_scan(l->w->cx, walk_back, &b, in, n_states, in + n_states, n_rows, l->length,
+                   b.n_rows, out, 0, l->w->site) &&
+           give_all(&b, out);
+}
+
+/* Results of a loop follow each other: when the walk meets the first that has a gradient, all of
+ * them are complete. */
+bool df_grad_final(df_grad *w, uint32_t k, uint32_t g)
+{
+    const df_node *const nodes = w->cx->rec.nodes;
+    const uint32_t end = nodes[k].src[1].i;
+    uint32_t first = k;
+    (void)g;
+    while (first > w->from && nodes[first - 1].op == DF_OP_final &&
+           nodes[first - 1].src[1].i == end)
+        if (df_grad_of(w, --first) != DF_BAD) return true;
+    df_arena a;
+    loop_form l = { .w = w, .end = end, .first_final = first };
+    df_arena_init(&a, w->cx->mem);
+    const bool ok = differentiate(&l, &a);
+    df_arena_finish(&a);
+    return ok;
+}
+
+/* ---- branches ---- */
+
+/* One branch: records [low, high), of which `result` is what comes out, with gradient g. */
+typedef struct branch {
+    df_grad *w;
+    uint32_t low, high, result, g;
+    uint8_t *need; /* per record: the result depends on it */
+} branch;
+
+/* A tensor that was first used in the branch has its record there, and comes from outside. */
+static bool is_of_branch(const branch *b, uint32_t k)
+{
+    return k >= b->low && k < b->high && b->w->cx->rec.nodes[k].op != DF_OP_input;
+}
+
+/* Record k is needed: recorded again, or captured. */
+static void need(const branch *b, df_captures *c, uint32_t k)
+{
+    if (is_of_branch(b, k))
+        b->need[k - b->low] = 1;
+    else
+        capture(c, k);
+}
+
+/* All that goes into a custom function and comes out is needed, when a result is. */
+static void need_custom(const branch *b, df_captures *c, const df_custom *f)
+{
+    bool any = false;
+    for (uint32_t i = 0; i < f->n_out; i++) any |= b->need[f->record[f->n_in + i] - b->low] != 0;
+    for (uint32_t i = 0; i < f->n_in + f->n_out && any; i++) need(b, c, f->record[i]);
+}
+
+/* What the result depends on. Other results of the same branches may depend on more, which this one
+ * has nothing to do with. */
+static bool see_branch(branch *b, df_captures *c, df_arena *a)
+{
+    const df_node *const nodes = b->w->cx->rec.nodes;
+    b->need = df_arena_new(a, uint8_t, b->high - b->low + 1);
+    if (!b->need) return no_memory(b->w);
+    need(b, c, b->result);
+    for (uint32_t k = b->high; k-- > b->low;) {
+        const df_custom *const f = custom_of(b->w, k);
+        if (f) need_custom(b, c, f);
+        for (uint32_t i = 0; b->need[k - b->low] && i < nodes[k].n_src; i++)
+            need(b, c, nodes[k].src[i].i);
+    }
+    return true;
+}
+
+/* Records the branch again and walks back through it; made[i]: the gradient of capture i. */
+static bool through_branch(const branch *b, const df_captures *c, df_arena *a, uint32_t *made)
+{
+    deft_ctx *const cx = b->w->cx;
+    const uint32_t from = cx->rec.n, n = b->high - b->low;
+    uint32_t *const local = df_arena_new(a, uint32_t, c->n + 1);
+    df_replay p = { .cx = cx, .low = b->low, .high = b->high, .loop = DF_BAD, .around = DF_BAD };
+    df_grad w = { .cx = cx };
+    p.map = df_arena_new(a, uint32_t, n + 1);
+    if (!local || !p.map) return no_memory(b->w);
+    for (uint32_t i = 0; i < n; i++) p.map[i] = DF_BAD;
+    for (uint32_t i = 0; i < c->n; i++)
+        if ((local[i] = df_grad_stand_in(cx, c->record[i], b->w->site)) == DF_BAD) return false;
+    p.outer = c;
+    p.local = local;
+    for (uint32_t k = b->low; k < b->high; k++)
+        if (b->need[k - b->low] && !record_again(&p, k)) return false;
+    bool ok = df_grad_copy_marks(&p) && df_grad_init(&w, cx, b->w->what, from);
+    for (uint32_t i = 0; i < c->n && ok; i++) df_grad_with(&w, local[i]);
+    if (ok) df_grad_trace(&w);
+    w.site = b->w->site;
+    ok = ok && df_grad_give(&w, df_grad_now(&p, b->result), b->g) && df_grad_walk(&w);
+    w.site = b->w->site;
+    for (uint32_t i = 0; i < c->n && ok; i++)
+        ok = (made[i] = gradient_or_zero(&w, local[i])) != DF_BAD;
+    df_grad_finish(&w);
+    return ok;
+}
+
+/* What only one branch needs depends on what only that one's side of a cond names: the gradient of
+ * each capture is chosen, and so is all that leads to it. */
+bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const df_node n = cx->rec.nodes[k];
+    const df_grad_mark *const m = df_grad_branches(cx, k);
+    df_assert(m);
+    branch then = { .w = w, .low = m->then, .high = m->otherwise, .result = n.src[1].i, .g = g };
+    branch other = { .w = w, .low = m->otherwise, .high = m->record, .result = n.src[2].i, .g = g };
+    df_arena a;
+    df_captures c;
+    df_arena_init(&a, cx->mem);
+    bool ok = captures_init(&c, w, &a) && see_branch(&then, &c, &a) && see_branch(&other, &c, &a);
+    uint32_t *const made = ok ? df_arena_new(&a, uint32_t, 2 * (size_t)c.n + 1) : NULL;
+    const uint32_t first = cx->rec.n;
+    ok = ok && (made || no_memory(w)) && through_branch(&then, &c, &a, made);
+    const uint32_t middle = cx->rec.n;
+    ok = ok && through_branch(&other, &c, &a, made + c.n) &&
+         df_grad_mark_branches(cx, cx->rec.n, first, middle);
+    for (uint32_t i = 0; i < c.n && ok; i++) {
+        const uint32_t src[3] = { n.src[0].i, made[i], made[c.n + i] };
+        ok = df_grad_give(
+            w, c.record[i],
+            df_append(cx, DF_OP_cond, df_dtype_at(cx, made[i]), 0, src, NULL, 0, NULL, w->site));
+    }
+    df_arena_finish(&a);
+    return ok;
+}

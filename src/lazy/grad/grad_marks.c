@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Marks: what a record means for gradients beyond its op. A stop and the results of a custom
+ * function are records of their own, a view that changes nothing (unsqueeze of no axis), which the
+ * simplifier drops; the mark beside it says what it is. Marks go with their records.
+ */
+#include "lazy/grad/grad.h"
+
+#include <string.h>
+
+#include "lazy/calls/body.h"
+#include "lazy/vmap/vmap.h"
+#include "lazy/core/meet.h"
+
+/* ---- the list ---- */
+
+static void custom_destroy(deft_ctx *cx, df_custom *c)
+{
+    df_mem_free(cx->mem, c, sizeof *c + ((size_t)c->n_in + c->n_out) * sizeof *c->record);
+}
+
+void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->grad_marks.n; i++)
+        if (cx->grad_marks.at[i].record < n) cx->grad_marks.at[kept++] = cx->grad_marks.at[i];
+    cx->grad_marks.n = kept;
+    for (df_custom **at = &cx->customs; *at;) {
+        df_custom *const c = *at;
+        if (c->record[c->n_in] < n) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        custom_destroy(cx, c);
+    }
+}
+
+/* Gradients go through c while all that went in and came out is there. */
+static bool stays(const df_custom *c, const uint32_t *map)
+{
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++)
+        if (map[c->record[i]] == DF_NONE) return false;
+    return true;
+}
+
+/* Of the conds that m stands before, whether one stays. */
+static bool a_cond_stays(const deft_ctx *cx, const df_grad_mark *m, const uint32_t *map)
+{
+    for (uint32_t k = m->record; k < cx->rec.n && cx->rec.nodes[k].op == DF_OP_cond; k++)
+        if (map[k] != DF_NONE) return true;
+    return false;
+}
+
+void df_grad_marks_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        df_grad_mark m = cx->grad_marks.at[i];
+        if (m.kind == DF_MARK_BRANCHES ? !a_cond_stays(cx, &m, map)
+            : m.kind == DF_MARK_CUSTOM ? !stays(m.custom, map)
+                                       : map[m.record] == DF_NONE)
+            continue;
+        m.record = below[m.record];
+        m.then = below[m.then];
+        m.otherwise = below[m.otherwise];
+        cx->grad_marks.at[kept++] = m;
+    }
+    cx->grad_marks.n = kept;
+    for (df_custom **at = &cx->customs; *at;) {
+        df_custom *const c = *at;
+        if (!stays(c, map)) {
+            *at = c->next;
+            custom_destroy(cx, c);
+            continue;
+        }
+        for (uint32_t i = 0; i < c->n_in + c->n_out; i++) c->record[i] = map[c->record[i]];
+        at = &c->next;
+    }
+}
+
+static bool add_mark(deft_ctx *cx, df_grad_mark m)
+{
+    if (df_vec_push(cx->mem, &cx->grad_marks, m)) return true;
+    df_error(cx, DEFT_E_MEMORY, "no memory for a mark on record %u", m.record);
+    return false;
+}
+
+uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
+}
+
+bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise)
+{
+    return add_mark(
+        cx, (df_grad_mark){
+                .record = record, .kind = DF_MARK_BRANCHES, .then = then, .otherwise = otherwise });
+}
+
+const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k)
+{
+    const df_grad_mark *best = NULL;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &cx->grad_marks.at[i];
+        if (m->kind == DF_MARK_BRANCHES && m->record <= k && (!best || m->record >= best->record))
+            best = m;
+    }
+    return best;
+}
+
+const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k)
+{
+    for (size_t i = 0; i < cx->grad_marks.n; i++)
+        if (cx->grad_marks.at[i].record == k && cx->grad_marks.at[i].kind == DF_MARK_CUSTOM)
+            return cx->grad_marks.at[i].custom;
+    return NULL;
+}
+
+/* ---- what is recorded again ---- */
+
+/* Record k recorded again; DF_BAD: it was not. */
+static uint32_t again(const df_replay *p, uint32_t k)
+{
+    return k >= p->low && k < p->high ? p->map[k - p->low] : DF_BAD;
+}
+
+uint32_t df_grad_now(const df_replay *p, uint32_t k)
+{
+    const df_captures *const c = p->outer;
+    if (again(p, k) != DF_BAD) return again(p, k);
+    const uint32_t slot = c && k - c->w->from < c->w->n ? c->slot[k - c->w->from] : 0;
+    return slot ? p->local[slot - 1] : k;
+}
+
+/* Where what was recorded from k on begins now: k or something behind it was recorded again. */
+static uint32_t begins_at(const df_replay *p, uint32_t k)
+{
+    df_assert(k >= p->low);
+    while (k < p->high && p->map[k - p->low] == DF_BAD) k++;
+    df_assert(k < p->high);
+    return p->map[k - p->low];
+}
+
+/* The first of the records m speaks of that was recorded again: of the results of a cond, which
+ * follow each other, perhaps not all were. DF_BAD: none was. */
+static uint32_t marked(const df_replay *p, const df_grad_mark *m)
+{
+    const df_node *const nodes = p->cx->rec.nodes;
+    uint32_t k = m->record;
+    if (m->kind == DF_MARK_BRANCHES && k >= p->low)
+        while (k + 1 < p->high && again(p, k) == DF_BAD && nodes[k + 1].op == DF_OP_cond) k++;
+    return again(p, k);
+}
+
+static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_batched)
+{
+    deft_ctx *const cx = p->cx;
+    const uint32_t n = c->n_in + c->n_out;
+    df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
+    if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
+    *to = *c;
+    if (is_batched) to->batch_of = c;
+    for (uint32_t i = 0; i < n; i++) to->record[i] = df_grad_now(p, c->record[i]);
+    to->next = cx->customs;
+    cx->customs = to;
+    return to;
+}
+
+/* Results of a custom function follow each other, and so do their marks. */
+bool df_grad_copy_marks(const df_replay *p)
+{
+    deft_ctx *const cx = p->cx;
+    const df_custom *from = NULL;
+    df_custom *to = NULL;
+    const size_t n = cx->grad_marks.n;
+    for (size_t i = 0; i < n; i++) {
+        df_grad_mark m = cx->grad_marks.at[i];
+        const uint32_t record = marked(p, &m);
+        if (record == DF_BAD) continue;
+        /* It has an axis of examples more than it had. */
+        const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
+        if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
+            from = m.custom;
+            if (!(to = copy_custom(p, from, is_batched))) return false;
+        }
+        if (m.kind == DF_MARK_CUSTOM) m.custom = to;
+        if (m.kind == DF_MARK_HOOK) m.n_batches += is_batched;
+        m.record = record;
+        if (m.kind == DF_MARK_BRANCHES) {
+            m.then = begins_at(p, m.then);
+            m.otherwise = begins_at(p, m.otherwise);
+        }
+        if (!add_mark(cx, m)) return false;
+    }
+    return true;
+}
+
+/* ---- what the walk asks ---- */
+
+void df_grad_find_marks(df_grad *w)
+{
+    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
+        const uint32_t k = w->cx->grad_marks.at[i].record;
+        if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_MARKED;
+    }
+}
+
+bool df_grad_mark_is_active(const df_grad *w, uint32_t k, bool is_active)
+{
+    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &w->cx->grad_marks.at[i];
+        if (m->record != k || m->kind == DF_MARK_HOOK || m->kind == DF_MARK_BRANCHES) continue;
+        bool any = false;
+        if (m->kind == DF_MARK_CUSTOM)
+            for (uint32_t j = 0; j < m->custom->n_in; j++)
+                any |= df_grad_is_active(w, m->custom->record[j]);
+        return any;
+    }
+    return is_active;
+}
+
+/* Bare number t as a record like record `like`. */
+static uint32_t number_like(deft_ctx *cx, deft_tensor *t, uint32_t like, uintptr_t site)
+{
+    df_shape want;
+    const uint32_t number = df_weak_node(cx, t, df_dtype_at(cx, like));
+    df_rec_shape(&cx->rec, like, &want);
+    return number == DF_BAD || !want.rank ? number : df_expand_to(cx, number, &want, site);
+}
+
+/* The record of t, which must be like record `like`. */
+static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t like)
+{
+    deft_ctx *const cx = w->cx;
+    df_shape want, have;
+    char a[DF_SHAPE_TEXT], b[DF_SHAPE_TEXT];
+    if (!t || !df_enter_more(cx, who, 1, t)) {
+        if (!t) df_error(cx, DEFT_E_ARG, "%s: it returned NULL", who);
+        return DF_BAD;
+    }
+    const deft_dtype dtype = df_dtype_at(cx, like);
+    df_rec_shape(&cx->rec, like, &want);
+    if (t->flags & DF_HANDLE_WEAK) return number_like(cx, t, like, w->site);
+    const uint32_t g = df_node_of(cx, t);
+    if (g == DF_BAD) return DF_BAD;
+    df_rec_shape(&cx->rec, g, &have);
+    if (df_dtype_at(cx, g) == dtype && df_shape_equal(&want, &have)) return g;
+    df_error(cx, DEFT_E_SHAPE, "%s: it made %s%s, it must be %s%s", who,
+             deft_dtype_name(df_dtype_at(cx, g)), df_shape_text(&have, b, sizeof b),
+             deft_dtype_name(dtype), df_shape_text(&want, a, sizeof a));
+    return DF_BAD;
+}
+
+/* What a function of the user made for one example; a bare number is made like its tensor. */
+static deft_tensor *made_like(deft_ctx *cx, deft_tensor *made, deft_tensor *like, uintptr_t site)
+{
+    if (!made || !(made->flags & DF_HANDLE_WEAK)) return made;
+    const uint32_t k = df_node_of(cx, like);
+    return k == DF_BAD ? NULL : df_result(cx, number_like(cx, made, k, site));
+}
+
+/* ---- hooks ---- */
+
+typedef struct hook {
+    deft_grad_hook_fn fn;
+    void *user;
+    uint32_t n_batches;
+    uintptr_t site;
+} hook;
+
+static deft_tensor *run_hook(deft_ctx *cx, const hook *h, deft_tensor *grad);
+
+static deft_status hook_one(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
+                            size_t n_out, void *user)
+{
+    const hook *const h = user;
+    (void)n_in, (void)n_out;
+    out[0] = made_like(cx, run_hook(cx, h, in[0]), in[0], h->site);
+    return DEFT_OK;
+}
+
+static deft_tensor *run_hook(deft_ctx *cx, const hook *h, deft_tensor *grad)
+{
+    hook one = *h;
+    deft_tensor *made;
+    if (one.n_batches-- == 0) return h->fn(cx, grad, h->user);
+    return df_vmap_call(cx, "grad_hook", hook_one, &one, &grad, NULL, 1, &made, NULL, 1, h->site)
+               ? made
+               : NULL;
+}
+
+static bool call_hook(df_grad *w, const df_grad_mark *m, uint32_t k)
+{
+    deft_ctx *const cx = w->cx;
+    uint32_t was, g = DF_BAD;
+    if (!df_body_open(cx, w->site, &was)) return false;
+    deft_tensor *const grad = df_result(cx, w->sum[k - w->from]);
+    const hook h = { m->hook, m->user, m->n_batches, w->site };
+    deft_tensor *const made = grad ? run_hook(cx, &h, grad) : NULL;
+    if (grad) g = checked(w, "grad_hook", made, k);
+    df_body_close(cx, was);
+    w->sum[k - w->from] = g;
+    return g != DF_BAD;
+}
+
+/* ---- custom functions ---- */
+
+static deft_status run_backward(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
+                                deft_tensor **grad_in, uintptr_t site);
+
+typedef struct one_of_many {
+    const df_custom *c;
+    uintptr_t site;
+} one_of_many;
+
+/* in: what went into it, what came out, and their gradients. */
+static deft_status backward_one(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
+                                deft_tensor **out, size_t n_out, void *user)
+{
+    const one_of_many *const o = user;
+    (void)n_in;
+    const deft_status st = run_backward(cx, o->c, in, out, o->site);
+    for (size_t i = 0; i < n_out && st == DEFT_OK; i++)
+        out[i] = out[i] ? made_like(cx, out[i], in[i], o->site)
+                        : df_result(cx, df_grad_zeros(cx, df_node_of(cx, in[i]), o->site));
+    return st;
+}
+
+/* For each example, and what goes into all of them gets the sum. */
+static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
+                                deft_tensor **grad_in, uintptr_t site)
+{
+    const size_t n = c->n_in + 2 * (size_t)c->n_out;
+    one_of_many o = { c->batch_of, site };
+    int *const axes = df_mem_zalloc(cx->mem, n * sizeof *axes);
+    if (!axes) {
+        df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n);
+        return DEFT_E_MEMORY;
+    }
+    for (uint32_t i = 0; i < c->n_in; i++)
+        if (cx->rec.nodes[c->record[i]].rank == cx->rec.nodes[c->batch_of->record[i]].rank)
+            axes[i] = DEFT_NOT_MAPPED;
+    const uint32_t before = df_mistakes(cx);
+    if (c->n_in > 0)
+        (void)df_vmap_call(cx, "custom_grad", backward_one, &o, all, axes, n, grad_in, NULL,
+                           c->n_in, site);
+    for (uint32_t i = 0; i < c->n_in && df_mistakes(cx) == before; i++)
+        if (axes[i] == DEFT_NOT_MAPPED)
+            grad_in[i] = df_is_float(df_dtype_at(cx, c->record[i]))
+                             ? deft_sum(grad_in[i], DEFT_AXES(0), 0)
+                             : NULL;
+    df_mem_free(cx->mem, axes, n * sizeof *axes);
+    return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
+}
+
+/* all: what went in, what came out, and their gradients. */
+static deft_status run_backward(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
+                                deft_tensor **grad_in, uintptr_t site)
+{
+    deft_tensor *const *const out = all + c->n_in, *const *const grad_out = out + c->n_out;
+    if (c->batch_of) return backward_all(cx, c, all, grad_in, site);
+    return c->backward(cx, all, c->n_in, out, grad_out, c->n_out, grad_in, c->user);
+}
+
+typedef struct lists {
+    deft_tensor **in, **out, **grad_out, **grad_in;
+} lists;
+
+static bool hand_over(df_grad *w, const df_custom *c, const lists *l)
+{
+    deft_ctx *const cx = w->cx;
+    for (uint32_t i = 0; i < c->n_in; i++)
+        if (!(l->in[i] = df_result(cx, c->record[i]))) return false;
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        const uint32_t k = c->record[c->n_in + i];
+        uint32_t g = df_grad_of(w, k);
+        if (g == DF_BAD) g = df_grad_zeros(cx, k, w->site);
+        l->out[i] = df_result(cx, k);
+        l->grad_out[i] = df_result(cx, g);
+        if (!l->out[i] || !l->grad_out[i]) return false;
+    }
+    return true;
+}
+
+static bool take_over(df_grad *w, const df_custom *c, const lists *l, uint32_t *made)
+{
+    for (uint32_t i = 0; i < c->n_in; i++) {
+        const uint32_t k = c->record[i];
+        made[i] = DF_BAD;
+        if (!l->grad_in[i] || !df_grad_is_active(w, k)) continue;
+        if ((made[i] = checked(w, "custom_grad", l->grad_in[i], k)) == DF_BAD) return false;
+    }
+    return true;
+}
+
+static bool call_backward(df_grad *w, const df_custom *c)
+{
+    deft_ctx *const cx = w->cx;
+    const size_t n = 2 * ((size_t)c->n_in + c->n_out);
+    const size_t bytes = n * sizeof(deft_tensor *) + c->n_in * sizeof(uint32_t);
+    uint32_t was;
+    deft_tensor **const all = df_mem_zalloc(cx->mem, bytes);
+    if (!all) {
+        df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n);
+        return false;
+    }
+    const lists l = { all, all + c->n_in, all + c->n_in + c->n_out,
+                      all + c->n_in + 2 * (size_t)c->n_out };
+    uint32_t *const made = (uint32_t *)(void *)(all + n);
+    const uint32_t first = cx->rec.n;
+    bool ok = df_body_open(cx, w->site, &was);
+    if (ok) {
+        cx->work_nest += c->may_work;
+        ok = hand_over(w, c, &l);
+        const uint32_t before = df_mistakes(cx);
+        const uintptr_t call = cx->call;
+        const deft_status st = ok ? run_backward(cx, c, all, l.grad_in, w->site) : DEFT_OK;
+        df_enter_call(cx, call);
+        if (st != DEFT_OK && df_mistakes(cx) == before)
+            df_error(cx, st, "custom_grad: its backward function failed");
+        ok = ok && df_mistakes(cx) == before && take_over(w, c, &l, made);
+        cx->work_nest -= c->may_work;
+        df_body_close(cx, was);
+        if (c->is_ours) df_rec_sites_set(cx, first, w->site);
+    }
+    for (uint32_t i = 0; i < c->n_in && ok; i++)
+        if (made[i] != DF_BAD) ok = df_grad_give(w, c->record[i], made[i]);
+    df_mem_free(cx->mem, all, bytes);
+    return ok;
+}
+
+/* Results of a custom function stand next to each other, so that all gradients are complete at the
+ * first of them; but the walk stops only at those that have one. */
+static bool meet_custom(df_grad *w, const df_custom *c, uint32_t k)
+{
+    for (uint32_t i = c->record[c->n_in]; i < k; i++)
+        if (df_grad_of(w, i) != DF_BAD) return true;
+    return call_backward(w, c);
+}
+
+bool df_grad_meet_marks(df_grad *w, uint32_t k, bool *goes_on)
+{
+    const deft_ctx *const cx = w->cx;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark m = cx->grad_marks.at[i];
+        if (m.record != k) continue;
+        if (m.kind == DF_MARK_STOP || m.kind == DF_MARK_CUSTOM) *goes_on = false;
+        if (m.kind == DF_MARK_HOOK && !call_hook(w, &m, k)) return false;
+        if (m.kind == DF_MARK_CUSTOM && !meet_custom(w, m.custom, k)) return false;
+    }
+    return true;
+}
+
+/* ---- the calls ---- */
+
+deft_tensor *deft_stop_gradient(deft_tensor *t)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_enter("stop_gradient", 1, t, DF_SITE);
+    if (!cx) return NULL;
+    if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* is a constant */
+    if (!df_begin("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
+    const uint32_t k = df_grad_stand_in(cx, a, DF_SITE);
+    if (k == DF_BAD || !add_mark(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
+        return NULL;
+    return df_result(cx, k);
+}
+
+bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
+{
+    uint32_t a;
+    df_shape s;
+    deft_ctx *const cx = df_begin("grad_hook", t, &a, &s, DF_SITE);
+    if (!cx) return false;
+    if (fn)
+        return add_mark(
+            cx, (df_grad_mark){ .record = a, .kind = DF_MARK_HOOK, .hook = fn, .user = user });
+    df_error(cx, DEFT_E_ARG, "grad_hook: the function is NULL");
+    return false;
+}
+
+static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward,
+                         deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    enum { MOST = 1 << 16 };
+    if (!forward || !backward || !out || n_out == 0 || n_out > MOST || n_in > MOST ||
+        (n_in && !in)) {
+        df_error(cx, DEFT_E_ARG,
+                 "custom_grad: %zu tensors, %zu results; it takes two functions, and at most %d "
+                 "tensors and results, of which one at least",
+                 n_in, n_out, (int)MOST);
+        return false;
+    }
+    for (size_t i = 0; i < n_in; i++)
+        if (!df_enter_more(cx, "custom_grad", (unsigned)i + 1, in[i])) return false;
+    return true;
+}
+
+/* Runs forward; c->record: what went in, and what it made, not yet as records of their own. */
+static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_tensor *const *in,
+                        deft_tensor **out, uintptr_t site)
+{
+    uint32_t was;
+    if (!df_body_open(cx, site, &was)) return false;
+    cx->work_nest += c->may_work;
+    for (uint32_t i = 0; i < c->n_out; i++) out[i] = NULL;
+    const uint32_t before = df_mistakes(cx);
+    const deft_status st = forward(cx, in, c->n_in, out, c->n_out, c->user);
+    cx->work_nest -= c->may_work;
+    df_enter_call(cx, site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
+        df_error(cx, st, "custom_grad: its forward function failed");
+    bool ok = df_mistakes(cx) == before;
+    for (uint32_t i = 0; i < c->n_out && ok; i++) {
+        if (!out[i])
+            df_error(cx, DEFT_E_ARG, "custom_grad: forward leaves result %u of %u NULL", i,
+                     c->n_out);
+        ok = out[i] && df_enter_more(cx, "custom_grad", i + 1, out[i]) &&
+             (c->record[c->n_in + i] = df_node_of(cx, out[i])) != DF_BAD;
+    }
+    df_body_close(cx, was);
+    return ok;
+}
+
+static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
+{
+    for (uint32_t i = 0; i < c->n_out; i++) {
+        uint32_t *const k = &c->record[c->n_in + i];
+        if ((*k = df_grad_stand_in(cx, *k, site)) == DF_BAD) return false;
+    }
+    for (uint32_t i = 0; i < c->n_out; i++)
+        if (!add_mark(cx, (df_grad_mark){ .record = c->record[c->n_in + i],
+                                          .kind = DF_MARK_CUSTOM,
+                                          .custom = c }))
+            return false;
+    return true;
+}
+
+bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                    deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out,
+                    uintptr_t site, bool is_ours)
+{
+    df_custom *c = NULL;
+    bool ok = cx && check_custom(cx, forward, backward, in, n_in, out, n_out);
+    if (ok) {
+        c = df_mem_zalloc(cx->mem, sizeof *c + (n_in + n_out) * sizeof *c->record);
+        if (!c) df_error(cx, DEFT_E_MEMORY, "custom_grad: no memory for %zu tensors", n_in + n_out);
+        ok = c != NULL;
+    }
+    if (ok) {
+        c->backward = backward;
+        c->user = user;
+        c->is_ours = is_ours;
+        c->may_work = cx->body_nest == cx->work_nest;
+        c->n_in = (uint32_t)n_in;
+        c->n_out = (uint32_t)n_out;
+        for (size_t i = 0; i < n_in && ok; i++)
+            ok = (c->record[i] = df_node_of(cx, in[i])) != DF_BAD;
+        const uint32_t first = cx->rec.n;
+        ok = ok && run_forward(cx, forward, c, in, out, site);
+        if (is_ours) df_rec_sites_set(cx, first, site);
+        for (size_t i = 0; i < n_out && !ok; i++) c->record[n_in + i] = 0;
+        c->next = cx->customs;
+        cx->customs = c;
+        ok = ok && mark_results(cx, c, site);
+        for (size_t i = 0; i < n_out && ok; i++)
+            ok = (out[i] = df_result(cx, c->record[n_in + i])) != NULL;
+    }
+    for (size_t i = 0; i < n_out && !ok && out; i++) out[i] = NULL;
+    return ok;
+}
+
+bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
+                      deft_tensor *const *in, size_t n_in, deft_tensor **out, size_t n_out)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_custom_grad(cx, forward, backward, user, in, n_in, out, n_out, DF_SITE, false);
+}

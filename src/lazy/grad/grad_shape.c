@@ -1,0 +1,478 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Derivatives of views, reductions, indexing, updates and products. The transpose of a view that
+ * reads some elements writes them into zeros, through the same view.
+ */
+#include "lazy/calls/compose.h"
+#include "lazy/grad/grad.h"
+
+#define X df_grad_src(w, k, 0)
+
+static uint32_t map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
+{
+    return df_map2(w->cx, op, a, b, w->site);
+}
+
+/* A view of a with the extents of record `like`. */
+static uint32_t view(df_grad *w, df_op op, uint32_t a, uint32_t attr, const int64_t *args,
+                     uint32_t n_args, const df_shape *out)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(w->cx, op, df_dtype_at(w->cx, a), attr, &a, args, n_args, out, w->site);
+}
+
+/* ---- views ---- */
+
+/* The gradient of x with g added where k looks; sum: what there is of it, or DF_BAD. Beyond the
+ * first view of one tensor this writes over what there is: a tensor with many views gets one
+ * gradient, not one for each to be summed. */
+static uint32_t add_place(df_grad *w, uint32_t x, uint32_t sum, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t base = sum == DF_BAD ? df_grad_zeros(cx, x, w->site) : sum;
+    const uint32_t place = base == DF_BAD ? DF_BAD : df_append_like(cx, k, &base, w->site);
+    const uint32_t value = sum == DF_BAD ? g : map2(w, DF_OP_add, place, g);
+    const uint32_t src[3] = { base, value, place };
+    if (place == DF_BAD || value == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_update, df_dtype_at(cx, x), 0, src, NULL, 0, NULL, w->site);
+}
+
+/* Slices of a tensor wait until its gradient is wanted: when they lie side by side and cover it,
+ * each element is written once (q, k and v as three slices of one projection). */
+bool df_grad_slice(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t x = X;
+    if (!df_grad_is_active(w, x)) return true;
+    uint32_t *const sum = &w->sum[x - w->from];
+    uint8_t *const flags = &w->flags[x - w->from];
+    if (*sum != DF_BAD && !(*flags & DF_GRAD_PIECES)) {
+        *sum = add_place(w, x, *sum, k, g);
+        return *sum != DF_BAD;
+    }
+    const df_grad_piece piece = { .k = k, .g = g, .next = *sum };
+    *sum = (uint32_t)w->piece.n;
+    *flags |= DF_GRAD_PIECES;
+    if (df_vec_push(w->cx->mem, &w->piece, piece)) return true;
+    *flags &= (uint8_t)~DF_GRAD_PIECES;
+    *sum = DF_BAD;
+    df_error(w->cx, DEFT_E_MEMORY, "%s: no memory for the gradient of a slice", w->what);
+    return false;
+}
+
+bool df_grad_diagonal(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t x = X;
+    if (!df_grad_is_active(w, x)) return true;
+    const uint32_t sum = add_place(w, x, df_grad_of(w, x), k, g);
+    w->sum[x - w->from] = sum;
+    return sum != DF_BAD;
+}
+
+/* Where slice k begins along axis, and how many elements it has there. */
+static int64_t start_of(const df_rec *r, uint32_t k, uint32_t axis)
+{
+    return r->args[r->nodes[k].arg + 2 * axis];
+}
+
+static int64_t size_of(const df_rec *r, uint32_t k, uint32_t axis)
+{
+    return df_rec_extents(r, k)[axis];
+}
+
+/* The axis along which slice k of x may be a piece: it has all of every other one, in steps of 1.
+ * The rank: none, or it has all of x. */
+static uint32_t cut_axis(const df_rec *r, uint32_t k, uint32_t x)
+{
+    const uint32_t rank = r->nodes[k].rank;
+    uint32_t axis = rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (r->args[r->nodes[k].arg + 2 * i + 1] != 1) return rank;
+        if (size_of(r, k, i) == df_rec_extents(r, x)[i]) continue;
+        if (axis != rank || size_of(r, k, i) == 0) return rank;
+        axis = i;
+    }
+    return axis;
+}
+
+/* Sorts n pieces of x by where they begin along axis. false: they overlap or do not cover x. */
+static bool lie_side_by_side(const df_rec *r, df_grad_piece *piece, size_t n, uint32_t x,
+                             uint32_t axis)
+{
+    const int64_t all = df_rec_extents(r, x)[axis];
+    int64_t end = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (cut_axis(r, piece[i].k, x) != axis || size_of(r, piece[i].k, axis) > all - end)
+            return false;
+        end += size_of(r, piece[i].k, axis);
+    }
+    if (end != all) return false;
+    for (size_t i = 1; i < n; i++) {
+        const df_grad_piece p = piece[i];
+        size_t j = i;
+        for (; j > 0 && start_of(r, piece[j - 1].k, axis) > start_of(r, p.k, axis); j--)
+            piece[j] = piece[j - 1];
+        piece[j] = p;
+    }
+    end = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (start_of(r, piece[i].k, axis) != end) return false;
+        end += size_of(r, piece[i].k, axis);
+    }
+    return true;
+}
+
+/* More pieces than this are written one after the other: sorting them takes a step per pair. */
+#define MOST_PIECES 1024
+
+uint32_t df_grad_join(df_grad *w, uint32_t x)
+{
+    deft_ctx *const cx = w->cx;
+    const uintptr_t site = w->site;
+    uint32_t sum = w->sum[x - w->from], first = DF_BAD;
+    size_t n = 0;
+    w->flags[x - w->from] &= (uint8_t)~DF_GRAD_PIECES;
+    const uint32_t axis = cut_axis(&cx->rec, w->piece.at[sum].k, x);
+    for (uint32_t i = sum; i != DF_BAD; i = w->piece.at[i].next) n++;
+    df_arena_reset(&cx->pass);
+    df_grad_piece *const piece = df_arena_new(&cx->pass, df_grad_piece, n);
+    uint32_t *const g = df_arena_new(&cx->pass, uint32_t, n);
+    if (!piece || !g) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for the gradients of %zu slices", w->what, n);
+        return w->sum[x - w->from] = DF_BAD;
+    }
+    n = 0;
+    for (uint32_t i = sum; i != DF_BAD; i = w->piece.at[i].next) piece[n++] = w->piece.at[i];
+    if (axis < cx->rec.nodes[x].rank && n <= MOST_PIECES &&
+        lie_side_by_side(&cx->rec, piece, n, x, axis)) {
+        for (size_t i = 0; i < n; i++) g[i] = piece[i].g;
+        return w->sum[x - w->from] = df_join(cx, g, n, axis, df_rec_site(cx, x));
+    }
+    /* One after the other, in the order in which they came: the links are turned round. */
+    for (uint32_t i = sum; i != DF_BAD;) {
+        const uint32_t next = w->piece.at[i].next;
+        w->piece.at[i].next = first;
+        first = i;
+        i = next;
+    }
+    sum = DF_BAD;
+    for (uint32_t i = first; i != DF_BAD; i = w->piece.at[i].next) {
+        const df_grad_piece p = w->piece.at[i];
+        w->site = df_rec_site(cx, p.k);
+        sum = add_place(w, x, sum, p.k, p.g);
+        if (sum == DF_BAD) break;
+    }
+    w->site = site;
+    return w->sum[x - w->from] = sum;
+}
+
+bool df_grad_permute(df_grad *w, uint32_t k, uint32_t g)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    uint32_t back = 0;
+    for (uint32_t i = 0; i < n.rank; i++) back |= i << (4 * (n.attr >> (4 * i) & 15u));
+    return df_grad_give(w, n.src[0].i, view(w, DF_OP_permute, g, back, NULL, 0, NULL));
+}
+
+/* df_grad_give sums over what was broadcast. */
+bool df_grad_expand(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, g);
+}
+
+bool df_grad_squeeze(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, view(w, DF_OP_unsqueeze, g, w->cx->rec.nodes[k].attr, NULL, 0, NULL));
+}
+
+bool df_grad_unsqueeze(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, view(w, DF_OP_squeeze, g, w->cx->rec.nodes[k].attr, NULL, 0, NULL));
+}
+
+bool df_grad_reshape(df_grad *w, uint32_t k, uint32_t g)
+{
+    df_shape s;
+    df_rec_shape(&w->cx->rec, X, &s);
+    return df_grad_give(w, X, view(w, DF_OP_reshape, g, 0, NULL, 0, &s));
+}
+
+/* ---- updates ---- */
+
+/* Where on its base an update writes, when that is a slice of it without steps. at: the slice's
+ * arguments, start and step for each axis. */
+static bool box_of(const df_rec *r, uint32_t k, const int64_t **at, const int64_t **size)
+{
+    const df_node *const n = &r->nodes[k];
+    if (n->op != DF_OP_update) return false;
+    const df_node *const place = &r->nodes[n->src[2].i];
+    if (place->op != DF_OP_slice || place->src[0].i != n->src[0].i) return false;
+    *at = r->args + place->arg;
+    *size = df_rec_extents(r, n->src[2].i);
+    for (uint32_t i = 0; i < place->rank; i++)
+        if ((*at)[2 * i + 1] != 1) return false;
+    return true;
+}
+
+/* The only axis along which a box does not start at 0; else the rank. */
+static uint32_t axis_of(const int64_t *at, uint32_t rank)
+{
+    uint32_t axis = rank;
+    for (uint32_t i = 0; i < rank; i++) {
+        if (!at[2 * i]) continue;
+        if (axis != rank) return rank;
+        axis = i;
+    }
+    return axis;
+}
+
+/* Pieces that are laid one behind the other along an axis (deft_concat, deft_stack, pads that
+ * repeat): no piece is written over, and each sees the gradient of its own place whatever stands in
+ * the others. So the gradient goes down the chain as it is; with zeros where later pieces were,
+ * each piece would cost a copy of the whole. */
+bool df_grad_is_joined(const df_grad *w, uint32_t k)
+{
+    const df_rec *const r = &w->cx->rec;
+    const int64_t *at, *size, *at_below, *size_below;
+    if (!box_of(r, k, &at, &size)) return false;
+    const uint32_t base = r->nodes[k].src[0].i, rank = r->nodes[k].rank, axis = axis_of(at, rank);
+    if (r->nodes[base].op == DF_OP_empty) return true;
+    if (axis == rank || base - w->from >= w->n || !(w->flags[base - w->from] & DF_GRAD_JOINED) ||
+        !box_of(r, base, &at_below, &size_below))
+        return false;
+    for (uint32_t i = 0; i < rank; i++)
+        if (i != axis && at_below[2 * i]) return false;
+    return at[2 * axis] >= at_below[2 * axis] + size_below[axis];
+}
+
+/* Where b was written, a's gradient is 0, and b's is what is seen there. */
+bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const df_node n = cx->rec.nodes[k];
+    const uint32_t base = n.src[0].i, value = n.src[1].i, via = n.src[2].i;
+    const uint32_t place = df_rebase(cx, via, base, g);
+    if (place == DF_BAD || !df_grad_give(w, value, place)) return false;
+    if (!df_grad_is_active(w, base)) return true;
+    if (w->flags[k - w->from] & DF_GRAD_JOINED) return df_grad_give(w, base, g);
+    const uint32_t src[3] = { g, df_grad_zeros(cx, via, w->site), place };
+    if (src[1] == DF_BAD) return false;
+    return df_grad_give(
+        w, base, df_append(cx, DF_OP_update, (deft_dtype)n.dtype, 0, src, NULL, 0, NULL, w->site));
+}
+
+/* ---- reductions ---- */
+
+/* g, which has the shape of reduction k, with the reduced axes as extents of 1. */
+static uint32_t kept(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t attr = w->cx->rec.nodes[k].attr, axes = attr & 255u;
+    if (attr & DF_REDUCE_KEEPDIMS || !axes) return g;
+    return view(w, DF_OP_unsqueeze, g, axes, NULL, 0, NULL);
+}
+
+static uint32_t spread(df_grad *w, uint32_t k, uint32_t g)
+{
+    df_shape s;
+    df_rec_shape(&w->cx->rec, X, &s);
+    return df_expand_to(w->cx, kept(w, k, g), &s, w->site);
+}
+
+bool df_grad_sum(df_grad *w, uint32_t k, uint32_t g)
+{
+    return df_grad_give(w, X, spread(w, k, g));
+}
+
+static uint32_t reduce_as(df_grad *w, uint32_t k, df_op op, uint32_t a)
+{
+    return df_reduce(w->cx, op, a, w->cx->rec.nodes[k].attr & 255u, true, w->site);
+}
+
+/* Equal ones share, and all NaNs are equal. The result is NaN where any element is, so that a NaN
+ * is always among them. */
+bool df_grad_reduced_extremum(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t x = X, zero = df_cst(cx, df_dtype_at(cx, x), 0, w->site);
+    const uint32_t is_it = map2(w, DF_OP_bitwise_or, map2(w, DF_OP_eq, x, kept(w, k, k)),
+                                df_map1(cx, DF_OP_isnan, x, w->site));
+    const uint32_t hits = df_to(cx, is_it, df_dtype_at(cx, x), w->site);
+    const uint32_t share = map2(w, DF_OP_div, kept(w, k, g), reduce_as(w, k, DF_OP_sum, hits));
+    return df_grad_give(w, x, df_where(cx, is_it, share, zero, w->site));
+}
+
+/* The product of the others: of all but zeros, over x, unless there are zeros; for the only zero,
+ * of all but it; 0 beside a zero. */
+bool df_grad_prod(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t x = X;
+    const deft_dtype t = df_dtype_at(cx, x);
+    const uint32_t zero = df_cst(cx, t, 0, w->site), one = df_cst(cx, t, 1, w->site);
+    const uint32_t is_zero = map2(w, DF_OP_eq, x, zero);
+    const uint32_t safe = df_where(cx, is_zero, one, x, w->site);
+    const uint32_t rest = reduce_as(w, k, DF_OP_prod, safe);
+    const uint32_t zeros = reduce_as(w, k, DF_OP_sum, df_to(cx, is_zero, t, w->site));
+    const uint32_t none = map2(w, DF_OP_eq, zeros, zero), single = map2(w, DF_OP_eq, zeros, one);
+    const uint32_t only = map2(w, DF_OP_bitwise_and, is_zero, single);
+    const uint32_t others = df_where(cx, none, map2(w, DF_OP_div, rest, safe),
+                                     df_where(cx, only, rest, zero, w->site), w->site);
+    return df_grad_give(w, x, map2(w, DF_OP_mul, kept(w, k, g), others));
+}
+
+uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis)
+{
+    df_shape s;
+    int64_t start[DEFT_MAX_RANK] = { 0 }, step[DEFT_MAX_RANK];
+    if (a == DF_BAD) return DF_BAD;
+    df_rec_shape(&w->cx->rec, a, &s);
+    for (uint32_t i = 0; i < s.rank; i++) step[i] = 1;
+    if (s.dim[axis] > 0) {
+        start[axis] = s.dim[axis] - 1;
+        step[axis] = -1;
+    }
+    return df_slice_node(w->cx, a, start, step, &s, w->site);
+}
+
+bool df_grad_cumsum(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    const uint32_t axis = cx->rec.nodes[k].attr, back = df_grad_turned(w, g, axis);
+    if (back == DF_BAD) return false;
+    const uint32_t sums =
+        df_append(cx, DF_OP_cumsum, df_dtype_at(cx, back), axis, &back, NULL, 0, NULL, w->site);
+    return df_grad_give(w, X, df_grad_turned(w, sums, axis));
+}
+
+/* ---- indexing ---- */
+
+/* Adds g to x's gradient where record k read: to what there is of it, or to zeros. A table that is
+ * the head of its network too has no second gradient of its size, nor a sum of both. */
+static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    const uint32_t x = n.src[0].i, sum = df_grad_of(w, x);
+    const deft_dtype t = (deft_dtype)n.dtype, t_sum = df_is_half(t) ? DEFT_F32 : t;
+    const bool goes_on = sum != DF_BAD && t_sum == t; /* else rounded once, by itself */
+    if (!df_grad_is_active(w, x)) return true;
+    const uint32_t base = goes_on ? sum : df_grad_zeros(w->cx, x, w->site);
+    const uint32_t src[3] = { df_to(w->cx, base, t_sum, w->site), n.src[1].i,
+                              df_to(w->cx, g, t_sum, w->site) };
+    if (src[0] == DF_BAD || src[2] == DF_BAD) return false;
+    const uint32_t sums = df_append(w->cx, op, t_sum, n.attr, src, NULL, 0, NULL, w->site);
+    if (!goes_on) return df_grad_give(w, x, df_to(w->cx, sums, t, w->site));
+    w->sum[x - w->from] = sums;
+    return sums != DF_BAD;
+}
+
+bool df_grad_take(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_scattered(w, k, DF_OP_index_add, g);
+}
+
+bool df_grad_gather(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_scattered(w, k, DF_OP_scatter_add, g);
+}
+
+/* What was added gets g of where it was added. */
+static bool give_gathered(df_grad *w, uint32_t k, df_op op, uint32_t g)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    const uint32_t src[2] = { g, n.src[1].i };
+    if (!df_grad_give(w, n.src[0].i, g)) return false;
+    if (!df_grad_is_active(w, n.src[2].i)) return true;
+    return df_grad_give(
+        w, n.src[2].i,
+        df_append(w->cx, op, (deft_dtype)n.dtype, n.attr, src, NULL, 0, NULL, w->site));
+}
+
+bool df_grad_scatter_add(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_gathered(w, k, DF_OP_gather, g);
+}
+
+bool df_grad_index_add(df_grad *w, uint32_t k, uint32_t g)
+{
+    return give_gathered(w, k, DF_OP_take, g);
+}
+
+/* ---- products ---- */
+
+/* What exchanges the last two axes of rank ones, as the attribute of a permute. */
+static uint32_t exchange(uint32_t rank)
+{
+    uint32_t attr = 0;
+    for (uint32_t i = 0; i < rank; i++)
+        attr |= (i + 2 < rank ? i : i + 2 == rank ? i + 1 : i - 1) << (4 * i);
+    return attr;
+}
+
+static uint32_t transposed(df_grad *w, uint32_t a)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return view(w, DF_OP_permute, a, exchange(w->cx->rec.nodes[a].rank), NULL, 0, NULL);
+}
+
+/* Whether the gradient of record k is asked for, or marks see it: it cannot be passed over. */
+static bool is_seen(const df_grad *w, uint32_t k)
+{
+    return k - w->from < w->n && w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_MARKED);
+}
+
+/* What record k is the transpose of, when k's own gradient is nobody's business; else DF_BAD. */
+static uint32_t transpose_of(const df_grad *w, uint32_t k)
+{
+    const df_node *const n = &w->cx->rec.nodes[k];
+    if (n->op != DF_OP_permute || n->attr != exchange(n->rank) || is_seen(w, k)) return DF_BAD;
+    return n->src[0].i;
+}
+
+static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
+{
+    const uint32_t src[2] = { a, b };
+    if (a == DF_BAD || b == DF_BAD) return DF_BAD;
+    return df_append(w->cx, DF_OP_matmul, df_dtype_at(w->cx, a), 0, src, NULL, 0, NULL, w->site);
+}
+
+/* Gives record k, which is active, a times b. A weight that was transposed for its product gets b^T
+ * a^T at once, the same sums: its update reads the gradient as the weight lies, and can be applied
+ * to tiles of the product. */
+static bool give_product(df_grad *w, uint32_t k, uint32_t a, uint32_t b)
+{
+    const uint32_t of = transpose_of(w, k);
+    if (of == DF_BAD) return df_grad_give(w, k, product(w, a, b));
+    return df_grad_give(w, of, product(w, transposed(w, b), transposed(w, a)));
+}
+
+/* a [..., m, n] as [all of them, n]. */
+static uint32_t rows(df_grad *w, uint32_t a)
+{
+    df_shape s, flat = { .rank = 2, .dim = { 1 } };
+    df_rec_shape(&w->cx->rec, a, &s);
+    if (s.rank == 2) return a;
+    for (uint32_t i = 0; i + 1 < s.rank; i++) flat.dim[0] *= s.dim[i];
+    flat.dim[1] = s.dim[s.rank - 1];
+    return view(w, DF_OP_reshape, a, 0, NULL, 0, &flat);
+}
+
+/* The matrix that record b is copies of, one for each of a batch; DF_BAD when it is none, or b's
+ * own gradient is somebody's business. */
+static uint32_t one_matrix(const df_grad *w, uint32_t b)
+{
+    const df_node *const n = &w->cx->rec.nodes[b];
+    if (n->op != DF_OP_expand || n->rank == 2 || is_seen(w, b)) return DF_BAD;
+    const uint32_t x = n->src[0].i;
+    return w->cx->rec.nodes[x].rank == 2 ? x : DF_BAD;
+}
+
+bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
+{
+    const uint32_t a = X, b = df_grad_src(w, k, 1), one = one_matrix(w, b);
+    if (df_grad_is_active(w, a) && !give_product(w, a, g, transposed(w, b))) return false;
+    if (!df_grad_is_active(w, b)) return true;
+    if (one == DF_BAD) return give_product(w, b, transposed(w, a), g);
+    /* Shared by a batch: one product over all its rows, in place of a sum of one for each. */
+    const uint32_t all = rows(w, a), gs = rows(w, g);
+    if (all == DF_BAD || gs == DF_BAD) return false;
+    return !df_grad_is_active(w, one) || give_product(w, one, transposed(w, all), gs);
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * deft_vmap: the call, and its three walks over what the function recorded. Backwards from the
+ * results: what is needed. Forwards until nothing changes: what depends on examples; a loop's state
+ * may come to in a later turn. Forwards once more: the records, for all examples.
+ */
+#include "lazy/vmap/vmap.h"
+
+#include "lazy/calls/body.h"
+#include "lazy/grad/grad.h"
+
+#include <string.h>
+
+enum { MAX_WIDTH = 1 << 16 }; /* tensors in or out */
+
+/* ---- the walks ---- */
+
+static bool walk_init(df_vmap *w, deft_ctx *cx, uint32_t from, int64_t extent, df_arena *a)
+{
+    const uint32_t n = cx->rec.n - from;
+    *w = (df_vmap){ .cx = cx, .extent = extent, .from = from, .n = n };
+    w->now = df_arena_new(a, uint32_t, n + 1);
+    w->loop = df_arena_new(a, uint32_t, n + 1);
+    w->value = df_arena_new(a, uint32_t, n + 1);
+    w->flags = df_arena_new(a, uint8_t, n + 1);
+    if (!w->now || !w->loop || !w->value || !w->flags) {
+        df_error(cx, DEFT_E_MEMORY, "vmap: no memory for %u records again", n);
+        return false;
+    }
+    memset(w->now, 0xff, n * sizeof *w->now);
+    memset(w->loop, 0xff, n * sizeof *w->loop);
+    return true;
+}
+
+static void need(df_vmap *w, uint32_t k)
+{
+    if (k - w->from < w->n) w->flags[k - w->from] |= DF_VMAP_NEEDED;
+}
+
+static void find_customs(df_vmap *w)
+{
+    const deft_ctx *const cx = w->cx;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &cx->grad_marks.at[i];
+        if (m->kind == DF_MARK_CUSTOM && m->record - w->from < w->n)
+            w->flags[m->record - w->from] |= DF_VMAP_CUSTOM;
+    }
+}
+
+/* The flags that any of n records has. */
+static uint32_t flags_of_all(const df_vmap *w, const uint32_t *record, uint32_t n)
+{
+    uint32_t flags = 0;
+    for (uint32_t i = 0; i < n; i++) flags |= df_vmap_flags(w, record[i]);
+    return flags;
+}
+
+/* Gradients through a custom function are one call: all of its results are needed, or none is.
+ * Whatever reads one stands behind all. */
+static void need_custom(df_vmap *w, uint32_t k)
+{
+    const df_custom *const c = df_grad_custom_of(w->cx, k);
+    if (!(flags_of_all(w, c->record + c->n_in, c->n_out) & DF_VMAP_NEEDED)) return;
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++) need(w, c->record[i]);
+}
+
+static void find_needed(df_vmap *w)
+{
+    const df_node *const nodes = w->cx->rec.nodes;
+    for (uint32_t k = w->from + w->n; k-- > w->from;) {
+        if (w->flags[k - w->from] & DF_VMAP_CUSTOM) need_custom(w, k);
+        if (!(w->flags[k - w->from] & DF_VMAP_NEEDED)) continue;
+        for (uint32_t i = 0; i < nodes[k].n_src; i++) need(w, nodes[k].src[i].i);
+    }
+}
+
+static bool is_control(const df_node *n)
+{
+    return df_op_infos[n->op].cls == DF_CLASS_control && n->op != DF_OP_cond;
+}
+
+/* The flags of record k, from its operands'. */
+static bool see(df_vmap *w, uint32_t k)
+{
+    const df_node *const n = &w->cx->rec.nodes[k];
+    uint8_t *const flags = &w->flags[k - w->from];
+    const uint8_t was = *flags;
+    uint32_t of_operands = 0;
+    if (is_control(n)) return df_vmap_see_control(w, k);
+    for (uint32_t i = 0; i < n->n_src; i++) of_operands |= df_vmap_flags(w, n->src[i].i);
+    if (was & DF_VMAP_CUSTOM) { /* all of its results are recorded again, or none is */
+        const df_custom *const c = df_grad_custom_of(w->cx, k);
+        of_operands |= flags_of_all(w, c->record, c->n_in + c->n_out);
+    }
+    of_operands = (of_operands | was) & (DF_VMAP_BATCHED | DF_VMAP_MOVED);
+    if (n->op == DF_OP_random) of_operands = DF_VMAP_BATCHED;
+    if (n->op == DF_OP_count && of_operands) of_operands = DF_VMAP_MOVED | DF_VMAP_RULED;
+    if (n->op == DF_OP_update && of_operands) of_operands |= DF_VMAP_RULED;
+    *flags |= (uint8_t)of_operands;
+    return *flags != was;
+}
+
+/* A branch that is recorded again is so whole, but for constants: its gradient is one of what is
+ * recorded between its marks. Says whether any flags changed. */
+static bool see_branch(df_vmap *w, const df_grad_mark *m)
+{
+    const df_node *const nodes = w->cx->rec.nodes;
+    uint32_t flags = 0;
+    bool changed = false;
+    for (uint32_t k = m->record; k < w->from + w->n && nodes[k].op == DF_OP_cond; k++)
+        flags |= df_vmap_flags(w, k);
+    if (!(flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED))) return false;
+    df_assert(m->then >= w->from);
+    for (uint32_t k = m->then; k < m->record; k++) {
+        uint8_t *const at = &w->flags[k - w->from];
+        if (!(*at & DF_VMAP_NEEDED) || nodes[k].n_src == 0 || *at & DF_VMAP_MOVED) continue;
+        *at |= DF_VMAP_MOVED;
+        changed = true;
+    }
+    return changed;
+}
+
+static bool see_branches(df_vmap *w)
+{
+    const deft_ctx *const cx = w->cx;
+    bool changed = false;
+    for (size_t i = 0; i < cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &cx->grad_marks.at[i];
+        if (m->kind == DF_MARK_BRANCHES && m->record - w->from < w->n) changed |= see_branch(w, m);
+    }
+    return changed;
+}
+
+static void find_batched(df_vmap *w)
+{
+    bool changed = true;
+    while (changed) {
+        changed = false;
+        for (uint32_t k = w->from; k < w->from + w->n; k++)
+            if (w->flags[k - w->from] & DF_VMAP_NEEDED) changed |= see(w, k);
+        changed |= see_branches(w);
+    }
+}
+
+static bool has_room(df_vmap *w, uint32_t k)
+{
+    df_shape s;
+    char text[DF_SHAPE_TEXT];
+    const df_node *const n = &w->cx->rec.nodes[k];
+    if (n->rank < DEFT_MAX_RANK) return true;
+    df_rec_shape(&w->cx->rec, k, &s);
+    df_error(w->cx, DEFT_E_LIMIT,
+             "vmap: %s makes %s%s, which leaves no axis for %lld examples: %d axes are the most",
+             df_op_infos[n->op].name, deft_dtype_name((deft_dtype)n->dtype),
+             df_shape_text(&s, text, sizeof text), (long long)w->extent, DEFT_MAX_RANK);
+    return false;
+}
+
+static uint32_t record_for_all(df_vmap *w, uint32_t k)
+{
+    const df_node n = w->cx->rec.nodes[k];
+    const uint32_t flags = df_vmap_flags(w, k);
+    uint32_t src[3] = { DF_BAD, DF_BAD, DF_BAD }, batched = 0;
+    for (uint32_t i = 0; i < n.n_src; i++) {
+        src[i] = df_vmap_now(w, n.src[i].i);
+        batched |= (uint32_t)df_vmap_is_batched(w, n.src[i].i) << i;
+    }
+    if (flags & DF_VMAP_BATCHED && !has_room(w, k)) return DF_BAD;
+    /* A result of a custom function, of which another depends on examples. */
+    if (flags & DF_VMAP_CUSTOM && !batched && flags & DF_VMAP_BATCHED) {
+        src[0] = df_vmap_spread(w, src[0]);
+        batched = 1;
+    }
+    if (src[0] == DF_BAD && n.n_src) return DF_BAD;
+    if (!(flags & (DF_VMAP_BATCHED | DF_VMAP_RULED))) return df_vmap_again(w, k, src);
+    return df_batch_rule_of((df_op)n.op)(w, k, src, batched);
+}
+
+static bool record_all(df_vmap *w)
+{
+    for (uint32_t k = w->from; k < w->from + w->n; k++) {
+        const uint32_t flags = df_vmap_flags(w, k);
+        if (!(flags & DF_VMAP_NEEDED) || !(flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED))) continue;
+        if (w->now[k - w->from] != DF_BAD) continue;
+        w->site = df_rec_site(w->cx, k);
+        const uint32_t now = record_for_all(w, k);
+        if (now == DF_BAD) return false;
+        w->now[k - w->from] = now;
+    }
+    return true;
+}
+
+/* ---- the call ---- */
+
+typedef struct call {
+    deft_ctx *cx;
+    const char *what;
+    uintptr_t site;
+    deft_tensor *const *in;
+    const int *in_axes, *out_axes;
+    size_t n_in, n_out;
+    int64_t extent; /* number of examples; -1: not known yet */
+    df_arena arena;
+    int *axis;              /* of each tensor, from the first; DEFT_NOT_MAPPED */
+    uint32_t *node, *stand; /* of each tensor: its record, and what the function sees for it */
+    uint32_t *made;         /* of each result */
+    deft_tensor **seen, **out;
+} call;
+
+static bool check(call *c, deft_body_fn fn, deft_tensor **out)
+{
+    deft_ctx *const cx = c->cx;
+    if (!cx) return false;
+    if (cx->rec.n >= cx->look_at && !df_make_room(cx)) return false;
+    if (!fn || !c->in || !out || c->n_in == 0 || c->n_out == 0 || c->n_in > MAX_WIDTH ||
+        c->n_out > MAX_WIDTH) {
+        df_error(cx, DEFT_E_ARG,
+                 "%s: %zu tensors, %zu results; it takes a function, and 1 to %d of each", c->what,
+                 c->n_in, c->n_out, MAX_WIDTH);
+        return false;
+    }
+    if (cx->body_nest >= DF_MAX_NESTING) {
+        df_error(cx, DEFT_E_LIMIT, "%s: nested more than %d deep", c->what, DF_MAX_NESTING);
+        return false;
+    }
+    for (size_t i = 0; i < c->n_in; i++)
+        if (!df_enter_more(cx, c->what, (unsigned)i + 1, c->in[i])) return false;
+    return true;
+}
+
+static bool take_space(call *c)
+{
+    df_arena *const a = &c->arena;
+    c->axis = df_arena_new(a, int, c->n_in);
+    c->node = df_arena_new(a, uint32_t, c->n_in);
+    c->stand = df_arena_new(a, uint32_t, c->n_in);
+    c->made = df_arena_new(a, uint32_t, c->n_out);
+    c->seen = df_arena_new(a, deft_tensor *, c->n_in);
+    c->out = df_arena_new(a, deft_tensor *, c->n_out);
+    if (c->axis && c->node && c->stand && c->made && c->seen && c->out) return true;
+    df_error(c->cx, DEFT_E_MEMORY, "%s: no memory for %zu tensors and %zu results", c->what,
+             c->n_in, c->n_out);
+    return false;
+}
+
+/* Its axis of examples: there, and as long as that of the others. */
+static bool enter_mapped(call *c, size_t i, int axis)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape s;
+    char text[DF_SHAPE_TEXT];
+    df_rec_shape(&cx->rec, c->node[i], &s);
+    c->axis[i] = axis < 0 ? axis + (int)s.rank : axis;
+    if (c->axis[i] < 0 || c->axis[i] >= (int)s.rank) {
+        df_error(cx, DEFT_E_RANGE, "%s: tensor %zu is %s%s, and has no axis %d", c->what, i,
+                 deft_dtype_name(df_dtype_at(cx, c->node[i])), df_shape_text(&s, text, sizeof text),
+                 axis);
+        return false;
+    }
+    const int64_t n = s.dim[c->axis[i]];
+    if (c->extent < 0) c->extent = n;
+    if (c->extent == n) return true;
+    df_error(cx, DEFT_E_SHAPE,
+             "%s: tensor %zu is %s%s, of which axis %d numbers %lld examples; those before it have "
+             "%lld",
+             c->what, i, deft_dtype_name(df_dtype_at(cx, c->node[i])),
+             df_shape_text(&s, text, sizeof text), c->axis[i], (long long)n, (long long)c->extent);
+    return false;
+}
+
+static bool enter_all(call *c)
+{
+    for (size_t i = 0; i < c->n_in; i++) {
+        const int axis = c->in_axes ? c->in_axes[i] : 0;
+        c->axis[i] = DEFT_NOT_MAPPED;
+        c->node[i] = DF_BAD;
+        if (axis == DEFT_NOT_MAPPED && c->in[i]->flags & DF_HANDLE_WEAK) continue;
+        if ((c->node[i] = df_node_of(c->cx, c->in[i])) == DF_BAD) return false;
+        if (axis != DEFT_NOT_MAPPED && !enter_mapped(c, i, axis)) return false;
+    }
+    if (c->extent >= 0) return true;
+    df_error(c->cx, DEFT_E_ARG,
+             "%s: none of %zu tensors is mapped: how many examples there are is not known", c->what,
+             c->n_in);
+    return false;
+}
+
+/* What the function sees of tensor i. A stand-in is a constant: nothing of it is ever computed. A
+ * number stays one, to take the dtype of what it meets. */
+static bool show(call *c, size_t i)
+{
+    deft_ctx *const cx = c->cx;
+    df_shape s, one = { 0 };
+    c->stand[i] = c->node[i];
+    if (c->node[i] == DF_BAD) return (c->seen[i] = c->in[i]) != NULL;
+    if (c->axis[i] != DEFT_NOT_MAPPED) {
+        df_rec_shape(&cx->rec, c->node[i], &s);
+        for (uint32_t k = 0; k < s.rank; k++)
+            if ((int)k != c->axis[i]) one.dim[one.rank++] = s.dim[k];
+        c->stand[i] =
+            df_append(cx, DF_OP_cst, df_dtype_at(cx, c->node[i]), 0, NULL, NULL, 0, &one, c->site);
+    }
+    return (c->seen[i] = df_result(cx, c->stand[i])) != NULL;
+}
+
+static bool run(call *c, deft_body_fn fn, void *user)
+{
+    deft_ctx *const cx = c->cx;
+    for (size_t i = 0; i < c->n_in; i++)
+        if (!show(c, i)) return false;
+    const uint32_t before = df_mistakes(cx);
+    const deft_status st = fn(cx, c->seen, c->n_in, c->out, c->n_out, user);
+    df_enter_call(cx, c->site);
+    if (st != DEFT_OK && df_mistakes(cx) == before)
+        df_error(cx, st, "%s: its function failed", c->what);
+    if (df_mistakes(cx) != before) return false;
+    for (size_t i = 0; i < c->n_out; i++) {
+        if (!c->out[i]) {
+            df_error(cx, DEFT_E_ARG, "%s: its function leaves result %zu of %zu NULL", c->what, i,
+                     c->n_out);
+            return false;
+        }
+        if (!df_enter_more(cx, c->what, (unsigned)i + 1, c->out[i]) ||
+            (c->made[i] = df_node_of(cx, c->out[i])) == DF_BAD)
+            return false;
+    }
+    return true;
+}
+
+static bool run_in_scope(call *c, deft_body_fn fn, void *user)
+{
+    uint32_t was;
+    if (!df_body_open(c->cx, c->site, &was)) return false;
+    c->cx->draw_nest++;
+    const bool ok = run(c, fn, user);
+    c->cx->draw_nest--;
+    df_body_close(c->cx, was);
+    return ok;
+}
+
+static bool has_marks(const deft_ctx *cx, uint32_t k)
+{
+    for (size_t i = 0; i < cx->grad_marks.n; i++)
+        if (cx->grad_marks.at[i].record == k) return true;
+    return false;
+}
+
+/* Tensor i with the examples first: what stands for its stand-in. A hook on that is none on the
+ * caller's tensor. */
+static uint32_t examples_of(const call *c, df_vmap *w, size_t i)
+{
+    const uint32_t moved = df_vmap_move(w, c->node[i], (uint32_t)c->axis[i], 0);
+    return has_marks(c->cx, c->stand[i]) ? df_grad_stand_in(c->cx, moved, c->site) : moved;
+}
+
+/* The mapped tensors take the places of their stand-ins. */
+static bool enter_walk(const call *c, df_vmap *w)
+{
+    w->site = c->site;
+    for (size_t i = 0; i < c->n_in; i++) {
+        if (c->axis[i] == DEFT_NOT_MAPPED) continue;
+        const uint32_t k = c->stand[i] - w->from;
+        w->flags[k] |= DF_VMAP_BATCHED;
+        w->now[k] = examples_of(c, w, i);
+        if (w->now[k] == DF_BAD) return false;
+    }
+    for (size_t i = 0; i < c->n_out; i++) need(w, c->made[i]);
+    return true;
+}
+
+/* Result i as it leaves the call. */
+static uint32_t leave(const call *c, df_vmap *w, size_t i)
+{
+    deft_ctx *const cx = c->cx;
+    const int asked = c->out_axes ? c->out_axes[i] : 0;
+    const bool batched = df_vmap_is_batched(w, c->made[i]);
+    const uint32_t rank = cx->rec.nodes[c->made[i]].rank;
+    const int axis = asked < 0 && asked != DEFT_NOT_MAPPED ? asked + (int)rank + 1 : asked;
+    if (asked == DEFT_NOT_MAPPED && batched) {
+        df_error(cx, DEFT_E_ARG, "%s: result %zu depends on an example, and is not mapped", c->what,
+                 i);
+        return DF_BAD;
+    }
+    if (asked == DEFT_NOT_MAPPED) return df_vmap_now(w, c->made[i]);
+    if (axis < 0 || axis > (int)rank) {
+        df_error(cx, DEFT_E_RANGE, "%s: result %zu has %u axes, and none is %d", c->what, i,
+                 rank + 1, asked);
+        return DF_BAD;
+    }
+    return df_vmap_move(w, df_vmap_for_each(w, c->made[i]), 0, (uint32_t)axis);
+}
+
+static bool for_all(call *c, uint32_t from)
+{
+    df_vmap w;
+    if (!walk_init(&w, c->cx, from, c->extent, &c->arena) || !enter_walk(c, &w)) return false;
+    find_customs(&w);
+    find_needed(&w);
+    find_batched(&w);
+    const df_replay again = { .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now };
+    if (!record_all(&w) || !df_grad_copy_marks(&again)) return false;
+    w.site = c->site;
+    for (size_t i = 0; i < c->n_out; i++)
+        if ((c->made[i] = leave(c, &w, i)) == DF_BAD) return false;
+    return true;
+}
+
+static bool hand_out(const call *c, deft_tensor **out)
+{
+    for (size_t i = 0; i < c->n_out; i++)
+        if (!(c->out[i] = df_result(c->cx, c->made[i]))) return false;
+    memcpy(out, c->out, c->n_out * sizeof *out);
+    return true;
+}
+
+bool df_vmap_call(deft_ctx *cx, const char *what, deft_body_fn fn, void *user,
+                  deft_tensor *const *in, const int *in_axes, size_t n_in, deft_tensor **out,
+                  const int *out_axes, size_t n_out, uintptr_t site)
+{
+    call c = { .cx = cx,
+               .what = what,
+               .site = site,
+               .in = in,
+               .in_axes = in_axes,
+               .out_axes = out_axes,
+               .n_in = n_in,
+               .n_out = n_out,
+               .extent = -1 };
+    bool ok = check(&c, fn, out);
+    if (ok) {
+        df_walk_begin(cx);
+        df_arena_init(&c.arena, cx->mem);
+        ok = take_space(&c) && enter_all(&c);
+        const uint32_t from = cx->rec.n;
+        ok = ok && run_in_scope(&c, fn, user) && for_all(&c, from) && hand_out(&c, out);
+        df_arena_finish(&c.arena);
+        df_walk_end(cx);
+    }
+    for (size_t i = 0; !ok && out && n_out <= MAX_WIDTH && i < n_out; i++) out[i] = NULL;
+    return ok;
+}
+
+bool deft_vmap(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
+               const int *in_axes, size_t n_in, deft_tensor **out, const int *out_axes,
+               size_t n_out)
+{
+    df_enter_call(cx, DF_SITE);
+    return df_vmap_call(cx, "vmap", fn, user, in, in_axes, n_in, out, out_axes, n_out, DF_SITE);
+}
