@@ -24,7 +24,8 @@
 #include "deft/layers.h"
 #include "deft/ops.h"
 #include "deft/capture.h"
-#include "lazy/calls/body.h"
+#include "lazy/calls/control.h"
+#include "lazy/core/body.h"
 #include "lazy/grad/grad.h"
 
 #include <math.h>

@@ -5,7 +5,7 @@
 #ifndef DF_LAZY_COMPOSE_H
 #define DF_LAZY_COMPOSE_H
 
-#include "lazy/capture/recording.h"
+#include "lazy/core/recorder.h"
 
 /* The record of an operand after the first. */
 uint32_t df_operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor *t);

@@ -5,8 +5,9 @@
  * in a scope of its own, `body_at`, which no handle leaves; acting calls are refused while it is
  * open, but work of the caller's in a custom gradient (work.c).
  */
-#include "lazy/calls/body.h"
-#include "lazy/grad/grad.h"
+#include "lazy/calls/control.h"
+#include "lazy/core/body.h"
+#include "lazy/core/grad_marks.h"
 #include "lazy/core/meet.h"
 
 #include <string.h>
@@ -145,24 +146,6 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
         if (!df_enter_more(cx, c->what, (unsigned)i + 1, s->out[i])) return false;
     }
     return true;
-}
-
-bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
-{
-    if (!df_scope_push(cx, df_here(cx, site))) return false;
-    *was = cx->body_at;
-    cx->body_at = cx->depth;
-    cx->body_nest++;
-    df_walk_begin(cx);
-    return true;
-}
-
-void df_body_close(deft_ctx *cx, uint32_t was)
-{
-    df_scope_pop(cx, cx->body_at);
-    cx->body_at = was;
-    cx->body_nest--;
-    df_walk_end(cx);
 }
 
 /* The record of result i that is like none: a bare number is left to the caller, in s->number, when

@@ -4,9 +4,9 @@
  * Everything but deft_from and the wraps is itself a pending expression, so it fuses into what uses
  * it.
  */
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 #include "lazy/core/meet.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/recorder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -31,31 +31,6 @@ deft_range deft_range_of(int64_t start, int64_t stop, int64_t step)
     return (deft_range){ start, stop, step };
 }
 
-bool df_check_shape(deft_ctx *cx, const char *what, const deft_shape *in, df_shape *out)
-{
-    if (in->rank > DEFT_MAX_RANK) {
-        df_error(cx, DEFT_E_SHAPE, "%s: more than %d axes", what, DEFT_MAX_RANK);
-        return false;
-    }
-    out->rank = in->rank;
-    for (uint32_t i = 0; i < in->rank; i++) {
-        out->dim[i] = in->dim[i];
-        if (in->dim[i] < 0) {
-            df_error(cx, DEFT_E_SHAPE, "%s: extent %lld of axis %u is negative", what,
-                     (long long)in->dim[i], i);
-            return false;
-        }
-    }
-    int64_t n;
-    if (!df_shape_numel(out, &n)) {
-        char text[DF_SHAPE_TEXT];
-        df_error(cx, DEFT_E_SHAPE, "%s: %s has more elements than can be counted", what,
-                 df_shape_text(out, text, sizeof text));
-        return false;
-    }
-    return true;
-}
-
 static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
 {
     if ((unsigned)t < DEFT_N_DTYPES) return true;
@@ -64,18 +39,6 @@ static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
 }
 
 /* ---- values from outside ---- */
-
-deft_tensor *df_tensor_of(deft_ctx *cx, df_value *v)
-{
-    deft_tensor *const t = df_handle_new(cx, 0);
-    if (!t) {
-        df_value_drop(cx, &v);
-        return NULL;
-    }
-    t->epoch = 0;
-    t->value = v;
-    return t;
-}
 
 /* Row-major elements of the caller's become the value v, where the context computes. */
 static deft_status fill(deft_ctx *cx, df_diag *d, df_value *v, const char *data, size_t bytes)
@@ -298,30 +261,6 @@ deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dtype, int64
     return filled(cx, "full", &shape, dtype, 0, &v, DF_SITE);
 }
 
-/* No record: each use makes one, in the dtype of what the number meets. */
-static deft_tensor *weak(deft_ctx *cx, int64_t bits, deft_dtype t, uint8_t flags)
-{
-    deft_tensor *const n = df_handle_new(cx, 0);
-    if (!n) return NULL;
-    n->epoch = 0;
-    n->flags |= (uint8_t)(DF_HANDLE_WEAK | flags);
-    n->number = bits;
-    n->place = (uint32_t)t;
-    return n;
-}
-
-deft_tensor *df_weak_f(deft_ctx *cx, double value, uint8_t flags)
-{
-    int64_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return cx ? weak(cx, bits, DEFT_F64, flags) : NULL;
-}
-
-deft_tensor *df_weak_i(deft_ctx *cx, int64_t value, uint8_t flags)
-{
-    return cx ? weak(cx, value, DEFT_I64, flags) : NULL;
-}
-
 deft_tensor *deft_num(deft_ctx *cx, double value)
 {
     df_enter_call(cx, DF_SITE);
@@ -450,7 +389,7 @@ static uint32_t random_word(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t
                             const df_shape *s, uintptr_t site)
 {
     const int64_t args[2] = { (int64_t)rng->seed, (int64_t)draw };
-    if (cx->recording) df_recording_draw(cx, cx->rec.n_args, rng, draw);
+    df_recording_draw(cx, cx->rec.n_args, rng, draw);
     return df_append(cx, DF_OP_random, DEFT_I64, word, NULL, args, 2, s, site);
 }
 

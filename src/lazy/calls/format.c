@@ -3,8 +3,8 @@
  * Tensors as text: "f32[2,3] [[1, 2, 3], [4, 5, 6]]". Floats are the shortest decimals that read
  * back to the same bits, whatever the caller's locale; long axes keep their ends.
  */
-#include "lazy/device/devices.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/devices.h"
+#include "lazy/core/recorder.h"
 #include "lazy/core/submit.h"
 
 #include <inttypes.h>

@@ -6,8 +6,8 @@
  * that is not taken may well be NaN, so loops and branches are looked at from outside.
  */
 #include "deft/grad.h"
-#include "lazy/device/devices.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/devices.h"
+#include "lazy/core/recorder.h"
 #include "lazy/core/submit.h"
 
 #include <string.h>

@@ -2,7 +2,7 @@
  *
  * deft_show: what a context can say of itself, as text.
  */
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 #include "lazy/log/tell.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
  * remembers whose view it is, so that it can be assigned through. A kept view is a tensor of its
  * own.
  */
-#include "lazy/capture/recording.h"
+#include "lazy/core/recorder.h"
 #include "lazy/core/submit.h"
 
 #include <string.h>
@@ -55,38 +55,6 @@ deft_ctx *deft_ctx_of(const deft_tensor *t)
 }
 
 /* ---- axes ---- */
-
-int df_check_axis(deft_ctx *cx, const char *what, int axis, uint32_t rank)
-{
-    const int a = axis < 0 ? axis + (int)rank : axis;
-    if (a >= 0 && a < (int)rank) return a;
-    df_error(cx, DEFT_E_RANGE, "%s: axis %d of a tensor with %u axes", what, axis, rank);
-    return -1;
-}
-
-bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32_t rank,
-                   uint32_t *mask)
-{
-    *mask = 0;
-    if (axes->n == UINT32_MAX) {
-        *mask = (1u << rank) - 1;
-        return true;
-    }
-    if (axes->n > DEFT_MAX_RANK) {
-        df_error(cx, DEFT_E_RANGE, "%s: more than %d axes", what, DEFT_MAX_RANK);
-        return false;
-    }
-    for (uint32_t i = 0; i < axes->n; i++) {
-        const int a = df_check_axis(cx, what, axes->at[i], rank);
-        if (a < 0) return false;
-        if (*mask & (1u << a)) {
-            df_error(cx, DEFT_E_RANGE, "%s: axis %d is named twice", what, a);
-            return false;
-        }
-        *mask |= 1u << a;
-    }
-    return true;
-}
 
 /* The record and shape of t; false with the error recorded. */
 static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_shape *s,
@@ -571,7 +539,7 @@ static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr
             return false;
         }
     for (uint32_t i = 0; i < n; i++) {
-        deft_tensor *const twin = cx->recording ? df_recording_twin(cx, who[i]) : NULL;
+        deft_tensor *const twin = df_recording_twin(cx, who[i]);
         if (twin && (df_root_of(twin) || (df_root_of(who[i])))) {
             df_error(cx, DEFT_E_ARG,
                      "assign: an argument of the captured function is a view of another tensor: "

@@ -8,7 +8,7 @@
  * may have it done where each of them runs once (deft_ctx.work_nest): what they have recorded so
  * far is whole, other than a loop's.
  */
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 #include "lazy/log/tell.h"
 #include "lazy/core/submit.h"
 

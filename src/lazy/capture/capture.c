@@ -16,14 +16,6 @@
 
 /* ---- reasons ---- */
 
-void df_capture_because(deft_capture *c, const char *fmt, ...)
-{
-    va_list args;
-    va_start(args, fmt);
-    (void)vsnprintf(c->reason, sizeof c->reason, fmt, args);
-    va_end(args);
-}
-
 /* Once for each reason in a row. */
 static void log_reason(deft_capture *c)
 {
@@ -255,7 +247,7 @@ static deft_tensor *output_of(deft_ctx *cx, const recording *r, deft_tensor *t)
     if (!df_enter_more(cx, "capture", 0, t)) return NULL;
     for (uint32_t i = 0; i < r->n_in && !callers; i++) {
         if (r->in[i] == t) callers = r->caller[i];
-        if (r->caller[i] == t) df_recording_reached(cx, t);
+        if (r->caller[i] == t) df_capture_recorder.reached(cx, t);
     }
     const uint32_t node = df_node_of(cx, t);
     if (node == DF_BAD) return NULL;
@@ -291,6 +283,7 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
     if (st == DEFT_OK && !make_inputs_of(cx, r)) st = df_deliver(cx);
     if (st == DEFT_OK) {
         cx->recording = r;
+        cx->recorder = &df_capture_recorder;
         df_recording_sleep(r);
         st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
         df_recording_wake(cx);

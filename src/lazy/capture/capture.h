@@ -17,7 +17,7 @@
 #define DF_LAZY_CAPTURE_H
 
 #include "deft/capture.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/recorder.h"
 
 enum { REASON = 240 };
 
@@ -141,6 +141,11 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
 void df_recording_destroy(recording *r);
 /* What was assigned, or an output, takes the value v of the step that has just been committed. */
 void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v);
+/* The functions of every recording. */
+extern const df_recorder df_capture_recorder;
+/* The function has ended, or what is recorded is computed in its middle: all handles of the caller
+ * wake. */
+void df_recording_wake(deft_ctx *cx);
 /* The function is about to run: the caller's handles sleep until it uses them by themselves. */
 void df_recording_sleep(recording *r);
 /* The call fails: what its function counted and drew is taken back. */

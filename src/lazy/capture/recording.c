@@ -4,6 +4,7 @@
  * and worked out when its step has been committed and the values of before are still there.
  */
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -99,7 +100,15 @@ recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n
 
 /* ---- while the function runs ---- */
 
-void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
+void df_capture_because(deft_capture *c, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    (void)vsnprintf(c->reason, sizeof c->reason, fmt, args);
+    va_end(args);
+}
+
+static void recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
 {
     recording *const r = cx->recording;
     if (!r->whole) return;
@@ -114,7 +123,7 @@ void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
 
 static void no_memory(deft_ctx *cx)
 {
-    df_recording_spoil(cx, "there is no memory for what it would have to remember", 0);
+    recording_spoil(cx, "there is no memory for what it would have to remember", 0);
 }
 
 /* Which argument t is: as the function sees it, or as the caller does. */
@@ -125,7 +134,7 @@ static uint32_t argument_of(const recording *r, const deft_tensor *t)
     return DF_NONE;
 }
 
-deft_tensor *df_recording_twin(deft_ctx *cx, const deft_tensor *t)
+static deft_tensor *recording_twin(deft_ctx *cx, const deft_tensor *t)
 {
     const recording *const r = cx->recording;
     const uint32_t i = argument_of(r, t);
@@ -137,7 +146,7 @@ static void wake(deft_tensor *t)
     t->flags = (uint8_t)((t->flags & ~DF_HANDLE_ASLEEP) | DF_HANDLE_LIVE);
 }
 
-void df_recording_reached(deft_ctx *cx, deft_tensor *t)
+static void recording_reached(deft_ctx *cx, deft_tensor *t)
 {
     recording *const r = cx->recording;
     if (!df_vec_push(cx->mem, &r->reached, t)) no_memory(cx);
@@ -158,12 +167,12 @@ void df_recording_wake(deft_ctx *cx)
     for (uint32_t i = 0; i < r->n_in; i++) wake(r->caller[i]);
 }
 
-void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
+static void recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 {
     recording *const r = cx->recording;
     const seen_input s = { node, DF_NONE, t, t->value };
-    deft_tensor *const twin = df_recording_twin(cx, t);
-    if (!twin && !df_is_outer(cx, t)) df_recording_spoil(cx, "it makes a tensor from memory", 0);
+    deft_tensor *const twin = recording_twin(cx, t);
+    if (!twin && !df_is_outer(cx, t)) recording_spoil(cx, "it makes a tensor from memory", 0);
     if (twin) { /* one tensor is one record, by whichever handle it is used first */
         twin->node = node;
         twin->epoch = cx->epoch;
@@ -179,7 +188,7 @@ static double number_of(const deft_tensor *t)
     return v;
 }
 
-void df_recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t)
+static void recording_number(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t)
 {
     recording *const r = cx->recording;
     if (!(t->flags & DF_HANDLE_PARAM)) {
@@ -262,7 +271,7 @@ void df_recording_take_back(recording *r)
     for (size_t i = 0; i < r->rngs.n; i++) r->rngs.at[i].rng->next = r->rngs.at[i].first;
 }
 
-void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
+static void recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
 {
     recording *const r = cx->recording;
     uint32_t k = 0;
@@ -278,7 +287,7 @@ void df_recording_draw(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw)
     if (!df_vec_push(cx->mem, &r->draws, d)) no_memory(cx);
 }
 
-void df_recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
+static void recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
 {
     recording *const r = cx->recording;
     for (size_t i = 0; i < r->draws.n; i++) {
@@ -290,22 +299,12 @@ void df_recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
     }
 }
 
-uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site)
-{
-    char text[DF_SITE_TEXT];
-    df_error(cx, DEFT_E_STATE,
-             "%s: the number %.17g (at %s) would stay for ever in a capture: take it from "
-             "deft_param_f/_i, or mark it by deft_const_f/_i",
-             what, v, df_ctx_site_text(cx, df_here(cx, site), text, sizeof text));
-    return DF_BAD;
-}
-
-df_made *df_recording_cut(deft_ctx *cx)
+static df_made *recording_cut(deft_ctx *cx)
 {
     recording *const r = cx->recording;
     if (!r->committed) {
-        df_recording_spoil(cx, "it reads a value while it runs, or its records were cut by a bound",
-                           0);
+        recording_spoil(cx, "it reads a value while it runs, or its records were cut by a bound",
+                        0);
         return NULL;
     }
     r->cut = true;
@@ -339,7 +338,7 @@ static void hold(recording *r, tensor_ref ref)
     t->keeps++;
 }
 
-void df_recording_wants(deft_ctx *cx)
+static void recording_wants(deft_ctx *cx)
 {
     recording *const r = cx->recording;
     if (!r->whole) return;
@@ -348,7 +347,7 @@ void df_recording_wants(deft_ctx *cx)
         const bool replaces = cx->want.at[i].donor || cx->want.at[i].into;
         const tensor_ref ref = t && replaces ? ref_of(r, t) : (tensor_ref){ NULL, DF_NONE };
         if (cx->want.at[i].into && !t)
-            df_recording_spoil(cx, "it assigns to memory whose tensor has ended", 0);
+            recording_spoil(cx, "it assigns to memory whose tensor has ended", 0);
         if (!df_vec_push(cx->mem, &r->wanted, ref) ||
             !df_vec_push(cx->mem, &r->results, cx->want.at[i].result))
             no_memory(cx);
@@ -370,7 +369,7 @@ void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to,
 {
     const target x = { to, value_of(r, v) };
     if (x.value == DF_NONE) {
-        df_recording_spoil(cx, "a result is a tensor that nothing computed", 0);
+        recording_spoil(cx, "a result is a tensor that nothing computed", 0);
         return;
     }
     if (!(output ? df_vec_push(cx->mem, &r->outputs, x) : df_vec_push(cx->mem, &r->assigned, x)))
@@ -422,7 +421,7 @@ static void find_sources(deft_ctx *cx, recording *r)
     for (uint32_t u = 0; u < m->n_use; u++) {
         while (at < r->seen.n && r->seen.at[at].node < m->use[u].record) at++;
         if (at == r->seen.n || r->seen.at[at].node != m->use[u].record) {
-            df_recording_spoil(cx, "an input was bound before the function began", 0);
+            recording_spoil(cx, "an input was bound before the function began", 0);
             return;
         }
         r->sources.at[m->use[u].input] = r->seen.at[at].place;
@@ -460,12 +459,12 @@ static void find_patches(recording *r)
     r->draws.n = n;
 }
 
-void df_recording_commit(deft_ctx *cx)
+static void recording_commit(deft_ctx *cx)
 {
     recording *const r = cx->recording;
     if (!r->whole) return;
     if (!r->cut) {
-        df_recording_spoil(cx, "it computes nothing", 0);
+        recording_spoil(cx, "it computes nothing", 0);
         return;
     }
     find_places(cx, r);
@@ -483,3 +482,16 @@ void df_recording_commit(deft_ctx *cx)
     for (size_t i = 0; i < r->reached.n; i++) hold(r, (tensor_ref){ r->reached.at[i], DF_NONE });
     for (uint32_t i = 0; i < r->n_in; i++) r->in_held[i] = df_recording_held(r, r->caller[i]);
 }
+
+const df_recorder df_capture_recorder = {
+    .input = recording_input,
+    .twin = recording_twin,
+    .reached = recording_reached,
+    .number = recording_number,
+    .draw = recording_draw,
+    .draw_again = recording_draw_again,
+    .spoil = recording_spoil,
+    .cut = recording_cut,
+    .commit = recording_commit,
+    .wants = recording_wants,
+};

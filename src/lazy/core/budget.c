@@ -1,38 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Budgets: how much may be pending before a recording call computes it.
- *
- * All of them hang on one comparison that recording makes anyway, of the number of pending records
- * with look_at. Without budgets of bytes and time that is max_nodes itself; with one it is the next
- * place to look closer. What pending records alone hold is found by looking at their values, and
- * only when all that they refer to, which is counted as they come and go, is more than allowed.
+ * The budgets in force, and when to look whether one is used up (relief.c).
  */
+#include "lazy/core/budget.h"
+
 #include "lazy/core/spine.h"
-
-#include <stdio.h>
-
 #include "runtime/os.h"
 
-/* Records between two looks: a clock is read in the time of one or two. */
-enum { LOOK_EVERY = 16 };
-
-enum { MANY_RECORDS = 1 << 12, MUCH_MEMORY = 16 << 20 };
-
-static bool looks_closer(const df_budget *b)
-{
-    return b->max_bytes || b->max_latency_ns;
-}
-
-/* The number of records with which max_nodes are pending. */
-static uint32_t last_look(const deft_ctx *cx)
+uint32_t df_budget_last_look(const deft_ctx *cx)
 {
     const uint32_t most = cx->budget.max_nodes, before = cx->n_before;
     return most < UINT32_MAX - before ? before + most : UINT32_MAX;
 }
 
-static void look_at(deft_ctx *cx, uint32_t n)
+void df_budget_look_at(deft_ctx *cx, uint32_t n)
 {
-    const uint32_t last = last_look(cx);
+    const uint32_t last = df_budget_last_look(cx);
     cx->look_at = n < last ? n : last;
     df_spine_look(cx);
 }
@@ -53,13 +36,15 @@ void df_budget_set(deft_ctx *cx, const deft_step_options *options)
             o.max_temporary_bytes ? o.max_temporary_bytes : d->max_temporary_bytes,
     };
     cx->budget = b;
-    cx->first_look = looks_closer(&b) && LOOK_EVERY < b.max_nodes ? LOOK_EVERY : b.max_nodes;
+    cx->first_look =
+        df_budget_is_close(&b) && DF_LOOK_EVERY < b.max_nodes ? DF_LOOK_EVERY : b.max_nodes;
     cx->since_ns = b.max_latency_ns ? df_os_now_ns() : 0;
-    const uint32_t at = looks_closer(&b) ? cx->rec.n + LOOK_EVERY : last_look(cx);
-    if (at != cx->look_at) look_at(cx, at);
+    const uint32_t at =
+        df_budget_is_close(&b) ? cx->rec.n + DF_LOOK_EVERY : df_budget_last_look(cx);
+    if (at != cx->look_at) df_budget_look_at(cx, at);
 }
 
-static uint64_t bytes_of(const df_value *v)
+uint64_t df_budget_bytes(const df_value *v)
 {
     return v->buf && !(v->flags & DF_VALUE_WRAPPED) ? (uint64_t)v->buf->bytes : 0;
 }
@@ -71,101 +56,14 @@ void df_budget_cut_off(deft_ctx *cx, uint32_t n)
 
 void df_budget_pin(deft_ctx *cx, const df_value *v)
 {
-    cx->pinned += bytes_of(v);
+    cx->pinned += df_budget_bytes(v);
     /* Looking at many values is worth it after some more only. */
     const uint32_t at = cx->rec.n + (uint32_t)(cx->rec.vals.n / 64);
     if (cx->budget.max_bytes && cx->pinned > cx->budget.max_bytes && cx->look_at > at)
-        look_at(cx, at);
+        df_budget_look_at(cx, at);
 }
 
 void df_budget_unpin(deft_ctx *cx, const df_value *v)
 {
-    cx->pinned -= bytes_of(v);
-}
-
-/* Of values that nobody but records holds. */
-static uint64_t held_by_records(deft_ctx *cx)
-{
-    uint64_t sum = 0;
-    df_new_cut_serial(cx);
-    for (size_t i = 1; i < cx->rec.vals.n; i++) {
-        df_value *const v = cx->rec.vals.at[i];
-        if (!v || v->cut == cx->cut_serial) continue;
-        v->cut = cx->cut_serial; /* several records of one value count once */
-        if (v->refs == v->in_records) sum += bytes_of(v);
-    }
-    return sum;
-}
-
-/* The first budget that is used up; false: none. */
-static bool is_used_up(deft_ctx *cx, df_event *e)
-{
-    const df_budget *const b = &cx->budget;
-    const uint32_t n = df_n_pending(cx);
-    const uintptr_t site = cx->rec.n ? df_rec_site(cx, cx->rec.n - 1) : 0;
-    char want[64], found[64];
-    if (n >= b->max_nodes) {
-        snprintf(want, sizeof want, "%u", b->max_nodes);
-        snprintf(found, sizeof found, "%u", n);
-        df_event_make(e, DF_WHY_cut_nodes, site, "pending records", want, found);
-        return true;
-    }
-    if (b->max_bytes && cx->pinned > b->max_bytes) {
-        const uint64_t all = held_by_records(cx);
-        const uint64_t held = all > cx->held_left ? all - cx->held_left : 0;
-        snprintf(want, sizeof want, "%llu bytes", (unsigned long long)b->max_bytes);
-        snprintf(found, sizeof found, "%llu bytes in %u records", (unsigned long long)held, n);
-        df_event_make(e, DF_WHY_cut_bytes, site, "what only pending records hold", want, found);
-        if (held > b->max_bytes) return true;
-    }
-    if (b->max_latency_ns && cx->step_at) {
-        const uint64_t ns = df_os_now_ns() - cx->since_ns;
-        snprintf(want, sizeof want, "%llu ns", (unsigned long long)b->max_latency_ns);
-        snprintf(found, sizeof found, "%llu ns and %u records", (unsigned long long)ns, n);
-        df_event_make(e, DF_WHY_cut_latency, site, "recording", want, found);
-        if (ns > b->max_latency_ns) return true;
-    }
-    return false;
-}
-
-/* What a cut leaves is looked through when there is much of it, twice what was left the last time,
- * or memory is short. Before that a step that is recorded again finds its cuts again. */
-static bool is_worth_it(deft_ctx *cx, const df_event *e)
-{
-    return e->reason == DF_WHY_cut_bytes || cx->rec.n / 2 > MANY_RECORDS + cx->n_left ||
-           (cx->pinned > MUCH_MEMORY && held_by_records(cx) / 2 > MUCH_MEMORY + cx->held_left);
-}
-
-static void forget(deft_ctx *cx)
-{
-    df_forget(cx);
-    cx->n_left = cx->rec.n;
-    cx->held_left = held_by_records(cx);
-}
-
-bool df_make_room(deft_ctx *cx)
-{
-    df_event e;
-    if (cx->n_walks || !is_used_up(cx, &e)) {
-        /* Looking at many values is worth it after many more records only. */
-        look_at(cx, cx->rec.n + LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
-        return true;
-    }
-    df_why_tell(cx, &e);
-    const char *const act = cx->act;
-    const uintptr_t act_site = cx->act_site;
-    cx->act = "cut";
-    cx->act_site = e.site;
-    const deft_status st = df_relieve(cx);
-    cx->act = act;
-    cx->act_site = act_site;
-    if (st == DEFT_OK) {
-        if (is_worth_it(cx, &e)) forget(cx);
-        cx->n_before = cx->rec.n;
-        look_at(cx, looks_closer(&cx->budget) ? cx->rec.n + LOOK_EVERY : last_look(cx));
-    }
-    if (cx->budget.max_latency_ns) cx->since_ns = df_os_now_ns();
-    if (st == DEFT_OK) return true;
-    df_error_keep(cx, st);
-    return false;
+    cx->pinned -= df_budget_bytes(v);
 }

@@ -8,7 +8,7 @@
  * copy. On the way it is noted where everything came from that may differ when the same records are
  * cut again; df_extract_again then brings just that up to date.
  */
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 
 #include <string.h>
 

@@ -17,7 +17,7 @@
  * Values that nobody but records holds are given back where they can be computed once more from
  * what stays; those of inputs stay while they are asked for.
  */
-#include "lazy/grad/grad.h"
+#include "lazy/core/grad_marks.h"
 #include "lazy/core/spine.h"
 #include "lazy/core/submit.h"
 
@@ -330,7 +330,7 @@ static void rename_writes(const forgetter *f)
     }
 }
 
-/* What poison.c knows of records. */
+/* What missed.c and lost.c know of records. */
 static void rename_mistakes(const forgetter *f)
 {
     deft_ctx *const cx = f->cx;

@@ -16,6 +16,8 @@
 #define DF_LAZY_LAZY_H
 
 #define DEFT_NO_GENERIC
+#include <string.h>
+
 #include "base/env.h"
 #include "base/fork.h"
 #include "base/journal.h"
@@ -78,7 +80,7 @@ struct deft_tensor {
     uint32_t place; /* the view record that names its place in root */
     uint16_t keeps;
     uint8_t flags;
-    uint8_t lacks; /* what it lacks (poison.c): DF_LACKS_*, or an index into missed */
+    uint8_t lacks; /* what it lacks (missed.c, lost.c): DF_LACKS_*, or an index into missed */
 };
 enum {
     DF_LACKS_NOTHING = 0,
@@ -225,7 +227,13 @@ typedef enum df_mark_kind {
     DF_MARK_BRANCHES
 } df_mark_kind;
 
-/* What a record means for gradients beyond its op (grad.h). */
+/* Records fn for each example: df_vmap_call (vmap.h). */
+typedef bool (*df_map_each_fn)(deft_ctx *cx, const char *what, deft_body_fn fn, void *user,
+                               deft_tensor *const *in, const int *in_axes, size_t n_in,
+                               deft_tensor **out, const int *out_axes, size_t n_out,
+                               uintptr_t site);
+
+/* What a record means for gradients beyond its op (grad_marks.h). */
 typedef struct df_grad_mark {
     uint32_t record;
     df_mark_kind kind;
@@ -234,6 +242,7 @@ typedef struct df_grad_mark {
     struct df_custom *custom; /* owned by deft_ctx.customs */
     uint32_t then, otherwise; /* BRANCHES: first records of the two; the latter's end at record */
     uint32_t n_batches;       /* HOOK: so many axes of examples stand before those it knows of */
+    df_map_each_fn map_each;  /* HOOK with n_batches: runs it for each example */
 } df_grad_mark;
 
 #define DF_FAULTS 4 /* whose sentences are known */
@@ -315,9 +324,10 @@ struct deft_ctx {
     DF_VEC(df_kept) kept; /* may hold entries dropped meanwhile */
     df_undos undo;
     DF_VEC(df_mut) muts;
-    struct df_recording *recording; /* of the capture whose function runs, else NULL */
-    struct df_flight *flight;       /* submit.h; NULL: nothing was ever submitted */
-    df_wants want;                  /* work space of a cut */
+    struct df_recording *recording;     /* of the capture whose function runs, else NULL */
+    const struct df_recorder *recorder; /* its functions (recorder.h) */
+    struct df_flight *flight;           /* submit.h; NULL: nothing was ever submitted */
+    df_wants want;                      /* work space of a cut */
     DF_VEC(deft_tensor *) who;
     uint32_t step_n, step_args, step_ext; /* extent of the records when the step began */
 
@@ -337,7 +347,7 @@ struct deft_ctx {
     uint8_t owes_mark;    /* what tensors have in lacks by the undelivered mistake; 0: none has */
     uint8_t last_mark;    /* handed out last */
     bool relieving;       /* a budget cuts: what cannot be computed goes on waiting */
-    uint32_t n_faults;    /* that made tensors lose their values (poison.c) */
+    uint32_t n_faults;    /* that made tensors lose their values (missed.c, lost.c) */
     uint32_t fault_record, fault_epoch;
     bool trying;               /* whether a record can be computed by itself is being found out: */
     uint32_t tried_fault;      /* the record that cannot, or DF_NONE */
@@ -412,7 +422,7 @@ struct deft_ctx {
     DF_VEC(df_grad_mark) grad_marks; /* grad.h */
     struct df_custom *customs;
 
-    /* Assigns that failed outside steps (poison.c); large, and seldom looked at. */
+    /* Assigns that failed outside steps (missed.c, lost.c); large, and seldom looked at. */
     df_missed missed[DF_LACKS_VALUE]; /* by mark */
     df_diag missed_said[DF_FAULTS];   /* the latest mistakes that have marks, */
     uint8_t missed_mark[DF_FAULTS];   /* and those marks; 0: none */
@@ -421,8 +431,13 @@ struct deft_ctx {
 
 /* false, and a mistake: the caller's options have size 0. what: "conv2d", name: their type. */
 bool df_check_options(deft_ctx *cx, const char *what, const char *name, size_t size);
-/* Options of a caller built against an older header are shorter: the rest is default. */
-void df_take_options(void *to, size_t to_size, const void *from, size_t from_size);
+/* Copies a caller's options. The options of a caller that was built against an older header are
+ * shorter; what they lack is zero, which is the default. from may be NULL. */
+DF_INLINE void df_take_options(void *to, size_t to_size, const void *from, size_t from_size)
+{
+    memset(to, 0, to_size);
+    if (from) memcpy(to, from, from_size < to_size ? from_size : to_size);
+}
 
 /* ---- handles (handle.c) ---- */
 
@@ -500,46 +515,64 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag);
 void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag);
 /* What is to be written into the caller's memory is not. */
 void df_muts_forget(deft_ctx *cx);
+/* Drops entry i of cx->muts. The last entry takes its place. */
+void df_mut_forget(deft_ctx *cx, size_t i);
 
-/* ---- what mistakes leave behind (poison.c) ---- */
+/* ---- mistakes (errors.c; more in lazy/layer.h) ---- */
 
+/* Begins an acting call: after it, deft_message no longer speaks of the call before. */
+void df_said(deft_ctx *cx) DF_COLD;
+/* The sentence of d with the line of its call, unless the sentence has that line already. site 0
+ * stands for no line. Valid until the next call. */
+const char *df_error_text(deft_ctx *cx, const df_diag *d, uintptr_t site);
 /* The acting call that runs fails as d says. The undelivered mistake stays. */
 void df_error_older(deft_ctx *cx, const df_diag *d) DF_COLD;
-/* An assign to dst failed, dst having a context: what is computed from dst lacks it. */
-void df_owe(deft_ctx *cx, deft_tensor *dst) DF_COLD;
-/* dst is bound to a value that misses the assign of that mark. */
-void df_owe_value(deft_tensor *dst, uint8_t mark) DF_COLD;
-/* Before dst, which may miss an assign, is bound to another record: what was recorded from it in
- * the meantime goes on missing it. */
-void df_owe_bound(deft_ctx *cx, const deft_tensor *dst) DF_COLD;
-/* Before records or tensors go: tensors go on missing what their records do. */
-void df_owe_recorded(deft_ctx *cx) DF_COLD;
-/* The undelivered mistake has been delivered: no tensor misses anything by it. */
-void df_owe_delivered(deft_ctx *cx) DF_COLD;
-/* No tensor misses anything by any mistake. */
-void df_owe_nothing(deft_ctx *cx) DF_COLD;
-uint8_t df_missing_some(deft_ctx *cx, const deft_tensor *t) DF_COLD;
-/* The mark of an assign that t misses, or that something misses which t is computed from; 0: none.
- */
-DF_INLINE uint8_t df_missing(deft_ctx *cx, const deft_tensor *t)
-{
-    return DF_UNLIKELY(cx->owes) ? df_missing_some(cx, t) : (uint8_t)DF_LACKS_NOTHING;
-}
+/* Records why t, which has neither value nor record, cannot be used by the call `what`. */
+void df_error_lost(deft_ctx *cx, const char *what, const deft_tensor *t) DF_COLD;
 bool df_owes_some(deft_ctx *cx, deft_tensor *t) DF_COLD;
-/* Whether an acting call cannot use t since it misses an assign: the call delivers the mistake that
- * kept it from t, with df_deliver. */
+/* Whether t misses an assign, so that an acting call cannot use it. When it does, df_deliver gives
+ * the mistake that made the assign fail. */
 DF_INLINE bool df_owes(deft_ctx *cx, deft_tensor *t)
 {
     return DF_UNLIKELY(cx->owes) && df_owes_some(cx, t);
 }
-/* Record k can never be computed, as d says: tensors that wait for it have no value from now on,
- * but for those that the open step has assigned. Tensors that may need it in the branch of a cond
- * are computed. */
-void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d) DF_COLD;
+
+/* ---- assigns that failed (missed.c) ---- */
+
+/* An assign to dst failed. dst has a context; what is computed from dst misses the assign. */
+void df_owe(deft_ctx *cx, deft_tensor *dst) DF_COLD;
+/* Marks dst, and what it is a view of: it is bound to a value that misses the assign of `mark`. */
+void df_owe_value(deft_tensor *dst, uint8_t mark) DF_COLD;
+/* Called before dst, which may miss an assign, is bound to another record. What was recorded from
+ * dst in the meantime goes on missing the assign. */
+void df_owe_bound(deft_ctx *cx, const deft_tensor *dst) DF_COLD;
+/* Called before records or tensors go. Tensors go on missing what their records miss. */
+void df_owe_recorded(deft_ctx *cx) DF_COLD;
+/* The undelivered mistake has been delivered: its assign is no longer missed by any tensor. */
+void df_owe_delivered(deft_ctx *cx) DF_COLD;
+/* No tensor misses the assign of `mark` any more. DF_LACKS_NOTHING stands for every assign. */
+void df_owe_forgive(deft_ctx *cx, uint8_t mark) DF_COLD;
+/* No tensor misses any assign any more. */
+void df_owe_nothing(deft_ctx *cx) DF_COLD;
+uint8_t df_missing_some(deft_ctx *cx, const deft_tensor *t) DF_COLD;
+/* The mark of an assign that t misses, or that a tensor misses from which t is computed.
+ * DF_LACKS_NOTHING when there is none. */
+DF_INLINE uint8_t df_missing(deft_ctx *cx, const deft_tensor *t)
+{
+    return DF_UNLIKELY(cx->owes) ? df_missing_some(cx, t) : (uint8_t)DF_LACKS_NOTHING;
+}
+
+/* ---- tensors that lose their values (lost.c) ---- */
+
+/* Computes the n wanted records: df_materialize. */
+typedef deft_status (*df_compute_fn)(deft_ctx *cx, df_want *want, uint32_t n);
+
+/* Record k can never be computed, as d says. Tensors that wait for it have no value from now on,
+ * except those that the open step has assigned. A tensor that needs k only in one branch of a cond
+ * is computed with `compute` to find out. */
+void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d, df_compute_fn compute) DF_COLD;
 /* The same for the fault of the step that was just rolled back. */
-void df_lose_again(deft_ctx *cx) DF_COLD;
-/* Records why t, which has neither value nor record, cannot be used. */
-void df_error_lost(deft_ctx *cx, const char *what, const deft_tensor *t) DF_COLD;
+void df_lose_again(deft_ctx *cx, df_compute_fn compute) DF_COLD;
 
 /* ---- values (value.c) ---- */
 
@@ -554,6 +587,8 @@ df_value *df_value_new(deft_ctx *cx, deft_dtype t,
 df_value *df_value_ref(df_value *v);
 void df_value_drop(deft_ctx *cx, df_value **v);
 bool df_value_contiguous(const df_value *v);
+/* The bytes that the elements of v take without gaps. */
+size_t df_value_size(const df_value *v);
 /* Visits v's elements in row-major order, one innermost row at a time; looks at no memory. */
 void df_value_rows(const df_value *v,
                    void (*f)(void *user, char *at, int64_t n, int64_t stride_bytes), void *user);
@@ -771,6 +806,8 @@ DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
 const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
 /* t as text, each record with its call site as a comment. */
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
+/* The records that follow have the line and label of now. */
+void df_sites_mark(deft_ctx *cx);
 void df_marks_cut_off(deft_ctx *cx, uint32_t n); /* records from n on go */
 void df_marks_renumber(deft_ctx *cx,
                        const uint32_t *below);        /* below[i]: of i records, those that stay */
@@ -782,8 +819,6 @@ void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n); /* grad_marks.c: the same 
 /* Programs of more records keep what the fuser decided only for a log. */
 #define DF_WHY_NODES 1024
 
-/* What the latest acting call said is not the latest any more. */
-void df_said(deft_ctx *cx) DF_COLD;
 /* An acting call begins; its site is that of what it causes. */
 DF_INLINE void df_act(deft_ctx *cx, const char *what, uintptr_t site)
 {

@@ -2,8 +2,8 @@
  *
  * Acting calls that hand values out: eval, read, item, map.
  */
-#include "lazy/device/devices.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/devices.h"
+#include "lazy/core/recorder.h"
 #include "lazy/core/submit.h"
 
 /* Checks t, computes it. */

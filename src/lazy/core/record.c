@@ -4,13 +4,11 @@
  * and value indices 4 each, its handle 32. Records of one shape share their extents. No hashing, no
  * allocation beyond growth by doubling, no atomics.
  *
- * The fast path (equal dtypes that the op takes as they are, equal shapes or a 0-d operand) stands
- * first; everything else goes through df_append, which asks ops/shape.h. Before both stands the
- * comparison with the record of the epoch before (spine.h).
- * size: the public elementwise functions, into which the paths above are inlined.
+ * A record is first compared with the one that stood at its place in the epoch before (spine.h).
+ * Only when the two differ does df_append ask the rules of dtypes and shapes (ops/shape.h).
  */
-#include "lazy/core/meet.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/recorder.h"
+#include "lazy/core/append.h"
 
 #include <math.h>
 #include <string.h>
@@ -79,7 +77,7 @@ static bool room_args(deft_ctx *cx, uint32_t n)
     return true;
 }
 
-static DF_COLD bool room_record_slow(deft_ctx *cx)
+bool df_record_grow(deft_ctx *cx)
 {
     const uint32_t n = df_n_pending(cx), most = cx->budget.max_nodes;
     if (n >= most && n - most >= DF_SLACK_NODES) {
@@ -89,34 +87,6 @@ static DF_COLD bool room_record_slow(deft_ctx *cx)
     if (grow_records(cx)) return true;
     df_error(cx, DEFT_E_MEMORY, "could not get memory for %u records", cx->rec.cap * 2);
     return false;
-}
-
-DF_INLINE bool room_record(deft_ctx *cx)
-{
-    return DF_LIKELY(cx->rec.n < cx->rec.cap) || room_record_slow(cx);
-}
-
-/* The record at n is known to be the same as then. */
-DF_INLINE uint32_t again(deft_ctx *cx, uintptr_t site)
-{
-    df_rec *const r = &cx->rec;
-    const uint32_t i = r->n++;
-    if (r->shape[i] == r->n_ext) r->n_ext += r->nodes[i].rank; /* has extents of its own */
-    r->site[i] = site;
-    r->val[i] = 0;
-    return i;
-}
-
-/* Room must be there. */
-DF_INLINE uint32_t push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t site)
-{
-    df_rec *const r = &cx->rec;
-    const uint32_t i = r->n++;
-    r->nodes[i] = node;
-    r->shape[i] = shape;
-    r->site[i] = site;
-    r->val[i] = 0;
-    return i;
 }
 
 static void put_extents(df_rec *r, const df_shape *s)
@@ -142,7 +112,7 @@ static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shap
     if (r->n < r->limit &&
         (!df_same_words(&r->nodes[r->n], &node, sizeof node / 8) || r->shape[r->n] != shape))
         df_spine_diverge(cx, node, shape);
-    if (!room_record(cx)) return DF_BAD;
+    if (!df_record_room(cx)) return DF_BAD;
     if (!room_args(cx, n_args) || (own && !room_ext(cx, DEFT_MAX_RANK))) {
         df_error(cx, DEFT_E_MEMORY, "%s: no memory for its arguments", df_op_infos[node.op].name);
         return DF_BAD;
@@ -150,90 +120,7 @@ static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shap
     if (own) put_extents(r, out);
     if (n_args) memcpy(r->args + r->n_args, args, n_args * sizeof *args);
     r->n_args += n_args;
-    return push(cx, node, shape, site);
-}
-
-void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out)
-{
-    out->rank = r->nodes[node].rank;
-    for (uint32_t i = 0; i < out->rank; i++) out->dim[i] = r->ext[r->shape[node] + i];
-}
-
-static void forget_epoch(deft_ctx *cx, deft_tensor *t, void *user)
-{
-    (void)cx;
-    (void)user;
-    t->epoch = 0;
-}
-
-void df_rec_reset(deft_ctx *cx)
-{
-    df_assert(cx->n_walks == 0);
-    if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
-    cx->n_before = cx->n_left = 0;
-    cx->held_left = 0;
-    cx->look_at = cx->first_look;
-    cx->finals = 0;
-    df_rec_truncate(cx, 0, 0, 0);
-    if (DF_UNLIKELY(++cx->epoch == 0)) { /* numbers begin again: none may stand for an old record */
-        cx->epoch = 1;
-        df_each_outer(cx, cx->depth + 1, forget_epoch, NULL);
-    }
-    cx->step_n = cx->step_args = cx->step_ext = 0;
-}
-
-void df_rec_release(deft_ctx *cx, df_value **v)
-{
-    if (*v && --(*v)->in_records == 0) df_budget_unpin(cx, *v);
-    df_value_drop(cx, v);
-}
-
-void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
-{
-    df_rec *const r = &cx->rec;
-    df_assert(n <= r->n && n_args <= r->n_args && n_ext <= r->n_ext);
-    if (n == 0) {
-        for (size_t i = 1; i < r->vals.n; i++) df_rec_release(cx, &r->vals.at[i]);
-        r->vals.n = 1;
-    } else {
-        for (uint32_t i = n; i < r->n; i++)
-            if (r->val[i]) df_rec_release(cx, &r->vals.at[r->val[i]]);
-    }
-    cx->stats.ops_recorded += r->n - r->n_inputs;
-    r->n_inputs = 0;
-    if (DF_UNLIKELY(cx->line || cx->label || cx->marks.n)) df_marks_cut_off(cx, n);
-    if (DF_UNLIKELY(cx->grad_marks.n || cx->customs)) df_grad_marks_cut_off(cx, n);
-    if (n == 0) {
-        df_spine_rewind(cx, r);
-        return;
-    }
-    df_spine_cut_off(cx, n);
-    cx->stats.ops_recorded -= n; /* counted already, and still there */
-    r->n = n;
-    r->n_args = n_args;
-    r->n_ext = n_ext;
-    df_budget_cut_off(cx, n);
-}
-
-void df_rec_finish(deft_ctx *cx, df_rec *r)
-{
-    df_mem_free(cx->mem, r->nodes, r->cap * sizeof *r->nodes);
-    df_mem_free(cx->mem, r->shape, r->cap * sizeof *r->shape);
-    df_mem_free(cx->mem, r->site, r->cap * sizeof *r->site);
-    df_mem_free(cx->mem, r->val, r->cap * sizeof *r->val);
-    df_mem_free(cx->mem, r->ext, r->cap_ext * sizeof *r->ext);
-    df_mem_free(cx->mem, r->args, r->cap_args * sizeof *r->args);
-    *r = (df_rec){ .vals = r->vals, .id = r->id, .used = r->used };
-}
-
-void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)
-{
-    df_rec *const r = &cx->rec;
-    if (r->val[node]) return;
-    /* Room was made before anything ran (df_materialize). */
-    r->val[node] = (uint32_t)r->vals.n;
-    r->vals.at[r->vals.n++] = df_value_ref(v);
-    if (v->in_records++ == 0) df_budget_pin(cx, v);
+    return df_record_push(cx, node, shape, site);
 }
 
 /* ---- handles and records ---- */
@@ -260,7 +147,7 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
     t->node = i;
     t->epoch = cx->epoch;
     t->place = DF_NONE; /* named a record of an earlier epoch */
-    if (DF_UNLIKELY(cx->recording != NULL)) df_recording_input(cx, i, t);
+    df_recording_input(cx, i, t);
     return i;
 }
 
@@ -277,7 +164,7 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
         memcpy(&v, &t->number, sizeof v);
         node = df_number_f(cx, "num", dtype, v, 0);
     }
-    if (DF_UNLIKELY(cx->recording && node != DF_BAD)) df_recording_number(cx, at, dtype, t);
+    if (node != DF_BAD) df_recording_number(cx, at, dtype, t);
     return node;
 }
 
@@ -368,7 +255,7 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
                      .attr = attr };
     if (is_as_then(&cx->rec, op, t, attr, src, info->n_src, args, n_args, out_shape)) {
         cx->rec.n_args += n_args;
-        return again(cx, site);
+        return df_record_again(cx, site);
     }
     for (uint32_t i = 0; i < info->n_src; i++) {
         if (src[i] == DF_BAD) return DF_BAD;
@@ -400,13 +287,26 @@ uint32_t df_to(deft_ctx *cx, uint32_t a, deft_dtype t, uintptr_t site)
     return df_append(cx, DF_OP_cast, t, 0, &a, NULL, 0, NULL, site);
 }
 
+uint32_t df_mixed_cast(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    const deft_dtype t = df_dtype_at(cx, a);
+    switch ((df_mixed)df_op_infos[op].mixed) {
+    case DF_MIXED_low: return t == DEFT_F32 ? df_to(cx, a, (deft_dtype)cx->mixed, site) : a;
+    case DF_MIXED_high: return df_is_half(t) ? df_to(cx, a, DEFT_F32, site) : a;
+    case DF_MIXED_widest:
+    case DF_MIXED_same: return a;
+    }
+    df_unreachable();
+}
+
 static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
 {
     const df_shape scalar = { .rank = 0 };
     df_rec *const r = &cx->rec;
     if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == DF_OP_num && r->nodes[r->n].dtype == t)) {
         r->args[r->n_args++] = bits; /* whatever it was */
-        return again(cx, site);
+        return df_record_again(cx, site);
     }
     return df_append(cx, DF_OP_num, t, 0, NULL, &bits, 1, &scalar, site);
 }
@@ -466,19 +366,6 @@ uint32_t df_number_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, ui
     return df_number_bits_i(cx, what, t, v, &bits) ? number(cx, t, bits, site) : DF_BAD;
 }
 
-/* The number of an operation, as the caller wrote it. */
-static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
-{
-    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, v, site);
-    return df_number_f(cx, what, t, v, site);
-}
-
-static uint32_t operand_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
-{
-    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, (double)v, site);
-    return df_number_i(cx, what, t, v, site);
-}
-
 uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
 {
     uint32_t attr = (uint32_t)value;
@@ -490,18 +377,11 @@ uint32_t df_cst(deft_ctx *cx, deft_dtype t, int32_t value, uintptr_t site)
     return df_append(cx, DF_OP_cst, t, attr, NULL, NULL, 0, &scalar, site);
 }
 
-/* Whether the record at n is op on those operands, which then needed no cast. */
-DF_INLINE bool is_map_again(const df_rec *r, df_op op, uint32_t a, uint32_t b)
-{
-    const df_node *const n = &r->nodes[r->n];
-    return r->n < r->same && n->op == op && n->src[0].i == a && n->src[1].i == b;
-}
-
 uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
 {
     a = df_mixed_operand(cx, op, a, site);
     if (a == DF_BAD) return DF_BAD;
-    if (is_map_again(&cx->rec, op, a, DF_NONE)) return again(cx, site);
+    if (df_record_is_map(&cx->rec, op, a, DF_NONE)) return df_record_again(cx, site);
     deft_dtype t;
     df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
@@ -518,7 +398,7 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
     a = df_mixed_operand(cx, op, a, site);
     b = df_mixed_operand(cx, op, b, site);
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
-    if (is_map_again(&cx->rec, op, a, b)) return again(cx, site);
+    if (df_record_is_map(&cx->rec, op, a, b)) return df_record_again(cx, site);
     deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
     df_diag d; /* written on failure alone */
     const deft_status st = df_dtype_operand(&d, op, t, &t);
@@ -579,255 +459,14 @@ uint32_t df_slice_node(deft_ctx *cx, uint32_t a, const int64_t *start, const int
     return df_append(cx, DF_OP_slice, df_dtype_at(cx, a), 0, &a, args, 2 * rank, out, site);
 }
 
-/* ---- elementwise ops: the public functions ---- */
-
-/* The context of t when nothing at all has to be looked into: it is usable and its record is one of
- * this epoch. */
-DF_INLINE deft_ctx *plain(const deft_tensor *t)
+deft_tensor *df_tensor_of(deft_ctx *cx, df_value *v)
 {
-    if (DF_UNLIKELY(!t)) return NULL;
-    const df_slab *const s = df_slab_of(t);
-    const bool ok = s->magic == DF_SLAB_MAGIC && df_usable(t, s) && t->epoch == s->cx->epoch;
-    return DF_LIKELY(ok) ? s->cx : NULL;
-}
-
-static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
-{
-    deft_ctx *const same = plain(x);
-    if (DF_LIKELY(same != NULL)) {
-        const df_rec *const r = &same->rec;
-        if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == op &&
-                      r->nodes[r->n].src[0].i == x->node && !same->mixed))
-            return df_handle_new(same, again(same, site));
+    deft_tensor *const t = df_handle_new(cx, 0);
+    if (!t) {
+        df_value_drop(cx, &v);
+        return NULL;
     }
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x, site);
-    if (!cx) return NULL;
-    const uint32_t a = df_node_of(cx, x);
-    if (DF_UNLIKELY(a == DF_BAD)) return NULL;
-    const df_rec *const r = &cx->rec;
-    const df_node *const n = &r->nodes[a];
-    if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || cx->mixed ||
-                    !room_record(cx)))
-        return df_result(cx, df_map1(cx, op, a, site));
-    const df_node node = { .op = (uint8_t)op,
-                           .dtype = (uint8_t)df_dtype_result(op, df_dtype_at(cx, a)),
-                           .rank = cx->rec.nodes[a].rank,
-                           .n_src = 1,
-                           .src = { { a }, DF_NO_REF, DF_NO_REF } };
-    return df_result(cx, push(cx, node, cx->rec.shape[a], site));
+    t->epoch = 0;
+    t->value = v;
+    return t;
 }
-
-/* Which operand's extents the result shares, when both fit without broadcasting an axis; DF_BAD
- * when the general rule has to look. */
-DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
-{
-    const uint32_t ra = r->nodes[a].rank, rb = r->nodes[b].rank;
-    if (rb == 0) return a;
-    if (ra == 0) return b;
-    if (ra != rb) return DF_BAD;
-    if (r->shape[a] == r->shape[b]) return a;
-    for (uint32_t i = 0; i < ra; i++)
-        if (r->ext[r->shape[a] + i] != r->ext[r->shape[b] + i]) return DF_BAD;
-    return a;
-}
-
-static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
-{
-    if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
-    if (DF_UNLIKELY(cx->mixed)) return df_result(cx, df_map2(cx, op, a, b, site));
-    if (DF_LIKELY(is_map_again(&cx->rec, op, a, b))) return df_result(cx, again(cx, site));
-    const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
-    const uint32_t like = common_shape(&cx->rec, a, b);
-    if (DF_UNLIKELY(cx->rec.n < cx->rec.limit || na->dtype != nb->dtype ||
-                    !(cx->direct[op] & (1u << na->dtype)) || like == DF_BAD || !room_record(cx)))
-        return df_result(cx, df_map2(cx, op, a, b, site));
-    const df_rec *const r = &cx->rec;
-    const df_node node = { .op = (uint8_t)op,
-                           .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)r->nodes[a].dtype),
-                           .rank = r->nodes[like].rank,
-                           .n_src = 2,
-                           .src = { { a }, { b }, DF_NO_REF } };
-    return df_result(cx, push(cx, node, r->shape[like], site));
-}
-
-/* Records of the two operands of op; a bare number takes the other's dtype. */
-static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uint32_t *na,
-                     uint32_t *nb, uintptr_t site)
-{
-    const char *const what = df_op_infos[op].name;
-    if (!df_enter_more(cx, what, 2, b)) return false;
-    if (DF_UNLIKELY((a->flags | b->flags) & DF_HANDLE_WEAK)) {
-        const df_meeting m = { .what = what, .first = 1, .op = op, .site = site };
-        uint32_t node[2];
-        if (!df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, NULL)) return false;
-        *na = node[0];
-        *nb = node[1];
-        return true;
-    }
-    *na = df_node_of(cx, a);
-    *nb = df_node_of(cx, b);
-    return *na != DF_BAD && *nb != DF_BAD;
-}
-
-/* Whether x is not 0, as a record. A bare number is looked at as it was written. */
-static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
-{
-    const bool is_number = x->flags & DF_HANDLE_WEAK;
-    return df_to(cx, is_number ? df_number_exact(cx, x) : df_node_of(cx, x), DEFT_BOOL, site);
-}
-
-/* The context of two operands, either of which may be NULL after an earlier error. */
-static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_tensor *b,
-                           uintptr_t site)
-{
-    if (DF_LIKELY(a != NULL)) return df_enter(what, 1, a, site);
-    deft_ctx *const cx = df_enter(what, 2, b, site);
-    if (cx && cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: argument 1 is NULL", what);
-    return NULL;
-}
-
-static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
-{
-    const char *const what = df_op_infos[op].name;
-    deft_ctx *const same = plain(a);
-    if (DF_LIKELY(same && plain(b) == same && is_map_again(&same->rec, op, a->node, b->node) &&
-                  !same->mixed))
-        return df_handle_new(same, again(same, site));
-    deft_ctx *const cx = enter_two(what, a, b, site);
-    uint32_t na, nb;
-    if (!cx || !operands(cx, op, a, b, &na, &nb, site)) return NULL;
-    return binary_nodes(cx, op, na, nb, site);
-}
-
-static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
-{
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
-    if (!cx) return NULL;
-    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
-    if (na == DF_BAD) return NULL;
-    const deft_dtype t = df_dtype_at(cx, na);
-    /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
-    const uint32_t nb = operand_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
-    return binary_nodes(cx, op, na, nb, site);
-}
-
-static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
-{
-    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
-    if (!cx) return NULL;
-    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
-    if (na == DF_BAD) return NULL;
-    const deft_dtype t = df_dtype_at(cx, na);
-    if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
-        return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
-    const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
-    return binary_nodes(cx, op, na, nb, site);
-}
-
-#define DF_UNARY(name)                                                                             \
-    deft_tensor *deft_##name(deft_tensor *x)                                                       \
-    {                                                                                              \
-        return unary(DF_OP_##name, x, (uintptr_t)DF_RETURN_ADDRESS());                             \
-    }
-DEFT_UNARY_OPS(DF_UNARY)
-#undef DF_UNARY
-
-/* gt and ge are lt and le with the operands exchanged; the logical ops are bitwise ones on bools.
- */
-static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
-{
-    return binary(op, b, a, site);
-}
-
-static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, double f, int64_t i,
-                                   uintptr_t site)
-{
-    const char *const what = op == DF_OP_lt ? "gt" : "ge";
-    deft_ctx *const cx = df_enter(what, 1, a, site);
-    if (!cx) return NULL;
-    const uint32_t na = df_node_of(cx, a);
-    if (na == DF_BAD) return NULL;
-    const deft_dtype t = df_dtype_at(cx, na);
-    const uint32_t nb = is_float ? operand_f(cx, what, df_is_float(t) ? t : DEFT_F32, f, site)
-                                 : operand_i(cx, what, t == DEFT_BOOL ? DEFT_I64 : t, i, site);
-    return binary_nodes(cx, op, nb, na, site);
-}
-
-static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_tensor *b,
-                            uintptr_t site)
-{
-    deft_ctx *const cx = enter_two(what, a, b, site);
-    if (!cx || !df_enter_more(cx, what, 2, b)) return NULL;
-    const uint32_t na = truth_of(cx, a, site), nb = truth_of(cx, b, site);
-    return binary_nodes(cx, op, na, nb, site);
-}
-
-static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,
-                                   uintptr_t site)
-{
-    deft_ctx *const cx = df_enter(what, 1, a, site);
-    if (!cx) return NULL;
-    const uint32_t na = df_node_of(cx, a);
-    if (na == DF_BAD) return NULL;
-    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site),
-                        operand_i(cx, what, DEFT_BOOL, v, site), site);
-}
-
-#define DF_PLAIN(name)                                                                             \
-    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
-    {                                                                                              \
-        return binary(DF_OP_##name, a, b, DF_SITE);                                                \
-    }                                                                                              \
-    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
-    {                                                                                              \
-        return binary_f(DF_OP_##name, a, b, DF_SITE);                                              \
-    }                                                                                              \
-    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
-    {                                                                                              \
-        return binary_i(DF_OP_##name, a, b, DF_SITE);                                              \
-    }
-#define DF_SWAPPED(name, op)                                                                       \
-    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
-    {                                                                                              \
-        return swapped(op, a, b, DF_SITE);                                                         \
-    }                                                                                              \
-    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
-    {                                                                                              \
-        return swapped_number(op, a, true, b, 0, DF_SITE);                                         \
-    }                                                                                              \
-    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
-    {                                                                                              \
-        return swapped_number(op, a, false, 0, b, DF_SITE);                                        \
-    }
-#define DF_LOGICAL(name, op)                                                                       \
-    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
-    {                                                                                              \
-        return logical(op, #name, a, b, DF_SITE);                                                  \
-    }                                                                                              \
-    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
-    {                                                                                              \
-        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
-    }                                                                                              \
-    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
-    {                                                                                              \
-        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
-    }
-#define OP(name, n_src, class, facets) DF_STAMP_##class(name)
-#define DF_STAMP_leaf(name)
-#define DF_STAMP_unary(name)
-#define DF_STAMP_binary(name) DF_PLAIN(name)
-#define DF_STAMP_ternary(name)
-#define DF_STAMP_reduce(name)
-#define DF_STAMP_scan(name)
-#define DF_STAMP_view(name)
-#define DF_STAMP_index(name)
-#define DF_STAMP_update(name)
-#define DF_STAMP_contract(name)
-#define DF_STAMP_routine(name)
-#define DF_STAMP_control(name)
-#include "ops/ops.def"
-DF_SWAPPED(gt, DF_OP_lt)
-DF_SWAPPED(ge, DF_OP_le)
-DF_LOGICAL(logical_and, DF_OP_bitwise_and)
-DF_LOGICAL(logical_or, DF_OP_bitwise_or)
-DF_LOGICAL(logical_xor, DF_OP_bitwise_xor)

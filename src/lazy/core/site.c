@@ -9,9 +9,9 @@
  *
  * Without memory for the list, what it would have said is left out until the next epoch.
  */
-#include "lazy/log/tell.h"
+#include "lazy/core/lazy.h"
 
-/* From record n on holds what holds now. */
+/* From record n on, the line and label hold that hold now. */
 static void mark(deft_ctx *cx, uint32_t n)
 {
     const df_mark m = { .from = n, .line = cx->line, .label = cx->label };
@@ -19,6 +19,11 @@ static void mark(deft_ctx *cx, uint32_t n)
     const df_mark last = cx->marks.n ? cx->marks.at[cx->marks.n - 1] : (df_mark){ 0 };
     if (last.line == m.line && last.label == m.label) return;
     if (!df_vec_push(cx->mem, &cx->marks, m)) cx->marks_lost = true;
+}
+
+void df_sites_mark(deft_ctx *cx)
+{
+    mark(cx, cx->rec.n);
 }
 
 void df_marks_cut_off(deft_ctx *cx, uint32_t n)
@@ -99,76 +104,4 @@ void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t)
 {
     sites_of s = { cx, t };
     df_trace_print_noted(out, t, put_site, &s);
-}
-
-/* ---- lines ---- */
-
-void deft_site(deft_ctx *cx, const char *file, int line)
-{
-    if (!cx) return;
-    cx->line = file ? df_sites_line(cx->rt->sites, file, line) : 0;
-    mark(cx, cx->rec.n);
-}
-
-bool df_caller_begin(deft_ctx *cx, uintptr_t site)
-{
-    if (!cx || cx->line) return false;
-    cx->line = site; /* where a line stands, an address may */
-    mark(cx, cx->rec.n);
-    return true;
-}
-
-void df_caller_end(deft_ctx *cx, bool began)
-{
-    if (!began) return;
-    cx->line = 0;
-    mark(cx, cx->rec.n);
-}
-
-/* ---- labels ---- */
-
-static void set_label(deft_ctx *cx, uint32_t n)
-{
-    cx->n_labels = (uint8_t)n;
-    cx->label = n ? cx->labels[n - 1] : 0;
-    mark(cx, cx->rec.n);
-}
-
-void df_labels_end(deft_ctx *cx, uint32_t n)
-{
-    if (cx->n_labels <= n) return;
-    set_label(cx, n);
-    if (df_ring_on(cx->ring)) df_tell_label(cx, 0, false);
-}
-
-void deft_label_begin(deft_ctx *cx, const char *name)
-{
-    df_enter_call(cx, DF_SITE);
-    if (!cx) return;
-    if (!name) {
-        df_error(cx, DEFT_E_ARG, "label_begin: the name is NULL");
-    } else if (cx->n_labels == DF_MAX_LABELS) {
-        df_error(cx, DEFT_E_LIMIT, "label_begin: \"%s\" would be one of more than %d labels open",
-                 name, DF_MAX_LABELS);
-    } else {
-        const uintptr_t label = df_sites_label(cx->rt->sites, cx->label, name);
-        cx->labels[cx->n_labels] = label ? label : cx->label;
-        set_label(cx, cx->n_labels + 1);
-        if (df_ring_on(cx->ring)) df_tell_label(cx, df_here(cx, DF_SITE), true);
-    }
-}
-
-void deft_label_end(deft_ctx *cx)
-{
-    df_enter_call(cx, DF_SITE);
-    char site[DF_SITE_TEXT];
-    if (!cx) return;
-    if (!cx->n_labels)
-        df_error(cx, DEFT_E_STATE, "label_end: no label is open");
-    else if (cx->n_labels == cx->frame[cx->depth].n_labels)
-        df_error(cx, DEFT_E_STATE,
-                 "label_end: all %u open labels were begun outside the scope opened at %s",
-                 cx->n_labels, df_ctx_site_text(cx, cx->frame[cx->depth].site, site, sizeof site));
-    else
-        df_labels_end(cx, cx->n_labels - 1u);
 }

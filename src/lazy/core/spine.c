@@ -275,3 +275,14 @@ void df_made_done(deft_ctx *cx, df_made *m)
     }
     r->last_cut = m->id;
 }
+
+void df_rec_finish(deft_ctx *cx, df_rec *r)
+{
+    df_mem_free(cx->mem, r->nodes, r->cap * sizeof *r->nodes);
+    df_mem_free(cx->mem, r->shape, r->cap * sizeof *r->shape);
+    df_mem_free(cx->mem, r->site, r->cap * sizeof *r->site);
+    df_mem_free(cx->mem, r->val, r->cap * sizeof *r->val);
+    df_mem_free(cx->mem, r->ext, r->cap_ext * sizeof *r->ext);
+    df_mem_free(cx->mem, r->args, r->cap_args * sizeof *r->args);
+    *r = (df_rec){ .vals = r->vals, .id = r->id, .used = r->used };
+}

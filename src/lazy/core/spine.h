@@ -79,8 +79,20 @@ typedef struct df_made {
 df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n);
 /* A cut to be made: the least recently used one, empty. NULL when there is no memory. */
 df_made *df_made_new(deft_ctx *cx);
-/* The plan that c counts; c NULL: NULL. */
-const df_plan *df_plan_held(const df_counted *c);
+/* What the plan cache holds. */
+typedef struct df_plan_entry {
+    df_counted counted; /* first */
+    deft_runtime *rt;   /* borrowed: the cache dies with it, and contexts hold it */
+    df_device *dev;     /* of rt: the plan was prepared there */
+    df_plan *plan;
+} df_plan_entry;
+
+/* The plan of the entry that c is part of. NULL for c NULL. */
+DF_INLINE const df_plan *df_plan_held(const df_counted *c)
+{
+    return c ? ((const df_plan_entry *)(const void *)c)->plan : NULL;
+}
+
 /* The guards of the latest cut's plan, checked once more (bench). */
 bool df_last_guards_hold(deft_ctx *cx);
 /* m has run: later cuts of this epoch come after it. */

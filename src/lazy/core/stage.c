@@ -11,7 +11,7 @@
  *   in->data = copy   <-----  m->inputs[k]
  *   m->bufs[i]        ----->  want[i].into
  */
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 
 #include <stdio.h>
 #include <string.h>

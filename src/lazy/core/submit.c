@@ -17,7 +17,7 @@
  */
 #include "lazy/core/submit.h"
 
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 
 #include "runtime/os.h"
 

@@ -45,6 +45,13 @@ void df_value_drop(deft_ctx *cx, df_value **v)
     cx->free_values = p;
 }
 
+size_t df_value_size(const df_value *v)
+{
+    int64_t n;
+    (void)df_shape_numel(&v->shape, &n);
+    return (size_t)n * deft_dtype_size((deft_dtype)v->dtype);
+}
+
 bool df_value_contiguous(const df_value *v)
 {
     int64_t step = 1;

@@ -7,8 +7,8 @@
  * earlier ones back. Inside a step the assigns belong to the step's transaction.
  */
 #include "base/replace.h"
-#include "lazy/device/devices.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/devices.h"
+#include "lazy/core/recorder.h"
 #include "lazy/files/safetensors.h"
 #include "lazy/core/submit.h"
 

@@ -4,7 +4,7 @@
  */
 #include "lazy/files/store.h"
 
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 #include "lazy/files/safetensors.h"
 
 #include <errno.h>

@@ -1,165 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The walk of reverse mode, and the calls that start it.
- *
- * First forwards: which records depend, through floats, on what gradients are asked for. Only those
- * get gradients, so nothing is recorded that nobody asked for. Then backwards, from the last record
- * that has a gradient. New records stand behind all that is walked over and are not met.
+ * The public calls that record gradients, and the table of rules.
  */
 #include "lazy/grad/grad.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/recorder.h"
 
 #include <string.h>
 
-static const df_grad_rule rules[DF_N_OPS] = {
+static const df_grad_rules rules = {
+    .of_op = {
 #define OP(name, n_src, class, facets) [DF_OP_##name] = facets,
 #define GRAD(rule) df_grad_##rule
 #include "ops/ops.def"
+    },
+    .meet_marks = df_grad_meet_marks,
 };
-
-/* ---- the walk ---- */
-
-static size_t space_size(uint32_t n)
-{
-    return n * (sizeof(uint32_t) + 1) + 1;
-}
-
-bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from)
-{
-    const uint32_t n = cx->rec.n - from;
-    *w = (df_grad){
-        .cx = cx, .what = what, .from = from, .end = DF_BAD, .n_mistakes = df_mistakes(cx)
-    };
-    w->sum = df_mem_alloc(cx->mem, space_size(n));
-    if (!w->sum) {
-        df_error(cx, DEFT_E_MEMORY, "%s: no memory for the gradients of %u records", what, n);
-        return false;
-    }
-    w->n = n;
-    w->flags = (uint8_t *)(w->sum + n);
-    memset(w->sum, 0xff, n * sizeof *w->sum);
-    memset(w->flags, 0, n);
-    w->mixed = cx->mixed;
-    cx->mixed = 0; /* dtypes are those of the forward pass */
-    return true;
-}
-
-void df_grad_finish(df_grad *w)
-{
-    if (w->sum) {
-        w->cx->mixed = w->mixed;
-        df_mem_free(w->cx->mem, w->sum, space_size(w->n));
-        df_vec_finish(w->cx->mem, &w->piece);
-    }
-    *w = (df_grad){ .cx = w->cx };
-}
-
-void df_grad_with(df_grad *w, uint32_t k)
-{
-    if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ACTIVE | DF_GRAD_ASKED;
-}
-
-/* Whether a loop carries on what is asked for: a state may come to depend on it in a later
- * iteration than the one that is recorded, so all of a loop's results do when one of its list does.
- */
-static bool is_final_active(df_grad *w, uint32_t k)
-{
-    const df_rec *const r = &w->cx->rec;
-    const uint32_t end = df_grad_src(w, k, 1);
-    if (w->end == end) return w->end_is_active;
-    w->end = end;
-    w->end_is_active = false;
-    for (uint32_t i = end; r->nodes[i].op == DF_OP_next || r->nodes[i].op == DF_OP_stack;
-         i = r->nodes[i].src[r->nodes[i].n_src - 1].i)
-        w->end_is_active |= df_grad_is_active(w, i);
-    return w->end_is_active;
-}
-
-static bool is_record_active(df_grad *w, uint32_t k)
-{
-    const df_node *const n = &w->cx->rec.nodes[k];
-    if (!df_is_float((deft_dtype)n->dtype) || rules[n->op] == df_grad_none) return false;
-    if (n->op == DF_OP_final) return is_final_active(w, k);
-    for (uint32_t i = 0; i < n->n_src; i++)
-        if (df_grad_is_active(w, n->src[i].i)) return true;
-    return false;
-}
-
-void df_grad_trace(df_grad *w)
-{
-    df_grad_find_marks(w);
-    for (uint32_t i = 0; i < w->n; i++) {
-        bool active = is_record_active(w, w->from + i);
-        if (w->flags[i] & DF_GRAD_MARKED) active = df_grad_mark_is_active(w, w->from + i, active);
-        if (active) w->flags[i] |= DF_GRAD_ACTIVE;
-        if (df_grad_is_joined(w, w->from + i)) w->flags[i] |= DF_GRAD_JOINED;
-    }
-}
-
-/* g summed over the axes in which s was broadcast to it. */
-static uint32_t unbroadcast(df_grad *w, uint32_t g, const df_shape *s)
-{
-    deft_ctx *const cx = w->cx;
-    df_shape have;
-    df_rec_shape(&cx->rec, g, &have);
-    const uint32_t more = have.rank - s->rank;
-    uint32_t gone = (1u << more) - 1, ones = 0;
-    for (uint32_t i = 0; i < s->rank; i++)
-        if (s->dim[i] == 1 && have.dim[i + more] != 1) ones |= 1u << i;
-    if (!gone && !ones) return g;
-    gone |= ones << more;
-    const bool keep = more == 0;
-    g = df_reduce(cx, DF_OP_sum, g, gone, keep, w->site);
-    if (keep || !ones || g == DF_BAD) return g;
-    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, g), ones, &g, NULL, 0, NULL, w->site);
-}
-
-static bool has_failed(const df_grad *w)
-{
-    return df_mistakes(w->cx) != w->n_mistakes;
-}
-
-bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
-{
-    deft_ctx *const cx = w->cx;
-    df_shape s;
-    if (g == DF_BAD) return false;
-    if (!df_grad_is_active(w, k)) return true;
-    df_rec_shape(&cx->rec, k, &s);
-    g = df_to(cx, unbroadcast(w, g, &s), df_dtype_at(cx, k), w->site);
-    const uint32_t so_far = df_grad_of(w, k);
-    uint32_t *const sum = &w->sum[k - w->from];
-    *sum = so_far == DF_BAD || g == DF_BAD ? g : df_map2(cx, DF_OP_add, so_far, g, w->site);
-    return *sum != DF_BAD && !has_failed(w);
-}
-
-bool df_grad_walk(df_grad *w)
-{
-    deft_ctx *const cx = w->cx;
-    for (uint32_t k = w->from + w->n; k-- > w->from;) {
-        const uint8_t flags = w->flags[k - w->from];
-        if (df_grad_of(w, k) == DF_BAD) {
-            if (has_failed(w)) return false;
-            continue;
-        }
-        bool goes_on = true;
-        w->site = df_rec_site(cx, k);
-        if (flags & DF_GRAD_MARKED && !df_grad_meet_marks(w, k, &goes_on)) return false;
-        const df_grad_rule rule = rules[cx->rec.nodes[k].op];
-        if (goes_on && rule != df_grad_none && !rule(w, k, df_grad_of(w, k))) return false;
-    }
-    return true;
-}
-
-uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site)
-{
-    df_shape s;
-    df_rec_shape(&cx->rec, k, &s);
-    const uint32_t zero = df_cst(cx, df_dtype_at(cx, k), 0, site);
-    return s.rank ? df_expand_to(cx, zero, &s, site) : zero;
-}
-
-/* ---- the calls ---- */
 
 typedef struct call {
     deft_ctx *cx;
@@ -216,7 +71,7 @@ static uint32_t float_record(const call *c, const char *role, size_t i, deft_ten
  * captured function's argument the log has the caller's handle, which is bound alike. */
 static uint32_t earlier_record(deft_ctx *cx, const deft_tensor *t)
 {
-    const deft_tensor *const twin = cx->recording ? df_recording_twin(cx, t) : NULL;
+    const deft_tensor *const twin = df_recording_twin(cx, t);
     if (twin && twin->flags & DF_HANDLE_UNDO) t = twin;
     if (!(t->flags & DF_HANDLE_UNDO)) return DF_BAD;
     for (size_t i = cx->undo.n; i-- > 0;)
@@ -362,7 +217,7 @@ static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const 
         s->seed[i] = seed_record(c, i, s->of[i], seeds ? seeds[i] : NULL);
         if (s->seed[i] == DF_BAD) return false;
     }
-    bool ok = df_grad_init(&w, cx, c->what, 0) && ask(c, &w, s->with, n_with) &&
+    bool ok = df_grad_init(&w, cx, c->what, 0, &rules) && ask(c, &w, s->with, n_with) &&
               sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
     for (size_t i = 0; i < n_with && ok; i++)
         ok = (s->made[i] = reap(c, &w, &s->with[i], i)) != DF_BAD;
@@ -456,7 +311,7 @@ static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
         s->seed[i] = df_grad_zeros(c->cx, s->of[i], c->site);
         if (s->seed[i] == DF_BAD) return false;
     }
-    bool ok = df_grad_init(&w, c->cx, c->what, 0) && ask(c, &w, s->with, n_with) &&
+    bool ok = df_grad_init(&w, c->cx, c->what, 0, &rules) && ask(c, &w, s->with, n_with) &&
               sow(c, &w, s->of, s->seed, n_of) && df_grad_walk(&w);
     for (size_t i = 0; i < n_with && ok; i++) {
         s->made[i] = found(&w, &s->with[i]);
@@ -471,7 +326,7 @@ static bool transpose(const call *c, deft_tensor *const *tangents, size_t n_of, 
                       space *s)
 {
     df_grad w = { .cx = c->cx };
-    bool ok = df_grad_init(&w, c->cx, c->what, s->seed[0]);
+    bool ok = df_grad_init(&w, c->cx, c->what, s->seed[0], &rules);
     for (size_t i = 0; i < n_of && ok; i++) df_grad_with(&w, s->seed[i]);
     if (ok) df_grad_trace(&w);
     w.site = c->site;

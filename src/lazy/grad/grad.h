@@ -4,11 +4,15 @@
  * first meets each when its gradient is complete; its rule then adds to the gradients of its
  * operands. Rules record ordinary operations, with the call site of what they differentiate.
  *
- *   grad.c        the walk, and the public calls
- *   grad_marks.c  records that the walk treats otherwise: stopped, hooked, custom
+ *   grad.c        the public calls, and the table of rules
+ *   custom.c      functions with a gradient of their own, hooks, stops
  *   grad_maps.c   rules of elementwise ops
  *   grad_shape.c  rules of views, reductions, indexing and products
- *   grad_loop.c   loops and branches
+ *   grad_loop.c   rules of loops and branches
+ *   replay.c      records that are recorded again, with their marks
+ *   walk.c        the walk
+ *   pieces.c      gradients of slices, which are put together when they are wanted
+ *   core/grad_marks.c   the list of marks
  *
  * A gradient always has the shape and dtype of its record.
  */
@@ -16,7 +20,8 @@
 #define DF_LAZY_GRAD_H
 
 #include "deft/grad.h"
-#include "lazy/capture/recording.h"
+#include "lazy/core/grad_marks.h"
+#include "lazy/core/recorder.h"
 
 enum {
     DF_GRAD_ACTIVE = 1, /* depends, as a float, on what gradients are asked for */
@@ -32,8 +37,23 @@ typedef struct df_grad_piece {
     uint32_t next; /* the piece of the same operand before it, or DF_BAD */
 } df_grad_piece;
 
+struct df_grad;
+
+/* One rule: gives what the operands of record k get when its gradient is g. df_grad_none stands for
+ * a constant and is never called. */
+typedef bool (*df_grad_rule)(struct df_grad *w, uint32_t k, uint32_t g);
+
+/* What a walk does at a record. */
+typedef struct df_grad_rules {
+    df_grad_rule of_op[DF_N_OPS];
+    /* The gradient of marked record k is complete. *goes_on says whether the rule of its op is
+     * asked, too. */
+    bool (*meet_marks)(struct df_grad *w, uint32_t k, bool *goes_on);
+} df_grad_rules;
+
 typedef struct df_grad {
     deft_ctx *cx;
+    const df_grad_rules *rules;
     const char *what; /* the public call, for messages */
     uint32_t from, n; /* records from .. from + n - 1 may have gradients */
     uint32_t *sum;    /* per record: its gradient so far, or DF_BAD; of pieces: the newest one */
@@ -46,8 +66,10 @@ typedef struct df_grad {
     uint8_t mixed;       /* the context's policy, which rests meanwhile */
 } df_grad;
 
-/* A walk over records [from, now). false: an error; finish it in any case. */
-bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from);
+/* Begins a walk over records [from, now). Returns false, with the error recorded, when it cannot
+ * begin. Call df_grad_finish in any case. */
+bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from,
+                  const df_grad_rules *rules);
 void df_grad_finish(df_grad *w);
 
 /* Gradients are asked for with respect to record k: before df_grad_trace. */
@@ -65,6 +87,10 @@ DF_INLINE bool df_grad_is_active(const df_grad *w, uint32_t k)
     return k - w->from < w->n && (w->flags[k - w->from] & DF_GRAD_ACTIVE);
 }
 
+/* The gradient of x with g added at the elements that view k of x shows. sum is what there is of
+ * the gradient, or DF_BAD. Beyond the first view of one tensor this writes over what there is. So
+ * a tensor with many views gets one gradient, and not one for each view to be summed. */
+uint32_t df_grad_add_place(df_grad *w, uint32_t x, uint32_t sum, uint32_t k, uint32_t g);
 /* Records what the pieces of record k add up to. DF_BAD: an error. */
 uint32_t df_grad_join(df_grad *w, uint32_t k);
 
@@ -86,31 +112,22 @@ DF_INLINE uint32_t df_grad_src(const df_grad *w, uint32_t k, uint32_t i)
 bool df_grad_is_joined(const df_grad *w, uint32_t k);
 
 /* Zeros of record k's shape and dtype. */
-uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site);
+DF_INLINE uint32_t df_grad_zeros(deft_ctx *cx, uint32_t k, uintptr_t site)
+{
+    df_shape s;
+    df_rec_shape(&cx->rec, k, &s);
+    const uint32_t zero = df_cst(cx, df_dtype_at(cx, k), 0, site);
+    return s.rank ? df_expand_to(cx, zero, &s, site) : zero;
+}
 
 /* a with one axis turned round. */
 uint32_t df_grad_turned(df_grad *w, uint32_t a, uint32_t axis);
-
-/* One rule: gives what the operands of record k get when its gradient is g. df_grad_none stands for
- * a constant and is never called. */
-typedef bool (*df_grad_rule)(df_grad *w, uint32_t k, uint32_t g);
 
 #define OP(name, n_src, class, facets) facets
 #define GRAD(rule) bool df_grad_##rule(df_grad *w, uint32_t k, uint32_t g);
 #include "ops/ops.def"
 
-/* ---- marks (grad_marks.c) ---- */
-
-typedef struct df_custom {
-    struct df_custom *next;
-    deft_backward_fn backward;
-    void *user;
-    uint32_t n_in, n_out;
-    const struct df_custom *batch_of; /* what this is for many examples of; NULL: nothing */
-    bool is_ours;      /* its functions are deft's: what they record belongs to the call's site */
-    bool may_work;     /* each runs once: in no loop, branch or vmap, and not for one either */
-    uint32_t record[]; /* n_in records, then n_out */
-} df_custom;
+/* ---- custom functions and hooks (custom.c), records recorded again (replay.c) ---- */
 
 /* deft_custom_grad, for the call at site. */
 bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backward, void *user,
@@ -121,16 +138,6 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
  * to.
  */
 uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site);
-
-/* deft_cond has recorded its first branch from `then` on, the other from `otherwise` to now; the
- * conds follow. false: an error. */
-bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
-/* The branches that cond k chooses between. */
-const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k);
-/* Record i becomes map[i], or goes: DF_NONE; of i records below[i] stay. Before they move. */
-void df_grad_marks_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below);
-/* The custom function of which record k is a result; NULL: none. */
-const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k);
 
 /* Active records of a walk that a body or branch uses and does not make. */
 typedef struct df_captures {
@@ -147,6 +154,7 @@ typedef struct df_replay {
     uint32_t *map;            /* what stands for each, or DF_BAD: itself */
     uint32_t loop, around;    /* the loop whose body it is, or DF_BAD; and the loop of now */
     const df_captures *outer; /* NULL: what comes from outside stands for itself */
+    df_map_each_fn map_each;  /* df_vmap_call, where records get an axis of examples; else NULL */
     const uint32_t *local;    /* what stands for each of them */
 } df_replay;
 
@@ -157,11 +165,6 @@ uint32_t df_grad_now(const df_replay *p, uint32_t k);
  * were, or none. false: an error. */
 bool df_grad_copy_marks(const df_replay *p);
 
-/* Flags the records of w that have marks. */
-void df_grad_find_marks(df_grad *w);
-/* Whether a marked record passes on what its operands depend on: of a custom function, what went
- * into it; a stop nothing. is_active: whether its own operands do. */
-bool df_grad_mark_is_active(const df_grad *w, uint32_t k, bool is_active);
 /* The gradient of marked record k is complete. *goes_on: whether its op's rule is to be asked. */
 bool df_grad_meet_marks(df_grad *w, uint32_t k, bool *goes_on);
 

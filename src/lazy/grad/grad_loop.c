@@ -16,7 +16,7 @@
  */
 #include "lazy/grad/grad.h"
 
-#include "lazy/calls/body.h"
+#include "lazy/calls/control.h"
 
 /* ---- what comes from outside ---- */
 
@@ -367,8 +367,8 @@ static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
     df_replay p = start_replay(l);
     df_grad w = { .cx = cx };
     (void)n_in, (void)n_out;
-    bool ok =
-        enter_body(b, &p, rows) && record_body(l, &p) && df_grad_init(&w, cx, l->w->what, from);
+    bool ok = enter_body(b, &p, rows) && record_body(l, &p) &&
+              df_grad_init(&w, cx, l->w->what, from, l->w->rules);
     for (uint32_t i = 0; i < n + l->outer.n && ok; i++)
         if (is_float_record(cx, b->local[i])) df_grad_with(&w, b->local[i]);
     if (ok) df_grad_trace(&w);
@@ -556,7 +556,7 @@ static bool through_branch(const branch *b, const df_captures *c, df_arena *a, u
     p.local = local;
     for (uint32_t k = b->low; k < b->high; k++)
         if (b->need[k - b->low] && !record_again(&p, k)) return false;
-    bool ok = df_grad_copy_marks(&p) && df_grad_init(&w, cx, b->w->what, from);
+    bool ok = df_grad_copy_marks(&p) && df_grad_init(&w, cx, b->w->what, from, b->w->rules);
     for (uint32_t i = 0; i < c->n && ok; i++) df_grad_with(&w, local[i]);
     if (ok) df_grad_trace(&w);
     w.site = b->w->site;

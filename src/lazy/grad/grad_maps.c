@@ -57,12 +57,6 @@ static uint32_t number(df_grad *w, uint32_t k, double value)
 
 /* ---- one operand ---- */
 
-bool df_grad_none(df_grad *w, uint32_t k, uint32_t g)
-{
-    (void)w, (void)k, (void)g;
-    df_unreachable();
-}
-
 /* A state or row of a loop that is still being recorded: the loop takes it from here. */
 bool df_grad_leaf(df_grad *w, uint32_t k, uint32_t g)
 {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "lazy/device/devices.h"
+#include "lazy/core/devices.h"
 #include "lazy/files/store.h"
 #include "runtime/os.h"
 

@@ -6,7 +6,7 @@
  */
 #include "lazy/vmap/vmap.h"
 
-#include "lazy/calls/body.h"
+#include "lazy/core/body.h"
 #include "lazy/grad/grad.h"
 
 #include <string.h>
@@ -397,7 +397,9 @@ static bool for_all(call *c, uint32_t from)
     find_customs(&w);
     find_needed(&w);
     find_batched(&w);
-    const df_replay again = { .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now };
+    const df_replay again = {
+        .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now, .map_each = df_vmap_call
+    };
     if (!record_all(&w) || !df_grad_copy_marks(&again)) return false;
     w.site = c->site;
     for (size_t i = 0; i < c->n_out; i++)

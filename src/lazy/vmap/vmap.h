@@ -14,7 +14,9 @@
 #define DF_LAZY_VMAP_H
 
 #include "deft/vmap.h"
-#include "lazy/capture/recording.h"
+#include <string.h>
+
+#include "lazy/core/recorder.h"
 
 enum {
     DF_VMAP_NEEDED = 1,  /* by a result */
@@ -91,5 +93,36 @@ df_batch_rule df_batch_rule_of(df_op op);
 /* What of a loop depends on examples: flags of control record k, its operands' being known. Says
  * whether any other record's flags changed. */
 bool df_vmap_see_control(df_vmap *w, uint32_t k);
+
+/* ---- short forms ---- */
+
+DF_INLINE df_node df_vmap_node_at(const df_vmap *w, uint32_t k)
+{
+    return w->cx->rec.nodes[k];
+}
+
+DF_INLINE df_shape df_vmap_shape_of(const df_vmap *w, uint32_t k)
+{
+    df_shape s = { 0 };
+    df_rec_shape(&w->cx->rec, k, &s);
+    return s;
+}
+
+/* Of record k for all examples. */
+DF_INLINE df_shape df_vmap_shape_for_all(const df_vmap *w, uint32_t k)
+{
+    const df_shape s = df_vmap_shape_of(w, k);
+    df_shape all = { .rank = s.rank + 1, .dim = { w->extent } };
+    df_assert(s.rank < DEFT_MAX_RANK);
+    memcpy(all.dim + 1, s.dim, s.rank * sizeof *s.dim);
+    return all;
+}
+
+DF_INLINE uint32_t df_vmap_view(df_vmap *w, df_op op, uint32_t a, uint32_t attr,
+                                const df_shape *out)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(w->cx, op, df_dtype_at(w->cx, a), attr, &a, NULL, 0, out, w->site);
+}
 
 #endif

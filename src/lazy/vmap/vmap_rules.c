@@ -37,33 +37,11 @@ uint32_t df_batch_none(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
 
 /* ---- short forms ---- */
 
-static df_node node_at(const df_vmap *w, uint32_t k)
-{
-    return w->cx->rec.nodes[k];
-}
-
-static df_shape shape_of(const df_vmap *w, uint32_t k)
-{
-    df_shape s = { 0 };
-    df_rec_shape(&w->cx->rec, k, &s);
-    return s;
-}
-
-/* Of record k for all examples. */
-static df_shape shape_for_all(const df_vmap *w, uint32_t k)
-{
-    const df_shape s = shape_of(w, k);
-    df_shape all = { .rank = s.rank + 1, .dim = { w->extent } };
-    df_assert(s.rank < DEFT_MAX_RANK);
-    memcpy(all.dim + 1, s.dim, s.rank * sizeof *s.dim);
-    return all;
-}
-
 /* Record k once more, on other operands, with an attribute and extents of its own. */
 static uint32_t with(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t attr,
                      const int64_t *args, uint32_t n_args, const df_shape *out)
 {
-    const df_node n = node_at(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     for (uint32_t i = 0; i < n.n_src; i++)
         if (src[i] == DF_BAD) return DF_BAD;
     return df_append(w->cx, (df_op)n.op, (deft_dtype)n.dtype, attr, src, args, n_args, out,
@@ -75,57 +53,10 @@ static uint32_t with_attr(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t 
     return with(w, k, src, attr, NULL, 0, NULL);
 }
 
-static uint32_t view(df_vmap *w, df_op op, uint32_t a, uint32_t attr, const df_shape *out)
-{
-    if (a == DF_BAD) return DF_BAD;
-    return df_append(w->cx, op, df_dtype_at(w->cx, a), attr, &a, NULL, 0, out, w->site);
-}
-
-uint32_t df_vmap_again(df_vmap *w, uint32_t k, const uint32_t *src)
-{
-    return df_append_like(w->cx, k, src, w->site);
-}
-
-uint32_t df_vmap_spread(df_vmap *w, uint32_t a)
-{
-    if (a == DF_BAD) return DF_BAD;
-    if (node_at(w, a).rank == DEFT_MAX_RANK) {
-        df_error(w->cx, DEFT_E_LIMIT, "vmap: a tensor of %d axes leaves none for %lld examples",
-                 DEFT_MAX_RANK, (long long)w->extent);
-        return DF_BAD;
-    }
-    const df_shape all = shape_for_all(w, a);
-    return df_expand_to(w->cx, a, &all, w->site);
-}
-
-uint32_t df_vmap_for_each(df_vmap *w, uint32_t k)
-{
-    const uint32_t now = df_vmap_now(w, k);
-    return df_vmap_is_batched(w, k) ? now : df_vmap_spread(w, now);
-}
-
-uint32_t df_vmap_lift(df_vmap *w, uint32_t a, uint32_t n_axes)
-{
-    if (n_axes == 0) return a;
-    return view(w, DF_OP_unsqueeze, a, ((1u << n_axes) - 1) << 1, NULL);
-}
-
-uint32_t df_vmap_move(df_vmap *w, uint32_t a, uint32_t from, uint32_t to)
-{
-    uint32_t attr = 0;
-    if (a == DF_BAD || from == to) return a;
-    const uint32_t rank = node_at(w, a).rank;
-    for (uint32_t i = 0, next = 0; i < rank; i++) {
-        next += next == from;
-        attr |= (i == to ? from : next++) << 4 * i;
-    }
-    return view(w, DF_OP_permute, a, attr, NULL);
-}
-
 /* All operands once for each example. */
 static void spread_all(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched, uint32_t *out)
 {
-    for (uint32_t i = 0; i < node_at(w, k).n_src; i++)
+    for (uint32_t i = 0; i < df_vmap_node_at(w, k).n_src; i++)
         out[i] = batched >> i & 1 ? src[i] : df_vmap_spread(w, src[i]);
 }
 
@@ -144,19 +75,19 @@ static uint32_t core_axes(const char *signature, uint32_t i)
 /* The matrix that record a is copies of; DF_BAD when it is none. */
 static uint32_t one_matrix(const df_vmap *w, uint32_t a)
 {
-    const df_node n = node_at(w, a);
+    const df_node n = df_vmap_node_at(w, a);
     if (n.rank == 2) return a;
-    return n.op == DF_OP_expand && node_at(w, n.src[0].i).rank == 2 ? n.src[0].i : DF_BAD;
+    return n.op == DF_OP_expand && df_vmap_node_at(w, n.src[0].i).rank == 2 ? n.src[0].i : DF_BAD;
 }
 
 /* a [..., n] as [all of them, n], where a trailing axis of 1 may be dropped. */
 static uint32_t rows(df_vmap *w, uint32_t a, int64_t n)
 {
-    const df_shape s = shape_of(w, a);
+    const df_shape s = df_vmap_shape_of(w, a);
     df_shape flat = { .rank = 2, .dim = { 1, n } };
     const uint32_t last = s.dim[s.rank - 1] == n ? s.rank - 1 : s.rank - 2;
     for (uint32_t i = 0; i < last; i++) flat.dim[0] *= s.dim[i];
-    return view(w, DF_OP_reshape, a, 0, &flat);
+    return df_vmap_view(w, DF_OP_reshape, a, 0, &flat);
 }
 
 /* A product of which one factor is the same matrix for all examples is one product of all their
@@ -164,20 +95,20 @@ static uint32_t rows(df_vmap *w, uint32_t a, int64_t n)
  * same, term for term. DF_NONE: it is no such product. */
 static uint32_t shared_product(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape all = shape_for_all(w, k);
+    const df_shape all = df_vmap_shape_for_all(w, k);
     const bool from_left = batched == 2;
     if (batched == 3 || (from_left && all.dim[all.rank - 1] != 1)) return DF_NONE;
     uint32_t one = one_matrix(w, src[!from_left]);
     if (one == DF_BAD) return DF_NONE;
-    const df_shape s = shape_of(w, one);
-    if (from_left) one = view(w, DF_OP_permute, one, 0x01, NULL);
+    const df_shape s = df_vmap_shape_of(w, one);
+    if (from_left) one = df_vmap_view(w, DF_OP_permute, one, 0x01, NULL);
     const uint32_t factors[2] = { rows(w, src[from_left], s.dim[from_left]), one };
-    return view(w, DF_OP_reshape, with_attr(w, k, factors, 0), 0, &all);
+    return df_vmap_view(w, DF_OP_reshape, with_attr(w, k, factors, 0), 0, &all);
 }
 
 uint32_t df_batch_signature(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_node n = node_at(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     const char *const signature = rules[n.op].signature;
     const uint32_t loops = n.rank - core_axes(signature, n.n_src);
     uint32_t out[3], cores = 0;
@@ -187,7 +118,7 @@ uint32_t df_batch_signature(df_vmap *w, uint32_t k, const uint32_t *src, uint32_
         if (product != DF_NONE) return product;
     }
     for (uint32_t i = 0; i < n.n_src; i++) {
-        const uint32_t mine = node_at(w, n.src[i].i).rank - core_axes(signature, i);
+        const uint32_t mine = df_vmap_node_at(w, n.src[i].i).rank - core_axes(signature, i);
         out[i] = batched >> i & 1 ? df_vmap_lift(w, src[i], loops - mine)
                  : cores          ? df_vmap_spread(w, src[i])
                                   : src[i];
@@ -199,7 +130,7 @@ uint32_t df_batch_signature(df_vmap *w, uint32_t k, const uint32_t *src, uint32_
 
 uint32_t df_batch_axes(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const uint32_t attr = node_at(w, k).attr, keep = attr & DF_REDUCE_KEEPDIMS;
+    const uint32_t attr = df_vmap_node_at(w, k).attr, keep = attr & DF_REDUCE_KEEPDIMS;
     (void)batched;
     return with_attr(w, k, src, (attr & 255u) << 1 | keep);
 }
@@ -209,25 +140,25 @@ uint32_t df_batch_axis(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
 {
     uint32_t all[3];
     spread_all(w, k, src, batched, all);
-    return with_attr(w, k, all, node_at(w, k).attr + 1);
+    return with_attr(w, k, all, df_vmap_node_at(w, k).attr + 1);
 }
 
 /* The same number for all examples, from the extents of any. */
 uint32_t df_batch_count(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape s = shape_of(w, k);
-    return with(w, k, src, node_at(w, k).attr << batched, NULL, 0, &s);
+    const df_shape s = df_vmap_shape_of(w, k);
+    return with(w, k, src, df_vmap_node_at(w, k).attr << batched, NULL, 0, &s);
 }
 
 /* One draw for all examples: each has elements of its own. */
 uint32_t df_batch_random(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape all = shape_for_all(w, k);
-    const df_node n = node_at(w, k);
+    const df_shape all = df_vmap_shape_for_all(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     int64_t args[2];
     (void)batched;
     memcpy(args, w->cx->rec.args + n.arg, sizeof args);
-    if (w->cx->recording) df_recording_draw_again(w->cx, n.arg, w->cx->rec.n_args);
+    df_recording_draw_again(w->cx, n.arg, w->cx->rec.n_args);
     return with(w, k, src, n.attr, args, 2, &all);
 }
 
@@ -235,8 +166,8 @@ uint32_t df_batch_random(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t b
 
 uint32_t df_batch_slice(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape all = shape_for_all(w, k);
-    const df_node n = node_at(w, k);
+    const df_shape all = df_vmap_shape_for_all(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     int64_t args[2 * DEFT_MAX_RANK] = { 0, 1 };
     (void)batched;
     memcpy(args + 2, w->cx->rec.args + n.arg, 2 * (size_t)n.rank * sizeof *args);
@@ -245,7 +176,7 @@ uint32_t df_batch_slice(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t ba
 
 uint32_t df_batch_permute(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_node n = node_at(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     uint32_t attr = 0;
     (void)batched;
     for (uint32_t i = 0; i < n.rank; i++) attr |= ((n.attr >> 4 * i & 15u) + 1) << 4 * (i + 1);
@@ -254,23 +185,23 @@ uint32_t df_batch_permute(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t 
 
 uint32_t df_batch_expand(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape all = shape_for_all(w, k);
-    const uint32_t lifted = df_vmap_lift(w, src[0], all.rank - node_at(w, src[0]).rank);
+    const df_shape all = df_vmap_shape_for_all(w, k);
+    const uint32_t lifted = df_vmap_lift(w, src[0], all.rank - df_vmap_node_at(w, src[0]).rank);
     (void)batched;
     return with(w, k, &lifted, 0, NULL, 0, &all);
 }
 
 uint32_t df_batch_reshape(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape all = shape_for_all(w, k);
+    const df_shape all = df_vmap_shape_for_all(w, k);
     (void)batched;
     return with(w, k, src, 0, NULL, 0, &all);
 }
 
 uint32_t df_batch_diagonal(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_shape all = shape_for_all(w, k);
-    const df_node n = node_at(w, k);
+    const df_shape all = df_vmap_shape_for_all(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     const int64_t offset = w->cx->rec.args[n.arg];
     (void)batched;
     return with(w, k, src, n.attr + 0x11, &offset, 1, &all);
@@ -282,13 +213,13 @@ uint32_t df_batch_diagonal(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t
  * them: one axis of all in the place of that one, the same along the others. */
 static uint32_t slots(df_vmap *w, uint32_t indices, uint32_t a, uint32_t axis)
 {
-    const df_shape at = shape_of(w, indices);
-    df_shape thin = { .rank = node_at(w, a).rank }, all = shape_of(w, a);
+    const df_shape at = df_vmap_shape_of(w, indices);
+    df_shape thin = { .rank = df_vmap_node_at(w, a).rank }, all = df_vmap_shape_of(w, a);
     for (uint32_t i = 0; i < thin.rank; i++) thin.dim[i] = 1;
     for (uint32_t i = 1; i < at.rank; i++) thin.dim[axis] *= at.dim[i];
     thin.dim[0] = w->extent;
     all.dim[axis] = thin.dim[axis];
-    return df_expand_to(w->cx, view(w, DF_OP_reshape, indices, 0, &thin), &all, w->site);
+    return df_expand_to(w->cx, df_vmap_view(w, DF_OP_reshape, indices, 0, &thin), &all, w->site);
 }
 
 static uint32_t on_slots(df_vmap *w, df_op op, const uint32_t *src, uint32_t axis)
@@ -300,25 +231,25 @@ static uint32_t on_slots(df_vmap *w, df_op op, const uint32_t *src, uint32_t axi
 
 uint32_t df_batch_take(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const uint32_t axis = node_at(w, k).attr;
+    const uint32_t axis = df_vmap_node_at(w, k).attr;
     if (batched == 1) return with_attr(w, k, src, axis + 1);
     if (batched == 2) return df_vmap_move(w, with_attr(w, k, src, axis), axis, 0);
-    const df_shape all = shape_for_all(w, k);
+    const df_shape all = df_vmap_shape_for_all(w, k);
     const uint32_t from[2] = { src[0], slots(w, src[1], src[0], axis + 1) };
-    return view(w, DF_OP_reshape, on_slots(w, DF_OP_gather, from, axis + 1), 0, &all);
+    return df_vmap_view(w, DF_OP_reshape, on_slots(w, DF_OP_gather, from, axis + 1), 0, &all);
 }
 
 uint32_t df_batch_index_add(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const uint32_t axis = node_at(w, k).attr + 1;
+    const uint32_t axis = df_vmap_node_at(w, k).attr + 1;
     const uint32_t to = batched & 1 ? src[0] : df_vmap_spread(w, src[0]);
     const uint32_t values = batched & 4 ? src[2] : df_vmap_spread(w, src[2]);
     if (to == DF_BAD || values == DF_BAD) return DF_BAD;
     if (!(batched & 2)) return with_attr(w, k, (const uint32_t[]){ to, src[1], values }, axis);
     const uint32_t at = slots(w, src[1], to, axis);
     if (at == DF_BAD) return DF_BAD;
-    const df_shape s = shape_of(w, at);
-    const uint32_t parts[3] = { to, at, view(w, DF_OP_reshape, values, 0, &s) };
+    const df_shape s = df_vmap_shape_of(w, at);
+    const uint32_t parts[3] = { to, at, df_vmap_view(w, DF_OP_reshape, values, 0, &s) };
     return on_slots(w, DF_OP_scatter_add, parts, axis);
 }
 
@@ -326,29 +257,29 @@ uint32_t df_batch_index_add(df_vmap *w, uint32_t k, const uint32_t *src, uint32_
 static uint32_t place_on(df_vmap *w, uint32_t low, uint32_t place, uint32_t a)
 {
     uint32_t chain[32], n = 0;
-    for (uint32_t v = place; v != low; v = node_at(w, v).src[0].i) {
+    for (uint32_t v = place; v != low; v = df_vmap_node_at(w, v).src[0].i) {
         if (n == DF_LEN(chain)) {
             df_error(w->cx, DEFT_E_LIMIT, "vmap: more than %zu views of views", DF_LEN(chain));
             return DF_BAD;
         }
         chain[n++] = v;
     }
-    while (n-- && a != DF_BAD) a = rules[node_at(w, chain[n]).op].rule(w, chain[n], &a, 1);
+    while (n-- && a != DF_BAD) a = rules[df_vmap_node_at(w, chain[n]).op].rule(w, chain[n], &a, 1);
     return a;
 }
 
 /* Memory that updates will fill stays so. */
 static uint32_t base_for_all(df_vmap *w, uint32_t a)
 {
-    const df_node n = node_at(w, a);
+    const df_node n = df_vmap_node_at(w, a);
     if (n.op != DF_OP_empty) return df_vmap_spread(w, a);
-    const df_shape all = shape_for_all(w, a);
+    const df_shape all = df_vmap_shape_for_all(w, a);
     return df_append(w->cx, DF_OP_empty, (deft_dtype)n.dtype, 0, NULL, NULL, 0, &all, w->site);
 }
 
 uint32_t df_batch_update(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
-    const df_node n = node_at(w, k);
+    const df_node n = df_vmap_node_at(w, k);
     const uint32_t place_flags = df_vmap_flags(w, n.src[2].i);
     uint32_t out[3] = { src[0], src[1], src[2] };
     /* Gradients of loops and branches want its place there, whatever its base is. */
@@ -368,8 +299,8 @@ uint32_t df_batch_which(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t ba
 {
     deft_ctx *const cx = w->cx;
     const uintptr_t site = w->site;
-    const bool zeros = node_at(w, k).attr & DF_WHICH_ZEROS;
-    const df_shape all = shape_for_all(w, k), in = shape_of(w, src[0]);
+    const bool zeros = df_vmap_node_at(w, k).attr & DF_WHICH_ZEROS;
+    const df_shape all = df_vmap_shape_for_all(w, k), in = df_vmap_shape_of(w, src[0]);
     const int64_t start[2] = { 0, 0 }, step[2] = { 1, 1 };
     df_shape room = all;
     (void)batched;

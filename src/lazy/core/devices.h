@@ -2,25 +2,29 @@
  *
  * Where values live, and how they get elsewhere (docs/cuda.md, "Using it").
  *
- *   runtime    GPUs, opened when first asked for, there until it ends              devices.c
- *   context    a queue on each GPU it has used; df_value_where                     devices.c
- *   values     copied to another device, read, written                             move.c
+ *   runtime    GPUs, opened when first asked for, there until it ends              gpus.c
+ *   context    a queue on each GPU it has used; df_value_where                     gpus.c
+ *   values     copied to another device, read, written                             copy.c
  *   cuts       inputs that live elsewhere are copied for the run; results that
  *              belong elsewhere are brought there                                  stage.c
  *
  * Addresses of a GPU are in df_value.data and df_buffer.data like any; nobody but the functions of
- * move.c looks at what is behind them.
+ * copy.c looks at what is behind them.
  */
 #ifndef DF_LAZY_DEVICES_H
 #define DF_LAZY_DEVICES_H
 
 #include "lazy/core/spine.h"
 
-/* ---- devices.c ---- */
+/* ---- gpus.c ---- */
 
 /* Opened when it is not yet. where: no DEFT_CPU. DEFT_E_ARG: there can be no such device;
  * DEFT_E_BACKEND: it can't be used. Any thread. */
 deft_status df_rt_gpu(deft_runtime *rt, df_diag *d, deft_device where, df_device **out);
+/* How many GPUs the driver has. Any thread. */
+deft_status df_rt_gpu_count(deft_runtime *rt, df_diag *d, int *out);
+/* The device at `where`, or NULL when it has not been opened. Any thread. */
+df_device *df_rt_opened(deft_runtime *rt, deft_device where);
 void df_rt_gpus_settle(deft_runtime *rt); /* until none of them makes code beside runs */
 void df_rt_gpus_close(deft_runtime *rt);  /* all contexts and plans are gone */
 /* The device of plans for `where`, which a context has used. */
@@ -37,6 +41,14 @@ deft_status df_ctx_wait(deft_ctx *cx, df_diag *d);
 void df_ctx_leave(deft_ctx *cx); /* no value is left; waits; what failed goes to the log */
 
 #define DF_DEVICE_TEXT 24
+/* The functions of the GPU that q belongs to, or NULL when that GPU replays nothing. */
+const df_far *df_queue_replay(const df_ctx_queue *q);
+/* Whether a device may have this number; the device need not exist. */
+DF_INLINE bool df_device_can_be(deft_device where)
+{
+    return where >= DEFT_CPU && where <= DF_MAX_GPUS;
+}
+
 /* "cpu", "cuda:0" */
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT]);
 
@@ -46,7 +58,7 @@ DF_INLINE deft_device df_value_where(const deft_ctx *cx, const df_value *v)
     return DF_LIKELY(!cx->n_queues) ? DEFT_CPU : df_value_where_far(cx, v);
 }
 
-/* ---- move.c ---- */
+/* ---- copy.c ---- */
 
 /* refs = 1; of a device that cx uses. */
 deft_status df_ctx_buffer(deft_ctx *cx, df_diag *d, deft_device where, int64_t bytes,

@@ -19,16 +19,3 @@ deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low)
         cx->mixed = low == DEFT_F32 ? 0 : (uint8_t)low;
     return was;
 }
-
-uint32_t df_mixed_cast(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
-{
-    if (a == DF_BAD) return DF_BAD;
-    const deft_dtype t = df_dtype_at(cx, a);
-    switch ((df_mixed)df_op_infos[op].mixed) {
-    case DF_MIXED_low: return t == DEFT_F32 ? df_to(cx, a, (deft_dtype)cx->mixed, site) : a;
-    case DF_MIXED_high: return df_is_half(t) ? df_to(cx, a, DEFT_F32, site) : a;
-    case DF_MIXED_widest:
-    case DF_MIXED_same: return a;
-    }
-    df_unreachable();
-}

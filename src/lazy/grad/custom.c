@@ -1,225 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Marks: what a record means for gradients beyond its op. A stop and the results of a custom
- * function are records of their own, a view that changes nothing (unsqueeze of no axis), which the
- * simplifier drops; the mark beside it says what it is. Marks go with their records.
+ * Functions with a gradient of their own, hooks and stops: the public calls, and what the walk does
+ * when it meets one.
  */
 #include "lazy/grad/grad.h"
 
 #include <string.h>
 
-#include "lazy/calls/body.h"
-#include "lazy/vmap/vmap.h"
+#include "lazy/core/body.h"
 #include "lazy/core/meet.h"
-
-/* ---- the list ---- */
-
-static void custom_destroy(deft_ctx *cx, df_custom *c)
-{
-    df_mem_free(cx->mem, c, sizeof *c + ((size_t)c->n_in + c->n_out) * sizeof *c->record);
-}
-
-void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < cx->grad_marks.n; i++)
-        if (cx->grad_marks.at[i].record < n) cx->grad_marks.at[kept++] = cx->grad_marks.at[i];
-    cx->grad_marks.n = kept;
-    for (df_custom **at = &cx->customs; *at;) {
-        df_custom *const c = *at;
-        if (c->record[c->n_in] < n) {
-            at = &c->next;
-            continue;
-        }
-        *at = c->next;
-        custom_destroy(cx, c);
-    }
-}
-
-/* Gradients go through c while all that went in and came out is there. */
-static bool stays(const df_custom *c, const uint32_t *map)
-{
-    for (uint32_t i = 0; i < c->n_in + c->n_out; i++)
-        if (map[c->record[i]] == DF_NONE) return false;
-    return true;
-}
-
-/* Of the conds that m stands before, whether one stays. */
-static bool a_cond_stays(const deft_ctx *cx, const df_grad_mark *m, const uint32_t *map)
-{
-    for (uint32_t k = m->record; k < cx->rec.n && cx->rec.nodes[k].op == DF_OP_cond; k++)
-        if (map[k] != DF_NONE) return true;
-    return false;
-}
-
-void df_grad_marks_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below)
-{
-    size_t kept = 0;
-    for (size_t i = 0; i < cx->grad_marks.n; i++) {
-        df_grad_mark m = cx->grad_marks.at[i];
-        if (m.kind == DF_MARK_BRANCHES ? !a_cond_stays(cx, &m, map)
-            : m.kind == DF_MARK_CUSTOM ? !stays(m.custom, map)
-                                       : map[m.record] == DF_NONE)
-            continue;
-        m.record = below[m.record];
-        m.then = below[m.then];
-        m.otherwise = below[m.otherwise];
-        cx->grad_marks.at[kept++] = m;
-    }
-    cx->grad_marks.n = kept;
-    for (df_custom **at = &cx->customs; *at;) {
-        df_custom *const c = *at;
-        if (!stays(c, map)) {
-            *at = c->next;
-            custom_destroy(cx, c);
-            continue;
-        }
-        for (uint32_t i = 0; i < c->n_in + c->n_out; i++) c->record[i] = map[c->record[i]];
-        at = &c->next;
-    }
-}
-
-static bool add_mark(deft_ctx *cx, df_grad_mark m)
-{
-    if (df_vec_push(cx->mem, &cx->grad_marks, m)) return true;
-    df_error(cx, DEFT_E_MEMORY, "no memory for a mark on record %u", m.record);
-    return false;
-}
-
-uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
-{
-    if (a == DF_BAD) return DF_BAD;
-    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
-}
-
-bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise)
-{
-    return add_mark(
-        cx, (df_grad_mark){
-                .record = record, .kind = DF_MARK_BRANCHES, .then = then, .otherwise = otherwise });
-}
-
-const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k)
-{
-    const df_grad_mark *best = NULL;
-    for (size_t i = 0; i < cx->grad_marks.n; i++) {
-        const df_grad_mark *const m = &cx->grad_marks.at[i];
-        if (m->kind == DF_MARK_BRANCHES && m->record <= k && (!best || m->record >= best->record))
-            best = m;
-    }
-    return best;
-}
-
-const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k)
-{
-    for (size_t i = 0; i < cx->grad_marks.n; i++)
-        if (cx->grad_marks.at[i].record == k && cx->grad_marks.at[i].kind == DF_MARK_CUSTOM)
-            return cx->grad_marks.at[i].custom;
-    return NULL;
-}
-
-/* ---- what is recorded again ---- */
-
-/* Record k recorded again; DF_BAD: it was not. */
-static uint32_t again(const df_replay *p, uint32_t k)
-{
-    return k >= p->low && k < p->high ? p->map[k - p->low] : DF_BAD;
-}
-
-uint32_t df_grad_now(const df_replay *p, uint32_t k)
-{
-    const df_captures *const c = p->outer;
-    if (again(p, k) != DF_BAD) return again(p, k);
-    const uint32_t slot = c && k - c->w->from < c->w->n ? c->slot[k - c->w->from] : 0;
-    return slot ? p->local[slot - 1] : k;
-}
-
-/* Where what was recorded from k on begins now: k or something behind it was recorded again. */
-static uint32_t begins_at(const df_replay *p, uint32_t k)
-{
-    df_assert(k >= p->low);
-    while (k < p->high && p->map[k - p->low] == DF_BAD) k++;
-    df_assert(k < p->high);
-    return p->map[k - p->low];
-}
-
-/* The first of the records m speaks of that was recorded again: of the results of a cond, which
- * follow each other, perhaps not all were. DF_BAD: none was. */
-static uint32_t marked(const df_replay *p, const df_grad_mark *m)
-{
-    const df_node *const nodes = p->cx->rec.nodes;
-    uint32_t k = m->record;
-    if (m->kind == DF_MARK_BRANCHES && k >= p->low)
-        while (k + 1 < p->high && again(p, k) == DF_BAD && nodes[k + 1].op == DF_OP_cond) k++;
-    return again(p, k);
-}
-
-static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_batched)
-{
-    deft_ctx *const cx = p->cx;
-    const uint32_t n = c->n_in + c->n_out;
-    df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
-    if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
-    *to = *c;
-    if (is_batched) to->batch_of = c;
-    for (uint32_t i = 0; i < n; i++) to->record[i] = df_grad_now(p, c->record[i]);
-    to->next = cx->customs;
-    cx->customs = to;
-    return to;
-}
-
-/* Results of a custom function follow each other, and so do their marks. */
-bool df_grad_copy_marks(const df_replay *p)
-{
-    deft_ctx *const cx = p->cx;
-    const df_custom *from = NULL;
-    df_custom *to = NULL;
-    const size_t n = cx->grad_marks.n;
-    for (size_t i = 0; i < n; i++) {
-        df_grad_mark m = cx->grad_marks.at[i];
-        const uint32_t record = marked(p, &m);
-        if (record == DF_BAD) continue;
-        /* It has an axis of examples more than it had. */
-        const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
-        if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
-            from = m.custom;
-            if (!(to = copy_custom(p, from, is_batched))) return false;
-        }
-        if (m.kind == DF_MARK_CUSTOM) m.custom = to;
-        if (m.kind == DF_MARK_HOOK) m.n_batches += is_batched;
-        m.record = record;
-        if (m.kind == DF_MARK_BRANCHES) {
-            m.then = begins_at(p, m.then);
-            m.otherwise = begins_at(p, m.otherwise);
-        }
-        if (!add_mark(cx, m)) return false;
-    }
-    return true;
-}
-
-/* ---- what the walk asks ---- */
-
-void df_grad_find_marks(df_grad *w)
-{
-    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
-        const uint32_t k = w->cx->grad_marks.at[i].record;
-        if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_MARKED;
-    }
-}
-
-bool df_grad_mark_is_active(const df_grad *w, uint32_t k, bool is_active)
-{
-    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
-        const df_grad_mark *const m = &w->cx->grad_marks.at[i];
-        if (m->record != k || m->kind == DF_MARK_HOOK || m->kind == DF_MARK_BRANCHES) continue;
-        bool any = false;
-        if (m->kind == DF_MARK_CUSTOM)
-            for (uint32_t j = 0; j < m->custom->n_in; j++)
-                any |= df_grad_is_active(w, m->custom->record[j]);
-        return any;
-    }
-    return is_active;
-}
 
 /* Bare number t as a record like record `like`. */
 static uint32_t number_like(deft_ctx *cx, deft_tensor *t, uint32_t like, uintptr_t site)
@@ -267,6 +56,7 @@ typedef struct hook {
     deft_grad_hook_fn fn;
     void *user;
     uint32_t n_batches;
+    df_map_each_fn map_each;
     uintptr_t site;
 } hook;
 
@@ -286,7 +76,7 @@ static deft_tensor *run_hook(deft_ctx *cx, const hook *h, deft_tensor *grad)
     hook one = *h;
     deft_tensor *made;
     if (one.n_batches-- == 0) return h->fn(cx, grad, h->user);
-    return df_vmap_call(cx, "grad_hook", hook_one, &one, &grad, NULL, 1, &made, NULL, 1, h->site)
+    return h->map_each(cx, "grad_hook", hook_one, &one, &grad, NULL, 1, &made, NULL, 1, h->site)
                ? made
                : NULL;
 }
@@ -297,7 +87,7 @@ static bool call_hook(df_grad *w, const df_grad_mark *m, uint32_t k)
     uint32_t was, g = DF_BAD;
     if (!df_body_open(cx, w->site, &was)) return false;
     deft_tensor *const grad = df_result(cx, w->sum[k - w->from]);
-    const hook h = { m->hook, m->user, m->n_batches, w->site };
+    const hook h = { m->hook, m->user, m->n_batches, m->map_each, w->site };
     deft_tensor *const made = grad ? run_hook(cx, &h, grad) : NULL;
     if (grad) g = checked(w, "grad_hook", made, k);
     df_body_close(cx, was);
@@ -344,8 +134,8 @@ static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *c
             axes[i] = DEFT_NOT_MAPPED;
     const uint32_t before = df_mistakes(cx);
     if (c->n_in > 0)
-        (void)df_vmap_call(cx, "custom_grad", backward_one, &o, all, axes, n, grad_in, NULL,
-                           c->n_in, site);
+        (void)c->map_each(cx, "custom_grad", backward_one, &o, all, axes, n, grad_in, NULL, c->n_in,
+                          site);
     for (uint32_t i = 0; i < c->n_in && df_mistakes(cx) == before; i++)
         if (axes[i] == DEFT_NOT_MAPPED)
             grad_in[i] = df_is_float(df_dtype_at(cx, c->record[i]))
@@ -464,7 +254,7 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
     if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* is a constant */
     if (!df_begin("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
     const uint32_t k = df_grad_stand_in(cx, a, DF_SITE);
-    if (k == DF_BAD || !add_mark(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
+    if (k == DF_BAD || !df_grad_mark_add(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
         return NULL;
     return df_result(cx, k);
 }
@@ -476,7 +266,7 @@ bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
     deft_ctx *const cx = df_begin("grad_hook", t, &a, &s, DF_SITE);
     if (!cx) return false;
     if (fn)
-        return add_mark(
+        return df_grad_mark_add(
             cx, (df_grad_mark){ .record = a, .kind = DF_MARK_HOOK, .hook = fn, .user = user });
     df_error(cx, DEFT_E_ARG, "grad_hook: the function is NULL");
     return false;
@@ -532,9 +322,9 @@ static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
         if ((*k = df_grad_stand_in(cx, *k, site)) == DF_BAD) return false;
     }
     for (uint32_t i = 0; i < c->n_out; i++)
-        if (!add_mark(cx, (df_grad_mark){ .record = c->record[c->n_in + i],
-                                          .kind = DF_MARK_CUSTOM,
-                                          .custom = c }))
+        if (!df_grad_mark_add(cx, (df_grad_mark){ .record = c->record[c->n_in + i],
+                                                  .kind = DF_MARK_CUSTOM,
+                                                  .custom = c }))
             return false;
     return true;
 }

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public elementwise functions. Their fast path stands first: equal dtypes that the op takes as
+ * they are, and equal shapes or a 0-d operand. Before it stands the comparison with the record of
+ * the epoch before (spine.h). Everything else goes through df_map1 and df_map2.
+ */
+#include "lazy/core/recorder.h"
+#include "lazy/core/append.h"
+#include "lazy/core/meet.h"
+
+/* The number of an operation, as the caller wrote it. */
+static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
+{
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, v, site);
+    return df_number_f(cx, what, t, v, site);
+}
+
+static uint32_t operand_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, uintptr_t site)
+{
+    if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, (double)v, site);
+    return df_number_i(cx, what, t, v, site);
+}
+
+/* The context of t when nothing at all has to be looked into: it is usable and its record is one of
+ * this epoch. */
+DF_INLINE deft_ctx *plain(const deft_tensor *t)
+{
+    if (DF_UNLIKELY(!t)) return NULL;
+    const df_slab *const s = df_slab_of(t);
+    const bool ok = s->magic == DF_SLAB_MAGIC && df_usable(t, s) && t->epoch == s->cx->epoch;
+    return DF_LIKELY(ok) ? s->cx : NULL;
+}
+
+static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
+{
+    deft_ctx *const same = plain(x);
+    if (DF_LIKELY(same != NULL)) {
+        const df_rec *const r = &same->rec;
+        if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == op &&
+                      r->nodes[r->n].src[0].i == x->node && !same->mixed))
+            return df_handle_new(same, df_record_again(same, site));
+    }
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, x, site);
+    if (!cx) return NULL;
+    const uint32_t a = df_node_of(cx, x);
+    if (DF_UNLIKELY(a == DF_BAD)) return NULL;
+    const df_rec *const r = &cx->rec;
+    const df_node *const n = &r->nodes[a];
+    if (DF_UNLIKELY(r->n < r->limit || !(cx->direct[op] & (1u << n->dtype)) || cx->mixed ||
+                    !df_record_room(cx)))
+        return df_result(cx, df_map1(cx, op, a, site));
+    const df_node node = { .op = (uint8_t)op,
+                           .dtype = (uint8_t)df_dtype_result(op, df_dtype_at(cx, a)),
+                           .rank = cx->rec.nodes[a].rank,
+                           .n_src = 1,
+                           .src = { { a }, DF_NO_REF, DF_NO_REF } };
+    return df_result(cx, df_record_push(cx, node, cx->rec.shape[a], site));
+}
+
+/* Which operand's extents the result shares, when both fit without broadcasting an axis; DF_BAD
+ * when the general rule has to look. */
+DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
+{
+    const uint32_t ra = r->nodes[a].rank, rb = r->nodes[b].rank;
+    if (rb == 0) return a;
+    if (ra == 0) return b;
+    if (ra != rb) return DF_BAD;
+    if (r->shape[a] == r->shape[b]) return a;
+    for (uint32_t i = 0; i < ra; i++)
+        if (r->ext[r->shape[a] + i] != r->ext[r->shape[b] + i]) return DF_BAD;
+    return a;
+}
+
+static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
+{
+    if (DF_UNLIKELY(a == DF_BAD || b == DF_BAD)) return NULL;
+    if (DF_UNLIKELY(cx->mixed)) return df_result(cx, df_map2(cx, op, a, b, site));
+    if (DF_LIKELY(df_record_is_map(&cx->rec, op, a, b)))
+        return df_result(cx, df_record_again(cx, site));
+    const df_node *const na = &cx->rec.nodes[a], *const nb = &cx->rec.nodes[b];
+    const uint32_t like = common_shape(&cx->rec, a, b);
+    if (DF_UNLIKELY(cx->rec.n < cx->rec.limit || na->dtype != nb->dtype ||
+                    !(cx->direct[op] & (1u << na->dtype)) || like == DF_BAD || !df_record_room(cx)))
+        return df_result(cx, df_map2(cx, op, a, b, site));
+    const df_rec *const r = &cx->rec;
+    const df_node node = { .op = (uint8_t)op,
+                           .dtype = (uint8_t)df_dtype_result(op, (deft_dtype)r->nodes[a].dtype),
+                           .rank = r->nodes[like].rank,
+                           .n_src = 2,
+                           .src = { { a }, { b }, DF_NO_REF } };
+    return df_result(cx, df_record_push(cx, node, r->shape[like], site));
+}
+
+/* Records of the two operands of op; a bare number takes the other's dtype. */
+static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uint32_t *na,
+                     uint32_t *nb, uintptr_t site)
+{
+    const char *const what = df_op_infos[op].name;
+    if (!df_enter_more(cx, what, 2, b)) return false;
+    if (DF_UNLIKELY((a->flags | b->flags) & DF_HANDLE_WEAK)) {
+        const df_meeting m = { .what = what, .first = 1, .op = op, .site = site };
+        uint32_t node[2];
+        if (!df_meet(cx, &m, (deft_tensor *const[]){ a, b }, 2, node, NULL)) return false;
+        *na = node[0];
+        *nb = node[1];
+        return true;
+    }
+    *na = df_node_of(cx, a);
+    *nb = df_node_of(cx, b);
+    return *na != DF_BAD && *nb != DF_BAD;
+}
+
+/* Whether x is not 0, as a record. A bare number is looked at as it was written. */
+static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
+{
+    const bool is_number = x->flags & DF_HANDLE_WEAK;
+    return df_to(cx, is_number ? df_number_exact(cx, x) : df_node_of(cx, x), DEFT_BOOL, site);
+}
+
+/* The context of two operands, either of which may be NULL after an earlier error. */
+static deft_ctx *enter_two(const char *what, const deft_tensor *a, const deft_tensor *b,
+                           uintptr_t site)
+{
+    if (DF_LIKELY(a != NULL)) return df_enter(what, 1, a, site);
+    deft_ctx *const cx = df_enter(what, 2, b, site);
+    if (cx && cx->pending == DEFT_OK) df_error(cx, DEFT_E_ARG, "%s: argument 1 is NULL", what);
+    return NULL;
+}
+
+static deft_tensor *binary(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
+{
+    const char *const what = df_op_infos[op].name;
+    deft_ctx *const same = plain(a);
+    if (DF_LIKELY(same && plain(b) == same && df_record_is_map(&same->rec, op, a->node, b->node) &&
+                  !same->mixed))
+        return df_handle_new(same, df_record_again(same, site));
+    deft_ctx *const cx = enter_two(what, a, b, site);
+    uint32_t na, nb;
+    if (!cx || !operands(cx, op, a, b, &na, &nb, site)) return NULL;
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
+    if (na == DF_BAD) return NULL;
+    const deft_dtype t = df_dtype_at(cx, na);
+    /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
+    const uint32_t nb = operand_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(df_op_infos[op].name, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
+    if (na == DF_BAD) return NULL;
+    const deft_dtype t = df_dtype_at(cx, na);
+    if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
+        return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
+    const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+#define DF_UNARY(name)                                                                             \
+    deft_tensor *deft_##name(deft_tensor *x)                                                       \
+    {                                                                                              \
+        return unary(DF_OP_##name, x, (uintptr_t)DF_RETURN_ADDRESS());                             \
+    }
+DEFT_UNARY_OPS(DF_UNARY)
+#undef DF_UNARY
+
+/* gt and ge are lt and le with the operands exchanged; the logical ops are bitwise ones on bools.
+ */
+static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
+{
+    return binary(op, b, a, site);
+}
+
+static deft_tensor *swapped_number(df_op op, deft_tensor *a, bool is_float, double f, int64_t i,
+                                   uintptr_t site)
+{
+    const char *const what = op == DF_OP_lt ? "gt" : "ge";
+    deft_ctx *const cx = df_enter(what, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_node_of(cx, a);
+    if (na == DF_BAD) return NULL;
+    const deft_dtype t = df_dtype_at(cx, na);
+    const uint32_t nb = is_float ? operand_f(cx, what, df_is_float(t) ? t : DEFT_F32, f, site)
+                                 : operand_i(cx, what, t == DEFT_BOOL ? DEFT_I64 : t, i, site);
+    return binary_nodes(cx, op, nb, na, site);
+}
+
+static deft_tensor *logical(df_op op, const char *what, deft_tensor *a, deft_tensor *b,
+                            uintptr_t site)
+{
+    deft_ctx *const cx = enter_two(what, a, b, site);
+    if (!cx || !df_enter_more(cx, what, 2, b)) return NULL;
+    const uint32_t na = truth_of(cx, a, site), nb = truth_of(cx, b, site);
+    return binary_nodes(cx, op, na, nb, site);
+}
+
+static deft_tensor *logical_number(df_op op, const char *what, deft_tensor *a, bool v,
+                                   uintptr_t site)
+{
+    deft_ctx *const cx = df_enter(what, 1, a, site);
+    if (!cx) return NULL;
+    const uint32_t na = df_node_of(cx, a);
+    if (na == DF_BAD) return NULL;
+    return binary_nodes(cx, op, df_to(cx, na, DEFT_BOOL, site),
+                        operand_i(cx, what, DEFT_BOOL, v, site), site);
+}
+
+#define DF_PLAIN(name)                                                                             \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return binary(DF_OP_##name, a, b, DF_SITE);                                                \
+    }                                                                                              \
+    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
+    {                                                                                              \
+        return binary_f(DF_OP_##name, a, b, DF_SITE);                                              \
+    }                                                                                              \
+    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return binary_i(DF_OP_##name, a, b, DF_SITE);                                              \
+    }
+#define DF_SWAPPED(name, op)                                                                       \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return swapped(op, a, b, DF_SITE);                                                         \
+    }                                                                                              \
+    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
+    {                                                                                              \
+        return swapped_number(op, a, true, b, 0, DF_SITE);                                         \
+    }                                                                                              \
+    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return swapped_number(op, a, false, 0, b, DF_SITE);                                        \
+    }
+#define DF_LOGICAL(name, op)                                                                       \
+    deft_tensor *deft_##name(deft_tensor *a, deft_tensor *b)                                       \
+    {                                                                                              \
+        return logical(op, #name, a, b, DF_SITE);                                                  \
+    }                                                                                              \
+    deft_tensor *deft_##name##_f(deft_tensor *a, double b)                                         \
+    {                                                                                              \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
+    }                                                                                              \
+    deft_tensor *deft_##name##_i(deft_tensor *a, int64_t b)                                        \
+    {                                                                                              \
+        return logical_number(op, #name, a, b != 0, DF_SITE);                                      \
+    }
+#define OP(name, n_src, class, facets) DF_STAMP_##class(name)
+#define DF_STAMP_leaf(name)
+#define DF_STAMP_unary(name)
+#define DF_STAMP_binary(name) DF_PLAIN(name)
+#define DF_STAMP_ternary(name)
+#define DF_STAMP_reduce(name)
+#define DF_STAMP_scan(name)
+#define DF_STAMP_view(name)
+#define DF_STAMP_index(name)
+#define DF_STAMP_update(name)
+#define DF_STAMP_contract(name)
+#define DF_STAMP_routine(name)
+#define DF_STAMP_control(name)
+#include "ops/ops.def"
+DF_SWAPPED(gt, DF_OP_lt)
+DF_SWAPPED(ge, DF_OP_le)
+DF_LOGICAL(logical_and, DF_OP_bitwise_and)
+DF_LOGICAL(logical_or, DF_OP_bitwise_or)
+DF_LOGICAL(logical_xor, DF_OP_bitwise_xor)

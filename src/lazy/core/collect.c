@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Collects what a cut must compute, has it computed, and binds the results.
+ *
+ * cx->want holds the wanted records, and cx->who per want the first handle that is bound to it.
+ * Handles in the undo log and handles of wrapped memory are collected from their own lists.
+ */
+#include "lazy/core/collect.h"
+
+#include "lazy/core/recorder.h"
+#include "lazy/core/devices.h"
+#include "lazy/core/submit.h"
+
+static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
+{
+    *ok = *ok && df_vec_push(cx->mem, &cx->want, *w) && df_vec_push(cx->mem, &cx->who, t);
+}
+
+/* Handles in the undo log and those of wrapped memory are collected from their own lists. */
+static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    if (!df_is_pending(cx, t) || t->flags & (DF_HANDLE_UNDO | DF_HANDLE_MUT) ||
+        df_own_value(cx, t->node))
+        return;
+    const df_want w = { .node = t->node };
+    want_it(cx, user, t, &w);
+}
+
+/* commit: the step ends with this cut, so that nobody will ask for the old values again. */
+static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
+{
+    for (size_t i = 0; i < cx->undo.n; i++) {
+        const df_undo *const u = &cx->undo.at[i];
+        if (!df_is_pending(cx, u->t) || u->t->flags & DF_HANDLE_MUT || df_own_value(cx, u->t->node))
+            continue;
+        const df_want w = { .node = u->t->node,
+                            .donor = commit ? u->value : NULL,
+                            .donor_refs = 1 };
+        want_it(cx, ok, u->t, &w);
+    }
+}
+
+/* Writes into the caller's memory, also through handles that have ended or end with this cut. */
+static void collect_muts(deft_ctx *cx, bool *ok)
+{
+    for (size_t i = 0; i < cx->muts.n; i++) {
+        const df_mut *const m = &cx->muts.at[i];
+        if (!m->now.due || m->now.what) continue;
+        const df_want w = { .node = m->now.node, .into = m->value };
+        want_it(cx, ok, m->t, &w);
+    }
+}
+
+/* Before that: what earlier cuts of the step computed comes to where it is to be written. */
+static deft_status bring_muts(deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->muts.n && cx->n_queues; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        df_value *what = m->now.what, *there;
+        const deft_device where = df_value_where(cx, m->value);
+        if (!what || df_value_where(cx, what) == where) continue;
+        const deft_status st = df_value_moved(cx, &cx->diag, what, where, &there);
+        if (st != DEFT_OK) return st;
+        m->now.what = there;
+        df_value_drop(cx, &what);
+    }
+    return DEFT_OK;
+}
+
+/* After success: what earlier cuts of the step computed is written too, or will be; memory whose
+ * handle has ended is done with. Fails only as a GPU does. */
+static deft_status finish_muts(deft_ctx *cx, bool later)
+{
+    deft_status st = DEFT_OK;
+    for (size_t i = cx->muts.n; i-- > 0;) {
+        df_mut *const m = &cx->muts.at[i];
+        if (m->now.what && m->t) {
+            df_value_drop(cx, &m->t->value);
+            m->t->value = df_value_ref(m->value);
+        }
+        if (m->now.what && later)
+            df_flight_write(cx, m->value, &m->now.what);
+        else if (m->now.what && st == DEFT_OK)
+            st = df_value_assign(cx, &cx->diag, m->value, df_value_where(cx, m->value),
+                                 m->now.what->data);
+        df_value_drop(cx, &m->now.what);
+        df_value_drop(cx, &m->before.what);
+        m->now.due = m->in_step = false;
+        if (!m->t) df_mut_forget(cx, i);
+    }
+    return st;
+}
+
+/* Gives every collected handle its value. */
+static void bind_results(deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->want.n; i++) {
+        deft_tensor *const t = cx->who.at[i];
+        if (!t || (t->value && !cx->want.at[i].into)) continue;
+        df_value_drop(cx, &t->value);
+        t->value = df_value_ref(cx->want.at[i].result);
+    }
+}
+
+static void collect_finish(deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->want.n; i++) df_value_drop(cx, &cx->want.at[i].result);
+    cx->want.n = cx->who.n = 0;
+}
+
+deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind)
+{
+    deft_status st = DEFT_OK;
+    const bool commit = kind >= DF_CUT_COMMIT;
+    /* Memory of the caller's can't be restored, and records that stay may read what it held. */
+    const bool writes = commit || (kind == DF_CUT_MIDDLE && !cx->step_at);
+    bool ok = true, later = false;
+    df_made *m = NULL;
+    collect_assigned(cx, &ok, commit);
+    if (writes) collect_muts(cx, &ok);
+    df_each_outer(cx, below, collect_one, &ok);
+    if (!ok) TRY(df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results"));
+    if (writes) TRY(bring_muts(cx));
+    if (kind == DF_CUT_SUBMIT && cx->want.n) TRY(df_flight_ready(cx, cx->muts.n, &later));
+    if (later)
+        TRY(df_materialize_later(cx, cx->want.at, (uint32_t)cx->want.n, &m));
+    else if (cx->want.n)
+        TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
+    if (cx->recording) cx->recorder->wants(cx);
+    bind_results(cx);
+    if (writes) TRY(finish_muts(cx, later));
+    if (later) df_flight_begin(cx, m, cx->act_site);
+done:
+    collect_finish(cx);
+    return st;
+}
+
+static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    if (df_is_pending(cx, t) && !(t->flags & DF_HANDLE_MUT))
+        t->value = df_value_ref(df_own_value(cx, t->node));
+}
+
+static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
+{
+    *out = df_value_ref(df_own_value(cx, node));
+    if (*out) return DEFT_OK;
+    df_want w = { .node = node };
+    const deft_status st = df_materialize(cx, &w, 1);
+    *out = w.result;
+    return st;
+}
+
+static deft_status value_of_write(deft_ctx *cx, df_write *w)
+{
+    return w->due && !w->what ? value_of_node(cx, w->node, &w->what) : DEFT_OK;
+}
+
+/* What will be written into the caller's memory later. */
+static deft_status compute_writes(deft_ctx *cx)
+{
+    for (size_t i = 0; i < cx->muts.n; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        deft_status st = value_of_write(cx, &m->before);
+        if (st == DEFT_OK) st = value_of_write(cx, &m->now);
+        if (st != DEFT_OK) return st;
+        if (m->t && !m->t->value) m->t->value = df_value_ref(m->now.what);
+    }
+    return DEFT_OK;
+}
+
+void df_settle_outer(deft_ctx *cx, uint32_t below)
+{
+    df_each_outer(cx, below, settle_one, NULL);
+}
+
+deft_status df_flush(deft_ctx *cx)
+{
+    df_assert(!cx->step_at && cx->undo.n == 0 && !cx->recording);
+    const deft_status st = df_compute_outer(cx, cx->depth + 1, DF_CUT_MIDDLE);
+    if (st != DEFT_OK) return st;
+    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
+    df_rec_reset(cx);
+    return DEFT_OK;
+}
+
+void df_settle(deft_ctx *cx)
+{
+    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
+}
+
+/* Something among what is pending cannot be computed, which may never be asked for: that alone goes
+ * on waiting. Its mistake is told to whoever asks. */
+static deft_status compute_each(deft_ctx *cx)
+{
+    deft_status st = DEFT_OK;
+    bool ok = true;
+    for (size_t i = 0; i < cx->muts.n && st != DEFT_E_INTERRUPTED; i++) {
+        df_mut *const m = &cx->muts.at[i];
+        st = value_of_write(cx, &m->now);
+        if (m->t && !m->t->value) m->t->value = df_value_ref(m->now.what);
+    }
+    collect_assigned(cx, &ok, false);
+    df_each_outer(cx, cx->depth + 1, collect_one, &ok);
+    for (size_t i = 0; i < cx->want.n && ok && st != DEFT_E_INTERRUPTED; i++) {
+        deft_tensor *const t = cx->who.at[i];
+        if (df_is_pending(cx, t))
+            st = value_of_node(cx, t->node, &t->value); /* else it has lost that */
+    }
+    collect_finish(cx);
+    return st == DEFT_E_INTERRUPTED ? st : DEFT_OK;
+}
+
+deft_status df_relieve(deft_ctx *cx)
+{
+    df_assert(cx->n_walks == 0);
+    const df_diag said = cx->diag;
+    deft_status st = df_wait(cx);
+    if (st != DEFT_OK) return st;
+    df_recording_spoil(cx, "its records were cut by a bound", cx->act_site);
+    cx->relieving = true;
+    st = compute_writes(cx);
+    if (st == DEFT_OK) st = df_compute_outer(cx, cx->depth + 1, DF_CUT_RELIEF);
+    if (st != DEFT_OK && st != DEFT_E_INTERRUPTED) {
+        st = compute_each(cx);
+        if (st == DEFT_OK) cx->diag = said;
+    }
+    cx->relieving = false;
+    return st;
+}
+
+static void see_pending(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    bool *const any = user;
+    if (df_is_pending(cx, t) && !df_own_value(cx, t->node)) *any = true;
+}
+
+bool df_has_pending_outer(deft_ctx *cx, uint32_t below)
+{
+    bool pending = false;
+    df_each_outer(cx, below, see_pending, &pending);
+    return pending;
+}
+
+bool df_has_pending(deft_ctx *cx)
+{
+    bool pending = df_has_pending_outer(cx, cx->depth + 1);
+    for (size_t i = 0; i < cx->muts.n; i++) pending |= cx->muts.at[i].now.due;
+    return pending;
+}
+
+deft_status df_foresee(deft_ctx *cx, deft_step_memory *out)
+{
+    bool ok = true;
+    *out = (deft_step_memory){ 0 };
+    df_settle_outer(cx, cx->step_at);
+    collect_assigned(cx, &ok, true);
+    collect_muts(cx, &ok);
+    df_each_outer(cx, cx->step_at, collect_one, &ok);
+    deft_status st = DEFT_OK;
+    if (!ok)
+        st = df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results");
+    else if (cx->want.n)
+        st = df_materialize_foresee(cx, cx->want.at, (uint32_t)cx->want.n, out);
+    collect_finish(cx);
+    return st;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The checks that a public call makes of its operands when it begins.
+ */
+#include "lazy/core/recorder.h"
+
+static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
+{
+    static const char *const nth[] = { "?", "first", "second", "third", "fourth" };
+    char site[DF_SITE_TEXT];
+    const df_slab *const s = df_slab_of(t);
+    const char *const argument = nth[which < DF_LEN(nth) ? which : 0];
+    if (s->open) /* now of another scope, or of none */
+        df_error(cx, DEFT_E_STATE, "%s: %s argument was dropped, or its scope has ended", what,
+                 argument);
+    else
+        df_error(cx, DEFT_E_STATE,
+                 "%s: %s argument belonged to the scope opened at %s, which has ended", what,
+                 argument, df_ctx_site_text(cx, s->site, site, sizeof site));
+    return false;
+}
+
+/* A handle that is asleep is used: the caller's, of an argument of the captured function that
+ * runs. */
+static DF_COLD bool wakes(const df_slab *s, const deft_tensor *t)
+{
+    if (!(t->flags & DF_HANDLE_ASLEEP) || t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK))
+        return false;
+    s->cx->recorder->reached(s->cx, (deft_tensor *)(uintptr_t)t);
+    return df_usable(t, s);
+}
+
+deft_ctx *df_look(const deft_tensor *t)
+{
+    if (!t) return NULL;
+    const df_slab *const s = df_slab_of(t);
+    return s->magic == DF_SLAB_MAGIC && (df_usable(t, s) || wakes(s, t)) ? s->cx : NULL;
+}
+
+deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+{
+    if (DF_UNLIKELY(!t)) return NULL;
+    const df_slab *const s = df_slab_of(t);
+    if (DF_UNLIKELY(s->magic != DF_SLAB_MAGIC)) return NULL;
+    df_enter_call(s->cx, site);
+    if (DF_UNLIKELY(!df_usable(t, s)) && !wakes(s, t)) {
+        refuse(s->cx, what, which, t);
+        return NULL;
+    }
+    return s->cx;
+}
+
+deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
+{
+    deft_ctx *const cx = df_peek(what, which, t, site);
+    if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !df_make_room(cx)) return NULL;
+    return cx;
+}
+
+bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
+{
+    if (DF_UNLIKELY(!t)) {
+        /* NULL stands for an earlier error; when there is none, it is one itself. */
+        if (cx->pending == DEFT_OK)
+            df_error(cx, DEFT_E_ARG, "%s: argument %u is NULL", what, which);
+        return false;
+    }
+    const df_slab *const s = df_slab_of(t);
+    if (DF_UNLIKELY(s->magic != DF_SLAB_MAGIC || s->cx != cx)) {
+        df_error(cx, DEFT_E_STATE, "%s: argument %u belongs to another context", what, which);
+        return false;
+    }
+    return DF_LIKELY(df_usable(t, s)) || wakes(s, t) || refuse(cx, what, which, t);
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The undo log that makes a step a transaction, and the writes into the caller's memory that wait
+ * for the end of a step.
+ *
+ * The first assign of a step to a handle that outlives the step saves the handle's binding. When
+ * the step fails, bindings are restored and its records cut off: nothing else remembers it. When it
+ * succeeds, the log dies; an old value that only the log and the records held may already have been
+ * taken over in place (df_want.donor). The log of a step that is left to run lives until it has
+ * (submit.h).
+ */
+#include "lazy/core/lazy.h"
+
+void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
+{
+    while (log->n) {
+        df_undo *const u = &log->at[--log->n];
+        deft_tensor *const t = u->t;
+        df_value_drop(cx, &t->value);
+        t->value = u->value;
+        t->root = t->keeps ? NULL : u->root; /* what is kept is a view of nothing */
+        t->node = u->node;
+        t->epoch = u->epoch;
+        t->place = t->keeps ? DF_NONE : u->place;
+        /* What was missed before is missed again; a step in flight may have missed more since. */
+        if (flag == DF_HANDLE_UNDO || u->lacks) t->lacks = u->lacks;
+        t->flags &= (uint8_t)~flag;
+    }
+}
+
+void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag)
+{
+    while (log->n) {
+        df_undo *const u = &log->at[--log->n];
+        u->t->flags &= (uint8_t)~flag;
+        df_value_drop(cx, &u->value);
+    }
+}
+
+void df_mut_forget(deft_ctx *cx, size_t i)
+{
+    df_value_drop(cx, &cx->muts.at[i].value);
+    df_value_drop(cx, &cx->muts.at[i].now.what);
+    df_value_drop(cx, &cx->muts.at[i].before.what);
+    cx->muts.at[i] = cx->muts.at[--cx->muts.n];
+}
+
+void df_muts_forget(deft_ctx *cx)
+{
+    for (size_t i = cx->muts.n; i-- > 0;) {
+        df_mut *const m = &cx->muts.at[i];
+        df_value_drop(cx, &m->now.what);
+        m->now.due = false;
+        if (!m->t) df_mut_forget(cx, i);
+    }
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Records that are recorded again, and the marks that they take along.
+ */
+#include "lazy/grad/grad.h"
+
+uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
+{
+    if (a == DF_BAD) return DF_BAD;
+    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
+}
+
+/* Record k recorded again; DF_BAD: it was not. */
+static uint32_t again(const df_replay *p, uint32_t k)
+{
+    return k >= p->low && k < p->high ? p->map[k - p->low] : DF_BAD;
+}
+
+uint32_t df_grad_now(const df_replay *p, uint32_t k)
+{
+    const df_captures *const c = p->outer;
+    if (again(p, k) != DF_BAD) return again(p, k);
+    const uint32_t slot = c && k - c->w->from < c->w->n ? c->slot[k - c->w->from] : 0;
+    return slot ? p->local[slot - 1] : k;
+}
+
+/* Where what was recorded from k on begins now: k or something behind it was recorded again. */
+static uint32_t begins_at(const df_replay *p, uint32_t k)
+{
+    df_assert(k >= p->low);
+    while (k < p->high && p->map[k - p->low] == DF_BAD) k++;
+    df_assert(k < p->high);
+    return p->map[k - p->low];
+}
+
+/* The first of the records m speaks of that was recorded again: of the results of a cond, which
+ * follow each other, perhaps not all were. DF_BAD: none was. */
+static uint32_t marked(const df_replay *p, const df_grad_mark *m)
+{
+    const df_node *const nodes = p->cx->rec.nodes;
+    uint32_t k = m->record;
+    if (m->kind == DF_MARK_BRANCHES && k >= p->low)
+        while (k + 1 < p->high && again(p, k) == DF_BAD && nodes[k + 1].op == DF_OP_cond) k++;
+    return again(p, k);
+}
+
+static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_batched)
+{
+    deft_ctx *const cx = p->cx;
+    const uint32_t n = c->n_in + c->n_out;
+    df_custom *const to = df_mem_alloc(cx->mem, sizeof *to + n * sizeof *to->record);
+    if (!to) return df_error(cx, DEFT_E_MEMORY, "no memory for a custom gradient again");
+    *to = *c;
+    df_assert(!is_batched || p->map_each);
+    if (is_batched) {
+        to->batch_of = c;
+        to->map_each = p->map_each;
+    }
+    for (uint32_t i = 0; i < n; i++) to->record[i] = df_grad_now(p, c->record[i]);
+    to->next = cx->customs;
+    cx->customs = to;
+    return to;
+}
+
+/* Results of a custom function follow each other, and so do their marks. */
+bool df_grad_copy_marks(const df_replay *p)
+{
+    deft_ctx *const cx = p->cx;
+    const df_custom *from = NULL;
+    df_custom *to = NULL;
+    const size_t n = cx->grad_marks.n;
+    for (size_t i = 0; i < n; i++) {
+        df_grad_mark m = cx->grad_marks.at[i];
+        const uint32_t record = marked(p, &m);
+        if (record == DF_BAD) continue;
+        /* It has an axis of examples more than it had. */
+        const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
+        if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
+            from = m.custom;
+            if (!(to = copy_custom(p, from, is_batched))) return false;
+        }
+        if (m.kind == DF_MARK_CUSTOM) m.custom = to;
+        if (m.kind == DF_MARK_HOOK && is_batched) {
+            m.n_batches++;
+            m.map_each = p->map_each;
+        }
+        m.record = record;
+        if (m.kind == DF_MARK_BRANCHES) {
+            m.then = begins_at(p, m.then);
+            m.otherwise = begins_at(p, m.otherwise);
+        }
+        if (!df_grad_mark_add(cx, m)) return false;
+    }
+    return true;
+}

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The walk of reverse mode.
+ *
+ * First forwards: which records depend, through floats, on what gradients are asked for. Only those
+ * get gradients, so nothing is recorded that nobody asked for. Then backwards, from the last record
+ * that has a gradient. New records stand behind all that is walked over and are not met. The walk
+ * knows the rules by the table that it was given (grad.c), so that the rules may start walks.
+ */
+#include "lazy/grad/grad.h"
+
+#include <string.h>
+
+bool df_grad_none(df_grad *w, uint32_t k, uint32_t g)
+{
+    (void)w, (void)k, (void)g;
+    df_unreachable();
+}
+
+static size_t space_size(uint32_t n)
+{
+    return n * (sizeof(uint32_t) + 1) + 1;
+}
+
+bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from,
+                  const df_grad_rules *rules)
+{
+    const uint32_t n = cx->rec.n - from;
+    *w = (df_grad){
+
+        .cx = cx,
+        .rules = rules,
+        .what = what,
+        .from = from,
+        .end = DF_BAD,
+        .n_mistakes = df_mistakes(cx)
+    };
+    w->sum = df_mem_alloc(cx->mem, space_size(n));
+    if (!w->sum) {
+        df_error(cx, DEFT_E_MEMORY, "%s: no memory for the gradients of %u records", what, n);
+        return false;
+    }
+    w->n = n;
+    w->flags = (uint8_t *)(w->sum + n);
+    memset(w->sum, 0xff, n * sizeof *w->sum);
+    memset(w->flags, 0, n);
+    w->mixed = cx->mixed;
+    cx->mixed = 0; /* dtypes are those of the forward pass */
+    return true;
+}
+
+void df_grad_finish(df_grad *w)
+{
+    if (w->sum) {
+        w->cx->mixed = w->mixed;
+        df_mem_free(w->cx->mem, w->sum, space_size(w->n));
+        df_vec_finish(w->cx->mem, &w->piece);
+    }
+    *w = (df_grad){ .cx = w->cx };
+}
+
+void df_grad_with(df_grad *w, uint32_t k)
+{
+    if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ACTIVE | DF_GRAD_ASKED;
+}
+
+/* Whether a loop carries on what is asked for: a state may come to depend on it in a later
+ * iteration than the one that is recorded, so all of a loop's results do when one of its list does.
+ */
+static bool is_final_active(df_grad *w, uint32_t k)
+{
+    const df_rec *const r = &w->cx->rec;
+    const uint32_t end = df_grad_src(w, k, 1);
+    if (w->end == end) return w->end_is_active;
+    w->end = end;
+    w->end_is_active = false;
+    for (uint32_t i = end; r->nodes[i].op == DF_OP_next || r->nodes[i].op == DF_OP_stack;
+         i = r->nodes[i].src[r->nodes[i].n_src - 1].i)
+        w->end_is_active |= df_grad_is_active(w, i);
+    return w->end_is_active;
+}
+
+static bool is_record_active(df_grad *w, uint32_t k)
+{
+    const df_node *const n = &w->cx->rec.nodes[k];
+    if (!df_is_float((deft_dtype)n->dtype) || w->rules->of_op[n->op] == df_grad_none) return false;
+    if (n->op == DF_OP_final) return is_final_active(w, k);
+    for (uint32_t i = 0; i < n->n_src; i++)
+        if (df_grad_is_active(w, n->src[i].i)) return true;
+    return false;
+}
+
+static void find_marks(df_grad *w)
+{
+    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
+        const uint32_t k = w->cx->grad_marks.at[i].record;
+        if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_MARKED;
+    }
+}
+
+static bool mark_is_active(const df_grad *w, uint32_t k, bool is_active)
+{
+    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
+        const df_grad_mark *const m = &w->cx->grad_marks.at[i];
+        if (m->record != k || m->kind == DF_MARK_HOOK || m->kind == DF_MARK_BRANCHES) continue;
+        bool any = false;
+        if (m->kind == DF_MARK_CUSTOM)
+            for (uint32_t j = 0; j < m->custom->n_in; j++)
+                any |= df_grad_is_active(w, m->custom->record[j]);
+        return any;
+    }
+    return is_active;
+}
+
+void df_grad_trace(df_grad *w)
+{
+    find_marks(w);
+    for (uint32_t i = 0; i < w->n; i++) {
+        bool active = is_record_active(w, w->from + i);
+        if (w->flags[i] & DF_GRAD_MARKED) active = mark_is_active(w, w->from + i, active);
+        if (active) w->flags[i] |= DF_GRAD_ACTIVE;
+        if (df_grad_is_joined(w, w->from + i)) w->flags[i] |= DF_GRAD_JOINED;
+    }
+}
+
+/* g summed over the axes in which s was broadcast to it. */
+static uint32_t unbroadcast(df_grad *w, uint32_t g, const df_shape *s)
+{
+    deft_ctx *const cx = w->cx;
+    df_shape have;
+    df_rec_shape(&cx->rec, g, &have);
+    const uint32_t more = have.rank - s->rank;
+    uint32_t gone = (1u << more) - 1, ones = 0;
+    for (uint32_t i = 0; i < s->rank; i++)
+        if (s->dim[i] == 1 && have.dim[i + more] != 1) ones |= 1u << i;
+    if (!gone && !ones) return g;
+    gone |= ones << more;
+    const bool keep = more == 0;
+    g = df_reduce(cx, DF_OP_sum, g, gone, keep, w->site);
+    if (keep || !ones || g == DF_BAD) return g;
+    return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, g), ones, &g, NULL, 0, NULL, w->site);
+}
+
+static bool has_failed(const df_grad *w)
+{
+    return df_mistakes(w->cx) != w->n_mistakes;
+}
+
+bool df_grad_give(df_grad *w, uint32_t k, uint32_t g)
+{
+    deft_ctx *const cx = w->cx;
+    df_shape s;
+    if (g == DF_BAD) return false;
+    if (!df_grad_is_active(w, k)) return true;
+    df_rec_shape(&cx->rec, k, &s);
+    g = df_to(cx, unbroadcast(w, g, &s), df_dtype_at(cx, k), w->site);
+    const uint32_t so_far = df_grad_of(w, k);
+    uint32_t *const sum = &w->sum[k - w->from];
+    *sum = so_far == DF_BAD || g == DF_BAD ? g : df_map2(cx, DF_OP_add, so_far, g, w->site);
+    return *sum != DF_BAD && !has_failed(w);
+}
+
+bool df_grad_walk(df_grad *w)
+{
+    deft_ctx *const cx = w->cx;
+    for (uint32_t k = w->from + w->n; k-- > w->from;) {
+        const uint8_t flags = w->flags[k - w->from];
+        if (df_grad_of(w, k) == DF_BAD) {
+            if (has_failed(w)) return false;
+            continue;
+        }
+        bool goes_on = true;
+        w->site = df_rec_site(cx, k);
+        if (flags & DF_GRAD_MARKED && !w->rules->meet_marks(w, k, &goes_on)) return false;
+        const df_grad_rule rule = w->rules->of_op[cx->rec.nodes[k].op];
+        if (goes_on && rule != df_grad_none && !rule(w, k, df_grad_of(w, k))) return false;
+    }
+    return true;
+}
