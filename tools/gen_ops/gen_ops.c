@@ -40,9 +40,10 @@ static const char *const titles[][2] = {
 };
 
 static const char *const dtype_rules[][2] = {
-    { "none", "no operands; the record's dtype is free (`iota`, `random`: i64)" },
+    { "none",
+      "there are no operands, and the dtype of the record is free (`iota`, `random`: i64)" },
     { "same", "operands and result have one dtype, any" },
-    { "arith", "one dtype, not bool; `sum`, `prod`, `cumsum`: no integer but i64" },
+    { "arith", "one dtype, not bool; of the integers `sum`, `prod` and `cumsum` take i64 only" },
     { "floating", "one dtype, a float" },
     { "wide", "one dtype, f32 or f64" },
     { "integral", "one dtype, bool or an integer; shifts: an integer" },
@@ -52,7 +53,8 @@ static const char *const dtype_rules[][2] = {
     { "cast", "any to any" },
     { "select", "bool, then two operands of the result's dtype" },
     { "index", "the first operand has the result's dtype, the second is i64" },
-    { "scatter", "as index; the third operand has the result's dtype too, which is not bool" },
+    { "scatter",
+      "as index; the third operand also has the dtype of the result, which is not bool" },
     { "to_index", "any operand, the result is i64" },
     { "count", "any operand, the result is f32 or f64" },
 };
@@ -67,28 +69,30 @@ static const char *const shape_rules[][2] = {
     { "expand", "carried; the operand broadcasts to it" },
     { "reshape", "carried; the same number of elements" },
     { "squeeze", "without the named axes, whose extents are 1" },
-    { "unsqueeze", "with extents of 1 at the named places" },
+    { "unsqueeze", "with extents of 1 at the named positions" },
     { "diagonal", "carried; the other axes, then the diagonal's length" },
     { "matmul", "[..., M, K] and [..., K, N] give [..., M, N]; batch axes equal" },
     { "take", "the axis is replaced by the axes of the indices" },
     { "gather", "that of the indices; equal rank, no axis but the gathered one longer" },
-    { "update", "that of the first operand; value and place have one shape" },
+    { "update", "that of the first operand; the value has the shape of the place" },
     { "scatter_add",
-      "that of the first operand; the indices fit it as gather's, values are as they" },
-    { "index_add", "that of the first operand; values are as take's result at the indices" },
+      "that of the first operand; the indices obey the rule of gather, values have their shape" },
+    { "index_add",
+      "that of the first operand; values have the shape that take has at the indices" },
     { "order", "the operand's, whose last axis has less than 2^32 elements" },
 };
 
 static const char *const batch_rules[][2] = {
-    { "none", "depends on no operand, and so on no example" },
-    { "random", "one draw of all examples, each of which has elements of its own" },
-    { "count", "of axes one further; the same number for all" },
-    { "axes, axis", "the axes in the attribute are one further" },
+    { "none", "it depends on no operand, and therefore on no example" },
+    { "random", "one draw for all examples, each with elements of its own" },
+    { "count", "the axes in the attribute move by one; the number is the same for all" },
+    { "axes, axis", "the axes in the attribute move by one" },
     { "slice, permute, expand, reshape, diagonal", "the same view of each example" },
-    { "take, index_add", "one axis further; of indices that are an example's own `gather` and "
-                         "`scatter_add` of elements" },
+    { "take, index_add",
+      "the axis moves by one; where each example has indices of its own, `gather` and "
+      "`scatter_add` of elements" },
     { "update", "the same place in each example" },
-    { "which", "by `cumsum` and `scatter_add`" },
+    { "which", "computed by `cumsum` and `scatter_add`" },
 };
 
 static void put_rules(const char *title, const char *const (*rules)[2], size_t n)
@@ -101,12 +105,12 @@ int main(void)
 {
     puts("<!-- Written by tools/gen_ops from src/ops/ops.def. -->");
     puts("# Operators of a trace\n");
-    puts(
-        "Every record of a trace is one of these. The public functions are built from them; which");
-    puts("casts they insert, so that a record obeys its dtype rule, is in "
-         "[promotion](promotion.md).");
-    puts("`kop x` means one kernel op, `recipe` a straight line of them shared by all back ends,");
-    puts("`body` a short one in `bodies.c`; the rest is the fuser's.");
+    puts("Every record of a trace is one of these. The public functions are built from them.");
+    puts("[promotion](promotion.md) says which casts they insert, so that a record obeys its dtype "
+         "rule.");
+    puts("The lowering `kop x` means one kernel op. `recipe` is a straight line of kernel ops that "
+         "all");
+    puts("back ends share, `body` a short one in `bodies.c`. The fuser writes all others.");
     for (size_t c = 0; c < sizeof titles / sizeof *titles; c++) {
         printf("\n## %s\n\n| op | operands | dtypes | shape | lowering | examples | meaning |\n",
                titles[c][1]);
@@ -125,7 +129,7 @@ int main(void)
     put_rules("Shape rules", shape_rules, sizeof shape_rules / sizeof *shape_rules);
     put_rules("Rules for an axis of examples", batch_rules,
               sizeof batch_rules / sizeof *batch_rules);
-    puts("\nA signature names the axes of one operation; those before them are many of them "
+    puts("\nA signature names the axes of one operation; axes before them repeat it "
          "([vmap](vmap.md)).");
     return fflush(stdout) == 0 ? 0 : 1;
 }
