@@ -5,7 +5,7 @@
  *
  * Forwards a thread block has a tile of queries, goes over tiles of keys, and keeps for each query
  * the greatest score m, the sum l of exp(score - m) and the values weighted likewise, as the scan
- * does (lazy/calls/attention.c). Backwards there are two passes, so that nothing is added by atomics: one
+ * does (lazy/layers/attention.c). Backwards there are two passes, so that nothing is added by atomics: one
  * has a tile of queries and makes dq, one has a tile of keys and makes dk and dv (Dao,
  * "FlashAttention-2", 2023):
  *

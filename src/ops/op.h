@@ -148,7 +148,8 @@ DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
  * record, with more batch axes too, it stays true.
  *
  *   attention       rows k, v [..., block, D], positions of the block's keys, 0, 1, ... in all;
- *                   states m, l, acc from -infinity, 0, 0, of scores q k^T (lazy/calls/attention.c)
+ *                   states m, l, acc from -infinity, 0, 0, of scores q k^T
+ *                   (lazy/layers/attention.c)
  *   attention_grad  the same rows, state dq from 0, rows dk, dv
  */
 typedef enum df_loop_kind {

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "deft/deft.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 enum { HANGS_AFTER_S = 30 };
 typedef enum moment { BEFORE, WITHIN, AFTER, N_MOMENTS } moment;

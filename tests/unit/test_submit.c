@@ -7,7 +7,7 @@
 #include "support/harness.h"
 
 #include "base/fp.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <math.h>
 #include <sched.h>

@@ -6,7 +6,7 @@
  * open, but work of the caller's in a custom gradient (work.c).
  */
 #include "lazy/calls/control.h"
-#include "lazy/core/body.h"
+#include "lazy/run/body.h"
 #include "lazy/core/grad_marks.h"
 #include "lazy/core/meet.h"
 

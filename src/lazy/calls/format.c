@@ -5,7 +5,7 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -8,7 +8,7 @@
 #include "deft/grad.h"
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  * own.
  */
 #include "lazy/core/recorder.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/log/tell.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 enum { MOST = 1 << 16 }; /* operands, or results */
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "lazy/capture/capture.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 #include "lazy/log/tell.h"
 
 /* ---- reasons ---- */

@@ -38,7 +38,10 @@ void df_ctx_begin_generation(deft_ctx *cx);
 void df_ctx_show_replay(deft_ctx *cx, df_str *out);
 /* Until all queues are empty. */
 deft_status df_ctx_wait(deft_ctx *cx, df_diag *d);
-void df_ctx_leave(deft_ctx *cx); /* no value is left; waits; what failed goes to the log */
+/* Waits until all queues are empty. A failure goes to the log. */
+void df_ctx_drain(deft_ctx *cx);
+/* Destroys the queues, which are empty. No value of the context is left. */
+void df_ctx_leave(deft_ctx *cx);
 
 #define DF_DEVICE_TEXT 24
 /* The functions of the GPU that q belongs to, or NULL when that GPU replays nothing. */

@@ -19,7 +19,7 @@
  */
 #include "lazy/core/grad_marks.h"
 #include "lazy/core/spine.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <string.h>
 

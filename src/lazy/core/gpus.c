@@ -13,8 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lazy/log/tell.h"
-
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT])
 {
     if (where == DEFT_CPU)
@@ -237,15 +235,18 @@ deft_status df_ctx_wait(deft_ctx *cx, df_diag *d)
     return st;
 }
 
-void df_ctx_leave(deft_ctx *cx)
+void df_ctx_drain(deft_ctx *cx)
 {
     df_diag d = { 0 };
     const deft_status st = df_ctx_wait(cx, &d);
     if (st != DEFT_OK)
         df_logf(&cx->rt->log, error, "never collected: %s: %s", deft_status_text(st), d.text);
+}
+
+void df_ctx_leave(deft_ctx *cx)
+{
     for (uint32_t i = 0; i < DF_MAX_GPUS; i++) {
         df_ctx_queue *const q = &cx->queues[i];
-        if (df_queue_replay(q) && df_journal_on(cx->rt->journal)) df_tell_graphs(cx, i);
         if (q->dev) q->dev->far->queue_destroy(q->dev, &q->queue);
     }
 }

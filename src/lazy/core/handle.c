@@ -7,7 +7,7 @@
  * Within a scope handles are handed out in address order; slots of kept handles from an earlier use
  * are stepped over.
  */
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <string.h>
 
@@ -123,4 +123,21 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
         f(cx, k.t, user);
     }
     cx->kept.n = n;
+}
+
+static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
+{
+    (void)user;
+    if (df_is_pending(cx, t) && !(t->flags & DF_HANDLE_MUT))
+        t->value = df_value_ref(df_own_value(cx, t->node));
+}
+
+void df_settle_outer(deft_ctx *cx, uint32_t below)
+{
+    df_each_outer(cx, below, settle_one, NULL);
+}
+
+void df_settle(deft_ctx *cx)
+{
+    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
 }

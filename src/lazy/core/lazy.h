@@ -394,11 +394,13 @@ struct deft_ctx {
     uintptr_t act_site;  /* and where it was called */
     bool matched;        /* the latest cut was made before */
 
-    df_budget budget;    /* of now */
-    uintptr_t call;      /* return address of the recording call that runs */
-    uint32_t n_before;   /* records that stood there at the latest cut by a budget: not pending */
-    uint32_t n_left;     /* records that the latest df_forget left, */
-    uint64_t held_left;  /* and bytes of values that nothing but records held then */
+    df_budget budget;   /* of now */
+    uintptr_t call;     /* return address of the recording call that runs */
+    uint32_t n_before;  /* records that stood there at the latest cut by a budget: not pending */
+    uint32_t n_left;    /* records that the latest df_forget left, */
+    uint64_t held_left; /* and bytes of values that nothing but records held then */
+    /* Computes what is pending when a budget is used up: df_make_room. */
+    bool (*make_room)(deft_ctx *cx);
     uint32_t look_at;    /* records at which the next recording call looks at the budget */
     uint32_t first_look; /* look_at of an epoch that begins */
     uint64_t since_ns;   /* when the step began to record, or its latest forced cut */
@@ -488,6 +490,25 @@ DF_INLINE deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
     return df_handle_init(cx, t, node);
 }
 
+/* Whether t is bound to a record and to no value. */
+DF_INLINE bool df_is_pending(const deft_ctx *cx, const deft_tensor *t)
+{
+    return !t->value && t->epoch == cx->epoch;
+}
+
+/* The value of a record as a tensor may keep it, or NULL. Borrowed memory does not count: it is the
+ * caller's again once the step has ended, and is copied before. */
+DF_INLINE df_value *df_own_value(const deft_ctx *cx, uint32_t node)
+{
+    const uint32_t i = cx->rec.val[node];
+    df_value *const v = i ? cx->rec.vals.at[i] : NULL;
+    return v && !(v->flags & DF_VALUE_WRAPPED) ? v : NULL;
+}
+
+/* Handles outside depth `below` whose records have values get references of their own. */
+void df_settle_outer(deft_ctx *cx, uint32_t below);
+/* The same for all handles. */
+void df_settle(deft_ctx *cx);
 void df_handle_unbind(deft_ctx *cx, deft_tensor *t); /* drops value and binding */
 /* The value of t when it has one, looking through resolved records; NULL while pending. */
 df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t);
@@ -741,8 +762,6 @@ deft_status df_flush(deft_ctx *cx);
 /* Of records whose values have been computed, only those stay that something can still ask for
  * (forget.c). */
 void df_forget(deft_ctx *cx);
-/* Handles on records that have values get references of their own. */
-void df_settle(deft_ctx *cx);
 /* Computes what is pending as deft_eval of every live handle would: gradients, views and what a
  * step puts back need the records, which stay; nothing is written into the caller's memory. */
 deft_status df_relieve(deft_ctx *cx);

@@ -12,7 +12,7 @@
  * later one, and end when it is delivered. What was recorded from a marked tensor is found by its
  * records, and gets the mark itself before the records or the tensor go.
  */
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <string.h>
 

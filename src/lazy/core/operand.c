@@ -53,7 +53,7 @@ deft_ctx *df_peek(const char *what, unsigned which, const deft_tensor *t, uintpt
 deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintptr_t site)
 {
     deft_ctx *const cx = df_peek(what, which, t, site);
-    if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !df_make_room(cx)) return NULL;
+    if (DF_UNLIKELY(cx && cx->rec.n >= cx->look_at) && !cx->make_room(cx)) return NULL;
     return cx;
 }
 

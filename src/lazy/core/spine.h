@@ -105,6 +105,15 @@ void df_made_done(deft_ctx *cx, df_made *m);
 void df_again_note(deft_ctx *cx);
 /* Looks which records of m were computed before. */
 void df_again_count(deft_ctx *cx, df_made *m);
+DF_INLINE bool df_is_work(const df_node *n)
+{
+    const int cls = df_op_infos[n->op].cls;
+    return cls != DF_CLASS_view && (cls != DF_CLASS_leaf || n->op == DF_OP_random);
+}
+
+/* m has run, and which records its epoch's cuts computed is no longer known from the chain of cuts:
+ * its records are noted one by one. Nothing happens when the chain is known. */
+void df_again_add(deft_ctx *cx, const df_made *m);
 /* m has run. */
 void df_again_ran(deft_ctx *cx, const df_made *m);
 

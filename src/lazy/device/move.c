@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 /* The value of t, computed when it is pending; counted. */
 static deft_status value_of(deft_ctx *cx, deft_tensor *t, df_value **out)

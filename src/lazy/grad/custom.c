@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "lazy/core/body.h"
+#include "lazy/run/body.h"
 #include "lazy/core/meet.h"
 
 /* Bare number t as a record like record `like`. */

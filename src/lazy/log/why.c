@@ -5,10 +5,6 @@
  * Known programs are the made cuts of the context (spine.h). The nearest one is the one that shares
  * the longest run of first records with the program at hand: calls are recorded in order, so that
  * the first difference is where the two runs of the caller's code parted.
- *
- * Recomputation. A cut computes the records of its trace and stores its roots. Which records the
- * cuts of this epoch have computed is known from the chain of made cuts, so that a cut that is made
- * again knows its answer; it is written down per record only when another cut is made.
  */
 #include "lazy/log/tell.h"
 
@@ -261,12 +257,6 @@ void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_pla
 
 /* ---- kernels ---- */
 
-static bool is_work(const df_node *n)
-{
-    const int cls = df_op_infos[n->op].cls;
-    return cls != DF_CLASS_view && (cls != DF_CLASS_leaf || n->op == DF_OP_random);
-}
-
 static bool about(df_plan *p, const df_trace *t, const df_seg *seg, df_kernel_about *out)
 {
     char text[128] = "";
@@ -274,7 +264,7 @@ static bool about(df_plan *p, const df_trace *t, const df_seg *seg, df_kernel_ab
     for (uint32_t i = 0; i < seg->n_from; i++) {
         const uint32_t k = p->from[seg->from + i];
         if (t->site && t->site[k]) out->site = t->site[k];
-        if (!is_work(&t->nodes[k]) || used >= sizeof text) continue;
+        if (!df_is_work(&t->nodes[k]) || used >= sizeof text) continue;
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", used ? ", " : "",
                                  df_op_infos[t->nodes[k].op].name);
     }
@@ -297,58 +287,10 @@ bool df_why_kernels(df_plan *p, const df_trace *t)
 
 /* ---- recomputation ---- */
 
-static void mark(deft_ctx *cx, const df_made *m)
-{
-    for (uint32_t k = 0; k < m->t->n_nodes; k++)
-        if (m->record[k] < cx->again.n) cx->again.at[m->record[k]] = 1;
-}
-
-/* Marks for all records of this epoch; false without memory: then some are not counted. */
-static bool marks(deft_ctx *cx)
-{
-    if (cx->again_epoch != cx->epoch) {
-        cx->again.n = 0;
-        cx->again_epoch = cx->epoch;
-        cx->again_upto = 0;
-    }
-    const uint32_t n = cx->rec.n;
-    if (cx->again.n >= n) return true;
-    if (!df_vec_reserve(cx->mem, &cx->again, n - cx->again.n)) return false;
-    memset(cx->again.at + cx->again.n, 0, n - cx->again.n);
-    cx->again.n = n;
-    return true;
-}
-
-void df_again_note(deft_ctx *cx)
-{
-    uint32_t id = cx->rec.last_cut;
-    if (id == 0 || id == DF_CUT_UNKNOWN || !marks(cx)) return;
-    /* From the latest one back. Where one is missing it was noted before its place was taken. */
-    for (const df_made *m; id != 0 && id != cx->again_upto; id = m->before) {
-        m = NULL;
-        for (uint32_t i = 0; i < DF_MADE_CUTS && !m; i++)
-            if (cx->made[i] && cx->made[i]->id == id) m = cx->made[i];
-        if (!m) break;
-        mark(cx, m);
-    }
-    cx->again_upto = cx->rec.last_cut;
-}
-
-void df_again_count(deft_ctx *cx, df_made *m)
-{
-    if (cx->rec.last_cut == 0 || !marks(cx)) return;
-    for (uint32_t k = m->t->n_nodes; k-- > 0;) {
-        if (m->record[k] == DF_NONE || !cx->again.at[m->record[k]] || !is_work(&m->t->nodes[k]))
-            continue;
-        m->n_again++;
-        m->first_again = k;
-    }
-}
-
 void df_again_ran(deft_ctx *cx, const df_made *m)
 {
     cx->stats.recomputed += m->n_again;
-    if (cx->rec.last_cut == DF_CUT_UNKNOWN && marks(cx)) mark(cx, m); /* in no chain */
+    df_again_add(cx, m);
     if (m->n_again && df_ring_on(cx->ring)) df_tell_recompute(cx, m);
     if (!m->n_again || cx->matched) return;
     df_event e;
@@ -359,24 +301,6 @@ void df_again_ran(deft_ctx *cx, const df_made *m)
     e.n = m->n_again;
     e.other = m->t->site[m->first_again];
     df_why_tell(cx, &e);
-}
-
-void df_again_cut_off(deft_ctx *cx, uint32_t n)
-{
-    df_again_note(cx);
-    if (cx->again_epoch == cx->epoch && cx->again.n > n) cx->again.n = n;
-    cx->again_upto = 0;
-}
-
-void df_again_renumber(deft_ctx *cx, const uint32_t *map)
-{
-    uint32_t n = 0;
-    df_again_note(cx);
-    if (cx->again_epoch != cx->epoch) return;
-    for (size_t i = 0; i < cx->again.n && i < cx->rec.n; i++)
-        if (map[i] != DF_NONE) cx->again.at[n++] = cx->again.at[i];
-    cx->again.n = n;
-    cx->again_upto = 0;
 }
 
 /* ---- steps that grow ---- */

@@ -6,7 +6,7 @@
  */
 #include "lazy/vmap/vmap.h"
 
-#include "lazy/core/body.h"
+#include "lazy/run/body.h"
 #include "lazy/grad/grad.h"
 
 #include <string.h>

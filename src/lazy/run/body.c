@@ -2,7 +2,7 @@
  *
  * Scopes of the functions of loops, branches, custom gradients and the like.
  */
-#include "lazy/core/body.h"
+#include "lazy/run/body.h"
 
 bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
 {

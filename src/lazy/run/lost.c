@@ -8,7 +8,7 @@
  * Which branch a cond takes is known only when it has run: a tensor that needs such a record in a
  * branch alone is computed by itself then, and loses its record when the same record fails again.
  */
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
  * A child after a fork has no such thread. What it was writing is half written there, and nobody
  * can tell how far: the step has failed, and memory that it was to overwrite holds no value.
  */
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include "lazy/core/devices.h"
 

@@ -4,7 +4,7 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 /* Checks t, computes it. */
 static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,

@@ -5,7 +5,8 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/files/store.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
+#include "lazy/log/tell.h"
 #include "lazy/log/summary.h"
 
 #include <string.h>
@@ -56,6 +57,7 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     if (cx->opt.numerics == DEFT_FAST) cx->trace_flags |= DF_TRACE_FAST;
     if (cx->opt.no_fusion) cx->trace_flags |= DF_TRACE_NOFUSE;
     cx->rec.id = cx->spine_id = 1;
+    cx->make_room = df_make_room;
     df_budget_set(cx, NULL);
     cx->compiles.owner = cx->id;
     df_tiers_listen(df_cpu_tiers(rt->dev), &cx->compiles);
@@ -110,6 +112,9 @@ void deft_ctx_destroy(deft_ctx **pcx)
         next = v->next;
         df_mem_free(cx->mem, v, sizeof *v);
     }
+    df_ctx_drain(cx);
+    for (uint32_t i = 0; i < DF_MAX_GPUS && df_journal_on(cx->rt->journal); i++)
+        if (df_queue_replay(&cx->queues[i])) df_tell_graphs(cx, i);
     df_ctx_leave(cx);
     df_tiers_unlisten(df_cpu_tiers(cx->rt->dev), &cx->compiles);
     df_counted_drop(&cx->last_plan);

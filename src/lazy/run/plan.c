@@ -8,7 +8,7 @@
  * guards without simplifying anything.
  */
 #include "lazy/core/devices.h"
-#include "lazy/core/run.h"
+#include "lazy/run/run.h"
 #include "lazy/log/tell.h"
 
 #include <string.h>

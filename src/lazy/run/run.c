@@ -3,7 +3,7 @@
  * Runs a made cut: its plan and the memory of its results are prepared, its kernels are launched,
  * and the results become values.
  */
-#include "lazy/core/run.h"
+#include "lazy/run/run.h"
 
 #include <string.h>
 

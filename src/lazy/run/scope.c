@@ -5,9 +5,9 @@
 #include "lazy/core/devices.h"
 #include "lazy/core/meet.h"
 #include "lazy/core/recorder.h"
-#include "lazy/core/collect.h"
-#include "lazy/core/scope.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/collect.h"
+#include "lazy/run/scope.h"
+#include "lazy/run/submit.h"
 
 void df_scope_pop(deft_ctx *cx, uint32_t depth)
 {

@@ -10,7 +10,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
 #include "lazy/files/safetensors.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,10 +3,10 @@
  * Steps: they begin, end, are submitted or aborted. A step is a scope and a transaction (undo.c).
  */
 #include "lazy/core/recorder.h"
-#include "lazy/core/collect.h"
+#include "lazy/run/collect.h"
 #include "lazy/core/devices.h"
-#include "lazy/core/scope.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/scope.h"
+#include "lazy/run/submit.h"
 #include "lazy/log/tell.h"
 
 /* Handles that outlive the step may name input records made inside it; their values stand on their

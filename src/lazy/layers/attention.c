@@ -25,7 +25,7 @@
 #include "deft/ops.h"
 #include "deft/capture.h"
 #include "lazy/calls/control.h"
-#include "lazy/core/body.h"
+#include "lazy/run/body.h"
 #include "lazy/grad/grad.h"
 
 #include <math.h>

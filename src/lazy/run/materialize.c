@@ -4,8 +4,8 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
-#include "lazy/core/run.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/run.h"
+#include "lazy/run/submit.h"
 #include "lazy/log/tell.h"
 
 #include "base/size_class.h"

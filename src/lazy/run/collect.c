@@ -5,11 +5,11 @@
  * cx->want holds the wanted records, and cx->who per want the first handle that is bound to it.
  * Handles in the undo log and handles of wrapped memory are collected from their own lists.
  */
-#include "lazy/core/collect.h"
+#include "lazy/run/collect.h"
 
 #include "lazy/core/recorder.h"
 #include "lazy/core/devices.h"
-#include "lazy/core/submit.h"
+#include "lazy/run/submit.h"
 
 static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
 {
@@ -135,13 +135,6 @@ done:
     return st;
 }
 
-static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
-{
-    (void)user;
-    if (df_is_pending(cx, t) && !(t->flags & DF_HANDLE_MUT))
-        t->value = df_value_ref(df_own_value(cx, t->node));
-}
-
 static deft_status value_of_node(deft_ctx *cx, uint32_t node, df_value **out)
 {
     *out = df_value_ref(df_own_value(cx, node));
@@ -170,24 +163,14 @@ static deft_status compute_writes(deft_ctx *cx)
     return DEFT_OK;
 }
 
-void df_settle_outer(deft_ctx *cx, uint32_t below)
-{
-    df_each_outer(cx, below, settle_one, NULL);
-}
-
 deft_status df_flush(deft_ctx *cx)
 {
     df_assert(!cx->step_at && cx->undo.n == 0 && !cx->recording);
     const deft_status st = df_compute_outer(cx, cx->depth + 1, DF_CUT_MIDDLE);
     if (st != DEFT_OK) return st;
-    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
+    df_settle(cx);
     df_rec_reset(cx);
     return DEFT_OK;
-}
-
-void df_settle(deft_ctx *cx)
-{
-    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
 }
 
 /* Something among what is pending cannot be computed, which may never be asked for: that alone goes

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which records the cuts of this epoch have computed.
+ *
+ * A cut computes the records of its trace and stores its roots. The chain of made cuts tells which
+ * records the cuts of this epoch have computed, so that a cut that is made again knows its answer.
+ * The answer is written down per record only when another cut is made.
+ */
+#include "lazy/core/spine.h"
+
+#include <string.h>
+
+static void mark(deft_ctx *cx, const df_made *m)
+{
+    for (uint32_t k = 0; k < m->t->n_nodes; k++)
+        if (m->record[k] < cx->again.n) cx->again.at[m->record[k]] = 1;
+}
+
+/* Marks for all records of this epoch; false without memory: then some are not counted. */
+static bool marks(deft_ctx *cx)
+{
+    if (cx->again_epoch != cx->epoch) {
+        cx->again.n = 0;
+        cx->again_epoch = cx->epoch;
+        cx->again_upto = 0;
+    }
+    const uint32_t n = cx->rec.n;
+    if (cx->again.n >= n) return true;
+    if (!df_vec_reserve(cx->mem, &cx->again, n - cx->again.n)) return false;
+    memset(cx->again.at + cx->again.n, 0, n - cx->again.n);
+    cx->again.n = n;
+    return true;
+}
+
+void df_again_note(deft_ctx *cx)
+{
+    uint32_t id = cx->rec.last_cut;
+    if (id == 0 || id == DF_CUT_UNKNOWN || !marks(cx)) return;
+    /* From the latest one back. Where one is missing it was noted before its place was taken. */
+    for (const df_made *m; id != 0 && id != cx->again_upto; id = m->before) {
+        m = NULL;
+        for (uint32_t i = 0; i < DF_MADE_CUTS && !m; i++)
+            if (cx->made[i] && cx->made[i]->id == id) m = cx->made[i];
+        if (!m) break;
+        mark(cx, m);
+    }
+    cx->again_upto = cx->rec.last_cut;
+}
+
+void df_again_count(deft_ctx *cx, df_made *m)
+{
+    if (cx->rec.last_cut == 0 || !marks(cx)) return;
+    for (uint32_t k = m->t->n_nodes; k-- > 0;) {
+        if (m->record[k] == DF_NONE || !cx->again.at[m->record[k]] || !df_is_work(&m->t->nodes[k]))
+            continue;
+        m->n_again++;
+        m->first_again = k;
+    }
+}
+
+void df_again_cut_off(deft_ctx *cx, uint32_t n)
+{
+    df_again_note(cx);
+    if (cx->again_epoch == cx->epoch && cx->again.n > n) cx->again.n = n;
+    cx->again_upto = 0;
+}
+
+void df_again_renumber(deft_ctx *cx, const uint32_t *map)
+{
+    uint32_t n = 0;
+    df_again_note(cx);
+    if (cx->again_epoch != cx->epoch) return;
+    for (size_t i = 0; i < cx->again.n && i < cx->rec.n; i++)
+        if (map[i] != DF_NONE) cx->again.at[n++] = cx->again.at[i];
+    cx->again.n = n;
+    cx->again_upto = 0;
+}
+
+void df_again_add(deft_ctx *cx, const df_made *m)
+{
+    if (cx->rec.last_cut == DF_CUT_UNKNOWN && marks(cx)) mark(cx, m);
+}
