@@ -137,12 +137,13 @@ Test(why, a_first_program)
     cr_assert_str_eq(
         told,
         "note plan_miss: plan miss at <site>: a program of 5 records and 1 result: wanted a plan "
-        "that fits, found none with its key. Advice: the plan built next tells what was new; a "
-        "miss in every step means that each step records something else.\n"
+        "that fits, found none with its key. Advice: the line of the plan that follows says "
+        "what was new; a miss in every step means that each step records something else.\n"
         "note plan_first: plan 1 built at <site>: a program of 5 records and 1 result; the first "
         "of this context. Advice: none needed: the first run of a program makes its plan.\n"
         "note sync: sync: read at <site> wanted a value, found 4 pending records. Advice: read "
-        "what a step has computed, after its end, or eval all that is wanted as one.\n");
+        "values after the end of the step that computes them, or deft_eval all wanted tensors in "
+        "one call.\n");
     rig_close(&r);
 }
 
