@@ -14,7 +14,7 @@
 
 #include <stdio.h>
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 enum { ROUNDS = 101 };
 

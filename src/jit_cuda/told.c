@@ -73,7 +73,7 @@ typedef struct listener {
     void *user;
 } listener;
 
-static void tell_node(void *user, const df_tree_about *a)
+static void log_node(void *user, const df_tree_about *a)
 {
     const listener *const l = user;
     const df_replay_told told = told_of(a, l->device);
@@ -83,5 +83,5 @@ static void tell_node(void *user, const df_tree_about *a)
 void df_cuda_told_each(const df_tree *tree, uint32_t device, df_replay_tell tell, void *user)
 {
     listener l = { device, tell, user };
-    df_tree_each(tree, tell_node, &l);
+    df_tree_each(tree, log_node, &l);
 }

@@ -33,7 +33,7 @@ static bool self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const ch
     if (named) deft_nn_pop(nn);
     if (made && deft_assign_f(l->out.bias, 0)) return true;
     l->in = l->out = (deft_nn_linear){ 0 };
-    df_nn_cut_off(nn, m);
+    df_nn_truncate(nn, m);
     return false;
 }
 

@@ -55,7 +55,7 @@ static bool linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_
         l->bias = parameter(nn, "linear", name, "bias", vector(out), uniform);
     if (l->weight && (l->bias || !has_bias)) return true;
     *l = (deft_nn_linear){ 0 };
-    df_nn_cut_off(nn, m);
+    df_nn_truncate(nn, m);
     return false;
 }
 
@@ -94,7 +94,7 @@ static bool norm_init(deft_nn_norm *l, deft_nn *nn, const char *what, const char
     if (l->weight && has_bias) l->bias = parameter(nn, what, name, "bias", vector(width), zeros);
     if (l->weight && (l->bias || !has_bias)) return true;
     l->weight = l->bias = NULL;
-    df_nn_cut_off(nn, m);
+    df_nn_truncate(nn, m);
     return false;
 }
 

@@ -32,7 +32,7 @@ df_nn_mark df_nn_mark_of(const deft_nn *nn)
     return (df_nn_mark){ nn->list.n, nn->parameters.n, nn->rng.next };
 }
 
-void df_nn_cut_off(deft_nn *nn, df_nn_mark m)
+void df_nn_truncate(deft_nn *nn, df_nn_mark m)
 {
     while (nn->list.n > m.n) entry_finish(nn->mem, &nn->list.at[--nn->list.n]);
     nn->parameters.n = m.n_parameters;
@@ -74,7 +74,7 @@ void deft_nn_destroy(deft_nn **nn)
     if (!nn || !*nn) return;
     deft_nn *const n = *nn;
     const df_mem *const mem = n->mem;
-    df_nn_cut_off(n, (df_nn_mark){ 0 });
+    df_nn_truncate(n, (df_nn_mark){ 0 });
     df_vec_finish(mem, &n->list);
     df_vec_finish(mem, &n->parameters);
     df_vec_finish(mem, &n->marks);

@@ -47,7 +47,7 @@ typedef struct df_nn_mark {
 } df_nn_mark;
 
 df_nn_mark df_nn_mark_of(const deft_nn *nn);
-void df_nn_cut_off(deft_nn *nn, df_nn_mark m);
+void df_nn_truncate(deft_nn *nn, df_nn_mark m);
 
 /* Adds under prefix, middle (NULL: none) and name. NULL, and an error. what: the call. */
 deft_tensor *df_nn_add(deft_nn *nn, const char *what, df_nn_kind kind, const char *prefix,

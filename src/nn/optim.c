@@ -139,7 +139,7 @@ static deft_status optim_create(deft_nn *nn, const deft_optim_options *options, 
         *out = o;
         return DEFT_OK;
     }
-    df_nn_cut_off(nn, m);
+    df_nn_truncate(nn, m);
     deft_optim_destroy(&o);
     return df_deliver(nn->cx);
 }

@@ -72,7 +72,7 @@ static deft_status scaler_create(deft_nn *nn, const deft_scaler_options *options
         *out = s;
         return DEFT_OK;
     }
-    df_nn_cut_off(nn, m);
+    df_nn_truncate(nn, m);
     deft_scaler_destroy(&s);
     return df_deliver(nn->cx);
 }

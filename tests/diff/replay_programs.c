@@ -3,7 +3,7 @@
  * Steps recorded again. A random program is a list of statements that is run many times, each time
  * a little differently: other numbers, slice starts, windows, draws and addresses each time; now
  * and then other branches, batch sizes, aliases, reads in the middle, a mistake, a fault or an
- * abort. In the context under test all of it comes one after the other, so that spines and made
+ * abort. In the context under test all of it comes one after the other, so that histories and made
  * cuts are in effect; the reference runs every iteration in a context that has just been made, with
  * the state copied in and out, so that there is nothing to remember. After every iteration all
  * state, all that was read and every status must be equal bit for bit.

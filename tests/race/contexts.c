@@ -17,7 +17,7 @@
 
 #include "deft/capture.h"
 #include "deft/deft.h"
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 enum { N_THREADS = 8, N_WORLDS = N_THREADS + 1, DEFAULT_SECONDS = 8 };
 enum { MAX_OUT = 40000, MAX_SEEDS = 24 };

@@ -841,7 +841,7 @@ static uint32_t records_of_gradient(bool cut)
     deft_tensor *const sum = deft_sum(deft_square(all), DEFT_ALL_AXES, 0);
     const uint32_t n = r.cx->rec.n;
     if (cut) {
-        OK(&r, df_relieve(r.cx));
+        OK(&r, df_budget_flush(r.cx));
         df_forget(r.cx);
         cr_assert_lt(r.cx->rec.n, n, "the test wants records that are forgotten");
     }

@@ -594,7 +594,7 @@ Test(replay, records_of_some_length_are_kept_beside_others)
             deft_step_abort(s);
         }
         bool kept = false;
-        for (int i = 0; i < DF_SPINES; i++) kept |= r.cx->spines[i].n_known == n;
+        for (int i = 0; i < DF_HISTORIES; i++) kept |= r.cx->histories[i].n_known == n;
         cr_assert_eq(kept, n <= LONGEST, "%u records", n);
         rig_close(&r);
     }

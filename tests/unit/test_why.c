@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "guards/reason.h"
-#include "lazy/core/spine.h" /* after the calls with plain numbers */
+#include "lazy/core/history.h" /* after the calls with plain numbers */
 
 enum { TEXT = 65536 };
 

@@ -7,7 +7,7 @@
  */
 #include "lazy/calls/control.h"
 #include "lazy/run/body.h"
-#include "lazy/core/grad_marks.h"
+#include "lazy/core/annotations.h"
 #include "lazy/core/meet.h"
 
 #include <string.h>
@@ -437,7 +437,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     c->who = "its other branch";
     /* A result that is a number here, and none in the first branch, is made like that one. */
     if (!record_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
-        !df_grad_mark_branches(cx, cx->rec.n, first, middle))
+        !df_grad_annotate_branches(cx, cx->rec.n, first, middle))
         return false;
     for (size_t i = 0; i < n_out; i++) {
         const uint32_t src[3] = { condition, s->from[i], s->made[i] };

@@ -45,14 +45,14 @@ static deft_status fill(deft_ctx *cx, df_diag *d, df_value *v, const char *data,
 {
     deft_status st = DEFT_OK;
     df_buffer *clean = NULL;
-    TRY(df_ctx_buffer(cx, d, cx->home, (int64_t)bytes, &v->buf));
+    TRY(df_ctx_buffer(cx, d, cx->default_device, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;
     if (v->dtype == DEFT_BOOL) { /* one byte, 0 or 1: kernels rely on it */
         TRY(df_ctx_buffer(cx, d, DEFT_CPU, (int64_t)bytes, &clean));
         for (size_t i = 0; i < bytes; i++) ((char *)clean->data)[i] = data[i] != 0;
         data = clean->data;
     }
-    TRY(df_ctx_copy(cx, d, cx->home, v->data, DEFT_CPU, data, bytes));
+    TRY(df_ctx_copy(cx, d, cx->default_device, v->data, DEFT_CPU, data, bytes));
 done:
     df_buffer_drop(&clean);
     return st;

@@ -2,7 +2,7 @@
  *
  * The public elementwise functions. Their fast path stands first: equal dtypes that the op takes as
  * they are, and equal shapes or a 0-d operand. Before it stands the comparison with the record of
- * the epoch before (spine.h). Everything else goes through df_map1 and df_map2.
+ * the epoch before (history.h). Everything else goes through df_map1 and df_map2.
  */
 #include "lazy/core/recorder.h"
 #include "lazy/core/append.h"

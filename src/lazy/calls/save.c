@@ -358,7 +358,7 @@ static deft_status move_value(loader *l, size_t i)
 {
     deft_ctx *const cx = l->cx;
     const df_value *const before = df_handle_value(cx, l->list[i].tensor);
-    const deft_device where = before ? df_value_where(cx, before) : cx->home;
+    const deft_device where = before ? df_value_where(cx, before) : cx->default_device;
     df_value *v = l->value[i];
     if (where == DEFT_CPU) return DEFT_OK;
     const deft_status st = df_value_moved(cx, &cx->diag, v, where, &l->value[i]);

@@ -3,7 +3,7 @@
  * deft_show: what a context can say of itself, as text.
  */
 #include "lazy/core/devices.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 #include <string.h>
 

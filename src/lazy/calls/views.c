@@ -377,7 +377,7 @@ static bool save_binding(deft_ctx *cx, deft_tensor *t)
 {
     if (!cx->step_at && df_in_flight(cx)) return df_flight_save(cx, t);
     if (!cx->step_at || (t->flags & DF_HANDLE_UNDO) || !df_is_outer(cx, t)) return true;
-    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->lacks };
+    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->failure };
     if (!df_vec_push(cx->mem, &cx->undo, u)) {
         df_error(cx, DEFT_E_MEMORY, "assign: no memory for the undo log");
         return false;
@@ -589,7 +589,7 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
 static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, uint8_t missing)
 {
     if (DF_LIKELY(done != NULL)) {
-        dst->lacks = DF_LACKS_NOTHING;
+        dst->failure = DF_FAILURE_NOTHING;
         if (DF_UNLIKELY(missing)) df_owe_value(dst, missing);
     } else if (cx) {
         df_owe(cx, dst);
@@ -623,7 +623,7 @@ deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src)
 {
     if (DF_UNLIKELY(!dst)) return assign_nowhere(src, DF_SITE);
     deft_ctx *const cx = df_enter("assign", 1, dst, DF_SITE);
-    uint8_t missing = DF_LACKS_NOTHING;
+    uint8_t missing = DF_FAILURE_NOTHING;
     deft_tensor *const done = assign_tensor(cx, dst, src, DF_SITE, &missing);
     return assigned(cx, dst, done, missing);
 }
@@ -635,7 +635,7 @@ deft_tensor *deft_assign_f(deft_tensor *dst, double value)
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", value, DF_SITE));
     const uint32_t node = df_number_f(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_LACKS_NOTHING);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
 }
 
 deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
@@ -645,5 +645,5 @@ deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value)
     if (df_recording_freezes(cx))
         return df_result(cx, df_recording_refuses(cx, "assign", (double)value, DF_SITE));
     const uint32_t node = df_number_i(cx, "assign", df_tensor_dtype(cx, dst), value, DF_SITE);
-    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_LACKS_NOTHING);
+    return assigned(cx, dst, assign(cx, dst, node, DF_SITE), DF_FAILURE_NOTHING);
 }

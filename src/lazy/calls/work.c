@@ -9,7 +9,7 @@
  * far is whole, other than a loop's.
  */
 #include "lazy/core/devices.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 #include "lazy/run/submit.h"
 
 enum { MOST = 1 << 16 }; /* operands, or results */
@@ -150,7 +150,7 @@ static deft_status compute(call *c)
 /* As a plan's: the first that lives on a GPU says where. */
 static void choose_device(call *c)
 {
-    c->where = c->cx->home;
+    c->where = c->cx->default_device;
     for (uint32_t i = 0; i < c->n_in && c->where == DEFT_CPU; i++)
         c->where = df_value_where(c->cx, df_handle_value(c->cx, c->in[i]));
 }
@@ -195,7 +195,7 @@ static deft_status work_far(call *c, const char *name)
                         .n_form = c->n_form,
                         .owner = cx->id,
                         .site = cx->act_site,
-                        .decided = df_journal_on(cx->rt->journal) ? df_tell_graph : NULL,
+                        .decided = df_journal_on(cx->rt->journal) ? df_log_graph : NULL,
                         .listener = cx };
     const deft_status st =
         dev->far->work(dev, &cx->diag, cx->queues[c->where - 1].queue, &w, c->made);

@@ -12,7 +12,7 @@
 
 #include "lazy/capture/capture.h"
 #include "lazy/run/submit.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 /* ---- reasons ---- */
 
@@ -24,7 +24,7 @@ static void log_reason(deft_capture *c)
     df_event e;
     df_event_make(&e, DF_WHY_capture, c->call_site, c->reason, "a recording that holds", "none");
     e.other = c->site;
-    df_why_tell(c->cx, &e);
+    df_why_log(c->cx, &e);
 }
 
 /* ---- making and destroying ---- */
@@ -284,9 +284,9 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
     if (st == DEFT_OK) {
         cx->recording = r;
         cx->recorder = &df_capture_recorder;
-        df_recording_sleep(r);
+        df_recording_hide(r);
         st = c->fn(cx, r->in, r->n_in, out, r->n_out, c->user);
-        df_recording_wake(cx);
+        df_recording_reveal(cx);
         const deft_status recorded = df_deliver_step(cx);
         if (st == DEFT_OK)
             st = recorded;
@@ -534,7 +534,7 @@ static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *
     deft_status st = missed_before(cx, r);
     if (st == DEFT_OK) st = patch(c, r);
     if (st == DEFT_OK) st = make_outputs(cx, out, r->n_out);
-    if (st == DEFT_OK) st = df_made_run(cx, &r->made, r->want.at, false);
+    if (st == DEFT_OK) st = df_cut_run(cx, &r->made, r->want.at, false);
     if (st == DEFT_OK) {
         hand_over(cx, r, in, out);
         for (size_t i = 0; i < r->wanted.n; i++) df_value_drop(cx, &r->want.at[i].result);
@@ -575,7 +575,7 @@ static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, de
         any = true;
         if (fits_call(c, r, in, n_in, n_out)) st = replay(c, r, in, out, &replayed);
         if (replayed && df_ring_on(cx->ring))
-            df_tell_replay(cx, &r->made, c->site, i, (uint32_t)n_in, (uint32_t)n_out, st);
+            df_log_replay(cx, &r->made, c->site, i, (uint32_t)n_in, (uint32_t)n_out, st);
     }
     if (replayed) {
         c->stats.replayed += st == DEFT_OK;

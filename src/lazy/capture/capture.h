@@ -2,9 +2,9 @@
  *
  * Private to capture.c and recording.c.
  *
- * A recording is one made cut of its own (spine.h) and, beside it, where everything comes from and
- * goes to: each input of the trace reads an argument of the call or a tensor from outside; each
- * assigned tensor and each output takes a result of the cut, or such an input.
+ * A recording is one made cut of its own (history.h) and, beside it, where everything comes from
+ * and goes to: each input of the trace reads an argument of the call or a tensor from outside;
+ * each assigned tensor and each output takes a result of the cut, or such an input.
  *
  *   in[], outside --sources--> inputs of the trace --plan--> results --targets--> assigned, out[]
  *
@@ -78,7 +78,7 @@ typedef struct rng_note {
 
 typedef struct df_recording {
     deft_capture *capture;
-    df_made made;
+    df_cut made;
     bool cut, committed, whole; /* whole: may be replayed */
     uint64_t used;
     uint32_t n_in, n_out;
@@ -145,9 +145,9 @@ void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to,
 extern const df_recorder df_capture_recorder;
 /* The function has ended, or what is recorded is computed in its middle: all handles of the caller
  * wake. */
-void df_recording_wake(deft_ctx *cx);
+void df_recording_reveal(deft_ctx *cx);
 /* The function is about to run: the caller's handles sleep until it uses them by themselves. */
-void df_recording_sleep(recording *r);
+void df_recording_hide(recording *r);
 /* The call fails: what its function counted and drew is taken back. */
 void df_recording_take_back(recording *r);
 /* The first argument that is the same handle as argument i. */

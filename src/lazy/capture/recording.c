@@ -143,7 +143,7 @@ static deft_tensor *recording_twin(deft_ctx *cx, const deft_tensor *t)
 
 static void wake(deft_tensor *t)
 {
-    t->flags = (uint8_t)((t->flags & ~DF_HANDLE_ASLEEP) | DF_HANDLE_LIVE);
+    t->flags = (uint8_t)((t->flags & ~DF_HANDLE_UNSEEN) | DF_HANDLE_LIVE);
 }
 
 static void recording_reached(deft_ctx *cx, deft_tensor *t)
@@ -153,15 +153,15 @@ static void recording_reached(deft_ctx *cx, deft_tensor *t)
     wake(t);
 }
 
-void df_recording_sleep(recording *r)
+void df_recording_hide(recording *r)
 {
     for (uint32_t i = 0; i < r->n_in; i++) {
         deft_tensor *const t = r->caller[i];
-        t->flags = (uint8_t)((t->flags & ~DF_HANDLE_LIVE) | DF_HANDLE_ASLEEP);
+        t->flags = (uint8_t)((t->flags & ~DF_HANDLE_LIVE) | DF_HANDLE_UNSEEN);
     }
 }
 
-void df_recording_wake(deft_ctx *cx)
+void df_recording_reveal(deft_ctx *cx)
 {
     const recording *const r = cx->recording;
     for (uint32_t i = 0; i < r->n_in; i++) wake(r->caller[i]);
@@ -299,7 +299,7 @@ static void recording_draw_again(deft_ctx *cx, uint32_t from, uint32_t at)
     }
 }
 
-static df_made *recording_cut(deft_ctx *cx)
+static df_cut *recording_cut(deft_ctx *cx)
 {
     recording *const r = cx->recording;
     if (!r->committed) {
@@ -409,7 +409,7 @@ static void find_places(deft_ctx *cx, recording *r)
 /* Both lists are in the order of the records. */
 static void find_sources(deft_ctx *cx, recording *r)
 {
-    const df_made *const m = &r->made;
+    const df_cut *const m = &r->made;
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
         const uint32_t none = DF_NONE;
         if (!df_vec_push(cx->mem, &r->sources, none)) {
@@ -437,7 +437,7 @@ static bool make_room(deft_ctx *cx, recording *r)
 }
 
 /* Places of the records become places of the trace; what no result depends on goes. */
-static bool to_trace(const df_made *m, uint32_t *at)
+static bool to_trace(const df_cut *m, uint32_t *at)
 {
     for (uint32_t j = 0; j < m->t->n_args; j++)
         if (m->arg_from[j] == *at) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The budgets in force, and when to look whether one is used up (relief.c).
+ * The budgets in force, and when to look whether one is used up (budget_flush.c).
  */
 #include "lazy/core/budget.h"
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 #include "runtime/os.h"
 
 uint32_t df_budget_last_look(const deft_ctx *cx)
@@ -17,7 +17,7 @@ void df_budget_look_at(deft_ctx *cx, uint32_t n)
 {
     const uint32_t last = df_budget_last_look(cx);
     cx->look_at = n < last ? n : last;
-    df_spine_look(cx);
+    df_history_look(cx);
 }
 
 void df_budget_set(deft_ctx *cx, const deft_step_options *options)
@@ -49,7 +49,7 @@ uint64_t df_budget_bytes(const df_value *v)
     return v->buf && !(v->flags & DF_VALUE_WRAPPED) ? (uint64_t)v->buf->bytes : 0;
 }
 
-void df_budget_cut_off(deft_ctx *cx, uint32_t n)
+void df_budget_truncate(deft_ctx *cx, uint32_t n)
 {
     if (cx->n_before > n) cx->n_before = n;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What budget.c offers to relief.c.
+ * What budget.c offers to budget_flush.c.
  */
 #ifndef DF_LAZY_BUDGET_H
 #define DF_LAZY_BUDGET_H

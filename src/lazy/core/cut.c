@@ -57,7 +57,7 @@ deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out)
 {
     const df_rec *const r = &cx->rec;
     uint32_t low, n_input = 0, n_args = 0;
-    *out = cx->home;
+    *out = cx->default_device;
     if (*out != DEFT_CPU || !cx->n_queues) return DEFT_OK;
     df_arena_reset(&cx->pass);
     uint8_t *const need = df_arena_new(&cx->pass, uint8_t, (size_t)node + 1);
@@ -102,7 +102,7 @@ typedef struct copier {
     const df_rec *r;
     df_trace *t;
     uint32_t *map; /* record -> node */
-    df_made *made;
+    df_cut *made;
 } copier;
 
 static uint32_t input_flags(const df_value *v)
@@ -113,7 +113,7 @@ static uint32_t input_flags(const df_value *v)
 }
 
 /* Input k of the trace reads v from now on. */
-static void set_input(df_made *m, uint64_t cut, uint32_t k, df_value *v)
+static void set_input(df_cut *m, uint64_t cut, uint32_t k, df_value *v)
 {
     df_input *const in = &m->t->inputs[k];
     in->data = v->data;
@@ -240,7 +240,7 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
 
 /* Memory written through a root must not overlap what other inputs read: then the result goes to
  * memory of its own and is copied afterwards. So does what is for memory of another device. */
-static bool safe_into(const deft_ctx *cx, const df_made *m, uint32_t into)
+static bool safe_into(const deft_ctx *cx, const df_cut *m, uint32_t into)
 {
     if (df_value_where(cx, m->inputs[into]) != m->where) return false;
     for (uint32_t k = 0; k < m->t->n_inputs; k++)
@@ -265,7 +265,7 @@ static bool may_fault(const df_trace *t)
 }
 
 /* asked, as it may be done with the memory of now. */
-static df_root allowed(const deft_ctx *cx, const df_made *m, df_root asked)
+static df_root allowed(const deft_ctx *cx, const df_cut *m, df_root asked)
 {
     if (asked.kind != DF_ROOT_INTO || (!m->avoids && safe_into(cx, m, asked.into))) return asked;
     asked.kind = DF_ROOT_NEW;
@@ -274,16 +274,16 @@ static df_root allowed(const deft_ctx *cx, const df_made *m, df_root asked)
 }
 
 /* Where m runs, with the inputs of now. */
-static deft_device where_to_run(const deft_ctx *cx, const df_made *m)
+static deft_device where_to_run(const deft_ctx *cx, const df_cut *m)
 {
-    deft_device where = cx->home;
+    deft_device where = cx->default_device;
     if (!cx->n_queues) return where;
     for (uint32_t k = 0; k < m->t->n_inputs && where == DEFT_CPU; k++)
         where = df_value_where(cx, m->inputs[k]);
     return where;
 }
 
-static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
+static bool allocate(df_cut *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_args, uint32_t n)
 {
     df_arena *const a = &m->arena;
     df_trace *const t = m->t;
@@ -310,7 +310,7 @@ static bool allocate(df_made *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_
            m->staged && m->back;
 }
 
-deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
 {
     const df_rec *const r = &cx->rec;
     df_arena *const a = &m->arena;
@@ -350,7 +350,7 @@ no_memory:
     return df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for a trace of %u records", high + 1);
 }
 
-static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m, bool recorded)
+static bool roots_again(deft_ctx *cx, const df_want *want, df_cut *m, bool recorded)
 {
     df_trace *const t = m->t;
     m->differs = "what it assigns is read in another way than when it was recorded";
@@ -382,7 +382,7 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_made *m, bool reco
     return true;
 }
 
-bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_made *m)
+bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values, df_cut *m)
 {
     df_new_cut_serial(cx);
     m->differs = "two of the tensors it uses are one tensor now";
@@ -394,7 +394,7 @@ bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *value
     return roots_again(cx, want, m, false);
 }
 
-static bool inputs_again(deft_ctx *cx, df_made *m)
+static bool inputs_again(deft_ctx *cx, df_cut *m)
 {
     const df_rec *const r = &cx->rec;
     uint32_t seen = 0;
@@ -412,7 +412,7 @@ static bool inputs_again(deft_ctx *cx, df_made *m)
     return true;
 }
 
-bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, df_made *m)
+bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
 {
     const df_rec *const r = &cx->rec;
     df_trace *const t = m->t;

@@ -14,7 +14,7 @@
 #ifndef DF_LAZY_DEVICES_H
 #define DF_LAZY_DEVICES_H
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 /* ---- gpus.c ---- */
 
@@ -25,14 +25,14 @@ deft_status df_rt_gpu(deft_runtime *rt, df_diag *d, deft_device where, df_device
 deft_status df_rt_gpu_count(deft_runtime *rt, df_diag *d, int *out);
 /* The device at `where`, or NULL when it has not been opened. Any thread. */
 df_device *df_rt_opened(deft_runtime *rt, deft_device where);
-void df_rt_gpus_settle(deft_runtime *rt); /* until none of them makes code beside runs */
-void df_rt_gpus_close(deft_runtime *rt);  /* all contexts and plans are gone */
+void df_rt_gpus_wait_idle(deft_runtime *rt); /* until none of them makes code beside runs */
+void df_rt_gpus_close(deft_runtime *rt);     /* all contexts and plans are gone */
 /* The device of plans for `where`, which a context has used. */
 df_device *df_ctx_device(const deft_ctx *cx, deft_device where);
 /* Opens the context's queue there, when there is none yet; theirs: as of df_far.queue_create. */
 deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs);
 /* Puts the context where its options say. */
-deft_status df_ctx_settle(deft_ctx *cx, df_diag *d);
+deft_status df_ctx_choose_device(deft_ctx *cx, df_diag *d);
 /* A step begins, or work outside steps: what is replayed is looked for from the start. */
 void df_ctx_begin_generation(deft_ctx *cx);
 void df_ctx_show_replay(deft_ctx *cx, df_str *out);
@@ -55,10 +55,10 @@ DF_INLINE bool df_device_can_be(deft_device where)
 /* "cpu", "cuda:0" */
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT]);
 
-deft_device df_value_where_far(const deft_ctx *cx, const df_value *v);
+deft_device df_value_device(const deft_ctx *cx, const df_value *v);
 DF_INLINE deft_device df_value_where(const deft_ctx *cx, const df_value *v)
 {
-    return DF_LIKELY(!cx->n_queues) ? DEFT_CPU : df_value_where_far(cx, v);
+    return DF_LIKELY(!cx->n_queues) ? DEFT_CPU : df_value_device(cx, v);
 }
 
 /* ---- copy.c ---- */
@@ -90,14 +90,14 @@ deft_status df_value_assign(deft_ctx *cx, df_diag *d, const df_value *v, deft_de
 
 /* Inputs of m that live elsewhere than it runs get copies, which its trace reads. On failure there
  * are none. */
-deft_status df_made_stage(deft_ctx *cx, df_made *m);
-void df_made_unstage(df_made *m);
+deft_status df_cut_stage(deft_ctx *cx, df_cut *m);
+void df_cut_unstage(df_cut *m);
 /* Before m runs: room on the host for results that the host's memory gets. */
-deft_status df_made_ready(deft_ctx *cx, df_made *m, const df_want *want);
-void df_made_unready(df_made *m);
+deft_status df_cut_ready(deft_ctx *cx, df_cut *m, const df_want *want);
+void df_cut_unready(df_cut *m);
 /* When m has run: those results are on the host, in m->bufs; memory of GPUs that is written by
  * copying has been. On failure m->bufs is empty. */
-deft_status df_made_bring(deft_ctx *cx, df_made *m, const df_want *want, df_diag *d);
+deft_status df_cut_bring(deft_ctx *cx, df_cut *m, const df_want *want, df_diag *d);
 
 /* The trace of m with inputs that the host can read, until it is dropped. */
 typedef struct df_lent {
@@ -105,7 +105,7 @@ typedef struct df_lent {
     df_input *inputs; /* of t; NULL: they are those of the trace itself */
     df_buffer **buf;  /* per input; NULL: not copied */
 } df_lent;
-deft_status df_made_lend(deft_ctx *cx, df_diag *d, const df_made *m, df_lent *out);
+deft_status df_cut_lend(deft_ctx *cx, df_diag *d, const df_cut *m, df_lent *out);
 void df_lent_drop(deft_ctx *cx, df_lent *l);
 
 #endif

@@ -201,7 +201,7 @@ bool df_owes_some(deft_ctx *cx, deft_tensor *t)
 
 void df_error_lost(deft_ctx *cx, const char *what, const deft_tensor *t)
 {
-    if (t->lacks != DF_LACKS_VALUE) {
+    if (t->failure != DF_FAILURE_VALUE) {
         df_error(cx, DEFT_E_STATE, "%s: a tensor has neither value nor record", what);
         return;
     }

@@ -17,8 +17,8 @@
  * Values that nobody but records holds are given back where they can be computed once more from
  * what stays; those of inputs stay while they are asked for.
  */
-#include "lazy/core/grad_marks.h"
-#include "lazy/core/spine.h"
+#include "lazy/core/annotations.h"
+#include "lazy/core/history.h"
 #include "lazy/run/submit.h"
 
 #include <string.h>
@@ -126,9 +126,9 @@ static const df_custom *custom_of(const forgetter *f, uint32_t k)
 static void find_customs(forgetter *f)
 {
     const deft_ctx *const cx = f->cx;
-    for (size_t i = 0; i < cx->grad_marks.n; i++)
-        if (cx->grad_marks.at[i].kind == DF_MARK_CUSTOM)
-            f->flags[cx->grad_marks.at[i].record] |= CUSTOM;
+    for (size_t i = 0; i < cx->grad_annotations.n; i++)
+        if (cx->grad_annotations.at[i].kind == DF_ANNOTATION_CUSTOM)
+            f->flags[cx->grad_annotations.at[i].record] |= CUSTOM;
 }
 
 /* Forwards: what depends on which bound floats. */
@@ -366,7 +366,7 @@ void df_forget(deft_ctx *cx)
     if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     df_arena_reset(&cx->pass);
     if (!take_space(&f, &cx->pass)) return; /* all stays */
-    df_settle(cx);
+    df_handles_resolve(cx);
     find_customs(&f);
     df_each_outer(cx, cx->depth + 1, ask_handle, &f);
     ask_log(&f, &cx->undo);
@@ -376,9 +376,9 @@ void df_forget(deft_ctx *cx)
     find_asked(&f);
     if (!number(&f, &cx->pass)) return;
     df_again_renumber(cx, f.map);
-    df_spine_renumber(cx);
-    df_grad_marks_renumber(cx, f.map, f.below);
-    df_marks_renumber(cx, f.below);
+    df_history_renumber(cx);
+    df_grad_annotations_renumber(cx, f.map, f.below);
+    df_site_ranges_renumber(cx, f.below);
     move_down(&f);
     df_each_outer(cx, cx->depth + 1, rename_handle, &f);
     rename_log(&f, &cx->undo);

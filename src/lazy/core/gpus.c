@@ -80,7 +80,7 @@ void df_rt_gpus_close(deft_runtime *rt)
     df_fork_lock_finish(&rt->gpu_lock);
 }
 
-void df_rt_gpus_settle(deft_runtime *rt)
+void df_rt_gpus_wait_idle(deft_runtime *rt)
 {
     df_device *gpu[DF_MAX_GPUS];
     if (lock(rt, NULL) != DEFT_OK) return;
@@ -181,7 +181,7 @@ static deft_status parse(df_diag *d, const char *text, deft_device *out)
     return DEFT_OK;
 }
 
-deft_status df_ctx_settle(deft_ctx *cx, df_diag *d)
+deft_status df_ctx_choose_device(deft_ctx *cx, df_diag *d)
 {
     const char *const text = df_env("DEFT_DEVICE");
     deft_device where = cx->opt.device;
@@ -191,7 +191,7 @@ deft_status df_ctx_settle(deft_ctx *cx, df_diag *d)
     if (where == DEFT_CPU && cx->opt.stream)
         return df_fail(d, DEFT_E_ARG, "a stream is for the context of a GPU");
     st = df_ctx_use(cx, d, where, cx->opt.stream);
-    if (st == DEFT_OK) cx->home = where;
+    if (st == DEFT_OK) cx->default_device = where;
     if (st != DEFT_E_BACKEND || !cx->opt.allow_cpu) return st;
     df_logf(&cx->rt->log, plugin, "a context computes on the CPU: %s", d->text);
     return DEFT_OK;
@@ -251,7 +251,7 @@ void df_ctx_leave(deft_ctx *cx)
     }
 }
 
-deft_device df_value_where_far(const deft_ctx *cx, const df_value *v)
+deft_device df_value_device(const deft_ctx *cx, const df_value *v)
 {
     if (!v->buf || !v->buf->home) return DEFT_CPU;
     deft_device where = 1;

@@ -64,13 +64,13 @@ static void handle_end(deft_ctx *cx, deft_tensor *t)
     t->flags = 0;
 }
 
-void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f)
+void df_scope_free_handles(deft_ctx *cx, df_scope_entry *f)
 {
     for (df_slab *s = f->first;; s = s->next) {
         for (uint32_t i = 0; i < s->n; i++) {
             deft_tensor *const t = df_slab_slot(s, i);
             if (t->keeps)
-                t->flags |= DF_HANDLE_ADRIFT;
+                t->flags |= DF_HANDLE_ESCAPED;
             else if (t->flags)
                 handle_end(cx, t);
         }
@@ -108,12 +108,12 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
                    void *user)
 {
     for (uint32_t d = 0; d < below && d <= cx->depth; d++)
-        for (df_slab *s = cx->frame[d].first;; s = s->next) {
+        for (df_slab *s = cx->scope[d].first;; s = s->next) {
             for (uint32_t i = 0; i < s->n; i++) {
                 deft_tensor *const t = df_slab_slot(s, i);
                 if (t->flags && !t->keeps) f(cx, t, user);
             }
-            if (s == cx->frame[d].cur) break;
+            if (s == cx->scope[d].cur) break;
         }
     size_t n = 0;
     for (size_t i = 0; i < cx->kept.n; i++) {
@@ -125,19 +125,19 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
     cx->kept.n = n;
 }
 
-static void settle_one(deft_ctx *cx, deft_tensor *t, void *user)
+static void resolve_one(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)user;
     if (df_is_pending(cx, t) && !(t->flags & DF_HANDLE_MUT))
         t->value = df_value_ref(df_own_value(cx, t->node));
 }
 
-void df_settle_outer(deft_ctx *cx, uint32_t below)
+void df_handles_resolve_outer(deft_ctx *cx, uint32_t below)
 {
-    df_each_outer(cx, below, settle_one, NULL);
+    df_each_outer(cx, below, resolve_one, NULL);
 }
 
-void df_settle(deft_ctx *cx)
+void df_handles_resolve(deft_ctx *cx)
 {
-    df_each_outer(cx, cx->depth + 1, settle_one, NULL);
+    df_each_outer(cx, cx->depth + 1, resolve_one, NULL);
 }

@@ -58,15 +58,15 @@ typedef struct df_value {
 
 enum {
     DF_HANDLE_LIVE = 1,
-    DF_HANDLE_UNDO = 2,    /* the running step's undo log has its earlier binding */
-    DF_HANDLE_WEAK = 4,    /* a bare number: takes the dtype of what it meets; has no record */
-    DF_HANDLE_MUT = 8,     /* of deft_wrap_mut: listed in deft_ctx.muts */
-    DF_HANDLE_CONST = 16,  /* WEAK: may be used in a capture */
-    DF_HANDLE_ASLEEP = 16, /* not WEAK, in place of LIVE: to be told to the recording when used */
-    DF_HANDLE_PARAM = 32,  /* WEAK: number is the index of a capture's parameter */
-    DF_HANDLE_VIEWED = 32, /* not WEAK: views of it were made */
-    DF_HANDLE_ADRIFT = 64, /* its scope has ended: it lives while it is kept */
-    DF_HANDLE_FLIGHT = 128 /* the undo log of the step in flight has its earlier binding */
+    DF_HANDLE_UNDO = 2,     /* the running step's undo log has its earlier binding */
+    DF_HANDLE_WEAK = 4,     /* a bare number: takes the dtype of what it meets; has no record */
+    DF_HANDLE_MUT = 8,      /* of deft_wrap_mut: listed in deft_ctx.muts */
+    DF_HANDLE_CONST = 16,   /* WEAK: may be used in a capture */
+    DF_HANDLE_UNSEEN = 16,  /* not WEAK, in place of LIVE: to be told to the recording when used */
+    DF_HANDLE_PARAM = 32,   /* WEAK: number is the index of a capture's parameter */
+    DF_HANDLE_VIEWED = 32,  /* not WEAK: views of it were made */
+    DF_HANDLE_ESCAPED = 64, /* its scope has ended: it lives while it is kept */
+    DF_HANDLE_FLIGHT = 128  /* the undo log of the step in flight has its earlier binding */
 };
 
 struct deft_tensor {
@@ -80,11 +80,11 @@ struct deft_tensor {
     uint32_t place; /* the view record that names its place in root */
     uint16_t keeps;
     uint8_t flags;
-    uint8_t lacks; /* what it lacks (missed.c, lost.c): DF_LACKS_*, or an index into missed */
+    uint8_t failure; /* what it lacks (missed.c, lost.c): DF_FAILURE_*, or an index into missed */
 };
 enum {
-    DF_LACKS_NOTHING = 0,
-    DF_LACKS_VALUE = 255 /* it could not be computed: node is the number of the fault */
+    DF_FAILURE_NOTHING = 0,
+    DF_FAILURE_VALUE = 255 /* it could not be computed: node is the number of the fault */
 };
 _Static_assert(sizeof(deft_tensor) == 32, "handles are what a pending op costs most");
 
@@ -130,7 +130,7 @@ typedef struct df_rec {
     DF_VEC(df_value *) vals; /* [0] unused */
     uint32_t n_inputs;       /* of n: records that are no calls */
 
-    /* spine.h */
+    /* history.h */
     uint32_t id;       /* of what records have stood here; never 0 */
     uint32_t n_known;  /* records that stood here in an earlier epoch */
     uint32_t limit;    /* n_known while all records of this epoch are as then, else 0 */
@@ -140,18 +140,18 @@ typedef struct df_rec {
     uint64_t used; /* serial of its latest use */
 } df_rec;
 
-#define DF_SPINES 4 /* continuations besides the current one */
-#define DF_MADE_CUTS 16
+#define DF_HISTORIES 4 /* continuations besides the current one */
+#define DF_MAX_CUTS 16
 
 /* ---- scopes ---- */
 
-typedef struct df_scope_frame {
+typedef struct df_scope_entry {
     df_slab *first, *cur;
     uintptr_t site;
     uint32_t serial;
     uint8_t n_labels; /* open when it was opened */
-} df_scope_frame;
-_Static_assert(sizeof(df_scope_frame) == 32, "each record asks for the innermost: no product");
+} df_scope_entry;
+_Static_assert(sizeof(df_scope_entry) == 32, "each record asks for the innermost: no product");
 
 typedef struct df_depth {
     df_slab *run[2];
@@ -163,7 +163,7 @@ typedef struct df_undo {
     df_value *value; /* counted */
     deft_tensor *root;
     uint32_t node, epoch, place;
-    uint8_t lacks;
+    uint8_t failure;
 } df_undo;
 
 /* A tensor that is the caller's, and the call that kept it first. */
@@ -220,12 +220,12 @@ typedef struct df_growth {
 
 #define DF_GROWTHS 8
 
-typedef enum df_mark_kind {
-    DF_MARK_STOP,
-    DF_MARK_HOOK,
-    DF_MARK_CUSTOM,
-    DF_MARK_BRANCHES
-} df_mark_kind;
+typedef enum df_annotation_kind {
+    DF_ANNOTATION_STOP,
+    DF_ANNOTATION_HOOK,
+    DF_ANNOTATION_CUSTOM,
+    DF_ANNOTATION_BRANCHES
+} df_annotation_kind;
 
 /* Records fn for each example: df_vmap_call (vmap.h). */
 typedef bool (*df_map_each_fn)(deft_ctx *cx, const char *what, deft_body_fn fn, void *user,
@@ -233,17 +233,17 @@ typedef bool (*df_map_each_fn)(deft_ctx *cx, const char *what, deft_body_fn fn, 
                                deft_tensor **out, const int *out_axes, size_t n_out,
                                uintptr_t site);
 
-/* What a record means for gradients beyond its op (grad_marks.h). */
-typedef struct df_grad_mark {
+/* What a record means for gradients beyond its op (annotations.h). */
+typedef struct df_grad_annotation {
     uint32_t record;
-    df_mark_kind kind;
+    df_annotation_kind kind;
     deft_grad_hook_fn hook;
     void *user;
     struct df_custom *custom; /* owned by deft_ctx.customs */
     uint32_t then, otherwise; /* BRANCHES: first records of the two; the latter's end at record */
     uint32_t n_batches;       /* HOOK: so many axes of examples stand before those it knows of */
     df_map_each_fn map_each;  /* HOOK with n_batches: runs it for each example */
-} df_grad_mark;
+} df_grad_annotation;
 
 #define DF_FAULTS 4 /* whose sentences are known */
 #define DF_MAX_DEPTH 64
@@ -256,21 +256,21 @@ typedef struct df_missed {
 } df_missed;
 
 /* What holds for records from `from` on (site.c). */
-typedef struct df_mark {
+typedef struct df_site_range {
     uint32_t from;
     uintptr_t line, label; /* names of df_sites, or 0 */
-} df_mark;
+} df_site_range;
 
 /* One recording call appends at most so many records beyond max_nodes. */
 #define DF_SLACK_NODES (1u << 19)
 
 /* What the note of a cut says that is no longer known when it has run. */
-typedef struct df_cut_told {
+typedef struct df_cut_notes {
     const char *reason;
     uintptr_t site;
     uint64_t extract_ns, plan_ns;
     bool plan_hit, failed; /* failed: an error of the open step has been told */
-} df_cut_told;
+} df_cut_notes;
 
 /* ---- runtime and context ---- */
 
@@ -313,7 +313,7 @@ struct deft_ctx {
     uint32_t epoch; /* of the records; never 0 */
     df_rec rec;
 
-    df_scope_frame frame[DF_MAX_DEPTH];
+    df_scope_entry scope[DF_MAX_DEPTH];
     uint32_t depth;   /* innermost open frame; 0 is the root scope */
     uint32_t step_at; /* depth of the open step, 0: none */
     uint32_t serial;
@@ -346,7 +346,7 @@ struct deft_ctx {
     bool owes;            /* a mistake kept an assign from a tensor outside steps; it may be read */
     uint8_t owes_mark;    /* what tensors have in lacks by the undelivered mistake; 0: none has */
     uint8_t last_mark;    /* handed out last */
-    bool relieving;       /* a budget cuts: what cannot be computed goes on waiting */
+    bool budget_flushing; /* a budget cuts: what cannot be computed goes on waiting */
     uint32_t n_faults;    /* that made tensors lose their values (missed.c, lost.c) */
     uint32_t fault_record, fault_epoch;
     bool trying;               /* whether a record can be computed by itself is being found out: */
@@ -356,18 +356,19 @@ struct deft_ctx {
     _Atomic int interrupted;
 
     deft_ctx_options opt;
-    deft_device home;  /* where it computes; DEFT_CPU: or on a GPU that an operand lives on */
-    uint32_t n_queues; /* 0: no value of it lives on a GPU */
+    deft_device
+        default_device; /* where it computes; DEFT_CPU: or on a GPU that an operand lives on */
+    uint32_t n_queues;  /* 0: no value of it lives on a GPU */
     df_ctx_queue queues[DF_MAX_GPUS];
     uint32_t trace_flags;     /* without the device */
     uint64_t cut_serial;      /* 0 is of no cut; does not come round */
     uint8_t direct[DF_N_OPS]; /* bit per dtype: operands of that dtype need no cast */
     uint8_t mixed;            /* deft_mixed_set: the low dtype; DEFT_BOOL: none */
     df_value *free_values;
-    df_rec spines[DF_SPINES]; /* records of other continuations */
-    struct df_made *made[DF_MADE_CUTS];
-    uint32_t spine_id, made_id;
-    uint64_t spine_serial;
+    df_rec histories[DF_HISTORIES]; /* records of other continuations */
+    struct df_cut *cuts[DF_MAX_CUTS];
+    uint32_t history_id, cut_id;
+    uint64_t history_serial;
     df_arena pass;         /* simplifier and other passing work */
     df_trace *last;        /* the latest closed trace, in a made cut */
     df_counted *last_plan; /* counted */
@@ -377,7 +378,7 @@ struct deft_ctx {
     /* The structured log. Launches have a ring of their own, since a thread of a submitted step
      * tells them. */
     df_ring *ring, *launch_ring;
-    df_cut_told told;
+    df_cut_notes cut_notes;
 
     char *store_path; /* deft_store_next: of the next cut; NULL: not asked for */
 
@@ -418,17 +419,17 @@ struct deft_ctx {
     uintptr_t line, label; /* of now: of deft_site, and the innermost label; 0: none */
     uintptr_t labels[DF_MAX_LABELS];
     uint8_t n_labels;
-    DF_VEC(df_mark) marks; /* ascending */
-    bool marks_lost;       /* there was no memory for one */
+    DF_VEC(df_site_range) site_ranges; /* ascending */
+    bool site_ranges_lost;             /* there was no memory for one */
 
-    DF_VEC(df_grad_mark) grad_marks; /* grad.h */
+    DF_VEC(df_grad_annotation) grad_annotations; /* grad.h */
     struct df_custom *customs;
 
     /* Assigns that failed outside steps (missed.c, lost.c); large, and seldom looked at. */
-    df_missed missed[DF_LACKS_VALUE]; /* by mark */
-    df_diag missed_said[DF_FAULTS];   /* the latest mistakes that have marks, */
-    uint8_t missed_mark[DF_FAULTS];   /* and those marks; 0: none */
-    uint32_t n_missed;                /* marks handed out so far */
+    df_missed missed[DF_FAILURE_VALUE]; /* by mark */
+    df_diag missed_said[DF_FAULTS];     /* the latest mistakes that have marks, */
+    uint8_t missed_mark[DF_FAULTS];     /* and those marks; 0: none */
+    uint32_t n_missed;                  /* marks handed out so far */
 };
 
 /* false, and a mistake: the caller's options have size 0. what: "conv2d", name: their type. */
@@ -476,14 +477,14 @@ DF_INLINE deft_tensor *df_handle_init(const deft_ctx *cx, deft_tensor *t, uint32
     t->epoch = cx->epoch;
     t->place = DF_NONE;
     t->flags = DF_HANDLE_LIVE;
-    t->lacks = DF_LACKS_NOTHING;
+    t->failure = DF_FAILURE_NOTHING;
     return t;
 }
 
 /* NULL with DEFT_E_MEMORY recorded. */
 DF_INLINE deft_tensor *df_handle_new(deft_ctx *cx, uint32_t node)
 {
-    df_slab *const s = cx->frame[cx->depth].cur;
+    df_slab *const s = cx->scope[cx->depth].cur;
     deft_tensor *const t = df_slab_slot(s, s->n);
     if (DF_UNLIKELY(s->n >= DF_SLAB_SLOTS || t->keeps)) return df_handle_new_slow(cx, node);
     s->n++;
@@ -506,16 +507,16 @@ DF_INLINE df_value *df_own_value(const deft_ctx *cx, uint32_t node)
 }
 
 /* Handles outside depth `below` whose records have values get references of their own. */
-void df_settle_outer(deft_ctx *cx, uint32_t below);
+void df_handles_resolve_outer(deft_ctx *cx, uint32_t below);
 /* The same for all handles. */
-void df_settle(deft_ctx *cx);
+void df_handles_resolve(deft_ctx *cx);
 void df_handle_unbind(deft_ctx *cx, deft_tensor *t); /* drops value and binding */
 /* The value of t when it has one, looking through resolved records; NULL while pending. */
 df_value *df_handle_value(deft_ctx *cx, const deft_tensor *t);
 /* Calls f on every live handle owned outside depth `below` (frames 0..below-1 and kept ones). */
 void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tensor *, void *),
                    void *u);
-void df_scope_free_handles(deft_ctx *cx, df_scope_frame *f);
+void df_scope_free_handles(deft_ctx *cx, df_scope_entry *f);
 bool df_scope_push(deft_ctx *cx, uintptr_t site);
 void df_scope_pop(deft_ctx *cx, uint32_t depth); /* that one and all inside it */
 /* Whether t was made outside the innermost function of a loop or branch that runs. */
@@ -571,16 +572,16 @@ void df_owe_bound(deft_ctx *cx, const deft_tensor *dst) DF_COLD;
 void df_owe_recorded(deft_ctx *cx) DF_COLD;
 /* The undelivered mistake has been delivered: its assign is no longer missed by any tensor. */
 void df_owe_delivered(deft_ctx *cx) DF_COLD;
-/* No tensor misses the assign of `mark` any more. DF_LACKS_NOTHING stands for every assign. */
+/* No tensor misses the assign of `mark` any more. DF_FAILURE_NOTHING stands for every assign. */
 void df_owe_forgive(deft_ctx *cx, uint8_t mark) DF_COLD;
 /* No tensor misses any assign any more. */
 void df_owe_nothing(deft_ctx *cx) DF_COLD;
 uint8_t df_missing_some(deft_ctx *cx, const deft_tensor *t) DF_COLD;
 /* The mark of an assign that t misses, or that a tensor misses from which t is computed.
- * DF_LACKS_NOTHING when there is none. */
+ * DF_FAILURE_NOTHING when there is none. */
 DF_INLINE uint8_t df_missing(deft_ctx *cx, const deft_tensor *t)
 {
-    return DF_UNLIKELY(cx->owes) ? df_missing_some(cx, t) : (uint8_t)DF_LACKS_NOTHING;
+    return DF_UNLIKELY(cx->owes) ? df_missing_some(cx, t) : (uint8_t)DF_FAILURE_NOTHING;
 }
 
 /* ---- tensors that lose their values (lost.c) ---- */
@@ -713,7 +714,7 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
  *   2. Nobody names v after the run. Every owner that outlives the run counts in v->refs: handles,
  *      undo entries, mappings, what is still to be written to the caller's memory. So whoever cuts
  *      must count those that would refer to v only after the run, before the cut is made: handles
- *      that look through a record (settle_one in scope.c), and tensors to which a replay hands v
+ *      that look through a record (resolve_one in scope.c), and tensors to which a replay hands v
  *      unchanged (hold_passed in capture.c). Then v->refs is `dying`.
  *   3. No other value and no run in flight uses the buffer: its count is 1.
  *
@@ -723,40 +724,40 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 bool df_may_donate(const df_value *v, uint32_t dying);
 
 /* The closed trace of the wanted records, with the value behind each input. */
-deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *out);
+deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, struct df_cut *out);
 /* Where the record `node` would be computed by itself. */
 deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out);
 /* Adds to cx->want the other results of each loop that it needs. */
 deft_status df_want_siblings(deft_ctx *cx);
 /* Fits the trace of m to the records and values of now; false when it is no longer theirs. */
-bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, struct df_made *m);
+bool df_extract_again(deft_ctx *cx, const df_want *want, uint32_t n, struct df_cut *m);
 /* The same for a trace without records: input k reads values[k] (NULL: memory that is only
  * written); arguments and extents are as they are. */
 bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *values,
-                       struct df_made *m);
+                       struct df_cut *m);
 /* Computes the wants of m; recorded: they are records of now, which get their values. */
-deft_status df_made_run(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded);
+deft_status df_cut_run(deft_ctx *cx, struct df_cut *m, df_want *want, bool recorded);
 /* Its three parts. First what may fail: the plan and its slots (cx->slots), values without memory.
  * What runs reads of cx only what stays, and `interrupted`: any thread. Last, results become
  * values. */
-deft_status df_made_prepare(deft_ctx *cx, struct df_made *m, df_want *want);
-deft_status df_made_launch(deft_ctx *cx, struct df_made *m, const df_want *want,
-                           const int64_t *slots, df_diag *d, df_run_stats *stats, uint64_t *ns);
-void df_made_land(deft_ctx *cx, struct df_made *m, df_want *want, bool recorded,
-                  const df_run_stats *stats, uint64_t ns);
+deft_status df_cut_prepare(deft_ctx *cx, struct df_cut *m, df_want *want);
+deft_status df_cut_launch(deft_ctx *cx, struct df_cut *m, const df_want *want, const int64_t *slots,
+                          df_diag *d, df_run_stats *stats, uint64_t *ns);
+void df_cut_publish(deft_ctx *cx, struct df_cut *m, df_want *want, bool recorded,
+                    const df_run_stats *stats, uint64_t ns);
 /* In place of the last: it could not, d says why. */
-void df_made_fail(deft_ctx *cx, struct df_made *m, df_want *want, const df_run_stats *stats,
-                  uint64_t ns, const df_diag *d);
+void df_cut_fail(deft_ctx *cx, struct df_cut *m, df_want *want, const df_run_stats *stats,
+                 uint64_t ns, const df_diag *d);
 /* Computes the wanted records. On success each has its result, and records in the trace that were
  * stored are resolved. On failure nothing changed; the sentence is in cx->diag. */
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n);
 /* The same for a call that reads: results of loops that are computed on the way get values too. */
 deft_status df_materialize_read(deft_ctx *cx, df_want *want, uint32_t n);
-/* The same without running it: df_made_launch of *out is left. No records are resolved: their epoch
+/* The same without running it: df_cut_launch of *out is left. No records are resolved: their epoch
  * ends. */
-deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, struct df_made **out);
+deft_status df_materialize_prepare(deft_ctx *cx, df_want *want, uint32_t n, struct df_cut **out);
 /* Plans alone, and tells what running would take. */
-deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out);
+deft_status df_materialize_estimate(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out);
 /* Computes all live pending handles and starts a new epoch. */
 deft_status df_flush(deft_ctx *cx);
 /* Of records whose values have been computed, only those stay that something can still ask for
@@ -764,7 +765,7 @@ deft_status df_flush(deft_ctx *cx);
 void df_forget(deft_ctx *cx);
 /* Computes what is pending as deft_eval of every live handle would: gradients, views and what a
  * step puts back need the records, which stay; nothing is written into the caller's memory. */
-deft_status df_relieve(deft_ctx *cx);
+deft_status df_budget_flush(deft_ctx *cx);
 void df_rec_reset(deft_ctx *cx); /* forgets all records: a new epoch */
 void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext);
 void df_rec_finish(deft_ctx *cx, df_rec *r);
@@ -779,7 +780,7 @@ void df_budget_set(deft_ctx *cx, const deft_step_options *o);
  * false, with the error recorded, when that failed. */
 bool df_make_room(deft_ctx *cx);
 /* Records from n on go. */
-void df_budget_cut_off(deft_ctx *cx, uint32_t n);
+void df_budget_truncate(deft_ctx *cx, uint32_t n);
 /* Whoever holds record numbers across a call that may find a budget used up says so. Budgets wait
  * until the outermost walk has ended. Functions of loops, branches and the like are walks. */
 DF_INLINE void df_walk_begin(deft_ctx *cx)
@@ -813,7 +814,7 @@ uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site);
 /* Where record i comes from: the line and labels that held then, else its return address. */
 DF_INLINE uintptr_t df_rec_site(const deft_ctx *cx, uint32_t i)
 {
-    return DF_LIKELY(!cx->marks.n) ? cx->rec.site[i] : df_rec_site_named(cx, i);
+    return DF_LIKELY(!cx->site_ranges.n) ? cx->rec.site[i] : df_rec_site_named(cx, i);
 }
 
 /* The return address of a call of now, as the line and labels that hold now. */
@@ -826,12 +827,13 @@ const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size
 /* t as text, each record with its call site as a comment. */
 void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
 /* The records that follow have the line and label of now. */
-void df_sites_mark(deft_ctx *cx);
-void df_marks_cut_off(deft_ctx *cx, uint32_t n); /* records from n on go */
-void df_marks_renumber(deft_ctx *cx,
-                       const uint32_t *below);        /* below[i]: of i records, those that stay */
-void df_labels_end(deft_ctx *cx, uint32_t n);         /* all but the n outermost */
-void df_grad_marks_cut_off(deft_ctx *cx, uint32_t n); /* grad_marks.c: the same for its marks */
+void df_site_ranges_begin(deft_ctx *cx);
+void df_site_ranges_truncate(deft_ctx *cx, uint32_t n); /* records from n on go */
+void df_site_ranges_renumber(deft_ctx *cx,
+                             const uint32_t *below); /* below[i]: of i records, those that stay */
+void df_labels_end(deft_ctx *cx, uint32_t n);        /* all but the n outermost */
+void df_grad_annotations_truncate(deft_ctx *cx,
+                                  uint32_t n); /* annotations.c: the same for its marks */
 
 /* ---- why (why.c) ---- */
 
@@ -852,13 +854,13 @@ DF_INLINE void df_act(deft_ctx *cx, const char *what, uintptr_t site)
 /* The events that are kept, as lines; deft_explain gives them all the same. */
 void df_why_events_print(const deft_ctx *cx, df_str *out);
 /* Keeps the event, and logs it. */
-void df_why_tell(deft_ctx *cx, df_event *e);
+void df_why_log(deft_ctx *cx, df_event *e);
 /* df_materialize for a call that reads: the policy of the step decides, and it counts as a sync. */
 deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n);
 /* Before the end of a step that succeeded: has the trace grown again? */
 void df_why_step(deft_ctx *cx);
 /* Before records from n on go in the middle of an epoch. */
-void df_again_cut_off(deft_ctx *cx, uint32_t n);
+void df_again_truncate(deft_ctx *cx, uint32_t n);
 /* Before record i becomes map[i], or goes: DF_NONE. */
 void df_again_renumber(deft_ctx *cx, const uint32_t *map);
 

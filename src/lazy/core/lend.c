@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-deft_status df_made_lend(deft_ctx *cx, df_diag *d, const df_made *m, df_lent *out)
+deft_status df_cut_lend(deft_ctx *cx, df_diag *d, const df_cut *m, df_lent *out)
 {
     deft_status st = DEFT_OK;
     const uint32_t n = m->t->n_inputs;

@@ -7,7 +7,7 @@
  * The read delivers the mistake instead. Inside a step this is not needed, since the step's end
  * fails.
  *
- * Such a tensor has a mark, deft_tensor.lacks, which is the number of an entry of cx->missed. The
+ * Such a tensor has a mark, deft_tensor.failure, which is the number of an entry of cx->missed. The
  * mark of the undelivered mistake is cx->owes_mark. Marks outlive a mistake that gave way to a
  * later one, and end when it is delivered. What was recorded from a marked tensor is found by its
  * records, and gets the mark itself before the records or the tensor go.
@@ -18,12 +18,12 @@
 
 static bool is_mark(uint8_t lacks)
 {
-    return lacks != DF_LACKS_NOTHING && lacks != DF_LACKS_VALUE;
+    return lacks != DF_FAILURE_NOTHING && lacks != DF_FAILURE_VALUE;
 }
 
 static void each_log(df_undos *log, void (*f)(uint8_t *lacks, void *), void *user)
 {
-    for (size_t i = 0; i < log->n; i++) f(&log->at[i].lacks, user);
+    for (size_t i = 0; i < log->n; i++) f(&log->at[i].failure, user);
 }
 
 typedef struct visit {
@@ -35,7 +35,7 @@ static void visit_handle(deft_ctx *cx, deft_tensor *t, void *user)
 {
     const visit *const v = user;
     (void)cx;
-    v->f(&t->lacks, v->user);
+    v->f(&t->failure, v->user);
 }
 
 /* Calls f on what each tensor lacks, and on what it lacks again when an undo log restores it. */
@@ -57,13 +57,13 @@ static void see_used(uint8_t *lacks, void *user)
  * with an older mistake. */
 static uint8_t new_mark(deft_ctx *cx)
 {
-    bool used[DF_LACKS_VALUE + 1] = { false };
+    bool used[DF_FAILURE_VALUE + 1] = { false };
     each_lacks(cx, see_used, used);
     uint8_t mark = cx->last_mark;
-    do mark = mark + 1 == DF_LACKS_VALUE ? 1 : (uint8_t)(mark + 1);
+    do mark = mark + 1 == DF_FAILURE_VALUE ? 1 : (uint8_t)(mark + 1);
     while (used[mark] && mark != cx->last_mark);
     for (uint32_t i = 0; i < DF_FAULTS; i++)
-        if (cx->missed_mark[i] == mark) cx->missed_mark[i] = DF_LACKS_NOTHING;
+        if (cx->missed_mark[i] == mark) cx->missed_mark[i] = DF_FAILURE_NOTHING;
     cx->missed[mark] = (df_missed){ cx->rec.n, cx->epoch };
     const uint32_t at = cx->n_missed++ % DF_FAULTS;
     cx->missed_mark[at] = mark;
@@ -86,11 +86,11 @@ void df_owe(deft_ctx *cx, deft_tensor *dst)
 void df_owe_value(deft_tensor *dst, uint8_t mark)
 {
     for (deft_tensor *t = dst; t; t = df_root_of(t))
-        if (t->lacks != DF_LACKS_VALUE) t->lacks = mark;
+        if (t->failure != DF_FAILURE_VALUE) t->failure = mark;
 }
 
 typedef struct forgiven {
-    uint8_t mark; /* DF_LACKS_NOTHING: all */
+    uint8_t mark; /* DF_FAILURE_NOTHING: all */
     bool others;
 } forgiven;
 
@@ -98,8 +98,8 @@ static void forgive_one(uint8_t *lacks, void *user)
 {
     forgiven *const f = user;
     if (!is_mark(*lacks)) return;
-    if (f->mark == DF_LACKS_NOTHING || *lacks == f->mark)
-        *lacks = DF_LACKS_NOTHING;
+    if (f->mark == DF_FAILURE_NOTHING || *lacks == f->mark)
+        *lacks = DF_FAILURE_NOTHING;
     else
         f->others = true;
 }
@@ -108,7 +108,7 @@ void df_owe_forgive(deft_ctx *cx, uint8_t mark)
 {
     forgiven f = { mark, false };
     each_lacks(cx, forgive_one, &f);
-    if (mark == DF_LACKS_NOTHING || mark == cx->owes_mark) cx->owes_mark = DF_LACKS_NOTHING;
+    if (mark == DF_FAILURE_NOTHING || mark == cx->owes_mark) cx->owes_mark = DF_FAILURE_NOTHING;
     cx->owes = f.others;
 }
 
@@ -119,7 +119,7 @@ void df_owe_delivered(deft_ctx *cx)
 
 void df_owe_nothing(deft_ctx *cx)
 {
-    df_owe_forgive(cx, DF_LACKS_NOTHING);
+    df_owe_forgive(cx, DF_FAILURE_NOTHING);
 }
 
 enum {
@@ -144,11 +144,11 @@ static uint32_t missed_from(const deft_ctx *cx, uint8_t mark)
 static void see_owing(deft_ctx *cx, deft_tensor *t, void *user)
 {
     missing *const s = user;
-    if (!is_mark(t->lacks) || t->epoch != cx->epoch || t->flags & DF_HANDLE_WEAK) return;
-    const uint32_t from = missed_from(cx, t->lacks);
+    if (!is_mark(t->failure) || t->epoch != cx->epoch || t->flags & DF_HANDLE_WEAK) return;
+    const uint32_t from = missed_from(cx, t->failure);
     if (from < s->from) s->from = from;
     s->is[t->node] = MISSES_LATER;
-    s->by[t->node] = t->lacks;
+    s->by[t->node] = t->failure;
 }
 
 /* What a record misses by what it uses. Either branch of a cond counts. */
@@ -185,10 +185,10 @@ static void give_missing(missing *s, uint32_t n)
 uint8_t df_missing_some(deft_ctx *cx, const deft_tensor *t)
 {
     missing s;
-    if (is_mark(t->lacks)) return t->lacks;
-    if (t->epoch != cx->epoch || t->flags & DF_HANDLE_WEAK || t->lacks) return DF_LACKS_NOTHING;
+    if (is_mark(t->failure)) return t->failure;
+    if (t->epoch != cx->epoch || t->flags & DF_HANDLE_WEAK || t->failure) return DF_FAILURE_NOTHING;
     if (!find_missing(cx, &s)) return cx->owes_mark;
-    const uint8_t mark = s.is[t->node] == MISSES ? s.by[t->node] : DF_LACKS_NOTHING;
+    const uint8_t mark = s.is[t->node] == MISSES ? s.by[t->node] : DF_FAILURE_NOTHING;
     give_missing(&s, cx->rec.n);
     return mark;
 }
@@ -196,9 +196,9 @@ uint8_t df_missing_some(deft_ctx *cx, const deft_tensor *t)
 static void mark_owing(deft_ctx *cx, deft_tensor *t, void *user)
 {
     const missing *const s = user;
-    if (t->epoch == cx->epoch && !(t->flags & DF_HANDLE_WEAK) && !t->lacks &&
+    if (t->epoch == cx->epoch && !(t->flags & DF_HANDLE_WEAK) && !t->failure &&
         s->is[t->node] == MISSES)
-        t->lacks = s->by[t->node];
+        t->failure = s->by[t->node];
 }
 
 void df_owe_recorded(deft_ctx *cx)
@@ -212,6 +212,6 @@ void df_owe_recorded(deft_ctx *cx)
 void df_owe_bound(deft_ctx *cx, const deft_tensor *dst)
 {
     bool any = false;
-    for (const deft_tensor *t = dst; t; t = df_root_of(t)) any |= is_mark(t->lacks);
+    for (const deft_tensor *t = dst; t; t = df_root_of(t)) any |= is_mark(t->failure);
     if (any) df_owe_recorded(cx);
 }

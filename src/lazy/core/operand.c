@@ -24,7 +24,7 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
  * runs. */
 static DF_COLD bool wakes(const df_slab *s, const deft_tensor *t)
 {
-    if (!(t->flags & DF_HANDLE_ASLEEP) || t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK))
+    if (!(t->flags & DF_HANDLE_UNSEEN) || t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK))
         return false;
     s->cx->recorder->reached(s->cx, (deft_tensor *)(uintptr_t)t);
     return df_usable(t, s);

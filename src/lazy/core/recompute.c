@@ -6,11 +6,11 @@
  * records the cuts of this epoch have computed, so that a cut that is made again knows its answer.
  * The answer is written down per record only when another cut is made.
  */
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 #include <string.h>
 
-static void mark(deft_ctx *cx, const df_made *m)
+static void mark(deft_ctx *cx, const df_cut *m)
 {
     for (uint32_t k = 0; k < m->t->n_nodes; k++)
         if (m->record[k] < cx->again.n) cx->again.at[m->record[k]] = 1;
@@ -37,17 +37,17 @@ void df_again_note(deft_ctx *cx)
     uint32_t id = cx->rec.last_cut;
     if (id == 0 || id == DF_CUT_UNKNOWN || !marks(cx)) return;
     /* From the latest one back. Where one is missing it was noted before its place was taken. */
-    for (const df_made *m; id != 0 && id != cx->again_upto; id = m->before) {
+    for (const df_cut *m; id != 0 && id != cx->again_upto; id = m->before) {
         m = NULL;
-        for (uint32_t i = 0; i < DF_MADE_CUTS && !m; i++)
-            if (cx->made[i] && cx->made[i]->id == id) m = cx->made[i];
+        for (uint32_t i = 0; i < DF_MAX_CUTS && !m; i++)
+            if (cx->cuts[i] && cx->cuts[i]->id == id) m = cx->cuts[i];
         if (!m) break;
         mark(cx, m);
     }
     cx->again_upto = cx->rec.last_cut;
 }
 
-void df_again_count(deft_ctx *cx, df_made *m)
+void df_again_count(deft_ctx *cx, df_cut *m)
 {
     if (cx->rec.last_cut == 0 || !marks(cx)) return;
     for (uint32_t k = m->t->n_nodes; k-- > 0;) {
@@ -58,7 +58,7 @@ void df_again_count(deft_ctx *cx, df_made *m)
     }
 }
 
-void df_again_cut_off(deft_ctx *cx, uint32_t n)
+void df_again_truncate(deft_ctx *cx, uint32_t n)
 {
     df_again_note(cx);
     if (cx->again_epoch == cx->epoch && cx->again.n > n) cx->again.n = n;
@@ -76,7 +76,7 @@ void df_again_renumber(deft_ctx *cx, const uint32_t *map)
     cx->again_upto = 0;
 }
 
-void df_again_add(deft_ctx *cx, const df_made *m)
+void df_again_add(deft_ctx *cx, const df_cut *m)
 {
     if (cx->rec.last_cut == DF_CUT_UNKNOWN && marks(cx)) mark(cx, m);
 }

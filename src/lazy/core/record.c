@@ -4,7 +4,7 @@
  * and value indices 4 each, its handle 32. Records of one shape share their extents. No hashing, no
  * allocation beyond growth by doubling, no atomics.
  *
- * A record is first compared with the one that stood at its place in the epoch before (spine.h).
+ * A record is first compared with the one that stood at its place in the epoch before (history.h).
  * Only when the two differ does df_append ask the rules of dtypes and shapes (ops/shape.h).
  */
 #include "lazy/core/recorder.h"
@@ -111,7 +111,7 @@ static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shap
     if (n_args) node.arg = r->n_args;
     if (r->n < r->limit &&
         (!df_same_words(&r->nodes[r->n], &node, sizeof node / 8) || r->shape[r->n] != shape))
-        df_spine_diverge(cx, node, shape);
+        df_history_diverge(cx, node, shape);
     if (!df_record_room(cx)) return DF_BAD;
     if (!room_args(cx, n_args) || (own && !room_ext(cx, DEFT_MAX_RANK))) {
         df_error(cx, DEFT_E_MEMORY, "%s: no memory for its arguments", df_op_infos[node.op].name);

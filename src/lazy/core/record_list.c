@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The list of records as a whole: values of records, and records that go. What appends to the list
- * is record.c; what the list remembers of earlier epochs is spine.c.
+ * is record.c; what the list remembers of earlier epochs is history.c.
  */
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 void df_rec_shape(const df_rec *r, uint32_t node, df_shape *out)
 {
@@ -53,18 +53,18 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
     }
     cx->stats.ops_recorded += r->n - r->n_inputs;
     r->n_inputs = 0;
-    if (DF_UNLIKELY(cx->line || cx->label || cx->marks.n)) df_marks_cut_off(cx, n);
-    if (DF_UNLIKELY(cx->grad_marks.n || cx->customs)) df_grad_marks_cut_off(cx, n);
+    if (DF_UNLIKELY(cx->line || cx->label || cx->site_ranges.n)) df_site_ranges_truncate(cx, n);
+    if (DF_UNLIKELY(cx->grad_annotations.n || cx->customs)) df_grad_annotations_truncate(cx, n);
     if (n == 0) {
-        df_spine_rewind(cx, r);
+        df_history_rewind(cx, r);
         return;
     }
-    df_spine_cut_off(cx, n);
+    df_history_truncate(cx, n);
     cx->stats.ops_recorded -= n; /* counted already, and still there */
     r->n = n;
     r->n_args = n_args;
     r->n_ext = n_ext;
-    df_budget_cut_off(cx, n);
+    df_budget_truncate(cx, n);
 }
 
 void df_rec_resolve(deft_ctx *cx, uint32_t node, df_value *v)

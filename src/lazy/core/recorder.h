@@ -7,7 +7,7 @@
 #ifndef DF_LAZY_RECORDER_H
 #define DF_LAZY_RECORDER_H
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 /* A handle in the function of a capture, and the handle of the same tensor outside it, are twins:
  * both are bound alike. capture/recording.c implements the table. */
@@ -28,7 +28,7 @@ typedef struct df_recorder {
     /* What is recorded can't be replayed, because of `why`. site 0: no line is named. */
     void (*spoil)(deft_ctx *cx, const char *why, uintptr_t site);
     /* The made cut to use next, or NULL for an ordinary one. */
-    df_made *(*cut)(deft_ctx *cx);
+    df_cut *(*cut)(deft_ctx *cx);
     /* The step has computed everything and is about to forget its undo log. */
     void (*commit)(deft_ctx *cx);
     /* The step's cut has computed cx->want for the handles in cx->who. */

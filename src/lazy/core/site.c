@@ -14,48 +14,51 @@
 /* From record n on, the line and label hold that hold now. */
 static void mark(deft_ctx *cx, uint32_t n)
 {
-    const df_mark m = { .from = n, .line = cx->line, .label = cx->label };
-    while (cx->marks.n && cx->marks.at[cx->marks.n - 1].from >= n) cx->marks.n--;
-    const df_mark last = cx->marks.n ? cx->marks.at[cx->marks.n - 1] : (df_mark){ 0 };
+    const df_site_range m = { .from = n, .line = cx->line, .label = cx->label };
+    while (cx->site_ranges.n && cx->site_ranges.at[cx->site_ranges.n - 1].from >= n)
+        cx->site_ranges.n--;
+    const df_site_range last =
+        cx->site_ranges.n ? cx->site_ranges.at[cx->site_ranges.n - 1] : (df_site_range){ 0 };
     if (last.line == m.line && last.label == m.label) return;
-    if (!df_vec_push(cx->mem, &cx->marks, m)) cx->marks_lost = true;
+    if (!df_vec_push(cx->mem, &cx->site_ranges, m)) cx->site_ranges_lost = true;
 }
 
-void df_sites_mark(deft_ctx *cx)
+void df_site_ranges_begin(deft_ctx *cx)
 {
     mark(cx, cx->rec.n);
 }
 
-void df_marks_cut_off(deft_ctx *cx, uint32_t n)
+void df_site_ranges_truncate(deft_ctx *cx, uint32_t n)
 {
-    if (n == 0) cx->marks_lost = false;
+    if (n == 0) cx->site_ranges_lost = false;
     mark(cx, n);
 }
 
-void df_marks_renumber(deft_ctx *cx, const uint32_t *below)
+void df_site_ranges_renumber(deft_ctx *cx, const uint32_t *below)
 {
     size_t n = 0;
-    for (size_t i = 0; i < cx->marks.n; i++) {
-        df_mark m = cx->marks.at[i];
+    for (size_t i = 0; i < cx->site_ranges.n; i++) {
+        df_site_range m = cx->site_ranges.at[i];
         m.from = below[m.from];
-        if (n && cx->marks.at[n - 1].from == m.from) n--; /* nothing stays of what it was for */
-        cx->marks.at[n++] = m;
+        if (n && cx->site_ranges.at[n - 1].from == m.from)
+            n--; /* nothing stays of what it was for */
+        cx->site_ranges.at[n++] = m;
     }
-    cx->marks.n = n;
+    cx->site_ranges.n = n;
 }
 
 /* The last mark that is not behind record i. */
-static df_mark mark_of(const deft_ctx *cx, uint32_t i)
+static df_site_range mark_of(const deft_ctx *cx, uint32_t i)
 {
-    size_t low = 0, high = cx->marks.n; /* marks before low hold, those from high on do not */
+    size_t low = 0, high = cx->site_ranges.n; /* marks before low hold, those from high on do not */
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
-        if (cx->marks.at[mid].from <= i)
+        if (cx->site_ranges.at[mid].from <= i)
             low = mid + 1;
         else
             high = mid;
     }
-    return low ? cx->marks.at[low - 1] : (df_mark){ 0 };
+    return low ? cx->site_ranges.at[low - 1] : (df_site_range){ 0 };
 }
 
 static uintptr_t named(const deft_ctx *cx, uintptr_t address, uintptr_t line, uintptr_t label)
@@ -66,9 +69,9 @@ static uintptr_t named(const deft_ctx *cx, uintptr_t address, uintptr_t line, ui
 uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
 {
     const uintptr_t address = cx->rec.site[i];
-    if (!address || cx->marks_lost || address & DF_SITE_NAMED)
+    if (!address || cx->site_ranges_lost || address & DF_SITE_NAMED)
         return address; /* an input: nobody called; a gradient: named as what it is of */
-    const df_mark m = mark_of(cx, i);
+    const df_site_range m = mark_of(cx, i);
     return named(cx, address, m.line, m.label);
 }
 

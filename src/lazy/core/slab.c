@@ -33,7 +33,7 @@ static df_slab *slab_create(deft_ctx *cx)
     return s;
 }
 
-static void slab_open(df_slab *s, const df_scope_frame *f, uint32_t depth)
+static void slab_open(df_slab *s, const df_scope_entry *f, uint32_t depth)
 {
     s->site = f->site;
     s->serial = f->serial;
@@ -44,7 +44,7 @@ static void slab_open(df_slab *s, const df_scope_frame *f, uint32_t depth)
 
 bool df_scope_push(deft_ctx *cx, uintptr_t site)
 {
-    const uint32_t depth = cx->frame[0].first ? cx->depth + 1 : 0;
+    const uint32_t depth = cx->scope[0].first ? cx->depth + 1 : 0;
     if (depth >= DF_MAX_DEPTH) {
         df_error(cx, DEFT_E_LIMIT, "scope_begin: %d scopes are open already", DF_MAX_DEPTH);
         return false;
@@ -55,8 +55,8 @@ bool df_scope_push(deft_ctx *cx, uintptr_t site)
         df_error(cx, DEFT_E_MEMORY, "scope_begin: could not get %zu bytes", DF_SLAB_SIZE);
         return false;
     }
-    df_scope_frame *const f = &cx->frame[depth];
-    *f = (df_scope_frame){
+    df_scope_entry *const f = &cx->scope[depth];
+    *f = (df_scope_entry){
         .first = *run, .cur = *run, .site = site, .serial = ++cx->serial, .n_labels = cx->n_labels
     };
     cx->depth = depth;
@@ -64,7 +64,7 @@ bool df_scope_push(deft_ctx *cx, uintptr_t site)
     return true;
 }
 
-static bool next_slab(deft_ctx *cx, df_scope_frame *f)
+static bool next_slab(deft_ctx *cx, df_scope_entry *f)
 {
     if (!f->cur->next && !(f->cur->next = slab_create(cx))) return false;
     f->cur = f->cur->next;
@@ -74,7 +74,7 @@ static bool next_slab(deft_ctx *cx, df_scope_frame *f)
 
 deft_tensor *df_handle_new_slow(deft_ctx *cx, uint32_t node)
 {
-    df_scope_frame *const f = &cx->frame[cx->depth];
+    df_scope_entry *const f = &cx->scope[cx->depth];
     for (;;) {
         df_slab *const s = f->cur;
         while (s->n < DF_SLAB_SLOTS) {

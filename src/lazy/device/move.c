@@ -69,7 +69,7 @@ deft_status deft_device_of(deft_tensor *t, deft_device *out)
     if (!out) return df_fail(&cx->diag, DEFT_E_ARG, "device_of: nowhere to write to");
     if (!df_enter_more(cx, "device_of", 1, t)) return df_deliver(cx);
     const df_value *const v = df_handle_value(cx, t);
-    *out = cx->home;
+    *out = cx->default_device;
     if (v && !(v->flags & DF_VALUE_FUTURE)) *out = df_value_where(cx, v);
     if (v || t->flags & DF_HANDLE_WEAK) return DEFT_OK;
     const uint32_t node = df_node_of(cx, t);

@@ -210,11 +210,11 @@ deft_status deft_store_next(deft_ctx *cx, const char *path)
     return DEFT_OK;
 }
 
-deft_status df_store_asked(deft_ctx *cx, const df_made *m)
+deft_status df_store_asked(deft_ctx *cx, const df_cut *m)
 {
     df_store s;
     df_lent lent;
-    deft_status st = df_made_lend(cx, &cx->diag, m, &lent);
+    deft_status st = df_cut_lend(cx, &cx->diag, m, &lent);
     if (st != DEFT_OK) return st;
     st = df_store_init(&s, &cx->diag, cx->mem, &lent.t);
     if (st == DEFT_OK) st = df_store_write(&s, &cx->diag, AT_FDCWD, cx->store_path);

@@ -8,7 +8,7 @@
 #ifndef DF_LAZY_STORE_H
 #define DF_LAZY_STORE_H
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 typedef struct df_store {
     const df_mem *mem;
@@ -27,7 +27,7 @@ void df_store_finish(df_store *s);
 deft_status df_store_write(const df_store *s, df_diag *d, int dir, const char *name);
 
 /* m runs next, and deft_store_next asked for it: stores it. */
-deft_status df_store_asked(deft_ctx *cx, const df_made *m);
+deft_status df_store_asked(deft_ctx *cx, const df_cut *m);
 void df_store_forget(deft_ctx *cx); /* it is not asked for any more */
 
 #endif

@@ -81,7 +81,7 @@ static deft_tensor *run_hook(deft_ctx *cx, const hook *h, deft_tensor *grad)
                : NULL;
 }
 
-static bool call_hook(df_grad *w, const df_grad_mark *m, uint32_t k)
+static bool call_hook(df_grad *w, const df_grad_annotation *m, uint32_t k)
 {
     deft_ctx *const cx = w->cx;
     uint32_t was, g = DF_BAD;
@@ -230,15 +230,15 @@ static bool meet_custom(df_grad *w, const df_custom *c, uint32_t k)
     return call_backward(w, c);
 }
 
-bool df_grad_meet_marks(df_grad *w, uint32_t k, bool *goes_on)
+bool df_grad_meet_annotations(df_grad *w, uint32_t k, bool *goes_on)
 {
     const deft_ctx *const cx = w->cx;
-    for (size_t i = 0; i < cx->grad_marks.n; i++) {
-        const df_grad_mark m = cx->grad_marks.at[i];
+    for (size_t i = 0; i < cx->grad_annotations.n; i++) {
+        const df_grad_annotation m = cx->grad_annotations.at[i];
         if (m.record != k) continue;
-        if (m.kind == DF_MARK_STOP || m.kind == DF_MARK_CUSTOM) *goes_on = false;
-        if (m.kind == DF_MARK_HOOK && !call_hook(w, &m, k)) return false;
-        if (m.kind == DF_MARK_CUSTOM && !meet_custom(w, m.custom, k)) return false;
+        if (m.kind == DF_ANNOTATION_STOP || m.kind == DF_ANNOTATION_CUSTOM) *goes_on = false;
+        if (m.kind == DF_ANNOTATION_HOOK && !call_hook(w, &m, k)) return false;
+        if (m.kind == DF_ANNOTATION_CUSTOM && !meet_custom(w, m.custom, k)) return false;
     }
     return true;
 }
@@ -253,8 +253,9 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
     if (!cx) return NULL;
     if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* is a constant */
     if (!df_begin("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
-    const uint32_t k = df_grad_stand_in(cx, a, DF_SITE);
-    if (k == DF_BAD || !df_grad_mark_add(cx, (df_grad_mark){ .record = k, .kind = DF_MARK_STOP }))
+    const uint32_t k = df_grad_placeholder(cx, a, DF_SITE);
+    if (k == DF_BAD || !df_grad_annotation_add(
+                           cx, (df_grad_annotation){ .record = k, .kind = DF_ANNOTATION_STOP }))
         return NULL;
     return df_result(cx, k);
 }
@@ -266,8 +267,9 @@ bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user)
     deft_ctx *const cx = df_begin("grad_hook", t, &a, &s, DF_SITE);
     if (!cx) return false;
     if (fn)
-        return df_grad_mark_add(
-            cx, (df_grad_mark){ .record = a, .kind = DF_MARK_HOOK, .hook = fn, .user = user });
+        return df_grad_annotation_add(
+            cx, (df_grad_annotation){
+                    .record = a, .kind = DF_ANNOTATION_HOOK, .hook = fn, .user = user });
     df_error(cx, DEFT_E_ARG, "grad_hook: the function is NULL");
     return false;
 }
@@ -319,12 +321,12 @@ static bool mark_results(deft_ctx *cx, df_custom *c, uintptr_t site)
 {
     for (uint32_t i = 0; i < c->n_out; i++) {
         uint32_t *const k = &c->record[c->n_in + i];
-        if ((*k = df_grad_stand_in(cx, *k, site)) == DF_BAD) return false;
+        if ((*k = df_grad_placeholder(cx, *k, site)) == DF_BAD) return false;
     }
     for (uint32_t i = 0; i < c->n_out; i++)
-        if (!df_grad_mark_add(cx, (df_grad_mark){ .record = c->record[c->n_in + i],
-                                                  .kind = DF_MARK_CUSTOM,
-                                                  .custom = c }))
+        if (!df_grad_annotation_add(cx, (df_grad_annotation){ .record = c->record[c->n_in + i],
+                                                              .kind = DF_ANNOTATION_CUSTOM,
+                                                              .custom = c }))
             return false;
     return true;
 }

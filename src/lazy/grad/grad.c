@@ -13,7 +13,7 @@ static const df_grad_rules rules = {
 #define GRAD(rule) df_grad_##rule
 #include "ops/ops.def"
     },
-    .meet_marks = df_grad_meet_marks,
+    .meet_annotations = df_grad_meet_annotations,
 };
 
 typedef struct call {

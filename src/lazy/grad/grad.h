@@ -12,7 +12,7 @@
  *   replay.c      records that are recorded again, with their marks
  *   walk.c        the walk
  *   pieces.c      gradients of slices, which are put together when they are wanted
- *   core/grad_marks.c   the list of marks
+ *   core/annotations.c   the list of marks
  *
  * A gradient always has the shape and dtype of its record.
  */
@@ -20,12 +20,12 @@
 #define DF_LAZY_GRAD_H
 
 #include "deft/grad.h"
-#include "lazy/core/grad_marks.h"
+#include "lazy/core/annotations.h"
 #include "lazy/core/recorder.h"
 
 enum {
-    DF_GRAD_ACTIVE = 1, /* depends, as a float, on what gradients are asked for */
-    DF_GRAD_MARKED = 2, /* has marks */
+    DF_GRAD_ACTIVE = 1,    /* depends, as a float, on what gradients are asked for */
+    DF_GRAD_ANNOTATED = 2, /* has marks */
     DF_GRAD_JOINED = 4, /* an update of memory that nothing else has filled yet, see grad_shape.c */
     DF_GRAD_ASKED = 8,  /* its own gradient is asked for */
     DF_GRAD_PIECES = 16 /* its gradient so far is a list of pieces, in df_grad.piece */
@@ -48,7 +48,7 @@ typedef struct df_grad_rules {
     df_grad_rule of_op[DF_N_OPS];
     /* The gradient of marked record k is complete. *goes_on says whether the rule of its op is
      * asked, too. */
-    bool (*meet_marks)(struct df_grad *w, uint32_t k, bool *goes_on);
+    bool (*meet_annotations)(struct df_grad *w, uint32_t k, bool *goes_on);
 } df_grad_rules;
 
 typedef struct df_grad {
@@ -137,7 +137,7 @@ bool df_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward_fn backwar
 /* A record of its own for a, of the same value: to bear marks, or to take gradients with respect
  * to.
  */
-uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site);
+uint32_t df_grad_placeholder(deft_ctx *cx, uint32_t a, uintptr_t site);
 
 /* Active records of a walk that a body or branch uses and does not make. */
 typedef struct df_captures {
@@ -163,9 +163,9 @@ uint32_t df_grad_now(const df_replay *p, uint32_t k);
 /* What was recorded again gets the same marks; where a record has an axis more, the first numbers
  * examples (vmap.h), and functions of the user see one at a time. All results of a custom function
  * were, or none. false: an error. */
-bool df_grad_copy_marks(const df_replay *p);
+bool df_grad_copy_annotations(const df_replay *p);
 
 /* The gradient of marked record k is complete. *goes_on: whether its op's rule is to be asked. */
-bool df_grad_meet_marks(df_grad *w, uint32_t k, bool *goes_on);
+bool df_grad_meet_annotations(df_grad *w, uint32_t k, bool *goes_on);
 
 #endif

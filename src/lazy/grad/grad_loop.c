@@ -29,7 +29,7 @@ static bool no_memory(const df_grad *w)
 /* The custom function of which record k is a result; NULL: none. */
 static const df_custom *custom_of(const df_grad *w, uint32_t k)
 {
-    const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_MARKED;
+    const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_ANNOTATED;
     return is_marked ? df_grad_custom_of(w->cx, k) : NULL;
 }
 
@@ -237,7 +237,7 @@ static bool record_body(const loop_form *l, df_replay *p)
 {
     for (uint32_t k = l->loop + 1; k < l->body_end; k++)
         if (is_inside(l, k) && p->map[k - p->low] == DF_BAD && !record_again(p, k)) return false;
-    return df_grad_copy_marks(p);
+    return df_grad_copy_annotations(p);
 }
 
 /* ---- keeping the states ---- */
@@ -307,12 +307,13 @@ static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows
     const uint32_t n = l->n_states + l->n_rows;
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t k = i < l->n_states ? carry(l, i) : l->rows[i - l->n_states];
-        b->local[i] = df_grad_stand_in(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
+        b->local[i] = df_grad_placeholder(p->cx, df_node_of(p->cx, rows[i]), l->w->site);
         if (b->local[i] == DF_BAD) return false;
         p->map[k - p->low] = b->local[i];
     }
     for (uint32_t i = 0; i < l->outer.n; i++)
-        if ((b->local[n + i] = df_grad_stand_in(p->cx, l->outer.record[i], l->w->site)) == DF_BAD)
+        if ((b->local[n + i] = df_grad_placeholder(p->cx, l->outer.record[i], l->w->site)) ==
+            DF_BAD)
             return false;
     p->outer = &l->outer;
     p->local = b->local + n;
@@ -551,12 +552,12 @@ static bool through_branch(const branch *b, const df_captures *c, df_arena *a, u
     if (!local || !p.map) return no_memory(b->w);
     for (uint32_t i = 0; i < n; i++) p.map[i] = DF_BAD;
     for (uint32_t i = 0; i < c->n; i++)
-        if ((local[i] = df_grad_stand_in(cx, c->record[i], b->w->site)) == DF_BAD) return false;
+        if ((local[i] = df_grad_placeholder(cx, c->record[i], b->w->site)) == DF_BAD) return false;
     p.outer = c;
     p.local = local;
     for (uint32_t k = b->low; k < b->high; k++)
         if (b->need[k - b->low] && !record_again(&p, k)) return false;
-    bool ok = df_grad_copy_marks(&p) && df_grad_init(&w, cx, b->w->what, from, b->w->rules);
+    bool ok = df_grad_copy_annotations(&p) && df_grad_init(&w, cx, b->w->what, from, b->w->rules);
     for (uint32_t i = 0; i < c->n && ok; i++) df_grad_with(&w, local[i]);
     if (ok) df_grad_trace(&w);
     w.site = b->w->site;
@@ -574,7 +575,7 @@ bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
     const df_node n = cx->rec.nodes[k];
-    const df_grad_mark *const m = df_grad_branches(cx, k);
+    const df_grad_annotation *const m = df_grad_branches(cx, k);
     df_assert(m);
     branch then = { .w = w, .low = m->then, .high = m->otherwise, .result = n.src[1].i, .g = g };
     branch other = { .w = w, .low = m->otherwise, .high = m->record, .result = n.src[2].i, .g = g };
@@ -587,7 +588,7 @@ bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
     ok = ok && (made || no_memory(w)) && through_branch(&then, &c, &a, made);
     const uint32_t middle = cx->rec.n;
     ok = ok && through_branch(&other, &c, &a, made + c.n) &&
-         df_grad_mark_branches(cx, cx->rec.n, first, middle);
+         df_grad_annotate_branches(cx, cx->rec.n, first, middle);
     for (uint32_t i = 0; i < c.n && ok; i++) {
         const uint32_t src[3] = { n.src[0].i, made[i], made[c.n + i] };
         ok = df_grad_give(

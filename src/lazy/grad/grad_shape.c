@@ -259,7 +259,7 @@ static uint32_t transposed(df_grad *w, uint32_t a)
 /* Whether the gradient of record k is asked for, or marks see it: it cannot be passed over. */
 static bool is_seen(const df_grad *w, uint32_t k)
 {
-    return k - w->from < w->n && w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_MARKED);
+    return k - w->from < w->n && w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_ANNOTATED);
 }
 
 /* What record k is the transpose of, when k's own gradient is nobody's business; else DF_BAD. */

@@ -4,7 +4,7 @@
  */
 #include "lazy/grad/grad.h"
 
-uint32_t df_grad_stand_in(deft_ctx *cx, uint32_t a, uintptr_t site)
+uint32_t df_grad_placeholder(deft_ctx *cx, uint32_t a, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
     return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
@@ -35,11 +35,11 @@ static uint32_t begins_at(const df_replay *p, uint32_t k)
 
 /* The first of the records m speaks of that was recorded again: of the results of a cond, which
  * follow each other, perhaps not all were. DF_BAD: none was. */
-static uint32_t marked(const df_replay *p, const df_grad_mark *m)
+static uint32_t marked(const df_replay *p, const df_grad_annotation *m)
 {
     const df_node *const nodes = p->cx->rec.nodes;
     uint32_t k = m->record;
-    if (m->kind == DF_MARK_BRANCHES && k >= p->low)
+    if (m->kind == DF_ANNOTATION_BRANCHES && k >= p->low)
         while (k + 1 < p->high && again(p, k) == DF_BAD && nodes[k + 1].op == DF_OP_cond) k++;
     return again(p, k);
 }
@@ -63,33 +63,33 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
 }
 
 /* Results of a custom function follow each other, and so do their marks. */
-bool df_grad_copy_marks(const df_replay *p)
+bool df_grad_copy_annotations(const df_replay *p)
 {
     deft_ctx *const cx = p->cx;
     const df_custom *from = NULL;
     df_custom *to = NULL;
-    const size_t n = cx->grad_marks.n;
+    const size_t n = cx->grad_annotations.n;
     for (size_t i = 0; i < n; i++) {
-        df_grad_mark m = cx->grad_marks.at[i];
+        df_grad_annotation m = cx->grad_annotations.at[i];
         const uint32_t record = marked(p, &m);
         if (record == DF_BAD) continue;
         /* It has an axis of examples more than it had. */
         const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
-        if (m.kind == DF_MARK_CUSTOM && m.custom != from) {
+        if (m.kind == DF_ANNOTATION_CUSTOM && m.custom != from) {
             from = m.custom;
             if (!(to = copy_custom(p, from, is_batched))) return false;
         }
-        if (m.kind == DF_MARK_CUSTOM) m.custom = to;
-        if (m.kind == DF_MARK_HOOK && is_batched) {
+        if (m.kind == DF_ANNOTATION_CUSTOM) m.custom = to;
+        if (m.kind == DF_ANNOTATION_HOOK && is_batched) {
             m.n_batches++;
             m.map_each = p->map_each;
         }
         m.record = record;
-        if (m.kind == DF_MARK_BRANCHES) {
+        if (m.kind == DF_ANNOTATION_BRANCHES) {
             m.then = begins_at(p, m.then);
             m.otherwise = begins_at(p, m.otherwise);
         }
-        if (!df_grad_mark_add(cx, m)) return false;
+        if (!df_grad_annotation_add(cx, m)) return false;
     }
     return true;
 }

@@ -90,21 +90,22 @@ static bool is_record_active(df_grad *w, uint32_t k)
     return false;
 }
 
-static void find_marks(df_grad *w)
+static void find_annotated(df_grad *w)
 {
-    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
-        const uint32_t k = w->cx->grad_marks.at[i].record;
-        if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_MARKED;
+    for (size_t i = 0; i < w->cx->grad_annotations.n; i++) {
+        const uint32_t k = w->cx->grad_annotations.at[i].record;
+        if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ANNOTATED;
     }
 }
 
-static bool mark_is_active(const df_grad *w, uint32_t k, bool is_active)
+static bool annotation_is_active(const df_grad *w, uint32_t k, bool is_active)
 {
-    for (size_t i = 0; i < w->cx->grad_marks.n; i++) {
-        const df_grad_mark *const m = &w->cx->grad_marks.at[i];
-        if (m->record != k || m->kind == DF_MARK_HOOK || m->kind == DF_MARK_BRANCHES) continue;
+    for (size_t i = 0; i < w->cx->grad_annotations.n; i++) {
+        const df_grad_annotation *const m = &w->cx->grad_annotations.at[i];
+        if (m->record != k || m->kind == DF_ANNOTATION_HOOK || m->kind == DF_ANNOTATION_BRANCHES)
+            continue;
         bool any = false;
-        if (m->kind == DF_MARK_CUSTOM)
+        if (m->kind == DF_ANNOTATION_CUSTOM)
             for (uint32_t j = 0; j < m->custom->n_in; j++)
                 any |= df_grad_is_active(w, m->custom->record[j]);
         return any;
@@ -114,10 +115,10 @@ static bool mark_is_active(const df_grad *w, uint32_t k, bool is_active)
 
 void df_grad_trace(df_grad *w)
 {
-    find_marks(w);
+    find_annotated(w);
     for (uint32_t i = 0; i < w->n; i++) {
         bool active = is_record_active(w, w->from + i);
-        if (w->flags[i] & DF_GRAD_MARKED) active = mark_is_active(w, w->from + i, active);
+        if (w->flags[i] & DF_GRAD_ANNOTATED) active = annotation_is_active(w, w->from + i, active);
         if (active) w->flags[i] |= DF_GRAD_ACTIVE;
         if (df_grad_is_joined(w, w->from + i)) w->flags[i] |= DF_GRAD_JOINED;
     }
@@ -171,7 +172,7 @@ bool df_grad_walk(df_grad *w)
         }
         bool goes_on = true;
         w->site = df_rec_site(cx, k);
-        if (flags & DF_GRAD_MARKED && !w->rules->meet_marks(w, k, &goes_on)) return false;
+        if (flags & DF_GRAD_ANNOTATED && !w->rules->meet_annotations(w, k, &goes_on)) return false;
         const df_grad_rule rule = w->rules->of_op[cx->rec.nodes[k].op];
         if (goes_on && rule != df_grad_none && !rule(w, k, df_grad_of(w, k))) return false;
     }

@@ -125,7 +125,7 @@ static void put_sites(df_str *text, const df_summary *s, const deft_runtime *r)
              top[i].ops);
 }
 
-void df_summary_tell(df_summary *s, deft_runtime *r)
+void df_summary_log(df_summary *s, deft_runtime *r)
 {
     if (!s) return;
     const deft_stats *const t = &s->total;

@@ -18,7 +18,7 @@ struct df_spent *df_summary_spent(df_summary *s);
 /* cx ends: what it counted is added. s NULL: nothing happens. Any thread. */
 void df_summary_add(df_summary *s, const deft_ctx *cx);
 /* All contexts have ended; the device is still there. */
-void df_summary_tell(df_summary *s, deft_runtime *r);
+void df_summary_log(df_summary *s, deft_runtime *r);
 void df_summary_close(df_summary **s); /* NULL is fine */
 
 #endif

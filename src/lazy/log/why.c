@@ -2,18 +2,18 @@
  *
  * What is told of cuts: events of the context, recomputation, steps that grow, deft_explain.
  *
- * Known programs are the made cuts of the context (spine.h). The nearest one is the one that shares
- * the longest run of first records with the program at hand: calls are recorded in order, so that
- * the first difference is where the two runs of the caller's code parted.
+ * Known programs are the made cuts of the context (history.h). The nearest one is the one that
+ * shares the longest run of first records with the program at hand: calls are recorded in order,
+ * so that the first difference is where the two runs of the caller's code parted.
  */
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum { GROWS_FOR = 8, TEXT = 256 };
 
-void df_why_tell(deft_ctx *cx, df_event *e)
+void df_why_log(deft_ctx *cx, df_event *e)
 {
     e->owner = cx->id;
     df_events_add(&cx->events, e, cx->events_seen);
@@ -51,19 +51,19 @@ static int likeness(const df_trace *t, const df_trace *other, uint32_t k)
 }
 
 /* Whether a is nearer to t than b, both of which share k records with it. */
-static bool is_nearer(const df_trace *t, const df_made *a, const df_made *b, uint32_t k)
+static bool is_nearer(const df_trace *t, const df_cut *a, const df_cut *b, uint32_t k)
 {
     const int like_a = likeness(t, a->t, k), like_b = likeness(t, b->t, k);
     return like_a != like_b ? like_a > like_b : a->used > b->used;
 }
 
 /* The trace of another made cut that is most like m's; NULL when there is none. */
-static const df_trace *nearest(const deft_ctx *cx, const df_made *m, uint32_t *n_shared)
+static const df_trace *nearest(const deft_ctx *cx, const df_cut *m, uint32_t *n_shared)
 {
-    const df_made *best = NULL;
+    const df_cut *best = NULL;
     *n_shared = 0;
-    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
-        const df_made *const other = cx->made[i];
+    for (uint32_t i = 0; i < DF_MAX_CUTS; i++) {
+        const df_cut *const other = cx->cuts[i];
         if (!other || other == m || !other->t || !other->plan) continue;
         const uint32_t n = shared(m->t, other->t);
         if (best && (n < *n_shared || (n == *n_shared && !is_nearer(m->t, other, best, n))))
@@ -154,7 +154,7 @@ static void program_text(const df_trace *t, const char *before, char *buf, size_
              plural(t->n_nodes), t->n_roots, plural(t->n_roots));
 }
 
-void df_why_miss(deft_ctx *cx, const df_made *m, uint32_t n_misses)
+void df_why_miss(deft_ctx *cx, const df_cut *m, uint32_t n_misses)
 {
     char field[TEXT], found[TEXT];
     df_event e;
@@ -165,10 +165,10 @@ void df_why_miss(deft_ctx *cx, const df_made *m, uint32_t n_misses)
     else
         snprintf(found, sizeof found, "none with its key");
     df_event_make(&e, DF_WHY_plan_miss, cx->act_site, field, "a plan that fits", found);
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
 }
 
-static void tell_repeats(deft_ctx *cx, const df_plan *p, const df_trace *t)
+static void log_repeats(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
     df_event e;
     char field[TEXT], expected[TEXT], found[64];
@@ -178,10 +178,10 @@ static void tell_repeats(deft_ctx *cx, const df_plan *p, const df_trace *t)
              plural(p->n_repeated));
     df_event_make(&e, DF_WHY_plan_repeats, cx->act_site, field, expected, found);
     e.n = p->number;
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
 }
 
-static void tell_unfused(deft_ctx *cx, const df_plan *p, const df_trace *t)
+static void log_unfused(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
     df_event e;
     char found[64];
@@ -191,11 +191,11 @@ static void tell_unfused(deft_ctx *cx, const df_plan *p, const df_trace *t)
     df_event_make(&e, DF_WHY_plan_unfused, cx->act_site, df_plan_retreat(p), "fused kernels",
                   found);
     e.n = p->number;
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
 }
 
 /* Arrays of which more is copied than what is written, and what stands against writing in place. */
-static void tell_copies(deft_ctx *cx, const df_plan *p, const df_trace *t)
+static void log_copies(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
     enum { MOST_TOLD = 8 };
     for (uint32_t i = 0; i < p->n_copied && i < MOST_TOLD; i++) {
@@ -210,11 +210,11 @@ static void tell_copies(deft_ctx *cx, const df_plan *p, const df_trace *t)
                       found);
         e.other = t->site[named ? c->reader : c->update];
         e.n = p->number;
-        df_why_tell(cx, &e);
+        df_why_log(cx, &e);
     }
 }
 
-void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_plan *p)
+void df_why_plan(deft_ctx *cx, const df_cut *m, uint32_t n_misses, const df_plan *p)
 {
     char field[TEXT], found[TEXT + 32], expected[TEXT], text[TEXT];
     df_event e;
@@ -247,12 +247,12 @@ void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_pla
         snprintf(found, sizeof found, "it gone");
     }
     df_event_make(&e, reason, cx->act_site, field, expected, found);
-    if (!n_misses && df_ring_on(cx->ring)) df_tell_key_miss(cx, field, expected, found);
+    if (!n_misses && df_ring_on(cx->ring)) df_log_key_miss(cx, field, expected, found);
     e.n = p->number;
-    df_why_tell(cx, &e);
-    if (p->retreated) tell_unfused(cx, p, t);
-    if (p->n_repeated) tell_repeats(cx, p, t);
-    tell_copies(cx, p, t);
+    df_why_log(cx, &e);
+    if (p->retreated) log_unfused(cx, p, t);
+    if (p->n_repeated) log_repeats(cx, p, t);
+    log_copies(cx, p, t);
 }
 
 /* ---- kernels ---- */
@@ -287,11 +287,11 @@ bool df_why_kernels(df_plan *p, const df_trace *t)
 
 /* ---- recomputation ---- */
 
-void df_again_ran(deft_ctx *cx, const df_made *m)
+void df_again_ran(deft_ctx *cx, const df_cut *m)
 {
     cx->stats.recomputed += m->n_again;
     df_again_add(cx, m);
-    if (m->n_again && df_ring_on(cx->ring)) df_tell_recompute(cx, m);
+    if (m->n_again && df_ring_on(cx->ring)) df_log_recompute(cx, m);
     if (!m->n_again || cx->matched) return;
     df_event e;
     char field[TEXT], found[64];
@@ -300,7 +300,7 @@ void df_again_ran(deft_ctx *cx, const df_made *m)
     df_event_make(&e, DF_WHY_recomputed, cx->act_site, field, "a stored value", found);
     e.n = m->n_again;
     e.other = m->t->site[m->first_again];
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
 }
 
 /* ---- steps that grow ---- */
@@ -315,16 +315,16 @@ static df_growth *growth_of(deft_ctx *cx, uintptr_t site)
 }
 
 /* The cut that ran last; NULL when it is no longer known. */
-static const df_made *latest(const deft_ctx *cx)
+static const df_cut *latest(const deft_ctx *cx)
 {
-    for (uint32_t i = 0; i < DF_MADE_CUTS; i++)
-        if (cx->made[i] && cx->made[i]->t && cx->made[i]->t == cx->last) return cx->made[i];
+    for (uint32_t i = 0; i < DF_MAX_CUTS; i++)
+        if (cx->cuts[i] && cx->cuts[i]->t && cx->cuts[i]->t == cx->last) return cx->cuts[i];
     return NULL;
 }
 
 void df_why_step(deft_ctx *cx)
 {
-    df_growth *const g = growth_of(cx, cx->frame[cx->step_at].site);
+    df_growth *const g = growth_of(cx, cx->scope[cx->step_at].site);
     const uint32_t n = cx->rec.n, before = g->n;
     g->streak = n > before ? g->streak + 1 : 0;
     g->n = n;
@@ -334,7 +334,7 @@ void df_why_step(deft_ctx *cx)
     df_event e;
     uintptr_t other = 0;
     uint32_t k;
-    const df_made *const m = latest(cx);
+    const df_cut *const m = latest(cx);
     const df_trace *const known = m ? nearest(cx, m, &k) : NULL;
     if (known && k < m->t->n_nodes) {
         /* What the program called, rather than an input it came with. */
@@ -347,7 +347,7 @@ void df_why_step(deft_ctx *cx)
     df_event_make(&e, DF_WHY_trace_grows, g->site, field, expected, found);
     e.other = other;
     e.n = g->streak;
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
 }
 
 /* ---- deft_explain ---- */

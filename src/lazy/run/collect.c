@@ -115,7 +115,7 @@ deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind)
     /* Memory of the caller's can't be restored, and records that stay may read what it held. */
     const bool writes = commit || (kind == DF_CUT_MIDDLE && !cx->step_at);
     bool ok = true, later = false;
-    df_made *m = NULL;
+    df_cut *m = NULL;
     collect_assigned(cx, &ok, commit);
     if (writes) collect_muts(cx, &ok);
     df_each_outer(cx, below, collect_one, &ok);
@@ -123,7 +123,7 @@ deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind)
     if (writes) TRY(bring_muts(cx));
     if (kind == DF_CUT_SUBMIT && cx->want.n) TRY(df_flight_ready(cx, cx->muts.n, &later));
     if (later)
-        TRY(df_materialize_later(cx, cx->want.at, (uint32_t)cx->want.n, &m));
+        TRY(df_materialize_prepare(cx, cx->want.at, (uint32_t)cx->want.n, &m));
     else if (cx->want.n)
         TRY(df_materialize(cx, cx->want.at, (uint32_t)cx->want.n));
     if (cx->recording) cx->recorder->wants(cx);
@@ -168,7 +168,7 @@ deft_status df_flush(deft_ctx *cx)
     df_assert(!cx->step_at && cx->undo.n == 0 && !cx->recording);
     const deft_status st = df_compute_outer(cx, cx->depth + 1, DF_CUT_MIDDLE);
     if (st != DEFT_OK) return st;
-    df_settle(cx);
+    df_handles_resolve(cx);
     df_rec_reset(cx);
     return DEFT_OK;
 }
@@ -195,21 +195,21 @@ static deft_status compute_each(deft_ctx *cx)
     return st == DEFT_E_INTERRUPTED ? st : DEFT_OK;
 }
 
-deft_status df_relieve(deft_ctx *cx)
+deft_status df_budget_flush(deft_ctx *cx)
 {
     df_assert(cx->n_walks == 0);
     const df_diag said = cx->diag;
     deft_status st = df_wait(cx);
     if (st != DEFT_OK) return st;
     df_recording_spoil(cx, "its records were cut by a bound", cx->act_site);
-    cx->relieving = true;
+    cx->budget_flushing = true;
     st = compute_writes(cx);
-    if (st == DEFT_OK) st = df_compute_outer(cx, cx->depth + 1, DF_CUT_RELIEF);
+    if (st == DEFT_OK) st = df_compute_outer(cx, cx->depth + 1, DF_CUT_BUDGET);
     if (st != DEFT_OK && st != DEFT_E_INTERRUPTED) {
         st = compute_each(cx);
         if (st == DEFT_OK) cx->diag = said;
     }
-    cx->relieving = false;
+    cx->budget_flushing = false;
     return st;
 }
 
@@ -233,11 +233,11 @@ bool df_has_pending(deft_ctx *cx)
     return pending;
 }
 
-deft_status df_foresee(deft_ctx *cx, deft_step_memory *out)
+deft_status df_estimate(deft_ctx *cx, deft_step_memory *out)
 {
     bool ok = true;
     *out = (deft_step_memory){ 0 };
-    df_settle_outer(cx, cx->step_at);
+    df_handles_resolve_outer(cx, cx->step_at);
     collect_assigned(cx, &ok, true);
     collect_muts(cx, &ok);
     df_each_outer(cx, cx->step_at, collect_one, &ok);
@@ -245,7 +245,7 @@ deft_status df_foresee(deft_ctx *cx, deft_step_memory *out)
     if (!ok)
         st = df_fail(&cx->diag, DEFT_E_MEMORY, "cut: no memory for its list of results");
     else if (cx->want.n)
-        st = df_materialize_foresee(cx, cx->want.at, (uint32_t)cx->want.n, out);
+        st = df_materialize_estimate(cx, cx->want.at, (uint32_t)cx->want.n, out);
     collect_finish(cx);
     return st;
 }

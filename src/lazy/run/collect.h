@@ -9,7 +9,7 @@
 #include "lazy/core/lazy.h"
 
 typedef enum df_cut_kind {
-    DF_CUT_RELIEF, /* forced by a budget */
+    DF_CUT_BUDGET, /* forced by a budget */
     DF_CUT_MIDDLE, /* in the middle of a step, or outside steps */
     DF_CUT_COMMIT, /* ends a step */
     DF_CUT_SUBMIT  /* ends a step, which is left to run */
@@ -20,6 +20,6 @@ deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind);
 /* Whether a handle outside depth `below` waits for a record without a value. */
 bool df_has_pending_outer(deft_ctx *cx, uint32_t below);
 /* Plans what the end of the open step would compute, without running it. */
-deft_status df_foresee(deft_ctx *cx, deft_step_memory *out);
+deft_status df_estimate(deft_ctx *cx, deft_step_memory *out);
 
 #endif

@@ -6,7 +6,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/files/store.h"
 #include "lazy/run/submit.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 #include "lazy/log/summary.h"
 
 #include <string.h>
@@ -56,7 +56,7 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     if (!cx->opt.max_nodes) cx->opt.max_nodes = 1u << 21;
     if (cx->opt.numerics == DEFT_FAST) cx->trace_flags |= DF_TRACE_FAST;
     if (cx->opt.no_fusion) cx->trace_flags |= DF_TRACE_NOFUSE;
-    cx->rec.id = cx->spine_id = 1;
+    cx->rec.id = cx->history_id = 1;
     cx->make_room = df_make_room;
     df_budget_set(cx, NULL);
     cx->compiles.owner = cx->id;
@@ -67,7 +67,7 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
     df_arena_init(&cx->pass, cx->mem);
     fill_tables(cx);
     df_diag d = { 0 };
-    deft_status st = df_ctx_settle(cx, &d);
+    deft_status st = df_ctx_choose_device(cx, &d);
     if (st != DEFT_OK)
         df_logf(&rt->log, error, "context: %s", d.text);
     else if (!df_vec_push(cx->mem, &cx->rec.vals, NULL) || !df_scope_push(cx, 0))
@@ -100,7 +100,7 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_flight_finish(cx);
     df_summary_add(cx->rt->summary, cx);
     while (cx->undo.n) df_value_drop(cx, &cx->undo.at[--cx->undo.n].value);
-    if (cx->frame[0].first) df_each_outer(cx, cx->depth + 1, drop_kept, NULL);
+    if (cx->scope[0].first) df_each_outer(cx, cx->depth + 1, drop_kept, NULL);
     while (cx->muts.n) {
         df_mut *const m = &cx->muts.at[--cx->muts.n];
         df_value_drop(cx, &m->value);
@@ -114,12 +114,12 @@ void deft_ctx_destroy(deft_ctx **pcx)
     }
     df_ctx_drain(cx);
     for (uint32_t i = 0; i < DF_MAX_GPUS && df_journal_on(cx->rt->journal); i++)
-        if (df_queue_replay(&cx->queues[i])) df_tell_graphs(cx, i);
+        if (df_queue_replay(&cx->queues[i])) df_log_graphs(cx, i);
     df_ctx_leave(cx);
     df_tiers_unlisten(df_cpu_tiers(cx->rt->dev), &cx->compiles);
     df_counted_drop(&cx->last_plan);
     df_store_forget(cx);
-    df_spine_finish(cx);
+    df_history_finish(cx);
     df_arena_finish(&cx->pass);
     df_rec_finish(cx, &cx->rec);
     df_vec_finish(cx->mem, &cx->rec.vals);
@@ -133,9 +133,9 @@ void deft_ctx_destroy(deft_ctx **pcx)
     df_vec_finish(cx->mem, &cx->muts);
     df_vec_finish(cx->mem, &cx->slots);
     df_vec_finish(cx->mem, &cx->again);
-    df_vec_finish(cx->mem, &cx->marks);
-    df_grad_marks_cut_off(cx, 0);
-    df_vec_finish(cx->mem, &cx->grad_marks);
+    df_vec_finish(cx->mem, &cx->site_ranges);
+    df_grad_annotations_truncate(cx, 0);
+    df_vec_finish(cx->mem, &cx->grad_annotations);
     df_ring_end(&cx->ring);
     df_ring_end(&cx->launch_ring);
     deft_runtime *rt = cx->rt;

@@ -3,20 +3,20 @@
  * The public calls that name source lines and labels. What they set holds for the records that
  * follow (site.c).
  */
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 void deft_site(deft_ctx *cx, const char *file, int line)
 {
     if (!cx) return;
     cx->line = file ? df_sites_line(cx->rt->sites, file, line) : 0;
-    df_sites_mark(cx);
+    df_site_ranges_begin(cx);
 }
 
 bool df_caller_begin(deft_ctx *cx, uintptr_t site)
 {
     if (!cx || cx->line) return false;
     cx->line = site; /* where a line stands, an address may */
-    df_sites_mark(cx);
+    df_site_ranges_begin(cx);
     return true;
 }
 
@@ -24,21 +24,21 @@ void df_caller_end(deft_ctx *cx, bool began)
 {
     if (!began) return;
     cx->line = 0;
-    df_sites_mark(cx);
+    df_site_ranges_begin(cx);
 }
 
 static void set_label(deft_ctx *cx, uint32_t n)
 {
     cx->n_labels = (uint8_t)n;
     cx->label = n ? cx->labels[n - 1] : 0;
-    df_sites_mark(cx);
+    df_site_ranges_begin(cx);
 }
 
 void df_labels_end(deft_ctx *cx, uint32_t n)
 {
     if (cx->n_labels <= n) return;
     set_label(cx, n);
-    if (df_ring_on(cx->ring)) df_tell_label(cx, 0, false);
+    if (df_ring_on(cx->ring)) df_log_label(cx, 0, false);
 }
 
 void deft_label_begin(deft_ctx *cx, const char *name)
@@ -54,7 +54,7 @@ void deft_label_begin(deft_ctx *cx, const char *name)
         const uintptr_t label = df_sites_label(cx->rt->sites, cx->label, name);
         cx->labels[cx->n_labels] = label ? label : cx->label;
         set_label(cx, cx->n_labels + 1);
-        if (df_ring_on(cx->ring)) df_tell_label(cx, df_here(cx, DF_SITE), true);
+        if (df_ring_on(cx->ring)) df_log_label(cx, df_here(cx, DF_SITE), true);
     }
 }
 
@@ -65,10 +65,10 @@ void deft_label_end(deft_ctx *cx)
     if (!cx) return;
     if (!cx->n_labels)
         df_error(cx, DEFT_E_STATE, "label_end: no label is open");
-    else if (cx->n_labels == cx->frame[cx->depth].n_labels)
+    else if (cx->n_labels == cx->scope[cx->depth].n_labels)
         df_error(cx, DEFT_E_STATE,
                  "label_end: all %u open labels were begun outside the scope opened at %s",
-                 cx->n_labels, df_ctx_site_text(cx, cx->frame[cx->depth].site, site, sizeof site));
+                 cx->n_labels, df_ctx_site_text(cx, cx->scope[cx->depth].site, site, sizeof site));
     else
         df_labels_end(cx, cx->n_labels - 1u);
 }

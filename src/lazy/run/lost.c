@@ -75,7 +75,7 @@ static void lose_one(deft_ctx *cx, deft_tensor *t, void *user)
         !is_lost(user, t->node, df_is_outer(cx, t)))
         return;
     df_handle_unbind(cx, t);
-    t->lacks = DF_LACKS_VALUE;
+    t->failure = DF_FAILURE_VALUE;
     t->node = cx->n_faults;
 }
 
@@ -109,7 +109,7 @@ static void lose(deft_ctx *cx, uint32_t k, df_compute_fn compute)
 
 void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d, df_compute_fn compute)
 {
-    if (cx->relieving) return; /* nobody asked: whoever does finds it again */
+    if (cx->budget_flushing) return; /* nobody asked: whoever does finds it again */
     if (cx->trying) {
         cx->tried_fault = k;
         return;

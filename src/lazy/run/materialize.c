@@ -6,22 +6,22 @@
 #include "lazy/core/recorder.h"
 #include "lazy/run/run.h"
 #include "lazy/run/submit.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 #include "base/size_class.h"
 
-deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
+deft_status df_cut_run(deft_ctx *cx, df_cut *m, df_want *want, bool recorded)
 {
     df_run_stats run = { 0 };
     uint64_t ns = 0;
-    deft_status st = df_made_prepare(cx, m, want);
+    deft_status st = df_cut_prepare(cx, m, want);
     if (st != DEFT_OK) return st;
-    st = df_made_launch(cx, m, want, cx->slots.at, &cx->diag, &run, &ns);
+    st = df_cut_launch(cx, m, want, cx->slots.at, &cx->diag, &run, &ns);
     if (st == DEFT_OK) {
-        df_made_land(cx, m, want, recorded, &run, ns);
+        df_cut_publish(cx, m, want, recorded, &run, ns);
         return DEFT_OK;
     }
-    df_made_fail(cx, m, want, &run, ns, &cx->diag);
+    df_cut_fail(cx, m, want, &run, ns, &cx->diag);
     const uint32_t node = cx->diag.node ? cx->diag.node - 1 : DF_NONE;
     if (recorded && node < m->t->n_nodes && m->record[node] != DF_NONE)
         df_lose(cx, m->record[node], &cx->diag, df_materialize);
@@ -29,20 +29,20 @@ deft_status df_made_run(deft_ctx *cx, df_made *m, df_want *want, bool recorded)
 }
 
 /* The closed trace of the wants; *own: it is that of a capture. */
-static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_made **out, bool *own)
+static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_cut **out, bool *own)
 {
     const uint64_t t0 = df_ctx_now_ns(cx);
     const deft_status waited = df_wait(cx);
     if (waited != DEFT_OK) return waited;
     if (df_ctx_interrupted(cx))
         return df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran");
-    df_made *m = cx->recording ? cx->recorder->cut(cx) : NULL;
+    df_cut *m = cx->recording ? cx->recorder->cut(cx) : NULL;
     *own = m != NULL;
-    if (!*own) m = df_made_again(cx, want, n);
+    if (!*own) m = df_cut_again(cx, want, n);
     cx->matched = !*own && m;
     if (!cx->matched) {
         df_again_note(cx);
-        if (!m) m = df_made_new(cx);
+        if (!m) m = df_cut_new(cx);
         if (!m) return df_fail_mem(&cx->diag, "cut", sizeof *m);
         const deft_status st = df_extract(cx, want, n, m);
         if (st != DEFT_OK) return st;
@@ -50,24 +50,24 @@ static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_made **
     }
     const uint64_t ns = df_ctx_now_ns(cx) - t0;
     cx->stats.ns_record_to_key += ns;
-    if (df_ring_on(cx->ring)) cx->told.extract_ns = ns;
+    if (df_ring_on(cx->ring)) cx->cut_notes.extract_ns = ns;
     *out = m;
     return DEFT_OK;
 }
 
-static void note_made(deft_ctx *cx, df_made *m, bool own)
+static void note_made(deft_ctx *cx, df_cut *m, bool own)
 {
     cx->stats.cuts_matched += cx->matched;
-    if (!own) df_made_done(cx, m);
+    if (!own) df_cut_done(cx, m);
     df_again_ran(cx, m);
 }
 
 deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
 {
-    df_made *m = NULL;
+    df_cut *m = NULL;
     bool own = false;
     deft_status st = find_made(cx, want, n, &m, &own);
-    if (st == DEFT_OK) st = df_made_run(cx, m, want, true);
+    if (st == DEFT_OK) st = df_cut_run(cx, m, want, true);
     if (st == DEFT_OK) note_made(cx, m, own);
     return st;
 }
@@ -94,24 +94,24 @@ deft_status df_materialize_read(deft_ctx *cx, df_want *want, uint32_t n)
     return cx->finals ? with_siblings(cx, want, n) : df_materialize(cx, want, n);
 }
 
-deft_status df_materialize_later(deft_ctx *cx, df_want *want, uint32_t n, df_made **out)
+deft_status df_materialize_prepare(deft_ctx *cx, df_want *want, uint32_t n, df_cut **out)
 {
     bool own = false;
     deft_status st = find_made(cx, want, n, out, &own);
-    if (st == DEFT_OK) st = df_made_prepare(cx, *out, want);
+    if (st == DEFT_OK) st = df_cut_prepare(cx, *out, want);
     if (st == DEFT_OK) note_made(cx, *out, own);
     return st;
 }
 
-deft_status df_materialize_foresee(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out)
+deft_status df_materialize_estimate(deft_ctx *cx, df_want *want, uint32_t n, deft_step_memory *out)
 {
     bool own = false;
-    df_made *m = NULL;
+    df_cut *m = NULL;
     deft_status st = find_made(cx, want, n, &m, &own);
-    if (st == DEFT_OK) st = df_made_stage(cx, m);
+    if (st == DEFT_OK) st = df_cut_stage(cx, m);
     if (st != DEFT_OK) return st;
-    st = df_made_find_plan(cx, m);
-    df_made_unstage(m);
+    st = df_cut_find_plan(cx, m);
+    df_cut_unstage(m);
     if (st != DEFT_OK) return st;
     const df_plan *const p = df_plan_held(m->plan);
     const int64_t *const slots = cx->slots.at;

@@ -9,7 +9,7 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/run/run.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 #include <string.h>
 
@@ -94,14 +94,14 @@ static bool guards_hold(const df_counted *value, void *user)
     df_guard_explain(&text, miss, f->t, p->slots, f->cx->slots.at);
     df_event_make(&event, DF_WHY_guard_miss, f->cx->act_site, text.at ? text.at : "no memory", "",
                   "");
-    df_why_tell(f->cx, &event);
+    df_why_log(f->cx, &event);
     df_str_finish(&text);
-    if (df_ring_on(f->cx->ring)) df_tell_miss(f->cx, p, miss, f->t, f->cx->slots.at);
+    if (df_ring_on(f->cx->ring)) df_log_miss(f->cx, p, miss, f->t, f->cx->slots.at);
     return false;
 }
 
 /* One line of log for each decision. */
-static void tell_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
+static void log_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
     df_str s;
     df_str_init(&s, cx->mem);
@@ -117,7 +117,7 @@ typedef struct about {
     uint32_t number, n_blocks;
 } about;
 
-static deft_status tell_about(df_plan *plan, void *user)
+static deft_status set_about(df_plan *plan, void *user)
 {
     about *const a = user;
     plan->site = a->cx->act_site;
@@ -156,7 +156,7 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     }
     df_assert_slow(df_plan_verify(NULL, plan) % DEFT_E_MEMORY == 0);
     about what = { .cx = cx, .t = t, .number = number };
-    TRY(df_plan_each(plan, tell_about, &what));
+    TRY(df_plan_each(plan, set_about, &what));
     const uint64_t t2 = df_ctx_now_ns(cx);
     df_waiter waiter = { .go_on = df_ctx_goes_on, .user = cx };
     TRY(dev->prepare(dev, &cx->diag, plan, cx->opt.progress ? &waiter : NULL));
@@ -168,7 +168,7 @@ done:
     return st;
 }
 
-static deft_status find_or_make(deft_ctx *cx, df_made *m, df_plan_entry **out)
+static deft_status find_or_make(deft_ctx *cx, df_cut *m, df_plan_entry **out)
 {
     deft_status st = DEFT_OK;
     deft_runtime *const rt = cx->rt;
@@ -203,14 +203,14 @@ static deft_status find_or_make(deft_ctx *cx, df_made *m, df_plan_entry **out)
                          .lost = DF_NONE };
     TRY(make_plan(cx, e->dev, t, (uint32_t)cx->stats.plans_built + 1, &places, &e->plan, &phases));
     cx->stats.plans_built++;
-    if (df_log_on(&rt->log, DF_LOG_fusion)) tell_why(cx, e->plan, t);
+    if (df_log_on(&rt->log, DF_LOG_fusion)) log_why(cx, e->plan, t);
     if (e->plan->retreated)
         df_logf(&rt->log, error, "a program of %u records runs one kernel per op: %s", t->n_nodes,
                 df_plan_retreat(e->plan));
     df_why_plan(cx, m, f.n_misses, e->plan);
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
-    if (df_ring_on(cx->ring)) df_tell_plan(cx, m, e->plan, f.n_misses, &phases);
+    if (df_ring_on(cx->ring)) df_log_plan(cx, m, e->plan, f.n_misses, &phases);
     /* A plan that holds all references of its own may be larger than the cache: it is then used
      * once. */
     const size_t bytes = df_plan_bytes(e->plan);
@@ -240,7 +240,7 @@ bool df_last_guards_hold(deft_ctx *cx)
     return still_fits(cx, df_plan_held(cx->last_plan), cx->last);
 }
 
-deft_status df_made_find_plan(deft_ctx *cx, df_made *m)
+deft_status df_cut_find_plan(deft_ctx *cx, df_cut *m)
 {
     deft_status st = DEFT_OK;
     df_plan_entry *e = NULL;

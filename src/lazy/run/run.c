@@ -10,10 +10,10 @@
 #include "base/fp.h"
 #include "lazy/core/devices.h"
 #include "lazy/files/store.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 /* Values for every root, made before anything runs so that nothing can fail afterwards. */
-static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
+static deft_status make_values(deft_ctx *cx, const df_cut *m, df_want *want)
 {
     const df_trace *const t = m->t;
     for (uint32_t i = 0; i < m->n_want; i++) {
@@ -30,7 +30,7 @@ static deft_status make_values(deft_ctx *cx, const df_made *m, df_want *want)
     return DEFT_OK;
 }
 
-static void take_results(deft_ctx *cx, const df_made *m, const df_want *want, bool recorded)
+static void take_results(deft_ctx *cx, const df_cut *m, const df_want *want, bool recorded)
 {
     df_buffer **const bufs = m->bufs;
     for (uint32_t i = 0; i < m->n_want; i++) {
@@ -46,39 +46,39 @@ static void take_results(deft_ctx *cx, const df_made *m, const df_want *want, bo
     }
 }
 
-static void drop_results(deft_ctx *cx, const df_made *m, df_want *want)
+static void drop_results(deft_ctx *cx, const df_cut *m, df_want *want)
 {
     for (uint32_t i = 0; i < m->n_want; i++) df_value_drop(cx, &want[i].result);
 }
 
-deft_status df_made_prepare(deft_ctx *cx, df_made *m, df_want *want)
+deft_status df_cut_prepare(deft_ctx *cx, df_cut *m, df_want *want)
 {
     deft_status st = DEFT_OK;
     const uint64_t start = df_ctx_now_ns(cx), built = cx->stats.plans_built;
-    TRY(df_made_stage(cx, m));
-    TRY(df_made_find_plan(cx, m));
+    TRY(df_cut_stage(cx, m));
+    TRY(df_cut_find_plan(cx, m));
     const uint64_t ns = df_ctx_now_ns(cx) - start;
     cx->stats.ns_plan += ns;
     if (df_ring_on(cx->ring)) {
         const bool is_new = cx->stats.plans_built != built;
-        df_tell_prepared(cx, !is_new, ns);
-        if (is_new && df_journal_has_inputs(cx->rt->journal)) df_tell_inputs(cx, m);
+        df_log_prepared(cx, !is_new, ns);
+        if (is_new && df_journal_has_inputs(cx->rt->journal)) df_log_inputs(cx, m);
     }
     if (DF_UNLIKELY(cx->store_path)) TRY(df_store_asked(cx, m));
     TRY(make_values(cx, m, want));
-    TRY(df_made_ready(cx, m, want));
+    TRY(df_cut_ready(cx, m, want));
     memset(m->bufs, 0, m->n_want * sizeof *m->bufs);
     for (uint32_t i = 0; i < m->t->n_inputs; i++)
         m->in[i] = m->staged[i] ? m->staged[i] : m->inputs[i]->buf;
     return DEFT_OK;
 done:
-    df_made_unstage(m);
+    df_cut_unstage(m);
     drop_results(cx, m, want);
     return st;
 }
 
-deft_status df_made_launch(deft_ctx *cx, df_made *m, const df_want *want, const int64_t *slots,
-                           df_diag *d, df_run_stats *stats, uint64_t *ns)
+deft_status df_cut_launch(deft_ctx *cx, df_cut *m, const df_want *want, const int64_t *slots,
+                          df_diag *d, df_run_stats *stats, uint64_t *ns)
 {
     const uint64_t start = df_ctx_now_ns(cx);
     df_device *const dev = df_ctx_device(cx, m->where);
@@ -88,22 +88,22 @@ deft_status df_made_launch(deft_ctx *cx, df_made *m, const df_want *want, const 
                         .interrupted = df_ctx_interrupted,
                         .user = cx,
                         .ring = cx->launch_ring,
-                        .decided = df_journal_on(cx->rt->journal) ? df_tell_graph : NULL,
+                        .decided = df_journal_on(cx->rt->journal) ? df_log_graph : NULL,
                         .waiter = cx->opt.progress ? &waiter : NULL,
                         .queue = dev->far ? cx->queues[m->where - 1].queue : NULL };
     const df_fp_state fp = df_fp_enter();
     deft_status st = dev->run(dev, d, df_plan_held(m->plan), m->t, slots, &io, stats);
     df_fp_leave(fp);
-    if (st == DEFT_OK) st = df_made_bring(cx, m, want, d);
+    if (st == DEFT_OK) st = df_cut_bring(cx, m, want, d);
     *ns = df_ctx_now_ns(cx) - start;
     return st;
 }
 
-void df_made_land(deft_ctx *cx, df_made *m, df_want *want, bool recorded, const df_run_stats *stats,
-                  uint64_t ns)
+void df_cut_publish(deft_ctx *cx, df_cut *m, df_want *want, bool recorded,
+                    const df_run_stats *stats, uint64_t ns)
 {
     take_results(cx, m, want, recorded);
-    df_made_unstage(m);
+    df_cut_unstage(m);
     cx->stats.cuts++;
     cx->stats.cuts_unfused += df_plan_held(m->plan)->retreated;
     cx->stats.launches += stats->launches;
@@ -117,14 +117,14 @@ void df_made_land(deft_ctx *cx, df_made *m, df_want *want, bool recorded, const 
         cx->last_plan = df_counted_ref(m->plan);
     }
     cx->last = m->t;
-    if (df_ring_on(cx->ring)) df_tell_cut(cx, m, stats, ns, NULL);
+    if (df_ring_on(cx->ring)) df_log_cut(cx, m, stats, ns, NULL);
 }
 
-void df_made_fail(deft_ctx *cx, df_made *m, df_want *want, const df_run_stats *stats, uint64_t ns,
-                  const df_diag *d)
+void df_cut_fail(deft_ctx *cx, df_cut *m, df_want *want, const df_run_stats *stats, uint64_t ns,
+                 const df_diag *d)
 {
-    if (df_ring_on(cx->ring)) df_tell_cut(cx, m, stats, ns, d);
-    df_made_unstage(m);
-    df_made_unready(m);
+    if (df_ring_on(cx->ring)) df_log_cut(cx, m, stats, ns, d);
+    df_cut_unstage(m);
+    df_cut_unready(m);
     drop_results(cx, m, want);
 }

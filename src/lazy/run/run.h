@@ -5,7 +5,7 @@
 #ifndef DF_LAZY_RUN_H
 #define DF_LAZY_RUN_H
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 #include "runtime/os.h"
 
 /* The time now, or 0 when nothing is measured. */
@@ -22,6 +22,6 @@ bool df_ctx_goes_on(void *user, const df_waiting *now);
 
 /* Finds or makes the plan of m, and evaluates its slots into cx->slots. The plan of m's latest run
  * is taken when its guards still hold. */
-deft_status df_made_find_plan(deft_ctx *cx, df_made *m);
+deft_status df_cut_find_plan(deft_ctx *cx, df_cut *m);
 
 #endif

@@ -40,7 +40,7 @@ static void runtime_free(deft_runtime **rt)
     deft_runtime *const r = *rt;
     *rt = NULL;
     if (!r) return;
-    if (r->dev) df_summary_tell(r->summary, r);
+    if (r->dev) df_summary_log(r->summary, r);
     df_cache_destroy(&r->plans);
     df_rt_gpus_close(r);
     if (r->dev) df_cpu_destroy(&r->dev);
@@ -200,5 +200,5 @@ void deft_runtime_settle(deft_runtime *rt)
 {
     if (!rt) return;
     df_tiers_settle(df_cpu_tiers(rt->dev));
-    df_rt_gpus_settle(rt);
+    df_rt_gpus_wait_idle(rt);
 }

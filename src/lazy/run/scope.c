@@ -13,8 +13,8 @@ void df_scope_pop(deft_ctx *cx, uint32_t depth)
 {
     if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     while (cx->depth >= depth && cx->depth > 0) {
-        df_scope_free_handles(cx, &cx->frame[cx->depth]);
-        df_labels_end(cx, cx->frame[cx->depth].n_labels);
+        df_scope_free_handles(cx, &cx->scope[cx->depth]);
+        df_labels_end(cx, cx->scope[cx->depth].n_labels);
         cx->depth--;
     }
 }
@@ -33,7 +33,7 @@ void df_scope_start_afresh(deft_ctx *cx)
     if (cx->depth > 0) return;
     df_each_outer(cx, 1, forget_place, NULL);
     if (cx->rec.n == 0 || df_has_pending(cx)) return;
-    df_settle_outer(cx, 1);
+    df_handles_resolve_outer(cx, 1);
     df_rec_reset(cx);
 }
 
@@ -55,7 +55,7 @@ deft_scope deft_scope_begin(deft_ctx *cx)
 
 bool df_scope_is_open(const deft_ctx *cx, deft_scope s)
 {
-    return s.depth > 0 && s.depth <= cx->depth && cx->frame[s.depth].serial == s.serial;
+    return s.depth > 0 && s.depth <= cx->depth && cx->scope[s.depth].serial == s.serial;
 }
 
 deft_status df_scope_not_open(deft_ctx *cx, deft_scope s)
@@ -78,7 +78,7 @@ static deft_status outermost_end(deft_ctx *cx)
     deft_status st = df_compute_outer(cx, writes ? 1 : 0, DF_CUT_MIDDLE);
     if (st != DEFT_OK) return st;
     if (!df_has_pending_outer(cx, 1)) {
-        df_settle_outer(cx, 1);
+        df_handles_resolve_outer(cx, 1);
         df_rec_reset(cx);
     }
     return DEFT_OK;
@@ -149,7 +149,7 @@ deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t)
     out->root = root;
     out->epoch = saved.epoch;
     out->place = root ? saved.place : DF_NONE;
-    out->lacks = saved.lacks;
+    out->failure = saved.failure;
     out->flags = (out->flags & DF_HANDLE_FLIGHT) | (saved.flags & (DF_HANDLE_LIVE | DF_HANDLE_MUT));
     return out;
 }
@@ -226,7 +226,7 @@ void deft_drop(deft_tensor **pt)
             cx->kept.at[i] = cx->kept.at[--cx->kept.n];
             break;
         }
-    if (t->flags & DF_HANDLE_ADRIFT) {
+    if (t->flags & DF_HANDLE_ESCAPED) {
         end_views(cx, t);
         df_undo_end(cx, t);
         df_mut_end(cx, t);

@@ -19,20 +19,20 @@
 /* ---- before ---- */
 
 /* Once for a cut that is made again. */
-static void tell(deft_ctx *cx, df_made *m, uint32_t n, uint64_t bytes, deft_device from)
+static void tell(deft_ctx *cx, df_cut *m, uint32_t n, uint64_t bytes, deft_device from)
 {
     char field[64], found[64], a[DF_DEVICE_TEXT], b[DF_DEVICE_TEXT];
     df_event e;
-    if (m->told_staged) return;
-    m->told_staged = true;
+    if (m->logged_staged) return;
+    m->logged_staged = true;
     snprintf(field, sizeof field, "%u input%s of %llu bytes", n, n == 1 ? "" : "s",
              (unsigned long long)bytes);
     snprintf(found, sizeof found, "the first on %s", df_device_text(from, b));
     df_event_make(&e, DF_WHY_staged, cx->act_site, field, df_device_text(m->where, a), found);
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
 }
 
-deft_status df_made_stage(deft_ctx *cx, df_made *m)
+deft_status df_cut_stage(deft_ctx *cx, df_cut *m)
 {
     uint32_t n = 0;
     uint64_t bytes = 0;
@@ -47,7 +47,7 @@ deft_status df_made_stage(deft_ctx *cx, df_made *m)
         if (k < m->n_read) {
             const deft_status st = df_value_span(cx, &cx->diag, v, m->where, &m->staged[k], &data);
             if (st != DEFT_OK) {
-                df_made_unstage(m);
+                df_cut_unstage(m);
                 return st;
             }
             if (n++ == 0) from = where;
@@ -59,7 +59,7 @@ deft_status df_made_stage(deft_ctx *cx, df_made *m)
     return DEFT_OK;
 }
 
-void df_made_unstage(df_made *m)
+void df_cut_unstage(df_cut *m)
 {
     for (uint32_t k = 0; k < m->t->n_inputs; k++) df_buffer_drop(&m->staged[k]);
 }
@@ -68,14 +68,14 @@ void df_made_unstage(df_made *m)
 
 /* Whether result i of m is copied into memory of the host, or of a GPU. (What runs on the host has
  * no memory of a GPU to write: that would have made it run there.) */
-static bool is_copied(const deft_ctx *cx, const df_made *m, const df_want *w, uint32_t i,
+static bool is_copied(const deft_ctx *cx, const df_cut *m, const df_want *w, uint32_t i,
                       bool to_host)
 {
     if (!w->into || m->t->roots[i].kind != DF_ROOT_NEW) return false;
     return (df_value_where(cx, w->into) == DEFT_CPU) == to_host;
 }
 
-deft_status df_made_ready(deft_ctx *cx, df_made *m, const df_want *want)
+deft_status df_cut_ready(deft_ctx *cx, df_cut *m, const df_want *want)
 {
     deft_status st = DEFT_OK;
     if (m->where == DEFT_CPU) return DEFT_OK;
@@ -87,16 +87,16 @@ deft_status df_made_ready(deft_ctx *cx, df_made *m, const df_want *want)
         TRY(df_ctx_buffer(cx, &cx->diag, DEFT_CPU, n, &m->back[i]));
     }
 done:
-    if (st != DEFT_OK) df_made_unready(m);
+    if (st != DEFT_OK) df_cut_unready(m);
     return st;
 }
 
-void df_made_unready(df_made *m)
+void df_cut_unready(df_cut *m)
 {
     for (uint32_t i = 0; i < m->n_want; i++) df_buffer_drop(&m->back[i]);
 }
 
-deft_status df_made_bring(deft_ctx *cx, df_made *m, const df_want *want, df_diag *d)
+deft_status df_cut_bring(deft_ctx *cx, df_cut *m, const df_want *want, df_diag *d)
 {
     deft_status st = DEFT_OK;
     if (m->where == DEFT_CPU) return DEFT_OK;

@@ -7,7 +7,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/run/scope.h"
 #include "lazy/run/submit.h"
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 /* Handles that outlive the step may name input records made inside it; their values stand on their
  * own. */
@@ -34,10 +34,10 @@ static void step_rollback(deft_ctx *cx)
         if (!m->t && !m->now.due) df_mut_forget(cx, i);
     }
     cx->step_at = 0;
-    df_again_cut_off(cx, cx->step_n);
+    df_again_truncate(cx, cx->step_n);
     df_rec_truncate(cx, cx->step_n, cx->step_args, cx->step_ext);
     df_budget_set(cx, NULL);
-    if (df_in_flight(cx) == DF_FLIGHT_FAILED) df_flight_put_back(cx);
+    if (df_in_flight(cx) == DF_FLIGHT_FAILED) df_flight_roll_back(cx);
     df_lose_again(cx, df_materialize);
 }
 
@@ -54,7 +54,7 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     if (cx->step_at) {
         char site[DF_SITE_TEXT];
         df_error(cx, DEFT_E_STATE, "step_begin: the step opened at %s is still open",
-                 df_ctx_site_text(cx, cx->frame[cx->step_at].site, site, sizeof site));
+                 df_ctx_site_text(cx, cx->scope[cx->step_at].site, site, sizeof site));
         return df_scope_refused(cx);
     }
     df_scope_start_afresh(cx);
@@ -65,7 +65,7 @@ static deft_scope step_begin(deft_ctx *cx, const deft_step_options *options, uin
     cx->step_args = cx->rec.n_args;
     cx->step_ext = cx->rec.n_ext;
     df_ctx_begin_generation(cx);
-    if (df_ring_on(cx->ring)) df_tell_step_begin(cx);
+    if (df_ring_on(cx->ring)) df_log_step_begin(cx);
     return (deft_scope){ cx, cx->serial, cx->depth };
 }
 
@@ -122,18 +122,18 @@ static deft_status end_step(deft_scope s, bool submit)
     if (st == DEFT_OK) st = df_wait(cx);
     /* Handles on values get references of their own first: a value with another owner is not
      * donated. */
-    df_settle_outer(cx, cx->step_at);
+    df_handles_resolve_outer(cx, cx->step_at);
     /* What a GPU does is only put in, by this thread. */
     submit = submit && !cx->recording && !cx->n_queues && !needs_old_records(cx);
     if (st == DEFT_OK)
         st = df_compute_outer(cx, cx->step_at, submit ? DF_CUT_SUBMIT : DF_CUT_COMMIT);
-    if (df_ring_on(cx->ring)) df_tell_step_end(cx, cx->act, st);
+    if (df_ring_on(cx->ring)) df_log_step_end(cx, cx->act, st);
     if (st != DEFT_OK) {
         step_rollback(cx);
         return st;
     }
     const uint32_t at = cx->step_at;
-    df_settle_outer(cx, at);
+    df_handles_resolve_outer(cx, at);
     if (cx->recording) cx->recorder->commit(cx);
     df_why_step(cx);
     df_undo_forget(cx, &cx->undo, DF_HANDLE_UNDO);
@@ -165,7 +165,7 @@ deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out, size_t si
                        "step_memory_read: inside a captured function, a loop or a branch");
     if (!cx->step_at || s.depth != cx->step_at || !df_scope_is_open(cx, s))
         return df_fail(&cx->diag, DEFT_E_STATE, "step_memory_read: the step is not open");
-    st = df_foresee(cx, &m);
+    st = df_estimate(cx, &m);
     if (st == DEFT_OK) memcpy(out, &m, size < sizeof m ? size : sizeof m);
     return st;
 }
@@ -195,6 +195,6 @@ void deft_step_abort(deft_scope s)
         cx->pending = DEFT_OK;
         cx->owes_mark = 0; /* what tensors missed before the step they go on missing */
     }
-    if (df_ring_on(cx->ring)) df_tell_step_end(cx, "step_abort", DEFT_OK);
+    if (df_ring_on(cx->ring)) df_log_step_end(cx, "step_abort", DEFT_OK);
     step_rollback(cx);
 }

@@ -43,7 +43,7 @@ static void *work(void *user)
             continue;
         }
         f->status =
-            df_made_launch(f->cx, f->made, f->want.at, f->slots.at, &f->diag, &f->run, &f->ns);
+            df_cut_launch(f->cx, f->made, f->want.at, f->slots.at, &f->diag, &f->run, &f->ns);
         say(f, DONE);
     }
 }
@@ -113,7 +113,7 @@ static void take_over(deft_ctx *cx, df_flight *f)
     f->slots = slots;
 }
 
-void df_flight_begin(deft_ctx *cx, df_made *m, uintptr_t site)
+void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site)
 {
     df_flight *const f = cx->flight;
     df_assert(f->state == DF_FLIGHT_NONE && f->undo.n == 0 && f->want.n == 0);
@@ -155,7 +155,7 @@ static void release(deft_ctx *cx, df_flight *f)
 
 static void land(deft_ctx *cx, df_flight *f)
 {
-    df_made_land(cx, f->made, f->want.at, false, &f->run, f->ns);
+    df_cut_publish(cx, f->made, f->want.at, false, &f->run, f->ns);
     for (size_t i = 0; i < f->want.n; i++) {
         df_value *const v = f->want.at[i].result;
         if (!(v->flags & DF_VALUE_FUTURE)) continue;
@@ -173,7 +173,7 @@ static void land(deft_ctx *cx, df_flight *f)
 /* In a child: old values whose memory the run was to take over. */
 static void forget_overwritten(deft_ctx *cx, df_flight *f)
 {
-    const df_made *const m = f->made;
+    const df_cut *const m = f->made;
     for (size_t i = 0; i < f->undo.n; i++)
         for (uint32_t k = 0; k < m->t->n_inputs; k++) {
             df_value **const v = &f->undo.at[i].value;
@@ -190,7 +190,7 @@ static void lose_future(deft_ctx *cx, deft_tensor *t, void *user)
     t->epoch = 0;
 }
 
-void df_flight_put_back(deft_ctx *cx)
+void df_flight_roll_back(deft_ctx *cx)
 {
     df_flight *const f = cx->flight;
     df_undo_all(cx, &f->undo, DF_HANDLE_FLIGHT);
@@ -210,7 +210,7 @@ static deft_status finish_run(deft_ctx *cx, df_flight *f)
         return DEFT_OK;
     }
     if (f->lost) forget_overwritten(cx, f);
-    df_made_fail(cx, f->made, f->want.at, &f->run, f->ns, &f->diag);
+    df_cut_fail(cx, f->made, f->want.at, &f->run, f->ns, &f->diag);
     release(cx, f);
     const uintptr_t fault = f->diag.site;
     const deft_status st = df_fail(&f->diag, f->status, "step submitted at %s: %s",
@@ -223,7 +223,7 @@ deft_status df_flight_wait(deft_ctx *cx)
 {
     df_flight *const f = cx->flight;
     char site[DF_SITE_TEXT];
-    const uintptr_t step = cx->step_at ? cx->frame[cx->step_at].site : 0;
+    const uintptr_t step = cx->step_at ? cx->scope[cx->step_at].site : 0;
     if (f->state == DF_FLIGHT_FAILED) {
         df_fail(&cx->diag, f->status, "%s: the step opened at %s is void: %s", cx->act,
                 df_ctx_site_text(cx, step, site, sizeof site), f->diag.text);
@@ -234,7 +234,7 @@ deft_status df_flight_wait(deft_ctx *cx)
     if (st == DEFT_OK) return st;
     cx->diag = f->diag;
     if (!cx->step_at) {
-        df_flight_put_back(cx);
+        df_flight_roll_back(cx);
         return st;
     }
     f->state = DF_FLIGHT_FAILED;
@@ -279,7 +279,7 @@ void df_flight_finish(deft_ctx *cx)
 bool df_flight_save(deft_ctx *cx, deft_tensor *t)
 {
     if (t->flags & DF_HANDLE_FLIGHT) return true;
-    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->lacks };
+    const df_undo u = { t, t->value, t->root, t->node, t->epoch, t->place, t->failure };
     if (!df_vec_push(cx->mem, &cx->flight->undo, u)) {
         df_error(cx, DEFT_E_MEMORY, "assign: no memory for the undo log");
         return false;

@@ -8,7 +8,7 @@
  *                                     +---------------> FAILED --> NONE  it failed while a step was
  *                                                                        open: put back at its end
  *
- * While RUNNING the thread owns what df_made_launch reads and writes: the made cut's trace and
+ * While RUNNING the thread owns what df_cut_launch reads and writes: the made cut's trace and
  * buffers, the slots, and what stands under "the thread's" below. All else is the program's:
  * values, handles, records, counters. The buffers that are read are held here, because records and
  * handles may let go of them.
@@ -20,7 +20,7 @@
 #include <stdatomic.h>
 
 #include "base/fork.h"
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 typedef enum df_flight_state {
     DF_FLIGHT_NONE,
@@ -36,7 +36,7 @@ typedef struct df_late_write {
 typedef struct df_flight {
     df_flight_state state;
     uintptr_t site; /* where it was submitted */
-    df_made *made;  /* in the context's ring: no cut is made while it runs */
+    df_cut *made;   /* in the context's ring: no cut is made while it runs */
     df_wants want;  /* results are counted here */
     df_undos undo;  /* bindings of before the step, and of what was assigned outside steps since */
     DF_VEC(df_late_write) writes;
@@ -81,9 +81,9 @@ DF_INLINE deft_status df_wait_for(deft_ctx *cx, const df_value *v)
 deft_status df_flight_ready(deft_ctx *cx, size_t n, bool *ready);
 void df_flight_write(deft_ctx *cx, df_value *to, DEFT_OWN df_value **from);
 /* m runs from here on. Takes cx->want, cx->undo and cx->slots over. Never fails. */
-void df_flight_begin(deft_ctx *cx, df_made *m, uintptr_t site);
+void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site);
 /* When FAILED, at the end of the open step: all is as before. */
-void df_flight_put_back(deft_ctx *cx);
+void df_flight_roll_back(deft_ctx *cx);
 void df_flight_finish(deft_ctx *cx); /* waits; a failure goes to the log */
 
 /* Before the first assign outside steps to t since the step was submitted. false: no memory. */

@@ -23,7 +23,7 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
         t->epoch = u->epoch;
         t->place = t->keeps ? DF_NONE : u->place;
         /* What was missed before is missed again; a step in flight may have missed more since. */
-        if (flag == DF_HANDLE_UNDO || u->lacks) t->lacks = u->lacks;
+        if (flag == DF_HANDLE_UNDO || u->failure) t->failure = u->failure;
         t->flags &= (uint8_t)~flag;
     }
 }

@@ -40,9 +40,9 @@ static void need(df_vmap *w, uint32_t k)
 static void find_customs(df_vmap *w)
 {
     const deft_ctx *const cx = w->cx;
-    for (size_t i = 0; i < cx->grad_marks.n; i++) {
-        const df_grad_mark *const m = &cx->grad_marks.at[i];
-        if (m->kind == DF_MARK_CUSTOM && m->record - w->from < w->n)
+    for (size_t i = 0; i < cx->grad_annotations.n; i++) {
+        const df_grad_annotation *const m = &cx->grad_annotations.at[i];
+        if (m->kind == DF_ANNOTATION_CUSTOM && m->record - w->from < w->n)
             w->flags[m->record - w->from] |= DF_VMAP_CUSTOM;
     }
 }
@@ -102,7 +102,7 @@ static bool see(df_vmap *w, uint32_t k)
 
 /* A branch that is recorded again is so whole, but for constants: its gradient is one of what is
  * recorded between its marks. Says whether any flags changed. */
-static bool see_branch(df_vmap *w, const df_grad_mark *m)
+static bool see_branch(df_vmap *w, const df_grad_annotation *m)
 {
     const df_node *const nodes = w->cx->rec.nodes;
     uint32_t flags = 0;
@@ -124,9 +124,10 @@ static bool see_branches(df_vmap *w)
 {
     const deft_ctx *const cx = w->cx;
     bool changed = false;
-    for (size_t i = 0; i < cx->grad_marks.n; i++) {
-        const df_grad_mark *const m = &cx->grad_marks.at[i];
-        if (m->kind == DF_MARK_BRANCHES && m->record - w->from < w->n) changed |= see_branch(w, m);
+    for (size_t i = 0; i < cx->grad_annotations.n; i++) {
+        const df_grad_annotation *const m = &cx->grad_annotations.at[i];
+        if (m->kind == DF_ANNOTATION_BRANCHES && m->record - w->from < w->n)
+            changed |= see_branch(w, m);
     }
     return changed;
 }
@@ -340,8 +341,8 @@ static bool run_in_scope(call *c, deft_body_fn fn, void *user)
 
 static bool has_marks(const deft_ctx *cx, uint32_t k)
 {
-    for (size_t i = 0; i < cx->grad_marks.n; i++)
-        if (cx->grad_marks.at[i].record == k) return true;
+    for (size_t i = 0; i < cx->grad_annotations.n; i++)
+        if (cx->grad_annotations.at[i].record == k) return true;
     return false;
 }
 
@@ -350,7 +351,7 @@ static bool has_marks(const deft_ctx *cx, uint32_t k)
 static uint32_t examples_of(const call *c, df_vmap *w, size_t i)
 {
     const uint32_t moved = df_vmap_move(w, c->node[i], (uint32_t)c->axis[i], 0);
-    return has_marks(c->cx, c->stand[i]) ? df_grad_stand_in(c->cx, moved, c->site) : moved;
+    return has_marks(c->cx, c->stand[i]) ? df_grad_placeholder(c->cx, moved, c->site) : moved;
 }
 
 /* The mapped tensors take the places of their stand-ins. */
@@ -400,7 +401,7 @@ static bool for_all(call *c, uint32_t from)
     const df_replay again = {
         .cx = c->cx, .low = w.from, .high = w.from + w.n, .map = w.now, .map_each = df_vmap_call
     };
-    if (!record_all(&w) || !df_grad_copy_marks(&again)) return false;
+    if (!record_all(&w) || !df_grad_copy_annotations(&again)) return false;
     w.site = c->site;
     for (size_t i = 0; i < c->n_out; i++)
         if ((c->made[i] = leave(c, &w, i)) == DF_BAD) return false;

@@ -11,7 +11,7 @@
 
 #include <stdio.h>
 
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 #include "runtime/os.h"
 
 enum { MANY_RECORDS = 1 << 12, MUCH_MEMORY = 16 << 20 };
@@ -84,12 +84,12 @@ bool df_make_room(deft_ctx *cx)
         df_budget_look_at(cx, cx->rec.n + DF_LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
         return true;
     }
-    df_why_tell(cx, &e);
+    df_why_log(cx, &e);
     const char *const act = cx->act;
     const uintptr_t act_site = cx->act_site;
     cx->act = "cut";
     cx->act_site = e.site;
-    const deft_status st = df_relieve(cx);
+    const deft_status st = df_budget_flush(cx);
     cx->act = act;
     cx->act_site = act_site;
     if (st == DEFT_OK) {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of gradient marks, which goes with the records (grad_marks.c).
+ * The list of gradient marks, which goes with the records (annotations.c).
  */
-#ifndef DF_LAZY_GRAD_MARKS_H
-#define DF_LAZY_GRAD_MARKS_H
+#ifndef DF_LAZY_ANNOTATIONS_H
+#define DF_LAZY_ANNOTATIONS_H
 
 #include "lazy/core/lazy.h"
 
@@ -20,14 +20,14 @@ typedef struct df_custom {
 } df_custom;
 
 /* Adds m to the list. false, with the error recorded, when there is no memory. */
-bool df_grad_mark_add(deft_ctx *cx, df_grad_mark m);
+bool df_grad_annotation_add(deft_ctx *cx, df_grad_annotation m);
 /* deft_cond has recorded its first branch from `then` on, the other from `otherwise` to now; the
  * conds follow. false: an error. */
-bool df_grad_mark_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
+bool df_grad_annotate_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
 /* The branches that cond k chooses between. */
-const df_grad_mark *df_grad_branches(const deft_ctx *cx, uint32_t k);
+const df_grad_annotation *df_grad_branches(const deft_ctx *cx, uint32_t k);
 /* Record i becomes map[i], or goes: DF_NONE; of i records below[i] stay. Before they move. */
-void df_grad_marks_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below);
+void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below);
 /* The custom function of which record k is a result; NULL: none. */
 const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k);
 

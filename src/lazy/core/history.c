@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Spines and made cuts: spine.h.
+ * Spines and made cuts: history.h.
  *
  * What may be relied on. Records [0, n_known) of a spine stood there once, complete, with extents
  * that fitted them. An epoch that is cut short leaves the rest as it was, unless its extents
  * differed: then the rest is forgotten. So the extents of a known spine always fit its records.
  */
-#include "lazy/core/spine.h"
+#include "lazy/core/history.h"
 
 #include <string.h>
 
@@ -28,20 +28,20 @@ static void set_limits(const deft_ctx *cx, df_rec *r)
 
 static uint32_t new_id(deft_ctx *cx)
 {
-    if (++cx->spine_id == 0) cx->spine_id = 1;
-    return cx->spine_id;
+    if (++cx->history_id == 0) cx->history_id = 1;
+    return cx->history_id;
 }
 
 /* Records from n on are no longer what cuts of this spine were made from. */
 static void forget_made(deft_ctx *cx, uint32_t id, uint32_t n)
 {
-    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
-        df_made *const m = cx->made[i];
-        if (m && m->spine == id && m->high >= n) m->spine = 0;
+    for (uint32_t i = 0; i < DF_MAX_CUTS; i++) {
+        df_cut *const m = cx->cuts[i];
+        if (m && m->history == id && m->high >= n) m->history = 0;
     }
 }
 
-/* ---- spines ---- */
+/* ---- histories ---- */
 
 /* Whether s has the n records of r, and node with that shape after them. */
 static bool continues(const df_rec *s, const df_rec *r, const df_node *node, uint32_t shape)
@@ -97,14 +97,14 @@ static void go_on_in(deft_ctx *cx, df_rec *s)
     *r = *s;
     *s = old;
     memset(&s->vals, 0, sizeof s->vals);
-    df_spine_rewind(cx, s);
+    df_history_rewind(cx, s);
 }
 
 static df_rec *oldest(deft_ctx *cx)
 {
-    df_rec *s = &cx->spines[0];
-    for (uint32_t i = 1; i < DF_SPINES; i++)
-        if (cx->spines[i].used < s->used) s = &cx->spines[i];
+    df_rec *s = &cx->histories[0];
+    for (uint32_t i = 1; i < DF_HISTORIES; i++)
+        if (cx->histories[i].used < s->used) s = &cx->histories[i];
     return s;
 }
 
@@ -112,8 +112,8 @@ static df_rec *oldest(deft_ctx *cx)
 static df_rec *continuation(deft_ctx *cx, const df_node *node, uint32_t shape)
 {
     const df_rec *const r = &cx->rec;
-    for (uint32_t i = 0; i < DF_SPINES; i++) {
-        df_rec *const s = &cx->spines[i];
+    for (uint32_t i = 0; i < DF_HISTORIES; i++) {
+        df_rec *const s = &cx->histories[i];
         if (!continues(s, r, node, shape)) continue;
         s->stretched = r->n_ext > 0 && memcmp(s->ext, r->ext, r->n_ext * sizeof *s->ext) != 0;
         return s;
@@ -133,10 +133,10 @@ static df_rec *fresh(deft_ctx *cx)
     return s;
 }
 
-void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape)
+void df_history_diverge(deft_ctx *cx, df_node node, uint32_t shape)
 {
     df_rec *const r = &cx->rec;
-    r->used = ++cx->spine_serial;
+    r->used = ++cx->history_serial;
     df_rec *s = NULL;
     if (r->n_known <= MAX_KEPT_RECORDS) {
         s = continuation(cx, &node, shape);
@@ -144,7 +144,7 @@ void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape)
     }
     if (s) {
         go_on_in(cx, s);
-        r->used = ++cx->spine_serial;
+        r->used = ++cx->history_serial;
     } else {
         forget_made(cx, r->id, r->n);
         r->diverged = true;
@@ -152,7 +152,7 @@ void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape)
     set_limits(cx, r);
 }
 
-void df_spine_rewind(deft_ctx *cx, df_rec *r)
+void df_history_rewind(deft_ctx *cx, df_rec *r)
 {
     if (r->diverged || r->n > r->n_known) {
         r->n_known = r->n;
@@ -166,12 +166,12 @@ void df_spine_rewind(deft_ctx *cx, df_rec *r)
     set_limits(cx, r);
 }
 
-void df_spine_look(deft_ctx *cx)
+void df_history_look(deft_ctx *cx)
 {
     set_limits(cx, &cx->rec);
 }
 
-void df_spine_cut_off(deft_ctx *cx, uint32_t n)
+void df_history_truncate(deft_ctx *cx, uint32_t n)
 {
     df_rec *const r = &cx->rec;
     forget_made(cx, r->id, n);
@@ -180,7 +180,7 @@ void df_spine_cut_off(deft_ctx *cx, uint32_t n)
     set_limits(cx, r);
 }
 
-void df_spine_renumber(deft_ctx *cx)
+void df_history_renumber(deft_ctx *cx)
 {
     df_rec *const r = &cx->rec;
     forget_made(cx, r->id, 0);
@@ -192,11 +192,11 @@ void df_spine_renumber(deft_ctx *cx)
     set_limits(cx, r);
 }
 
-void df_spine_finish(deft_ctx *cx)
+void df_history_finish(deft_ctx *cx)
 {
-    for (uint32_t i = 0; i < DF_SPINES; i++) df_rec_finish(cx, &cx->spines[i]);
-    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
-        df_made *const m = cx->made[i];
+    for (uint32_t i = 0; i < DF_HISTORIES; i++) df_rec_finish(cx, &cx->histories[i]);
+    for (uint32_t i = 0; i < DF_MAX_CUTS; i++) {
+        df_cut *const m = cx->cuts[i];
         if (!m) continue;
         df_counted_drop(&m->plan);
         df_arena_finish(&m->arena);
@@ -206,7 +206,7 @@ void df_spine_finish(deft_ctx *cx)
 
 /* ---- made cuts ---- */
 
-static bool wants(const deft_ctx *cx, const df_made *m, const df_want *want, uint32_t n)
+static bool wants(const deft_ctx *cx, const df_cut *m, const df_want *want, uint32_t n)
 {
     if (m->n_want != n || m->t->max_temporary_bytes != cx->budget.max_temporary_bytes) return false;
     for (uint32_t i = 0; i < n; i++)
@@ -214,44 +214,44 @@ static bool wants(const deft_ctx *cx, const df_made *m, const df_want *want, uin
     return true;
 }
 
-df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n)
+df_cut *df_cut_again(deft_ctx *cx, const df_want *want, uint32_t n)
 {
     const df_rec *const r = &cx->rec;
     if (r->last_cut == DF_CUT_UNKNOWN) return NULL;
-    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
-        df_made *const m = cx->made[i];
-        if (!m || m->spine != r->id || m->before != r->last_cut) continue;
+    for (uint32_t i = 0; i < DF_MAX_CUTS; i++) {
+        df_cut *const m = cx->cuts[i];
+        if (!m || m->history != r->id || m->before != r->last_cut) continue;
         if (!wants(cx, m, want, n)) continue;
         df_assert(m->high < r->n); /* the highest of what is wanted */
         if (!df_extract_again(cx, want, n, m)) continue;
-        m->used = ++cx->spine_serial;
+        m->used = ++cx->history_serial;
         return m;
     }
     return NULL;
 }
 
-static df_made *slot(deft_ctx *cx)
+static df_cut *slot(deft_ctx *cx)
 {
     uint32_t at = 0;
-    for (uint32_t i = 0; i < DF_MADE_CUTS; i++) {
-        if (!cx->made[i]) {
+    for (uint32_t i = 0; i < DF_MAX_CUTS; i++) {
+        if (!cx->cuts[i]) {
             at = i;
             break;
         }
-        if (cx->made[i]->used < cx->made[at]->used) at = i;
+        if (cx->cuts[i]->used < cx->cuts[at]->used) at = i;
     }
-    if (!cx->made[at]) {
-        df_made *const m = df_mem_zalloc(cx->mem, sizeof *m);
+    if (!cx->cuts[at]) {
+        df_cut *const m = df_mem_zalloc(cx->mem, sizeof *m);
         if (!m) return NULL;
         df_arena_init(&m->arena, cx->mem);
-        cx->made[at] = m;
+        cx->cuts[at] = m;
     }
-    return cx->made[at];
+    return cx->cuts[at];
 }
 
-df_made *df_made_new(deft_ctx *cx)
+df_cut *df_cut_new(deft_ctx *cx)
 {
-    df_made *const m = slot(cx);
+    df_cut *const m = slot(cx);
     if (!m) return NULL;
     if (cx->last && cx->last == m->t) cx->last = NULL; /* lies in what is reused */
     df_counted_drop(&m->plan);
@@ -260,17 +260,17 @@ df_made *df_made_new(deft_ctx *cx)
         df_arena_finish(&a);
     else
         df_arena_reset(&a);
-    if (++cx->made_id == 0 || cx->made_id == DF_CUT_UNKNOWN) cx->made_id = 1;
-    *m = (df_made){ .arena = a, .id = cx->made_id, .used = ++cx->spine_serial };
+    if (++cx->cut_id == 0 || cx->cut_id == DF_CUT_UNKNOWN) cx->cut_id = 1;
+    *m = (df_cut){ .arena = a, .id = cx->cut_id, .used = ++cx->history_serial };
     return m;
 }
 
-void df_made_done(deft_ctx *cx, df_made *m)
+void df_cut_done(deft_ctx *cx, df_cut *m)
 {
     df_rec *const r = &cx->rec;
     if (r->last_cut == DF_CUT_UNKNOWN) return;
-    if (m->spine == 0) {
-        m->spine = r->id;
+    if (m->history == 0) {
+        m->history = r->id;
         m->before = r->last_cut;
     }
     r->last_cut = m->id;

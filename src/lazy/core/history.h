@@ -18,23 +18,23 @@
  * there, has the same trace: it is refreshed (arguments, extents, addresses) instead of extracted,
  * keyed and looked up. Guards are checked as ever.
  */
-#ifndef DF_LAZY_SPINE_H
-#define DF_LAZY_SPINE_H
+#ifndef DF_LAZY_HISTORY_H
+#define DF_LAZY_HISTORY_H
 
 #include "lazy/core/lazy.h"
 
 /* node at place n with that shape index: equal to what stands there? If not, the epoch leaves the
  * spine: cx->rec is then one where record n may be written. Never fails. */
-void df_spine_diverge(deft_ctx *cx, df_node node, uint32_t shape);
+void df_history_diverge(deft_ctx *cx, df_node node, uint32_t shape);
 /* All records go, and with them what no later epoch may rely on. */
-void df_spine_rewind(deft_ctx *cx, df_rec *r);
+void df_history_rewind(deft_ctx *cx, df_rec *r);
 /* cx->look_at has changed. */
-void df_spine_look(deft_ctx *cx);
+void df_history_look(deft_ctx *cx);
 /* Records from n on go in the middle of an epoch. */
-void df_spine_cut_off(deft_ctx *cx, uint32_t n);
+void df_history_truncate(deft_ctx *cx, uint32_t n);
 /* Records are numbered afresh: this epoch is one that has never been. */
-void df_spine_renumber(deft_ctx *cx);
-void df_spine_finish(deft_ctx *cx);
+void df_history_renumber(deft_ctx *cx);
+void df_history_finish(deft_ctx *cx);
 
 /* ---- made cuts ---- */
 
@@ -45,8 +45,8 @@ typedef struct df_input_use {
     uint32_t record, input; /* a record that has a value, and the trace's input that reads it */
 } df_input_use;
 
-typedef struct df_made {
-    uint32_t spine, before; /* df_rec.id and df_rec.last_cut when it was made; spine 0: none */
+typedef struct df_cut {
+    uint32_t history, before; /* df_rec.id and df_rec.last_cut when it was made; spine 0: none */
     uint32_t id;
     uint32_t high;  /* the last record it needs */
     uint64_t used;  /* serial of its latest use */
@@ -64,7 +64,7 @@ typedef struct df_made {
     uint32_t n_again, first_again; /* nodes that earlier cuts computed too; the first of them */
     deft_device where;             /* it runs there */
     uint32_t n_read;               /* inputs from here on are only written */
-    bool told_staged;
+    bool logged_staged;
     const char *differs; /* why it was not made again when that was last tried; NULL: it was */
     df_value **inputs;   /* per input, of the latest run */
     df_buffer **staged;  /* per input: its copy where it is read, for a run; NULL: none */
@@ -72,13 +72,13 @@ typedef struct df_made {
     df_buffer **bufs;
     const df_buffer **in;
     df_counted *plan; /* counted; NULL: not found yet */
-} df_made;
+} df_cut;
 
 /* The cut for these wanted records as it was made before, refreshed; NULL when there is none that
  * fits. */
-df_made *df_made_again(deft_ctx *cx, const df_want *want, uint32_t n);
+df_cut *df_cut_again(deft_ctx *cx, const df_want *want, uint32_t n);
 /* A cut to be made: the least recently used one, empty. NULL when there is no memory. */
-df_made *df_made_new(deft_ctx *cx);
+df_cut *df_cut_new(deft_ctx *cx);
 /* What the plan cache holds. */
 typedef struct df_plan_entry {
     df_counted counted; /* first */
@@ -96,7 +96,7 @@ DF_INLINE const df_plan *df_plan_held(const df_counted *c)
 /* The guards of the latest cut's plan, checked once more (bench). */
 bool df_last_guards_hold(deft_ctx *cx);
 /* m has run: later cuts of this epoch come after it. */
-void df_made_done(deft_ctx *cx, df_made *m);
+void df_cut_done(deft_ctx *cx, df_cut *m);
 
 /* ---- what is told of cuts (why.c) ---- */
 
@@ -104,7 +104,7 @@ void df_made_done(deft_ctx *cx, df_made *m);
  */
 void df_again_note(deft_ctx *cx);
 /* Looks which records of m were computed before. */
-void df_again_count(deft_ctx *cx, df_made *m);
+void df_again_count(deft_ctx *cx, df_cut *m);
 DF_INLINE bool df_is_work(const df_node *n)
 {
     const int cls = df_op_infos[n->op].cls;
@@ -113,14 +113,14 @@ DF_INLINE bool df_is_work(const df_node *n)
 
 /* m has run, and which records its epoch's cuts computed is no longer known from the chain of cuts:
  * its records are noted one by one. Nothing happens when the chain is known. */
-void df_again_add(deft_ctx *cx, const df_made *m);
+void df_again_add(deft_ctx *cx, const df_cut *m);
 /* m has run. */
-void df_again_ran(deft_ctx *cx, const df_made *m);
+void df_again_ran(deft_ctx *cx, const df_cut *m);
 
 /* No plan was found for m: of n_misses that have its key a guard did not hold. */
-void df_why_miss(deft_ctx *cx, const df_made *m, uint32_t n_misses);
+void df_why_miss(deft_ctx *cx, const df_cut *m, uint32_t n_misses);
 /* p was made for m. */
-void df_why_plan(deft_ctx *cx, const df_made *m, uint32_t n_misses, const df_plan *p);
+void df_why_plan(deft_ctx *cx, const df_cut *m, uint32_t n_misses, const df_plan *p);
 /* Says in the plan what its kernels stand for. false: no memory. */
 bool df_why_kernels(df_plan *p, const df_trace *t);
 

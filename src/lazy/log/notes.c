@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notes and records of contexts: tell.h. Fields are those of docs/trace-format.md.
+ * Notes and records of contexts: notes.h. Fields are those of docs/trace-format.md.
  */
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -192,8 +192,8 @@ static void put_texts(df_str *s, const df_trace *t, const df_plan *p)
     df_str_finish(&text);
 }
 
-void df_tell_plan(deft_ctx *cx, const df_made *m, const df_plan *p, uint32_t n_misses,
-                  const df_phases *phases)
+void df_log_plan(deft_ctx *cx, const df_cut *m, const df_plan *p, uint32_t n_misses,
+                 const df_phases *phases)
 {
     df_journal *const j = cx->rt->journal;
     char key[40];
@@ -225,13 +225,13 @@ void df_tell_plan(deft_ctx *cx, const df_made *m, const df_plan *p, uint32_t n_m
     df_record_end(&s, j);
 }
 
-static deft_status store_inputs(deft_ctx *cx, df_diag *d, const df_made *m, const char *name,
+static deft_status store_inputs(deft_ctx *cx, df_diag *d, const df_cut *m, const char *name,
                                 char folder[DF_JOURNAL_FOLDER], uint64_t *bytes)
 {
     df_store s;
     df_lent lent;
     int dir = -1;
-    deft_status st = df_made_lend(cx, d, m, &lent);
+    deft_status st = df_cut_lend(cx, d, m, &lent);
     if (st != DEFT_OK) return st;
     st = df_store_init(&s, d, cx->mem, &lent.t);
     if (st == DEFT_OK) st = df_journal_folder(cx->rt->journal, d, s.bytes, folder, &dir);
@@ -243,7 +243,7 @@ static deft_status store_inputs(deft_ctx *cx, df_diag *d, const df_made *m, cons
     return st;
 }
 
-void df_tell_inputs(deft_ctx *cx, const df_made *m)
+void df_log_inputs(deft_ctx *cx, const df_cut *m)
 {
     const df_plan *const p = df_plan_held(m->plan);
     char name[32], folder[DF_JOURNAL_FOLDER], path[sizeof name + sizeof folder + 16];
@@ -280,8 +280,8 @@ static void put_miss(deft_ctx *cx, const df_plan *p, const char *kind, const cha
     df_record_end(&s, cx->rt->journal);
 }
 
-void df_tell_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_trace *t,
-                  const int64_t *slots)
+void df_log_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_trace *t,
+                 const int64_t *slots)
 {
     df_str field, expected, found;
     const char *kind = NULL;
@@ -295,23 +295,23 @@ void df_tell_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_tr
     df_str_finish(&found);
 }
 
-void df_tell_key_miss(deft_ctx *cx, const char *field, const char *expected, const char *found)
+void df_log_key_miss(deft_ctx *cx, const char *field, const char *expected, const char *found)
 {
     put_miss(cx, NULL, "key", field, expected[0] ? expected : NULL, found[0] ? found : NULL);
 }
 
 /* ---- cuts ---- */
 
-void df_tell_prepared(deft_ctx *cx, bool plan_hit, uint64_t plan_ns)
+void df_log_prepared(deft_ctx *cx, bool plan_hit, uint64_t plan_ns)
 {
-    cx->told.reason = cx->act;
-    cx->told.site = cx->act_site;
-    cx->told.plan_ns = plan_ns;
-    cx->told.plan_hit = plan_hit;
+    cx->cut_notes.reason = cx->act;
+    cx->cut_notes.site = cx->act_site;
+    cx->cut_notes.plan_ns = plan_ns;
+    cx->cut_notes.plan_hit = plan_hit;
 }
 
-static void tell_error(deft_ctx *cx, const char *reason, uintptr_t site, deft_status st,
-                       const char *message)
+static void log_error(deft_ctx *cx, const char *reason, uintptr_t site, deft_status st,
+                      const char *message)
 {
     df_str s;
     df_record_begin(&s, cx->rt->journal, "error", cx->id);
@@ -320,14 +320,14 @@ static void tell_error(deft_ctx *cx, const char *reason, uintptr_t site, deft_st
     df_json_text(&s, "status", deft_status_text(st));
     df_json_text(&s, "message", message);
     df_record_end(&s, cx->rt->journal);
-    cx->told.failed = true;
+    cx->cut_notes.failed = true;
 }
 
-void df_tell_cut(deft_ctx *cx, const df_made *m, const df_run_stats *run, uint64_t run_ns,
-                 const df_diag *failed)
+void df_log_cut(deft_ctx *cx, const df_cut *m, const df_run_stats *run, uint64_t run_ns,
+                const df_diag *failed)
 {
     const deft_status st = failed ? failed->status : DEFT_OK;
-    const df_cut_told *const told = &cx->told;
+    const df_cut_notes *const told = &cx->cut_notes;
     const df_note_cut note = { .serial = cx->stats.cuts,
                                .reason = word(told->reason),
                                .site = told->site,
@@ -347,20 +347,20 @@ void df_tell_cut(deft_ctx *cx, const df_made *m, const df_run_stats *run, uint64
                                .launches_ns = run->t_run_ns,
                                .status = outcome(st) };
     df_ring_tell(cx->ring, DF_NOTE_cut, &note);
-    if (failed) tell_error(cx, told->reason, told->site, st, failed->text);
+    if (failed) log_error(cx, told->reason, told->site, st, failed->text);
 }
 
-void df_tell_sync(deft_ctx *cx)
+void df_log_sync(deft_ctx *cx)
 {
     const df_note_sync note = { .reason = word(cx->act),
                                 .site = cx->act_site,
                                 .plan = id_of(df_plan_held(cx->last_plan)),
                                 .records = cx->last->n_nodes - cx->last->n_inputs,
-                                .step_site = cx->step_at ? cx->frame[cx->step_at].site : 0 };
+                                .step_site = cx->step_at ? cx->scope[cx->step_at].site : 0 };
     df_ring_tell(cx->ring, DF_NOTE_sync, &note);
 }
 
-void df_tell_recompute(deft_ctx *cx, const df_made *m)
+void df_log_recompute(deft_ctx *cx, const df_cut *m)
 {
     const df_note_recompute note = { .site = cx->act_site,
                                      .plan = id_of(df_plan_held(m->plan)),
@@ -369,8 +369,8 @@ void df_tell_recompute(deft_ctx *cx, const df_made *m)
     df_ring_tell(cx->ring, DF_NOTE_recompute, &note);
 }
 
-void df_tell_replay(deft_ctx *cx, const df_made *m, uintptr_t capture_site, uint32_t recording,
-                    uint32_t n_in, uint32_t n_out, deft_status st)
+void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32_t recording,
+                   uint32_t n_in, uint32_t n_out, deft_status st)
 {
     const df_note_replay note = { .site = cx->act_site,
                                   .capture_site = capture_site,
@@ -384,18 +384,18 @@ void df_tell_replay(deft_ctx *cx, const df_made *m, uintptr_t capture_site, uint
 
 /* ---- steps, labels ---- */
 
-void df_tell_step_begin(deft_ctx *cx)
+void df_log_step_begin(deft_ctx *cx)
 {
-    const df_scope_frame *const f = &cx->frame[cx->step_at];
+    const df_scope_entry *const f = &cx->scope[cx->step_at];
     const df_note_step_begin note = { .serial = f->serial, .site = f->site };
-    cx->told.failed = false;
+    cx->cut_notes.failed = false;
     df_ring_tell(cx->ring, DF_NOTE_step_begin, &note);
 }
 
-void df_tell_step_end(deft_ctx *cx, const char *reason, deft_status st)
+void df_log_step_end(deft_ctx *cx, const char *reason, deft_status st)
 {
     const df_allocator_stats a = df_allocator_read(cx->rt->dev->allocator);
-    const df_scope_frame *const f = &cx->frame[cx->step_at];
+    const df_scope_entry *const f = &cx->scope[cx->step_at];
     const df_note_step_end note = { .serial = f->serial,
                                     .reason = word(reason),
                                     .site = f->site,
@@ -406,10 +406,10 @@ void df_tell_step_end(deft_ctx *cx, const char *reason, deft_status st)
                                     .system_allocations = a.system_allocations,
                                     .status = outcome(st) };
     df_ring_tell(cx->ring, DF_NOTE_step_end, &note);
-    if (st != DEFT_OK && !cx->told.failed) tell_error(cx, reason, f->site, st, cx->diag.text);
+    if (st != DEFT_OK && !cx->cut_notes.failed) log_error(cx, reason, f->site, st, cx->diag.text);
 }
 
-void df_tell_label(deft_ctx *cx, uintptr_t site, bool begins)
+void df_log_label(deft_ctx *cx, uintptr_t site, bool begins)
 {
     const df_note_label_begin begin = { .site = site, .depth = cx->n_labels };
     const df_note_label_end end = { .depth = cx->n_labels };

@@ -4,7 +4,7 @@
  * goes. Fields are those of docs/trace-format.md. The words are the device's, which may be gone
  * when the writer comes: so all of this are records, which are copies.
  */
-#include "lazy/log/tell.h"
+#include "lazy/log/notes.h"
 
 #include <stdio.h>
 
@@ -60,7 +60,7 @@ static void put_node(df_str *s, const df_replay_told *t)
     df_json_count(s, "graph_bytes", t->graph_bytes);
 }
 
-void df_tell_graph(void *user, const df_replay_told *t)
+void df_log_graph(void *user, const df_replay_told *t)
 {
     deft_ctx *const cx = user;
     df_str s;
@@ -83,7 +83,7 @@ void df_tell_graph(void *user, const df_replay_told *t)
     df_record_end(&s, cx->rt->journal);
 }
 
-static void tell_node(void *user, const df_replay_told *t)
+static void log_node(void *user, const df_replay_told *t)
 {
     deft_ctx *const cx = user;
     df_str s;
@@ -105,7 +105,7 @@ static void put_reasons(df_str *s, const df_replay_stats *t)
     df_json_close(s, ']');
 }
 
-static void tell_tree(deft_ctx *cx, uint32_t device, const df_replay_stats *t)
+static void log_tree(deft_ctx *cx, uint32_t device, const df_replay_stats *t)
 {
     const struct {
         const char *key;
@@ -139,11 +139,11 @@ static void tell_tree(deft_ctx *cx, uint32_t device, const df_replay_stats *t)
     df_record_end(&s, cx->rt->journal);
 }
 
-void df_tell_graphs(deft_ctx *cx, uint32_t device)
+void df_log_graphs(deft_ctx *cx, uint32_t device)
 {
     const df_ctx_queue *const q = &cx->queues[device];
     const df_replay_stats t = q->dev->far->read_replay(q->dev, q->queue);
     if (!t.is_on) return;
-    q->dev->far->each_replay(q->dev, q->queue, tell_node, cx);
-    tell_tree(cx, device, &t);
+    q->dev->far->each_replay(q->dev, q->queue, log_node, cx);
+    log_tree(cx, device, &t);
 }

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of gradient marks: what a record means for gradients beyond its op. A stop and the
+ * results of a custom function are records of their own, a view that changes nothing (unsqueeze of
+ * no axis), which the simplifier drops. The mark beside the record says what it is. Marks go with
+ * their records.
+ */
+#include "lazy/core/annotations.h"
+
+static void custom_destroy(deft_ctx *cx, df_custom *c)
+{
+    df_mem_free(cx->mem, c, sizeof *c + ((size_t)c->n_in + c->n_out) * sizeof *c->record);
+}
+
+void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->grad_annotations.n; i++)
+        if (cx->grad_annotations.at[i].record < n)
+            cx->grad_annotations.at[kept++] = cx->grad_annotations.at[i];
+    cx->grad_annotations.n = kept;
+    for (df_custom **at = &cx->customs; *at;) {
+        df_custom *const c = *at;
+        if (c->record[c->n_in] < n) {
+            at = &c->next;
+            continue;
+        }
+        *at = c->next;
+        custom_destroy(cx, c);
+    }
+}
+
+/* Gradients go through c while all that went in and came out is there. */
+static bool stays(const df_custom *c, const uint32_t *map)
+{
+    for (uint32_t i = 0; i < c->n_in + c->n_out; i++)
+        if (map[c->record[i]] == DF_NONE) return false;
+    return true;
+}
+
+/* Of the conds that m stands before, whether one stays. */
+static bool a_cond_stays(const deft_ctx *cx, const df_grad_annotation *m, const uint32_t *map)
+{
+    for (uint32_t k = m->record; k < cx->rec.n && cx->rec.nodes[k].op == DF_OP_cond; k++)
+        if (map[k] != DF_NONE) return true;
+    return false;
+}
+
+void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < cx->grad_annotations.n; i++) {
+        df_grad_annotation m = cx->grad_annotations.at[i];
+        if (m.kind == DF_ANNOTATION_BRANCHES ? !a_cond_stays(cx, &m, map)
+            : m.kind == DF_ANNOTATION_CUSTOM ? !stays(m.custom, map)
+                                             : map[m.record] == DF_NONE)
+            continue;
+        m.record = below[m.record];
+        m.then = below[m.then];
+        m.otherwise = below[m.otherwise];
+        cx->grad_annotations.at[kept++] = m;
+    }
+    cx->grad_annotations.n = kept;
+    for (df_custom **at = &cx->customs; *at;) {
+        df_custom *const c = *at;
+        if (!stays(c, map)) {
+            *at = c->next;
+            custom_destroy(cx, c);
+            continue;
+        }
+        for (uint32_t i = 0; i < c->n_in + c->n_out; i++) c->record[i] = map[c->record[i]];
+        at = &c->next;
+    }
+}
+
+bool df_grad_annotation_add(deft_ctx *cx, df_grad_annotation m)
+{
+    if (df_vec_push(cx->mem, &cx->grad_annotations, m)) return true;
+    df_error(cx, DEFT_E_MEMORY, "no memory for a mark on record %u", m.record);
+    return false;
+}
+
+bool df_grad_annotate_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise)
+{
+    return df_grad_annotation_add(cx, (df_grad_annotation){ .record = record,
+                                                            .kind = DF_ANNOTATION_BRANCHES,
+                                                            .then = then,
+                                                            .otherwise = otherwise });
+}
+
+const df_grad_annotation *df_grad_branches(const deft_ctx *cx, uint32_t k)
+{
+    const df_grad_annotation *best = NULL;
+    for (size_t i = 0; i < cx->grad_annotations.n; i++) {
+        const df_grad_annotation *const m = &cx->grad_annotations.at[i];
+        if (m->kind == DF_ANNOTATION_BRANCHES && m->record <= k &&
+            (!best || m->record >= best->record))
+            best = m;
+    }
+    return best;
+}
+
+const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k)
+{
+    for (size_t i = 0; i < cx->grad_annotations.n; i++)
+        if (cx->grad_annotations.at[i].record == k &&
+            cx->grad_annotations.at[i].kind == DF_ANNOTATION_CUSTOM)
+            return cx->grad_annotations.at[i].custom;
+    return NULL;
+}
