@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "bench.h"
-#include "jit_cuda/cuda_abi.h"
-#include "jit_cuda/nvrtc.h"
+#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/driver/nvrtc.h"
 #include "programs.h"
 
 enum { ARCH = 90, MOST = 32 };

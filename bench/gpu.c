@@ -14,7 +14,7 @@
 
 #include "base/mem.h"
 #include "bench.h"
-#include "jit_cuda/driver.h"
+#include "jit_cuda/driver/driver.h"
 #include "peer.h"
 
 enum { ROUNDS = 15, ROUNDS_QUICK = 3, COLUMNS = 1024, MAX_INPUTS = 4 };

@@ -9,7 +9,7 @@
  *   recorded anew    the graph is dropped and made again, the pool stays
  *   plain launches   no graph
  *   nothing changed  the same place each time: what a graph costs by itself
- *   as chosen        whichever of updates and table is taken by itself (jit_cuda/table.h)
+ *   as chosen        whichever of updates and table is taken by itself (jit_cuda/exec/table.h)
  *
  * A step's time is that of the call that puts it in; *to its end*: until the GPU is done, as a
  * table makes each kernel wait for its words. Steps do not overlap. What was done is counted: a row
@@ -22,8 +22,8 @@
 #include <string.h>
 
 #include "bench.h"
-#include "jit_cuda/own.h"
-#include "jit_cuda/table.h"
+#include "jit_cuda/exec/device_internal.h"
+#include "jit_cuda/exec/table.h"
 
 enum { SIDE = 32, MOST_STEPS = 101, STEPS_QUICK = 5, WARM = 4 + 2 * DF_CUDA_TABLE_REPLAYS };
 

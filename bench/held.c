@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "jit_cuda/driver.h"
+#include "jit_cuda/driver/driver.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "../tests/cuda/standin/standin.h"
-#include "jit_cuda/driver.h"
+#include "jit_cuda/driver/driver.h"
 
 enum { NON_BLOCKING = 1, BYTES = 64 };
 static const double limit_s = 0.2;

@@ -14,7 +14,7 @@
  *
  * Order of work (plan.c):
  *   dims -> vals that must exist -> groups, in node order (group.c), again while sharing asks for
- *   more vals -> places and ordering of writes (place.c) -> launches (launch.c) -> kernel bodies
+ *   more vals -> places and ordering of writes (storage.c) -> launches (launch.c) -> kernel bodies
  *   (body.c, axes.c) -> memory (memory.c).
  * size: the state of one pass, shared by all its stages.
  */
@@ -435,7 +435,7 @@ void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v
  * in_input: it lies in memory of an input. */
 bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h);
 
-/* ---- place.c, order.c, launch.c ---- */
+/* ---- storage.c, order.c, launch.c ---- */
 uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
 #define DF_MAX_SEARCH 100000000 /* steps of path searches in all */
 deft_status df_fuse_places(pass *p);

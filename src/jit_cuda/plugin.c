@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "base/build_id.h"
-#include "jit_cuda/device.h"
-#include "jit_cuda/driver.h"
+#include "jit_cuda/exec/device.h"
+#include "jit_cuda/driver/driver.h"
 
 #define EXPORTED __attribute__((visibility("default")))
 

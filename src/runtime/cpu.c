@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fork.h"
-#include "runtime/exec.h"
+#include "runtime/exec/exec.h"
 
 #define DEFAULT_CACHED ((uint64_t)1 << 30)
 #define DEFAULT_CODE ((uint64_t)256 << 20)

@@ -17,9 +17,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "jit_cuda/cuda_abi.h"
-#include "jit_cuda/nvrtc.h"
-#include "jit_cuda/routine.h"
+#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/driver/nvrtc.h"
+#include "jit_cuda/kernels/routine.h"
 #include "matrix.h"
 #include "programs.h"
 #include "support/fail_mem.h"

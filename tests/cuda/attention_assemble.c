@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jit_cuda/attention.h"
-#include "jit_cuda/cuda_abi.h"
-#include "jit_cuda/nvrtc.h"
+#include "jit_cuda/kernels/attention.h"
+#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/driver/nvrtc.h"
 #include "support/budget.h"
 
 enum { SKIP = 77, TYPES = 3, WIDTHS = 4 };

@@ -25,7 +25,7 @@
 #include "base/compiler.h"
 #include "base/half.h"
 #include "batch.h"
-#include "jit_cuda/attention.h"
+#include "jit_cuda/kernels/attention.h"
 
 enum { PAGE = 4096, NOISE = 0xA5, BLOCK = ATTENTION_BLOCK, ARCH = 90 };
 

@@ -6,7 +6,7 @@
 #ifndef TEST_CUDA_BATCH_H
 #define TEST_CUDA_BATCH_H
 
-#include "jit_cuda/cuda_abi.h"
+#include "jit_cuda/gen/cuda_abi.h"
 
 enum { BATCH_ENTRIES = 8 };
 

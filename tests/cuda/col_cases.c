@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "batch.h"
-#include "jit_cuda/own.h"
-#include "runtime/interp.h"
+#include "jit_cuda/exec/device_internal.h"
+#include "runtime/interp/interp.h"
 #include "support/hand_kernel.h"
 
 enum { ROWS = 2, N_ACCESS = 4, N_KERNELS = 5 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that decide within a graph (jit_cuda/conditional.cu) through NVRTC to PTX, no GPU
- * needed, for each architecture that it knows. What the driver fills in is declared there, of the
- * parameters that it has, and called; nothing else stays open. Skipped, with a sentence, where
- * there is no NVRTC.
+ * The kernels that decide within a graph (jit_cuda/graphs/conditional.cu) through NVRTC to PTX,
+ * no GPU needed, for each architecture that it knows. What the driver fills in is declared there,
+ * of the parameters that it has, and called; nothing else stays open. Skipped, with a sentence,
+ * where there is no NVRTC.
  *
  *   conditional_assemble
  */
@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "jit_cuda/conditional_text.h"
-#include "jit_cuda/cuda_abi.h"
-#include "jit_cuda/nvrtc.h"
+#include "jit_cuda/gen/cuda_abi.h"
+#include "jit_cuda/driver/nvrtc.h"
 
 enum { SKIP = 77 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops with tests and branches in steps, by public calls, on the stand-in GPU: in one context they
- * decide on the GPU (jit_cuda/conditional.h), in another the host does, in a third there is no GPU.
- * All that is read is the same, bit for bit. With a driver that has conditional nodes a warm step
- * waits for nothing, also with one that sets no nodes of graphs; with an older one it waits as
- * ever. Then every call of the driver and every allocation fails in turn: what is read is right or
- * the step has failed, and the next one is right.
+ * Loops with tests and branches in steps, by public calls, on the stand-in GPU: in one context
+ * they decide on the GPU (jit_cuda/graphs/conditional.h), in another the host does, in a third
+ * there is no GPU. All that is read is the same, bit for bit. With a driver that has conditional
+ * nodes a warm step waits for nothing, also with one that sets no nodes of graphs; with an older
+ * one it waits as ever. Then every call of the driver and every allocation fails in turn: what is
+ * read is right or the step has failed, and the next one is right.
  *
  *   conditional_program [--quick]
  */

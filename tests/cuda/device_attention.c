@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention and its gradient as loops in a plan, on the stand-in GPU: done at once they give what
- * the loop gives on the CPU, up to what FAST may round (jit_cuda/attention.h), in fewer launches
- * than when the loop turns; what the kernels do not take turns. Operands of f32 are read through
- * views, as heads of a network are. When a call of a warm run fails nothing leaks, and the next run
- * is right.
+ * the loop gives on the CPU, up to what FAST may round (jit_cuda/kernels/attention.h), in fewer
+ * launches than when the loop turns; what the kernels do not take turns. Operands of f32 are read
+ * through views, as heads of a network are. When a call of a warm run fails nothing leaks, and
+ * the next run is right.
  *
  *   device_attention DRIVER NVRTC CUBLASLT
  */

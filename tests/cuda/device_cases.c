@@ -15,7 +15,7 @@
 #include <string.h>
 
 #include "../../tools/deft/cli.h"
-#include "jit_cuda/own.h"
+#include "jit_cuda/exec/device_internal.h"
 #include "support/budget.h"
 #include "support/random_trace.h"
 #include "trial.h"

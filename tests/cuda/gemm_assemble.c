@@ -14,9 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jit_cuda/gemm.h"
-#include "jit_cuda/gemm_tile.h"
-#include "jit_cuda/nvrtc.h"
+#include "jit_cuda/kernels/gemm.h"
+#include "jit_cuda/kernels/gemm_tile.h"
+#include "jit_cuda/driver/nvrtc.h"
 #include "support/budget.h"
 
 /* EPILOGUE_LOCAL: a few words beside an epilogue cost less than a second thread block. */

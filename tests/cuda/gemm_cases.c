@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products' CUDA text, run on the CPU (shim.h), against runtime/matmul.c, bit for bit, all NaNs
- * being equal: random shapes, strides and data, f32, some of halves, and f64, with and without
- * epilogue kernels (against the interpreter over that C), by the variant that is chosen and by
- * others that the operands allow, tensor cores among them.
+ * Products' CUDA text, run on the CPU (shim.h), against runtime/matmul/matmul.c, bit for bit, all
+ * NaNs being equal: random shapes, strides and data, f32, some of halves, and f64, with and
+ * without epilogue kernels (against the interpreter over that C), by the variant that is chosen
+ * and by others that the operands allow, tensor cores among them.
  *
  *   gemm_cases COMPILER FOLDER-OF-SHIM [--quick] [FILE.expect ...]
  *
@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #include "batch.h"
-#include "jit_cuda/gemm.h"
-#include "jit_cuda/gemm_tile.h"
+#include "jit_cuda/kernels/gemm.h"
+#include "jit_cuda/kernels/gemm_tile.h"
 #include "product.h"
 #include "programs.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "support/budget.h"
 
 enum { IN_BATCH = 24, BY = 3, MOST_WORDS = DF_CUDA_PARAM_BYTES / 8 };

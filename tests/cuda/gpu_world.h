@@ -6,7 +6,7 @@
 #ifndef TEST_CUDA_GPU_WORLD_H
 #define TEST_CUDA_GPU_WORLD_H
 
-#include "jit_cuda/gpu.h"
+#include "jit_cuda/driver/gpu.h"
 #include "standin/standin.h"
 #include "support/fail_mem.h"
 

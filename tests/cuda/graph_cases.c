@@ -17,7 +17,7 @@
 #include <string.h>
 
 #include "../../tools/deft/cli.h"
-#include "jit_cuda/own.h"
+#include "jit_cuda/exec/device_internal.h"
 #include "standin/standin.h"
 #include "support/fail_mem.h"
 #include "support/budget.h"

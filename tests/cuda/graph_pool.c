@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory that graphs share (jit_cuda/pool.h) on the stand-in: pieces that are mapped, and one
- * block where there is no virtual memory. Each call of the driver that growing makes fails once;
- * nothing leaks, and nothing is given back under work.
+ * The memory that graphs share (jit_cuda/driver/pool.h) on the stand-in: pieces that are mapped,
+ * and one block where there is no virtual memory. Each call of the driver that growing makes
+ * fails once; nothing leaks, and nothing is given back under work.
  *
  *   graph_pool DRIVER
  */
-#include "jit_cuda/pool.h"
+#include "jit_cuda/driver/pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>

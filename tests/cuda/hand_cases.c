@@ -14,7 +14,7 @@
 
 #include "base/limits.h"
 #include "batch.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "support/fail_mem.h"
 #include "support/hand_kernel.h"
 #include "support/random_kernel.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * FAST products by cuBLASLt's stand-in (standin/): random shapes and strides against
- * runtime/matmul.c, whose order of sums the stand-in has; which products go there, biases, what is
- * kept of the library's answers, failures, memory that runs out.
+ * runtime/matmul/matmul.c, whose order of sums the stand-in has; which products go there, biases,
+ * what is kept of the library's answers, failures, memory that runs out.
  *
  *   lt_cases LIBCUBLASLT [--quick]
  */
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jit_cuda/cublaslt.h"
+#include "jit_cuda/kernels/cublaslt.h"
 #include "product.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "support/fail_mem.h"
 #include "support/budget.h"
 

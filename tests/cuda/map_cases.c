@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "batch.h"
-#include "jit_cuda/own.h"
-#include "runtime/interp.h"
+#include "jit_cuda/exec/device_internal.h"
+#include "runtime/interp/interp.h"
 #include "support/hand_kernel.h"
 
 enum { MOST = 40000, GAP = 8, N_ENTRIES = 4, N_DTYPES = 3 };

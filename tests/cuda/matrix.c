@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "jit_cuda/gen.h"
+#include "jit_cuda/gen/gen.h"
 
 static matrix_kernel *add(matrix *m, const char *mode, df_kop op, uint8_t t, uint8_t src)
 {

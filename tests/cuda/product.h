@@ -6,7 +6,7 @@
 #ifndef TEST_CUDA_PRODUCT_H
 #define TEST_CUDA_PRODUCT_H
 
-#include "jit_cuda/gemm.h"
+#include "jit_cuda/kernels/gemm.h"
 #include "support/random_kernel.h"
 
 typedef enum product_data {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jit_cuda/own.h"
+#include "jit_cuda/exec/device_internal.h"
 
 static void *grow(void *p, size_t size)
 {

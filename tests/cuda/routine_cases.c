@@ -16,7 +16,7 @@
 
 #include "base/compiler.h"
 #include "batch.h"
-#include "jit_cuda/routine.h"
+#include "jit_cuda/kernels/routine.h"
 #include "support/budget.h"
 
 enum { PAGE = 4096, NOISE = 0xA5, CHECK_ID = 6 };

@@ -17,7 +17,7 @@
 #include "base/limits.h"
 #include "batch.h"
 #include "programs.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "support/budget.h"
 #include "support/random_kernel.h"
 

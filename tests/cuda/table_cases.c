@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When kernels' words go by a table (jit_cuda/table.h), on the stand-in GPU (trial.h): a chain of
- * kernels whose inputs alternate between two places. What is counted: nodes updated, tables put in,
- * graphs; every result is the interpreter's. Then what cannot be had: the compiler refuses, and
- * every call of the driver and every allocation fails in turn in the run that changes over.
+ * When kernels' words go by a table (jit_cuda/exec/table.h), on the stand-in GPU (trial.h): a
+ * chain of kernels whose inputs alternate between two places. What is counted: nodes updated,
+ * tables put in, graphs; every result is the interpreter's. Then what cannot be had: the compiler
+ * refuses, and every call of the driver and every allocation fails in turn in the run that
+ * changes over.
  *
  *   table_cases DRIVER NVRTC CUBLASLT [--quick]
  */
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "jit_cuda/frame.h"
-#include "jit_cuda/table.h"
+#include "jit_cuda/exec/run_layout.h"
+#include "jit_cuda/exec/table.h"
 #include "trial.h"
 
 enum { SIDE = 8, LONG = 20, SHORT = 3, CHANGES_IN = 2 + DF_CUDA_TABLE_REPLAYS };

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "jit_cuda/module.h"
+#include "jit_cuda/driver/module.h"
 
 static long n_faults;
 static char folder[] = "/tmp/deft-dump-XXXXXX", told[256];

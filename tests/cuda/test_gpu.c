@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "gpu_world.h"
-#include "jit_cuda/gpu_own.h"
+#include "jit_cuda/driver/gpu_internal.h"
 
 enum { PIECE = 4096, NOT_SUPPORTED = 801, ILLEGAL_ADDRESS = 700 };
 

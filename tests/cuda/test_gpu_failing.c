@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "gpu_world.h"
-#include "jit_cuda/gpu_own.h"
+#include "jit_cuda/driver/gpu_internal.h"
 
 enum { PIECE = 4096, NOT_SUPPORTED = 801 };
 

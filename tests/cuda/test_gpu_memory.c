@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "gpu_world.h"
-#include "jit_cuda/gpu_own.h"
+#include "jit_cuda/driver/gpu_internal.h"
 
 enum { NOT_SUPPORTED = 801 };
 

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "jit_cuda/frame.h"
+#include "jit_cuda/exec/run_layout.h"
 #include "trial.h"
 
 enum { N = DF_CUDA_NARROW, W = DF_CUDA_WIDE, L = DF_CUDA_LONG, M = DF_CUDA_MANY };

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "../../tools/deft/data.h"
-#include "jit_cuda/own.h"
+#include "jit_cuda/exec/device_internal.h"
 #include "support/oracle.h"
 
 standin gpu;

@@ -6,8 +6,8 @@
 #ifndef TEST_CUDA_TRIAL_H
 #define TEST_CUDA_TRIAL_H
 
-#include "jit_cuda/device.h"
-#include "jit_cuda/gpu.h"
+#include "jit_cuda/exec/device.h"
+#include "jit_cuda/driver/gpu.h"
 #include "runtime/cpu.h"
 #include "standin/standin.h"
 #include "support/fail_mem.h"

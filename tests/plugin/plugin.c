@@ -14,7 +14,7 @@
 
 #include "base/build_id.h"
 #include "runtime/device.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 
 enum { N_SLOTS = 128, MR = 3, NR = 5 };
 

@@ -12,7 +12,7 @@
 
 #include "base/limits.h"
 #include "ops/shape.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 
 #define GUARD_BYTES 64
 

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/limits.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "support/fuse_check.h"
 #include "support/half_ref.h"
 #include "trace/control.h"

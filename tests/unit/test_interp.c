@@ -7,8 +7,8 @@
  */
 #include <criterion/criterion.h>
 
-#include "runtime/interp.h"
-#include "runtime/interp_ops.h"
+#include "runtime/interp/interp.h"
+#include "runtime/interp/interp_ops.h"
 #include "unit/hand_kernels.h"
 
 /* All NaNs are equal. */

@@ -16,7 +16,7 @@
 
 #include "base/build_id.h"
 #include "runtime/device.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "unit/hand_kernels.h"
 
 /* ---- all ways to run a kernel ---- */

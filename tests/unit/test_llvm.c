@@ -21,7 +21,7 @@
 #include "base/build_id.h"
 #include "base/limits.h"
 #include "runtime/device.h"
-#include "runtime/interp.h"
+#include "runtime/interp/interp.h"
 #include "runtime/variant.h"
 #include "support/budget.h"
 #include "support/hand_kernel.h"

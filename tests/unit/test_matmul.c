@@ -13,7 +13,7 @@
 
 #include "runtime/cpu.h"
 #include "runtime/matmul.h"
-#include "runtime/tile.h"
+#include "runtime/matmul/tile.h"
 #include "support/budget.h"
 
 enum {

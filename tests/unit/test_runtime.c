@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 
 #include "runtime/cpu.h"
-#include "runtime/interp.h"
-#include "runtime/null.h"
+#include "runtime/interp/interp.h"
+#include "runtime/tiers/null.h"
 #include "runtime/spent.h"
 #include "support/fail_mem.h"
 #include "unit/hand_kernels.h"

@@ -8,10 +8,10 @@
 #include <stdio.h>
 
 #include "base/env.h"
-#include "jit_cuda/cublaslt.h"
-#include "jit_cuda/gpu.h"
-#include "jit_cuda/library.h"
-#include "jit_cuda/nvrtc.h"
+#include "jit_cuda/kernels/cublaslt.h"
+#include "jit_cuda/driver/gpu.h"
+#include "jit_cuda/driver/library.h"
+#include "jit_cuda/driver/nvrtc.h"
 
 static void show_gpu(FILE *f, const df_driver *dr, int ordinal)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Values added where indices say: the other way round than take and gather (compose.c). One record
- * each; the runtime adds (runtime/scatter.c).
+ * each; the runtime adds (runtime/exec/scatter.c).
  */
 #include "lazy/core/lazy.h"
 

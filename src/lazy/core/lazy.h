@@ -706,8 +706,8 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
 /* ---- cuts (cut.c, materialize.c) ---- */
 
 /* Whether a run may write a result over the memory of v, the value that the result replaces.
- * `dying` references to v end with the replacement. This is the one proof that donation needs, for
- * steps, submitted steps, replays of captures, and graphs, which all get its answer as
+ * `dying` references to v end with the replacement. This is the one proof that donation needs,
+ * for steps, submitted steps, replays of captures, and graphs, which all get its answer as
  * DF_INPUT_SOLE:
  *
  *   1. The memory is deft's own: v is not wrapped, here or on a GPU.
@@ -718,9 +718,9 @@ bool df_check_axes(deft_ctx *cx, const char *what, const deft_axes *axes, uint32
  *      unchanged (hold_passed in capture.c). Then v->refs is `dying`.
  *   3. No other value and no run in flight uses the buffer: its count is 1.
  *
- * That all reads of v within the run come before the write is left to the plan (fuser/place.c).
- * States of a loop, which nobody outside the run can name, are judged by their buffers
- * (runtime/flow.c). */
+ * That all reads of v within the run come before the write is left to the plan
+ * (fuser/memory/storage.c). States of a loop, which nobody outside the run can name, are judged
+ * by their buffers (runtime/exec/flow.c). */
 bool df_may_donate(const df_value *v, uint32_t dying);
 
 /* The closed trace of the wanted records, with the value behind each input. */

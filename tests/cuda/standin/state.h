@@ -19,7 +19,7 @@
 #ifndef TEST_CUDA_STANDIN_STATE_H
 #define TEST_CUDA_STANDIN_STATE_H
 
-#include "jit_cuda/driver.h"
+#include "jit_cuda/driver/driver.h"
 #include "standin.h"
 
 #define STANDIN_API __attribute__((visibility("default")))

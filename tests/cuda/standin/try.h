@@ -5,7 +5,7 @@
 #ifndef TEST_CUDA_STANDIN_TRY_H
 #define TEST_CUDA_STANDIN_TRY_H
 
-#include "jit_cuda/driver.h"
+#include "jit_cuda/driver/driver.h"
 #include "standin.h"
 #include "standin_nvrtc.h"
 

@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 #include "deft/deft.h"
-#include "runtime/tile.h"
+#include "runtime/matmul/tile.h"
 
 enum {
     MAX_THREADS = 256,

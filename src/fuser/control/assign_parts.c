@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where each node of a trace with control is computed.
+ *
+ *   level   what depends on no loop's or branch's result is computed in run part 0, what depends on
+ *           results of units (loops, groups of branches) after run part k in part k + 1. Units of
+ *           level k stand between run parts k and k + 1.
+ *   home    then everything moves down to just before its first reader, so that it fuses with it
+ *           and holds no memory before; or into a branch, when nobody else reads it: what only the
+ *           other branch needs is not computed.
+ */
+#include "fuser/control/outline.h"
+
+/* ---- levels ---- */
+
+/* Conds one after the other that ask the same are one group: what several of them need is then
+ * still needed by one branch alone. Returns the node after the group that begins at n. */
+static uint32_t group_end(const outline *o, uint32_t n)
+{
+    uint32_t end = n + 1;
+    for (; end < o->t->n_nodes && df_is_outer_cond(o, end); end++) {
+        if (df_at(o, end)->src[0].i != df_at(o, n)->src[0].i) break;
+        bool apart = true;
+        for (uint32_t s = 1; s < 3; s++) apart &= df_at(o, end)->src[s].i < n;
+        if (!apart) break;
+    }
+    return end;
+}
+
+static void find_levels(outline *o)
+{
+    const df_trace *const t = o->t;
+    for (uint32_t n = 0; n < t->n_nodes; n++) {
+        const uint32_t loop = df_outline_top_of(o, n), ended = df_ended_loop(o, n);
+        uint32_t level = 0;
+        if (!o->live[n]) continue;
+        for (uint32_t s = 0; s < df_at(o, n)->n_src; s++) {
+            const uint32_t src = df_at(o, n)->src[s].i;
+            if (df_outline_top_of(o, src) == DF_NONE) df_raise(&level, o->level[src]);
+        }
+        if (loop != DF_NONE)
+            df_raise(&o->loop_level[loop], level);
+        else if (ended != DF_NONE)
+            o->level[n] = o->loop_level[ended] + 1;
+        else
+            o->level[n] = level;
+        df_raise(&o->n_levels, o->level[n] + 1);
+        if (!df_is_outer_cond(o, n) || o->group[n] != DF_NONE) continue;
+        const uint32_t end = group_end(o, n);
+        for (uint32_t m = n; m < end; m++)
+            for (uint32_t s = 0; s < 3; s++) df_raise(&level, o->level[df_at(o, m)->src[s].i]);
+        for (uint32_t m = n; m < end; m++) {
+            o->group[m] = n;
+            o->level[m] = level + 1;
+        }
+        df_raise(&o->n_levels, level + 2);
+        n = end - 1;
+    }
+}
+
+/* ---- homes ---- */
+
+/* The level of the run part before what is at w. */
+static uint32_t level_of(const outline *o, where w)
+{
+    return w.kind == IN_SIDE ? o->level[w.at] - 1 : w.at;
+}
+
+static void demand(const outline *o, where *to, where w)
+{
+    if (to->kind == NOWHERE) {
+        *to = w;
+    } else if (!df_same_where(*to, w)) {
+        const uint32_t a = level_of(o, *to), b = level_of(o, w);
+        *to = df_in_run(a < b ? a : b);
+    }
+}
+
+static void demand_sources(outline *o, uint32_t n, where w)
+{
+    for (uint32_t s = 0; s < df_at(o, n)->n_src; s++) {
+        const uint32_t src = df_at(o, n)->src[s].i;
+        if (df_outline_top_of(o, src) == DF_NONE) demand(o, &o->home[src], w);
+    }
+}
+
+static void demand_group(outline *o, uint32_t first, uint32_t last)
+{
+    where home = { NOWHERE, 0, 0 };
+    for (uint32_t n = first; n <= last; n++)
+        if (o->live[n]) demand(o, &home, o->home[n]);
+    for (uint32_t n = first; n <= last; n++) {
+        if (!o->live[n]) continue;
+        o->home[n] = home;
+        if (home.kind == IN_SIDE) {
+            demand_sources(o, n, home);
+            continue;
+        }
+        demand(o, &o->home[df_at(o, n)->src[0].i], df_in_run(o->level[first] - 1));
+        for (uint32_t s = 1; s < 3; s++)
+            demand(o, &o->home[df_at(o, n)->src[s].i], (where){ IN_SIDE, first, s - 1 });
+    }
+}
+
+static void find_homes(outline *o)
+{
+    const df_trace *const t = o->t;
+    for (uint32_t r = 0; r < t->n_roots; r++)
+        demand(o, &o->home[t->roots[r].node], df_in_run(o->level[t->roots[r].node]));
+    for (uint32_t n = t->n_nodes; n-- > 0;) {
+        const uint32_t loop = df_outline_top_of(o, n), ended = df_ended_loop(o, n);
+        if (df_is_outer_cond(o, n)) {
+            const uint32_t first = o->group[n];
+            if (first == DF_NONE) continue; /* dead, as is its group */
+            demand_group(o, first, n);
+            n = first;
+        } else if (!o->live[n]) {
+            continue;
+        } else if (loop != DF_NONE) {
+            const where h = o->loop_home[loop];
+            demand_sources(o, n, h.kind == IN_SIDE ? h : df_in_run(o->loop_level[loop]));
+        } else if (ended != DF_NONE) {
+            demand(o, &o->loop_home[ended], o->home[n]);
+        } else {
+            demand_sources(o, n, o->home[n]);
+        }
+    }
+}
+
+void df_outline_homes(outline *o)
+{
+    find_levels(o);
+    find_homes(o);
+}

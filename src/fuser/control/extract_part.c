@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A part's trace: what its roots need of all that has its home there. What has its home elsewhere
+ * is an input, which a port says where to find; a value that passes between parts lies in a cell.
+ * Leaves and views have no home: each part has its own.
+ */
+#include "fuser/control/outline.h"
+
+#include <string.h>
+
+/* ---- cells ---- */
+
+/* What is stored for n: a loop's result is stored once, however many nodes name it. */
+static uint32_t stored(const outline *o, uint32_t n)
+{
+    return df_at(o, n)->op == DF_OP_final ? df_at(o, n)->src[0].i : n;
+}
+
+df_slot df_outline_bytes(const outline *o, uint32_t n, uint32_t from_axis)
+{
+    df_slot bytes = df_fuse_const(o->p, (int64_t)deft_dtype_size((deft_dtype)df_at(o, n)->dtype));
+    for (uint32_t j = from_axis; j < df_at(o, n)->rank; j++)
+        bytes = df_fuse_mul(o->p, bytes, df_fuse_node_extent(o->p, n, j));
+    return bytes;
+}
+
+/* One number needs no kernel to store it. */
+static void see_number(const outline *o, uint32_t n, df_cell *cell)
+{
+    while (df_at(o, n)->op == DF_OP_expand && df_at(o, df_at(o, n)->src[0].i)->rank == 0)
+        n = df_at(o, n)->src[0].i;
+    if (df_at(o, n)->op == DF_OP_num) {
+        cell->kind = DF_CELL_ARG;
+        cell->from = df_at(o, n)->arg;
+    } else if (df_at(o, n)->op == DF_OP_cst) {
+        cell->kind = DF_CELL_CONST;
+        cell->bits = df_body_bits((deft_dtype)df_at(o, n)->dtype, df_at(o, n)->attr);
+    }
+}
+
+deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
+{
+    pass *const p = o->p;
+    const uint32_t key = stored(o, n);
+    if (o->cell[key] == DF_NONE) {
+        df_cell cell = { .kind = DF_CELL_PART,
+                         .last = (uint32_t)o->parts.n,
+                         .bytes = df_outline_bytes(o, n, 0) };
+        if (df_at(o, n)->op == DF_OP_input) {
+            const uint32_t k = df_at(o, n)->attr;
+            if (o->t->inputs[k].flags & DF_INPUT_CONTIGUOUS) {
+                df_fuse_guard(p, DF_GUARD_contiguous, k, 0, 1);
+                cell.kind = DF_CELL_INPUT;
+                cell.from = k;
+            }
+        } else if (df_at(o, n)->rank == 0) {
+            see_number(o, n, &cell);
+        }
+        o->cell[key] = (uint32_t)o->cells.n;
+        if (!df_vec_push(p->mem, &o->cells, cell) || !df_vec_push(p->mem, &o->makers, n))
+            return df_outline_no_memory(o);
+    }
+    *out = o->cell[key];
+    return p->st;
+}
+
+/* ---- cutting a trace out ---- */
+
+bool df_is_part_of(const outline *o, uint32_t n, where w)
+{
+    const uint32_t loop = df_outline_top_of(o, n);
+    if (w.kind == IN_LOOP) return loop == w.at;
+    if (loop != DF_NONE) return w.kind == IN_SIDE && df_same_where(o->loop_home[loop], w);
+    if (w.kind == IN_RUN && (df_ended_loop(o, n) != DF_NONE || df_is_outer_cond(o, n)))
+        return false;
+    const uint32_t ended = df_ended_loop(o, n);
+    return df_same_where(ended == DF_NONE ? o->home[n] : o->loop_home[ended], w);
+}
+
+/* carry, each and loop of the loop whose iteration is cut out. */
+static bool is_entry(const outline *o, uint32_t n, where w)
+{
+    const uint8_t op = df_at(o, n)->op;
+    if (w.kind != IN_LOOP || o->c.inside[n] != w.at) return false;
+    return op == DF_OP_carry || op == DF_OP_each || op == DF_OP_loop;
+}
+
+static bool is_inside(const outline *o, uint32_t n, where w)
+{
+    if (df_at(o, n)->op == DF_OP_input || is_entry(o, n, w)) return false;
+    return df_is_part_of(o, n, w) || (df_outline_top_of(o, n) == DF_NONE && df_is_free(o, n));
+}
+
+/* Marks what the roots need within w. */
+static void mark(outline *o, where w, uint32_t high)
+{
+    for (uint32_t n = high + 1; n-- > 0;) {
+        if (!(o->need[n] & NEED_VALUE) || !is_inside(o, n, w)) continue;
+        for (uint32_t s = 0; s < df_at(o, n)->n_src; s++)
+            o->need[df_at(o, n)->src[s].i] |=
+                df_at(o, n)->op == DF_OP_count ? NEED_EXTENTS : NEED_VALUE;
+    }
+}
+
+/* The number of carry n among the states of its loop. */
+static uint32_t state_of(const outline *o, uint32_t n)
+{
+    const df_loop_info *const l = &o->c.loops[o->c.inside[n]];
+    uint32_t k = 0;
+    while (df_at(o, l->list[k])->src[0].i != n) k++;
+    return k;
+}
+
+static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
+{
+    const df_node *const x = df_at(o, n);
+    *port = (df_port){ .kind = DF_PORT_CELL };
+    if (!(o->need[n] & NEED_VALUE)) {
+        port->kind = DF_PORT_EXTENTS;
+    } else if (x->op == DF_OP_input) {
+        *port = (df_port){ .kind = DF_PORT_INPUT, .index = x->attr };
+    } else if (is_entry(o, n, w) && x->op == DF_OP_loop) {
+        port->kind = DF_PORT_NUMBER;
+    } else if (is_entry(o, n, w) && x->op == DF_OP_carry) {
+        *port = (df_port){ .kind = DF_PORT_STATE, .index = state_of(o, n) };
+    } else if (is_entry(o, n, w)) {
+        *port = (df_port){ .kind = DF_PORT_ROW, .row_bytes = df_outline_bytes(o, n, 0) };
+        return df_outline_need_cell(o, x->src[0].i, &port->index);
+    } else {
+        return df_outline_need_cell(o, n, &port->index);
+    }
+    return o->p->st;
+}
+
+/* What is read through a port, as an input of the trace cut out. */
+static df_input input_of(const outline *o, uint32_t n, const df_port *port, uint32_t node)
+{
+    df_input in = { .node = node, .flags = DF_INPUT_CONTIGUOUS };
+    int64_t step = 1;
+    if (port->kind == DF_PORT_INPUT) {
+        in = o->t->inputs[port->index];
+        in.node = node;
+        in.flags &= ~(uint32_t)DF_INPUT_SOLE;
+        return in;
+    }
+    if (port->kind == DF_PORT_STATE) in.flags |= DF_INPUT_SOLE;
+    for (uint32_t j = df_at(o, n)->rank; j-- > 0;) {
+        const int64_t extent = df_trace_extents(o->t, n)[j];
+        in.stride[j] = step;
+        step *= extent ? extent : 1;
+    }
+    in.bytes = df_trace_numel(o->t, n) * (int64_t)deft_dtype_size((deft_dtype)df_at(o, n)->dtype);
+    return in;
+}
+
+deft_status df_outline_begin_cut(outline *o, uint32_t n_nodes, uint32_t n_roots, cut_trace *cut)
+{
+    df_arena *const arena = &o->p->plan->arena, *const tmp = &o->p->tmp;
+    df_trace *const t = &cut->t;
+    const size_t words = n_nodes * sizeof(uint32_t);
+    o->ports.n = 0;
+    *t = *o->t;
+    t->arena = tmp;
+    t->n_nodes = t->n_inputs = 0;
+    t->n_roots = n_roots;
+    t->nodes = df_arena_alloc(arena, n_nodes * sizeof *t->nodes, _Alignof(df_node));
+    t->roots = df_arena_new(arena, df_root, n_roots);
+    t->shape = df_arena_alloc(tmp, words, _Alignof(uint32_t));
+    t->inputs = df_arena_new(tmp, df_input, n_nodes);
+    if (t->site) t->site = df_arena_alloc(tmp, n_nodes * sizeof *t->site, _Alignof(uintptr_t));
+    cut->from = df_arena_alloc(tmp, words, _Alignof(uint32_t));
+    cut->input = df_arena_alloc(tmp, words, _Alignof(uint32_t));
+    return t->nodes && t->roots && t->shape && t->inputs && cut->from && cut->input &&
+                   (t->site || !o->t->site)
+               ? DEFT_OK
+               : df_outline_no_memory(o);
+}
+
+uint32_t df_outline_append(const outline *o, cut_trace *cut, uint32_t n, df_node x)
+{
+    df_trace *const t = &cut->t;
+    const uint32_t k = t->n_nodes++;
+    t->nodes[k] = x;
+    t->shape[k] = o->t->shape[n];
+    if (t->site) t->site[k] = o->t->site[n];
+    cut->from[k] = n;
+    return k;
+}
+
+static uint32_t add_node(const outline *o, cut_trace *cut, uint32_t n)
+{
+    df_node x = *df_at(o, n);
+    for (uint32_t s = 0; s < x.n_src; s++) x.src[s].i = o->at[x.src[s].i];
+    return df_outline_append(o, cut, n, x);
+}
+
+deft_status df_outline_add_port(outline *o, cut_trace *cut, uint32_t n, const df_port *port,
+                                uint32_t *out)
+{
+    const uint32_t i = cut->t.n_inputs++;
+    const df_node x = { .op = DF_OP_input,
+                        .dtype = df_at(o, n)->dtype,
+                        .rank = df_at(o, n)->rank,
+                        .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF },
+                        .attr = i };
+    *out = df_outline_append(o, cut, n, x);
+    cut->input[i] = port->kind == DF_PORT_INPUT ? port->index : DF_NONE;
+    cut->t.inputs[i] = input_of(o, n, port, *out);
+    return df_vec_push(o->p->mem, &o->ports, *port) ? DEFT_OK : df_outline_no_memory(o);
+}
+
+deft_status df_outline_fuse(outline *o, const cut_trace *cut, df_subplan *out)
+{
+    deft_status st = DEFT_OK;
+    pass *const p = o->p;
+    df_plan *plan = NULL;
+    df_assert_slow(df_trace_verify(NULL, &cut->t) % DEFT_E_MEMORY == 0);
+    df_trace t = cut->t;
+    const uint32_t serial = p->n_fused++;
+    t.max_temporary_bytes = p->part_most ? p->part_most[serial] : 0;
+    TRY(df_fuse(p->diag, &t, p->lim, p->mem, &plan));
+    TRY(df_outline_take_plan(o, cut, plan, out));
+    out->serial = serial;
+done:
+    return st;
+}
+
+deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan, df_subplan *out)
+{
+    deft_status st = DEFT_OK;
+    pass *const p = o->p;
+    df_plan_translate(plan, cut->from, cut->input);
+    *out = (df_subplan){ .plan = plan, .serial = DF_NONE, .trace = cut->t };
+    out->trace.shape = NULL;
+    out->trace.site = NULL;
+    out->trace.inputs = NULL;
+    out->trace.extents = out->trace.args = NULL;
+    out->port = df_arena_copy(&p->plan->arena, o->ports.at, o->ports.n * sizeof *o->ports.at, 8);
+    if (!out->port) TRY(df_outline_no_memory(o));
+    TRY(df_fuse_splice(p, plan, &out->slot0));
+done:
+    return st;
+}
+
+deft_status df_outline_cut(outline *o, where w, df_subplan *out)
+{
+    deft_status st = DEFT_OK;
+    uint32_t high = 0, n_nodes = 0;
+    cut_trace cut;
+    memset(o->need, 0, o->t->n_nodes);
+    for (size_t r = 0; r < o->roots.n; r++) {
+        o->need[o->roots.at[r]] = NEED_VALUE;
+        df_raise(&high, o->roots.at[r]);
+    }
+    mark(o, w, high);
+    for (uint32_t n = 0; n <= high; n++) n_nodes += o->need[n] != 0;
+    TRY(df_outline_begin_cut(o, n_nodes, (uint32_t)o->roots.n, &cut));
+    for (uint32_t n = 0; n <= high; n++) {
+        df_port port;
+        if (!o->need[n]) continue;
+        if ((o->need[n] & NEED_VALUE) && is_inside(o, n, w)) {
+            o->at[n] = add_node(o, &cut, n);
+        } else {
+            TRY(port_of(o, n, w, &port));
+            TRY(df_outline_add_port(o, &cut, n, &port, &o->at[n]));
+        }
+    }
+    for (size_t r = 0; r < o->roots.n; r++) {
+        df_root *const root = &cut.t.roots[r];
+        *root = (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
+        for (uint32_t i = 0; i < cut.t.n_inputs; i++)
+            if (o->ports.at[i].kind == DF_PORT_STATE && o->ports.at[i].index == r) root->donor = i;
+    }
+    TRY(df_outline_fuse(o, &cut, out));
+done:
+    return st;
+}

@@ -1,0 +1,545 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops whose body is elementwise: a LOOP kernel does all iterations, its states in registers.
+ *
+ * What is stored has one shape, or is a single value; values of one shape meet only themselves and
+ * single values, so that each shape is a kernel of its own, in one launch. The loop over elements
+ * is outside, the loop over iterations inside; what decides whether it goes on are single values,
+ * which every element's loop computes for itself.
+ *
+ *   kernel of shape S     row 0     load the states' starts and what does not change
+ *                         elem 0    what proceed needs; proceed; rows in, the rest; rows out; next
+ *                         row 1     store the states
+ */
+#include "fuser/control/outline.h"
+
+#include <string.h>
+
+enum { ROWS = 2 }; /* builder.use: an input of which each iteration reads a row */
+
+typedef struct builder {
+    const whole *w;
+    cut_trace cut;
+    pass q; /* of the plan that is made */
+    body b;
+    uint8_t *use;           /* per node of the cut: the kernel at hand has it */
+    uint8_t *done;          /* per node: stored by a kernel */
+    uint32_t *id;           /* per node: its instruction */
+    uint32_t loop, proceed; /* nodes, DF_NONE */
+    df_slot most;
+    df_slot extent[DEFT_MAX_RANK]; /* of the kernel at hand */
+    uint32_t rank;
+} builder;
+
+/* ---- what can be one kernel ---- */
+
+static bool is_expanded(const df_trace *t, uint32_t n)
+{
+    return t->nodes[n].op == DF_OP_expand && t->nodes[t->nodes[n].src[0].i].rank == 0;
+}
+
+/* Why node n of the loop cannot be part of a kernel; NULL: it can. */
+static const char *refusal(const outline *o, uint32_t loop, uint32_t n)
+{
+    const df_op op = (df_op)o->t->nodes[n].op;
+    if (o->c.inside[n] != loop) return "its body holds a loop";
+    if (df_op_is_map(op) || op == DF_OP_cond || is_expanded(o->t, n)) return NULL;
+    return df_op_infos[op].cls == DF_CLASS_control ? NULL : df_op_infos[op].name;
+}
+
+static bool is_elementwise(outline *o, const whole *w)
+{
+    const uint32_t node = o->c.loops[w->loop].node;
+    for (uint32_t n = node; n <= o->c.loops[w->loop].end; n++) {
+        if (!o->live[n] || df_outline_top_of(o, n) != w->loop) continue;
+        const char *const why = refusal(o, w->loop, n);
+        if (!why) continue;
+        df_fuse_why(o->p, node, node, "an iteration at a time", "not elementwise: %s", why);
+        return false;
+    }
+    return true;
+}
+
+/* ---- cutting it out ---- */
+
+static bool is_number(const outline *o, uint32_t n)
+{
+    return o->t->nodes[n].op == DF_OP_num || o->t->nodes[n].op == DF_OP_cst;
+}
+
+static deft_status add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
+{
+    const df_node *const x = &o->t->nodes[n];
+    df_port port = { .kind = DF_PORT_CELL };
+    deft_status st = DEFT_OK;
+    if (x->op == DF_OP_input)
+        port = (df_port){ .kind = DF_PORT_INPUT, .index = x->attr };
+    else
+        st = df_outline_need_cell(o, n, &port.index);
+    return st == DEFT_OK ? df_outline_add_port(o, &w->cut, n, &port, out) : st;
+}
+
+/* Node n, which is none of the loop, as seen by its kernels; as rows it is an input of its own. */
+static deft_status outer(outline *o, builder *w, uint32_t n, bool rows, uint32_t *out)
+{
+    deft_status st = DEFT_OK;
+    if (is_expanded(o->t, n)) /* the same in each row, too */
+        n = o->t->nodes[n].src[0].i;
+    else if (rows && !is_number(o, n))
+        return add_input(o, w, n, out);
+    if (!o->need[n]) {
+        if (is_number(o, n))
+            o->at[n] = df_outline_append(o, &w->cut, n, o->t->nodes[n]);
+        else
+            TRY(add_input(o, w, n, &o->at[n]));
+        o->need[n] = NEED_VALUE;
+    }
+    *out = o->at[n];
+done:
+    return st;
+}
+
+/* The start of state k, which is carry n. */
+static deft_status start_of(outline *o, builder *w, uint32_t n, uint32_t k, uint32_t *out)
+{
+    const df_port state = { .kind = DF_PORT_STATE, .index = k };
+    if (w->w->chunk) return df_outline_add_port(o, &w->cut, n, &state, out);
+    return outer(o, w, o->t->nodes[n].src[0].i, false, out);
+}
+
+static deft_status copy_node(outline *o, builder *w, uint32_t n)
+{
+    deft_status st = DEFT_OK;
+    df_node x = o->t->nodes[n];
+    for (uint32_t s = 0; s < x.n_src; s++) {
+        const uint32_t src = x.src[s].i;
+        if (x.op == DF_OP_loop || (x.op == DF_OP_carry && s == 0)) continue;
+        if (df_outline_top_of(o, src) == w->w->loop)
+            x.src[s].i = o->at[src];
+        else
+            TRY(outer(o, w, src, x.op == DF_OP_each && s == 0, &x.src[s].i));
+    }
+    o->at[n] = df_outline_append(o, &w->cut, n, x);
+    if (x.op == DF_OP_loop) w->loop = o->at[n];
+    if (x.op == DF_OP_proceed) w->proceed = o->at[n];
+done:
+    return st;
+}
+
+static deft_status cut_loop(outline *o, builder *w)
+{
+    deft_status st = DEFT_OK;
+    const df_loop_info *const l = &o->c.loops[w->w->loop];
+    uint32_t n_nodes = 0;
+    for (uint32_t n = l->node; n <= l->end; n++)
+        if (o->live[n] && df_outline_top_of(o, n) == w->w->loop) n_nodes++;
+    /* Each has at most three operands from outside, and a state its start. */
+    TRY(df_outline_begin_cut(o, 5 * n_nodes, (uint32_t)o->roots.n, &w->cut));
+    memset(o->need, 0, o->t->n_nodes);
+    for (uint32_t k = 0; k < l->n_states; k++) {
+        const uint32_t state = o->t->nodes[l->list[k]].src[0].i;
+        TRY(start_of(o, w, state, k, &o->at[state]));
+    }
+    for (uint32_t n = l->node; n <= l->end; n++) {
+        if (!o->live[n] || df_outline_top_of(o, n) != w->w->loop) continue;
+        const uint32_t start = o->at[n];
+        TRY(copy_node(o, w, n));
+        if (o->t->nodes[n].op == DF_OP_carry) w->cut.t.nodes[o->at[n]].src[0].i = start;
+    }
+    for (uint32_t r = 0; r < (uint32_t)o->roots.n; r++)
+        w->cut.t.roots[r] =
+            (df_root){ .node = o->at[o->roots.at[r]], .into = DF_NONE, .donor = DF_NONE };
+done:
+    return st;
+}
+
+/* ---- one kernel: what is in it ---- */
+
+static const df_node *at(const builder *w, uint32_t n)
+{
+    return &w->cut.t.nodes[n];
+}
+
+/* The axis of n at which begins what is stored of it in one iteration, or at the end: from there on
+ * it has the kernel's shape. */
+static uint32_t first_axis(const builder *w, uint32_t n)
+{
+    return at(w, n)->op == DF_OP_stack;
+}
+
+static bool is_list(const builder *w, uint32_t n)
+{
+    const uint8_t op = at(w, n)->op;
+    return op == DF_OP_proceed || op == DF_OP_next || op == DF_OP_stack;
+}
+
+/* Operands of n that are values. */
+static uint32_t n_values(const builder *w, uint32_t n)
+{
+    const uint8_t op = at(w, n)->op;
+    if (op == DF_OP_loop) return 0;
+    return at(w, n)->n_src - (is_list(w, n) || op == DF_OP_carry || op == DF_OP_each);
+}
+
+/* Everything that what is marked in use needs: within an iteration, and, with states, what makes
+ * their next values. */
+static void close_use(const builder *w, uint8_t *use, bool states)
+{
+    for (bool more = true; more;) {
+        more = false;
+        for (uint32_t n = w->cut.t.n_nodes; n-- > 0;) {
+            if (states && at(w, n)->op == DF_OP_next && use[at(w, n)->src[0].i] && !use[n])
+                use[n] = 1, more = true;
+            if (!use[n] || (!states && at(w, n)->op == DF_OP_carry)) continue;
+            for (uint32_t s = 0; s < n_values(w, n); s++) {
+                uint8_t *const u = &use[at(w, n)->src[s].i];
+                more |= !*u;
+                *u = 1;
+            }
+        }
+    }
+}
+
+/* Whether n is of the shape of the kernel that stores `like`. */
+static bool has_extents(const builder *w, uint32_t n, uint32_t like)
+{
+    const uint32_t i = first_axis(w, n), j = first_axis(w, like), rank = at(w, like)->rank - j;
+    const int64_t *const a = df_trace_extents(&w->cut.t, n) + i;
+    const int64_t *const b = df_trace_extents(&w->cut.t, like) + j;
+    return at(w, n)->rank == i + rank && memcmp(a, b, rank * sizeof *a) == 0;
+}
+
+/* Extents of n from that axis on are the kernel's, in every run. */
+static void guard_extents(builder *w, uint32_t n, uint32_t from)
+{
+    for (uint32_t j = 0; j < w->rank; j++) {
+        const df_slot a = df_fuse_node_extent(&w->q, n, from + j);
+        if (a != w->extent[j]) df_fuse_guard(&w->q, DF_GUARD_equal, w->extent[j], a, 0);
+    }
+}
+
+/* Whether each node n reads a row: what is the same in all of them is a single value. */
+static bool has_rows(const builder *w, uint32_t n)
+{
+    const df_node *const rows = at(w, at(w, n)->src[0].i);
+    return rows->op == DF_OP_input && rows->rank > 0;
+}
+
+/* Whether extents of n do not follow from its operands', of which a number may have been expanded.
+ */
+static bool brings_extents(const builder *w, uint32_t n)
+{
+    const df_node *const x = at(w, n);
+    bool any = x->n_src == 0 || df_op_infos[x->op].cls == DF_CLASS_control || x->op == DF_OP_expand;
+    for (uint32_t s = 0; s < x->n_src; s++) any |= at(w, x->src[s].i)->rank == 0;
+    return any;
+}
+
+/* Marks the kernel of root `first`: all roots of its shape. false: shapes meet in it. */
+static bool choose(builder *w, uint32_t first)
+{
+    const df_trace *const t = &w->cut.t;
+    const uint32_t like = t->roots[first].node, axis = first_axis(w, like);
+    memset(w->use, 0, t->n_nodes);
+    for (uint32_t r = 0; r < t->n_roots; r++)
+        if (has_extents(w, t->roots[r].node, like)) w->use[t->roots[r].node] = 1;
+    if (w->proceed != DF_NONE) w->use[w->proceed] = 1;
+    close_use(w, w->use, true);
+    w->rank = at(w, like)->rank - axis;
+    for (uint32_t j = 0; j < w->rank; j++)
+        w->extent[j] = df_fuse_node_extent(&w->q, like, j + axis);
+    for (uint32_t n = 0; n < t->n_nodes; n++) {
+        const uint8_t op = at(w, n)->op;
+        if (!w->use[n] || op != DF_OP_each || !has_rows(w, n)) continue;
+        if (at(w, n)->rank > 0) guard_extents(w, at(w, n)->src[0].i, 1);
+        w->use[at(w, n)->src[0].i] = ROWS;
+    }
+    for (uint32_t n = 0; n < t->n_nodes; n++) {
+        const uint8_t op = at(w, n)->op;
+        if (!w->use[n] || w->use[n] == ROWS || at(w, n)->rank == 0) continue;
+        if (!has_extents(w, n, like)) return false;
+        if (op == DF_OP_stack ? at(w, at(w, n)->src[0].i)->rank == 0 : brings_extents(w, n))
+            guard_extents(w, n, first_axis(w, n));
+    }
+    return true;
+}
+
+/* ---- one kernel: instructions ---- */
+
+static void go_to(builder *w, uint8_t stage, df_level level)
+{
+    w->b.stage = stage;
+    w->b.level = (uint8_t)level;
+}
+
+/* Row-major strides of the kernel's extents, and of one iteration after the other. */
+static location contiguous(builder *w, bool by_iteration)
+{
+    location l = { 0 };
+    df_slot step = SLOT_ONE;
+    for (uint32_t j = w->rank; j-- > 0;) {
+        l.stride[j] = step;
+        step = df_fuse_mul(&w->q, step, w->extent[j]);
+    }
+    if (by_iteration) l.stride[w->rank] = step;
+    return l;
+}
+
+static df_slot numel(builder *w, uint32_t n)
+{
+    df_slot k = SLOT_ONE;
+    for (uint32_t j = 0; j < at(w, n)->rank; j++)
+        k = df_fuse_mul(&w->q, k, df_fuse_node_extent(&w->q, n, j));
+    return k;
+}
+
+static uint32_t buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
+{
+    pass *const q = &w->q;
+    for (uint32_t i = 0; i < q->bufs.n; i++)
+        if (q->bufs.at[i].kind == kind && q->bufs.at[i].index == index) return i;
+    const df_plan_buf b = { .kind = kind,
+                            .index = index,
+                            .dtype = (deft_dtype)at(w, node)->dtype,
+                            .numel = numel(w, node),
+                            .donor = DF_NONE };
+    if (!df_vec_push(q->mem, &q->bufs, b)) q->st = df_fail_mem(q->diag, "fuser", sizeof b);
+    return (uint32_t)q->bufs.n - 1;
+}
+
+/* Input node n, its rows: one per iteration. */
+static uint32_t load_input(builder *w, uint32_t n, bool rows)
+{
+    pass *const q = &w->q;
+    const uint32_t input = at(w, n)->attr;
+    access a = { .kind = DF_ACCESS_LOAD,
+                 .dtype = at(w, n)->dtype,
+                 .buf = buffer(w, DF_BUF_INPUT, input, n),
+                 .memory = input };
+    const bool one = at(w, n)->rank == rows; /* a single value */
+    if (q->t->inputs[input].flags & DF_INPUT_CONTIGUOUS) {
+        df_fuse_guard(q, DF_GUARD_contiguous, input, 0, 1);
+        if (!one) a.at = contiguous(w, rows);
+        if (one && rows) a.at.stride[w->rank] = SLOT_ONE;
+    } else {
+        for (uint32_t j = 0; j < w->rank && !one; j++)
+            a.at.stride[j] = df_fuse_stride(q, input, j + rows);
+        if (rows) a.at.stride[w->rank] = df_fuse_stride(q, input, 0);
+    }
+    return df_body_ins(&w->b, DF_K_load, (deft_dtype)a.dtype, 0, 0, 0, df_body_access(&w->b, a));
+}
+
+static uint32_t store_root(builder *w, uint32_t r, uint32_t value, bool rows)
+{
+    const uint32_t n = w->cut.t.roots[r].node;
+    const access a = { .kind = DF_ACCESS_STORE,
+                       .dtype = at(w, n)->dtype,
+                       .buf = buffer(w, DF_BUF_ROOT, r, n),
+                       .memory = w->cut.t.n_inputs + r,
+                       .at = contiguous(w, rows) };
+    w->done[n] = 1;
+    return df_body_ins(&w->b, DF_K_store, (deft_dtype)a.dtype, value, 0, 0,
+                       df_body_access(&w->b, a));
+}
+
+static uint32_t iteration(builder *w)
+{
+    access a = { .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE };
+    a.at.stride[w->rank] = SLOT_ONE;
+    return df_body_ins(&w->b, DF_K_index, DEFT_I64, 0, 0, 0, df_body_access(&w->b, a));
+}
+
+static uint32_t map(builder *w, uint32_t n)
+{
+    const df_node *const x = at(w, n);
+    const df_op_info *const o = &df_op_infos[x->op];
+    const deft_dtype t = (deft_dtype)x->dtype;
+    uint32_t src[3] = { 0 };
+    for (uint32_t s = 0; s < x->n_src; s++) src[s] = w->id[x->src[s].i];
+    if (x->op == DF_OP_expand) return src[0];
+    if (x->op == DF_OP_cond) return df_body_ins(&w->b, DF_K_select, t, src[0], src[1], src[2], 0);
+    const uint32_t typed = o->cls == DF_CLASS_ternary ? 1 : 0;
+    return df_op_emit(&w->b.emit, (df_op)x->op, (deft_dtype)at(w, x->src[typed].i)->dtype, t, src,
+                      x->attr);
+}
+
+/* What row 0 holds: numbers, starts, and what does not change. Rows are loaded in the loop. */
+static void emit_start(builder *w)
+{
+    go_to(w, 0, DF_LEVEL_ROW);
+    for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
+        const df_node *const x = at(w, n);
+        if (!w->use[n] || w->use[n] == ROWS) continue;
+        if (x->op == DF_OP_input) w->id[n] = load_input(w, n, false);
+        if (x->op == DF_OP_num) w->id[n] = df_body_number(&w->b, x->arg, (deft_dtype)x->dtype);
+        if (x->op == DF_OP_cst) w->id[n] = df_body_constant(&w->b, (deft_dtype)x->dtype, x->attr);
+    }
+}
+
+/* Values of an iteration that are in use and not there yet. */
+static void emit_values(builder *w, const uint8_t *use, uint8_t *there)
+{
+    for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
+        const uint8_t op = at(w, n)->op;
+        if (!use[n] || !w->use[n] || there[n] || is_list(w, n)) continue;
+        there[n] = 1;
+        if (op == DF_OP_loop)
+            w->id[n] = iteration(w);
+        else if (op == DF_OP_each)
+            w->id[n] = has_rows(w, n) ? load_input(w, at(w, n)->src[0].i, true)
+                                      : w->id[at(w, n)->src[0].i];
+        else if (df_op_is_map((df_op)op) || op == DF_OP_cond || op == DF_OP_expand)
+            w->id[n] = map(w, n);
+    }
+}
+
+static deft_status emit_iteration(builder *w)
+{
+    const df_trace *const t = &w->cut.t;
+    uint8_t *const first = df_arena_new(&w->q.tmp, uint8_t, t->n_nodes);
+    uint8_t *const there = df_arena_new(&w->q.tmp, uint8_t, t->n_nodes);
+    if (!first || !there) return df_fail_mem(w->q.diag, "fuser", t->n_nodes);
+    go_to(w, 0, DF_LEVEL_ELEM);
+    for (uint32_t n = 0; n < t->n_nodes; n++)
+        if (w->use[n] && at(w, n)->op == DF_OP_carry)
+            w->id[n] = df_body_ins(&w->b, DF_K_carry, (deft_dtype)at(w, n)->dtype,
+                                   w->id[at(w, n)->src[0].i], 0, 0, 0);
+    if (w->proceed != DF_NONE) {
+        first[w->proceed] = 1;
+        close_use(w, first, false);
+        emit_values(w, first, there);
+        df_body_ins(&w->b, DF_K_proceed, DEFT_BOOL, w->id[at(w, w->proceed)->src[0].i], 0, 0, 0);
+    }
+    emit_values(w, w->use, there);
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        const uint32_t n = t->roots[r].node;
+        if (w->use[n] && at(w, n)->op == DF_OP_stack)
+            store_root(w, r, w->id[at(w, n)->src[0].i], true);
+    }
+    for (uint32_t n = 0; n < t->n_nodes; n++)
+        if (w->use[n] && at(w, n)->op == DF_OP_next)
+            w->id[n] = df_body_ins(&w->b, DF_K_next, (deft_dtype)at(w, n)->dtype,
+                                   w->id[at(w, n)->src[0].i], w->id[at(w, n)->src[1].i], 0, 0);
+    return w->q.st;
+}
+
+/* The states of the kernel's shape; returns how many stages there are. */
+static uint8_t emit_end(builder *w, uint32_t first)
+{
+    const df_trace *const t = &w->cut.t;
+    uint8_t stages = 1;
+    go_to(w, 1, DF_LEVEL_ROW);
+    for (uint32_t r = 0; r < t->n_roots; r++) {
+        const uint32_t n = t->roots[r].node;
+        if (at(w, n)->op != DF_OP_next || !has_extents(w, n, t->roots[first].node)) continue;
+        store_root(w, r, w->id[n], false);
+        stages = 2;
+    }
+    return stages;
+}
+
+static deft_status list_nodes(builder *w, df_seg *seg)
+{
+    pass *const q = &w->q;
+    seg->from = (uint32_t)q->from.n;
+    for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
+        if (!w->use[n] || at(w, n)->op == DF_OP_input) continue;
+        if (!df_vec_push(q->mem, &q->from, n)) return df_fail_mem(q->diag, "fuser", 4);
+    }
+    seg->n_from = (uint32_t)q->from.n - seg->from;
+    return DEFT_OK;
+}
+
+/* The kernel that stores root `first` and all of its shape. */
+static deft_status make_kernel(builder *w, uint32_t first)
+{
+    deft_status st = DEFT_OK;
+    pass *const q = &w->q;
+    df_kernel shape = { 0 };
+    uint8_t order[MAX_LOOPS + 1];
+    df_slot extent[MAX_LOOPS + 1];
+    df_seg seg;
+    memset(&seg, 0, sizeof seg);
+    seg.kind = DF_SEG_KERNEL;
+    seg.c_access = DF_NONE;
+    df_body_reset(&w->b);
+    emit_start(w);
+    TRY(emit_iteration(w));
+    shape.n_stages = emit_end(w, first);
+    TRY(q->st);
+    space sp = { .n = (uint8_t)(w->rank + 1) };
+    for (uint32_t j = 0; j < w->rank && j < DEFT_MAX_RANK; j++) {
+        sp.order[j] = (uint8_t)j;
+        sp.extent[j] = w->extent[j];
+    }
+    sp.order[w->rank] = (uint8_t)w->rank;
+    sp.extent[w->rank] = w->most;
+    sp.red[w->rank] = true;
+    df_fuse_loop_axes(q, &sp, w->b.access.at, (uint32_t)w->b.access.n, &shape, order, extent);
+    TRY(df_fuse_seal_body(q, &w->b, shape, order, extent, &seg));
+    TRY(list_nodes(w, &seg));
+    if (!df_vec_push(q->mem, &q->segs, seg)) TRY(df_fail_mem(q->diag, "fuser", sizeof seg));
+done:
+    return st;
+}
+
+/* ---- the plan ---- */
+
+static deft_status make_kernels(builder *w, bool *fits)
+{
+    deft_status st = DEFT_OK;
+    pass *const q = &w->q;
+    const df_trace *const t = &w->cut.t;
+    df_plan *const plan = q->plan;
+    if (!df_fuse_slots_init(q)) return q->st;
+    w->use = df_arena_new(&q->tmp, uint8_t, t->n_nodes);
+    w->done = df_arena_new(&q->tmp, uint8_t, t->n_nodes);
+    w->id = df_arena_new(&q->tmp, uint32_t, t->n_nodes);
+    plan->root_buf = df_arena_new(&plan->arena, uint32_t, t->n_roots);
+    if (!w->use || !w->done || !w->id || !plan->root_buf)
+        TRY(df_fail_mem(q->diag, "fuser", t->n_nodes));
+    w->most = w->w->chunk ? df_fuse_const(q, w->w->chunk) : df_fuse_arg(q, at(w, w->loop)->arg);
+    *fits = true;
+    for (uint32_t r = 0; r < t->n_roots && *fits; r++) {
+        if (w->done[t->roots[r].node]) continue;
+        *fits = choose(w, r) && !(w->w->chunk && w->use[w->loop]);
+        if (*fits) TRY(make_kernel(w, r));
+    }
+    const df_launch all = { .n = (uint32_t)q->segs.n };
+    if (!df_vec_push(q->mem, &q->launches, all)) TRY(df_fail_mem(q->diag, "fuser", sizeof all));
+    plan->n_roots = t->n_roots;
+    for (uint32_t r = 0; r < t->n_roots && *fits; r++)
+        plan->root_buf[r] = buffer(w, DF_BUF_ROOT, r, t->roots[r].node);
+    TRY(q->st);
+done:
+    return st;
+}
+
+deft_status df_outline_whole(outline *o, const whole *w, df_subplan *out)
+{
+    deft_status st = DEFT_OK;
+    bool fits = false;
+    df_plan *plan = NULL;
+    builder b = { .w = w, .loop = DF_NONE, .proceed = DF_NONE };
+    if (!is_elementwise(o, w)) return DEFT_OK;
+    TRY(cut_loop(o, &b));
+    TRY(df_fuse_begin(&b.q, o->p->diag, &b.cut.t, o->p->lim, o->p->mem, true, &plan));
+    df_body_init(&b.b, &b.q);
+    st = make_kernels(&b, &fits);
+    if (st == DEFT_OK && fits) st = df_fuse_copy_out(&b.q);
+    if (st == DEFT_OK && fits) st = df_plan_verify(o->p->diag, plan);
+    df_body_finish(&b.b);
+    df_fuse_end(&b.q);
+    if (st == DEFT_OK && fits) {
+        st = df_outline_take_plan(o, &b.cut, plan, out);
+        plan = NULL;
+    } else if (st == DEFT_OK) {
+        const uint32_t node = o->c.loops[w->loop].node;
+        df_fuse_why(o->p, node, node, "an iteration at a time", "%s",
+                    w->chunk ? "endless, and asks for the number of the iteration"
+                             : "values of several shapes meet in its body");
+    }
+done:
+    df_plan_destroy(&plan, o->p->mem);
+    return st;
+}

@@ -1,0 +1,534 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which values are stored. Vals are planned in node order, each as the head of a cone of its own
+ * first (cone.c). What the cone says must be stored becomes a val and is planned before it, on an
+ * explicit stack. Then the head joins a group or opens one (join.c).
+ *
+ * A value computed again by several kernels is stored instead when that costs more than a load
+ * (share.c); only then is the grouping run again with it among the vals, at most MAX_ROUNDS times.
+ * size: one algorithm, grouping, with its join rules side by side.
+ */
+#include "fuser/fuse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MAX_ROUNDS 4
+
+/* ---- vals and groups ---- */
+
+uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible)
+{
+    const uint32_t v = (uint32_t)p->vals.n;
+    const val w = { .node = node,
+                    .group = DF_NONE,
+                    .place = DF_NONE,
+                    .root = DF_NONE,
+                    .over = DF_NONE,
+                    .over_by = DF_NONE,
+                    .frames = DF_NONE,
+                    .readers = DF_NONE,
+                    .visible = visible,
+                    .plain = !visible || !df_op_writes_over((df_op)node_of(p, node)->op) };
+    if (!df_vec_push(p->mem, &p->vals, w)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof w);
+        return 0;
+    }
+    if (visible) p->node_val[node] = v;
+    return v;
+}
+
+uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node)
+{
+    const uint32_t g = (uint32_t)p->groups.n;
+    const group w = { .kind = kind,
+                      .first_head = DF_NONE,
+                      .last_head = DF_NONE,
+                      .node = node,
+                      .product = DF_NONE,
+                      .first_edge = DF_NONE,
+                      .next_frame = DF_NONE };
+    if (!df_vec_push(p->mem, &p->groups, w)) p->st = df_fail_mem(p->diag, "fuser", sizeof w);
+    return p->st == DEFT_OK ? g : 0;
+}
+
+void df_fuse_append_head(pass *p, uint32_t g, head h)
+{
+    const uint32_t i = (uint32_t)p->heads.n;
+    h.next = DF_NONE;
+    if (!df_vec_push(p->mem, &p->heads, h)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof h);
+        return;
+    }
+    group *const w = &p->groups.at[g];
+    if (w->last_head == DF_NONE)
+        w->first_head = i;
+    else
+        p->heads.at[w->last_head].next = i;
+    w->last_head = i;
+    w->n_heads++;
+}
+
+static void push(pass *p, uint32_t v)
+{
+    if (!df_vec_push(p->mem, &p->stack, v)) p->st = df_fail_mem(p->diag, "fuser", sizeof v);
+}
+
+/* Makes node a val, to be planned before what is on the stack. False when it is one already. */
+static bool demand(pass *p, uint32_t node, uint32_t user, const char *why)
+{
+    if (p->node_val[node] != DF_NONE) return false;
+    p->must[node] = 1;
+    df_fuse_why(p, node, user, "kept apart", "%s", why ? why : "no kernel");
+    push(p, df_fuse_new_val(p, node, true));
+    return true;
+}
+
+/* ---- a head alone ---- */
+
+static const char many_runs[] = "too many reductions over axes that do not merge";
+static const char many_times[] = "a product reads its operands many times, so they are stored";
+static const char at_once[] = "a routine needs all of its operand at once";
+
+static void copy_marks(pass *p, uint32_t user, uint32_t own, bool *progress)
+{
+    for (size_t i = 0; i < p->c.marks.n; i++)
+        if (p->c.marks.at[i] != own) *progress |= demand(p, p->c.marks.at[i], user, p->c.why);
+}
+
+static void demand_reductions(pass *p, uint32_t user, uint32_t own, const char *why, bool *progress)
+{
+    for (size_t i = 0; i < p->c.order.n; i++) {
+        const item *const it = &p->c.items.at[p->c.order.at[i]];
+        if (it->kind == IT_REDUCE && it->node != own) *progress |= demand(p, it->node, user, why);
+    }
+}
+
+static void demand_unplanned(pass *p, bool *progress)
+{
+    for (size_t i = 0; i < p->c.items.n; i++) {
+        const uint32_t v = p->c.items.at[i].val;
+        if (v == DF_NONE || p->vals.at[v].group != DF_NONE) continue;
+        push(p, v);
+        *progress = true;
+    }
+}
+
+/* The single reduction that is this head: store its operand in memory, in the order it is reduced.
+ */
+static void demand_operand(pass *p, uint32_t n, bool *progress)
+{
+    const df_node *const x = node_of(p, n);
+    if (df_op_infos[x->op].cls != DF_CLASS_reduce) return;
+    const uint32_t src = x->src[0].i;
+    bool tail = true; /* reduced axes are the last ones */
+    bool kept_seen = false;
+    for (uint32_t j = node_of(p, src)->rank; j-- > 0;) {
+        if (df_fuse_cls(p, src, j) == CLS_ONE) continue;
+        if (!(x->attr >> j & 1))
+            kept_seen = true;
+        else if (kept_seen)
+            tail = false;
+    }
+    if (tail) *progress |= demand(p, src, n, many_runs);
+}
+
+/* Runs head h alone. *progress: vals were demanded, try again after them. */
+deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress)
+{
+    cone *const c = &p->c;
+    *progress = false;
+    df_cone_begin(p, c);
+    c->sp = *sp;
+    c->group = DF_NONE;
+    c->level = UINT32_MAX;
+    c->grow = true;
+    deft_status st = df_cone_add_head(p, c, *h);
+    if (st == DEFT_OK) st = df_cone_run(p, c);
+    if (st != DEFT_OK) return st;
+    const uint32_t own = p->node_val[h->expr] == h->val ? h->expr : DF_NONE;
+    demand_unplanned(p, progress);
+    if (c->failed) {
+        copy_marks(p, h->expr, own, progress);
+        if (!*progress) demand_reductions(p, h->expr, own, c->why, progress);
+        if (!*progress)
+            return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", h->expr,
+                           c->why ? c->why : "no kernel");
+    }
+    if (*progress) return p->st;
+    if (c->multi && !df_fuse_pays(p, &c->sp, true)) {
+        char why[80];
+        snprintf(why, sizeof why, "too few rows, %lld, to keep %u threads busy",
+                 df_space_rows_now(p, &c->sp), p->lim->n_threads);
+        demand_reductions(p, h->expr, own, why, progress);
+        if (*progress) return p->st;
+    }
+    if (!df_fuse_red_is_fine(p, c)) {
+        demand_reductions(p, h->expr, own, many_runs, progress);
+        if (!*progress) demand_operand(p, h->expr, progress);
+    }
+    return p->st;
+}
+
+/* ---- planning one val ---- */
+
+deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest)
+{
+    const df_node *const x = node_of(p, n);
+    uint32_t node = x->src[2].i;
+    while (node != x->src[0].i && p->st == DEFT_OK) {
+        bool self;
+        const uint32_t next =
+            class_of_op(p, node) == DF_CLASS_view ? df_map_view(p, node, map, &self) : DF_NONE;
+        if (next == DF_NONE)
+            return df_fail(p->diag, DEFT_E_ARG,
+                           "update: %%%u is no view of %%%u that can be written", x->src[2].i,
+                           x->src[0].i);
+        map = next;
+        node = node_of(p, node)->src[0].i;
+    }
+    *dest = map;
+    return p->st;
+}
+
+static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *progress)
+{
+    /* Under a fresh copy the base is computed again around the box: only what is no more than a
+     * load. */
+    const uint32_t base = node_of(p, n)->src[0].i;
+    uint32_t node = base;
+    bool reshaped = false;
+    if (p->node_val[base] != DF_NONE) {
+        if (p->vals.at[p->node_val[base]].group == DF_NONE) {
+            push(p, p->node_val[base]);
+            *progress = true;
+        }
+        return p->st;
+    }
+    while (class_of_op(p, node) == DF_CLASS_view && p->node_val[node] == DF_NONE) {
+        reshaped |= node_of(p, node)->op == DF_OP_reshape;
+        node = node_of(p, node)->src[0].i;
+    }
+    const bool stored = p->node_val[node] != DF_NONE;
+    if (reshaped || (stored ? !is_box : class_of_op(p, node) != DF_CLASS_leaf))
+        *progress |= demand(p, base, n, "is written over");
+    return p->st;
+}
+
+/* Whether node is the f32 of halves, to be lifted by who reads it. */
+static bool is_lifted(const pass *p, uint32_t node)
+{
+    const df_node *const x = node_of(p, node);
+    return x->op == DF_OP_cast && x->dtype == DEFT_F32 &&
+           df_is_half((deft_dtype)node_of(p, x->src[0].i)->dtype);
+}
+
+/* The halves that an operand is the f32 of, as strides on it go; else its own dtype. */
+static deft_dtype lifted_from(const pass *p, uint32_t node)
+{
+    while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
+        node = node_of(p, node)->src[0].i;
+    if (p->node_val[node] == DF_NONE && is_lifted(p, node)) node = node_of(p, node)->src[0].i;
+    return (deft_dtype)node_of(p, node)->dtype;
+}
+
+/* Libraries that FAST products go to want one dtype for both operands. */
+static bool lifts(const pass *p, uint32_t n)
+{
+    const df_node *const x = node_of(p, n);
+    if (!p->lim->lifts || class_of_op(p, n) != DF_CLASS_contract) return false;
+    return !(p->t->flags & DF_TRACE_FAST) ||
+           lifted_from(p, x->src[0].i) == lifted_from(p, x->src[1].i);
+}
+
+/* Operand `node` of matmul or routine n, the s-th that it reads, as strides on something stored. */
+static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, group *g,
+                                bool *progress)
+{
+    const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
+    const bool takes_halves = lifts(p, n);
+    uint32_t map = df_map_identity(p, node_of(p, node)->rank);
+    g->mm_val[s] = DF_NONE;
+    while (p->st == DEFT_OK) {
+        const uint32_t v = p->node_val[node];
+        if (v != DF_NONE) {
+            if (p->vals.at[v].group == DF_NONE) {
+                push(p, v);
+                *progress = true;
+                return p->st;
+            }
+            g->mm_val[s] = v;
+            if (p->vals.at[v].level + 1 > g->level) g->level = p->vals.at[v].level + 1;
+            break;
+        }
+        if (class_of_op(p, node) == DF_CLASS_view) {
+            bool self;
+            const uint32_t src = node_of(p, node)->src[0].i;
+            const uint32_t next = df_map_view(p, node, map, &self);
+            if (next == DF_NONE) {
+                *progress |= demand(p, self ? node : src, n,
+                                    matmul ? "a product reads operands through strides, and here "
+                                             "is none"
+                                           : at_once);
+                return p->st;
+            }
+            df_fuse_why(p, node, n, "fused", "the %s reads its operand through strides",
+                        matmul ? "product" : "routine");
+            node = src;
+            map = next;
+            continue;
+        }
+        if (takes_halves && is_lifted(p, node)) {
+            df_fuse_why(p, node, n, "fused", "the product reads halves as f32");
+            node = node_of(p, node)->src[0].i;
+            continue;
+        }
+        const bool input = node_of(p, node)->op == DF_OP_input;
+        const bool linear = p->maps.at[map].linear != 0;
+        if (input && (!linear || p->t->inputs[node_of(p, node)->attr].flags & DF_INPUT_CONTIGUOUS))
+            break;
+        *progress |= demand(p, node, n, matmul ? many_times : at_once);
+        return p->st;
+    }
+    g->mm_node[s] = node;
+    g->mm_map[s] = map;
+    return p->st;
+}
+
+/* A matmul or a routine: its operands are stored, and so is its result. What it writes over is no
+ * operand: that stands in the result's place before (storage.c). */
+static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
+{
+    const uint32_t n = p->vals.at[v].node, rank = node_of(p, n)->rank;
+    group w = { .level = 0 };
+    const uint32_t first = df_op_writes_over((df_op)node_of(p, n)->op) ? 1 : 0;
+    *progress = false;
+    for (uint32_t s = first; s < node_of(p, n)->n_src; s++) {
+        const uint32_t src = node_of(p, n)->src[s].i;
+        const deft_status st = plan_operand(p, n, src, s - first, &w, progress);
+        if (st != DEFT_OK) return st;
+    }
+    if (first > 0) {
+        const uint32_t base = p->node_val[node_of(p, n)->src[0].i];
+        const deft_status st = plan_update_base(p, n, false, progress);
+        if (st != DEFT_OK) return st;
+        if (base != DF_NONE && p->vals.at[base].level + 1 > w.level)
+            w.level = p->vals.at[base].level + 1;
+    }
+    if (*progress) return p->st;
+    const uint32_t g = df_fuse_new_group(
+        p, class_of_op(p, n) == DF_CLASS_contract ? DF_SEG_MATMUL : DF_SEG_ROUTINE, n);
+    if (p->st != DEFT_OK) return p->st;
+    group *to = &p->groups.at[g];
+    to->level = w.level;
+    to->product = v;
+    to->n_operands = node_of(p, n)->n_src - first;
+    memcpy(to->mm_val, w.mm_val, sizeof w.mm_val);
+    memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
+    memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
+    /* All its axes are loops; those of extent 1 drive nothing, so that maps of consumers compare.
+     */
+    const uint32_t whole = df_map_identity(p, rank);
+    index_map m = p->maps.at[whole];
+    to = &p->groups.at[g];
+    for (uint32_t i = 0; i < rank; i++) {
+        const uint32_t cls = df_fuse_cls(p, n, i);
+        to->sp.cls[i] = cls;
+        to->sp.extent[i] = df_fuse_cls_extent(p, cls);
+        to->sp.order[i] = (uint8_t)i;
+        if (cls == CLS_ONE) {
+            m.axis[i] = FIXED;
+            m.coef[i] = SLOT_ZERO;
+        }
+    }
+    to->sp.n = (uint8_t)rank;
+    val *const x = &p->vals.at[v];
+    x->group = g;
+    x->level = to->level;
+    x->map = df_map_intern(p, &m);
+    return p->st;
+}
+
+static deft_status plan_val(pass *p, uint32_t v, bool *progress)
+{
+    const val w = p->vals.at[v];
+    const bool update = w.visible && node_of(p, w.node)->op == DF_OP_update;
+    deft_status st;
+    *progress = false;
+    if (w.visible &&
+        (class_of_op(p, w.node) == DF_CLASS_contract || class_of_op(p, w.node) == DF_CLASS_routine))
+        return plan_whole(p, v, progress);
+    head h = { .expr = update ? node_of(p, w.node)->src[1].i : w.node, .val = v };
+    space sp;
+    df_space_of_head(p, h.expr, &sp, &h.map);
+    h.dest = h.map;
+    uint32_t after = DF_NONE;
+    if (update) {
+        st = df_fuse_update_dest(p, w.node, h.map, &h.dest);
+        if (st != DEFT_OK) return st;
+        const bool is_box = df_map_is_box(&p->maps.at[h.dest]);
+        st = plan_update_base(p, w.node, is_box, progress);
+        if (st != DEFT_OK || *progress) return st;
+        if (!is_box) after = p->node_val[node_of(p, w.node)->src[0].i];
+    }
+    st = df_fuse_run_alone(p, &h, &sp, progress);
+    if (st != DEFT_OK || *progress) return st;
+    return df_fuse_join_or_open(p, h, &sp, after);
+}
+
+static deft_status plan_vals(pass *p, uint32_t v)
+{
+    push(p, v);
+    while (p->stack.n > 0 && p->st == DEFT_OK) {
+        const uint32_t top = p->stack.at[p->stack.n - 1];
+        if (p->vals.at[top].group != DF_NONE) {
+            p->stack.n--;
+            continue;
+        }
+        bool progress;
+        const deft_status st = plan_val(p, top, &progress);
+        if (st != DEFT_OK) return st;
+        df_assert(progress || p->vals.at[top].group != DF_NONE);
+    }
+    return p->st;
+}
+
+/* ---- rounds ---- */
+
+static float own_cost(const df_node *x)
+{
+    const df_op_info *const o = &df_op_infos[x->op];
+    switch ((df_op_class)o->cls) {
+    case DF_CLASS_leaf: return x->op == DF_OP_random ? 60 : x->op == DF_OP_input ? 1 : 0;
+    case DF_CLASS_unary:
+    case DF_CLASS_binary:
+    case DF_CLASS_ternary:
+        if (o->how == DF_LOWER_recipe) return 20;
+        if (o->how == DF_LOWER_body) return 3;
+        return o->kop == DF_K_div || o->kop == DF_K_sqrt || o->kop == DF_K_rem ? 4 : 1;
+    case DF_CLASS_reduce:
+    case DF_CLASS_scan: return 1e6f;
+    case DF_CLASS_view: return 0;
+    case DF_CLASS_index: return 8;
+    case DF_CLASS_update:
+    case DF_CLASS_contract:
+    case DF_CLASS_control:
+    case DF_CLASS_routine: return 1e6f;
+    }
+    df_unreachable();
+}
+
+static void costs(pass *p)
+{
+    for (uint32_t n = 0; n < p->t->n_nodes; n++) {
+        if (!(p->live[n] & 1)) continue;
+        const df_node *const x = node_of(p, n);
+        float sum = own_cost(x);
+        if (df_op_infos[x->op].cls != DF_CLASS_leaf)
+            for (uint32_t s = 0; s < x->n_src; s++) {
+                const uint32_t src = x->src[s].i;
+                sum += p->node_val[src] != DF_NONE ? 1 : p->cost[src];
+            }
+        p->cost[n] = sum < 1e9f ? sum : 1e9f;
+    }
+}
+
+static bool stored_by_nature(const pass *p, uint32_t n)
+{
+    const df_op op = (df_op)node_of(p, n)->op;
+    switch ((df_op_class)df_op_infos[op].cls) {
+    case DF_CLASS_update:
+    case DF_CLASS_contract:
+    case DF_CLASS_control:
+    case DF_CLASS_routine: return true;
+    case DF_CLASS_leaf:
+    case DF_CLASS_view: return false;
+    case DF_CLASS_unary:
+    case DF_CLASS_binary:
+    case DF_CLASS_ternary:
+    case DF_CLASS_reduce:
+    case DF_CLASS_scan:
+    case DF_CLASS_index: return !p->fuse;
+    }
+    df_unreachable();
+}
+
+/* A root that is only a reshape of something computed: that is computed into the root's memory. */
+static uint32_t behind_reshapes(const pass *p, uint32_t n)
+{
+    uint32_t src = n;
+    while (node_of(p, src)->op == DF_OP_reshape) src = node_of(p, src)->src[0].i;
+    const uint8_t cls = class_of_op(p, src);
+    return cls == DF_CLASS_leaf || cls == DF_CLASS_view ? n : src;
+}
+
+static void root_vals(pass *p)
+{
+    for (uint32_t r = 0; r < p->t->n_roots; r++) {
+        const df_root *const root = &p->t->roots[r];
+        const bool into = root->kind == DF_ROOT_INTO;
+        const uint32_t n = into ? root->node : behind_reshapes(p, root->node);
+        const uint8_t cls = class_of_op(p, n);
+        const bool bare = cls == DF_CLASS_leaf || cls == DF_CLASS_view;
+        uint32_t v = bare ? DF_NONE : p->node_val[n];
+        if (bare || (v != DF_NONE && p->vals.at[v].root != DF_NONE)) {
+            /* A copy of its own; a second new root of one node shares the first one's buffer. */
+            if (!bare && !into && p->t->roots[p->vals.at[v].root].kind == DF_ROOT_NEW) {
+                p->root_val[r] = v;
+                continue;
+            }
+            v = df_fuse_new_val(p, n, false);
+        } else if (v == DF_NONE) {
+            v = df_fuse_new_val(p, n, true);
+        }
+        if (p->st != DEFT_OK) return;
+        p->vals.at[v].root = r;
+        p->root_val[r] = v;
+    }
+}
+
+static deft_status one_round(pass *p)
+{
+    const uint32_t n_nodes = p->t->n_nodes;
+    p->vals.n = p->heads.n = p->groups.n = p->stack.n = 0;
+    for (uint32_t n = 0; n < n_nodes; n++) p->node_val[n] = p->touch[n] = DF_NONE;
+    for (uint32_t n = 0; n < n_nodes; n++)
+        if ((p->live[n] & 1) && (p->must[n] || stored_by_nature(p, n))) df_fuse_new_val(p, n, true);
+    root_vals(p);
+    if (p->st != DEFT_OK) return p->st;
+    costs(p);
+    for (uint32_t n = 0; n < n_nodes; n++) {
+        if (p->node_val[n] == DF_NONE) continue;
+        const deft_status st = plan_vals(p, p->node_val[n]);
+        if (st != DEFT_OK) return st;
+    }
+    for (uint32_t v = 0; v < p->vals.n; v++) {
+        if (p->vals.at[v].visible) continue;
+        const deft_status st = plan_vals(p, v);
+        if (st != DEFT_OK) return st;
+    }
+    return p->st;
+}
+
+deft_status df_fuse_groups(pass *p)
+{
+    const uint32_t n = p->t->n_nodes;
+    p->node_val = df_arena_alloc(&p->tmp, (n + 1) * sizeof *p->node_val, _Alignof(uint32_t));
+    p->touch = df_arena_alloc(&p->tmp, (n + 1) * sizeof *p->touch, _Alignof(uint32_t));
+    p->cost = df_arena_new(&p->tmp, float, n + 1);
+    p->must = df_arena_new(&p->tmp, uint8_t, n + 1);
+    p->root_val = df_arena_new(&p->tmp, uint32_t, p->t->n_roots + 1);
+    if (!p->node_val || !p->touch || !p->cost || !p->must || !p->root_val)
+        return df_fail_mem(p->diag, "fuser", n * sizeof *p->node_val);
+    for (uint32_t round = 0;; round++) {
+        bool again = false;
+        p->has_checks = p->checks_first = false;
+        deft_status st = one_round(p);
+        if (st == DEFT_OK) st = df_fuse_final_cones(p);
+        if (st == DEFT_OK && p->fuse && round + 1 < MAX_ROUNDS) st = df_fuse_find_shared(p, &again);
+        if (st != DEFT_OK) return st;
+        if (again) continue;
+        df_fuse_tell(p);
+        return p->st;
+    }
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What runs before what: edges between groups, and who reads which memory. A group that loads a val
+ * comes after all that writes it; storage.c adds the edges that writing over old contents asks for.
+ */
+#include "fuser/fuse.h"
+
+/* ---- edges ---- */
+
+void df_fuse_edge(pass *p, uint32_t from, uint32_t to)
+{
+    group *const g = &p->groups.at[from];
+    if (from == to || p->st != DEFT_OK) return;
+    if (g->first_edge != DF_NONE && p->edges.at[g->first_edge].to == to) return;
+    const edge e = { .to = to, .next = g->first_edge };
+    if (!df_vec_push(p->mem, &p->edges, e)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof e);
+        return;
+    }
+    g->first_edge = (uint32_t)p->edges.n - 1;
+}
+
+static bool has_edge(const pass *p, uint32_t from, uint32_t to, uint32_t depth)
+{
+    for (uint32_t e = p->groups.at[from].first_edge; e != DF_NONE && depth-- > 0;
+         e = p->edges.at[e].next)
+        if (p->edges.at[e].to == to) return true;
+    return false;
+}
+
+/* Whether a path of edges leads from one group to another. Searches are bounded in all: when that
+ * is used up the answer is yes, which costs a copy somewhere, never a wrong order. */
+bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to)
+{
+    if (from == to) return true;
+    if (has_edge(p, to, from, 8)) return false; /* there are no circles */
+    if (p->search_left <= 0) return true;
+    if (!p->seen || p->n_seen < p->groups.n) {
+        p->n_seen = (uint32_t)p->groups.n * 2;
+        p->seen = df_arena_new(&p->tmp, uint32_t, p->n_seen);
+        p->seen_mark = 0;
+        if (!p->seen) {
+            p->st = df_fail_mem(p->diag, "fuser", p->n_seen * sizeof *p->seen);
+            return true;
+        }
+    }
+    uint32_t *const seen = p->seen, mark = ++p->seen_mark;
+    const size_t bottom = p->stack.n;
+    if (!df_vec_push(p->mem, &p->stack, from)) p->st = df_fail_mem(p->diag, "fuser", 4);
+    bool found = false;
+    while (p->stack.n > bottom && !found && p->st == DEFT_OK) {
+        const uint32_t g = p->stack.at[--p->stack.n];
+        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next) {
+            const uint32_t next = p->edges.at[e].to;
+            if (next == to) found = true;
+            p->search_left--;
+            if (seen[next] == mark) continue;
+            seen[next] = mark;
+            if (!df_vec_push(p->mem, &p->stack, next)) p->st = df_fail_mem(p->diag, "fuser", 4);
+        }
+    }
+    p->stack.n = bottom;
+    return found;
+}
+
+uint32_t df_fuse_stored_under(const pass *p, uint32_t node)
+{
+    while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
+        node = node_of(p, node)->src[0].i;
+    return p->node_val[node];
+}
+
+/* Edges from all that writes val v to group `to`. What lies under an update belongs to it where it
+ * is written over in place. An update in fresh memory has its frames, which wait for what lies
+ * under it; one without frames covers it all, and may even be computed before it. As long as places
+ * are open, all that lies under an update counts. */
+void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
+{
+    for (;;) {
+        const val *const w = &p->vals.at[v];
+        df_fuse_edge(p, w->group, to);
+        for (uint32_t f = w->frames; f != DF_NONE; f = p->groups.at[f].next_frame)
+            df_fuse_edge(p, f, to);
+        if (!w->visible || node_of(p, w->node)->op != DF_OP_update) return;
+        if (w->place != DF_NONE && w->over == DF_NONE) return; /* memory of its own */
+        const uint32_t base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);
+        /* A chain whose links wait for each other anyway need not be walked to its end. */
+        if (base == DF_NONE) return;
+        if (!w->loose && has_edge(p, p->vals.at[base].group, w->group, 8)) return;
+        v = base;
+    }
+}
+
+static void add_load(pass *p, uint32_t *list, load l)
+{
+    l.next = *list;
+    if (!df_vec_push(p->mem, &p->loads, l)) {
+        p->st = df_fail_mem(p->diag, "fuser", sizeof l);
+        return;
+    }
+    *list = (uint32_t)p->loads.n - 1;
+}
+
+/* A load found after some update was put in the place it reads: it comes before that update, and
+ * before those that run beside it. Only frames and copies are found so late, and they wait for
+ * nothing that such an update could be part of. */
+static void before_writers(pass *p, uint32_t g, uint32_t over_by)
+{
+    for (uint32_t u = over_by; u != DF_NONE; u = p->vals.at[u].over_by) {
+        if (u != over_by && p->vals.at[u].apart == 0 && !p->vals.at[u].loose) return;
+        df_fuse_edge(p, g, p->vals.at[u].group);
+    }
+}
+
+/* Of val v, or of input node `node` where that is DF_NONE. */
+static void record_load(pass *p, load l, uint32_t v, uint32_t node)
+{
+    const uint32_t g = l.group;
+    if (v != DF_NONE) {
+        df_fuse_writer_edges(p, v, g);
+        before_writers(p, g, p->vals.at[v].over_by);
+        add_load(p, &p->vals.at[v].readers, l);
+    } else {
+        before_writers(p, g, p->in_over[node_of(p, node)->attr]);
+        add_load(p, &p->in_readers[node_of(p, node)->attr], l);
+    }
+}
+
+void df_fuse_record_loads(pass *p, uint32_t gi)
+{
+    const group *const g = &p->groups.at[gi];
+    for (uint32_t i = 0; i < g->n_items; i++) {
+        const item it = p->groups.at[gi].items[i];
+        if (it.kind == IT_LOAD || it.kind == IT_INPUT)
+            record_load(p, load_of(gi, i, DF_NONE, it.map), it.val, it.node);
+        if (it.kind == IT_TAKE)
+            record_load(p, load_of(gi, DF_NONE, DF_NONE, it.base_map), it.val, it.base);
+    }
+    for (uint32_t s = 0; s < p->groups.at[gi].n_operands; s++) {
+        const group w = p->groups.at[gi];
+        record_load(p, load_of(gi, DF_NONE, s, w.mm_map[s]), w.mm_val[s], w.mm_node[s]);
+    }
+}

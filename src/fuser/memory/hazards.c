@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Whether memory may be written where somebody reads it, and what is done when it may not.
+ *
+ * A val that is written over old contents must leave each reader of these what it wants. A reader
+ * is no obstacle when
+ *
+ *   - it runs in an earlier launch: it gets an edge to the writer;
+ *   - it is the writer itself and reads just the element that it is about to write;
+ *   - it reads elements that are not written: two boxes that share none, which a guard holds.
+ *
+ * Two updates of one place whose boxes share no element need no order either: the later one is
+ * *loose*, and what reads the place may be ordered with each of them alone.
+ *
+ * An update whose value reads other elements of what it writes, as a stencil does, is *staged*:
+ *
+ *        base ---> kernel ---> part      a temporary of the size of the part
+ *          ^                     |
+ *          +------- copy <-------+       in a later launch, behind all readers of the old contents
+ *
+ * The base is never copied for its sake. What staging does not help against is a reader that itself
+ * waits for the new contents: it needs both at once. Its node is kept, to be named.
+ */
+#include "fuser/fuse.h"
+
+#include <string.h>
+
+/* ---- within one kernel ---- */
+
+/* The stage from which a load's memory may be written, within one kernel. */
+static bool read_is_over(const pass *p, const group *g, const load *l, const head *h)
+{
+    if (l->item == DF_NONE) return false;
+    const item *const it = &g->items[l->item];
+    const index_map *const m = &p->maps.at[h->dest];
+    bool elem = false;
+    for (uint32_t j = 0; j < m->rank; j++) elem |= m->axis[j] != FIXED && g->sp.red[m->axis[j]];
+    const item *const v = &g->items[h->item];
+    const uint32_t at = elem ? (uint32_t)v->stage + (v->kind == IT_REDUCE) : g->n_stages - 1;
+    if (!it->elem) return it->stage <= at;
+    return elem ? it->need >> (at + 1) == 0 : it->need >> at == 0;
+}
+
+static uint32_t head_index(const pass *p, uint32_t g, uint32_t v)
+{
+    uint32_t h = p->groups.at[g].first_head;
+    while (h != DF_NONE && p->heads.at[h].val != v) h = p->heads.at[h].next;
+    return h;
+}
+
+const head *df_hazard_head(const pass *p, uint32_t v)
+{
+    const uint32_t h = head_index(p, p->vals.at[v].group, v);
+    return h == DF_NONE ? NULL : &p->heads.at[h];
+}
+
+bool df_hazard_same_element(const pass *p, const load *l, uint32_t v)
+{
+    const uint32_t g = p->vals.at[v].group;
+    const head *const h = df_hazard_head(p, v);
+    return l->group == g && h && l->map == h->dest && read_is_over(p, &p->groups.at[g], l, h);
+}
+
+/* ---- boxes ---- */
+
+/* extent: per loop. */
+static df_box box_over(pass *p, const df_slot *extent, uint32_t map, uint32_t node)
+{
+    const index_map m = p->maps.at[map];
+    df_box b = { .is_box = df_map_is_box(&m) && m.rank == node_of(p, node)->rank };
+    for (uint32_t j = 0; j < m.rank && b.is_box; j++) {
+        b.start[j] = m.off[j];
+        b.extent[j] = SLOT_ONE;
+        if (m.axis[j] == SPECIAL) b.is_box = false;
+        if (m.axis[j] != FIXED && b.is_box) b.extent[j] = extent[m.axis[j]];
+        const uint32_t cls = df_fuse_cls(p, node, j);
+        b.whole[j] = m.off[j] == SLOT_ZERO && b.extent[j] == df_fuse_cls_extent(p, cls);
+    }
+    return b;
+}
+
+df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node)
+{
+    return box_over(p, g->sp.extent, map, node);
+}
+
+/* What load l reads of node. An operand of a product is read over its own axes. */
+static df_box box_of_load(pass *p, const load *l, uint32_t node)
+{
+    const group *const g = &p->groups.at[l->group];
+    if (l->operand == DF_NONE) return df_box_of(p, g, l->map, node);
+    df_slot extent[MAX_LOOPS] = { SLOT_ZERO };
+    const df_node *const x = node_of(p, p->vals.at[g->product].node);
+    const uint32_t src = x->src[x->n_src - g->n_operands + l->operand].i;
+    for (uint32_t j = 0; j < node_of(p, src)->rank; j++) extent[j] = df_fuse_axis_extent(p, src, j);
+    return box_over(p, extent, l->map, node);
+}
+
+/* What v's group writes of its place. */
+static df_box box_of_write(pass *p, uint32_t v)
+{
+    const val *const w = &p->vals.at[v];
+    return df_box_of(p, &p->groups.at[w->group], w->map, w->node);
+}
+
+/* Elements between the end of one box and the start of the next along an axis; below 0: they
+ * overlap. */
+df_slot df_box_gap(pass *p, const df_box *last, const df_box *b, uint32_t axis)
+{
+    return df_fuse_sub(p, b->start[axis], df_fuse_add(p, last->start[axis], last->extent[axis]));
+}
+
+static df_slot gap_either_way(pass *p, const df_box *a, const df_box *b, uint32_t rank, uint32_t j)
+{
+    return j < rank ? df_box_gap(p, a, b, j) : df_box_gap(p, b, a, j - rank);
+}
+
+static bool is_fixed(const pass *p, df_slot s)
+{
+    return p->slots.at[s].op == DF_SLOT_const;
+}
+
+/* Whether two boxes share no element: along the first axis along which one ends before the other
+ * begins, as a guard then holds. */
+static bool boxes_apart(pass *p, const df_box *a, const df_box *b, uint32_t rank, bool guard)
+{
+    if (!a->is_box || !b->is_box) return false;
+    for (uint32_t j = 0; j < 2 * rank; j++) {
+        const df_slot gap = gap_either_way(p, a, b, rank, j);
+        if (p->st != DEFT_OK) return false;
+        if (p->now.at[gap] < 0) continue;
+        if (guard && !is_fixed(p, gap)) df_fuse_guard(p, DF_GUARD_at_least, gap, 0, 0);
+        return true;
+    }
+    return false;
+}
+
+/* Whether load l reads nothing of what v's group writes. */
+static bool reads_apart(pass *p, const load *l, uint32_t v, bool guard)
+{
+    const val *const w = &p->vals.at[v];
+    if (p->groups.at[w->group].product == v) return false; /* adds anywhere */
+    const df_box from = box_of_load(p, l, w->node), to = box_of_write(p, v);
+    return boxes_apart(p, &from, &to, node_of(p, w->node)->rank, guard);
+}
+
+/* The plan is for places that overlap: were they apart, there is a better one. */
+static void guard_overlap(pass *p, const load *l, uint32_t v)
+{
+    const uint32_t rank = node_of(p, p->vals.at[v].node)->rank;
+    const df_box from = box_of_load(p, l, p->vals.at[v].node), to = box_of_write(p, v);
+    if (!from.is_box || !to.is_box) return;
+    for (uint32_t j = 0; j < 2 * rank; j++) {
+        const df_slot gap = gap_either_way(p, &from, &to, rank, j);
+        if (p->st == DEFT_OK && !is_fixed(p, gap) && p->now.at[gap] < 0)
+            df_fuse_guard(p, DF_GUARD_at_most, gap, 0, -1);
+    }
+}
+
+bool df_place_is_whole(pass *p, const group *g, uint32_t map, uint32_t node)
+{
+    const df_box b = df_box_of(p, g, map, node);
+    bool whole = b.is_box;
+    for (uint32_t j = 0; j < node_of(p, node)->rank && whole; j++) whole = b.whole[j];
+    return whole;
+}
+
+/* ---- order ---- */
+
+/* A node to name for what load l reads: the op that reads it, or else the result of the group. */
+static uint32_t reader_of(const pass *p, const load *l)
+{
+    const group *const g = &p->groups.at[l->group];
+    if (l->operand != DF_NONE) return p->vals.at[g->product].node;
+    for (uint32_t i = 0; i < g->n_items && l->item != DF_NONE; i++)
+        for (uint32_t s = 0; s < 3; s++)
+            if (g->items[i].src[s] == l->item) return g->items[i].node;
+    return g->node;
+}
+
+static void blame(hazard *h, uint32_t reader, const char *why)
+{
+    if (!h->why) *h = (hazard){ reader, why };
+}
+
+static const char reads_beside[] = "reads other elements of it than it writes";
+static const char reads_both[] = "reads the old contents and needs the new ones";
+
+/* Whether load l lets v be written; act: makes it so. */
+static bool lets_write(pass *p, const load *l, uint32_t v, bool act)
+{
+    const uint32_t writer = p->vals.at[v].group;
+    const bool own = l->group == writer;
+    if (own && df_hazard_same_element(p, l, v)) return true;
+    if (!own && !df_fuse_reaches(p, writer, l->group)) {
+        if (act) df_fuse_edge(p, l->group, writer);
+        return true;
+    }
+    if (!reads_apart(p, l, v, act)) return false;
+    if (own || !act) return true;
+    /* It may come after v, and reads there what it would have read before: in v's list it is seen
+     * by those that write over v. */
+    load late = *l;
+    late.next = p->vals.at[v].readers;
+    late.is_old = true;
+    if (!df_vec_push(p->mem, &p->loads, late))
+        p->st = df_fail_mem(p->diag, "fuser", sizeof late);
+    else
+        p->vals.at[v].readers = (uint32_t)p->loads.n - 1;
+    return true;
+}
+
+bool df_hazard_may_order(pass *p, uint32_t list, uint32_t v, hazard *h)
+{
+    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
+        const load l = p->loads.at[i];
+        if (lets_write(p, &l, v, false)) continue;
+        blame(h, reader_of(p, &l), l.group == p->vals.at[v].group ? reads_beside : reads_both);
+        return false;
+    }
+    return p->st == DEFT_OK;
+}
+
+void df_hazard_order(pass *p, uint32_t list, uint32_t v)
+{
+    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
+        const load l = p->loads.at[i];
+        lets_write(p, &l, v, true);
+    }
+}
+
+/* Whether an update came after all that was written to its place before it. */
+static bool is_after_all(const val *u)
+{
+    return u->apart == 0 && !u->loose;
+}
+
+/* Calls f for each group that writes what lies under v in one place with val `over`, until one
+ * returns false. */
+static bool each_under(pass *p, uint32_t over, uint32_t v,
+                       bool (*f)(pass *p, uint32_t g, uint32_t v))
+{
+    for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
+        if (!f(p, p->vals.at[u].group, v)) return false;
+        for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
+            if (!f(p, k, v)) return false;
+        if (is_after_all(&p->vals.at[u])) break;
+    }
+    return true;
+}
+
+static bool comes_before(pass *p, uint32_t g, uint32_t v)
+{
+    return !df_fuse_reaches(p, p->vals.at[v].group, g);
+}
+
+static const char waits[] = "is written by a kernel that waits for this one";
+
+/* Whether the parts that u and v write of one place share no element. */
+static bool writes_apart(pass *p, uint32_t u, uint32_t v, bool guard)
+{
+    if (p->groups.at[p->vals.at[v].group].product == v) return false;
+    if (p->groups.at[p->vals.at[u].group].product == u || p->vals.at[u].plain) return false;
+    const df_box a = box_of_write(p, u), b = box_of_write(p, v);
+    return boxes_apart(p, &a, &b, node_of(p, p->vals.at[v].node)->rank, guard);
+}
+
+/* Whether v lets u, which it need not follow, be: u stands in one place with v, below it. */
+static bool suits(pass *p, uint32_t u, uint32_t v, bool *loose)
+{
+    for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
+        if (!comes_before(p, k, v)) return false;
+    if (comes_before(p, p->vals.at[u].group, v)) return true;
+    /* What reads v reads what u wrote, too. */
+    for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
+        if (!p->loads.at[l].is_old && df_fuse_reaches(p, p->loads.at[l].group, p->vals.at[u].group))
+            return false;
+    return *loose = writes_apart(p, u, v, false);
+}
+
+/* Whether v, behind u, is behind all that lies under u. */
+static bool ends_walk(pass *p, uint32_t u, uint32_t v)
+{
+    return is_after_all(&p->vals.at[u]) && comes_before(p, p->vals.at[u].group, v);
+}
+
+static void follow(pass *p, uint32_t u, uint32_t v)
+{
+    const uint32_t writer = p->vals.at[v].group;
+    for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
+        df_fuse_edge(p, k, writer);
+    if (comes_before(p, p->vals.at[u].group, v)) {
+        df_fuse_edge(p, p->vals.at[u].group, writer);
+        return;
+    }
+    writes_apart(p, u, v, true);
+    for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
+        if (!p->loads.at[l].is_old) df_fuse_edge(p, p->vals.at[u].group, p->loads.at[l].group);
+}
+
+/* Readers of what is written over: all that lies under v, and the input whose memory it is. */
+static bool may_order_all(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h)
+{
+    for (uint32_t u = p->vals.at[over].over; u != DF_NONE; u = p->vals.at[u].over)
+        if (!df_hazard_may_order(p, p->vals.at[u].readers, v, h)) return false;
+    return input == DF_NONE || df_hazard_may_order(p, p->in_readers[input], v, h);
+}
+
+static void order_all(pass *p, uint32_t over, uint32_t input, uint32_t v)
+{
+    for (uint32_t u = p->vals.at[over].over; u != DF_NONE; u = p->vals.at[u].over)
+        df_hazard_order(p, p->vals.at[u].readers, v);
+    if (input != DF_NONE) df_hazard_order(p, p->in_readers[input], v);
+}
+
+bool df_hazard_after_writers(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h)
+{
+    bool loose = false;
+    for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
+        if (!suits(p, u, v, &loose)) {
+            blame(h, p->vals.at[u].node, waits);
+            return false;
+        }
+        if (ends_walk(p, u, v)) break;
+    }
+    /* What comes before `over` need not come before v then. */
+    if (loose && !may_order_all(p, over, input, v, h)) return false;
+    p->vals.at[v].loose = loose;
+    return true;
+}
+
+void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v)
+{
+    if (p->vals.at[v].loose) order_all(p, over, input, v);
+    for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
+        follow(p, u, v);
+        if (ends_walk(p, u, v)) break;
+    }
+}
+
+/* ---- staging ---- */
+
+/* Calls f for each group that comes after what writes v: readers of v and of all updates that are
+ * made of it one over the other, and those of these that are written over a whole copy (storage.c).
+ * Until one returns false. */
+static bool each_after(pass *p, uint32_t v, bool (*f)(pass *p, uint32_t g, uint32_t what),
+                       uint32_t what)
+{
+    uint8_t *const above = df_arena_zalloc(&p->tmp, p->vals.n + 1, 1);
+    if (!above) {
+        p->st = df_fail_mem(p->diag, "fuser", p->vals.n);
+        return false;
+    }
+    above[v] = 1;
+    for (uint32_t n = p->vals.at[v].node; n < p->t->n_nodes; n++) {
+        const uint32_t w = p->node_val[n];
+        if (w == DF_NONE || !(p->live[n] & 1)) continue;
+        if (w != v) {
+            if (!df_op_writes_over((df_op)node_of(p, n)->op)) continue;
+            const uint32_t base = df_fuse_stored_under(p, node_of(p, n)->src[0].i);
+            if (base == DF_NONE || !above[base]) continue;
+            const val *const x = &p->vals.at[w];
+            const bool whole =
+                p->groups.at[x->group].product == w || !df_map_is_box(&p->maps.at[x->map]);
+            if (whole && !f(p, x->group, what)) return false;
+            above[w] = 1;
+        }
+        for (uint32_t i = p->vals.at[w].readers; i != DF_NONE; i = p->loads.at[i].next)
+            if (!f(p, p->loads.at[i].group, what)) return false;
+    }
+    return true;
+}
+
+static bool keeps_off(pass *p, uint32_t after, uint32_t g)
+{
+    return !df_fuse_reaches(p, after, g);
+}
+
+/* Whether group g can come before v when v is written by a copy of its own. */
+static bool stays_before(pass *p, uint32_t g, uint32_t v)
+{
+    return each_after(p, v, keeps_off, g);
+}
+
+static bool put_behind(pass *p, uint32_t after, uint32_t g)
+{
+    df_fuse_edge(p, g, after);
+    return p->st == DEFT_OK;
+}
+
+/* What v's head stores, where that is a val already: its copy can read it. */
+static uint32_t stored_value(const pass *p, const head *w)
+{
+    const uint32_t s = p->node_val[w->expr];
+    return s != DF_NONE && s != w->val && p->vals.at[s].group != DF_NONE ? s : DF_NONE;
+}
+
+static bool can_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, hazard *h)
+{
+    const uint32_t writer = p->vals.at[v].group;
+    const head *const w = df_hazard_head(p, v);
+    if (!w || p->groups.at[writer].frame) return false;
+    /* Already a copy of what another kernel stored. */
+    const uint32_t s = stored_value(p, w);
+    if (s != DF_NONE && p->vals.at[s].group != writer && p->groups.at[writer].n_heads == 1)
+        return false;
+    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
+        const load l = p->loads.at[i];
+        if (stays_before(p, l.group, v) || reads_apart(p, &l, v, false)) continue;
+        *h = (hazard){ reader_of(p, &l), reads_both };
+        return false;
+    }
+    return each_under(p, over, v, stays_before);
+}
+
+/* Copying what is staged moves the part twice more; a base in fresh memory, what is around the
+ * part, and twice more. What would give up an input's memory costs more than either. */
+static bool pays(pass *p, uint32_t v, bool in_input)
+{
+    const head *const w = df_hazard_head(p, v);
+    if (in_input || !w || !df_map_is_box(&p->maps.at[w->dest])) return true;
+    const df_slot part = df_fuse_numel(p, w->expr), all = df_fuse_numel(p, p->vals.at[v].node);
+    const df_slot rest = df_fuse_sub(p, all, df_fuse_mul(p, part, df_fuse_const(p, 2)));
+    if (p->st != DEFT_OK) return false;
+    const bool is_small = p->now.at[rest] >= 0;
+    if (!is_fixed(p, rest))
+        df_fuse_guard(p, is_small ? DF_GUARD_at_least : DF_GUARD_at_most, rest, 0,
+                      is_small ? 0 : -1);
+    return is_small;
+}
+
+uint32_t df_space_of_node(pass *p, uint32_t node, space *sp)
+{
+    index_map m = df_map_blank(node_of(p, node)->rank);
+    memset(sp, 0, sizeof *sp);
+    for (uint32_t j = 0; j < m.rank; j++) {
+        const uint32_t cls = df_fuse_cls(p, node, j);
+        if (cls == CLS_ONE) continue;
+        const uint32_t l = sp->n++;
+        sp->cls[l] = cls;
+        sp->extent[l] = df_fuse_cls_extent(p, cls);
+        sp->order[l] = (uint8_t)l;
+        m.axis[j] = (int8_t)l;
+        m.coef[j] = SLOT_ONE;
+    }
+    return df_map_intern(p, &m);
+}
+
+/* Takes the head that writes v out of its group. */
+static void drop_head(pass *p, uint32_t v)
+{
+    group *const g = &p->groups.at[p->vals.at[v].group];
+    uint32_t last = DF_NONE;
+    for (uint32_t *at = &g->first_head; *at != DF_NONE;) {
+        if (p->heads.at[*at].val == v) {
+            *at = p->heads.at[*at].next;
+            g->n_heads--;
+            continue;
+        }
+        last = *at;
+        at = &p->heads.at[*at].next;
+    }
+    g->last_head = last;
+}
+
+/* The head that writes v stores its value as one of its own, a temporary. */
+static uint32_t head_to_temporary(pass *p, uint32_t v)
+{
+    const uint32_t i = head_index(p, p->vals.at[v].group, v), node = p->heads.at[i].expr;
+    const uint32_t s = df_fuse_new_val(p, node, false);
+    const uint32_t q = df_fuse_new_place(p, PLACE_TEMP, 0, node);
+    if (p->st != DEFT_OK) return DF_NONE;
+    head *const w = &p->heads.at[i];
+    w->val = s;
+    w->dest = w->map;
+    p->vals.at[s].group = p->vals.at[v].group;
+    p->vals.at[s].map = w->map;
+    p->vals.at[s].place = q;
+    return s;
+}
+
+/* v is written by a copy, in a group of its own, of what its head computes. */
+static deft_status stage(pass *p, uint32_t v)
+{
+    const head w = *df_hazard_head(p, v);
+    uint32_t s = stored_value(p, &w);
+    if (s == DF_NONE)
+        s = head_to_temporary(p, v);
+    else
+        drop_head(p, v);
+    const uint32_t gi = df_fuse_new_group(p, DF_SEG_KERNEL, p->vals.at[v].node);
+    if (p->st != DEFT_OK) return p->st;
+    head h = { .expr = w.expr, .val = v };
+    space sp;
+    h.map = df_space_of_node(p, w.expr, &sp);
+    deft_status st = df_fuse_update_dest(p, p->vals.at[v].node, h.map, &h.dest);
+    if (st != DEFT_OK) return st;
+    p->groups.at[gi].sp = sp;
+    p->groups.at[gi].frame = true;
+    df_fuse_append_head(p, gi, h);
+    p->vals.at[v].group = gi;
+    p->vals.at[v].map = h.dest;
+    /* Reads s whatever else is a val of that node. */
+    const uint32_t shown = p->node_val[w.expr];
+    p->node_val[w.expr] = s;
+    st = df_fuse_final_cone(p, gi);
+    p->node_val[w.expr] = shown;
+    if (st != DEFT_OK) return st;
+    df_fuse_record_loads(p, gi);
+    each_after(p, v, put_behind, gi);
+    p->vals.at[v].staged = true;
+    p->plan->n_staged++;
+    return p->st;
+}
+
+bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h)
+{
+    if (!h->why || p->st != DEFT_OK) return false;
+    if (!can_stage(p, list, over, v, h) || !pays(p, v, in_input)) return false;
+    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
+        const load l = p->loads.at[i];
+        if (lets_write(p, &l, v, false)) continue;
+        guard_overlap(p, &l, v);
+        break;
+    }
+    const deft_status st = stage(p, v);
+    if (st != DEFT_OK) p->st = st;
+    return p->st == DEFT_OK;
+}

@@ -1,0 +1,476 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keep or compute again: a plan that must not take more than so many bytes of temporaries
+ * (df_trace.max_temporary_bytes).
+ *
+ * Groups have their launches by now. As long as what lives at once is too much, the launch at which
+ * most lives is looked at, and of the values that live across it the one is given up whose bytes
+ * cost least work to have again: its group is done once more, in the launch before the first of its
+ * late readers, into memory of its own, and those read that instead.
+ *
+ *   launch    2       5        ...        40      41
+ *             g -> v -----------------------------> r        v lives from 2 to 41
+ *             g -> v -> q                  g' -> v' -> r     v until 5, v' from 40 on
+ *
+ * What the copy g' reads must be there: it may live longer for that, or be computed again itself.
+ * A copy stands among launches that are there, so there are no more of them; it is the same work on
+ * the same bits, random numbers too, so that no result changes. Of a product the epilogue alone can
+ * be done again where the product is stored. Products are repeated only when nothing else helps.
+ *
+ * Which choice comes next does not depend on the bound, only when to stop does. So of two bounds
+ * the lower one gives up all that the higher one does, and never takes more memory.
+ *
+ * What to give up is found greedily, as in dynamic tensor rematerialization (Kirisame et al. 2021)
+ * by bytes freed per work, but before anything runs. Every choice leaves less at that launch and
+ * nowhere as much as was there, so this comes to an end.
+ */
+#include "base/size_class.h"
+#include "fuser/memory/keep.h"
+
+#include <string.h>
+
+#define MAX_DEPTH 6 /* of which each needs the next */
+/* Estimates; only their ratio counts. */
+#define NS_PER_ITEM 0.02
+#define NS_PER_BYTE 0.05
+#define NS_PER_FMA 0.02
+
+/* ---- what lives when ---- */
+
+void df_keep_add_live(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
+{
+    for (uint32_t l = from; l <= to && l < k->p->n_levels; l++) k->live[l] += bytes;
+}
+
+void df_keep_count_place(keeper *k, uint32_t q, int sign)
+{
+    const place *const w = &k->p->places.at[q];
+    if (df_keep_is_temporary(k->p, q))
+        df_keep_add_live(k, w->first, w->last, sign * df_keep_rounded(k->bytes.at[q]));
+}
+
+static void find_peak(keeper *k)
+{
+    k->peak = 0;
+    for (uint32_t l = 1; l < k->p->n_levels; l++)
+        if (k->live[l] > k->live[k->peak]) k->peak = l;
+}
+
+/* Rows for vals and places that came since. */
+deft_status df_keep_follow(keeper *k)
+{
+    pass *const p = k->p;
+    while (k->newer.n < p->vals.n)
+        if (!df_vec_push(p->mem, &k->newer, DF_NONE)) return df_keep_no_memory(p);
+    while (k->bytes.n < p->places.n) {
+        const uint32_t node = p->places.at[k->bytes.n].node;
+        const df_slot numel = df_fuse_numel(p, node);
+        const int64_t size = (int64_t)deft_dtype_size((deft_dtype)node_of(p, node)->dtype);
+        if (p->st != DEFT_OK || !df_vec_push(p->mem, &k->bytes, p->now.at[numel] * size))
+            return df_keep_no_memory(p);
+    }
+    return p->st;
+}
+
+readers df_keep_readers_of(const pass *p, uint32_t v, uint32_t launch)
+{
+    readers r = { .early = df_keep_level_of(p, v), .first = DF_NONE };
+    for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next) {
+        const uint32_t at = p->groups.at[p->loads.at[l].group].level;
+        if (at <= launch) {
+            r.early = at > r.early ? at : r.early;
+            continue;
+        }
+        if (r.first == DF_NONE || at < r.first) r.first = at;
+        if (at > r.last) r.last = at;
+    }
+    return r;
+}
+
+/* ---- trying ---- */
+
+static bool is_repeatable(const keeper *k, uint32_t gi)
+{
+    const pass *const p = k->p;
+    const group *const g = &p->groups.at[gi];
+    if (g->kind == DF_SEG_ROUTINE || g->dead || g->frame || g->after || g->checks) return false;
+    if (g->n_heads > MAX_MADE) return false;
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
+        if (!p->vals.at[p->heads.at[h].val].plain) return false;
+    return true;
+}
+
+static double work_of(keeper *k, uint32_t gi, bool epilogue)
+{
+    pass *const p = k->p;
+    const df_slot total = df_space_total(p, &p->groups.at[gi].sp); /* may move p->now */
+    const group *const g = &p->groups.at[gi];
+    double work = (double)p->now.at[total] * (g->n_items * NS_PER_ITEM + NS_PER_BYTE);
+    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
+        work += (double)k->bytes.at[p->vals.at[p->heads.at[h].val].place] * NS_PER_BYTE;
+    if (g->product == DF_NONE || epilogue) return work + 1;
+    const uint32_t n = p->vals.at[g->product].node, a = node_of(p, n)->src[0].i;
+    const df_slot depth = df_fuse_axis_extent(p, a, node_of(p, a)->rank - 1u);
+    const df_slot numel = df_fuse_numel(p, n);
+    return work + (double)p->now.at[numel] * (double)p->now.at[depth] * NS_PER_FMA;
+}
+
+static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth);
+
+/* The copy that is tried of a group; NULL: none. */
+static copy *tried(keeper *k, uint32_t gi)
+{
+    for (uint32_t i = 0; i < k->n_copies; i++)
+        if (k->copies[i].group == gi) return &k->copies[i];
+    return NULL;
+}
+
+/* Whether a copy that is tried makes val v before launch `level`. If so, another copy reads v
+ * there, and v is kept until then. The copy of an epilogue makes no product. */
+static bool read_tried(keeper *k, uint32_t v, uint32_t level)
+{
+    copy *const c = tried(k, k->p->vals.at[v].group);
+    const bool product = k->p->groups.at[k->p->vals.at[v].group].product == v;
+    if (!c || c->level >= level || (product && c->epilogue)) return false;
+    if (c->until < level) c->until = level;
+    c->stored |= product;
+    return true;
+}
+
+/* What follows a product can be done again by itself when what is wanted is not the product, and
+ * that is stored. */
+static bool by_epilogue(const pass *p, uint32_t v)
+{
+    const group *const g = &p->groups.at[p->vals.at[v].group];
+    return g->kind == DF_SEG_MATMUL && g->product != v &&
+           !p->places.at[p->vals.at[g->product].place].unused;
+}
+
+static bool again_too(keeper *k, uint32_t v, uint32_t level, uint32_t depth)
+{
+    const uint32_t n_copies = k->n_copies, n_stretches = k->n_stretches;
+    const double work = k->work;
+    if (depth >= MAX_DEPTH || level <= k->peak + 1 || !df_keep_is_alone(k->p, v)) return false;
+    if (try_copy(k, k->p->vals.at[v].group, level - 1, by_epilogue(k->p, v), depth + 1))
+        return read_tried(k, v, level);
+    k->n_copies = n_copies;
+    k->n_stretches = n_stretches;
+    k->work = work;
+    return false;
+}
+
+/* Has val u at hand in launch `level`. */
+static bool have(keeper *k, uint32_t u, uint32_t level, uint32_t depth)
+{
+    const pass *const p = k->p;
+    if (p->vals.at[u].over_by != DF_NONE) return false;
+    const uint32_t v = df_keep_version_at(k, u, level), q = p->vals.at[v].place;
+    const place *const w = &p->places.at[q];
+    if (w->kind == PLACE_INTO) return false;
+    if (w->kind == PLACE_ROOT || w->last >= level) return true;
+    if (read_tried(k, v, level)) return true;
+    if (w->last < k->peak && again_too(k, v, level, depth)) return true;
+    for (uint32_t i = 0; i < k->n_stretches; i++)
+        if (k->stretches[i].place == q) {
+            if (k->stretches[i].to < level) k->stretches[i].to = level;
+            return true;
+        }
+    if (k->n_stretches == MAX_STRETCHES) return false;
+    k->stretches[k->n_stretches++] = (stretch){ q, level };
+    return true;
+}
+
+static bool have_input(const keeper *k, uint32_t node, uint32_t level)
+{
+    return k->until[node_of(k->p, node)->attr] > level;
+}
+
+static bool have_all(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth)
+{
+    const pass *const p = k->p;
+    const group *const g = &p->groups.at[gi];
+    for (uint32_t i = 0; i < g->n_items; i++) {
+        const item *const it = &g->items[i];
+        const bool loads = it->kind == IT_LOAD || it->kind == IT_TAKE;
+        if (it->kind == IT_INPUT && !have_input(k, it->node, level)) return false;
+        if (it->kind == IT_TAKE && it->val == DF_NONE && !have_input(k, it->base, level))
+            return false;
+        if (loads && it->val != DF_NONE && !have(k, it->val, level, depth)) return false;
+    }
+    if (epilogue) return have(k, g->product, level, depth);
+    for (uint32_t s = 0; s < g->n_operands; s++)
+        if (g->mm_val[s] == DF_NONE ? !have_input(k, g->mm_node[s], level)
+                                    : !have(k, g->mm_val[s], level, depth))
+            return false;
+    return true;
+}
+
+/* Group gi once more in launch `level`. */
+static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth)
+{
+    const copy *const known = tried(k, gi);
+    if (known) return known->level == level && known->epilogue == epilogue;
+    if (k->n_copies == MAX_COPIES || !is_repeatable(k, gi)) return false;
+    if (k->p->groups.at[gi].kind == DF_SEG_MATMUL && !epilogue && !k->dear) return false;
+    k->copies[k->n_copies++] = (copy){ gi, level, level, epilogue, false };
+    k->work += work_of(k, gi, epilogue);
+    return have_all(k, gi, level, epilogue, depth);
+}
+
+/* ---- what it would change ---- */
+
+static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
+{
+    if (from > to || bytes == 0) return;
+    if (k->n_ranges == MAX_RANGES) {
+        k->full = true;
+        return;
+    }
+    k->ranges[k->n_ranges++] = (range){ from, to, bytes };
+}
+
+/* The copy of v in launch c->level, and v without its readers beyond that. */
+static void put_val(keeper *k, const copy *c, uint32_t v, bool stays_in_tile)
+{
+    const pass *const p = k->p;
+    const place *const w = &p->places.at[p->vals.at[v].place];
+    const int64_t bytes = df_keep_rounded(k->bytes.at[p->vals.at[v].place]);
+    const readers r = df_keep_readers_of(p, v, c->level);
+    uint32_t until = c->until;
+    if (df_keep_is_alone(p, v) && r.first != DF_NONE) {
+        put_range(k, r.early + 1, w->last, -bytes);
+        if (r.last > until) until = r.last;
+    } else if (stays_in_tile) {
+        return;
+    }
+    put_range(k, c->level, until, bytes);
+}
+
+static void put_ranges(keeper *k)
+{
+    const pass *const p = k->p;
+    k->n_ranges = 0;
+    for (uint32_t i = 0; i < k->n_copies; i++) {
+        const copy *const c = &k->copies[i];
+        const group *const g = &p->groups.at[c->group];
+        for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
+            put_val(k, c, p->heads.at[h].val, false);
+        if (g->product != DF_NONE && !c->epilogue)
+            put_val(k, c, g->product, g->first_head != DF_NONE && !c->stored);
+    }
+    for (uint32_t i = 0; i < k->n_stretches; i++) {
+        const uint32_t q = k->stretches[i].place;
+        put_range(k, df_keep_free_from(p, q), k->stretches[i].to, df_keep_rounded(k->bytes.at[q]));
+    }
+}
+
+static void apply_ranges(keeper *k, int sign)
+{
+    for (uint32_t i = 0; i < k->n_ranges; i++)
+        df_keep_add_live(k, k->ranges[i].from, k->ranges[i].to, sign * k->ranges[i].bytes);
+}
+
+/* Whether less than at the peak would live wherever more would live than now. */
+static bool is_lower(keeper *k)
+{
+    const int64_t most = k->live[k->peak];
+    bool lower = true;
+    apply_ranges(k, 1);
+    for (uint32_t i = 0; i < k->n_ranges && lower; i++)
+        for (uint32_t l = k->ranges[i].from; k->ranges[i].bytes > 0 && l <= k->ranges[i].to; l++)
+            lower &= k->live[l] < most;
+    lower &= k->live[k->peak] < most;
+    apply_ranges(k, -1);
+    return lower;
+}
+
+/* Tries to have v again behind the peak. Returns bytes freed at the peak per work, 0: it is of no
+ * use. */
+static double try_val(keeper *k, uint32_t v)
+{
+    const pass *const p = k->p;
+    const readers r = df_keep_readers_of(p, v, k->peak);
+    int64_t freed = 0;
+    k->n_copies = k->n_stretches = 0;
+    k->work = 0;
+    k->full = false;
+    if (r.early >= k->peak || r.first == DF_NONE || r.first < k->peak + 2) return 0;
+    if (!try_copy(k, p->vals.at[v].group, r.first - 1, by_epilogue(p, v), 0)) return 0;
+    put_ranges(k);
+    for (uint32_t i = 0; i < k->n_ranges; i++)
+        if (k->ranges[i].from <= k->peak && k->peak <= k->ranges[i].to) freed -= k->ranges[i].bytes;
+    return k->full || freed <= 0 ? 0 : (double)freed / k->work;
+}
+
+/* ---- choosing ---- */
+
+static deft_status find_candidates(keeper *k)
+{
+    pass *const p = k->p;
+    k->at_peak.n = 0;
+    for (uint32_t v = 0; v < p->vals.n; v++) {
+        const uint32_t q = p->vals.at[v].place;
+        const place *const w = &p->places.at[q];
+        if (!df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) || w->first >= k->peak ||
+            w->last <= k->peak)
+            continue;
+        if (!df_vec_push(p->mem, &k->at_peak, ((candidate){ v, 0 }))) return df_keep_no_memory(p);
+    }
+    return DEFT_OK;
+}
+
+static candidate *best(keeper *k)
+{
+    candidate *out = NULL;
+    for (size_t i = 0; i < k->at_peak.n; i++) {
+        candidate *const c = &k->at_peak.at[i];
+        if (c->score > 0 && (!out || c->score > out->score)) out = c;
+    }
+    return out;
+}
+
+/* Lowers the peak by one choice. *found: there was one. */
+static deft_status choose(keeper *k, bool *found)
+{
+    const deft_status st = find_candidates(k);
+    *found = false;
+    for (int dear = 0; dear < 2 && st == DEFT_OK; dear++) {
+        candidate *c;
+        k->dear = dear != 0;
+        for (size_t i = 0; i < k->at_peak.n; i++)
+            k->at_peak.at[i].score = try_val(k, k->at_peak.at[i].val);
+        while ((c = best(k)) != NULL) {
+            (void)try_val(k, c->val);
+            if (is_lower(k)) {
+                *found = true;
+                return df_keep_do_copies(k, c->val);
+            }
+            c->score = 0;
+        }
+    }
+    return st == DEFT_OK ? k->p->st : st;
+}
+
+/* ---- the whole ---- */
+
+static void until_when(keeper *k)
+{
+    const pass *const p = k->p;
+    uint32_t all = UINT32_MAX;
+    for (uint32_t i = 0; i < p->t->n_inputs; i++) k->until[i] = UINT32_MAX;
+    for (uint32_t v = 0; v < p->vals.n; v++) {
+        const place *const w = &p->places.at[p->vals.at[v].place];
+        if (w->kind == PLACE_INTO && w->first < all) all = w->first;
+        if (w->kind == PLACE_ROOT && w->donor != DF_NONE && w->first < k->until[w->donor])
+            k->until[w->donor] = w->first;
+    }
+    /* The caller's memory may overlap any input. */
+    for (uint32_t i = 0; i < p->t->n_inputs; i++)
+        if (all < k->until[i]) k->until[i] = all;
+}
+
+static deft_status begin(keeper *k)
+{
+    deft_status st = DEFT_OK;
+    pass *const p = k->p;
+    k->live = df_arena_new(&p->tmp, int64_t, p->n_levels + 1);
+    k->until = df_arena_new(&p->tmp, uint32_t, p->t->n_inputs + 1);
+    if (!k->live || !k->until) TRY(df_keep_no_memory(p));
+    df_fuse_find_unused(p);
+    TRY(df_keep_follow(k));
+    for (uint32_t q = 0; q < p->places.n; q++) df_keep_count_place(k, q, 1);
+    until_when(k);
+done:
+    return st;
+}
+
+/* Bytes that the arena takes. */
+static deft_status arena_bytes(keeper *k, int64_t *out)
+{
+    pass *const p = k->p;
+    uint32_t n = 0, n_regions;
+    df_life *const life = df_mem_alloc(p->mem, (p->places.n + 1) * sizeof *life);
+    if (!life) return df_keep_no_memory(p);
+    for (uint32_t q = 0; q < p->places.n; q++) {
+        const place *const w = &p->places.at[q];
+        if (df_keep_is_temporary(p, q))
+            life[n++] = (df_life){ k->bytes.at[q], w->first, w->last, q, 0 };
+    }
+    const deft_status st = df_fuse_pack(p, life, n, &n_regions, out);
+    df_mem_free(p->mem, life, (p->places.n + 1) * sizeof *life);
+    return st;
+}
+
+static deft_status too_much(keeper *k, int64_t lowest)
+{
+    const pass *const p = k->p;
+    uint32_t largest = DF_NONE;
+    for (uint32_t q = 0; q < p->places.n; q++) {
+        const place *const w = &p->places.at[q];
+        if (!df_keep_is_temporary(p, q) || w->first > k->peak || w->last < k->peak) continue;
+        if (largest == DF_NONE || k->bytes.at[q] > k->bytes.at[largest]) largest = q;
+    }
+    df_str s;
+    df_str_init(&s, p->mem);
+    if (largest != DF_NONE) df_trace_print_node(&s, p->t, p->places.at[largest].node);
+    const deft_status st = df_fail(
+        p->diag, DEFT_E_MEMORY,
+        "at most %llu bytes of temporaries are allowed, and with all computed again that helps it "
+        "is %lld; the largest is of %lld bytes: %s",
+        (unsigned long long)p->t->max_temporary_bytes, (long long)df_buffer_bytes(lowest),
+        largest == DF_NONE ? 0LL : (long long)k->bytes.at[largest], s.ok && s.at ? s.at : "");
+    df_str_finish(&s);
+    return st;
+}
+
+/* Of what lives at the peak in the end. */
+static deft_status tell_kept(keeper *k)
+{
+    pass *const p = k->p;
+    if (!p->lim->keep_why || p->n_repeated == 0) return DEFT_OK;
+    find_peak(k);
+    const deft_status st = find_candidates(k);
+    for (size_t i = 0; i < k->at_peak.n && st == DEFT_OK; i++) {
+        const uint32_t v = k->at_peak.at[i].val, node = p->vals.at[v].node;
+        df_fuse_why(p, node, node, "kept",
+                    "%lld bytes live across launch %u: others are cheaper to have again, or they "
+                    "fit",
+                    (long long)k->bytes.at[p->vals.at[v].place], k->peak);
+    }
+    return st == DEFT_OK ? p->st : st;
+}
+
+static deft_status lower(keeper *k)
+{
+    deft_status st = DEFT_OK;
+    const uint64_t most = df_size_class_within(k->p->t->max_temporary_bytes);
+    int64_t bytes = 0;
+    for (bool found = true;;) {
+        find_peak(k);
+        if ((uint64_t)k->live[k->peak] <= most) {
+            TRY(arena_bytes(k, &bytes));
+            if ((uint64_t)bytes <= most) return k->p->st;
+        }
+        TRY(choose(k, &found));
+        if (found) continue;
+        TRY(arena_bytes(k, &bytes));
+        return too_much(k, bytes);
+    }
+done:
+    return st;
+}
+
+deft_status df_fuse_keep(pass *p)
+{
+    deft_status st = DEFT_OK;
+    keeper k = { .p = p };
+    if (p->t->max_temporary_bytes == 0 || p->n_levels == 0) return DEFT_OK;
+    TRY(begin(&k));
+    TRY(lower(&k));
+    TRY(tell_kept(&k));
+done:
+    df_vec_finish(p->mem, &k.newer);
+    df_vec_finish(p->mem, &k.bytes);
+    df_vec_finish(p->mem, &k.at_peak);
+    return st;
+}

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Entries that a run can do without, since a more general one stands in: compiled beside runs by
+ * one thread, a few to a program, so that each arrives soon and whoever ends the device waits for
+ * one program at most. What must hold: a job owns all that it needs, as plans come and go; each
+ * entry is asked for once, however many runs want it, and what could not be made is not tried
+ * again. A forked child has no such thread, and none may be started there: NVRTC's locks may be
+ * held by the one that was lost.
+ */
+#include "jit_cuda/driver/module.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/fork.h"
+#include "runtime/os.h"
+
+enum { MOST_JOBS = 256, IN_PROGRAM = 4 };
+
+typedef enum job_state { QUEUED, BUSY, FAILED } job_state;
+
+typedef struct job {
+    struct job *next;
+    df_kernel kernel; /* its own */
+    void *storage;
+    size_t storage_size;
+    df_cuda_entry entry;
+    job_state state;
+    char ops[96];
+} job;
+
+struct df_cuda_later {
+    const df_mem *mem;
+    const df_log *log;
+    df_modules *m;
+    df_fork_mark mark;
+    atomic_bool is_lost; /* in a forked child: the lock may be held for ever */
+    atomic_uint_fast64_t arrived;
+    pthread_mutex_t lock; /* guards the rest */
+    pthread_cond_t changed;
+    pthread_t thread;
+    bool has_thread, stop, has_told;
+    job *jobs; /* the oldest first */
+    uint32_t n_jobs, n_pending;
+};
+
+/* ---- jobs ---- */
+
+static void job_destroy(const df_mem *mem, job *j)
+{
+    df_mem_free(mem, j->storage, j->storage_size);
+    df_mem_free(mem, j, sizeof *j);
+}
+
+/* Copies n bytes to *at, which moves on. */
+static const void *put(char **at, const void *from, size_t n)
+{
+    char *const to = *at;
+    if (n) memcpy(to, from, n);
+    *at += (n + 15) & ~(size_t)15;
+    return to;
+}
+
+static job *job_create(const df_mem *mem, const df_kernel *k, df_cuda_entry e, const char *ops)
+{
+    const size_t access_size = sizeof *k->access * k->n_access,
+                 ins_size = sizeof *k->ins * k->n_ins;
+    job *const j = df_mem_zalloc(mem, sizeof *j);
+    if (!j) return NULL;
+    j->storage_size = access_size + ins_size + k->key.n + 48;
+    char *at = j->storage = df_mem_alloc(mem, j->storage_size);
+    if (!at) {
+        df_mem_free(mem, j, sizeof *j);
+        return NULL;
+    }
+    j->entry = e;
+    j->kernel = *k;
+    j->kernel.access = put(&at, k->access, access_size);
+    j->kernel.ins = put(&at, k->ins, ins_size);
+    j->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
+    snprintf(j->ops, sizeof j->ops, "%s", ops ? ops : "");
+    return j;
+}
+
+static bool is_of(const job *j, const df_kernel *k, df_cuda_entry e)
+{
+    return j->entry.pass == e.pass && j->entry.flags == e.flags &&
+           df_hash_equal(j->kernel.key.hash, k->key.hash) && j->kernel.key.n == k->key.n &&
+           memcmp(j->kernel.key.bytes, k->key.bytes, k->key.n) == 0;
+}
+
+/* ---- making ---- */
+
+static void fn_drop(df_cuda_fn *fn)
+{
+    df_counted *c = fn ? &fn->counted : NULL;
+    df_counted_drop(&c);
+}
+
+/* made[i]: the modules have it now. The first failure is d's. */
+static void make(df_cuda_later *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
+{
+    df_cuda_want want[IN_PROGRAM];
+    for (uint32_t i = 0; i < n; i++)
+        want[i] = (df_cuda_want){ .kernel = &jobs[i]->kernel,
+                                  .entry = jobs[i]->entry,
+                                  .ops = jobs[i]->ops[0] ? jobs[i]->ops : NULL };
+    const deft_status st = df_modules_get(l->m, d, want, n, 1, NULL);
+    for (uint32_t i = 0; i < n; i++) {
+        df_cuda_fn *const fn = df_modules_find(l->m, &jobs[i]->kernel, jobs[i]->entry);
+        made[i] = fn != NULL;
+        fn_drop(fn);
+        if (st == DEFT_OK) fn_drop(want[i].fn);
+    }
+}
+
+/* One that is refused takes no other with it. */
+static void make_all(df_cuda_later *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
+{
+    make(l, d, jobs, n, made);
+    for (uint32_t i = 0; i < n && n > 1; i++) {
+        df_diag own = { 0 };
+        if (!made[i]) make(l, &own, &jobs[i], 1, &made[i]);
+        if (!made[i] && own.text[0]) *d = own;
+    }
+}
+
+/* Under the lock: of those queued the oldest, now BUSY. */
+static uint32_t take(df_cuda_later *l, job **out)
+{
+    uint32_t n = 0;
+    for (job *j = l->jobs; j && n < IN_PROGRAM; j = j->next) {
+        if (j->state != QUEUED) continue;
+        j->state = BUSY;
+        out[n++] = j;
+    }
+    return n;
+}
+
+/* Under the lock: those that failed stay, to be known again. */
+static void settle_jobs(df_cuda_later *l, job *const *jobs, uint32_t n, const bool *made)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        job **at = &l->jobs;
+        jobs[i]->state = FAILED;
+        l->n_pending--;
+        if (!made[i]) continue;
+        while (*at != jobs[i]) at = &(*at)->next;
+        *at = jobs[i]->next;
+        l->n_jobs--;
+        job_destroy(l->mem, jobs[i]);
+    }
+    atomic_fetch_add(&l->arrived, 1);
+    pthread_cond_broadcast(&l->changed);
+}
+
+static void tell(df_cuda_later *l, const df_diag *d, const bool *made, uint32_t n)
+{
+    bool all = true;
+    for (uint32_t i = 0; i < n; i++) all &= made[i];
+    if (all || l->has_told) return;
+    l->has_told = true;
+    df_logf(l->log, why, "cuda: compiled beside runs: %s; more general entries go on (told once)",
+            d->text[0] ? d->text : "code too large to be kept");
+}
+
+static void *work(void *user)
+{
+    df_cuda_later *const l = user;
+    df_os_be_patient();
+    pthread_mutex_lock(&l->lock);
+    while (!l->stop) {
+        job *jobs[IN_PROGRAM];
+        bool made[IN_PROGRAM];
+        df_diag d = { 0 };
+        const uint32_t n = take(l, jobs);
+        if (n == 0) {
+            pthread_cond_wait(&l->changed, &l->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&l->lock);
+        make_all(l, &d, jobs, n, made);
+        tell(l, &d, made, n);
+        pthread_mutex_lock(&l->lock);
+        settle_jobs(l, jobs, n, made);
+    }
+    pthread_mutex_unlock(&l->lock);
+    return NULL;
+}
+
+/* ---- asking ---- */
+
+static bool is_lost(df_cuda_later *l)
+{
+    if (DF_UNLIKELY(df_fork_mark_seen(&l->mark))) {
+        atomic_store(&l->is_lost, true);
+        df_fork_mark_done(&l->mark);
+    }
+    return atomic_load(&l->is_lost);
+}
+
+/* Under the lock. A full queue is no answer for ever: what arrives makes room. */
+static df_cuda_answer enqueue(df_cuda_later *l, const df_kernel *k, df_cuda_entry e,
+                              const char *ops)
+{
+    job **at = &l->jobs;
+    for (; *at; at = &(*at)->next)
+        if (is_of(*at, k, e)) return (*at)->state == FAILED ? DF_CUDA_NEVER : DF_CUDA_COMES;
+    if (l->n_jobs == MOST_JOBS) return l->n_pending > 0 ? DF_CUDA_COMES : DF_CUDA_NEVER;
+    if (!l->has_thread) l->has_thread = df_os_thread(&l->thread, work, l, -1);
+    if (!l->has_thread) return DF_CUDA_NOBODY;
+    *at = job_create(l->mem, k, e, ops);
+    if (!*at) return DF_CUDA_NOBODY;
+    l->n_jobs++;
+    l->n_pending++;
+    pthread_cond_broadcast(&l->changed);
+    return DF_CUDA_COMES;
+}
+
+df_cuda_answer df_cuda_later_ask(df_cuda_later *l, const df_kernel *k, df_cuda_entry e,
+                                 const char *ops)
+{
+    if (is_lost(l)) return DF_CUDA_NOBODY;
+    pthread_mutex_lock(&l->lock);
+    const df_cuda_answer a = enqueue(l, k, e, ops);
+    pthread_mutex_unlock(&l->lock);
+    return a;
+}
+
+uint64_t df_cuda_later_arrived(const df_cuda_later *l)
+{
+    return l ? atomic_load(&l->arrived) : 0;
+}
+
+void df_cuda_later_settle(df_cuda_later *l)
+{
+    if (!l || is_lost(l)) return;
+    pthread_mutex_lock(&l->lock);
+    while (l->n_pending > 0) pthread_cond_wait(&l->changed, &l->lock);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* ---- life ---- */
+
+deft_status df_cuda_later_create(df_diag *d, const df_mem *mem, const df_log *log, df_modules *m,
+                                 df_cuda_later **out)
+{
+    df_cuda_later *const l = df_mem_zalloc(mem, sizeof *l);
+    if (!l) return df_fail_mem(d, "kernels", sizeof *l);
+    l->mem = mem;
+    l->log = log;
+    l->m = m;
+    pthread_mutex_init(&l->lock, NULL);
+    pthread_cond_init(&l->changed, NULL);
+    df_fork_mark_init(&l->mark);
+    *out = l;
+    return DEFT_OK;
+}
+
+static void stop(df_cuda_later *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->stop = true;
+    pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->lock);
+    if (l->has_thread) pthread_join(l->thread, NULL);
+}
+
+/* In a child jobs are lost with the thread: it may have been among them. */
+void df_cuda_later_destroy(df_cuda_later **out)
+{
+    df_cuda_later *const l = *out;
+    *out = NULL;
+    if (!l) return;
+    if (!is_lost(l)) {
+        stop(l);
+        for (job *j = l->jobs, *next; j; j = next) {
+            next = j->next;
+            job_destroy(l->mem, j);
+        }
+    }
+    df_fork_mark_finish(&l->mark);
+    df_mem_free(l->mem, l, sizeof *l);
+}

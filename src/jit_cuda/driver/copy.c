@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies. The host's memory goes through a ring of pinned memory, because a copy from other memory
+ * either waits or may see what the caller writes later. A put fills pieces one after the other, and
+ * the GPU takes each while the next is being filled:
+ *
+ *   piece 0         piece 1         piece 2         piece 3
+ *   |ev busy ......|ev busy ......|filled ->       |ev busy ......|
+ *                                  at_piece         is waited for before it is filled
+ *
+ * Small puts share a piece; an event is recorded only when it is full. A get runs the pieces the
+ * other way, and as it waits to its end the ring is empty behind it. In one queue a piece may be
+ * written by the GPU while an earlier put from it is still to be read: they are in order.
+ *
+ * From and to memory that is pinned already, large copies go directly and are waited for.
+ */
+#include <string.h>
+
+#include "jit_cuda/driver/gpu_internal.h"
+
+enum {
+    DIRECT_FROM = 2,      /* pieces; below, asking whether memory is pinned is not worth it */
+    ATTR_MEMORY_TYPE = 2, /* CUpointer_attribute */
+    TYPE_HOST = 1,        /* CUmemorytype */
+    PEERS_ENABLED_ALREADY = 704, /* CUresult */
+    ALIGN = 64
+};
+
+/* ---- the ring ---- */
+
+void df_ring_rest(df_queue *q)
+{
+    for (uint32_t i = 0; i < DF_RING_PIECES; i++)
+        q->piece[i].is_busy = q->piece[i].is_marked = false;
+    q->filled = 0;
+}
+
+/* Nothing may be filled in before all of the queue's work is done. */
+static void spoil(df_queue *q)
+{
+    for (uint32_t i = 0; i < DF_RING_PIECES; i++)
+        q->piece[i] = (df_ring_piece){ .ev = q->piece[i].ev, .is_busy = true, .is_marked = false };
+    q->filled = q->piece_bytes;
+}
+
+void df_ring_finish(df_queue *q)
+{
+    df_gpu *const g = q->g;
+    pthread_mutex_lock(&g->lock);
+    for (uint32_t i = 0; i < DF_RING_PIECES; i++) df_gpu_event_give(g, &q->piece[i].ev);
+    pthread_mutex_unlock(&g->lock);
+    if (q->ring) (void)g->dr->host_free(q->ring);
+    q->ring = NULL;
+}
+
+static deft_status ring_make(df_queue *q, df_diag *d)
+{
+    df_gpu *const g = q->g;
+    df_cu_result r = 0;
+    void *ring = NULL;
+    if (q->ring) return DEFT_OK;
+    pthread_mutex_lock(&g->lock);
+    for (uint32_t i = 0; i < DF_RING_PIECES && !r; i++)
+        if (!q->piece[i].ev) r = df_gpu_event_take(g, &q->piece[i].ev);
+    pthread_mutex_unlock(&g->lock);
+    if (r) return df_gpu_failed(g, q, d, r, false, "cuEventCreate");
+    r = g->dr->host_alloc(&ring, q->piece_bytes * DF_RING_PIECES, 0);
+    if (r) return df_gpu_failed(g, q, d, r, false, "cuMemHostAlloc of the copy buffer");
+    q->ring = ring;
+    df_ring_rest(q);
+    return DEFT_OK;
+}
+
+/* Until the GPU does not need the piece any more. */
+static deft_status settle(df_queue *q, df_diag *d, df_ring_piece *p)
+{
+    if (!p->is_busy) return DEFT_OK;
+    if (!p->is_marked) return df_queue_drain(q, d, "cuStreamSynchronize");
+    const df_cu_result r = q->g->dr->event_wait(p->ev);
+    if (r) return df_gpu_failed(q->g, q, d, r, true, "cuEventSynchronize");
+    p->is_busy = p->is_marked = false;
+    return DEFT_OK;
+}
+
+static deft_status mark(df_queue *q, df_diag *d, df_ring_piece *p)
+{
+    const df_cu_result r = q->g->dr->event_record(p->ev, q->stream);
+    if (r) return df_gpu_failed(q->g, q, d, r, false, "cuEventRecord");
+    p->is_marked = true;
+    return DEFT_OK;
+}
+
+/* On to the next piece. */
+static deft_status advance(df_queue *q, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    df_ring_piece *const now = &q->piece[q->at_piece];
+    const uint32_t next = (q->at_piece + 1) % DF_RING_PIECES;
+    if (now->is_busy && !now->is_marked) TRY(mark(q, d, now));
+    TRY(settle(q, d, &q->piece[next]));
+    q->at_piece = next;
+    q->filled = 0;
+done:
+    return st;
+}
+
+static bool is_pinned(const df_queue *q, const void *p)
+{
+    unsigned type = 0;
+    return !q->g->dr->pointer_attribute(&type, ATTR_MEMORY_TYPE, (df_cu_ptr)(uintptr_t)p) &&
+           type == TYPE_HOST;
+}
+
+/* ---- to the GPU ---- */
+
+/* As much as the piece at hand has room for; at most n. */
+static deft_status put_some(df_queue *q, df_diag *d, df_cu_ptr to, const void *from, size_t n,
+                            size_t *done)
+{
+    const size_t m = n < q->piece_bytes - q->filled ? n : q->piece_bytes - q->filled;
+    char *const via = q->ring + q->at_piece * q->piece_bytes + q->filled;
+    memcpy(via, from, m);
+    const df_cu_result r = q->g->dr->copy_in(to, via, m, q->stream);
+    if (r) return df_gpu_failed(q->g, q, d, r, false, "cuMemcpyHtoDAsync");
+    q->piece[q->at_piece].is_busy = true;
+    q->filled = (q->filled + m + ALIGN - 1) / ALIGN * ALIGN;
+    *done = m;
+    return DEFT_OK;
+}
+
+static deft_status put_pieces(df_queue *q, df_diag *d, df_cu_ptr to, const char *from, size_t bytes)
+{
+    deft_status st = DEFT_OK;
+    TRY(ring_make(q, d));
+    for (size_t i = 0, n = 0; i < bytes; i += n) {
+        if (q->filled == q->piece_bytes) TRY(advance(q, d));
+        TRY(put_some(q, d, to + i, from + i, bytes - i, &n));
+    }
+done:
+    return st;
+}
+
+deft_status df_queue_put(df_queue *q, df_diag *d, df_cu_ptr to, const void *from, size_t bytes)
+{
+    if (bytes == 0) return DEFT_OK;
+    deft_status st = df_queue_enter(q, d);
+    if (st != DEFT_OK) return st;
+    if (bytes < DIRECT_FROM * q->piece_bytes || !is_pinned(q, from)) {
+        TRY(put_pieces(q, d, to, from, bytes));
+    } else {
+        const df_cu_result r = q->g->dr->copy_in(to, from, bytes, q->stream);
+        if (r) TRY(df_gpu_failed(q->g, q, d, r, false, "cuMemcpyHtoDAsync"));
+        TRY(df_queue_drain(q, d, "cuStreamSynchronize"));
+    }
+done:
+    df_gpu_leave(q->g);
+    return st;
+}
+
+/* ---- to the host ---- */
+
+static deft_status get_one(df_queue *q, df_diag *d, char *to, df_cu_ptr from, size_t bytes)
+{
+    deft_status st = DEFT_OK;
+    TRY(ring_make(q, d));
+    spoil(q); /* what fails in between leaves a copy under way */
+    const df_cu_result r = q->g->dr->copy_out(q->ring, from, bytes, q->stream);
+    if (r) TRY(df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoHAsync"));
+    TRY(df_queue_drain(q, d, "cuStreamSynchronize"));
+    memcpy(to, q->ring, bytes);
+done:
+    return st;
+}
+
+/* Piece number i of `bytes` into its place in the ring; marked. */
+static deft_status fetch(df_queue *q, df_diag *d, size_t i, df_cu_ptr from, size_t bytes)
+{
+    const size_t at = i * q->piece_bytes,
+                 n = bytes - at < q->piece_bytes ? bytes - at : q->piece_bytes;
+    const uint32_t p = (uint32_t)(i % DF_RING_PIECES);
+    const df_cu_result r =
+        q->g->dr->copy_out(q->ring + p * q->piece_bytes, from + at, n, q->stream);
+    if (r) return df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoHAsync");
+    return mark(q, d, &q->piece[p]);
+}
+
+static deft_status get_pieces(df_queue *q, df_diag *d, char *to, df_cu_ptr from, size_t bytes)
+{
+    deft_status st = DEFT_OK;
+    const size_t n = (bytes + q->piece_bytes - 1) / q->piece_bytes;
+    size_t asked = 0;
+    TRY(ring_make(q, d));
+    spoil(q); /* as above */
+    for (size_t i = 0; i < n; i++) {
+        for (; asked < n && asked < i + DF_RING_PIECES; asked++)
+            TRY(fetch(q, d, asked, from, bytes));
+        df_ring_piece *const p = &q->piece[i % DF_RING_PIECES];
+        const df_cu_result r = q->g->dr->event_wait(p->ev);
+        if (r) TRY(df_gpu_failed(q->g, q, d, r, true, "cuEventSynchronize"));
+        const size_t at = i * q->piece_bytes;
+        memcpy(to + at, q->ring + (i % DF_RING_PIECES) * q->piece_bytes,
+               bytes - at < q->piece_bytes ? bytes - at : q->piece_bytes);
+    }
+done:
+    return st;
+}
+
+static deft_status get_directly(df_queue *q, df_diag *d, void *to, df_cu_ptr from, size_t bytes)
+{
+    const df_cu_result r = q->g->dr->copy_out(to, from, bytes, q->stream);
+    return r ? df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoHAsync") : DEFT_OK;
+}
+
+deft_status df_queue_get(df_queue *q, df_diag *d, void *to, df_cu_ptr from, size_t bytes)
+{
+    if (bytes == 0) return df_queue_wait(q, d);
+    deft_status st = df_queue_enter(q, d);
+    if (st != DEFT_OK) return st;
+    if (bytes <= q->piece_bytes) {
+        TRY(get_one(q, d, to, from, bytes));
+    } else {
+        const bool directly = bytes >= DIRECT_FROM * q->piece_bytes && is_pinned(q, to);
+        TRY(directly ? get_directly(q, d, to, from, bytes) : get_pieces(q, d, to, from, bytes));
+        TRY(df_queue_drain(q, d, "cuStreamSynchronize"));
+    }
+done:
+    df_gpu_leave(q->g);
+    return st;
+}
+
+/* ---- between GPUs, and within one ---- */
+
+deft_status df_queue_copy(df_queue *q, df_diag *d, df_cu_ptr to, df_cu_ptr from, size_t bytes)
+{
+    if (bytes == 0) return DEFT_OK;
+    const deft_status st = df_queue_enter(q, d);
+    if (st != DEFT_OK) return st;
+    const df_cu_result r = q->g->dr->copy(to, from, bytes, q->stream);
+    df_gpu_leave(q->g);
+    return r ? df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoDAsync") : DEFT_OK;
+}
+
+/* Asks, once for a pair, that g reaches other's memory by itself. Copies only get slower without.
+ */
+static void enable_peer(df_gpu *g, const df_gpu *other)
+{
+    const uint64_t bit = (uint64_t)1 << (other->ordinal & 63);
+    pthread_mutex_lock(&g->lock);
+    const bool asked = (g->peers & bit) != 0;
+    g->peers |= bit;
+    pthread_mutex_unlock(&g->lock);
+    int can = 0;
+    if (asked || !g->dr->peer_can || !g->dr->peer_enable ||
+        g->dr->peer_can(&can, g->device, other->device) || !can)
+        return;
+    const df_cu_result r = g->dr->peer_enable(other->ctx, 0);
+    if (r && r != PEERS_ENABLED_ALREADY)
+        df_logf(g->log, memory, "cuda: GPU %d cannot reach the memory of GPU %d: error %d",
+                g->ordinal, other->ordinal, r);
+}
+
+static deft_status copy_over(df_queue *q, df_diag *d, df_cu_ptr to, const df_gpu *other,
+                             df_cu_ptr from, size_t bytes)
+{
+    const deft_status st = df_queue_enter(q, d);
+    if (st != DEFT_OK) return st;
+    enable_peer(q->g, other);
+    const df_cu_result r = q->g->dr->copy_peer(to, q->g->ctx, from, other->ctx, bytes, q->stream);
+    df_gpu_leave(q->g);
+    return r ? df_gpu_failed(q->g, q, d, r, false, "cuMemcpyPeerAsync") : DEFT_OK;
+}
+
+deft_status df_queue_copy_peer(df_queue *q, df_diag *d, df_cu_ptr to, df_queue *other,
+                               df_cu_ptr from, size_t bytes)
+{
+    deft_status st = DEFT_OK;
+    if (bytes == 0) return DEFT_OK;
+    TRY(df_queue_after(q, d, other));
+    if (q->g == other->g)
+        TRY(df_queue_copy(q, d, to, from, bytes));
+    else
+        TRY(copy_over(q, d, to, other->g, from, bytes));
+    st = df_queue_after(other, d, q);
+    if (st != DEFT_OK) (void)df_queue_wait(q, NULL); /* `from` may be dropped even so */
+done:
+    return st;
+}

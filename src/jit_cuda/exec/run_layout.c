@@ -1,0 +1,652 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What follows from a plan, its slots and the alignment of its buffers: launches of the driver in
+ * order, and their words, but for addresses and numbers, which are noted to be filled in.
+ *
+ *   table    0 0 0 - | words of the segments of a MANY launch | first blocks | ...
+ *   params   words of a segment by value | a df_cuda_many | ...
+ *
+ * Segments of one launch of the plan that have one kernel and go by the same entry are one launch
+ * of the driver (MANY). Parts and rows of scratch live for a launch of the plan: the next one has
+ * the same memory, since launches are in order.
+ */
+#include "jit_cuda/exec/layout.h"
+
+#include <string.h>
+
+#include "replay/tree.h"
+
+enum { SCRATCH_ALIGN = 256 };
+
+/* ---- frames ---- */
+
+df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan)
+{
+    df_cuda_frame *f = df_mem_zalloc(mem, sizeof *f);
+    const size_t n_origins = plan->n_bufs + (size_t)DF_CUDA_N_ORIGINS;
+    if (!f) return NULL;
+    df_arena_init(&f->arena, mem);
+    f->n_bufs = plan->n_bufs;
+    f->n_slots = plan->n_slots;
+    f->n_launches = plan->n_launches;
+    f->slots = df_mem_alloc(mem, (f->n_slots + 1) * sizeof *f->slots);
+    f->low = df_mem_alloc(mem, f->n_bufs + 1);
+    f->origin = df_mem_zalloc(mem, n_origins * sizeof *f->origin);
+    f->own = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->own);
+    f->end = df_mem_zalloc(mem, (f->n_launches + 1) * sizeof *f->end);
+    f->lent = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->lent);
+    f->out = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->out);
+    if (!f->slots || !f->low || !f->origin || !f->own || !f->end || !f->lent || !f->out)
+        df_cuda_frame_destroy(mem, &f);
+    return f;
+}
+
+static void words_finish(const df_mem *mem, df_cuda_words *w)
+{
+    df_vec_finish(mem, &w->word);
+    df_vec_finish(mem, &w->fix);
+    df_vec_finish(mem, &w->num);
+}
+
+void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **out)
+{
+    df_cuda_frame *const f = *out;
+    *out = NULL;
+    if (!f) return;
+    df_mem_free(mem, f->slots, (f->n_slots + 1) * sizeof *f->slots);
+    df_mem_free(mem, f->low, f->n_bufs + 1);
+    df_mem_free(mem, f->origin, (f->n_bufs + (size_t)DF_CUDA_N_ORIGINS) * sizeof *f->origin);
+    df_mem_free(mem, f->own, (f->n_bufs + 1) * sizeof *f->own);
+    df_mem_free(mem, f->end, (f->n_launches + 1) * sizeof *f->end);
+    df_mem_free(mem, f->lent, (f->n_bufs + 1) * sizeof *f->lent);
+    df_mem_free(mem, f->out, (f->n_bufs + 1) * sizeof *f->out);
+    df_cuda_jobs_clear(f);
+    df_vec_finish(mem, &f->steps);
+    df_vec_finish(mem, &f->uses);
+    df_vec_finish(mem, &f->copies);
+    df_vec_finish(mem, &f->jobs);
+    df_vec_finish(mem, &f->job_fns);
+    df_arena_finish(&f->arena);
+    words_finish(mem, &f->table);
+    words_finish(mem, &f->params);
+    df_mem_free(mem, f, sizeof *f);
+}
+
+static uint8_t low_of(const df_cuda_frame *f, uint32_t buf)
+{
+    return (uint8_t)((uintptr_t)f->origin[buf] % f->align);
+}
+
+bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots,
+                        bool by_table)
+{
+    if (!f->is_laid_out || f->by_table != by_table ||
+        memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
+        return false;
+    for (uint32_t i = 0; i < f->n_bufs; i++)
+        if (f->low[i] != low_of(f, i)) return false;
+    return true;
+}
+
+bool df_cuda_frame_is_outdated(const df_cuda_frame *f, const df_cuda_device *c)
+{
+    return f->is_makeshift && f->arrived != df_cuda_later_arrived(c->later);
+}
+
+/* ---- laying out ---- */
+
+/* A segment that has something to do. */
+typedef struct item {
+    const df_seg *seg;
+    const df_kernel *k;
+    df_kargs args;
+    df_cuda_choice choice;
+    int64_t partial, scratch; /* where they are, within the scratch memory */
+    int64_t n_teams;          /* that have a scratch row of each access */
+    bool is_done;
+} item;
+
+static int64_t aligned(int64_t bytes)
+{
+    return (bytes + SCRATCH_ALIGN - 1) & ~(int64_t)(SCRATCH_ALIGN - 1);
+}
+
+int64_t df_cuda_take_scratch(df_cuda_laying *l, int64_t bytes)
+{
+    const int64_t at = l->scratch;
+    l->scratch += aligned(bytes);
+    if (l->scratch > l->f->scratch_bytes) l->f->scratch_bytes = l->scratch;
+    return at;
+}
+
+/* Bytes of a team's scratch row of one access. */
+static int64_t access_row(const df_cuda_laying *l, const item *s, uint32_t i)
+{
+    int64_t n = df_slot_value(l->slots, s->seg->bind[i].offset), n_red = 1;
+    for (uint32_t x = 0; x < s->k->n_axes; x++)
+        if (s->k->role[x] == DF_AXIS_RED) n_red *= s->args.extent[x];
+    n = df_max_i64(df_max_i64(n, n_red), 1);
+    return n * (int64_t)deft_dtype_size((deft_dtype)s->k->access[i].dtype);
+}
+
+static bool is_scratch(const df_kernel *k, uint32_t i)
+{
+    return k->access[i].kind == DF_ACCESS_SCRATCH;
+}
+
+static int64_t row_bytes(const df_cuda_laying *l, const item *s)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < s->k->n_access; i++)
+        if (is_scratch(s->k, i) && s->k->access[i].same_as == i) n += access_row(l, s, i);
+    return n;
+}
+
+/* Rows of one access after those of another: where those of access `end` begin. */
+static int64_t rows_before(const df_cuda_laying *l, const item *s, uint32_t end)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < end; i++)
+        if (is_scratch(s->k, i) && s->k->access[i].same_as == i)
+            n += aligned(access_row(l, s, i) * s->n_teams);
+    return n;
+}
+
+/* Arguments as on the CPU, at the addresses of f->origin. */
+static deft_status bind_item(df_cuda_laying *l, df_diag *d, item *s)
+{
+    const df_kernel *const k = s->k;
+    const df_bound b = { .ptr = df_arena_new(&l->arena, char *, k->n_access + 1),
+                         .stride = df_arena_new(&l->arena, int64_t, k->n_access * k->n_axes + 1),
+                         .base = df_arena_new(&l->arena, int64_t, k->n_access + 1),
+                         .extent = df_arena_new(&l->arena, int64_t, k->n_axes + 1),
+                         .num = df_arena_new(&l->arena, uint64_t, k->n_num + 1) };
+    if (!b.ptr || !b.stride || !b.base || !b.extent || !b.num)
+        return df_fail_mem(d, "run", k->n_access * sizeof *b.ptr);
+    df_bind_extents(&b, k, s->seg, l->slots);
+    df_bind_addresses(&b, k, s->seg, l->slots, l->f->origin);
+    df_bind_numbers(&b, k, s->seg, l->slots, l->t);
+    s->args = (df_kargs){
+        .ptr = b.ptr, .stride = b.stride, .base = b.base, .extent = b.extent, .num = b.num
+    };
+    s->choice = df_cuda_choose(l->gpu, k, &s->args);
+    return df_cuda_fits(d, k, &s->args);
+}
+
+/* ---- words ---- */
+
+typedef struct placing {
+    const df_cuda_laying *l;
+    const item *s;
+    df_cuda_words *to;
+    uint32_t at; /* of the segment's first word */
+    bool ok;
+} placing;
+
+static void fix(placing *p, uint32_t at, uint32_t origin, int64_t add)
+{
+    p->ok =
+        p->ok && df_vec_push(p->l->c->mem, &p->to->fix, ((df_cuda_fix){ p->at + at, origin, add }));
+}
+
+static uint32_t origin_of(const df_cuda_laying *l, uint32_t which)
+{
+    return l->f->n_bufs + which;
+}
+
+static void place_address(placing *p, uint32_t at, uint32_t access)
+{
+    const df_cuda_laying *const l = p->l;
+    const df_kernel *const k = p->s->k;
+    const df_bind *const bind = &p->s->seg->bind[access];
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[access].dtype);
+    int64_t add = df_slot_value(l->slots, bind->offset) * size;
+    if (is_scratch(k, access)) {
+        add = p->s->scratch + rows_before(l, p->s, k->access[access].same_as);
+        fix(p, at, origin_of(l, DF_CUDA_ORIGIN_SCRATCH), add);
+        return;
+    }
+    if (bind->buf == DF_NONE) return;
+    const df_plan_buf *const buf = &l->plan->bufs[bind->buf];
+    const bool is_temp = buf->kind == DF_BUF_TEMP;
+    if (is_temp) add += df_bind_region(l->plan, l->slots, buf->index);
+    fix(p, at, is_temp ? origin_of(l, DF_CUDA_ORIGIN_TEMPS) : bind->buf, add);
+}
+
+static void place_number(placing *p, uint32_t at, uint32_t i)
+{
+    const uint32_t from = p->s->seg->num[i];
+    if (from & DF_NUM_IS_SLOT) return; /* as slots are, so is the word */
+    p->ok = p->ok && df_vec_push(p->l->c->mem, &p->to->num, ((df_cuda_num){ p->at + at, from }));
+}
+
+static void place_word(void *user, uint32_t at, df_cuda_word w)
+{
+    placing *const p = user;
+    switch ((df_cuda_word_kind)w.kind) {
+    case DF_CUDA_WORD_PTR: place_address(p, at, w.access); break;
+    case DF_CUDA_WORD_NUM: place_number(p, at, w.access); break;
+    case DF_CUDA_WORD_FAULT: fix(p, at, origin_of(p->l, DF_CUDA_ORIGIN_TABLE), 0); break;
+    case DF_CUDA_WORD_PARTIAL:
+        fix(p, at, origin_of(p->l, DF_CUDA_ORIGIN_SCRATCH), p->s->partial);
+        break;
+    case DF_CUDA_WORD_BASE:
+    case DF_CUDA_WORD_STRIDE:
+    case DF_CUDA_WORD_EXTENT: break;
+    }
+}
+
+deft_status df_cuda_more_words(const df_cuda_laying *l, df_diag *d, df_cuda_words *to, size_t n)
+{
+    if (!df_vec_reserve(l->c->mem, &to->word, n)) return df_fail_mem(d, "run", n * 8);
+    memset(to->word.at + to->word.n, 0, n * sizeof *to->word.at);
+    to->word.n += n;
+    return DEFT_OK;
+}
+
+deft_status df_cuda_param_fix(const df_cuda_laying *l, df_diag *d, uint32_t at, uint32_t which,
+                              int64_t add)
+{
+    const df_cuda_fix x = { at, origin_of(l, which), add };
+    if (df_vec_push(l->c->mem, &l->f->params.fix, x)) return DEFT_OK;
+    return df_fail_mem(d, "run", sizeof x);
+}
+
+deft_status df_cuda_use_buffer(const df_cuda_laying *l, df_diag *d, uint32_t buf, bool writes)
+{
+    const df_cuda_use u = { buf, writes };
+    if (buf == DF_NONE || df_vec_push(l->c->mem, &l->f->uses, u)) return DEFT_OK;
+    return df_fail_mem(d, "run", sizeof u);
+}
+
+deft_status df_cuda_use_scratch(const df_cuda_laying *l, df_diag *d)
+{
+    return df_cuda_use_buffer(l, d, l->f->n_bufs, true);
+}
+
+deft_status df_cuda_use_accesses(const df_cuda_laying *l, df_diag *d, const df_seg *seg,
+                                 const df_kernel *k)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < k->n_access && st == DEFT_OK; i++)
+        st = is_scratch(k, i)
+                 ? df_cuda_use_scratch(l, d)
+                 : df_cuda_use_buffer(l, d, seg->bind[i].buf, k->access[i].kind == DF_ACCESS_STORE);
+    return st;
+}
+
+deft_status df_cuda_add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_step *s)
+{
+    df_cuda_frame *const f = l->f;
+    df_cuda_step at = *s;
+    at.first_use = 0;
+    if (f->steps.n > 0) {
+        const df_cuda_step *const before = &f->steps.at[f->steps.n - 1];
+        at.first_use = before->first_use + before->n_uses;
+    }
+    at.n_uses = (uint32_t)f->uses.n - at.first_use;
+    if (df_vec_push(l->c->mem, &f->steps, at)) return DEFT_OK;
+    return df_fail_mem(d, "run", sizeof at);
+}
+
+static deft_status put_words(const df_cuda_laying *l, df_diag *d, const item *s, df_cuda_words *to)
+{
+    placing p = { .l = l, .s = s, .to = to, .at = (uint32_t)to->word.n, .ok = true };
+    const uint32_t n = df_cuda_layout(s->k, NULL, NULL);
+    const deft_status st = df_cuda_more_words(l, d, to, n);
+    if (st != DEFT_OK) return st;
+    df_cuda_fill(s->k, &s->args, to->word.at + p.at);
+    df_cuda_layout(s->k, place_word, &p);
+    return p.ok ? DEFT_OK : df_fail_mem(d, "run", n * sizeof(df_cuda_fix));
+}
+
+/* ---- groups ---- */
+
+/* Segments of one kernel that go by one entry. */
+typedef struct group {
+    item **item;
+    uint32_t n;
+    bool many;
+    uint32_t words;    /* where those of the first begin: in the table (MANY), in params */
+    int64_t *n_blocks; /* per segment, of the pass at hand */
+} group;
+
+/* Each segment's share of what fills the GPU. */
+static int64_t share_blocks(const df_cuda_laying *l, group *g, df_cuda_entry e)
+{
+    const df_kernel *const k = g->item[0]->k;
+    int64_t total = 0, sum = 0, most = INT64_MAX;
+    for (uint32_t i = 0; i < g->n; i++) {
+        const item *const s = g->item[i];
+        g->n_blocks[i] = df_cuda_blocks(k, e, &s->args);
+        total += df_min_i64(g->n_blocks[i], INT64_MAX / (g->n + 1));
+        most = df_min_i64(most, df_cuda_most_blocks(l->gpu, k, e, row_bytes(l, s)));
+    }
+    most = df_min_i64(most, df_cuda_fewer_blocks(l->gpu, k, e, total));
+    for (uint32_t i = 0; i < g->n; i++) {
+        const double part = (double)g->n_blocks[i] / (double)total;
+        if (total > most)
+            g->n_blocks[i] =
+                df_min_i64(g->n_blocks[i], df_max_i64((int64_t)((double)most * part), 1));
+        sum += g->n_blocks[i];
+    }
+    return sum;
+}
+
+static void place_rows(df_cuda_laying *l, const group *g, df_cuda_entry e)
+{
+    for (uint32_t i = 0; i < g->n; i++) {
+        item *const s = g->item[i];
+        s->n_teams = DF_CUDA_TEAMS(e) * g->n_blocks[i];
+        s->scratch = df_cuda_take_scratch(l, rows_before(l, s, s->k->n_access));
+        if (s->choice.split)
+            s->partial = df_cuda_take_scratch(l, df_cuda_partial_words(s->k, &s->args) * 8);
+    }
+}
+
+static deft_status put_segments(df_cuda_laying *l, df_diag *d, group *g)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_words *const to = g->many ? &l->f->table : &l->f->params;
+    g->words = (uint32_t)to->word.n;
+    for (uint32_t i = 0; i < g->n; i++) TRY(put_words(l, d, g->item[i], to));
+done:
+    return st;
+}
+
+/* The first thread block of each segment behind the words, and a df_cuda_many for it all. */
+static deft_status put_many(df_cuda_laying *l, df_diag *d, const group *g, uint32_t n_blocks,
+                            uint32_t *at)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_words *const table = &l->f->table, *const params = &l->f->params;
+    const uint32_t first = (uint32_t)table->word.n;
+    df_cuda_many many = { .n = g->n, .n_blocks = n_blocks };
+    *at = (uint32_t)params->word.n;
+    TRY(df_cuda_more_words(l, d, table, (g->n + 1) / 2));
+    TRY(df_cuda_more_words(l, d, params, sizeof many / 8));
+    uint32_t *const begin = (uint32_t *)(void *)(table->word.at + first);
+    for (uint32_t i = 0, sum = 0; i < g->n; i++) {
+        begin[i] = sum;
+        sum += (uint32_t)g->n_blocks[i];
+    }
+    memcpy(params->word.at + *at, &many, sizeof many);
+    TRY(df_cuda_param_fix(l, d, *at, DF_CUDA_ORIGIN_TABLE, (int64_t)g->words * 8));
+    TRY(df_cuda_param_fix(l, d, *at + 1, DF_CUDA_ORIGIN_TABLE, (int64_t)first * 8));
+done:
+    return st;
+}
+
+static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pass pass)
+{
+    deft_status st = DEFT_OK;
+    const item *const s = g->item[0];
+    const df_cuda_entry e = df_cuda_entry_of(s->choice, pass, g->many);
+    const int64_t n_blocks = share_blocks(l, g, e);
+    df_cuda_step step = { .seg = (uint32_t)(s->seg - l->plan->segs),
+                          .kernel = s->seg->kernel,
+                          .job = DF_NONE,
+                          .entry = e,
+                          .param = g->words,
+                          .n_blocks = (uint32_t)n_blocks,
+                          .n_threads = df_cuda_threads(s->k, pass) };
+    if (pass != DF_CUDA_FIN) {
+        place_rows(l, g, e);
+        TRY(put_segments(l, d, g));
+        step.param = g->words;
+    }
+    step.n_words = df_cuda_layout(s->k, NULL, NULL);
+    if (g->many) {
+        step.n_words = sizeof(df_cuda_many) / 8;
+        TRY(put_many(l, d, g, step.n_blocks, &step.param));
+    } else {
+        l->f->n_spare += 1 + (pass == DF_CUDA_FIN ? 0 : step.n_words);
+    }
+    for (uint32_t i = 0; i < g->n; i++)
+        TRY(df_cuda_use_accesses(l, d, g->item[i]->seg, g->item[i]->k));
+    if (s->choice.split) TRY(df_cuda_use_scratch(l, d));
+    TRY(df_cuda_add_step(l, d, &step));
+done:
+    return st;
+}
+
+/* All of them go by what is there, should their own entries be missing. */
+static void choose_together(df_cuda_laying *l, group *g)
+{
+    df_cuda_choice choice = g->item[0]->choice;
+    uint8_t facts = choice.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
+    for (uint32_t i = 0; i < g->n; i++)
+        facts |= df_cuda_facts(g->item[i]->k, &g->item[i]->args) & DF_CUDA_LONG;
+    df_cuda_make_do(l, g->item[0]->seg->kernel, facts, &choice, &g->many);
+    for (uint32_t i = 0; i < g->n; i++) g->item[i]->choice = choice;
+}
+
+static deft_status put_group(df_cuda_laying *l, df_diag *d, group *g)
+{
+    deft_status st = DEFT_OK;
+    const item *const s = g->item[0];
+    g->many = l->f->by_table || g->n > 1 || !df_cuda_by_value(s->k);
+    choose_together(l, g);
+    g->n_blocks = df_arena_new(&l->arena, int64_t, g->n);
+    if (!g->n_blocks) return df_fail_mem(d, "run", g->n * sizeof *g->n_blocks);
+    if (!s->choice.split) return put_pass(l, d, g, DF_CUDA_MAIN);
+    TRY(put_pass(l, d, g, DF_CUDA_PART));
+    TRY(put_pass(l, d, g, DF_CUDA_FIN));
+done:
+    return st;
+}
+
+/* ---- launches of the plan ---- */
+
+static bool go_together(const item *a, const item *b)
+{
+    return a->seg->kernel == b->seg->kernel && a->choice.flags == b->choice.flags &&
+           a->choice.split == b->choice.split;
+}
+
+static bool has_work(const item *s)
+{
+    const df_cuda_entry any = { .pass = DF_CUDA_MAIN };
+    return df_cuda_blocks(s->k, any, &s->args) > 0;
+}
+
+/* Those that go with item i, it being the first. */
+static deft_status gather(df_cuda_laying *l, df_diag *d, item *items, uint32_t n, uint32_t i,
+                          group *g)
+{
+    *g = (group){ .item = df_arena_new(&l->arena, item *, n) };
+    if (!g->item) return df_fail_mem(d, "run", n * sizeof *g->item);
+    for (uint32_t j = i; j < n; j++) {
+        if (items[j].is_done || !go_together(&items[i], &items[j])) continue;
+        items[j].is_done = true;
+        g->item[g->n++] = &items[j];
+    }
+    return DEFT_OK;
+}
+
+static deft_status bind_launch(df_cuda_laying *l, df_diag *d, const df_launch *launch, item *items)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < launch->n; i++) {
+        item *const s = &items[i];
+        s->seg = &l->plan->segs[launch->first + i];
+        s->is_done = s->seg->kind != DF_SEG_KERNEL;
+        if (s->is_done) continue;
+        s->k = &l->plan->kernels[s->seg->kernel];
+        TRY(bind_item(l, d, s));
+        s->is_done = !has_work(s);
+    }
+done:
+    return st;
+}
+
+/* Segments [i, end). */
+static deft_status put_kernels(df_cuda_laying *l, df_diag *d, item *items, uint32_t i, uint32_t end)
+{
+    deft_status st = DEFT_OK;
+    for (; i < end; i++) {
+        group g;
+        if (items[i].is_done) continue;
+        TRY(gather(l, d, items, end, i, &g));
+        TRY(put_group(l, d, &g));
+    }
+done:
+    return st;
+}
+
+/* Kernels first; then products and routines; then what comes after. */
+static deft_status put_launch(df_cuda_laying *l, df_diag *d, const df_launch *launch)
+{
+    deft_status st = DEFT_OK;
+    const uint32_t n_beside = launch->n - launch->n_after;
+    df_arena_reset(&l->arena);
+    l->scratch = 0;
+    if (launch->n == 0) return DEFT_OK;
+    item *const items = df_arena_new(&l->arena, item, launch->n);
+    if (!items) return df_fail_mem(d, "run", launch->n * sizeof *items);
+    TRY(bind_launch(l, d, launch, items));
+    TRY(put_kernels(l, d, items, 0, n_beside));
+    for (uint32_t i = 0; i < launch->n; i++)
+        if (items[i].seg->kind != DF_SEG_KERNEL)
+            TRY(df_cuda_job_lay_out(l, d, launch->first + i, false));
+    for (uint32_t i = n_beside; i < launch->n; i++) TRY(put_kernels(l, d, items, i, i + 1));
+done:
+    return st;
+}
+
+/* Indices that lie in inputs are looked at before anything is written over, where something may be.
+ */
+static deft_status put_checks(df_cuda_laying *l, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < l->plan->n_segs && l->plan->checks_first; i++) {
+        const df_seg *const seg = &l->plan->segs[i];
+        if (seg->kind != DF_SEG_ROUTINE || !df_bind_is_scatter(seg)) continue;
+        if (l->plan->bufs[seg->a.buf].kind != DF_BUF_INPUT) continue;
+        TRY(df_cuda_job_lay_out(l, d, i, true));
+    }
+    l->f->n_first = (uint32_t)l->f->steps.n;
+done:
+    return st;
+}
+
+static void clear(df_cuda_words *w)
+{
+    w->word.n = w->fix.n = w->num.n = 0;
+}
+
+deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
+                                  const df_plan *plan, const df_trace *t, const int64_t *slots,
+                                  bool by_table)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_laying l = {
+        .f = f, .c = c, .gpu = df_gpu_facts_of(c->gpu), .plan = plan, .t = t, .slots = slots
+    };
+    df_arena_init(&l.arena, c->mem);
+    f->is_laid_out = f->is_makeshift = false;
+    f->arrived = df_cuda_later_arrived(c->later);
+    f->by_table = by_table;
+    f->n_spare = 0;
+    f->steps.n = f->uses.n = 0;
+    for (uint32_t i = 0; i < DF_CUDA_N_ORIGINS; i++)
+        f->origin[f->n_bufs + i] = (char *)DF_CUDA_NOWHERE;
+    f->scratch_bytes = 0;
+    f->temps_bytes = df_bind_temporaries(plan, slots);
+    clear(&f->table);
+    clear(&f->params);
+    df_cuda_jobs_clear(f);
+    if (plan->n_checked > 0 || plan->checks_first)
+        TRY(df_cuda_more_words(&l, d, &f->table, DF_CUDA_FAULT_WORDS));
+    TRY(put_checks(&l, d));
+    for (uint32_t i = 0; i < plan->n_launches; i++) {
+        TRY(put_launch(&l, d, &plan->launches[i]));
+        f->end[i] = (uint32_t)f->steps.n;
+    }
+    memcpy(f->slots, slots, plan->n_slots * sizeof *slots);
+    f->align = df_cuda_jobs_align(f);
+    for (uint32_t i = 0; i < f->n_bufs; i++) f->low[i] = low_of(f, i);
+done:
+    df_arena_finish(&l.arena);
+    return st;
+}
+
+/* ---- functions ---- */
+
+static uint32_t entry_number(const df_cuda_step *s)
+{
+    return s->kernel * DF_CUDA_ENTRIES + s->entry.pass * 16u + s->entry.flags;
+}
+
+/* What is wanted and not there, kernel by kernel; is_wanted: per entry. */
+static uint32_t list_wants(const df_plan *plan, const df_cuda_plan *p, const bool *is_wanted,
+                           df_cuda_want *want)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < p->n_kernels * DF_CUDA_ENTRIES; i++) {
+        const uint32_t k = i / DF_CUDA_ENTRIES, e = i % DF_CUDA_ENTRIES;
+        if (!is_wanted[i]) continue;
+        want[n++] = (df_cuda_want){ .kernel = &plan->kernels[k],
+                                    .entry = { (uint8_t)(e / 16), (uint8_t)(e % 16) },
+                                    .ops = df_cuda_ops(plan, k),
+                                    .site = plan->about ? plan->about[k].site : 0 };
+    }
+    return n;
+}
+
+void df_cuda_publish(df_cuda_fn *_Atomic *at, df_cuda_fn *fn)
+{
+    df_cuda_fn *none = NULL;
+    if (atomic_compare_exchange_strong_explicit(at, &none, fn, memory_order_acq_rel,
+                                                memory_order_acquire))
+        return;
+    df_counted *unused = &fn->counted;
+    df_counted_drop(&unused);
+}
+
+static deft_status get_missing(df_cuda_device *c, df_diag *d, const df_plan *plan, df_cuda_plan *p,
+                               const bool *is_wanted, uint32_t n, df_waiter *w)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_want *const want = df_mem_alloc(c->mem, n * sizeof *want);
+    if (!want) return df_fail_mem(d, "run", n * sizeof *want);
+    (void)list_wants(plan, p, is_wanted, want);
+    TRY(df_modules_get(c->modules, d, want, n, 0, w));
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t k = (uint32_t)(want[i].kernel - plan->kernels);
+        const uint32_t at = want[i].entry.pass * 16u + want[i].entry.flags;
+        df_cuda_publish(&p->fn[k * DF_CUDA_ENTRIES + at], want[i].fn);
+    }
+done:
+    df_mem_free(c->mem, want, n * sizeof *want);
+    return st;
+}
+
+deft_status df_cuda_frame_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c, const df_plan *plan,
+                               df_waiter *w)
+{
+    deft_status st = DEFT_OK;
+    df_cuda_plan *const p = plan->attached;
+    const size_t size = p->n_kernels * (size_t)DF_CUDA_ENTRIES + 1;
+    bool *const is_wanted = df_mem_zalloc(c->mem, size);
+    uint32_t n = 0;
+    if (!is_wanted) return df_fail_mem(d, "run", size);
+    for (uint32_t i = 0; i < f->steps.n; i++) {
+        if (f->steps.at[i].kernel == DF_NONE) continue;
+        const uint32_t at = entry_number(&f->steps.at[i]);
+        if (is_wanted[at] || atomic_load_explicit(&p->fn[at], memory_order_acquire)) continue;
+        is_wanted[at] = true;
+        n++;
+    }
+    if (n > 0) TRY(get_missing(c, d, plan, p, is_wanted, n, w));
+    for (uint32_t i = 0; i < f->steps.n; i++) {
+        df_cuda_step *const s = &f->steps.at[i];
+        if (s->kernel == DF_NONE) continue;
+        s->fn = atomic_load_explicit(&p->fn[entry_number(s)], memory_order_acquire)->fn;
+    }
+    TRY(df_cuda_jobs_load(f, d, c));
+    f->is_laid_out = true;
+done:
+    df_mem_free(c->mem, is_wanted, size);
+    return st;
+}

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * COL: a thread block takes a tile of 32 times C neighbours along INNER and all that is reduced for
+ * them. Thread (x, y), x of 32, y of 16, holds accumulators y, y + 16, y + 32 and y + 48 of columns
+ * C x on (base/limits.h): the folds by 32 and 16 are its own, those by 8, 4, 2 and 1 go through
+ * shared memory, and threads of y = 0 push what comes out on their columns' stacks. C is 1, or more
+ * with WIDE, for which a thread's columns are one access in each row. Neighbours along x read
+ * neighbours in memory. Columns beyond INNER's end are calculated with, but `in` is false for them.
+ *
+ * A scan goes along a column in order: threads of y = 0 do its stage alone, and have all 64
+ * accumulators of a reduction beside it in local memory. Stacks that do not fit shared memory are
+ * in that of the threads that push (lean).
+ */
+#include "jit_cuda/gen/gen.h"
+
+#include <stdio.h>
+
+enum { TILE_THREADS = DF_CUDA_TILE * DF_CUDA_TILE_Y, LARGEST = 16 };
+
+/* ---- shared memory: what is folded, then the stacks of a stage ---- */
+
+static size_t folding(void)
+{
+    return (size_t)TILE_THREADS * LARGEST;
+}
+
+/* Accumulators of one reduction's stacks, a thread having so many columns. */
+static size_t each(uint32_t columns)
+{
+    return (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE * columns;
+}
+
+size_t df_cuda_col_shared(const df_cuda_gen *g, uint32_t columns)
+{
+    size_t most = 16;
+    for (uint32_t s = 0; s < g->k->n_stages; s++) {
+        if (!df_cuda_reduces(g, s)) continue;
+        if (g->lean) return folding();
+        const size_t n = df_cuda_shared(g, s, each(columns), folding(), DF_NONE);
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+static void put_stack(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    if (g->lean) {
+        df_cuda_line(g, "%s::t stack%u[%d];", o, i, DF_CUDA_DEPTH);
+        return;
+    }
+    const uint32_t stage = g->k->ins[i].stage;
+    df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (C == 1 ? %zu : %zu)) + tx * C;", o, i,
+                 o, df_cuda_shared(g, stage, each(1), folding(), i),
+                 df_cuda_shared(g, stage, each(df_cuda_lanes(g->k)), folding(), i));
+}
+
+/* From one entry of a stack to the next. */
+static const char *by(const df_cuda_gen *g)
+{
+    return g->lean ? "1" : "TILE * C";
+}
+
+/* ---- elements ---- */
+
+static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+{
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    df_cuda_line(g, "EACH { r[l] = c + (I)ty + l / C * %d; on[l] = in && r[l] < end; }",
+                 DF_CUDA_TILE_Y);
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *const ins = &g->k->ins[i];
+        if (ins->stage != stage || ins->level != DF_LEVEL_ELEM) continue;
+        if (!df_cuda_is_reduce(g, i))
+            df_cuda_elem(g, i);
+        else if (counts)
+            df_cuda_accumulate(g, i);
+    }
+    g->lanes = false;
+}
+
+/* To what `fold` holds for y = 0. Barriers before it is read by others and before it is used anew.
+ */
+static void put_fold(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::t fold%u[C];", o, i);
+    df_cuda_line(g,
+                 "EACH_COLUMN fold%u[j] = %s::join(%s::join(acc%u[j], acc%u[2 * C + j]), "
+                 "%s::join(acc%u[C + j], acc%u[3 * C + j]));",
+                 i, o, o, i, i, o, i, i);
+    df_cuda_brace(g);
+    df_cuda_line(g, "%s::t *const all = (%s::t *)mem + tx * C;", o, o);
+    df_cuda_line(g, "EACH_COLUMN all[ty * TILE * C + j] = fold%u[j];", i);
+    df_cuda_open(g, "for (u32 h = %d; h >= 1; h /= 2)", DF_CUDA_TILE_Y / 2);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_line(g,
+                 "if (ty < h) EACH_COLUMN all[ty * TILE * C + j] = fold%u[j] = %s::join(fold%u[j], "
+                 "all[(ty + h) * TILE * C + j]);",
+                 i, o, i);
+    df_cuda_close(g);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_close(g);
+}
+
+/* Block `b` of the column. */
+static void put_block(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_line(g, "enum { V = 4 * C };");
+    df_cuda_accumulators(g, stage);
+    df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
+                 DF_BLOCK, DF_BLOCK, DF_BLOCK);
+    df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
+    put_elements(g, stage, true);
+    df_cuda_close(g);
+    df_cuda_each_red(g, stage, put_fold);
+}
+
+static void put_push(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "if (ty == 0) EACH_COLUMN push<%s>(stack%u + j, %s, b, fold%u[j]);", o, i,
+                 by(g), i);
+}
+
+static void put_result(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::result v%u[C];", o, i);
+}
+
+static void put_finish(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    if (!g->lean) {
+        df_cuda_line(g, "EACH_COLUMN v%u[j] = finish<%s>(stack%u + j, %s, n_red);", i, o, i, by(g));
+        return;
+    }
+    df_cuda_line(g, "if (ty == 0) ((%s::result *)mem)[tx] = finish<%s>(stack%u, 1, n_red);", o, o,
+                 i);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_line(g, "v%u[0] = ((%s::result *)mem)[tx];", i, o);
+    df_cuda_line(g, "__syncthreads();");
+}
+
+static void put_reducing(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_each_red(g, stage, put_stack);
+    df_cuda_open(g, "for (I b = 0; b < n_red; b++)");
+    put_block(g, stage);
+    df_cuda_each_red(g, stage, put_push);
+    df_cuda_close(g);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_finish);
+}
+
+static void put_plain(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_open(g, "for (I c = 0; c < length; c += 64)");
+    df_cuda_line(g, "enum { V = 4 * C };");
+    df_cuda_line(g, "const I end = length;");
+    put_elements(g, stage, false);
+    df_cuda_close(g);
+}
+
+static void put_scan(df_cuda_gen *g, uint32_t i)
+{
+    char o[32], v[24];
+    df_cuda_red_type(g, i, o);
+    g->lanes = true;
+    df_cuda_ref(g, g->k->ins[i].src[0], v);
+    df_cuda_line(g, "%s v%u[V];", df_cuda_type(g->k->ins[i].dtype), i);
+    df_cuda_line(g, "EACH v%u[l] = run%u[l] = c == 0 ? %s : %s::join(run%u[l], %s);", i, i, v, o, i,
+                 v);
+}
+
+static void put_all(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::t all%u[C][64];", o, i);
+    df_cuda_line(g, "EACH_COLUMN set_all<%s>(all%u[j]);", o, i);
+}
+
+static void put_join_one(df_cuda_gen *g, uint32_t i)
+{
+    char o[32], v[24];
+    df_cuda_red_type(g, i, o);
+    df_cuda_ref(g, g->k->ins[i].src[0], v);
+    df_cuda_line(g,
+                 "EACH if (on[l]) all%u[l][c %% 64] = %s::join(all%u[l][c %% 64], %s::of(%s, c));",
+                 i, o, i, o, v);
+}
+
+static void put_push_alone(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "EACH_COLUMN push<%s>(stack%u + j, %s, c / %d, fold_alone<%s>(all%u[j]));", o,
+                 i, by(g), DF_BLOCK, o, i);
+}
+
+static void put_in_order(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_each_red(g, stage, put_stack);
+    df_cuda_open(g, "if (ty == 0)");
+    df_cuda_each_red(g, stage, put_all);
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
+            df_cuda_line(g, "%s run%u[C] = {};", df_cuda_type(g->k->ins[i].dtype), i);
+    df_cuda_open(g, "for (I c = 0; c < length; c++)");
+    df_cuda_line(g, "enum { V = C };");
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    df_cuda_line(g, "EACH { r[l] = c; on[l] = in; }");
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        if (g->k->ins[i].stage != stage || g->k->ins[i].level != DF_LEVEL_ELEM) continue;
+        g->lanes = true;
+        if (df_cuda_is_scan(g, i))
+            put_scan(g, i);
+        else if (df_cuda_is_reduce(g, i))
+            put_join_one(g, i);
+        else
+            df_cuda_elem(g, i);
+    }
+    g->lanes = false;
+    if (df_cuda_reduces(g, stage)) {
+        df_cuda_open(g, "if (c + 1 == length || c %% %d == %d)", DF_BLOCK, DF_BLOCK - 1);
+        df_cuda_each_red(g, stage, put_push_alone);
+        df_cuda_close(g);
+    }
+    df_cuda_close(g);
+    df_cuda_close(g);
+    if (df_cuda_reduces(g, stage)) df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_finish);
+}
+
+static void put_stage(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_row_level(g, stage, "in && ty == 0");
+    if (!df_cuda_has_elem(g, stage)) return;
+    if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_result);
+    df_cuda_brace(g);
+    if (df_cuda_scans(g, stage))
+        put_in_order(g, stage);
+    else if (df_cuda_reduces(g, stage))
+        put_reducing(g, stage);
+    else
+        put_plain(g, stage);
+    df_cuda_close(g);
+}
+
+/* ---- functions ---- */
+
+static void put_head(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_line(g, "enum { TILE = %d };", DF_CUDA_TILE);
+    char red[160], rows[160];
+    df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
+    df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
+    df_cuda_words(g);
+    df_cuda_consts(g);
+    df_cuda_line(g, "const I length = %s, rows = %s;", red, rows);
+    df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);
+    df_cuda_line(g, "const I tiles = divide(e%d + (TILE * C - 1), (I)TILE * C);", inner);
+}
+
+static void put_tile(df_cuda_gen *g, const char *tile)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_line(g, "const I x%d = (%s * TILE + (I)tx) * C;", inner, tile);
+    df_cuda_line(g, "const bool in = x%d < e%d;", inner, inner);
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+}
+
+static void put_threads(df_cuda_gen *g)
+{
+    df_cuda_line(g, "__shared__ __align__(16) unsigned char mem[C == 1 ? %zu : %zu];",
+                 df_cuda_col_shared(g, 1), df_cuda_col_shared(g, df_cuda_lanes(g->k)));
+    df_cuda_line(g, "const u32 tx = threadIdx.x %% TILE, ty = threadIdx.x / TILE;");
+}
+
+static void put_main(df_cuda_gen *g)
+{
+    df_cuda_open(g, "template <typename I, int C> DEV void %s_main(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    put_threads(g);
+    df_cuda_open(g, "for (I at = (I)block; at < rows * tiles; at += (I)n)");
+    df_cuda_line(g, "const I o = divide(at, tiles);");
+    put_tile(g, "(at - o * tiles)");
+    for (uint32_t s = 0; s < g->k->n_stages; s++) put_stage(g, s);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_partial(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(
+        g,
+        "if (in && ty == 0) EACH_COLUMN %s::put(mine + %u * plane + (i64)b * e%d + j, plane, "
+        "fold%u[j]);",
+        o, df_cuda_slot(g, i), df_cuda_axis(g->k, DF_AXIS_INNER), i);
+}
+
+static void put_mine(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_line(g, "const i64 plane = (i64)n_red * e%d;", inner);
+    df_cuda_line(g, "u64 *const mine = partial + (i64)o * %u * plane + x%d;", df_cuda_n_slots(g),
+                 inner);
+}
+
+static void put_part(df_cuda_gen *g)
+{
+    df_cuda_open(g, "template <typename I, int C> DEV void %s_part(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    put_threads(g);
+    df_cuda_line(g, "const i64 of_row = (i64)n_red * tiles;");
+    df_cuda_open(g, "for (i64 at = block; at < (i64)rows * of_row; at += n)");
+    df_cuda_line(g, "const I o = (I)divide(at, of_row);");
+    df_cuda_line(g, "const i64 in_row = at - (i64)o * of_row;");
+    df_cuda_line(g, "const I b = (I)divide(in_row, (i64)tiles);");
+    put_tile(g, "(I)(in_row - (i64)b * tiles)");
+    df_cuda_row_level(g, 0, NULL);
+    put_block(g, 0);
+    put_mine(g);
+    df_cuda_each_red(g, 0, put_partial);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_fin(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    char by[16];
+    snprintf(by, sizeof by, "e%d, ", inner);
+    df_cuda_open(g, "template <typename I> DEV void %s_fin(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    df_cuda_line(g, "enum { C = 1 };");
+    put_head(g);
+    df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
+    df_cuda_open(g,
+                 "for (I at = (I)block * (I)blockDim.x + (I)threadIdx.x; at < rows * e%d; "
+                 "at += step)",
+                 inner);
+    df_cuda_line(g, "const I o = divide(at, e%d), x%d = at - o * e%d;", inner, inner, inner);
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    df_cuda_row_level(g, 0, "true");
+    put_mine(g);
+    df_cuda_line(g, "const i64 n_blocks = n_red;");
+    df_cuda_from_partial(g, "join_column", by);
+    for (uint32_t s = 1; s < g->k->n_stages; s++) df_cuda_row_level(g, s, "true");
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+void df_cuda_col(df_cuda_gen *g)
+{
+    if (g->pass == DF_CUDA_MAIN)
+        put_main(g);
+    else if (g->pass == DF_CUDA_PART)
+        put_part(g);
+    else
+        put_fin(g);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * MAP: a thread takes groups of G neighbours along INNER and strides over the grid; G is 1, or what
+ * fills 16 bytes of the widest dtype (WIDE), for which loads and stores of the neighbours are one
+ * access each. Of whole groups it takes N at a time, a stride apart: they go through the body side
+ * by side, an instruction for all before the next, so that the loads of all are in flight together.
+ * What is left, and rows whose last group is short, go by one group.
+ */
+#include "jit_cuda/gen/gen.h"
+
+void df_cuda_map_body(df_cuda_gen *g)
+{
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    if (g->groups)
+        df_cuda_line(g, "EACH { r[l] = r0[l / G] + l %% G; on[l] = true; }");
+    else
+        df_cuda_line(g, "EACH { r[l] = r0 + l; on[l] = r[l] < e%d; }",
+                     df_cuda_axis(g->k, DF_AXIS_INNER));
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) df_cuda_elem(g, i);
+}
+
+/* Where there are fewer than N groups, how `far` the last would be need not fit I. */
+static void put_many(df_cuda_gen *g)
+{
+    const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);
+    df_cuda_brace(g);
+    df_cuda_line(g, "enum { U = N, V = G * N };");
+    df_cuda_line(g, "const i64 far = (i64)(N - 1) * step;");
+    if (df_cuda_axis(g->k, DF_AXIS_OUTER) < 0)
+        df_cuda_line(g, "const I whole = divide(e%d, (I)G);", inner);
+    else
+        df_cuda_line(g, "const I whole = e%d %% G == 0 ? total : 0;", inner);
+    df_cuda_line(g, "const I end = far < whole ? (I)(whole - far) : 0;");
+    df_cuda_open(g, "for (; at < end; at += N * step)");
+    df_cuda_line(g, "I o[U], r0[U];");
+    if (df_cuda_axis(g->k, DF_AXIS_OUTER) < 0)
+        df_cuda_line(g, "EACH_GROUP { o[u] = 0; r0[u] = (at + u * step) * G; }");
+    else
+        df_cuda_line(g, "EACH_GROUP { const I t = at + u * step; o[u] = divide(t, groups); "
+                        "r0[u] = (t - o[u] * groups) * G; }");
+    g->groups = true;
+    df_cuda_map_body(g);
+    g->groups = false;
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+void df_cuda_map(df_cuda_gen *g)
+{
+    char rows[160];
+    df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
+    df_cuda_open(g,
+                 "template <typename I, int G, int N> DEV void %s_main(const u64 *w, u32 block, "
+                 "u32 n)",
+                 g->name);
+    df_cuda_words(g);
+    df_cuda_consts(g);
+    df_cuda_line(g, "const I groups = divide(e%d + (G - 1), (I)G), total = groups * %s;",
+                 df_cuda_axis(g->k, DF_AXIS_INNER), rows);
+    df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
+    df_cuda_line(g, "I at = (I)block * (I)blockDim.x + (I)threadIdx.x;");
+    if (df_cuda_groups(g->k, DF_CUDA_WIDE) > 1 || df_cuda_groups(g->k, 0) > 1) put_many(g);
+    df_cuda_line(g, "enum { V = G };");
+    df_cuda_line(g, "_Pragma(\"unroll 1\")");
+    df_cuda_open(g, "for (; at < total; at += step)");
+    if (df_cuda_axis(g->k, DF_AXIS_OUTER) < 0)
+        df_cuda_line(g, "const I o = 0, r0 = at * G;");
+    else
+        df_cuda_line(g, "const I o = divide(at, groups), r0 = (at - o * groups) * G;");
+    df_cuda_map_body(g);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}

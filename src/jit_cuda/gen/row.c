@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ROW: T warps work on a row together, a team: one warp, or (LONG) all 8 of a thread block. A warp
+ * takes a block of DF_BLOCK reduced elements in 64 steps of 64: thread t elements 2t and 2t + 1 of
+ * each, which are its accumulators' (base/limits.h) and, where rows are aligned (W), one access.
+ * Steps of short bodies are unrolled, so that loads of the next stand before the sums of this. What
+ * it has folded waits in shared memory to be joined as the binary counter has it: by its thread 0,
+ * or with LONG by the block's, after a round in which each warp made one. Row-level values are
+ * calculated by all threads alike.
+ *
+ * Where the stacks of all reductions do not fit shared memory they are in the local memory of the
+ * thread that joins (lean): folds then go to it through shared memory for one reduction after the
+ * other, and so do results to all.
+ *
+ * Stages are kept apart by a barrier of the team: a stage may read what the one before has stored,
+ * and shared memory is used anew by each.
+ */
+#include "jit_cuda/gen/gen.h"
+
+#include <stdio.h>
+
+enum {
+    LARGEST = 16, /* bytes of an accumulator */
+    SHORT = 8,    /* instructions of a body that is unrolled */
+    UNROLLED = 4
+};
+
+/* ---- shared memory ---- */
+
+/* Accumulators of one reduction: the stack, and one per warp that waits to be pushed. */
+static size_t each(bool is_long)
+{
+    return is_long ? DF_CUDA_DEPTH + DF_CUDA_WARPS : DF_CUDA_WARP_DEPTH;
+}
+
+size_t df_cuda_row_shared(const df_cuda_gen *g, bool is_long)
+{
+    size_t most = 16;
+    if (g->lean) return (size_t)DF_CUDA_WARPS * LARGEST;
+    for (uint32_t s = 0; s < g->k->n_stages; s++) {
+        const size_t n = df_cuda_shared(g, s, each(is_long), 0, DF_NONE);
+        if (n > most) most = n;
+    }
+    return is_long ? most : most * DF_CUDA_WARPS;
+}
+
+static void put_stack(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    const uint32_t stage = g->k->ins[i].stage;
+    df_cuda_red_type(g, i, o);
+    if (g->lean) {
+        df_cuda_line(g, "%s::t stack%u[T == 1 ? %d : %d], *const wait%u = (%s::t *)mem;", o, i,
+                     DF_CUDA_WARP_DEPTH, DF_CUDA_DEPTH, i, o);
+        return;
+    }
+    df_cuda_line(g, "%s::t *const stack%u = (%s::t *)(mem + (T == 1 ? %zu : %zu));", o, i, o,
+                 df_cuda_shared(g, stage, each(false), 0, i),
+                 df_cuda_shared(g, stage, each(true), 0, i));
+    df_cuda_line(g, "%s::t *const wait%u = stack%u + %d;", o, i, i, DF_CUDA_DEPTH);
+}
+
+/* ---- elements ---- */
+
+/* The body over 64 elements from `c` on, up to `end`. */
+static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
+{
+    df_cuda_line(g, "I r[V];");
+    df_cuda_line(g, "bool on[V];");
+    df_cuda_line(g, "EACH { r[l] = c + (I)(2 * lane) + l; on[l] = r[l] < end; }");
+    df_cuda_moving(g);
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *const ins = &g->k->ins[i];
+        char o[32], v[24];
+        if (ins->stage != stage || ins->level != DF_LEVEL_ELEM) continue;
+        if (df_cuda_is_reduce(g, i)) {
+            if (counts) df_cuda_accumulate(g, i);
+        } else if (df_cuda_is_scan(g, i)) {
+            df_cuda_red_type(g, i, o);
+            g->lanes = true;
+            df_cuda_ref(g, ins->src[0], v);
+            df_cuda_line(g, "%s::t in%u[V], v%u[V];", o, i, i);
+            df_cuda_line(g, "EACH in%u[l] = %s;", i, v);
+            df_cuda_line(g,
+                         "scan_warp<%s>(v%u, in%u, run%u, c == 0, (u32)(end - c < 64 ? end - c "
+                         ": 64));",
+                         o, i, i, i);
+        } else {
+            df_cuda_elem(g, i);
+        }
+    }
+    g->lanes = false;
+}
+
+static void put_fold(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "fold%u = fold_warp<%s>(acc%u[0], acc%u[1]);", i, o, i, i);
+}
+
+static void put_folded(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::t fold%u;", o, i);
+}
+
+/* Longer bodies have loads enough, and registers too few. A scan's steps are long. */
+static void put_unroll(df_cuda_gen *g, uint32_t stage)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        n += g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM;
+    if (n <= SHORT && !df_cuda_scans(g, stage)) df_cuda_line(g, "_Pragma(\"unroll %d\")", UNROLLED);
+}
+
+/* Block `b` of the row by one warp: up to what it folds to, variables that put_folded declares. */
+static void put_block(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_line(g, "enum { V = 2 };");
+    df_cuda_accumulators(g, stage);
+    df_cuda_line(g, "const I end = length - b * %d < %d ? length : b * %d + %d;", DF_BLOCK,
+                 DF_BLOCK, DF_BLOCK, DF_BLOCK);
+    put_unroll(g, stage);
+    df_cuda_open(g, "for (I c = b * %d; c < end; c += 64)", DF_BLOCK);
+    put_elements(g, stage, true);
+    df_cuda_close(g);
+    df_cuda_each_red(g, stage, put_fold);
+}
+
+static void put_push_own(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "if (lane == 0) push<%s>(stack%u, 1, b, fold%u);", o, i, i);
+}
+
+static void put_wait(df_cuda_gen *g, uint32_t i)
+{
+    df_cuda_line(g, "if (lane == 0 && b < n_red) wait%u[warp] = fold%u;", i, i);
+}
+
+static void put_push_all(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g,
+                 "if (first) for (u32 j = 0; j < T && b0 + (I)j < n_red; j++) "
+                 "push<%s>(stack%u, 1, b0 + (I)j, wait%u[j]);",
+                 o, i, i);
+}
+
+/* One reduction after the other has what is shared. */
+static void put_join_lean(df_cuda_gen *g, uint32_t i)
+{
+    put_wait(g, i);
+    df_cuda_line(g, "__syncthreads();");
+    put_push_all(g, i);
+    df_cuda_line(g, "__syncthreads();");
+}
+
+static void put_join(df_cuda_gen *g, uint32_t stage)
+{
+    if (g->lean) {
+        df_cuda_each_red(g, stage, put_join_lean);
+        return;
+    }
+    df_cuda_each_red(g, stage, put_wait);
+    df_cuda_line(g, "__syncthreads();");
+    df_cuda_each_red(g, stage, put_push_all);
+    df_cuda_line(g, "__syncthreads();");
+}
+
+/* The result goes from thread 0 of the team through the stack's first place. */
+static void put_finish(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    if (!g->lean) {
+        df_cuda_line(g, "v%u = finish<%s>(stack%u, 1, n_red);", i, o, i);
+        return;
+    }
+    df_cuda_line(g, "if (first) *(%s::result *)mem = finish<%s>(stack%u, 1, n_red);", o, o, i);
+    df_cuda_line(g, "sync_team<T>();");
+    df_cuda_line(g, "v%u = *(%s::result *)mem;", i, o);
+    df_cuda_line(g, "sync_team<T>();");
+}
+
+static void put_result(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "%s::result v%u;", o, i);
+}
+
+static void put_blocks_together(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_open(g, "for (I b0 = 0; b0 < n_red; b0 += T)");
+    df_cuda_line(g, "const I b = b0 + (I)warp;");
+    df_cuda_each_red(g, stage, put_folded);
+    df_cuda_open(g, "if (b < n_red)");
+    put_block(g, stage);
+    df_cuda_close(g);
+    df_cuda_open(g, "if (T == 1)");
+    df_cuda_each_red(g, stage, put_push_own);
+    df_cuda_close(g);
+    df_cuda_open(g, "else");
+    put_join(g, stage);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_run(df_cuda_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i))
+            df_cuda_line(g, "%s run%u = 0;", df_cuda_type(g->k->ins[i].dtype), i);
+}
+
+/* A stage with scans: by the team's first warp, block after block. */
+static void put_blocks_in_order(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_open(g, "if (warp == 0)");
+    put_run(g, stage);
+    df_cuda_open(g, "for (I b = 0; b < n_red; b++)");
+    df_cuda_each_red(g, stage, put_folded);
+    put_block(g, stage);
+    df_cuda_each_red(g, stage, put_push_own);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_plain_elements(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_open(g, "for (I c = (I)warp * 64; c < length; c += T * 64)");
+    df_cuda_line(g, "enum { V = 2 };");
+    df_cuda_line(g, "const I end = length;");
+    put_elements(g, stage, false);
+    df_cuda_close(g);
+}
+
+/* All threads read what finish() needs, which no one writes before the next stage's barrier. */
+static void put_stage(df_cuda_gen *g, uint32_t stage)
+{
+    df_cuda_line(g, "sync_team<T>();");
+    df_cuda_row_level(g, stage, "first");
+    if (!df_cuda_has_elem(g, stage)) return;
+    if (df_cuda_row_stores(g, stage)) df_cuda_line(g, "sync_team<T>();");
+    df_cuda_each_red(g, stage, put_result);
+    df_cuda_brace(g);
+    df_cuda_each_red(g, stage, put_stack);
+    if (df_cuda_scans(g, stage))
+        put_blocks_in_order(g, stage);
+    else if (df_cuda_reduces(g, stage))
+        put_blocks_together(g, stage);
+    else
+        put_plain_elements(g, stage);
+    if (df_cuda_reduces(g, stage)) df_cuda_line(g, "sync_team<T>();");
+    df_cuda_each_red(g, stage, put_finish);
+    df_cuda_close(g);
+}
+
+/* ---- functions ---- */
+
+static void put_head(df_cuda_gen *g)
+{
+    char red[160], rows[160];
+    df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
+    df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
+    df_cuda_words(g);
+    df_cuda_consts(g);
+    df_cuda_line(g, "const u32 lane = threadIdx.x & 31;");
+    df_cuda_line(g, "const I length = %s, rows = %s;", red, rows);
+    df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);
+}
+
+static void put_main(df_cuda_gen *g)
+{
+    df_cuda_open(g,
+                 "template <typename I, int T, bool W> "
+                 "DEV void %s_main(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    df_cuda_line(g, "__shared__ __align__(16) unsigned char shared[T == 1 ? %zu : %zu];",
+                 df_cuda_row_shared(g, false), df_cuda_row_shared(g, true));
+    df_cuda_line(g, "const u32 warp = T == 1 ? 0 : threadIdx.x / 32;");
+    df_cuda_line(g, "const I team = T == 1 ? (I)block * %d + (I)(threadIdx.x / 32) : (I)block;",
+                 DF_CUDA_WARPS);
+    df_cuda_line(g, "unsigned char *const mem = shared + (T == 1 ? threadIdx.x / 32 * %zu : 0);",
+                 df_cuda_row_shared(g, false) / DF_CUDA_WARPS);
+    df_cuda_line(g, "const bool first = T == 1 ? lane == 0 : threadIdx.x == 0;");
+    for (uint32_t i = 0; i < g->k->n_access; i++)
+        if (g->k->access[i].kind == DF_ACCESS_SCRATCH)
+            df_cuda_line(g, "p%u += (i64)team * (i64)length;", i);
+    df_cuda_open(g, "for (I o = team; o < rows; o += (I)n * (T == 1 ? %d : 1))", DF_CUDA_WARPS);
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    for (uint32_t s = 0; s < g->k->n_stages; s++) put_stage(g, s);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_partial(df_cuda_gen *g, uint32_t i)
+{
+    char o[32];
+    df_cuda_red_type(g, i, o);
+    df_cuda_line(g, "if (lane == 0) %s::put(mine + %u * plane + b, plane, fold%u);", o,
+                 df_cuda_slot(g, i), i);
+}
+
+static void put_mine(df_cuda_gen *g)
+{
+    df_cuda_line(g, "const i64 plane = n_red;");
+    df_cuda_line(g, "u64 *const mine = partial + (i64)o * %u * plane;", df_cuda_n_slots(g));
+}
+
+static void put_part(df_cuda_gen *g)
+{
+    df_cuda_open(g,
+                 "template <typename I, bool W> DEV void %s_part(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    df_cuda_open(g,
+                 "for (i64 at = (i64)block * %d + threadIdx.x / 32; at < (i64)rows * n_red; "
+                 "at += (i64)n * %d)",
+                 DF_CUDA_WARPS, DF_CUDA_WARPS);
+    df_cuda_line(g, "const I o = (I)divide(at, (i64)n_red), b = (I)(at - (i64)o * n_red);");
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    df_cuda_row_level(g, 0, NULL);
+    df_cuda_each_red(g, 0, put_folded);
+    put_block(g, 0);
+    put_mine(g);
+    df_cuda_each_red(g, 0, put_partial);
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+static void put_fin(df_cuda_gen *g)
+{
+    df_cuda_open(g, "template <typename I> DEV void %s_fin(const u64 *w, u32 block, u32 n)",
+                 g->name);
+    put_head(g);
+    df_cuda_open(g, "for (I o = (I)block; o < rows; o += (I)n)");
+    df_cuda_outer(g);
+    df_cuda_offsets(g);
+    df_cuda_row_level(g, 0, "threadIdx.x == 0");
+    put_mine(g);
+    df_cuda_line(g, "const i64 n_blocks = n_red;");
+    df_cuda_from_partial(g, "join_row", "");
+    for (uint32_t s = 1; s < g->k->n_stages; s++) df_cuda_row_level(g, s, "threadIdx.x == 0");
+    df_cuda_close(g);
+    df_cuda_close(g);
+}
+
+void df_cuda_row(df_cuda_gen *g)
+{
+    if (g->pass == DF_CUDA_MAIN)
+        put_main(g);
+    else if (g->pass == DF_CUDA_PART)
+        put_part(g);
+    else
+        put_fin(g);
+}

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A kernel's text: what cannot be generated is refused with a sentence; then one function template
+ * for each pass that is asked for, over the type of positions and what else its entries differ in;
+ * then the entries, which do nothing but call it. Text depends on the kernel, its name and the
+ * entries alone.
+ */
+#include "jit_cuda/gen/gen.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "jit_cuda/prelude_text.h"
+
+const char *df_cuda_prelude(size_t *n)
+{
+    *n = sizeof prelude_text - 1;
+    return (const char *)prelude_text;
+}
+
+/* ---- lines ---- */
+
+/* The longest, a load along DF_MAX_AXES axes, takes half of the room. */
+static void put_line(df_cuda_gen *g, const char *end, const char *fmt, va_list args)
+{
+    char text[512];
+    for (uint32_t i = 0; i < g->depth; i++) df_str_put(g->out, "  ");
+    const int n = vsnprintf(text, sizeof text, fmt, args);
+    df_assert(n >= 0 && (size_t)n < sizeof text);
+    df_str_putn(g->out, text, (size_t)n);
+    df_str_put(g->out, end);
+}
+
+void df_cuda_line(df_cuda_gen *g, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    put_line(g, "\n", fmt, args);
+    va_end(args);
+}
+
+void df_cuda_open(df_cuda_gen *g, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    put_line(g, " {\n", fmt, args);
+    va_end(args);
+    g->depth++;
+}
+
+void df_cuda_brace(df_cuda_gen *g)
+{
+    df_cuda_line(g, "{");
+    g->depth++;
+}
+
+void df_cuda_close(df_cuda_gen *g)
+{
+    g->depth--;
+    df_cuda_line(g, "}");
+}
+
+/* ---- what a kernel has ---- */
+
+const char *df_cuda_type(uint8_t dtype)
+{
+    static const char *const names[DEFT_N_DTYPES] = {
+        [DEFT_BOOL] = "b8", [DEFT_U8] = "u8",   [DEFT_I32] = "i32", [DEFT_I64] = "i64",
+        [DEFT_F32] = "f32", [DEFT_F64] = "f64", [DEFT_F16] = "f16", [DEFT_BF16] = "bf16",
+    };
+    return names[dtype];
+}
+
+bool df_cuda_is_reduce(const df_cuda_gen *g, uint32_t ins)
+{
+    return df_kop_infos[g->k->ins[ins].op].kind == DF_KOP_reduce;
+}
+
+bool df_cuda_is_scan(const df_cuda_gen *g, uint32_t ins)
+{
+    return df_kop_infos[g->k->ins[ins].op].kind == DF_KOP_scan;
+}
+
+bool df_cuda_has_elem(const df_cuda_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ELEM) return true;
+    return false;
+}
+
+bool df_cuda_row_stores(const df_cuda_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && g->k->ins[i].level == DF_LEVEL_ROW &&
+            g->k->ins[i].op == DF_K_store)
+            return true;
+    return false;
+}
+
+bool df_cuda_reduces(const df_cuda_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && df_cuda_is_reduce(g, i)) return true;
+    return false;
+}
+
+bool df_cuda_scans(const df_cuda_gen *g, uint32_t stage)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++)
+        if (g->k->ins[i].stage == stage && df_cuda_is_scan(g, i)) return true;
+    return false;
+}
+
+/* ---- what is refused ---- */
+
+static deft_status check_ins(const df_cuda_gen *g, df_diag *d, uint32_t i)
+{
+    const df_kernel *const k = g->k;
+    const df_ins *const ins = &k->ins[i];
+    if (ins->op >= DF_N_KOPS || ins->dtype >= DEFT_N_DTYPES)
+        return df_fail(d, DEFT_E_COMPILE, "cuda: instruction %u is none", i);
+    const df_kop_info *const op = &df_kop_infos[ins->op];
+    for (uint32_t j = 0; j < op->n_src; j++)
+        if (ins->src[j] >= i)
+            return df_fail(d, DEFT_E_COMPILE, "cuda: %s, instruction %u, reads instruction %u",
+                           op->name, i, ins->src[j]);
+    const uint8_t src = op->n_src ? k->ins[ins->src[0]].dtype : ins->dtype;
+    if (!df_cuda_knows((df_kop)ins->op, ins->dtype, src))
+        return df_fail(d, DEFT_E_COMPILE, "cuda: no %s of %s from %s", op->name,
+                       deft_dtype_name((deft_dtype)ins->dtype), deft_dtype_name((deft_dtype)src));
+    const bool touches = op->kind == DF_KOP_memory || ins->op == DF_K_index;
+    if (touches && ins->imm >= k->n_access)
+        return df_fail(d, DEFT_E_COMPILE, "cuda: %s of access %llu, of %u", op->name,
+                       (unsigned long long)ins->imm, k->n_access);
+    if (ins->op == DF_K_num && ins->imm >= k->n_num)
+        return df_fail(d, DEFT_E_COMPILE, "cuda: number %llu, of %u", (unsigned long long)ins->imm,
+                       k->n_num);
+    if (ins->op == DF_K_check && !(k->flags & DF_KERNEL_CHECKS))
+        return df_fail(d, DEFT_E_COMPILE, "cuda: a check in a kernel without DF_KERNEL_CHECKS");
+    return DEFT_OK;
+}
+
+deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d)
+{
+    const df_kernel *const k = g->k;
+    deft_status st = DEFT_OK;
+    if (k->mode > DF_MODE_LOOP || k->n_axes == 0 || k->n_axes > DF_MAX_AXES)
+        TRY(df_fail(d, DEFT_E_COMPILE, "cuda: mode %u with %u axes", k->mode, k->n_axes));
+    for (uint32_t i = 0; i < k->n_ins; i++) TRY(check_ins(g, d, i));
+done:
+    return st;
+}
+
+deft_status df_cuda_can(df_diag *d, const df_kernel *k)
+{
+    const df_cuda_gen g = { .k = k };
+    return df_cuda_check(&g, d);
+}
+
+static deft_status check_entry(const df_kernel *k, df_diag *d, df_cuda_entry e)
+{
+    if (e.pass >= DF_CUDA_N_PASSES || (e.pass != DF_CUDA_MAIN && !(k->flags & DF_KERNEL_SPLIT)))
+        return df_fail(d, DEFT_E_COMPILE, "cuda: pass %u of a kernel that has none", e.pass);
+    const bool may_be_wide =
+        k->mode == DF_MODE_MAP ||
+        ((k->mode == DF_MODE_ROW || k->mode == DF_MODE_COL) && e.pass != DF_CUDA_FIN);
+    if ((e.flags & DF_CUDA_WIDE && !may_be_wide) ||
+        (e.flags & DF_CUDA_LONG && (k->mode != DF_MODE_ROW || e.pass != DF_CUDA_MAIN)))
+        return df_fail(d, DEFT_E_COMPILE, "cuda: flags %u mean nothing here", e.flags);
+    if (!(e.flags & DF_CUDA_MANY) && !df_cuda_by_value(k))
+        return df_fail(d, DEFT_E_COMPILE, "cuda: %u words do not go by value: %d bytes do",
+                       df_cuda_layout(k, NULL, NULL), DF_CUDA_PARAM_BYTES);
+    return DEFT_OK;
+}
+
+/* ---- entries ---- */
+
+static const char *const pass_names[] = { "main", "part", "fin" };
+
+void df_cuda_entry_name(const char *name, df_cuda_entry e, char *out, size_t cap)
+{
+    snprintf(out, cap, "%s_%s_%s%s%s%s", name, pass_names[e.pass],
+             e.flags & DF_CUDA_NARROW ? "n" : "x", e.flags & DF_CUDA_WIDE ? "w" : "",
+             e.flags & DF_CUDA_LONG ? "l" : "", e.flags & DF_CUDA_MANY ? "m" : "");
+}
+
+static void put_entry(df_cuda_gen *g, df_cuda_entry e)
+{
+    const char *const index = e.flags & DF_CUDA_NARROW ? "i32" : "i64";
+    const uint32_t n_words = df_cuda_layout(g->k, NULL, NULL);
+    char name[64], more[16] = "";
+    df_cuda_entry_name(g->name, e, name, sizeof name);
+    if (g->k->mode == DF_MODE_MAP)
+        snprintf(more, sizeof more, ", %u, %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1,
+                 df_cuda_groups(g->k, e.flags));
+    if (g->k->mode == DF_MODE_COL && e.pass != DF_CUDA_FIN)
+        snprintf(more, sizeof more, ", %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1);
+    if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_MAIN)
+        snprintf(more, sizeof more, ", %d, %d", e.flags & DF_CUDA_LONG ? DF_CUDA_WARPS : 1,
+                 (e.flags & DF_CUDA_WIDE) != 0);
+    if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_PART)
+        snprintf(more, sizeof more, ", %d", (e.flags & DF_CUDA_WIDE) != 0);
+    const char *const pass = pass_names[e.pass];
+    const uint32_t threads = df_cuda_threads(g->k, (df_cuda_pass)e.pass);
+    /* With 1 the assembler does not spill a few words to have all threads a multiprocessor holds.
+     */
+    df_str_fmt(g->out, "extern \"C\" __global__ void __launch_bounds__(%u, 1) %s(", threads, name);
+    if (e.flags & DF_CUDA_MANY) {
+        df_cuda_open(g, "const many a)");
+        df_cuda_line(g, "const u32 s = segment_of(a, blockIdx.x), first = a.first[s];");
+        df_cuda_line(g,
+                     "%s_%s<%s%s>(a.table + s * %uull, blockIdx.x - first, end_of(a, s) - first);",
+                     g->name, pass, index, more, n_words);
+    } else {
+        df_cuda_open(g, "const one<%u> a)", n_words);
+        df_cuda_line(g, "%s_%s<%s%s>(a.w, blockIdx.x, gridDim.x);", g->name, pass, index, more);
+    }
+    df_cuda_close(g);
+}
+
+static void put_function(df_cuda_gen *g, df_cuda_pass pass)
+{
+    g->pass = pass;
+    switch ((df_mode)g->k->mode) {
+    case DF_MODE_MAP: df_cuda_map(g); break;
+    case DF_MODE_ROW: df_cuda_row(g); break;
+    case DF_MODE_COL: df_cuda_col(g); break;
+    case DF_MODE_LOOP: df_cuda_loop(g); break;
+    }
+}
+
+deft_status df_cuda_text(df_diag *d, const df_kernel *k, const char *name,
+                         const df_cuda_entry *entry, uint32_t n, const df_mem *mem, df_str *out)
+{
+    df_str s;
+    df_cuda_gen g = { .k = k, .name = name, .out = &s };
+    deft_status st = DEFT_OK;
+    df_str_init(&s, mem);
+    TRY(df_cuda_check(&g, d));
+    df_cuda_choose_stacks(&g);
+    for (uint32_t i = 0; i < n; i++) TRY(check_entry(k, d, entry[i]));
+    for (int pass = 0; pass < DF_CUDA_N_PASSES; pass++) {
+        bool wanted = false;
+        for (uint32_t i = 0; i < n; i++) wanted |= entry[i].pass == pass;
+        if (wanted) put_function(&g, (df_cuda_pass)pass);
+    }
+    for (uint32_t i = 0; i < n; i++) put_entry(&g, entry[i]);
+    if (s.ok) df_str_putn(out, s.at ? s.at : "", s.n);
+    if (!s.ok || !out->ok) TRY(df_fail_mem(d, "cuda text", s.n));
+done:
+    df_str_finish(&s);
+    return st;
+}

@@ -1,0 +1,359 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Instructions. A map op is a call of its function in the prelude, so that what an op means stands
+ * there alone. At row level a value is one constant that all threads of the row calculate alike; at
+ * element level it is an array, written by a loop over the lanes at hand. Memory is read where
+ * on[l] holds and else taken for 0: every op is defined for all operands, so nothing but reads,
+ * writes, checks and counting asks for it.
+ */
+#include "jit_cuda/gen/gen.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_float(uint8_t t)
+{
+    return t == DEFT_F32 || t == DEFT_F64;
+}
+static bool is_half(uint8_t t)
+{
+    return t == DEFT_F16 || t == DEFT_BF16;
+}
+
+bool df_cuda_knows(df_kop op, uint8_t t, uint8_t src)
+{
+    const bool f = is_float(t), b = t == DEFT_BOOL;
+    const bool half = is_half(t) || is_half(src);
+    const uint8_t kind = df_kop_infos[op].kind;
+    const bool passes_on = op == DF_K_select || op == DF_K_cast;
+    if (half && !passes_on && kind != DF_KOP_leaf && kind != DF_KOP_memory && kind != DF_KOP_loop)
+        return false;
+    switch (op) {
+    case DF_K_add:
+    case DF_K_sub:
+    case DF_K_mul:
+    case DF_K_div:
+    case DF_K_rem:
+    case DF_K_neg:
+    case DF_K_abs: return src == t && !b;
+    case DF_K_fma:
+    case DF_K_sqrt:
+    case DF_K_floor:
+    case DF_K_ceil:
+    case DF_K_trunc:
+    case DF_K_rint: return src == t && f;
+    case DF_K_min:
+    case DF_K_max: return src == t;
+    case DF_K_and:
+    case DF_K_or:
+    case DF_K_xor:
+    case DF_K_not: return src == t && !f;
+    case DF_K_shl:
+    case DF_K_shr:
+    case DF_K_lshr: return src == t && !f && !b;
+    case DF_K_eq:
+    case DF_K_ne:
+    case DF_K_lt:
+    case DF_K_le: return b;
+    case DF_K_select: return src == DEFT_BOOL;
+    case DF_K_bitcast:
+        return t != src && !b && src != DEFT_BOOL && f != is_float(src) &&
+               deft_dtype_size((deft_dtype)t) == deft_dtype_size((deft_dtype)src);
+    case DF_K_cast: return !half || t == src || (is_half(t) ? src : t) == DEFT_F32;
+    case DF_K_check: return t == DEFT_I64 && src == DEFT_I64;
+    case DF_K_sum:
+    case DF_K_prod: return src == t && !b;
+    case DF_K_rmin:
+    case DF_K_rmax: return src == t;
+    case DF_K_any:
+    case DF_K_all: return src == t && b;
+    case DF_K_argmin:
+    case DF_K_argmax: return t == DEFT_I64;
+    case DF_K_cumsum: return src == t && !b;
+    case DF_K_const:
+    case DF_K_num:
+    case DF_K_index:
+    case DF_K_load:
+    case DF_K_load_at:
+    case DF_K_store:
+    case DF_K_carry:
+    case DF_K_next:
+    case DF_K_proceed: return true;
+    case DF_N_KOPS: break;
+    }
+    df_unreachable();
+}
+
+/* ---- operands ---- */
+
+/* Whether its value is one for all lanes at element level, too. */
+static bool is_single(const df_cuda_gen *g, uint32_t i)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    const uint8_t kind = df_kop_infos[ins->op].kind;
+    if (ins->op == DF_K_const || ins->op == DF_K_num || ins->op == DF_K_carry) return true;
+    if (kind == DF_KOP_reduce) return true;
+    return g->k->mode != DF_MODE_MAP && ins->level == DF_LEVEL_ROW;
+}
+
+/* Whether it is one for each column that a thread of COL has. */
+static bool is_of_column(const df_cuda_gen *g, uint32_t i)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    return g->k->mode == DF_MODE_COL && ins->op != DF_K_const && ins->op != DF_K_num &&
+           is_single(g, i);
+}
+
+void df_cuda_ref(df_cuda_gen *g, uint32_t i, char out[24])
+{
+    const df_ins *const ins = &g->k->ins[i];
+    if (is_of_column(g, i)) {
+        snprintf(out, 24, g->lanes ? "v%u[l %% C]" : "v%u[j]", i);
+        return;
+    }
+    if (ins->op == DF_K_next) i = ins->src[0]; /* seen from stage 1: the state */
+    snprintf(out, 24, is_single(g, i) || ins->op == DF_K_next ? "v%u" : "v%u[l]", i);
+}
+
+void df_cuda_consts(df_cuda_gen *g)
+{
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *const ins = &g->k->ins[i];
+        const char *const t = df_cuda_type(ins->dtype);
+        if (ins->op == DF_K_const)
+            df_cuda_line(g, "const %s v%u = of_word<%s>(0x%llxull);", t, i, t,
+                         (unsigned long long)ins->imm);
+    }
+}
+
+/* ---- expressions ---- */
+
+static void put_call(df_cuda_gen *g, const df_ins *ins, df_str *s)
+{
+    const char *const from = df_cuda_type(g->k->ins[ins->src[0]].dtype);
+    const bool fast = g->k->flags & DF_KERNEL_FAST && is_float(ins->dtype) &&
+                      (ins->op == DF_K_add || ins->op == DF_K_sub || ins->op == DF_K_mul);
+    char a[24];
+    df_str_fmt(s, "%s%s_%s", fast ? "fast_" : "", df_kop_infos[ins->op].name, from);
+    if (ins->op == DF_K_cast || ins->op == DF_K_bitcast)
+        df_str_fmt(s, "_%s", df_cuda_type(ins->dtype));
+    for (uint32_t j = 0; j < df_kop_infos[ins->op].n_src; j++) {
+        df_cuda_ref(g, ins->src[j], a);
+        df_str_fmt(s, "%s%s", j ? ", " : "(", a);
+    }
+    df_str_putc(s, ')');
+}
+
+static void put_load(df_cuda_gen *g, const df_ins *ins, const char *on, df_str *s)
+{
+    char at[24];
+    if (on) df_str_fmt(s, "%s ? ", on);
+    df_str_fmt(s, "p%u[", (uint32_t)ins->imm);
+    if (ins->op == DF_K_load_at) {
+        df_cuda_ref(g, ins->src[0], at);
+        df_str_put(s, at);
+    } else {
+        df_cuda_offset(g, (uint32_t)ins->imm, s);
+    }
+    df_str_putc(s, ']');
+    if (on) df_str_fmt(s, " : %s()", df_cuda_type(ins->dtype));
+}
+
+/* The value of an instruction. on: where memory may be touched, an expression; NULL: anywhere. */
+static void put_value(df_cuda_gen *g, uint32_t i, const char *on, df_str *s)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    char a[24], b[24], c[24];
+    switch (ins->op) {
+    case DF_K_index: df_cuda_offset(g, (uint32_t)ins->imm, s); return;
+    case DF_K_load:
+    case DF_K_load_at: put_load(g, ins, on, s); return;
+    case DF_K_select:
+        df_cuda_ref(g, ins->src[0], a);
+        df_cuda_ref(g, ins->src[1], b);
+        df_cuda_ref(g, ins->src[2], c);
+        df_str_fmt(s, "%s ? %s : %s", a, b, c);
+        return;
+    case DF_K_check:
+        df_cuda_ref(g, ins->src[0], a);
+        df_cuda_ref(g, ins->src[1], b);
+        df_str_fmt(s, "check_index(%s, %s, %s, fault, %uu)", on ? on : "true", a, b,
+                   (uint32_t)ins->imm);
+        return;
+    case DF_K_bitcast:
+    case DF_K_cast:
+        if (g->k->ins[ins->src[0]].dtype == ins->dtype) {
+            df_cuda_ref(g, ins->src[0], a);
+            df_str_put(s, a);
+            return;
+        }
+        put_call(g, ins, s);
+        return;
+    default: put_call(g, ins, s);
+    }
+}
+
+/* ---- row level ---- */
+
+static const char *row_on(const df_cuda_gen *g)
+{
+    return g->k->mode == DF_MODE_COL && g->pass != DF_CUDA_FIN ? "in" : NULL;
+}
+
+static const char *each_column(const df_cuda_gen *g)
+{
+    return g->k->mode == DF_MODE_COL ? "EACH_COLUMN " : "";
+}
+
+static void put_row_store(df_cuda_gen *g, const df_ins *ins, const char *once)
+{
+    df_str s;
+    char v[24];
+    if (!once) return;
+    df_str_init(&s, g->out->mem);
+    df_cuda_offset(g, (uint32_t)ins->imm, &s);
+    df_cuda_ref(g, ins->src[0], v);
+    df_cuda_line(g, "%sif (%s) p%u[%s] = %s;", each_column(g), once, (uint32_t)ins->imm,
+                 s.ok ? s.at : "", v);
+    g->out->ok &= s.ok;
+    df_str_finish(&s);
+}
+
+void df_cuda_row_level(df_cuda_gen *g, uint32_t stage, const char *once)
+{
+    g->lanes = false;
+    for (uint32_t i = 0; i < g->k->n_ins; i++) {
+        const df_ins *const ins = &g->k->ins[i];
+        if (ins->stage != stage || ins->level != DF_LEVEL_ROW) continue;
+        if (ins->op == DF_K_const || ins->op == DF_K_num) continue;
+        if (ins->op == DF_K_store) {
+            put_row_store(g, ins, once);
+            continue;
+        }
+        df_str s;
+        df_str_init(&s, g->out->mem);
+        put_value(g, i, row_on(g), &s);
+        if (g->k->mode == DF_MODE_COL)
+            df_cuda_line(g, "%s v%u[C]; EACH_COLUMN v%u[j] = %s;", df_cuda_type(ins->dtype), i, i,
+                         s.ok ? s.at : "");
+        else
+            df_cuda_line(g, "const %s v%u = %s;", df_cuda_type(ins->dtype), i, s.ok ? s.at : "");
+        g->out->ok &= s.ok;
+        df_str_finish(&s);
+    }
+}
+
+/* ---- element level ---- */
+
+/* Elements that are neighbours of one thread go in one access where they are aligned. */
+static bool goes_near(const df_cuda_gen *g, const df_ins *ins)
+{
+    const df_access *const a = &g->k->access[ins->imm];
+    return g->k->mode == DF_MODE_MAP && ins->op != DF_K_load_at &&
+           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+}
+
+/* COL: and so do the columns of a thread in one row. */
+static bool goes_in_columns(const df_cuda_gen *g, const df_ins *ins)
+{
+    const df_access *const a = &g->k->access[ins->imm];
+    return g->k->mode == DF_MODE_COL && ins->op != DF_K_load_at &&
+           (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
+           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+}
+
+/* ROW: and so do the two of a thread, if W. */
+static bool goes_in_pairs(const df_cuda_gen *g, const df_ins *ins)
+{
+    const df_access *const a = &g->k->access[ins->imm];
+    return g->k->mode == DF_MODE_ROW && ins->op != DF_K_load_at &&
+           (a->kind == DF_ACCESS_LOAD || a->kind == DF_ACCESS_STORE) &&
+           a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
+}
+
+static void put_elem_store(df_cuda_gen *g, const df_ins *ins, df_str *s)
+{
+    char v[24];
+    df_cuda_ref(g, ins->src[0], v);
+    if (goes_near(g, ins)) {
+        const char *const t = df_cuda_type(ins->dtype);
+        df_cuda_brace(g);
+        df_cuda_line(g, "%s near[V];", t);
+        df_cuda_line(g, "EACH near[l] = %s;", v);
+        df_cuda_line(
+            g,
+            g->groups
+                ? "EACH_GROUP store_near<G>(p%u + a%u[u] + r[u * G], near + u * G, on + u * G);"
+                : "store_near<V>(p%u + a%u + r[0], near, on);",
+            (uint32_t)ins->imm, (uint32_t)ins->imm);
+        df_cuda_close(g);
+        return;
+    }
+    df_cuda_offset(g, (uint32_t)ins->imm, s);
+    if (goes_in_columns(g, ins)) {
+        df_cuda_brace(g);
+        df_cuda_line(g, "%s near[V];", df_cuda_type(ins->dtype));
+        df_cuda_line(g, "EACH near[l] = %s;", v);
+        df_cuda_line(
+            g, "EACH_ROW { const int l = u * C; store_near<C>(p%u + (%s), near + l, on + l); }",
+            (uint32_t)ins->imm, s->ok ? s->at : "");
+        df_cuda_close(g);
+        return;
+    }
+    if (goes_in_pairs(g, ins)) {
+        df_cuda_open(g, "if (W)");
+        df_cuda_line(g, "%s near[2];", df_cuda_type(ins->dtype));
+        df_cuda_line(g, "EACH near[l] = %s;", v);
+        df_cuda_line(g, "const int l = 0;");
+        df_cuda_line(g, "store_near<2>(p%u + (%s), near, on);", (uint32_t)ins->imm,
+                     s->ok ? s->at : "");
+        df_cuda_close(g);
+        df_cuda_line(g, "else");
+    }
+    df_cuda_line(g, "EACH if (on[l]) p%u[%s] = %s;", (uint32_t)ins->imm, s->ok ? s->at : "", v);
+}
+
+void df_cuda_elem(df_cuda_gen *g, uint32_t i)
+{
+    const df_ins *const ins = &g->k->ins[i];
+    const char *const t = df_cuda_type(ins->dtype);
+    df_str s;
+    g->lanes = true;
+    df_str_init(&s, g->out->mem);
+    if (ins->op == DF_K_const || ins->op == DF_K_num) {
+    } else if (ins->op == DF_K_store) {
+        put_elem_store(g, ins, &s);
+    } else if (ins->op == DF_K_load && g->tile && ins->imm == g->tile_access) {
+        df_cuda_line(g, "%s v%u[V];", t, i);
+        df_cuda_line(g, "EACH v%u[l] = %s[l];", i, g->tile);
+    } else if (ins->op == DF_K_load && goes_near(g, ins)) {
+        df_cuda_line(g, "%s v%u[V];", t, i);
+        df_cuda_line(
+            g,
+            g->groups ? "EACH_GROUP load_near<G>(v%u + u * G, p%u + a%u[u] + r[u * G], on + u * G);"
+                      : "load_near<V>(v%u, p%u + a%u + r[0], on);",
+            i, (uint32_t)ins->imm, (uint32_t)ins->imm);
+    } else if (ins->op == DF_K_load && goes_in_columns(g, ins)) {
+        df_cuda_offset(g, (uint32_t)ins->imm, &s);
+        df_cuda_line(g, "%s v%u[V];", t, i);
+        df_cuda_line(g,
+                     "EACH_ROW { const int l = u * C; load_near<C>(v%u + l, p%u + (%s), on + l); }",
+                     i, (uint32_t)ins->imm, s.ok ? s.at : "");
+    } else {
+        df_cuda_line(g, "%s v%u[V];", t, i);
+        if (ins->op == DF_K_load && goes_in_pairs(g, ins)) {
+            df_cuda_offset(g, (uint32_t)ins->imm, &s);
+            df_cuda_open(g, "if (W)");
+            df_cuda_line(g, "const int l = 0;");
+            df_cuda_line(g, "load_near<2>(v%u, p%u + (%s), on);", i, (uint32_t)ins->imm,
+                         s.ok ? s.at : "");
+            df_cuda_close(g);
+            df_cuda_line(g, "else");
+            s.n = 0;
+        }
+        put_value(g, i, "on[l]", &s);
+        df_cuda_line(g, "EACH v%u[l] = %s;", i, s.ok ? s.at : "");
+    }
+    g->out->ok &= s.ok;
+    df_str_finish(&s);
+}

@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One run of a loop or a branch as a whole: whether it can be, and where everything lies. The graph
+ * tree sees it as one call: what leaves it are outputs, all else is its arena,
+ *
+ *   | iterations | states nobody wants | roots beside their states | arenas of both plans |
+ *
+ * and where the tree says plain, nothing is done here: the host decides, and each plan within is a
+ * call of its own.
+ */
+#include "jit_cuda/graphs/conditional.h"
+
+#include <string.h>
+
+#include "jit_cuda/conditional_text.h"
+
+enum { ALIGN = 256 };
+
+struct df_cuda_conditionals {
+    df_cuda_fn *fn[DF_CUDA_N_DECIDING]; /* references; NULL: the driver does not take them */
+};
+
+/* ---- the kernels that decide ---- */
+
+static deft_status write(const void *user, df_diag *d, const df_mem *mem, df_str *out)
+{
+    (void)user;
+    (void)d;
+    (void)mem;
+    df_str_putn(out, (const char *)conditional_text, sizeof conditional_text - 1);
+    return DEFT_OK;
+}
+
+static deft_status get_functions(df_cuda_device *c, df_diag *d, df_cuda_fn **fn)
+{
+    static const char key[] = "conditional";
+    static const char *const name[DF_CUDA_N_DECIDING] = { "conditional_count", "conditional_loop",
+                                                          "conditional_branch" };
+    const df_cuda_program program = { .key = key,
+                                      .n_key = sizeof key,
+                                      .is_ptx = true,
+                                      .write = write,
+                                      .name = name,
+                                      .n_names = DF_CUDA_N_DECIDING,
+                                      .what = "loops and branches" };
+    return df_modules_program(c->modules, d, &program, fn);
+}
+
+static void drop_functions(df_cuda_device *c, struct df_cuda_conditionals *p)
+{
+    for (uint32_t i = 0; i < DF_CUDA_N_DECIDING; i++) {
+        df_counted *counted = p->fn[i] ? &p->fn[i]->counted : NULL;
+        df_counted_drop(&counted);
+    }
+    df_mem_free(c->mem, p, sizeof *p);
+}
+
+/* Tried once, but for want of memory. */
+static void make_functions(df_cuda_device *c)
+{
+    df_diag d = { 0 };
+    struct df_cuda_conditionals *none = NULL, *const p = df_mem_zalloc(c->mem, sizeof *p);
+    if (!p) return;
+    const deft_status st = get_functions(c, &d, p->fn);
+    if (st != DEFT_OK && st != DEFT_E_MEMORY)
+        df_logf(c->log, plugin, "%s: loops and branches ask the host: %s", c->name, d.text);
+    if (st == DEFT_E_MEMORY ||
+        !atomic_compare_exchange_strong_explicit(&c->conditionals, &none, p, memory_order_acq_rel,
+                                                 memory_order_acquire))
+        drop_functions(c, p);
+}
+
+df_cuda_fn *const *df_cuda_deciding(const df_cuda_device *c)
+{
+    const struct df_cuda_conditionals *const p =
+        atomic_load_explicit(&c->conditionals, memory_order_acquire);
+    return p && p->fn[0] ? p->fn : NULL;
+}
+
+void df_cuda_conditionals_destroy(df_cuda_device *c)
+{
+    struct df_cuda_conditionals *const p = atomic_load(&c->conditionals);
+    if (p) drop_functions(c, p);
+}
+
+/* ---- why not ---- */
+
+static const char *refusal_of(const df_subplan *b)
+{
+    const df_plan *const plan = b->plan;
+    if (plan->root_cell) return "there is a loop or a branch within it";
+    if (plan->n_checked > 0 || plan->checks_first) return "an index within it may be outside";
+    for (uint32_t i = 0; i < b->trace.n_inputs; i++)
+        if (b->port[i].kind == DF_PORT_ROW) return "each iteration reads a row of its own";
+    for (uint32_t i = 0; i < b->trace.n_roots; i++) {
+        const uint32_t buf = plan->root_buf[i];
+        if (buf == DF_NONE || plan->bufs[buf].kind != DF_BUF_ROOT)
+            return "it writes into the caller's memory";
+    }
+    return NULL;
+}
+
+static const char *refusal(df_cuda_device *c, const df_part *part)
+{
+    const char *why = NULL;
+    if (!df_gpu_facts_of(c->gpu)->has_conditionals)
+        return "the driver has no conditional nodes, which are of CUDA 12.4";
+    if (part->kind == DF_PART_LOOP && part->n_out > part->n_states)
+        return "it keeps a row of each iteration";
+    why = refusal_of(&part->body);
+    if (!why) why = refusal_of(&part->other);
+    if (why) return why;
+    if (!atomic_load_explicit(&c->conditionals, memory_order_acquire)) make_functions(c);
+    return df_cuda_deciding(c) ? NULL : "the driver does not take the kernels that decide";
+}
+
+/* Known when the frame is laid out. */
+static const char *refusal_of_frame(const df_cuda_frame *f)
+{
+    for (uint32_t i = 0; i < f->steps.n; i++)
+        if (f->steps.at[i].of_job == DF_NONE) return "a product within it is cuBLASLt's";
+    return NULL;
+}
+
+/* Once of each part. */
+static void tell(const df_cuda_device *c, const df_part *part, const char *why)
+{
+    df_cuda_plan *const p = part->body.plan->attached;
+    if (atomic_exchange_explicit(&p->is_told, true, memory_order_relaxed)) return;
+    df_logf(c->log, why, "%s: the %s at node %u asks the host: %s", c->name,
+            part->kind == DF_PART_LOOP ? "loop" : "branch", part->node, why);
+}
+
+/* ---- sides ---- */
+
+static int64_t state_bytes(const df_flow_whole *w, uint32_t k)
+{
+    return w->slots[w->plan->cells[w->part->init[k]].bytes];
+}
+
+/* A root that may be written over the state that its iteration reads: nothing else reads it. */
+static bool is_over_state(const df_cuda_side *s, const df_flow_whole *w, uint32_t buf)
+{
+    const df_plan_buf *const b = &s->call.plan->bufs[buf];
+    if (b->donor == DF_NONE || s->port[b->donor].kind != DF_PORT_STATE) return false;
+    const uint32_t k = s->port[b->donor].index;
+    for (uint32_t i = 0; i < s->t.n_inputs; i++)
+        if (i != b->donor && s->port[i].kind == DF_PORT_STATE && s->port[i].index == k)
+            return false;
+    return s->call.plan->root_buf[k] == buf && df_bind_bytes(b, s->call.slots) == state_bytes(w, k);
+}
+
+static void choose_places(df_cuda_side *s, const df_flow_whole *w, bool is_test)
+{
+    const df_plan *const plan = s->call.plan;
+    const bool is_loop = w->part->kind == DF_PART_LOOP;
+    for (uint32_t i = 0; i < plan->n_bufs; i++) s->of[i] = DF_NONE;
+    for (uint32_t r = plan->n_roots; r-- > 0 && !is_test;) {
+        const uint32_t buf = plan->root_buf[r];
+        if (!is_loop)
+            s->of[buf] = r;
+        else if (is_over_state(s, w, buf))
+            s->of[buf] = s->port[plan->bufs[buf].donor].index;
+    }
+}
+
+/* Places that are not known yet are those of an alignment like theirs. */
+static void set_origins(df_cuda_side *s, char *const *dest, char *count, char *arena)
+{
+    const df_plan *const plan = s->call.plan;
+    for (uint32_t i = 0; i < s->t.n_inputs; i++) {
+        if (s->port[i].kind == DF_PORT_STATE) s->t.inputs[i].data = dest[s->port[i].index];
+        if (s->port[i].kind == DF_PORT_NUMBER) s->t.inputs[i].data = count;
+    }
+    for (uint32_t i = 0; i < plan->n_bufs; i++) {
+        const df_plan_buf *const b = &plan->bufs[i];
+        char **const origin = &s->call.f->origin[i];
+        switch ((df_buf_kind)b->kind) {
+        case DF_BUF_INPUT:
+        case DF_BUF_INTO: *origin = s->t.inputs[b->index].data; break;
+        case DF_BUF_ROOT: *origin = s->of[i] == DF_NONE ? arena + s->at[i] : dest[s->of[i]]; break;
+        case DF_BUF_TEMP:
+            *origin = (char *)DF_CUDA_NOWHERE + df_bind_region(plan, s->call.slots, b->index);
+            break;
+        }
+    }
+}
+
+static deft_status open_side(df_cuda_whole *w, df_diag *d, df_arena *arena, const df_subplan *b,
+                             df_input *inputs, df_cuda_side *s)
+{
+    deft_status st = DEFT_OK;
+    const df_flow_whole *const f = w->w;
+    s->port = b->port;
+    s->t = b->trace;
+    s->t.inputs = inputs;
+    s->t.site = f->t->site;
+    s->t.extents = f->t->extents;
+    s->t.n_extents = f->t->n_extents;
+    s->t.args = f->t->args;
+    s->t.n_args = f->t->n_args;
+    s->call = (df_cuda_call){ .c = w->c,
+                              .d = d,
+                              .plan = b->plan,
+                              .t = &s->t,
+                              .slots = f->slots + b->slot0,
+                              .io = f->io,
+                              .q = w->q,
+                              .whole = w };
+    s->of = df_arena_new(arena, uint32_t, b->plan->n_bufs + 1);
+    s->at = df_arena_new(arena, int64_t, b->plan->n_bufs + 1);
+    s->call.f = df_cuda_call_take_frame(&s->call);
+    if (!s->of || !s->at || !s->call.f) return df_fail_mem(d, "run", sizeof *s);
+    memset(s->at, 0, b->plan->n_bufs * sizeof *s->at);
+    choose_places(s, f, w->is_loop && s == &w->other);
+    set_origins(s, w->dest, (char *)DF_CUDA_NOWHERE, (char *)DF_CUDA_NOWHERE);
+    if (df_cuda_frame_fits(s->call.f, b->plan, s->call.slots, false) &&
+        !df_cuda_frame_is_outdated(s->call.f, w->c))
+        return DEFT_OK;
+    TRY(df_cuda_frame_lay_out(s->call.f, d, w->c, b->plan, &s->t, s->call.slots, false));
+    TRY(df_cuda_frame_load(s->call.f, d, w->c, b->plan, f->io->waiter));
+done:
+    return st;
+}
+
+static void close_side(df_cuda_side *s)
+{
+    if (s->call.f) df_cuda_call_give_frame(&s->call, s->call.f);
+}
+
+/* ---- memory ---- */
+
+static int64_t take(df_cuda_whole *w, int64_t bytes)
+{
+    const int64_t at = w->arena_bytes;
+    w->arena_bytes += (bytes + ALIGN - 1) & ~(int64_t)(ALIGN - 1);
+    return at;
+}
+
+static bool leaves(const df_cuda_whole *w, uint32_t i)
+{
+    return w->w->part->out[i] != DF_NONE;
+}
+
+static int64_t dest_bytes(const df_cuda_whole *w, uint32_t i)
+{
+    const df_plan *const plan = w->body.call.plan;
+    if (leaves(w, i)) return w->w->slots[w->w->plan->cells[w->w->part->out[i]].bytes];
+    return df_bind_bytes(&plan->bufs[plan->root_buf[i]], w->body.call.slots);
+}
+
+static void lay_out_side(df_cuda_whole *w, df_cuda_side *s)
+{
+    const df_plan *const plan = s->call.plan;
+    for (uint32_t i = 0; i < plan->n_bufs; i++)
+        if (plan->bufs[i].kind == DF_BUF_ROOT && s->of[i] == DF_NONE)
+            s->at[i] = take(w, df_bind_bytes(&plan->bufs[i], s->call.slots));
+    s->arena_at = take(w, df_cuda_call_arena_bytes(&s->call));
+}
+
+static void lay_out(df_cuda_whole *w)
+{
+    w->count_at = take(w, w->is_loop ? sizeof(int64_t) : 0);
+    for (uint32_t i = 0; i < w->n_dest; i++)
+        if (!leaves(w, i)) w->dest_at[i] = take(w, dest_bytes(w, i));
+    lay_out_side(w, &w->body);
+    lay_out_side(w, &w->other);
+}
+
+deft_status df_cuda_whole_prepare(df_cuda_whole *w)
+{
+    deft_status st = DEFT_OK;
+    df_diag *const d = w->body.call.d;
+    for (uint32_t i = 0; i < w->n_dest; i++) {
+        if (!leaves(w, i)) continue;
+        TRY(df_gpu_borrower(w->q, d, &w->lent[i]));
+        w->out[w->n_out++] = (df_tree_out){ .bytes = (uint64_t)dest_bytes(w, i) };
+    }
+done:
+    return st;
+}
+
+deft_status df_cuda_whole_aim(df_cuda_whole *w, char *base, const uint64_t *offset, char *arena)
+{
+    deft_status st = DEFT_OK;
+    uint32_t k = 0;
+    w->other.call.d = w->body.call.d;
+    for (uint32_t i = 0; i < w->n_dest; i++) {
+        w->dest[i] = arena + w->dest_at[i];
+        if (!leaves(w, i)) continue;
+        const uint64_t at = offset[k++];
+        if (at == DF_TREE_OUTSIDE && !w->own[i])
+            TRY(df_gpu_buffer(w->q, w->body.call.d, dest_bytes(w, i), &w->own[i]));
+        w->dest[i] = at == DF_TREE_OUTSIDE ? (char *)w->own[i]->data : base + at;
+    }
+    w->count = arena + w->count_at;
+    for (df_cuda_side *s = &w->body; s; s = s == &w->body ? &w->other : NULL) {
+        set_origins(s, w->dest, w->count, arena);
+        df_cuda_call_divide(&s->call);
+        TRY(df_cuda_call_fill(&s->call, arena + s->arena_at));
+    }
+    w->holds = w->other.call.f->origin[w->other.call.plan->root_buf[0]];
+done:
+    return st;
+}
+
+deft_status df_cuda_whole_put_tables(df_cuda_whole *w)
+{
+    w->other.call.d = w->body.call.d;
+    const deft_status st = df_cuda_call_put_table(&w->body.call);
+    return st == DEFT_OK ? df_cuda_call_put_table(&w->other.call) : st;
+}
+
+/* ---- the whole ---- */
+
+static uint64_t variant_of(const df_cuda_side *s, uint64_t h)
+{
+    const df_cuda_frame *const f = s->call.f;
+    for (uint32_t i = 0; i < f->n_slots; i++) h = df_mix(h, (uint64_t)s->call.slots[i]);
+    for (uint32_t i = 0; i < f->n_bufs; i++) h = df_mix(h, f->low[i]);
+    return h;
+}
+
+uint64_t df_cuda_whole_variant(const df_cuda_whole *w)
+{
+    return variant_of(&w->other, variant_of(&w->body, w->n_dest));
+}
+
+static bool make_room(df_cuda_whole *w, df_arena *arena)
+{
+    const uint32_t n = w->n_dest + 1;
+    w->dest = df_arena_new(arena, char *, n);
+    w->dest_at = df_arena_new(arena, int64_t, n);
+    w->lent = df_arena_new(arena, df_buffer *, n);
+    w->own = df_arena_new(arena, df_buffer *, n);
+    w->out = df_arena_new(arena, df_tree_out, n);
+    if (!w->dest || !w->dest_at || !w->lent || !w->own || !w->out) return false;
+    for (uint32_t i = 0; i < n; i++) {
+        w->dest[i] = (char *)DF_CUDA_NOWHERE;
+        w->dest_at[i] = 0;
+        w->lent[i] = w->own[i] = NULL;
+    }
+    return true;
+}
+
+static deft_status run(df_cuda_whole *w, df_diag *d, df_arena *arena, df_cuda_graphs *graphs,
+                       bool *done)
+{
+    deft_status st = DEFT_OK;
+    const df_part *const part = w->w->part;
+    if (!make_room(w, arena)) return df_fail_mem(d, "run", w->n_dest * sizeof *w->out);
+    TRY(open_side(w, d, arena, &part->body, w->w->body, &w->body));
+    TRY(open_side(w, d, arena, &part->other, w->w->other, &w->other));
+    const char *why = refusal_of_frame(w->body.call.f);
+    if (!why) why = refusal_of_frame(w->other.call.f);
+    if (why) {
+        tell(w->c, part, why);
+        goto done;
+    }
+    lay_out(w);
+    TRY(df_cuda_graphs_run_whole(graphs, w, done));
+    for (uint32_t i = 0; *done && i < w->n_dest; i++) {
+        w->w->made[i] = w->own[i];
+        w->own[i] = NULL;
+    }
+done:
+    return st;
+}
+
+deft_status df_cuda_run_whole(df_cuda_device *c, df_queue *q, df_diag *d, const df_flow_whole *f,
+                              bool *done)
+{
+    df_arena arena;
+    df_cuda_graphs *const graphs = df_cuda_graphs_of(c, q);
+    const char *const why = graphs ? refusal(c, f->part) : NULL;
+    *done = false;
+    if (why) tell(c, f->part, why);
+    if (why || !graphs) return DEFT_OK;
+    df_cuda_whole w = {
+        .w = f, .c = c, .q = q, .is_loop = f->part->kind == DF_PART_LOOP, .n_dest = f->part->n_out
+    };
+    df_arena_init(&arena, c->mem);
+    const deft_status st = run(&w, d, &arena, graphs, done);
+    for (uint32_t i = 0; w.own && i < w.n_dest; i++) {
+        df_buffer_drop(&w.lent[i]);
+        df_buffer_drop(&w.own[i]);
+    }
+    close_side(&w.body);
+    close_side(&w.other);
+    df_arena_finish(&arena);
+    return st;
+}

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Routines on a GPU: argsort and which as launches, and the text of all.
+ *
+ * Short rows are sorted in shared memory, many to a thread block. Long ones go through a radix
+ * sort of words (key above index, as in runtime/exec/sort.c) between the result and one row of
+ * work space:
+ *
+ *   32-bit keys    operand -> work -> out -> work -> indices in out
+ *   64-bit keys    the same by lower halves, but with words in out; then upper halves, fetched
+ *                  through the indices: out -> work -> ... -> indices in out
+ *   8-bit keys     operand -> indices in out
+ *
+ * A pass is three launches: pieces of rows count digits, counts become places, pieces move words.
+ * There are about as many pieces as the largest GPUs hold thread blocks, whatever the extents.
+ */
+#include "jit_cuda/kernels/routine_plan.h"
+
+#include "base/compiler.h"
+#include "jit_cuda/routine_text.h"
+
+#include <string.h>
+
+enum {
+    PIECES = 1024,      /* of all rows, if they are long */
+    MOST_BLOCKS = 4096, /* of a grid */
+    FEW_BLOCKS = 256,   /* tiles are made smaller until there are so many */
+    LEAST_TILE = 256
+};
+
+_Static_assert(ROUTINE_RANK == DEFT_MAX_RANK, "axes of a box");
+
+/* ---- text ---- */
+
+static const struct {
+    const char *name, *body, *params;
+} kernels[] = {
+#define KERNEL(kernel, parameter) { "routine_" #kernel, #kernel, #parameter },
+    DF_CUDA_ROUTINES(KERNEL)
+#undef KERNEL
+};
+
+_Static_assert(sizeof(rows_params) <= DF_CUDA_ROUTINE_WORDS * 8 &&
+                   sizeof(sort_params) <= DF_CUDA_ROUTINE_WORDS * 8 &&
+                   sizeof(which_params) <= DF_CUDA_ROUTINE_WORDS * 8 &&
+                   sizeof(scatter_params) <= DF_CUDA_ROUTINE_WORDS * 8,
+               "parameters fit a launch");
+_Static_assert(DF_LEN(kernels) <= 64, "a set is a word");
+
+const char *df_cuda_routine_name(df_cuda_routine kernel)
+{
+    return kernels[kernel].name;
+}
+
+uint32_t df_cuda_routine_threads(df_cuda_routine kernel)
+{
+    (void)kernel;
+    return ROUTINE_THREADS;
+}
+
+void df_cuda_routine_text(uint64_t set, df_str *out)
+{
+    df_str_putn(out, (const char *)routine_text, sizeof routine_text - 1);
+    for (uint32_t i = 0; i < DF_LEN(kernels); i++)
+        if (set >> i & 1)
+            df_str_fmt(out,
+                       "extern \"C\" __global__ void __launch_bounds__(%u, 1) %s(const %s a)\n"
+                       "{\n    %s(a);\n}\n",
+                       (unsigned)ROUTINE_THREADS, kernels[i].name, kernels[i].params,
+                       kernels[i].body);
+}
+
+/* ---- launches ---- */
+
+void df_cuda_routine_add(df_cuda_launches *out, df_cuda_routine kernel, int64_t n_blocks,
+                         const void *params, size_t size)
+{
+    df_assert(out->n < DF_CUDA_ROUTINE_LAUNCHES && size <= sizeof out->at->params);
+    df_cuda_launch *const l = &out->at[out->n++];
+    l->kernel = kernel;
+    l->n_blocks = (uint32_t)df_max_i64(df_min_i64(n_blocks, MOST_BLOCKS), 1);
+    l->size = (uint32_t)size;
+    memcpy(l->params, params, size);
+    out->kernels |= (uint64_t)1 << kernel;
+}
+
+int64_t df_cuda_routine_blocks(int64_t n)
+{
+    return df_cuda_ceil(n, ROUTINE_THREADS);
+}
+
+static uint32_t kind_of(deft_dtype t)
+{
+    switch (t) {
+    case DEFT_BOOL:
+    case DEFT_U8: return KIND_U8;
+    case DEFT_I32: return KIND_I32;
+    case DEFT_I64: return KIND_I64;
+    case DEFT_F32: return KIND_F32;
+    case DEFT_F64: return KIND_F64;
+    case DEFT_F16: return KIND_F16;
+    case DEFT_BF16: return KIND_BF16;
+    }
+    df_unreachable();
+}
+
+/* The box of rows with as few axes as it takes; returns how many. */
+static uint32_t box_of(const df_routine_job *j, long long *extent, long long *step)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < j->batch_rank; i++) {
+        if (j->batch_extent[i] == 1) continue;
+        if (n > 0 && step[n - 1] == j->batch_extent[i] * j->in_batch[i])
+            extent[n - 1] *= j->batch_extent[i];
+        else
+            extent[n++] = j->batch_extent[i];
+        step[n - 1] = j->in_batch[i];
+    }
+    return n;
+}
+
+/* ---- long rows ---- */
+
+void df_cuda_sort_cut(sort_params *s)
+{
+    const int64_t each = df_max_i64(PIECES / s->n_rows, 1);
+    s->piece = df_cuda_ceil(df_cuda_ceil(s->n, each), ROUTINE_TILE) * ROUTINE_TILE;
+    s->n_pieces = df_cuda_ceil(s->n, s->piece);
+}
+
+static size_t total_size(const sort_params *s)
+{
+    return df_cuda_align((size_t)s->n_rows * 256 * sizeof(uint32_t));
+}
+
+size_t df_cuda_sort_count_size(const sort_params *s)
+{
+    return total_size(s) + (size_t)(s->n_rows * s->n_pieces) * 256 * sizeof(uint32_t);
+}
+
+void df_cuda_sort_pass(const sort_params *s, uint64_t counts, df_cuda_launches *out)
+{
+    const int64_t n = s->n_rows * s->n_pieces;
+    sort_params p = *s;
+    p.totals = counts;
+    p.counts = counts + total_size(s);
+    df_cuda_routine_add(out, DF_CUDA_R_sort_count, n, &p, sizeof p);
+    df_cuda_routine_add(out, DF_CUDA_R_sort_scan, s->n_rows * 32, &p, sizeof p);
+    df_cuda_routine_add(out, DF_CUDA_R_sort_move, n, &p, sizeof p);
+}
+
+static sort_params sort_of(const df_routine_job *j)
+{
+    sort_params s = { .in = (uintptr_t)j->in,
+                      .n = j->n,
+                      .in_step = j->in_step,
+                      .n_rows = j->n_batch,
+                      .kind = kind_of(j->dtype),
+                      .size = (uint32_t)deft_dtype_size(j->dtype),
+                      .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0 };
+    s.rank = box_of(j, s.extent, s.step);
+    df_cuda_sort_cut(&s);
+    return s;
+}
+
+static void plan_passes(const df_routine_job *j, uint64_t work, df_cuda_launches *out)
+{
+    sort_params s = sort_of(j);
+    const uint64_t words = work + df_cuda_align(df_cuda_sort_count_size(&s));
+    for (uint32_t pass = 0; pass < s.size; pass++) {
+        const bool to_out = pass % 2 == 1 || s.size == 1;
+        s.source = pass == 0 ? FROM_OPERAND : pass == 4 ? FROM_UPPER : FROM_WORDS;
+        s.from = to_out ? words : (uintptr_t)j->out;
+        s.to = to_out ? (uintptr_t)j->out : words;
+        s.shift = 32 + pass % 4 * 8;
+        s.to_index = pass + 1 == s.size;
+        df_cuda_sort_pass(&s, work, out);
+    }
+}
+
+/* ---- short rows ---- */
+
+static void plan_rows(const df_routine_job *j, df_cuda_launches *out)
+{
+    rows_params p = { .in = (uintptr_t)j->in,
+                      .out = (uintptr_t)j->out,
+                      .n = j->n,
+                      .in_step = j->in_step,
+                      .n_rows = j->n_batch,
+                      .kind = kind_of(j->dtype),
+                      .size = (uint32_t)deft_dtype_size(j->dtype),
+                      .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0,
+                      .width = 1,
+                      .tile = ROUTINE_TILE };
+    p.rank = box_of(j, p.extent, p.step);
+    while (p.width < p.n) p.width *= 2;
+    while (p.tile > LEAST_TILE && p.tile > p.width &&
+           df_cuda_ceil(p.n_rows, p.tile / p.width) < FEW_BLOCKS)
+        p.tile /= 2;
+    df_cuda_routine_add(out, p.size == 8 ? DF_CUDA_R_sort_rows_64 : DF_CUDA_R_sort_rows,
+                        df_cuda_ceil(p.n_rows, p.tile / p.width), &p, sizeof p);
+}
+
+/* ---- which ---- */
+
+static which_params which_of(const df_routine_job *j)
+{
+    which_params p = { .in = (uintptr_t)j->in,
+                       .out = (uintptr_t)j->out,
+                       .n = j->n,
+                       .m = j->m,
+                       .in_step = j->in_step,
+                       .rest = j->attr & DF_WHICH_ZEROS ? 0 : -1,
+                       .kind = kind_of(j->dtype),
+                       .size = (uint32_t)deft_dtype_size(j->dtype) };
+    p.piece = df_max_i64(df_cuda_ceil(df_cuda_ceil(j->n, PIECES), ROUTINE_TILE), 1) * ROUTINE_TILE;
+    p.n_pieces = df_cuda_ceil(j->n, p.piece);
+    return p;
+}
+
+static void plan_which(const df_routine_job *j, uint64_t work, df_cuda_launches *out)
+{
+    which_params p = which_of(j);
+    p.counts = work;
+    if (p.n_pieces > 0) df_cuda_routine_add(out, DF_CUDA_R_which_count, p.n_pieces, &p, sizeof p);
+    df_cuda_routine_add(out, DF_CUDA_R_which_write,
+                        df_max_i64(p.n_pieces, df_min_i64(df_cuda_routine_blocks(p.m), PIECES)), &p,
+                        sizeof p);
+}
+
+/* ---- routine.h ---- */
+
+static bool is_empty(const df_routine_job *j)
+{
+    return j->op == DF_OP_which ? j->m <= 0 : j->n <= 0 || j->n_batch <= 0;
+}
+
+size_t df_cuda_routine_work_size(const df_routine_job *j)
+{
+    if (is_empty(j)) return 0;
+    if (j->op == DF_OP_which) return (size_t)which_of(j).n_pieces * sizeof(uint64_t);
+    if (j->n <= ROUTINE_TILE) return 0;
+    const sort_params s = sort_of(j);
+    const size_t counts = df_cuda_sort_count_size(&s);
+    return s.size == 1 ? counts
+                       : df_cuda_align(counts) + (size_t)(j->n_batch * j->n) * sizeof(uint64_t);
+}
+
+deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *j, uint64_t work,
+                                 df_cuda_launches *out)
+{
+    df_assert(j->op == DF_OP_argsort || j->op == DF_OP_which);
+    out->n = 0;
+    out->kernels = 0;
+    if (is_empty(j)) return DEFT_OK;
+    if (j->op == DF_OP_which)
+        plan_which(j, work, out);
+    else if (j->n >= UINT32_MAX)
+        return df_fail(d, DEFT_E_LIMIT,
+                       "argsort: a row has %lld elements; a GPU sorts fewer than %lld",
+                       (long long)j->n, (long long)UINT32_MAX);
+    else if (j->n <= ROUTINE_TILE)
+        plan_rows(j, out);
+    else
+        plan_passes(j, work, out);
+    return DEFT_OK;
+}

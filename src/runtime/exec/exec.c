@@ -1,0 +1,638 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs a plan. In this order, so that everything that can fail has failed before memory is written:
+ *
+ *   measure   extents, estimated time and code of each segment; may wait for the compiler
+ *   divide    which launches go parallel, and how each segment is cut
+ *   lay out   one frame holds all arguments, partial results and per-thread areas; a run of the
+ * plan and slots that it was last laid out for begins here buffers   roots (or their donors'
+ * memory) and one arena for all temporaries bind      addresses, strides, numbers choose variants
+ * of kernels, where one fits launch    one fork-join each; then faults of checks
+ *
+ * A frame is kept from run to run, so that a warm run takes no memory but that of its results and
+ * makes no system call. Two runs at once: the second makes a frame of its own.
+ *
+ * Division changes no bit (runtime/device.h), so that it may depend on the number of threads and on
+ * estimates. A launch is cut into *items*: rows, or ranges of INNER within a row, or ranges of
+ * blocks of a split reduction. Neighbouring items that are too small for a task share one.
+ */
+#include "runtime/exec/exec_run.h"
+#include "runtime/flow.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime/os.h"
+
+/* A launch goes parallel above this; a task should not be shorter than the other. Waking a worker
+ * costs up to 25 us. */
+#define PARALLEL_NS 40e3
+#define TASK_NS 12e3
+#define TASKS_PER_THREAD 8
+/* Per element and instruction. */
+#define CODE_NS 0.015
+#define INTERP_NS 0.06
+/* Of a loop with a proceed, at most. */
+#define EXPECTED_ITERATIONS 1024
+#define LOOP_LANES 64
+
+/* INNER is cut at multiples of these, so that neighbours share no cache line. COL's also serves
+ * LOOP. */
+enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 64 << 20 };
+
+/* Thin segments ride on one of as many rows (the columns beside the inside of an array that is
+ * written): so a row's ends are written by the thread, and at the time, that has its cache lines.
+ */
+enum { THIN = 16, RIDE_ELEMENTS = 8192 };
+
+/* ---- frames ---- */
+
+typedef struct block {
+    char *at; /* 64-byte aligned within raw */
+    void *raw;
+    size_t size;
+} block;
+
+struct df_frame {
+    block segs, work, slots;
+    df_run run;      /* the latest, laid out in them */
+    uint64_t serial; /* of its plan; 0: none */
+};
+
+static bool block_reserve(const df_mem *mem, block *b, size_t size)
+{
+    if (b->size >= size && b->raw) return true;
+    size += size / 4;
+    df_mem_free(mem, b->raw, b->raw ? b->size + 64 : 0);
+    *b = (block){ 0 };
+    b->raw = df_mem_alloc(mem, size + 64);
+    if (!b->raw) return false;
+    b->size = size;
+    b->at = (char *)(((uintptr_t)b->raw + 63) & ~(uintptr_t)63);
+    return true;
+}
+
+static void frame_destroy(const df_mem *mem, df_frame *f)
+{
+    if (!f) return;
+    if (f->segs.raw) df_mem_free(mem, f->segs.raw, f->segs.size + 64);
+    if (f->work.raw) df_mem_free(mem, f->work.raw, f->work.size + 64);
+    if (f->slots.raw) df_mem_free(mem, f->slots.raw, f->slots.size + 64);
+    df_mem_free(mem, f, sizeof *f);
+}
+
+static df_frame *frame_take(df_executor *x)
+{
+    df_frame *const f = atomic_exchange_explicit(&x->frame, NULL, memory_order_acquire);
+    return f ? f : df_mem_zalloc(x->mem, sizeof *f);
+}
+
+static void frame_give(df_executor *x, df_frame *f)
+{
+    if (f && f->work.size > MAX_KEPT_FRAME) {
+        frame_destroy(x->mem, f);
+        return;
+    }
+    frame_destroy(x->mem, atomic_exchange_explicit(&x->frame, f, memory_order_acq_rel));
+}
+
+void df_executor_finish(df_executor *x)
+{
+    frame_destroy(x->mem, atomic_exchange(&x->frame, NULL));
+}
+
+/* ---- measure ---- */
+
+static bool is_scratch(const df_kernel *k)
+{
+    for (uint32_t i = 0; i < k->n_access; i++)
+        if (k->access[i].kind == DF_ACCESS_SCRATCH) return true;
+    return false;
+}
+
+/* The work of s, in elements. A loop that leaves when it likes may have any bound, and an iteration
+ * of few lanes takes as long as one of several vectors. */
+static double count_elements(const df_seg_run *s)
+{
+    const df_kernel *const k = s->kernel;
+    int64_t n_red = df_max_i64(s->n_red, 1), n_inner = s->n_inner;
+    if (k->mode == DF_MODE_LOOP && n_inner > 0) n_inner = df_max_i64(n_inner, LOOP_LANES);
+    for (uint32_t i = 0; k->mode == DF_MODE_LOOP && i < k->n_ins; i++)
+        if (k->ins[i].op == DF_K_proceed) n_red = df_min_i64(n_red, EXPECTED_ITERATIONS);
+    return (double)s->n_outer * (double)n_inner * (double)n_red;
+}
+
+static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
+{
+    if (!r->x->tiers || !r->plan->execs) return NULL;
+    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], s->elements, r->waiter);
+}
+
+static bool is_empty(const df_run *r, uint32_t buf)
+{
+    return buf == DF_NONE || df_run_slot(r, r->plan->bufs[buf].numel) == 0;
+}
+
+/* Whether all that seg writes has no elements, as the norms of any number of rows of none: then it
+ * need not go over its rows, of which there may be billions. What checks indices is never idle. */
+static bool is_idle(const df_run *r, const df_seg *seg)
+{
+    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    if (seg->kind == DF_SEG_ROUTINE) return seg->op == DF_OP_argsort && is_empty(r, seg->c.buf);
+    if (seg->kind == DF_SEG_MATMUL && !is_empty(r, seg->c.buf)) return false;
+    if (k && k->flags & DF_KERNEL_CHECKS) return false;
+    for (uint32_t i = 0; k && i < k->n_access; i++)
+        if (k->access[i].kind == DF_ACCESS_STORE && !is_empty(r, seg->bind[i].buf)) return false;
+    return true;
+}
+
+static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
+{
+    const df_kernel *const k = s->kernel = &r->plan->kernels[seg->kernel];
+    s->n_outer = s->n_inner = s->n_red = 1;
+    for (uint32_t j = 0; j < k->n_axes; j++) {
+        const int64_t extent = df_run_slot(r, seg->extent[j]);
+        switch ((df_role)k->role[j]) {
+        case DF_AXIS_OUTER: s->n_outer *= extent; break;
+        case DF_AXIS_RED: s->n_red *= extent; break;
+        case DF_AXIS_INNER: s->n_inner = extent; break;
+        }
+    }
+    if (s->is_idle) s->n_outer = 0;
+    s->elements = count_elements(s);
+    s->code = code_of(r, seg, s);
+    s->ns = s->elements * (k->cost > 1 ? k->cost : 1) * (s->code ? CODE_NS : INTERP_NS);
+    s->per_thread = seg->kind == DF_SEG_KERNEL && is_scratch(k);
+    if (s->code) return;
+    const size_t work = df_interp_work_size(k);
+    if (work > r->interp_size) r->interp_size = work;
+}
+
+static void measure(df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        df_seg_run *const s = &r->segs[i];
+        *s = (df_seg_run){ .riders = DF_NONE, .is_idle = is_idle(r, seg) };
+        if (seg->kernel != DF_NONE) measure_kernel(r, seg, s);
+    }
+}
+
+/* ---- divide ---- */
+
+/* Cuts a row's extent into about `want` parts, each a multiple of grain. */
+static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
+{
+    s->part_extent = extent;
+    s->grain = grain;
+    s->parts = df_min_i64(want, df_div_up(extent, grain));
+}
+
+/* Cuts s into about `want` items, at least one: beside much larger ones its share is none. */
+static void cut(df_seg_run *s, int64_t want)
+{
+    if (want < 1) want = 1;
+    const uint8_t mode = s->kernel->mode;
+    const bool may_split = (s->kernel->flags & DF_KERNEL_SPLIT) && s->n_red > DF_BLOCK;
+    const bool whole_rows = want <= s->n_outer || s->riders != DF_NONE;
+    const int64_t per_row = whole_rows ? 1 : df_div_up(want, s->n_outer);
+    s->split = false;
+    s->groups = df_min_i64(want, s->n_outer);
+    cut_row(s, s->n_inner, 1, s->n_inner);
+    if (per_row > 1 && mode != DF_MODE_ROW)
+        cut_row(s, s->n_inner, per_row, mode == DF_MODE_MAP ? MAP_GRAIN : COL_GRAIN);
+    if (per_row > 1 && may_split && s->parts < per_row / 2 + 1) {
+        s->split = true;
+        cut_row(s, df_div_up(s->n_red, DF_BLOCK), per_row, 1);
+    }
+    s->n_items = (uint32_t)(s->groups * s->parts);
+}
+
+/* The i-th of n nearly equal shares of extent begins here. */
+static int64_t share(int64_t extent, int64_t i, int64_t n)
+{
+    return extent / n * i + extent % n * i / n;
+}
+
+static int64_t part_begin(const df_seg_run *s, int64_t part)
+{
+    const int64_t grains = df_div_up(s->part_extent, s->grain);
+    return df_min_i64(share(grains, part, s->parts) * s->grain, s->part_extent);
+}
+
+static bool has_rows(const df_seg_run *s)
+{
+    return s->kernel && s->kernel->mode == DF_MODE_MAP && s->n_outer > 1 && s->n_inner > 0;
+}
+
+static void find_riders(df_run *r, const df_launch *l, uint32_t n)
+{
+    const df_seg_run *under = NULL; /* the wide one seen last */
+    for (uint32_t i = l->first; i < l->first + n; i++) {
+        df_seg_run *const s = &r->segs[i];
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !has_rows(s)) continue;
+        if (s->n_inner > THIN) {
+            under = s;
+        } else if (under && under->n_outer == s->n_outer) {
+            df_seg_run *const u = &r->segs[under - r->segs];
+            s->rides = true;
+            s->next_rider = u->riders;
+            u->riders = i;
+            u->ns += s->ns;
+        }
+    }
+}
+
+static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threads)
+{
+    double total = 0;
+    uint32_t n_items = 0;
+    const uint32_t n_beside = l->n - l->n_after;
+    if (n_beside > 1) find_riders(r, l, n_beside);
+    for (uint32_t i = 0; i < n_beside; i++)
+        if (r->plan->segs[l->first + i].kind == DF_SEG_KERNEL && !r->segs[l->first + i].rides)
+            total += r->segs[l->first + i].ns;
+    const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
+    double target = total / (pool_threads * TASKS_PER_THREAD);
+    /* A multiple of the number of threads, so that all end together. */
+    if (target < TASK_NS)
+        target = total / (pool_threads * fmax(1, floor(total / TASK_NS / pool_threads)));
+    for (uint32_t i = 0; i < l->n; i++) {
+        df_seg_run *const s = &r->segs[l->first + i];
+        s->first_item = n_items;
+        if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
+        if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* nothing to do */
+        cut(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
+        if (i < n_beside) n_items += s->n_items;
+    }
+    if (l->n > 0) r->segs[l->first].parallel = parallel && n_items > 1;
+    return parallel ? n_items : 0;
+}
+
+static void divide(df_run *r)
+{
+    const uint32_t pool_threads = df_pool_threads(r->x->pool);
+    for (uint32_t i = 0; i < r->plan->n_launches; i++) {
+        const uint32_t n = divide_launch(r, &r->plan->launches[i], pool_threads);
+        if (n > 1) r->n_threads = pool_threads;
+        if (n > r->max_items) r->max_items = n;
+    }
+}
+
+/* ---- choose ---- */
+
+static df_call call_of(const df_seg_run *s, bool is_all)
+{
+    return (df_call){
+        .args = &s->args, .rows = s->parts <= 1, .all = is_all, .n_rows = s->n_outer, .ns = s->ns
+    };
+}
+
+/* Riders are called with as many rows at a time as who they ride on. */
+static bool rides_whole(const df_seg_run *under)
+{
+    return under->n_items == 1 && RIDE_ELEMENTS / under->n_inner >= under->n_outer;
+}
+
+/* The code of each kernel that fits this launch best. */
+static void choose(df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        df_seg_run *const s = &r->segs[i];
+        if (r->plan->segs[i].kind != DF_SEG_KERNEL || !s->code || s->split) continue;
+        if (s->rides || s->n_items == 0) continue;
+        const bool has_riders = s->riders != DF_NONE;
+        const df_call c = call_of(s, has_riders ? rides_whole(s) : s->n_items == 1);
+        s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel], s->code, &c,
+                                  &r->is_inside);
+        for (uint32_t j = s->riders; j != DF_NONE; j = r->segs[j].next_rider) {
+            df_seg_run *const rider = &r->segs[j];
+            if (!rider->code) continue;
+            const df_call d = call_of(rider, c.all);
+            rider->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[j].kernel],
+                                          rider->code, &d, &r->is_inside);
+        }
+    }
+}
+
+/* ---- launch ---- */
+
+static df_kargs thread_args(const df_run *r, const df_seg_run *s, uint32_t thread)
+{
+    df_kargs a = s->args;
+    a.fault = (int64_t *)(void *)df_run_thread_area(r, thread);
+    if (s->per_thread) a.ptr = s->ptr + (size_t)thread * s->kernel->n_access;
+    return a;
+}
+
+/* Rows [row, end) of s, a few at a time, and of its riders. */
+static void run_rows(const df_run *r, const df_seg_run *s, df_kargs *a, uint32_t thread,
+                     int64_t row, int64_t end)
+{
+    const int64_t step = df_max_i64(RIDE_ELEMENTS / s->n_inner, 1);
+    for (int64_t next; row < end; row = next) {
+        next = df_min_i64(row + step, end);
+        df_run_main(r, s, a, thread, row, next, 0, s->n_inner);
+        for (uint32_t i = s->riders; i != DF_NONE; i = r->segs[i].next_rider) {
+            const df_seg_run *const rider = &r->segs[i];
+            df_kargs b = thread_args(r, rider, thread);
+            df_run_main(r, rider, &b, thread, row, next, 0, rider->n_inner);
+        }
+    }
+}
+
+static void run_item(const df_run *r, const df_seg_run *s, uint32_t item, uint32_t thread)
+{
+    df_kargs a = thread_args(r, s, thread);
+    const int64_t group = item / s->parts, part = item % s->parts;
+    const int64_t row = share(s->n_outer, group, s->groups);
+    const int64_t end = share(s->n_outer, group + 1, s->groups);
+    const int64_t p0 = part_begin(s, part), p1 = part_begin(s, part + 1);
+    if (s->riders != DF_NONE) {
+        run_rows(r, s, &a, thread, row, end);
+        return;
+    }
+    if (!s->split) {
+        df_run_main(r, s, &a, thread, row, end, p0, p1);
+        return;
+    }
+    a.partial = s->partial + row * s->partial_row;
+    if (s->code)
+        s->code->part(&a, row, row + 1, p0, p1);
+    else
+        df_interp_part(s->kernel, df_run_thread_area(r, thread) + 64, &a, row, p0, p1);
+}
+
+static void run_task(void *user, uint32_t task, uint32_t thread)
+{
+    const df_run *const r = user;
+    const uint32_t end = r->task_begin[task + 1];
+    uint32_t item = r->task_begin[task];
+    /* The last segment that begins at or before item. */
+    uint32_t lo = 0, hi = r->launch->n - r->launch->n_after;
+    while (hi - lo > 1) {
+        const uint32_t mid = (lo + hi) / 2;
+        if (r->segs[r->launch->first + mid].first_item <= item)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    for (const df_seg_run *s = &r->segs[r->launch->first + lo]; item < end; s++)
+        for (; item < end && item - s->first_item < s->n_items; item++)
+            run_item(r, s, item - s->first_item, thread);
+}
+
+/* Groups items into tasks; returns how many. */
+static uint32_t make_tasks(df_run *r, const df_launch *l)
+{
+    uint32_t n = 0, item = 0;
+    double ns = TASK_NS;
+    for (uint32_t i = 0; i < l->n - l->n_after; i++) {
+        const df_seg_run *const s = &r->segs[l->first + i];
+        for (uint32_t j = 0; j < s->n_items; j++, item++) {
+            if (ns >= 0.99 * TASK_NS) {
+                r->task_begin[n++] = item;
+                ns = 0;
+            }
+            ns += s->ns / s->n_items;
+        }
+    }
+    r->task_begin[n] = item;
+    return n;
+}
+
+static void finish_split(const df_run *r, const df_seg_run *s)
+{
+    df_kargs a = thread_args(r, s, 0);
+    for (int64_t o = 0; o < s->n_outer; o++) {
+        a.partial = s->partial + o * s->partial_row;
+        if (s->code)
+            s->code->fin(&a, o, o + 1, 0, s->n_inner);
+        else
+            df_interp_fin(s->kernel, df_run_thread_area(r, 0) + 64, &a, o, 0, s->n_inner);
+    }
+}
+
+/* Kernels first, together; then matmuls and routines, each of which takes the whole pool; then what
+ * comes after. */
+static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
+{
+    r->launch = l;
+    const uint32_t n_tasks = r->segs[l->first].parallel ? make_tasks(r, l) : 0;
+    if (n_tasks > 1) df_pool_run(r->x->pool, n_tasks, run_task, r);
+    stats->forks += n_tasks > 1;
+    for (uint32_t i = 0; i < l->n; i++) {
+        const df_seg *const seg = &r->plan->segs[l->first + i];
+        const df_seg_run *const s = &r->segs[l->first + i];
+        if (n_tasks <= 1 || i >= l->n - l->n_after)
+            for (uint32_t j = 0; j < s->n_items; j++) run_item(r, s, j, 0);
+        if (s->n_items > 0 && s->split) finish_split(r, s);
+        if (seg->kind == DF_SEG_MATMUL && !s->is_idle) df_run_matmul(r, seg, s);
+        if (seg->kind == DF_SEG_ROUTINE && !s->is_idle) df_run_routine(r, seg);
+        stats->forks += seg->kind != DF_SEG_KERNEL;
+        stats->interpreted_segments += s->kernel && !s->code;
+    }
+    stats->launches++;
+    stats->segments += l->n;
+}
+
+static deft_status report_fault(const df_run *r, df_diag *d)
+{
+    deft_status st = DEFT_OK;
+    for (uint32_t i = 0; i < r->n_threads && st == DEFT_OK; i++)
+        st = df_bind_fault(d, r->plan, r->t,
+                           (const int64_t *)(const void *)df_run_thread_area(r, i));
+    return st;
+}
+
+static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_stats *stats)
+{
+    deft_status st = DEFT_OK;
+    const df_plan *const plan = r->plan;
+    const bool kept = df_bind_has_kept(plan, r->t, r->base);
+    const bool checks = plan->n_checked > 0 || plan->checks_first;
+    bool may_stop = io->interrupted != NULL;
+    for (uint32_t i = 0; checks && i < r->n_threads; i++)
+        memset(df_run_thread_area(r, i), 0, 3 * sizeof(int64_t));
+    uint32_t n_checked = plan->n_checked; /* launches until all is known to be inside */
+    if (plan->checks_first && kept) {
+        df_run_check_inputs(r);
+        TRY(report_fault(r, d));
+    } else if (plan->checks_first) {
+        n_checked = plan->n_launches;
+    }
+    for (uint32_t i = 0; i < plan->n_launches; i++) {
+        const df_launch *const l = &plan->launches[i];
+        if (may_stop && ((io->waiter && io->waiter->stopped) || io->interrupted(io->user)))
+            return df_fail(d, DEFT_E_INTERRUPTED, "interrupted before launch %u of %u", i,
+                           plan->n_launches);
+        if (l->n == 0) continue;
+        const bool is_timed = df_ring_on(io->ring) || r->x->spent;
+        const uint64_t start = is_timed ? df_os_now_ns() : 0;
+        run_launch(r, l, stats);
+        if (is_timed) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
+        if (i < n_checked) TRY(report_fault(r, d));
+        if (may_stop && kept && df_bind_writes_kept(plan, l, r->t, r->base)) may_stop = false;
+    }
+done:
+    return st;
+}
+
+/* ---- a run like the latest ---- */
+
+/* Whether extents, strides and sizes are equal. A window that moves changes only addresses. */
+static bool has_sizes(const df_plan *plan, const int64_t *a, const int64_t *b)
+{
+    if (!plan->sizes) return memcmp(a, b, plan->n_slots * sizeof *a) == 0;
+    bool same = true;
+    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i]] == b[plan->sizes[i]];
+    return same;
+}
+
+/* Everything that follows from the plan and its sizes is as it was: only code, which may have
+ * become better, addresses and numbers are looked up. false: it is not, or code came to where there
+ * was none. */
+static bool is_laid_out(df_run *r, const df_frame *f)
+{
+    const df_plan *const plan = r->plan;
+    if (f->serial == 0 || f->serial != plan->serial ||
+        !has_sizes(plan, (const int64_t *)(const void *)f->slots.at, r->slots))
+        return false;
+    df_run again = f->run;
+    again.t = r->t;
+    again.slots = r->slots;
+    again.waiter = r->waiter;
+    for (int i = 0; i < 2; i++)
+        if (again.gemm[i] != df_run_gemm(r->x, i)) return false;
+    for (uint32_t i = 0; i < plan->n_segs; i++) {
+        df_seg_run *const s = &again.segs[i];
+        if (!s->kernel) continue;
+        const df_code *const code = code_of(&again, &plan->segs[i], s);
+        if (!code != !s->code) return false;
+        s->code = code;
+    }
+    *r = again;
+    return true;
+}
+
+static deft_status lay_out(df_run *r, df_diag *d, df_frame *f)
+{
+    df_bump b = { 0 };
+    const df_mem *const mem = r->x->mem;
+    const size_t segs_size = sizeof *r->segs * r->plan->n_segs;
+    f->serial = 0;
+    if (!block_reserve(mem, &f->segs, segs_size)) return df_fail_mem(d, "run", segs_size);
+    r->segs = (df_seg_run *)(void *)f->segs.at;
+    measure(r);
+    divide(r);
+    df_run_measure_matmuls(r);
+    df_run_measure_routines(r);
+    df_run_lay_out(r, &b);
+    if (!block_reserve(mem, &f->work, b.used)) {
+        r->own = NULL;
+        return df_fail_mem(d, "run", b.used);
+    }
+    b = (df_bump){ .at = f->work.at };
+    df_run_lay_out(r, &b);
+    return DEFT_OK;
+}
+
+/* r, with nothing bound to it but what follows from plan and slots, is kept for the next run. */
+static void keep(df_frame *f, const df_run *r)
+{
+    const size_t size = r->plan->n_slots * sizeof *r->slots;
+    if (r->plan->serial == 0 || !block_reserve(r->x->mem, &f->slots, size)) return;
+    memcpy(f->slots.at, r->slots, size);
+    f->run = *r;
+    f->serial = r->plan->serial;
+}
+
+/* ---- plans of parts ---- */
+
+static deft_status run_within(void *self, df_diag *d, const df_plan *plan, const df_trace *t,
+                              const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+{
+    return df_executor_run(self, d, plan, t, slots, io, stats);
+}
+
+static deft_status create_buffer(void *self, df_diag *d, int64_t bytes, df_buffer **out)
+{
+    const df_executor *const x = self;
+    return df_buffer_create(d, x->allocator, bytes, out);
+}
+
+static deft_status copy_bytes(void *self, df_diag *d, void *to, const void *from, size_t bytes)
+{
+    (void)self;
+    (void)d;
+    memcpy(to, from, bytes);
+    return DEFT_OK;
+}
+
+static deft_status put_number(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes)
+{
+    (void)self;
+    (void)d;
+    df_put_bits(to, bits, bytes);
+    return DEFT_OK;
+}
+
+static deft_status holds(void *self, df_diag *d, const void *at, bool *out)
+{
+    (void)self;
+    (void)d;
+    *out = *(const uint8_t *)at != 0;
+    return DEFT_OK;
+}
+
+/* ---- exported ---- */
+
+deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, const df_trace *t,
+                            const int64_t *slots, df_launch_io *io, df_run_stats *stats)
+{
+    if (plan->root_cell) {
+        const df_flow_ops ops = { .mem = x->mem,
+                                  .run = run_within,
+                                  .create = create_buffer,
+                                  .copy = copy_bytes,
+                                  .put = put_number,
+                                  .holds = holds,
+                                  .reads_host = true };
+        return df_flow_run(&ops, x, d, plan, t, slots, io, stats);
+    }
+    deft_status st = DEFT_OK;
+    df_run_stats mine = { 0 };
+    df_buffer *arena = NULL;
+    df_run r = {
+        .x = x, .plan = plan, .t = t, .slots = slots, .n_threads = 1, .waiter = io->waiter
+    };
+    const uint64_t start = x->measure ? df_os_now_ns() : 0;
+    df_frame *const f = frame_take(x);
+    if (!f) return df_fail_mem(d, "run", sizeof *f);
+    const bool again = is_laid_out(&r, f);
+    if (!again) TRY(lay_out(&r, d, f));
+    for (uint32_t i = 0; i < plan->n_bufs; i++) r.own[i] = NULL;
+    TRY(df_run_take_buffers(&r, d, io, &arena, &mine));
+    for (uint32_t i = 0; i < plan->n_segs; i++) {
+        if (!r.segs[i].kernel) continue;
+        if (!again) df_run_bind_extents(&r, &plan->segs[i], &r.segs[i]);
+        df_run_bind(&r, &plan->segs[i], &r.segs[i]);
+    }
+    if (!again) keep(f, &r);
+    choose(&r);
+
+    const uint64_t bound = x->measure ? df_os_now_ns() : 0;
+    TRY(run_launches(&r, d, io, &mine));
+    if (x->measure) {
+        mine.t_bind_ns = bound - start;
+        mine.t_run_ns = df_os_now_ns() - bound;
+    }
+    df_run_hand_out(&r, io);
+done:
+    if (r.is_inside) df_tiers_leave(x->tiers);
+    if (r.own) df_run_drop_buffers(&r);
+    df_buffer_drop(&arena);
+    frame_give(x, f);
+    if (stats) *stats = mine;
+    return st;
+}

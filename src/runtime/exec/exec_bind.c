@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run needs before its first launch: places in the frame, buffers, and the arguments of
+ * every kernel. See exec.c.
+ */
+#include "runtime/exec/exec_run.h"
+
+#include <string.h>
+
+/* ---- lay out ---- */
+
+/* Words of partial results per row of a split segment. */
+static int64_t partial_words(const df_seg_run *s)
+{
+    int64_t n = 0;
+    for (uint32_t i = 0; i < s->kernel->n_ins; i++) {
+        const df_ins *const ins = &s->kernel->ins[i];
+        if (df_kop_infos[ins->op].kind == DF_KOP_reduce)
+            n += ins->op == DF_K_argmin || ins->op == DF_K_argmax ? 2 : 1;
+    }
+    return n * df_div_up(s->n_red, DF_BLOCK) * s->n_inner;
+}
+
+static void lay_out_kernel(df_run *r, const df_seg *seg, df_seg_run *s, df_bump *b)
+{
+    const df_kernel *const k = s->kernel;
+    const bool matmul = seg->kind == DF_SEG_MATMUL;
+    /* An epilogue's threads turn copies of their own, beside the original. */
+    const size_t n_copies = matmul ? r->n_threads + 1u : s->per_thread ? r->n_threads : 1;
+    const size_t n_strides = (size_t)k->n_access * k->n_axes;
+    s->ptr = df_take(b, sizeof *s->ptr * k->n_access * n_copies);
+    int64_t *const stride = df_take(b, sizeof *stride * n_strides);
+    int64_t *const first = df_take(b, sizeof *first * k->n_access);
+    int64_t *const extent = df_take(b, sizeof *extent * k->n_axes);
+    uint64_t *const num = df_take(b, sizeof *num * k->n_num);
+    if (matmul) s->epilogue_stride = df_take(b, sizeof *stride * n_strides * n_copies);
+    if (s->split) {
+        s->partial_row = partial_words(s);
+        s->partial = df_take(b, sizeof *s->partial * (size_t)(s->partial_row * s->n_outer));
+    }
+    s->args =
+        (df_kargs){ .ptr = s->ptr, .stride = stride, .base = first, .extent = extent, .num = num };
+
+    size_t scratch = 0;
+    for (uint32_t i = 0; i < k->n_access; i++)
+        if (k->access[i].kind == DF_ACCESS_SCRATCH && k->access[i].same_as == i) {
+            const size_t size = deft_dtype_size((deft_dtype)k->access[i].dtype);
+            scratch += ((size_t)df_run_slot(r, seg->bind[i].offset) * size + 127) & ~(size_t)63;
+        }
+    if (scratch > r->scratch_size) r->scratch_size = scratch;
+}
+
+void df_run_lay_out(df_run *r, df_bump *b)
+{
+    r->base = df_take(b, sizeof *r->base * r->plan->n_bufs);
+    r->own = df_take(b, sizeof *r->own * r->plan->n_bufs);
+    r->task_begin = df_take(b, sizeof *r->task_begin * (r->max_items + 1u));
+    for (uint32_t i = 0; i < r->plan->n_segs; i++)
+        if (r->segs[i].kernel) lay_out_kernel(r, &r->plan->segs[i], &r->segs[i], b);
+    r->interp_size = (r->interp_size + 63) & ~(size_t)63;
+    r->thread_size = 64 + r->interp_size + r->scratch_size;
+    r->threads = df_take(b, r->thread_size * r->n_threads);
+    r->matmul_work = df_take(b, r->matmul_size);
+    r->routine_work = df_take(b, r->routine_size);
+}
+
+/* ---- buffers ---- */
+
+deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buffer **arena,
+                                df_run_stats *stats)
+{
+    deft_status st = DEFT_OK;
+    const df_plan *const plan = r->plan;
+    const int64_t arena_size = df_bind_temporaries(plan, r->slots);
+    if (arena_size > 0) {
+        TRY(df_buffer_create(d, r->x->allocator, arena_size, arena));
+        stats->bytes_allocated += (uint64_t)arena_size;
+    }
+    for (uint32_t i = 0; i < plan->n_bufs; i++) {
+        const df_plan_buf *const buf = &plan->bufs[i];
+        switch ((df_buf_kind)buf->kind) {
+        case DF_BUF_INPUT:
+        case DF_BUF_INTO: r->base[i] = r->t->inputs[buf->index].data; break;
+        case DF_BUF_ROOT:
+            r->own[i] = df_bind_donated(plan, buf, r->t, r->slots, io);
+            if (r->own[i]) {
+                stats->donated++;
+            } else {
+                const int64_t bytes = df_bind_bytes(buf, r->slots);
+                TRY(df_buffer_create(d, r->x->allocator, bytes, &r->own[i]));
+                stats->bytes_allocated += (uint64_t)bytes;
+                /* The plan writes only a part and counts on finding the rest. */
+                if (buf->keep)
+                    memcpy(r->own[i]->data, r->t->inputs[buf->donor].data, (size_t)bytes);
+            }
+            r->base[i] = r->own[i]->data;
+            break;
+        case DF_BUF_TEMP:
+            r->base[i] = (*arena ? (char *)(*arena)->data : (char *)r->threads) +
+                         df_bind_region(plan, r->slots, buf->index);
+            break;
+        }
+    }
+done:
+    return st;
+}
+
+void df_run_hand_out(df_run *r, df_launch_io *io)
+{
+    for (uint32_t i = 0; i < r->plan->n_roots; i++) {
+        const uint32_t b = r->plan->root_buf[i];
+        if (b == DF_NONE || r->plan->bufs[b].kind != DF_BUF_ROOT) continue;
+        io->root[i] = df_buffer_ref(r->own[b]);
+    }
+}
+
+void df_run_drop_buffers(df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_bufs; i++) df_buffer_drop(&r->own[i]);
+}
+
+/* ---- bind ---- */
+
+/* One copy of the pointers per thread, SCRATCH accesses pointing into the thread's own area. */
+static void bind_scratch(const df_run *r, const df_seg *seg, df_seg_run *s)
+{
+    const df_kernel *const k = s->kernel;
+    for (uint32_t thread = 0; thread < r->n_threads; thread++) {
+        char **const ptr = s->ptr + (size_t)thread * k->n_access;
+        char *at = df_run_thread_area(r, thread) + 64 + r->interp_size;
+        if (thread > 0) memcpy(ptr, s->ptr, sizeof *ptr * k->n_access);
+        for (uint32_t i = 0; i < k->n_access; i++) {
+            if (k->access[i].kind != DF_ACCESS_SCRATCH) continue;
+            ptr[i] = at;
+            if (k->access[i].same_as != i) {
+                ptr[i] = ptr[k->access[i].same_as];
+                continue;
+            }
+            const size_t size = deft_dtype_size((deft_dtype)k->access[i].dtype);
+            at += ((size_t)df_run_slot(r, seg->bind[i].offset) * size + 127) & ~(size_t)63;
+        }
+    }
+}
+
+static df_bound bound_of(const df_seg_run *s)
+{
+    return (df_bound){ .ptr = s->ptr,
+                       .stride = (int64_t *)(uintptr_t)s->args.stride,
+                       .base = (int64_t *)(uintptr_t)s->args.base,
+                       .extent = (int64_t *)(uintptr_t)s->args.extent,
+                       .num = (uint64_t *)(uintptr_t)s->args.num };
+}
+
+void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s)
+{
+    const df_bound b = bound_of(s);
+    df_bind_extents(&b, s->kernel, seg, r->slots);
+}
+
+void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s)
+{
+    const df_bound b = bound_of(s);
+    df_bind_addresses(&b, s->kernel, seg, r->slots, r->base);
+    df_bind_numbers(&b, s->kernel, seg, r->slots, r->t);
+    if (s->per_thread) bind_scratch(r, seg, s);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DF_SEG_MATMUL: from a segment to a df_matmul_job, and the epilogue kernel over its tiles.
+ *
+ * Plans made for the CPU have no operands of halves (df_limits.lifts). Those of a GPU that are run
+ * here after all have them made f32, row-major, before the product's own work space.
+ */
+#include "runtime/exec/exec_run.h"
+
+#include <string.h>
+
+#include "ops/shape.h"
+
+typedef struct epilogue {
+    const df_run *r;
+    const df_seg_run *s;
+    uint32_t c_access;
+} epilogue;
+
+/* The epilogue kernel over a tile of C: its access c_access is turned to where the tile lies. Row o
+ * of the kernel is row o of (batch, m), so that the OUTER strides follow from ld. */
+static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
+                         int64_t o1, int64_t i0, int64_t i1)
+{
+    const epilogue *const e = user;
+    const df_seg_run *const s = e->s;
+    const df_kernel *const k = s->kernel;
+    const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[e->c_access].dtype);
+    const size_t n_strides = (size_t)k->n_access * k->n_axes;
+    char **const ptr = s->ptr + (thread + 1u) * (size_t)k->n_access;
+    int64_t *const stride = s->epilogue_stride + thread * n_strides;
+    int64_t *const c = stride + (size_t)e->c_access * k->n_axes;
+    df_kargs a = s->args;
+    memcpy(ptr, s->ptr, sizeof *ptr * k->n_access);
+    memcpy(stride, s->args.stride, sizeof *stride * n_strides);
+    int64_t by = ld;
+    for (uint32_t j = k->n_axes; j-- > 0;) {
+        if (k->role[j] == DF_AXIS_INNER) {
+            c[j] = 1;
+        } else {
+            c[j] = by;
+            by *= a.extent[j];
+        }
+    }
+    /* Rows are counted from the start of C, which need not exist: only the sum is an address. */
+    ptr[e->c_access] = (char *)((uintptr_t)tile - (uintptr_t)((o0 * ld + i0) * size));
+    a.ptr = ptr;
+    a.stride = stride;
+    a.fault = (int64_t *)(void *)df_run_thread_area(e->r, thread);
+    df_run_main(e->r, s, &a, thread, o0, o1, i0, i1);
+}
+
+/* Strides of an operand that is made f32 first. */
+static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_t *batch,
+                      int64_t *row, int64_t *col)
+{
+    int64_t by = rows * cols;
+    *row = cols;
+    *col = 1;
+    for (uint32_t i = j->batch_rank; i-- > 0;) {
+        batch[i] = by;
+        by *= j->batch_extent[i];
+    }
+}
+
+static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
+{
+    const uint32_t row = seg->n_batch, col = seg->n_batch + 1;
+    *job = (df_matmul_job){ .dtype = seg->dtype,
+                            .m = df_run_slot(r, seg->m),
+                            .n = df_run_slot(r, seg->n),
+                            .k = df_run_slot(r, seg->k),
+                            .n_batch = 1,
+                            .batch_rank = seg->n_batch,
+                            .fast = (r->t->flags & DF_TRACE_FAST) != 0 };
+    for (uint32_t i = 0; i < seg->n_batch; i++) {
+        job->batch_extent[i] = df_run_slot(r, seg->batch[i]);
+        job->n_batch *= job->batch_extent[i];
+        job->a_batch[i] = df_run_slot(r, seg->a.stride[i]);
+        job->b_batch[i] = df_run_slot(r, seg->b.stride[i]);
+        job->c_batch[i] = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[i]);
+    }
+    job->a_row = df_run_slot(r, seg->a.stride[row]);
+    job->a_col = df_run_slot(r, seg->a.stride[col]);
+    job->b_row = df_run_slot(r, seg->b.stride[row]);
+    job->b_col = df_run_slot(r, seg->b.stride[col]);
+    job->c_row = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
+    if (seg->a_dtype != seg->dtype)
+        lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
+    if (seg->b_dtype != seg->dtype)
+        lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
+}
+
+/* Bytes of the operands that are made f32. */
+static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
+{
+    const bool is_lifted = (of_a ? seg->a_dtype : seg->b_dtype) != seg->dtype;
+    const int64_t numel = j->n_batch * j->k * (of_a ? j->m : j->n);
+    return is_lifted ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
+}
+
+/* The micro-kernel this run uses: the one its work space was measured for, though a better one may
+ * be published meanwhile. */
+static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
+{
+    return r->gemm[t == DEFT_F64];
+}
+
+static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
+{
+    if (bind->buf == DF_NONE) return NULL;
+    return r->base[bind->buf] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
+}
+
+/* Every number as it is. */
+static const char *lift(const df_run *r, const df_matmul_job *j, const df_bind *bind, deft_dtype t,
+                        int64_t rows, int64_t cols, float *to)
+{
+    const uint16_t *const from = (const uint16_t *)(const void *)operand(r, bind, t);
+    const int64_t by_row = df_run_slot(r, bind->stride[j->batch_rank]),
+                  by_col = df_run_slot(r, bind->stride[j->batch_rank + 1]);
+    float *out = to;
+    for (int64_t b = 0; b < j->n_batch; b++) {
+        int64_t at = 0, left = b;
+        for (uint32_t i = j->batch_rank; i-- > 0; left /= j->batch_extent[i])
+            at += left % j->batch_extent[i] * df_run_slot(r, bind->stride[i]);
+        for (int64_t y = 0; y < rows; y++)
+            for (int64_t x = 0; x < cols; x++)
+                *out++ = df_f32_of_half(t, from[at + y * by_row + x * by_col]);
+    }
+    return (const char *)to;
+}
+
+void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
+{
+    df_matmul_job job;
+    epilogue e = { r, s, seg->c_access };
+    matmul_job(r, seg, &job);
+    char *const lifted_b = (char *)r->matmul_work + lifted_size(&job, seg, true);
+    char *const work = lifted_b + lifted_size(&job, seg, false);
+    job.a = seg->a_dtype == seg->dtype ? operand(r, &seg->a, seg->dtype)
+                                       : lift(r, &job, &seg->a, seg->a_dtype, job.m, job.k,
+                                              (float *)(void *)r->matmul_work);
+    job.b = seg->b_dtype == seg->dtype
+                ? operand(r, &seg->b, seg->dtype)
+                : lift(r, &job, &seg->b, seg->b_dtype, job.k, job.n, (float *)(void *)lifted_b);
+    job.c = operand(r, &seg->c, seg->dtype);
+    if (s->kernel) {
+        job.epilogue = run_epilogue;
+        job.user = &e;
+    }
+    df_blas *const blas = atomic_load_explicit(&r->x->blas, memory_order_acquire);
+    df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
+}
+
+/* Before the frame is laid out: matmuls use every thread of the pool. */
+void df_run_measure_matmuls(df_run *r)
+{
+    const uint32_t n_threads = df_pool_threads(r->x->pool);
+    for (int i = 0; i < 2; i++) r->gemm[i] = df_run_gemm(r->x, i);
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        df_matmul_job job;
+        if (seg->kind != DF_SEG_MATMUL) continue;
+        r->n_threads = n_threads;
+        matmul_job(r, seg, &job);
+        if (seg->c.buf != DF_NONE) job.c = (char *)r; /* only whether there is one counts here */
+        if (seg->kernel != DF_NONE) job.epilogue = run_epilogue;
+        const size_t size = lifted_size(&job, seg, true) + lifted_size(&job, seg, false) +
+                            df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
+        if (size > r->matmul_size) r->matmul_size = size;
+    }
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launches in the structured log, and their time by call site (spent.h). Bytes are those a launch
+ * must read and write at least once: each access counts the elements it steps through; what is kept
+ * in a tile or computed counts none.
+ * Operations are those on floats in the kernel's instructions, a fused multiply and add two, and
+ * those of products; min and comparisons count, casts and selections do not.
+ */
+#include "runtime/exec/exec_run.h"
+
+#include <stdio.h>
+
+#include "ops/shape.h"
+#include "runtime/spent.h"
+
+static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel *k, uint32_t i)
+{
+    const df_access *const a = &k->access[i];
+    uint64_t n = 1;
+    if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE) return 0;
+    if (seg->bind[i].buf == DF_NONE) return 0;
+    for (uint32_t x = 0; x < k->n_axes; x++)
+        if (a->step[x] != DF_STEP_ZERO) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
+    return n * deft_dtype_size((deft_dtype)a->dtype);
+}
+
+static uint64_t matmul_bytes(const df_run *r, const df_seg *seg)
+{
+    const uint64_t m = (uint64_t)df_run_slot(r, seg->m), n = (uint64_t)df_run_slot(r, seg->n),
+                   k = (uint64_t)df_run_slot(r, seg->k);
+    uint64_t batch = 1;
+    for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    return batch * (m * k * deft_dtype_size(seg->a_dtype) + k * n * deft_dtype_size(seg->b_dtype) +
+                    (seg->c.buf == DF_NONE ? 0 : m * n * deft_dtype_size(seg->dtype)));
+}
+
+static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
+{
+    uint64_t batch = 1;
+    for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    /* Of what is added: it, and what it is added to, read and written. */
+    if (df_op_writes_over((df_op)seg->op)) return 3 * batch * deft_dtype_size(seg->dtype);
+    return batch * ((uint64_t)df_run_slot(r, seg->n) * deft_dtype_size(seg->dtype) +
+                    (uint64_t)df_run_slot(r, seg->m) * sizeof(int64_t));
+}
+
+static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
+{
+    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; k && i < k->n_access; i++)
+        if (seg->kind == DF_SEG_KERNEL || i != seg->c_access) bytes += access_bytes(r, seg, k, i);
+    if (seg->kind == DF_SEG_MATMUL) bytes += matmul_bytes(r, seg);
+    if (seg->kind == DF_SEG_ROUTINE) bytes += routine_bytes(r, seg);
+    return bytes;
+}
+
+/* How many operations on floats one instruction is. */
+static uint64_t ins_flops(const df_kernel *k, const df_ins *ins)
+{
+    const uint32_t k_op = ins->op;
+    const deft_dtype dtype =
+        df_kop_infos[k_op].n_src ? (deft_dtype)k->ins[ins->src[0]].dtype : (deft_dtype)ins->dtype;
+    if (!df_is_float(dtype)) return 0;
+    if (k_op == DF_K_fma) return 2;
+    if (k_op == DF_K_select || k_op == DF_K_cast || k_op == DF_K_bitcast) return 0;
+    const df_kop_kind kind = (df_kop_kind)df_kop_infos[k_op].kind;
+    return kind == DF_KOP_map || kind == DF_KOP_reduce || kind == DF_KOP_scan;
+}
+
+/* Of a loop that leaves when it likes, which may have any bound, one iteration. */
+static bool has_proceed(const df_kernel *k)
+{
+    for (uint32_t i = 0; k->mode == DF_MODE_LOOP && i < k->n_ins; i++)
+        if (k->ins[i].op == DF_K_proceed) return true;
+    return false;
+}
+
+static uint64_t kernel_flops(const df_run *r, const df_seg *seg, const df_kernel *k)
+{
+    const bool leaves = has_proceed(k);
+    uint64_t rows = 1, elements = 1, per_row = 0, per_element = 0;
+    for (uint32_t x = 0; x < k->n_axes; x++) {
+        const uint64_t n = (uint64_t)df_run_slot(r, seg->extent[x]);
+        if (k->role[x] != DF_AXIS_RED || !leaves) elements *= n;
+        if (k->role[x] != DF_AXIS_RED) rows *= n;
+    }
+    for (uint32_t i = 0; i < k->n_ins; i++)
+        if (k->ins[i].level == DF_LEVEL_ELEM)
+            per_element += ins_flops(k, &k->ins[i]);
+        else
+            per_row += ins_flops(k, &k->ins[i]);
+    return rows * per_row + elements * per_element;
+}
+
+static uint64_t seg_flops(const df_run *r, const df_seg *seg)
+{
+    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    uint64_t flops = k ? kernel_flops(r, seg, k) : 0, product = 2;
+    if (seg->kind != DF_SEG_MATMUL) return flops;
+    for (uint32_t i = 0; i < seg->n_batch; i++) product *= (uint64_t)df_run_slot(r, seg->batch[i]);
+    product *= (uint64_t)df_run_slot(r, seg->m) * (uint64_t)df_run_slot(r, seg->n);
+    return flops + product * (uint64_t)df_run_slot(r, seg->k);
+}
+
+/* ---- time by call site ---- */
+
+/* Of the last record that a segment stands for; where the trace has no sites, that of its plan. */
+static uintptr_t site_of(const df_run *r, const df_seg *seg)
+{
+    const df_plan *const p = r->plan;
+    const uintptr_t *const sites = r->t->site;
+    uintptr_t site = 0;
+    if (seg->kernel != DF_NONE && p->about) site = p->about[seg->kernel].site;
+    if (!site && sites && seg->n_from) site = sites[p->from[seg->from + seg->n_from - 1]];
+    return site ? site : p->site;
+}
+
+static const char *ops_of(const df_run *r, const df_seg *seg)
+{
+    const df_plan *const p = r->plan;
+    if (seg->kernel != DF_NONE && p->about && p->about[seg->kernel].ops)
+        return p->about[seg->kernel].ops;
+    return seg->kind == DF_SEG_MATMUL ? "matmul" : "a routine";
+}
+
+/* Segments of a launch run together: each is given its share by what it was expected to take. A
+ * product costs m n k, of which a core does tens in a nanosecond. */
+static double weight_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
+{
+    double w = s->kernel ? s->ns : 0;
+    if (seg->kind != DF_SEG_KERNEL)
+        w += (double)seg_bytes(r, seg) * 0.1 + 0.05 * (double)df_run_slot(r, seg->m) *
+                                                   (double)df_run_slot(r, seg->n) *
+                                                   (double)df_run_slot(r, seg->k);
+    return w + 1;
+}
+
+static void spend(const df_run *r, const df_launch *l, uint64_t ns)
+{
+    double total = 0;
+    for (uint32_t i = l->first; i < l->first + l->n; i++)
+        total += weight_of(r, &r->plan->segs[i], &r->segs[i]);
+    for (uint32_t i = l->first; i < l->first + l->n; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        df_spending add = { .site = site_of(r, seg),
+                            .ns = (uint64_t)((double)ns * weight_of(r, seg, &r->segs[i]) / total),
+                            .bytes = seg_bytes(r, seg),
+                            .n = 1 };
+        (void)snprintf(add.ops, sizeof add.ops, "%s", ops_of(r, seg));
+        df_spent_add(r->x->spent, &add);
+    }
+}
+
+/* ---- exported ---- */
+
+void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns)
+{
+    if (r->x->spent) spend(r, &r->plan->launches[index], ns);
+    if (!df_ring_on(ring)) return;
+    const df_launch *const l = &r->plan->launches[index];
+    uint64_t bytes = 0, flops = 0;
+    for (uint32_t i = 0; i < l->n; i++) {
+        bytes += seg_bytes(r, &r->plan->segs[l->first + i]);
+        flops += seg_flops(r, &r->plan->segs[l->first + i]);
+    }
+    const df_note_launch note = { .plan = df_plan_id(r->plan->owner, r->plan->number),
+                                  .site = r->plan->site,
+                                  .index = index,
+                                  .segments = l->n,
+                                  .forked = r->segs[l->first].parallel,
+                                  .elapsed_ns = ns,
+                                  .bytes = bytes,
+                                  .block = r->plan->block,
+                                  .flops = flops };
+    df_ring_tell(ring, DF_NOTE_launch, &note);
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * DF_SEG_ROUTINE: from a segment to a df_routine_job.
+ */
+#include "runtime/exec/exec_run.h"
+#include "runtime/routine.h"
+
+/* One after the other, so that they share their work space. */
+void df_run_measure_routines(df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        if (r->plan->segs[i].kind != DF_SEG_ROUTINE || df_bind_is_scatter(&r->plan->segs[i]))
+            continue;
+        const df_routine_job job = df_bind_routine(&r->plan->segs[i], r->slots, NULL);
+        const size_t size = df_routine_work_size(&job, df_pool_threads(r->x->pool));
+        if (size > r->routine_size) r->routine_size = size;
+    }
+}
+
+static void note_fault(const df_run *r, const df_seg *seg, const df_scatter_job *job, int64_t bad)
+{
+    int64_t *const fault = (int64_t *)(void *)df_run_thread_area(r, 0);
+    fault[0] = (int64_t)seg->fault + 1;
+    fault[1] = bad < 0 ? bad + job->n : bad;
+    fault[2] = job->n;
+}
+
+static void run_scatter(const df_run *r, const df_seg *seg)
+{
+    const df_scatter_job job = df_bind_scatter(seg, r->slots, r->base);
+    int64_t bad;
+    if (!df_scatter(&job, r->x->pool, &bad)) note_fault(r, seg, &job, bad);
+}
+
+void df_run_check_inputs(const df_run *r)
+{
+    for (uint32_t i = 0; i < r->plan->n_segs; i++) {
+        const df_seg *const seg = &r->plan->segs[i];
+        if (seg->kind != DF_SEG_ROUTINE || !df_bind_is_scatter(seg)) continue;
+        if (r->plan->bufs[seg->a.buf].kind != DF_BUF_INPUT) continue;
+        const df_scatter_job job = df_bind_scatter(seg, r->slots, r->base);
+        int64_t bad;
+        if (df_scatter_check(&job, &bad)) continue;
+        note_fault(r, seg, &job, bad);
+        return;
+    }
+}
+
+void df_run_routine(const df_run *r, const df_seg *seg)
+{
+    if (df_bind_is_scatter(seg)) {
+        run_scatter(r, seg);
+        return;
+    }
+    const df_routine_job job = df_bind_routine(seg, r->slots, r->base);
+    df_routine_run(&job, r->x->pool, r->routine_work);
+}

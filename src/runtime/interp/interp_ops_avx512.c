@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The interpreter's loops for x86 with AVX-512 of Skylake's set. The target is set here and not on
+ * the command line, so that all files of the library are compiled alike and no header's inline code
+ * gets into the wrong version.
+ */
+#include "runtime/interp/interp_ops.h"
+
+#include <string.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,avx2,fma,prefer-vector-width=512")
+#endif
+
+#define TABLE df_lane_ops_avx512
+#define TABLE_NAME "avx512"
+#include "runtime/interp/interp_ops.def"
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif

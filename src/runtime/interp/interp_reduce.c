@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The order of reductions, as base/limits.h has it. In ROW the accumulators of a reduction stand
+ * side by side and lane i of a chunk goes to accumulator i mod DF_LANES, because chunks begin at
+ * multiples of DF_LANES within their block; in COL each accumulator is a vector. Accumulators that
+ * no element reaches are left out of the fold: joining an identity changes no bit. argmin and
+ * argmax keep the best value and its index in one accumulator: their result does not depend on
+ * order.
+ */
+#include "runtime/interp/interp_run.h"
+
+static uint64_t get_bits(const void *src, size_t size)
+{
+    uint8_t v1 = 0;
+    uint32_t v4 = 0;
+    uint64_t v8 = 0;
+    if (size == 1) return memcpy(&v1, src, 1), v1;
+    if (size == 4) return memcpy(&v4, src, 4), v4;
+    return memcpy(&v8, src, 8), v8;
+}
+
+/* The identity of a reduction as bits of its dtype. */
+uint64_t df_red_identity(uint8_t op, uint8_t dtype)
+{
+    static const uint64_t greatest[DEFT_N_DTYPES] = {
+        [DEFT_BOOL] = 1,        [DEFT_U8] = UINT8_MAX,   [DEFT_I32] = INT32_MAX,
+        [DEFT_I64] = INT64_MAX, [DEFT_F32] = 0x7F800000, [DEFT_F64] = 0x7FF0000000000000,
+    };
+    static const uint64_t least[DEFT_N_DTYPES] = {
+        [DEFT_I32] = 0x80000000,
+        [DEFT_I64] = 0x8000000000000000,
+        [DEFT_F32] = 0xFF800000,
+        [DEFT_F64] = 0xFFF0000000000000,
+    };
+    static const uint64_t one[DEFT_N_DTYPES] = {
+        [DEFT_BOOL] = 1, [DEFT_U8] = 1,           [DEFT_I32] = 1,
+        [DEFT_I64] = 1,  [DEFT_F32] = 0x3F800000, [DEFT_F64] = 0x3FF0000000000000,
+    };
+    static const uint64_t minus_zero[DEFT_N_DTYPES] = {
+        [DEFT_F32] = 0x80000000,
+        [DEFT_F64] = 0x8000000000000000,
+    };
+    switch (op) {
+    case DF_K_sum: return minus_zero[dtype];
+    case DF_K_prod: return one[dtype];
+    case DF_K_rmin: return greatest[dtype];
+    case DF_K_rmax: return least[dtype];
+    case DF_K_all: return 1;
+    default: return 0; /* any; scans and argmin have none */
+    }
+}
+
+static size_t row_stride(const df_interp *x, const df_red *r)
+{
+    return df_red_lanes(x->k) * r->size;
+}
+
+void df_red_begin_block(df_interp *x, df_range steps, int64_t first, int64_t n_elements, uint32_t n)
+{
+    const uint32_t n_acc = (uint32_t)df_min_i64(n_elements, DF_LANES);
+    for (uint32_t i = steps.begin; i < steps.end; i++) {
+        if (x->steps[i].kind != DF_KOP_reduce) continue;
+        df_red *const r = &x->reds[x->steps[i].red];
+        if (df_is_arg(r->op)) {
+            if (x->pass == DF_PASS_PART || first == 0)
+                for (uint32_t j = 0; j < n; j++) r->index[j] = -1;
+        } else if (x->k->mode == DF_MODE_ROW) {
+            df_splat_bits(r->acc, r->identity, r->size, n_acc);
+        } else {
+            for (uint32_t j = 0; j < n_acc; j++)
+                df_splat_bits(r->acc + j * row_stride(x, r), r->identity, r->size, n);
+        }
+    }
+}
+
+static void fold_arg(df_red *r, uint32_t lane, const char *value, int64_t index)
+{
+    char *const best = r->acc + lane * (size_t)r->size;
+    if (r->index[lane] >= 0 && !r->before(value, best)) return;
+    memcpy(best, value, r->size);
+    r->index[lane] = index;
+}
+
+/* Element values v of reduced position at (ROW: its first lane's) into the accumulators. */
+void df_red_fold(df_interp *x, df_red *r, const char *v, int64_t at, uint32_t n)
+{
+    const bool along = x->k->mode == DF_MODE_ROW;
+    if (df_is_arg(r->op)) {
+        for (uint32_t i = 0; i < n; i++)
+            fold_arg(r, along ? 0 : i, v + i * (size_t)r->size, along ? at + i : at);
+    } else if (along) {
+        r->fold_row(r->acc, v, n);
+    } else {
+        r->fold(r->acc + (size_t)(at % DF_LANES) * row_stride(x, r), v, n);
+    }
+}
+
+void df_red_scan(df_interp *x, df_red *r, char *dst, const char *v, int64_t at, uint32_t n)
+{
+    if (x->k->mode == DF_MODE_ROW) {
+        r->scan(dst, r->acc, v, n, at == 0);
+        return;
+    }
+    if (at == 0)
+        memcpy(r->acc, v, r->size * (size_t)n);
+    else
+        r->fold(r->acc, v, n);
+    memcpy(dst, r->acc, r->size * (size_t)n);
+}
+
+/* Upper half onto lower, until accumulator 0 holds the block. */
+static void fold_block(df_interp *x, df_red *r, uint32_t n_acc, uint32_t n)
+{
+    const size_t by = row_stride(x, r);
+    for (uint32_t h = DF_LANES / 2; h >= 1; h /= 2) {
+        const uint32_t n_up = n_acc > h ? n_acc - h : 0; /* those that got elements */
+        if (x->k->mode == DF_MODE_ROW)
+            r->fold(r->acc, r->acc + h * by, n_up);
+        else
+            for (uint32_t j = 0; j < n_up; j++) r->fold(r->acc + j * by, r->acc + (j + h) * by, n);
+        if (n_up) n_acc = h;
+    }
+}
+
+/* Joins the two newest of depth entries. */
+static void join_newest(const df_interp *x, df_red *r, uint32_t depth, uint32_t n)
+{
+    const size_t by = row_stride(x, r);
+    r->fold(r->stack + (depth - 2) * by, r->stack + (depth - 1) * by, n);
+}
+
+/* value: n lanes, the result of block number b, which becomes entry depth. Returns the new depth.
+ */
+static uint32_t push_block(const df_interp *x, df_red *r, const char *value, int64_t b,
+                           uint32_t depth, uint32_t n)
+{
+    memcpy(r->stack + depth * row_stride(x, r), value, r->size * (size_t)n);
+    depth++;
+    for (unsigned joins = df_ctz64((uint64_t)b + 1); joins > 0; joins--)
+        join_newest(x, r, depth--, n);
+    return depth;
+}
+
+static void write_partial(df_interp *x, const df_red *r, int64_t b, int64_t i0, uint32_t n)
+{
+    uint64_t *const out = x->a->partial + (r->slot * x->n_blocks + b) * x->n_inner + i0;
+    for (uint32_t i = 0; i < n; i++) out[i] = get_bits(r->acc + i * (size_t)r->size, r->size);
+    if (!df_is_arg(r->op)) return;
+    uint64_t *const index = out + x->n_blocks * x->n_inner;
+    for (uint32_t i = 0; i < n; i++) index[i] = (uint64_t)r->index[i];
+}
+
+void df_red_end_block(df_interp *x, df_range steps, int64_t b, int64_t n_elements, int64_t i0,
+                      uint32_t n)
+{
+    uint32_t depth = x->depth;
+    for (uint32_t i = steps.begin; i < steps.end; i++) {
+        if (x->steps[i].kind != DF_KOP_reduce) continue;
+        df_red *const r = &x->reds[x->steps[i].red];
+        if (!df_is_arg(r->op)) fold_block(x, r, (uint32_t)df_min_i64(n_elements, DF_LANES), n);
+        if (x->pass == DF_PASS_PART)
+            write_partial(x, r, b, i0, n);
+        else if (!df_is_arg(r->op))
+            depth = push_block(x, r, r->acc, b, x->depth, n);
+    }
+    x->depth = depth;
+}
+
+/* The value of reduction r from its stack of depth entries, or of nothing, to its result. */
+static void finish_red(const df_interp *x, df_red *r, uint32_t depth, uint32_t n)
+{
+    if (df_is_arg(r->op)) {
+        if (x->length == 0)
+            memset(r->result, 0, sizeof(int64_t) * n);
+        else
+            memcpy(r->result, r->index, sizeof(int64_t) * n);
+    } else if (x->length == 0) {
+        df_splat_bits(r->result, r->op == DF_K_sum ? 0 : r->identity, r->size, n);
+    } else {
+        for (; depth > 1; depth--) join_newest(x, r, depth, n);
+        memcpy(r->result, r->stack, r->size * (size_t)n);
+    }
+}
+
+void df_red_end_stage(df_interp *x, df_range steps, uint32_t n)
+{
+    for (uint32_t i = steps.begin; i < steps.end; i++) {
+        const df_istep *const s = &x->steps[i];
+        if (s->kind != DF_KOP_reduce) continue;
+        df_red *const r = &x->reds[s->red];
+        finish_red(x, r, x->depth, n);
+        if (s->splat) df_splat(r->result, r->result, df_is_arg(r->op) ? 8 : r->size, x->width);
+    }
+    x->depth = 0;
+}
+
+/* DF_PASS_FIN: the blocks of reduction r from partial, lanes i0 .. i0 + n. */
+void df_red_join_partial(df_interp *x, df_red *r, int64_t i0, uint32_t n)
+{
+    uint32_t depth = 0;
+    for (uint32_t i = 0; df_is_arg(r->op) && i < n; i++) r->index[i] = -1;
+    for (int64_t b = 0; b < x->n_blocks; b++) {
+        const uint64_t *const in = x->a->partial + (r->slot * x->n_blocks + b) * x->n_inner + i0;
+        if (df_is_arg(r->op)) {
+            const uint64_t *const index = in + x->n_blocks * x->n_inner;
+            for (uint32_t i = 0; i < n; i++) {
+                char value[8];
+                df_put_bits(value, in[i], r->size);
+                fold_arg(r, i, value, (int64_t)index[i]);
+            }
+            continue;
+        }
+        for (uint32_t i = 0; i < n; i++) df_put_bits(r->acc + i * (size_t)r->size, in[i], r->size);
+        depth = push_block(x, r, r->acc, b, depth, n);
+    }
+    finish_red(x, r, depth, n);
+}

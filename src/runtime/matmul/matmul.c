@@ -1,0 +1,572 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batched matrix product: how one call is cut into blocks, packed, spread over the pool, and handed
+ * to the epilogue. After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+ * (2008), and the BLIS papers (2015), with two changes: B is packed for all of K at once, by all
+ * threads, before the region that multiplies; and small or flat products are not packed at all.
+ *
+ *       K          N = nc + nc + ..            task = (batch, mb rows, nb columns):
+ *     +----+    +---------+---------+            for k slices of kc:
+ *  mb |    |    | panels  |         |              pack A's mb x kc                 (L2)
+ *     +----+  K | [k][nr] |         |              for panels of nr columns:        (L1)
+ *  M  |    |    |         |         |                for rows of mr: micro-kernel
+ *     +----+    +---------+---------+              last slice: epilogue over the columns just
+ * finished
+ *
+ * Strict and fast give the same bits unless fast hands a block to a BLAS: each element is one chain
+ * acc = fma(a, b, acc) with k ascending from +0. Cutting K stores the running value and loads it
+ * again, which is exact, so no choice made here shows in a result. K is never split between
+ * threads.
+ *
+ * The cut depends on the job, the micro-kernel and the number of threads, not on the library at
+ * hand: df_matmul_work_size and df_matmul_run compute the same one.
+ */
+#include "runtime/matmul.h"
+
+#include "runtime/matmul/blas.h"
+#include "runtime/matmul/tile.h"
+
+#include <stdalign.h>
+
+/* Chosen by measure on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3); flat
+ * around these values. */
+enum {
+    KC_BYTES = 768 * 4,         /* of a row of A in one slice: C is read and written once each */
+    A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
+    WHOLE_A_BYTES = 1 << 20,    /* the same where it is all rows: B is read but once */
+    B_BYTES = 32 << 20,         /* packed B held at once: A is packed again for each */
+    WELL_BYTES = 512 << 10,     /* of B, which L2 holds as it lies beside A and C */
+    TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
+    EPILOGUE_BYTES = 128 << 10, /* of C between multiplication and epilogue: stays in L2 */
+    FLAT_KC_BYTES = 16 * 4,     /* as KC_BYTES for one tile of rows: B is walked by whole rows */
+    PART_MACS = 80000, /* of a small product, for one thread at least: more than a fork-join */
+    FORK_MACS = 32000, /* what a thread multiplies during a fork-join */
+    SMALL = 64,        /* SMALL^3 multiply-adds at most: one block, no plan */
+    ALIGN = 64
+};
+
+typedef struct cut {
+    df_matmul_job job; /* batch folded into rows where that changes nothing */
+    const df_tiles *tiles;
+    const df_gemm_kernel *g; /* NULL: tiles multiply, and take A and B as they lie */
+    int64_t size;            /* bytes of an element */
+    int64_t mr, nr;
+    bool pack_a, pack_b;
+    bool dots;              /* tiles->dots multiplies */
+    bool share_b;           /* B is packed before the tasks, else by each task for itself */
+    bool one_b;             /* every batch entry has the same B */
+    int64_t kc, mb, nb, nc; /* see above; nb of nc, nc of N */
+    int64_t n_mb;           /* blocks of rows */
+    int64_t group;          /* batch entries in one region */
+    int64_t per_task;       /* batch entries in one task */
+    int64_t epilogue_columns;
+    uint32_t n_threads;
+    size_t b_bytes, a_bytes,
+        tile_bytes; /* b: all threads if shared, else one; a, tile: one thread */
+} cut;
+
+/* Before a thread's packed A: which it is. A task of other columns finds it there. */
+typedef struct held {
+    alignas(ALIGN) int64_t block; /* (batch, block of rows) + 1 when it is all of K; else 0 */
+} held;
+
+typedef struct region {
+    const cut *w;
+    char *b, *a, *tile;
+    int64_t batch0, n_batch, n0, n1; /* what this region covers */
+    int64_t n_nb;                    /* blocks of columns in [n0, n1) */
+} region;
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static int64_t round_up(int64_t a, int64_t b)
+{
+    return ceil_div(a, b) * b;
+}
+
+/* The least multiple of unit that cuts n into as many parts as parts of at most most would be. */
+static int64_t even_part(int64_t n, int64_t most, int64_t unit)
+{
+    return n <= most ? round_up(n, unit) : round_up(ceil_div(n, ceil_div(n, most)), unit);
+}
+
+/* ---- small products ---- */
+
+/* Some rows times a transposed B: turned round in registers. */
+static bool wants_dots(const df_matmul_job *j, const df_tiles *t)
+{
+    return t->dots && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) && j->b_row == 1 &&
+           j->n > 1 && j->b_col != 1;
+}
+
+/* Worth no plan: one block, multiplied where it lies, takes no longer than making one. */
+static bool is_small(const df_matmul_job *j)
+{
+    return j->n_batch == 1 &&
+           (j->b_col == 1 || j->n == 1 || wants_dots(j, df_tiles_pick(j->dtype))) &&
+           j->m <= SMALL && j->n <= 4 * SMALL && j->k <= 16 * SMALL &&
+           j->m * j->n * j->k <= SMALL * SMALL * SMALL;
+}
+
+/* Two cache lines: threads that take part fetch them from the caller's. */
+typedef struct small_product {
+    df_block g;
+    void (*multiply)(const df_block *g);
+    int64_t first, part; /* rows, or columns, of the first part and of each other */
+    int64_t column_size; /* bytes from one column of B to the next */
+    int32_t size;        /* of an element */
+    bool by_columns;
+} small_product;
+
+static void small_task(void *user, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const small_product *const s = user;
+    const int64_t from = i == 0 ? 0 : s->first + (i - 1) * s->part;
+    const int64_t extent = i == 0 ? s->first : s->part;
+    df_block g = s->g;
+    if (s->by_columns) {
+        g.b = (const char *)g.b + from * s->column_size;
+        g.c = (char *)g.c + from * s->size;
+        g.n = extent;
+    } else {
+        g.a = (const char *)g.a + from * g.a_row * s->size;
+        g.c = (char *)g.c + from * g.c_row * s->size;
+        g.m = extent;
+    }
+    s->multiply(&g);
+}
+
+/* In parts for the pool's threads while those are awake: two of 64^3 and a fork-join take two
+ * thirds of the time of the whole. Tall products by rows, others by columns. The first part, the
+ * caller's, is larger by what it multiplies until another thread has begun and told its end. */
+static void run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool)
+{
+    const df_tiles *const t = df_tiles_pick(j->dtype);
+    const bool dots = wants_dots(j, t), by_columns = j->m < 4 * t->mr;
+    const int64_t size = (int64_t)deft_dtype_size(j->dtype);
+    const int64_t extent = by_columns ? j->n : j->m, macs = j->m * j->n * j->k;
+    alignas(128) small_product s = { .g = { j->m, j->n, j->k, j->a, j->b, c, j->a_row, j->a_col,
+                                            dots ? j->b_col : j->b_row, c_row, true },
+                                     .multiply = dots ? t->dots : t->block,
+                                     .column_size = j->b_col * size,
+                                     .size = (int32_t)size,
+                                     .by_columns = by_columns };
+    _Static_assert(sizeof s == 128, "two lines");
+    int64_t parts = df_min_i64(df_pool_threads(pool), macs / PART_MACS);
+    if (parts > 1) {
+        const int64_t unit = by_columns ? t->nr / 3 : (t->mr + 1) / 2;
+        const int64_t head = FORK_MACS / (macs / extent);
+        s.part = (extent - head) / parts / unit * unit;
+        s.first = extent - (parts - 1) * s.part;
+        if (s.part < 2 * unit) parts = 1;
+    }
+    if (parts > 1)
+        df_pool_run_short(pool, (uint32_t)parts, small_task, &s);
+    else
+        s.multiply(&s.g);
+}
+
+/* Where a library in fast mode beats ours: its sums of products along contiguous rows of a
+ * transposed B go several ways at once, while ours must be turned round first and wait for one
+ * chain. Elsewhere ours is as quick or quicker. By shape alone. */
+static bool wants_blas(const df_matmul_job *j)
+{
+    return j->fast && j->n_batch == 1 && j->k > 0 && j->b_row == 1 && j->b_col > 1 &&
+           (j->m <= 4 || j->n <= 16) && j->m <= 4 * SMALL &&
+           j->n * j->k <= 2 * SMALL * SMALL * ALIGN;
+}
+
+/* ---- the cut ---- */
+
+/* Rows of all batch entries follow each other at one stride, and B is the same for all: one tall
+ * product (what x [batch, time, k] times w [k, n] comes to). */
+static void fold_batch(df_matmul_job *j)
+{
+    int64_t a_next = j->m * j->a_row, c_next = j->m * j->c_row;
+    for (uint32_t i = j->batch_rank; i-- > 0;) {
+        const int64_t n = j->batch_extent[i];
+        if (n == 1) continue;
+        if (j->b_batch[i] != 0 || j->a_batch[i] != a_next || (j->c && j->c_batch[i] != c_next))
+            return;
+        a_next *= n;
+        c_next *= n;
+    }
+    j->m *= j->n_batch;
+    j->n_batch = 1;
+    j->batch_rank = 0;
+}
+
+static bool same_b(const df_matmul_job *j)
+{
+    for (uint32_t i = 0; i < j->batch_rank; i++)
+        if (j->b_batch[i] != 0 && j->batch_extent[i] > 1) return false;
+    return true;
+}
+
+/* What to pack. Packing B costs about what 4 rows of A cost to multiply, and buys unit steps
+ * through memory: not worth it for few rows or a B that a near cache holds as it lies. */
+static void choose_packing(cut *w, const df_gemm_kernel *g)
+{
+    const df_matmul_job *const j = &w->job;
+    const int64_t b_bytes = j->k * j->n * w->size;
+    const bool few_rows = j->m <= 4 * w->tiles->mr;
+    const bool b_lies_well = j->b_col == 1 || j->n == 1;
+    w->dots = wants_dots(j, w->tiles);
+    w->pack_b = !w->dots && !(b_lies_well && (few_rows || b_bytes <= WELL_BYTES));
+    w->pack_a = w->pack_b && !few_rows;
+    w->g = w->pack_a && g ? g : NULL;
+    w->mr = w->g ? w->g->mr : w->tiles->mr;
+    w->nr = w->g ? w->g->nr : w->tiles->nr;
+}
+
+/* A weight of megabytes times some hundred rows, as in a step on a small batch: packed by the task
+ * that multiplies it, a panel stays in L2 from packing to its last use. Packed before, by all, it
+ * would go through memory twice more. Each task packs all of A for that, so B is to be wider. */
+static bool has_whole_a(const cut *w, int64_t rows)
+{
+    const df_matmul_job *const j = &w->job;
+    return w->g && j->n_batch == 1 && j->m > rows && j->n >= 2 * j->m &&
+           j->m * w->kc * w->size <= WHOLE_A_BYTES;
+}
+
+/* Tasks that pack all of A, so that this stays a fourth of packing B where there are threads for
+ * no more. */
+static int64_t packs_of_a(const cut *w)
+{
+    const int64_t few = w->job.n / (4 * w->job.m) / w->n_threads * w->n_threads;
+    return df_max_i64(few, w->n_threads);
+}
+
+/* Of a C that lives in a tile alone: so many that columns are many. The epilogue steps along rows
+ * of its other operands, which may come from memory: an update does little else. */
+static int64_t rows_of_tile(const cut *w)
+{
+    const int64_t rows = TILE_BYTES / (w->job.n * w->size) / w->mr * w->mr;
+    return df_max_i64(rows, A_BYTES / KC_BYTES / w->mr * w->mr);
+}
+
+/* Blocks of C, so that there are some tasks per thread when the work is worth it. */
+static void choose_blocks(cut *w)
+{
+    const df_matmul_job *const j = &w->job;
+    const double macs = (double)j->m * (double)j->n * (double)j->k;
+    const int64_t kc_bytes = !w->pack_b && w->job.m <= w->mr ? FLAT_KC_BYTES : KC_BYTES;
+    if (w->dots)
+        w->kc = df_max_i64(j->k, 1);
+    else
+        w->kc = j->k > 0 ? even_part(j->k, kc_bytes / w->size, 8) : 1;
+
+    int64_t rows = df_max_i64(w->mr, A_BYTES / (w->size * w->kc) / w->mr * w->mr);
+    if (!w->pack_a) rows = df_max_i64(rows, 256);
+    const bool whole = has_whole_a(w, rows);
+    if (whole)
+        rows = j->m;
+    else if (!j->c && w->g)
+        rows = df_min_i64(rows, rows_of_tile(w));
+    int64_t blocks = ceil_div(j->m, rows), column_blocks = 1;
+    const double all = macs * (double)j->n_batch;
+    int64_t wanted = 1;
+    if (w->n_threads > 1 && all > 1e6) {
+        wanted = (int64_t)(all / 5e5);
+        wanted = df_min_i64(wanted, 4 * (int64_t)w->n_threads);
+        wanted = ceil_div(wanted, j->n_batch);
+    }
+    if (whole && j->k > w->kc) wanted = df_min_i64(wanted, packs_of_a(w));
+    if (whole) {
+        column_blocks = df_min_i64(wanted, ceil_div(j->n, w->nr));
+    } else if (blocks < wanted) {
+        blocks = df_min_i64(wanted, ceil_div(j->m, 4 * w->mr));
+        column_blocks = df_min_i64(ceil_div(wanted, blocks), ceil_div(j->n, w->nr));
+    }
+    w->mb = even_part(j->m, ceil_div(j->m, blocks), w->mr);
+    w->n_mb = ceil_div(j->m, w->mb);
+    w->nb = even_part(j->n, ceil_div(j->n, column_blocks), w->nr);
+    if (!j->c) {
+        const int64_t most = TILE_BYTES / (w->mb * w->size) / w->nr * w->nr;
+        w->nb = df_min_i64(w->nb, even_part(j->n, df_max_i64(most, w->nr), w->nr));
+    }
+    w->epilogue_columns =
+        df_max_i64(w->nr, EPILOGUE_BYTES / (df_min_i64(w->mb, j->m) * w->size) / w->nr * w->nr);
+    w->per_task = macs < 2.5e5 ? (int64_t)(2.5e5 / (macs + 256)) + 1 : 1;
+    if (w->n_threads > 1)
+        w->per_task = df_min_i64(w->per_task, ceil_div(j->n_batch, 4 * (int64_t)w->n_threads));
+}
+
+static void choose_b(cut *w)
+{
+    const df_matmul_job *const j = &w->job;
+    const int64_t panel = j->k * w->nr * w->size;
+    w->nc = j->n;
+    w->group = j->n_batch;
+    if (!w->pack_b) return;
+    w->share_b = (w->n_mb > 1 || (w->one_b && j->n_batch > 1)) && panel <= B_BYTES;
+    if (!w->share_b) {
+        w->b_bytes = (size_t)(w->kc * w->nr * w->size);
+        return;
+    }
+    const int64_t panels = df_max_i64(1, B_BYTES / df_max_i64(panel, 1));
+    w->nc = even_part(j->n, panels * w->nr, w->nr);
+    w->nb = df_min_i64(w->nb, w->nc);
+    const int64_t each = ceil_div(w->nc, w->nr) * panel;
+    if (!w->one_b) w->group = df_min_i64(j->n_batch, df_max_i64(1, B_BYTES / df_max_i64(each, 1)));
+    w->b_bytes = (size_t)(each * (w->one_b ? 1 : w->group));
+}
+
+static size_t padded(size_t bytes)
+{
+    return (bytes + ALIGN - 1) / ALIGN * ALIGN;
+}
+
+static cut plan(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+{
+    cut w = { .job = *job, .n_threads = n_threads, .size = (int64_t)deft_dtype_size(job->dtype) };
+    w.tiles = df_tiles_pick(job->dtype);
+    fold_batch(&w.job);
+    w.one_b = same_b(&w.job);
+    choose_packing(&w, g);
+    choose_blocks(&w);
+    choose_b(&w);
+    if (w.pack_a) w.a_bytes = sizeof(held) + padded((size_t)(w.mb * w.kc * w.size));
+    if (!job->c) w.tile_bytes = padded((size_t)(w.mb * w.nb * w.size));
+    w.b_bytes = padded(w.b_bytes);
+    return w;
+}
+
+static bool is_empty(const df_matmul_job *j)
+{
+    return j->m == 0 || j->n == 0 || j->n_batch == 0;
+}
+
+size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads)
+{
+    if (is_empty(job)) return 0;
+    const size_t whole = job->c ? 0 : (size_t)(job->m * job->n) * deft_dtype_size(job->dtype);
+    if (is_small(job)) return whole;
+    const cut w = plan(job, g, n_threads);
+    const size_t b = w.share_b ? w.b_bytes : w.b_bytes * n_threads;
+    const size_t bytes = b + (w.a_bytes + w.tile_bytes) * n_threads;
+    const size_t all = bytes ? bytes + ALIGN : 0;
+    return wants_blas(job) && whole > all ? whole : all;
+}
+
+/* ---- one task ---- */
+
+static int64_t batch_offset(const df_matmul_job *j, const int64_t *stride, int64_t index)
+{
+    int64_t offset = 0;
+    for (uint32_t i = j->batch_rank; i-- > 0;) {
+        offset += index % j->batch_extent[i] * stride[i];
+        index /= j->batch_extent[i];
+    }
+    return offset;
+}
+
+/* Columns [j0, j1) of one panel lie as [k][width]. Padding is for the micro-kernel alone. */
+static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
+{
+    return w->g ? w->nr : j1 - j0;
+}
+
+static void pack_panel(const cut *w, char *to, const char *b, int64_t k0, int64_t k1, int64_t j0,
+                       int64_t j1)
+{
+    const df_matmul_job *const j = &w->job;
+    w->tiles->pack(to, panel_width(w, j0, j1), b + (k0 * j->b_row + j0 * j->b_col) * w->size,
+                   j->b_row, j->n == 1 ? 1 : j->b_col, k1 - k0, j1 - j0);
+}
+
+static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t k1, int64_t m0,
+                      int64_t m1)
+{
+    const df_matmul_job *const j = &w->job;
+    for (int64_t i = m0; i < m1; i += w->mr) {
+        w->tiles->pack(to, w->mr, a + (i * j->a_row + k0 * j->a_col) * w->size, j->a_col, j->a_row,
+                       k1 - k0, df_min_i64(w->mr, m1 - i));
+        to += w->mr * (k1 - k0) * w->size;
+    }
+}
+
+/* The tile below is next: its C is fetched while this one multiplies, since a chain starts from C
+ * and cannot wait for it with adding. */
+static void fetch_below(const cut *w, const df_block *g, const char *c)
+{
+    const int64_t rows = df_min_i64(w->mr, g->m), bytes = g->n * w->size;
+    for (int64_t i = 0; i < rows; i++, c += g->c_row * w->size)
+        for (int64_t x = 0; x < bytes; x += ALIGN) __builtin_prefetch(c + x, 1);
+}
+
+/* All rows of the block times one panel. a: packed, or where the block's A lies. next: the panel to
+ * come, which the tiles of this one fetch between them: it was packed long ago or by another
+ * thread, and the first tile would wait for all of it. NULL: none. */
+static void multiply(const cut *w, const df_block *g, const char *next)
+{
+    if (!w->pack_a) {
+        (w->dots ? w->tiles->dots : w->tiles->block)(g);
+        return;
+    }
+    df_block tile = *g;
+    const char *const next_end = next ? next + g->k * w->nr * w->size : NULL;
+    for (int64_t i = 0; i < g->m; i += w->mr) {
+        tile.m = df_min_i64(w->mr, g->m - i);
+        if (i + 2 * w->mr <= g->m)
+            fetch_below(w, g, (const char *)tile.c + w->mr * g->c_row * w->size);
+        if (w->g)
+            w->g->fn(g->k, tile.a, g->b, tile.c, g->c_row, tile.m, g->n, g->first,
+                     next < next_end ? next : tile.a);
+        else
+            w->tiles->block(&tile);
+        if (next < next_end) next += g->k / DF_GEMM_FETCH_STEPS * DF_GEMM_FETCH_BYTES;
+        tile.a = (const char *)tile.a + w->mr * g->k * w->size;
+        tile.c = (char *)tile.c + w->mr * g->c_row * w->size;
+    }
+}
+
+/* Rows [m0, m1) and columns [n0, n1) of one batch entry. */
+static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0, int64_t m1,
+                    int64_t n0, int64_t n1)
+{
+    const cut *const w = r->w;
+    const df_matmul_job *const j = &w->job;
+    const char *const a = j->a + batch_offset(j, j->a_batch, batch) * w->size;
+    const char *const b = j->b + batch_offset(j, j->b_batch, batch) * w->size;
+    held *const h = (held *)(void *)(r->a + thread * w->a_bytes);
+    char *const packed_a = (char *)(h + 1);
+    const int64_t block = w->kc >= j->k ? batch * w->n_mb + m0 / w->mb + 1 : 0;
+    char *const packed_b = w->share_b ? r->b : r->b + thread * w->b_bytes;
+    const int64_t n_panels = ceil_div(r->n1 - r->n0, w->nr);
+    const int64_t first_panel = w->one_b ? 0 : (batch - r->batch0) * n_panels;
+
+    df_block g = { .m = m1 - m0, .c_row = j->c ? j->c_row : w->nb };
+    char *const c = j->c
+                        ? j->c + (batch_offset(j, j->c_batch, batch) + m0 * j->c_row + n0) * w->size
+                        : r->tile + thread * w->tile_bytes;
+    const int64_t step = w->pack_b ? w->nr : j->epilogue ? w->epilogue_columns : n1 - n0;
+    int64_t k0 = 0;
+    do {
+        const int64_t k1 = df_min_i64(k0 + w->kc, j->k);
+        g.k = k1 - k0;
+        g.first = k0 == 0;
+        if (w->pack_a && (block == 0 || h->block != block)) {
+            pack_rows(w, packed_a, a, k0, k1, m0, m1);
+            h->block = block;
+        }
+        int64_t finished = n0;
+        for (int64_t j0 = n0; j0 < n1; j0 += step) {
+            const int64_t j1 = df_min_i64(j0 + step, n1);
+            g.n = j1 - j0;
+            g.c = c + (j0 - n0) * w->size;
+            g.a = packed_a;
+            g.a_row = 1;
+            g.a_col = w->mr;
+            if (!w->pack_a) {
+                g.a = a + (m0 * j->a_row + k0 * j->a_col) * w->size;
+                g.a_row = j->a_row;
+                g.a_col = j->a_col;
+            }
+            if (!w->pack_b) {
+                g.b = b + (k0 * j->b_row + j0 * (w->dots ? j->b_col : 1)) * w->size;
+                g.b_row = w->dots ? j->b_col : j->b_row;
+            } else if (w->share_b) {
+                g.b_row = panel_width(w, j0, j1);
+                const int64_t panel = first_panel + (j0 - r->n0) / w->nr;
+                g.b = packed_b + (panel * w->nr * j->k + k0 * g.b_row) * w->size;
+            } else {
+                pack_panel(w, packed_b, b, k0, k1, j0, j1);
+                g.b = packed_b;
+                g.b_row = panel_width(w, j0, j1);
+            }
+            const bool more = w->share_b && j1 < n1;
+            multiply(w, &g, more ? (const char *)g.b + w->nr * j->k * w->size : NULL);
+            if (!j->epilogue || k1 < j->k) continue;
+            if (j1 - finished < w->epilogue_columns && j1 < n1) continue;
+            j->epilogue(j->user, thread, c + (finished - n0) * w->size, g.c_row, batch * j->m + m0,
+                        batch * j->m + m1, finished, j1);
+            finished = j1;
+        }
+        k0 = k1;
+    } while (k0 < j->k);
+}
+
+static void compute_task(void *user, uint32_t i, uint32_t thread)
+{
+    const region *const r = user;
+    const cut *const w = r->w;
+    const int64_t m0 = i % w->n_mb * w->mb, n = i / w->n_mb % r->n_nb;
+    const int64_t batch = r->batch0 + i / w->n_mb / r->n_nb * w->per_task;
+    const int64_t end = df_min_i64(batch + w->per_task, r->batch0 + r->n_batch);
+    const int64_t n0 = r->n0 + n * w->nb;
+    for (int64_t b = batch; b < end; b++)
+        compute(r, thread, b, m0, df_min_i64(m0 + w->mb, w->job.m), n0,
+                df_min_i64(n0 + w->nb, r->n1));
+}
+
+/* ---- packing before the tasks ---- */
+
+static void pack_task(void *user, uint32_t i, uint32_t thread)
+{
+    (void)thread;
+    const region *const r = user;
+    const cut *const w = r->w;
+    const df_matmul_job *const j = &w->job;
+    const int64_t n_panels = ceil_div(r->n1 - r->n0, w->nr);
+    const int64_t batch = r->batch0 + i / n_panels, j0 = r->n0 + i % n_panels * w->nr;
+    pack_panel(w, r->b + i * w->nr * j->k * w->size,
+               j->b + batch_offset(j, j->b_batch, batch) * w->size, 0, j->k, j0,
+               df_min_i64(j0 + w->nr, r->n1));
+}
+
+/* ---- the call ---- */
+
+static void run(df_pool *pool, bool alone, int64_t n, void (*task)(void *, uint32_t, uint32_t),
+                region *r)
+{
+    df_assert(n <= UINT32_MAX);
+    if (alone || n == 1)
+        for (int64_t i = 0; i < n; i++) task(r, (uint32_t)i, 0);
+    else
+        df_pool_run(pool, (uint32_t)n, task, r);
+}
+
+void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
+                   void *work)
+{
+    if (is_empty(job)) return;
+    const bool small = is_small(job), library = wants_blas(job) && blas;
+    if (small || library) {
+        char *const c = job->c ? job->c : work;
+        const int64_t c_row = job->c ? job->c_row : job->n;
+        const bool done = library && df_blas_multiply(blas, job, c, c_row);
+        if (!done && small) run_small(job, c, c_row, pool);
+        if ((done || small) && job->epilogue)
+            job->epilogue(job->user, 0, c, c_row, 0, job->m, 0, job->n);
+        if (done || small) return;
+    }
+    const uint32_t n_threads = df_pool_threads(pool);
+    const cut w = plan(job, g, n_threads);
+    const df_matmul_job *const j = &w.job;
+    const double macs = (double)j->m * (double)j->n * (double)j->k * (double)j->n_batch;
+    const bool alone = n_threads == 1 || macs <= 1e6;
+
+    region r = { .w = &w };
+    char *const aligned = (char *)(((uintptr_t)work + ALIGN - 1) / ALIGN * ALIGN);
+    r.b = aligned;
+    r.a = r.b + (w.share_b ? w.b_bytes : w.b_bytes * n_threads);
+    r.tile = r.a + w.a_bytes * n_threads;
+    for (uint32_t i = 0; i < n_threads && w.pack_a; i++)
+        ((held *)(void *)(r.a + i * w.a_bytes))->block = 0;
+    for (r.batch0 = 0; r.batch0 < j->n_batch; r.batch0 += w.group) {
+        r.n_batch = df_min_i64(w.group, j->n_batch - r.batch0);
+        for (r.n0 = 0; r.n0 < j->n; r.n0 = r.n1) {
+            r.n1 = df_min_i64(r.n0 + w.nc, j->n);
+            r.n_nb = ceil_div(r.n1 - r.n0, w.nb);
+            if (w.share_b)
+                run(pool, alone, ceil_div(r.n1 - r.n0, w.nr) * (w.one_b ? 1 : r.n_batch), pack_task,
+                    &r);
+            run(pool, alone, w.n_mb * r.n_nb * ceil_div(r.n_batch, w.per_task), compute_task, &r);
+        }
+    }
+}

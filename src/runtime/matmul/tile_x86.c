@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The widest tile code that this x86-64 runs. The compiler's own CPU table answers: cpuid itself
+ * traps in virtual machines and takes microseconds.
+ */
+#include "runtime/matmul/tile.h"
+
+const df_tiles *df_tiles_pick(deft_dtype dtype)
+{
+    const bool f32 = dtype == DEFT_F32;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
+        return f32 ? &df_tiles_avx512_f32 : &df_tiles_avx512_f64;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return f32 ? &df_tiles_avx2_f32 : &df_tiles_avx2_f64;
+    return f32 ? &df_tiles_base_f32 : &df_tiles_base_f64;
+}

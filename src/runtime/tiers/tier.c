@@ -1,0 +1,746 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From kernels to code. The store (cache/cache.h) finds an *entry* by a kernel's canonical bytes;
+ * plans hold counted references to entries. An entry owns a copy of its kernel and up to two pieces
+ * of code, which live until the entry dies: nobody can be running code that is freed, because
+ * whoever runs it holds the entry.
+ *
+ *   attach --miss--> entry --> queue[O0] --compile thread--> code[O0] published in exec.code
+ *                                   launched again: queue[O2] --> code[O2] published over it
+ *
+ * Code for launches that are alike is tier_variant.c's; sleeping until others are done,
+ * tier_wait.c's.
+ *
+ * One lock guards the queues and the states of entries; one condition tells of every change. The
+ * compiler is called without it. New kernels of one plan stand side by side in the queue under one
+ * number and are compiled as one module (a third cheaper); when that fails, one by one, so that a
+ * kernel the compiler refuses takes no other with it.
+ *
+ * Waiting: a run that has no code yet interprets, unless that would take longer than the compiler.
+ * A LOOP kernel that will run long waits for O2: one launch may be all there is of the loop, and O0
+ * keeps its states in memory (x = r x (1 - x): 10 times as long).
+ * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits,
+ * and timing must never choose a result.
+ *
+ * A forked child has no compile thread, and when the parent's was in the compiler, whose locks
+ * nobody will ever release, the child interprets from then on.
+ *
+ * size: states of entries are changed in this file alone.
+ */
+#include "runtime/tiers/tier_store.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/cpu.h"
+#include "runtime/os.h"
+
+enum { MAX_BATCH = 16 };
+
+/* Estimates in ns. Interpreter: measured 0.04 to 0.1 per instruction and element; compiler at O0:
+ * 0.4 ms for a small kernel, 5 ms for 300 instructions. */
+#define INTERP_NS_PER_OP 0.1
+#define COMPILE_NS 1.5e6
+#define COMPILE_NS_PER_INS 1e4
+#define START_NS 2.5e7 /* the compiler, before it compiles the first kernel */
+/* A LOOP at O0; the compiler at O2: 10 ms for 10 instructions, 20 ms for 40. */
+#define LOOP_O0_NS_PER_OP 0.1
+#define O2_NS 8e6
+#define O2_NS_PER_INS 3e5
+
+#define LAUNCHES_FOR_O2 2
+
+/* ---- states ---- */
+
+/* Under the lock. */
+static void set_state(df_exec *e, df_opt level, uint32_t state)
+{
+    const uint32_t mask = 0xFFu << (level * STATE_BITS);
+    const uint32_t before = atomic_load_explicit(&e->state, memory_order_relaxed);
+    atomic_store_explicit(&e->state, (before & ~mask) | state << (level * STATE_BITS),
+                          memory_order_release);
+}
+
+/* ---- entries ---- */
+
+void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code)
+{
+    const df_code_about about = {
+        .kernel = &e->kernel, .ops = e->ops, .site = e->site ? e->site : e->plan_site, .mark = mark
+    };
+    df_naming_show(t->naming, code, &about);
+}
+
+void df_code_release(df_tiers *t, df_code *code)
+{
+    if (!t->compiler) return;
+    df_naming_hide(t->naming, code);
+    t->compiler->release(t->compiler->self, code);
+}
+
+static void entry_destroy(df_counted *self)
+{
+    entry *const e = (entry *)(void *)self;
+    df_tiers *const t = e->tiers;
+    df_variants_finish(t, e);
+    for (int level = 0; level < 2; level++)
+        if (e->has_code[level]) df_code_release(t, &e->code[level]);
+    df_mem_free(t->mem, e->storage, e->storage_size);
+    df_mem_free(t->mem, e, sizeof *e);
+}
+
+/* Copies n bytes to *at, which moves on. */
+static const void *put(char **at, const void *from, size_t n)
+{
+    char *const to = *at;
+    if (n) memcpy(to, from, n);
+    *at += (n + 15) & ~(size_t)15;
+    return to;
+}
+
+static entry *entry_create(df_tiers *t, const df_kernel *k)
+{
+    const size_t access_size = sizeof *k->access * k->n_access,
+                 ins_size = sizeof *k->ins * k->n_ins;
+    const size_t storage_size = access_size + ins_size + k->key.n + 48;
+    entry *const e = df_mem_zalloc(t->mem, sizeof *e);
+    char *at = e ? df_mem_alloc(t->mem, storage_size) : NULL;
+    if (!at) {
+        df_mem_free(t->mem, e, sizeof *e);
+        return NULL;
+    }
+    df_counted_init(&e->ref, entry_destroy);
+    e->tiers = t;
+    e->storage = at;
+    e->storage_size = storage_size;
+    e->kernel = *k;
+    e->kernel.access = put(&at, k->access, access_size);
+    e->kernel.ins = put(&at, k->ins, ins_size);
+    e->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
+    e->exec.kernel = &e->kernel;
+    /* In fast mode code may differ in bits, and when it is there must never choose a result. What a
+     * loop costs is its iterations. */
+    e->exec.may_vary = t->variant_after && t->compiler && t->compiler->specialize &&
+                       !(k->flags & DF_KERNEL_FAST) && k->mode != DF_MODE_LOOP;
+    e->exec.numbers = df_variant_slots(k);
+    return e;
+}
+
+/* What an entry costs: itself, and code of about 12 bytes an instruction, unrolled and with tails,
+ * twice. */
+static size_t charge(const entry *e)
+{
+    return sizeof *e + e->storage_size + 4096 + (size_t)e->kernel.n_ins * 96;
+}
+
+/* ---- compiling ---- */
+
+/* Under the lock. */
+static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
+{
+    if (!code) {
+        set_state(&e->exec, level, STATE_FAILED);
+        return;
+    }
+    e->code[level] = *code;
+    e->has_code[level] = true;
+    /* O0 that arrives after O2 is not an improvement. */
+    if (level == DF_OPT_O2 || !e->has_code[DF_OPT_O2])
+        atomic_store_explicit(&e->exec.code, &e->code[level], memory_order_release);
+    set_state(&e->exec, level, STATE_DONE);
+    t->stats.compiled++;
+}
+
+/* Under the lock. */
+void df_tiers_hear(df_tiers *t, const df_event *e)
+{
+    for (df_listener *l = t->listeners; l; l = l->next)
+        if (l->owner == e->owner) df_events_add(&l->events, e, UINT64_MAX);
+}
+
+/* What became of e at level, in a module of n kernels; d: of its failure, or NULL. */
+static void make_event(df_event *out, const entry *e, df_opt level, uint32_t n, uint64_t ns,
+                       const df_diag *d)
+{
+    const char *const name = level == DF_OPT_O0 ? "O0" : "O2";
+    const bool again = level == DF_OPT_O2 && e->has_code[DF_OPT_O0];
+    char expected[64], found[160];
+    if (again)
+        snprintf(expected, sizeof expected, "O2 after %d launches", LAUNCHES_FOR_O2);
+    else
+        snprintf(expected, sizeof expected, "code for it%s", d ? "" : " in the cache");
+    if (d)
+        snprintf(found, sizeof found, "at %s %.120s", name, d->text);
+    else
+        snprintf(found, sizeof found, "%s; %s took %.2f ms for %u in one module",
+                 again ? "O0" : "none", name, (double)ns * 1e-6, n);
+    df_event_make(out,
+                  d       ? DF_WHY_kernel_failed
+                  : again ? DF_WHY_kernel_better
+                          : DF_WHY_kernel_new,
+                  e->site ? e->site : e->plan_site, e->ops, expected, found);
+    out->other = e->plan_site;
+    out->owner = e->owner;
+    out->n = e->plan_number;
+}
+
+static deft_status call_compiler(df_tiers *t, df_diag *d, entry *const *e, uint32_t n, df_opt level,
+                                 df_code *out)
+{
+    const df_kernel *kernels[MAX_BATCH];
+    for (uint32_t i = 0; i < n; i++) kernels[i] = &e[i]->kernel;
+    atomic_fetch_add(&t->n_in_compiler, 1);
+    const deft_status st = t->compiler->compile(t->compiler->self, d, kernels, n, level, out);
+    atomic_fetch_sub(&t->n_in_compiler, 1);
+    return st;
+}
+
+bool df_tiers_start(df_tiers *t)
+{
+    if (!t->compiler) return false;
+    if (DF_LIKELY(atomic_load_explicit(&t->has_started, memory_order_acquire))) return true;
+    df_diag d = { 0 };
+    const uint64_t begun = df_os_now_ns();
+    atomic_fetch_add(&t->n_in_compiler, 1);
+    const bool ok = df_compiler_start(t->compiler, &d) == DEFT_OK;
+    atomic_fetch_sub(&t->n_in_compiler, 1);
+    if (ok && !atomic_exchange(&t->has_started, true))
+        df_logf(t->log, plugin, "%s: started in %.1f ms", df_compiler_text(t->compiler, false),
+                (double)(df_os_now_ns() - begun) * 1e-6);
+    if (!ok && !atomic_exchange(&t->is_refused, true))
+        df_logf(t->log, plugin, "no compiler, kernels are interpreted: %s", d.text);
+    return ok;
+}
+
+/* Without a compiler n entries, which are BUSY at level, are interpreted. Without the lock. */
+static void give_up(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+{
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) publish(t, e[i], level, NULL);
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Compiles n entries, which are BUSY at level, and publishes. Without the lock. */
+static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+{
+    df_diag d = { 0 };
+    df_code code[MAX_BATCH];
+    bool ok[MAX_BATCH] = { false };
+    df_event event[MAX_BATCH];
+    if (!df_tiers_start(t)) {
+        give_up(t, e, n, level);
+        return;
+    }
+    memset(code, 0, sizeof code);
+    const uint64_t start = df_os_now_ns();
+    if (call_compiler(t, &d, e, n, level, code) == DEFT_OK) {
+        for (uint32_t i = 0; i < n; i++) ok[i] = true;
+    } else if (n > 1) {
+        df_logf(t->log, compile, "%s; these %u kernels one by one", d.text, n);
+        for (uint32_t i = 0; i < n; i++) {
+            ok[i] = call_compiler(t, &d, &e[i], 1, level, &code[i]) == DEFT_OK;
+            if (!ok[i]) make_event(&event[i], e[i], level, 1, 0, &d);
+        }
+    } else {
+        make_event(&event[0], e[0], level, 1, 0, &d);
+    }
+    const uint64_t ns = df_os_now_ns() - start;
+    for (uint32_t i = 0; i < n; i++)
+        if (ok[i]) df_code_show(t, e[i], level == DF_OPT_O0 ? ".O0" : "", &code[i]);
+    for (uint32_t i = 0; i < n; i++)
+        if (ok[i]) make_event(&event[i], e[i], level, n, ns, NULL);
+    df_logf(t->log, compile, "%u kernels at %s", n, level == DF_OPT_O0 ? "O0" : "O2");
+
+    uint32_t n_failed = 0;
+    pthread_mutex_lock(&t->lock);
+    t->stats.compile_ns += ns;
+    for (uint32_t i = 0; i < n; i++) {
+        publish(t, e[i], level, ok[i] ? &code[i] : NULL);
+        n_failed += !ok[i];
+        df_tiers_hear(t, &event[i]);
+    }
+    const bool tell = n_failed > 0 && !t->failure_told;
+    t->failure_told |= tell;
+    t->stats.failed += n_failed;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) {
+        df_event_log(t->log, &event[i]);
+        const df_kernel_told told = { .tier = level == DF_OPT_O0 ? "O0" : "O2",
+                                      .compiled = ok[i],
+                                      .error = event[i].text + event[i].found,
+                                      .code_bytes = code[i].bytes,
+                                      .compile_ns = ns,
+                                      .n_in_module = n };
+        df_tier_tell(t, e[i], &told);
+    }
+    if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
+}
+
+/* Under the lock: the next entries of one level and batch. They keep the queue's references. */
+static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
+{
+    uint32_t n = 0;
+    *level = t->head[DF_OPT_O0] ? DF_OPT_O0 : DF_OPT_O2;
+    while (n < MAX_BATCH && t->head[*level] &&
+           (n == 0 || t->head[*level]->batch == out[0]->batch)) {
+        entry *const e = t->head[*level];
+        t->head[*level] = e->next[*level];
+        set_state(&e->exec, *level, STATE_BUSY);
+        out[n++] = e;
+    }
+    return n;
+}
+
+static void *compile_thread(void *user)
+{
+    df_tiers *const t = user;
+    entry *jobs[MAX_BATCH];
+    df_opt level;
+    pthread_mutex_lock(&t->lock);
+    while (!t->stop) {
+        uint32_t n = take_jobs(t, jobs, &level);
+        entry *const variant = n == 0 ? df_variant_take(t) : NULL;
+        if (variant) jobs[n++] = variant;
+        if (n == 0) {
+            pthread_cond_wait(&t->changed, &t->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&t->lock);
+        if (variant)
+            df_variant_make(t, variant);
+        else
+            compile(t, jobs, n, level);
+        for (uint32_t i = 0; i < n; i++) {
+            df_counted *ref = &jobs[i]->ref;
+            df_counted_drop(&ref);
+        }
+        pthread_mutex_lock(&t->lock);
+        t->n_pending -= n;
+        pthread_cond_broadcast(&t->changed);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return NULL;
+}
+
+bool df_tiers_need_thread(df_tiers *t)
+{
+    if (!t->has_thread) t->has_thread = df_os_thread(&t->thread, compile_thread, t, -1);
+    return t->has_thread;
+}
+
+/* Under the lock. Without a thread nothing is queued: the kernel is interpreted, and the next
+ * attach tries again. */
+static void enqueue(df_tiers *t, entry *e, df_opt level)
+{
+    if (!df_tiers_need_thread(t)) return;
+    df_counted_ref(&e->ref);
+    e->next[level] = NULL;
+    if (t->head[level])
+        t->tail[level]->next[level] = e;
+    else
+        t->head[level] = e;
+    t->tail[level] = e;
+    e->generation = t->generation;
+    set_state(&e->exec, level, STATE_QUEUED);
+    t->n_pending++;
+    pthread_cond_broadcast(&t->changed);
+}
+
+/* Under the lock: work that the parent of a forked child took with it counts as never begun, but
+ * for code that has been published: it may be running. */
+static void forget_lost(const df_tiers *t, entry *e)
+{
+    if (e->generation == t->generation) return;
+    const df_code *const code = atomic_load_explicit(&e->exec.code, memory_order_acquire);
+    for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
+        if (!df_is_settled(df_exec_state(&e->exec, level)))
+            set_state(&e->exec, level, code == &e->code[level] ? STATE_DONE : STATE_NONE);
+    e->generation = t->generation;
+}
+
+void df_tiers_check_fork(df_tiers *t)
+{
+    if (DF_LIKELY(!df_fork_mark_seen(&t->mark))) return;
+    /* The lock may be held by a thread that does not exist here. */
+    pthread_mutex_init(&t->lock, NULL);
+    pthread_cond_init(&t->changed, NULL);
+    pthread_mutex_init(&t->variant_lock, NULL);
+    t->first_wish = NULL;
+    t->variants = t->retired = NULL; /* those of kernels go on; what was taken back is lost */
+    t->variant_bytes = 0;
+    atomic_store(&t->inside, 0);
+    t->has_thread = false;
+    t->head[0] = t->head[1] =
+        NULL; /* their references are the parent's thread's: never given back */
+    t->n_pending = 0;
+    t->generation++;
+    if (atomic_load(&t->n_in_compiler) > 0) {
+        t->compiler = NULL;
+        df_logf(t->log, error, "fork: the compiler was at work; this child interprets new kernels");
+    }
+    atomic_store(&t->n_in_compiler, 0);
+    df_fork_mark_done(&t->mark);
+}
+
+/* ---- attach ---- */
+
+static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
+{
+    const df_kernel_about about = plan->about ? plan->about[kernel] : (df_kernel_about){ 0 };
+    e->site = about.site;
+    e->plan_site = plan->site;
+    e->owner = plan->owner;
+    e->plan_number = plan->number;
+    snprintf(e->ops, sizeof e->ops, "%s", about.ops ? about.ops : "a kernel");
+}
+
+/* Under the lock: the entry of a kernel of plan, found or made, as a reference. */
+static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uint32_t kernel,
+                               entry **out)
+{
+    const df_kernel *const k = &plan->kernels[kernel];
+    const df_cache_key key = { .hash = k->key.hash, .bytes = k->key.bytes, .n = k->key.n };
+    df_counted *const found = df_cache_find(t->store, &key, NULL, NULL);
+    if (found) {
+        t->stats.hits++;
+        *out = (entry *)(void *)found;
+        return DEFT_OK;
+    }
+    entry *e = entry_create(t, k);
+    if (!e) return df_fail_mem(d, "kernel", sizeof *e);
+    e->batch = t->n_batches;
+    e->generation = t->generation;
+    set_origin(e, plan, kernel);
+    t->stats.kernels++;
+    df_counted_ref(&e->ref);
+    df_variants_make_room(t, charge(e));
+    /* Too large for the store, or no memory there: then it lives as long as its plan. */
+    (void)df_cache_add(t->store, &key, &e->ref, charge(e));
+    *out = e;
+    return DEFT_OK;
+}
+
+/* Under the lock: up to MAX_BATCH entries that nobody has begun, now BUSY at *level. *n_others:
+ * what is in other hands. */
+static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t *n_others)
+{
+    uint32_t n_jobs = 0;
+    *n_others = 0;
+    for (uint32_t i = 0; i < s->n && n_jobs < MAX_BATCH; i++) {
+        df_opt want;
+        entry *const e = df_entry_of(s->execs[i]);
+        if (!df_wait_level(s, i, &want)) continue;
+        if (s->w && df_exec_state(&e->exec, want) == STATE_NONE) enqueue(s->t, e, want);
+        const uint32_t state = df_exec_state(&e->exec, want);
+        if (state == STATE_BUSY || state == STATE_QUEUED) ++*n_others;
+        if (state != STATE_NONE || (n_jobs > 0 && want != *level)) continue;
+        *level = want;
+        set_state(&e->exec, want, STATE_BUSY);
+        jobs[n_jobs++] = e;
+    }
+    return n_jobs;
+}
+
+/* What compiling takes on the stack besides the compiler, which sees to itself. */
+#define COMPILE_STACK ((size_t)64 << 10)
+
+typedef struct compile_call {
+    df_tiers *t;
+    entry *const *e;
+    uint32_t n;
+    df_opt level;
+} compile_call;
+
+static void run_compile(void *user)
+{
+    const compile_call *const c = user;
+    compile(c->t, c->e, c->n, c->level);
+}
+
+/* On the thread of a caller, whose stack may be small. */
+static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
+{
+    compile_call c = { t, e, n, level };
+    if (df_os_call(COMPILE_STACK, run_compile, &c)) return;
+    df_logf(t->log, compile, "no thread could be had to compile %u kernels in: interpreted", n);
+    pthread_mutex_lock(&t->lock);
+    for (uint32_t i = 0; i < n; i++) publish(t, e[i], level, NULL);
+    t->stats.failed += n;
+    pthread_cond_broadcast(&t->changed);
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Waiting tiers. Compiles what nobody has begun, then waits for what others have; with a waiter
+ * those are the thread. false: it was stopped. */
+static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *w)
+{
+    entry *jobs[MAX_BATCH];
+    df_wait s = { .t = t, .w = w, .execs = execs, .n = n };
+    bool goes_on = true;
+    pthread_mutex_lock(&t->lock);
+    df_wait_begin(&s);
+    for (uint32_t n_jobs = 1, n_others = 1; goes_on && n_jobs + n_others > 0;) {
+        df_opt level = DF_OPT_O0;
+        n_jobs = take_own(&s, jobs, &level, &n_others);
+        if (n_jobs > 0) {
+            pthread_mutex_unlock(&t->lock);
+            compile_for_caller(t, jobs, n_jobs, level);
+            pthread_mutex_lock(&t->lock);
+        } else if (n_others > 0) {
+            goes_on = df_wait_once(&s);
+        }
+    }
+    pthread_mutex_unlock(&t->lock);
+    return goes_on;
+}
+
+deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w)
+{
+    deft_status st = DEFT_OK;
+    bool waits = false;
+    df_assert(!plan->execs);
+    if (plan->n_kernels == 0) return DEFT_OK;
+    df_tiers_check_fork(t);
+    plan->execs = df_mem_zalloc(t->mem, sizeof *plan->execs * plan->n_kernels);
+    if (!plan->execs) return df_fail_mem(d, "plan", sizeof *plan->execs * plan->n_kernels);
+
+    pthread_mutex_lock(&t->lock);
+    t->n_batches++;
+    for (uint32_t i = 0; i < plan->n_kernels && st == DEFT_OK; i++) {
+        entry *e = NULL;
+        st = find_or_add(t, d, plan, i, &e);
+        if (st != DEFT_OK) break;
+        plan->execs[i] = &e->exec;
+        forget_lost(t, e);
+        const df_tier tier = df_tier_for(t, &e->kernel);
+        waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;
+        if (tier == DF_TIER_AUTO && df_exec_state(&e->exec, DF_OPT_O0) == STATE_NONE &&
+            df_exec_state(&e->exec, DF_OPT_O2) == STATE_NONE)
+            enqueue(t, e, DF_OPT_O0);
+    }
+    pthread_mutex_unlock(&t->lock);
+    if (st == DEFT_OK && waits && !compile_now(t, plan->execs, plan->n_kernels, w))
+        st = df_fail(d, DEFT_E_INTERRUPTED, "interrupted while kernels were compiled");
+    if (st != DEFT_OK) df_tiers_detach(t, plan);
+    return st;
+}
+
+void df_tiers_detach(df_tiers *t, df_plan *plan)
+{
+    if (!plan->execs) return;
+    df_variants_sweep(t);
+    for (uint32_t i = 0; i < plan->n_kernels; i++) {
+        df_counted *ref = plan->execs[i] ? &df_entry_of(plan->execs[i])->ref : NULL;
+        df_counted_drop(&ref);
+    }
+    df_mem_free(t->mem, plan->execs, sizeof *plan->execs * plan->n_kernels);
+    plan->execs = NULL;
+}
+
+/* ---- running ---- */
+
+static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level, df_waiter *w)
+{
+    void *const execs[1] = { x };
+    df_wait s = { .t = t, .w = w, .execs = execs, .n = 1, .level = &level };
+    pthread_mutex_lock(&t->lock);
+    df_wait_begin(&s);
+    for (bool goes_on = true; goes_on;) {
+        const uint32_t state = df_exec_state(x, level);
+        if (state != STATE_QUEUED && state != STATE_BUSY) break;
+        goes_on = df_wait_once(&s);
+    }
+    pthread_mutex_unlock(&t->lock);
+    return atomic_load_explicit(&x->code, memory_order_acquire);
+}
+
+/* How long until the compiler begins with what is queued now, if that is nothing else. */
+static double start_ns(const df_tiers *t)
+{
+    return atomic_load_explicit(&t->has_started, memory_order_relaxed) ? 0 : START_NS;
+}
+
+/* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
+static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements, df_waiter *w)
+{
+    const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
+    if (interp_ns < start_ns(t) + COMPILE_NS + COMPILE_NS_PER_INS * x->kernel->n_ins) return NULL;
+    return wait_for(t, x, DF_OPT_O0, w);
+}
+
+/* Whether a loop would run so long without O2 that this is the sooner end. */
+static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
+{
+    const df_kernel *const k = x->kernel;
+    if (k->mode != DF_MODE_LOOP || df_is_settled(df_exec_state(x, DF_OPT_O2))) return false;
+    df_tiers_check_fork(t);
+    if (df_tier_for(t, k) != DF_TIER_AUTO) return false;
+    return k->cost * elements * LOOP_O0_NS_PER_OP > start_ns(t) + O2_NS + O2_NS_PER_INS * k->n_ins;
+}
+
+static void ask_for_o2(df_tiers *t, df_exec *x)
+{
+    pthread_mutex_lock(&t->lock);
+    forget_lost(t, df_entry_of(x));
+    if (df_exec_state(x, DF_OPT_O2) == STATE_NONE) enqueue(t, df_entry_of(x), DF_OPT_O2);
+    pthread_mutex_unlock(&t->lock);
+}
+
+const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter *w)
+{
+    const df_code *code = atomic_load_explicit(&x->code, memory_order_acquire);
+    /* A count lost between two threads does no harm. */
+    const uint64_t launches = atomic_load_explicit(&x->launches, memory_order_relaxed) + 1;
+    atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
+    if (is_long_loop(t, x, elements)) {
+        ask_for_o2(t, x);
+        return wait_for(t, x, DF_OPT_O2, w);
+    }
+    if (t->tier != DF_TIER_AUTO || df_exec_state(x, DF_OPT_O2) != STATE_NONE) {
+        if (code || t->tier != DF_TIER_AUTO) return code;
+    }
+    df_tiers_check_fork(t);
+    if (df_tier_for(t, x->kernel) != DF_TIER_AUTO) return code;
+    if (!code) {
+        pthread_mutex_lock(&t->lock);
+        entry *const e = df_entry_of(x);
+        forget_lost(t, e);
+        if (df_exec_state(x, DF_OPT_O0) == STATE_NONE) enqueue(t, e, DF_OPT_O0);
+        pthread_mutex_unlock(&t->lock);
+        code = wait_or_interpret(t, x, elements, w);
+    }
+    if (code && launches >= LAUNCHES_FOR_O2 && df_exec_state(x, DF_OPT_O2) == STATE_NONE)
+        ask_for_o2(t, x);
+    return code;
+}
+
+void df_tiers_settle(df_tiers *t)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    while (t->n_pending > 0) pthread_cond_wait(&t->changed, &t->lock);
+    pthread_mutex_unlock(&t->lock);
+}
+
+df_tier_stats df_tiers_read(df_tiers *t)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    df_tier_stats s = t->stats;
+    pthread_mutex_unlock(&t->lock);
+    s.evicted = df_cache_stats_get(t->store).evictions;
+    return s;
+}
+
+void df_tiers_listen(df_tiers *t, df_listener *l)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    l->next = t->listeners;
+    t->listeners = l;
+    pthread_mutex_unlock(&t->lock);
+}
+
+void df_tiers_unlisten(df_tiers *t, df_listener *l)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    for (df_listener **at = &t->listeners; *at; at = &(*at)->next)
+        if (*at == l) {
+            *at = l->next;
+            break;
+        }
+    pthread_mutex_unlock(&t->lock);
+}
+
+void df_tiers_tell(df_tiers *t, const df_event *e)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    df_tiers_hear(t, e);
+    pthread_mutex_unlock(&t->lock);
+    df_event_log(t->log, e);
+}
+
+bool df_tiers_event(df_tiers *t, const df_listener *l, uint64_t *seen, uint64_t *n_dropped,
+                    df_event *out)
+{
+    df_tiers_check_fork(t);
+    pthread_mutex_lock(&t->lock);
+    const bool found = df_events_next(&l->events, seen, n_dropped, out);
+    pthread_mutex_unlock(&t->lock);
+    return found;
+}
+
+/* ---- life ---- */
+
+static uint32_t variants_after(df_tier tier, uint32_t asked)
+{
+    if (asked == UINT32_MAX || tier == DF_TIER_INTERP || tier == DF_TIER_O0) return 0;
+    return asked ? asked : tier == DF_TIER_AUTO ? DF_VARIANT_AFTER : 0;
+}
+
+deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, const df_compiler *c,
+                            df_tier tier, uint64_t max_bytes, uint32_t variant_after,
+                            df_tiers **out)
+{
+    df_tiers *const t = df_mem_zalloc(mem, sizeof *t);
+    if (!t) return df_fail_mem(d, "kernel cache", sizeof *t);
+    const df_cache_options o = { .max_bytes = max_bytes };
+    t->mem = mem;
+    t->log = log;
+    t->compiler = tier == DF_TIER_INTERP ? NULL : c;
+    t->tier = t->compiler ? tier : DF_TIER_INTERP;
+    atomic_init(&t->has_started, t->compiler && !t->compiler->start);
+    if (df_cache_create(mem, &o, &t->store) != DEFT_OK) {
+        df_mem_free(mem, t, sizeof *t);
+        return df_fail_mem(d, "kernel cache", 0);
+    }
+    t->max_bytes = max_bytes;
+    t->variant_after = variants_after(t->tier, variant_after);
+    pthread_mutex_init(&t->variant_lock, NULL);
+    pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
+    pthread_cond_init(&t->changed, NULL);
+    df_fork_mark_init(&t->mark);
+    *out = t;
+    return DEFT_OK;
+}
+
+void df_tiers_name(df_tiers *t, df_naming *n)
+{
+    t->naming = n;
+}
+
+void df_tiers_destroy(df_tiers **out)
+{
+    df_tiers *const t = *out;
+    if (!t) return;
+    *out = NULL;
+    df_tiers_check_fork(t);
+    if (t->has_thread) {
+        pthread_mutex_lock(&t->lock);
+        t->stop = true;
+        pthread_cond_broadcast(&t->changed);
+        pthread_mutex_unlock(&t->lock);
+        pthread_join(t->thread, NULL);
+    }
+    for (df_opt level = DF_OPT_O0; level <= DF_OPT_O2; level++)
+        while (t->head[level]) {
+            entry *const e = t->head[level];
+            df_counted *ref = &e->ref;
+            t->head[level] = e->next[level];
+            df_counted_drop(&ref);
+        }
+    for (entry *e; (e = df_variant_take(t)) != NULL;) {
+        df_counted *ref = &e->ref;
+        df_counted_drop(&ref);
+    }
+    df_cache_destroy(&t->store);
+    pthread_mutex_destroy(&t->variant_lock);
+    pthread_cond_destroy(&t->changed);
+    pthread_mutex_destroy(&t->lock);
+    df_fork_mark_finish(&t->mark);
+    df_mem_free(t->mem, t, sizeof *t);
+}
