@@ -1,9 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where deferred work runs: reading, evaluating, printing, saving. These are acting calls: they
- * return a status, and deliver the mistake that a missing tensor comes of (context.h). NULL alone
- * gives DEFT_E_ARG, as it cannot name its context; deft_message of the context then has the
- * sentence of the undelivered mistake.
+ * Where deferred work runs: reading, evaluating, printing, saving.
+ *
+ * These are acting calls. They return a status, and deliver the mistake from which a
+ * missing tensor comes (context.h). NULL as the only tensor gives DEFT_E_ARG, because such
+ * a call cannot reach a context. deft_message of the context then has the sentence of the
+ * undelivered mistake.
+ *
+ * Rules for all calls here:
+ *   - A call waits for the step in flight when it needs its values.
+ *   - Inside a step, a call that has to compute follows the step's policy
+ *     (deft_sync_policy).
+ *   - Inside the function of a loop, a branch or deft_vmap every call gives DEFT_E_STATE.
+ *   - A computation may fail with DEFT_E_RANGE (an index), DEFT_E_MEMORY, DEFT_E_LIMIT,
+ *     DEFT_E_COMPILE, DEFT_E_BACKEND or DEFT_E_INTERRUPTED. Nothing has changed then.
+ *   - Tensors are borrowed. Only the thread of the context may call.
  */
 #ifndef DEFT_EVAL_H
 #define DEFT_EVAL_H
@@ -16,17 +27,22 @@
 extern "C" {
 #endif
 
-/* Computes the given tensors as one unit. n 0 with a NULL list is an error. */
+/* Computes the n given tensors as one unit. All belong to one context. A NULL list, or n 0,
+ * gives DEFT_E_ARG. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_eval(deft_tensor *const *list, size_t n);
 
-/* Computes t and writes its row-major elements as dtype into dst; bytes must be exactly their size.
- * Converts as deft_cast does. In C, a constant dtype and a pointer to a number of another type do
- * not compile: float for DEFT_F32, int32_t or uint32_t for DEFT_I32, uint16_t for halves and so on;
- * dst may always point to void or to characters. */
+/* Computes t and writes its elements in row-major order to dst, converted to dtype as
+ * deft_cast does. bytes must be exactly their size, else the status is DEFT_E_ARG.
+ *
+ * In C, a constant dtype and a pointer to another type of number do not compile. DEFT_F32
+ * takes float, DEFT_I32 takes int32_t or uint32_t, halves take uint16_t, and so on. A
+ * pointer to void or to characters is always allowed. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst,
                                                size_t bytes);
 
-/* Reads a tensor of one element. */
+/* Computes a tensor of one element and converts the element to the type of *out. Any other
+ * number of elements gives DEFT_E_SHAPE. In C, deft_item (ops.h) chooses by the type of
+ * out. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_f32(deft_tensor *t, float *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_f64(deft_tensor *t, double *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_i32(deft_tensor *t, int32_t *out);
@@ -34,38 +50,62 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_item_i64(deft_tensor *t, int64_t *out)
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
 
-/* Computes t and lends its row-major elements, read only, until unmapped. They stay as they are
- * however t is assigned meanwhile. A copy is lent of a value on a GPU (without one:
- * deft_map_device), and of memory of deft_wrap_mut, which assignments write. Of deft_wrap the
- * caller's memory itself is lent: it must not change before it is unmapped. */
+/* What deft_map lends. */
 typedef struct deft_mapped {
-    const void *data;
-    size_t bytes;
-    void *held; /* deft's own */
-    deft_ctx *cx;
+    const void *data; /* The elements, read only. */
+    size_t bytes;     /* Their size. */
+    void *held;       /* Private to deft. */
+    deft_ctx *cx;     /* Private to deft. */
 } deft_mapped;
-DEFT_API DEFT_MUST_CHECK deft_status deft_map(deft_tensor *t, deft_mapped *out);
-DEFT_API void deft_unmap(deft_mapped *m); /* NULL and unmapped are fine */
 
-/* Text like "f32[2,3] [[1, 2, 3], [4, 5, 6]]"; long axes are shortened to their ends. Cut at n,
- * always terminated; *length (may be NULL) gets the full length. */
+/* Computes t and lends its elements in row-major order, read only, until deft_unmap. They
+ * do not change when t is assigned meanwhile. On failure *out is zero.
+ *
+ * A copy is lent when the value lives on a GPU; deft_map_device lends it without a copy. A
+ * copy is also lent of memory of deft_wrap_mut, because assignments write that memory. Of
+ * deft_wrap, the caller's memory itself is lent, and must not change before deft_unmap.
+ * Wrapped memory with gaps gives DEFT_E_ARG. */
+DEFT_API DEFT_MUST_CHECK deft_status deft_map(deft_tensor *t, deft_mapped *out);
+
+/* Ends the loan and makes *m zero. NULL and an unmapped *m are allowed. It comes before
+ * deft_ctx_destroy. */
+DEFT_API void deft_unmap(deft_mapped *m);
+
+/* Computes t and writes a text such as "f32[2,3] [[1, 2, 3], [4, 5, 6]]" to buf. Long axes
+ * are shortened to their ends. The text is cut at n bytes and always terminated. *length
+ * gets the full length; length may be NULL. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_format(deft_tensor *t, char *buf, size_t n,
                                                  size_t *length);
-/* The same and a newline, to a stream of the caller's. */
+
+/* Writes the same text and a newline to the caller's stream. DEFT_E_IO: the stream failed. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_print(deft_tensor *t, FILE *stream);
 
-/* ---- files: safetensors ---- */
+/* ---- files: safetensors ----
+ *
+ * safetensors is the format of Hugging Face: a JSON header and the elements in
+ * little-endian order.
+ */
 
+/* A tensor and its name in a file. */
 typedef struct deft_named {
-    const char *name; /* UTF-8, not empty */
+    const char *name; /* UTF-8, not empty. */
     deft_tensor *tensor;
 } deft_named;
 
-/* Computes and writes all, to a temporary file beside path that is then renamed over it. */
+/* Computes the n tensors and writes them to a file. The file is written under a temporary
+ * name in the same folder and then renamed to path, so that a failure leaves the old file
+ * as it was.
+ *
+ * DEFT_E_ARG: no path, no list, or an empty name. DEFT_E_IO: the system failed, or path is
+ * no regular file. Nothing is kept from the arguments. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_save(deft_ctx *cx, const char *path,
                                                const deft_named *list, size_t n);
-/* Assigns all or none: names, shapes and dtypes must match what the file holds; other names in the
- * file are ignored. DEFT_E_NOT_FOUND when there is no such file. */
+
+/* Assigns the n tensors from a file: all of them, or none. Names, shapes and dtypes must
+ * match the file. Other names in the file are ignored.
+ *
+ * DEFT_E_NOT_FOUND: there is no such file or name. DEFT_E_SHAPE, DEFT_E_DTYPE: a tensor
+ * does not match. DEFT_E_FORMAT: the file is damaged. DEFT_E_IO: the system failed. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path,
                                                const deft_named *list, size_t n);
 
@@ -74,6 +114,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path,
 #endif
 
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
+/* In C, deft_read checks the type of dst when the program is compiled. */
 #define deft_read(t, dtype, dst, bytes)                                                            \
     deft_read((t), (dtype), (dst),                                                                 \
               (bytes) + DEFT_REQUIRE(DEFT_MAY_HOLD((dst), dtype),                                  \
