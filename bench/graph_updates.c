@@ -134,7 +134,7 @@ static void put_inputs(rig *r)
 {
     static float data[SIDE * SIDE];
     df_diag d = { 0 };
-    const df_far *const far = r->dev->far;
+    const df_device_memory_ops *const far = r->dev->far;
     for (int i = 0; i < 4; i++) {
         df_buffer **const b = &r->in[i / 2][i % 2];
         must(&d, far->create(r->dev, &d, r->q, sizeof data, b));
@@ -144,7 +144,7 @@ static void put_inputs(rig *r)
 
 static void open_way(rig *r, way by)
 {
-    static const df_replay_wish usual;
+    static const df_replay_options usual;
     df_diag d = { 0 };
     must(&d, r->dev->far->queue_create(r->dev, &d, NULL, &r->q));
     set_table(asked[by]);
@@ -278,7 +278,7 @@ static void measure_step(bench *b, rig *r, uint32_t n, uint32_t first[2])
 void bench_graph_updates(bench *b)
 {
     static const uint32_t kernels[] = { 1, 4, 10, 16, 32, 100, 500 }, few[] = { 1, 10 };
-    static const df_gpu_wish wish = { .size = sizeof wish };
+    static const df_gpu_request wish = { .size = sizeof wish };
     const uint32_t *const list = b->quick ? few : kernels;
     const size_t n = b->quick ? DF_LEN(few) : DF_LEN(kernels);
     const char *const before = getenv("DEFT_CUDA_TABLE");

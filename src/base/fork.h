@@ -16,23 +16,23 @@
 #include "deft/status.h"
 
 /* Tells a child from its parent without a system call: a page that the kernel empties. */
-typedef struct df_fork_mark {
+typedef struct df_fork_detector {
     _Atomic uint32_t *page; /* NULL: not supported, pid is compared */
     _Atomic int pid;
-} df_fork_mark;
+} df_fork_detector;
 
-void df_fork_mark_init(df_fork_mark *m);
-void df_fork_mark_finish(df_fork_mark *m);
+void df_fork_detector_init(df_fork_detector *m);
+void df_fork_detector_finish(df_fork_detector *m);
 
 /* true for one thread of a child, once: it must put its state right and then call
- * df_fork_mark_done; other threads wait inside meanwhile. */
-bool df_fork_mark_seen(df_fork_mark *m);
-void df_fork_mark_done(df_fork_mark *m);
+ * df_fork_detector_done; other threads wait inside meanwhile. */
+bool df_fork_detector_seen(df_fork_detector *m);
+void df_fork_detector_done(df_fork_detector *m);
 
 /* A mutex that a child can lock, whoever held it in the parent. */
 typedef struct df_fork_lock {
     pthread_mutex_t mutex;
-    df_fork_mark mark;
+    df_fork_detector mark;
     bool is_held; /* guarded by the mutex */
 } df_fork_lock;
 

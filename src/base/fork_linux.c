@@ -12,7 +12,7 @@
 
 enum { MARK_CHILD = 0, MARK_PARENT = 1, MARK_BUSY = 2 };
 
-void df_fork_mark_init(df_fork_mark *m)
+void df_fork_detector_init(df_fork_detector *m)
 {
     void *const p =
         mmap(NULL, PAGE_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -27,13 +27,13 @@ void df_fork_mark_init(df_fork_mark *m)
     atomic_init(m->page, MARK_PARENT);
 }
 
-void df_fork_mark_finish(df_fork_mark *m)
+void df_fork_detector_finish(df_fork_detector *m)
 {
     if (m->page) munmap((void *)m->page, PAGE_SIZE);
     m->page = NULL;
 }
 
-static bool seen_by_pid(df_fork_mark *m)
+static bool seen_by_pid(df_fork_detector *m)
 {
     const int now = getpid();
     int before = atomic_load_explicit(&m->pid, memory_order_acquire);
@@ -43,7 +43,7 @@ static bool seen_by_pid(df_fork_mark *m)
     return false;
 }
 
-bool df_fork_mark_seen(df_fork_mark *m)
+bool df_fork_detector_seen(df_fork_detector *m)
 {
     if (!m->page) return seen_by_pid(m);
     uint32_t seen = atomic_load_explicit(m->page, memory_order_acquire);
@@ -54,7 +54,7 @@ bool df_fork_mark_seen(df_fork_mark *m)
     return false;
 }
 
-void df_fork_mark_done(df_fork_mark *m)
+void df_fork_detector_done(df_fork_detector *m)
 {
     if (m->page)
         atomic_store_explicit(m->page, MARK_PARENT, memory_order_release);
@@ -65,7 +65,7 @@ void df_fork_mark_done(df_fork_mark *m)
 bool df_fork_lock_init(df_fork_lock *l)
 {
     if (pthread_mutex_init(&l->mutex, NULL) != 0) return false;
-    df_fork_mark_init(&l->mark);
+    df_fork_detector_init(&l->mark);
     l->is_held = false;
     return true;
 }
@@ -73,12 +73,12 @@ bool df_fork_lock_init(df_fork_lock *l)
 void df_fork_lock_finish(df_fork_lock *l)
 {
     pthread_mutex_destroy(&l->mutex);
-    df_fork_mark_finish(&l->mark);
+    df_fork_detector_finish(&l->mark);
 }
 
 bool df_fork_lock_take(df_fork_lock *l)
 {
-    if (DF_LIKELY(!df_fork_mark_seen(&l->mark))) {
+    if (DF_LIKELY(!df_fork_detector_seen(&l->mark))) {
         pthread_mutex_lock(&l->mutex);
         l->is_held = true;
         return false;
@@ -88,7 +88,7 @@ bool df_fork_lock_take(df_fork_lock *l)
     pthread_mutex_init(&l->mutex, NULL);
     pthread_mutex_lock(&l->mutex);
     l->is_held = true;
-    df_fork_mark_done(&l->mark);
+    df_fork_detector_done(&l->mark);
     return was_held;
 }
 

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "base/journal_own.h"
+#include "base/journal_internal.h"
 
 #define MAX_BYTES ((uint64_t)256 << 20)
 #define TEXT_BYTES ((uint64_t)64 << 20)
@@ -78,14 +78,14 @@ static void forget(df_journal *j)
 
 static void check_fork(df_journal *j, bool writes)
 {
-    if (DF_LIKELY(!df_fork_mark_seen(&j->mark))) return;
+    if (DF_LIKELY(!df_fork_detector_seen(&j->mark))) return;
     forget(j);
     /* The file here, not in the thread: from now on its name is known. A failure is told there. */
     if (writes && !atomic_load(&j->is_dead)) {
         (void)df_journal_file_next(&j->file);
         (void)start(j);
     }
-    df_fork_mark_done(&j->mark);
+    df_fork_detector_done(&j->mark);
 }
 
 /* ---- life ---- */
@@ -106,7 +106,7 @@ df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journ
     if (!o->input_bytes) j->options.input_bytes = INPUT_BYTES;
     snprintf(j->compiler, sizeof j->compiler, "%s", o->compiler);
     sem_init(&j->wake, 0, 0); /* on Linux it only fills in a field */
-    df_fork_mark_init(&j->mark);
+    df_fork_detector_init(&j->mark);
     const bool has_file =
         df_journal_file_init(&j->file, o->dir, j->options.max_bytes, j->options.max_files) &&
         df_journal_file_next(&j->file);
@@ -141,7 +141,7 @@ void df_journal_close(df_journal **out)
         df_mem_free(j->mem, r, sizeof *r);
     }
     df_journal_file_finish(&j->file);
-    df_fork_mark_finish(&j->mark);
+    df_fork_detector_finish(&j->mark);
     df_mem_free(j->mem, j, sizeof *j);
 }
 
@@ -206,7 +206,7 @@ void df_ring_end(df_ring **out)
     if (r) atomic_store_explicit(&r->ended, true, memory_order_release);
 }
 
-void df_ring_tell(df_ring *r, df_note note, const void *values)
+void df_ring_log(df_ring *r, df_note note, const void *values)
 {
     check_fork(r->journal, true);
     const uint64_t head = atomic_load_explicit(&r->head, memory_order_relaxed);

@@ -105,7 +105,7 @@ typedef enum df_note {
     DF_N_NOTES
 } df_note;
 
-/* df_note_cut and so on: what df_ring_tell takes for DF_NOTE_cut. */
+/* df_note_cut and so on: what df_ring_log takes for DF_NOTE_cut. */
 #define F(type, name) uint64_t name;
 #define NOTE(id, fields)                                                                           \
     typedef struct df_note_##id {                                                                  \
@@ -121,7 +121,7 @@ df_ring *df_ring_open(df_journal *j, uint32_t context);
 void df_ring_end(df_ring **r); /* the writer frees it; NULL is fine */
 
 /* values: the struct of that note. Never waits, takes no memory. */
-void df_ring_tell(df_ring *r, df_note note, const void *values) DF_COLD;
+void df_ring_log(df_ring *r, df_note note, const void *values) DF_COLD;
 
 /* A plan among those of a runtime: what number of which context. */
 DF_INLINE uint64_t df_plan_id(uint32_t context, uint32_t number)

@@ -57,7 +57,7 @@ void df_ring_end(df_ring **r)
     (void)r;
 }
 
-void df_ring_tell(df_ring *r, df_note note, const void *values)
+void df_ring_log(df_ring *r, df_note note, const void *values)
 {
     (void)r;
     (void)note;

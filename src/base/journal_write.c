@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/journal_own.h"
+#include "base/journal_internal.h"
 
 #define LEAST_PAUSE_NS 10000000u
 #define MOST_PAUSE_NS 160000000u

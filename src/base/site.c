@@ -237,7 +237,7 @@ static void put_module(line *l, uintptr_t site)
     put_number(l, "+0x%llx)", (long long)(site - (uintptr_t)info.dli_saddr));
 }
 
-static bool resolve(df_sites *s, uintptr_t site, df_place *out)
+static bool resolve(df_sites *s, uintptr_t site, df_source_line *out)
 {
     if (!s) return false;
     if (!s->asked) {
@@ -251,7 +251,7 @@ static bool resolve(df_sites *s, uintptr_t site, df_place *out)
 
 static void put_address(line *l, df_sites *s, uintptr_t site)
 {
-    df_place p;
+    df_source_line p;
     if (!site) {
         put_text(l, "the start");
     } else if (resolve(s, site, &p)) {

@@ -21,11 +21,11 @@
 
 /* ---- resolvers ---- */
 
-typedef struct df_place {
+typedef struct df_source_line {
     char file[64]; /* without folders; cut to fit */
     char function[80];
     uint32_t line;
-} df_place;
+} df_source_line;
 
 /* Filled in by a plug-in. The df_sites that asks does so from one thread at a time. */
 typedef struct df_resolver {
@@ -33,7 +33,7 @@ typedef struct df_resolver {
     void *library; /* closed with dlclose, last; may be NULL */
     /* Where the code at address was written, the innermost inlined function; false: not known. Any
      * address may be asked for. Prints nothing, starts nothing, asks no network. */
-    bool (*find)(void *self, uintptr_t address, df_place *out);
+    bool (*find)(void *self, uintptr_t address, df_source_line *out);
     void (*destroy)(void *self);
 } df_resolver;
 

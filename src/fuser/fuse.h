@@ -80,9 +80,9 @@ typedef struct space {
 
 /* ---- vals, heads, groups ---- */
 
-typedef enum place_kind { PLACE_TEMP, PLACE_ROOT, PLACE_INTO } place_kind;
+typedef enum storage_kind { STORAGE_TEMP, STORAGE_ROOT, STORAGE_INTO } storage_kind;
 
-typedef struct place {
+typedef struct storage {
     uint32_t kind;
     uint32_t index; /* root or input ordinal */
     uint32_t node;  /* dtype, rank and extents */
@@ -92,7 +92,7 @@ typedef struct place {
     bool unused;    /* a matmul result that only its epilogue reads */
     uint32_t buf;
     uint32_t first, last; /* launches */
-} place;
+} storage;
 
 typedef struct val {
     uint32_t node;
@@ -265,7 +265,7 @@ typedef struct pass {
     DF_VEC(val) vals;
     DF_VEC(head) heads;
     DF_VEC(group) groups;
-    DF_VEC(place) places;
+    DF_VEC(storage) places;
     DF_VEC(load) loads;
     DF_VEC(edge) edges;
     DF_VEC(uint32_t) stack;
@@ -407,7 +407,7 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t af
 /* ---- share.c ---- */
 deft_status df_fuse_final_cones(pass *p);
 deft_status df_fuse_final_cone(pass *p, uint32_t g);
-void df_fuse_tell(pass *p); /* why neighbouring ops share a kernel */
+void df_fuse_explain(pass *p); /* why neighbouring ops share a kernel */
 /* Marks what is dear and computed more than once. *again: found some. */
 deft_status df_fuse_find_shared(pass *p, bool *again);
 
@@ -447,7 +447,7 @@ uint32_t df_fuse_stored_under(const pass *p, uint32_t node);
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
 void df_fuse_donors(pass *p);
 /* Whether the loops of g run over all elements of node, once each, through this map. */
-bool df_place_is_whole(pass *p, const group *g, uint32_t map, uint32_t node);
+bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node);
 deft_status df_fuse_launches(pass *p);
 void df_fuse_tail(pass *p);           /* after df_fuse_donors */
 deft_status df_fuse_checked(pass *p); /* n_checked; after df_fuse_tail */

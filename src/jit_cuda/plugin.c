@@ -12,7 +12,7 @@
 #define EXPORTED __attribute__((visibility("default")))
 
 EXPORTED deft_status df_plugin_gpu(const df_host *host, const char *build_id, df_diag *d,
-                                   const df_gpu_wish *wish, df_device **out);
+                                   const df_gpu_request *wish, df_device **out);
 EXPORTED deft_status df_plugin_gpu_count(const df_host *host, const char *build_id, df_diag *d,
                                          int *out);
 
@@ -28,7 +28,7 @@ static deft_status of_another(const df_host *host, df_diag *d)
 }
 
 deft_status df_plugin_gpu(const df_host *host, const char *build_id, df_diag *d,
-                          const df_gpu_wish *wish, df_device **out)
+                          const df_gpu_request *wish, df_device **out)
 {
     if (host->size != sizeof(df_host)) return DEFT_E_BACKEND; /* fail may not be where we think */
     if (!is_of_build(host, build_id) || wish->size != sizeof *wish) return of_another(host, d);

@@ -105,7 +105,7 @@ static uint8_t ins_moves(const df_gen *g, uint32_t i)
     return moves;
 }
 
-static df_place ins_place(const df_gen *g, uint32_t i)
+static df_gen_level ins_place(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
     const uint8_t moves = g->val[i].moves;

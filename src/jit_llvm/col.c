@@ -35,7 +35,7 @@ typedef struct chunk {
     uint32_t groups;
 } chunk;
 
-static LLVMTypeRef vec_type(const df_gen *g, const df_red *r)
+static LLVMTypeRef vec_type(const df_gen *g, const df_gen_red *r)
 {
     return df_gen_lanes(df_gen_mem_type(g, (deft_dtype)r->dtype), g->w);
 }
@@ -45,14 +45,15 @@ static LLVMTypeRef idx_type(const df_gen *g)
     return df_gen_lanes(g->i64, g->w);
 }
 
-static bool is_of_stage(const df_gen *g, const df_red *r, uint32_t stage)
+static bool is_of_stage(const df_gen *g, const df_gen_red *r, uint32_t stage)
 {
     return g->k->ins[r->ins].stage == stage;
 }
 
 /* ---- pairs in arrays of vectors ---- */
 
-static df_pair get(df_gen *g, const df_red *r, LLVMValueRef v, LLVMValueRef idx, LLVMValueRef at)
+static df_pair get(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef idx,
+                   LLVMValueRef at)
 {
     LLVMTypeRef t = vec_type(g, r), ti = idx_type(g);
     df_pair p = { LLVMBuildLoad2(g->b, t, df_gen_at(g, t, v, at), ""), NULL };
@@ -60,7 +61,7 @@ static df_pair get(df_gen *g, const df_red *r, LLVMValueRef v, LLVMValueRef idx,
     return p;
 }
 
-static void put(df_gen *g, const df_red *r, LLVMValueRef v, LLVMValueRef idx, LLVMValueRef at,
+static void put(df_gen *g, const df_gen_red *r, LLVMValueRef v, LLVMValueRef idx, LLVMValueRef at,
                 df_pair p)
 {
     LLVMBuildStore(g->b, p.v, df_gen_at(g, vec_type(g, r), v, at));
@@ -164,7 +165,7 @@ static void row_values(df_gen *g, chunk *c)
  * slot. */
 static void allocate(df_gen *g, chunk *c)
 {
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage)) continue;
         const uint64_t n = (uint64_t)(DF_TREE_DEPTH + r->n_acc) * c->groups;
         g->val[r->ins].slot = r->mem = df_gen_alloca(g, vec_type(g, r), n, 64);
@@ -173,7 +174,7 @@ static void allocate(df_gen *g, chunk *c)
 }
 
 /* The sum of nothing is +0: a column without elements has one block, whose fold is its identity. */
-static LLVMValueRef identity_of(df_gen *g, const df_red *r)
+static LLVMValueRef identity_of(df_gen *g, const df_gen_red *r)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
     LLVMValueRef v = df_gen_const(g, t, df_lower_identity((df_kop)r->op, t));
@@ -189,7 +190,7 @@ static void set_some(df_gen *g, chunk *c, uint32_t n_acc)
 {
     df_pair p[DF_LANES];
     uint32_t n = 0;
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage) || r->n_acc != n_acc) continue;
         p[n].v = identity_of(g, r);
         p[n++].i = r->is_arg ? df_gen_splat(g, c->r0, g->w) : NULL;
@@ -198,7 +199,7 @@ static void set_some(df_gen *g, chunk *c, uint32_t n_acc)
     df_loop l;
     begin_count(g, &l, n_acc == 1 ? g->pitch : mul(g, c->m, g->pitch));
     n = 0;
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++)
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++)
         if (is_of_stage(g, r, c->stage) && r->n_acc == n_acc)
             put(g, r, r->mem, r->mem_idx, add(g, c->top, l.i), p[n++]);
     df_loop_end(g, &l);
@@ -270,7 +271,7 @@ static void fold(df_gen *g, chunk *c)
     df_loop l;
     begin_count(g, &l, mul(g, n, g->pitch));
     LLVMValueRef at = add(g, c->top, l.i);
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage) || r->n_acc == 1) continue;
         const df_pair low = get(g, r, r->mem, r->mem_idx, at);
         const df_pair high = get(g, r, r->mem, r->mem_idx, add(g, at, far));
@@ -310,7 +311,7 @@ static LLVMValueRef join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMVa
     LLVMValueRef newer_at = stack_base(g, c, newer), older_at = stack_base(g, c, older);
     df_loop l;
     begin_count(g, &l, g->pitch);
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, c->stage)) continue;
         LLVMValueRef at = add(g, older_at, l.i);
         const df_pair a = get(g, r, r->mem, r->mem_idx, at);
@@ -332,7 +333,7 @@ static LLVMValueRef partial_at(df_gen *g, chunk *c, uint32_t slot)
     return df_gen_at(g, g->i64, g->p_partial, at);
 }
 
-static LLVMTypeRef bits_type(const df_gen *g, const df_red *r)
+static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
 {
     const uint32_t bits = 8 * df_dtype_bytes((deft_dtype)r->dtype);
     return df_gen_lanes(LLVMIntTypeInContext(g->ctx, bits), g->w);
@@ -341,7 +342,7 @@ static LLVMTypeRef bits_type(const df_gen *g, const df_red *r)
 static void store_partial(df_gen *g, chunk *c)
 {
     LLVMValueRef at = add(g, c->top, g->group);
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, 0)) continue;
         const df_pair p = get(g, r, r->mem, r->mem_idx, at);
         LLVMValueRef bits = LLVMBuildBitCast(g->b, p.v, bits_type(g, r), "");
@@ -354,7 +355,7 @@ static void store_partial(df_gen *g, chunk *c)
 static void load_partial(df_gen *g, chunk *c)
 {
     LLVMValueRef at = add(g, c->top, g->group);
-    for (df_red *r = g->reds; r < g->reds + g->n_reds; r++) {
+    for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
         if (!is_of_stage(g, r, 0)) continue;
         LLVMValueRef bits = df_access_load_unit(g, g->i64, partial_at(g, c, r->first_slot), 8);
         bits = LLVMBuildTruncOrBitCast(g->b, bits, bits_type(g, r), "");
@@ -437,7 +438,7 @@ static uint32_t choose_groups(const df_gen *g)
 {
     uint64_t bytes = 1;
     for (uint32_t k = 0; k < g->n_reds; k++) {
-        const df_red *r = &g->reds[k];
+        const df_gen_red *r = &g->reds[k];
         bytes += (uint64_t)r->n_acc * g->w *
                  (df_dtype_bytes((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
     }

@@ -249,7 +249,7 @@ void df_llvm_gate_forked(void)
     if (!atomic_load(&closed)) gate = (pthread_rwlock_t)PTHREAD_RWLOCK_INITIALIZER;
 }
 
-void df_llvm_gate_lose(void)
+void df_llvm_gate_abandon(void)
 {
     atomic_store(&is_lost, true);
 }

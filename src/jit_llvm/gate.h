@@ -19,6 +19,6 @@ bool df_llvm_gate_enter(bool alone); /* waits until no other that is alone is in
 void df_llvm_gate_leave(bool alone); /* as it entered */
 
 /* LLVM was left in the middle of a call: from now on nobody enters. */
-void df_llvm_gate_lose(void);
+void df_llvm_gate_abandon(void);
 
 #endif

@@ -32,14 +32,14 @@
 #include "jit_llvm/emit.h"
 #include "jit_llvm/flow.h"
 
-typedef enum df_place {
+typedef enum df_gen_level {
     PLACE_ENTRY,
     PLACE_ROW,
     PLACE_PRE,
     PLACE_RED,
     PLACE_LANES,
     PLACE_BODY
-} df_place;
+} df_gen_level;
 
 /* MOVES_RUN: ROW, with reduced axes other than the last alone. */
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4, MOVES_RUN = 8 };
@@ -52,7 +52,7 @@ typedef enum df_entry { ENTRY_MAIN, ENTRY_PART, ENTRY_FIN } df_entry;
 
 /* One instruction's values. */
 typedef struct df_val {
-    uint8_t place;                 /* df_place */
+    uint8_t place;                 /* df_gen_level */
     uint8_t moves;                 /* axes roles that it depends on */
     bool wants_vec;                /* scalar with lane-wise users: broadcast where it is defined */
     bool wants_inverse;            /* FAST: a scalar that lanes are divided by */
@@ -69,7 +69,7 @@ typedef struct df_val {
 } df_val;
 
 /* One reduce instruction. */
-typedef struct df_red {
+typedef struct df_gen_red {
     uint32_t ins;
     uint8_t op;                    /* df_kop */
     uint8_t dtype;                 /* of the accumulator; bool is held as u8 */
@@ -80,7 +80,7 @@ typedef struct df_red {
     LLVMValueRef *reg, *reg_idx;   /* accumulators in registers, DF_LANES / w; only while in_regs */
     LLVMValueRef operands;         /* ROW run by run: those of a block, side by side */
     LLVMValueRef stack, stack_idx; /* block results waiting to be joined */
-} df_red;
+} df_gen_red;
 
 /* What is known of one access. */
 typedef struct df_acc_state {
@@ -127,7 +127,7 @@ struct df_gen {
 
     df_val *val;
     df_acc_state *acc;
-    df_red *reds;
+    df_gen_red *reds;
     uint32_t n_reds;
 
     /* the loop body being written */
@@ -270,10 +270,10 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
 LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
 void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes); /* in this copy of the body */
 void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
-bool df_gen_is_here(const df_gen *g, uint32_t ins, df_place place); /* marked, of this place */
+bool df_gen_is_here(const df_gen *g, uint32_t ins, df_gen_level place); /* marked, of this place */
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
-void df_gen_place(df_gen *g, df_place place); /* marked instructions of this place, here */
-void df_gen_place_copies(df_gen *g, df_place place, uint32_t first, uint32_t end);
+void df_gen_place(df_gen *g, df_gen_level place); /* marked instructions of this place, here */
+void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
 uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
 /* n copies are few enough instructions to stand one after the other. */
 bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);

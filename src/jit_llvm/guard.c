@@ -168,7 +168,7 @@ static deft_status call_inside(guarded *g)
         go_out(&in);
         return st;
     }
-    df_llvm_gate_lose();
+    df_llvm_gate_abandon();
     go_out(&in);
     return g->host->fail(g->d, in.is_memory ? DEFT_E_MEMORY : DEFT_E_COMPILE,
                          "LLVM: %s; it is not used any more in this process", in.reason);

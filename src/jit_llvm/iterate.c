@@ -202,7 +202,7 @@ static void iterate(df_gen *g, bool has_lanes)
 
 /* ---- lanes ---- */
 
-static bool has_place(const df_gen *g, df_place place)
+static bool has_place(const df_gen *g, df_gen_level place)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++)
         if (g->val[i].place == place) return true;

@@ -511,7 +511,7 @@ deft_status df_gen_kernel(df_gen *g, const char *name)
     if (st != DEFT_OK) return st;
     g->val = df_arena_new(g->arena, df_val, g->k->n_ins + 1);
     g->acc = df_arena_new(g->arena, df_acc_state, g->k->n_access + 1);
-    g->reds = df_arena_new(g->arena, df_red, g->k->n_ins + 1);
+    g->reds = df_arena_new(g->arena, df_gen_red, g->k->n_ins + 1);
     char *other = df_arena_alloc(g->arena, strlen(name) + sizeof "_part", 1);
     if (!g->val || !g->acc || !g->reds || !other || setjmp(g->no_memory) != 0)
         return g->host->fail(g->d, DEFT_E_MEMORY, "code for %s: memory is short", name);

@@ -17,7 +17,7 @@ static bool is_reduce(const df_gen *g, uint32_t i)
 }
 
 /* Whether the accumulators may be fewer: equal bits whatever the order, or FAST. */
-static bool is_order_free(const df_gen *g, const df_red *r)
+static bool is_order_free(const df_gen *g, const df_gen_red *r)
 {
     return r->is_arg || !df_is_float((deft_dtype)r->dtype) || g->k->flags & DF_KERNEL_FAST;
 }
@@ -29,9 +29,9 @@ void df_reduce_plan(df_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         if (!is_reduce(g, i)) continue;
         const df_ins *ins = &g->k->ins[i];
-        df_red *r = &g->reds[g->n_reds++];
+        df_gen_red *r = &g->reds[g->n_reds++];
         const uint8_t t = g->k->ins[ins->src[0]].dtype;
-        *r = (df_red){ .ins = i, .op = ins->op, .dtype = t == DEFT_BOOL ? DEFT_U8 : t };
+        *r = (df_gen_red){ .ins = i, .op = ins->op, .dtype = t == DEFT_BOOL ? DEFT_U8 : t };
         r->is_arg = ins->op == DF_K_argmin || ins->op == DF_K_argmax;
         r->n_acc = is_order_free(g, r) ? 1 : DF_LANES;
         r->first_slot = slot;
@@ -46,13 +46,13 @@ uint32_t df_reduce_count(const df_gen *g, uint32_t stage)
     return n;
 }
 
-df_red *df_reduce_next(df_gen *g, df_red *r, uint32_t stage)
+df_gen_red *df_reduce_next(df_gen *g, df_gen_red *r, uint32_t stage)
 {
     while (r < g->reds + g->n_reds && g->k->ins[r->ins].stage != stage) r++;
     return r < g->reds + g->n_reds ? r : NULL;
 }
 
-LLVMTypeRef df_reduce_type(const df_gen *g, const df_red *r)
+LLVMTypeRef df_reduce_type(const df_gen *g, const df_gen_red *r)
 {
     return df_gen_mem_type(g, (deft_dtype)r->dtype);
 }
@@ -79,7 +79,7 @@ LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
     return LLVMBuildSelect(g->b, is_last, height, zeros, "");
 }
 
-LLVMValueRef df_reduce_identity(df_gen *g, const df_red *r, uint32_t w)
+LLVMValueRef df_reduce_identity(df_gen *g, const df_gen_red *r, uint32_t w)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
     return df_gen_splat(g, df_gen_const(g, t, df_lower_identity((df_kop)r->op, t)), w);
@@ -93,7 +93,7 @@ static LLVMValueRef both(df_gen *g, LLVMValueRef a, LLVMValueRef b)
 }
 
 /* Whether b beats a by its value alone. */
-static LLVMValueRef is_better(df_gen *g, const df_red *r, LLVMValueRef b, LLVMValueRef a)
+static LLVMValueRef is_better(df_gen *g, const df_gen_red *r, LLVMValueRef b, LLVMValueRef a)
 {
     const bool is_max = r->op == DF_K_argmax;
     const deft_dtype t = (deft_dtype)r->dtype;
@@ -108,7 +108,7 @@ static LLVMValueRef is_better(df_gen *g, const df_red *r, LLVMValueRef b, LLVMVa
                 LLVMBuildFCmp(g->b, LLVMRealORD, a, a, ""));
 }
 
-static LLVMValueRef is_same(df_gen *g, const df_red *r, LLVMValueRef a, LLVMValueRef b)
+static LLVMValueRef is_same(df_gen *g, const df_gen_red *r, LLVMValueRef a, LLVMValueRef b)
 {
     if (!df_is_float((deft_dtype)r->dtype)) return LLVMBuildICmp(g->b, LLVMIntEQ, a, b, "");
     LLVMValueRef nans = both(g, LLVMBuildFCmp(g->b, LLVMRealUNO, a, a, ""),
@@ -116,7 +116,7 @@ static LLVMValueRef is_same(df_gen *g, const df_red *r, LLVMValueRef a, LLVMValu
     return LLVMBuildOr(g->b, LLVMBuildFCmp(g->b, LLVMRealOEQ, a, b, ""), nans, "");
 }
 
-df_pair df_reduce_join(df_gen *g, const df_red *r, df_pair a, df_pair b)
+df_pair df_reduce_join(df_gen *g, const df_gen_red *r, df_pair a, df_pair b)
 {
     if (!r->is_arg)
         return (df_pair){ df_lower_join(g, (df_kop)r->op, (deft_dtype)r->dtype, a.v, b.v), NULL };
@@ -146,7 +146,7 @@ static LLVMValueRef positions(df_gen *g)
     return LLVMBuildAdd(g->b, at, df_gen_iota(g, g->i64, g->w), "");
 }
 
-static df_pair accumulated(df_gen *g, const df_red *r, df_pair acc, LLVMValueRef x)
+static df_pair accumulated(df_gen *g, const df_gen_red *r, df_pair acc, LLVMValueRef x)
 {
     if (!r->is_arg) {
         df_pair n = df_reduce_join(g, r, acc, (df_pair){ x, NULL });
@@ -160,12 +160,12 @@ static df_pair accumulated(df_gen *g, const df_red *r, df_pair acc, LLVMValueRef
                       LLVMBuildSelect(g->b, takes, positions(g), acc.i, "") };
 }
 
-static LLVMValueRef operands_at(df_gen *g, const df_red *r, LLVMValueRef from)
+static LLVMValueRef operands_at(df_gen *g, const df_gen_red *r, LLVMValueRef from)
 {
     return df_gen_at(g, df_reduce_type(g, r), r->operands, LLVMBuildAdd(g->b, g->lane0, from, ""));
 }
 
-static void accumulate(df_gen *g, df_red *r, LLVMValueRef x)
+static void accumulate(df_gen *g, df_gen_red *r, LLVMValueRef x)
 {
     LLVMTypeRef t = df_reduce_type(g, r);
     if (g->in_regs) {
@@ -185,7 +185,7 @@ static void accumulate(df_gen *g, df_red *r, LLVMValueRef x)
 
 void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
 {
-    df_red *r = g->reds;
+    df_gen_red *r = g->reds;
     while (r->ins != ins) r++;
     LLVMTypeRef t = df_reduce_type(g, r);
     const deft_dtype from = (deft_dtype)g->k->ins[g->k->ins[ins].src[0]].dtype;

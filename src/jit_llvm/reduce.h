@@ -16,15 +16,15 @@ void df_reduce_gathered(df_gen *g, uint32_t stage);
 void df_reduce_row_stage(df_gen *g, uint32_t stage); /* row.c */
 
 /* Reductions of one stage, in order. */
-df_red *df_reduce_next(df_gen *g, df_red *from, uint32_t stage);
+df_gen_red *df_reduce_next(df_gen *g, df_gen_red *from, uint32_t stage);
 #define DF_FOR_REDS(r, g, stage)                                                                   \
-    for (df_red *r = df_reduce_next((g), (g)->reds, (stage)); r;                                   \
+    for (df_gen_red *r = df_reduce_next((g), (g)->reds, (stage)); r;                               \
          r = df_reduce_next((g), r + 1, (stage)))
 
 enum { DF_BLOCK_LOG2 = 12 };
 _Static_assert(1 << DF_BLOCK_LOG2 == DF_BLOCK, "blocks are counted by a shift");
-LLVMTypeRef df_reduce_type(const df_gen *g, const df_red *r);
-LLVMValueRef df_reduce_identity(df_gen *g, const df_red *r, uint32_t w);
+LLVMTypeRef df_reduce_type(const df_gen *g, const df_gen_red *r);
+LLVMValueRef df_reduce_identity(df_gen *g, const df_gen_red *r, uint32_t w);
 /* Vector number index of an array of w-lane vectors of t: its address, its value. */
 LLVMValueRef df_reduce_at(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index);
 LLVMValueRef df_reduce_load(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index);
@@ -33,7 +33,7 @@ LLVMValueRef df_reduce_load(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValu
 typedef struct df_pair {
     LLVMValueRef v, i;
 } df_pair;
-df_pair df_reduce_join(df_gen *g, const df_red *r, df_pair older, df_pair newer);
+df_pair df_reduce_join(df_gen *g, const df_gen_red *r, df_pair older, df_pair newer);
 /* The blocks that this call looks at, and how many there are. */
 typedef struct df_blocks {
     LLVMValueRef from, to, n;

@@ -28,7 +28,7 @@ enum {
     UNROLL_REGS = 24, /* accumulator registers, at most */
 };
 
-static LLVMValueRef of_nothing(df_gen *g, const df_red *r)
+static LLVMValueRef of_nothing(df_gen *g, const df_gen_red *r)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
     return df_gen_const(g, t, r->op == DF_K_sum ? 0 : df_lower_identity((df_kop)r->op, t));
@@ -46,7 +46,7 @@ static LLVMValueRef half(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
 }
 
 /* acc[j] = acc[j] op acc[j + h], h = 32 .. 1, over vectors and then within the first. */
-static df_pair fold(df_gen *g, const df_red *r, df_pair *acc)
+static df_pair fold(df_gen *g, const df_gen_red *r, df_pair *acc)
 {
     uint32_t h = DF_LANES / 2;
     for (; h >= g->w; h /= 2)
@@ -224,7 +224,7 @@ static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, 
 
 /* ---- joining blocks ---- */
 
-static df_pair stack_at(df_gen *g, const df_red *r, LLVMValueRef at)
+static df_pair stack_at(df_gen *g, const df_gen_red *r, LLVMValueRef at)
 {
     LLVMTypeRef t = df_reduce_type(g, r);
     df_pair p = { LLVMBuildLoad2(g->b, t, df_gen_at(g, t, r->stack, at), ""), NULL };
@@ -232,7 +232,7 @@ static df_pair stack_at(df_gen *g, const df_red *r, LLVMValueRef at)
     return p;
 }
 
-static void stack_put(df_gen *g, const df_red *r, LLVMValueRef at, df_pair p)
+static void stack_put(df_gen *g, const df_gen_red *r, LLVMValueRef at, df_pair p)
 {
     LLVMBuildStore(g->b, p.v, df_gen_at(g, df_reduce_type(g, r), r->stack, at));
     if (r->is_arg) LLVMBuildStore(g->b, p.i, df_gen_at(g, g->i64, r->stack_idx, at));
@@ -272,7 +272,7 @@ static void allocate(df_gen *g, uint32_t stage)
 }
 
 /* The value that row-level code sees. */
-static LLVMValueRef result_of(df_gen *g, const df_red *r, df_pair p)
+static LLVMValueRef result_of(df_gen *g, const df_gen_red *r, df_pair p)
 {
     if (r->is_arg) return p.i;
     const bool is_bool = g->k->ins[r->ins].dtype == DEFT_BOOL;
@@ -290,7 +290,7 @@ static LLVMValueRef partial_at(df_gen *g, uint32_t slot, LLVMValueRef n_blocks, 
     return df_gen_at(g, g->i64, g->p_partial, LLVMBuildAdd(g->b, at, b, ""));
 }
 
-static LLVMTypeRef bits_type(const df_gen *g, const df_red *r)
+static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
 {
     return LLVMIntTypeInContext(g->ctx, 8 * df_dtype_bytes((deft_dtype)r->dtype));
 }

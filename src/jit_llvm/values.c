@@ -187,17 +187,17 @@ bool df_gen_has_elem(const df_gen *g, uint32_t stage)
     return false;
 }
 
-bool df_gen_is_here(const df_gen *g, uint32_t i, df_place place)
+bool df_gen_is_here(const df_gen *g, uint32_t i, df_gen_level place)
 {
     return g->val[i].is_marked && g->val[i].place == place && g->k->ins[i].level == DF_LEVEL_ELEM;
 }
 
-void df_gen_place(df_gen *g, df_place place)
+void df_gen_place(df_gen *g, df_gen_level place)
 {
     df_gen_place_copies(g, place, 0, g->n_copies);
 }
 
-void df_gen_place_copies(df_gen *g, df_place place, uint32_t first, uint32_t end)
+void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end)
 {
     const bool are_lanes = place == PLACE_BODY || place == PLACE_LANES;
     for (int stores = 0; stores < 2; stores++)
@@ -219,7 +219,8 @@ uint32_t df_gen_body_size(const df_gen *g)
     return n;
 }
 
-static bool is_row_level(const df_gen *g, uint32_t i, uint32_t stage, df_place place, bool is_store)
+static bool is_row_level(const df_gen *g, uint32_t i, uint32_t stage, df_gen_level place,
+                         bool is_store)
 {
     const df_ins *ins = &g->k->ins[i];
     return ins->level == DF_LEVEL_ROW && ins->stage == stage && g->val[i].place == place &&
@@ -227,7 +228,7 @@ static bool is_row_level(const df_gen *g, uint32_t i, uint32_t stage, df_place p
 }
 
 /* Values first, then stores. A part call only needs the values: fin stores. */
-static void row_level(df_gen *g, uint32_t stage, df_place place,
+static void row_level(df_gen *g, uint32_t stage, df_gen_level place,
                       void (*emit)(df_gen *g, uint32_t i))
 {
     bool has_stores = false;

@@ -5,7 +5,7 @@
 #ifndef DF_REPLAY_NODES_H
 #define DF_REPLAY_NODES_H
 
-#include "replay/place.h"
+#include "replay/placement.h"
 
 typedef struct df_tree_node {
     struct df_tree_node *parent, *latest;     /* latest: the child that was used last; or NULL */

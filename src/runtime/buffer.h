@@ -30,17 +30,17 @@ void df_allocator_lost(df_allocator *a);
 struct df_buffer;
 
 /* Memory that the host cannot read: a buffer's data is then an address of the device's. */
-typedef struct df_home {
+typedef struct df_buffer_owner {
     struct df_device *dev;
     void (*release)(struct df_buffer *b); /* the last reference is gone; any thread */
-} df_home;
+} df_buffer_owner;
 
 /* Owned by every holder of a reference. data never moves. */
 typedef struct df_buffer {
     void *data;
-    int64_t bytes;       /* asked for */
-    df_allocator *from;  /* NULL: the caller's memory, only borrowed; or it has a home */
-    const df_home *home; /* NULL: the host's memory */
+    int64_t bytes;               /* asked for */
+    df_allocator *from;          /* NULL: the caller's memory, only borrowed; or it has a home */
+    const df_buffer_owner *home; /* NULL: the host's memory */
     _Atomic uint32_t refs;
     uint32_t cls; /* the allocator's own */
 } df_buffer;

@@ -52,7 +52,7 @@ static void tell_gemm(cpu *c, deft_dtype t, const df_gemm_kernel *k, const df_pl
     df_event_make(&e, DF_WHY_tile_new, plan->site, deft_dtype_name(t), "code for it", found);
     e.owner = plan->owner;
     e.n = plan->number;
-    df_tiers_tell(c->exec.tiers, &e);
+    df_tiers_log(c->exec.tiers, &e);
 }
 
 /* Gets once the micro-kernel for matmuls of dtype t. Without one they run on tiles of plain C. */

@@ -11,7 +11,7 @@
 #include "fuser/plan.h"
 #include "runtime/buffer.h"
 #include "runtime/facts.h"
-#include "runtime/replay_told.h"
+#include "runtime/replay_event.h"
 #include "runtime/waiter.h"
 #include "runtime/work.h"
 
@@ -135,8 +135,9 @@ typedef struct df_launch_io {
         *input; /* per trace input: its buffer, to take over when donated; may be NULL */
     bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
     void *user;
-    struct df_ring *ring;   /* is told of each launch; NULL: not */
-    df_replay_tell decided; /* is told, with user, of each run that was no mere replay; NULL: not */
+    struct df_ring *ring; /* is told of each launch; NULL: not */
+    df_replay_event_fn
+        decided;       /* is told, with user, of each run that was no mere replay; NULL: not */
     df_waiter *waiter; /* when the run waits for code; NULL: nobody asks. Stopped, the run fails as
                         * if interrupted before its first launch */
     struct df_queue *queue; /* of a device with memory of its own: where the work goes; else NULL */
@@ -151,10 +152,10 @@ typedef struct df_run_stats {
 typedef struct df_device df_device;
 
 /* How a queue's runs are replayed as graphs (docs/graphs.md). 0: the default. */
-typedef struct df_replay_wish {
+typedef struct df_replay_options {
     uint32_t warm_after; /* runs at a place before one is recorded: 1 */
     uint64_t max_pool_bytes;
-} df_replay_wish;
+} df_replay_options;
 
 /* What a device offers whose memory the host cannot read: addresses in buffers, df_value and
  * df_input are then its own. A run there is *put in*: `run` returns before its results are there,
@@ -162,7 +163,7 @@ typedef struct df_replay_wish {
  * when `run` returns. What fails later comes out of the calls that wait. Calls: any thread, those
  * with a queue one at a time for each queue. A buffer may be dropped while work on it is under way.
  */
-typedef struct df_far {
+typedef struct df_device_memory_ops {
     /* theirs: a stream of the caller's, as the device has them (CUstream), which is used and not
      * owned; NULL: one of its own. */
     deft_status (*queue_create)(df_device *dev, df_diag *d, void *theirs, struct df_queue **out);
@@ -200,15 +201,15 @@ typedef struct df_far {
      * the device cannot, and q is as before. The rest does nothing, or gives zeros, where they
      * are not. */
     deft_status (*replay)(df_device *dev, df_diag *d, struct df_queue *q,
-                          const df_replay_wish *wish);
+                          const df_replay_options *wish);
     void (*begin_generation)(df_device *dev, struct df_queue *q); /* a step begins */
     void (*trim_replay)(df_device *dev, struct df_queue *q);      /* drops all graphs */
     df_replay_stats (*read_replay)(df_device *dev, struct df_queue *q);
     bool (*show_replay)(df_device *dev, struct df_queue *q, df_str *out); /* false: no memory */
     /* Each node of the tree as it is. */
-    void (*each_replay)(df_device *dev, struct df_queue *q, df_replay_tell tell, void *user);
+    void (*each_replay)(df_device *dev, struct df_queue *q, df_replay_event_fn tell, void *user);
     void (*destroy)(df_device **dev); /* all queues and buffers are gone */
-} df_far;
+} df_device_memory_ops;
 
 struct df_device {
     const char *name; /* for people; with `far` it says which it is: "cuda:0 (NVIDIA H100 PCIe)" */
@@ -222,21 +223,21 @@ struct df_device {
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
     void (*release)(df_device *dev, df_plan *plan); /* drops what prepare attached */
     df_allocator *allocator;                        /* NULL with `far` */
-    const df_far *far;                              /* NULL: its memory is the host's */
+    const df_device_memory_ops *far;                /* NULL: its memory is the host's */
 };
 
 /* The symbols of a plug-in for GPUs. `df_plugin_gpu` makes the device with that ordinal, which must
  * be destroyed before the plug-in is closed. Both refuse a host of another build. host lasts as
  * long as the devices. */
-typedef struct df_gpu_wish {
+typedef struct df_gpu_request {
     uint32_t size;
     int ordinal;
     uint64_t max_bytes, max_cached; /* of its memory; 0: no bound */
     bool measure;
     bool waits; /* runs wait for all code; else for what they cannot do without, see settle */
-} df_gpu_wish;
+} df_gpu_request;
 typedef deft_status (*df_plugin_gpu_fn)(const df_host *host, const char *build_id, df_diag *d,
-                                        const df_gpu_wish *wish, df_device **out);
+                                        const df_gpu_request *wish, df_device **out);
 #define DF_PLUGIN_GPU_SYMBOL "df_plugin_gpu"
 
 /* How many it could make, without making one: `df_plugin_gpu_count`. DEFT_E_BACKEND, with the

@@ -9,7 +9,7 @@
 #include "runtime/device.h"
 
 /* A loop or a branch of which nothing has run yet. */
-typedef struct df_flow_whole {
+typedef struct df_flow_construct {
     const df_plan *plan;
     const df_part *part;
     const df_trace *t; /* of plan, as slots are */
@@ -21,7 +21,7 @@ typedef struct df_flow_whole {
     void *const *init; /* LOOP, per state: where it is at first */
     const void *cond;  /* COND: where the condition is */
     df_buffer **made;  /* out, per root of body: what it leaves behind; NULL: nobody wants it */
-} df_flow_whole;
+} df_flow_construct;
 
 /* self: the device's own, of one run. What is put in is in order. */
 typedef struct df_flow_ops {
@@ -44,7 +44,7 @@ typedef struct df_flow_ops {
                               const int64_t *slots, void *const *in, void *const *out, bool *done);
     /* All of a branch, or of a loop with a test, without a word to the host. *done false: nothing
      * was done, and the host decides. NULL: it always does. */
-    deft_status (*run_whole)(void *self, df_diag *d, const df_flow_whole *w, bool *done);
+    deft_status (*run_whole)(void *self, df_diag *d, const df_flow_construct *w, bool *done);
     bool reads_host; /* plans read the host's memory, so that numbers need not be put anywhere */
 } df_flow_ops;
 

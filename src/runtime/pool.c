@@ -59,7 +59,7 @@ struct df_pool {
     uint32_t n_threads;
     _Atomic uint32_t n_started; /* workers that exist; written under busy */
     uint32_t n_tried;           /* the system refused the others: no second try */
-    df_fork_mark mark;
+    df_fork_detector mark;
     _Atomic uint32_t busy;     /* some thread is in a region */
     _Atomic uint32_t n_missed; /* short regions since the last that workers could take part in */
     int caller_cpu;            /* of the last region */
@@ -177,7 +177,7 @@ static void restart_after_fork(df_pool *p)
     atomic_store(&p->n_asleep, 0);
     atomic_store(&p->caller_asleep, false);
     atomic_store(&p->busy, 0);
-    df_fork_mark_done(&p->mark);
+    df_fork_detector_done(&p->mark);
 }
 
 static void open_region(df_pool *p, uint32_t n, task_fn task, void *user)
@@ -237,7 +237,7 @@ deft_status df_pool_create(df_diag *d, const df_mem *mem, uint32_t n_threads, df
     df_pool *const p = aligned(raw);
     *p = (df_pool){ .mem = mem, .raw = raw, .workers = workers, .n_threads = n_threads };
     p->n_ranges = n_threads < MAX_RANGES ? n_threads : MAX_RANGES;
-    df_fork_mark_init(&p->mark);
+    df_fork_detector_init(&p->mark);
     *out = p;
     return st;
 }
@@ -247,12 +247,12 @@ void df_pool_destroy(df_pool **out)
     df_pool *const p = *out;
     if (!p) return;
     *out = NULL;
-    if (df_fork_mark_seen(&p->mark)) restart_after_fork(p);
+    if (df_fork_detector_seen(&p->mark)) restart_after_fork(p);
     atomic_store(&p->stop, true);
     atomic_fetch_add(&p->region, 1);
     df_os_wake(&p->region, p->n_threads);
     for (uint32_t i = 0; i < p->n_started; i++) pthread_join(p->workers[i].handle, NULL);
-    df_fork_mark_finish(&p->mark);
+    df_fork_detector_finish(&p->mark);
     const df_mem *const mem = p->mem;
     if (p->workers) df_mem_free(mem, p->workers, sizeof *p->workers * (p->n_threads - 1));
     df_mem_free(mem, p->raw, sizeof *p + alignof(df_pool));
@@ -267,7 +267,7 @@ void df_pool_run(df_pool *p, uint32_t n, task_fn task, void *user)
 {
     uint32_t idle = 0;
     if (n > 1 && p->n_threads > 1) {
-        if (df_fork_mark_seen(&p->mark)) restart_after_fork(p);
+        if (df_fork_detector_seen(&p->mark)) restart_after_fork(p);
         if (atomic_compare_exchange_strong_explicit(&p->busy, &idle, 1, memory_order_acquire,
                                                     memory_order_relaxed)) {
             if (p->n_tried == 0) start_workers(p);

@@ -81,7 +81,7 @@ const df_code *df_tiers_choose(df_tiers *t, df_exec *e, const df_code *general, 
 void df_tiers_leave(df_tiers *t);
 
 /* Blocks until nothing is queued (tests, benches). */
-void df_tiers_settle(df_tiers *t);
+void df_tiers_wait_idle(df_tiers *t);
 df_tier_stats df_tiers_read(df_tiers *t);
 
 /* Who asked for kernels hears what became of them. Embedded in its owner; zero but for owner. */
@@ -94,7 +94,7 @@ typedef struct df_listener {
 void df_tiers_listen(df_tiers *t, df_listener *l);
 void df_tiers_unlisten(df_tiers *t, df_listener *l); /* fine when it does not listen */
 /* Tells the event's owner, when it still listens, and the log. Any thread. */
-void df_tiers_tell(df_tiers *t, const df_event *e);
+void df_tiers_log(df_tiers *t, const df_event *e);
 /* The event after *seen, which moves on; false when there is none. *n_dropped grows by those that
  * the ring lost in between. */
 bool df_tiers_event(df_tiers *t, const df_listener *l, uint64_t *seen, uint64_t *n_dropped,

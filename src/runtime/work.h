@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work of the caller's (deft/device.h) as a device gets it: df_far.work.
+ * Work of the caller's (deft/device.h) as a device gets it: df_device_memory_ops.work.
  */
 #ifndef DF_RUNTIME_WORK_H
 #define DF_RUNTIME_WORK_H
@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "deft/status.h"
-#include "runtime/replay_told.h"
+#include "runtime/replay_event.h"
 
 /* fn puts it into the stream that it is handed, and does not wait for it. */
 typedef struct df_work {
@@ -23,7 +23,7 @@ typedef struct df_work {
     uint32_t n_form;
     uint32_t owner; /* for errors that come late, as df_plan has them */
     uintptr_t site;
-    df_replay_tell decided; /* as of a run (df_launch_io), with `listener` */
+    df_replay_event_fn decided; /* as of a run (df_launch_io), with `listener` */
     void *listener;
 } df_work;
 

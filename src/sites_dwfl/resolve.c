@@ -30,7 +30,7 @@ typedef struct module {
 typedef struct answer {
     uintptr_t address; /* 0: none */
     bool known;
-    df_place place;
+    df_source_line place;
 } answer;
 
 typedef struct resolver {
@@ -106,13 +106,13 @@ static bool is_function(Dwarf_Die *die)
     return tag == DW_TAG_subprogram || tag == DW_TAG_inlined_subroutine;
 }
 
-static void put_name(df_place *out, Dwarf_Die *function)
+static void put_name(df_source_line *out, Dwarf_Die *function)
 {
     const char *const name = dwarf_diename(function);
     (void)snprintf(out->function, sizeof out->function, "%s", name ? name : "");
 }
 
-static void put_file(df_place *out, const char *path)
+static void put_file(df_source_line *out, const char *path)
 {
     (void)snprintf(out->file, sizeof out->file, "%s", base_name(path));
 }
@@ -124,7 +124,7 @@ static bool number(Dwarf_Die *die, unsigned attribute, Dwarf_Word *out)
 }
 
 /* From an inlined function to where it was called; false: that is not written down. */
-static bool to_caller(df_place *out, Dwarf_Die *unit, Dwarf_Die *inlined)
+static bool to_caller(df_source_line *out, Dwarf_Die *unit, Dwarf_Die *inlined)
 {
     Dwarf_Files *files;
     size_t n_files;
@@ -139,13 +139,13 @@ static bool to_caller(df_place *out, Dwarf_Die *unit, Dwarf_Die *inlined)
     return true;
 }
 
-static bool is_wrapper(const df_place *p)
+static bool is_wrapper(const df_source_line *p)
 {
     return strcmp(p->file, "deft.hpp") == 0;
 }
 
 /* Function and, out of the wrappers, line. chain: the innermost function and all around it. */
-static void walk_out(df_place *out, Dwarf_Die *unit, Dwarf_Die *chain, int n)
+static void walk_out(df_source_line *out, Dwarf_Die *unit, Dwarf_Die *chain, int n)
 {
     for (int i = 0; i < n; i++) {
         if (!is_function(&chain[i])) continue;
@@ -156,7 +156,7 @@ static void walk_out(df_place *out, Dwarf_Die *unit, Dwarf_Die *chain, int n)
     }
 }
 
-static void put_function(df_place *out, Dwarf_Die *unit, Dwarf_Addr pc)
+static void put_function(df_source_line *out, Dwarf_Die *unit, Dwarf_Addr pc)
 {
     Dwarf_Die *scopes = NULL, *chain = NULL;
     const int n = dwarf_getscopes(unit, pc, &scopes);
@@ -174,7 +174,7 @@ static void put_function(df_place *out, Dwarf_Die *unit, Dwarf_Addr pc)
     free(scopes);
 }
 
-static bool look_up(resolver *r, uintptr_t address, df_place *out)
+static bool look_up(resolver *r, uintptr_t address, df_source_line *out)
 {
     Dwarf_Addr bias;
     int line = 0;
@@ -192,7 +192,7 @@ static bool look_up(resolver *r, uintptr_t address, df_place *out)
 
 /* ---- entry ---- */
 
-static bool find(void *self, uintptr_t address, df_place *out)
+static bool find(void *self, uintptr_t address, df_source_line *out)
 {
     resolver *const r = self;
     df_loaded_find(address, &r->at);

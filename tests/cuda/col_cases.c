@@ -235,7 +235,7 @@ static void check_stacks(void)
 
 static void check_facts(void)
 {
-    const df_gpu_facts g = { .n_sms = 10, .threads_per_sm = 2048 };
+    const df_gpu_properties g = { .n_sms = 10, .threads_per_sm = 2048 };
     const uint8_t both = DF_CUDA_NARROW | DF_CUDA_WIDE;
     subject s;
     char *ptr[N_ACCESS] = { (char *)64, (char *)64, (char *)64, (char *)64 };

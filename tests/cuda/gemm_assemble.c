@@ -58,7 +58,7 @@ static df_kernel make_epilogue(bool is_f64, df_access access[4])
                         .ins = body[is_f64] };
 }
 
-static void check_usage(const df_cubin *c, const df_cuda_gemm_variant *v, const char *name)
+static void check_usage(const df_cubin *c, const df_cuda_gemm_config *v, const char *name)
 {
     df_diag d = { 0 };
     df_cuda_usage u;
@@ -91,7 +91,7 @@ static void assemble(const df_nvrtc *nv, int arch, deft_dtype in, bool mma, uint
     };
     df_access access[4];
     const df_kernel epilogue = make_epilogue(is_f64, access);
-    df_cuda_gemm_variant v[MOST];
+    df_cuda_gemm_config v[MOST];
     char name[MOST][16];
     df_str text;
     df_diag d = { 0 };
@@ -105,7 +105,7 @@ static void assemble(const df_nvrtc *nv, int arch, deft_dtype in, bool mma, uint
     df_str_putn(&text, prelude, size);
     for (uint32_t i = 0; i < n; i++) {
         const bool fused = i % 2;
-        v[i] = (df_cuda_gemm_variant){
+        v[i] = (df_cuda_gemm_config){
             .dtype = is_f64 ? DEFT_F64 : DEFT_F32,
             .a_dtype = (uint8_t)in,
             .b_dtype = (uint8_t)in,

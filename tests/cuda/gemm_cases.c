@@ -121,7 +121,7 @@ static void run_epilogue(subject *s)
 /* Another tile; reads, in whatever order, one element at a time. */
 static void vary(subject *s, df_cuda_gemm *plan)
 {
-    df_cuda_gemm_variant *const v = &plan->variant;
+    df_cuda_gemm_config *const v = &plan->variant;
     v->tile = (uint8_t)product_pick(&s->p, v->flags & DF_CUDA_GEMM_MMA ? DF_CUDA_N_MMA_TILES
                                                                        : DF_CUDA_N_TILES);
     if (product_pick(&s->p, 2)) v->a = (uint8_t)product_pick(&s->p, 2);
@@ -233,7 +233,7 @@ static void run(const batch *b, subject *s)
 {
     for (uint32_t i = 0; i < BY; i++) {
         df_cuda_gemm *const plan = &s->plan[i];
-        const df_cuda_gemm_variant *const v = &plan->variant;
+        const df_cuda_gemm_config *const v = &plan->variant;
         uint64_t words[MOST_WORDS];
         if (plan->way == DF_CUDA_GEMM_NOTHING) continue;
         if (plan->c_bytes != 0 || plan->fused != s->has_epilogue || plan->n_words > MOST_WORDS) {

@@ -101,8 +101,8 @@ static uint64_t below(world *w, uint64_t n)
 
 static bool world_open(world *w, uint64_t seed, df_diag *d)
 {
-    static const df_gpu_wish wish = { .size = sizeof wish };
-    const df_replay_wish usual = { .max_pool_bytes = without_va ? 1 << 20 : 0 };
+    static const df_gpu_request wish = { .size = sizeof wish };
+    const df_replay_options usual = { .max_pool_bytes = without_va ? 1 << 20 : 0 };
     *w = (world){ .mem = fail_mem_create(), .state = seed * 977 + 1 };
     gpu.when(STANDIN_RANDOM, (uint32_t)seed);
     if (df_cuda_create(d, fail_mem_get(w->mem), NULL, &wish, &w->dev) != DEFT_OK) return false;
@@ -578,7 +578,7 @@ static void check_other_queue(void)
         return;
     }
     gpu.when(STANDIN_LATE, 1);
-    const df_far *const far = w.dev->far;
+    const df_device_memory_ops *const far = w.dev->far;
     value x = random_value(&w, 8 * (size_t)ROWS), to = random_value(&w, 8 * (size_t)COLS);
     value weights[6];
     for (int i = 0; i < 6; i++) weights[i] = random_value(&w, ROWS * COLS);

@@ -116,37 +116,37 @@ static void check_groups(void)
 {
     hand_axpy p;
     hand_axpy_make(&p, DEFT_F32, false);
-    EXPECT(df_cuda_groups(&p.k, DF_CUDA_WIDE) == 4);
-    EXPECT(df_cuda_groups(&p.k, 0) == 4);
+    EXPECT(df_cuda_packs(&p.k, DF_CUDA_WIDE) == 4);
+    EXPECT(df_cuda_packs(&p.k, 0) == 4);
     hand_axpy_make(&p, DEFT_U8, false);
-    EXPECT(df_cuda_groups(&p.k, DF_CUDA_WIDE) == 1); /* 16 neighbours are enough */
-    EXPECT(df_cuda_groups(&p.k, 0) == 4);
+    EXPECT(df_cuda_packs(&p.k, DF_CUDA_WIDE) == 1); /* 16 neighbours are enough */
+    EXPECT(df_cuda_packs(&p.k, 0) == 4);
     hand_axpy_make(&p, DEFT_F64, false);
-    EXPECT(df_cuda_groups(&p.k, DF_CUDA_WIDE) == 4);
+    EXPECT(df_cuda_packs(&p.k, DF_CUDA_WIDE) == 4);
     p.ins[3].op = DF_K_div;
-    EXPECT(df_cuda_groups(&p.k, DF_CUDA_WIDE) == 2); /* a long instruction */
+    EXPECT(df_cuda_packs(&p.k, DF_CUDA_WIDE) == 2); /* a long instruction */
     p.ins[3].op = DF_K_load;
-    EXPECT(df_cuda_groups(&p.k, DF_CUDA_WIDE) == 2); /* three loads */
+    EXPECT(df_cuda_packs(&p.k, DF_CUDA_WIDE) == 2); /* three loads */
     p.ins[1].op = p.ins[2].op = p.ins[3].op = DF_K_add;
-    EXPECT(df_cuda_groups(&p.k, DF_CUDA_WIDE) == 1); /* none */
+    EXPECT(df_cuda_packs(&p.k, DF_CUDA_WIDE) == 1); /* none */
     static df_ins longer[30];
     for (uint32_t i = 0; i < 30; i++)
         longer[i] = ins(DF_K_add, DEFT_F32, 0, DF_LEVEL_ELEM, 0, 0, 0);
     longer[0].op = DF_K_load;
     p.k.ins = longer;
     p.k.n_ins = 16;
-    EXPECT(df_cuda_groups(&p.k, 0) == 2);
+    EXPECT(df_cuda_packs(&p.k, 0) == 2);
     p.k.n_ins = 17;
-    EXPECT(df_cuda_groups(&p.k, 0) == 1);
+    EXPECT(df_cuda_packs(&p.k, 0) == 1);
     p.k.n_ins = 8;
     p.k.mode = DF_MODE_ROW;
-    EXPECT(df_cuda_groups(&p.k, 0) == 1);
+    EXPECT(df_cuda_packs(&p.k, 0) == 1);
 }
 
 /* Thread blocks until the GPU has 16 warps for each multiprocessor, then groups for each thread. */
 static void check_grid(void)
 {
-    const df_gpu_facts g = { .n_sms = 100, .threads_per_sm = 2048 };
+    const df_gpu_properties g = { .n_sms = 100, .threads_per_sm = 2048 };
     const df_cuda_entry e = entries[0];
     hand_axpy p;
     hand_axpy_make(&p, DEFT_F32, false);

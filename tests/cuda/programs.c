@@ -51,9 +51,9 @@ static deft_status add_plan(df_plan *plan, void *user)
 
 static void add_program(programs *p, const char *text, size_t n, const char *where)
 {
-    static const df_gpu_facts gpu = { .n_sms = 132,
-                                      .shared_per_sm = 228 << 10,
-                                      .l2_bytes = 50 << 20 };
+    static const df_gpu_properties gpu = { .n_sms = 132,
+                                           .shared_per_sm = 228 << 10,
+                                           .l2_bytes = 50 << 20 };
     const df_limits limits = df_cuda_limits(&gpu);
     df_diag d = { 0 };
     df_arena arena;

@@ -161,7 +161,7 @@ static uint64_t count_frames(const chain *c, bool by_table)
     const df_cuda_plan *const p = c->plan->attached;
     uint64_t n = 0;
     for (int i = 0; i < DF_CUDA_FRAMES; i++) {
-        const df_cuda_frame *const f = atomic_load(&p->frame[i]);
+        const df_cuda_run_layout *const f = atomic_load(&p->frame[i]);
         n += f && f->is_laid_out && f->by_table == by_table;
     }
     return n;
@@ -365,10 +365,11 @@ static void check_frame(df_device *cpu)
     chain c;
     if (!chain_open(&c, "a frame", cpu, "0", SHORT)) return;
     chain_turn(&c, 3);
-    const df_cuda_frame *const f = atomic_load(&((df_cuda_plan *)c.plan->attached)->frame[0]);
+    const df_cuda_run_layout *const f = atomic_load(&((df_cuda_plan *)c.plan->attached)->frame[0]);
     const size_t n_spare = f->n_spare;
-    if (!df_cuda_frame_fits(f, c.plan, f->slots, false)) trial_fault("a frame", "does not fit", "");
-    if (df_cuda_frame_fits(f, c.plan, f->slots, true)) trial_fault("a frame", "fits", "");
+    if (!df_cuda_run_layout_fits(f, c.plan, f->slots, false))
+        trial_fault("a frame", "does not fit", "");
+    if (df_cuda_run_layout_fits(f, c.plan, f->slots, true)) trial_fault("a frame", "fits", "");
     bench_run_shifted(&c.p, &c.b, c.plan);
     bench_run(&c.p, &c.b, c.plan, false);
     expect("a frame", "words to spare", f->n_spare, n_spare);

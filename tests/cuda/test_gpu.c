@@ -69,7 +69,7 @@ static void gpus(void)
     CHECK_SAYS(df_gpu_open(&d, dr, NULL, 0, NULL, &g), &d, DEFT_E_BACKEND,
                "Stand-in GPU 0|capability 7.0|7.5");
     CHECK(!g && df_gpu_open(&d, dr, NULL, 1, NULL, &g) == DEFT_OK);
-    const df_gpu_facts *const f = df_gpu_facts_of(g);
+    const df_gpu_properties *const f = df_gpu_facts_of(g);
     CHECK(f->arch == 75 && f->n_sms == 9 && f->bytes == 1u << 30 && f->l2_bytes == 4 << 20);
     CHECK(f->threads_per_sm == 2048 && f->shared_per_block == 48 << 10);
     CHECK(f->shared_per_block_optin == 227 << 10 && f->shared_per_sm == 228 << 10);
@@ -387,7 +387,7 @@ static int work(void *args)
 /* Puts in a launch that will end with `code`. */
 static deft_status launch(df_queue *q, df_diag *d, int code, const char *ops, uint32_t number)
 {
-    const df_note n = { .owner = 4, .number = number, .ops = ops };
+    const df_launch_note n = { .owner = 4, .number = number, .ops = ops };
     CHECK(df_gpu_enter(df_queue_gpu(q), d) == DEFT_OK);
     CHECK(in.enqueue(df_queue_stream(q), work, &code, sizeof code, "launch") == 0);
     df_gpu_leave(df_queue_gpu(q));

@@ -115,7 +115,7 @@ static deft_status scenario(gpu_world *w, df_diag *d)
     DO(df_gpu_buffer(second, d, BIG, &c));
     DO(df_gpu_buffer(second, d, BIG, &e));
     for (uint32_t i = 0; i < 2 * DF_QUEUE_NOTES_MARK; i++)
-        DO(df_queue_launched(w->q[0], d, &(df_note){ .number = i }));
+        DO(df_queue_launched(w->q[0], d, &(df_launch_note){ .number = i }));
     DO(df_gpu_buffer(w->q[1], d, 100, &far));
     DO(df_queue_copy_peer(w->q[1], d, at(far), w->q[0], at(b), 100));
     DO(df_queue_get(w->q[1], d, back, at(far), 100));

@@ -51,7 +51,7 @@ static void own_at_once(void)
     gpu_world w;
     df_diag d = { 0 };
     df_buffer *none = NULL;
-    const df_home *home;
+    const df_buffer_owner *home;
     world_open(&w, STANDIN_LATE, 1, &(df_gpu_options){ .dev = (df_device *)(void *)&w });
     df_buffer *a = make(w.q[0], 1000), *b = make(w.q[0], 0);
     CHECK(a->bytes == 1000 && a->data && at(a) % 256 == 0 && a->home->dev == (void *)&w);

@@ -65,9 +65,9 @@ static void check_pairs(void)
         const df_cuda_entry by = { pairs[i].by_pass, pairs[i].by },
                             want = { pairs[i].want_pass, pairs[i].want };
         (void)snprintf(where, sizeof where, "pair %zu", i);
-        EXPECT(where, df_cuda_may_stand(&k, pairs[i].facts, by, want) == pairs[i].may);
+        EXPECT(where, df_cuda_may_substitute(&k, pairs[i].facts, by, want) == pairs[i].may);
         k.flags |= DF_KERNEL_FAST;
-        EXPECT(where, df_cuda_may_stand(&k, pairs[i].facts, by, want) == pairs[i].fast_may);
+        EXPECT(where, df_cuda_may_substitute(&k, pairs[i].facts, by, want) == pairs[i].fast_may);
     }
 }
 
@@ -255,12 +255,12 @@ static void run_turn(program *p, bench *b, const df_plan *plan, const turn *t)
 }
 
 /* The frame of the latest run of these shapes. */
-static const df_cuda_frame *frame_of(program *p, const df_plan *plan)
+static const df_cuda_run_layout *frame_of(program *p, const df_plan *plan)
 {
     df_cuda_plan *const own = plan->attached;
     const int64_t *const slots = program_slots(p, plan, p->t);
     for (int i = 0; i < DF_CUDA_FRAMES; i++) {
-        const df_cuda_frame *const f = atomic_load(&own->frame[i]);
+        const df_cuda_run_layout *const f = atomic_load(&own->frame[i]);
         if (f && f->is_laid_out && memcmp(f->slots, slots, plan->n_slots * sizeof *slots) == 0)
             return f;
     }
@@ -270,7 +270,7 @@ static const df_cuda_frame *frame_of(program *p, const df_plan *plan)
 static void check_frame(program *p, const df_plan *plan, uint8_t pass, uint8_t flags,
                         bool is_makeshift)
 {
-    const df_cuda_frame *const f = frame_of(p, plan);
+    const df_cuda_run_layout *const f = frame_of(p, plan);
     char text[96];
     if (!f || f->steps.n == 0) {
         trial_fault(p->where, "no frame", "");
@@ -295,7 +295,7 @@ static void hear(void *user, const char *topic, const char *line)
     n_told += strcmp(topic, "why") == 0 && strstr(line, "compiled beside runs") != NULL;
 }
 
-static void open_bench(bench *b, const df_gpu_wish *wish, const df_log *log)
+static void open_bench(bench *b, const df_gpu_request *wish, const df_log *log)
 {
     df_diag d = { 0 };
     *b = (bench){ .mem = fail_mem_create() };
@@ -313,11 +313,11 @@ static void close_bench(bench *b)
     trial_misuse("at the end");
 }
 
-static const df_gpu_wish beside = { .size = sizeof beside },
-                         waiting = { .size = sizeof waiting, .waits = true };
+static const df_gpu_request beside = { .size = sizeof beside },
+                            waiting = { .size = sizeof waiting, .waits = true };
 
 /* All turns by one plan; then, what is compiled beside them having come, once more. */
-static void check_case(df_device *cpu, size_t c, const df_gpu_wish *wish)
+static void check_case(df_device *cpu, size_t c, const df_gpu_request *wish)
 {
     bench b;
     df_diag d = { 0 };
@@ -437,7 +437,7 @@ static void check_fork(df_device *cpu)
     open_bench(&b, &beside, NULL);
     if (open_turn(&p, cpu, 0, 0)) {
         df_plan *plan = bench_plan(&p, &b, &d);
-        df_cuda_later *later = df_cuda_device_of(b.dev)->later;
+        df_cuda_background *later = df_cuda_device_of(b.dev)->later;
         bench_run_shifted(&p, &b, plan);
         bench_run(&p, &b, plan, false);
         settle(&b);
@@ -447,9 +447,9 @@ static void check_fork(df_device *cpu)
             (void)alarm(20);
             const df_cuda_entry e = { DF_CUDA_MAIN, 0 };
             const bool nobody =
-                df_cuda_later_ask(later, &plan->kernels[0], e, NULL) == DF_CUDA_NOBODY;
-            df_cuda_later_settle(later);
-            df_cuda_later_destroy(&later);
+                df_cuda_background_ask(later, &plan->kernels[0], e, NULL) == DF_CUDA_NOBODY;
+            df_cuda_background_settle(later);
+            df_cuda_background_destroy(&later);
             _exit(nobody ? 0 : 1);
         }
         int status = -1;
@@ -468,10 +468,10 @@ typedef enum failing { BY_DRIVER, BY_MEMORY } failing;
 static void check_not_left(program *p, bench *b, const df_plan *plan, const turn *t)
 {
     const df_cuda_entry e = { t->want_pass, t->wants };
-    const df_cuda_frame *const f = frame_of(p, plan);
+    const df_cuda_run_layout *const f = frame_of(p, plan);
     if (!f || f->steps.at[0].entry.flags == t->wants) return;
-    EXPECT(p->where, df_cuda_later_ask(df_cuda_device_of(b->dev)->later, &plan->kernels[0], e,
-                                       NULL) == DF_CUDA_NEVER);
+    EXPECT(p->where, df_cuda_background_ask(df_cuda_device_of(b->dev)->later, &plan->kernels[0], e,
+                                            NULL) == DF_CUDA_NEVER);
 }
 
 /* The n-th call fails in a run that something stands in for, or beside it; then all goes well.

@@ -71,11 +71,11 @@ void trial_misuse(const char *where)
 
 /* ---- a device, and one to compare with ---- */
 
-static const df_gpu_wish wish = { .size = sizeof wish };
+static const df_gpu_request wish = { .size = sizeof wish };
 
 deft_status bench_open(bench *b, df_diag *d)
 {
-    static const df_replay_wish usual;
+    static const df_replay_options usual;
     deft_status st = df_cuda_create(d, fail_mem_get(b->mem), NULL, &wish, &b->dev);
     if (st == DEFT_OK) st = b->dev->far->queue_create(b->dev, d, NULL, &b->q);
     return st == DEFT_OK && trial_by_graphs ? b->dev->far->replay(b->dev, d, b->q, &usual) : st;
@@ -229,7 +229,7 @@ static char *start_of(const trial *x, uint32_t i)
 deft_status trial_put(trial *x, df_diag *d)
 {
     deft_status st = DEFT_OK;
-    const df_far *const far = x->b->dev->far;
+    const df_device_memory_ops *const far = x->b->dev->far;
     for (uint32_t i = 0; i < x->t.n_inputs; i++) {
         const df_buffer *const host = x->p->host[i];
         const df_input *const in = &x->p->t->inputs[i];
@@ -246,7 +246,7 @@ done:
 /* Elements of root r, row-major, into copy. */
 static deft_status get_root(trial *x, df_diag *d, uint32_t r, char *out)
 {
-    const df_far *const far = x->b->dev->far;
+    const df_device_memory_ops *const far = x->b->dev->far;
     const df_root *const root = &x->t.roots[r];
     if (root->kind != DF_ROOT_INTO)
         return far->get(x->b->dev, d, x->b->q, out, x->root[r]->data, root_bytes(x->p, r));

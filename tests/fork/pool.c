@@ -172,7 +172,7 @@ int main(void)
     bad += !in_child(dev, 1, x, 0); /* before anything was started */
     bad += !pool_works(df_cpu_pool(dev));
     bad += !plan_works(dev, 2, x, &interpreted) || interpreted != 0;
-    df_tiers_settle(df_cpu_tiers(dev));
+    df_tiers_wait_idle(df_cpu_tiers(dev));
     bad += !in_child(dev, 3, x, 0);
     bad += !in_child(dev, 2, x, 0); /* code of the parent's */
     /* A region of another thread's is open while we fork. */

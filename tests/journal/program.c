@@ -331,7 +331,7 @@ static void overflow(void)
     df_journal *j = df_journal_open(&df_mem_system, &log, &o);
     df_ring *r = df_ring_open(j, 3);
     for (uint64_t i = 0; i < N; i++)
-        df_ring_tell(r, DF_NOTE_label_end, &(df_note_label_end){ .depth = i });
+        df_ring_log(r, DF_NOTE_label_end, &(df_note_label_end){ .depth = i });
     for (int i = 0; i < 1000; i++) {
         df_str s;
         df_record_begin(&s, j, "error", 3);

@@ -131,7 +131,7 @@ static void *work(void *user)
     for (int i = 0; i < N; i++) x[i] = (float)(i + (int)j->seed);
     for (uint32_t i = 0; i < N_ROUNDS; i++) {
         run_once(j->dev, i * (j->seed + 1) + i / 50, x);
-        if (i % 100 == 99) df_tiers_settle(df_cpu_tiers(j->dev));
+        if (i % 100 == 99) df_tiers_wait_idle(df_cpu_tiers(j->dev));
     }
     return NULL;
 }

@@ -34,7 +34,7 @@ static bool open_resolver(df_resolver *out)
     return has;
 }
 
-static bool known(df_resolver *r, uintptr_t site, df_place *out)
+static bool known(df_resolver *r, uintptr_t site, df_source_line *out)
 {
     memset(out, 0, sizeof *out);
     return r->find(r->self, site - 1, out);
@@ -48,7 +48,7 @@ static inline __attribute__((always_inline)) int inlined(void)
 Test(resolver, a_call_of_this_file)
 {
     df_resolver r;
-    df_place p;
+    df_source_line p;
     if (!open_resolver(&r) || !HAS_LINES) cr_skip_test();
     /* In the table of answers each takes the place of others. */
     for (uintptr_t i = 0; i < 300; i++) (void)known(&r, (uintptr_t)qsort + i, &p);
@@ -71,7 +71,7 @@ Test(resolver, a_call_of_this_file)
 Test(resolver, addresses_that_are_no_code)
 {
     df_resolver r;
-    df_place p;
+    df_source_line p;
     int on_stack;
     if (!open_resolver(&r)) cr_skip_test();
     char *const gone = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -125,7 +125,7 @@ static void *load(const char *name, char *path)
     return so;
 }
 
-static bool ask(df_place *out)
+static bool ask(df_source_line *out)
 {
     df_resolver r;
     cr_assert(open_resolver(&r));
@@ -146,7 +146,7 @@ static void put_instead(const char *path, const void *bytes, size_t n)
 
 static void without_lines(const char *what)
 {
-    df_place p;
+    df_source_line p;
     char text[DF_SITE_TEXT];
     cr_expect_not(ask(&p), "%s: %s:%u", what, p.file, p.line);
     df_site_text(NULL, caller, text, sizeof text);
@@ -156,7 +156,7 @@ static void without_lines(const char *what)
 Test(resolver, a_library_with_and_without_its_file)
 {
     df_resolver r;
-    df_place p;
+    df_source_line p;
     char path[256], stripped[256];
     if (!open_resolver(&r) || !HAS_LINES) cr_skip_test();
     df_resolver_close(&r);
@@ -210,7 +210,7 @@ Test(resolver, debug_information_that_is_damaged)
     uint32_t seed = 1;
     size_t start = 4096; /* headers and build id stay */
     for (int round = 0; round < 400; round++) {
-        df_place p;
+        df_source_line p;
         memcpy(changed, bytes, n);
         for (int k = 0; k < 1 + round % 40; k++) {
             seed = seed * 1664525u + 1013904223u;

@@ -667,13 +667,13 @@ Test(runtime, auto_interprets_then_runs_code)
     cr_expect_eq(h->stats.interpreted_segments, 2, "small: not worth waiting");
     drop_roots(h);
     atomic_store(&f.hold, false);
-    df_tiers_settle(df_cpu_tiers(dev));
+    df_tiers_wait_idle(df_cpu_tiers(dev));
     cr_expect_eq(atomic_load(&f.n_compiled), 1);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(plan_run(dev, h), DEFT_OK);
         cr_expect_eq(h->stats.interpreted_segments, 0);
         drop_roots(h);
-        df_tiers_settle(df_cpu_tiers(dev));
+        df_tiers_wait_idle(df_cpu_tiers(dev));
     }
     cr_expect_eq(atomic_load(&f.n_compiled), 2, "O0, then once O2");
     cr_expect_eq(atomic_load(&f.n_o2), 1);
@@ -831,7 +831,7 @@ Test(runtime, loops_of_unknown_length_begin_at_once)
     atomic_store(&f.hold, false);
     for (int i = 0; i < 4; i++) {
         drop_roots(h);
-        df_tiers_settle(df_cpu_tiers(dev));
+        df_tiers_wait_idle(df_cpu_tiers(dev));
         cr_assert_eq(plan_run(dev, h), DEFT_OK);
         cr_expect_eq(h->stats.interpreted_segments, 0);
     }

@@ -30,7 +30,7 @@ typedef struct fake {
     sem_t *inside, *go; /* NULL: does not wait */
 } fake;
 
-static bool fake_find(void *self, uintptr_t address, df_place *out)
+static bool fake_find(void *self, uintptr_t address, df_source_line *out)
 {
     fake *const f = self;
     f->asked++;
@@ -40,7 +40,7 @@ static bool fake_find(void *self, uintptr_t address, df_place *out)
         sem_wait(f->go);
     }
     if (address < 0x1000) return false;
-    *out = (df_place){ .line = (uint32_t)(address & 0xfff) };
+    *out = (df_source_line){ .line = (uint32_t)(address & 0xfff) };
     strcpy(out->file, "mlp.c");
     if (address & 0x1000) strcpy(out->function, "train");
     return true;

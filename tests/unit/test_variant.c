@@ -400,12 +400,12 @@ Test(variant, auto_makes_them_behind_the_back)
 {
     rig r;
     open_with(&r, DF_TIER_AUTO, 1 << 20, &df_mem_system);
-    df_tiers_settle(r.t);
+    df_tiers_wait_idle(r.t);
     launch_all(&r, 2, 3, 7, 3);
-    df_tiers_settle(r.t);
+    df_tiers_wait_idle(r.t);
     for (int i = 0; i < 62; i++) cr_assert_null(launch(&r, 3, 7, 3));
     launch_all(&r, 2, 3, 7, 3); /* those before the loop may have been counted, or not */
-    df_tiers_settle(r.t);
+    df_tiers_wait_idle(r.t);
     cr_assert_not_null(launch(&r, 3, 7, 3));
     close_rig(&r);
 }
@@ -427,7 +427,7 @@ Test(variant, none_where_nobody_asked)
         build(&r.built, 0);
         attach(&r, &r.plan, &r.built);
         launch_all(&r, 200, 3, 7, 3);
-        df_tiers_settle(r.t);
+        df_tiers_wait_idle(r.t);
         launch_all(&r, 200, 3, 7, 3);
         eq(n_special, 0);
         close_rig(&r);

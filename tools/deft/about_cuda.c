@@ -18,7 +18,7 @@ static void show_gpu(FILE *f, const df_driver *dr, int ordinal)
     df_diag d = { 0 };
     df_gpu *g = NULL;
     if (df_gpu_open(&d, dr, NULL, ordinal, NULL, &g) == DEFT_OK) {
-        const df_gpu_facts *const is = df_gpu_facts_of(g);
+        const df_gpu_properties *const is = df_gpu_facts_of(g);
         fprintf(f, "gpu %d      %s, sm_%d, %llu MiB, %d multiprocessors\n", ordinal, is->name,
                 is->arch, (unsigned long long)(is->bytes >> 20), is->n_sms);
     } else {

@@ -127,7 +127,7 @@ static void find_homes(outline *o)
     }
 }
 
-void df_outline_homes(outline *o)
+void df_outline_assign_parts(outline *o)
 {
     find_levels(o);
     find_homes(o);

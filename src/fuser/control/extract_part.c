@@ -242,7 +242,7 @@ done:
     return st;
 }
 
-deft_status df_outline_cut(outline *o, where w, df_subplan *out)
+deft_status df_outline_extract(outline *o, where w, df_subplan *out)
 {
     deft_status st = DEFT_OK;
     uint32_t high = 0, n_nodes = 0;

@@ -515,7 +515,7 @@ done:
     return st;
 }
 
-deft_status df_outline_whole(outline *o, const whole *w, df_subplan *out)
+deft_status df_outline_loop_kernel(outline *o, const whole *w, df_subplan *out)
 {
     deft_status st = DEFT_OK;
     bool fits = false;

@@ -53,7 +53,7 @@ static deft_status make_run(outline *o, uint32_t level)
         TRY(add_root(o, n));
     }
     if (out.n == 0) goto done;
-    TRY(df_outline_cut(o, df_in_run(level), &part.body));
+    TRY(df_outline_extract(o, df_in_run(level), &part.body));
     TRY(push_part(o, part, out.at, out.n));
 done:
     if (st != DEFT_OK) drop_part(o, &part, st);
@@ -74,7 +74,8 @@ static deft_status make_cond(outline *o, uint32_t first)
             if (side == 0 && !df_vec_push(o->p->mem, &out, o->cell[n]))
                 TRY(df_outline_no_memory(o));
         }
-        TRY(df_outline_cut(o, (where){ IN_SIDE, first, side }, side ? &part.other : &part.body));
+        TRY(df_outline_extract(o, (where){ IN_SIDE, first, side },
+                               side ? &part.other : &part.body));
     }
     TRY(df_outline_need_cell(o, df_at(o, first)->src[0].i, &part.cond));
     TRY(push_part(o, part, out.at, out.n));
@@ -97,7 +98,7 @@ static deft_status cut_iteration(outline *o, uint32_t loop, df_part *part)
         TRY(add_root(o, df_at(o, l->list[k])->src[is_state].i));
         if (!is_state) row_bytes[k - l->n_states] = df_outline_bytes(o, l->list[k], 1);
     }
-    TRY(df_outline_cut(o, (where){ IN_LOOP, loop, 0 }, &part->body));
+    TRY(df_outline_extract(o, (where){ IN_LOOP, loop, 0 }, &part->body));
     part->row_bytes = row_bytes;
 done:
     return st;
@@ -136,7 +137,7 @@ static deft_status make_whole(outline *o, uint32_t loop, df_part *part)
     for (uint32_t k = 0; k < l->n_states + l->n_rows; k++)
         if (open || o->cell[l->list[k]] != DF_NONE) TRY(add_root(o, l->list[k]));
     const whole w = { loop, open ? WHOLE_CHUNK : 0 };
-    TRY(df_outline_whole(o, &w, &part->body));
+    TRY(df_outline_loop_kernel(o, &w, &part->body));
     if (!part->body.plan) return DEFT_OK;
     if (l->proceed != DF_NONE)
         df_fuse_guard(o->p, open ? DF_GUARD_at_least : DF_GUARD_at_most, part->most, 0,
@@ -168,7 +169,7 @@ static deft_status make_loop(outline *o, uint32_t loop)
         if (l->proceed != DF_NONE) {
             o->roots.n = 0;
             TRY(add_root(o, df_at(o, l->proceed)->src[0].i));
-            TRY(df_outline_cut(o, (where){ IN_LOOP, loop, 0 }, &part.other));
+            TRY(df_outline_extract(o, (where){ IN_LOOP, loop, 0 }, &part.other));
         }
     }
     TRY(push_part(o, part, out.at, out.n));
@@ -311,7 +312,7 @@ deft_status df_fuse_outline(pass *p)
     deft_status st = DEFT_OK;
     outline o = { .p = p, .t = p->t };
     TRY(begin(&o));
-    df_outline_homes(&o);
+    df_outline_assign_parts(&o);
     TRY(make_parts(&o));
     TRY(parts_out(&o));
 done:

@@ -107,7 +107,7 @@ DF_INLINE bool df_same_where(where a, where b)
 /* ---- assign_parts.c ---- */
 
 /* Fills in level, loop_level, group, home, loop_home and n_levels. */
-void df_outline_homes(outline *o);
+void df_outline_assign_parts(outline *o);
 
 /* ---- extract_part.c ---- */
 
@@ -127,7 +127,7 @@ deft_status df_outline_add_port(outline *o, cut_trace *cut, uint32_t n, const df
 /* Fuses the cut; out is its plan. */
 deft_status df_outline_fuse(outline *o, const cut_trace *cut, df_subplan *out);
 /* A trace whose roots are the nodes in o->roots, as far as it is in w, and its plan. */
-deft_status df_outline_cut(outline *o, where w, df_subplan *out);
+deft_status df_outline_extract(outline *o, where w, df_subplan *out);
 /* plan, made for the cut, becomes out's: also when this fails. */
 deft_status df_outline_take_plan(outline *o, const cut_trace *cut, df_plan *plan, df_subplan *out);
 
@@ -141,7 +141,7 @@ typedef struct whole {
     uint32_t loop;
     int64_t chunk; /* 0: all, from cells */
 } whole;
-deft_status df_outline_whole(outline *o, const whole *w, df_subplan *out);
+deft_status df_outline_loop_kernel(outline *o, const whole *w, df_subplan *out);
 
 /* ---- tagged.c ---- */
 

@@ -131,9 +131,9 @@ uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, u
 
 /* ---- accesses ---- */
 
-static uint32_t memory_of_place(const pass *p, const place *q)
+static uint32_t memory_of_place(const pass *p, const storage *q)
 {
-    if (q->kind == PLACE_INTO) return q->index;
+    if (q->kind == STORAGE_INTO) return q->index;
     return q->donor != DF_NONE ? q->donor : p->t->n_inputs + (uint32_t)(q - p->places.at);
 }
 

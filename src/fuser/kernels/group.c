@@ -528,7 +528,7 @@ deft_status df_fuse_groups(pass *p)
         if (st == DEFT_OK && p->fuse && round + 1 < MAX_ROUNDS) st = df_fuse_find_shared(p, &again);
         if (st != DEFT_OK) return st;
         if (again) continue;
-        df_fuse_tell(p);
+        df_fuse_explain(p);
         return p->st;
     }
 }

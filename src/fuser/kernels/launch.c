@@ -112,7 +112,7 @@ static void find_first_whole(pass *p, uint32_t *first)
         for (uint32_t i = 0; i < w->n_items; i++) {
             const item *const it = &w->items[i];
             if (it->kind == IT_TAKE && w->level < first[it->node] &&
-                df_place_is_whole(p, w, it->map, it->node))
+                df_map_is_full(p, w, it->map, it->node))
                 first[it->node] = w->level;
         }
     }

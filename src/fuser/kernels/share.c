@@ -134,7 +134,7 @@ deft_status df_fuse_final_cones(pass *p)
     return DEFT_OK;
 }
 
-void df_fuse_tell(pass *p)
+void df_fuse_explain(pass *p)
 {
     for (uint32_t g = 0; g < p->groups.n && p->lim->keep_why; g++)
         tell_neighbours(p, &p->groups.at[g]);

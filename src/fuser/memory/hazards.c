@@ -157,7 +157,7 @@ static void guard_overlap(pass *p, const load *l, uint32_t v)
     }
 }
 
-bool df_place_is_whole(pass *p, const group *g, uint32_t map, uint32_t node)
+bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node)
 {
     const df_box b = df_box_of(p, g, map, node);
     bool whole = b.is_box;
@@ -468,7 +468,7 @@ static uint32_t head_to_temporary(pass *p, uint32_t v)
 {
     const uint32_t i = head_index(p, p->vals.at[v].group, v), node = p->heads.at[i].expr;
     const uint32_t s = df_fuse_new_val(p, node, false);
-    const uint32_t q = df_fuse_new_place(p, PLACE_TEMP, 0, node);
+    const uint32_t q = df_fuse_new_place(p, STORAGE_TEMP, 0, node);
     if (p->st != DEFT_OK) return DF_NONE;
     head *const w = &p->heads.at[i];
     w->val = s;

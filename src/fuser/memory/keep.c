@@ -44,7 +44,7 @@ void df_keep_add_live(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 
 void df_keep_count_place(keeper *k, uint32_t q, int sign)
 {
-    const place *const w = &k->p->places.at[q];
+    const storage *const w = &k->p->places.at[q];
     if (df_keep_is_temporary(k->p, q))
         df_keep_add_live(k, w->first, w->last, sign * df_keep_rounded(k->bytes.at[q]));
 }
@@ -165,9 +165,9 @@ static bool have(keeper *k, uint32_t u, uint32_t level, uint32_t depth)
     const pass *const p = k->p;
     if (p->vals.at[u].over_by != DF_NONE) return false;
     const uint32_t v = df_keep_version_at(k, u, level), q = p->vals.at[v].place;
-    const place *const w = &p->places.at[q];
-    if (w->kind == PLACE_INTO) return false;
-    if (w->kind == PLACE_ROOT || w->last >= level) return true;
+    const storage *const w = &p->places.at[q];
+    if (w->kind == STORAGE_INTO) return false;
+    if (w->kind == STORAGE_ROOT || w->last >= level) return true;
     if (read_tried(k, v, level)) return true;
     if (w->last < k->peak && again_too(k, v, level, depth)) return true;
     for (uint32_t i = 0; i < k->n_stretches; i++)
@@ -233,7 +233,7 @@ static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 static void put_val(keeper *k, const copy *c, uint32_t v, bool stays_in_tile)
 {
     const pass *const p = k->p;
-    const place *const w = &p->places.at[p->vals.at[v].place];
+    const storage *const w = &p->places.at[p->vals.at[v].place];
     const int64_t bytes = df_keep_rounded(k->bytes.at[p->vals.at[v].place]);
     const readers r = df_keep_readers_of(p, v, c->level);
     uint32_t until = c->until;
@@ -310,7 +310,7 @@ static deft_status find_candidates(keeper *k)
     k->at_peak.n = 0;
     for (uint32_t v = 0; v < p->vals.n; v++) {
         const uint32_t q = p->vals.at[v].place;
-        const place *const w = &p->places.at[q];
+        const storage *const w = &p->places.at[q];
         if (!df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) || w->first >= k->peak ||
             w->last <= k->peak)
             continue;
@@ -359,9 +359,9 @@ static void until_when(keeper *k)
     uint32_t all = UINT32_MAX;
     for (uint32_t i = 0; i < p->t->n_inputs; i++) k->until[i] = UINT32_MAX;
     for (uint32_t v = 0; v < p->vals.n; v++) {
-        const place *const w = &p->places.at[p->vals.at[v].place];
-        if (w->kind == PLACE_INTO && w->first < all) all = w->first;
-        if (w->kind == PLACE_ROOT && w->donor != DF_NONE && w->first < k->until[w->donor])
+        const storage *const w = &p->places.at[p->vals.at[v].place];
+        if (w->kind == STORAGE_INTO && w->first < all) all = w->first;
+        if (w->kind == STORAGE_ROOT && w->donor != DF_NONE && w->first < k->until[w->donor])
             k->until[w->donor] = w->first;
     }
     /* The caller's memory may overlap any input. */
@@ -392,7 +392,7 @@ static deft_status arena_bytes(keeper *k, int64_t *out)
     df_life *const life = df_mem_alloc(p->mem, (p->places.n + 1) * sizeof *life);
     if (!life) return df_keep_no_memory(p);
     for (uint32_t q = 0; q < p->places.n; q++) {
-        const place *const w = &p->places.at[q];
+        const storage *const w = &p->places.at[q];
         if (df_keep_is_temporary(p, q))
             life[n++] = (df_life){ k->bytes.at[q], w->first, w->last, q, 0 };
     }
@@ -406,7 +406,7 @@ static deft_status too_much(keeper *k, int64_t lowest)
     const pass *const p = k->p;
     uint32_t largest = DF_NONE;
     for (uint32_t q = 0; q < p->places.n; q++) {
-        const place *const w = &p->places.at[q];
+        const storage *const w = &p->places.at[q];
         if (!df_keep_is_temporary(p, q) || w->first > k->peak || w->last < k->peak) continue;
         if (largest == DF_NONE || k->bytes.at[q] > k->bytes.at[largest]) largest = q;
     }

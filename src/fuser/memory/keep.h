@@ -78,8 +78,8 @@ DF_INLINE uint32_t df_keep_level_of(const pass *p, uint32_t v)
 
 DF_INLINE bool df_keep_is_temporary(const pass *p, uint32_t q)
 {
-    const place *const w = &p->places.at[q];
-    return w->kind == PLACE_TEMP && !w->unused && w->first <= w->last;
+    const storage *const w = &p->places.at[q];
+    return w->kind == STORAGE_TEMP && !w->unused && w->first <= w->last;
 }
 
 /* The first launch from which place q takes memory that it does not take yet, if it gets a reader
@@ -87,7 +87,7 @@ DF_INLINE bool df_keep_is_temporary(const pass *p, uint32_t q)
  * all: its first reader has it stored, from the launch that makes it. */
 DF_INLINE uint32_t df_keep_free_from(const pass *p, uint32_t q)
 {
-    const place *const w = &p->places.at[q];
+    const storage *const w = &p->places.at[q];
     return w->unused ? w->first : w->last + 1;
 }
 
@@ -96,7 +96,7 @@ DF_INLINE bool df_keep_is_alone(const pass *p, uint32_t v)
 {
     const val *const w = &p->vals.at[v];
     return w->plain && w->over == DF_NONE && w->over_by == DF_NONE && w->frames == DF_NONE &&
-           w->root == DF_NONE && p->places.at[w->place].kind == PLACE_TEMP;
+           w->root == DF_NONE && p->places.at[w->place].kind == STORAGE_TEMP;
 }
 
 /* The latest copy of v that is there before launch `level`. */

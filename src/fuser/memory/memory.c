@@ -15,11 +15,11 @@ static uint32_t add_buf(pass *p, df_plan_buf b)
 
 uint32_t df_fuse_place_buf(pass *p, uint32_t at)
 {
-    place *const q = &p->places.at[at];
+    storage *const q = &p->places.at[at];
     if (q->buf != DF_NONE) return q->buf;
-    const uint32_t kind = q->kind == PLACE_ROOT   ? DF_BUF_ROOT
-                          : q->kind == PLACE_INTO ? DF_BUF_INTO
-                                                  : DF_BUF_TEMP;
+    const uint32_t kind = q->kind == STORAGE_ROOT   ? DF_BUF_ROOT
+                          : q->kind == STORAGE_INTO ? DF_BUF_INTO
+                                                    : DF_BUF_TEMP;
     const df_slot numel = df_fuse_numel(p, q->node);
     q->buf = add_buf(p, (df_plan_buf){ .kind = kind,
                                        .index = kind == DF_BUF_TEMP ? DF_NONE : q->index,
@@ -44,7 +44,7 @@ uint32_t df_fuse_input_buf(pass *p, uint32_t input)
                                          .donor = DF_NONE });
 }
 
-static void lives_at(place *q, uint32_t launch)
+static void lives_at(storage *q, uint32_t launch)
 {
     if (launch < q->first) q->first = launch;
     if (launch > q->last) q->last = launch;
@@ -58,7 +58,7 @@ static void live_ranges(pass *p)
     }
     for (uint32_t v = 0; v < p->vals.n; v++) {
         const val *const w = &p->vals.at[v];
-        place *const q = &p->places.at[w->place];
+        storage *const q = &p->places.at[w->place];
         lives_at(q, p->groups.at[w->group].level);
         for (uint32_t f = w->frames; f != DF_NONE; f = p->groups.at[f].next_frame)
             lives_at(q, p->groups.at[f].level);

@@ -21,8 +21,8 @@ static deft_status read_version(keeper *k, load l, uint32_t *u)
     const uint32_t level = p->groups.at[l.group].level;
     *u = df_keep_version_at(k, *u, level);
     const uint32_t q = p->vals.at[*u].place, from = df_keep_free_from(p, q);
-    place *const w = &p->places.at[q];
-    if (w->kind == PLACE_TEMP && from <= level) {
+    storage *const w = &p->places.at[q];
+    if (w->kind == STORAGE_TEMP && from <= level) {
         df_keep_add_live(k, from, level, df_keep_rounded(k->bytes.at[q]));
         w->last = level;
         w->unused = false;
@@ -83,7 +83,7 @@ static void take_readers(keeper *k, uint32_t v, uint32_t copied)
 static void settle_life(keeper *k, uint32_t v)
 {
     pass *const p = k->p;
-    place *const w = &p->places.at[p->vals.at[v].place];
+    storage *const w = &p->places.at[p->vals.at[v].place];
     const group *const g = &p->groups.at[p->vals.at[v].group];
     const readers r = df_keep_readers_of(p, v, UINT32_MAX);
     w->unused = g->product == v && g->first_head != DF_NONE && p->vals.at[v].readers == DF_NONE;
@@ -97,7 +97,7 @@ static uint32_t copy_val(keeper *k, uint32_t gi, uint32_t v)
 {
     pass *const p = k->p;
     const uint32_t node = p->vals.at[v].node, n = df_fuse_new_val(p, node, false);
-    const uint32_t q = df_fuse_new_place(p, PLACE_TEMP, 0, node);
+    const uint32_t q = df_fuse_new_place(p, STORAGE_TEMP, 0, node);
     if (p->st != DEFT_OK || df_keep_follow(k) != DEFT_OK) return DF_NONE;
     val *const w = &p->vals.at[n];
     w->group = gi;

@@ -33,8 +33,8 @@
 
 uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node)
 {
-    place w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NONE };
-    if (kind == PLACE_INTO)
+    storage w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NONE };
+    if (kind == STORAGE_INTO)
         memcpy(w.stride, df_fuse_input_strides(p, index), sizeof w.stride);
     else
         df_fuse_contiguous(p, node, w.stride);
@@ -57,8 +57,8 @@ static bool is_into_root(const pass *p, uint32_t v)
 static uint32_t own_place(pass *p, uint32_t v)
 {
     const val *const w = &p->vals.at[v];
-    return is_new_root(p, v) ? df_fuse_new_place(p, PLACE_ROOT, w->root, w->node)
-                             : df_fuse_new_place(p, PLACE_TEMP, 0, w->node);
+    return is_new_root(p, v) ? df_fuse_new_place(p, STORAGE_ROOT, w->root, w->node)
+                             : df_fuse_new_place(p, STORAGE_TEMP, 0, w->node);
 }
 
 /* ---- the caller's memory ---- */
@@ -316,8 +316,8 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
     if (!may_take(p, end, input, h)) return false;
     if (!comes_last(p, p->in_readers[input], DF_NONE, into ? input : DF_NONE, v, h)) return false;
     const uint32_t q =
-        into ? df_fuse_new_place(p, PLACE_INTO, input, p->vals.at[v].node)
-             : df_fuse_new_place(p, PLACE_ROOT, p->vals.at[end].root, p->vals.at[v].node);
+        into ? df_fuse_new_place(p, STORAGE_INTO, input, p->vals.at[v].node)
+             : df_fuse_new_place(p, STORAGE_ROOT, p->vals.at[end].root, p->vals.at[v].node);
     if (p->st != DEFT_OK) return false;
     if (into) {
         disjoint(p, input, true);
@@ -332,9 +332,9 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
 }
 
 /* The input whose memory a place is, or may be; DF_NONE. */
-static uint32_t input_under(const place *w)
+static uint32_t input_under(const storage *w)
 {
-    return w->kind == PLACE_INTO ? w->index : w->donor;
+    return w->kind == STORAGE_INTO ? w->index : w->donor;
 }
 
 /* v, the first piece of a fresh array: into the caller's memory, if that is where the last piece
@@ -347,7 +347,7 @@ static bool first_into(pass *p, uint32_t v, const uint32_t *n_over, const uint32
     const uint32_t input = p->t->roots[p->vals.at[end].root].into;
     if (!may_take(p, end, input, &why)) return false;
     if (!df_hazard_may_order(p, p->in_readers[input], v, &why)) return false;
-    const uint32_t q = df_fuse_new_place(p, PLACE_INTO, input, p->vals.at[v].node);
+    const uint32_t q = df_fuse_new_place(p, STORAGE_INTO, input, p->vals.at[v].node);
     if (p->st != DEFT_OK) return false;
     df_hazard_order(p, p->in_readers[input], v);
     disjoint(p, input, true);
@@ -376,8 +376,8 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
     if (apart && input != DF_NONE && !df_hazard_may_order(p, p->in_readers[input], v, h)) apart = 0;
     if (!apart && !comes_last(p, p->vals.at[over].readers, over, input, v, h)) return false;
     if (apart && input != DF_NONE) df_hazard_order(p, p->in_readers[input], v);
-    if (p->places.at[q].kind == PLACE_TEMP && is_new_root(p, v)) {
-        p->places.at[q].kind = PLACE_ROOT;
+    if (p->places.at[q].kind == STORAGE_TEMP && is_new_root(p, v)) {
+        p->places.at[q].kind = STORAGE_ROOT;
         p->places.at[q].index = p->vals.at[v].root;
     }
     p->vals.at[v].apart = apart;
@@ -395,13 +395,13 @@ static deft_status give_up_root(pass *p, uint32_t base)
     uint32_t v = p->node_val[base];
     if (v == DF_NONE || p->vals.at[v].place == DF_NONE || p->vals.at[v].root != DF_NONE)
         return DEFT_OK;
-    place *const w = &p->places.at[p->vals.at[v].place];
-    if (w->kind == PLACE_TEMP) return DEFT_OK;
-    if (w->kind == PLACE_INTO) {
+    storage *const w = &p->places.at[p->vals.at[v].place];
+    if (w->kind == STORAGE_TEMP) return DEFT_OK;
+    if (w->kind == STORAGE_INTO) {
         p->in_over[w->index] = DF_NONE;
         df_fuse_contiguous(p, w->node, w->stride);
     }
-    w->kind = PLACE_TEMP;
+    w->kind = STORAGE_TEMP;
     w->index = 0;
     w->donor = DF_NONE;
     w->keep = false;
@@ -475,12 +475,12 @@ static deft_status place_into(pass *p, uint32_t v)
     if (plain && alone && !p->has_checks && df_hazard_may_order(p, p->in_readers[input], v, &why)) {
         df_hazard_order(p, p->in_readers[input], v);
         disjoint(p, input, true);
-        p->vals.at[v].place = df_fuse_new_place(p, PLACE_INTO, input, node);
+        p->vals.at[v].place = df_fuse_new_place(p, STORAGE_INTO, input, node);
         return p->st;
     }
     if (p->st != DEFT_OK) return p->st;
     if (p->vals.at[v].place == DF_NONE)
-        p->vals.at[v].place = df_fuse_new_place(p, PLACE_TEMP, 0, node);
+        p->vals.at[v].place = df_fuse_new_place(p, STORAGE_TEMP, 0, node);
     const uint32_t copy = df_fuse_new_val(p, node, false);
     const uint32_t gi = df_fuse_new_group(p, DF_SEG_KERNEL, node);
     if (p->st != DEFT_OK) return p->st;
@@ -502,7 +502,7 @@ static deft_status place_into(pass *p, uint32_t v)
     p->node_val[node] = shown;
     if (st != DEFT_OK) return st;
     df_fuse_record_loads(p, gi);
-    p->vals.at[copy].place = df_fuse_new_place(p, PLACE_INTO, input, node);
+    p->vals.at[copy].place = df_fuse_new_place(p, STORAGE_INTO, input, node);
     /* After every read of that memory, under whatever name, and after every check. */
     for (uint32_t i = 0; i < p->t->n_inputs; i++)
         if (i == input || overlap(p, i, input))
@@ -583,7 +583,7 @@ deft_status df_fuse_places(pass *p)
         const uint32_t v = p->root_val[r];
         if (!is_into_root(p, v)) continue;
         const uint32_t q = p->vals.at[v].place;
-        if (q != DF_NONE && p->places.at[q].kind == PLACE_INTO) continue;
+        if (q != DF_NONE && p->places.at[q].kind == STORAGE_INTO) continue;
         const deft_status st = place_into(p, v);
         if (st != DEFT_OK) return st;
     }
@@ -632,9 +632,9 @@ void df_fuse_donors(pass *p)
         const df_root *const root = &p->t->roots[r];
         const uint32_t v = p->root_val[r];
         const val *const w = &p->vals.at[v];
-        place *const q = &p->places.at[w->place];
+        storage *const q = &p->places.at[w->place];
         if (root->donor == DF_NONE || root->kind != DF_ROOT_NEW || w->root != r) continue;
-        if (!w->plain || q->kind != PLACE_ROOT || q->donor != DF_NONE || q->node != w->node)
+        if (!w->plain || q->kind != STORAGE_ROOT || q->donor != DF_NONE || q->node != w->node)
             continue;
         if ((p->in_seen[root->donor] & 2) || !fits_donor(p, w->node, root->donor)) continue;
         if (w->over_by != DF_NONE) continue; /* updates in this place bring writers of their own */

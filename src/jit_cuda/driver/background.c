@@ -30,11 +30,11 @@ typedef struct job {
     char ops[96];
 } job;
 
-struct df_cuda_later {
+struct df_cuda_background {
     const df_mem *mem;
     const df_log *log;
     df_modules *m;
-    df_fork_mark mark;
+    df_fork_detector mark;
     atomic_bool is_lost; /* in a forked child: the lock may be held for ever */
     atomic_uint_fast64_t arrived;
     pthread_mutex_t lock; /* guards the rest */
@@ -99,7 +99,7 @@ static void fn_drop(df_cuda_fn *fn)
 }
 
 /* made[i]: the modules have it now. The first failure is d's. */
-static void make(df_cuda_later *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
+static void make(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
 {
     df_cuda_want want[IN_PROGRAM];
     for (uint32_t i = 0; i < n; i++)
@@ -116,7 +116,7 @@ static void make(df_cuda_later *l, df_diag *d, job *const *jobs, uint32_t n, boo
 }
 
 /* One that is refused takes no other with it. */
-static void make_all(df_cuda_later *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
+static void make_all(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
 {
     make(l, d, jobs, n, made);
     for (uint32_t i = 0; i < n && n > 1; i++) {
@@ -127,7 +127,7 @@ static void make_all(df_cuda_later *l, df_diag *d, job *const *jobs, uint32_t n,
 }
 
 /* Under the lock: of those queued the oldest, now BUSY. */
-static uint32_t take(df_cuda_later *l, job **out)
+static uint32_t take(df_cuda_background *l, job **out)
 {
     uint32_t n = 0;
     for (job *j = l->jobs; j && n < IN_PROGRAM; j = j->next) {
@@ -139,7 +139,7 @@ static uint32_t take(df_cuda_later *l, job **out)
 }
 
 /* Under the lock: those that failed stay, to be known again. */
-static void settle_jobs(df_cuda_later *l, job *const *jobs, uint32_t n, const bool *made)
+static void settle_jobs(df_cuda_background *l, job *const *jobs, uint32_t n, const bool *made)
 {
     for (uint32_t i = 0; i < n; i++) {
         job **at = &l->jobs;
@@ -155,7 +155,7 @@ static void settle_jobs(df_cuda_later *l, job *const *jobs, uint32_t n, const bo
     pthread_cond_broadcast(&l->changed);
 }
 
-static void tell(df_cuda_later *l, const df_diag *d, const bool *made, uint32_t n)
+static void tell(df_cuda_background *l, const df_diag *d, const bool *made, uint32_t n)
 {
     bool all = true;
     for (uint32_t i = 0; i < n; i++) all &= made[i];
@@ -167,7 +167,7 @@ static void tell(df_cuda_later *l, const df_diag *d, const bool *made, uint32_t 
 
 static void *work(void *user)
 {
-    df_cuda_later *const l = user;
+    df_cuda_background *const l = user;
     df_os_be_patient();
     pthread_mutex_lock(&l->lock);
     while (!l->stop) {
@@ -191,17 +191,17 @@ static void *work(void *user)
 
 /* ---- asking ---- */
 
-static bool is_lost(df_cuda_later *l)
+static bool is_lost(df_cuda_background *l)
 {
-    if (DF_UNLIKELY(df_fork_mark_seen(&l->mark))) {
+    if (DF_UNLIKELY(df_fork_detector_seen(&l->mark))) {
         atomic_store(&l->is_lost, true);
-        df_fork_mark_done(&l->mark);
+        df_fork_detector_done(&l->mark);
     }
     return atomic_load(&l->is_lost);
 }
 
 /* Under the lock. A full queue is no answer for ever: what arrives makes room. */
-static df_cuda_answer enqueue(df_cuda_later *l, const df_kernel *k, df_cuda_entry e,
+static df_cuda_answer enqueue(df_cuda_background *l, const df_kernel *k, df_cuda_entry e,
                               const char *ops)
 {
     job **at = &l->jobs;
@@ -218,8 +218,8 @@ static df_cuda_answer enqueue(df_cuda_later *l, const df_kernel *k, df_cuda_entr
     return DF_CUDA_COMES;
 }
 
-df_cuda_answer df_cuda_later_ask(df_cuda_later *l, const df_kernel *k, df_cuda_entry e,
-                                 const char *ops)
+df_cuda_answer df_cuda_background_ask(df_cuda_background *l, const df_kernel *k, df_cuda_entry e,
+                                      const char *ops)
 {
     if (is_lost(l)) return DF_CUDA_NOBODY;
     pthread_mutex_lock(&l->lock);
@@ -228,12 +228,12 @@ df_cuda_answer df_cuda_later_ask(df_cuda_later *l, const df_kernel *k, df_cuda_e
     return a;
 }
 
-uint64_t df_cuda_later_arrived(const df_cuda_later *l)
+uint64_t df_cuda_background_arrived(const df_cuda_background *l)
 {
     return l ? atomic_load(&l->arrived) : 0;
 }
 
-void df_cuda_later_settle(df_cuda_later *l)
+void df_cuda_background_settle(df_cuda_background *l)
 {
     if (!l || is_lost(l)) return;
     pthread_mutex_lock(&l->lock);
@@ -243,22 +243,22 @@ void df_cuda_later_settle(df_cuda_later *l)
 
 /* ---- life ---- */
 
-deft_status df_cuda_later_create(df_diag *d, const df_mem *mem, const df_log *log, df_modules *m,
-                                 df_cuda_later **out)
+deft_status df_cuda_background_create(df_diag *d, const df_mem *mem, const df_log *log,
+                                      df_modules *m, df_cuda_background **out)
 {
-    df_cuda_later *const l = df_mem_zalloc(mem, sizeof *l);
+    df_cuda_background *const l = df_mem_zalloc(mem, sizeof *l);
     if (!l) return df_fail_mem(d, "kernels", sizeof *l);
     l->mem = mem;
     l->log = log;
     l->m = m;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->changed, NULL);
-    df_fork_mark_init(&l->mark);
+    df_fork_detector_init(&l->mark);
     *out = l;
     return DEFT_OK;
 }
 
-static void stop(df_cuda_later *l)
+static void stop(df_cuda_background *l)
 {
     pthread_mutex_lock(&l->lock);
     l->stop = true;
@@ -268,9 +268,9 @@ static void stop(df_cuda_later *l)
 }
 
 /* In a child jobs are lost with the thread: it may have been among them. */
-void df_cuda_later_destroy(df_cuda_later **out)
+void df_cuda_background_destroy(df_cuda_background **out)
 {
-    df_cuda_later *const l = *out;
+    df_cuda_background *const l = *out;
     *out = NULL;
     if (!l) return;
     if (!is_lost(l)) {
@@ -280,6 +280,6 @@ void df_cuda_later_destroy(df_cuda_later **out)
             job_destroy(l->mem, j);
         }
     }
-    df_fork_mark_finish(&l->mark);
+    df_fork_detector_finish(&l->mark);
     df_mem_free(l->mem, l, sizeof *l);
 }

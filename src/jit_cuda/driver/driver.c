@@ -21,7 +21,7 @@
 enum { OLDEST = 11040 };
 
 struct df_driver_forks {
-    df_fork_mark mark;
+    df_fork_detector mark;
     atomic_bool is_child;
 };
 
@@ -75,7 +75,7 @@ deft_status df_driver_open(df_diag *d, const df_mem *mem, const char *path, df_d
     df_driver *dr = &o->dr;
     dr->mem = mem;
     dr->forks = &o->forks;
-    df_fork_mark_init(&o->forks.mark);
+    df_fork_detector_init(&o->forks.mark);
     atomic_init(&o->forks.is_child, false);
     if (!path) path = df_env("DEFT_CUDA_DRIVER");
     if (!path || !*path) path = "libcuda.so.1";
@@ -98,15 +98,15 @@ void df_driver_close(df_driver **dr)
     df_driver *const old = *dr;
     *dr = NULL;
     if (!old) return;
-    df_fork_mark_finish(&old->forks->mark);
+    df_fork_detector_finish(&old->forks->mark);
     df_mem_free(old->mem, old, sizeof(opened));
 }
 
 deft_status df_driver_usable(const df_driver *dr, df_diag *d)
 {
-    if (DF_UNLIKELY(df_fork_mark_seen(&dr->forks->mark))) {
+    if (DF_UNLIKELY(df_fork_detector_seen(&dr->forks->mark))) {
         atomic_store_explicit(&dr->forks->is_child, true, memory_order_relaxed);
-        df_fork_mark_done(&dr->forks->mark);
+        df_fork_detector_done(&dr->forks->mark);
     }
     if (DF_LIKELY(!atomic_load_explicit(&dr->forks->is_child, memory_order_relaxed)))
         return DEFT_OK;

@@ -137,7 +137,7 @@ df_cu_ctx df_gpu_ctx(const df_gpu *g)
     return g->ctx;
 }
 
-const df_gpu_facts *df_gpu_facts_of(const df_gpu *g)
+const df_gpu_properties *df_gpu_facts_of(const df_gpu *g)
 {
     return &g->facts;
 }
@@ -174,7 +174,7 @@ void df_gpu_event_give(df_gpu *g, df_cu_event *ev)
 static deft_status ask_facts(df_gpu *g, df_diag *d)
 {
     const df_driver *const dr = g->dr;
-    df_gpu_facts *const f = &g->facts;
+    df_gpu_properties *const f = &g->facts;
     size_t bytes = 0;
     int major = 0, minor = 0, l2 = 0, has_va = 0;
     const struct {

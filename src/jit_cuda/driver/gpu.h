@@ -19,7 +19,7 @@
  * DEFT_E_MEMORY with the numbers. Nothing is lost by that.
  *
  * Errors of what runs on a GPU come late. The queue keeps who asked for the latest launches
- * (df_note), and the sentence of an error names the first of them that had not ended. With
+ * (df_launch_note), and the sentence of an error names the first of them that had not ended. With
  * DEFT_CUDA_BLOCKING=1 every launch is waited for, and the one to blame is known. An error that
  * the driver does not forget (an illegal address) is what every later call on this GPU fails with,
  * until the process ends; the sentence says so.
@@ -45,7 +45,7 @@ typedef struct df_gpu_options {
     df_device *dev;      /* of the home of its buffers; may be NULL */
 } df_gpu_options;
 
-typedef struct df_gpu_facts {
+typedef struct df_gpu_properties {
     char name[64];
     int arch; /* 90 is compute capability 9.0 */
     int n_sms, threads_per_sm;
@@ -53,14 +53,14 @@ typedef struct df_gpu_facts {
     uint64_t bytes, l2_bytes;
     bool has_va, has_graphs;
     bool has_conditionals; /* nodes that test on the GPU: from CUDA 12.4 on */
-} df_gpu_facts;
+} df_gpu_properties;
 
 /* DEFT_E_ARG: no such ordinal; DEFT_E_BACKEND: below compute capability 7.5, or the driver failed.
  */
 deft_status df_gpu_open(df_diag *d, const df_driver *dr, const df_log *log, int ordinal,
                         const df_gpu_options *o, df_gpu **out);
 void df_gpu_close(df_gpu **g); /* NULL is fine; every queue and every buffer must be gone */
-const df_gpu_facts *df_gpu_facts_of(const df_gpu *g);
+const df_gpu_properties *df_gpu_facts_of(const df_gpu *g);
 const df_driver *df_gpu_driver(const df_gpu *g);
 /* Between the two the GPU's context is the thread's. DEFT_E_BACKEND also when the GPU is lost. */
 deft_status df_gpu_enter(const df_gpu *g, df_diag *d);
@@ -88,14 +88,14 @@ bool df_queue_is_idle(df_queue *q); /* and no error is known */
 deft_status df_queue_after(df_queue *q, df_diag *d, df_queue *other);
 
 /* Who asked for a launch, for errors. */
-typedef struct df_note {
+typedef struct df_launch_note {
     uint32_t owner, number; /* of the plan, as df_plan has them */
     uintptr_t site;
     const char *ops; /* "exp, sum": the first 63 bytes are copied; NULL: not known */
-} df_note;
+} df_launch_note;
 
 /* After each launch, or group of them: notes it; when blocking, waits for it. */
-deft_status df_queue_launched(df_queue *q, df_diag *d, const df_note *note);
+deft_status df_queue_launched(df_queue *q, df_diag *d, const df_launch_note *note);
 
 /* What r, not 0, of call `what` is, where the driver was called directly for q: the sentence of
  * df_driver_fail, and the launch it may come from when it is of the kind that comes late. Remembers

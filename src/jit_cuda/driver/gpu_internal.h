@@ -40,9 +40,9 @@ struct df_gpu {
     int ordinal;
     df_cu_device device;
     df_cu_ctx ctx;
-    df_gpu_facts facts;
+    df_gpu_properties facts;
     df_gpu_options o;
-    df_home home;
+    df_buffer_owner home;
     pthread_mutex_t lock;       /* guards all below */
     DF_VEC(df_cu_event) events; /* at hand */
     size_t n_events;            /* made */
@@ -58,7 +58,7 @@ struct df_gpu {
 };
 
 typedef struct df_queue_noted {
-    df_note n; /* its ops: below */
+    df_launch_note n; /* its ops: below */
     char ops[64];
 } df_queue_noted;
 

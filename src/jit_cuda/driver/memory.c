@@ -604,7 +604,7 @@ df_allocator_stats df_gpu_read(df_gpu *g)
 
 void df_memory_init(df_gpu *g)
 {
-    g->home = (df_home){ .dev = g->o.dev, .release = release };
+    g->home = (df_buffer_owner){ .dev = g->o.dev, .release = release };
     g->ages = (df_gpu_link){ &g->ages, &g->ages };
 }
 

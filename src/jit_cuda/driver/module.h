@@ -125,24 +125,24 @@ uint32_t df_cuda_compile_threads(void);
 /* ---- background.c ---- */
 
 /* Entries that are compiled beside runs, by a thread of their own, which begins with the first. */
-typedef struct df_cuda_later df_cuda_later;
+typedef struct df_cuda_background df_cuda_background;
 
 typedef enum df_cuda_answer {
-    DF_CUDA_COMES, /* df_cuda_later_arrived will grow, and it is worth looking again */
+    DF_CUDA_COMES, /* df_cuda_background_arrived will grow, and it is worth looking again */
     DF_CUDA_NEVER, /* it could not be made: what stands in goes on */
     DF_CUDA_NOBODY /* no memory, no thread, or a forked child: nobody makes it */
 } df_cuda_answer;
 
-deft_status df_cuda_later_create(df_diag *d, const df_mem *mem, const df_log *log, df_modules *m,
-                                 df_cuda_later **out);
+deft_status df_cuda_background_create(df_diag *d, const df_mem *mem, const df_log *log,
+                                      df_modules *m, df_cuda_background **out);
 /* Waits for the program in the compiler; what is still queued is dropped. NULL is fine. */
-void df_cuda_later_destroy(df_cuda_later **l);
+void df_cuda_background_destroy(df_cuda_background **l);
 /* For m to have entry e; k and ops, for sentences, are copied. Any thread, but not in a child. */
-df_cuda_answer df_cuda_later_ask(df_cuda_later *l, const df_kernel *k, df_cuda_entry e,
-                                 const char *ops);
+df_cuda_answer df_cuda_background_ask(df_cuda_background *l, const df_kernel *k, df_cuda_entry e,
+                                      const char *ops);
 /* Grows when something was made, or could not be. l may be NULL: 0. */
-uint64_t df_cuda_later_arrived(const df_cuda_later *l);
-void df_cuda_later_settle(df_cuda_later *l); /* until nothing is queued; NULL is fine */
+uint64_t df_cuda_background_arrived(const df_cuda_background *l);
+void df_cuda_background_settle(df_cuda_background *l); /* until nothing is queued; NULL is fine */
 
 /* ---- dump.c ---- */
 

@@ -119,7 +119,7 @@ deft_status df_queue_after(df_queue *q, df_diag *d, df_queue *other)
 
 /* ---- notes ---- */
 
-static void note(df_queue *q, const df_note *n)
+static void note(df_queue *q, const df_launch_note *n)
 {
     df_queue_noted *const to = &q->noted[q->n_noted++ % DF_QUEUE_NOTES];
     const char *const ops = n->ops ? n->ops : "a kernel";
@@ -153,7 +153,7 @@ static deft_status look_how_far(df_queue *q, df_diag *d)
     return df_gpu_failed(g, q, d, r, false, "cuEventRecord");
 }
 
-deft_status df_queue_launched(df_queue *q, df_diag *d, const df_note *n)
+deft_status df_queue_launched(df_queue *q, df_diag *d, const df_launch_note *n)
 {
     note(q, n);
     if (!q->is_blocking && q->n_noted % DF_QUEUE_NOTES_MARK != 0) return DEFT_OK;

@@ -27,8 +27,8 @@ static deft_status release_one(df_plan *plan, void *user)
     plan->attached = NULL;
     if (!p) return DEFT_OK;
     for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++) {
-        df_cuda_frame *f = atomic_load(&p->frame[i]);
-        df_cuda_frame_destroy(c->mem, &f);
+        df_cuda_run_layout *f = atomic_load(&p->frame[i]);
+        df_cuda_run_layout_destroy(c->mem, &f);
     }
     for (uint32_t i = 0; p->fn && i < p->n_kernels * DF_CUDA_ENTRIES; i++) {
         df_cuda_fn *const fn = atomic_load(&p->fn[i]);
@@ -106,7 +106,7 @@ static void settle(void *user)
 }
 
 /* Under the lock; NULL: it is no queue of the device. */
-static df_cuda_lane *lane_of(df_cuda_device *c, const df_queue *q)
+static df_cuda_queue_entry *lane_of(df_cuda_device *c, const df_queue *q)
 {
     for (size_t i = 0; i < c->queues.n; i++)
         if (c->queues.at[i].q == q) return &c->queues.at[i];
@@ -116,7 +116,7 @@ static df_cuda_lane *lane_of(df_cuda_device *c, const df_queue *q)
 df_cuda_graphs *df_cuda_graphs_of(df_cuda_device *c, const df_queue *q)
 {
     pthread_mutex_lock(&c->lock);
-    const df_cuda_lane *const lane = lane_of(c, q);
+    const df_cuda_queue_entry *const lane = lane_of(c, q);
     df_cuda_graphs *const graphs = lane ? lane->graphs : NULL;
     pthread_mutex_unlock(&c->lock);
     return graphs;
@@ -129,7 +129,7 @@ static deft_status queue_create(df_device *dev, df_diag *d, void *theirs, df_que
     deft_status st = df_queue_create(d, c->gpu, theirs, &q);
     if (st != DEFT_OK) return st;
     pthread_mutex_lock(&c->lock);
-    if (!df_vec_push(c->mem, &c->queues, (df_cuda_lane){ .q = q }))
+    if (!df_vec_push(c->mem, &c->queues, (df_cuda_queue_entry){ .q = q }))
         st = df_fail_mem(d, "queue", sizeof q);
     pthread_mutex_unlock(&c->lock);
     if (st != DEFT_OK)
@@ -145,7 +145,7 @@ static void queue_destroy(df_device *dev, df_queue **q)
     if (!*q) return;
     df_cuda_graphs *graphs = NULL;
     pthread_mutex_lock(&c->lock);
-    df_cuda_lane *const lane = lane_of(c, *q);
+    df_cuda_queue_entry *const lane = lane_of(c, *q);
     if (lane) {
         graphs = lane->graphs;
         *lane = c->queues.at[--c->queues.n];
@@ -248,12 +248,12 @@ static void trim(df_device *dev)
 
 static void settle_later(df_device *dev)
 {
-    df_cuda_later_settle(df_cuda_device_of(dev)->later);
+    df_cuda_background_settle(df_cuda_device_of(dev)->later);
 }
 
 /* ---- graphs ---- */
 
-static deft_status replay(df_device *dev, df_diag *d, df_queue *q, const df_replay_wish *wish)
+static deft_status replay(df_device *dev, df_diag *d, df_queue *q, const df_replay_options *wish)
 {
     df_cuda_device *const c = df_cuda_device_of(dev);
     df_cuda_graphs *graphs = NULL;
@@ -290,7 +290,7 @@ static bool show_replay(df_device *dev, df_queue *q, df_str *out)
     return !graphs || df_cuda_graphs_show(graphs, out);
 }
 
-static void each_replay(df_device *dev, df_queue *q, df_replay_tell tell, void *user)
+static void each_replay(df_device *dev, df_queue *q, df_replay_event_fn tell, void *user)
 {
     df_cuda_graphs *const graphs = df_cuda_graphs_of(df_cuda_device_of(dev), q);
     if (graphs) df_cuda_graphs_each(graphs, tell, user);
@@ -304,7 +304,7 @@ static void destroy(df_device **out)
     *out = NULL;
     if (!c) return;
     df_assert(c->queues.n == 0);
-    df_cuda_later_destroy(&c->later);
+    df_cuda_background_destroy(&c->later);
     df_cuda_conditionals_destroy(c);
     df_modules_destroy(&c->modules);
     df_cpu_destroy(&c->host);
@@ -320,31 +320,31 @@ static void destroy(df_device **out)
     df_mem_free(c->mem, c, sizeof *c);
 }
 
-static const df_far far_calls = { .queue_create = queue_create,
-                                  .queue_destroy = queue_destroy,
-                                  .wait = wait,
-                                  .stream = stream,
-                                  .create = create,
-                                  .wrap = wrap,
-                                  .put = put,
-                                  .get = get,
-                                  .copy = copy,
-                                  .copy_peer = copy_peer,
-                                  .work = work,
-                                  .read = read_stats,
-                                  .trim = trim,
-                                  .settle = settle_later,
-                                  .replay = replay,
-                                  .begin_generation = begin_generation,
-                                  .trim_replay = trim_replay,
-                                  .read_replay = read_replay,
-                                  .show_replay = show_replay,
-                                  .each_replay = each_replay,
-                                  .destroy = destroy };
+static const df_device_memory_ops far_calls = { .queue_create = queue_create,
+                                                .queue_destroy = queue_destroy,
+                                                .wait = wait,
+                                                .stream = stream,
+                                                .create = create,
+                                                .wrap = wrap,
+                                                .put = put,
+                                                .get = get,
+                                                .copy = copy,
+                                                .copy_peer = copy_peer,
+                                                .work = work,
+                                                .read = read_stats,
+                                                .trim = trim,
+                                                .settle = settle_later,
+                                                .replay = replay,
+                                                .begin_generation = begin_generation,
+                                                .trim_replay = trim_replay,
+                                                .read_replay = read_replay,
+                                                .show_replay = show_replay,
+                                                .each_replay = each_replay,
+                                                .destroy = destroy };
 
 static void describe(df_cuda_device *c, int ordinal)
 {
-    const df_gpu_facts *const g = df_gpu_facts_of(c->gpu);
+    const df_gpu_properties *const g = df_gpu_facts_of(c->gpu);
     (void)snprintf(c->name, sizeof c->name, "cuda:%d (%s)", ordinal, g->name);
     c->dev = (df_device){
         .name = c->name, .prepare = prepare, .run = run, .release = release, .far = &far_calls
@@ -353,7 +353,7 @@ static void describe(df_cuda_device *c, int ordinal)
 }
 
 deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
-                           const df_gpu_wish *wish, df_device **out)
+                           const df_gpu_request *wish, df_device **out)
 {
     deft_status st = DEFT_OK;
     df_cuda_device *const c = df_mem_zalloc(mem, sizeof *c);
@@ -372,7 +372,7 @@ deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
     TRY(df_gpu_open(d, c->driver, log, wish->ordinal, &o, &c->gpu));
     TRY(df_nvrtc_open(d, mem, NULL, &c->nvrtc));
     TRY(df_modules_create(d, mem, log, c->gpu, c->nvrtc, &kernels, &c->modules));
-    if (!wish->waits) TRY(df_cuda_later_create(d, mem, log, c->modules, &c->later));
+    if (!wish->waits) TRY(df_cuda_background_create(d, mem, log, c->modules, &c->later));
     describe(c, wish->ordinal);
     *out = dev;
     dev = NULL;

@@ -12,6 +12,6 @@
  * nvrtc.h say. DEFT_E_BACKEND: one of them is missing, or does not do; DEFT_E_ARG: no such ordinal.
  * Destroyed by its far->destroy. */
 deft_status df_cuda_create(df_diag *d, const df_mem *mem, const df_log *log,
-                           const df_gpu_wish *wish, df_device **out);
+                           const df_gpu_request *wish, df_device **out);
 
 #endif

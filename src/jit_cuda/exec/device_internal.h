@@ -31,10 +31,10 @@
 #include "jit_cuda/kernels/routine.h"
 #include "runtime/bind.h"
 
-typedef struct df_cuda_lane {
+typedef struct df_cuda_queue_entry {
     df_queue *q;
     struct df_cuda_graphs *graphs; /* NULL: its work is put in launch by launch */
-} df_cuda_lane;
+} df_cuda_queue_entry;
 
 typedef struct df_cuda_device {
     df_device dev; /* first: a device is its df_cuda_device */
@@ -44,12 +44,12 @@ typedef struct df_cuda_device {
     df_gpu *gpu;
     df_nvrtc *nvrtc;
     df_modules *modules;
-    df_cuda_later *later; /* NULL: runs wait for what they lack */
+    df_cuda_background *later; /* NULL: runs wait for what they lack */
     df_nvtx nvtx;
     bool measure;
     _Atomic uint64_t n_prepared; /* plans, so far */
     pthread_mutex_t lock;        /* guards the rest */
-    DF_VEC(df_cuda_lane) queues;
+    DF_VEC(df_cuda_queue_entry) queues;
     df_device *host; /* made when a plan first needs it */
     df_cublaslt *lt; /* opened before the first product of a FAST trace */
     bool lt_is_tried;
@@ -73,7 +73,7 @@ DF_INLINE const char *df_cuda_ops(const df_plan *plan, uint32_t k)
 
 /* ---- what is attached to a plan (df_plan.attached) ---- */
 
-typedef struct df_cuda_frame df_cuda_frame;
+typedef struct df_cuda_run_layout df_cuda_run_layout;
 
 enum { DF_CUDA_FRAMES = 4 }; /* kept of a plan: so many sets of extents alternate at no cost */
 enum { DF_CUDA_ENTRIES = DF_CUDA_N_PASSES * 16 }; /* of a kernel: pass * 16 + flags */
@@ -82,7 +82,8 @@ typedef struct df_cuda_plan {
     bool on_host; /* it, or a plan within it, holds what a GPU has no code for */
     uint32_t n_kernels;
     df_cuda_fn *_Atomic *fn; /* [kernel][DF_CUDA_ENTRIES]; NULL: not wanted as yet */
-    df_cuda_frame *_Atomic frame[DF_CUDA_FRAMES]; /* of runs before, for those to come; or NULL */
+    df_cuda_run_layout
+        *_Atomic frame[DF_CUDA_FRAMES]; /* of runs before, for those to come; or NULL */
     _Atomic bool is_told;     /* why the loop or branch that it is the body of turns on the host */
     _Atomic uint32_t n_taken; /* frames that were laid out anew in place of others */
     _Atomic uint32_t table;   /* DF_CUDA_BY_VALUE and so on (table.h) */
@@ -96,16 +97,16 @@ typedef struct df_cuda_choice {
 } df_cuda_choice;
 
 /* How plans for such a GPU are fused. */
-df_limits df_cuda_limits(const df_gpu_facts *g);
+df_limits df_cuda_limits(const df_gpu_properties *g);
 /* How a segment goes best: few rows are split among all of the GPU. */
-df_cuda_choice df_cuda_choose(const df_gpu_facts *g, const df_kernel *k, const df_kargs *a);
+df_cuda_choice df_cuda_choose(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a);
 /* So many thread blocks fill the GPU a few times over; of SCRATCH kernels, whose rows take
  * row_bytes each, as many as have room. */
-int64_t df_cuda_most_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
+int64_t df_cuda_most_blocks(const df_gpu_properties *g, const df_kernel *k, df_cuda_entry e,
                             int64_t row_bytes);
 /* Of n_blocks that have something to do, so many as leave each thread all the groups that it takes
- * side by side (df_cuda_groups), if those are enough for the GPU. */
-int64_t df_cuda_fewer_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
+ * side by side (df_cuda_packs), if those are enough for the GPU. */
+int64_t df_cuda_fewer_blocks(const df_gpu_properties *g, const df_kernel *k, df_cuda_entry e,
                              int64_t n_blocks);
 
 /* ---- run.c ---- */

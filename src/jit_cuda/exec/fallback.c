@@ -3,8 +3,8 @@
  * Which entry goes in place of one that is not there yet. A run that wants entries for which more
  * general ones are loaded goes at once by those; the others are compiled beside it
  * (background.c), and the first run after that is laid out anew. What must hold: only
- * df_cuda_may_stand decides what may go, so that no bit depends on what happens to be there; and
- * a frame knows that something stands in.
+ * df_cuda_may_substitute decides what may go, so that no bit depends on what happens to be
+ * there; and a frame knows that something stands in.
  */
 #include "jit_cuda/exec/layout.h"
 
@@ -70,7 +70,7 @@ static bool may_stand(const shelf *s, df_cuda_choice by, bool by_many, df_cuda_c
     df_cuda_entry a[MOST_ENTRIES], b[MOST_ENTRIES];
     const uint32_t n = entries_of(by, by_many, a), n_want = entries_of(want, many, b);
     for (uint32_t i = 0; i < n_want; i++)
-        if (!df_cuda_may_stand(k, s->facts, a[n == n_want ? i : 0], b[i])) return false;
+        if (!df_cuda_may_substitute(k, s->facts, a[n == n_want ? i : 0], b[i])) return false;
     return true;
 }
 
@@ -110,15 +110,15 @@ static df_cuda_answer ask(const shelf *s, df_cuda_choice want, bool many)
     const uint32_t n = entries_of(want, many, e);
     for (uint32_t i = 0; i < n; i++) {
         if (is_there(s, e[i])) continue;
-        const df_cuda_answer a = df_cuda_later_ask(s->c->later, &s->plan->kernels[s->kernel], e[i],
-                                                   df_cuda_ops(s->plan, s->kernel));
+        const df_cuda_answer a = df_cuda_background_ask(s->c->later, &s->plan->kernels[s->kernel],
+                                                        e[i], df_cuda_ops(s->plan, s->kernel));
         if (a > worst) worst = a;
     }
     return worst;
 }
 
-void df_cuda_make_do(df_cuda_laying *l, uint32_t kernel, uint8_t facts, df_cuda_choice *choice,
-                     bool *many)
+void df_cuda_use_fallback(df_cuda_layout_builder *l, uint32_t kernel, uint8_t facts,
+                          df_cuda_choice *choice, bool *many)
 {
     const shelf s = { l->c, l->plan, kernel, facts };
     df_cuda_choice by;

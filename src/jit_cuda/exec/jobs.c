@@ -38,7 +38,7 @@ static df_cublaslt *library_for(df_cuda_device *c, const df_trace *t)
     return lt;
 }
 
-static uint64_t address(const df_cuda_frame *f, const df_bind *bind, deft_dtype t,
+static uint64_t address(const df_cuda_run_layout *f, const df_bind *bind, deft_dtype t,
                         const int64_t *slots)
 {
     if (bind->buf == DF_NONE) return 0;
@@ -46,7 +46,7 @@ static uint64_t address(const df_cuda_frame *f, const df_bind *bind, deft_dtype 
            (uint64_t)(df_slot_value(slots, bind->offset) * (int64_t)deft_dtype_size(t));
 }
 
-static void aim_operands(const df_cuda_frame *f, df_cuda_job *j, const int64_t *slots)
+static void aim_operands(const df_cuda_run_layout *f, df_cuda_job *j, const int64_t *slots)
 {
     const df_seg *const seg = j->seg;
     j->product.a = address(f, &seg->a, seg->a_dtype, slots);
@@ -54,7 +54,7 @@ static void aim_operands(const df_cuda_frame *f, df_cuda_job *j, const int64_t *
     j->product.c = address(f, &seg->c, seg->dtype, slots);
 }
 
-static void describe(const df_cuda_laying *l, df_cuda_job *j)
+static void describe(const df_cuda_layout_builder *l, df_cuda_job *j)
 {
     const df_seg *const seg = j->seg;
     const int64_t *const slots = l->slots;
@@ -86,7 +86,7 @@ static void describe(const df_cuda_laying *l, df_cuda_job *j)
 }
 
 /* Arguments of the epilogue, but for C. */
-static void bind_epilogue(df_cuda_job *j, const df_cuda_frame *f, const df_trace *t,
+static void bind_epilogue(df_cuda_job *j, const df_cuda_run_layout *f, const df_trace *t,
                           const int64_t *slots)
 {
     const df_kernel *const k = j->epilogue;
@@ -103,7 +103,7 @@ static void bind_epilogue(df_cuda_job *j, const df_cuda_frame *f, const df_trace
     j->product.args = &j->args;
 }
 
-static bool take_bound(df_cuda_frame *f, const df_kernel *k, df_bound *b)
+static bool take_bound(df_cuda_run_layout *f, const df_kernel *k, df_bound *b)
 {
     *b = (df_bound){ .ptr = df_arena_new(&f->arena, char *, k->n_access + 1),
                      .stride = df_arena_new(&f->arena, int64_t, k->n_access * k->n_axes + 1),
@@ -113,7 +113,7 @@ static bool take_bound(df_cuda_frame *f, const df_kernel *k, df_bound *b)
     return b->ptr && b->stride && b->base && b->extent && b->num;
 }
 
-static df_cuda_step step_of(const df_cuda_laying *l, uint32_t seg, uint32_t of_job)
+static df_cuda_step step_of(const df_cuda_layout_builder *l, uint32_t seg, uint32_t of_job)
 {
     return (df_cuda_step){ .seg = seg,
                            .kernel = DF_NONE,
@@ -122,7 +122,7 @@ static df_cuda_step step_of(const df_cuda_laying *l, uint32_t seg, uint32_t of_j
 }
 
 /* A step of the job's: it is taken to use all that the job does. */
-static deft_status add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_job *j,
+static deft_status add_step(const df_cuda_layout_builder *l, df_diag *d, const df_cuda_job *j,
                             const df_cuda_step *s)
 {
     deft_status st = DEFT_OK;
@@ -141,7 +141,7 @@ done:
 
 /* The epilogue over a C in memory. One that is too long to go by value has its words in the table,
  * as the only segment of a MANY launch. */
-static deft_status put_epilogue(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
+static deft_status put_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
     const df_kernel *const k = j->epilogue;
@@ -179,7 +179,7 @@ done:
     return st;
 }
 
-static deft_status put_product(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
+static deft_status put_product(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
     bool is_in = false;
@@ -221,7 +221,8 @@ done:
     return st;
 }
 
-static void fill_product(df_cuda_frame *f, const df_trace *t, const int64_t *slots, df_cuda_job *j)
+static void fill_product(df_cuda_run_layout *f, const df_trace *t, const int64_t *slots,
+                         df_cuda_job *j)
 {
     char *const scratch = f->origin[f->n_bufs + DF_CUDA_ORIGIN_SCRATCH];
     if (j->choice.way == DF_CUDA_GEMM_NOTHING) return;
@@ -235,7 +236,7 @@ static void fill_product(df_cuda_frame *f, const df_trace *t, const int64_t *slo
     df_cuda_fill(j->epilogue, &j->args, (j->in_table ? f->table : f->params).word.at + j->words);
 }
 
-uint32_t df_cuda_job_lt_words(const df_cuda_frame *f, const df_cuda_step *s, uint64_t *out)
+uint32_t df_cuda_job_lt_words(const df_cuda_run_layout *f, const df_cuda_step *s, uint64_t *out)
 {
     const df_cuda_job *const j = &f->jobs.at[s->job];
     char *const scratch = f->origin[f->n_bufs + DF_CUDA_ORIGIN_SCRATCH];
@@ -249,7 +250,7 @@ uint32_t df_cuda_job_lt_words(const df_cuda_frame *f, const df_cuda_step *s, uin
     return 4 + n_ptr;
 }
 
-deft_status df_cuda_job_run_lt(const df_cuda_frame *f, df_diag *d, df_cuda_device *c,
+deft_status df_cuda_job_run_lt(const df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
                                const df_cuda_step *s, df_cu_stream stream)
 {
     const df_cuda_job *const j = &f->jobs.at[s->job];
@@ -261,7 +262,7 @@ deft_status df_cuda_job_run_lt(const df_cuda_frame *f, df_diag *d, df_cuda_devic
 /* ---- routines ---- */
 
 /* The launches of a routine, at addresses that may be no more than aligned. */
-static deft_status plan_routine(const df_cuda_frame *f, df_diag *d, const df_cuda_job *j,
+static deft_status plan_routine(const df_cuda_run_layout *f, df_diag *d, const df_cuda_job *j,
                                 const int64_t *slots)
 {
     char *const *const more = f->origin + f->n_bufs;
@@ -279,7 +280,7 @@ static deft_status plan_routine(const df_cuda_frame *f, df_diag *d, const df_cud
     return DEFT_OK;
 }
 
-static size_t work_size(const df_cuda_frame *f, const df_cuda_job *j, const int64_t *slots)
+static size_t work_size(const df_cuda_run_layout *f, const df_cuda_job *j, const int64_t *slots)
 {
     if (df_bind_is_scatter(j->seg)) {
         const df_scatter_job job = df_bind_scatter(j->seg, slots, f->origin);
@@ -289,7 +290,7 @@ static size_t work_size(const df_cuda_frame *f, const df_cuda_job *j, const int6
     return df_cuda_routine_work_size(&job);
 }
 
-static deft_status put_routine(df_cuda_laying *l, df_diag *d, df_cuda_job *j)
+static deft_status put_routine(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
     j->list = df_arena_new(&l->f->arena, df_cuda_launches, 1);
@@ -311,7 +312,7 @@ done:
     return st;
 }
 
-static deft_status fill_routine(df_cuda_frame *f, df_diag *d, const int64_t *slots,
+static deft_status fill_routine(df_cuda_run_layout *f, df_diag *d, const int64_t *slots,
                                 const df_cuda_job *j)
 {
     const uint32_t n = j->list->n;
@@ -404,7 +405,7 @@ static uint32_t fn_number(const df_cuda_job *j, const df_cuda_step *s)
     return (uint32_t)__builtin_popcountll(j->list->kernels & ((UINT64_C(1) << s->of_job) - 1));
 }
 
-deft_status df_cuda_jobs_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c)
+deft_status df_cuda_jobs_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < f->jobs.n; i++) {
@@ -427,14 +428,14 @@ done:
 
 /* ---- exported ---- */
 
-uint32_t df_cuda_jobs_align(const df_cuda_frame *f)
+uint32_t df_cuda_jobs_align(const df_cuda_run_layout *f)
 {
     for (size_t i = 0; i < f->jobs.n; i++)
         if (!f->jobs.at[i].list && f->jobs.at[i].choice.way == DF_CUDA_GEMM_LT) return 256;
     return 16;
 }
 
-void df_cuda_jobs_clear(df_cuda_frame *f)
+void df_cuda_jobs_clear(df_cuda_run_layout *f)
 {
     for (uint32_t i = 0; i < f->job_fns.n; i++) {
         df_counted *c = &f->job_fns.at[i]->counted;
@@ -444,7 +445,7 @@ void df_cuda_jobs_clear(df_cuda_frame *f)
     df_arena_reset(&f->arena);
 }
 
-deft_status df_cuda_job_lay_out(df_cuda_laying *l, df_diag *d, uint32_t seg, bool is_check)
+deft_status df_cuda_job_build(df_cuda_layout_builder *l, df_diag *d, uint32_t seg, bool is_check)
 {
     deft_status st = DEFT_OK;
     const df_seg *const s = &l->plan->segs[seg];
@@ -456,7 +457,8 @@ done:
     return st;
 }
 
-deft_status df_cuda_jobs_fill(df_cuda_frame *f, df_diag *d, const df_trace *t, const int64_t *slots)
+deft_status df_cuda_jobs_fill(df_cuda_run_layout *f, df_diag *d, const df_trace *t,
+                              const int64_t *slots)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < f->jobs.n; i++) {

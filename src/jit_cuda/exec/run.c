@@ -84,7 +84,7 @@ static int64_t aligned(int64_t bytes)
     return (bytes + ALIGN - 1) & ~(int64_t)(ALIGN - 1);
 }
 
-static int64_t bytes_of(const df_cuda_frame *f, size_t n_words)
+static int64_t bytes_of(const df_cuda_run_layout *f, size_t n_words)
 {
     return aligned((int64_t)(n_words * sizeof(uint64_t))) + aligned(f->temps_bytes) +
            f->scratch_bytes;
@@ -97,7 +97,7 @@ int64_t df_cuda_call_arena_bytes(const run *r)
 
 static void aim_arena(run *r, char *at)
 {
-    df_cuda_frame *const f = r->f;
+    df_cuda_run_layout *const f = r->f;
     const int64_t table = aligned((int64_t)(f->table.word.n * sizeof(uint64_t)));
     char **const origin = f->origin + r->plan->n_bufs;
     origin[DF_CUDA_ORIGIN_TABLE] = r->table = at;
@@ -198,10 +198,10 @@ static deft_status launch_step(run *r, const df_cuda_step *s, df_cu_stream strea
     if (result)
         return df_queue_fail(r->q, r->d, result, "cuLaunchKernel of %u blocks of %s", s->n_blocks,
                              ops ? ops : "a kernel");
-    const df_note note = { .owner = r->plan->owner,
-                           .number = r->plan->number,
-                           .site = site ? site : r->plan->site,
-                           .ops = ops };
+    const df_launch_note note = { .owner = r->plan->owner,
+                                  .number = r->plan->number,
+                                  .site = site ? site : r->plan->site,
+                                  .ops = ops };
     return df_queue_launched(r->q, r->d, &note);
 }
 
@@ -249,7 +249,7 @@ done:
     return st;
 }
 
-static void add_phase(df_cuda_frame *f, uint32_t *begin, uint32_t end, bool is_checked)
+static void add_phase(df_cuda_run_layout *f, uint32_t *begin, uint32_t end, bool is_checked)
 {
     if (*begin == end && !is_checked) return;
     f->phase[f->n_phases++] = (df_cuda_phase){ *begin, end, is_checked };
@@ -260,7 +260,7 @@ static void add_phase(df_cuda_frame *f, uint32_t *begin, uint32_t end, bool is_c
 void df_cuda_call_divide(run *r)
 {
     const df_plan *const plan = r->plan;
-    df_cuda_frame *const f = r->f;
+    df_cuda_run_layout *const f = r->f;
     const bool first = plan->checks_first && df_bind_has_kept(plan, r->t, f->origin);
     const uint32_t n = plan->checks_first && !first ? plan->n_launches : plan->n_checked;
     uint32_t begin = first ? 0 : f->n_first;
@@ -281,48 +281,48 @@ static deft_status launch(run *r)
 
 /* ---- the whole ---- */
 
-static df_cuda_frame *take_out(df_cuda_plan *p, uint32_t i)
+static df_cuda_run_layout *take_out(df_cuda_plan *p, uint32_t i)
 {
     return atomic_exchange_explicit(&p->frame[i], NULL, memory_order_acquire);
 }
 
 /* Unless another run has put one there. */
-static bool put_in(df_cuda_plan *p, uint32_t i, df_cuda_frame *f)
+static bool put_in(df_cuda_plan *p, uint32_t i, df_cuda_run_layout *f)
 {
-    df_cuda_frame *none = NULL;
+    df_cuda_run_layout *none = NULL;
     return atomic_compare_exchange_strong_explicit(&p->frame[i], &none, f, memory_order_acq_rel,
                                                    memory_order_relaxed);
 }
 
-static bool is_for(const df_cuda_frame *f, const run *r)
+static bool is_for(const df_cuda_run_layout *f, const run *r)
 {
     return f->is_laid_out && f->by_table == r->by_table &&
            memcmp(f->slots, r->slots, r->plan->n_slots * sizeof *r->slots) == 0;
 }
 
-void df_cuda_call_give_frame(const run *r, df_cuda_frame *f)
+void df_cuda_call_give_frame(const run *r, df_cuda_run_layout *f)
 {
     df_cuda_plan *const p = r->plan->attached;
     for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++)
         if (put_in(p, i, f)) return;
-    df_cuda_frame_destroy(r->c->mem, &f);
+    df_cuda_run_layout_destroy(r->c->mem, &f);
 }
 
 /* One with these slots, laid out the same way; else, with all places taken, each in turn goes.
  * NULL: no memory. */
-df_cuda_frame *df_cuda_call_take_frame(const run *r)
+df_cuda_run_layout *df_cuda_call_take_frame(const run *r)
 {
     df_cuda_plan *const p = r->plan->attached;
-    df_cuda_frame *f = NULL;
+    df_cuda_run_layout *f = NULL;
     for (uint32_t i = 0; i < DF_CUDA_FRAMES; i++) {
         f = take_out(p, i);
-        if (!f) return df_cuda_frame_create(r->c->mem, r->plan);
+        if (!f) return df_cuda_run_layout_create(r->c->mem, r->plan);
         if (is_for(f, r)) return f;
-        if (!put_in(p, i, f)) df_cuda_frame_destroy(r->c->mem, &f);
+        if (!put_in(p, i, f)) df_cuda_run_layout_destroy(r->c->mem, &f);
     }
     f = take_out(p,
                  atomic_fetch_add_explicit(&p->n_taken, 1, memory_order_relaxed) % DF_CUDA_FRAMES);
-    return f ? f : df_cuda_frame_create(r->c->mem, r->plan);
+    return f ? f : df_cuda_run_layout_create(r->c->mem, r->plan);
 }
 
 static void hand_out(run *r)
@@ -359,8 +359,8 @@ done:
 static deft_status lay_out_so(run *r, df_diag *d)
 {
     deft_status st = DEFT_OK;
-    TRY(df_cuda_frame_lay_out(r->f, d, r->c, r->plan, r->t, r->slots, r->by_table));
-    TRY(df_cuda_frame_load(r->f, d, r->c, r->plan, r->io->waiter));
+    TRY(df_cuda_run_layout_build(r->f, d, r->c, r->plan, r->t, r->slots, r->by_table));
+    TRY(df_cuda_run_layout_load(r->f, d, r->c, r->plan, r->io->waiter));
 done:
     return st;
 }
@@ -379,10 +379,10 @@ static deft_status lay_out(run *r)
 static deft_status run_kernels(run *r, df_cuda_graphs *graphs)
 {
     deft_status st = DEFT_OK;
-    df_cuda_frame *const f = r->f;
+    df_cuda_run_layout *const f = r->f;
     TRY(take_buffers(r));
-    if (!df_cuda_frame_fits(f, r->plan, r->slots, r->by_table) ||
-        df_cuda_frame_is_outdated(f, r->c))
+    if (!df_cuda_run_layout_fits(f, r->plan, r->slots, r->by_table) ||
+        df_cuda_run_layout_is_outdated(f, r->c))
         TRY(lay_out(r));
     TRY(graphs ? df_cuda_graphs_run(graphs, r) : df_cuda_call_plain(r));
     hand_out(r);
@@ -428,10 +428,10 @@ static deft_status flow_run_tagged(void *self, df_diag *d, const df_plan *plan, 
     return df_cuda_run_tagged(s->c, s->q, d, plan, part, slots, in, out, done);
 }
 
-static deft_status flow_run_whole(void *self, df_diag *d, const df_flow_whole *w, bool *done)
+static deft_status flow_run_whole(void *self, df_diag *d, const df_flow_construct *w, bool *done)
 {
     const flow_self *const s = self;
-    return df_cuda_run_whole(s->c, s->q, d, w, done);
+    return df_cuda_run_conditional(s->c, s->q, d, w, done);
 }
 
 static deft_status flow_create(void *self, df_diag *d, int64_t bytes, df_buffer **out)

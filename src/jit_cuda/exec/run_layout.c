@@ -20,9 +20,9 @@ enum { SCRATCH_ALIGN = 256 };
 
 /* ---- frames ---- */
 
-df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan)
+df_cuda_run_layout *df_cuda_run_layout_create(const df_mem *mem, const df_plan *plan)
 {
-    df_cuda_frame *f = df_mem_zalloc(mem, sizeof *f);
+    df_cuda_run_layout *f = df_mem_zalloc(mem, sizeof *f);
     const size_t n_origins = plan->n_bufs + (size_t)DF_CUDA_N_ORIGINS;
     if (!f) return NULL;
     df_arena_init(&f->arena, mem);
@@ -37,7 +37,7 @@ df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan)
     f->lent = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->lent);
     f->out = df_mem_zalloc(mem, (f->n_bufs + 1) * sizeof *f->out);
     if (!f->slots || !f->low || !f->origin || !f->own || !f->end || !f->lent || !f->out)
-        df_cuda_frame_destroy(mem, &f);
+        df_cuda_run_layout_destroy(mem, &f);
     return f;
 }
 
@@ -48,9 +48,9 @@ static void words_finish(const df_mem *mem, df_cuda_words *w)
     df_vec_finish(mem, &w->num);
 }
 
-void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **out)
+void df_cuda_run_layout_destroy(const df_mem *mem, df_cuda_run_layout **out)
 {
-    df_cuda_frame *const f = *out;
+    df_cuda_run_layout *const f = *out;
     *out = NULL;
     if (!f) return;
     df_mem_free(mem, f->slots, (f->n_slots + 1) * sizeof *f->slots);
@@ -72,13 +72,13 @@ void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **out)
     df_mem_free(mem, f, sizeof *f);
 }
 
-static uint8_t low_of(const df_cuda_frame *f, uint32_t buf)
+static uint8_t low_of(const df_cuda_run_layout *f, uint32_t buf)
 {
     return (uint8_t)((uintptr_t)f->origin[buf] % f->align);
 }
 
-bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots,
-                        bool by_table)
+bool df_cuda_run_layout_fits(const df_cuda_run_layout *f, const df_plan *plan, const int64_t *slots,
+                             bool by_table)
 {
     if (!f->is_laid_out || f->by_table != by_table ||
         memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
@@ -88,9 +88,9 @@ bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64
     return true;
 }
 
-bool df_cuda_frame_is_outdated(const df_cuda_frame *f, const df_cuda_device *c)
+bool df_cuda_run_layout_is_outdated(const df_cuda_run_layout *f, const df_cuda_device *c)
 {
-    return f->is_makeshift && f->arrived != df_cuda_later_arrived(c->later);
+    return f->is_makeshift && f->arrived != df_cuda_background_arrived(c->later);
 }
 
 /* ---- laying out ---- */
@@ -111,7 +111,7 @@ static int64_t aligned(int64_t bytes)
     return (bytes + SCRATCH_ALIGN - 1) & ~(int64_t)(SCRATCH_ALIGN - 1);
 }
 
-int64_t df_cuda_take_scratch(df_cuda_laying *l, int64_t bytes)
+int64_t df_cuda_take_scratch(df_cuda_layout_builder *l, int64_t bytes)
 {
     const int64_t at = l->scratch;
     l->scratch += aligned(bytes);
@@ -120,7 +120,7 @@ int64_t df_cuda_take_scratch(df_cuda_laying *l, int64_t bytes)
 }
 
 /* Bytes of a team's scratch row of one access. */
-static int64_t access_row(const df_cuda_laying *l, const item *s, uint32_t i)
+static int64_t access_row(const df_cuda_layout_builder *l, const item *s, uint32_t i)
 {
     int64_t n = df_slot_value(l->slots, s->seg->bind[i].offset), n_red = 1;
     for (uint32_t x = 0; x < s->k->n_axes; x++)
@@ -134,7 +134,7 @@ static bool is_scratch(const df_kernel *k, uint32_t i)
     return k->access[i].kind == DF_ACCESS_SCRATCH;
 }
 
-static int64_t row_bytes(const df_cuda_laying *l, const item *s)
+static int64_t row_bytes(const df_cuda_layout_builder *l, const item *s)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < s->k->n_access; i++)
@@ -143,7 +143,7 @@ static int64_t row_bytes(const df_cuda_laying *l, const item *s)
 }
 
 /* Rows of one access after those of another: where those of access `end` begin. */
-static int64_t rows_before(const df_cuda_laying *l, const item *s, uint32_t end)
+static int64_t rows_before(const df_cuda_layout_builder *l, const item *s, uint32_t end)
 {
     int64_t n = 0;
     for (uint32_t i = 0; i < end; i++)
@@ -153,7 +153,7 @@ static int64_t rows_before(const df_cuda_laying *l, const item *s, uint32_t end)
 }
 
 /* Arguments as on the CPU, at the addresses of f->origin. */
-static deft_status bind_item(df_cuda_laying *l, df_diag *d, item *s)
+static deft_status bind_item(df_cuda_layout_builder *l, df_diag *d, item *s)
 {
     const df_kernel *const k = s->k;
     const df_bound b = { .ptr = df_arena_new(&l->arena, char *, k->n_access + 1),
@@ -176,7 +176,7 @@ static deft_status bind_item(df_cuda_laying *l, df_diag *d, item *s)
 /* ---- words ---- */
 
 typedef struct placing {
-    const df_cuda_laying *l;
+    const df_cuda_layout_builder *l;
     const item *s;
     df_cuda_words *to;
     uint32_t at; /* of the segment's first word */
@@ -189,14 +189,14 @@ static void fix(placing *p, uint32_t at, uint32_t origin, int64_t add)
         p->ok && df_vec_push(p->l->c->mem, &p->to->fix, ((df_cuda_fix){ p->at + at, origin, add }));
 }
 
-static uint32_t origin_of(const df_cuda_laying *l, uint32_t which)
+static uint32_t origin_of(const df_cuda_layout_builder *l, uint32_t which)
 {
     return l->f->n_bufs + which;
 }
 
 static void place_address(placing *p, uint32_t at, uint32_t access)
 {
-    const df_cuda_laying *const l = p->l;
+    const df_cuda_layout_builder *const l = p->l;
     const df_kernel *const k = p->s->k;
     const df_bind *const bind = &p->s->seg->bind[access];
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[access].dtype);
@@ -236,7 +236,8 @@ static void place_word(void *user, uint32_t at, df_cuda_word w)
     }
 }
 
-deft_status df_cuda_more_words(const df_cuda_laying *l, df_diag *d, df_cuda_words *to, size_t n)
+deft_status df_cuda_more_words(const df_cuda_layout_builder *l, df_diag *d, df_cuda_words *to,
+                               size_t n)
 {
     if (!df_vec_reserve(l->c->mem, &to->word, n)) return df_fail_mem(d, "run", n * 8);
     memset(to->word.at + to->word.n, 0, n * sizeof *to->word.at);
@@ -244,27 +245,28 @@ deft_status df_cuda_more_words(const df_cuda_laying *l, df_diag *d, df_cuda_word
     return DEFT_OK;
 }
 
-deft_status df_cuda_param_fix(const df_cuda_laying *l, df_diag *d, uint32_t at, uint32_t which,
-                              int64_t add)
+deft_status df_cuda_param_fix(const df_cuda_layout_builder *l, df_diag *d, uint32_t at,
+                              uint32_t which, int64_t add)
 {
     const df_cuda_fix x = { at, origin_of(l, which), add };
     if (df_vec_push(l->c->mem, &l->f->params.fix, x)) return DEFT_OK;
     return df_fail_mem(d, "run", sizeof x);
 }
 
-deft_status df_cuda_use_buffer(const df_cuda_laying *l, df_diag *d, uint32_t buf, bool writes)
+deft_status df_cuda_use_buffer(const df_cuda_layout_builder *l, df_diag *d, uint32_t buf,
+                               bool writes)
 {
     const df_cuda_use u = { buf, writes };
     if (buf == DF_NONE || df_vec_push(l->c->mem, &l->f->uses, u)) return DEFT_OK;
     return df_fail_mem(d, "run", sizeof u);
 }
 
-deft_status df_cuda_use_scratch(const df_cuda_laying *l, df_diag *d)
+deft_status df_cuda_use_scratch(const df_cuda_layout_builder *l, df_diag *d)
 {
     return df_cuda_use_buffer(l, d, l->f->n_bufs, true);
 }
 
-deft_status df_cuda_use_accesses(const df_cuda_laying *l, df_diag *d, const df_seg *seg,
+deft_status df_cuda_use_accesses(const df_cuda_layout_builder *l, df_diag *d, const df_seg *seg,
                                  const df_kernel *k)
 {
     deft_status st = DEFT_OK;
@@ -275,9 +277,9 @@ deft_status df_cuda_use_accesses(const df_cuda_laying *l, df_diag *d, const df_s
     return st;
 }
 
-deft_status df_cuda_add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_step *s)
+deft_status df_cuda_add_step(const df_cuda_layout_builder *l, df_diag *d, const df_cuda_step *s)
 {
-    df_cuda_frame *const f = l->f;
+    df_cuda_run_layout *const f = l->f;
     df_cuda_step at = *s;
     at.first_use = 0;
     if (f->steps.n > 0) {
@@ -289,7 +291,8 @@ deft_status df_cuda_add_step(const df_cuda_laying *l, df_diag *d, const df_cuda_
     return df_fail_mem(d, "run", sizeof at);
 }
 
-static deft_status put_words(const df_cuda_laying *l, df_diag *d, const item *s, df_cuda_words *to)
+static deft_status put_words(const df_cuda_layout_builder *l, df_diag *d, const item *s,
+                             df_cuda_words *to)
 {
     placing p = { .l = l, .s = s, .to = to, .at = (uint32_t)to->word.n, .ok = true };
     const uint32_t n = df_cuda_layout(s->k, NULL, NULL);
@@ -312,7 +315,7 @@ typedef struct group {
 } group;
 
 /* Each segment's share of what fills the GPU. */
-static int64_t share_blocks(const df_cuda_laying *l, group *g, df_cuda_entry e)
+static int64_t share_blocks(const df_cuda_layout_builder *l, group *g, df_cuda_entry e)
 {
     const df_kernel *const k = g->item[0]->k;
     int64_t total = 0, sum = 0, most = INT64_MAX;
@@ -333,7 +336,7 @@ static int64_t share_blocks(const df_cuda_laying *l, group *g, df_cuda_entry e)
     return sum;
 }
 
-static void place_rows(df_cuda_laying *l, const group *g, df_cuda_entry e)
+static void place_rows(df_cuda_layout_builder *l, const group *g, df_cuda_entry e)
 {
     for (uint32_t i = 0; i < g->n; i++) {
         item *const s = g->item[i];
@@ -344,7 +347,7 @@ static void place_rows(df_cuda_laying *l, const group *g, df_cuda_entry e)
     }
 }
 
-static deft_status put_segments(df_cuda_laying *l, df_diag *d, group *g)
+static deft_status put_segments(df_cuda_layout_builder *l, df_diag *d, group *g)
 {
     deft_status st = DEFT_OK;
     df_cuda_words *const to = g->many ? &l->f->table : &l->f->params;
@@ -355,8 +358,8 @@ done:
 }
 
 /* The first thread block of each segment behind the words, and a df_cuda_many for it all. */
-static deft_status put_many(df_cuda_laying *l, df_diag *d, const group *g, uint32_t n_blocks,
-                            uint32_t *at)
+static deft_status put_many(df_cuda_layout_builder *l, df_diag *d, const group *g,
+                            uint32_t n_blocks, uint32_t *at)
 {
     deft_status st = DEFT_OK;
     df_cuda_words *const table = &l->f->table, *const params = &l->f->params;
@@ -377,7 +380,7 @@ done:
     return st;
 }
 
-static deft_status put_pass(df_cuda_laying *l, df_diag *d, group *g, df_cuda_pass pass)
+static deft_status put_pass(df_cuda_layout_builder *l, df_diag *d, group *g, df_cuda_pass pass)
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
@@ -411,17 +414,17 @@ done:
 }
 
 /* All of them go by what is there, should their own entries be missing. */
-static void choose_together(df_cuda_laying *l, group *g)
+static void choose_together(df_cuda_layout_builder *l, group *g)
 {
     df_cuda_choice choice = g->item[0]->choice;
     uint8_t facts = choice.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
     for (uint32_t i = 0; i < g->n; i++)
         facts |= df_cuda_facts(g->item[i]->k, &g->item[i]->args) & DF_CUDA_LONG;
-    df_cuda_make_do(l, g->item[0]->seg->kernel, facts, &choice, &g->many);
+    df_cuda_use_fallback(l, g->item[0]->seg->kernel, facts, &choice, &g->many);
     for (uint32_t i = 0; i < g->n; i++) g->item[i]->choice = choice;
 }
 
-static deft_status put_group(df_cuda_laying *l, df_diag *d, group *g)
+static deft_status put_group(df_cuda_layout_builder *l, df_diag *d, group *g)
 {
     deft_status st = DEFT_OK;
     const item *const s = g->item[0];
@@ -451,8 +454,8 @@ static bool has_work(const item *s)
 }
 
 /* Those that go with item i, it being the first. */
-static deft_status gather(df_cuda_laying *l, df_diag *d, item *items, uint32_t n, uint32_t i,
-                          group *g)
+static deft_status gather(df_cuda_layout_builder *l, df_diag *d, item *items, uint32_t n,
+                          uint32_t i, group *g)
 {
     *g = (group){ .item = df_arena_new(&l->arena, item *, n) };
     if (!g->item) return df_fail_mem(d, "run", n * sizeof *g->item);
@@ -464,7 +467,8 @@ static deft_status gather(df_cuda_laying *l, df_diag *d, item *items, uint32_t n
     return DEFT_OK;
 }
 
-static deft_status bind_launch(df_cuda_laying *l, df_diag *d, const df_launch *launch, item *items)
+static deft_status bind_launch(df_cuda_layout_builder *l, df_diag *d, const df_launch *launch,
+                               item *items)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < launch->n; i++) {
@@ -481,7 +485,8 @@ done:
 }
 
 /* Segments [i, end). */
-static deft_status put_kernels(df_cuda_laying *l, df_diag *d, item *items, uint32_t i, uint32_t end)
+static deft_status put_kernels(df_cuda_layout_builder *l, df_diag *d, item *items, uint32_t i,
+                               uint32_t end)
 {
     deft_status st = DEFT_OK;
     for (; i < end; i++) {
@@ -495,7 +500,7 @@ done:
 }
 
 /* Kernels first; then products and routines; then what comes after. */
-static deft_status put_launch(df_cuda_laying *l, df_diag *d, const df_launch *launch)
+static deft_status put_launch(df_cuda_layout_builder *l, df_diag *d, const df_launch *launch)
 {
     deft_status st = DEFT_OK;
     const uint32_t n_beside = launch->n - launch->n_after;
@@ -508,7 +513,7 @@ static deft_status put_launch(df_cuda_laying *l, df_diag *d, const df_launch *la
     TRY(put_kernels(l, d, items, 0, n_beside));
     for (uint32_t i = 0; i < launch->n; i++)
         if (items[i].seg->kind != DF_SEG_KERNEL)
-            TRY(df_cuda_job_lay_out(l, d, launch->first + i, false));
+            TRY(df_cuda_job_build(l, d, launch->first + i, false));
     for (uint32_t i = n_beside; i < launch->n; i++) TRY(put_kernels(l, d, items, i, i + 1));
 done:
     return st;
@@ -516,14 +521,14 @@ done:
 
 /* Indices that lie in inputs are looked at before anything is written over, where something may be.
  */
-static deft_status put_checks(df_cuda_laying *l, df_diag *d)
+static deft_status put_checks(df_cuda_layout_builder *l, df_diag *d)
 {
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < l->plan->n_segs && l->plan->checks_first; i++) {
         const df_seg *const seg = &l->plan->segs[i];
         if (seg->kind != DF_SEG_ROUTINE || !df_bind_is_scatter(seg)) continue;
         if (l->plan->bufs[seg->a.buf].kind != DF_BUF_INPUT) continue;
-        TRY(df_cuda_job_lay_out(l, d, i, true));
+        TRY(df_cuda_job_build(l, d, i, true));
     }
     l->f->n_first = (uint32_t)l->f->steps.n;
 done:
@@ -535,17 +540,17 @@ static void clear(df_cuda_words *w)
     w->word.n = w->fix.n = w->num.n = 0;
 }
 
-deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
-                                  const df_plan *plan, const df_trace *t, const int64_t *slots,
-                                  bool by_table)
+deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
+                                     const df_plan *plan, const df_trace *t, const int64_t *slots,
+                                     bool by_table)
 {
     deft_status st = DEFT_OK;
-    df_cuda_laying l = {
+    df_cuda_layout_builder l = {
         .f = f, .c = c, .gpu = df_gpu_facts_of(c->gpu), .plan = plan, .t = t, .slots = slots
     };
     df_arena_init(&l.arena, c->mem);
     f->is_laid_out = f->is_makeshift = false;
-    f->arrived = df_cuda_later_arrived(c->later);
+    f->arrived = df_cuda_background_arrived(c->later);
     f->by_table = by_table;
     f->n_spare = 0;
     f->steps.n = f->uses.n = 0;
@@ -622,8 +627,8 @@ done:
     return st;
 }
 
-deft_status df_cuda_frame_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c, const df_plan *plan,
-                               df_waiter *w)
+deft_status df_cuda_run_layout_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
+                                    const df_plan *plan, df_waiter *w)
 {
     deft_status st = DEFT_OK;
     df_cuda_plan *const p = plan->attached;

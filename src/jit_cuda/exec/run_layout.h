@@ -81,12 +81,12 @@ typedef struct df_cuda_job {
     df_cuda_launches *list;
 } df_cuda_job;
 
-struct df_cuda_frame {
+struct df_cuda_run_layout {
     uint32_t n_bufs, n_slots, n_launches; /* of its plan */
     bool is_laid_out;
     bool by_table;     /* all kernels go by MANY (table.h) */
     bool is_makeshift; /* entries stand in for others, which are on their way: */
-    uint64_t arrived;  /* df_cuda_later_arrived before it was laid out */
+    uint64_t arrived;  /* df_cuda_background_arrived before it was laid out */
     int64_t *slots;    /* that it was laid out for */
     uint8_t *low;      /* and of each buffer its address modulo `align`: 16 or 256 */
     uint32_t align;
@@ -112,20 +112,21 @@ struct df_cuda_frame {
 
 enum { DF_CUDA_FAULT_WORDS = 4 }; /* at the front of the table: three, and one unused */
 
-df_cuda_frame *df_cuda_frame_create(const df_mem *mem, const df_plan *plan); /* NULL: no memory */
-void df_cuda_frame_destroy(const df_mem *mem, df_cuda_frame **f);            /* NULL is fine */
+df_cuda_run_layout *df_cuda_run_layout_create(const df_mem *mem,
+                                              const df_plan *plan);         /* NULL: no memory */
+void df_cuda_run_layout_destroy(const df_mem *mem, df_cuda_run_layout **f); /* NULL is fine */
 /* Whether it stands as it is for these slots, f->origin and by_table. */
-bool df_cuda_frame_fits(const df_cuda_frame *f, const df_plan *plan, const int64_t *slots,
-                        bool by_table);
+bool df_cuda_run_layout_fits(const df_cuda_run_layout *f, const df_plan *plan, const int64_t *slots,
+                             bool by_table);
 /* Whether what it does without may have come. */
-bool df_cuda_frame_is_outdated(const df_cuda_frame *f, const df_cuda_device *c);
+bool df_cuda_run_layout_is_outdated(const df_cuda_run_layout *f, const df_cuda_device *c);
 /* Steps and words of a run on these slots and f->origin; of temporaries these are offsets. */
-deft_status df_cuda_frame_lay_out(df_cuda_frame *f, df_diag *d, df_cuda_device *c,
-                                  const df_plan *plan, const df_trace *t, const int64_t *slots,
-                                  bool by_table);
+deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
+                                     const df_plan *plan, const df_trace *t, const int64_t *slots,
+                                     bool by_table);
 /* Functions of all steps; what is missing is compiled. */
-deft_status df_cuda_frame_load(df_cuda_frame *f, df_diag *d, df_cuda_device *c, const df_plan *plan,
-                               df_waiter *w);
+deft_status df_cuda_run_layout_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
+                                    const df_plan *plan, df_waiter *w);
 
 /* fn, a reference, at its place among a plan's; or another was first, and that stays. */
 void df_cuda_publish(df_cuda_fn *_Atomic *at, df_cuda_fn *fn);

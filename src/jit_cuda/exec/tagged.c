@@ -93,7 +93,7 @@ static deft_status get_functions(df_cuda_device *c, df_diag *d, const df_cuda_at
 static deft_status launch(df_cuda_device *c, df_queue *q, df_diag *d, const df_plan *plan,
                           df_cuda_attention *p, df_cuda_fn *const *fn)
 {
-    const df_note note = {
+    const df_launch_note note = {
         .owner = plan->owner, .number = plan->number, .site = plan->site, .ops = "attention"
     };
     deft_status st = df_gpu_enter(c->gpu, d);

@@ -75,7 +75,7 @@ static deft_status call(df_cuda_work *r, df_diag *d, df_cu_stream stream)
 
 static deft_status note(const df_cuda_work *r, df_diag *d)
 {
-    const df_note n = { .owner = r->w->owner, .site = r->w->site, .ops = r->w->name };
+    const df_launch_note n = { .owner = r->w->owner, .site = r->w->site, .ops = r->w->name };
     return df_queue_launched(r->q, d, &n);
 }
 
@@ -89,7 +89,7 @@ deft_status df_cuda_work_new_result(df_cuda_work *r, df_diag *d, uint32_t i)
     return DEFT_OK;
 }
 
-void df_cuda_work_put_in(df_cuda_work *r)
+void df_cuda_work_enqueue(df_cuda_work *r)
 {
     r->status = call(r, r->d, df_queue_stream(r->q));
     if (r->status == DEFT_OK) r->status = note(r, r->d);
@@ -100,7 +100,7 @@ deft_status df_cuda_work_plain(df_cuda_work *r)
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < r->w->n_out; i++) TRY(df_cuda_work_new_result(r, r->d, i));
     TRY(df_gpu_enter(r->c->gpu, r->d));
-    df_cuda_work_put_in(r);
+    df_cuda_work_enqueue(r);
     df_gpu_leave(r->c->gpu);
 done:
     return st;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work of the caller's (df_far.work): a function puts it into a stream, and deft hands over
- * addresses and takes the results. Where the queue's runs are graphs, a work with a key is a call
- * of the tree like a run of a plan: put in plainly at first, then captured into a graph of its own,
- * and launched from then on without the function.
+ * Work of the caller's (df_device_memory_ops.work): a function puts it into a stream, and deft
+ * hands over addresses and takes the results. Where the queue's runs are graphs, a work with a
+ * key is a call of the tree like a run of a plan: put in plainly at first, then captured into a
+ * graph of its own, and launched from then on without the function.
  */
 #ifndef DF_JIT_CUDA_WORK_H
 #define DF_JIT_CUDA_WORK_H
@@ -29,7 +29,7 @@ typedef struct df_cuda_work {
 
 /* ---- work.c ---- */
 
-/* df_far.work */
+/* df_device_memory_ops.work */
 deft_status df_cuda_work_run(df_cuda_device *c, df_diag *d, df_queue *q, const df_work *w,
                              df_buffer **out);
 /* What the tree knows it by; no plan's number is one. */
@@ -45,7 +45,7 @@ deft_status df_cuda_work_new_result(df_cuda_work *r, df_diag *d, uint32_t i);
  * is the run's, which must not begin again: r->status, and DEFT_OK is returned. */
 deft_status df_cuda_work_plain(df_cuda_work *r);
 /* Entered. The same where r->at says. */
-void df_cuda_work_put_in(df_cuda_work *r);
+void df_cuda_work_enqueue(df_cuda_work *r);
 
 /* What the function put in for r->at, and for what it was called with. */
 typedef struct df_cuda_captured df_cuda_captured;

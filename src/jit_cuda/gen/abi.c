@@ -202,7 +202,7 @@ uint32_t df_cuda_lanes(const df_kernel *k)
     return n;
 }
 
-uint32_t df_cuda_groups(const df_kernel *k, uint8_t flags)
+uint32_t df_cuda_packs(const df_kernel *k, uint8_t flags)
 {
     const uint32_t lanes = flags & DF_CUDA_WIDE ? df_cuda_lanes(k) : 1;
     uint32_t n_loads = 0, n_ins = 0;
@@ -243,7 +243,7 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a)
     return flags;
 }
 
-bool df_cuda_may_stand(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want)
+bool df_cuda_may_substitute(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want)
 {
     const uint8_t relies_on = by.flags & (DF_CUDA_NARROW | DF_CUDA_WIDE);
     const bool is_main = by.pass == DF_CUDA_MAIN;

@@ -27,7 +27,7 @@ enum {
     ROWS_PER_SM = 4
 };
 
-df_limits df_cuda_limits(const df_gpu_facts *g)
+df_limits df_cuda_limits(const df_gpu_properties *g)
 {
     return (df_limits){ .n_threads = (uint32_t)g->n_sms * ROWS_PER_SM,
                         .max_body = MAX_BODY,
@@ -45,7 +45,7 @@ static int64_t extent_of(const df_kernel *k, const df_kargs *a, df_role role)
     return n;
 }
 
-static bool splits(const df_gpu_facts *g, const df_kernel *k, const df_kargs *a, int64_t n_red)
+static bool splits(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a, int64_t n_red)
 {
     if (!(k->flags & DF_KERNEL_SPLIT) || n_red <= LEAST_PARTS * (int64_t)DF_BLOCK) return false;
     const int64_t outer = extent_of(k, a, DF_AXIS_OUTER), inner = extent_of(k, a, DF_AXIS_INNER);
@@ -56,13 +56,13 @@ static bool splits(const df_gpu_facts *g, const df_kernel *k, const df_kargs *a,
 }
 
 /* Whether COL has a thread block for each multiprocessor when threads take several columns. */
-static bool fills(const df_gpu_facts *g, const df_kernel *k, const df_kargs *a, bool split)
+static bool fills(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a, bool split)
 {
     const df_cuda_entry e = { .pass = split ? DF_CUDA_PART : DF_CUDA_MAIN, .flags = DF_CUDA_WIDE };
     return df_cuda_blocks(k, e, a) >= g->n_sms;
 }
 
-df_cuda_choice df_cuda_choose(const df_gpu_facts *g, const df_kernel *k, const df_kargs *a)
+df_cuda_choice df_cuda_choose(const df_gpu_properties *g, const df_kernel *k, const df_kargs *a)
 {
     df_cuda_choice c = { .flags = df_cuda_facts(k, a) };
     if (k->mode != DF_MODE_ROW && k->mode != DF_MODE_COL) return c;
@@ -75,7 +75,7 @@ df_cuda_choice df_cuda_choose(const df_gpu_facts *g, const df_kernel *k, const d
     return c;
 }
 
-int64_t df_cuda_most_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
+int64_t df_cuda_most_blocks(const df_gpu_properties *g, const df_kernel *k, df_cuda_entry e,
                             int64_t row_bytes)
 {
     const int threads = (int)df_cuda_threads(k, (df_cuda_pass)e.pass);
@@ -86,9 +86,9 @@ int64_t df_cuda_most_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_e
     return df_max_i64(df_min_i64(places, room), 1);
 }
 
-int64_t df_cuda_fewer_blocks(const df_gpu_facts *g, const df_kernel *k, df_cuda_entry e,
+int64_t df_cuda_fewer_blocks(const df_gpu_properties *g, const df_kernel *k, df_cuda_entry e,
                              int64_t n_blocks)
 {
-    const int64_t groups = df_cuda_groups(k, e.flags), fewer = (n_blocks + groups - 1) / groups;
+    const int64_t groups = df_cuda_packs(k, e.flags), fewer = (n_blocks + groups - 1) / groups;
     return fewer * DF_CUDA_WARPS >= (int64_t)g->n_sms * WARPS ? fewer : n_blocks;
 }

@@ -128,13 +128,14 @@ uint8_t df_cuda_facts(const df_kernel *k, const df_kargs *a);
  * segments allows, and LONG where one needs it. MAIN stands for PART and FIN together. In a FAST
  * kernel only `want` itself: contracted as the compiler likes, entries may differ in bits there,
  * and what happens to be compiled must never choose a result. */
-bool df_cuda_may_stand(const df_kernel *k, uint8_t facts, df_cuda_entry by, df_cuda_entry want);
+bool df_cuda_may_substitute(const df_kernel *k, uint8_t facts, df_cuda_entry by,
+                            df_cuda_entry want);
 /* Neighbours that a thread of an entry with WIDE takes at once: in MAP fewer for very long bodies,
  * in COL for any but short ones. 1: WIDE means nothing for k. */
 uint32_t df_cuda_lanes(const df_kernel *k);
 /* Groups of neighbours that a thread of an entry of MAP reads before it goes on with any, where it
  * has so many left: short bodies have registers for it. 1 in other modes. */
-uint32_t df_cuda_groups(const df_kernel *k, uint8_t flags);
+uint32_t df_cuda_packs(const df_kernel *k, uint8_t flags);
 /* Threads of a thread block. */
 uint32_t df_cuda_threads(const df_kernel *k, df_cuda_pass pass);
 /* Thread blocks that have something to do; 0: nothing is to be launched. */

@@ -63,7 +63,7 @@ void df_cuda_map(df_cuda_gen *g)
                  df_cuda_axis(g->k, DF_AXIS_INNER), rows);
     df_cuda_line(g, "const I step = (I)n * (I)blockDim.x;");
     df_cuda_line(g, "I at = (I)block * (I)blockDim.x + (I)threadIdx.x;");
-    if (df_cuda_groups(g->k, DF_CUDA_WIDE) > 1 || df_cuda_groups(g->k, 0) > 1) put_many(g);
+    if (df_cuda_packs(g->k, DF_CUDA_WIDE) > 1 || df_cuda_packs(g->k, 0) > 1) put_many(g);
     df_cuda_line(g, "enum { V = G };");
     df_cuda_line(g, "_Pragma(\"unroll 1\")");
     df_cuda_open(g, "for (; at < total; at += step)");

@@ -192,7 +192,7 @@ static void put_entry(df_cuda_gen *g, df_cuda_entry e)
     df_cuda_entry_name(g->name, e, name, sizeof name);
     if (g->k->mode == DF_MODE_MAP)
         snprintf(more, sizeof more, ", %u, %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1,
-                 df_cuda_groups(g->k, e.flags));
+                 df_cuda_packs(g->k, e.flags));
     if (g->k->mode == DF_MODE_COL && e.pass != DF_CUDA_FIN)
         snprintf(more, sizeof more, ", %u", e.flags & DF_CUDA_WIDE ? df_cuda_lanes(g->k) : 1);
     if (g->k->mode == DF_MODE_ROW && e.pass == DF_CUDA_MAIN)

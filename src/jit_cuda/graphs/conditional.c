@@ -115,7 +115,7 @@ static const char *refusal(df_cuda_device *c, const df_part *part)
 }
 
 /* Known when the frame is laid out. */
-static const char *refusal_of_frame(const df_cuda_frame *f)
+static const char *refusal_of_frame(const df_cuda_run_layout *f)
 {
     for (uint32_t i = 0; i < f->steps.n; i++)
         if (f->steps.at[i].of_job == DF_NONE) return "a product within it is cuBLASLt's";
@@ -133,13 +133,13 @@ static void tell(const df_cuda_device *c, const df_part *part, const char *why)
 
 /* ---- sides ---- */
 
-static int64_t state_bytes(const df_flow_whole *w, uint32_t k)
+static int64_t state_bytes(const df_flow_construct *w, uint32_t k)
 {
     return w->slots[w->plan->cells[w->part->init[k]].bytes];
 }
 
 /* A root that may be written over the state that its iteration reads: nothing else reads it. */
-static bool is_over_state(const df_cuda_side *s, const df_flow_whole *w, uint32_t buf)
+static bool is_over_state(const df_cuda_side *s, const df_flow_construct *w, uint32_t buf)
 {
     const df_plan_buf *const b = &s->call.plan->bufs[buf];
     if (b->donor == DF_NONE || s->port[b->donor].kind != DF_PORT_STATE) return false;
@@ -150,7 +150,7 @@ static bool is_over_state(const df_cuda_side *s, const df_flow_whole *w, uint32_
     return s->call.plan->root_buf[k] == buf && df_bind_bytes(b, s->call.slots) == state_bytes(w, k);
 }
 
-static void choose_places(df_cuda_side *s, const df_flow_whole *w, bool is_test)
+static void choose_places(df_cuda_side *s, const df_flow_construct *w, bool is_test)
 {
     const df_plan *const plan = s->call.plan;
     const bool is_loop = w->part->kind == DF_PART_LOOP;
@@ -186,11 +186,11 @@ static void set_origins(df_cuda_side *s, char *const *dest, char *count, char *a
     }
 }
 
-static deft_status open_side(df_cuda_whole *w, df_diag *d, df_arena *arena, const df_subplan *b,
-                             df_input *inputs, df_cuda_side *s)
+static deft_status open_side(df_cuda_conditional *w, df_diag *d, df_arena *arena,
+                             const df_subplan *b, df_input *inputs, df_cuda_side *s)
 {
     deft_status st = DEFT_OK;
-    const df_flow_whole *const f = w->w;
+    const df_flow_construct *const f = w->w;
     s->port = b->port;
     s->t = b->trace;
     s->t.inputs = inputs;
@@ -214,11 +214,11 @@ static deft_status open_side(df_cuda_whole *w, df_diag *d, df_arena *arena, cons
     memset(s->at, 0, b->plan->n_bufs * sizeof *s->at);
     choose_places(s, f, w->is_loop && s == &w->other);
     set_origins(s, w->dest, (char *)DF_CUDA_NOWHERE, (char *)DF_CUDA_NOWHERE);
-    if (df_cuda_frame_fits(s->call.f, b->plan, s->call.slots, false) &&
-        !df_cuda_frame_is_outdated(s->call.f, w->c))
+    if (df_cuda_run_layout_fits(s->call.f, b->plan, s->call.slots, false) &&
+        !df_cuda_run_layout_is_outdated(s->call.f, w->c))
         return DEFT_OK;
-    TRY(df_cuda_frame_lay_out(s->call.f, d, w->c, b->plan, &s->t, s->call.slots, false));
-    TRY(df_cuda_frame_load(s->call.f, d, w->c, b->plan, f->io->waiter));
+    TRY(df_cuda_run_layout_build(s->call.f, d, w->c, b->plan, &s->t, s->call.slots, false));
+    TRY(df_cuda_run_layout_load(s->call.f, d, w->c, b->plan, f->io->waiter));
 done:
     return st;
 }
@@ -230,26 +230,26 @@ static void close_side(df_cuda_side *s)
 
 /* ---- memory ---- */
 
-static int64_t take(df_cuda_whole *w, int64_t bytes)
+static int64_t take(df_cuda_conditional *w, int64_t bytes)
 {
     const int64_t at = w->arena_bytes;
     w->arena_bytes += (bytes + ALIGN - 1) & ~(int64_t)(ALIGN - 1);
     return at;
 }
 
-static bool leaves(const df_cuda_whole *w, uint32_t i)
+static bool leaves(const df_cuda_conditional *w, uint32_t i)
 {
     return w->w->part->out[i] != DF_NONE;
 }
 
-static int64_t dest_bytes(const df_cuda_whole *w, uint32_t i)
+static int64_t dest_bytes(const df_cuda_conditional *w, uint32_t i)
 {
     const df_plan *const plan = w->body.call.plan;
     if (leaves(w, i)) return w->w->slots[w->w->plan->cells[w->w->part->out[i]].bytes];
     return df_bind_bytes(&plan->bufs[plan->root_buf[i]], w->body.call.slots);
 }
 
-static void lay_out_side(df_cuda_whole *w, df_cuda_side *s)
+static void lay_out_side(df_cuda_conditional *w, df_cuda_side *s)
 {
     const df_plan *const plan = s->call.plan;
     for (uint32_t i = 0; i < plan->n_bufs; i++)
@@ -258,7 +258,7 @@ static void lay_out_side(df_cuda_whole *w, df_cuda_side *s)
     s->arena_at = take(w, df_cuda_call_arena_bytes(&s->call));
 }
 
-static void lay_out(df_cuda_whole *w)
+static void lay_out(df_cuda_conditional *w)
 {
     w->count_at = take(w, w->is_loop ? sizeof(int64_t) : 0);
     for (uint32_t i = 0; i < w->n_dest; i++)
@@ -267,7 +267,7 @@ static void lay_out(df_cuda_whole *w)
     lay_out_side(w, &w->other);
 }
 
-deft_status df_cuda_whole_prepare(df_cuda_whole *w)
+deft_status df_cuda_conditional_prepare(df_cuda_conditional *w)
 {
     deft_status st = DEFT_OK;
     df_diag *const d = w->body.call.d;
@@ -280,7 +280,8 @@ done:
     return st;
 }
 
-deft_status df_cuda_whole_aim(df_cuda_whole *w, char *base, const uint64_t *offset, char *arena)
+deft_status df_cuda_conditional_aim(df_cuda_conditional *w, char *base, const uint64_t *offset,
+                                    char *arena)
 {
     deft_status st = DEFT_OK;
     uint32_t k = 0;
@@ -304,7 +305,7 @@ done:
     return st;
 }
 
-deft_status df_cuda_whole_put_tables(df_cuda_whole *w)
+deft_status df_cuda_conditional_put_tables(df_cuda_conditional *w)
 {
     w->other.call.d = w->body.call.d;
     const deft_status st = df_cuda_call_put_table(&w->body.call);
@@ -315,18 +316,18 @@ deft_status df_cuda_whole_put_tables(df_cuda_whole *w)
 
 static uint64_t variant_of(const df_cuda_side *s, uint64_t h)
 {
-    const df_cuda_frame *const f = s->call.f;
+    const df_cuda_run_layout *const f = s->call.f;
     for (uint32_t i = 0; i < f->n_slots; i++) h = df_mix(h, (uint64_t)s->call.slots[i]);
     for (uint32_t i = 0; i < f->n_bufs; i++) h = df_mix(h, f->low[i]);
     return h;
 }
 
-uint64_t df_cuda_whole_variant(const df_cuda_whole *w)
+uint64_t df_cuda_conditional_variant(const df_cuda_conditional *w)
 {
     return variant_of(&w->other, variant_of(&w->body, w->n_dest));
 }
 
-static bool make_room(df_cuda_whole *w, df_arena *arena)
+static bool make_room(df_cuda_conditional *w, df_arena *arena)
 {
     const uint32_t n = w->n_dest + 1;
     w->dest = df_arena_new(arena, char *, n);
@@ -343,7 +344,7 @@ static bool make_room(df_cuda_whole *w, df_arena *arena)
     return true;
 }
 
-static deft_status run(df_cuda_whole *w, df_diag *d, df_arena *arena, df_cuda_graphs *graphs,
+static deft_status run(df_cuda_conditional *w, df_diag *d, df_arena *arena, df_cuda_graphs *graphs,
                        bool *done)
 {
     deft_status st = DEFT_OK;
@@ -367,8 +368,8 @@ done:
     return st;
 }
 
-deft_status df_cuda_run_whole(df_cuda_device *c, df_queue *q, df_diag *d, const df_flow_whole *f,
-                              bool *done)
+deft_status df_cuda_run_conditional(df_cuda_device *c, df_queue *q, df_diag *d,
+                                    const df_flow_construct *f, bool *done)
 {
     df_arena arena;
     df_cuda_graphs *const graphs = df_cuda_graphs_of(c, q);
@@ -376,7 +377,7 @@ deft_status df_cuda_run_whole(df_cuda_device *c, df_queue *q, df_diag *d, const 
     *done = false;
     if (why) tell(c, f->part, why);
     if (why || !graphs) return DEFT_OK;
-    df_cuda_whole w = {
+    df_cuda_conditional w = {
         .w = f, .c = c, .q = q, .is_loop = f->part->kind == DF_PART_LOOP, .n_dest = f->part->n_out
     };
     df_arena_init(&arena, c->mem);

@@ -30,8 +30,8 @@ typedef struct df_cuda_side {
     int64_t arena_at;
 } df_cuda_side;
 
-typedef struct df_cuda_whole {
-    const df_flow_whole *w;
+typedef struct df_cuda_conditional {
+    const df_flow_construct *w;
     df_cuda_device *c;
     df_queue *q;
     bool is_loop;
@@ -44,21 +44,22 @@ typedef struct df_cuda_whole {
     uint32_t n_out;
     int64_t count_at, arena_bytes;
     char *count, *holds; /* of a loop: its iterations so far; its test's root */
-} df_cuda_whole;
+} df_cuda_conditional;
 
 /* ---- conditional.c ---- */
 
 /* df_flow_ops.run_whole */
-deft_status df_cuda_run_whole(df_cuda_device *c, df_queue *q, df_diag *d, const df_flow_whole *w,
-                              bool *done);
+deft_status df_cuda_run_conditional(df_cuda_device *c, df_queue *q, df_diag *d,
+                                    const df_flow_construct *w, bool *done);
 void df_cuda_conditionals_destroy(df_cuda_device *c);
 
-uint64_t df_cuda_whole_variant(const df_cuda_whole *w);
+uint64_t df_cuda_conditional_variant(const df_cuda_conditional *w);
 /* Buffers for what leaves it, as yet without memory, and their sizes in w->out. */
-deft_status df_cuda_whole_prepare(df_cuda_whole *w);
+deft_status df_cuda_conditional_prepare(df_cuda_conditional *w);
 /* All words for an arena there and results at base + offset, or in buffers of their own. */
-deft_status df_cuda_whole_aim(df_cuda_whole *w, char *base, const uint64_t *offset, char *arena);
-deft_status df_cuda_whole_put_tables(df_cuda_whole *w);
+deft_status df_cuda_conditional_aim(df_cuda_conditional *w, char *base, const uint64_t *offset,
+                                    char *arena);
+deft_status df_cuda_conditional_put_tables(df_cuda_conditional *w);
 
 /* ---- conditional_graph.c ---- */
 
@@ -67,17 +68,19 @@ enum { DF_CUDA_COUNT, DF_CUDA_LOOP, DF_CUDA_BRANCH, DF_CUDA_N_DECIDING };
 /* References to the kernels that decide, the device's. NULL: there are none. */
 df_cuda_fn *const *df_cuda_deciding(const df_cuda_device *c);
 
-typedef struct df_cuda_whole_graph df_cuda_whole_graph;
+typedef struct df_cuda_conditional_graph df_cuda_conditional_graph;
 
 /* The GPU's context is current, here and below; w is aimed. */
-deft_status df_cuda_whole_graph_create(df_diag *d, df_cuda_whole *w, df_cuda_whole_graph **out);
-void df_cuda_whole_graph_destroy(df_cuda_whole_graph **g); /* NULL is fine */
-size_t df_cuda_whole_graph_bytes(const df_cuda_whole_graph *g);
-size_t df_cuda_whole_graph_nodes(const df_cuda_whole_graph *g);
-bool df_cuda_whole_graph_is_like(const df_cuda_whole_graph *g, df_cuda_whole *w);
+deft_status df_cuda_conditional_graph_create(df_diag *d, df_cuda_conditional *w,
+                                             df_cuda_conditional_graph **out);
+void df_cuda_conditional_graph_destroy(df_cuda_conditional_graph **g); /* NULL is fine */
+size_t df_cuda_conditional_graph_bytes(const df_cuda_conditional_graph *g);
+size_t df_cuda_conditional_graph_nodes(const df_cuda_conditional_graph *g);
+bool df_cuda_conditional_graph_is_like(const df_cuda_conditional_graph *g, df_cuda_conditional *w);
 /* On failure g is half w's: it is to be made anew. */
-deft_status df_cuda_whole_graph_update(df_cuda_whole_graph *g, df_diag *d, df_cuda_whole *w,
-                                       df_cuda_updated *n);
-deft_status df_cuda_whole_graph_launch(df_cuda_whole_graph *g, df_diag *d, const df_cuda_whole *w);
+deft_status df_cuda_conditional_graph_update(df_cuda_conditional_graph *g, df_diag *d,
+                                             df_cuda_conditional *w, df_cuda_updated *n);
+deft_status df_cuda_conditional_graph_launch(df_cuda_conditional_graph *g, df_diag *d,
+                                             const df_cuda_conditional *w);
 
 #endif

@@ -22,7 +22,7 @@ typedef struct small {
     uint64_t word[WORDS];
 } small;
 
-struct df_cuda_whole_graph {
+struct df_cuda_conditional_graph {
     df_cuda_device *c;
     const df_part *part; /* compared only */
     df_cu_graph graph;
@@ -36,8 +36,8 @@ typedef enum purpose { MAKE, COMPARE, SET } purpose;
 
 typedef struct walk {
     purpose what;
-    df_cuda_whole_graph *g;
-    df_cuda_whole *w;
+    df_cuda_conditional_graph *g;
+    df_cuda_conditional *w;
     df_diag *d;
     bool is_like;       /* COMPARE */
     df_cuda_updated *n; /* SET: nodes that were */
@@ -82,7 +82,7 @@ static df_cu_memcpy3d copy_node(const small *s)
 static deft_status make_small(walk *x, small *s)
 {
     void *params[WORDS];
-    df_cuda_whole_graph *const g = x->g;
+    df_cuda_conditional_graph *const g = x->g;
     const df_driver *const dr = g->c->driver;
     const df_cu_kernel_node k = kernel_node(s, params);
     const df_cu_memcpy3d c = copy_node(s);
@@ -191,7 +191,7 @@ static deft_status enter(walk *x, int type, uint32_t handle)
 
 /* ---- loops ---- */
 
-static int64_t bytes_of(const df_cuda_whole *w, uint32_t state)
+static int64_t bytes_of(const df_cuda_conditional *w, uint32_t state)
 {
     return w->w->slots[w->w->plan->cells[w->w->part->init[state]].bytes];
 }
@@ -205,7 +205,7 @@ static char *root_of(const df_cuda_side *side, uint32_t root)
 static deft_status decide(walk *x)
 {
     deft_status st = DEFT_OK;
-    const df_cuda_whole *const w = x->w;
+    const df_cuda_conditional *const w = x->w;
     TRY(put_plan(x, &w->other));
     TRY(put_kernel(x, DF_CUDA_LOOP, x->g->handle[0], (uintptr_t)w->holds, (uintptr_t)w->count,
                    (uint64_t)w->w->slots[w->w->part->most]));
@@ -217,7 +217,7 @@ done:
 static deft_status walk_loop(walk *x)
 {
     deft_status st = DEFT_OK;
-    const df_cuda_whole *const w = x->w;
+    const df_cuda_conditional *const w = x->w;
     for (uint32_t i = 0; i < w->n_dest; i++)
         TRY(put_copy(x, w->dest[i], w->w->init[i], bytes_of(w, i)));
     TRY(put_kernel(x, DF_CUDA_COUNT, (uintptr_t)w->count, 1, 0, 0));
@@ -276,7 +276,8 @@ static deft_status go(walk *x)
     return st;
 }
 
-static deft_status make_handles(df_cuda_whole_graph *g, df_diag *d, const df_cuda_whole *w)
+static deft_status make_handles(df_cuda_conditional_graph *g, df_diag *d,
+                                const df_cuda_conditional *w)
 {
     for (uint32_t i = 0; i < (w->is_loop ? 1u : 2u); i++) {
         const df_cu_result result = g->c->driver->graph_condition(
@@ -286,11 +287,12 @@ static deft_status make_handles(df_cuda_whole_graph *g, df_diag *d, const df_cud
     return DEFT_OK;
 }
 
-deft_status df_cuda_whole_graph_create(df_diag *d, df_cuda_whole *w, df_cuda_whole_graph **out)
+deft_status df_cuda_conditional_graph_create(df_diag *d, df_cuda_conditional *w,
+                                             df_cuda_conditional_graph **out)
 {
     deft_status st = DEFT_OK;
     const df_driver *const dr = w->c->driver;
-    df_cuda_whole_graph *g = df_mem_zalloc(w->c->mem, sizeof *g);
+    df_cuda_conditional_graph *g = df_mem_zalloc(w->c->mem, sizeof *g);
     if (!g) return df_fail_mem(d, "graph", sizeof *g);
     g->c = w->c;
     g->part = w->w->part;
@@ -306,13 +308,13 @@ deft_status df_cuda_whole_graph_create(df_diag *d, df_cuda_whole *w, df_cuda_who
     *out = g;
     g = NULL;
 done:
-    df_cuda_whole_graph_destroy(&g);
+    df_cuda_conditional_graph_destroy(&g);
     return st;
 }
 
-void df_cuda_whole_graph_destroy(df_cuda_whole_graph **out)
+void df_cuda_conditional_graph_destroy(df_cuda_conditional_graph **out)
 {
-    df_cuda_whole_graph *const g = *out;
+    df_cuda_conditional_graph *const g = *out;
     *out = NULL;
     if (!g) return;
     if (g->exec) (void)g->c->driver->exec_destroy(g->exec);
@@ -322,7 +324,7 @@ void df_cuda_whole_graph_destroy(df_cuda_whole_graph **out)
     df_mem_free(g->c->mem, g, sizeof *g);
 }
 
-size_t df_cuda_whole_graph_nodes(const df_cuda_whole_graph *g)
+size_t df_cuda_conditional_graph_nodes(const df_cuda_conditional_graph *g)
 {
     size_t n = g->small.n;
     for (uint32_t i = 0; i < N_PLANS; i++)
@@ -330,7 +332,7 @@ size_t df_cuda_whole_graph_nodes(const df_cuda_whole_graph *g)
     return n;
 }
 
-size_t df_cuda_whole_graph_bytes(const df_cuda_whole_graph *g)
+size_t df_cuda_conditional_graph_bytes(const df_cuda_conditional_graph *g)
 {
     size_t n = sizeof *g + g->small.n * NODE_BYTES;
     for (uint32_t i = 0; i < N_PLANS; i++)
@@ -338,20 +340,23 @@ size_t df_cuda_whole_graph_bytes(const df_cuda_whole_graph *g)
     return n;
 }
 
-bool df_cuda_whole_graph_is_like(const df_cuda_whole_graph *g, df_cuda_whole *w)
+bool df_cuda_conditional_graph_is_like(const df_cuda_conditional_graph *g, df_cuda_conditional *w)
 {
-    walk x = { .what = COMPARE, .g = (df_cuda_whole_graph *)(uintptr_t)g, .w = w, .is_like = true };
+    walk x = {
+        .what = COMPARE, .g = (df_cuda_conditional_graph *)(uintptr_t)g, .w = w, .is_like = true
+    };
     return g->part == w->w->part && go(&x) == DEFT_OK && x.is_like && x.n_small == g->small.n;
 }
 
-deft_status df_cuda_whole_graph_update(df_cuda_whole_graph *g, df_diag *d, df_cuda_whole *w,
-                                       df_cuda_updated *n)
+deft_status df_cuda_conditional_graph_update(df_cuda_conditional_graph *g, df_diag *d,
+                                             df_cuda_conditional *w, df_cuda_updated *n)
 {
     walk x = { .what = SET, .g = g, .w = w, .d = d, .n = n };
     return go(&x);
 }
 
-deft_status df_cuda_whole_graph_launch(df_cuda_whole_graph *g, df_diag *d, const df_cuda_whole *w)
+deft_status df_cuda_conditional_graph_launch(df_cuda_conditional_graph *g, df_diag *d,
+                                             const df_cuda_conditional *w)
 {
     const df_cu_result result = g->c->driver->exec_launch(g->exec, df_queue_stream(w->q));
     return result ? df_queue_fail(w->q, d, result, "cuGraphLaunch") : DEFT_OK;

@@ -314,7 +314,7 @@ done:
                        (to)->n = (from)->n, true))
 
 /* Those of products and routines, which another frame of the plan may let go. */
-static bool hold_functions(df_cuda_graph *g, const df_cuda_frame *f)
+static bool hold_functions(df_cuda_graph *g, const df_cuda_run_layout *f)
 {
     if (!df_vec_reserve(g->c->mem, &g->fns, f->job_fns.n)) return false;
     for (uint32_t i = 0; i < f->job_fns.n; i++) {
@@ -327,7 +327,7 @@ static bool hold_functions(df_cuda_graph *g, const df_cuda_frame *f)
 static bool copy_frame(df_cuda_graph *g, const df_cuda_call *r)
 {
     const df_mem *const mem = g->c->mem;
-    const df_cuda_frame *const f = r->f;
+    const df_cuda_run_layout *const f = r->f;
     g->n_phases = f->n_phases;
     memcpy(g->cut, f->phase, sizeof g->cut);
     if (!COPY(mem, &g->steps, &f->steps) || !COPY(mem, &g->uses, &f->uses) ||
@@ -471,7 +471,7 @@ static bool is_same_phase(const df_cuda_phase *a, const df_cuda_phase *b)
 
 bool df_cuda_graph_is_like(const df_cuda_graph *g, const df_cuda_call *r)
 {
-    const df_cuda_frame *const f = r->f;
+    const df_cuda_run_layout *const f = r->f;
     if (g->plan != r->plan || g->n_phases != f->n_phases || g->steps.n != f->steps.n ||
         g->copies.n != f->copies.n || g->uses.n != f->uses.n || g->words.n != f->params.word.n)
         return false;

@@ -27,13 +27,14 @@ typedef struct df_cuda_call {
     const int64_t *slots;
     df_launch_io *io;
     df_queue *q;
-    df_cuda_frame *f;
+    df_cuda_run_layout *f;
     bool by_table; /* how the frame is wanted */
     df_run_stats stats;
     df_buffer *arena;
-    char *table;                 /* the arena's address, or NULL */
-    bool has_begun;              /* launches may have been put in */
-    struct df_cuda_whole *whole; /* the loop or branch that it stands for, as its body; else NULL */
+    char *table;    /* the arena's address, or NULL */
+    bool has_begun; /* launches may have been put in */
+    struct df_cuda_conditional
+        *whole; /* the loop or branch that it stands for, as its body; else NULL */
 } df_cuda_call;
 
 /* The rest of a run whose frame is laid out: memory, words, launches. On failure all is as it was.
@@ -51,8 +52,8 @@ deft_status df_cuda_call_fault(df_cuda_call *r);
 bool df_cuda_call_is_interrupted(const df_cuda_call *r);
 /* New memory for this root. */
 /* A frame of the plan's, or a new one, NULL without memory; and back. */
-df_cuda_frame *df_cuda_call_take_frame(const df_cuda_call *r);
-void df_cuda_call_give_frame(const df_cuda_call *r, df_cuda_frame *f);
+df_cuda_run_layout *df_cuda_call_take_frame(const df_cuda_call *r);
+void df_cuda_call_give_frame(const df_cuda_call *r, df_cuda_run_layout *f);
 bool df_cuda_call_wants(const df_cuda_call *r, uint32_t buf);
 deft_status df_cuda_call_new_root(df_cuda_call *r, uint32_t buf);
 
@@ -98,7 +99,7 @@ typedef struct df_cuda_graphs df_cuda_graphs;
 
 /* DEFT_E_BACKEND: the GPU cannot. */
 deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
-                                  const df_replay_wish *wish, df_cuda_graphs **out);
+                                  const df_replay_options *wish, df_cuda_graphs **out);
 /* Its queue is about to be destroyed; what is held lives on. NULL is fine. */
 void df_cuda_graphs_close(df_cuda_graphs **s);
 /* Runs what r has, whose frame is laid out; roots are in f->own. */
@@ -106,7 +107,7 @@ deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
 /* Whether plan is to be laid out by table there. */
 bool df_cuda_graphs_want_table(const df_cuda_graphs *s, const df_plan *plan);
 /* Runs what w has as one graph, or *done is false, and nothing was done. */
-deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, struct df_cuda_whole *w, bool *done);
+deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, struct df_cuda_conditional *w, bool *done);
 void df_cuda_graphs_begin(df_cuda_graphs *s);
 void df_cuda_graphs_trim(df_cuda_graphs *s);
 /* For other threads: a reference, NULL for NULL. Under the lock that keeps s from being closed. */
@@ -115,19 +116,19 @@ df_cuda_graphs *df_cuda_graphs_ref(df_cuda_graphs *s);
 void df_cuda_graphs_trim_from_outside(DEFT_OWN df_cuda_graphs *s);
 df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);
 bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out); /* false: no memory */
-void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_tell listen, void *user);
+void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_event_fn listen, void *user);
 
 /* ---- tree_notes.c ---- */
 
 /* What has been counted since something was told. */
-typedef struct df_cuda_told {
+typedef struct df_cuda_tree_notes {
     uint64_t hits, updates; /* updates: as they were then */
     uint64_t paths;         /* so far */
-} df_cuda_told;
+} df_cuda_tree_notes;
 
 /* Whose run it was, and who listens. */
 typedef struct df_cuda_teller {
-    df_replay_tell decided;
+    df_replay_event_fn decided;
     void *user;
     uint64_t owner, number; /* of a plan; 0: a work */
     uintptr_t site;
@@ -135,8 +136,9 @@ typedef struct df_cuda_teller {
 } df_cuda_teller;
 
 /* c has been run; updates: nodes that were set so far. A hit is counted and no more. */
-void df_cuda_told_run(df_cuda_told *s, df_tree *tree, const df_cuda_teller *by,
-                      const df_tree_call *c, uint64_t updates);
-void df_cuda_told_each(const df_tree *tree, uint32_t device, df_replay_tell tell, void *user);
+void df_cuda_tree_notes_run(df_cuda_tree_notes *s, df_tree *tree, const df_cuda_teller *by,
+                            const df_tree_call *c, uint64_t updates);
+void df_cuda_tree_notes_each(const df_tree *tree, uint32_t device, df_replay_event_fn tell,
+                             void *user);
 
 #endif

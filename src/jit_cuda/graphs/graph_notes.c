@@ -78,10 +78,10 @@ static void show_node(void *user, const df_tree_about *a)
                a->n_outside);
 }
 
-void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_tell listen, void *user)
+void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_event_fn listen, void *user)
 {
     df_cuda_graphs_lock(s);
-    df_cuda_told_each(s->tree, df_cuda_graphs_device(s), listen, user);
+    df_cuda_tree_notes_each(s->tree, df_cuda_graphs_device(s), listen, user);
     df_cuda_graphs_unlock(s);
 }
 

@@ -32,7 +32,7 @@ static void end(df_cuda_graphs *s, df_cuda_kept *k)
     pthread_mutex_unlock(&s->c->gpu->lock);
     df_cuda_graph_destroy(&k->graph);
     df_cuda_captured_destroy(&k->work);
-    df_cuda_whole_graph_destroy(&k->whole);
+    df_cuda_conditional_graph_destroy(&k->whole);
     df_mem_free(s->c->mem, k, sizeof *k);
 }
 
@@ -109,7 +109,7 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
 {
     char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
-    if (r->whole) return df_cuda_whole_aim(r->whole, base, p->out, base + p->arena);
+    if (r->whole) return df_cuda_conditional_aim(r->whole, base, p->out, base + p->arena);
     for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
         if (!r->f->lent[i]) continue;
         if (p->out[k] != DF_TREE_OUTSIDE) {
@@ -136,7 +136,7 @@ static deft_status need_capture(df_cuda_graphs *s, df_diag *d)
 static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
 {
     bool captures = false;
-    if (r->whole) return df_cuda_whole_graph_create(d, r->whole, &k->whole);
+    if (r->whole) return df_cuda_conditional_graph_create(d, r->whole, &k->whole);
     for (uint32_t i = 0; i < r->f->steps.n; i++)
         captures = captures || r->f->steps.at[i].of_job == DF_NONE;
     const deft_status st = captures ? need_capture(s, d) : DEFT_OK;
@@ -215,7 +215,7 @@ static deft_status replay_work(df_cuda_graphs *s, df_diag *d, df_cuda_kept *k, d
     is_in = true;
     if (!df_cuda_captured_find(&k->work, r)) {
         if (c->action == DF_TREE_REPLAY && !df_cuda_captured_is_due(k->work, r)) {
-            df_cuda_work_put_in(r);
+            df_cuda_work_enqueue(r);
             goto done;
         }
         TRY(capture_work(s, d, r, k));
@@ -245,7 +245,7 @@ static deft_status record(void *self, df_diag *d, df_tree_call *c, const df_tree
     TRY(aim(s, r, c, p));
     TRY(make(s, d, r, k));
     k->table = r->table;
-    *bytes = k->whole ? df_cuda_whole_graph_bytes(k->whole) : df_cuda_graph_bytes(k->graph);
+    *bytes = k->whole ? df_cuda_conditional_graph_bytes(k->whole) : df_cuda_graph_bytes(k->graph);
     *graph = k;
     k = NULL;
 done:
@@ -295,9 +295,10 @@ static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
 static void tell(const df_cuda_kept *k, df_cuda_call *r)
 {
     char ops[64];
-    const size_t n = k->whole ? df_cuda_whole_graph_nodes(k->whole) : df_cuda_graph_nodes(k->graph);
+    const size_t n =
+        k->whole ? df_cuda_conditional_graph_nodes(k->whole) : df_cuda_graph_nodes(k->graph);
     (void)snprintf(ops, sizeof ops, "a graph of %zu launches", n);
-    const df_note note = {
+    const df_launch_note note = {
         .owner = r->plan->owner, .number = r->plan->number, .site = r->plan->site, .ops = ops
     };
     (void)df_queue_launched(r->q, NULL, &note);
@@ -308,8 +309,8 @@ static deft_status launch_whole(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
                                 const df_cuda_kept *k)
 {
     deft_status st = DEFT_OK;
-    TRY(df_cuda_whole_put_tables(r->whole));
-    TRY(df_cuda_whole_graph_launch(k->whole, d, r->whole));
+    TRY(df_cuda_conditional_put_tables(r->whole));
+    TRY(df_cuda_conditional_graph_launch(k->whole, d, r->whole));
     s->launches++;
     tell(k, r);
 done:
@@ -350,8 +351,8 @@ static deft_status renew(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda
 {
     deft_status st = DEFT_OK;
     if (r->whole) {
-        if (df_cuda_whole_graph_is_like(k->whole, r->whole) &&
-            df_cuda_whole_graph_update(k->whole, d, r->whole, n) == DEFT_OK)
+        if (df_cuda_conditional_graph_is_like(k->whole, r->whole) &&
+            df_cuda_conditional_graph_update(k->whole, d, r->whole, n) == DEFT_OK)
             return DEFT_OK;
         return remake(s, d, r, k);
     }
@@ -390,7 +391,7 @@ done:
 
 static uint64_t variant_of(const df_cuda_call *r)
 {
-    const df_cuda_frame *const f = r->f;
+    const df_cuda_run_layout *const f = r->f;
     uint64_t h = f->n_phases;
     for (uint32_t i = 0; i < f->n_slots; i++) h = df_mix(h, (uint64_t)r->slots[i]);
     for (uint32_t i = 0; i < f->n_bufs; i++)
@@ -480,7 +481,7 @@ static void tell_run(df_cuda_graphs *s, const df_cuda_call *r, const df_tree_cal
     if (!r->io->decided) return;
     const df_cuda_teller by = { r->io->decided,  r->io->user,   r->plan->owner,
                                 r->plan->number, r->plan->site, df_cuda_graphs_device(s) };
-    df_cuda_told_run(&s->told, s->tree, &by, c, s->updates);
+    df_cuda_tree_notes_run(&s->told, s->tree, &by, c, s->updates);
 }
 
 static deft_status run(df_cuda_graphs *s, df_cuda_call *r)
@@ -528,7 +529,7 @@ static deft_status run_work(df_cuda_graphs *s, df_cuda_work *r)
         const df_cuda_teller by = {
             w->decided, w->listener, 0, 0, w->site, df_cuda_graphs_device(s)
         };
-        df_cuda_told_run(&s->told, s->tree, &by, &c, s->updates);
+        df_cuda_tree_notes_run(&s->told, s->tree, &by, &c, s->updates);
     }
     for (uint32_t i = 0; i < w->n_out; i++)
         if (r->out[i].offset != DF_TREE_OUTSIDE) lend(s, &r->out[i], &r->lent[i], &r->own[i]);
@@ -537,7 +538,7 @@ done:
     return st;
 }
 
-static deft_status run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *done)
+static deft_status run_whole(df_cuda_graphs *s, df_cuda_conditional *w, bool *done)
 {
     deft_status st = DEFT_OK;
     df_cuda_call *const r = &w->body.call;
@@ -546,9 +547,9 @@ static deft_status run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *done)
     if (df_cuda_call_is_interrupted(r))
         return df_fail(r->d, DEFT_E_INTERRUPTED, "interrupted before a %s",
                        w->is_loop ? "loop" : "branch");
-    TRY(df_cuda_whole_prepare(w));
+    TRY(df_cuda_conditional_prepare(w));
     c.n_out = w->n_out;
-    c.variant = df_cuda_whole_variant(w);
+    c.variant = df_cuda_conditional_variant(w);
     c.arena_bytes = (uint64_t)w->arena_bytes;
     s->checked = DEFT_OK;
     TRY(df_tree_run(s->tree, r->d, &c));
@@ -579,7 +580,7 @@ deft_status df_cuda_graphs_work(df_cuda_graphs *s, df_cuda_work *r)
     return st;
 }
 
-deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *done)
+deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, df_cuda_conditional *w, bool *done)
 {
     df_cuda_graphs_lock(s);
     const deft_status st = run_whole(s, w, done);
@@ -590,7 +591,7 @@ deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, df_cuda_whole *w, bool *
 /* ---- the whole ---- */
 
 deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
-                                  const df_replay_wish *wish, df_cuda_graphs **out)
+                                  const df_replay_options *wish, df_cuda_graphs **out)
 {
     deft_status st = DEFT_OK;
     if (!df_gpu_facts_of(c->gpu)->has_graphs)

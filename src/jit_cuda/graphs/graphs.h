@@ -14,9 +14,9 @@
 
 /* What the tree knows as a graph. */
 typedef struct df_cuda_kept {
-    df_cuda_graph *graph;       /* of a plan, else NULL; as the two that follow are */
-    df_cuda_whole_graph *whole; /* of a loop or a branch */
-    df_cuda_captured *work;     /* for different addresses; the latest first */
+    df_cuda_graph *graph;             /* of a plan, else NULL; as the two that follow are */
+    df_cuda_conditional_graph *whole; /* of a loop or a branch */
+    df_cuda_captured *work;           /* for different addresses; the latest first */
     df_cuda_weighing updates;
     const char *table; /* where its latest run had it */
     df_cu_event ended; /* once dropped */
@@ -36,7 +36,7 @@ struct df_cuda_graphs {
     deft_status checked;   /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
     uint32_t table_from;   /* DEFT_CUDA_TABLE */
     uint64_t updates, tables, launches, works, work_calls;
-    df_cuda_told told;
+    df_cuda_tree_notes told;
 };
 
 DF_INLINE uint32_t df_cuda_graphs_device(const df_cuda_graphs *s)

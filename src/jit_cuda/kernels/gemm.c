@@ -35,7 +35,7 @@ const df_cuda_tile df_cuda_mma_tiles[DF_CUDA_N_MMA_TILES] = {
     { 32, 64, 32, 16, 16, 2, 0.4 },
 };
 
-const df_cuda_tile *df_cuda_gemm_tile(const df_cuda_gemm_variant *v)
+const df_cuda_tile *df_cuda_gemm_tile(const df_cuda_gemm_config *v)
 {
     if (v->flags & DF_CUDA_GEMM_MMA) return &df_cuda_mma_tiles[v->tile];
     return &df_cuda_tiles[v->dtype == DEFT_F64][v->tile];
@@ -208,7 +208,7 @@ static void choose_ours(const df_cuda_gemm_job *given, uint32_t n_sms, df_cuda_g
     const int64_t v = mma ? 8 : 16 / size_of(&j);
     const side a = { j.a_dtype, j.a, j.m, j.a_row, j.a_col, j.a_batch, v };
     const side b = { j.b_dtype, j.b, j.n, j.b_col, j.b_row, j.b_batch, v };
-    p->variant = (df_cuda_gemm_variant){
+    p->variant = (df_cuda_gemm_config){
         .dtype = (uint8_t)j.dtype,
         .tile = choose_tile(&j, n_sms),
         .a = read_of(&j, &a),

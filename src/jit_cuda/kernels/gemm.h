@@ -77,15 +77,15 @@ typedef enum df_cuda_gemm_read {
 /* What code is made for, beside the epilogue kernel; compared as bytes. Flags: STORE: C is written;
  * EPILOGUE: there is one; NARROW, WIDE: facts of the epilogue, WIDE also of C; MMA: by tensor
  * cores, A and B being halves of one dtype, WIDE ones read 16 bytes at a time. */
-typedef struct df_cuda_gemm_variant {
+typedef struct df_cuda_gemm_config {
     uint8_t dtype;    /* deft_dtype */
     uint8_t tile;     /* of the table in gemm.c */
     uint8_t a, b;     /* df_cuda_gemm_read */
     uint8_t flags;    /* DF_CUDA_NARROW, DF_CUDA_WIDE, DF_CUDA_GEMM_STORE, DF_CUDA_GEMM_EPILOGUE */
     uint8_t c_access; /* 0 without EPILOGUE */
     uint8_t a_dtype, b_dtype; /* in memory */
-} df_cuda_gemm_variant;
-_Static_assert(sizeof(df_cuda_gemm_variant) == 8, "compared as bytes");
+} df_cuda_gemm_config;
+_Static_assert(sizeof(df_cuda_gemm_config) == 8, "compared as bytes");
 
 enum { DF_CUDA_GEMM_STORE = 16, DF_CUDA_GEMM_EPILOGUE = 32, DF_CUDA_GEMM_MMA = 64 };
 
@@ -95,7 +95,7 @@ typedef struct df_cuda_gemm {
     int64_t c_bytes;    /* of a C that must be made for it, 256-byte aligned; 0: none */
     int64_t work_bytes; /* LT: of work space, 256-byte aligned; 0: none */
     /* OURS */
-    df_cuda_gemm_variant variant;
+    df_cuda_gemm_config variant;
     int64_t n_blocks; /* one for each tile, of DF_CUDA_GEMM_THREADS threads: fewer will do */
     uint32_t n_words;
 } df_cuda_gemm;
@@ -116,7 +116,7 @@ void df_cuda_gemm_aim(const df_cuda_gemm_job *j, char **ptr, int64_t *stride);
 const char *df_cuda_gemm_prelude(size_t *n);
 /* Appends entry `name` of v. epilogue: of v, which code is kept for by its key too; else NULL. Its
  * FAST flag is the program's `contracts`. DEFT_E_COMPILE as df_cuda_text. Any thread. */
-deft_status df_cuda_gemm_text(df_diag *d, const df_cuda_gemm_variant *v, const df_kernel *epilogue,
+deft_status df_cuda_gemm_text(df_diag *d, const df_cuda_gemm_config *v, const df_kernel *epilogue,
                               const char *name, const df_mem *mem, df_str *out);
 
 #endif

@@ -22,14 +22,14 @@ const char *df_cuda_gemm_prelude(size_t *n)
     return (const char *)gemm_mma_text;
 }
 
-static uint32_t lanes_of(const df_cuda_gemm_variant *v, const df_kernel *epilogue)
+static uint32_t lanes_of(const df_cuda_gemm_config *v, const df_kernel *epilogue)
 {
     if (!(v->flags & DF_CUDA_WIDE)) return 1;
     return epilogue ? df_cuda_lanes(epilogue)
                     : (uint32_t)(16 / deft_dtype_size((deft_dtype)v->dtype));
 }
 
-static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_variant *v)
+static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_config *v)
 {
     const char *const index = v->flags & DF_CUDA_NARROW ? "i32" : "i64";
     const char *const t = df_cuda_type(v->dtype);
@@ -57,12 +57,12 @@ static const char *elements(uint8_t t)
     return t == DEFT_F64 ? "as_is<f64>" : "as_is<f32>";
 }
 
-static const char *flag(const df_cuda_gemm_variant *v, uint8_t bit)
+static const char *flag(const df_cuda_gemm_config *v, uint8_t bit)
 {
     return v->flags & bit ? "true" : "false";
 }
 
-static void put_entry(df_cuda_gen *g, const df_cuda_gemm_variant *v, const df_kernel *epilogue)
+static void put_entry(df_cuda_gen *g, const df_cuda_gemm_config *v, const df_kernel *epilogue)
 {
     const df_cuda_tile *const tile = df_cuda_gemm_tile(v);
     const char *const a = elements(v->a_dtype), *const b = elements(v->b_dtype);
@@ -83,7 +83,7 @@ static void put_entry(df_cuda_gen *g, const df_cuda_gemm_variant *v, const df_ke
     df_cuda_close(g);
 }
 
-deft_status df_cuda_gemm_text(df_diag *d, const df_cuda_gemm_variant *v, const df_kernel *epilogue,
+deft_status df_cuda_gemm_text(df_diag *d, const df_cuda_gemm_config *v, const df_kernel *epilogue,
                               const char *name, const df_mem *mem, df_str *out)
 {
     df_str s;

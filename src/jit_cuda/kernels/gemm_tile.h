@@ -23,7 +23,7 @@ extern const df_cuda_tile df_cuda_tiles[2][DF_CUDA_N_TILES];
 /* Of halves by tensor cores; tm by tn is a warp's part. */
 extern const df_cuda_tile df_cuda_mma_tiles[DF_CUDA_N_MMA_TILES];
 
-const df_cuda_tile *df_cuda_gemm_tile(const df_cuda_gemm_variant *v);
+const df_cuda_tile *df_cuda_gemm_tile(const df_cuda_gemm_config *v);
 
 /* As few batch axes as there can be; one under which B stays and the rows of A and C go on becomes
  * rows. The row of (batch, m) that an element has stays the same. */

@@ -121,7 +121,7 @@ static uint32_t box_of(const df_routine_job *j, long long *extent, long long *st
 
 /* ---- long rows ---- */
 
-void df_cuda_sort_cut(sort_params *s)
+void df_cuda_sort_split(sort_params *s)
 {
     const int64_t each = df_max_i64(PIECES / s->n_rows, 1);
     s->piece = df_cuda_ceil(df_cuda_ceil(s->n, each), ROUTINE_TILE) * ROUTINE_TILE;
@@ -159,7 +159,7 @@ static sort_params sort_of(const df_routine_job *j)
                       .size = (uint32_t)deft_dtype_size(j->dtype),
                       .flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0 };
     s.rank = box_of(j, s.extent, s.step);
-    df_cuda_sort_cut(&s);
+    df_cuda_sort_split(&s);
     return s;
 }
 

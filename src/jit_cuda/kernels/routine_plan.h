@@ -16,7 +16,7 @@ void df_cuda_routine_add(df_cuda_launches *out, df_cuda_routine kernel, int64_t 
 int64_t df_cuda_routine_blocks(int64_t n);
 
 /* Cuts the rows of *s into pieces; n, n_rows: set. */
-void df_cuda_sort_cut(sort_params *s);
+void df_cuda_sort_split(sort_params *s);
 /* Bytes of counts and totals. */
 size_t df_cuda_sort_count_size(const sort_params *s);
 /* One pass over the digit at s->shift. counts: address of counts and totals. */

@@ -156,7 +156,7 @@ static way choose(const df_scatter_job *j)
 static sort_params sort_of(const way *w)
 {
     sort_params s = { .n = w->n_words, .n_rows = 1, .source = FROM_WORDS };
-    df_cuda_sort_cut(&s);
+    df_cuda_sort_split(&s);
     return s;
 }
 

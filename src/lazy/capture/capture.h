@@ -28,11 +28,11 @@ typedef struct tensor_ref {
 } tensor_ref;
 
 /* A tensor that the function was given or read; those of one class were one tensor. */
-typedef struct place {
+typedef struct read_tensor {
     tensor_ref from;
     uint32_t cls;
     const df_value *was; /* while recording; not counted */
-} place;
+} read_tensor;
 
 /* A record that read a tensor: its place, which is found when all is recorded. */
 typedef struct seen_input {
@@ -94,7 +94,7 @@ typedef struct df_recording {
     DF_VEC(df_value *) in_value;   /* per argument, while recording; not counted */
     DF_VEC(deft_tensor *) reached; /* handles of the call that were used by themselves */
     DF_VEC(seen_input) seen;
-    DF_VEC(place) places;
+    DF_VEC(read_tensor) places;
     DF_VEC(df_value *) results; /* of the wants while recording; not counted */
     DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
     DF_VEC(uint32_t) sources;   /* per input of the trace: a place; DF_NONE: memory only written */

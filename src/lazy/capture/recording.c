@@ -385,7 +385,7 @@ static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, 
         v->cut = cx->cut_serial;
         v->input = (*n)++;
     }
-    const place p = { from, v->input, v };
+    const read_tensor p = { from, v->input, v };
     if (!df_vec_push(cx->mem, &r->places, p)) no_memory(cx);
     hold(r, from);
 }

@@ -29,7 +29,8 @@ void df_rt_gpus_wait_idle(deft_runtime *rt); /* until none of them makes code be
 void df_rt_gpus_close(deft_runtime *rt);     /* all contexts and plans are gone */
 /* The device of plans for `where`, which a context has used. */
 df_device *df_ctx_device(const deft_ctx *cx, deft_device where);
-/* Opens the context's queue there, when there is none yet; theirs: as of df_far.queue_create. */
+/* Opens the context's queue there when there is none yet. theirs: the caller's stream, as
+ * df_device_memory_ops.queue_create takes it. */
 deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs);
 /* Puts the context where its options say. */
 deft_status df_ctx_choose_device(deft_ctx *cx, df_diag *d);
@@ -45,7 +46,7 @@ void df_ctx_leave(deft_ctx *cx);
 
 #define DF_DEVICE_TEXT 24
 /* The functions of the GPU that q belongs to, or NULL when that GPU replays nothing. */
-const df_far *df_queue_replay(const df_ctx_queue *q);
+const df_device_memory_ops *df_queue_replay(const df_ctx_queue *q);
 /* Whether a device may have this number; the device need not exist. */
 DF_INLINE bool df_device_can_be(deft_device where)
 {

@@ -47,12 +47,12 @@ static deft_status need_plugin(deft_runtime *rt, df_diag *d)
 
 static deft_status open_gpu(deft_runtime *rt, df_diag *d, int ordinal, df_device **out)
 {
-    const df_gpu_wish wish = { .size = sizeof wish,
-                               .ordinal = ordinal,
-                               .max_bytes = rt->max_device_bytes,
-                               .max_cached = rt->max_device_cached,
-                               .measure = rt->measure,
-                               .waits = rt->gpus_wait };
+    const df_gpu_request wish = { .size = sizeof wish,
+                                  .ordinal = ordinal,
+                                  .max_bytes = rt->max_device_bytes,
+                                  .max_cached = rt->max_device_cached,
+                                  .measure = rt->measure,
+                                  .waits = rt->gpus_wait };
     const df_gpu_plugin *const p = &rt->gpu_plugin;
     deft_status st = need_plugin(rt, d);
     if (st == DEFT_OK) st = p->make(&p->host, p->host.build_id, d, &wish, out);
@@ -135,8 +135,8 @@ static deft_status begin_replay(deft_ctx *cx, df_diag *d, df_device *dev, struct
     bool wanted = false;
     deft_status st = wants_replay(cx, d, &wanted);
     if (st != DEFT_OK || !wanted) return st;
-    const df_replay_wish wish = { .warm_after = cx->opt.replay_warm_up,
-                                  .max_pool_bytes = cx->opt.replay_max_bytes };
+    const df_replay_options wish = { .warm_after = cx->opt.replay_warm_up,
+                                     .max_pool_bytes = cx->opt.replay_max_bytes };
     st = dev->far->replay ? dev->far->replay(dev, d, queue, &wish)
                           : df_fail(d, DEFT_E_BACKEND, "%s: it has no graphs", dev->name);
     if (st != DEFT_E_BACKEND) return st;
@@ -197,7 +197,7 @@ deft_status df_ctx_choose_device(deft_ctx *cx, df_diag *d)
     return DEFT_OK;
 }
 
-const df_far *df_queue_replay(const df_ctx_queue *q)
+const df_device_memory_ops *df_queue_replay(const df_ctx_queue *q)
 {
     return q->dev && q->dev->far->replay ? q->dev->far : NULL;
 }
@@ -214,7 +214,7 @@ void df_ctx_show_replay(deft_ctx *cx, df_str *out)
 {
     for (uint32_t i = 0; cx->n_queues && i < DF_MAX_GPUS; i++) {
         const df_ctx_queue *const q = &cx->queues[i];
-        const df_far *const far = df_queue_replay(q);
+        const df_device_memory_ops *const far = df_queue_replay(q);
         if (!far || !far->read_replay(q->dev, q->queue).is_on) continue;
         df_str_fmt(out, "cuda:%u\n", i);
         (void)far->show_replay(q->dev, q->queue, out);

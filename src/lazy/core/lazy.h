@@ -295,7 +295,7 @@ struct deft_runtime {
     uint64_t max_device_bytes, max_device_cached;
     char compiler_text[192]; /* without a compiler */
     bool has_compiler, measure;
-    bool gpus_wait;             /* df_gpu_wish.waits */
+    bool gpus_wait;             /* df_gpu_request.waits */
     struct df_summary *summary; /* NULL: nobody asked for one */
     _Atomic uint32_t refs;
     _Atomic uint32_t n_ctx; /* made so far */

@@ -76,7 +76,7 @@ deft_status deft_replay_read(deft_ctx *cx, deft_device where, deft_replay_stats 
 {
     if (!cx || !out || !size || !df_device_can_be(where)) return DEFT_E_ARG;
     const df_ctx_queue *const q = where == DEFT_CPU ? NULL : &cx->queues[where - 1];
-    const df_far *const far = q ? df_queue_replay(q) : NULL;
+    const df_device_memory_ops *const far = q ? df_queue_replay(q) : NULL;
     df_replay_stats s = { 0 };
     if (far) s = far->read_replay(q->dev, q->queue);
     const deft_replay_stats all = { .is_on = s.is_on,

@@ -28,7 +28,7 @@ static void put_range(df_str *s, uint64_t offset, uint64_t bytes)
 }
 
 /* The arena, then the outputs. */
-static void put_layout(df_str *s, const df_replay_told *t)
+static void put_layout(df_str *s, const df_replay_event *t)
 {
     if (!t->out) return;
     df_json_open(s, "layout", '[');
@@ -38,7 +38,7 @@ static void put_layout(df_str *s, const df_replay_told *t)
 }
 
 /* What a node is and has come to. */
-static void put_node(df_str *s, const df_replay_told *t)
+static void put_node(df_str *s, const df_replay_event *t)
 {
     char variant[24];
     (void)snprintf(variant, sizeof variant, "%016llx", (unsigned long long)t->variant);
@@ -60,7 +60,7 @@ static void put_node(df_str *s, const df_replay_told *t)
     df_json_count(s, "graph_bytes", t->graph_bytes);
 }
 
-void df_log_graph(void *user, const df_replay_told *t)
+void df_log_graph(void *user, const df_replay_event *t)
 {
     deft_ctx *const cx = user;
     df_str s;
@@ -83,7 +83,7 @@ void df_log_graph(void *user, const df_replay_told *t)
     df_record_end(&s, cx->rt->journal);
 }
 
-static void log_node(void *user, const df_replay_told *t)
+static void log_node(void *user, const df_replay_event *t)
 {
     deft_ctx *const cx = user;
     df_str s;

@@ -346,7 +346,7 @@ void df_log_cut(deft_ctx *cx, const df_cut *m, const df_run_stats *run, uint64_t
                                .run_ns = run_ns,
                                .launches_ns = run->t_run_ns,
                                .status = outcome(st) };
-    df_ring_tell(cx->ring, DF_NOTE_cut, &note);
+    df_ring_log(cx->ring, DF_NOTE_cut, &note);
     if (failed) log_error(cx, told->reason, told->site, st, failed->text);
 }
 
@@ -357,7 +357,7 @@ void df_log_sync(deft_ctx *cx)
                                 .plan = id_of(df_plan_held(cx->last_plan)),
                                 .records = cx->last->n_nodes - cx->last->n_inputs,
                                 .step_site = cx->step_at ? cx->scope[cx->step_at].site : 0 };
-    df_ring_tell(cx->ring, DF_NOTE_sync, &note);
+    df_ring_log(cx->ring, DF_NOTE_sync, &note);
 }
 
 void df_log_recompute(deft_ctx *cx, const df_cut *m)
@@ -366,7 +366,7 @@ void df_log_recompute(deft_ctx *cx, const df_cut *m)
                                      .plan = id_of(df_plan_held(m->plan)),
                                      .records = m->n_again,
                                      .first_site = m->t->site ? m->t->site[m->first_again] : 0 };
-    df_ring_tell(cx->ring, DF_NOTE_recompute, &note);
+    df_ring_log(cx->ring, DF_NOTE_recompute, &note);
 }
 
 void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32_t recording,
@@ -379,7 +379,7 @@ void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32
                                   .inputs = n_in,
                                   .outputs = n_out,
                                   .status = outcome(st) };
-    df_ring_tell(cx->ring, DF_NOTE_replay, &note);
+    df_ring_log(cx->ring, DF_NOTE_replay, &note);
 }
 
 /* ---- steps, labels ---- */
@@ -389,7 +389,7 @@ void df_log_step_begin(deft_ctx *cx)
     const df_scope_entry *const f = &cx->scope[cx->step_at];
     const df_note_step_begin note = { .serial = f->serial, .site = f->site };
     cx->cut_notes.failed = false;
-    df_ring_tell(cx->ring, DF_NOTE_step_begin, &note);
+    df_ring_log(cx->ring, DF_NOTE_step_begin, &note);
 }
 
 void df_log_step_end(deft_ctx *cx, const char *reason, deft_status st)
@@ -405,7 +405,7 @@ void df_log_step_end(deft_ctx *cx, const char *reason, deft_status st)
                                     .cached_bytes = a.cached_bytes,
                                     .system_allocations = a.system_allocations,
                                     .status = outcome(st) };
-    df_ring_tell(cx->ring, DF_NOTE_step_end, &note);
+    df_ring_log(cx->ring, DF_NOTE_step_end, &note);
     if (st != DEFT_OK && !cx->cut_notes.failed) log_error(cx, reason, f->site, st, cx->diag.text);
 }
 
@@ -414,7 +414,7 @@ void df_log_label(deft_ctx *cx, uintptr_t site, bool begins)
     const df_note_label_begin begin = { .site = site, .depth = cx->n_labels };
     const df_note_label_end end = { .depth = cx->n_labels };
     if (begins)
-        df_ring_tell(cx->ring, DF_NOTE_label_begin, &begin);
+        df_ring_log(cx->ring, DF_NOTE_label_begin, &begin);
     else
-        df_ring_tell(cx->ring, DF_NOTE_label_end, &end);
+        df_ring_log(cx->ring, DF_NOTE_label_end, &end);
 }

@@ -31,9 +31,9 @@ void df_log_sync(deft_ctx *cx);
 void df_log_recompute(deft_ctx *cx, const df_cut *m);
 void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32_t recording,
                    uint32_t n_in, uint32_t n_out, deft_status st);
-/* A df_replay_tell: a run on a GPU was no mere replay. user: the context. The
+/* A df_replay_event_fn: a run on a GPU was no mere replay. user: the context. The
  * thread that runs the plan. */
-void df_log_graph(void *user, const df_replay_told *told);
+void df_log_graph(void *user, const df_replay_event *told);
 /* The graph tree of its queue on the GPU `device`, with all nodes: the queue is about to go. */
 void df_log_graphs(deft_ctx *cx, uint32_t device);
 void df_log_step_begin(deft_ctx *cx);

@@ -199,6 +199,6 @@ uint32_t deft_runtime_threads(const deft_runtime *rt)
 void deft_runtime_settle(deft_runtime *rt)
 {
     if (!rt) return;
-    df_tiers_settle(df_cpu_tiers(rt->dev));
+    df_tiers_wait_idle(df_cpu_tiers(rt->dev));
     df_rt_gpus_wait_idle(rt);
 }

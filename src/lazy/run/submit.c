@@ -51,7 +51,7 @@ static void *work(void *user)
 /* In a child the thread is gone, with a step that it had not done. */
 static void see_fork(df_flight *f)
 {
-    if (!df_fork_mark_seen(&f->mark)) return;
+    if (!df_fork_detector_seen(&f->mark)) return;
     f->started = false;
     f->lost = atomic_load(&f->word) == GO;
     if (f->lost) {
@@ -59,7 +59,7 @@ static void see_fork(df_flight *f)
         df_allocator_lost(f->cx->rt->dev->allocator);
     }
     atomic_store(&f->word, IDLE);
-    df_fork_mark_done(&f->mark);
+    df_fork_detector_done(&f->mark);
 }
 
 static void await(df_flight *f)
@@ -76,7 +76,7 @@ static df_flight *create(deft_ctx *cx)
     df_flight *const f = df_mem_zalloc(cx->mem, sizeof *f);
     if (!f) return NULL;
     f->cx = cx;
-    df_fork_mark_init(&f->mark);
+    df_fork_detector_init(&f->mark);
     return f;
 }
 
@@ -265,7 +265,7 @@ void df_flight_finish(deft_ctx *cx)
         say(f, STOP);
         pthread_join(f->thread, NULL);
     }
-    df_fork_mark_finish(&f->mark);
+    df_fork_detector_finish(&f->mark);
     df_vec_finish(cx->mem, &f->want);
     df_vec_finish(cx->mem, &f->undo);
     df_vec_finish(cx->mem, &f->writes);

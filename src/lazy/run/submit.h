@@ -46,7 +46,7 @@ typedef struct df_flight {
     deft_ctx *cx;
     pthread_t thread;
     bool started;
-    df_fork_mark mark;
+    df_fork_detector mark;
     _Atomic uint32_t word; /* what the thread is to do, or has done; both sides sleep on it */
 
     deft_status status; /* from here on the thread's */

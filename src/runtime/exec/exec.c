@@ -53,7 +53,7 @@ typedef struct block {
     size_t size;
 } block;
 
-struct df_frame {
+struct df_run_layout {
     block segs, work, slots;
     df_run run;      /* the latest, laid out in them */
     uint64_t serial; /* of its plan; 0: none */
@@ -72,7 +72,7 @@ static bool block_reserve(const df_mem *mem, block *b, size_t size)
     return true;
 }
 
-static void frame_destroy(const df_mem *mem, df_frame *f)
+static void frame_destroy(const df_mem *mem, df_run_layout *f)
 {
     if (!f) return;
     if (f->segs.raw) df_mem_free(mem, f->segs.raw, f->segs.size + 64);
@@ -81,13 +81,13 @@ static void frame_destroy(const df_mem *mem, df_frame *f)
     df_mem_free(mem, f, sizeof *f);
 }
 
-static df_frame *frame_take(df_executor *x)
+static df_run_layout *frame_take(df_executor *x)
 {
-    df_frame *const f = atomic_exchange_explicit(&x->frame, NULL, memory_order_acquire);
+    df_run_layout *const f = atomic_exchange_explicit(&x->frame, NULL, memory_order_acquire);
     return f ? f : df_mem_zalloc(x->mem, sizeof *f);
 }
 
-static void frame_give(df_executor *x, df_frame *f)
+static void frame_give(df_executor *x, df_run_layout *f)
 {
     if (f && f->work.size > MAX_KEPT_FRAME) {
         frame_destroy(x->mem, f);
@@ -470,7 +470,7 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
         const bool is_timed = df_ring_on(io->ring) || r->x->spent;
         const uint64_t start = is_timed ? df_os_now_ns() : 0;
         run_launch(r, l, stats);
-        if (is_timed) df_run_tell_launch(r, i, io->ring, df_os_now_ns() - start);
+        if (is_timed) df_run_log_launch(r, i, io->ring, df_os_now_ns() - start);
         if (i < n_checked) TRY(report_fault(r, d));
         if (may_stop && kept && df_bind_writes_kept(plan, l, r->t, r->base)) may_stop = false;
     }
@@ -492,7 +492,7 @@ static bool has_sizes(const df_plan *plan, const int64_t *a, const int64_t *b)
 /* Everything that follows from the plan and its sizes is as it was: only code, which may have
  * become better, addresses and numbers are looked up. false: it is not, or code came to where there
  * was none. */
-static bool is_laid_out(df_run *r, const df_frame *f)
+static bool is_laid_out(df_run *r, const df_run_layout *f)
 {
     const df_plan *const plan = r->plan;
     if (f->serial == 0 || f->serial != plan->serial ||
@@ -515,7 +515,7 @@ static bool is_laid_out(df_run *r, const df_frame *f)
     return true;
 }
 
-static deft_status lay_out(df_run *r, df_diag *d, df_frame *f)
+static deft_status lay_out(df_run *r, df_diag *d, df_run_layout *f)
 {
     df_bump b = { 0 };
     const df_mem *const mem = r->x->mem;
@@ -538,7 +538,7 @@ static deft_status lay_out(df_run *r, df_diag *d, df_frame *f)
 }
 
 /* r, with nothing bound to it but what follows from plan and slots, is kept for the next run. */
-static void keep(df_frame *f, const df_run *r)
+static void keep(df_run_layout *f, const df_run *r)
 {
     const size_t size = r->plan->n_slots * sizeof *r->slots;
     if (r->plan->serial == 0 || !block_reserve(r->x->mem, &f->slots, size)) return;
@@ -607,7 +607,7 @@ deft_status df_executor_run(df_executor *x, df_diag *d, const df_plan *plan, con
         .x = x, .plan = plan, .t = t, .slots = slots, .n_threads = 1, .waiter = io->waiter
     };
     const uint64_t start = x->measure ? df_os_now_ns() : 0;
-    df_frame *const f = frame_take(x);
+    df_run_layout *const f = frame_take(x);
     if (!f) return df_fail_mem(d, "run", sizeof *f);
     const bool again = is_laid_out(&r, f);
     if (!again) TRY(lay_out(&r, d, f));

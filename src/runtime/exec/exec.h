@@ -12,7 +12,7 @@
 #include "runtime/pool.h"
 #include "runtime/tier.h"
 
-typedef struct df_frame df_frame;
+typedef struct df_run_layout df_run_layout;
 
 typedef struct df_executor {
     const df_mem *mem;
@@ -22,8 +22,8 @@ typedef struct df_executor {
     df_blas *_Atomic blas;
     const df_gemm_kernel *_Atomic gemm[2]; /* f32, f64; NULL: matmul's own tiles */
     bool measure;
-    struct df_spent *spent;  /* is told of launches; NULL: not. The runtime's */
-    df_frame *_Atomic frame; /* work space of the last run, for the next */
+    struct df_spent *spent;       /* is told of launches; NULL: not. The runtime's */
+    df_run_layout *_Atomic frame; /* work space of the last run, for the next */
 } df_executor;
 
 void df_executor_finish(df_executor *x); /* gives the frame back; the rest is the device's */

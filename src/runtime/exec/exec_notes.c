@@ -154,7 +154,7 @@ static void spend(const df_run *r, const df_launch *l, uint64_t ns)
 
 /* ---- exported ---- */
 
-void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns)
+void df_run_log_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns)
 {
     if (r->x->spent) spend(r, &r->plan->launches[index], ns);
     if (!df_ring_on(ring)) return;
@@ -173,5 +173,5 @@ void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t
                                   .bytes = bytes,
                                   .block = r->plan->block,
                                   .flops = flops };
-    df_ring_tell(ring, DF_NOTE_launch, &note);
+    df_ring_log(ring, DF_NOTE_launch, &note);
 }

@@ -132,6 +132,6 @@ void df_run_check_inputs(const df_run *r);
 /* ---- exec_notes.c ---- */
 
 /* Launch `index` of the plan took ns. */
-void df_run_tell_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns);
+void df_run_log_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns);
 
 #endif

@@ -280,16 +280,16 @@ done:
 static deft_status run_as_whole(flow *f, const df_part *part, bool *done)
 {
     const bool is_loop = part->kind == DF_PART_LOOP;
-    const df_flow_whole w = { .plan = f->plan,
-                              .part = part,
-                              .t = f->t,
-                              .slots = f->slots,
-                              .io = f->io,
-                              .body = f->inputs,
-                              .other = f->others,
-                              .init = f->ends,
-                              .cond = is_loop ? NULL : f->cells[part->cond].data,
-                              .made = f->made };
+    const df_flow_construct w = { .plan = f->plan,
+                                  .part = part,
+                                  .t = f->t,
+                                  .slots = f->slots,
+                                  .io = f->io,
+                                  .body = f->inputs,
+                                  .other = f->others,
+                                  .init = f->ends,
+                                  .cond = is_loop ? NULL : f->cells[part->cond].data,
+                                  .made = f->made };
     *done = false;
     f->iteration = 0;
     for (uint32_t i = 0; is_loop && i < part->n_states; i++)

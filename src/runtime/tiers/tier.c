@@ -267,13 +267,13 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     pthread_mutex_unlock(&t->lock);
     for (uint32_t i = 0; i < n; i++) {
         df_event_log(t->log, &event[i]);
-        const df_kernel_told told = { .tier = level == DF_OPT_O0 ? "O0" : "O2",
-                                      .compiled = ok[i],
-                                      .error = event[i].text + event[i].found,
-                                      .code_bytes = code[i].bytes,
-                                      .compile_ns = ns,
-                                      .n_in_module = n };
-        df_tier_tell(t, e[i], &told);
+        const df_kernel_notes told = { .tier = level == DF_OPT_O0 ? "O0" : "O2",
+                                       .compiled = ok[i],
+                                       .error = event[i].text + event[i].found,
+                                       .code_bytes = code[i].bytes,
+                                       .compile_ns = ns,
+                                       .n_in_module = n };
+        df_tier_log(t, e[i], &told);
     }
     if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
 }
@@ -362,7 +362,7 @@ static void forget_lost(const df_tiers *t, entry *e)
 
 void df_tiers_check_fork(df_tiers *t)
 {
-    if (DF_LIKELY(!df_fork_mark_seen(&t->mark))) return;
+    if (DF_LIKELY(!df_fork_detector_seen(&t->mark))) return;
     /* The lock may be held by a thread that does not exist here. */
     pthread_mutex_init(&t->lock, NULL);
     pthread_cond_init(&t->changed, NULL);
@@ -381,7 +381,7 @@ void df_tiers_check_fork(df_tiers *t)
         df_logf(t->log, error, "fork: the compiler was at work; this child interprets new kernels");
     }
     atomic_store(&t->n_in_compiler, 0);
-    df_fork_mark_done(&t->mark);
+    df_fork_detector_done(&t->mark);
 }
 
 /* ---- attach ---- */
@@ -616,7 +616,7 @@ const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter
     return code;
 }
 
-void df_tiers_settle(df_tiers *t)
+void df_tiers_wait_idle(df_tiers *t)
 {
     df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
@@ -655,7 +655,7 @@ void df_tiers_unlisten(df_tiers *t, df_listener *l)
     pthread_mutex_unlock(&t->lock);
 }
 
-void df_tiers_tell(df_tiers *t, const df_event *e)
+void df_tiers_log(df_tiers *t, const df_event *e)
 {
     df_tiers_check_fork(t);
     pthread_mutex_lock(&t->lock);
@@ -703,7 +703,7 @@ deft_status df_tiers_create(df_diag *d, const df_mem *mem, const df_log *log, co
     pthread_mutex_init(&t->variant_lock, NULL);
     pthread_mutex_init(&t->lock, NULL); /* on Linux these only fill in fields */
     pthread_cond_init(&t->changed, NULL);
-    df_fork_mark_init(&t->mark);
+    df_fork_detector_init(&t->mark);
     *out = t;
     return DEFT_OK;
 }
@@ -741,6 +741,6 @@ void df_tiers_destroy(df_tiers **out)
     pthread_mutex_destroy(&t->variant_lock);
     pthread_cond_destroy(&t->changed);
     pthread_mutex_destroy(&t->lock);
-    df_fork_mark_finish(&t->mark);
+    df_fork_detector_finish(&t->mark);
     df_mem_free(t->mem, t, sizeof *t);
 }

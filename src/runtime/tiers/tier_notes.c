@@ -39,7 +39,7 @@ static void put_codes(df_tiers *t, const df_kernel *k, df_str *s)
     atomic_fetch_sub(&t->n_in_compiler, 1);
 }
 
-void df_tier_tell(df_tiers *t, entry *e, const df_kernel_told *told)
+void df_tier_log(df_tiers *t, entry *e, const df_kernel_notes *told)
 {
     df_journal *const j = t->log ? t->log->journal : NULL;
     char name[DF_KERNEL_NAME];

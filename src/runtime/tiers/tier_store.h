@@ -48,7 +48,7 @@ struct df_tiers {
     df_cache *store;
     uint64_t max_bytes;     /* of the store and of variants */
     uint32_t variant_after; /* launches alike; 0: no variants */
-    df_fork_mark mark;
+    df_fork_detector mark;
     _Atomic bool has_started; /* the compiler */
     _Atomic bool is_refused;  /* it could not be started: kernels are interpreted */
     _Atomic uint32_t n_in_compiler;
@@ -132,18 +132,18 @@ void df_tiers_hear(df_tiers *t, const df_event *e);
 
 /* ---- tier_notes.c ---- */
 
-typedef struct df_kernel_told {
+typedef struct df_kernel_notes {
     const char *tier;  /* "O0", "O2", "variant" */
     const char *facts; /* of a variant, else NULL */
     const char *error; /* read when it was not compiled */
     bool compiled;
     uint64_t code_bytes, compile_ns; /* ns: of the whole module */
     uint32_t n_in_module;
-} df_kernel_told;
+} df_kernel_notes;
 
 /* What became of e, for the structured log. In the compiler's thread, or a caller who waits for it;
  * without the lock. */
-void df_tier_tell(df_tiers *t, entry *e, const df_kernel_told *told);
+void df_tier_log(df_tiers *t, entry *e, const df_kernel_notes *told);
 
 /* ---- tier_variant.c ---- */
 

@@ -226,14 +226,14 @@ void df_variant_make(df_tiers *t, entry *e)
     pthread_cond_broadcast(&t->changed);
     pthread_mutex_unlock(&t->lock);
     df_event_log(t->log, &event);
-    const df_kernel_told told = { .tier = "variant",
-                                  .facts = facts,
-                                  .error = event.text + event.found,
-                                  .compiled = is_made,
-                                  .code_bytes = code_bytes,
-                                  .compile_ns = ns,
-                                  .n_in_module = 1 };
-    df_tier_tell(t, e, &told);
+    const df_kernel_notes told = { .tier = "variant",
+                                   .facts = facts,
+                                   .error = event.text + event.found,
+                                   .compiled = is_made,
+                                   .code_bytes = code_bytes,
+                                   .compile_ns = ns,
+                                   .n_in_module = 1 };
+    df_tier_log(t, e, &told);
     if (!is_made) destroy(t, v);
     df_variants_sweep(t);
 }

@@ -29,7 +29,7 @@ typedef struct far {
     df_device dev; /* first: a device is its far */
     const df_mem *mem;
     df_device *cpu;
-    df_home home;
+    df_buffer_owner home;
     int ordinal;
     _Atomic int32_t n_plans; /* prepared and not released */
     char name[32];
@@ -566,7 +566,7 @@ done:
 
 /* ---- entries ---- */
 
-static const df_far far_calls = {
+static const df_device_memory_ops far_calls = {
     .queue_create = queue_create,
     .queue_destroy = queue_destroy,
     .wait = wait,
@@ -606,7 +606,7 @@ static void *test_host_of(const void *at)
 
 EXPORTED far_controls *test_far_controls(void);
 EXPORTED deft_status df_plugin_gpu(const df_host *h, const char *build_id, df_diag *d,
-                                   const df_gpu_wish *wish, df_device **out);
+                                   const df_gpu_request *wish, df_device **out);
 EXPORTED deft_status df_plugin_gpu_count(const df_host *h, const char *build_id, df_diag *d,
                                          int *out);
 
@@ -636,7 +636,7 @@ deft_status df_plugin_gpu_count(const df_host *h, const char *build_id, df_diag 
 }
 
 deft_status df_plugin_gpu(const df_host *h, const char *build_id, df_diag *d,
-                          const df_gpu_wish *wish, df_device **out)
+                          const df_gpu_request *wish, df_device **out)
 {
     static const df_cpu_options cpu = { .n_threads = 1, .tier = DF_TIER_INTERP };
     if (!is_ours(h, build_id)) return df_fail(d, DEFT_E_BACKEND, "far: another build");
@@ -652,7 +652,7 @@ deft_status df_plugin_gpu(const df_host *h, const char *build_id, df_diag *d,
     }
     f->mem = h->mem;
     f->ordinal = wish->ordinal;
-    f->home = (df_home){ &f->dev, release_buffer };
+    f->home = (df_buffer_owner){ &f->dev, release_buffer };
     snprintf(f->name, sizeof f->name, "cuda:%d (far)", wish->ordinal);
     f->dev = (df_device){ .name = f->name,
                           .limits = f->cpu->limits,

@@ -12,7 +12,7 @@
  * With gaps between what is held other orders may do better: largest first fills them best. They
  * are tried where the pool would have to grow.
  */
-#include "replay/place.h"
+#include "replay/placement.h"
 
 #include <string.h>
 

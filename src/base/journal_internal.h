@@ -81,7 +81,7 @@ struct df_journal {
     _Atomic uint64_t input_bytes;  /* stored so far */
     _Atomic bool is_awake;         /* the writer has been called */
     _Atomic bool stop, is_dead;    /* dead: nothing will be written any more */
-    df_fork_mark mark;
+    df_fork_detector mark;
     bool has_thread, is_child;
     pthread_t thread;
     sem_t wake;

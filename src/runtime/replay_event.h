@@ -26,7 +26,7 @@ typedef struct df_replay_stats {
     const char *reason_text[DF_REPLAY_REASONS];           /* NULL: there are no more */
     uint64_t n_nodes, n_graphs, graph_bytes, pool_bytes, mapped_bytes, peak_path_bytes,
         separate_bytes, held, held_bytes, outside; /* as df_tree_stats; mapped_bytes: of memory */
-    uint64_t evicted, trims, pauses, hits;         /* hits: that no df_replay_told has told */
+    uint64_t evicted, trims, pauses, hits;         /* hits: that no df_replay_event has told */
     const char *reason_name[DF_REPLAY_REASONS];
     char failure[512]; /* the latest that was no failure of its run; "": none */
 } df_replay_stats;
@@ -35,7 +35,7 @@ typedef struct df_replay_stats {
 
 /* What a queue's graph tree has done, or one of its nodes as it is (docs/graphs.md). Pointers are
  * valid while it is told. */
-typedef struct df_replay_told {
+typedef struct df_replay_event {
     uint64_t node, parent, depth; /* node: 0: none; parent: 0: the root */
     uint64_t owner, number;       /* the plan; 0: it is not told */
     uintptr_t site;
@@ -51,7 +51,7 @@ typedef struct df_replay_told {
     uint32_t n_out, n_outside, device;
     bool has_graph;
     uint64_t pool_bytes, held_bytes, evicted, trims, pauses, pause_left; /* of the tree */
-} df_replay_told;
-typedef void (*df_replay_tell)(void *user, const df_replay_told *told);
+} df_replay_event;
+typedef void (*df_replay_event_fn)(void *user, const df_replay_event *told);
 
 #endif
