@@ -28,47 +28,12 @@ enum {
 
 /* ---- the ring ---- */
 
-void df_ring_rest(df_queue *q)
-{
-    for (uint32_t i = 0; i < DF_RING_PIECES; i++)
-        q->piece[i].is_busy = q->piece[i].is_marked = false;
-    q->filled = 0;
-}
-
 /* Nothing may be filled in before all of the queue's work is done. */
 static void spoil(df_queue *q)
 {
     for (uint32_t i = 0; i < DF_RING_PIECES; i++)
         q->piece[i] = (df_ring_piece){ .ev = q->piece[i].ev, .is_busy = true, .is_marked = false };
     q->filled = q->piece_bytes;
-}
-
-void df_ring_finish(df_queue *q)
-{
-    df_gpu *const g = q->g;
-    pthread_mutex_lock(&g->lock);
-    for (uint32_t i = 0; i < DF_RING_PIECES; i++) df_gpu_event_give(g, &q->piece[i].ev);
-    pthread_mutex_unlock(&g->lock);
-    if (q->ring) (void)g->dr->host_free(q->ring);
-    q->ring = NULL;
-}
-
-static deft_status ring_make(df_queue *q, df_diag *d)
-{
-    df_gpu *const g = q->g;
-    df_cu_result r = 0;
-    void *ring = NULL;
-    if (q->ring) return DEFT_OK;
-    pthread_mutex_lock(&g->lock);
-    for (uint32_t i = 0; i < DF_RING_PIECES && !r; i++)
-        if (!q->piece[i].ev) r = df_gpu_event_take(g, &q->piece[i].ev);
-    pthread_mutex_unlock(&g->lock);
-    if (r) return df_gpu_failed(g, q, d, r, false, "cuEventCreate");
-    r = g->dr->host_alloc(&ring, q->piece_bytes * DF_RING_PIECES, 0);
-    if (r) return df_gpu_failed(g, q, d, r, false, "cuMemHostAlloc of the copy buffer");
-    q->ring = ring;
-    df_ring_rest(q);
-    return DEFT_OK;
 }
 
 /* Until the GPU does not need the piece any more. */
@@ -131,7 +96,7 @@ static deft_status put_some(df_queue *q, df_diag *d, df_cu_ptr to, const void *f
 static deft_status put_pieces(df_queue *q, df_diag *d, df_cu_ptr to, const char *from, size_t bytes)
 {
     deft_status st = DEFT_OK;
-    TRY(ring_make(q, d));
+    TRY(df_ring_make(q, d));
     for (size_t i = 0, n = 0; i < bytes; i += n) {
         if (q->filled == q->piece_bytes) TRY(advance(q, d));
         TRY(put_some(q, d, to + i, from + i, bytes - i, &n));
@@ -162,7 +127,7 @@ done:
 static deft_status get_one(df_queue *q, df_diag *d, char *to, df_cu_ptr from, size_t bytes)
 {
     deft_status st = DEFT_OK;
-    TRY(ring_make(q, d));
+    TRY(df_ring_make(q, d));
     spoil(q); /* what fails in between leaves a copy under way */
     const df_cu_result r = q->g->dr->copy_out(q->ring, from, bytes, q->stream);
     if (r) TRY(df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoHAsync"));
@@ -189,7 +154,7 @@ static deft_status get_pieces(df_queue *q, df_diag *d, char *to, df_cu_ptr from,
     deft_status st = DEFT_OK;
     const size_t n = (bytes + q->piece_bytes - 1) / q->piece_bytes;
     size_t asked = 0;
-    TRY(ring_make(q, d));
+    TRY(df_ring_make(q, d));
     spoil(q); /* as above */
     for (size_t i = 0; i < n; i++) {
         for (; asked < n && asked < i + DF_RING_PIECES; asked++)

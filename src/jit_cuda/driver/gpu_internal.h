@@ -116,8 +116,13 @@ void df_gpu_event_give(df_gpu *g,
 deft_status df_queue_enter(df_queue *q, df_diag *d);
 /* Waits; entered. */
 deft_status df_queue_drain(df_queue *q, df_diag *d, const char *call);
-/* copy.c: all pieces are free again, as after a wait; the ring is given back. */
+/* ---- ring.c ---- */
+
+/* Makes the ring, unless the queue has one. The context is current. */
+deft_status df_ring_make(df_queue *q, df_diag *d);
+/* All pieces are free again, because all work of the queue has ended. */
 void df_ring_rest(df_queue *q);
+/* Gives the ring and its events back. The context is current. */
 void df_ring_finish(df_queue *q);
 
 /* memory.c: what the queue, which has ended, had cached is the GPU's; under the lock. */

@@ -17,16 +17,6 @@
 
 /* ---- entering, waiting ---- */
 
-deft_status df_queue_enter(df_queue *q, df_diag *d)
-{
-    const deft_status st = df_gpu_enter(q->g, d);
-    if (st != DEFT_OK || DF_LIKELY(!q->late)) return st;
-    const df_cu_result late = q->late;
-    q->late = 0;
-    df_gpu_leave(q->g);
-    return df_gpu_failed(q->g, q, d, late, true, "cuStreamQuery");
-}
-
 static void all_ended(df_queue *q, uint64_t n_dropped)
 {
     df_gpu *const g = q->g;
@@ -221,11 +211,6 @@ static void unlink_queue(df_queue *q)
     df_queue **at = &q->g->queues;
     while (*at != q) at = &(*at)->next;
     *at = q->next;
-}
-
-void df_queue_unref(df_queue *q)
-{
-    if (--q->refs == 0) df_mem_free(q->g->mem, q, sizeof *q);
 }
 
 void df_queue_destroy(df_queue **out)

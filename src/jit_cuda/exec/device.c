@@ -105,23 +105,6 @@ static void settle(void *user)
     df_gpu_leave(c->gpu);
 }
 
-/* Under the lock; NULL: it is no queue of the device. */
-static df_cuda_queue_entry *lane_of(df_cuda_device *c, const df_queue *q)
-{
-    for (size_t i = 0; i < c->queues.n; i++)
-        if (c->queues.at[i].q == q) return &c->queues.at[i];
-    return NULL;
-}
-
-df_cuda_graphs *df_cuda_graphs_of(df_cuda_device *c, const df_queue *q)
-{
-    pthread_mutex_lock(&c->lock);
-    const df_cuda_queue_entry *const lane = lane_of(c, q);
-    df_cuda_graphs *const graphs = lane ? lane->graphs : NULL;
-    pthread_mutex_unlock(&c->lock);
-    return graphs;
-}
-
 static deft_status queue_create(df_device *dev, df_diag *d, void *theirs, df_queue **out)
 {
     df_cuda_device *const c = df_cuda_device_of(dev);
@@ -145,7 +128,7 @@ static void queue_destroy(df_device *dev, df_queue **q)
     if (!*q) return;
     df_cuda_graphs *graphs = NULL;
     pthread_mutex_lock(&c->lock);
-    df_cuda_queue_entry *const lane = lane_of(c, *q);
+    df_cuda_queue_entry *const lane = df_cuda_queue_entry_of(c, *q);
     if (lane) {
         graphs = lane->graphs;
         *lane = c->queues.at[--c->queues.n];
@@ -261,7 +244,7 @@ static deft_status replay(df_device *dev, df_diag *d, df_queue *q, const df_repl
     const deft_status st = df_cuda_graphs_create(d, c, q, wish, &graphs);
     if (st != DEFT_OK) return st;
     pthread_mutex_lock(&c->lock);
-    lane_of(c, q)->graphs = graphs;
+    df_cuda_queue_entry_of(c, q)->graphs = graphs;
     pthread_mutex_unlock(&c->lock);
     return DEFT_OK;
 }

@@ -62,7 +62,11 @@ DF_INLINE df_cuda_device *df_cuda_device_of(df_device *dev)
     return (df_cuda_device *)(void *)dev;
 }
 
-/* Of a queue; NULL: it has none. */
+/* ---- queues.c ---- */
+
+/* The entry of queue q. NULL: q is no queue of the device. The caller holds c->lock. */
+df_cuda_queue_entry *df_cuda_queue_entry_of(df_cuda_device *c, const df_queue *q);
+/* The graph tree of a queue; NULL: it has none. */
 struct df_cuda_graphs *df_cuda_graphs_of(df_cuda_device *c, const df_queue *q);
 
 /* What kernel k of plan computes: "mul, exp"; NULL: unknown. k may be DF_NONE. */

@@ -20,6 +20,12 @@ typedef struct df_cuda_layout_builder {
     int64_t scratch; /* taken of the launch at hand */
 } df_cuda_layout_builder;
 
+/* ---- layout.c ---- */
+
+/* bytes, rounded up to the alignment of scratch memory. */
+int64_t df_cuda_scratch_aligned(int64_t bytes);
+/* The index in f->origin of DF_CUDA_ORIGIN_TABLE and the like. */
+uint32_t df_cuda_origin_of(const df_cuda_layout_builder *l, uint32_t which);
 /* Where so many bytes of scratch memory are. */
 int64_t df_cuda_take_scratch(df_cuda_layout_builder *l, int64_t bytes);
 /* n more words, zero. */

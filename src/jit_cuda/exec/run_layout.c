@@ -16,8 +16,6 @@
 
 #include "replay/tree.h"
 
-enum { SCRATCH_ALIGN = 256 };
-
 /* ---- frames ---- */
 
 df_cuda_run_layout *df_cuda_run_layout_create(const df_mem *mem, const df_plan *plan)
@@ -106,19 +104,6 @@ typedef struct item {
     bool is_done;
 } item;
 
-static int64_t aligned(int64_t bytes)
-{
-    return (bytes + SCRATCH_ALIGN - 1) & ~(int64_t)(SCRATCH_ALIGN - 1);
-}
-
-int64_t df_cuda_take_scratch(df_cuda_layout_builder *l, int64_t bytes)
-{
-    const int64_t at = l->scratch;
-    l->scratch += aligned(bytes);
-    if (l->scratch > l->f->scratch_bytes) l->f->scratch_bytes = l->scratch;
-    return at;
-}
-
 /* Bytes of a team's scratch row of one access. */
 static int64_t access_row(const df_cuda_layout_builder *l, const item *s, uint32_t i)
 {
@@ -148,7 +133,7 @@ static int64_t rows_before(const df_cuda_layout_builder *l, const item *s, uint3
     int64_t n = 0;
     for (uint32_t i = 0; i < end; i++)
         if (is_scratch(s->k, i) && s->k->access[i].same_as == i)
-            n += aligned(access_row(l, s, i) * s->n_teams);
+            n += df_cuda_scratch_aligned(access_row(l, s, i) * s->n_teams);
     return n;
 }
 
@@ -189,11 +174,6 @@ static void fix(placing *p, uint32_t at, uint32_t origin, int64_t add)
         p->ok && df_vec_push(p->l->c->mem, &p->to->fix, ((df_cuda_fix){ p->at + at, origin, add }));
 }
 
-static uint32_t origin_of(const df_cuda_layout_builder *l, uint32_t which)
-{
-    return l->f->n_bufs + which;
-}
-
 static void place_address(placing *p, uint32_t at, uint32_t access)
 {
     const df_cuda_layout_builder *const l = p->l;
@@ -203,14 +183,14 @@ static void place_address(placing *p, uint32_t at, uint32_t access)
     int64_t add = df_slot_value(l->slots, bind->offset) * size;
     if (is_scratch(k, access)) {
         add = p->s->scratch + rows_before(l, p->s, k->access[access].same_as);
-        fix(p, at, origin_of(l, DF_CUDA_ORIGIN_SCRATCH), add);
+        fix(p, at, df_cuda_origin_of(l, DF_CUDA_ORIGIN_SCRATCH), add);
         return;
     }
     if (bind->buf == DF_NONE) return;
     const df_plan_buf *const buf = &l->plan->bufs[bind->buf];
     const bool is_temp = buf->kind == DF_BUF_TEMP;
     if (is_temp) add += df_bind_region(l->plan, l->slots, buf->index);
-    fix(p, at, is_temp ? origin_of(l, DF_CUDA_ORIGIN_TEMPS) : bind->buf, add);
+    fix(p, at, is_temp ? df_cuda_origin_of(l, DF_CUDA_ORIGIN_TEMPS) : bind->buf, add);
 }
 
 static void place_number(placing *p, uint32_t at, uint32_t i)
@@ -226,69 +206,14 @@ static void place_word(void *user, uint32_t at, df_cuda_word w)
     switch ((df_cuda_word_kind)w.kind) {
     case DF_CUDA_WORD_PTR: place_address(p, at, w.access); break;
     case DF_CUDA_WORD_NUM: place_number(p, at, w.access); break;
-    case DF_CUDA_WORD_FAULT: fix(p, at, origin_of(p->l, DF_CUDA_ORIGIN_TABLE), 0); break;
+    case DF_CUDA_WORD_FAULT: fix(p, at, df_cuda_origin_of(p->l, DF_CUDA_ORIGIN_TABLE), 0); break;
     case DF_CUDA_WORD_PARTIAL:
-        fix(p, at, origin_of(p->l, DF_CUDA_ORIGIN_SCRATCH), p->s->partial);
+        fix(p, at, df_cuda_origin_of(p->l, DF_CUDA_ORIGIN_SCRATCH), p->s->partial);
         break;
     case DF_CUDA_WORD_BASE:
     case DF_CUDA_WORD_STRIDE:
     case DF_CUDA_WORD_EXTENT: break;
     }
-}
-
-deft_status df_cuda_more_words(const df_cuda_layout_builder *l, df_diag *d, df_cuda_words *to,
-                               size_t n)
-{
-    if (!df_vec_reserve(l->c->mem, &to->word, n)) return df_fail_mem(d, "run", n * 8);
-    memset(to->word.at + to->word.n, 0, n * sizeof *to->word.at);
-    to->word.n += n;
-    return DEFT_OK;
-}
-
-deft_status df_cuda_param_fix(const df_cuda_layout_builder *l, df_diag *d, uint32_t at,
-                              uint32_t which, int64_t add)
-{
-    const df_cuda_fix x = { at, origin_of(l, which), add };
-    if (df_vec_push(l->c->mem, &l->f->params.fix, x)) return DEFT_OK;
-    return df_fail_mem(d, "run", sizeof x);
-}
-
-deft_status df_cuda_use_buffer(const df_cuda_layout_builder *l, df_diag *d, uint32_t buf,
-                               bool writes)
-{
-    const df_cuda_use u = { buf, writes };
-    if (buf == DF_NONE || df_vec_push(l->c->mem, &l->f->uses, u)) return DEFT_OK;
-    return df_fail_mem(d, "run", sizeof u);
-}
-
-deft_status df_cuda_use_scratch(const df_cuda_layout_builder *l, df_diag *d)
-{
-    return df_cuda_use_buffer(l, d, l->f->n_bufs, true);
-}
-
-deft_status df_cuda_use_accesses(const df_cuda_layout_builder *l, df_diag *d, const df_seg *seg,
-                                 const df_kernel *k)
-{
-    deft_status st = DEFT_OK;
-    for (uint32_t i = 0; i < k->n_access && st == DEFT_OK; i++)
-        st = is_scratch(k, i)
-                 ? df_cuda_use_scratch(l, d)
-                 : df_cuda_use_buffer(l, d, seg->bind[i].buf, k->access[i].kind == DF_ACCESS_STORE);
-    return st;
-}
-
-deft_status df_cuda_add_step(const df_cuda_layout_builder *l, df_diag *d, const df_cuda_step *s)
-{
-    df_cuda_run_layout *const f = l->f;
-    df_cuda_step at = *s;
-    at.first_use = 0;
-    if (f->steps.n > 0) {
-        const df_cuda_step *const before = &f->steps.at[f->steps.n - 1];
-        at.first_use = before->first_use + before->n_uses;
-    }
-    at.n_uses = (uint32_t)f->uses.n - at.first_use;
-    if (df_vec_push(l->c->mem, &f->steps, at)) return DEFT_OK;
-    return df_fail_mem(d, "run", sizeof at);
 }
 
 static deft_status put_words(const df_cuda_layout_builder *l, df_diag *d, const item *s,
@@ -573,85 +498,5 @@ deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_
     for (uint32_t i = 0; i < f->n_bufs; i++) f->low[i] = low_of(f, i);
 done:
     df_arena_finish(&l.arena);
-    return st;
-}
-
-/* ---- functions ---- */
-
-static uint32_t entry_number(const df_cuda_step *s)
-{
-    return s->kernel * DF_CUDA_ENTRIES + s->entry.pass * 16u + s->entry.flags;
-}
-
-/* What is wanted and not there, kernel by kernel; is_wanted: per entry. */
-static uint32_t list_wants(const df_plan *plan, const df_cuda_plan *p, const bool *is_wanted,
-                           df_cuda_want *want)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < p->n_kernels * DF_CUDA_ENTRIES; i++) {
-        const uint32_t k = i / DF_CUDA_ENTRIES, e = i % DF_CUDA_ENTRIES;
-        if (!is_wanted[i]) continue;
-        want[n++] = (df_cuda_want){ .kernel = &plan->kernels[k],
-                                    .entry = { (uint8_t)(e / 16), (uint8_t)(e % 16) },
-                                    .ops = df_cuda_ops(plan, k),
-                                    .site = plan->about ? plan->about[k].site : 0 };
-    }
-    return n;
-}
-
-void df_cuda_publish(df_cuda_fn *_Atomic *at, df_cuda_fn *fn)
-{
-    df_cuda_fn *none = NULL;
-    if (atomic_compare_exchange_strong_explicit(at, &none, fn, memory_order_acq_rel,
-                                                memory_order_acquire))
-        return;
-    df_counted *unused = &fn->counted;
-    df_counted_drop(&unused);
-}
-
-static deft_status get_missing(df_cuda_device *c, df_diag *d, const df_plan *plan, df_cuda_plan *p,
-                               const bool *is_wanted, uint32_t n, df_waiter *w)
-{
-    deft_status st = DEFT_OK;
-    df_cuda_want *const want = df_mem_alloc(c->mem, n * sizeof *want);
-    if (!want) return df_fail_mem(d, "run", n * sizeof *want);
-    (void)list_wants(plan, p, is_wanted, want);
-    TRY(df_modules_get(c->modules, d, want, n, 0, w));
-    for (uint32_t i = 0; i < n; i++) {
-        const uint32_t k = (uint32_t)(want[i].kernel - plan->kernels);
-        const uint32_t at = want[i].entry.pass * 16u + want[i].entry.flags;
-        df_cuda_publish(&p->fn[k * DF_CUDA_ENTRIES + at], want[i].fn);
-    }
-done:
-    df_mem_free(c->mem, want, n * sizeof *want);
-    return st;
-}
-
-deft_status df_cuda_run_layout_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
-                                    const df_plan *plan, df_waiter *w)
-{
-    deft_status st = DEFT_OK;
-    df_cuda_plan *const p = plan->attached;
-    const size_t size = p->n_kernels * (size_t)DF_CUDA_ENTRIES + 1;
-    bool *const is_wanted = df_mem_zalloc(c->mem, size);
-    uint32_t n = 0;
-    if (!is_wanted) return df_fail_mem(d, "run", size);
-    for (uint32_t i = 0; i < f->steps.n; i++) {
-        if (f->steps.at[i].kernel == DF_NONE) continue;
-        const uint32_t at = entry_number(&f->steps.at[i]);
-        if (is_wanted[at] || atomic_load_explicit(&p->fn[at], memory_order_acquire)) continue;
-        is_wanted[at] = true;
-        n++;
-    }
-    if (n > 0) TRY(get_missing(c, d, plan, p, is_wanted, n, w));
-    for (uint32_t i = 0; i < f->steps.n; i++) {
-        df_cuda_step *const s = &f->steps.at[i];
-        if (s->kernel == DF_NONE) continue;
-        s->fn = atomic_load_explicit(&p->fn[entry_number(s)], memory_order_acquire)->fn;
-    }
-    TRY(df_cuda_jobs_load(f, d, c));
-    f->is_laid_out = true;
-done:
-    df_mem_free(c->mem, is_wanted, size);
     return st;
 }

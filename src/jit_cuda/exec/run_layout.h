@@ -124,6 +124,9 @@ bool df_cuda_run_layout_is_outdated(const df_cuda_run_layout *f, const df_cuda_d
 deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
                                      const df_plan *plan, const df_trace *t, const int64_t *slots,
                                      bool by_table);
+
+/* ---- functions.c ---- */
+
 /* Functions of all steps; what is missing is compiled. */
 deft_status df_cuda_run_layout_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device *c,
                                     const df_plan *plan, df_waiter *w);

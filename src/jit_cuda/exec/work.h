@@ -27,11 +27,14 @@ typedef struct df_cuda_work {
     void **at;               /* where it is */
 } df_cuda_work;
 
-/* ---- work.c ---- */
+/* ---- work_run.c ---- */
 
 /* df_device_memory_ops.work */
 deft_status df_cuda_work_run(df_cuda_device *c, df_diag *d, df_queue *q, const df_work *w,
                              df_buffer **out);
+
+/* ---- work.c ---- */
+
 /* What the tree knows it by; no plan's number is one. */
 uint64_t df_cuda_work_id(const df_work *w);
 uint64_t df_cuda_work_variant(const df_work *w);

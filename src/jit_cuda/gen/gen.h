@@ -37,16 +37,13 @@ typedef struct df_cuda_gen {
     uint32_t tile_access;
 } df_cuda_gen;
 
-/* ---- text.c ---- */
+/* ---- writer.c ---- */
 
 void df_cuda_line(df_cuda_gen *g, const char *fmt, ...) DF_PRINTF(2, 3);
 /* A line that opens a brace, or closes it. */
 void df_cuda_open(df_cuda_gen *g, const char *fmt, ...) DF_PRINTF(2, 3);
 void df_cuda_brace(df_cuda_gen *g); /* opens one by itself */
 void df_cuda_close(df_cuda_gen *g);
-
-/* DEFT_E_COMPILE: g->k holds what cannot be generated. */
-deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d);
 
 /* ---- what a kernel has ---- */
 
@@ -59,6 +56,11 @@ bool df_cuda_row_stores(const df_cuda_gen *g, uint32_t stage);
 /* Whether some reduction, or some scan, stands in stage. */
 bool df_cuda_reduces(const df_cuda_gen *g, uint32_t stage);
 bool df_cuda_scans(const df_cuda_gen *g, uint32_t stage);
+
+/* ---- text.c ---- */
+
+/* DEFT_E_COMPILE: g->k holds what cannot be generated. */
+deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d);
 
 /* ---- values.c ---- */
 
@@ -100,8 +102,6 @@ void df_cuda_accumulate(df_cuda_gen *g, uint32_t i);
 /* First of its slots in partial; of n reductions in all. */
 uint32_t df_cuda_slot(const df_cuda_gen *g, uint32_t i);
 uint32_t df_cuda_n_slots(const df_cuda_gen *g);
-/* Sets g->lean, which passes but FIN go by. */
-void df_cuda_choose_stacks(df_cuda_gen *g);
 /* Calls f for each reduction of stage. */
 void df_cuda_each_red(df_cuda_gen *g, uint32_t stage, void (*f)(df_cuda_gen *g, uint32_t ins));
 /* FIN: all reductions of stage 0 from partial, by join, a function of the prelude. */

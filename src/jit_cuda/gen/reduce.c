@@ -77,20 +77,6 @@ size_t df_cuda_shared(const df_cuda_gen *g, uint32_t stage, size_t each, size_t 
     return at;
 }
 
-static size_t shared_memory(const df_cuda_gen *g)
-{
-    if (g->k->mode == DF_MODE_COL) return df_cuda_col_shared(g, 1);
-    if (g->k->mode != DF_MODE_ROW) return 0;
-    const size_t warps = df_cuda_row_shared(g, false), team = df_cuda_row_shared(g, true);
-    return warps > team ? warps : team;
-}
-
-void df_cuda_choose_stacks(df_cuda_gen *g)
-{
-    g->lean = shared_memory(g) > DF_CUDA_SHARED_BYTES;
-    df_assert(shared_memory(g) <= DF_CUDA_SHARED_BYTES);
-}
-
 /* ---- partial ---- */
 
 uint32_t df_cuda_slot(const df_cuda_gen *g, uint32_t i)

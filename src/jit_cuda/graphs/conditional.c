@@ -1,135 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One run of a loop or a branch as a whole: whether it can be, and where everything lies. The graph
- * tree sees it as one call: what leaves it are outputs, all else is its arena,
+ * One run of a loop or a branch as a whole: its plans, and where everything lies. The graph tree
+ * sees it as one call. What leaves it are outputs; all else is its arena:
  *
  *   | iterations | states nobody wants | roots beside their states | arenas of both plans |
- *
- * and where the tree says plain, nothing is done here: the host decides, and each plan within is a
- * call of its own.
  */
 #include "jit_cuda/graphs/conditional.h"
 
 #include <string.h>
 
-#include "jit_cuda/conditional_text.h"
-
 enum { ALIGN = 256 };
-
-struct df_cuda_conditionals {
-    df_cuda_fn *fn[DF_CUDA_N_DECIDING]; /* references; NULL: the driver does not take them */
-};
-
-/* ---- the kernels that decide ---- */
-
-static deft_status write(const void *user, df_diag *d, const df_mem *mem, df_str *out)
-{
-    (void)user;
-    (void)d;
-    (void)mem;
-    df_str_putn(out, (const char *)conditional_text, sizeof conditional_text - 1);
-    return DEFT_OK;
-}
-
-static deft_status get_functions(df_cuda_device *c, df_diag *d, df_cuda_fn **fn)
-{
-    static const char key[] = "conditional";
-    static const char *const name[DF_CUDA_N_DECIDING] = { "conditional_count", "conditional_loop",
-                                                          "conditional_branch" };
-    const df_cuda_program program = { .key = key,
-                                      .n_key = sizeof key,
-                                      .is_ptx = true,
-                                      .write = write,
-                                      .name = name,
-                                      .n_names = DF_CUDA_N_DECIDING,
-                                      .what = "loops and branches" };
-    return df_modules_program(c->modules, d, &program, fn);
-}
-
-static void drop_functions(df_cuda_device *c, struct df_cuda_conditionals *p)
-{
-    for (uint32_t i = 0; i < DF_CUDA_N_DECIDING; i++) {
-        df_counted *counted = p->fn[i] ? &p->fn[i]->counted : NULL;
-        df_counted_drop(&counted);
-    }
-    df_mem_free(c->mem, p, sizeof *p);
-}
-
-/* Tried once, but for want of memory. */
-static void make_functions(df_cuda_device *c)
-{
-    df_diag d = { 0 };
-    struct df_cuda_conditionals *none = NULL, *const p = df_mem_zalloc(c->mem, sizeof *p);
-    if (!p) return;
-    const deft_status st = get_functions(c, &d, p->fn);
-    if (st != DEFT_OK && st != DEFT_E_MEMORY)
-        df_logf(c->log, plugin, "%s: loops and branches ask the host: %s", c->name, d.text);
-    if (st == DEFT_E_MEMORY ||
-        !atomic_compare_exchange_strong_explicit(&c->conditionals, &none, p, memory_order_acq_rel,
-                                                 memory_order_acquire))
-        drop_functions(c, p);
-}
-
-df_cuda_fn *const *df_cuda_deciding(const df_cuda_device *c)
-{
-    const struct df_cuda_conditionals *const p =
-        atomic_load_explicit(&c->conditionals, memory_order_acquire);
-    return p && p->fn[0] ? p->fn : NULL;
-}
-
-void df_cuda_conditionals_destroy(df_cuda_device *c)
-{
-    struct df_cuda_conditionals *const p = atomic_load(&c->conditionals);
-    if (p) drop_functions(c, p);
-}
-
-/* ---- why not ---- */
-
-static const char *refusal_of(const df_subplan *b)
-{
-    const df_plan *const plan = b->plan;
-    if (plan->root_cell) return "there is a loop or a branch within it";
-    if (plan->n_checked > 0 || plan->checks_first) return "an index within it may be outside";
-    for (uint32_t i = 0; i < b->trace.n_inputs; i++)
-        if (b->port[i].kind == DF_PORT_ROW) return "each iteration reads a row of its own";
-    for (uint32_t i = 0; i < b->trace.n_roots; i++) {
-        const uint32_t buf = plan->root_buf[i];
-        if (buf == DF_NONE || plan->bufs[buf].kind != DF_BUF_ROOT)
-            return "it writes into the caller's memory";
-    }
-    return NULL;
-}
-
-static const char *refusal(df_cuda_device *c, const df_part *part)
-{
-    const char *why = NULL;
-    if (!df_gpu_facts_of(c->gpu)->has_conditionals)
-        return "the driver has no conditional nodes, which are of CUDA 12.4";
-    if (part->kind == DF_PART_LOOP && part->n_out > part->n_states)
-        return "it keeps a row of each iteration";
-    why = refusal_of(&part->body);
-    if (!why) why = refusal_of(&part->other);
-    if (why) return why;
-    if (!atomic_load_explicit(&c->conditionals, memory_order_acquire)) make_functions(c);
-    return df_cuda_deciding(c) ? NULL : "the driver does not take the kernels that decide";
-}
-
-/* Known when the frame is laid out. */
-static const char *refusal_of_frame(const df_cuda_run_layout *f)
-{
-    for (uint32_t i = 0; i < f->steps.n; i++)
-        if (f->steps.at[i].of_job == DF_NONE) return "a product within it is cuBLASLt's";
-    return NULL;
-}
-
-/* Once of each part. */
-static void tell(const df_cuda_device *c, const df_part *part, const char *why)
-{
-    df_cuda_plan *const p = part->body.plan->attached;
-    if (atomic_exchange_explicit(&p->is_told, true, memory_order_relaxed)) return;
-    df_logf(c->log, why, "%s: the %s at node %u asks the host: %s", c->name,
-            part->kind == DF_PART_LOOP ? "loop" : "branch", part->node, why);
-}
 
 /* ---- sides ---- */
 
@@ -258,7 +138,7 @@ static void lay_out_side(df_cuda_conditional *w, df_cuda_side *s)
     s->arena_at = take(w, df_cuda_call_arena_bytes(&s->call));
 }
 
-static void lay_out(df_cuda_conditional *w)
+void df_cuda_conditional_assign(df_cuda_conditional *w)
 {
     w->count_at = take(w, w->is_loop ? sizeof(int64_t) : 0);
     for (uint32_t i = 0; i < w->n_dest; i++)
@@ -344,50 +224,23 @@ static bool make_room(df_cuda_conditional *w, df_arena *arena)
     return true;
 }
 
-static deft_status run(df_cuda_conditional *w, df_diag *d, df_arena *arena, df_cuda_graphs *graphs,
-                       bool *done)
+deft_status df_cuda_conditional_open(df_cuda_conditional *w, df_diag *d, df_arena *arena)
 {
     deft_status st = DEFT_OK;
     const df_part *const part = w->w->part;
     if (!make_room(w, arena)) return df_fail_mem(d, "run", w->n_dest * sizeof *w->out);
     TRY(open_side(w, d, arena, &part->body, w->w->body, &w->body));
     TRY(open_side(w, d, arena, &part->other, w->w->other, &w->other));
-    const char *why = refusal_of_frame(w->body.call.f);
-    if (!why) why = refusal_of_frame(w->other.call.f);
-    if (why) {
-        tell(w->c, part, why);
-        goto done;
-    }
-    lay_out(w);
-    TRY(df_cuda_graphs_run_whole(graphs, w, done));
-    for (uint32_t i = 0; *done && i < w->n_dest; i++) {
-        w->w->made[i] = w->own[i];
-        w->own[i] = NULL;
-    }
 done:
     return st;
 }
 
-deft_status df_cuda_run_conditional(df_cuda_device *c, df_queue *q, df_diag *d,
-                                    const df_flow_construct *f, bool *done)
+void df_cuda_conditional_close(df_cuda_conditional *w)
 {
-    df_arena arena;
-    df_cuda_graphs *const graphs = df_cuda_graphs_of(c, q);
-    const char *const why = graphs ? refusal(c, f->part) : NULL;
-    *done = false;
-    if (why) tell(c, f->part, why);
-    if (why || !graphs) return DEFT_OK;
-    df_cuda_conditional w = {
-        .w = f, .c = c, .q = q, .is_loop = f->part->kind == DF_PART_LOOP, .n_dest = f->part->n_out
-    };
-    df_arena_init(&arena, c->mem);
-    const deft_status st = run(&w, d, &arena, graphs, done);
-    for (uint32_t i = 0; w.own && i < w.n_dest; i++) {
-        df_buffer_drop(&w.lent[i]);
-        df_buffer_drop(&w.own[i]);
+    for (uint32_t i = 0; w->own && i < w->n_dest; i++) {
+        df_buffer_drop(&w->lent[i]);
+        df_buffer_drop(&w->own[i]);
     }
-    close_side(&w.body);
-    close_side(&w.other);
-    df_arena_finish(&arena);
-    return st;
+    close_side(&w->body);
+    close_side(&w->other);
 }

@@ -46,13 +46,31 @@ typedef struct df_cuda_conditional {
     char *count, *holds; /* of a loop: its iterations so far; its test's root */
 } df_cuda_conditional;
 
-/* ---- conditional.c ---- */
+/* ---- conditional_run.c ---- */
 
 /* df_flow_ops.run_whole */
 deft_status df_cuda_run_conditional(df_cuda_device *c, df_queue *q, df_diag *d,
                                     const df_flow_construct *w, bool *done);
+
+/* ---- conditional_kernels.c ---- */
+
+enum { DF_CUDA_COUNT, DF_CUDA_LOOP, DF_CUDA_BRANCH, DF_CUDA_N_DECIDING };
+
+/* Compiles the kernels that decide. It is tried once per device, unless memory was short. */
+void df_cuda_deciding_make(df_cuda_device *c);
+/* References to the kernels that decide, the device's. NULL: there are none. */
+df_cuda_fn *const *df_cuda_deciding(const df_cuda_device *c);
 void df_cuda_conditionals_destroy(df_cuda_device *c);
 
+/* ---- conditional.c ---- */
+
+/* Fills w, of which w, c, q, is_loop and n_dest are set: takes the run layouts of both plans, and
+ * builds those that do not fit. Lists live in arena. Also after a failure w is to be closed. */
+deft_status df_cuda_conditional_open(df_cuda_conditional *w, df_diag *d, df_arena *arena);
+/* Gives back the layouts, and drops the buffers that were not handed out. */
+void df_cuda_conditional_close(df_cuda_conditional *w);
+/* Assigns what stays within it to places in its arena. */
+void df_cuda_conditional_assign(df_cuda_conditional *w);
 uint64_t df_cuda_conditional_variant(const df_cuda_conditional *w);
 /* Buffers for what leaves it, as yet without memory, and their sizes in w->out. */
 deft_status df_cuda_conditional_prepare(df_cuda_conditional *w);
@@ -62,11 +80,6 @@ deft_status df_cuda_conditional_aim(df_cuda_conditional *w, char *base, const ui
 deft_status df_cuda_conditional_put_tables(df_cuda_conditional *w);
 
 /* ---- conditional_graph.c ---- */
-
-enum { DF_CUDA_COUNT, DF_CUDA_LOOP, DF_CUDA_BRANCH, DF_CUDA_N_DECIDING };
-
-/* References to the kernels that decide, the device's. NULL: there are none. */
-df_cuda_fn *const *df_cuda_deciding(const df_cuda_device *c);
 
 typedef struct df_cuda_conditional_graph df_cuda_conditional_graph;
 

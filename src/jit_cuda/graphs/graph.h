@@ -16,7 +16,7 @@
 #include "jit_cuda/exec/layout.h"
 #include "replay/tree.h"
 
-/* ---- run.c ---- */
+/* ---- call.c ---- */
 
 /* One run of a plan without parts. */
 typedef struct df_cuda_call {

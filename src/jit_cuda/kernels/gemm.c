@@ -63,49 +63,6 @@ static int64_t n_batch_of(const df_cuda_gemm_job *j)
     return n;
 }
 
-/* ---- batches ---- */
-
-static void move_axis(df_cuda_gemm_job *j, uint32_t to, uint32_t from)
-{
-    j->batch_extent[to] = j->batch_extent[from];
-    j->a_batch[to] = j->a_batch[from];
-    j->b_batch[to] = j->b_batch[from];
-    j->c_batch[to] = j->c_batch[from];
-}
-
-/* Whether axis i continues what comes right of it, n long, all three alike. */
-static bool continues(const df_cuda_gemm_job *j, uint32_t i, int64_t n, int64_t a, int64_t b,
-                      int64_t c)
-{
-    return j->a_batch[i] == n * a && j->b_batch[i] == n * b && (!j->c || j->c_batch[i] == n * c);
-}
-
-void df_cuda_gemm_fold(df_cuda_gemm_job *j)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < j->batch_rank; i++) {
-        if (j->batch_extent[i] == 1) continue;
-        move_axis(j, n, i);
-        if (n > 0 &&
-            continues(j, n - 1, j->batch_extent[n], j->a_batch[n], j->b_batch[n], j->c_batch[n])) {
-            const int64_t extent = j->batch_extent[n - 1] * j->batch_extent[n];
-            move_axis(j, n - 1, n);
-            j->batch_extent[n - 1] = extent;
-            continue;
-        }
-        n++;
-    }
-    j->batch_rank = n;
-    if (n == 0) return;
-    if (j->m == 1) {
-        j->a_row = j->a_batch[n - 1];
-        j->c_row = j->c_batch[n - 1];
-    }
-    if (!continues(j, n - 1, j->m, j->a_row, 0, j->c_row)) return;
-    j->m *= j->batch_extent[n - 1];
-    j->batch_rank = n - 1;
-}
-
 /* ---- how operands are read ---- */
 
 /* An operand: r rows of A or columns of B. */
