@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of gradient marks: what a record means for gradients beyond its op. A stop and the
- * results of a custom function are records of their own, a view that changes nothing (unsqueeze of
- * no axis), which the simplifier drops. The mark beside the record says what it is. Marks go with
- * their records.
+ * The list of gradient annotations: what a record means for gradients beyond its
+ * operator. A stop, and each result of a custom function, is a record of its own: a view
+ * that changes nothing (unsqueeze of no axis), which the simplifier removes. The
+ * annotation with the index of that record says what the record means. An annotation is
+ * removed with its record.
  */
 #include "lazy/core/annotations.h"
 
@@ -30,7 +31,7 @@ void df_grad_annotations_truncate(deft_ctx *cx, uint32_t n)
     }
 }
 
-/* Gradients go through c while all that went in and came out is there. */
+/* Whether all inputs and results of c stay. Only then can gradients pass through c. */
 static bool stays(const df_custom *c, const uint32_t *map)
 {
     for (uint32_t i = 0; i < c->n_in + c->n_out; i++)
@@ -38,7 +39,8 @@ static bool stays(const df_custom *c, const uint32_t *map)
     return true;
 }
 
-/* Of the conds that m stands before, whether one stays. */
+/* Whether one of the conds that m annotates stays. They are the records from m->record
+ * on. */
 static bool a_cond_stays(const deft_ctx *cx, const df_grad_annotation *m, const uint32_t *map)
 {
     for (uint32_t k = m->record; k < cx->rec.n && cx->rec.nodes[k].op == DF_OP_cond; k++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of gradient marks, which goes with the records (annotations.c).
+ * The gradient annotations of a context, and what must happen to them when records move
+ * or go. annotations.c says what an annotation is. All functions need the thread of the
+ * context.
  */
 #ifndef DF_LAZY_ANNOTATIONS_H
 #define DF_LAZY_ANNOTATIONS_H
@@ -12,23 +14,32 @@ typedef struct df_custom {
     deft_backward_fn backward;
     void *user;
     uint32_t n_in, n_out;
-    const struct df_custom *batch_of; /* what this is for many examples of; NULL: nothing */
-    df_map_each_fn map_each;          /* with batch_of: runs a function for each example */
-    bool is_ours;      /* its functions are deft's: what they record belongs to the call's site */
-    bool may_work;     /* each runs once: in no loop, branch or vmap, and not for one either */
-    uint32_t record[]; /* n_in records, then n_out */
+    /* set by vmap: the function that this one runs for each example; NULL: not batched */
+    const struct df_custom *batch_of;
+    /* with batch_of: the function of vmap that runs another one for each example */
+    df_map_each_fn map_each;
+    /* the library's own function: records of its gradient get the site of the call */
+    bool is_ours;
+    bool may_work;     /* the call is in no loop, branch or vmap: external work is allowed in it */
+    uint32_t record[]; /* the n_in inputs, then the n_out results */
 } df_custom;
 
-/* Adds m to the list. false, with the error recorded, when there is no memory. */
+/* Appends a copy of m to the list. Returns false, with the error recorded, when there is
+ * no memory. */
 bool df_grad_annotation_add(deft_ctx *cx, df_grad_annotation m);
-/* deft_cond has recorded its first branch from `then` on, the other from `otherwise` to now; the
- * conds follow. false: an error. */
+/* Adds the annotation of a deft_cond, before its cond records are appended from `record`
+ * on. The records of the first branch begin at `then`. Those of the other begin at
+ * `otherwise` and end before `record`. Returns false, with the error recorded, when there
+ * is no memory. */
 bool df_grad_annotate_branches(deft_ctx *cx, uint32_t record, uint32_t then, uint32_t otherwise);
-/* The branches that cond k chooses between. */
+/* The annotation with the branches between which the cond record k chooses. NULL when
+ * there is none. */
 const df_grad_annotation *df_grad_branches(const deft_ctx *cx, uint32_t k);
-/* Record i becomes map[i], or goes: DF_NONE; of i records below[i] stay. Before they move. */
+/* Called before the pending records move. Record i becomes record map[i], or is removed
+ * where map[i] is DF_NONE; below[i] is the number of records before i that stay.
+ * Annotations of removed records are removed. */
 void df_grad_annotations_renumber(deft_ctx *cx, const uint32_t *map, const uint32_t *below);
-/* The custom function of which record k is a result; NULL: none. */
+/* The custom function of which record k is a result, or NULL. */
 const df_custom *df_grad_custom_of(const deft_ctx *cx, uint32_t k);
 
 #endif

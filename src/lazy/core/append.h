@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The inner steps of appending a record, for the calls whose speed is that of recording
- * (record.c, calls/elementwise.c).
+ * The inner steps of appending a record. They are inline for the calls whose cost is the
+ * cost of recording (record.c, calls/elementwise.c).
  */
 #ifndef DF_LAZY_APPEND_H
 #define DF_LAZY_APPEND_H
@@ -10,25 +10,28 @@
 
 bool df_record_grow(deft_ctx *cx) DF_COLD;
 
-/* Makes room for one record. false, with the error recorded, when there is none. */
+/* Makes room for one record. Returns false, with the error recorded, when there is no
+ * room. */
 DF_INLINE bool df_record_room(deft_ctx *cx)
 {
     return DF_LIKELY(cx->rec.n < cx->rec.cap) || df_record_grow(cx);
 }
 
-/* Appends the record that stood at this place in the epoch before, which is known to be equal.
- * Returns its index. */
+/* Appends the record that the history has at this position, which must be equal to the
+ * record that the caller wants. Returns the index of the record. */
 DF_INLINE uint32_t df_record_again(deft_ctx *cx, uintptr_t site)
 {
     df_rec *const r = &cx->rec;
     const uint32_t i = r->n++;
-    if (r->shape[i] == r->n_ext) r->n_ext += r->nodes[i].rank; /* has extents of its own */
+    /* the record has extents of its own */
+    if (r->shape[i] == r->n_ext) r->n_ext += r->nodes[i].rank;
     r->site[i] = site;
     r->val[i] = 0;
     return i;
 }
 
-/* Appends node, whose extents begin at `shape`. df_record_room has made room. Returns its index. */
+/* Appends node, whose extents begin at index `shape` of r->ext. The caller has called
+ * df_record_room. Returns the index of the record. */
 DF_INLINE uint32_t df_record_push(deft_ctx *cx, df_node node, uint32_t shape, uintptr_t site)
 {
     df_rec *const r = &cx->rec;
@@ -41,7 +44,8 @@ DF_INLINE uint32_t df_record_push(deft_ctx *cx, df_node node, uint32_t shape, ui
     return i;
 }
 
-/* Whether the record that stood at this place is op on a and b, which then needed no cast. */
+/* Whether the history has op on records a and b at this position. Then the operands need
+ * no cast. */
 DF_INLINE bool df_record_is_map(const df_rec *r, df_op op, uint32_t a, uint32_t b)
 {
     const df_node *const n = &r->nodes[r->n];

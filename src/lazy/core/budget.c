@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The budgets in force, and when to look whether one is used up (budget_flush.c).
+ * The budgets in force, and the number of records at which they are checked next
+ * (budget_flush.c checks them).
  */
 #include "lazy/core/budget.h"
 
@@ -57,7 +58,7 @@ void df_budget_truncate(deft_ctx *cx, uint32_t n)
 void df_budget_pin(deft_ctx *cx, const df_value *v)
 {
     cx->pinned += df_budget_bytes(v);
-    /* Looking at many values is worth it after some more only. */
+    /* Checking costs time per value, so the next check waits for some more records. */
     const uint32_t at = cx->rec.n + (uint32_t)(cx->rec.vals.n / 64);
     if (cx->budget.max_bytes && cx->pinned > cx->budget.max_bytes && cx->look_at > at)
         df_budget_look_at(cx, at);

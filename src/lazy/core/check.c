@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks of the shapes and axes that a user gave.
+ * Checks of the shapes and axes that the program passes.
  */
 #include "lazy/core/lazy.h"
 

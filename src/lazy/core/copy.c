@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values between devices. All bytes go through df_ctx_copy.
+ * Copies of values between devices. All bytes go through df_ctx_copy.
  *
- * Values of deft's own have no gaps. Memory of the caller's may have: it is gathered on the host,
- * and written on a GPU one run of neighbours at a time, which is slow and touches nothing between.
+ * Values in the library's own memory have no gaps. Wrapped memory may have gaps. It is
+ * then gathered on the host, and written on a GPU one run of adjacent elements at a time.
+ * That is slow, but does not touch the memory between the elements.
  */
 #include "lazy/core/devices.h"
 
@@ -40,8 +41,8 @@ deft_status df_ctx_copy(deft_ctx *cx, df_diag *d, deft_device to_where, void *to
                                queue_of(cx, from_where), from, n);
 }
 
-/* From the first byte of v's first element to the last one of its last; strides are not negative.
- */
+/* Number of bytes from the first byte of v's first element to the last byte of its last.
+ * Strides are not negative. */
 static size_t span_bytes(const df_value *v)
 {
     int64_t last = 0;
@@ -52,8 +53,9 @@ static size_t span_bytes(const df_value *v)
     return (size_t)(last + 1) * deft_dtype_size((deft_dtype)v->dtype);
 }
 
-/* Code for aligned addresses is for copies of them, too. On a GPU an element lies at a multiple of
- * its size, wherever the host had it. */
+/* A copy has the address of its original modulo ALIGN, so that code for aligned addresses
+ * fits both. On a GPU the address of an element is always a multiple of its size,
+ * whatever it was on the host. */
 enum { ALIGN = 64 };
 
 deft_status df_value_span(deft_ctx *cx, df_diag *d, const df_value *v, deft_device where,
@@ -69,7 +71,8 @@ deft_status df_value_span(deft_ctx *cx, df_diag *d, const df_value *v, deft_devi
     return st;
 }
 
-/* v as the host sees it, with v's strides; dropped by its owner. */
+/* Sets *out to v, or to a copy of v on the host with v's strides. The caller drops
+ * out->buf, which is NULL when v is on the host already. */
 static deft_status span_on_host(deft_ctx *cx, df_diag *d, const df_value *v, df_value *out)
 {
     *out = *v;
@@ -78,7 +81,7 @@ static deft_status span_on_host(deft_ctx *cx, df_diag *d, const df_value *v, df_
     return df_value_span(cx, d, v, DEFT_CPU, &out->buf, &out->data);
 }
 
-/* v has gaps. */
+/* Copies v, which has gaps, row-major into `to` on device `where`, through the host. */
 static deft_status gather(deft_ctx *cx, df_diag *d, const df_value *v, df_value *to,
                           deft_device where)
 {

@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Closing a trace: from the wanted records back to values, numbered afresh in recording order, so
- * that the same program gives the same bytes whatever was recorded around it.
+ * Closes a trace: extracts the records that the wanted records need, back to records with
+ * values. The nodes are numbered anew in recording order, so that the same program gives
+ * the same bytes, whatever was recorded around it.
  *
- * Two passes over the records between the lowest and the highest one needed. Backwards: mark what
- * is needed; a record that has a value is an input and its operands are not followed. Forwards:
- * copy. On the way it is noted where everything came from that may differ when the same records are
- * cut again; df_extract_again then brings just that up to date.
+ * Two passes over the records between the lowest and the highest one needed:
+ * 1. Backwards, mark the needed records. A record that has a value is an input, and its
+ *    operands
+ *    are not followed.
+ * 2. Forwards, copy them. The pass also notes the origin of everything that may differ
+ *    when
+ *    the same records are cut again. df_extract_again updates only that.
  */
 #include "lazy/core/devices.h"
 
 #include <string.h>
 
-/* What a cut needs of a record. A view that an update writes through is needed as the record it is,
- * even when it was read and has a value: it names a place. */
+/* What a cut needs of a record. A view through which an update writes is needed as a
+ * record, even when it has a value, because the view names a place. */
 enum { UNSEEN, VALUE, PLACE };
 
 static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
@@ -21,7 +25,8 @@ static bool is_input(const df_rec *r, const uint8_t *need, uint32_t i)
     return r->val[i] && need[i] != PLACE;
 }
 
-/* Marks what the wanted records need. Returns how many that are. */
+/* Marks the records that the marked ones need, down to inputs. Returns the number of
+ * marked records. */
 static uint32_t mark(const df_rec *r, uint8_t *need, uint32_t high, uint32_t *low_out,
                      uint32_t *n_input, uint32_t *n_args)
 {
@@ -69,7 +74,7 @@ deft_status df_cut_where(deft_ctx *cx, uint32_t node, deft_device *out)
     return DEFT_OK;
 }
 
-/* Whether the loop whose list ends in record i is part of no other. */
+/* Whether the loop whose list of operands ends in record i is not nested in another loop. */
 static bool is_outermost(const df_rec *r, uint32_t i)
 {
     while (r->nodes[i].op != DF_OP_loop) i = r->nodes[i].src[r->nodes[i].n_src - 1].i;
@@ -101,7 +106,7 @@ typedef struct copier {
     uint64_t cut;
     const df_rec *r;
     df_trace *t;
-    uint32_t *map; /* record -> node */
+    uint32_t *map; /* per record: its node */
     df_cut *made;
 } copier;
 
@@ -112,7 +117,7 @@ static uint32_t input_flags(const df_value *v)
            ((uintptr_t)v->data % 64 == 0 ? DF_INPUT_ALIGNED : 0u);
 }
 
-/* Input k of the trace reads v from now on. */
+/* Makes input k of the trace read v. */
 static void set_input(df_cut *m, uint64_t cut, uint32_t k, df_value *v)
 {
     df_input *const in = &m->t->inputs[k];
@@ -181,7 +186,7 @@ static void copy(copier *c, const uint8_t *need, uint32_t low, uint32_t high)
     }
 }
 
-/* The input that reads v; DF_NONE when the trace has none. */
+/* The input of the current trace that reads v; DF_NONE when there is none. */
 static uint32_t input_of(const deft_ctx *cx, const df_value *v)
 {
     return v->cut == cx->cut_serial ? v->input : DF_NONE;
@@ -192,14 +197,15 @@ bool df_may_donate(const df_value *v, uint32_t dying)
     return !(v->flags & DF_VALUE_WRAPPED) && v->refs == dying && v->buf->refs == 1;
 }
 
-/* Of values on one device. */
+/* Whether the buffers of a and b overlap. Both are on one device. */
 static bool overlap(const df_value *a, const df_value *b)
 {
     const char *const pa = a->buf->data, *const pb = b->buf->data;
     return pa < pb + b->buf->bytes && pb < pa + a->buf->bytes;
 }
 
-/* The root of a wanted record, but for the input that an `into` of its own needs. */
+/* The root of a wanted record. When `into` is not yet an input of the trace, root.into is
+ * DF_NONE. */
 static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, const df_want *w)
 {
     df_root root = { .node = node, .into = DF_NONE, .donor = DF_NONE };
@@ -212,7 +218,8 @@ static df_root root_of(const deft_ctx *cx, const df_trace *t, uint32_t node, con
     return root;
 }
 
-/* recorded: the cut is made from records, which end with the replacement. */
+/* Sets DF_INPUT_SOLE when the run may donate the value that the root replaces. recorded:
+ * the cut is made from records, whose references end with the replacement. */
 static void see_sole(df_trace *t, const df_root *root, const df_want *w, bool recorded)
 {
     if (root->donor == DF_NONE) return;
@@ -228,7 +235,7 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
         df_root root = root_of(cx, t, c->map[want[i].node], &want[i]);
         if (want[i].into && root.into == DF_NONE) {
             const uint32_t at = t->n_nodes++;
-            t->shape[at] = t->shape[root.node]; /* same extents: assign saw to it */
+            t->shape[at] = t->shape[root.node]; /* same extents: assign has checked that */
             t->site[at] = 0;
             root.into = t->n_inputs;
             add_input(c, &t->nodes[at], at, want[i].into);
@@ -238,8 +245,9 @@ static void add_roots(deft_ctx *cx, copier *c, const df_want *want, uint32_t n)
     }
 }
 
-/* Memory written through a root must not overlap what other inputs read: then the result goes to
- * memory of its own and is copied afterwards. So does what is for memory of another device. */
+/* Whether a root may write directly into the memory of input `into`. The memory must not
+ * overlap the memory that other inputs read, and must be on the device of the run.
+ * Otherwise the result goes to new memory and is copied afterwards. */
 static bool safe_into(const deft_ctx *cx, const df_cut *m, uint32_t into)
 {
     if (df_value_where(cx, m->inputs[into]) != m->where) return false;
@@ -250,21 +258,21 @@ static bool safe_into(const deft_ctx *cx, const df_cut *m, uint32_t into)
     return true;
 }
 
-/* Faults are found while a plan runs; what it writes straight into the caller's memory can't be
- * undone, so such a plan gets memory of its own and is copied when all went well. */
+/* Whether a run of t may find a fault. Writes into wrapped memory cannot be undone. So
+ * the results of such a run go to new memory, and are copied when the run has succeeded. */
 static bool may_fault(const df_trace *t)
 {
     for (uint32_t i = 0; i < t->n_nodes; i++) {
         const df_node *const n = &t->nodes[i];
         if (!df_op_takes_indices((df_op)n->op)) continue;
-        /* What a routine finds in an input is looked at before anything is written. */
+        /* A routine checks indices that are an input before anything is written. */
         const bool first = df_op_infos[n->op].cls == DF_CLASS_routine;
         if (!first || t->nodes[n->src[1].i].op != DF_OP_input) return true;
     }
     return false;
 }
 
-/* asked, as it may be done with the memory of now. */
+/* The root `asked`, changed to new memory where it must not write directly. */
 static df_root allowed(const deft_ctx *cx, const df_cut *m, df_root asked)
 {
     if (asked.kind != DF_ROOT_INTO || (!m->avoids && safe_into(cx, m, asked.into))) return asked;
@@ -273,7 +281,7 @@ static df_root allowed(const deft_ctx *cx, const df_cut *m, df_root asked)
     return asked;
 }
 
-/* Where m runs, with the inputs of now. */
+/* The device on which m runs with its current inputs. */
 static deft_device where_to_run(const deft_ctx *cx, const df_cut *m)
 {
     deft_device where = cx->default_device;
@@ -287,7 +295,7 @@ static bool allocate(df_cut *m, uint32_t n_nodes, uint32_t n_input, uint32_t n_a
 {
     df_arena *const a = &m->arena;
     df_trace *const t = m->t;
-    /* Each root written into wrapped memory may need an input record of its own. */
+    /* Each root that is written into wrapped memory may need an input node of its own. */
     const size_t most = (size_t)n_nodes + n, most_inputs = (size_t)n_input + n;
     t->nodes = df_arena_alloc(a, most * sizeof *t->nodes, _Alignof(df_node));
     t->shape = df_arena_alloc(a, most * sizeof *t->shape, _Alignof(uint32_t));
@@ -330,7 +338,7 @@ deft_status df_extract(deft_ctx *cx, const df_want *want, uint32_t n, df_cut *m)
     c.cut = cx->cut_serial;
     t->arena = a;
     t->max_temporary_bytes = cx->budget.max_temporary_bytes;
-    /* A copy: the trace can be shown after the records have moved on. */
+    /* A copy, because the trace can be printed after the records have changed. */
     t->extents = df_arena_copy(a, r->ext, r->n_ext * sizeof *r->ext, _Alignof(int64_t));
     t->n_extents = r->n_ext;
     if (!t->extents || !allocate(m, n_nodes, n_input, n_args, n)) goto no_memory;
@@ -356,11 +364,12 @@ static bool roots_again(deft_ctx *cx, const df_want *want, df_cut *m, bool recor
     m->differs = "what it assigns is read in another way than when it was recorded";
     for (uint32_t i = 0; i < m->n_want; i++) {
         df_root root = root_of(cx, t, m->asked[i].node, &want[i]);
-        if (root.kind != m->asked[i].kind) return false; /* wanted for a handle, or for memory */
+        /* one is wanted for a handle, the other for wrapped memory */
+        if (root.kind != m->asked[i].kind) return false;
         if (want[i].into && root.into == DF_NONE) {
             root.into = m->asked[i].into;
-            for (uint32_t k = 0; k < m->n_use; k++)
-                if (m->use[k].input == root.into) return false; /* was read then, and is not now */
+            for (uint32_t k = 0; k < m->n_use; k++) /* it was read then, and is not read now */
+                if (m->use[k].input == root.into) return false;
             set_input(m, cx->cut_serial, root.into, want[i].into);
         }
         if (!df_same_words(&root, &m->asked[i], sizeof root / 8)) return false;
@@ -388,7 +397,8 @@ bool df_extract_values(deft_ctx *cx, const df_want *want, df_value *const *value
     m->differs = "two of the tensors it uses are one tensor now";
     for (uint32_t k = 0; k < m->t->n_inputs; k++) {
         if (!values[k]) continue;
-        if (values[k]->cut == cx->cut_serial) return false; /* two inputs of then are one now */
+        /* two earlier inputs are one value now */
+        if (values[k]->cut == cx->cut_serial) return false;
         set_input(m, cx->cut_serial, k, values[k]);
     }
     return roots_again(cx, want, m, false);
@@ -402,7 +412,7 @@ static bool inputs_again(deft_ctx *cx, df_cut *m)
         const df_input_use u = m->use[i];
         if (!r->val[u.record]) return false;
         df_value *const v = r->vals.at[r->val[u.record]];
-        if (v->cut == cx->cut_serial) { /* one value, one input: as it was then? */
+        if (v->cut == cx->cut_serial) { /* one value is one input: was it the same input then? */
             if (v->input != u.input) return false;
             continue;
         }

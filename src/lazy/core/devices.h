@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where values live, and how they get elsewhere (docs/cuda.md, "Using it").
+ * On which device values are stored, and how they get to another one (docs/cuda.md,
+ * "Using it").
  *
- *   runtime    GPUs, opened when first asked for, there until it ends              gpus.c
- *   context    a queue on each GPU it has used; df_value_where                     gpus.c
- *   values     copied to another device, read, written                             copy.c
- *   cuts       inputs that live elsewhere are copied for the run; results that
- *              belong elsewhere are brought there                                  stage.c
+ *   runtime    its GPUs: each is opened on first use and stays open until the
+ *              runtime is destroyed                                              gpus.c
+ *   context    a queue on each GPU that it has used; df_value_where              gpus.c
+ *   values     copied to another device, read, written                           copy.c
+ *   cuts       inputs on other devices are transferred before a run, results
+ *              that belong to another device after it                            stage.c
+ *              inputs are transferred to the host for dumps and logs             lend.c
  *
- * Addresses of a GPU are in df_value.data and df_buffer.data like any; nobody but the functions of
- * copy.c looks at what is behind them.
+ * df_value.data and df_buffer.data hold addresses of GPU memory as well as of host
+ * memory. Only the functions of copy.c access what a GPU address points to.
+ *
+ * Functions that take a deft_ctx need the thread of the context. Those with a df_diag set
+ * it on failure.
  */
 #ifndef DF_LAZY_DEVICES_H
 #define DF_LAZY_DEVICES_H
@@ -18,30 +24,33 @@
 
 /* ---- gpus.c ---- */
 
-/* Opened when it is not yet. where: no DEFT_CPU. DEFT_E_ARG: there can be no such device;
- * DEFT_E_BACKEND: it can't be used. Any thread. */
+/* Gives the GPU `where`, which must not be DEFT_CPU, and opens it on first use. Returns
+ * DEFT_E_ARG when `where` cannot be the number of a device, and DEFT_E_BACKEND when the
+ * GPU cannot be used. The runtime keeps the device. Any thread. */
 deft_status df_rt_gpu(deft_runtime *rt, df_diag *d, deft_device where, df_device **out);
-/* How many GPUs the driver has. Any thread. */
+/* Gives the number of GPUs that the driver reports. Any thread. */
 deft_status df_rt_gpu_count(deft_runtime *rt, df_diag *d, int *out);
 /* The device at `where`, or NULL when it has not been opened. Any thread. */
 df_device *df_rt_opened(deft_runtime *rt, deft_device where);
-void df_rt_gpus_wait_idle(deft_runtime *rt); /* until none of them makes code beside runs */
-void df_rt_gpus_close(deft_runtime *rt);     /* all contexts and plans are gone */
-/* The device of plans for `where`, which a context has used. */
+void df_rt_gpus_wait_idle(deft_runtime *rt); /* waits until no GPU compiles in the background */
+void df_rt_gpus_close(deft_runtime *rt);     /* closes all GPUs; no context or plan may be left */
+/* The device that runs plans for `where`. The context has used it already (df_ctx_use). */
 df_device *df_ctx_device(const deft_ctx *cx, deft_device where);
-/* Opens the context's queue there when there is none yet. theirs: the caller's stream, as
- * df_device_memory_ops.queue_create takes it. */
+/* Opens the queue of the context on device `where`, unless it is open. Does nothing for
+ * DEFT_CPU. `theirs` is a stream of the caller, as df_device_memory_ops.queue_create
+ * takes it, or NULL for a queue of our own. */
 deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs);
-/* Puts the context where its options say. */
+/* Sets the default device of the context from its options or from DEFT_DEVICE. */
 deft_status df_ctx_choose_device(deft_ctx *cx, df_diag *d);
-/* A step begins, or work outside steps: what is replayed is looked for from the start. */
+/* Called when a step begins, or work outside steps. Each graph tree matches the calls of
+ * the new generation from its root. */
 void df_ctx_begin_generation(deft_ctx *cx);
 void df_ctx_show_replay(deft_ctx *cx, df_str *out);
-/* Until all queues are empty. */
+/* Waits until all queues are empty. Returns the first failure. */
 deft_status df_ctx_wait(deft_ctx *cx, df_diag *d);
-/* Waits until all queues are empty. A failure goes to the log. */
+/* Waits until all queues are empty. A failure is logged. */
 void df_ctx_drain(deft_ctx *cx);
-/* Destroys the queues, which are empty. No value of the context is left. */
+/* Destroys the queues, which must be empty. No value of the context may be left. */
 void df_ctx_leave(deft_ctx *cx);
 
 #define DF_DEVICE_TEXT 24
@@ -53,7 +62,7 @@ DF_INLINE bool df_device_can_be(deft_device where)
     return where >= DEFT_CPU && where <= DF_MAX_GPUS;
 }
 
-/* "cpu", "cuda:0" */
+/* Writes "cpu", "cuda:0" and so on into buf. Returns buf. */
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT]);
 
 deft_device df_value_device(const deft_ctx *cx, const df_value *v);
@@ -64,47 +73,57 @@ DF_INLINE deft_device df_value_where(const deft_ctx *cx, const df_value *v)
 
 /* ---- copy.c ---- */
 
-/* refs = 1; of a device that cx uses. */
+/* Creates a buffer of `bytes` bytes on device `where`, which cx uses already. The caller
+ * owns one reference. */
 deft_status df_ctx_buffer(deft_ctx *cx, df_diag *d, deft_device where, int64_t bytes,
                           df_buffer **out);
-/* n bytes between two devices, or on one. To the host, it waits; from the host, they may change as
- * soon as it returns. */
+/* Copies n bytes between two devices, or within one. A copy to the host waits until it is
+ * done. After a copy from the host, the caller may change the source as soon as the call
+ * returns. */
 deft_status df_ctx_copy(deft_ctx *cx, df_diag *d, deft_device to_where, void *to,
                         deft_device from_where, const void *from, size_t n);
-/* The bytes between v's first and last element, with the alignment they have: *data is the address
- * of element [0,..] in *buf. */
+/* Copies the bytes from v's first element to its last, gaps included, into a new buffer
+ * on device `where`. v's strides stay valid for the copy. Sets *data to the address of
+ * element [0,..] in the buffer, which has the alignment that v has. The caller owns a
+ * reference to *buf. */
 deft_status df_value_span(deft_ctx *cx, df_diag *d, const df_value *v, deft_device where,
                           df_buffer **buf, char **data);
-/* A copy of v there, row-major. */
+/* Makes a row-major copy of v on device `where`. The caller owns a reference to *out. */
 deft_status df_value_moved(deft_ctx *cx, df_diag *d, const df_value *v, deft_device where,
                            df_value **out);
-/* Copies v's elements row-major into dst on the host, as dtype; waits for them. */
+/* Copies v's elements in row-major order into dst on the host, converted to dtype. Waits
+ * until they are there. */
 deft_status df_value_read(deft_ctx *cx, df_diag *d, const df_value *v, deft_dtype dtype, void *dst);
-/* v itself where the host has it, else a copy there. */
+/* Gives v itself when it is stored on the host, else a copy of it there. The caller owns
+ * a reference to *out. */
 deft_status df_value_host(deft_ctx *cx, df_diag *d, df_value *v, df_value **out);
-/* Writes row-major elements of v's dtype, which live on device `where`, through v's strides. The
- * host's memory is written from the host alone, and then nothing can fail. */
+/* Writes row-major elements of v's dtype, which are stored at `from` on device `where`,
+ * through v's strides. Into host memory only elements on the host can be written; that
+ * never fails. */
 deft_status df_value_assign(deft_ctx *cx, df_diag *d, const df_value *v, deft_device where,
                             const void *from);
 
 /* ---- stage.c ---- */
 
-/* Inputs of m that live elsewhere than it runs get copies, which its trace reads. On failure there
- * are none. */
+/* Transfers the inputs of m that are stored on another device than m.where. The trace of
+ * m reads the copies. On failure there are no copies. */
 deft_status df_cut_stage(deft_ctx *cx, df_cut *m);
 void df_cut_unstage(df_cut *m);
-/* Before m runs: room on the host for results that the host's memory gets. */
+/* Called before m runs. Allocates host buffers for the results that wrapped host memory
+ * gets, when m runs on a GPU. */
 deft_status df_cut_ready(deft_ctx *cx, df_cut *m, const df_want *want);
 void df_cut_unready(df_cut *m);
-/* When m has run: those results are on the host, in m->bufs; memory of GPUs that is written by
- * copying has been. On failure m->bufs is empty. */
+/* Called after m has run. Downloads the results for which df_cut_ready made room, so that
+ * m->bufs holds host buffers for them. Results for wrapped GPU memory that the run has
+ * not written itself are copied there. On failure m->bufs is empty. */
 deft_status df_cut_bring(deft_ctx *cx, df_cut *m, const df_want *want, df_diag *d);
 
-/* The trace of m with inputs that the host can read, until it is dropped. */
+/* A copy of the trace of a cut whose inputs the host can read. Valid until df_lent_drop.
+ * The cut must outlive the copy, which shares everything but the inputs. */
 typedef struct df_lent {
     df_trace t;
-    df_input *inputs; /* of t; NULL: they are those of the trace itself */
-    df_buffer **buf;  /* per input; NULL: not copied */
+    df_input *inputs; /* owned, and equal to t.inputs; NULL: t uses the inputs of the cut's trace */
+    df_buffer **buf;  /* per input: the host buffer with the copy; NULL: not copied */
 } df_lent;
 deft_status df_cut_lend(deft_ctx *cx, df_diag *d, const df_cut *m, df_lent *out);
 void df_lent_drop(deft_ctx *cx, df_lent *l);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mistakes of the program, and what an acting call says of them.
+ * Mistakes of the program, and how acting calls deliver them.
  *
- * A recording call cannot fail: it records its mistake (df_error) and returns NULL. The next acting
- * call delivers the mistake as its status (df_deliver), and deft_message gives the sentence. One
- * mistake waits for its delivery at a time; is_over says which of two that is.
+ * A recording call cannot fail: it records its mistake (df_error) and returns NULL. The
+ * next acting call delivers the mistake as its status (df_deliver), and deft_message
+ * gives the sentence. Only one mistake at a time waits for its delivery; is_over decides
+ * which of two it is.
  */
 #include "lazy/core/recorder.h"
 
@@ -29,9 +30,9 @@ const char *df_error_text(deft_ctx *cx, const df_diag *d, uintptr_t site)
     return cx->sentence;
 }
 
-/* Whether the undelivered mistake gives way to a new one. The first mistake of a step is what its
- * end delivers. Elsewhere the first since the latest acting call is the cause of what follows, and
- * an older one is about something else. */
+/* Whether a new mistake replaces the undelivered one. The end of a step delivers the
+ * first mistake of the step. Outside steps, the first mistake since the latest acting
+ * call is the cause of those that follow; an older one is unrelated to them. */
 static bool is_over(const deft_ctx *cx)
 {
     if (cx->pending == DEFT_OK) return true;
@@ -52,14 +53,16 @@ void df_error_older(deft_ctx *cx, const df_diag *d)
     df_said(cx);
 }
 
-/* d: a sentence that is not cx->mistake. */
+/* Makes d the undelivered mistake when it replaces the earlier one. d must not point to
+ * cx->mistake. Returns NULL. */
 static void *note_mistake(deft_ctx *cx, const df_diag *d)
 {
     df_error_older(cx, d);
     if (!is_over(cx)) return NULL;
     cx->mistake = *d;
     cx->pending = d->status;
-    cx->owes_mark = 0; /* what an earlier one kept from tensors is none of this one's */
+    /* tensors that miss the assign of an earlier mistake do not miss one of this mistake */
+    cx->owes_mark = 0;
     cx->mistake_number = cx->n_mistakes;
     cx->mistake_act = cx->n_acts;
     cx->mistake_serial = cx->serial;
@@ -125,7 +128,7 @@ deft_status df_may_act(deft_ctx *cx)
                    cx->act ? cx->act : "call");
 }
 
-/* The undelivered mistake has been told to the program. */
+/* The program has been given the undelivered mistake: it is delivered. */
 static void end_mistake(deft_ctx *cx)
 {
     cx->pending = DEFT_OK;
@@ -134,7 +137,7 @@ static void end_mistake(deft_ctx *cx)
 
 deft_status df_deliver(deft_ctx *cx)
 {
-    if (cx->n_mistakes != cx->act_mark) { /* the acting call's own */
+    if (cx->n_mistakes != cx->act_mark) { /* the acting call's own mistake */
         if (cx->mistake_number > cx->act_mark) end_mistake(cx);
         cx->act_mark = cx->n_mistakes;
         cx->diag = cx->own;
@@ -166,7 +169,7 @@ deft_status deft_error(const deft_ctx *cx)
 const char *deft_message(const deft_ctx *c)
 {
     if (!c) return "";
-    deft_ctx *const cx = (deft_ctx *)(uintptr_t)c; /* which belongs to this thread */
+    deft_ctx *const cx = (deft_ctx *)(uintptr_t)c; /* the context belongs to this thread */
     if (cx->diag.status == DEFT_OK && cx->pending != DEFT_OK) {
         cx->mistake_told = true;
         return df_error_text(cx, &cx->mistake, cx->mistake.site);

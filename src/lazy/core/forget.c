@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a cut by a budget forgets. All that is pending has been computed; of the records stay those
- * that something can still ask for:
+ * What a cut by a budget forgets. Everything pending has been computed. Only records stay
+ * that something can still refer to:
  *
- *   - records of live handles, and of what a step puts back when it fails;
+ *   - records of live handles, and of handles that are restored when the step fails;
  *   - the views by which a live handle names its place in another tensor;
- *   - what lies between two live handles, where a gradient may be taken of the later one with
- *     respect to the earlier, and what its rules read: the operands of products and the like, and
- *     what they are computed from; of sums, differences and views only that they were;
- *   - what loops, branches and functions with a gradient of their own among those are made of.
+ *   - records between two live handles, because a gradient may be taken of the later one with
+ *     respect to the earlier one, and what the gradient rules read: for products and the like,
+ *     the operands and what those are computed from; for sums, differences and views, only the
+ *     fact that they were recorded;
+ *   - what the loops, branches and custom functions among those consist of.
  *
- * The rest goes: the records that stay move down and are numbered afresh, so that this happens only
- * where nobody holds a number (df_walk_begin). A record that stays for its value alone becomes an
- * input of that value; one of which only dtype and shape are asked becomes a constant.
+ * The other records are removed. Those that stay move down and get new numbers, so this
+ * happens only where nobody holds a record number (df_walk_begin). A record that stays
+ * only for its value becomes an input of that value. A record of which only dtype and
+ * shape are needed becomes a constant.
  *
- * Values that nobody but records holds are given back where they can be computed once more from
- * what stays; those of inputs stay while they are asked for.
+ * A value to which only records refer is dropped when it can be computed again from what
+ * stays. The values of inputs stay while they are needed.
  */
 #include "lazy/core/annotations.h"
 #include "lazy/core/history.h"
@@ -24,14 +26,14 @@
 #include <string.h>
 
 enum {
-    BOUND = 1,     /* a handle, or the undo log, names it */
-    FROM = 2,      /* is such a float, or depends on one */
-    DEPENDS = 4,   /* on another record that is FROM */
-    TO = 8,        /* a bound record depends on it, or is it */
-    KEEP = 16,     /* stays, if only as a constant of its shape */
-    VALUE = 32,    /* its value may be asked for */
-    AS_IT_IS = 64, /* its op and operands may be */
-    CUSTOM = 128   /* a result of a function with a gradient of its own */
+    BOUND = 1,     /* a handle or an undo log refers to the record */
+    FROM = 2,      /* the record is BOUND and a float, or depends on such a record */
+    DEPENDS = 4,   /* the record depends on another record that is FROM */
+    TO = 8,        /* a BOUND record depends on the record, or is the record */
+    KEEP = 16,     /* the record stays, perhaps only as a constant of its shape */
+    VALUE = 32,    /* its value may be needed */
+    AS_IT_IS = 64, /* its op and operands may be needed */
+    CUSTOM = 128   /* a result of a custom function */
 };
 
 typedef struct forgetter {
@@ -39,14 +41,14 @@ typedef struct forgetter {
     uint32_t n;
     uint8_t *flags;  /* per record */
     uint8_t *n_args; /* per record */
-    uint32_t *map;   /* per record: its number afterwards; DF_NONE: it goes */
-    uint32_t *below; /* per record, and at n: so many of those before it stay */
-    int64_t *was;    /* all extents, before one moves */
-    uint32_t *ext;   /* per extent: where it lies afterwards */
-    df_value **vals; /* per value that records have */
+    uint32_t *map;   /* per record: its new number; DF_NONE: it is removed */
+    uint32_t *below; /* per record, and at n: how many records before it stay */
+    int64_t *was;    /* a copy of all extents before they move */
+    uint32_t *ext;   /* per extent: its new index; DF_NONE: not moved yet */
+    df_value **vals; /* the new list of values of records */
 } forgetter;
 
-/* ---- what is asked for ---- */
+/* ---- which records are needed ---- */
 
 static df_value *value_at(const forgetter *f, uint32_t k)
 {
@@ -59,14 +61,14 @@ static bool is_op_input(const forgetter *f, uint32_t k)
     return f->cx->rec.nodes[k].op == DF_OP_input;
 }
 
-/* Whether record k has a value that stays if it is asked for. */
+/* Whether record k has a value that is kept when it is needed. */
 static bool has_value(const forgetter *f, uint32_t k)
 {
     const df_value *const v = value_at(f, k);
     return v && (is_op_input(f, k) || v->refs != v->in_records);
 }
 
-/* The views from place down to base, or to the first record that is none. */
+/* Needs the views from place down to base, or down to the first record that is no view. */
 static void ask_place(forgetter *f, uint32_t place, uint32_t base)
 {
     const df_node *const nodes = f->cx->rec.nodes;
@@ -103,7 +105,7 @@ static void ask_log(forgetter *f, const df_undos *log)
     }
 }
 
-/* What is to be written into the caller's memory. */
+/* Whether a record must still be computed and written into wrapped memory. */
 static bool waits(const df_write *w)
 {
     return w->due && !w->what;
@@ -131,7 +133,7 @@ static void find_customs(forgetter *f)
             f->flags[cx->grad_annotations.at[i].record] |= CUSTOM;
 }
 
-/* Forwards: what depends on which bound floats. */
+/* Forward pass: marks the records that depend on a bound float. */
 static void find_from(forgetter *f)
 {
     const df_node *const nodes = f->cx->rec.nodes;
@@ -150,7 +152,7 @@ static bool is_between(const forgetter *f, uint32_t k)
     return (f->flags[k] & (DEPENDS | TO)) == (DEPENDS | TO);
 }
 
-/* Rules of gradients that read neither operands nor result. */
+/* Operators whose gradient rule reads neither operands nor result. */
 static const bool is_linear[DF_N_OPS] = {
     [DF_OP_neg] = true,      [DF_OP_cast] = true,      [DF_OP_add] = true,
     [DF_OP_sub] = true,      [DF_OP_sum] = true,       [DF_OP_cumsum] = true,
@@ -159,8 +161,9 @@ static const bool is_linear[DF_N_OPS] = {
     [DF_OP_diagonal] = true, [DF_OP_update] = true,
 };
 
-/* All results of a function with a gradient of its own are asked for when one is: the last of them
- * is met first, and whatever reads one stands behind all. */
+/* When one result of a custom function is needed, all its results are. The pass goes
+ * backwards, so it meets the last result first, and all readers of any result come after
+ * that one. */
 static void ask_custom(forgetter *f, const df_custom *c)
 {
     uint8_t any = 0;
@@ -168,11 +171,12 @@ static void ask_custom(forgetter *f, const df_custom *c)
     if (!(any & TO) || !(any & DEPENDS)) return;
     for (uint32_t i = 0; i < c->n_in + c->n_out; i++) f->flags[c->record[i]] |= TO | KEEP | VALUE;
     for (uint32_t i = 0; i < c->n_out; i++) f->flags[c->record[c->n_in + i]] |= AS_IT_IS;
-    for (const df_custom *one = c->batch_of; one; one = one->batch_of) /* its ranks are asked */
+    /* only their ranks are needed */
+    for (const df_custom *one = c->batch_of; one; one = one->batch_of)
         for (uint32_t i = 0; i < one->n_in + one->n_out; i++) f->flags[one->record[i]] |= KEEP;
 }
 
-/* Backwards: what is asked for, and what that asks for. */
+/* Backward pass: marks the needed records, and the operands that those need. */
 static void find_asked(forgetter *f)
 {
     const df_node *const nodes = f->cx->rec.nodes;
@@ -182,7 +186,7 @@ static void find_asked(forgetter *f)
         uint8_t *const flags = &f->flags[k];
         if (c) ask_custom(f, c);
         const bool between = is_between(f, k);
-        const bool computed = *flags & VALUE && !has_value(f, k); /* or to be, once more */
+        const bool computed = *flags & VALUE && !has_value(f, k); /* or must be computed again */
         uint8_t operands = 0;
         if (*flags & TO) operands |= TO;
         if (between || computed) *flags |= KEEP | AS_IT_IS;
@@ -195,7 +199,8 @@ static void find_asked(forgetter *f)
         for (uint32_t i = 0; i < node->n_src; i++) f->flags[node->src[i].i] |= operands;
         if (node->op != DF_OP_update || !(*flags & AS_IT_IS)) continue;
         ask_place(f, node->src[2].i, node->src[0].i);
-        /* Whether pieces are laid side by side is seen from the updates below. */
+        /* The gradient rules look at a chain of updates to see whether they write
+         * adjacent pieces. */
         if (nodes[node->src[0].i].op == DF_OP_update) f->flags[node->src[0].i] |= AS_IT_IS;
     }
 }
@@ -213,7 +218,7 @@ static bool keeps_value(const forgetter *f, uint32_t k)
     return f->flags[k] & VALUE && has_value(f, k);
 }
 
-/* Numbers those that stay, and finds the arguments of each. */
+/* Gives new numbers to the records that stay. */
 static bool number(forgetter *f, df_arena *a)
 {
     uint32_t n = 0;
@@ -226,14 +231,16 @@ static bool number(forgetter *f, df_arena *a)
     return f->vals != NULL;
 }
 
-/* Record k as it stays; its arguments move down to r->n_args, which is behind none that is still to
- * be moved. n_args: of k, before any record moved. */
+/* The new form of record k. Its arguments move down to r->n_args, which is never behind
+ * an argument that is still to be moved. n_args: the number of k's arguments before any
+ * record moved. */
 static df_node moved_node(forgetter *f, uint32_t k, uint32_t n_args)
 {
     df_rec *const r = &f->cx->rec;
     df_node node = r->nodes[k];
     const bool value = keeps_value(f, k);
-    const bool bare = node.n_src == 0 && node.op != DF_OP_input; /* a number and the like */
+    /* a number or a similar record without operands */
+    const bool bare = node.n_src == 0 && node.op != DF_OP_input;
     if (f->flags[k] & AS_IT_IS ? node.op != DF_OP_input || value : bare) {
         for (uint32_t i = 0; i < node.n_src; i++) node.src[i].i = f->map[node.src[i].i];
         if (n_args) {
@@ -249,7 +256,8 @@ static df_node moved_node(forgetter *f, uint32_t k, uint32_t n_args)
                       .src = { DF_NO_REF, DF_NO_REF, DF_NO_REF } };
 }
 
-/* Where the extents of a record that stays lie: those of an earlier one, or moved down. */
+/* The new index of the extents of record k: the extents that an earlier record moved, or
+ * moved down by this call. */
 static uint32_t moved_extents(forgetter *f, uint32_t k, uint32_t rank)
 {
     df_rec *const r = &f->cx->rec;
@@ -269,7 +277,7 @@ static void move_down(forgetter *f)
     df_rec *const r = &cx->rec;
     const uint32_t step_n = cx->step_n;
     uint32_t n_vals = 1;
-    cx->stats.ops_recorded += r->n - r->n_inputs; /* all are counted now */
+    cx->stats.ops_recorded += r->n - r->n_inputs; /* all records so far are counted here */
     r->n_args = r->n_ext = 0;
     for (uint32_t k = 0; k < f->n; k++) {
         const uint32_t to = f->map[k], val = r->val[k];
@@ -301,7 +309,7 @@ static void move_down(forgetter *f)
     cx->step_n = f->below[step_n];
 }
 
-/* ---- who names them ---- */
+/* ---- what refers to records by number ---- */
 
 static void rename_handle(deft_ctx *cx, deft_tensor *t, void *user)
 {
@@ -330,7 +338,7 @@ static void rename_writes(const forgetter *f)
     }
 }
 
-/* What missed.c and lost.c know of records. */
+/* Renumbers the records that missed.c and lost.c refer to. */
 static void rename_mistakes(const forgetter *f)
 {
     deft_ctx *const cx = f->cx;
@@ -365,7 +373,7 @@ void df_forget(deft_ctx *cx)
     df_assert(cx->n_walks == 0);
     if (DF_UNLIKELY(cx->owes)) df_owe_recorded(cx);
     df_arena_reset(&cx->pass);
-    if (!take_space(&f, &cx->pass)) return; /* all stays */
+    if (!take_space(&f, &cx->pass)) return; /* all records stay */
     df_handles_resolve(cx);
     find_customs(&f);
     df_each_outer(cx, cx->depth + 1, ask_handle, &f);

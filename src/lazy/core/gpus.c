@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The GPUs of a runtime and the queues of a context. Nothing here records a mistake of the program:
- * failures are statuses with a sentence in the caller's df_diag.
+ * The GPUs of a runtime and the queues of a context. Nothing here records a mistake of
+ * the program: failures are statuses with a sentence in the caller's df_diag.
  *
- * A GPU is opened when the first context or question wants it, and stays until the runtime goes, as
- * plans and values of several contexts hang on it. A context has one queue on each GPU that it has
- * used, and every value of it that lives on a GPU came in through one.
+ * A GPU is opened when a context first needs it, and stays open until the runtime is
+ * destroyed, because plans and values of several contexts refer to it. A context has one
+ * queue on each GPU that it has used. Every value of the context on a GPU was created
+ * through that queue.
  */
 #include "lazy/core/devices.h"
 
@@ -28,9 +29,11 @@ static deft_status no_such(df_diag *d, deft_device where)
                    (int)where, (int)DEFT_CPU, DF_MAX_GPUS);
 }
 
-/* ---- of a runtime ---- */
+/* ---- GPUs of a runtime ---- */
 
-/* Between the two, one thread opens. */
+/* Takes rt->gpu_lock, so that one thread at a time opens GPUs. On success the caller
+ * gives the lock back. Fails in a child process when the fork happened while a GPU was
+ * being opened. */
 static deft_status lock(deft_runtime *rt, df_diag *d)
 {
     if (df_fork_lock_take(&rt->gpu_lock)) rt->gpus_lost = true;
@@ -111,7 +114,7 @@ df_device *df_rt_opened(deft_runtime *rt, deft_device where)
     return dev;
 }
 
-/* ---- of a context ---- */
+/* ---- queues of a context ---- */
 
 df_device *df_ctx_device(const deft_ctx *cx, deft_device where)
 {
@@ -129,7 +132,8 @@ static deft_status wants_replay(const deft_ctx *cx, df_diag *d, bool *out)
     return df_fail(d, DEFT_E_ARG, "DEFT_REPLAY is \"%.32s\", and may be off or graphs", text);
 }
 
-/* What its options say of graphs. A device without them does without. */
+/* Turns on replay by graphs where the options ask for that. A device without graphs runs
+ * without them, which is logged. */
 static deft_status begin_replay(deft_ctx *cx, df_diag *d, df_device *dev, struct df_queue *queue)
 {
     bool wanted = false;
@@ -164,7 +168,7 @@ deft_status df_ctx_use(deft_ctx *cx, df_diag *d, deft_device where, void *theirs
     return DEFT_OK;
 }
 
-/* "cpu", "cuda", "cuda:3". */
+/* Parses "cpu", "cuda" or "cuda:3". */
 static deft_status parse(df_diag *d, const char *text, deft_device *out)
 {
     char *end = NULL;

@@ -1,11 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles and the slabs they live in.
- *
- * A slab is 8 KiB, aligned to its size, and stays mapped until the context dies: from any handle,
- * live or stale, the slab's header tells context, scope and whether that scope is still open.
- * Within a scope handles are handed out in address order; slots of kept handles from an earlier use
- * are stepped over.
+ * What happens to handles: their values, roots and undo entries, and their end. Where
+ * handles are stored is in slab.c.
  */
 #include "lazy/run/submit.h"
 

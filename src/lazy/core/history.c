@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Spines and made cuts: history.h.
+ * Histories and cached cuts: history.h.
  *
- * What may be relied on. Records [0, n_known) of a spine stood there once, complete, with extents
- * that fitted them. An epoch that is cut short leaves the rest as it was, unless its extents
- * differed: then the rest is forgotten. So the extents of a known spine always fit its records.
+ * Invariant: records [0, n_known) of a history were once recorded together, with extents
+ * that fitted them. A later epoch that ends early leaves the remaining records as they
+ * were. When the extents of the later epoch differed, the remaining records are forgotten
+ * instead. So the extents of a known history always fit its records.
  */
 #include "lazy/core/history.h"
 
 #include <string.h>
 
-/* Longer records are not kept beside others: memory counts more than a repeated turn. */
+/* Longer histories are not kept beside others: their memory is worth more than the time
+ * saved. */
 #define MAX_KEPT_RECORDS (1u << 16)
 #define MAX_KEPT_ARENA ((size_t)4 << 20)
 
@@ -23,7 +25,7 @@ static void set_limits(const deft_ctx *cx, df_rec *r)
 {
     r->limit = r->diverged ? 0 : r->n_known;
     r->same = r->stretched ? 0 : r->limit;
-    if (r->same > cx->look_at) r->same = cx->look_at; /* there the budget has to be looked at */
+    if (r->same > cx->look_at) r->same = cx->look_at; /* there the budget must be checked */
 }
 
 static uint32_t new_id(deft_ctx *cx)
@@ -32,7 +34,8 @@ static uint32_t new_id(deft_ctx *cx)
     return cx->history_id;
 }
 
-/* Records from n on are no longer what cuts of this spine were made from. */
+/* Records from n on are not those from which cuts of history `id` were made. Such cuts
+ * cannot be used again. */
 static void forget_made(deft_ctx *cx, uint32_t id, uint32_t n)
 {
     for (uint32_t i = 0; i < DF_MAX_CUTS; i++) {
@@ -43,7 +46,7 @@ static void forget_made(deft_ctx *cx, uint32_t id, uint32_t n)
 
 /* ---- histories ---- */
 
-/* Whether s has the n records of r, and node with that shape after them. */
+/* Whether s has the n records of r, followed by `node` with that shape. */
 static bool continues(const df_rec *s, const df_rec *r, const df_node *node, uint32_t shape)
 {
     const uint32_t n = r->n;
@@ -74,7 +77,8 @@ static bool make_room(deft_ctx *cx, df_rec *s, const df_rec *like)
     return false;
 }
 
-/* What this epoch has recorded goes on in s, whose first n records are equal or are made so. */
+/* Continues this epoch in s: copies the state of cx->rec into s and exchanges the two.
+ * The first n records of s are equal to those of the epoch or are overwritten. */
 static void go_on_in(deft_ctx *cx, df_rec *s)
 {
     df_rec *const r = &cx->rec;
@@ -108,7 +112,7 @@ static df_rec *oldest(deft_ctx *cx)
     return s;
 }
 
-/* The known spine that goes on with node; NULL: none does. */
+/* The history that has the records of this epoch followed by `node`. NULL: there is none. */
 static df_rec *continuation(deft_ctx *cx, const df_node *node, uint32_t shape)
 {
     const df_rec *const r = &cx->rec;
@@ -121,7 +125,7 @@ static df_rec *continuation(deft_ctx *cx, const df_node *node, uint32_t shape)
     return NULL;
 }
 
-/* The spine used longest ago, without records; NULL: no memory. */
+/* Empties the least recently used history and returns it. NULL when memory runs out. */
 static df_rec *fresh(deft_ctx *cx)
 {
     df_rec *const s = oldest(cx);
@@ -176,7 +180,7 @@ void df_history_truncate(deft_ctx *cx, uint32_t n)
     df_rec *const r = &cx->rec;
     forget_made(cx, r->id, n);
     if (r->n_known > n) r->n_known = n;
-    r->last_cut = DF_CUT_UNKNOWN; /* values have gone: no made cut follows */
+    r->last_cut = DF_CUT_UNKNOWN; /* values are gone: no cached cut fits */
     set_limits(cx, r);
 }
 
@@ -204,7 +208,7 @@ void df_history_finish(deft_ctx *cx)
     }
 }
 
-/* ---- made cuts ---- */
+/* ---- cached cuts ---- */
 
 static bool wants(const deft_ctx *cx, const df_cut *m, const df_want *want, uint32_t n)
 {
@@ -222,7 +226,7 @@ df_cut *df_cut_again(deft_ctx *cx, const df_want *want, uint32_t n)
         df_cut *const m = cx->cuts[i];
         if (!m || m->history != r->id || m->before != r->last_cut) continue;
         if (!wants(cx, m, want, n)) continue;
-        df_assert(m->high < r->n); /* the highest of what is wanted */
+        df_assert(m->high < r->n); /* the highest wanted record */
         if (!df_extract_again(cx, want, n, m)) continue;
         m->used = ++cx->history_serial;
         return m;
@@ -253,7 +257,7 @@ df_cut *df_cut_new(deft_ctx *cx)
 {
     df_cut *const m = slot(cx);
     if (!m) return NULL;
-    if (cx->last && cx->last == m->t) cx->last = NULL; /* lies in what is reused */
+    if (cx->last && cx->last == m->t) cx->last = NULL; /* it is in the arena that is reused */
     df_counted_drop(&m->plan);
     df_arena a = m->arena;
     if (a.total > MAX_KEPT_ARENA)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Inputs of a cut as the host can read them, for dumps and logs.
+ * Copies of a cut's inputs that the host can read, for dumps and logs.
  */
 #include "lazy/core/devices.h"
 

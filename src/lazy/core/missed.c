@@ -2,15 +2,16 @@
  *
  * Which tensors miss an assign that failed.
  *
- * An assign that failed outside steps leaves its tensor as it was. A program that reads this
- * tensor, or something recorded from it since, would get a number that the program does not mean.
- * The read delivers the mistake instead. Inside a step this is not needed, since the step's end
- * fails.
+ * An assign that fails outside steps leaves its tensor unchanged. A program that later
+ * reads the tensor, or something recorded from it since, would get a number that the
+ * program does not mean. So such a read delivers the mistake instead. Inside a step this
+ * is not needed, because the end of the step fails.
  *
- * Such a tensor has a mark, deft_tensor.failure, which is the number of an entry of cx->missed. The
- * mark of the undelivered mistake is cx->owes_mark. Marks outlive a mistake that gave way to a
- * later one, and end when it is delivered. What was recorded from a marked tensor is found by its
- * records, and gets the mark itself before the records or the tensor go.
+ * Such a tensor has a mark in deft_tensor.failure, which is the index of an entry of
+ * cx->missed. cx->owes_mark is the mark of the undelivered mistake. Marks stay when a
+ * later mistake replaces their mistake, and end when the mistake is delivered. A tensor
+ * that was recorded from a marked tensor is found through its records. It gets the mark
+ * itself before the records or the marked tensor go.
  */
 #include "lazy/run/submit.h"
 
@@ -38,7 +39,8 @@ static void visit_handle(deft_ctx *cx, deft_tensor *t, void *user)
     v->f(&t->failure, v->user);
 }
 
-/* Calls f on what each tensor lacks, and on what it lacks again when an undo log restores it. */
+/* Calls f on the failure of each tensor, and on the failures that undo logs would
+ * restore. */
 static void each_lacks(deft_ctx *cx, void (*f)(uint8_t *lacks, void *), void *user)
 {
     visit v = { f, user };
@@ -53,8 +55,8 @@ static void see_used(uint8_t *lacks, void *user)
     used[*lacks] = true;
 }
 
-/* A mark that no tensor has, for the undelivered mistake. When there is none left, one is shared
- * with an older mistake. */
+/* Gives the undelivered mistake a mark that no tensor has. When all marks are in use, the
+ * mistake shares one with an older mistake. */
 static uint8_t new_mark(deft_ctx *cx)
 {
     bool used[DF_FAILURE_VALUE + 1] = { false };
@@ -124,7 +126,7 @@ void df_owe_nothing(deft_ctx *cx)
 
 enum {
     MISSES = 1,      /* the record uses a tensor that misses an assign */
-    MISSES_LATER = 2 /* only records that follow missed_from use such a tensor in its place */
+    MISSES_LATER = 2 /* only records from missed_from on use such a tensor through this record */
 };
 
 /* A search for the records that miss an assign. */
@@ -135,7 +137,7 @@ typedef struct missing {
     uint32_t from; /* no record before this one misses an assign */
 } missing;
 
-/* The first record that may use a tensor with that mark, in its place. */
+/* The first record that may use a tensor with that mark after its assign has failed. */
 static uint32_t missed_from(const deft_ctx *cx, uint8_t mark)
 {
     return cx->missed[mark].epoch == cx->epoch ? cx->missed[mark].from : 0;
@@ -151,7 +153,8 @@ static void see_owing(deft_ctx *cx, deft_tensor *t, void *user)
     s->by[t->node] = t->failure;
 }
 
-/* What a record misses by what it uses. Either branch of a cond counts. */
+/* Marks record i when one of its operands misses an assign. Either branch of a cond
+ * counts. */
 static void miss_by(missing *s, uint32_t i)
 {
     const df_rec *const r = &s->cx->rec;
@@ -165,7 +168,8 @@ static void miss_by(missing *s, uint32_t i)
     }
 }
 
-/* Finds the records that miss an assign. false: there is no memory for that. */
+/* Finds the records that miss an assign. Returns false when memory runs out. The caller
+ * ends s with give_missing. */
 static bool find_missing(deft_ctx *cx, missing *s)
 {
     const uint32_t n = cx->rec.n;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Handles of bare numbers. They are bound to no record: a number takes the dtype of what it meets.
+ * Handles of bare numbers. They have no record, because a number takes the dtype of the
+ * tensors it meets.
  */
 #include "lazy/core/lazy.h"
 
 #include <string.h>
 
-/* No record: each use makes one, in the dtype of what the number meets. */
+/* Makes a handle without a record. Each use appends a record in the dtype that the use
+ * needs. */
 static deft_tensor *weak(deft_ctx *cx, int64_t bits, deft_dtype t, uint8_t flags)
 {
     deft_tensor *const n = df_handle_new(cx, 0);

@@ -10,7 +10,7 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     char site[DF_SITE_TEXT];
     const df_slab *const s = df_slab_of(t);
     const char *const argument = nth[which < DF_LEN(nth) ? which : 0];
-    if (s->open) /* now of another scope, or of none */
+    if (s->open) /* the slot belongs to another scope, or to none */
         df_error(cx, DEFT_E_STATE, "%s: %s argument was dropped, or its scope has ended", what,
                  argument);
     else
@@ -20,8 +20,9 @@ static DF_COLD bool refuse(deft_ctx *cx, const char *what, unsigned which, const
     return false;
 }
 
-/* A handle that is asleep is used: the caller's, of an argument of the captured function that
- * runs. */
+/* Called when a handle is used that is not usable. An UNSEEN handle is the caller's
+ * handle of an argument of the captured function that runs: reports its use to the
+ * recording. Returns whether the handle is usable then. */
 static DF_COLD bool wakes(const df_slab *s, const deft_tensor *t)
 {
     if (!(t->flags & DF_HANDLE_UNSEEN) || t->flags & (DF_HANDLE_LIVE | DF_HANDLE_WEAK))
@@ -60,7 +61,8 @@ deft_ctx *df_enter(const char *what, unsigned which, const deft_tensor *t, uintp
 bool df_enter_more(deft_ctx *cx, const char *what, unsigned which, const deft_tensor *t)
 {
     if (DF_UNLIKELY(!t)) {
-        /* NULL stands for an earlier error; when there is none, it is one itself. */
+        /* NULL is the result of an earlier mistake. When there is none, NULL itself is a
+         * mistake. */
         if (cx->pending == DEFT_OK)
             df_error(cx, DEFT_E_ARG, "%s: argument %u is NULL", what, which);
         return false;

@@ -2,9 +2,9 @@
  *
  * Which records the cuts of this epoch have computed.
  *
- * A cut computes the records of its trace and stores its roots. The chain of made cuts tells which
- * records the cuts of this epoch have computed, so that a cut that is made again knows its answer.
- * The answer is written down per record only when another cut is made.
+ * A cut computes the records of its trace and stores its roots. The chain of cached cuts
+ * tells which records the cuts of this epoch have computed, so a cached cut that is used
+ * again needs no marks per record. The marks are written only when another cut is made.
  */
 #include "lazy/core/history.h"
 
@@ -16,7 +16,8 @@ static void mark(deft_ctx *cx, const df_cut *m)
         if (m->record[k] < cx->again.n) cx->again.at[m->record[k]] = 1;
 }
 
-/* Marks for all records of this epoch; false without memory: then some are not counted. */
+/* Makes room for a mark for each record of this epoch. Returns false when memory runs
+ * out; then some records are not counted. */
 static bool marks(deft_ctx *cx)
 {
     if (cx->again_epoch != cx->epoch) {
@@ -36,7 +37,7 @@ void df_again_note(deft_ctx *cx)
 {
     uint32_t id = cx->rec.last_cut;
     if (id == 0 || id == DF_CUT_UNKNOWN || !marks(cx)) return;
-    /* From the latest one back. Where one is missing it was noted before its place was taken. */
+    /* From the latest cut back. A cut that is missing was noted before it was replaced. */
     for (const df_cut *m; id != 0 && id != cx->again_upto; id = m->before) {
         m = NULL;
         for (uint32_t i = 0; i < DF_MAX_CUTS && !m; i++)

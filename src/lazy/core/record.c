@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recording: what an op costs while nothing runs. A record is 24 bytes, its call site 8, its shape
- * and value indices 4 each, its handle 32. Records of one shape share their extents. No hashing, no
- * allocation beyond growth by doubling, no atomics.
+ * Recording: what an operator costs while nothing runs. A record is 24 bytes, its call
+ * site 8, its shape and value indices 4 each, its handle 32. Records of one shape share
+ * their extents. Recording does no hashing, no allocation beyond growth by doubling, and
+ * no atomic operations.
  *
- * A record is first compared with the one that stood at its place in the epoch before (history.h).
- * Only when the two differ does df_append ask the rules of dtypes and shapes (ops/shape.h).
+ * A record is first compared with the record at its position in the history (history.h).
+ * Only when the two differ does df_append evaluate the rules of dtypes and shapes
+ * (ops/shape.h).
  */
 #include "lazy/core/recorder.h"
 #include "lazy/core/append.h"
@@ -22,12 +24,13 @@ static bool grow(const df_mem *mem, void **at, uint32_t old_cap, uint32_t cap, s
     return p != NULL;
 }
 
-/* Each array keeps its own length in step: a failure in the middle leaves longer arrays, never
- * shorter ones than cap says, because cap moves last and every block is resized from cap again. */
+/* Replaces the four arrays of cx->rec by larger ones. All are allocated before one is
+ * replaced, so that cap is true of each array when memory runs out. */
 static bool grow_records(deft_ctx *cx)
 {
     df_rec *const r = &cx->rec;
-    /* Doubling up to 2^16, then by an eighth: what a pending op holds stays near what it needs. */
+    /* Doubles up to 2^16 records, then grows by an eighth, so that little memory is
+     * unused. */
     const uint32_t cap = !r->cap ? 256 : r->cap < 1u << 16 ? r->cap * 2 : r->cap + r->cap / 8;
     df_rec fresh = { 0 };
     const df_mem *const m = cx->mem;
@@ -100,8 +103,9 @@ static void put_extents(df_rec *r, const df_shape *s)
     r->n_ext += s->rank;
 }
 
-/* Any record. shape: that of an operand, or DF_BAD: extents of its own, out. Nothing is written
- * before it is known whether the epoch goes on as the one before. */
+/* Appends a record of any kind. shape: the index of an operand's extents, or DF_BAD for
+ * extents of its own, which are those of `out`. Compares with the history before anything
+ * is written. */
 static uint32_t append(deft_ctx *cx, df_node node, uint32_t shape, const df_shape *out,
                        const int64_t *args, uint32_t n_args, uintptr_t site)
 {
@@ -146,12 +150,12 @@ static DF_COLD uint32_t input_record(deft_ctx *cx, deft_tensor *t)
     df_rec_resolve(cx, i, v);
     t->node = i;
     t->epoch = cx->epoch;
-    t->place = DF_NONE; /* named a record of an earlier epoch */
+    t->place = DF_NONE; /* it was a record of an earlier epoch */
     df_recording_input(cx, i, t);
     return i;
 }
 
-/* A record of a bare number in the dtype of what it meets. */
+/* Makes a record of a bare number in the dtype that it takes where it meets `dtype`. */
 uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
 {
     const uint32_t at = cx->rec.n_args;
@@ -222,7 +226,8 @@ deft_tensor *df_result_view(deft_ctx *cx, uint32_t node, deft_tensor *of)
 
 /* ---- appending ---- */
 
-/* Whether the record at n is what df_append is asked for, so that no rule has to be asked. */
+/* Whether the history has at this position the record that df_append would append. Then
+ * no rule has to be evaluated. */
 static bool is_as_then(const df_rec *r, df_op op, deft_dtype t, uint32_t attr, const uint32_t *src,
                        uint32_t n_src, const int64_t *args, uint32_t n_args, const df_shape *out)
 {
@@ -267,7 +272,7 @@ uint32_t df_append(deft_ctx *cx, df_op op, deft_dtype t, uint32_t attr, const ui
         out = *out_shape;
     else
         out.rank = 0;
-    df_diag d; /* written on failure alone */
+    df_diag d; /* written only on failure */
     deft_status st = df_dtype_check(&d, op, in_dtype, t);
     if (st == DEFT_OK) st = df_shape_infer(&d, op, attr, args, in, info->n_src, &out);
     if (st != DEFT_OK) {
@@ -305,7 +310,7 @@ static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
     const df_shape scalar = { .rank = 0 };
     df_rec *const r = &cx->rec;
     if (DF_LIKELY(r->n < r->same && r->nodes[r->n].op == DF_OP_num && r->nodes[r->n].dtype == t)) {
-        r->args[r->n_args++] = bits; /* whatever it was */
+        r->args[r->n_args++] = bits; /* the earlier number may differ */
         return df_record_again(cx, site);
     }
     return df_append(cx, DF_OP_num, t, 0, NULL, &bits, 1, &scalar, site);
@@ -383,7 +388,7 @@ uint32_t df_map1(deft_ctx *cx, df_op op, uint32_t a, uintptr_t site)
     if (a == DF_BAD) return DF_BAD;
     if (df_record_is_map(&cx->rec, op, a, DF_NONE)) return df_record_again(cx, site);
     deft_dtype t;
-    df_diag d; /* written on failure alone */
+    df_diag d; /* written only on failure */
     const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
@@ -400,7 +405,7 @@ uint32_t df_map2(deft_ctx *cx, df_op op, uint32_t a, uint32_t b, uintptr_t site)
     if (a == DF_BAD || b == DF_BAD) return DF_BAD;
     if (df_record_is_map(&cx->rec, op, a, b)) return df_record_again(cx, site);
     deft_dtype t = df_promote(df_dtype_at(cx, a), df_dtype_at(cx, b));
-    df_diag d; /* written on failure alone */
+    df_diag d; /* written only on failure */
     const deft_status st = df_dtype_operand(&d, op, t, &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);
@@ -424,7 +429,7 @@ uint32_t df_reduce(deft_ctx *cx, df_op op, uint32_t a, uint32_t axes, bool keep,
     a = df_mixed_operand(cx, op, a, site);
     if (a == DF_BAD) return DF_BAD;
     deft_dtype t;
-    df_diag d; /* written on failure alone */
+    df_diag d; /* written only on failure */
     const deft_status st = df_dtype_operand(&d, op, df_dtype_at(cx, a), &t);
     if (st != DEFT_OK) {
         df_error(cx, st, "%s", d.text);

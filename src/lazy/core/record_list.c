@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The list of records as a whole: values of records, and records that go. What appends to the list
- * is record.c; what the list remembers of earlier epochs is history.c.
+ * Operations on the list of records as a whole: the values of records, and removing
+ * records. record.c appends to the list; history.c compares it with earlier epochs.
  */
 #include "lazy/core/history.h"
 
@@ -27,7 +27,8 @@ void df_rec_reset(deft_ctx *cx)
     cx->look_at = cx->first_look;
     cx->finals = 0;
     df_rec_truncate(cx, 0, 0, 0);
-    if (DF_UNLIKELY(++cx->epoch == 0)) { /* numbers begin again: none may stand for an old record */
+    /* epoch numbers start again: no handle may keep an old one */
+    if (DF_UNLIKELY(++cx->epoch == 0)) {
         cx->epoch = 1;
         df_each_outer(cx, cx->depth + 1, forget_epoch, NULL);
     }
@@ -60,7 +61,7 @@ void df_rec_truncate(deft_ctx *cx, uint32_t n, uint32_t n_args, uint32_t n_ext)
         return;
     }
     df_history_truncate(cx, n);
-    cx->stats.ops_recorded -= n; /* counted already, and still there */
+    cx->stats.ops_recorded -= n; /* they were counted already, and stay */
     r->n = n;
     r->n_args = n_args;
     r->n_ext = n_ext;

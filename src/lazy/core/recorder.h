@@ -1,37 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How the core tells a capture what its function records. While the function of a capture runs,
- * deft_ctx.recording is its recording and deft_ctx.recorder the table below. At all other times
- * recording is NULL, and each of these calls stands behind one comparison with NULL.
+ * How the core reports to a capture what its function records.
+ *
+ * While the function of a capture runs, deft_ctx.recording is its recording and
+ * deft_ctx.recorder is the table below. At all other times deft_ctx.recording is NULL,
+ * and each call below costs one comparison with NULL. All functions need the thread of
+ * the context.
  */
 #ifndef DF_LAZY_RECORDER_H
 #define DF_LAZY_RECORDER_H
 
 #include "lazy/core/history.h"
 
-/* A handle in the function of a capture, and the handle of the same tensor outside it, are twins:
- * both are bound alike. capture/recording.c implements the table. */
+/* The functions of a capture, which capture/recording.c implements. An argument of the
+ * captured function has two handles, which are twins: one within the function and the
+ * caller's. Both are bound alike. */
 typedef struct df_recorder {
-    /* Record `node` is the input record of t, which has just been bound to it; so is t's twin. */
+    /* Record `node` is the input record of t, and t has just been bound to it. Binds the
+     * twin of t, too. */
     void (*input)(deft_ctx *cx, uint32_t node, deft_tensor *t);
-    /* The twin of t, or NULL when t is no argument of the function. */
+    /* The twin of t. NULL when t is no argument of the function. */
     deft_tensor *(*twin)(deft_ctx *cx, const deft_tensor *t);
-    /* The function uses t directly, and t is the caller's handle of an argument. t wakes. Each
-     * replay must find the same handle there. */
+    /* The function uses t, the caller's handle of an argument, without getting it as an
+     * argument. t is no longer UNSEEN. Each replay must find the same handle there. */
     void (*reached)(deft_ctx *cx, deft_tensor *t);
-    /* Argument `at` of the records is the number of the weak handle t, in dtype. */
+    /* Entry `at` of df_rec.args is the number of the weak handle t, in dtype. */
     void (*number)(deft_ctx *cx, uint32_t at, deft_dtype dtype, const deft_tensor *t);
-    /* Arguments `at` and at + 1 of the records are seed and number of a draw from rng. */
+    /* Entries at and at + 1 of df_rec.args are the seed and the number of a draw from
+     * rng. */
     void (*draw)(deft_ctx *cx, uint32_t at, deft_rng *rng, uint64_t draw);
-    /* The draw whose arguments stand at `from` is recorded again, with its arguments at `at`. */
+    /* The draw with its arguments at index `from` is recorded again, with its arguments
+     * at index `at`. */
     void (*draw_again)(deft_ctx *cx, uint32_t from, uint32_t at);
-    /* What is recorded can't be replayed, because of `why`. site 0: no line is named. */
+    /* What is recorded cannot be replayed, for the reason `why`. site 0: no line is
+     * named. */
     void (*spoil)(deft_ctx *cx, const char *why, uintptr_t site);
-    /* The made cut to use next, or NULL for an ordinary one. */
+    /* The cut that the next materialization uses instead of the cached cuts of the
+     * context. NULL: none. */
     df_cut *(*cut)(deft_ctx *cx);
-    /* The step has computed everything and is about to forget its undo log. */
+    /* The step has computed everything and will forget its undo log next. */
     void (*commit)(deft_ctx *cx);
-    /* The step's cut has computed cx->want for the handles in cx->who. */
+    /* The cut of the step has computed cx->want for the handles in cx->who. */
     void (*wants)(deft_ctx *cx);
 } df_recorder;
 
@@ -66,19 +75,22 @@ DF_INLINE void df_recording_spoil(deft_ctx *cx, const char *why, uintptr_t site)
     if (DF_UNLIKELY(cx->recording != NULL)) cx->recorder->spoil(cx, why, site);
 }
 
-/* A value is handed out to the C code, which may depend on it. */
+/* A value is given to the C code, which may depend on it. So the function cannot be
+ * replayed. */
 DF_INLINE void df_recording_reads(deft_ctx *cx)
 {
     df_recording_spoil(cx, "it reads a value while it runs", cx->call);
 }
 
-/* Whether a C number would stay in a capture without being meant to. */
+/* Whether a C number that is recorded now would be fixed in a capture, perhaps by
+ * accident. */
 DF_INLINE bool df_recording_freezes(const deft_ctx *cx)
 {
     return DF_UNLIKELY(cx->recording != NULL) && !cx->layer_nest;
 }
 
-/* Records the mistake that number v of the operation `what` would stay in a capture. DF_BAD. */
+/* Records the mistake that the number v of operation `what` would be fixed in a capture.
+ * Returns DF_BAD. */
 uint32_t df_recording_refuses(deft_ctx *cx, const char *what, double v, uintptr_t site) DF_COLD;
 
 #endif

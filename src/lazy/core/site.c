@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Call sites of a context: lines that a binding tells of, and labels.
+ * Call sites of a context: lines that a language binding reports, and labels.
  *
- * Recording writes return addresses and knows nothing of this. What holds for which records is a
- * short list beside them: from this record on, that line and that label. It is looked at when a
- * new trace is cut or a sentence made, so that programs without lines and labels pay nothing, and
- * those with them nothing for a cut that was made before.
+ * Recording writes only return addresses. Lines and labels are kept in a short list of
+ * site ranges beside the records: from this record on, that line and that label. The list
+ * is read only when a new trace is cut or a message is made. So programs without lines
+ * and labels pay nothing, and programs with them pay nothing when a cached cut is used
+ * again.
  *
- * Without memory for the list, what it would have said is left out until the next epoch.
+ * When memory for the list runs out, lines and labels are left out until the next epoch.
  */
 #include "lazy/core/lazy.h"
 
-/* From record n on, the line and label hold that hold now. */
+/* Begins a site range at record n with the current line and label. */
 static void mark(deft_ctx *cx, uint32_t n)
 {
     const df_site_range m = { .from = n, .line = cx->line, .label = cx->label };
@@ -40,17 +41,17 @@ void df_site_ranges_renumber(deft_ctx *cx, const uint32_t *below)
     for (size_t i = 0; i < cx->site_ranges.n; i++) {
         df_site_range m = cx->site_ranges.at[i];
         m.from = below[m.from];
-        if (n && cx->site_ranges.at[n - 1].from == m.from)
-            n--; /* nothing stays of what it was for */
+        if (n && cx->site_ranges.at[n - 1].from == m.from) n--; /* no record of that range stays */
         cx->site_ranges.at[n++] = m;
     }
     cx->site_ranges.n = n;
 }
 
-/* The last mark that is not behind record i. */
+/* The site range that contains record i, found by bisection. */
 static df_site_range mark_of(const deft_ctx *cx, uint32_t i)
 {
-    size_t low = 0, high = cx->site_ranges.n; /* marks before low hold, those from high on do not */
+    /* ranges before low begin at or before i, ranges from high on begin after i */
+    size_t low = 0, high = cx->site_ranges.n;
     while (low < high) {
         const size_t mid = low + (high - low) / 2;
         if (cx->site_ranges.at[mid].from <= i)
@@ -70,7 +71,7 @@ uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i)
 {
     const uintptr_t address = cx->rec.site[i];
     if (!address || cx->site_ranges_lost || address & DF_SITE_NAMED)
-        return address; /* an input: nobody called; a gradient: named as what it is of */
+        return address; /* an input has no call; a gradient has the named site of its record */
     const df_site_range m = mark_of(cx, i);
     return named(cx, address, m.line, m.label);
 }

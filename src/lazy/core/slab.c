@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The slabs that handles live in.
+ * The slabs in which handles are stored.
  *
- * A slab is 8 KiB, aligned to its size, and stays mapped until the context dies: from any handle,
- * live or stale, the slab's header tells context, scope and whether that scope is still open.
- * Within a scope handles are handed out in address order; slots of kept handles from an earlier use
- * are stepped over.
+ * A slab is 8 KiB, aligned to its size, and stays mapped until the context is destroyed.
+ * So the header of its slab can be found from any handle, live or stale. The header tells
+ * the context, the scope, and whether that scope is still open. Within a scope, handles
+ * are given out in address order. Slots whose handle from an earlier scope is still kept
+ * are skipped.
  */
 #include "lazy/core/lazy.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters of a context, with those of its runtime beside them (deft/context.h).
+ * The counters of a context, together with those of its runtime (deft/context.h).
  */
 #include "lazy/core/lazy.h"
 

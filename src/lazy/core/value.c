@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Computed and wrapped tensors: a counted buffer seen through strides, and the conversions of
- * reads. These copies run on the calling thread; they are for results leaving deft, not for
- * computing.
+ * Computed and wrapped tensors: a counted buffer seen through strides, and the
+ * conversions that reads need. These copies run on the calling thread. They are for
+ * results that leave the library, not for computing.
  */
 #include "lazy/core/lazy.h"
 
