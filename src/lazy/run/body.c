@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scopes of the functions of loops, branches, custom gradients and the like.
+ * Bodies: the scopes of the functions of loops, branches, custom gradients and the like.
  */
 #include "lazy/run/body.h"
 

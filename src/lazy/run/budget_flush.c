@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A recording call finds that a budget may be used up: computes what is pending when it is.
+ * Computes what is pending when a recording call finds that a budget is used up.
  *
- * All budgets hang on one comparison that recording makes anyway, of the number of pending records
- * with look_at. Without budgets of bytes and time look_at is max_nodes; with one it is the next
- * place to look closer. What pending records alone hold is found by looking at their values, and
- * only when all that they refer to, which is counted as they come and go, is more than allowed.
+ * All budgets depend on one comparison that each recording call makes: the number of
+ * records with look_at. With only a budget of records, look_at is the budget. With a
+ * budget of bytes or time, look_at is the number of records at which to check more
+ * closely. The bytes that only pending records hold are found by visiting their values.
+ * That is done only when the bytes of all values to which records refer, which are
+ * counted all the time, exceed the budget.
  */
 #include "lazy/core/budget.h"
 
@@ -16,7 +18,7 @@
 
 enum { MANY_RECORDS = 1 << 12, MUCH_MEMORY = 16 << 20 };
 
-/* Of values that nobody but records holds. */
+/* Bytes of memory of the values to which only records refer. */
 static uint64_t held_by_records(deft_ctx *cx)
 {
     uint64_t sum = 0;
@@ -30,7 +32,8 @@ static uint64_t held_by_records(deft_ctx *cx)
     return sum;
 }
 
-/* The first budget that is used up; false: none. */
+/* Finds the first budget that is used up, and describes it in *e. Returns false when
+ * there is none. */
 static bool is_used_up(deft_ctx *cx, df_event *e)
 {
     const df_budget *const b = &cx->budget;
@@ -61,8 +64,9 @@ static bool is_used_up(deft_ctx *cx, df_event *e)
     return false;
 }
 
-/* What a cut leaves is looked through when there is much of it, twice what was left the last time,
- * or memory is short. Before that a step that is recorded again finds its cuts again. */
+/* Whether to forget records after the cut: when many records are left, twice as many as
+ * the last time, or when memory is short. As long as nothing is forgotten, a step that is
+ * recorded again finds its cached cuts. */
 static bool is_worth_it(deft_ctx *cx, const df_event *e)
 {
     return e->reason == DF_WHY_cut_bytes || cx->rec.n / 2 > MANY_RECORDS + cx->n_left ||
@@ -80,7 +84,7 @@ bool df_make_room(deft_ctx *cx)
 {
     df_event e;
     if (cx->n_walks || !is_used_up(cx, &e)) {
-        /* Looking at many values is worth it after many more records only. */
+        /* Visiting many values costs time, so the next check waits for more records. */
         df_budget_look_at(cx, cx->rec.n + DF_LOOK_EVERY + (uint32_t)(cx->rec.vals.n / 4));
         return true;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Collects what a cut must compute, has it computed, and binds the results.
+ * Collects what a cut must compute, computes it, and binds the results.
  *
- * cx->want holds the wanted records, and cx->who per want the first handle that is bound to it.
- * Handles in the undo log and handles of wrapped memory are collected from their own lists.
+ * cx->want holds the wanted records. cx->who holds, per want, the first handle that is
+ * bound to it, or NULL. Handles in the undo log and handles of wrapped memory are
+ * collected from their own lists.
  */
 #include "lazy/run/collect.h"
 
@@ -26,7 +27,8 @@ static void collect_one(deft_ctx *cx, deft_tensor *t, void *user)
     want_it(cx, user, t, &w);
 }
 
-/* commit: the step ends with this cut, so that nobody will ask for the old values again. */
+/* commit: the step ends with this cut, so that nothing can need the old values
+ * afterwards. */
 static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
 {
     for (size_t i = 0; i < cx->undo.n; i++) {
@@ -40,7 +42,8 @@ static void collect_assigned(deft_ctx *cx, bool *ok, bool commit)
     }
 }
 
-/* Writes into the caller's memory, also through handles that have ended or end with this cut. */
+/* Collects the writes into wrapped memory, including those whose handle has ended or ends
+ * with this cut. */
 static void collect_muts(deft_ctx *cx, bool *ok)
 {
     for (size_t i = 0; i < cx->muts.n; i++) {
@@ -51,7 +54,8 @@ static void collect_muts(deft_ctx *cx, bool *ok)
     }
 }
 
-/* Before that: what earlier cuts of the step computed comes to where it is to be written. */
+/* Called before the cut runs. Copies what earlier cuts of the step computed to the device
+ * of the wrapped memory that it will be written to. */
 static deft_status bring_muts(deft_ctx *cx)
 {
     for (size_t i = 0; i < cx->muts.n && cx->n_queues; i++) {
@@ -67,8 +71,9 @@ static deft_status bring_muts(deft_ctx *cx)
     return DEFT_OK;
 }
 
-/* After success: what earlier cuts of the step computed is written too, or will be; memory whose
- * handle has ended is done with. Fails only as a GPU does. */
+/* Called after success. Also writes what earlier cuts of the step computed, or leaves the
+ * write to the flight (later). Forgets wrapped memory whose handle has ended. Fails only
+ * when a GPU fails. */
 static deft_status finish_muts(deft_ctx *cx, bool later)
 {
     deft_status st = DEFT_OK;
@@ -112,7 +117,7 @@ deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind)
 {
     deft_status st = DEFT_OK;
     const bool commit = kind >= DF_CUT_COMMIT;
-    /* Memory of the caller's can't be restored, and records that stay may read what it held. */
+    /* Wrapped memory cannot be restored, and records that stay may read what it held. */
     const bool writes = commit || (kind == DF_CUT_MIDDLE && !cx->step_at);
     bool ok = true, later = false;
     df_cut *m = NULL;
@@ -150,7 +155,7 @@ static deft_status value_of_write(deft_ctx *cx, df_write *w)
     return w->due && !w->what ? value_of_node(cx, w->node, &w->what) : DEFT_OK;
 }
 
-/* What will be written into the caller's memory later. */
+/* Computes what will later be written into wrapped memory. */
 static deft_status compute_writes(deft_ctx *cx)
 {
     for (size_t i = 0; i < cx->muts.n; i++) {
@@ -173,8 +178,9 @@ deft_status df_flush(deft_ctx *cx)
     return DEFT_OK;
 }
 
-/* Something among what is pending cannot be computed, which may never be asked for: that alone goes
- * on waiting. Its mistake is told to whoever asks. */
+/* Called when something pending cannot be computed. The program may never need it. So
+ * everything is computed by itself, and only what fails stays pending. A call that needs
+ * it fails later. */
 static deft_status compute_each(deft_ctx *cx)
 {
     deft_status st = DEFT_OK;
@@ -189,7 +195,7 @@ static deft_status compute_each(deft_ctx *cx)
     for (size_t i = 0; i < cx->want.n && ok && st != DEFT_E_INTERRUPTED; i++) {
         deft_tensor *const t = cx->who.at[i];
         if (df_is_pending(cx, t))
-            st = value_of_node(cx, t->node, &t->value); /* else it has lost that */
+            st = value_of_node(cx, t->node, &t->value); /* otherwise it has lost its record */
     }
     collect_finish(cx);
     return st == DEFT_E_INTERRUPTED ? st : DEFT_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which records a cut must compute, for whom, and what happens to the results: collect.c serves
- * scope.c and step.c.
+ * Which records a cut must compute, for which handles, and what happens to the results.
+ * collect.c serves scope.c and step.c.
  */
 #ifndef DF_LAZY_COLLECT_H
 #define DF_LAZY_COLLECT_H
@@ -12,14 +12,16 @@ typedef enum df_cut_kind {
     DF_CUT_BUDGET, /* forced by a budget */
     DF_CUT_MIDDLE, /* in the middle of a step, or outside steps */
     DF_CUT_COMMIT, /* ends a step */
-    DF_CUT_SUBMIT  /* ends a step, which is left to run */
+    DF_CUT_SUBMIT  /* ends a step that is submitted: a thread runs it */
 } df_cut_kind;
 
-/* Computes every pending handle that is owned outside depth `below`, and binds it to its value. */
+/* Computes every pending handle that is owned outside depth `below`, and binds it to its
+ * value. On failure the sentence is in cx->diag. */
 deft_status df_compute_outer(deft_ctx *cx, uint32_t below, df_cut_kind kind);
-/* Whether a handle outside depth `below` waits for a record without a value. */
+/* Whether a handle outside depth `below` has a record without a value. */
 bool df_has_pending_outer(deft_ctx *cx, uint32_t below);
-/* Plans what the end of the open step would compute, without running it. */
+/* Plans what the end of the open step would compute, without running it. *out gets the
+ * memory that it would need. */
 deft_status df_estimate(deft_ctx *cx, deft_step_memory *out);
 
 #endif

@@ -76,7 +76,8 @@ deft_status deft_ctx_create(deft_runtime *rt, const deft_ctx_options *options, d
         deft_ctx_destroy(&cx);
         return st;
     }
-    cx->diag = rt->trace_problem; /* no failure of a call: the first sentence of the context */
+    /* not the failure of a call, but the first sentence of the context */
+    cx->diag = rt->trace_problem;
     cx->diag.status = DEFT_OK;
     *out = cx;
     return DEFT_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls that name source lines and labels. What they set holds for the records that
- * follow (site.c).
+ * The public calls that set source lines and labels. What they set applies to the records
+ * that follow (site.c).
  */
 #include "lazy/log/notes.h"
 
@@ -15,7 +15,7 @@ void deft_site(deft_ctx *cx, const char *file, int line)
 bool df_caller_begin(deft_ctx *cx, uintptr_t site)
 {
     if (!cx || cx->line) return false;
-    cx->line = site; /* where a line stands, an address may */
+    cx->line = site; /* an address may be stored in place of a line */
     df_site_ranges_begin(cx);
     return true;
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors that wait for a value which cannot be computed.
+ * Tensors whose value can never be computed.
  *
- * A record whose indices are out of range can never be computed: values do not change. A tensor
- * that waits for it would make every later step fail that computes what lives on. Such tensors lose
- * their record when the fault is found; the sentence is kept for those who ask for them again.
- * Which branch a cond takes is known only when it has run: a tensor that needs such a record in a
- * branch alone is computed by itself then, and loses its record when the same record fails again.
+ * A record whose indices are out of range can never be computed, because values do not
+ * change. A tensor that needs such a record would make every later step fail that
+ * computes what outlives the step. So such a tensor loses its record when the fault is
+ * found. The sentence is kept for calls that use the tensor again.
+ *
+ * Which branch a cond takes is known only after a run. So a tensor that needs such a
+ * record only in a branch is computed by itself, and loses its record when the same
+ * record fails again.
  */
 #include "lazy/run/submit.h"
 
@@ -25,7 +28,7 @@ typedef struct taint {
     df_compute_fn compute;
 } taint;
 
-/* To the records from `from` on that use tainted ones. */
+/* Marks the records from `from` on that use tainted ones. */
 static void spread(taint *s, uint32_t from)
 {
     const df_rec *const r = &s->cx->rec;
@@ -38,8 +41,8 @@ static void spread(taint *s, uint32_t from)
         }
 }
 
-/* Whether the fault is met when `node` alone is computed, now that nothing else is computed.
- * Without an answer the next cut that fails asks again. */
+/* Whether computing `node` alone finds the fault. Nothing else may be in progress.
+ * Returns false when there is no answer; then the next cut that fails asks again. */
 static bool needs_fault(const taint *s, uint32_t node)
 {
     deft_ctx *const cx = s->cx;
@@ -51,12 +54,12 @@ static bool needs_fault(const taint *s, uint32_t node)
     df_value_drop(cx, &w.result); /* the record holds a reference of its own */
     cx->trying = false;
     cx->diag = said;
-    if (st == DEFT_E_INTERRUPTED) atomic_store(&cx->interrupted, 1); /* for the call to come */
+    if (st == DEFT_E_INTERRUPTED) atomic_store(&cx->interrupted, 1); /* the next call sees it */
     return st != DEFT_OK && cx->tried_fault == s->fault;
 }
 
-/* Whether what waits for `node` waits in vain. A tensor that belongs to the open step is not
- * computed for the answer, since the step may be ending. */
+/* Whether `node` can never be computed. A tensor that belongs to the open step is not
+ * computed to find out, because the step may be ending. */
 static bool is_lost(taint *s, uint32_t node, bool is_outer)
 {
     deft_ctx *const cx = s->cx;
@@ -79,7 +82,8 @@ static void lose_one(deft_ctx *cx, deft_tensor *t, void *user)
     t->node = cx->n_faults;
 }
 
-/* What was to be written into the caller's memory is not: its tensor has what it holds. */
+/* Cancels writes into wrapped memory that can never be computed. The tensor keeps the
+ * values that the memory holds. */
 static void lose_writes(deft_ctx *cx, taint *s)
 {
     for (size_t i = cx->muts.n; i-- > 0;) {
@@ -99,7 +103,7 @@ static void lose_writes(deft_ctx *cx, taint *s)
 static void lose(deft_ctx *cx, uint32_t k, df_compute_fn compute)
 {
     taint s = { .cx = cx, .is = df_mem_zalloc(cx->mem, cx->rec.n), .fault = k, .compute = compute };
-    if (!s.is) return; /* the next cut finds it again */
+    if (!s.is) return; /* without memory: the next cut finds the fault again */
     s.is[k] = TAINT_SURE;
     spread(&s, k + 1);
     lose_writes(cx, &s);
@@ -109,7 +113,8 @@ static void lose(deft_ctx *cx, uint32_t k, df_compute_fn compute)
 
 void df_lose(deft_ctx *cx, uint32_t k, const df_diag *d, df_compute_fn compute)
 {
-    if (cx->budget_flushing) return; /* nobody asked: whoever does finds it again */
+    /* no call needs it; a call that does will find the fault again */
+    if (cx->budget_flushing) return;
     if (cx->trying) {
         cx->tried_fault = k;
         return;
@@ -124,5 +129,5 @@ void df_lose_again(deft_ctx *cx, df_compute_fn compute)
 {
     if (cx->n_faults && cx->fault_epoch == cx->epoch && cx->fault_record < cx->rec.n)
         lose(cx, cx->fault_record, compute);
-    cx->fault_epoch = 0; /* another record may stand there from now on */
+    cx->fault_epoch = 0; /* another record may get this index */
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conductor of a cut: closed trace -> plan (plan.c) -> run (run.c) -> values.
+ * The stages of a materialization in order: closed trace -> plan (plan.c) -> run (run.c)
+ * -> values.
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
@@ -28,7 +29,8 @@ deft_status df_cut_run(deft_ctx *cx, df_cut *m, df_want *want, bool recorded)
     return st;
 }
 
-/* The closed trace of the wants; *own: it is that of a capture. */
+/* Finds or makes the cut of the n wants, with its closed trace. Waits for the step in
+ * flight first. *own: the cut belongs to the recording of a capture. */
 static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_cut **out, bool *own)
 {
     const uint64_t t0 = df_ctx_now_ns(cx);
@@ -72,8 +74,8 @@ deft_status df_materialize(deft_ctx *cx, df_want *want, uint32_t n)
     return st;
 }
 
-/* A loop makes all its results at once: what is read of it brings the others along, for whom it
- * would have to run again. */
+/* A loop computes all its results in one run. A read of one result also gives the others
+ * their values, because the loop would have to run again for them. */
 static deft_status with_siblings(deft_ctx *cx, df_want *want, uint32_t n)
 {
     deft_status st = DEFT_OK;

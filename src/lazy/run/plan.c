@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a closed trace to its plan, which is found or made.
+ * From a closed trace to its plan, which is found in the cache or made.
  *
- * A plan is found by its key, all bytes compared, and by its guards on the trace at hand. On a miss
- * the trace is simplified, fused and compiled. The plan's references to nodes are then translated
- * back to the trace as recorded, so that the next run of the same program evaluates slots and
- * guards without simplifying anything.
+ * A plan is found by its key, with all bytes compared, and by its guards, which must hold
+ * for the current trace. On a miss the trace is simplified, fused and compiled. The
+ * plan's references to nodes are then translated back to the trace as recorded. So the
+ * next run of the same program evaluates slots and guards without simplifying anything.
  */
 #include "lazy/core/devices.h"
 #include "lazy/run/run.h"
@@ -47,13 +47,16 @@ static void entry_destroy(df_counted *self)
 
 enum {
     MOST_LOST = 32
-}; /* plans of a key beside the one that forwards; each is for one thing lost */
+    /* Maximum number of plans of one key that each do without one forwarding. After that, one
+ * plan does without all. */
+};
 
 typedef struct finder {
     deft_ctx *cx;
     const df_trace *t;
-    uint32_t n_misses; /* same key, guard failed */
-    /* What the youngest of those took for one place, and what its key's plans forward by. */
+    uint32_t n_misses; /* plans with the same key of which a guard failed */
+    /* The views that the latest such plan takes for one place, and those that it forwards
+     * between. */
     df_same_place *same, *forward;
     uint32_t n_same, n_forward;
     bool ok;
@@ -67,7 +70,8 @@ static bool slots_for(deft_ctx *cx, const df_plan *p, const df_trace *t)
     return true;
 }
 
-/* Under the cache's lock. */
+/* Called by the cache, under its lock, for each plan with the key. Explains the first
+ * guard that fails. */
 static bool guards_hold(const df_counted *value, void *user)
 {
     finder *const f = user;
@@ -100,7 +104,7 @@ static bool guards_hold(const df_counted *value, void *user)
     return false;
 }
 
-/* One line of log for each decision. */
+/* Logs one line for each decision of the fuser. */
 static void log_why(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
     df_str s;
@@ -141,7 +145,8 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     limits.keep_why =
         t->n_nodes <= DF_WHY_NODES || df_log_on(&rt->log, DF_LOG_fusion) || df_ring_on(cx->ring);
     const uint64_t t0 = df_ctx_now_ns(cx);
-    /* Verifiers need memory of their own; that they get none says nothing of what they verify. */
+    /* A verifier that runs out of memory says nothing about the trace: DEFT_E_MEMORY
+     * counts as success. */
     df_assert_slow(df_trace_verify(NULL, t) % DEFT_E_MEMORY == 0);
     if (!cx->opt.no_simplify && !cx->opt.no_fusion) {
         TRY(df_trace_simplify_now(&cx->diag, t, DF_PASS_ALL, places, &cx->pass, &simple, &from));
@@ -149,7 +154,7 @@ static deft_status make_plan(deft_ctx *cx, df_device *dev, const df_trace *t, ui
     }
     const uint64_t t1 = df_ctx_now_ns(cx);
     TRY(df_fuse(&cx->diag, simple ? simple : t, &limits, rt->mem, &plan));
-    /* It speaks of nodes of the simplified trace; runs will hand in traces as recorded. */
+    /* The plan refers to nodes of the simplified trace, but runs pass traces as recorded. */
     if (simple) {
         df_plan_translate(plan, from, NULL);
         TRY(df_plan_guard_places(&cx->diag, plan, t, places, rt->mem));
@@ -181,7 +186,7 @@ static deft_status find_or_make(deft_ctx *cx, df_cut *m, df_plan_entry **out)
     df_arena_reset(&cx->pass);
     *out = (df_plan_entry *)(void *)df_cache_find(rt->plans, &ck, guards_hold, &f);
     if (!f.ok && !*out) TRY(df_fail_mem(&cx->diag, "cut: launch integers", sizeof(int64_t)));
-    if (*out) { /* it has its slots, though memory may have been short for another's */
+    if (*out) { /* its slots are evaluated, even if memory ran out for those of another plan */
         cx->stats.plan_hits++;
         return DEFT_OK;
     }
@@ -192,9 +197,10 @@ static deft_status find_or_make(deft_ctx *cx, df_cut *m, df_plan_entry **out)
     df_counted_init(&e->counted, entry_destroy);
     e->rt = rt;
     e->dev = df_ctx_device(cx, m->where);
-    /* Views that have differed once are not taken for one again: windows which meet now and then
-     * cost one plan more, not one for each way in which they meet. What could not be forwarded once
-     * is a plan for runs in which that is so; after some of these one plan is for all. */
+    /* Views that once turned out to be different places are not taken for one place
+     * again. So windows that coincide now and then need one more plan, not one for each
+     * way in which they coincide. A forwarding that once failed gets a plan for such
+     * runs. After MOST_LOST of them one plan serves all runs. */
     df_places places = { .known = f.same,
                          .n_known = f.n_same,
                          .known_forward = f.forward,
@@ -211,8 +217,7 @@ static deft_status find_or_make(deft_ctx *cx, df_cut *m, df_plan_entry **out)
     if (!slots_for(cx, e->plan, t))
         TRY(df_fail_mem(&cx->diag, "cut: launch integers", e->plan->n_slots * sizeof(int64_t)));
     if (df_ring_on(cx->ring)) df_log_plan(cx, m, e->plan, f.n_misses, &phases);
-    /* A plan that holds all references of its own may be larger than the cache: it is then used
-     * once. */
+    /* A plan may be larger than the cache. It is then used once. */
     const size_t bytes = df_plan_bytes(e->plan);
     st = df_cache_add(rt->plans, &ck, df_counted_ref(&e->counted), bytes);
     if (st == DEFT_E_LIMIT) {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Acting calls that hand values out: eval, read, item, map.
+ * Acting calls that give values to the program: eval, read, item, map.
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
 
-/* Checks t, computes it. */
+/* Checks t and computes its value. *out is borrowed: t or its record holds it. */
 static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
                            df_value **out)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a made cut: its plan and the memory of its results are prepared, its kernels are launched,
- * and the results become values.
+ * Runs a cut: prepares its plan and the memory of its results, launches its kernels, and
+ * turns the results into values.
  */
 #include "lazy/run/run.h"
 
@@ -12,7 +12,8 @@
 #include "lazy/files/store.h"
 #include "lazy/log/notes.h"
 
-/* Values for every root, made before anything runs so that nothing can fail afterwards. */
+/* Makes the values of all roots before anything runs, so that nothing can fail
+ * afterwards. */
 static deft_status make_values(deft_ctx *cx, const df_cut *m, df_want *want)
 {
     const df_trace *const t = m->t;
@@ -39,7 +40,8 @@ static void take_results(deft_ctx *cx, const df_cut *m, const df_want *want, boo
             w->result->buf = bufs[i];
             w->result->data = bufs[i]->data;
             if (recorded) df_rec_resolve(cx, w->node, w->result);
-        } else if (bufs[i]) { /* overlapped an input, or was computed elsewhere: copied now */
+            /* it overlapped an input or was computed on another device: copied here */
+        } else if (bufs[i]) {
             df_value_write(w->into, bufs[i]->data);
             df_buffer_drop(&bufs[i]);
         }

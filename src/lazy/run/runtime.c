@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runtimes: creation, options and environment variables, destruction. A runtime holds what the
- * contexts of several threads share: the device, the caches of plans and kernels, the log.
+ * Runtimes: creation, options and environment variables, destruction. A runtime holds
+ * what contexts share: the device, the caches of plans and kernels, the log.
  */
 #include "lazy/core/devices.h"
 #include "lazy/log/summary.h"
@@ -53,7 +53,7 @@ static void runtime_free(deft_runtime **rt)
     df_mem_free(&hooks, r, sizeof *r);
 }
 
-/* When the first call site is to be text. */
+/* Called when a call site is printed for the first time. */
 static bool open_resolver(void *user, df_resolver *out)
 {
     const deft_runtime *const r = user;
@@ -73,7 +73,7 @@ static deft_status sites_open(deft_runtime *r, df_diag *d)
     return r->sites ? DEFT_OK : df_fail(d, DEFT_E_MEMORY, "runtime: no memory for call sites");
 }
 
-/* The folder of the structured log, NULL: none is wanted. */
+/* The folder of the structured log; NULL when none is wanted. */
 static const char *trace_dir(const deft_runtime_options *o)
 {
     const char *const dir = o->trace_dir ? o->trace_dir : df_env("DEFT_TRACE_DIR");
@@ -94,7 +94,8 @@ static void open_journal(deft_runtime *r, const deft_runtime_options *o)
         .input_bytes = o->trace_input_bytes ? o->trace_input_bytes
                                             : (uint64_t)df_env_int("DEFT_TRACE_INPUTS_BYTES", 0),
         .version = deft_version(),
-        .compiler = deft_runtime_compiler(r), /* starts it: the log begins with its name */
+        /* this starts the compiler, whose name begins the log */
+        .compiler = deft_runtime_compiler(r),
         .n_threads = deft_runtime_threads(r),
         .problem = &r->trace_problem,
     };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Scopes: they begin and end, and tensors leave them or are kept beyond them.
+ * Scopes: how they begin and end, and how tensors leave them or are kept beyond them.
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/meet.h"
@@ -19,8 +19,8 @@ void df_scope_pop(deft_ctx *cx, uint32_t depth)
     }
 }
 
-/* Views of before are views no more, whether they were computed or not: when work runs must not
- * change what a program means. */
+/* A view from before becomes a tensor of its own, whether it was computed or not. The
+ * time at which work runs must not change what a program means. */
 static void forget_place(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)cx;
@@ -68,9 +68,9 @@ deft_status df_scope_not_open(deft_ctx *cx, deft_scope s)
                    strcmp(cx->act, "scope_end") ? "step" : "scope");
 }
 
-/* After the outermost scope: kept values are computed; with nothing left pending the records go.
- * Where the caller's memory is written, all that is pending is computed: it may read what that
- * memory held. */
+/* Called after the outermost scope has ended. Computes kept tensors. When nothing is left
+ * pending, the records are removed. When wrapped memory is written, everything pending is
+ * computed, because it may read what that memory held. */
 static deft_status outermost_end(deft_ctx *cx)
 {
     bool writes = false;
@@ -94,7 +94,7 @@ deft_status deft_scope_end(deft_scope s)
     if (cx->step_at && s.depth <= cx->step_at)
         return df_fail(&cx->diag, DEFT_E_STATE,
                        "scope_end: a step is open inside this scope, or it is the step itself");
-    /* Nothing can act any more on the tensors that the mistake should have made. */
+    /* No acting call can use the tensors that the mistake should have made. */
     const bool mine = cx->pending != DEFT_OK && !cx->mistake_in_step && !cx->body_at &&
                       cx->mistake_serial - s.serial < UINT32_MAX / 2;
     const bool told = cx->mistake_told;
@@ -172,7 +172,7 @@ deft_tensor *deft_keep(deft_tensor *t)
         return df_error(cx, DEFT_E_MEMORY, "keep: no memory for the list of kept tensors");
     t->keeps++;
     if (!(t->flags & DF_HANDLE_WEAK)) {
-        t->root = NULL; /* a tensor of its own from here on */
+        t->root = NULL; /* no view any more */
         t->place = DF_NONE;
     }
     return t;
@@ -195,7 +195,7 @@ static void forget_root_in(df_undos *log, const deft_tensor *root)
     }
 }
 
-/* t's slot is free again: views of t are tensors of their own from here on. */
+/* The slot of t becomes free: views of t become tensors of their own. */
 static void end_views(deft_ctx *cx, deft_tensor *t)
 {
     if (!(t->flags & DF_HANDLE_VIEWED) || t->flags & DF_HANDLE_WEAK) return;

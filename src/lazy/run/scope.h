@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What steps share with scopes: scope.c serves step.c.
+ * What steps share with scopes. scope.c serves step.c.
  */
 #ifndef DF_LAZY_SCOPE_H
 #define DF_LAZY_SCOPE_H
 
 #include "lazy/core/lazy.h"
 
-/* Called before a scope or step opens. Views made before are no views any more. Before an outermost
- * one, with nothing pending, the old records go, so that those inside begin the same way each
- * time. */
+/* Called before a scope or step opens. When it is an outermost one, existing views become
+ * tensors of their own. Then, if nothing is pending, the old records are removed, so that
+ * the records inside begin at the same position each time. */
 void df_scope_start_afresh(deft_ctx *cx);
 /* The token of a scope or step that could not begin. Its end delivers the mistake. */
 deft_scope df_scope_refused(deft_ctx *cx);

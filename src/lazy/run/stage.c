@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a cut needs of other devices. Before it runs, inputs that live elsewhere are copied to where
- * it runs, for this run alone: memory of the caller's may be another one next time, and values that
- * are needed often are better moved once, by deft_to. Guards look at the copies: those overlap
- * nothing, and have the alignment of what they are copies of. A result may be stored in place of a
- * copy where it might have been in place of the value. After it has run, results that belong
- * to memory elsewhere are brought there.
+ * The transfers that a cut needs. Before the cut runs, inputs on other devices are copied
+ * to the device of the run. The copies are for this run only: wrapped memory may hold
+ * something else next time. Values that are needed often should be moved once, by
+ * deft_to. Guards check the copies. A copy overlaps nothing, and has the alignment of its
+ * original. A result may be stored in place of a copy where it could have been stored in
+ * place of the value. After the run, results that belong to memory on another device are
+ * copied there.
  *
- *   where m runs              another device
+ *   device of the run         another device
  *   in->data = copy   <-----  m->inputs[k]
  *   m->bufs[i]        ----->  want[i].into
  */
@@ -16,9 +17,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- before ---- */
+/* ---- before the run ---- */
 
-/* Once for a cut that is made again. */
+/* Logs the transfers of a cut, once for a cut that is used again. */
 static void tell(deft_ctx *cx, df_cut *m, uint32_t n, uint64_t bytes, deft_device from)
 {
     char field[64], found[64], a[DF_DEVICE_TEXT], b[DF_DEVICE_TEXT];
@@ -53,7 +54,7 @@ deft_status df_cut_stage(deft_ctx *cx, df_cut *m)
             if (n++ == 0) from = where;
             bytes += (uint64_t)m->staged[k]->bytes;
         }
-        in->data = data; /* NULL: memory that only gets a result, afterwards */
+        in->data = data; /* NULL: memory that only gets a result, after the run */
     }
     if (n) tell(cx, m, n, bytes, from);
     return DEFT_OK;
@@ -64,10 +65,11 @@ void df_cut_unstage(df_cut *m)
     for (uint32_t k = 0; k < m->t->n_inputs; k++) df_buffer_drop(&m->staged[k]);
 }
 
-/* ---- after ---- */
+/* ---- after the run ---- */
 
-/* Whether result i of m is copied into memory of the host, or of a GPU. (What runs on the host has
- * no memory of a GPU to write: that would have made it run there.) */
+/* Whether result i of m is copied after the run into host memory (to_host) or into GPU
+ * memory. A run on the host never writes GPU memory, because that memory would have made
+ * it run on the GPU. */
 static bool is_copied(const deft_ctx *cx, const df_cut *m, const df_want *w, uint32_t i,
                       bool to_host)
 {
@@ -117,5 +119,3 @@ done:
     for (uint32_t i = 0; st != DEFT_OK && i < m->n_want; i++) df_buffer_drop(&m->bufs[i]);
     return st;
 }
-
-/* ---- for looking at ---- */

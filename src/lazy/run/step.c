@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps: they begin, end, are submitted or aborted. A step is a scope and a transaction (undo.c).
+ * Steps: how they begin and end, and how they are submitted or aborted. A step is a scope
+ * and a transaction (undo.c).
  */
 #include "lazy/core/recorder.h"
 #include "lazy/run/collect.h"
@@ -9,8 +10,8 @@
 #include "lazy/run/submit.h"
 #include "lazy/log/notes.h"
 
-/* Handles that outlive the step may name input records made inside it; their values stand on their
- * own. */
+/* A handle that outlives the step may refer to an input record made inside the step. Its
+ * value stays. */
 static void forget_step_node(deft_ctx *cx, deft_tensor *t, void *user)
 {
     (void)user;
@@ -23,7 +24,7 @@ static void step_rollback(deft_ctx *cx)
     df_undo_all(cx, &cx->undo, DF_HANDLE_UNDO);
     df_each_outer(cx, at, forget_step_node, NULL);
     df_scope_pop(cx, at);
-    /* What was assigned before the step is written by a later cut: the handle has it again. */
+    /* What was assigned before the step is written by a later cut: restores it. */
     for (size_t i = cx->muts.n; i-- > 0;) {
         df_mut *const m = &cx->muts.at[i];
         if (!m->in_step) continue;
@@ -85,8 +86,8 @@ static void see_old(deft_ctx *cx, deft_tensor *t, void *user)
     if (df_is_pending(cx, t) && t->node < cx->step_n && !df_own_value(cx, t->node)) *any = true;
 }
 
-/* Whether records of before the step would have to be there again should it fail: they go when it
- * is left to run. */
+/* Whether a failure of the step would need records from before the step. A step that is
+ * submitted removes those. */
 static bool needs_old_records(deft_ctx *cx)
 {
     bool any = false;
@@ -98,7 +99,8 @@ static bool needs_old_records(deft_ctx *cx)
     return any;
 }
 
-/* What the step assigns may come of a tensor that missed an assign before the step. */
+/* Delivers the mistake when the step assigns something computed from a tensor that missed
+ * an assign before the step. */
 static deft_status missed_before(deft_ctx *cx)
 {
     for (size_t i = 0; i < cx->undo.n && cx->owes; i++)
@@ -114,16 +116,16 @@ static deft_status end_step(deft_scope s, bool submit)
 {
     deft_ctx *const cx = s.cx;
     deft_status st = df_may_act(cx);
-    if (st != DEFT_OK) return st; /* the step goes on: its loop is still being recorded */
+    if (st != DEFT_OK) return st; /* the step stays open: its loop is still being recorded */
     if (!cx->step_at || s.depth != cx->step_at || !df_scope_is_open(cx, s))
         return df_scope_not_open(cx, s);
     st = df_deliver_step(cx);
     if (st == DEFT_OK) st = missed_before(cx);
     if (st == DEFT_OK) st = df_wait(cx);
-    /* Handles on values get references of their own first: a value with another owner is not
-     * donated. */
+    /* Handles of records with values get their own references first: a value with another
+     * owner is not donated. */
     df_handles_resolve_outer(cx, cx->step_at);
-    /* What a GPU does is only put in, by this thread. */
+    /* Work on a GPU is only enqueued, by this thread: there is nothing to submit. */
     submit = submit && !cx->recording && !cx->n_queues && !needs_old_records(cx);
     if (st == DEFT_OK)
         st = df_compute_outer(cx, cx->step_at, submit ? DF_CUT_SUBMIT : DF_CUT_COMMIT);

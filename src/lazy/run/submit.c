@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Steps left to run: deft_step_submit, deft_wait.
+ * Submitted steps: deft_step_submit, deft_wait.
  *
- * The end of such a step does all that recording needs: handles are bound to values that have no
- * memory yet, its records go. What it does not know yet is whether it succeeded, so the undo log
- * stays, and goes on: what is assigned outside steps before the run is known to have succeeded is
- * put back with it; a step that is open has a log of its own and is aborted before.
+ * The end of such a step does everything that recording needs: handles are bound to
+ * values without memory yet, and the step's records are removed. Whether the run succeeds
+ * is unknown, so the undo log stays and grows. An assign outside steps, made before the
+ * run is known to have succeeded, is rolled back with the step. A step that is open then
+ * has an undo log of its own, and is aborted first.
  *
- * Host and thread hand one word to and fro:
+ * The program's thread (host) and the thread of the flight exchange one word:
  *
- *   host   IDLE ---> GO                            DONE ---> IDLE
- *   thread           GO ---> (runs) ---> DONE
+ *   host     IDLE ---> GO                            DONE ---> IDLE
+ *   flight             GO ---> (runs) ---> DONE
  *
- * A child after a fork has no such thread. What it was writing is half written there, and nobody
- * can tell how far: the step has failed, and memory that it was to overwrite holds no value.
+ * After a fork, the child has no such thread. What the thread was writing is partly
+ * written, to an unknown degree. So in the child the step has failed, and memory that the
+ * run was to overwrite holds no value.
  */
 #include "lazy/run/submit.h"
 
@@ -34,7 +36,7 @@ static void say(df_flight *f, uint32_t word)
 static void *work(void *user)
 {
     df_flight *const f = user;
-    df_os_be_patient(); /* else the program may stand still for as long as the step runs */
+    df_os_be_patient(); /* otherwise the program may be blocked while the step runs */
     for (;;) {
         const uint32_t word = atomic_load(&f->word);
         if (word == STOP) return NULL;
@@ -48,7 +50,8 @@ static void *work(void *user)
     }
 }
 
-/* In a child the thread is gone, with a step that it had not done. */
+/* Called before the thread is used. In a forked child the thread is missing; if it was
+ * running a step, that step has failed. */
 static void see_fork(df_flight *f)
 {
     if (!df_fork_detector_seen(&f->mark)) return;
@@ -120,13 +123,14 @@ void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site)
     take_over(cx, f);
     for (size_t i = 0; i < f->undo.n; i++) {
         df_undo *const u = &f->undo.at[i];
-        u->epoch = 0; /* it has a value, and the record of that goes now */
+        u->epoch = 0; /* the value stays, but its record is removed by this cut */
         u->t->flags = (uint8_t)((u->t->flags & ~DF_HANDLE_UNDO) | DF_HANDLE_FLIGHT);
     }
     for (size_t i = 0; i < f->want.n; i++)
         if (!f->want.at[i].into) f->want.at[i].result->flags |= DF_VALUE_FUTURE;
     for (uint32_t k = 0; k < m->t->n_inputs; k++)
-        (void)df_buffer_ref((df_buffer *)(uintptr_t)m->in[k]); /* whose count we may change */
+        /* only the reference count of the buffer changes */
+        (void)df_buffer_ref((df_buffer *)(uintptr_t)m->in[k]);
     f->made = m;
     f->site = site;
     f->lost = false;
@@ -137,7 +141,7 @@ void df_flight_begin(deft_ctx *cx, df_cut *m, uintptr_t site)
 
 /* ---- ending ---- */
 
-/* What only the run needed. */
+/* Drops what only the run needed. */
 static void release(deft_ctx *cx, df_flight *f)
 {
     for (uint32_t k = 0; k < f->made->t->n_inputs; k++) {
@@ -160,7 +164,8 @@ static void land(deft_ctx *cx, df_flight *f)
         df_value *const v = f->want.at[i].result;
         if (!(v->flags & DF_VALUE_FUTURE)) continue;
         v->flags &= (uint8_t)~DF_VALUE_FUTURE;
-        if (v->in_records) df_budget_pin(cx, v); /* it weighed nothing when they began */
+        /* it had no memory when records began to refer to it */
+        if (v->in_records) df_budget_pin(cx, v);
     }
     for (size_t i = 0; i < f->writes.n; i++)
         df_value_write(f->writes.at[i].to, f->writes.at[i].from->data);
@@ -170,7 +175,7 @@ static void land(deft_ctx *cx, df_flight *f)
     f->state = DF_FLIGHT_NONE;
 }
 
-/* In a child: old values whose memory the run was to take over. */
+/* In a forked child: drops old values that were donated to the run. */
 static void forget_overwritten(deft_ctx *cx, df_flight *f)
 {
     const df_cut *const m = f->made;
@@ -200,7 +205,8 @@ void df_flight_roll_back(deft_ctx *cx)
     f->state = DF_FLIGHT_NONE;
 }
 
-/* Waits; the sentence of a failure is then in f->diag. */
+/* Waits for the run to end and publishes its results. On failure the sentence is in
+ * f->diag. */
 static deft_status finish_run(deft_ctx *cx, df_flight *f)
 {
     char site[DF_SITE_TEXT];
@@ -274,7 +280,7 @@ void df_flight_finish(deft_ctx *cx)
     cx->flight = NULL;
 }
 
-/* ---- the undo log goes on ---- */
+/* ---- assigns outside steps while a step is in flight ---- */
 
 bool df_flight_save(deft_ctx *cx, deft_tensor *t)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls that need a value at once, as the step's policy of syncs allows.
+ * Calls that need a value at once, and the sync policy of the step that allows or refuses
+ * them.
  */
 #include "lazy/log/notes.h"
 
@@ -35,7 +36,8 @@ deft_status df_sync(deft_ctx *cx, df_want *want, uint32_t n)
     if (st != DEFT_OK) return st;
     cx->stats.syncs++;
     if (df_ring_on(cx->ring)) df_log_sync(cx);
-    /* A sync like one before is counted, not told, unless somebody listens or asked for it. */
+    /* A sync whose cut was cached is only counted, unless the program asked for warnings
+     * or logs. */
     const bool warn = policy == DEFT_SYNC_WARN;
     if (!cx->matched || warn || df_log_on(&cx->rt->log, DF_LOG_why))
         log_sync(cx, warn ? DF_WHY_sync_in_step : DF_WHY_sync,

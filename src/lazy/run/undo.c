@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The undo log that makes a step a transaction, and the writes into the caller's memory that wait
+ * The undo log that makes a step a transaction, and writes into wrapped memory that wait
  * for the end of a step.
  *
- * The first assign of a step to a handle that outlives the step saves the handle's binding. When
- * the step fails, bindings are restored and its records cut off: nothing else remembers it. When it
- * succeeds, the log dies; an old value that only the log and the records held may already have been
- * taken over in place (df_want.donor). The log of a step that is left to run lives until it has
- * (submit.h).
+ * The first assign of a step to a handle that outlives the step saves the handle's
+ * binding. When the step fails, the bindings are restored and its records are removed;
+ * nothing else refers to the step. When the step succeeds, the log is dropped. An old
+ * value to which only the log and the records refer may then have been donated already
+ * (df_want.donor). The log of a submitted step stays until its run has ended (submit.h).
  */
 #include "lazy/core/lazy.h"
 
@@ -18,11 +18,12 @@ void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
         deft_tensor *const t = u->t;
         df_value_drop(cx, &t->value);
         t->value = u->value;
-        t->root = t->keeps ? NULL : u->root; /* what is kept is a view of nothing */
+        t->root = t->keeps ? NULL : u->root; /* a kept tensor is no view */
         t->node = u->node;
         t->epoch = u->epoch;
         t->place = t->keeps ? DF_NONE : u->place;
-        /* What was missed before is missed again; a step in flight may have missed more since. */
+        /* A missed assign from before is missed again. With a step in flight, later ones
+         * stay missed, too. */
         if (flag == DF_HANDLE_UNDO || u->failure) t->failure = u->failure;
         t->flags &= (uint8_t)~flag;
     }
