@@ -23,13 +23,6 @@ static const uint8_t note_sizes[DF_N_NOTES] = {
 #undef NOTE
 };
 
-static uint64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
 static void wake(df_journal *j)
 {
     if (!atomic_exchange_explicit(&j->is_awake, true, memory_order_acq_rel)) sem_post(&j->wake);
@@ -216,7 +209,7 @@ void df_ring_log(df_ring *r, df_note note, const void *values)
         return;
     }
     df_told *const t = &r->at[head % DF_RING];
-    t->ns = now_ns();
+    t->ns = df_journal_now_ns();
     t->note = note;
     memcpy(t->v, values, note_sizes[note] * sizeof *t->v);
     atomic_store_explicit(&r->head, head + 1, memory_order_release);
@@ -224,25 +217,6 @@ void df_ring_log(df_ring *r, df_note note, const void *values)
 }
 
 /* ---- records ---- */
-
-void df_record_plan(df_str *s, const char *key, uint64_t plan)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%u.%u", (unsigned)(plan >> 32), (unsigned)plan);
-    df_json_text(s, key, plan ? text : NULL);
-}
-
-void df_record_begin(df_str *s, df_journal *j, const char *type, uint32_t context)
-{
-    df_str_init(s, j->mem);
-    df_json_open(s, NULL, '{');
-    df_json_text(s, "type", type);
-    df_json_count(s, "t_ns", now_ns());
-    if (context)
-        df_json_count(s, "context", context);
-    else
-        df_str_put(s, ",\"context\":null");
-}
 
 void df_record_end(df_str *s, df_journal *j)
 {

@@ -92,6 +92,8 @@ struct df_journal {
     df_site_name names[DF_SITE_NAMES_KEPT];
 };
 
+/* The monotonic clock that dates notes and records, in ns. */
+uint64_t df_journal_now_ns(void);
 void *df_journal_write(void *journal); /* the writer thread */
 
 #endif

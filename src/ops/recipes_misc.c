@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rsqrt, hypot, integer powers, and the random number generator.
+ * rsqrt, hypot, integer powers, the dispatch of pow by dtype, and the random number generator.
  *
  * hypot: squares of f32 are exact in f64, so plain f64 arithmetic stays within 0.51 ULP and never
  * overflows on the way. f64 operands are scaled by a power of two where the greater lies outside
  * [2^-500, 2^500]. An infinity wins over NaN, as in C.
  */
-#include "ops/recipe_build.h"
+#include "ops/recipe_parts.h"
 
 #include <math.h>
 
@@ -97,4 +97,10 @@ void df_recipe_philox(df_emit *e, uint32_t seed, uint32_t draw, uint32_t element
     out[1] = c1;
     out[2] = c2;
     out[3] = c3;
+}
+
+uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y)
+{
+    const rb f = { e, t };
+    return t == DEFT_F64 ? df_recipe_pow_f64(f, x, y) : df_recipe_pow_f32(f, x, y);
 }

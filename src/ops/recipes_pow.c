@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pow of f32, and the entry points of functions whose f32 and f64 bodies are in files of their own.
+ * pow of f32, and the special cases of pow in both dtypes.
  *
  * |x|^y = 2^(y log2 |x|) in f64: log2 to 2^-38 relative, so that y log2 |x| < 2^8 is good to 2^-30;
  * every f32 is normal in f64, no power of two overflows, and the last cast rounds denormal results
@@ -78,9 +78,3 @@ rid df_recipe_pow_special(rb f, rid x, rid y, rid power)
 EITHER(sin)
 EITHER(cos)
 EITHER(tan)
-
-uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y)
-{
-    const rb f = { e, t };
-    return t == DEFT_F64 ? df_recipe_pow_f64(f, x, y) : df_recipe_pow_f32(f, x, y);
-}
