@@ -383,26 +383,47 @@ DF_INLINE long long df_space_rows_now(pass *p, const space *sp)
 }
 df_slot df_space_total(pass *p, const space *sp);
 
-/* ---- group.c ---- */
-deft_status df_fuse_groups(pass *p);
+/* ---- vals.c ---- */
+/* Each of the four appends a row and returns its number. When memory runs out, they set p->st, and
+ * the number is 0. */
+/* A val for node. A visible val is the one that other kernels load for the node. */
 uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible);
+/* A group without heads. `kind` is a df_seg_kind; `node` is the node that explanations name. */
 uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node);
+/* Copies h to the end of the heads of group g. */
 void df_fuse_append_head(pass *p, uint32_t g, head h);
-/* Where update n writes: the base's axes over the loops that map runs the value's over. */
-deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest);
-/* Runs head h alone, in space *sp of its own. *progress: vals were demanded, try again after them.
- */
+/* Appends a place: memory of its own, of a root or of an input (`kind`); `index` is the number of
+ * the root or input. The extents of the place are those of node. */
+uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
+
+/* ---- single.c ---- */
+/* Whether a kernel with several stages over these rows keeps the threads busy, or is too small for
+ * that to matter. With `guard`, the answer becomes part of the plan, and guards keep it true. */
+bool df_fuse_pays(pass *p, const space *sp, bool guard);
+/* Whether a kernel can reduce over the RED loops of the cone. The answer is false if they do not
+ * merge into one loop, and a kernel that goes run by run would have too much to reduce. */
+bool df_fuse_red_is_fine(pass *p, const cone *c);
+/* Pushes val v on the stack of vals that are planned next. */
+void df_fuse_push_val(pass *p, uint32_t v);
+/* Makes node a val and pushes it. `why` says for which reason `user` cannot compute the node
+ * itself. Returns false if the node already is a val. */
+bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why);
+/* Computes the cone of head h alone, in the space *sp. Sets *progress if other vals were pushed
+ * that must be planned before h; the caller then tries again. */
 deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress);
 
 /* ---- join.c ---- */
-/* Whether rows of a kernel with several stages keep the threads busy, or the work is too small to
- * matter. guard: the decision is the plan's, so it must stay. */
-bool df_fuse_pays(pass *p, const space *sp, bool guard);
-/* False: the RED loops stay several, and a kernel that goes run by run has too much to reduce. */
-bool df_fuse_red_is_fine(pass *p, const cone *c);
-/* The cone at hand is h's own, over space *from. after: a val that must be complete before h is
- * written, though h does not load it; or DF_NONE. */
+/* Puts h into a group, an existing one if possible. The cone at hand is the cone of h over the
+ * space *from. `after` is a val that must be complete before h is written though h does not load
+ * it, or DF_NONE. */
 deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after);
+
+/* ---- group.c ---- */
+/* Decides which nodes are stored, and which of them share a group. */
+deft_status df_fuse_groups(pass *p);
+/* Where update n writes: *dest is a map from the loops of `map`, which locates the value, to the
+ * axes of the base. */
+deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest);
 
 /* ---- share.c ---- */
 deft_status df_fuse_final_cones(pass *p);
@@ -436,7 +457,6 @@ void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v
 bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h);
 
 /* ---- storage.c, order.c, launch.c ---- */
-uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
 #define DF_MAX_SEARCH 100000000 /* steps of path searches in all */
 deft_status df_fuse_places(pass *p);
 void df_fuse_record_loads(pass *p, uint32_t g);

@@ -360,9 +360,10 @@ typedef struct df_plan {
     uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
     df_same_place *same; /* views that it takes for one; each pair is guarded */
     uint32_t n_same;
-    df_same_place *forward; /* what a plan of its key relied on to forward what updates had written */
+    df_same_place
+        *forward; /* what a plan of its key relied on to forward what updates had written */
     uint32_t n_forward;
-    bool retreated;      /* grouping failed: one kernel per op, and why[0] says what was unsound */
+    bool retreated;     /* grouping failed: one kernel per op, and why[0] says what was unsound */
     uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
                          * is written before then lies in memory of its own */
     struct df_plan_fault *faults; /* what the numbers that checks report stand for */

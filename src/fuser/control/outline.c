@@ -8,11 +8,6 @@
  */
 #include "fuser/control/outline.h"
 
-deft_status df_outline_no_memory(const outline *o)
-{
-    return df_fail_mem(o->p->diag, "fuser", o->t->n_nodes * sizeof(uint32_t));
-}
-
 /* ---- parts ---- */
 
 static deft_status push_part(outline *o, df_part part, const uint32_t *out, size_t n_out)

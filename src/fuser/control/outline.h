@@ -53,7 +53,11 @@ typedef struct cut_trace {
     uint32_t *input; /* per input: that of o->t, or DF_NONE */
 } cut_trace;
 
-deft_status df_outline_no_memory(const outline *o);
+/* Reports that memory ran out. Returns DEFT_E_MEMORY. */
+DF_INLINE deft_status df_outline_no_memory(const outline *o)
+{
+    return df_fail_mem(o->p->diag, "fuser", o->t->n_nodes * sizeof(uint32_t));
+}
 
 /* ---- what a node is ---- */
 

@@ -15,160 +15,8 @@
 
 #define MAX_ROUNDS 4
 
-/* ---- vals and groups ---- */
-
-uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible)
-{
-    const uint32_t v = (uint32_t)p->vals.n;
-    const val w = { .node = node,
-                    .group = DF_NONE,
-                    .place = DF_NONE,
-                    .root = DF_NONE,
-                    .over = DF_NONE,
-                    .over_by = DF_NONE,
-                    .frames = DF_NONE,
-                    .readers = DF_NONE,
-                    .visible = visible,
-                    .plain = !visible || !df_op_writes_over((df_op)node_of(p, node)->op) };
-    if (!df_vec_push(p->mem, &p->vals, w)) {
-        p->st = df_fail_mem(p->diag, "fuser", sizeof w);
-        return 0;
-    }
-    if (visible) p->node_val[node] = v;
-    return v;
-}
-
-uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node)
-{
-    const uint32_t g = (uint32_t)p->groups.n;
-    const group w = { .kind = kind,
-                      .first_head = DF_NONE,
-                      .last_head = DF_NONE,
-                      .node = node,
-                      .product = DF_NONE,
-                      .first_edge = DF_NONE,
-                      .next_frame = DF_NONE };
-    if (!df_vec_push(p->mem, &p->groups, w)) p->st = df_fail_mem(p->diag, "fuser", sizeof w);
-    return p->st == DEFT_OK ? g : 0;
-}
-
-void df_fuse_append_head(pass *p, uint32_t g, head h)
-{
-    const uint32_t i = (uint32_t)p->heads.n;
-    h.next = DF_NONE;
-    if (!df_vec_push(p->mem, &p->heads, h)) {
-        p->st = df_fail_mem(p->diag, "fuser", sizeof h);
-        return;
-    }
-    group *const w = &p->groups.at[g];
-    if (w->last_head == DF_NONE)
-        w->first_head = i;
-    else
-        p->heads.at[w->last_head].next = i;
-    w->last_head = i;
-    w->n_heads++;
-}
-
-static void push(pass *p, uint32_t v)
-{
-    if (!df_vec_push(p->mem, &p->stack, v)) p->st = df_fail_mem(p->diag, "fuser", sizeof v);
-}
-
-/* Makes node a val, to be planned before what is on the stack. False when it is one already. */
-static bool demand(pass *p, uint32_t node, uint32_t user, const char *why)
-{
-    if (p->node_val[node] != DF_NONE) return false;
-    p->must[node] = 1;
-    df_fuse_why(p, node, user, "kept apart", "%s", why ? why : "no kernel");
-    push(p, df_fuse_new_val(p, node, true));
-    return true;
-}
-
-/* ---- a head alone ---- */
-
-static const char many_runs[] = "too many reductions over axes that do not merge";
 static const char many_times[] = "a product reads its operands many times, so they are stored";
 static const char at_once[] = "a routine needs all of its operand at once";
-
-static void copy_marks(pass *p, uint32_t user, uint32_t own, bool *progress)
-{
-    for (size_t i = 0; i < p->c.marks.n; i++)
-        if (p->c.marks.at[i] != own) *progress |= demand(p, p->c.marks.at[i], user, p->c.why);
-}
-
-static void demand_reductions(pass *p, uint32_t user, uint32_t own, const char *why, bool *progress)
-{
-    for (size_t i = 0; i < p->c.order.n; i++) {
-        const item *const it = &p->c.items.at[p->c.order.at[i]];
-        if (it->kind == IT_REDUCE && it->node != own) *progress |= demand(p, it->node, user, why);
-    }
-}
-
-static void demand_unplanned(pass *p, bool *progress)
-{
-    for (size_t i = 0; i < p->c.items.n; i++) {
-        const uint32_t v = p->c.items.at[i].val;
-        if (v == DF_NONE || p->vals.at[v].group != DF_NONE) continue;
-        push(p, v);
-        *progress = true;
-    }
-}
-
-/* The single reduction that is this head: store its operand in memory, in the order it is reduced.
- */
-static void demand_operand(pass *p, uint32_t n, bool *progress)
-{
-    const df_node *const x = node_of(p, n);
-    if (df_op_infos[x->op].cls != DF_CLASS_reduce) return;
-    const uint32_t src = x->src[0].i;
-    bool tail = true; /* reduced axes are the last ones */
-    bool kept_seen = false;
-    for (uint32_t j = node_of(p, src)->rank; j-- > 0;) {
-        if (df_fuse_cls(p, src, j) == CLS_ONE) continue;
-        if (!(x->attr >> j & 1))
-            kept_seen = true;
-        else if (kept_seen)
-            tail = false;
-    }
-    if (tail) *progress |= demand(p, src, n, many_runs);
-}
-
-/* Runs head h alone. *progress: vals were demanded, try again after them. */
-deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress)
-{
-    cone *const c = &p->c;
-    *progress = false;
-    df_cone_begin(p, c);
-    c->sp = *sp;
-    c->group = DF_NONE;
-    c->level = UINT32_MAX;
-    c->grow = true;
-    deft_status st = df_cone_add_head(p, c, *h);
-    if (st == DEFT_OK) st = df_cone_run(p, c);
-    if (st != DEFT_OK) return st;
-    const uint32_t own = p->node_val[h->expr] == h->val ? h->expr : DF_NONE;
-    demand_unplanned(p, progress);
-    if (c->failed) {
-        copy_marks(p, h->expr, own, progress);
-        if (!*progress) demand_reductions(p, h->expr, own, c->why, progress);
-        if (!*progress)
-            return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", h->expr,
-                           c->why ? c->why : "no kernel");
-    }
-    if (*progress) return p->st;
-    if (c->multi && !df_fuse_pays(p, &c->sp, true)) {
-        char why[80];
-        snprintf(why, sizeof why, "too few rows, %lld, to keep %u threads busy",
-                 df_space_rows_now(p, &c->sp), p->lim->n_threads);
-        demand_reductions(p, h->expr, own, why, progress);
-        if (*progress) return p->st;
-    }
-    if (!df_fuse_red_is_fine(p, c)) {
-        demand_reductions(p, h->expr, own, many_runs, progress);
-        if (!*progress) demand_operand(p, h->expr, progress);
-    }
-    return p->st;
-}
 
 /* ---- planning one val ---- */
 
@@ -200,7 +48,7 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     bool reshaped = false;
     if (p->node_val[base] != DF_NONE) {
         if (p->vals.at[p->node_val[base]].group == DF_NONE) {
-            push(p, p->node_val[base]);
+            df_fuse_push_val(p, p->node_val[base]);
             *progress = true;
         }
         return p->st;
@@ -211,7 +59,7 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     }
     const bool stored = p->node_val[node] != DF_NONE;
     if (reshaped || (stored ? !is_box : class_of_op(p, node) != DF_CLASS_leaf))
-        *progress |= demand(p, base, n, "is written over");
+        *progress |= df_fuse_demand(p, base, n, "is written over");
     return p->st;
 }
 
@@ -253,7 +101,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
         const uint32_t v = p->node_val[node];
         if (v != DF_NONE) {
             if (p->vals.at[v].group == DF_NONE) {
-                push(p, v);
+                df_fuse_push_val(p, v);
                 *progress = true;
                 return p->st;
             }
@@ -266,10 +114,11 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
             const uint32_t src = node_of(p, node)->src[0].i;
             const uint32_t next = df_map_view(p, node, map, &self);
             if (next == DF_NONE) {
-                *progress |= demand(p, self ? node : src, n,
-                                    matmul ? "a product reads operands through strides, and here "
-                                             "is none"
-                                           : at_once);
+                *progress |=
+                    df_fuse_demand(p, self ? node : src, n,
+                                   matmul ? "a product reads operands through strides, and here "
+                                            "is none"
+                                          : at_once);
                 return p->st;
             }
             df_fuse_why(p, node, n, "fused", "the %s reads its operand through strides",
@@ -287,7 +136,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
         const bool linear = p->maps.at[map].linear != 0;
         if (input && (!linear || p->t->inputs[node_of(p, node)->attr].flags & DF_INPUT_CONTIGUOUS))
             break;
-        *progress |= demand(p, node, n, matmul ? many_times : at_once);
+        *progress |= df_fuse_demand(p, node, n, matmul ? many_times : at_once);
         return p->st;
     }
     g->mm_node[s] = node;
@@ -378,7 +227,7 @@ static deft_status plan_val(pass *p, uint32_t v, bool *progress)
 
 static deft_status plan_vals(pass *p, uint32_t v)
 {
-    push(p, v);
+    df_fuse_push_val(p, v);
     while (p->stack.n > 0 && p->st == DEFT_OK) {
         const uint32_t top = p->stack.at[p->stack.n - 1];
         if (p->vals.at[top].group != DF_NONE) {

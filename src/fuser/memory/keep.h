@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the fuser: what the two halves of keeping share.
+ * Private to the fuser: keeping a plan within a limit of memory.
  *
- *   keep.c     what lives when, what to give up, when to stop
- *   rematerialize.c   groups done again
+ *   keep.c            what to compute again, and when to stop
+ *   rematerialize.c   copies of groups
+ *   live_bytes.c      bytes that live at each launch
  */
 #ifndef DF_FUSER_KEEP_H
 #define DF_FUSER_KEEP_H
@@ -108,11 +109,17 @@ DF_INLINE uint32_t df_keep_version_at(const keeper *k, uint32_t v, uint32_t leve
     return v;
 }
 
-/* ---- keep.c ---- */
+/* ---- live_bytes.c ---- */
 
+/* Adds bytes, which may be negative, to what lives at the launches from `from` to `to`. */
 void df_keep_add_live(keeper *k, uint32_t from, uint32_t to, int64_t bytes);
-void df_keep_count_place(keeper *k, uint32_t q, int sign); /* into or out of what lives */
-deft_status df_keep_follow(keeper *k); /* rows for vals and places that came since */
+/* Adds (sign 1) or subtracts (sign -1) the bytes of place q over its live range. Places that are no
+ * temporaries count nothing. */
+void df_keep_count_place(keeper *k, uint32_t q, int sign);
+/* Appends rows for the vals and places that were added since the last call. Returns DEFT_E_MEMORY
+ * when memory runs out. */
+deft_status df_keep_follow(keeper *k);
+/* The launches that read val v, on both sides of `launch`. */
 readers df_keep_readers_of(const pass *p, uint32_t v, uint32_t launch);
 
 /* ---- rematerialize.c ---- */

@@ -31,17 +31,6 @@
 
 /* ---- places ---- */
 
-uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node)
-{
-    storage w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NONE };
-    if (kind == STORAGE_INTO)
-        memcpy(w.stride, df_fuse_input_strides(p, index), sizeof w.stride);
-    else
-        df_fuse_contiguous(p, node, w.stride);
-    if (!df_vec_push(p->mem, &p->places, w)) p->st = df_fail_mem(p->diag, "fuser", sizeof w);
-    return (uint32_t)p->places.n - 1;
-}
-
 static bool is_new_root(const pass *p, uint32_t v)
 {
     const uint32_t r = p->vals.at[v].root;
