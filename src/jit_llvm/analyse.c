@@ -458,3 +458,9 @@ deft_status df_gen_check_places(const df_gen *g)
     }
     return DEFT_OK;
 }
+
+bool df_gen_one_loop(const df_gen *g)
+{
+    const bool is_long = df_gen_body_size(g) >= DF_LONG_BODY;
+    return g->native_masks && (g->level == DF_OPT_O0 || is_long);
+}

@@ -6,65 +6,14 @@
  * walked axis advances every address by a stride; when it wraps, the indices carry like an odometer
  * and all addresses are computed afresh. With one axis there is nothing to carry.
  *
- *     from -> index --> rebase: address = in + sum index * stride --> body --> last axis wraps?
- * --no--+ ^                                           ^                             |
- *                          +------------ carry <--------- yes ---------+-- address += stride
- * <-------+
+ *   from -> index --> rebase: address = in + sum of index * stride
+ *                       |        ^
+ *                       v        +--- carry <------------+
+ *                     body <---- address += stride <-no- | -yes
+ *                       |                                |
+ *                       +-----> does the last axis wrap? +
  */
 #include "jit_llvm/gen.h"
-
-LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name)
-{
-    return LLVMAppendBasicBlockInContext(g->ctx, g->fn, name);
-}
-
-LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p, LLVMValueRef bytes)
-{
-    return LLVMBuildGEP2(g->b, g->i8, p, &bytes, 1, "");
-}
-
-LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef index)
-{
-    if (LLVMIsConstant(index) && LLVMIsNull(index)) return p;
-    return LLVMBuildGEP2(g->b, t, p, &index, 1, "");
-}
-
-bool df_gen_known(LLVMValueRef v, int64_t *out)
-{
-    if (!LLVMIsAConstantInt(v)) return false;
-    *out = (int64_t)LLVMConstIntGetSExtValue(v);
-    return true;
-}
-
-bool df_gen_is(LLVMValueRef v, int64_t value)
-{
-    int64_t x;
-    return df_gen_known(v, &x) && x == value;
-}
-
-bool df_gen_splits(const df_gen *g)
-{
-    return (g->k->flags & DF_KERNEL_SPLIT) && !g->facts;
-}
-
-LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b)
-{
-    return LLVMBuildSelect(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, a, b, ""), a, b, "");
-}
-
-LLVMValueRef df_gen_alloca(df_gen *g, LLVMTypeRef t, uint64_t n, unsigned align)
-{
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);
-    LLVMValueRef at = LLVMGetFirstInstruction(g->first);
-    if (at)
-        LLVMPositionBuilderBefore(g->b, at);
-    else
-        LLVMPositionBuilderAtEnd(g->b, g->first);
-    LLVMValueRef v = LLVMBuildArrayAlloca(g->b, t, LLVMConstInt(g->i64, n, 0), "");
-    LLVMSetAlignment(v, align);
-    LLVMPositionBuilderAtEnd(g->b, here);
-    return v;
-}
 
 /* ---- if ---- */
 
@@ -84,18 +33,6 @@ void df_if_end(df_gen *g, df_if *f)
 }
 
 /* ---- counted loops ---- */
-
-void *df_gen_array(df_gen *g, size_t size)
-{
-    void *at = df_arena_zalloc(g->arena, size ? size : 1, 8);
-    if (!at) longjmp(g->no_memory, 1);
-    return at;
-}
-
-LLVMValueRef *df_gen_values(df_gen *g, uint32_t n)
-{
-    return df_gen_array(g, sizeof(LLVMValueRef) * n);
-}
 
 void df_loop_begin(df_gen *g, df_loop *l, LLVMValueRef from, LLVMValueRef to, LLVMValueRef step,
                    uint32_t max_carried)

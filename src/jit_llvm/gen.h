@@ -155,45 +155,7 @@ struct df_gen {
     bool may_leave;    /* LOOP: there is a proceed */
 };
 
-/* ---- small helpers ---- */
-
-LLVMValueRef df_gen_stride(df_gen *g, uint32_t access, int axis); /* bytes; INDEX: units */
-LLVMTypeRef df_gen_type(const df_gen *g, deft_dtype t);           /* bool: i1 */
-LLVMTypeRef df_gen_mem_type(const df_gen *g, deft_dtype t);       /* bool: i8 */
-LLVMTypeRef df_gen_lanes(LLVMTypeRef t, uint32_t w);              /* w 1: t itself */
-LLVMValueRef df_gen_i64(const df_gen *g, int64_t v);
-LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits);
-LLVMValueRef df_gen_splat(df_gen *g, LLVMValueRef scalar, uint32_t w);
-LLVMValueRef df_gen_iota(const df_gen *g, LLVMTypeRef t, uint32_t w);
-LLVMValueRef df_gen_intrinsic(df_gen *g, const char *name, LLVMTypeRef *types, unsigned n_types,
-                              LLVMValueRef *args, unsigned n_args);
-LLVMValueRef df_gen_alloca(df_gen *g, LLVMTypeRef t, uint64_t n, unsigned align);
-LLVMBasicBlockRef df_gen_block(df_gen *g, const char *name);
-/* n values, all NULL, for as long as the kernel is written. Never fails: short of memory it leaves
- * for df_gen_kernel, which throws the module away (only our own frames lie between). */
-LLVMValueRef *df_gen_values(df_gen *g, uint32_t n);
-void *df_gen_array(df_gen *g, size_t size); /* the same for anything; all bytes 0 */
-LLVMValueRef df_gen_min(df_gen *g, LLVMValueRef a, LLVMValueRef b); /* signed i64 */
-bool df_gen_known(LLVMValueRef v, int64_t *out); /* an i64 that facts have made a constant */
-bool df_gen_is(LLVMValueRef v, int64_t value);   /* known to be value */
-bool df_gen_splits(const df_gen *g);             /* part and fin are wanted */
-LLVMValueRef df_gen_offset(df_gen *g, LLVMValueRef p,
-                           LLVMValueRef bytes); /* byte address arithmetic */
-LLVMValueRef df_gen_at(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef index);
-/* What has float arithmetic; halves are bits here, i16, until they are cast. */
-DF_INLINE bool df_is_float(deft_dtype t)
-{
-    return t == DEFT_F32 || t == DEFT_F64;
-}
-DF_INLINE bool df_is_half(deft_dtype t)
-{
-    return t == DEFT_F16 || t == DEFT_BF16;
-}
-DF_INLINE bool df_is_signed(deft_dtype t)
-{
-    return t == DEFT_I32 || t == DEFT_I64;
-}
-uint32_t df_dtype_bytes(deft_dtype t);
+#include "jit_llvm/build.h"
 
 /* ---- lower.c ---- */
 
@@ -248,49 +210,7 @@ DF_INLINE uint8_t df_gen_vec_moves(const df_gen *g)
     return g->k->mode == DF_MODE_ROW ? MOVES_RED : MOVES_INNER;
 }
 
-/* ---- analyse.c ---- */
-
-/* What the rest relies on; the fuser's own verifier has said more. */
-deft_status df_gen_check(const df_gen *g);
-void df_gen_analyse(df_gen *g);
-/* After it: values that would be asked for where they are not computed. */
-deft_status df_gen_check_places(const df_gen *g);
-
-/* ---- values.c, loops.c ---- */
-
-deft_status df_gen_kernel(df_gen *g,
-                          const char *name); /* main and, for SPLIT kernels, part and fin */
-/* Sets lane0, and mask and n_active for lanes up to end (NULL: all lanes are active). */
-void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
-/* The same for a body that is written n times, for neighbouring vectors: its instructions in turn.
- */
-void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n);
-void df_gen_copy(df_gen *g, uint32_t copy);       /* which one comes next */
-LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins); /* the value in w lanes */
-LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
-void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes); /* in this copy of the body */
-void df_gen_mark(df_gen *g, uint32_t stage); /* marks what the ELEM loop of stage computes */
-bool df_gen_is_here(const df_gen *g, uint32_t ins, df_gen_level place); /* marked, of this place */
-bool df_gen_has_elem(const df_gen *g, uint32_t stage);
-void df_gen_place(df_gen *g, df_gen_level place); /* marked instructions of this place, here */
-void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
-uint32_t df_gen_copies(df_gen *g); /* of the marked body, that a loop should hold */
-/* n copies are few enough instructions to stand one after the other. */
-bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);
-/* Whether the kernel may write the memory that access reads. */
-bool df_gen_may_be_written(const df_gen *g, uint32_t access);
-uint32_t df_gen_body_size(const df_gen *g);       /* marked instructions of PLACE_BODY */
-void df_gen_row_level(df_gen *g, uint32_t stage); /* ROW-level scalars; stores not for part */
-void df_gen_row_lanes(df_gen *g, uint32_t stage); /* the same: ROW-level vectors of COL */
-void df_gen_scalar(df_gen *g, uint32_t ins);      /* computes it for one element, here */
-void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
-/* The marked body for elements [from, to) of a row of ROW, from < to; stores operands of reductions
- * at their distance from `from` when `gathers`. */
-void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
-void df_iterate_row(df_gen *g);        /* iterate.c: everything of one row of a LOOP kernel */
-bool df_gen_one_loop(const df_gen *g); /* the marked body: one masked loop, not loop and tail */
-LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes);
-
+#include "jit_llvm/lanes.h"
 #include "jit_llvm/reduce.h"
 
 #endif

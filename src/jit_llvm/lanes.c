@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The vector at hand: which lanes it holds, which of them are active, and which copy of the body is
+ * being written.
+ */
+#include "jit_llvm/gen.h"
+
+void df_gen_copy(df_gen *g, uint32_t copy)
+{
+    g->copy = copy;
+    g->lane0 = g->lane0s[copy];
+    g->n_active = g->n_actives[copy];
+    g->mask = g->masks[copy];
+}
+
+void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
+{
+    g->epoch++;
+    g->n_copies = n;
+    for (uint32_t c = 0; c < n; c++) {
+        if (c > 0) lane0 = LLVMBuildAdd(g->b, lane0, df_gen_i64(g, g->w), "");
+        g->lane0s[c] = lane0;
+        g->masks[c] = g->n_actives[c] = NULL;
+        if (!end || g->w == 1) continue;
+        LLVMValueRef left = LLVMBuildSub(g->b, end, lane0, "");
+        int64_t n_left;
+        if (df_gen_known(left, &n_left) && n_left >= g->w) continue; /* all lanes */
+        g->n_actives[c] = df_gen_min(g, left, df_gen_i64(g, g->w));
+        /* Signed: of later copies nothing may be left, or less. */
+        LLVMValueRef active = LLVMBuildTrunc(g->b, g->n_actives[c], g->i32, "");
+        g->masks[c] = LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
+                                    df_gen_splat(g, active, g->w), "");
+    }
+    df_gen_copy(g, 0);
+}
+
+void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end)
+{
+    df_gen_copies_begin(g, lane0, end, 1);
+}
+
+/* Where the whole vectors of [from, to) end. Both are multiples of g->multiple. */
+LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes)
+{
+    if (g->multiple % lanes == 0) return to;
+    LLVMValueRef n = LLVMBuildSub(g->b, to, from, "");
+    n = LLVMBuildAnd(g->b, n, df_gen_i64(g, -(int64_t)lanes), "");
+    return LLVMBuildAdd(g->b, from, n, "");
+}

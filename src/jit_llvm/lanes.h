@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The body of a kernel: what is computed where, in how many lanes and copies, and the loops around
+ * it. Private to the plug-in; included by gen.h. From the top:
+ *
+ *   kernel.c    functions and their arguments; rows of MAP and ROW
+ *   loops.c     loops over the elements of a row
+ *   values.c    the instructions of a body, each at its level
+ *   analyse.c   decisions: lanes, levels, copies
+ *   lanes.c     the vector at hand
+ */
+#ifndef DF_JIT_LLVM_LANES_H
+#define DF_JIT_LLVM_LANES_H
+
+/* ---- lanes.c ---- */
+
+/* Begins the vector whose first lane is element lane0. Lanes from `end` on are masked off; with
+ * `end` NULL all lanes are active. */
+void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end);
+/* Begins n neighbouring vectors, for a body that is written n times, instruction by
+ * instruction. */
+void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n);
+/* Selects the vector, of those begun, that the next instructions are written for. */
+void df_gen_copy(df_gen *g, uint32_t copy);
+/* Where the whole vectors of [from, to) end, for vectors of `lanes` lanes. */
+LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes);
+
+/* ---- analyse.c ---- */
+
+/* Whether this plug-in can compile the kernel. The verifier of the fuser has checked more. */
+deft_status df_gen_check(const df_gen *g);
+/* Decides the number of lanes, and the level at which each instruction is computed. */
+void df_gen_analyse(df_gen *g);
+/* Whether each value is computed at a level that its readers can see. Called after
+ * df_gen_analyse. */
+deft_status df_gen_check_places(const df_gen *g);
+/* How many copies of the marked body a loop should hold. */
+uint32_t df_gen_copies(df_gen *g);
+/* Whether n copies of the marked body are few enough instructions to be written in turn. */
+bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);
+/* Whether the marked body is written as one masked loop, without a separate tail. */
+bool df_gen_one_loop(const df_gen *g);
+/* Whether the kernel may write the memory that the access reads. */
+bool df_gen_may_be_written(const df_gen *g, uint32_t access);
+
+/* ---- values.c ---- */
+
+/* The value of instruction `ins` in w lanes, or as a scalar. */
+LLVMValueRef df_gen_vec(df_gen *g, uint32_t ins);
+LLVMValueRef df_gen_sca(df_gen *g, uint32_t ins);
+/* Sets the lanes of ins in the copy that is selected. */
+void df_gen_set_lanes(df_gen *g, uint32_t ins, LLVMValueRef lanes);
+/* Marks the instructions that the loop over elements of `stage` computes. */
+void df_gen_mark(df_gen *g, uint32_t stage);
+bool df_gen_has_elem(const df_gen *g, uint32_t stage);
+/* Whether ins is marked and belongs to this level. */
+bool df_gen_is_here(const df_gen *g, uint32_t ins, df_gen_level place);
+/* Writes the marked instructions of this level: for the vector at hand, or for the copies from
+ * `first` to `end`. */
+void df_gen_place(df_gen *g, df_gen_level place);
+void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
+/* The number of marked instructions at PLACE_BODY. */
+uint32_t df_gen_body_size(const df_gen *g);
+/* Writes what `stage` computes once in a row: scalars, and in COL vectors. Stores are left out of
+ * the function `part`. */
+void df_gen_row_level(df_gen *g, uint32_t stage);
+void df_gen_row_lanes(df_gen *g, uint32_t stage);
+/* Computes ins for one element. */
+void df_gen_scalar(df_gen *g, uint32_t ins);
+/* Makes `scalar` the value of ins. */
+void df_gen_define(df_gen *g, uint32_t ins, LLVMValueRef scalar);
+
+/* ---- loops.c ---- */
+
+/* How the elements [from, to) are divided: n vectors at a time up to `several`, one at a time up
+ * to `whole`, then the tail. The division does not depend on the row. It is computed before the
+ * walk over rows, because in short rows it is most of the work. */
+typedef struct df_lanes {
+    LLVMValueRef from, to, several, whole;
+    LLVMValueRef has_tail, mask, n_active; /* NULL: there is no separate tail */
+    uint32_t n;
+    bool one_loop;
+} df_lanes;
+
+df_lanes df_lanes_cut(df_gen *g, LLVMValueRef from, LLVMValueRef to);
+/* Writes the loops over the elements of l, with the marked body in them. */
+void df_lanes_loop(df_gen *g, const df_lanes *l);
+/* Writes the marked body once, for n_copies vectors from lane0 on. */
+void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_copies);
+/* Writes the marked body for the elements [from, to) of a row of ROW, of which there must be some.
+ * With `gathers`, operands of reductions are stored in g->gathered at their distance from
+ * `from`. */
+void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers);
+
+/* ---- iterate.c ---- */
+
+/* Writes one row of a LOOP kernel, with all iterations. */
+void df_iterate_row(df_gen *g);
+
+/* ---- kernel.c ---- */
+
+/* Writes the functions of g's kernel into g's module: `main` under `name`, and for kernels that are
+ * split, `part` and `fin`. */
+deft_status df_gen_kernel(df_gen *g, const char *name);
+
+#endif
