@@ -96,8 +96,11 @@ DF_INLINE size_t df_red_lanes(const df_kernel *k)
 void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, const df_kargs *a,
                        int64_t i0, int64_t i1);
 
-/* n lanes of the value at `value`, which may be dst's first. */
+/* ---- interp_fill.c ---- */
+
+/* Writes n copies of the value of `size` bytes at `value`, which may be the first lane of dst. */
 void df_splat(void *dst, const void *value, size_t size, uint32_t n);
+/* The same for a value given as the low `size` bytes of bits. */
 void df_splat_bits(void *dst, uint64_t bits, size_t size, uint32_t n);
 
 /* ---- interp_reduce.c ---- */

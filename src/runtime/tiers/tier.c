@@ -63,21 +63,6 @@ static void set_state(df_exec *e, df_opt level, uint32_t state)
 
 /* ---- entries ---- */
 
-void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code)
-{
-    const df_code_about about = {
-        .kernel = &e->kernel, .ops = e->ops, .site = e->site ? e->site : e->plan_site, .mark = mark
-    };
-    df_naming_show(t->naming, code, &about);
-}
-
-void df_code_release(df_tiers *t, df_code *code)
-{
-    if (!t->compiler) return;
-    df_naming_hide(t->naming, code);
-    t->compiler->release(t->compiler->self, code);
-}
-
 static void entry_destroy(df_counted *self)
 {
     entry *const e = (entry *)(void *)self;
@@ -149,13 +134,6 @@ static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
         atomic_store_explicit(&e->exec.code, &e->code[level], memory_order_release);
     set_state(&e->exec, level, STATE_DONE);
     t->stats.compiled++;
-}
-
-/* Under the lock. */
-void df_tiers_hear(df_tiers *t, const df_event *e)
-{
-    for (df_listener *l = t->listeners; l; l = l->next)
-        if (l->owner == e->owner) df_events_add(&l->events, e, UINT64_MAX);
 }
 
 /* What became of e at level, in a module of n kernels; d: of its failure, or NULL. */

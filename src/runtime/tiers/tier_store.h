@@ -16,7 +16,26 @@
 /* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
 enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BITS = 8 };
 
-typedef struct entry {
+/* The upper bits of df_tiers.inside number the runs. */
+enum { INSIDE_BITS = 20 };
+
+typedef struct entry entry;
+
+/* The members that each launch reads come first and lie together. */
+struct df_variant {
+    df_code code;
+    _Atomic uint64_t used;     /* clock */
+    _Atomic uint32_t n_missed; /* launches in a row of which its facts did not hold */
+    df_variant_kind kind;
+    df_facts facts;
+    entry *of;
+    size_t bytes;
+    uint32_t generation;     /* of tiers: in a forked child older ones are on no list */
+    uint32_t n_launches;     /* alike, before it was made */
+    struct df_variant *next; /* live or retired */
+};
+
+struct entry {
     df_counted ref;
     df_exec exec;
     df_kernel kernel;
@@ -37,7 +56,7 @@ typedef struct entry {
     uintptr_t site, plan_site;
     uint32_t owner, plan_number;
     char ops[128];
-} entry;
+};
 
 struct df_tiers {
     const df_mem *mem;
@@ -122,12 +141,14 @@ bool df_wait_once(df_wait *s);
 void df_tiers_check_fork(df_tiers *t);
 /* Under the lock: the compile thread, made when there is none yet; false: it cannot be had. */
 bool df_tiers_need_thread(df_tiers *t);
-/* Gives what the compiler made for e a name, before anybody may run it; mark as of df_code_about.
- */
+/* ---- tier_code.c ---- */
+
+/* Gives the code that the compiler made for e a name for profilers and debuggers. Called before any
+ * run may enter the code. `mark` is df_code_about.mark. */
 void df_code_show(df_tiers *t, const entry *e, const char *mark, df_code *code);
-/* Back to the compiler: nobody runs it. */
+/* Returns code to the compiler. No run may be inside. */
 void df_code_release(df_tiers *t, df_code *code);
-/* Under the lock. */
+/* Adds e to the events of the contexts that listen. The caller holds `lock`. */
 void df_tiers_hear(df_tiers *t, const df_event *e);
 
 /* ---- tier_notes.c ---- */
@@ -155,5 +176,15 @@ void df_variant_make(df_tiers *t, entry *e); /* compiles e's wish. Without the l
 void df_variants_make_room(df_tiers *t, size_t size);
 void df_variants_sweep(df_tiers *t);            /* frees what no run can be in any more */
 void df_variants_finish(df_tiers *t, entry *e); /* e dies: nobody runs it */
+/* Frees v and its code at once. NULL is ignored. No run may be inside v. */
+void df_variant_destroy(df_tiers *t, df_variant *v);
+/* Takes v away from its kernel. v is freed later, when no run is inside. The caller holds
+ * variant_lock. */
+void df_variant_retire(df_tiers *t, df_variant *v);
+/* Whether a launch can still find v. */
+bool df_variant_is_live(const df_variant *v);
+/* Fills in an event about v. `expected` and `found` are copied. */
+void df_variant_event(df_event *out, const df_variant *v, df_reason reason, const char *expected,
+                      const char *found);
 
 #endif

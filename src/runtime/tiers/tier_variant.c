@@ -23,25 +23,9 @@
 
 #include "runtime/os.h"
 
-enum { INSIDE_BITS = 20 };
-
-/* What each launch looks at stands first and together. */
-struct df_variant {
-    df_code code;
-    _Atomic uint64_t used;     /* clock */
-    _Atomic uint32_t n_missed; /* launches in a row of which its facts did not hold */
-    df_variant_kind kind;
-    df_facts facts;
-    entry *of;
-    size_t bytes;
-    uint32_t generation;     /* of tiers: in a forked child older ones are on no list */
-    uint32_t n_launches;     /* alike, before it was made */
-    struct df_variant *next; /* live or retired */
-};
-
 /* ---- taking back ---- */
 
-static void destroy(df_tiers *t, df_variant *v)
+void df_variant_destroy(df_tiers *t, df_variant *v)
 {
     if (!v) return;
     if (v->code.main) df_code_release(t, &v->code);
@@ -58,7 +42,7 @@ static void destroy_all(df_tiers *t, df_variant *list)
 {
     for (df_variant *v = list, *next; v; v = next) {
         next = v->next;
-        destroy(t, v);
+        df_variant_destroy(t, v);
     }
 }
 
@@ -72,8 +56,7 @@ void df_variants_sweep(df_tiers *t)
     destroy_all(t, list);
 }
 
-/* Under the variants' lock. */
-static void retire(df_tiers *t, df_variant *v)
+void df_variant_retire(df_tiers *t, df_variant *v)
 {
     df_exec *const x = &v->of->exec;
     for (int i = 0; i < DF_VARIANTS; i++)
@@ -87,7 +70,7 @@ static void retire(df_tiers *t, df_variant *v)
     t->retired = v;
 }
 
-static bool is_live(const df_variant *v)
+bool df_variant_is_live(const df_variant *v)
 {
     const df_exec *const x = &v->of->exec;
     bool any = false;
@@ -110,7 +93,7 @@ static void make_room(df_tiers *t, size_t size)
 {
     while (t->variants &&
            df_cache_stats_get(t->store).bytes + t->variant_bytes + size > t->max_bytes)
-        retire(t, least_used(t));
+        df_variant_retire(t, least_used(t));
 }
 
 void df_variants_make_room(df_tiers *t, size_t size)
@@ -127,7 +110,7 @@ void df_variants_finish(df_tiers *t, entry *e)
     pthread_mutex_lock(&t->variant_lock);
     for (int i = 0; i < DF_VARIANTS; i++) {
         df_variant *const v = atomic_load_explicit(&e->exec.variant[i], memory_order_relaxed);
-        if (v) retire(t, v);
+        if (v) df_variant_retire(t, v);
     }
     for (df_variant **at = &t->retired; *at;) {
         df_variant *const v = *at;
@@ -145,8 +128,8 @@ void df_variants_finish(df_tiers *t, entry *e)
 
 /* ---- telling ---- */
 
-static void make_event(df_event *out, const df_variant *v, df_reason reason, const char *expected,
-                       const char *found)
+void df_variant_event(df_event *out, const df_variant *v, df_reason reason, const char *expected,
+                      const char *found)
 {
     const entry *const e = v->of;
     df_event_make(out, reason, e->site ? e->site : e->plan_site, e->ops, expected, found);
@@ -176,7 +159,7 @@ static bool publish(df_tiers *t, df_variant *v)
     }
     if (fits) {
         df_variant *const before = atomic_load(&x->variant[place]);
-        if (before) retire(t, before);
+        if (before) df_variant_retire(t, before);
         v->next = t->variants;
         t->variants = v;
         t->variant_bytes += v->bytes;
@@ -208,12 +191,13 @@ void df_variant_make(df_tiers *t, entry *e)
     snprintf(facts, sizeof facts, "%s", found);
     snprintf(found + at, sizeof found - at, " in %u launches in a row; took %.2f ms", v->n_launches,
              (double)ns * 1e-6);
-    if (st == DEFT_OK) make_event(&event, v, DF_WHY_variant_new, "any extents and numbers", found);
+    if (st == DEFT_OK)
+        df_variant_event(&event, v, DF_WHY_variant_new, "any extents and numbers", found);
     if (st == DEFT_OK) df_code_show(t, e, ".variant", &v->code);
     const bool is_made = st == DEFT_OK && publish(t, v);
     if (!is_made)
-        make_event(&event, v, DF_WHY_variant_failed, expected,
-                   st == DEFT_OK ? "no room within max_code_bytes" : d.text);
+        df_variant_event(&event, v, DF_WHY_variant_failed, expected,
+                         st == DEFT_OK ? "no room within max_code_bytes" : d.text);
 
     pthread_mutex_lock(&t->lock);
     t->stats.compile_ns += ns;
@@ -234,7 +218,7 @@ void df_variant_make(df_tiers *t, entry *e)
                                    .compile_ns = ns,
                                    .n_in_module = 1 };
     df_tier_log(t, e, &told);
-    if (!is_made) destroy(t, v);
+    if (!is_made) df_variant_destroy(t, v);
     df_variants_sweep(t);
 }
 
@@ -243,163 +227,4 @@ entry *df_variant_take(df_tiers *t)
     entry *const e = t->first_wish;
     if (e) t->first_wish = e->next_wish;
     return e;
-}
-
-/* Under the lock: in AUTO queues e's wish; false: the caller is to make it. */
-static bool queue_wish(df_tiers *t, entry *e)
-{
-    if (t->tier != DF_TIER_AUTO) return false;
-    df_counted_ref(&e->ref);
-    e->next_wish = NULL;
-    if (t->first_wish)
-        t->last_wish->next_wish = e;
-    else
-        t->first_wish = e;
-    t->last_wish = e;
-    t->n_pending++;
-    pthread_cond_broadcast(&t->changed);
-    return true;
-}
-
-static df_number_slots numbers_of(const df_exec *x)
-{
-    const uint64_t mask = ~atomic_load_explicit(&x->given_up, memory_order_relaxed);
-    return (df_number_slots){ x->numbers.f32 & mask, x->numbers.f64 & mask };
-}
-
-/* Whether x has a variant of this kind or better for launches like c. */
-static bool is_served(df_exec *x, const df_call *c, df_variant_kind kind)
-{
-    for (int i = 0; i < DF_VARIANTS; i++) {
-        const df_variant *const v = atomic_load(&x->variant[i]);
-        if (v && v->kind >= kind && df_facts_hold(&v->facts, x->kernel, c)) return true;
-    }
-    return false;
-}
-
-/* The run is inside. */
-static void wish(df_tiers *t, df_exec *x, const df_call *c, df_variant_kind kind, uint32_t after)
-{
-    entry *const e = df_entry_of(x);
-    if (!t->compiler || is_served(x, c, kind)) return;
-    df_variant *v = df_mem_zalloc(t->mem, sizeof *v);
-    if (!v) return; /* the general code goes on; asked again some launches later */
-    v->of = e;
-    v->kind = kind;
-    v->n_launches = kind == DF_VARIANT_NUMBERS ? after * DF_NUMBERS_FACTOR : after;
-    v->generation = t->generation;
-    df_facts_take(&v->facts, &x->watch, x->kernel, c, kind, numbers_of(x), after);
-
-    bool makes = false;
-    pthread_mutex_lock(&t->lock);
-    const uint32_t n_made = atomic_load_explicit(&x->n_variants, memory_order_relaxed);
-    const bool may = !e->wish && n_made < DF_MAX_VARIANTS &&
-                     (t->tier != DF_TIER_AUTO || df_tiers_need_thread(t));
-    if (may) {
-        e->wish = v;
-        v = NULL;
-        atomic_store_explicit(&x->n_variants, n_made + 1, memory_order_relaxed);
-        makes = !queue_wish(t, e);
-    }
-    pthread_mutex_unlock(&t->lock);
-    destroy(t, v);
-    if (makes) df_variant_make(t, e);
-}
-
-/* ---- choosing ---- */
-
-/* Launch c breaks the facts of v, of `numbers` for the first time. The run is inside. */
-static void give_up(df_tiers *t, df_variant *v, const df_call *c, uint64_t numbers)
-{
-    df_event event;
-    char expected[160], found[96];
-    df_exec *const x = &v->of->exec;
-    df_facts_print(&v->facts, x->kernel, expected, sizeof expected);
-    if (numbers)
-        df_facts_print_numbers(numbers, c->args->num, x->kernel, found, sizeof found);
-    else
-        snprintf(found, sizeof found, "others in %u launches in a row", atomic_load(&v->n_missed));
-    make_event(&event, v, DF_WHY_variant_dropped, expected, found);
-    atomic_fetch_or(&x->given_up, numbers);
-    pthread_mutex_lock(&t->variant_lock);
-    const bool is_first = is_live(v); /* another thread may have been here */
-    if (is_first) retire(t, v);
-    pthread_mutex_unlock(&t->variant_lock);
-    if (!is_first) return;
-    pthread_mutex_lock(&t->lock);
-    t->stats.variants_dropped++;
-    df_tiers_hear(t, &event);
-    pthread_mutex_unlock(&t->lock);
-    df_event_log(t->log, &event);
-}
-
-static void enter(df_tiers *t, bool *is_inside)
-{
-    if (*is_inside) return;
-    df_tiers_check_fork(t); /* which begins the count anew */
-    atomic_fetch_add(&t->inside, (UINT64_C(1) << INSIDE_BITS) + 1);
-    *is_inside = true;
-}
-
-void df_tiers_leave(df_tiers *t)
-{
-    atomic_fetch_sub(&t->inside, 1);
-}
-
-static bool has_variants(const df_exec *x)
-{
-    bool any = false;
-    for (int i = 0; i < DF_VARIANTS; i++)
-        any |= atomic_load_explicit(&x->variant[i], memory_order_relaxed) != NULL;
-    return any;
-}
-
-/* The best of x's variants that fits, or NULL. */
-static df_variant *find(df_tiers *t, df_exec *x, const df_call *c)
-{
-    df_variant *best = NULL;
-    for (int i = 0; i < DF_VARIANTS; i++) {
-        df_variant *const v = atomic_load(&x->variant[i]);
-        if (!v) continue;
-        const uint64_t numbers = df_facts_other_numbers(&v->facts, c);
-        if (numbers == 0 && df_facts_hold(&v->facts, x->kernel, c)) {
-            if (!best || v->kind > best->kind) best = v;
-            continue;
-        }
-        const uint32_t n = atomic_load_explicit(&v->n_missed, memory_order_relaxed) + 1;
-        atomic_store_explicit(&v->n_missed, n, memory_order_relaxed);
-        if (numbers || n > t->variant_after * DF_MISSED_FACTOR) give_up(t, v, c, numbers);
-    }
-    return best;
-}
-
-const df_code *df_tiers_choose(df_tiers *t, df_exec *x, const df_code *general, const df_call *c,
-                               bool *is_inside)
-{
-    if (!x->may_vary) return general;
-    df_variant *v = NULL;
-    if (has_variants(x)) {
-        enter(t, is_inside);
-        v = find(t, x, c);
-    }
-    const uint32_t n_made = atomic_load_explicit(&x->n_variants, memory_order_relaxed);
-    const df_number_slots numbers = numbers_of(x);
-    const bool is_best =
-        v && v->kind >= DF_VARIANT_ALL && (v->facts.num_mask || !(numbers.f32 | numbers.f64));
-    if (n_made < DF_MAX_VARIANTS && !is_best && general == &df_entry_of(x)->code[DF_OPT_O2]) {
-        const uint32_t after = t->variant_after << n_made;
-        const df_variant_kind kind = df_watch_launch(&x->watch, x->kernel, c, numbers, after);
-        if (kind != DF_VARIANT_NONE) {
-            enter(t, is_inside);
-            wish(t, x, c, kind, after);
-            v = find(t, x, c);
-        }
-    }
-    if (!v) return general;
-    if (atomic_load_explicit(&v->n_missed, memory_order_relaxed) != 0)
-        atomic_store_explicit(&v->n_missed, 0, memory_order_relaxed);
-    atomic_store_explicit(&v->used,
-                          atomic_load_explicit(&t->inside, memory_order_relaxed) >> INSIDE_BITS,
-                          memory_order_relaxed);
-    return &v->code;
 }
