@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Captures: deft/capture.h. A call looks for a recording (capture.h) that holds and replays it: the
- * sources are looked up, what the recorded code could see of them is compared, numbers and draws
- * are patched into the arguments, and the plan runs. Else the function runs, as a step that is
- * noted (recording.c).
+ * Captures: deft/capture.h.
+ *
+ * A call looks for a recording (capture.h) that still holds, and replays it. The places
+ * are looked up, and compared with what the recorded code could see of them. Numbers and
+ * draws are written into the arguments of the trace, and the plan runs. Otherwise the
+ * function runs as a step that is recorded (recording.c).
  */
 #include <math.h>
 #include <stdarg.h>
@@ -16,7 +18,7 @@
 
 /* ---- reasons ---- */
 
-/* Once for each reason in a row. */
+/* Logs the reason, unless the call before had the same one. */
 static void log_reason(deft_capture *c)
 {
     if (!c->reason[0] || strcmp(c->reason, c->logged) == 0) return;
@@ -49,7 +51,7 @@ void deft_capture_destroy(deft_capture **pc)
     if (!pc || !*pc) return;
     deft_capture *const c = *pc;
     *pc = NULL;
-    if (c->running) { /* by its own function */
+    if (c->running) { /* destroyed by its own function */
         c->doomed = true;
         return;
     }
@@ -118,7 +120,7 @@ static deft_tensor *get_param(deft_ctx *cx, const char *what, const char *name, 
                         p ? "was set as the other kind" : "was never set");
     deft_tensor *const t =
         is_int ? df_weak_i(cx, p->i, DF_HANDLE_PARAM) : df_weak_f(cx, p->f, DF_HANDLE_PARAM);
-    if (t) t->node = (uint32_t)(p - c->params.at); /* of weak handles nobody looks at it */
+    if (t) t->node = (uint32_t)(p - c->params.at); /* node has no other use in a weak handle */
     return t;
 }
 
@@ -148,7 +150,7 @@ deft_tensor *deft_const_i(deft_ctx *cx, int64_t value)
 
 /* ---- recording ---- */
 
-/* Whether a tensor the caller hands over can be used, and has its value. */
+/* Checks that a tensor of the caller can be used, and computes its value. */
 static deft_status settle(deft_ctx *cx, deft_tensor *t)
 {
     if (!df_enter_more(cx, "capture_call", 1, t)) return df_deliver(cx);
@@ -175,7 +177,7 @@ static void keep_recording(deft_capture *c, recording *r)
     c->stats.recordings++;
 }
 
-/* The function's outputs become tensors of the scope around its step. */
+/* Makes the function's outputs tensors of the scope around its step. */
 static void hand_out(deft_capture *c, recording *r, deft_tensor **out)
 {
     deft_ctx *const cx = c->cx;
@@ -203,7 +205,7 @@ static deft_tensor *new_handle(deft_ctx *cx, df_value *v)
     return t;
 }
 
-/* The outputs' handles, because after the step nothing may fail. */
+/* Makes the handles of the outputs before the step, because nothing may fail after it. */
 static bool make_outputs_of(deft_ctx *cx, recording *r)
 {
     bool ok = true;
@@ -211,7 +213,8 @@ static bool make_outputs_of(deft_ctx *cx, recording *r)
     return ok;
 }
 
-/* What the function sees of its inputs: handles of the step's own; one for each of the caller's. */
+/* Makes the handles that the function sees: handles in the scope of its step, one for
+ * each handle of the caller. */
 static bool make_inputs_of(deft_ctx *cx, recording *r)
 {
     bool ok = true;
@@ -230,8 +233,8 @@ static void bind(deft_ctx *cx, deft_tensor *t, df_value *v)
     t->value = v;
 }
 
-/* Whether an output that is t has to be computed although t may have a value: memory of the
- * caller's is copied, as what is returned stays; a bare number has no value. */
+/* Whether output t needs a copy although t may have a value. Wrapped memory is copied,
+ * because an output must not change later. A bare number has no value. */
 static bool needs_copy(deft_ctx *cx, const deft_tensor *t, const deft_tensor *callers)
 {
     const df_value *const v = df_handle_value(cx, t);
@@ -239,8 +242,8 @@ static bool needs_copy(deft_ctx *cx, const deft_tensor *t, const deft_tensor *ca
            (callers && callers->flags & DF_HANDLE_MUT);
 }
 
-/* The tensor to keep as an output for t; NULL: an error is pending. What is returned is read as any
- * operand is, so that the recording knows which tensor's value it is. */
+/* The tensor to keep as the output for t; NULL when an error is pending. An output is
+ * read like any operand, so that the recording knows of which tensor it has the value. */
 static deft_tensor *output_of(deft_ctx *cx, const recording *r, deft_tensor *t)
 {
     deft_tensor *callers = NULL;
@@ -265,7 +268,7 @@ static deft_status keep_outputs(deft_capture *c, recording *r, deft_tensor **out
                            *kept);
         if (df_owes(cx, out[*kept])) return df_deliver(cx);
         out[*kept] = output_of(cx, r, out[*kept]);
-        cx->recording = NULL; /* ours, and no reason not to replay */
+        cx->recording = NULL; /* this keep is ours, and does not prevent a replay */
         if (!out[*kept] || !deft_keep(out[*kept])) st = df_deliver(cx);
         cx->recording = r;
         if (st != DEFT_OK) break;
@@ -377,8 +380,9 @@ static bool are_one(deft_capture *c, bool now)
     return false;
 }
 
-/* Looks its tensors up. false: they are not the same one in the same places as then. The arguments
- * come first; those that are one handle have one value, too. */
+/* Looks up the places of r. Returns false when they are not the same tensors in the same
+ * places as when they were recorded. The arguments come first. Arguments that are one
+ * handle have one value, too. */
 static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
 {
     deft_ctx *const cx = c->cx;
@@ -417,12 +421,13 @@ static void gather(deft_ctx *cx, recording *r, deft_tensor *const *in)
         if (t->flags & DF_HANDLE_MUT)
             w->into = df_mut_of(cx, t)->value;
         else
-            w->donor = t->value; /* its own reference, which ends when it is bound anew */
+            /* the handle's own reference, which ends when the handle is bound anew */
+            w->donor = t->value;
     }
 }
 
-/* Who takes a value as it is refers to it after the run alone, and counts from here on: a value
- * that is wanted afterwards is not donated. */
+/* Adds references for the targets that take a value unchanged, and will refer to it only
+ * after the run. So such a value is not donated. */
 static void hold_passed(recording *r)
 {
     for (size_t i = 0; i < r->passed.n; i++) df_value_ref(r->found.at[r->passed.at[i]]);
@@ -436,7 +441,7 @@ static void release_passed(deft_ctx *cx, recording *r)
     }
 }
 
-/* What layers make of their counts and of what they were given. */
+/* Computes the numbers of layers from their counters and from what they were given. */
 static deft_status ask_layers(deft_capture *c, recording *r)
 {
     for (size_t i = 0; i < r->layer_numbers.n; i++) {
@@ -451,7 +456,8 @@ static deft_status ask_layers(deft_capture *c, recording *r)
     return DEFT_OK;
 }
 
-/* false: it does not fit its dtype. */
+/* Writes a number into *to. Returns false, with the error recorded, when it does not fit
+ * its dtype. */
 static bool put_number(deft_capture *c, const recording *r, const number_note *n, int64_t *to)
 {
     deft_ctx *const cx = c->cx;
@@ -488,7 +494,7 @@ static df_value *value_at(const recording *r, uint32_t i)
     return i < r->wanted.n ? r->want.at[i].result : r->found.at[i - r->wanted.n];
 }
 
-/* Handles first: nothing may fail once the plan has run. */
+/* Makes the handles of the outputs before the run, because nothing may fail after it. */
 static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -498,7 +504,8 @@ static deft_status make_outputs(deft_ctx *cx, deft_tensor **out, size_t n)
     return DEFT_OK;
 }
 
-/* Two assigned tensors may exchange their values: all are referenced before the first is bound. */
+/* Binds outputs and assigned tensors. Two assigned tensors may exchange their values, so
+ * all values are referenced before the first is bound. */
 static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_tensor **out)
 {
     for (size_t i = 0; i < r->assigned.n; i++) df_value_ref(value_at(r, r->assigned.at[i].value));
@@ -516,7 +523,8 @@ static void hand_over(deft_ctx *cx, recording *r, deft_tensor *const *in, deft_t
     for (size_t i = 0; i < r->counts.n; i++) *r->counts.at[i].at += r->counts.at[i].n;
 }
 
-/* What it uses beside its inputs, which were looked at before, may miss an assign. */
+/* Checks the tensors from outside, which may miss an assign. The inputs were checked
+ * before. */
 static deft_status missed_before(deft_ctx *cx, const recording *r)
 {
     for (size_t i = 0; i < r->places.n && cx->owes; i++) {
@@ -526,7 +534,8 @@ static deft_status missed_before(deft_ctx *cx, const recording *r)
     return DEFT_OK;
 }
 
-/* Its places are found, and what is passed on is held. */
+/* Runs the cut of r. Its places have been found, and the values that are passed on are
+ * held. */
 static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *in,
                              deft_tensor **out)
 {
@@ -543,7 +552,7 @@ static deft_status run_again(deft_capture *c, recording *r, deft_tensor *const *
     return st;
 }
 
-/* *replayed false: its guards do not hold, and nothing happened. */
+/* Replays r when its guards hold. Otherwise *replayed is false and nothing has happened. */
 static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in, deft_tensor **out,
                           bool *replayed)
 {
@@ -562,7 +571,7 @@ static deft_status replay(deft_capture *c, recording *r, deft_tensor *const *in,
     return st;
 }
 
-/* Replays a recording that holds, or else records. */
+/* Replays a recording that holds, or records a new one. */
 static deft_status call(deft_capture *c, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                         size_t n_out)
 {
@@ -618,7 +627,8 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     if ((st = df_wait(cx)) != DEFT_OK) return st;
     for (size_t i = 0; i < n_in; i++)
         if ((st = settle(cx, in[i])) != DEFT_OK) return st;
-    /* A call is a step: records of before it end, and every handle has its value by itself. */
+    /* A call is a step: earlier records end, and every handle has its own reference to
+     * its value. */
     if (cx->rec.n > 0) st = df_flush(cx);
     if (st != DEFT_OK) return st;
     c->call_site = site;
@@ -633,7 +643,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
     return st;
 }
 
-/* ---- looking ---- */
+/* ---- statistics ---- */
 
 void deft_capture_stats_read(const deft_capture *c, deft_capture_stats *out, size_t size)
 {

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to capture.c and recording.c.
+ * What capture.c and recording.c share.
  *
- * A recording is one made cut of its own (history.h) and, beside it, where everything comes from
- * and goes to: each input of the trace reads an argument of the call or a tensor from outside;
- * each assigned tensor and each output takes a result of the cut, or such an input.
+ * A recording is a cut of its own (history.h), together with the origin and destination
+ * of everything the cut uses. Each input of the trace reads an argument of the call or a
+ * tensor from outside. Each assigned tensor and each output takes a result of the cut, or
+ * the value of such an input.
  *
  *   in[], outside --sources--> inputs of the trace --plan--> results --targets--> assigned, out[]
  *
- * The function sees handles of its own for its arguments, so that an argument is told apart from
- * the same tensor reached from outside. While it runs, each of them and the caller's handle are
- * bound alike (df_recording_twin). What held then as to which handles are one is a guard: among
- * arguments (same), and between arguments and tensors from outside (in_held).
+ * The function sees handles of its own for its arguments, which tells an argument from
+ * the same tensor reached from outside. While the function runs, its handle and the
+ * caller's are bound alike (df_recording_twin). Which handles were the same tensor is a
+ * guard of the recording: among arguments (same), and between arguments and tensors from
+ * outside (in_held).
+ *
+ * All functions need the thread of the context.
  */
 #ifndef DF_LAZY_CAPTURE_H
 #define DF_LAZY_CAPTURE_H
@@ -21,54 +25,62 @@
 
 enum { REASON = 240 };
 
-/* A tensor of the call or from outside. */
+/* A tensor of the call or from outside. t is borrowed; a recording holds it through
+ * `held`. */
 typedef struct tensor_ref {
-    deft_tensor *t; /* NULL: argument `arg` */
+    deft_tensor *t; /* NULL: argument number `arg` of the call */
     uint32_t arg;
 } tensor_ref;
 
-/* A tensor that the function was given or read; those of one class were one tensor. */
+/* A tensor that the function was given or read: a place of the recording. Places with
+ * equal cls had one value when they were recorded. */
 typedef struct read_tensor {
     tensor_ref from;
     uint32_t cls;
-    const df_value *was; /* while recording; not counted */
+    const df_value *was; /* its value while recording; not counted */
 } read_tensor;
 
-/* A record that read a tensor: its place, which is found when all is recorded. */
+/* A record that read a tensor. Its place is found when everything is recorded. */
 typedef struct seen_input {
     uint32_t node, place;
     deft_tensor *t;
     df_value *v; /* not counted */
 } seen_input;
 
-/* Results of the cut are numbered first, then places, whose values are passed on. */
+/* A tensor that gets a value after a replay. `value` numbers the results of the cut
+ * first, then the places, whose values are passed on unchanged. */
 typedef struct target {
-    tensor_ref to; /* assigned; for an output: its index in to.arg */
+    tensor_ref to; /* the assigned tensor; for an output its index is to.arg */
     uint32_t value;
 } target;
 
 typedef struct number_note {
-    uint32_t at, from; /* at: of the records while recording, of the trace afterwards */
+    /* at: index among the arguments of the records while recording, of the trace
+     * afterwards */
+    uint32_t at, from;
     deft_dtype dtype;
-    bool is_layers; /* from: which of layer_numbers; else a parameter */
+    bool is_layers; /* from is an index of layer_numbers, else of the capture's parameters */
 } number_note;
 
-/* A count of a layer's. */
+/* A counter of a layer, its value when the function began, and how often the function
+ * advances it. */
 typedef struct count_note {
     int64_t *at, first, n;
 } count_note;
 
-/* A number of a layer's (df_layer_number). */
+/* A number that a layer computes (df_layer_number). */
 typedef struct layer_number {
-    df_layer_source from;         /* without the handle `given` */
-    uint32_t which, count, param; /* count: in counts. param: what is given; DF_NONE: `given` */
-    int64_t ahead;                /* of the count when the call began */
-    double given, now;            /* now: of a replay */
+    df_layer_source from; /* its handle `given` is NULL */
+    /* which: passed to from.value. count: index of counts. param: index of the parameter
+     * that is given, or DF_NONE for `given` */
+    uint32_t which, count, param;
+    int64_t ahead;     /* the count minus its value when the function began */
+    double given, now; /* now: the number of the current replay */
 } layer_number;
 
 typedef struct draw_note {
-    uint32_t at, rng; /* at as above; rng: in rngs */
-    uint64_t draw;    /* since the first one of that rng */
+    uint32_t at, rng; /* at: like number_note.at; rng: index of rngs */
+    uint64_t draw;    /* number of the draw, from the first draw of that generator */
 } draw_note;
 
 typedef struct rng_note {
@@ -79,38 +91,43 @@ typedef struct rng_note {
 typedef struct df_recording {
     deft_capture *capture;
     df_cut made;
-    bool cut, committed, whole; /* whole: may be replayed */
+    /* cut: the cut has been made; committed: the function has returned; whole: it can be
+     * replayed */
+    bool cut, committed, whole;
     uint64_t used;
     uint32_t n_in, n_out;
-    df_arena own;       /* all that is per argument */
+    df_arena own;       /* owns the arrays per argument */
     df_shape *in_shape; /* per argument */
     uint8_t *in_dtype;
-    uint8_t mixed;                 /* the context's policy */
-    bool *in_memory;               /* per argument: memory that assignments write */
-    bool *in_assigned;             /* per argument: its binding is replaced */
+    uint8_t mixed; /* the context's policy of mixed precision */
+    /* per argument: whether it is wrapped memory that assignments write */
+    bool *in_memory;
+    bool *in_assigned;             /* per argument: whether the function assigns to it */
     uint32_t *same;                /* per argument: the first argument that is the same handle */
-    uint32_t *in_held;             /* per argument: which of held it is; DF_NONE: none */
+    uint32_t *in_held;             /* per argument: its index in held; DF_NONE: not held */
     deft_tensor *const *caller;    /* while recording: the handles of the call */
-    DF_VEC(df_value *) in_value;   /* per argument, while recording; not counted */
-    DF_VEC(deft_tensor *) reached; /* handles of the call that were used by themselves */
+    DF_VEC(df_value *) in_value;   /* per argument: its value while recording; not counted */
+    DF_VEC(deft_tensor *) reached; /* handles of the caller that the function used directly */
     DF_VEC(seen_input) seen;
     DF_VEC(read_tensor) places;
-    DF_VEC(df_value *) results; /* of the wants while recording; not counted */
-    DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; arg DF_NONE: none */
-    DF_VEC(uint32_t) sources;   /* per input of the trace: a place; DF_NONE: memory only written */
+    DF_VEC(df_value *) results; /* per want: its result while recording; not counted */
+    DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; t NULL and arg DF_NONE: none */
+    /* per input of the trace: its place; DF_NONE: wrapped memory that is only written */
+    DF_VEC(uint32_t) sources;
     DF_VEC(target) assigned;
     DF_VEC(target) outputs;
-    DF_VEC(uint32_t) passed; /* places whose values targets take as they are */
+    DF_VEC(uint32_t) passed; /* places whose values become values of targets unchanged */
     DF_VEC(number_note) numbers;
     DF_VEC(layer_number) layer_numbers;
     DF_VEC(count_note) counts;
     DF_VEC(draw_note) draws;
     DF_VEC(rng_note) rngs;
-    DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this */
-    DF_VEC(df_value *) found;   /* of a replay, per place */
-    DF_VEC(df_value *) values;  /* of a replay, per input */
+    DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this recording */
+    DF_VEC(df_value *) found;   /* per place: its value in the current replay */
+    DF_VEC(df_value *) values;  /* per input: its value in the current replay */
     DF_VEC(df_want) want;
-    deft_tensor **in, **out; /* while recording: what the function sees, and its outputs' handles */
+    /* while recording: the handles that the function sees, and those of its outputs */
+    deft_tensor **in, **out;
 } recording;
 
 typedef struct param {
@@ -128,31 +145,36 @@ struct deft_capture {
     DF_VEC(param) params;
     recording *recordings[DEFT_MAX_RECORDINGS];
     uint64_t serial;
-    uintptr_t site, call_site; /* where it was made; of the latest call */
-    bool running, doomed;      /* a call is under way; which ends with the capture's end */
+    uintptr_t site, call_site; /* call sites of deft_capture_create and of the latest call */
+    /* running: a call is in progress; doomed: the capture is destroyed after the call */
+    bool running, doomed;
     deft_capture_stats stats;
     char reason[REASON], logged[REASON];
 };
 
-/* Why the latest call runs C code. */
+/* Stores why the latest call runs the function instead of replaying a recording. */
 void df_capture_because(deft_capture *c, const char *fmt, ...) DF_PRINTF(2, 3) DF_COLD;
 
 recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n_in, size_t n_out);
 void df_recording_destroy(recording *r);
-/* What was assigned, or an output, takes the value v of the step that has just been committed. */
+/* Notes that an assigned tensor, or an output, takes the value v of the step that has
+ * just been committed. When v is neither a result nor a value of a place, the recording
+ * cannot be replayed. */
 void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v);
-/* The functions of every recording. */
+/* The callbacks of every recording. */
 extern const df_recorder df_capture_recorder;
-/* The function has ended, or what is recorded is computed in its middle: all handles of the caller
- * wake. */
+/* Makes the caller's handles of all arguments LIVE again. Called when the function has
+ * ended. */
 void df_recording_reveal(deft_ctx *cx);
-/* The function is about to run: the caller's handles sleep until it uses them by themselves. */
+/* Makes the caller's handles of all arguments UNSEEN, until the function uses them
+ * directly. Called before the function runs. */
 void df_recording_hide(recording *r);
-/* The call fails: what its function counted and drew is taken back. */
+/* Called when the call fails: resets the counters and generators that its function has
+ * advanced. */
 void df_recording_take_back(recording *r);
-/* The first argument that is the same handle as argument i. */
+/* The index of the first argument that is the same handle as argument i. */
 uint32_t df_recording_same(deft_tensor *const *in, uint32_t i);
-/* Which of the tensors from outside argument t is; DF_NONE: none. */
+/* The index in r->held of the handle t; DF_NONE when it is not there. */
 uint32_t df_recording_held(const recording *r, const deft_tensor *t);
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a capture keeps of a run of its function: noted while the function records (recording.h),
- * and worked out when its step has been committed and the values of before are still there.
+ * What a capture keeps of a run of its function. Facts are noted while the function
+ * records (core/recorder.h). They are completed when the step has been committed and the
+ * values from before still exist.
  */
 #include <math.h>
 #include <stdarg.h>
@@ -126,7 +127,8 @@ static void no_memory(deft_ctx *cx)
     recording_spoil(cx, "there is no memory for what it would have to remember", 0);
 }
 
-/* Which argument t is: as the function sees it, or as the caller does. */
+/* The index of the argument that t is, by the function's handle or by the caller's.
+ * DF_NONE: none. */
 static uint32_t argument_of(const recording *r, const deft_tensor *t)
 {
     for (uint32_t i = 0; i < r->n_in; i++)
@@ -173,7 +175,7 @@ static void recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
     const seen_input s = { node, DF_NONE, t, t->value };
     deft_tensor *const twin = recording_twin(cx, t);
     if (!twin && !df_is_outer(cx, t)) recording_spoil(cx, "it makes a tensor from memory", 0);
-    if (twin) { /* one tensor is one record, by whichever handle it is used first */
+    if (twin) { /* one tensor is one record, whichever handle is used first */
         twin->node = node;
         twin->epoch = cx->epoch;
         twin->place = DF_NONE;
@@ -212,7 +214,7 @@ void df_layer_leave(deft_ctx *cx)
     if (cx) cx->layer_nest--;
 }
 
-/* Which of counts it is; DF_NONE: no memory. */
+/* The index of the counter in r->counts, added when it is new. DF_NONE: no memory. */
 static uint32_t count_of(deft_ctx *cx, int64_t *count)
 {
     recording *const r = cx->recording;
@@ -319,7 +321,7 @@ static tensor_ref ref_of(const recording *r, deft_tensor *t)
     return i == DF_NONE ? (tensor_ref){ t, DF_NONE } : (tensor_ref){ NULL, i };
 }
 
-/* Keeps what ref names from outside, once for this recording. */
+/* Keeps the tensor from outside that ref names, once for this recording. */
 static void hold(recording *r, tensor_ref ref)
 {
     deft_ctx *const cx = r->capture->cx;
@@ -355,7 +357,7 @@ static void recording_wants(deft_ctx *cx)
     }
 }
 
-/* Which result v is, or else the value of which place; DF_NONE: neither. */
+/* The number of v as a target value: a result, else a place. DF_NONE: neither. */
 static uint32_t value_of(const recording *r, const df_value *v)
 {
     for (uint32_t i = 0; i < r->results.n; i++)
@@ -390,8 +392,8 @@ static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, 
     hold(r, from);
 }
 
-/* The arguments in order, then what was read from outside. All values of the beginning are still
- * there: records and the undo log hold them. */
+/* Finds the places: the arguments in order, then the tensors read from outside. All
+ * values from the beginning still exist, because records and the undo log hold them. */
 static void find_places(deft_ctx *cx, recording *r)
 {
     uint32_t n = 0;
@@ -406,7 +408,7 @@ static void find_places(deft_ctx *cx, recording *r)
     }
 }
 
-/* Both lists are in the order of the records. */
+/* Finds the place of each input. Both lists are in the order of the records. */
 static void find_sources(deft_ctx *cx, recording *r)
 {
     const df_cut *const m = &r->made;
@@ -428,7 +430,7 @@ static void find_sources(deft_ctx *cx, recording *r)
     }
 }
 
-/* Room for what a replay looks up. */
+/* Allocates the lists that a replay fills. */
 static bool make_room(deft_ctx *cx, recording *r)
 {
     return df_vec_reserve(cx->mem, &r->found, r->places.n) &&
@@ -436,7 +438,8 @@ static bool make_room(deft_ctx *cx, recording *r)
            df_vec_reserve(cx->mem, &r->want, r->wanted.n);
 }
 
-/* Places of the records become places of the trace; what no result depends on goes. */
+/* Changes *at from an index among the arguments of the records to one of the trace.
+ * Returns false when no result depends on the argument. */
 static bool to_trace(const df_cut *m, uint32_t *at)
 {
     for (uint32_t j = 0; j < m->t->n_args; j++)
@@ -473,7 +476,8 @@ static void recording_commit(deft_ctx *cx)
     if (!make_room(cx, r)) no_memory(cx);
     for (size_t i = 0; i < cx->undo.n && r->whole; i++) {
         deft_tensor *const t = cx->undo.at[i].t;
-        if (t->flags & DF_HANDLE_MUT) continue; /* its memory was written; it stays bound to it */
+        /* its memory was written, and it stays bound to that memory */
+        if (t->flags & DF_HANDLE_MUT) continue;
         const tensor_ref ref = ref_of(r, t);
         if (!ref.t) r->in_assigned[ref.arg] = true;
         df_recording_target(cx, r, false, ref, t->value);

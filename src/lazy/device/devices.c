@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public calls that ask for the devices of a runtime and for their state (deft/device.h).
+ * The public calls that query the devices of a runtime and their state (deft/device.h).
  */
 #include "lazy/core/devices.h"
 

@@ -10,7 +10,7 @@
 
 #include "lazy/run/submit.h"
 
-/* The value of t, computed when it is pending; counted. */
+/* Gives the value of t, computed when it is pending. The caller owns a reference. */
 static deft_status value_of(deft_ctx *cx, deft_tensor *t, df_value **out)
 {
     df_recording_reads(cx);
@@ -96,7 +96,7 @@ deft_status deft_map_device(deft_tensor *t, deft_mapped *out, deft_device *where
                        "map_device: wrapped memory with gaps is the caller's own: use it there");
     }
     *where = df_value_where(cx, v);
-    if (v->flags & DF_VALUE_MUT) { /* assignments write it: a copy stays */
+    if (v->flags & DF_VALUE_MUT) { /* assignments write the memory: a copy does not change */
         df_value *copy = NULL;
         st = df_value_moved(cx, &cx->diag, v, *where, &copy);
         df_value_drop(cx, &v);
