@@ -35,13 +35,12 @@ extern "C" {
 /* Why a call failed. The comment of a function names the codes that have a meaning of their
  * own there. */
 typedef enum deft_status {
-    DEFT_OK = 0,      /* The call has done its work. */
-    DEFT_E_ARG = 1,   /* An argument has no meaning here: NULL, an unknown flag, a wrong size. */
-    DEFT_E_SHAPE = 2, /* The shapes of the operands do not fit together. */
-    DEFT_E_DTYPE = 3, /* The operation has no rule for these dtypes. */
-    DEFT_E_RANGE = 4, /* An axis, index, bound or number is outside what is allowed. */
-    DEFT_E_STATE =
-        5, /* The call is not allowed in this state, or for a tensor whose scope has ended. */
+    DEFT_OK = 0,        /* The call has done its work. */
+    DEFT_E_ARG = 1,     /* An argument has no meaning here: NULL, an unknown flag, a wrong size. */
+    DEFT_E_SHAPE = 2,   /* The shapes of the operands do not fit together. */
+    DEFT_E_DTYPE = 3,   /* The operation has no rule for these dtypes. */
+    DEFT_E_RANGE = 4,   /* An axis, index, bound or number is outside what is allowed. */
+    DEFT_E_STATE = 5,   /* The call is not allowed now, or the scope of a tensor has ended. */
     DEFT_E_MEMORY = 6,  /* Memory ran out, or a bound on memory cannot be met. */
     DEFT_E_LIMIT = 7,   /* A fixed or configured limit is exceeded: a count, a size, a depth. */
     DEFT_E_COMPILE = 8, /* The compiler refused a kernel, and no fallback was allowed. */
