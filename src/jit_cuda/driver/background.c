@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries that a run can do without, since a more general one stands in: compiled beside runs by
- * one thread, a few to a program, so that each arrives soon and whoever ends the device waits for
- * one program at most. What must hold: a job owns all that it needs, as plans come and go; each
- * entry is asked for once, however many runs want it, and what could not be made is not tried
- * again. A forked child has no such thread, and none may be started there: NVRTC's locks may be
- * held by the one that was lost.
+ * Background compilation of entries whose runs use a more general entry as the fallback.
+ * One thread compiles a few entries to a program. So each entry arrives soon, and
+ * destroying the device waits for one program at most.
+ *
+ * What must hold:
+ * - A job owns copies of all that it needs, because plans come and go.
+ * - Each entry is requested once, however many runs want it. An entry that failed is not tried
+ *   again.
+ * - A forked child has no such thread and must not start one: the missing thread may hold locks of
+ *   NVRTC.
  */
 #include "jit_cuda/driver/module.h"
 
@@ -22,7 +26,7 @@ typedef enum job_state { QUEUED, BUSY, FAILED } job_state;
 
 typedef struct job {
     struct job *next;
-    df_kernel kernel; /* its own */
+    df_kernel kernel; /* points into `storage` */
     void *storage;
     size_t storage_size;
     df_cuda_entry entry;
@@ -35,13 +39,13 @@ struct df_cuda_background {
     const df_log *log;
     df_modules *m;
     df_fork_detector mark;
-    atomic_bool is_lost; /* in a forked child: the lock may be held for ever */
+    atomic_bool is_lost; /* in a forked child, where the lock may be held for ever */
     atomic_uint_fast64_t arrived;
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     pthread_t thread;
     bool has_thread, stop, has_told;
-    job *jobs; /* the oldest first */
+    job *jobs; /* in the order of requests */
     uint32_t n_jobs, n_pending;
 };
 
@@ -53,7 +57,7 @@ static void job_destroy(const df_mem *mem, job *j)
     df_mem_free(mem, j, sizeof *j);
 }
 
-/* Copies n bytes to *at, which moves on. */
+/* Copies n bytes to *at and advances *at. */
 static const void *put(char **at, const void *from, size_t n)
 {
     char *const to = *at;
@@ -98,7 +102,8 @@ static void fn_drop(df_cuda_fn *fn)
     df_counted_drop(&c);
 }
 
-/* made[i]: the modules have it now. The first failure is d's. */
+/* Compiles n jobs as one program. made[i] says whether the modules then have entry i. The
+ * first error is in d. */
 static void make(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
 {
     df_cuda_want want[IN_PROGRAM];
@@ -115,7 +120,8 @@ static void make(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n
     }
 }
 
-/* One that is refused takes no other with it. */
+/* Compiles n jobs as one program, then each missing one alone, so that a refused entry does
+ * not take others with it. */
 static void make_all(df_cuda_background *l, df_diag *d, job *const *jobs, uint32_t n, bool *made)
 {
     make(l, d, jobs, n, made);
@@ -126,7 +132,7 @@ static void make_all(df_cuda_background *l, df_diag *d, job *const *jobs, uint32
     }
 }
 
-/* Under the lock: of those queued the oldest, now BUSY. */
+/* Under the lock. Marks the oldest queued jobs as BUSY and returns how many there are. */
 static uint32_t take(df_cuda_background *l, job **out)
 {
     uint32_t n = 0;
@@ -138,7 +144,8 @@ static uint32_t take(df_cuda_background *l, job **out)
     return n;
 }
 
-/* Under the lock: those that failed stay, to be known again. */
+/* Under the lock. Removes the jobs that were compiled. Failed jobs stay in the list, so
+ * that they are not tried again. */
 static void settle_jobs(df_cuda_background *l, job *const *jobs, uint32_t n, const bool *made)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -189,7 +196,7 @@ static void *work(void *user)
     return NULL;
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
 static bool is_lost(df_cuda_background *l)
 {
@@ -200,7 +207,8 @@ static bool is_lost(df_cuda_background *l)
     return atomic_load(&l->is_lost);
 }
 
-/* Under the lock. A full queue is no answer for ever: what arrives makes room. */
+/* Under the lock. When the list is full, the answer is not final while jobs are pending,
+ * because each compiled job makes room. */
 static df_cuda_answer enqueue(df_cuda_background *l, const df_kernel *k, df_cuda_entry e,
                               const char *ops)
 {
@@ -241,7 +249,7 @@ void df_cuda_background_settle(df_cuda_background *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* ---- life ---- */
+/* ---- creating, destroying ---- */
 
 deft_status df_cuda_background_create(df_diag *d, const df_mem *mem, const df_log *log,
                                       df_modules *m, df_cuda_background **out)
@@ -267,7 +275,8 @@ static void stop(df_cuda_background *l)
     if (l->has_thread) pthread_join(l->thread, NULL);
 }
 
-/* In a child jobs are lost with the thread: it may have been among them. */
+/* In a forked child the jobs are leaked: the missing thread may have been changing the
+ * list. */
 void df_cuda_background_destroy(df_cuda_background **out)
 {
     df_cuda_background *const l = *out;

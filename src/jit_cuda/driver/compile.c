@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Wanted entries to code. Of NVRTC's time for a kernel two thirds are its optimizer's, which no
- * sharing saves; so kernels share programs only as far as threads and their beginnings ask for it,
- * and programs are cut to take about the same time. With a waiter the calling
- * thread compiles nothing: it asks now and then whether to go on. What is in the compiler cannot be
- * stopped; what has not begun is then left out.
+ * Compiles wanted entries to programs.
+ *
+ * Two thirds of NVRTC's time for a kernel are its optimizer's, and sharing a program does
+ * not save them. So kernels share a program only to use no more programs than threads, and
+ * to save the fixed cost of a program. Programs are divided so that they take about the
+ * same time.
+ *
+ * With a waiter the calling thread compiles nothing: it asks the waiter at intervals
+ * whether to go on. A program that is in the compiler cannot be stopped, so only programs
+ * that have not begun are left out.
  */
 #include "jit_cuda/driver/module.h"
 
@@ -16,13 +21,13 @@
 
 enum { MOST_THREADS = 16 };
 
-/* Of NVRTC's time, in ms. CUDA 13.5, sm_90: the prelude is 6 ms of a program's beginning; kernels
- * of the examples are off by up to a half. */
+/* Estimates of NVRTC's time, in ms, measured with CUDA 13.5 for sm_90. The prelude is 6 ms
+ * of PROGRAM_COSTS. For kernels of the examples the estimate is wrong by up to a half. */
 #define PROGRAM_COSTS 28.0
 #define ENTRY_COSTS 8.0
-#define STAGE_COSTS 50.0 /* after the first */
+#define STAGE_COSTS 50.0 /* per stage after the first */
 #define INS_COSTS 1.3
-#define MOST_COSTS 1000.0 /* of a program: so long a run that is stopped waits */
+#define MOST_COSTS 1000.0 /* bound per program, because an interrupted run waits for the program */
 
 /* ---- one program ---- */
 
@@ -31,7 +36,7 @@ static bool contracts(const df_cuda_want *w)
     return (w->kernel->flags & DF_KERNEL_FAST) != 0;
 }
 
-/* The number of want i's kernel within the piece. */
+/* The index of want i's kernel among the kernels of the piece. */
 static uint32_t kernel_number(df_cuda_want *const *want, const df_cuda_piece *p, uint32_t i)
 {
     uint32_t n = 0;
@@ -46,7 +51,7 @@ void df_cuda_piece_name(df_cuda_want *const *want, const df_cuda_piece *p, uint3
     df_cuda_entry_name(name, want[i]->entry, out, 64);
 }
 
-/* The text of all wants in [first, end), which are of one kernel. */
+/* Appends the text of the wants in [first, end), which are of one kernel. */
 static deft_status put_kernel(const df_cuda_compiler *c, df_diag *d, df_cuda_want *const *want,
                               const df_cuda_piece *p, uint32_t first, uint32_t end, df_str *text)
 {
@@ -58,7 +63,7 @@ static deft_status put_kernel(const df_cuda_compiler *c, df_diag *d, df_cuda_wan
     return df_cuda_text(d, want[first]->kernel, name, entry, end - first, c->mem, text);
 }
 
-/* The architecture to compile for; *st and d: there is none. */
+/* The architecture to compile for. When there is none, sets *st and d. */
 static int nearest_of(const df_cuda_compiler *c, df_diag *d, deft_status *st)
 {
     const int nearest = df_nvrtc_nearest(c->nvrtc, c->arch);
@@ -86,7 +91,7 @@ deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *tex
     const int nearest = nearest_of(c, d, &st);
     if (st != DEFT_OK) return st;
     df_cuda_dump(c->log, text);
-    /* A cubin does for later GPUs of its generation. */
+    /* A cubin also runs on later GPUs of its generation. */
     if (nearest / 10 == c->arch / 10)
         return df_nvrtc_compile(c->nvrtc, d, text, nearest, may_contract, out);
     return df_nvrtc_ptx(c->nvrtc, d, text, nearest, may_contract, out);
@@ -118,7 +123,7 @@ static void name_kernel(df_diag *d, const df_cuda_want *w)
     if (w->ops) (void)df_fail_more(d, " (a kernel of %s)", w->ops);
 }
 
-/* Of a program that is refused, which kernel it is: each by itself. */
+/* Finds which kernel of a refused program is refused, by compiling each alone. */
 static void blame(const df_cuda_compiler *c, df_cuda_want *const *want, df_cuda_piece *p)
 {
     const uint32_t end = p->first + p->n;
@@ -144,7 +149,7 @@ static void try_piece(const df_cuda_compiler *c, df_cuda_want *const *want, df_c
     p->is_tried = true;
 }
 
-/* ---- cutting ---- */
+/* ---- dividing wants into programs ---- */
 
 static double cost_of(const df_cuda_want *w)
 {
@@ -153,7 +158,7 @@ static double cost_of(const df_cuda_want *w)
     return ENTRY_COSTS + INS_COSTS * k->n_ins + STAGE_COSTS * n_more;
 }
 
-/* The end of the wants of one kernel that begin at i. */
+/* The end of the range of wants of one kernel that begins at i. */
 static uint32_t end_of_kernel(df_cuda_want *const *want, uint32_t i, uint32_t end)
 {
     uint32_t next = i + 1;
@@ -161,7 +166,8 @@ static uint32_t end_of_kernel(df_cuda_want *const *want, uint32_t i, uint32_t en
     return next;
 }
 
-/* Each has the cost of its whole kernel. */
+/* Sets the cost of each want to the cost of its kernel's wants together. Returns the sum
+ * over all kernels. */
 static double set_costs(df_cuda_want *const *want, uint32_t n)
 {
     double all = 0;
@@ -185,7 +191,7 @@ static bool is_before(const df_cuda_want *a, const df_cuda_want *b)
     return a->piece < b->piece;
 }
 
-/* Equal ones keep their order, so that those of a kernel stay together. */
+/* Insertion sort. It is stable, so that wants of one kernel stay together. */
 static void sort(df_cuda_want **want, uint32_t n,
                  bool (*before)(const df_cuda_want *a, const df_cuda_want *b))
 {
@@ -205,7 +211,7 @@ static uint32_t least_busy(const df_cuda_piece *piece, uint32_t n)
     return best;
 }
 
-/* A program must be worth its beginning, and not keep others waiting. */
+/* A program must be worth its fixed cost, and must not make others wait for long. */
 static uint32_t count_pieces(double cost, uint32_t n, uint32_t n_threads)
 {
     const double worth = cost / PROGRAM_COSTS, least = cost / MOST_COSTS;
@@ -214,8 +220,8 @@ static uint32_t count_pieces(double cost, uint32_t n, uint32_t n_threads)
     return pieces >= n ? n : pieces < 1 && n > 0 ? 1 : (uint32_t)pieces;
 }
 
-/* Of those that may contract, or of those that may not: the costliest kernel first, each to the
- * piece that has the least. */
+/* Divides wants that all may be contracted, or all may not. Assigns the costliest kernel
+ * first, each kernel to the piece with the least cost so far. */
 static uint32_t cut(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_cuda_piece *out)
 {
     const uint32_t n_pieces = count_pieces(set_costs(want, n), n, n_threads);
@@ -249,16 +255,16 @@ uint32_t df_cuda_pieces(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_
     return n_pieces + n_fast;
 }
 
-/* ---- side by side ---- */
+/* ---- compiling in parallel ---- */
 
 typedef struct crew {
     const df_cuda_compiler *c;
     df_cuda_want *const *want;
     df_cuda_piece *piece;
     uint32_t n;
-    pthread_mutex_t lock; /* guards the rest */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t ended;
-    uint32_t next, n_done; /* pieces */
+    uint32_t next, n_done; /* indices of pieces */
     bool stops;
 } crew;
 
@@ -285,7 +291,7 @@ static uint32_t count_entries(const crew *c, uint32_t n)
     return entries;
 }
 
-/* Until all pieces are tried, or w has had enough. */
+/* Waits until all pieces are tried or w stops the wait. */
 static void watch(crew *c, df_waiter *w)
 {
     const uint64_t begun = df_os_now_ns();

@@ -1,34 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Copies. The host's memory goes through a ring of pinned memory, because a copy from other memory
- * either waits or may see what the caller writes later. A put fills pieces one after the other, and
- * the GPU takes each while the next is being filled:
+ * Copies. Memory of the host goes through a ring of pinned memory. A copy from memory that
+ * is not pinned would either wait, or see what the caller writes later. An upload fills
+ * pieces one after the other, and the GPU reads each piece while the next is filled:
  *
  *   piece 0         piece 1         piece 2         piece 3
  *   |ev busy ......|ev busy ......|filled ->       |ev busy ......|
  *                                  at_piece         is waited for before it is filled
  *
- * Small puts share a piece; an event is recorded only when it is full. A get runs the pieces the
- * other way, and as it waits to its end the ring is empty behind it. In one queue a piece may be
- * written by the GPU while an earlier put from it is still to be read: they are in order.
+ * Small uploads share a piece, and an event is recorded only when the piece is full. A
+ * download uses the pieces in the other direction. It waits for its end, so the ring is
+ * empty after it.
  *
- * From and to memory that is pinned already, large copies go directly and are waited for.
+ * Within one queue the GPU may write a piece while an earlier upload from that piece is
+ * still to be read, because the queue runs both in order.
+ *
+ * A large copy from or to memory that is already pinned goes directly and is waited for.
  */
 #include <string.h>
 
 #include "jit_cuda/driver/gpu_internal.h"
 
 enum {
-    DIRECT_FROM = 2,      /* pieces; below, asking whether memory is pinned is not worth it */
-    ATTR_MEMORY_TYPE = 2, /* CUpointer_attribute */
-    TYPE_HOST = 1,        /* CUmemorytype */
+    /* pieces: for smaller copies it does not pay to query whether memory is pinned */
+    DIRECT_FROM = 2,
+    ATTR_MEMORY_TYPE = 2,        /* CUpointer_attribute */
+    TYPE_HOST = 1,               /* CUmemorytype */
     PEERS_ENABLED_ALREADY = 704, /* CUresult */
     ALIGN = 64
 };
 
 /* ---- the ring ---- */
 
-/* Nothing may be filled in before all of the queue's work is done. */
+/* Marks all pieces as busy until all work of the queue has ended, so that nothing is filled
+ * before. */
 static void spoil(df_queue *q)
 {
     for (uint32_t i = 0; i < DF_RING_PIECES; i++)
@@ -36,7 +41,7 @@ static void spoil(df_queue *q)
     q->filled = q->piece_bytes;
 }
 
-/* Until the GPU does not need the piece any more. */
+/* Waits until the GPU does not need the piece any more. */
 static deft_status settle(df_queue *q, df_diag *d, df_ring_piece *p)
 {
     if (!p->is_busy) return DEFT_OK;
@@ -48,6 +53,7 @@ static deft_status settle(df_queue *q, df_diag *d, df_ring_piece *p)
 }
 
 static deft_status mark(df_queue *q, df_diag *d, df_ring_piece *p)
+/* Records the event of a piece. */
 {
     const df_cu_result r = q->g->dr->event_record(p->ev, q->stream);
     if (r) return df_gpu_failed(q->g, q, d, r, false, "cuEventRecord");
@@ -55,7 +61,7 @@ static deft_status mark(df_queue *q, df_diag *d, df_ring_piece *p)
     return DEFT_OK;
 }
 
-/* On to the next piece. */
+/* Makes the next piece the one that is filled. Waits until it is free. */
 static deft_status advance(df_queue *q, df_diag *d)
 {
     deft_status st = DEFT_OK;
@@ -78,7 +84,8 @@ static bool is_pinned(const df_queue *q, const void *p)
 
 /* ---- to the GPU ---- */
 
-/* As much as the piece at hand has room for; at most n. */
+/* Uploads as much as fits into the rest of the current piece, at most n bytes. *done: how
+ * many. */
 static deft_status put_some(df_queue *q, df_diag *d, df_cu_ptr to, const void *from, size_t n,
                             size_t *done)
 {
@@ -128,7 +135,7 @@ static deft_status get_one(df_queue *q, df_diag *d, char *to, df_cu_ptr from, si
 {
     deft_status st = DEFT_OK;
     TRY(df_ring_make(q, d));
-    spoil(q); /* what fails in between leaves a copy under way */
+    spoil(q); /* on failure the copy may still be running */
     const df_cu_result r = q->g->dr->copy_out(q->ring, from, bytes, q->stream);
     if (r) TRY(df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoHAsync"));
     TRY(df_queue_drain(q, d, "cuStreamSynchronize"));
@@ -137,7 +144,7 @@ done:
     return st;
 }
 
-/* Piece number i of `bytes` into its place in the ring; marked. */
+/* Enqueues the download of piece i of `bytes` into its piece of the ring, and its event. */
 static deft_status fetch(df_queue *q, df_diag *d, size_t i, df_cu_ptr from, size_t bytes)
 {
     const size_t at = i * q->piece_bytes,
@@ -155,7 +162,7 @@ static deft_status get_pieces(df_queue *q, df_diag *d, char *to, df_cu_ptr from,
     const size_t n = (bytes + q->piece_bytes - 1) / q->piece_bytes;
     size_t asked = 0;
     TRY(df_ring_make(q, d));
-    spoil(q); /* as above */
+    spoil(q); /* on failure copies may still be running */
     for (size_t i = 0; i < n; i++) {
         for (; asked < n && asked < i + DF_RING_PIECES; asked++)
             TRY(fetch(q, d, asked, from, bytes));
@@ -205,8 +212,8 @@ deft_status df_queue_copy(df_queue *q, df_diag *d, df_cu_ptr to, df_cu_ptr from,
     return r ? df_gpu_failed(q->g, q, d, r, false, "cuMemcpyDtoDAsync") : DEFT_OK;
 }
 
-/* Asks, once for a pair, that g reaches other's memory by itself. Copies only get slower without.
- */
+/* Enables direct access of g to other's memory, once for each pair. Without it copies are
+ * only slower. */
 static void enable_peer(df_gpu *g, const df_gpu *other)
 {
     const uint64_t bit = (uint64_t)1 << (other->ordinal & 63);
@@ -246,7 +253,7 @@ deft_status df_queue_copy_peer(df_queue *q, df_diag *d, df_cu_ptr to, df_queue *
     else
         TRY(copy_over(q, d, to, other->g, from, bytes));
     st = df_queue_after(other, d, q);
-    if (st != DEFT_OK) (void)df_queue_wait(q, NULL); /* `from` may be dropped even so */
+    if (st != DEFT_OK) (void)df_queue_wait(q, NULL); /* `from` may be dropped all the same */
 done:
     return st;
 }

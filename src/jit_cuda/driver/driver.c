@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of the Driver API. What must hold: whatever is wrong with the library (none, a stub, an
- * old one, no GPU behind it) is a status whose sentence says what was tried; it is never unloaded,
- * since its threads are not ours to end.
+ * The table of the Driver API.
  *
- * 11.4 is the oldest that does: the first with cuGraphInstantiateWithFlags; NVRTC as nvrtc.c wants
- * it came with 11.2.
+ * What must hold: every fault of the library (none, a stub, too old, no GPU) is a status
+ * whose sentence says what was tried. The library is never unloaded, because its threads
+ * are not ours to end.
+ *
+ * CUDA 11.4 is the oldest version that works: it is the first with
+ * cuGraphInstantiateWithFlags. The NVRTC that nvrtc.c needs came with 11.2.
  */
 #include "jit_cuda/driver/driver.h"
 
@@ -26,7 +28,7 @@ struct df_driver_forks {
 };
 
 typedef struct opened {
-    df_driver dr; /* first: it is what others have */
+    df_driver dr; /* first, because callers hold a pointer to it */
     struct df_driver_forks forks;
 } opened;
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CUDA Driver API, opened at run time: its types and calls as their documentation has them, and
- * what an error of theirs becomes here. No CUDA header is needed. The library is libcuda.so.1, or
- * what DEFT_CUDA_DRIVER names; it is never linked. A missing or too old one, the stub that toolkits
- * ship and a machine without a GPU are DEFT_E_BACKEND with a sentence.
+ * The CUDA Driver API, opened at run time. Types and calls are declared here as NVIDIA's
+ * documentation gives them, so no CUDA header is needed.
+ *
+ * The library is libcuda.so.1, or the file that DEFT_CUDA_DRIVER names; it is never linked.
+ * When it is missing, too old, or the stub that toolkits ship, df_driver_open fails with
+ * DEFT_E_BACKEND and a sentence. A machine without a GPU fails in the same way.
  */
 #ifndef DF_JIT_CUDA_DRIVER_H
 #define DF_JIT_CUDA_DRIVER_H
@@ -11,7 +13,7 @@
 #include "base/diag.h"
 #include "base/mem.h"
 
-typedef int df_cu_result; /* 0: success */
+typedef int df_cu_result; /* CUresult; 0 is success */
 typedef int df_cu_device;
 typedef uint64_t df_cu_ptr;
 typedef struct CUctx_st *df_cu_ctx;
@@ -33,8 +35,8 @@ enum {
     DF_CU_NOT_READY = 600
 };
 
-/* What nodes of graphs are made of: CUDA_KERNEL_NODE_PARAMS (of cuGraphAddKernelNode, without _v2)
- * and the like. */
+/* The parameters of graph nodes. df_cu_kernel_node is CUDA_KERNEL_NODE_PARAMS, as
+ * cuGraphAddKernelNode without _v2 takes it; the others follow the same pattern. */
 typedef struct df_cu_kernel_node {
     df_cu_fn func;
     unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
@@ -65,16 +67,17 @@ typedef struct df_cu_memcpy3d { /* CUDA_MEMCPY3D */
     size_t width, height, depth;
 } df_cu_memcpy3d;
 
-/* CUgraphNodeParams, of cuGraphAddNode (without _v2), and in it CUDA_CONDITIONAL_NODE_PARAMS. */
+/* CUgraphNodeParams, as cuGraphAddNode without _v2 takes it. It contains
+ * CUDA_CONDITIONAL_NODE_PARAMS. */
 typedef struct df_cu_node_params {
-    int type; /* 13: conditional */
+    int type; /* 13 is a conditional node */
     int reserved0[3];
     union {
         struct {
             df_cu_condition handle;
             int type;            /* 0: if, 1: while */
-            unsigned size;       /* of bodies: 1 */
-            df_cu_graph *bodies; /* out: the driver's own */
+            unsigned size;       /* the number of bodies, always 1 */
+            df_cu_graph *bodies; /* out: graphs that the driver owns */
             df_cu_ctx ctx;
         } conditional;
         int64_t reserved1[29];
@@ -105,7 +108,8 @@ typedef struct df_cu_access {
     int flags; /* 3: read and write */
 } df_cu_access;
 
-/* X(field, symbol, parameters). REQUIRED: without one of them a driver is too old. */
+/* Each list has rows X(field, symbol, parameters). A driver without one of the REQUIRED
+ * calls is too old. */
 #define DF_CU_REQUIRED(X)                                                                          \
     X(init, cuInit, (unsigned))                                                                    \
     X(driver_version, cuDriverGetVersion, (int *))                                                 \
@@ -154,8 +158,8 @@ typedef struct df_cu_access {
       (df_cu_fn, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,             \
        df_cu_stream, void **, void **))
 
-/* OPTIONAL: NULL where the driver has none. Peers, virtual memory, graphs, conditional
- * nodes. */
+/* An OPTIONAL call is NULL when the driver does not have it. They serve peer access,
+ * virtual memory, graphs and conditional nodes. */
 #define DF_CU_OPTIONAL(X)                                                                          \
     X(peer_can, cuDeviceCanAccessPeer, (int *, df_cu_device, df_cu_device))                        \
     X(peer_enable, cuCtxEnablePeerAccess, (df_cu_ctx, unsigned))                                   \
@@ -198,26 +202,29 @@ typedef struct df_cu_access {
 
 typedef struct df_driver {
     const df_mem *mem;
-    int version; /* 12040 is 12.4 */
+    int version; /* 12040 is CUDA 12.4 */
     int n_devices;
-    struct df_driver_forks *forks; /* driver.c's */
+    struct df_driver_forks *forks; /* private to driver.c */
 #define DF_CU_FIELD(field, symbol, parameters) df_cu_result(*field) parameters;
     DF_CU_REQUIRED(DF_CU_FIELD)
     DF_CU_OPTIONAL(DF_CU_FIELD)
 #undef DF_CU_FIELD
 } df_driver;
 
-/* path NULL: DEFT_CUDA_DRIVER, or the usual name. Calls cuInit. *out is the caller's; the library
- * stays loaded. DEFT_E_BACKEND; DEFT_E_MEMORY. */
+/* Opens the library, finds its calls and calls cuInit. path NULL means DEFT_CUDA_DRIVER or,
+ * without that, the usual name. The caller owns *out. Returns DEFT_E_BACKEND when there is
+ * no usable driver or GPU, and DEFT_E_MEMORY. */
 deft_status df_driver_open(df_diag *d, const df_mem *mem, const char *path, df_driver **out);
-void df_driver_close(df_driver **dr); /* NULL is fine */
+void df_driver_close(df_driver **dr); /* NULL is fine; the library stays loaded */
 
-/* DEFT_E_BACKEND in a child that was forked after the driver was opened: CUDA does not work there,
- * and no call may be made. Any thread. */
+/* Returns DEFT_E_BACKEND in a child process that was forked after df_driver_open. CUDA does
+ * not work in such a child, and no call of the driver may be made there. Any thread. */
 deft_status df_driver_usable(const df_driver *dr, df_diag *d);
 
-/* What r, not 0, of call `what` ("cuMemAlloc of 4096 bytes") is: DEFT_E_MEMORY for want of memory,
- * else DEFT_E_BACKEND; the sentence has the driver's name for it. */
+/* Turns an error of the driver into a status and a sentence. r is the error, not 0. `what`
+ * is a format string that describes the call, for example "cuMemAlloc of 4096 bytes".
+ * Returns DEFT_E_MEMORY when memory ran out, and DEFT_E_BACKEND otherwise. The sentence
+ * contains the driver's name for the error. */
 deft_status df_driver_fail(const df_driver *dr, df_diag *d, df_cu_result r, const char *what, ...)
     DF_PRINTF(4, 5);
 

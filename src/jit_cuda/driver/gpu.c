@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A GPU: its primary context, retained once and current only within a call of ours; its facts; its
- * events, which are made once and used again; and what becomes of an error of the driver.
+ * A GPU: its primary context, its events, and how errors of the driver are handled. The
+ * context is retained once, and is current only within a call of this library. Events are
+ * created once and reused.
  *
- * Which errors last stands in the driver's documentation ("the process must be terminated and
- * relaunched"). After one of them no call is made but those that end things, so that what is told
- * is the first sentence and not the hundredth.
+ * The driver's documentation says which errors stay ("the process must be terminated and
+ * relaunched"). After such an error only calls that destroy things are made. So the error
+ * that is reported is the first one, and not a consequence of it.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ bool df_gpu_is_lasting(df_cu_result r)
     }
 }
 
-/* Which launch an error may come from. */
+/* Appends to d which launch an error may come from. */
 static void tell_note(const df_gpu *g, const df_queue *q, df_diag *d)
 {
     char site[DF_SITE_TEXT];
@@ -155,7 +156,7 @@ df_cu_result df_gpu_event_take(df_gpu *g, df_cu_event *out)
         *out = g->events.at[--g->events.n];
         return 0;
     }
-    /* Room for all of them, so that giving back cannot fail. */
+    /* Reserves entries for all events that exist, so that df_gpu_event_give cannot fail. */
     if (!df_vec_reserve(g->mem, &g->events, g->n_events + 1)) return DF_CU_OUT_OF_MEMORY;
     const df_cu_result r = g->dr->event_create(out, DISABLE_TIMING);
     g->n_events += r == 0;

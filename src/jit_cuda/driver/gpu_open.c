@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening and closing a GPU: its properties are asked for, its primary context is retained, and its
- * cached memory and events are given back at the end.
+ * Opening and closing a GPU. Opening queries its properties and retains its primary
+ * context. Closing frees its cached memory and its events.
  */
 #include <stdio.h>
 #include <string.h>

@@ -19,7 +19,8 @@ void *df_library_open(const char *path, const char *const *names, size_t n)
     return library;
 }
 
-/* Data and function pointers have one representation here; C has no conversion between them. */
+/* Data and function pointers have one representation on this platform, but C has no
+ * conversion between them. */
 bool df_library_find(void *library, const char *symbol, void *fn)
 {
     void *const p = dlsym(library, symbol);

@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The memory of a GPU: a caching allocator in the order of queues. Blocks come from the driver one
- * by one, in size classes (base/size_class.h), and are never split. A dropped block goes to the
- * list of the queue it was made on:
+ * The memory of a GPU: a caching allocator in the order of queues. Blocks are allocated
+ * from the driver one by one, in size classes (base/size_class.h), and are never split. A
+ * dropped block goes to the list of the queue it was made on. Who may reuse it, and when:
  *
- *   its own queue   takes it at once: what that queue is given from now on comes after the work
- *                   that was on the block
- *   another queue   takes it when that work is known to have ended. Blocks are numbered as they are
- *                   dropped; the first request that looks records an event behind them (drop_mark),
- *                   and a later one that finds it done may have all it covers. Nobody waits, and
- *                   with one queue no event is ever recorded.
- *   used in other   queues as well: on the drop its own queue is made to wait for them, so that
- *                   only that one matters afterwards
- *   queue is gone   orphans: their work has ended
+ *   its own queue    At once: later work of the queue comes after the work on the block.
+ *   another queue    When the work on the block is known to have ended. Blocks are numbered as
+ *                    they are dropped. The first request that looks at the list records an event
+ *                    behind them (drop_mark). A later request that finds the event done may take
+ *                    every block that the event covers. No thread waits. With one queue no
+ *                    event is recorded for this.
+ *   used in others   A drop makes the block's own queue wait for the other queues that used it.
+ *                    After that only its own queue matters.
+ *   queue destroyed  The block is an orphan: its work has ended, and any queue may take it.
  *
- * Giving back: cuMemFree may come only after all work on a block. So the blocks are taken out of
- * the lists under the lock, each queue is waited for by an event without it, and then they are
- * freed. Blocks of which the driver would not say go to the stuck ones, and are freed with the GPU.
+ * Freeing: cuMemFree may be called only after all work on a block. So blocks are first
+ * taken out of the lists under the lock. Then each queue is waited for, by an event and
+ * without the lock. Then the blocks are freed. Blocks whose work the driver cannot confirm
+ * as ended are *stuck*, and are freed with the GPU.
  */
 #include "base/size_class.h"
 #include "jit_cuda/driver/gpu_internal.h"
@@ -33,15 +34,16 @@ enum {
 };
 
 struct df_gpu_block {
-    df_gpu_link age; /* first: a link is its block. Only while cached */
+    df_gpu_link age; /* first, so that a link can be cast to its block; used while cached */
     df_buffer b;
     df_gpu *g;
-    df_queue *q;               /* made on, a reference; NULL: borrowed memory, or an orphan */
-    DF_VEC(df_queue *) users;  /* other queues, a reference each */
-    df_gpu_block *next, *prev; /* in its class, while cached; next: in a chain */
-    uint64_t size;             /* of the class; 0: borrowed, or lent */
-    df_gpu_loan loan;          /* back NULL: it is not lent */
-    uint64_t dropped;          /* its number among its queue's */
+    /* the queue it was made on, a reference; NULL: wrapped memory, or an orphan */
+    df_queue *q;
+    DF_VEC(df_queue *) users;  /* other queues that used it, a reference each */
+    df_gpu_block *next, *prev; /* in the list of its class while cached; `next` also links chains */
+    uint64_t size;             /* of the class; 0: wrapped or lent memory */
+    df_gpu_loan loan;          /* back is NULL: not lent */
+    uint64_t dropped;          /* its number among the dropped blocks of its queue */
 };
 
 static df_gpu_block *block_of(df_buffer *b)
@@ -58,7 +60,7 @@ static df_gpu_block *block_create(df_gpu *g, uint64_t size)
     return k;
 }
 
-/* Not its memory on the GPU. */
+/* Frees the struct, not the memory on the GPU. */
 static void block_forget(df_gpu *g, df_gpu_block *k)
 {
     df_vec_finish(g->mem, &k->users);
@@ -70,14 +72,14 @@ static df_cu_ptr address(const df_gpu_block *k)
     return (df_cu_ptr)(uintptr_t)k->b.data;
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static void count_live(df_gpu *g, uint64_t size)
 {
     g->stats.live_bytes += size;
     if (g->stats.live_bytes > g->stats.peak_bytes) g->stats.peak_bytes = g->stats.live_bytes;
 }
 
-/* ---- lists; all under the lock ---- */
+/* ---- lists; all need the lock ---- */
 
 static df_gpu_free *list_of(df_gpu *g, df_gpu_block *k)
 {
@@ -128,13 +130,14 @@ static void set_queue(df_gpu_block *k, df_queue *q)
     k->q = q;
 }
 
-/* ---- what another queue's blocks wait for; under the lock ---- */
+/* ---- what other queues wait for; all need the lock ---- */
 
 void df_memory_settle(df_queue *q, uint64_t n_dropped)
 {
     if (n_dropped > q->n_settled) q->n_settled = n_dropped;
 }
 
+/* Records an event behind the dropped blocks, unless their work has ended. */
 static void mark_drops(df_queue *q)
 {
     df_gpu *const g = q->g;
@@ -145,7 +148,7 @@ static void mark_drops(df_queue *q)
         q->drop_covers = q->n_dropped;
 }
 
-/* Asks how far q is. Errors are left to those who wait for q. */
+/* Queries how far q is. Errors are left to whoever waits for q. */
 static void look_at_drops(df_queue *q)
 {
     if (q->drop_mark && q->g->dr->event_query(q->drop_mark) == 0) {
@@ -155,6 +158,7 @@ static void look_at_drops(df_queue *q)
     if (!q->drop_mark) mark_drops(q);
 }
 
+/* A cached block of q whose work has ended; NULL: none. */
 static df_gpu_block *settled_in(df_queue *q, uint32_t cls)
 {
     for (df_gpu_block *k = q->free.cls[cls]; k; k = k->next)
@@ -162,17 +166,17 @@ static df_gpu_block *settled_in(df_queue *q, uint32_t cls)
     return NULL;
 }
 
-/* ---- giving back ---- */
+/* ---- freeing ---- */
 
-/* A queue's blocks on their way out. */
+/* Cached blocks of one queue that are being freed. */
 typedef struct leaving {
     df_gpu_block *chain;
-    df_cu_event ev; /* behind the work on them; NULL: it has ended */
+    df_cu_event ev; /* behind the work on them; NULL: the work has ended */
 } leaving;
 
-/* Under the lock: takes all that q has cached out, the orphans for q NULL; only the oldest ones
- * while more than keep bytes are cached in all. false: the driver would not say when their work
- * ends, and they stay. */
+/* Needs the lock. Takes the oldest cached blocks of q out of its list, for q NULL the
+ * orphans, until at most `keep` bytes are cached in all queues together. Returns false when
+ * no event can be recorded; the blocks then stay. */
 static bool take_out(df_gpu *g, df_queue *q, uint64_t keep, leaving *out)
 {
     *out = (leaving){ 0 };
@@ -202,7 +206,7 @@ static void stick(df_gpu *g, df_gpu_block *k)
     g->stuck = k;
 }
 
-/* Without the lock: waits, frees. */
+/* Without the lock: waits for the work on the blocks and frees them. */
 static void let_go(df_gpu *g, leaving *l)
 {
     const bool has_ended = !l->ev || g->dr->event_wait(l->ev) == 0;
@@ -228,7 +232,8 @@ static void let_go(df_gpu *g, leaving *l)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* The queue of the oldest block that may be taken out, or NULL for an orphan's. false: none. */
+/* The queue of the oldest cached block, NULL for an orphan. Returns false when no more than
+ * `keep` bytes are cached. */
 static bool oldest(df_gpu *g, uint64_t keep, df_queue **q)
 {
     if (g->stats.cached_bytes <= keep) return false;
@@ -236,7 +241,7 @@ static bool oldest(df_gpu *g, uint64_t keep, df_queue **q)
     return true;
 }
 
-/* Entered. Gives back until at most keep bytes are cached. */
+/* Frees blocks until at most `keep` bytes are cached. The context is current. */
 static void shrink(df_gpu *g, uint64_t keep)
 {
     df_queue *q = NULL;
@@ -258,7 +263,8 @@ void df_gpu_trim(df_gpu *g)
 
 /* ---- dropping ---- */
 
-/* Under the lock, entered: what comes into q waits for what is in other now. */
+/* Makes later work of q wait for the work that is in `other`. Needs the lock and the
+ * current context. Returns false when the driver refuses. */
 static bool order(df_queue *q, df_queue *other)
 {
     df_gpu *const g = q->g;
@@ -271,7 +277,8 @@ static bool order(df_queue *q, df_queue *other)
     return ok || g->dr->stream_wait(other->stream) == 0;
 }
 
-/* Under the lock. */
+/* Makes the queue of k wait for all other queues that used k. Needs the lock. Returns false
+ * when that fails. */
 static bool order_users(df_gpu *g, df_gpu_block *k)
 {
     bool ok = true;
@@ -285,7 +292,8 @@ static bool order_users(df_gpu *g, df_gpu_block *k)
     return ok;
 }
 
-/* Where the queues that it was used in cannot be waited for, nothing runs on the GPU any more. */
+/* Drops a buffer of df_gpu_borrower. When the queues that used it cannot be waited for, the
+ * driver has failed and nothing runs on the GPU any more. */
 static void give_back(df_gpu *g, df_gpu_block *k)
 {
     const df_gpu_loan loan = k->loan;
@@ -297,7 +305,7 @@ static void give_back(df_gpu *g, df_gpu_block *k)
     if (loan.back) loan.back(loan.user, loan.what);
 }
 
-/* Of buffers with our home; any thread. */
+/* The `release` of df_buffer_owner. Any thread. */
 static void release(df_buffer *b)
 {
     df_gpu_block *const k = block_of(b);
@@ -330,7 +338,7 @@ static void release(df_buffer *b)
 
 /* ---- allocating ---- */
 
-/* Under the lock: out of its list, for q. */
+/* Needs the lock. Takes k out of its list, for q. */
 static void take(df_queue *q, df_gpu_block *k)
 {
     cache_take(q->g, k);
@@ -338,7 +346,7 @@ static void take(df_queue *q, df_gpu_block *k)
     count_live(q->g, k->size);
 }
 
-/* A block of the class that q may have at once; NULL: none. */
+/* A cached block of the class that q may reuse at once; NULL: none. */
 static df_gpu_block *take_own(df_queue *q, uint32_t cls)
 {
     df_gpu *const g = q->g;
@@ -350,7 +358,8 @@ static df_gpu_block *take_own(df_queue *q, uint32_t cls)
     return k;
 }
 
-/* One that another queue has done with; entered. */
+/* A cached block of the class of another queue whose work has ended; NULL: none. The
+ * context is current. */
 static df_gpu_block *take_others(df_queue *q, uint32_t cls)
 {
     df_gpu *const g = q->g;
@@ -393,7 +402,7 @@ static deft_status none_left(df_gpu *g, df_diag *d, uint64_t size)
     return st;
 }
 
-/* Whether max_bytes allows size more, which is then on its way. */
+/* Whether max_bytes allows `size` bytes more. If so, counts them as requested. */
 static bool reserve(df_gpu *g, uint64_t size)
 {
     pthread_mutex_lock(&g->lock);
@@ -405,7 +414,7 @@ static bool reserve(df_gpu *g, uint64_t size)
     return fits;
 }
 
-/* What was on its way is there, as k, or will not be, for NULL. */
+/* Ends a request of reserve(): the block is k, or could not be allocated when k is NULL. */
 static void arrive(df_queue *q, uint64_t size, df_gpu_block *k)
 {
     df_gpu *const g = q->g;
@@ -419,7 +428,8 @@ static void arrive(df_queue *q, uint64_t size, df_gpu_block *k)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* Entered. A block from the driver, counted, q's. */
+/* Allocates a block from the driver and counts it as live memory of q. The context is
+ * current. */
 static deft_status block_new(df_queue *q, df_diag *d, uint64_t size, uint32_t cls,
                              df_gpu_block **out)
 {
@@ -483,9 +493,9 @@ deft_status df_gpu_buffer(df_queue *q, df_diag *d, int64_t bytes, df_buffer **ou
     return st;
 }
 
-/* ---- the caller's memory ---- */
+/* ---- memory of the caller ---- */
 
-/* Whether bytes at p lie within one piece of memory, as far as the driver says. */
+/* Whether [p, p + bytes) is within one allocation. True when the driver cannot say. */
 static bool is_within(const df_gpu *g, df_cu_ptr p, int64_t bytes)
 {
     df_cu_ptr start = 0;
@@ -538,7 +548,7 @@ deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q)
         return df_fail(d, DEFT_E_ARG, "cuda: memory of GPU %d cannot be used in a queue of GPU %d",
                        g->ordinal, q->g->ordinal);
     deft_status st = df_driver_usable(g->dr, d);
-    if (st != DEFT_OK || !k->q) return st; /* or the caller's own */
+    if (st != DEFT_OK || !k->q) return st; /* no queue: memory of the caller */
     pthread_mutex_lock(&g->lock);
     bool is_known = k->q == q;
     for (size_t i = 0; i < k->users.n && !is_known; i++) is_known = k->users.at[i] == q;
@@ -550,7 +560,7 @@ deft_status df_gpu_used(df_buffer *b, df_diag *d, df_queue *q)
     return st;
 }
 
-/* ---- memory that others give out ---- */
+/* ---- memory of other allocators ---- */
 
 deft_status df_gpu_borrower(df_queue *q, df_diag *d, df_buffer **out)
 {
@@ -591,7 +601,7 @@ void df_memory_unclaim(df_gpu *g, uint64_t bytes)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- the whole ---- */
+/* ---- the GPU as a whole ---- */
 
 df_allocator_stats df_gpu_read(df_gpu *g)
 {

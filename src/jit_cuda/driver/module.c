@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of a GPU's kernels: functions by key, images behind them. What must hold: an image
- * is unloaded when no function of it is held and nothing runs; two threads that want the same may
- * both compile it, and each gets a function that works.
+ * The cache of a GPU's kernels: functions by key, and the images that contain them.
+ *
+ * What must hold: an image is unloaded when no function of it is held and nothing runs. Two
+ * threads that want the same entry may both compile it, and each gets a function that
+ * works.
  */
 #include "jit_cuda/driver/module.h"
 
@@ -14,7 +16,7 @@
 #include "runtime/os.h"
 
 typedef struct df_cuda_image {
-    df_counted counted; /* a reference per function */
+    df_counted counted; /* one reference per function */
     df_modules *m;
     df_cu_module module;
     size_t size;
@@ -39,7 +41,7 @@ static void image_destroy(df_counted *counted)
     df_cuda_image *const image = (df_cuda_image *)(void *)counted;
     df_modules *const m = image->m;
     m->o.settle(m->o.user);
-    /* After an error that stays, or in a forked child, the process gives it back. */
+    /* When the GPU is unusable, or in a forked child, the image is freed with the process. */
     if (df_gpu_enter(m->gpu, NULL) == DEFT_OK) {
         (void)m->driver->module_unload(image->module);
         df_gpu_leave(m->gpu);
@@ -91,7 +93,7 @@ done:
     return st;
 }
 
-/* With a reference to the image of its own. */
+/* Finds an entry of an image. The function holds a reference to the image. */
 static deft_status fn_find(df_modules *m, df_diag *d, df_cuda_image *image, const char *name,
                            df_cuda_fn **out)
 {
@@ -116,7 +118,7 @@ done:
 
 /* ---- the cache ---- */
 
-/* Key bytes in memory of their own. */
+/* A key with its own copy of the bytes. */
 typedef struct key {
     df_cache_key k;
     void *bytes;
@@ -157,7 +159,8 @@ static df_cuda_fn *find(df_modules *m, const key *k)
     return fn;
 }
 
-/* An entry too large for the cache is used by who asked, and compiled again by the next. */
+/* An entry that is too large for the cache is used by the caller that wanted it, and
+ * compiled again for the next one. */
 static deft_status add(df_modules *m, df_diag *d, const key *k, df_cuda_fn *fn, size_t size)
 {
     atomic_fetch_add(&m->compiled, 1);
@@ -181,7 +184,7 @@ done:
     return st;
 }
 
-/* Those without a function, what may contract last. */
+/* Lists the wants without a function, those that may be contracted last. */
 static uint32_t list_missing(df_cuda_want *want, uint32_t n, df_cuda_want **out)
 {
     uint32_t n_out = 0;
@@ -213,7 +216,7 @@ done:
     return st;
 }
 
-/* The first failure is told; what was made besides is kept all the same. */
+/* Reports the first failure. Programs that were compiled are kept all the same. */
 static deft_status load_all(df_modules *m, df_diag *d, df_cuda_want *const *want,
                             const df_cuda_piece *piece, uint32_t n)
 {
@@ -278,7 +281,7 @@ df_cuda_fn *df_modules_find(df_modules *m, const df_kernel *k, df_cuda_entry e)
     return fn;
 }
 
-/* ---- texts of one's own ---- */
+/* ---- programs that are not generated from a kernel ---- */
 
 static deft_status find_names(df_modules *m, df_diag *d, const df_cuda_program *p, df_cuda_fn **fn,
                               bool *all)

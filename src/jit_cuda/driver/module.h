@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels of one GPU: compiled when a run first wants them, loaded, found again by their
- * canonical bytes and entry.
+ * The kernels of one GPU: compiled when a run first wants them, loaded, and cached. The
+ * cache key is the canonical bytes of a kernel together with its entry.
  *
- *   module.c    what is known; loading
- *   compile.c   wanted entries to programs, many kernels each, several compiled at a time
- *   background.c     entries that runs can do without for a while: compiled beside them
- *   dump.c      texts of programs as files, for people
+ *   module.c       the cache; loading
+ *   compile.c      wanted entries to programs of many kernels, several compiled at a time
+ *   background.c   entries that have a fallback: compiled while runs use it
+ *   dump.c         texts of programs as files, for people (in gen/)
  *
- * A program holds kernels that may contract or such that may not. For a GPU whose
- * generation NVRTC knows it is a cubin, for a newer one PTX, which the driver compiles. An *image*
- * is a loaded program; it is unloaded when nobody holds a function of it any more: neither this
- * cache, which is bounded by bytes, nor a plan.
+ * All kernels of a program may be contracted, or none may. A program is a cubin when NVRTC
+ * knows the generation of the GPU. For a newer GPU it is PTX, which the driver compiles.
+ *
+ * An *image* is a loaded program. It is unloaded when no function of it is held any more,
+ * neither by this cache, which is bounded in bytes, nor by a plan.
  */
 #ifndef DF_JIT_CUDA_MODULE_H
 #define DF_JIT_CUDA_MODULE_H
@@ -23,7 +24,7 @@
 
 typedef struct df_modules df_modules;
 
-/* An entry that can be launched while a reference is held. */
+/* A loaded entry. It can be launched while a reference is held. */
 typedef struct df_cuda_fn {
     df_counted counted;
     df_cu_fn fn;
@@ -33,120 +34,138 @@ typedef struct df_cuda_fn {
 typedef struct df_cuda_want {
     const df_kernel *kernel;
     df_cuda_entry entry;
-    const char *ops; /* for sentences; may be NULL */
-    uintptr_t site;
-    df_cuda_fn *fn; /* out: a reference */
-    double cost;    /* these two are compile.c's */
+    const char *ops; /* for error messages; may be NULL */
+    uintptr_t site;  /* call site, for waiters */
+    df_cuda_fn *fn;  /* out: a reference */
+    double cost;     /* `cost` and `piece` are private to compile.c */
     uint32_t piece;
 } df_cuda_want;
 
 typedef struct df_modules_options {
-    size_t max_bytes; /* of code that no plan needs; 0: no bound */
-    /* Returns when nothing that was launched before still runs: before an image is unloaded. */
+    size_t max_bytes; /* bound on code in the cache; 0: no bound */
+    /* Called before an image is unloaded. Must return only when everything that was
+     * launched before has ended. */
     void (*settle)(void *user);
     void *user;
 } df_modules_options;
 
 typedef struct df_modules_stats {
-    uint64_t hits, compiled; /* entries */
-    uint64_t programs, compile_ns, code_bytes;
+    uint64_t hits, compiled;                   /* entries found in the cache; entries compiled */
+    uint64_t programs, compile_ns, code_bytes; /* code_bytes: of all loaded images */
 } df_modules_stats;
 
+/* gpu and nvrtc must outlive *out, which the caller owns. */
 deft_status df_modules_create(df_diag *d, const df_mem *mem, const df_log *log, df_gpu *gpu,
                               df_nvrtc *nvrtc, const df_modules_options *o, df_modules **out);
-void df_modules_destroy(df_modules **m); /* no function is held any more; NULL is fine */
+void df_modules_destroy(df_modules **m); /* all functions have been dropped before; NULL is fine */
 
-/* A function for each of n wants, no two of them equal; wants of one kernel stand together. All or
- * none. Any thread. n_threads: that compile, at most; 0: as many as there are processors. w: while
- * it waits; NULL: nobody asks. DEFT_E_COMPILE: the sentence names the kernel; DEFT_E_INTERRUPTED: w
- * was stopped, and what was in the compiler is kept. */
+/* Fills in `fn` of each of n wants, with a reference. No two wants may be equal, and wants
+ * of one kernel must be neighbours. On failure no want has a function. Any thread.
+ *
+ * n_threads: how many threads compile at most; 0 means one per processor, but at most 16. w
+ * is called while the calling thread waits; NULL means that nobody can interrupt.
+ *
+ * Returns DEFT_E_COMPILE with a sentence that names the kernel, DEFT_E_INTERRUPTED when w
+ * stopped the wait, or another error. Programs that were already in the compiler are kept
+ * in the cache. */
 deft_status df_modules_get(df_modules *m, df_diag *d, df_cuda_want *want, uint32_t n,
                            uint32_t n_threads, df_waiter *w);
-/* What is there already, as a reference; NULL: it is not, or there was no memory to look. */
+/* Returns a reference to an entry that is in the cache. Returns NULL when the entry is not
+ * there, or when memory runs out. */
 df_cuda_fn *df_modules_find(df_modules *m, const df_kernel *k, df_cuda_entry e);
 df_modules_stats df_modules_read(df_modules *m);
 
-/* ---- texts of one's own: matrix products, routines ---- */
+/* ---- programs that are not generated from a kernel: matrix products, routines ---- */
 
 typedef struct df_cuda_program {
-    const void *key; /* n_key bytes: what the text follows from, of at least 4 bytes */
+    const void *key; /* n_key bytes, at least 4, that determine the text */
     size_t n_key;
-    bool contracts;
-    bool is_ptx; /* calls what the driver has, which links it while it compiles PTX */
-    /* Appends to what begins with the prelude. */
+    bool contracts; /* may be compiled with contraction (fused multiply-add) */
+    /* compile to PTX: the text calls functions of the driver, which links them only into
+     * PTX */
+    bool is_ptx;
+    /* Appends the text to `out`, which already holds the prelude. */
     deft_status (*write)(const void *user, df_diag *d, const df_mem *mem, df_str *out);
     const void *user;
-    const char *const *name; /* its entries */
+    const char *const *name; /* names of the entries */
     uint32_t n_names;
-    const char *what; /* for sentences */
+    const char *what; /* for error messages and the log */
 } df_cuda_program;
 
-/* fn[i]: a reference to the entry of that name. */
+/* Compiles and loads p, unless it is in the cache. fn[i] receives a reference to the entry
+ * name[i]. On failure all are NULL. Any thread. */
 deft_status df_modules_program(df_modules *m, df_diag *d, const df_cuda_program *p,
                                df_cuda_fn **fn);
 
 /* ---- compile.c ---- */
 
-/* A program while it is made. */
+/* One program while it is compiled. */
 typedef struct df_cuda_piece {
-    uint32_t first, n; /* wants, of the list that is given */
-    double cost;       /* about how long it takes */
-    df_cubin code;     /* out; to be finished */
-    df_diag diag;
+    uint32_t first, n; /* wants [first, first + n) of the caller's list */
+    double cost;       /* estimated time to compile, in ms */
+    df_cubin code;     /* out: to be freed with df_cubin_finish */
+    df_diag diag;      /* the error, when st is not DEFT_OK */
     deft_status st;
-    bool is_tried;
+    bool is_tried; /* false: left out because the wait was interrupted */
 } df_cuda_piece;
 
 typedef struct df_cuda_compiler {
     const df_mem *mem;
     const df_nvrtc *nvrtc;
     const df_log *log;
-    int arch; /* of the GPU */
+    int arch; /* of the GPU: 90 is compute capability 9.0 */
 } df_cuda_compiler;
 
-/* Text to code for the GPU. */
+/* Compiles a text for the GPU: to a cubin, or to PTX when NVRTC does not know the GPU's
+ * generation. contracts: multiplications and additions may be contracted. */
 deft_status df_cuda_build(const df_cuda_compiler *c, df_diag *d, const char *text, bool contracts,
                           df_cubin *out);
-/* The same as PTX, whatever the GPU. */
+/* Compiles a text to PTX, for any GPU. */
 deft_status df_cuda_build_ptx(const df_cuda_compiler *c, df_diag *d, const char *text,
                               bool contracts, df_cubin *out);
-/* The name of the entry of want i of a piece. */
+/* Writes the name of the entry of want[i], which is in piece p. */
 void df_cuda_piece_name(df_cuda_want *const *want, const df_cuda_piece *p, uint32_t i,
                         char out[64]);
-/* Cuts wants, sorted so that those that may contract stand together, into pieces for n_threads; at
- * most n. Kernels are put in another order, so that pieces take about the same time. */
+/* Divides n wants into at most n pieces for n_threads, and returns how many there are.
+ * Wants that may not be contracted must come first. Reorders the wants so that each piece
+ * is a range of them, and so that all pieces take about the same time. */
 uint32_t df_cuda_pieces(df_cuda_want **want, uint32_t n, uint32_t n_threads, df_cuda_piece *out);
-/* Tries all pieces; n_threads and w as above. Each piece's st says how it went. */
+/* Compiles n pieces; n_threads and w mean the same as for df_modules_get, but n_threads is
+ * not 0. Each piece's st says how it went. Returns DEFT_E_INTERRUPTED when w stopped the
+ * wait before all pieces were tried, otherwise DEFT_OK. */
 deft_status df_cuda_compile(const df_cuda_compiler *c, df_diag *d, df_cuda_want *const *want,
                             df_cuda_piece *piece, uint32_t n, uint32_t n_threads, df_waiter *w);
-/* So many threads compile where nobody says how many. */
+/* How many threads compile when the caller does not say. */
 uint32_t df_cuda_compile_threads(void);
 
 /* ---- background.c ---- */
 
-/* Entries that are compiled beside runs, by a thread of their own, which begins with the first. */
+/* Background compilation of entries, by one thread, which starts with the first request. */
 typedef struct df_cuda_background df_cuda_background;
 
 typedef enum df_cuda_answer {
-    DF_CUDA_COMES, /* df_cuda_background_arrived will grow, and it is worth looking again */
-    DF_CUDA_NEVER, /* it could not be made: what stands in goes on */
-    DF_CUDA_NOBODY /* no memory, no thread, or a forked child: nobody makes it */
+    DF_CUDA_COMES, /* it will be compiled: look again when df_cuda_background_arrived has grown */
+    DF_CUDA_NEVER, /* it could not be compiled and never will be: use the fallback for good */
+    DF_CUDA_NOBODY /* nobody compiles it: no memory, no thread, or a forked child */
 } df_cuda_answer;
+/* m must outlive *out, which the caller owns. */
 
 deft_status df_cuda_background_create(df_diag *d, const df_mem *mem, const df_log *log,
                                       df_modules *m, df_cuda_background **out);
-/* Waits for the program in the compiler; what is still queued is dropped. NULL is fine. */
+/* Waits for the program that is in the compiler, and drops what is queued. NULL is fine. */
 void df_cuda_background_destroy(df_cuda_background **l);
-/* For m to have entry e; k and ops, for sentences, are copied. Any thread, but not in a child. */
+/* Asks for entry e of kernel k to be compiled into the modules. k and ops, which is for
+ * error messages and may be NULL, are copied. Any thread. */
 df_cuda_answer df_cuda_background_ask(df_cuda_background *l, const df_kernel *k, df_cuda_entry e,
                                       const char *ops);
-/* Grows when something was made, or could not be. l may be NULL: 0. */
+/* A count that grows when an entry was compiled or has failed. 0 for l NULL. */
 uint64_t df_cuda_background_arrived(const df_cuda_background *l);
-void df_cuda_background_settle(df_cuda_background *l); /* until nothing is queued; NULL is fine */
+/* waits until nothing is queued or compiled; NULL is fine */
+void df_cuda_background_settle(df_cuda_background *l);
 
 /* ---- dump.c ---- */
 
-/* Writes the text of a program where DEFT_CUDA_DUMP asks for it. Any thread. */
+/* Writes the text of a program to a file when DEFT_CUDA_DUMP asks for that. Any thread. */
 void df_cuda_dump(const df_log *log, const char *text);
 
 #endif

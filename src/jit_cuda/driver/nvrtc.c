@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The few calls of NVRTC that we need, by dlopen; their prototypes stand here, because no CUDA
- * header is at hand. What must hold: a missing library, symbol or architecture is a status whose
- * sentence says what was tried; the compiler's own words are passed on.
+ * The calls of NVRTC that are needed, through dlopen. Their prototypes are declared here,
+ * because no CUDA header is available.
+ *
+ * What must hold: a missing library, symbol or architecture is a status whose sentence says
+ * what was tried. Messages of the compiler are passed on.
  */
 #include "jit_cuda/driver/nvrtc.h"
 
@@ -16,7 +18,7 @@
 
 typedef struct program program;
 
-/* X(field, symbol, parameters): all return 0 or an error */
+/* X(field, symbol, parameters): each returns 0 or an error */
 #define CALLS(X)                                                                                   \
     X(version, nvrtcVersion, (int *, int *))                                                       \
     X(n_archs, nvrtcGetNumSupportedArchs, (int *))                                                 \
@@ -104,7 +106,7 @@ done:
     return st;
 }
 
-/* The library is not closed: its threads and its own memory are not ours to end. */
+/* The library stays open: its threads and its own memory are not ours to end. */
 void df_nvrtc_close(df_nvrtc **n)
 {
     if (*n) df_mem_free((*n)->mem, *n, sizeof **n);
@@ -158,7 +160,7 @@ static deft_status take_code(const df_nvrtc *n, df_diag *d, program *p, const ch
     return df_fail(d, DEFT_E_BACKEND, "nvrtc: no code for %s", target);
 }
 
-/* The first line that speaks of an error, or the first one. */
+/* The first line of the log that contains "error", or its first line. */
 static const char *first_error(const char *log, int *length)
 {
     const char *const error = strstr(log, "error");
@@ -222,9 +224,9 @@ void df_cubin_finish(const df_nvrtc *n, df_cubin *c)
     *c = (df_cubin){ 0 };
 }
 
-/* ---- what entries use ---- */
+/* ---- resources of entries ---- */
 
-/* The number that stands before or after words, within [at, end). */
+/* The number in front of `words` in [at, end), or 0 when `words` is not there. */
 static uint32_t number_before(const char *at, const char *end, const char *words)
 {
     const char *p = strstr(at, words);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * NVTX by dlopen. What must hold: ranges nest, and each begun is ended; without a library nothing
- * is called.
+ * NVTX through dlopen. What must hold: ranges nest, and each range that begins also ends.
+ * Without a library nothing is called.
  */
 #include "jit_cuda/driver/nvtx.h"
 

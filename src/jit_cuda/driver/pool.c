@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory is mapped in pieces, one after the other from the front, and unmapped from the end.
+ * Memory is mapped in pieces, one after the other from the front, and unmapped from the
+ * end.
  *
  *   base |piece 0|piece 1|piece 2| addresses without memory ...          | reserved
  *
- * A piece counts as live memory of the GPU's, within its max_bytes.
+ * A piece counts as live memory of the GPU, within its max_bytes.
  *
- * Without virtual memory there is one piece, of cuMemAlloc, of as many bytes as the pool may ever
- * have: it comes with the first byte that is wanted and goes with the last.
+ * Without virtual memory there is one piece, allocated by cuMemAlloc with the greatest size
+ * that the pool may have. It is allocated when the first byte is needed, and freed when
+ * none is.
  */
 #include "jit_cuda/driver/pool.h"
 
@@ -26,7 +28,7 @@ struct df_cuda_pool {
     const df_mem *mem;
     df_cu_ptr base;
     uint64_t reserved, grain, bytes;
-    bool is_block; /* of `reserved` bytes, or not there */
+    bool is_block; /* without virtual memory: one block of `reserved` bytes, or none */
     DF_VEC(piece) pieces;
 };
 
@@ -40,7 +42,7 @@ static df_cu_alloc_prop memory_of(const df_gpu *g)
     return (df_cu_alloc_prop){ .type = PINNED, .location = { DEVICE, g->device } };
 }
 
-/* Entered. */
+/* Reserves the addresses. The context is current. */
 static deft_status reserve(df_cuda_pool *p, df_diag *d)
 {
     df_gpu *const g = p->g;
@@ -80,7 +82,7 @@ deft_status df_cuda_pool_create(df_diag *d, const df_mem *mem, df_gpu *g, uint64
     return st;
 }
 
-/* Entered. The last piece, on which nothing runs. */
+/* Frees the last piece, on which nothing runs. The context is current. */
 static void drop_piece(df_cuda_pool *p)
 {
     df_gpu *const g = p->g;
@@ -91,7 +93,7 @@ static void drop_piece(df_cuda_pool *p)
     df_memory_unclaim(g, last.size);
 }
 
-/* Entered. Addresses behind what is backed get the memory. */
+/* Maps the memory of k behind what is backed. The context is current. */
 static df_cu_result map(df_cuda_pool *p, const piece *k)
 {
     df_gpu *const g = p->g;
@@ -104,7 +106,8 @@ static df_cu_result map(df_cuda_pool *p, const piece *k)
     return r;
 }
 
-/* Entered. */
+/* Counts `size` bytes as live memory; frees cached memory when max_bytes would be exceeded.
+ * The context is current. */
 static deft_status claim(df_gpu *g, df_diag *d, uint64_t size)
 {
     if (df_memory_claim(g, size)) return DEFT_OK;
@@ -115,7 +118,7 @@ static deft_status claim(df_gpu *g, df_diag *d, uint64_t size)
                    g->ordinal, (unsigned long long)size, (unsigned long long)g->o.max_bytes);
 }
 
-/* Entered. */
+/* Backs `size` bytes more. The context is current. */
 static deft_status add_piece(df_cuda_pool *p, df_diag *d, uint64_t size)
 {
     df_gpu *const g = p->g;
@@ -172,7 +175,7 @@ static deft_status shrink(df_cuda_pool *p, df_diag *d, df_queue *q, uint64_t byt
     return DEFT_OK;
 }
 
-/* ---- without virtual memory; entered ---- */
+/* ---- without virtual memory; the context is current ---- */
 
 static deft_status take_block(df_cuda_pool *p, df_diag *d)
 {
@@ -209,7 +212,7 @@ static deft_status back_block(df_cuda_pool *p, df_diag *d, df_queue *q, uint64_t
     return p->bytes > 0 ? DEFT_OK : take_block(p, d);
 }
 
-/* ---- both ---- */
+/* ---- with and without virtual memory ---- */
 
 deft_status df_cuda_pool_back(df_cuda_pool *p, df_diag *d, df_queue *q, uint64_t bytes)
 {

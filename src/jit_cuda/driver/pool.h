@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A range of a GPU's addresses, reserved once and never moved, of which as much is backed with
- * memory as is needed: what the graphs of a queue share (replay/tree.h). Where the driver has no
- * virtual memory it is one block of a size that is given, or nothing at all.
+ * The graph pool: a range of GPU addresses that the graphs of a queue share
+ * (replay/tree.h). The range is reserved once and never moves. Only as much of it is backed
+ * with memory as is needed.
+ *
+ * Where the driver has no virtual memory, the pool is one block of a given size, or cannot
+ * be created at all.
  */
 #ifndef DF_JIT_CUDA_POOL_H
 #define DF_JIT_CUDA_POOL_H
@@ -11,16 +14,20 @@
 
 typedef struct df_cuda_pool df_cuda_pool;
 
-/* Reserves as many addresses as the GPU has bytes. most: of the pool, 0: not given. DEFT_E_BACKEND:
- * the GPU has no virtual memory, and most is 0. */
+/* Creates a pool without memory. With virtual memory, reserves as many addresses as the GPU
+ * has bytes. most: the size of the block that is used without virtual memory; 0: not given.
+ * Returns DEFT_E_BACKEND when the GPU has no virtual memory and most is 0. */
 deft_status df_cuda_pool_create(df_diag *d, const df_mem *mem, df_gpu *g, uint64_t most,
                                 df_cuda_pool **out);
-void df_cuda_pool_destroy(df_cuda_pool **p);        /* nothing runs there any more; NULL is fine */
-df_cu_ptr df_cuda_pool_base(const df_cuda_pool *p); /* may change while nothing is backed */
-/* Backs the first `bytes`, at least, and as little beyond as the driver's granularity and pieces of
- * 32 MiB allow; less than now: waits for q (NULL: nothing runs there) and gives memory back.
- * DEFT_E_MEMORY: it is as it was. */
+/* no work may use the pool any more; NULL is fine */
+void df_cuda_pool_destroy(df_cuda_pool **p);
+/* the first address; may change while nothing is backed */
+df_cu_ptr df_cuda_pool_base(const df_cuda_pool *p);
+/* Backs at least the first `bytes` of the pool. The backed size is rounded up to the
+ * driver's granularity. Memory is mapped in pieces of at most 32 MiB. Pieces that are
+ * entirely behind `bytes` are freed, after a wait for q. Queue q may be NULL when no work
+ * uses the pool. On DEFT_E_MEMORY the pool is as before. */
 deft_status df_cuda_pool_back(df_cuda_pool *p, df_diag *d, df_queue *q, uint64_t bytes);
-uint64_t df_cuda_pool_bytes(const df_cuda_pool *p); /* backed */
+uint64_t df_cuda_pool_bytes(const df_cuda_pool *p); /* bytes that are backed */
 
 #endif

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Queues: streams, who put what into them, and how one waits for another.
+ * Queues: streams, the launches in them, and how one queue waits for another.
  *
- * How far a GPU is with the launches of a queue is known from waits, and from a mark: an event
- * recorded behind every DF_QUEUE_NOTES_MARK-th launch and asked for at the next such one. So that
- * the blame for an error falls on few launches costs two calls in sixteen launches; after the
- * error nothing more can be learnt, because the driver answers every question with it.
+ * Two things say how far a GPU is with the launches of a queue: waits, and a pending event.
+ * The event is recorded behind every DF_QUEUE_NOTES_MARK-th launch and queried at the next
+ * such launch. This costs two calls per sixteen launches, and an error can then be
+ * attributed to few launches. After an error nothing more can be learned, because the
+ * driver answers every query with the error.
  *
- * A queue lives on without a stream while blocks name it as where they were made (memory.c).
+ * A destroyed queue keeps its struct, without a stream, while blocks refer to it
+ * (memory.c).
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -15,8 +17,9 @@
 
 #include "jit_cuda/driver/gpu_internal.h"
 
-/* ---- entering, waiting ---- */
+/* ---- waiting ---- */
 
+/* The work of the queue, and on its first n_dropped dropped blocks, has ended. */
 static void all_ended(df_queue *q, uint64_t n_dropped)
 {
     df_gpu *const g = q->g;
@@ -38,7 +41,7 @@ static uint64_t dropped(df_queue *q)
 
 deft_status df_queue_drain(df_queue *q, df_diag *d, const char *call)
 {
-    const uint64_t n_dropped = dropped(q); /* the work of later ones may come while we wait */
+    const uint64_t n_dropped = dropped(q); /* blocks dropped during the wait may still be in use */
     const df_cu_result r = q->g->dr->stream_wait(q->stream);
     if (r) return df_gpu_failed(q->g, q, d, r, true, call);
     all_ended(q, n_dropped);
@@ -65,9 +68,9 @@ bool df_queue_is_idle(df_queue *q)
     return r == 0;
 }
 
-/* ---- queues after one another ---- */
+/* ---- order between queues ---- */
 
-/* An event behind what is in q now; the caller gives it back. */
+/* Records an event behind all work that is in q. The caller gives the event back. */
 static deft_status mark_now(df_queue *q, df_diag *d, df_cu_event *out)
 {
     df_gpu *const g = q->g;
@@ -100,7 +103,8 @@ deft_status df_queue_after(df_queue *q, df_diag *d, df_queue *other)
         if (r) st = df_gpu_failed(q->g, q, d, r, false, "cuStreamWaitEvent");
         df_gpu_leave(q->g);
     }
-    /* A wait that was put in is for what was recorded before it: the event may be used again. */
+    /* A wait refers to what was recorded before it was enqueued, so the event may be
+     * reused. */
     pthread_mutex_lock(&other->g->lock);
     df_gpu_event_give(other->g, &ev);
     pthread_mutex_unlock(&other->g->lock);
@@ -120,6 +124,7 @@ static void note(df_queue *q, const df_launch_note *n)
 }
 
 static deft_status look_how_far(df_queue *q, df_diag *d)
+/* Queries the pending event, and records the next one when it is done. */
 {
     df_gpu *const g = q->g;
     df_cu_result r = 0;
@@ -205,7 +210,7 @@ done:
     return st;
 }
 
-/* Under the lock. */
+/* Needs the lock. */
 static void unlink_queue(df_queue *q)
 {
     df_queue **at = &q->g->queues;
@@ -224,7 +229,8 @@ void df_queue_destroy(df_queue **out)
         return;
     }
     const bool is_entered = df_gpu_enter_last(g);
-    /* The error of earlier work may come out of a wait, which says nothing of its end. */
+    /* A wait may report the error of earlier work, and then does not say whether the work
+     * has ended. A second wait does. */
     const bool has_ended =
         is_entered && (!g->dr->stream_wait(q->stream) || !g->dr->stream_wait(q->stream));
     if (is_entered) df_ring_finish(q);

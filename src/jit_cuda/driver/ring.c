@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ring of pinned memory that a queue's copies go through: made with the first copy, marked as
- * free when all work of the queue has ended, and given back with the queue. copy.c fills it.
+ * The ring of pinned memory of a queue, through which its copies go. It is created with the
+ * first copy and freed with the queue. All its pieces are free when all work of the queue
+ * has ended. copy.c fills it.
  */
 #include "jit_cuda/driver/gpu_internal.h"
 
