@@ -2,13 +2,14 @@
  *
  * Reader and writer of safetensors headers (format: huggingface/safetensors, 2022).
  *
- * The reader takes exactly the JSON that the format allows: its depth is fixed, so there is no
- * recursion and no general tree. A file is hostile until proven otherwise: every number is checked
- * for overflow, strings are checked UTF-8, and the memory used is a small multiple of the header's
- * own size, which the caller has seen on disk. Strings are decoded in place, where they never grow.
+ * The reader accepts exactly the JSON that the format allows. Its depth is fixed, so the
+ * reader needs no recursion and no general tree. It trusts nothing in a file: every
+ * number is checked for overflow, and every string is checked to be UTF-8. Its memory is
+ * a small multiple of the size of the header, which the caller has seen on disk. Strings
+ * are decoded in place, where they never grow.
  *
- * Stricter than the reference implementation where that costs no real file anything: unknown fields
- * are refused, and nothing but spaces may follow the object.
+ * The reader is stricter than the reference implementation where no real file is
+ * affected: it refuses unknown fields, and only spaces may follow the object.
  */
 #include "lazy/files/safetensors.h"
 
@@ -21,7 +22,7 @@ typedef struct text {
     uint32_t n;
 } text;
 
-/* A key of the top object (scope 0) or of __metadata__ (scope 1), for the search for duplicates. */
+/* A key of the top object (scope 0) or of __metadata__ (scope 1), for finding duplicates. */
 typedef struct key {
     text name;
     uint32_t scope;
@@ -44,7 +45,7 @@ const char *df_safetensors_show(const char *name, size_t n, char *buf, size_t ro
         const unsigned char c = (unsigned char)name[k];
         buf[k] = c < 0x20 || c == 0x7f ? '?' : name[k];
     }
-    /* Never half a character. */
+    /* Does not cut a character in half. */
     while (k < n && k > 0 && ((unsigned char)name[k] & 0xc0) == 0x80) k--;
     buf[k] = '\0';
     if (k < n) memcpy(buf + k, "...", 4);
@@ -248,7 +249,7 @@ typedef struct dtype_row {
     uint32_t size;
 } dtype_row;
 
-/* What the format knows; the sizes of dtypes that are not ours are checked too. */
+/* The dtypes of the format. The sizes of dtypes that deft does not have are checked too. */
 static const dtype_row dtypes[] = {
     { "BOOL", DEFT_BOOL, 1 }, { "U8", DEFT_U8, 1 },   { "I32", DEFT_I32, 4 },
     { "I64", DEFT_I64, 8 },   { "F32", DEFT_F32, 4 }, { "F64", DEFT_F64, 8 },
@@ -295,7 +296,7 @@ static deft_status read_shape(reader *r, df_safetensors_entry *e, fields *f)
         if (__builtin_mul_overflow(f->numel, v, &f->numel)) f->overflow = true;
     } while (take(r, ','));
     TRY(expect(r, ']', "expected , or ] in a shape"));
-    if (zero) { /* whatever the others are */
+    if (zero) { /* whatever the other extents are */
         f->numel = 0;
         f->overflow = false;
     }
@@ -429,8 +430,8 @@ static void swap(char *a, char *b, size_t size)
     memcpy(b, tmp, size);
 }
 
-/* Heapsort (Williams 1964): in place, no recursion, n log n on every input; qsort promises none of
- * it. */
+/* Heapsort (Williams 1964): in place, without recursion, and n log n for every input.
+ * qsort promises none of these. */
 static void sort(void *base, size_t n, size_t size, compare_fn compare)
 {
     char *const at = base;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See store.h. Wide elements stand first in the file, so that all are aligned.
+ * Stores a program and its inputs: store.h. Wide elements come first in the file, so that
+ * all are aligned.
  */
 #include "lazy/files/store.h"
 
@@ -28,7 +29,7 @@ static uint64_t input_bytes(const df_trace *t, uint32_t input)
     return (uint64_t)df_trace_numel(t, t->inputs[input].node) * element_size(t, input);
 }
 
-/* ---- what stands in them ---- */
+/* ---- contents ---- */
 
 typedef char input_name[16];
 
@@ -149,7 +150,7 @@ static deft_status put_inputs(const df_store *s, file *f)
     return st;
 }
 
-/* Ends a file that was created; one that is not whole goes. */
+/* Closes a file that was created, and removes it when it is incomplete. */
 static deft_status end(file *f, deft_status st)
 {
     if (close(f->fd) != 0 && st == DEFT_OK) st = failed(f, "close");
@@ -181,7 +182,7 @@ deft_status df_store_write(const df_store *s, df_diag *d, int dir, const char *n
     (void)sigpending(&pending);
     pthread_sigmask(SIG_BLOCK, &size, &before);
     const deft_status st = write_both(s, &f, name);
-    /* The one that came of writing. */
+    /* Removes the SIGXFSZ that writing has raised. */
     while (st != DEFT_OK && !sigismember(&pending, SIGXFSZ) &&
            sigtimedwait(&size, NULL, &(struct timespec){ 0 }) > 0) {
     }
@@ -189,7 +190,7 @@ deft_status df_store_write(const df_store *s, df_diag *d, int dir, const char *n
     return st;
 }
 
-/* ---- asked for by the program ---- */
+/* ---- requests of the program ---- */
 
 void df_store_forget(deft_ctx *cx)
 {

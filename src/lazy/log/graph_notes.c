@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graph trees in the structured log: decisions as they are made, nodes and totals when a queue
- * goes. Fields are those of docs/trace-format.md. The words are the device's, which may be gone
- * when the writer comes: so all of this are records, which are copies.
+ * Graph trees in the structured log: decisions when they are made, nodes and totals when
+ * a queue is destroyed. The fields are those of docs/trace-format.md. Strings belong to
+ * the device, which may be destroyed before the writer runs, so everything is written as
+ * records, which are copies.
  */
 #include "lazy/log/notes.h"
 
@@ -27,7 +28,7 @@ static void put_range(df_str *s, uint64_t offset, uint64_t bytes)
     df_json_close(s, ']');
 }
 
-/* The arena, then the outputs. */
+/* Writes the placements of the arena and then of the outputs. */
 static void put_layout(df_str *s, const df_replay_event *t)
 {
     if (!t->out) return;
@@ -37,7 +38,7 @@ static void put_layout(df_str *s, const df_replay_event *t)
     df_json_close(s, ']');
 }
 
-/* What a node is and has come to. */
+/* Writes the description and the counters of a node. */
 static void put_node(df_str *s, const df_replay_event *t)
 {
     char variant[24];

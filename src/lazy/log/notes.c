@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Notes and records of contexts: notes.h. Fields are those of docs/trace-format.md.
+ * Notes and records of contexts: notes.h. The fields are those of docs/trace-format.md.
  */
 #include "lazy/log/notes.h"
 
@@ -12,7 +12,7 @@
 #include "lazy/files/store.h"
 #include "runtime/os.h"
 
-/* A plan of more records is told without its texts: they would fill the queue. */
+/* The texts of a plan with more records are left out, because they would fill the queue. */
 enum { MOST_RECORDS = 65536 };
 
 static uint64_t word(const char *text)
@@ -149,7 +149,8 @@ static void put_memory(df_str *s, const df_plan *p, const int64_t *slots)
     df_mem_free(s->mem, ranges, (p->n_bufs + 1) * sizeof *ranges);
 }
 
-/* The plans within a plan, itself where it has no parts, in the order of df_plan_each. */
+/* Writes the plans within a plan, or the plan itself when it has no parts, in the order
+ * of df_plan_each. */
 static void put_blocks(df_str *s, const df_plan *p, const int64_t *slots)
 {
     for (uint32_t i = 0; i < p->n_parts; i++) {
@@ -170,7 +171,7 @@ static void put_blocks(df_str *s, const df_plan *p, const int64_t *slots)
 static void put_text(df_str *s, const char *key, df_str *text)
 {
     df_json_textn(s, key, text->at ? text->at : "", text->n);
-    s->ok &= text->ok; /* a part would look like all of it */
+    s->ok &= text->ok; /* a part of the text would look complete */
     text->n = 0;
 }
 

@@ -1,29 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What contexts tell the structured log (base/journal.h). None of these is called without one.
+ * What contexts write to the structured log (base/journal.h). All functions need the
+ * structured log to be on, and the thread of the context unless they say otherwise. They
+ * return nothing, and a note that cannot be written is dropped.
  */
 #ifndef DF_LAZY_NOTES_H
 #define DF_LAZY_NOTES_H
 
 #include "lazy/core/history.h"
 
-/* Times of making one plan. */
+/* Time that each stage of making one plan took, in nanoseconds. */
 typedef struct df_phases {
     uint64_t simplify_ns, fuse_ns, prepare_ns;
 } df_phases;
 
-/* p was made for m; n_misses plans of its key did not fit. */
+/* The plan p was made for m. The guards of n_misses plans with the same key did not hold. */
 void df_log_plan(deft_ctx *cx, const df_cut *m, const df_plan *p, uint32_t n_misses,
                  const df_phases *phases);
-/* The plan of m was made and runs next: stores what it reads. Never fails: what could not be stored
- * is told. */
+/* A new plan for m runs next: stores the inputs that it reads as files. Never fails.
+ * Inputs that could not be stored are logged. */
 void df_log_inputs(deft_ctx *cx, const df_cut *m);
-/* g, a guard of p, does not hold on t. */
+/* The guard g of plan p does not hold for the trace t with these slots. */
 void df_log_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_trace *t,
                  const int64_t *slots);
-/* The same of a program that no plan has the key of. */
+/* No plan has the key of a program. `field` differs from the nearest program, which has
+ * `expected` where this one has `found`. */
 void df_log_key_miss(deft_ctx *cx, const char *field, const char *expected, const char *found);
-/* A cut has a plan, and runs next; then: it ran, or could not. */
+/* df_log_prepared: a cut has a plan and runs next. df_log_cut: it has run, or has failed;
+ * then `failed` is not NULL. Both need nanoseconds. */
 void df_log_prepared(deft_ctx *cx, bool plan_hit, uint64_t plan_ns);
 void df_log_cut(deft_ctx *cx, const df_cut *m, const df_run_stats *run, uint64_t run_ns,
                 const df_diag *failed);
@@ -31,15 +35,16 @@ void df_log_sync(deft_ctx *cx);
 void df_log_recompute(deft_ctx *cx, const df_cut *m);
 void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32_t recording,
                    uint32_t n_in, uint32_t n_out, deft_status st);
-/* A df_replay_event_fn: a run on a GPU was no mere replay. user: the context. The
- * thread that runs the plan. */
+/* A df_replay_event_fn, called when a run on a GPU was not only a replay. user: the
+ * context. Called by the thread that runs the plan. */
 void df_log_graph(void *user, const df_replay_event *told);
-/* The graph tree of its queue on the GPU `device`, with all nodes: the queue is about to go. */
+/* Writes the graph tree of the context's queue on the GPU number `device`, with all
+ * nodes. Called before the queue is destroyed. */
 void df_log_graphs(deft_ctx *cx, uint32_t device);
 void df_log_step_begin(deft_ctx *cx);
-/* Before the step is closed. */
+/* Called before the step is closed. reason: the call that ends the step. */
 void df_log_step_end(deft_ctx *cx, const char *reason, deft_status st);
-/* The innermost label, within which site is, has begun; or one has ended. */
+/* The innermost label has begun at `site`, or a label has ended. */
 void df_log_label(deft_ctx *cx, uintptr_t site, bool begins);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a runtime did, in a few lines: summary.h. Counters of contexts are added up when these end;
- * time by call site is the executor's (runtime/spent.h).
+ * The summary of a runtime: summary.h. The counters of contexts are added up when the
+ * contexts end. The executor measures time by call site (runtime/spent.h).
  */
 #include "lazy/log/summary.h"
 
@@ -66,7 +66,7 @@ void df_summary_add(df_summary *s, const deft_ctx *cx)
     if (!s) return;
     deft_stats c;
     deft_stats_read(cx, &c, sizeof c);
-    /* In a forked child a sum that a lost thread was at may lack something. */
+    /* In a forked child, a sum that a missing thread was adding may be incomplete. */
     const bool lost = df_fork_lock_take(&s->lock);
     deft_stats *const t = &s->total;
     s->n_contexts += lost ? 0 : 1;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to lazy: the summary that a runtime gives of itself when it ends (DEFT_STATS). Its lines
- * go to the log hook under the topic "stats", and to a file where the variable names one.
+ * The summary of a runtime, which is written when the runtime ends (DEFT_STATS). Its
+ * lines go to the log hook under the topic "stats", and to a file when the variable names
+ * one.
  */
 #ifndef DF_LAZY_SUMMARY_H
 #define DF_LAZY_SUMMARY_H
@@ -10,15 +11,17 @@
 
 typedef struct df_summary df_summary;
 
-/* Before the device is made, whose launches it has measured. NULL: nobody asked, or there is no
- * memory, which is told under the topic "error". */
+/* Creates the summary before the device, whose launches are measured for it. Returns NULL
+ * when no summary is wanted. Also returns NULL when memory runs out, which is logged
+ * under "error". */
 df_summary *df_summary_open(deft_runtime *r);
-/* What the device is to tell of its launches; NULL for s NULL. */
+/* Where the device reports its launches. NULL when s is NULL. */
 struct df_spent *df_summary_spent(df_summary *s);
-/* cx ends: what it counted is added. s NULL: nothing happens. Any thread. */
+/* Adds the counters of cx, which ends. Does nothing when s is NULL. Any thread. */
 void df_summary_add(df_summary *s, const deft_ctx *cx);
-/* All contexts have ended; the device is still there. */
+/* Writes the summary. All contexts have ended, and the device still exists. s may be
+ * NULL. */
 void df_summary_log(df_summary *s, deft_runtime *r);
-void df_summary_close(df_summary **s); /* NULL is fine */
+void df_summary_close(df_summary **s); /* *s may be NULL, and is NULL afterwards */
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is told of cuts: events of the context, recomputation, steps that grow, deft_explain.
+ * Explains cuts: events of the context, recomputation, steps that grow, deft_explain.
  *
- * Known programs are the made cuts of the context (history.h). The nearest one is the one that
- * shares the longest run of first records with the program at hand: calls are recorded in order,
- * so that the first difference is where the two runs of the caller's code parted.
+ * Known programs are the cached cuts of the context (history.h). The nearest one shares
+ * the longest run of first records with the current program. Calls are recorded in order,
+ * so at the first difference the two runs of the caller's code diverged.
  */
 #include "lazy/log/notes.h"
 
@@ -27,7 +27,7 @@ static bool equal(const df_trace *a, const df_trace *b, uint32_t k)
     return memcmp(&a->nodes[k], &b->nodes[k], sizeof *a->nodes) == 0;
 }
 
-/* How many first records a and b share. */
+/* The number of first records that a and b share. */
 static uint32_t shared(const df_trace *a, const df_trace *b)
 {
     const uint32_t most = a->n_nodes < b->n_nodes ? a->n_nodes : b->n_nodes;
@@ -42,7 +42,8 @@ static bool same_roots(const df_trace *a, const df_trace *b)
            memcmp(a->roots, b->roots, a->n_roots * sizeof *a->roots) == 0;
 }
 
-/* How like t another is from record k on, where they part: the op there, then the results. */
+/* How similar t and other are from record k on, where they differ: by the op there, then
+ * by the roots. */
 static int likeness(const df_trace *t, const df_trace *other, uint32_t k)
 {
     const bool same_op =
@@ -50,14 +51,15 @@ static int likeness(const df_trace *t, const df_trace *other, uint32_t k)
     return 2 * same_op + same_roots(t, other);
 }
 
-/* Whether a is nearer to t than b, both of which share k records with it. */
+/* Whether a is nearer to t than b is. Both share k records with t. */
 static bool is_nearer(const df_trace *t, const df_cut *a, const df_cut *b, uint32_t k)
 {
     const int like_a = likeness(t, a->t, k), like_b = likeness(t, b->t, k);
     return like_a != like_b ? like_a > like_b : a->used > b->used;
 }
 
-/* The trace of another made cut that is most like m's; NULL when there is none. */
+/* The trace of the cached cut, other than m, that is nearest to m's; NULL when there is
+ * none. *n_shared: the number of records they share. */
 static const df_trace *nearest(const deft_ctx *cx, const df_cut *m, uint32_t *n_shared)
 {
     const df_cut *best = NULL;
@@ -74,7 +76,7 @@ static const df_trace *nearest(const deft_ctx *cx, const df_cut *m, uint32_t *n_
     return best ? best->t : NULL;
 }
 
-/* "add f32[4,10]" into buf. */
+/* Writes the form "add f32[4,10]" into buf. */
 static void short_text(const df_trace *t, uint32_t k, char *buf, size_t n)
 {
     char shape[DF_SHAPE_TEXT];
@@ -97,7 +99,7 @@ static void long_text(const deft_ctx *cx, const df_trace *t, uint32_t k, char *b
     df_str_finish(&s);
 }
 
-/* Record k of a and of b, which differ there, spelled so that they differ. */
+/* Writes record k of a and of b, which differ, in a form that shows the difference. */
 static void spell(const deft_ctx *cx, const df_trace *a, const df_trace *b, uint32_t k, char *in_a,
                   char *in_b, size_t n)
 {
@@ -194,7 +196,8 @@ static void log_unfused(deft_ctx *cx, const df_plan *p, const df_trace *t)
     df_why_log(cx, &e);
 }
 
-/* Arrays of which more is copied than what is written, and what stands against writing in place. */
+/* Logs the arrays of which more is copied than the written part, with the reader that
+ * prevents writing in place. */
 static void log_copies(deft_ctx *cx, const df_plan *p, const df_trace *t)
 {
     enum { MOST_TOLD = 8 };
@@ -314,7 +317,7 @@ static df_growth *growth_of(deft_ctx *cx, uintptr_t site)
     return g;
 }
 
-/* The cut that ran last; NULL when it is no longer known. */
+/* The cut that ran last; NULL when it is not cached. */
 static const df_cut *latest(const deft_ctx *cx)
 {
     for (uint32_t i = 0; i < DF_MAX_CUTS; i++)
@@ -337,7 +340,7 @@ void df_why_step(deft_ctx *cx)
     const df_cut *const m = latest(cx);
     const df_trace *const known = m ? nearest(cx, m, &k) : NULL;
     if (known && k < m->t->n_nodes) {
-        /* What the program called, rather than an input it came with. */
+        /* Prefers a record of a call of the program to an input. */
         while (k + 1 < m->t->n_nodes && !m->t->site[k]) k++;
         short_text(m->t, k, field, sizeof field);
         other = m->t->site[k];
@@ -354,7 +357,7 @@ void df_why_step(deft_ctx *cx)
 
 typedef struct page {
     char *buf;
-    size_t room, n; /* n: of the full text */
+    size_t room, n; /* n: length of the full text */
 } page;
 
 static void put_line(page *p, const char *text, size_t length)
