@@ -77,7 +77,8 @@ static deft_status take_arena(run *r)
     return st;
 }
 
-/* The plan writes only a part of what these hold, and counts on finding the rest. */
+/* Lists the copies for roots of which the plan writes only a part. The plan expects the
+ * rest to hold the donor's contents. */
 static deft_status note_kept(run *r)
 {
     r->f->copies.n = 0;
@@ -89,7 +90,7 @@ static deft_status note_kept(run *r)
                                     .bytes = (size_t)df_bind_bytes(buf, r->slots),
                                     .to = (uintptr_t)r->f->origin[i],
                                     .from = (uintptr_t)from };
-        if (copy.to == copy.from || copy.bytes == 0) continue; /* taken over */
+        if (copy.to == copy.from || copy.bytes == 0) continue; /* the donor's memory was donated */
         if (!df_vec_push(r->c->mem, &r->f->copies, copy))
             return df_fail_mem(r->d, "run", sizeof copy);
     }
@@ -216,7 +217,7 @@ static void add_phase(df_cuda_run_layout *f, uint32_t *begin, uint32_t end, bool
     *begin = end;
 }
 
-/* As launch_all goes. */
+/* Divides the steps into phases in the way in which launch_all runs them. */
 void df_cuda_call_divide(run *r)
 {
     const df_plan *const plan = r->plan;
@@ -246,7 +247,7 @@ static df_cuda_run_layout *take_out(df_cuda_plan *p, uint32_t i)
     return atomic_exchange_explicit(&p->frame[i], NULL, memory_order_acquire);
 }
 
-/* Unless another run has put one there. */
+/* Stores f in a free entry. Returns false when another run has stored one there. */
 static bool put_in(df_cuda_plan *p, uint32_t i, df_cuda_run_layout *f)
 {
     df_cuda_run_layout *none = NULL;
@@ -268,8 +269,8 @@ void df_cuda_call_give_frame(const run *r, df_cuda_run_layout *f)
     df_cuda_run_layout_destroy(r->c->mem, &f);
 }
 
-/* One with these slots, laid out the same way; else, with all places taken, each in turn goes.
- * NULL: no memory. */
+/* Takes a run layout with equal slots and by_table. When all entries are in use by other
+ * sizes, the entries are replaced in turn. Returns NULL when memory runs out. */
 df_cuda_run_layout *df_cuda_call_take_frame(const run *r)
 {
     df_cuda_plan *const p = r->plan->attached;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The device of a GPU: its driver, NVRTC and kernels, and what plans are given when they are
- * prepared: places for the functions of each kernel, filled when a run first wants them, and a
- * frame. See device_internal.h for where a run is.
+ * The device of a GPU: its driver, NVRTC, kernels and queues, and its memory calls. A plan
+ * that is prepared gets entries for the functions of its kernels, which are filled when a
+ * run first needs them, and for run layouts. See device_internal.h for where a run is
+ * implemented.
  */
 #include "jit_cuda/graphs/conditional.h"
 #include "jit_cuda/exec/work.h"
@@ -48,7 +49,7 @@ static void release(df_device *dev, df_plan *plan)
 typedef struct preparation {
     df_cuda_device *c;
     df_diag *d;
-    bool on_host; /* some plan so far */
+    bool on_host; /* one of the plans so far needs it */
 } preparation;
 
 static deft_status prepare_one(df_plan *plan, void *user)
@@ -72,7 +73,7 @@ static deft_status prepare_one(df_plan *plan, void *user)
 static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w)
 {
     preparation p = { .c = df_cuda_device_of(dev), .d = d };
-    (void)w; /* what takes its time is compiled when a run first wants it */
+    (void)w; /* kernels are compiled when a run first needs them */
     const deft_status st = df_plan_each(plan, prepare_one, &p);
     if (st == DEFT_OK)
         ((df_cuda_plan *)plan->attached)->on_host = p.on_host;
@@ -93,7 +94,8 @@ static deft_status run(df_device *dev, df_diag *d, const df_plan *plan, const df
 
 /* ---- queues ---- */
 
-/* Before code is unloaded: what is in any queue may run it. Errors come out of the queues. */
+/* Waits for all queues before code is unloaded, because work in them may run the code. The
+ * queues report errors themselves. */
 static void settle(void *user)
 {
     df_cuda_device *const c = user;
@@ -206,7 +208,8 @@ static df_allocator_stats read_stats(df_device *dev)
     return df_gpu_read(df_cuda_device_of(dev)->gpu);
 }
 
-/* From the last queue to the first: one that goes meanwhile puts the last in its own place. */
+/* Goes from the last queue to the first. A queue that is destroyed meanwhile is replaced by
+ * the last one. */
 static void trim_graphs(df_cuda_device *c)
 {
     pthread_mutex_lock(&c->lock);

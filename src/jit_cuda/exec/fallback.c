@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which entry goes in place of one that is not there yet. A run that wants entries for which more
- * general ones are loaded goes at once by those; the others are compiled beside it
- * (background.c), and the first run after that is laid out anew. What must hold: only
- * df_cuda_may_substitute decides what may go, so that no bit depends on what happens to be
- * there; and a frame knows that something stands in.
+ * Which entry is used while another is being compiled.
+ *
+ * A run may need entries for which more general ones are loaded. Such a run uses the
+ * general entries at once. The others are compiled in the background (background.c), and
+ * the first run after that builds its layout anew.
+ *
+ * What must hold: only df_cuda_may_substitute decides which entry may replace another, so
+ * that no bit of a result depends on what has been compiled. A run layout records that it
+ * uses a fallback.
  */
 #include "jit_cuda/exec/layout.h"
 
 enum { ALL_FLAGS = DF_CUDA_NARROW | DF_CUDA_WIDE | DF_CUDA_LONG, MOST_ENTRIES = 2 };
 
-/* Of one kernel of a plan. */
+/* One kernel of a plan and what its segments allow. */
 typedef struct shelf {
     df_cuda_device *c;
     const df_plan *plan;
@@ -44,7 +48,8 @@ static df_cuda_fn *_Atomic *place_of(const shelf *s, df_cuda_entry e)
     return &p->fn[s->kernel * DF_CUDA_ENTRIES + e.pass * 16u + e.flags];
 }
 
-/* What another plan has had compiled is the plan's from then on. */
+/* Whether the plan has the entry. An entry that another plan has had compiled is added to
+ * the plan. */
 static bool is_there(const shelf *s, df_cuda_entry e)
 {
     df_cuda_fn *_Atomic *const at = place_of(s, e);
@@ -74,7 +79,7 @@ static bool may_stand(const shelf *s, df_cuda_choice by, bool by_many, df_cuda_c
     return true;
 }
 
-/* What is lost by it: about how many times as long it takes. */
+/* What the substitution costs: the greater, the slower. */
 static uint32_t distance(df_cuda_choice by, bool by_many, df_cuda_choice want, bool many)
 {
     const uint32_t differs = by.flags ^ want.flags;
@@ -83,7 +88,7 @@ static uint32_t distance(df_cuda_choice by, bool by_many, df_cuda_choice want, b
            (by_many != many);
 }
 
-/* The nearest that is there. */
+/* Finds the cheapest substitute that is compiled. */
 static bool find_nearest(const shelf *s, df_cuda_choice want, bool many, df_cuda_choice *best,
                          bool *best_many)
 {
@@ -102,7 +107,7 @@ static bool find_nearest(const shelf *s, df_cuda_choice want, bool many, df_cuda
     return least != UINT32_MAX;
 }
 
-/* The worst answer of all that are missing. */
+/* Requests all entries that are missing. Returns the worst answer. */
 static df_cuda_answer ask(const shelf *s, df_cuda_choice want, bool many)
 {
     df_cuda_entry e[MOST_ENTRIES];

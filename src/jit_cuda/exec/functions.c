@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loaded functions of a run layout's steps. What a plan lacks is compiled, and one thread's
- * function is published for all runs of the plan.
+ * The loaded functions of a run layout's steps. Functions that a plan does not have are
+ * compiled, and one thread's function is published for all runs of the plan.
  */
 #include "jit_cuda/exec/layout.h"
 
@@ -10,7 +10,7 @@ static uint32_t entry_number(const df_cuda_step *s)
     return s->kernel * DF_CUDA_ENTRIES + s->entry.pass * 16u + s->entry.flags;
 }
 
-/* What is wanted and not there, kernel by kernel; is_wanted: per entry. */
+/* Lists the entries for which is_wanted is true, kernel by kernel. */
 static uint32_t list_wants(const df_plan *plan, const df_cuda_plan *p, const bool *is_wanted,
                            df_cuda_want *want)
 {

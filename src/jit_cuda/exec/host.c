@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans that hold what a GPU has no code for: all of the plan, parts and all, is run on the host,
- * by the interpreter (df_plan.execs is NULL), on copies of its inputs; what it makes is put to the
- * GPU. So every program runs, at whatever cost; the log says so.
+ * Plans with segments that a GPU has no code for. The complete plan, with its parts, is run
+ * on the host by the interpreter, because df_plan.execs is NULL. It runs on copies of its
+ * inputs, and its results are uploaded. So every program runs, though slowly; the log says
+ * so.
  */
 #include "jit_cuda/exec/layout.h"
 
@@ -18,7 +19,7 @@ bool df_cuda_needs_host(const df_plan *plan, df_diag *why)
     return false;
 }
 
-/* One for all queues: its runs are by the calling thread. */
+/* One CPU device serves all queues. A run on it uses the calling thread. */
 static deft_status get_host(df_cuda_device *c, df_diag *d, df_device **out)
 {
     static const df_cpu_options options = { .n_threads = 1, .tier = DF_TIER_INTERP };
@@ -37,10 +38,10 @@ typedef struct visit {
     df_launch_io *io;
     df_queue *q;
     df_device *host;
-    df_trace t; /* with inputs on the host */
+    df_trace t; /* the trace, with inputs on the host */
     const df_trace *theirs;
-    df_buffer **copy; /* per input, then per root */
-    int64_t *low;     /* per input: from its buffer's start to element 0, negative */
+    df_buffer **copy; /* memory on the host, per input, then per root */
+    int64_t *low;     /* per input: offset from element 0 to the start of its memory, at most 0 */
     uint32_t n_inputs, n_roots;
 } visit;
 

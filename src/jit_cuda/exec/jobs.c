@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products (gemm.h) and routines (routine.h) as steps of a frame. Which way they go, and how
- * many launches that takes, follows from the layout; the words of those launches are written anew
- * for each run, from jobs with its addresses.
+ * Matrix products (gemm.h) and routines (routine.h) as steps of a run layout. The layout
+ * decides which implementation they use and how many launches that takes. The words of
+ * those launches are written anew for each run, from jobs with the addresses of the run.
  */
 #include "jit_cuda/exec/layout.h"
 
@@ -85,7 +85,7 @@ static void describe(const df_cuda_layout_builder *l, df_cuda_job *j)
     }
 }
 
-/* Arguments of the epilogue, but for C. */
+/* Sets the arguments of the epilogue, except the address of C. */
 static void bind_epilogue(df_cuda_job *j, const df_cuda_run_layout *f, const df_trace *t,
                           const int64_t *slots)
 {
@@ -117,11 +117,11 @@ static df_cuda_step step_of(const df_cuda_layout_builder *l, uint32_t seg, uint3
 {
     return (df_cuda_step){ .seg = seg,
                            .kernel = DF_NONE,
-                           .job = (uint32_t)l->f->jobs.n, /* it is added last */
+                           .job = (uint32_t)l->f->jobs.n, /* the job is added after its steps */
                            .of_job = of_job };
 }
 
-/* A step of the job's: it is taken to use all that the job does. */
+/* Adds a step of a job. The step is assumed to use all memory that the job uses. */
 static deft_status add_step(const df_cuda_layout_builder *l, df_diag *d, const df_cuda_job *j,
                             const df_cuda_step *s)
 {
@@ -139,8 +139,8 @@ done:
     return st;
 }
 
-/* The epilogue over a C in memory. One that is too long to go by value has its words in the table,
- * as the only segment of a MANY launch. */
+/* Adds the epilogue as a launch of its own, over a C in memory. The words of a long
+ * epilogue are in the table, as the only segment of a MANY launch. */
 static deft_status put_epilogue(df_cuda_layout_builder *l, df_diag *d, df_cuda_job *j)
 {
     deft_status st = DEFT_OK;
@@ -261,7 +261,8 @@ deft_status df_cuda_job_run_lt(const df_cuda_run_layout *f, df_diag *d, df_cuda_
 
 /* ---- routines ---- */
 
-/* The launches of a routine, at addresses that may be no more than aligned. */
+/* Plans the launches of a routine for the addresses in f->origin. While a layout is built
+ * these addresses are only aligned, not real. */
 static deft_status plan_routine(const df_cuda_run_layout *f, df_diag *d, const df_cuda_job *j,
                                 const int64_t *slots)
 {
@@ -349,7 +350,8 @@ static deft_status write_routines(const void *user, df_diag *d, const df_mem *me
     return DEFT_OK;
 }
 
-/* The program of a product: its variant and what is fused to it. */
+/* Gets the function of a product; its program depends on the configuration and the fused
+ * epilogue. */
 static deft_status get_product(df_cuda_device *c, df_diag *d, const df_cuda_job *j, df_cuda_fn **fn)
 {
     static const char *const name = "gemm_entry";
@@ -374,7 +376,7 @@ static deft_status get_product(df_cuda_device *c, df_diag *d, const df_cuda_job 
     return st;
 }
 
-/* Those of a routine; fn: as many as its set has bits, in order. */
+/* Gets the functions of a routine: one for each bit in the set of its kernels, in order. */
 static deft_status get_routines(df_cuda_device *c, df_diag *d, const df_cuda_job *j,
                                 df_cuda_fn **fn)
 {
@@ -398,7 +400,7 @@ static uint32_t count_fns(const df_cuda_job *j)
     return j->choice.way == DF_CUDA_GEMM_OURS;
 }
 
-/* Which of a job's functions a step of it is. */
+/* Which of a job's functions a step uses. */
 static uint32_t fn_number(const df_cuda_job *j, const df_cuda_step *s)
 {
     if (!j->list) return 0;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a plan on a GPU. What can fail on the host fails before any memory that outlives the run is
- * written. So a run begins in this order:
+ * Runs a plan on a GPU. Every failure on the host happens before memory that outlives the
+ * run is written. So a run begins in this order:
  *
  *   buffers   roots, or the memory of their donors
- *   layout    a kept one, where plan, slots and alignments are the same; else it is built anew,
- *             and the functions that it lacks are compiled
+ *   layout    a kept one, when plan, slots and alignments are equal. Otherwise it is built, and the
+ *             functions that it lacks are compiled.
  *
- * Then the run goes by launches (call.c) or as a graph (graphs.c). A warm run allocates no host
- * memory but the headers of its roots. Its GPU memory, roots and arena, comes from what was freed
- * before. Plans with loops and branches run part by part.
+ * Then the run is enqueued as launches (call.c) or as a graph (graphs.c). A run with a kept
+ * layout allocates no memory of the host but the headers of its roots. Its GPU memory,
+ * roots and arena, comes from the cache of freed blocks. Plans with loops and branches run
+ * part by part.
  */
 #include "jit_cuda/graphs/graph.h"
 
@@ -20,7 +21,8 @@ typedef df_cuda_call run;
 
 /* ---- plans of kernels ---- */
 
-/* Or it is to be made. */
+/* Sets the memory of a root to that of its donor. Without a donor the root is allocated
+ * later. */
 static deft_status take_over(run *r, uint32_t i)
 {
     df_buffer **const own = &r->f->own[i];
@@ -31,7 +33,8 @@ static deft_status take_over(run *r, uint32_t i)
     return df_gpu_used(*own, r->d, r->q);
 }
 
-/* What has no memory yet has an origin of its alignment: of temporaries that is all there is. */
+/* Sets the origin of each buffer. A buffer without memory gets an address of its alignment.
+ * For a temporary nothing else is needed. */
 static deft_status take_buffers(run *r)
 {
     deft_status st = DEFT_OK;
@@ -69,7 +72,7 @@ done:
     return st;
 }
 
-/* By value where a table was wanted and cannot be had. */
+/* Builds the layout, by value when a table was wanted and cannot be had. */
 static deft_status lay_out(run *r)
 {
     df_diag why = { 0 };

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What follows from a plan, its slots and the alignment of its buffers: launches of the driver in
- * order, and their words, but for addresses and numbers, which are noted to be filled in.
+ * Builds what follows from a plan, its slots and the alignment of its buffers: the launches
+ * of the driver in order, and their words. Addresses and numbers of a run are recorded as
+ * fixes, and filled in for each run.
  *
  *   table    0 0 0 - | words of the segments of a MANY launch | first blocks | ...
  *   params   words of a segment by value | a df_cuda_many | ...
  *
- * Segments of one launch of the plan that have one kernel and go by the same entry are one launch
- * of the driver (MANY). Parts and rows of scratch live for a launch of the plan: the next one has
- * the same memory, since launches are in order.
+ * Segments of one launch of the plan that have one kernel and use one entry become one
+ * launch of the driver (MANY). `partial` and SCRATCH rows live for one launch of the plan.
+ * The next launch uses the same memory, because launches are in order.
  */
 #include "jit_cuda/exec/layout.h"
 
@@ -16,7 +17,7 @@
 
 #include "replay/tree.h"
 
-/* ---- frames ---- */
+/* ---- run layouts ---- */
 
 df_cuda_run_layout *df_cuda_run_layout_create(const df_mem *mem, const df_plan *plan)
 {
@@ -91,20 +92,20 @@ bool df_cuda_run_layout_is_outdated(const df_cuda_run_layout *f, const df_cuda_d
     return f->is_makeshift && f->arrived != df_cuda_background_arrived(c->later);
 }
 
-/* ---- laying out ---- */
+/* ---- building ---- */
 
-/* A segment that has something to do. */
+/* A segment of a kernel, and whether it still needs a step. */
 typedef struct item {
     const df_seg *seg;
     const df_kernel *k;
     df_kargs args;
     df_cuda_choice choice;
-    int64_t partial, scratch; /* where they are, within the scratch memory */
-    int64_t n_teams;          /* that have a scratch row of each access */
+    int64_t partial, scratch; /* offsets in scratch memory */
+    int64_t n_teams;          /* teams that have a scratch row for each access */
     bool is_done;
 } item;
 
-/* Bytes of a team's scratch row of one access. */
+/* Bytes of one team's scratch row for access i. */
 static int64_t access_row(const df_cuda_layout_builder *l, const item *s, uint32_t i)
 {
     int64_t n = df_slot_value(l->slots, s->seg->bind[i].offset), n_red = 1;
@@ -127,7 +128,7 @@ static int64_t row_bytes(const df_cuda_layout_builder *l, const item *s)
     return n;
 }
 
-/* Rows of one access after those of another: where those of access `end` begin. */
+/* Where the scratch rows of access `end` begin, behind the rows of the accesses before it. */
 static int64_t rows_before(const df_cuda_layout_builder *l, const item *s, uint32_t end)
 {
     int64_t n = 0;
@@ -137,7 +138,7 @@ static int64_t rows_before(const df_cuda_layout_builder *l, const item *s, uint3
     return n;
 }
 
-/* Arguments as on the CPU, at the addresses of f->origin. */
+/* Binds the segment's arguments, at the addresses in f->origin, and chooses its entry. */
 static deft_status bind_item(df_cuda_layout_builder *l, df_diag *d, item *s)
 {
     const df_kernel *const k = s->k;
@@ -164,7 +165,7 @@ typedef struct placing {
     const df_cuda_layout_builder *l;
     const item *s;
     df_cuda_words *to;
-    uint32_t at; /* of the segment's first word */
+    uint32_t at; /* index of the segment's first word */
     bool ok;
 } placing;
 
@@ -196,7 +197,7 @@ static void place_address(placing *p, uint32_t at, uint32_t access)
 static void place_number(placing *p, uint32_t at, uint32_t i)
 {
     const uint32_t from = p->s->seg->num[i];
-    if (from & DF_NUM_IS_SLOT) return; /* as slots are, so is the word */
+    if (from & DF_NUM_IS_SLOT) return; /* layouts are kept per slots, so the word is constant */
     p->ok = p->ok && df_vec_push(p->l->c->mem, &p->to->num, ((df_cuda_num){ p->at + at, from }));
 }
 
@@ -228,18 +229,18 @@ static deft_status put_words(const df_cuda_layout_builder *l, df_diag *d, const 
     return p.ok ? DEFT_OK : df_fail_mem(d, "run", n * sizeof(df_cuda_fix));
 }
 
-/* ---- groups ---- */
+/* ---- segments of one launch ---- */
 
-/* Segments of one kernel that go by one entry. */
+/* Segments of one kernel that use one entry. */
 typedef struct group {
     item **item;
     uint32_t n;
     bool many;
-    uint32_t words;    /* where those of the first begin: in the table (MANY), in params */
-    int64_t *n_blocks; /* per segment, of the pass at hand */
+    uint32_t words;    /* first word of the first segment: in the table with MANY, else in params */
+    int64_t *n_blocks; /* per segment, in the current phase */
 } group;
 
-/* Each segment's share of what fills the GPU. */
+/* Divides the thread blocks that fill the GPU among the segments. Returns their sum. */
 static int64_t share_blocks(const df_cuda_layout_builder *l, group *g, df_cuda_entry e)
 {
     const df_kernel *const k = g->item[0]->k;
@@ -282,7 +283,8 @@ done:
     return st;
 }
 
-/* The first thread block of each segment behind the words, and a df_cuda_many for it all. */
+/* Appends the first thread block of each segment to the table, and a df_cuda_many to
+ * params. */
 static deft_status put_many(df_cuda_layout_builder *l, df_diag *d, const group *g,
                             uint32_t n_blocks, uint32_t *at)
 {
@@ -338,7 +340,7 @@ done:
     return st;
 }
 
-/* All of them go by what is there, should their own entries be missing. */
+/* Chooses one entry for all segments: a fallback, when theirs is not compiled. */
 static void choose_together(df_cuda_layout_builder *l, group *g)
 {
     df_cuda_choice choice = g->item[0]->choice;
@@ -378,7 +380,7 @@ static bool has_work(const item *s)
     return df_cuda_blocks(s->k, any, &s->args) > 0;
 }
 
-/* Those that go with item i, it being the first. */
+/* Collects the segments that can be launched together with items[i]. */
 static deft_status gather(df_cuda_layout_builder *l, df_diag *d, item *items, uint32_t n,
                           uint32_t i, group *g)
 {
@@ -409,7 +411,7 @@ done:
     return st;
 }
 
-/* Segments [i, end). */
+/* Adds steps for the kernels of items [i, end). */
 static deft_status put_kernels(df_cuda_layout_builder *l, df_diag *d, item *items, uint32_t i,
                                uint32_t end)
 {
@@ -424,7 +426,8 @@ done:
     return st;
 }
 
-/* Kernels first; then products and routines; then what comes after. */
+/* Adds the steps of one launch of the plan. Kernels come first, then products and routines,
+ * then the kernels that depend on those. */
 static deft_status put_launch(df_cuda_layout_builder *l, df_diag *d, const df_launch *launch)
 {
     deft_status st = DEFT_OK;
@@ -444,8 +447,8 @@ done:
     return st;
 }
 
-/* Indices that lie in inputs are looked at before anything is written over, where something may be.
- */
+/* Adds steps that check the indices in inputs. They run before anything is overwritten,
+ * when a run may overwrite something. */
 static deft_status put_checks(df_cuda_layout_builder *l, df_diag *d)
 {
     deft_status st = DEFT_OK;

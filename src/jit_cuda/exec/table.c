@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counting for table.h, and what is known of a plan.
+ * Counting for table.h, and the choice that is kept with a plan.
  */
 #include "jit_cuda/exec/table.h"
 

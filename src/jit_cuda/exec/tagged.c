@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops that a GPU does in one go (df_part.tag): attention and its gradient, by attention.h. What
- * these read and leave behind is what the loop does, so that all around it stays as it is. A loop
- * whose operands the kernels do not take turns.
+ * Loops that a GPU computes with one routine (df_part.tag): attention and its gradient, by
+ * attention.h. The routine reads and writes what the loop would, so the rest of the plan is
+ * the same. A loop whose operands the routine does not accept runs iteration by iteration.
  */
 #include "jit_cuda/kernels/attention.h"
 #include "jit_cuda/exec/device_internal.h"
@@ -10,10 +10,10 @@
 
 enum { F32_SIZE = 4 };
 
-/* A tag beside what its part reads. */
+/* A tagged loop and what its part reads. */
 typedef struct tagged {
     const df_part *part;
-    const int64_t *outer, *slots; /* of the plan around; of an iteration */
+    const int64_t *outer, *slots; /* slots of the surrounding plan; slots of an iteration */
     void *const *in;
 } tagged;
 
@@ -69,7 +69,7 @@ static deft_status write(const void *user, df_diag *d, const df_mem *mem, df_str
     return DEFT_OK;
 }
 
-/* One for each launch. */
+/* Gets one function per launch. */
 static deft_status get_functions(df_cuda_device *c, df_diag *d, const df_cuda_attention *p,
                                  df_cuda_fn **fn)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work of the caller's: its function is called for the queue's stream, or for a stream that is
+ * External work: its function is called for the queue's stream, or for a stream that is
  * captured.
  *
- * What it put in is put in again only for the very same: function, user, key, addresses, and the
- * dtypes and extents that it may have gone by. All of these are words, and compared one by one; the
- * tree's numbers are hashes of some of them, and decide nothing.
+ * A captured graph is launched again only for a call that is equal in everything the
+ * function can see. That is function, user, key, addresses, and the dtypes and extents in
+ * `form`. All of these are words that are compared one by one. The numbers that the tree
+ * sees are hashes of some of them, and decide nothing.
  *
- * A capture is of this thread alone (THREAD_LOCAL): calls of the driver that a graph could not do
- * again, memory that is taken or a copy that waits, make it fail there and then, and the work goes
- * in plainly; other threads go on as they like.
+ * A capture affects this thread alone (THREAD_LOCAL). Driver calls that a graph could not
+ * repeat make the capture fail at once: an allocation, for example, or a copy that waits.
+ * Then the work is enqueued without a capture. Other threads may go on calling the driver.
  */
 #include "jit_cuda/exec/work.h"
 
@@ -25,8 +26,10 @@ struct df_cuda_captured {
     df_cu_graph graph;
     df_cu_exec exec;
     struct df_cuda_captured *next;
-    uint64_t *words; /* what it was made for; then, of the first, what came last and had none */
-    size_t n;        /* of each */
+    /* the call it was captured for; then, in the first of a list, the latest call that was
+     * not found */
+    uint64_t *words;
+    size_t n; /* words of each of the two calls */
     bool has_other;
     char name[NAME];
 };
@@ -63,7 +66,7 @@ uint64_t df_cuda_work_variant(const df_work *w)
     return h;
 }
 
-/* ---- plainly ---- */
+/* ---- without a capture ---- */
 
 static deft_status call(df_cuda_work *r, df_diag *d, df_cu_stream stream)
 {
@@ -106,9 +109,9 @@ done:
     return st;
 }
 
-/* ---- captured ---- */
+/* ---- with a capture ---- */
 
-/* Whether a failed cuStreamEndCapture has ended it: it says what was wrong with the capture. */
+/* Whether an error of cuStreamEndCapture describes the capture, which has then ended. */
 static bool is_of_capture(df_cu_result result)
 {
     return result >= 900 && result <= 908;
@@ -232,6 +235,6 @@ deft_status df_cuda_captured_launch(df_cuda_captured *g, df_diag *d, const df_cu
 {
     const df_cu_result result = g->c->driver->exec_launch(g->exec, df_queue_stream(r->q));
     if (result) return df_queue_fail(r->q, d, result, "cuGraphLaunch of %s", r->w->name);
-    (void)note(r, NULL); /* errors of what runs come later, also those that this finds */
+    (void)note(r, NULL); /* errors of the work are reported by later calls */
     return DEFT_OK;
 }

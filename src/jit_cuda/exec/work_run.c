@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs work of the caller's: through the graph tree of the queue, or plainly where there is none.
+ * Runs external work: through the graph tree of the queue, or directly when the queue has
+ * none.
  */
 #include "jit_cuda/exec/work.h"
 
 #include "replay/tree.h"
 
-/* Lists of n_out, one after the other. */
+/* Bytes of the lists of a df_cuda_work, which have n_out elements each. */
 static size_t lists_bytes(const df_work *w)
 {
     return w->n_out * (sizeof(df_tree_out) + 2 * sizeof(df_buffer *) + sizeof(void *));
