@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops that are recorded as several records: reductions over lists of axes, indexing, products,
- * normalizations, losses; join.c has what joins and moves. None needs anything of a back end.
+ * Operations that are recorded as several records: reductions over lists of axes,
+ * indexing, products, normalizations, losses. join.c has those that join and move. None
+ * needs support of a back end.
  *
- * Halves are lifted to f32 at the start and rounded at the end, so that a composite rounds once
- * like any other op; its numbers are f32. What only moves, selects or compares is left as it is.
+ * 16-bit floats ("halves") are cast to f32 at the start and rounded at the end, so that a
+ * composite rounds once, like any other operator. The numbers in a composite are f32.
+ * Operations that only move, select or compare keep the dtype.
  */
 #include "lazy/calls/compose.h"
 #include "lazy/core/meet.h"
@@ -18,27 +20,28 @@ uint32_t df_operand(deft_ctx *cx, const char *what, unsigned which, deft_tensor 
     return df_enter_more(cx, what, which, t) ? df_node_of(cx, t) : DF_BAD;
 }
 
-/* In the float dtype that a composite calculates in. */
+/* Casts a record to the float dtype in which composites compute. */
 static uint32_t as_float(deft_ctx *cx, uint32_t node, uintptr_t site)
 {
     if (node == DF_BAD) return DF_BAD;
     return df_to(cx, node, df_arithmetic_dtype(df_dtype_at(cx, node)), site);
 }
 
-/* The same for what need not be a float: only halves are lifted. */
+/* Casts halves to f32. Other records stay, floats or not. */
 static uint32_t lifted(deft_ctx *cx, uint32_t node, uintptr_t site)
 {
     if (node == DF_BAD || !df_is_half(df_dtype_at(cx, node))) return node;
     return df_to(cx, node, DEFT_F32, site);
 }
 
-/* The result of a composite whose operands met in t. */
+/* The result of a composite whose operands promote to t: rounded to t when t is a half. */
 static deft_tensor *rounded(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
 {
     return df_result(cx, df_is_half(t) ? df_to(cx, node, t, site) : node);
 }
 
-/* The same for what is high (MIXED in ops.def): under a policy the result stays as it is. */
+/* The same for an operation that is `high` (MIXED in ops.def): under a policy the result
+ * keeps its dtype. */
 static deft_tensor *high(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t site)
 {
     return cx->mixed ? df_result(cx, node) : rounded(cx, node, t, site);
@@ -46,7 +49,7 @@ static deft_tensor *high(deft_ctx *cx, uint32_t node, deft_dtype t, uintptr_t si
 
 /* ---- elementwise with other arguments ---- */
 
-/* The record of t, which is converted next: a bare number with all its bits. */
+/* The record of t for a conversion: a bare number keeps all its bits. */
 static uint32_t all_bits(deft_ctx *cx, deft_tensor *t)
 {
     return t->flags & DF_HANDLE_WEAK ? df_number_exact(cx, t) : df_node_of(cx, t);
@@ -115,7 +118,7 @@ static df_meeting lerp_meeting(uintptr_t site)
     return (df_meeting){ .what = "lerp", .first = 1, .op = DF_OP_add, .lifts = true, .site = site };
 }
 
-/* a + weight * (b - a), which met in t. */
+/* a + weight * (b - a). The operands promote to t. */
 static deft_tensor *lerp(deft_ctx *cx, uint32_t a, uint32_t b, uint32_t weight, deft_dtype t,
                          uintptr_t site)
 {
@@ -136,7 +139,8 @@ deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight)
     return lerp(cx, node[0], node[1], node[2], t, m.site);
 }
 
-/* The records of a and b, which meet in *t; the weight is a C number, as v for an error. */
+/* The records of a and b, which promote to *t. The weight is the C number v, for an
+ * error. */
 static deft_ctx *begin_lerp(deft_tensor *a, deft_tensor *b, double v, uint32_t node[2],
                             deft_dtype *t, uintptr_t site)
 {
@@ -198,7 +202,7 @@ DF_REDUCTION(argmin)
 DF_REDUCTION(argmax)
 #undef DF_REDUCTION
 
-/* How many elements the axes hold, as a number of dtype t. */
+/* The number of elements along the axes, as a number of dtype t. */
 static uint32_t count(deft_ctx *cx, uint32_t a, uint32_t mask, deft_dtype t, uintptr_t site)
 {
     const df_shape scalar = { .rank = 0 };
@@ -222,8 +226,9 @@ deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
     return high(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
-/* (x - mean), and the sum of its squares over n - ddof: over 0 where there are no more than ddof
- * elements, which makes it infinite or, of equal elements or none, NaN. */
+/* The sum of the squares of x - mean, divided by n - ddof. *centred is x - mean. With at
+ * most ddof elements the division is by 0. Its result is infinite, or NaN when elements
+ * are equal or missing. */
 static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int ddof,
                          uint32_t *centred, uintptr_t site)
 {
@@ -317,7 +322,7 @@ deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices)
                     df_shape_text(&s, text, sizeof text), deft_dtype_name(df_dtype_at(cx, i)));
 }
 
-/* indices[...] == class, with a class axis of extent n appended; bool. */
+/* indices[...] == class, a bool record with an axis of n classes appended. */
 static uint32_t one_hot(deft_ctx *cx, uint32_t indices, int64_t n, uintptr_t site)
 {
     if (indices == DF_BAD) return DF_BAD;
@@ -373,7 +378,7 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
     const bool row = sa.rank == 1, column = sb.rank == 1;
     df_rec_shape(&cx->rec, na, &sa);
     df_rec_shape(&cx->rec, nb, &sb);
-    /* Batch axes broadcast; the products themselves see equal ones. */
+    /* Batch axes broadcast. The product record needs equal ones. */
     const uint32_t rank = sa.rank > sb.rank ? sa.rank : sb.rank;
     want.rank = rank;
     for (uint32_t i = 0; i + 2 < rank; i++) {
@@ -402,8 +407,8 @@ deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b)
 
 /* ---- normalizations and losses ---- */
 
-/* x - max(x) along the axes, which keeps exp in range. Axes without elements have no maximum, and
- * need none. */
+/* x - max(x) along the axes, which keeps exp in range. Axes without elements have no
+ * maximum and need none. */
 static uint32_t shifted(deft_ctx *cx, uint32_t a, uint32_t mask, uintptr_t site)
 {
     df_shape s;
@@ -447,7 +452,7 @@ deft_tensor *deft_log_softmax(deft_tensor *t, int axis)
     return high(cx, log_softmax(cx, a, 1u << at, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
-/* How many axes a norm goes over, as a mask; 0 with the error recorded. */
+/* The mask of the last n_axes axes, over which a norm goes. 0 with the error recorded. */
 static uint32_t last_axes(deft_ctx *cx, const char *what, uint32_t n_axes, uint32_t rank)
 {
     if (n_axes > 0 && n_axes <= rank) return ((1u << n_axes) - 1) << (rank - n_axes);
@@ -455,10 +460,10 @@ static uint32_t last_axes(deft_ctx *cx, const char *what, uint32_t n_axes, uint3
     return 0;
 }
 
-/* What a norm divides, by what it divides (the root of a plus eps), its gain and its bias. */
+/* The operands of a norm, their dtype, the shape of x, and the mask of its axes. */
 typedef struct norm {
     const char *what;
-    uint32_t node[3]; /* x, gain, bias; DF_NONE: there is none */
+    uint32_t node[3]; /* x, gain, bias; DF_NONE: not given */
     deft_dtype met;
     df_shape s;
     uint32_t mask;
@@ -488,7 +493,7 @@ static deft_ctx *begin_norm(norm *m, const char *what, deft_tensor *t, uint32_t 
     return m->mask ? cx : NULL;
 }
 
-/* a / sqrt(square + eps), then gain and bias. */
+/* a / sqrt(square + eps), times the gain, plus the bias. */
 static deft_tensor *normed(deft_ctx *cx, const norm *m, uint32_t a, uint32_t square, double eps,
                            uintptr_t site)
 {
@@ -542,8 +547,9 @@ deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels)
                         "cross_entropy: logits %s need integer labels [%lld], labels are %s %s",
                         df_shape_text(&s, ta, sizeof ta), (long long)(s.rank ? s.dim[0] : 0),
                         deft_dtype_name(df_dtype_at(cx, l)), df_shape_text(&sl, tb, sizeof tb));
-    /* The chosen log-probability as a masked sum: it fuses into the row kernel. A row whose label
-     * is no class has no true mask, so count the hits to give NaN there. */
+    /* The log-probability of the label as a masked sum, which fuses into the row kernel.
+     * A label that is no class makes no element of its row true, so the hits are counted
+     * to give NaN there. */
     const uint32_t lp = log_softmax(cx, a, 2, site);
     const uint32_t hit = one_hot(cx, l, s.dim[1], site);
     if (lp == DF_BAD || hit == DF_BAD) return NULL;

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops and branches: what their functions record goes into the same list as all else, so that it
- * is compared, replayed and printed like all else (trace/control.h has the form). A function runs
- * in a scope of its own, `body_at`, which no handle leaves; acting calls are refused while it is
- * open, but work of the caller's in a custom gradient (work.c).
+ * Loops and branches. What their functions record is appended to the same list as
+ * everything else, so it is compared, replayed and printed in the same way.
+ * trace/control.h has the form. A function runs in a body, a scope of its own
+ * (`body_at`), which no handle leaves. Acting calls are refused while it is open. The
+ * exception is external work in a custom gradient (work.c).
  */
 #include "lazy/calls/control.h"
 #include "lazy/run/body.h"
@@ -12,23 +13,25 @@
 
 #include <string.h>
 
-enum { MAX_WIDTH = 1 << 16 }; /* tensors in or out of one function */
+enum { MAX_WIDTH = 1 << 16 }; /* most tensors that one function takes or gives */
 
 /* One call of one function. */
 typedef struct call {
     deft_ctx *cx;
-    const char *what, *who; /* "while", "the test" */
+    const char *what, *who; /* the call and the function, for messages: "while", "the test" */
     deft_body_fn fn;
     void *user;
     uintptr_t site;
-    bool defers; /* what number a result is, is decided when both branches are recorded */
+    /* the dtype of a result that is a bare number is decided after both branches are
+     * recorded */
+    bool defers;
 } call;
 
-/* Work space of a call: freed whole. */
+/* Lists of a call, in one allocation. */
 typedef struct space {
     size_t n;
     deft_tensor **in, **out;
-    /* Copies of bare numbers that are results: they outlive their scope. */
+    /* Copies of results that are bare numbers, which outlive the scope of the function. */
     deft_tensor *number, *first_number;
     uint32_t *from, *node, *made;
 } space;
@@ -61,7 +64,7 @@ static void space_give(deft_ctx *cx, space *s)
     *s = (space){ 0 };
 }
 
-/* ---- what is handed in ---- */
+/* ---- arguments ---- */
 
 static bool check_list(deft_ctx *cx, const char *what, deft_tensor *const *list, size_t n)
 {
@@ -79,7 +82,8 @@ static void clear(deft_tensor **out, size_t n)
     for (size_t i = 0; i < n; i++) out[i] = NULL;
 }
 
-/* ok, as a call returns it. What was handed in may be in out, so that is cleared last. */
+/* Returns ok, and clears out[] when it is false. The arguments may be in out[], so out[]
+ * is cleared last. */
 static bool done(bool ok, deft_tensor **out, size_t n)
 {
     if (!ok && out && n <= MAX_WIDTH) clear(out, n);
@@ -97,7 +101,8 @@ static deft_ctx *context_of(deft_ctx *cx, const char *what)
 
 /* ---- running a function ---- */
 
-/* The record of a result that must be like record `like`: a bare number is made so. */
+/* The record of result i, which must have the dtype and shape of record `like`. A bare
+ * number takes them. */
 static uint32_t result_like(const call *c, deft_tensor *t, size_t i, uint32_t like)
 {
     deft_ctx *const cx = c->cx;
@@ -148,8 +153,8 @@ static bool run_fn(const call *c, space *s, size_t n_in, size_t n_out)
     return true;
 }
 
-/* The record of result i that is like none: a bare number is left to the caller, in s->number, when
- * c may defer it. */
+/* Sets the record of result i, which need not be like another record. When c defers
+ * numbers, a bare number is left in s->number, and its record is DF_BAD. */
 static bool result_itself(const call *c, space *s, size_t i)
 {
     deft_tensor *const t = s->out[i];
@@ -159,9 +164,9 @@ static bool result_itself(const call *c, space *s, size_t i)
     return is_deferred || s->made[i] != DF_BAD;
 }
 
-/* Runs c's function on handles of s->node[0..n_in), or on s->in[i] as it is where that is DF_BAD.
- * s->made[i] is the record of result i, like record s->from[i]; or as it is where that is DF_BAD.
- */
+/* Runs c's function in a body, on handles of the records s->node[0..n_in). Where a record
+ * is DF_BAD, the function gets the handle s->in[i] itself. Sets s->made[i] to the record
+ * of result i, which must be like record s->from[i], unless that is DF_BAD. */
 static bool record_body(const call *c, space *s, size_t n_in, size_t n_out)
 {
     uint32_t was;
@@ -197,7 +202,8 @@ static uint32_t open_loop(deft_ctx *cx, int64_t most, uint32_t attr, uintptr_t s
     return df_append(cx, DF_OP_loop, DEFT_I64, attr, &around, &most, 1, NULL, site);
 }
 
-/* States into s->node[0..n), which are also what results must be like. */
+/* Appends the states of the loop, in s->node[0..n). The results of the body must be like
+ * them. */
 static bool enter_states(deft_ctx *cx, space *s, deft_tensor *const *init, size_t n, uint32_t loop,
                          uintptr_t site)
 {
@@ -234,8 +240,9 @@ static uint32_t append_stack(deft_ctx *cx, uint32_t row, uint32_t before, int64_
     return df_append(cx, DF_OP_stack, df_dtype_at(cx, row), 0, src, NULL, 0, &all, site);
 }
 
-/* The list that ends the loop, and its results. s->node: the states; s->made: what the body made.
- * A result that the body does not make anew is a value of the loop all the same. */
+/* Appends the list that ends the loop, and its results. s->node: the states; s->made: the
+ * results of the body. A result that the body passes on unchanged is also a value of the
+ * loop. */
 static bool close_loop(const call *c, space *s, size_t n_states, size_t n_outs, int64_t length,
                        uint32_t before, deft_tensor **out)
 {
@@ -315,7 +322,7 @@ bool deft_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body, void *user,
     return done(ok, out, n);
 }
 
-/* Rows into s->node[n_states ..). */
+/* Appends the rows of the loop, in s->node[n_states ..). */
 static bool enter_rows(deft_ctx *cx, space *s, deft_tensor *const *rows, size_t n_states, size_t n,
                        int64_t length, uint32_t loop, uintptr_t site)
 {
@@ -393,8 +400,9 @@ bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor *const *
 
 /* ---- branches ---- */
 
-/* Numbers that the first branch gave are made like the results of the other, s->made; where that
- * gave a number too, the first has its own dtype, and the other one takes it. */
+/* Decides the dtypes of results that are bare numbers in the first branch. Each takes the
+ * dtype and shape of the other branch's result. When both branches give a number, the
+ * dtype of the first one is used. */
 static bool settle_numbers(const call *c, space *s, size_t n)
 {
     deft_ctx *const cx = c->cx;
@@ -418,7 +426,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     deft_ctx *const cx = c->cx;
     for (size_t i = 0; i < n_in; i++) {
         const bool is_number = in[i]->flags & DF_HANDLE_WEAK;
-        s->in[i] = in[i]; /* a number takes the dtype of what it meets in a branch */
+        s->in[i] = in[i]; /* a bare number takes its dtype within a branch */
         s->node[i] = is_number ? DF_BAD : df_node_of(cx, in[i]);
         if (!is_number && s->node[i] == DF_BAD) return false;
     }
@@ -435,7 +443,7 @@ static bool record_cond(call *c, deft_body_fn then, deft_body_fn otherwise, uint
     const uint32_t middle = cx->rec.n;
     c->fn = otherwise;
     c->who = "its other branch";
-    /* A result that is a number here, and none in the first branch, is made like that one. */
+    /* A result that is a bare number only here is made like the one of the first branch. */
     if (!record_body(c, s, n_in, n_out) || !settle_numbers(c, s, n_out) ||
         !df_grad_annotate_branches(cx, cx->rec.n, first, middle))
         return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Creation: values copied or borrowed from the caller, constants, sequences, random numbers.
- * Everything but deft_from and the wraps is itself a pending expression, so it fuses into what uses
- * it.
+ * Creation: values copied or borrowed from the caller, constants, sequences, random
+ * numbers. Everything but deft_from and the wraps is itself a pending expression, so it
+ * fuses into its users.
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/meet.h"
@@ -38,16 +38,16 @@ static bool check_dtype(deft_ctx *cx, const char *what, deft_dtype t)
     return false;
 }
 
-/* ---- values from outside ---- */
+/* ---- values of the caller ---- */
 
-/* Row-major elements of the caller's become the value v, where the context computes. */
+/* Copies the caller's row-major elements into the value v on the default device. */
 static deft_status fill(deft_ctx *cx, df_diag *d, df_value *v, const char *data, size_t bytes)
 {
     deft_status st = DEFT_OK;
     df_buffer *clean = NULL;
     TRY(df_ctx_buffer(cx, d, cx->default_device, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;
-    if (v->dtype == DEFT_BOOL) { /* one byte, 0 or 1: kernels rely on it */
+    if (v->dtype == DEFT_BOOL) { /* kernels rely on bools being one byte, 0 or 1 */
         TRY(df_ctx_buffer(cx, d, DEFT_CPU, (int64_t)bytes, &clean));
         for (size_t i = 0; i < bytes; i++) ((char *)clean->data)[i] = data[i] != 0;
         data = clean->data;
@@ -84,7 +84,8 @@ deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const v
     return df_tensor_of(cx, v);
 }
 
-/* The lowest and highest element offsets that strides reach. */
+/* The lowest and highest element offsets that strides reach. *high is -1 when there is no
+ * element. Returns false on overflow. */
 static bool reach(const df_shape *s, const int64_t *stride, int64_t *low, int64_t *high)
 {
     *low = *high = 0;
@@ -101,8 +102,8 @@ static bool reach(const df_shape *s, const int64_t *stride, int64_t *low, int64_
     return true;
 }
 
-/* Whether no two elements share memory: strides, sorted, must each step over what the smaller ones
- * span. Sufficient, and met by every ordinary layout. */
+/* Whether no two elements share memory: each stride, from the smallest, must exceed what
+ * the smaller ones span. This is sufficient, and holds for every ordinary layout. */
 static bool injective(const df_shape *s, const int64_t *stride)
 {
     bool used[DEFT_MAX_RANK] = { false };
@@ -119,7 +120,8 @@ static bool injective(const df_shape *s, const int64_t *stride)
     return true;
 }
 
-/* size: of an element; a GPU reads none that lies across. */
+/* Wraps memory of the caller on device `where`. size: of an element. A GPU cannot read an
+ * element that is not aligned to its size. */
 static deft_status borrow(deft_ctx *cx, df_diag *d, deft_device where, void *data, size_t bytes,
                           size_t size, df_buffer **out)
 {
@@ -127,7 +129,8 @@ static deft_status borrow(deft_ctx *cx, df_diag *d, deft_device where, void *dat
     if (st != DEFT_OK) return st;
     df_device *const dev = df_ctx_device(cx, where);
     if (!dev->far) return df_buffer_wrap(d, dev->allocator, data, (int64_t)bytes, out);
-    if (bytes == 0) return df_ctx_buffer(cx, d, where, 0, out); /* what has no address is nowhere */
+    /* without bytes there is no address to wrap */
+    if (bytes == 0) return df_ctx_buffer(cx, d, where, 0, out);
     if ((uintptr_t)data % size != 0)
         return df_fail(d, DEFT_E_ARG, "data lies %zu bytes past a multiple of an element's %zu",
                        (size_t)((uintptr_t)data % size), size);
@@ -190,7 +193,8 @@ deft_tensor *deft_wrap_device(deft_ctx *cx, deft_device where, deft_shape shape,
                 false);
 }
 
-/* t may be NULL. */
+/* Makes the wrapped tensor t writable by assignments. t may be NULL. Returns t, or NULL
+ * with the error recorded. */
 static deft_tensor *to_write(deft_ctx *cx, const char *what, deft_tensor *t)
 {
     if (!t) return NULL;
@@ -275,7 +279,7 @@ deft_tensor *deft_num_i(deft_ctx *cx, int64_t value)
 
 /* ---- sequences ---- */
 
-/* A number of dtype in the dtype that creation calculates in, and checked against the former. */
+/* A number in the dtype in which creation computes, checked to fit `dtype`. */
 static uint32_t literal_for(deft_ctx *cx, const char *what, deft_dtype dtype, df_literal v,
                             uintptr_t site)
 {
@@ -291,7 +295,7 @@ static uint32_t number_for(deft_ctx *cx, const char *what, deft_dtype dtype, dou
     return literal_for(cx, what, dtype, df_literal_f(v), site);
 }
 
-/* first + iota * step, in dtype; halves: in f32, rounded once. */
+/* first + iota * step in dtype. Halves are computed in f32 and rounded once. */
 static uint32_t sequence(deft_ctx *cx, const char *what, int64_t n, df_literal first,
                          df_literal step, deft_dtype dtype, uintptr_t site)
 {
@@ -330,7 +334,7 @@ deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t st
 {
     df_enter_call(cx, DF_SITE);
     if (!check_arange(cx, dtype)) return NULL;
-    /* Distances of two i64 may need 64 bits without a sign. */
+    /* The distance of two i64 may need all 64 bits of an unsigned number. */
     const bool is_up = step > 0, is_empty = is_up ? start >= stop : start <= stop;
     const uint64_t way =
         is_up ? (uint64_t)stop - (uint64_t)start : (uint64_t)start - (uint64_t)stop;
@@ -384,7 +388,7 @@ deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis)
 
 /* ---- random numbers ---- */
 
-/* Word `word` of the draw's Philox block, as i64 in [0, 2^32). */
+/* Word number `word` of the draw's Philox block, as i64 in [0, 2^32). */
 static uint32_t random_word(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word,
                             const df_shape *s, uintptr_t site)
 {
@@ -393,13 +397,15 @@ static uint32_t random_word(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t
     return df_append(cx, DF_OP_random, DEFT_I64, word, NULL, args, 2, s, site);
 }
 
-/* Bits of a uniform number in [0, 1): those of the significand, so that every value is exact. */
+/* The number of random bits of a uniform number in [0, 1): those of the significand of t,
+ * so that every value is exact. */
 static int unit_bits(deft_dtype t)
 {
     return t == DEFT_BF16 ? 8 : t == DEFT_F16 ? 11 : t == DEFT_F32 ? 24 : 53;
 }
 
-/* Uniform in [0, 1) with `keep` bits, in t, f32 or f64. plus_one: (0, 1]. */
+/* Uniform numbers in [0, 1) with `keep` bits, in t, which is f32 or f64. plus_one: in (0,
+ * 1]. */
 static uint32_t unit(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word, bool plus_one,
                      const df_shape *s, int keep, deft_dtype t, uintptr_t site)
 {
@@ -415,7 +421,8 @@ static uint32_t unit(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t word, 
         bits = df_map2(cx, DF_OP_bitwise_or, high, low, site);
     }
     if (plus_one) bits = df_map2(cx, DF_OP_add, bits, df_cst(cx, DEFT_I64, 1, site), site);
-    /* The power of two goes in as a structural constant: its f32 bits, exact in both dtypes. */
+    /* The power of two is a structural constant: its f32 bits, which are exact in both
+     * dtypes. */
     const float scale = ldexpf(1.0f, -keep);
     uint32_t attr;
     memcpy(&attr, &scale, sizeof attr);
@@ -445,7 +452,7 @@ static bool check_draw(deft_ctx *cx, const char *what, const deft_rng *rng, cons
     return false;
 }
 
-/* A draw that gives no tensor takes no number. */
+/* The handle of a draw. A draw that fails does not advance the generator. */
 static deft_tensor *drawn(deft_ctx *cx, deft_rng *rng, uint32_t node)
 {
     deft_tensor *const t = df_result(cx, node);
@@ -476,7 +483,7 @@ deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dty
     if (!check_draw(cx, "normal", rng, &shape, dtype, true, &s)) return NULL;
     const uintptr_t site = DF_SITE;
     const uint64_t draw = rng->next;
-    /* sqrt(-2 log u1) cos(2 pi u2), u1 in (0, 1] */
+    /* Box-Muller: sqrt(-2 log u1) cos(2 pi u2), with u1 in (0, 1]. */
     const deft_dtype t = df_arithmetic_dtype(dtype);
     const int keep = unit_bits(t);
     const uint32_t u1 = unit(cx, rng, draw, 0, true, &s, keep, t, site);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The public elementwise functions. Their fast path stands first: equal dtypes that the op takes as
- * they are, and equal shapes or a 0-d operand. Before it stands the comparison with the record of
- * the epoch before (history.h). Everything else goes through df_map1 and df_map2.
+ * The public elementwise functions. Each first compares with the record in the history
+ * (history.h). Then comes a fast path: equal dtypes that the op takes without a cast, and
+ * equal shapes or a 0-d operand. Everything else is done by df_map1 and df_map2.
  */
 #include "lazy/core/recorder.h"
 #include "lazy/core/append.h"
 #include "lazy/core/meet.h"
 
-/* The number of an operation, as the caller wrote it. */
+/* The record of a C number that the caller passed to an operation. */
 static uint32_t operand_f(deft_ctx *cx, const char *what, deft_dtype t, double v, uintptr_t site)
 {
     if (df_recording_freezes(cx)) return df_recording_refuses(cx, what, v, site);
@@ -21,8 +21,8 @@ static uint32_t operand_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t 
     return df_number_i(cx, what, t, v, site);
 }
 
-/* The context of t when nothing at all has to be looked into: it is usable and its record is one of
- * this epoch. */
+/* The context of t when t needs no further checks: it is usable and has a record of this
+ * epoch. Else NULL. */
 DF_INLINE deft_ctx *plain(const deft_tensor *t)
 {
     if (DF_UNLIKELY(!t)) return NULL;
@@ -57,8 +57,8 @@ static deft_tensor *unary(df_op op, deft_tensor *x, uintptr_t site)
     return df_result(cx, df_record_push(cx, node, cx->rec.shape[a], site));
 }
 
-/* Which operand's extents the result shares, when both fit without broadcasting an axis; DF_BAD
- * when the general rule has to look. */
+/* The operand whose extents the result shares, when no axis is broadcast. DF_BAD when the
+ * general rule has to decide. */
 DF_INLINE uint32_t common_shape(const df_rec *r, uint32_t a, uint32_t b)
 {
     const uint32_t ra = r->nodes[a].rank, rb = r->nodes[b].rank;
@@ -91,7 +91,8 @@ static deft_tensor *binary_nodes(deft_ctx *cx, df_op op, uint32_t a, uint32_t b,
     return df_result(cx, df_record_push(cx, node, r->shape[like], site));
 }
 
-/* Records of the two operands of op; a bare number takes the other's dtype. */
+/* The records of the two operands of op. A bare number takes the dtype of the other
+ * operand. */
 static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uint32_t *na,
                      uint32_t *nb, uintptr_t site)
 {
@@ -110,7 +111,7 @@ static bool operands(deft_ctx *cx, df_op op, deft_tensor *a, deft_tensor *b, uin
     return *na != DF_BAD && *nb != DF_BAD;
 }
 
-/* Whether x is not 0, as a record. A bare number is looked at as it was written. */
+/* A record of whether x is not 0. A bare number keeps all its bits. */
 static uint32_t truth_of(deft_ctx *cx, deft_tensor *x, uintptr_t site)
 {
     const bool is_number = x->flags & DF_HANDLE_WEAK;
@@ -147,7 +148,8 @@ static deft_tensor *binary_f(df_op op, deft_tensor *a, double v, uintptr_t site)
     const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
-    /* A whole number keeps an integer tensor's dtype only when written as an integer (_i). */
+    /* A double makes f32 of an integer tensor, even a whole one; the _i form keeps
+     * integers. */
     const uint32_t nb = operand_f(cx, df_op_infos[op].name, df_is_float(t) ? t : DEFT_F32, v, site);
     return binary_nodes(cx, op, na, nb, site);
 }

@@ -12,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An axis longer than LONG shows its first and last ENDS. */
+/* An axis longer than LONG_AXIS shows only its first and last ENDS elements. */
 enum { LONG_AXIS = 8, ENDS = 3 };
 
-/* snprintf writes the locale's decimal point, of whatever length: put '.' in its place. */
+/* Appends a number that snprintf has written, with '.' in place of the locale's decimal
+ * point, which may have several bytes. */
 static void put_decimal(df_str *s, const char *text)
 {
     bool in_point = false;
@@ -45,7 +46,7 @@ static void put_float(df_str *s, double x, bool is_f32)
     put_decimal(s, text);
 }
 
-/* The half is a whole number that is short enough as it is, or else the shortest decimal. */
+/* Appends a half: as a whole number when that is short, else as the shortest decimal. */
 static void put_half(df_str *s, deft_dtype t, uint16_t bits)
 {
     const double x = (double)df_f32_of_half(t, bits);
@@ -100,7 +101,8 @@ static void put_element(df_str *s, deft_dtype dtype, const char *at)
     }
 }
 
-/* An odometer over the shown elements: `axis` is the innermost open bracket. */
+/* Appends the shown elements, counting indices like an odometer. `axis` is the innermost
+ * open bracket. */
 static void put_elements(df_str *s, const df_value *v)
 {
     const int64_t size = (int64_t)deft_dtype_size((deft_dtype)v->dtype);
@@ -139,7 +141,7 @@ static void put_elements(df_str *s, const df_value *v)
     }
 }
 
-/* Checks and computes t, and makes its text. */
+/* Checks and computes t, and writes its text into *out. */
 static deft_status text_of(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,
                            df_str *out)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What puts tensors, or parts of them, next to each other: joining, padding, rolling, triangles. A
- * result is memory that updates cover; pieces that are views of one tensor are read through it.
+ * Operations that put tensors, or parts of them, next to each other: joining, padding,
+ * rolling, triangles. A result is new memory that updates cover. Pieces that are views of
+ * one tensor are read directly.
  */
 #include "lazy/calls/compose.h"
 #include "lazy/core/meet.h"
@@ -94,7 +95,7 @@ deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis)
     return join_list("stack", parts, n, axis, true, DF_SITE);
 }
 
-/* n elements of axis from `start` by `step`. */
+/* n elements along axis, from index `start`, by `step`. */
 static uint32_t part(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t start, int64_t step,
                      int64_t n, uintptr_t site)
 {
@@ -109,7 +110,7 @@ static uint32_t part(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t start, int
     return df_slice_node(cx, a, from, by, &s, site);
 }
 
-/* `n` copies of one element of axis. */
+/* n copies of the element at index `at` of axis. */
 static uint32_t repeat(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t at, int64_t n,
                        uintptr_t site)
 {
@@ -121,7 +122,7 @@ static uint32_t repeat(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t at, int6
     return df_expand_to(cx, one, &s, site);
 }
 
-/* One axis of an edge, reflect or wrap pad. */
+/* Pads one axis in mode edge, reflect or wrap. */
 static uint32_t pad_axis(deft_ctx *cx, uint32_t a, uint32_t axis, int64_t dim, int64_t before,
                          int64_t after, deft_pad_mode mode, uintptr_t site)
 {

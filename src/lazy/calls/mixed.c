@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mixed precision: while a policy is set, operations take their float operands in the dtype that
- * the operator table says (MIXED in ops.def). The casts are records like others, so that they fuse,
- * and their gradients bring what comes back into the dtype of a parameter. Gradients are recorded
- * without a policy: they follow the dtypes that the forward pass took.
+ * Mixed precision. While a policy is set, operations take their float operands in the
+ * dtype that the operator table says (MIXED in ops.def). The casts are ordinary records,
+ * so they fuse, and their gradients convert back to the dtype of a parameter. Gradients
+ * are recorded without a policy: they use the dtypes of the forward pass.
  */
 #include "lazy/core/lazy.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where a NaN comes from: everything pending behind some tensors is computed at once, with the
- * number of NaNs in each of its float records; the first that has some and whose operands have none
- * made them. Records of a loop's body have no values of their own outside it, and those of a branch
- * that is not taken may well be NaN, so loops and branches are looked at from outside.
+ * Finds the operation that makes a NaN. Everything pending that some tensors depend on is
+ * computed at once, with the number of NaNs in each float record. The first record that
+ * has NaNs, and whose operands have none, has made them. Records in the body of a loop
+ * have no value outside it, and those of a branch that is not taken may be NaN. So loops
+ * and branches are checked as a whole.
  */
 #include "deft/grad.h"
 #include "lazy/core/devices.h"
@@ -18,9 +19,9 @@ typedef struct nan_search {
     deft_ctx *cx;
     uint32_t n;      /* records when it began */
     uint8_t *flags;  /* per record */
-    uint32_t *count; /* per record: index into want, or DF_BAD */
+    uint32_t *count; /* per record: its index in want, or DF_BAD */
     df_want *want;
-    int64_t *nans; /* per want, when they have been counted */
+    int64_t *nans; /* per want: the number of NaNs, after count_nans */
     uint32_t n_want;
     size_t bytes;
 } nan_search;
@@ -45,7 +46,7 @@ static void search_finish(nan_search *s)
     if (s->want) df_mem_free(s->cx->mem, s->want, s->bytes);
 }
 
-/* The loop that final record k ends is part of another one. */
+/* Whether the loop of the final record k is nested in another loop. */
 static bool ends_inner_loop(const df_rec *r, uint32_t k)
 {
     while (r->nodes[k].op != DF_OP_loop) k = r->nodes[k].src[r->nodes[k].n_src - 1].i;
@@ -65,7 +66,7 @@ static void find_inside(nan_search *s)
     }
 }
 
-/* What is needed in any case: not what only one branch of a cond needs. */
+/* Marks the records that are needed in any case, and not only by one branch of a cond. */
 static void find_needed(nan_search *s)
 {
     const df_rec *const r = &s->cx->rec;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints: safetensors files (lazy/files/safetensors.h has the header).
+ * Checkpoints in safetensors files (lazy/files/safetensors.h has the header).
  *
- * Saving replaces the file as a whole (base/replace.h). Loading checks names, shapes, dtypes and
- * the whole header first, then reads every value, then assigns; an assign that fails takes the
- * earlier ones back. Inside a step the assigns belong to the step's transaction.
+ * Saving replaces the file as a whole (base/replace.h). Loading first checks names,
+ * shapes, dtypes and the whole header, then reads every value, then assigns. When an
+ * assign fails, the earlier ones are rolled back. Inside a step, the assigns belong to
+ * the step's transaction.
  */
 #include "base/replace.h"
 #include "lazy/core/devices.h"
@@ -25,7 +26,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* The kernel moves at most 2^31 - 4096 bytes per call. */
 #define MAX_TRANSFER ((size_t)1 << 30)
 
-/* n usable tensors of cx under names. */
+/* Checks that the list holds n usable tensors of cx with names. */
 static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
                               const deft_named *list, size_t n)
 {
@@ -67,7 +68,8 @@ typedef struct saver {
     const char *path;
     const deft_named *list;
     size_t n;
-    uint32_t *order;             /* file order: wide elements first, so that all are aligned */
+    /* tensors in file order: wide elements first, so that all are aligned */
+    uint32_t *order;
     df_safetensors_entry *entry; /* in file order */
     df_want *want;
     uint32_t n_want;
@@ -107,7 +109,8 @@ static void saver_finish(saver *s)
     df_mem_free(m, s->value, s->n * sizeof *s->value);
 }
 
-/* Places every tensor in the data section; the header is made before anything is computed. */
+/* Gives each tensor its bytes of the data section, and makes the header. Nothing is
+ * computed before. */
 static deft_status lay_out(saver *s)
 {
     deft_ctx *const cx = s->cx;
@@ -141,7 +144,7 @@ static deft_status lay_out(saver *s)
     return df_safetensors_write(&cx->diag, cx->mem, s->entry, s->n, &s->header);
 }
 
-/* The values of all tensors, pending ones computed as one unit. */
+/* Gets the values of all tensors. Pending ones are computed together. */
 static deft_status compute_all(saver *s)
 {
     deft_ctx *const cx = s->cx;
@@ -191,7 +194,7 @@ static deft_status write_all(saver *s, const void *data, size_t n)
     return DEFT_OK;
 }
 
-/* v: on the host. */
+/* Writes the elements of v, which is on the host. */
 static deft_status write_here(saver *s, const df_value *v, size_t bytes)
 {
     if (df_value_contiguous(v)) return write_all(s, v->data, bytes);
@@ -235,13 +238,13 @@ done:
 
 /* ---- loading ---- */
 
-/* What a tensor was bound to, to be bound to again. */
+/* The binding of a tensor before an assign, for restoring it. */
 typedef struct binding {
     deft_tensor *t;  /* NULL: none */
     df_value *value; /* counted */
     deft_tensor *root;
     uint32_t node, epoch, place;
-    df_mut mut; /* of t when it is wrapped memory; what counted */
+    df_mut mut; /* the entry of t when it is wrapped memory; its `what` is counted */
 } binding;
 
 typedef struct loader {
@@ -250,13 +253,14 @@ typedef struct loader {
     const deft_named *list;
     size_t n;
     int fd;
-    uint64_t data_at; /* where the data section begins */
+    uint64_t data_at; /* file offset of the data section, in bytes */
     char *header;
     size_t header_size;
     df_safetensors_table table;
     const df_safetensors_entry **entry; /* per tensor */
     df_value **value;                   /* per tensor: counted */
-    binding *before;                    /* per tensor: itself and all that it is a view of */
+    /* the bindings of each tensor and of all tensors of which it is a view */
+    binding *before;
     size_t n_before, max_before;
 } loader;
 
@@ -278,7 +282,8 @@ static deft_status read_at(loader *l, void *dst, size_t n, uint64_t from)
     return DEFT_OK;
 }
 
-/* O_NONBLOCK: a pipe without a writer must not hang us; it is refused right after. */
+/* Opens the file. O_NONBLOCK, because opening a pipe without a writer must not block; a
+ * pipe is then refused. */
 static deft_status open_file(loader *l, uint64_t *size)
 {
     do l->fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -322,7 +327,7 @@ done:
     return st;
 }
 
-/* Whether the file's entry for one tensor fits it. */
+/* Checks that the file's entry for one tensor fits the tensor. */
 static deft_status match(loader *l, size_t i)
 {
     deft_ctx *const cx = l->cx;
@@ -353,7 +358,7 @@ static deft_status match(loader *l, size_t i)
     return DEFT_OK;
 }
 
-/* A tensor stays where it lives. */
+/* Moves a value that was read to the device of its tensor. */
 static deft_status move_value(loader *l, size_t i)
 {
     deft_ctx *const cx = l->cx;
@@ -379,7 +384,7 @@ static deft_status read_value(loader *l, size_t i)
     TRY(df_buffer_create(&cx->diag, cx->rt->dev->allocator, (int64_t)bytes, &v->buf));
     v->data = v->buf->data;
     TRY(read_at(l, v->data, bytes, l->data_at + e->begin));
-    if (e->dtype == DEFT_BOOL) /* one byte, 0 or 1: kernels rely on it */
+    if (e->dtype == DEFT_BOOL) /* kernels rely on bools being one byte, 0 or 1 */
         for (size_t k = 0; k < bytes; k++) v->data[k] = v->data[k] != 0;
     TRY(move_value(l, i));
 done:
@@ -419,8 +424,8 @@ static void take_back(loader *l)
     }
 }
 
-/* dst = v through a handle that lives only here: the newest of its slab, whose slot is given back.
- */
+/* Assigns v to dst through a temporary handle. The handle is the newest of its slab, so
+ * its slot is given back. */
 static deft_status assign_value(loader *l, deft_tensor *dst, df_value *v)
 {
     deft_ctx *const cx = l->cx;
@@ -435,7 +440,8 @@ static deft_status assign_value(loader *l, deft_tensor *dst, df_value *v)
     return done ? DEFT_OK : df_deliver(cx);
 }
 
-/* What was bound before is remembered with its records: a walk. */
+/* Assigns all values. The earlier bindings are remembered with their record numbers, so
+ * this is a walk. */
 static deft_status assign_all(loader *l)
 {
     deft_status st = DEFT_OK;

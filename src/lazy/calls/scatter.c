@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Values added where indices say: the other way round than take and gather (compose.c). One record
- * each; the runtime adds (runtime/exec/scatter.c).
+ * Values added at indices: the reverse of take and gather (compose.c). Each call makes
+ * one record; the runtime adds (runtime/exec/scatter.c).
  */
 #include "lazy/core/lazy.h"
 
-/* Whether s stretches to `to`. */
+/* Whether s broadcasts to `to`. */
 static bool stretches(const df_shape *s, const df_shape *to)
 {
     bool fits = s->rank <= to->rank && to->rank <= DEFT_MAX_RANK;
@@ -16,8 +16,8 @@ static bool stretches(const df_shape *s, const df_shape *to)
     return fits;
 }
 
-/* What take makes of s at indices of shape `at`. A rank beyond the limit is the record's to refuse.
- */
+/* The shape of the result of take from s at indices of shape `at`. df_append refuses a
+ * rank beyond the limit. */
 static df_shape slices_of(const df_shape *s, const df_shape *at, uint32_t axis)
 {
     df_shape out = { .rank = s->rank - 1 + at->rank };
@@ -29,7 +29,8 @@ static df_shape slices_of(const df_shape *s, const df_shape *at, uint32_t axis)
     return out;
 }
 
-/* Values as records of dtype t; a bare number takes it, but a fraction no integer's. */
+/* The record of values, which must have dtype t. A bare number takes t, but a fraction
+ * does not take an integer dtype. */
 static uint32_t values_of(deft_ctx *cx, const char *what, deft_tensor *values, deft_dtype t)
 {
     if (!df_enter_more(cx, what, 3, values)) return DF_BAD;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft_show: what a context can say of itself, as text.
+ * deft_show: descriptions of a context's latest cut and other state, as text.
  */
 #include "lazy/core/devices.h"
 #include "lazy/log/notes.h"
@@ -27,13 +27,13 @@ static void show_why(const deft_ctx *cx, df_str *s, const df_plan *p)
     df_why_events_print(cx, s);
 }
 
-/* "f32[2,3] 24 bytes, kept once at train.c:12 (main)". */
+/* Appends a line such as "f32[2,3] 24 bytes, kept once at train.c:12 (main)". */
 static void show_kept_one(const deft_ctx *cx, df_str *s, const df_kept *k)
 {
     char shape[DF_SHAPE_TEXT], site[DF_SITE_TEXT], times[32] = "once";
     df_shape of;
     int64_t n = 0;
-    if (!k->t->keeps) return; /* dropped since */
+    if (!k->t->keeps) return; /* dropped meanwhile */
     const deft_dtype t = df_tensor_dtype(cx, k->t);
     df_tensor_shape(cx, k->t, &of);
     (void)df_shape_numel(&of, &n);
@@ -67,7 +67,7 @@ size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n)
     df_str s;
     df_str_init(&s, cx->mem);
     show(cx, what, &s);
-    const size_t length = s.ok ? s.n : 0; /* a part of the text would look like all of it */
+    const size_t length = s.ok ? s.n : 0; /* a part of the text would look complete */
     if (n && buf && length) {
         const size_t take = length < n ? length : n - 1;
         memcpy(buf, s.at, take);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sorting, and results whose size is data: two trace ops that the runtime does by itself (argsort,
- * which) and what is recorded around them. `which` gives positions in a vector and says where it
- * found no more, so that nothing after it needs the count, which is a reduction of its own.
+ * Sorting, and results whose size depends on data: two trace ops that the runtime
+ * executes as routines (argsort, which), and the records around them. `which` gives
+ * positions in a vector, and -1 or 0 where it found no more. So nothing that follows
+ * needs the count, which is a separate reduction.
  */
 #include "lazy/core/lazy.h"
 
 /* ---- sorting ---- */
 
-/* axis and the last one swapped. */
+/* a with axis and the last axis exchanged. */
 static uint32_t swap_last(deft_ctx *cx, uint32_t a, uint32_t axis, uint32_t rank, uintptr_t site)
 {
     uint32_t perm = 0;
@@ -55,7 +56,7 @@ deft_tensor *deft_sort(deft_tensor *t, int axis, int descending)
     return sorted("sort", t, axis, descending != 0, true, DF_SITE);
 }
 
-/* ---- sizes known only by computing ---- */
+/* ---- sizes that depend on data ---- */
 
 static bool check_max(deft_ctx *cx, const char *what, int64_t max, df_shape *out)
 {
@@ -75,8 +76,8 @@ static uint32_t flat(deft_ctx *cx, uint32_t a, uintptr_t site)
     return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, &out, site);
 }
 
-/* The elements of vector a that are not 0: where the first of them are, and how many there are.
- * zeros: unused rows hold 0, not -1. */
+/* The elements of a vector that are not 0: the positions of the first of them, and their
+ * number. zeros: unused rows hold 0, not -1. The count is DF_NONE when it is not wanted. */
 typedef struct found {
     uint32_t at, count;
 } found;
@@ -94,7 +95,7 @@ static found which(deft_ctx *cx, uint32_t a, const df_shape *room, bool zeros, b
     return f;
 }
 
-/* value where there was one to be found, else 0. */
+/* value where an element was found, else 0. */
 static uint32_t or_zero(deft_ctx *cx, const found *f, uint32_t value, uintptr_t site)
 {
     if (f->at == DF_BAD || value == DF_BAD) return DF_BAD;
@@ -102,7 +103,7 @@ static uint32_t or_zero(deft_ctx *cx, const found *f, uint32_t value, uintptr_t 
     return df_where(cx, is, value, df_cst(cx, df_dtype_at(cx, value), 0, site), site);
 }
 
-/* Hands out both results or none. */
+/* Returns both results or neither. */
 static deft_tensor *give(deft_ctx *cx, uint32_t node, const found *f, deft_tensor **count)
 {
     deft_tensor *const n = count && node != DF_BAD ? df_result(cx, f->count) : NULL;
@@ -112,14 +113,14 @@ static deft_tensor *give(deft_ctx *cx, uint32_t node, const found *f, deft_tenso
     return t;
 }
 
-/* Row-major positions as indices of s, [max, rank]. */
+/* Row-major positions as indices of a tensor of shape s, [max, rank]. */
 static uint32_t unravel(deft_ctx *cx, const found *f, const df_shape *s, int64_t max,
                         uintptr_t site)
 {
     const df_shape out = { .rank = 2, .dim = { max, s->rank } }, one = { 2, { max, 1 } };
     uint32_t rest = f->at, column[DEFT_MAX_RANK];
     if (s->rank == 0) return df_expand_to(cx, df_cst(cx, DEFT_I64, 0, site), &out, site);
-    /* Not as unsqueeze: a reshape of a routine's result is written where it is wanted. */
+    /* Not an unsqueeze: the fuser stores a reshape of a routine's result directly. */
     if (s->rank == 1) return df_append(cx, DF_OP_reshape, DEFT_I64, 0, &rest, NULL, 0, &out, site);
     for (uint32_t i = s->rank; i-- > 1;) {
         const uint32_t by = df_number_i(cx, "nonzero", DEFT_I64, s->dim[i], site);
@@ -155,14 +156,15 @@ deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count)
     return give(cx, unravel(cx, &f, &s, max, site), &f, count);
 }
 
-/* Elements of vector a at what was found. */
+/* The elements of vector a at the positions that were found. */
 static uint32_t pick(deft_ctx *cx, uint32_t a, const found *f, uintptr_t site)
 {
     if (a == DF_BAD || f->at == DF_BAD) return DF_BAD;
     df_shape n, room;
     df_rec_shape(&cx->rec, a, &n);
     df_rec_shape(&cx->rec, f->at, &room);
-    /* Of nothing nothing can be taken, not even at -1, which elsewhere is the last element. */
+    /* Nothing can be taken from an empty vector, not even at -1, which otherwise is the
+     * last element. */
     if (n.dim[0] == 0)
         return df_expand_to(cx, df_cst(cx, df_dtype_at(cx, a), 0, site), &room, site);
     const uint32_t src[2] = { a, f->at };
@@ -199,7 +201,7 @@ static uint32_t begins(deft_ctx *cx, uint32_t a, uintptr_t site)
     const uint32_t zero = df_cst(cx, DEFT_I64, 0, site);
     uint32_t at = df_map2(cx, DF_OP_sub, i, df_cst(cx, DEFT_I64, 1, site), site);
     if (at == DF_BAD) return DF_BAD;
-    const uint32_t src[2] = { a, at }; /* at -1 is the last element: `or` below does not ask */
+    const uint32_t src[2] = { a, at }; /* at -1 is the last element: the `or` below ignores it */
     const uint32_t before =
         df_append(cx, DF_OP_take, df_dtype_at(cx, a), 0, src, NULL, 0, NULL, site);
     uint32_t differs = df_map2(cx, DF_OP_ne, a, before, site);

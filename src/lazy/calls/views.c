@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Views, and what a tensor says of itself. A view records an index map, never a copy; its handle
- * remembers whose view it is, so that it can be assigned through. A kept view is a tensor of its
- * own.
+ * Views, and the properties of a tensor. A view records an index map, never a copy. Its
+ * handle remembers which tensor it is a view of, so that it can be assigned through. A
+ * kept view becomes a tensor of its own.
  */
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
 
 #include <string.h>
 
-/* ---- what a tensor is ---- */
+/* ---- properties of a tensor ---- */
 
 deft_dtype deft_dtype_of(const deft_tensor *t)
 {
@@ -56,7 +56,7 @@ deft_ctx *deft_ctx_of(const deft_tensor *t)
 
 /* ---- axes ---- */
 
-/* The record and shape of t; false with the error recorded. */
+/* The context, record and shape of t. NULL with the error recorded. */
 static deft_ctx *open_view(const char *what, deft_tensor *t, uint32_t *node, df_shape *s,
                            uintptr_t site)
 {
@@ -78,8 +78,9 @@ static uint32_t view_record(deft_ctx *cx, df_op op, uint32_t node, uint32_t attr
 
 /* ---- slices ---- */
 
-/* Whether no tensor, of whatever extent, has an element in r, though its bounds differ: these are
- * the wrong way round. Of bounds of which one counts from the end that depends on the extent. */
+/* Whether the bounds of r differ and are in the wrong order, so that r is empty for every
+ * extent. When only one bound counts from the end, the answer depends on the extent, and
+ * is false unless it is certain. */
 static bool is_reversed(const deft_range *r)
 {
     const bool is_up = r->step > 0;
@@ -91,7 +92,8 @@ static bool is_reversed(const deft_range *r)
     return is_up ? a < 0 && b == 0 : a >= 0 && b == -1;
 }
 
-/* One axis: start and step as the record has them, and how many elements. */
+/* Resolves the range of one axis: start and step as the record has them, and the number
+ * of elements. Returns false with the error recorded. */
 static bool resolve_range(deft_ctx *cx, const deft_range *r, uint32_t axis, int64_t dim,
                           int64_t *start, int64_t *step, int64_t *count)
 {
@@ -371,8 +373,8 @@ deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b)
 
 /* ---- assignment ---- */
 
-/* Before the first assign of a step, what outlives the step saves its binding; and outside steps,
- * while one is in flight, with which it would be put back. */
+/* Saves the binding of t before an assign. In a step: before the first assign, when t
+ * outlives the step. Outside steps: while a step is in flight, which would roll t back. */
 static bool save_binding(deft_ctx *cx, deft_tensor *t)
 {
     if (!cx->step_at && df_in_flight(cx)) return df_flight_save(cx, t);
@@ -412,8 +414,8 @@ DF_INLINE bool is_view(const deft_ctx *cx, uint32_t node)
     return df_op_infos[cx->rec.nodes[node].op].cls == DF_CLASS_view;
 }
 
-/* The record under a chain of views: `stop` when the chain passes it, else the first that is no
- * view. */
+/* The record under a chain of views: `stop` when the chain reaches it, else the first
+ * record that is no view. */
 static uint32_t chain_base(const deft_ctx *cx, uint32_t node, uint32_t stop)
 {
     while (node != stop && is_view(cx, node)) node = cx->rec.nodes[node].src[0].i;
@@ -431,8 +433,8 @@ uint32_t df_append_like(deft_ctx *cx, uint32_t k, const uint32_t *src, uintptr_t
     return df_append(cx, (df_op)n.op, (deft_dtype)n.dtype, n.attr, src, args, n_args, &s, site);
 }
 
-/* The chain is read upwards through a small array: views of views of views are rare, but unbounded.
- */
+/* The chain is followed to the base and then recorded again in reverse. Longer chains
+ * than the small array are refused. */
 uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto)
 {
     uint32_t chain[32], n = 0;
@@ -448,14 +450,14 @@ uint32_t df_rebase(deft_ctx *cx, uint32_t place, uint32_t base, uint32_t onto)
     return onto;
 }
 
-/* base with the place of the view chain via..base replaced by value. A reshape in the chain splits
- * it: the part above it is written into the reshaped tensor, and that is reshaped back and written
- * below. */
+/* base with the place of the view chain via..base replaced by value. A reshape in the
+ * chain splits it. The part above the reshape is written into the reshaped tensor, which
+ * is then reshaped back and written below. */
 static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t value,
                             uintptr_t site)
 {
     while (via != base) {
-        uint32_t low = via; /* lowest record of the run of strided views that ends in via */
+        uint32_t low = via; /* the lowest record of the run of strided views that ends in via */
         while (low != base && cx->rec.nodes[low].op != DF_OP_reshape)
             low = cx->rec.nodes[low].src[0].i;
         if (low == via) { /* via itself is a reshape */
@@ -476,8 +478,8 @@ static uint32_t write_place(deft_ctx *cx, uint32_t base, uint32_t via, uint32_t 
     return value;
 }
 
-/* The value that dst's root gets when dst gets `value`, and dst's place on top of that value, for
- * the next assignment through dst. DF_BAD with the error recorded. */
+/* The value that dst's root gets when dst gets `value`. *place_out is dst's place in that
+ * value, for the next assignment through dst. DF_BAD with the error recorded. */
 static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
                            uint32_t *place_out, uintptr_t site)
 {
@@ -513,8 +515,8 @@ static uint32_t root_value(deft_ctx *cx, const deft_tensor *dst, uint32_t value,
     return *place_out == DF_BAD ? DF_BAD : u;
 }
 
-/* Binds dst, and what dst is a view of, and what that is a view of. All values are recorded before
- * the first handle changes. */
+/* Binds dst, its root, the root of that, and so on. All values are recorded before the
+ * first handle changes. */
 static bool assign_chain(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintptr_t site)
 {
     deft_tensor *who[32];
@@ -584,8 +586,8 @@ static deft_tensor *assign(deft_ctx *cx, deft_tensor *dst, uint32_t value, uintp
     return assign_chain(cx, dst, value, site) ? dst : NULL;
 }
 
-/* An assign that failed is missed by dst, or by the open step. One that did not passes on what its
- * value misses. */
+/* Called after an assign. When it failed, dst or the open step misses it. When it
+ * succeeded, dst misses the assigns that its value misses. */
 static deft_tensor *assigned(deft_ctx *cx, deft_tensor *dst, deft_tensor *done, uint8_t missing)
 {
     if (DF_LIKELY(done != NULL)) {
@@ -609,7 +611,8 @@ static deft_tensor *assign_tensor(deft_ctx *cx, deft_tensor *dst, deft_tensor *s
     return assign(cx, dst, df_node_of(cx, src), site);
 }
 
-/* To NULL, which an earlier mistake gave: the step that it was to be a part of lacks it. */
+/* An assign to NULL, which is the result of an earlier mistake. The open step misses the
+ * assign. */
 static deft_tensor *assign_nowhere(const deft_tensor *src, uintptr_t site)
 {
     deft_ctx *const cx = df_peek("assign", 2, src, site);

@@ -1,20 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What slides over images: convolution and pooling (deft/layers.h). The elements that lie under
- * one place of the window, for all windows at once, are a slice with the stride as its step. A
- * pool combines the kh * kw slices one after another, in one kernel. A convolution lays them behind
- * each other ("im2col", Chellapilla, Puri, Simard 2006) for one product over all channels and
- * places:
+ * Operations that slide a window over images: convolution and pooling (deft/layers.h).
+ * The elements under one position of the window, for all windows together, are a slice
+ * whose step is the stride. A pool combines the kh * kw slices one after another, in one
+ * kernel. A convolution puts them next to each other ("im2col", Chellapilla, Puri, Simard
+ * 2006) for one product over all channels and positions:
  *
- *   [C, kh * kw, N, Ho, Wo]  as  [C * kh * kw, N * Ho * Wo];  w [out, C * kh * kw] times that is
- *   [out, N * Ho * Wo]       as  [out, N, Ho, Wo], seen as [N, out, Ho, Wo]
+ *   windows     [C, kh * kw, N, Ho, Wo]   reshaped to  [C * kh * kw, N * Ho * Wo]
+ *   weights     [out, C, kh, kw]          reshaped to  [out, C * kh * kw]
+ *   product     [out, N * Ho * Wo]        reshaped to  [out, N, Ho, Wo]
+ *   result      [N, out, Ho, Wo]          a view of the product
  *
- * With the images innermost rows are long whatever an image's size, and neither the result nor its
- * gradient, which comes out in the same order, is moved. A sum of kh * kw products would read and
- * write the result as often, and its weights' gradients would be many small products; indices in
- * place of slices gather where these copy, and their gradients scatter. Gradients are those of
- * the parts: of the weights, one product with the same windows; of x, one product, whose rows are
- * added into place slice by slice (grad_shape.c).
+ * The images are the inner axes, so rows are long whatever the size of an image. Neither
+ * the result nor its gradient, which has the same order, is moved. The alternatives are
+ * worse. A sum of kh * kw products would read and write the result as often, and the
+ * weights' gradients would be many small products. Indices in place of slices would
+ * gather where slices copy, and their gradients would scatter.
+ *
+ * Gradients are those of the parts. For the weights, that is one product with the same
+ * windows. For x, it is one product whose rows are added in place slice by slice
+ * (grad_shape.c).
  */
 #include "deft/layers.h"
 #include "lazy/calls/compose.h"
@@ -24,14 +29,15 @@
 
 enum { H = 2, W = 3, MAX_PLACES = 65536 };
 
-/* How the window moves, by rows and columns. */
+/* The window and how it moves. Index 0 is for rows, 1 for columns; `out` is the number of
+ * windows. */
 typedef struct window {
     int64_t kernel[2], stride[2], padding[2], dilation[2], out[2];
 } window;
 
 /* ---- checks ---- */
 
-/* Fills in w->out for images of s. */
+/* Checks the window and sets w->out for images of shape s. */
 static bool fit(deft_ctx *cx, const char *what, const df_shape *s, window *w)
 {
     for (int i = 0; i < 2; i++) {
@@ -77,7 +83,7 @@ static uint32_t reshaped(deft_ctx *cx, uint32_t a, const df_shape *s, uintptr_t 
     return df_append(cx, DF_OP_reshape, df_dtype_at(cx, a), 0, &a, NULL, 0, s, site);
 }
 
-/* Images a within padding, which is fill. */
+/* The images a, padded with `fill`. */
 static uint32_t padded(deft_ctx *cx, uint32_t a, const window *w, uint32_t fill, uintptr_t site)
 {
     if (a == DF_BAD || (!w->padding[0] && !w->padding[1])) return a;
@@ -89,7 +95,8 @@ static uint32_t padded(deft_ctx *cx, uint32_t a, const window *w, uint32_t fill,
     return df_surround(cx, a, before, fill, &s, site);
 }
 
-/* Place k of every window of the padded images a: their first two axes, then w->out. */
+/* Position k of every window of the padded images a. The shape is a's first two axes,
+ * then w->out. */
 static uint32_t at_place(deft_ctx *cx, uint32_t a, const window *w, int64_t k, uintptr_t site)
 {
     if (a == DF_BAD) return DF_BAD;
@@ -141,7 +148,8 @@ static bool check_conv(deft_ctx *cx, conv *c)
     return fit(cx, "conv2d", &c->x, &c->slide);
 }
 
-/* All windows of x: [C, kh * kw, N, Ho, Wo], for one place [C, N, Ho, Wo]. */
+/* All windows of x: [C, kh * kw, N, Ho, Wo], or [C, N, Ho, Wo] for a window of one
+ * element. */
 static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
 {
     const int64_t n = c->slide.kernel[0] * c->slide.kernel[1];
@@ -163,7 +171,7 @@ static uint32_t windows(deft_ctx *cx, const conv *c, uint32_t x, uintptr_t site)
     return df_join(cx, piece, (size_t)n, 1, site);
 }
 
-/* The product, [out, N, Ho, Wo]. A single group has no axis. */
+/* The product, [out, N, Ho, Wo]. A single group has no axis of its own. */
 static uint32_t product(deft_ctx *cx, const conv *c, uint32_t columns, uint32_t w, uintptr_t site)
 {
     const int64_t *const o = c->slide.out, g = c->groups, out = c->w.dim[0], n = c->x.dim[0];
@@ -195,14 +203,15 @@ static int64_t or_one(int64_t n)
     return n ? n : 1;
 }
 
-/* An option of two numbers, of which 0 has no meaning: by rows, for columns too when they are 0. */
+/* The number for one side of an option of two numbers, where 0 has no meaning. The first
+ * is for rows, and for columns too when the second is 0. */
 static int64_t of_side(const int64_t pair[2], int side)
 {
     return side == 1 && pair[1] == 0 ? pair[0] : pair[side];
 }
 
-/* Whether `.padding =` in the text of a macro's arguments is followed by no braced list: the number
- * is of rows alone, which looks as if it were of both. */
+/* Whether `.padding =` in the text of a macro's arguments is followed by a number without
+ * braces. Such a number sets only the rows, but looks as if it set both. */
 static bool has_bare_padding(const char *written)
 {
     const char *at = written ? strstr(written, ".padding") : NULL;
@@ -286,8 +295,9 @@ static bool check_pool(deft_ctx *cx, const char *what, uint32_t x, const df_shap
     return true;
 }
 
-/* The windows along one side, rows or columns, of which place i is the first within the image:
- * bools that broadcast to all windows. Window o begins at o * stride - padding. */
+/* Bools that broadcast to all windows: along one side (rows or columns), those windows in
+ * which position i is the first within the image. Window o begins at o * stride -
+ * padding. */
 static uint32_t begins_with(deft_ctx *cx, const window *w, int side, int64_t i, uintptr_t site)
 {
     const int64_t left = w->padding[side] - i, stride = w->stride[side], n = w->out[side];
@@ -300,8 +310,8 @@ static uint32_t begins_with(deft_ctx *cx, const window *w, int side, int64_t i, 
     return df_map2(cx, i == 0 ? DF_OP_le : DF_OP_eq, first, at, site);
 }
 
-/* takes, or where place k is the first of its window that lies within the image, behind padding
- * alone. Every window has such a place, since padding is at most half of the kernel. */
+/* takes | whether position k is the first of its window within the image, after padding
+ * alone. Every window has such a position, because padding is at most half of the kernel. */
 static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t takes, uintptr_t site)
 {
     const int64_t place[2] = { k / w->kernel[1], k % w->kernel[1] };
@@ -309,7 +319,7 @@ static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t take
     uint32_t first = DF_BAD;
     bool has_side = false;
     for (int i = 0; i < 2; i++) {
-        if (w->padding[i] == 0) continue; /* then place 0 is the first of every window */
+        if (w->padding[i] == 0) continue; /* then position 0 is the first of every window */
         const uint32_t by_side = begins_with(cx, w, i, place[i], site);
         first = has_side ? df_map2(cx, DF_OP_bitwise_and, first, by_side, site) : by_side;
         has_side = true;
@@ -317,9 +327,10 @@ static uint32_t or_first(deft_ctx *cx, const window *w, int64_t k, uint32_t take
     return has_side ? df_map2(cx, DF_OP_bitwise_or, takes, first, site) : takes;
 }
 
-/* b, place k, where it is greater than a, what is there of the places before; else a: of equal ones
- * the first stays, and gets the gradient. NaN is greater than all else, and equal to NaN. Padding
- * gives way even to -infinity. */
+/* b, the element at position k, where it is greater than a, the maximum of the earlier
+ * positions; else a. So the first of equal elements stays and gets the gradient. NaN
+ * counts as greater than everything else, and equal to NaN. Any element replaces padding,
+ * even -infinity. */
 static uint32_t greater(deft_ctx *cx, const window *w, int64_t k, uint32_t a, uint32_t b,
                         uintptr_t site)
 {
@@ -352,7 +363,8 @@ static uint32_t combined(deft_ctx *cx, uint32_t x, const window *w, uint32_t fil
     return out;
 }
 
-/* The context, with record, shape and window of a pool. */
+/* Checks the arguments of a pool, and sets its record and window. NULL with the error
+ * recorded. */
 static deft_ctx *begin_pool(const char *what, deft_tensor *t, const deft_pool2d_options *options,
                             uint32_t *x, window *w, uintptr_t site)
 {

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work of the caller's in the middle of a program: deft_device_work.
+ * External work in the middle of a program: deft_device_work.
  *
- * It is a cut: operands are computed, by one run for all of them, and handed over as addresses;
- * results are values from then on. It acts at once and in the order of the queue, so that nothing
- * of it stands among the records, and a step has nothing to undo. The functions of deft_custom_grad
- * may have it done where each of them runs once (deft_ctx.work_nest): what they have recorded so
- * far is whole, other than a loop's.
+ * The call is a cut. One run computes all operands, which are passed as addresses, and
+ * the results are values from then on. The call acts at once and in the order of the
+ * queue. So no record of it exists, and a step has nothing to undo. The functions of
+ * deft_custom_grad may use it where each of them runs once (deft_ctx.work_nest), because
+ * what they have recorded so far is complete, unlike in a loop.
  */
 #include "lazy/core/devices.h"
 #include "lazy/log/notes.h"
 #include "lazy/run/submit.h"
 
-enum { MOST = 1 << 16 }; /* operands, or results */
+enum { MOST = 1 << 16 }; /* most operands, or results, of one call */
 
 static const char what[] = "device_work";
 
-/* One call. Lists are freed whole. */
+/* One call. Its lists are one allocation. */
 typedef struct call {
     deft_ctx *cx;
     const deft_work *w;
@@ -27,19 +27,19 @@ typedef struct call {
     df_want *want;      /* n_in at most */
     df_value **operand; /* per operand: counted */
     df_value **result;  /* per result: counted */
-    df_buffer **made;   /* per result, of a GPU's */
+    df_buffer **made;   /* per result: its buffer when it is on a GPU */
     const void **from;  /* per operand: its address */
     void **to;          /* per result, on the host */
     int64_t *bytes;     /* per result */
-    int64_t *form;      /* of all */
+    int64_t *form;      /* dtypes and extents of all operands and results */
     uint32_t n_form;
     size_t list_bytes;
     void *lists;
 } call;
 
-/* ---- what is asked for ---- */
+/* ---- checks ---- */
 
-/* As df_may_act, where work may be done. */
+/* Like df_may_act, but also allows functions in which external work is allowed. */
 static deft_status may_act(deft_ctx *cx)
 {
     if (!cx->recording && cx->body_nest == cx->work_nest) return DEFT_OK;
@@ -147,7 +147,7 @@ static deft_status compute(call *c)
     return st;
 }
 
-/* As a plan's: the first that lives on a GPU says where. */
+/* Chooses the device like a plan does: that of the first operand on a GPU. */
 static void choose_device(call *c)
 {
     c->where = c->cx->default_device;
@@ -265,6 +265,7 @@ deft_status deft_device_work(deft_ctx *cx, const deft_work *w, deft_tensor *cons
     if (st == DEFT_OK) st = hand_out(&c, out);
     for (size_t i = 0; i < n_out && out && n_out <= MOST && st != DEFT_OK; i++) out[i] = NULL;
     give_lists(&c);
-    if (st != DEFT_OK && cx->body_at) (void)df_error_keep(cx, st); /* for the body's owner */
+    /* for the call that runs the body */
+    if (st != DEFT_OK && cx->body_at) (void)df_error_keep(cx, st);
     return st;
 }
