@@ -1,16 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers of networks: convolution, pooling, normalization, embedding, attention. Each is recorded
- * as ordinary operations, which are fused with what stands around them; all have gradients
- * (deft/grad.h), and gradients of those.
+ * Layers of networks: convolution, pooling, normalization, embedding, attention. Names and
+ * defaults are those of PyTorch.
  *
- * Recording calls: NULL means a mistake (deft/context.h says which call delivers it). Results
- * belong to the innermost open scope. A context and its tensors belong to one thread at a time.
+ * Each layer is recorded as ordinary operations, which are fused with the operations around
+ * them. All have gradients (grad.h), and gradients of gradients.
  *
- * Images are [N, C, H, W]: of a batch, channels, rows, columns. An option of two numbers is for
- * rows and columns: DEFT_CONV2D(.stride = { 2, 1 }). Where 0 columns have no meaning, they are as
- * the rows, so that .stride = 2 is { 2, 2 }. Padding of 0 columns has one: .padding = 1 without
- * braces, in one of the macros below, is an error. Defaults and names are PyTorch's.
+ * Rules for all functions here, unless a comment says otherwise:
+ *   - They are recording calls, and the rules of tensor.h hold. The innermost open scope
+ *     owns the result. NULL means a mistake, and an operand that is NULL gives NULL.
+ *     context.h has the error rule.
+ *   - Tensors and options are borrowed, and read during the call only. options NULL means
+ *     defaults. A size of 0 in options gives DEFT_E_ARG.
+ *   - A context and its tensors belong to one thread at a time.
+ *
+ * Images are [N, C, H, W]: N images, C channels, H rows, W columns.
+ *
+ * An option of two numbers is for rows and for columns: DEFT_CONV2D(.stride = { 2, 1 }).
+ * Where 0 has no meaning for columns, 0 means "as for rows": .stride = 2 is { 2, 2 }. A
+ * padding of 0 columns has a meaning. So .padding = 1 without braces, in one of the macros
+ * below, gives DEFT_E_ARG.
  */
 #ifndef DEFT_LAYERS_H
 #define DEFT_LAYERS_H
@@ -23,89 +32,129 @@ extern "C" {
 
 /* ---- mixed precision ---- */
 
-/* From here on, until told otherwise (Micikevicius et al. 2018, docs/mixed.md): products,
- * convolutions and attention take f32 operands in `low`, DEFT_F16 or DEFT_BF16, which is then their
- * result's dtype; exponentials, logarithms, powers, sums, means, norms, softmax and losses take
- * halves in f32; where operands meet, the promoted dtype holds, as always. f64 and integers are
- * left alone. Gradients follow the dtypes of the forward pass: of an f32 parameter they are f32.
+/* Sets the policy of mixed precision of cx (Micikevicius et al. 2018, docs/mixed.md), and
+ * returns the policy before the call, so that the program can restore it.
  *
- * DEFT_F32: no policy, as in a new context. Returns what it was, to be set again; a failure changes
- * nothing: DEFT_E_DTYPE, and DEFT_F32 for a NULL cx. Allowed anywhere, in a captured function too;
- * nothing else changes it, the end of a scope or a failed step neither. */
+ * low is DEFT_F16 or DEFT_BF16, or DEFT_F32 for no policy, as in a new context. The policy
+ * holds for all operations that are recorded later:
+ *   - products, convolutions and attention cast f32 operands to `low`, which is also the
+ *     dtype of their result;
+ *   - exponentials, logarithms, powers, sums, means, norms, softmax and losses cast halves
+ *     to f32;
+ *   - all others promote their operands as usual. f64 and integers are left alone.
+ *
+ * Gradients follow the dtypes of the forward pass: the gradient of an f32 parameter is f32.
+ * The call is allowed anywhere, in a captured function too. The end of a scope, or a step
+ * that fails, does not change the policy.
+ *
+ * Another dtype changes nothing and is a mistake, DEFT_E_DTYPE. cx NULL gives DEFT_F32. */
 DEFT_API deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low);
 
 /* ---- images ---- */
 
+/* Options of deft_conv2d. DEFT_CONV2D(...) makes them in C. */
 typedef struct deft_conv2d_options {
     size_t size;         /* sizeof(deft_conv2d_options) */
-    int64_t stride[2];   /* 0: 1; columns 0: as rows */
-    int64_t padding[2];  /* rows and columns of zeros on either side */
-    int64_t dilation[2]; /* from one weight to the next, in pixels; 0: 1; columns 0: as rows */
-    int64_t groups;      /* of channels, each with weights of its own; 0: 1 */
-    deft_tensor *bias;   /* [out]; NULL: none */
-    const char *written; /* the text of DEFT_CONV2D's arguments, for errors; else NULL */
+    int64_t stride[2];   /* Pixels between windows. Rows 0: 1; columns 0: as rows. */
+    int64_t padding[2];  /* Rows and columns of zeros that are added on either side. */
+    int64_t dilation[2]; /* Pixels between neighbouring weights. Rows 0: 1; columns 0: as rows. */
+    int64_t groups;      /* Groups of channels, each with weights of its own. 0: 1. */
+    deft_tensor *bias;   /* [out]; NULL: none. */
+    const char *written; /* Text of DEFT_CONV2D's arguments, for messages; else NULL. */
 } deft_conv2d_options;
 
-/* Cross-correlation: x [N, in, H, W] with w [out, in / groups, kh, kw] gives [N, out, Ho, Wo], Ho =
- * (H + 2 padding - dilation (kh - 1) - 1) / stride + 1 rounded down, at least 1. Floats; of two
- * dtypes the promoted one. options NULL: defaults.
+/* The cross-correlation of images x [N, in, H, W] with weights w [out, in / groups, kh, kw].
+ * The result is [N, out, Ho, Wo], with
  *
- * Windows are laid out in memory, [in * kh * kw, N * Ho * Wo], for one matrix product: each element
- * is one chain of fma over (channel, row, column) in that order, on any number of threads. In
- * memory the channels of the result are outermost: what follows reads it through strides. */
+ *     Ho = floor((H + 2 padding - dilation (kh - 1) - 1) / stride) + 1
+ *
+ * for rows, and Wo likewise for columns. Both must be at least 1. Operands are promoted, and
+ * integers become f32. bias is cast to the dtype of the result.
+ *
+ * All windows are stored in memory as [in * kh * kw, N * Ho * Wo], for one matrix product.
+ * In strict mode each element is one chain of fma over (channel, row, column), in that
+ * order, on any number of threads. The result is stored with its channels outermost, and
+ * later operations read it through strides.
+ *
+ * DEFT_E_SHAPE: ranks, channels, groups, bias or the size of a window do not fit.
+ * DEFT_E_ARG: an option is negative. DEFT_E_LIMIT: a window has more than 65536 elements. */
 DEFT_API deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w,
                                   const deft_conv2d_options *options);
 
+/* Options of the pools. DEFT_POOL2D(...) makes them in C. */
 typedef struct deft_pool2d_options {
     size_t size;         /* sizeof(deft_pool2d_options) */
-    int64_t kernel[2];   /* rows and columns of a window: at least 1; columns 0: as rows */
-    int64_t stride[2];   /* 0: as kernel; columns alone 0: as rows */
-    int64_t padding[2];  /* on either side; at most half of kernel */
-    const char *written; /* the text of DEFT_POOL2D's arguments, for errors; else NULL */
+    int64_t kernel[2];   /* Rows and columns of a window, at least 1. Columns 0: as rows. */
+    int64_t stride[2];   /* Pixels between windows. 0: as kernel; columns alone 0: as rows. */
+    int64_t padding[2];  /* Rows and columns added on either side; at most half of kernel. */
+    const char *written; /* Text of DEFT_POOL2D's arguments, for messages; else NULL. */
 } deft_pool2d_options;
 
-/* The greatest of each window of x [N, C, H, W], a float. NaN is greater than all else, and all
- * NaNs are equal. Of equal elements the first in row-major order gets the gradient; padding is
- * -infinity and gets none. */
+/* The greatest element of each window of the images x [N, C, H, W], which are floats. The
+ * result is [N, C, Ho, Wo] with the extents of deft_conv2d at dilation 1.
+ *
+ * NaN is greater than all numbers, and all NaNs are equal. Of equal elements the first in
+ * row-major order gets the gradient. Padding is -infinity and gets no gradient.
+ *
+ * options NULL gives DEFT_E_ARG, because a kernel is needed. DEFT_E_ARG: an option is out of
+ * its range. DEFT_E_DTYPE: x is no float. DEFT_E_SHAPE: x has not 4 axes, or a window does
+ * not fit. DEFT_E_LIMIT: a window has more than 65536 elements. */
 DEFT_API deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options);
 
-/* The mean of each window: its sum, in row-major order, over the window's size; padding is 0 and
- * counted. */
+/* The mean of each window: the sum in row-major order, divided by the number of elements of
+ * the window. Padding is 0 and counts. Everything else is as in deft_max_pool2d. */
 DEFT_API deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options *options);
 
 /* ---- rows ---- */
 
-/* x / sqrt(mean(x * x) + eps) over the last n_axes axes; then * gain when it is not NULL (Zhang,
- * Sennrich 2019). */
+/* t / sqrt(mean(t * t) + eps), with the mean over the last n_axes axes. The result is
+ * multiplied by gain, which broadcasts, unless gain is NULL (Zhang and Sennrich 2019).
+ * Operands are promoted, and integers become f32.
+ *
+ * n_axes is 1 to the rank of t, else DEFT_E_RANGE. */
 DEFT_API deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps);
 
-/* Rows of table [entries, ...] at the indices, whose axes come first: deft_take along axis 0, with
- * its rule for indices. Equal indices add up in the gradient, in their row-major order. */
+/* The rows of table [entries, ...] at the indices, which are integers of any shape. The axes
+ * of indices come first: [their shape, ...]. This is deft_take along axis 0, with its rule
+ * for indices (tensor.h). In the gradient, the rows of equal indices are added in row-major
+ * order of the indices.
+ *
+ * DEFT_E_SHAPE: the table has no axis, or the indices are no integers. */
 DEFT_API deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices);
 
 /* ---- attention ---- */
 
-/* Keys that are looked at together: part of what deft_attention computes, whatever the machine. */
+/* The number of keys in a block of deft_attention. The block is part of what deft_attention
+ * computes, so that the bits of results are the same on every machine. */
 #define DEFT_ATTENTION_BLOCK 128
 
+/* Options of deft_attention. DEFT_ATTENTION(...) makes them in C. */
 typedef struct deft_attention_options {
     size_t size;    /* sizeof(deft_attention_options) */
-    double scale;   /* of the scores; 0: 1 / sqrt(D) */
-    bool is_causal; /* row i looks at keys 0 .. i alone */
+    double scale;   /* Factor of the scores. 0: 1 / sqrt(D). */
+    bool is_causal; /* Query i uses the keys 0 to i only. */
 } deft_attention_options;
 
-/* softmax(q k^T * scale) v for q [..., S, D], k [..., T, D], v [..., T, E]: [..., S, E]. Batch axes
- * broadcast; floats of one dtype; T at least 1; at most 7 axes. options NULL: defaults.
+/* Attention: softmax(q k^T * scale) v, for q [..., S, D], k [..., T, D] and v [..., T, E]. The
+ * result is [..., S, E]. S is the number of queries and T the number of keys, at least 1.
  *
- * Up to one block of keys the whole [S, T] of scores is made. Beyond that a loop goes over blocks
- * with a running maximum and sum (Dao et al., "FlashAttention", 2022): neither this nor a gradient
- * keeps more than [S, DEFT_ATTENTION_BLOCK] of them; the gradient computes them again. Gradients of
- * gradients keep them all. A last block that is not full is filled up with zeros, for which k and v
- * are copied. */
+ * The axes before the last two broadcast. Operands have 2 to DEFT_MAX_RANK - 1 axes, and are
+ * floats of one dtype. Halves are computed in f32, and the result is rounded once.
+ *
+ * Up to DEFT_ATTENTION_BLOCK keys, all [S, T] scores are stored. Beyond that, a loop over
+ * blocks of keys carries a running maximum and sum (Dao et al., "FlashAttention", 2022). At
+ * most [S, DEFT_ATTENTION_BLOCK] scores are stored then. The gradient is another such loop,
+ * which computes the scores again. Gradients of gradients store all scores. When the last
+ * block is not full, k and v are copied and padded with zeros.
+ *
+ * DEFT_E_SHAPE: the shapes do not fit, or T is 0. DEFT_E_DTYPE: the operands are not floats
+ * of one dtype. */
 DEFT_API deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
                                      const deft_attention_options *options);
 
 #ifndef __cplusplus
+/* Options in C, from designated initializers; they live until the end of the block:
+ * deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 2, 2 })). Members that are not named are 0. */
 #define DEFT_ATTENTION(...)                                                                        \
     (&(const deft_attention_options){ .size = sizeof(deft_attention_options), __VA_ARGS__ })
 #define DEFT_CONV2D(...)                                                                           \
