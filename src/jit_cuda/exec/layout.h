@@ -48,7 +48,7 @@ deft_status df_cuda_add_step(const df_cuda_layout_builder *l, df_diag *d, const 
 
 /* ---- fallback.c ---- */
 
-/* The entry that a pass uses. */
+/* The entry that a phase uses. */
 df_cuda_entry df_cuda_entry_of(df_cuda_choice choice, df_cuda_pass pass, bool many);
 /* Replaces entries that are not compiled yet by entries that are and give equal bits. Then
  * *choice and *many are those of the fallback, and the missing entries are requested from

@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The words of a segment and what may be relied on when it is launched. Pure arithmetic on what
- * plan.h says: no driver, no text. What must hold: the generator asks df_cuda_layout for the place
- * of each word, so that text and words cannot disagree.
+ * The words of a segment, and which entries it allows. Pure arithmetic on what plan.h says:
+ * no driver, no text. What must hold: the generator asks df_cuda_layout for the position of
+ * each word, so text and words cannot disagree.
  */
 #include "jit_cuda/gen/cuda_abi.h"
 
 #include "base/limits.h"
 
 enum {
-    NARROW_MOST = 1 << 30, /* of extents, products of them, and offsets */
-    UNROLLED_MOST = 1024,  /* instructions of a WIDE body, all lanes: they are written out */
-    /* What a thread has at hand at once: registers, and the compiler's time. */
-    SHORT = 8,   /* instructions of a body that goes by 4 groups */
-    MEDIUM = 16, /* by 2 */
-    HEAVY = 8,   /* of a division, a root */
+    NARROW_MOST = 1 << 30, /* bound on extents, products of extents, and offsets */
+    UNROLLED_MOST = 1024,  /* bound on lanes times instructions of a WIDE body, which is unrolled */
+    /* What a thread has at once is bounded by registers and by the time of the compiler. */
+    SHORT = 8,   /* instructions of a body that takes 4 packs */
+    MEDIUM = 16, /* instructions of a body that takes 2 packs */
+    HEAVY = 8,   /* what a division or a root counts as */
     LANES_MOST = 16,
-    LOADS_MOST = 8, /* of 16 bytes: 32 registers */
-    /* COL with several columns to a thread: what a thread's accumulator of one reduction may take,
-     * and a thread block's shared memory, of which 8 KB are for folding. */
+    LOADS_MOST = 8, /* loads of 16 bytes: 32 registers */
+    /* COL with several columns per thread: bytes of a thread's accumulators of one
+     * reduction, and of a thread block's stacks. Folding takes 8 KB of shared memory beside
+     * the stacks. */
     FOLD_MOST = 16,
     STACKS_MOST = 12 << 10
 };
@@ -87,9 +88,9 @@ bool df_cuda_by_value(const df_kernel *k)
     return df_cuda_layout(k, NULL, NULL) * sizeof(uint64_t) <= DF_CUDA_PARAM_BYTES;
 }
 
-/* ---- facts ---- */
+/* ---- which entries a segment allows ---- */
 
-/* The product of the extents of a role; false: it is beyond 64 bits. */
+/* The product of the extents of a role. Returns false when it exceeds 64 bits. */
 static bool extent_of(const df_kernel *k, const df_kargs *a, df_role role, int64_t *out)
 {
     *out = 1;
@@ -113,8 +114,8 @@ static bool all_within(const df_kernel *k, const df_kargs *a)
     return k->mode == DF_MODE_LOOP || product_of(k, a, DF_AXIS_RED) <= NARROW_MOST;
 }
 
-/* Whether the farthest element of access i is near enough for 32 bits; INDEX values always have 64,
- * and only positions are to be near. */
+/* Whether all offsets of access i fit 32 bits. For an INDEX only its positions must fit,
+ * because its values always have 64 bits. */
 static bool offsets_within(const df_kernel *k, const df_kargs *a, uint32_t i)
 {
     int64_t sum = 0;
@@ -147,21 +148,21 @@ static bool goes_wide(const df_kernel *k, uint32_t i)
            a->step[k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
-/* A row of several axes: whether pairs of it lie within the last. */
+/* Whether pairs of neighbours are within the last axis, for a row of several axes. */
 static bool keeps_pairs(const df_kernel *k, const df_kargs *a)
 {
     const uint32_t last = k->n_axes - 1u;
     return last == 0 || k->role[last - 1] != DF_AXIS_RED || a->extent[last] % 2 == 0;
 }
 
-/* About how many instructions of a GPU it is, for what follows from that. */
+/* Estimates how many instructions of a GPU an instruction becomes. */
 static uint32_t weight_of(const df_ins *ins)
 {
     if (ins->op == DF_K_const || ins->op == DF_K_num) return 0;
     return ins->op == DF_K_div || ins->op == DF_K_rem || ins->op == DF_K_sqrt ? HEAVY : 1;
 }
 
-/* Bytes of an accumulator of a reduction; 0: it is none. */
+/* Bytes of an accumulator of a reduction; 0: not a reduction. */
 static size_t accumulator_of(const df_kernel *k, const df_ins *ins)
 {
     if (df_kop_infos[ins->op].kind != DF_KOP_reduce) return 0;
@@ -169,7 +170,8 @@ static size_t accumulator_of(const df_kernel *k, const df_ins *ins)
     return deft_dtype_size((deft_dtype)k->ins[ins->src[0]].dtype);
 }
 
-/* COL: how many columns of n at most a thread may have. A scan is one chain for each. */
+/* COL: how many of n columns a thread may have at most. 1 with a scan, which is one chain
+ * for each column. */
 static uint32_t columns_of(const df_kernel *k, uint32_t n)
 {
     size_t largest = 0, all = 0;

@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What suits a GPU: how long kernels become, which entry of a kernel a segment goes by, and with
- * how many thread blocks. All choices give equal bits; these numbers are by reasoning, none is
- * measured as yet.
+ * What suits a GPU: how long kernels become, which entry a segment uses, and with how many
+ * thread blocks. All choices give equal bits. The constants are estimates and were not
+ * measured.
  *
- * A ROW kernel has a warp for each row: good for many rows. Where rows are long and too few to give
- * every multiprocessor WARPS of them, a thread block takes a row (LONG). Where even thread blocks
- * are fewer than multiprocessors, and a row has more blocks of DF_BLOCK than a thread block's warps
- * take at once, rows are split among all (PART, FIN). COL: likewise, its thread blocks being given;
- * threads take several columns where enough thread blocks are left.
- * A MAP kernel has a thread for each group of neighbours until that is enough for the GPU, then
- * one for as many as it takes side by side.
+ * - ROW has a warp for each row, which suits many rows. When rows are long, and too few to
+ *   give each multiprocessor WARPS of them, a thread block takes a row (LONG). When there are
+ *   fewer rows than multiprocessors, rows are split over the GPU (PART, FIN). This needs rows
+ *   with more blocks of DF_BLOCK than the warps of a thread block take at once.
+ * - COL is split in a similar case. Its threads take several columns where enough thread
+ *   blocks are left.
+ * - MAP has a thread for each pack until that is enough for the GPU. With more packs, a
+ *   thread takes as many as it processes side by side.
  */
 #include "jit_cuda/exec/device_internal.h"
 
@@ -18,11 +19,10 @@
 
 enum {
     WAVES = 4,                /* thread blocks for each place on the GPU, at most */
-    WARPS = 16,               /* of one multiprocessor, that hide latency */
-    LEAST_PARTS = 4,          /* blocks of DF_BLOCK, below which splitting gains nothing */
+    WARPS = 16,               /* warps of one multiprocessor that hide latency */
+    LEAST_PARTS = 4,          /* blocks of DF_BLOCK; with no more, splitting gains nothing */
     SCRATCH_MOST = 128 << 20, /* bytes of scratch rows of a launch */
-    /* Trace nodes of a kernel: registers are spilled for long bodies, and each takes its time in
-     * NVRTC. */
+    /* Trace nodes of a kernel. Long bodies spill registers, and each costs time in NVRTC. */
     MAX_BODY = 300,
     ROWS_PER_SM = 4
 };

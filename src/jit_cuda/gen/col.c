@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * COL: a thread block takes a tile of 32 times C neighbours along INNER and all that is reduced for
- * them. Thread (x, y), x of 32, y of 16, holds accumulators y, y + 16, y + 32 and y + 48 of columns
- * C x on (base/limits.h): the folds by 32 and 16 are its own, those by 8, 4, 2 and 1 go through
- * shared memory, and threads of y = 0 push what comes out on their columns' stacks. C is 1, or more
- * with WIDE, for which a thread's columns are one access in each row. Neighbours along x read
- * neighbours in memory. Columns beyond INNER's end are calculated with, but `in` is false for them.
+ * COL: a thread block takes a tile of 32 * C neighbours along INNER, and reduces all of
+ * their columns. C is 1, or more with WIDE; then a thread's columns are one access in each
+ * row. Neighbours along x read neighbours in memory.
  *
- * A scan goes along a column in order: threads of y = 0 do its stage alone, and have all 64
- * accumulators of a reduction beside it in local memory. Stacks that do not fit shared memory are
- * in that of the threads that push (lean).
+ * Thread (x, y), with 32 x and 16 y, holds accumulators y, y + 16, y + 32 and y + 48 of C
+ * columns (base/limits.h). The thread does the folds by 32 and 16 itself. The folds by 8,
+ * 4, 2 and 1 go through shared memory. Threads with y = 0 push the results on the stacks of
+ * their columns. Columns behind the end of INNER are computed too, but `in` is false for
+ * them.
+ *
+ * A scan runs along a column in order. Threads with y = 0 compute a stage with scans alone,
+ * with all 64 accumulators of its reductions in local memory. Stacks that do not fit shared
+ * memory are in the local memory of the threads that push (lean).
  */
 #include "jit_cuda/gen/gen.h"
 
@@ -17,14 +20,14 @@
 
 enum { TILE_THREADS = DF_CUDA_TILE * DF_CUDA_TILE_Y, LARGEST = 16 };
 
-/* ---- shared memory: what is folded, then the stacks of a stage ---- */
+/* ---- shared memory: the area for folding, then the stacks of a stage ---- */
 
 static size_t folding(void)
 {
     return (size_t)TILE_THREADS * LARGEST;
 }
 
-/* Accumulators of one reduction's stacks, a thread having so many columns. */
+/* Accumulators in the stacks of one reduction, when a thread has so many columns. */
 static size_t each(uint32_t columns)
 {
     return (size_t)DF_CUDA_DEPTH * DF_CUDA_TILE * columns;
@@ -56,7 +59,7 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
                  df_cuda_shared(g, stage, each(df_cuda_lanes(g->k)), folding(), i));
 }
 
-/* From one entry of a stack to the next. */
+/* The distance between entries of a stack. */
 static const char *by(const df_cuda_gen *g)
 {
     return g->lean ? "1" : "TILE * C";
@@ -82,8 +85,8 @@ static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
     g->lanes = false;
 }
 
-/* To what `fold` holds for y = 0. Barriers before it is read by others and before it is used anew.
- */
+/* Folds acc into `fold`, which is then valid for y = 0. Barriers precede the reads of other
+ * threads and the next use of the memory. */
 static void put_fold(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
@@ -107,7 +110,7 @@ static void put_fold(df_cuda_gen *g, uint32_t i)
     df_cuda_close(g);
 }
 
-/* Block `b` of the column. */
+/* Reduces block `b` of the columns. */
 static void put_block(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "enum { V = 4 * C };");

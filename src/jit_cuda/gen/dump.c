@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DEFT_CUDA_DUMP=FOLDER: the CUDA C of each program that is compiled, as FOLDER/HASH.cu, for people
- * who read it or compile it themselves. The hash is of the text; a file that stands there already
- * is left as it is. What cannot be written costs nothing but a line under the log topic `error`.
+ * DEFT_CUDA_DUMP=FOLDER writes the CUDA C of each compiled program to FOLDER/HASH.cu, for
+ * people who read it or compile it themselves. The hash is that of the text. A file that
+ * exists is left as it is. A failure to write is only a line under the log topic `error`.
  */
 #include "jit_cuda/driver/module.h"
 

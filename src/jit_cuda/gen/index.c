@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where elements lie. An access' offset is the sum of what all elements of a thread's loop have in
- * common, a3, calculated once, and of what moves with them. I is the type of positions and offsets:
- * 32 bits where the launch has proved them enough. INDEX values are numbers of the program and
- * always have 64.
+ * Positions and offsets. The offset of an access is a sum of two parts. a3 is what all
+ * elements of a thread's loop share, and is computed once. The other part differs by
+ * element.
+ *
+ * I is the type of positions and offsets: 32 bits where the launch has proved that they
+ * suffice. INDEX values are numbers of the program and always have 64 bits.
  */
 #include "jit_cuda/gen/gen.h"
 
 #include <stdio.h>
 
-/* The axes that move with the elements of a thread. */
+/* Whether positions along an axis differ by element of a thread. */
 static bool moves(const df_cuda_gen *g, uint32_t axis)
 {
     return g->k->role[axis] == (g->k->mode == DF_MODE_MAP ? DF_AXIS_INNER : DF_AXIS_RED);
 }
 
-/* The same number may be wanted as several dtypes. */
+/* Declares a number, once for each dtype that uses it. */
 static void put_num(df_cuda_gen *g, uint32_t slot, uint32_t at)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -72,8 +74,8 @@ void df_cuda_extents(df_cuda_gen *g, df_role role, char *out, size_t cap)
         if (g->k->role[x] == role) n += (size_t)snprintf(out + n, cap - n, " * e%u", x);
 }
 
-/* Positions along the axes of a role, named by prefix and suffix, from `of`; declared where they
- * are no arrays. */
+/* Writes the positions along the axes of a role, from the index `of`. Their names are
+ * prefix, axis, suffix. `declare` is a type, or empty when they are elements of arrays. */
 static void split(df_cuda_gen *g, df_role role, const char *of, const char *declare,
                   const char *prefix, const char *suffix)
 {
@@ -90,7 +92,7 @@ static void split(df_cuda_gen *g, df_role role, const char *of, const char *decl
     df_cuda_line(g, "%s%s%u%s = q%s;", declare, prefix, first, suffix, prefix);
 }
 
-/* MAP: of each group's. */
+/* MAP: positions of each pack. */
 static void put_outer_of_groups(df_cuda_gen *g)
 {
     for (uint32_t x = 0; x < g->k->n_axes; x++)
@@ -117,8 +119,8 @@ void df_cuda_moving(df_cuda_gen *g)
     df_cuda_close(g);
 }
 
-/* Adds the term of one axis, whose position is spelled prefix, axis, suffix. Beside an INDEX' base
- * and strides it has 64 bits. */
+/* Appends the term of one axis, whose position is named prefix, axis, suffix. In an INDEX
+ * the sum has 64 bits because its base and strides do. */
 static void put_term(df_cuda_gen *g, df_str *out, uint32_t access, uint32_t axis,
                      const char *prefix, const char *suffix)
 {
@@ -154,7 +156,7 @@ void df_cuda_offsets(df_cuda_gen *g)
     }
 }
 
-/* COL: from the thread's first column to the one at hand. */
+/* COL: appends the distance from the thread's first column to the current one. */
 static void put_column(df_cuda_gen *g, df_str *out, uint32_t access)
 {
     const uint32_t axis = g->k->n_axes - 1u;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LOOP: a thread per INNER element and row, which goes through the iterations with its states in
- * registers. All states move at once at the end of an iteration. The proceed is the same for all
- * threads; each leaves by its own.
+ * LOOP: a thread per INNER element and row runs all iterations, with its states in
+ * registers. All states are updated together at the end of an iteration. Each thread leaves
+ * the loop when its own `proceed` is false.
  */
 #include "jit_cuda/gen/gen.h"
 

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * MAP: a thread takes groups of G neighbours along INNER and strides over the grid; G is 1, or what
- * fills 16 bytes of the widest dtype (WIDE), for which loads and stores of the neighbours are one
- * access each. Of whole groups it takes N at a time, a stride apart: they go through the body side
- * by side, an instruction for all before the next, so that the loads of all are in flight together.
- * What is left, and rows whose last group is short, go by one group.
+ * MAP: a thread takes packs of G neighbours along INNER and strides over the grid. G is 1,
+ * or with WIDE what fills 16 bytes of the widest dtype. Then a load or store of a pack is
+ * one access.
+ *
+ * A thread takes N full packs at a time, one stride apart. They go through the body side by
+ * side, each instruction for all packs before the next instruction. So the loads of all
+ * packs are in flight together. The remaining packs, and rows whose last pack is not full,
+ * are taken one pack at a time.
  */
 #include "jit_cuda/gen/gen.h"
 
@@ -23,7 +26,8 @@ void df_cuda_map_body(df_cuda_gen *g)
     for (uint32_t i = 0; i < g->k->n_ins; i++) df_cuda_elem(g, i);
 }
 
-/* Where there are fewer than N groups, how `far` the last would be need not fit I. */
+/* The loop over N packs at a time. With fewer than N packs, `far` need not fit I, so it is
+ * an i64. */
 static void put_many(df_cuda_gen *g)
 {
     const int inner = df_cuda_axis(g->k, DF_AXIS_INNER);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions of one stage, whichever mode they are in. Each has a struct in the prelude that says
- * what an accumulator is and how two are joined; argmin and argmax are joined like all others,
- * their accumulator being a value and its position. What a mode adds is who holds which
- * accumulator.
+ * Reductions of one stage, in any mode. Each reduction has a struct in the prelude, which
+ * defines its accumulator and how two accumulators are joined. An accumulator of argmin or
+ * argmax is a value and its position. A mode only adds which thread holds which accumulator.
  */
 #include "jit_cuda/gen/gen.h"
 

@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ROW: T warps work on a row together, a team: one warp, or (LONG) all 8 of a thread block. A warp
- * takes a block of DF_BLOCK reduced elements in 64 steps of 64: thread t elements 2t and 2t + 1 of
- * each, which are its accumulators' (base/limits.h) and, where rows are aligned (W), one access.
- * Steps of short bodies are unrolled, so that loads of the next stand before the sums of this. What
- * it has folded waits in shared memory to be joined as the binary counter has it: by its thread 0,
- * or with LONG by the block's, after a round in which each warp made one. Row-level values are
- * calculated by all threads alike.
+ * ROW: T warps work on a row together, as a team. T is 1, or with LONG all 8 warps of a
+ * thread block.
  *
- * Where the stacks of all reductions do not fit shared memory they are in the local memory of the
- * thread that joins (lean): folds then go to it through shared memory for one reduction after the
- * other, and so do results to all.
+ * A warp takes a block of DF_BLOCK reduced elements in 64 steps of 64. In each step thread
+ * t takes elements 2t and 2t + 1. They belong to its accumulators (base/limits.h), and are
+ * one access when rows are aligned (W). Steps of short bodies are unrolled, so that loads
+ * of the next step precede the sums of this one.
  *
- * Stages are kept apart by a barrier of the team: a stage may read what the one before has stored,
- * and shared memory is used anew by each.
+ * Results of blocks are joined like a binary counter, on a stack in shared memory. Without
+ * LONG thread 0 of the warp joins them. With LONG thread 0 of the thread block does, after
+ * each round in which every warp has reduced one block. All threads compute values of row
+ * level alike.
+ *
+ * When the stacks of all reductions do not fit shared memory, they are in the local memory
+ * of the thread that joins (lean). Then results of blocks reach that thread through shared
+ * memory, one reduction after the other, and so do final results on their way to all
+ * threads.
+ *
+ * A barrier of the team separates stages: a stage may read what the one before has stored,
+ * and each stage reuses the shared memory.
  */
 #include "jit_cuda/gen/gen.h"
 
@@ -21,13 +27,14 @@
 
 enum {
     LARGEST = 16, /* bytes of an accumulator */
-    SHORT = 8,    /* instructions of a body that is unrolled */
+    SHORT = 8,    /* longest body, in instructions, that is unrolled */
     UNROLLED = 4
 };
 
 /* ---- shared memory ---- */
 
-/* Accumulators of one reduction: the stack, and one per warp that waits to be pushed. */
+/* Accumulators of one reduction: the stack, and with LONG one per warp that waits to be
+ * pushed. */
 static size_t each(bool is_long)
 {
     return is_long ? DF_CUDA_DEPTH + DF_CUDA_WARPS : DF_CUDA_WARP_DEPTH;
@@ -62,7 +69,7 @@ static void put_stack(df_cuda_gen *g, uint32_t i)
 
 /* ---- elements ---- */
 
-/* The body over 64 elements from `c` on, up to `end`. */
+/* The body over 64 elements from `c`, ending at `end`. */
 static void put_elements(df_cuda_gen *g, uint32_t stage, bool counts)
 {
     df_cuda_line(g, "I r[V];");
@@ -106,7 +113,8 @@ static void put_folded(df_cuda_gen *g, uint32_t i)
     df_cuda_line(g, "%s::t fold%u;", o, i);
 }
 
-/* Longer bodies have loads enough, and registers too few. A scan's steps are long. */
+/* Longer bodies have enough loads in flight and too few registers. The steps of a scan are
+ * long. */
 static void put_unroll(df_cuda_gen *g, uint32_t stage)
 {
     uint32_t n = 0;
@@ -115,7 +123,7 @@ static void put_unroll(df_cuda_gen *g, uint32_t stage)
     if (n <= SHORT && !df_cuda_scans(g, stage)) df_cuda_line(g, "_Pragma(\"unroll %d\")", UNROLLED);
 }
 
-/* Block `b` of the row by one warp: up to what it folds to, variables that put_folded declares. */
+/* Reduces block `b` of the row by one warp, into the variables that put_folded declares. */
 static void put_block(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "enum { V = 2 };");
@@ -151,7 +159,7 @@ static void put_push_all(df_cuda_gen *g, uint32_t i)
                  o, i, i);
 }
 
-/* One reduction after the other has what is shared. */
+/* Reductions use the shared memory one after the other. */
 static void put_join_lean(df_cuda_gen *g, uint32_t i)
 {
     put_wait(g, i);
@@ -172,7 +180,8 @@ static void put_join(df_cuda_gen *g, uint32_t stage)
     df_cuda_line(g, "__syncthreads();");
 }
 
-/* The result goes from thread 0 of the team through the stack's first place. */
+/* The result of thread 0 of the team reaches all threads: through the first entry of the
+ * stack, or, when lean, through `mem`. */
 static void put_finish(df_cuda_gen *g, uint32_t i)
 {
     char o[32];
@@ -218,7 +227,7 @@ static void put_run(df_cuda_gen *g, uint32_t stage)
             df_cuda_line(g, "%s run%u = 0;", df_cuda_type(g->k->ins[i].dtype), i);
 }
 
-/* A stage with scans: by the team's first warp, block after block. */
+/* A stage with scans: the team's first warp takes block after block. */
 static void put_blocks_in_order(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_open(g, "if (warp == 0)");
@@ -240,7 +249,8 @@ static void put_plain_elements(df_cuda_gen *g, uint32_t stage)
     df_cuda_close(g);
 }
 
-/* All threads read what finish() needs, which no one writes before the next stage's barrier. */
+/* All threads read what finish() needs. No thread writes it before the barrier of the next
+ * stage. */
 static void put_stage(df_cuda_gen *g, uint32_t stage)
 {
     df_cuda_line(g, "sync_team<T>();");

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A kernel's text: what cannot be generated is refused with a sentence; then one function template
- * for each pass that is asked for, over the type of positions and what else its entries differ in;
- * then the entries, which do nothing but call it. Text depends on the kernel, its name and the
- * entries alone.
+ * The text of a kernel. What cannot be generated is refused with a sentence. Then each
+ * requested phase gets one function template, whose parameters are the type of positions
+ * and what else its entries differ in. Each entry only calls an instance of a template. The
+ * text depends only on the kernel, its name and the entries.
  */
 #include "jit_cuda/gen/gen.h"
 
@@ -108,8 +108,7 @@ static void put_entry(df_cuda_gen *g, df_cuda_entry e)
         snprintf(more, sizeof more, ", %d", (e.flags & DF_CUDA_WIDE) != 0);
     const char *const pass = pass_names[e.pass];
     const uint32_t threads = df_cuda_threads(g->k, (df_cuda_pass)e.pass);
-    /* With 1 the assembler does not spill a few words to have all threads a multiprocessor holds.
-     */
+    /* With 1 the assembler does not spill registers in order to fill the multiprocessor. */
     df_str_fmt(g->out, "extern \"C\" __global__ void __launch_bounds__(%u, 1) %s(", threads, name);
     if (e.flags & DF_CUDA_MANY) {
         df_cuda_open(g, "const many a)");
@@ -132,7 +131,7 @@ static size_t shared_memory(const df_cuda_gen *g)
     return warps > team ? warps : team;
 }
 
-/* Sets g->lean: the stacks of reductions are in local memory where the shared one is too small. */
+/* Sets g->lean: stacks of reductions are in local memory when shared memory is too small. */
 static void choose_stacks(df_cuda_gen *g)
 {
     g->lean = shared_memory(g) > DF_CUDA_SHARED_BYTES;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instructions. A map op is a call of its function in the prelude, so that what an op means stands
- * there alone. At row level a value is one constant that all threads of the row calculate alike; at
- * element level it is an array, written by a loop over the lanes at hand. Memory is read where
- * on[l] holds and else taken for 0: every op is defined for all operands, so nothing but reads,
- * writes, checks and counting asks for it.
+ * Instructions. A map op is a call of its function in the prelude, which alone defines what
+ * the op means. A value of row level is one constant, which all threads of the row compute
+ * alike. A value of element level is an array, written by a loop over the lanes of the
+ * thread.
+ *
+ * Memory is read where on[l] holds; otherwise the value is taken as 0. Every op is defined
+ * for all operands, so only reads, writes, checks and reductions depend on on[l].
  */
 #include "jit_cuda/gen/gen.h"
 
@@ -86,7 +88,7 @@ bool df_cuda_knows(df_kop op, uint8_t t, uint8_t src)
 
 /* ---- operands ---- */
 
-/* Whether its value is one for all lanes at element level, too. */
+/* Whether the value is one for all lanes, at element level too. */
 static bool is_single(const df_cuda_gen *g, uint32_t i)
 {
     const df_ins *const ins = &g->k->ins[i];
@@ -96,7 +98,7 @@ static bool is_single(const df_cuda_gen *g, uint32_t i)
     return g->k->mode != DF_MODE_MAP && ins->level == DF_LEVEL_ROW;
 }
 
-/* Whether it is one for each column that a thread of COL has. */
+/* Whether the value is one for each column of a thread in COL. */
 static bool is_of_column(const df_cuda_gen *g, uint32_t i)
 {
     const df_ins *const ins = &g->k->ins[i];
@@ -111,7 +113,7 @@ void df_cuda_ref(df_cuda_gen *g, uint32_t i, char out[24])
         snprintf(out, 24, g->lanes ? "v%u[l %% C]" : "v%u[j]", i);
         return;
     }
-    if (ins->op == DF_K_next) i = ins->src[0]; /* seen from stage 1: the state */
+    if (ins->op == DF_K_next) i = ins->src[0]; /* next, seen from stage 1, is the state */
     snprintf(out, 24, is_single(g, i) || ins->op == DF_K_next ? "v%u" : "v%u[l]", i);
 }
 
@@ -159,7 +161,8 @@ static void put_load(df_cuda_gen *g, const df_ins *ins, const char *on, df_str *
     if (on) df_str_fmt(s, " : %s()", df_cuda_type(ins->dtype));
 }
 
-/* The value of an instruction. on: where memory may be touched, an expression; NULL: anywhere. */
+/* Writes the value of an instruction. on: an expression for where memory may be accessed;
+ * NULL: everywhere. */
 static void put_value(df_cuda_gen *g, uint32_t i, const char *on, df_str *s)
 {
     const df_ins *const ins = &g->k->ins[i];
@@ -245,7 +248,7 @@ void df_cuda_row_level(df_cuda_gen *g, uint32_t stage, const char *once)
 
 /* ---- element level ---- */
 
-/* Elements that are neighbours of one thread go in one access where they are aligned. */
+/* MAP: whether neighbours of one thread are one access when they are aligned. */
 static bool goes_near(const df_cuda_gen *g, const df_ins *ins)
 {
     const df_access *const a = &g->k->access[ins->imm];
@@ -253,7 +256,7 @@ static bool goes_near(const df_cuda_gen *g, const df_ins *ins)
            a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
-/* COL: and so do the columns of a thread in one row. */
+/* COL: whether the columns of a thread in one row are one access. */
 static bool goes_in_columns(const df_cuda_gen *g, const df_ins *ins)
 {
     const df_access *const a = &g->k->access[ins->imm];
@@ -262,7 +265,7 @@ static bool goes_in_columns(const df_cuda_gen *g, const df_ins *ins)
            a->step[g->k->n_axes - 1u] == DF_STEP_UNIT;
 }
 
-/* ROW: and so do the two of a thread, if W. */
+/* ROW: whether the two neighbours of a thread are one access when W. */
 static bool goes_in_pairs(const df_cuda_gen *g, const df_ins *ins)
 {
     const df_access *const a = &g->k->access[ins->imm];

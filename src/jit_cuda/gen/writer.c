@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing the text of a kernel: indented lines and braces, and the names of types. Beside that
- * stand simple questions about a kernel, which every mode asks. Nothing here calls a mode.
+ * Writes the text of a kernel: indented lines and braces, and the names of types. Also
+ * answers simple questions about a kernel that every mode asks. Nothing here calls a mode.
  */
 #include "jit_cuda/gen/gen.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- lines ---- */
 
-/* The longest, a load along DF_MAX_AXES axes, takes half of the room. */
+/* The room is twice that of the longest line, a load along DF_MAX_AXES axes. */
 static void put_line(df_cuda_gen *g, const char *end, const char *fmt, va_list args)
 {
     char text[512];
@@ -50,7 +50,7 @@ void df_cuda_close(df_cuda_gen *g)
     df_cuda_line(g, "}");
 }
 
-/* ---- what a kernel has ---- */
+/* ---- properties of a kernel ---- */
 
 const char *df_cuda_type(uint8_t dtype)
 {
