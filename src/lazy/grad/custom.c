@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Functions with a gradient of their own, hooks and stops: the public calls, and what the walk does
- * when it meets one.
+ * Custom functions, hooks and stops: the public calls, and what the walk does at their
+ * records.
  */
 #include "lazy/grad/grad.h"
 
@@ -10,7 +10,7 @@
 #include "lazy/run/body.h"
 #include "lazy/core/meet.h"
 
-/* Bare number t as a record like record `like`. */
+/* A record of bare number t with the dtype and shape of record `like`. */
 static uint32_t number_like(deft_ctx *cx, deft_tensor *t, uint32_t like, uintptr_t site)
 {
     df_shape want;
@@ -19,7 +19,8 @@ static uint32_t number_like(deft_ctx *cx, deft_tensor *t, uint32_t like, uintptr
     return number == DF_BAD || !want.rank ? number : df_expand_to(cx, number, &want, site);
 }
 
-/* The record of t, which must be like record `like`. */
+/* The record of t, which must have the dtype and shape of record `like`. DF_BAD with the
+ * error recorded. who: the call, for messages. */
 static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t like)
 {
     deft_ctx *const cx = w->cx;
@@ -42,7 +43,8 @@ static uint32_t checked(df_grad *w, const char *who, deft_tensor *t, uint32_t li
     return DF_BAD;
 }
 
-/* What a function of the user made for one example; a bare number is made like its tensor. */
+/* The result of a user's function for one example. A bare number takes dtype and shape of
+ * `like`. */
 static deft_tensor *made_like(deft_ctx *cx, deft_tensor *made, deft_tensor *like, uintptr_t site)
 {
     if (!made || !(made->flags & DF_HANDLE_WEAK)) return made;
@@ -105,7 +107,8 @@ typedef struct one_of_many {
     uintptr_t site;
 } one_of_many;
 
-/* in: what went into it, what came out, and their gradients. */
+/* Runs the backward function for one example. in: inputs, results, and the results'
+ * gradients. */
 static deft_status backward_one(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                 deft_tensor **out, size_t n_out, void *user)
 {
@@ -118,7 +121,8 @@ static deft_status backward_one(deft_ctx *cx, deft_tensor *const *in, size_t n_i
     return st;
 }
 
-/* For each example, and what goes into all of them gets the sum. */
+/* Runs the backward function for each example. An input that is the same for all examples
+ * gets the sum of their gradients. */
 static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
                                 deft_tensor **grad_in, uintptr_t site)
 {
@@ -145,7 +149,7 @@ static deft_status backward_all(deft_ctx *cx, const df_custom *c, deft_tensor *c
     return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
 }
 
-/* all: what went in, what came out, and their gradients. */
+/* all: inputs, results, and the results' gradients. */
 static deft_status run_backward(deft_ctx *cx, const df_custom *c, deft_tensor *const *all,
                                 deft_tensor **grad_in, uintptr_t site)
 {
@@ -221,8 +225,9 @@ static bool call_backward(df_grad *w, const df_custom *c)
     return ok;
 }
 
-/* Results of a custom function stand next to each other, so that all gradients are complete at the
- * first of them; but the walk stops only at those that have one. */
+/* The results of a custom function are adjacent records, so all their gradients are
+ * complete at the first one. The walk stops only at records with a gradient, so the
+ * function is called at the first of those. */
 static bool meet_custom(df_grad *w, const df_custom *c, uint32_t k)
 {
     for (uint32_t i = c->record[c->n_in]; i < k; i++)
@@ -251,7 +256,7 @@ deft_tensor *deft_stop_gradient(deft_tensor *t)
     df_shape s;
     deft_ctx *const cx = df_enter("stop_gradient", 1, t, DF_SITE);
     if (!cx) return NULL;
-    if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* is a constant */
+    if (t->flags & DF_HANDLE_WEAK) return df_number_copy(cx, t); /* it is a constant anyway */
     if (!df_begin("stop_gradient", t, &a, &s, DF_SITE)) return NULL;
     const uint32_t k = df_grad_placeholder(cx, a, DF_SITE);
     if (k == DF_BAD || !df_grad_annotation_add(
@@ -291,7 +296,8 @@ static bool check_custom(deft_ctx *cx, deft_body_fn forward, deft_backward_fn ba
     return true;
 }
 
-/* Runs forward; c->record: what went in, and what it made, not yet as records of their own. */
+/* Runs the forward function. Sets c->record to the inputs and to the results, which are
+ * not yet records of their own. */
 static bool run_forward(deft_ctx *cx, deft_body_fn forward, df_custom *c, deft_tensor *const *in,
                         deft_tensor **out, uintptr_t site)
 {

@@ -40,7 +40,7 @@ static bool check_lists(deft_ctx *cx, const char *what, deft_tensor *const *of, 
     return true;
 }
 
-/* The context of the first result, when the lists can be used. */
+/* The context of the first result. NULL when one of the lists cannot be used. */
 static deft_ctx *enter(const char *what, deft_tensor *const *of, size_t n_of,
                        deft_tensor *const *with, size_t n_with, deft_tensor **out, uintptr_t site)
 {
@@ -49,7 +49,7 @@ static deft_ctx *enter(const char *what, deft_tensor *const *of, size_t n_of,
     return cx && check_lists(cx, what, of, n_of, with, n_with, out) ? cx : NULL;
 }
 
-/* The record of t, which must be able to have gradients. */
+/* The record of t, which must be a float tensor. DF_BAD with the error recorded. */
 static uint32_t float_record(const call *c, const char *role, size_t i, deft_tensor *t)
 {
     deft_ctx *const cx = c->cx;
@@ -67,8 +67,9 @@ static uint32_t float_record(const call *c, const char *role, size_t i, deft_ten
     return DF_BAD;
 }
 
-/* What t was bound to before the step assigned it; DF_BAD when it was not, or is gone. Of a
- * captured function's argument the log has the caller's handle, which is bound alike. */
+/* The record to which t was bound before the step assigned to it. DF_BAD when the step
+ * has not, or the record is gone. For an argument of a captured function, the log has the
+ * caller's handle. */
 static uint32_t earlier_record(deft_ctx *cx, const deft_tensor *t)
 {
     const deft_tensor *const twin = df_recording_twin(cx, t);
@@ -80,7 +81,8 @@ static uint32_t earlier_record(deft_ctx *cx, const deft_tensor *t)
     return DF_BAD;
 }
 
-/* The record that stands for with[i]. One that was assigned since it was used is two. */
+/* The records of with[i]: the current one, and the one before the step assigned to it (or
+ * DF_BAD). */
 typedef struct asked {
     uint32_t now, before;
 } asked;
@@ -134,7 +136,7 @@ static bool sow(const call *c, df_grad *w, const uint32_t *of, const uint32_t *s
     return true;
 }
 
-/* The gradient of the binding that was used; DF_BAD: none. */
+/* The gradient of the current record, else of the earlier one; DF_BAD: none. */
 static uint32_t found(df_grad *w, const asked *a)
 {
     const uint32_t g = df_grad_of(w, a->now);
@@ -204,7 +206,7 @@ static bool find_asked(const call *c, deft_tensor *const *with, size_t n, space 
     return true;
 }
 
-/* s->made: the gradients, as records. */
+/* Sets s->made to the records of the gradients. */
 static bool gradients(const call *c, deft_tensor *const *of, deft_tensor *const *seeds, size_t n_of,
                       deft_tensor *const *with, size_t n_with, space *s)
 {
@@ -302,8 +304,9 @@ bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor 
 
 /* ---- forward mode ---- */
 
-/* The gradients of all of `of` with respect to `with`, as functions of seeds that stand in s->seed,
- * new records: linear ones. s->made[i] is DF_BAD where nothing depends on with[i]. */
+/* Records the gradients of all of `of` with respect to `with`. They are linear functions
+ * of the seeds, which are new records in s->seed. s->made[i] is DF_BAD where no result
+ * depends on with[i]. */
 static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
 {
     df_grad w = { .cx = c->cx };
@@ -321,7 +324,8 @@ static bool linearize(const call *c, size_t n_of, size_t n_with, space *s)
     return ok;
 }
 
-/* The tangents' images: how what linearize made, weighted by them, depends on the seeds. */
+/* Records the images of the tangents: the gradients with respect to the seeds of what
+ * linearize made, weighted by the tangents. */
 static bool transpose(const call *c, deft_tensor *const *tangents, size_t n_of, size_t n_with,
                       space *s)
 {

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Derivatives of loops and branches.
+ * Gradients of loops and branches.
  *
- * A loop over iterations 0 .. n-1 is differentiated by one over n-1 .. 0:
+ * A loop over iterations 0 .. n-1 is differentiated by a loop over n-1 .. 0:
  *
- *   forward    s' , y = body(s, x, w)        state s, row x, result row y, w from outside
- *   again      the same loop, keeping each s          (only when there are states)
- *   backward   ds, dw = ds', dw' + how body's results, weighted by ds' and dy, depend on s and w
+ *   forward    s', y = body(s, x, w)      state s, row x, result row y, w from outside
+ *   again      the same loop, which keeps each s (only when there are states)
+ *   backward   ds, dw = the gradients of body's results with respect to s and w,
+ *                       with seeds ds' and dy; dw is summed
  *
- * The backward body records the forward body once more, from a kept s and x, and walks back through
- * it; nothing but states is kept of an iteration.
+ * The backward body records the forward body once more, from a kept s and x, and walks
+ * back through it. Of each iteration, only the states are kept.
  *
- * A branch is differentiated within a branch: what only the other one computes is not asked for, so
- * that no 0 is multiplied by what its values happen to be.
+ * A branch is differentiated within a branch. So gradients of what only the other branch
+ * computes are not recorded, and no 0 is multiplied by the values that happen to be
+ * there.
  */
 #include "lazy/grad/grad.h"
 
 #include "lazy/calls/control.h"
 
-/* ---- what comes from outside ---- */
+/* ---- captures ---- */
 
 static bool no_memory(const df_grad *w)
 {
@@ -26,7 +28,7 @@ static bool no_memory(const df_grad *w)
     return false;
 }
 
-/* The custom function of which record k is a result; NULL: none. */
+/* The custom function of which record k is a result, or NULL. */
 static const df_custom *custom_of(const df_grad *w, uint32_t k)
 {
     const bool is_marked = k - w->from < w->n && w->flags[k - w->from] & DF_GRAD_ANNOTATED;
@@ -50,7 +52,7 @@ static void capture(df_captures *c, uint32_t k)
 
 /* ---- recording again ---- */
 
-/* Whether operand i of op says which loop it is part of, rather than to be a number. */
+/* Whether operand i of op names the loop of the record, and is not a value. */
 static bool names_loop(df_op op, uint32_t i)
 {
     return (op == DF_OP_loop && i == 0) || ((op == DF_OP_carry || op == DF_OP_each) && i == 1);
@@ -80,12 +82,12 @@ static bool is_float_record(const deft_ctx *cx, uint32_t k)
 typedef struct loop_form {
     df_grad *w; /* the walk that met it */
     uint32_t loop, body_end, end, first_final;
-    uint32_t *states, *stacks, *rows; /* its next, stack and each records */
+    uint32_t *states, *stacks, *rows; /* its records of ops next, stack and each */
     uint32_t n_states, n_stacks, n_rows;
     int64_t length;
     df_captures outer;
-    uint8_t *inside; /* per record from loop to body_end: depends on it */
-    uint32_t *map;   /* work space of a replay */
+    uint8_t *inside; /* per record from loop to body_end: whether it depends on the loop */
+    uint32_t *map;   /* work space of a df_replay */
 } loop_form;
 
 static bool is_inside(const loop_form *l, uint32_t k)
@@ -93,8 +95,8 @@ static bool is_inside(const loop_form *l, uint32_t k)
     return k >= l->loop && k < l->body_end && l->inside[k - l->loop];
 }
 
-/* An update needs to find its base above its place: when what it writes depends on the loop, the
- * views between the two are recorded again as well. */
+/* The place of an update must be a view of its base. So when an update depends on the
+ * loop, the views between base and place are recorded again, too. */
 static void find_views_inside(loop_form *l, const df_node *update)
 {
     const df_node *const nodes = l->w->cx->rec.nodes;
@@ -102,8 +104,8 @@ static void find_views_inside(loop_form *l, const df_node *update)
         l->inside[v - l->loop] = 1;
 }
 
-/* Gradients through a custom function are one call: all of its results are inside when one is, or
- * something that goes into it. What reads one stands behind all. */
+/* Gradients pass through a custom function in one call. So all its results are inside
+ * when one result or one input is. All readers of any result come after all results. */
 static void find_results_inside(loop_form *l, const df_custom *c)
 {
     bool any = false;
@@ -124,7 +126,7 @@ static void find_inside(loop_form *l)
     }
 }
 
-/* Its list, first to last. */
+/* Reads the list that ends the loop, and sorts its records by kind, first to last. */
 static bool read_list(loop_form *l, df_arena *a)
 {
     const deft_ctx *const cx = l->w->cx;
@@ -157,13 +159,14 @@ static bool read_list(loop_form *l, df_arena *a)
     return true;
 }
 
-/* Carry of state i. */
+/* The carry record of state i. */
 static uint32_t carry(const loop_form *l, uint32_t i)
 {
     return l->w->cx->rec.nodes[l->states[i]].src[0].i;
 }
 
-/* What state i becomes, and what is kept as rows i. */
+/* The next value of state i (next_value), and the value that is stacked as rows i
+ * (row_value). */
 static uint32_t next_value(const loop_form *l, uint32_t i)
 {
     return l->w->cx->rec.nodes[l->states[i]].src[1].i;
@@ -211,7 +214,7 @@ static bool read_form(loop_form *l, df_arena *a)
     return true;
 }
 
-/* The gradient of what list record `of` left behind; DF_BAD: none. */
+/* The gradient of the final of list record `of`; DF_BAD: none. */
 static uint32_t final_gradient(const loop_form *l, uint32_t of)
 {
     const df_rec *const r = &l->w->cx->rec;
@@ -232,7 +235,7 @@ static df_replay start_replay(const loop_form *l)
     return p;
 }
 
-/* The body, once what goes into it stands in p->map. */
+/* Records the body again. The caller has set the copies of its inputs in p->map. */
 static bool record_body(const loop_form *l, df_replay *p)
 {
     for (uint32_t k = l->loop + 1; k < l->body_end; k++)
@@ -261,7 +264,7 @@ static deft_status keep_states(deft_ctx *cx, deft_tensor *const *in, size_t n_in
     return df_mistakes(cx) == before ? DEFT_OK : DEFT_E_STATE;
 }
 
-/* Handles of the operands that go into states and rows: states first. */
+/* Makes handles of the operands of the states, then of the rows. */
 static bool entries(const loop_form *l, deft_tensor **in)
 {
     deft_ctx *const cx = l->w->cx;
@@ -272,7 +275,7 @@ static bool entries(const loop_form *l, deft_tensor **in)
     return true;
 }
 
-/* kept[i]: state i at the start of each iteration, as rows. */
+/* Sets kept[i] to state i at the start of each iteration, as rows. */
 static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
 {
     const uint32_t n = l->n_states;
@@ -289,18 +292,21 @@ static bool states_of_all(loop_form *l, df_arena *a, deft_tensor **kept)
 
 /* ---- walking back ---- */
 
-/* One backward loop. Its states: gradients of the float states, then sums for what is captured. Its
- * rows: kept states, rows, gradients of the rows that were made, the number of the iteration. Its
- * results: gradients of the float rows. */
+/* One backward loop.
+ *   states    gradients of the float states, then sums for the captures
+ *   rows      kept states, rows, gradients of the result rows, the number of
+ *             the iteration
+ *   results   gradients of the float rows */
 typedef struct backward {
     loop_form *l;
-    uint32_t *states, *made, *rows; /* of l, those that count: float, with a gradient, float */
+    /* indices of l's states that are floats, stacks that have a gradient, rows that are
+     * floats */
+    uint32_t *states, *made, *rows;
     uint32_t n_states, n_made, n_rows;
-    uint32_t
-        *local; /* in the body, for each of l's states, rows and captures: what stands for it */
+    uint32_t *local; /* in the body: the placeholder of each of l's states, rows and captures */
 } backward;
 
-/* What goes into the body, each as a record of its own. */
+/* Makes a placeholder for each input of the body. */
 static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows)
 {
     const loop_form *const l = b->l;
@@ -321,7 +327,7 @@ static bool enter_body(const backward *b, df_replay *p, deft_tensor *const *rows
     return p->map[0] != DF_BAD;
 }
 
-/* Seeds, from the gradients of what the body makes. */
+/* Gives the results of the body their gradients as seeds. */
 static bool sow(const backward *b, df_grad *w, const df_replay *p, deft_tensor *const *states,
                 deft_tensor *const *made)
 {
@@ -381,7 +387,7 @@ static deft_status walk_back(deft_ctx *cx, deft_tensor *const *in, size_t n_in, 
     return ok ? DEFT_OK : DEFT_E_STATE;
 }
 
-/* a, last row first. */
+/* a with its rows in reverse order. */
 static deft_tensor *turned(const loop_form *l, uint32_t a)
 {
     return df_result(l->w->cx, df_grad_turned(l->w, a, 0));
@@ -415,7 +421,8 @@ static bool backward_states(const backward *b, deft_tensor **states)
     return df_mistakes(cx) == before;
 }
 
-/* What the backward loop made goes to initial states, captures and rows. */
+/* Adds the results of the backward loop to the gradients of initial states, captures and
+ * rows. */
 static bool give_all(const backward *b, deft_tensor *const *out)
 {
     const loop_form *const l = b->l;
@@ -472,8 +479,8 @@ static bool differentiate(loop_form *l, df_arena *a)
            give_all(&b, out);
 }
 
-/* Results of a loop follow each other: when the walk meets the first that has a gradient, all of
- * them are complete. */
+/* The results of a loop are adjacent records. When the walk meets the first that has a
+ * gradient, all of them are complete. */
 bool df_grad_final(df_grad *w, uint32_t k, uint32_t g)
 {
     const df_node *const nodes = w->cx->rec.nodes;
@@ -493,20 +500,21 @@ bool df_grad_final(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- branches ---- */
 
-/* One branch: records [low, high), of which `result` is what comes out, with gradient g. */
+/* One branch: records [low, high). Its result is the record `result`, with gradient g. */
 typedef struct branch {
     df_grad *w;
     uint32_t low, high, result, g;
-    uint8_t *need; /* per record: the result depends on it */
+    uint8_t *need; /* per record: whether the result depends on it */
 } branch;
 
-/* A tensor that was first used in the branch has its record there, and comes from outside. */
+/* Whether record k is computed in the branch. The input record of a tensor that the
+ * branch is the first to use is in the range, but is not computed there. */
 static bool is_of_branch(const branch *b, uint32_t k)
 {
     return k >= b->low && k < b->high && b->w->cx->rec.nodes[k].op != DF_OP_input;
 }
 
-/* Record k is needed: recorded again, or captured. */
+/* Notes that record k is needed: it is recorded again, or captured. */
 static void need(const branch *b, df_captures *c, uint32_t k)
 {
     if (is_of_branch(b, k))
@@ -515,7 +523,7 @@ static void need(const branch *b, df_captures *c, uint32_t k)
         capture(c, k);
 }
 
-/* All that goes into a custom function and comes out is needed, when a result is. */
+/* When a result of a custom function is needed, all its inputs and results are. */
 static void need_custom(const branch *b, df_captures *c, const df_custom *f)
 {
     bool any = false;
@@ -523,8 +531,8 @@ static void need_custom(const branch *b, df_captures *c, const df_custom *f)
     for (uint32_t i = 0; i < f->n_in + f->n_out && any; i++) need(b, c, f->record[i]);
 }
 
-/* What the result depends on. Other results of the same branches may depend on more, which this one
- * has nothing to do with. */
+/* Finds what the result depends on. Other results of the same branches may depend on
+ * more. */
 static bool see_branch(branch *b, df_captures *c, df_arena *a)
 {
     const df_node *const nodes = b->w->cx->rec.nodes;
@@ -540,7 +548,8 @@ static bool see_branch(branch *b, df_captures *c, df_arena *a)
     return true;
 }
 
-/* Records the branch again and walks back through it; made[i]: the gradient of capture i. */
+/* Records the branch again and walks back through it. Sets made[i] to the gradient of
+ * capture i. */
 static bool through_branch(const branch *b, const df_captures *c, df_arena *a, uint32_t *made)
 {
     deft_ctx *const cx = b->w->cx;
@@ -569,8 +578,9 @@ static bool through_branch(const branch *b, const df_captures *c, df_arena *a, u
     return ok;
 }
 
-/* What only one branch needs depends on what only that one's side of a cond names: the gradient of
- * each capture is chosen, and so is all that leads to it. */
+/* A record that only one branch needs is used only by one side of a cond. So the gradient
+ * of each capture is a cond of the two branches' gradients, and everything that leads to
+ * it is computed only in its branch. */
 bool df_grad_cond(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Derivatives of elementwise ops. Textbook formulas; where the value of the op itself appears in
- * its derivative it is used, since it is there already. What happens at kinks is in
- * docs/gradients.md.
+ * Gradients of elementwise ops, by textbook formulas. Where the value of the op itself
+ * occurs in its derivative, the record is used, because it is computed already.
+ * docs/gradients.md says what happens at kinks.
  */
 #include "lazy/grad/grad.h"
 
 /* ---- short forms, for rules that read as formulas ---- */
 
-/* x operand 0, y operand 1, r the result, g its gradient: of the rule that is being written. */
+/* Operands 0 and 1 of the record k whose rule is being written; g is the gradient of k. */
 #define X df_grad_src(w, k, 0)
 #define Y df_grad_src(w, k, 1)
 
@@ -34,7 +34,7 @@ static uint32_t where(df_grad *w, uint32_t c, uint32_t a, uint32_t b)
 #define NEG(a) map1(w, DF_OP_neg, a)
 #define MAP(op, a) map1(w, DF_OP_##op, a)
 
-/* A whole number, which is part of the program. */
+/* A whole number that is part of the program. */
 static uint32_t whole(df_grad *w, uint32_t k, int32_t value)
 {
     return df_cst(w->cx, df_dtype_at(w->cx, k), value, w->site);
@@ -48,7 +48,7 @@ static uint32_t number(df_grad *w, uint32_t k, double value)
 #define INT(v) whole(w, k, v)
 #define NUM(v) number(w, k, v)
 
-/* d(op(x)) = g * what follows: a rule of one operand. */
+/* Defines the rule of an op with one operand: the gradient of x is the expression. */
 #define UNARY(name, ...)                                                                           \
     bool df_grad_##name(df_grad *w, uint32_t k, uint32_t g)                                        \
     {                                                                                              \
@@ -57,14 +57,14 @@ static uint32_t number(df_grad *w, uint32_t k, double value)
 
 /* ---- one operand ---- */
 
-/* A state or row of a loop that is still being recorded: the loop takes it from here. */
+/* A state or row of a loop that is still being recorded. grad_loop.c uses its gradient. */
 bool df_grad_leaf(df_grad *w, uint32_t k, uint32_t g)
 {
     (void)w, (void)k, (void)g;
     return true;
 }
 
-/* Steps: flat wherever there is a derivative. */
+/* Step functions: the derivative is 0 wherever it exists. */
 bool df_grad_zero(df_grad *w, uint32_t k, uint32_t g)
 {
     (void)g;
@@ -130,7 +130,7 @@ bool df_grad_silu(df_grad *w, uint32_t k, uint32_t g)
     return df_grad_give(w, x, MUL(g, MUL(s, ADD(one, MUL(x, SUB(one, s))))));
 }
 
-/* NaN is not at most 0: it was taken, and gets all. */
+/* A NaN is not at most 0, so it was passed on and gets the gradient. */
 bool df_grad_relu(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t zero = INT(0);
@@ -149,15 +149,16 @@ bool df_grad_powi(df_grad *w, uint32_t k, uint32_t g)
     return df_grad_give(w, x, MUL(g, MUL(INT((int32_t)n), less)));
 }
 
-/* To an integer and back the value jumps: a constant. */
+/* The gradient of a cast between floats. A cast to an integer and back is a constant. */
 bool df_grad_cast(df_grad *w, uint32_t k, uint32_t g)
 {
     return df_grad_give(w, X, g);
 }
 
-/* ---- two operands and three ---- */
+/* ---- two and three operands ---- */
 
-/* g * what follows for the operands, each only when it is asked for. */
+/* Defines the rule of an op with two operands. Each gradient is recorded only when its
+ * operand is active. */
 #define BINARY(name, for_x, for_y)                                                                 \
     bool df_grad_##name(df_grad *w, uint32_t k, uint32_t g)                                        \
     {                                                                                              \
@@ -181,7 +182,7 @@ static uint32_t over_squares(df_grad *w, uint32_t g, uint32_t x, uint32_t y)
 
 BINARY(atan2, MUL(over_squares(w, g, x, y), y), NEG(MUL(over_squares(w, g, x, y), x)))
 
-/* x / r, and 0 where r is. */
+/* x / r, and 0 where r is 0. */
 static uint32_t share_of(df_grad *w, uint32_t x, uint32_t r)
 {
     const uint32_t zero = df_cst(w->cx, df_dtype_at(w->cx, r), 0, w->site);
@@ -190,11 +191,12 @@ static uint32_t share_of(df_grad *w, uint32_t x, uint32_t r)
 
 BINARY(hypot, MUL(g, share_of(w, x, k)), MUL(g, share_of(w, y, k)))
 
-/* |x| with y's sign moves with x where the signs agree, against it where not. */
+/* copysign: |x| with the sign of y increases with x where the signs of x and y are equal,
+ * else it decreases. */
 BINARY(copysign, MUL(g, MUL(MAP(sign, x), map2(w, DF_OP_copysign, INT(1), y))),
        df_grad_zeros(w->cx, y, w->site))
 
-/* y x^(y-1), and 0 where y is: also at x = 0. */
+/* y x^(y-1), and 0 where y is 0, also at x = 0. */
 static uint32_t power_by_base(df_grad *w, uint32_t k, uint32_t x, uint32_t y)
 {
     const uint32_t zero = INT(0);
@@ -213,15 +215,15 @@ static uint32_t power_by_exponent(df_grad *w, uint32_t k, uint32_t x, uint32_t y
 
 BINARY(pow, MUL(g, power_by_base(w, k, x, y)), MUL(g, power_by_exponent(w, k, x, y)))
 
-/* Whether a and b are equal, where all NaNs are. */
+/* Whether a and b are equal. All NaNs count as equal. */
 static uint32_t is_same(df_grad *w, uint32_t a, uint32_t b)
 {
     const uint32_t are_nan = map2(w, DF_OP_bitwise_and, MAP(isnan, a), MAP(isnan, b));
     return map2(w, DF_OP_bitwise_or, map2(w, DF_OP_eq, a, b), are_nan);
 }
 
-/* The one that was taken gets all, and a NaN is taken before any number; equal ones, which two NaNs
- * are, get half each. */
+/* The operand that was taken gets the gradient. A NaN is taken before any number. Equal
+ * operands, which two NaNs are, get half each. */
 static uint32_t taken(df_grad *w, uint32_t k, uint32_t g, uint32_t mine, uint32_t other)
 {
     const uint32_t zero = INT(0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Derivatives of views, reductions, indexing, updates and products. The transpose of a view that
- * reads some elements writes them into zeros, through the same view.
+ * Gradients of views, reductions, indexing, updates and products. The gradient of a view
+ * that reads some elements is written into zeros through the same view.
  */
 #include "lazy/calls/compose.h"
 #include "lazy/grad/grad.h"
@@ -23,8 +23,9 @@ static uint32_t view(df_grad *w, df_op op, uint32_t a, uint32_t attr, const int6
 
 /* ---- views ---- */
 
-/* Slices of a tensor wait until its gradient is wanted: when they lie side by side and cover it,
- * each element is written once (q, k and v as three slices of one projection). */
+/* The gradients of slices of a tensor are collected until the tensor's gradient is
+ * needed. When the slices are adjacent and cover the tensor, each element is written
+ * once. An example is q, k and v as three slices of one projection. */
 bool df_grad_slice(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t x = X;
@@ -87,7 +88,8 @@ bool df_grad_reshape(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- updates ---- */
 
-/* Where b was written, a's gradient is 0, and b's is what is seen there. */
+/* The update of base a with value b: the gradient of a is 0 where b was written, and b's
+ * is what the place shows. */
 bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
@@ -105,7 +107,7 @@ bool df_grad_update(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- reductions ---- */
 
-/* g, which has the shape of reduction k, with the reduced axes as extents of 1. */
+/* g, which has the shape of reduction k, with the reduced axes restored with extent 1. */
 static uint32_t kept(df_grad *w, uint32_t k, uint32_t g)
 {
     const uint32_t attr = w->cx->rec.nodes[k].attr, axes = attr & 255u;
@@ -130,8 +132,8 @@ static uint32_t reduce_as(df_grad *w, uint32_t k, df_op op, uint32_t a)
     return df_reduce(w->cx, op, a, w->cx->rec.nodes[k].attr & 255u, true, w->site);
 }
 
-/* Equal ones share, and all NaNs are equal. The result is NaN where any element is, so that a NaN
- * is always among them. */
+/* Equal extrema share the gradient, and all NaNs count as equal. The result is NaN when
+ * any element is NaN, so a NaN is always among the extrema. */
 bool df_grad_reduced_extremum(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
@@ -143,8 +145,8 @@ bool df_grad_reduced_extremum(df_grad *w, uint32_t k, uint32_t g)
     return df_grad_give(w, x, df_where(cx, is_it, share, zero, w->site));
 }
 
-/* The product of the others: of all but zeros, over x, unless there are zeros; for the only zero,
- * of all but it; 0 beside a zero. */
+/* The derivative is the product of the other elements. Without zeros, that is the product
+ * over x. At the only zero, it is the product of the rest. Beside a zero it is 0. */
 bool df_grad_prod(df_grad *w, uint32_t k, uint32_t g)
 {
     deft_ctx *const cx = w->cx;
@@ -188,14 +190,16 @@ bool df_grad_cumsum(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- indexing ---- */
 
-/* Adds g to x's gradient where record k read: to what there is of it, or to zeros. A table that is
- * the head of its network too has no second gradient of its size, nor a sum of both. */
+/* Adds g to x's gradient at the elements that record k read. It is added into the
+ * gradient so far, or into zeros. So a table that is also used elsewhere, such as in the
+ * head of a network, needs no second gradient of its size and no sum of both. */
 static bool give_scattered(df_grad *w, uint32_t k, df_op op, uint32_t g)
 {
     const df_node n = w->cx->rec.nodes[k];
     const uint32_t x = n.src[0].i, sum = df_grad_of(w, x);
     const deft_dtype t = (deft_dtype)n.dtype, t_sum = df_is_half(t) ? DEFT_F32 : t;
-    const bool goes_on = sum != DF_BAD && t_sum == t; /* else rounded once, by itself */
+    /* otherwise computed separately, so that it is rounded once */
+    const bool goes_on = sum != DF_BAD && t_sum == t;
     if (!df_grad_is_active(w, x)) return true;
     const uint32_t base = goes_on ? sum : df_grad_zeros(w->cx, x, w->site);
     const uint32_t src[3] = { df_to(w->cx, base, t_sum, w->site), n.src[1].i,
@@ -217,7 +221,7 @@ bool df_grad_gather(df_grad *w, uint32_t k, uint32_t g)
     return give_scattered(w, k, DF_OP_scatter_add, g);
 }
 
-/* What was added gets g of where it was added. */
+/* The gradient of the added values is g at the elements to which they were added. */
 static bool give_gathered(df_grad *w, uint32_t k, df_op op, uint32_t g)
 {
     const df_node n = w->cx->rec.nodes[k];
@@ -241,7 +245,7 @@ bool df_grad_index_add(df_grad *w, uint32_t k, uint32_t g)
 
 /* ---- products ---- */
 
-/* What exchanges the last two axes of rank ones, as the attribute of a permute. */
+/* The attribute of a permute that exchanges the last two of `rank` axes. */
 static uint32_t exchange(uint32_t rank)
 {
     uint32_t attr = 0;
@@ -256,13 +260,14 @@ static uint32_t transposed(df_grad *w, uint32_t a)
     return view(w, DF_OP_permute, a, exchange(w->cx->rec.nodes[a].rank), NULL, 0, NULL);
 }
 
-/* Whether the gradient of record k is asked for, or marks see it: it cannot be passed over. */
+/* Whether the gradient of record k must be recorded: it is wanted, or k has annotations. */
 static bool is_seen(const df_grad *w, uint32_t k)
 {
     return k - w->from < w->n && w->flags[k - w->from] & (DF_GRAD_ASKED | DF_GRAD_ANNOTATED);
 }
 
-/* What record k is the transpose of, when k's own gradient is nobody's business; else DF_BAD. */
+/* The record of which k is the transpose, when the gradient of k itself need not be
+ * recorded. Else DF_BAD. */
 static uint32_t transpose_of(const df_grad *w, uint32_t k)
 {
     const df_node *const n = &w->cx->rec.nodes[k];
@@ -277,9 +282,10 @@ static uint32_t product(df_grad *w, uint32_t a, uint32_t b)
     return df_append(w->cx, DF_OP_matmul, df_dtype_at(w->cx, a), 0, src, NULL, 0, NULL, w->site);
 }
 
-/* Gives record k, which is active, a times b. A weight that was transposed for its product gets b^T
- * a^T at once, the same sums: its update reads the gradient as the weight lies, and can be applied
- * to tiles of the product. */
+/* Adds a times b to the gradient of record k, which is active. When k is the transpose of
+ * a weight, the weight gets b^T a^T directly, which are the same sums. The optimizer's
+ * update then reads the gradient in the order of the weight, and can be fused into tiles
+ * of the product. */
 static bool give_product(df_grad *w, uint32_t k, uint32_t a, uint32_t b)
 {
     const uint32_t of = transpose_of(w, k);
@@ -287,7 +293,7 @@ static bool give_product(df_grad *w, uint32_t k, uint32_t a, uint32_t b)
     return df_grad_give(w, of, product(w, transposed(w, b), transposed(w, a)));
 }
 
-/* a [..., m, n] as [all of them, n]. */
+/* a [..., m, n] reshaped to [all rows, n]. */
 static uint32_t rows(df_grad *w, uint32_t a)
 {
     df_shape s, flat = { .rank = 2, .dim = { 1 } };
@@ -298,8 +304,8 @@ static uint32_t rows(df_grad *w, uint32_t a)
     return view(w, DF_OP_reshape, a, 0, NULL, 0, &flat);
 }
 
-/* The matrix that record b is copies of, one for each of a batch; DF_BAD when it is none, or b's
- * own gradient is somebody's business. */
+/* The matrix that record b broadcasts over a batch. DF_BAD when there is none, or the
+ * gradient of b itself must be recorded. */
 static uint32_t one_matrix(const df_grad *w, uint32_t b)
 {
     const df_node *const n = &w->cx->rec.nodes[b];
@@ -314,7 +320,8 @@ bool df_grad_matmul(df_grad *w, uint32_t k, uint32_t g)
     if (df_grad_is_active(w, a) && !give_product(w, a, g, transposed(w, b))) return false;
     if (!df_grad_is_active(w, b)) return true;
     if (one == DF_BAD) return give_product(w, b, transposed(w, a), g);
-    /* Shared by a batch: one product over all its rows, in place of a sum of one for each. */
+    /* The matrix is shared by the batch: one product over all rows replaces a sum of one
+     * product each. */
     const uint32_t all = rows(w, a), gs = rows(w, g);
     if (all == DF_BAD || gs == DF_BAD) return false;
     return !df_grad_is_active(w, one) || give_product(w, one, transposed(w, all), gs);

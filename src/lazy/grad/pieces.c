@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradients that come piece by piece: of slices of one tensor, and of updates laid side by side.
+ * Gradients that consist of pieces: of slices of one tensor, and of updates that write
+ * adjacent parts of an array.
  */
 #include "lazy/calls/compose.h"
 #include "lazy/grad/grad.h"
@@ -16,7 +17,7 @@ uint32_t df_grad_add_place(df_grad *w, uint32_t x, uint32_t sum, uint32_t k, uin
     return df_append(cx, DF_OP_update, df_dtype_at(cx, x), 0, src, NULL, 0, NULL, w->site);
 }
 
-/* Where slice k begins along axis, and how many elements it has there. */
+/* start_of: where slice k begins along axis. size_of: how many elements it has there. */
 static int64_t start_of(const df_rec *r, uint32_t k, uint32_t axis)
 {
     return r->args[r->nodes[k].arg + 2 * axis];
@@ -27,8 +28,9 @@ static int64_t size_of(const df_rec *r, uint32_t k, uint32_t axis)
     return df_rec_extents(r, k)[axis];
 }
 
-/* The axis along which slice k of x may be a piece: it has all of every other one, in steps of 1.
- * The rank: none, or it has all of x. */
+/* The axis along which slice k of x may be a piece: the slice is full along every other
+ * axis, with step 1. Returns the rank when there is no such axis, or when the slice shows
+ * all of x. */
 static uint32_t cut_axis(const df_rec *r, uint32_t k, uint32_t x)
 {
     const uint32_t rank = r->nodes[k].rank;
@@ -42,7 +44,8 @@ static uint32_t cut_axis(const df_rec *r, uint32_t k, uint32_t x)
     return axis;
 }
 
-/* Sorts n pieces of x by where they begin along axis. false: they overlap or do not cover x. */
+/* Sorts n pieces of x by their start along axis. Returns false when they overlap or do
+ * not cover x. */
 static bool lie_side_by_side(const df_rec *r, df_grad_piece *piece, size_t n, uint32_t x,
                              uint32_t axis)
 {
@@ -69,7 +72,8 @@ static bool lie_side_by_side(const df_rec *r, df_grad_piece *piece, size_t n, ui
     return true;
 }
 
-/* More pieces than this are written one after the other: sorting them takes a step per pair. */
+/* More pieces than this are written one after another, because sorting takes a step per
+ * pair. */
 #define MOST_PIECES 1024
 
 uint32_t df_grad_join(df_grad *w, uint32_t x)
@@ -95,7 +99,8 @@ uint32_t df_grad_join(df_grad *w, uint32_t x)
         for (size_t i = 0; i < n; i++) g[i] = piece[i].g;
         return w->sum[x - w->from] = df_join(cx, g, n, axis, df_rec_site(cx, x));
     }
-    /* One after the other, in the order in which they came: the links are turned round. */
+    /* Writes the pieces one after another, in the order in which they came, so the links
+     * are reversed first. */
     for (uint32_t i = sum; i != DF_BAD;) {
         const uint32_t next = w->piece.at[i].next;
         w->piece.at[i].next = first;
@@ -113,8 +118,8 @@ uint32_t df_grad_join(df_grad *w, uint32_t x)
     return w->sum[x - w->from] = sum;
 }
 
-/* Where on its base an update writes, when that is a slice of it without steps. at: the slice's
- * arguments, start and step for each axis. */
+/* Whether update k writes a slice of its base with step 1. Sets *at to the slice's
+ * arguments, start and step for each axis, and *size to its extents. */
 static bool box_of(const df_rec *r, uint32_t k, const int64_t **at, const int64_t **size)
 {
     const df_node *const n = &r->nodes[k];
@@ -128,7 +133,7 @@ static bool box_of(const df_rec *r, uint32_t k, const int64_t **at, const int64_
     return true;
 }
 
-/* The only axis along which a box does not start at 0; else the rank. */
+/* The only axis along which the slice does not start at 0; else the rank. */
 static uint32_t axis_of(const int64_t *at, uint32_t rank)
 {
     uint32_t axis = rank;
@@ -140,10 +145,10 @@ static uint32_t axis_of(const int64_t *at, uint32_t rank)
     return axis;
 }
 
-/* Pieces that are laid one behind the other along an axis (deft_concat, deft_stack, pads that
- * repeat): no piece is written over, and each sees the gradient of its own place whatever stands in
- * the others. So the gradient goes down the chain as it is; with zeros where later pieces were,
- * each piece would cost a copy of the whole. */
+/* Such updates write pieces one after another along an axis (deft_concat, deft_stack,
+ * pads that repeat). No piece is overwritten. Each piece sees the gradient of its own
+ * part, whatever is in the others. So the gradient passes down the chain unchanged. With
+ * zeros in place of later pieces, each piece would cost a copy of the whole array. */
 bool df_grad_is_joined(const df_grad *w, uint32_t k)
 {
     const df_rec *const r = &w->cx->rec;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records that are recorded again, and the marks that they take along.
+ * Recording records again, with their annotations.
  */
 #include "lazy/grad/grad.h"
 
@@ -10,7 +10,7 @@ uint32_t df_grad_placeholder(deft_ctx *cx, uint32_t a, uintptr_t site)
     return df_append(cx, DF_OP_unsqueeze, df_dtype_at(cx, a), 0, &a, NULL, 0, NULL, site);
 }
 
-/* Record k recorded again; DF_BAD: it was not. */
+/* The copy of record k; DF_BAD: it has none. */
 static uint32_t again(const df_replay *p, uint32_t k)
 {
     return k >= p->low && k < p->high ? p->map[k - p->low] : DF_BAD;
@@ -24,7 +24,7 @@ uint32_t df_grad_now(const df_replay *p, uint32_t k)
     return slot ? p->local[slot - 1] : k;
 }
 
-/* Where what was recorded from k on begins now: k or something behind it was recorded again. */
+/* The first copy of the records from k on. At least one of them has a copy. */
 static uint32_t begins_at(const df_replay *p, uint32_t k)
 {
     df_assert(k >= p->low);
@@ -33,8 +33,8 @@ static uint32_t begins_at(const df_replay *p, uint32_t k)
     return p->map[k - p->low];
 }
 
-/* The first of the records m speaks of that was recorded again: of the results of a cond, which
- * follow each other, perhaps not all were. DF_BAD: none was. */
+/* The copy of the first record of annotation m that has one; DF_BAD: none. The results of
+ * a cond are adjacent records, and perhaps not all have copies. */
 static uint32_t marked(const df_replay *p, const df_grad_annotation *m)
 {
     const df_node *const nodes = p->cx->rec.nodes;
@@ -62,7 +62,7 @@ static df_custom *copy_custom(const df_replay *p, const df_custom *c, bool is_ba
     return to;
 }
 
-/* Results of a custom function follow each other, and so do their marks. */
+/* The results of a custom function are adjacent records, and so are their annotations. */
 bool df_grad_copy_annotations(const df_replay *p)
 {
     deft_ctx *const cx = p->cx;
@@ -73,7 +73,7 @@ bool df_grad_copy_annotations(const df_replay *p)
         df_grad_annotation m = cx->grad_annotations.at[i];
         const uint32_t record = marked(p, &m);
         if (record == DF_BAD) continue;
-        /* It has an axis of examples more than it had. */
+        /* The copy has an axis of examples more than the original. */
         const bool is_batched = cx->rec.nodes[record].rank != cx->rec.nodes[m.record].rank;
         if (m.kind == DF_ANNOTATION_CUSTOM && m.custom != from) {
             from = m.custom;

@@ -2,10 +2,11 @@
  *
  * The walk of reverse mode.
  *
- * First forwards: which records depend, through floats, on what gradients are asked for. Only those
- * get gradients, so nothing is recorded that nobody asked for. Then backwards, from the last record
- * that has a gradient. New records stand behind all that is walked over and are not met. The walk
- * knows the rules by the table that it was given (grad.c), so that the rules may start walks.
+ * First a forward pass finds the records that depend, through floats, on tensors whose
+ * gradients are wanted. Only those records get gradients, so nothing else is recorded.
+ * Then the walk goes backwards from the last record that has a gradient. New records come
+ * after all records of the walk and are not met. The walk gets the table of rules from
+ * its caller (grad.c), so that the rules can start walks.
  */
 #include "lazy/grad/grad.h"
 
@@ -45,7 +46,7 @@ bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from,
     memset(w->sum, 0xff, n * sizeof *w->sum);
     memset(w->flags, 0, n);
     w->mixed = cx->mixed;
-    cx->mixed = 0; /* dtypes are those of the forward pass */
+    cx->mixed = 0; /* gradients use the dtypes of the forward pass */
     return true;
 }
 
@@ -64,9 +65,9 @@ void df_grad_with(df_grad *w, uint32_t k)
     if (k - w->from < w->n) w->flags[k - w->from] |= DF_GRAD_ACTIVE | DF_GRAD_ASKED;
 }
 
-/* Whether a loop carries on what is asked for: a state may come to depend on it in a later
- * iteration than the one that is recorded, so all of a loop's results do when one of its list does.
- */
+/* Whether a record in the list of the final record's loop is active. A state may come to
+ * depend on a wanted tensor in a later iteration than the recorded one. So all results of
+ * a loop are active when one record of its list is. */
 static bool is_final_active(df_grad *w, uint32_t k)
 {
     const df_rec *const r = &w->cx->rec;
@@ -124,7 +125,7 @@ void df_grad_trace(df_grad *w)
     }
 }
 
-/* g summed over the axes in which s was broadcast to it. */
+/* g summed over the axes along which s was broadcast to it. */
 static uint32_t unbroadcast(df_grad *w, uint32_t g, const df_shape *s)
 {
     deft_ctx *const cx = w->cx;

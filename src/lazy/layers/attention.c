@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft_attention. Scores of S queries and T keys are S times T numbers, far more than all else when
- * both are long, and each is needed for a moment. So a scan goes over blocks of keys and carries
- * for each query the greatest score m so far, the sum l of exp(score - m), and the values weighted
- * likewise, acc; a greater m scales both down (Milakov, Gimelshein, "Online normalizer calculation
- * for softmax", 2018; Dao et al., "FlashAttention", 2022). What is kept is the result acc / l and
- * the logarithm of the sum, m + log l.
+ * deft_attention.
  *
- * The derivative of a scan would keep its states, a row of acc for each block; the backward pass
- * here needs none of them. With p = exp(score - log sum) and delta = sum(dout * out) of a query:
+ * S queries and T keys have S times T scores. For long sequences, that is far more than
+ * everything else, and each score is needed only briefly. So a scan goes over blocks of
+ * keys. For each query it carries the greatest score m so far, the sum l of exp(score -
+ * m), and acc, the sum of the values with the same weights. A greater m scales l and acc
+ * down (Milakov, Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et
+ * al., "FlashAttention", 2022). The results are acc / l, and the logarithm of the sum, m
+ * + log l.
  *
- *   dv = p^T dout      dscore = p * (dout v^T - delta)      dq = dscore k      dk = dscore^T q
+ * The gradient of a scan would keep the states, with an acc for each block. The backward
+ * pass here needs none of them. With p = exp(score - log sum) and delta = sum(dout * out)
+ * of a query:
  *
- * again by a scan over the blocks, with dq as its state and dk, dv as its rows. The logarithm of
- * the sum is a result like the other, so that the backward pass has a derivative too; a gradient g
- * of its own adds p * g to dscore.
+ *   dv = p^T dout
+ *   dscore = p * (dout v^T - delta)
+ *   dq = dscore k
+ *   dk = dscore^T q
  *
- * The first block has a key for every query, so that m is a number from then on, and exp(m - new m)
- * is 0 for the -infinity it begins as.
+ * It is again a scan over the blocks, with dq as its state and dk and dv as its rows. The
+ * logarithm of the sum is a result like the other one, so that the backward pass has a
+ * gradient, too. A gradient g of that result adds p * g to dscore.
+ *
+ * The first block has a key for every query, so after it m is a finite number. Before it
+ * m is -infinity, for which exp(m - new m) is 0.
  */
 #define DEFT_NO_GENERIC
 #include "deft/control.h"
@@ -36,19 +43,19 @@ enum { BLOCK = DEFT_ATTENTION_BLOCK };
 
 /* ---- scores ---- */
 
-/* What the functions of both scans know. */
+/* What the bodies of both scans need. */
 typedef struct task {
     deft_tensor *q;            /* scaled */
-    deft_tensor *dout;         /* backwards: the gradient of the result, */
-    deft_tensor *log_sum;      /* the other result, */
-    deft_tensor *less;         /* and what is taken off dout v^T */
+    deft_tensor *dout;         /* backward pass: the gradient of the result, */
+    deft_tensor *log_sum;      /* the logarithm of the sum, */
+    deft_tensor *less;         /* and what is subtracted from dout v^T */
     int64_t n_queries, n_keys; /* S, T */
-    bool has_padding;          /* keys from n_keys on are none */
+    bool has_padding;          /* keys from n_keys on are padding */
     df_loop_tag tag;           /* of the scan */
 } task;
 
-/* Which of the keys `at`, their positions, a query looks at: to be broadcast to [S, keys]; NULL:
- * all. */
+/* Bools that broadcast to [S, keys]: which of the keys at the positions `at` a query
+ * sees. NULL: all. */
 static deft_tensor *seen(deft_ctx *cx, const task *a, deft_tensor *at)
 {
     deft_tensor *before = NULL, *inside = NULL;
@@ -57,7 +64,7 @@ static deft_tensor *seen(deft_ctx *cx, const task *a, deft_tensor *at)
     return before && inside ? deft_bitwise_and(before, inside) : before ? before : inside;
 }
 
-/* q k^T, -infinity where it is not looked at. */
+/* q k^T, and -infinity where a query does not see the key. */
 static deft_tensor *scores(deft_ctx *cx, const task *a, deft_tensor *k, deft_tensor *at)
 {
     deft_tensor *const s = deft_matmul(a->q, deft_t(k));
@@ -93,7 +100,7 @@ static deft_tensor *in_blocks(deft_tensor *t)
     return deft_permute(deft_reshape(t, s), order);
 }
 
-/* The reverse, for rows of a scan, to the shape s. */
+/* The reverse of in_blocks: rows of a scan as a tensor of shape s. */
 static deft_tensor *in_line(deft_tensor *rows, deft_shape s)
 {
     const uint32_t r = s.rank;
@@ -127,7 +134,9 @@ static task task_of(deft_tensor *q, deft_tensor *k, df_loop_tag tag)
                    .tag = tag };
 }
 
-/* Says what the scan computes, that a device may do it in its own way; not of padded keys. */
+/* Runs a scan over the blocks. The attribute of its loop says what the scan computes, so
+ * that a device may use an implementation of its own. With padded keys the attribute is
+ * 0. */
 static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task *a,
                         deft_tensor *const *init, size_t n_states, deft_tensor *const *rows,
                         size_t n_outs, deft_tensor **end)
@@ -137,7 +146,7 @@ static bool scan_blocks(deft_ctx *cx, deft_body_fn body, df_loop_kind kind, task
                    a->has_padding ? 0 : df_loop_attr(a->tag), DF_SITE);
 }
 
-/* Filled with value, like t but for the last extent. */
+/* A tensor filled with value, of t's shape and dtype but with `last` as its last extent. */
 static deft_tensor *column(deft_ctx *cx, deft_tensor *t, int64_t last, double value)
 {
     deft_shape s = deft_shape_get(t);
@@ -147,7 +156,8 @@ static deft_tensor *column(deft_ctx *cx, deft_tensor *t, int64_t last, double va
 
 /* ---- forwards ---- */
 
-/* in: m, l, acc; keys, values and positions of a block. */
+/* The body of the forward scan. in: m, l, acc; keys, values and positions of a block.
+ * out: new m, l, acc. */
 static deft_status look(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                         size_t n_out, void *user)
 {
@@ -161,7 +171,7 @@ static deft_status look(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_
     return DEFT_OK;
 }
 
-/* in: q, k, v; out: the result, and the logarithm of the sum. */
+/* in: q, k, v. out: the result, and the logarithm of the sum. */
 static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
 {
     task a = task_of(in[0], in[1], tag);
@@ -177,7 +187,8 @@ static deft_status forward(deft_ctx *cx, deft_tensor *const *in, deft_tensor **o
 
 /* ---- backwards ---- */
 
-/* in: dq; keys, values and positions of a block. out: dq; dk and dv of the block. */
+/* The body of the backward scan. in: dq; keys, values and positions of a block. out: dq;
+ * dk and dv of the block. */
 static deft_status look_again(deft_ctx *cx, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                               size_t n_out, void *user)
 {
@@ -210,9 +221,10 @@ static deft_status backward(deft_ctx *cx, deft_tensor *const *in, deft_tensor *c
     return DEFT_OK;
 }
 
-/* ---- as functions with a derivative of their own ---- */
+/* ---- as custom functions ---- */
 
-/* user: df_loop_attr of the forward scan's tag; it outlives the call. */
+/* user: df_loop_attr of the forward scan's tag as a pointer, which is valid after the
+ * call, too. */
 static df_loop_tag tag_of(const void *user)
 {
     df_loop_tag tag;
@@ -235,7 +247,7 @@ static deft_status backward_of(deft_ctx *cx, deft_tensor *const *in, size_t n_in
     return backward(cx, in, out, grad_out, grad_in, tag_of(user));
 }
 
-/* All scores at once: what a single block is. */
+/* Computes all scores at once, for keys that fit in a single block. */
 static deft_status at_once(deft_ctx *cx, deft_tensor *const *in, deft_tensor **out, df_loop_tag tag)
 {
     task a = task_of(in[0], in[1], tag);
@@ -252,7 +264,8 @@ typedef struct operands {
     df_shape s[3];
 } operands;
 
-/* The batch axes of all three, as the shape's first ones; false when they differ. */
+/* The batch axes of all three operands, broadcast, as the first axes of *out. Returns
+ * false when they differ. */
 static bool common_batch(const operands *o, df_shape *out)
 {
     out->rank = 0;
@@ -295,7 +308,7 @@ static bool check(deft_ctx *cx, const operands *o, df_shape *batch)
     return false;
 }
 
-/* The operands as handles of the open body: with equal batch axes, q scaled. */
+/* Makes handles of the operands in the open body: with equal batch axes, and q scaled. */
 static bool hand_in(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
                     deft_tensor *in[3], uintptr_t site)
 {
@@ -314,7 +327,7 @@ static bool hand_in(deft_ctx *cx, const operands *o, const df_shape *batch, doub
     return true;
 }
 
-/* The record of the result, made in a scope of its own. */
+/* The record of the result, computed in a body. DF_BAD with the error recorded. */
 static uint32_t attend(deft_ctx *cx, const operands *o, const df_shape *batch, double scale,
                        df_loop_tag tag, uintptr_t site)
 {
@@ -358,7 +371,7 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
     df_take_options(&o, sizeof o, options, options ? options->size : 0);
     if (!check(cx, &x, &batch)) return NULL;
     const double scale = o.scale != 0 ? o.scale : 1 / sqrt((double)x.s[0].dim[x.s[0].rank - 1]);
-    /* Halves are lifted, and the result rounded once, as in other composites. */
+    /* Halves are cast to f32, and the result is rounded once, as in other composites. */
     const deft_dtype met = df_dtype_at(cx, x.node[0]);
     for (unsigned i = 0; i < 3; i++) {
         x.node[i] = df_to(cx, x.node[i], df_arithmetic_dtype(met), DF_SITE);
@@ -368,7 +381,7 @@ deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor *v,
         .kind = DF_LOOP_ATTENTION, .is_causal = o.is_causal, .is_scaled = o.scale == 0, .from = met
     };
     const uint8_t mixed = cx->mixed;
-    cx->mixed = 0; /* within, all is of that dtype */
+    cx->mixed = 0; /* the composite computes everything in that dtype */
     const uint32_t made = attend(cx, &x, &batch, scale, tag, DF_SITE);
     cx->mixed = mixed;
     return df_result(cx, df_to(cx, made, met, DF_SITE));

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft_vmap: the call, and its three walks over what the function recorded. Backwards from the
- * results: what is needed. Forwards until nothing changes: what depends on examples; a loop's state
- * may come to in a later turn. Forwards once more: the records, for all examples.
+ * deft_vmap: the call, and its three passes over what the function recorded.
+ *
+ * 1. Backwards from the results: which records are needed.
+ * 2. Forwards until nothing changes: which records depend on examples. The state of a
+ *    loop may do so
+ *    only in a later iteration.
+ * 3. Forwards once more: record the records for all examples.
  */
 #include "lazy/vmap/vmap.h"
 
@@ -11,7 +15,7 @@
 
 #include <string.h>
 
-enum { MAX_WIDTH = 1 << 16 }; /* tensors in or out */
+enum { MAX_WIDTH = 1 << 16 }; /* most tensors in or out */
 
 /* ---- the walks ---- */
 
@@ -55,8 +59,8 @@ static uint32_t flags_of_all(const df_vmap *w, const uint32_t *record, uint32_t 
     return flags;
 }
 
-/* Gradients through a custom function are one call: all of its results are needed, or none is.
- * Whatever reads one stands behind all. */
+/* Gradients pass through a custom function in one call, so all its results are needed or
+ * none is. All readers of any result come after all results. */
 static void need_custom(df_vmap *w, uint32_t k)
 {
     const df_custom *const c = df_grad_custom_of(w->cx, k);
@@ -79,7 +83,7 @@ static bool is_control(const df_node *n)
     return df_op_infos[n->op].cls == DF_CLASS_control && n->op != DF_OP_cond;
 }
 
-/* The flags of record k, from its operands'. */
+/* Sets the flags of record k from those of its operands. Returns whether they changed. */
 static bool see(df_vmap *w, uint32_t k)
 {
     const df_node *const n = &w->cx->rec.nodes[k];
@@ -88,7 +92,7 @@ static bool see(df_vmap *w, uint32_t k)
     uint32_t of_operands = 0;
     if (is_control(n)) return df_vmap_see_control(w, k);
     for (uint32_t i = 0; i < n->n_src; i++) of_operands |= df_vmap_flags(w, n->src[i].i);
-    if (was & DF_VMAP_CUSTOM) { /* all of its results are recorded again, or none is */
+    if (was & DF_VMAP_CUSTOM) { /* all its results are recorded again, or none is */
         const df_custom *const c = df_grad_custom_of(w->cx, k);
         of_operands |= flags_of_all(w, c->record, c->n_in + c->n_out);
     }
@@ -100,8 +104,8 @@ static bool see(df_vmap *w, uint32_t k)
     return *flags != was;
 }
 
-/* A branch that is recorded again is so whole, but for constants: its gradient is one of what is
- * recorded between its marks. Says whether any flags changed. */
+/* When a branch is recorded again, all its records are, except constants: its gradient
+ * covers what is recorded within its annotation. Returns whether any flags changed. */
 static bool see_branch(df_vmap *w, const df_grad_annotation *m)
 {
     const df_node *const nodes = w->cx->rec.nodes;
@@ -167,7 +171,7 @@ static uint32_t record_for_all(df_vmap *w, uint32_t k)
         batched |= (uint32_t)df_vmap_is_batched(w, n.src[i].i) << i;
     }
     if (flags & DF_VMAP_BATCHED && !has_room(w, k)) return DF_BAD;
-    /* A result of a custom function, of which another depends on examples. */
+    /* A result of a custom function that is BATCHED only because another result is. */
     if (flags & DF_VMAP_CUSTOM && !batched && flags & DF_VMAP_BATCHED) {
         src[0] = df_vmap_spread(w, src[0]);
         batched = 1;
@@ -202,9 +206,10 @@ typedef struct call {
     size_t n_in, n_out;
     int64_t extent; /* number of examples; -1: not known yet */
     df_arena arena;
-    int *axis;              /* of each tensor, from the first; DEFT_NOT_MAPPED */
-    uint32_t *node, *stand; /* of each tensor: its record, and what the function sees for it */
-    uint32_t *made;         /* of each result */
+    /* per tensor: its axis of examples, counted from 0, or DEFT_NOT_MAPPED */
+    int *axis;
+    uint32_t *node, *stand; /* per tensor: its record, and the record that the function sees */
+    uint32_t *made;         /* per result: its record */
     deft_tensor **seen, **out;
 } call;
 
@@ -244,7 +249,7 @@ static bool take_space(call *c)
     return false;
 }
 
-/* Its axis of examples: there, and as long as that of the others. */
+/* Checks that tensor i has the axis of examples, with the extent that the others have. */
 static bool enter_mapped(call *c, size_t i, int axis)
 {
     deft_ctx *const cx = c->cx;
@@ -286,8 +291,8 @@ static bool enter_all(call *c)
     return false;
 }
 
-/* What the function sees of tensor i. A stand-in is a constant: nothing of it is ever computed. A
- * number stays one, to take the dtype of what it meets. */
+/* Sets what the function sees for tensor i. A placeholder is a constant, which is never
+ * computed. A bare number stays one, and takes its dtype in the function. */
 static bool show(call *c, size_t i)
 {
     deft_ctx *const cx = c->cx;
@@ -346,15 +351,15 @@ static bool has_marks(const deft_ctx *cx, uint32_t k)
     return false;
 }
 
-/* Tensor i with the examples first: what stands for its stand-in. A hook on that is none on the
- * caller's tensor. */
+/* Tensor i with the axis of examples first: the copy of its placeholder. A hook on the
+ * placeholder must not become a hook on the caller's tensor. */
 static uint32_t examples_of(const call *c, df_vmap *w, size_t i)
 {
     const uint32_t moved = df_vmap_move(w, c->node[i], (uint32_t)c->axis[i], 0);
     return has_marks(c->cx, c->stand[i]) ? df_grad_placeholder(c->cx, moved, c->site) : moved;
 }
 
-/* The mapped tensors take the places of their stand-ins. */
+/* Makes the mapped tensors the copies of their placeholders. */
 static bool enter_walk(const call *c, df_vmap *w)
 {
     w->site = c->site;
@@ -369,7 +374,7 @@ static bool enter_walk(const call *c, df_vmap *w)
     return true;
 }
 
-/* Result i as it leaves the call. */
+/* The record of result i with the axis of examples where the caller wants it. */
 static uint32_t leave(const call *c, df_vmap *w, size_t i)
 {
     deft_ctx *const cx = c->cx;

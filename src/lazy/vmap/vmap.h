@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many examples at once. A function is recorded once, on stand-ins for one example; then its
- * records that depend on one are recorded again, one by one, with an axis of examples before all
- * others, as the BATCH facets of ops.def say.
+ * deft_vmap: a function for many examples at once. The function is recorded once, on
+ * placeholders for one example. Then those of its records that depend on an example are
+ * recorded again, one by one. The new records have an axis of examples before all others,
+ * as the BATCH facets of ops.def say.
  *
- *   vmap.c        the public call; what depends on examples; the walk
+ *   vmap.c        the public call, what depends on examples, the walk
  *   vmap_rules.c  rules of all ops but control
  *   vmap_loop.c   loops and branches
+ *   vmap_move.c   short forms for the rules
  *
- * What the walk leaves behind, the function's own records on stand-ins, no result depends on.
+ * The records that the function made on placeholders stay, but no result depends on them.
+ * All functions need the thread of the context. Functions that return a record return
+ * DF_BAD, with the error recorded, on failure.
  */
 #ifndef DF_LAZY_VMAP_H
 #define DF_LAZY_VMAP_H
@@ -19,31 +23,37 @@
 #include "lazy/core/recorder.h"
 
 enum {
-    DF_VMAP_NEEDED = 1,  /* by a result */
-    DF_VMAP_BATCHED = 2, /* one for each example */
-    DF_VMAP_MOVED = 4,   /* the same for all, but part of a loop or branch that is recorded again */
-    DF_VMAP_RULED = 8,   /* its rule is asked though it is not BATCHED */
-    DF_VMAP_MASKED = 16, /* a loop that ends at another turn for each example */
-    DF_VMAP_CUSTOM = 32  /* a result of a custom function */
+    DF_VMAP_NEEDED = 1, /* a result depends on the record */
+    /* the record differs from example to example: its copy has the axis of examples */
+    DF_VMAP_BATCHED = 2,
+    /* the record is the same for all examples, but belongs to a loop or branch that is
+     * recorded again */
+    DF_VMAP_MOVED = 4,
+    DF_VMAP_RULED = 8, /* the rule of its op is used although it is not BATCHED */
+    /* a loop that ends after a different number of iterations for each example */
+    DF_VMAP_MASKED = 16,
+    DF_VMAP_CUSTOM = 32 /* a result of a custom function */
 };
 
 typedef struct df_vmap {
     deft_ctx *cx;
     int64_t extent;   /* number of examples */
     uint32_t from, n; /* records from .. from + n - 1 are the function's */
-    uint32_t *now;    /* per record: what stands for it, or DF_BAD: itself */
-    uint32_t *loop;   /* per record in a loop's list, or entering one: that loop */
-    uint32_t *value;  /* work space of df_batch_list */
-    uint8_t *flags;   /* per record: DF_VMAP_* */
-    uintptr_t site;   /* of the record whose rule runs */
+    uint32_t *now;    /* per record: its copy, or DF_BAD: the record itself is used */
+    /* per record that is in a loop's list or enters a loop: that loop; else DF_BAD */
+    uint32_t *loop;
+    uint32_t *value; /* per record: work space of df_batch_list */
+    uint8_t *flags;  /* per record: DF_VMAP_* */
+    uintptr_t site;  /* call site of the record whose rule runs */
 } df_vmap;
 
-/* deft_vmap, for the call at site; what: the public call, for messages. */
+/* deft_vmap for the call that returns to `site`. what: the public call, for messages.
+ * Returns false, with the error recorded and out[] set to NULL, on failure. */
 bool df_vmap_call(deft_ctx *cx, const char *what, deft_body_fn fn, void *user,
                   deft_tensor *const *in, const int *in_axes, size_t n_in, deft_tensor **out,
                   const int *out_axes, size_t n_out, uintptr_t site);
 
-/* Flags of record k: none for what is from outside. */
+/* The flags of record k; 0 for a record from outside the function. */
 DF_INLINE uint32_t df_vmap_flags(const df_vmap *w, uint32_t k)
 {
     return k - w->from < w->n ? w->flags[k - w->from] : 0;
@@ -54,27 +64,29 @@ DF_INLINE bool df_vmap_is_batched(const df_vmap *w, uint32_t k)
     return (df_vmap_flags(w, k) & DF_VMAP_BATCHED) != 0;
 }
 
-/* What stands for record k: with the axis of examples when it is BATCHED. */
+/* The copy of record k, which has the axis of examples when k is BATCHED. k itself when
+ * it has no copy. */
 DF_INLINE uint32_t df_vmap_now(const df_vmap *w, uint32_t k)
 {
     if (k - w->from >= w->n || w->now[k - w->from] == DF_BAD) return k;
     return w->now[k - w->from];
 }
 
-/* Record a, the same for all examples, once for each. DF_BAD passes through, here and below. */
+/* Broadcasts record a, which is the same for all examples, to an axis of examples. DF_BAD
+ * passes through, here and below. */
 uint32_t df_vmap_spread(df_vmap *w, uint32_t a);
-/* The two together. */
+/* The copy of record k with an axis of examples, whether k is BATCHED or not. */
 uint32_t df_vmap_for_each(df_vmap *w, uint32_t k);
-/* a, whose examples have `rank` axes fewer than they should, with axes of 1 behind that of the
- * examples. */
+/* Inserts n_axes axes of extent 1 behind the axis of examples of record a. */
 uint32_t df_vmap_lift(df_vmap *w, uint32_t a, uint32_t n_axes);
-/* a with axis `from` where `to` is, and the others in order. */
+/* Moves axis `from` of record a to position `to`. The other axes keep their order. */
 uint32_t df_vmap_move(df_vmap *w, uint32_t a, uint32_t from, uint32_t to);
-/* Record k once more on src. */
+/* Records record k again, on the operands src. */
 uint32_t df_vmap_again(df_vmap *w, uint32_t k, const uint32_t *src);
 
-/* One rule: record k for all examples. src: what stands for its operands; bit i of batched: operand
- * i is BATCHED. df_batch_none is never called. */
+/* The rule of one op: records record k for all examples. src: the copies of its operands.
+ * Bit i of batched: operand i is BATCHED. df_batch_none marks ops without a rule and is
+ * never called. */
 typedef uint32_t (*df_batch_rule)(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched);
 
 #define OP(name, n_src, class, facets) facets
@@ -90,8 +102,8 @@ uint32_t df_batch_signature(df_vmap *w, uint32_t k, const uint32_t *src, uint32_
 /* The rule of an op. */
 df_batch_rule df_batch_rule_of(df_op op);
 
-/* What of a loop depends on examples: flags of control record k, its operands' being known. Says
- * whether any other record's flags changed. */
+/* Sets the flags of control record k from those of its operands. Returns whether any
+ * flags changed, also those of other records. */
 bool df_vmap_see_control(df_vmap *w, uint32_t k);
 
 /* ---- short forms ---- */
@@ -108,7 +120,7 @@ DF_INLINE df_shape df_vmap_shape_of(const df_vmap *w, uint32_t k)
     return s;
 }
 
-/* Of record k for all examples. */
+/* The shape of record k with an axis of examples. */
 DF_INLINE df_shape df_vmap_shape_for_all(const df_vmap *w, uint32_t k)
 {
     const df_shape s = df_vmap_shape_of(w, k);

@@ -2,14 +2,15 @@
  *
  * Loops and branches for many examples.
  *
- * A loop of which anything depends on examples is recorded again whole; states that do not stay as
- * they are. Rows have the iterations first, then the examples. A loop that ends by a test which
- * depends on examples goes on as long as it holds for any; where it does not hold a state stays as
- * it is, and so the test stays false. A branch whose condition depends on examples is a choice
- * between elements.
+ * When anything in a loop depends on examples, the whole loop is recorded again. States
+ * that do not depend on examples keep their shape. Rows have the iterations first, then
+ * the examples. A loop whose test depends on examples runs as long as the test holds for
+ * any example. Where the test does not hold, a state keeps its value, and so the test
+ * stays false. A branch whose condition depends on examples becomes a choice between
+ * elements.
  *
- * What a loop's list names stands before the list, and its results next to each other, as gradients
- * take it for granted (grad_loop.c).
+ * The values that a loop's list names are recorded before the list, and its results are
+ * adjacent records. Gradients rely on both (grad_loop.c).
  */
 #include "lazy/vmap/vmap.h"
 
@@ -25,7 +26,7 @@ static uint32_t operand(const df_vmap *w, uint32_t k, uint32_t i)
     return w->cx->rec.nodes[k].src[i].i;
 }
 
-/* What record k of a loop's list follows. */
+/* The record that precedes record k in a loop's list. */
 static uint32_t before(const df_vmap *w, uint32_t k)
 {
     const df_node n = node_at(w, k);
@@ -45,7 +46,7 @@ static uint32_t loop_of(const df_vmap *w, uint32_t k)
     return w->cx->rec.nodes[k].op == DF_OP_loop ? k : w->loop[k - w->from];
 }
 
-/* Whether that changed anything. */
+/* Adds flags to record k. Returns whether that changed any. */
 static bool flag(df_vmap *w, uint32_t k, uint32_t flags)
 {
     uint8_t *const at = &w->flags[k - w->from];
@@ -54,8 +55,8 @@ static bool flag(df_vmap *w, uint32_t k, uint32_t flags)
     return *at != was;
 }
 
-/* What of record k's operands makes it BATCHED: of a next its state alone, for what it becomes
- * makes that so. */
+/* Whether record k is BATCHED by its operands. A `next` is BATCHED by its state only;
+ * when its new value is BATCHED, the state becomes so. */
 static bool is_batched(df_vmap *w, uint32_t k, bool *changed)
 {
     const df_node n = node_at(w, k);
@@ -87,7 +88,7 @@ bool df_vmap_see_control(df_vmap *w, uint32_t k)
     if (is_batched(w, k, &changed)) flags |= DF_VMAP_BATCHED;
     if (n.op == DF_OP_carry || n.op == DF_OP_each) w->loop[k - w->from] = n.src[1].i;
     if (in_list(w, k)) w->loop[k - w->from] = loop_of(w, before(w, k));
-    /* One loop has one list: what is recorded again needs a loop of its own. */
+    /* A loop has one list, so what is recorded again needs a loop of its own. */
     if (w->loop[k - w->from] != DF_BAD && flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED))
         changed |= flag(w, w->loop[k - w->from], DF_VMAP_MOVED);
     return flag(w, k, flags) || changed;
@@ -110,7 +111,8 @@ uint32_t df_batch_each(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
     return df_append(w->cx, DF_OP_each, df_dtype_at(w->cx, k), 0, on, NULL, 0, NULL, w->site);
 }
 
-/* What state `next` k becomes. test: for each example whether it is still turning, or DF_BAD. */
+/* The new value of the state of `next` record k. test: for each example, whether its loop
+ * still runs, or DF_BAD. */
 static uint32_t next_value(df_vmap *w, uint32_t k, uint32_t test)
 {
     const uint32_t state = operand(w, k, 0), value = operand(w, k, 1);
@@ -120,7 +122,7 @@ static uint32_t next_value(df_vmap *w, uint32_t k, uint32_t test)
     return df_where(w->cx, on, df_vmap_for_each(w, value), df_vmap_now(w, state), w->site);
 }
 
-/* The value that record k of the list names. */
+/* The value that record k of the list names, for all examples. */
 static uint32_t list_value(df_vmap *w, uint32_t k, uint32_t test)
 {
     const df_node n = node_at(w, k);
@@ -150,14 +152,14 @@ static uint32_t append_list(df_vmap *w, uint32_t k)
     return df_append(cx, DF_OP_stack, t, 0, src, NULL, 0, &all, w->site);
 }
 
-/* The end of the list that goes on from k. */
+/* The last record of the list that contains record k. */
 static uint32_t list_end(const df_vmap *w, uint32_t k)
 {
     while (k + 1 < w->from + w->n && in_list(w, k + 1) && before(w, k + 1) == k) k++;
     return k;
 }
 
-/* All of a list, at its first record. */
+/* Records a whole list again, when the walk is at its first record. */
 uint32_t df_batch_list(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     const uint32_t end = list_end(w, k);
@@ -175,7 +177,8 @@ static bool is_result(const df_vmap *w, uint32_t k, uint32_t end)
     return k < w->from + w->n && node_at(w, k).op == DF_OP_final && operand(w, k, 1) == end;
 }
 
-/* All results of a loop that are needed, at the first: then the examples of rows go first. */
+/* Records all needed results of a loop, when the walk is at the first one. After that,
+ * the examples are moved before the iterations of rows. */
 uint32_t df_batch_final(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     deft_ctx *const cx = w->cx;

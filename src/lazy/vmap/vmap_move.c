@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Records with an axis of examples: short forms that the rules are written in.
+ * Records with an axis of examples: short forms for the rules.
  */
 #include "lazy/vmap/vmap.h"
 

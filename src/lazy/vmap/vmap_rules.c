@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How each op takes an axis of examples, which stands first. Operands that are the same for all are
- * broadcast where the op broadcasts, else seen once for each through a stride of 0; nothing is
- * copied. Where the indices of an op are an example's own, slices become elements: gather and
- * scatter_add see the examples as one more axis, add in the same order and refuse the same indices.
+ * How each op takes an axis of examples, which is the first axis. An operand that is the
+ * same for all examples is broadcast where the op broadcasts, else expanded with stride
+ * 0. Nothing is copied. When each example has its own indices, slices become elements.
+ * gather and scatter_add have the examples as one more axis, add in the same order, and
+ * refuse the same indices.
  */
 #include "lazy/vmap/vmap.h"
 
 #include <string.h>
 
-/* ---- what stands for each op ---- */
+/* ---- the table of rules ---- */
 
 static const struct {
     df_batch_rule rule;
@@ -37,7 +38,7 @@ uint32_t df_batch_none(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
 
 /* ---- short forms ---- */
 
-/* Record k once more, on other operands, with an attribute and extents of its own. */
+/* Records record k again, with other operands, attribute and extents. */
 static uint32_t with(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t attr,
                      const int64_t *args, uint32_t n_args, const df_shape *out)
 {
@@ -53,7 +54,7 @@ static uint32_t with_attr(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t 
     return with(w, k, src, attr, NULL, 0, NULL);
 }
 
-/* All operands once for each example. */
+/* Sets out[] to the operands with an axis of examples. */
 static void spread_all(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched, uint32_t *out)
 {
     for (uint32_t i = 0; i < df_vmap_node_at(w, k).n_src; i++)
@@ -62,7 +63,8 @@ static void spread_all(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
 
 /* ---- signatures ---- */
 
-/* The axes that a signature gives operand i; of "(m,k),(k,n)->(m,n)" the result is number 2. */
+/* The number of axes that a signature gives operand i. In "(m,k),(k,n)->(m,n)" number 2
+ * is the result. */
 static uint32_t core_axes(const char *signature, uint32_t i)
 {
     uint32_t n = 0;
@@ -72,7 +74,7 @@ static uint32_t core_axes(const char *signature, uint32_t i)
     return n;
 }
 
-/* The matrix that record a is copies of; DF_BAD when it is none. */
+/* The matrix that record a broadcasts; DF_BAD when there is none. */
 static uint32_t one_matrix(const df_vmap *w, uint32_t a)
 {
     const df_node n = df_vmap_node_at(w, a);
@@ -80,7 +82,7 @@ static uint32_t one_matrix(const df_vmap *w, uint32_t a)
     return n.op == DF_OP_expand && df_vmap_node_at(w, n.src[0].i).rank == 2 ? n.src[0].i : DF_BAD;
 }
 
-/* a [..., n] as [all of them, n], where a trailing axis of 1 may be dropped. */
+/* a [..., n] reshaped to [all rows, n]. A trailing axis of 1 may be dropped. */
 static uint32_t rows(df_vmap *w, uint32_t a, int64_t n)
 {
     const df_shape s = df_vmap_shape_of(w, a);
@@ -90,9 +92,10 @@ static uint32_t rows(df_vmap *w, uint32_t a, int64_t n)
     return df_vmap_view(w, DF_OP_reshape, a, 0, &flat);
 }
 
-/* A product of which one factor is the same matrix for all examples is one product of all their
- * rows: of x w those of x, of w x those of x turned round, if it is a column. The sums are the
- * same, term for term. DF_NONE: it is no such product. */
+/* A product in which one factor is the same matrix for all examples becomes one product
+ * of all their rows. For x w these are the rows of x. For w x they are the rows of x
+ * transposed, when x is a column. The sums are the same, term for term. DF_NONE: it is no
+ * such product. */
 static uint32_t shared_product(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     const df_shape all = df_vmap_shape_for_all(w, k);
@@ -135,7 +138,7 @@ uint32_t df_batch_axes(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
     return with_attr(w, k, src, (attr & 255u) << 1 | keep);
 }
 
-/* One axis, which all operands have. */
+/* The attribute is one axis, which all operands have. */
 uint32_t df_batch_axis(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     uint32_t all[3];
@@ -143,14 +146,14 @@ uint32_t df_batch_axis(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t bat
     return with_attr(w, k, all, df_vmap_node_at(w, k).attr + 1);
 }
 
-/* The same number for all examples, from the extents of any. */
+/* The number is the same for all examples, and follows from the extents of one. */
 uint32_t df_batch_count(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     const df_shape s = df_vmap_shape_of(w, k);
     return with(w, k, src, df_vmap_node_at(w, k).attr << batched, NULL, 0, &s);
 }
 
-/* One draw for all examples: each has elements of its own. */
+/* One draw for all examples, in which each example has its own elements. */
 uint32_t df_batch_random(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     const df_shape all = df_vmap_shape_for_all(w, k);
@@ -209,8 +212,9 @@ uint32_t df_batch_diagonal(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t
 
 /* ---- indexing ---- */
 
-/* Indices [examples, ...] into axis `axis` of record a, which is for all examples, as gather takes
- * them: one axis of all in the place of that one, the same along the others. */
+/* Indices [examples, ...] into axis `axis` of record a, which is for all examples, in the
+ * form that gather takes. Their axes behind the examples become one axis at `axis`, and
+ * they are broadcast along the others. */
 static uint32_t slots(df_vmap *w, uint32_t indices, uint32_t a, uint32_t axis)
 {
     const df_shape at = df_vmap_shape_of(w, indices);
@@ -253,7 +257,8 @@ uint32_t df_batch_index_add(df_vmap *w, uint32_t k, const uint32_t *src, uint32_
     return on_slots(w, DF_OP_scatter_add, parts, axis);
 }
 
-/* The views from record `low` up to `place`, on a, which is `low` for all examples. */
+/* Records the views from record `low` up to `place` again, on a, which is `low` for all
+ * examples. */
 static uint32_t place_on(df_vmap *w, uint32_t low, uint32_t place, uint32_t a)
 {
     uint32_t chain[32], n = 0;
@@ -268,7 +273,7 @@ static uint32_t place_on(df_vmap *w, uint32_t low, uint32_t place, uint32_t a)
     return a;
 }
 
-/* Memory that updates will fill stays so. */
+/* The base of an update, for all examples. Memory that updates will fill stays empty. */
 static uint32_t base_for_all(df_vmap *w, uint32_t a)
 {
     const df_node n = df_vmap_node_at(w, a);
@@ -282,7 +287,8 @@ uint32_t df_batch_update(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t b
     const df_node n = df_vmap_node_at(w, k);
     const uint32_t place_flags = df_vmap_flags(w, n.src[2].i);
     uint32_t out[3] = { src[0], src[1], src[2] };
-    /* Gradients of loops and branches want its place there, whatever its base is. */
+    /* The gradients of loops and branches need the place of an update to be among the
+     * copies. */
     if (!batched && !(place_flags & (DF_VMAP_BATCHED | DF_VMAP_MOVED)))
         out[2] = df_rebase(w->cx, n.src[2].i, n.src[0].i, src[0]);
     if (batched && !(batched & 2)) out[1] = df_vmap_spread(w, src[1]);
@@ -293,8 +299,9 @@ uint32_t df_batch_update(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t b
     return with_attr(w, k, out, 0);
 }
 
-/* Positions in many vectors: each element that is not 0 has one of its own, counted up, to which
- * its index is added; the others go to a place that is cut off, as do those too many. */
+/* Positions in many vectors. Each element that is not 0 gets a position of its own, by
+ * counting, to which its index is added. The other elements, and those beyond the room,
+ * go to a last position, which is sliced off. */
 uint32_t df_batch_which(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched)
 {
     deft_ctx *const cx = w->cx;
