@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the macros of the other headers are made of: they choose a function by the type of an
- * argument, or refuse an argument when the program is compiled. Nothing here is meant to be written
- * by hand. C only. In C++ the functions are called by their own names, and the compiler checks no
- * more than their prototypes; in C likewise where DEFT_NO_GENERIC is defined before the first
- * header of deft is included.
+ * The parts of macros in other headers. Those macros choose a function by the type of an
+ * argument, or refuse an argument when the program is compiled. Programs do not use this
+ * header directly.
+ *
+ * The macros exist in C only. In C++ the functions are called by their own names, and the
+ * compiler checks no more than their prototypes. The same holds in C when DEFT_NO_GENERIC is
+ * defined before the first header of deft is included.
  */
 #ifndef DEFT_PICK_H
 #define DEFT_PICK_H
@@ -13,19 +15,20 @@
 
 #ifndef __cplusplus
 
-/* 0, of type size_t. Where condition is false the program does not compile, and the compiler prints
- * the sentence. condition is an integer constant. */
+/* An expression that is 0, of type size_t. condition is an integer constant. When condition is
+ * 0 the program does not compile, and the compiler prints the sentence. */
 #define DEFT_REQUIRE(condition, sentence)                                                          \
     (0 * sizeof(struct {                                                                           \
          _Static_assert(condition, sentence);                                                      \
          char deft_one;                                                                            \
      }))
 
-/* The arguments as text, macros among them expanded. */
+/* The arguments as a string literal. Macros among them are expanded. */
 #define DEFT_TEXT(...) DEFT_TEXT_NOW(__VA_ARGS__)
 #define DEFT_TEXT_NOW(...) #__VA_ARGS__
 
-/* name_f, name_i or name, for a number with a fraction, an integer, or anything else. */
+/* Chooses a function by the type of b: name_f for a float or double, name_i for an integer or
+ * bool, and name for any other type. DEFT_PICK_OF does the same for three given functions. */
 #define DEFT_PICK(name, b) DEFT_PICK_OF((b), name##_f, name##_i, name)
 #define DEFT_PICK_OF(b, of_float, of_int, of_other)                                                \
     _Generic((b), float                                                                            \
@@ -45,8 +48,9 @@
              : of_int, default                                                                     \
              : of_other)
 
-/* The number of arguments, 1 to 24, and the last of them. A braced list in an argument counts as
- * many arguments as it has commas, which is why calls that take one look at their last argument. */
+/* DEFT_COUNT gives the number of its arguments, and DEFT_LAST the last of them. There are 1 to
+ * 24 arguments. A braced list counts as one argument for each of its elements. Therefore
+ * calls that take braced lists look at their last argument only. */
 #define DEFT_COUNT(...)                                                                            \
     DEFT_COUNT_AT(__VA_ARGS__, 24, 23, 22, 21, 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8,   \
                   7, 6, 5, 4, 3, 2, 1, 0)
@@ -81,7 +85,7 @@
 #define DEFT_LAST_OF_23(a, ...) DEFT_LAST_OF_22(__VA_ARGS__)
 #define DEFT_LAST_OF_24(a, ...) DEFT_LAST_OF_23(__VA_ARGS__)
 
-/* Whether every argument, at most 8 of them, is a deft_range. */
+/* 1 when every argument is a deft_range, else 0. There are at most 8 arguments. */
 #define DEFT_IS_RANGE(r) _Generic((r), deft_range : 1, default : 0)
 #define DEFT_ARE_RANGES(...) DEFT_JOIN(DEFT_ARE_RANGES_, DEFT_COUNT(__VA_ARGS__))(__VA_ARGS__)
 #define DEFT_ARE_RANGES_1(r) DEFT_IS_RANGE(r)
@@ -93,17 +97,23 @@
 #define DEFT_ARE_RANGES_7(r, ...) DEFT_IS_RANGE(r) && DEFT_ARE_RANGES_6(__VA_ARGS__)
 #define DEFT_ARE_RANGES_8(r, ...) DEFT_IS_RANGE(r) && DEFT_ARE_RANGES_7(__VA_ARGS__)
 
-/* A bit for dtype when it is an integer constant and names one, else 0. Of a constant, (void *)0 is
- * a null pointer, and the conditional has the type of its other branch. */
+/* DEFT_BIT_OF_CONSTANT gives the bit of a dtype when the argument is an integer constant that
+ * names a dtype, else 0.
+ *
+ * The test works because (void *)0 with a constant 0 is a null pointer constant. The
+ * conditional then has the type of its other branch, int *. Otherwise it is void *. */
 #define DEFT_BIT(dtype) (1u << (dtype))
 #define DEFT_BIT_OF_CONSTANT(dtype)                                                                \
     _Generic((1 ? (void *)((intptr_t)(dtype) * 0) : (int *)0),                                     \
         int *: (unsigned)(dtype) < DEFT_N_DTYPES ? DEFT_BIT((dtype) & 31) : 0u,                    \
         default: 0u)
 
-/* The dtypes whose elements may lie where p points: those with C's type, signed or not; both halves
- * for uint16_t. Pointers to void, to characters, and to what is no number here, such as structures
- * or rows of an array, may point to anything. */
+/* DEFT_BITS_AT gives the bits of all dtypes whose elements p may point to. These are the
+ * dtypes of that C type, signed or not, and both halves for uint16_t. Pointers to void, to
+ * characters, and to types that are no number (structs, rows of an array) may point to
+ * elements of any dtype.
+ *
+ * DEFT_MAY_HOLD is 1 when p may point to elements of dtype, or when dtype is no constant. */
 #define DEFT_INTEGERS(size) DEFT_BIT((size) == 8 ? DEFT_I64 : DEFT_I32)
 #define DEFT_HALVES (DEFT_BIT(DEFT_F16) | DEFT_BIT(DEFT_BF16))
 #define DEFT_BITS_AT(p)                                                                            \

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A function of one example, for many examples at once: what it records is recorded again with an
- * axis more, the examples, in each operation that depends on one of them. So there are as many
- * operations as for one example, whatever the number of examples, and what depends on none is
- * computed once. It goes with gradients either way: gradients inside the function are those of each
- * example (deft/grad.h), and what comes out can be differentiated.
+ * deft_vmap: applies a function of one example to many examples at once.
+ *
+ * The function is recorded once. Each of its operations that depends on an example is then
+ * recorded again, with one more axis for the examples. So the number of operations does not
+ * grow with the number of examples. What depends on no example is computed once.
+ *
+ * Gradients work inside and outside (grad.h). A gradient that is taken inside the function
+ * is that of each example. The results of deft_vmap can be differentiated.
  */
 #ifndef DEFT_VMAP_H
 #define DEFT_VMAP_H
@@ -17,29 +20,47 @@
 extern "C" {
 #endif
 
-/* In a list of axes: this tensor is the same for all examples. */
+/* As an axis of an operand: the tensor is the same for all examples. As an axis of a result:
+ * the result depends on no example. */
 #define DEFT_NOT_MAPPED INT_MIN
 
-/* Calls fn once, with in, where tensor i lacks the axis in_axes[i], which numbers examples
- * (negative ones count from the last); of DEFT_NOT_MAPPED it sees the tensor as it is. in_axes
- * NULL: 0 for all. At least one is mapped, and those that are have as many examples; there may be
- * none. fn sets n_out results, and out[i] is that of every example, put side by side along a new
- * axis, out_axes[i] (negative ones count from the last axis of out[i]); DEFT_NOT_MAPPED: result i
- * depends on no example, and comes as it is. out_axes NULL: 0 for all. n_in and n_out at least 1;
- * out may be the array of what is handed in.
+/* Records fn for all examples: calls fn once, for one example, and records what it recorded
+ * again for all of them.
  *
- * fn records under the rules of a loop's function (deft/control.h), but it may draw: each example
- * gets numbers of its own, those of row i of one draw of all. Tensors from outside may be used, and
- * are the same for all. user need not live longer than the call.
+ * fn        sets n_out results from n_in operands, under the rules of a loop's function
+ *           (control.h), but it may draw random numbers. Each example gets numbers of its
+ *           own: row i of one draw for all examples. Tensors from outside may be used, and
+ *           are the same for all.
+ * user      is passed to fn, and need not live longer than the call.
+ * in        n_in operands, at least 1.
+ * in_axes   in_axes[i] is the axis of in[i] that numbers the examples; fn sees in[i] without
+ *           that axis. With DEFT_NOT_MAPPED fn sees in[i] as it is. A negative axis counts
+ *           from the last one. in_axes NULL means axis 0 for all.
+ * out       gets n_out results, at least 1. out may be the array of the operands.
+ * out_axes  out_axes[i] is the axis of out[i] along which the results of all examples are
+ *           stacked. A negative axis counts from the last axis of out[i]. With
+ *           DEFT_NOT_MAPPED out[i] is the result as it is. out_axes NULL means axis 0 for
+ *           all.
  *
- * Results have the bits that fn gives for each example alone. What differs: a deft_cond whose
- * condition depends on an example computes both branches, so that an index out of range in either
- * is an error; a deft_while whose test does turns until it holds for no example, and states stay as
- * they are from where it does not. A tensor in fn has at most DEFT_MAX_RANK - 1 axes if it depends
- * on an example.
+ * At least one operand is mapped. All mapped operands have the same number of examples,
+ * which may be 0.
  *
- * Recording call: false, with all of out NULL, means a mistake (deft/context.h).
- */
+ * Results have the bits that fn gives for each example alone. There are two differences:
+ *   - A deft_cond whose condition depends on an example computes both branches. An index
+ *     out of range in either branch is an error.
+ *   - A deft_while whose test depends on an example iterates until the test holds for no
+ *     example. The states of an example stay as they are once its test has failed.
+ *
+ * This is a recording call. It returns true, or false for a mistake; then all of out are
+ * NULL. context.h has the error rule. The innermost open scope owns the results, and
+ * operands are borrowed. A context and its tensors belong to one thread at a time.
+ *
+ * DEFT_E_ARG: fn, in or out is NULL, or a number of tensors is 0 or above 65536. The same
+ * when no operand is mapped, when fn leaves a result NULL, or when a result that is not
+ * mapped depends on an example. DEFT_E_RANGE: there is no such axis. DEFT_E_SHAPE: the
+ * numbers of examples differ. DEFT_E_LIMIT: a tensor in fn that depends on an example has
+ * DEFT_MAX_RANK axes, or calls nest more than 16 deep. A status other than DEFT_OK that fn
+ * returns is the mistake of the call. */
 DEFT_API bool deft_vmap(deft_ctx *cx, deft_body_fn fn, void *user, deft_tensor *const *in,
                         const int *in_axes, size_t n_in, deft_tensor **out, const int *out_axes,
                         size_t n_out);
