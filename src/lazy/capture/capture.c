@@ -2,10 +2,10 @@
  *
  * Captures: deft/capture.h.
  *
- * A call looks for a recording (capture.h) that still holds, and replays it. The places
- * are looked up, and compared with what the recorded code could see of them. Numbers and
- * draws are written into the arguments of the trace, and the plan runs. Otherwise the
- * function runs as a step that is recorded (recording.c).
+ * A call looks for a recording (capture.h) that still holds, and replays it. The tensors
+ * that the recording reads (its places) are looked up, and their properties compared with
+ * the recorded ones. Numbers and draws are written into the arguments of the trace, and
+ * the plan runs. Otherwise the function runs as a step that is recorded (recording.c).
  */
 #include <math.h>
 #include <stdarg.h>
@@ -380,9 +380,9 @@ static bool are_one(deft_capture *c, bool now)
     return false;
 }
 
-/* Looks up the places of r. Returns false when they are not the same tensors in the same
- * places as when they were recorded. The arguments come first. Arguments that are one
- * handle have one value, too. */
+/* Looks up the tensors in r->places. Returns false when they are not the same tensors in
+ * the same entries as when they were recorded. The arguments come first. Arguments that
+ * are one handle have one value, too. */
 static bool find_places(deft_capture *c, recording *r, deft_tensor *const *in)
 {
     deft_ctx *const cx = c->cx;

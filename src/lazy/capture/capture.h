@@ -32,15 +32,16 @@ typedef struct tensor_ref {
     uint32_t arg;
 } tensor_ref;
 
-/* A tensor that the function was given or read: a place of the recording. Places with
- * equal cls had one value when they were recorded. */
+/* An entry of `places`: a tensor that the function was given or read. Entries with equal
+ * cls had one value when they were recorded. */
 typedef struct read_tensor {
     tensor_ref from;
     uint32_t cls;
     const df_value *was; /* its value while recording; not counted */
 } read_tensor;
 
-/* A record that read a tensor. Its place is found when everything is recorded. */
+/* A record that read a tensor. `place`, the index in places, is found when everything is
+ * recorded. */
 typedef struct seen_input {
     uint32_t node, place;
     deft_tensor *t;
@@ -48,12 +49,13 @@ typedef struct seen_input {
 } seen_input;
 
 /* A tensor that gets a value after a replay. `value` numbers the results of the cut
- * first, then the places, whose values are passed on unchanged. */
+ * first, then the entries of places, whose values are passed on unchanged. */
 typedef struct target {
     tensor_ref to; /* the assigned tensor; for an output its index is to.arg */
     uint32_t value;
 } target;
 
+/* A number in the arguments of the trace that each replay sets. */
 typedef struct number_note {
     /* at: index among the arguments of the records while recording, of the trace
      * afterwards */
@@ -78,11 +80,14 @@ typedef struct layer_number {
     double given, now; /* now: the number of the current replay */
 } layer_number;
 
+/* A draw of the function, whose seed and number each replay sets. */
 typedef struct draw_note {
     uint32_t at, rng; /* at: like number_note.at; rng: index of rngs */
     uint64_t draw;    /* number of the draw, from the first draw of that generator */
 } draw_note;
 
+/* A generator from which the function drew: the number of its first draw, and how many
+ * there were. */
 typedef struct rng_note {
     deft_rng *rng;
     uint64_t first, n;
@@ -112,24 +117,27 @@ typedef struct df_recording {
     DF_VEC(read_tensor) places;
     DF_VEC(df_value *) results; /* per want: its result while recording; not counted */
     DF_VEC(tensor_ref) wanted;  /* per want: the assigned tensor; t NULL and arg DF_NONE: none */
-    /* per input of the trace: its place; DF_NONE: wrapped memory that is only written */
+    /* per input of the trace: its index in places; DF_NONE: wrapped memory that is only
+     * written */
     DF_VEC(uint32_t) sources;
     DF_VEC(target) assigned;
     DF_VEC(target) outputs;
-    DF_VEC(uint32_t) passed; /* places whose values become values of targets unchanged */
+    /* indices in places of values that become values of targets unchanged */
+    DF_VEC(uint32_t) passed;
     DF_VEC(number_note) numbers;
     DF_VEC(layer_number) layer_numbers;
     DF_VEC(count_note) counts;
     DF_VEC(draw_note) draws;
     DF_VEC(rng_note) rngs;
     DF_VEC(deft_tensor *) held; /* tensors from outside, each kept once for this recording */
-    DF_VEC(df_value *) found;   /* per place: its value in the current replay */
+    DF_VEC(df_value *) found;   /* per entry of places: its value in the current replay */
     DF_VEC(df_value *) values;  /* per input: its value in the current replay */
     DF_VEC(df_want) want;
     /* while recording: the handles that the function sees, and those of its outputs */
     deft_tensor **in, **out;
 } recording;
 
+/* A parameter of a capture: i when is_int, else f. */
 typedef struct param {
     char *name;
     size_t size;
@@ -155,10 +163,13 @@ struct deft_capture {
 /* Stores why the latest call runs the function instead of replaying a recording. */
 void df_capture_because(deft_capture *c, const char *fmt, ...) DF_PRINTF(2, 3) DF_COLD;
 
+/* An empty recording for a call with the n_in arguments in[] and n_out outputs. NULL when
+ * memory runs out. The caller owns it. in[] must outlive the run of the function. */
 recording *df_recording_create(deft_capture *c, deft_tensor *const *in, size_t n_in, size_t n_out);
+/* Destroys r, which may be NULL. Gives back the tensors that it keeps. */
 void df_recording_destroy(recording *r);
 /* Notes that an assigned tensor, or an output, takes the value v of the step that has
- * just been committed. When v is neither a result nor a value of a place, the recording
+ * just been committed. When v is neither a result nor a value in places, the recording
  * cannot be replayed. */
 void df_recording_target(deft_ctx *cx, recording *r, bool output, tensor_ref to, const df_value *v);
 /* The callbacks of every recording. */

@@ -357,7 +357,7 @@ static void recording_wants(deft_ctx *cx)
     }
 }
 
-/* The number of v as a target value: a result, else a place. DF_NONE: neither. */
+/* The number of v as a target value: a result, else an entry of places. DF_NONE: neither. */
 static uint32_t value_of(const recording *r, const df_value *v)
 {
     for (uint32_t i = 0; i < r->results.n; i++)
@@ -392,8 +392,8 @@ static void add_place(deft_ctx *cx, recording *r, tensor_ref from, df_value *v, 
     hold(r, from);
 }
 
-/* Finds the places: the arguments in order, then the tensors read from outside. All
- * values from the beginning still exist, because records and the undo log hold them. */
+/* Fills places: the arguments in order, then the tensors read from outside. All values
+ * from the beginning still exist, because records and the undo log hold them. */
 static void find_places(deft_ctx *cx, recording *r)
 {
     uint32_t n = 0;
@@ -408,7 +408,8 @@ static void find_places(deft_ctx *cx, recording *r)
     }
 }
 
-/* Finds the place of each input. Both lists are in the order of the records. */
+/* Finds the entry of places that each input reads. Both lists are in the order of the
+ * records. */
 static void find_sources(deft_ctx *cx, recording *r)
 {
     const df_cut *const m = &r->made;

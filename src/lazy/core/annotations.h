@@ -9,6 +9,8 @@
 
 #include "lazy/core/lazy.h"
 
+/* A custom function: a function of the program with a gradient of its own
+ * (deft_custom_grad). */
 typedef struct df_custom {
     struct df_custom *next;
     deft_backward_fn backward;

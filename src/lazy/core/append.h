@@ -8,6 +8,7 @@
 
 #include "lazy/core/lazy.h"
 
+/* Like df_record_room, when the lists of records are full. */
 bool df_record_grow(deft_ctx *cx) DF_COLD;
 
 /* Makes room for one record. Returns false, with the error recorded, when there is no

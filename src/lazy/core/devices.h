@@ -45,6 +45,7 @@ deft_status df_ctx_choose_device(deft_ctx *cx, df_diag *d);
 /* Called when a step begins, or work outside steps. Each graph tree matches the calls of
  * the new generation from its root. */
 void df_ctx_begin_generation(deft_ctx *cx);
+/* Appends a description of the graph trees of the context's queues to out. */
 void df_ctx_show_replay(deft_ctx *cx, df_str *out);
 /* Waits until all queues are empty. Returns the first failure. */
 deft_status df_ctx_wait(deft_ctx *cx, df_diag *d);
@@ -65,6 +66,8 @@ DF_INLINE bool df_device_can_be(deft_device where)
 /* Writes "cpu", "cuda:0" and so on into buf. Returns buf. */
 const char *df_device_text(deft_device where, char buf[DF_DEVICE_TEXT]);
 
+/* The device on which v is stored. df_value_where is the same without a call for contexts
+ * that use no GPU. */
 deft_device df_value_device(const deft_ctx *cx, const df_value *v);
 DF_INLINE deft_device df_value_where(const deft_ctx *cx, const df_value *v)
 {
@@ -108,10 +111,12 @@ deft_status df_value_assign(deft_ctx *cx, df_diag *d, const df_value *v, deft_de
 /* Transfers the inputs of m that are stored on another device than m.where. The trace of
  * m reads the copies. On failure there are no copies. */
 deft_status df_cut_stage(deft_ctx *cx, df_cut *m);
+/* Drops the copies that df_cut_stage made. */
 void df_cut_unstage(df_cut *m);
 /* Called before m runs. Allocates host buffers for the results that wrapped host memory
  * gets, when m runs on a GPU. */
 deft_status df_cut_ready(deft_ctx *cx, df_cut *m, const df_want *want);
+/* Drops the host buffers that df_cut_ready made. */
 void df_cut_unready(df_cut *m);
 /* Called after m has run. Downloads the results for which df_cut_ready made room, so that
  * m->bufs holds host buffers for them. Results for wrapped GPU memory that the run has
@@ -125,7 +130,9 @@ typedef struct df_lent {
     df_input *inputs; /* owned, and equal to t.inputs; NULL: t uses the inputs of the cut's trace */
     df_buffer **buf;  /* per input: the host buffer with the copy; NULL: not copied */
 } df_lent;
+/* Fills *out with such a copy of the trace of m. On failure *out is empty. */
 deft_status df_cut_lend(deft_ctx *cx, df_diag *d, const df_cut *m, df_lent *out);
+/* Drops the copies, and empties *l. */
 void df_lent_drop(deft_ctx *cx, df_lent *l);
 
 #endif

@@ -44,6 +44,7 @@ void df_history_look(deft_ctx *cx);
 void df_history_truncate(deft_ctx *cx, uint32_t n);
 /* Called when the records get new numbers. This epoch then has no history. */
 void df_history_renumber(deft_ctx *cx);
+/* Frees the histories and the cached cuts, when the context ends. */
 void df_history_finish(deft_ctx *cx);
 
 /* ---- cached cuts ---- */
@@ -125,6 +126,7 @@ void df_again_note(deft_ctx *cx);
 /* Sets n_again and first_again of m: the nodes that earlier cuts of this epoch computed
  * too. */
 void df_again_count(deft_ctx *cx, df_cut *m);
+/* Whether computing node n takes time: a view or a leaf does not, except a random draw. */
 DF_INLINE bool df_is_work(const df_node *n)
 {
     const int cls = df_op_infos[n->op].cls;

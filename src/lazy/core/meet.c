@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bare numbers among the operands of a call. One rule holds for every call whose operands meet in
- * one dtype, wherever the number stands: a number takes the dtype that the tensors among the
- * operands promote to. A fractional number that meets integers or bools makes f32 of them, and an
- * integer that meets bools makes i64. When all operands are numbers, each has its own dtype, f32 or
- * i64.
+ * Bare numbers among the operands of a call. One rule holds for every call whose operands
+ * meet in one dtype, whatever the position of the number: it takes the dtype to which the
+ * tensors among the operands promote. A fractional number that meets integers or bools
+ * makes f32 of them. An integer that meets bools makes i64. When all operands are
+ * numbers, each has its own dtype, f32 or i64.
  *
- * A number keeps its kind: it stays the parameter of a capture, or the constant that it was marked
- * as (df_weak_node).
+ * A number keeps its kind: it stays the parameter of a capture, or the constant that it
+ * was marked as (df_weak_node).
  */
 #include "lazy/core/meet.h"
 

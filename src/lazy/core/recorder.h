@@ -35,8 +35,8 @@ typedef struct df_recorder {
     /* What is recorded cannot be replayed, for the reason `why`. site 0: no line is
      * named. */
     void (*spoil)(deft_ctx *cx, const char *why, uintptr_t site);
-    /* The cut that the next materialization uses instead of the cached cuts of the
-     * context. NULL: none. */
+    /* An empty cut for the context's next materialization, which extracts its trace into
+     * it. NULL: the materialization uses the cached cuts of the context. */
     df_cut *(*cut)(deft_ctx *cx);
     /* The step has computed everything and will forget its undo log next. */
     void (*commit)(deft_ctx *cx);
@@ -44,6 +44,8 @@ typedef struct df_recorder {
     void (*wants)(deft_ctx *cx);
 } df_recorder;
 
+/* Each of these functions calls the function of the table with its name, when a captured
+ * function runs. Otherwise it does nothing, or returns NULL. */
 DF_INLINE void df_recording_input(deft_ctx *cx, uint32_t node, deft_tensor *t)
 {
     if (DF_UNLIKELY(cx->recording != NULL)) cx->recorder->input(cx, node, t);

@@ -58,6 +58,7 @@ typedef struct df_grad_rules {
     bool (*meet_annotations)(struct df_grad *w, uint32_t k, bool *goes_on);
 } df_grad_rules;
 
+/* One walk. The lists are owned by the walk. */
 typedef struct df_grad {
     deft_ctx *cx;
     const df_grad_rules *rules;
@@ -80,6 +81,7 @@ typedef struct df_grad {
  * gradients are records after those, and are not walked over. */
 bool df_grad_init(df_grad *w, deft_ctx *cx, const char *what, uint32_t from,
                   const df_grad_rules *rules);
+/* Frees the lists of the walk, and restores the context's policy of mixed precision. */
 void df_grad_finish(df_grad *w);
 
 /* Asks for the gradient of record k. Called before df_grad_trace. */
@@ -95,6 +97,7 @@ bool df_grad_give(df_grad *w, uint32_t k, uint32_t g);
  * gradients. Returns false with the error recorded. */
 bool df_grad_walk(df_grad *w);
 
+/* Whether record k is DF_GRAD_ACTIVE. A record outside the range of the walk is not. */
 DF_INLINE bool df_grad_is_active(const df_grad *w, uint32_t k)
 {
     return k - w->from < w->n && (w->flags[k - w->from] & DF_GRAD_ACTIVE);

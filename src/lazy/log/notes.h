@@ -23,16 +23,20 @@ void df_log_inputs(deft_ctx *cx, const df_cut *m);
 /* The guard g of plan p does not hold for the trace t with these slots. */
 void df_log_miss(deft_ctx *cx, const df_plan *p, const df_guard *g, const df_trace *t,
                  const int64_t *slots);
-/* No plan has the key of a program. `field` differs from the nearest program, which has
- * `expected` where this one has `found`. */
+/* No plan has the key of a program, which `field` describes. The nearest known program
+ * has `expected` where this one has `found`. Both are empty when no program is known. */
 void df_log_key_miss(deft_ctx *cx, const char *field, const char *expected, const char *found);
 /* df_log_prepared: a cut has a plan and runs next. df_log_cut: it has run, or has failed;
  * then `failed` is not NULL. Both need nanoseconds. */
 void df_log_prepared(deft_ctx *cx, bool plan_hit, uint64_t plan_ns);
 void df_log_cut(deft_ctx *cx, const df_cut *m, const df_run_stats *run, uint64_t run_ns,
                 const df_diag *failed);
+/* A call needed a value at once, and its cut has run. */
 void df_log_sync(deft_ctx *cx);
+/* The cut m computed records that earlier cuts of its epoch had computed, too. */
 void df_log_recompute(deft_ctx *cx, const df_cut *m);
+/* A call of a capture replayed recording number `recording` by the cut m, or failed with
+ * st. */
 void df_log_replay(deft_ctx *cx, const df_cut *m, uintptr_t capture_site, uint32_t recording,
                    uint32_t n_in, uint32_t n_out, deft_status st);
 /* A df_replay_event_fn, called when a run on a GPU was not only a replay. user: the
@@ -41,6 +45,7 @@ void df_log_graph(void *user, const df_replay_event *told);
 /* Writes the graph tree of the context's queue on the GPU number `device`, with all
  * nodes. Called before the queue is destroyed. */
 void df_log_graphs(deft_ctx *cx, uint32_t device);
+/* A step has been opened. */
 void df_log_step_begin(deft_ctx *cx);
 /* Called before the step is closed. reason: the call that ends the step. */
 void df_log_step_end(deft_ctx *cx, const char *reason, deft_status st);

@@ -12,6 +12,7 @@
 /* Opens a body within the open one. *was is set for df_body_close, which must follow each
  * successful call. Returns false, with the error recorded, when nothing was opened. */
 bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was);
+/* Closes the innermost body. Its handles end. */
 void df_body_close(deft_ctx *cx, uint32_t was);
 
 #endif

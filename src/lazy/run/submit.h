@@ -60,6 +60,7 @@ typedef struct df_flight {
     uint64_t ns;
 } df_flight;
 
+/* The state of the context's flight. */
 DF_INLINE df_flight_state df_in_flight(const deft_ctx *cx)
 {
     return DF_LIKELY(!cx->flight) ? DF_FLIGHT_NONE : cx->flight->state;
@@ -69,6 +70,7 @@ DF_INLINE df_flight_state df_in_flight(const deft_ctx *cx)
  * rolled back, or will be when the open step ends. The sentence is in cx->diag. */
 deft_status df_flight_wait(deft_ctx *cx);
 
+/* The same. Costs little when no step is in flight. */
 DF_INLINE deft_status df_wait(deft_ctx *cx)
 {
     return DF_LIKELY(df_in_flight(cx) == DF_FLIGHT_NONE) ? DEFT_OK : df_flight_wait(cx);
@@ -85,6 +87,8 @@ DF_INLINE deft_status df_wait_for(deft_ctx *cx, const df_value *v)
 /* Called before a step is submitted. Starts the thread and makes room for n writes. Sets
  * *ready to false when there is no thread; then the step must run at once. */
 deft_status df_flight_ready(deft_ctx *cx, size_t n, bool *ready);
+/* Adds a write of *from into wrapped memory `to` after the run. Takes *from, and sets it
+ * to NULL. df_flight_ready has made room. */
 void df_flight_write(deft_ctx *cx, df_value *to, DEFT_OWN df_value **from);
 /* Starts the run of m. Takes the contents of cx->want, cx->undo and cx->slots. Never
  * fails. */

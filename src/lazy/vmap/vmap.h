@@ -59,6 +59,7 @@ DF_INLINE uint32_t df_vmap_flags(const df_vmap *w, uint32_t k)
     return k - w->from < w->n ? w->flags[k - w->from] : 0;
 }
 
+/* Whether record k is BATCHED. */
 DF_INLINE bool df_vmap_is_batched(const df_vmap *w, uint32_t k)
 {
     return (df_vmap_flags(w, k) & DF_VMAP_BATCHED) != 0;
@@ -98,6 +99,7 @@ typedef uint32_t (*df_batch_rule)(df_vmap *w, uint32_t k, const uint32_t *src, u
 #undef DF_BATCH_rule
 #undef DF_BATCH_signature
 
+/* The rule of all ops that have a signature in ops.def. */
 uint32_t df_batch_signature(df_vmap *w, uint32_t k, const uint32_t *src, uint32_t batched);
 /* The rule of an op. */
 df_batch_rule df_batch_rule_of(df_op op);
@@ -108,6 +110,7 @@ bool df_vmap_see_control(df_vmap *w, uint32_t k);
 
 /* ---- short forms ---- */
 
+/* Record k, its shape, and a view of record a (DF_BAD passes through). */
 DF_INLINE df_node df_vmap_node_at(const df_vmap *w, uint32_t k)
 {
     return w->cx->rec.nodes[k];
