@@ -161,7 +161,8 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
     const uint32_t na = df_mixed_operand(cx, op, df_node_of(cx, a), site);
     if (na == DF_BAD) return NULL;
     const deft_dtype t = df_dtype_at(cx, na);
-    if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16) /* an attribute, not an argument */
+    /* the exponent is an attribute, not an argument */
+    if (op == DF_OP_pow && t != DEFT_BOOL && v >= 0 && v <= 16)
         return df_result(cx, df_append(cx, DF_OP_powi, t, (uint32_t)v, &na, NULL, 0, NULL, site));
     const uint32_t nb = operand_i(cx, df_op_infos[op].name, t == DEFT_BOOL ? DEFT_I64 : t, v, site);
     return binary_nodes(cx, op, na, nb, site);
@@ -175,8 +176,8 @@ static deft_tensor *binary_i(df_op op, deft_tensor *a, int64_t v, uintptr_t site
 DEFT_UNARY_OPS(DF_UNARY)
 #undef DF_UNARY
 
-/* gt and ge are lt and le with the operands exchanged; the logical ops are bitwise ones on bools.
- */
+/* gt and ge are lt and le with the operands exchanged. The logical ops are bitwise ops on
+ * bools. */
 static deft_tensor *swapped(df_op op, deft_tensor *a, deft_tensor *b, uintptr_t site)
 {
     return binary(op, b, a, site);

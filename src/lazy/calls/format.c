@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tensors as text: "f32[2,3] [[1, 2, 3], [4, 5, 6]]". Floats are the shortest decimals that read
- * back to the same bits, whatever the caller's locale; long axes keep their ends.
+ * Tensors as text: "f32[2,3] [[1, 2, 3], [4, 5, 6]]". Floats are the shortest decimals
+ * that read back to the same bits, whatever the caller's locale. Long axes show only
+ * their ends.
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"

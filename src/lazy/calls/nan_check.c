@@ -17,7 +17,7 @@ enum { NEEDED = 1, INSIDE = 2 };
 
 typedef struct nan_search {
     deft_ctx *cx;
-    uint32_t n;      /* records when it began */
+    uint32_t n;      /* number of records when the search began */
     uint8_t *flags;  /* per record */
     uint32_t *count; /* per record: its index in want, or DF_BAD */
     df_want *want;

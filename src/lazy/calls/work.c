@@ -24,7 +24,7 @@ typedef struct call {
     const deft_work_result *results;
     uint32_t n_in, n_out, n_want;
     deft_device where;
-    df_want *want;      /* n_in at most */
+    df_want *want;      /* room for n_in wants */
     df_value **operand; /* per operand: counted */
     df_value **result;  /* per result: counted */
     df_buffer **made;   /* per result: its buffer when it is on a GPU */

@@ -146,7 +146,7 @@ static void find_from(forgetter *f)
     }
 }
 
-/* Whether a gradient may go through record k, rather than end there. */
+/* Whether a gradient may pass through record k, rather than end there. */
 static bool is_between(const forgetter *f, uint32_t k)
 {
     return (f->flags[k] & (DEPENDS | TO)) == (DEPENDS | TO);

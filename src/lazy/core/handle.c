@@ -114,7 +114,7 @@ void df_each_outer(deft_ctx *cx, uint32_t below, void (*f)(deft_ctx *, deft_tens
     size_t n = 0;
     for (size_t i = 0; i < cx->kept.n; i++) {
         const df_kept k = cx->kept.at[i];
-        if (!k.t->keeps) continue; /* dropped since: the list is swept here */
+        if (!k.t->keeps) continue; /* dropped meanwhile: its entry is removed here */
         cx->kept.at[n++] = k;
         f(cx, k.t, user);
     }

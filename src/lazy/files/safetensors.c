@@ -213,7 +213,7 @@ done:
     return st;
 }
 
-/* A JSON number that is a natural one: no sign, point, exponent or leading zero. */
+/* Reads a JSON number without sign, point, exponent or leading zero. */
 static deft_status natural(reader *r, uint64_t *out)
 {
     skip_space(r);
@@ -260,7 +260,7 @@ static const dtype_row dtypes[] = {
 
 typedef struct fields {
     bool dtype, shape, offsets;
-    uint32_t size; /* of one element; 0: unknown to us */
+    uint32_t size; /* bytes of one element; 0: the dtype is unknown */
     uint64_t numel;
     bool overflow; /* numel does not fit */
 } fields;

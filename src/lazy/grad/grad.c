@@ -143,7 +143,7 @@ static uint32_t found(df_grad *w, const asked *a)
     return g == DF_BAD && a->before != DF_BAD ? df_grad_of(w, a->before) : g;
 }
 
-/* The gradient for with[i]. */
+/* The record of the gradient for with[i]. DF_BAD with the error recorded. */
 static uint32_t reap(const call *c, df_grad *w, const asked *a, size_t i)
 {
     deft_ctx *const cx = c->cx;
@@ -161,7 +161,7 @@ static uint32_t reap(const call *c, df_grad *w, const asked *a, size_t i)
     return DF_BAD;
 }
 
-/* Work space of a call. */
+/* Lists of a call, in one allocation. */
 typedef struct space {
     void *block;
     size_t bytes;

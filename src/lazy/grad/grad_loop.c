@@ -80,7 +80,7 @@ static bool is_float_record(const deft_ctx *cx, uint32_t k)
 /* ---- the form of a loop ---- */
 
 typedef struct loop_form {
-    df_grad *w; /* the walk that met it */
+    df_grad *w; /* the walk that has met the loop's results */
     uint32_t loop, body_end, end, first_final;
     uint32_t *states, *stacks, *rows; /* its records of ops next, stack and each */
     uint32_t n_states, n_stacks, n_rows;

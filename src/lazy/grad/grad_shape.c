@@ -13,7 +13,8 @@ static uint32_t map2(df_grad *w, df_op op, uint32_t a, uint32_t b)
     return df_map2(w->cx, op, a, b, w->site);
 }
 
-/* A view of a with the extents of record `like`. */
+/* A view of record a by op, with the given attribute, arguments and extents. DF_BAD
+ * passes through. */
 static uint32_t view(df_grad *w, df_op op, uint32_t a, uint32_t attr, const int64_t *args,
                      uint32_t n_args, const df_shape *out)
 {

@@ -45,13 +45,13 @@ enum { BLOCK = DEFT_ATTENTION_BLOCK };
 
 /* What the bodies of both scans need. */
 typedef struct task {
-    deft_tensor *q;            /* scaled */
+    deft_tensor *q;            /* the queries, scaled */
     deft_tensor *dout;         /* backward pass: the gradient of the result, */
     deft_tensor *log_sum;      /* the logarithm of the sum, */
     deft_tensor *less;         /* and what is subtracted from dout v^T */
-    int64_t n_queries, n_keys; /* S, T */
+    int64_t n_queries, n_keys; /* S and T: the numbers of queries and keys */
     bool has_padding;          /* keys from n_keys on are padding */
-    df_loop_tag tag;           /* of the scan */
+    df_loop_tag tag;           /* what the scan computes */
 } task;
 
 /* Bools that broadcast to [S, keys]: which of the keys at the positions `at` a query
@@ -79,7 +79,7 @@ static int64_t n_blocks(int64_t n_keys)
     return (n_keys + BLOCK - 1) / BLOCK;
 }
 
-/* [..., T, D] as rows for a scan: [blocks, ..., BLOCK, D]. */
+/* t, [..., T, D], as rows for a scan: [blocks, ..., BLOCK, D], padded with zeros. */
 static deft_tensor *in_blocks(deft_tensor *t)
 {
     deft_shape s = deft_shape_get(t);

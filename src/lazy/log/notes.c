@@ -76,7 +76,7 @@ static void put_launch(df_str *s, const df_plan *p, const df_launch *l)
     df_json_close(s, ']');
 }
 
-/* The launches between which a buffer is used; last < first: none. */
+/* The first and the last launch that use a buffer; last < first: none does. */
 typedef struct range {
     uint32_t first, last;
 } range;

@@ -20,7 +20,7 @@ enum {
     TAINT_TAKEN = 2 /* it cannot be computed when a cond takes a certain branch */
 };
 
-/* A search for the records that need one which cannot be computed. */
+/* A search for the records that need the record `fault`, which cannot be computed. */
 typedef struct taint {
     deft_ctx *cx;
     uint8_t *is;    /* per record: TAINT_*, or 0 */

@@ -195,7 +195,7 @@ void deft_step_abort(deft_scope s)
     }
     if (cx->mistake_in_step) {
         cx->pending = DEFT_OK;
-        cx->owes_mark = 0; /* what tensors missed before the step they go on missing */
+        cx->owes_mark = 0; /* tensors that missed an assign before the step still miss it */
     }
     if (df_ring_on(cx->ring)) df_log_step_end(cx, "step_abort", DEFT_OK);
     step_rollback(cx);
