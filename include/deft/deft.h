@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * deft: deferred tensors for C. Calls record; nothing runs until a value is read or a step ends;
- * then the recorded trace is looked up, fused, compiled and run. Start with docs/tour.md.
+ * deft: deferred tensors for C. This header includes all others.
+ *
+ * Calls only record operations. Nothing runs until a value is read or a step ends. Then the
+ * recorded trace is looked up in a cache, fused, compiled and run. Begin with docs/tour.md.
  */
 #ifndef DEFT_DEFT_H
 #define DEFT_DEFT_H
