@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One run of a loop or a branch as a whole: its plans, and where everything lies. The graph tree
- * sees it as one call. What leaves it are outputs; all else is its arena:
+ * One run of a construct: its plans, their layouts, and where its memory is. The graph tree
+ * sees the run as one call. Results that leave the construct are outputs of the call. All
+ * else is in its arena:
  *
- *   | iterations | states nobody wants | roots beside their states | arenas of both plans |
+ *   | iterations | results nobody reads | roots beside their states | arenas of both plans |
  */
 #include "jit_cuda/graphs/conditional.h"
 
@@ -11,14 +12,15 @@
 
 enum { ALIGN = 256 };
 
-/* ---- sides ---- */
+/* ---- the plans of a construct ---- */
 
 static int64_t state_bytes(const df_flow_construct *w, uint32_t k)
 {
     return w->slots[w->plan->cells[w->part->init[k]].bytes];
 }
 
-/* A root that may be written over the state that its iteration reads: nothing else reads it. */
+/* Whether a root may be written over the state that its iteration reads: nothing else may
+ * read that state. */
 static bool is_over_state(const df_cuda_side *s, const df_flow_construct *w, uint32_t buf)
 {
     const df_plan_buf *const b = &s->call.plan->bufs[buf];
@@ -44,7 +46,8 @@ static void choose_places(df_cuda_side *s, const df_flow_construct *w, bool is_t
     }
 }
 
-/* Places that are not known yet are those of an alignment like theirs. */
+/* Sets the addresses of all buffers of a plan. Addresses that are not known yet are given
+ * as DF_CUDA_NOWHERE, which has their alignment. */
 static void set_origins(df_cuda_side *s, char *const *dest, char *count, char *arena)
 {
     const df_plan *const plan = s->call.plan;
@@ -192,7 +195,7 @@ deft_status df_cuda_conditional_put_tables(df_cuda_conditional *w)
     return st == DEFT_OK ? df_cuda_call_put_table(&w->other.call) : st;
 }
 
-/* ---- the whole ---- */
+/* ---- the construct ---- */
 
 static uint64_t variant_of(const df_cuda_side *s, uint64_t h)
 {

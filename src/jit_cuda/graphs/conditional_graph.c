@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The graph of a loop or a branch. One walk goes through its nodes in their order and makes them,
- * looks whether a graph has the same, or sets what has changed: nodes within bodies are set in the
- * exec of the whole, like any (CUDA's programming guide, "Graph Update Limitations"; XLA's
- * ScopedGpuGraphExec). Where a driver refuses that, the graph is made anew.
+ * The graph of a construct. One traversal visits its nodes in order, and does one of three
+ * things. It creates the nodes (MAKE), checks whether a graph has the same nodes (COMPARE),
+ * or updates what has changed (SET).
  *
- * Nodes of one group wait for all of the group before, and for nothing of their own: the launches
- * of a plan (graph.c), the copies of states, a kernel that decides.
+ * Nodes within bodies are updated in the executable graph of the construct, like all
+ * others. See "Graph Update Limitations" in CUDA's programming guide, and XLA's
+ * ScopedGpuGraphExec. When a driver refuses that, the graph is recorded again.
+ *
+ * The nodes of one phase wait for all nodes of the phase before, and not for each other. A
+ * phase is the launches of a plan (graph.c), or the copies of states together with the
+ * kernel that counts, or the kernel that decides.
  */
 #include "jit_cuda/graphs/conditional.h"
 
@@ -15,7 +19,8 @@
 enum { CONDITIONAL = 13, IF = 0, WHILE = 1, DEVICE = 2, ASSIGN_DEFAULT = 1 };
 enum { NODE_BYTES = 2048, N_PLANS = 3, N_HANDLES = 2, WORDS = 4, THREADS = 32 };
 
-/* A kernel that decides (fn), or a copy (NULL): its parameters, or to, from and bytes. */
+/* A node that is a kernel that decides or counts, with its parameters. Without fn it is a
+ * copy, with to, from and bytes. */
 typedef struct small {
     df_cu_node at;
     df_cu_fn fn;
@@ -24,7 +29,7 @@ typedef struct small {
 
 struct df_cuda_conditional_graph {
     df_cuda_device *c;
-    const df_part *part; /* compared only */
+    const df_part *part; /* only compared, never followed */
     df_cu_graph graph;
     df_cu_exec exec;
     df_cu_condition handle[N_HANDLES];
@@ -39,12 +44,12 @@ typedef struct walk {
     df_cuda_conditional_graph *g;
     df_cuda_conditional *w;
     df_diag *d;
-    bool is_like;       /* COMPARE */
-    df_cuda_updated *n; /* SET: nodes that were */
+    bool is_like;       /* COMPARE: the result */
+    df_cuda_updated *n; /* SET: counts of updated nodes */
     uint32_t n_plans, n_small;
-    /* MAKE: */
+    /* for MAKE: */
     df_cu_graph to;
-    df_cu_node before; /* of the group at hand; NULL */
+    df_cu_node before; /* what the current phase waits for; NULL: nothing */
     DF_VEC(df_cu_node) group;
 } walk;
 
@@ -53,7 +58,7 @@ static deft_status failed(const walk *x, df_cu_result result, const char *call)
     return df_queue_fail(x->w->q, x->d, result, "%s", call);
 }
 
-/* ---- small nodes ---- */
+/* ---- small nodes: kernels that decide or count, and copies ---- */
 
 static df_cu_kernel_node kernel_node(small *s, void *params[WORDS])
 {
@@ -140,9 +145,9 @@ static deft_status put_copy(walk *x, const void *to, const void *from, int64_t b
     return to == from || bytes == 0 ? DEFT_OK : put_small(x, s);
 }
 
-/* ---- groups, plans, bodies ---- */
+/* ---- phases, plans, bodies ---- */
 
-/* What comes next waits for the group. */
+/* Ends the phase: what comes next waits for all of its nodes. */
 static deft_status end_group(walk *x)
 {
     if (x->what != MAKE || x->group.n == 0) return DEFT_OK;
@@ -171,7 +176,7 @@ static deft_status put_plan(walk *x, const df_cuda_side *side)
     return st;
 }
 
-/* A node behind the group before; x goes on within it. */
+/* Adds a conditional node behind the phase before. The traversal continues in its body. */
 static deft_status enter(walk *x, int type, uint32_t handle)
 {
     df_cu_node at = NULL;
@@ -201,7 +206,7 @@ static char *root_of(const df_cuda_side *side, uint32_t root)
     return side->call.f->origin[side->call.plan->root_buf[root]];
 }
 
-/* The test as it is now. */
+/* Adds the test and the kernel that decides. */
 static deft_status decide(walk *x)
 {
     deft_status st = DEFT_OK;
@@ -267,7 +272,7 @@ done:
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- the construct ---- */
 
 static deft_status go(walk *x)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels that decide within a graph (conditional.cu). They are compiled when a loop or a
- * branch first needs them, once per device.
+ * The kernels that decide within a graph (conditional.cu). They are compiled when a
+ * construct first needs them, once per device.
  */
 #include "jit_cuda/graphs/conditional.h"
 
 #include "jit_cuda/conditional_text.h"
 
 struct df_cuda_conditionals {
-    df_cuda_fn *fn[DF_CUDA_N_DECIDING]; /* references; NULL: the driver does not take them */
+    df_cuda_fn *fn[DF_CUDA_N_DECIDING]; /* references; NULL: the driver does not accept them */
 };
 
 static deft_status write(const void *user, df_diag *d, const df_mem *mem, df_str *out)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a loop or a branch as one graph where that is possible. Where it is not, the host decides
- * and each plan within runs by itself; a line of the log says why.
+ * Runs a construct as one graph where that is possible. Otherwise the host decides and each
+ * plan of the construct runs by itself; a line of the log says why.
  */
 #include "jit_cuda/graphs/conditional.h"
 
@@ -34,7 +34,7 @@ static const char *refusal(df_cuda_device *c, const df_part *part)
     return df_cuda_deciding(c) ? NULL : "the driver does not take the kernels that decide";
 }
 
-/* Known when the frame is laid out. */
+/* The reasons that are known only when the layout is built. */
 static const char *refusal_of_frame(const df_cuda_run_layout *f)
 {
     for (uint32_t i = 0; i < f->steps.n; i++)
@@ -42,7 +42,7 @@ static const char *refusal_of_frame(const df_cuda_run_layout *f)
     return NULL;
 }
 
-/* Once of each part. */
+/* Logs the reason, once per construct. */
 static void tell(const df_cuda_device *c, const df_part *part, const char *why)
 {
     df_cuda_plan *const p = part->body.plan->attached;

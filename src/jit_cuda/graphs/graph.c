@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The launches of a run as graphs of the driver's, one for each phase of the frame. A node is a
- * copy, a step, or what cuBLASLt puts in for one; it depends on the nodes whose results it reads or
- * writes over and on those that read what it writes over, and on no others. What counts as one
- * piece of memory: an input and the root that took it over, a root, a region of temporaries, all
- * scratch memory. Written through (INTO) is the caller's memory, which may overlap any input.
+ * The launches of a run as CUDA graphs, one for each phase of the layout. A node is a copy,
+ * a step, or what cuBLASLt enqueues for a step. A node depends on the nodes whose results
+ * it reads or overwrites, and on those that read what it overwrites. It depends on no
+ * others.
  *
- * The graph keeps the words its nodes were given last. An update compares them with the frame's
- * and sets the nodes for which they differ: where in the words addresses and numbers stand need not
- * be known. Tables are no part of the graph: they are put in before it, and a kernel that goes by
- * one (table.h) is updated only when the table has moved.
+ * Dependencies are found per piece of memory. A piece is an input together with the root
+ * that it is donated to, a root, a region of temporaries, or all scratch memory. Memory
+ * that is written through (INTO) is the caller's, and may overlap any input.
+ *
+ * The graph keeps the words that its nodes were last given. An update compares them with
+ * the words of the layout, and updates the nodes whose words differ. So it need not know
+ * which words are addresses or numbers. Tables are not part of the graph: they are uploaded
+ * before it. A kernel that uses one (table.h) is updated only when the table has moved.
  */
 #include "jit_cuda/graphs/graph.h"
 
@@ -19,31 +22,31 @@ enum { RELAXED = 2, DEVICE = 2, NODE_BYTES = 2048, NO_NODE = -1 };
 
 typedef struct node {
     df_cu_node at;
-    df_cu_graph child; /* of cuBLASLt's; NULL */
-    size_t words;      /* of a child: what it follows from, among those of children */
+    df_cu_graph child; /* the graph of a product of cuBLASLt; NULL: none */
+    size_t words;      /* of a child: index of its words in child_words */
 } node;
 
 typedef struct phase {
     df_cu_graph graph;
-    df_cu_exec exec; /* NULL: there is nothing to do */
+    df_cu_exec exec; /* NULL: the phase has no nodes */
 } phase;
 
 struct df_cuda_graph {
     df_cuda_device *c;
-    const df_plan *plan; /* compared only */
+    const df_plan *plan; /* only compared, never followed */
     uint32_t n_phases, n_roots;
     df_cuda_phase cut[DF_CUDA_PHASES];
     phase phase[DF_CUDA_PHASES];
-    bool is_woven; /* the first is in another graph, whose exec it has */
+    bool is_woven; /* its nodes are in another graph, whose executable is phase[0].exec */
     DF_VEC(df_cuda_step) steps;
     DF_VEC(df_cuda_use) uses;
     DF_VEC(df_cuda_copy) copies;
-    DF_VEC(uint32_t) memory; /* per plan buffer: the first that is the same memory */
+    DF_VEC(uint32_t) memory; /* per plan buffer: the first buffer in the same memory */
     DF_VEC(bool) taken;      /* per plan buffer: a root in its donor's memory */
-    DF_VEC(node) nodes;      /* copies, then steps */
-    DF_VEC(uint64_t) words;  /* as params of the frame */
+    DF_VEC(node) nodes;      /* of copies, then of steps */
+    DF_VEC(uint64_t) words;  /* as `params` of the layout */
     DF_VEC(uint64_t) child_words;
-    DF_VEC(df_cuda_fn *) fns; /* references */
+    DF_VEC(df_cuda_fn *) fns; /* references to functions of products and routines */
 };
 
 /* ---- pieces of memory ---- */
@@ -71,7 +74,8 @@ static bool is_taken(const df_cuda_call *r, uint32_t buf)
            r->f->origin[buf] == (char *)r->t->inputs[b->donor].data;
 }
 
-/* A donor that the plan does not read is nobody's. */
+/* The first buffer in the memory of `buf`. A donor that the plan does not read has no
+ * buffer. */
 static uint32_t memory_of(const df_cuda_call *r, uint32_t buf)
 {
     const df_plan_buf *const b = &r->plan->bufs[buf];
@@ -91,20 +95,20 @@ typedef struct link {
 } link;
 
 typedef struct piece {
-    int32_t writer;  /* the latest; NO_NODE */
-    int32_t readers; /* since then: a list of links */
+    int32_t writer;  /* the latest node that writes the piece; NO_NODE */
+    int32_t readers; /* nodes that read it since then: a list in `links` */
 } piece;
 
 typedef struct weaving {
     const df_cuda_graph *g;
     const df_mem *mem;
-    piece *pieces; /* per plan buffer, then scratch, then the caller's memory */
+    piece *pieces; /* per plan buffer, then scratch memory, then the caller's memory */
     uint32_t n_pieces;
     bool has_into;
-    df_cu_node before; /* of what comes after nothing else; NULL */
+    df_cu_node before; /* what a node without other dependencies waits for; NULL: nothing */
     DF_VEC(link) links;
-    DF_VEC(df_cu_node) after; /* of the node at hand */
-    DF_VEC(int32_t) seen;     /* per node: the latest that was told to come after it */
+    DF_VEC(df_cu_node) after; /* dependencies of the current node */
+    DF_VEC(int32_t) seen;     /* per node: the latest node that was made to depend on it */
     bool ok;
 } weaving;
 
@@ -158,7 +162,7 @@ static bool weaving_begin(weaving *w, const df_cuda_graph *g, const df_cuda_call
     return true;
 }
 
-/* A phase begins behind all that is before it. */
+/* Forgets the nodes of the phase before, because a phase waits for all of it. */
 static void weaving_reset(weaving *w)
 {
     for (uint32_t i = 0; i < w->n_pieces; i++) w->pieces[i] = (piece){ NO_NODE, NO_NODE };
@@ -208,7 +212,7 @@ static deft_status failed(const df_cuda_call *r, df_diag *d, df_cu_result result
     return df_queue_fail(r->q, d, result, "%s", call);
 }
 
-/* What cuBLASLt puts in for a step. */
+/* Captures what cuBLASLt enqueues for a step, as a graph that the caller owns. */
 static deft_status capture_step(const df_cuda_call *r, df_diag *d, const df_cuda_step *s,
                                 df_cu_stream stream, df_cu_graph *out)
 {
@@ -285,7 +289,7 @@ static deft_status add_copies(df_cuda_graph *g, df_diag *d, const df_cuda_call *
     return w->ok ? DEFT_OK : df_fail_mem(d, "graph", sizeof(link));
 }
 
-/* ---- making ---- */
+/* ---- recording ---- */
 
 static deft_status make_phase(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t i,
                               df_cu_stream capture, weaving *w)
@@ -313,7 +317,7 @@ done:
                       (memcpy((to)->at, (from)->at, (from)->n * sizeof *(from)->at),               \
                        (to)->n = (from)->n, true))
 
-/* Those of products and routines, which another frame of the plan may let go. */
+/* Holds the functions of products and routines, which another layout of the plan may drop. */
 static bool hold_functions(df_cuda_graph *g, const df_cuda_run_layout *f)
 {
     if (!df_vec_reserve(g->c->mem, &g->fns, f->job_fns.n)) return false;
@@ -345,7 +349,8 @@ static bool copy_frame(df_cuda_graph *g, const df_cuda_call *r)
     return hold_functions(g, f);
 }
 
-/* What it follows from is there; *w is to be finished, whatever comes of it. */
+/* Creates a graph and copies into it what it depends on in the layout. The caller finishes
+ * *w in any case. */
 static deft_status begin_graph(df_diag *d, const df_cuda_call *r, weaving *w, df_cuda_graph **out)
 {
     df_cuda_graph *const g = *out = df_mem_zalloc(r->c->mem, sizeof *g);
@@ -373,7 +378,7 @@ done:
     return st;
 }
 
-/* What comes behind all nodes of g waits for the only one, or for one that does nothing. */
+/* Sets *end to a node behind all nodes of g: the only node, or an empty one. */
 static deft_status put_end(const df_cuda_graph *g, df_diag *d, const df_cuda_call *r, weaving *w,
                            df_cu_graph to, df_cu_node *end)
 {

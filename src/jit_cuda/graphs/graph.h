@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the GPU device: one run of a plan, put in launch by launch or as a graph.
+ * Private to the GPU device: one run of a plan, enqueued launch by launch or as a graph.
  *
- *   run.c       the run itself, by launches
- *   graph.c     its launches as a graph of the driver's, and updates of that
- *   graphs.c    the graph tree of a queue (replay/tree.h): what is recorded, what is replayed, and
- *               in whose memory; graph_notes.c: what is told of it
- *   pool.h      that memory
- *   tree_notes.c      what it tells the structured log
- *   conditional.h  loops and branches as one graph
+ *   exec/call.c     the run itself, by launches
+ *   graph.c         its launches as a CUDA graph, and updates of that graph
+ *   graphs.c        the graph tree of a queue (replay/tree.h): records, replays and places graphs
+ *   graph_notes.c   statistics of a graph tree, and text for people
+ *   tree_notes.c    what a graph tree writes to the structured log
+ *   conditional.h   loops and branches as one graph
+ *   driver/pool.h   the graph pool, in whose memory graphs work
  */
 #ifndef DF_JIT_CUDA_GRAPH_H
 #define DF_JIT_CUDA_GRAPH_H
@@ -28,116 +28,140 @@ typedef struct df_cuda_call {
     df_launch_io *io;
     df_queue *q;
     df_cuda_run_layout *f;
-    bool by_table; /* how the frame is wanted */
+    bool by_table; /* whether its layout is to use a table */
     df_run_stats stats;
+    /* memory of table, temporaries and scratch */
     df_buffer *arena;
-    char *table;    /* the arena's address, or NULL */
-    bool has_begun; /* launches may have been put in */
-    struct df_cuda_conditional
-        *whole; /* the loop or branch that it stands for, as its body; else NULL */
+    char *table;    /* address of the arena, or NULL */
+    bool has_begun; /* launches may have been enqueued */
+    /* the construct of which this is a plan, when it runs as one graph; else NULL */
+    struct df_cuda_conditional *whole;
 } df_cuda_call;
 
-/* The rest of a run whose frame is laid out: memory, words, launches. On failure all is as it was.
- */
+/* Runs r, whose layout is built: allocates memory, fills in words, enqueues launches. A
+ * failure leaves memory that outlives the run unchanged, unless the driver fails in the
+ * middle of the launches. */
 deft_status df_cuda_call_plain(df_cuda_call *r);
-/* With room for a table of all words, so that it is the same by value and by table. */
+/* Bytes of the arena. They include room for a table of all words, and so are equal by value
+ * and by table. */
 int64_t df_cuda_call_arena_bytes(const df_cuda_call *r);
-/* Words for an arena there, and copies. */
+/* Sets the addresses of the arena, fills in all words, and lists the copies before the
+ * launches. */
 deft_status df_cuda_call_fill(df_cuda_call *r, char *arena);
+/* Uploads the table. */
 deft_status df_cuda_call_put_table(df_cuda_call *r);
-/* Phases, once the frame is laid out. */
+/* Divides the steps of a built layout into phases. */
 void df_cuda_call_divide(df_cuda_call *r);
-/* DEFT_E_RANGE: a check has failed, else the driver. Waits. */
+/* Reads the fault words, and waits. Returns DEFT_E_RANGE when a check has failed, or an
+ * error of the driver. */
 deft_status df_cuda_call_fault(df_cuda_call *r);
+/* Whether another thread asked the run to stop. */
 bool df_cuda_call_is_interrupted(const df_cuda_call *r);
-/* New memory for this root. */
-/* A frame of the plan's, or a new one, NULL without memory; and back. */
+/* Takes a run layout of the plan, or creates one. Returns NULL when memory runs out. */
 df_cuda_run_layout *df_cuda_call_take_frame(const df_cuda_call *r);
+/* Gives a run layout back to the plan. */
 void df_cuda_call_give_frame(const df_cuda_call *r, df_cuda_run_layout *f);
+/* Whether buffer buf is a root that has no memory yet. */
 bool df_cuda_call_wants(const df_cuda_call *r, uint32_t buf);
+/* Allocates memory for root buf. */
 deft_status df_cuda_call_new_root(df_cuda_call *r, uint32_t buf);
 
 /* ---- graph.c ---- */
 
 typedef struct df_cuda_graph df_cuda_graph;
 
-/* capture: a stream to capture cuBLASLt's products in. The frame is filled. The GPU's context is
- * current, here and below. */
+/* Records the launches of r as graphs. The words of its layout are filled in. capture: a
+ * stream to capture products of cuBLASLt in; NULL when there are none. The GPU's context is
+ * current, here and in all functions below. */
 deft_status df_cuda_graph_create(df_diag *d, const df_cuda_call *r, df_cu_stream capture,
                                  df_cuda_graph **out);
-/* The launches of r, which has one phase and no products of cuBLASLt's, as nodes of `to`, all of
- * them behind `before`, unless that is NULL; *end: a node behind all of them. It is updated when
- * its exec is known; `to` and that exec stay the caller's. */
+/* Adds the launches of r to the graph `to`, which stays the caller's. r has one phase and
+ * no products of cuBLASLt. All nodes depend on `before`, unless that is NULL; *end is a
+ * node behind all of them. *out can be updated after df_cuda_graph_woven. */
 deft_status df_cuda_graph_weave(df_diag *d, const df_cuda_call *r, df_cu_graph to,
                                 df_cu_node before, df_cu_node *end, df_cuda_graph **out);
+/* Sets the executable graph that contains the nodes of g. It stays the caller's. */
 void df_cuda_graph_woven(df_cuda_graph *g, df_cu_exec exec);
 void df_cuda_graph_destroy(df_cuda_graph **g);      /* its launches have ended; NULL is fine */
-size_t df_cuda_graph_bytes(const df_cuda_graph *g); /* about */
+size_t df_cuda_graph_bytes(const df_cuda_graph *g); /* an estimate */
 size_t df_cuda_graph_nodes(const df_cuda_graph *g);
-/* Whether it has the steps of the frame, in the same order by the same dependencies. */
+/* Whether g has the steps of r, in the same order and with the same dependencies. */
 bool df_cuda_graph_is_like(const df_cuda_graph *g, const df_cuda_call *r);
-/* Nodes that were given other words. */
+/* Counts of updated nodes. */
 typedef struct df_cuda_updated {
     uint64_t nodes;
-    uint64_t by_value; /* of these, kernels that might go by a table */
+    uint64_t by_value; /* those that are kernels without a table */
 } df_cuda_updated;
 
-/* What differs from the frame's words is set; *n: nodes more that were. */
+/* Updates the nodes of g whose words differ from those of r. Adds their number to *n. */
 deft_status df_cuda_graph_update(df_cuda_graph *g, df_diag *d, const df_cuda_call *r,
                                  df_cu_stream capture, df_cuda_updated *n);
-/* Phase i is put in. */
+/* Enqueues phase i. */
 deft_status df_cuda_graph_launch(df_cuda_graph *g, df_diag *d, const df_cuda_call *r, uint32_t i);
 
 /* ---- graphs.c ---- */
 
-/* What the tree knows a call by: a plan's serial number; that of its body and WHOLE, for a loop or
- * a branch; a number of its own and WORK, for a work (work.h). */
+/* What the tree knows a call by (df_tree_call.fn). For a plan it is the plan's serial
+ * number. For a construct it is WHOLE and the serial number of its body. For external work
+ * it is WORK and a hash. */
 #define DF_CUDA_WORK ((uint64_t)1 << 63)
 #define DF_CUDA_WHOLE ((uint64_t)1 << 62)
 
 typedef struct df_cuda_graphs df_cuda_graphs;
 
-/* DEFT_E_BACKEND: the GPU cannot. */
+/* Creates the graph tree of a queue. Returns DEFT_E_BACKEND when the GPU cannot have
+ * graphs. */
 deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
                                   const df_replay_options *wish, df_cuda_graphs **out);
-/* Its queue is about to be destroyed; what is held lives on. NULL is fine. */
+/* To be called before the queue is destroyed. Waits for the queue. Outputs that are held
+ * stay valid. NULL is fine. */
 void df_cuda_graphs_close(df_cuda_graphs **s);
-/* Runs what r has, whose frame is laid out; roots are in f->own. */
+/* Runs r, whose layout is built. Roots are in f->own afterwards. */
 deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
-/* Whether plan is to be laid out by table there. */
+/* Whether the plan is to be laid out with a table in this queue. */
 bool df_cuda_graphs_want_table(const df_cuda_graphs *s, const df_plan *plan);
-/* Runs what w has as one graph, or *done is false, and nothing was done. */
+/* Runs a construct as one graph. When the tree decides otherwise, *done is false and
+ * nothing has been done. */
 deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, struct df_cuda_conditional *w, bool *done);
+/* Begins a generation. */
 void df_cuda_graphs_begin(df_cuda_graphs *s);
+/* Drops all graphs, and frees the graph pool behind what is held. */
 void df_cuda_graphs_trim(df_cuda_graphs *s);
-/* For other threads: a reference, NULL for NULL. Under the lock that keeps s from being closed. */
+/* Adds a reference for another thread; NULL for NULL. The caller holds the lock that keeps
+ * s from being closed. */
 df_cuda_graphs *df_cuda_graphs_ref(df_cuda_graphs *s);
-/* A trim, at once, or at the end of the run that s is in. Takes the reference. Any thread. */
+/* Trims from any thread: at once, or at the end of the run that is in progress. Takes the
+ * reference. */
 void df_cuda_graphs_trim_from_outside(DEFT_OWN df_cuda_graphs *s);
+/* Statistics of the tree. */
 df_replay_stats df_cuda_graphs_read(df_cuda_graphs *s);
-bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out); /* false: no memory */
+/* Appends the tree as text; false: no memory */
+bool df_cuda_graphs_show(df_cuda_graphs *s, df_str *out);
+/* Calls listen for each node of the tree. */
 void df_cuda_graphs_each(df_cuda_graphs *s, df_replay_event_fn listen, void *user);
 
 /* ---- tree_notes.c ---- */
 
-/* What has been counted since something was told. */
+/* What has been counted since the last note. */
 typedef struct df_cuda_tree_notes {
-    uint64_t hits, updates; /* updates: as they were then */
-    uint64_t paths;         /* so far */
+    uint64_t hits, updates; /* runs that only replayed; node updates at the last note */
+    uint64_t paths;         /* generations begun so far */
 } df_cuda_tree_notes;
 
-/* Whose run it was, and who listens. */
+/* Whose run a note is about, and who receives the note. */
 typedef struct df_cuda_teller {
     df_replay_event_fn decided;
     void *user;
-    uint64_t owner, number; /* of a plan; 0: a work */
+    uint64_t owner, number; /* of a plan; 0: external work */
     uintptr_t site;
     uint32_t device;
 } df_cuda_teller;
 
-/* c has been run; updates: nodes that were set so far. A hit is counted and no more. */
+/* Reports that c has been run, unless it only replayed, which is counted. updates: the node
+ * updates of the tree so far. */
 void df_cuda_tree_notes_run(df_cuda_tree_notes *s, df_tree *tree, const df_cuda_teller *by,
                             const df_tree_call *c, uint64_t updates);
+/* Reports each node of the tree. */
 void df_cuda_tree_notes_each(const df_tree *tree, uint32_t device, df_replay_event_fn tell,
                              void *user);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the graph tree of a queue has done: numbers, and text for people.
+ * Statistics of the graph tree of a queue, and its text for people.
  */
 #include "jit_cuda/graphs/graphs.h"
 

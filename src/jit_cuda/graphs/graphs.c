@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The graph tree of a queue (replay/tree.h): it decides what is recorded and where memory lies, and
- * this does it, by graphs (graph.c) in one pool (pool.h).
+ * The graph tree of a queue. The policy (replay/tree.h) decides what is recorded and where
+ * memory is. This file carries that out, with graphs (graph.c) in one pool (pool.h).
  *
- * A call is a run of a plan; its variant is what its launches follow from beyond the plan: slots,
- * alignments, which roots take over an input's memory. That is a hash: a graph is held against the
- * frame before each launch, and made anew where it is not of the same steps. Or it is work of the
- * caller's (work.h).
+ * A call is a run of a plan, a run of a construct, or external work (work.h). The signature
+ * of a plan's call is a hash of what its launches depend on beyond the plan. That is slots,
+ * alignments, and which roots have the memory of a donor. A hash proves nothing, so a graph
+ * is compared with the layout before each launch. When its steps differ, it is recorded
+ * again.
  *
- * A root in the pool is a buffer that is lent (gpu.h): dropped on any thread, it gives its ticket
- * back. So all of this lives until the queue and the last such buffer are gone. A graph that is
- * dropped while it may run waits behind an event until it has ended.
+ * A root in the pool is a buffer of df_gpu_borrower. When it is dropped, on any thread, its
+ * ticket is given back to the tree. So the tree lives until the queue and the last such
+ * buffer are gone. A graph that is dropped while it may still run waits behind an event
+ * before it is destroyed.
  *
- * What the words of fault say is the program's failure, and no failure of a graph. Phases after
- * those words run only if they are well, and only the last phase writes over what outlives a failed
- * run; so whatever else fails before that is put in, the run can begin again, launch by launch.
+ * A failed check in the fault words is a failure of the program, not of a graph. Phases
+ * behind a check run only when the check has passed. Only the last phase overwrites memory
+ * that outlives a failed run. So when something else fails before the last phase, the run
+ * can be repeated launch by launch.
  *
- * All is the queue's thread's, under the lock, so that another thread may trim between two runs; a
- * trim that comes during one is done when it ends.
+ * One thread uses the queue, and it holds the lock during a run, so that another thread may
+ * trim between two runs. A trim that is requested during a run is done when the run ends.
  */
 #include "jit_cuda/graphs/graphs.h"
 
 #include <stdio.h>
 
-/* ---- graphs that go ---- */
+/* ---- graphs that were dropped ---- */
 
 static void end(df_cuda_graphs *s, df_cuda_kept *k)
 {
@@ -36,7 +39,7 @@ static void end(df_cuda_graphs *s, df_cuda_kept *k)
     df_mem_free(s->c->mem, k, sizeof *k);
 }
 
-/* Entered. Those that have ended. */
+/* Destroys the dropped graphs that have ended. The context is current. */
 static void sweep(df_cuda_graphs *s)
 {
     while (s->leaving && s->c->driver->event_query(s->leaving->ended) == 0) {
@@ -46,7 +49,8 @@ static void sweep(df_cuda_graphs *s)
     }
 }
 
-/* Entered. Behind the work of the queue as it is now; false: the driver would not say. */
+/* Records an event after all work that is now in the queue. The context is current. Returns
+ * false when the driver refuses. */
 static bool mark(df_cuda_graphs *s, df_cuda_kept *k)
 {
     df_gpu *const g = s->c->gpu;
@@ -58,7 +62,7 @@ static bool mark(df_cuda_graphs *s, df_cuda_kept *k)
     return is_marked;
 }
 
-/* Entered. */
+/* Destroys k when it has ended. The context is current. */
 static void let_go(df_cuda_graphs *s, df_cuda_kept *k)
 {
     df_cuda_kept **last = &s->leaving;
@@ -81,7 +85,7 @@ static void drop(void *self, void *graph)
     if (is_entered) df_gpu_leave(s->c->gpu);
 }
 
-/* ---- what the tree asks for ---- */
+/* ---- functions of df_tree_device ---- */
 
 static deft_status back(void *self, df_diag *d, uint64_t bytes)
 {
@@ -95,15 +99,15 @@ static deft_status plain(void *self, df_diag *d, df_tree_call *c)
     if (df_cuda_is_work(c->fn)) return df_cuda_work_plain(c->user);
     df_cuda_call *const r = c->user;
     df_assert(r->d == d);
-    if (r->whole) return DEFT_OK; /* the host decides, afterwards */
+    if (r->whole) return DEFT_OK; /* the host decides when the tree has returned */
     deft_status st = df_cuda_call_plain(r);
-    /* Half done over memory that outlives it, it must not be begun again. */
+    /* A run that may have changed memory that outlives it must not be repeated. */
     if (st == DEFT_E_MEMORY && r->has_begun) st = DEFT_E_BACKEND;
     if (d && st != DEFT_OK) d->status = st;
     return st;
 }
 
-/* Roots and the arena are where p says, and all words filled in. */
+/* Sets the addresses of roots and arena from p, and fills in all words. */
 static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c,
                        const df_tree_placement *p)
 {
@@ -123,7 +127,7 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
     return df_cuda_call_fill(r, c->arena_bytes > 0 ? base + p->arena : NULL);
 }
 
-/* Entered. */
+/* Creates the stream for captures. The context is current. */
 static deft_status need_capture(df_cuda_graphs *s, df_diag *d)
 {
     enum { NON_BLOCKING = 1 };
@@ -132,7 +136,7 @@ static deft_status need_capture(df_cuda_graphs *s, df_diag *d)
     return result ? df_queue_fail(s->q, d, result, "cuStreamCreate") : DEFT_OK;
 }
 
-/* Entered. */
+/* Records a graph of r into k. The context is current. */
 static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
 {
     bool captures = false;
@@ -143,9 +147,9 @@ static deft_status make(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_
     return st == DEFT_OK ? df_cuda_graph_create(d, r, s->capture, &k->graph) : st;
 }
 
-/* ---- work of the caller's ---- */
+/* ---- external work ---- */
 
-/* Results are where p says. */
+/* Sets the addresses of results from p. */
 static deft_status aim_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r,
                             const df_tree_placement *p)
 {
@@ -160,7 +164,8 @@ done:
     return st;
 }
 
-/* Entered. One more of k's; the oldest goes when there are many. */
+/* Captures one more graph for k. When there are many, the least recently used is dropped.
+ * The context is current. */
 static deft_status capture_work(df_cuda_graphs *s, df_diag *d, df_cuda_work *r, df_cuda_kept *k)
 {
     deft_status st = DEFT_OK;
@@ -202,8 +207,9 @@ done:
     return st;
 }
 
-/* Addresses that always change are not worth a capture each: with many captured, what is new is put
- * in plainly, and captured when it comes twice in a row. */
+/* Launches a captured graph for exactly this call. Addresses that change with each call are
+ * not worth a capture each. So when many graphs are captured, a new call is enqueued
+ * without a capture. It is captured when it comes twice in a row. */
 static deft_status replay_work(df_cuda_graphs *s, df_diag *d, df_cuda_kept *k, df_tree_call *c,
                                const df_tree_placement *p)
 {
@@ -255,7 +261,7 @@ done:
     return st;
 }
 
-/* Entered. Another variant's graph: made anew. */
+/* Replaces the graph of k by one for r, whose steps differ. The context is current. */
 static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k)
 {
     df_cuda_kept fresh = { 0 };
@@ -274,7 +280,7 @@ static deft_status remake(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cud
     return DEFT_OK;
 }
 
-/* The words of fault: DEFT_E_RANGE goes to the caller's own d, and to s->checked. */
+/* Reads the fault words. DEFT_E_RANGE is reported to the caller's own d and in s->checked. */
 static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
 {
     df_diag said = { 0 };
@@ -291,7 +297,8 @@ static deft_status check(df_cuda_graphs *s, df_cuda_call *r, df_diag *theirs)
     return s->checked == DEFT_OK ? st : DEFT_OK;
 }
 
-/* Errors of what runs come later, also those that this finds. */
+/* Notes the launch of a graph. An error that this finds is one of earlier work, and is
+ * reported by a later call. */
 static void tell(const df_cuda_kept *k, df_cuda_call *r)
 {
     char ops[64];
@@ -304,7 +311,7 @@ static void tell(const df_cuda_kept *k, df_cuda_call *r)
     (void)df_queue_launched(r->q, NULL, &note);
 }
 
-/* Entered. */
+/* Launches the graph of a construct. The context is current. */
 static deft_status launch_whole(df_cuda_graphs *s, df_diag *d, df_cuda_call *r,
                                 const df_cuda_kept *k)
 {
@@ -317,7 +324,8 @@ done:
     return st;
 }
 
-/* Entered. */
+/* Launches the graphs of a plan, and checks after each phase that has checks. The context
+ * is current. */
 static deft_status launch(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, const df_cuda_kept *k,
                           df_diag *theirs)
 {
@@ -335,7 +343,8 @@ done:
     return st;
 }
 
-/* Where the table has moved, all that goes by it would have been updated, too. */
+/* Counts updates for the choice of a table. When the arena has moved, a table would have
+ * needed the same updates, so they count as 0. */
 static void weigh(const df_cuda_graphs *s, df_cuda_kept *k, const df_cuda_call *r,
                   uint64_t by_value)
 {
@@ -345,7 +354,7 @@ static void weigh(const df_cuda_graphs *s, df_cuda_kept *k, const df_cuda_call *
         df_cuda_table_choose(r->plan->attached);
 }
 
-/* Entered. The graph is r's as it is now; *n: what was updated for that. */
+/* Makes the graph fit r. Adds the number of updated nodes to *n. The context is current. */
 static deft_status renew(df_cuda_graphs *s, df_diag *d, df_cuda_call *r, df_cuda_kept *k,
                          df_cuda_updated *n)
 {
@@ -409,7 +418,7 @@ static void unref(df_cuda_graphs *s)
     df_mem_free(mem, s, sizeof *s);
 }
 
-/* A buffer in the pool is dropped; any thread. */
+/* The end of a loan: a buffer in the pool was dropped. Any thread. */
 static void return_loan(void *user, uint64_t ticket)
 {
     df_cuda_graphs *const s = user;
@@ -417,7 +426,7 @@ static void return_loan(void *user, uint64_t ticket)
     unref(s);
 }
 
-/* Roots that need memory get buffers, as yet without. */
+/* Creates buffers for the roots that need memory, without memory so far. */
 static deft_status prepare_roots(df_cuda_call *r, df_tree_call *c)
 {
     deft_status st = DEFT_OK;
@@ -431,7 +440,7 @@ done:
     return st;
 }
 
-/* In place of what *own was. */
+/* Gives *lent its memory in the pool, and moves it to *own. */
 static void lend(df_cuda_graphs *s, const df_tree_out *out, df_buffer **lent, df_buffer **own)
 {
     char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
@@ -443,7 +452,7 @@ static void lend(df_cuda_graphs *s, const df_tree_out *out, df_buffer **lent, df
     *lent = NULL;
 }
 
-/* Those in the pool are what was lent. */
+/* Replaces the roots that the tree has placed in the pool by the buffers that are lent. */
 static void take_roots(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c)
 {
     uint32_t k = 0;
@@ -475,7 +484,7 @@ void df_cuda_graphs_unlock(df_cuda_graphs *s)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Locked. */
+/* Needs the lock. */
 static void tell_run(df_cuda_graphs *s, const df_cuda_call *r, const df_tree_call *c)
 {
     if (!r->io->decided) return;
@@ -588,7 +597,7 @@ deft_status df_cuda_graphs_run_whole(df_cuda_graphs *s, df_cuda_conditional *w, 
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- the graph tree of a queue ---- */
 
 deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
                                   const df_replay_options *wish, df_cuda_graphs **out)

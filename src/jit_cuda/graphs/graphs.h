@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the graph tree of a queue: what it holds (graphs.c), and what is told of it
+ * Private to the graph tree of a queue: its state (graphs.c), and its statistics
  * (graph_notes.c).
  */
 #ifndef DF_JIT_CUDA_GRAPHS_H
@@ -12,29 +12,31 @@
 #include "jit_cuda/exec/table.h"
 #include "jit_cuda/exec/work.h"
 
-/* What the tree knows as a graph. */
+/* What the tree knows as one graph. One of `graph`, `whole` and `work` is set. */
 typedef struct df_cuda_kept {
-    df_cuda_graph *graph;             /* of a plan, else NULL; as the two that follow are */
+    df_cuda_graph *graph;             /* of a plan */
     df_cuda_conditional_graph *whole; /* of a loop or a branch */
-    df_cuda_captured *work;           /* for different addresses; the latest first */
-    df_cuda_weighing updates;
-    const char *table; /* where its latest run had it */
-    df_cu_event ended; /* once dropped */
+    /* of external work: a list for different addresses, the latest first */
+    df_cuda_captured *work;
+    df_cuda_weighing updates; /* node updates that a table would have saved */
+    const char *table;        /* address of the table in the latest run */
+    df_cu_event ended;        /* event behind its last launch, once it is dropped */
     struct df_cuda_kept *next;
 } df_cuda_kept;
 
 struct df_cuda_graphs {
-    _Atomic uint32_t refs; /* the queue's, one of each buffer in the pool, and of who trims */
+    /* one of the queue, of each buffer in the graph pool, and of each thread that trims */
+    _Atomic uint32_t refs;
     df_cuda_device *c;
-    atomic_bool trim_wanted;
-    pthread_mutex_t lock; /* guards all below */
-    df_queue *q;          /* NULL: it is gone */
+    atomic_bool trim_wanted; /* another thread asked for a trim */
+    pthread_mutex_t lock;    /* guards all fields below */
+    df_queue *q;             /* NULL: the queue is being destroyed */
     df_tree *tree;
     df_cuda_pool *pool;
-    df_cu_stream capture;  /* made when something is first captured */
-    df_cuda_kept *leaving; /* dropped, oldest first */
-    deft_status checked;   /* of the call at hand: DEFT_E_RANGE where its words of fault say so */
-    uint32_t table_from;   /* DEFT_CUDA_TABLE */
+    df_cu_stream capture;  /* a stream for captures; NULL until the first */
+    df_cuda_kept *leaving; /* graphs that were dropped and may still run, oldest first */
+    deft_status checked;   /* of the current call: DEFT_E_RANGE when its fault words say so */
+    uint32_t table_from;   /* value of DEFT_CUDA_TABLE */
     uint64_t updates, tables, launches, works, work_calls;
     df_cuda_tree_notes told;
 };
@@ -47,7 +49,7 @@ DF_INLINE uint32_t df_cuda_graphs_device(const df_cuda_graphs *s)
 /* ---- graphs.c ---- */
 
 void df_cuda_graphs_lock(df_cuda_graphs *s);
-/* Trims first, if another thread wished for it meanwhile. */
+/* Unlocks. Trims before that when another thread has asked for it. */
 void df_cuda_graphs_unlock(df_cuda_graphs *s);
 
 #endif

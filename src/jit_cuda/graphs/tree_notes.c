@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the graph tree of a queue tells the structured log (docs/trace-format.md, `graph`): each run
- * that was no mere hit, with its node as it is then. Hits are counted, and go with the next one.
+ * What the graph tree of a queue writes to the structured log (docs/trace-format.md,
+ * `graph`). Each run is a note, with its node at that time, unless it was a hit. Hits are
+ * counted, and the next note has their number.
  */
 #include "jit_cuda/graphs/graph.h"
 
