@@ -15,6 +15,7 @@
 #include "support/harness.h"
 
 #include "lazy/core/lazy.h" /* after the calls with plain numbers */
+#include "lazy/run/materialize.h"
 
 enum { N = 4, MOST = 64 };
 

@@ -10,6 +10,8 @@
 #include "lazy/run/body.h"
 #include "lazy/core/annotations.h"
 #include "lazy/core/meet.h"
+#include "lazy/run/materialize.h"
+#include "trace/control.h"
 
 #include <string.h>
 

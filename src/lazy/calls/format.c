@@ -7,6 +7,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -10,6 +10,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 #include <string.h>
 

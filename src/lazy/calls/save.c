@@ -12,6 +12,7 @@
 #include "lazy/core/recorder.h"
 #include "lazy/files/safetensors.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,6 +4,7 @@
  */
 #include "lazy/core/devices.h"
 #include "lazy/log/notes.h"
+#include "lazy/log/why.h"
 
 #include <string.h>
 

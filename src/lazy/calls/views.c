@@ -6,6 +6,7 @@
  */
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
+#include "lazy/calls/views.h"
 
 #include <string.h>
 

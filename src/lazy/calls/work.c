@@ -11,6 +11,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/log/notes.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 enum { MOST = 1 << 16 }; /* most operands, or results, of one call */
 

@@ -15,6 +15,8 @@
 #include "lazy/capture/capture.h"
 #include "lazy/run/submit.h"
 #include "lazy/log/notes.h"
+#include "lazy/run/materialize.h"
+#include "lazy/log/why.h"
 
 /* ---- reasons ---- */
 

@@ -21,7 +21,7 @@
  */
 #include "lazy/core/annotations.h"
 #include "lazy/core/history.h"
-#include "lazy/run/submit.h"
+#include "lazy/core/flight.h"
 
 #include <string.h>
 

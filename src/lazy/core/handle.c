@@ -3,7 +3,7 @@
  * What happens to handles: their values, roots and undo entries, and their end. Where
  * handles are stored is in slab.c.
  */
-#include "lazy/run/submit.h"
+#include "lazy/core/flight.h"
 
 #include <string.h>
 

@@ -118,7 +118,13 @@ bool df_last_guards_hold(deft_ctx *cx);
 /* Called after m has run. Later cuts of this epoch depend on m having run before them. */
 void df_cut_done(deft_ctx *cx, df_cut *m);
 
-/* ---- explaining cuts (recompute.c, log/why.c) ---- */
+/* ---- records that are computed again (recompute.c) ---- */
+
+/* Called before the records from index n on are removed in the middle of an epoch. */
+void df_again_truncate(deft_ctx *cx, uint32_t n);
+/* Called before records get new numbers. map[i] is the new number of record i, or DF_NONE when
+ * the record is removed. */
+void df_again_renumber(deft_ctx *cx, const uint32_t *map);
 
 /* Called before a new cut is made, which may replace a cached cut of this epoch. Notes
  * for each record whether the cuts of this epoch have computed it. */
@@ -139,14 +145,5 @@ DF_INLINE bool df_is_work(const df_node *n)
 void df_again_add(deft_ctx *cx, const df_cut *m);
 /* Called after m has run: df_again_add, and an event when m has computed records again. */
 void df_again_ran(deft_ctx *cx, const df_cut *m);
-
-/* Explains why no plan was found for m. n_misses plans had its key, but a guard of each
- * did not hold. */
-void df_why_miss(deft_ctx *cx, const df_cut *m, uint32_t n_misses);
-/* Logs that the plan p was made for m. n_misses as for df_why_miss. */
-void df_why_plan(deft_ctx *cx, const df_cut *m, uint32_t n_misses, const df_plan *p);
-/* Stores in the plan a text for each kernel that names the nodes it computes. Returns
- * false when memory runs out. */
-bool df_why_kernels(df_plan *p, const df_trace *t);
 
 #endif

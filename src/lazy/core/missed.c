@@ -13,7 +13,7 @@
  * that was recorded from a marked tensor is found through its records. It gets the mark
  * itself before the records or the marked tensor go.
  */
-#include "lazy/run/submit.h"
+#include "lazy/core/flight.h"
 
 #include <string.h>
 

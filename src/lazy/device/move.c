@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 /* Gives the value of t, computed when it is pending. The caller owns a reference. */
 static deft_status value_of(deft_ctx *cx, deft_tensor *t, df_value **out)

@@ -19,6 +19,7 @@
 #include "lazy/grad/grad.h"
 
 #include "lazy/calls/control.h"
+#include "lazy/calls/views.h"
 
 /* ---- captures ---- */
 

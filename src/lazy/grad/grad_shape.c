@@ -5,6 +5,7 @@
  */
 #include "lazy/calls/compose.h"
 #include "lazy/grad/grad.h"
+#include "lazy/calls/views.h"
 
 #define X df_grad_src(w, k, 0)
 

@@ -5,6 +5,7 @@
  */
 #include "lazy/calls/compose.h"
 #include "lazy/grad/grad.h"
+#include "lazy/calls/views.h"
 
 uint32_t df_grad_add_place(df_grad *w, uint32_t x, uint32_t sum, uint32_t k, uint32_t g)
 {

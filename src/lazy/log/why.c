@@ -7,6 +7,7 @@
  * so at the first difference the two runs of the caller's code diverged.
  */
 #include "lazy/log/notes.h"
+#include "lazy/log/why.h"
 
 #include <stdio.h>
 #include <string.h>

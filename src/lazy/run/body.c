@@ -3,6 +3,7 @@
  * Bodies: the scopes of the functions of loops, branches, custom gradients and the like.
  */
 #include "lazy/run/body.h"
+#include "lazy/run/materialize.h"
 
 bool df_body_open(deft_ctx *cx, uintptr_t site, uint32_t *was)
 {

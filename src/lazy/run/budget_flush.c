@@ -14,6 +14,8 @@
 #include <stdio.h>
 
 #include "lazy/core/history.h"
+#include "lazy/run/materialize.h"
+#include "lazy/log/why.h"
 #include "runtime/os.h"
 
 enum { MANY_RECORDS = 1 << 12, MUCH_MEMORY = 16 << 20 };

@@ -11,6 +11,8 @@
 #include "lazy/core/recorder.h"
 #include "lazy/core/devices.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
+#include "lazy/run/scope.h"
 
 static void want_it(deft_ctx *cx, bool *ok, deft_tensor *t, const df_want *w)
 {

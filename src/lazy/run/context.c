@@ -8,6 +8,7 @@
 #include "lazy/run/submit.h"
 #include "lazy/log/notes.h"
 #include "lazy/log/summary.h"
+#include "lazy/run/materialize.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
  * that follow (site.c).
  */
 #include "lazy/log/notes.h"
+#include "lazy/run/materialize.h"
 
 void deft_site(deft_ctx *cx, const char *file, int line)
 {

@@ -12,6 +12,7 @@
  * record fails again.
  */
 #include "lazy/run/submit.h"
+#include "lazy/run/run.h"
 
 #include <string.h>
 

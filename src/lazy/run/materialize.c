@@ -8,6 +8,7 @@
 #include "lazy/run/run.h"
 #include "lazy/run/submit.h"
 #include "lazy/log/notes.h"
+#include "lazy/run/materialize.h"
 
 #include "base/size_class.h"
 

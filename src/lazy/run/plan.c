@@ -10,6 +10,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/run/run.h"
 #include "lazy/log/notes.h"
+#include "lazy/log/why.h"
 
 #include <string.h>
 

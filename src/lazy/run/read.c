@@ -5,6 +5,7 @@
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 /* Checks t and computes its value. *out is borrowed: t or its record holds it. */
 static deft_status compute(const char *what, uintptr_t site, deft_tensor *t, deft_ctx **cx_out,

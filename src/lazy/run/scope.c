@@ -8,6 +8,7 @@
 #include "lazy/run/collect.h"
 #include "lazy/run/scope.h"
 #include "lazy/run/submit.h"
+#include "lazy/run/materialize.h"
 
 void df_scope_pop(deft_ctx *cx, uint32_t depth)
 {

@@ -7,6 +7,19 @@
 
 #include "lazy/core/lazy.h"
 
+/* ---- undo.c ---- */
+
+/* Restores the bindings in the log, whose handles have `flag` (UNDO or FLIGHT), and empties it. */
+void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag);
+/* Empties the log without restoring. */
+void df_undo_forget(deft_ctx *cx, df_undos *log, uint8_t flag);
+/* Drops what is still to be written into memory of the caller. */
+void df_muts_forget(deft_ctx *cx);
+/* Removes entry i of cx->muts. The last entry takes its place. */
+void df_mut_forget(deft_ctx *cx, size_t i);
+
+/* ---- scope.c ---- */
+
 /* Called before a scope or step opens. When it is an outermost one, existing views become
  * tensors of their own. Then, if nothing is pending, the old records are removed, so that
  * the records inside begin at the same position each time. */

@@ -13,6 +13,7 @@
  *   m->bufs[i]        ----->  want[i].into
  */
 #include "lazy/core/devices.h"
+#include "lazy/log/why.h"
 
 #include <stdio.h>
 #include <string.h>

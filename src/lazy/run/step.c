@@ -9,6 +9,9 @@
 #include "lazy/run/scope.h"
 #include "lazy/run/submit.h"
 #include "lazy/log/notes.h"
+#include "lazy/run/materialize.h"
+#include "lazy/run/run.h"
+#include "lazy/log/why.h"
 
 /* A handle that outlives the step may refer to an input record made inside the step. Its
  * value stays. */

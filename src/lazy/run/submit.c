@@ -20,6 +20,8 @@
 #include "lazy/run/submit.h"
 
 #include "lazy/core/devices.h"
+#include "lazy/run/scope.h"
+#include "lazy/run/run.h"
 
 #include "runtime/os.h"
 

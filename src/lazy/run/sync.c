@@ -4,6 +4,8 @@
  * them.
  */
 #include "lazy/log/notes.h"
+#include "lazy/run/materialize.h"
+#include "lazy/log/why.h"
 
 #include <stdio.h>
 

@@ -10,6 +10,7 @@
  * (df_want.donor). The log of a submitted step stays until its run has ended (submit.h).
  */
 #include "lazy/core/lazy.h"
+#include "lazy/run/scope.h"
 
 void df_undo_all(deft_ctx *cx, df_undos *log, uint8_t flag)
 {

@@ -12,6 +12,8 @@
 
 #include "lazy/run/body.h"
 #include "lazy/grad/grad.h"
+#include "lazy/run/materialize.h"
+#include "trace/control.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
  * Records with an axis of examples: short forms for the rules.
  */
 #include "lazy/vmap/vmap.h"
+#include "lazy/calls/views.h"
 
 #include <string.h>
 

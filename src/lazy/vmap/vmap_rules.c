@@ -7,6 +7,7 @@
  * refuse the same indices.
  */
 #include "lazy/vmap/vmap.h"
+#include "lazy/calls/views.h"
 
 #include <string.h>
 

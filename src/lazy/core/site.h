@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Call sites: the line of the program, and the labels, that each record comes from. A call site is
+ * a return address, or a name of base/site.h that stands for a line given by deft_site together
+ * with the open labels. All functions need the thread of the context.
+ */
+#ifndef DF_LAZY_SITE_H
+#define DF_LAZY_SITE_H
+
+#include "lazy/core/context.h"
+
+uintptr_t df_rec_site_named(const deft_ctx *cx, uint32_t i);
+/* The call site of record i: the line and labels that held when it was recorded, or its return
+ * address. */
+DF_INLINE uintptr_t df_rec_site(const deft_ctx *cx, uint32_t i)
+{
+    return DF_LIKELY(!cx->site_ranges.n) ? cx->rec.site[i] : df_rec_site_named(cx, i);
+}
+
+uintptr_t df_here_named(const deft_ctx *cx, uintptr_t site);
+/* The call site of a call that runs at this moment, whose return address is `site`. */
+DF_INLINE uintptr_t df_here(const deft_ctx *cx, uintptr_t site)
+{
+    return DF_LIKELY(!cx->line && !cx->label) ? site : df_here_named(cx, site);
+}
+
+/* Makes `site` the call site of all records from `first` on. */
+void df_rec_sites_set(deft_ctx *cx, uint32_t first, uintptr_t site);
+/* The text of a call site, in buf, which holds n bytes. Returns buf. */
+const char *df_ctx_site_text(const deft_ctx *cx, uintptr_t site, char *buf, size_t n);
+/* Prints t as text, each record with its call site as a comment. */
+void df_sites_print(const deft_ctx *cx, df_str *out, const df_trace *t);
+
+/* Called when the line or label changes: the records that follow have the new ones. */
+void df_site_ranges_begin(deft_ctx *cx);
+/* Called before the records from n on are removed. */
+void df_site_ranges_truncate(deft_ctx *cx, uint32_t n);
+/* Called when records are removed among others. below[i] is how many of the first i records
+ * stay. */
+void df_site_ranges_renumber(deft_ctx *cx, const uint32_t *below);
+
+#endif
