@@ -36,7 +36,8 @@
  * saves a value while it runs, because its C code may depend on the value. It also concerns
  * a function that makes tensors from memory, or keeps tensors that it made.
  *
- * A capture belongs to the thread of its context.
+ * A capture and all calls here follow the thread rule of the context (context.h): one thread
+ * at a time. The innermost open scope owns the tensors that calls return.
  */
 #ifndef DEFT_CAPTURE_H
 #define DEFT_CAPTURE_H
@@ -50,6 +51,7 @@ extern "C" {
 /* The most recordings that a capture keeps. */
 #define DEFT_MAX_RECORDINGS 16
 
+/* A captured function with its recordings and parameters. The program owns it. */
 typedef struct deft_capture deft_capture;
 
 /* The function to capture. It reads in[0..n_in), assigns what it likes, and sets
@@ -66,8 +68,9 @@ typedef struct deft_capture deft_capture;
 typedef deft_status (*deft_capture_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                        deft_tensor **out, size_t n_out, void *user);
 
-/* Makes a capture and runs nothing yet. user is passed to fn and must be valid at every
- * call. Returns NULL on a mistake: DEFT_E_ARG for a NULL fn, DEFT_E_MEMORY. */
+/* Makes a capture, which the caller owns, and runs nothing yet. user is passed to fn and
+ * must be valid at every call. Returns NULL on a mistake: DEFT_E_ARG for a NULL fn,
+ * DEFT_E_MEMORY. */
 DEFT_API deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user);
 
 /* Destroys the capture and sets *c to NULL. NULL and *c NULL are allowed. It must come
@@ -80,13 +83,16 @@ DEFT_API void deft_capture_destroy(deft_capture **c);
  *
  * out[0..n_out) get new tensors, which belong to the innermost open scope and keep their
  * values. Memory of the caller that the function returns is copied. On failure nothing has
- * taken effect. Other failures are those of deft_step_end. */
+ * taken effect, and out has no usable tensors. in[] are borrowed.
+ *
+ * DEFT_E_ARG: a bare number in the list `in`, or a NULL c or list. Other failures are those
+ * of deft_step_end. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in,
                                                        size_t n_in, deft_tensor **out,
                                                        size_t n_out);
 
-/* Sets a parameter from the next call on. The name is copied. DEFT_E_ARG: the name is
- * empty, or the parameter was set as the other kind of number. DEFT_E_MEMORY. */
+/* Sets a parameter from the next call on. The name is copied. DEFT_E_ARG: c is NULL, the name
+ * is empty, or the parameter was set as the other kind of number. DEFT_E_MEMORY. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_f(deft_capture *c, const char *name,
                                                         double value);
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_i(deft_capture *c, const char *name,
@@ -110,11 +116,12 @@ typedef struct deft_capture_stats {
     uint64_t missed;     /* Calls that found recordings, none of which fitted. */
 } deft_capture_stats;
 
-/* Copies the counters to *out. size is sizeof(deft_capture_stats). */
+/* Copies the counters to *out. size is sizeof(deft_capture_stats). When c or out is NULL, the
+ * call does nothing. */
 DEFT_API void deft_capture_stats_read(const deft_capture *c, deft_capture_stats *out, size_t size);
 
-/* Why the latest call ran C code, in one line; "" when it ran none. Valid until the next
- * call. */
+/* Why the latest call ran C code, in one line; "" when it ran none, and for NULL. The text is
+ * valid until the next call of c. */
 DEFT_API const char *deft_capture_reason(const deft_capture *c);
 
 #ifdef __cplusplus

@@ -6,6 +6,11 @@
  * at a time. To hand them over, use synchronization of your own. Of the calls on a context
  * only deft_interrupt may come from another thread.
  *
+ * Pointers. Arguments are borrowed, and texts are copied, unless a comment says otherwise. An
+ * acting call gives DEFT_E_ARG for a NULL context, runtime or result, and a recording call
+ * gives NULL or false for a NULL context. Other calls do nothing for NULL, or return the
+ * value that their comment names.
+ *
  * Calls. A recording call returns a deft_tensor * or, in some headers, a bool. It appends
  * an operation and computes nothing. An acting call returns a deft_status and may compute.
  *
@@ -166,7 +171,7 @@ DEFT_API void deft_runtime_destroy(deft_runtime **rt);
  * rt. rt NULL gives "". Any thread. */
 DEFT_API const char *deft_runtime_compiler(const deft_runtime *rt);
 
-/* The number of threads that compute, including the caller. Any thread. */
+/* The number of threads that compute, including the caller; 0 for NULL. Any thread. */
 DEFT_API uint32_t deft_runtime_threads(const deft_runtime *rt);
 
 /* Waits until no kernel is being compiled in the background. Any thread. */
@@ -285,10 +290,11 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_ctx_create(deft_runtime *rt,
  * the program was never told of goes to the log hook. */
 DEFT_API void deft_ctx_destroy(deft_ctx **cx);
 
-/* The runtime of cx, borrowed. */
+/* The runtime of cx, borrowed; NULL for NULL. */
 DEFT_API deft_runtime *deft_ctx_runtime(deft_ctx *cx);
 
-/* The status of the undelivered mistake, or DEFT_OK. The call does not deliver the mistake. */
+/* The status of the undelivered mistake, or DEFT_OK. The call does not deliver the mistake.
+ * cx NULL gives DEFT_E_ARG. */
 DEFT_API deft_status deft_error(const deft_ctx *cx);
 
 /* The sentence of the latest failure, with the source line of the call that made the
@@ -299,7 +305,7 @@ DEFT_API deft_status deft_error(const deft_ctx *cx);
  *   - in a new context, why there is no structured log although one was asked for;
  *   - "".
  *
- * The text is valid until the next call on cx. */
+ * The text is valid until the next call on cx. cx NULL gives "". */
 DEFT_API const char *deft_message(const deft_ctx *cx);
 
 /* Forgets the undelivered mistake, the assignments that tensors miss, and the latest
@@ -307,12 +313,14 @@ DEFT_API const char *deft_message(const deft_ctx *cx);
 DEFT_API void deft_clear(deft_ctx *cx);
 
 /* Makes the running or the next step, read or eval of cx fail with DEFT_E_INTERRUPTED. That
- * call then has no effect. Any thread; safe in signal handlers. */
+ * call then has no effect. Any thread; safe in signal handlers. cx must exist during the
+ * call. */
 DEFT_API void deft_interrupt(deft_ctx *cx);
 
 /* ---- scopes and steps ---- */
 
-/* A token of an open scope or step: plain data of 16 bytes that may be copied. */
+/* A token of an open scope or step: plain data of 16 bytes that may be copied. When a scope or
+ * step cannot be opened, its depth is 0, and its end returns the status of the mistake. */
 typedef struct deft_scope {
     deft_ctx *cx;
     uint32_t serial;
@@ -320,12 +328,15 @@ typedef struct deft_scope {
 } deft_scope;
 
 /* Opens a scope. Tensors that are made while it is the innermost one end with it. Scopes
- * nest. */
+ * nest: up to 63 scopes and steps may be open, else DEFT_E_LIMIT. */
 DEFT_API deft_scope deft_scope_begin(deft_ctx *cx);
 
 /* Ends s, and every scope that is still open inside it. At the end of an outermost scope,
  * the pending values of kept tensors are computed. The error rule above says when a mistake
- * is delivered. */
+ * is delivered.
+ *
+ * DEFT_E_STATE: s is not open, is a step, or has an open step inside. Other statuses are
+ * those of a delivered mistake and of a computation (eval.h). */
 DEFT_API DEFT_MUST_CHECK deft_status deft_scope_end(deft_scope s);
 
 /* Ends s and moves t to the scope around it. Returns the new handle of the tensor, or NULL.
@@ -340,11 +351,14 @@ DEFT_API deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t);
  * assignment and every pending tensor that lives on outside it.
  *
  * When anything fails (a recording mistake, memory, an interrupt), none of its assignments
- * takes effect. Steps do not nest. Scopes may be opened inside. */
+ * takes effect. Steps do not nest: DEFT_E_STATE. Scopes may be opened inside. */
 DEFT_API deft_scope deft_step_begin(deft_ctx *cx);
 
-/* Ends the step s and computes it. On failure the tensors assigned in it have their former
- * values. */
+/* Ends the step s, and every scope that is still open inside it, and computes it. On failure
+ * the tensors assigned in it have their former values, and the step has ended.
+ *
+ * DEFT_E_STATE: s is no open step. Other statuses are those of a delivered mistake and of a
+ * computation (eval.h). */
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
 
 /* Ends the step as deft_step_end does, but a thread of the context runs its kernels while
@@ -362,8 +376,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
  * waits does nothing else and returns that status. Its sentence begins with "step submitted
  * at". All tensors then have their values from before that step. What was recorded since is
  * gone, and what was computed since has no value. A step that is open at that moment is
- * void: its reads and its end fail too, nothing it assigns takes effect, and its changes
- * are undone when it ends or is aborted.
+ * void: its reads and its end fail too. Nothing that it assigns takes effect, and its
+ * changes are undone when it ends or is aborted.
  *
  * In a child process that was forked with a step in flight, the step has failed
  * (DEFT_E_STATE). There, tensors whose memory it was about to overwrite have no value.
@@ -383,9 +397,9 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
  * out of range, stays pending until a call asks for it. Inside deft_grad, deft_vmap and the
  * functions of loops and branches nothing is computed; the next call after them does it.
  *
- * Computed records are forgotten unless something can still ask for them: a live tensor, a
- * view that can be assigned through, or a gradient of a live tensor with respect to
- * another. For a gradient the records between the two tensors stay, some 40 bytes for each
+ * Computed records are forgotten unless something can still ask for them. That is a live
+ * tensor, a view that can be assigned through, or a gradient of a live tensor with respect
+ * to another. For a gradient the records between the two tensors stay, some 40 bytes for each
  * operation, together with their inputs. Values in between are freed, and computed again if
  * a gradient is taken. So a budget bounds what is pending. A step in which everything can
  * still be differentiated grows with its length. */
@@ -412,9 +426,9 @@ typedef struct deft_step_options {
      * numbers too. A lower bound never takes more memory than a higher one, and never
      * computes less again (docs/memory.md).
      *
-     * When the bound cannot be met, planning fails with DEFT_E_MEMORY and the numbers;
-     * nothing has run then. 0: the limit of the context; a context whose limit is 0 has
-     * none. The step of a capture has the limit of the context. */
+     * When the bound cannot be met, planning fails with DEFT_E_MEMORY, and nothing has run.
+     * The sentence has the numbers. 0: the limit of the context; a context whose limit is 0
+     * has none. The step of a capture has the limit of the context. */
     uint64_t max_temporary_bytes;
 } deft_step_options;
 
@@ -441,12 +455,17 @@ typedef struct deft_step_memory {
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out,
                                                            size_t size);
 
-/* Ends the step as if it had never been. A mistake that was recorded in it is forgotten. */
+/* Ends the step as if it had never been. A mistake that was recorded in it is forgotten. When
+ * s is no open step, the call does nothing. Inside the function of a loop, a branch or
+ * deft_vmap it is a mistake, DEFT_E_STATE. */
 DEFT_API void deft_step_abort(deft_scope s);
 
-/* Makes t outlive its scope, until deft_drop has been called once for each keep. Returns t.
- * A kept view is a tensor of its own: assigning to it no longer writes the tensor that it
- * showed. */
+/* Makes t outlive its scope, until deft_drop has been called once for each keep. Returns t,
+ * or NULL for a mistake. A kept view is a tensor of its own: assigning to it no longer
+ * writes the tensor that it showed.
+ *
+ * DEFT_E_STATE: t was made inside the function of a loop, a branch or deft_vmap.
+ * DEFT_E_LIMIT: one tensor has more than 65535 keeps. DEFT_E_MEMORY is possible. */
 DEFT_API deft_tensor *deft_keep(deft_tensor *t);
 
 /* Gives back one keep and sets *t to NULL. NULL and *t NULL are allowed. A tensor that
@@ -515,12 +534,15 @@ typedef struct deft_stats {
     uint64_t variants_made, variants_dropped;
 } deft_stats;
 
-/* Copies the counters to *out. size is sizeof(deft_stats). */
+/* Copies the counters to *out. size is sizeof(deft_stats). When cx or out is NULL, the call
+ * does nothing. */
 DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
 /* Writes a text about cx into buf, cut at n bytes and always terminated. Returns the full
- * length, or 0 when there was no memory for it. `what` names the text. About the latest
- * materialization:
+ * length. It returns 0 for an unknown `what`, when there is nothing to show, when there was
+ * no memory, and for NULL. buf may be NULL to measure.
+ *
+ * `what` names the text. About the latest materialization:
  *   - "plan": kernels, launches, buffers;
  *   - "trace", "key", "guards": the trace, its key, and the guards of the plan;
  *   - "sites": the trace, each record with its call site and labels as a comment;

@@ -185,8 +185,12 @@ inline deft_axes all_axes()
     return detail::all_axes();
 }
 
-/* One axis of tensor::slice. {} is the whole axis, and i is one element, whose axis
- * disappears. {a, b} are the elements a to b - 1, and {a, b, step} every step-th of them. */
+/* One axis of tensor::slice:
+ *
+ *     {}            the whole axis
+ *     i             one element; the axis disappears
+ *     {a, b}        the elements a to b - 1
+ *     {a, b, step}  every step-th of them */
 struct range {
     deft_range c;
     range() : c(deft_range_of(0, DEFT_END, 1)) {}

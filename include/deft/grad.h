@@ -63,7 +63,8 @@ DEFT_API bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, def
                                   size_t n_in, deft_tensor **values, size_t n_values,
                                   deft_tensor **grads);
 
-/* Forward mode: out[k] is the derivative of of[k] when every with[i] moves by tangents[i].
+/* Forward mode: out[k] is the derivative of of[k] when every with[i] moves by tangents[i]. It
+ * has the dtype and shape of of[k], and tangents[i] those of with[i].
  *
  * It is computed by reverse mode applied twice, the second time to something linear. This
  * is the reverse of Radul et al., "You Only Linearize Once", 2023. What only the first pass
@@ -100,8 +101,8 @@ typedef deft_status (*deft_backward_fn)(deft_ctx *cx, deft_tensor *const *in, si
  *
  * Both functions record under the rules of a loop's function. They may call
  * deft_device_work where deft_custom_grad itself is outside loops, branches and the like. A
- * bare number in `in` stays one in forward. backward sees it as f32, or as i64 when
- * deft_num_i made it. user is passed to both and must live until the step ends.
+ * bare number in the list `in` stays one in forward. In backward it is an f32, or an i64
+ * when deft_num_i made it. user is passed to both and must live until the step ends.
  *
  * DEFT_E_ARG: a missing function, no result, too many tensors, or a result that stays NULL.
  * A status of forward other than DEFT_OK is the mistake. */
@@ -115,7 +116,10 @@ DEFT_API bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward
  * The sentence then names the operation, its source line and the number of NaNs. An
  * operation that only passes on a NaN of its operands is not named. A loop or branch is
  * named as one operation. The call is for finding faults: values that are looked at are not
- * fused, which is slow. */
+ * fused, which is slow.
+ *
+ * DEFT_E_ARG: list is NULL, or has no tensor. DEFT_E_STATE: the call is inside the function
+ * of a loop, a branch or deft_vmap. Other statuses are those of deft_eval (eval.h). */
 DEFT_API DEFT_MUST_CHECK deft_status deft_nan_check(deft_tensor *const *list, size_t n);
 
 #ifdef __cplusplus

@@ -186,7 +186,7 @@ DEFT_API deft_tensor *deft_bitwise_xor_i(deft_tensor *a, int64_t b);
 DEFT_API deft_tensor *deft_shift_left(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_shift_left_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_shift_left_i(deft_tensor *a, int64_t b);
-/* a shifted right by b bits, with its sign kept. A b outside 0 to the width minus 1 shifts out all bits but the sign. */
+/* a shifted right by b bits; the sign is kept. A b outside the width leaves only the sign. */
 DEFT_API deft_tensor *deft_shift_right(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_shift_right_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_shift_right_i(deft_tensor *a, int64_t b);

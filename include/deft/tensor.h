@@ -371,9 +371,9 @@ DEFT_API deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis
 /* A copy of t to which values are added at the indices: out[indices[i][j]][j] +=
  * values[i][j] for axis 0, and likewise for other axes.
  *
- * indices has the rank of t, and along the other axes at most the extents of t. values has
- * the dtype of t, which is not bool, or is a bare number. It broadcasts to the shape of
- * indices.
+ * indices has the rank of t, and along the other axes at most the extents of t. The dtype
+ * of t is not bool. values has that dtype, or is a bare number, and broadcasts to the shape
+ * of indices.
  *
  * Values are added one after the other, in the row-major order of their indices. The bits
  * are thus the same on any number of threads. Integers wrap. Halves are added in f32 and
@@ -432,8 +432,8 @@ DEFT_API deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t m
 /* The distinct values among all elements of t, in ascending order: [max], of the dtype of
  * t.
  *
- * All NaNs are one value, which comes last. -0 and +0 are one value, with the sign of the
- * first in row-major order. t has less than 2^32 elements, else DEFT_E_LIMIT. */
+ * All NaNs are one value, which comes last. The zeros -0 and +0 are one value, with the
+ * sign of the first in row-major order. t has less than 2^32 elements, else DEFT_E_LIMIT. */
 DEFT_API deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **count);
 
 /* ---- elementwise with other arguments ---- */
