@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What decides on the GPU whether the body of a conditional node runs (conditional.h). One thread
- * of each launch does something. A handle is given by cuGraphConditionalHandleCreate; its value may
- * be set by kernels of its own graph alone, before the node and, for a loop, at the end of its body.
+ * The kernels that decide on the GPU whether the body of a conditional node runs
+ * (conditional.h). One thread of each launch does the work. A handle comes from
+ * cuGraphConditionalHandleCreate. Only kernels of its own graph may set its value: before
+ * the node and, for a loop, at the end of its body.
  *
- * cudaGraphSetConditional is no function of a library: declared as here and as in NVIDIA's
- * cuda_device_runtime_api.h, it stays open in the PTX, and the driver fills it in when it compiles
- * that (XLA's command buffers and NVIDIA's Warp count on the same). In a cubin it would stay open.
+ * cudaGraphSetConditional is not in a library. It is declared as in NVIDIA's
+ * cuda_device_runtime_api.h, and stays undefined in the PTX. The driver defines it when it
+ * compiles the PTX; XLA's command buffers and NVIDIA's Warp rely on that, too. In a cubin
+ * it would stay undefined.
  */
 extern "C" __device__ void cudaGraphSetConditional(unsigned long long handle, unsigned int value);
 
-/* Iterations: none, or one more. */
+/* Counts iterations: resets the count, or adds one. */
 extern "C" __global__ void __launch_bounds__(32, 1)
     conditional_count(long long *n, long long begins)
 {

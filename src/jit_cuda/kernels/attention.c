@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which kernels of attention.cu a job takes, their parameter, and their text.
+ * Chooses kernels of attention.cu for a job, fills in their parameter, and writes their
+ * text.
  *
- * Operands lifted from halves are halves again in shared memory, exactly: k, v and dout are as they
- * are, and q, which has been multiplied by 1 / sqrt(D) in f32, is multiplied by sqrt(D): that is
- * within 2 units in the last place of f32 of what was lifted, which rounding to a half gives back.
- * Scores and dk are multiplied by 1 / sqrt(D) instead.
+ * Operands that were converted from halves are halves again in shared memory, exactly. The
+ * operands k, v and dout are converted back unchanged. Operand q was multiplied by
+ * 1 / sqrt(D) in f32, so it is multiplied by sqrt(D). The product is within 2 units in the
+ * last place of f32 of the original, and rounding to a half gives the original. Scores and
+ * dk are multiplied by 1 / sqrt(D) instead.
  */
 #include "jit_cuda/kernels/attention.h"
 
@@ -74,7 +76,7 @@ void df_cuda_attention_text(uint64_t kernels, df_str *out)
         if (kernels >> i & 1) put_entry(out, i);
 }
 
-/* ---- what is taken ---- */
+/* ---- which jobs are accepted ---- */
 
 static bool is_read_wide(const df_cuda_attention_job *j, const df_cuda_matrix *m, bool in_blocks)
 {
@@ -113,7 +115,7 @@ static attention_matrix matrix(const df_cuda_attention_job *j, const df_cuda_mat
     return out;
 }
 
-/* rows: of a tile, at least. */
+/* Adds a launch. rows: the rows of a tile, at least. */
 static void add(df_cuda_attention *out, df_cuda_attention_pass pass, uint32_t type, int64_t n_rows,
                 int64_t rows)
 {

@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention over blocks of keys, all of a scan at once. Follows the prelude, mma.cu and
- * attention_params.h; attention.c writes entries that call what is here.
+ * Attention over blocks of keys, all of a loop at once. This text follows the prelude,
+ * mma.cu and attention_params.h. attention.c writes entries that call the functions here.
  *
- * Forwards a thread block has a tile of queries, goes over tiles of keys, and keeps for each query
- * the greatest score m, the sum l of exp(score - m) and the values weighted likewise, as the scan
- * does (lazy/layers/attention.c). Backwards there are two passes, so that nothing is added by atomics: one
- * has a tile of queries and makes dq, one has a tile of keys and makes dk and dv (Dao,
+ * Forward, a thread block has a tile of queries and iterates over tiles of keys. For each
+ * query it keeps the greatest score m, the sum l of exp(score - m), and the values weighted
+ * likewise, as the loop does (lazy/layers/attention.c).
+ *
+ * The gradient has two kernels, so that nothing is added by atomics. One has a tile of
+ * queries and computes dq; the other has a tile of keys and computes dk and dv (Dao,
  * "FlashAttention-2", 2023):
  *
- *             stays: x, y      goes by: a, b     s = x a^T   dp = y b^T   p = exp(s - log_sum)
- *   dq        q, dout          k, v              ds = p (dp - less)       dq += ds a
- *   dk, dv    k, v             q, dout           (all transposed)         dk += ds a   dv += p b
+ *             fixed: x, y       iterated: a, b    s = x a^T   dp = y b^T   p = exp(s - log_sum)
+ *   dq        q, dout           k, v              ds = p (dp - less)       dq += ds a
+ *   dk, dv    k, v              q, dout           (all transposed)         dk += ds a   dv += p b
  *
- * Two ways. f32: chains of fma, a thread having some rows and columns of each product, operands in
- * shared memory. Halves: operands that were lifted from f16 or bf16 are halves in shared memory, and
- * products are those of tensor cores, summed up in f32; p and ds are rounded to halves, which no
- * operand is.
+ * There are two ways. f32 uses chains of fma: a thread has some rows and columns of each
+ * product, and operands are in shared memory. Halves use tensor cores: operands that were
+ * converted from f16 or bf16 are halves in shared memory, and sums are in f32. Only p and
+ * ds are rounded to halves.
  *
- * Widths are filled up with 0 to D, a multiple of 32; so are rows beyond the last. Results beyond
- * are written nowhere. All keys exist.
+ * Widths are padded with 0 to D, a multiple of 32; so are rows behind the last. Results in
+ * the padding are not written. All keys exist.
  */
 
 DEV f32 least() { return f32_of(0xFF800000u); }
-/* e to the x. */
+/* e to the power x. */
 DEV f32 power(f32 x) { return exp2f(__fmul_rn(x, 1.44269504f)); }
 DEV f32 greater(f32 x, f32 y) { return x > y || x != x ? x : y; }
 DEV f32 from_lane(f32 v, u32 by)
@@ -31,14 +33,15 @@ DEV f32 from_lane(f32 v, u32 by)
     return f32_of(__shfl_sync(ALL_LANES, __float_as_uint(v), (threadIdx.x & 31) ^ by));
 }
 
-/* ---- where things are ---- */
+/* ---- positions and addresses ---- */
 
 struct attention_place {
-    i64 batch, first; /* of the tile's rows */
+    i64 batch, first; /* first: of the tile's rows */
     i64 q, k, v, dout;
 };
 
-/* Tile `at` of n_tiles for each batch entry; the last tiles first, which have most to do. */
+/* The place of tile `at`, of n_tiles per batch entry. The last tiles come first, because
+ * they have most to do. */
 DEV attention_place attention_at(const attention_params &a, i64 at, i64 n_tiles, i64 rows,
                                  bool last_first)
 {
@@ -59,7 +62,8 @@ DEV attention_place attention_at(const attention_params &a, i64 at, i64 n_tiles,
     return x;
 }
 
-/* Row `row` of a matrix whose batch entry begins at `from`; keys are cut into blocks. */
+/* The address of row `row` of a matrix whose batch entry begins at `from`. Keys are in
+ * blocks. */
 DEV const f32 *row_of(const attention_matrix &m, i64 from, i64 row)
 {
     return (const f32 *)m.at + from + row * m.row;
@@ -70,7 +74,7 @@ DEV const f32 *key_of(const attention_matrix &m, i64 from, i64 key)
     return row_of(m, from, key - block * ATTENTION_BLOCK) + block * m.block;
 }
 
-/* Of dk and dv. */
+/* The offset of a key in dk and dv. */
 DEV i64 key_result(const attention_params &a, i64 batch, i64 key)
 {
     const i64 block = divide(key, (i64)ATTENTION_BLOCK);
@@ -102,7 +106,7 @@ template <int KIND> DEV void put_four(u16 *to, const four &x)
     *(u64 *)to = (u64)pack<KIND>(x.v[2], x.v[3]) << 32 | pack<KIND>(x.v[0], x.v[1]);
 }
 
-/* ROWS rows, of which n exist, times by. */
+/* Fills a tile: ROWS rows, of which n exist, multiplied by `by`. */
 template <int KIND, int ROWS, int D>
 DEV void load_tile(typename element<KIND>::t *to, const f32 *from, i64 stride, i64 n, i32 width,
                    f32 by)
@@ -118,14 +122,15 @@ DEV void load_tile(typename element<KIND>::t *to, const f32 *from, i64 stride, i
     }
 }
 
-/* ---- f32: products by chains ---- */
+/* ---- f32: products as chains of fma ---- */
 
-/* A warp has 4 by 8 threads of 16 by 8: a thread rows y + 16 i, and columns x + 8 j of a product
- * that is summed along the width, or neighbours x * 4 + 32 j of one that has it. */
+/* A warp is 4 by 8 threads for 16 by 8. Thread (x, y) has rows y + 16 i. It has columns x +
+ * 8 j of a product that is summed along the width, and columns x * 4 + 32 j and their
+ * neighbours of a product that has the width. */
 DEV i32 thread_x() { return (i32)threadIdx.x % 8; }
 DEV i32 thread_y() { return (i32)threadIdx.x / 8; }
 
-/* s = a b^T, a: rows of ROW elements. */
+/* s = a b^T. a has rows of ROW elements. */
 template <int TM, int TN, int D> DEV void dots(f32 s[TM][TN], const f32 *a, const f32 *b)
 {
     enum { ROW = D + 4 };
@@ -141,7 +146,7 @@ template <int TM, int TN, int D> DEV void dots(f32 s[TM][TN], const f32 *a, cons
     }
 }
 
-/* o += p b, p: rows of N + 4 elements, b: N rows. */
+/* o += p b. p has rows of N + 4 elements, and b has N rows. */
 template <int TM, int N, int D> DEV void add_rows(f32 o[TM][D / 8], const f32 *p, const f32 *b)
 {
     enum { ROW = D + 4, P = N + 4 };
@@ -235,8 +240,8 @@ template <int D> DEV void attention_f32(const attention_params &a)
     }
 }
 
-/* What a tile of rows goes over: queries that see its keys, from a tile's first on, or keys that its
- * queries see. */
+/* The range that a tile of rows iterates over. It is the queries that see its keys,
+ * beginning with a tile's first, or the keys that its queries see. */
 struct attention_range {
     i64 first, end;
 };
@@ -250,7 +255,7 @@ DEV attention_range range_of(const attention_params &a, i64 first, i64 rows, i64
     return r;
 }
 
-/* Whether the query, which need not exist, sees the key. */
+/* Whether the query sees the key. The query need not exist. */
 DEV bool sees(const attention_params &a, i64 query, i64 key)
 {
     return query < a.n_queries && (!a.is_causal || key <= query);
@@ -338,7 +343,7 @@ template <int D, bool BY_KEYS> DEV void attention_grad_f32(const attention_param
 
 /* ---- halves: products by tensor cores ---- */
 
-/* Rows 16 * warp of a tile, columns 16 * k on, as a. */
+/* Reads rows 16 * warp of a tile, from column 16 * k on, as operand a. */
 template <int D> DEV void take_a(u32 *a, const u16 *tile, int k)
 {
     enum { ROW = D + 8 };
@@ -350,7 +355,7 @@ template <int D> DEV void take_a(u32 *a, const u16 *tile, int k)
     a[3] = pair(at + 8 * ROW + 8);
 }
 
-/* c += a tile^T, column n the 8 rows from n * 8 on. */
+/* c += a tile^T. Column n of c stands for the 8 rows from n * 8 on. */
 template <int KIND, int N, int D> DEV void multiply_rows(f32 c[N][4], const u32 *a, const u16 *tile,
                                                          int k)
 {
@@ -361,7 +366,7 @@ template <int KIND, int N, int D> DEV void multiply_rows(f32 c[N][4], const u32 
     }
 }
 
-/* o += p tile, p: 16 rows of N * 8 scores as they come out of a product. */
+/* o += p tile. p is 16 rows of N * 8 scores, in the layout of a product's result. */
 template <int KIND, int N, int D> DEV void multiply_scores(f32 o[D / 8][4], const f32 p[N][4],
                                                            const u16 *tile)
 {
@@ -383,7 +388,7 @@ template <int N> DEV void clear_tiles(f32 c[N][4])
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int i = 0; i < 4; i++) c[n][i] = 0;
 }
 
-/* Row g, or g + 8 where `high`, of 16 rows of results. */
+/* Writes row g, or g + 8 where `high`, of 16 rows of results. */
 template <int D> DEV void put_half_row(f32 *to, const f32 o[D / 8][4], int high, i32 width, f32 by)
 {
     UNROLL for (int n = 0; n < D / 8; n++) {

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The few calls of cuBLASLt that we need, by dlopen; prototypes and numbers stand here as its
- * documentation has them, because no CUDA header is at hand.
+ * The calls of cuBLASLt that are needed, through dlopen. Their prototypes and constants are
+ * declared here as its documentation gives them, because no CUDA header is available.
  *
- * The library thinks in columns. Our C, rows of neighbours, is its C transposed, so that it is
- * asked for C' = B' A': its first operand is our B, n by k, its second our A, k by m.
+ * The library uses column-major matrices. Our row-major C is its C transposed, so the call
+ * computes C' = B' A'. Its first operand is our B, n by k, and its second our A, k by m.
  *
- * Batches of one stride go in one call; what other batch axes there are is gone through, call by
- * call. What has no unit stride in either direction, or rows that overlap, is not for the library.
+ * Batches with one stride are one call. Other batch axes are iterated, call by call. The
+ * library cannot take operands without a unit stride in either direction, or with rows that
+ * overlap.
  *
- * Operands of halves, both alike, are given as halves: sums are made in f32 all the same, so tensor
- * cores may do it. C is f32, or the halves that the product is rounded to once, at the end.
+ * When both operands are halves of one dtype, they are passed as halves. Sums are in f32
+ * all the same, so tensor cores may compute them. C is f32, or halves to which the product
+ * is rounded once, at the end.
  */
 #include "jit_cuda/kernels/cublaslt.h"
 
@@ -48,7 +50,7 @@ enum {
     REAL_64 = 1,
     REAL_16 = 2,
     BRAIN_16 = 14,
-    COMPUTE_32 = 68, /* cublasComputeType_t: f32 as it is, without TF32 */
+    COMPUTE_32 = 68, /* cublasComputeType_t: f32 without TF32 */
     COMPUTE_64 = 70,
     TRANSPOSED = 1,
     DESC_TRANS_A = 3,
@@ -60,13 +62,13 @@ enum {
     LAYOUT_BATCH_STRIDE = 6,
     PREFER_WORK = 1,
     PREFER_REDUCTION = 3,
-    REDUCE_IN_COMPUTE_TYPE = 2, /* parts of sums along k are f32 until they are added up */
-    PREFER_ALIGN_A = 5,         /* then B, C, D */
+    REDUCE_IN_COMPUTE_TYPE = 2, /* partial sums along k stay f32 until they are added */
+    PREFER_ALIGN_A = 5,         /* then alignments of B, C, D */
     MOST_CALLS = 64,
     ANSWER_BYTES = 1 << 20
 };
 
-/* X(field, symbol, parameters): all return 0 or an error */
+/* X(field, symbol, parameters): each returns 0 or an error */
 #define CALLS(X)                                                                                   \
     X(create, cublasLtCreate, (handle **))                                                         \
     X(destroy, cublasLtDestroy, (handle *))                                                        \
@@ -146,7 +148,7 @@ done:
     return st;
 }
 
-/* The library is not closed: its threads and its own memory are not ours to end. */
+/* The library stays open: its threads and its own memory are not ours to end. */
 void df_cublaslt_close(df_cublaslt **lt)
 {
     if (*lt) {
@@ -162,9 +164,9 @@ size_t df_cublaslt_version(const df_cublaslt *lt)
     return lt->version();
 }
 
-/* ---- a product in its terms ---- */
+/* ---- a product in the terms of the library ---- */
 
-/* What it is asked, all of it: compared as bytes. */
+/* All that the library is asked for. Compared as bytes. */
 typedef struct problem {
     int64_t m, n, k, count;
     int64_t ld[3], stride[3]; /* of our B, A and C */
@@ -177,12 +179,14 @@ _Static_assert(sizeof(problem) == 120, "no padding");
 typedef struct call {
     problem p;
     uint64_t at[3], bias;
-    uint32_t rank;                                                 /* axes that are gone through */
-    int64_t extent[DF_CUDA_GEMM_AXES], step[DF_CUDA_GEMM_AXES][3]; /* elements */
+    /* batch axes that are iterated */
+    uint32_t rank;
+    int64_t extent[DF_CUDA_GEMM_AXES], step[DF_CUDA_GEMM_AXES][3]; /* steps in elements */
 } call;
 
-/* A matrix of inner by outer, its stride along each, as columns of neighbours: transposed where
- * they lie along outer. */
+/* Expresses a matrix of inner by outer as one with contiguous columns: transposed when
+ * elements are contiguous along outer. Returns false when they are contiguous along
+ * neither. */
 static bool express(int64_t inner, int64_t outer, int64_t by_inner, int64_t by_outer, int64_t *ld,
                     uint32_t *trans)
 {
@@ -194,14 +198,14 @@ static bool express(int64_t inner, int64_t outer, int64_t by_inner, int64_t by_o
     return (by_outer == 1 || outer == 1) && *ld >= outer;
 }
 
-/* The largest power of two, at most 256, that divides it. */
+/* The largest power of two, at most 256, that divides bits. */
 static uint32_t align_of(uint64_t bits)
 {
     bits |= 256;
     return (uint32_t)(bits & (0 - bits));
 }
 
-/* The axis with most entries goes with each call. */
+/* Chooses the batch axes of each call: the axis with most entries. The others are iterated. */
 static bool split_batch(const df_cuda_gemm_job *j, call *c)
 {
     uint32_t most = 0;
@@ -237,7 +241,7 @@ static uint64_t size_of(uint32_t type)
     return type == REAL_64 ? 8 : type == REAL_32 ? 4 : 2;
 }
 
-/* out: what C is. */
+/* out: the dtype of C. */
 static bool fill_call(const df_cuda_gemm_job *j, deft_dtype out, call *c)
 {
     uint32_t c_trans;
@@ -265,8 +269,8 @@ static bool fill_call(const df_cuda_gemm_job *j, deft_dtype out, call *c)
     return true;
 }
 
-/* Batches as rows where that can be said, else as batches: one row's A has a unit stride more often
- * than many. */
+/* Prefers batches as rows, and otherwise uses them as batches. With one row per batch, A
+ * has a unit stride more often than with many. */
 static bool make_call(const df_cuda_gemm_job *given, bool fused, call *c)
 {
     uint64_t bias = 0;
@@ -284,7 +288,7 @@ static bool make_call(const df_cuda_gemm_job *given, bool fused, call *c)
     return fill_call(&as_given, out, c);
 }
 
-/* ---- answers ---- */
+/* ---- cached answers ---- */
 
 typedef struct answer {
     df_counted counted;
@@ -349,7 +353,7 @@ static bool make_preference(df_cublaslt *lt, const problem *p, preference **out)
     return true;
 }
 
-/* Whatever the library refuses is a product that it does not take. */
+/* Asks the library. Whatever it refuses is a product that it does not take. */
 static void ask(df_cublaslt *lt, const call *c, answer *a)
 {
     desc *op = NULL;
@@ -367,7 +371,7 @@ static void ask(df_cublaslt *lt, const call *c, answer *a)
     if (op) lt->desc_destroy(op);
 }
 
-/* NULL: no memory. */
+/* The cached answer to a call, asked for when needed. NULL: memory ran out. */
 static answer *answer_to(df_cublaslt *lt, const call *c)
 {
     const df_cache_key key = df_cache_key_make(&c->p, sizeof c->p);
@@ -379,7 +383,8 @@ static answer *answer_to(df_cublaslt *lt, const call *c)
     a->lt = lt;
     ask(lt, c, a);
     df_counted_ref(&a->counted);
-    (void)df_cache_add(lt->answers, &key, &a->counted, sizeof *a); /* else it is asked again */
+    /* otherwise it is asked again the next time */
+    (void)df_cache_add(lt->answers, &key, &a->counted, sizeof *a);
     return a;
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which epilogue kernels cuBLASLt has: a bias of f32, and the rounding of C to halves. Relu is left
- * to a kernel, because NaN is to stay NaN; gelu too, because the library's is another one.
+ * Which epilogue kernels cuBLASLt can compute: a bias of f32, and the rounding of C to
+ * halves. Its relu is not used, because NaN must stay NaN. Its gelu is another function
+ * than ours.
  */
 #include "jit_cuda/kernels/cublaslt.h"
 #include "ops/shape.h"
@@ -11,7 +12,7 @@ static uint8_t last_step(const df_kernel *k, uint64_t access)
     return k->access[access].step[k->n_axes - 1u];
 }
 
-/* Whether access steps along the columns of C alone. */
+/* Whether the access steps only along the columns of C. */
 static bool is_bias(const df_kernel *k, uint64_t access)
 {
     for (uint32_t x = 0; x + 1u < k->n_axes; x++)
@@ -19,7 +20,7 @@ static bool is_bias(const df_kernel *k, uint64_t access)
     return last_step(k, access) == DF_STEP_UNIT;
 }
 
-/* The accesses of a kernel that stores C + bias and does nothing else. */
+/* Finds the accesses of a kernel that stores C + bias and does nothing else. */
 static bool find_bias(const df_cuda_gemm_job *j, uint32_t *bias, uint32_t *store)
 {
     const df_kernel *const k = j->epilogue;
@@ -38,7 +39,8 @@ static bool find_bias(const df_cuda_gemm_job *j, uint32_t *bias, uint32_t *store
     return is_bias(k, *bias) && last_step(k, *store) == DF_STEP_UNIT;
 }
 
-/* The result of a kernel that rounds C to the halves that A and B are, and does nothing else. */
+/* Finds the result of a kernel that rounds C to the halves that A and B are, and does
+ * nothing else. */
 static bool find_rounding(const df_cuda_gemm_job *j, uint32_t *store)
 {
     const df_kernel *const k = j->epilogue;

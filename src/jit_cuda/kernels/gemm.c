@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which code a product gets: by cuBLASLt where the trace is FAST and the library takes it, else one
- * of our tiles, and how its threads read A and B. Pure arithmetic on shapes, strides and addresses:
- * any choice gives the same bits, the library's aside.
+ * Chooses the code of a product. It is cuBLASLt when the trace is FAST and the library takes
+ * the product. Otherwise it is one of our tiles, and how its threads read A and B. Pure
+ * arithmetic on shapes, strides and addresses. Any choice gives the same bits, except
+ * cuBLASLt and tensor cores.
  *
- * The table's rates are estimates of what a tile makes of a multiprocessor; where tiles are fewer
- * than multiprocessors, small tiles win by keeping more of them at work.
+ * The rates in the table are estimates of how well a tile uses a multiprocessor. When there
+ * are fewer tiles than multiprocessors, small tiles win because they keep more
+ * multiprocessors at work.
  */
 #include "jit_cuda/kernels/gemm.h"
 
@@ -71,11 +73,11 @@ typedef struct side {
     uint64_t base;
     int64_t r, r_stride, k_stride;
     const int64_t *batch;
-    int64_t v; /* neighbours that a wide access has */
+    int64_t v; /* neighbours of a wide access */
 } side;
 
-/* Whether V neighbours are one aligned access everywhere: base, step other than the neighbours',
- * batches. */
+/* Whether v neighbours are one aligned access everywhere: the base address, the stride
+ * across the neighbours, and the batch strides must be multiples. */
 static bool is_wide(const df_cuda_gemm_job *j, const side *x, int64_t step, int64_t n_steps)
 {
     const int64_t v = x->v;
@@ -139,7 +141,7 @@ static bool fuses(const df_cuda_gemm_job *j)
                DF_CUDA_PARAM_BYTES;
 }
 
-/* Flags of the epilogue and of how C is written. */
+/* The flags for the epilogue and for how C is written. */
 static uint8_t flags_of(const df_cuda_gemm_job *j, bool fused)
 {
     const df_kernel *const k = fused ? j->epilogue : NULL;

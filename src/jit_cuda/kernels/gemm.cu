@@ -1,36 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Follows the prelude and mma.cu; gemm_text.c writes entries that
- * call `product` with a tile of the table in gemm.c.
+ * C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. This text follows the prelude and mma.cu. gemm_text.c
+ * writes entries that call `product` with a tile of the table in gemm.c.
  *
- * A thread block makes a tile of BM x BN, a thread TM x TN of it, in groups of G neighbours, so that
- * it reads shared memory 16 bytes at a time and a warp each word once:
+ * A thread block computes a tile of BM x BN. A thread computes TM x TN of it, in groups of
+ * G neighbours. So a thread reads shared memory 16 bytes at a time, and a warp reads each
+ * word once:
  *
- *              BN                      slices of BK are fetched into registers while the slice
- *          +---+---+                   before is multiplied, and put into the other of two places
- *      BM  | G |   | groups of a       in shared memory, as [k][row of A or column of B]: one
- *          +---+---+ thread: TM / G    barrier for each slice
+ *              BN                      Slices of BK are fetched into registers while the slice
+ *          +---+---+                   before is multiplied. Then they are stored to the other of
+ *      BM  | G |   | groups of a       two places in shared memory, as [k][row of A or column of
+ *          +---+---+ thread: TM / G    B]. So there is one barrier per slice.
  *          |   |   | by TN / G
  *          +---+---+
  *
- * What must hold: an element is one chain acc = fma(a, b, acc), k ascending from +0. The last slice
- * is filled up with a = -0, b = +0: their product is -0, which added to anything leaves it as it is,
- * -0 and +0 too. Rows and columns that do not exist are calculated with, and written nowhere. Halves
- * become the f32 that they are on their way from registers to shared memory.
+ * What must hold: an element is one chain acc = fma(a, b, acc), k ascending from +0. The
+ * last slice is padded with a = -0, b = +0. Their product is -0, and adding -0 changes no
+ * value, neither -0 nor +0. Rows and columns that do not exist are computed, and not
+ * written. Halves are converted to f32 on their way from registers to shared memory.
  *
- * C goes through shared memory, a group of rows or half of one to a part, and from there in whole
- * rows, V neighbours to a thread: to memory, and to the epilogue, which is there in the text once.
+ * C goes through shared memory, one group of rows or half of it at a time. From there it
+ * goes in full rows, V neighbours per thread, to memory and to the epilogue. The text
+ * contains the epilogue once.
  */
 enum {
     GEMM_WORDS = 47,
     GEMM_THREADS = 256,
-    GEMM_GROUP = 8 /* rows of tiles that are gone through column by column: B stays in L2 */
+    GEMM_GROUP = 8 /* rows of tiles that are processed column by column, so that B stays in L2 */
 };
 
 DEV f32 chain(f32 a, f32 b, f32 acc) { return __fmaf_rn(a, b, acc); }
 DEV f64 chain(f64 a, f64 b, f64 acc) { return __fma_rn(a, b, acc); }
 
-/* What elements are in memory, in, and in the product, out. */
+/* How elements are stored (in), and what they are in the product (out). */
 template <typename T> struct as_is {
     typedef T in;
     typedef T out;
@@ -52,7 +54,7 @@ struct from_bf16 {
     DEV bf16 zero(bool minus) { return minus ? 0x8000 : 0; }
 };
 
-/* V elements, as one access. */
+/* Reads V elements as one access. */
 template <int V, typename T> DEV void get_all(T *v, const T *p)
 {
     union { typename chunk<V * sizeof(T)>::t all; T one[V]; } u;
@@ -66,14 +68,15 @@ template <int V, typename T> DEV void put_all(T *p, const T *v)
     *(typename chunk<V * sizeof(T)>::t *)p = u.all;
 }
 
-/* V elements as one, so that halves take half the registers. */
+/* V elements as one value, so that halves take half the registers. */
 template <int V, typename T> union packed {
     typename chunk<V * sizeof(T)>::t all;
     T one[V];
 };
 
-/* An operand's tile, R rows of A or columns of B by K, and what a thread takes of it: N times V
- * neighbours, along k or across it, BY apart the other way. E: what elements are. */
+/* An operand's tile, R rows of A or columns of B by K, and what a thread reads of it. It
+ * reads N times V neighbours, along k or across it, BY apart in the other direction. E: how
+ * elements are stored. */
 template <class E, int R, int K, bool ALONG_K, int V> struct side {
     typedef typename E::in I;
     typedef typename E::out T;
@@ -82,7 +85,7 @@ template <class E, int R, int K, bool ALONG_K, int V> struct side {
         TAKEN = R * K / V,
         N = (TAKEN + GEMM_THREADS - 1) / GEMM_THREADS,
         BY = GEMM_THREADS / ACROSS,
-        ROW = R + 16 / (int)sizeof(T), /* of shared memory */
+        ROW = R + 16 / (int)sizeof(T), /* of a row in shared memory */
         SIZE = K * ROW
     };
     const I *p; /* the thread's first */
@@ -102,8 +105,8 @@ DEV void start(side<E, R, K, ALONG_K, V> &s, const typename E::in *p, i64 r_stri
     s.by = S::BY * (ALONG_K ? r_stride : k_stride);
 }
 
-/* The next slice, into registers. Of what is beyond n_r or n_k nothing is read; nothing: what stands
- * for elements beyond n_k. step: bytes from slice to slice. */
+/* Reads the next slice into registers. Nothing is read behind n_r or n_k. nothing: the
+ * value of elements behind n_k. step: bytes from slice to slice. */
 template <class E, int R, int K, bool ALONG_K, int V>
 DEV void fetch(side<E, R, K, ALONG_K, V> &s, i32 n_r, i32 n_k, typename E::in nothing, i64 step)
 {
@@ -140,7 +143,8 @@ DEV void put(const side<E, R, K, ALONG_K, V> &s, typename E::out *mem)
     }
 }
 
-/* Where a tile lies. In shared memory, so that it takes no registers while slices are multiplied. */
+/* The place of a tile. It is in shared memory, and so takes no registers while slices are
+ * multiplied. */
 struct tile_place {
     i64 n_tiles;
     i64 batch, m0, n0, a, b, c; /* offsets of the batch entry */
@@ -174,12 +178,13 @@ template <int BM, int BN> DEV void find_place(const u64 *w, i64 at, tile_place &
     x.c = c;
 }
 
-/* E: an epilogue, run(words, row of (batch, m), column, elements of C). */
+/* E: an epilogue with run(words, row of (batch, m), column, elements of C). */
 struct no_epilogue {
     template <typename T> DEV void run(const u64 *, i64, i64, const T *) {}
 };
 
-/* V elements of the tile, from row r and column col on, to where they go. */
+/* Stores V elements of the tile, from row r and column col on, and passes them to the
+ * epilogue. */
 template <int V, bool STORE, class E, typename T>
 DEV void hand_out(const u64 *w, const tile_place &to, i32 r, i32 col, i32 left_n, const T *from)
 {
@@ -194,7 +199,7 @@ DEV void hand_out(const u64 *w, const tile_place &to, i32 r, i32 col, i32 left_n
 
 DEV i32 at_most(i64 n, i32 most) { return n < most ? (i32)n : most; }
 
-/* A and B: what their elements are. */
+/* A and B: how their elements are stored. */
 template <class A, class B, int BM, int BN, int BK, int TM, int TN, int READ_A, int READ_B, int V,
           bool STORE, class E>
 DEV void product(const u64 *w)
@@ -211,7 +216,8 @@ DEV void product(const u64 *w)
     typedef side<B, BN, BK, READ_B & 1, READ_B & 2 ? WIDE : 1> SB;
     enum {
         SLICE = SA::SIZE + SB::SIZE,
-        H = HIGH * BN > 2 * SLICE && GM > 1 ? GM / 2 : GM, /* rows of a group in one part of C */
+        /* rows of a group that go through shared memory at a time */
+        H = HIGH * BN > 2 * SLICE && GM > 1 ? GM / 2 : GM,
         ROWS = HIGH / GM * H,
         SIZE = 2 * SLICE > ROWS * BN ? 2 * SLICE : ROWS * BN
     };
@@ -219,7 +225,7 @@ DEV void product(const u64 *w)
     __shared__ tile_place to;
     const i64 m = (i64)w[3], n = (i64)w[4], k = (i64)w[5];
     const i32 n_slices = (i32)divide(k + (BK - 1), (i64)BK);
-    const i32 last = (i32)(k - (i64)(n_slices - 1) * BK); /* of k, in the last slice */
+    const i32 last = (i32)(k - (i64)(n_slices - 1) * BK); /* extent of k in the last slice */
     /* A warp is 4 by 8 threads of the tile. */
     const i32 warp = (i32)threadIdx.x / 32, lane = (i32)threadIdx.x % 32;
     const i32 y = warp / (NX / 8) * 4 + lane / 8, x = warp % (NX / 8) * 8 + lane % 8;
@@ -236,7 +242,7 @@ DEV void product(const u64 *w)
         T acc[TM][TN];
         _Pragma("unroll") for (int i = 0; i < TM; i++)
             _Pragma("unroll") for (int j = 0; j < TN; j++) acc[i][j] = 0;
-        i32 now = 0; /* of mem: the slice that is multiplied */
+        i32 now = 0; /* index of the slice in mem that is multiplied */
         if (n_slices > 0) {
             fetch(a, left_m, n_slices > 1 ? BK : last, A::zero(true), (i64)w[13]);
             fetch(b, left_n, n_slices > 1 ? BK : last, B::zero(false), (i64)w[14]);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The batch axes of a product in their simplest form. The choice of a kernel (gemm.c) and the calls
- * of cuBLASLt (cublaslt.c) both begin with it.
+ * Merges the batch axes of a product into as few as possible. The choice of a kernel
+ * (gemm.c) and the calls of cuBLASLt (cublaslt.c) both begin with that.
  */
 #include "jit_cuda/kernels/gemm_tile.h"
 
@@ -13,7 +13,7 @@ static void move_axis(df_cuda_gemm_job *j, uint32_t to, uint32_t from)
     j->c_batch[to] = j->c_batch[from];
 }
 
-/* Whether axis i continues what comes right of it, n long, all three alike. */
+/* Whether axis i continues an inner axis of n entries with strides a, b and c. */
 static bool continues(const df_cuda_gemm_job *j, uint32_t i, int64_t n, int64_t a, int64_t b,
                       int64_t c)
 {

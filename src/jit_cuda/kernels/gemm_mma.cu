@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * C[b,m,n] = sum_k A[b,m,k] B[b,k,n] of halves, sums in f32 in any order, by tensor cores. Follows
- * mma.cu and gemm.cu, with whose tiles, slices and epilogues it goes; gemm_text.c writes entries
- * that call `product_mma`.
+ * C[b,m,n] = sum_k A[b,m,k] B[b,k,n] of halves, by tensor cores, with sums in f32 in any
+ * order. This text follows mma.cu and gemm.cu, and uses the tiles, slices and epilogues of
+ * the latter. gemm_text.c writes entries that call `product_mma`.
  *
- * A thread block's 8 warps have 2 by 4 equal parts of its tile of BM x BN. Slices of A and of B lie
- * in shared memory as [row of A or column of B][k], which is how the instruction's lanes take them:
- * pairs along k. Rows are 8 halves longer than a slice, so that a warp finds its pairs in 32 banks.
+ * The 8 warps of a thread block have 2 by 4 equal parts of its tile of BM x BN. Slices of A
+ * and of B are in shared memory as [row of A or column of B][k], because lanes of the
+ * instruction take pairs along k. Rows are 8 halves longer than a slice, so that the pairs
+ * of a warp are in 32 banks.
  */
 enum { MMA_HIGH = 2, MMA_WIDE = 4, MMA_GAP = 8 };
 
@@ -28,7 +29,7 @@ DEV void put_rows(const side<E, R, K, ALONG_K, V> &s, u16 *mem)
     }
 }
 
-/* E: what elements of A and B are. F: the epilogue. */
+/* E: how elements of A and B are stored. F: the epilogue. */
 template <class E, int BM, int BN, int BK, int READ_A, int READ_B, int V, bool STORE, class F>
 DEV void product_mma(const u64 *w)
 {
@@ -39,7 +40,7 @@ DEV void product_mma(const u64 *w)
         WN = BN / MMA_WIDE,
         TM = WM / 16,
         TN = WN / 8,
-        ROWS = MMA_HIGH * 16, /* of C that go to the epilogue at once */
+        ROWS = MMA_HIGH * 16, /* rows of C that go to the epilogue at once */
         OUT = BN + 8,
         SIZE = 2 * SLICE > 2 * ROWS * OUT ? 2 * SLICE : 2 * ROWS * OUT
     };

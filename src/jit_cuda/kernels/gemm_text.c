@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A product's entry: `product` of gemm.cu or `product_mma` of gemm_mma.cu with the numbers of its
- * variant, and, where there is an
- * epilogue, that kernel's body as a function of a few neighbours of C. The body is that of any MAP
- * kernel, but that its access to C reads what the tile holds.
+ * The entry of a product: `product` of gemm.cu, or `product_mma` of gemm_mma.cu, with the
+ * numbers of its configuration. With an epilogue, the body of that kernel becomes a
+ * function of a few neighbours of C. The body is that of any MAP kernel, except that its
+ * access to C reads the tile.
  */
 #include "jit_cuda/kernels/gemm.h"
 
@@ -14,7 +14,8 @@
 
 _Static_assert(DF_CUDA_GEMM_WORDS == 47 && DF_CUDA_GEMM_THREADS == 256, "gemm.cu has them too");
 
-enum { SHORT = 16 }; /* instructions of an epilogue that leaves room for other thread blocks */
+/* longest epilogue, in instructions, that leaves room for other thread blocks */
+enum { SHORT = 16 };
 
 const char *df_cuda_gemm_prelude(size_t *n)
 {
@@ -50,7 +51,7 @@ static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_config *v)
     df_cuda_line(g, "};");
 }
 
-/* What stands in memory, as gemm.cu calls it. */
+/* The name in gemm.cu of how elements are stored. */
 static const char *elements(uint8_t t)
 {
     if (df_is_half((deft_dtype)t)) return t == DEFT_F16 ? "from_f16" : "from_bf16";

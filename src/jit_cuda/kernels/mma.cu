@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of halves by tensor cores, sums in f32: one instruction of sm_80 and its twin for the
- * shim, which adds in order with one rounding for each product. Follows the prelude.
+ * Products of halves by tensor cores, with sums in f32: one instruction of sm_80. Its twin
+ * for the shim adds in order, with one rounding for each product. This text follows the
+ * prelude.
  */
 #define UNROLL _Pragma("unroll")
 
-/* Elements: f32 itself, or a kind of halves. */
+/* How elements are stored: f32 itself, or a kind of halves. */
 enum { IS_F32, IS_F16, IS_BF16 };
 
-/* c += a b: a 16 by 16, b 16 by 8, c 16 by 8 of f32. A lane, g = lane / 4, t = lane % 4, has of a
- * rows g and g + 8, columns 2t and 2t + 1, then both with columns 8 further on; of b rows 2t and
- * 2t + 1 of column g, then rows 8 further on; of c rows g and g + 8, columns 2t and 2t + 1. */
+/* c += a b. a is 16 by 16, b is 16 by 8, c is 16 by 8 of f32. With g = lane / 4 and t =
+ * lane % 4, a lane has these elements:
+ *
+ *   a   rows g and g + 8, columns 2t and 2t + 1; then the same with columns 8 further on
+ *   b   rows 2t and 2t + 1 of column g; then rows 8 further on
+ *   c   rows g and g + 8, columns 2t and 2t + 1 */
 #ifdef DF_SHIM
 template <int KIND> DEV f32 half_value(u32 word, u32 high)
 {

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routines on a GPU: argsort and which as launches, and the text of all.
+ * Routines on a GPU: argsort and which as launches, and the text of all routines.
  *
- * Short rows are sorted in shared memory, many to a thread block. Long ones go through a radix
- * sort of words (key above index, as in runtime/exec/sort.c) between the result and one row of
- * work space:
+ * Short rows are sorted in shared memory, many per thread block. Long rows are sorted by a
+ * radix sort of words, a key above an index, as in runtime/exec/sort.c. It moves words
+ * between the result and one row of workspace:
  *
  *   32-bit keys    operand -> work -> out -> work -> indices in out
- *   64-bit keys    the same by lower halves, but with words in out; then upper halves, fetched
+ *   64-bit keys    the same by lower halves, but with words in out; then by upper halves, fetched
  *                  through the indices: out -> work -> ... -> indices in out
  *   8-bit keys     operand -> indices in out
  *
- * A pass is three launches: pieces of rows count digits, counts become places, pieces move words.
- * There are about as many pieces as the largest GPUs hold thread blocks, whatever the extents.
+ * A pass is three launches: pieces of rows count digits, counts become positions, pieces
+ * move words. There are about as many pieces as the largest GPUs hold thread blocks,
+ * whatever the extents.
  */
 #include "jit_cuda/kernels/routine_plan.h"
 
@@ -22,8 +23,8 @@
 #include <string.h>
 
 enum {
-    PIECES = 1024,      /* of all rows, if they are long */
-    MOST_BLOCKS = 4096, /* of a grid */
+    PIECES = 1024,      /* pieces of all rows together, when rows are long */
+    MOST_BLOCKS = 4096, /* of a grid, at most */
     FEW_BLOCKS = 256,   /* tiles are made smaller until there are so many */
     LEAST_TILE = 256
 };
@@ -104,7 +105,7 @@ static uint32_t kind_of(deft_dtype t)
     df_unreachable();
 }
 
-/* The box of rows with as few axes as it takes; returns how many. */
+/* Writes the box of rows with as few axes as possible; returns how many. */
 static uint32_t box_of(const df_routine_job *j, long long *extent, long long *step)
 {
     uint32_t n = 0;
@@ -228,7 +229,7 @@ static void plan_which(const df_routine_job *j, uint64_t work, df_cuda_launches 
                         sizeof p);
 }
 
-/* ---- routine.h ---- */
+/* ---- functions of routine.h ---- */
 
 static bool is_empty(const df_routine_job *j)
 {

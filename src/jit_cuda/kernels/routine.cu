@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Routines: what stands after the prelude, and after routine_params.h, in a program that has some
- * of them. A kernel is a function with the name of its entry; which entries there are is for
- * routine.c to say. All take their work in strides of the grid.
+ * Routines. This text follows the prelude and routine_params.h, in a program that has some
+ * of them. A kernel is a function with the name of its entry; routine.c decides which
+ * entries a program has. All kernels stride over their work by the grid.
  *
- * What must hold: keys, the order of equal ones and the order of additions are those of
+ * What must hold: keys, the order of equal keys and the order of additions are those of
  * runtime/exec/sort.c, which.c and scatter.c. Only integers are added by atomics.
  */
 
@@ -22,8 +22,8 @@ DEV u64 bits_at(u32 kind, const char *at)
     return *(const u64 *)at;
 }
 
-/* Bits of a float, of which `top` is the sign, as a number of the same order: all NaNs have one,
- * above infinity; both zeros have one. */
+/* The bits of a float, whose sign is `top`, as an integer with the same order. All NaNs are
+ * one key above infinity, and both zeros are one key. */
 DEV u64 float_key(u64 b, u64 infinity, u64 top)
 {
     const u64 all = top | (top - 1);
@@ -45,7 +45,7 @@ DEV u64 key_at(u32 kind, const char *at)
     return b;
 }
 
-/* Both zeros are 0. */
+/* Whether an element is not 0. Both zeros are 0. */
 DEV bool is_set(u32 kind, const char *at)
 {
     const u64 b = bits_at(kind, at);
@@ -58,7 +58,7 @@ DEV bool is_set(u32 kind, const char *at)
     return b != 0;
 }
 
-/* The first element of a row. */
+/* The offset of a row's first element. */
 template <typename P> DEV i64 row_at(const P &a, u64 row)
 {
     i64 at = 0;
@@ -72,8 +72,8 @@ template <typename P> DEV i64 row_at(const P &a, u64 row)
 
 /* ---- short rows: a bitonic sort in shared memory ---- */
 
-/* All pairs of words differ, but for those that fill rows up: a word has its index. With 64-bit
- * keys the index stands beside. */
+/* Words differ because a word contains its index, except those that pad rows. With 64-bit
+ * keys the index is beside the key. */
 template <bool WIDE> DEV void put_in_order(u64 *key, u32 *at, u32 i, u32 j)
 {
     const u64 x = key[i], y = key[j];
@@ -86,7 +86,8 @@ template <bool WIDE> DEV void put_in_order(u64 *key, u32 *at, u32 i, u32 j)
     at[j] = t;
 }
 
-/* Neighbouring sorted runs are merged to ones of `size`: the second one backwards, then halves. */
+/* Merges neighbouring sorted runs into runs of `size`: compares with the second run
+ * backwards, then in halves. */
 template <bool WIDE> DEV void merge_runs(u64 *key, u32 *at, u32 tile, u32 size)
 {
     for (u32 c = threadIdx.x; c < tile / 2; c += ROUTINE_THREADS) {
@@ -142,7 +143,7 @@ DEV void sort_rows_64(const rows_params &a) { sort_tiles<true>(a); }
 /* ---- long rows: a stable radix sort from the least digit, 8 bits in a pass ---- */
 
 struct piece {
-    u64 row, number; /* number: among those of the row */
+    u64 row, number; /* number: among the pieces of the row */
     i64 begin, end;
     const char *in;
     const u64 *from;
@@ -189,7 +190,7 @@ DEV void sort_count(const sort_params &a)
     }
 }
 
-/* Sums over the lanes up to this one. */
+/* Sums over the lanes up to and including this one. */
 DEV u32 scan_lanes(u32 v)
 {
     const u32 lane = threadIdx.x & 31;
@@ -200,7 +201,8 @@ DEV u32 scan_lanes(u32 v)
     return v;
 }
 
-/* Counts of a row and digit become how many stand before them: a warp for each. */
+/* Turns the counts of a row and digit into the number of elements before them. A warp for
+ * each. */
 DEV void sort_scan(const sort_params &a)
 {
     const u32 lane = threadIdx.x & 31;
@@ -217,7 +219,7 @@ DEV void sort_scan(const sort_params &a)
     }
 }
 
-/* Sums over the block's threads before this one. sums: a word for each warp. */
+/* Sums over the block's threads before this one. sums: one word per warp. */
 DEV u32 sum_before(u32 v, u32 *sums)
 {
     const u32 sum = scan_lanes(v), warp = threadIdx.x / 32;
@@ -239,9 +241,9 @@ DEV u32 lanes_alike(u32 digit, bool on)
     return same;
 }
 
-/* A tile at a time. Each warp ranks its 256 words among those of their digit, 32 by 32; thread d
- * then sums digit d over the warps. The words are sorted in shared memory first, so that neighbours
- * go to neighbouring places. */
+/* Moves words, a tile at a time. Each warp ranks its 256 words among those of their digit,
+ * 32 by 32. Thread d then sums digit d over the warps. The words are sorted in shared
+ * memory first, so that neighbours are written to neighbouring addresses. */
 DEV void sort_move(const sort_params &a)
 {
     enum { EACH_LANE = ROUTINE_TILE / ROUTINE_THREADS, WARPS = ROUTINE_THREADS / 32 };
@@ -276,7 +278,8 @@ DEV void sort_move(const sort_params &a)
             u32 here = 0;
             for (u32 w = 0; w < WARPS; w++) here += begin[w][t];
             u32 at = sum_before(here, sums);
-            shift[t] = next - at; /* from its place in the tile to that in the row, modulo 2^32 */
+            /* from the position in the tile to that in the row, modulo 2^32 */
+            shift[t] = next - at;
             next += here;
             for (u32 w = 0; w < WARPS; w++) {
                 const u32 of_warp = begin[w][t];
@@ -299,7 +302,7 @@ DEV void sort_move(const sort_params &a)
 
 /* ---- which ---- */
 
-/* The block's sum, to all of its threads. */
+/* Sums over the block, returned to all of its threads. */
 DEV u64 sum_of_block(u64 v)
 {
     __shared__ u64 sums[ROUTINE_THREADS / 32];
@@ -328,7 +331,7 @@ DEV void which_count(const which_params &a)
     }
 }
 
-/* Positions in [begin, end) into out, of which `done` stand there before. */
+/* Writes positions in [begin, end) to out, behind the `done` positions before them. */
 DEV void write_positions(const which_params &a, i64 begin, i64 end, i64 done)
 {
     enum { EACH_LANE = ROUTINE_TILE / ROUTINE_THREADS, WARPS = ROUTINE_THREADS / 32 };
@@ -381,7 +384,8 @@ struct place {
     u64 slot; /* position along kept axes */
 };
 
-/* Position number `at` of axes [first, first + n), row-major; n_kept of them so far. */
+/* Adds position number `at` along axes [first, first + n), row-major, to p. Only kept axes
+ * count for the slot. */
 DEV void go_to(const scatter_params &a, u32 first, u32 n, u64 at, place &p)
 {
     u64 kept = 1;
@@ -420,7 +424,7 @@ DEV void scatter_begin(const scatter_params &a)
     if (threadIdx.x == 0) *(u64 *)a.first_bad = ~0ull;
 }
 
-/* The first of all stays. */
+/* Keeps the first bad index. */
 DEV void note_bad(const scatter_params &a, u64 at)
 {
     atomicMin((u64 *)a.first_bad, at);
@@ -460,13 +464,13 @@ template <typename T> DEV void scatter_atomic(const scatter_params &a)
 DEV void scatter_atomic_u32(const scatter_params &a) { scatter_atomic<u32>(a); }
 DEV void scatter_atomic_u64(const scatter_params &a) { scatter_atomic<u64>(a); }
 
-/* ---- scatter: in order ---- */
+/* ---- scatter: in the order of the CPU ---- */
 
 DEV u8 plus(u8 x, u8 y) { return add_u8(x, y); }
 DEV f32 plus(f32 x, f32 y) { return add_f32(x, y); }
 DEV f64 plus(f64 x, f64 y) { return add_f64(x, y); }
 
-/* One line of values that meet, `ahead` of them read before the first is added. */
+/* Adds one line of values that meet. `ahead` of them are read before the first is added. */
 template <typename T>
 DEV void walk_line(const scatter_params &a, const place &p, i64 n, i64 index_step, i64 value_step)
 {
@@ -523,8 +527,8 @@ DEV void scatter_slots(const scatter_params &a)
     }
 }
 
-/* Words are sorted: equal slots stand together, in the order of the walk. The thread of the first
- * of them adds up all. */
+/* Words are sorted, so equal slots are neighbours, in the order of the walk. The thread of
+ * the first word of a slot adds up all of them. */
 template <typename T> DEV void scatter_runs(const scatter_params &a)
 {
     enum { AHEAD = 4 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * runtime/routine.h on a GPU: argsort, which, scatter_add and index_add as CUDA kernels, with the
- * CPU's bits. Nothing here launches: a job with addresses of the device becomes a list of launches
- * for one stream, and a set of kernels becomes the text that has their entries. Needs neither a
- * driver nor a GPU. Nothing is allocated; any thread.
+ * runtime/routine.h on a GPU: argsort, which, scatter_add and index_add as CUDA kernels,
+ * with the bits of the CPU. Nothing here launches. A job with addresses of the device
+ * becomes a list of launches for one stream, and a set of kernels becomes the text with
+ * their entries. Needs neither a driver nor a GPU. Nothing is allocated; any thread.
  *
  * For one segment (DF_SEG_ROUTINE), always in this order:
  *
@@ -14,17 +14,21 @@
  *       df_cuda_routine_threads(launch.kernel) threads, no dynamic shared memory, one parameter by
  *       value: launch.params, launch.size bytes
  *
- * The set depends on the job's dtype and extents and on whether there is a `fault`. Launches need
- * nothing of work space or result, which may hold anything (but a scatter's `out`, which is added
- * to). What lies in the work space means nothing afterwards: routines of one stream may share it.
+ * The set depends on the job's dtype and extents, and on whether there is a `fault`.
+ * Workspace and result may hold anything before the launches, except a scatter's `out`,
+ * which is added to. The contents of the workspace mean nothing afterwards, so routines of
+ * one stream may share it.
  *
- * Indices (scatter_add, index_add). With `fault`, the address of three i64 words on the device, the
- * first index outside [-n, n), in the order of the CPU, is told as {id + 1, index, n} where
- * fault[0] is still 0, negative ones counted from n: the words of runtime/exec_routine.c. Values
- * whose index lies outside are not added, with or without `fault`: leave it 0 where they were
- * checked before. df_cuda_scatter_check_plan gives the check alone (df_run_check_inputs).
+ * Checks of indices (scatter_add, index_add). `fault` is the address of three i64 words on
+ * the device, or 0. When fault[0] is still 0, the first index outside [-n, n) is reported as
+ * {id + 1, index, n}. It is the first in the order of the CPU, and negative indices are
+ * counted from n. The words are those of runtime/exec/exec_routine.c.
  *
- * Additions stand in the order of scatter.c for each element of the result, also with FAST.
+ * Values whose index is outside are not added, with or without `fault`. So pass 0 where the
+ * indices were checked before. df_cuda_scatter_check_plan does only the check
+ * (df_run_check_inputs).
+ *
+ * Additions have the order of scatter.c for each element of the result, also with FAST.
  */
 #ifndef DF_JIT_CUDA_ROUTINE_H
 #define DF_JIT_CUDA_ROUTINE_H
@@ -64,46 +68,48 @@ typedef enum df_cuda_routine {
 } df_cuda_routine;
 
 enum {
-    DF_CUDA_ROUTINE_LAUNCHES = 28, /* of a job, at most */
-    DF_CUDA_ROUTINE_WORDS = 56     /* of a parameter, 8 bytes each, at most */
+    DF_CUDA_ROUTINE_LAUNCHES = 28, /* launches of a job, at most */
+    DF_CUDA_ROUTINE_WORDS = 56     /* 8-byte words of a parameter, at most */
 };
 
 typedef struct df_cuda_launch {
     df_cuda_routine kernel;
-    uint32_t n_blocks; /* at least 1; fewer do, too */
+    uint32_t n_blocks; /* at least 1; fewer are correct, too */
     uint32_t size;     /* bytes of params */
     uint64_t params[DF_CUDA_ROUTINE_WORDS];
 } df_cuda_launch;
 
 typedef struct df_cuda_launches {
     uint32_t n;       /* 0: there is nothing to do */
-    uint64_t kernels; /* bits 1 << df_cuda_routine: those of the launches */
+    uint64_t kernels; /* set of the kernels of the launches: bits 1 << df_cuda_routine */
     df_cuda_launch at[DF_CUDA_ROUTINE_LAUNCHES];
 } df_cuda_launches;
 
 /* ---- argsort, which ---- */
 
-/* in and out need no address yet. */
+/* Bytes of workspace. The addresses of the job may still be 0. */
 size_t df_cuda_routine_work_size(const df_routine_job *job);
-/* work: address on the device. DEFT_E_LIMIT: rows of 2^32 - 1 elements or more to sort. */
+/* Plans the launches of argsort or which. work: address of the workspace on the device.
+ * Returns DEFT_E_LIMIT for rows of 2^32 - 1 or more elements to sort. */
 deft_status df_cuda_routine_plan(df_diag *d, const df_routine_job *job, uint64_t work,
                                  df_cuda_launches *out);
 
 /* ---- scatter_add, index_add ---- */
 
-/* out, index and value need no address yet. At least 8 bytes. */
+/* Bytes of workspace, at least 8. The addresses of the job may still be 0. */
 size_t df_cuda_scatter_work_size(const df_scatter_job *job);
-/* id: of the check, df_seg's `fault`. */
+/* Plans the launches of a scatter. id: of the check, the `fault` of df_seg. */
 void df_cuda_scatter_plan(const df_scatter_job *job, uint32_t id, uint64_t fault, uint64_t work,
                           df_cuda_launches *out);
-/* Indices alone, nothing is added; index alone needs an address. Work space: 8 bytes. */
+/* Plans only the check of indices; nothing is added. Of the addresses of the job only
+ * `index` must be set. Needs 8 bytes of workspace. */
 void df_cuda_scatter_check_plan(const df_scatter_job *job, uint32_t id, uint64_t fault,
                                 uint64_t work, df_cuda_launches *out);
 
 /* ---- text ---- */
 
-/* Appends the entries of a set of kernels to a program that begins with the prelude; at most once
- * for each program. Same set, same text. */
+/* Appends the entries of a set of kernels to a program that begins with the prelude, at
+ * most once per program. Same set, same text. */
 void df_cuda_routine_text(uint64_t kernels, df_str *out);
 const char *df_cuda_routine_name(df_cuda_routine kernel);
 uint32_t df_cuda_routine_threads(df_cuda_routine kernel);

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * scatter_add and index_add on a GPU, as launches. Each element of the result is a chain of
- * additions in the order of runtime/exec/scatter.c's walk. Three ways there are to keep to it:
+ * additions in the order of runtime/exec/scatter.c. There are three ways to keep that
+ * order:
  *
- *   atomic   integers of 32 and 64 bits: in any order, their sum is one
- *   walk     a thread for each position along the axes that are kept goes along all that meet there
- *   runs     what has an index of its own is sorted by target, which is stable; each target's run
- *            is added up by a thread for each element that the index says the same of
+ *   atomic   Integers of 32 and 64 bits: their sum is the same in any order.
+ *   walk     A thread for each position along the axes that are kept adds all values that
+ *            meet there.
+ *   runs     Entries, which have an index each, are sorted by target; the sort is stable.
+ *            Then a target is a run of entries. A thread adds up a run, for each element that
+ *            the entries of the run have in common.
  *
- * A walk has as many threads as positions are kept, and each takes as many steps as values meet;
- * runs take some thirty launches at most, and words to sort. Which of them costs less is guessed.
+ * A walk has as many threads as kept positions, and each takes as many steps as values
+ * meet. Runs take about thirty launches at most, and sort words. An estimate decides which
+ * of them costs less.
  */
 #include "jit_cuda/kernels/routine_plan.h"
 
@@ -17,12 +21,12 @@
 
 #include <string.h>
 
-/* Of a guess, in ns. */
-#define STEP_COST 350.0   /* of a walk: a read and a write that wait for each other */
-#define WALK_PER_NS 64.0  /* values, all threads together */
-#define RUNS_COST 40000.0 /* launches */
-#define SORT_PER_NS 64.0  /* words, a pass */
-#define RUNS_PER_NS 128.0 /* values */
+/* Constants of the estimate, in ns. */
+#define STEP_COST 350.0   /* one step of a walk: a read and a write that wait for each other */
+#define WALK_PER_NS 64.0  /* values per ns, all threads together */
+#define RUNS_COST 40000.0 /* all launches */
+#define SORT_PER_NS 64.0  /* words per ns and pass */
+#define RUNS_PER_NS 128.0 /* values per ns */
 #define MOST_WORDS ((int64_t)UINT32_MAX - 1)
 
 static int64_t extents(const df_scatter_job *j)
@@ -47,16 +51,16 @@ static scatter_params params_of(const df_scatter_job *j)
 
 enum { INDEXED = 1, KEPT = 2, MEETING = 4, REST = 8 };
 
-/* What axis i is: each is KEPT or MEETING; and it may be INDEXED, or in none of the boxes of
- * entries (REST). */
+/* The roles of axis i. It is KEPT or MEETING. It may also be INDEXED, or REST when it is in
+ * no box of entries. */
 static unsigned role_of(const df_scatter_job *j, uint32_t i)
 {
     const unsigned indexed = j->index_step[i] != 0 ? INDEXED : 0;
     return indexed | (j->out_step[i] == 0 ? MEETING : indexed ? KEPT : KEPT | REST);
 }
 
-/* Appends to a box that begins at axis `begin` of *p, and ends with its last. Neighbours that one
- * step goes along are one axis. */
+/* Appends axis i to the box [begin, *end). Axes that continue each other with one step
+ * become one. */
 static void append(scatter_params *p, uint32_t begin, uint32_t *end, const df_scatter_job *j,
                    uint32_t i)
 {
@@ -82,8 +86,8 @@ static int64_t product(const scatter_params *p, uint32_t begin, uint32_t end)
     return n;
 }
 
-/* Axes that have one of the roles `first` become the one box, those with one of `inner` the
- * other. */
+/* Makes the first box of the axes with a role in `first`, and the second box of those with
+ * a role in `inner`. */
 static void box(scatter_params *p, const df_scatter_job *j, unsigned first, unsigned inner)
 {
     uint32_t end = 0;
@@ -100,9 +104,9 @@ static void box(scatter_params *p, const df_scatter_job *j, unsigned first, unsi
 /* ---- which way ---- */
 
 typedef struct way {
-    df_cuda_routine kernel; /* that adds */
+    df_cuda_routine kernel; /* the kernel that adds */
     bool is_atomic, is_sorted;
-    int64_t n_words; /* sorted */
+    int64_t n_words; /* number of words to sort */
     uint32_t n_slots, n_passes;
 } way;
 
@@ -119,7 +123,7 @@ static void choose_kernels(deft_dtype t, way *w, df_cuda_routine *runs)
     case DEFT_I32: w->kernel = DF_CUDA_R_scatter_atomic_u32, w->is_atomic = true; return;
     case DEFT_I64: w->kernel = DF_CUDA_R_scatter_atomic_u64, w->is_atomic = true; return;
     case DEFT_BOOL:
-    case DEFT_F16: /* added up as f32 */
+    case DEFT_F16: /* their sums are made in f32 */
     case DEFT_BF16: break;
     }
     df_unreachable();
@@ -162,7 +166,8 @@ static sort_params sort_of(const way *w)
 
 /* ---- plans ---- */
 
-/* The first word of the work space is for the first bad index, aligned as what follows it. */
+/* The first word of the workspace holds the first bad index, with the alignment of what
+ * follows. */
 #define BAD_SIZE df_cuda_align(sizeof(uint64_t))
 
 static void begin(df_cuda_launches *out)
