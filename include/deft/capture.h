@@ -48,13 +48,13 @@
 extern "C" {
 #endif
 
-/* The most recordings that a capture keeps. */
+/** The most recordings that a capture keeps. */
 #define DEFT_MAX_RECORDINGS 16
 
-/* A captured function with its recordings and parameters. The program owns it. */
+/** A captured function with its recordings and parameters. The program owns it. */
 typedef struct deft_capture deft_capture;
 
-/* The function to capture. It reads in[0..n_in), assigns what it likes, and sets
+/** The function to capture. It reads in[0..n_in), assigns what it likes, and sets
  * out[0..n_out), which are NULL before. A result that stays NULL gives DEFT_E_ARG. user is
  * that of deft_capture_create.
  *
@@ -68,17 +68,17 @@ typedef struct deft_capture deft_capture;
 typedef deft_status (*deft_capture_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                        deft_tensor **out, size_t n_out, void *user);
 
-/* Makes a capture, which the caller owns, and runs nothing yet. user is passed to fn and
+/** Makes a capture, which the caller owns, and runs nothing yet. user is passed to fn and
  * must be valid at every call. Returns NULL on a mistake: DEFT_E_ARG for a NULL fn,
  * DEFT_E_MEMORY. */
 DEFT_API deft_capture *deft_capture_create(deft_ctx *cx, deft_capture_fn fn, void *user);
 
-/* Destroys the capture and sets *c to NULL. NULL and *c NULL are allowed. It must come
+/** Destroys the capture and sets *c to NULL. NULL and *c NULL are allowed. It must come
  * before deft_ctx_destroy. When the captured function itself calls it, the capture ends
  * with that call. */
 DEFT_API void deft_capture_destroy(deft_capture **c);
 
-/* Runs the function, or replays a recording of it, as one step. No step may be open, else
+/** Runs the function, or replays a recording of it, as one step. No step may be open, else
  * the status is DEFT_E_STATE. in and out must not overlap: DEFT_E_ARG.
  *
  * out[0..n_out) get new tensors, which belong to the innermost open scope and keep their
@@ -91,36 +91,36 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_capture_call(deft_capture *c, deft_ten
                                                        size_t n_in, deft_tensor **out,
                                                        size_t n_out);
 
-/* Sets a parameter from the next call on. The name is copied. DEFT_E_ARG: c is NULL, the name
+/** Sets a parameter from the next call on. The name is copied. DEFT_E_ARG: c is NULL, the name
  * is empty, or the parameter was set as the other kind of number. DEFT_E_MEMORY. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_f(deft_capture *c, const char *name,
                                                         double value);
 DEFT_API DEFT_MUST_CHECK deft_status deft_capture_set_i(deft_capture *c, const char *name,
                                                         int64_t value);
 
-/* Inside a captured function: the parameter of that name, a bare number as deft_num makes
+/** Inside a captured function: the parameter of that name, a bare number as deft_num makes
  * it. DEFT_E_STATE: no captured function runs. DEFT_E_ARG: the parameter was never set, or
  * was set as the other kind of number. */
 DEFT_API deft_tensor *deft_param_f(deft_ctx *cx, const char *name);
 DEFT_API deft_tensor *deft_param_i(deft_ctx *cx, const char *name);
 
-/* A bare number, like deft_num, that a captured function may use and that keeps its value. */
+/** A bare number, like deft_num, that a captured function may use and that keeps its value. */
 DEFT_API deft_tensor *deft_const_f(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_const_i(deft_ctx *cx, int64_t value);
 
-/* Counters since the capture was made. */
+/** Counters since the capture was made. */
 typedef struct deft_capture_stats {
-    uint64_t calls;      /* Calls. */
-    uint64_t replayed;   /* Calls that ran no C code. */
-    uint64_t recordings; /* Recordings that were made. */
-    uint64_t missed;     /* Calls that found recordings, none of which fitted. */
+    uint64_t calls;      /**< Calls. */
+    uint64_t replayed;   /**< Calls that ran no C code. */
+    uint64_t recordings; /**< Recordings that were made. */
+    uint64_t missed;     /**< Calls that found recordings, none of which fitted. */
 } deft_capture_stats;
 
-/* Copies the counters to *out. size is sizeof(deft_capture_stats). When c or out is NULL, the
+/** Copies the counters to *out. size is sizeof(deft_capture_stats). When c or out is NULL, the
  * call does nothing. */
 DEFT_API void deft_capture_stats_read(const deft_capture *c, deft_capture_stats *out, size_t size);
 
-/* Why the latest call ran C code, in one line; "" when it ran none, and for NULL. The text is
+/** Why the latest call ran C code, in one line; "" when it ran none, and for NULL. The text is
  * valid until the next call of c. */
 DEFT_API const char *deft_capture_reason(const deft_capture *c);
 

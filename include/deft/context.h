@@ -53,24 +53,24 @@
 extern "C" {
 #endif
 
-/* What contexts share: devices, compiler, caches and memory. */
+/** What contexts share: devices, compiler, caches and memory. */
 typedef struct deft_runtime deft_runtime;
 
-/* Records calls and runs them. */
+/** Records calls and runs them. */
 typedef struct deft_ctx deft_ctx;
 
-/* A tensor of one context: an array, computed or still pending. tensor.h has the calls. */
+/** A tensor of one context: an array, computed or still pending. tensor.h has the calls. */
 typedef struct deft_tensor deft_tensor;
 
-/* The version of these headers. deft_version() is that of the library. */
+/** The version of these headers. deft_version() is that of the library. */
 #define DEFT_VERSION_MAJOR 0
 #define DEFT_VERSION_MINOR 1
 #define DEFT_VERSION_PATCH 0
 
-/* The version as "0.1.0", a static text. Any thread. */
+/** The version as "0.1.0", a static text. Any thread. */
 DEFT_API const char *deft_version(void);
 
-/* Where values live and work runs (device.h): DEFT_CPU, or a GPU by the number that the
+/** Where values live and work runs (device.h): DEFT_CPU, or a GPU by the number that the
  * driver gives it. */
 typedef int32_t deft_device;
 #define DEFT_CPU ((deft_device)0)
@@ -78,49 +78,49 @@ typedef int32_t deft_device;
 
 /* ---- runtime ---- */
 
-/* How kernels are run. All tiers give the same bits; they differ in when code is ready. GPU
+/** How kernels are run. All tiers give the same bits; they differ in when code is ready. GPU
  * code is always compiled. In DEFT_TIER_AUTO a run on a GPU waits only for code that has no
  * fallback. */
 typedef enum deft_tier {
-    /* Starts at once with the interpreter or unoptimized code. A background thread compiles
+    /** Starts at once with the interpreter or unoptimized code. A background thread compiles
      * optimized code. */
     DEFT_TIER_AUTO = 0,
-    DEFT_TIER_INTERPRET = 1, /* Never compiles. */
-    DEFT_TIER_QUICK = 2,     /* Compiles without optimization and waits for the code. */
-    DEFT_TIER_FULL = 3       /* Compiles with optimization and waits for the code. */
+    DEFT_TIER_INTERPRET = 1, /**< Never compiles. */
+    DEFT_TIER_QUICK = 2,     /**< Compiles without optimization and waits for the code. */
+    DEFT_TIER_FULL = 3       /**< Compiles with optimization and waits for the code. */
 } deft_tier;
 
-/* Options of a runtime. Members that are zero have the default that their comment names.
+/** Options of a runtime. Members that are zero have the default that their comment names.
  * Texts are read during deft_runtime_create only. */
 typedef struct deft_runtime_options {
-    size_t size; /* sizeof(deft_runtime_options) */
-    /* Threads that compute, including the caller. 0: the variable DEFT_NUM_THREADS, else
+    size_t size; /**< sizeof(deft_runtime_options) */
+    /** Threads that compute, including the caller. 0: the variable DEFT_NUM_THREADS, else
      * all processors that the process may use. */
     uint32_t n_threads;
-    /* In AUTO the variable DEFT_TIER decides: interp, 0, 1 or sync. Both 1 and sync mean
+    /** In AUTO the variable DEFT_TIER decides: interp, 0, 1 or sync. Both 1 and sync mean
      * FULL. */
     deft_tier tier;
-    /* Freed value memory that is kept for reuse, in bytes. 0: 1 GiB. */
+    /** Freed value memory that is kept for reuse, in bytes. 0: 1 GiB. */
     uint64_t max_cached_bytes;
-    uint64_t max_code_bytes; /* Compiled kernels that are kept, in bytes. 0: 256 MiB. */
-    uint64_t max_plan_bytes; /* Plans that are kept, in bytes. 0: 256 MiB. */
-    /* Width of vectors in bytes. 0: that of the machine. 16 or 32 narrow it, for tests. */
+    uint64_t max_code_bytes; /**< Compiled kernels that are kept, in bytes. 0: 256 MiB. */
+    uint64_t max_plan_bytes; /**< Plans that are kept, in bytes. 0: 256 MiB. */
+    /** Width of vectors in bytes. 0: that of the machine. 16 or 32 narrow it, for tests. */
     uint32_t max_vector_bytes;
-    /* Bits of hashes that count. 0: all 128. Fewer force collisions, for tests. */
+    /** Bits of hashes that count. 0: all 128. Fewer force collisions, for tests. */
     uint32_t hash_bits;
-    int measure; /* Non-zero: the times of deft_stats are measured. */
-    /* Topics as in the variable DEFT_LOG ("why,fusion,-cache"). NULL: the variable decides. */
+    int measure; /**< Non-zero: the times of deft_stats are measured. */
+    /** Topics as in the variable DEFT_LOG ("why,fusion,-cache"). NULL: the variable decides. */
     const char *log;
-    /* Receives each line of the log. NULL: there is no log. */
+    /** Receives each line of the log. NULL: there is no log. */
     void (*log_hook)(void *user, const char *topic, const char *line);
-    void *log_user; /* Passed to log_hook. */
+    void *log_user; /**< Passed to log_hook. */
 
-    /* Replaces malloc, realloc and free: old NULL allocates, new_size 0 frees. It is called
+    /** Replaces malloc, realloc and free: old NULL allocates, new_size 0 frees. It is called
      * from any thread. NULL: the C library's allocator. */
     void *(*resize)(void *user, void *old, size_t old_size, size_t new_size);
-    void *resize_user; /* Passed to resize. */
+    void *resize_user; /**< Passed to resize. */
 
-    /* After this many launches in a row with equal extents, a kernel is also compiled for
+    /** After this many launches in a row with equal extents, a kernel is also compiled for
      * them. For equal numbers it takes 16 times as many. The general code stays for all
      * other launches.
      *
@@ -129,32 +129,32 @@ typedef struct deft_runtime_options {
      * the launch waits for the code; this is for tests. UINT32_MAX: never. */
     uint32_t variant_launches;
 
-    /* The folder of the structured log (docs/trace-format.md), made with mode 0700 when it
+    /** The folder of the structured log (docs/trace-format.md), made with mode 0700 when it
      * is missing. This runtime writes files of its own there, with mode 0600.
      *
      * NULL: the variable DEFT_TRACE_DIR. When that is empty or missing, or this is "",
      * there is no structured log. A folder that cannot be made or written is no failure.
      * The log topic "error" and deft_message of new contexts then give the reason. */
     const char *trace_dir;
-    /* Size at which the next file begins. 0: DEFT_TRACE_BYTES, else 256 MiB. */
+    /** Size at which the next file begins. 0: DEFT_TRACE_BYTES, else 256 MiB. */
     uint64_t trace_file_bytes;
-    /* Files that are kept; the first one always is. 0: DEFT_TRACE_FILES, else 8. */
+    /** Files that are kept; the first one always is. 0: DEFT_TRACE_FILES, else 8. */
     uint32_t trace_files;
 
-    /* Non-zero: before a plan runs for the first time, its trace and the values of its
+    /** Non-zero: before a plan runs for the first time, its trace and the values of its
      * inputs are stored beside the log, for `deft run` (docs/cli.md). This is slow. 0:
      * DEFT_TRACE_INPUTS. */
     int trace_inputs;
-    /* A bound on what is stored so, in bytes. What exceeds it is left out, and this is
+    /** A bound on what is stored so, in bytes. What exceeds it is left out, and this is
      * logged. 0: DEFT_TRACE_INPUTS_BYTES, else 256 MiB. */
     uint64_t trace_input_bytes;
 
-    /* Bounds for each GPU, in bytes: on its value memory including what is kept for reuse,
+    /** Bounds for each GPU, in bytes: on its value memory including what is kept for reuse,
      * and on what is kept for reuse alone. 0: no bound. */
     uint64_t max_device_bytes, max_device_cached_bytes;
 } deft_runtime_options;
 
-/* Makes a runtime. options NULL means defaults. On failure *out is NULL.
+/** Makes a runtime. options NULL means defaults. On failure *out is NULL.
  *
  * A runtime is counted: the maker has one reference, and so has each context. Failures:
  * DEFT_E_ARG, DEFT_E_MEMORY. A missing compiler is no failure: kernels are then interpreted
@@ -163,21 +163,21 @@ typedef struct deft_runtime_options {
 DEFT_API DEFT_MUST_CHECK deft_status deft_runtime_create(const deft_runtime_options *options,
                                                          deft_runtime **out);
 
-/* Gives the maker's reference back and sets *rt to NULL. NULL is allowed. Any thread. */
+/** Gives the maker's reference back and sets *rt to NULL. NULL is allowed. Any thread. */
 DEFT_API void deft_runtime_destroy(deft_runtime **rt);
 
-/* The compiler: "llvm 19.1.7 znver5 64-byte vectors", or "interpreter: <why there is
+/** The compiler: "llvm 19.1.7 znver5 64-byte vectors", or "interpreter: <why there is
  * none>". Starts the compiler when nothing has, and waits for it. The text lives as long as
  * rt. rt NULL gives "". Any thread. */
 DEFT_API const char *deft_runtime_compiler(const deft_runtime *rt);
 
-/* The number of threads that compute, including the caller; 0 for NULL. Any thread. */
+/** The number of threads that compute, including the caller; 0 for NULL. Any thread. */
 DEFT_API uint32_t deft_runtime_threads(const deft_runtime *rt);
 
-/* Waits until no kernel is being compiled in the background. Any thread. */
+/** Waits until no kernel is being compiled in the background. Any thread. */
 DEFT_API void deft_runtime_settle(deft_runtime *rt);
 
-/* Gives cached free memory back to the system, and that of GPUs to their drivers. Any
+/** Gives cached free memory back to the system, and that of GPUs to their drivers. Any
  * thread.
  *
  * Graphs for replay are dropped, and are recorded again when their steps come again. The
@@ -187,57 +187,57 @@ DEFT_API void deft_runtime_trim(deft_runtime *rt);
 
 /* ---- context ---- */
 
-/* How exact results are (docs/accuracy.md). */
+/** How exact results are (docs/accuracy.md). */
 typedef enum deft_numerics {
-    /* The same bits whatever is fused, at any number of threads and any vector width. */
+    /** The same bits whatever is fused, at any number of threads and any vector width. */
     DEFT_STRICT = 0,
-    /* Allows contraction, reassociation, matrix products of other libraries, and estimates. */
+    /** Allows contraction, reassociation, matrix products of other libraries, and estimates. */
     DEFT_FAST = 1
 } deft_numerics;
 
-/* What happens when a read, eval, print or save inside a step would have to compute. The
+/** What happens when a read, eval, print or save inside a step would have to compute. The
  * step is then computed in pieces. */
 typedef enum deft_sync_policy {
-    DEFT_SYNC_DEFAULT = 0, /* As the options of the context say; in those, ALLOW. */
+    DEFT_SYNC_DEFAULT = 0, /**< As the options of the context say; in those, ALLOW. */
     DEFT_SYNC_ALLOW = 1,
-    /* Computes, and reports it each time (deft_explain, log topic "why"). */
+    /** Computes, and reports it each time (deft_explain, log topic "why"). */
     DEFT_SYNC_WARN = 2,
-    /* The call fails with DEFT_E_STATE. Nothing changes, and the step goes on. */
+    /** The call fails with DEFT_E_STATE. Nothing changes, and the step goes on. */
     DEFT_SYNC_REFUSE = 3
 } deft_sync_policy;
 
-/* The progress of a compilation for which a call waits. The texts are valid during the
+/** The progress of a compilation for which a call waits. The texts are valid during the
  * callback only. */
 typedef struct deft_progress {
-    size_t size;      /* sizeof(deft_progress) */
-    const char *ops;  /* Operators of a kernel that is being compiled: "mul, exp, sum"; or "". */
-    const char *site; /* Call site of the last of them: "mlp.c:41 (block)"; or "". */
-    /* Kernels that are ready, and all kernels for which the call waits. */
+    size_t size;      /**< sizeof(deft_progress) */
+    const char *ops;  /**< Operators of a kernel that is being compiled: "mul, exp, sum"; or "". */
+    const char *site; /**< Call site of the last of them: "mlp.c:41 (block)"; or "". */
+    /** Kernels that are ready, and all kernels for which the call waits. */
     uint32_t n_done, n_kernels;
-    uint64_t elapsed_ns; /* Time since the wait began. */
+    uint64_t elapsed_ns; /**< Time since the wait began. */
 } deft_progress;
 
-/* Whether runs on a GPU are replayed as graphs (docs/graphs.md). The results are the same. */
+/** Whether runs on a GPU are replayed as graphs (docs/graphs.md). The results are the same. */
 typedef enum deft_replay {
-    DEFT_REPLAY_DEFAULT, /* As the variable DEFT_REPLAY says, "off" or "graphs"; else off. */
-    DEFT_REPLAY_OFF,     /* Kernels are launched one by one. */
-    DEFT_REPLAY_GRAPHS   /* A run that the program repeats is launched as one graph. */
+    DEFT_REPLAY_DEFAULT, /**< As the variable DEFT_REPLAY says, "off" or "graphs"; else off. */
+    DEFT_REPLAY_OFF,     /**< Kernels are launched one by one. */
+    DEFT_REPLAY_GRAPHS   /**< A run that the program repeats is launched as one graph. */
 } deft_replay;
 
-/* Options of a context. Members that are zero have the default that their comment names. */
+/** Options of a context. Members that are zero have the default that their comment names. */
 typedef struct deft_ctx_options {
-    size_t size; /* sizeof(deft_ctx_options) */
-    deft_numerics numerics;
-    int no_fusion;      /* Non-zero: one kernel for each operator, for comparison. */
-    int no_simplify;    /* Non-zero: traces are not simplified before fusion. */
-    uint32_t max_nodes; /* Pending records at which a cut is forced and reported. 0: 2^21. */
+    size_t size;            /**< sizeof(deft_ctx_options) */
+    deft_numerics numerics; /**< How exact results are. */
+    int no_fusion;          /**< Non-zero: one kernel for each operator, for comparison. */
+    int no_simplify;        /**< Non-zero: traces are not simplified before fusion. */
+    uint32_t max_nodes;     /**< Pending records at which a cut is forced and reported. 0: 2^21. */
 
-    deft_sync_policy syncs; /* The policy of steps whose own options leave it at the default. */
-    /* Budgets of steps whose own options leave them 0 (deft_step_options). max_bytes is
+    deft_sync_policy syncs; /**< The policy of steps whose own options leave it at the default. */
+    /** Budgets of steps whose own options leave them 0 (deft_step_options). max_bytes is
      * valid outside steps too. */
     uint64_t max_bytes, max_latency_ns;
 
-    /* Called while a call on the context waits for kernels to be compiled. The first call
+    /** Called while a call on the context waits for kernels to be compiled. The first call
      * comes after 100 ms, and then one every 100 ms, never more often. It comes on the
      * thread that waits. For a submitted step this may be the thread of the context.
      *
@@ -250,34 +250,34 @@ typedef struct deft_ctx_options {
      * matrix products are an exception: they are compiled elsewhere and are not reported.
      * NULL: none. */
     int (*progress)(void *user, const deft_progress *now);
-    void *progress_user; /* Passed to progress. */
-    /* For steps whose own options leave it 0, and outside steps. */
+    void *progress_user; /**< Passed to progress. */
+    /** For steps whose own options leave it 0, and outside steps. */
     uint64_t max_temporary_bytes;
 
-    /* Where the context computes (device.h). DEFT_CPU: as the variable DEFT_DEVICE says
+    /** Where the context computes (device.h). DEFT_CPU: as the variable DEFT_DEVICE says
      * ("cpu", "cuda:0"); else on the CPU, and on a GPU what has an operand there. */
     deft_device device;
 
-    /* Non-zero: where the GPU cannot be used, the context computes on the CPU, and the
+    /** Non-zero: where the GPU cannot be used, the context computes on the CPU, and the
      * reason goes to the log topic "plugin". */
     int allow_cpu;
 
-    /* A CUstream of the caller on that device. The context enqueues its work there, in
+    /** A CUstream of the caller on that device. The context enqueues its work there, in
      * place of a stream of its own. The stream must exist until the context is destroyed.
      * NULL: none. */
     void *stream;
 
-    /* For GPUs. A driver without graphs is no failure; the log topic "plugin" reports it. */
+    /** For GPUs. A driver without graphs is no failure; the log topic "plugin" reports it. */
     deft_replay replay;
-    /* Runs at one position of a step before a graph is made there. 0: 1. */
+    /** Runs at one position of a step before a graph is made there. 0: 1. */
     uint32_t replay_warm_up;
-    /* A bound on the memory that all graphs of a GPU share, in bytes. 0: no bound. Then
+    /** A bound on the memory that all graphs of a GPU share, in bytes. 0: no bound. Then
      * there are no graphs where the driver has no virtual memory, because the memory would
      * be taken at once. */
     uint64_t replay_max_bytes;
 } deft_ctx_options;
 
-/* Makes a context, which belongs to the calling thread. rt NULL means a runtime of its own;
+/** Makes a context, which belongs to the calling thread. rt NULL means a runtime of its own;
  * otherwise the context holds a reference to rt. options NULL means defaults.
  *
  * DEFT_E_BACKEND: the device cannot be used. The reason goes to the log topic "error", and
@@ -286,18 +286,18 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_ctx_create(deft_runtime *rt,
                                                      const deft_ctx_options *options,
                                                      deft_ctx **out);
 
-/* Ends all scopes, drops all tensors, and sets *cx to NULL. NULL is allowed. A mistake that
+/** Ends all scopes, drops all tensors, and sets *cx to NULL. NULL is allowed. A mistake that
  * the program was never told of goes to the log hook. */
 DEFT_API void deft_ctx_destroy(deft_ctx **cx);
 
-/* The runtime of cx, borrowed; NULL for NULL. */
+/** The runtime of cx, borrowed; NULL for NULL. */
 DEFT_API deft_runtime *deft_ctx_runtime(deft_ctx *cx);
 
-/* The status of the undelivered mistake, or DEFT_OK. The call does not deliver the mistake.
+/** The status of the undelivered mistake, or DEFT_OK. The call does not deliver the mistake.
  * cx NULL gives DEFT_E_ARG. */
 DEFT_API deft_status deft_error(const deft_ctx *cx);
 
-/* The sentence of the latest failure, with the source line of the call that made the
+/** The sentence of the latest failure, with the source line of the call that made the
  * mistake. It is the first of these that exists:
  *   - the sentence of the latest acting call, when that call failed;
  *   - the sentence of the undelivered mistake;
@@ -308,30 +308,30 @@ DEFT_API deft_status deft_error(const deft_ctx *cx);
  * The text is valid until the next call on cx. cx NULL gives "". */
 DEFT_API const char *deft_message(const deft_ctx *cx);
 
-/* Forgets the undelivered mistake, the assignments that tensors miss, and the latest
+/** Forgets the undelivered mistake, the assignments that tensors miss, and the latest
  * sentence. */
 DEFT_API void deft_clear(deft_ctx *cx);
 
-/* Makes the running or the next step, read or eval of cx fail with DEFT_E_INTERRUPTED. That
+/** Makes the running or the next step, read or eval of cx fail with DEFT_E_INTERRUPTED. That
  * call then has no effect. Any thread; safe in signal handlers. cx must exist during the
  * call. */
 DEFT_API void deft_interrupt(deft_ctx *cx);
 
 /* ---- scopes and steps ---- */
 
-/* A token of an open scope or step: plain data of 16 bytes that may be copied. When a scope or
+/** A token of an open scope or step: plain data of 16 bytes that may be copied. When a scope or
  * step cannot be opened, its depth is 0, and its end returns the status of the mistake. */
 typedef struct deft_scope {
-    deft_ctx *cx;
-    uint32_t serial;
-    uint32_t depth;
+    deft_ctx *cx;    /**< The context of the scope. */
+    uint32_t serial; /**< Private to deft. */
+    uint32_t depth;  /**< Private to deft, but 0 when the scope could not be opened. */
 } deft_scope;
 
-/* Opens a scope. Tensors that are made while it is the innermost one end with it. Scopes
+/** Opens a scope. Tensors that are made while it is the innermost one end with it. Scopes
  * nest: up to 63 scopes and steps may be open, else DEFT_E_LIMIT. */
 DEFT_API deft_scope deft_scope_begin(deft_ctx *cx);
 
-/* Ends s, and every scope that is still open inside it. At the end of an outermost scope,
+/** Ends s, and every scope that is still open inside it. At the end of an outermost scope,
  * the pending values of kept tensors are computed. The error rule above says when a mistake
  * is delivered.
  *
@@ -339,7 +339,7 @@ DEFT_API deft_scope deft_scope_begin(deft_ctx *cx);
  * those of a delivered mistake and of a computation (eval.h). */
 DEFT_API DEFT_MUST_CHECK deft_status deft_scope_end(deft_scope s);
 
-/* Ends s and moves t to the scope around it. Returns the new handle of the tensor, or NULL.
+/** Ends s and moves t to the scope around it. Returns the new handle of the tensor, or NULL.
  *
  * The tensor keeps what it is: its pending work, a number without a dtype, an assignment
  * that it misses. Memory of deft_wrap_mut moves along too, unless deft_keep made t the
@@ -347,21 +347,21 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_scope_end(deft_scope s);
  * becomes a tensor of its own. DEFT_E_STATE: s is not open, or is a step. */
 DEFT_API deft_tensor *deft_scope_return(deft_scope s, deft_tensor *t);
 
-/* Opens a step: a scope that is also a transaction. Its end computes as one unit every
+/** Opens a step: a scope that is also a transaction. Its end computes as one unit every
  * assignment and every pending tensor that lives on outside it.
  *
  * When anything fails (a recording mistake, memory, an interrupt), none of its assignments
  * takes effect. Steps do not nest: DEFT_E_STATE. Scopes may be opened inside. */
 DEFT_API deft_scope deft_step_begin(deft_ctx *cx);
 
-/* Ends the step s, and every scope that is still open inside it, and computes it. On failure
+/** Ends the step s, and every scope that is still open inside it, and computes it. On failure
  * the tensors assigned in it have their former values, and the step has ended.
  *
  * DEFT_E_STATE: s is no open step. Other statuses are those of a delivered mistake and of a
  * computation (eval.h). */
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
 
-/* Ends the step as deft_step_end does, but a thread of the context runs its kernels while
+/** Ends the step as deft_step_end does, but a thread of the context runs its kernels while
  * the program goes on. That thread is started by the first submit.
  *
  * DEFT_OK means that all is recorded, planned and compiled. Tensors may be used, assigned
@@ -384,14 +384,14 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_step_end(deft_scope s);
  * Memory of deft_wrap_mut may be half written. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_submit(deft_scope s);
 
-/* Delivers the undelivered mistake, whichever tensors it concerns. When there is none,
+/** Delivers the undelivered mistake, whichever tensors it concerns. When there is none,
  * waits for the step in flight and for all work that was enqueued on GPUs.
  *
  * DEFT_OK means that the values are there, or that nothing was in flight. A failure on a
  * GPU is returned here, or by a call that waits earlier. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
 
-/* Budgets of a step. When a recording call finds a budget used up, it computes all that is
+/** Budgets of a step. When a recording call finds a budget used up, it computes all that is
  * pending and reports it (deft_explain, log topic "why"). Results do not change, and the
  * step stays one transaction. A tensor that cannot be computed, for example for an index
  * out of range, stays pending until a call asks for it. Inside deft_grad, deft_vmap and the
@@ -404,23 +404,23 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_wait(deft_ctx *cx);
  * a gradient is taken. So a budget bounds what is pending. A step in which everything can
  * still be differentiated grows with its length. */
 typedef struct deft_step_options {
-    size_t size;            /* sizeof(deft_step_options) */
-    deft_sync_policy syncs; /* DEFT_SYNC_DEFAULT: the policy of the context. */
-    /* Pending records since the latest cut by a budget, including those from before the
+    size_t size;            /**< sizeof(deft_step_options) */
+    deft_sync_policy syncs; /**< DEFT_SYNC_DEFAULT: the policy of the context. */
+    /** Pending records since the latest cut by a budget, including those from before the
      * step. 0: the limit of the context. */
     uint32_t max_nodes;
 
-    /* Bytes of memory that only pending records hold: values whose handles have ended or
+    /** Bytes of memory that only pending records hold: values whose handles have ended or
      * were assigned since. A cut frees this memory, except what a gradient may read. 0: the
      * limit of the context; a context whose limit is 0 has none. */
     uint64_t max_bytes;
 
-    /* Nanoseconds since the step began to record, or since its latest cut by a budget. The
+    /** Nanoseconds since the step began to record, or since its latest cut by a budget. The
      * clock is read every few records. 0: the limit of the context; a context whose limit
      * is 0 has none. */
     uint64_t max_latency_ns;
 
-    /* Bytes of temporaries while the step runs, in one piece of memory. Inputs, results and
+    /** Bytes of temporaries while the step runs, in one piece of memory. Inputs, results and
      * memory that is written in place do not count. Values beyond the bound are not kept,
      * but computed again where they are read late. The bits are the same, those of random
      * numbers too. A lower bound never takes more memory than a higher one, and never
@@ -432,20 +432,20 @@ typedef struct deft_step_options {
     uint64_t max_temporary_bytes;
 } deft_step_options;
 
-/* deft_step_begin with options, which are copied. NULL means none. A size of 0 is a mistake
+/** deft_step_begin with options, which are copied. NULL means none. A size of 0 is a mistake
  * (DEFT_E_ARG). */
 DEFT_API deft_scope deft_step_begin_with(deft_ctx *cx, const deft_step_options *options);
 
-/* The memory that a step takes while it runs, in bytes. */
+/** The memory that a step takes while it runs, in bytes. */
 typedef struct deft_step_memory {
-    uint64_t temporary_bytes; /* At the peak. max_temporary_bytes bounds this. */
-    /* Results in new memory, including those that may take over older memory. */
+    uint64_t temporary_bytes; /**< At the peak. max_temporary_bytes bounds this. */
+    /** Results in new memory, including those that may take over older memory. */
     uint64_t result_bytes;
-    /* Kernels and products that run again because their values are not kept. */
+    /** Kernels and products that run again because their values are not kept. */
     uint64_t repeated;
 } deft_step_memory;
 
-/* What the end of s would take if it came now. size is sizeof(deft_step_memory). The step
+/** What the end of s would take if it came now. size is sizeof(deft_step_memory). The step
  * is planned and its kernels are compiled, but nothing runs; the end then finds the plan.
  * The step goes on, also after a failure.
  *
@@ -455,12 +455,12 @@ typedef struct deft_step_memory {
 DEFT_API DEFT_MUST_CHECK deft_status deft_step_memory_read(deft_scope s, deft_step_memory *out,
                                                            size_t size);
 
-/* Ends the step as if it had never been. A mistake that was recorded in it is forgotten. When
+/** Ends the step as if it had never been. A mistake that was recorded in it is forgotten. When
  * s is no open step, the call does nothing. Inside the function of a loop, a branch or
  * deft_vmap it is a mistake, DEFT_E_STATE. */
 DEFT_API void deft_step_abort(deft_scope s);
 
-/* Makes t outlive its scope, until deft_drop has been called once for each keep. Returns t,
+/** Makes t outlive its scope, until deft_drop has been called once for each keep. Returns t,
  * or NULL for a mistake. A kept view is a tensor of its own: assigning to it no longer
  * writes the tensor that it showed.
  *
@@ -468,7 +468,7 @@ DEFT_API void deft_step_abort(deft_scope s);
  * DEFT_E_LIMIT: one tensor has more than 65535 keeps. DEFT_E_MEMORY is possible. */
 DEFT_API deft_tensor *deft_keep(deft_tensor *t);
 
-/* Gives back one keep and sets *t to NULL. NULL and *t NULL are allowed. A tensor that
+/** Gives back one keep and sets *t to NULL. NULL and *t NULL are allowed. A tensor that
  * belongs to no scope, was never kept and is not computed ends with the call. */
 DEFT_API void deft_drop(deft_tensor **t);
 
@@ -480,13 +480,13 @@ DEFT_API void deft_drop(deft_tensor **t);
  * cx NULL does nothing.
  */
 
-/* For bindings, whose own call sites mean nothing. The following calls on cx are attributed
+/** For bindings, whose own call sites mean nothing. The following calls on cx are attributed
  * to this line of their user's program, until the next deft_site. Texts show the file
  * without folders, and at most 63 bytes of it. file NULL returns to the place of the call
  * itself. */
 DEFT_API void deft_site(deft_ctx *cx, const char *file, int line);
 
-/* Attributes the following calls to `name` ("encoder", at most 63 bytes), until its end.
+/** Attributes the following calls to `name` ("encoder", at most 63 bytes), until its end.
  * Labels nest, 64 deep: "mlp.c:41 (block) in encoder/attention". The end of a scope or step
  * ends the labels that began inside it.
  *
@@ -498,47 +498,47 @@ DEFT_API void deft_label_end(deft_ctx *cx);
 
 /* ---- counters ---- */
 
-/* Counters. Those of the context begin when it is made. A comment names those of the
+/** Counters. Those of the context begin when it is made. A comment names those of the
  * runtime. */
 typedef struct deft_stats {
-    uint64_t ops_recorded; /* operations recorded */
-    uint64_t cuts;         /* Materializations. */
-    /* Cuts whose records equalled earlier ones, so that nothing was extracted again. */
+    uint64_t ops_recorded; /**< operations recorded */
+    uint64_t cuts;         /**< Materializations. */
+    /** Cuts whose records equalled earlier ones, so that nothing was extracted again. */
     uint64_t cuts_matched;
-    /* Plans: built, found by key and guards, not found, and found by key but refused by
+    /** Plans: built, found by key and guards, not found, and found by key but refused by
      * guards. */
     uint64_t plans_built, plan_hits, plan_misses, guard_misses;
-    uint64_t kernels_compiled; /* Of the runtime: in all tiers. */
-    uint64_t kernels_known;    /* Of the runtime: distinct kernels. */
-    uint64_t launches;         /* Fork-joins. */
-    uint64_t kernels_run;      /* Segments over all launches. */
-    uint64_t interpreted;      /* Segments that the interpreter ran. */
-    /* Records that a later cut computed again. Views and leaves are not counted, except
+    uint64_t kernels_compiled; /**< Of the runtime: in all tiers. */
+    uint64_t kernels_known;    /**< Of the runtime: distinct kernels. */
+    uint64_t launches;         /**< Fork-joins. */
+    uint64_t kernels_run;      /**< Segments over all launches. */
+    uint64_t interpreted;      /**< Segments that the interpreter ran. */
+    /** Records that a later cut computed again. Views and leaves are not counted, except
      * random numbers. */
     uint64_t recomputed;
-    uint64_t donated; /* Results that were stored in the memory of the value they replace. */
-    uint64_t syncs;   /* Reads that had to compute. */
-    /* Of the runtime: value memory, the last two in bytes. */
+    uint64_t donated; /**< Results that were stored in the memory of the value they replace. */
+    uint64_t syncs;   /**< Reads that had to compute. */
+    /** Of the runtime: value memory, the last two in bytes. */
     uint64_t system_allocations, live_bytes, peak_bytes;
 
-    /* Nanoseconds, with the option `measure` of the runtime. ns_run includes ns_kernels. */
+    /** Nanoseconds, with the option `measure` of the runtime. ns_run includes ns_kernels. */
     uint64_t ns_record_to_key, ns_plan, ns_compile, ns_run, ns_kernels;
-    /* Cuts that ran one kernel for each operator, because the fuser found no sound plan.
+    /** Cuts that ran one kernel for each operator, because the fuser found no sound plan.
      * This is a defect of deft; the log topic "error" reports it once for each program. */
     uint64_t cuts_unfused;
-    /* Steps that the context's thread ran; counted when they are waited for. */
+    /** Steps that the context's thread ran; counted when they are waited for. */
     uint64_t submitted;
 
-    /* Of the runtime: kernels compiled for launches that were alike, which kernels_compiled
+    /** Of the runtime: kernels compiled for launches that were alike, which kernels_compiled
      * includes, and those dropped again because launches changed. */
     uint64_t variants_made, variants_dropped;
 } deft_stats;
 
-/* Copies the counters to *out. size is sizeof(deft_stats). When cx or out is NULL, the call
+/** Copies the counters to *out. size is sizeof(deft_stats). When cx or out is NULL, the call
  * does nothing. */
 DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
 
-/* Writes a text about cx into buf, cut at n bytes and always terminated. Returns the full
+/** Writes a text about cx into buf, cut at n bytes and always terminated. Returns the full
  * length. It returns 0 for an unknown `what`, when there is nothing to show, when there was
  * no memory, and for NULL. buf may be NULL to measure.
  *
@@ -556,7 +556,7 @@ DEFT_API void deft_stats_read(const deft_ctx *cx, deft_stats *out, size_t size);
  *     count, and the line of the first deft_keep. */
 DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
 
-/* Stores what cx computes next, before it runs, for `deft run path.trace
+/** Stores what cx computes next, before it runs, for `deft run path.trace
  * --inputs=path.safetensors` (docs/cli.md). The trace goes to path.trace and the values of
  * its inputs to path.safetensors, which are new files with mode 0600.
  *
@@ -566,7 +566,7 @@ DEFT_API size_t deft_show(deft_ctx *cx, const char *what, char *buf, size_t n);
  * for an empty path, DEFT_E_MEMORY. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_store_next(deft_ctx *cx, const char *path);
 
-/* Writes why something took time into buf. There is one line for each plan built, kernel
+/** Writes why something took time into buf. There is one line for each plan built, kernel
  * compiled, plan or guard miss, read that had to compute, recomputation, and cut by a
  * budget. Each line has the field, the expected and the found value, the line of the
  * program, and what to change. docs/why.md lists all reasons. The log topic "why" has the

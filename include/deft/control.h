@@ -45,7 +45,7 @@
 extern "C" {
 #endif
 
-/* A function that records: the body of a loop, its test, or a branch.
+/** A function that records: the body of a loop, its test, or a branch.
  *
  * It reads in[0..n_in), and sets all of out[0..n_out), which are NULL before. user is the
  * pointer of the call. A status other than DEFT_OK becomes the mistake of the call, unless
@@ -53,31 +53,31 @@ extern "C" {
 typedef deft_status (*deft_body_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                     deft_tensor **out, size_t n_out, void *user);
 
-/* Records a loop: while test holds, and at most `most` times, body makes new states from the
+/** Records a loop: while test holds, and at most `most` times, body makes new states from the
  * states.
  *
- * init    the n initial states; n is at least 1.
- * test    gets the n states and sets out[0] to a bool of shape []. It runs before each
- *         iteration.
- * body    gets the n states and sets the n next states, with the shapes and dtypes of
- *         init. A bare number takes both.
- * most    a bound on the number of iterations, at least 0. It is an argument of the trace.
- * out     gets the n states after the loop; those of init when the test fails at first.
+ *   - init: the n initial states; n is at least 1.
+ *   - test: gets the n states and sets out[0] to a bool of shape []. It runs before each
+ *     iteration.
+ *   - body: gets the n states and sets the n next states, with the shapes and dtypes of
+ *     init. A bare number takes both.
+ *   - most: a bound on the number of iterations, at least 0. It is an argument of the trace.
+ *   - out: gets the n states after the loop; those of init when the test fails at first.
  *
  * DEFT_E_SHAPE: a next state has another shape or dtype than its state. DEFT_E_DTYPE: the
  * test makes no bool of shape []. */
 DEFT_API bool deft_while(deft_ctx *cx, deft_body_fn test, deft_body_fn body, void *user,
                          deft_tensor *const *init, size_t n, int64_t most, deft_tensor **out);
 
-/* Records a loop of `length` iterations over rows.
+/** Records a loop of `length` iterations over rows.
  *
- * init    the n_states initial states.
- * rows    n_rows tensors, whose first axes have `length` elements.
- * body    gets the n_states states and then row i of each tensor in rows, in iteration i. It
- *         sets the n_states next states, like init, and then n_outs results.
- * length  the number of iterations, at least 0. It is an argument of the trace.
- * out     gets n_states + n_outs tensors: the states after the loop, and then for each
- *         result its rows of all iterations, along a new first axis of `length` elements.
+ *   - init: the n_states initial states.
+ *   - rows: n_rows tensors, whose first axes have `length` elements.
+ *   - body: gets, in iteration i, the n_states states and then row i of each tensor in rows.
+ *     It sets the n_states next states, like init, and then n_outs results.
+ *   - length: the number of iterations, at least 0. It is an argument of the trace.
+ *   - out: gets n_states + n_outs tensors. These are the states after the loop, and then for
+ *     each result its rows of all iterations, along a new first axis of `length` elements.
  *
  * n_states, n_rows and n_outs may be 0, but n_states + n_outs may not.
  *
@@ -87,11 +87,11 @@ DEFT_API bool deft_scan(deft_ctx *cx, deft_body_fn body, void *user, deft_tensor
                         size_t n_states, deft_tensor *const *rows, size_t n_rows, int64_t length,
                         size_t n_outs, deft_tensor **out);
 
-/* Records a branch: the results of `then` when condition is true, else those of `otherwise`.
+/** Records a branch: the results of `then` when condition is true, else those of `otherwise`.
  *
- * condition  a bool of shape []. NULL gives false without another mistake.
- * in         n_in operands, which both functions get; n_in may be 0.
- * out        gets the n_out results; n_out is at least 1.
+ *   - condition: a bool of shape []. NULL gives false without another mistake.
+ *   - in: n_in operands, which both functions get; n_in may be 0.
+ *   - out: gets the n_out results; n_out is at least 1.
  *
  * Both functions are recorded, and their results agree in shape and dtype. A value that only
  * one branch needs is computed only when that branch is taken. An index out of range in the

@@ -37,16 +37,16 @@
 namespace deft {
 namespace detail {
 
-/* Enables a template for numbers, and for enumerators, which C takes as numbers. */
+/** Enables a template for numbers, and for enumerators, which C takes as numbers. */
 template <class T>
 using if_number = std::enable_if_t<
     std::is_arithmetic_v<T> || (std::is_enum_v<T> && std::is_convertible_v<T, int64_t>), int>;
 
-/* Enables a template for integers and bools. */
+/** Enables a template for integers and bools. */
 template <class T>
 using if_integer = std::enable_if_t<std::is_integral_v<T>, int>;
 
-/* DEFT_SHAPE, DEFT_AXES and DEFT_ALL_AXES of tensor.h. */
+/** DEFT_SHAPE, DEFT_AXES and DEFT_ALL_AXES of tensor.h. */
 template <class... I>
 inline deft_shape shape_of(I... extent)
 {
@@ -75,7 +75,7 @@ inline deft_axes all_axes()
 #define DEFT_AXES(...) ::deft::detail::axes_of(__VA_ARGS__)
 #define DEFT_ALL_AXES ::deft::detail::all_axes()
 
-/* deft_slice_n with one range for each of the first axes, as the macro of C takes them. More
+/** deft_slice_n with one range for each of the first axes, as the macro of C takes them. More
  * than DEFT_MAX_RANK ranges are a mistake. */
 template <class... R>
 inline deft_tensor *deft_slice(deft_tensor *t, R... range)
@@ -87,7 +87,7 @@ inline deft_tensor *deft_slice(deft_tensor *t, R... range)
     return deft_slice_n(t, sizeof...(R), ranges);
 }
 
-/* deft_full, deft_pad, deft_clamp and deft_arange with integers call the _i functions. */
+/** deft_full, deft_pad, deft_clamp and deft_arange with integers call the _i functions. */
 template <class N, ::deft::detail::if_integer<N> = 0>
 inline deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, N value)
 {
@@ -115,7 +115,7 @@ inline deft_tensor *deft_arange(deft_ctx *cx, A start, B stop, C step, deft_dtyp
                          static_cast<int64_t>(step), dtype);
 }
 
-/* Binary operators, deft_assign and deft_lerp with a number: deft_add(x, 0.5) calls
+/** Binary operators, deft_assign and deft_lerp with a number: deft_add(x, 0.5) calls
  * deft_add_f, and deft_add(i, 1) calls deft_add_i. */
 #define DEFT_HPP_NUMBER(name)                                                                      \
     template <class N, ::deft::detail::if_number<N> = 0>                                           \
@@ -139,7 +139,7 @@ inline deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, N weight)
         return deft_lerp_i(a, b, static_cast<int64_t>(weight));
 }
 
-/* deft_item chooses the function of eval.h by the type that out points to. */
+/** deft_item chooses the function of eval.h by the type that out points to. */
 #define DEFT_HPP_ITEM(type, suffix)                                                                \
     DEFT_MUST_CHECK inline deft_status deft_item(deft_tensor *t, type *out)                        \
     {                                                                                              \
@@ -157,7 +157,7 @@ namespace deft {
 
 /* ---- options ---- */
 
-/* Options of a C function, with their size set and all other members 0. The program sets the
+/** Options of a C function, with their size set and all other members 0. The program sets the
  * members that it needs: auto o = options<deft_conv2d_options>(). */
 template <class T>
 inline T options()
@@ -169,7 +169,7 @@ inline T options()
 
 /* ---- shapes, axes, ranges ---- */
 
-/* A shape from its extents, axes from a list, and all axes. */
+/** A shape from its extents, axes from a list, and all axes. */
 inline deft_shape shape(std::initializer_list<int64_t> dim)
 {
     return deft_shape_of(dim.size(), dim.begin());
@@ -185,7 +185,7 @@ inline deft_axes all_axes()
     return detail::all_axes();
 }
 
-/* One axis of tensor::slice:
+/** One axis of tensor::slice:
  *
  *     {}            the whole axis
  *     i             one element; the axis disappears
@@ -201,18 +201,18 @@ struct range {
 
 /* ---- the handle ---- */
 
-/* A deft_tensor * with operators. It may be copied, and owns nothing. A null tensor is false. */
+/** A deft_tensor * with operators. It may be copied, and owns nothing. A null tensor is false. */
 class tensor {
 public:
     tensor() = default;
     tensor(deft_tensor *t) : t_(t) {}
 
-    /* The handle of C. */
+    /** The handle of C. */
     deft_tensor *get() const { return t_; }
     operator deft_tensor *() const { return t_; }
     explicit operator bool() const { return t_ != nullptr; }
 
-    /* What the tensor is (tensor.h). These calls compute nothing and never fail. */
+    /** What the tensor is (tensor.h). These calls compute nothing and never fail. */
     deft_ctx *ctx() const { return deft_ctx_of(t_); }
     deft_dtype dtype() const { return deft_dtype_of(t_); }
     deft_shape shape() const { return deft_shape_get(t_); }
@@ -220,7 +220,7 @@ public:
     int64_t dim(int axis) const { return deft_dim(t_, axis); }
     int64_t numel() const { return deft_numel(t_); }
 
-    /* deft_assign: gives the tensor another value, or writes the elements that a view shows.
+    /** deft_assign: gives the tensor another value, or writes the elements that a view shows.
      * The operator = only copies the handle. */
     tensor assign(tensor value) const { return deft_assign(t_, value.t_); }
     template <class N, detail::if_number<N> = 0>
@@ -229,7 +229,7 @@ public:
         return deft_assign(t_, value);
     }
 
-    /* The elements of the ranges, one for each of the first axes: a view. */
+    /** The elements of the ranges, one for each of the first axes: a view. */
     tensor slice(std::initializer_list<range> ranges) const
     {
         deft_range r[DEFT_MAX_RANK + 1];
@@ -238,26 +238,26 @@ public:
             if (n <= DEFT_MAX_RANK) r[n++] = one.c; /* deft_slice_n refuses one too many */
         return deft_slice_n(t_, n, r);
     }
-    /* The same elements with other extents. */
+    /** The same elements with other extents. */
     tensor reshape(std::initializer_list<int64_t> dim) const
     {
         return deft_reshape(t_, ::deft::shape(dim));
     }
-    /* The elements in another dtype. */
+    /** The elements in another dtype. */
     tensor cast(deft_dtype to) const { return deft_cast(t_, to); }
-    /* Makes the tensor outlive its scope. `kept` below drops it again. */
+    /** Makes the tensor outlive its scope. `kept` below drops it again. */
     tensor keep() const { return deft_keep(t_); }
-    /* A new tensor with the value on that device. A pending value is computed first. */
+    /** A new tensor with the value on that device. A pending value is computed first. */
     tensor on(deft_device where) const { return deft_to(t_, where); }
-    /* Writes to *out the device on which the value lives. */
+    /** Writes to *out the device on which the value lives. */
     DEFT_MUST_CHECK deft_status device(deft_device *out) const { return deft_device_of(t_, out); }
 
-    /* Computes the tensor and copies its elements to dst. bytes is exactly their size. */
+    /** Computes the tensor and copies its elements to dst. bytes is exactly their size. */
     DEFT_MUST_CHECK deft_status read(deft_dtype as, void *dst, size_t bytes) const
     {
         return deft_read(t_, as, dst, bytes);
     }
-    /* Computes a tensor of one element and converts the element to *out. */
+    /** Computes a tensor of one element and converts the element to *out. */
     template <class T>
     DEFT_MUST_CHECK deft_status item(T *out) const
     {
@@ -270,7 +270,7 @@ private:
 
 namespace detail {
 
-/* A number as left operand: a bare number (deft_num) in the context of `like`. */
+/** A number as left operand: a bare number (deft_num) in the context of `like`. */
 template <class N>
 inline deft_tensor *left(N value, tensor like)
 {
@@ -294,7 +294,7 @@ inline deft_tensor *left(N value, tensor like)
 DEFT_UNARY_OPS(DEFT_HPP_UNARY)
 #undef DEFT_HPP_UNARY
 
-/* Operators with two tensors, or a tensor and a number in either order. */
+/** Operators with two tensors, or a tensor and a number in either order. */
 #define DEFT_HPP_BINARY(name, as)                                                                  \
     inline tensor as(tensor a, tensor b)                                                           \
     {                                                                                              \
@@ -341,14 +341,14 @@ inline tensor operator~(tensor x)
 
 /* ---- sizes known only by computing ---- */
 
-/* What nonzero, compress and unique find: auto [rows, count] = deft::nonzero(x, 100). rows has
+/** What nonzero, compress and unique find: auto [rows, count] = deft::nonzero(x, 100). rows has
  * max rows, and count is the number of rows that were found, as an i64 of shape []. Both are
  * false after a mistake. */
 struct found {
     tensor rows, count;
 };
 
-/* deft_nonzero, deft_compress and deft_unique (tensor.h). */
+/** deft_nonzero, deft_compress and deft_unique (tensor.h). */
 inline found nonzero(tensor x, int64_t max)
 {
     deft_tensor *n = nullptr;
@@ -372,7 +372,7 @@ inline found unique(tensor x, int64_t max)
 
 /* ---- gradients ---- */
 
-/* The gradient of a loss of one element with respect to a tensor; false after a mistake. */
+/** The gradient of a loss of one element with respect to a tensor; false after a mistake. */
 inline tensor grad(tensor loss, tensor with)
 {
     deft_tensor *const of = loss.get(), *const to = with.get();
@@ -381,7 +381,7 @@ inline tensor grad(tensor loss, tensor with)
     return g;
 }
 
-/* The gradients of a loss with respect to several tensors: auto [gw, gb] = grad(loss, {w, b}).
+/** The gradients of a loss with respect to several tensors: auto [gw, gb] = grad(loss, {w, b}).
  * All are false after a mistake. */
 template <size_t N>
 inline std::array<tensor, N> grad(tensor loss, const tensor (&with)[N])
@@ -395,7 +395,7 @@ inline std::array<tensor, N> grad(tensor loss, const tensor (&with)[N])
     return out;
 }
 
-/* The same value, through which no gradient passes. */
+/** The same value, through which no gradient passes. */
 inline tensor stop_gradient(tensor t)
 {
     return deft_stop_gradient(t.get());
@@ -421,10 +421,10 @@ inline deft_status vmap_body(deft_ctx *, deft_tensor *const *in, size_t, deft_te
 
 } // namespace detail
 
-/* Applies fn to each example, along the first axis of each tensor (deft_vmap). A tensor that
+/** Applies fn to each example, along the first axis of each tensor (deft_vmap). A tensor that
  * fn captures is the same for all examples:
  *
- *   auto g = vmap([&](tensor x, tensor y) { return grad(loss(w, x, y), w); }, xs, ys);
+ *     auto g = vmap([&](tensor x, tensor y) { return grad(loss(w, x, y), w); }, xs, ys);
  *
  * The result has the examples along its first axis, and is false after a mistake. fn must
  * not throw. */
@@ -443,7 +443,7 @@ inline tensor vmap(F fn, tensor first, T... rest)
 
 namespace detail {
 
-/* The base of owners that are neither copied nor moved. */
+/** The base of owners that are neither copied nor moved. */
 class pinned {
 public:
     pinned(const pinned &) = delete;
@@ -456,7 +456,7 @@ protected:
 
 } // namespace detail
 
-/* Owns a reference to a runtime. Most programs need none, because a context makes its own. It
+/** Owns a reference to a runtime. Most programs need none, because a context makes its own. It
  * is false when the runtime could not be made; status() then has the reason. */
 class runtime : detail::pinned {
 public:
@@ -474,7 +474,7 @@ private:
     deft_status status_;
 };
 
-/* Owns a context, and destroys it at the end of the block. It is false when the context could
+/** Owns a context, and destroys it at the end of the block. It is false when the context could
  * not be made; status() then has the reason. It must outlive its steps, scopes, networks and
  * tensors. */
 class context : detail::pinned {
@@ -487,7 +487,7 @@ public:
     explicit operator bool() const { return cx_ != nullptr; }
     operator deft_ctx *() const { return cx_; }
     deft_status status() const { return status_; }
-    /* The functions of context.h and device.h, for this context. */
+    /** The functions of context.h and device.h, for this context. */
     const char *message() const { return deft_message(cx_); }
     void clear() const { deft_clear(cx_); }
     DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
@@ -507,7 +507,7 @@ public:
     {
         return deft_store_next(cx_, path);
     }
-    /* The counters (deft_stats_read). */
+    /** The counters (deft_stats_read). */
     deft_stats stats() const
     {
         deft_stats s = {};
@@ -520,7 +520,7 @@ private:
     deft_status status_;
 };
 
-/* Opens a scope, and ends it with the block. A failure of this implicit end is lost; call end()
+/** Opens a scope, and ends it with the block. A failure of this implicit end is lost; call end()
  * to get its status. */
 class scope : detail::pinned {
 public:
@@ -529,13 +529,13 @@ public:
     {
         if (open_ && end() != DEFT_OK) return;
     }
-    /* Ends the scope now. */
+    /** Ends the scope now. */
     DEFT_MUST_CHECK deft_status end()
     {
         open_ = false;
         return deft_scope_end(s_);
     }
-    /* Ends the scope, moves t to the scope around it, and returns the new handle of t. */
+    /** Ends the scope, moves t to the scope around it, and returns the new handle of t. */
     tensor give(tensor t)
     {
         open_ = false;
@@ -547,7 +547,7 @@ private:
     bool open_ = true;
 };
 
-/* Attributes the calls of the block to `name` in messages and explanations
+/** Attributes the calls of the block to `name` in messages and explanations
  * (deft_label_begin). */
 class label : detail::pinned {
 public:
@@ -558,31 +558,31 @@ private:
     deft_ctx *cx_;
 };
 
-/* Opens a step, which is a transaction. Only end() and submit() commit it. When the block ends
+/** Opens a step, which is a transaction. Only end() and submit() commit it. When the block ends
  * before, the step is aborted. */
 class step : detail::pinned {
 public:
     explicit step(deft_ctx *cx) : s_(deft_step_begin(cx)) {}
     step(deft_ctx *cx, const deft_step_options &options) : s_(deft_step_begin_with(cx, &options)) {}
     ~step() { abort(); }
-    /* Ends the step and computes it. */
+    /** Ends the step and computes it. */
     DEFT_MUST_CHECK deft_status end()
     {
         open_ = false;
         return deft_step_end(s_);
     }
-    /* Ends the step and lets a thread of the context run it. */
+    /** Ends the step and lets a thread of the context run it. */
     DEFT_MUST_CHECK deft_status submit()
     {
         open_ = false;
         return deft_step_submit(s_);
     }
-    /* The memory that end() would take if it came now. */
+    /** The memory that end() would take if it came now. */
     DEFT_MUST_CHECK deft_status memory(deft_step_memory &out)
     {
         return deft_step_memory_read(s_, &out, sizeof out);
     }
-    /* Ends the step as if it had never been. After end() or submit() it does nothing. */
+    /** Ends the step as if it had never been. After end() or submit() it does nothing. */
     void abort()
     {
         if (open_) deft_step_abort(s_);
@@ -594,7 +594,7 @@ private:
     bool open_ = true;
 };
 
-/* Owns the list of a network (deft_nn). Layers are deft_nn_linear and the like, as in C. It is
+/** Owns the list of a network (deft_nn). Layers are deft_nn_linear and the like, as in C. It is
  * false when the list could not be made; status() then has the reason. It must not outlive
  * its context, and must outlive its optimizers and scalers. */
 class network : detail::pinned {
@@ -607,9 +607,9 @@ public:
     explicit operator bool() const { return nn_ != nullptr; }
     operator deft_nn *() const { return nn_; }
     deft_status status() const { return status_; }
-    /* The tensor with that full name; false when there is none. */
+    /** The tensor with that full name; false when there is none. */
     tensor find(const char *name) const { return deft_nn_find(nn_, name); }
-    /* Writes the list to a file, or sets it from one. */
+    /** Writes the list to a file, or sets it from one. */
     DEFT_MUST_CHECK deft_status save(const char *path, deft_nn_part part = DEFT_NN_ALL) const
     {
         return deft_nn_save(nn_, path, part);
@@ -624,7 +624,7 @@ private:
     deft_status status_;
 };
 
-/* Owns an optimizer, AdamW unless options say otherwise. It is false when the optimizer could
+/** Owns an optimizer, AdamW unless options say otherwise. It is false when the optimizer could
  * not be made; status() then has the reason. */
 class optimizer : detail::pinned {
 public:
@@ -636,25 +636,25 @@ public:
     explicit operator bool() const { return o_ != nullptr; }
     operator deft_optim *() const { return o_; }
     deft_status status() const { return status_; }
-    /* The number of parameters. */
+    /** The number of parameters. */
     size_t n() const { return deft_optim_n(o_); }
-    /* Sets out[0..n()) to the gradients of a loss of one element. false means a mistake. */
+    /** Sets out[0..n()) to the gradients of a loss of one element. false means a mistake. */
     bool grad(tensor loss, deft_tensor **out) const
     {
         deft_tensor *const of = loss.get();
         return deft_grad(&of, nullptr, 1, deft_optim_parameters(o_), n(), nullptr, out);
     }
-    /* Records the update, inside a step. grads has n() gradients. */
+    /** Records the update, inside a step. grads has n() gradients. */
     bool step(deft_tensor *const *grads, double rate) const
     {
         return deft_optim_step(o_, grads, rate);
     }
-    /* The same with the rate as a bare number (deft_num), as a captured function needs it. */
+    /** The same with the rate as a bare number (deft_num), as a captured function needs it. */
     bool step(deft_tensor *const *grads, tensor rate) const
     {
         return deft_optim_step_t(o_, grads, rate.get());
     }
-    /* The same where condition, a bool of shape [], is true; else parameters stay. */
+    /** The same where condition, a bool of shape [], is true; else parameters stay. */
     bool step_if(deft_tensor *const *grads, double rate, tensor condition) const
     {
         return deft_optim_step_if(o_, grads, rate, condition.get());
@@ -669,7 +669,7 @@ private:
     deft_status status_;
 };
 
-/* Sets a policy of mixed precision (deft_mixed_set), and restores the old one at the end of the
+/** Sets a policy of mixed precision (deft_mixed_set), and restores the old one at the end of the
  * block. */
 class mixed : detail::pinned {
 public:
@@ -681,7 +681,7 @@ private:
     deft_dtype was_;
 };
 
-/* Owns the scale of a loss (deft_scaler_create). It is false when the scale could not be made;
+/** Owns the scale of a loss (deft_scaler_create). It is false when the scale could not be made;
  * status() then has the reason. It must not outlive its network. */
 class scaler : detail::pinned {
 public:
@@ -693,14 +693,14 @@ public:
     explicit operator bool() const { return s_ != nullptr; }
     operator deft_scaler *() const { return s_; }
     deft_status status() const { return status_; }
-    /* The loss times the scale. */
+    /** The loss times the scale. */
     tensor loss(tensor loss) const { return deft_scaler_loss(s_, loss.get()); }
-    /* Divides n gradients by the scale. Returns whether all are finite, a bool of shape []. */
+    /** Divides n gradients by the scale. Returns whether all are finite, a bool of shape []. */
     tensor unscale(deft_tensor **grads, size_t n) const
     {
         return deft_scaler_unscale(s_, grads, n);
     }
-    /* Records the change of the scale, inside a step. */
+    /** Records the change of the scale, inside a step. */
     bool update(tensor is_finite) const { return deft_scaler_update(s_, is_finite.get()); }
 
 private:
@@ -708,7 +708,7 @@ private:
     deft_status status_;
 };
 
-/* Keeps a tensor beyond its scope (deft_keep), and drops it at the end of the block. It may be
+/** Keeps a tensor beyond its scope (deft_keep), and drops it at the end of the block. It may be
  * moved. It must not outlive its context. */
 class kept {
 public:
@@ -729,7 +729,7 @@ private:
     deft_tensor *t_ = nullptr;
 };
 
-/* Computes a tensor and lends its elements until the end of the block (deft_map). It is false
+/** Computes a tensor and lends its elements until the end of the block (deft_map). It is false
  * after a failure; status() then has the reason. It must not outlive its context. */
 class mapped : detail::pinned {
 public:
@@ -737,7 +737,7 @@ public:
     ~mapped() { deft_unmap(&m_); }
     explicit operator bool() const { return status_ == DEFT_OK; }
     deft_status status() const { return status_; }
-    /* The size of the elements in bytes, and their address as a pointer to T, read only. */
+    /** The size of the elements in bytes, and their address as a pointer to T, read only. */
     size_t bytes() const { return m_.bytes; }
     template <class T>
     const T *data() const

@@ -47,14 +47,14 @@ extern "C" {
 
 /* ---- devices of a runtime ---- */
 
-/* Returns the number of GPUs that deft could use, at most 16. No GPU is opened.
+/** Returns the number of GPUs that deft could use, at most 16. No GPU is opened.
  *
  * why may be NULL. Otherwise it is a buffer of n bytes. When the result is 0, the buffer
  * gets a sentence with the reason; otherwise it gets "". The text is cut at n bytes and
  * always terminated. rt NULL gives 0 and "". */
 DEFT_API uint32_t deft_gpu_count(deft_runtime *rt, char *why, size_t n);
 
-/* Writes one line about a device to buf: "cpu: ..." or "cuda:0 (...)". The text is cut at n
+/** Writes one line about a device to buf: "cpu: ..." or "cuda:0 (...)". The text is cut at n
  * bytes and always terminated.
  *
  * The call opens a GPU, and starts the compiler for the CPU. On failure buf has the reason.
@@ -63,17 +63,17 @@ DEFT_API uint32_t deft_gpu_count(deft_runtime *rt, char *why, size_t n);
 DEFT_API DEFT_MUST_CHECK deft_status deft_device_describe(deft_runtime *rt, deft_device where,
                                                           char *buf, size_t n);
 
-/* The memory of values on one device, for all contexts of a runtime. */
+/** The memory of values on one device, for all contexts of a runtime. */
 typedef struct deft_device_memory {
-    /* Bytes in use, and the most bytes that were in use at once. */
+    /** Bytes in use, and the most bytes that were in use at once. */
     uint64_t live_bytes, peak_bytes;
-    /* Bytes that are freed and kept for reuse. deft_runtime_trim gives them back. */
+    /** Bytes that are freed and kept for reuse. deft_runtime_trim gives them back. */
     uint64_t cached_bytes;
-    /* How often memory was requested, and how many of these requests went to the system. */
+    /** How often memory was requested, and how many of these requests went to the system. */
     uint64_t requests, system_allocations;
 } deft_device_memory;
 
-/* Copies the counters of a device to *out. size is sizeof(deft_device_memory). For a device
+/** Copies the counters of a device to *out. size is sizeof(deft_device_memory). For a device
  * that was never opened all are 0. DEFT_E_ARG: rt or out is NULL, size is 0, or there can be
  * no such device. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_device_memory_read(deft_runtime *rt, deft_device where,
@@ -81,7 +81,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_device_memory_read(deft_runtime *rt, d
 
 /* ---- values ---- */
 
-/* Returns a new tensor with the value of t on the given device. The innermost open scope
+/** Returns a new tensor with the value of t on the given device. The innermost open scope
  * owns it. It is no view of t, and no gradient passes through the call.
  *
  * A pending t is computed first, as by a read; inside a step the step's policy of syncs
@@ -94,7 +94,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_device_memory_read(deft_runtime *rt, d
  * no such device. The failures of a computation are possible too (eval.h). */
 DEFT_API deft_tensor *deft_to(deft_tensor *t, deft_device where);
 
-/* Writes to *out the device on which the value of t lives. For a pending t this is the
+/** Writes to *out the device on which the value of t lives. For a pending t this is the
  * device on which t would be computed now; for a bare number, that of the context. Nothing
  * is computed.
  *
@@ -102,7 +102,7 @@ DEFT_API deft_tensor *deft_to(deft_tensor *t, deft_device where);
  * inside the function of a loop, a branch or deft_vmap. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_device_of(deft_tensor *t, deft_device *out);
 
-/* deft_wrap and deft_wrap_mut (tensor.h) for memory of a device. data is a CUdeviceptr, or a
+/** deft_wrap and deft_wrap_mut (tensor.h) for memory of a device. data is a CUdeviceptr, or a
  * pointer of cudaMalloc. where may be DEFT_CPU; then data is memory of the host.
  *
  * The memory stays the caller's. Work in the queue of cx reads it, and with _mut writes it,
@@ -119,7 +119,7 @@ DEFT_API deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft
                                            deft_dtype dtype, void *data, size_t bytes,
                                            const int64_t *strides);
 
-/* deft_map (eval.h) without a copy between devices. *where gets the device on which the
+/** deft_map (eval.h) without a copy between devices. *where gets the device on which the
  * value lives, and out->data is an address on that device. As in deft_map, a copy on the
  * same device is lent of memory of deft_wrap_mut and deft_wrap_device_mut.
  *
@@ -130,7 +130,7 @@ DEFT_API deft_tensor *deft_wrap_device_mut(deft_ctx *cx, deft_device where, deft
 DEFT_API DEFT_MUST_CHECK deft_status deft_map_device(deft_tensor *t, deft_mapped *out,
                                                      deft_device *where);
 
-/* Returns the CUstream of the queue of cx on a GPU, borrowed; it lives as long as cx. The
+/** Returns the CUstream of the queue of cx on a GPU, borrowed; it lives as long as cx. The
  * call opens the GPU when cx has not used it. DEFT_CPU and cx NULL give NULL. NULL for a GPU
  * means a mistake: DEFT_E_BACKEND when the GPU cannot be used, DEFT_E_ARG when there can be
  * no such device. */
@@ -142,7 +142,7 @@ DEFT_API void *deft_stream(deft_ctx *cx, deft_device where);
  * enqueues its own CUDA work: kernels, calls of cuFFT, NCCL and the like.
  */
 
-/* Enqueues work in `stream`, a CUstream, and returns without waiting for it.
+/** Enqueues work in `stream`, a CUstream, and returns without waiting for it.
  *
  * in[i] and out[i] are addresses on the device. They are row-major elements without gaps, of
  * the tensors in the order of the call. The function may only read what `in` points to, and
@@ -157,14 +157,14 @@ DEFT_API void *deft_stream(deft_ctx *cx, deft_device where);
 typedef deft_status (*deft_work_fn)(void *stream, const void *const *in, void *const *out,
                                     void *user);
 
-/* The work of one call. The struct and its name are read during the call only. */
+/** The work of one call. The struct and its name are read during the call only. */
 typedef struct deft_work {
-    size_t size;      /* sizeof(deft_work) */
-    deft_work_fn fn;  /* The function; never NULL. */
-    void *user;       /* Passed to fn. */
-    const char *name; /* For messages and deft_show. NULL: "work". */
+    size_t size;      /**< sizeof(deft_work) */
+    deft_work_fn fn;  /**< The function; never NULL. */
+    void *user;       /**< Passed to fn. */
+    const char *name; /**< For messages and deft_show. NULL: "work". */
 
-    /* 0: fn is called for each call.
+    /** 0: fn is called for each call.
      *
      * Another number is a promise: fn enqueues the same work whenever fn, user, key and the
      * addresses, dtypes and shapes of all tensors are the same. Where runs are replayed,
@@ -174,13 +174,13 @@ typedef struct deft_work {
     uint64_t key;
 } deft_work;
 
-/* The shape and the dtype of a result. */
+/** The shape and the dtype of a result. */
 typedef struct deft_work_result {
-    deft_shape shape;
-    deft_dtype dtype;
+    deft_shape shape; /**< Its extents. */
+    deft_dtype dtype; /**< Its dtype; bools are bytes of 0 or 1. */
 } deft_work_result;
 
-/* An acting call: computes the tensors in[0..n_in) where they are pending, and calls w->fn.
+/** An acting call: computes the tensors in[0..n_in) where they are pending, and calls w->fn.
  * out[0..n_out) get new tensors whose memory w->fn fills; results[i] describes out[i].
  *
  * The innermost open scope owns the results. in[i] are borrowed. Each number may be 0, and
@@ -215,38 +215,38 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_device_work(deft_ctx *cx, const deft_w
 
 /* ---- replay (deft_ctx_options.replay, docs/graphs.md) ---- */
 
-/* Counters of replay for one context on one GPU.
+/** Counters of replay for one context on one GPU.
  *
  * A run is a run of one plan, or one call of deft_device_work. A step is one plan; with
  * loops and branches it may be several. */
 typedef struct deft_replay_stats {
-    uint64_t is_on; /* 1 when runs are replayed, else 0. */
-    uint64_t runs;  /* All runs: the sum of the next five. */
+    uint64_t is_on; /**< 1 when runs are replayed, else 0. */
+    uint64_t runs;  /**< All runs: the sum of the next five. */
 
-    uint64_t plain;    /* Runs whose kernels were launched one by one. */
-    uint64_t recorded; /* Runs for which a graph was made and launched. */
-    /* Runs that launched an existing graph. At most its addresses and numbers were set. */
+    uint64_t plain;    /**< Runs whose kernels were launched one by one. */
+    uint64_t recorded; /**< Runs for which a graph was made and launched. */
+    /** Runs that launched an existing graph. At most its addresses and numbers were set. */
     uint64_t replayed;
-    /* Runs that launched an existing graph in other memory, because a held value was in
+    /** Runs that launched an existing graph in other memory, because a held value was in
      * its place. */
     uint64_t placed;
-    uint64_t reshaped; /* Runs that changed a graph of other extents to the new ones. */
+    uint64_t reshaped; /**< Runs that changed a graph of other extents to the new ones. */
 
-    uint64_t updates;     /* Launches within graphs that were given new arguments. */
-    uint64_t graphs;      /* Graphs that exist. */
-    uint64_t graph_bytes; /* An estimate of the memory that they take, in bytes. */
-    uint64_t pool_bytes;  /* Bytes of the graph pool: the memory that all graphs share. */
-    /* The most bytes of the pool that were needed at once, since the last trim. */
+    uint64_t updates;     /**< Launches within graphs that were given new arguments. */
+    uint64_t graphs;      /**< Graphs that exist. */
+    uint64_t graph_bytes; /**< An estimate of the memory that they take, in bytes. */
+    uint64_t pool_bytes;  /**< Bytes of the graph pool: the memory that all graphs share. */
+    /** The most bytes of the pool that were needed at once, since the last trim. */
     uint64_t peak_path_bytes;
-    uint64_t separate_bytes; /* Bytes that the graphs would need with a pool each. */
-    uint64_t held;           /* Values that live in the pool. */
-    /* Tables of arguments that one copy put on the GPU before a graph, in place of updates. */
+    uint64_t separate_bytes; /**< Bytes that the graphs would need with a pool each. */
+    uint64_t held;           /**< Values that live in the pool. */
+    /** Tables of arguments that one copy put on the GPU before a graph, in place of updates. */
     uint64_t tables;
-    uint64_t works;      /* Calls of deft_device_work, which runs includes. */
-    uint64_t work_calls; /* Calls of their functions, including those for a capture. */
+    uint64_t works;      /**< Calls of deft_device_work, which runs includes. */
+    uint64_t work_calls; /**< Calls of their functions, including those for a capture. */
 } deft_replay_stats;
 
-/* Copies the counters of cx on a GPU to *out. size is sizeof(deft_replay_stats). All are 0
+/** Copies the counters of cx on a GPU to *out. size is sizeof(deft_replay_stats). All are 0
  * where nothing is replayed. deft_show(cx, "graphs", ...) says why a run was not replayed.
  * DEFT_E_ARG: cx or out is NULL, size is 0, or there can be no such device. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_replay_read(deft_ctx *cx, deft_device where,

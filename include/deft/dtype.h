@@ -13,33 +13,33 @@
 extern "C" {
 #endif
 
-/* The type of the elements of a tensor. Every operation on halves, DEFT_F16 and DEFT_BF16,
+/** The type of the elements of a tensor. Every operation on halves, DEFT_F16 and DEFT_BF16,
  * computes in f32 and rounds its result once, to nearest, ties to even (docs/halves.md). */
 typedef enum deft_dtype {
-    DEFT_BOOL = 0, /* One byte: 0 or 1. */
-    DEFT_U8 = 1,   /* Unsigned, 8 bits. */
-    DEFT_I32 = 2,  /* Signed, 32 bits. */
-    DEFT_I64 = 3,  /* Signed, 64 bits. */
-    DEFT_F32 = 4,  /* IEEE binary32, the float of C. */
-    DEFT_F64 = 5,  /* IEEE binary64, the double of C. */
-    DEFT_F16 = 6,  /* IEEE binary16, 2 bytes. */
-    DEFT_BF16 = 7  /* bfloat16, 2 bytes: the upper half of an f32. */
+    DEFT_BOOL = 0, /**< One byte: 0 or 1. */
+    DEFT_U8 = 1,   /**< Unsigned, 8 bits. */
+    DEFT_I32 = 2,  /**< Signed, 32 bits. */
+    DEFT_I64 = 3,  /**< Signed, 64 bits. */
+    DEFT_F32 = 4,  /**< IEEE binary32, the float of C. */
+    DEFT_F64 = 5,  /**< IEEE binary64, the double of C. */
+    DEFT_F16 = 6,  /**< IEEE binary16, 2 bytes. */
+    DEFT_BF16 = 7  /**< bfloat16, 2 bytes: the upper half of an f32. */
 } deft_dtype;
 
-/* The number of dtypes. */
+/** The number of dtypes. */
 #define DEFT_N_DTYPES 8
 
-/* The largest rank, the number of axes, of a tensor. */
+/** The largest rank, the number of axes, of a tensor. */
 #define DEFT_MAX_RANK 8
 
-/* The size of one element in bytes; 0 for a number that is no dtype. Any thread. */
+/** The size of one element in bytes; 0 for a number that is no dtype. Any thread. */
 DEFT_API size_t deft_dtype_size(deft_dtype dtype);
 
-/* The name of a dtype, such as "f32" or "bool"; "?" for a number that is no dtype. The text
+/** The name of a dtype, such as "f32" or "bool"; "?" for a number that is no dtype. The text
  * is static. Any thread. */
 DEFT_API const char *deft_dtype_name(deft_dtype dtype);
 
-/* The dtype to which operands of dtypes a and b are promoted. docs/promotion.md has the
+/** The dtype to which operands of dtypes a and b are promoted. docs/promotion.md has the
  * table. When only one argument is a dtype, the result is that argument. Any thread. */
 DEFT_API deft_dtype deft_promote(deft_dtype a, deft_dtype b);
 

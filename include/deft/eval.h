@@ -27,11 +27,11 @@
 extern "C" {
 #endif
 
-/* Computes the n given tensors as one unit. All belong to one context. A NULL list, or n 0,
+/** Computes the n given tensors as one unit. All belong to one context. A NULL list, or n 0,
  * gives DEFT_E_ARG. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_eval(deft_tensor *const *list, size_t n);
 
-/* Computes t and writes its elements in row-major order to dst, converted to dtype as
+/** Computes t and writes its elements in row-major order to dst, converted to dtype as
  * deft_cast does. bytes must be exactly their size, else the status is DEFT_E_ARG.
  *
  * In C, a constant dtype and a pointer to another type of number do not compile. DEFT_F32
@@ -40,7 +40,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_eval(deft_tensor *const *list, size_t 
 DEFT_API DEFT_MUST_CHECK deft_status deft_read(deft_tensor *t, deft_dtype dtype, void *dst,
                                                size_t bytes);
 
-/* Computes a tensor of one element and converts the element to the type of *out. Any other
+/** Computes a tensor of one element and converts the element to the type of *out. Any other
  * number of elements gives DEFT_E_SHAPE. In C, deft_item (ops.h) chooses by the type of
  * out. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_f32(deft_tensor *t, float *out);
@@ -50,15 +50,15 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_item_i64(deft_tensor *t, int64_t *out)
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_u8(deft_tensor *t, uint8_t *out);
 DEFT_API DEFT_MUST_CHECK deft_status deft_item_bool(deft_tensor *t, bool *out);
 
-/* What deft_map lends. */
+/** What deft_map lends. */
 typedef struct deft_mapped {
-    const void *data; /* The elements, read only. */
-    size_t bytes;     /* Their size. */
-    void *held;       /* Private to deft. */
-    deft_ctx *cx;     /* Private to deft. */
+    const void *data; /**< The elements, read only. */
+    size_t bytes;     /**< Their size. */
+    void *held;       /**< Private to deft. */
+    deft_ctx *cx;     /**< Private to deft. */
 } deft_mapped;
 
-/* Computes t and lends its elements in row-major order, read only, until deft_unmap. They
+/** Computes t and lends its elements in row-major order, read only, until deft_unmap. They
  * do not change when t is assigned meanwhile. On failure *out is zero.
  *
  * A copy is lent when the value lives on a GPU; deft_map_device lends it without a copy. A
@@ -67,17 +67,17 @@ typedef struct deft_mapped {
  * Wrapped memory with gaps gives DEFT_E_ARG. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_map(deft_tensor *t, deft_mapped *out);
 
-/* Ends the loan and makes *m zero. NULL and an unmapped *m are allowed. It comes before
+/** Ends the loan and makes *m zero. NULL and an unmapped *m are allowed. It comes before
  * deft_ctx_destroy. */
 DEFT_API void deft_unmap(deft_mapped *m);
 
-/* Computes t and writes a text such as "f32[2,3] [[1, 2, 3], [4, 5, 6]]" to buf. Long axes
+/** Computes t and writes a text such as "f32[2,3] [[1, 2, 3], [4, 5, 6]]" to buf. Long axes
  * are shortened to their ends. The text is cut at n bytes and always terminated. *length
  * gets the full length; length may be NULL. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_format(deft_tensor *t, char *buf, size_t n,
                                                  size_t *length);
 
-/* Writes the same text and a newline to the caller's stream. DEFT_E_IO: the stream failed. */
+/** Writes the same text and a newline to the caller's stream. DEFT_E_IO: the stream failed. */
 DEFT_API DEFT_MUST_CHECK deft_status deft_print(deft_tensor *t, FILE *stream);
 
 /* ---- files: safetensors ----
@@ -86,13 +86,13 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_print(deft_tensor *t, FILE *stream);
  * little-endian order.
  */
 
-/* A tensor and its name in a file. */
+/** A tensor and its name in a file. */
 typedef struct deft_named {
-    const char *name; /* UTF-8, not empty. */
-    deft_tensor *tensor;
+    const char *name;    /**< UTF-8, not empty. */
+    deft_tensor *tensor; /**< Borrowed. */
 } deft_named;
 
-/* Computes the n tensors and writes them to a file. The file is written under a temporary
+/** Computes the n tensors and writes them to a file. The file is written under a temporary
  * name in the same folder and then renamed to path, so that a failure leaves the old file
  * as it was.
  *
@@ -101,7 +101,7 @@ typedef struct deft_named {
 DEFT_API DEFT_MUST_CHECK deft_status deft_save(deft_ctx *cx, const char *path,
                                                const deft_named *list, size_t n);
 
-/* Assigns the n tensors from a file: all of them, or none. Names, shapes and dtypes must
+/** Assigns the n tensors from a file: all of them, or none. Names, shapes and dtypes must
  * match the file. Other names in the file are ignored.
  *
  * DEFT_E_NOT_FOUND: there is no such file or name. DEFT_E_SHAPE, DEFT_E_DTYPE: a tensor
@@ -114,7 +114,7 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_load(deft_ctx *cx, const char *path,
 #endif
 
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
-/* In C, deft_read checks the type of dst when the program is compiled. */
+/** In C, deft_read checks the type of dst when the program is compiled. */
 #define deft_read(t, dtype, dst, bytes)                                                            \
     deft_read((t), (dtype), (dst),                                                                 \
               (bytes) + DEFT_REQUIRE(DEFT_MAY_HOLD((dst), dtype),                                  \

@@ -30,15 +30,15 @@
 extern "C" {
 #endif
 
-/* Options of deft_grad and deft_jvp. */
+/** Options of deft_grad and deft_jvp. */
 typedef struct deft_grad_options {
-    size_t size; /* sizeof(deft_grad_options) */
-    /* A tensor on which no result depends has gradient 0. Otherwise it is a mistake
+    size_t size; /**< sizeof(deft_grad_options) */
+    /** A tensor on which no result depends has gradient 0. Otherwise it is a mistake
      * (DEFT_E_STATE). */
     bool unused_is_zero;
 } deft_grad_options;
 
-/* Sets out[i] to the gradient of the sum over k of sum(of[k] * seeds[k]) with respect to
+/** Sets out[i] to the gradient of the sum over k of sum(of[k] * seeds[k]) with respect to
  * with[i].
  *
  * seeds NULL, or seeds[k] NULL, means 1, and of[k] must then have a single element. A seed
@@ -52,7 +52,7 @@ DEFT_API bool deft_grad(deft_tensor *const *of, deft_tensor *const *seeds, size_
                         deft_tensor *const *with, size_t n_with, const deft_grad_options *options,
                         deft_tensor **out);
 
-/* Calls fn once with in. fn sets values[0..n_values), each of which must not stay NULL.
+/** Calls fn once with in. fn sets values[0..n_values), each of which must not stay NULL.
  * grads[i] becomes the gradient of values[0], which has a single element, with respect to
  * in[i]. The other values are returned as they are.
  *
@@ -63,7 +63,7 @@ DEFT_API bool deft_value_and_grad(deft_ctx *cx, deft_body_fn fn, void *user, def
                                   size_t n_in, deft_tensor **values, size_t n_values,
                                   deft_tensor **grads);
 
-/* Forward mode: out[k] is the derivative of of[k] when every with[i] moves by tangents[i]. It
+/** Forward mode: out[k] is the derivative of of[k] when every with[i] moves by tangents[i]. It
  * has the dtype and shape of of[k], and tangents[i] those of with[i].
  *
  * It is computed by reverse mode applied twice, the second time to something linear. This
@@ -73,15 +73,15 @@ DEFT_API bool deft_jvp(deft_tensor *const *of, size_t n_of, deft_tensor *const *
                        deft_tensor *const *tangents, size_t n_with,
                        const deft_grad_options *options, deft_tensor **out);
 
-/* The value of t as a constant: no gradient goes through it. */
+/** The value of t as a constant: no gradient goes through it. */
 DEFT_API deft_tensor *deft_stop_gradient(deft_tensor *t);
 
-/* Receives the complete gradient of a tensor, and returns the gradient to use in its place,
+/** Receives the complete gradient of a tensor, and returns the gradient to use in its place,
  * with the same shape and dtype. It records under the rules of a loop's function
  * (control.h). */
 typedef deft_tensor *(*deft_grad_hook_fn)(deft_ctx *cx, deft_tensor *grad, void *user);
 
-/* Calls fn each time a gradient is taken of something that depends on t. Several hooks are
+/** Calls fn each time a gradient is taken of something that depends on t. Several hooks are
  * called in the order in which they were set. user is passed to fn and must live until the
  * step ends.
  *
@@ -89,14 +89,14 @@ typedef deft_tensor *(*deft_grad_hook_fn)(deft_ctx *cx, deft_tensor *grad, void 
  * another shape or dtype, is a mistake of the call that takes the gradient. */
 DEFT_API bool deft_grad_hook(deft_tensor *t, deft_grad_hook_fn fn, void *user);
 
-/* The derivative of a custom function. It receives the inputs, the results, and the
+/** The derivative of a custom function. It receives the inputs, the results, and the
  * gradients of the results. It sets grad_in[i] to the gradient of in[i], with the shape and
  * dtype of in[i]. A grad_in[i] that stays NULL means that there is none. */
 typedef deft_status (*deft_backward_fn)(deft_ctx *cx, deft_tensor *const *in, size_t n_in,
                                         deft_tensor *const *out, deft_tensor *const *grad_out,
                                         size_t n_out, deft_tensor **grad_in, void *user);
 
-/* Calls forward at once, which sets out[0..n_out), and gives these results a derivative of
+/** Calls forward at once, which sets out[0..n_out), and gives these results a derivative of
  * their own. Each time a gradient is taken through them, backward is called once.
  *
  * Both functions record under the rules of a loop's function. They may call
@@ -110,7 +110,7 @@ DEFT_API bool deft_custom_grad(deft_ctx *cx, deft_body_fn forward, deft_backward
                                void *user, deft_tensor *const *in, size_t n_in, deft_tensor **out,
                                size_t n_out);
 
-/* An acting call: computes everything pending that `list` depends on, and looks for the
+/** An acting call: computes everything pending that `list` depends on, and looks for the
  * first NaN. Returns DEFT_E_NAN when there is one.
  *
  * The sentence then names the operation, its source line and the number of NaNs. An

@@ -32,7 +32,7 @@ extern "C" {
 
 /* ---- mixed precision ---- */
 
-/* Sets the policy of mixed precision of cx (Micikevicius et al. 2018, docs/mixed.md), and
+/** Sets the policy of mixed precision of cx (Micikevicius et al. 2018, docs/mixed.md), and
  * returns the policy before the call, so that the program can restore it.
  *
  * low is DEFT_F16 or DEFT_BF16, or DEFT_F32 for no policy, as in a new context. The policy
@@ -52,18 +52,18 @@ DEFT_API deft_dtype deft_mixed_set(deft_ctx *cx, deft_dtype low);
 
 /* ---- images ---- */
 
-/* Options of deft_conv2d. DEFT_CONV2D(...) makes them in C. */
+/** Options of deft_conv2d. DEFT_CONV2D(...) makes them in C. */
 typedef struct deft_conv2d_options {
-    size_t size;         /* sizeof(deft_conv2d_options) */
-    int64_t stride[2];   /* Pixels between windows. Rows 0: 1; columns 0: as rows. */
-    int64_t padding[2];  /* Rows and columns of zeros that are added on either side. */
-    int64_t dilation[2]; /* Pixels between neighbouring weights. Rows 0: 1; columns 0: as rows. */
-    int64_t groups;      /* Groups of channels, each with weights of its own. 0: 1. */
-    deft_tensor *bias;   /* [out]; NULL: none. */
-    const char *written; /* Text of DEFT_CONV2D's arguments, for messages; else NULL. */
+    size_t size;         /**< sizeof(deft_conv2d_options) */
+    int64_t stride[2];   /**< Pixels between windows. Rows 0: 1; columns 0: as rows. */
+    int64_t padding[2];  /**< Rows and columns of zeros that are added on either side. */
+    int64_t dilation[2]; /**< Pixels between neighbouring weights. Rows 0: 1; columns 0: as rows. */
+    int64_t groups;      /**< Groups of channels, each with weights of its own. 0: 1. */
+    deft_tensor *bias;   /**< [out]; NULL: none. */
+    const char *written; /**< Text of DEFT_CONV2D's arguments, for messages; else NULL. */
 } deft_conv2d_options;
 
-/* The cross-correlation of images x [N, in, H, W] with weights w [out, in / groups, kh, kw].
+/** The cross-correlation of images x [N, in, H, W] with weights w [out, in / groups, kh, kw].
  * The result is [N, out, Ho, Wo], with
  *
  *     Ho = floor((H + 2 padding - dilation (kh - 1) - 1) / stride) + 1
@@ -81,16 +81,16 @@ typedef struct deft_conv2d_options {
 DEFT_API deft_tensor *deft_conv2d(deft_tensor *x, deft_tensor *w,
                                   const deft_conv2d_options *options);
 
-/* Options of the pools. DEFT_POOL2D(...) makes them in C. */
+/** Options of the pools. DEFT_POOL2D(...) makes them in C. */
 typedef struct deft_pool2d_options {
-    size_t size;         /* sizeof(deft_pool2d_options) */
-    int64_t kernel[2];   /* Rows and columns of a window, at least 1. Columns 0: as rows. */
-    int64_t stride[2];   /* Pixels between windows. 0: as kernel; columns alone 0: as rows. */
-    int64_t padding[2];  /* Rows and columns added on either side; at most half of kernel. */
-    const char *written; /* Text of DEFT_POOL2D's arguments, for messages; else NULL. */
+    size_t size;         /**< sizeof(deft_pool2d_options) */
+    int64_t kernel[2];   /**< Rows and columns of a window, at least 1. Columns 0: as rows. */
+    int64_t stride[2];   /**< Pixels between windows. 0: as kernel; columns alone 0: as rows. */
+    int64_t padding[2];  /**< Rows and columns added on either side; at most half of kernel. */
+    const char *written; /**< Text of DEFT_POOL2D's arguments, for messages; else NULL. */
 } deft_pool2d_options;
 
-/* The greatest element of each window of the images x [N, C, H, W], which are floats. The
+/** The greatest element of each window of the images x [N, C, H, W], which are floats. The
  * result is [N, C, Ho, Wo] with the extents of deft_conv2d at dilation 1.
  *
  * NaN is greater than all numbers, and all NaNs are equal. Of equal elements the first in
@@ -101,20 +101,20 @@ typedef struct deft_pool2d_options {
  * not fit. DEFT_E_LIMIT: a window has more than 65536 elements. */
 DEFT_API deft_tensor *deft_max_pool2d(deft_tensor *x, const deft_pool2d_options *options);
 
-/* The mean of each window: the sum in row-major order, divided by the number of elements of
+/** The mean of each window: the sum in row-major order, divided by the number of elements of
  * the window. Padding is 0 and counts. Everything else is as in deft_max_pool2d. */
 DEFT_API deft_tensor *deft_avg_pool2d(deft_tensor *x, const deft_pool2d_options *options);
 
 /* ---- rows ---- */
 
-/* t / sqrt(mean(t * t) + eps), with the mean over the last n_axes axes. The result is
+/** t / sqrt(mean(t * t) + eps), with the mean over the last n_axes axes. The result is
  * multiplied by gain, which broadcasts, unless gain is NULL (Zhang and Sennrich 2019).
  * Operands are promoted, and integers become f32.
  *
  * n_axes is 1 to the rank of t, else DEFT_E_RANGE. */
 DEFT_API deft_tensor *deft_rms_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain, double eps);
 
-/* The rows of table [entries, ...] at the indices, which are integers of any shape. The axes
+/** The rows of table [entries, ...] at the indices, which are integers of any shape. The axes
  * of indices come first: [their shape, ...]. This is deft_take along axis 0, with its rule
  * for indices (tensor.h). In the gradient, the rows of equal indices are added in row-major
  * order of the indices.
@@ -124,18 +124,18 @@ DEFT_API deft_tensor *deft_embedding(deft_tensor *table, deft_tensor *indices);
 
 /* ---- attention ---- */
 
-/* The number of keys in a block of deft_attention. The block is part of what deft_attention
+/** The number of keys in a block of deft_attention. The block is part of what deft_attention
  * computes, so that the bits of results are the same on every machine. */
 #define DEFT_ATTENTION_BLOCK 128
 
-/* Options of deft_attention. DEFT_ATTENTION(...) makes them in C. */
+/** Options of deft_attention. DEFT_ATTENTION(...) makes them in C. */
 typedef struct deft_attention_options {
-    size_t size;    /* sizeof(deft_attention_options) */
-    double scale;   /* Factor of the scores. 0: 1 / sqrt(D). */
-    bool is_causal; /* Query i uses the keys 0 to i only. */
+    size_t size;    /**< sizeof(deft_attention_options) */
+    double scale;   /**< Factor of the scores. 0: 1 / sqrt(D). */
+    bool is_causal; /**< Query i uses the keys 0 to i only. */
 } deft_attention_options;
 
-/* Attention: softmax(q k^T * scale) v, for q [..., S, D], k [..., T, D] and v [..., T, E]. The
+/** Attention: softmax(q k^T * scale) v, for q [..., S, D], k [..., T, D] and v [..., T, E]. The
  * result is [..., S, E]. S is the number of queries and T the number of keys, at least 1.
  *
  * The axes before the last two broadcast. Operands have 2 to DEFT_MAX_RANK - 1 axes, and are
@@ -153,7 +153,7 @@ DEFT_API deft_tensor *deft_attention(deft_tensor *q, deft_tensor *k, deft_tensor
                                      const deft_attention_options *options);
 
 #ifndef __cplusplus
-/* Options in C, from designated initializers; they live until the end of the block:
+/** Options in C, from designated initializers; they live until the end of the block:
  * deft_max_pool2d(x, DEFT_POOL2D(.kernel = { 2, 2 })). Members that are not named are 0. */
 #define DEFT_ATTENTION(...)                                                                        \
     (&(const deft_attention_options){ .size = sizeof(deft_attention_options), __VA_ARGS__ })

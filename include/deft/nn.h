@@ -32,17 +32,17 @@
 extern "C" {
 #endif
 
-/* The list of a network. */
+/** The list of a network. */
 typedef struct deft_nn deft_nn;
 
-/* Options of deft_nn_create. Members that are 0 have defaults. */
+/** Options of deft_nn_create. Members that are 0 have defaults. */
 typedef struct deft_nn_options {
-    size_t size;      /* sizeof(deft_nn_options) */
-    deft_dtype dtype; /* Dtype of parameters: DEFT_F32 or DEFT_F64. Others mean DEFT_F32. */
-    uint64_t seed;    /* Seed of initial values and of dropout. */
+    size_t size;      /**< sizeof(deft_nn_options) */
+    deft_dtype dtype; /**< Dtype of parameters: DEFT_F32 or DEFT_F64. Others mean DEFT_F32. */
+    uint64_t seed;    /**< Seed of initial values and of dropout. */
 } deft_nn_options;
 
-/* Makes an empty list, which the caller owns, in *out. options NULL means defaults. On
+/** Makes an empty list, which the caller owns, in *out. options NULL means defaults. On
  * failure *out is NULL.
  *
  * The list has two numbers from the start, "rng.seed" and "rng.next". DEFT_E_ARG: cx or out
@@ -51,38 +51,38 @@ typedef struct deft_nn_options {
 DEFT_API DEFT_MUST_CHECK deft_status deft_nn_create(deft_ctx *cx, const deft_nn_options *options,
                                                     deft_nn **out);
 
-/* Drops all tensors of the list and sets *nn to NULL. NULL and *nn NULL are allowed. Layers
+/** Drops all tensors of the list and sets *nn to NULL. NULL and *nn NULL are allowed. Layers
  * that borrow from the list must not be used any more. */
 DEFT_API void deft_nn_destroy(deft_nn **nn);
 
 /* ---- the list ---- */
 
-/* How the elements of a new tensor are chosen. a and b are members of deft_init. */
+/** How the elements of a new tensor are chosen. a and b are members of deft_init. */
 typedef enum deft_init_kind {
     DEFT_INIT_ZEROS = 0,
     DEFT_INIT_ONES = 1,
-    DEFT_INIT_CONSTANT = 2, /* All are a. */
-    DEFT_INIT_UNIFORM = 3,  /* Uniform in [a, b). */
-    DEFT_INIT_NORMAL = 4,   /* Normal with mean a and standard deviation b. */
-    /* He et al. 2015, with gain a. A gain of 0 means sqrt(2), that of relu. */
+    DEFT_INIT_CONSTANT = 2, /**< All are a. */
+    DEFT_INIT_UNIFORM = 3,  /**< Uniform in [a, b). */
+    DEFT_INIT_NORMAL = 4,   /**< Normal with mean a and standard deviation b. */
+    /** He et al. 2015, with gain a. A gain of 0 means sqrt(2), that of relu. */
     DEFT_INIT_KAIMING_UNIFORM = 5,
     DEFT_INIT_KAIMING_NORMAL = 6,
-    /* Glorot and Bengio 2010, with gain a. A gain of 0 means 1. */
+    /** Glorot and Bengio 2010, with gain a. A gain of 0 means 1. */
     DEFT_INIT_XAVIER_UNIFORM = 7,
     DEFT_INIT_XAVIER_NORMAL = 8
 } deft_init_kind;
 
-/* The initial value of a tensor.
+/** The initial value of a tensor.
  *
  * A weight is [out, in, ...]. Kaiming uses the number of inputs, in times the extents that
  * follow. Xavier uses the number of outputs as well. Both need at least 2 axes, else
  * DEFT_E_SHAPE. */
 typedef struct deft_init {
-    deft_init_kind kind;
-    double a, b;
+    deft_init_kind kind; /**< How elements are chosen. */
+    double a, b;         /**< Numbers whose meaning depends on the kind. */
 } deft_init;
 
-/* Adds a tensor to the list and returns it. Its full name is the open prefix (deft_nn_push)
+/** Adds a tensor to the list and returns it. Its full name is the open prefix (deft_nn_push)
  * and name. A parameter has the dtype of the list and is trained; a buffer is not trained.
  *
  * The list owns the tensor: the program must not drop it. Random numbers come from
@@ -97,63 +97,63 @@ DEFT_API deft_tensor *deft_nn_parameter(deft_nn *nn, const char *name, deft_shap
 DEFT_API deft_tensor *deft_nn_buffer(deft_nn *nn, const char *name, deft_shape shape,
                                      deft_dtype dtype, deft_init init);
 
-/* Adds a number of the program to the list, for example how far training has come.
+/** Adds a number of the program to the list, for example how far training has come.
  * deft_nn_save writes *number and deft_nn_load sets it. It must live as long as nn. The name
  * is formed as in deft_nn_parameter. DEFT_E_ARG: number is NULL, or the name is empty or
  * taken. */
 DEFT_API bool deft_nn_number(deft_nn *nn, const char *name, int64_t *number);
 
-/* Opens a prefix: the full names of entries that are added later begin with "name.", until
+/** Opens a prefix: the full names of entries that are added later begin with "name.", until
  * deft_nn_pop. Prefixes nest. DEFT_E_ARG: the name is NULL or empty. */
 DEFT_API bool deft_nn_push(deft_nn *nn, const char *name);
 
-/* Closes the innermost prefix. Without a prefix it does nothing. */
+/** Closes the innermost prefix. Without a prefix it does nothing. */
 DEFT_API void deft_nn_pop(deft_nn *nn);
 
-/* Returns the parameter or buffer with that full name, which the list owns. NULL means that
+/** Returns the parameter or buffer with that full name, which the list owns. NULL means that
  * there is none, and is no mistake. */
 DEFT_API deft_tensor *deft_nn_find(const deft_nn *nn, const char *name);
 
-/* Reinitialises the parameter or buffer with that full name: assigns a new initial value.
+/** Reinitialises the parameter or buffer with that full name: assigns a new initial value.
  * DEFT_E_NOT_FOUND: there is none. */
 DEFT_API bool deft_nn_fill(deft_nn *nn, const char *name, deft_init init);
 
-/* The number of parameters, and the tensor and the full name of parameter i. Parameters have
+/** The number of parameters, and the tensor and the full name of parameter i. Parameters have
  * the order in which they were added. The list owns tensor and name. An i that is too large
  * gives NULL, which is no mistake. */
 DEFT_API size_t deft_nn_n_parameters(const deft_nn *nn);
 DEFT_API deft_tensor *deft_nn_parameter_at(const deft_nn *nn, size_t i);
 DEFT_API const char *deft_nn_name_at(const deft_nn *nn, size_t i);
 
-/* The number of elements of all parameters, or of those that are trained. */
+/** The number of elements of all parameters, or of those that are trained. */
 DEFT_API int64_t deft_nn_numel(const deft_nn *nn, bool trainable_only);
 
-/* Sets whether the parameter with the full name `name`, and all parameters below "name.", are
+/** Sets whether the parameter with the full name `name`, and all parameters below "name.", are
  * trained. NULL and "" name all parameters. New parameters are trained.
  *
  * An optimizer takes the parameters that are trained when it is made. Returns the number of
  * parameters that the call concerned. */
 DEFT_API size_t deft_nn_set_trainable(deft_nn *nn, const char *name, bool trainable);
 
-/* Sets and returns whether nn is training. Only then dropout has an effect. A new list is
+/** Sets and returns whether nn is training. Only then dropout has an effect. A new list is
  * training. nn NULL is not training. */
 DEFT_API void deft_nn_set_training(deft_nn *nn, bool training);
 DEFT_API bool deft_nn_is_training(const deft_nn *nn);
 
-/* Returns the stream of random numbers of nn, which lives as long as nn. The program may
+/** Returns the stream of random numbers of nn, which lives as long as nn. The program may
  * draw from it too. */
 DEFT_API deft_rng *deft_nn_rng(deft_nn *nn);
 
-/* The entries that a file has. */
+/** The entries that a file has. */
 typedef enum deft_nn_part {
-    /* Parameters, buffers, numbers and the stream of random numbers. Training that resumes
+    /** Parameters, buffers, numbers and the stream of random numbers. Training that resumes
      * from the file has the same bits. */
     DEFT_NN_ALL = 0,
-    /* Parameters alone: for use, or as a start. */
+    /** Parameters alone: for use, or as a start. */
     DEFT_NN_PARAMETERS = 1
 } deft_nn_part;
 
-/* Writes the entries of nn to a safetensors file, or sets them from one. Names are the full
+/** Writes the entries of nn to a safetensors file, or sets them from one. Names are the full
  * names, and a number is an i64 of shape []. deft_nn_load sets all entries or none.
  *
  * Statuses are those of deft_save and deft_load (eval.h). DEFT_E_STATE: the call is inside a
@@ -173,119 +173,119 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_nn_load(deft_nn *nn, const char *path,
  * borrows its tensors; nn must outlive it. *l is never NULL.
  */
 
-/* A linear layer: x [..., in] becomes [..., out], x times the transposed weight [out, in],
+/** A linear layer: x [..., in] becomes [..., out], x times the transposed weight [out, in],
  * plus bias [out]. Initial values of both are uniform within 1 / sqrt(in) of 0. DEFT_E_SHAPE:
  * the last axis of x has not `in` elements. */
 typedef struct deft_nn_linear {
-    deft_tensor *weight, *bias; /* bias NULL: there is none. */
+    deft_tensor *weight, *bias; /**< bias NULL: there is none. */
 } deft_nn_linear;
 
-/* Makes a layer from `in` to `out` features. Without has_bias, bias is NULL. */
+/** Makes a layer from `in` to `out` features. Without has_bias, bias is NULL. */
 DEFT_API bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in,
                                   int64_t out, bool has_bias);
 
-/* Returns [..., out] for x [..., in]. */
+/** Returns [..., out] for x [..., in]. */
 DEFT_API deft_tensor *deft_nn_linear_call(const deft_nn_linear *l, deft_tensor *x);
 
-/* An embedding: integers of any shape become [their shape, width], rows of weight [n, width]
+/** An embedding: integers of any shape become [their shape, width], rows of weight [n, width]
  * (deft_embedding). The initial weight is normal with mean 0 and deviation 1. */
 typedef struct deft_nn_embedding {
-    deft_tensor *weight;
+    deft_tensor *weight; /**< [n, width] */
 } deft_nn_embedding;
 
-/* Makes an embedding of n entries with `width` elements each. */
+/** Makes an embedding of n entries with `width` elements each. */
 DEFT_API bool deft_nn_embedding_init(deft_nn_embedding *l, deft_nn *nn, const char *name, int64_t n,
                                      int64_t width);
 
-/* Returns the rows at the indices, [shape of indices, width]. */
+/** Returns the rows at the indices, [shape of indices, width]. */
 DEFT_API deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_tensor *indices);
 
-/* A norm over the last axis, which has `width` elements, else DEFT_E_SHAPE.
+/** A norm over the last axis, which has `width` elements, else DEFT_E_SHAPE.
  *
  *     layer   (x - mean) / sqrt(var + eps) * weight + bias   (Ba, Kiros and Hinton 2016)
  *     rms     x / sqrt(mean(x * x) + eps) * weight           (Zhang and Sennrich 2019)
  *
  * The initial weight is 1, the initial bias 0. */
 typedef struct deft_nn_norm {
-    deft_tensor *weight, *bias; /* bias NULL: an rms norm. */
-    /* _init sets 1e-5; for an rms norm, the difference between 1 and the next number of the
+    deft_tensor *weight, *bias; /**< bias NULL: an rms norm. */
+    /** _init sets 1e-5; for an rms norm, the difference between 1 and the next number of the
      * dtype of nn. */
     double eps;
 } deft_nn_norm;
 
-/* Makes a layer norm, or an rms norm, over `width` elements. */
+/** Makes a layer norm, or an rms norm, over `width` elements. */
 DEFT_API bool deft_nn_norm_init_layer(deft_nn_norm *l, deft_nn *nn, const char *name,
                                       int64_t width);
 DEFT_API bool deft_nn_norm_init_rms(deft_nn_norm *l, deft_nn *nn, const char *name, int64_t width);
 
-/* Returns x [..., width], normalized. */
+/** Returns x [..., width], normalized. */
 DEFT_API deft_tensor *deft_nn_norm_call(const deft_nn_norm *l, deft_tensor *x);
 
-/* Dropout (Srivastava et al. 2014). While nn is training, each element becomes 0 with
+/** Dropout (Srivastava et al. 2014). While nn is training, each element becomes 0 with
  * probability p, and else x / (1 - p). Each call draws from deft_nn_rng. When nn is not
  * training, or p is 0, the call returns x itself.
  *
  * The program fills the struct. p is in [0, 1], else DEFT_E_RANGE. */
 typedef struct deft_nn_dropout {
-    deft_nn *nn;
-    double p;
+    deft_nn *nn; /**< The list whose random numbers and training flag are used. */
+    double p;    /**< The probability that an element is dropped. */
 } deft_nn_dropout;
 
-/* Returns x with elements dropped, of the shape and dtype of x. */
+/** Returns x with elements dropped, of the shape and dtype of x. */
 DEFT_API deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor *x);
 
-/* Multi-head attention of a sequence to itself (Vaswani et al. 2017): x [batch, time, width]
+/** Multi-head attention of a sequence to itself (Vaswani et al. 2017): x [batch, time, width]
  * becomes a tensor of the same shape.
  *
  * The parameters are those of torch.nn.MultiheadAttention(width, n_heads, batch_first=True):
  * in_proj_weight [3 width, width], in_proj_bias, out_proj.weight and out_proj.bias. */
 typedef struct deft_nn_self_attention {
-    deft_nn_linear in, out; /* `in` makes query, key and value in one product. */
-    deft_nn_dropout drop;   /* Drops attention weights. */
-    int64_t n_heads;
-    bool causal; /* Each position uses itself and earlier ones only. _init sets true. */
+    deft_nn_linear in, out; /**< `in` makes query, key and value in one product. */
+    deft_nn_dropout drop;   /**< Drops attention weights. */
+    int64_t n_heads;        /**< The number of heads. */
+    bool causal; /**< Each position uses itself and earlier ones only. _init sets true. */
 } deft_nn_self_attention;
 
-/* Makes a layer with n_heads heads of width / n_heads elements. drop is the probability p of
+/** Makes a layer with n_heads heads of width / n_heads elements. drop is the probability p of
  * the dropout of attention weights. DEFT_E_SHAPE: width is no multiple of n_heads, or
  * one of them is below 1. */
 DEFT_API bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
                                           int64_t width, int64_t n_heads, double drop);
 
-/* Returns [batch, time, width]. DEFT_E_SHAPE: x has another number of axes or another width. */
+/** Returns [batch, time, width]. DEFT_E_SHAPE: x has another number of axes or another width. */
 DEFT_API deft_tensor *deft_nn_self_attention_call(const deft_nn_self_attention *l, deft_tensor *x);
 
 /* ---- optimizers ---- */
 
-/* The rule of an update. */
+/** The rule of an update. */
 typedef enum deft_optim_kind {
-    DEFT_OPTIM_SGD = 0,  /* Stochastic gradient descent, with or without momentum. */
-    DEFT_OPTIM_ADAM = 1, /* Kingma and Ba 2015. */
-    DEFT_OPTIM_ADAMW = 2 /* Loshchilov and Hutter 2019. */
+    DEFT_OPTIM_SGD = 0,  /**< Stochastic gradient descent, with or without momentum. */
+    DEFT_OPTIM_ADAM = 1, /**< Kingma and Ba 2015. */
+    DEFT_OPTIM_ADAMW = 2 /**< Loshchilov and Hutter 2019. */
 } deft_optim_kind;
 
-/* Options of an optimizer. Begin with deft_optim_defaults: members that are 0 mean 0. */
+/** Options of an optimizer. Begin with deft_optim_defaults: members that are 0 mean 0. */
 typedef struct deft_optim_options {
-    size_t size; /* sizeof(deft_optim_options) */
-    deft_optim_kind kind;
-    const char *name;    /* First part of the names of its state. NULL: "optim". */
-    double momentum;     /* SGD; at least 0. */
-    bool nesterov;       /* SGD; needs a momentum. */
-    double beta1, beta2; /* ADAM, ADAMW; in [0, 1). */
-    double eps;          /* ADAM, ADAMW; at least 0. */
-    /* At least 0. SGD and ADAM add it times the parameter to the gradient. ADAMW shrinks the
+    size_t size;          /**< sizeof(deft_optim_options) */
+    deft_optim_kind kind; /**< The rule of the update. */
+    const char *name;     /**< First part of the names of its state. NULL: "optim". */
+    double momentum;      /**< SGD; at least 0. */
+    bool nesterov;        /**< SGD; needs a momentum. */
+    double beta1, beta2;  /**< ADAM, ADAMW; in [0, 1). */
+    double eps;           /**< ADAM, ADAMW; at least 0. */
+    /** At least 0. SGD and ADAM add it times the parameter to the gradient. ADAMW shrinks the
      * parameter by it times the rate. */
     double weight_decay;
-    bool accumulates; /* Keeps a sum of gradients, for deft_optim_accumulate. */
+    bool accumulates; /**< Keeps a sum of gradients, for deft_optim_accumulate. */
 } deft_optim_options;
 
-/* Returns PyTorch's defaults for a kind; name is NULL. Any thread. */
+/** Returns PyTorch's defaults for a kind; name is NULL. Any thread. */
 DEFT_API deft_optim_options deft_optim_defaults(deft_optim_kind kind);
 
-/* An optimizer. */
+/** An optimizer. */
 typedef struct deft_optim deft_optim;
 
-/* Makes an optimizer for the parameters of nn that are trained at this moment, in *out. The
+/** Makes an optimizer for the parameters of nn that are trained at this moment, in *out. The
  * caller owns it and destroys it before nn. options NULL means the defaults of ADAMW. On
  * failure *out is NULL, and nn is as before.
  *
@@ -299,15 +299,15 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_optim_create(deft_nn *nn,
                                                        const deft_optim_options *options,
                                                        deft_optim **out);
 
-/* Destroys the optimizer and sets *o to NULL. NULL and *o NULL are allowed. */
+/** Destroys the optimizer and sets *o to NULL. NULL and *o NULL are allowed. */
 DEFT_API void deft_optim_destroy(deft_optim **o);
 
-/* The number of parameters of o, and the list of them: gradients are taken with respect to
+/** The number of parameters of o, and the list of them: gradients are taken with respect to
  * these. The list lives as long as o. */
 DEFT_API size_t deft_optim_n(const deft_optim *o);
 DEFT_API deft_tensor *const *deft_optim_parameters(const deft_optim *o);
 
-/* Records the update of all parameters, inside a step.
+/** Records the update of all parameters, inside a step.
  *
  * grads[i] is the gradient of parameter i, of the same shape and dtype. NULL leaves the
  * parameter as it is. grads itself NULL means the sums of deft_optim_accumulate. In an
@@ -335,15 +335,15 @@ DEFT_API deft_tensor *const *deft_optim_parameters(const deft_optim *o);
  * call after a mistake in the same step returns false. */
 DEFT_API bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate);
 
-/* The same with the rate as a bare number: deft_num, deft_param_f or deft_const_f. Another
+/** The same with the rate as a bare number: deft_num, deft_param_f or deft_const_f. Another
  * tensor gives DEFT_E_ARG, and NULL gives false. */
 DEFT_API bool deft_optim_step_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate);
 
-/* The number of updates so far, and a way to set it. */
+/** The number of updates so far, and a way to set it. */
 DEFT_API int64_t deft_optim_steps(const deft_optim *o);
 DEFT_API void deft_optim_set_steps(deft_optim *o, int64_t steps);
 
-/* Like deft_optim_step and deft_optim_step_t, but parameters and their state change only when
+/** Like deft_optim_step and deft_optim_step_t, but parameters and their state change only when
  * condition, a bool of shape [], is true. The update counts in both cases, and sums become 0
  * in both. The condition is part of the trace, so nothing is read and nothing waits. A
  * condition of NULL gives false. */
@@ -353,7 +353,7 @@ DEFT_API bool deft_optim_step_if_t(deft_optim *o, deft_tensor *const *grads, def
                                    deft_tensor *condition);
 
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
-/* In C, the type of rate chooses the function. */
+/** In C, the type of rate chooses the function. */
 #define deft_optim_step(o, grads, rate)                                                            \
     _Generic((rate), deft_tensor *                                                                 \
              : deft_optim_step_t, default                                                          \
@@ -364,18 +364,18 @@ DEFT_API bool deft_optim_step_if_t(deft_optim *o, deft_tensor *const *grads, def
              : deft_optim_step_if)((o), (grads), (rate), (condition))
 #endif
 
-/* Records, inside a step, sum[i] += weight * grads[i] for each gradient that is not NULL. For
+/** Records, inside a step, sum[i] += weight * grads[i] for each gradient that is not NULL. For
  * n micro-batches of equal size, each in a step of its own, the weight is 1.0 / n.
  *
  * DEFT_E_ARG: grads is NULL, or the optimizer does not accumulate. Other mistakes are those
  * of deft_optim_step. */
 DEFT_API bool deft_optim_accumulate(deft_optim *o, deft_tensor *const *grads, double weight);
 
-/* The sums of gradients, one for each parameter, which nn owns. NULL when o does not
+/** The sums of gradients, one for each parameter, which nn owns. NULL when o does not
  * accumulate, which is no mistake. */
 DEFT_API deft_tensor *const *deft_optim_sums(const deft_optim *o);
 
-/* Replaces each gradient by its product with one common number, so that the norm of all of
+/** Replaces each gradient by its product with one common number, so that the norm of all of
  * them is at most max_norm. The norm is the root of the sum of the squares of all elements.
  *
  * grads is a list of n gradients, in which NULLs are left as they are. When norm is not
@@ -397,19 +397,19 @@ DEFT_API bool deft_clip_grad_norm(deft_tensor **grads, size_t n, double max_norm
  * waits, and a new scale needs no new plan.
  */
 
-/* Options of deft_scaler_create. */
+/** Options of deft_scaler_create. */
 typedef struct deft_scaler_options {
-    size_t size;      /* sizeof(deft_scaler_options) */
-    const char *name; /* First part of the names of its state. NULL: "scaler". */
-    double start;     /* The first scale, in [2^-24, 2^64]. 0: 65536. */
-    /* Updates in a row after which the scale doubles, at most 2^24. 0: 2000. */
+    size_t size;      /**< sizeof(deft_scaler_options) */
+    const char *name; /**< First part of the names of its state. NULL: "scaler". */
+    double start;     /**< The first scale, in [2^-24, 2^64]. 0: 65536. */
+    /** Updates in a row after which the scale doubles, at most 2^24. 0: 2000. */
     int64_t interval;
 } deft_scaler_options;
 
-/* A scale of the loss. */
+/** A scale of the loss. */
 typedef struct deft_scaler deft_scaler;
 
-/* Makes a scaler in *out. The caller owns it and destroys it before nn. options NULL means
+/** Makes a scaler in *out. The caller owns it and destroys it before nn. options NULL means
  * defaults. On failure *out is NULL, and nn is as before.
  *
  * The state is added to nn, and stays there: the f32 [] buffers "scaler.scale" and
@@ -419,22 +419,22 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_scaler_create(deft_nn *nn,
                                                         const deft_scaler_options *options,
                                                         deft_scaler **out);
 
-/* Destroys the scaler and sets *s to NULL. NULL and *s NULL are allowed. */
+/** Destroys the scaler and sets *s to NULL. NULL and *s NULL are allowed. */
 DEFT_API void deft_scaler_destroy(deft_scaler **s);
 
-/* The scale, an f32 of shape [], which nn owns. */
+/** The scale, an f32 of shape [], which nn owns. */
 DEFT_API deft_tensor *deft_scaler_scale(const deft_scaler *s);
 
-/* The loss, in f32, times the scale. Gradients are taken of this tensor. */
+/** The loss, in f32, times the scale. Gradients are taken of this tensor. */
 DEFT_API deft_tensor *deft_scaler_loss(const deft_scaler *s, deft_tensor *loss);
 
-/* Replaces each of n gradients by its quotient with the scale, in f32, or in f64 for an f64.
+/** Replaces each of n gradients by its quotient with the scale, in f32, or in f64 for an f64.
  * NULLs are left as they are. Returns a bool of shape []: whether all of them are finite.
  * deft_optim_step_if and deft_scaler_update take this result. Gradients are clipped after
  * this call. DEFT_E_ARG: there is no gradient. grads NULL gives NULL. */
 DEFT_API deft_tensor *deft_scaler_unscale(const deft_scaler *s, deft_tensor **grads, size_t n);
 
-/* Records the change of the scale, inside a step and after deft_optim_step_if. The scale is
+/** Records the change of the scale, inside a step and after deft_optim_step_if. The scale is
  * halved when is_finite is false. It is doubled after `interval` updates in a row. It stays
  * in [2^-24, 2^64]. DEFT_E_STATE: no step is open. */
 DEFT_API bool deft_scaler_update(deft_scaler *s, deft_tensor *is_finite);
@@ -445,10 +445,10 @@ DEFT_API bool deft_scaler_update(deft_scaler *s, deft_tensor *is_finite);
  * those that it wants. These functions only compute. Any thread.
  */
 
-/* Rises in a line: (step + 1) / steps, and 1 from then on. steps <= 0 gives 1. */
+/** Rises in a line: (step + 1) / steps, and 1 from then on. steps <= 0 gives 1. */
 DEFT_API double deft_schedule_warm_up(int64_t step, int64_t steps);
 
-/* Falls from 1 at step 0 to `last` at step `steps`, along half a cosine or along a line, and
+/** Falls from 1 at step 0 to `last` at step `steps`, along half a cosine or along a line, and
  * stays there. steps <= 0 gives `last`. */
 DEFT_API double deft_schedule_cosine(int64_t step, int64_t steps, double last);
 DEFT_API double deft_schedule_linear(int64_t step, int64_t steps, double last);

@@ -39,195 +39,195 @@
 extern "C" {
 #endif
 
-/* -x. Integers wrap. */
+/** -x. Integers wrap. */
 DEFT_API deft_tensor *deft_neg(deft_tensor *x);
-/* The absolute value |x|. The least integer of a dtype stays as it is. */
+/** The absolute value |x|. The least integer of a dtype stays as it is. */
 DEFT_API deft_tensor *deft_abs(deft_tensor *x);
-/* The sign of x: -1, 0 or 1. NaN stays NaN, and zeros keep their sign. */
+/** The sign of x: -1, 0 or 1. NaN stays NaN, and zeros keep their sign. */
 DEFT_API deft_tensor *deft_sign(deft_tensor *x);
-/* x * x. */
+/** x * x. */
 DEFT_API deft_tensor *deft_square(deft_tensor *x);
-/* The square root of x, correctly rounded. */
+/** The square root of x, correctly rounded. */
 DEFT_API deft_tensor *deft_sqrt(deft_tensor *x);
-/* 1 / sqrt(x). */
+/** 1 / sqrt(x). */
 DEFT_API deft_tensor *deft_rsqrt(deft_tensor *x);
-/* 1 / x. */
+/** 1 / x. */
 DEFT_API deft_tensor *deft_reciprocal(deft_tensor *x);
-/* e to the power x. */
+/** e to the power x. */
 DEFT_API deft_tensor *deft_exp(deft_tensor *x);
-/* 2 to the power x. */
+/** 2 to the power x. */
 DEFT_API deft_tensor *deft_exp2(deft_tensor *x);
-/* exp(x) - 1, accurate near 0. */
+/** exp(x) - 1, accurate near 0. */
 DEFT_API deft_tensor *deft_expm1(deft_tensor *x);
-/* The natural logarithm of x. */
+/** The natural logarithm of x. */
 DEFT_API deft_tensor *deft_log(deft_tensor *x);
-/* The logarithm of x to base 2. */
+/** The logarithm of x to base 2. */
 DEFT_API deft_tensor *deft_log2(deft_tensor *x);
-/* The logarithm of x to base 10. */
+/** The logarithm of x to base 10. */
 DEFT_API deft_tensor *deft_log10(deft_tensor *x);
-/* log(1 + x), accurate near 0. */
+/** log(1 + x), accurate near 0. */
 DEFT_API deft_tensor *deft_log1p(deft_tensor *x);
-/* The sine of x, which is in radians. */
+/** The sine of x, which is in radians. */
 DEFT_API deft_tensor *deft_sin(deft_tensor *x);
-/* The cosine of x, which is in radians. */
+/** The cosine of x, which is in radians. */
 DEFT_API deft_tensor *deft_cos(deft_tensor *x);
-/* The tangent of x, which is in radians. */
+/** The tangent of x, which is in radians. */
 DEFT_API deft_tensor *deft_tan(deft_tensor *x);
-/* The arc sine of x, in radians. */
+/** The arc sine of x, in radians. */
 DEFT_API deft_tensor *deft_asin(deft_tensor *x);
-/* The arc cosine of x, in radians. */
+/** The arc cosine of x, in radians. */
 DEFT_API deft_tensor *deft_acos(deft_tensor *x);
-/* The arc tangent of x, in radians. */
+/** The arc tangent of x, in radians. */
 DEFT_API deft_tensor *deft_atan(deft_tensor *x);
-/* The hyperbolic sine of x. */
+/** The hyperbolic sine of x. */
 DEFT_API deft_tensor *deft_sinh(deft_tensor *x);
-/* The hyperbolic cosine of x. */
+/** The hyperbolic cosine of x. */
 DEFT_API deft_tensor *deft_cosh(deft_tensor *x);
-/* The hyperbolic tangent of x. */
+/** The hyperbolic tangent of x. */
 DEFT_API deft_tensor *deft_tanh(deft_tensor *x);
-/* The logistic function 1 / (1 + exp(-x)). */
+/** The logistic function 1 / (1 + exp(-x)). */
 DEFT_API deft_tensor *deft_sigmoid(deft_tensor *x);
-/* The error function of x. */
+/** The error function of x. */
 DEFT_API deft_tensor *deft_erf(deft_tensor *x);
-/* 1 - erf(x), accurate where erf(x) is near 1. */
+/** 1 - erf(x), accurate where erf(x) is near 1. */
 DEFT_API deft_tensor *deft_erfc(deft_tensor *x);
-/* x * (1 + erf(x / sqrt(2))) / 2. */
+/** x * (1 + erf(x / sqrt(2))) / 2. */
 DEFT_API deft_tensor *deft_gelu(deft_tensor *x);
-/* x * sigmoid(x). */
+/** x * sigmoid(x). */
 DEFT_API deft_tensor *deft_silu(deft_tensor *x);
-/* log(1 + exp(x)). */
+/** log(1 + exp(x)). */
 DEFT_API deft_tensor *deft_softplus(deft_tensor *x);
-/* x where x > 0, else 0. NaN stays NaN. */
+/** x where x > 0, else 0. NaN stays NaN. */
 DEFT_API deft_tensor *deft_relu(deft_tensor *x);
-/* The greatest integer that is not above x. */
+/** The greatest integer that is not above x. */
 DEFT_API deft_tensor *deft_floor(deft_tensor *x);
-/* The least integer that is not below x. */
+/** The least integer that is not below x. */
 DEFT_API deft_tensor *deft_ceil(deft_tensor *x);
-/* The integer part of x. */
+/** The integer part of x. */
 DEFT_API deft_tensor *deft_trunc(deft_tensor *x);
-/* The integer nearest to x. Halfway cases go to the even integer. */
+/** The integer nearest to x. Halfway cases go to the even integer. */
 DEFT_API deft_tensor *deft_round(deft_tensor *x);
-/* Whether x is NaN, as a bool. */
+/** Whether x is NaN, as a bool. */
 DEFT_API deft_tensor *deft_isnan(deft_tensor *x);
-/* Whether x is an infinity, as a bool. */
+/** Whether x is an infinity, as a bool. */
 DEFT_API deft_tensor *deft_isinf(deft_tensor *x);
-/* Whether x is neither NaN nor an infinity, as a bool. */
+/** Whether x is neither NaN nor an infinity, as a bool. */
 DEFT_API deft_tensor *deft_isfinite(deft_tensor *x);
-/* Whether x is 0, as a bool. */
+/** Whether x is 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_not(deft_tensor *x);
-/* x with all bits inverted. A bool is negated. */
+/** x with all bits inverted. A bool is negated. */
 DEFT_API deft_tensor *deft_bitwise_not(deft_tensor *x);
 
-/* a + b. */
+/** a + b. */
 DEFT_API deft_tensor *deft_add(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_add_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_add_i(deft_tensor *a, int64_t b);
-/* a - b. */
+/** a - b. */
 DEFT_API deft_tensor *deft_sub(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_sub_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_sub_i(deft_tensor *a, int64_t b);
-/* a * b. */
+/** a * b. */
 DEFT_API deft_tensor *deft_mul(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_mul_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_mul_i(deft_tensor *a, int64_t b);
-/* a / b. Integers are divided as floats. */
+/** a / b. Integers are divided as floats. */
 DEFT_API deft_tensor *deft_div(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_div_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_div_i(deft_tensor *a, int64_t b);
-/* floor(a / b). An integer divided by 0 gives 0. */
+/** floor(a / b). An integer divided by 0 gives 0. */
 DEFT_API deft_tensor *deft_floor_div(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_floor_div_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_floor_div_i(deft_tensor *a, int64_t b);
-/* a - b * floor(a / b), which has the sign of b. An integer a gives a when b is 0. */
+/** a - b * floor(a / b), which has the sign of b. An integer a gives a when b is 0. */
 DEFT_API deft_tensor *deft_remainder(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_remainder_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_remainder_i(deft_tensor *a, int64_t b);
-/* The exact remainder of a / b, with the sign of a. An integer a gives a when b is 0. */
+/** The exact remainder of a / b, with the sign of a. An integer a gives a when b is 0. */
 DEFT_API deft_tensor *deft_fmod(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_fmod_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_fmod_i(deft_tensor *a, int64_t b);
-/* a to the power b. */
+/** a to the power b. */
 DEFT_API deft_tensor *deft_pow(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_pow_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_pow_i(deft_tensor *a, int64_t b);
-/* The angle of the point (b, a), in radians, from -pi to pi. */
+/** The angle of the point (b, a), in radians, from -pi to pi. */
 DEFT_API deft_tensor *deft_atan2(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_atan2_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_atan2_i(deft_tensor *a, int64_t b);
-/* sqrt(a * a + b * b), without overflow in between. */
+/** sqrt(a * a + b * b), without overflow in between. */
 DEFT_API deft_tensor *deft_hypot(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_hypot_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_hypot_i(deft_tensor *a, int64_t b);
-/* The magnitude of a with the sign of b. */
+/** The magnitude of a with the sign of b. */
 DEFT_API deft_tensor *deft_copysign(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_copysign_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_copysign_i(deft_tensor *a, int64_t b);
-/* The lesser of a and b. NaN when either is NaN. */
+/** The lesser of a and b. NaN when either is NaN. */
 DEFT_API deft_tensor *deft_minimum(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_minimum_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_minimum_i(deft_tensor *a, int64_t b);
-/* The greater of a and b. NaN when either is NaN. */
+/** The greater of a and b. NaN when either is NaN. */
 DEFT_API deft_tensor *deft_maximum(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_maximum_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_maximum_i(deft_tensor *a, int64_t b);
-/* The bits that are set in both a and b. For bools, the logical and. */
+/** The bits that are set in both a and b. For bools, the logical and. */
 DEFT_API deft_tensor *deft_bitwise_and(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_bitwise_and_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_bitwise_and_i(deft_tensor *a, int64_t b);
-/* The bits that are set in a or b. For bools, the logical or. */
+/** The bits that are set in a or b. For bools, the logical or. */
 DEFT_API deft_tensor *deft_bitwise_or(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_bitwise_or_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_bitwise_or_i(deft_tensor *a, int64_t b);
-/* The bits that are set in only one of a and b. For bools, the exclusive or. */
+/** The bits that are set in only one of a and b. For bools, the exclusive or. */
 DEFT_API deft_tensor *deft_bitwise_xor(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_bitwise_xor_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_bitwise_xor_i(deft_tensor *a, int64_t b);
-/* a shifted left by b bits. A b outside 0 to the width minus 1 gives 0. */
+/** a shifted left by b bits. A b outside 0 to the width minus 1 gives 0. */
 DEFT_API deft_tensor *deft_shift_left(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_shift_left_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_shift_left_i(deft_tensor *a, int64_t b);
-/* a shifted right by b bits; the sign is kept. A b outside the width leaves only the sign. */
+/** a shifted right by b bits; the sign is kept. A b outside the width leaves only the sign. */
 DEFT_API deft_tensor *deft_shift_right(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_shift_right_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_shift_right_i(deft_tensor *a, int64_t b);
-/* Whether a == b, as a bool. */
+/** Whether a == b, as a bool. */
 DEFT_API deft_tensor *deft_eq(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_eq_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_eq_i(deft_tensor *a, int64_t b);
-/* Whether a != b, as a bool. */
+/** Whether a != b, as a bool. */
 DEFT_API deft_tensor *deft_ne(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_ne_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_ne_i(deft_tensor *a, int64_t b);
-/* Whether a < b, as a bool. */
+/** Whether a < b, as a bool. */
 DEFT_API deft_tensor *deft_lt(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_lt_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_lt_i(deft_tensor *a, int64_t b);
-/* Whether a <= b, as a bool. */
+/** Whether a <= b, as a bool. */
 DEFT_API deft_tensor *deft_le(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_le_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_le_i(deft_tensor *a, int64_t b);
-/* Whether a > b, as a bool. */
+/** Whether a > b, as a bool. */
 DEFT_API deft_tensor *deft_gt(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_gt_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_gt_i(deft_tensor *a, int64_t b);
-/* Whether a >= b, as a bool. */
+/** Whether a >= b, as a bool. */
 DEFT_API deft_tensor *deft_ge(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_ge_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_ge_i(deft_tensor *a, int64_t b);
-/* Whether a and b are both not 0, as a bool. */
+/** Whether a and b are both not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_and(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_and_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_logical_and_i(deft_tensor *a, int64_t b);
-/* Whether a or b is not 0, as a bool. */
+/** Whether a or b is not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_or(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_or_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_logical_or_i(deft_tensor *a, int64_t b);
-/* Whether exactly one of a and b is not 0, as a bool. */
+/** Whether exactly one of a and b is not 0, as a bool. */
 DEFT_API deft_tensor *deft_logical_xor(deft_tensor *a, deft_tensor *b);
 DEFT_API deft_tensor *deft_logical_xor_f(deft_tensor *a, double b);
 DEFT_API deft_tensor *deft_logical_xor_i(deft_tensor *a, int64_t b);
 
-/* The operators above, for bindings: each list calls the macro X(name) once for each. */
+/** The operators above, for bindings: each list calls the macro X(name) once for each. */
 #define DEFT_UNARY_OPS(X)                                                                          \
     X(neg) X(abs) X(sign) X(square) X(sqrt) X(rsqrt) X(reciprocal) X(exp) X(exp2)                  \
     X(expm1) X(log) X(log2) X(log10) X(log1p) X(sin) X(cos) X(tan) X(asin) X(acos)                 \
@@ -277,7 +277,7 @@ DEFT_API deft_tensor *deft_logical_xor_i(deft_tensor *a, int64_t b);
 #define deft_logical_xor(a, b) DEFT_PICK(deft_logical_xor, b)((a), (b))
 #define deft_assign(a, b) DEFT_PICK(deft_assign, b)((a), (b))
 #define deft_lerp(a, b, w) DEFT_PICK(deft_lerp, w)((a), (b), (w))
-/* In C, deft_item chooses the function (eval.h) by the type of the variable that out points
+/** In C, deft_item chooses the function (eval.h) by the type of the variable that out points
  * to. */
 #define deft_item(t, out)                                                                          \
     _Generic((out), float *: deft_item_f32, double *: deft_item_f64, int32_t *: deft_item_i32,     \

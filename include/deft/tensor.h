@@ -31,41 +31,41 @@ extern "C" {
 
 /* ---- shapes, axes, ranges ---- */
 
-/* The extents of a tensor, outermost axis first. Rank 0 is a single number. */
+/** The extents of a tensor, outermost axis first. Rank 0 is a single number. */
 typedef struct deft_shape {
-    uint32_t rank; /* A rank above DEFT_MAX_RANK is an error wherever the shape is used. */
-    int64_t dim[DEFT_MAX_RANK];
+    uint32_t rank; /**< A rank above DEFT_MAX_RANK is an error wherever the shape is used. */
+    int64_t dim[DEFT_MAX_RANK]; /**< The extents of the first `rank` axes. */
 } deft_shape;
 
-/* Copies `rank` extents from dim. It never fails: too large a rank is found where the shape
+/** Copies `rank` extents from dim. It never fails: too large a rank is found where the shape
  * is used. Any thread. */
 DEFT_API deft_shape deft_shape_of(size_t rank, const int64_t *dim);
 
-/* A list of axes. */
+/** A list of axes. */
 typedef struct deft_axes {
-    uint32_t n; /* UINT32_MAX stands for all axes. */
-    int32_t at[DEFT_MAX_RANK];
+    uint32_t n;                /**< UINT32_MAX stands for all axes. */
+    int32_t at[DEFT_MAX_RANK]; /**< The axes; negative ones count from the last. */
 } deft_axes;
 
-/* Copies n axes from `at`. It never fails: too long a list is found where the axes are
+/** Copies n axes from `at`. It never fails: too long a list is found where the axes are
  * used. Any thread. */
 DEFT_API deft_axes deft_axes_of(size_t n, const int *at);
 
-/* One axis of a slice: the elements start, start + step, ... before stop. */
+/** One axis of a slice: the elements start, start + step, ... before stop. */
 typedef struct deft_range {
-    /* A step of 0 selects the single element `start`, and the axis disappears. */
+    /** A step of 0 selects the single element `start`, and the axis disappears. */
     int64_t start, stop, step;
 } deft_range;
 
-/* As a stop: "to the end", which with a negative step means to before the first element. As
+/** As a stop: "to the end", which with a negative step means to before the first element. As
  * a start with a negative step: "from the last element". */
 #define DEFT_END INT64_MAX
 
-/* Makes a range of the three numbers. They are checked where the range is used. Any thread. */
+/** Makes a range of the three numbers. They are checked where the range is used. Any thread. */
 DEFT_API deft_range deft_range_of(int64_t start, int64_t stop, int64_t step);
 
 #ifndef __cplusplus
-/* DEFT_SHAPE(2, 3), DEFT_AXES(0, -1): shapes and axes in C. Without arguments the list is
+/** DEFT_SHAPE(2, 3), DEFT_AXES(0, -1): shapes and axes in C. Without arguments the list is
  * empty. */
 #define DEFT_SHAPE(...)                                                                            \
     deft_shape_of(sizeof((const int64_t[]){ 0, __VA_ARGS__ }) / sizeof(int64_t) - 1,               \
@@ -76,7 +76,7 @@ DEFT_API deft_range deft_range_of(int64_t start, int64_t stop, int64_t step);
 #define DEFT_ALL_AXES ((deft_axes){ UINT32_MAX, { 0 } })
 #endif
 
-/* DEFT_R selects the elements a, a + 1, ... b - 1. DEFT_RS has a step, DEFT_AT selects one
+/** DEFT_R selects the elements a, a + 1, ... b - 1. DEFT_RS has a step, DEFT_AT selects one
  * element, DEFT_FULL the whole axis, and DEFT_FLIP the whole axis in reverse.
  *
  * Negative bounds count from the end. Equal bounds give an empty range. Bounds outside the
@@ -95,27 +95,27 @@ DEFT_API deft_range deft_range_of(int64_t start, int64_t stop, int64_t step);
  * and for a tensor whose scope has ended, each call returns the value named in its comment.
  */
 
-/* The dtype of t; DEFT_BOOL when there is no tensor. */
+/** The dtype of t; DEFT_BOOL when there is no tensor. */
 DEFT_API deft_dtype deft_dtype_of(const deft_tensor *t);
 
-/* The number of axes; 0 when there is no tensor. */
+/** The number of axes; 0 when there is no tensor. */
 DEFT_API uint32_t deft_rank(const deft_tensor *t);
 
-/* The extent of one axis; -1 when there is no such axis or no tensor. */
+/** The extent of one axis; -1 when there is no such axis or no tensor. */
 DEFT_API int64_t deft_dim(const deft_tensor *t, int axis);
 
-/* The number of elements; 1 when there is no tensor. */
+/** The number of elements; 1 when there is no tensor. */
 DEFT_API int64_t deft_numel(const deft_tensor *t);
 
-/* All extents; rank 0 when there is no tensor. */
+/** All extents; rank 0 when there is no tensor. */
 DEFT_API deft_shape deft_shape_get(const deft_tensor *t);
 
-/* The context of t, borrowed; NULL when there is no tensor. */
+/** The context of t, borrowed; NULL when there is no tensor. */
 DEFT_API deft_ctx *deft_ctx_of(const deft_tensor *t);
 
 /* ---- creation ---- */
 
-/* Makes a tensor from a copy of the caller's memory, which is read during the call.
+/** Makes a tensor from a copy of the caller's memory, which is read during the call.
  *
  * data holds the elements in row-major order. bytes must be exactly their size, else the
  * status is DEFT_E_ARG. data may be NULL only when there are no elements. In a bool tensor
@@ -123,7 +123,7 @@ DEFT_API deft_ctx *deft_ctx_of(const deft_tensor *t);
 DEFT_API deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                                 size_t bytes);
 
-/* Makes a tensor of the caller's memory without a copy. The memory stays the caller's. It
+/** Makes a tensor of the caller's memory without a copy. The memory stays the caller's. It
  * must exist and must not change until the step or read that uses it has ended.
  *
  * strides has one entry for each axis, counted in elements; NULL means row-major. Every
@@ -132,18 +132,18 @@ DEFT_API deft_tensor *deft_from(deft_ctx *cx, deft_shape shape, deft_dtype dtype
 DEFT_API deft_tensor *deft_wrap(deft_ctx *cx, deft_shape shape, deft_dtype dtype, const void *data,
                                 size_t bytes, const int64_t *strides);
 
-/* Like deft_wrap, and assignments write to the memory. What is assigned to the tensor is in
+/** Like deft_wrap, and assignments write to the memory. What is assigned to the tensor is in
  * data when the computation that includes the assignment has succeeded.
  *
  * Two elements that share memory give DEFT_E_ARG. */
 DEFT_API deft_tensor *deft_wrap_mut(deft_ctx *cx, deft_shape shape, deft_dtype dtype, void *data,
                                     size_t bytes, const int64_t *strides);
 
-/* A tensor of zeros, or of ones. In a bool tensor they are false and true. */
+/** A tensor of zeros, or of ones. In a bool tensor they are false and true. */
 DEFT_API deft_tensor *deft_zeros(deft_ctx *cx, deft_shape shape, deft_dtype dtype);
 DEFT_API deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype);
 
-/* A tensor whose elements all are value. value must fit dtype, else the status is
+/** A tensor whose elements all are value. value must fit dtype, else the status is
  * DEFT_E_RANGE.
  *
  * The value is an argument of the trace: another value reuses the same plan. In C,
@@ -151,7 +151,7 @@ DEFT_API deft_tensor *deft_ones(deft_ctx *cx, deft_shape shape, deft_dtype dtype
 DEFT_API deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, double value);
 DEFT_API deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dtype, int64_t value);
 
-/* A bare number: a 0-d tensor without a dtype of its own, for calls that take tensors, such
+/** A bare number: a 0-d tensor without a dtype of its own, for calls that take tensors, such
  * as deft_sub(deft_num(cx, 1), x).
  *
  * Wherever the number meets tensors, it takes the dtype to which these promote. There are
@@ -165,7 +165,7 @@ DEFT_API deft_tensor *deft_full_i(deft_ctx *cx, deft_shape shape, deft_dtype dty
 DEFT_API deft_tensor *deft_num(deft_ctx *cx, double value);
 DEFT_API deft_tensor *deft_num_i(deft_ctx *cx, int64_t value);
 
-/* The numbers start, start + step, ... while they are below stop, or above it when step is
+/** The numbers start, start + step, ... while they are below stop, or above it when step is
  * negative. There are ceil((stop - start) / step) elements, or none when that is negative.
  *
  * Element i is start + i * step, computed in dtype. In f16 and bf16 it is computed in f32
@@ -174,21 +174,21 @@ DEFT_API deft_tensor *deft_num_i(deft_ctx *cx, int64_t value);
 DEFT_API deft_tensor *deft_arange(deft_ctx *cx, double start, double stop, double step,
                                   deft_dtype dtype);
 
-/* Like deft_arange for integers. In C, deft_arange calls this function when all three
+/** Like deft_arange for integers. In C, deft_arange calls this function when all three
  * numbers are integers. Integer dtypes are exact; the first and the last element must fit
  * the dtype. */
 DEFT_API deft_tensor *deft_arange_i(deft_ctx *cx, int64_t start, int64_t stop, int64_t step,
                                     deft_dtype dtype);
 
-/* n numbers from first to last, both included: first + i * ((last - first) / (n - 1)).
+/** n numbers from first to last, both included: first + i * ((last - first) / (n - 1)).
  * dtype must be a float. A negative n gives DEFT_E_RANGE. One element is `first`. */
 DEFT_API deft_tensor *deft_linspace(deft_ctx *cx, double first, double last, int64_t n,
                                     deft_dtype dtype);
 
-/* A matrix with ones on the main diagonal and zeros elsewhere. */
+/** A matrix with ones on the main diagonal and zeros elsewhere. */
 DEFT_API deft_tensor *deft_eye(deft_ctx *cx, int64_t rows, int64_t columns, deft_dtype dtype);
 
-/* Each element is its own index along axis, as i64. */
+/** Each element is its own index along axis, as i64. */
 DEFT_API deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis);
 
 /* ---- random numbers: Philox 4x32-10 ----
@@ -197,7 +197,7 @@ DEFT_API deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis);
  * 1, 2, 3", 2011).
  */
 
-/* A stream of random numbers: plain data that the caller owns. Each draw takes the number
+/** A stream of random numbers: plain data that the caller owns. Each draw takes the number
  * `next` and adds 1 to it.
  *
  * A drawn value depends on the seed, the number of the draw and the row-major index of the
@@ -212,16 +212,16 @@ typedef struct deft_rng {
     uint64_t seed, next;
 } deft_rng;
 
-/* Uniform numbers in [low, high). Rounding may give `high` itself. dtype must be a float. */
+/** Uniform numbers in [low, high). Rounding may give `high` itself. dtype must be a float. */
 DEFT_API deft_tensor *deft_uniform(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                                    double low, double high);
 
-/* Normal numbers with the given mean and standard deviation (Box and Muller, 1958). dtype
+/** Normal numbers with the given mean and standard deviation (Box and Muller, 1958). dtype
  * must be a float. */
 DEFT_API deft_tensor *deft_normal(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
                                   double mean, double deviation);
 
-/* Integers in [low, high), where high - low is 1 to 2^31, else DEFT_E_RANGE. dtype must be
+/** Integers in [low, high), where high - low is 1 to 2^31, else DEFT_E_RANGE. dtype must be
  * an integer that holds both ends. The method is multiply and shift: no value is more than
  * (high - low) / 2^32 likelier than another. */
 DEFT_API deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape, deft_dtype dtype,
@@ -229,7 +229,7 @@ DEFT_API deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape
 
 /* ---- assignment ---- */
 
-/* Gives dst the value of src. When dst is a view, the assignment writes its elements in the
+/** Gives dst the value of src. When dst is a view, the assignment writes its elements in the
  * tensor that it shows. Every other handle keeps the value that it has. Returns dst.
  *
  * src broadcasts to the shape of dst. The dtypes must be equal, else DEFT_E_DTYPE; a bare
@@ -241,7 +241,7 @@ DEFT_API deft_tensor *deft_randint(deft_ctx *cx, deft_rng *rng, deft_shape shape
  * An expanded view cannot be assigned, because its elements share memory: DEFT_E_ARG. */
 DEFT_API deft_tensor *deft_assign(deft_tensor *dst, deft_tensor *src);
 
-/* The same with a C number, which must fit the dtype of dst. In C, deft_assign takes
+/** The same with a C number, which must fit the dtype of dst. In C, deft_assign takes
  * numbers and calls these functions. */
 DEFT_API deft_tensor *deft_assign_f(deft_tensor *dst, double value);
 DEFT_API deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value);
@@ -253,46 +253,46 @@ DEFT_API deft_tensor *deft_assign_i(deft_tensor *dst, int64_t value);
  * (deft_keep).
  */
 
-/* Selects elements by n ranges, one for each of the first n axes. The other axes are
+/** Selects elements by n ranges, one for each of the first n axes. The other axes are
  * complete. More ranges than axes, and ranges that do not fit, give DEFT_E_RANGE. */
 DEFT_API deft_tensor *deft_slice_n(deft_tensor *t, size_t n, const deft_range *ranges);
 
-/* The same elements in row-major order with another shape. One extent may be -1 and is then
+/** The same elements in row-major order with another shape. One extent may be -1 and is then
  * computed. The number of elements must not change, else DEFT_E_SHAPE. */
 DEFT_API deft_tensor *deft_reshape(deft_tensor *t, deft_shape shape);
 
-/* All elements along one axis, in row-major order. */
+/** All elements along one axis, in row-major order. */
 DEFT_API deft_tensor *deft_flatten(deft_tensor *t);
 
-/* Reorders the axes: axis i of the result is axis order.at[i] of t. Each axis appears once. */
+/** Reorders the axes: axis i of the result is axis order.at[i] of t. Each axis appears once. */
 DEFT_API deft_tensor *deft_permute(deft_tensor *t, deft_axes order);
 
-/* Exchanges two axes. */
+/** Exchanges two axes. */
 DEFT_API deft_tensor *deft_transpose(deft_tensor *t, int a, int b);
 
-/* Exchanges the last two axes. t has at least 2 axes. */
+/** Exchanges the last two axes. t has at least 2 axes. */
 DEFT_API deft_tensor *deft_t(deft_tensor *t);
 
-/* Broadcasts t to a shape; an extent of -1 keeps the extent of t. */
+/** Broadcasts t to a shape; an extent of -1 keeps the extent of t. */
 DEFT_API deft_tensor *deft_expand(deft_tensor *t, deft_shape shape);
 
-/* Removes axes of extent 1. DEFT_ALL_AXES removes every axis whose extent is 1. */
+/** Removes axes of extent 1. DEFT_ALL_AXES removes every axis whose extent is 1. */
 DEFT_API deft_tensor *deft_squeeze(deft_tensor *t, deft_axes axes);
 
-/* Inserts an axis of extent 1, so that it has the index `axis` in the result. */
+/** Inserts an axis of extent 1, so that it has the index `axis` in the result. */
 DEFT_API deft_tensor *deft_unsqueeze(deft_tensor *t, int axis);
 
-/* Reverses the order of the elements along the axes. */
+/** Reverses the order of the elements along the axes. */
 DEFT_API deft_tensor *deft_flip(deft_tensor *t, deft_axes axes);
 
-/* The elements (i, i + offset) of the matrices that axes a and b form. A negative offset
+/** The elements (i, i + offset) of the matrices that axes a and b form. A negative offset
  * selects a diagonal below the main one. The diagonal becomes the last axis, and a and b
  * disappear. */
 DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b);
 
 #ifndef __cplusplus
 
-/* deft_slice(t, DEFT_R(1, -1), DEFT_AT(0)): deft_slice_n over at most 8 ranges. An argument
+/** deft_slice(t, DEFT_R(1, -1), DEFT_AT(0)): deft_slice_n over at most 8 ranges. An argument
  * that is no deft_range does not compile. A braced deft_range must stand in parentheses. */
 #define deft_slice(t, ...)                                                                         \
     deft_slice_n((t),                                                                              \
@@ -305,15 +305,15 @@ DEFT_API deft_tensor *deft_diagonal(deft_tensor *t, int64_t offset, int a, int b
 
 /* ---- joining, splitting, padding, moving ---- */
 
-/* Joins n tensors along an existing axis. The other extents must agree; dtypes are
+/** Joins n tensors along an existing axis. The other extents must agree; dtypes are
  * promoted. A NULL list or an n of 0 gives NULL without a mistake; more than 65536 give
  * DEFT_E_LIMIT. */
 DEFT_API deft_tensor *deft_concat(deft_tensor *const *parts, size_t n, int axis);
 
-/* Joins n tensors of equal shape along a new axis, whose index in the result is `axis`. */
+/** Joins n tensors of equal shape along a new axis, whose index in the result is `axis`. */
 DEFT_API deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis);
 
-/* Divides t along axis into n parts of the given sizes, which are written to out[0..n). The
+/** Divides t along axis into n parts of the given sizes, which are written to out[0..n). The
  * parts are views.
  *
  * Returns DEFT_OK, or the status of the mistake. The mistake is also recorded in the
@@ -321,15 +321,15 @@ DEFT_API deft_tensor *deft_stack(deft_tensor *const *parts, size_t n, int axis);
 DEFT_API DEFT_MUST_CHECK deft_status deft_split(deft_tensor *t, const int64_t *sizes, size_t n,
                                                 int axis, deft_tensor **out);
 
-/* Where the elements that deft_pad adds come from. */
+/** Where the elements that deft_pad adds come from. */
 typedef enum deft_pad_mode {
-    DEFT_PAD_CONSTANT = 0, /* the value that is given */
-    DEFT_PAD_EDGE = 1,     /* the nearest element at the edge */
-    DEFT_PAD_REFLECT = 2,  /* the elements mirrored at the edge, which is not repeated */
-    DEFT_PAD_WRAP = 3      /* the elements of the opposite end */
+    DEFT_PAD_CONSTANT = 0, /**< the value that is given */
+    DEFT_PAD_EDGE = 1,     /**< the nearest element at the edge */
+    DEFT_PAD_REFLECT = 2,  /**< the elements mirrored at the edge, which is not repeated */
+    DEFT_PAD_WRAP = 3      /**< the elements of the opposite end */
 } deft_pad_mode;
 
-/* Adds before[i] elements before and after[i] elements after those of axis i. Both arrays
+/** Adds before[i] elements before and after[i] elements after those of axis i. Both arrays
  * have one entry for each axis of t, at least 0. value is used by DEFT_PAD_CONSTANT alone.
  *
  * NULL arrays and an unknown mode give DEFT_E_ARG. More elements than the mode can take
@@ -337,19 +337,19 @@ typedef enum deft_pad_mode {
 DEFT_API deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
                                deft_pad_mode mode, double value);
 
-/* The same with an integer value. In C, deft_pad calls this function for an integer. */
+/** The same with an integer value. In C, deft_pad calls this function for an integer. */
 DEFT_API deft_tensor *deft_pad_i(deft_tensor *t, const int64_t *before, const int64_t *after,
                                  deft_pad_mode mode, int64_t value);
 
-/* Moves the elements by shift positions along axis. Those that leave one end enter at the
+/** Moves the elements by shift positions along axis. Those that leave one end enter at the
  * other. */
 DEFT_API deft_tensor *deft_roll(deft_tensor *t, int64_t shift, int axis);
 
-/* The lower triangle of the last two axes: elements above the given diagonal become 0. t
+/** The lower triangle of the last two axes: elements above the given diagonal become 0. t
  * has at least 2 axes. */
 DEFT_API deft_tensor *deft_tril(deft_tensor *t, int64_t diagonal);
 
-/* The upper triangle of the last two axes: elements below the given diagonal become 0. t
+/** The upper triangle of the last two axes: elements below the given diagonal become 0. t
  * has at least 2 axes. */
 DEFT_API deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal);
 
@@ -360,15 +360,15 @@ DEFT_API deft_tensor *deft_triu(deft_tensor *t, int64_t diagonal);
  * with DEFT_E_RANGE, and none of its results exists.
  */
 
-/* The slices of t along axis at the indices. In the result the axes of indices replace that
+/** The slices of t along axis at the indices. In the result the axes of indices replace that
  * axis. */
 DEFT_API deft_tensor *deft_take(deft_tensor *t, deft_tensor *indices, int axis);
 
-/* One element for each index: out[i][j] = t[indices[i][j]][j] for axis 0, and likewise for
+/** One element for each index: out[i][j] = t[indices[i][j]][j] for axis 0, and likewise for
  * other axes. indices has the rank of t, and its shape is that of the result. */
 DEFT_API deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis);
 
-/* A copy of t to which values are added at the indices: out[indices[i][j]][j] +=
+/** A copy of t to which values are added at the indices: out[indices[i][j]][j] +=
  * values[i][j] for axis 0, and likewise for other axes.
  *
  * indices has the rank of t, and along the other axes at most the extents of t. The dtype
@@ -381,19 +381,19 @@ DEFT_API deft_tensor *deft_gather(deft_tensor *t, deft_tensor *indices, int axis
 DEFT_API deft_tensor *deft_scatter_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
                                        int axis);
 
-/* The same with slices along axis: values have the shape of deft_take(t, indices, axis), or
+/** The same with slices along axis: values have the shape of deft_take(t, indices, axis), or
  * broadcast to it. To count: deft_index_add(zeros, indices, deft_num(cx, 1), 0). */
 DEFT_API deft_tensor *deft_index_add(deft_tensor *t, deft_tensor *indices, deft_tensor *values,
                                      int axis);
 
-/* Appends an axis of n_classes elements: 1 at the position that the index names, 0
+/** Appends an axis of n_classes elements: 1 at the position that the index names, 0
  * elsewhere. An index outside gives a row of zeros. A negative n_classes, or indices that
  * are no integers, give DEFT_E_ARG. */
 DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft_dtype dtype);
 
 /* ---- sorting ---- */
 
-/* The indices, as i64, that put each row along axis in ascending order. When descending is
+/** The indices, as i64, that put each row along axis in ascending order. When descending is
  * not 0, the greatest element comes first. The result has the shape of t.
  *
  * The sort is stable in both directions: equal elements keep their order. NaN is greater
@@ -402,7 +402,7 @@ DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft
  * row. */
 DEFT_API deft_tensor *deft_argsort(deft_tensor *t, int axis, int descending);
 
-/* The elements in that order: deft_gather(t, deft_argsort(t, axis, descending), axis). */
+/** The elements in that order: deft_gather(t, deft_argsort(t, axis, descending), axis). */
 DEFT_API deft_tensor *deft_sort(deft_tensor *t, int axis, int descending);
 
 /* ---- sizes known only by computing ----
@@ -420,16 +420,16 @@ DEFT_API deft_tensor *deft_sort(deft_tensor *t, int axis, int descending);
  *   - No call here waits for a value.
  */
 
-/* The indices of the elements that are not 0, in row-major order: i64 [max, rank of t]. NaN
+/** The indices of the elements that are not 0, in row-major order: i64 [max, rank of t]. NaN
  * is not 0. A 0-d t gives [max, 0]. */
 DEFT_API deft_tensor *deft_nonzero(deft_tensor *t, int64_t max, deft_tensor **count);
 
-/* The elements of t where mask is true, in row-major order: [max], of the dtype of t. mask
+/** The elements of t where mask is true, in row-major order: [max], of the dtype of t. mask
  * is bool, else DEFT_E_DTYPE, and broadcasts to the shape of t. */
 DEFT_API deft_tensor *deft_compress(deft_tensor *t, deft_tensor *mask, int64_t max,
                                     deft_tensor **count);
 
-/* The distinct values among all elements of t, in ascending order: [max], of the dtype of
+/** The distinct values among all elements of t, in ascending order: [max], of the dtype of
  * t.
  *
  * All NaNs are one value, which comes last. The zeros -0 and +0 are one value, with the
@@ -438,27 +438,27 @@ DEFT_API deft_tensor *deft_unique(deft_tensor *t, int64_t max, deft_tensor **cou
 
 /* ---- elementwise with other arguments ---- */
 
-/* t in another dtype. A float that becomes an integer is truncated and saturates; NaN
+/** t in another dtype. A float that becomes an integer is truncated and saturates; NaN
  * becomes 0. */
 DEFT_API deft_tensor *deft_cast(deft_tensor *t, deft_dtype dtype);
 
-/* Each element is that of a where the condition is not 0, else that of b. All three
+/** Each element is that of a where the condition is not 0, else that of b. All three
  * broadcast. a and b are promoted to one dtype. */
 DEFT_API deft_tensor *deft_where(deft_tensor *condition, deft_tensor *a, deft_tensor *b);
 
-/* The elements of t, limited to low from below and to high from above. NaN stays NaN. The
+/** The elements of t, limited to low from below and to high from above. NaN stays NaN. The
  * bounds must fit the dtype of t; where low is greater than high, the result is high. */
 DEFT_API deft_tensor *deft_clamp(deft_tensor *t, double low, double high);
 
-/* The same with integer bounds. In C, deft_clamp calls this function when both are
+/** The same with integer bounds. In C, deft_clamp calls this function when both are
  * integers. */
 DEFT_API deft_tensor *deft_clamp_i(deft_tensor *t, int64_t low, int64_t high);
 
-/* The same with tensors, which broadcast and are promoted. A bound that is NULL does not
+/** The same with tensors, which broadcast and are promoted. A bound that is NULL does not
  * exist. */
 DEFT_API deft_tensor *deft_clamp_t(deft_tensor *t, deft_tensor *low, deft_tensor *high);
 
-/* a + weight * (b - a), with broadcasting and promotion. In C, deft_lerp also takes a
+/** a + weight * (b - a), with broadcasting and promotion. In C, deft_lerp also takes a
  * number as weight and calls the functions that follow. */
 DEFT_API deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, deft_tensor *weight);
 DEFT_API deft_tensor *deft_lerp_f(deft_tensor *a, deft_tensor *b, double weight);
@@ -471,55 +471,55 @@ DEFT_API deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight
  * bits do not depend on the number of threads.
  */
 
-/* The sum. Integers and bools are added in i64. */
+/** The sum. Integers and bools are added in i64. */
 DEFT_API deft_tensor *deft_sum(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* The product. Integers and bools are multiplied in i64. */
+/** The product. Integers and bools are multiplied in i64. */
 DEFT_API deft_tensor *deft_prod(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* The least and the greatest element; NaN when any element is NaN. */
+/** The least and the greatest element; NaN when any element is NaN. */
 DEFT_API deft_tensor *deft_min(deft_tensor *t, deft_axes axes, int keepdims);
 DEFT_API deft_tensor *deft_max(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* The sum divided by the number of elements. Integers are averaged in f32. */
+/** The sum divided by the number of elements. Integers are averaged in f32. */
 DEFT_API deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* The variance: sum((x - mean)^2) / max(count - ddof, 0), in two passes.
+/** The variance: sum((x - mean)^2) / max(count - ddof, 0), in two passes.
  *
  * As in NumPy, the variance of no elements is NaN. When there are no more than ddof
  * elements it is infinity, or NaN when the elements are equal. */
 DEFT_API deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof);
 
-/* Whether any element, or every element, is not 0. The result is bool. */
+/** Whether any element, or every element, is not 0. The result is bool. */
 DEFT_API deft_tensor *deft_any(deft_tensor *t, deft_axes axes, int keepdims);
 DEFT_API deft_tensor *deft_all(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* The index, as i64, of the first least element; of the first NaN when there is one. Over
+/** The index, as i64, of the first least element; of the first NaN when there is one. Over
  * several axes the index is row-major. */
 DEFT_API deft_tensor *deft_argmin(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* The same for the greatest element. */
+/** The same for the greatest element. */
 DEFT_API deft_tensor *deft_argmax(deft_tensor *t, deft_axes axes, int keepdims);
 
-/* Running sums along axis, added in order. Integers and bools are added in i64. */
+/** Running sums along axis, added in order. Integers and bools are added in i64. */
 DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);
 
 /* ---- products, normalization, losses ---- */
 
-/* The matrix product of [..., M, K] and [..., K, N]. The axes before the last two
+/** The matrix product of [..., M, K] and [..., K, N]. The axes before the last two
  * broadcast. A 1-d operand is a row on the left, or a column on the right; its axis
  * disappears from the result. A 0-d operand gives DEFT_E_SHAPE. Dtypes are promoted;
  * integers become f32. */
 DEFT_API deft_tensor *deft_matmul(deft_tensor *a, deft_tensor *b);
 
-/* exp(x) divided by the sum of exp(x) along axis. The maximum is subtracted first, so that
+/** exp(x) divided by the sum of exp(x) along axis. The maximum is subtracted first, so that
  * exp does not overflow. When the axis has no elements, the result has none. */
 DEFT_API deft_tensor *deft_softmax(deft_tensor *t, int axis);
 
-/* The logarithm of deft_softmax, computed without forming the quotient. */
+/** The logarithm of deft_softmax, computed without forming the quotient. */
 DEFT_API deft_tensor *deft_log_softmax(deft_tensor *t, int axis);
 
-/* (x - mean) / sqrt(var + eps) over the last n_axes axes, where var has ddof 0. The result
+/** (x - mean) / sqrt(var + eps) over the last n_axes axes, where var has ddof 0. The result
  * is multiplied by gain and bias is added, unless they are NULL (Ba, Kiros and Hinton,
  * 2016).
  *
@@ -527,7 +527,7 @@ DEFT_API deft_tensor *deft_log_softmax(deft_tensor *t, int axis);
 DEFT_API deft_tensor *deft_layer_norm(deft_tensor *t, uint32_t n_axes, deft_tensor *gain,
                                       deft_tensor *bias, double eps);
 
-/* The mean over rows of -log_softmax(logits)[row, label[row]]. logits is [n, classes],
+/** The mean over rows of -log_softmax(logits)[row, label[row]]. logits is [n, classes],
  * labels are integers [n], else DEFT_E_SHAPE. A label that is no class contributes NaN. */
 DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *labels);
 
@@ -536,7 +536,7 @@ DEFT_API deft_tensor *deft_cross_entropy(deft_tensor *logits, deft_tensor *label
 #endif
 
 #if !defined(__cplusplus) && !defined(DEFT_NO_GENERIC)
-/* In C, these macros choose the function by the types of the numbers. Defining
+/** In C, these macros choose the function by the types of the numbers. Defining
  * DEFT_NO_GENERIC before the first header of deft is included leaves them out. */
 #define deft_full(...)                                                                             \
     DEFT_PICK_OF((DEFT_LAST(__VA_ARGS__)), deft_full, deft_full_i, deft_full)(__VA_ARGS__)

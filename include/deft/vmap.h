@@ -20,27 +20,26 @@
 extern "C" {
 #endif
 
-/* As an axis of an operand: the tensor is the same for all examples. As an axis of a result:
+/** As an axis of an operand: the tensor is the same for all examples. As an axis of a result:
  * the result depends on no example. */
 #define DEFT_NOT_MAPPED INT_MIN
 
-/* Records fn for all examples: calls fn once, for one example, and records what it recorded
+/** Records fn for all examples: calls fn once, for one example, and records what it recorded
  * again for all of them.
  *
- * fn        sets n_out results from n_in operands, under the rules of a loop's function
- *           (control.h), but it may draw random numbers. Each example gets numbers of its
- *           own: row i of one draw for all examples. Tensors from outside may be used, and
- *           are the same for all.
- * user      is passed to fn, and need not live longer than the call.
- * in        n_in operands, at least 1.
- * in_axes   in_axes[i] is the axis of in[i] that numbers the examples; fn sees in[i] without
- *           that axis. With DEFT_NOT_MAPPED fn sees in[i] as it is. A negative axis counts
- *           from the last one. in_axes NULL means axis 0 for all.
- * out       gets n_out results, at least 1. out may be the array of the operands.
- * out_axes  out_axes[i] is the axis of out[i] along which the results of all examples are
- *           stacked. A negative axis counts from the last axis of out[i]. With
- *           DEFT_NOT_MAPPED out[i] is the result as it is. out_axes NULL means axis 0 for
- *           all.
+ *   - fn: sets n_out results from n_in operands, under the rules of a loop's function
+ *     (control.h), but it may draw random numbers. Each example gets numbers of its own: row
+ *     i of one draw for all examples. Tensors from outside may be used, and are the same for
+ *     all.
+ *   - user: is passed to fn, and need not live longer than the call.
+ *   - in: n_in operands, at least 1.
+ *   - in_axes: in_axes[i] is the axis of in[i] that numbers the examples. fn sees in[i]
+ *     without that axis; with DEFT_NOT_MAPPED it sees in[i] as it is. A negative axis counts
+ *     from the last one. in_axes NULL means axis 0 for all.
+ *   - out: gets n_out results, at least 1. out may be the array of the operands.
+ *   - out_axes: out_axes[i] is the axis of out[i] along which the results of all examples are
+ *     stacked. With DEFT_NOT_MAPPED out[i] is the result as it is. A negative axis counts
+ *     from the last axis of out[i]. out_axes NULL means axis 0 for all.
  *
  * At least one operand is mapped. All mapped operands have the same number of examples,
  * which may be 0.
