@@ -45,7 +45,8 @@
 extern "C" {
 #endif
 
-/** A function that records: the body of a loop, its test, or a branch.
+/** A function that records: the body of a loop, its test, a branch, or the function that
+ * deft_vmap and some calls of grad.h take.
  *
  * It reads in[0..n_in), and sets all of out[0..n_out), which are NULL before. user is the
  * pointer of the call. A status other than DEFT_OK becomes the mistake of the call, unless
