@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What every generated program begins with. CUDA C++ that includes nothing: NVRTC compiles it as it
- * is, and tests/cuda/shim.h gives the same text to a C++ compiler for the CPU. Built into the
- * generator as a string.
+ * The text that every generated program begins with. It is CUDA C++ without includes: NVRTC
+ * compiles it, and tests/cuda/shim.h gives the same text to a C++ compiler for the CPU. It
+ * is embedded in the generator as a string, without its comments.
  *
- * What must hold: an op has one function here, op_dtype, dtype being that of the operand, and it
- * means what ops/kops.def says. Strict arithmetic goes through __fadd_rn and the like, which no
- * option contracts or flushes; fast_ functions are left to the compiler. What is PTX has a twin for
- * the shim beside it.
+ * What must hold: each op has one function here, op_dtype, where dtype is that of the
+ * operand. The function means what ops/kops.def says. Strict arithmetic uses __fadd_rn and
+ * the like, which no option contracts or flushes; fast_ functions are left to the compiler.
+ * Each function with PTX has a twin for the shim beside it.
  */
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -66,7 +66,7 @@ template <typename T> DEV u64 to_word(T v) { return (u64)v; }
 template <> __device__ __forceinline__ u64 to_word<f32>(f32 v) { return __float_as_uint(v); }
 template <> __device__ __forceinline__ u64 to_word<f64>(f64 v) { return (u64)__double_as_longlong(v); }
 
-/* Positions are never negative. */
+/* Division of positions, which are never negative. */
 DEV i32 divide(i32 a, i32 b) { return (i32)((u32)a / (u32)b); }
 DEV i64 divide(i64 a, i64 b) { return (i64)((u64)a / (u64)b); }
 
@@ -201,8 +201,8 @@ DEV f64 bitcast_i64_f64(i64 x) { return f64_of((u64)x); }
 
 /* ---- conversions ---- */
 
-/* hi: the first float beyond the range, lo its least value. What is outside is replaced before the
- * conversion, which has no defined result for it. */
+/* hi: the first float beyond the range; lo: the least float of the range. Values outside
+ * are replaced before the conversion, because it has no defined result for them. */
 #define SATURATE(D, x, lo, hi, least, most)                                                        \
     ((x) >= (hi) ? (most) : (x) < (lo) ? (least) : (D)((x) >= (lo) && (x) < (hi) ? (x) : 0))
 #define CASTS(t)                                                                                   \
@@ -286,10 +286,11 @@ DEV bf16 cast_f32_bf16(f32 v) { return bf16_of_bits(__float_as_uint(v)); }
 #endif
 #endif
 
-/* ---- what a reduction joins ---- */
+/* ---- structs of reductions ---- */
 
-/* t: an accumulator. of: an element and its position. join: an older and a newer. value, empty: the
- * result, and that of nothing. slots: words of partial, a plane apart. */
+/* t: an accumulator. of(): the accumulator of an element at a position. join(): joins an
+ * older and a newer accumulator. value() and empty(): the result, and the result of no
+ * elements. slots: words of `partial` per accumulator, a plane apart. */
 #define REDUCTION(name, T, joined, start, nothing)                                                 \
     struct name {                                                                                  \
         typedef T t;                                                                               \
@@ -328,7 +329,7 @@ REDUCTIONS(f64, 1, f64_of(0xFFF0000000000000ull), f64_of(0x7FF0000000000000ull))
 REDUCTION(any_b8, b8, or_b8, 0, 0)
 REDUCTION(all_b8, b8, and_b8, 1, 1)
 
-/* A value and its position; -1: none yet. */
+/* A value and its position; -1: none so far. */
 template <typename T> struct placed {
     T v;
     i64 at;
@@ -336,7 +337,8 @@ template <typename T> struct placed {
 template <typename T> DEV bool is_before_min(T x, T y) { return x < y || (x != x && y == y); }
 template <typename T> DEV bool is_before_max(T x, T y) { return x > y || (x != x && y == y); }
 
-/* The order of joining does not matter: of equals the first in place is kept. */
+/* The order of joining does not matter, because of equal values the first in position is
+ * kept. */
 #define ARG(name, before)                                                                          \
     template <typename T> struct name {                                                            \
         typedef placed<T> t;                                                                       \
@@ -364,7 +366,7 @@ ARG(argmax, is_before_max)
 
 /* ---- threads that reduce together ---- */
 
-/* All lanes of a warp take part in these. */
+/* All lanes of a warp must call these functions. */
 template <typename T> DEV T shuffle_down(T v, u32 by)
 {
     union { T v; u32 w[(sizeof(T) + 3) / 4]; } u;
@@ -384,7 +386,8 @@ template <typename T> DEV T shuffle_from(T v, u32 lane)
     return u.v;
 }
 
-/* 64 accumulators, of which lane t holds 2t and 2t + 1, to the block's result, in lane 0. */
+/* Folds 64 accumulators, of which lane t holds 2t and 2t + 1, to the result of the block.
+ * The result is in lane 0. */
 template <typename O> DEV typename O::t fold_warp(typename O::t a, typename O::t b)
 {
     _Pragma("unroll") for (u32 by = 16; by >= 1; by /= 2) {
@@ -394,7 +397,8 @@ template <typename O> DEV typename O::t fold_warp(typename O::t a, typename O::t
     return O::join(a, b);
 }
 
-/* 64 accumulators that one thread has: to what they fold to, and then as they were at first. */
+/* For 64 accumulators of one thread: set_all() sets them to the identity. fold_alone()
+ * folds them to the result of the block, and sets them to the identity again. */
 template <typename O> DEV void set_all(typename O::t *all)
 {
     for (u32 i = 0; i < 64; i++) all[i] = O::identity();
@@ -408,15 +412,15 @@ template <typename O> DEV typename O::t fold_alone(typename O::t *all)
     return x;
 }
 
-/* Block number b becomes the newest of stack; entries stand `by` apart. As many have been joined as
- * b has bits set, so that there is no depth to keep. */
+/* Pushes the result of block b on a stack whose entries are `by` apart. The stack has as
+ * many entries as b has bits set, so its depth need not be stored. */
 template <typename O> DEV void push(typename O::t *stack, u32 by, i64 b, typename O::t x)
 {
     u32 depth = (u32)__popcll((u64)b);
     for (u64 n = (u64)b; n & 1; n >>= 1) x = O::join(stack[--depth * by], x);
     stack[depth * by] = x;
 }
-/* The result of n blocks. */
+/* The result of n blocks on a stack. */
 template <typename O> DEV typename O::result finish(const typename O::t *stack, u32 by, i64 n)
 {
     if (n == 0) return O::empty();
@@ -426,8 +430,9 @@ template <typename O> DEV typename O::result finish(const typename O::t *stack, 
     return O::value(x);
 }
 
-/* n blocks in partial, entries `by` words apart, to their result: neighbours are joined, then those
- * results, an odd one out going up as it is, which is the shape of the binary counter. In place. */
+/* Joins n blocks in `partial`, whose entries are `by` words apart, to their result, in
+ * place. Neighbours are joined, then those results, and an odd one is kept as it is. This
+ * gives the shape of the binary counter. */
 template <typename O> DEV typename O::result join_column(u64 *p, i64 n, i64 by, i64 plane)
 {
     if (n == 0) return O::empty();
@@ -439,7 +444,7 @@ template <typename O> DEV typename O::result join_column(u64 *p, i64 n, i64 by, 
         }
     return O::value(O::get(p, plane));
 }
-/* The same by all threads of a block, entries side by side. */
+/* The same by all threads of a thread block, for contiguous entries. */
 template <typename O> DEV typename O::result join_row(u64 *p, i64 n, i64 plane)
 {
     if (n == 0) return O::empty();
@@ -456,8 +461,8 @@ template <typename O> DEV typename O::result join_row(u64 *p, i64 n, i64 plane)
     return O::value(O::get(p, plane));
 }
 
-/* Running values of n elements, of which lane t holds 2t and 2t + 1, after `run`; first: there is
- * nothing before them. */
+/* Running values of n elements, of which lane t holds 2t and 2t + 1, behind `run`. first:
+ * there is nothing before them. */
 template <typename O>
 DEV void scan_warp(typename O::t *out, const typename O::t *v, typename O::t &run, bool first, u32 n)
 {
