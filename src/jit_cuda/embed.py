@@ -1,16 +1,55 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""embed.py NAME.cu OUT.h [FIRST...]: a text as an array of bytes, NAME_text, that ends with 0, without its comments;
-FIRST: files that it begins with."""
+"""embed.py NAME.cu OUT.h [FIRST...]: writes a text without its comments as an array of bytes, NAME_text, that ends with 0.
+
+The files FIRST come before the text. A FIRST that is named dtypes.def is the table of dtypes instead: it fills in the lines
+@lists@ and @casts@ of the text.
+"""
 import os
 import re
 import sys
 
+
+def read(path):
+    with open(path, encoding="ascii") as f:
+        return re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+
+
+def dtypes(path):
+    """(kind, bits, type in CUDA) of each row."""
+    rows = re.findall(r"^DTYPE\((.*)\)", read(path), re.M)
+    cells = [[c.strip() for c in row.split(",")] for row in rows]
+    return [(c[2], int(c[3]), c[6]) for c in cells]
+
+
+def lists(rows):
+    for name, kind in (("NATURALS", "natural"), ("INTEGERS", "integer"), ("REALS", "real")):
+        yield f"#define {name}(X) " + " ".join(f"X({t}, {bits})" for k, bits, t in rows if k == kind)
+
+
+def casts(rows):
+    """A cast between each two dtypes. Halves are cast from f32 and to it alone, by hand."""
+    rows = [r for r in rows if r[0] != "half"]
+    for kind, _, source in rows:
+        for to, bits, t in rows:
+            if to == "boolean":
+                yield f"CAST_BOOL({source}, {t})"
+            elif kind == "real" and to in ("natural", "integer"):
+                yield f"CAST_{to.upper()}({source}, {t}, {bits})"
+            else:
+                yield f"CAST_VALUE({source}, {t})"
+
+
 name = os.path.splitext(os.path.basename(sys.argv[1]))[0]
 text = ""
+table = []
 for path in sys.argv[3:] + sys.argv[1:2]:
-    with open(path, encoding="ascii") as f:
-        text += re.sub(r"/\*.*?\*/", "", f.read(), flags=re.S)
+    if os.path.basename(path) == "dtypes.def":
+        table = dtypes(path)
+    else:
+        text += read(path)
+if table:
+    text = text.replace("@lists@", "\n".join(lists(table))).replace("@casts@", "\n".join(casts(table)))
 lines = [line.rstrip() for line in text.split("\n") if line.strip()]
 data = ("\n".join(lines) + "\n").encode() + b"\0"
 with open(sys.argv[2], "w", encoding="ascii") as f:

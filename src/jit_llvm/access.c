@@ -239,7 +239,7 @@ static void prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
 LLVMValueRef df_access_load(df_gen *g, uint32_t access)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
-    const uint32_t size = df_dtype_bytes(dtype);
+    const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     LLVMValueRef p = g->acc[access].at, v;
     if (step_of(g, access) == DF_STEP_UNIT) {
@@ -262,7 +262,7 @@ LLVMValueRef df_access_load(df_gen *g, uint32_t access)
 LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
-    const uint32_t size = df_dtype_bytes(dtype);
+    const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     LLVMValueRef p = g->acc[access].at;
     LLVMValueRef bytes = LLVMBuildMul(g->b, offset, df_gen_splat(g, df_gen_i64(g, size), g->w), "");
@@ -290,7 +290,7 @@ LLVMValueRef df_access_index(df_gen *g, uint32_t access)
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
-    const uint32_t size = df_dtype_bytes(dtype);
+    const uint32_t size = df_bytes_of(dtype);
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     LLVMValueRef p = g->acc[access].at;
     v = to_mem(g, dtype, v);
@@ -311,11 +311,11 @@ LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVM
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
     LLVMTypeRef t = df_gen_mem_type(g, dtype);
     if (offset) p = df_gen_at(g, t, p, offset);
-    return from_mem(g, dtype, load_aligned(g, t, p, df_dtype_bytes(dtype)));
+    return from_mem(g, dtype, load_aligned(g, t, p, df_bytes_of(dtype)));
 }
 
 void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef v)
 {
     const deft_dtype dtype = (deft_dtype)g->k->access[access].dtype;
-    store_aligned(g, to_mem(g, dtype, v), p, df_dtype_bytes(dtype));
+    store_aligned(g, to_mem(g, dtype, v), p, df_bytes_of(dtype));
 }

@@ -127,7 +127,7 @@ static uint32_t choose_lanes(const df_gen *g)
         const bool is_lanes = g->val[i].place == PLACE_BODY ||
                               (g->val[i].place == PLACE_LANES && g->k->mode == DF_MODE_LOOP);
         if (!is_lanes || df_gen_kind(g, i) == DF_KOP_reduce) continue;
-        const uint32_t size = df_dtype_bytes((deft_dtype)ins->dtype);
+        const uint32_t size = df_bytes_of((deft_dtype)ins->dtype);
         n1 += size == 1;
         n2 += size == 2;
         n4 += size == 4;
@@ -166,7 +166,7 @@ static bool masks_are_native(const df_gen *g)
     for (uint32_t a = 0; a < g->k->n_access; a++) {
         const df_access *x = &g->k->access[a];
         const bool in_lanes = g->acc[a].moves & df_gen_vec_moves(g);
-        const bool is_word = df_dtype_bytes((deft_dtype)x->dtype) >= 4;
+        const bool is_word = df_bytes_of((deft_dtype)x->dtype) >= 4;
         if (x->kind == DF_ACCESS_INDEX || !in_lanes)
             continue; /* AT never moves in lanes by itself */
         if (!(is_word ? g->t->mask_words : g->t->mask_bytes)) return false;
@@ -192,7 +192,7 @@ static void find_inverses(df_gen *g)
         const df_ins *ins = &g->k->ins[i];
         if (ins->op != DF_K_div || g->val[i].place != PLACE_BODY) continue;
         if (!(g->k->flags & DF_KERNEL_FAST) && !is_exact(g, ins)) continue;
-        if (!df_is_float((deft_dtype)ins->dtype)) continue;
+        if (!df_is_real((deft_dtype)ins->dtype)) continue;
         const uint32_t d = ins->src[1];
         const bool is_scalar = g->val[d].place < PLACE_LANES ||
                                (df_gen_kind(g, d) == DF_KOP_reduce && g->k->mode == DF_MODE_ROW);
@@ -375,7 +375,7 @@ static deft_status check_ins(const df_gen *g, uint32_t i)
     if (ins->op == DF_K_num && ins->imm >= g->k->n_num) return refuse(g, i, "no such number slot");
     const deft_dtype src =
         df_gen_n_src(g, i) > 0 ? (deft_dtype)g->k->ins[ins->src[0]].dtype : DEFT_BOOL;
-    if (!df_lower_knows((df_kop)ins->op, (deft_dtype)ins->dtype, src))
+    if (!df_kop_takes((df_kop_types)g->host->kops[ins->op].types, (deft_dtype)ins->dtype, src))
         return refuse(g, i, "no code for these dtypes");
     if (ins->op == DF_K_next && g->k->ins[ins->src[1]].dtype != ins->dtype)
         return refuse(g, i, "no code for these dtypes");

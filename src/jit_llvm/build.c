@@ -9,10 +9,10 @@
 
 /* ---- types and constants ---- */
 
-uint32_t df_dtype_bytes(deft_dtype t)
+/* The integer type of so many bits. */
+static LLVMTypeRef int_of(const df_gen *g, uint32_t bits)
 {
-    static const uint8_t bytes[DEFT_N_DTYPES] = { 1, 1, 4, 8, 4, 8, 2, 2 };
-    return bytes[t];
+    return bits == 8 ? g->i8 : bits == 16 ? g->i16 : bits == 32 ? g->i32 : g->i64;
 }
 
 LLVMTypeRef df_gen_type(const df_gen *g, deft_dtype t)
@@ -22,17 +22,8 @@ LLVMTypeRef df_gen_type(const df_gen *g, deft_dtype t)
 
 LLVMTypeRef df_gen_mem_type(const df_gen *g, deft_dtype t)
 {
-    switch (t) {
-    case DEFT_BOOL:
-    case DEFT_U8: return g->i8;
-    case DEFT_F16:
-    case DEFT_BF16: return g->i16;
-    case DEFT_I32: return g->i32;
-    case DEFT_I64: return g->i64;
-    case DEFT_F32: return g->f32;
-    case DEFT_F64: return g->f64;
-    }
-    df_unreachable();
+    if (df_is_real(t)) return t == DEFT_F32 ? g->f32 : g->f64;
+    return int_of(g, df_bits_of(t));
 }
 
 LLVMTypeRef df_gen_lanes(LLVMTypeRef t, uint32_t w)
@@ -48,17 +39,9 @@ LLVMValueRef df_gen_i64(const df_gen *g, int64_t v)
 LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits)
 {
     /* Through integer bits: LLVMConstReal takes a double and could change a float's NaN. */
-    switch (t) {
-    case DEFT_BOOL: return LLVMConstInt(g->i1, bits & 1, 0);
-    case DEFT_U8: return LLVMConstInt(g->i8, bits & 0xff, 0);
-    case DEFT_F16:
-    case DEFT_BF16: return LLVMConstInt(g->i16, bits & 0xffff, 0);
-    case DEFT_I32: return LLVMConstInt(g->i32, bits & 0xffffffffu, 0);
-    case DEFT_I64: return LLVMConstInt(g->i64, bits, 0);
-    case DEFT_F32: return LLVMConstBitCast(LLVMConstInt(g->i32, bits & 0xffffffffu, 0), g->f32);
-    case DEFT_F64: return LLVMConstBitCast(LLVMConstInt(g->i64, bits, 0), g->f64);
-    }
-    df_unreachable();
+    if (t == DEFT_BOOL) return LLVMConstInt(g->i1, bits & 1, 0);
+    LLVMValueRef word = LLVMConstInt(int_of(g, df_bits_of(t)), bits & df_all_bits(t), 0);
+    return df_is_real(t) ? LLVMConstBitCast(word, df_gen_type(g, t)) : word;
 }
 
 LLVMValueRef df_gen_splat(df_gen *g, LLVMValueRef scalar, uint32_t w)

@@ -6,25 +6,10 @@
 #ifndef DF_JIT_LLVM_BUILD_H
 #define DF_JIT_LLVM_BUILD_H
 
-/* Whether there is float arithmetic for t. f16 and bf16 are bits (i16) until they are cast. */
-DF_INLINE bool df_is_float(deft_dtype t)
-{
-    return t == DEFT_F32 || t == DEFT_F64;
-}
-
-DF_INLINE bool df_is_half(deft_dtype t)
-{
-    return t == DEFT_F16 || t == DEFT_BF16;
-}
-
-DF_INLINE bool df_is_signed(deft_dtype t)
-{
-    return t == DEFT_I32 || t == DEFT_I64;
-}
+#include "ops/dtype.h"
 
 /* ---- types and constants ---- */
 
-uint32_t df_dtype_bytes(deft_dtype t);
 /* The type of a value of t in a register: i1 for bool. */
 LLVMTypeRef df_gen_type(const df_gen *g, deft_dtype t);
 /* The type of a value of t in memory: i8 for bool. */

@@ -177,8 +177,8 @@ static void allocate(df_gen *g, chunk *c)
 static LLVMValueRef identity_of(df_gen *g, const df_gen_red *r)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
-    LLVMValueRef v = df_gen_const(g, t, df_lower_identity((df_kop)r->op, t));
-    if (r->op == DF_K_sum && df_is_float(t)) {
+    LLVMValueRef v = df_gen_const(g, t, df_kop_identity((df_kop)r->op, t));
+    if (r->op == DF_K_sum && df_is_real(t)) {
         LLVMValueRef is_empty = LLVMBuildICmp(g->b, LLVMIntEQ, g->length, df_gen_i64(g, 0), "");
         v = LLVMBuildSelect(g->b, is_empty, df_gen_const(g, t, 0), v, "");
     }
@@ -335,7 +335,7 @@ static LLVMValueRef partial_at(df_gen *g, chunk *c, uint32_t slot)
 
 static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
 {
-    const uint32_t bits = 8 * df_dtype_bytes((deft_dtype)r->dtype);
+    const uint32_t bits = 8 * df_bytes_of((deft_dtype)r->dtype);
     return df_gen_lanes(LLVMIntTypeInContext(g->ctx, bits), g->w);
 }
 
@@ -439,8 +439,8 @@ static uint32_t choose_groups(const df_gen *g)
     uint64_t bytes = 1;
     for (uint32_t k = 0; k < g->n_reds; k++) {
         const df_gen_red *r = &g->reds[k];
-        bytes += (uint64_t)r->n_acc * g->w *
-                 (df_dtype_bytes((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
+        bytes +=
+            (uint64_t)r->n_acc * g->w * (df_bytes_of((deft_dtype)r->dtype) + (r->is_arg ? 8u : 0u));
     }
     const uint64_t n = ACC_BYTES / bytes;
     return n < 1 ? 1 : n > DF_COL_GROUPS ? DF_COL_GROUPS : (uint32_t)n;

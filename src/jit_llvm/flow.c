@@ -106,7 +106,7 @@ LLVMValueRef df_gen_stride(df_gen *g, uint32_t access, int axis)
     const int64_t at = (int64_t)access * g->k->n_axes + axis;
     LLVMValueRef elements =
         LLVMBuildLoad2(g->b, g->i64, df_gen_at(g, g->i64, g->p_stride, df_gen_i64(g, at)), "");
-    const uint32_t size = a->kind == DF_ACCESS_INDEX ? 1 : df_dtype_bytes((deft_dtype)a->dtype);
+    const uint32_t size = a->kind == DF_ACCESS_INDEX ? 1 : df_bytes_of((deft_dtype)a->dtype);
     return size == 1 ? elements : LLVMBuildMul(g->b, elements, df_gen_i64(g, size), "");
 }
 

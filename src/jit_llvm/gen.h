@@ -159,14 +159,11 @@ struct df_gen {
 
 /* ---- lower.c ---- */
 
-/* Whether op is known for these dtypes: what the tests have compiled. */
-bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src);
 /* The value of a map op; s: operands of w lanes (1: scalars). */
 LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
                          uint32_t w);
 /* acc op x, of dtype t, of whatever width the values have. */
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
-uint64_t df_lower_identity(df_kop op, deft_dtype t);
 
 /* ---- halves.c ---- */
 

@@ -202,7 +202,7 @@ static void fetch_next_rows(df_gen *g)
     const uint32_t n =
         is_short && g->level != DF_OPT_O0 ? loads_of_rows(g, access, MOST_FETCHED) : 0;
     for (uint32_t i = 0; i < n; i++) {
-        const uint32_t size = df_dtype_bytes((deft_dtype)g->k->access[access[i]].dtype);
+        const uint32_t size = df_bytes_of((deft_dtype)g->k->access[access[i]].dtype);
         LLVMValueRef pitch = df_gen_stride(g, access[i], g->outer[g->n_outer - 1]);
         LLVMValueRef row = LLVMBuildMul(g->b, g->extent[g->vec_axis], df_gen_i64(g, size), "");
         LLVMValueRef has_gap = LLVMBuildICmp(g->b, LLVMIntNE, pitch, row, "");

@@ -9,8 +9,8 @@
  * rounded quotient truncates to the exact one when the significand has at least the integers' bits,
  * and x86 and AArch64 have no vector division of integers. 64-bit ones are divided lane by lane.
  *
- * df_lower_knows is the gate in front: LLVM's selector aborts the process on what it cannot do, so
- * nothing passes that tests/unit/test_llvm.c has not compiled.
+ * LLVM's selector aborts the process on what it cannot do. df_gen_check therefore lets only pass
+ * what kops.def allows, all of which tests/unit/test_llvm.c has compiled.
  */
 #include "jit_llvm/gen.h"
 
@@ -75,7 +75,7 @@ static LLVMValueRef relaxed(df_gen *g, LLVMValueRef v)
 
 static LLVMValueRef is_less(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
 {
-    if (df_is_float(t)) return fcmp(g, LLVMRealOLT, a, b);
+    if (df_is_real(t)) return fcmp(g, LLVMRealOLT, a, b);
     return icmp(g, df_is_signed(t) ? LLVMIntSLT : LLVMIntULT, a, b);
 }
 
@@ -84,24 +84,26 @@ static LLVMValueRef extreme(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
 {
     LLVMValueRef takes_a = is_max ? is_less(g, t, b, a) : is_less(g, t, a, b);
     LLVMValueRef v = pick(g, takes_a, a, b);
-    return df_is_float(t) ? pick(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
+    return df_is_real(t) ? pick(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
 }
 
 /* a / d truncated for d other than 0 and -1, in lanes. */
 static LLVMValueRef quotient(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef d, uint32_t w)
 {
-    if (w == 1 || t == DEFT_I64)
-        return t == DEFT_U8 ? LLVMBuildUDiv(g->b, a, d, "") : LLVMBuildSDiv(g->b, a, d, "");
-    LLVMTypeRef real = df_gen_lanes(t == DEFT_U8 ? g->f32 : g->f64, w);
+    const bool sign = df_is_signed(t);
+    const uint32_t bits = df_bits_of(t);
+    if (w == 1 || bits > 32 || (bits == 32 && !sign))
+        return sign ? LLVMBuildSDiv(g->b, a, d, "") : LLVMBuildUDiv(g->b, a, d, "");
+    LLVMTypeRef real = df_gen_lanes(bits <= 16 ? g->f32 : g->f64, w);
     LLVMTypeRef wide = df_gen_lanes(g->i32, w);
-    if (t == DEFT_U8) {
-        a = LLVMBuildZExt(g->b, a, wide, "");
-        d = LLVMBuildZExt(g->b, d, wide, "");
+    if (bits < 32) {
+        a = sign ? LLVMBuildSExt(g->b, a, wide, "") : LLVMBuildZExt(g->b, a, wide, "");
+        d = sign ? LLVMBuildSExt(g->b, d, wide, "") : LLVMBuildZExt(g->b, d, wide, "");
     }
     a = LLVMBuildSIToFP(g->b, a, real, "");
     d = LLVMBuildSIToFP(g->b, d, real, "");
     LLVMValueRef q = LLVMBuildFPToSI(g->b, LLVMBuildFDiv(g->b, a, d, ""), wide, "");
-    return t == DEFT_U8 ? LLVMBuildTrunc(g->b, q, df_gen_lanes(g->i8, w), "") : q;
+    return bits < 32 ? LLVMBuildTrunc(g->b, q, df_gen_lanes(df_gen_type(g, t), w), "") : q;
 }
 
 /* x / 0 = 0, MIN / -1 = MIN. */
@@ -120,7 +122,7 @@ static LLVMValueRef int_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
 
 static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
 {
-    if (!df_is_float(t)) return int_div(g, t, a, b, w);
+    if (!df_is_real(t)) return int_div(g, t, a, b, w);
     if (df_estimate_has(g, t, w)) return df_estimate_div(g, a, b);
     return relaxed(g, LLVMBuildFDiv(g->b, a, b, ""));
 }
@@ -129,14 +131,14 @@ static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValue
  * x % -1 = 0 from the rules of division. */
 static LLVMValueRef lower_rem(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
 {
-    if (df_is_float(t)) return LLVMBuildFRem(g->b, a, b, "");
+    if (df_is_real(t)) return LLVMBuildFRem(g->b, a, b, "");
     LLVMValueRef q = int_div(g, t, a, b, w);
     return LLVMBuildSub(g->b, a, LLVMBuildMul(g->b, q, b, ""), "");
 }
 
 static LLVMValueRef lower_abs(df_gen *g, deft_dtype t, LLVMValueRef a)
 {
-    if (df_is_float(t)) return unary(g, "llvm.fabs", a);
+    if (df_is_real(t)) return unary(g, "llvm.fabs", a);
     if (!df_is_signed(t)) return a;
     LLVMTypeRef type = LLVMTypeOf(a);
     LLVMValueRef args[2] = { a, LLVMConstInt(g->i1, 0, 0) }; /* MIN is not poison */
@@ -147,7 +149,7 @@ static LLVMValueRef lower_abs(df_gen *g, deft_dtype t, LLVMValueRef a)
 static LLVMValueRef lower_shift(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef n,
                                 uint32_t w)
 {
-    const uint64_t width = 8u * df_dtype_bytes(t);
+    const uint64_t width = 8u * df_bytes_of(t);
     LLVMValueRef in_range = icmp(g, LLVMIntULT, n, k(g, t, width, w));
     if (op == DF_K_shr && df_is_signed(t))
         return LLVMBuildAShr(g->b, a, pick(g, in_range, n, k(g, t, width - 1, w)), "");
@@ -159,13 +161,11 @@ static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueR
                                   LLVMValueRef b)
 {
     const bool sign = df_is_signed(t);
-    if (op == DF_K_eq)
-        return df_is_float(t) ? fcmp(g, LLVMRealOEQ, a, b) : icmp(g, LLVMIntEQ, a, b);
-    if (op == DF_K_ne)
-        return df_is_float(t) ? fcmp(g, LLVMRealUNE, a, b) : icmp(g, LLVMIntNE, a, b);
+    if (op == DF_K_eq) return df_is_real(t) ? fcmp(g, LLVMRealOEQ, a, b) : icmp(g, LLVMIntEQ, a, b);
+    if (op == DF_K_ne) return df_is_real(t) ? fcmp(g, LLVMRealUNE, a, b) : icmp(g, LLVMIntNE, a, b);
     if (op == DF_K_lt) return is_less(g, t, a, b);
-    return df_is_float(t) ? fcmp(g, LLVMRealOLE, a, b)
-                          : icmp(g, sign ? LLVMIntSLE : LLVMIntULE, a, b);
+    return df_is_real(t) ? fcmp(g, LLVMRealOLE, a, b)
+                         : icmp(g, sign ? LLVMIntSLE : LLVMIntULE, a, b);
 }
 
 /* ---- conversions ---- */
@@ -175,7 +175,7 @@ static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueR
 static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                     uint32_t w)
 {
-    const double top = to == DEFT_I32 ? 0x1p31 : 0x1p63;
+    const double top = (double)df_sign_bit(to);
     LLVMValueRef high = k(g, from, bits_of_real(from, top), w);
     LLVMValueRef low = k(g, from, bits_of_real(from, -top), w);
     LLVMValueRef too_high = fcmp(g, LLVMRealOGE, x, high);
@@ -183,18 +183,21 @@ static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, L
     LLVMValueRef fits = LLVMBuildAnd(g->b, not_low, fcmp(g, LLVMRealOLT, x, high), "");
     LLVMValueRef safe = pick(g, fits, x, k(g, from, 0, w));
     LLVMValueRef v = LLVMBuildFPToSI(g->b, safe, df_gen_lanes(df_gen_type(g, to), w), "");
-    const uint64_t max = to == DEFT_I32 ? INT32_MAX : INT64_MAX;
-    const uint64_t min = to == DEFT_I32 ? (uint64_t)INT32_MIN : (uint64_t)INT64_MIN;
+    const uint64_t max = df_identity_least(to), min = df_identity_greatest(to);
     v = pick(g, too_high, k(g, to, max, w), v);
     return pick(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
 }
 
-static LLVMValueRef float_to_u8(df_gen *g, deft_dtype from, LLVMValueRef x, uint32_t w)
+/* Through a signed dtype that holds all values of `to`. */
+static LLVMValueRef float_to_unsigned(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
+                                      uint32_t w)
 {
-    LLVMValueRef v = float_to_signed(g, DEFT_I32, from, x, w);
-    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, 0, w), true);
-    v = extreme(g, DEFT_I32, v, k(g, DEFT_I32, 255, w), false);
-    return LLVMBuildTrunc(g->b, v, df_gen_lanes(g->i8, w), "");
+    const deft_dtype wide = df_bits_of(to) < 32 ? DEFT_I32 : DEFT_I64;
+    df_assert(df_bits_of(to) < df_bits_of(wide));
+    LLVMValueRef v = float_to_signed(g, wide, from, x, w);
+    v = extreme(g, wide, v, k(g, wide, 0, w), true);
+    v = extreme(g, wide, v, k(g, wide, (uint64_t)df_int_greatest(to), w), false);
+    return LLVMBuildTrunc(g->b, v, df_gen_lanes(df_gen_type(g, to), w), "");
 }
 
 static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
@@ -205,22 +208,24 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
     if (df_is_half(from)) return df_half_to_f32(g, from, x, w);
     if (df_is_half(to)) return df_half_of_f32(g, to, x, w, exact);
     if (to == DEFT_BOOL)
-        return df_is_float(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
-                                 : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
+        return df_is_real(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
+                                : icmp(g, LLVMIntNE, x, k(g, from, 0, w));
     if (from == DEFT_BOOL) {
-        if (df_is_float(to)) return pick(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
+        if (df_is_real(to)) return pick(g, x, k(g, to, bits_of_real(to, 1), w), k(g, to, 0, w));
         return LLVMBuildZExt(g->b, x, type, "");
     }
-    if (df_is_float(to) && df_is_float(from))
+    if (df_is_real(to) && df_is_real(from))
         return to == DEFT_F64 ? LLVMBuildFPExt(g->b, x, type, "")
                               : LLVMBuildFPTrunc(g->b, x, type, "");
-    if (df_is_float(to))
-        return from == DEFT_U8 ? LLVMBuildUIToFP(g->b, x, type, "")
-                               : LLVMBuildSIToFP(g->b, x, type, "");
-    if (df_is_float(from))
-        return to == DEFT_U8 ? float_to_u8(g, from, x, w) : float_to_signed(g, to, from, x, w);
-    if (df_dtype_bytes(to) < df_dtype_bytes(from)) return LLVMBuildTrunc(g->b, x, type, "");
-    return from == DEFT_U8 ? LLVMBuildZExt(g->b, x, type, "") : LLVMBuildSExt(g->b, x, type, "");
+    if (df_is_real(to))
+        return df_is_signed(from) ? LLVMBuildSIToFP(g->b, x, type, "")
+                                  : LLVMBuildUIToFP(g->b, x, type, "");
+    if (df_is_real(from))
+        return df_is_signed(to) ? float_to_signed(g, to, from, x, w)
+                                : float_to_unsigned(g, to, from, x, w);
+    if (df_bytes_of(to) < df_bytes_of(from)) return LLVMBuildTrunc(g->b, x, type, "");
+    if (df_bytes_of(to) == df_bytes_of(from)) return x;
+    return df_is_signed(from) ? LLVMBuildSExt(g->b, x, type, "") : LLVMBuildZExt(g->b, x, type, "");
 }
 
 /* ---- check ---- */
@@ -266,73 +271,11 @@ static LLVMValueRef lower_check(df_gen *g, uint64_t id, LLVMValueRef index, LLVM
 
 /* ---- exported ---- */
 
-bool df_lower_knows(df_kop op, deft_dtype t, deft_dtype src)
-{
-    const bool is_number = t != DEFT_BOOL && !df_is_half(t),
-               is_int = !df_is_float(t) && !df_is_half(t);
-    switch (op) {
-    case DF_K_const:
-    case DF_K_num:
-    case DF_K_load:
-    case DF_K_store: return true;
-    case DF_K_index: return t == DEFT_I64;
-    case DF_K_load_at: return src == DEFT_I64;
-    case DF_K_add:
-    case DF_K_sub:
-    case DF_K_mul:
-    case DF_K_div:
-    case DF_K_rem:
-    case DF_K_neg:
-    case DF_K_abs: return is_number && src == t;
-    case DF_K_fma:
-    case DF_K_sqrt:
-    case DF_K_floor:
-    case DF_K_ceil:
-    case DF_K_trunc:
-    case DF_K_rint: return df_is_float(t) && src == t;
-    case DF_K_min:
-    case DF_K_max: return !df_is_half(t) && src == t;
-    case DF_K_and:
-    case DF_K_or:
-    case DF_K_xor:
-    case DF_K_not: return is_int && src == t;
-    case DF_K_shl:
-    case DF_K_shr:
-    case DF_K_lshr: return is_int && is_number && src == t;
-    case DF_K_eq:
-    case DF_K_ne:
-    case DF_K_lt:
-    case DF_K_le: return t == DEFT_BOOL && !df_is_half(src);
-    case DF_K_select: return src == DEFT_BOOL;
-    case DF_K_cast:
-        return (!df_is_half(t) && !df_is_half(src)) || (df_is_half(t) && src == DEFT_F32) ||
-               (df_is_half(src) && t == DEFT_F32);
-    case DF_K_bitcast:
-        return t == src || (is_number && src != DEFT_BOOL && !df_is_half(src) &&
-                            df_dtype_bytes(t) == df_dtype_bytes(src));
-    case DF_K_check: return t == DEFT_I64 && src == DEFT_I64;
-    case DF_K_sum:
-    case DF_K_prod:
-    case DF_K_rmin:
-    case DF_K_rmax:
-    case DF_K_cumsum: return is_number && src == t;
-    case DF_K_carry:
-    case DF_K_next: return src == t;
-    case DF_K_proceed:
-    case DF_K_any:
-    case DF_K_all: return t == DEFT_BOOL && src == DEFT_BOOL;
-    case DF_K_argmin:
-    case DF_K_argmax: return t == DEFT_I64 && !df_is_half(src);
-    case DF_N_KOPS: break;
-    }
-    return false;
-}
-
 LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
                          uint32_t w)
 {
     const deft_dtype t = ins->dtype;
-    const bool real = df_is_float(t);
+    const bool real = df_is_real(t);
     LLVMBuilderRef b = g->b;
     switch ((df_kop)ins->op) {
     case DF_K_add:
@@ -400,25 +343,9 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
 
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b)
 {
-    const bool real = df_is_float(t);
-    if (op == DF_K_sum || op == DF_K_cumsum)
-        return real ? relaxed(g, LLVMBuildFAdd(g->b, a, b, "")) : LLVMBuildAdd(g->b, a, b, "");
-    if (op == DF_K_prod)
-        return real ? relaxed(g, LLVMBuildFMul(g->b, a, b, "")) : LLVMBuildMul(g->b, a, b, "");
-    if (op == DF_K_any) return LLVMBuildOr(g->b, a, b, "");
-    if (op == DF_K_all) return LLVMBuildAnd(g->b, a, b, "");
-    return extreme(g, t, a, b, op == DF_K_rmax);
-}
-
-uint64_t df_lower_identity(df_kop op, deft_dtype t)
-{
-    const bool real = df_is_float(t), is_max = op == DF_K_rmax || op == DF_K_argmax;
-    if (op == DF_K_sum || op == DF_K_cumsum) return real ? bits_of_real(t, -0.0) : 0;
-    if (op == DF_K_prod) return real ? bits_of_real(t, 1) : 1;
-    if (op == DF_K_any) return 0;
-    if (op == DF_K_all) return 1;
-    if (real) return bits_of_real(t, is_max ? -(double)__builtin_inf() : (double)__builtin_inf());
-    if (t == DEFT_I32) return is_max ? (uint32_t)INT32_MIN : INT32_MAX;
-    if (t == DEFT_I64) return is_max ? (uint64_t)INT64_MIN : INT64_MAX;
-    return is_max ? 0 : 255;
+    const df_ins join = { .op = g->host->kops[op].join, .dtype = (uint8_t)t };
+    LLVMValueRef both[3] = { a, b, NULL };
+    df_assert(join.op == DF_K_add || join.op == DF_K_mul || join.op == DF_K_min ||
+              join.op == DF_K_max || join.op == DF_K_or || join.op == DF_K_and);
+    return df_lower_op(g, &join, t, both, 1); /* these look at no width */
 }

@@ -19,7 +19,7 @@ static bool is_reduce(const df_gen *g, uint32_t i)
 /* Whether the accumulators may be fewer: equal bits whatever the order, or FAST. */
 static bool is_order_free(const df_gen *g, const df_gen_red *r)
 {
-    return r->is_arg || !df_is_float((deft_dtype)r->dtype) || g->k->flags & DF_KERNEL_FAST;
+    return r->is_arg || !df_is_real((deft_dtype)r->dtype) || g->k->flags & DF_KERNEL_FAST;
 }
 
 void df_reduce_plan(df_gen *g)
@@ -82,7 +82,7 @@ LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
 LLVMValueRef df_reduce_identity(df_gen *g, const df_gen_red *r, uint32_t w)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
-    return df_gen_splat(g, df_gen_const(g, t, df_lower_identity((df_kop)r->op, t)), w);
+    return df_gen_splat(g, df_gen_const(g, t, df_kop_identity((df_kop)r->op, t)), w);
 }
 
 /* ---- argmin, argmax ---- */
@@ -97,7 +97,7 @@ static LLVMValueRef is_better(df_gen *g, const df_gen_red *r, LLVMValueRef b, LL
 {
     const bool is_max = r->op == DF_K_argmax;
     const deft_dtype t = (deft_dtype)r->dtype;
-    if (!df_is_float(t)) {
+    if (!df_is_real(t)) {
         const bool sign = df_is_signed(t);
         const LLVMIntPredicate more = sign ? LLVMIntSGT : LLVMIntUGT;
         const LLVMIntPredicate less = sign ? LLVMIntSLT : LLVMIntULT;
@@ -110,7 +110,7 @@ static LLVMValueRef is_better(df_gen *g, const df_gen_red *r, LLVMValueRef b, LL
 
 static LLVMValueRef is_same(df_gen *g, const df_gen_red *r, LLVMValueRef a, LLVMValueRef b)
 {
-    if (!df_is_float((deft_dtype)r->dtype)) return LLVMBuildICmp(g->b, LLVMIntEQ, a, b, "");
+    if (!df_is_real((deft_dtype)r->dtype)) return LLVMBuildICmp(g->b, LLVMIntEQ, a, b, "");
     LLVMValueRef nans = both(g, LLVMBuildFCmp(g->b, LLVMRealUNO, a, a, ""),
                              LLVMBuildFCmp(g->b, LLVMRealUNO, b, b, ""));
     return LLVMBuildOr(g->b, LLVMBuildFCmp(g->b, LLVMRealOEQ, a, b, ""), nans, "");
@@ -191,8 +191,7 @@ void df_reduce_accumulate(df_gen *g, uint32_t ins, LLVMValueRef x)
     const deft_dtype from = (deft_dtype)g->k->ins[g->k->ins[ins].src[0]].dtype;
     if (from == DEFT_BOOL) x = LLVMBuildZExt(g->b, x, df_gen_lanes(t, g->w), "");
     if (g->gather)
-        df_access_store_unit(g, x, operands_at(g, r, g->gather),
-                             df_dtype_bytes((deft_dtype)r->dtype));
+        df_access_store_unit(g, x, operands_at(g, r, g->gather), df_bytes_of((deft_dtype)r->dtype));
     else
         accumulate(g, r, x);
 }
@@ -203,7 +202,7 @@ void df_reduce_gathered(df_gen *g, uint32_t stage)
     DF_FOR_REDS(r, g, stage)
     accumulate(g, r,
                df_access_load_unit(g, df_reduce_type(g, r), operands_at(g, r, back),
-                                   df_dtype_bytes((deft_dtype)r->dtype)));
+                                   df_bytes_of((deft_dtype)r->dtype)));
 }
 
 /* ---- scans ---- */
@@ -211,7 +210,7 @@ void df_reduce_gathered(df_gen *g, uint32_t stage)
 LLVMValueRef df_scan_start(df_gen *g, uint32_t i)
 {
     const deft_dtype t = (deft_dtype)g->k->ins[i].dtype;
-    return df_gen_splat(g, df_gen_const(g, t, df_lower_identity(DF_K_cumsum, t)), g->w);
+    return df_gen_splat(g, df_gen_const(g, t, df_kop_identity(DF_K_cumsum, t)), g->w);
 }
 
 void df_scan_begin(df_gen *g, uint32_t stage)

@@ -31,7 +31,7 @@ enum {
 static LLVMValueRef of_nothing(df_gen *g, const df_gen_red *r)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
-    return df_gen_const(g, t, r->op == DF_K_sum ? 0 : df_lower_identity((df_kop)r->op, t));
+    return df_gen_const(g, t, r->op == DF_K_sum ? 0 : df_kop_identity((df_kop)r->op, t));
 }
 
 /* ---- fold ---- */
@@ -292,7 +292,7 @@ static LLVMValueRef partial_at(df_gen *g, uint32_t slot, LLVMValueRef n_blocks, 
 
 static LLVMTypeRef bits_type(const df_gen *g, const df_gen_red *r)
 {
-    return LLVMIntTypeInContext(g->ctx, 8 * df_dtype_bytes((deft_dtype)r->dtype));
+    return LLVMIntTypeInContext(g->ctx, 8 * df_bytes_of((deft_dtype)r->dtype));
 }
 
 static void store_partials(df_gen *g, LLVMValueRef n_blocks, LLVMValueRef b, const df_pair *result)

@@ -49,22 +49,19 @@ static uint32_t constant(df_emit *e, deft_dtype t, double v)
 {
     uint64_t bits = 0;
     const float f = (float)v;
-    switch (t) {
-    case DEFT_F32: memcpy(&bits, &f, sizeof f); break;
-    case DEFT_F64: memcpy(&bits, &v, sizeof v); break;
-    case DEFT_I64: bits = (uint64_t)(int64_t)v; break;
-    case DEFT_I32: bits = (uint32_t)(int32_t)v; break;
-    case DEFT_U8: bits = (uint8_t)v; break;
-    case DEFT_BOOL: bits = v != 0; break;
-    case DEFT_F16:
-    case DEFT_BF16: df_unreachable();
-    }
+    df_assert(!df_is_half(t));
+    if (t == DEFT_F32)
+        memcpy(&bits, &f, sizeof f);
+    else if (t == DEFT_F64)
+        memcpy(&bits, &v, sizeof v);
+    else
+        bits = df_int_bits(t, (int64_t)v);
     return constant_bits(e, t, bits);
 }
 
 static uint32_t infinity(df_emit *e, deft_dtype t)
 {
-    return constant_bits(e, t, t == DEFT_F32 ? 0x7f800000u : 0x7ff0000000000000u);
+    return constant_bits(e, t, df_infinity_bits(t));
 }
 
 /* The magnitude of a with the sign of b. */
@@ -92,7 +89,7 @@ static uint32_t must_step(df_emit *e, deft_dtype t, uint32_t r, uint32_t b)
 static uint32_t floor_div_int(df_emit *e, deft_dtype t, uint32_t a, uint32_t b)
 {
     const uint32_t q = ins2(e, DF_K_div, t, a, b);
-    if (t == DEFT_U8) return q;
+    if (df_is_unsigned(t)) return q;
     const uint32_t divides = ins2(e, DF_K_ne, DEFT_BOOL, b, constant(e, t, 0));
     const uint32_t step =
         ins2(e, DF_K_and, DEFT_BOOL, divides, must_step(e, t, ins2(e, DF_K_rem, t, a, b), b));
@@ -127,7 +124,7 @@ BODY(sign)
     (void)out, (void)attr;
     const uint32_t x = src[0], zero = constant(e, t, 0);
     const uint32_t above = ins2(e, DF_K_lt, DEFT_BOOL, zero, x);
-    if (t == DEFT_U8) return select(e, t, above, constant(e, t, 1), x);
+    if (df_is_unsigned(t)) return select(e, t, above, constant(e, t, 1), x);
     const uint32_t below = ins2(e, DF_K_lt, DEFT_BOOL, x, zero);
     return select(e, t, above, constant(e, t, 1), select(e, t, below, constant(e, t, -1), x));
 }
@@ -186,7 +183,7 @@ BODY(remainder)
 {
     (void)out, (void)attr;
     const uint32_t r = ins2(e, DF_K_rem, t, src[0], src[1]);
-    if (t == DEFT_U8) return r;
+    if (df_is_unsigned(t)) return r;
     return select(e, t, must_step(e, t, r, src[1]), ins2(e, DF_K_add, t, r, src[1]), r);
 }
 

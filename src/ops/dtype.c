@@ -5,46 +5,10 @@
  */
 #include "ops/shape.h"
 
-static const struct {
-    const char *name;
-    uint8_t size;
-} dtypes[DEFT_N_DTYPES] = {
-    [DEFT_BOOL] = { "bool", 1 }, [DEFT_U8] = { "u8", 1 },     [DEFT_I32] = { "i32", 4 },
-    [DEFT_I64] = { "i64", 8 },   [DEFT_F32] = { "f32", 4 },   [DEFT_F64] = { "f64", 8 },
-    [DEFT_F16] = { "f16", 2 },   [DEFT_BF16] = { "bf16", 2 },
+static const char *const names[] = {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) #name,
+#include "ops/dtypes.def"
 };
-
-/* PyTorch's rule for this set: the higher category of bool < integer < float wins, then width; u8
- * meets a signed type in the signed type, an integer of any width leaves a float as it is, and f16
- * and bf16, neither of which holds the other, meet in f32. */
-/* clang-format off */
-#define B DEFT_BOOL
-#define U8 DEFT_U8
-#define I32 DEFT_I32
-#define I64 DEFT_I64
-#define F32 DEFT_F32
-#define F64 DEFT_F64
-#define F16 DEFT_F16
-#define BF16 DEFT_BF16
-static const uint8_t meets[DEFT_N_DTYPES][DEFT_N_DTYPES] = {
-    [B] =     { B,    U8,   I32,  I64,  F32,  F64,  F16,  BF16 },
-    [U8] =    { U8,   U8,   I32,  I64,  F32,  F64,  F16,  BF16 },
-    [I32] =   { I32,  I32,  I32,  I64,  F32,  F64,  F16,  BF16 },
-    [I64] =   { I64,  I64,  I64,  I64,  F32,  F64,  F16,  BF16 },
-    [F32] =   { F32,  F32,  F32,  F32,  F32,  F64,  F32,  F32 },
-    [F64] =   { F64,  F64,  F64,  F64,  F64,  F64,  F64,  F64 },
-    [F16] =   { F16,  F16,  F16,  F16,  F32,  F64,  F16,  F32 },
-    [BF16] =  { BF16, BF16, BF16, BF16, F32,  F64,  F32,  BF16 },
-};
-#undef B
-#undef U8
-#undef I32
-#undef I64
-#undef F32
-#undef F64
-#undef F16
-#undef BF16
-/* clang-format on */
 
 static bool is_dtype(deft_dtype t)
 {
@@ -140,18 +104,43 @@ static deft_status check_result(df_diag *d, df_op op, deft_dtype t, deft_dtype o
 
 size_t deft_dtype_size(deft_dtype dtype)
 {
-    return is_dtype(dtype) ? dtypes[dtype].size : 0;
+    return is_dtype(dtype) ? df_bytes_of(dtype) : 0;
 }
 
 const char *deft_dtype_name(deft_dtype dtype)
 {
-    return is_dtype(dtype) ? dtypes[dtype].name : "?";
+    return is_dtype(dtype) ? names[dtype] : "?";
 }
 
+/* The signed integer of so many bits; the widest one when there is none. */
+static deft_dtype signed_of(uint32_t bits)
+{
+    for (int t = 0; t < DEFT_N_DTYPES; t++)
+        if (df_is_signed((deft_dtype)t) && df_bits_of((deft_dtype)t) >= bits) return (deft_dtype)t;
+    return DEFT_I64;
+}
+
+static deft_dtype promote_floats(deft_dtype a, deft_dtype b)
+{
+    if (df_bits_of(a) == df_bits_of(b)) return DEFT_F32; /* f16 and bf16: neither holds the other */
+    return df_bits_of(a) > df_bits_of(b) ? a : b;
+}
+
+/* PyTorch's rule: the higher category of bool < integer < float wins, then the wider dtype. An
+ * unsigned integer meets a signed one in a signed one that holds both. An integer of any width
+ * leaves a float as it is. f16 and bf16 meet in f32. */
 deft_dtype df_promote(deft_dtype a, deft_dtype b)
 {
     df_assert(is_dtype(a) && is_dtype(b));
-    return (deft_dtype)meets[a][b];
+    if (a == b || b == DEFT_BOOL) return a;
+    if (a == DEFT_BOOL) return b;
+    if (df_is_float(a) != df_is_float(b)) return df_is_float(a) ? a : b;
+    if (df_is_float(a)) return promote_floats(a, b);
+    const uint32_t bits_a = df_bits_of(a), bits_b = df_bits_of(b);
+    if (df_is_signed(a) == df_is_signed(b)) return bits_a > bits_b ? a : b;
+    const uint32_t bits = df_is_signed(a) ? bits_b : bits_a; /* of the unsigned one */
+    const deft_dtype with = df_is_signed(a) ? a : b;
+    return df_bits_of(with) > bits ? with : signed_of(2 * bits);
 }
 
 deft_dtype deft_promote(deft_dtype a, deft_dtype b)

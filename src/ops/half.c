@@ -50,17 +50,11 @@ static rid sticky_f64(df_emit *e, rid x)
 static rid wide_of(df_emit *e, deft_dtype t, rid x)
 {
     const rb f32 = { e, DEFT_F32 }, f64 = { e, DEFT_F64 };
-    switch (t) {
-    case DEFT_F32: return x;
-    case DEFT_BOOL:
-    case DEFT_U8: return r_cast(f32, x);
-    case DEFT_I32: return odd_f32(e, r_cast(f64, x));
-    case DEFT_I64: return odd_f32(e, sticky_f64(e, x));
-    case DEFT_F64: return odd_f32(e, x);
-    case DEFT_F16:
-    case DEFT_BF16: break;
-    }
-    df_unreachable();
+    if (t == DEFT_F32) return x;
+    if (t == DEFT_F64) return odd_f32(e, x);
+    const uint32_t bits = df_bits_of(t); /* an integer or bool: exact in a float that has as many */
+    if (bits <= 24) return r_cast(f32, x);
+    return odd_f32(e, bits <= 53 ? r_cast(f64, x) : sticky_f64(e, x));
 }
 
 uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x)

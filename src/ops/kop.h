@@ -6,12 +6,13 @@
 #define DF_OPS_KOP_H
 
 #include "base/compiler.h"
-#include "deft/dtype.h"
+#include "ops/dtype.h"
 
 typedef enum df_kop {
-#define KOP(name, n_src, kind) DF_K_##name,
+#define KOP(name, n_src, kind, types, join, identity) DF_K_##name,
 #include "ops/kops.def"
-    DF_N_KOPS
+    DF_N_KOPS,
+    DF_K_none = DF_N_KOPS
 } df_kop;
 
 typedef enum df_kop_kind {
@@ -26,12 +27,77 @@ typedef enum df_kop_kind {
 /* imm of a cast from f32 to a half that holds the value: nothing is to be rounded. */
 enum { DF_CAST_EXACT = 1 };
 
+/* Which dtypes an op takes: t is the dtype of the result, src of operand 0. */
+typedef enum df_kop_types {
+    DF_TYPES_any,
+    DF_TYPES_index,    /* t is i64 */
+    DF_TYPES_at,       /* src is i64 */
+    DF_TYPES_numbers,  /* t = src: integers and reals */
+    DF_TYPES_reals,    /* t = src: reals */
+    DF_TYPES_ordered,  /* t = src: bool, integers and reals */
+    DF_TYPES_bits,     /* t = src: bool and integers */
+    DF_TYPES_ints,     /* t = src: integers */
+    DF_TYPES_bools,    /* t = src = bool */
+    DF_TYPES_compare,  /* t is bool, src anything but a half */
+    DF_TYPES_select,   /* src is bool */
+    DF_TYPES_cast,     /* a half only from and to f32 */
+    DF_TYPES_bitcast,  /* a real and a signed integer of one size */
+    DF_TYPES_check,    /* t = src = i64 */
+    DF_TYPES_position, /* t is i64, src anything but a half */
+    DF_TYPES_state     /* t = src */
+} df_kop_types;
+
 typedef struct df_kop_info {
     const char *name;
     uint8_t n_src;
-    uint8_t kind; /* df_kop_kind */
+    uint8_t kind;  /* df_kop_kind */
+    uint8_t types; /* df_kop_types */
+    uint8_t join;  /* df_kop; DF_K_none: it has no accumulators that a map op joins */
 } df_kop_info;
 
 extern const df_kop_info df_kop_infos[DF_N_KOPS];
+
+/* Whether an op of these types is defined for a result of dtype t and operand 0 of dtype src. For
+ * an op without operands, src is t. */
+DF_INLINE bool df_kop_takes(df_kop_types types, deft_dtype t, deft_dtype src)
+{
+    const bool half = df_is_half(t) || df_is_half(src);
+    switch (types) {
+    case DF_TYPES_any: return true;
+    case DF_TYPES_index: return t == DEFT_I64;
+    case DF_TYPES_at: return src == DEFT_I64;
+    case DF_TYPES_numbers: return t == src && t != DEFT_BOOL && !half;
+    case DF_TYPES_reals: return t == src && df_is_real(t);
+    case DF_TYPES_ordered: return t == src && !half;
+    case DF_TYPES_bits: return t == src && !df_is_float(t);
+    case DF_TYPES_ints: return t == src && df_is_int(t);
+    case DF_TYPES_bools: return t == DEFT_BOOL && src == DEFT_BOOL;
+    case DF_TYPES_compare: return t == DEFT_BOOL && !half;
+    case DF_TYPES_select: return src == DEFT_BOOL;
+    case DF_TYPES_cast: return !half || (df_is_half(t) ? src : t) == DEFT_F32;
+    case DF_TYPES_bitcast:
+        return df_bits_of(t) == df_bits_of(src) &&
+               ((df_is_real(t) && df_is_signed(src)) || (df_is_signed(t) && df_is_real(src)));
+    case DF_TYPES_check: return t == DEFT_I64 && src == DEFT_I64;
+    case DF_TYPES_position: return t == DEFT_I64 && !half;
+    case DF_TYPES_state: return t == src;
+    }
+    df_unreachable();
+}
+
+/* The bits of dtype t that change nothing when op joins them to a value. 0 for an op that is no
+ * reduction. */
+DF_INLINE uint64_t df_kop_identity(df_kop op, deft_dtype t)
+{
+    switch (op) {
+/* clang-format off */
+#define KOP(name, n_src, kind, types, join, identity)                                              \
+    case DF_K_##name: return df_identity_##identity(t);
+#include "ops/kops.def"
+        /* clang-format on */
+    case DF_N_KOPS: break;
+    }
+    df_unreachable();
+}
 
 #endif

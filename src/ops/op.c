@@ -48,7 +48,12 @@ const df_op_info df_op_infos[DF_N_OPS] = {
 };
 
 const df_kop_info df_kop_infos[DF_N_KOPS] = {
-#define KOP(id, n, class) [DF_K_##id] = { .name = #id, .n_src = n, .kind = DF_KOP_##class },
+#define KOP(id, n, class, rule, by, identity)                                                      \
+    [DF_K_##id] = { .name = #id,                                                                   \
+                    .n_src = n,                                                                    \
+                    .kind = DF_KOP_##class,                                                        \
+                    .types = DF_TYPES_##rule,                                                      \
+                    .join = DF_K_##by },
 #include "ops/kops.def"
 };
 

@@ -8,6 +8,7 @@
 
 #include "base/diag.h"
 #include "base/half.h"
+#include "ops/dtype.h"
 #include "ops/op.h"
 
 /* Number of elements; false on overflow of int64 (also of bytes, at 8 bytes an element). */
@@ -48,17 +49,6 @@ deft_status df_dtype_operand(df_diag *d, df_op op, deft_dtype t, deft_dtype *out
 /* The result dtype once the operands have been cast. */
 deft_dtype df_dtype_result(df_op op, deft_dtype operand);
 
-/* Stored in 16 bits, calculated with in f32 and rounded once per op (ops/bodies.c). */
-DF_INLINE bool df_is_half(deft_dtype t)
-{
-    return t == DEFT_F16 || t == DEFT_BF16;
-}
-
-DF_INLINE bool df_is_float(deft_dtype t)
-{
-    return t == DEFT_F32 || t == DEFT_F64 || df_is_half(t);
-}
-
 /* Halves as bits; t is a half dtype. Rounded once, to nearest even. */
 DF_INLINE float df_f32_of_half(deft_dtype t, uint16_t bits)
 {
@@ -93,11 +83,6 @@ DF_INLINE bool df_half_holds(deft_dtype t, float v)
 DF_INLINE deft_dtype df_arithmetic_dtype(deft_dtype t)
 {
     return t == DEFT_F64 ? DEFT_F64 : DEFT_F32;
-}
-
-DF_INLINE bool df_is_int(deft_dtype t)
-{
-    return t == DEFT_U8 || t == DEFT_I32 || t == DEFT_I64;
 }
 
 #endif

@@ -188,9 +188,10 @@ static bool constant_of(double v, deft_dtype t, df_node *out)
         *out = constant(t, bits_of((float)v));
         return true;
     }
-    const double low = t == DEFT_BOOL || t == DEFT_U8 ? 0 : (double)INT32_MIN;
-    const double high = t == DEFT_BOOL ? 1 : t == DEFT_U8 ? UINT8_MAX : (double)INT32_MAX;
-    if (!(v >= low && v <= high)) return false;
+    /* an attribute holds 32 bits */
+    const int64_t low = df_max_i64(df_int_least(t), INT32_MIN);
+    const int64_t high = df_min_i64(df_int_greatest(t), INT32_MAX);
+    if (!(v >= (double)low && v <= (double)high)) return false;
     *out = constant(t, (uint32_t)(int32_t)v);
     return true;
 }
@@ -256,12 +257,13 @@ static bool fold(const simplifier *s, df_node *n)
 /* ---- rules: neutral operands ---- */
 
 enum { LEFT = 1, RIGHT = 2, BOTH = 3 };
-enum { ON_FLOATS = 1, ON_INTS = 2, ON_BOOL = 4, ON_U8 = 8, IN_FAST = 16 };
+enum { ON_FLOATS = 1, ON_INTS = 2, ON_BOOL = 4, ON_NATURALS = 8, IN_FAST = 16 };
 
 #define NEGATIVE_ZERO 0x80000000u
 #define ONE 0x3f800000u
 #define MINUS_INFINITY 0xff800000u
 #define INFINITE 0x7f800000u
+#define ALL_BITS 0 /* with ON_NATURALS: those of the dtype */
 
 /* x op c = x, with c on the given side. */
 static const struct neutral {
@@ -281,7 +283,7 @@ static const struct neutral {
     { DF_OP_maximum, BOTH, ON_FLOATS, MINUS_INFINITY },
     { DF_OP_minimum, BOTH, ON_FLOATS, INFINITE },
     { DF_OP_bitwise_and, BOTH, ON_BOOL, 1 },
-    { DF_OP_bitwise_and, BOTH, ON_U8, UINT8_MAX },
+    { DF_OP_bitwise_and, BOTH, ON_NATURALS, ALL_BITS },
     { DF_OP_bitwise_and, BOTH, ON_INTS, (uint32_t)-1 },
     { DF_OP_bitwise_or, BOTH, ON_INTS | ON_BOOL, 0 },
     { DF_OP_bitwise_xor, BOTH, ON_INTS | ON_BOOL, 0 },
@@ -291,17 +293,20 @@ static const struct neutral {
 
 static uint32_t kind_of(deft_dtype t)
 {
-    switch (t) {
-    case DEFT_BOOL: return ON_BOOL;
-    case DEFT_U8: return ON_U8 | ON_INTS;
-    case DEFT_I32:
-    case DEFT_I64: return ON_INTS;
-    case DEFT_F32:
-    case DEFT_F64:
-    case DEFT_F16:
-    case DEFT_BF16: return ON_FLOATS;
+    switch (df_kind_of(t)) {
+    case DF_KIND_boolean: return ON_BOOL;
+    case DF_KIND_natural: return ON_NATURALS | ON_INTS;
+    case DF_KIND_integer: return ON_INTS;
+    case DF_KIND_real:
+    case DF_KIND_half: return ON_FLOATS;
     }
     df_unreachable();
+}
+
+/* The constant as an attribute. All bits of a natural dtype are its greatest value. */
+static uint32_t neutral_attr(const struct neutral *r, deft_dtype t)
+{
+    return r->on & ON_NATURALS ? (uint32_t)df_all_bits(t) : r->attr;
 }
 
 static result drop_neutral(const simplifier *s, df_node *n, df_ref *found)
@@ -311,8 +316,9 @@ static result drop_neutral(const simplifier *s, df_node *n, df_ref *found)
         const uint32_t attr = node_at(s, n->src[side])->attr;
         for (size_t i = 0; i < DF_LEN(neutrals); i++) {
             const struct neutral *const r = &neutrals[i];
-            if (r->op != n->op || r->attr != attr || !(r->side >> side & 1)) continue;
+            if (r->op != n->op || !(r->side >> side & 1)) continue;
             if (!(r->on & kind_of((deft_dtype)n->dtype))) continue;
+            if (attr != neutral_attr(r, (deft_dtype)n->dtype)) continue;
             if ((r->on & IN_FAST) && !s->fast) continue;
             *found = n->src[1 - side];
             return RESULT_found;
@@ -338,13 +344,18 @@ static bool gives_integral(const df_node *n)
            n->op == DF_OP_round;
 }
 
+/* Whether b holds each value of a. */
 static bool widens(deft_dtype a, deft_dtype b)
 {
     if (a == DEFT_BOOL || a == b) return true;
-    if (a == DEFT_U8) return b != DEFT_BOOL;
-    if (a == DEFT_I32) return b == DEFT_I64 || b == DEFT_F64;
-    if (df_is_half(a)) return b == DEFT_F32 || b == DEFT_F64;
-    return a == DEFT_F32 && b == DEFT_F64;
+    if (b == DEFT_BOOL) return false;
+    const bool to_float = df_is_float(b);
+    if (df_is_float(a))
+        return to_float && df_fraction_of(b) >= df_fraction_of(a) &&
+               df_infinity_bits(b) >> df_fraction_of(b) >= df_infinity_bits(a) >> df_fraction_of(a);
+    const uint32_t digits = df_bits_of(a) - df_is_signed(a);
+    if (to_float) return df_fraction_of(b) + 1 >= digits;
+    return df_bits_of(b) - df_is_signed(b) >= digits && (df_is_signed(b) || !df_is_signed(a));
 }
 
 static result rewrite_cast(const simplifier *s, df_node *n, df_ref *found)
@@ -383,7 +394,8 @@ static result rewrite_unary(const simplifier *s, df_node *n, df_ref *found)
     }
     for (size_t i = 0; i < DF_LEN(absorbed); i++) {
         if (absorbed[i].outer != n->op || absorbed[i].inner != inner->op) continue;
-        if (n->op == DF_OP_abs && n->dtype == DEFT_U8) continue; /* -x is another number there */
+        if (n->op == DF_OP_abs && df_is_unsigned((deft_dtype)n->dtype))
+            continue; /* -x is another number there */
         n->src[0] = inner->src[0];
         return RESULT_changed;
     }

@@ -19,17 +19,8 @@ typedef struct float_form {
 
 static float_form form_of(deft_dtype t)
 {
-    switch (t) {
-    case DEFT_F16: return (float_form){ 10, 5, 0x7e00u };
-    case DEFT_BF16: return (float_form){ 7, 8, 0x7fc0u };
-    case DEFT_F32: return (float_form){ 23, 8, 0x7fc00000u };
-    case DEFT_F64: return (float_form){ 52, 11, 0x7ff8000000000000u };
-    case DEFT_BOOL:
-    case DEFT_U8:
-    case DEFT_I32:
-    case DEFT_I64: break;
-    }
-    df_unreachable();
+    const unsigned fraction = df_fraction_of(t);
+    return (float_form){ fraction, df_bits_of(t) - 1 - fraction, df_nan_bits(t) };
 }
 
 static void put_float(df_str *out, deft_dtype t, uint64_t bits)
@@ -210,16 +201,10 @@ df_text_form df_text_form_of(df_op op)
 
 void df_text_put_number(df_str *out, deft_dtype t, uint64_t bits)
 {
-    switch (t) {
-    case DEFT_F16:
-    case DEFT_BF16:
-    case DEFT_F32:
-    case DEFT_F64: put_float(out, t, bits); break;
-    case DEFT_I32: df_str_fmt(out, "%" PRId32, (int32_t)bits); break;
-    case DEFT_BOOL:
-    case DEFT_U8:
-    case DEFT_I64: df_str_fmt(out, "%" PRId64, (int64_t)bits); break;
-    }
+    if (df_is_float(t))
+        put_float(out, t, bits);
+    else
+        df_str_fmt(out, "%" PRId64, df_int_of_bits(t, bits));
 }
 
 bool df_text_get_number(const char *text, size_t n, deft_dtype t, uint64_t *bits)
@@ -230,13 +215,10 @@ bool df_text_get_number(const char *text, size_t n, deft_dtype t, uint64_t *bits
     if (df_is_float(t)) return get_float(at, n, negative, t, bits);
     uint64_t v;
     if (!get_digits(at, n, 10, &v)) return false;
-    const uint64_t most = t == DEFT_BOOL  ? 1
-                          : t == DEFT_U8  ? UINT8_MAX
-                          : t == DEFT_I32 ? INT32_MAX
-                                          : INT64_MAX;
-    const bool has_sign = t == DEFT_I32 || t == DEFT_I64;
+    const uint64_t most = (uint64_t)df_int_greatest(t);
+    const bool has_sign = df_is_signed(t);
     if (v > most + (negative && has_sign) || (negative && !has_sign && v != 0)) return false;
     const uint64_t wrapped = negative ? 0 - v : v;
-    *bits = t == DEFT_I32 ? (uint32_t)wrapped : wrapped;
+    *bits = wrapped & df_all_bits(t);
     return true;
 }

@@ -189,23 +189,12 @@ static deft_status check_root(verifier *v, uint32_t i)
     return DEFT_OK;
 }
 
-/* The range of an integer dtype. */
-static void limits(deft_dtype t, int64_t *low, int64_t *high)
-{
-    *low = 0;
-    *high = t == DEFT_BOOL ? 1 : UINT8_MAX;
-    if (t == DEFT_I32) *low = INT32_MIN, *high = INT32_MAX;
-    if (t == DEFT_I64) *low = INT64_MIN, *high = INT64_MAX;
-}
-
 deft_status df_node_check_values(df_diag *d, df_op op, deft_dtype t, uint32_t attr,
                                  const int64_t *args)
 {
-    int64_t low, high;
-    limits(t, &low, &high);
     if (op == DF_OP_cst && !df_is_float(t)) {
         const int64_t value = (int32_t)attr;
-        if (value < low || value > high)
+        if (value < df_int_least(t) || value > df_int_greatest(t))
             return df_fail(d, DEFT_E_RANGE, "cst: %" PRId64 " does not fit %s", value,
                            deft_dtype_name(t));
     }
@@ -217,9 +206,7 @@ deft_status df_node_check_values(df_diag *d, df_op op, deft_dtype t, uint32_t at
     }
     if (op == DF_OP_num && deft_dtype_size(t) < 8) {
         /* Bits are zero-extended. */
-        const uint64_t most = t == DEFT_BOOL || t == DEFT_U8 ? (uint64_t)high
-                              : df_is_half(t)                ? UINT16_MAX
-                                                             : UINT32_MAX;
+        const uint64_t most = t == DEFT_BOOL ? 1 : df_all_bits(t);
         if ((uint64_t)args[0] > most)
             return df_fail(d, DEFT_E_RANGE, "num: bits 0x%" PRIx64 " do not fit %s",
                            (uint64_t)args[0], deft_dtype_name(t));

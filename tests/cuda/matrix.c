@@ -62,7 +62,9 @@ void matrix_make(matrix *m)
             const bool joins = kind == DF_KOP_reduce || kind == DF_KOP_scan;
             if (op >= DF_K_add && op <= DF_K_bitcast && one_op_is_known((df_kop)op, t, src))
                 one_op_make(&add(m, "", (df_kop)op, t, src)->x, (df_kop)op, t, src);
-            if (!joins || is_half(src) || !df_cuda_knows((df_kop)op, t, src)) continue;
+            if (!joins || is_half(src) ||
+                !df_kop_takes((df_kop_types)df_kop_infos[op].types, (deft_dtype)t, (deft_dtype)src))
+                continue;
             join(&add(m, "row ", (df_kop)op, t, src)->x, DF_MODE_ROW, (df_kop)op, t, src);
             join(&add(m, "col ", (df_kop)op, t, src)->x, DF_MODE_COL, (df_kop)op, t, src);
         }

@@ -12,12 +12,12 @@
 #include <string.h>
 
 static const uint8_t n_src[DF_N_KOPS] = {
-#define KOP(name, n, kind) n,
+#define KOP(name, n, kind, types, join, identity) n,
 #include "ops/kops.def"
 };
 
 static const char *const kop_names[DF_N_KOPS] = {
-#define KOP(name, n, kind) #name,
+#define KOP(name, n, kind, types, join, identity) #name,
 #include "ops/kops.def"
 };
 

@@ -114,7 +114,7 @@ typedef struct range {
 static range range_for(deft_dtype dtype, const wish *w)
 {
     range r = { -4, 4, -9, 9 };
-    if (dtype == DEFT_U8) r = (range){ .least = 0, .most = UINT8_MAX };
+    if (df_is_unsigned(dtype)) r = (range){ .least = 0, .most = df_int_greatest(dtype) };
     if (dtype == DEFT_BOOL) return (range){ .least = 0, .most = 1 };
     if (w->unit) {
         r.low = -1, r.high = 1;
@@ -122,9 +122,7 @@ static range range_for(deft_dtype dtype, const wish *w)
     }
     if (w->positive) r.low = 0x1p-4, r.least = 1;
     if (w->bound) {
-        const int64_t fits = dtype == DEFT_U8    ? UINT8_MAX
-                             : dtype == DEFT_I32 ? INT32_MAX
-                                                 : INT64_MAX;
+        const int64_t fits = df_is_int(dtype) ? df_int_greatest(dtype) : INT64_MAX;
         r.least = 0, r.most = w->bound - 1 < fits ? w->bound - 1 : fits;
     }
     return r;
@@ -136,17 +134,14 @@ static void put(char *at, deft_dtype dtype, uint64_t x, const range *r)
     const float f = (float)g;
     const uint16_t half = df_is_half(dtype) ? df_half_of_f64(dtype, g) : 0;
     const int64_t wide = (int64_t)(x % ((uint64_t)(r->most - r->least) + 1)) + r->least;
-    const int32_t small = (int32_t)wide;
-    switch (dtype) {
-    case DEFT_BOOL:
-    case DEFT_U8: *at = (char)wide; break;
-    case DEFT_I32: memcpy(at, &small, sizeof small); break;
-    case DEFT_I64: memcpy(at, &wide, sizeof wide); break;
-    case DEFT_F32: memcpy(at, &f, sizeof f); break;
-    case DEFT_F64: memcpy(at, &g, sizeof g); break;
-    case DEFT_F16:
-    case DEFT_BF16: memcpy(at, &half, sizeof half); break;
-    }
+    if (dtype == DEFT_F32)
+        memcpy(at, &f, sizeof f);
+    else if (dtype == DEFT_F64)
+        memcpy(at, &g, sizeof g);
+    else if (df_is_half(dtype))
+        memcpy(at, &half, sizeof half);
+    else
+        memcpy(at, &wide, df_bytes_of(dtype)); /* little-endian */
 }
 
 /* Values for all bytes that input k spans, gaps as well. */

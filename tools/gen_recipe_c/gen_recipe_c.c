@@ -71,7 +71,7 @@ static const char *suffix(deft_dtype t)
 
 static int bits_of(deft_dtype t)
 {
-    return t == DEFT_I64 || t == DEFT_F64 ? 64 : t == DEFT_U8 ? 8 : t == DEFT_BOOL ? 1 : 32;
+    return t == DEFT_BOOL ? 1 : (int)df_bits_of(t);
 }
 
 /* ---- recording ---- */
@@ -135,26 +135,19 @@ static void constant(char *out, deft_dtype t, uint64_t bits)
     double d;
     memcpy(&f, &low, sizeof f);
     memcpy(&d, &bits, sizeof d);
-    switch (t) {
-    case DEFT_F32:
-        if ((low & 0x7f800000u) == 0x7f800000u)
-            snprintf(out, WORD_SIZE, "dr_f32(0x%08" PRIx32 ")", low);
-        else
-            snprintf(out, WORD_SIZE, low >> 31 ? "(%af)" : "%af", (double)f);
-        return;
-    case DEFT_F64:
-        if ((bits >> 52 & 0x7ff) == 0x7ff)
-            snprintf(out, WORD_SIZE, "dr_f64(0x%016" PRIx64 ")", bits);
-        else
-            snprintf(out, WORD_SIZE, bits >> 63 ? "(%a)" : "%a", d);
-        return;
-    case DEFT_I32: snprintf(out, WORD_SIZE, "(int32_t)0x%" PRIx32 "u", low); return;
-    case DEFT_I64: snprintf(out, WORD_SIZE, "(int64_t)0x%" PRIx64 "u", bits); return;
-    case DEFT_U8: snprintf(out, WORD_SIZE, "(uint8_t)%d", (int)(low & 255)); return;
-    case DEFT_BOOL: snprintf(out, WORD_SIZE, "(_Bool)%d", (int)(low & 1)); return;
-    case DEFT_F16:
-    case DEFT_BF16: die("constant", "recipes are of f32 and f64, not of", "halves");
-    }
+    if (df_is_half(t)) die("constant", "recipes are of f32 and f64, not of", "halves");
+    if (t == DEFT_F32 && (low & 0x7f800000u) == 0x7f800000u)
+        snprintf(out, WORD_SIZE, "dr_f32(0x%08" PRIx32 ")", low);
+    else if (t == DEFT_F32)
+        snprintf(out, WORD_SIZE, low >> 31 ? "(%af)" : "%af", (double)f);
+    else if (t == DEFT_F64 && (bits >> 52 & 0x7ff) == 0x7ff)
+        snprintf(out, WORD_SIZE, "dr_f64(0x%016" PRIx64 ")", bits);
+    else if (t == DEFT_F64)
+        snprintf(out, WORD_SIZE, bits >> 63 ? "(%a)" : "%a", d);
+    else if (df_is_signed(t))
+        snprintf(out, WORD_SIZE, "(%s)0x%" PRIx64 "u", type_names[t], bits & df_all_bits(t));
+    else
+        snprintf(out, WORD_SIZE, "(%s)%d", type_names[t], (int)df_int_of_bits(t, bits));
 }
 
 /* The name of a value, or its text when it is a constant. */

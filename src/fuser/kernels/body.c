@@ -102,20 +102,12 @@ uint64_t df_body_bits(deft_dtype t, uint32_t attr)
     float f;
     double g;
     memcpy(&f, &attr, sizeof f);
-    switch (t) {
-    case DEFT_BOOL: return attr != 0;
-    case DEFT_U8: return attr & 255;
-    case DEFT_I32:
-    case DEFT_F32: return attr;
-    case DEFT_I64: return (uint64_t)(int64_t)(int32_t)attr;
-    case DEFT_F64:
-        g = f;
-        memcpy(&bits, &g, sizeof bits);
-        return bits;
-    case DEFT_F16: return df_f16_of_f32(f);
-    case DEFT_BF16: return df_bf16_of_f32(f);
-    }
-    df_unreachable();
+    if (!df_is_float(t)) return df_int_bits(t, (int32_t)attr);
+    if (df_is_half(t)) return df_half_of_f32(t, f);
+    if (t == DEFT_F32) return attr;
+    g = f;
+    memcpy(&bits, &g, sizeof bits);
+    return bits;
 }
 
 uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr)

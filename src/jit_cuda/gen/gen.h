@@ -78,8 +78,6 @@ deft_status df_cuda_check(const df_cuda_gen *g, df_diag *d);
 
 /* ---- values.c ---- */
 
-/* Whether op can be generated for dtype t. src: the dtype of its first operand. */
-bool df_cuda_knows(df_kop op, uint8_t t, uint8_t src);
 /* Appends the instructions of a stage's row level, except reductions and what belongs to
  * loops. once: an expression for where stores take place; NULL omits stores. Values that
  * later stages read stay in scope. */

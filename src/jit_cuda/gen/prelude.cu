@@ -138,21 +138,29 @@ DEV i64 check_index(bool on, i64 at, i64 extent, i64 *fault, u32 id)
     DEV t min_##t(t x, t y) { return x < y || x != x ? x : y; }                                    \
     DEV t max_##t(t x, t y) { return x > y || x != x ? x : y; }
 
-INT_OPS(u8, u32, 8)
-INT_OPS(i32, u32, 32)
-INT_OPS(i64, u64, 64)
-SIGNED_OPS(i32, u32, 32)
-SIGNED_OPS(i64, u64, 64)
+#define UNSIGNED_OPS(t)                                                                            \
+    DEV t div_##t(t x, t y) { return y == 0 ? 0 : x / y; }                                         \
+    DEV t rem_##t(t x, t y) { return y == 0 ? x : x % y; }                                         \
+    DEV t abs_##t(t x) { return x; }                                                               \
+    DEV t shr_##t(t x, t y) { return lshr_##t(x, y); }
+
+/* embed.py replaces @lists@ by macros that apply a macro to each dtype of a kind in
+ * ops/dtypes.def, with its type and its bits, and @casts@ by the casts between all of them. */
+@lists@
+#define WORD_8 u32
+#define WORD_16 u32
+#define WORD_32 u32
+#define WORD_64 u64
+#define EACH_INT(t, W)                                                                             \
+    INT_OPS(t, WORD_##W, W)                                                                        \
+    ORDER_OPS(t)
+#define EACH_NATURAL(t, W) EACH_INT(t, W) UNSIGNED_OPS(t)
+#define EACH_INTEGER(t, W) EACH_INT(t, W) SIGNED_OPS(t, WORD_##W, W)
+#define EACH_REAL(t, W) ORDER_OPS(t)
 ORDER_OPS(b8)
-ORDER_OPS(u8)
-ORDER_OPS(i32)
-ORDER_OPS(i64)
-ORDER_OPS(f32)
-ORDER_OPS(f64)
-DEV u8 div_u8(u8 x, u8 y) { return y == 0 ? 0 : x / y; }
-DEV u8 rem_u8(u8 x, u8 y) { return y == 0 ? x : x % y; }
-DEV u8 abs_u8(u8 x) { return x; }
-DEV u8 shr_u8(u8 x, u8 y) { return lshr_u8(x, y); }
+NATURALS(EACH_NATURAL)
+INTEGERS(EACH_INTEGER)
+REALS(EACH_REAL)
 DEV b8 and_b8(b8 x, b8 y) { return x & y; }
 DEV b8 or_b8(b8 x, b8 y) { return x | y; }
 DEV b8 xor_b8(b8 x, b8 y) { return x ^ y; }
@@ -205,34 +213,17 @@ DEV f64 bitcast_i64_f64(i64 x) { return f64_of((u64)x); }
  * are replaced before the conversion, because it has no defined result for them. */
 #define SATURATE(D, x, lo, hi, least, most)                                                        \
     ((x) >= (hi) ? (most) : (x) < (lo) ? (least) : (D)((x) >= (lo) && (x) < (hi) ? (x) : 0))
-#define CASTS(t)                                                                                   \
-    DEV b8 cast_##t##_b8(t x) { return x != 0; }                                                   \
-    DEV f32 cast_##t##_f32(t x) { return (f32)x; }                                                 \
-    DEV f64 cast_##t##_f64(t x) { return (f64)x; }
-#define CASTS_INT(t)                                                                               \
-    CASTS(t)                                                                                       \
-    DEV u8 cast_##t##_u8(t x) { return (u8)x; }                                                    \
-    DEV i32 cast_##t##_i32(t x) { return (i32)x; }                                                 \
-    DEV i64 cast_##t##_i64(t x) { return (i64)x; }
-#define CASTS_FLOAT(t)                                                                             \
-    CASTS(t)                                                                                       \
-    DEV u8 cast_##t##_u8(t x) { return SATURATE(u8, x, 0, 256, 0, 255); }                          \
-    DEV i32 cast_##t##_i32(t x)                                                                    \
+#define TOP(W) (1ull << ((W) - 1))
+#define CAST_BOOL(S, D) DEV D cast_##S##_##D(S x) { return x != 0; }
+#define CAST_VALUE(S, D) DEV D cast_##S##_##D(S x) { return (D)x; }
+#define CAST_NATURAL(S, D, W)                                                                      \
+    DEV D cast_##S##_##D(S x) { return SATURATE(D, x, 0, (S)2 * (S)TOP(W), 0, (D)~(D)0); }
+#define CAST_INTEGER(S, D, W)                                                                      \
+    DEV D cast_##S##_##D(S x)                                                                      \
     {                                                                                              \
-        return SATURATE(i32, x, (t)-2147483648.0, (t)2147483648.0, -2147483647 - 1, 2147483647);   \
-    }                                                                                              \
-    DEV i64 cast_##t##_i64(t x)                                                                    \
-    {                                                                                              \
-        return SATURATE(i64, x, (t)-9223372036854775808.0, (t)9223372036854775808.0,               \
-                        -9223372036854775807ll - 1, 9223372036854775807ll);                        \
+        return SATURATE(D, x, -(S)TOP(W), (S)TOP(W), (D)TOP(W), (D)(TOP(W) - 1));                  \
     }
-
-CASTS_INT(b8)
-CASTS_INT(u8)
-CASTS_INT(i32)
-CASTS_INT(i64)
-CASTS_FLOAT(f32)
-CASTS_FLOAT(f64)
+@casts@
 
 DEV f32 cast_bf16_f32(bf16 h) { return f32_of((u32)h << 16); }
 DEV bf16 bf16_of_bits(u32 x)
@@ -311,9 +302,10 @@ DEV bf16 cast_f32_bf16(f32 v) { return bf16_of_bits(__float_as_uint(v)); }
     REDUCTION(rmin_##T, T, min_##T, most, most)                                                    \
     REDUCTION(rmax_##T, T, max_##T, least, least)
 
-SUMS(u8, 0)
-SUMS(i32, 0)
-SUMS(i64, 0)
+#define NATURAL_REDUCTIONS(t, W) SUMS(t, 0) REDUCTIONS(t, 1, 0, (t)~(t)0)
+#define INTEGER_REDUCTIONS(t, W) SUMS(t, 0) REDUCTIONS(t, 1, (t)TOP(W), (t)(TOP(W) - 1))
+NATURALS(NATURAL_REDUCTIONS)
+INTEGERS(INTEGER_REDUCTIONS)
 SUMS(f32, -0.0f)
 SUMS(f64, -0.0)
 REDUCTION(fast_sum_f32, f32, fast_add_f32, -0.0f, 0)
@@ -321,9 +313,6 @@ REDUCTION(fast_sum_f64, f64, fast_add_f64, -0.0, 0)
 REDUCTION(fast_prod_f32, f32, fast_mul_f32, 1, 1)
 REDUCTION(fast_prod_f64, f64, fast_mul_f64, 1, 1)
 EXTREMES(b8, 0, 1)
-REDUCTIONS(u8, 1, 0, 255)
-REDUCTIONS(i32, 1, -2147483647 - 1, 2147483647)
-REDUCTIONS(i64, 1, -9223372036854775807ll - 1, 9223372036854775807ll)
 REDUCTIONS(f32, 1, f32_of(0xFF800000u), f32_of(0x7F800000u))
 REDUCTIONS(f64, 1, f64_of(0xFFF0000000000000ull), f64_of(0x7FF0000000000000ull))
 REDUCTION(any_b8, b8, or_b8, 0, 0)

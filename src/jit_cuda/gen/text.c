@@ -31,7 +31,7 @@ static deft_status check_ins(const df_cuda_gen *g, df_diag *d, uint32_t i)
             return df_fail(d, DEFT_E_COMPILE, "cuda: %s, instruction %u, reads instruction %u",
                            op->name, i, ins->src[j]);
     const uint8_t src = op->n_src ? k->ins[ins->src[0]].dtype : ins->dtype;
-    if (!df_cuda_knows((df_kop)ins->op, ins->dtype, src))
+    if (!df_kop_takes((df_kop_types)op->types, (deft_dtype)ins->dtype, (deft_dtype)src))
         return df_fail(d, DEFT_E_COMPILE, "cuda: no %s of %s from %s", op->name,
                        deft_dtype_name((deft_dtype)ins->dtype), deft_dtype_name((deft_dtype)src));
     const bool touches = op->kind == DF_KOP_memory || ins->op == DF_K_index;

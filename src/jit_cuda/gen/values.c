@@ -13,79 +13,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_float(uint8_t t)
-{
-    return t == DEFT_F32 || t == DEFT_F64;
-}
-static bool is_half(uint8_t t)
-{
-    return t == DEFT_F16 || t == DEFT_BF16;
-}
-
-bool df_cuda_knows(df_kop op, uint8_t t, uint8_t src)
-{
-    const bool f = is_float(t), b = t == DEFT_BOOL;
-    const bool half = is_half(t) || is_half(src);
-    const uint8_t kind = df_kop_infos[op].kind;
-    const bool passes_on = op == DF_K_select || op == DF_K_cast;
-    if (half && !passes_on && kind != DF_KOP_leaf && kind != DF_KOP_memory && kind != DF_KOP_loop)
-        return false;
-    switch (op) {
-    case DF_K_add:
-    case DF_K_sub:
-    case DF_K_mul:
-    case DF_K_div:
-    case DF_K_rem:
-    case DF_K_neg:
-    case DF_K_abs: return src == t && !b;
-    case DF_K_fma:
-    case DF_K_sqrt:
-    case DF_K_floor:
-    case DF_K_ceil:
-    case DF_K_trunc:
-    case DF_K_rint: return src == t && f;
-    case DF_K_min:
-    case DF_K_max: return src == t;
-    case DF_K_and:
-    case DF_K_or:
-    case DF_K_xor:
-    case DF_K_not: return src == t && !f;
-    case DF_K_shl:
-    case DF_K_shr:
-    case DF_K_lshr: return src == t && !f && !b;
-    case DF_K_eq:
-    case DF_K_ne:
-    case DF_K_lt:
-    case DF_K_le: return b;
-    case DF_K_select: return src == DEFT_BOOL;
-    case DF_K_bitcast:
-        return t != src && !b && src != DEFT_BOOL && f != is_float(src) &&
-               deft_dtype_size((deft_dtype)t) == deft_dtype_size((deft_dtype)src);
-    case DF_K_cast: return !half || t == src || (is_half(t) ? src : t) == DEFT_F32;
-    case DF_K_check: return t == DEFT_I64 && src == DEFT_I64;
-    case DF_K_sum:
-    case DF_K_prod: return src == t && !b;
-    case DF_K_rmin:
-    case DF_K_rmax: return src == t;
-    case DF_K_any:
-    case DF_K_all: return src == t && b;
-    case DF_K_argmin:
-    case DF_K_argmax: return t == DEFT_I64;
-    case DF_K_cumsum: return src == t && !b;
-    case DF_K_const:
-    case DF_K_num:
-    case DF_K_index:
-    case DF_K_load:
-    case DF_K_load_at:
-    case DF_K_store:
-    case DF_K_carry:
-    case DF_K_next:
-    case DF_K_proceed: return true;
-    case DF_N_KOPS: break;
-    }
-    df_unreachable();
-}
-
 /* ---- operands ---- */
 
 /* Whether the value is one for all lanes, at element level too. */
@@ -133,7 +60,7 @@ void df_cuda_consts(df_cuda_gen *g)
 static void put_call(df_cuda_gen *g, const df_ins *ins, df_str *s)
 {
     const char *const from = df_cuda_type(g->k->ins[ins->src[0]].dtype);
-    const bool fast = g->k->flags & DF_KERNEL_FAST && is_float(ins->dtype) &&
+    const bool fast = g->k->flags & DF_KERNEL_FAST && df_is_real((deft_dtype)ins->dtype) &&
                       (ins->op == DF_K_add || ins->op == DF_K_sub || ins->op == DF_K_mul);
     char a[24];
     df_str_fmt(s, "%s%s_%s", fast ? "fast_" : "", df_kop_infos[ins->op].name, from);

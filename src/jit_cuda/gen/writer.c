@@ -54,9 +54,9 @@ void df_cuda_close(df_cuda_gen *g)
 
 const char *df_cuda_type(uint8_t dtype)
 {
-    static const char *const names[DEFT_N_DTYPES] = {
-        [DEFT_BOOL] = "b8", [DEFT_U8] = "u8",   [DEFT_I32] = "i32", [DEFT_I64] = "i64",
-        [DEFT_F32] = "f32", [DEFT_F64] = "f64", [DEFT_F16] = "f16", [DEFT_BF16] = "bf16",
+    static const char *const names[] = {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) #cuda,
+#include "ops/dtypes.def"
     };
     return names[dtype];
 }

@@ -90,19 +90,11 @@ int64_t df_cuda_routine_blocks(int64_t n)
     return df_cuda_ceil(n, ROUTINE_THREADS);
 }
 
+/* How the kernels read an element: routine_params.h. */
 static uint32_t kind_of(deft_dtype t)
 {
-    switch (t) {
-    case DEFT_BOOL:
-    case DEFT_U8: return KIND_U8;
-    case DEFT_I32: return KIND_I32;
-    case DEFT_I64: return KIND_I64;
-    case DEFT_F32: return KIND_F32;
-    case DEFT_F64: return KIND_F64;
-    case DEFT_F16: return KIND_F16;
-    case DEFT_BF16: return KIND_BF16;
-    }
-    df_unreachable();
+    const uint32_t order = df_is_float(t) ? KIND_FLOAT : df_is_signed(t) ? KIND_SIGNED : 0;
+    return df_bytes_of(t) | order | df_fraction_of(t) << KIND_FRACTION;
 }
 
 /* Writes the box of rows with as few axes as possible; returns how many. */

@@ -16,11 +16,16 @@ DEV u64 all_of_grid() { return (u64)gridDim.x * ROUTINE_THREADS; }
 
 DEV u64 bits_at(u32 kind, const char *at)
 {
-    if (kind == KIND_U8) return *(const u8 *)at;
-    if (kind <= KIND_BF16) return *(const u16 *)at;
-    if (kind <= KIND_F32) return *(const u32 *)at;
+    switch (kind & KIND_BYTES) {
+    case 1: return *(const u8 *)at;
+    case 2: return *(const u16 *)at;
+    case 4: return *(const u32 *)at;
+    }
     return *(const u64 *)at;
 }
+
+/* The sign bit of an element. */
+DEV u64 top_of(u32 kind) { return 1ull << ((kind & KIND_BYTES) * 8 - 1); }
 
 /* The bits of a float, whose sign is `top`, as an integer with the same order. All NaNs are
  * one key above infinity, and both zeros are one key. */
@@ -34,28 +39,17 @@ DEV u64 float_key(u64 b, u64 infinity, u64 top)
 DEV u64 key_at(u32 kind, const char *at)
 {
     const u64 b = bits_at(kind, at);
-    switch (kind) {
-    case KIND_F16: return float_key(b, 0x7C00u, 0x8000u);
-    case KIND_BF16: return float_key(b, 0x7F80u, 0x8000u);
-    case KIND_I32: return b ^ 0x80000000u;
-    case KIND_F32: return float_key(b, 0x7F800000u, 0x80000000u);
-    case KIND_I64: return b ^ 0x8000000000000000ull;
-    case KIND_F64: return float_key(b, 0x7FF0000000000000ull, 0x8000000000000000ull);
-    }
-    return b;
+    const u64 top = top_of(kind);
+    if (kind & KIND_FLOAT)
+        return float_key(b, (top - 1) & ~((1ull << (kind >> KIND_FRACTION)) - 1), top);
+    return kind & KIND_SIGNED ? b ^ top : b;
 }
 
 /* Whether an element is not 0. Both zeros are 0. */
 DEV bool is_set(u32 kind, const char *at)
 {
     const u64 b = bits_at(kind, at);
-    switch (kind) {
-    case KIND_F16:
-    case KIND_BF16: return (b & 0x7FFFu) != 0;
-    case KIND_F32: return (b & 0x7FFFFFFFu) != 0;
-    case KIND_F64: return (b & 0x7FFFFFFFFFFFFFFFull) != 0;
-    }
-    return b != 0;
+    return (kind & KIND_FLOAT ? b & (top_of(kind) - 1) : b) != 0;
 }
 
 /* The offset of a row's first element. */

@@ -13,8 +13,9 @@ enum {
     ROUTINE_TILE = 2048 /* elements that a thread block sorts at a time */
 };
 
-/* How the bits of an element are read: their order, and which of them are 0. */
-enum { KIND_U8, KIND_F16, KIND_BF16, KIND_I32, KIND_F32, KIND_I64, KIND_F64 };
+/* How the bits of an element are read, as one word: its bytes, one of the two bits, and for a float
+ * from bit KIND_FRACTION on the bits of its fraction. */
+enum { KIND_BYTES = 15, KIND_SIGNED = 16, KIND_FLOAT = 32, KIND_FRACTION = 8 };
 
 /* What a pass of a radix sort reads. FROM_OPERAND: keys of the operand, of 8-byte keys the
  * lower halves. FROM_WORDS: words of an earlier pass. FROM_UPPER: the upper halves of the

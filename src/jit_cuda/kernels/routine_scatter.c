@@ -112,21 +112,18 @@ typedef struct way {
 
 static void choose_kernels(deft_dtype t, way *w, df_cuda_routine *runs)
 {
-    switch (t) {
-    case DEFT_U8: w->kernel = DF_CUDA_R_scatter_walk_u8, *runs = DF_CUDA_R_scatter_runs_u8; return;
-    case DEFT_F32:
+    df_assert(t != DEFT_BOOL && !df_is_half(t)); /* halves are added up in f32 */
+    if (t == DEFT_F32) {
         w->kernel = DF_CUDA_R_scatter_walk_f32, *runs = DF_CUDA_R_scatter_runs_f32;
-        return;
-    case DEFT_F64:
+    } else if (t == DEFT_F64) {
         w->kernel = DF_CUDA_R_scatter_walk_f64, *runs = DF_CUDA_R_scatter_runs_f64;
-        return;
-    case DEFT_I32: w->kernel = DF_CUDA_R_scatter_atomic_u32, w->is_atomic = true; return;
-    case DEFT_I64: w->kernel = DF_CUDA_R_scatter_atomic_u64, w->is_atomic = true; return;
-    case DEFT_BOOL:
-    case DEFT_F16: /* their sums are made in f32 */
-    case DEFT_BF16: break;
+    } else if (df_bits_of(t) < 32) { /* no atomics for so few bits */
+        w->kernel = DF_CUDA_R_scatter_walk_u8, *runs = DF_CUDA_R_scatter_runs_u8;
+    } else {
+        w->kernel =
+            df_bits_of(t) == 32 ? DF_CUDA_R_scatter_atomic_u32 : DF_CUDA_R_scatter_atomic_u64;
+        w->is_atomic = true;
     }
-    df_unreachable();
 }
 
 static way choose(const df_scatter_job *j)

@@ -401,7 +401,7 @@ static uint32_t random_word(deft_ctx *cx, deft_rng *rng, uint64_t draw, uint32_t
  * so that every value is exact. */
 static int unit_bits(deft_dtype t)
 {
-    return t == DEFT_BF16 ? 8 : t == DEFT_F16 ? 11 : t == DEFT_F32 ? 24 : 53;
+    return (int)df_fraction_of(t) + 1;
 }
 
 /* Uniform numbers in [0, 1) with `keep` bits, in t, which is f32 or f64. plus_one: in (0,

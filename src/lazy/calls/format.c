@@ -66,40 +66,23 @@ static void put_half(df_str *s, deft_dtype t, uint16_t bits)
 
 static void put_element(df_str *s, deft_dtype dtype, const char *at)
 {
-    switch (dtype) {
-    case DEFT_BOOL: df_str_put(s, *at ? "true" : "false"); return;
-    case DEFT_U8: df_str_fmt(s, "%u", (unsigned)*(const uint8_t *)at); return;
-    case DEFT_I32: {
-        int32_t x;
-        memcpy(&x, at, sizeof x);
-        df_str_fmt(s, "%" PRId32, x);
-        return;
+    uint64_t bits = 0;
+    memcpy(&bits, at, df_bytes_of(dtype)); /* little-endian */
+    switch (df_kind_of(dtype)) {
+    case DF_KIND_boolean: df_str_put(s, bits ? "true" : "false"); return;
+    case DF_KIND_natural:
+    case DF_KIND_integer: df_str_fmt(s, "%" PRId64, df_int_of_bits(dtype, bits)); return;
+    case DF_KIND_half: put_half(s, dtype, (uint16_t)bits); return;
+    case DF_KIND_real: break;
     }
-    case DEFT_I64: {
-        int64_t x;
-        memcpy(&x, at, sizeof x);
-        df_str_fmt(s, "%" PRId64, x);
-        return;
-    }
-    case DEFT_F32: {
+    if (dtype == DEFT_F32) {
         float x;
         memcpy(&x, at, sizeof x);
         put_float(s, (double)x, true);
-        return;
-    }
-    case DEFT_F64: {
+    } else {
         double x;
         memcpy(&x, at, sizeof x);
         put_float(s, x, false);
-        return;
-    }
-    case DEFT_F16:
-    case DEFT_BF16: {
-        uint16_t x;
-        memcpy(&x, at, sizeof x);
-        put_half(s, dtype, x);
-        return;
-    }
     }
 }
 

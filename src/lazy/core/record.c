@@ -316,9 +316,6 @@ static uint32_t number(deft_ctx *cx, deft_dtype t, int64_t bits, uintptr_t site)
     return df_append(cx, DF_OP_num, t, 0, NULL, &bits, 1, &scalar, site);
 }
 
-static const double int_low[] = { 0, 0, -0x1p31, -0x1p63 };
-static const double int_high[] = { 1, 255, 0x1p31 - 1, 0x1p63 }; /* i64: exclusive */
-
 bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int64_t *out)
 {
     int64_t bits = 0;
@@ -335,8 +332,8 @@ bool df_number_bits(deft_ctx *cx, const char *what, deft_dtype t, double v, int6
         if (isinf(df_f32_of_half(t, h)) && !isinf(v)) goto unfit;
         bits = h;
     } else {
-        if (!(v == floor(v)) || v < int_low[t] || v > int_high[t] ||
-            (t == DEFT_I64 && v >= int_high[t]))
+        /* greatest + 1 is exact as a double, greatest itself need not be */
+        if (!(v == floor(v)) || v < (double)df_int_least(t) || v >= (double)df_int_greatest(t) + 1)
             goto unfit;
         return df_number_bits_i(cx, what, t, (int64_t)v, out);
     }
@@ -350,12 +347,12 @@ unfit:
 bool df_number_bits_i(deft_ctx *cx, const char *what, deft_dtype t, int64_t v, int64_t *out)
 {
     if (df_is_float(t)) return df_number_bits(cx, what, t, (double)v, out);
-    if (t != DEFT_I64 && ((double)v < int_low[t] || (double)v > int_high[t])) {
+    if (v < df_int_least(t) || v > df_int_greatest(t)) {
         df_error(cx, DEFT_E_RANGE, "%s: the number %lld does not fit %s", what, (long long)v,
                  deft_dtype_name(t));
         return false;
     }
-    *out = t == DEFT_I32 ? (int64_t)(uint32_t)(int32_t)v : v;
+    *out = (int64_t)df_int_bits(t, v);
     return true;
 }
 

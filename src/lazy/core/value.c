@@ -73,18 +73,11 @@ static int64_t to_i64(double x)
     return (int64_t)x;
 }
 
-static int32_t to_i32(double x)
+/* Saturates; NaN gives 0. t is an integer dtype. */
+static int64_t to_int(deft_dtype t, double x)
 {
-    if (x != x) return 0;
-    if (x >= 2147483647.0) return INT32_MAX;
-    if (x <= -2147483648.0) return INT32_MIN;
-    return (int32_t)x;
-}
-
-static uint8_t to_u8(double x)
-{
-    if (!(x > 0)) return 0;
-    return x >= 255 ? 255 : (uint8_t)x;
+    const int64_t v = to_i64(x);
+    return df_max_i64(df_int_least(t), df_min_i64(df_int_greatest(t), v));
 }
 
 /* An element widened: integers to i64, floats to f64 (both exact). */
@@ -96,72 +89,38 @@ typedef struct wide {
 
 static wide load(deft_dtype t, const char *p)
 {
-    wide w = { 0 };
-    switch (t) {
-    case DEFT_BOOL:
-    case DEFT_U8: w.i = *(const uint8_t *)p; break;
-    case DEFT_I32: {
-        int32_t x;
-        memcpy(&x, p, sizeof x);
-        w.i = x;
-        break;
-    }
-    case DEFT_I64: memcpy(&w.i, p, sizeof w.i); break;
-    case DEFT_F32: {
-        float x;
-        memcpy(&x, p, sizeof x);
-        w.f = (double)x;
-        w.is_float = true;
-        break;
-    }
-    case DEFT_F64:
+    uint64_t bits = 0;
+    memcpy(&bits, p, df_bytes_of(t)); /* little-endian */
+    if (!df_is_float(t)) return (wide){ .i = df_int_of_bits(t, bits) };
+    wide w = { .is_float = true };
+    if (df_is_half(t)) {
+        w.f = (double)df_f32_of_half(t, (uint16_t)bits);
+    } else if (t == DEFT_F32) {
+        w.f = (double)df_f32_of_bits((uint32_t)bits);
+    } else {
         memcpy(&w.f, p, sizeof w.f);
-        w.is_float = true;
-        break;
-    case DEFT_F16:
-    case DEFT_BF16: {
-        uint16_t x;
-        memcpy(&x, p, sizeof x);
-        w.f = (double)df_f32_of_half(t, x);
-        w.is_float = true;
-        break;
-    }
     }
     return w;
 }
 
 static void store(deft_dtype t, char *p, wide w)
 {
-    switch (t) {
-    case DEFT_BOOL: *(uint8_t *)p = w.is_float ? w.f != 0 : w.i != 0; break;
-    case DEFT_U8: *(uint8_t *)p = w.is_float ? to_u8(w.f) : (uint8_t)w.i; break;
-    case DEFT_I32: {
-        const int32_t x = w.is_float ? to_i32(w.f) : (int32_t)(uint32_t)w.i;
-        memcpy(p, &x, sizeof x);
+    uint64_t bits = 0;
+    switch (df_kind_of(t)) {
+    case DF_KIND_boolean: bits = w.is_float ? w.f != 0 : w.i != 0; break;
+    case DF_KIND_natural:
+    case DF_KIND_integer: bits = df_int_bits(t, w.is_float ? to_int(t, w.f) : w.i); break;
+    case DF_KIND_half: bits = w.is_float ? df_half_of_f64(t, w.f) : df_half_of_i64(t, w.i); break;
+    case DF_KIND_real:
+        if (t == DEFT_F32) {
+            bits = df_f32_bits(w.is_float ? (float)w.f : (float)w.i);
+        } else {
+            const double x = w.is_float ? w.f : (double)w.i;
+            memcpy(&bits, &x, sizeof x);
+        }
         break;
     }
-    case DEFT_I64: {
-        const int64_t x = w.is_float ? to_i64(w.f) : w.i;
-        memcpy(p, &x, sizeof x);
-        break;
-    }
-    case DEFT_F32: {
-        const float x = w.is_float ? (float)w.f : (float)w.i;
-        memcpy(p, &x, sizeof x);
-        break;
-    }
-    case DEFT_F64: {
-        const double x = w.is_float ? w.f : (double)w.i;
-        memcpy(p, &x, sizeof x);
-        break;
-    }
-    case DEFT_F16:
-    case DEFT_BF16: {
-        const uint16_t x = w.is_float ? df_half_of_f64(t, w.f) : df_half_of_i64(t, w.i);
-        memcpy(p, &x, sizeof x);
-        break;
-    }
-    }
+    memcpy(p, &bits, df_bytes_of(t));
 }
 
 void df_value_rows(const df_value *v,

@@ -251,11 +251,11 @@ typedef struct dtype_row {
 
 /* The dtypes of the format. The sizes of dtypes that deft does not have are checked too. */
 static const dtype_row dtypes[] = {
-    { "BOOL", DEFT_BOOL, 1 }, { "U8", DEFT_U8, 1 },   { "I32", DEFT_I32, 4 },
-    { "I64", DEFT_I64, 8 },   { "F32", DEFT_F32, 4 }, { "F64", DEFT_F64, 8 },
-    { "I8", -1, 1 },          { "I16", -1, 2 },       { "U16", -1, 2 },
-    { "U32", -1, 4 },         { "U64", -1, 8 },       { "F16", DEFT_F16, 2 },
-    { "BF16", DEFT_BF16, 2 }, { "F8_E4M3", -1, 1 },   { "F8_E5M2", -1, 1 },
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    { file, DEFT_##NAME, (bits) / 8 },
+#include "ops/dtypes.def"
+    { "I8", -1, 1 },  { "I16", -1, 2 },     { "U16", -1, 2 },     { "U32", -1, 4 },
+    { "U64", -1, 8 }, { "F8_E4M3", -1, 1 }, { "F8_E5M2", -1, 1 },
 };
 
 typedef struct fields {

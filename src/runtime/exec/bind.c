@@ -18,17 +18,11 @@ static uint64_t number_bits(int64_t v, uint8_t dtype)
         double f;
         uint64_t u;
     } f64;
-    switch ((deft_dtype)dtype) {
-    case DEFT_BOOL: return v != 0;
-    case DEFT_U8: return (uint8_t)v;
-    case DEFT_I32: return (uint32_t)v;
-    case DEFT_I64: return (uint64_t)v;
-    case DEFT_F32: f32.f = (float)v; return f32.u;
-    case DEFT_F64: f64.f = (double)v; return f64.u;
-    case DEFT_F16: /* no slot is a half */
-    case DEFT_BF16: break;
-    }
-    df_unreachable();
+    const deft_dtype t = (deft_dtype)dtype;
+    df_assert(!df_is_half(t)); /* no slot is a half */
+    if (!df_is_float(t)) return df_int_bits(t, v);
+    if (t == DEFT_F32) return f32.f = (float)v, f32.u;
+    return f64.f = (double)v, f64.u;
 }
 
 void df_bind_extents(const df_bound *b, const df_kernel *k, const df_seg *seg, const int64_t *slots)

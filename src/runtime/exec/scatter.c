@@ -87,24 +87,29 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
         return ok;                                                                                 \
     }
 
-ADD(add_u8, uint8_t)
-ADD(add_u32, uint32_t) /* integers wrap */
-ADD(add_u64, uint64_t)
-ADD(add_f32, float)
-ADD(add_f64, double)
+/* Integers wrap: they are added as unsigned ones. Halves are added up as f32, by others. */
+#define ADD_boolean(name, bits, T)
+#define ADD_natural(name, bits, T) ADD(add_##name, T)
+#define ADD_integer(name, bits, T) ADD(add_##name, uint##bits##_t)
+#define ADD_real(name, bits, T) ADD(add_##name, T)
+#define ADD_half(name, bits, T)
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) ADD_##kind(name, bits, c_type)
+#include "ops/dtypes.def"
 #undef ADD
 
 static bool add(deft_dtype t, const nest *x, char *out, const char *value)
 {
+#define CALL_boolean(name) break
+#define CALL_natural(name) return add_##name(x, out, value)
+#define CALL_integer(name) return add_##name(x, out, value)
+#define CALL_real(name) return add_##name(x, out, value)
+#define CALL_half(name) break
     switch (t) {
-    case DEFT_BOOL: break;
-    case DEFT_U8: return add_u8(x, out, value);
-    case DEFT_I32: return add_u32(x, out, value);
-    case DEFT_I64: return add_u64(x, out, value);
-    case DEFT_F32: return add_f32(x, out, value);
-    case DEFT_F64: return add_f64(x, out, value);
-    case DEFT_F16: /* added up as f32 */
-    case DEFT_BF16: break;
+/* clang-format off */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    case DEFT_##NAME: CALL_##kind(name);
+#include "ops/dtypes.def"
+        /* clang-format on */
     }
     df_unreachable();
 }

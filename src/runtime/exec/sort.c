@@ -27,39 +27,24 @@ enum { FEW = 24, MANY = 4096, WIDE = 11, NARROW = 8, MAX_PASSES = 4 };
 /* From the bits alone: the caller's floating-point state may take denormals for zeros. Infinity is
  * the greatest of what is no NaN, and -0 is TOP. */
 /* infinity: the bits of it, which tell f16 from bf16. */
-DF_INLINE uint32_t key_half(uint32_t b, uint32_t infinity)
+/* The bits of a float of dtype t as a key. */
+DF_INLINE uint64_t float_key(deft_dtype t, uint64_t b)
 {
-    if ((b & 0x7FFFu) > infinity) return 0xFFFFu;
-    return b & 0x8000u ? (b == 0x8000u ? b : ~b & 0xFFFFu) : b | 0x8000u;
-}
-
-DF_INLINE uint32_t key_f32(uint32_t b)
-{
-    if ((b & ~TOP32) > 0x7F800000u) return UINT32_MAX;
-    return b & TOP32 ? (b == TOP32 ? TOP32 : ~b) : b | TOP32;
-}
-
-DF_INLINE uint64_t key_f64(uint64_t b)
-{
-    if ((b & ~TOP64) > 0x7FF0000000000000u) return UINT64_MAX;
-    return b & TOP64 ? (b == TOP64 ? TOP64 : ~b) : b | TOP64;
+    const uint64_t sign = df_sign_bit(t), all = df_all_bits(t);
+    if ((b & ~sign) > df_infinity_bits(t)) return all;
+    return b & sign ? (b == sign ? sign : ~b & all) : b | sign;
 }
 
 DF_INLINE uint64_t key_of(deft_dtype t, const char *at)
 {
-    uint8_t v1;
-    uint16_t v2;
-    uint32_t v4;
-    uint64_t v8;
-    switch (t) {
-    case DEFT_BOOL:
-    case DEFT_U8: return memcpy(&v1, at, sizeof v1), v1;
-    case DEFT_I32: return memcpy(&v4, at, sizeof v4), v4 ^ TOP32;
-    case DEFT_I64: return memcpy(&v8, at, sizeof v8), v8 ^ TOP64;
-    case DEFT_F32: return memcpy(&v4, at, sizeof v4), key_f32(v4);
-    case DEFT_F64: return memcpy(&v8, at, sizeof v8), key_f64(v8);
-    case DEFT_F16: return memcpy(&v2, at, sizeof v2), key_half(v2, 0x7C00u);
-    case DEFT_BF16: return memcpy(&v2, at, sizeof v2), key_half(v2, 0x7F80u);
+    uint64_t b = 0;
+    memcpy(&b, at, df_bytes_of(t)); /* little-endian */
+    switch (df_kind_of(t)) {
+    case DF_KIND_boolean:
+    case DF_KIND_natural: return b;
+    case DF_KIND_integer: return b ^ df_sign_bit(t);
+    case DF_KIND_real:
+    case DF_KIND_half: return float_key(t, b);
     }
     df_unreachable();
 }
@@ -73,14 +58,11 @@ static void load(const df_routine_job *j, const char *in, uint32_t flip, uint64_
         to[i] = (uint64_t)((uint32_t)key_of(T, in + i * step) ^ flip) << 32 | (uint64_t)i;         \
     return
     switch (j->dtype) {
-    case DEFT_BOOL:
-    case DEFT_U8: ROW(DEFT_U8);
-    case DEFT_I32: ROW(DEFT_I32);
-    case DEFT_I64: ROW(DEFT_I64);
-    case DEFT_F32: ROW(DEFT_F32);
-    case DEFT_F64: ROW(DEFT_F64);
-    case DEFT_F16: ROW(DEFT_F16);
-    case DEFT_BF16: ROW(DEFT_BF16);
+/* clang-format off */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    case DEFT_##NAME: ROW(DEFT_##NAME);
+#include "ops/dtypes.def"
+        /* clang-format on */
     }
 #undef ROW
     df_unreachable();

@@ -30,14 +30,11 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit i of a word is by
 DF_INLINE void not_zero(deft_dtype t, const char *in, const int64_t step, const int n, uint8_t *to)
 {
     switch (t) {
-    case DEFT_BOOL:
-    case DEFT_U8: NOT_ZERO(uint8_t, 0);
-    case DEFT_I32: NOT_ZERO(uint32_t, 0);
-    case DEFT_I64: NOT_ZERO(uint64_t, 0);
-    case DEFT_F32: NOT_ZERO(uint32_t, 1);
-    case DEFT_F64: NOT_ZERO(uint64_t, 1);
-    case DEFT_F16:
-    case DEFT_BF16: NOT_ZERO(uint16_t, 1);
+/* clang-format off */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    case DEFT_##NAME: NOT_ZERO(uint##bits##_t, ((fraction) != 0));
+#include "ops/dtypes.def"
+        /* clang-format on */
     }
     df_unreachable();
 }

@@ -137,7 +137,9 @@ static void prepare_red(df_interp *x, bump *b, const df_ins *ins, char *result, 
                    .op = ins->op,
                    .dtype = dtype,
                    .size = (uint8_t)size_of(dtype),
-                   .identity = df_red_identity(ins->op, dtype),
+                   /* argmin and argmax of no elements are 0 */
+                   .identity =
+                       df_is_arg(ins->op) ? 0 : df_kop_identity((df_kop)ins->op, (deft_dtype)dtype),
                    .fold = x->ops->fold[ins->op][dtype],
                    .fold_row = x->ops->fold_row[ins->op][dtype],
                    .before = x->ops->before[ins->op][dtype],

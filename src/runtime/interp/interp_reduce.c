@@ -11,43 +11,9 @@
 
 static uint64_t get_bits(const void *src, size_t size)
 {
-    uint8_t v1 = 0;
-    uint32_t v4 = 0;
-    uint64_t v8 = 0;
-    if (size == 1) return memcpy(&v1, src, 1), v1;
-    if (size == 4) return memcpy(&v4, src, 4), v4;
-    return memcpy(&v8, src, 8), v8;
-}
-
-/* The identity of a reduction as bits of its dtype. */
-uint64_t df_red_identity(uint8_t op, uint8_t dtype)
-{
-    static const uint64_t greatest[DEFT_N_DTYPES] = {
-        [DEFT_BOOL] = 1,        [DEFT_U8] = UINT8_MAX,   [DEFT_I32] = INT32_MAX,
-        [DEFT_I64] = INT64_MAX, [DEFT_F32] = 0x7F800000, [DEFT_F64] = 0x7FF0000000000000,
-    };
-    static const uint64_t least[DEFT_N_DTYPES] = {
-        [DEFT_I32] = 0x80000000,
-        [DEFT_I64] = 0x8000000000000000,
-        [DEFT_F32] = 0xFF800000,
-        [DEFT_F64] = 0xFFF0000000000000,
-    };
-    static const uint64_t one[DEFT_N_DTYPES] = {
-        [DEFT_BOOL] = 1, [DEFT_U8] = 1,           [DEFT_I32] = 1,
-        [DEFT_I64] = 1,  [DEFT_F32] = 0x3F800000, [DEFT_F64] = 0x3FF0000000000000,
-    };
-    static const uint64_t minus_zero[DEFT_N_DTYPES] = {
-        [DEFT_F32] = 0x80000000,
-        [DEFT_F64] = 0x8000000000000000,
-    };
-    switch (op) {
-    case DF_K_sum: return minus_zero[dtype];
-    case DF_K_prod: return one[dtype];
-    case DF_K_rmin: return greatest[dtype];
-    case DF_K_rmax: return least[dtype];
-    case DF_K_all: return 1;
-    default: return 0; /* any; scans and argmin have none */
-    }
+    uint64_t bits = 0;
+    memcpy(&bits, src, size); /* little-endian */
+    return bits;
 }
 
 static size_t row_stride(const df_interp *x, const df_red *r)

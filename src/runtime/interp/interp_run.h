@@ -105,9 +105,6 @@ void df_splat_bits(void *dst, uint64_t bits, size_t size, uint32_t n);
 
 /* ---- interp_reduce.c ---- */
 
-/* The identity of a reduction as bits of its dtype. */
-uint64_t df_red_identity(uint8_t op, uint8_t dtype);
-
 /* A block of n_elements that starts at element `first`; n lanes (1 in ROW). */
 void df_red_begin_block(df_interp *x, df_range steps, int64_t first, int64_t n_elements,
                         uint32_t n);

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What dtypes.def says of each dtype, as constants and inline functions, so that a plug-in needs no
+ * table of the library. All functions take a valid dtype. "Bits" of a value are its bits in memory,
+ * zero-extended to 64.
+ */
+#ifndef DF_OPS_DTYPE_H
+#define DF_OPS_DTYPE_H
+
+#include "base/compiler.h"
+#include "deft/dtype.h"
+
+typedef enum df_dtype_kind {
+    DF_KIND_boolean,
+    DF_KIND_natural,
+    DF_KIND_integer,
+    DF_KIND_real,
+    DF_KIND_half
+} df_dtype_kind;
+
+/* The position of each row, and their number. */
+enum {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) DF_ROW_##NAME,
+#include "ops/dtypes.def"
+    DF_N_ROWS
+};
+_Static_assert((int)DF_N_ROWS == DEFT_N_DTYPES, "ops/dtypes.def has a row for each dtype");
+
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    _Static_assert((int)DF_ROW_##NAME == (int)DEFT_##NAME, #name " stands in the wrong row");      \
+    _Static_assert(sizeof(c_type) * 8 == (bits), #name " has other bits than its C type");         \
+    _Static_assert(((fraction) != 0) == (DF_KIND_##kind >= DF_KIND_real),                          \
+                   #name " is a float if it has a fraction");                                      \
+    _Static_assert(sizeof(file) > 1, #name " has no name in safetensors files");
+#include "ops/dtypes.def"
+
+/* A bit for each dtype of a kind. */
+enum {
+    DF_BOOLEANS = 0
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    | (DF_KIND_##kind == DF_KIND_boolean) << DEFT_##NAME
+#include "ops/dtypes.def"
+    ,
+    DF_NATURALS = 0
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    | (DF_KIND_##kind == DF_KIND_natural) << DEFT_##NAME
+#include "ops/dtypes.def"
+    ,
+    DF_INTEGERS = 0
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    | (DF_KIND_##kind == DF_KIND_integer) << DEFT_##NAME
+#include "ops/dtypes.def"
+    ,
+    DF_REALS = 0
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    | (DF_KIND_##kind == DF_KIND_real) << DEFT_##NAME
+#include "ops/dtypes.def"
+    ,
+    DF_HALVES = 0
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    | (DF_KIND_##kind == DF_KIND_half) << DEFT_##NAME
+#include "ops/dtypes.def"
+};
+
+DF_INLINE df_dtype_kind df_kind_of(deft_dtype t)
+{
+    static const uint8_t kinds[] = {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) DF_KIND_##kind,
+#include "ops/dtypes.def"
+    };
+    return (df_dtype_kind)kinds[t];
+}
+
+/* The bits of an element. */
+DF_INLINE uint32_t df_bits_of(deft_dtype t)
+{
+    static const uint8_t sizes[] = {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) bits,
+#include "ops/dtypes.def"
+    };
+    return sizes[t];
+}
+
+/* The bytes of an element. */
+DF_INLINE uint32_t df_bytes_of(deft_dtype t)
+{
+    return df_bits_of(t) / 8;
+}
+
+/* The bits of the stored fraction of a float. */
+DF_INLINE uint32_t df_fraction_of(deft_dtype t)
+{
+    static const uint8_t fractions[] = {
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) fraction,
+#include "ops/dtypes.def"
+    };
+    return fractions[t];
+}
+
+/* Whether t is stored in 16 bits and computed with in f32 (ops/half.c). */
+DF_INLINE bool df_is_half(deft_dtype t)
+{
+    return DF_HALVES >> t & 1;
+}
+
+/* Whether t is a float with arithmetic of its own. */
+DF_INLINE bool df_is_real(deft_dtype t)
+{
+    return DF_REALS >> t & 1;
+}
+
+DF_INLINE bool df_is_float(deft_dtype t)
+{
+    return (DF_REALS | DF_HALVES) >> t & 1;
+}
+
+/* Whether t is an integer, signed or not. bool is none. */
+DF_INLINE bool df_is_int(deft_dtype t)
+{
+    return (DF_NATURALS | DF_INTEGERS) >> t & 1;
+}
+
+DF_INLINE bool df_is_signed(deft_dtype t)
+{
+    return DF_INTEGERS >> t & 1;
+}
+
+/* Whether t is an unsigned integer. bool is none. */
+DF_INLINE bool df_is_unsigned(deft_dtype t)
+{
+    return DF_NATURALS >> t & 1;
+}
+
+/* ---- limits ---- */
+
+/* All bits of an element. */
+DF_INLINE uint64_t df_all_bits(deft_dtype t)
+{
+    return UINT64_MAX >> (64 - df_bits_of(t));
+}
+
+/* The least and the greatest value of an integer dtype or bool. */
+DF_INLINE int64_t df_int_least(deft_dtype t)
+{
+    return df_is_signed(t) ? -(int64_t)(df_all_bits(t) >> 1) - 1 : 0;
+}
+
+DF_INLINE int64_t df_int_greatest(deft_dtype t)
+{
+    if (t == DEFT_BOOL) return 1;
+    return (int64_t)(df_is_signed(t) ? df_all_bits(t) >> 1 : df_all_bits(t));
+}
+
+/* The bits of v in an integer dtype or bool. v wraps. */
+DF_INLINE uint64_t df_int_bits(deft_dtype t, int64_t v)
+{
+    return t == DEFT_BOOL ? v != 0 : (uint64_t)v & df_all_bits(t);
+}
+
+/* The value of the bits of an integer dtype or bool. */
+DF_INLINE int64_t df_int_of_bits(deft_dtype t, uint64_t bits)
+{
+    const uint32_t unused = 64 - df_bits_of(t);
+    return df_is_signed(t) ? (int64_t)(bits << unused) >> unused : (int64_t)bits;
+}
+
+/* The sign bit of an element of 8 to 64 bits. */
+DF_INLINE uint64_t df_sign_bit(deft_dtype t)
+{
+    return (uint64_t)1 << (df_bits_of(t) - 1);
+}
+
+/* The bits of positive infinity in a float dtype. */
+DF_INLINE uint64_t df_infinity_bits(deft_dtype t)
+{
+    return (df_all_bits(t) >> 1) & ~(((uint64_t)1 << df_fraction_of(t)) - 1);
+}
+
+/* The bits of the quiet NaN that operations make in a float dtype. */
+DF_INLINE uint64_t df_nan_bits(deft_dtype t)
+{
+    return df_infinity_bits(t) | (uint64_t)1 << (df_fraction_of(t) - 1);
+}
+
+/* The bits of 1 in a float dtype. */
+DF_INLINE uint64_t df_one_bits(deft_dtype t)
+{
+    const uint64_t exponents = df_infinity_bits(t) >> df_fraction_of(t);
+    return (exponents >> 1) << df_fraction_of(t);
+}
+
+/* ---- identities of reductions ---- */
+
+/* The bits that change nothing when a reduction joins them to a value. For the least element that
+ * is the greatest value, or infinity. */
+DF_INLINE uint64_t df_identity_sum(deft_dtype t)
+{
+    return df_is_float(t) ? df_sign_bit(t) : 0;
+}
+
+DF_INLINE uint64_t df_identity_prod(deft_dtype t)
+{
+    return df_is_float(t) ? df_one_bits(t) : 1;
+}
+
+DF_INLINE uint64_t df_identity_least(deft_dtype t)
+{
+    return df_is_float(t) ? df_infinity_bits(t) : df_int_bits(t, df_int_greatest(t));
+}
+
+DF_INLINE uint64_t df_identity_greatest(deft_dtype t)
+{
+    return df_is_float(t) ? df_infinity_bits(t) | df_sign_bit(t) : df_int_bits(t, df_int_least(t));
+}
+
+DF_INLINE uint64_t df_identity_any(deft_dtype t)
+{
+    (void)t;
+    return 0;
+}
+
+DF_INLINE uint64_t df_identity_all(deft_dtype t)
+{
+    (void)t;
+    return 1;
+}
+
+/* For kernel ops without an identity. */
+DF_INLINE uint64_t df_identity_none(deft_dtype t)
+{
+    (void)t;
+    return 0;
+}
+
+#endif
