@@ -112,18 +112,29 @@ typedef struct way {
 
 static void choose_kernels(deft_dtype t, way *w, df_cuda_routine *runs)
 {
-    df_assert(t != DEFT_BOOL && !df_is_half(t)); /* halves are added up in f32 */
-    if (t == DEFT_F32) {
-        w->kernel = DF_CUDA_R_scatter_walk_f32, *runs = DF_CUDA_R_scatter_runs_f32;
-    } else if (t == DEFT_F64) {
-        w->kernel = DF_CUDA_R_scatter_walk_f64, *runs = DF_CUDA_R_scatter_runs_f64;
-    } else if (df_bits_of(t) < 32) { /* no atomics for so few bits */
-        w->kernel = DF_CUDA_R_scatter_walk_u8, *runs = DF_CUDA_R_scatter_runs_u8;
-    } else {
-        w->kernel =
-            df_bits_of(t) == 32 ? DF_CUDA_R_scatter_atomic_u32 : DF_CUDA_R_scatter_atomic_u64;
-        w->is_atomic = true;
+#define WALK(t)                                                                                    \
+    w->kernel = DF_CUDA_R_scatter_walk_##t, *runs = DF_CUDA_R_scatter_runs_##t;                    \
+    return
+#define ATOMIC(word)                                                                               \
+    w->kernel = DF_CUDA_R_scatter_atomic_##word, w->is_atomic = true;                              \
+    return
+#define ADD_8(t) WALK(t) /* no atomics for so few bits */
+#define ADD_16(t) WALK(t)
+#define ADD_32(t) ATOMIC(u32)
+#define ADD_64(t) ATOMIC(u64)
+#define ADD_boolean(t, bits) break
+#define ADD_natural(t, bits) ADD_##bits(t)
+#define ADD_integer(t, bits) ADD_##bits(t)
+#define ADD_real(t, bits) WALK(t)
+#define ADD_half(t, bits) break /* halves are added up in f32 */
+    switch (t) {
+/* clang-format off */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    case DEFT_##NAME: ADD_##kind(cuda, bits);
+#include "ops/dtypes.def"
+        /* clang-format on */
     }
+    df_unreachable();
 }
 
 static way choose(const df_scatter_job *j)
