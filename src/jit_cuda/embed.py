@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """embed.py NAME.cu OUT.h [FIRST...]: writes a text without its comments as an array of bytes, NAME_text, that ends with 0.
 
-The files FIRST come before the text. A FIRST that is named dtypes.def is the table of dtypes instead: it fills in the lines
-@lists@ and @casts@ of the text.
+The files FIRST come before the text, but for two tables. dtypes.def fills in the lines @lists@ and @casts@ of the text. The text
+must have a function for each kernel op of kops.def that computes; the build fails with the name of one that is missing.
 """
 import os
 import re
@@ -27,6 +27,14 @@ def lists(rows):
         yield f"#define {name}(X) " + " ".join(f"X({t}, {bits})" for k, bits, t in rows if k == kind)
 
 
+def check_ops(path, text):
+    for op, kind in re.findall(r"^KOP\((\w+),\s*\d, (\w+)", read(path), re.M):
+        if kind not in ("map", "reduce") or op in ("select", "check"):
+            continue  # select is an operator of C++, check_index is no element's
+        if not re.search(rf"\b{op}_(##|[fiub]\d)|\(({op})[,)_]", text):
+            sys.exit(f"prelude.cu: no {op} of ops/kops.def")
+
+
 def casts(rows):
     """A cast between each two dtypes. Halves are cast from f32 and to it alone, by hand."""
     rows = [r for r in rows if r[0] != "half"]
@@ -43,11 +51,16 @@ def casts(rows):
 name = os.path.splitext(os.path.basename(sys.argv[1]))[0]
 text = ""
 table = []
+ops = None
 for path in sys.argv[3:] + sys.argv[1:2]:
     if os.path.basename(path) == "dtypes.def":
         table = dtypes(path)
+    elif os.path.basename(path) == "kops.def":
+        ops = path
     else:
         text += read(path)
+if ops:
+    check_ops(ops, text)
 if table:
     text = text.replace("@lists@", "\n".join(lists(table))).replace("@casts@", "\n".join(casts(table)))
 lines = [line.rstrip() for line in text.split("\n") if line.strip()]
