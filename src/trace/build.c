@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Building a trace record by record, each checked as it comes. Arrays double inside the arena, so
- * a trace of n nodes leaves at most its own size behind in outgrown copies. Extents equal to an
- * operand's are shared with it: a chain of elementwise ops stores its shape once.
+ * Builds a trace node by node, and checks each node when it is added. Arrays grow by doubling
+ * inside the arena, so outgrown copies take at most as much memory as the trace itself. A node
+ * shares its extents with an operand of equal shape: a chain of elementwise operators stores its
+ * shape once.
  */
 #include "trace/node.h"
 
@@ -15,8 +16,9 @@ static deft_status fail(df_builder *b, deft_status st)
     return st;
 }
 
-/* Room for n_more elements behind the n in *at, whose capacity is *cap. No array that was asked for
- * is NULL, not even an empty one: readers add offsets to it, and C has no NULL + 0. */
+/* Makes room for n_more elements after the n elements of the array *at, whose capacity is *cap.
+ * `at` is the address of a pointer. On success the array is not NULL, even when it is empty:
+ * readers add offsets to it, and NULL + 0 is undefined in C. Returns false when memory runs out. */
 static bool grow(df_builder *b, void *at, uint32_t n, uint32_t *cap, size_t size, uint32_t n_more)
 {
     if (*cap > 0 && n_more <= *cap - n) return true;
@@ -35,7 +37,7 @@ static bool grow(df_builder *b, void *at, uint32_t n, uint32_t *cap, size_t size
     return true;
 }
 
-/* nodes and shape grow together: cap_nodes is that of both. */
+/* Makes room for one more node. nodes and shape share the capacity cap_nodes. */
 static bool grow_nodes(df_builder *b)
 {
     df_trace *const t = b->t;
@@ -44,7 +46,8 @@ static bool grow_nodes(df_builder *b)
            grow(b, &t->nodes, t->n_nodes, &b->cap_nodes, sizeof *t->nodes, 1);
 }
 
-/* Where s stands in the extents: an operand's place when equal, else appended. */
+/* Finds where the extents of s are stored: with those of an operand of equal shape, or appended.
+ * Returns false when memory runs out. */
 static bool place_shape(df_builder *b, const df_shape *s, const df_ref *src, uint32_t n_src,
                         uint32_t *out)
 {

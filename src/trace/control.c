@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which loop each node is part of: the innermost one among its operands'. One walk up the nodes;
- * a node's operands are below it, so each is known when it is asked for.
+ * Finds which loop contains each node: the innermost loop that contains any of its operands. One
+ * walk over the nodes in their order suffices, since the operands of a node are below the node.
  */
 #include "trace/control.h"
 
@@ -11,8 +11,8 @@ typedef struct finder {
     df_diag *d;
     const df_trace *t;
     df_control *c;
-    uint32_t *loop_of; /* loop, carry, proceed, next, stack: index of their loop; else DF_NONE */
-    uint8_t *followed; /* the list goes on after this node; a carry: it has its next */
+    uint32_t *loop_of; /* per loop, carry, proceed, next, stack: index of its loop; else DF_NONE */
+    uint8_t *followed; /* per node: another node follows in the list; for a carry: it has a next */
 } finder;
 
 bool df_has_control(const df_trace *t)
@@ -40,14 +40,14 @@ static uint32_t src(const finder *f, uint32_t k, uint32_t i)
     return f->t->nodes[k].src[i].i;
 }
 
-/* The loop that operand i of k must be, by its index; DF_NONE: it is no loop. */
+/* The index of the loop that is operand i of k; DF_NONE when that operand is no loop. */
 static uint32_t loop_operand(const finder *f, uint32_t k, uint32_t i)
 {
     const uint32_t s = src(f, k, i);
     return f->t->nodes[s].op == DF_OP_loop ? f->loop_of[s] : DF_NONE;
 }
 
-/* The innermost loop among the operands of k below n. */
+/* Finds the innermost loop that contains any of the first n operands of k. */
 static deft_status join(finder *f, uint32_t k, uint32_t n, uint32_t *out)
 {
     uint32_t in = DF_NONE;
@@ -78,7 +78,7 @@ static deft_status see_loop(finder *f, uint32_t k)
     return DEFT_OK;
 }
 
-/* carry and each: the first operand is there before the loop begins. */
+/* Checks a carry or an each: its first operand must be computed before the loop begins. */
 static deft_status see_entry(finder *f, uint32_t k)
 {
     df_control *const c = f->c;
@@ -95,7 +95,7 @@ static deft_status see_entry(finder *f, uint32_t k)
     return DEFT_OK;
 }
 
-/* proceed, next and stack: k follows the node in its last operand. */
+/* Checks a proceed, next or stack: k comes after its last operand in the list of the loop. */
 static deft_status see_list(finder *f, uint32_t k)
 {
     df_control *const c = f->c;
@@ -161,7 +161,7 @@ static deft_status see(finder *f, uint32_t k)
     }
 }
 
-/* What can only be said when all nodes were seen. */
+/* The checks that are possible only after all nodes were seen. */
 static deft_status see_whole(const finder *f)
 {
     const df_trace *const t = f->t;

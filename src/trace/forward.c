@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forwarding and reading back: forward.h. One walk over the updates of a trace in order; each is
- * tried as the next of the run that its operand ends, else it begins a run.
+ * Forwarding and reading back: forward.h. One walk visits the updates of a trace in order. Each
+ * update continues the run that its first operand ends, if that is possible. Otherwise the update
+ * begins a new run.
  */
 #include "trace/forward.h"
 
 #include <string.h>
 
 enum {
-    MOST_UPDATES = 4, /* of a run. A kernel reads and writes so many places at once, and one with
-                         more may find too few ways of a cache for them */
-    MOST_NODES = 64,  /* between the reads of an update and its value */
-    MOST_BACK = 16,   /* updates after the one whose value is read back */
-    WORDS = 6         /* of the finder, per node */
+    MOST_UPDATES = 4, /* updates in a run. The kernel of a run reads and writes as many places at
+                         once, and more of them may exceed the associativity of a cache */
+    MOST_NODES = 64,  /* nodes between the reads of an update and its value */
+    MOST_BACK = 16,   /* updates between a value that is read back and the reader */
+    WORDS = 6         /* arrays of the finder that have one word per node */
 };
 
 typedef struct finder {
@@ -21,18 +22,21 @@ typedef struct finder {
     df_places *places;
     df_forward_of *of;
     uint32_t *words;
-    uint32_t *n_users; /* per node: operands and roots */
-    uint32_t *n_apart; /* of these, what is neither elementwise nor an update of this value */
-    uint32_t *run_of;  /* per node: the last run that it comes after; 0 */
-    uint32_t *seen;    /* per node: the last try that came by, */
-    uint32_t *n_seen;  /* and how often */
+    uint32_t *n_users; /* per node: uses as an operand or a root */
+    uint32_t *n_apart; /* per node: uses that are neither an elementwise operator nor the value of
+                          an update */
+    uint32_t *run_of;  /* per node: the last run on which it depends; 0 when none */
+    uint32_t *seen;    /* per node: the last try that visited it */
+    uint32_t *n_seen;  /* per node: how often that try visited it */
     uint32_t *stored;  /* per node: the last update whose value it is; DF_NONE */
-    uint32_t update[MOST_UPDATES], n, run, try; /* n: 0: there is no run */
-    uint32_t stack[MOST_NODES], n_cone;         /* of the value that is tried: see walk */
-    uint32_t read[MOST_NODES], n_read;
-    uint32_t n_reads, n_back;
-    uint32_t base; /* of the next run */
-    bool is_apart; /* no update continues a run, and nothing is relied on */
+    /* The updates of the current run, where n == 0 means no run, and serial numbers of the run and
+     * of the last try. */
+    uint32_t update[MOST_UPDATES], n, run, try;
+    uint32_t stack[MOST_NODES], n_cone; /* elementwise nodes of the value that is tried: walk */
+    uint32_t read[MOST_NODES], n_read;  /* views that this value reads */
+    uint32_t n_reads, n_back;           /* df_forward.n_reads; operands that are read back */
+    uint32_t base;                      /* first operand of the update that begins the next run */
+    bool is_apart; /* runs have one update, and no fact about places is relied on */
 } finder;
 
 static const df_node *node_at(const finder *f, uint32_t k)
@@ -88,7 +92,8 @@ static bool steps_by_one(const df_view_place *p)
     return by_one;
 }
 
-/* The first gap between what two views show: see df_same_place; 0: none. */
+/* The first gap between the places of two views, as in df_same_place. Returns 0 when no gap is
+ * found. */
 static uint32_t gap_between(const finder *f, uint32_t a, uint32_t b)
 {
     const df_view_place p = place_at(f, a), q = place_at(f, b);
@@ -110,7 +115,7 @@ static bool is_so(const finder *f, const df_same_place *pair)
                          : end_along(f, pair->as, &q, j) <= p.off[j];
 }
 
-/* The view of a chain that stands directly on what df_place_of calls its base. */
+/* The lowest view of a chain: its operand is the base that df_place_of finds. */
 static uint32_t bottom_of(const finder *f, uint32_t view)
 {
     const uint32_t base = place_at(f, view).base;
@@ -126,8 +131,8 @@ static void rely_on(finder *f, uint32_t view, uint32_t as, uint32_t gap)
 
 /* ---- what a member may read ---- */
 
-/* Where the update of the run stands that view `bottom` has to follow; f->n: none. It is the
- * youngest below it that may have written some of its elements. */
+/* The index, in the run, of the update whose result view `bottom` needs: the last update below it
+ * that may have written some of its elements. Returns f->n when there is no such update. */
 static uint32_t stands_on(const finder *f, uint32_t bottom)
 {
     uint32_t i = f->n;
@@ -137,8 +142,8 @@ static uint32_t stands_on(const finder *f, uint32_t bottom)
     return f->n;
 }
 
-/* Whether a member may read view k: it comes after no update of the run, or shows what one wrote.
- */
+/* Whether a member may read view k. It may when k depends on no update of the run, when k shows
+ * exactly the place of one update, and when k shows nothing that the run has written. */
 static bool may_read(const finder *f, uint32_t k)
 {
     if (f->run_of[k] != f->run) return true;
@@ -165,7 +170,7 @@ static bool is_of_run(const finder *f, uint32_t k)
 }
 
 /* Whether the place of update u is a chain of views that can be built again on u, or on an update
- * that follows u. */
+ * that comes after u. */
 static bool is_plain(const finder *f, uint32_t u)
 {
     return place_at(f, node_at(f, u)->src[2].i).base == node_at(f, u)->src[0].i;
@@ -180,8 +185,8 @@ static bool are_apart(finder *f, uint32_t u, uint32_t later, bool tell)
 }
 
 /* Whether an earlier update wrote value k to the array, and no update since then has overwritten
- * it: neither one before the run nor one of the run. With `tell`, the plan relies on this answer.
- */
+ * it: neither one before the run nor one of the run. With `tell`, records the facts that the
+ * answer relies on. */
 static bool is_written(finder *f, uint32_t k, bool tell)
 {
     const uint32_t u = f->stored[k];
@@ -257,8 +262,9 @@ static bool visit(finder *f, uint32_t k)
     return true;
 }
 
-/* Whether value e is computed elementwise of leaves, of what the run has written, and of views that
- * it may read: the nodes between are in f->stack, the views in f->read. */
+/* Whether value e is computed elementwise from leaves, from values that the run has written, and
+ * from views that it may read. Fills f->stack with the elementwise nodes and f->read with the
+ * views. */
 static bool walk(finder *f, uint32_t e)
 {
     f->try++;
@@ -267,8 +273,8 @@ static bool walk(finder *f, uint32_t e)
     for (uint32_t i = 0; i < f->n_cone; i++)
         for (uint32_t s = 0; s < node_at(f, f->stack[i])->n_src; s++)
             if (!visit(f, node_at(f, f->stack[i])->src[s].i)) return false;
-    /* What others need, too, stays as it is; and then both would be computed. The value itself
-     * later updates may need. */
+    /* A node that is also used outside the cone keeps its own reads, so it would be computed
+     * twice. Only the value e itself may have other users: later updates. */
     for (uint32_t i = 0; i < f->n_cone; i++) {
         const uint32_t k = f->stack[i];
         if (f->run_of[k] != f->run) continue;
@@ -277,7 +283,7 @@ static bool walk(finder *f, uint32_t e)
     return true;
 }
 
-/* Whether the last update of the run is read by update u and its value alone. */
+/* Whether only update u and its value read the last update of the run. */
 static bool is_read_by_none_else(const finder *f, uint32_t u)
 {
     const uint32_t last = f->update[f->n - 1], place = bottom_of(f, node_at(f, u)->src[2].i);
@@ -304,7 +310,7 @@ static bool continues(finder *f, uint32_t u)
            is_read_by_none_else(f, u);
 }
 
-/* Views from k down to its bottom stand on `base` now. */
+/* Gives the views from k down to its bottom substitutes, which read `base`. */
 static void read_below(finder *f, uint32_t k, uint32_t bottom, uint32_t base)
 {
     for (;; k = node_at(f, k)->src[0].i) {
@@ -315,8 +321,8 @@ static void read_below(finder *f, uint32_t k, uint32_t bottom, uint32_t base)
     f->of[bottom].base = base;
 }
 
-/* A slice of one array for reading and one of the other for writing, of one place, have the same
- * bounds: so the fuser sees that an element is read where it is written. */
+/* Lets a slice that an update reads and the slice that it writes share arguments, when both show
+ * one place. Then the fuser sees that each element is read at the place where it is written. */
 static void share_bounds(finder *f, uint32_t bottom, uint32_t place)
 {
     const uint32_t to = bottom_of(f, place);
@@ -327,7 +333,7 @@ static void share_bounds(finder *f, uint32_t bottom, uint32_t place)
     rely_on(f, to, bottom, 0);
 }
 
-/* What view k of the run stands for, as stands_on finds it. */
+/* Records the substitute of view k, which the update with the given place reads: see stands_on. */
 static void forward_read(finder *f, uint32_t k, uint32_t place)
 {
     if (f->run_of[k] != f->run) return;
@@ -368,7 +374,7 @@ static void try_update(finder *f, uint32_t u)
         read_back(f, u);
         if (is_plain(f, u) && walk(f, value)) f->update[f->n++] = u;
     }
-    if (f->n_apart[value] > 0) f->n = 0; /* it is stored in any case */
+    if (f->n_apart[value] > 0) f->n = 0; /* the value is stored in any case */
     f->run_of[u] = f->n > 0 ? f->run : 0;
     f->stored[value] = u;
 }
@@ -412,7 +418,8 @@ static void find(finder *f)
     }
 }
 
-/* Whether what was found is what is known; else notes what was lost of that. */
+/* Whether the facts that were found are the known ones. Otherwise sets places->lost to the first
+ * known fact that does not hold. */
 static bool is_as_known(const finder *f)
 {
     df_places *const p = f->places;
@@ -424,9 +431,9 @@ static bool is_as_known(const finder *f)
     return false;
 }
 
-/* Pairs of views that can be relied on: of each view, what it shows or is apart from, and bounds
- * that it shares; of each value that was written and is needed again, what its place is apart from.
- */
+/* Bounds the number of facts that can be relied on. Each view has a few: what it shows, from which
+ * places it has a gap, and which bounds it shares. Each use of a value that was written has a gap
+ * from the place of every update since then. Returns false when memory runs out. */
 static bool count_pairs(const df_trace *t, uint32_t n_views, df_arena *arena, size_t *n)
 {
     uint8_t *const is_written_once = df_arena_zalloc(arena, t->n_nodes + 1u, 1);

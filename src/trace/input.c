@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the elements of an input lie, from its extents and strides.
+ * The addresses of the elements of an input, computed from its extents and strides.
  */
 #include "trace/trace.h"
 
@@ -40,7 +40,8 @@ bool df_strides_contiguous(const int64_t *extents, const int64_t *stride, uint32
     return true;
 }
 
-/* Calls copy for each element, row-major: its address, and its place in packed. */
+/* Calls copy for each element in row-major order, with its address in the input and its address in
+ * packed. A contiguous input gets one call for all elements. */
 static void each_element(const df_trace *t, uint32_t input, char *packed,
                          void (*copy)(char *at, char *packed, size_t size))
 {

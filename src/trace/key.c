@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The identity of a trace as bytes: header, nodes, roots, a bound on temporaries. Nodes and roots
- * have no padding and hold no extents, arguments, strides or addresses, so that copying them is
- * enough. df_node.arg is part of the bytes but not of what may vary: slots are handed out in node
- * order.
+ * The identity of a trace as bytes: header, nodes, roots, bound on temporaries. Nodes and roots
+ * have no padding and contain no extents, arguments, strides or addresses, so they are copied.
+ * The field arg of a node is copied too. It is equal in traces of equal structure, because
+ * arguments are numbered in node order.
  */
 #include "trace/trace.h"
 
 #include <string.h>
 
-/* Grows with every change of what a record means, so that keys of two builds never meet. */
+/* Must grow with every change of the meaning of a node, so that two builds never share a key. */
 #define KEY_VERSION 1
 
 typedef struct key_head {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What builder and verifier both ask of a record; private to this folder.
+ * Helpers that the builder and the verifier share. Internal header of this folder.
  */
 #ifndef DF_TRACE_NODE_H
 #define DF_TRACE_NODE_H
@@ -8,11 +8,13 @@
 #include "ops/shape.h"
 #include "trace/trace.h"
 
-/* Whether attribute and arguments are values of the record's dtype: constants and numbers fit it,
- * bools are 0 or 1, no integer is raised to a negative power. */
+/* Checks that the attribute and the arguments of a node are values of its dtype t. Constants and
+ * numbers must fit t, bools must be 0 or 1, and no integer may be raised to a negative power.
+ * Returns DEFT_E_RANGE and a sentence otherwise. args points to the first argument of the node. */
 deft_status df_node_check_values(df_diag *d, df_op op, deft_dtype t, uint32_t attr,
                                  const int64_t *args);
 
+/* The rank and extents of a node as a df_shape. */
 DF_INLINE df_shape df_node_shape(const df_trace *t, uint32_t node)
 {
     df_shape s = { .rank = t->nodes[node].rank };

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text to trace. Files come from anywhere, so nothing is believed: every number is read with an
- * overflow check, lists are bounded by the largest rank, nodes by DF_TRACE_MAX_NODES, records go
- * through the builder and the whole through the verifier. One pass, a line at a time, no
- * recursion; the memory used is proportional to the text.
+ * Reads a trace from text. Files may come from anywhere, so nothing in them is trusted. Every
+ * number is read with an overflow check. The largest rank bounds lists, and DF_TRACE_MAX_NODES
+ * bounds nodes. The builder checks each node, the verifier the complete trace. The parser makes
+ * one pass, one line at a time, without recursion. Memory is proportional to the text.
  *
- * Sentences start with the line; for what only the whole trace shows they name the node.
+ * Sentences of failures start with the number of the line. A check of the complete trace names the
+ * node instead.
  */
 #include "ops/shape.h"
 #include "trace/text.h"
@@ -14,11 +15,11 @@
 #include <string.h>
 
 typedef struct parser {
-    const char *at, *end; /* what is left; lines end with '\n' or the text */
-    uint32_t line;
-    df_diag said; /* the sentence, before the line is put in front */
+    const char *at, *end; /* the text that remains; a line ends with '\n' or with the text */
+    uint32_t line;        /* number of the current line, from 1 */
+    df_diag said;         /* sentence of a failure, without the number of the line */
     df_builder b;
-    bool started; /* a statement was read: no header any more */
+    bool started; /* a statement was read, so a header is an error */
 } parser;
 
 /* ---- characters ---- */
@@ -38,14 +39,14 @@ static void skip_blanks(parser *p)
     while (p->at < p->end && (*p->at == ' ' || *p->at == '\t' || *p->at == '\r')) p->at++;
 }
 
-/* At the end of the statement: a line's end or a comment. */
+/* Whether the statement ends here, after blanks: at the end of a line or at a comment. */
 static bool at_end(parser *p)
 {
     skip_blanks(p);
     return p->at == p->end || *p->at == '\n' || *p->at == '#';
 }
 
-/* Takes c when it stands next, blanks before it aside. */
+/* Skips blanks, then consumes c if it is the next character. Returns whether it was. */
 static bool eat(parser *p, char c)
 {
     skip_blanks(p);
@@ -86,7 +87,7 @@ static bool same(span s, const char *text)
     return s.n == strlen(text) && memcmp(s.at, text, s.n) == 0;
 }
 
-/* Takes the word when it stands next. */
+/* Consumes the word if it is next. Returns whether it was. */
 static bool eat_word(parser *p, const char *text)
 {
     const char *const from = p->at;
@@ -95,7 +96,7 @@ static bool eat_word(parser *p, const char *text)
     return false;
 }
 
-/* Everything up to a blank or a mark that no number holds. */
+/* Reads a number of dtype t. It ends before a blank or before a character that no number has. */
 static deft_status number(parser *p, deft_dtype t, uint64_t *bits)
 {
     skip_blanks(p);
@@ -124,7 +125,7 @@ static deft_status integer(parser *p, int64_t low, int64_t high, int64_t *out)
     return DEFT_OK;
 }
 
-/* All 64 bits, as unsigned decimal. */
+/* Reads an unsigned decimal of up to 64 bits. */
 static deft_status unsigned_64(parser *p, int64_t *out)
 {
     skip_blanks(p);
@@ -141,7 +142,7 @@ static deft_status unsigned_64(parser *p, int64_t *out)
     return DEFT_OK;
 }
 
-/* [a,b,..] with at most DEFT_MAX_RANK members. */
+/* Reads [a,b,..] with at most DEFT_MAX_RANK numbers, each from low to high. */
 static deft_status list(parser *p, int64_t low, int64_t high, int64_t v[DEFT_MAX_RANK], uint32_t *n)
 {
     deft_status st = DEFT_OK;
@@ -158,7 +159,7 @@ done:
     return st;
 }
 
-/* name= */
+/* Reads "name=". */
 static deft_status key(parser *p, const char *name)
 {
     char what[32];
@@ -181,7 +182,7 @@ static deft_status key_list(parser *p, const char *name, int64_t low, int64_t hi
     return st == DEFT_OK ? list(p, low, high, v, n) : st;
 }
 
-/* %k, an earlier node. */
+/* Reads %k, which must be an earlier node. */
 static deft_status reference(parser *p, df_ref *out)
 {
     int64_t v = 0;
@@ -264,7 +265,7 @@ static deft_status dtype(parser *p, deft_dtype *out)
     return expected(p, "a dtype");
 }
 
-/* Nothing, or a kind, what it is of, and its flags. */
+/* Reads the tag of a loop, which may be absent: a kind, "from" with a dtype, and flags. */
 static deft_status loop_tag(parser *p, uint32_t *out)
 {
     deft_status st = DEFT_OK;
@@ -364,12 +365,12 @@ static deft_status input(parser *p, const record *r)
     const df_ref ref = df_build_input(&p->b, r->dtype, &r->shape, has_strides ? strides : NULL);
     TRY(p->b.st);
     p->b.t->inputs[p->b.t->n_inputs - 1].flags |= flags;
-    p->b.t->nodes[ref.i].attr = (uint32_t)ordinal; /* settle_ordinals puts the input there */
+    p->b.t->nodes[ref.i].attr = (uint32_t)ordinal; /* settle_ordinals moves the input there */
 done:
     return st;
 }
 
-/* %k = op dtype[extents] operands attributes */
+/* Reads "%k = op dtype[extents] operands attributes", after the '%'. */
 static deft_status node(parser *p)
 {
     deft_status st = DEFT_OK;
@@ -403,7 +404,7 @@ done:
     return st;
 }
 
-/* The ordinal of the input at %k. */
+/* Reads %k, which must be an input node, and returns the index of its input. */
 static deft_status input_reference(parser *p, uint32_t *out)
 {
     df_ref r;
@@ -415,7 +416,7 @@ static deft_status input_reference(parser *p, uint32_t *out)
     return DEFT_OK;
 }
 
-/* output %k [into %i] [donor %i] */
+/* Reads "output %k [into %i] [donor %i]", after the first word. */
 static deft_status output(parser *p)
 {
     deft_status st = DEFT_OK;
@@ -439,7 +440,7 @@ static deft_status most_temporaries(parser *p)
     return st;
 }
 
-/* trace v1 flags */
+/* Reads "trace v1 flags", after the first word. */
 static deft_status header(parser *p)
 {
     deft_status st = DEFT_OK;
@@ -478,7 +479,7 @@ done:
     return st;
 }
 
-/* Puts every input where its node's ordinal says. */
+/* Sorts the inputs by the ordinals of their nodes. */
 static deft_status settle_ordinals(parser *p)
 {
     df_trace *const t = p->b.t;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places of views: place.h. A place is composed from a view downwards, one view at a time, so that
- * a chain of any length needs no stack; it is looked through at most DF_PLACE_MOST_VIEWS views.
+ * Places of views: place.h. A place is composed from the view downwards, one view at a time, so
+ * that a chain of any length needs no recursion. At most DF_PLACE_MOST_VIEWS views are followed.
  */
 #include "trace/place.h"
 
@@ -9,8 +9,9 @@
 
 /* ---- composition ---- */
 
-/* The operand's element along axis j is off + coef * (the view's element along axis `of`); of < 0:
- * off alone. `to` is on the operand, `at` on the view. */
+/* Composes one axis. Along axis j, an index of the operand is off + coef * (index of the view along
+ * axis `of`), or off alone when of < 0. `at` is the place relative to the view, `to` becomes the
+ * place relative to its operand. */
 static void drive(df_view_place *to, uint32_t j, const df_view_place *at, int of, int64_t off,
                   int64_t coef, const df_place_terms *s)
 {
@@ -30,7 +31,8 @@ static void drive(df_view_place *to, uint32_t j, const df_view_place *at, int of
                                       : s->op(s->user, DF_SLOT_mul, coef, at->coef[of]);
 }
 
-/* Makes a place on view x one on its operand. false: x is not seen through. */
+/* Turns a place relative to view x into a place relative to the operand of x. Returns false when x
+ * cannot be followed: it is no view, or a reshape or an expand. */
 static bool through(const df_trace *t, const df_node *x, const df_place_terms *s, df_view_place *at)
 {
     if (df_op_infos[x->op].cls != DF_CLASS_view) return false;
@@ -119,7 +121,7 @@ static int64_t op_now(void *user, df_slot_op op, int64_t a, int64_t b)
 
 void df_place_now(const df_trace *t, uint32_t node, const uint8_t *is_updated, df_view_place *out)
 {
-    df_trace *const user = (df_trace *)(uintptr_t)t; /* read alone */
+    df_trace *const user = (df_trace *)(uintptr_t)t; /* arg_now only reads it */
     const df_place_terms now = { arg_now, op_now, user };
     df_place_of(t, node, is_updated, &now, out);
 }

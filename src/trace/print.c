@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A verified trace as text. What the text leaves out: addresses, call sites, and whether an input
- * is contiguous, which its strides say.
+ * Prints a verified trace as text. The text omits addresses, call sites and the device. It also
+ * omits whether an input is contiguous, which follows from its strides.
  */
 #include "trace/text.h"
 

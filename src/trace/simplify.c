@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Simplification: one walk up the records that rewrites, folds and shares, one walk down that
- * drops what no root needs, one that closes the gaps. Each node is looked at a bounded number of
- * times and found through a hash table, so the cost is linear and nothing recurses.
+ * Simplification. One walk up the nodes rewrites, folds and shares them. One walk down marks the
+ * nodes that roots need. A last walk up closes the gaps. Each node is visited a bounded number of
+ * times, and a hash table finds equal nodes, so the cost is linear. Nothing recurses.
  *
- * What may be looked at. The result is used for every run of the same key, so a rule sees ops,
- * dtypes, ranks, attributes and operands, never extents or arguments. Two consequences:
- *   - Records that carry extents of their own (constants of rank above 0, iota, expand, reshape,
- *     slice, diagonal) look alike when they are not: they are never shared. Nor are num and
- *     random, whose arguments differ from run to run, nor inputs. Views alone may be shared when
- *     the caller asks for it: then they show one place now, and the caller guards that (place.h).
+ * What a rule may depend on. The result is used for every run of the same key. So a rule sees
+ * operators, dtypes, ranks, attributes and operands, never extents or arguments. Two consequences:
+ *   - Some nodes have extents of their own: constants of rank above 0, iota, expand, reshape,
+ *     slice, diagonal. They may look equal without being equal, so they are never shared. Nor are
+ *     num and random, whose arguments differ from run to run, nor inputs. The exception are views,
+ *     when the caller asks for it: they are shared if they show one place in this run, which the
+ *     caller guards (place.h).
  *   - x op c may become x only if c cannot broadcast x to something larger: c has rank 0.
  *
- * Why every strict rule keeps every bit. NaNs are all equal by contract, so that signs and
- * payloads of NaNs are free; zeros are not:
+ * Why every strict rule keeps every bit. All NaNs are equal by contract, so a rule may change the
+ * sign and the payload of a NaN. A rule must not change the sign of a zero.
  *   x + (-0), x - (+0)   are x for all x: -0 + -0 = -0 and -0 - +0 = -0, while x + (+0) turns -0
  *                        into +0 and is left to fast mode.
  *   x * 1, x / 1         are x, NaN included.
  *   x / 2^k = x * 2^-k   both round the same real number once; only where 2^-k is a normal f32 that
  *                        the dtype holds.
- *   x + -y = x - y       IEEE defines one by the other; so are -x + y = y - x and x - -y = x + y.
+ *   x + -y = x - y       IEEE defines one by the other; likewise -x + y = y - x, x - -y = x + y.
  *   -x * -y, -x / -y     signs multiply, also those of zeros and infinities.
  *   abs(-x), square(-x), square(abs x)
  *                        the magnitude decides; integers are taken modulo 2^n, where (-x)^2 = x^2.
  *   max(x, -inf), min(x, +inf), max(x, x)
- *                        follow the definition (a > b || a != a) ? a : b case by case.
+ *                        hold in each case of the definition (a > b || a != a) ? a : b.
  *   floor(round(x)) ...  an integral value, an infinity, NaN and -0 are fixed points of all four.
  *   cast(cast(x))        only where the first step loses nothing; not from integers through floats
  *                        to integers of another dtype, since one wraps and the other saturates.
  *   reduce over no axes  joins one element with the identity, which was chosen to change nothing
- *                        (-0 for float sums); not argmin and argmax.
+ *                        (-0 for float sums); not for argmin and argmax.
  *
- * Folding computes with this machine's floats, whose rounding mode and flushing of denormals
- * belong to the caller: a fold is kept only if the result is exact and normal, so that neither can
- * matter. Reassociation, distribution and x - x are never done, nor x * 0: NaN and infinities
- * forbid it, and the zeros would need extents.
+ * Folding computes with the floats of this machine. Their rounding mode and their flushing of
+ * denormals belong to the caller. So a fold is kept only if the result is exact and normal, where
+ * neither of them matters. Reassociation, distribution, x - x = 0 and x * 0 = 0 are never done:
+ * NaN and infinities forbid them, and the zeros would need extents.
  *
  * Fast mode adds: x + 0, x - (-0); x / c = x * (1 / c) in f32; sqrt(square x) = abs x.
  *
- * Places of updates. The third operand of an update names a place by being a view of the first. A
- * rule that looks through a view would cut that thread, so values that are updated somewhere are
- * opaque to the rules for views.
+ * Places of updates. The third operand of an update names a place by being a view of the first
+ * operand. A rule that replaces the operand of a view would break that chain. So the rules for
+ * views never look through a value that some update replaces.
  *
  * size: all rules in one place, each beside the reason why it keeps every bit.
  */
@@ -50,33 +51,33 @@
 #include <math.h>
 #include <string.h>
 
-/* Rules that apply one after the other to a node; each brings it closer to the leaves. */
+/* Bound on the rules that are applied to one node, one after the other. */
 #define MOST_REWRITES 8
 
 typedef struct simplifier {
     const df_trace *in;
-    df_trace *t; /* the copy, grown in order */
-    uint32_t *from;
-    uint32_t *map;        /* node of in -> node of t */
-    uint32_t *table;      /* open addressing: node of t + 1; 0 is free */
-    uint8_t *is_updated;  /* per node of in: some update's first operand */
+    df_trace *t;          /* the copy, grown in order */
+    uint32_t *from;       /* per node of t: the node of in that it computes */
+    uint32_t *map;        /* per node of in: its node of t */
+    uint32_t *table;      /* hash table with open addressing: node of t + 1; 0 is free */
+    uint8_t *is_updated;  /* per node of in: it is the first operand of an update */
     uint8_t *is_target;   /* the same per node of t */
-    uint8_t *is_live;     /* per node of t: reached from a root */
-    uint32_t *moved;      /* per node of t: where it went when gaps were closed */
-    uint32_t mask;        /* of table */
-    df_place_table views; /* used where places */
-    df_forward forward;   /* what stands in for views that updates read: */
-    uint32_t *read;       /* node of in -> node of t, where forward.of[].is_read */
-    df_places *places;    /* NULL: no views are shared for what they show now */
+    uint8_t *is_live;     /* per node of t: a root needs it */
+    uint32_t *moved;      /* per node of t: its index after the gaps are closed */
+    uint32_t mask;        /* number of cells of table - 1 */
+    df_place_table views; /* used only when places is not NULL */
+    df_forward forward;   /* substitutes for views that updates read */
+    uint32_t *read;       /* per node of in where forward.of[].is_read: its substitute in t */
+    df_places *places;    /* NULL when no views are shared for the places that they show */
     uint32_t passes;
     bool fast;
 } simplifier;
 
-/* What a rule made of a node. */
+/* The effect of a rule on a node. */
 typedef enum result {
     RESULT_none,
-    RESULT_changed, /* the node is another one now: look again */
-    RESULT_found    /* an existing node of t stands for it */
+    RESULT_changed, /* the node was rewritten, and further rules may apply */
+    RESULT_found    /* an existing node of t replaces the node */
 } result;
 
 static const df_node *node_at(const simplifier *s, df_ref r)
@@ -110,7 +111,7 @@ static bool is_scalar_constant(const simplifier *s, df_ref r)
     return is_op(s, r, DF_OP_cst) && node_at(s, r)->rank == 0;
 }
 
-/* Zero or a normal f32: what any caller's floating-point state computes alike. */
+/* Whether v is zero or a normal f32, so that rounding mode and denormal flushing do not matter. */
 static bool is_plain(double v)
 {
     return v == 0 || (fabs(v) >= 0x1p-126 && fabs(v) <= 0x1.fffffep+127);
@@ -124,7 +125,8 @@ static bool extents_are_free(const df_node *n)
            !((n->op == DF_OP_cst || n->op == DF_OP_count) && n->rank == 0);
 }
 
-/* Two loops, or two states of one, are two though they begin alike. */
+/* Control nodes are never shared: two loops, or two states of a loop, may begin alike and differ
+ * later. */
 static bool is_never_shared(const df_node *n)
 {
     return extents_are_free(n) || df_op_infos[n->op].cls == DF_CLASS_control;
@@ -151,7 +153,7 @@ static uint32_t append(simplifier *s, const df_node *n, uint32_t from)
     return k;
 }
 
-/* The node of t that equals n, or n appended. */
+/* Returns the node of t that equals n, or appends n. */
 static uint32_t emit(simplifier *s, const df_node *n, uint32_t from)
 {
     if (!(s->passes & DF_PASS_CSE) || is_never_shared(n)) return append(s, n, from);
@@ -169,7 +171,7 @@ static uint32_t emit(simplifier *s, const df_node *n, uint32_t from)
     }
 }
 
-/* A constant of rank 0 where node `from` stood. */
+/* A constant node of rank 0. */
 static df_node constant(deft_dtype t, uint32_t attr)
 {
     return (df_node){ .op = DF_OP_cst,
@@ -180,7 +182,8 @@ static df_node constant(deft_dtype t, uint32_t attr)
 
 /* ---- folding ---- */
 
-/* v as a constant of dtype t. false when its attribute cannot hold it exactly. */
+/* Makes *out the constant v of dtype t. Returns false when the attribute of a constant cannot hold
+ * v exactly. */
 static bool constant_of(double v, deft_dtype t, df_node *out)
 {
     if (df_is_float(t)) {
@@ -196,10 +199,10 @@ static bool constant_of(double v, deft_dtype t, df_node *out)
     return true;
 }
 
-/* op on constants; false where the result would be rounded or is not listed. Integers of 32 bits
- * are exact in double, and so are those of their sums and products that constant_of keeps.
- * Products of two f32 are exact in double. A quotient or a root that is not exact lies
- * further from every f32 than double's precision reaches, so it never looks like one. */
+/* Computes op on constants in double. Returns false when the result would be rounded, or when op
+ * is not listed. Integers of 32 bits are exact in double, and so are those of their sums and
+ * products that constant_of keeps. Products of two f32 are exact in double. An inexact quotient or
+ * root differs from every f32 by more than the precision of double, so constant_of refuses it. */
 static bool compute(df_op op, deft_dtype t, deft_dtype out, const double v[3], double *r)
 {
     const double a = v[0], b = v[1];
@@ -395,7 +398,7 @@ static result rewrite_unary(const simplifier *s, df_node *n, df_ref *found)
     for (size_t i = 0; i < DF_LEN(absorbed); i++) {
         if (absorbed[i].outer != n->op || absorbed[i].inner != inner->op) continue;
         if (n->op == DF_OP_abs && df_is_unsigned((deft_dtype)n->dtype))
-            continue; /* -x is another number there */
+            continue; /* -x wraps there */
         n->src[0] = inner->src[0];
         return RESULT_changed;
     }
@@ -550,7 +553,7 @@ static result rewrite(simplifier *s, df_node *n, df_ref *found)
 
 /* ---- the walks ---- */
 
-/* The node of t that stands for node k of in where a member of a run of updates reads it. */
+/* The node of t that a member of a run of updates reads in place of node k of in: forward.h. */
 static uint32_t as_read(const simplifier *s, uint32_t k)
 {
     return s->forward.of && s->forward.of[k].is_read ? s->read[k] : s->map[k];
@@ -595,7 +598,7 @@ static uint32_t operand(simplifier *s, uint32_t k, uint32_t i)
     return f && f->is_member && (x->op != DF_OP_update || i == 1) ? as_read(s, o) : s->map[o];
 }
 
-/* The node of t that stands for node k of in. */
+/* Returns the node of t that computes node k of in. */
 static uint32_t simplify_node(simplifier *s, uint32_t k)
 {
     df_node n = s->in->nodes[k];
@@ -636,7 +639,7 @@ static void walk_up(simplifier *s)
     for (uint32_t i = 0; i < in->n_roots; i++) s->t->roots[i].node = s->map[in->roots[i].node];
 }
 
-/* Marks what roots reach and every input, moves the marked together. */
+/* Marks every input and all nodes that roots need, and removes all other nodes. */
 static void drop_dead(simplifier *s)
 {
     df_trace *const t = s->t;
@@ -663,7 +666,8 @@ static void drop_dead(simplifier *s)
     for (uint32_t i = 0; i < t->n_roots; i++) t->roots[i].node = moved[t->roots[i].node];
 }
 
-/* Cuts up what lives only as long as the pass: 2 n + cap + table words, then n + 2 cap bytes. */
+/* Divides the memory that lives only during the pass: 2 n + cap + table words, then n + 2 cap
+ * bytes. */
 static void carve(simplifier *s, uint32_t *block, size_t n, size_t cap)
 {
     s->map = block;
@@ -675,7 +679,7 @@ static void carve(simplifier *s, uint32_t *block, size_t n, size_t cap)
     s->is_live = s->is_target + cap;
 }
 
-/* The copy with its arrays, still empty but for roots and inputs. */
+/* Creates the copy and its arrays. Roots and inputs are copied, nodes are still missing. */
 static deft_status begin(simplifier *s, df_diag *d, size_t cap, df_arena *arena)
 {
     const df_trace *const in = s->in;
@@ -711,8 +715,8 @@ deft_status df_trace_simplify_now(df_diag *d, const df_trace *in, uint32_t passe
     uint32_t *block = NULL;
     deft_status st = DEFT_OK;
     if (s.places) TRY(df_forward_find(d, in, places, arena, &s.forward));
-    /* A division may add one constant, and what is forwarded stands beside what it stands for;
-     * nothing else adds a node. */
+    /* A division may add one constant, and forwarding keeps a view beside its substitute. Nothing
+     * else adds a node. */
     cap += s.forward.n_reads;
     for (size_t k = 0; k < n; k++) cap += in->nodes[k].op == DF_OP_div;
     s.mask = 15;

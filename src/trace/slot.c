@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launch-time integers. Runs at every cut, hit or miss: one pass, no calls. Sums and products
- * wrap, in unsigned arithmetic.
+ * Slots: the integers that a run computes. This code runs for every cut, whether the cache has a
+ * plan or not, so it is one pass without calls. Sums and products wrap, in unsigned arithmetic.
  */
 #include "trace/trace.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers as text and back, without the C library's conversions: those follow the locale, and a
- * decimal float is not the number that was meant. Hex floats are exact both ways; reading rounds
- * nothing.
+ * Numbers as text and back. The conversions of the C library are not used, because they depend on
+ * the locale. Floats are hexadecimal, because a decimal float is rounded. Hexadecimal floats are
+ * exact in both directions: reading refuses a number that it would have to round.
  */
 #include "trace/text.h"
 
@@ -12,7 +12,7 @@
 #include <string.h>
 
 typedef struct float_form {
-    unsigned fraction_bits; /* stored ones */
+    unsigned fraction_bits; /* without the hidden bit */
     unsigned exponent_bits;
     uint64_t quiet_nan;
 } float_form;
@@ -62,7 +62,8 @@ static int hex_digit(char c)
     return -1;
 }
 
-/* All n characters as digits of base 10 or 16. */
+/* Reads all n characters as digits of base 10 or 16. Returns false for another character and on
+ * overflow. */
 static bool get_digits(const char *at, size_t n, unsigned base, uint64_t *out)
 {
     uint64_t v = 0;
@@ -77,7 +78,8 @@ static bool get_digits(const char *at, size_t n, unsigned base, uint64_t *out)
     return true;
 }
 
-/* m * 2^e as bits of t; false unless t holds exactly that. */
+/* Stores the bits of m * 2^e, negated if asked, as a t. Returns false unless t holds that number
+ * exactly. */
 static bool exact_float(bool negative, uint64_t m, int64_t e, deft_dtype t, uint64_t *bits)
 {
     const float_form f = form_of(t);
@@ -103,7 +105,7 @@ static bool exact_float(bool negative, uint64_t m, int64_t e, deft_dtype t, uint
     return true;
 }
 
-/* What follows "0x". */
+/* Reads the characters after "0x". */
 static bool get_hex_float(const char *at, size_t n, bool negative, deft_dtype t, uint64_t *bits)
 {
     uint64_t m = 0, power;

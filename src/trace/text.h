@@ -1,41 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What printer and parser share: which attributes follow an op, and numbers as text. Private to
- * this folder. The grammar is in docs/trace-format.md.
+ * Parts of the text form that the printer and the parser share: which attributes follow an
+ * operator, and numbers as text. Internal header of this folder. docs/trace-format.md has the
+ * grammar.
  */
 #ifndef DF_TRACE_TEXT_H
 #define DF_TRACE_TEXT_H
 
 #include "trace/trace.h"
 
+/* The attributes that follow the operands of a node. */
 typedef enum df_text_form {
     DF_TEXT_none,
     DF_TEXT_input,  /* strides=[..] ordinal=k wrapped sole aligned */
-    DF_TEXT_value,  /* a number of the record's dtype: num */
-    DF_TEXT_cst,    /* a number: f32 (floats) or i32 */
+    DF_TEXT_value,  /* a number of the node's dtype (operator num) */
+    DF_TEXT_cst,    /* a number: f32 when the node's dtype is a float, else i32 */
     DF_TEXT_axis,   /* axis=k */
     DF_TEXT_axes,   /* axes=[..] */
     DF_TEXT_reduce, /* axes=[..] keepdims */
     DF_TEXT_perm,   /* perm=[..] */
     DF_TEXT_slice,  /* start=[..] step=[..] */
-    DF_TEXT_pair,   /* axes=[a,b] offset=k: diagonal */
+    DF_TEXT_pair,   /* axes=[a,b] offset=k (operator diagonal) */
     DF_TEXT_random, /* word=k seed=k draw=k */
     DF_TEXT_power,  /* power=k */
     DF_TEXT_order,  /* descending */
     DF_TEXT_which,  /* zeros */
-    DF_TEXT_loop    /* most=k, and what it is said to compute */
+    DF_TEXT_loop    /* most=k, then the loop's tag (df_text_put_loop) */
 } df_text_form;
 
 df_text_form df_text_form_of(df_op op);
 
-/* Floats: [-]0x1.8p+3, [-]inf, nan, nan:0x7fc00001 (a NaN by its bits). Others: decimal. */
+/* Appends a number of dtype t, given by its bits. Floats are written as [-]0x1.8p+3, [-]inf, nan or
+ * nan:0x7fc00001 (a NaN by its bits), all other numbers in decimal. */
 void df_text_put_number(df_str *out, deft_dtype t, uint64_t bits);
 
-/* " attention from=f16 causal scaled"; nothing where nothing is said of the loop. */
+/* Appends the tag that the attr of a loop contains, which names the computation of the loop:
+ * " attention from=f16 causal scaled". Appends nothing for a loop without a tag. */
 void df_text_put_loop(df_str *out, uint32_t attr);
 
-/* The n characters at text as a value of t. Floats also take decimal integers. false when they are
- * no number or t cannot hold exactly that number. */
+/* Reads the n characters at text as a number of dtype t and stores its bits. Floats may also be
+ * decimal integers. Returns false when the text is no number, or when t cannot hold the number
+ * exactly. */
 bool df_text_get_number(const char *text, size_t n, deft_dtype t, uint64_t *bits);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The verifier: whether a trace is what trace.h says it is. It trusts nothing but the array
- * lengths, so that it may be run on a trace that was read from a file or produced by a pass under
- * suspicion. One walk over the nodes, one over inputs and roots, and where there are loops, one
- * more over the nodes (control.c), which alone takes memory.
+ * The verifier checks that a trace obeys the rules of trace.h. It trusts only the lengths of the
+ * arrays, so it also accepts a trace that was read from a file or that a faulty pass produced. It
+ * walks once over the nodes and once over inputs and roots. A trace with loops needs one more walk
+ * over the nodes (control.c), the only one that allocates memory.
  *
- * The only question that is not local is where an update writes: its third operand must be reached
- * from its first through views. The walk from the one to the other is short in every sane trace,
- * but a file can make it long for each of a million updates; all walks together get a budget.
+ * Only the place of an update is not a local check: views must lead from the third operand of the
+ * update to its first. That chain is short in ordinary traces, but a file can make it long for each
+ * of a million updates. So all these walks together have a budget.
  */
 #include "trace/control.h"
 #include "trace/node.h"
@@ -15,13 +15,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Views between all updates of a trace and their places, per node of the trace. */
+/* Budget of views that the walks of all updates may visit, per node of the trace. */
 #define WALKS_PER_NODE 64
 
 typedef struct verifier {
     df_diag *d;
     const df_trace *t;
-    uint32_t next_arg; /* slots are numbered in node order */
+    uint32_t next_arg; /* first argument that no node has used: they are numbered in node order */
     uint32_t n_input_nodes;
     uint64_t walks_left;
 } verifier;
@@ -31,7 +31,7 @@ static deft_status fail_node(verifier *v, uint32_t k, deft_status st, const char
     return df_fail(v->d, st, "%%%" PRIu32 ": %s", k, what);
 }
 
-/* Puts the node in front of the sentence of a rule. */
+/* Prefixes the sentence of a failed rule with the node. */
 static deft_status blame(verifier *v, uint32_t k, deft_status st)
 {
     if (st == DEFT_OK || !v->d) return st;
@@ -67,7 +67,7 @@ static deft_status check_args(verifier *v, uint32_t k)
     if (count == 0)
         return n->arg == 0 ? DEFT_OK : fail_node(v, k, DEFT_E_FORMAT, "arguments of an op without");
     if (n->op == DF_OP_slice && n->arg + count <= v->next_arg)
-        return DEFT_OK; /* an earlier one's */
+        return DEFT_OK; /* shares the arguments of an earlier slice */
     if (n->arg < v->next_arg) return fail_node(v, k, DEFT_E_FORMAT, "argument slots overlap");
     if (n->arg > v->t->n_args || count > v->t->n_args - n->arg)
         return fail_node(v, k, DEFT_E_FORMAT, "argument slots out of range");
