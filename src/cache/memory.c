@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The store of cache.h: a table of chains for finding, a ring for the order of use.
+ * The cache of cache.h: a hash table of chains to find entries, and a ring for the order of use.
  *
- *   table[hash & mask] -> entry -> entry -> NULL       youngest first
+ *   table[hash & mask] -> entry -> entry -> NULL       newest first
  *   lru.next = most recently used ... lru.prev = least recently used
  *
- * Invariants: an entry stands in exactly one chain and in the ring; it owns a copy of its key and
- * one reference to its value; bytes is the sum of the entries' charges and never exceeds max_bytes
- * when the lock is free.
+ * Invariants: an entry is in exactly one chain and in the ring. It owns a copy of its key and one
+ * reference to its value. While the lock is free, stats.bytes is the sum of the charges of all
+ * entries and does not exceed max_bytes.
  *
- * Values are dropped after the lock is released, since a destroy callback may be slow (unmapping
- * code) or come back to the cache. The chains grow with the number of entries; when memory for a
- * larger table is short the old one stays and chains just get longer.
+ * Values are dropped after the lock is released, since their destroy callback may be slow
+ * (unmapping code) or call the cache. The table grows with the number of entries. When there is no
+ * memory for a larger table, the old table remains and its chains get longer.
  */
 #include "cache/cache.h"
 
@@ -26,11 +26,11 @@ typedef struct lru_link {
 } lru_link;
 
 typedef struct entry {
-    lru_link lru; /* first: a link is its entry */
+    lru_link lru; /* must be the first member: a pointer to it is cast to its entry */
     struct entry *next;
     df_hash hash; /* as truncated by hash_bits */
     df_counted *value;
-    size_t charge; /* counted in bytes */
+    size_t charge; /* its part of df_cache_stats.bytes */
     size_t key_size;
     unsigned char key[];
 } entry;
@@ -47,7 +47,8 @@ struct df_cache {
     df_cache_stats stats;
 };
 
-/* Empty. In a forked child what is lost with a thread stays allocated. */
+/* Makes the cache empty without freeing entries. In a forked child, the entries of the parent stay
+ * allocated, since a thread that the child does not have may have been changing them. */
 static void start(df_cache *c)
 {
     memset(c->first_table, 0, sizeof c->first_table);
@@ -100,7 +101,7 @@ static bool key_is(df_cache *c, const entry *e, df_hash hash, const df_cache_key
     return false;
 }
 
-/* Takes *at out of its chain and the ring and puts it on the list *dead. */
+/* Moves entry *at from its chain and from the ring to the list *dead. */
 static void take_out(df_cache *c, entry **at, entry **dead)
 {
     entry *const e = *at;
@@ -112,7 +113,7 @@ static void take_out(df_cache *c, entry **at, entry **dead)
     *dead = e;
 }
 
-/* Without the lock. */
+/* Drops the values of a list and frees its entries. The lock must not be held. */
 static void bury(df_cache *c, entry *dead)
 {
     while (dead) {
@@ -132,7 +133,8 @@ static void evict_oldest(df_cache *c, entry **dead)
     c->stats.evictions++;
 }
 
-/* Each chain splits into two in its own order, so that the youngest entry of a key stays first. */
+/* Doubles the table. Each chain splits into two that keep its order, so that the newest entry of a
+ * key remains first. Does nothing when memory runs out. */
 static void grow_table(df_cache *c)
 {
     const size_t n_new = c->n_slots * 2;

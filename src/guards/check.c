@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checking guards: at every cut, before a plan is used. One pass, no calls but for memory ranges.
+ * Checks the guards of a plan. This runs at every cut, before a plan is used, so it is one pass.
+ * Only guards on memory ranges call functions.
  */
 #include "guards/guard.h"
 
@@ -12,8 +13,8 @@ typedef struct range {
 static range range_of(const df_trace *t, uint32_t input)
 {
     int64_t low, bytes;
-    /* The recorder refused what overflows. Should it occur, the whole address space is the safe
-     * answer. */
+    /* Recording refuses strides that overflow. If they occur nevertheless, all addresses are the
+     * safe answer. */
     if (!df_input_reach(t, input, &low, &bytes)) return (range){ 0, UINTPTR_MAX };
     return (range){ (uintptr_t)t->inputs[input].data + (uintptr_t)low, (uint64_t)bytes };
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Guards as sentences, for people and for tests. A slot is named by what it reads, an argument by
- * the op it belongs to; one that is computed is spelled out as a formula, cut when it is long.
- * Addresses are never printed.
+ * Guards as sentences, for people and for tests. A slot is named by the quantity that it reads, an
+ * argument by its operator. A computed slot is printed as a formula, which is shortened when it is
+ * long. Addresses are never printed.
  */
 #include "guards/guard.h"
 #include "ops/op.h"
@@ -33,8 +33,8 @@ static const char *sign_of(const df_slot_def *s)
     return NULL;
 }
 
-/* An explicit stack, since slots nest freely. What lies behind the last of MOST_OPERATORS is "...".
- */
+/* Uses an explicit stack, because slots may nest to any depth. After MOST_OPERATORS operations,
+ * each further one is printed as "...". */
 void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spaces,
                    void (*put_leaf)(df_str *out, const df_slot_def *s, const df_trace *t),
                    const df_trace *t)
@@ -42,7 +42,7 @@ void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spa
     enum { MOST_OPERATORS = 32 };
     struct {
         uint32_t slot;
-        uint8_t at; /* operands that are printed */
+        uint8_t at; /* number of operands that are printed */
     } stack[MOST_OPERATORS + 1];
     uint32_t n = 0, n_left = MOST_OPERATORS;
     stack[n].slot = slot;
@@ -75,7 +75,7 @@ void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spa
     }
 }
 
-/* What an argument is to its op; its number where the trace is not at hand. */
+/* The name of an argument by its operator, or its number when t is NULL. */
 static void put_arg(df_str *out, uint32_t arg, const df_trace *t)
 {
     for (uint32_t n = 0; t && n < t->n_nodes; n++) {
@@ -124,7 +124,7 @@ static void put_slot(df_str *out, const df_slot_def *defs, uint32_t slot, const 
     df_slot_print(out, defs, slot, true, put_leaf, t);
 }
 
-/* The guard without values of a run. */
+/* Appends the guard without values of a run. */
 static void put_guard(df_str *out, const df_guard *g, const df_slot_def *defs, const df_trace *t)
 {
     const char *const not = g->want ? "" : "not ";

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Guards: what a plan relied on beyond the key, as data with a reason. They can be printed,
- * compared, tested and explained. Checked at each cut before a plan is used; a miss names field,
- * expected, found.
+ * Guards: the conditions on which a plan relies beyond the key of its trace. A guard is data with
+ * a reason, so it can be printed, compared, tested and explained. Each cut checks the guards of a
+ * plan before the plan is used. A miss names the field, the expected value and the found value.
  */
 #ifndef DF_GUARDS_GUARD_H
 #define DF_GUARDS_GUARD_H
 
 #include "trace/trace.h"
 
-/* GUARD(kind, reason): reason is printed with expected and found numbers. */
+/* X(kind, reason): the comments say when a guard of this kind holds. A miss prints the reason with
+ * the expected and the found number. */
 #define DF_GUARDS(X)                                                                               \
     X(equal, "extents that met in one op differ")           /* slot a == slot b */                 \
     X(is_const, "an extent taken as a constant changed")    /* slot a == want */                   \
@@ -30,34 +31,38 @@ typedef enum df_guard_kind {
 } df_guard_kind;
 
 typedef struct df_guard {
-    uint32_t kind;
-    uint32_t a, b;
-    uint32_t pad; /* 0 */
-    int64_t want;
+    uint32_t kind; /* df_guard_kind */
+    uint32_t a, b; /* slots of the plan, or inputs of the trace, or an input and an axis */
+    uint32_t pad;  /* 0 */
+    int64_t want;  /* a number, or 0 or 1 for a condition; 0 when the kind does not use it */
 } df_guard;
 
-/* The first guard that t breaks, or NULL when all hold. slots: the plan's slots evaluated for t. */
+/* Returns the first of n guards that does not hold for t, or NULL when all hold. The caller passes
+ * the values of the plan's slots for t (df_slots_eval). */
 const df_guard *df_guard_first_miss(const df_guard *g, uint32_t n, const df_trace *t,
                                     const int64_t *slots);
 
-/* One line: which guard, what it wanted, what it found, e.g.
- * "equal: extents that met in one op differ: %3 axis 0 is 37, %5 axis 0 is 64". */
+/* Appends one line that says which guard missed, and its expected and found values:
+ *     equal: extents that met in one op differ: %3 axis 0 is 37, %5 axis 0 is 64
+ * defs are the plan's slots, slots their values for t. */
 void df_guard_explain(df_str *out, const df_guard *g, const df_trace *t, const df_slot_def *defs,
                       const int64_t *slots);
 
-/* The same in parts, each as text: the guard's kind, what it is about, what it wanted, what it
- * found. */
+/* The same as separate texts. *kind is set to the name of the guard's kind, which is a constant.
+ * The other three are appended: the quantity that is checked, its expected and its found value. */
 void df_guard_parts(const df_guard *g, const df_trace *t, const df_slot_def *defs,
                     const int64_t *slots, const char **kind, df_str *field, df_str *expected,
                     df_str *found);
 
-/* All guards, one line each, without values of this run. t names arguments; may be NULL. */
+/* Appends n guards, one line each, without values of a run. With t, an argument is named by its
+ * operator. With t NULL, it is named by its number. */
 void df_guard_print(df_str *out, const df_guard *g, uint32_t n, const df_slot_def *defs,
                     const df_trace *t);
 
-/* A slot as a formula, infix with parentheses around every inner operation, cut after 64 terms.
- * put_leaf names what is read (it gets t); spaces: for sentences, with parentheses around it all.
- */
+/* Appends slot `slot` as a formula: infix, with parentheses around every inner operation. After 32
+ * operations, "..." replaces each further operation. put_leaf appends the name of a constant,
+ * extent, argument or stride; t is passed on to it. With `spaces`, operators have spaces around
+ * them and the complete formula has parentheses, as sentences need it. */
 void df_slot_print(df_str *out, const df_slot_def *defs, uint32_t slot, bool spaces,
                    void (*put_leaf)(df_str *out, const df_slot_def *s, const df_trace *t),
                    const df_trace *t);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Events as lines, and rings of them: reason.h.
+ * Events as lines of text, and rings of events: reason.h.
  */
 #include "guards/reason.h"
 
@@ -17,7 +17,8 @@ const df_reason_info df_reason_infos[DF_N_REASONS] = {
 #undef REASON
 };
 
-/* Appends to text, cut so that `left` bytes stay for what comes. */
+/* Appends to the text of e and returns the index where it begins. The text is shortened so that
+ * `left` bytes remain free. */
 static uint16_t put_text(df_event *e, const char *text, size_t left)
 {
     static const char cut[] = "...";
@@ -39,7 +40,7 @@ static uint16_t put_text(df_event *e, const char *text, size_t left)
 void df_event_make(df_event *e, df_reason reason, uintptr_t site, const char *field,
                    const char *expected, const char *found)
 {
-    enum { LEAST = 48 }; /* of each text is kept, however long the others are */
+    enum { LEAST = 48 }; /* bytes of each text that are kept, however long the others are */
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
     *e = (df_event){ .ns = (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec,
@@ -58,7 +59,7 @@ void df_event_make(df_event *e, df_reason reason, uintptr_t site, const char *fi
 
 typedef struct line {
     char *buf;
-    size_t room, n; /* n: of the full text */
+    size_t room, n; /* size of buf; length of the full text so far, which may exceed room */
 } line;
 
 static void put(line *l, const char *text, size_t n)
