@@ -318,25 +318,9 @@ LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValue
     case DF_K_cast: return lower_cast(g, t, src, s[0], w, ins->imm == DF_CAST_EXACT);
     case DF_K_bitcast: return LLVMBuildBitCast(b, s[0], df_gen_lanes(df_gen_type(g, t), w), "");
     case DF_K_check: return lower_check(g, ins->imm, s[0], s[1], w);
-    case DF_K_const:
-    case DF_K_num:
-    case DF_K_index:
-    case DF_K_load:
-    case DF_K_load_at:
-    case DF_K_store:
-    case DF_K_sum:
-    case DF_K_prod:
-    case DF_K_rmin:
-    case DF_K_rmax:
-    case DF_K_any:
-    case DF_K_all:
-    case DF_K_argmin:
-    case DF_K_argmax:
-    case DF_K_cumsum:
-    case DF_K_carry:
-    case DF_K_next:
-    case DF_K_proceed:
-    case DF_N_KOPS: break; /* not map ops */
+#define KOP(name, n_src, kind, types, join, identity) DF_CASE_##kind(name)
+#include "ops/kops.def"
+    case DF_N_KOPS: break;
     }
     df_unreachable();
 }

@@ -57,6 +57,15 @@ typedef struct df_kop_info {
 
 extern const df_kop_info df_kop_infos[DF_N_KOPS];
 
+/* For a switch that handles the map ops by name: with KOP defined as DF_CASE_##kind(name), kops.def
+ * gives the cases of all other ops. */
+#define DF_CASE_map(name)
+#define DF_CASE_leaf(name) case DF_K_##name:
+#define DF_CASE_memory(name) case DF_K_##name:
+#define DF_CASE_reduce(name) case DF_K_##name:
+#define DF_CASE_scan(name) case DF_K_##name:
+#define DF_CASE_loop(name) case DF_K_##name:
+
 /* Whether an op of these types is defined for a result of dtype t and operand 0 of dtype src. For
  * an op without operands, src is t. */
 DF_INLINE bool df_kop_takes(df_kop_types types, deft_dtype t, deft_dtype src)

@@ -284,25 +284,9 @@ static void expression(FILE *f, const recorder *r, const ins *in, const char *fu
         else
             fprintf(f, "dr_bits_%s(%s)", short_names[t], a);
         return;
-    case DF_K_const:
-    case DF_K_num:
-    case DF_K_index:
-    case DF_K_load:
-    case DF_K_load_at:
-    case DF_K_store:
     case DF_K_check:
-    case DF_K_sum:
-    case DF_K_prod:
-    case DF_K_rmin:
-    case DF_K_rmax:
-    case DF_K_any:
-    case DF_K_all:
-    case DF_K_argmin:
-    case DF_K_argmax:
-    case DF_K_cumsum:
-    case DF_K_carry:
-    case DF_K_next:
-    case DF_K_proceed:
+#define KOP(name, n_src, kind, types, join, identity) DF_CASE_##kind(name)
+#include "ops/kops.def"
     case DF_N_KOPS: break;
     }
     die(function, "a recipe may not use", in->op < DF_N_KOPS ? df_kop_infos[in->op].name : "?");
