@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A ticket is a slot's number and its generation at that time. Whoever drops it moves the slot to
- * the next generation, which only one can, and puts it on a list without a lock; the tree's thread
- * takes the whole list at its next call. So a ticket that is dropped twice, or long after its
- * memory went to somebody else, names nothing and does nothing.
+ * A ticket consists of the number of a slot and the generation that the slot had then. A thread
+ * that drops the ticket advances the slot to the next generation, in which only one thread can
+ * succeed. It then appends the slot to a lock-free list. The thread of the tree takes the complete
+ * list at its next call. So a ticket that is dropped twice, or long after its memory was reused,
+ * names nothing and has no effect.
  *
- * Slots lie in chunks that never move, since other threads look at them while more are made.
+ * Slots are stored in chunks that never move, because other threads read them while new chunks are
+ * allocated.
  *
- * A step that is replayed drops what it made last time and makes it anew, at the same places. So
- * what is dropped leaves its range where it stands, with no slot, until it is filled again or
- * something else has to stand there.
+ * A step that is replayed drops its outputs of the last time and writes new ones with the same
+ * offsets. So a dropped range stays in the list without a slot: it is a left range. Usually it is
+ * held again soon; otherwise it is removed when another range needs its offsets.
  */
 #include "replay/held.h"
 
@@ -35,7 +37,7 @@ void df_holding_finish(df_holding *h)
     df_vec_finish(h->mem, &h->held);
 }
 
-/* Slots are numbered from 1: number + 63 has its highest bit at 6 + chunk. */
+/* Slots are numbered from 1, so the highest bit of number + 63 is bit 6 + chunk. */
 df_held_slot *df_holding_slot(const df_holding *h, uint32_t slot)
 {
     const uint32_t x = slot + FIRST_CHUNK - 1;
@@ -46,7 +48,7 @@ df_held_slot *df_holding_slot(const df_holding *h, uint32_t slot)
 static bool add_chunk(df_holding *h)
 {
     const uint32_t k = h->n_chunks;
-    if (k == DF_HELD_CHUNKS) return false; /* the numbers have to fit a ticket */
+    if (k == DF_HELD_CHUNKS) return false; /* numbers of slots must fit into a ticket */
     h->chunk[k] = df_mem_zalloc(h->mem, chunk_slots(k) * sizeof *h->chunk[k]);
     if (!h->chunk[k]) return false;
     h->n_chunks++;
@@ -66,7 +68,7 @@ bool df_holding_reserve(df_holding *h, uint32_t n)
     return df_vec_reserve(h->mem, &h->held, n);
 }
 
-/* Among the first n. */
+/* df_holding_find among the first n ranges. */
 static size_t find_among(const df_holding *h, size_t n, uint64_t offset)
 {
     size_t low = 0;
@@ -84,7 +86,7 @@ size_t df_holding_find(const df_holding *h, uint64_t offset)
     return find_among(h, h->held.n, offset);
 }
 
-/* Where s's range stands: mostly where it was put. */
+/* The index of the range of slot s. Mostly it is still where it was added. */
 static size_t position_of(const df_holding *h, uint32_t s)
 {
     const df_held_slot *const slot = df_holding_slot(h, s);
@@ -151,7 +153,8 @@ static void put(df_holding *h, size_t i, df_held e)
     df_holding_slot(h, e.slot)->position = (uint32_t)i;
 }
 
-/* Puts what it can into what the latest run of the same graph left behind; returns how many. */
+/* Holds left ranges again that equal the first of the new ranges. Returns the number of new ranges
+ * that were added in this way. A run of the same graph usually finds all of them. */
 static uint32_t refill(df_holding *h, const df_held *more, uint32_t n)
 {
     size_t i = 0;
@@ -177,7 +180,7 @@ bool df_holding_is_ordered(const df_holding *h)
     return true;
 }
 
-/* What the latest run of the same graph did not leave behind. */
+/* Adds ranges that equal no left range. */
 static void merge(df_holding *h, const df_held *more, uint32_t n)
 {
     df_holding_tidy(h);

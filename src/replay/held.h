@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of the pool is held: ranges in order of their addresses, and a ticket for each, which any
- * thread may drop.
+ * The held ranges of the pool, in the order of their addresses. Each range has a ticket, which any
+ * thread may drop. A range whose ticket was dropped is a *left* range: it stays in the list without
+ * a slot, until the same range is held again or until it is removed.
+ *
+ * One thread calls all functions except df_holding_drop and df_holding_is_held.
  */
 #ifndef DF_REPLAY_HELD_H
 #define DF_REPLAY_HELD_H
@@ -14,63 +17,69 @@
 struct df_tree_node;
 
 typedef struct df_span {
-    uint64_t begin, end; /* offsets in the pool, multiples of DF_TREE_ALIGN */
+    uint64_t begin, end; /* offsets in the pool, multiples of DF_TREE_ALIGN; end is exclusive */
 } df_span;
 
 typedef struct df_held {
     df_span at;
-    uint32_t slot; /* 0: left; nothing is held here */
+    uint32_t slot; /* number of its slot; 0 for a left range, which is not held */
 } df_held;
 
-/* Stays where it is: other threads look at it. */
+/* The state of one ticket. A slot never moves in memory, because other threads read it. */
 typedef struct df_held_slot {
-    _Atomic uint64_t generation; /* odd: held. A ticket names one generation */
-    uint32_t next;               /* dropped or free: the next one there; 0: none */
-    uint32_t out;                /* which output of maker */
-    struct df_tree_node *maker;  /* NULL: it is gone */
-    uint64_t begin;
-    uint32_t position; /* where its range stood when it was added */
+    _Atomic uint64_t generation; /* odd while held; a ticket names one slot and one generation */
+    uint32_t next;               /* next slot in the list of dropped or of free slots; 0: none */
+    uint32_t out;                /* index of the output of maker */
+    struct df_tree_node *maker;  /* the node whose call wrote the output; NULL if it is gone */
+    uint64_t begin;              /* offset of its range */
+    uint32_t position;           /* index of its range in df_holding.held when it was added */
 } df_held_slot;
 
-enum { DF_HELD_CHUNKS = 17 }; /* of 64, 128, 256, ... slots: less than 2^23 in all */
+enum { DF_HELD_CHUNKS = 17 }; /* chunks have 64, 128, 256, ... slots: less than 2^23 in all */
 
 typedef struct df_holding {
     const df_mem *mem;
     df_held_slot *chunk[DF_HELD_CHUNKS];
-    uint32_t n_chunks, n_free, free; /* the first free slot; slots are numbered from 1 */
-    _Atomic uint32_t dropped;        /* the slot that was dropped last */
-    DF_VEC(df_held) held;            /* ascending, disjoint */
-    size_t n_left;                   /* ranges of held that were left */
-    uint64_t bytes;                  /* held */
+    uint32_t n_chunks, n_free, free; /* free: the first free slot; slots are numbered from 1 */
+    _Atomic uint32_t dropped;        /* head of the list of dropped slots; 0: none */
+    DF_VEC(df_held) held;            /* held and left ranges, ascending and disjoint */
+    size_t n_left;                   /* number of left ranges in held */
+    uint64_t bytes;                  /* size of all ranges that are held */
 } df_holding;
 
+/* mem is borrowed until df_holding_finish. */
 void df_holding_init(df_holding *h, const df_mem *mem);
 void df_holding_finish(df_holding *h);
 
-/* Room for n more; false when memory is short. */
+/* Makes room for n more ranges and tickets. Returns false when memory runs out. */
 bool df_holding_reserve(df_holding *h, uint32_t n);
-/* Leaves what has been dropped. */
+/* Turns the ranges of all dropped tickets into left ranges. */
 void df_holding_drain(df_holding *h);
-/* Takes the ranges out that were left. */
+/* Removes all left ranges. */
 void df_holding_tidy(df_holding *h);
-/* A ticket for output `out` of maker, at `at`; its range is added by df_holding_add. */
+/* Creates a ticket for output `out` of maker in the range `at`, and stores the number of its slot.
+ * A slot must have been reserved. df_holding_add must then add the range. */
 uint64_t df_holding_ticket(df_holding *h, struct df_tree_node *maker, uint32_t out, df_span at,
                            uint32_t *slot);
-/* Adds n ranges that overlap nothing, ascending; reserved before. */
+/* Adds n ranges, in ascending order, for which room was reserved. They must overlap no held range
+ * and not each other. */
 void df_holding_add(df_holding *h, const df_held *more, uint32_t n);
 
+/* The slot with a number from 1 on. */
 df_held_slot *df_holding_slot(const df_holding *h, uint32_t slot);
-/* The first range, held or left, that ends behind offset; held.n: none does. */
+/* The index of the first range, held or left, that ends after offset; held.n when there is none. */
 size_t df_holding_find(const df_holding *h, uint64_t offset);
-/* Where the last range ends that is held. */
+/* The end of the last held range; 0 when nothing is held. Removes left ranges. */
 uint64_t df_holding_end(df_holding *h);
-/* Whether ranges, held or left, ascend and are disjoint: for assertions. */
+/* Whether all ranges, held and left, are ascending and disjoint. For assertions. */
 bool df_holding_is_ordered(const df_holding *h);
-/* maker goes: what it made stays. */
+/* Forgets the node maker, which is about to be removed. Its outputs remain held. Removes left
+ * ranges. */
 void df_holding_orphan(df_holding *h, const struct df_tree_node *maker);
 
-/* Any thread. */
+/* Drops a ticket. A ticket that is 0 or names nothing has no effect. Any thread may call this. */
 void df_holding_drop(df_holding *h, uint64_t ticket);
+/* Whether the ticket still names a held range. Any thread may call this. */
 bool df_holding_is_held(const df_holding *h, uint64_t ticket);
 
 #endif

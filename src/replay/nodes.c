@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One table holds the children of all nodes, by parent, function and variant; the child that was
- * used last is looked at first, so that a program that repeats itself never gets to the table.
+ * One hash table contains the children of all nodes, by parent, function and signature. The child
+ * that was used last is tried first, so a program that repeats itself does not use the table.
  *
- * Leaves alone stand in the ring of use: only they can be evicted. A node enters it when it is
- * made, or when its last child goes; it was used no earlier than that child, which is where the
- * search for its place begins.
+ * The ring of use contains only leaves, because only leaves can be evicted. A node enters the ring
+ * when it is created and when its last child is removed. In the second case it was used no earlier
+ * than that child, so the search for its position begins there.
  */
 #include "replay/nodes.h"
 
@@ -68,7 +68,7 @@ static void chain_out(df_nodes *s, df_tree_node *n)
     *at = n->chain;
 }
 
-/* Without memory the old table stays, and chains just get longer. */
+/* Doubles the table. Without memory the old table remains, and its chains get longer. */
 static void grow_table(df_nodes *s)
 {
     const size_t n = 2 * s->n_slots;
@@ -87,7 +87,7 @@ static void leaf_out(df_tree_node *n)
     n->older = n->newer = NULL;
 }
 
-/* Just newer than at. */
+/* Inserts n into the ring of use, as the next newer leaf after `at`. */
 static void leaf_in(df_tree_node *n, df_tree_node *at)
 {
     n->older = at;
@@ -132,7 +132,8 @@ df_tree_node *df_nodes_add(df_nodes *s, df_tree_node *p, const df_tree_call *c)
     return n;
 }
 
-/* p has lost its last child, which was used no later than p. */
+/* Inserts p, which has lost its last child, into the ring of use. Its position is `from` or newer:
+ * p was used no earlier than that child. */
 static void become_leaf(df_nodes *s, df_tree_node *p, df_tree_node *from)
 {
     while (from != &s->leaves && from->used < p->used) from = from->newer;

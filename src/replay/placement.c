@@ -1,28 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * First fit, from offset 0 (Knuth 1968, 2.5). What makes the pool as large as the largest path and
- * no larger is the order: outputs first, which may outlive the call, the smallest lowest, then the
- * arena, which is gone when the next call comes. So what is held grows from the bottom like a
- * stack, and the space that arenas share lies above it as one piece. A small output that is held
- * for long, a loss, say, lies at the bottom, where it splits nothing.
+ * First fit from offset 0 (Knuth 1968, 2.5). The order keeps the pool as small as the largest path
+ * allows. Outputs come first, because they may outlive the call, and the smallest output has the
+ * lowest offset. The arena comes last, because it is free again at the next call. So held outputs
+ * grow from the bottom like a stack, and the space above them, which all arenas share, is one
+ * piece. A small output that is held for long, such as a loss, is at the bottom, where it splits
+ * no free space.
  *
- *      | loss | output | output |       arena          |
- *      | held | held   | held   | loss | output | arena          |
+ *      | loss | output | output |        arena         |             first call
+ *      | held |  held  |  held  | loss | output |      arena      |  second call
  *
- * With gaps between what is held other orders may do better: largest first fills them best. They
- * are tried where the pool would have to grow.
+ * When there are gaps between held outputs, another order may be better; the largest first fills
+ * gaps best. Other orders are tried only when the pool would have to grow.
  */
 #include "replay/placement.h"
 
 #include <string.h>
 
-/* What takes a place, beside the numbers of outputs. */
+/* df_taken.what for ranges that are no outputs. */
 #define ARENA UINT32_MAX
 #define HELD (UINT32_MAX - 1)
 
 typedef enum order { SMALL_FIRST, LARGE_FIRST, ARENA_FIRST, N_ORDERS } order;
 
-/* Insertion: a node is made once. */
+/* Insertion sort: it runs only once per node. */
 static void sort_by_size(df_layout *l)
 {
     for (uint32_t i = 0; i < l->n_out; i++) {
@@ -69,7 +70,7 @@ bool df_layout_fits(const df_layout *l, const df_tree_call *c)
     return other == 0;
 }
 
-/* The lowest gap that bytes fit into is taken. */
+/* Takes the lowest gap with room for `bytes` and returns its offset. */
 static uint64_t put(df_taken_vec *v, uint64_t bytes, uint32_t what)
 {
     uint64_t at = 0;
@@ -81,7 +82,7 @@ static uint64_t put(df_taken_vec *v, uint64_t bytes, uint32_t what)
     return at;
 }
 
-/* Returns where it ends. */
+/* Finds offsets for all parts of l in one order. Returns the end of the last one. */
 static uint64_t try_order(df_layout *l, const df_holding *h, df_taken_vec *v, order o)
 {
     uint64_t end = 0;
@@ -99,7 +100,7 @@ static uint64_t try_order(df_layout *l, const df_holding *h, df_taken_vec *v, or
     return end;
 }
 
-/* Spans and orders, from what was taken last. */
+/* Fills in spans, by_place and their numbers, from the ranges that were taken. */
 static void note(df_layout *l, const df_taken_vec *v)
 {
     l->n_spans = l->n_inside = 0;
@@ -116,7 +117,8 @@ static void note(df_layout *l, const df_taken_vec *v)
     }
 }
 
-/* Whether all of it fits below max, wherever: then no sum overflows. */
+/* Whether the held ranges end by max, and the parts of l together need at most max bytes. Then no
+ * sum overflows, since max is at most DF_PLACE_MAX. */
 static bool is_sane(const df_layout *l, df_holding *h, uint64_t max)
 {
     uint64_t room = max;

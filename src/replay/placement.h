@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where the memory of a call lies in the pool: its sizes, and a place for each of them that
- * overlaps nothing that is held.
+ * The placement of a call in the pool: the sizes of its arena and its outputs, and an offset for
+ * each of them, such that they overlap no held range.
  */
 #ifndef DF_REPLAY_PLACE_H
 #define DF_REPLAY_PLACE_H
@@ -9,45 +9,50 @@
 #include "replay/held.h"
 #include "replay/tree.h"
 
-/* Offsets and sizes stay below this: sums of two do not overflow. */
+/* Offsets and sizes are below this bound, so that the sum of two never overflows. */
 #define DF_PLACE_MAX ((uint64_t)1 << 62)
 
-/* One block of memory. */
+/* The sizes of a call and, once it is placed, its offsets in the pool. The struct and its arrays
+ * are one block of memory. */
 typedef struct df_layout {
-    size_t block_size;
-    uint64_t arena_bytes; /* as called with, as bytes[] */
-    uint64_t arena;       /* offset */
-    uint64_t pool_bytes;  /* what it takes of the pool, rounded up */
-    uint32_t n_out, n_inside, n_spans;
-    uint64_t *bytes, *at; /* per output; at: offset or DF_TREE_OUTSIDE */
-    df_span *spans;       /* all that it takes, ascending; neighbours are one */
-    uint32_t *by_size;    /* the outputs, smallest first */
-    uint32_t *by_place;   /* those inside, ascending */
-    uint32_t *in_way;     /* per output: how often it was */
-    bool *outside;        /* per output: not to be put into the pool */
+    size_t block_size;                 /* bytes of that block */
+    uint64_t arena_bytes;              /* as in df_tree_call, not rounded */
+    uint64_t arena;                    /* offset of the arena */
+    uint64_t pool_bytes;               /* bytes that it occupies in the pool, rounded up */
+    uint32_t n_out, n_inside, n_spans; /* outputs; outputs in the pool; elements of spans */
+    uint64_t *bytes, *at; /* per output: size, as in df_tree_call; offset or DF_TREE_OUTSIDE */
+    df_span *spans;       /* the ranges that it occupies, ascending; adjacent ranges are joined */
+    uint32_t *by_size;    /* all outputs, smallest first */
+    uint32_t *by_place;   /* the outputs in the pool, by ascending offset */
+    uint32_t *in_way;     /* per output: how often it was in the way of a placement */
+    bool *outside;        /* per output: it must not be placed in the pool */
 } df_layout;
 
-/* Not placed; NULL when memory is short. */
+/* Creates a layout with the sizes of c, without offsets. Returns NULL when memory runs out. */
 df_layout *df_layout_create(const df_mem *mem, const df_tree_call *c);
+/* *l may be NULL, and is NULL afterwards. */
 void df_layout_destroy(const df_mem *mem, df_layout **l);
 
-/* Whether c has these sizes. */
+/* Whether c has the sizes of l. */
 bool df_layout_fits(const df_layout *l, const df_tree_call *c);
 
-/* What is taken while a place is searched; kept between searches. */
+/* A range that is occupied while offsets are searched. */
 typedef struct df_taken {
     df_span at;
-    uint32_t what;
+    uint32_t what; /* an output, or a constant of placement.c */
 } df_taken;
 typedef DF_VEC(df_taken) df_taken_vec;
 
-/* Places l around what is held, its arena and outputs apart, and tells where it ends. Within
- * `backed` it is enough to fit; beyond, several ways are tried. false: memory is short, or more
- * than max would be needed; l is then as it was but for its offsets. */
+/* Finds offsets for l that overlap no held range and not each other. Stores the end of the last
+ * one. A result that ends within `backed` is accepted at once; otherwise several orders are tried
+ * and the one that ends first is chosen. Returns false when memory runs out, or when the result
+ * would end after `max`. After a failure only the offsets of l may have changed. The vector *taken
+ * is scratch memory, which the caller keeps between calls. */
 bool df_place(df_layout *l, df_holding *h, df_taken_vec *taken, uint64_t backed, uint64_t max,
               uint64_t *end);
 
-/* Bytes that n take of the pool. n is below DF_PLACE_MAX. */
+/* The bytes that n bytes occupy in the pool: rounded up, at least DF_TREE_ALIGN. n must be below
+ * DF_PLACE_MAX. */
 DF_INLINE uint64_t df_place_bytes(uint64_t n)
 {
     return n ? (n + DF_TREE_ALIGN - 1) / DF_TREE_ALIGN * DF_TREE_ALIGN : DF_TREE_ALIGN;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One call: what has been dropped is free; the path's next node is found or made; the node says
- * what to try; where that fails, or nothing is to be tried, the call runs plainly. Only then does
- * the path go on.
+ * How a call is run. First the memory of dropped outputs becomes free. Then the next node of the
+ * path is found or created. The node decides what to try. If that fails, or if nothing is to be
+ * tried, the call runs plainly. Last, the path advances to the node.
  *
- * Invariants: a node with placed has a graph, and its layout is what the graph was last launched
- * with; a node without a graph is not placed. at is NULL, the root, or a node, which is never
- * evicted; NULL is a path that is not followed, until the next one begins. What is held overlaps
- * nothing, ends below pool_bytes, and is never in a range that is launched.
+ * Invariants:
+ *   - A node that is placed has a graph, and its layout is the one of the graph's latest launch.
+ *   - `at` is NULL, the root, or a node that must not be evicted. NULL means that the path left
+ *     the tree; no node is used until the next path begins.
+ *   - Held ranges do not overlap and end below pool_bytes. A launch writes to no held range.
  */
 #include "replay/tree.h"
 
@@ -23,15 +24,15 @@ struct df_tree {
     df_tree_options o;
     df_holding holding;
     df_nodes nodes;
-    df_tree_node *at;
-    df_tree_reason lost; /* at NULL: why */
-    uint32_t path;       /* calls on the path, followed or not */
-    uint64_t bad;        /* the latest window calls: a bit each, set where work was in vain */
-    uint64_t pause_left; /* calls */
-    df_taken_vec taken;
-    DF_VEC(df_held) fresh; /* outputs of the running call */
-    df_diag failure;
-    uint64_t graph_bytes, pool_bytes, peak;
+    df_tree_node *at;      /* the end of the path */
+    df_tree_reason lost;   /* why `at` is NULL */
+    uint32_t path;         /* number of calls on the path, also after it left the tree */
+    uint64_t bad;          /* one bit for each of the latest `window` calls: a wasted attempt */
+    uint64_t pause_left;   /* calls until recording resumes; 0 when it is not paused */
+    df_taken_vec taken;    /* scratch memory of df_place */
+    DF_VEC(df_held) fresh; /* scratch memory: ranges of the outputs of the running call */
+    df_diag failure;       /* see df_tree_failure */
+    uint64_t graph_bytes, pool_bytes, peak; /* peak: df_tree_stats.peak_path_bytes */
     uint64_t calls, by_action[5], by_reason[DF_TREE_N_REASONS], evicted, trims, pauses;
 };
 
@@ -157,8 +158,9 @@ void df_tree_trim(df_tree *t)
 
 /* ---- the path ---- */
 
-/* The path's last node, a leaf at times, is the youngest, and never the only one where one must go:
- * a path is not longer than there may be nodes. */
+/* Evicts the least recently used leaf other than `but`. Returns false when there is none. The end
+ * of the path may be a leaf, but it is the newest one. It is never the only leaf when a node must
+ * be evicted, since a path has at most max_nodes calls. */
 static bool evict(df_tree *t, const df_tree_node *but)
 {
     df_tree_node *const n = df_nodes_oldest_leaf(&t->nodes, but);
@@ -183,7 +185,7 @@ static df_tree_node *make_node(df_tree *t, const df_tree_call *c)
     return df_nodes_add(&t->nodes, t->at, c);
 }
 
-/* c's node. NULL: it has none, and lost says why. */
+/* Finds or creates the node of c. Returns NULL when c gets none, and then t->lost is the reason. */
 static df_tree_node *enter(df_tree *t, const df_tree_call *c)
 {
     if (t->o.warm_after == UINT32_MAX) {
@@ -211,7 +213,8 @@ static void unplace(df_tree_node *n, df_tree_reason why)
     n->placed = false;
 }
 
-/* The output behind a held range was in the way: of its own node's next run, or another's. */
+/* The output that occupies a held range was in the way of a placement, of its own node or of
+ * another. Counts that, and moves the output outside the pool when it happens too often. */
 static void learn(df_tree *t, uint32_t slot)
 {
     const df_held_slot *const s = df_holding_slot(&t->holding, slot);
@@ -264,7 +267,7 @@ static df_tree_action action_of(df_tree *t, const df_tree_call *c, df_tree_node 
 
 /* ---- trying it ---- */
 
-/* Not tried again at once. */
+/* Makes c run plainly, and defers the next attempt at node n. Returns false. */
 static bool refuse(df_tree_call *c, df_tree_node *n, df_tree_reason why)
 {
     n->backoff = n->backoff ? (uint32_t)df_min_i64(2 * n->backoff, MAX_BACKOFF) : 1;
@@ -280,7 +283,7 @@ static df_tree_reason reason_of(deft_status st)
     return st == DEFT_E_MEMORY ? DF_TREE_WHY_no_memory : DF_TREE_WHY_failed;
 }
 
-/* A place for n, backed. */
+/* Gives n a placement in the pool, and backs it with memory. */
 static bool place(df_tree *t, df_tree_call *c, df_tree_node *n)
 {
     uint64_t end;
@@ -310,7 +313,7 @@ static bool record(df_tree *t, df_tree_call *c, df_tree_node *n, const df_tree_p
     return refuse(c, n, DF_TREE_WHY_no_memory);
 }
 
-/* The outputs exist: those in the pool are held. */
+/* After a launch: fills in c->out, and holds the outputs that are in the pool. */
 static void publish(df_tree *t, df_tree_call *c, df_tree_node *n)
 {
     const df_layout *const l = n->layout;
@@ -328,7 +331,7 @@ static void publish(df_tree *t, df_tree_call *c, df_tree_node *n)
     if (t->holding.bytes + arena > t->peak) t->peak = t->holding.bytes + arena;
 }
 
-/* Does what c->action says; false: nothing ran, and c is to run plainly. */
+/* Runs c as c->action says. Returns false when nothing ran; then c must run plainly. */
 static bool launch(df_tree *t, df_tree_call *c, df_tree_node *n)
 {
     t->fresh.n = 0;
@@ -364,9 +367,9 @@ static deft_status run_plain(df_tree *t, df_diag *d, df_tree_call *c)
     return t->dev.plain(t->dev.self, d, c);
 }
 
-/* ---- what comes of it ---- */
+/* ---- after the call ---- */
 
-/* bad: a graph was worked on, and not for the first time, or in vain. */
+/* Counts a call for pauses. bad: the call made a wasted attempt (tree.h). */
 static void watch(df_tree *t, bool bad)
 {
     if (t->pause_left) {
@@ -411,7 +414,7 @@ deft_status df_tree_run(df_tree *t, df_diag *d, df_tree_call *c)
     return st;
 }
 
-/* ---- telling ---- */
+/* ---- statistics and dumps ---- */
 
 static df_tree_about about(const df_tree_node *n)
 {
