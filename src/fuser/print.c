@@ -28,7 +28,6 @@ static void put_ins(df_str *out, const df_ins *x, uint32_t i)
     case DF_K_store: df_str_fmt(out, " a%" PRIu64, x->imm); break;
     case DF_K_cast: df_str_put(out, x->imm == DF_CAST_EXACT ? " exact" : ""); break;
     case DF_K_check: df_str_fmt(out, " fault=%" PRIu64, x->imm); break;
-    default: break;
     }
     df_str_putc(out, '\n');
 }

@@ -67,8 +67,8 @@ static bool access_fits(const df_kernel *k, const df_ins *x)
     case DF_K_store: return a->kind == DF_ACCESS_STORE || a->kind == DF_ACCESS_SCRATCH;
     case DF_K_load_at: return a->kind == DF_ACCESS_AT;
     case DF_K_index: return a->kind == DF_ACCESS_INDEX;
-    default: return true;
     }
+    return true;
 }
 
 /* Whether x may read y, which stands before it. */

@@ -98,7 +98,6 @@ static void put_arg(df_str *out, uint32_t arg, const df_trace *t)
             if (k > 0) continue;
             df_str_fmt(out, "%%%" PRIu32 " %s %s", n, op, x->op == DF_OP_num ? "value" : "offset");
             return;
-        default: continue;
         }
     }
     df_str_fmt(out, "argument %" PRIu32, arg);

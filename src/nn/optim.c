@@ -66,8 +66,8 @@ static bool needs(const deft_optim_options *o, int state)
     switch (state) {
     case MEAN: return o->kind != DEFT_OPTIM_SGD || o->momentum != 0;
     case SQUARES: return o->kind != DEFT_OPTIM_SGD;
-    default: return o->accumulates;
     }
+    return o->accumulates;
 }
 
 static deft_tensor **tensors(deft_nn *nn, size_t n)

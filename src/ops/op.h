@@ -100,6 +100,25 @@ typedef struct df_op_info {
 
 extern const df_op_info df_op_infos[DF_N_OPS];
 
+/* The number of view ops. Code that follows each kind of view asserts how many it knows. */
+#define DF_VIEWS_leaf 0
+#define DF_VIEWS_unary 0
+#define DF_VIEWS_binary 0
+#define DF_VIEWS_ternary 0
+#define DF_VIEWS_reduce 0
+#define DF_VIEWS_scan 0
+#define DF_VIEWS_view 1
+#define DF_VIEWS_index 0
+#define DF_VIEWS_update 0
+#define DF_VIEWS_contract 0
+#define DF_VIEWS_routine 0
+#define DF_VIEWS_control 0
+enum {
+#define OP(id, n, class, facets) +DF_VIEWS_##class
+    DF_N_VIEWS = 0
+#include "ops/ops.def"
+};
+
 /* Finds an op by name; DF_N_OPS when there is none. */
 df_op df_op_find(const char *name, size_t n);
 

@@ -157,8 +157,9 @@ static deft_status see(finder *f, uint32_t k)
     case DF_OP_next:
     case DF_OP_stack: return see_list(f, k);
     case DF_OP_final: return see_final(f, k);
-    default: f->c->n_conds += n->op == DF_OP_cond; return join(f, k, n->n_src, &f->c->inside[k]);
     }
+    f->c->n_conds += n->op == DF_OP_cond;
+    return join(f, k, n->n_src, &f->c->inside[k]);
 }
 
 /* The checks that are possible only after all nodes were seen. */

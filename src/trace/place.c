@@ -31,6 +31,8 @@ static void drive(df_view_place *to, uint32_t j, const df_view_place *at, int of
                                       : s->op(s->user, DF_SLOT_mul, coef, at->coef[of]);
 }
 
+_Static_assert(DF_N_VIEWS == 7, "a new view needs a case in through");
+
 /* Turns a place relative to view x into a place relative to the operand of x. Returns false when x
  * cannot be followed: it is no view, or a reshape or an expand. */
 static bool through(const df_trace *t, const df_node *x, const df_place_terms *s, df_view_place *at)
@@ -69,7 +71,8 @@ static bool through(const df_trace *t, const df_node *x, const df_place_terms *s
         }
         break;
     }
-    default: return false;
+    case DF_OP_reshape:
+    case DF_OP_expand: return false;
     }
     at->base = x->src[0].i;
     at->rank = rank;

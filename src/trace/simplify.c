@@ -199,6 +199,38 @@ static bool constant_of(double v, deft_dtype t, df_node *out)
     return true;
 }
 
+/* op on constants, in double. Returns false for an op that is not listed. */
+static bool evaluate(df_op op, deft_dtype t, deft_dtype out, const double v[3], double *r)
+{
+    const double a = v[0], b = v[1];
+    const bool whole = !df_is_float(t);
+    switch ((int)op) {
+    case DF_OP_neg: *r = whole ? 0 - a : -a; return true;
+    case DF_OP_abs: *r = fabs(a); return true;
+    case DF_OP_square: *r = a * a; return true;
+    case DF_OP_relu: *r = a > 0 ? a : 0; return true;
+    case DF_OP_sqrt: *r = sqrt(a); return true;
+    case DF_OP_reciprocal: *r = 1 / a; return true;
+    case DF_OP_add: *r = a + b; return true;
+    case DF_OP_sub: *r = a - b; return true;
+    case DF_OP_mul: *r = a * b; return true;
+    case DF_OP_div: *r = a / b; return true;
+    case DF_OP_minimum: *r = a < b ? a : b; return true;
+    case DF_OP_maximum: *r = a > b ? a : b; return true;
+    case DF_OP_eq: *r = a == b; return true;
+    case DF_OP_ne: *r = a != b; return true;
+    case DF_OP_lt: *r = a < b; return true;
+    case DF_OP_le: *r = a <= b; return true;
+    case DF_OP_logical_not: *r = a == 0; return true;
+    case DF_OP_where: *r = a != 0 ? b : v[2]; return true;
+    case DF_OP_cast:
+        if (!df_is_float(out) && out != DEFT_BOOL && trunc(a) != a) return false;
+        *r = out == DEFT_BOOL ? a != 0 : a;
+        return true;
+    }
+    return false;
+}
+
 /* Computes op on constants in double. Returns false when the result would be rounded, or when op
  * is not listed. Integers of 32 bits are exact in double, and so are those of their sums and
  * products that constant_of keeps. Products of two f32 are exact in double. An inexact quotient or
@@ -207,31 +239,7 @@ static bool compute(df_op op, deft_dtype t, deft_dtype out, const double v[3], d
 {
     const double a = v[0], b = v[1];
     const bool whole = !df_is_float(t);
-    switch ((int)op) {
-    case DF_OP_neg: *r = whole ? 0 - a : -a; break;
-    case DF_OP_abs: *r = fabs(a); break;
-    case DF_OP_square: *r = a * a; break;
-    case DF_OP_relu: *r = a > 0 ? a : 0; break;
-    case DF_OP_sqrt: *r = sqrt(a); break;
-    case DF_OP_reciprocal: *r = 1 / a; break;
-    case DF_OP_add: *r = a + b; break;
-    case DF_OP_sub: *r = a - b; break;
-    case DF_OP_mul: *r = a * b; break;
-    case DF_OP_div: *r = a / b; break;
-    case DF_OP_minimum: *r = a < b ? a : b; break;
-    case DF_OP_maximum: *r = a > b ? a : b; break;
-    case DF_OP_eq: *r = a == b; break;
-    case DF_OP_ne: *r = a != b; break;
-    case DF_OP_lt: *r = a < b; break;
-    case DF_OP_le: *r = a <= b; break;
-    case DF_OP_logical_not: *r = a == 0; break;
-    case DF_OP_where: *r = a != 0 ? b : v[2]; break;
-    case DF_OP_cast:
-        if (!df_is_float(out) && out != DEFT_BOOL && trunc(a) != a) return false;
-        *r = out == DEFT_BOOL ? a != 0 : a;
-        break;
-    default: return false;
-    }
+    if (!evaluate(op, t, out, v, r)) return false;
     if (op == DF_OP_add || op == DF_OP_sub) {
         /* The error of a sum, by Knuth's TwoSum; the sign of a zero follows the rounding mode. */
         const double y = op == DF_OP_add ? b : -b, z = *r - a;

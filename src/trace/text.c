@@ -177,12 +177,9 @@ void df_text_put_loop(df_str *out, uint32_t attr)
 
 df_text_form df_text_form_of(df_op op)
 {
-    switch (df_op_infos[op].cls) {
-    case DF_CLASS_reduce: return DF_TEXT_reduce;
-    case DF_CLASS_scan: return DF_TEXT_axis;
-    case DF_CLASS_index: return DF_TEXT_axis;
-    default: break;
-    }
+    const uint8_t class = df_op_infos[op].cls;
+    if (class == DF_CLASS_reduce) return DF_TEXT_reduce;
+    if (class == DF_CLASS_scan || class == DF_CLASS_index) return DF_TEXT_axis;
     static const struct {
         uint8_t op, form;
     } forms[] = {

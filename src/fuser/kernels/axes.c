@@ -170,8 +170,8 @@ static double ins_cost(const df_ins *i)
     case DF_K_rem: return 5;
     case DF_K_sqrt: return 6;
     case DF_K_load_at: return 8;
-    default: return 1;
     }
+    return 1;
 }
 
 deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)

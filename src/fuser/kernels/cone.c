@@ -484,8 +484,8 @@ static void expand_leaf(pass *p, cone *c, uint32_t i)
         it->kind = IT_RANDOM;
         c->n_ops += 8; /* shorter than its 100 instructions: often all words of one draw are used */
         return;
-    default: it->kind = IT_NUM;
     }
+    it->kind = IT_NUM;
 }
 
 static void expand(pass *p, cone *c, uint32_t i)

@@ -179,6 +179,8 @@ static void dims_expand(pass *p, uint32_t n)
     }
 }
 
+_Static_assert(DF_N_VIEWS == 7, "a new view needs a case in dims_move, or its own");
+
 static void dims_move(pass *p, uint32_t n)
 {
     const df_node *const x = node_of(p, n);
@@ -197,7 +199,7 @@ static void dims_move(pass *p, uint32_t n)
         for (uint32_t i = 0; i < x->rank; i++)
             set_cls(p, n, i, x->attr >> i & 1 ? CLS_ONE : df_fuse_cls(p, src, at++));
         return;
-    default: /* diagonal */
+    case DF_OP_diagonal:
         for (uint32_t j = 0; j < rank; j++)
             if (j != (x->attr & 15) && j != (x->attr >> 4 & 15))
                 set_cls(p, n, at++, df_fuse_cls(p, src, j));

@@ -165,23 +165,27 @@ static bool linear_slice(pass *p, uint32_t node, index_map *m)
     return true;
 }
 
+_Static_assert(DF_N_VIEWS == 7, "a new view needs a case in view_linear");
+
 static uint32_t view_linear(pass *p, uint32_t node, const index_map *m, bool *self)
 {
     const df_node *const x = node_of(p, node);
     const uint32_t src = x->src[0].i;
     index_map out = *m;
     uint32_t axis;
-    bool ok;
+    bool ok = false;
     switch (x->op) {
     case DF_OP_reshape:
     case DF_OP_squeeze:
     case DF_OP_unsqueeze: ok = true; break;
     case DF_OP_slice: ok = linear_slice(p, node, &out); break;
     case DF_OP_permute: ok = keeps_order(p, node); break;
-    default:
+    case DF_OP_expand:
+    case DF_OP_diagonal:
         ok = same_axes(p, node, src);
         if (!ok && x->op == DF_OP_expand && n_long_axes(p, src, &axis) == 0)
             return df_map_zero(p, node_of(p, src)->rank);
+        break;
     }
     if (ok) return land(p, &out, src);
     *self = true;
@@ -231,6 +235,8 @@ static void view_diagonal(pass *p, uint32_t node, const index_map *m, index_map 
     }
 }
 
+_Static_assert(DF_N_VIEWS == 7, "a new view needs a case in df_map_view");
+
 uint32_t df_map_view(pass *p, uint32_t node, uint32_t map, bool *self)
 {
     const df_node *const x = node_of(p, node);
@@ -255,7 +261,7 @@ uint32_t df_map_view(pass *p, uint32_t node, uint32_t map, bool *self)
         for (uint32_t i = 0; i < x->rank; i++)
             if (!(x->attr >> i & 1)) move_axis(&out, at++, &m, i);
         break;
-    default: /* reshape */
+    case DF_OP_reshape:
         if (same_axes(p, node, src)) {
             uint32_t i = 0;
             for (uint32_t j = 0; j < rank; j++) {

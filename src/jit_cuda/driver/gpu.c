@@ -32,8 +32,8 @@ bool df_gpu_is_lasting(df_cu_result r)
     case 717: /* INVALID_ADDRESS_SPACE */
     case 718: /* INVALID_PC */
     case 719: /* LAUNCH_FAILED */ return true;
-    default: return false;
     }
+    return false;
 }
 
 /* Appends to d which launch an error may come from. */

@@ -117,10 +117,9 @@ static void put_value(df_cuda_gen *g, uint32_t i, const char *on, df_str *s)
             df_str_put(s, a);
             return;
         }
-        put_call(g, ins, s);
-        return;
-    default: put_call(g, ins, s);
+        break;
     }
+    put_call(g, ins, s);
 }
 
 /* ---- row level ---- */

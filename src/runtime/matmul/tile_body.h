@@ -85,7 +85,6 @@ TARGET DF_INLINE void NAME(column)(const df_block *g, const T *b, T *c, MASK mas
     case 3: NAME(tile)(g, a, b, c, mask, 3, vecs, masked); break;
     case 2: NAME(tile)(g, a, b, c, mask, 2, vecs, masked); break;
     case 1: NAME(tile)(g, a, b, c, mask, 1, vecs, masked); break;
-    default: break;
     }
 }
 
