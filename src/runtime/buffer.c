@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The caching allocator. Sizes are rounded up to classes, eight per power of two (at most an eighth
- * is wasted), and a freed block waits on the list of its class for the next request of that class;
- * a block is never split nor joined, so that its header can stay beside it for life and a request
- * served from the cache takes no memory at all.
+ * The caching allocator.
  *
- *   class lists  cls[c] -> newest -> ... -> oldest          which block to reuse: the warmest
- *   ring         ages.next = newest ... ages.prev = oldest  which block to give back first
+ * Sizes are rounded up to classes, eight per power of two, so that at most an eighth is wasted. A
+ * freed block goes to the list of its class and serves the next request of that class. Blocks are
+ * never split or joined. So a block keeps its header for life, and a request that the cache serves
+ * allocates nothing.
  *
- * Small blocks: one piece of mem, header in front, data at the next multiple of 64. Large ones: the
- * header in mem, the data mapped.
+ *   class lists  cls[c] -> newest -> ... -> oldest          the newest is reused first
+ *   ring         ages.next = newest ... ages.prev = oldest  the oldest is given back first
+ *
+ * A small block is one allocation from `mem`: the header, then the data at the next multiple of 64.
+ * A large block has its header in `mem`, and its data is mapped.
  */
 #include "runtime/buffer.h"
 
@@ -31,20 +33,20 @@ typedef struct link {
 } link;
 
 typedef struct block {
-    link age; /* first: a link is its block. Only while cached */
+    link age; /* must be first: a link is cast to its block. Used only while cached */
     df_buffer b;
     df_allocator *owner;
-    struct block *next, *prev; /* in its class, while cached */
-    size_t size;               /* of the class; 0: borrowed */
+    struct block *next, *prev; /* neighbours in the class list, while cached */
+    size_t size;               /* data bytes of the class; 0: the data is borrowed */
     bool mapped;
 } block;
 
 struct df_allocator {
     const df_mem *mem;
-    bool maps; /* large blocks come from the system */
+    bool maps; /* data of large blocks is mapped by the system, not taken from mem */
     uint64_t max_cached;
     df_fork_lock lock; /* guards all below */
-    bool has_lost;     /* buffers, in a forked child */
+    bool has_lost;     /* df_allocator_lost was called */
     block *cls[N_CLASSES];
     link ages;
     df_allocator_stats stats;
@@ -67,13 +69,15 @@ static block *block_of(df_buffer *b)
     return (block *)(void *)((char *)b - offsetof(block, b));
 }
 
+/* Returns the bytes that a block takes from mem. */
 static size_t head_size(const df_allocator *a, size_t size)
 {
     const bool apart = size == 0 || (a->maps && size >= MAP_FROM);
     return apart ? sizeof(block) : sizeof(block) + ALIGN + size;
 }
 
-/* A fresh block without references; NULL when there is no memory. size 0: a header alone. */
+/* Allocates a block without references. size 0: only a header. Returns NULL when memory runs out.
+ */
 static block *block_create(df_allocator *a, size_t size)
 {
     block *const k = df_mem_alloc(a->mem, head_size(a, size));
@@ -97,9 +101,10 @@ static void block_destroy(df_allocator *a, block *k)
     df_mem_free(a->mem, k, head_size(a, k->size));
 }
 
-/* ---- cache; all under the lock ---- */
+/* ---- cache; the caller holds the lock ---- */
 
-/* In a forked child these blocks stay with the process. */
+/* Empties the cache without freeing. In a forked child the lists may be damaged, so the child never
+ * uses these blocks again. */
 static void forget_cached(df_allocator *a)
 {
     memset(a->cls, 0, sizeof a->cls);
@@ -137,8 +142,8 @@ static void cache_take(df_allocator *a, block *k)
     a->stats.cached_bytes -= k->size;
 }
 
-/* Takes the oldest blocks out until at most `keep` bytes stay; returns them chained through next.
- */
+/* Takes the oldest blocks out of the cache until it holds at most `keep` bytes. Returns them as a
+ * chain through `next`. */
 static block *cache_shrink(df_allocator *a, uint64_t keep)
 {
     block *out = NULL;
@@ -151,7 +156,7 @@ static block *cache_shrink(df_allocator *a, uint64_t keep)
     return out;
 }
 
-/* Without the lock: unmapping is slow. */
+/* To be called without the lock, because unmapping is slow. */
 static void destroy_chain(df_allocator *a, block *k)
 {
     while (k) {
@@ -242,7 +247,7 @@ deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buff
     if (!k) {
         k = block_create(a, size);
         if (!k) {
-            df_allocator_trim(a); /* what other classes hold may be what is missing */
+            df_allocator_trim(a); /* blocks of other classes may be the memory that is missing */
             k = block_create(a, size);
         }
         if (!k) return df_fail_mem(d, "buffer", size);

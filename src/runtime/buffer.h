@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Memory for values: counted buffers from a caching allocator. 64-byte aligned, sizes padded to 64
- * bytes; huge pages from 2 MiB up; freed blocks are kept by size class and reused (a fresh 64 MB
- * buffer costs 14 times its fill), bounded by max_cached. Any thread.
+ * Memory for values: reference-counted buffers from a caching allocator.
+ *
+ * Data is aligned to 64 bytes, and sizes are padded to 64 bytes. Buffers of 2 MiB and more ask
+ * for huge pages. Freed blocks are kept by size class and reused, up to max_cached bytes in all;
+ * a fresh buffer of 64 MB costs 14 times what filling it costs. Any thread may call all
+ * functions.
  */
 #ifndef DF_RUNTIME_BUFFER_H
 #define DF_RUNTIME_BUFFER_H
@@ -14,42 +17,47 @@ typedef struct df_allocator df_allocator;
 
 typedef struct df_allocator_stats {
     uint64_t live_bytes, peak_bytes, cached_bytes;
-    uint64_t requests, system_allocations; /* how many requests went to the system */
+    uint64_t requests,
+        system_allocations; /* requests in all; those that the cache could not serve */
 } df_allocator_stats;
 
-/* mem: for bookkeeping and for blocks below 64 KiB; larger blocks are mapped (through mem when it
- * is not df_mem_system, so that tests can fail them). */
+/* mem serves bookkeeping and blocks below 64 KiB. Larger blocks are mapped by the system. When mem
+ * is not df_mem_system, they too come from mem, so that tests can make them fail. */
 deft_status df_allocator_create(df_diag *d, const df_mem *mem, uint64_t max_cached,
                                 df_allocator **out);
-void df_allocator_destroy(df_allocator **a); /* every buffer must be gone */
+/* All buffers must have been dropped. NULL in *a is ignored. */
+void df_allocator_destroy(df_allocator **a);
 df_allocator_stats df_allocator_read(df_allocator *a);
 void df_allocator_trim(df_allocator *a); /* gives cached blocks back to the system */
-/* In a forked child: a lost thread held buffers, which will never be gone. */
+/* For a forked child in which a missing thread held references: their buffers are never dropped.
+ * After this call, df_allocator_destroy accepts buffers that are still alive. */
 void df_allocator_lost(df_allocator *a);
 
 struct df_buffer;
 
-/* Memory that the host cannot read: a buffer's data is then an address of the device's. */
+/* The owner of a buffer in device memory. `data` of such a buffer is an address of the device. */
 typedef struct df_buffer_owner {
     struct df_device *dev;
-    void (*release)(struct df_buffer *b); /* the last reference is gone; any thread */
+    /* Called when the last reference is dropped, on any thread. */
+    void (*release)(struct df_buffer *b);
 } df_buffer_owner;
 
-/* Owned by every holder of a reference. data never moves. */
+/* Shared by all holders of a reference. `data` never changes. */
 typedef struct df_buffer {
     void *data;
-    int64_t bytes;               /* asked for */
-    df_allocator *from;          /* NULL: the caller's memory, only borrowed; or it has a home */
-    const df_buffer_owner *home; /* NULL: the host's memory */
+    int64_t bytes; /* as requested, without padding */
+    /* The allocator of the memory. NULL when the memory is borrowed, or belongs to `home`. */
+    df_allocator *from;
+    const df_buffer_owner *home; /* NULL: memory of the host */
     _Atomic uint32_t refs;
-    uint32_t cls; /* the allocator's own */
+    uint32_t cls; /* size class; for the allocator only */
 } df_buffer;
 
-/* refs = 1. bytes 0 gives a buffer with valid data. */
+/* Creates a buffer with one reference. bytes may be 0; `data` is then not NULL. */
 deft_status df_buffer_create(df_diag *d, df_allocator *a, int64_t bytes, df_buffer **out);
-/* Borrows the caller's memory. */
+/* Creates a buffer with one reference that borrows `data`. The caller's memory must outlive it. */
 deft_status df_buffer_wrap(df_diag *d, df_allocator *a, void *data, int64_t bytes, df_buffer **out);
-df_buffer *df_buffer_ref(df_buffer *b);
-void df_buffer_drop(df_buffer **b); /* NULL is fine; leaves *b NULL */
+df_buffer *df_buffer_ref(df_buffer *b); /* adds a reference; returns b */
+void df_buffer_drop(df_buffer **b);     /* *b may be NULL, and is NULL afterwards */
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The CPU device: owns pool, allocator, tiers and what matmul needs, and lends them to the
- * executor.
+ * The CPU device. It owns the thread pool, the allocator, the tiers, the micro-kernels and the
+ * BLAS, and lends them to the executor (exec.c), which runs the plans.
  */
 #include "runtime/cpu.h"
 
@@ -16,19 +16,19 @@
 #define DEFAULT_CODE ((uint64_t)256 << 20)
 
 typedef struct cpu {
-    df_device dev; /* first: a device is its cpu */
+    df_device dev; /* must be first: a df_device is cast to its cpu */
     const df_mem *mem;
     const df_log *log;
     df_executor exec;
     df_compiler compiler;
-    df_naming *naming; /* NULL: nobody asked */
+    df_naming *naming; /* NULL: compiled code gets no names */
     bool has_compiler;
     bool use_blas;
     df_fork_lock lock; /* guards the rest */
     df_gemm_kernel gemm[2];
     bool gemm_tried[2];
     _Atomic bool blas_tried;
-    _Atomic uint64_t n_prepared; /* plans, so far */
+    _Atomic uint64_t n_prepared; /* plans that were prepared so far */
 } cpu;
 
 static cpu *cpu_of(df_device *dev)
@@ -36,7 +36,8 @@ static cpu *cpu_of(df_device *dev)
     return (cpu *)(void *)dev;
 }
 
-/* In a forked child: who was at it is lost and may have been anywhere in it. No second try. */
+/* In a forked child, a missing thread may have been anywhere in the guarded code. The child then
+ * asks for no micro-kernels and no BLAS that the parent did not have. */
 static void lock(cpu *c)
 {
     if (!df_fork_lock_take(&c->lock)) return;
@@ -55,7 +56,8 @@ static void tell_gemm(cpu *c, deft_dtype t, const df_gemm_kernel *k, const df_pl
     df_tiers_log(c->exec.tiers, &e);
 }
 
-/* Gets once the micro-kernel for matmuls of dtype t. Without one they run on tiles of plain C. */
+/* Asks the compiler, once, for the micro-kernel for products of dtype t. Without a micro-kernel,
+ * products use the tiles in C. */
 static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
 {
     bool made = false;
@@ -77,7 +79,7 @@ static void prepare_gemm(cpu *c, deft_dtype t, const df_plan *plan)
     if (made) tell_gemm(c, t, &c->gemm[i], plan);
 }
 
-/* Before the first product in fast mode. */
+/* Opens a BLAS, once. Called before the first product in fast mode. */
 static void open_blas(cpu *c)
 {
     df_diag d = { 0 };

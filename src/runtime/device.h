@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What lies between plans and machines: the kernel ABI, the compiler vtable a CPU code generator
- * fills in, and the device vtable that the front door calls.
+ * The interfaces between plans and machines: the ABI of CPU kernels, the vtable of a CPU code
+ * generator, the interface of plug-ins, and the vtable of a device.
  */
 #ifndef DF_RUNTIME_DEVICE_H
 #define DF_RUNTIME_DEVICE_H
@@ -17,38 +17,51 @@
 
 /* ---- kernel ABI (CPU) ---- */
 
-/* Arguments of one segment, shared by all threads but for scratch, partial and fault. */
+/* Arguments of one segment. All threads share them, except scratch memory, `partial` and `fault`.
+ * Arrays are indexed by access, axis or number slot of the kernel. */
 typedef struct df_kargs {
-    char *const
-        *ptr; /* per access: address at all indices 0; INDEX: NULL; SCRATCH: this thread's */
-    const int64_t *stride; /* [access][n_axes], elements */
-    const int64_t *base;   /* per access: INDEX base value */
+    /* Per access: the address at which all indices are 0. NULL for INDEX accesses. SCRATCH accesses
+     * point into memory of the thread. */
+    char *const *ptr;
+    const int64_t *stride; /* [access][n_axes], in elements */
+    const int64_t *base;   /* per access: base value of an INDEX access */
     const int64_t *extent; /* per axis */
-    const uint64_t *num;   /* per number slot, bits */
-    uint64_t *partial;     /* split reductions: see below */
-    int64_t *fault; /* {id + 1 or 0, index, extent}: written by a failing check; any one wins */
+    const uint64_t *num;   /* per number slot: the bits of the number */
+    uint64_t *partial;     /* results of blocks, in split reductions: see df_kernel_fn */
+    /* {id + 1, index, extent} of a check that failed; {0, ...} when none did. When several checks
+     * fail, any of them is kept. */
+    int64_t *fault;
 } df_kargs;
 
-/* main: rows o in [o0, o1) of the linearized OUTER axes (1 when there are none); in MAP and COL, i
- * in [i0, i1) of INNER. i0 = 0, i1 = 1 in ROW.
+/* An entry point of a kernel. Any thread may call any of them, and callers may split ranges
+ * anywhere: the bits are the same.
  *
- * part (SPLIT kernels): row o0, blocks [i0, i1) of DF_BLOCK reduced elements: stage 0 for them.
- * Block results go to partial[(acc * n_blocks + block) * inner + i], n_blocks = ceil(L / DF_BLOCK),
- * inner = INNER extent (1 in ROW), acc counting 8-byte slots in order of the reduce instructions
- * (argmin and argmax take two: value bits, index). ROW-level instructions of stage 0 are evaluated
- * again.
+ *   main  computes rows [o0, o1) of the linearized OUTER axes (one row without such axes).
+ *         In MAP and COL, [i0, i1) is a range of INNER. In ROW, i0 = 0 and i1 = 1.
+ *   part  runs stage 0 for blocks [i0, i1) of row o0. A block is DF_BLOCK reduced elements.
+ *   fin   joins the blocks of row o0 for i in [i0, i1), and runs the last stage.
  *
- * fin (SPLIT kernels): row o0, i in [i0, i1): joins the blocks, then the last stage.
+ * Only SPLIT kernels have part and fin. part evaluates ROW-level instructions of stage 0 again.
+ * The result of a block is stored at
  *
- * Any thread; ranges may be split anywhere (COL and MAP vector tails give equal bits). */
+ *     partial[(acc * n_blocks + block) * inner + i]
+ *
+ * Here n_blocks is ceil(L / DF_BLOCK), for L reduced elements. `inner` is the extent of INNER, or 1
+ * in ROW. The index acc counts 8-byte words in the order of the reduce instructions. argmin and
+ * argmax take two words: the bits of the value, then the index. */
 typedef void (*df_kernel_fn)(const df_kargs *args, int64_t o0, int64_t o1, int64_t i0, int64_t i1);
 
 /* ---- compiled code ---- */
 
-/* A matmul micro-kernel: C[mr x nr] (+)= A panel * B panel; k ascending, acc = fma(a, b, acc).
- * A is packed [k][mr], B [k][nr] (zero-padded to full mr, nr); c has row stride ldc in elements.
- * first: start from zero, else from C. m <= mr rows and n <= nr columns of C exist.
- * next: fetched into L2 meanwhile, DF_GEMM_FETCH_BYTES per DF_GEMM_FETCH_STEPS of k; any address.
+/* A micro-kernel for products: C[mr x nr] (+)= panel of A * panel of B.
+ *
+ * Each element of C is a chain acc = fma(a, b, acc) with k ascending. `first` not 0: the chain
+ * starts from zero, else from the element of C. Panels are packed, [k][mr] for a and [k][nr] for b,
+ * and padded with zeros to full mr and nr. Rows of c are ldc elements apart. Only m <= mr rows and
+ * n <= nr columns of C exist; nothing else of c is touched.
+ *
+ * The kernel prefetches memory from `next` on into the L2 cache: DF_GEMM_FETCH_BYTES for each
+ * DF_GEMM_FETCH_STEPS of k. `next` may be any address.
  */
 typedef void (*df_gemm_fn)(int64_t k, const void *a, const void *b, void *c, int64_t ldc, int64_t m,
                            int64_t n, int64_t first, const void *next);
@@ -58,190 +71,226 @@ typedef void (*df_gemm_fn)(int64_t k, const void *a, const void *b, void *c, int
 typedef struct df_gemm_kernel {
     df_gemm_fn fn;
     uint32_t mr, nr;
-    uint32_t size; /* of its code, in bytes; 0: unknown */
+    uint32_t size; /* of the machine code, in bytes; 0: unknown */
 } df_gemm_kernel;
 
-/* main, part, fin; and of SPLIT kernels what all three go on to, which nobody calls by itself. */
+/* The functions of a kernel's code: main, part, fin and body. */
 enum { DF_CODE_PIECES = 4 };
 
 typedef struct df_code {
-    df_kernel_fn main, part, fin; /* part and fin: SPLIT kernels only */
-    size_t bytes;
-    void *owner; /* the compiler's */
+    df_kernel_fn main, part, fin; /* part and fin: NULL except in SPLIT kernels */
+    size_t bytes;                 /* memory of all code */
+    void *owner;                  /* for the compiler only */
+    /* The function that main, part and fin of a SPLIT kernel call. Nobody else calls it. NULL in
+     * other kernels. */
     const void *body;
     uint32_t size[DF_CODE_PIECES]; /* of main, part, fin and body, in bytes; 0: unknown */
-    void *shown[DF_CODE_PIECES];   /* naming.c's: what debuggers know of them */
+    void *shown[DF_CODE_PIECES];   /* results of show_debugger; for naming.c only */
 } df_code;
 
 typedef enum df_opt { DF_OPT_O0, DF_OPT_O2 } df_opt;
 
-/* Filled in by a code generator plug-in. All calls: any thread. */
+/* A CPU code generator. A plug-in fills this in. Any thread may call all functions, except destroy.
+ *
+ * A compiler may offer `start`, which loads the large libraries that compiling needs. The other
+ * functions start the compiler by themselves when it has not started. */
 typedef struct df_compiler {
-    const char *name; /* "llvm 19.1.7 znver5 64-byte vectors"; NULL where start is not */
+    const char *name; /* "llvm 19.1.7 znver5 64-byte vectors"; NULL when start is not NULL */
     void *self;
-    uint32_t vector_bytes; /* 16, 32 or 64; 0 where start is not NULL */
-    /* Loads what compiling takes, which the calls below do too. A refusal is final: each later call
-     * gets the same status and sentence. NULL: it has started. */
+    uint32_t vector_bytes; /* 16, 32 or 64; 0 when start is not NULL */
+    /* Starts the compiler. A refusal is final: each later call returns the same status and
+     * sentence. NULL: the compiler has started. */
     deft_status (*start)(void *self, df_diag *d);
-    /* The compiler's name, or "interpreter: <why it was refused>", which stays until destroy; NULL
-     * before the start. vector_bytes may be NULL; it gets 0 unless the compiler has started. The
-     * call is NULL where start is. */
+    /* Returns the compiler's name, or "interpreter: <why it was refused>". The text lives until
+     * destroy. Returns NULL before the start. vector_bytes may be NULL; *vector_bytes is 0 unless
+     * the compiler has started. The member is NULL when start is NULL. */
     const char *(*describe)(void *self, uint32_t *vector_bytes);
+    /* Compiles n kernels as one module. out has n entries. On failure there is no code at all. */
     deft_status (*compile)(void *self, df_diag *d, const df_kernel *const *k, uint32_t n,
-                           df_opt level, df_code *out); /* a batch in one module; all or none */
-    /* A variant of k under facts: main alone, optimized. NULL: not offered. */
+                           df_opt level, df_code *out);
+    /* Compiles a variant of k that relies on facts: only `main`, at O2. NULL: not offered. */
     deft_status (*specialize)(void *self, df_diag *d, const df_kernel *k, const df_facts *facts,
                               df_code *out);
-    void (*release)(void *self, df_code *code); /* no thread may be running it */
-    /* Text of the IR or assembly for a named target ("x86-64-v4"), for dumps. */
+    /* Frees code. No thread may be running it. */
+    void (*release)(void *self, df_code *code);
+    /* Appends the IR or the assembly of k for a named target ("x86-64-v4") to out, for dumps. */
     deft_status (*show)(void *self, df_diag *d, const df_kernel *k, const char *target,
                         bool assembly, df_str *out);
-    deft_status (*gemm)(void *self, df_diag *d, deft_dtype t,
-                        df_gemm_kernel *out); /* compiled once, kept */
-    /* Makes `size` bytes of code at start known to debuggers under name, which is copied, until
-     * they are hidden again. NULL: no memory. The code must still be there when it is hidden. Both
-     * NULL: not offered. */
+    /* Gives the micro-kernel for products of dtype t. It is compiled once and lives until
+     * destroy. */
+    deft_status (*gemm)(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *out);
+    /* Shows `size` bytes of code at `start` to debuggers under a name, which is copied. Returns
+     * what hide_debugger needs, or NULL when memory runs out. The code must exist until
+     * hide_debugger has returned. Both members are NULL when this is not offered. */
     void *(*show_debugger)(void *self, const char *name, const void *start, size_t size);
-    void (*hide_debugger)(void *self, void *shown); /* NULL is fine */
+    void (*hide_debugger)(void *self, void *shown); /* shown may be NULL */
     void (*destroy)(void *self);
 } df_compiler;
 
 /* ---- plug-ins ---- */
 
-/* What a plug-in may use of the host: it links nothing of libdeft. */
+/* What libdeft passes to a plug-in, which does not link against libdeft. */
 typedef struct df_host {
-    uint32_t size;
-    const char *build_id; /* must equal the plug-in's */
+    uint32_t size;        /* sizeof(df_host) */
+    const char *build_id; /* must equal that of the plug-in */
     const df_mem *mem;
     const df_log *log;
-    deft_status (*fail)(df_diag *d, deft_status status, const char *fmt, ...);
-    void (*str_putn)(df_str *s, const char *text, size_t n);
-    const df_kop_info *kops;
-    uint32_t max_vector_bytes; /* 0: the host's own width; tests force 16 or 32 */
-    bool keep_frames;          /* profilers and debuggers walk stacks: code keeps frame pointers */
+    deft_status (*fail)(df_diag *d, deft_status status, const char *fmt, ...); /* df_fail */
+    void (*str_putn)(df_str *s, const char *text, size_t n);                   /* df_str_putn */
+    const df_kop_info *kops;                                                   /* df_kop_infos */
+    uint32_t max_vector_bytes; /* 0: the width of this machine; tests force 16 or 32 */
+    bool keep_frames;          /* code keeps frame pointers, for profilers and debuggers */
 } df_host;
 
-/* The one symbol of a CPU code generator: `df_plugin_cpu`. Refuses a host of another build. */
+/* The only symbol of a CPU code generator, `df_plugin_cpu`. Fills in *out. Fails for a host of
+ * another build. */
 typedef deft_status (*df_plugin_cpu_fn)(const df_host *host, const char *build_id, df_diag *d,
                                         df_compiler *out);
 #define DF_PLUGIN_CPU_SYMBOL "df_plugin_cpu"
 
 /* ---- device ---- */
 
-/* What a launch gets beside the plan and the trace. */
+/* What a run gets in addition to the plan and the trace. */
 typedef struct df_launch_io {
-    df_buffer **root; /* per root: NULL on entry; a new reference on success (NEW roots only) */
-    const df_buffer *const
-        *input; /* per trace input: its buffer, to take over when donated; may be NULL */
-    bool (*interrupted)(void *user); /* asked before each launch that could still be undone */
+    /* Per root: NULL on entry. On success, roots with a buffer of their own get a new reference;
+     * the others stay NULL. */
+    df_buffer **root;
+    /* Per trace input: its buffer, which a root may reuse when the input is donated. The array, or
+     * an entry, may be NULL: that input is then not donated. */
+    const df_buffer *const *input;
+    /* Called with `user` before each launch, while the run can still be undone. When it returns
+     * true, the run fails with DEFT_E_INTERRUPTED. May be NULL. */
+    bool (*interrupted)(void *user);
     void *user;
-    struct df_ring *ring; /* is told of each launch; NULL: not */
-    df_replay_event_fn
-        decided;       /* is told, with user, of each run that was no mere replay; NULL: not */
-    df_waiter *waiter; /* when the run waits for code; NULL: nobody asks. Stopped, the run fails as
-                        * if interrupted before its first launch */
-    struct df_queue *queue; /* of a device with memory of its own: where the work goes; else NULL */
+    struct df_ring *ring; /* gets a note for each launch; NULL: no notes */
+    /* Called with `user` for each run in a replayed queue that was not a plain hit. May be NULL. */
+    df_replay_event_fn decided;
+    /* Used while the run waits for code; may be NULL. When the waiter stops the wait, the run fails
+     * as if it was interrupted before its first launch. */
+    df_waiter *waiter;
+    struct df_queue *queue; /* where a device with device memory enqueues the run; else NULL */
 } df_launch_io;
 
 typedef struct df_run_stats {
-    uint64_t forks; /* launches that more than one thread took part in, or may have */
+    uint64_t forks; /* launches in which more than one thread took part, or could have */
     uint64_t launches, segments, bytes_allocated, donated, interpreted_segments;
-    uint64_t t_bind_ns, t_run_ns; /* only measured when asked for */
+    uint64_t t_bind_ns, t_run_ns; /* 0 unless the device measures them (df_cpu_options.measure) */
 } df_run_stats;
 
 typedef struct df_device df_device;
 
-/* How a queue's runs are replayed as graphs (docs/graphs.md). 0: the default. */
+/* How the runs of a queue are replayed as graphs (docs/graphs.md). 0 is the default of a field. */
 typedef struct df_replay_options {
-    uint32_t warm_after; /* runs at a place before one is recorded: 1 */
-    uint64_t max_pool_bytes;
+    uint32_t warm_after;     /* runs at a position of the tree before a graph is recorded; 0: 1 */
+    uint64_t max_pool_bytes; /* of the graph pool; 0: no bound */
 } df_replay_options;
 
-/* What a device offers whose memory the host cannot read: addresses in buffers, df_value and
- * df_input are then its own. A run there is *put in*: `run` returns before its results are there,
- * and what is put into the same queue later comes after it; but a plan with checks has been checked
- * when `run` returns. What fails later comes out of the calls that wait. Calls: any thread, those
- * with a queue one at a time for each queue. A buffer may be dropped while work on it is under way.
+/* The functions of a device with device memory, which the host cannot read. Addresses in its
+ * buffers, and in values and inputs that live there, are addresses of the device.
+ *
+ * Work is only enqueued: `run` returns before the results exist. Work of one queue runs in order.
+ * A plan with checks is an exception: the checks have been made when `run` returns. A failure that
+ * comes later is returned by the next function that waits. A buffer may be dropped while work in
+ * flight uses it.
+ *
+ * Any thread may call these functions. Calls with the same queue must not overlap.
  */
 typedef struct df_device_memory_ops {
-    /* theirs: a stream of the caller's, as the device has them (CUstream), which is used and not
-     * owned; NULL: one of its own. */
+    /* Creates a queue on the stream `theirs`, a CUstream that is borrowed. NULL: on a new stream
+     * that the queue owns. */
     deft_status (*queue_create)(df_device *dev, df_diag *d, void *theirs, struct df_queue **out);
-    void (*queue_destroy)(df_device *dev, struct df_queue **q); /* waits */
-    /* Until all that was put in is done. DEFT_E_BACKEND: something failed; d says what, where. */
+    void (*queue_destroy)(df_device *dev, struct df_queue **q); /* waits for the queue */
+    /* Waits until all work in the queue is done. DEFT_E_BACKEND: some work failed, and d names the
+     * failure and the work. */
     deft_status (*wait)(df_device *dev, df_diag *d, struct df_queue *q);
-    void *(*stream)(df_device *dev, struct df_queue *q); /* its CUstream */
+    void *(*stream)(df_device *dev, struct df_queue *q); /* returns the CUstream of q */
+    /* Creates a buffer of `bytes` bytes, for use in q. */
     deft_status (*create)(df_device *dev, df_diag *d, struct df_queue *q, int64_t bytes,
                           df_buffer **out);
-    /* Borrows memory of the device. DEFT_E_ARG: data is not there. */
+    /* Creates a buffer that borrows device memory of the caller. DEFT_E_ARG: data is not an address
+     * of this device. */
     deft_status (*wrap)(df_device *dev, df_diag *d, void *data, int64_t bytes, df_buffer **out);
-    /* From the host, which may change it as soon as this returns. */
+    /* Enqueues a copy from the host. The host may change `from` when this has returned. */
     deft_status (*put)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
                        size_t bytes);
-    /* To the host; waits. */
+    /* Copies to the host, and waits for the copy. */
     deft_status (*get)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
                        size_t bytes);
+    /* Enqueues a copy within the device. */
     deft_status (*copy)(df_device *dev, df_diag *d, struct df_queue *q, void *to, const void *from,
                         size_t bytes);
-    /* From another device of this kind, after what is in its queue now; what comes into that one
-     * later comes after the copy. */
+    /* Enqueues in q a copy from another device of this kind. The copy waits for the work that is
+     * in the queue `others` of that device now. Later work of `others` waits for the copy. */
     deft_status (*copy_peer)(df_device *dev, df_diag *d, struct df_queue *q, void *to,
                              df_device *other, struct df_queue *others, const void *from,
                              size_t bytes);
-    /* Has it put in, or what was put in for an equal one. out: of n_out, new references. */
+    /* Runs external work: calls w->fn, or enqueues again what an equal call has enqueued (see
+     * df_work.key). out gets w->n_out new references. */
     deft_status (*work)(df_device *dev, df_diag *d, struct df_queue *q, const df_work *w,
                         df_buffer **out);
     df_allocator_stats (*read)(df_device *dev);
-    /* Gives back what is cached, and the memory of graphs: of those in a run when that has ended.
-     */
+    /* Gives back cached memory and the memory of graphs. Graphs that are in flight are freed after
+     * they have ended. */
     void (*trim)(df_device *dev);
-    void (*settle)(df_device *dev); /* until no code is made beside runs; NULL: none ever is */
-    /* NULL, as the five that follow: not offered.
-     * Runs in q are replayed as graphs from now on. Before the first of them; once. DEFT_E_BACKEND:
-     * the device cannot, and q is as before. The rest does nothing, or gives zeros, where they
-     * are not. */
+    /* Waits until no background compilation is in progress. NULL: the device never compiles in the
+     * background. */
+    void (*settle)(df_device *dev);
+
+    /* The members from here to each_replay are all NULL when the device offers no graphs. For a
+     * queue without replay, they do nothing, or return zeros. */
+
+    /* Replays the runs of q as graphs from now on. To be called at most once, before the first run
+     * of q. DEFT_E_BACKEND: the device cannot do this, and q is unchanged. */
     deft_status (*replay)(df_device *dev, df_diag *d, struct df_queue *q,
                           const df_replay_options *wish);
-    void (*begin_generation)(df_device *dev, struct df_queue *q); /* a step begins */
+    void (*begin_generation)(df_device *dev, struct df_queue *q); /* called when a step begins */
     void (*trim_replay)(df_device *dev, struct df_queue *q);      /* drops all graphs */
     df_replay_stats (*read_replay)(df_device *dev, struct df_queue *q);
-    bool (*show_replay)(df_device *dev, struct df_queue *q, df_str *out); /* false: no memory */
-    /* Each node of the tree as it is. */
+    /* Appends the graph tree of q as text. Returns false when memory runs out. */
+    bool (*show_replay)(df_device *dev, struct df_queue *q, df_str *out);
+    /* Calls `tell` with each node of the graph tree, in its current state. */
     void (*each_replay)(df_device *dev, struct df_queue *q, df_replay_event_fn tell, void *user);
-    void (*destroy)(df_device **dev); /* all queues and buffers are gone */
+
+    void (*destroy)(df_device **dev); /* all queues and buffers must be gone */
 } df_device_memory_ops;
 
 struct df_device {
-    const char *name; /* for people; with `far` it says which it is: "cuda:0 (NVIDIA H100 PCIe)" */
+    /* For people. With device memory the name includes the ordinal: "cuda:0 (NVIDIA H100 PCIe)". */
+    const char *name;
     df_limits limits;
-    /* Looks up or starts the compilation of every kernel of a new plan. w: when that waits, NULL:
-     * nobody asks; DEFT_E_INTERRUPTED when it was stopped. */
+    /* Finds or compiles the code of every kernel of a new plan; the compilation may continue in the
+     * background. w is used while the call waits, and may be NULL. Returns DEFT_E_INTERRUPTED when
+     * w stopped the wait. */
     deft_status (*prepare)(df_device *dev, df_diag *d, df_plan *plan, df_waiter *w);
-    /* Runs a plan whose guards hold. slots: evaluated. All allocation precedes the first launch. On
-     * failure no root exists and no input was changed. */
+    /* Runs a plan whose guards hold; slots are evaluated. All memory is allocated before the first
+     * launch. On failure no root exists, and no input was changed. stats may be NULL. */
     deft_status (*run)(df_device *dev, df_diag *d, const df_plan *plan, const df_trace *t,
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
-    void (*release)(df_device *dev, df_plan *plan); /* drops what prepare attached */
-    df_allocator *allocator;                        /* NULL with `far` */
-    const df_device_memory_ops *far;                /* NULL: its memory is the host's */
+    void (*release)(df_device *dev, df_plan *plan); /* undoes prepare */
+    df_allocator *allocator;                        /* NULL for a device with device memory */
+    const df_device_memory_ops *far;                /* NULL: values live in memory of the host */
 };
 
-/* The symbols of a plug-in for GPUs. `df_plugin_gpu` makes the device with that ordinal, which must
- * be destroyed before the plug-in is closed. Both refuse a host of another build. host lasts as
- * long as the devices. */
+/* What a GPU device is created with. */
 typedef struct df_gpu_request {
-    uint32_t size;
+    uint32_t size; /* sizeof(df_gpu_request) */
     int ordinal;
-    uint64_t max_bytes, max_cached; /* of its memory; 0: no bound */
-    bool measure;
-    bool waits; /* runs wait for all code; else for what they cannot do without, see settle */
+    uint64_t max_bytes, max_cached; /* bounds on device memory; 0: no bound */
+    bool measure;                   /* fill in the times of df_run_stats */
+    /* Runs wait for all code. Otherwise they use a fallback while code is compiled in the
+     * background, where there is one; see settle. */
+    bool waits;
 } df_gpu_request;
+/* A symbol of a plug-in for GPUs, `df_plugin_gpu`. Creates the device with the ordinal of wish. The
+ * device must be destroyed before the plug-in is closed, and host must outlive the device. Fails
+ * for a host of another build. */
 typedef deft_status (*df_plugin_gpu_fn)(const df_host *host, const char *build_id, df_diag *d,
                                         const df_gpu_request *wish, df_device **out);
 #define DF_PLUGIN_GPU_SYMBOL "df_plugin_gpu"
 
-/* How many it could make, without making one: `df_plugin_gpu_count`. DEFT_E_BACKEND, with the
- * reason: the driver is not there, or gives none. */
+/* The other symbol, `df_plugin_gpu_count`. Gives the number of GPUs, without opening one. Returns
+ * DEFT_E_BACKEND, with the reason, when there is no driver or the driver finds no GPU. Fails for a
+ * host of another build. */
 typedef deft_status (*df_plugin_gpu_count_fn)(const df_host *host, const char *build_id, df_diag *d,
                                               int *out);
 #define DF_PLUGIN_GPU_COUNT_SYMBOL "df_plugin_gpu_count"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether a shared library's file is whole, before the loader of libraries maps it.
+ * Checks that the file of a shared library is complete, before the dynamic loader maps it.
  */
 #ifndef DF_RUNTIME_ELF_FILE_H
 #define DF_RUNTIME_ELF_FILE_H
@@ -9,9 +9,11 @@
 
 #include "base/compiler.h"
 
-/* Whether the file at path is a shared library for this machine of which nothing that the loader
- * reads lies outside the file or outside what it maps. false: why has a sentence with the path;
- * "No such file" stands in it when there is none. */
+/* Returns true when the file at path is a complete shared library for this machine. All that the
+ * loader reads must be inside the file and inside the range that it maps.
+ *
+ * Otherwise writes a sentence with the path to why, at most size bytes, and returns false. When
+ * the file does not exist, the sentence contains "No such file". */
 bool df_elf_file_check(const char *path, char *why, size_t size);
 
 #endif

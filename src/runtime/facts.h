@@ -1,29 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Facts: what is true of every launch that a *variant* of a kernel is made for, beyond what its
- * kernel says. The general code of a kernel relies on no extent, stride or number; a variant relies
- * on its facts, is called for launches of which they hold and for no other, and gives equal bits.
- * Facts are plain data: compared before each launch, printed, and read by a code generator.
+ * Facts: what is true of every launch for which a *variant* of a kernel is made.
+ *
+ * The general code of a kernel relies on no extent, stride or number. A variant relies on its
+ * facts. It is called only for launches of which the facts hold, and gives the same bits. Facts
+ * are plain data: compared before each launch, printed, and read by a code generator.
  */
 #ifndef DF_RUNTIME_FACTS_H
 #define DF_RUNTIME_FACTS_H
 
 #include "fuser/plan.h"
 
-#define DF_ANY (-1)         /* an extent */
-#define DF_FACT_NUMS 64     /* number slots beyond have no facts */
-#define DF_FACT_MULTIPLE 64 /* of what extents are multiples, or of nothing */
+#define DF_ANY (-1)         /* in df_facts.extent: the extent is not known */
+#define DF_FACT_NUMS 64     /* only number slots below this index can have facts */
+#define DF_FACT_MULTIPLE 64 /* the divisor of df_facts.multiple */
 
 typedef struct df_facts {
-    bool rows;     /* a call covers whole rows: i0 is 0, i1 the extent of INNER (MAP, COL) */
-    bool all;      /* and all of them: o0 is 0, o1 the product of the extents of OUTER */
+    bool rows;     /* each call covers full rows: i0 is 0, i1 the extent of INNER (MAP, COL) */
+    bool all;      /* each call covers all rows: o0 is 0, o1 the product of the extents of OUTER */
     bool multiple; /* extent of the vectorized axis, i0 and i1 are multiples of DF_FACT_MULTIPLE */
     uint64_t num_mask;           /* bit i: number slot i holds num[i] */
     int64_t extent[DF_MAX_AXES]; /* of each axis, or DF_ANY */
-    uint64_t num[DF_FACT_NUMS];  /* bits */
+    uint64_t num[DF_FACT_NUMS];  /* the bits of each number */
 } df_facts;
 
-/* The axis that lanes run along: INNER, the last RED axis of a ROW kernel; -1: none. */
+/* Returns the axis along which lanes run: INNER, or the last RED axis of a ROW kernel. Returns -1
+ * when the kernel has no such axis. */
 DF_INLINE int df_facts_vector_axis(const df_kernel *k)
 {
     int axis = -1;
@@ -32,8 +34,8 @@ DF_INLINE int df_facts_vector_axis(const df_kernel *k)
     return axis;
 }
 
-/* Whether x / d and x * (1 / d) are equal to the bit for every x: d is a power of two, and so is
- * its inverse. */
+/* Returns true when x / d and x * (1 / d) have equal bits for every x. This holds when d is a power
+ * of two, and neither d nor its inverse is subnormal. d holds the bits of a number of dtype t. */
 DF_INLINE bool df_facts_is_exact_divisor(deft_dtype t, uint64_t d)
 {
     const int mantissa = t == DEFT_F32 ? 23 : 52, most = t == DEFT_F32 ? 0xFF : 0x7FF;
@@ -43,8 +45,8 @@ DF_INLINE bool df_facts_is_exact_divisor(deft_dtype t, uint64_t d)
     return is_power && exponent > 0 && exponent < most - 1; /* 2^e and 2^-e: both normal */
 }
 
-/* The one number that is worth a variant: the divisor of a division made for every element. The
- * slot, or DF_NONE. */
+/* Returns the number slot of the divisor when ins is a division of floats for every element, and
+ * DF_NONE otherwise. No other use of a number is worth a variant. */
 DF_INLINE uint32_t df_facts_useful_slot(const df_kernel *k, const df_ins *ins)
 {
     if (ins->op != DF_K_div || ins->level != DF_LEVEL_ELEM) return DF_NONE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Running a plan of parts (loops, branches) on any device: what it does with memory goes through a
- * table, so that addresses are only the device's business.
+ * Runs a plan of parts (loops, branches) on any device. All access to memory goes through a table
+ * of functions of the device, so that this module never reads through an address.
  */
 #ifndef DF_RUNTIME_FLOW_H
 #define DF_RUNTIME_FLOW_H
@@ -12,43 +12,48 @@
 typedef struct df_flow_construct {
     const df_plan *plan;
     const df_part *part;
-    const df_trace *t; /* of plan, as slots are */
-    const int64_t *slots;
+    const df_trace *t;    /* the trace of plan */
+    const int64_t *slots; /* the slots of plan, evaluated */
     df_launch_io *io;
-    /* As the inputs of body and of other are bound: of ROW ports to the first row, of STATE and
-     * NUMBER ports to nothing. They may be changed. */
+    /* The inputs of part->body and part->other. A ROW port is bound to the first row, STATE and
+     * NUMBER ports have no address. The callee may change both arrays. */
     df_input *body, *other;
-    void *const *init; /* LOOP, per state: where it is at first */
-    const void *cond;  /* COND: where the condition is */
-    df_buffer **made;  /* out, per root of body: what it leaves behind; NULL: nobody wants it */
+    void *const *init; /* LOOP: per state, the address of its initial value */
+    const void *cond;  /* COND: the address of the condition */
+    /* Out: per root of body, a new reference to the state after the last iteration, all rows, or
+     * the result of a branch. An entry may stay NULL when nothing reads that result. */
+    df_buffer **made;
 } df_flow_construct;
 
-/* self: the device's own, of one run. What is put in is in order. */
+/* What a device does for a run of a plan of parts. `self` belongs to the device and to one run.
+ * All functions enqueue or execute their work in the order of the calls. */
 typedef struct df_flow_ops {
     const df_mem *mem;
-    /* A plan without parts. */
+    /* Runs a plan without parts; as df_device.run. */
     deft_status (*run)(void *self, df_diag *d, const df_plan *plan, const df_trace *t,
                        const int64_t *slots, df_launch_io *io, df_run_stats *stats);
     deft_status (*create)(void *self, df_diag *d, int64_t bytes, df_buffer **out);
     deft_status (*copy)(void *self, df_diag *d, void *to, const void *from, size_t bytes);
-    /* The first bytes, 8 at most, of bits. */
+    /* Writes the first `bytes` bytes of bits, 8 at most, to the address `to`. */
     deft_status (*put)(void *self, df_diag *d, void *to, uint64_t bits, size_t bytes);
-    /* Waits for it, where that is a matter of waiting. */
+    /* Reads the condition at address `at`. A GPU waits until it has been computed. */
     deft_status (*holds)(void *self, df_diag *d, const void *at, bool *out);
-    /* All of the loop that is `part` of plan, which has a tag (df_part_tag), in the device's own
-     * way. in: where each port of an iteration reads, of rows the first; NULL for states. out:
-     * where what each root of an iteration leaves behind goes, a state or all rows; NULL: nobody
-     * wants it. *done false: nothing was done, and the loop turns. NULL as a whole: it always does.
-     */
+    /* Runs all iterations of the loop `part`, which has a tag (df_part_tag), by special code.
+     *
+     * Port i of an iteration reads at in[i]. For rows this is the address of the first row, for
+     * states it is NULL. Root i writes its final state, or all its rows, to out[i], which is NULL
+     * when nothing reads them. When *done is false, the device has refused, nothing was done, and the
+     * loop runs one iteration at a time. The member may be NULL: the device always refuses. */
     deft_status (*run_tagged)(void *self, df_diag *d, const df_plan *plan, const df_part *part,
                               const int64_t *slots, void *const *in, void *const *out, bool *done);
-    /* All of a branch, or of a loop with a test, without a word to the host. *done false: nothing
-     * was done, and the host decides. NULL: it always does. */
+    /* Runs a branch, or a loop with a test, so that the device decides, without waiting for the
+     * host. *done = false: nothing was done, and the host decides. The member may be NULL: the host
+     * always decides. */
     deft_status (*run_whole)(void *self, df_diag *d, const df_flow_construct *w, bool *done);
-    bool reads_host; /* plans read the host's memory, so that numbers need not be put anywhere */
+    bool reads_host; /* plans can read memory of the host: iteration numbers need no copy */
 } df_flow_ops;
 
-/* df_device.run of a plan of parts. */
+/* Implements df_device.run for a plan of parts. */
 deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df_plan *plan,
                         const df_trace *t, const int64_t *slots, df_launch_io *io,
                         df_run_stats *stats);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Batched matrix product for DF_SEG_MATMUL: packing, cache blocking, micro-kernel, epilogue.
- * Strict: acc = fma(a, b, acc), k ascending, one chain per output; only M, N and batch are split.
- * Fast: the better of ours and a BLAS opened at run time, at one thread each, split by shape.
+ *
+ * Strict mode: each output is one chain acc = fma(a, b, acc) with k ascending. Threads share out
+ * M, N and the batch only, so that results do not depend on their number.
+ * Fast mode: a product goes to our own code or to a BLAS opened at run time, by its shape. Each
+ * of our threads calls the BLAS for a part of the product, and the BLAS uses one thread.
  */
 #ifndef DF_RUNTIME_MATMUL_H
 #define DF_RUNTIME_MATMUL_H
@@ -19,24 +22,28 @@ typedef struct df_matmul_job {
     int64_t batch_extent[DEFT_MAX_RANK];
     const char *a, *b;
     char *c; /* NULL: tiles only, the epilogue consumes them */
+    /* Strides in elements. Columns of c are contiguous. */
     int64_t a_batch[DEFT_MAX_RANK], b_batch[DEFT_MAX_RANK], c_batch[DEFT_MAX_RANK];
-    int64_t a_row, a_col, b_row, b_col, c_row; /* strides in elements; c columns are contiguous */
-    /* Runs the epilogue over rows [o0, o1) of (batch, m) linearized and columns [i0, i1), with C's
-     * element (o0, i0) at tile and row stride ld elements. NULL: none. */
+    int64_t a_row, a_col, b_row, b_col, c_row;
+    /* Called for each finished tile of C, on any thread of the pool; NULL: no epilogue. The tile
+     * covers rows [o0, o1) of (batch, m) linearized, and columns [i0, i1). Element (o0, i0) is at
+     * `tile`, and rows are ld elements apart. */
     void (*epilogue)(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
                      int64_t o1, int64_t i0, int64_t i1);
     void *user;
     bool fast;
 } df_matmul_job;
 
-/* Bytes of work space for one call (packing buffers of all threads). */
+/* Returns the bytes of workspace for one call: the packing buffers of all threads. */
 size_t df_matmul_work_size(const df_matmul_job *job, const df_gemm_kernel *g, uint32_t n_threads);
 
-/* Uses the pool; g NULL: portable C micro-kernel. */
+/* Computes the product on the threads of the pool. g NULL: the micro-kernels in C. blas NULL: no
+ * BLAS. `work` is workspace of df_matmul_work_size bytes for the same g. */
 void df_matmul_run(const df_matmul_job *job, const df_gemm_kernel *g, df_blas *blas, df_pool *pool,
                    void *work);
 
+/* Opens a BLAS library of the system. Returns DEFT_E_BACKEND when there is none. */
 deft_status df_blas_open(df_diag *d, const df_mem *mem, df_blas **out);
-void df_blas_close(df_blas **b);
+void df_blas_close(df_blas **b); /* *b may be NULL */
 
 #endif

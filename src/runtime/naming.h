@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of compiled code, for profilers and debuggers: "deft:mul,exp,sum@mlp.c:41#a1b2c3" is the
- * kernel of these operations, the last of them recorded at that line; behind # stand the first
- * digits of the kernel's name in the structured log. What follows says which of its codes:
+ * Names of compiled code, for profilers and debuggers. An example:
  *
- *   .O0        not optimized (the optimized one has no mark)
- *   .variant   for launches that are alike
- *   .main .part .fin
- *              entry points of a kernel whose rows can be split among threads; what they go on to,
- *              where the time is spent, has no mark
+ *     deft:mul,exp,sum@mlp.c:41#a1b2c3
+ *          operators   call #   the first digits of the kernel's name
+ *                      site     in the structured log
  *
- * Debuggers are told "deft_mul_exp_sum_mlp_c_41_a1b2c3", which can be typed.
+ * The call site is that of the last operator that was recorded. A suffix may follow, which names
+ * one of several codes of the kernel:
+ *
+ *     .O0                  code without optimization (optimized code has no suffix)
+ *     .variant             code of a variant
+ *     .main, .part, .fin   entry points of a SPLIT kernel. The function that they call has no
+ *                          suffix; the time is spent there
+ *
+ * Debuggers get "deft_mul_exp_sum_mlp_c_41_a1b2c3", which can be typed.
  */
 #ifndef DF_RUNTIME_NAMING_H
 #define DF_RUNTIME_NAMING_H
@@ -18,33 +22,39 @@
 #include "runtime/device.h"
 
 typedef struct df_naming_options {
-    const char *perf; /* "map", "jitdump"; NULL or "": none. Else told under the topic "error" */
-    const char *perf_dir; /* jitdump: the folder in which it makes its own; NULL: /tmp */
-    bool debugger;        /* GDB's JIT interface, where the compiler offers it */
+    /* The file for perf: "map" or "jitdump"; NULL or "": none. Another text is an error, which is
+     * logged under the topic "error"; there is no file then. */
+    const char *perf;
+    const char *perf_dir; /* for jitdump: the folder that gets a folder of its own; NULL: /tmp */
+    bool debugger;        /* use GDB's JIT interface, where the compiler offers it */
 } df_naming_options;
 
-/* Asked for by DEFT_PERF, DEFT_GDB and TMPDIR; all NULL and false in a set-user-id program. */
+/* Returns the options that DEFT_PERF, DEFT_GDB and TMPDIR ask for. In a set-user-id program all
+ * are NULL or false. */
 df_naming_options df_naming_wanted(void);
 
 typedef struct df_naming df_naming;
 
-/* NULL: nothing is asked for, or there is no memory, which is told. c is borrowed. */
+/* Returns NULL when the options ask for nothing, or when memory runs out, which is logged. c is
+ * borrowed; c NULL gives NULL. */
 df_naming *df_naming_open(const df_mem *mem, const df_log *log, const df_compiler *c,
                           const df_naming_options *o);
-void df_naming_close(df_naming **n); /* NULL is fine */
+void df_naming_close(df_naming **n); /* *n may be NULL */
 
+/* What a name is made of. */
 typedef struct df_code_about {
     const df_kernel *kernel;
     const char *ops; /* "mul, exp, sum" */
     uintptr_t site;
-    const char *mark; /* "", ".O0", ".variant" */
+    const char *mark; /* the suffix: "", ".O0" or ".variant" */
 } df_code_about;
 
-/* Any thread; n NULL: nothing happens. Code is shown before anybody runs it, and hidden before it
- * is released. Without memory it has no name. */
+/* Gives code a name. To be called before any thread runs the code. n may be NULL: the call then
+ * does nothing. When memory runs out, the code gets no name. Any thread. */
 void df_naming_show(df_naming *n, df_code *code, const df_code_about *about);
+/* Removes the names of code, before the code is released. n may be NULL. Any thread. */
 void df_naming_hide(df_naming *n, df_code *code);
-/* The same for a micro-kernel, which stays until n is closed. */
+/* Gives a micro-kernel a name, which stays until n is closed. To be called once per dtype. */
 void df_naming_show_gemm(df_naming *n, deft_dtype t, const df_gemm_kernel *k);
 
 #endif

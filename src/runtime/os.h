@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the runtime: what it asks of the operating system beyond POSIX threads. os_linux.c.
+ * Internal header of the runtime: services of the operating system beyond POSIX threads. They are
+ * implemented in os_linux.c.
  */
 #ifndef DF_RUNTIME_OS_H
 #define DF_RUNTIME_OS_H
@@ -12,52 +13,59 @@
 
 /* ---- memory ---- */
 
-/* Zeroed pages whose address is a multiple of 64; from 2 MiB up of 2 MiB, and asked to be huge.
- * NULL when there are none. */
+/* Maps zeroed pages. From 2 MiB up the address is a multiple of 2 MiB, and huge pages are
+ * requested. Returns NULL on failure. */
 void *df_os_map(size_t size);
 void df_os_unmap(void *p, size_t size);
 
-/* Whether so much more memory could be had in one piece. Takes none: another thread may take it
- * first. */
+/* Returns true when `size` bytes could be mapped in one piece. Nothing stays mapped, so another
+ * thread may use up that memory first. */
 bool df_os_has_room(size_t size);
-/* Whether the process has a limit on its address space or data. */
+/* Returns true when the process has a limit on its address space or data, or when this cannot be
+ * found out. */
 bool df_os_is_limited(void);
 
 /* ---- threads ---- */
 
-/* Sleeps while *word == value; may return early. */
+/* Sleeps while *word == value (a futex). May return early. */
 void df_os_wait(_Atomic uint32_t *word, uint32_t value);
+/* Wakes at most n threads that sleep on word. */
 void df_os_wake(_Atomic uint32_t *word, uint32_t n);
 
-/* How many processors the process may use: affinity mask and control group quota. At least 1. */
+/* Returns how many processors the process may use, at least 1. Both the affinity mask and the
+ * quota of the control group count. */
 uint32_t df_os_n_cpus(void);
 
-/* Numbers of the processors the process may use, the one we are on last; at most n. Returns how
- * many. */
+/* Writes the numbers of the processors that the process may use to cpus, at most n of them. The
+ * processor of the calling thread comes last. Returns how many were written. */
 uint32_t df_os_cpus(int *cpus, uint32_t n);
 
-/* Starts a thread in which every signal is blocked, with a stack of DF_OS_STACK whatever the limits
- * of the process say. cpu >= 0: pinned there, if that is allowed. false when the system refuses. */
+/* Starts a thread in which all signals are blocked. Its stack has DF_OS_STACK bytes, whatever the
+ * limits of the process are. cpu >= 0: the thread is pinned to that processor, where this is
+ * allowed. Returns false when the system refuses. */
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu);
 
-/* As main has it on Linux, which is what LLVM is made for. */
+/* The stack size that main has on Linux. LLVM is written for this size. */
 #define DF_OS_STACK ((size_t)8 << 20)
 
-/* Calls run(user), and returns true when that has ended. When the calling thread has less than
- * `stack` bytes of stack left (main counts as having 128 KiB), run is called in a thread as above,
- * which ends with it. Returns false when there is no such thread: nothing was called. */
+/* Calls run(user) and returns true after that call has ended. When the calling thread has less than
+ * `stack` bytes of stack left, run is called on a new thread, as df_os_thread makes it. The main
+ * thread counts as having 128 KiB left. Returns false, without a call of run, when no thread can
+ * be started. */
 bool df_os_call(size_t stack, void (*run)(void *user), void *user);
 
-int df_os_cpu(void);                       /* the processor we are on; -1: unknown */
-void df_os_pin(pthread_t thread, int cpu); /* only a wish */
-void df_os_be_patient(void); /* this thread does not push aside whoever wakes it; only a wish */
+int df_os_cpu(void);                       /* processor of the calling thread; -1: unknown */
+void df_os_pin(pthread_t thread, int cpu); /* the system may refuse; this is not reported */
+/* Asks that the calling thread does not preempt the thread that wakes it. The system may refuse. */
+void df_os_be_patient(void);
 
 uint64_t df_os_now_ns(void);
 
-/* Appends n bytes to the file at path, which is made for its owner alone when there is none. */
+/* Appends n bytes to the file at path. A new file is readable and writable by its owner only.
+ * Returns false on failure. */
 bool df_os_append(const char *path, const char *text, size_t n);
 
-/* In a spin loop: leaves the core to its other thread. */
+/* For spin loops: lets the other hardware thread of the core run. */
 #if defined(__x86_64__) || defined(__i386__)
 #define df_os_relax() __builtin_ia32_pause()
 #elif defined(__aarch64__)

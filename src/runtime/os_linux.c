@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The system calls of the runtime, for Linux.
+ * The services of os.h, for Linux.
  */
 #include "runtime/os.h"
 
@@ -39,7 +39,7 @@ void *df_os_map(size_t size)
     char *const end = at + ((size + 4095) & ~(size_t)4095);
     if (at > p) munmap(p, (size_t)(at - p));
     if (p + room > end) munmap(end, (size_t)(p + room - end));
-    (void)madvise(at, size, MADV_HUGEPAGE); /* only a wish */
+    (void)madvise(at, size, MADV_HUGEPAGE); /* the system may refuse */
     return at;
 }
 
@@ -48,7 +48,8 @@ void df_os_unmap(void *p, size_t size)
     munmap(p, size);
 }
 
-/* Not reserved: the kernel compares the size with limits, not with what is free. */
+/* With MAP_NORESERVE the kernel compares the size with the limits of the process, not with the
+ * memory that is free. */
 bool df_os_has_room(size_t size)
 {
     void *const p = mmap(NULL, size, PROT_READ | PROT_WRITE,
@@ -150,7 +151,7 @@ static bool start_thread(pthread_t *out, void *(*run)(void *), void *user, int c
 bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
 {
     sigset_t all, before;
-    /* A thread starts with its maker's mask. */
+    /* A new thread inherits the signal mask of the thread that creates it. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     bool ok = start_thread(out, run, user, cpu);
@@ -159,10 +160,11 @@ bool df_os_thread(pthread_t *out, void *(*run)(void *), void *user, int cpu)
     return ok;
 }
 
-/* The stack of main grows, and to learn how far takes reading a file. */
+/* The stack of the main thread grows on demand. Its limit could only be found by reading a file. */
 #define MAIN_STACK ((size_t)128 << 10)
 
-/* How much stack the calling thread has left, of main at least; 0: unknown. */
+/* Returns the bytes of stack that the calling thread has left, for main a lower bound. 0: unknown.
+ */
 static size_t stack_left(void)
 {
     void *base = NULL;

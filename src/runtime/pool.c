@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fork-join. Each thread has a home range of a region's tasks, so that from region to region a
- * thread meets the same memory; who has finished its own goes on in the others'. A range is
- * published as a ticket: the region's number in the upper half, the next task in the lower. Whoever
- * adds one to the ticket owns the task it saw.
+ * Fork-join on a pool of threads.
  *
- *   ticket  | region number | next task |      bounds  | region number | end of range |
+ * The tasks of a region are divided into ranges, and each thread has a home range. So from region
+ * to region a thread touches the same memory. A thread that has finished its home range takes
+ * tasks of other ranges. A range is published as two words:
  *
- * A worker that is late for a region may add to the ticket of any later time. It has a task only
- * when the region number in its ticket equals that in bounds, read afterwards, and its task is
- * below the end: a region cannot end before its handed-out tasks have, so that equal numbers mean
- * the region is still the one of the ticket. Nobody ever waits for a worker that sleeps.
+ *   ticket   | region number | next task    |
+ *   bounds   | region number | end of range |
+ *              upper 32 bits   lower 32 bits
  *
- * Workers spin for a while, because waking a halted processor costs some 25 us, then sleep on
- * `region`. A worker announces itself in n_asleep before it sleeps and the caller publishes before
- * it looks there (both sequentially consistent), so that no wake-up is lost. The caller spins and
- * then sleeps on n_done in the same way.
+ * A thread takes a task by adding one to the ticket. It owns the task number that it saw, under two
+ * conditions: the number is below the end, and both words have the same region number. The bounds
+ * are read after the ticket. The second condition is for late workers, which may add to the ticket
+ * of a later region. A region cannot end before all tasks that were taken have ended. So equal
+ * numbers mean that the region of the ticket still runs. No thread ever waits for a worker that
+ * sleeps.
  *
- * Workers are pinned, callers are not: where the system has put a caller on a worker's processor,
- * that worker moves to the one which nobody holds. Else both share a processor until the system
- * finds out, which takes milliseconds.
+ * Workers spin for a while, because waking a halted processor costs some 25 us. Then they sleep on
+ * `region`. A worker increments n_asleep before it sleeps, and the caller publishes the region
+ * before it reads n_asleep. Both are sequentially consistent, so that no wake-up is lost. The
+ * caller spins and then sleeps on n_done in the same way.
+ *
+ * Workers are pinned, and callers are not. When the system has put a caller on the processor of a
+ * worker, that worker moves to the processor that no worker uses. Otherwise both would share one
+ * processor until the system moves the caller, which takes milliseconds.
  */
 #include "runtime/pool.h"
 
@@ -31,9 +36,9 @@
 #include "runtime/os.h"
 
 #define SPIN_NS 40000
-#define MOVE_NS 1000000 /* between two moves of workers */
-/* A wake-up costs its caller some 5 us, a short region without workers loses some 0.5: after as
- * many as these, sleeping has cost as much as waking. */
+#define MOVE_NS 1000000 /* the shortest time between two moves of workers */
+/* Waking workers costs the caller some 5 us. A short region without workers loses some 0.5 us.
+ * After this many such regions, the sleeping workers have cost as much as waking them does. */
 #define SHORT_UNTIL_WAKE 16
 enum { MAX_THREADS = 1024, MAX_RANGES = 16 };
 
@@ -42,8 +47,8 @@ typedef void (*task_fn)(void *user, uint32_t i, uint32_t thread);
 typedef struct worker {
     df_pool *pool;
     uint32_t thread; /* from 1: the caller is 0 */
-    uint32_t seen;   /* the last region before it was started */
-    int cpu;         /* where it is pinned; -1: nowhere */
+    uint32_t seen;   /* number of the last region before the worker was started */
+    int cpu;         /* the processor that it is pinned to; -1: not pinned */
     pthread_t handle;
 } worker;
 
@@ -54,23 +59,23 @@ typedef struct range {
 
 struct df_pool {
     const df_mem *mem;
-    void *raw; /* what mem gave */
+    void *raw; /* the allocation that holds this struct, before alignment */
     worker *workers;
     uint32_t n_threads;
-    _Atomic uint32_t n_started; /* workers that exist; written under busy */
-    uint32_t n_tried;           /* the system refused the others: no second try */
+    _Atomic uint32_t n_started; /* workers that exist; written only by the owner of busy */
+    uint32_t n_tried;           /* workers that were tried to start; no second try. 0: not yet */
     df_fork_detector mark;
-    _Atomic uint32_t busy;     /* some thread is in a region */
-    _Atomic uint32_t n_missed; /* short regions since the last that workers could take part in */
-    int caller_cpu;            /* of the last region */
+    _Atomic uint32_t busy;     /* 1 while a thread runs a region on the pool: that thread owns it */
+    _Atomic uint32_t n_missed; /* short regions without workers, since the last with workers */
+    int caller_cpu;            /* processor of the caller in the last region */
     int free_cpu;              /* no worker is pinned there; -1: workers are not pinned */
     uint64_t moved_ns;         /* when a worker was moved last */
     uint32_t n_ranges;
     range ranges[MAX_RANGES];
-    alignas(64) _Atomic uint32_t region; /* the number once more: what workers sleep on */
-    uint32_t n;                          /* tasks of the region; read by owners of a task only */
-    task_fn task;                        /* as n */
-    void *user;                          /* as n */
+    alignas(64) _Atomic uint32_t region; /* number of the latest region; workers sleep on it */
+    uint32_t n;                          /* tasks of the region; only owners of a task read it */
+    task_fn task;                        /* as for n */
+    void *user;                          /* as for n */
     _Atomic uint32_t n_asleep;
     _Atomic bool stop;
     alignas(64) _Atomic uint32_t n_done;
@@ -98,9 +103,9 @@ static void take_part(df_pool *p, uint32_t thread)
     if (n_done == n && atomic_load(&p->caller_asleep)) df_os_wake(&p->n_done, 1);
 }
 
-/* Returns true once a region other than `*seen` is open, which is then `*seen`; false to end. The
- * number is read once: a second reading could find that of the pool's end, after which no other
- * comes. */
+/* Waits for a region other than *seen, stores its number in *seen and returns true. Returns false
+ * when the pool ends. The number is read only once: a second read could return the number that
+ * announces the end, and the worker would then wait for a region that never comes. */
 static bool wait_region(df_pool *p, uint32_t *seen)
 {
     const uint64_t until = df_os_now_ns() + SPIN_NS;
@@ -124,13 +129,13 @@ static void *work(void *user)
 {
     worker *const w = user;
     uint32_t seen = w->seen;
-    /* Whatever its starter's rounding mode was; the starter's own stays as it is. */
+    /* A thread inherits the rounding mode of the thread that started it. */
     (void)df_fp_enter();
     while (wait_region(w->pool, &seen)) take_part(w->pool, w->thread);
     return NULL;
 }
 
-/* Under busy. The first worker goes to the first processor that is not the caller's. */
+/* The caller owns busy. Workers get the processors in order, and the caller's is left over. */
 static void start_workers(df_pool *p)
 {
     int cpus[MAX_THREADS];
@@ -140,7 +145,7 @@ static void start_workers(df_pool *p)
     p->n_tried = p->n_threads - 1;
     for (uint32_t i = 0; i < p->n_tried; i++) {
         worker *const w = &p->workers[i];
-        /* More threads than processors: only tests ask for that, and the scheduler knows better. */
+        /* With more threads than processors, which only tests ask for, nothing is pinned. */
         *w = (worker){ .pool = p, .thread = i + 1, .seen = seen, .cpu = pin ? cpus[i] : -1 };
         if (!df_os_thread(&w->handle, work, w, w->cpu)) break;
         p->n_started++;
@@ -149,7 +154,8 @@ static void start_workers(df_pool *p)
     p->caller_cpu = -1;
 }
 
-/* Under busy. */
+/* Moves the worker that is pinned to `cpu`, the caller's processor, to the free one. The caller
+ * owns busy. */
 static void make_way(df_pool *p, int cpu)
 {
     p->caller_cpu = cpu;
@@ -159,7 +165,7 @@ static void make_way(df_pool *p, int cpu)
         if (w->cpu != cpu) continue;
         const uint64_t now = df_os_now_ns();
         if (now - p->moved_ns < MOVE_NS) {
-            p->caller_cpu = -1; /* two callers in turn: look again next time */
+            p->caller_cpu = -1; /* callers alternate between processors: look again next time */
             return;
         }
         p->moved_ns = now;
@@ -170,7 +176,7 @@ static void make_way(df_pool *p, int cpu)
     }
 }
 
-/* In a forked child: the workers do not exist, and nobody is in a region. */
+/* For a forked child, in which no workers exist and no thread is in a region. */
 static void restart_after_fork(df_pool *p)
 {
     p->n_started = p->n_tried = 0;

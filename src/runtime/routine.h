@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the runtime does by itself for DF_SEG_ROUTINE: work in which every result depends on all of
- * the operand, so that no kernel over a loop space fits. Plain C; integers, so that the bits depend
- * on nothing but the operand. The operand may lie at any address; the result is row-major i64. What
- * adds values at indices has a job of its own.
+ * Routines: the code for DF_SEG_ROUTINE segments, written by hand in C.
+ *
+ * Each result of a routine depends on all elements of its operand, so that no kernel over a loop
+ * space can compute it. Sorting and finding positions give integers, whose bits depend on the
+ * operand alone. Their operand needs no alignment, and their result is row-major i64. The routines
+ * that add values at indices have a job type of their own.
  */
 #ifndef DF_RUNTIME_ROUTINE_H
 #define DF_RUNTIME_ROUTINE_H
@@ -17,16 +19,17 @@ typedef struct df_routine_job {
     deft_dtype dtype; /* of the operand */
     const char *in;
     int64_t *out;
-    int64_t n, m;    /* extent of the last axis of the operand, of the result */
-    int64_t in_step; /* elements, along that axis */
+    int64_t n, m;    /* extent of the last axis of the operand, and of the result */
+    int64_t in_step; /* stride of the operand along that axis, in elements */
     int64_t n_batch; /* rows, row-major over batch_extent */
     uint32_t batch_rank;
-    int64_t batch_extent[DEFT_MAX_RANK], in_batch[DEFT_MAX_RANK];
+    int64_t batch_extent[DEFT_MAX_RANK], in_batch[DEFT_MAX_RANK]; /* in_batch: strides */
 } df_routine_job;
 
-/* Bytes of work space for a call on a pool of n_threads. */
+/* Returns the bytes of workspace that df_routine_run needs on a pool of n_threads. */
 size_t df_routine_work_size(const df_routine_job *job, uint32_t n_threads);
-void df_routine_run(const df_routine_job *job, df_pool *pool, void *work);
+/* Runs the job on the threads of the pool: df_argsort or df_which, by job->op. */
+void df_routine_run(const df_routine_job *job, df_pool *pool, void *work); /* work: aligned to 64 */
 
 /* ---- sort.c: argsort ---- */
 
@@ -40,23 +43,26 @@ void df_which(const df_routine_job *job, df_pool *pool, void *work);
 
 /* ---- scatter.c: scatter_add, index_add ---- */
 
-/* Over a box of values, row-major: the element of out at the position and its index gets a value
- * added. Along axes where out does not step, values meet. Steps are in elements. */
+/* Adds each value to one element of out. The values form a box of `rank` axes, in row-major order.
+ *
+ * For the value at position p, let i be the index at p. The value is added to the element of out at
+ * p * out_step + i * step. Several values may be added to one element, in row-major order. All
+ * steps are strides in elements, and may be 0. */
 typedef struct df_scatter_job {
     deft_dtype dtype; /* of values and out; not bool */
-    char *out;        /* holds what is added to; overlaps neither index nor value */
+    char *out;        /* holds initial values; overlaps neither index nor value */
     const int64_t *index;
     const char *value;
-    int64_t n, step; /* of the indexed axis of out; negative indices count from n */
+    int64_t n, step; /* extent and stride of the indexed axis of out; an index i < 0 means i + n */
     uint32_t rank;
     int64_t extent[DEFT_MAX_RANK], out_step[DEFT_MAX_RANK], index_step[DEFT_MAX_RANK],
         value_step[DEFT_MAX_RANK];
 } df_scatter_job;
 
-/* Whether all indices lie in [-n, n); else *bad is the first that does not. */
+/* Returns true when all indices are in [-n, n). Otherwise *bad is the first that is not. */
 bool df_scatter_check(const df_scatter_job *job, int64_t *bad);
-/* The same bits on any number of threads. false: *bad is the first index outside [-n, n), and out
- * has no meaning. */
+/* Runs the job. The bits do not depend on the number of threads. Returns false when an index is
+ * outside [-n, n): *bad is then the first such index, and the content of out is undefined. */
 bool df_scatter(const df_scatter_job *job, df_pool *pool, int64_t *bad);
 
 #endif

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who waits for the compiler, and may want to know how it goes, or to wait no longer.
+ * A waiter observes a thread that waits for the compiler. It gets reports of progress and can stop
+ * the wait.
  */
 #ifndef DF_RUNTIME_WAITER_H
 #define DF_RUNTIME_WAITER_H
 
 #include "base/compiler.h"
 
-#define DF_WAITER_NS UINT64_C(100000000) /* between two calls, and before the first */
+#define DF_WAITER_NS UINT64_C(100000000) /* 100 ms: between two calls, and before the first */
 
+/* The progress of one wait. */
 typedef struct df_waiting {
-    const char *ops; /* of a kernel that is in the compiler now: "mul, exp"; "": none of these is */
-    uintptr_t site;  /* its call site */
-    uint32_t n_done, n; /* of the kernels waited for */
+    const char *ops; /* "mul, exp": a kernel that is being compiled; "": none of these kernels is */
+    uintptr_t site;  /* call site of that kernel; 0: none */
+    uint32_t n_done, n; /* kernels that are compiled, and all kernels of this wait */
     uint64_t elapsed_ns;
 } df_waiting;
 
-/* One wait after another, on one thread. */
+/* May be used for several waits, one after another, on one thread. */
 typedef struct df_waiter {
-    /* Called by the thread that waits, with no lock held. false: it is not to wait any longer. */
+    /* Called on the thread that waits, with no lock held. Returns false to stop the wait. */
     bool (*go_on)(void *user, const df_waiting *now);
     void *user;
-    bool stopped; /* go_on has said false: nothing is waited for any more */
+    bool stopped; /* go_on has returned false: this wait and all later ones end at once */
 } df_waiter;
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Work of the caller's (deft/device.h) as a device gets it: df_device_memory_ops.work.
+ * External work (deft_device_work in deft/device.h) as a device gets it, through
+ * df_device_memory_ops.work.
  */
 #ifndef DF_RUNTIME_WORK_H
 #define DF_RUNTIME_WORK_H
@@ -10,20 +11,22 @@
 #include "deft/status.h"
 #include "runtime/replay_event.h"
 
-/* fn puts it into the stream that it is handed, and does not wait for it. */
 typedef struct df_work {
     const char *name;
+    /* Enqueues the work in `stream`, and returns without waiting for it. */
     deft_status (*fn)(void *stream, const void *const *in, void *const *out, void *user);
     void *user;
-    uint64_t key; /* 0: fn is called each time */
-    const void *const *in;
+    /* Not 0: while fn, user, key, addresses and form are equal, a replay may launch what fn
+     * enqueued before, without a call of fn. 0: fn is called each time. */
+    uint64_t key;
+    const void *const *in; /* addresses of the inputs */
     uint32_t n_in, n_out;
-    const int64_t *out_bytes;
-    const int64_t *form; /* what fn may go by besides: dtypes, extents */
+    const int64_t *out_bytes; /* sizes of the outputs */
+    const int64_t *form;      /* dtypes and extents of all tensors, on which fn may depend */
     uint32_t n_form;
-    uint32_t owner; /* for errors that come late, as df_plan has them */
+    uint32_t owner; /* as in df_plan; for failures that are found late */
     uintptr_t site;
-    df_replay_event_fn decided; /* as of a run (df_launch_io), with `listener` */
+    df_replay_event_fn decided; /* as in df_launch_io, but called with `listener`; may be NULL */
     void *listener;
 } df_work;
 
