@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a plan, a trace and slots to what kernels take. No device is known here.
+ * Computes the arguments of kernels and routines from a plan, a trace and slots. This file knows no
+ * device.
  */
 #include "runtime/bind.h"
 
@@ -19,7 +20,7 @@ static uint64_t number_bits(int64_t v, uint8_t dtype)
         uint64_t u;
     } f64;
     const deft_dtype t = (deft_dtype)dtype;
-    df_assert(!df_is_half(t)); /* no slot is a half */
+    df_assert(!df_is_half(t)); /* no number slot has a half-precision dtype */
     if (!df_is_float(t)) return df_int_bits(t, v);
     if (t == DEFT_F32) return f32.f = (float)v, f32.u;
     return f64.f = (double)v, f64.u;
@@ -83,10 +84,10 @@ int64_t df_bind_temporaries(const df_plan *plan, const int64_t *slots)
 df_buffer *df_bind_donated(const df_plan *plan, const df_plan_buf *b, const df_trace *t,
                            const int64_t *slots, const df_launch_io *io)
 {
-    /* Written while the run may still fail, it would be neither the old value nor the new one. */
+    /* While the run can still fail, the memory of an input must not be written. */
     if (b->donor == DF_NONE || b->first < plan->n_checked || !io->input) return NULL;
     const df_input *const in = &t->inputs[b->donor];
-    df_buffer *const from = (df_buffer *)(uintptr_t)io->input[b->donor]; /* ours to take over */
+    df_buffer *const from = (df_buffer *)(uintptr_t)io->input[b->donor]; /* may be donated */
     if (!(in->flags & DF_INPUT_SOLE) || !from) return NULL;
     df_assert(!(in->flags & DF_INPUT_WRAPPED) && (from->from || from->home));
     return from->data == in->data && from->bytes >= df_bind_bytes(b, slots) ? df_buffer_ref(from)
@@ -126,8 +127,9 @@ df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *co
     return job;
 }
 
-/* Axes of the values: the index's stand in place of the result's indexed one (index_add), or are
- * the same (scatter_add). */
+/* The axes of the job are those of the values. In index_add they are the axes of the result, with
+ * the indexed axis replaced by the axes of the index. In scatter_add they are the axes of the
+ * index. */
 df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *const *origin)
 {
     const uint32_t axis = seg->attr, n_index = seg->n_index;
@@ -151,7 +153,7 @@ df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *co
     return job;
 }
 
-/* ---- what cannot be undone ---- */
+/* ---- memory that outlives a failed run ---- */
 
 static bool is_kept(const df_plan *plan, const df_trace *t, char *const *origin, uint32_t buf)
 {
@@ -190,7 +192,7 @@ deft_status df_bind_fault(df_diag *d, const df_plan *plan, const df_trace *t,
     const uint64_t k = (uint64_t)fault[0] - 1;
     const df_plan_fault *const at = k < plan->n_faults ? &plan->faults[k] : NULL;
     const uint64_t node = at ? at->node : k;
-    /* A plan written by hand does not say what its numbers stand for. */
+    /* A plan that was written by hand has no list of faults. */
     const char *const op = at               ? df_op_infos[at->op].name
                            : k < t->n_nodes ? df_op_infos[t->nodes[k].op].name
                                             : "index";

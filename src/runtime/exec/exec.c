@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runs a plan. In this order, so that everything that can fail has failed before memory is written:
+ * Runs a plan on the CPU. The steps are in this order, so that everything that can fail has failed
+ * before memory is written:
  *
- *   measure   extents, estimated time and code of each segment; may wait for the compiler
- *   divide    which launches go parallel, and how each segment is cut
- *   lay out   one frame holds all arguments, partial results and per-thread areas; a run of the
- * plan and slots that it was last laid out for begins here buffers   roots (or their donors'
- * memory) and one arena for all temporaries bind      addresses, strides, numbers choose variants
- * of kernels, where one fits launch    one fork-join each; then faults of checks
+ *   measure    extents, estimated time and code of each segment; may wait for the compiler
+ *   divide     decide which launches run in parallel, and divide each segment into items
+ *   lay out    place all arguments, partial results and areas of threads in one block of memory
+ *   buffers    memory of roots (or of their donors), and one arena for all temporaries
+ *   bind       addresses, strides and numbers
+ *   choose     a variant of each kernel, where one fits
+ *   launch     one fork-join for each launch; afterwards, the faults that checks have found
  *
- * A frame is kept from run to run, so that a warm run takes no memory but that of its results and
- * makes no system call. Two runs at once: the second makes a frame of its own.
+ * The run layout is kept from run to run. A run with the same plan and the same sizes begins with
+ * "buffers". It allocates nothing but its results, and makes no system call. When two runs overlap,
+ * the second makes a run layout of its own.
  *
- * Division changes no bit (runtime/device.h), so that it may depend on the number of threads and on
- * estimates. A launch is cut into *items*: rows, or ranges of INNER within a row, or ranges of
- * blocks of a split reduction. Neighbouring items that are too small for a task share one.
+ * How work is divided changes no bit (runtime/device.h). So the division may depend on the number
+ * of threads and on estimates. An *item* is a group of rows, a range of INNER within a row, or a
+ * range of blocks of a split reduction. A *task* is one item, or several small neighbouring ones.
  */
 #include "runtime/exec/exec_run.h"
 #include "runtime/flow.h"
@@ -24,28 +27,30 @@
 
 #include "runtime/os.h"
 
-/* A launch goes parallel above this; a task should not be shorter than the other. Waking a worker
- * costs up to 25 us. */
+/* A launch that takes more than PARALLEL_NS runs in parallel. A task should take at least TASK_NS.
+ * Waking a worker costs up to 25 us. */
 #define PARALLEL_NS 40e3
 #define TASK_NS 12e3
 #define TASKS_PER_THREAD 8
-/* Per element and instruction. */
+/* Estimated time per element and instruction, of compiled code and of the interpreter. */
 #define CODE_NS 0.015
 #define INTERP_NS 0.06
-/* Of a loop with a proceed, at most. */
+/* Estimates for LOOP kernels: the most iterations of a loop that can end early (`proceed`), and the
+ * fewest lanes that an iteration is counted as. */
 #define EXPECTED_ITERATIONS 1024
 #define LOOP_LANES 64
 
-/* INNER is cut at multiples of these, so that neighbours share no cache line. COL's also serves
- * LOOP. */
+/* INNER is divided at multiples of these, so that neighbouring items share no cache line. COL_GRAIN
+ * also serves LOOP. A run layout with more work memory than MAX_KEPT_FRAME bytes is not kept. */
 enum { MAP_GRAIN = 4096, COL_GRAIN = 256, MAX_KEPT_FRAME = 64 << 20 };
 
-/* Thin segments ride on one of as many rows (the columns beside the inside of an array that is
- * written): so a row's ends are written by the thread, and at the time, that has its cache lines.
- */
+/* A thin segment, with at most THIN elements per row, is co-scheduled with a wide one that has as
+ * many rows. An example are the border columns of an array whose inside is written. The ends of a
+ * row are then written by the same thread as the rest of the row, while its cache lines are
+ * in the cache. Rows are taken RIDE_ELEMENTS elements at a time. */
 enum { THIN = 16, RIDE_ELEMENTS = 8192 };
 
-/* ---- frames ---- */
+/* ---- run layouts ---- */
 
 typedef struct block {
     char *at; /* 64-byte aligned within raw */
@@ -55,8 +60,8 @@ typedef struct block {
 
 struct df_run_layout {
     block segs, work, slots;
-    df_run run;      /* the latest, laid out in them */
-    uint64_t serial; /* of its plan; 0: none */
+    df_run run;      /* the latest run; its arrays are in the blocks above */
+    uint64_t serial; /* df_plan.serial of its plan; 0: there is no run to reuse */
 };
 
 static bool block_reserve(const df_mem *mem, block *b, size_t size)
@@ -110,8 +115,8 @@ static bool is_scratch(const df_kernel *k)
     return false;
 }
 
-/* The work of s, in elements. A loop that leaves when it likes may have any bound, and an iteration
- * of few lanes takes as long as one of several vectors. */
+/* Returns the work of s in elements. The bound of a loop that can end early says little, so it is
+ * limited. An iteration over few lanes takes as long as one over several vectors. */
 static double count_elements(const df_seg_run *s)
 {
     const df_kernel *const k = s->kernel;
@@ -133,8 +138,8 @@ static bool is_empty(const df_run *r, uint32_t buf)
     return buf == DF_NONE || df_run_slot(r, r->plan->bufs[buf].numel) == 0;
 }
 
-/* Whether all that seg writes has no elements, as the norms of any number of rows of none: then it
- * need not go over its rows, of which there may be billions. What checks indices is never idle. */
+/* Returns true when all buffers that seg writes have no elements. It then needs not iterate over
+ * its rows, of which there may be billions. A kernel that checks indices is never idle. */
 static bool is_idle(const df_run *r, const df_seg *seg)
 {
     const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
@@ -180,7 +185,7 @@ static void measure(df_run *r)
 
 /* ---- divide ---- */
 
-/* Cuts a row's extent into about `want` parts, each a multiple of grain. */
+/* Divides a row into about `want` parts. Each is a multiple of grain, except the last. */
 static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
 {
     s->part_extent = extent;
@@ -188,7 +193,8 @@ static void cut_row(df_seg_run *s, int64_t extent, int64_t want, int64_t grain)
     s->parts = df_min_i64(want, df_div_up(extent, grain));
 }
 
-/* Cuts s into about `want` items, at least one: beside much larger ones its share is none. */
+/* Divides s into about `want` items, and at least one. `want` is 0 for a segment that is small
+ * beside the others of its launch. */
 static void cut(df_seg_run *s, int64_t want)
 {
     if (want < 1) want = 1;
@@ -208,7 +214,7 @@ static void cut(df_seg_run *s, int64_t want)
     s->n_items = (uint32_t)(s->groups * s->parts);
 }
 
-/* The i-th of n nearly equal shares of extent begins here. */
+/* Returns where share i begins when extent is divided into n nearly equal shares. */
 static int64_t share(int64_t extent, int64_t i, int64_t n)
 {
     return extent / n * i + extent % n * i / n;
@@ -227,7 +233,7 @@ static bool has_rows(const df_seg_run *s)
 
 static void find_riders(df_run *r, const df_launch *l, uint32_t n)
 {
-    const df_seg_run *under = NULL; /* the wide one seen last */
+    const df_seg_run *under = NULL; /* the latest wide segment */
     for (uint32_t i = l->first; i < l->first + n; i++) {
         df_seg_run *const s = &r->segs[i];
         if (r->plan->segs[i].kind != DF_SEG_KERNEL || !has_rows(s)) continue;
@@ -254,14 +260,14 @@ static uint32_t divide_launch(df_run *r, const df_launch *l, uint32_t pool_threa
             total += r->segs[l->first + i].ns;
     const bool parallel = pool_threads > 1 && total > PARALLEL_NS;
     double target = total / (pool_threads * TASKS_PER_THREAD);
-    /* A multiple of the number of threads, so that all end together. */
+    /* The number of tasks is a multiple of the number of threads, so that all end together. */
     if (target < TASK_NS)
         target = total / (pool_threads * fmax(1, floor(total / TASK_NS / pool_threads)));
     for (uint32_t i = 0; i < l->n; i++) {
         df_seg_run *const s = &r->segs[l->first + i];
         s->first_item = n_items;
         if (r->plan->segs[l->first + i].kind != DF_SEG_KERNEL) continue;
-        if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* nothing to do */
+        if (s->n_outer <= 0 || s->n_inner <= 0 || s->rides) continue; /* no items of its own */
         cut(s, parallel && i < n_beside ? (int64_t)ceil(s->ns / target - 1e-6) : 1);
         if (i < n_beside) n_items += s->n_items;
     }
@@ -288,13 +294,13 @@ static df_call call_of(const df_seg_run *s, bool is_all)
     };
 }
 
-/* Riders are called with as many rows at a time as who they ride on. */
+/* Returns true when all rows of `under` and of its co-scheduled segments run in one call each. */
 static bool rides_whole(const df_seg_run *under)
 {
     return under->n_items == 1 && RIDE_ELEMENTS / under->n_inner >= under->n_outer;
 }
 
-/* The code of each kernel that fits this launch best. */
+/* Replaces the code of each kernel by the variant that fits this run best, if there is one. */
 static void choose(df_run *r)
 {
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
@@ -325,7 +331,7 @@ static df_kargs thread_args(const df_run *r, const df_seg_run *s, uint32_t threa
     return a;
 }
 
-/* Rows [row, end) of s, a few at a time, and of its riders. */
+/* Runs rows [row, end) of s and of its co-scheduled segments, a few rows at a time. */
 static void run_rows(const df_run *r, const df_seg_run *s, df_kargs *a, uint32_t thread,
                      int64_t row, int64_t end)
 {
@@ -368,7 +374,7 @@ static void run_task(void *user, uint32_t task, uint32_t thread)
     const df_run *const r = user;
     const uint32_t end = r->task_begin[task + 1];
     uint32_t item = r->task_begin[task];
-    /* The last segment that begins at or before item. */
+    /* Find the last segment whose first item is at or before `item`. */
     uint32_t lo = 0, hi = r->launch->n - r->launch->n_after;
     while (hi - lo > 1) {
         const uint32_t mid = (lo + hi) / 2;
@@ -413,8 +419,8 @@ static void finish_split(const df_run *r, const df_seg_run *s)
     }
 }
 
-/* Kernels first, together; then matmuls and routines, each of which takes the whole pool; then what
- * comes after. */
+/* Runs the kernels of a launch together. Products and routines run one by one, each on all threads
+ * of the pool. The small segments at the end (n_after) run last, on the calling thread. */
 static void run_launch(df_run *r, const df_launch *l, df_run_stats *stats)
 {
     r->launch = l;
@@ -454,7 +460,7 @@ static deft_status run_launches(df_run *r, df_diag *d, df_launch_io *io, df_run_
     bool may_stop = io->interrupted != NULL;
     for (uint32_t i = 0; checks && i < r->n_threads; i++)
         memset(df_run_thread_area(r, i), 0, 3 * sizeof(int64_t));
-    uint32_t n_checked = plan->n_checked; /* launches until all is known to be inside */
+    uint32_t n_checked = plan->n_checked; /* only the first n_checked launches can find a fault */
     if (plan->checks_first && kept) {
         df_run_check_inputs(r);
         TRY(report_fault(r, d));
@@ -478,9 +484,10 @@ done:
     return st;
 }
 
-/* ---- a run like the latest ---- */
+/* ---- reuse of a run layout ---- */
 
-/* Whether extents, strides and sizes are equal. A window that moves changes only addresses. */
+/* Returns true when extents, strides and sizes are equal in a and b. Other slots, such as the start
+ * of a moving window, change only addresses. */
 static bool has_sizes(const df_plan *plan, const int64_t *a, const int64_t *b)
 {
     if (!plan->sizes) return memcmp(a, b, plan->n_slots * sizeof *a) == 0;
@@ -489,9 +496,9 @@ static bool has_sizes(const df_plan *plan, const int64_t *a, const int64_t *b)
     return same;
 }
 
-/* Everything that follows from the plan and its sizes is as it was: only code, which may have
- * become better, addresses and numbers are looked up. false: it is not, or code came to where there
- * was none. */
+/* Fills in r from f, when f was made for the same plan and the same sizes. Only code, addresses and
+ * numbers must then be looked up again. Returns false when f does not fit, when the micro-kernels
+ * changed, or when a kernel that was interpreted has code, or the other way round. */
 static bool is_laid_out(df_run *r, const df_run_layout *f)
 {
     const df_plan *const plan = r->plan;
@@ -537,7 +544,7 @@ static deft_status lay_out(df_run *r, df_diag *d, df_run_layout *f)
     return DEFT_OK;
 }
 
-/* r, with nothing bound to it but what follows from plan and slots, is kept for the next run. */
+/* Keeps r for the next run. At this point r depends on the plan and the slots alone. */
 static void keep(df_run_layout *f, const df_run *r)
 {
     const size_t size = r->plan->n_slots * sizeof *r->slots;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run needs before its first launch: places in the frame, buffers, and the arguments of
- * every kernel. See exec.c.
+ * Prepares a run for its first launch: the run layout, buffers, and the arguments of every kernel.
+ * See exec.c.
  */
 #include "runtime/exec/exec_run.h"
 
@@ -9,7 +9,7 @@
 
 /* ---- lay out ---- */
 
-/* Words of partial results per row of a split segment. */
+/* Returns how many words of partial results a row of a split segment has. */
 static int64_t partial_words(const df_seg_run *s)
 {
     int64_t n = 0;
@@ -25,7 +25,7 @@ static void lay_out_kernel(df_run *r, const df_seg *seg, df_seg_run *s, df_bump 
 {
     const df_kernel *const k = s->kernel;
     const bool matmul = seg->kind == DF_SEG_MATMUL;
-    /* An epilogue's threads turn copies of their own, beside the original. */
+    /* Each thread of an epilogue changes a copy of its own. The original is kept beside them. */
     const size_t n_copies = matmul ? r->n_threads + 1u : s->per_thread ? r->n_threads : 1;
     const size_t n_strides = (size_t)k->n_access * k->n_axes;
     s->ptr = df_take(b, sizeof *s->ptr * k->n_access * n_copies);
@@ -89,7 +89,7 @@ deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buff
                 const int64_t bytes = df_bind_bytes(buf, r->slots);
                 TRY(df_buffer_create(d, r->x->allocator, bytes, &r->own[i]));
                 stats->bytes_allocated += (uint64_t)bytes;
-                /* The plan writes only a part and counts on finding the rest. */
+                /* The plan writes only a part of the root. The rest keeps the donor's values. */
                 if (buf->keep)
                     memcpy(r->own[i]->data, r->t->inputs[buf->donor].data, (size_t)bytes);
             }
@@ -121,7 +121,7 @@ void df_run_drop_buffers(df_run *r)
 
 /* ---- bind ---- */
 
-/* One copy of the pointers per thread, SCRATCH accesses pointing into the thread's own area. */
+/* Makes one copy of the pointers per thread. SCRATCH accesses point into the area of the thread. */
 static void bind_scratch(const df_run *r, const df_seg *seg, df_seg_run *s)
 {
     const df_kernel *const k = s->kernel;

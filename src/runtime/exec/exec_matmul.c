@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DF_SEG_MATMUL: from a segment to a df_matmul_job, and the epilogue kernel over its tiles.
+ * DF_SEG_MATMUL: makes a df_matmul_job from a segment, and runs the epilogue kernel over its tiles.
  *
- * Plans made for the CPU have no operands of halves (df_limits.lifts). Those of a GPU that are run
- * here after all have them made f32, row-major, before the product's own work space.
+ * Plans for the CPU have no half-precision operands (df_limits.lifts). A plan for a GPU may have
+ * them, and may run here as a fallback. Such operands are then converted to row-major f32, at the
+ * beginning of the workspace.
  */
 #include "runtime/exec/exec_run.h"
 
@@ -17,7 +18,7 @@ typedef struct epilogue {
     uint32_t c_access;
 } epilogue;
 
-/* The epilogue kernel over a tile of C: its access c_access is turned to where the tile lies. Row o
+/* Runs the epilogue kernel over a tile of C. Its access c_access is redirected to the tile. Row o
  * of the kernel is row o of (batch, m), so that the OUTER strides follow from ld. */
 static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t ld, int64_t o0,
                          int64_t o1, int64_t i0, int64_t i1)
@@ -42,7 +43,8 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
             by *= a.extent[j];
         }
     }
-    /* Rows are counted from the start of C, which need not exist: only the sum is an address. */
+    /* The kernel counts rows from the start of C, which need not exist. Only the sum of this
+     * pointer and the offset of an element in the tile is a valid address. */
     ptr[e->c_access] = (char *)((uintptr_t)tile - (uintptr_t)((o0 * ld + i0) * size));
     a.ptr = ptr;
     a.stride = stride;
@@ -50,7 +52,7 @@ static void run_epilogue(void *user, uint32_t thread, const char *tile, int64_t 
     df_run_main(e->r, s, &a, thread, o0, o1, i0, i1);
 }
 
-/* Strides of an operand that is made f32 first. */
+/* Computes the row-major strides of an operand that is converted to f32. */
 static void lay_dense(const df_matmul_job *j, int64_t rows, int64_t cols, int64_t *batch,
                       int64_t *row, int64_t *col)
 {
@@ -91,7 +93,7 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         lay_dense(job, job->k, job->n, job->b_batch, &job->b_row, &job->b_col);
 }
 
-/* Bytes of the operands that are made f32. */
+/* Returns the bytes that the f32 copy of operand a (or b) takes; 0 when it needs no copy. */
 static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
 {
     const bool is_lifted = (of_a ? seg->a_dtype : seg->b_dtype) != seg->dtype;
@@ -99,8 +101,8 @@ static size_t lifted_size(const df_matmul_job *j, const df_seg *seg, bool of_a)
     return is_lifted ? ((size_t)numel * sizeof(float) + 63) & ~(size_t)63 : 0;
 }
 
-/* The micro-kernel this run uses: the one its work space was measured for, though a better one may
- * be published meanwhile. */
+/* Returns the micro-kernel of this run: the one for which the workspace was measured. Another one
+ * may have been published since. */
 static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
 {
     return r->gemm[t == DEFT_F64];
@@ -112,7 +114,7 @@ static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
     return r->base[bind->buf] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
-/* Every number as it is. */
+/* Converts an operand of halves to f32, which is exact. Returns `to`. */
 static const char *lift(const df_run *r, const df_matmul_job *j, const df_bind *bind, deft_dtype t,
                         int64_t rows, int64_t cols, float *to)
 {
@@ -153,7 +155,7 @@ void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s)
     df_matmul_run(&job, gemm_of(r, seg->dtype), blas, r->x->pool, work);
 }
 
-/* Before the frame is laid out: matmuls use every thread of the pool. */
+/* Products use all threads of the pool. */
 void df_run_measure_matmuls(df_run *r)
 {
     const uint32_t n_threads = df_pool_threads(r->x->pool);
@@ -164,7 +166,7 @@ void df_run_measure_matmuls(df_run *r)
         if (seg->kind != DF_SEG_MATMUL) continue;
         r->n_threads = n_threads;
         matmul_job(r, seg, &job);
-        if (seg->c.buf != DF_NONE) job.c = (char *)r; /* only whether there is one counts here */
+        if (seg->c.buf != DF_NONE) job.c = (char *)r; /* any address: only NULL matters here */
         if (seg->kernel != DF_NONE) job.epilogue = run_epilogue;
         const size_t size = lifted_size(&job, seg, true) + lifted_size(&job, seg, false) +
                             df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches in the structured log, and their time by call site (spent.h). Bytes are those a launch
- * must read and write at least once: each access counts the elements it steps through; what is kept
- * in a tile or computed counts none.
- * Operations are those on floats in the kernel's instructions, a fused multiply and add two, and
- * those of products; min and comparisons count, casts and selections do not.
+ * Notes of launches in the structured log, and their time by call site (spent.h).
+ *
+ * The bytes of a launch are those that it must read or write at least once. Each access counts its
+ * elements along the axes on which its stride is not 0. Values in a tile and computed values count
+ * nothing. The operations of a launch are those on floats, in kernels and products. A fused
+ * multiply-add counts two; min and comparisons count; casts and selections do not.
  */
 #include "runtime/exec/exec_run.h"
 
@@ -38,7 +39,7 @@ static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
 {
     uint64_t batch = 1;
     for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
-    /* Of what is added: it, and what it is added to, read and written. */
+    /* scatter_add and index_add: each value is read, and its element is read and written. */
     if (df_op_writes_over((df_op)seg->op)) return 3 * batch * deft_dtype_size(seg->dtype);
     return batch * ((uint64_t)df_run_slot(r, seg->n) * deft_dtype_size(seg->dtype) +
                     (uint64_t)df_run_slot(r, seg->m) * sizeof(int64_t));
@@ -55,7 +56,7 @@ static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
     return bytes;
 }
 
-/* How many operations on floats one instruction is. */
+/* Returns how many operations on floats one instruction counts as. */
 static uint64_t ins_flops(const df_kernel *k, const df_ins *ins)
 {
     const uint32_t k_op = ins->op;
@@ -68,7 +69,8 @@ static uint64_t ins_flops(const df_kernel *k, const df_ins *ins)
     return kind == DF_KOP_map || kind == DF_KOP_reduce || kind == DF_KOP_scan;
 }
 
-/* Of a loop that leaves when it likes, which may have any bound, one iteration. */
+/* Returns true for a loop that can end early. Its bound says little, so it counts as one iteration.
+ */
 static bool has_proceed(const df_kernel *k)
 {
     for (uint32_t i = 0; k->mode == DF_MODE_LOOP && i < k->n_ins; i++)
@@ -105,7 +107,8 @@ static uint64_t seg_flops(const df_run *r, const df_seg *seg)
 
 /* ---- time by call site ---- */
 
-/* Of the last record that a segment stands for; where the trace has no sites, that of its plan. */
+/* Returns the call site of the last record that a segment computes. Where the trace has no sites,
+ * returns that of the plan. */
 static uintptr_t site_of(const df_run *r, const df_seg *seg)
 {
     const df_plan *const p = r->plan;
@@ -124,8 +127,8 @@ static const char *ops_of(const df_run *r, const df_seg *seg)
     return seg->kind == DF_SEG_MATMUL ? "matmul" : "a routine";
 }
 
-/* Segments of a launch run together: each is given its share by what it was expected to take. A
- * product costs m n k, of which a core does tens in a nanosecond. */
+/* The segments of a launch run together, so its time is shared out by their estimated times. A
+ * product costs m n k multiplications, of which a core does some tens in a nanosecond. */
 static double weight_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     double w = s->kernel ? s->ns : 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * DF_SEG_ROUTINE: from a segment to a df_routine_job.
+ * DF_SEG_ROUTINE: makes jobs of routine.h from segments, and runs them.
  */
 #include "runtime/exec/exec_run.h"
 #include "runtime/routine.h"
 
-/* One after the other, so that they share their work space. */
+/* Routines run one after another and share one workspace. */
 void df_run_measure_routines(df_run *r)
 {
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the executor: one run of a plan.
+ * Internal header of the executor: one run of a plan.
  *
- *   exec.c         the order of things; how work is divided; launches
- *   exec_bind.c    the frame's layout; buffers; arguments of kernels (bind.h)
- *   exec_matmul.c  products and their epilogues
- *   exec_routine.c what the runtime does by itself
- *   flow.c         plans of parts: loops, branches (flow.h)
- *   exec_notes.c    what the structured log hears of launches
+ *   exec.c           the order of the steps; how work is divided; launches
+ *   exec_bind.c      the run layout; buffers; arguments of kernels (bind.h)
+ *   exec_matmul.c    products and their epilogues
+ *   exec_routine.c   routines (routine.h)
+ *   exec_notes.c     notes and times of launches
+ *   flow.c           plans of parts: loops and branches (flow.h)
  */
 #ifndef DF_RUNTIME_EXEC_RUN_H
 #define DF_RUNTIME_EXEC_RUN_H
@@ -18,25 +18,30 @@
 #include "runtime/exec/exec.h"
 #include "runtime/interp/interp.h"
 
+/* One segment in a run. */
 typedef struct df_seg_run {
     const df_code *code;             /* NULL: interpret */
-    const df_kernel *kernel;         /* NULL: a matmul without epilogue, a routine */
-    int64_t n_outer, n_inner, n_red; /* n_inner: 1 in ROW */
-    double elements, ns;
-    /* how it is cut: items are (group of rows, part of a row), all but equal in size */
-    int64_t groups, parts, part_extent, grain; /* a part: elements of INNER, or blocks */
-    bool split;
-    uint32_t riders, next_rider; /* segments run along with this one's rows, a list; DF_NONE */
-    bool rides;
-    bool is_idle;  /* nothing of what it computes is stored anywhere: it is left out */
-    bool parallel; /* the launch that begins with this segment */
+    const df_kernel *kernel;         /* NULL: a product without epilogue, or a routine */
+    int64_t n_outer, n_inner, n_red; /* products of extents by role; n_inner is 1 in ROW */
+    double elements, ns;             /* estimated work and time */
+    /* The division: an item is one of `groups` groups of rows times one of `parts` parts of a row.
+     * Items have nearly equal sizes. A part is a range of part_extent elements of INNER, or of
+     * part_extent blocks when `split` is set. It begins at a multiple of grain. */
+    int64_t groups, parts, part_extent, grain;
+    bool split; /* the reduction is divided into blocks: part, then fin */
+    /* Co-scheduled segments, which run together with the rows of this one: the first of a list, and
+     * the next in the list of which this segment is a member. DF_NONE ends the list. */
+    uint32_t riders, next_rider;
+    bool rides;                   /* this segment is co-scheduled with another one */
+    bool is_idle;                 /* all buffers that it writes are empty: it is skipped */
+    bool parallel;                /* the launch that begins with this segment runs in parallel */
     uint32_t first_item, n_items; /* within its launch */
     uint64_t *partial;
-    int64_t partial_row; /* words of partial per row */
+    int64_t partial_row; /* words of `partial` per row */
     df_kargs args;
-    char **ptr; /* args.ptr; with SCRATCH: [thread][access] */
-    bool per_thread;
-    int64_t *epilogue_stride; /* matmul: [thread][access][axis] */
+    char **ptr;               /* args.ptr; with SCRATCH accesses [thread][access] */
+    bool per_thread;          /* the kernel has SCRATCH accesses: each thread has its own ptr */
+    int64_t *epilogue_stride; /* products: [thread][access][axis] */
 } df_seg_run;
 
 typedef struct df_run {
@@ -45,22 +50,22 @@ typedef struct df_run {
     const df_trace *t;
     const int64_t *slots;
     df_seg_run *segs;
-    char **base;          /* per buffer: its origin */
-    df_buffer **own;      /* per buffer: the reference of a ROOT until it is handed out */
-    uint32_t *task_begin; /* first item of each task of the current launch; one more at the end */
-    uint32_t n_threads;   /* that any launch uses */
-    uint32_t max_items;
-    size_t interp_size, scratch_size, thread_size; /* per thread */
-    char *threads; /* per thread: fault words (64 bytes), interpreter's work space, scratch rows */
-    const df_gemm_kernel *gemm[2]; /* f32, f64: read once, when the work space is measured */
+    char **base;          /* per buffer: the address of its first element */
+    df_buffer **own;      /* per buffer: the reference to a ROOT, until df_run_hand_out */
+    uint32_t *task_begin; /* first item of each task of the current launch, and the end */
+    uint32_t n_threads;   /* the most threads that any launch uses */
+    uint32_t max_items;   /* the most items of any launch */
+    size_t interp_size, scratch_size, thread_size; /* bytes per thread */
+    char *threads; /* per thread: fault words (64 bytes), interpreter workspace, scratch rows */
+    const df_gemm_kernel *gemm[2]; /* f32, f64: read once, when the workspace is measured */
     size_t matmul_size, routine_size;
     void *matmul_work, *routine_work;
-    const df_launch *launch; /* the current one */
-    bool is_inside;          /* df_tiers_choose */
-    df_waiter *waiter;       /* of df_launch_io */
+    const df_launch *launch; /* the current launch */
+    bool is_inside;          /* of df_tiers_choose */
+    df_waiter *waiter;       /* of df_launch_io; may be NULL */
 } df_run;
 
-/* Hands out pieces; at NULL it only adds up. */
+/* A bump allocator. With at == NULL it only adds up sizes. Pieces are aligned to 64 bytes. */
 typedef struct df_bump {
     char *at;
     size_t used;
@@ -99,39 +104,43 @@ DF_INLINE void df_run_main(const df_run *r, const df_seg_run *s, const df_kargs 
 
 /* ---- exec_bind.c ---- */
 
-/* Gives every array and area of the run its place; at NULL it only counts. */
+/* Takes the memory of every array and area of the run from b. */
 void df_run_lay_out(df_run *r, df_bump *b);
-/* Roots and the arena of temporaries. What was had on failure is in r->own and *arena. */
+/* Allocates roots and the arena of temporaries, or reuses the memory of donors, and fills in
+ * r->base. On failure the references so far are in r->own and *arena, for the caller to drop. */
 deft_status df_run_take_buffers(df_run *r, df_diag *d, df_launch_io *io, df_buffer **arena,
                                 df_run_stats *stats);
-void df_run_hand_out(df_run *r, df_launch_io *io); /* the roots: new references */
+void df_run_hand_out(df_run *r, df_launch_io *io); /* fills in io->root with new references */
 void df_run_drop_buffers(df_run *r);
-/* What follows from slots; and addresses and numbers. */
+/* Fills in extents and strides of a kernel's arguments. They depend on slots alone. */
 void df_run_bind_extents(const df_run *r, const df_seg *seg, df_seg_run *s);
+/* Fills in addresses and numbers. */
 void df_run_bind(const df_run *r, const df_seg *seg, df_seg_run *s);
 
 /* ---- exec_matmul.c ---- */
 
-/* The micro-kernel of now: i is 0 for f32, 1 for f64. */
+/* Returns the current micro-kernel; i is 0 for f32, 1 for f64. NULL: use the tiles in C. */
 DF_INLINE const df_gemm_kernel *df_run_gemm(df_executor *x, int i)
 {
     return atomic_load_explicit(&x->gemm[i], memory_order_acquire);
 }
 
-/* Before the layout: work space and threads that products need. */
+/* Determines the workspace and the threads that products need. Called before df_run_lay_out. */
 void df_run_measure_matmuls(df_run *r);
 void df_run_matmul(df_run *r, const df_seg *seg, const df_seg_run *s);
 
 /* ---- exec_routine.c ---- */
 
-void df_run_measure_routines(df_run *r); /* before the layout: work space */
+/* Determines the workspace that routines need. Called before df_run_lay_out. */
+void df_run_measure_routines(df_run *r);
 void df_run_routine(const df_run *r, const df_seg *seg);
-/* The indices that lie in inputs, before anything is written; a fault is noted as by a check. */
+/* Checks the indices of scatter_add and index_add that are inputs of the trace, before anything is
+ * written. The first fault is stored in the fault words of thread 0. */
 void df_run_check_inputs(const df_run *r);
 
 /* ---- exec_notes.c ---- */
 
-/* Launch `index` of the plan took ns. */
+/* Logs that launch `index` of the plan took ns. Adds its time by call site, too. */
 void df_run_log_launch(const df_run *r, uint32_t index, df_ring *ring, uint64_t ns);
 
 #endif

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan of parts: one after the other, each plan within by itself (the device's run). Loops turn
- * here, one iteration at a time; of a branch only the side that was asked for runs.
+ * Runs a plan of parts, one part after another. The device runs the plan within each part. Loops
+ * run here, one iteration at a time, unless the device can run them at once. Of a branch, only the
+ * side that the condition selects runs.
  *
- *   cell    data and the buffer that holds it; NULL: the trace's input
- *   state   of a loop: a cell of its own, handed from iteration to iteration. A plan may write the
- *           next state over it when nobody else holds it (DF_INPUT_SOLE), as at the end of a step
+ *   cell    an address and the buffer that holds the data; buffer NULL: an input of the trace
+ *   state   of a loop: a cell that passes from iteration to iteration. A plan may write the next
+ *           state into its memory when nothing else refers to the buffer (DF_INPUT_SOLE)
  *
- * Nothing that was there before is written before the last part, which therefore is the only one
- * that writes into the caller's memory: a run that fails leaves no trace.
+ * Only the last part writes memory that existed before the run, such as memory of the caller. So a
+ * run that fails in an earlier part changes nothing.
  */
 #include "runtime/flow.h"
 
@@ -17,29 +18,29 @@
 
 typedef struct cell {
     char *data;
-    df_buffer *buf; /* counted */
+    df_buffer *buf; /* a reference; NULL: the data is borrowed */
 } cell;
 
 typedef struct flow {
     const df_flow_ops *ops;
-    void *self; /* the device's */
+    void *self; /* passed to ops */
     df_diag *d;
     const df_plan *plan;
     const df_trace *t;
     const int64_t *slots;
     df_launch_io *io;
     df_run_stats *stats;
-    cell *cells;
-    cell *states;     /* of the loop that runs */
-    cell *rows;       /* its stacked rows, one cell each */
-    df_buffer **made; /* roots of the block that runs */
-    void **starts;    /* of a loop in one go: what it reads, */
-    void **ends;      /* and what it leaves behind */
-    df_input *inputs; /* and what it reads */
-    df_input *others; /* and what its other side does, if both run as a whole */
-    const df_buffer **bufs;
+    cell *cells;            /* of the plan */
+    cell *states;           /* states of the current loop */
+    cell *rows;             /* stacked rows of the current loop, one cell per root */
+    df_buffer **made;       /* per root of the current subplan: its result */
+    void **starts;          /* run_tagged: `in`, the addresses that an iteration reads */
+    void **ends;            /* run_tagged: `out`; run_whole: `init` */
+    df_input *inputs;       /* per input of the current subplan */
+    df_input *others;       /* per input of part->other, when run_whole gets both */
+    const df_buffer **bufs; /* per input of the current subplan: its buffer, or NULL */
     int64_t iteration;
-    df_buffer *number; /* the iteration, for plans that do not read the host's memory */
+    df_buffer *number; /* the iteration number on a device that cannot read memory of the host */
 } flow;
 
 /* ---- cells ---- */
@@ -62,7 +63,7 @@ static cell share(const cell *c)
     return (cell){ c->data, c->buf ? df_buffer_ref(c->buf) : NULL };
 }
 
-/* Cell i as it is before any part has run. */
+/* Initialises cell i, before any part has run. */
 static deft_status set_out(flow *f, uint32_t i)
 {
     const df_cell *const c = &f->plan->cells[i];
@@ -78,7 +79,7 @@ static deft_status set_out(flow *f, uint32_t i)
                        (size_t)bytes);
 }
 
-/* ---- one plan within ---- */
+/* ---- the plan within a part ---- */
 
 static void bind_port(const flow *f, const df_port *port, df_input *in, const df_buffer **buf)
 {
@@ -87,7 +88,7 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     *buf = NULL;
     switch ((df_port_kind)port->kind) {
     case DF_PORT_INPUT:
-        *in = f->t->inputs[port->index]; /* without its buffer it is not taken over */
+        *in = f->t->inputs[port->index]; /* *buf stays NULL: the input is not donated */
         return;
     case DF_PORT_CELL: from = &f->cells[port->index]; break;
     case DF_PORT_STATE: from = &f->states[port->index]; break;
@@ -112,13 +113,13 @@ static void bind_ports(flow *f, const df_subplan *b, df_input *inputs)
         bind_port(f, &b->port[i], &inputs[i], &f->bufs[i]);
 }
 
-/* Its roots are in f->made. */
+/* Runs the plan of b once. Its results are in f->made. */
 static deft_status run_block(flow *f, const df_subplan *b)
 {
     df_trace t = b->trace;
     df_run_stats mine = { 0 };
     t.inputs = f->inputs;
-    t.site = f->t->site; /* which a check names by nodes of that trace */
+    t.site = f->t->site; /* faults name nodes of the trace of the run */
     t.extents = f->t->extents;
     t.n_extents = f->t->n_extents;
     t.args = f->t->args;
@@ -189,7 +190,7 @@ static bool reads_number(const df_subplan *b)
     return false;
 }
 
-/* The iteration to where the plans within read it. */
+/* Writes the iteration number to device memory, where the plans within need it there. */
 static deft_status put_number(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
@@ -239,7 +240,7 @@ static void end_loop(flow *f, const df_part *part, bool ok)
     }
 }
 
-/* What the loop leaves behind, in f->made. */
+/* Allocates the final states and rows of a loop in f->made, and sets their addresses in f->ends. */
 static deft_status make_ends(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
@@ -258,7 +259,7 @@ done:
     return st;
 }
 
-/* The loop in one go, where the device has a way. */
+/* Runs a tagged loop by run_tagged. *done is false when the device refused. */
 static deft_status run_at_once(flow *f, const df_part *part, bool *done)
 {
     deft_status st = DEFT_OK;
@@ -276,7 +277,7 @@ done:
     return st;
 }
 
-/* A loop or a branch as a whole, where the device has a way. */
+/* Runs a loop or a branch by run_whole. *done is false when the device refused. */
 static deft_status run_as_whole(flow *f, const df_part *part, bool *done)
 {
     const bool is_loop = part->kind == DF_PART_LOOP;
@@ -303,7 +304,7 @@ static deft_status run_as_whole(flow *f, const df_part *part, bool *done)
     return st;
 }
 
-/* However many iterations there are, work that ran on this thread alone is one launch. */
+/* Counts a loop that ran on this thread alone as one launch, however many iterations it had. */
 static deft_status run_loop(flow *f, const df_part *part)
 {
     const uint64_t launches = f->stats->launches, forks = f->stats->forks;
@@ -340,9 +341,10 @@ done:
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- all parts ---- */
 
-/* Roots may share a buffer; what is the caller's memory, or will be, is copied. */
+/* Passes the roots to the caller. Roots may share a buffer. A cell without a buffer is an input of
+ * the trace, and is copied. */
 static deft_status hand_out(flow *f)
 {
     deft_status st = DEFT_OK;
@@ -368,7 +370,7 @@ static uint32_t most(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-/* Hands out pieces; at NULL it only adds up. */
+/* A bump allocator. With at == NULL it only adds up sizes. */
 typedef struct bump {
     char *at;
     size_t used;
@@ -423,7 +425,7 @@ deft_status df_flow_run(const df_flow_ops *ops, void *self, df_diag *d, const df
     lay_out(&f, &b);
     for (uint32_t i = 0; i < plan->n_cells; i++) TRY(set_out(&f, i));
     for (uint32_t i = 0; i < plan->n_parts; i++) {
-        if (plan->parts[i].stores) TRY(hand_out(&f)); /* what is in that memory may be a result */
+        if (plan->parts[i].stores) TRY(hand_out(&f)); /* copy results before they are overwritten */
         TRY(run_part(&f, &plan->parts[i]));
         for (uint32_t c = 0; c < plan->n_cells && i + 1 < plan->n_parts; c++)
             if (plan->cells[c].last == i) drop_cell(&f.cells[c]);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * scatter_add and index_add: values are added to what is in the result already, each where an index
- * says. Both are one walk over a box of values, row-major, of which some axes are kept in the
- * result and the values along the others meet there:
+ * scatter_add and index_add: each value is added to the element of the result that an index
+ * selects. Both are one walk over a box of values, in row-major order. Some axes of the box are
+ * *kept*: they are axes of the result. Values along the other axes may be added to one element.
  *
  *      scatter_add   index [A, W]    result [n, W]   kept: W     an index for each value
  *      index_add     index [A]       result [n, W]   kept: W     an index for each row of W
  *
  * Each element of the result is a chain of additions in the order of that walk (base/limits.h). So
- * threads share out what is kept: every thread walks all indices, in order, over its part of the
- * longest kept axis. Where none is long, one thread does it all, unless the result is so large that
- * most additions miss the caches: then they share out the result along the indexed axis, and each
- * skips what belongs to others.
+ * threads divide a kept axis, the longest one. Every thread walks over all indices, in order, for
+ * its part of that axis. When no kept axis is long, one thread does all the work. The exception is
+ * a result so large that most additions miss the caches. Threads then divide the indexed axis of
+ * the result, and each skips the indices of others.
  */
 #include "runtime/routine.h"
 
@@ -23,25 +23,25 @@
 #define WORTH_WAKING ((int64_t)1 << 15)  /* values */
 #define WORTH_SHARING ((int64_t)1 << 18) /* values, where each thread looks at all indices */
 #define BEYOND_CACHES ((int64_t)4 << 20) /* bytes of the result */
-#define LEAST_PIECE 64 /* elements along the last axis: cache lines of their own */
+#define LEAST_PIECE 64 /* elements along the last axis, so that pieces share no cache line */
 #define PIECES_PER_THREAD 2
 
-/* The two innermost axes, of which 0 is the last. */
+/* The two innermost axes of the box. Axis 0 here is the last one. */
 typedef struct nest {
-    int64_t n, step;  /* the indexed axis of out */
-    int64_t low, end; /* the part of it that is written */
+    int64_t n, step;  /* extent and stride of the indexed axis of out */
+    int64_t low, end; /* only indices in [low, end) are added */
     int64_t extent[2], out_step[2], index_step[2], value_step[2];
     const int64_t *index;
 } nest;
 
-/* index, counted from 0; false when it lies outside. */
+/* Makes a negative index count from 0. Returns false when the index is outside [-n, n). */
 DF_INLINE bool resolve(int64_t *index, int64_t n)
 {
     *index += *index < 0 ? n : 0;
     return (uint64_t)*index < (uint64_t)n;
 }
 
-/* Whether index is to be written to here; *ok is cleared when it lies outside. */
+/* Returns true when this walk adds to `index`. Clears *ok when the index is out of range. */
 DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
 {
     if (DF_UNLIKELY(!resolve(index, x->n))) return *ok = false;
@@ -87,7 +87,8 @@ DF_INLINE bool is_mine(const nest *x, int64_t *index, bool *ok)
         return ok;                                                                                 \
     }
 
-/* Integers wrap: they are added as unsigned ones. Halves are added up as f32, by others. */
+/* Integers wrap, so they are added as unsigned integers. Halves do not get here: plans add them up
+ * as f32. */
 #define ADD_boolean(name, bits, T)
 #define ADD_natural(name, bits, T) ADD(add_##name, T)
 #define ADD_integer(name, bits, T) ADD(add_##name, uint##bits##_t)
@@ -125,7 +126,7 @@ static void drop_axis(df_scatter_job *j, uint32_t axis)
     memmove(j->value_step + axis, j->value_step + axis + 1, size);
 }
 
-/* Axis i and the one after it are walked as one. */
+/* Returns true when axes i and i + 1 can be merged into one axis. */
 static bool is_one(const df_scatter_job *j, uint32_t i)
 {
     const int64_t n = j->extent[i + 1];
@@ -145,7 +146,7 @@ static void merge(df_scatter_job *j)
         }
 }
 
-/* The offsets of the next position over the outer axes; false: there is none. */
+/* Advances `at` to the next position over the outer axes. Returns false after the last one. */
 static bool advance(const df_scatter_job *j, uint32_t n_outer, int64_t at[DEFT_MAX_RANK])
 {
     for (uint32_t i = n_outer; i-- > 0;) {
@@ -162,7 +163,7 @@ static int64_t offset(const int64_t *step, const int64_t *at, uint32_t n)
     return sum;
 }
 
-/* Indices in [low, end) alone. false: some index lies outside. */
+/* Adds the values whose index is in [low, end). Returns false when some index is out of range. */
 static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
 {
     const uint32_t n_outer = j->rank > 2 ? j->rank - 2 : 0;
@@ -188,7 +189,7 @@ static bool walk(const df_scatter_job *j, int64_t low, int64_t end)
 
 typedef struct share {
     const df_scatter_job *j;
-    uint32_t axis; /* j->rank: the indexed one */
+    uint32_t axis; /* the axis of the box that is divided; j->rank: the indexed axis */
     int64_t n_pieces, grain;
     atomic_bool has_bad;
 } share;
@@ -221,7 +222,7 @@ static void walk_piece(void *user, uint32_t piece, uint32_t thread)
     if (!ok) atomic_store_explicit(&s->has_bad, true, memory_order_relaxed);
 }
 
-/* How j is cut for that many threads; 1 piece: not at all. */
+/* Decides how n_threads divide j. With n_pieces == 1 it is not divided. */
 static share divide(const df_scatter_job *j, uint32_t n_threads)
 {
     share s = { .j = j, .axis = j->rank, .n_pieces = 1, .grain = 1 };
@@ -249,7 +250,7 @@ static share divide(const df_scatter_job *j, uint32_t n_threads)
 
 /* ---- routine.h ---- */
 
-/* Those of n indices that lie outside, counted without a branch. */
+/* Counts the indices that are out of range, without a branch. */
 static int64_t count_bad(const int64_t *index, int64_t step, int64_t n, int64_t extent)
 {
     int64_t bad = 0;

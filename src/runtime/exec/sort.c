@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * argsort: a stable radix sort from the least digit (Knuth, The Art of Computer Programming 3,
- * 5.2.5; the order-preserving bits of floats after Herf 2001). An element is one word, 32 bits of
- * its key above the 32 of its index, so that a pass moves 8 bytes per element and the work space is
- * one row beside the result, which is the other half of the ping-pong. Keys of 64 bits are sorted
- * by their lower halves, then fetched again through the indices and sorted by their upper ones.
- * Digits that are the same in all elements cost no pass.
+ * argsort: a stable radix sort from the least significant digit (Knuth, The Art of Computer
+ * Programming 3, 5.2.5). Floats become keys with the same order after Herf 2001.
+ *
+ * An element is one word: 32 bits of its key above the 32 bits of its index. So a pass moves 8
+ * bytes per element. Passes alternate between the workspace, which is one row, and the result.
+ * Keys of 64 bits are sorted by their lower halves first. Then the upper halves are loaded through
+ * the indices, and sorted. A digit that is the same in all elements costs no pass.
  *
  *        keys, indices --> work <==passes==> out --> indices
  *
- * All NaNs have one key, above infinity; both zeros have one. Descending turns the bits of the key
- * around and stays stable. Rows are dealt to threads; a single row is sorted by one.
+ * All NaNs have one key, above infinity. Both zeros have one key. A descending sort inverts the
+ * bits of the keys, and is stable too. Rows are distributed over threads; one thread sorts a row.
  */
 #include "runtime/routine.h"
 
@@ -19,15 +20,13 @@
 #include <string.h>
 
 enum { FEW = 24, MANY = 4096, WIDE = 11, NARROW = 8, MAX_PASSES = 4 };
-#define ROWS_AT_ONCE ((int64_t)1 << 14) /* elements of a task: worth a wake-up */
+#define ROWS_AT_ONCE ((int64_t)1 << 14) /* elements of a task: enough to wake a worker for */
 
 #define TOP32 ((uint32_t)1 << 31)
 #define TOP64 ((uint64_t)1 << 63)
 
-/* From the bits alone: the caller's floating-point state may take denormals for zeros. Infinity is
- * the greatest of what is no NaN, and -0 is TOP. */
-/* infinity: the bits of it, which tell f16 from bf16. */
-/* The bits of a float of dtype t as a key. */
+/* Returns the key of a float of dtype t with the bits b. The key is made from the bits alone,
+ * because the floating-point state of the caller may treat denormals as zeros. */
 DF_INLINE uint64_t float_key(deft_dtype t, uint64_t b)
 {
     const uint64_t sign = df_sign_bit(t), all = df_all_bits(t);
@@ -49,7 +48,7 @@ DF_INLINE uint64_t key_of(deft_dtype t, const char *at)
     df_unreachable();
 }
 
-/* The lower halves of the keys of a row, with indices. */
+/* Loads a row: the lower halves of the keys, with indices. flip inverts keys. */
 static void load(const df_routine_job *j, const char *in, uint32_t flip, uint64_t *to)
 {
     const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
@@ -68,7 +67,7 @@ static void load(const df_routine_job *j, const char *in, uint32_t flip, uint64_
     df_unreachable();
 }
 
-/* The upper halves instead, in the order at hand. */
+/* Replaces the lower halves of the keys by the upper halves, without changing the order. */
 static void load_upper(const df_routine_job *j, const char *in, uint32_t flip, uint64_t *w)
 {
     const int64_t step = j->in_step * (int64_t)deft_dtype_size(j->dtype);
@@ -89,7 +88,8 @@ static void insert(uint64_t *w, int64_t n)
     }
 }
 
-/* Sorts the n words of a by their upper halves; b is as large. Returns where they are then. */
+/* Sorts the n words of a by their upper halves. b is scratch memory of the same size. Returns the
+ * array that holds the result, a or b. */
 static uint64_t *radix(uint64_t *a, uint64_t *b, int64_t n)
 {
     uint32_t count[MAX_PASSES][1 << WIDE];
@@ -121,7 +121,7 @@ static uint64_t *radix(uint64_t *a, uint64_t *b, int64_t n)
 
 static void sort_row(const df_routine_job *j, const char *in, int64_t *out, uint64_t *work)
 {
-    /* A signed and its unsigned type may name the same memory (C11 6.5, 7). */
+    /* Access through the unsigned type of a signed one is allowed (C11 6.5, 7). */
     uint64_t *const result = (uint64_t *)out;
     const uint32_t flip = j->attr & DF_ORDER_DESCENDING ? UINT32_MAX : 0;
     load(j, in, flip, work);
@@ -136,7 +136,7 @@ static void sort_row(const df_routine_job *j, const char *in, int64_t *out, uint
 typedef struct rows {
     const df_routine_job *j;
     uint64_t *work;
-    int64_t each; /* rows of a task */
+    int64_t each; /* rows per task */
 } rows;
 
 static void sort_rows(void *user, uint32_t task, uint32_t thread)

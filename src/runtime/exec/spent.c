@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Time by call site: spent.h. An open-addressed table of a fixed size, never more than half full.
+ * Time by call site (spent.h): an open-addressed hash table of a fixed size, which is never more
+ * than half full.
  */
 #include "runtime/spent.h"
 
@@ -9,13 +10,13 @@
 
 #include "base/fork.h"
 
-enum { PLACES = 2048, MOST = 1024 }; /* known sites; the unknown one beside them */
+enum { PLACES = 2048, MOST = 1024 }; /* rows of the table; sites, without site 0 */
 
 struct df_spent {
     const df_mem *mem;
     df_fork_lock lock; /* guards the rest */
     uint32_t n_sites;
-    df_spending row[PLACES]; /* free: n is 0 */
+    df_spending row[PLACES]; /* n == 0: the row is free */
 };
 
 df_spent *df_spent_create(const df_mem *mem)
@@ -37,7 +38,8 @@ void df_spent_destroy(df_spent **out)
     df_mem_free(s->mem, s, sizeof *s);
 }
 
-/* In a forked child, what a lost thread was adding may be half there: a count, no pointer. */
+/* In a forked child, a missing thread may have added only half of an entry. This makes a count
+ * wrong, and does no other harm. */
 static void lock(df_spent *s)
 {
     if (df_fork_lock_take(&s->lock)) return;

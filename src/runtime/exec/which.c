@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The positions of elements that are not 0, in order. 64 elements become the bits of a word, and
- * its set bits are taken one by one: the work is that of the elements plus that of the positions,
- * with one unpredictable branch per word, not per element.
+ * which: writes the positions of all elements that are not 0, in order.
  *
- * On several threads the vector is cut into blocks: first each block's elements are counted, then
- * each writes from where those before it end.
+ * 64 elements become the bits of one word, and the set bits are taken one by one. So the work is
+ * that of the elements plus that of the positions, and there is one unpredictable branch per word,
+ * not per element.
+ *
+ * Several threads divide the vector into blocks. First the positions of each block are counted.
+ * Then each block writes its positions after those of the blocks before it.
  */
 #include "runtime/routine.h"
 
@@ -14,12 +16,13 @@
 #include <string.h>
 
 #define WORD 64
-#define BLOCK ((int64_t)1 << 16) /* elements of one task: worth a wake-up */
+#define BLOCK ((int64_t)1 << 16) /* elements of one task: enough to wake a worker for */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "bit i of a word is byte i's");
 
-/* Whether each of n <= WORD elements from in is not 0, as bytes. Floats as bits: the caller's
- * floating-point state may take denormals for zeros. */
+/* Sets to[i] to 1 when element i is not 0, else to 0, for n <= WORD elements from `in` on. Floats
+ * are compared as bits, because the floating-point state of the caller may treat denormals as
+ * zeros. */
 #define NOT_ZERO(T, shift)                                                                         \
     for (int i = 0; i < n; i++) {                                                                  \
         T v;                                                                                       \
@@ -40,7 +43,7 @@ DF_INLINE void not_zero(deft_dtype t, const char *in, const int64_t step, const 
 }
 #undef NOT_ZERO
 
-/* Elements [at, at + WORD) of the operand, those from end on as 0. */
+/* Returns a word whose bit i is set when element at + i is not 0. Elements from `end` on are 0. */
 static uint64_t word_of(const df_routine_job *j, int64_t at, int64_t end)
 {
     uint8_t b[WORD];
@@ -55,7 +58,7 @@ static uint64_t word_of(const df_routine_job *j, int64_t at, int64_t end)
     }
     uint64_t bits = 0;
     for (int i = 0; i < WORD; i += 8) {
-        uint64_t v; /* byte k is 0 or 1: the product brings it to bit 56 + k */
+        uint64_t v; /* byte k is 0 or 1; the product moves it to bit 56 + k */
         memcpy(&v, b + i, sizeof v);
         bits |= v * 0x0102040810204080u >> 56 << i;
     }
@@ -69,7 +72,8 @@ static int64_t count(const df_routine_job *j, int64_t begin, int64_t end)
     return n;
 }
 
-/* Positions of elements [begin, end) into out[done..m). Returns how many are there then. */
+/* Writes the positions of elements [begin, end) to out[done], and on, up to out[m - 1]. Returns how
+ * many positions out holds then. */
 static int64_t write_positions(const df_routine_job *j, int64_t begin, int64_t end, int64_t done)
 {
     for (int64_t at = begin; at < end && done < j->m; at += WORD) {
@@ -87,7 +91,7 @@ static int64_t write_positions(const df_routine_job *j, int64_t begin, int64_t e
 
 typedef struct division {
     const df_routine_job *j;
-    int64_t *first; /* per block: how many positions stand before it */
+    int64_t *first; /* per block: its count, then how many positions the blocks before it have */
 } division;
 
 static void count_block(void *user, uint32_t i, uint32_t thread)
@@ -106,7 +110,7 @@ static void write_block(void *user, uint32_t i, uint32_t thread)
     write_positions(d->j, begin, df_min_i64(begin + BLOCK, d->j->n), d->first[i]);
 }
 
-/* 0: one task. */
+/* Returns the number of blocks; 0: one thread does all the work. */
 static int64_t n_blocks(const df_routine_job *j, uint32_t n_threads)
 {
     const int64_t n = (j->n + BLOCK - 1) / BLOCK;
