@@ -73,6 +73,7 @@ DEFT_API const char *deft_version(void);
 /** Where values live and work runs (device.h): DEFT_CPU, or a GPU by the number that the
  * driver gives it. */
 typedef int32_t deft_device;
+/** The CPU, and the GPU with a number from 0 on, as deft_device. */
 #define DEFT_CPU ((deft_device)0)
 #define DEFT_CUDA(n) ((deft_device)(n) + 1)
 
@@ -149,9 +150,11 @@ typedef struct deft_runtime_options {
      * logged. 0: DEFT_TRACE_INPUTS_BYTES, else 256 MiB. */
     uint64_t trace_input_bytes;
 
-    /** Bounds for each GPU, in bytes: on its value memory including what is kept for reuse,
-     * and on what is kept for reuse alone. 0: no bound. */
-    uint64_t max_device_bytes, max_device_cached_bytes;
+    /** A bound for each GPU on its value memory, in bytes. What is kept for reuse counts. 0:
+     * no bound. */
+    uint64_t max_device_bytes;
+    /** A bound for each GPU on the memory that is kept for reuse, in bytes. 0: no bound. */
+    uint64_t max_device_cached_bytes;
 } deft_runtime_options;
 
 /** Makes a runtime. options NULL means defaults. On failure *out is NULL.
@@ -212,8 +215,8 @@ typedef struct deft_progress {
     size_t size;      /**< sizeof(deft_progress) */
     const char *ops;  /**< Operators of a kernel that is being compiled: "mul, exp, sum"; or "". */
     const char *site; /**< Call site of the last of them: "mlp.c:41 (block)"; or "". */
-    /** Kernels that are ready, and all kernels for which the call waits. */
-    uint32_t n_done, n_kernels;
+    uint32_t n_done;  /**< Kernels that are ready. */
+    uint32_t n_kernels;  /**< All kernels for which the call waits. */
     uint64_t elapsed_ns; /**< Time since the wait began. */
 } deft_progress;
 
@@ -233,9 +236,11 @@ typedef struct deft_ctx_options {
     uint32_t max_nodes;     /**< Pending records at which a cut is forced and reported. 0: 2^21. */
 
     deft_sync_policy syncs; /**< The policy of steps whose own options leave it at the default. */
-    /** Budgets of steps whose own options leave them 0 (deft_step_options). max_bytes is
+    /** The budget in bytes of steps whose own options leave it 0 (deft_step_options). It is
      * valid outside steps too. */
-    uint64_t max_bytes, max_latency_ns;
+    uint64_t max_bytes;
+    /** The budget in nanoseconds of steps whose own options leave it 0 (deft_step_options). */
+    uint64_t max_latency_ns;
 
     /** Called while a call on the context waits for kernels to be compiled. The first call
      * comes after 100 ms, and then one every 100 ms, never more often. It comes on the
@@ -501,13 +506,14 @@ DEFT_API void deft_label_end(deft_ctx *cx);
 /** Counters. Those of the context begin when it is made. A comment names those of the
  * runtime. */
 typedef struct deft_stats {
-    uint64_t ops_recorded; /**< operations recorded */
+    uint64_t ops_recorded; /**< Operators that were recorded. */
     uint64_t cuts;         /**< Materializations. */
     /** Cuts whose records equalled earlier ones, so that nothing was extracted again. */
     uint64_t cuts_matched;
-    /** Plans: built, found by key and guards, not found, and found by key but refused by
-     * guards. */
-    uint64_t plans_built, plan_hits, plan_misses, guard_misses;
+    uint64_t plans_built;      /**< Plans that were made. */
+    uint64_t plan_hits;        /**< Plans that were found by key and guards. */
+    uint64_t plan_misses;      /**< Plans that were looked for and not found. */
+    uint64_t guard_misses;     /**< Plans that were found by key and refused by a guard. */
     uint64_t kernels_compiled; /**< Of the runtime: in all tiers. */
     uint64_t kernels_known;    /**< Of the runtime: distinct kernels. */
     uint64_t launches;         /**< Fork-joins. */
@@ -518,20 +524,28 @@ typedef struct deft_stats {
     uint64_t recomputed;
     uint64_t donated; /**< Results that were stored in the memory of the value they replace. */
     uint64_t syncs;   /**< Reads that had to compute. */
-    /** Of the runtime: value memory, the last two in bytes. */
-    uint64_t system_allocations, live_bytes, peak_bytes;
+    uint64_t system_allocations; /**< Of the runtime: blocks that the system gave for values. */
+    uint64_t live_bytes;         /**< Of the runtime: bytes of values in use. */
+    uint64_t peak_bytes;         /**< Of the runtime: the most bytes in use at once. */
 
-    /** Nanoseconds, with the option `measure` of the runtime. ns_run includes ns_kernels. */
-    uint64_t ns_record_to_key, ns_plan, ns_compile, ns_run, ns_kernels;
+    /** Nanoseconds from records to the key of a trace. This and the next four are counted with
+     * the option `measure` of the runtime. */
+    uint64_t ns_record_to_key;
+    uint64_t ns_plan;    /**< Nanoseconds of making plans. */
+    uint64_t ns_compile; /**< Nanoseconds of compiling kernels. */
+    uint64_t ns_run;     /**< Nanoseconds of running plans. */
+    uint64_t ns_kernels; /**< Nanoseconds in kernels; a part of ns_run. */
     /** Cuts that ran one kernel for each operator, because the fuser found no sound plan.
      * This is a defect of deft; the log topic "error" reports it once for each program. */
     uint64_t cuts_unfused;
     /** Steps that the context's thread ran; counted when they are waited for. */
     uint64_t submitted;
 
-    /** Of the runtime: kernels compiled for launches that were alike, which kernels_compiled
-     * includes, and those dropped again because launches changed. */
-    uint64_t variants_made, variants_dropped;
+    /** Of the runtime: kernels that were compiled for launches that were alike.
+     * kernels_compiled includes them. */
+    uint64_t variants_made;
+    /** Of the runtime: those of variants_made that were dropped because launches changed. */
+    uint64_t variants_dropped;
 } deft_stats;
 
 /** Copies the counters to *out. size is sizeof(deft_stats). When cx or out is NULL, the call

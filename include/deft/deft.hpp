@@ -71,6 +71,7 @@ inline deft_axes all_axes()
 } // namespace detail
 } // namespace deft
 
+/** Shapes and axes as the macros of C make them (tensor.h). */
 #define DEFT_SHAPE(...) ::deft::detail::shape_of(__VA_ARGS__)
 #define DEFT_AXES(...) ::deft::detail::axes_of(__VA_ARGS__)
 #define DEFT_ALL_AXES ::deft::detail::all_axes()
@@ -94,6 +95,7 @@ inline deft_tensor *deft_full(deft_ctx *cx, deft_shape shape, deft_dtype dtype, 
     return deft_full_i(cx, shape, dtype, static_cast<int64_t>(value));
 }
 
+/** deft_pad_i, for an integer. */
 template <class N, ::deft::detail::if_integer<N> = 0>
 inline deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_t *after,
                              deft_pad_mode mode, N value)
@@ -101,12 +103,14 @@ inline deft_tensor *deft_pad(deft_tensor *t, const int64_t *before, const int64_
     return deft_pad_i(t, before, after, mode, static_cast<int64_t>(value));
 }
 
+/** deft_clamp_i, for integers. */
 template <class A, class B, ::deft::detail::if_integer<A> = 0, ::deft::detail::if_integer<B> = 0>
 inline deft_tensor *deft_clamp(deft_tensor *t, A low, B high)
 {
     return deft_clamp_i(t, static_cast<int64_t>(low), static_cast<int64_t>(high));
 }
 
+/** deft_arange_i, for integers. */
 template <class A, class B, class C, ::deft::detail::if_integer<A> = 0, ::deft::detail::if_integer<B> = 0,
           ::deft::detail::if_integer<C> = 0>
 inline deft_tensor *deft_arange(deft_ctx *cx, A start, B stop, C step, deft_dtype dtype)
@@ -130,6 +134,7 @@ DEFT_BINARY_OPS(DEFT_HPP_NUMBER)
 DEFT_HPP_NUMBER(assign)
 #undef DEFT_HPP_NUMBER
 
+/** deft_lerp_f or deft_lerp_i, by the type of weight. */
 template <class N, ::deft::detail::if_number<N> = 0>
 inline deft_tensor *deft_lerp(deft_tensor *a, deft_tensor *b, N weight)
 {
@@ -169,17 +174,19 @@ inline T options()
 
 /* ---- shapes, axes, ranges ---- */
 
-/** A shape from its extents, axes from a list, and all axes. */
+/** A shape from its extents. */
 inline deft_shape shape(std::initializer_list<int64_t> dim)
 {
     return deft_shape_of(dim.size(), dim.begin());
 }
 
+/** Axes from a list. */
 inline deft_axes axes(std::initializer_list<int> at)
 {
     return deft_axes_of(at.size(), at.begin());
 }
 
+/** All axes. */
 inline deft_axes all_axes()
 {
     return detail::all_axes();
@@ -192,10 +199,14 @@ inline deft_axes all_axes()
  *     {a, b}        the elements a to b - 1
  *     {a, b, step}  every step-th of them */
 struct range {
+    /** The range of the C API. */
     deft_range c;
     range() : c(deft_range_of(0, DEFT_END, 1)) {}
+    /** One element; the axis disappears. */
     range(int64_t at) : c(deft_range_of(at, at, 0)) {}
+    /** The elements start, start + step, ... before stop. */
     range(int64_t start, int64_t stop, int64_t step = 1) : c(deft_range_of(start, stop, step)) {}
+    /** The same range as in the C API. */
     range(deft_range r) : c(r) {}
 };
 
@@ -205,24 +216,33 @@ struct range {
 class tensor {
 public:
     tensor() = default;
+    /** A handle of the C API. NULL stands for a mistake. */
     tensor(deft_tensor *t) : t_(t) {}
 
     /** The handle of C. */
     deft_tensor *get() const { return t_; }
+    /** The handle of the C API. */
     operator deft_tensor *() const { return t_; }
+    /** Whether this is a tensor, and not the result of a mistake. */
     explicit operator bool() const { return t_ != nullptr; }
 
     /** What the tensor is (tensor.h). These calls compute nothing and never fail. */
     deft_ctx *ctx() const { return deft_ctx_of(t_); }
+    /** Calls deft_dtype_of. */
     deft_dtype dtype() const { return deft_dtype_of(t_); }
+    /** Calls deft_shape_get. */
     deft_shape shape() const { return deft_shape_get(t_); }
+    /** Calls deft_rank. */
     uint32_t rank() const { return deft_rank(t_); }
+    /** Calls deft_dim. */
     int64_t dim(int axis) const { return deft_dim(t_, axis); }
+    /** Calls deft_numel. */
     int64_t numel() const { return deft_numel(t_); }
 
     /** deft_assign: gives the tensor another value, or writes the elements that a view shows.
      * The operator = only copies the handle. */
     tensor assign(tensor value) const { return deft_assign(t_, value.t_); }
+    /** Assigns a number to all elements: deft_assign. */
     template <class N, detail::if_number<N> = 0>
     tensor assign(N value) const
     {
@@ -284,8 +304,7 @@ inline deft_tensor *left(N value, tensor like)
 
 /* ---- operators by name: deft::exp(x), deft::maximum(x, 0) ---- */
 
-/* Each operator of ops.h is a function of the same name without "deft_". */
-
+/** Each operator of ops.h is a function of the same name without "deft_". */
 #define DEFT_HPP_UNARY(name)                                                                       \
     inline tensor name(tensor x)                                                                   \
     {                                                                                              \
@@ -329,11 +348,13 @@ DEFT_HPP_BINARY(bitwise_xor, operator^)
 #undef DEFT_HPP_NAMED
 #undef DEFT_HPP_BINARY
 
+/** Calls deft_neg. */
 inline tensor operator-(tensor x)
 {
     return deft_neg(x.get());
 }
 
+/** Calls deft_bitwise_not. */
 inline tensor operator~(tensor x)
 {
     return deft_bitwise_not(x.get());
@@ -345,10 +366,11 @@ inline tensor operator~(tensor x)
  * max rows, and count is the number of rows that were found, as an i64 of shape []. Both are
  * false after a mistake. */
 struct found {
-    tensor rows, count;
+    tensor rows;  /**< The rows that were found. Rows after these hold 0. */
+    tensor count; /**< The number of rows that were found. */
 };
 
-/** deft_nonzero, deft_compress and deft_unique (tensor.h). */
+/** Calls deft_nonzero (tensor.h). */
 inline found nonzero(tensor x, int64_t max)
 {
     deft_tensor *n = nullptr;
@@ -356,6 +378,7 @@ inline found nonzero(tensor x, int64_t max)
     return {t, n};
 }
 
+/** Calls deft_compress (tensor.h). */
 inline found compress(tensor x, tensor mask, int64_t max)
 {
     deft_tensor *n = nullptr;
@@ -363,6 +386,7 @@ inline found compress(tensor x, tensor mask, int64_t max)
     return {t, n};
 }
 
+/** Calls deft_unique (tensor.h). */
 inline found unique(tensor x, int64_t max)
 {
     deft_tensor *n = nullptr;
@@ -460,13 +484,17 @@ protected:
  * is false when the runtime could not be made; status() then has the reason. */
 class runtime : detail::pinned {
 public:
+    /** Calls deft_runtime_create. status() has its result. */
     explicit runtime(const deft_runtime_options *options = nullptr)
         : status_(deft_runtime_create(options, &rt_))
     {
     }
     ~runtime() { deft_runtime_destroy(&rt_); }
+    /** Whether there is a runtime. */
     explicit operator bool() const { return rt_ != nullptr; }
+    /** The handle of the C API, still owned by this object. */
     operator deft_runtime *() const { return rt_; }
+    /** The result of deft_runtime_create. */
     deft_status status() const { return status_; }
 
 private:
@@ -479,30 +507,41 @@ private:
  * tensors. */
 class context : detail::pinned {
 public:
+    /** Calls deft_ctx_create. status() has its result. */
     explicit context(deft_runtime *rt = nullptr, const deft_ctx_options *options = nullptr)
         : status_(deft_ctx_create(rt, options, &cx_))
     {
     }
     ~context() { deft_ctx_destroy(&cx_); }
+    /** Whether there is a context. */
     explicit operator bool() const { return cx_ != nullptr; }
+    /** The handle of the C API, still owned by this object. */
     operator deft_ctx *() const { return cx_; }
+    /** The result of deft_ctx_create. */
     deft_status status() const { return status_; }
     /** The functions of context.h and device.h, for this context. */
     const char *message() const { return deft_message(cx_); }
+    /** Calls deft_clear. */
     void clear() const { deft_clear(cx_); }
+    /** Calls deft_wait. */
     DEFT_MUST_CHECK deft_status wait() const { return deft_wait(cx_); }
+    /** Calls deft_stream. */
     void *stream(deft_device where) const { return deft_stream(cx_, where); }
+    /** Calls deft_device_work. */
     DEFT_MUST_CHECK deft_status work(const deft_work &w, deft_tensor *const *in, size_t n_in,
                                      const deft_work_result *results, deft_tensor **out,
                                      size_t n_out) const
     {
         return deft_device_work(cx_, &w, in, n_in, results, out, n_out);
     }
+    /** Calls deft_replay_read. */
     DEFT_MUST_CHECK deft_status replay_read(deft_device where, deft_replay_stats &out) const
     {
         return deft_replay_read(cx_, where, &out, sizeof out);
     }
+    /** Calls deft_explain. */
     size_t explain(char *buf, size_t n) const { return deft_explain(cx_, buf, n); }
+    /** Calls deft_store_next. */
     DEFT_MUST_CHECK deft_status store_next(const char *path) const
     {
         return deft_store_next(cx_, path);
@@ -524,6 +563,7 @@ private:
  * to get its status. */
 class scope : detail::pinned {
 public:
+    /** Calls deft_scope_begin. */
     explicit scope(deft_ctx *cx) : s_(deft_scope_begin(cx)) {}
     ~scope()
     {
@@ -551,6 +591,7 @@ private:
  * (deft_label_begin). */
 class label : detail::pinned {
 public:
+    /** Calls deft_label_begin. */
     label(deft_ctx *cx, const char *name) : cx_(cx) { deft_label_begin(cx, name); }
     ~label() { deft_label_end(cx_); }
 
@@ -562,7 +603,9 @@ private:
  * before, the step is aborted. */
 class step : detail::pinned {
 public:
+    /** Calls deft_step_begin. */
     explicit step(deft_ctx *cx) : s_(deft_step_begin(cx)) {}
+    /** Calls deft_step_begin_with. */
     step(deft_ctx *cx, const deft_step_options &options) : s_(deft_step_begin_with(cx, &options)) {}
     ~step() { abort(); }
     /** Ends the step and computes it. */
@@ -599,13 +642,17 @@ private:
  * its context, and must outlive its optimizers and scalers. */
 class network : detail::pinned {
 public:
+    /** Calls deft_nn_create. status() has its result. */
     explicit network(deft_ctx *cx, const deft_nn_options *options = nullptr)
         : status_(deft_nn_create(cx, options, &nn_))
     {
     }
     ~network() { deft_nn_destroy(&nn_); }
+    /** Whether there is a network. */
     explicit operator bool() const { return nn_ != nullptr; }
+    /** The handle of the C API, still owned by this object. */
     operator deft_nn *() const { return nn_; }
+    /** The result of deft_nn_create. */
     deft_status status() const { return status_; }
     /** The tensor with that full name; false when there is none. */
     tensor find(const char *name) const { return deft_nn_find(nn_, name); }
@@ -614,6 +661,7 @@ public:
     {
         return deft_nn_save(nn_, path, part);
     }
+    /** Calls deft_nn_load. */
     DEFT_MUST_CHECK deft_status load(const char *path, deft_nn_part part = DEFT_NN_ALL) const
     {
         return deft_nn_load(nn_, path, part);
@@ -628,13 +676,17 @@ private:
  * not be made; status() then has the reason. */
 class optimizer : detail::pinned {
 public:
+    /** Calls deft_optim_create. status() has its result. */
     explicit optimizer(deft_nn *nn, const deft_optim_options *options = nullptr)
         : status_(deft_optim_create(nn, options, &o_))
     {
     }
     ~optimizer() { deft_optim_destroy(&o_); }
+    /** Whether there is an optimizer. */
     explicit operator bool() const { return o_ != nullptr; }
+    /** The handle of the C API, still owned by this object. */
     operator deft_optim *() const { return o_; }
+    /** The result of deft_optim_create. */
     deft_status status() const { return status_; }
     /** The number of parameters. */
     size_t n() const { return deft_optim_n(o_); }
@@ -659,6 +711,7 @@ public:
     {
         return deft_optim_step_if(o_, grads, rate, condition.get());
     }
+    /** Calls deft_optim_step_if_t. */
     bool step_if(deft_tensor *const *grads, tensor rate, tensor condition) const
     {
         return deft_optim_step_if_t(o_, grads, rate.get(), condition.get());
@@ -673,6 +726,7 @@ private:
  * block. */
 class mixed : detail::pinned {
 public:
+    /** Calls deft_mixed_set. */
     mixed(deft_ctx *cx, deft_dtype low) : cx_(cx), was_(deft_mixed_set(cx, low)) {}
     ~mixed() { deft_mixed_set(cx_, was_); }
 
@@ -685,13 +739,17 @@ private:
  * status() then has the reason. It must not outlive its network. */
 class scaler : detail::pinned {
 public:
+    /** Calls deft_scaler_create. status() has its result. */
     explicit scaler(deft_nn *nn, const deft_scaler_options *options = nullptr)
         : status_(deft_scaler_create(nn, options, &s_))
     {
     }
     ~scaler() { deft_scaler_destroy(&s_); }
+    /** Whether there is a scaler. */
     explicit operator bool() const { return s_ != nullptr; }
+    /** The handle of the C API, still owned by this object. */
     operator deft_scaler *() const { return s_; }
+    /** The result of deft_scaler_create. */
     deft_status status() const { return status_; }
     /** The loss times the scale. */
     tensor loss(tensor loss) const { return deft_scaler_loss(s_, loss.get()); }
@@ -713,16 +771,22 @@ private:
 class kept {
 public:
     kept() = default;
+    /** Calls deft_keep for t. */
     explicit kept(tensor t) : t_(deft_keep(t.get())) {}
+    /** Takes the tensor of other, which then has none. */
     kept(kept &&other) noexcept : t_(std::exchange(other.t_, nullptr)) {}
+    /** Drops the tensor, and takes that of other. */
     kept &operator=(kept &&other) noexcept
     {
         std::swap(t_, other.t_);
         return *this;
     }
     ~kept() { deft_drop(&t_); }
+    /** The tensor, still kept by this object. */
     tensor get() const { return t_; }
+    /** The same as get(). */
     operator tensor() const { return t_; }
+    /** The handle of the C API. */
     operator deft_tensor *() const { return t_; }
 
 private:
@@ -733,12 +797,16 @@ private:
  * after a failure; status() then has the reason. It must not outlive its context. */
 class mapped : detail::pinned {
 public:
+    /** Calls deft_map. status() has its result. */
     explicit mapped(tensor t) : status_(deft_map(t.get(), &m_)) {}
     ~mapped() { deft_unmap(&m_); }
+    /** Whether t was mapped. */
     explicit operator bool() const { return status_ == DEFT_OK; }
+    /** The result of deft_map. */
     deft_status status() const { return status_; }
     /** The size of the elements in bytes, and their address as a pointer to T, read only. */
     size_t bytes() const { return m_.bytes; }
+    /** The elements. Undefined when t was not mapped. */
     template <class T>
     const T *data() const
     {

@@ -65,12 +65,12 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_device_describe(deft_runtime *rt, deft
 
 /** The memory of values on one device, for all contexts of a runtime. */
 typedef struct deft_device_memory {
-    /** Bytes in use, and the most bytes that were in use at once. */
-    uint64_t live_bytes, peak_bytes;
+    uint64_t live_bytes; /**< Bytes in use. */
+    uint64_t peak_bytes; /**< The most bytes that were in use at once. */
     /** Bytes that are freed and kept for reuse. deft_runtime_trim gives them back. */
     uint64_t cached_bytes;
-    /** How often memory was requested, and how many of these requests went to the system. */
-    uint64_t requests, system_allocations;
+    uint64_t requests;           /**< How often memory was requested. */
+    uint64_t system_allocations; /**< How many of the requests went to the system. */
 } deft_device_memory;
 
 /** Copies the counters of a device to *out. size is sizeof(deft_device_memory). For a device

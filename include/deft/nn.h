@@ -79,7 +79,8 @@ typedef enum deft_init_kind {
  * DEFT_E_SHAPE. */
 typedef struct deft_init {
     deft_init_kind kind; /**< How elements are chosen. */
-    double a, b;         /**< Numbers whose meaning depends on the kind. */
+    double a;            /**< The first number of the kind. */
+    double b;            /**< The second number of the kind. */
 } deft_init;
 
 /** Adds a tensor to the list and returns it. Its full name is the open prefix (deft_nn_push)
@@ -177,7 +178,8 @@ DEFT_API DEFT_MUST_CHECK deft_status deft_nn_load(deft_nn *nn, const char *path,
  * plus bias [out]. Initial values of both are uniform within 1 / sqrt(in) of 0. DEFT_E_SHAPE:
  * the last axis of x has not `in` elements. */
 typedef struct deft_nn_linear {
-    deft_tensor *weight, *bias; /**< bias NULL: there is none. */
+    deft_tensor *weight; /**< The weights. */
+    deft_tensor *bias;   /**< The bias. NULL: there is none. */
 } deft_nn_linear;
 
 /** Makes a layer from `in` to `out` features. Without has_bias, bias is NULL. */
@@ -207,7 +209,8 @@ DEFT_API deft_tensor *deft_nn_embedding_call(const deft_nn_embedding *l, deft_te
  *
  * The initial weight is 1, the initial bias 0. */
 typedef struct deft_nn_norm {
-    deft_tensor *weight, *bias; /**< bias NULL: an rms norm. */
+    deft_tensor *weight; /**< The scale. */
+    deft_tensor *bias;   /**< The shift. NULL: an rms norm. */
     /** _init sets 1e-5; for an rms norm, the difference between 1 and the next number of the
      * dtype of nn. */
     double eps;
@@ -240,10 +243,11 @@ DEFT_API deft_tensor *deft_nn_dropout_call(const deft_nn_dropout *l, deft_tensor
  * The parameters are those of torch.nn.MultiheadAttention(width, n_heads, batch_first=True):
  * in_proj_weight [3 width, width], in_proj_bias, out_proj.weight and out_proj.bias. */
 typedef struct deft_nn_self_attention {
-    deft_nn_linear in, out; /**< `in` makes query, key and value in one product. */
-    deft_nn_dropout drop;   /**< Drops attention weights. */
-    int64_t n_heads;        /**< The number of heads. */
-    bool causal; /**< Each position uses itself and earlier ones only. _init sets true. */
+    deft_nn_linear in;    /**< Makes query, key and value in one product. */
+    deft_nn_linear out;   /**< Makes the result of the heads' results. */
+    deft_nn_dropout drop; /**< Drops attention weights. */
+    int64_t n_heads;      /**< The number of heads. */
+    bool causal;          /**< Each position uses itself and earlier ones only. _init sets true. */
 } deft_nn_self_attention;
 
 /** Makes a layer with n_heads heads of width / n_heads elements. drop is the probability p of
@@ -271,7 +275,8 @@ typedef struct deft_optim_options {
     const char *name;     /**< First part of the names of its state. NULL: "optim". */
     double momentum;      /**< SGD; at least 0. */
     bool nesterov;        /**< SGD; needs a momentum. */
-    double beta1, beta2;  /**< ADAM, ADAMW; in [0, 1). */
+    double beta1;         /**< ADAM, ADAMW: decay of the mean of gradients, in [0, 1). */
+    double beta2;         /**< ADAM, ADAMW: decay of the mean of their squares, in [0, 1). */
     double eps;           /**< ADAM, ADAMW; at least 0. */
     /** At least 0. SGD and ADAM add it times the parameter to the gradient. ADAMW shrinks the
      * parameter by it times the rate. */

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* DEFT_API exports a function from the library. DEFT_MUST_CHECK makes the compiler warn
+/** DEFT_API exports a function from the library. DEFT_MUST_CHECK makes the compiler warn
  * when a program ignores the result. Both expand to nothing in compilers without
  * attributes of GCC. */
 #if defined(__GNUC__)

@@ -53,8 +53,11 @@ DEFT_API deft_axes deft_axes_of(size_t n, const int *at);
 
 /** One axis of a slice: the elements start, start + step, ... before stop. */
 typedef struct deft_range {
-    /** A step of 0 selects the single element `start`, and the axis disappears. */
-    int64_t start, stop, step;
+    int64_t start; /**< The first element. A negative number counts from the end. */
+    int64_t stop;  /**< The end, which is not selected. See DEFT_END. */
+    /** The distance of two elements. 0 selects the single element `start`, and the axis
+     * disappears. */
+    int64_t step;
 } deft_range;
 
 /** As a stop: "to the end", which with a negative step means to before the first element. As
@@ -209,7 +212,8 @@ DEFT_API deft_tensor *deft_iota(deft_ctx *cx, deft_shape shape, int axis);
  * Draws inside the function of a loop or branch give DEFT_E_STATE. A NULL rng gives
  * DEFT_E_ARG. */
 typedef struct deft_rng {
-    uint64_t seed, next;
+    uint64_t seed; /**< Chosen by the program. */
+    uint64_t next; /**< The number of the next draw; 0 for a new stream of numbers. */
 } deft_rng;
 
 /** Uniform numbers in [low, high). Rounding may give `high` itself. dtype must be a float. */
