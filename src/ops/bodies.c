@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The body of every elementwise op as kernel ops. Rows of ops.def that name a kernel op or a
- * recipe get a generated wrapper; the short bodies of the others stand here. All are straight
- * lines: each result is selected, never branched to, so one body serves scalar and vector code.
+ * The kernel ops of every elementwise operator. Rows of ops.def that name a kernel op or a recipe
+ * get a generated wrapper. The short bodies of the other operators are in this file. All bodies are
+ * straight lines: results are selected and nothing branches, so one body serves scalar and vector
+ * code.
  *
  * Division with floor. For floats the pair follows C Python and PyTorch:
  *
  *   remainder(a, b)  r = fmod(a, b), plus b when r is not zero and its sign differs from b's. A
  *                    zero keeps the sign of a; b = 0 gives NaN; -1e-20 mod 1 rounds to 1.
- *   floor_div(a, b)  the integer nearest to (a - fmod(a, b)) / b, less 1 where remainder added b.
- *                    That quotient is an integer but for rounding, hence nearest rather than
- *                    floor. A zero has the sign of a / b; b = 0 gives a / b, an infinity or NaN.
+ *   floor_div(a, b)  the integer nearest to (a - fmod(a, b)) / b, minus 1 where remainder added b.
+ *                    Without rounding, that quotient would be an integer, so the nearest integer is
+ *                    right and not the floor. A zero has the sign of a / b. b = 0 gives a / b, an
+ *                    infinity or NaN.
  *
- * For integers: truncated division and remainder, corrected by one step of b where the remainder
- * is not zero and its sign differs from b's. floor_div(a, 0) = 0, remainder(a, 0) = a, and MIN /
- * -1 wraps to MIN.
+ * For integers: truncated division and remainder. Where the remainder is not zero and its sign
+ * differs from the sign of b, they are corrected by one step of b. A division by 0 gives
+ * floor_div(a, 0) = 0 and remainder(a, 0) = a. MIN / -1 wraps to MIN.
  */
 #include "ops/bodies.h"
 
@@ -44,7 +46,7 @@ static uint32_t constant_bits(df_emit *e, deft_dtype t, uint64_t bits)
     return e->ins(e, DF_K_const, t, 0, 0, 0, bits);
 }
 
-/* v must be exact in t. */
+/* A constant of dtype t, which must represent v exactly. */
 static uint32_t constant(df_emit *e, deft_dtype t, double v)
 {
     uint64_t bits = 0;
@@ -77,7 +79,7 @@ static uint32_t copy_sign(df_emit *e, deft_dtype t, uint32_t a, uint32_t b)
     return ins1(e, DF_K_bitcast, t, ins2(e, DF_K_or, i, of_a, of_b));
 }
 
-/* Whether r, the truncated remainder by b, is not zero and has the other sign. */
+/* Whether r, the truncated remainder of a division by b, is not zero and has not the sign of b. */
 static uint32_t must_step(df_emit *e, deft_dtype t, uint32_t r, uint32_t b)
 {
     const uint32_t zero = constant(e, t, 0);
@@ -113,7 +115,7 @@ static uint32_t floor_div_float(df_emit *e, deft_dtype t, uint32_t a, uint32_t b
     return select(e, t, ins2(e, DF_K_eq, DEFT_BOOL, b, zero), plain, q_or_zero);
 }
 
-/* ---- bodies by hand ---- */
+/* ---- bodies that are not generated ---- */
 
 #define BODY(name)                                                                                 \
     uint32_t df_body_##name(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],       \
@@ -141,7 +143,7 @@ BODY(reciprocal)
     return ins2(e, DF_K_div, t, constant(e, t, 1), src[0]);
 }
 
-/* x stands first: max gives its second operand when neither is greater, so relu(-0) is +0. */
+/* x is the first operand: max returns its second one when neither is greater, so relu(-0) is +0. */
 BODY(relu)
 {
     (void)out, (void)attr;

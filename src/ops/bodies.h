@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One df_body_<op> for every unary, binary and ternary op; private to this folder.
+ * Declares df_body_<op> for every unary, binary and ternary operator. Each is a df_body_fn (op.h).
+ * Internal header of this folder.
  */
 #ifndef DF_OPS_BODIES_H
 #define DF_OPS_BODIES_H

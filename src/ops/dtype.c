@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Element types: sizes, names, promotion, and the dtype rules of ops.def. A rule is asked twice:
- * the recorder asks which cast an operand needs, the verifier asks whether a record obeys.
+ * Dtypes: sizes, names, promotion, and the dtype rules of ops.def. Each rule has two uses: for
+ * recording, it says which cast an operand needs; for the verifier, whether a node obeys the rule.
  */
 #include "ops/shape.h"
 
@@ -15,7 +15,7 @@ static bool is_dtype(deft_dtype t)
     return (unsigned)t < DEFT_N_DTYPES;
 }
 
-/* Integers are added up and multiplied up in 64 bits. */
+/* Whether op sums or multiplies many elements, which it does in 64 bits for integers. */
 static bool accumulates(df_op op)
 {
     return op == DF_OP_sum || op == DF_OP_prod || op == DF_OP_cumsum;
@@ -31,8 +31,9 @@ static df_dtype_rule rule_of(df_op op)
     return (df_dtype_rule)df_op_infos[op].dtype_rule;
 }
 
-/* What the op's operands (the value operands of index and select) may be once cast; NULL when fine,
- * else what is wrong with t. */
+/* Whether the operands of op may have dtype t, after casts. For index operators and where, these
+ * are the operands that are neither an index nor a condition. Returns NULL if so, else the reason
+ * why not. */
 static const char *refuse(df_op op, deft_dtype t)
 {
     switch (rule_of(op)) {
@@ -63,7 +64,7 @@ static const char *refuse(df_op op, deft_dtype t)
     df_unreachable();
 }
 
-/* The operand that the result's dtype follows. */
+/* The operand that determines the dtype of the result. */
 static uint32_t leading(df_op op)
 {
     return df_op_infos[op].dtype_rule == DF_DTYPE_select ? 1 : 0;
@@ -112,7 +113,7 @@ const char *deft_dtype_name(deft_dtype dtype)
     return is_dtype(dtype) ? names[dtype] : "?";
 }
 
-/* The signed integer of so many bits; the widest one when there is none. */
+/* The first signed integer dtype of at least that many bits; i64 when there is none. */
 static deft_dtype signed_of(uint32_t bits)
 {
     for (int t = 0; t < DEFT_N_DTYPES; t++)
@@ -122,13 +123,11 @@ static deft_dtype signed_of(uint32_t bits)
 
 static deft_dtype promote_floats(deft_dtype a, deft_dtype b)
 {
-    if (df_bits_of(a) == df_bits_of(b)) return DEFT_F32; /* f16 and bf16: neither holds the other */
+    if (df_bits_of(a) == df_bits_of(b)) return DEFT_F32; /* of f16 and bf16, none has the other */
     return df_bits_of(a) > df_bits_of(b) ? a : b;
 }
 
-/* PyTorch's rule: the higher category of bool < integer < float wins, then the wider dtype. An
- * unsigned integer meets a signed one in a signed one that holds both. An integer of any width
- * leaves a float as it is. f16 and bf16 meet in f32. */
+/* An integer of any width does not change the dtype of a float. */
 deft_dtype df_promote(deft_dtype a, deft_dtype b)
 {
     df_assert(is_dtype(a) && is_dtype(b));
@@ -145,7 +144,7 @@ deft_dtype df_promote(deft_dtype a, deft_dtype b)
 
 deft_dtype deft_promote(deft_dtype a, deft_dtype b)
 {
-    /* What is no dtype gives way, so that the call stays total. */
+    /* An invalid dtype yields to the other one, so that the function is defined for all values. */
     if (!is_dtype(a)) return b;
     return is_dtype(b) ? df_promote(a, b) : a;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What dtypes.def says of each dtype, as constants and inline functions, so that a plug-in needs no
- * table of the library. All functions take a valid dtype. "Bits" of a value are its bits in memory,
- * zero-extended to 64.
+ * The properties of each dtype from dtypes.def, as constants and inline functions, so that a
+ * plug-in needs no table of the library. All functions take a valid dtype. The "bits" of a value
+ * are its bits in memory, zero-extended to 64.
  */
 #ifndef DF_OPS_DTYPE_H
 #define DF_OPS_DTYPE_H
@@ -18,7 +18,7 @@ typedef enum df_dtype_kind {
     DF_KIND_half
 } df_dtype_kind;
 
-/* The position of each row, and their number. */
+/* The index of each row, and the number of rows. */
 enum {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) DF_ROW_##NAME,
 #include "ops/dtypes.def"
@@ -34,7 +34,7 @@ _Static_assert((int)DF_N_ROWS == DEFT_N_DTYPES, "ops/dtypes.def has a row for ea
     _Static_assert(sizeof(file) > 1, #name " has no name in safetensors files");
 #include "ops/dtypes.def"
 
-/* A bit for each dtype of a kind. */
+/* Sets of dtypes: bit t of DF_REALS is set when dtype t is a real. */
 enum {
     DF_BOOLEANS = 0
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
@@ -71,7 +71,7 @@ DF_INLINE df_dtype_kind df_kind_of(deft_dtype t)
     return (df_dtype_kind)kinds[t];
 }
 
-/* The bits of an element. */
+/* The number of bits of an element. */
 DF_INLINE uint32_t df_bits_of(deft_dtype t)
 {
     static const uint8_t sizes[] = {
@@ -81,13 +81,13 @@ DF_INLINE uint32_t df_bits_of(deft_dtype t)
     return sizes[t];
 }
 
-/* The bytes of an element. */
+/* The number of bytes of an element. */
 DF_INLINE uint32_t df_bytes_of(deft_dtype t)
 {
     return df_bits_of(t) / 8;
 }
 
-/* The bits of the stored fraction of a float. */
+/* The number of bits of the stored fraction of a float; 0 for other dtypes. */
 DF_INLINE uint32_t df_fraction_of(deft_dtype t)
 {
     static const uint8_t fractions[] = {
@@ -97,7 +97,7 @@ DF_INLINE uint32_t df_fraction_of(deft_dtype t)
     return fractions[t];
 }
 
-/* Whether t is stored in 16 bits and computed with in f32 (ops/half.c). */
+/* Whether t is a float that is stored in 16 bits, with arithmetic in f32 (ops/half.c). */
 DF_INLINE bool df_is_half(deft_dtype t)
 {
     return DF_HALVES >> t & 1;
@@ -114,7 +114,7 @@ DF_INLINE bool df_is_float(deft_dtype t)
     return (DF_REALS | DF_HALVES) >> t & 1;
 }
 
-/* Whether t is an integer, signed or not. bool is none. */
+/* Whether t is an integer, signed or not. bool is not an integer. */
 DF_INLINE bool df_is_int(deft_dtype t)
 {
     return (DF_NATURALS | DF_INTEGERS) >> t & 1;
@@ -125,7 +125,7 @@ DF_INLINE bool df_is_signed(deft_dtype t)
     return DF_INTEGERS >> t & 1;
 }
 
-/* Whether t is an unsigned integer. bool is none. */
+/* Whether t is an unsigned integer. bool is not an integer. */
 DF_INLINE bool df_is_unsigned(deft_dtype t)
 {
     return DF_NATURALS >> t & 1;
@@ -133,7 +133,7 @@ DF_INLINE bool df_is_unsigned(deft_dtype t)
 
 /* ---- limits ---- */
 
-/* All bits of an element. */
+/* The bits of an element with all bits set. */
 DF_INLINE uint64_t df_all_bits(deft_dtype t)
 {
     return UINT64_MAX >> (64 - df_bits_of(t));
@@ -176,7 +176,7 @@ DF_INLINE uint64_t df_infinity_bits(deft_dtype t)
     return (df_all_bits(t) >> 1) & ~(((uint64_t)1 << df_fraction_of(t)) - 1);
 }
 
-/* The bits of the quiet NaN that operations make in a float dtype. */
+/* The bits of the quiet NaN that operations return in a float dtype. */
 DF_INLINE uint64_t df_nan_bits(deft_dtype t)
 {
     return df_infinity_bits(t) | (uint64_t)1 << (df_fraction_of(t) - 1);
@@ -191,8 +191,8 @@ DF_INLINE uint64_t df_one_bits(deft_dtype t)
 
 /* ---- identities of reductions ---- */
 
-/* The bits that change nothing when a reduction joins them to a value. For the least element that
- * is the greatest value, or infinity. */
+/* The bits of the identity of each reduction: joined to a value, it changes no bit of that value.
+ * The identity of `least` is the greatest value of the dtype, or infinity. */
 DF_INLINE uint64_t df_identity_sum(deft_dtype t)
 {
     return df_is_float(t) ? df_sign_bit(t) : 0;

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Halves (f16, bf16) as kernel ops. A kernel holds values of these dtypes but calculates with none:
- * it loads, stores, selects and passes them on, and casts them to f32 and from it. So every op
- * between two halves is the f32 op between casts, and the cast back is its one rounding:
+ * Halves (f16, bf16) as kernel ops. A kernel has values of these dtypes but no arithmetic on them.
+ * It only loads, stores, selects and copies them, and casts them from and to f32. So an operator on
+ * halves is the operator on f32 between casts. Only the cast back rounds:
  *
- *   c = add f16 a, b       a' = cast f32 a    b' = cast f32 b    s = add f32 a', b'    c = cast f16
- * s
+ *   c = add f16 a, b     becomes     a' = cast f32 a
+ *                                    b' = cast f32 b
+ *                                    s  = add f32 a', b'
+ *                                    c  = cast f16 s
  *
- * The casts stand in the kernel whether the value is stored or read on in a register: fused and
- * unfused kernels give the same bits.
+ * The casts are part of the kernel, whether the value is stored or stays in a register. So fused
+ * and unfused kernels give the same bits.
  *
- * f32 is wide enough that rounding twice, to f32 and then to 11 or 8 bits, changes nothing in sums,
- * products, quotients and roots of halves (Figueroa 1995: 2p + 2 bits suffice), but for bf16
- * results that are denormal in both. It does change casts of i32, i64 and f64, which therefore go
- * through an f32 rounded to odd: where f32 cannot hold the value, of the two neighbours the one
- * whose last bit is set (Boldo and Melquiond 2008).
+ * Rounding twice, to f32 and then to 11 or 8 bits, does not change sums, products, quotients and
+ * roots of halves. The width of f32 allows that, since 2p + 2 bits suffice (Figueroa 1995). The
+ * exception are bf16 results that are denormal in both dtypes. Rounding twice would change casts
+ * of i32, i64 and f64. Such a cast goes through an f32 that is rounded to odd. If f32 cannot
+ * represent the value, that is the neighbour whose last bit is set (Boldo and Melquiond 2008).
  */
 #include "ops/recipe_build.h"
 #include "ops/shape.h"
 
-/* x, f64, as f32 rounded to odd. A NaN stays one: it compares neither less nor greater. */
+/* The f64 x as an f32, rounded to odd. NaN remains NaN, because it compares neither less nor
+ * greater. */
 static rid odd_f32(df_emit *e, rid x)
 {
     const rb f32 = { e, DEFT_F32 }, f64 = { e, DEFT_F64 }, i32 = { e, DEFT_I32 };
@@ -32,8 +35,8 @@ static rid odd_f32(df_emit *e, rid x)
     return r_of_bits(f32, r_select(i32, r_both(f64, inexact, even), other, bits));
 }
 
-/* x, i64, as an f64 that rounds to the same half: exact up to 2^53, and beyond it the lower bits
- * are one sticky bit. */
+/* The i64 x as an f64 that rounds to the same half as x. Up to 2^53 the f64 is exact; beyond, one
+ * sticky bit replaces the low bits. */
 static rid sticky_f64(df_emit *e, rid x)
 {
     const rb f64 = { e, DEFT_F64 }, i64 = { e, DEFT_I64 };
@@ -46,13 +49,13 @@ static rid sticky_f64(df_emit *e, rid x)
     return r_cast(f64, r_select(i64, fits, x, upper));
 }
 
-/* x, of any dtype but a half, as an f32 that rounds to a half as x does. */
+/* x, of dtype t, as an f32 that rounds to the same half as x. t must not be a half. */
 static rid wide_of(df_emit *e, deft_dtype t, rid x)
 {
     const rb f32 = { e, DEFT_F32 }, f64 = { e, DEFT_F64 };
     if (t == DEFT_F32) return x;
     if (t == DEFT_F64) return odd_f32(e, x);
-    const uint32_t bits = df_bits_of(t); /* an integer or bool: exact in a float that has as many */
+    const uint32_t bits = df_bits_of(t); /* an integer or bool: exact with as much precision */
     if (bits <= 24) return r_cast(f32, x);
     return odd_f32(e, bits <= 53 ? r_cast(f64, x) : sticky_f64(e, x));
 }
@@ -71,7 +74,7 @@ uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x)
     return r_cast((rb){ e, to }, x);
 }
 
-/* Whether op gives halves for halves, so that nothing is rounded. */
+/* Whether the result of op on halves is always a half, so that nothing is rounded. */
 static bool is_exact(df_op op)
 {
     static const bool exact[DF_N_OPS] = {

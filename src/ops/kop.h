@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernel op enumeration and its facts. See kops.def.
+ * The enumeration of kernel ops and the properties of each. kops.def has the table.
  */
 #ifndef DF_OPS_KOP_H
 #define DF_OPS_KOP_H
@@ -15,6 +15,7 @@ typedef enum df_kop {
     DF_K_none = DF_N_KOPS
 } df_kop;
 
+/* What a kernel op does: kops.def. */
 typedef enum df_kop_kind {
     DF_KOP_leaf,
     DF_KOP_memory,
@@ -24,7 +25,7 @@ typedef enum df_kop_kind {
     DF_KOP_loop
 } df_kop_kind;
 
-/* imm of a cast from f32 to a half that holds the value: nothing is to be rounded. */
+/* imm of a cast from f32 to a half which can represent the value, so that nothing is rounded. */
 enum { DF_CAST_EXACT = 1 };
 
 /* Which dtypes an op takes: t is the dtype of the result, src of operand 0. */
@@ -52,7 +53,7 @@ typedef struct df_kop_info {
     uint8_t n_src;
     uint8_t kind;  /* df_kop_kind */
     uint8_t types; /* df_kop_types */
-    uint8_t join;  /* df_kop; DF_K_none: it has no accumulators that a map op joins */
+    uint8_t join;  /* the map op that joins two accumulators of a reduction or scan; or DF_K_none */
 } df_kop_info;
 
 extern const df_kop_info df_kop_infos[DF_N_KOPS];
@@ -94,8 +95,8 @@ DF_INLINE bool df_kop_takes(df_kop_types types, deft_dtype t, deft_dtype src)
     df_unreachable();
 }
 
-/* The bits of dtype t that change nothing when op joins them to a value. 0 for an op that is no
- * reduction. */
+/* The bits of the identity of a reduction or scan in dtype t: joined to a value, it changes no bit
+ * of that value. 0 for any other op. */
 DF_INLINE uint64_t df_kop_identity(df_kop op, deft_dtype t)
 {
     switch (op) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tables of trace ops and kernel ops, filled in from ops.def and kops.def.
+ * The tables of operators and kernel ops, which are generated from ops.def and kops.def.
  */
 #include "ops/op.h"
 
@@ -69,7 +69,7 @@ df_op df_op_find(const char *name, size_t n)
     return DF_N_OPS;
 }
 
-/* ---- loops ---- */
+/* ---- tags of loops ---- */
 
 enum { KIND_BITS = 4, CAUSAL = 1 << 4, SCALED = 1 << 5, FROM_SHIFT = 8 };
 

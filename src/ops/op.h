@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trace op enumeration and its facts, read from ops.def.
+ * The enumeration of operators and the properties of each. ops.def has the table, and explains the
+ * rules and classes that are enumerated here.
  */
 #ifndef DF_OPS_OP_H
 #define DF_OPS_OP_H
@@ -8,7 +9,9 @@
 #include "ops/kop.h"
 #include "ops/recipe.h"
 
+/* Flags of algebra: f(a, b) = f(b, a); f(f(x)) = f(x); f(f(x)) = x. */
 enum { DF_COMMUTES = 1, DF_IDEMPOTENT = 2, DF_INVOLUTES = 4 };
+/* In place of a number of arguments: two per axis of the operand. */
 enum { DF_PER_AXIS2 = 255 };
 
 typedef enum df_op {
@@ -86,21 +89,24 @@ typedef enum df_lower_how {
     DF_LOWER_fuser
 } df_lower_how;
 
-/* Appends the body of one elementwise op. t is the dtype of the operands (of src[1] for where),
- * out that of the result; neither is a half but for casts and where. Called through df_op_emit. */
+/* Appends the kernel ops of one elementwise operator and returns the id of the result. The operands
+ * have dtype t; for where, src[1] has it. The result has dtype out. Only casts and where may have
+ * halves. Only df_op_emit calls these functions. */
 typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],
                                uint32_t attr);
 
 typedef struct df_op_info {
     const char *name;
     const char *doc;
-    df_body_fn body; /* set for every unary, binary and ternary op; NULL for the others */
+    df_body_fn body; /* of a unary, binary or ternary operator; else NULL */
+    /* algebra is a set of flags, kop a df_kop, and n_args may be DF_PER_AXIS2. The others are of
+     * the enums above. */
     uint8_t n_src, cls, dtype_rule, shape_rule, algebra, how, kop, n_args, mixed;
 } df_op_info;
 
 extern const df_op_info df_op_infos[DF_N_OPS];
 
-/* The number of view ops. Code that follows each kind of view asserts how many it knows. */
+/* The number of view operators. Code that handles each kind of view asserts this number. */
 #define DF_VIEWS_leaf 0
 #define DF_VIEWS_unary 0
 #define DF_VIEWS_binary 0
@@ -119,57 +125,63 @@ enum {
 #include "ops/ops.def"
 };
 
-/* Finds an op by name; DF_N_OPS when there is none. */
+/* Finds an operator by the n characters of its name. Returns DF_N_OPS when there is none. */
 df_op df_op_find(const char *name, size_t n);
 
-/* True for unary, binary and ternary ops. */
+/* Whether op is elementwise: unary, binary or ternary. */
 DF_INLINE bool df_op_is_map(df_op op)
 {
     const uint8_t c = df_op_infos[op].cls;
     return c == DF_CLASS_unary || c == DF_CLASS_binary || c == DF_CLASS_ternary;
 }
 
-/* Whether the result is operand 0 with some of its elements changed. */
+/* Whether the result is a copy of operand 0 with some elements changed. */
 DF_INLINE bool df_op_writes_over(df_op op)
 {
     return op == DF_OP_update || op == DF_OP_scatter_add || op == DF_OP_index_add;
 }
 
-/* Whether operand 1 holds indices into operand 0, which may lie outside. */
+/* Whether operand 1 contains indices into operand 0, which may be out of range. */
 DF_INLINE bool df_op_takes_indices(df_op op)
 {
     return df_op_infos[op].dtype_rule == DF_DTYPE_scatter ||
            (df_op_infos[op].dtype_rule == DF_DTYPE_index && df_op_infos[op].cls == DF_CLASS_index);
 }
 
-/* Appends the body of a unary, binary or ternary op. t is the dtype of the operands (of src[1] for
- * where), out that of the result. Halves are calculated with in f32 and rounded once at the end. */
+/* Appends the kernel ops of a unary, binary or ternary operator and returns the id of the result.
+ * The operands have dtype t; for where, src[1] has it. The result has dtype out. Arithmetic on
+ * halves is done in f32, and the result is rounded once at the end. */
 uint32_t df_op_emit(df_emit *e, df_op op, deft_dtype t, deft_dtype out, const uint32_t src[3],
                     uint32_t attr);
 
-/* x, of dtype from, in dtype to: kernels cast a half to f32 and from it alone, and this knows the
- * other ways, each of which rounds once. */
+/* Appends a cast of x from dtype `from` to dtype `to`, which rounds at most once, and returns its
+ * id. A kernel op casts halves only from and to f32; this function composes the other casts. */
 uint32_t df_emit_cast(df_emit *e, deft_dtype to, deft_dtype from, uint32_t x);
 
-/* Argument slots of a record whose first operand (or itself, for leaves) has that rank. */
+/* The number of arguments of a node whose first operand has rank src_rank. For an operator without
+ * operands, src_rank is the rank of the result. */
 DF_INLINE uint32_t df_op_n_args(df_op op, uint32_t src_rank)
 {
     const uint8_t n = df_op_infos[op].n_args;
     return n == DF_PER_AXIS2 ? 2 * src_rank : n;
 }
 
+/* Bits of attr: of reductions, of argsort and of which. */
 #define DF_REDUCE_KEEPDIMS 0x100u
-#define DF_ORDER_DESCENDING 1u /* argsort */
-#define DF_WHICH_ZEROS 1u      /* which: 0 after the last position found */
+#define DF_ORDER_DESCENDING 1u
+#define DF_WHICH_ZEROS 1u /* positions after the last one found are 0 instead of -1 */
 
-/* What a loop is said to compute, beside how: its attribute. A device may do all of such a loop at
- * once where numerics are fast. Who records the loop vouches for it; recorded again record by
- * record, with more batch axes too, it stays true.
+/* ---- tags of loops ---- */
+
+/* The attr of a loop may be a tag that names the function which the loop computes. In fast mode a
+ * device may compute that function in one routine instead of running the iterations. The code that
+ * records the loop guarantees that the tag is true. The tag remains true when the loop is recorded
+ * again node by node, also with more batch axes.
  *
- *   attention       rows k, v [..., block, D], positions of the block's keys, 0, 1, ... in all;
- *                   states m, l, acc from -infinity, 0, 0, of scores q k^T
- *                   (lazy/layers/attention.c)
- *   attention_grad  the same rows, state dq from 0, rows dk, dv
+ *   attention       Rows: k and v, of shape [..., block, D], and the positions of the keys in the
+ *                   block, which are 0, 1, ... over all blocks. States: m, l and acc, which start
+ *                   at -infinity, 0 and 0. The scores are q k^T (lazy/layers/attention.c).
+ *   attention_grad  The same rows. State: dq, which starts at 0. Stacked rows: dk and dv.
  */
 typedef enum df_loop_kind {
     DF_LOOP_PLAIN,
@@ -179,18 +191,20 @@ typedef enum df_loop_kind {
 } df_loop_kind;
 
 typedef struct df_loop_tag {
-    df_loop_kind kind; /* PLAIN: nothing is said, and the rest is 0 */
-    bool is_causal;    /* query i sees keys 0 .. i */
-    bool is_scaled;    /* q is what there was, times 1 / sqrt(D) in arithmetic */
-    deft_dtype from;   /* of what there was of q, k, v: halves were lifted to f32 */
+    df_loop_kind kind; /* DF_LOOP_PLAIN: the loop has no tag, and all other fields are 0 */
+    bool is_causal;    /* query i uses only the keys 0 .. i */
+    bool is_scaled;    /* q in the loop is the caller's q times 1 / sqrt(D) */
+    deft_dtype from;   /* dtype of the caller's q, k and v; the loop works on halves in f32 */
 } df_loop_tag;
 
+/* The attr of a loop with this tag. */
 uint32_t df_loop_attr(df_loop_tag tag);
-/* false: no loop has that attribute. */
+/* The tag in the attr of a loop. Returns false when no loop can have that attr. */
 bool df_loop_tag_of(uint32_t attr, df_loop_tag *out);
-const char *df_loop_kind_name(df_loop_kind kind); /* "attention" */
+/* The name in the text form: "attention". "" for DF_LOOP_PLAIN. */
+const char *df_loop_kind_name(df_loop_kind kind);
 
-/* Shapes as the rules see them. */
+/* The rank and the extents of a value. */
 typedef struct df_shape {
     uint32_t rank;
     int64_t dim[DEFT_MAX_RANK];

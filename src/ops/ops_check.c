@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * No code: the build fails by the op's name when a row of ops.def lacks a facet or has it twice,
- * when its class and operand count disagree, or when it has no lowering that its class allows.
+ * This file has no code, only static assertions on the rows of ops.def. The build fails with the
+ * name of the operator in three cases:
+ *   - a row lacks a facet or has it twice;
+ *   - its class and its number of operands disagree;
+ *   - its class does not allow its lowering.
  */
 #include "ops/op.h"
 
@@ -41,7 +44,8 @@
 #define DOC(text) +1
 #include "ops/ops.def"
 
-/* Operand counts by class; a leaf may read the extents of one operand, an index op takes two. */
+/* Bounds on the number of operands by class. A leaf may read the extents of one operand. An index
+ * operator has two operands. */
 enum {
     LEAST_leaf = 0,
     MOST_leaf = 1,
@@ -74,7 +78,7 @@ enum {
                    #id ": operand count and class disagree");
 #include "ops/ops.def"
 
-/* Which ways of lowering a class knows, as a set of bits. */
+/* The ways of lowering that a class allows, as a set of bits. */
 #define WAY(how) (1 << DF_LOWER_##how)
 enum {
     WAYS_leaf = WAY(fuser),

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Recipes: straight-line bodies of the transcendental ops (and of philox) over kernel ops. Every
- * back end takes them from here, which is why interpreter, CPU and GPU code agree bit for bit.
+ * Recipes: the transcendental functions, powers and philox as straight-line sequences of kernel
+ * ops. Every back end uses these recipes, so the results of interpreter, CPU and GPU agree bit for
+ * bit.
  *
- * A recipe appends instructions through an emitter and names values by the ids it gets back. It
- * never branches and never reads a value's contents. Errors are sticky in the emitter.
+ * A recipe appends instructions through an emitter and refers to a value by the id that the emitter
+ * returns. A recipe has no branches that depend on values. It does not check for errors: the
+ * emitter remembers the first one.
  */
 #ifndef DF_OPS_RECIPE_H
 #define DF_OPS_RECIPE_H
 
 #include "ops/kop.h"
 
+/* The base of an emitter. The code that creates one embeds this struct. */
 typedef struct df_emit {
-    /* Appends one instruction of result dtype t and returns its id. imm as in kops.def. The emitter
-     * may return an earlier id for an equal instruction. */
+    /* Appends one instruction with result dtype t and operands a, b, c, and returns its id. Unused
+     * operands are 0. kops.def gives the meaning of imm. The emitter may return the id of an equal
+     * earlier instruction. */
     uint32_t (*ins)(struct df_emit *e, df_kop op, deft_dtype t, uint32_t a, uint32_t b, uint32_t c,
                     uint64_t imm);
-    bool fast; /* a recipe may give up its 2 ULP for speed */
+    bool fast; /* a recipe may exceed its error bound of 2 ULP to be faster */
 } df_emit;
 
-/* x and the result have dtype t, f32 or f64. Accuracy in docs/accuracy.md. */
+/* x and the result have dtype t, which is f32 or f64. docs/accuracy.md gives the accuracy. */
 /* clang-format off */
 #define DF_RECIPES(X)                                                                          \
     X(exp) X(exp2) X(expm1) X(log) X(log2) X(log10) X(log1p)                                   \
@@ -31,15 +35,16 @@ typedef struct df_emit {
 DF_RECIPES(DF_X)
 #undef DF_X
 
+/* The same for two operands: x^y, the angle of the point (x, y), sqrt(x * x + y * y). */
 uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_atan2(df_emit *e, deft_dtype t, uint32_t y, uint32_t x);
 uint32_t df_recipe_hypot(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
-uint32_t df_recipe_powi(df_emit *e, deft_dtype t, uint32_t x,
-                        int32_t exponent); /* by squaring; any dtype */
+/* x to a constant power, by squaring. t is any dtype except the halves. */
+uint32_t df_recipe_powi(df_emit *e, deft_dtype t, uint32_t x, int32_t exponent);
 
-/* Philox 4x32-10 (Salmon et al., SC 2011). Key: the 64-bit seed. Counter words: element (low,
- * high), draw (low, high). All ids are i64. Writes the four 32-bit words as i64 values in [0,
- * 2^32). */
+/* The random number generator Philox 4x32-10 (Salmon et al., SC 2011). The key is the 64-bit seed.
+ * The words of the counter are element (low, high) and draw (low, high). All ids name i64 values.
+ * out gets the ids of the four 32-bit words, as i64 values in [0, 2^32). */
 void df_recipe_philox(df_emit *e, uint32_t seed, uint32_t draw, uint32_t element, uint32_t out[4]);
 
 #endif

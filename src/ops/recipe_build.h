@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Helpers that let a recipe read like mathematics. Private to src/ops/recipe*.c.
+ * Helpers for writing recipes so that they read like mathematics. Internal header of recipes.
  *
- * Costs that shape the recipes: a constant stands first in min and max, where a back end needs one
- * instruction for it and NaN still propagates; float -> int goes through the adding of a large
- * number (r_round), because a saturating cast is many instructions; bitcasts and constants are
- * free.
+ * Costs on the back ends determine how recipes are written:
+ *   - A constant is the first operand of min and max. There a back end needs one instruction, and
+ *     NaN still propagates.
+ *   - Floats are rounded to integers by adding a large number (r_round), because a saturating cast
+ *     takes many instructions.
+ *   - Bitcasts and constants cost nothing.
  * size: the vocabulary in which every recipe is written.
  */
 #ifndef DF_OPS_RECIPE_BUILD_H
@@ -15,13 +17,13 @@
 
 #include <string.h>
 
-/* An emitter and the dtype that its arithmetic is in. */
+/* An emitter, and the dtype in which it does arithmetic. */
 typedef struct rb {
     df_emit *e;
     deft_dtype t;
 } rb;
 
-typedef uint32_t rid;
+typedef uint32_t rid; /* id of a value */
 
 static inline rb r_f64(df_emit *e)
 {
@@ -38,7 +40,7 @@ static inline rb r_i64(rb f)
     return (rb){ f.e, DEFT_I64 };
 }
 
-/* The integer of the same width. */
+/* The same emitter with the integer dtype of the same width. */
 static inline rb r_int(rb f)
 {
     return (rb){ f.e, f.t == DEFT_F64 || f.t == DEFT_I64 ? DEFT_I64 : DEFT_I32 };
@@ -49,7 +51,7 @@ static inline rid r_ins(rb f, df_kop op, rid a, rid b, rid c)
     return f.e->ins(f.e, op, f.t, a, b, c, 0);
 }
 
-/* A float constant; in f32 the value must be an f32. */
+/* A float constant. When f.t is f32, the value must be representable in f32. */
 static inline rid r_k(rb f, double value)
 {
     uint64_t bits = 0;
@@ -63,7 +65,7 @@ static inline rid r_k(rb f, double value)
     return f.e->ins(f.e, DF_K_const, f.t, 0, 0, 0, bits);
 }
 
-/* One value for f32, another for f64. */
+/* A float constant with one value for f32 and another for f64. */
 static inline rid r_kk(rb f, double f32, double f64)
 {
     return r_k(f, f.t == DEFT_F64 ? f64 : f32);
@@ -167,7 +169,7 @@ static inline rid r_sign_of(rb f, rid x)
     return r_and(r_int(f), r_bits(f, x), r_ki(r_int(f), r_sign_mask(f)));
 }
 
-/* magnitude, which has a clear sign bit, with the sign of x */
+/* magnitude with the sign of x. The sign bit of magnitude must be clear. */
 static inline rid r_with_sign(rb f, rid magnitude, rid x)
 {
     return r_of_bits(f, r_or(r_int(f), r_bits(f, magnitude), r_sign_of(f, x)));
@@ -187,7 +189,7 @@ static inline rid r_poly(rb f, rid x, const double *c, size_t n)
     return y;
 }
 
-/* The polynomial whose tables are name_f32 and name_f64. */
+/* The polynomial in x whose coefficients are the tables name_f32 and name_f64. */
 #define R_POLY(f, x, name)                                                                         \
     ((f).t == DEFT_F64 ? r_poly(f, x, name##_f64, DF_LEN(name##_f64))                              \
                        : r_poly(f, x, name##_f32, DF_LEN(name##_f32)))
@@ -202,14 +204,15 @@ static inline rid r_mantissa_bits(rb f)
     return r_ki(r_int(f), f.t == DEFT_F64 ? 52 : 23);
 }
 
-/* What, added to |x| < 2^21 (f32) or 2^50 (f64), rounds it to an integer; the low bits of the sum
- * are then those of the integer + extra, 0 <= extra < 2^12. */
+/* A number that rounds x to an integer when it is added, for |x| < 2^21 (f32) or 2^50 (f64). The
+ * low bits of the sum are then those of the integer + extra, where 0 <= extra < 2^12. */
 static inline rid r_rounder(rb f, int extra)
 {
     return r_k(f, (f.t == DEFT_F64 ? 0x1.8p52 : 0x1.8p23) + extra);
 }
 
-/* n: x scale rounded to an integer; low: an integer whose low bits are those of n + extra. */
+/* n is x * scale rounded to an integer, as a float. low is an integer whose low bits are those of
+ * n + extra. */
 typedef struct r_rounded {
     rid n, low;
 } r_rounded;
@@ -227,7 +230,7 @@ static inline rid r_power(rb f, rid i)
     return r_of_bits(f, r_shl(r_int(f), i, r_mantissa_bits(f)));
 }
 
-/* 1/ln 2, ln 2 in two parts */
+/* 1/ln 2, and -ln 2 in two parts. */
 static inline rid r_log2e(rb f)
 {
     return r_kk(f, 0x1.715476p0, 0x1.71547652b82fep0);

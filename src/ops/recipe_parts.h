@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pieces of recipes that several of src/ops/recipes_*.c use. Private to them.
+ * Parts of recipes that several files of recipes use. Internal header of recipes.
  */
 #ifndef DF_OPS_RECIPE_PARTS_H
 #define DF_OPS_RECIPE_PARTS_H
 
 #include "ops/recipe_build.h"
 
-/* 1 - exp(-y) for 0 <= y < 80 (f32) or 700 (f64), accurate near 0; +0 for 0. In recipes_exp.c. */
+/* 1 - exp(-y) for 0 <= y < 80 (f32) or 700 (f64), accurate near 0. The result for 0 is +0. In
+ * recipes_exp.c. */
 rid df_recipe_one_minus_exp_neg(rb f, rid y);
 
-/* exp r - 1 for |r| <= 0.3475. In recipes_exp.c. */
+/* exp(r) - 1 for |r| <= 0.3475. In recipes_exp.c. */
 rid df_recipe_expm1_of_rest(rb f, rid r);
 
 /* In recipes_trig.c and recipes_trig_f64.c. */
@@ -25,8 +26,8 @@ rid df_recipe_tan_f64(rb f, rid x);
 rid df_recipe_pow_f32(rb f, rid x, rid y);
 rid df_recipe_pow_f64(rb f, rid x, rid y);
 
-/* power: |x|^y for x, y neither 0 nor NaN; the result with all of the C standard's special cases.
- */
+/* Completes x^y with all special cases of the C standard. power must be |x|^y where neither x nor y
+ * is 0 or NaN; elsewhere it may be anything. */
 rid df_recipe_pow_special(rb f, rid x, rid y, rid power);
 
 #endif

@@ -2,18 +2,21 @@
  *
  * erf, erfc, gelu.
  *
- * erf x = 1 - exp(-z), z = x + x S(x): one polynomial for all x, and 1 - exp(-z) is accurate near
- * 0.
+ * erf x = 1 - exp(-z) with z = x + x S(x). One polynomial S serves all x, and 1 - exp(-z) is
+ * accurate near 0.
  *
- * erfc x = exp(-x^2) R(x), x >= 0, with R rational and positive coefficients; gelu is
- * max(x, 0) - |x| erfc(|x| / sqrt 2) / 2, where the subtraction is exact for x <= 0 and harmless
- * above. In f32 the roundings of numerator, denominator, quotient and exponential add up to more
- * than 2 ULP, so these two work in f64 but for the polynomial of the exponential; the square of an
- * f32 is exact there, no power of two overflows, and a denormal result is rounded once, by the last
- * cast.
+ * For x >= 0, erfc x = exp(-x^2) R(x), where R is rational with positive coefficients. gelu x is
+ * max(x, 0) - |x| erfc(|x| / sqrt 2) / 2. For x <= 0 the subtraction is exact, and above it does
+ * not cancel.
  *
- * In f64 there is nothing wider. There R is a polynomial in (x - M) / (x + M), over 1 + x, and the
- * rounding errors of the last few operations are computed and added (after N. Juffa's erfcx).
+ * For f32 operands, the roundings of numerator, denominator, quotient and exponential would add up
+ * to more than 2 ULP in f32. So erfc and gelu compute in f64, except for the polynomial of the
+ * exponential. In f64 the square of an f32 is exact, no power of two overflows, and only the last
+ * cast rounds a denormal result.
+ *
+ * For f64 operands there is no wider dtype. There R is a polynomial in (x - M) / (x + M), divided
+ * by 1 + x. The rounding errors of the last operations are computed and added (after N. Juffa's
+ * erfcx).
  *
  * tools/fit_recipes, tools/fit_rational and tools/fit_tail derive the tables.
  */
@@ -46,7 +49,7 @@ static const double erfcx_bottom_f32[] = { 0x1p0,
                                            0x1.deb95e502b343p-5 };
 
 /* In t = (a - M) / (a + M): (1 + a) exp(a^2) erfc a on [0, 27.3], M = ERFC_MIDDLE: 2^-56.3. M is
- * such that the first coefficient is an f64 but for 2^-60. */
+ * chosen such that rounding the first coefficient to f64 changes it by 2^-60 only. */
 #define ERFC_MIDDLE 0x1.058p2
 static const double erfc_f64_table[] = {
     0x1.5da3feed1a836p-1,   -0x1.93266909d809p-3,   0x1.e1a16820d2ac5p-4,   -0x1.9c84325bc7ae7p-5,
@@ -79,7 +82,7 @@ static rid build_erf(rb f, rid x)
     return r_with_sign(f, df_recipe_one_minus_exp_neg(f, z), x);
 }
 
-/* polynomial in x with coefficients c[i] scale^i, in the precision of f */
+/* The polynomial in x with coefficients c[i] scale^i, in the precision of f. */
 static rid scaled_poly(rb f, rid x, const double *c, size_t n, double scale)
 {
     double s[16], power = 1;
@@ -89,8 +92,8 @@ static rid scaled_poly(rb f, rid x, const double *c, size_t n, double scale)
     return r_poly(f, x, s, n);
 }
 
-/* For a >= 0, an f64 that holds an f32: 2^shift exp(-s2 a^2), and top and bottom at scale a. s2 is
- * scale^2 and a power of 2. */
+/* For a >= 0, an f64 with the value of an f32: computes 2^shift exp(-s2 a^2), and the polynomials
+ * top and bottom at scale a. s2 is scale^2 and a power of 2. */
 typedef struct tail {
     rid exp, top, bottom;
 } tail;
@@ -100,7 +103,7 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
     const rb d = r_f64(f.e);
     const rid square = r_mul(d, a, a);
     const r_rounded k = r_round(d, square, r_k(d, -s2 * 0x1.71547652b82fep0), r_bias(d) + shift);
-    /* -r / s2, whose factor goes into the coefficients */
+    /* This is -r / s2; the coefficients contain the factor s2. */
     const rid rest = r_fma(d, k.n, r_k(d, 0x1.62e42fefa39efp-1 / s2), square);
     const rid p = scaled_poly(f, r_cast(f, rest), exp_f32, DF_LEN(exp_f32), -s2);
     return (tail){ r_mul(d, r_cast(d, p), r_power(d, k.low)),
@@ -108,9 +111,9 @@ static tail tail_f32(rb f, rid a, double scale, double s2, int shift)
                    scaled_poly(d, a, erfcx_bottom_f32, DF_LEN(erfcx_bottom_f32), scale) };
 }
 
-/* The same in f32 alone, where only speed counts: some 4 ULP. The square is in two parts, whose
- * error the exponential would multiply. shift keeps 2^k a normal number down to results that are 0;
- * the last product takes it out again. */
+/* The same with f32 only, for fast mode: the error is about 4 ULP. The square is computed in two
+ * parts, because the exponential would multiply its error. shift keeps 2^k a normal number down to
+ * results that are 0; the last product removes it. */
 static tail tail_fast(rb f, rid a, double scale, double s2, int shift)
 {
     const rid h = r_mul(f, a, a);
@@ -190,15 +193,15 @@ static decay decay_of(rb f, rid a, double s2)
     return (decay){ df_recipe_expm1_of_rest(f, r_mul(f, rest, r_k(f, -s2))), r_power(f, k.low) };
 }
 
-/* value + low */
+/* An unevaluated sum, value + low. */
 typedef struct pair {
     rid value, low;
 } pair;
 
-/* 2^LIFT exp(-s2 a^2) P(t) / (1 + a), times *factor unless factor is NULL. P is near its first
- * coefficient, so that only the last sum of the polynomial rounds much. From there on each rounding
- * error is computed and carried along, and the last addition rounds once. One division serves t and
- * 1 / (1 + a). */
+/* 2^LIFT exp(-s2 a^2) P(t) / (1 + a), times *factor unless factor is NULL. The value of P is near
+ * its first coefficient, so only the last addition of the polynomial has a large rounding error.
+ * From there on, each rounding error is computed and added at the end, so that only the last
+ * addition rounds. One division serves both t and 1 / (1 + a). */
 static rid tail_f64(rb f, rid a, const tail_fit *by, const rid *factor)
 {
     const rid one = r_k(f, 1), middle = r_k(f, by->middle);
@@ -208,7 +211,7 @@ static rid tail_f64(rb f, rid a, const tail_fit *by, const rid *factor)
     const rid inverse = r_div(f, one, r_mul(f, plus, d));
     const rid over_plus = r_mul(f, inverse, d), over_d = r_mul(f, inverse, plus);
 
-    /* a - middle - t (a + middle) is what t lacks, times a + middle. */
+    /* a - middle - t (a + middle) is the rounding error of t, times a + middle. */
     rid t = r_mul(f, r_sub(f, a, middle), over_plus);
     const rid lacks = r_fma(f, r_add(f, t, one), r_k(f, -by->middle), a);
     t = r_fma(f, over_plus, r_fma(f, r_neg(f, t), a, lacks), t);
@@ -238,7 +241,7 @@ static rid erfc_f64(rb f, rid x)
     return r_select(f, r_lt(f, x, r_k(f, 0)), r_sub(f, r_k(f, 2), y), y);
 }
 
-/* The factor a is lifted as well: a denormal one must not round before the end. */
+/* The factor a is lifted too, because a denormal a must not be rounded before the end. */
 static rid gelu_f64(rb f, rid x)
 {
     const rid a = r_min(f, r_k(f, 38.6), r_abs(f, x));

@@ -2,13 +2,15 @@
  *
  * exp, exp2, expm1, sinh, cosh, tanh, sigmoid, silu, softplus.
  *
- * x = n ln 2 + r, |r| <= ln 2 / 2, with ln 2 in two parts; exp x = 2^n exp r. One body serves f32
- * and f64, only the tables differ: tools/fit_recipes derives them, and their comments give the
- * interval and the greatest relative error of the rounded polynomial, f32 then f64.
+ * x = n ln 2 + r with |r| <= ln 2 / 2, where ln 2 is in two parts. Then exp x = 2^n exp r. One body
+ * serves f32 and f64; only the tables of polynomials differ. tools/fit_recipes derives them. The
+ * comment of a table gives its interval, and the greatest relative error of the rounded polynomial
+ * in f32 and in f64.
  *
- * No single power of two covers all n that occur. exp multiplies by two halves of 2^n. Functions
- * that need exp of a negative number alone, whose result may be denormal but does not overflow,
- * compute with 2^(n + LIFT) and multiply by 2^-LIFT last: a denormal result is rounded once.
+ * 2^n is not a normal number for every n that occurs. exp multiplies by two factors whose product
+ * is 2^n. Other functions need exp of negative numbers only, whose result may be denormal but does
+ * not overflow. They compute with 2^(n + LIFT) and multiply by 2^-LIFT at the end, so that a
+ * denormal result is rounded once.
  */
 #include "ops/recipe_parts.h"
 
@@ -39,7 +41,7 @@ static const double expm1_f64[] = {
     0x1.1f1aea4eade75p-29,
 };
 
-/* (1 - exp(-r) - r) / r^2: the same with other signs */
+/* (1 - exp(-r) - r) / r^2: the coefficients of the table above with other signs */
 static const double neg_expm1_f32[] = {
     -0x1.fffffep-2, 0x1.5554aep-3, -0x1.555712p-5, 0x1.12292ep-7, -0x1.6b79b2p-10,
 };
@@ -173,7 +175,7 @@ static rid build_exp2(rb f, rid x)
     return scale(f, R_POLY(f, r, exp2), r_bits(f, sum));
 }
 
-/* x where x^2 vanishes beside it, else y: for -0 and denormals. */
+/* x where x^2 is negligible beside x, else y. For -0 and denormals. */
 static rid tiny_or(rb f, rid x, rid y)
 {
     return r_select(f, r_lt(f, r_abs(f, x), r_kk(f, 0x1p-25, 0x1p-54)), x, y);
@@ -215,9 +217,9 @@ static hyperbolic hyperbolic_of(rb f, rid x)
                          .down = r_of_bits(f, down) };
 }
 
-/* (1 + c1) a + s b, s = r + r3 p: a is exact where it matters and takes no part in a product. Small
- * and large terms are added apart: for n = 1, a and r b nearly cancel, and what s were rounded to
- * would weigh most. */
+/* (1 + c1) a + s b, where s = r + r3 p. a is exact where that matters, and no product contains it.
+ * Small and large terms are added separately: for n = 1, a and r b nearly cancel, so a rounding
+ * error of s would dominate. */
 static rid build_sinh(rb f, rid x)
 {
     const hyperbolic h = hyperbolic_of(f, x);
@@ -227,8 +229,8 @@ static rid build_sinh(rb f, rid x)
     return tiny_or(f, x, r_with_sign(f, r_add(f, half, half), x));
 }
 
-/* The same with a and b exchanged. up + down is no longer exact for n = 12 (f32), and then adding
- * down last matters. */
+/* The same with a and b exchanged. From n = 12 on (f32) up + down is inexact, so down must be added
+ * last. */
 static rid build_cosh(rb f, rid x)
 {
     const hyperbolic h = hyperbolic_of(f, x);
@@ -280,8 +282,9 @@ static rid lifted_exp(rb f, rid y)
     return r_mul(f, exp_of_rest(f, k.r), r_power(f, k.low));
 }
 
-/* With e = exp(-|x|): 1 / (1 + e), or e / (1 + e) where x < 0. All is multiplied by 1.5: the
- * rounding error of a sum just above 1 would weigh more than that of one just above 1.5. */
+/* With e = exp(-|x|): 1 / (1 + e), or e / (1 + e) where x < 0. Numerator and denominator are
+ * multiplied by 1.5, because the relative rounding error of a sum just above 1 is greater than that
+ * of a sum just above 1.5. */
 static rid build_sigmoid(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -105, -746), r_neg_abs(f, x));
@@ -294,9 +297,10 @@ static rid build_sigmoid(rb f, rid x)
     return r_div(f, top, r_add(f, c, e));
 }
 
-/* x / (1 + e), or x e / (1 + e) where x < 0. There x e = 2^n (x + x expm1 r). 1 + e is (1 + 2^n) +
- * 2^n expm1 r, which rounds once, and that error is made up for in expm1 r. The rounding errors of
- * x e and of the division are added to the quotient; a rough 1 / (1 + e) does for them. */
+/* x / (1 + e), or x e / (1 + e) where x < 0. There x e = 2^n (x + x expm1 r). 1 + e is computed as
+ * (1 + 2^n) + 2^n expm1 r, which rounds once, and expm1 r is corrected by that error. The rounding
+ * errors of x e and of the division are added to the quotient, where a rough 1 / (1 + e) suffices.
+ */
 static rid build_silu(rb f, rid x)
 {
     const rid y = r_max(f, r_kk(f, -110, -752), r_neg_abs(f, x));

@@ -2,10 +2,10 @@
  *
  * log, log2, log10, log1p, and the inverse trigonometric functions.
  *
- * x = 2^e (1 + g), sqrt(1/2) <= 1 + g < sqrt(2): log x = e ln 2 + log(1 + g). Exponent and fraction
- * are taken apart in the integer bits of x / sqrt(1/2). One body serves f32 and f64; the comment of
- * a pair of tables gives the interval and the greatest relative error of the rounded polynomials,
- * f32 then f64 (tools/fit_recipes).
+ * x = 2^e (1 + g) with sqrt(1/2) <= 1 + g < sqrt(2), so log x = e ln 2 + log(1 + g). The integer
+ * bits of x / sqrt(1/2) give exponent and fraction. One body serves f32 and f64; only the tables of
+ * polynomials differ (tools/fit_recipes). The comment of a pair of tables gives the interval, and
+ * the greatest relative error of the rounded polynomials in f32 and in f64.
  */
 #include "ops/recipe_build.h"
 
@@ -76,7 +76,7 @@ static const double atan_f64[] = {
     -0x1.7a399ad4364a2p-9, 0x1.b3facbcd7bb8ap-11, -0x1.3f364d4b9695cp-13, 0x1.bbed9f7b04237p-17,
 };
 
-/* e as a float, g = m - 1, and the exponent bits of 2^e - those of 1. */
+/* e as a float; g; and the exponent bits of 2^e minus those of 1. */
 typedef struct parts {
     rid e, g, exponent;
 } parts;
@@ -86,8 +86,7 @@ static int64_t sqrt_half_bits(rb f)
     return f.t == DEFT_F64 ? 0x3fe6a09e667f3bcd : 0x3f3504f3;
 }
 
-/* x > 0 and normal; from: the bits that e is counted from, those of sqrt(1/2) but for a power of 2.
- */
+/* Splits a normal x > 0. `from` has the bits of sqrt(1/2) 2^k, and k is subtracted from e. */
 static parts split(rb f, rid x, rid from)
 {
     const rb i = r_int(f);
@@ -99,7 +98,7 @@ static parts split(rb f, rid x, rid from)
     return (parts){ e, r_sub(f, m, r_k(f, 1)), r_sub(i, above, mantissa) };
 }
 
-/* The same for any x > 0: denormals are made normal first. */
+/* The same for any x > 0: a denormal x is scaled to a normal number first. */
 static parts split_any(rb f, rid x)
 {
     const rb i = r_int(f);
@@ -131,7 +130,7 @@ static rid build_log(rb f, rid x)
     return log_domain(f, x, log_of_parts(f, split_any(f, x)));
 }
 
-/* 1/ln 2 = 1 + 0.44...: g itself takes no rounding. */
+/* 1/ln 2 is used as 1 + 0.44..., so that g itself is not rounded. */
 static rid build_log2(rb f, rid x)
 {
     const parts p = split_any(f, x);
@@ -150,8 +149,8 @@ static rid build_log10(rb f, rid x)
     return log_domain(f, x, y);
 }
 
-/* u = 1 + x rounded, c = what the rounding lost: log1p = e ln 2 + log(1 + g + c 2^-e). For |x|
- * small enough that e = 0, g + c is x exactly. */
+/* u is 1 + x rounded, and c is the rounding error. Then log1p x = e ln 2 + log(1 + g + c 2^-e). For
+ * |x| so small that e = 0, g + c is exactly x. */
 static rid build_log1p(rb f, rid x)
 {
     const rb i = r_int(f);
@@ -230,7 +229,7 @@ static rid build_atan(rb f, rid x)
     return r_with_sign(f, y, x);
 }
 
-/* The lesser of |x|, |y| over the greater: 1 for two infinities, 0 for two zeros. */
+/* The lesser of |x| and |y| divided by the greater: 1 for two infinities, 0 for two zeros. */
 static rid build_atan2(rb f, rid y, rid x)
 {
     const rid ay = r_abs(f, y), ax = r_abs(f, x);

@@ -2,9 +2,10 @@
  *
  * rsqrt, hypot, integer powers, the dispatch of pow by dtype, and the random number generator.
  *
- * hypot: squares of f32 are exact in f64, so plain f64 arithmetic stays within 0.51 ULP and never
- * overflows on the way. f64 operands are scaled by a power of two where the greater lies outside
- * [2^-500, 2^500]. An infinity wins over NaN, as in C.
+ * hypot: squares of f32 are exact in f64, so f64 arithmetic has an error within 0.51 ULP, and no
+ * intermediate result overflows. Operands in f64 are scaled by a power of two where the greater one
+ * is outside [2^-500, 2^500]. As in C, the result is infinite if one operand is, even if the other
+ * is NaN.
  */
 #include "ops/recipe_parts.h"
 
@@ -49,9 +50,9 @@ static rid one(rb f)
     return f.e->ins(f.e, DF_K_const, f.t, 0, 0, 0, 1);
 }
 
-/* Of a bool, any power but the zeroth is itself. A negative exponent takes the reciprocal first: a
- * power that overflows would lose a denormal result, and for integers 1 / x says 0 for all but 1,
- * -1. */
+/* Any power of a bool except the zeroth is the bool itself. For a negative exponent the reciprocal
+ * is taken first: otherwise the power could overflow where the result is denormal. For integers,
+ * 1 / x is 0 for all x except 1 and -1. */
 uint32_t df_recipe_powi(df_emit *e, deft_dtype t, uint32_t x, int32_t exponent)
 {
     const rb f = { e, t };

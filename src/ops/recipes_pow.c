@@ -2,9 +2,9 @@
  *
  * pow of f32, and the special cases of pow in both dtypes.
  *
- * |x|^y = 2^(y log2 |x|) in f64: log2 to 2^-38 relative, so that y log2 |x| < 2^8 is good to 2^-30;
- * every f32 is normal in f64, no power of two overflows, and the last cast rounds denormal results
- * once.
+ * |x|^y = 2^(y log2 |x|) is computed in f64. log2 has a relative error of 2^-38, so y log2 |x|,
+ * which is below 2^8, has an error of 2^-30. Every f32 is normal in f64, no power of two overflows,
+ * and the last cast rounds a denormal result once.
  */
 #include "ops/recipe_parts.h"
 
@@ -24,7 +24,7 @@ static const double exp2_table[] = {
     0x1.3b2dbbc1032ep-7, 0x1.5f456a8a6b565p-10, 0x1.41d33366e8072p-13,
 };
 
-/* log2 of a > 0, an f64 that holds an f32: the exponent is counted from sqrt(1/2). */
+/* log2 of a > 0, an f64 with the value of an f32. The exponent is counted from sqrt(1/2). */
 static rid log2_of(rb d, rid a)
 {
     const rb i = r_i64(d);
@@ -64,7 +64,7 @@ rid df_recipe_pow_special(rb f, rid x, rid y, rid power)
     const rid odd = r_both(f, whole, r_ne(f, r_floor(f, half), half));
     const rid sign = r_select(i, odd, r_sign_of(f, x), r_ki(i, 0));
     const rid value = r_of_bits(f, r_xor(i, r_bits(f, magnitude), sign));
-    /* A finite negative x has real powers for whole y only. */
+    /* A finite negative x has real powers only for integral y. */
     const rid negative = r_both(f, r_lt(f, x, r_k(f, 0)), r_lt(f, r_k(f, -INFINITY), x));
     return r_select(f, r_both(f, negative, r_not_bool(f, whole)), r_k(f, NAN), value);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pow of f64. y log2 |x| is as large as 1075, so it must be good to 2^-54: log2 is a sum of two f64
- * ("h + l"), accurate to about 2^-64. With s = (m - 1) / (m + 1), |s| < 0.172,
+ * pow of f64. y log2 |x| may be as large as 1075, and its error must be below 2^-54. So log2 is a
+ * sum of two f64, h + l, with an error of about 2^-64. With s = (m - 1) / (m + 1), |s| < 0.172,
  *   log2 m = (2 / ln 2) s (1 + s^2 (1/3 + s^2 (1/5 + ...))),
  * where all but the innermost polynomial is computed in two parts.
  */
@@ -89,7 +89,7 @@ static two log2_of(rb f, rid a)
     return sum;
 }
 
-/* 2^(h + l); beyond |h| = 1100 l means nothing. */
+/* 2^(h + l). For |h| >= 1100, l has no meaning and is not used. */
 static rid exp2_of(rb f, two t)
 {
     const rb i = r_i64(f);

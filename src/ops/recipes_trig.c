@@ -2,13 +2,13 @@
  *
  * sin, cos, tan of f32.
  *
- * sin and cos reduce by pi, x = n pi + r with |r| <= pi/2, so that one odd polynomial serves all.
- * Up to BOUND the reduction is Cody and Waite's with three f32 parts of pi; beyond, it is done in
- * f64 for every f32. Both are computed and one is selected. A back end that finds no lane of a
- * vector beyond BOUND may skip what only the last arms of those selects need: more than half of all
- * instructions.
+ * sin and cos reduce by pi: x = n pi + r with |r| <= pi/2, so that one odd polynomial serves both.
+ * Up to BOUND the reduction is that of Cody and Waite, with three f32 parts of pi. Beyond, it is
+ * done in f64 and correct for every f32. Both are computed and one is selected. If no lane of a
+ * vector is beyond BOUND, a back end may skip the instructions that only the last operands of these
+ * selects need. They are more than half of all.
  *
- * tan near its poles would need r to more than f32; it is f64 throughout.
+ * Near its poles, tan would need r with more precision than f32 has, so tan computes in f64.
  */
 #include "ops/recipe_parts.h"
 
@@ -30,13 +30,13 @@ typedef struct reduced {
     rid r, parity;
 } reduced;
 
-/* |x| < BOUND, in the dtype of f; the parts of pi / per_pi are all positive, so that -0 stays -0.
- */
+/* Reduces |x| < BOUND in the dtype of f. The parts of pi / per_pi are all positive, so that -0
+ * remains -0. */
 static reduced reduce_small(rb f, rid x, const double part[3], double inverse, bool half)
 {
     rid n, parity;
     if (half) {
-        /* The rounder less 1/2 is no float: move by 1/2 first, then round. */
+        /* The rounder minus 1/2 is not representable, so x is moved by 1/2 before it is rounded. */
         const rid rounder = r_rounder(f, 0);
         const rid sum = r_add(f, r_fma(f, x, r_k(f, inverse), r_k(f, -0.5)), rounder);
         n = r_add(f, r_sub(f, sum, rounder), r_k(f, 0.5));
@@ -51,11 +51,12 @@ static reduced reduce_small(rb f, rid x, const double part[3], double inverse, b
     return (reduced){ r, parity };
 }
 
-/* x: the f32 itself, far: whether |x| >= 2^78; r is an f64. t = x / (2 pi) mod 1 = f1 + f2 + f3.
- * The first part of 1 / (2 pi) has 29 bits, so its product with an f32 is exact. Where x >= 2^78,
- * its lowest bit is at least 2^55 and all of 1 / (2 pi) above 2^-55 contributes whole turns only:
- * the parts are those of what follows. Either way 135 bits take part, and the result is good to
- * 2^-60 turns; no f32 is nearer than 2^-33 turns to a multiple of a quarter. */
+/* Reduces any f32 x. `far` says whether |x| >= 2^78, and r is an f64. t = x / (2 pi) mod 1 is
+ * computed as f1 + f2 + f3. The first part of 1 / (2 pi) has 29 bits, so its product with an f32 is
+ * exact. Where |x| >= 2^78, the lowest bit of x is at least 2^55. Then the bits of 1 / (2 pi) above
+ * 2^-55 contribute whole turns only, and the three parts are those of the following bits. In both
+ * cases 135 bits are used, and the error is 2^-60 turns. No f32 is nearer than 2^-33 turns to a
+ * multiple of a quarter turn. */
 static reduced reduce_large(rb d, rid x, rid far, int per_pi, bool half)
 {
     const rid c1 = r_select(d, far, r_k(d, 0x1.4a7f09dp-56), r_k(d, 0x1.45f306ep-3));
@@ -64,7 +65,7 @@ static reduced reduce_large(rb d, rid x, rid far, int per_pi, bool half)
     const rid p1 = r_mul(d, x, c1), p2 = r_mul(d, x, c2);
     const rid f1 = r_sub(d, p1, r_rint(d, p1)), f2 = r_sub(d, p2, r_rint(d, p2));
     const rid f3 = r_fma(d, x, c3, r_fma(d, x, c2, r_neg(d, p2)));
-    /* From f1 and f2 the nearest multiple of the period goes exactly, then the rest is added. */
+    /* The nearest multiple of the period is subtracted from f1 and f2 exactly, then f3 is added. */
     const double per_turn = 2 * per_pi;
     const rid rounder = r_rounder(d, 0);
     const rid offset = half ? r_k(d, -0.5) : rounder;
@@ -79,7 +80,7 @@ static reduced reduce_large(rb d, rid x, rid far, int per_pi, bool half)
 
 static const double pi_f32[3] = { 0x1.921fb4p1, 0x1.4442dp-23, 0x1.84698ap-47 };
 
-/* a = |x|, reduced by pi, and the parity of n moved to the sign bit */
+/* a = |x| is reduced by pi, and the parity of n is moved to the sign bit. */
 static reduced reduce_by_pi(rb f, rid a, bool half)
 {
     const rb d = r_f64(f.e), i = r_i32(f);

@@ -2,15 +2,19 @@
  *
  * sin, cos, tan of f64.
  *
- * As in f32, sin and cos reduce by pi and tan by pi/2: with three f64 parts of it below BOUND, else
- * as Payne and Hanek (1983) do, in integers. x = m 2^E with a whole m < 2^53; x / (2 pi) mod 1
- * needs only the 192 bits of 1 / (2 pi) that start at weight 2^(E - 1) below it: all bits before
- * contribute whole turns, all after less than 2^-138. No f64 is nearer than 2^-62 turns to a
- * multiple of a quarter turn, so 64 good bits remain of the 128 that are kept. They become floats
- * in signed pieces: a small negative rest must not be a negative whole number and a fraction that
- * almost cancels it. A straight line may not index a table by E; the window is taken by a tree of
- * selects over all words of 1 / (2 pi), and then by shifts. These 170 instructions are needed by no
- * lane below BOUND: a back end may skip them, as in f32.
+ * As in f32, sin and cos reduce by pi, and tan by pi/2. Below BOUND the reduction uses three f64
+ * parts of the period. Beyond, it uses integers (Payne and Hanek 1983).
+ *
+ * Let x = m 2^E with an integer m < 2^53. x / (2 pi) mod 1 needs only 192 bits of 1 / (2 pi), a
+ * window whose position depends on E. All bits before the window contribute whole turns only, and
+ * all bits after it less than 2^-138. No f64 is nearer than 2^-62 turns to a multiple of a quarter
+ * turn, so 64 of the 128 bits that are kept are significant. They are converted to floats in signed
+ * pieces, because a small negative remainder must not become an integer and a fraction that almost
+ * cancels it.
+ *
+ * A straight line cannot index a table by E. So a tree of selects over all words of 1 / (2 pi)
+ * finds the window, and shifts align it. No lane below BOUND needs these 170 instructions, so a
+ * back end may skip them, as in f32.
  */
 #include "ops/recipe_parts.h"
 
@@ -40,7 +44,7 @@ static const uint64_t inverse_turn[20] = {
 #define BOUND 0x1p28
 
 typedef struct reduced {
-    rid r, low; /* r + low */
+    rid r, low; /* the reduced operand is r + low */
     rid parity; /* its lowest bit is that of n */
 } reduced;
 
@@ -88,7 +92,7 @@ static reduced reduce_small(rb f, rid x, const reduction *by)
     return (reduced){ r, low, r_bits(f, sum) };
 }
 
-/* word[k], k < 4, becomes what was word[k + by], by < 32. */
+/* Sets word[k] to the old word[k + by] for all k < 4, where by < 32. */
 static void move_down(rb i, rid word[20], rid by)
 {
     for (int step = 16; step > 0; step /= 2) {
@@ -161,7 +165,7 @@ static reduced reduce_large(rb f, rid a, const reduction *by)
     const rid r = r_mul(f, h, turn_hi);
     const rid exact = r_fma(f, h, turn_hi, r_neg(f, r));
     const rid low = r_fma(f, l, turn_hi, r_fma(f, h, turn_lo, exact));
-    /* a - a: NaN for infinities and NaN, whose bits mean nothing above. */
+    /* a - a is NaN for infinities and NaN, whose bits have no meaning above. */
     return (reduced){ r_add(f, r, r_sub(f, a, a)), low, n };
 }
 
@@ -180,7 +184,7 @@ static rid sin_of(rb f, reduced k)
     const rb i = r_i64(f);
     const rid r2 = r_mul(f, k.r, k.r);
     const rid p = r_poly(f, r2, sin_table, DF_LEN(sin_table));
-    /* sin(r + low) = sin r + low cos r, and a rough cosine will do, but it must be 0 at pi/2. */
+    /* sin(r + low) = sin r + low cos r. A rough cosine suffices, but it must be 0 at pi/2. */
     const rid cosine = r_fma(f, r2, r_k(f, -0x1.9f02f6222c72p-2), r_k(f, 1));
     const rid rest = r_fma(f, r_mul(f, r2, k.r), p, r_mul(f, k.low, cosine));
     const rid y = r_add(f, k.r, rest);
@@ -206,7 +210,7 @@ rid df_recipe_tan_f64(rb f, rid x)
     const reduced k = reduce(f, r_abs(f, x), &by_half_pi);
     const rid r2 = r_mul(f, k.r, k.r);
     const rid p = r_poly(f, r2, tan_table, DF_LEN(tan_table));
-    /* tan(r + low) = tan r + low (1 + tan^2 r), for which 1 + r^2 will do. */
+    /* tan(r + low) = tan r + low (1 + tan^2 r), where 1 + r^2 suffices for the last factor. */
     const rid low = r_fma(f, r2, k.low, k.low);
     const rid y = r_add(f, k.r, r_fma(f, r_mul(f, r2, k.r), p, low));
     const rid odd = r_lt(i, r_shl(i, k.parity, r_ki(i, 63)), r_ki(i, 0));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shape rules of ops.def, one function per rule. Each also refuses attributes that have no meaning,
- * so that a record which passed here may be indexed with its attributes without further care: axes
- * lie inside the rank, permutations are permutations, masks have no stray bits.
+ * Shape rules of ops.def, one function per rule. Each rule also refuses attributes that have no
+ * meaning. So later code may use the attributes of a checked node as indices: axes are below the
+ * rank, permutations are permutations, and masks have no other bits.
  *
- * Every result is held to df_shape_numel: the number of elements times 8 bytes fits an int64, and
- * offsets inside a contiguous value therefore never overflow.
+ * df_shape_numel checks every result: 8 bytes times the number of elements fit into an int64_t. So
+ * offsets within a contiguous value never overflow.
  *
- * Arguments of slice stand as start, step, start, step, ...: two per axis.
+ * The arguments of slice are start, step, start, step, ...: two per axis.
  */
 #include "ops/shape.h"
 
@@ -43,7 +43,7 @@ static deft_status check_axis(const rule_in *r, uint32_t rank)
                    r->attr, rank);
 }
 
-/* A mask of axes below rank. */
+/* Checks that mask is a set of axes below rank. */
 static deft_status check_mask(const rule_in *r, uint32_t mask, uint32_t rank)
 {
     if (mask >> rank == 0) return DEFT_OK;
@@ -172,7 +172,7 @@ static deft_status shape_slice(const rule_in *r, const df_shape *out)
         if (step == 0)
             return df_fail(r->d, DEFT_E_RANGE, "slice: step 0 along axis %" PRIu32 " of %s", i,
                            text(a, b[0]));
-        /* An empty slice may start one past the end; every other touches start and last. */
+        /* An empty slice may start one past the end. Any other accesses its first and last. */
         int64_t last = start;
         const bool fits = n == 0
                               ? 0 <= start && start <= m
@@ -281,7 +281,7 @@ static deft_status shape_diagonal(const rule_in *r, const df_shape *out)
     for (uint32_t i = 0; i < a->rank; i++)
         if (i != x && i != y) s.dim[s.rank++] = a->dim[i];
     const int64_t offset = r->args[0];
-    int64_t n = 0; /* an offset beyond the matrix leaves nothing */
+    int64_t n = 0; /* an offset beyond the matrix gives an empty diagonal */
     if (offset >= 0 && offset < a->dim[y]) n = df_min_i64(a->dim[x], a->dim[y] - offset);
     if (offset < 0 && offset > -a->dim[x]) n = df_min_i64(a->dim[x] + offset, a->dim[y]);
     s.dim[s.rank++] = n;
@@ -344,7 +344,7 @@ static deft_status shape_gather(const rule_in *r, df_shape *out)
     return DEFT_OK;
 }
 
-/* The values are as what take or gather would give at the indices. */
+/* The third operand has the shape of the result of take or gather at the indices. */
 static deft_status shape_scatter(const rule_in *r, df_shape *out)
 {
     df_shape want = { .rank = 0 };
@@ -479,8 +479,8 @@ bool df_shape_takes_extents(df_op op)
            rule == DF_SHAPE_slice || rule == DF_SHAPE_diagonal || rule == DF_SHAPE_stack;
 }
 
-/* An extent of 0 anywhere makes the count 0, but the other extents must still multiply within
- * bounds: strides are products of extents. */
+/* An extent of 0 makes the number of elements 0. The product of the other extents must still be
+ * within bounds, because strides are products of extents. */
 bool df_shape_numel(const df_shape *s, int64_t *out)
 {
     int64_t n = 1;
