@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * State while one kernel's entry is written. Private to lower.c, access.c, loops.c, reduce.c,
- * col.c, iterate.c.
+ * The state of the code generator while it writes the functions of one kernel. Private to the
+ * plug-in; every file that writes IR for kernels includes this header.
  *
- * Values. Each instruction has a scalar value when it is the same for all lanes, a vector value of
- * w lanes when some lane-wise instruction wants it. Where it is computed follows from what it
- * depends on:
+ * Values. An instruction has a scalar value when the value is the same for all lanes. It has a
+ * vector value of w lanes when the lanes differ, or when an instruction on lanes reads it. The
+ * operands of an instruction decide where its value is computed, which is its df_gen_level:
  *
- *   PLACE_ENTRY  numbers only: once per call
- *   PLACE_ROW    once per row of OUTER (ROW-level instructions of their stage)
- *   PLACE_PRE    ELEM level, the same for all reduced elements and lanes: before the stage's loop,
- *                and only when the loop runs at all
- *   PLACE_RED    moves with the reduced axes, the same for all lanes: scalar in COL's reduction
- * loop, and in ROW before each run along the last of several reduced axes PLACE_LANES  COL, ROW
- * level: one vector per group of lanes, kept in a slot in memory PLACE_BODY   the vectors of the
- * innermost loop
+ *   PLACE_ENTRY  depends on numbers only: computed once per call
+ *   PLACE_ROW    row-level instruction: computed once per row of OUTER, in its stage
+ *   PLACE_PRE    element-level, the same for all reduced elements and lanes: computed before
+ *                the stage's loop, and only when that loop runs at all
+ *   PLACE_RED    changes with the reduced axes, the same for all lanes: a scalar in COL's
+ *                reduction loop; in ROW with several reduced axes, computed before each run
+ *                along the last of them
+ *   PLACE_LANES  row-level in COL: one vector per group of lanes, kept in a slot in memory
+ *   PLACE_BODY   vectors of the innermost loop
  *
- * LOOP: PLACE_RED moves with the iterations; PLACE_LANES are vectors at row level, and of ELEM
- * level those that are the same in all iterations; they need no slot.
+ * In LOOP, PLACE_RED means: changes with the iterations. PLACE_LANES then holds row-level vectors
+ * and those element-level vectors that are the same in all iterations. They need no slot.
  *
- * Vectors of PLACE_BODY belong to one writing of the loop body (an epoch), and there to one of its
- * copies; scalars and their broadcasts are valid wherever their place dominates.
+ * A loop body may be written more than once, and each writing is an epoch. Within an epoch the body
+ * may be written for several neighbouring vectors, its copies. A vector of PLACE_BODY is valid
+ * only in its epoch and copy. Scalars and their broadcasts are valid wherever their definition
+ * dominates.
+ *
  * size: the state of one code generation, shared by all its files.
  */
 #ifndef DF_JIT_LLVM_GEN_H
@@ -32,6 +36,7 @@
 #include "jit_llvm/emit.h"
 #include "jit_llvm/flow.h"
 
+/* Where a value is computed. The header comment describes each level. */
 typedef enum df_gen_level {
     PLACE_ENTRY,
     PLACE_ROW,
@@ -41,153 +46,172 @@ typedef enum df_gen_level {
     PLACE_BODY
 } df_gen_level;
 
-/* MOVES_RUN: ROW, with reduced axes other than the last alone. */
+/* The roles of the axes that a value or an access depends on, as a set of bits. MOVES_RUN stands
+ * for the reduced axes of a ROW kernel other than the last axis. */
 enum { MOVES_OUTER = 1, MOVES_RED = 2, MOVES_INNER = 4, MOVES_RUN = 8 };
-enum { DF_ROWS_AHEAD = 32 };
-enum { DF_COPIES = 8 };      /* of a loop body, side by side; at most */
-enum { DF_LONG_BODY = 160 }; /* instructions */
+enum { DF_ROWS_AHEAD = 32 }; /* COL: loads prefetch the row this many reduced elements ahead */
+enum { DF_COPIES = 8 };      /* most copies of one loop body */
+enum { DF_LONG_BODY = 160 }; /* instructions from which a body counts as long */
 
-/* What a call of a SPLIT kernel is to do: its three functions pass one of these to the one body. */
+/* What a call of a SPLIT kernel computes. Its three functions `main`, `part` and `fin` pass one of
+ * these to the one function that holds the body. */
 typedef enum df_entry { ENTRY_MAIN, ENTRY_PART, ENTRY_FIN } df_entry;
 
-/* One instruction's values. */
+/* The values of one instruction. */
 typedef struct df_val {
     uint8_t place;                 /* df_gen_level */
-    uint8_t moves;                 /* axes roles that it depends on */
-    bool wants_vec;                /* scalar with lane-wise users: broadcast where it is defined */
-    bool wants_inverse;            /* FAST: a scalar that lanes are divided by */
+    uint8_t moves;                 /* MOVES_*: roles of the axes that the value depends on */
+    bool wants_vec;                /* a scalar read by lanes: broadcast where it is defined */
+    bool wants_inverse;            /* a scalar that lanes are divided by, through its inverse */
     bool is_marked;                /* part of the loop body being written */
-    bool decides;                  /* LOOP: the proceed comes from it */
-    uint32_t epoch;                /* of lanes */
-    uint32_t last_use;             /* analyse.c, while copies are counted */
-    LLVMValueRef sca, vec;         /* vec: of a scalar, the same everywhere */
-    LLVMValueRef inverse;          /* 1 / (vec lift), where wanted */
-    LLVMValueRef lift;             /* FAST: a power of 2 that keeps inverse finite; NULL: 1 */
-    LLVMValueRef lanes[DF_COPIES]; /* in each copy of the loop body */
-    LLVMValueRef slot;             /* PLACE_LANES: array of vectors, one per group of lanes */
-    LLVMValueRef scan;             /* scans: running values, one vector per group of lanes */
+    bool decides;                  /* LOOP: the predicate of the proceed depends on it */
+    uint32_t epoch;                /* the epoch in which `lanes` are valid */
+    uint32_t last_use;             /* analyse.c: last reader, while live vectors are counted */
+    LLVMValueRef sca, vec;         /* the scalar, and its broadcast; NULL: none */
+    LLVMValueRef inverse;          /* 1 / (scalar * lift) in w lanes; NULL: none */
+    LLVMValueRef lift;             /* FAST: power of 2 that keeps `inverse` finite; NULL: 1 */
+    LLVMValueRef lanes[DF_COPIES]; /* the vector in each copy of the body; NULL: not yet */
+    LLVMValueRef slot;             /* COL: array of vectors, one per group of lanes; NULL: none */
+    LLVMValueRef scan;             /* running value of a scan. COL: one vector per group */
 } df_val;
 
-/* One reduce instruction. */
+/* One reduce instruction. The members *_idx are those of argmin and argmax, else NULL. */
 typedef struct df_gen_red {
     uint32_t ins;
     uint8_t op;                    /* df_kop */
     uint8_t dtype;                 /* of the accumulator; bool is held as u8 */
-    bool is_arg;                   /* carries an index */
-    uint32_t n_acc;                /* accumulators that the order of reductions asks of this op */
-    uint32_t first_slot;           /* in args->partial */
-    LLVMValueRef mem, mem_idx;     /* accumulator arrays */
-    LLVMValueRef *reg, *reg_idx;   /* accumulators in registers, DF_LANES / w; only while in_regs */
-    LLVMValueRef operands;         /* ROW run by run: those of a block, side by side */
-    LLVMValueRef stack, stack_idx; /* block results waiting to be joined */
+    bool is_arg;                   /* argmin or argmax, whose accumulators carry an index */
+    uint32_t n_acc;                /* COL: accumulators. 1 when their order changes no bit */
+    uint32_t first_slot;           /* the first of its 8-byte slots in args->partial */
+    LLVMValueRef mem, mem_idx;     /* accumulators in memory. COL: the stack of results below */
+    LLVMValueRef *reg, *reg_idx;   /* ROW: DF_LANES / w accumulators in registers */
+    LLVMValueRef operands;         /* ROW with runs: the operands of one block, in memory */
+    LLVMValueRef stack, stack_idx; /* ROW: results of blocks that are not joined yet */
 } df_gen_red;
 
-/* What is known of one access. */
+/* Addresses and strides of one access. An access of kind INDEX has i64 values in place of
+ * addresses, and its strides count units instead of bytes. */
 typedef struct df_acc_state {
-    LLVMValueRef base; /* address, or i64 for INDEX, at all indices 0 */
-    LLVMValueRef row;  /* at this row */
-    LLVMValueRef at;   /* at this row and, in COL, this reduced element */
-    LLVMValueRef step; /* along the vectorized axis, in bytes (INDEX: units), for DF_STEP_ANY */
-    LLVMValueRef ramp; /* 0, 1, .. w-1 times step */
-    /* Bytes to what will be read soon, along the innermost reduced axis (COL) or in the next row
-     * (MAP), or NULL. */
+    LLVMValueRef base; /* the address at all indices 0 */
+    LLVMValueRef row;  /* the address at the current row of OUTER */
+    /* The address at the current row and reduced element (COL), run (ROW) or iteration (LOOP). */
+    LLVMValueRef at;
+    LLVMValueRef step; /* stride along the vectorized axis if that is DF_STEP_ANY, else NULL */
+    LLVMValueRef ramp; /* <0, 1, .. w-1> * step; NULL where step is, and for w = 1 */
+    /* The distance in bytes to what a load prefetches: further along the innermost reduced axis
+     * (COL), or in the next row (MAP). NULL: nothing. */
     LLVMValueRef ahead;
-    uint8_t moves;
+    uint8_t moves; /* MOVES_* */
 } df_acc_state;
 
 struct df_gen {
     const df_host *host;
     const df_llvm_target *t;
     const df_kernel *k;
-    const df_facts *facts; /* NULL: none */
+    const df_facts *facts; /* NULL: general code, which relies on no facts */
     df_diag *d;
     df_opt level;
-    df_arena *arena;
-    jmp_buf no_memory; /* where df_gen_values goes when there is none */
+    df_arena *arena;   /* the generator's own memory, emptied after each kernel */
+    jmp_buf no_memory; /* df_gen_array jumps here when memory runs out */
 
     LLVMContextRef ctx;
     LLVMModuleRef m;
     LLVMBuilderRef b;
     LLVMTypeRef i1, i8, i16, i32, i64, f32, f64, ptr, nothing;
-    LLVMValueRef copy_fn; /* bytes from here to there, for tails; NULL until first wanted */
+    LLVMValueRef copy_fn; /* function that copies bytes, for tails; NULL until first needed */
 
     /* the function being written */
-    LLVMValueRef fn, o0, o1, i0, i1_; /* parameters */
-    LLVMValueRef is_part, is_fin;     /* i1; NULL when the kernel is not SPLIT */
-    LLVMBasicBlockRef first;          /* allocas go to its start */
+    LLVMValueRef fn, o0, o1, i0, i1_; /* its parameters, or constants where facts know them */
+    LLVMValueRef is_part, is_fin;     /* i1; NULL unless df_gen_splits */
+    LLVMBasicBlockRef first;          /* the entry block; allocas go to its start */
+    /* The members of df_kargs. NULL where no instruction needs them. */
     LLVMValueRef p_ptr, p_stride, p_base, p_extent, p_num, p_partial, p_fault;
 
-    uint32_t w;        /* lanes */
+    uint32_t w;        /* lanes of every vector of this kernel; 1: scalar code */
     uint32_t multiple; /* the vectorized extent, i0 and i1 are multiples of this power of two */
-    int vec_axis;      /* -1: none */
-    int outer[DF_MAX_AXES], red[DF_MAX_AXES];
+    int vec_axis;      /* the axis that lanes run along; -1: none */
+    int outer[DF_MAX_AXES], red[DF_MAX_AXES]; /* axes of these roles, in order */
     int n_outer, n_red;
     LLVMValueRef extent[DF_MAX_AXES];
-    LLVMValueRef length; /* number of reduced elements */
+    LLVMValueRef length; /* number of reduced elements; NULL: no reduced axes */
 
     df_val *val;
     df_acc_state *acc;
-    df_gen_red *reds;
+    df_gen_red *reds; /* in order of their instructions */
     uint32_t n_reds;
 
     /* the loop body being written */
     uint32_t epoch;
-    uint32_t n_copies;     /* of the body, for neighbouring vectors */
-    uint32_t copy;         /* the one being written; its lanes: */
+    uint32_t n_copies;     /* copies of the body, for neighbouring vectors */
+    uint32_t copy;         /* the copy being written. The next three members describe it */
     LLVMValueRef lane0;    /* i64: index of lane 0 along the vectorized axis */
-    LLVMValueRef n_active; /* i64; with mask */
-    LLVMValueRef mask;     /* NULL: all lanes */
-    LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES];
-    LLVMValueRef group;    /* COL: i64, which group of lanes of the chunk */
-    LLVMValueRef pitch;    /* COL: groups in this chunk */
-    bool prefetches;       /* unit-stride loads also fetch from s->ahead */
-    bool scans_in_regs;    /* df_val.scan is the running value itself */
-    bool has_runs;         /* ROW with several reduced axes */
-    LLVMValueRef gather;   /* operands of reductions are put aside: where lane 0's axis begins */
-    LLVMValueRef gathered; /* the body is to take them from there: the block's first element */
-    bool in_regs;          /* accumulators in registers */
-    uint32_t reg;          /* which */
-    LLVMValueRef acc_at;   /* accumulators in memory: i64, which vector */
-    LLVMValueRef acc_one;  /* COL: of reductions that keep one */
-    LLVMValueRef red_at;   /* position within the reduction of lane 0 */
-    LLVMValueRef tail_buf;
-    bool native_masks; /* for every unit-stride access of the kernel */
-    bool may_leave;    /* LOOP: there is a proceed */
+    LLVMValueRef n_active; /* i64: number of active lanes, may be <= 0; NULL where mask is */
+    LLVMValueRef mask;     /* the active lanes; NULL: all */
+    LLVMValueRef lane0s[DF_COPIES], n_actives[DF_COPIES], masks[DF_COPIES]; /* per copy */
+    LLVMValueRef group; /* COL: i64, index of the group of lanes within the chunk */
+    LLVMValueRef pitch; /* COL: i64, number of groups in this chunk */
+    bool prefetches;    /* unit-stride loads also prefetch what is `ahead` of them */
+    bool scans_in_regs; /* df_val.scan is the running value itself, not its address */
+    bool has_runs;      /* ROW with several reduced axes */
+    /* ROW with runs: reductions store their operands to df_gen_red.operands at index
+     * lane0 + gather, for a later pass that accumulates them. NULL: they accumulate directly. */
+    LLVMValueRef gather;
+    LLVMValueRef gathered; /* ROW: index of the block's first element, for that later pass */
+    bool in_regs;          /* accumulators are in df_gen_red.reg, not in mem */
+    uint32_t reg;          /* in_regs: index of the accumulator vector in reg */
+    LLVMValueRef acc_at;   /* else: i64, index of the accumulator vector in mem */
+    LLVMValueRef acc_one;  /* COL: the same for reductions whose n_acc is 1 */
+    LLVMValueRef red_at;   /* position of lane 0 among the reduced elements */
+    LLVMValueRef tail_buf; /* stack buffer of one vector, for tails; NULL until first needed */
+    bool native_masks;     /* masked accesses of this kernel are instructions, and not slow ones */
+    bool may_leave;        /* LOOP: there is a proceed */
 };
 
 #include "jit_llvm/build.h"
 
 /* ---- lower.c ---- */
 
-/* The value of a map op; s: operands of w lanes (1: scalars). */
+/* Writes the code of map instruction `ins` and returns its value. s: its operands, in w lanes each,
+ * or scalars if w is 1. src: the dtype of s[0]. */
 LLVMValueRef df_lower_op(df_gen *g, const df_ins *ins, deft_dtype src, LLVMValueRef s[3],
                          uint32_t w);
-/* acc op x, of dtype t, of whatever width the values have. */
+/* a op b for the op of a reduction or scan other than argmin and argmax. a and b have dtype t, and
+ * both are scalars or both vectors. */
 LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef b);
 
 /* ---- halves.c ---- */
 
-/* x, w lanes of t's bits, as f32; and an f32 as the bits of t, rounded to nearest even, or exact:
- * t holds it. */
+/* Converts w lanes of the bits of t, which is f16 or bf16, to f32. */
 LLVMValueRef df_half_to_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w);
+/* Converts w lanes of f32 to the bits of t, rounded to nearest even. `exact` promises that t can
+ * represent every value, so that nothing needs to be rounded. */
 LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact);
 
-/* ---- estimate.c: FAST ---- */
+/* ---- estimate.c: quotients and roots of FAST kernels ---- */
 
+/* Whether the functions below may be used for w lanes of t in this kernel. */
 bool df_estimate_has(const df_gen *g, deft_dtype t, uint32_t w);
+/* a / d, then sqrt(x), within about 1.5 ULP. */
 LLVMValueRef df_estimate_div(df_gen *g, LLVMValueRef a, LLVMValueRef d);
 LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x);
 LLVMValueRef df_estimate_over_sqrt(df_gen *g, LLVMValueRef a, LLVMValueRef x); /* a / sqrt(x) */
 
 /* ---- access.c ---- */
 
-LLVMValueRef df_access_load(df_gen *g, uint32_t access); /* w lanes at lane0 */
-LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset); /* w offsets */
+/* The first four functions work on the w lanes from g->lane0 on, and touch memory only for the
+ * lanes that g->mask holds. Inactive lanes of a result have unspecified values. */
+LLVMValueRef df_access_load(df_gen *g, uint32_t access);
+/* offset: w lanes of i64, in elements from the access's address. */
+LLVMValueRef df_access_load_at(df_gen *g, uint32_t access, LLVMValueRef offset);
+/* The values of an access of kind INDEX, as i64. */
 LLVMValueRef df_access_index(df_gen *g, uint32_t access);
 void df_access_store(df_gen *g, uint32_t access, LLVMValueRef v);
+/* Loads one element of the access's dtype at p, or `offset` elements behind p. NULL is 0. */
 LLVMValueRef df_access_load_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef offset);
+/* Stores the scalar v at p. */
 void df_access_store_one(df_gen *g, uint32_t access, LLVMValueRef p, LLVMValueRef v);
-/* w lanes of a plain array; the mask of g applies. */
+/* Loads and stores the active lanes of one vector at p, which is the address of lane 0. The type of
+ * a lane in memory is t. Its size in bytes is `align`, and p is aligned to it. */
 LLVMValueRef df_access_load_unit(df_gen *g, LLVMTypeRef t, LLVMValueRef p, uint32_t align);
 void df_access_store_unit(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t align);
 
@@ -201,7 +225,7 @@ DF_INLINE uint32_t df_gen_n_src(const df_gen *g, uint32_t i)
     return g->host->kops[g->k->ins[i].op].n_src;
 }
 
-/* The role of the vectorized axis. */
+/* The MOVES_* bit of the vectorized axis. */
 DF_INLINE uint8_t df_gen_vec_moves(const df_gen *g)
 {
     return g->k->mode == DF_MODE_ROW ? MOVES_RED : MOVES_INNER;

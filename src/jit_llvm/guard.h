@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls into LLVM that end with a status whatever happens: each has the stack that it needs, and
- * comes back when LLVM would end the process. See guard.c.
+ * Calls into LLVM that always end with a status. A call has the stack that it needs, and it returns
+ * to its caller where LLVM would end the process. guard.c explains how.
  */
 #ifndef DF_JIT_LLVM_GUARD_H
 #define DF_JIT_LLVM_GUARD_H
@@ -10,16 +10,20 @@
 
 #include "runtime/device.h"
 
-/* How much stack a call takes: of compiling; of giving code back. */
+/* How many bytes of stack a call needs that compiles, and one that releases code. */
 #define DF_LLVM_STACK_COMPILE ((size_t)4 << 20)
 #define DF_LLVM_STACK_RELEASE ((size_t)32 << 10)
 
-/* Calls fn(user), through the gate, with `stack` bytes of stack, where `room` more bytes of memory
- * could be had (0: not asked). Returns fn's status; DEFT_E_MEMORY when there is no such memory, no
- * such stack, or LLVM found no memory; DEFT_E_COMPILE when LLVM gave up for another reason;
- * DEFT_E_BACKEND when LLVM may not be used (any more) in this process. d (may be NULL) has a
- * sentence. Once LLVM was left in the middle, what that call held is never given back, and every
- * later call fails. Any thread; not nested. */
+/* Enters the gate and calls fn(user) with at least `stack` bytes of stack, on this thread or on
+ * another one that ends with the call. Before, it checks that `room` more bytes of memory could be
+ * had; 0 skips the check. Returns the status of fn, or:
+ *
+ *   DEFT_E_MEMORY   there is no such room, no such stack, or LLVM ran out of memory
+ *   DEFT_E_COMPILE  LLVM gave up for another reason
+ *   DEFT_E_BACKEND  LLVM may not be used in this process, see df_llvm_gate_enter
+ *
+ * d may be NULL; it gets the reason. When LLVM runs out of memory or gives up, whatever the call
+ * held is never released, and every later call fails. Any thread. fn must not call df_llvm_call. */
 deft_status df_llvm_call(const df_host *host, df_diag *d, size_t stack, size_t room,
                          deft_status (*fn)(void *user), void *user);
 
