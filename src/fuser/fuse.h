@@ -1,21 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to src/fuser: the state of one df_fuse and what its files share.
+ * Private to src/fuser: the state of one call of df_fuse, and the functions that its files share.
  *
- * Words used throughout:
- *   class  the dimension an axis runs over. Axes that meet in an op share one (dims.c).
- *   map    how a node's element is found from loop indices: per axis off + coef * loop (maps.c).
- *   val    something stored: a node's value in memory of its own. A val is *plain* when its kernel
- *          writes all of it, element by element; update results are not.
- *   head   one store of a kernel: which node is evaluated at which map, and where it goes.
- *   group  what becomes one segment: heads over one loop space, a matmul with its epilogue, or a
+ * Terms used throughout (docs/glossary.md):
+ *
+ *   class  the dimension that an axis runs over. Axes that meet in an operator share one class
+ *          (dims.c).
+ *   map    an index map: how an element of a node is found from loop indices. Along each axis the
+ *          index is off + coef * loop (maps.c).
+ *   val    a stored value: the value of a node in memory. A val is *plain* when its kernel writes
+ *          all of it, element by element. The result of an update is not plain.
+ *   head   one store of a kernel: which node is evaluated at which map, and where the result goes.
+ *   group  what becomes one segment: heads over one loop space, a product with its epilogue, or a
  *          routine alone.
- *   cone   all (node, map) pairs a group must evaluate, down to what it loads (cone.c).
+ *   cone   all pairs (node, map) that a group must evaluate, down to what it loads (cone.c).
+ *   place  the storage of a val: a temporary, the buffer of a root, or memory of the caller
+ *          (storage.c).
+ *   box    the elements that a map reaches, when they are a contiguous range along each axis.
  *
  * Order of work (plan.c):
- *   dims -> vals that must exist -> groups, in node order (group.c), again while sharing asks for
- *   more vals -> places and ordering of writes (storage.c) -> launches (launch.c) -> kernel bodies
- *   (body.c, axes.c) -> memory (memory.c).
+ *
+ *   df_fuse_dims       classes of axes
+ *   df_fuse_groups     nodes that must be stored become vals, vals are put into groups in node
+ *                      order; again while sharing asks for more vals
+ *   df_fuse_places     storage of the vals, order of writes
+ *   df_fuse_launches   launches
+ *   df_fuse_memory     live ranges; df_fuse_keep: fewer of them, under a bound on temporaries
+ *   df_fuse_bodies     kernel bodies and segments
+ *   df_fuse_regions    regions of the arena of temporaries
+ *
+ * Errors: p->st keeps the first shortage of memory. A function that returns a slot, a number of a
+ * row or nothing reports only there. It then returns 0 unless its comment says otherwise.
  * size: the state of one pass, shared by all its stages.
  */
 #ifndef DF_FUSER_FUSE_H
@@ -26,12 +41,14 @@
 #include "ops/shape.h"
 
 #define MAX_LOOPS DF_MAX_AXES
-#define SPECIAL MAX_LOOPS /* driver: the computed index of take and gather */
+/* A driver is what moves an index along an axis: a loop, or the index that take or gather computes
+ * (SPECIAL). */
+#define SPECIAL MAX_LOOPS
 #define N_DRIVERS (MAX_LOOPS + 1)
-#define FIXED (-1) /* axis with no driver: always at its offset */
+#define FIXED (-1) /* an axis without a driver: its index is always its offset */
 
-enum { SLOT_ZERO = 0, SLOT_ONE = 1 }; /* the first two slots of every plan */
-enum { CLS_ONE = 0 };                 /* the class of axes that are structurally 1 */
+enum { SLOT_ZERO = 0, SLOT_ONE = 1 }; /* the first two slots of every plan: the numbers 0 and 1 */
+enum { CLS_ONE = 0 };                 /* the class of axes whose extent is 1 by construction */
 
 /* ---- hash index: from a hash to the numbers stored under it ---- */
 
@@ -40,29 +57,37 @@ typedef struct table_entry {
     uint32_t value, epoch;
 } table_entry;
 
+/* An open-addressing index. A zeroed table is empty. */
 typedef struct table {
     table_entry *at;
     uint32_t cap, n, epoch; /* entries of another epoch are free */
 } table;
 
+/* Removes all entries in constant time. The memory is kept. */
 void df_table_clear(table *t);
+/* Frees the memory of the table. */
 void df_table_finish(table *t, const df_mem *mem);
+/* Adds value under hash, beside values that are there under the same hash. Returns false when
+ * memory runs out. */
 bool df_table_add(table *t, const df_mem *mem, uint64_t hash, uint32_t value);
-/* Candidates under hash one after the other: start with *pos = UINT32_MAX; DF_NONE ends. */
+/* Returns the values under hash one after the other, and DF_NONE after the last. The caller sets
+ * *pos to UINT32_MAX before the first call. The caller compares the thing that the value numbers:
+ * different things may have equal hashes. */
 uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos);
 
 /* ---- maps ---- */
 
+/* An index map over a node. Interned maps are compared by number, so unused fields must be 0. */
 typedef struct index_map {
-    uint8_t linear; /* 1: one row-major element number, off[0] + sum of lcoef[d] * d */
+    uint8_t linear; /* 1: one row-major element number, off[0] + sum of lcoef[d] * driver d */
     uint8_t rank;
-    int8_t axis[DEFT_MAX_RANK]; /* driver or FIXED */
+    int8_t axis[DEFT_MAX_RANK]; /* the driver of each axis, or FIXED */
     uint8_t pad[2];
-    df_slot off[DEFT_MAX_RANK], coef[DEFT_MAX_RANK];
-    df_slot lcoef[N_DRIVERS];
+    df_slot off[DEFT_MAX_RANK], coef[DEFT_MAX_RANK]; /* index = off + coef * driver */
+    df_slot lcoef[N_DRIVERS];                        /* linear maps only; else 0 */
 } index_map;
 
-/* Where a map lands in memory. */
+/* Where a map leads in memory, in elements: off + sum of stride[d] * driver d. */
 typedef struct location {
     df_slot off;
     df_slot stride[N_DRIVERS];
@@ -70,115 +95,130 @@ typedef struct location {
 
 /* ---- loop spaces ---- */
 
+/* The loops of a group. */
 typedef struct space {
     uint8_t n;
-    uint8_t order[MAX_LOOPS]; /* loops from outermost to innermost as the ops see them */
-    bool red[MAX_LOOPS];
-    uint32_t cls[MAX_LOOPS]; /* DF_NONE: private to the group */
+    uint8_t order[MAX_LOOPS]; /* loops from the outermost to the innermost, as the operators see
+                               * them */
+    bool red[MAX_LOOPS];      /* per loop: it is reduced or scanned over */
+    uint32_t cls[MAX_LOOPS];  /* per loop: its class; DF_NONE: a range of this group only */
     df_slot extent[MAX_LOOPS];
 } space;
 
 /* ---- vals, heads, groups ---- */
 
-typedef enum storage_kind { STORAGE_TEMP, STORAGE_ROOT, STORAGE_INTO } storage_kind;
+typedef enum storage_kind {
+    STORAGE_TEMP, /* a temporary of the run */
+    STORAGE_ROOT, /* the buffer of a root */
+    STORAGE_INTO  /* the caller's memory, through an input */
+} storage_kind;
 
+/* Memory in which one val is stored, or several updates that are written over each other. */
 typedef struct storage {
-    uint32_t kind;
-    uint32_t index; /* root or input ordinal */
-    uint32_t node;  /* dtype, rank and extents */
+    uint32_t kind;  /* storage_kind */
+    uint32_t index; /* ROOT: root ordinal; INTO: input ordinal; else 0 */
+    uint32_t node;  /* has the dtype, rank and extents of the memory */
     df_slot stride[DEFT_MAX_RANK];
-    uint32_t donor; /* input ordinal or DF_NONE */
-    bool keep;      /* the donor's contents are part of the value */
-    bool unused;    /* a matmul result that only its epilogue reads */
-    uint32_t buf;
-    uint32_t first, last; /* launches */
+    uint32_t donor;       /* ROOT: the input whose memory it may reuse, or DF_NONE */
+    bool keep;            /* the contents of the donor are part of the value (an update in place) */
+    bool unused;          /* a product that only its own epilogue reads: it takes no memory */
+    uint32_t buf;         /* buffer of the plan; DF_NONE until the first use */
+    uint32_t first, last; /* live range: the first and the last launch */
 } storage;
 
 typedef struct val {
     uint32_t node;
-    uint32_t group; /* that writes it (the value of an update); DF_NONE until planned */
-    uint32_t map;   /* what its group writes of it: its axes over the loops */
-    uint32_t level;
-    uint32_t place;
+    uint32_t group;   /* the group that writes it (the value of an update); DF_NONE until planned */
+    uint32_t map;     /* which elements of it the group writes: its axes over the loops */
+    uint32_t level;   /* see group.level. An update lies above the array that it updates */
+    uint32_t place;   /* row of pass.places; DF_NONE until chosen */
     uint32_t root;    /* root ordinal or DF_NONE */
-    uint32_t over;    /* update: val written over in place, or DF_NONE */
-    uint32_t over_by; /* the update that writes over it in place, or DF_NONE */
-    uint32_t frames;  /* update: groups that fill the rest, first of a list; DF_NONE */
-    uint32_t readers; /* first of a list of loads; DF_NONE */
-    bool visible;     /* consumers of node load it */
-    bool plain;
-    bool loose;    /* update in place that does not come after all that wrote there before it */
+    uint32_t over;    /* update in place: the val that it is written over, or DF_NONE */
+    uint32_t over_by; /* the update that is written over this val in place, or DF_NONE */
+    uint32_t frames;  /* update: first of the groups that copy the border; DF_NONE: no such group */
+    uint32_t readers; /* first of the list of loads that read it; DF_NONE: no load */
+    bool visible;     /* groups that need node load this val. Else it is a copy for one purpose */
+    bool plain;       /* one head writes all its elements */
+    bool loose;    /* update in place that is not ordered after all earlier writers of its place */
     bool staged;   /* update: written by a copy of what another kernel computed (hazards.c) */
-    uint8_t apart; /* update in place beyond all that `over` wrote: along axis apart - 1; 0: not */
+    uint8_t apart; /* update in place that begins, along axis apart - 1, where the updates under it
+                    * end; 0: not so */
 } val;
 
 typedef struct head {
-    uint32_t expr; /* node evaluated */
-    uint32_t map;  /* its axes over the loops */
-    uint32_t dest; /* the axes of the place's node over the loops */
-    uint32_t val;
-    uint32_t next; /* head of the same group or DF_NONE */
-    uint32_t item; /* in the group's cone */
+    uint32_t expr; /* the node that is evaluated */
+    uint32_t map;  /* the axes of expr over the loops */
+    uint32_t dest; /* the axes of the place's node over the loops: where the value is stored */
+    uint32_t val;  /* the val that is written */
+    uint32_t next; /* the next head of the same group, or DF_NONE */
+    uint32_t item; /* the item of the group's cone that is the value of expr */
 } head;
 
 typedef enum item_kind {
-    IT_MAP,
-    IT_REDUCE,
+    IT_MAP,    /* an elementwise operator */
+    IT_REDUCE, /* a reduction; complete from the stage after its own on */
     IT_SCAN,
-    IT_NUM, /* num, cst, count, empty: no index */
+    IT_NUM, /* num, cst, count and empty: values that need no index */
     IT_IOTA,
     IT_RANDOM,
-    IT_TAKE,  /* src[0]: the index; loads from val (or input node base) at base_map */
-    IT_LOAD,  /* from val */
-    IT_INPUT, /* from the input node */
-    IT_TILE   /* the matmul's result, inside its epilogue */
+    IT_TAKE,  /* src[0] is the index. Loads at base_map from val, or from input node base */
+    IT_LOAD,  /* loads from val */
+    IT_INPUT, /* loads from the input node */
+    IT_TILE   /* the result of the product, within its epilogue */
 } item_kind;
 
+/* One pair (node, map) of a cone. */
 typedef struct item {
     uint32_t node, map;
-    uint32_t src[3];
-    uint32_t val;      /* IT_LOAD, IT_TAKE; DF_NONE: base is an input */
-    uint32_t base;     /* IT_TAKE: node that is loaded */
-    uint32_t base_map; /* IT_TAKE */
-    uint8_t kind;
-    bool elem;     /* depends on a RED loop */
-    uint8_t stage; /* earliest */
-    uint8_t need;  /* ELEM items: bit per stage it is needed in */
+    uint32_t src[3]; /* items of the operands; DF_NONE where there is none */
+    uint32_t val;    /* LOAD, TILE, TAKE: the val that is read; DF_NONE: no val (TAKE: an input) */
+    uint32_t base;   /* TAKE: the node that is loaded */
+    uint32_t base_map; /* TAKE: the map over base; SPECIAL drives the indexed axis */
+    uint8_t kind;      /* item_kind */
+    bool elem;         /* the value depends on a RED loop: computed inside the loop of a stage */
+    uint8_t stage;     /* the earliest stage in which its operands are complete */
+    uint8_t need;      /* elem only: a bit for each stage that needs it */
 } item;
 
 typedef struct group {
     uint32_t kind; /* df_seg_kind */
     space sp;
-    uint32_t first_head, last_head, n_heads;
-    uint32_t level; /* while grouping; after ordering: its launch */
-    uint32_t node;  /* of its first head: for messages */
-    uint32_t size;  /* ops in its cone */
-    bool dead;      /* joined into another */
-    bool checks;
-    bool relies; /* pays was asked: rows and total must stay on their side */
-    bool frame;
-    bool after; /* runs when the rest of its launch has ended */
-    /* matmul, routine */
+    uint32_t first_head, last_head, n_heads; /* a list; DF_NONE: empty */
+    uint32_t level; /* while grouping: one more than the highest level of a val that it loads, or 0.
+                     * After df_fuse_launches: its launch */
+    uint32_t node;  /* the node that messages name: that of its first head, or the product */
+    uint32_t size;  /* operators in its cone */
+    bool dead;      /* joined into another group */
+    bool checks;    /* it checks indices that it computes or loads */
+    bool relies;    /* unused */
+    bool frame;     /* it copies: the border of an update, or a whole array */
+    bool after;     /* it runs when the other groups of its launch have ended */
+    /* Products and routines: */
     uint32_t n_operands;
-    uint32_t product; /* val */
+    uint32_t product; /* the val of the result; DF_NONE: the group is a plain kernel */
+    /* Per operand: the val that holds it (DF_NONE: an input), its node, and the map from the axes
+     * of the operand to the axes of that node. */
     uint32_t mm_val[2], mm_node[2], mm_map[2];
-    /* the final cone, in order of nodes */
+    /* The final cone, in rising order of nodes: */
     item *items;
     uint32_t n_items;
     uint32_t n_stages;
     bool has_red, has_scan;
-    uint32_t first_edge;
-    uint32_t n_before;
-    uint32_t next_frame;
+    uint32_t first_edge; /* list of the groups that wait for this one, or DF_NONE */
+    uint32_t n_before;   /* work space of df_fuse_launches: groups that it still waits for */
+    uint32_t next_frame; /* the next group that copies the border of the same update, or DF_NONE */
 } group;
 
+/* A group that reads a val or an input. */
 typedef struct load {
-    uint32_t group, item; /* item: index in its cone; DF_NONE: an operand of a matmul or
-                           * a routine, or looked up */
-    uint32_t operand;     /* of a matmul or a routine: which, over its own axes; or DF_NONE */
-    uint32_t map;
-    uint32_t next; /* load of the same memory or DF_NONE */
-    bool is_old;   /* of what was there before the val that lists it, which writes elsewhere */
+    uint32_t group, item; /* item: the item of the group's cone that loads. DF_NONE: an operand of
+                           * a product or of a routine, or a lookup (TAKE) */
+    uint32_t operand;     /* the operand of a product or routine; its map is over its own axes, not
+                           * over loops. DF_NONE: not an operand */
+    uint32_t map;         /* which elements are read */
+    uint32_t next;        /* the next load of the same val or input, or DF_NONE */
+    bool is_old;          /* reads the contents from before the val that lists it. That val writes
+                           * other elements */
 } load;
 
 /* A load of the newest contents, in no list yet. */
@@ -187,42 +227,44 @@ DF_INLINE load load_of(uint32_t gi, uint32_t item_at, uint32_t operand, uint32_t
     return (load){ gi, item_at, operand, map, DF_NONE, false };
 }
 
+/* An entry of the list group.first_edge: group `to` runs in a later launch. */
 typedef struct edge {
     uint32_t to, next;
 } edge;
 
-/* What a map touches of a node as loops run. */
+/* The elements of a node that a map reaches while the loops run. */
 typedef struct df_box {
-    bool is_box;
+    bool is_box; /* a contiguous range along each axis. Else the other fields mean nothing */
     df_slot start[DEFT_MAX_RANK], extent[DEFT_MAX_RANK];
-    bool whole[DEFT_MAX_RANK];
+    bool whole[DEFT_MAX_RANK]; /* per axis: the range is the full axis */
 } df_box;
 
-/* Why memory cannot be written over. why NULL: nothing is known against it. */
+/* Why a place cannot be written over. why NULL: no obstacle has been found. */
 typedef struct hazard {
-    uint32_t reader; /* node that reads the old contents, or holds them; DF_NONE */
+    uint32_t reader; /* the node that reads or holds the old contents; DF_NONE: no node does */
     const char *why; /* static; continues a sentence that begins with the reader */
 } hazard;
 
-/* ---- the cone being worked on ---- */
+/* ---- the cone in progress ---- */
 
 typedef struct cone {
     space sp;
-    uint32_t group; /* DF_NONE: a head alone */
-    uint32_t level; /* vals at or above it are not loaded; UINT32_MAX: all are */
-    bool strict;    /* such a val is a failure (a join being tried) rather than recomputed */
-    bool grow;      /* the space may get roles and loops from the reductions found */
-    bool failed;
-    const char *why;               /* static, or in p->tmp */
-    bool has_red, has_scan, multi; /* multi: element-level work after the first stage */
-    uint32_t n_ops;
+    uint32_t group;  /* the group that the heads belong to; DF_NONE: a head alone */
+    uint32_t level;  /* only vals of a lower level are loaded; UINT32_MAX: all vals are */
+    bool strict;     /* needing a val at or above `level` is a failure (a join is being tried). Else
+                     * its node is computed again here */
+    bool grow;       /* reductions may give the space RED roles and further loops */
+    bool failed;     /* no kernel can compute the heads */
+    const char *why; /* of the failure; static, or in p->tmp */
+    bool has_red, has_scan, multi; /* multi: work per element after the first stage */
+    uint32_t n_ops;                /* operators; some count for several */
     uint32_t n_stages;
     DF_VEC(head) heads;
     DF_VEC(item) items;
-    DF_VEC(uint32_t) heap;
-    DF_VEC(uint32_t) order; /* items as popped: falling nodes */
-    DF_VEC(uint32_t) marks; /* nodes that must be stored first */
-    table seen;
+    DF_VEC(uint32_t) heap;  /* items whose operands have not been looked at, highest node first */
+    DF_VEC(uint32_t) order; /* items in the order in which they left the heap: falling nodes */
+    DF_VEC(uint32_t) marks; /* after a failure: nodes that must be stored first */
+    table seen;             /* items by (node, map) */
 } cone;
 
 /* ---- the pass ---- */
@@ -232,34 +274,34 @@ typedef struct pass {
     const df_trace *t;
     const df_limits *lim;
     const df_mem *mem;
-    bool fuse;
-    df_arena tmp;
-    df_plan *plan;
-    deft_status st; /* sticky: first shortage of memory */
+    bool fuse;      /* false: one kernel per operator */
+    df_arena tmp;   /* memory of the pass */
+    df_plan *plan;  /* the result; its arena holds what outlives the pass */
+    deft_status st; /* sticky: the first shortage of memory */
 
     DF_VEC(df_slot_def) slots;
-    DF_VEC(int64_t) now; /* value of each slot on the trace at hand */
+    DF_VEC(int64_t) now; /* value of each slot on the current trace; adding a slot may move it */
     table slot_index;
     DF_VEC(df_guard) guards;
     table guard_index;
     DF_VEC(index_map) maps;
     table map_index;
 
-    uint32_t *axis0; /* per node: first of its entries in axis_cls */
-    uint32_t *axis_cls;
-    DF_VEC(uint32_t) cls_parent;
-    DF_VEC(uint32_t) cls_node;
-    DF_VEC(uint32_t) cls_axis;
-    uint8_t *full;      /* per slice node: axes taken whole */
-    uint8_t *unit;      /* per slice node: axes of step 1 */
-    uint8_t *live;      /* bit 0: evaluated; bit 1: its dims matter */
+    uint32_t *axis0;    /* per node: the first of its entries in axis_cls */
+    uint32_t *axis_cls; /* per axis of each node: its class before unification; see df_fuse_cls */
+    DF_VEC(uint32_t) cls_parent; /* per class: union-find */
+    DF_VEC(uint32_t) cls_node;   /* per class: the node at whose axis it began */
+    DF_VEC(uint32_t) cls_axis;   /* per class: that axis */
+    uint8_t *full;      /* per slice node: a bit for each axis of which the slice takes all */
+    uint8_t *unit;      /* per slice node: a bit for each axis with step 1 */
+    uint8_t *live;      /* per node. Bit 0: its value is needed; bit 1: its extents are */
     df_slot *in_stride; /* per input and axis, filled on first use */
-    uint8_t *in_seen;
+    uint8_t *in_seen;   /* per input. Bit 0: in_stride is filled; bit 1: a root has its memory */
 
-    uint32_t *node_val; /* visible val or DF_NONE */
-    uint8_t *must;      /* nodes to be stored, kept from round to round */
-    float *cost;        /* per element, down to what is loaded */
-    uint32_t *touch;    /* last group that evaluated or loaded the node */
+    uint32_t *node_val; /* per node: its visible val, or DF_NONE */
+    uint8_t *must;      /* per node: it must be stored. Kept from round to round */
+    float *cost;        /* per node: vector instructions per element, down to what is loaded */
+    uint32_t *touch;    /* per node: the last group that evaluated or loaded it, or DF_NONE */
     uint32_t *root_val; /* per root */
 
     DF_VEC(val) vals;
@@ -268,13 +310,13 @@ typedef struct pass {
     DF_VEC(storage) places;
     DF_VEC(load) loads;
     DF_VEC(edge) edges;
-    DF_VEC(uint32_t) stack;
-    DF_VEC(df_why) whys; /* at most one per pair and decision */
+    DF_VEC(uint32_t) stack; /* of searches and of vals to plan */
+    DF_VEC(df_why) whys;    /* at most one per pair of nodes */
     table why_index;
     DF_VEC(df_copied) copied;
-    uint32_t *in_readers; /* per input: first load */
-    uint32_t *in_over;    /* per input: the update that writes over it in place, or DF_NONE */
-    cone c;
+    uint32_t *in_readers; /* per input: the first of the list of its loads, or DF_NONE */
+    uint32_t *in_over;    /* per input: the update that is written over it in place, or DF_NONE */
+    cone c;               /* the cone in progress */
 
     DF_VEC(df_kernel) kernels;
     table kernel_index;
@@ -283,16 +325,18 @@ typedef struct pass {
     DF_VEC(df_plan_buf) bufs;
     DF_VEC(df_region) regions;
     DF_VEC(uint32_t) from;
-    uint32_t *in_buf;
-    uint32_t n_levels;
-    uint32_t *seen; /* marks of path searches, per group */
+    uint32_t *in_buf;  /* per input: its buffer, or DF_NONE */
+    uint32_t n_levels; /* launches */
+    uint32_t *seen;    /* per group: the last path search that reached it */
     uint32_t n_seen, seen_mark;
-    int64_t search_left;
-    bool has_checks, checks_first;
-    uint32_t n_checked;        /* the plan's */
-    uint32_t n_repeated;       /* groups done again for want of memory */
-    const uint64_t *part_most; /* bounds of plans within parts, by df_subplan.serial; NULL: none */
-    uint32_t n_fused;          /* of such plans, by now */
+    int64_t search_left;           /* edges that path searches may still follow */
+    bool has_checks, checks_first; /* has_checks: some group checks indices while it runs;
+                                    * checks_first: see df_plan.checks_first */
+    uint32_t n_checked;            /* see df_plan.n_checked */
+    uint32_t n_repeated;           /* groups that are computed again because memory is bounded */
+    const uint64_t *part_most;     /* bytes of temporaries that each plan within a part may take, by
+                                * df_subplan.serial; NULL: not bounded, or not known yet */
+    uint32_t n_fused;              /* plans within parts that have been fused so far */
 } pass;
 
 DF_INLINE const df_node *node_of(const pass *p, uint32_t n)
@@ -300,6 +344,7 @@ DF_INLINE const df_node *node_of(const pass *p, uint32_t n)
     return &p->t->nodes[n];
 }
 
+/* The df_op_class of node n. */
 DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
 {
     return df_op_infos[p->t->nodes[n].op].cls;
@@ -307,83 +352,129 @@ DF_INLINE uint8_t class_of_op(const pass *p, uint32_t n)
 
 /* ---- plan.c ---- */
 
-/* A pass over t with a plan to fill in, *out, which is the caller's. */
+/* Initialises a pass over t, which the pass borrows like limits and mem. *out is a new empty plan;
+ * the caller owns it. Returns DEFT_E_MEMORY when memory runs out; *out is then NULL. */
 deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limits *limits,
                           const df_mem *mem, bool fuse, df_plan **out);
-deft_status df_fuse_copy_out(pass *p); /* what the pass made, into its plan */
+/* Copies slots, guards, kernels, segments and so on from the pass into the arena of its plan. */
+deft_status df_fuse_copy_out(pass *p);
+/* Frees all memory of the pass. The plan stays. */
 void df_fuse_end(pass *p);
 
 /* ---- slots.c ---- */
+
+/* Adds SLOT_ZERO and SLOT_ONE. Must come first. Returns false when memory runs out. */
 bool df_fuse_slots_init(pass *p);
-void df_fuse_put_slot(pass *p, df_slot_def s); /* behind all others, whether known or not */
+/* Appends s behind all other slots, even if an equal slot exists. All other functions return the
+ * equal slot that exists, so that two slots are equal exactly when their numbers are. */
+void df_fuse_put_slot(pass *p, df_slot_def s);
 df_slot df_fuse_const(pass *p, int64_t v);
-df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis); /* the source, not the class */
+/* The extent of this very axis. df_fuse_axis_extent gives the extent of its class instead. */
+df_slot df_fuse_node_extent(pass *p, uint32_t node, uint32_t axis);
+/* Argument number arg of the trace. */
 df_slot df_fuse_arg(pass *p, uint32_t arg);
+/* The stride of an input along an axis, in elements, as the run gives it. */
 df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis);
 df_slot df_fuse_add(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_sub(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
-df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit); /* to a multiple of unit */
+/* a, rounded up to a multiple of unit. */
+df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit);
+/* Adds a guard. Does nothing when an equal guard exists. */
 void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want);
-/* Why a and b (the same: why a) were fused or not. Of decisions on one pair the last counts; one
- * made again keeps its first reason. */
+/* Notes why nodes a and b were fused or not; a == b notes a decision on a alone. `what` is static.
+ * A different `what` on the same pair replaces the note; the same `what` keeps the first reason.
+ * Does nothing unless the limits ask for reasons (keep_why). */
 void df_fuse_why(pass *p, uint32_t a, uint32_t b, const char *what, const char *fmt, ...)
     DF_PRINTF(5, 6);
+/* The name of the operator of node. */
 const char *df_fuse_name(const pass *p, uint32_t node);
 
-/* The slots, guards and decisions of a plan that was made for a part of p->t, and translated to it,
- * become p's; its first slot is *slot0 there. */
+/* ---- parts.c ---- */
+
+/* Moves slots, guards and reasons of a plan that was made for a part of p->t into p. The plan must
+ * have been translated to nodes and inputs of p->t. *slot0 is where its first slot is among the
+ * slots of p. */
 deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0);
 
-/* Bytes of what lives while part i runs, beside what its plans take. */
+/* Bytes that are live while part i of plan runs, without the temporaries of the plans within it:
+ * cells, and for a loop the states and rows of an iteration. */
 int64_t df_fuse_around_bytes(const df_plan *plan, uint32_t i, const int64_t *slots);
 
 /* ---- outline.c ---- */
-/* A plan of parts, for a trace with control. */
+
+/* Makes p->plan a plan of parts, for a trace with loops or branches. */
 deft_status df_fuse_outline(pass *p);
 
 /* ---- dims.c ---- */
+
+/* Finds the class of every axis of every live node, and adds the guards that keep them. */
 deft_status df_fuse_dims(pass *p);
+/* The class of an axis. */
 uint32_t df_fuse_cls(const pass *p, uint32_t node, uint32_t axis);
+/* The extent that all axes of a class have. */
 df_slot df_fuse_cls_extent(pass *p, uint32_t cls);
+/* The extent of an axis, as the extent of its class. */
 df_slot df_fuse_axis_extent(pass *p, uint32_t node, uint32_t axis);
+/* The number of elements of node. */
 df_slot df_fuse_numel(pass *p, uint32_t node);
+/* The row-major strides of node, in elements. */
 void df_fuse_contiguous(pass *p, uint32_t node, df_slot stride[DEFT_MAX_RANK]);
-/* Strides of an input, with the guards that make them simple. */
+/* The strides of an input, in elements. Adds guards under which they are simple: contiguous, an
+ * innermost stride of 1, or a stride that spans the axes inside it. */
 const df_slot *df_fuse_input_strides(pass *p, uint32_t input);
 
 /* ---- maps.c ---- */
+
+/* The number of a map equal to *m, which is added if it is new. */
 uint32_t df_map_intern(pass *p, const index_map *m);
-index_map df_map_blank(uint32_t rank); /* every axis FIXED at 0 */
+/* A map whose axes are all FIXED at 0. */
+index_map df_map_blank(uint32_t rank);
+/* The number of that map. */
 uint32_t df_map_zero(pass *p, uint32_t rank);
-uint32_t df_map_identity(pass *p, uint32_t rank); /* axis j driven by loop j */
-/* The operand's map of view node at map m. DF_NONE when there is none: the operand (or, with *self
- * set, the view itself) must be stored. */
+/* The map whose axis j is driven by loop j. */
+uint32_t df_map_identity(pass *p, uint32_t rank);
+/* The map of the operand of view `node` that shows the elements that map m shows of the view.
+ * Returns DF_NONE when no map does: then the operand must be stored, or, with *self set, the view
+ * itself. */
 uint32_t df_map_view(pass *p, uint32_t node, uint32_t m, bool *self);
-uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t m); /* elementwise ops */
+/* The map of an operand of elementwise node `node` at map m. Returns DF_NONE when m is linear and
+ * the operand is broadcast: there is no such map. */
+uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t m);
+/* Map m with loop l renamed to to[l]. */
 uint32_t df_map_rename(pass *p, uint32_t m, const uint8_t to[MAX_LOOPS]);
-/* Whether a map's image is a box: step 1 along axes of their own, or fixed. */
+/* Whether the map reaches a box: each axis is FIXED, or has step 1 and a driver of its own. */
 bool df_map_is_box(const index_map *m);
+/* Where map m leads in memory with these strides per axis. A linear map ignores the strides: the
+ * memory must be contiguous. */
 location df_map_locate(pass *p, uint32_t m, const df_slot *stride);
 
 /* ---- cone.c ---- */
+
+/* Empties c. The caller then sets sp, group, level and grow, and strict if it is wanted. */
 void df_cone_begin(pass *p, cone *c);
 deft_status df_cone_add_head(pass *p, cone *c, head h);
-deft_status df_cone_run(pass *p, cone *c); /* failures of fusion are in c->failed, c->marks */
+/* Finds all items that the heads need. The status reports only a shortage of memory. When no kernel
+ * can compute the heads, c->failed is set, and c->marks lists what must be stored first. */
+deft_status df_cone_run(pass *p, cone *c);
 void df_cone_finish(cone *c, const df_mem *mem);
-/* Space and map of one head alone: loops are its axes, or those of the reduction's operand. */
+/* The space of a head that evaluates expr alone, and the map of expr over it. The loops are the
+ * axes of expr, or of the operand when expr is a reduction. Axes of class ONE have no loop. */
 void df_space_of_head(pass *p, uint32_t expr, space *sp, uint32_t *map);
+/* The product of the extents of the loops that are not RED. */
 df_slot df_space_rows(pass *p, const space *sp);
-/* Its value of now: asking for a slot may move pass.now. */
+/* Its value on the current trace. */
 DF_INLINE long long df_space_rows_now(pass *p, const space *sp)
 {
-    const df_slot rows = df_space_rows(p, sp);
+    const df_slot rows = df_space_rows(p, sp); /* adds a slot: pass.now may move */
     return (long long)p->now.at[rows];
 }
+/* The product of the extents of all loops. */
 df_slot df_space_total(pass *p, const space *sp);
 
 /* ---- vals.c ---- */
+
 /* Each of the four appends a row and returns its number. When memory runs out, they set p->st, and
  * the number is 0. */
 /* A val for node. A visible val is the one that other kernels load for the node. */
@@ -397,6 +488,7 @@ void df_fuse_append_head(pass *p, uint32_t g, head h);
 uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
 
 /* ---- single.c ---- */
+
 /* Whether a kernel with several stages over these rows keeps the threads busy, or is too small for
  * that to matter. With `guard`, the answer becomes part of the plan, and guards keep it true. */
 bool df_fuse_pays(pass *p, const space *sp, bool guard);
@@ -413,12 +505,14 @@ bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why);
 deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *progress);
 
 /* ---- join.c ---- */
-/* Puts h into a group, an existing one if possible. The cone at hand is the cone of h over the
- * space *from. `after` is a val that must be complete before h is written though h does not load
- * it, or DF_NONE. */
+
+/* Puts h into a group, an existing one if possible. The current cone, p->c, must be the cone of h
+ * over the space *from. `after` is a val that must be complete before h is written though h does
+ * not load it, or DF_NONE. */
 deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after);
 
 /* ---- group.c ---- */
+
 /* Decides which nodes are stored, and which of them share a group. */
 deft_status df_fuse_groups(pass *p);
 /* Where update n writes: *dest is a map from the loops of `map`, which locates the value, to the
@@ -426,113 +520,166 @@ deft_status df_fuse_groups(pass *p);
 deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest);
 
 /* ---- share.c ---- */
+
+/* Computes the final cone of every group. */
 deft_status df_fuse_final_cones(pass *p);
+/* Computes the final cone of group g, and sets what follows from it: items, stages, checks. */
 deft_status df_fuse_final_cone(pass *p, uint32_t g);
-void df_fuse_explain(pass *p); /* why neighbouring ops share a kernel */
-/* Marks what is dear and computed more than once. *again: found some. */
+/* Notes why neighbouring operators share a kernel. */
+void df_fuse_explain(pass *p);
+/* Marks in p->must the expensive nodes that are computed more than once. Sets *again if it marked
+ * any: the vals must then be grouped again. */
 deft_status df_fuse_find_shared(pass *p, bool *again);
 
 /* ---- hazards.c ---- */
-/* A space whose loops are the axes of node; returns its map over them. */
+
+/* Sets *sp to a space whose loops are the axes of node, and returns the map of node over it. */
 uint32_t df_space_of_node(pass *p, uint32_t node, space *sp);
+/* The elements of node that a map over the loops of g reaches. */
 df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node);
+/* Elements between the end of *last and the start of *b along an axis. Negative: *b begins
+ * before *last ends. */
 df_slot df_box_gap(pass *p, const df_box *last, const df_box *b, uint32_t axis);
-/* The head that writes val v; NULL: a routine or a product does. */
+/* The head that writes val v. NULL: no head does, but a routine or a product. */
 const head *df_hazard_head(const pass *p, uint32_t v);
-/* Whether load l and the head that writes v touch the same element at each step, the load first. */
+/* Whether load l is in the group that writes v, reads at each step only the element that is then
+ * written, and reads it before the store. */
 bool df_hazard_same_element(const pass *p, const load *l, uint32_t v);
-/* Whether all loads of a list can be in order with the writer of v; else *h says why not. */
+/* Whether v may be written over what the loads of a list read. `list` is the first load, or
+ * DF_NONE. Each load must come before the writer of v, read the same element, or read elements that
+ * v does not write. If the answer is false, *h receives the obstacle, unless it has one. */
 bool df_hazard_may_order(pass *p, uint32_t list, uint32_t v, hazard *h);
-/* Puts them in order. */
+/* Adds the edges and guards that order the loads with the writer of v. Only after
+ * df_hazard_may_order returned true. */
 void df_hazard_order(pass *p, uint32_t list, uint32_t v);
-/* Whether v can come after all that wrote its place, val over and what that was written over, or
- * beside what it shares no element with: then it is loose, and all readers of the place can be in
- * order with it. input: whose memory the place is, or DF_NONE. */
+/* Whether v can be ordered after every earlier writer of its place: val over, and the vals that
+ * `over` was written over in turn. An earlier writer need not come first when v shares no element
+ * with it. Then v becomes loose, and every reader of the place must be orderable with v. `input` is
+ * the input whose memory the place is, or DF_NONE. If the answer is false, *h receives the
+ * obstacle, unless it has one. */
 bool df_hazard_after_writers(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h);
-/* Makes it so. */
+/* Adds the edges and guards for that order. Only after df_hazard_after_writers returned true. */
 void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v);
-/* When one of the two said no: update v, in one place with val over or over an input (DF_NONE), is
- * written by a copy behind all loads of the list; false: that does not help, or does not pay.
- * in_input: it lies in memory of an input. */
+/* Stages update v, after one of the two questions above was answered with false and set *h. The
+ * value of v is then computed into a temporary, and a copy in a later launch writes the place,
+ * after all loads of the list. `over` is the val under v in the same place; DF_NONE: v is written
+ * over an input. in_input: the place is memory of an input. Returns false when staging does not
+ * help, does not pay, or memory runs out. */
 bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h);
 
 /* ---- storage.c, order.c, launch.c ---- */
-#define DF_MAX_SEARCH 100000000 /* steps of path searches in all */
+
+#define DF_MAX_SEARCH 100000000 /* edges that all path searches of a pass may follow together */
+/* Chooses a place for every val, and adds the edges that its choices need. */
 deft_status df_fuse_places(pass *p);
+/* Lists each load of group g as a reader of its val or input, and orders g after the writers. */
 void df_fuse_record_loads(pass *p, uint32_t g);
+/* Whether a path of edges leads from group `from` to group `to`, or they are one group. May answer
+ * true by mistake when p->search_left is used up, never false. */
 bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to);
+/* Adds the edge that makes group `to` run in a later launch than `from`. */
 void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
-/* What is stored as node, or as what it is a view of; DF_NONE: nothing. */
+/* The val of node, or of what node is a view of. DF_NONE: neither is stored. */
 uint32_t df_fuse_stored_under(const pass *p, uint32_t node);
+/* Adds edges from all groups that write the memory of val v to group `to`. */
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
+/* Lets roots reuse the memory of inputs where that is safe. After df_fuse_launches. */
 void df_fuse_donors(pass *p);
-/* Whether the loops of g run over all elements of node, once each, through this map. */
+/* Whether the loops of g reach each element of node exactly once through this map. */
 bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node);
+/* Gives each group its launch, in group.level, and sets p->n_levels. */
 deft_status df_fuse_launches(pass *p);
-void df_fuse_tail(pass *p);           /* after df_fuse_donors */
-deft_status df_fuse_checked(pass *p); /* n_checked; after df_fuse_tail */
+/* Moves a last launch of small reductions to the end of the launch before it (group.after). After
+ * df_fuse_donors. */
+void df_fuse_tail(pass *p);
+/* Sets p->n_checked. After df_fuse_tail. */
+deft_status df_fuse_checked(pass *p);
 
-/* ---- body.c, axes.c, matmul.c, memory.c ---- */
+/* ---- body.c, axes.c, memory.c, pack.c, keep.c ---- */
 
-/* A temporary, as pack.c sees it. */
+/* The live range of a temporary, as pack.c sees it. */
 typedef struct df_life {
-    int64_t bytes;        /* at the sizes at hand */
+    int64_t bytes;        /* at the sizes of the current trace */
     uint32_t first, last; /* launches */
-    uint32_t who;         /* the asker's number for it */
-    uint32_t region;      /* result */
+    uint32_t who;         /* the number by which the caller knows the temporary */
+    uint32_t region;      /* result: its region */
 } df_life;
 
+/* One access of a kernel in progress. */
 typedef struct access {
-    uint8_t kind, dtype;
-    uint32_t buf;
-    uint32_t memory; /* equal numbers may be the same memory */
+    uint8_t kind, dtype; /* df_access_kind, deft_dtype */
+    uint32_t buf;        /* buffer of the plan; DF_NONE: no memory, or a tile */
+    uint32_t memory;     /* accesses with equal numbers may touch the same memory */
     location at;
 } access;
 
+/* A kernel body in progress. */
 typedef struct body {
     df_emit emit; /* first: recipes get a pointer to it */
     pass *p;
-    uint32_t g;
-    uint8_t stage, level;
-    bool map; /* all at stage 0, level ELEM */
+    uint32_t g;           /* the group */
+    uint8_t stage, level; /* where the next instruction goes: stage, df_level */
+    bool map;             /* mode MAP: all instructions have stage 0, level ELEM */
     DF_VEC(df_ins) ins;
     DF_VEC(access) access;
-    DF_VEC(uint32_t) num;
+    DF_VEC(uint32_t) num; /* number slots: see df_seg.num */
     DF_VEC(uint8_t) num_dtype;
-    table cse;
-    uint32_t tile;
+    table cse;     /* instructions by their contents */
+    uint32_t tile; /* the access that reads the product's tile, or DF_NONE */
 } body;
 
 void df_body_init(body *b, pass *p);
-void df_body_reset(body *b); /* before each kernel */
+/* Empties the body. Must come before each kernel. */
+void df_body_reset(body *b);
 void df_body_finish(body *b);
-/* Instructions at b's stage and level; equal ones are found again. */
+/* Appends an instruction at the body's stage and level, or finds an equal one that is usable there.
+ * Returns its index. Operands beyond those of op are ignored. */
 uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, uint32_t z,
                      uint64_t imm);
-uint64_t df_body_bits(deft_dtype t, uint32_t attr); /* of a cst with that attribute */
+/* The bits of a constant of dtype t, from the attribute of its cst node: an int32_t, or the bits of
+ * an f32 for floating-point dtypes. */
+uint64_t df_body_bits(deft_dtype t, uint32_t attr);
+/* An instruction that yields this constant. */
 uint32_t df_body_constant(body *b, deft_dtype t, uint32_t attr);
-/* A number slot: an argument of the trace, or with DF_NUM_IS_SLOT a slot of the plan. */
+/* An instruction that yields a number of the run: argument `which` of the trace, or with
+ * DF_NUM_IS_SLOT set a slot of the plan. */
 uint32_t df_body_number(body *b, uint32_t which, deft_dtype t);
-uint32_t df_body_access(body *b, access a); /* found again where it is one already */
+/* The index of an access equal to a, which is added if it is new. A SCRATCH access is always added.
+ */
+uint32_t df_body_access(body *b, access a);
 
-void df_fuse_find_unused(pass *p); /* products that live in tiles */
+/* Sets storage.unused of products that only their own epilogue reads. */
+void df_fuse_find_unused(pass *p);
+/* Makes the kernels, segments and launches of the plan. */
 deft_status df_fuse_bodies(pass *p);
+/* Makes a kernel of body b. Fills in the kernel, binds, extents and numbers of *seg. The caller
+ * sets mode, axes, stages and flags in shape; order and extent are those of df_fuse_pick_axes. */
 deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
                               const df_slot *extent, df_seg *seg);
-/* Axes of a LOOP kernel, whose only RED loop is the iterations. */
+/* Chooses the axes of a LOOP kernel. Its only RED loop counts the iterations. Arguments as in
+ * df_fuse_pick_axes. */
 void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df_kernel *k,
                        uint8_t *order, df_slot *extent);
+/* Chooses mode, axes and roles of a kernel with n accesses a, and sets them in *k. Entry x of order
+ * is the loop whose strides axis x has; MAX_LOOPS: an axis of one element along which nothing
+ * moves. Entry x of extent is the extent of axis x. Both have room for MAX_LOOPS + 1 entries. With
+ * keep_all the kept loops are not merged (the epilogue of a product). */
 void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
                        df_kernel *k, uint8_t *order, df_slot *extent);
-deft_status df_fuse_memory(pass *p);  /* live ranges */
-deft_status df_fuse_regions(pass *p); /* after the bodies */
-/* Gives each life a region, so that those of one region do not meet; brings them in another order.
- * *total: bytes of all regions, each a multiple of 64. */
+/* Finds the live range of every place. */
+deft_status df_fuse_memory(pass *p);
+/* Gives temporaries their regions. After df_fuse_bodies, which names the buffers. */
+deft_status df_fuse_regions(pass *p);
+/* Gives each of n live ranges a region, so that no two of one region overlap in time. Sorts the
+ * array. *total: bytes of all regions, each rounded up to a multiple of 64. */
 deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions, int64_t *total);
-/* With a bound on temporaries: what is not kept, and computed again where it is read late. After
- * live ranges, which it follows. DEFT_E_MEMORY: the bound cannot be met. */
+/* Brings the plan within the bound on temporaries, if the trace has one: some values are not kept,
+ * but computed again before a late reader. Needs the live ranges and keeps them up to date. Returns
+ * DEFT_E_MEMORY when the bound cannot be met. */
 deft_status df_fuse_keep(pass *p);
+/* The buffer of a place, which is added on first use. */
 uint32_t df_fuse_place_buf(pass *p, uint32_t place);
+/* The buffer of an input, which is added on first use. */
 uint32_t df_fuse_input_buf(pass *p, uint32_t input);
 
 #endif
