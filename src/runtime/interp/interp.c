@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The reference interpreter. Every other path must give the bits that this one gives, so that it is
- * written to be read next to fuser/plan.h (loop structure), ops/kops.def (meaning of ops) and
+ * The reference interpreter. Every other path must give the bits that this one gives. It is meant
+ * to be read next to fuser/plan.h (loop structure), ops/kops.def (meaning of kernel ops) and
  * base/limits.h (order of reductions).
  *
- * A call first lays its work space out (interp_prepare.c); then the loops of the kernel's mode run
+ * A call first divides its workspace (interp_prepare.c). Then the loops of the kernel's mode run
  * the steps of each (stage, level) over chunks of lanes:
  *
- *   MAP  lanes along INNER      ROW  lanes along RED; row-level values have one lane, spread
- * (splat) COL  lanes along INNER           over the chunk when the inner loop reads them
- *   LOOP lanes along INNER
+ *   MAP    lanes along INNER
+ *   COL    lanes along INNER
+ *   LOOP   lanes along INNER
+ *   ROW    lanes along RED. Row-level values have one lane. Where the inner loop reads such a
+ *          value, it is copied to all lanes of the chunk (splat)
  *
- * A ROW chunk with several RED axes is made in parts, one for each run along the last of them.
+ * A ROW kernel may have several RED axes. A chunk then consists of runs along the last of them, and
+ * is computed run by run.
  *
- * What must hold: loads copy, because a later store of the same chunk may write the memory they
- * read; a chunk of the reduced axis begins at a multiple of DF_LANES within its block.
+ * Two things must hold. Loads copy, because a later store of the same chunk may write the memory
+ * that they read. A chunk of reduced elements begins at a multiple of DF_LANES within its block.
  */
 #include "runtime/interp/interp_run.h"
 
 /* ---- lanes ---- */
 
-/* One constant-size copy per lane, so that it becomes a plain move. Memory may be misaligned. */
+/* Copies lane by lane. Each copy has a constant size, so that it compiles to one move. Memory may
+ * be misaligned. */
 #define COPY_LANES(size, dst_step, src_step)                                                       \
     for (uint32_t i = 0; i < n; i++, dst += (dst_step), src += (src_step)) memcpy(dst, src, size)
 
@@ -89,7 +93,7 @@ static void check_lanes(const df_istep *s, uint32_t n, int64_t *fault)
     }
 }
 
-/* What a step of a loop does within an iteration; false: the loop is left. */
+/* Runs a loop op (carry, next, proceed) within an iteration. Returns false when the loop ends. */
 static bool run_loop_step(const df_istep *s, uint32_t n)
 {
     if (s->op == DF_K_next) memcpy(s->dst, s->src[1], n * (size_t)s->size);
@@ -98,8 +102,8 @@ static bool run_loop_step(const df_istep *s, uint32_t n)
 
 /* ---- steps ---- */
 
-/* Runs the steps over n lanes; lane 0 is position `at` of the vectorized axis and reduced position
- * red_at (ELEM level only). */
+/* Runs the steps over n lanes. Lane 0 is position `at` of the vectorized axis. At the ELEM level it
+ * is also reduced position red_at. */
 static void run_steps(df_interp *x, df_range steps, int64_t at, int64_t red_at, uint32_t n)
 {
     for (uint32_t i = steps.begin; i < steps.end; i++) {
@@ -157,7 +161,7 @@ static void run_row_steps(df_interp *x, df_range steps, int64_t at, uint32_t n)
 
 /* ---- loops ---- */
 
-/* Splits a row-major position over the axes of role. */
+/* Turns a row-major position over the axes of `role` into one index per axis. */
 static void split_index(const df_interp *x, df_role role, int64_t at, int64_t *index)
 {
     for (uint32_t j = x->k->n_axes; j-- > 0;) {
@@ -177,7 +181,7 @@ static void next_index(const df_interp *x, df_role role, int64_t *index)
     }
 }
 
-/* out = from + index over the axes of role */
+/* Per access: out = from + index * stride, summed over the axes of role. from NULL: 0. */
 static void set_offsets(const df_interp *x, df_role role, const int64_t *index, const int64_t *from,
                         int64_t *out)
 {
@@ -196,9 +200,9 @@ static void enter_row(df_interp *x, const int64_t *outer_index)
     memcpy(x->off, x->outer, sizeof *x->off * x->k->n_access);
 }
 
-/* A chunk of n reduced elements from r on, run by run; index: where it begins and then where it
- * ends. Operands of reductions are folded once the chunk is complete, so that lane i is element r +
- * i. */
+/* Runs a chunk of n reduced elements from r on, run by run. `index` is the position of the first
+ * element; afterwards it is that of the element after the last. Operands of reductions are folded
+ * when the chunk is complete, so that lane i is element r + i. */
 static void run_chunk(df_interp *x, df_range steps, int64_t r, uint32_t n, int64_t *index)
 {
     const int64_t length = x->a->extent[x->vec];
@@ -218,7 +222,7 @@ static void run_chunk(df_interp *x, df_range steps, int64_t r, uint32_t n, int64
     }
 }
 
-/* Blocks b0 .. b1 of the reduced elements of stage s; in COL, lanes i0 .. i0 + n. */
+/* Runs blocks [b0, b1) of the reduced elements of stage s. In COL, for lanes [i0, i0 + n). */
 static void run_blocks(df_interp *x, uint32_t s, int64_t b0, int64_t b1, int64_t i0, uint32_t n)
 {
     const df_range steps = x->elem[s];
@@ -248,8 +252,8 @@ static void run_blocks(df_interp *x, uint32_t s, int64_t b0, int64_t b1, int64_t
     memcpy(x->off, x->outer, sizeof *x->off * x->k->n_access);
 }
 
-/* All iterations of a LOOP for lanes i0 .. i0 + n. A next's lanes hold what its state becomes, and
- * in the end what the state is. */
+/* Runs all iterations of a LOOP for lanes [i0, i0 + n). During an iteration, the lanes of a `next`
+ * hold the next value of its state. After the loop they hold the final value. */
 static void run_iterations(df_interp *x, int64_t i0, uint32_t n)
 {
     const df_range steps = x->elem[0];
@@ -275,7 +279,7 @@ static void run_iterations(df_interp *x, int64_t i0, uint32_t n)
     memcpy(x->off, x->outer, sizeof *x->off * x->k->n_access);
 }
 
-/* All stages for lanes i0 .. i0 + n (ROW: for the row). */
+/* Runs all stages for lanes [i0, i0 + n); in ROW, for the current row. */
 static void run_lanes(df_interp *x, int64_t i0, uint32_t n)
 {
     if (x->k->mode == DF_MODE_MAP) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Filling vectors with one value.
+ * Fills vectors with one value.
  */
 #include "runtime/interp/interp_run.h"
 

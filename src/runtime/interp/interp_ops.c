@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter's loops for any machine.
+ * The loops of the interpreter, compiled for any machine.
  */
 #include "runtime/interp/interp_ops.h"
 

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the interpreter: the table of loops, one per kernel op and dtype, over up to DF_CHUNK
- * lanes. interp_ops.def holds the loops; it is compiled once per instruction set, because an exact
- * fma without the instruction is some 50 times slower.
+ * Internal header of the interpreter: the table of loops, one per kernel op and dtype, over at most
+ * DF_CHUNK lanes.
+ *
+ * The loops are in interp_ops.def, which is compiled once per instruction set. Without the
+ * instruction, an exact fma is some 50 times slower.
  */
 #ifndef DF_RUNTIME_INTERP_OPS_H
 #define DF_RUNTIME_INTERP_OPS_H
@@ -17,19 +19,20 @@ enum { DF_CHUNK = DF_BLOCK / 16 };
 typedef void (*df_lane_fn)(void *dst, const void *a, const void *b, const void *c, uint32_t n);
 /* acc[i] = acc[i] op v[i] */
 typedef void (*df_fold_fn)(void *acc, const void *v, uint32_t n);
-/* Whether value a stands before value b for argmin or argmax; false when they are equal. */
+/* Returns true when argmin or argmax prefers value a to value b; false when they are equal. */
 typedef bool (*df_before_fn)(const void *a, const void *b);
 /* dst[i] = state = first && i == 0 ? a[i] : state + a[i] */
 typedef void (*df_scan_fn)(void *dst, void *state, const void *a, uint32_t n, bool first);
 
 typedef struct df_lane_ops {
     const char *name;
-    /* By dtype of the first operand; select: of the second. NULL where an op has no meaning. */
+    /* By the dtype of the first operand; for select, of the second. NULL where the op does not take
+     * that dtype. */
     df_lane_fn map[DF_N_KOPS][DEFT_N_DTYPES];
     df_lane_fn cast[DEFT_N_DTYPES][DEFT_N_DTYPES]; /* [from][to] */
-    df_fold_fn fold[DF_N_KOPS][DEFT_N_DTYPES];     /* reduce ops; cumsum: as sum */
-    df_fold_fn fold_row[DF_N_KOPS]
-                       [DEFT_N_DTYPES]; /* acc has DF_LANES: acc[i % DF_LANES] op= v[i] */
+    df_fold_fn fold[DF_N_KOPS][DEFT_N_DTYPES];     /* reduce ops; cumsum folds as sum does */
+    /* acc has DF_LANES lanes: acc[i % DF_LANES] = acc[i % DF_LANES] op v[i] */
+    df_fold_fn fold_row[DF_N_KOPS][DEFT_N_DTYPES];
     df_before_fn before[DF_N_KOPS][DEFT_N_DTYPES]; /* argmin, argmax */
     df_scan_fn scan[DEFT_N_DTYPES];                /* cumsum along the lanes */
 } df_lane_ops;
@@ -38,6 +41,8 @@ extern const df_lane_ops df_lane_ops_plain;
 extern const df_lane_ops df_lane_ops_avx2;   /* x86 only */
 extern const df_lane_ops df_lane_ops_avx512; /* x86 only */
 
-const df_lane_ops *df_lane_ops_best(void); /* for the machine we run on; costs a few loads */
+/* Returns the fastest table for this machine. All tables give equal bits. A call costs a few loads.
+ */
+const df_lane_ops *df_lane_ops_best(void);
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Machines for which the compiler's default instruction set has all the loops need.
+ * The choice of loops on machines other than x86, whose default instruction set has all that the
+ * loops need.
  */
 #include "runtime/interp/interp_ops.h"
 

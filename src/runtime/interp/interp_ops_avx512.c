@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The interpreter's loops for x86 with AVX-512 of Skylake's set. The target is set here and not on
- * the command line, so that all files of the library are compiled alike and no header's inline code
- * gets into the wrong version.
+ * The loops of the interpreter for x86 with the AVX-512 instructions of Skylake.
+ *
+ * The target is set here and not on the command line. So all files of the library are compiled with
+ * the same options, and the inline code of headers exists in one version.
  */
 #include "runtime/interp/interp_ops.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which version of the interpreter's loops an x86 machine runs. All give equal bits.
+ * The choice of loops on x86, by the instruction sets of the machine. All versions give equal bits.
  */
 #include "runtime/interp/interp_ops.h"
 

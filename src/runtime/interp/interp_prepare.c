@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a call of the interpreter does before its loops: one *step* per instruction with operand
- * addresses looked up, one vector of DF_CHUNK lanes per value. Values of the innermost loop share
- * vectors once they are dead, so that a long body stays in the first-level cache. Constants,
- * numbers and what is computed from them alone are evaluated here, once per call.
+ * Prepares a call of the interpreter. Each instruction becomes a *step* with the addresses of its
+ * operands. Each value gets a vector of DF_CHUNK lanes.
+ *
+ * Values of the innermost loop reuse the vectors of dead values, so that a long body stays in the
+ * L1 cache. Uniform values, which depend on constants and numbers alone, are evaluated here, once
+ * per call.
  */
 #include "runtime/interp/interp_run.h"
 
 enum { N_SIZES = 4 }; /* of elements: 1, 2, 4, 8 bytes */
 
 typedef struct bump {
-    char *at; /* NULL: only measuring */
+    char *at; /* NULL: only add up sizes */
     size_t used;
 } bump;
 
@@ -21,16 +23,16 @@ static void *take(bump *b, size_t bytes)
     return p;
 }
 
-/* What prepare needs to know of each instruction. */
+/* One instruction, during prepare. */
 typedef struct scratch_ins {
     char *value;
-    uint32_t last; /* the last instruction that reads it */
-    uint32_t step;
-    bool uniform; /* equal in all lanes of the whole call: evaluated by prepare */
-    bool shared;  /* its vector goes back when it is dead */
+    uint32_t last; /* the last instruction that reads the value */
+    uint32_t step; /* index of its step */
+    bool uniform;  /* equal in all lanes of the call: prepare evaluates it */
+    bool shared;   /* its vector is reused when the value is dead */
 } scratch_ins;
 
-/* ---- work space ---- */
+/* ---- workspace ---- */
 
 static bool is_reducing(uint8_t kind)
 {
@@ -42,7 +44,7 @@ static size_t size_of(uint8_t dtype)
     return deft_dtype_size((deft_dtype)dtype);
 }
 
-/* The dtype whose loops an instruction runs. */
+/* Returns the dtype by which the loop of an instruction is looked up. */
 static uint8_t loop_dtype(const df_kernel *k, const df_ins *ins)
 {
     const uint8_t kind = df_kop_infos[ins->op].kind;
@@ -149,7 +151,8 @@ static void prepare_red(df_interp *x, bump *b, const df_ins *ins, char *result, 
     *slot += df_is_arg(ins->op) ? 2 : 1;
 }
 
-/* The step of instruction i, or its value right away when that is uniform. */
+/* Fills in *out, the step of instruction i, and returns it. Evaluates a uniform value at once, and
+ * returns NULL. */
 static df_istep *prepare_step(df_interp *x, const scratch_ins *info, uint32_t i, df_istep *out)
 {
     const df_ins *const ins = &x->k->ins[i];
@@ -179,7 +182,7 @@ static df_istep *prepare_step(df_interp *x, const scratch_ins *info, uint32_t i,
     return out;
 }
 
-/* Vectors for values, reused by size when an ELEM value of one stage is dead. */
+/* Vectors for values. A vector of a dead value is reused by the next value of the same size. */
 typedef struct vectors {
     bump *b;
     char **unused[N_SIZES]; /* by size 1, 2, 4, 8 */
@@ -287,7 +290,7 @@ void df_interp_prepare(df_interp *x, df_pass p, const df_kernel *k, void *work, 
             break;
         }
     }
-    /* A loop's length may be any bound. */
+    /* The length of a loop may be a very large bound, and a loop has no blocks. */
     if (k->mode != DF_MODE_LOOP) x->n_blocks = (x->length + DF_BLOCK - 1) / DF_BLOCK;
     const int64_t lanes = k->mode == DF_MODE_ROW ? df_max_i64(x->length, 1) : i1 - i0;
     x->width = (uint32_t)df_min_i64(lanes, DF_CHUNK);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The order of reductions, as base/limits.h has it. In ROW the accumulators of a reduction stand
- * side by side and lane i of a chunk goes to accumulator i mod DF_LANES, because chunks begin at
- * multiples of DF_LANES within their block; in COL each accumulator is a vector. Accumulators that
- * no element reaches are left out of the fold: joining an identity changes no bit. argmin and
- * argmax keep the best value and its index in one accumulator: their result does not depend on
- * order.
+ * The order of reductions, as base/limits.h defines it.
+ *
+ * In ROW the accumulators of a reduction are side by side. Lane i of a chunk goes to accumulator i
+ * mod DF_LANES, because chunks begin at multiples of DF_LANES within their block. In COL each
+ * accumulator is a vector. Accumulators without elements are left out of the fold; to fold an
+ * identity would change no bit.
+ *
+ * For argmin and argmax one accumulator keeps the best value and its
+ * index, because the result does not depend on the order.
  */
 #include "runtime/interp/interp_run.h"
 
@@ -47,7 +50,6 @@ static void fold_arg(df_red *r, uint32_t lane, const char *value, int64_t index)
     r->index[lane] = index;
 }
 
-/* Element values v of reduced position at (ROW: its first lane's) into the accumulators. */
 void df_red_fold(df_interp *x, df_red *r, const char *v, int64_t at, uint32_t n)
 {
     const bool along = x->k->mode == DF_MODE_ROW;
@@ -74,12 +76,13 @@ void df_red_scan(df_interp *x, df_red *r, char *dst, const char *v, int64_t at, 
     memcpy(dst, r->acc, r->size * (size_t)n);
 }
 
-/* Upper half onto lower, until accumulator 0 holds the block. */
+/* Folds the upper half of the accumulators into the lower half, until accumulator 0 holds the
+ * block. n_acc accumulators have elements. */
 static void fold_block(df_interp *x, df_red *r, uint32_t n_acc, uint32_t n)
 {
     const size_t by = row_stride(x, r);
     for (uint32_t h = DF_LANES / 2; h >= 1; h /= 2) {
-        const uint32_t n_up = n_acc > h ? n_acc - h : 0; /* those that got elements */
+        const uint32_t n_up = n_acc > h ? n_acc - h : 0; /* upper ones that have elements */
         if (x->k->mode == DF_MODE_ROW)
             r->fold(r->acc, r->acc + h * by, n_up);
         else
@@ -88,15 +91,15 @@ static void fold_block(df_interp *x, df_red *r, uint32_t n_acc, uint32_t n)
     }
 }
 
-/* Joins the two newest of depth entries. */
+/* Joins the two newest entries of a stack of `depth` entries. */
 static void join_newest(const df_interp *x, df_red *r, uint32_t depth, uint32_t n)
 {
     const size_t by = row_stride(x, r);
     r->fold(r->stack + (depth - 2) * by, r->stack + (depth - 1) * by, n);
 }
 
-/* value: n lanes, the result of block number b, which becomes entry depth. Returns the new depth.
- */
+/* Pushes `value`, n lanes, the result of block number b, as entry `depth`, and joins entries of
+ * equal size. Returns the new depth. */
 static uint32_t push_block(const df_interp *x, df_red *r, const char *value, int64_t b,
                            uint32_t depth, uint32_t n)
 {
@@ -132,7 +135,8 @@ void df_red_end_block(df_interp *x, df_range steps, int64_t b, int64_t n_element
     x->depth = depth;
 }
 
-/* The value of reduction r from its stack of depth entries, or of nothing, to its result. */
+/* Joins the `depth` entries of the stack of r into its result. Without reduced elements, the result
+ * is the value of an empty reduction. */
 static void finish_red(const df_interp *x, df_red *r, uint32_t depth, uint32_t n)
 {
     if (df_is_arg(r->op)) {
@@ -160,7 +164,6 @@ void df_red_end_stage(df_interp *x, df_range steps, uint32_t n)
     x->depth = 0;
 }
 
-/* DF_PASS_FIN: the blocks of reduction r from partial, lanes i0 .. i0 + n. */
 void df_red_join_partial(df_interp *x, df_red *r, int64_t i0, uint32_t n)
 {
     uint32_t depth = 0;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A BLAS opened at run time, for fast mode. The serial build of OpenBLAS comes first: the threaded
- * ones fight with our pool (a region of ours after a product of theirs costs up to 50 times as
- * much), so those are told to use one thread and we split the work. An OpenMP build is refused: its
- * thread count is the caller's setting, and ours to leave alone.
+ * A BLAS that is opened at run time, for fast mode.
+ *
+ * The serial build of OpenBLAS is tried first. The threads of a threaded build compete with our
+ * pool: a region after such a product costs up to 50 times as much. So a pthread build is set to
+ * one thread. An OpenMP build is refused, because its number of threads is a setting of the
+ * program.
  */
 #include "runtime/matmul/blas.h"
 
@@ -37,14 +39,15 @@ static const char *const places[] = {
     "libopenblas.so",
 };
 
-/* ISO C converts no object pointer to a function pointer; POSIX lets the bytes be copied. */
+/* ISO C has no conversion from object pointers to function pointers. POSIX lets the bytes be
+ * copied. */
 static void find(void *lib, const char *name, void *fn)
 {
     void *const p = dlsym(lib, name);
     memcpy(fn, &p, sizeof p);
 }
 
-/* Whether lib is what we can use; if so it runs on one thread from now on. */
+/* Returns true when lib can be used. From then on it uses one thread. */
 static bool take(df_blas *b, void *lib)
 {
     int (*parallel)(void) = NULL;
@@ -84,7 +87,8 @@ void df_blas_close(df_blas **b)
     *b = NULL;
 }
 
-/* The leading dimension of a matrix with these strides and extents, or 0 when BLAS has none. */
+/* Returns the leading dimension of a matrix with these strides and extents, or 0 when a BLAS cannot
+ * express them. */
 static int64_t leading(int64_t row, int64_t col, int64_t rows, int64_t cols, bool *transposed)
 {
     const int64_t least = rows > cols ? rows : cols; /* enough for either reading of the strides */

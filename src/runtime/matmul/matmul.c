@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batched matrix product: how one call is cut into blocks, packed, spread over the pool, and handed
- * to the epilogue. After Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
- * (2008), and the BLIS papers (2015), with two changes: B is packed for all of K at once, by all
- * threads, before the region that multiplies; and small or flat products are not packed at all.
+ * Batched matrix product: how one call is divided into blocks, packed, distributed over the pool,
+ * and passed to the epilogue.
+ *
+ * The algorithm follows Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
+ * (2008), and the BLIS papers (2015), with two changes. B is packed for all of K at once, by all
+ * threads, before the region that multiplies. Small or flat products are not packed at all.
  *
  *       K          N = nc + nc + ..            task = (batch, mb rows, nb columns):
- *     +----+    +---------+---------+            for k slices of kc:
- *  mb |    |    | panels  |         |              pack A's mb x kc                 (L2)
+ *     +----+    +---------+---------+            for slices of kc along K:
+ *  mb |    |    | panels  |         |              pack mb x kc of A                (L2)
  *     +----+  K | [k][nr] |         |              for panels of nr columns:        (L1)
  *  M  |    |    |         |         |                for rows of mr: micro-kernel
- *     +----+    +---------+---------+              last slice: epilogue over the columns just
- * finished
+ *     +----+    +---------+---------+              last slice: epilogue over finished columns
  *
- * Strict and fast give the same bits unless fast hands a block to a BLAS: each element is one chain
- * acc = fma(a, b, acc) with k ascending from +0. Cutting K stores the running value and loads it
- * again, which is exact, so no choice made here shows in a result. K is never split between
- * threads.
+ * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
+ * the running value is stored and loaded again, which is exact. Threads never divide K. So no
+ * choice in this file changes a result. In fast mode only a block that a BLAS computes can have
+ * other bits.
  *
- * The cut depends on the job, the micro-kernel and the number of threads, not on the library at
- * hand: df_matmul_work_size and df_matmul_run compute the same one.
+ * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
+ * depend on the BLAS. So df_matmul_work_size and df_matmul_run compute the same division.
  */
 #include "runtime/matmul.h"
 
@@ -28,46 +29,48 @@
 
 #include <stdalign.h>
 
-/* Chosen by measure on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3); flat
- * around these values. */
+/* Measured on Sapphire Rapids (48 KiB L1, 2 MiB L2) and Zen 5 (1 MiB L2, 32 MiB L3). Times change
+ * little around these values. */
 enum {
-    KC_BYTES = 768 * 4,         /* of a row of A in one slice: C is read and written once each */
+    KC_BYTES = 768 * 4,         /* of a row of A in one slice. C is read and written per slice */
     A_BYTES = 288 << 10,        /* packed A of one task: a third of L2, with two panels of B */
-    WHOLE_A_BYTES = 1 << 20,    /* the same where it is all rows: B is read but once */
-    B_BYTES = 32 << 20,         /* packed B held at once: A is packed again for each */
-    WELL_BYTES = 512 << 10,     /* of B, which L2 holds as it lies beside A and C */
-    TILE_BYTES = 256 << 10,     /* a task's C when it has no other place */
-    EPILOGUE_BYTES = 128 << 10, /* of C between multiplication and epilogue: stays in L2 */
-    FLAT_KC_BYTES = 16 * 4,     /* as KC_BYTES for one tile of rows: B is walked by whole rows */
-    PART_MACS = 80000, /* of a small product, for one thread at least: more than a fork-join */
-    FORK_MACS = 32000, /* what a thread multiplies during a fork-join */
-    SMALL = 64,        /* SMALL^3 multiply-adds at most: one block, no plan */
+    WHOLE_A_BYTES = 1 << 20,    /* packed A of one task that has all rows: B is read only once */
+    B_BYTES = 32 << 20,         /* packed B that exists at once; A is packed again for each */
+    WELL_BYTES = 512 << 10,     /* a B up to this size stays in L2, unpacked, beside A and C */
+    TILE_BYTES = 256 << 10,     /* C of one task, when the job has no c */
+    EPILOGUE_BYTES = 128 << 10, /* of C between product and epilogue: stays in L2 */
+    FLAT_KC_BYTES = 16 * 4,     /* KC_BYTES for one tile of rows: B is read by full rows */
+    PART_MACS = 80000,          /* least part of a small product per thread: worth a fork-join */
+    FORK_MACS = 32000,          /* multiply-adds that a thread does during a fork-join */
+    SMALL = 64,                 /* a product of at most SMALL^3 multiply-adds is one block */
     ALIGN = 64
 };
 
+/* How one call is divided. */
 typedef struct cut {
-    df_matmul_job job; /* batch folded into rows where that changes nothing */
+    df_matmul_job job; /* the batch is folded into rows where this is possible */
     const df_tiles *tiles;
-    const df_gemm_kernel *g; /* NULL: tiles multiply, and take A and B as they lie */
+    const df_gemm_kernel *g; /* NULL: tiles->block multiplies */
     int64_t size;            /* bytes of an element */
-    int64_t mr, nr;
+    int64_t mr, nr;          /* rows and columns of a tile */
     bool pack_a, pack_b;
-    bool dots;              /* tiles->dots multiplies */
-    bool share_b;           /* B is packed before the tasks, else by each task for itself */
-    bool one_b;             /* every batch entry has the same B */
-    int64_t kc, mb, nb, nc; /* see above; nb of nc, nc of N */
-    int64_t n_mb;           /* blocks of rows */
-    int64_t group;          /* batch entries in one region */
-    int64_t per_task;       /* batch entries in one task */
-    int64_t epilogue_columns;
+    bool dots;                /* tiles->dots multiplies */
+    bool share_b;             /* B is packed before the tasks, else by each task for itself */
+    bool one_b;               /* all batch entries have the same B */
+    int64_t kc, mb, nb, nc;   /* see above; nb divides nc, nc divides N */
+    int64_t n_mb;             /* blocks of rows */
+    int64_t group;            /* batch entries in one region */
+    int64_t per_task;         /* batch entries in one task */
+    int64_t epilogue_columns; /* columns per call of the epilogue */
     uint32_t n_threads;
-    size_t b_bytes, a_bytes,
-        tile_bytes; /* b: all threads if shared, else one; a, tile: one thread */
+    /* Bytes of packed B (of all threads when shared, else of one), packed A and C of one thread. */
+    size_t b_bytes, a_bytes, tile_bytes;
 } cut;
 
-/* Before a thread's packed A: which it is. A task of other columns finds it there. */
+/* The header of a thread's packed A. A task of other columns can use the same packed A again. */
 typedef struct held {
-    alignas(ALIGN) int64_t block; /* (batch, block of rows) + 1 when it is all of K; else 0 */
+    /* Number of (batch, block of rows) + 1 when all of K is packed; else 0. */
+    alignas(ALIGN) int64_t block;
 } held;
 
 typedef struct region {
@@ -87,7 +90,8 @@ static int64_t round_up(int64_t a, int64_t b)
     return ceil_div(a, b) * b;
 }
 
-/* The least multiple of unit that cuts n into as many parts as parts of at most most would be. */
+/* Divides n into as few parts of at most `most` as possible, and returns the size of equal parts,
+ * rounded up to a multiple of unit. */
 static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 {
     return n <= most ? round_up(n, unit) : round_up(ceil_div(n, ceil_div(n, most)), unit);
@@ -95,14 +99,15 @@ static int64_t even_part(int64_t n, int64_t most, int64_t unit)
 
 /* ---- small products ---- */
 
-/* Some rows times a transposed B: turned round in registers. */
+/* Returns true for few rows times a transposed B, which tiles->dots transposes in registers. */
 static bool wants_dots(const df_matmul_job *j, const df_tiles *t)
 {
     return t->dots && j->m <= t->n_dots && (j->a_col == 1 || j->k == 1) && j->b_row == 1 &&
            j->n > 1 && j->b_col != 1;
 }
 
-/* Worth no plan: one block, multiplied where it lies, takes no longer than making one. */
+/* Returns true for a product that is one block without packing. To plan its division would take as
+ * long as to compute it. */
 static bool is_small(const df_matmul_job *j)
 {
     return j->n_batch == 1 &&
@@ -111,11 +116,11 @@ static bool is_small(const df_matmul_job *j)
            j->m * j->n * j->k <= SMALL * SMALL * SMALL;
 }
 
-/* Two cache lines: threads that take part fetch them from the caller's. */
+/* A small product that threads share. It is two cache lines, which other threads fetch. */
 typedef struct small_product {
     df_block g;
     void (*multiply)(const df_block *g);
-    int64_t first, part; /* rows, or columns, of the first part and of each other */
+    int64_t first, part; /* rows (or columns) of the first part, and of each other part */
     int64_t column_size; /* bytes from one column of B to the next */
     int32_t size;        /* of an element */
     bool by_columns;
@@ -140,9 +145,10 @@ static void small_task(void *user, uint32_t i, uint32_t thread)
     s->multiply(&g);
 }
 
-/* In parts for the pool's threads while those are awake: two of 64^3 and a fork-join take two
- * thirds of the time of the whole. Tall products by rows, others by columns. The first part, the
- * caller's, is larger by what it multiplies until another thread has begun and told its end. */
+/* Computes a small product, in parts when threads of the pool are awake. Two parts of a 64^3
+ * product and a fork-join take two thirds of the time of one. Tall products are divided by rows,
+ * others by columns. The first part is the caller's. It is larger, by what the caller multiplies
+ * during the fork-join. */
 static void run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *pool)
 {
     const df_tiles *const t = df_tiles_pick(j->dtype);
@@ -170,9 +176,9 @@ static void run_small(const df_matmul_job *j, char *c, int64_t c_row, df_pool *p
         s.multiply(&s.g);
 }
 
-/* Where a library in fast mode beats ours: its sums of products along contiguous rows of a
- * transposed B go several ways at once, while ours must be turned round first and wait for one
- * chain. Elsewhere ours is as quick or quicker. By shape alone. */
+/* Returns true for shapes at which a BLAS is faster than this file, in fast mode. These are few
+ * rows or columns with a transposed B. A BLAS sums along the contiguous columns of B in several
+ * chains, while this file must transpose them and has one chain per element. */
 static bool wants_blas(const df_matmul_job *j)
 {
     return j->fast && j->n_batch == 1 && j->k > 0 && j->b_row == 1 && j->b_col > 1 &&
@@ -180,10 +186,10 @@ static bool wants_blas(const df_matmul_job *j)
            j->n * j->k <= 2 * SMALL * SMALL * ALIGN;
 }
 
-/* ---- the cut ---- */
+/* ---- division ---- */
 
-/* Rows of all batch entries follow each other at one stride, and B is the same for all: one tall
- * product (what x [batch, time, k] times w [k, n] comes to). */
+/* Makes one tall product of the batch, when the rows of all entries follow each other at one stride
+ * and all have the same B. An example is x [batch, time, k] times w [k, n]. */
 static void fold_batch(df_matmul_job *j)
 {
     int64_t a_next = j->m * j->a_row, c_next = j->m * j->c_row;
@@ -207,8 +213,8 @@ static bool same_b(const df_matmul_job *j)
     return true;
 }
 
-/* What to pack. Packing B costs about what 4 rows of A cost to multiply, and buys unit steps
- * through memory: not worth it for few rows or a B that a near cache holds as it lies. */
+/* Decides what to pack. To pack B costs about as much as to multiply 4 rows of A, and makes access
+ * contiguous. This does not pay for few rows, nor for a B that fits a cache unpacked. */
 static void choose_packing(cut *w, const df_gemm_kernel *g)
 {
     const df_matmul_job *const j = &w->job;
@@ -223,9 +229,10 @@ static void choose_packing(cut *w, const df_gemm_kernel *g)
     w->nr = w->g ? w->g->nr : w->tiles->nr;
 }
 
-/* A weight of megabytes times some hundred rows, as in a step on a small batch: packed by the task
- * that multiplies it, a panel stays in L2 from packing to its last use. Packed before, by all, it
- * would go through memory twice more. Each task packs all of A for that, so B is to be wider. */
+/* Returns true when each task should take all rows of A and pack its own panels of B. This suits a
+ * weight of megabytes times some hundred rows, as in a step on a small batch. A panel then stays in
+ * L2 from packing to its last use. If B was packed before the tasks, it would pass through memory
+ * twice more. Each task packs all of A, so B must be wider than A is tall. */
 static bool has_whole_a(const cut *w, int64_t rows)
 {
     const df_matmul_job *const j = &w->job;
@@ -233,23 +240,23 @@ static bool has_whole_a(const cut *w, int64_t rows)
            j->m * w->kc * w->size <= WHOLE_A_BYTES;
 }
 
-/* Tasks that pack all of A, so that this stays a fourth of packing B where there are threads for
- * no more. */
+/* Returns how many tasks may pack all of A. All of them together pack at most a fourth of what
+ * packing B takes, unless there are more threads than such tasks. */
 static int64_t packs_of_a(const cut *w)
 {
     const int64_t few = w->job.n / (4 * w->job.m) / w->n_threads * w->n_threads;
     return df_max_i64(few, w->n_threads);
 }
 
-/* Of a C that lives in a tile alone: so many that columns are many. The epilogue steps along rows
- * of its other operands, which may come from memory: an update does little else. */
+/* Returns the rows of a task when C exists in tiles alone. There are few rows, so that there are
+ * many columns: the epilogue reads rows of its other operands, which may come from memory. */
 static int64_t rows_of_tile(const cut *w)
 {
     const int64_t rows = TILE_BYTES / (w->job.n * w->size) / w->mr * w->mr;
     return df_max_i64(rows, A_BYTES / KC_BYTES / w->mr * w->mr);
 }
 
-/* Blocks of C, so that there are some tasks per thread when the work is worth it. */
+/* Chooses the blocks of C. Large products get several tasks per thread. */
 static void choose_blocks(cut *w)
 {
     const df_matmul_job *const j = &w->job;
@@ -365,7 +372,8 @@ static int64_t batch_offset(const df_matmul_job *j, const int64_t *stride, int64
     return offset;
 }
 
-/* Columns [j0, j1) of one panel lie as [k][width]. Padding is for the micro-kernel alone. */
+/* Returns the width of the panel of columns [j0, j1), which is stored as [k][width]. Only the
+ * micro-kernel needs padding. */
 static int64_t panel_width(const cut *w, int64_t j0, int64_t j1)
 {
     return w->g ? w->nr : j1 - j0;
@@ -390,8 +398,8 @@ static void pack_rows(const cut *w, char *to, const char *a, int64_t k0, int64_t
     }
 }
 
-/* The tile below is next: its C is fetched while this one multiplies, since a chain starts from C
- * and cannot wait for it with adding. */
+/* Prefetches C of the next tile, while the current tile is multiplied. The chains of a tile cannot
+ * start before its C is loaded. */
 static void fetch_below(const cut *w, const df_block *g, const char *c)
 {
     const int64_t rows = df_min_i64(w->mr, g->m), bytes = g->n * w->size;
@@ -399,9 +407,9 @@ static void fetch_below(const cut *w, const df_block *g, const char *c)
         for (int64_t x = 0; x < bytes; x += ALIGN) __builtin_prefetch(c + x, 1);
 }
 
-/* All rows of the block times one panel. a: packed, or where the block's A lies. next: the panel to
- * come, which the tiles of this one fetch between them: it was packed long ago or by another
- * thread, and the first tile would wait for all of it. NULL: none. */
+/* Multiplies all rows of the block and one panel. g->a is packed A, or A itself. `next` is the next
+ * panel, or NULL. The tiles of this panel prefetch it piece by piece. It was packed long ago or by
+ * another thread, and the first tile would otherwise wait for all of it. */
 static void multiply(const cut *w, const df_block *g, const char *next)
 {
     if (!w->pack_a) {
@@ -425,7 +433,7 @@ static void multiply(const cut *w, const df_block *g, const char *next)
     }
 }
 
-/* Rows [m0, m1) and columns [n0, n1) of one batch entry. */
+/* Computes rows [m0, m1) and columns [n0, n1) of one batch entry, and runs the epilogue on them. */
 static void compute(const region *r, uint32_t thread, int64_t batch, int64_t m0, int64_t m1,
                     int64_t n0, int64_t n1)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Machines without vector code of our own: the compiler's vectors are those the whole library has.
+ * The choice of tiles on machines without vector code in this folder: the tiles for any machine.
  */
 #include "runtime/matmul/tile.h"
 

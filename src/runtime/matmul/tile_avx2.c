@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks with AVX2 and FMA: tiles of 4 x 24 floats or 4 x 12 doubles, 12 accumulators of 16
- * registers (as fast as 6 x 16, and rows of A come in squares of 4).
+ * Tiles with AVX2 and FMA: 4 x 24 floats or 4 x 12 doubles. 12 of the 16 registers are
+ * accumulators. Tiles of 6 x 16 floats are as fast, but packing transposes squares of 4 rows.
  */
 #include "runtime/matmul/tile.h"
 
@@ -9,7 +9,7 @@
 
 #define AVX2 __attribute__((target("avx2,fma")))
 
-/* Loading n words from 8 - n on gives n times -1, then 0. */
+/* Eight words from 8 - n on are a mask of n lanes: n times -1, then 0. */
 static const int32_t first_lanes[16] = { -1, -1, -1, -1, -1, -1, -1, -1 };
 
 AVX2 DF_INLINE void transpose_f32(float *to, int64_t to_row, const float *from, int64_t from_row)

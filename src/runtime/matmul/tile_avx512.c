@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks with AVX-512: tiles of 8 x 48 floats or 8 x 24 doubles, 24 accumulators of 32 registers.
- * Masked loads touch no absent lane, so B and C may end anywhere.
+ * Tiles with AVX-512: 8 x 48 floats or 8 x 24 doubles. 24 of the 32 registers are accumulators.
+ * Masked loads do not touch lanes outside the mask, so B and C may end anywhere.
  */
 #include "runtime/matmul/tile.h"
 
@@ -9,8 +9,9 @@
 
 #define AVX512 __attribute__((target("avx512f,avx512vl,avx2,fma")))
 
-/* 8 rows of 16 to 16 rows of 8. Squares of 4 x 4 within the 128-bit lanes first: then register q of
- * either half of the rows holds columns q, q + 4, q + 8, q + 12, and a pair of them is joined. */
+/* Transposes 8 rows of 16 floats to 16 rows of 8. First 4 x 4 squares are transposed within 128-bit
+ * lanes. Register q of each half of the rows then holds columns q, q + 4, q + 8 and q + 12. Then
+ * the registers q of both halves are joined. */
 AVX512 DF_INLINE void transpose_f32(float *to, int64_t to_row, const float *from, int64_t from_row)
 {
     const __m512i low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
@@ -41,7 +42,7 @@ AVX512 DF_INLINE void transpose_f32(float *to, int64_t to_row, const float *from
     }
 }
 
-/* 4 rows of 8 to 8 rows of 4. */
+/* Transposes 4 rows of 8 doubles to 8 rows of 4, in the same way. */
 AVX512 DF_INLINE void transpose_f64(double *to, int64_t to_row, const double *from,
                                     int64_t from_row)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks without vectors: one element is a vector of one lane. Where the compiler has no fused
- * multiply-add to emit, fma() of libm keeps the bits and costs much.
+ * Tiles without vectors: a vector has one lane. On a machine without a fused multiply-add
+ * instruction, fma() of libm gives the same bits and is slow.
  */
 #include "runtime/matmul/tile.h"
 

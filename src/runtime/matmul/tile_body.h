@@ -1,23 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Blocks and packing over one vector type. No include guard: the includer defines, per inclusion,
- *   T, V, W           element, vector, lanes            MASK, MASK_OF(n)   the first n lanes
- *   LOAD STORE        (p [, v])                         LOADM STOREM       (p, mask [, v]), absent
- * lanes are not touched SPLAT(p) ZERO FMA(a, b, c)                          one element to all
- * lanes, and so on MR, NV            the largest tile: MR rows of NV vectors; MR * NV >= FLAT SQ,
- * LONG, TRANSPOSE(to, to_row, from, from_row)     SQ rows of LONG elements to LONG rows of SQ
- *   TARGET            attribute of the functions        NAME(x)            x with the includer's
- * suffix and all are undefined at the end. The tile is a function of constants, so that the
- * compiler makes a body per shape with all of C in registers; one call per shape would cost as much
+ * Blocks and packing over one vector type. There is no include guard: the file is included once per
+ * vector type. The includer defines these macros, which are undefined at the end:
+ *
+ *   T, V, W                  element type, vector type, lanes of a vector
+ *   MASK, MASK_OF(n)         type of a mask; the mask of the first n lanes
+ *   LOAD(p), STORE(p, v)     all lanes
+ *   LOADM(p, m)              the lanes of mask m; memory of other lanes is not touched
+ *   STOREM(p, m, v)          as LOADM
+ *   SPLAT(p)                 one element in all lanes
+ *   ZERO, FMA(a, b, c)       a vector of +0; fused a * b + c
+ *   MR, NV                   the largest tile: MR rows of NV vectors; MR * NV >= FLAT
+ *   SQ, LONG                 extents of TRANSPOSE
+ *   TRANSPOSE(to, to_row, from, from_row)
+ *                            transposes SQ rows of LONG elements to LONG rows of SQ elements
+ *   TARGET                   attribute of all functions
+ *   NAME(x)                  x with the suffix of the includer
+ *
+ * A tile is an inline function whose shape is given by constants. So the compiler makes one body
+ * per shape, with all of C in registers. To choose the shape within the loop would cost as much
  * as a small product.
  *
  * size: a table of tile shapes, one body each, besides the algorithm.
  */
 
-#define AHEAD (8 * sizeof(T))   /* rows to fetch ahead, in bytes per step */
+#define AHEAD (8 * sizeof(T))   /* pack_rows prefetches 8 rows ahead; times step: bytes */
 #define FLAT (MR == 8 ? 16 : 8) /* vectors in a tile of one row */
 
-/* One tile: rows x vecs vectors, of the last one only the lanes in mask when masked. */
+/* Multiplies one tile of rows x vecs vectors. With `masked`, only the lanes of mask exist in the
+ * last vector. */
 TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c, MASK mask,
                                  const int rows, const int vecs, const bool masked)
 {
@@ -59,14 +70,15 @@ TARGET DF_INLINE void NAME(tile)(const df_block *g, const T *a, const T *b, T *c
         }
 }
 
-/* A column of tiles of most rows, all rows of the block: B's part stays in the nearest cache. */
+/* Multiplies a column of tiles: all rows of the block, `most` at a time. The columns of B that it
+ * reads stay in the L1 cache. */
 TARGET DF_INLINE void NAME(column)(const df_block *g, const T *b, T *c, MASK mask, const int most,
                                    const int vecs, const bool masked)
 {
     const T *a = g->a;
     int64_t left = g->m;
     for (; left >= most; left -= most) {
-        /* The tile below is next: a chain starts from C, so its load would be waited for. */
+        /* Prefetch C of the next tile, because its chains cannot start before C is loaded. */
         if (left >= 2 * most && g->k >= 64)
             for (int i = most; i < 2 * most; i++)
 #pragma GCC unroll 16
@@ -88,7 +100,8 @@ TARGET DF_INLINE void NAME(column)(const df_block *g, const T *b, T *c, MASK mas
     }
 }
 
-/* One or two rows alone: as many vectors as keep the adders busy without more rows. */
+/* Multiplies a tile of one or two rows. It has more vectors per row, which keep the FMA units busy.
+ */
 TARGET DF_INLINE void NAME(flat)(const df_block *g, const T *b, T *c, MASK mask, const int rows,
                                  const int vecs)
 {
@@ -145,7 +158,8 @@ ROW(2, 8)
 #endif
 #undef ROW
 
-/* Dealt evenly: 4 vectors as they are with fewer rows, else as 2 + 2 (1 starves the adders). */
+/* Divides the columns of a block evenly into tiles. Four vectors are one tile of fewer rows, or two
+ * of two vectors. One vector alone cannot keep the FMA units busy. */
 TARGET static void NAME(block)(const df_block *g)
 {
     _Static_assert(NV == 3 && FLAT <= 16, "the tables have an entry per number of vectors");
@@ -186,12 +200,12 @@ TARGET static void NAME(block)(const df_block *g)
     }
 }
 
-/* Rows are contiguous and as wide as the panel. */
+/* Packs rows that are contiguous and as wide as the panel. */
 TARGET DF_INLINE void NAME(pack_rows)(T *to, const int64_t width, const T *from, int64_t step,
                                       int64_t n)
 {
     for (int64_t p = 0; p < n; p++, to += width, from += step) {
-        /* Steps of a page and more are beyond the machine's own foresight. */
+        /* The hardware does not prefetch across pages, and steps may be larger than a page. */
 #pragma GCC unroll 16
         for (int64_t x = 0; x < width; x += 64 / (int64_t)sizeof(T))
             __builtin_prefetch((const void *)((uintptr_t)(from + x) + (uintptr_t)step * AHEAD));
@@ -200,7 +214,8 @@ TARGET DF_INLINE void NAME(pack_rows)(T *to, const int64_t width, const T *from,
     }
 }
 
-/* Columns are contiguous: whole oblongs, then what is left over of either side. */
+/* Packs columns that are contiguous: first full SQ x LONG rectangles, then the remaining columns
+ * and rows. */
 TARGET static void NAME(pack_columns)(T *to, int64_t width, const T *from, int64_t stride,
                                       int64_t n, int64_t w)
 {
@@ -208,14 +223,14 @@ TARGET static void NAME(pack_columns)(T *to, int64_t width, const T *from, int64
     int64_t w_whole = w / SQ * SQ;
     for (int64_t p = 0; p < n_whole; p += LONG)
         for (int64_t x = 0; x < w_whole; x += SQ) {
-            /* The same columns of the panel that will be packed next. */
+            /* Prefetch the same columns of the panel that is packed next. */
 #pragma GCC unroll 16
             for (int i = 0; i < SQ; i++)
                 __builtin_prefetch((const void *)((uintptr_t)(from + (x + i) * stride + p) +
                                                   (uintptr_t)(w * stride) * sizeof(T)));
             TRANSPOSE(to + p * width + x, width, from + x * stride + p, stride);
         }
-    if (w_whole < w && w > SQ) { /* the last columns once more, with some that are done */
+    if (w_whole < w && w > SQ) { /* the last SQ columns; some of them are packed again */
         for (int64_t p = 0; p < n_whole; p += LONG)
             TRANSPOSE(to + p * width + w - SQ, width, from + (w - SQ) * stride + p, stride);
         w_whole = w;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Few rows times a transposed B, with AVX2 and FMA; also what AVX-512 machines use. Half vectors
- * are loaded into place, which leaves two shuffles per vector, and those and the insertions go to
- * three ports where 512-bit ones go to one and two (measured on Sapphire Rapids).
+ * Few rows times a transposed B, with AVX2 and FMA. Machines with AVX-512 use this code too.
+ *
+ * Half vectors are loaded into place, so that a vector needs only two shuffles. These shuffles and
+ * the insertions can use three execution ports. 512-bit shuffles can use one, and 512-bit
+ * insertions two (measured on Sapphire Rapids).
  */
 #include "runtime/matmul/tile.h"
 
@@ -10,8 +12,9 @@
 
 #define AVX2 __attribute__((target("avx2,fma")))
 
-/* Bytes from a column to some of the next. Addresses are then one base, one of these and a scale:
- * a pointer per column would not fit the registers. */
+/* Distances in bytes from a column to the first, third, fifth and seventh column after it. With
+ * them, an address is one base, one distance and a scale. A pointer per column would need too many
+ * registers. */
 typedef struct df_dots_steps {
     int64_t one, three, five, seven;
 } df_dots_steps;

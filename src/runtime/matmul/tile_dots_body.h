@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Few rows times a B whose columns are contiguous: C[i][j] = sum over k of A[i][k] * Bt[j][k].
- * No include guard: the includer defines, per inclusion, T, V, W as in tile_body.h, LOAD STORE ZERO
- * FMA SPLAT, and
  *
- *   STEP             steps of k at a time: elements of half a vector
- *   COLUMNS(y, b, s) y[p] = B[p][0..W) for p < STEP, turned round in registers
- *   FETCH(b, s)      a line of each of the W columns
- *   FMA_ONE          FMA of elements
+ * There is no include guard: the file is included once per vector type. The includer defines T, V,
+ * W, LOAD, STORE, ZERO, FMA, SPLAT, TARGET and NAME as for tile_body.h, and these macros. All are
+ * undefined at the end.
  *
- * and all are undefined at the end.
+ *   STEP               how many steps of k are done at a time: the elements of half a vector
+ *   COLUMNS(y, b, s)   y[p] = B[p][0..W) for p < STEP, transposed in registers
+ *   FETCH(b, s)        prefetches one cache line of each of the W columns
+ *   FMA_ONE            FMA of elements
  *
- * Turned round in registers, a vector of columns is one step of W chains: each chain still takes k
- * in ascending order, so the bits are those of a packed B. A stored panel costs its writing and
- * reading again, which one row of A, or some, does not pay for. Some vectors of columns at a time
- * keep enough chains going to hide the latency of an addition.
+ * Columns are transposed in registers, so that one vector is one step of W chains. Each chain takes
+ * k in ascending order, so the bits are those of a packed B. To pack B into a panel costs a write
+ * and a read of the panel, which few rows of A cannot make up for. Several vectors of columns at a
+ * time keep enough chains in progress to hide the latency of an fma.
  */
 
 #define FETCH_BYTES (16 << 10)
 #define LINE 64
 
-/* STEP steps of k for one vector of columns; its accumulators are n_acc apart. */
+/* Does STEP steps of k for one vector of columns. Its accumulators, one per row, are n_acc apart.
+ */
 TARGET DF_INLINE void NAME(dots_step)(V *acc, const int n_acc, const T *a, int64_t a_row,
                                       const char *b, df_dots_steps s, const int rows)
 {
@@ -33,7 +34,7 @@ TARGET DF_INLINE void NAME(dots_step)(V *acc, const int n_acc, const T *a, int64
             acc[i * n_acc] = FMA(SPLAT(a + i * a_row + p), y[p], acc[i * n_acc]);
 }
 
-/* rows of A times `groups` vectors of columns. */
+/* Multiplies `rows` rows of A and `groups` vectors of columns. */
 TARGET DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b, T *c,
                                       const int rows, const int groups)
 {
@@ -46,8 +47,9 @@ TARGET DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b,
     DF_OPAQUE(s.three);
     DF_OPAQUE(s.five);
     DF_OPAQUE(s.seven);
-    /* The lines of a step are far apart, and no machine foresees them: of the columns that are next
-     * when these stay in L1 so long, else of these. */
+    /* The cache lines of a step are far apart, so the hardware does not prefetch them. Prefetch the
+     * next columns when they stay in the L1 cache until they are used, else lines of these columns.
+     */
     const int64_t next = groups * W * s.one;
     const int64_t ahead = next <= FETCH_BYTES ? next : 2 * LINE;
 #pragma GCC unroll 8
@@ -92,7 +94,7 @@ TARGET DF_INLINE void NAME(dots_tile)(const df_block *g, const T *a, const T *b,
         for (int q = 0; q < groups; q++) STORE(c + i * c_row + q * W, acc[i * groups + q]);
 }
 
-/* The last columns, fewer than a vector. */
+/* Multiplies the last columns, which are fewer than a vector. */
 TARGET static void NAME(dots_edge)(const df_block *g, const T *a, const T *b, T *c, int64_t rows,
                                    int64_t n)
 {

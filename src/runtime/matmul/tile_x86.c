@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The widest tile code that this x86-64 runs. The compiler's own CPU table answers: cpuid itself
- * traps in virtual machines and takes microseconds.
+ * The choice of tiles on x86-64. It reads the table of CPU features that the compiler keeps,
+ * because the cpuid instruction traps in virtual machines and takes microseconds.
  */
 #include "runtime/matmul/tile.h"
 
