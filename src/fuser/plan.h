@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A plan: what the fuser makes of a trace and every back end reads. Kernels, the segments that run
- * them, launches of independent segments, buffers, guards, and the slots that turn a run's extents
- * into loop bounds and strides. Plain structs in one arena: a plan outlives its trace and refers to
- * it by numbers only.
+ * A plan: what the fuser makes of a trace, and what every back end reads. A plan consists of
+ * kernels, segments that run them, launches of independent segments, buffers, guards and slots.
+ * Slots turn the extents of a run into loop bounds and strides. A plan is plain structs in one
+ * arena. It outlives its trace and refers to nodes, inputs and arguments by number only.
  *
- * A *kernel* is identity: code is generated from it and cached under its bytes. It holds no
- * extents, no strides but their class, no numbers, no pointers. A *segment* binds one kernel to
- * slots and buffers.
+ * A *kernel* is what code is generated from, and what code is cached under: its bytes are its key.
+ * So a kernel holds no extents, no strides but their class, no numbers and no pointers. A *segment*
+ * binds one kernel to slots and buffers.
  *
  *            trace --df_fuse--> plan { kernels, segs, launches, bufs, slots, guards }
  *
- * A trace with loops or branches (trace/control.h) gives a plan of *parts* instead: each part holds
- * plans without control, or with less of it, and what passes between parts lies in *cells*.
+ * A trace with loops or branches (trace/control.h) gives a plan of *parts* instead. Each part holds
+ * plans without control, or with less of it. Values pass between parts in *cells*.
  *
  *            part 0 run     part 1 loop { test, body }     part 2 run
  *               |  cells        | cells, states, rows         | roots
  *
- * Loop structure of a kernel (df_kernel.mode); axes are listed from the outermost to the innermost:
+ * Loop structure of a kernel (df_kernel.mode). Axes are listed from the outermost to the innermost.
+ * A * stands for any number of axes of that role, a + for one or more:
  *
  *   MAP  OUTER* INNER       for o: for i (vector): body
  *
@@ -27,29 +28,38 @@
  *
  *   LOOP OUTER* RED INNER   for o: for i (vector): { row(0); for r in order: elem(0); row(1) }
  *
- * RED axes are nested row-major; the position within them, r = 0, 1, ... L-1, numbers the reduced
- * elements for the order of reductions (base/limits.h). The fuser merges neighbouring axes that
- * every access steps through alike. A ROW kernel with several RED axes goes run by run, a run being
- * one pass along the last of them: operands of reductions are put side by side until a block of
- * them is there, and are reduced from that. So it has at most DF_MAX_RUN_REDS reductions, and no
- * scan.
+ * RED axes are nested row-major. The position within them, r = 0, 1, ... L-1, numbers the reduced
+ * elements, and that numbering fixes the order of reductions (base/limits.h). The fuser merges
+ * neighbouring axes when every access steps through them as through one axis.
  *
- * Body: instructions in order of (stage, level). Level ROW instructions run once per row (per
- * vector of rows in COL and LOOP) before the RED loop of their stage; level ELEM run inside it. A
- * reduce instruction stands at level ELEM of stage s and its value may be used from level ROW of
- * stage s + 1 on. In MAP all instructions have stage 0, level ELEM. The last stage may have no ELEM
- * instructions: then it has no loop. A scan instruction's value is usable at level ELEM of its own
- * stage, after it; a kernel with a scan is COL, or ROW run in order by a scalar loop.
+ * A ROW kernel with several RED axes goes run by run. A run is one pass along the last RED axis.
+ * The operands of reductions are collected side by side, and reduced whenever a block of them is
+ * full. Such a kernel has at most DF_MAX_RUN_REDS reductions, and no scan.
  *
- * LOOP: the RED axis numbers iterations, and states live in registers from one to the next. Its
- * extent is how many there are, or, with a proceed, a bound that no run need reach (INT64_MAX is
- * one). A carry is a state's value at the start of the iteration, a next what it becomes at the
- * end: all at once, so that two states may be exchanged. Every carry has one next, whose own value,
- * for row(1), is the state when the loop is left: the initial one after no iteration. A proceed
- * that is false leaves the loop: this iteration stores nothing, checks nothing and moves no state;
- * what must not happen stands after it. It is the same for all lanes and rows: what it comes from
- * steps along RED alone. Stages are 0 and, of row level alone, 1; there are no reductions and no
- * scans. Loads and stores of elem(0) may step along RED: one slice per iteration.
+ * Body: instructions in order of (stage, level). Instructions of level ROW run once per row, before
+ * the RED loop of their stage; in COL and LOOP, once per vector of rows. Instructions of level ELEM
+ * run inside the RED loop. A reduce instruction is at level ELEM of some stage s. Its value may be
+ * used from level ROW of stage s + 1 on. In MAP all instructions have stage 0 and level ELEM. The
+ * last stage may have no ELEM instructions, and then has no loop. The value of a scan instruction
+ * may be used at level ELEM of its own stage, after the scan. A kernel with a scan is COL, or ROW
+ * run in order by a scalar loop.
+ *
+ * LOOP: the RED axis numbers the iterations of a loop of the trace, whose states stay in registers.
+ * The extent of the axis is the number of iterations. With a proceed instruction the extent is only
+ * a bound, which no run need reach; it may be INT64_MAX.
+ *
+ *   carry    yields a state as it is at the start of the iteration.
+ *   next     says what the state becomes at the end of the iteration. All states advance at once,
+ *            so two states may be exchanged. Every carry has exactly one next. The value of a next
+ *            may be used in row(1): it is the state after the last iteration, or the initial state
+ *            when there was no iteration.
+ *   proceed  leaves the loop when its operand is false. That iteration stores nothing, checks
+ *            nothing and changes no state, so stores and checks must stand after the proceed. The
+ *            operand must be the same for all lanes and rows: all that it depends on moves along
+ *            RED alone.
+ *
+ * A LOOP kernel has stage 0, and stage 1 with level ROW only. It has no reductions and no scans.
+ * Loads and stores of elem(0) may move along RED: each iteration has a slice of its own.
  */
 #ifndef DF_FUSER_PLAN_H
 #define DF_FUSER_PLAN_H
@@ -61,26 +71,27 @@
 #define DF_MAX_AXES 10
 #define DF_MAX_STAGES 8
 #define DF_MAX_RUN_REDS 4 /* each keeps a block of operands on the stack */
-/* Trace nodes in one kernel by default; recipes are written out in the body. */
+/* Trace nodes in one kernel by default. The body is longer: recipes are written out in it. */
 #define DF_MAX_BODY 1000
 
 typedef enum df_mode { DF_MODE_MAP, DF_MODE_ROW, DF_MODE_COL, DF_MODE_LOOP } df_mode;
 typedef enum df_role { DF_AXIS_OUTER, DF_AXIS_RED, DF_AXIS_INNER } df_role;
 typedef enum df_level { DF_LEVEL_ROW, DF_LEVEL_ELEM } df_level;
 
-/* How an access steps along one axis. */
+/* How an access moves along one axis. */
 typedef enum df_step {
-    DF_STEP_ZERO, /* does not move: broadcast */
-    DF_STEP_UNIT, /* one element; only promised along the vectorized axis */
-    DF_STEP_ANY   /* by its stride argument */
+    DF_STEP_ZERO, /* not at all: the access is broadcast */
+    DF_STEP_UNIT, /* by one element; only along the last axis of the kernel */
+    DF_STEP_ANY   /* by its stride, which the segment gives */
 } df_step;
 
 typedef enum df_access_kind {
     DF_ACCESS_LOAD,
     DF_ACCESS_STORE,
-    DF_ACCESS_AT,     /* load_at: ptr is the address of element offset 0 */
-    DF_ACCESS_INDEX,  /* no memory: base + sum idx * stride, as i64 */
-    DF_ACCESS_SCRATCH /* per-thread row buffer, element r at scratch[r]: load and store, ROW only */
+    DF_ACCESS_AT,     /* load_at: the pointer is the address of element offset 0 */
+    DF_ACCESS_INDEX,  /* no memory: yields base + sum of index * stride over the axes, as i64 */
+    DF_ACCESS_SCRATCH /* a row buffer of the thread: element r at scratch[r]. Loads and stores, in
+                       * ROW kernels only */
 } df_access_kind;
 
 typedef struct df_access {
@@ -92,131 +103,139 @@ typedef struct df_access {
     uint8_t pad2[2];
 } df_access;
 
+/* One instruction. ops/kops.def says what each kernel op does with src and imm. */
 typedef struct df_ins {
-    uint8_t op;    /* df_kop */
-    uint8_t dtype; /* of the result; of the value for store */
-    uint8_t stage;
+    uint8_t op;      /* df_kop */
+    uint8_t dtype;   /* of the result; for a store, of the value stored */
+    uint8_t stage;   /* below df_kernel.n_stages */
     uint8_t level;   /* df_level */
-    uint32_t src[3]; /* earlier instructions */
+    uint32_t src[3]; /* indices of earlier instructions */
     uint64_t imm;
 } df_ins;
 _Static_assert(sizeof(df_ins) == 24, "hashed and compared as bytes");
 
 typedef struct df_kernel {
-    uint8_t mode, n_axes, n_stages, flags;
-    uint8_t role[DF_MAX_AXES];
+    uint8_t mode, n_axes, n_stages, flags; /* mode: df_mode; flags: DF_KERNEL_... */
+    uint8_t role[DF_MAX_AXES];             /* df_role per axis */
     uint8_t pad[2];
     uint32_t n_access, n_num, n_ins;
     const df_access *access;
     const df_ins *ins;
-    df_key key;  /* canonical bytes of all of the above */
+    df_key key;  /* canonical bytes of all fields above */
     double cost; /* estimated vector instructions per element: for tier and thread decisions */
 } df_kernel;
 
 enum {
-    DF_KERNEL_FAST = 1, /* contraction and reassociation allowed */
+    DF_KERNEL_FAST = 1, /* contraction and reassociation are allowed */
     DF_KERNEL_SPLIT =
-        2, /* exactly one reducing stage, then a row-level stage: part and fin exist */
-    DF_KERNEL_SCAN = 4,
-    DF_KERNEL_CHECKS = 8 /* holds a check instruction */
+        2, /* two stages: the first reduces, the second has level ROW only. So the reduction may be
+            * split between threads, in a PART and a FIN phase */
+    DF_KERNEL_SCAN = 4,  /* has a scan instruction */
+    DF_KERNEL_CHECKS = 8 /* has a check instruction */
 };
 
 /* ---- buffers ---- */
 
 typedef enum df_buf_kind {
-    DF_BUF_INPUT, /* index = input ordinal */
-    DF_BUF_ROOT,  /* index = root ordinal: a new buffer, or its donor's when the input is SOLE */
-    DF_BUF_INTO,  /* index = input ordinal written through (DF_ROOT_INTO) */
-    DF_BUF_TEMP   /* index = region of the step's arena */
+    DF_BUF_INPUT, /* index: input ordinal */
+    DF_BUF_ROOT,  /* index: root ordinal. A new buffer, or that of the donor when it is SOLE */
+    DF_BUF_INTO,  /* index: input ordinal. Memory of the caller that is written (DF_ROOT_INTO) */
+    DF_BUF_TEMP   /* index: region of the arena of temporaries */
 } df_buf_kind;
 
 typedef struct df_plan_buf {
-    uint32_t kind;
+    uint32_t kind; /* df_buf_kind */
     uint32_t index;
     deft_dtype dtype;
-    df_slot numel;
-    uint32_t donor; /* DF_BUF_ROOT: input ordinal whose memory may be taken over if SOLE, and first
-                     * is no less than the plan's n_checked; or DF_NONE. Set only where the plan
-                     * reads that input at or before the writing element. */
-    bool keep; /* the donor's contents are part of the value (an update in place): when its memory
-                * is not taken over, they are copied into the new buffer before the first launch.
-                * Only with a guard that the donor is contiguous. */
-    uint32_t first, last; /* launches in which it is live; ROOT: first writes it */
+    df_slot numel;  /* elements */
+    uint32_t donor; /* ROOT: an input whose memory the root may reuse, or DF_NONE. A run reuses it
+                     * only when the input is SOLE and `first` is at least the plan's n_checked. Set
+                     * only where the plan reads each element of that input before it is written. */
+    bool keep; /* the contents of the donor are part of the value (an update in place). When a run
+                * does not reuse the donor's memory, it copies them into the new buffer before the
+                * first launch. Only with a guard that the donor is contiguous. */
+    uint32_t first, last; /* live range, in launches. ROOT: `first` is the launch that writes it
+                           * first */
 } df_plan_buf;
 
 /* ---- segments and launches ---- */
 
 typedef struct df_bind { /* one access of a segment */
     uint32_t buf;        /* buffer index; DF_NONE for INDEX and SCRATCH */
-    df_slot offset;      /* elements from the buffer's origin; INDEX: the base value;
-                          * SCRATCH: elements needed per thread */
+    df_slot offset;      /* elements from the buffer's origin. INDEX: the base value. SCRATCH: the
+                          * number of elements that each thread needs */
     df_slot stride[DF_MAX_AXES];
 } df_bind;
 
 typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL, DF_SEG_ROUTINE } df_seg_kind;
 
 typedef struct df_seg {
-    uint32_t kind;
+    uint32_t kind;   /* df_seg_kind */
     uint32_t kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NONE.
                       * DF_SEG_ROUTINE: DF_NONE */
     df_slot extent[DF_MAX_AXES]; /* per kernel axis */
     const df_bind *bind;         /* per kernel access */
-    const uint32_t *num; /* per number slot of the kernel: index into trace.args. Bit 31 set: a slot
-                          * whose integer value is converted to the dtype in num_dtype */
+    const uint32_t *num;         /* per number slot of the kernel: index into trace.args. With
+                          * DF_NUM_IS_SLOT set: a slot, whose integer value is converted to the
+                          * dtype in num_dtype */
     const uint8_t *num_dtype;
 
-    /* DF_SEG_MATMUL: C[b,m,n] = sum_k A[b,m,k] B[b,k,n]; axes of bind strides: batch..., row,
-     * column. With an epilogue kernel (a MAP over [batch..., M, N], N innermost), its access
-     * `c_access` reads C; C then needs no buffer of its own when c.buf is DF_NONE: it lives in a
-     * per-thread tile. */
+    /* DF_SEG_MATMUL: C[b,m,n] = sum_k A[b,m,k] B[b,k,n]. Axes of the strides of a, b and c:
+     * batch..., row, column. An epilogue kernel is a MAP over [batch..., M, N] with N innermost. Its
+     * access `c_access` reads C. When c.buf is DF_NONE, C has no buffer: each thread keeps its part
+     * of C in a tile. */
     df_bind a, b, c;
     uint32_t n_batch;
-    deft_dtype dtype;
-    /* MATMUL: of A and B in memory: dtype or, where that is f32, f16 or bf16, which the product
-     * reads as the f32 that they are (df_limits.lifts). */
+    deft_dtype dtype; /* of the product */
+    /* MATMUL: dtypes of A and B in memory. Either `dtype`, or, where that is f32, f16 or bf16: the
+     * product then reads each half as an f32 (df_limits.lifts). */
     deft_dtype a_dtype, b_dtype;
     df_slot m, n, k;
     df_slot batch[DEFT_MAX_RANK];
-    uint32_t c_access;
+    uint32_t c_access; /* index of a kernel access, or DF_NONE */
 
-    /* DF_SEG_ROUTINE: what the runtime does by itself (runtime/routine.h). Reads a, of dtype, and
-     * writes c, row-major i64; axes of bind strides: batch..., last; n and m are the extents of the
-     * last axis of a and of c.
-     * scatter_add, index_add: adds b to c, both of dtype, at the indices a, i64, where c holds the
-     * base; axes of bind strides are those of the operands and of the result. n_batch and batch are
-     * b's rank and extents, n_index is a's rank, n is c's extent along axis attr. */
-    uint32_t op, attr; /* df_op, and the node's attribute */
+    /* DF_SEG_ROUTINE: work that the runtime does without a kernel (runtime/routine.h).
+     *
+     * Sorting and finding positions: reads a, whose dtype is `dtype`, and writes c, which is
+     * row-major i64. Axes of the strides: batch..., last. The extents of the last axis are n in a
+     * and m in c.
+     *
+     * scatter_add and index_add: adds the values b to c at the indices a. Values and c have dtype
+     * `dtype`, indices are i64, and c already holds the base. The strides of a, b and c are over
+     * their own axes. Rank and extents of b are n_batch and batch, and n_index is the rank of a.
+     * Both n and m are the extent of c along axis attr. */
+    uint32_t op, attr; /* df_op, and the attribute of the node */
     uint32_t n_index;
-    uint32_t fault; /* the node that an index outside is reported for, as in a check */
+    uint32_t fault; /* the node that is reported when an index is out of range, as in a check */
     uint32_t from,
-        n_from; /* nodes of the trace this segment stands for: plan.from[from .. +n_from] */
+        n_from; /* nodes of the trace that this segment computes: plan.from[from .. +n_from] */
 } df_seg;
 
 #define DF_NUM_IS_SLOT 0x80000000u
 
-/* One fork-join. The last n_after segments are small, run one by one on the calling thread when all
- * others have ended, and may read what those wrote. */
+/* One fork-join. The last n_after segments are small. The calling thread runs them one by one when
+ * all other segments have ended, so they may read the results of those. */
 typedef struct df_launch {
-    uint32_t first, n; /* segments, independent of each other */
+    uint32_t first, n; /* segments first .. first + n; all but the last n_after are independent */
     uint32_t n_after;
 } df_launch;
 
 typedef struct df_region {
-    df_slot bytes; /* slot: largest of its buffers, in bytes */
+    df_slot bytes; /* size of the largest of its buffers */
 } df_region;
 
 /* One decision of the fuser, for people. */
 typedef struct df_why {
-    uint32_t a, b;      /* nodes, the same for a decision on one; DF_NONE: on all */
+    uint32_t a, b;      /* two nodes. Equal: a decision on one node. DF_NONE: on the whole plan */
     const char *what;   /* static: "fused", "kept apart" */
     const char *reason; /* in the plan's arena, or static */
 } df_why;
 
-/* An update of a part of an array that is not written in place: what is around the part is copied
- * into memory of its own. */
+/* An update of a part of an array that is not done in place: the elements around the part are
+ * copied into memory of its own. */
 typedef struct df_copied {
-    uint32_t update;
-    uint32_t reader; /* the node that stands against writing in place; DF_NONE: no node does */
+    uint32_t update; /* node */
+    uint32_t reader; /* the node that prevents writing in place; DF_NONE: no node does */
     const char
         *why; /* static; continues a sentence that begins with the reader, where there is one */
 } df_copied;
@@ -224,98 +243,105 @@ typedef struct df_copied {
 /* ---- parts ---- */
 
 typedef enum df_cell_kind {
-    DF_CELL_PART,  /* a part makes it */
+    DF_CELL_PART,  /* a part computes it */
     DF_CELL_INPUT, /* it is an input of the trace */
-    DF_CELL_ARG,   /* one number, an argument */
-    DF_CELL_CONST  /* one number */
+    DF_CELL_ARG,   /* one number: an argument of the trace */
+    DF_CELL_CONST  /* one number: a constant */
 } df_cell_kind;
 
-/* A value that passes from one part to others, contiguous. */
+/* A value that passes from one part to others. It is contiguous. */
 typedef struct df_cell {
     uint32_t kind; /* df_cell_kind */
-    uint32_t from; /* INPUT: ordinal of the trace's input; ARG: argument slot */
-    uint64_t bits; /* CONST */
+    uint32_t from; /* INPUT: ordinal of the trace's input; ARG: index into trace.args */
+    uint64_t bits; /* CONST: the number, as the bits of its dtype */
     uint32_t last; /* the last part that reads it */
-    bool is_root;  /* handed out at the end */
+    bool is_root;  /* it is also a result of the run, and lives to the end */
     df_slot bytes;
 } df_cell;
 
 typedef enum df_port_kind {
-    DF_PORT_INPUT,  /* index: ordinal of the trace's input, strides and all */
+    DF_PORT_INPUT,  /* index: ordinal of the trace's input, which is read with its own strides */
     DF_PORT_CELL,   /* index: cell */
     DF_PORT_STATE,  /* index: state of the loop, as it is when the iteration starts */
-    DF_PORT_ROW,    /* index: cell, whose row of this iteration is read */
+    DF_PORT_ROW,    /* index: cell. The row with the number of the iteration is read */
     DF_PORT_NUMBER, /* the number of the iteration, i64 */
-    DF_PORT_EXTENTS /* nothing is read */
+    DF_PORT_EXTENTS /* only the extents matter: nothing is read */
 } df_port_kind;
 
+/* Where a plan within a part finds one of its inputs. */
 typedef struct df_port {
-    uint32_t kind, index;
-    df_slot row_bytes; /* ROW */
+    uint32_t kind, index; /* kind: df_port_kind */
+    df_slot row_bytes;    /* ROW: bytes of one row */
 } df_port;
 
 /* A plan within a part. */
 typedef struct df_subplan {
-    struct df_plan *plan; /* NULL: none */
-    df_slot slot0;        /* the first of its slots among those of the plan around it */
-    uint32_t serial;      /* its how-manieth of those that were fused; DF_NONE: it was written */
+    struct df_plan *plan; /* owned; NULL: the part has no such plan */
+    df_slot slot0;        /* its first slot is slot number slot0 of the enclosing plan */
+    uint32_t serial;      /* its index among the plans that df_fuse made for parts; DF_NONE: it was
+                           * made without df_fuse (fuser/control/loop_kernel.c) */
     const df_port *port;  /* per input of its trace */
-    df_trace trace;       /* what it was made for, for runs: nodes, roots, no inputs, no extents */
+    df_trace trace;       /* the trace that it was made for, as a run needs it: nodes and roots. The
+                           * run fills in inputs, extents and arguments */
 } df_subplan;
 
 typedef enum df_part_kind {
-    DF_PART_RUN,
-    DF_PART_LOOP,
-    DF_PART_COND /* does body when cell `cond` holds true, else other */
+    DF_PART_RUN,  /* runs body once */
+    DF_PART_LOOP, /* runs body once per iteration, while `other` yields true. A loop kernel as body
+                   * may do several iterations at once */
+    DF_PART_COND  /* runs body when cell `cond` holds true, else other */
 } df_part_kind;
 
-/* A matrix for each entry of a batch, read through a port of the loop's iterations, which is one
- * for rows where they go by in blocks; offset and strides in elements. */
+/* A matrix for each entry of a batch, read through a port of the loop's iteration. Where the loop
+ * runs over blocks of rows, it is a port of kind ROW. Offset and strides are in elements. */
 typedef struct df_tag_matrix {
     uint32_t port;
     df_slot offset, row, col;
     df_slot batch[DEFT_MAX_RANK];
 } df_tag_matrix;
 
-/* What a loop computes (df_loop_tag), and on what, so that a device may do it without turning: only
- * of FAST traces. All slots are those of the iteration's plan. */
+/* What a loop computes (df_loop_tag), and on which operands. A device may then compute the loop as a
+ * whole, in its own way, instead of iterating. Only loops of FAST traces have one. All slots are
+ * those of the iteration's plan. */
 typedef struct df_part_tag {
     df_loop_tag what;
     uint32_t n_batch;
     df_slot batch[DEFT_MAX_RANK];
-    df_slot n_queries, block, width, value_width;
-    df_tag_matrix q, k, v; /* rows: queries, keys of the block, keys of the block */
+    df_slot n_queries, block, width, value_width; /* block: keys per iteration; width: of a query */
+    df_tag_matrix q, k, v; /* rows of q: queries; rows of k and v: the keys of the block */
     /* attention_grad */
     df_tag_matrix dout;     /* rows: queries */
     uint32_t log_sum, less; /* ports, one element for each query, row-major */
 } df_part_tag;
 
 typedef struct df_part {
-    uint32_t kind;
-    df_subplan body;     /* LOOP: its roots are the next states, then a row for each stack */
-    df_subplan other;    /* LOOP: has one root, a bool: whether the iteration takes place */
-    const uint32_t *out; /* per root of body: the cell it makes (LOOP: at the end), or DF_NONE */
+    uint32_t kind;       /* df_part_kind */
+    df_subplan body;     /* LOOP: its roots are the next states, then one row for each stack */
+    df_subplan other;    /* LOOP: yields one bool, whether the iteration takes place; no plan: it
+                          * does */
+    const uint32_t *out; /* per root of body: the cell that receives it, for a LOOP when the loop
+                          * has ended; or DF_NONE */
     uint32_t n_out;
-    uint32_t cond;
+    uint32_t cond; /* COND: a cell; else DF_NONE */
     /* LOOP */
-    df_slot most; /* iterations */
+    df_slot most; /* bound on the number of iterations */
     uint32_t n_states;
-    const uint32_t *init;     /* per state: cell */
-    const df_slot *row_bytes; /* per root of body beyond the states */
-    const df_part_tag *tag;   /* NULL: nothing is known of what it computes */
-    uint32_t node;            /* the loop or cond, for people */
+    const uint32_t *init;     /* per state: the cell with its initial value */
+    const df_slot *row_bytes; /* per root of body beyond the states: bytes of one row */
+    const df_part_tag *tag;   /* NULL: it is not known what the loop computes */
+    uint32_t node;            /* the loop or cond, for people; DF_NONE for RUN without a loop */
     bool stores;              /* RUN, the last part: writes into the caller's memory */
 } df_part;
 
-/* What a check reports: the operator, and its node of the trace that runs are given. A check is
- * part of its kernel, which is the same for many plans, so that it counts nodes as the fuser saw
- * them. */
+/* What a check instruction reports: the operator, and its node in the trace that runs are given. A
+ * kernel is the same for many plans, so the imm of a check numbers nodes as the fuser saw them. It
+ * is an index into df_plan.faults. */
 typedef struct df_plan_fault {
     uint32_t node;
-    uint32_t op;
+    uint32_t op; /* df_op */
 } df_plan_fault;
 
-/* What a kernel stands for, for explanations only. */
+/* What a kernel computes, for explanations only. */
 typedef struct df_kernel_about {
     uintptr_t site;  /* call site of its last record; 0: unknown */
     const char *ops; /* "mul, exp, sum" */
@@ -323,23 +349,24 @@ typedef struct df_kernel_about {
 
 typedef struct df_plan {
     df_arena arena;
-    df_part *parts; /* then there are no kernels, segs, launches, bufs, regions of its own */
+    df_part *parts; /* in a plan of parts. It has no kernels, segs, launches, bufs and regions */
     uint32_t n_parts;
     df_cell *cells;
     uint32_t n_cells;
-    uint32_t *root_cell; /* per root of the trace; NULL: this is no plan of parts */
+    uint32_t *root_cell; /* per root of the trace: its cell; DF_NONE: written into the caller's
+                          * memory. NULL: this is not a plan of parts */
     df_slot_def *slots;
     uint32_t n_slots;
-    /* The slots that are an extent, a stride or a size, each once, and not those that only say where
-     * a segment reads and writes, or give it a number: runs in which these are equal are laid out
-     * alike. NULL in a plan written by hand, of which nothing is known. */
+    /* The slots that are an extent, a stride or a size, each once. Slots that only say where a
+     * segment reads and writes, or give it a number, are not among them. Runs that agree in these
+     * slots have the same run layout. NULL in a plan written by hand: then all slots must agree. */
     df_slot *sizes;
     uint32_t n_sizes;
     df_guard *guards;
     uint32_t n_guards;
     df_kernel *kernels;
     uint32_t n_kernels;
-    df_seg *segs;
+    df_seg *segs; /* in order of launches */
     uint32_t n_segs;
     df_launch *launches;
     uint32_t n_launches;
@@ -347,84 +374,111 @@ typedef struct df_plan {
     uint32_t n_bufs;
     df_region *regions;
     uint32_t n_regions;
-    uint32_t *from;
+    uint32_t *from; /* nodes: see df_seg.from */
     uint32_t n_from;
     uint32_t *root_buf; /* per root of the trace: buffer that holds it */
     uint32_t n_roots;
     df_why *why;
     uint32_t n_why;
     uint32_t n_staged; /* updates whose part is computed into a temporary first */
-    df_copied *copied; /* of a plan of parts: those of all plans within it */
+    df_copied *copied; /* in a plan of parts: those of all plans within it */
     uint32_t n_copied;
     uint32_t n_inputs;
-    uint32_t n_repeated; /* segments that do again what another did: df_trace.max_temporary_bytes */
-    df_same_place *same; /* views that it takes for one; each pair is guarded */
+    uint32_t n_repeated; /* segments that compute values again to keep within
+                          * df_trace.max_temporary_bytes */
+    df_same_place *same; /* pairs of views that the plan takes for one; each pair is guarded */
     uint32_t n_same;
     df_same_place
-        *forward; /* what a plan of its key relied on to forward what updates had written */
+        *forward; /* pairs on which forwarding relied. When it relies on no pair in this plan: those
+                   * of the earlier plan of the same key */
     uint32_t n_forward;
-    bool retreated;     /* grouping failed: one kernel per op, and why[0] says what was unsound */
-    uint32_t n_checked; /* after so many launches no index can be found to be outside any more: what
-                         * is written before then lies in memory of its own */
-    struct df_plan_fault *faults; /* what the numbers that checks report stand for */
+    bool retreated;     /* grouping failed: one kernel per operator, and why[0] gives the reason */
+    uint32_t n_checked; /* launches after which every index has been checked. Until then the run
+                         * may fail, so what is written before lies in memory of its own */
+    struct df_plan_fault *faults; /* by the numbers that checks report */
     uint32_t n_faults;            /* 0 in a plan without indices */
-    bool checks_first; /* some routine's indices lie in an input: they can be looked at before the
+    bool checks_first; /* the indices of some routine are an input. They can be checked before the
                         * first launch, and then report no fault */
     void **execs;      /* per kernel, filled in by the runtime (runtime/tier.h); NULL at first */
-    void *attached;    /* by the runtime, of the plan as a whole; NULL at first */
-    uint64_t serial;   /* of the device that has prepared it, never given twice; 0 at first */
+    void *attached;    /* what the device attaches to the plan as a whole; NULL at first */
+    uint64_t serial;   /* given by the device that prepares the plan, never twice; 0 at first */
 
-    /* Filled in by who asked for the plan, before it is prepared. 0 and NULL: unknown. */
+    /* Filled in by the caller of df_fuse, before the plan is prepared. 0 and NULL: unknown. */
     uintptr_t site;               /* of the call that cut the trace */
-    uint32_t owner, number;       /* the context, and its how-manieth plan this is */
-    uint32_t block;               /* its how-manieth among the plans within it that have launches */
+    uint32_t owner, number;       /* the context, and the index of the plan among its plans */
+    uint32_t block;               /* the index among the plans within it that have launches */
     const df_kernel_about *about; /* per kernel */
 } df_plan;
 
 /* What the fuser may know of a device. */
 typedef struct df_limits {
     uint32_t n_threads;
-    uint32_t max_body; /* instructions in one kernel */
-    int64_t l1_bytes, l2_bytes;
-    bool fuse;  /* false: one kernel per op (the oracle's plan) */
-    bool lifts; /* products take f16 and bf16 in place of their casts to f32 */
-    bool keep_why;
+    uint32_t max_body; /* trace nodes in one kernel, where expensive operators count for several;
+                        * 0: DF_MAX_BODY */
+    int64_t l1_bytes, l2_bytes; /* sizes of the caches */
+    bool fuse;                  /* false: one kernel per operator (the oracle's plan) */
+    bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
+                    * kernel */
+    bool keep_why; /* fill in df_plan.why */
 } df_limits;
 
-/* Makes a plan for t (already simplified). The plan is valid for every trace of the same key on
- * which its guards hold. *out is owned by the caller; NULL on failure. Any thread. */
+/* Makes a plan for t, which must be simplified. The plan is valid for every trace of the same key on
+ * which its guards hold. *out is owned by the caller, and NULL on failure. A trace that cannot be
+ * fused gets one kernel per operator instead of an error (df_plan.retreated). Returns
+ * DEFT_E_MEMORY when memory runs out, or when t bounds its temporaries and the bound cannot be met.
+ * Returns DEFT_E_ARG when an update writes to something that is not a view of its base. Any thread
+ * may call it. */
 deft_status df_fuse(df_diag *d, const df_trace *t, const df_limits *limits, const df_mem *mem,
                     DEFT_OWN df_plan **out);
+/* Frees the plan and all plans within it. *plan may be NULL, and is NULL afterwards. `mem` must be
+ * that of df_fuse. The runtime must have released execs and attached before. */
 void df_plan_destroy(df_plan **plan, const df_mem *mem);
 
-/* Calls f on plan and on all plans within its parts, the outer ones first, until one fails. */
+/* Calls f on plan and on all plans within its parts, the outer ones first, until one call fails.
+ * Returns the status of that call. plan may be NULL: then there is no call. */
 deft_status df_plan_each(df_plan *plan, deft_status (*f)(df_plan *plan, void *user), void *user);
-/* The plan was made for a trace whose node k is node[k] of another trace of equal extents and
- * arguments, and whose input k is input[k] there (NULL: the same; DF_NONE: none): turns all its
- * references to the latter. */
+/* Makes a plan refer to another trace. The plan was made for trace A. Trace B has the same extents
+ * and arguments. Node k of A is node[k] of B, and input k of A is input[k] of B. DF_NONE in
+ * input: B has no such input. input NULL: the inputs are the same. */
 void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *input);
-/* The plan was made for a copy of t in which the second view of each pair stands for the first: adds
- * the guards that they still show one place, those of what was forwarded, and one that what was lost
- * of that is not found again. Notes the pairs in plan->same and plan->forward. The plan's references
- * are those of t. DEFT_E_MEMORY. */
+/* Adds the guards that the plan needs for what simplification assumed of places. The plan was made
+ * for a copy of t in which view `as` of each pair stands for both views. Its references must be
+ * those of t (df_plan_translate). The guards say that:
+ *
+ *   - the views of each pair still show one place;
+ *   - the pairs on which forwarding relied still are as they say;
+ *   - the pair places->lost, if there is one, still is not: else a better plan is possible.
+ *
+ * Sets plan->same and plan->forward. Returns DEFT_E_MEMORY when memory runs out. */
 deft_status df_plan_guard_places(df_diag *d, df_plan *plan, const df_trace *t,
                                  const df_places *places, const df_mem *mem);
-size_t df_plan_bytes(df_plan *plan); /* of memory, with what is within */
-/* Of a new buffer for root r; -1: it is written into memory that is there. */
+/* Bytes of memory that the plan and all plans within it take. */
+size_t df_plan_bytes(df_plan *plan);
+/* Bytes of a new buffer for root r. Returns -1 when the root is written into the caller's memory.
+ * `slots` holds the value of each slot of the plan in a run. */
 int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots);
-/* Of temporaries that a run with these slots has at once, as the allocator counts them: what is
- * neither an input, a root nor memory written in place. Of a plan of parts: the most at one. */
+/* Bytes of temporaries that a run with these slots takes at once, as the allocator counts them.
+ * Inputs, roots and memory written in place do not count. In a plan of parts: the largest sum of
+ * any part. */
 int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots);
-/* Why it runs one kernel per op (plan.retreated). */
+/* Why the plan runs one kernel per operator (plan.retreated). Returns "" for other plans. The text
+ * belongs to the plan. */
 const char *df_plan_retreat(const df_plan *plan);
 
-/* Operands in order, stages and levels ascending, accesses and axes in range, stores only in loops
- * that they move along, launches free of dependencies within. */
+/* Checks what back ends rely on. Operands come in order, stages and levels ascend, and accesses and
+ * axes are in range. Stores are only in loops that they move along, and the segments of a launch do
+ * not depend on each other. Returns DEFT_E_INTERNAL with a sentence when the plan is unsound, and
+ * DEFT_E_MEMORY when memory runs out. */
 deft_status df_plan_verify(df_diag *d, const df_plan *plan);
 
-void df_plan_print(df_str *out, const df_plan *plan, const df_trace *t); /* byte-stable */
-void df_why_print(df_str *out, const df_plan *plan, const df_trace *t);  /* a line each */
+/* Appends the plan as text. Equal plans give equal bytes. t may be NULL. */
+void df_plan_print(df_str *out, const df_plan *plan, const df_trace *t);
+/* Appends one line for each entry of plan->why. t names the nodes and may be NULL. */
+void df_why_print(df_str *out, const df_plan *plan, const df_trace *t);
+/* Appends the kernel as text. */
 void df_kernel_print(df_str *out, const df_kernel *k);
-deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena); /* fills key and cost */
+/* Fills in key and cost of *k from its other fields. The bytes of the key are in `arena`. Returns
+ * DEFT_E_MEMORY when memory runs out. */
+deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena);
 
 #endif
