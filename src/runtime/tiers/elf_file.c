@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See elf_file.h. The loader maps what the program headers name without asking how long the file
- * is; touching a page behind its end is a SIGBUS. Addresses in the dynamic section it takes as they
- * are. So both are compared here with the file's length, with each other, and, where the file has
- * them, with the section headers, which say the same once more: a copy that ends early lacks them,
- * as they stand last. What lies in the sections is not looked at.
+ * Checks the file of a shared library before it is loaded (elf_file.h).
+ *
+ * The dynamic loader maps the ranges that the program headers name, without regard to the length of
+ * the file. An access to a page behind its end is a SIGBUS. The loader also trusts the addresses in
+ * the dynamic section. So this file compares both with the length of the file and with each other.
+ *
+ * The section headers contain the same facts once more, and are compared too where the file has
+ * them. They come last in a file, so a truncated copy lacks them. The content of sections is not
+ * checked.
  *
  * References: ELF gABI chapters 4 and 5; elf(5).
  */
@@ -82,7 +86,8 @@ static bool is_inside(uint64_t at, uint64_t n, uint64_t size)
     return at <= size && n <= size - at;
 }
 
-/* n records of `each` bytes at `at` of the file into *out. */
+/* Reads n records of `each` bytes at offset `at` of the file. *out gets new memory, which the
+ * caller frees. `what` names the records in a refusal. */
 static bool read_table(const elf_file *f, const char *what, uint64_t at, size_t n, size_t each,
                        void **out)
 {
@@ -118,7 +123,8 @@ static bool check_head(elf_file *f)
     return ok;
 }
 
-/* The segment that is loaded at [at, at + n), or NULL. in_file: also filled from the file. */
+/* Returns the segment that contains addresses [at, at + n), or NULL. in_file: all of the range must
+ * come from the file, and not be zeros that the loader adds. */
 static const ElfW(Phdr) * loaded(const elf_file *f, uint64_t at, uint64_t n, bool in_file)
 {
     for (size_t i = 0; i < f->head.e_phnum; i++) {
@@ -152,7 +158,8 @@ static bool check_segments(elf_file *f)
     if (!dynamic || dynamic->p_filesz < sizeof(ElfW(Dyn)) ||
         dynamic->p_filesz > sizeof(ElfW(Dyn)) * MAX_DYNAMIC)
         return refuse(f, "no dynamic section: no shared library");
-    /* Those that the loader reads lie in what it has mapped, at the place that the file gives. */
+    /* A segment that the loader reads must be within a loaded one, at the same offset of the file.
+     */
     for (size_t i = 0; i < f->head.e_phnum; i++) {
         const ElfW(Phdr) *const p = &f->segment[i];
         if (p->p_type != PT_DYNAMIC && p->p_type != PT_GNU_RELRO && p->p_type != PT_TLS &&
@@ -161,7 +168,7 @@ static bool check_segments(elf_file *f)
         const ElfW(Phdr) *const in = loaded(f, p->p_vaddr, p->p_filesz, true);
         if (p->p_memsz > 0 && (!in || p->p_offset - in->p_offset != p->p_vaddr - in->p_vaddr))
             return refuse(f, "segment %zu does not fit the others", i);
-        /* All of this is made read-only; at most it is padded to a page. */
+        /* The loader makes this range read-only. It may be padded to a page, and not further. */
         const uint64_t page = in && in->p_align > 1 ? in->p_align : 1;
         if (p->p_type == PT_GNU_RELRO && p->p_memsz > ((p->p_filesz + page - 1) & ~(page - 1)))
             return refuse(f, "segment %zu does not fit the others", i);
@@ -174,8 +181,8 @@ static bool check_segments(elf_file *f)
     return ok;
 }
 
-/* Each section that is loaded lies in a segment that gives it its place and its permissions, and
- * each segment ends where its last section does. */
+/* Each loaded section must be in a segment with its address and its permissions. Each loaded
+ * segment must end where its last section ends. */
 static bool check_sections(const elf_file *f)
 {
     uint64_t end[MAX_SEGMENTS] = { 0 };
@@ -213,7 +220,8 @@ static uint64_t entry(const elf_file *f, int64_t tag)
 
 static bool check_dynamic(const elf_file *f)
 {
-    /* Where a table lies, and the entry with its size; 0: it has at least one word. */
+    /* The tag of the address of a table, and the tag of its size. 0: only the first byte is
+     * checked. */
     static const int64_t tables[][2] = {
         { DT_STRTAB, DT_STRSZ },
         { DT_SYMTAB, 0 },
@@ -255,7 +263,7 @@ bool df_elf_file_check(const char *path, char *why, size_t size)
 {
     struct stat info;
     elf_file f = { .path = path, .why = why, .why_size = size };
-    /* O_NONBLOCK: a pipe without a writer is refused, and not waited for. */
+    /* With O_NONBLOCK, opening a pipe without a writer does not block. */
     do f.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     while (f.fd < 0 && errno == EINTR);
     if (f.fd < 0) return refuse(&f, "%s", strerror(errno));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of compiled code: naming.h. They are made here, where operations and call sites are known,
- * and handed to whoever asked: perf.c's files, and through the code generator a debugger.
+ * Makes the names of compiled code (naming.h), from operators and call sites. Passes them to the
+ * files of perf.c, and through the code generator to a debugger.
  */
 #include "runtime/naming.h"
 
@@ -19,14 +19,14 @@ enum { NAME = 320, HASH_DIGITS = 6 };
 struct df_naming {
     const df_mem *mem;
     const df_log *log;
-    const df_compiler *compiler; /* NULL: no debugger is told */
-    df_perf *perf;               /* NULL: no */
-    void *gemm[2];               /* what debuggers know of micro-kernels; written once each */
+    const df_compiler *compiler; /* NULL: debuggers get no names */
+    df_perf *perf;               /* NULL: perf gets no names */
+    void *gemm[2];               /* of show_debugger, for micro-kernels; each is written once */
 };
 
 /* ---- names ---- */
 
-/* A call site as "mlp.c:41", without the function that stands behind it. */
+/* Writes a call site as "mlp.c:41", without the function that df_site_text appends. */
 static void put_site(const df_naming *n, uintptr_t site, char out[DF_SITE_TEXT])
 {
     char text[DF_SITE_TEXT];
@@ -34,7 +34,7 @@ static void put_site(const df_naming *n, uintptr_t site, char out[DF_SITE_TEXT])
     (void)snprintf(out, DF_SITE_TEXT, "%.*s", (int)strcspn(text, " "), text);
 }
 
-/* Without what would end a word or a line. */
+/* Removes spaces and control characters, which would end a word or a line. */
 static void squeeze(char *name)
 {
     char *to = name;
@@ -52,7 +52,7 @@ static void make_name(const df_code_about *a, const char *site, const char *part
     squeeze(name);
 }
 
-/* As a name of C. */
+/* Makes an identifier of C from a name. */
 static void make_symbol(const char *name, char symbol[NAME])
 {
     size_t i = 0;
@@ -65,9 +65,9 @@ static void make_symbol(const char *name, char symbol[NAME])
     symbol[i] = '\0';
 }
 
-/* ---- telling ---- */
+/* ---- showing ---- */
 
-/* What a debugger knows it by, or NULL. */
+/* Passes one name to perf and to the debugger. Returns the result of show_debugger, or NULL. */
 static void *show(const df_naming *n, const char *name, const char *site, const void *start,
                   size_t size)
 {
@@ -86,7 +86,7 @@ static void *show(const df_naming *n, const char *name, const char *site, const 
     return n->compiler->show_debugger(n->compiler->self, symbol, start, size);
 }
 
-/* POSIX has function pointers as object pointers; C has no conversion between them. */
+/* POSIX allows function pointers as object pointers. C has no conversion between them. */
 static const void *address_of(df_kernel_fn fn)
 {
     const void *p;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The recording device: a CPU device with one thread and no compiler behind a notebook. One thread
- * at a time.
+ * The device of null.h: a CPU device with one thread and no compiler, behind functions that record
+ * the calls.
  */
 #include "runtime/tiers/null.h"
 
@@ -10,7 +10,7 @@
 #include "runtime/cpu.h"
 
 typedef struct null_device {
-    df_device dev; /* first: a device is its null_device */
+    df_device dev; /* must be first: a df_device is cast to its null_device */
     const df_mem *mem;
     df_device *cpu;
     df_null_options o;
@@ -41,7 +41,7 @@ static deft_status prepare(df_device *dev, df_diag *d, df_plan *plan, df_waiter 
     return n->cpu->prepare(n->cpu, d, plan, w);
 }
 
-/* Zeroed buffers for roots that are new. */
+/* Creates zeroed buffers for roots that need one. On failure there are none. */
 static deft_status make_roots(null_device *n, df_diag *d, const df_plan *plan, const int64_t *slots,
                               df_launch_io *io)
 {

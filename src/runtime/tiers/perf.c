@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What perf reads: perf.h.
+ * Writes the files that perf reads (perf.h).
  *
- * perf learns of a jitdump from the kernel: the file is mapped executable once, and the event of
- * that mapping, which `perf record` keeps, has its path. So the folder may have any name, and is
- * made for this process alone; it is TMPDIR's, since some /tmp allow no executable mappings.
- * Times are those of CLOCK_MONOTONIC: `perf record -k mono`.
+ * perf learns of a jitdump from the kernel. The file is mapped executable once, and `perf record`
+ * keeps the event of that mapping, which has the path. So the folder may have any name, and is
+ * created for this process alone. It is in TMPDIR, since some machines allow no executable mappings
+ * in /tmp. Times are those of CLOCK_MONOTONIC (`perf record -k mono`).
  *
- * Kernels are fused: no instruction of one belongs to a single line of the program. The line record
- * of a kernel therefore says one thing, which is true: the call its last operation came from.
+ * Kernels are fused, so an instruction of a kernel belongs to several lines of the program. The
+ * line record of a kernel names one line for all: the call that recorded its last operator.
  *
  * References: linux/tools/perf/Documentation/jitdump-specification.txt and jit-interface.txt.
  */
@@ -31,9 +31,9 @@ struct df_perf {
     const df_log *log;
     df_perf_kind kind;
     df_fork_lock lock; /* guards the rest */
-    int fd;            /* -1: none */
-    int pid;           /* of who opened it */
-    void *marker;      /* jitdump: its mapping; NULL: none */
+    int fd;            /* -1: no file */
+    int pid;           /* the process that opened it */
+    void *marker;      /* jitdump: the executable mapping; NULL: none */
     size_t marker_size;
     uint64_t n_codes;
     bool failed;
@@ -73,7 +73,7 @@ _Static_assert(sizeof(debug_info) == 32, "perf reads it");
 typedef struct line_entry {
     uint64_t address;
     uint32_t line, discriminator;
-} line_entry; /* and the file's name */
+} line_entry; /* the name of the file follows, with its final 0 */
 _Static_assert(sizeof(line_entry) == 16, "perf reads it");
 
 static uint64_t now_ns(void)
@@ -88,7 +88,7 @@ static void put(df_str *s, const void *from, size_t n)
     df_str_putn(s, from, n);
 }
 
-/* Two entries: perf gives a line the code up to the next one. */
+/* Writes the line of all of c as two entries, since an entry covers the code up to the next one. */
 static void put_line(df_str *s, const df_perf_code *c, uint64_t now)
 {
     const size_t n_file = strlen(c->file) + 1;
@@ -158,11 +158,11 @@ static bool begin_dump(df_perf *p)
     return false;
 }
 
-/* The file of this process; false: none is to be had. */
+/* Opens the file of this process, unless it is open. Returns false when it cannot be written. */
 static bool open_file(df_perf *p)
 {
     char path[DF_PERF_PATH];
-    if (p->pid != (int)getpid()) { /* the parent's is not written to */
+    if (p->pid != (int)getpid()) { /* a forked child does not write to the file of its parent */
         close_file(p);
         p->failed = false;
         p->n_codes = 0;
@@ -209,7 +209,7 @@ void df_perf_add(df_perf *p, const df_perf_code *c)
 {
     df_str s;
     df_str_init(&s, p->mem);
-    if (df_fork_lock_take(&p->lock)) p->pid = 0; /* a child, which opens anew anyway */
+    if (df_fork_lock_take(&p->lock)) p->pid = 0; /* a forked child, which opens a new file */
     if (open_file(p)) {
         const uint64_t now = now_ns();
         if (p->kind == DF_PERF_MAP) {

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to naming.c: files in which Linux's perf finds the names of code that no file holds.
+ * Internal header of naming.c: files in which perf of Linux finds the names of code that was
+ * compiled in memory.
  *
- *   map      /tmp/perf-PID.map: address, size and name, a line each. `perf report` reads it.
- *   jitdump  jit-PID.dump: also the code itself, when it came, and its line in the user's program;
- *            `perf inject --jit` makes of it what `perf annotate` reads.
+ *   map       /tmp/perf-PID.map: one line with address, size and name for each code.
+ *             `perf report` reads it.
+ *   jitdump   jit-PID.dump: also the code itself, the time, and the line in the user's program.
+ *             `perf inject --jit` converts it to what `perf annotate` reads.
  *
- * A map says nothing of when: where code was released and other code came to lie, the later name
- * holds for all samples. A forked child writes files of its own, of what it compiles itself; perf
- * knows what it inherited from its parent's.
+ * A map has no times. When other code is placed where code was released, all samples there get the
+ * later name. A forked child writes files of its own, about code that it compiles itself. perf
+ * knows inherited code from the files of the parent.
  */
 #ifndef DF_RUNTIME_PERF_H
 #define DF_RUNTIME_PERF_H
@@ -22,19 +24,21 @@ typedef struct df_perf_code {
     const char *name; /* one line */
     const void *start;
     size_t size;      /* bytes */
-    const char *file; /* where its line is; NULL: not known */
-    uint32_t line;
+    const char *file; /* the source file of its call site; NULL: unknown */
+    uint32_t line;    /* its line there */
 } df_perf_code;
 
 typedef struct df_perf df_perf;
 
-/* Nothing is written before the first code. base: the folder in which jitdump makes its own,
- * copied. NULL without memory. */
+/* Creates a writer. No file is created before the first df_perf_add. base is the folder in which
+ * jitdump creates a folder of its own; it is copied. Returns NULL when memory runs out. */
 df_perf *df_perf_open(const df_mem *mem, const df_log *log, df_perf_kind kind, const char *base);
-void df_perf_close(df_perf **p); /* NULL is fine; files stay, perf reads them afterwards */
+/* Closes the file, which is kept for perf. *p may be NULL. */
+void df_perf_close(df_perf **p);
 
-/* The code must be there. Any thread. A file that cannot be written is told once under the log
- * topic "error", and no more is then written. */
+/* Writes the name of code, and for jitdump the code, which must exist during the call. When the
+ * file cannot be written, this is logged once under the topic "error", and nothing more is written.
+ * Any thread. */
 void df_perf_add(df_perf *p, const df_perf_code *c);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The files of perf.c: perf_file.h.
+ * Creates the files of perf.c safely (perf_file.h).
  */
 #include "runtime/tiers/perf_file.h"
 
@@ -17,8 +17,8 @@ enum { NEW = O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
 
 /* ---- whose file ---- */
 
-/* When this process was started, in ticks since the machine was; 0: not known. Field 22 of
- * /proc/self/stat, of which the second one, in brackets, may hold anything. */
+/* Returns when this process was started, in ticks since the machine was; 0: unknown. This is field
+ * 22 of /proc/self/stat. Field 2 is in brackets and may contain any text. */
 static unsigned long long start_ticks(void)
 {
     char text[1024];
@@ -32,8 +32,8 @@ static unsigned long long start_ticks(void)
     return at ? strtoull(at, NULL, 10) : 0;
 }
 
-/* Since this process began. Clocks of files lag behind by a tick: a little earlier counts too, in
- * which no other process can have had its number. */
+/* Returns true when the file was modified after this process began. Times of files lag by a tick,
+ * so a slightly earlier time counts too. No other process can have had this PID in between. */
 static bool is_of_now(const struct stat *s)
 {
     struct timespec now, up;

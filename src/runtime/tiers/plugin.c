@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening plug-ins: the code generator, that for GPUs, the resolver of call sites. Looked for in
- * the caller's folder, in those of $DEFT_PLUGIN_DIR, beside libdeft (or the program that contains
- * it), and in the installed place; the first file that opens is asked, and one of another build is
- * refused. A file is looked at before it is opened: the loader of libraries believes what it reads,
- * and a file that ends too early ends the process with it (elf_file.h).
+ * Opens plug-ins: the CPU code generator, the plug-in for GPUs, and the resolver of call sites.
+ *
+ * The search goes through the folder of the caller, the folders of $DEFT_PLUGIN_DIR, the folder of
+ * libdeft (or of the program that contains it), and the installed folder. The first file that opens
+ * is used. A plug-in of another build refuses to start.
+ *
+ * A file is checked before it is opened (elf_file.h). The dynamic loader trusts what it reads, and
+ * a truncated file would end the process.
  */
 #include "runtime/cpu.h"
 
@@ -26,18 +29,18 @@
 #define DEFT_PLUGIN_DIR_DEFAULT ""
 #endif
 
-/* What is looked for, and what became of it. */
+/* One search, and its result. */
 typedef struct search {
     const char *file, *dir, *listed;
     const df_log *log;
     void *result;  /* the library; NULL: not found */
-    char why[300]; /* the first reason that is more than a missing file, else the last one */
+    char why[300]; /* the first failure other than a missing file; else the last one */
 } search;
 
-/* How much stack the loader of libraries, and the constructors of those, may take. */
+/* The stack that the dynamic loader and the constructors of libraries may need. */
 #define LOADER_STACK ((size_t)128 << 10)
 
-/* The folder of the file this code lies in, or "". */
+/* Writes the folder of the file that contains this code, or "". */
 static void own_folder(char *out, size_t size)
 {
     static const char here = 0;
@@ -49,7 +52,8 @@ static void own_folder(char *out, size_t size)
         (void)snprintf(out, size, "%.*s", (int)(slash - info.dli_fname), info.dli_fname);
 }
 
-/* Tries the first n characters of folder; NULL when there is no such plug-in. */
+/* Tries one folder, the first n characters of `folder`. Returns NULL when it has no plug-in that
+ * opens. */
 static void *open_in(search *s, const char *folder, size_t n)
 {
     char path[4096], text[sizeof s->why];
@@ -73,7 +77,7 @@ static void *open_in(search *s, const char *folder, size_t n)
     return NULL;
 }
 
-/* folders: one, or several with ':' between; may be NULL. */
+/* Tries several folders, which are separated by ':'. folders may be NULL. */
 static void *open_in_any(search *s, const char *folders)
 {
     void *so = NULL;
@@ -94,7 +98,7 @@ static void find_here(void *user)
     if (!so) so = open_in_any(s, s->listed);
     if (!so) so = open_in(s, beside, strlen(beside));
     if (!so && *beside && strlen(beside) + sizeof "/deft" <= sizeof beside) {
-        strcat(beside, "/deft"); /* an installed tree, wherever it was moved to */
+        strcat(beside, "/deft"); /* an installed tree, which may have been moved */
         so = open_in(s, beside, strlen(beside));
     }
     if (!so) so = open_in(s, DEFT_PLUGIN_DIR_DEFAULT, strlen(DEFT_PLUGIN_DIR_DEFAULT));
@@ -129,8 +133,8 @@ static df_host host_of(const df_mem *mem, const df_log *log, uint32_t max_vector
                       .keep_frames = keeps_frames() };
 }
 
-/* The plug-in is small, and loads LLVM later (jit_llvm/start.c). The loader of libraries ends the
- * process when it finds no memory for a thread-local block, so there must be plenty for both. */
+/* The plug-in is small, and loads LLVM later (jit_llvm/start.c). The dynamic loader ends the
+ * process when it cannot allocate a thread-local block. So this much memory must be available. */
 #define LOAD_ROOM ((size_t)16 << 20)
 
 static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
@@ -144,7 +148,7 @@ static deft_status open_compiler(df_diag *d, const df_mem *mem, search *s,
     void *const so = find(s);
     if (!so) return df_fail(d, DEFT_E_BACKEND, "no code generator: %s", s->why);
 
-    /* POSIX gives functions as object pointers; C has no cast between them. */
+    /* dlsym returns functions as object pointers, and C has no cast between the two. */
     df_plugin_cpu_fn make = NULL;
     void *const symbol = dlsym(so, DF_PLUGIN_CPU_SYMBOL);
     memcpy(&make, &symbol, sizeof make);

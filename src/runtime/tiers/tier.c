@@ -1,29 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From kernels to code. The store (cache/cache.h) finds an *entry* by a kernel's canonical bytes;
- * plans hold counted references to entries. An entry owns a copy of its kernel and up to two pieces
- * of code, which live until the entry dies: nobody can be running code that is freed, because
- * whoever runs it holds the entry.
+ * The kernel cache and the compile thread.
+ *
+ * The store (cache/cache.h) finds an *entry* by the canonical bytes of a kernel. Plans hold counted
+ * references to entries. An entry owns a copy of its kernel and up to two pieces of code, which
+ * live as long as the entry. A thread that runs code holds a reference to the entry, so code in use
+ * is never freed.
  *
  *   attach --miss--> entry --> queue[O0] --compile thread--> code[O0] published in exec.code
  *                                   launched again: queue[O2] --> code[O2] published over it
  *
- * Code for launches that are alike is tier_variant.c's; sleeping until others are done,
- * tier_wait.c's.
+ * One lock guards the queues and the states of entries. One condition is signalled after every
+ * change. The compiler is called without the lock. New kernels of one plan are neighbours in the
+ * queue, with one batch number, and are compiled as one module, which is a third cheaper. When that
+ * fails, they are compiled one by one, so that a refused kernel does not affect the others.
  *
- * One lock guards the queues and the states of entries; one condition tells of every change. The
- * compiler is called without it. New kernels of one plan stand side by side in the queue under one
- * number and are compiled as one module (a third cheaper); when that fails, one by one, so that a
- * kernel the compiler refuses takes no other with it.
+ * Waiting. A kernel without code is interpreted, unless this would take longer than to compile it.
+ * A LOOP kernel that will run long waits for O2 code, because a loop may be launched only once. O0
+ * code keeps its states in memory, which is 10 times as slow for x = r x (1 - x). Kernels in fast
+ * mode always wait for O2. There, unlike in strict mode, tiers may differ in bits, and timing must
+ * never choose a result.
  *
- * Waiting: a run that has no code yet interprets, unless that would take longer than the compiler.
- * A LOOP kernel that will run long waits for O2: one launch may be all there is of the loop, and O0
- * keeps its states in memory (x = r x (1 - x): 10 times as long).
- * Kernels in fast mode always wait for O2: there, unlike in strict mode, tiers may differ in bits,
- * and timing must never choose a result.
- *
- * A forked child has no compile thread, and when the parent's was in the compiler, whose locks
- * nobody will ever release, the child interprets from then on.
+ * A forked child has no compile thread of its own at first. When a thread of the parent was in the
+ * compiler, locks of the compiler stay taken in the child for ever. The child then interprets.
  *
  * size: states of entries are changed in this file alone.
  */
@@ -37,13 +36,14 @@
 
 enum { MAX_BATCH = 16 };
 
-/* Estimates in ns. Interpreter: measured 0.04 to 0.1 per instruction and element; compiler at O0:
- * 0.4 ms for a small kernel, 5 ms for 300 instructions. */
+/* Estimates in ns. Measured: the interpreter takes 0.04 to 0.1 ns per instruction and element; the
+ * compiler at O0 takes 0.4 ms for a small kernel and 5 ms for 300 instructions. */
 #define INTERP_NS_PER_OP 0.1
 #define COMPILE_NS 1.5e6
 #define COMPILE_NS_PER_INS 1e4
-#define START_NS 2.5e7 /* the compiler, before it compiles the first kernel */
-/* A LOOP at O0; the compiler at O2: 10 ms for 10 instructions, 20 ms for 40. */
+#define START_NS 2.5e7 /* to start the compiler */
+/* A LOOP at O0, per instruction and element. The compiler at O2: 10 ms for 10 instructions, 20 ms
+ * for 40. */
 #define LOOP_O0_NS_PER_OP 0.1
 #define O2_NS 8e6
 #define O2_NS_PER_INS 3e5
@@ -52,7 +52,7 @@ enum { MAX_BATCH = 16 };
 
 /* ---- states ---- */
 
-/* Under the lock. */
+/* Sets the state of one level. The caller holds `lock`. */
 static void set_state(df_exec *e, df_opt level, uint32_t state)
 {
     const uint32_t mask = 0xFFu << (level * STATE_BITS);
@@ -74,7 +74,7 @@ static void entry_destroy(df_counted *self)
     df_mem_free(t->mem, e, sizeof *e);
 }
 
-/* Copies n bytes to *at, which moves on. */
+/* Copies n bytes to *at, advances *at, and returns the copy. */
 static const void *put(char **at, const void *from, size_t n)
 {
     char *const to = *at;
@@ -103,16 +103,16 @@ static entry *entry_create(df_tiers *t, const df_kernel *k)
     e->kernel.ins = put(&at, k->ins, ins_size);
     e->kernel.key.bytes = put(&at, k->key.bytes, k->key.n);
     e->exec.kernel = &e->kernel;
-    /* In fast mode code may differ in bits, and when it is there must never choose a result. What a
-     * loop costs is its iterations. */
+    /* In fast mode code may differ in bits, and the time at which it is published must not choose a
+     * result. In a loop, iterations dominate the time, and a variant does not help them. */
     e->exec.may_vary = t->variant_after && t->compiler && t->compiler->specialize &&
                        !(k->flags & DF_KERNEL_FAST) && k->mode != DF_MODE_LOOP;
     e->exec.numbers = df_variant_slots(k);
     return e;
 }
 
-/* What an entry costs: itself, and code of about 12 bytes an instruction, unrolled and with tails,
- * twice. */
+/* Returns the bytes that an entry is charged for in the store: the entry itself, and an estimate of
+ * its code. An instruction takes about 12 bytes, unrolled and with tails, at two levels. */
 static size_t charge(const entry *e)
 {
     return sizeof *e + e->storage_size + 4096 + (size_t)e->kernel.n_ins * 96;
@@ -120,7 +120,7 @@ static size_t charge(const entry *e)
 
 /* ---- compiling ---- */
 
-/* Under the lock. */
+/* Publishes code of a level; NULL: the compilation failed. The caller holds `lock`. */
 static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
 {
     if (!code) {
@@ -129,14 +129,15 @@ static void publish(df_tiers *t, entry *e, df_opt level, const df_code *code)
     }
     e->code[level] = *code;
     e->has_code[level] = true;
-    /* O0 that arrives after O2 is not an improvement. */
+    /* O0 code that arrives after O2 code is not used. */
     if (level == DF_OPT_O2 || !e->has_code[DF_OPT_O2])
         atomic_store_explicit(&e->exec.code, &e->code[level], memory_order_release);
     set_state(&e->exec, level, STATE_DONE);
     t->stats.compiled++;
 }
 
-/* What became of e at level, in a module of n kernels; d: of its failure, or NULL. */
+/* Makes the event for the compilation of e at `level`, in a module of n kernels. d is the failure,
+ * or NULL on success. */
 static void make_event(df_event *out, const entry *e, df_opt level, uint32_t n, uint64_t ns,
                        const df_diag *d)
 {
@@ -190,7 +191,8 @@ bool df_tiers_start(df_tiers *t)
     return ok;
 }
 
-/* Without a compiler n entries, which are BUSY at level, are interpreted. Without the lock. */
+/* Marks n entries, which are BUSY at level, as failed, so that they are interpreted. The caller
+ * must not hold `lock`. */
 static void give_up(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     pthread_mutex_lock(&t->lock);
@@ -199,7 +201,8 @@ static void give_up(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Compiles n entries, which are BUSY at level, and publishes. Without the lock. */
+/* Compiles n entries, which are BUSY at level, and publishes the code. The caller must not hold
+ * `lock`. */
 static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     df_diag d = { 0 };
@@ -256,7 +259,8 @@ static void compile(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
     if (tell) df_logf(t->log, error, "compile: %s; interpreted instead (told once)", d.text);
 }
 
-/* Under the lock: the next entries of one level and batch. They keep the queue's references. */
+/* Takes the next entries of one level and one batch from the queues. The caller gets the references
+ * of the queue. The caller holds `lock`. */
 static uint32_t take_jobs(df_tiers *t, entry **out, df_opt *level)
 {
     uint32_t n = 0;
@@ -308,8 +312,8 @@ bool df_tiers_need_thread(df_tiers *t)
     return t->has_thread;
 }
 
-/* Under the lock. Without a thread nothing is queued: the kernel is interpreted, and the next
- * attach tries again. */
+/* Appends e to the queue of a level. Without a compile thread nothing is queued: the kernel is
+ * interpreted, and the next attach tries again. The caller holds `lock`. */
 static void enqueue(df_tiers *t, entry *e, df_opt level)
 {
     if (!df_tiers_need_thread(t)) return;
@@ -326,8 +330,9 @@ static void enqueue(df_tiers *t, entry *e, df_opt level)
     pthread_cond_broadcast(&t->changed);
 }
 
-/* Under the lock: work that the parent of a forked child took with it counts as never begun, but
- * for code that has been published: it may be running. */
+/* In a forked child, resets the states of compilations that were in progress in the parent: they
+ * count as never begun. Published code counts as done, because it may be running. The caller holds
+ * `lock`. */
 static void forget_lost(const df_tiers *t, entry *e)
 {
     if (e->generation == t->generation) return;
@@ -346,12 +351,11 @@ void df_tiers_check_fork(df_tiers *t)
     pthread_cond_init(&t->changed, NULL);
     pthread_mutex_init(&t->variant_lock, NULL);
     t->first_wish = NULL;
-    t->variants = t->retired = NULL; /* those of kernels go on; what was taken back is lost */
+    t->variants = t->retired = NULL; /* exec.variant stays valid; retired variants are leaked */
     t->variant_bytes = 0;
     atomic_store(&t->inside, 0);
     t->has_thread = false;
-    t->head[0] = t->head[1] =
-        NULL; /* their references are the parent's thread's: never given back */
+    t->head[0] = t->head[1] = NULL; /* the references of the queues are never dropped */
     t->n_pending = 0;
     t->generation++;
     if (atomic_load(&t->n_in_compiler) > 0) {
@@ -374,7 +378,7 @@ static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
     snprintf(e->ops, sizeof e->ops, "%s", about.ops ? about.ops : "a kernel");
 }
 
-/* Under the lock: the entry of a kernel of plan, found or made, as a reference. */
+/* Finds or adds the entry of a kernel of plan, as a new reference. The caller holds `lock`. */
 static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uint32_t kernel,
                                entry **out)
 {
@@ -394,14 +398,16 @@ static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uin
     t->stats.kernels++;
     df_counted_ref(&e->ref);
     df_variants_make_room(t, charge(e));
-    /* Too large for the store, or no memory there: then it lives as long as its plan. */
+    /* The store may refuse e, because it is too large or memory runs out. It then lives as long as
+     * its plan. */
     (void)df_cache_add(t->store, &key, &e->ref, charge(e));
     *out = e;
     return DEFT_OK;
 }
 
-/* Under the lock: up to MAX_BATCH entries that nobody has begun, now BUSY at *level. *n_others:
- * what is in other hands. */
+/* Takes up to MAX_BATCH entries that no thread has begun, and sets them BUSY at *level. With a
+ * waiter, they are queued for the compile thread instead. *n_others counts the entries that are
+ * queued or that other threads compile. The caller holds `lock`. */
 static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t *n_others)
 {
     uint32_t n_jobs = 0;
@@ -421,7 +427,7 @@ static uint32_t take_own(const df_wait *s, entry **jobs, df_opt *level, uint32_t
     return n_jobs;
 }
 
-/* What compiling takes on the stack besides the compiler, which sees to itself. */
+/* The stack that compile() needs, without the compiler, which checks its own. */
 #define COMPILE_STACK ((size_t)64 << 10)
 
 typedef struct compile_call {
@@ -437,7 +443,7 @@ static void run_compile(void *user)
     compile(c->t, c->e, c->n, c->level);
 }
 
-/* On the thread of a caller, whose stack may be small. */
+/* Compiles on the thread of a caller, or on a new thread when the caller's stack is small. */
 static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt level)
 {
     compile_call c = { t, e, n, level };
@@ -450,8 +456,9 @@ static void compile_for_caller(df_tiers *t, entry *const *e, uint32_t n, df_opt 
     pthread_mutex_unlock(&t->lock);
 }
 
-/* Waiting tiers. Compiles what nobody has begun, then waits for what others have; with a waiter
- * those are the thread. false: it was stopped. */
+/* For the tiers O0 and O2: compiles the entries that no thread has begun, then waits for the
+ * others. With a waiter, the compile thread compiles all of them. Returns false when the waiter
+ * stopped the wait. */
 static bool compile_now(df_tiers *t, void *const *execs, uint32_t n, df_waiter *w)
 {
     entry *jobs[MAX_BATCH];
@@ -534,13 +541,13 @@ static const df_code *wait_for(df_tiers *t, df_exec *x, df_opt level, df_waiter 
     return atomic_load_explicit(&x->code, memory_order_acquire);
 }
 
-/* How long until the compiler begins with what is queued now, if that is nothing else. */
+/* Estimates how long it takes until the compiler can begin. */
 static double start_ns(const df_tiers *t)
 {
     return atomic_load_explicit(&t->has_started, memory_order_relaxed) ? 0 : START_NS;
 }
 
-/* No code yet in the AUTO tier: waits for O0 when that is quicker than interpreting. */
+/* For a kernel without code in tier AUTO: waits for O0 when this is faster than interpreting. */
 static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements, df_waiter *w)
 {
     const double interp_ns = x->kernel->cost * elements * INTERP_NS_PER_OP;
@@ -548,7 +555,7 @@ static const df_code *wait_or_interpret(df_tiers *t, df_exec *x, double elements
     return wait_for(t, x, DF_OPT_O0, w);
 }
 
-/* Whether a loop would run so long without O2 that this is the sooner end. */
+/* Returns true for a loop that ends sooner when it waits for O2 code than when it runs O0 code. */
 static bool is_long_loop(df_tiers *t, const df_exec *x, double elements)
 {
     const df_kernel *const k = x->kernel;
@@ -569,7 +576,7 @@ static void ask_for_o2(df_tiers *t, df_exec *x)
 const df_code *df_tiers_code(df_tiers *t, df_exec *x, double elements, df_waiter *w)
 {
     const df_code *code = atomic_load_explicit(&x->code, memory_order_acquire);
-    /* A count lost between two threads does no harm. */
+    /* A count that gets lost between two threads does no harm. */
     const uint64_t launches = atomic_load_explicit(&x->launches, memory_order_relaxed) + 1;
     atomic_store_explicit(&x->launches, launches, memory_order_relaxed);
     if (is_long_loop(t, x, elements)) {

@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-/* Under the lock: in AUTO queues e's wish; false: the caller is to make it. */
+/* Queues the wish of e for the compile thread in tier AUTO. In other tiers returns false, and the
+ * caller must compile it. The caller holds `lock`. */
 static bool queue_wish(df_tiers *t, entry *e)
 {
     if (t->tier != DF_TIER_AUTO) return false;
@@ -30,7 +31,7 @@ static df_number_slots numbers_of(const df_exec *x)
     return (df_number_slots){ x->numbers.f32 & mask, x->numbers.f64 & mask };
 }
 
-/* Whether x has a variant of this kind or better for launches like c. */
+/* Returns true when x has a variant of this kind, or of a later one, that fits launch c. */
 static bool is_served(df_exec *x, const df_call *c, df_variant_kind kind)
 {
     for (int i = 0; i < DF_VARIANTS; i++) {
@@ -40,13 +41,13 @@ static bool is_served(df_exec *x, const df_call *c, df_variant_kind kind)
     return false;
 }
 
-/* The run is inside. */
+/* Requests a variant of this kind for launches like c, unless x has one. The run is inside. */
 static void wish(df_tiers *t, df_exec *x, const df_call *c, df_variant_kind kind, uint32_t after)
 {
     entry *const e = df_entry_of(x);
     if (!t->compiler || is_served(x, c, kind)) return;
     df_variant *v = df_mem_zalloc(t->mem, sizeof *v);
-    if (!v) return; /* the general code goes on; asked again some launches later */
+    if (!v) return; /* the general code is used; a later launch asks again */
     v->of = e;
     v->kind = kind;
     v->n_launches = kind == DF_VARIANT_NUMBERS ? after * DF_NUMBERS_FACTOR : after;
@@ -71,7 +72,8 @@ static void wish(df_tiers *t, df_exec *x, const df_call *c, df_variant_kind kind
 
 /* ---- choosing ---- */
 
-/* Launch c breaks the facts of v, of `numbers` for the first time. The run is inside. */
+/* Drops v, because launch c differs in `numbers`, or because too many launches did not fit. The run
+ * is inside. */
 static void give_up(df_tiers *t, df_variant *v, const df_call *c, uint64_t numbers)
 {
     df_event event;
@@ -85,7 +87,7 @@ static void give_up(df_tiers *t, df_variant *v, const df_call *c, uint64_t numbe
     df_variant_event(&event, v, DF_WHY_variant_dropped, expected, found);
     atomic_fetch_or(&x->given_up, numbers);
     pthread_mutex_lock(&t->variant_lock);
-    const bool is_first = df_variant_is_live(v); /* another thread may have been here */
+    const bool is_first = df_variant_is_live(v); /* another thread may have dropped it */
     if (is_first) df_variant_retire(t, v);
     pthread_mutex_unlock(&t->variant_lock);
     if (!is_first) return;
@@ -99,7 +101,7 @@ static void give_up(df_tiers *t, df_variant *v, const df_call *c, uint64_t numbe
 static void enter(df_tiers *t, bool *is_inside)
 {
     if (*is_inside) return;
-    df_tiers_check_fork(t); /* which begins the count anew */
+    df_tiers_check_fork(t); /* resets `inside` in a forked child */
     atomic_fetch_add(&t->inside, (UINT64_C(1) << INSIDE_BITS) + 1);
     *is_inside = true;
 }
@@ -117,7 +119,7 @@ static bool has_variants(const df_exec *x)
     return any;
 }
 
-/* The best of x's variants that fits, or NULL. */
+/* Returns the best variant of x that fits launch c, or NULL. Drops variants that fail too often. */
 static df_variant *find(df_tiers *t, df_exec *x, const df_call *c)
 {
     df_variant *best = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The functions that general code and variants share: naming and releasing a piece of code, and
- * handing an event to the contexts that listen.
+ * Functions for general code and variants: to name and release code, and to pass an event to the
+ * contexts that listen.
  */
 #include "runtime/tiers/tier_store.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernels in the structured log: what was compiled, how long it took, and where it is wanted the
- * code itself, which is made once more to be printed.
+ * Kernels in the structured log: what was compiled and how long it took. Where the log asks for
+ * code, the kernel is compiled once more to print it.
  */
 #include "base/journal.h"
 #include "runtime/tiers/tier_store.h"
@@ -24,7 +24,7 @@ static void put_code(df_tiers *t, const df_kernel *k, df_str *s, const char *key
     df_str_finish(&text);
 }
 
-/* A forked child is told by n_in_compiler that one of its parent's threads was at it. */
+/* n_in_compiler counts this thread, so that a forked child knows that the compiler was in use. */
 static void put_codes(df_tiers *t, const df_kernel *k, df_str *s)
 {
     df_str ir;

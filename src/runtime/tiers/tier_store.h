@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the tiers: what tier.c (general code) and tier_variant.c (variants) share.
+ * Internal header of the tiers: the types that all their files share.
+ *
+ *   tier.c           the kernel cache; general code; the compile thread
+ *   tier_choose.c    the choice between general code and variants, per launch
+ *   tier_variant.c   making and freeing variants
+ *   tier_wait.c      waiting for the compiler
+ *   tier_code.c      functions for both kinds of code
+ *   tier_notes.c     kernels in the structured log
  */
 #ifndef DF_RUNTIME_TIER_STORE_H
 #define DF_RUNTIME_TIER_STORE_H
@@ -13,27 +20,31 @@
 #include "runtime/naming.h"
 #include "runtime/tier.h"
 
-/* How df_exec.state reads: one of these per level, O2's shifted by STATE_BITS. */
+/* df_exec.state holds one state per level. That of O0 is in the low STATE_BITS bits, that of O2 in
+ * the next ones. QUEUED: waits for the compile thread. BUSY: is being compiled. */
 enum { STATE_NONE, STATE_QUEUED, STATE_BUSY, STATE_DONE, STATE_FAILED, STATE_BITS = 8 };
 
-/* The upper bits of df_tiers.inside number the runs. */
+/* df_tiers.inside: the low INSIDE_BITS bits count the runs that are inside now, the upper bits the
+ * runs so far. */
 enum { INSIDE_BITS = 20 };
 
 typedef struct entry entry;
 
-/* The members that each launch reads come first and lie together. */
+/* A variant, live or retired. The members that each launch reads come first. */
 struct df_variant {
     df_code code;
-    _Atomic uint64_t used;     /* clock */
+    _Atomic uint64_t used;     /* number of the run that used it last */
     _Atomic uint32_t n_missed; /* launches in a row of which its facts did not hold */
     df_variant_kind kind;
     df_facts facts;
     entry *of;
-    size_t bytes;
-    uint32_t generation;     /* of tiers: in a forked child older ones are on no list */
-    uint32_t n_launches;     /* alike, before it was made */
-    struct df_variant *next; /* live or retired */
+    size_t bytes;            /* of its code and of this struct */
+    uint32_t generation;     /* df_tiers.generation when it was made; older ones are on no list */
+    uint32_t n_launches;     /* alike launches after which it was made */
+    struct df_variant *next; /* in the list of live or of retired variants */
 };
+
+/* One kernel in the cache. */
 
 struct entry {
     df_counted ref;
@@ -45,14 +56,14 @@ struct entry {
     df_code code[2]; /* by df_opt */
     bool has_code[2];
     struct entry *next[2]; /* in the queue of a level */
-    uint64_t batch;        /* number of the plan it came with */
-    uint32_t generation;   /* of tiers, when last queued */
+    uint64_t batch;        /* number of the df_tiers_attach that created it */
+    uint32_t generation;   /* df_tiers.generation when it was queued last */
 
-    /* Variants. One is made at a time: `wish` until it is there. */
+    /* The variant that is requested or being compiled. There is one at a time. NULL: none. */
     df_variant *wish;
     struct entry *next_wish; /* in the queue of wishes */
 
-    /* The plan that it was made for, for explanations. */
+    /* The plan for which it was created; for explanations. */
     uintptr_t site, plan_site;
     uint32_t owner, plan_number;
     char ops[128];
@@ -61,23 +72,23 @@ struct entry {
 struct df_tiers {
     const df_mem *mem;
     const df_log *log;
-    const df_compiler *compiler; /* NULL: none, or lost in a fork */
-    df_naming *naming;           /* NULL: nobody asked for names. The device's */
+    const df_compiler *compiler; /* NULL: none, or unusable after a fork */
+    df_naming *naming;           /* borrowed; NULL: code gets no names */
     df_tier tier;
     df_cache *store;
-    uint64_t max_bytes;     /* of the store and of variants */
-    uint32_t variant_after; /* launches alike; 0: no variants */
+    uint64_t max_bytes;     /* bound on the store and the variants together */
+    uint32_t variant_after; /* alike launches before a variant is made; 0: no variants */
     df_fork_detector mark;
-    _Atomic bool has_started; /* the compiler */
-    _Atomic bool is_refused;  /* it could not be started: kernels are interpreted */
-    _Atomic uint32_t n_in_compiler;
-    _Atomic uint64_t inside; /* runs that may be in a variant; above INSIDE_BITS: so far */
-    pthread_mutex_t lock;    /* guards all below, and states and links of entries */
-    pthread_cond_t changed;
-    entry *head[2], *tail[2];
-    entry *first_wish, *last_wish;
-    uint32_t n_pending;  /* queued or being compiled by the thread */
-    uint32_t generation; /* grows in a forked child */
+    _Atomic bool has_started;       /* the compiler has started */
+    _Atomic bool is_refused;        /* the compiler cannot be started: kernels are interpreted */
+    _Atomic uint32_t n_in_compiler; /* threads that are in a call of the compiler */
+    _Atomic uint64_t inside;        /* see INSIDE_BITS */
+    pthread_mutex_t lock;           /* guards all below, and states and links of entries */
+    pthread_cond_t changed;         /* signalled after every change of a state or queue */
+    entry *head[2], *tail[2];       /* the queue of each level */
+    entry *first_wish, *last_wish;  /* the queue of variants */
+    uint32_t n_pending;             /* jobs of the compile thread, queued or in progress */
+    uint32_t generation;            /* how many forks there were above this process */
     uint64_t n_batches;
     pthread_t thread;
     bool has_thread, stop, failure_told;
@@ -86,9 +97,9 @@ struct df_tiers {
 
     pthread_mutex_t
         variant_lock;       /* guards the rest and exec.variant; taken inside `lock`, if both */
-    df_variant *variants;   /* live ones */
-    df_variant *retired;    /* cannot be found any more, but a run may be in them */
-    uint64_t variant_bytes; /* of live ones */
+    df_variant *variants;   /* live: launches can find them */
+    df_variant *retired;    /* launches cannot find them, but a run may still be inside */
+    uint64_t variant_bytes; /* of live variants */
 };
 
 static inline entry *df_entry_of(df_exec *e)
@@ -106,7 +117,8 @@ DF_INLINE bool df_is_settled(uint32_t state)
     return state == STATE_DONE || state == STATE_FAILED;
 }
 
-/* The tier that decides for kernel k. */
+/* Returns the tier by which kernel k is compiled. In fast mode AUTO becomes O2, because code of
+ * different tiers may differ in bits. */
 DF_INLINE df_tier df_tier_for(const df_tiers *t, const df_kernel *k)
 {
     if (!t->compiler || atomic_load_explicit(&t->is_refused, memory_order_relaxed))
@@ -117,29 +129,33 @@ DF_INLINE df_tier df_tier_for(const df_tiers *t, const df_kernel *k)
 
 /* ---- tier_wait.c ---- */
 
-/* What one wait is for: kernels, and the level of each. */
+/* One wait for kernels. */
 typedef struct df_wait {
     df_tiers *t;
-    df_waiter *w; /* NULL: nobody asks */
+    df_waiter *w; /* may be NULL */
     void *const *execs;
     uint32_t n;
-    const df_opt *level; /* of all; NULL: as the tier of each decides */
-    uint64_t begun_ns, told_ns;
-    uint32_t n_asked; /* of n, not settled when it began */
+    const df_opt *level;        /* the level of all kernels; NULL: that of each kernel's tier */
+    uint64_t begun_ns, told_ns; /* when the wait began; when the waiter was called last */
+    uint32_t n_asked;           /* kernels that were not settled when the wait began */
 } df_wait;
 
-/* The level that the i-th kernel is waited for at; false: it is not. */
+/* Gives the level of code for which kernel i is waited for. Returns false when the wait does not
+ * need that kernel. */
 bool df_wait_level(const df_wait *s, uint32_t i, df_opt *level);
-/* Under the lock: once, first. */
+/* Begins a wait. The caller holds `lock`. */
 void df_wait_begin(df_wait *s);
-/* Under the lock, which is given away meanwhile: sleeps until something changed. false: no longer,
- * by the waiter's wish. */
+/* Sleeps until something changed. Returns false when the waiter stopped the wait. The caller holds
+ * `lock`, which is released during the sleep. */
 bool df_wait_once(df_wait *s);
 
 /* ---- tier.c ---- */
 
+/* In a forked child, resets what the child cannot use. Called without locks, before they are
+ * taken. */
 void df_tiers_check_fork(df_tiers *t);
-/* Under the lock: the compile thread, made when there is none yet; false: it cannot be had. */
+/* Starts the compile thread, unless it runs. Returns false when it cannot be started. The caller
+ * holds `lock`. */
 bool df_tiers_need_thread(df_tiers *t);
 /* ---- tier_code.c ---- */
 
@@ -153,29 +169,34 @@ void df_tiers_hear(df_tiers *t, const df_event *e);
 
 /* ---- tier_notes.c ---- */
 
+/* The result of one compilation, for the structured log. */
 typedef struct df_kernel_notes {
     const char *tier;  /* "O0", "O2", "variant" */
-    const char *facts; /* of a variant, else NULL */
-    const char *error; /* read when it was not compiled */
+    const char *facts; /* of a variant; else NULL */
+    const char *error; /* the reason when `compiled` is false */
     bool compiled;
-    uint64_t code_bytes, compile_ns; /* ns: of the whole module */
-    uint32_t n_in_module;
+    uint64_t code_bytes, compile_ns; /* compile_ns: for all kernels of the module */
+    uint32_t n_in_module;            /* kernels in the module */
 } df_kernel_notes;
 
-/* What became of e, for the structured log. In the compiler's thread, or a caller who waits for it;
- * without the lock. */
+/* Writes the result of compiling e to the structured log. Called on the compile thread, or on a
+ * thread that compiles itself. The caller must not hold `lock`. */
 void df_tier_log(df_tiers *t, entry *e, const df_kernel_notes *told);
 
 /* ---- tier_variant.c ---- */
 
-/* Under the lock: the next entry with a wish; keeps the queue's reference. NULL: none. */
+/* Takes the next entry from the queue of wishes; NULL: none. The caller gets the reference of the
+ * queue. The caller holds `lock`. */
 entry *df_variant_take(df_tiers *t);
-void df_variant_make(df_tiers *t, entry *e); /* compiles e's wish. Without the lock */
+/* Compiles the wish of e and publishes the variant. The caller must not hold `lock`. */
+void df_variant_make(df_tiers *t, entry *e);
 /* Drops variants, least recently used first, until `size` more bytes of general code fit or none is
  * left. */
 void df_variants_make_room(df_tiers *t, size_t size);
-void df_variants_sweep(df_tiers *t);            /* frees what no run can be in any more */
-void df_variants_finish(df_tiers *t, entry *e); /* e dies: nobody runs it */
+/* Frees the retired variants when no run is inside. */
+void df_variants_sweep(df_tiers *t);
+/* Frees all variants of e, which is being destroyed. No run may use e. */
+void df_variants_finish(df_tiers *t, entry *e);
 /* Frees v and its code at once. NULL is ignored. No run may be inside v. */
 void df_variant_destroy(df_tiers *t, df_variant *v);
 /* Takes v away from its kernel. v is freed later, when no run is inside. The caller holds

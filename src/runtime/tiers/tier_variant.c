@@ -1,20 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Variants: made, chosen, given up. Beside its general code, which always fits, a kernel has at
- * most two.
+ * Making and freeing variants. A kernel has at most two of them, beside its general code, which
+ * always fits.
  *
- *   launch --facts hold--> the variant's code            launches alike --> wish --> compile thread
- *          --none holds--> the general code                                 --> exec.variant[i]
+ *   launch  -- facts of a variant hold -->  code of the variant
+ *           -- none hold -->                general code
  *
- * A variant is published by one atomic store and taken back by another. Whoever takes it back may
- * not free it while a run is in it: a run that finds variants counts itself in `inside` before it
- * looks at them, and out when it has ended. What was taken back is freed when nobody is inside, at
- * the next occasion; a run that begins later cannot find it any more. The count's upper half
- * numbers those runs and is the clock of "least recently used".
+ *   alike launches  -->  wish  -->  compile thread  -->  exec.variant[i]
  *
- * Bounds: DF_MAX_VARIANTS compiles per kernel and life, each asking for twice as many launches as
- * the one before; variants only use what general code leaves of max_code_bytes and leave first. A
- * kernel that was refused as a variant is not tried again, and numbers that changed never are.
+ * A variant is published by one atomic store, and *retired* by another. A retired variant must not
+ * be freed while a run is in its code. So a run increments `inside` before it looks for variants,
+ * and decrements it at its end. Retired variants are freed when no run is inside. A run that begins
+ * later cannot find them. The upper bits of `inside` number these runs, and are the clock for
+ * "least recently used".
+ *
+ * Bounds: at most DF_MAX_VARIANTS variants are compiled for an entry. Each needs twice as many
+ * alike launches as the one before. Variants use only the part of max_code_bytes that general code
+ * leaves, and are dropped first. After a failed variant, a kernel gets no more. A number that
+ * changed under a variant gets no other variant.
  */
 #include "runtime/tiers/tier_store.h"
 
@@ -23,7 +26,7 @@
 
 #include "runtime/os.h"
 
-/* ---- taking back ---- */
+/* ---- retiring and freeing ---- */
 
 void df_variant_destroy(df_tiers *t, df_variant *v)
 {
@@ -61,7 +64,7 @@ void df_variant_retire(df_tiers *t, df_variant *v)
     df_exec *const x = &v->of->exec;
     for (int i = 0; i < DF_VARIANTS; i++)
         if (atomic_load_explicit(&x->variant[i], memory_order_relaxed) == v)
-            atomic_store(&x->variant[i], NULL); /* before `inside` is looked at */
+            atomic_store(&x->variant[i], NULL); /* must come before `inside` is read */
     if (v->generation == t->generation) {
         unlink_from(&t->variants, v);
         t->variant_bytes -= v->bytes;
@@ -88,7 +91,7 @@ static df_variant *least_used(const df_tiers *t)
     return best;
 }
 
-/* Under the variants' lock. */
+/* As df_variants_make_room, without freeing. The caller holds variant_lock. */
 static void make_room(df_tiers *t, size_t size)
 {
     while (t->variants &&
@@ -126,7 +129,7 @@ void df_variants_finish(df_tiers *t, entry *e)
     destroy_all(t, dead);
 }
 
-/* ---- telling ---- */
+/* ---- events ---- */
 
 void df_variant_event(df_event *out, const df_variant *v, df_reason reason, const char *expected,
                       const char *found)
@@ -140,7 +143,8 @@ void df_variant_event(df_event *out, const df_variant *v, df_reason reason, cons
 
 /* ---- making ---- */
 
-/* Puts v into a free place, or that of the one used longest ago; false: the bound has no room. */
+/* Publishes v in a free entry of exec.variant, or instead of the least recently used variant.
+ * Returns false when v does not fit the bound on code. */
 static bool publish(df_tiers *t, df_variant *v)
 {
     df_exec *const x = &v->of->exec;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Waiting for the compiler. Whoever waits sleeps on the tiers' one condition; with a waiter it
- * wakes up now and then to tell how it goes, and to ask whether it is to go on.
+ * Waiting for the compiler. A thread that waits sleeps on the condition of the tiers. With a
+ * waiter, it wakes up now and then. It then reports progress, and asks whether to continue.
  */
 #include "runtime/tiers/tier_store.h"
 
@@ -18,8 +18,8 @@ bool df_wait_level(const df_wait *s, uint32_t i, df_opt *level)
     return s->level || tier == DF_TIER_O0 || tier == DF_TIER_O2;
 }
 
-/* Under the lock: how many are not there yet; *busy: one of them that is in the compiler, or NULL.
- */
+/* Counts the kernels that are not settled yet. *busy is one that is being compiled, or NULL. The
+ * caller holds `lock`. */
 static uint32_t count_open(const df_wait *s, const entry **busy)
 {
     uint32_t n = 0;
@@ -42,7 +42,7 @@ void df_wait_begin(df_wait *s)
     s->n_asked = count_open(s, &busy);
 }
 
-/* Under the lock, which is given away while w is asked. */
+/* Calls the waiter. The caller holds `lock`, which is released during the call. */
 static void ask(df_wait *s, uint64_t now)
 {
     const entry *busy;

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When a variant is worth it. What was measured (docs/replay.md, "Variants"): a variant saves what
- * does not grow with the number of elements: tails, loops of few turns, the joining of blocks, the
- * division of indices. So all extents only matter while a launch is short, those of a row while a
- * row is; a launch that streams through memory gains nothing. A division that became an exact
- * multiplication saves a share of every element, until memory is what it waits for.
+ * Decides when a variant is worth its compilation, from measurements (docs/replay.md, "Variants").
+ *
+ * A variant saves work that does not grow with the number of elements: tails, loops of few
+ * iterations, the joining of blocks, the division of indices. So to know all extents helps only a
+ * short launch, and to know the extents of a row helps only short rows. A launch that streams
+ * through memory gains nothing. A division that becomes an exact multiplication saves time per
+ * element, as long as the launch does not wait for memory.
  */
 #include "runtime/variant.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Estimates are the executor's, which count instructions. */
+/* Bounds on estimated times. The executor makes the estimates, by counting instructions. */
 #define SHORT_LAUNCH_NS 25e3
 #define SHORT_ROW_NS 2e3
 #define IN_CACHE_NS 400e3
@@ -42,7 +44,7 @@ static uint64_t exact(const df_call *c, deft_dtype t, uint64_t slots)
     return out;
 }
 
-/* Of slots, those that hold a value that is useful now. */
+/* Returns the slots whose current value would make a variant faster. */
 static uint64_t useful(const df_call *c, df_number_slots slots)
 {
     return exact(c, DEFT_F32, slots.f32) | exact(c, DEFT_F64, slots.f64);
@@ -156,7 +158,7 @@ static uint64_t mix(uint64_t h, uint64_t v)
     return h ^ h >> 29;
 }
 
-/* How many launches in a row had this hash, this one with them. */
+/* Counts how many launches in a row had this hash, including the current one. */
 static uint32_t count(_Atomic uint64_t *latest, _Atomic uint32_t *n, uint64_t hash)
 {
     const bool is_same = atomic_load_explicit(latest, memory_order_relaxed) == hash;
@@ -200,7 +202,7 @@ df_variant_kind df_watch_launch(df_watch *w, const df_kernel *k, const df_call *
     if (numbers_are_due(w, c, slots, after)) return DF_VARIANT_NUMBERS;
     if (is_short && c->all && is_due(n_all, after)) return DF_VARIANT_ALL;
     if (!is_short && !has_short_rows) return DF_VARIANT_NONE;
-    if (n_all >= after && is_short && c->all) return DF_VARIANT_NONE; /* waits for its turn */
+    if (n_all >= after && is_short && c->all) return DF_VARIANT_NONE; /* wait for ALL to be due */
     if (df_facts_vector_axis(k) < 0) return DF_VARIANT_NONE;
     if (c->rows && is_due(n_rows, after)) return DF_VARIANT_ROWS;
     const bool is_multiple_due = n_rows < after && is_due(n_multiple, after);
