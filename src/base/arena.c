@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A list of chunks, newest first; allocation moves a pointer through the newest one.
+ * A list of chunks, newest first. Allocation advances a pointer through the newest chunk.
  *
  *   head -> [ prev | size | used ... | at  free  end ]
  *             |
  *             v
  *           [ prev | size | used .................. ]
  *
- * A new chunk is about as large as all chunks so far, within [CHUNK_MIN, CHUNK_MAX], so a small
- * trace costs one allocation and a large one a logarithmic number. What is left of the old chunk is
- * lost; a request that would waste more than it needs does not occur, since chunks only grow.
+ * A new chunk is about as large as all chunks so far, within [CHUNK_MIN, CHUNK_MAX]. So a small
+ * trace costs one allocation, and a large one a logarithmic number of them up to CHUNK_MAX. The
+ * free part of the old chunk is wasted.
  */
 #include "base/arena.h"
 
@@ -20,7 +20,7 @@
 
 struct df_arena_chunk {
     df_arena_chunk *prev;
-    size_t size; /* of the whole chunk, this header included */
+    size_t size; /* bytes of the chunk with this header */
 };
 
 static void free_chunks(df_arena *a, df_arena_chunk *c)

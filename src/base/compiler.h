@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiler differences, assertions and small arithmetic. The only header that may use extensions.
+ * Compiler differences, assertions and small arithmetic functions. This is the only header that may
+ * use extensions of C.
  */
 #ifndef DF_BASE_COMPILER_H
 #define DF_BASE_COMPILER_H
@@ -15,13 +16,14 @@
 #define DF_LEN(array) (sizeof(array) / sizeof *(array))
 #define DF_RETURN_ADDRESS() __builtin_return_address(0)
 #define DF_INLINE static inline __attribute__((always_inline))
-/* Hides from the compiler where the value of a variable comes from: it stays in a register as it is
- * and is not put together anew from others. */
+/* Hides the origin of a variable's value from the compiler. The value stays in a register and is
+ * not computed again from other values. */
 #define DF_OPAQUE(x) __asm__("" : "+r"(x))
 #define DF_COLD __attribute__((cold, noinline))
 
-/* Checks of our own reasoning: on in debug and test builds, absent from release builds.
- * Never for what a user can get wrong. df_assert_slow guards whole-structure verification. */
+/* Assertions on the library's own reasoning, never on mistakes of a program. Debug and test builds
+ * check them, release builds do not evaluate them. df_assert_slow is for the verification of a
+ * complete structure. */
 #ifdef DF_DEBUG
 #define df_assert(x) ((x) ? (void)0 : __builtin_trap())
 #define df_assert_slow(x) df_assert(x)
@@ -32,7 +34,7 @@
 #define df_unreachable() __builtin_unreachable()
 #endif
 
-/* Checked arithmetic: false when the result does not fit. */
+/* Checked arithmetic. Returns false when the result overflows. */
 DF_INLINE bool df_mul_i64(int64_t a, int64_t b, int64_t *out)
 {
     return !__builtin_mul_overflow(a, b, out);
@@ -43,7 +45,8 @@ DF_INLINE bool df_add_i64(int64_t a, int64_t b, int64_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Whether n words of 8 bytes are equal. For a few: a call of memcmp costs as much as all of it. */
+/* Whether n words of 8 bytes are equal. For small n, where the call of memcmp alone would cost as
+ * much as the comparison. */
 DF_INLINE bool df_same_words(const void *a, const void *b, size_t n)
 {
     uint64_t other = 0;
@@ -76,7 +79,8 @@ DF_INLINE int64_t df_max_i64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The only control-flow macro: needs `deft_status st` and a label `done:` in scope. */
+/* Evaluates a call that returns a status, and goes to `done:` on failure. This is the only macro
+ * with control flow. It needs a variable `deft_status st` and a label `done:` in scope. */
 #define TRY(expr)                                                                                  \
     do {                                                                                           \
         st = (expr);                                                                               \

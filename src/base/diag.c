@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sentences are formatted aside and then copied, so that an argument may be the old sentence itself
- * ("kernel 3: <what was said before>").
+ * The sentences of failures. A sentence is formatted into a separate buffer and then copied, so
+ * that an argument may be the old sentence itself ("kernel 3: <old sentence>").
  */
 #include "base/diag.h"
 

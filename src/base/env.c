@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading of DEFT_* variables. An empty value counts as absent for flags and numbers.
+ * Reads DEFT_* variables. For flags and numbers, an empty value counts as unset.
  */
 #include "base/env.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Forks, for Linux: madvise(MADV_WIPEONFORK), since 4.14.
+ * fork.h for Linux. The page of a detector uses madvise(MADV_WIPEONFORK), which exists since Linux
+ * 4.14.
  */
 #include "base/fork.h"
 
@@ -8,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define PAGE_SIZE 4096 /* or what holds so much */
+#define PAGE_SIZE 4096 /* the kernel rounds up to its own page size */
 
 enum { MARK_CHILD = 0, MARK_PARENT = 1, MARK_BUSY = 2 };
 
@@ -83,7 +84,7 @@ bool df_fork_lock_take(df_fork_lock *l)
         l->is_held = true;
         return false;
     }
-    /* No thread of this process has come past the mark: who holds it is lost. */
+    /* No thread of this process has passed the detector yet, so a holder is a missing thread. */
     const bool was_held = pthread_mutex_trylock(&l->mutex) != 0;
     pthread_mutex_init(&l->mutex, NULL);
     pthread_mutex_lock(&l->mutex);

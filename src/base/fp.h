@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The floating-point environment. Kernels run with rounding to nearest, denormals kept and no
- * traps, whatever the caller has set; the caller finds its own state, exception flags included, as
- * it left it.
+ * The floating-point environment. Kernels always run with rounding to nearest, with denormals and
+ * without traps. After a run, the state of the caller is restored, including its exception flags.
  */
 #ifndef DF_BASE_FP_H
 #define DF_BASE_FP_H
@@ -14,10 +13,10 @@
 
 typedef unsigned df_fp_state;
 
-#define DF_FP_DEFAULT 0x1F80u /* all exceptions masked, to nearest, no flush to zero */
-#define DF_FP_FLAGS 0x3Fu
+#define DF_FP_DEFAULT 0x1F80u /* exceptions masked, rounding to nearest, no flush to zero */
+#define DF_FP_FLAGS 0x3Fu     /* the exception flags */
 
-/* Sets the default environment; returns what was there. */
+/* Sets the default environment. Returns the old one, which the caller passes to df_fp_leave. */
 DF_INLINE df_fp_state df_fp_enter(void)
 {
     const df_fp_state old = _mm_getcsr();

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * IEEE binary16 (f16) and bfloat16 (bf16) as bits: to f32, which is exact, and back, which rounds
- * to nearest even. Integer arithmetic but for one exact subtraction, so that the caller's rounding
- * mode and flushing of denormals change nothing; no branches, so that a loop over them vectorizes.
- * A NaN keeps its sign and the upper bits of its payload, and is quiet once it was converted to
- * f16, from f16, or to bf16.
+ * Conversions between f32 and the bits of IEEE binary16 (f16) or bfloat16 (bf16). Conversion to f32
+ * is exact; conversion from f32 rounds to nearest even. The code uses integer arithmetic and one
+ * exact subtraction, so the caller's rounding mode and flushing of denormals do not matter. It has
+ * no branches, so that loops vectorise. A NaN keeps its sign and the upper bits of its payload. It
+ * becomes quiet when it is converted to f16, from f16, or to bf16.
  */
 #ifndef DF_BASE_HALF_H
 #define DF_BASE_HALF_H
@@ -30,7 +30,7 @@ DF_INLINE float df_f32_of_bits(uint32_t bits)
 DF_INLINE float df_f32_of_f16(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = h & 0x7FFFu;
-    /* 2^-14 + rest 2^-24 less 2^-14: exact, and normal all the way */
+    /* 2^-14 + rest 2^-24, minus 2^-14: exact, and all intermediate values are normal */
     const float above = df_f32_of_bits(0x38800000u + (rest << 13)) - 0x1p-14f;
     const uint32_t small = df_f32_bits(above) & 0x7FFFFFFFu;
     const uint32_t normal = (rest << 13) + 0x38000000u;
@@ -43,9 +43,9 @@ DF_INLINE float df_f32_of_f16(uint16_t h)
 DF_INLINE uint16_t df_f16_of_f32(float f)
 {
     const uint32_t x = df_f32_bits(f), a = x & 0x7FFFFFFFu, sign = x >> 16 & 0x8000u;
-    /* Rounding up may carry into the exponent, up to infinity: the bits come out right. */
+    /* Rounding up may carry into the exponent, up to infinity. The resulting bits are correct. */
     const uint32_t normal = (a + 0xFFFu + (a >> 13 & 1) - 0x38000000u) >> 13;
-    /* Below 2^-14 steps are 2^-24; from a shift of 25 on the result is 0. */
+    /* Below 2^-14, adjacent values differ by 2^-24. From a shift of 25 on, the result is 0. */
     const uint32_t shift = a >> 23 > 101 ? 126 - (a >> 23) : 25;
     const uint32_t m = (a & 0x7FFFFFu) | 0x800000u;
     const uint32_t small =
@@ -67,8 +67,9 @@ DF_INLINE uint16_t df_bf16_of_f32(float f)
     return (uint16_t)((x & 0x7FFFFFFFu) > 0x7F800000u ? x >> 16 | 0x40u : rounded);
 }
 
-/* v rounded to odd: of the two f32 around a v that is none, the one whose last bit is 1. Rounded
- * once more, to a dtype of at most 22 bits, it gives what v gives (Boldo and Melquiond 2008). */
+/* v rounded to odd. If f32 cannot represent v, this is the neighbour whose last bit is 1. Rounding
+ * the result again, to a dtype of at most 22 bits of precision, gives the same as rounding v
+ * directly (Boldo and Melquiond 2008). */
 DF_INLINE float df_f32_odd_of_f64(double v)
 {
     uint64_t b;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * XXH3-128, compiled in from xxHash's header: no library is linked, and the hash of given bytes is
- * the same on every machine.
+ * XXH3-128, compiled from the header of xxHash, so that no library is linked. The hash of given
+ * bytes is the same on every machine.
  */
 #include "base/hash.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where things are told: rings, the queue of records, the life of a journal and forks.
+ * Logging to the journal: rings, the queue of records, opening and closing, and forks.
  */
 #include "base/journal.h"
 
@@ -28,9 +28,10 @@ static void wake(df_journal *j)
     if (!atomic_exchange_explicit(&j->is_awake, true, memory_order_acq_rel)) sem_post(&j->wake);
 }
 
-/* ---- the writer's thread ---- */
+/* ---- the writer thread ---- */
 
-/* It takes no signal: SIGXFSZ of a file that may not grow is an error of write there. */
+/* Starts the writer with all signals blocked. So a file that must not grow is an error of write,
+ * and not a signal SIGXFSZ. */
 static bool start(df_journal *j)
 {
     sigset_t all, before;
@@ -44,7 +45,8 @@ static bool start(df_journal *j)
     return false;
 }
 
-/* In a child: what waits is the parent's to write. Lost threads' rings stay as they are. */
+/* Discards all notes and records. In a child, the parent writes them. Rings of missing threads
+ * remain in the list. */
 static void forget(df_journal *j)
 {
     for (df_ring *r = atomic_load(&j->rings); r; r = atomic_load(&r->next)) {
@@ -73,7 +75,8 @@ static void check_fork(df_journal *j, bool writes)
 {
     if (DF_LIKELY(!df_fork_detector_seen(&j->mark))) return;
     forget(j);
-    /* The file here, not in the thread: from now on its name is known. A failure is told there. */
+    /* The file is begun here and not in the thread, because its name may be needed at once. The
+     * thread logs a failure. */
     if (writes && !atomic_load(&j->is_dead)) {
         (void)df_journal_file_next(&j->file);
         (void)start(j);
@@ -81,7 +84,7 @@ static void check_fork(df_journal *j, bool writes)
     df_fork_detector_done(&j->mark);
 }
 
-/* ---- life ---- */
+/* ---- opening and closing ---- */
 
 df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journal_options *o)
 {
@@ -98,7 +101,7 @@ df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journ
     if (!o->text_bytes) j->options.text_bytes = TEXT_BYTES;
     if (!o->input_bytes) j->options.input_bytes = INPUT_BYTES;
     snprintf(j->compiler, sizeof j->compiler, "%s", o->compiler);
-    sem_init(&j->wake, 0, 0); /* on Linux it only fills in a field */
+    sem_init(&j->wake, 0, 0); /* cannot fail on Linux, where it only sets a field */
     df_fork_detector_init(&j->mark);
     const bool has_file =
         df_journal_file_init(&j->file, o->dir, j->options.max_bytes, j->options.max_files) &&
@@ -110,8 +113,8 @@ df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journ
         (void)df_fail(o->problem, DEFT_E_IO, "trace_dir: no file in %.200s: %s; nothing is written",
                       o->dir, text);
     }
-    j->options.dir = NULL;     /* the caller's */
-    j->options.problem = NULL; /* and that, too */
+    j->options.dir = NULL;     /* borrowed for this call only */
+    j->options.problem = NULL; /* likewise */
     if (has_file && start(j)) return j;
     df_journal_close(&j);
     return NULL;
@@ -128,7 +131,7 @@ void df_journal_close(df_journal **out)
         sem_post(&j->wake);
         pthread_join(j->thread, NULL);
     }
-    forget(j); /* what was told while no writer was there */
+    forget(j); /* frees records that no writer has taken */
     for (df_ring *r = atomic_load(&j->rings), *next; r; r = next) {
         next = atomic_load(&r->next);
         df_mem_free(j->mem, r, sizeof *r);

@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The structured log: what a runtime did, as lines of JSON in files (docs/trace-format.md). It
- * exists only when somebody asked for it; who has none pays one test of a pointer.
+ * exists only when the program asked for it; without it, each log call is one test of a pointer.
+ * A line has one of two origins:
  *
- *   notes     small, of a fixed size (notes.def): into a ring of the thread that tells them, which
- *             never waits: a full ring drops the note and counts it
- *   records   texts of any length, told where something is slow anyway (a plan was made, a kernel
- *             compiled): an owned string into a bounded queue, dropped and counted when it is full
+ *   notes     are small and have a fixed size (notes.def). A thread appends them to its own ring
+ *             and never waits. When the ring is full, the note is dropped and counted.
+ *   records   are texts of any length, logged where something is slow in any case (a plan was
+ *             made, a kernel compiled). A record is a string in a bounded queue, which owns it.
+ *             When the queue is full, the record is dropped and counted.
  *
- *   context --note--> ring ---\
- *   context --note--> ring ----+--> writer thread --> deft-PID-START.jsonl, .1.jsonl, ...
- *   any thread --record--> queue --/
+ *   context    --note---> ring  ---\
+ *   context    --note---> ring  ----+--> writer thread --> deft-PID-START.jsonl, .1.jsonl, ...
+ *   any thread --record-> queue ---/
  *
- * The writer turns notes into text and names call sites; a plan is written before the first cut
- * that uses it. Lines are ordered by their t_ns, not by their place. What cannot be written (no
- * thread, a full disk) is told once under the log topic "error", and then no more is written; the
- * program goes on.
+ * The writer turns notes into text and call sites into names. A plan is written before the first
+ * cut that uses it. The member t_ns of a line gives its time; lines are not sorted by it. When
+ * nothing can be written (no thread, a full disk), that is logged once under the topic "error".
+ * Then nothing more is written, and the program continues.
  *
- * A forked child writes into files of its own, opened when it first tells something; what its
- * parent had not written yet is the parent's.
+ * A forked child writes to files of its own, which are opened when it first logs something. Notes
+ * and records from before the fork are written by the parent only.
  *
- * With DF_NO_JOURNAL (-Djournal=disabled) df_journal_on and df_ring_on are false and the rest is
- * compiled away.
+ * With DF_NO_JOURNAL (-Djournal=disabled), df_journal_on and df_ring_on are constantly false, so
+ * the compiler removes the calls.
  */
 #ifndef DF_BASE_JOURNAL_H
 #define DF_BASE_JOURNAL_H
@@ -31,24 +33,25 @@
 #include "base/log.h"
 #include "deft/status.h"
 
-#define DF_JOURNAL_SCHEMA 1 /* grows when a field is renamed, dropped or means something else */
+/* Must grow when a member is renamed, removed, or changes its meaning. */
+#define DF_JOURNAL_SCHEMA 1
 
 typedef struct df_journal df_journal;
 typedef struct df_ring df_ring;
 
 typedef struct df_journal_options {
-    const char *dir;      /* made when it is not there, with mode 0700 */
-    uint64_t max_bytes;   /* of one file; 0: 256 MiB */
-    uint64_t text_bytes;  /* of records that wait; 0: 64 MiB */
-    uint32_t max_files;   /* 0: 8; at least 2: the first is kept, since most plans stand there */
-    bool code;            /* records of kernels carry their code */
-    bool launches;        /* each launch is a note */
-    bool inputs;          /* what plans read when they first run is stored */
-    uint64_t input_bytes; /* of all of that; 0: 256 MiB */
-    const char *version;  /* of the library */
-    const char *compiler; /* and of code, for people */
-    uint32_t n_threads;
-    df_diag *problem; /* gets the sentence when there will be no log; may be NULL */
+    const char *dir;      /* created with mode 0700 when it does not exist */
+    uint64_t max_bytes;   /* bound on the size of one file; 0: 256 MiB */
+    uint64_t text_bytes;  /* bound on the size of queued records; 0: 64 MiB */
+    uint32_t max_files;   /* 0: 8; at least 2: the first file, with most plans, is never removed */
+    bool code;            /* whether records of kernels include the code */
+    bool launches;        /* whether each launch is a note */
+    bool inputs;          /* whether the inputs of a plan's first run are stored */
+    uint64_t input_bytes; /* bound on the size of all stored inputs; 0: 256 MiB */
+    const char *version;  /* version of the library; a static string */
+    const char *compiler; /* name of the code generator, for people; copied */
+    uint32_t n_threads;   /* threads of the runtime, for people */
+    df_diag *problem;     /* gets a sentence if there is no file; may be NULL; used during open */
 } df_journal_options;
 
 #ifdef DF_NO_JOURNAL
@@ -75,12 +78,15 @@ DF_INLINE bool df_ring_on(const df_ring *r)
 }
 #endif
 
-/* Opens the first file and starts the writer. NULL when either failed, told to log, which the
- * journal keeps, with its call sites. mem: any thread. */
+/* Opens the first file and starts the writer. Returns NULL when either fails, which is logged under
+ * the topic "error" of log. mem and log, with log->sites, must outlive the journal. Any thread may
+ * call mem. */
 df_journal *df_journal_open(const df_mem *mem, const df_log *log, const df_journal_options *o);
-/* Writes what is left. Its rings must have ended. NULL is fine. */
+/* Writes everything that was logged, and closes the files. All rings must have been ended before.
+ * *j may be NULL, and is NULL afterwards. */
 void df_journal_close(df_journal **j);
 
+/* The options of a journal; false when j is NULL. */
 bool df_journal_has_code(const df_journal *j);
 bool df_journal_has_launches(const df_journal *j);
 bool df_journal_has_inputs(const df_journal *j);
@@ -89,10 +95,11 @@ bool df_journal_has_inputs(const df_journal *j);
 
 #define DF_JOURNAL_FOLDER 64
 
-/* Opens the folder deft-PID-START.inputs, made for its owner alone when it is not there, for bytes
- * more of inputs, which are counted. Its name goes to name, and *fd is the caller's. A folder that
- * is another user's, or open to others, is refused. Failures: DEFT_E_LIMIT (too many bytes),
- * DEFT_E_IO. Any thread. */
+/* Opens the folder deft-PID-START.inputs to store `bytes` more bytes of inputs, and counts them. A
+ * missing folder is created with mode 0700. A folder of another user, or one that others may
+ * access, is refused. Writes the name of the folder to name. The caller must close *fd. Fails with
+ * DEFT_E_LIMIT when the bound on inputs is exceeded, or with DEFT_E_IO. Any thread may call
+ * this. */
 deft_status df_journal_folder(df_journal *j, df_diag *d, uint64_t bytes,
                               char name[DF_JOURNAL_FOLDER], int *fd);
 
@@ -105,7 +112,7 @@ typedef enum df_note {
     DF_N_NOTES
 } df_note;
 
-/* df_note_cut and so on: what df_ring_log takes for DF_NOTE_cut. */
+/* A struct per note: df_note_cut contains the values of DF_NOTE_cut, and so on. */
 #define F(type, name) uint64_t name;
 #define NOTE(id, fields)                                                                           \
     typedef struct df_note_##id {                                                                  \
@@ -115,15 +122,17 @@ typedef enum df_note {
 #undef NOTE
 #undef F
 
-/* Of one thread at a time. NULL when journal is, or there is no memory, which counts as a dropped
- * note. context: 0 for none. */
+/* Opens a ring, which one thread at a time may use. context is the serial number of a context, or 0
+ * for none. Returns NULL when j is NULL or memory runs out. The latter counts as a dropped note. */
 df_ring *df_ring_open(df_journal *j, uint32_t context);
-void df_ring_end(df_ring **r); /* the writer frees it; NULL is fine */
+/* Ends the use of a ring. The writer frees it later. *r may be NULL, and is NULL afterwards. */
+void df_ring_end(df_ring **r);
 
-/* values: the struct of that note. Never waits, takes no memory. */
+/* Appends a note with the current time. values points to the struct of that note. Never waits and
+ * never allocates memory. r must not be NULL. */
 void df_ring_log(df_ring *r, df_note note, const void *values) DF_COLD;
 
-/* A plan among those of a runtime: what number of which context. */
+/* The identifier of a plan within its runtime: plan `number` of a context. */
 DF_INLINE uint64_t df_plan_id(uint32_t context, uint32_t number)
 {
     return (uint64_t)context << 32 | number;
@@ -131,10 +140,13 @@ DF_INLINE uint64_t df_plan_id(uint32_t context, uint32_t number)
 
 /* ---- records ---- */
 
-/* Begins a record with its type, the time of now and the context (0: none). */
+/* Initialises s and begins a record with its type, the current time and the context, where 0 means
+ * none. The caller appends members with base/json.h, then calls df_record_end. */
 void df_record_begin(df_str *s, df_journal *j, const char *type, uint32_t context);
+/* Appends a member with the identifier of a plan, as df_plan_id returns it. */
 void df_record_plan(df_str *s, const char *key, uint64_t plan);
-/* Ends the record and hands it over; one that had no memory is counted as dropped. Any thread. */
+/* Ends the record and queues it. A record for which memory ran out is dropped and counted. Any
+ * thread may call this. */
 void df_record_end(DEFT_OWN df_str *s, df_journal *j);
 
 #endif

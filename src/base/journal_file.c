@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files of the journal, for Linux. A file is cut back to its last whole line when a write fails.
+ * Files of the journal, for Linux. When a write fails, the file is truncated to its last complete
+ * line.
  */
 #include "base/journal_file.h"
 
@@ -36,7 +37,7 @@ static void begin(df_journal_file *f)
     f->bytes = 0;
 }
 
-/* Makes dir, and the folders above it that are not there. */
+/* Creates dir, and the folders above it that are missing. */
 static bool make_dirs(const char *dir)
 {
     char path[PATH_MAX];
@@ -95,7 +96,7 @@ static int create(const df_journal_file *f)
     return openat(f->dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-/* The first one stays. */
+/* Removes the oldest file except number 0, when there are more than max_files. */
 static void remove_old(const df_journal_file *f)
 {
     char name[NAME];
@@ -113,7 +114,7 @@ bool df_journal_file_next(df_journal_file *f)
     }
     if (f->error) return false;
     f->fd = create(f);
-    /* Another runtime of this process began in the same microsecond. */
+    /* Another runtime of this process may have begun in the same microsecond. */
     for (int i = 0; f->fd < 0 && errno == EEXIST && f->part == 0 && i < TRIES; i++) {
         f->start_us++;
         f->fd = create(f);
@@ -146,7 +147,7 @@ static void write_all(df_journal_file *f, const char *text, size_t n)
     while (whole > 0 && text[whole - 1] != '\n') whole--;
     const off_t at = lseek(f->fd, 0, SEEK_CUR);
     if (at >= 0 && whole < done && ftruncate(f->fd, at - (off_t)(done - whole)) != 0)
-        return; /* a last line without its end is left: readers know that */
+        return; /* an incomplete last line remains; readers must expect one */
 }
 
 void df_journal_file_flush(df_journal_file *f)

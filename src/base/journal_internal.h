@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the journal: what journal.c, where things are told, and journal_write.c, where they
- * are written, share.
+ * The structures that journal.c, which logs, and journal_write.c, which writes files, share.
+ * Internal header of the journal.
  *
- * No lock: a ring has one thread that tells and one that writes, records and new rings are pushed
- * onto lists by one exchange, and only the writer takes anything away. So whatever moment a process
- * is forked at, a child finds lists that are whole.
+ * There is no lock. A ring has one thread that appends notes and one thread that writes them out.
+ * Records and new rings are pushed onto lists by one atomic exchange, and only the writer removes
+ * them. So the lists are consistent in a child, at whatever moment the process was forked.
  */
 #ifndef DF_BASE_JOURNAL_OWN_H
 #define DF_BASE_JOURNAL_OWN_H
@@ -18,7 +18,7 @@
 #include "base/journal_file.h"
 #include "base/site.h"
 
-#define DF_RING 2048 /* notes */
+#define DF_RING 2048 /* notes in a ring */
 
 enum {
 #define F(type, name) +1
@@ -26,28 +26,29 @@ enum {
 #include "base/notes.def"
 #undef NOTE
 #undef F
-    DF_NOTE_MOST = 18 /* fields */
+    DF_NOTE_MOST = 18 /* bound on the fields of a note */
 };
 #define NOTE(id, fields)                                                                           \
     _Static_assert((int)DF_NOTE_SIZE_##id <= (int)DF_NOTE_MOST, #id " has too many fields");
 #include "base/notes.def"
 #undef NOTE
 
+/* A note in a ring. */
 typedef struct df_told {
-    uint64_t ns;
-    uint32_t note;
+    uint64_t ns;   /* df_journal_now_ns when it was logged */
+    uint32_t note; /* df_note */
     uint64_t v[DF_NOTE_MOST];
 } df_told;
 
-/* Note i stands at at[i % DF_RING] while tail <= i < head. */
+/* Note i is at[i % DF_RING] while tail <= i < head. */
 struct df_ring {
     df_journal *journal;
     df_ring *_Atomic next;
     uint32_t context;
-    _Atomic bool ended; /* the last thing its thread did to it */
-    uint64_t seen;      /* the writer's: head when this round began */
-    bool is_last_round; /* the writer's */
-    char apart[64];     /* what two threads write shares no cache line */
+    _Atomic bool ended; /* set by df_ring_end; its thread then never uses the ring again */
+    uint64_t seen;      /* used by the writer: head when the current round began */
+    bool is_last_round; /* used by the writer: it had ended when the current round began */
+    char apart[64];     /* padding: fields that different threads write share no cache line */
     _Atomic uint64_t head, n_lost;
     char apart2[64];
     _Atomic uint64_t tail;
@@ -62,38 +63,40 @@ typedef struct df_record {
 
 enum { DF_SITE_NAMES_KEPT = 256, DF_SITE_JSON = 320 };
 
-/* Names of call sites, as JSON; of one round, since a library may be unloaded. */
+/* A cache of the names of call sites, as JSON. It is cleared in each round, because a library may
+ * be unloaded and its addresses used again. */
 typedef struct df_site_name {
-    uintptr_t site; /* 0: none */
-    uint32_t n;
+    uintptr_t site; /* 0 when the entry is empty */
+    uint32_t n;     /* length of text */
     char text[DF_SITE_JSON];
 } df_site_name;
 
 struct df_journal {
     const df_mem *mem;
     const df_log *log;
-    df_journal_options options; /* its strings are copies, or static */
-    char compiler[192];
+    df_journal_options options; /* dir and problem are NULL after df_journal_open */
+    char compiler[192];         /* copy of options.compiler */
     df_ring *_Atomic rings;
-    df_record *_Atomic records; /* the latest first */
-    _Atomic uint64_t record_bytes, n_lost_records;
-    _Atomic uint64_t n_lost_notes; /* of rings that are gone */
-    _Atomic uint64_t input_bytes;  /* stored so far */
-    _Atomic bool is_awake;         /* the writer has been called */
-    _Atomic bool stop, is_dead;    /* dead: nothing will be written any more */
+    df_record *_Atomic records;                    /* list, the latest first */
+    _Atomic uint64_t record_bytes, n_lost_records; /* size of queued records; dropped records */
+    _Atomic uint64_t n_lost_notes;                 /* dropped notes of rings that were freed */
+    _Atomic uint64_t input_bytes;                  /* size of stored inputs */
+    _Atomic bool is_awake;                         /* `wake` was posted */
+    _Atomic bool stop, is_dead; /* is_dead: after a failure, nothing more will be written */
     df_fork_detector mark;
-    bool has_thread, is_child;
+    bool has_thread, is_child; /* the writer thread exists; this process is a forked child */
     pthread_t thread;
     sem_t wake;
 
-    /* The writer's. */
+    /* Only the writer uses the following. */
     df_journal_file file;
     uint64_t told_lost_notes, told_lost_records, n_written;
     df_site_name names[DF_SITE_NAMES_KEPT];
 };
 
-/* The monotonic clock that dates notes and records, in ns. */
+/* The time of notes and records: the monotonic clock, in ns. */
 uint64_t df_journal_now_ns(void);
-void *df_journal_write(void *journal); /* the writer thread */
+/* The function of the writer thread. */
+void *df_journal_write(void *journal);
 
 #endif

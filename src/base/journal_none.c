@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * In place of the journal where the build has none (-Djournal=disabled).
+ * Replaces the journal in builds without it (-Djournal=disabled).
  */
 #include "base/journal.h"
 

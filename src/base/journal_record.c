@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The first members of each record of the structured log, and plan identifiers within records.
+ * The first members of each record of the structured log, and identifiers of plans in records.
  */
 #include <stdio.h>
 #include <time.h>

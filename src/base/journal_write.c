@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The writer: a thread that looks into the rings and the queue, more often the more it finds, and
- * writes lines.
+ * The writer: a thread that polls the rings and the queue and writes lines. It pauses between two
+ * rounds, shortly when it has found something, and longer and longer when not.
  *
- * A round first notes how far each ring is, then writes the records that wait, then the notes up to
- * there: a record was queued before the notes that speak of it, so that it also stands before them.
+ * A round first reads the head of each ring, then writes all queued records, then the notes up to
+ * these heads. A record is queued before any note that refers to it, so this order writes the
+ * record before the note.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ typedef enum field_type { TYPE_count, TYPE_flag, TYPE_word, TYPE_site, TYPE_plan
 enum { KEY = 32 };
 
 typedef struct field {
-    char key[KEY]; /* with what stands before the value; copied whole, which is quicker */
+    char key[KEY]; /* ',', the quoted name and ':'. All KEY bytes are copied, which is faster */
     uint8_t n, type;
 } field;
 
@@ -45,7 +46,7 @@ static const struct {
 
 /* ---- lines ---- */
 
-/* A line that is being made. It has room for every note: sites and words are cut to fit. */
+/* A line under construction. It has room for any note, because sites and words are truncated. */
 typedef struct line {
     char at[DF_NOTE_MOST * DF_SITE_TEXT * DF_JSON_MOST];
     size_t n;
@@ -65,7 +66,8 @@ static void put_key(line *l, const field *f)
     l->n += f->n;
 }
 
-/* Two digits at a time, from the end of 24 characters that are copied whole. */
+/* Appends a decimal number. Digits are produced in pairs from the end of 24 characters, all of
+ * which are then copied. */
 static void put_number(line *l, uint64_t n)
 {
     enum { MOST = 24 };
@@ -85,7 +87,8 @@ static void put_number(line *l, uint64_t n)
     l->n += MOST - at;
 }
 
-/* Of at most DF_SITE_TEXT bytes, quoted, into out, which holds DF_JSON_MOST times as many. */
+/* Writes text, of at most DF_SITE_TEXT bytes, as a JSON string to out. out needs DF_JSON_MOST times
+ * as many bytes. Returns the length. */
 static size_t quote(char *out, size_t room, const char *text)
 {
     const char *at = text, *const end = text + strlen(text);
@@ -178,7 +181,7 @@ static uint64_t now_ns(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* The first line of a file. */
+/* Writes the first line of a file. */
 static void put_process(df_journal *j)
 {
     df_str s;
@@ -213,7 +216,7 @@ static void put_line(df_journal *j, const char *text, size_t n)
     j->n_written++;
 }
 
-/* Told once. */
+/* Logs the first failure to write, once. */
 static void check_error(df_journal *j)
 {
     char why[128];
@@ -233,7 +236,7 @@ static uintptr_t read_site(const char *digits)
     return site;
 }
 
-/* The record with its call sites named. */
+/* Writes a record, with names in place of its call sites. */
 static void put_record(df_journal *j, const df_str *s, line *l)
 {
     df_str out;
@@ -254,7 +257,7 @@ static void put_record(df_journal *j, const df_str *s, line *l)
     df_str_finish(&out);
 }
 
-/* The first told first. */
+/* Reverses a list, so that the oldest record is the first. */
 static df_record *reverse(df_record *t)
 {
     df_record *first = NULL;
@@ -291,7 +294,8 @@ static bool put_ring(df_journal *j, df_ring *r, line *l)
     return any;
 }
 
-/* Those whose last notes are written; one that others may be put in front of waits. */
+/* Frees rings that have ended and whose notes are all written. If another thread is inserting a
+ * ring before such a ring, it is freed in a later round. */
 static void drop_ended(df_journal *j)
 {
     df_ring *before = NULL;
@@ -317,7 +321,7 @@ static uint64_t lost_notes(df_journal *j)
     return n;
 }
 
-/* How many were dropped so far. */
+/* Writes the numbers of written lines and of dropped notes and records so far. */
 static void put_totals(df_journal *j, const char *type, line *l)
 {
     put_head(l, type, now_ns(CLOCK_MONOTONIC));

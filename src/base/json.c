@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON: json.h.
+ * Writes JSON: json.h.
  */
 #include "base/json.h"
 
@@ -8,8 +8,8 @@
 
 /* ---- characters ---- */
 
-/* The length of the character of UTF-8 at p, 0 when there is none: not overlong, no surrogate, at
- * most U+10FFFF. */
+/* The length of the UTF-8 character at p; 0 when the bytes are not valid UTF-8. A valid character
+ * is not overlong, is no surrogate, and is at most U+10FFFF. */
 static size_t character(const unsigned char *p, size_t n)
 {
     const unsigned char a = p[0];

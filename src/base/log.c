@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Topics and the one place where a log line is formatted. Lines are cut at LINE_MAX_SIZE: the log
- * takes no memory, so that it also works when there is none.
+ * Topics, and the only function that formats log lines. Lines are truncated at LINE_MAX_SIZE,
+ * because the log allocates no memory. So it also works when memory has run out.
  */
 #include "base/log.h"
 
@@ -20,7 +20,7 @@ static const char *const topic_names[] = {
 _Static_assert(DF_LEN(topic_names) == DF_LOG_N_TOPICS, "a name for each topic");
 _Static_assert(DF_LOG_N_TOPICS < 32, "df_log.on has a bit for each topic");
 
-/* The bits that name stands for; 0 when it names nothing. */
+/* The set of topics that name means; 0 when there is no such name. */
 static uint32_t topic_bits(const char *name, size_t n)
 {
     if (n == 3 && memcmp(name, "all", 3) == 0) return (1u << DF_LOG_N_TOPICS) - 1;

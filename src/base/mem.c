@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The system allocator behind df_mem. malloc gives 16-byte alignment on every ABI deft runs on,
- * which is what df_mem promises; larger alignments are the business of arenas and device buffers.
+ * The system allocator behind df_mem. malloc returns multiples of 16 on every supported ABI, as
+ * df_mem requires. Arenas and device buffers provide larger alignments.
  */
 #include "base/mem.h"
 

@@ -1,25 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one door to the system's allocator. Every structure of deft grows through a df_mem, so that
- * an application can supply its own allocator and tests can fail the n-th call.
+ * The only access to the system's allocator. Every structure of deft allocates through a df_mem, so
+ * that a program can supply its own allocator, and tests can make the n-th call fail.
  */
 #ifndef DF_BASE_MEM_H
 #define DF_BASE_MEM_H
 
 #include "base/compiler.h"
 
-/* resize(user, old, old_size, new_size): realloc semantics with sizes; new_size 0 frees and returns
- * NULL; NULL on failure, old untouched. Must be callable from any thread. Alignment 16. */
+/* resize(user, old, old_size, new_size) behaves like realloc, and also receives the old size. With
+ * old NULL it allocates. With new_size 0 it frees old and returns NULL. On failure it returns NULL
+ * and leaves old unchanged. Addresses are multiples of 16. Any thread may call it. */
 typedef struct df_mem {
     void *(*resize)(void *user, void *old, size_t old_size, size_t new_size);
     void *user;
 } df_mem;
 
-/* malloc, realloc and free. Static, immutable. */
+/* malloc, realloc and free. */
 extern const df_mem df_mem_system;
 
-void *df_mem_alloc(const df_mem *mem, size_t size);        /* NULL on failure; size > 0 */
-void *df_mem_zalloc(const df_mem *mem, size_t size);       /* the same, zeroed */
-void df_mem_free(const df_mem *mem, void *p, size_t size); /* p may be NULL */
+/* Returns size > 0 bytes, or NULL on failure. */
+void *df_mem_alloc(const df_mem *mem, size_t size);
+/* The same, zeroed. */
+void *df_mem_zalloc(const df_mem *mem, size_t size);
+/* Frees p, which was allocated with that size. p may be NULL. */
+void df_mem_free(const df_mem *mem, void *p, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See replace.h. The name of the file is found by following links one at a time, because the last
- * of them may name a file that does not exist yet, which realpath does not accept.
+ * Replacing files: replace.h. Links are followed one at a time, because the last of them may name a
+ * file that does not exist yet, which realpath does not accept.
  */
 #include "base/replace.h"
 
@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_LINKS 40 /* as Linux has it */
+#define MAX_LINKS 40 /* the limit of Linux */
 #define MAX_LINK_TEXT 4096
-/* More than enough for what crashed processes that had our number have left. */
+/* Bound on names that are tried. Crashed processes with the same number may have left some. */
 #define MAX_TEMPORARY 100
 
 static bool refuse(df_replace *r, const char *call)
@@ -36,7 +36,7 @@ static bool set_path(df_replace *r, const char *folder, size_t n_folder, const c
     return true;
 }
 
-/* Follows the link at r->path once, whose text `to` has room for. */
+/* Replaces r->path, which is a link, by its target. `to` has MAX_LINK_TEXT bytes. */
 static bool follow_one(df_replace *r, char *to)
 {
     const ssize_t n = readlink(r->path, to, MAX_LINK_TEXT);
@@ -51,7 +51,8 @@ static bool follow_one(df_replace *r, char *to)
     return set_path(r, r->path, n_folder, to);
 }
 
-/* Leaves r->path at the end of all links. *exists: info is of the file there. */
+/* Follows all links from r->path. *exists says whether there is a file, which info then
+ * describes. */
 static bool follow(df_replace *r, struct stat *info, bool *exists)
 {
     char *to = NULL;
@@ -76,7 +77,7 @@ done:
     return ok;
 }
 
-/* Nobody but us can open the temporary file yet. */
+/* Sets the permissions of the temporary file, which only its owner could open until then. */
 static bool take_over(df_replace *r, const struct stat *before)
 {
     struct stat now;
@@ -87,7 +88,7 @@ static bool take_over(df_replace *r, const struct stat *before)
     const bool keeps_group =
         keeps_both || now.st_gid == before->st_gid || fchown(r->fd, (uid_t)-1, before->st_gid) == 0;
     if (!keeps_both) mode &= 01777;
-    /* What the old group could do, ours may do only where everybody could. */
+    /* The group is another one, so it gets only those permissions that everybody had. */
     if (!keeps_group) mode &= ~(mode_t)070 | (mode & 07) << 3;
     return fchmod(r->fd, mode) == 0 || refuse(r, "fchmod");
 }
@@ -129,7 +130,7 @@ bool df_replace_commit(df_replace *r)
     while (rc && errno == EINTR);
     if (rc) return refuse(r, "fsync");
     if (rename(r->temporary, r->path) != 0) return refuse(r, "rename");
-    (void)close(r->fd); /* what could fail was told by fsync */
+    (void)close(r->fd); /* fsync has reported all errors */
     r->fd = -1;
     return true;
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of call sites, and call sites as text. Modules and exported names are what the dynamic
- * loader knows at no cost; files and lines come from the resolver.
+ * Names of call sites, and call sites as text. The dynamic loader gives modules and exported names
+ * at no cost; files and lines come from the resolver.
  *
- * Names live in a table of words with open addressing, found by what they are made of: two names
- * are one when kind, parts and text are equal. Nothing of it is ever removed, so that a site stays
- * good for whoever holds it.
+ * A hash table with open addressing finds names by their contents. Two names are the same when
+ * kind, parts and text are equal. Names are never removed, so that a site remains valid.
  */
 #include "base/site.h"
 
@@ -21,22 +20,22 @@ typedef enum kind { LINE, LABEL, WITHIN } kind;
 
 typedef struct name {
     uint64_t hash;
-    uintptr_t a, b; /* LINE: the line, 0; LABEL: the outer label, 0; WITHIN: site, label */
+    uintptr_t a, b; /* LINE: the line and 0; LABEL: the outer label and 0; WITHIN: site, label */
     kind kind;
-    char text[]; /* LINE: file; LABEL: its own; else "" */
+    char text[]; /* LINE: the file; LABEL: the label; else "" */
 } name;
 
 struct df_sites {
     const df_mem *mem;
-    df_fork_lock lock; /* all below */
+    df_fork_lock lock; /* protects everything below */
     df_arena arena;
     DF_VEC(name *) names;
-    uint32_t *slot; /* number of a name plus 1, or 0 */
+    uint32_t *slot; /* hash table: index of a name + 1, or 0 */
     uint32_t n_slots;
     df_resolver_open open;
     void *user;
     df_resolver resolver;
-    bool asked; /* for a resolver */
+    bool asked; /* the resolver was opened, or opening it failed */
 };
 
 void df_resolver_close(df_resolver *r)
@@ -75,7 +74,7 @@ void df_sites_destroy(df_sites **ps)
 static void lock(df_sites *s)
 {
     if (!df_fork_lock_take(&s->lock)) return;
-    /* A lost thread was at it: what it leaves is not looked at again. */
+    /* A missing thread was changing the state, so the old state is not read again. */
     df_arena_init(&s->arena, s->mem);
     memset(&s->names, 0, sizeof s->names);
     s->slot = NULL;
@@ -109,7 +108,8 @@ static void put_slot(df_sites *s, uint32_t number)
     s->slot[i] = number + 1;
 }
 
-/* Half of the slots stay empty. */
+/* Makes room for one more name, such that at least half of the cells remain empty. Returns false
+ * when memory or names run out. */
 static bool make_room(df_sites *s)
 {
     if (s->names.n >= DF_SITE_NAMES || !df_vec_reserve(s->mem, &s->names, 1)) return false;
@@ -160,7 +160,7 @@ static const char *base_name(const char *path)
     return slash ? slash + 1 : path;
 }
 
-/* The length of what is kept of text: whole characters of UTF-8. */
+/* The number of bytes of text that are kept. It ends at a complete UTF-8 character. */
 static size_t cut(const char *text)
 {
     size_t n = strnlen(text, DF_LABEL_TEXT);
@@ -179,7 +179,7 @@ uintptr_t df_sites_label(df_sites *s, uintptr_t outer, const char *label)
     return intern(s, LABEL, outer, 0, label, cut(label));
 }
 
-/* NULL: not a name, or one of before a fork that lost them. */
+/* The name of a site. NULL when site is not a name, or when the name was discarded after a fork. */
 static const name *name_of(const df_sites *s, uintptr_t site)
 {
     const uintptr_t number = site & ~DF_SITE_NAMED;
@@ -204,10 +204,10 @@ uintptr_t df_sites_within(df_sites *s, uintptr_t site, uintptr_t label)
 
 typedef struct line {
     char *at;
-    size_t room; /* with the NUL */
+    size_t room; /* bytes, with the NUL */
 } line;
 
-/* What would end the line, or colour it, is none of the text. */
+/* Control characters could end or colour a line of the log, so they are replaced. */
 static void put_text(line *l, const char *text)
 {
     for (; *text && l->room > 1; text++, l->room--)
@@ -245,7 +245,7 @@ static bool resolve(df_sites *s, uintptr_t site, df_source_line *out)
         if (!s->open || !s->open(s->user, &s->resolver))
             memset(&s->resolver, 0, sizeof s->resolver);
     }
-    /* The call, not what comes after it. */
+    /* The address before the return address is in the call itself. */
     return s->resolver.find && s->resolver.find(s->resolver.self, site - 1, out);
 }
 
@@ -266,7 +266,7 @@ static void put_address(line *l, df_sites *s, uintptr_t site)
     }
 }
 
-/* Outer ones first. */
+/* Appends the labels, outermost first. */
 static void put_labels(line *l, const df_sites *s, uintptr_t label)
 {
     enum { MOST = 64 };

@@ -1,82 +1,95 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Call sites: where the user's program called. A site is one word, and never part of an identity:
+ * Call sites: the places where the program called the library. A site is one word, and never part
+ * of an identity. Its value is one of:
  *
- *   0                  unknown: "the start"
- *   a return address   lies just behind the call; module+offset says where, and a resolver (the
- *                      plug-in deft-sites) may know function, file and line
- *   a name             DF_SITE_NAMED and a number in a df_sites: a line that a binding told of, or
- *                      a site within labels. Addresses of programs have that bit clear.
+ *   0                  An unknown site. Its text is "the start".
+ *   a return address   The address after the call. Its text has module and offset. A resolver (the
+ *                      plug-in deft-sites) may find function, file and line.
+ *   a name             DF_SITE_NAMED plus a number in a df_sites. A name is a line that a binding
+ *                      has passed, or a site within labels. Addresses never have that bit.
  *
- * Names are kept once and as long as the df_sites, which belongs to a runtime: plans and events
- * hold sites, and outlive contexts.
+ * Each name is stored once. It lives as long as the df_sites, which belongs to a runtime, because
+ * plans and events contain sites and outlive contexts.
  */
 #ifndef DF_BASE_SITE_H
 #define DF_BASE_SITE_H
 
 #include "base/mem.h"
 
-#define DF_SITE_TEXT 256
+#define DF_SITE_TEXT 256 /* bytes for the text of a site */
 #define DF_SITE_NAMED ((uintptr_t)1 << 63)
 
 /* ---- resolvers ---- */
 
 typedef struct df_source_line {
-    char file[64]; /* without folders; cut to fit */
+    char file[64]; /* without folders; truncated to fit */
     char function[80];
     uint32_t line;
 } df_source_line;
 
-/* Filled in by a plug-in. The df_sites that asks does so from one thread at a time. */
+/* Finds source lines. A plug-in fills this in. A df_sites calls it from one thread at a time. */
 typedef struct df_resolver {
-    void *self;
-    void *library; /* closed with dlclose, last; may be NULL */
-    /* Where the code at address was written, the innermost inlined function; false: not known. Any
-     * address may be asked for. Prints nothing, starts nothing, asks no network. */
+    void *self;    /* passed to both functions */
+    void *library; /* passed to dlclose at the end; may be NULL */
+    /* Finds the source line of the code at any address, and the innermost function that was inlined
+     * there. Returns false when they are not known. Must not print, start processes or use the
+     * network. */
     bool (*find)(void *self, uintptr_t address, df_source_line *out);
     void (*destroy)(void *self);
 } df_resolver;
 
-void df_resolver_close(df_resolver *r); /* of zeros: nothing happens; leaves zeros */
+/* Destroys a resolver and sets *r to zeros. Does nothing when *r is zeros. */
+void df_resolver_close(df_resolver *r);
 
-/* What the plug-in may use of the host. */
+/* The services of the host for a plug-in. */
 typedef struct df_sites_host {
-    uint32_t size;
-    const char *build_id; /* must equal the plug-in's */
+    uint32_t size;        /* sizeof of this struct in the host */
+    const char *build_id; /* must equal that of the plug-in */
     const df_mem *mem;
 } df_sites_host;
 
-/* The one symbol of a resolver plug-in. false: refused, or no memory. */
+/* The only symbol of a resolver plug-in. Returns false when it refuses the host, or when memory
+ * runs out. */
 typedef bool (*df_plugin_sites_fn)(const df_sites_host *host, df_resolver *out);
 #define DF_PLUGIN_SITES_SYMBOL "df_plugin_sites"
 
 /* ---- names ---- */
 
-/* Any thread; a forked child may go on using its own. */
+/* The names of call sites of a runtime. Any thread may use it, and so may a forked child. */
 typedef struct df_sites df_sites;
 
-/* Makes the resolver: called once, when the first address is to be text; false: there is none. */
+/* Opens the resolver. It is called once, when the text of an address is first needed. Returns false
+ * when there is no resolver. */
 typedef bool (*df_resolver_open)(void *user, df_resolver *out);
 
-/* open NULL: no resolver. NULL without memory. */
+/* Returns NULL when memory runs out. open may be NULL when there is no resolver. */
 df_sites *df_sites_create(const df_mem *mem, df_resolver_open open, void *user);
 void df_sites_destroy(df_sites **s);
 
-#define DF_SITE_NAMES (1u << 16) /* at most */
-#define DF_LABEL_TEXT 63         /* bytes of a file's name or label that are kept */
+#define DF_SITE_NAMES (1u << 16) /* bound on the number of names */
+#define DF_LABEL_TEXT 63         /* bytes that are kept of a file name or a label */
 
-/* Line `line` of file, of which what stands behind the last slash is copied. 0 when there is no
- * memory or no room. */
+/* The site of a line in a file. The part of file after the last slash is copied. Returns 0 when
+ * memory or names run out. */
 uintptr_t df_sites_line(df_sites *s, const char *file, int line);
-/* The label `name`, copied, within the label `outer` (0: none). 0 as above. */
+/* The label `name`, which is copied, within the label `outer`, where 0 means no outer label.
+ * Returns 0 when memory or names run out. */
 uintptr_t df_sites_label(df_sites *s, uintptr_t outer, const char *name);
-/* site within label; site itself when it is 0 or within labels already, and as above. */
+/* The site within a label. Returns site itself when it is 0, when it is within labels already, or
+ * when memory or names run out. */
 uintptr_t df_sites_within(df_sites *s, uintptr_t site, uintptr_t label);
 
-/* "mlp.c:41 (train_step)"; where no line is known "heat+0x1f3", and where the dynamic symbol table
- * has a name for it, as in libraries and programs linked with -rdynamic, "sim.so+0x1f3
- * (advance+0x21)". "train.py:7" for a binding's line; " in encoder/attention" behind each that is
- * within labels. Written into buf, which is returned. s NULL: without resolver and names. */
+/* Writes the text of a site into buf, of n bytes, and returns buf. The text is one of:
+ *
+ *   mlp.c:41 (train_step)          an address whose line is known
+ *   sim.so+0x1f3 (advance+0x21)    an address whose function is in the dynamic symbol table, as in
+ *                                  libraries and in programs linked with -rdynamic
+ *   heat+0x1f3                     any other address
+ *   train.py:7                     a line that a binding has passed
+ *
+ * A site within labels has " in encoder/attention" appended. With s NULL there are neither a
+ * resolver nor names. */
 const char *df_site_text(df_sites *s, uintptr_t site, char *buf, size_t n);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sizes that buffers come in: multiples of 64 up to 512 bytes, then eight between a power of two
- * and the next, so that memory of one buffer serves others of about its size. What a plan says it
- * takes (fuser/plan.h) is what the allocator gives it.
+ * The sizes of buffers: multiples of 64 up to 512 bytes, then eight sizes per power of two. So the
+ * memory of one buffer can be reused for others of nearly its size. The sizes in a plan
+ * (fuser/plan.h) are therefore those that the allocator uses.
  */
 #ifndef DF_BASE_SIZE_CLASS_H
 #define DF_BASE_SIZE_CLASS_H
@@ -13,7 +13,7 @@
 
 #define DF_SIZE_CLASS_ALIGN 64u
 
-/* The number of the class that bytes fall into, and its size. */
+/* Returns the index of the smallest class of at least `bytes` bytes, and stores its size. */
 DF_INLINE uint32_t df_size_class(uint64_t bytes, uint64_t *size)
 {
     if (bytes <= 8 * DF_SIZE_CLASS_ALIGN) {
@@ -27,7 +27,8 @@ DF_INLINE uint32_t df_size_class(uint64_t bytes, uint64_t *size)
     return 8 + (high - 9) * 8 + eighth;
 }
 
-/* Of a buffer of so many bytes; 0: there is none. */
+/* The size of the class for a buffer of that many bytes; 0 when bytes <= 0, where no buffer is
+ * needed. */
 DF_INLINE int64_t df_buffer_bytes(int64_t bytes)
 {
     uint64_t size = 0;
@@ -35,7 +36,7 @@ DF_INLINE int64_t df_buffer_bytes(int64_t bytes)
     return (int64_t)size;
 }
 
-/* The largest size that is not above bytes; 0: none. */
+/* The largest size of a class that is at most bytes; 0 when there is none. */
 DF_INLINE uint64_t df_size_class_within(uint64_t bytes)
 {
     if (bytes <= 8 * DF_SIZE_CLASS_ALIGN) return bytes / DF_SIZE_CLASS_ALIGN * DF_SIZE_CLASS_ALIGN;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One sentence per status code. No default: the compiler names a code without one.
+ * One sentence per status code. The switch has no default, so the compiler reports a missing code.
  */
 #include "deft/status.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The string builder: doubling, always NUL-terminated once something was appended.
+ * The string builder. Its memory grows by doubling. The text is NUL-terminated as soon as something
+ * was appended.
  */
 #include "base/str.h"
 
@@ -8,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Room for n more characters and the NUL. */
+/* Makes room for n more characters and the NUL. */
 static bool reserve(df_str *s, size_t n)
 {
     if (!s->ok) return false;
@@ -69,7 +70,7 @@ void df_str_fmt(df_str *s, const char *fmt, ...)
     } else if ((size_t)n < room) {
         s->n += (size_t)n;
     } else {
-        s->at[s->n] = '\0'; /* the cut attempt must not stay when growth fails */
+        s->at[s->n] = '\0'; /* removes the truncated text when growth fails */
         if (reserve(s, (size_t)n)) {
             (void)vsnprintf(s->at + s->n, (size_t)n + 1, fmt, again);
             s->n += (size_t)n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A string builder. Failure is sticky: after one failed growth all appends do nothing and ok is
- * false, so callers check once at the end.
+ * A string builder. After a failed allocation `ok` is false and all further appends do nothing, so
+ * callers check `ok` once, at the end.
  */
 #ifndef DF_BASE_STR_H
 #define DF_BASE_STR_H
@@ -9,10 +9,10 @@
 #include "base/mem.h"
 
 typedef struct df_str {
-    const df_mem *mem;
-    char *at; /* always ends with NUL once anything was appended; NULL before */
-    size_t n, cap;
-    bool ok;
+    const df_mem *mem; /* borrowed */
+    char *at;          /* NUL-terminated; NULL until something is appended */
+    size_t n, cap;     /* length without the NUL; capacity in bytes */
+    bool ok;           /* false after memory ran out */
 } df_str;
 
 void df_str_init(df_str *s, const df_mem *mem);

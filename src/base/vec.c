@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growth of the arrays that DF_VEC declares: doubling, at least 64 bytes, so that n pushes cost
- * O(n) and small arrays cost one allocation.
+ * Growth of the arrays that DF_VEC declares. Capacity doubles and is at least 64 bytes, so n pushes
+ * cost O(n) and a small array costs one allocation.
  */
 #include "base/vec.h"
 
@@ -19,7 +19,7 @@ bool df_vec_grow(const df_mem *mem, void **at, size_t n, size_t *cap, size_t ele
         if (__builtin_mul_overflow(want, elem, &bytes)) return false;
     }
 
-    /* *at is really a T *: copied as bytes, so that no access goes through the wrong pointer type.
+    /* The pointer *at has another type, T *. So it is copied as bytes and never accessed as void *.
      */
     void *old;
     memcpy(&old, at, sizeof old);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Growable arrays as plain structs: { T *at; size_t n, cap; }. DF_VEC(T) declares one,
- * df_vec_push appends. Memory comes from the df_mem given at each growth.
+ * Growable arrays as plain structs: { T *at; size_t n, cap; }. DF_VEC(T) declares one; zeros are an
+ * empty array. Every call must pass the same df_mem.
  */
 #ifndef DF_BASE_VEC_H
 #define DF_BASE_VEC_H
@@ -14,15 +14,16 @@
         size_t n, cap;                                                                             \
     }
 
-/* Makes room for n_more elements of elem bytes. false when memory is short, nothing changed. */
+/* Makes room for n_more elements of elem bytes after the first n. Returns false when memory runs
+ * out, and then changes nothing. Use df_vec_reserve. */
 bool df_vec_grow(const df_mem *mem, void **at, size_t n, size_t *cap, size_t elem, size_t n_more);
 
-/* true when v can take n_more elements. */
+/* Makes room for n_more elements. Evaluates to false when memory runs out. */
 #define df_vec_reserve(mem, v, n_more)                                                             \
     ((v)->cap - (v)->n >= (size_t)(n_more) ||                                                      \
      df_vec_grow((mem), (void **)&(v)->at, (v)->n, &(v)->cap, sizeof *(v)->at, (size_t)(n_more)))
 
-/* Appends; false when memory is short. */
+/* Appends an element. Evaluates to false when memory runs out. */
 #define df_vec_push(mem, v, value)                                                                 \
     (df_vec_reserve((mem), (v), 1) ? ((v)->at[(v)->n++] = (value), true) : false)
 
