@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of a sequence to itself: deft_attention, which keeps no weights of long sequences.
- * Where some of them are dropped it is made from products and a softmax, and the weights, [batch,
- * heads, time, time], are in memory. What must not be seen is minus infinity before the softmax,
- * and so has weight 0 and gradient 0.
+ * Self-attention. Without dropout it uses deft_attention, which does not keep the weights of long
+ * sequences in memory. With dropout it is composed of products and a softmax, and the weights, of
+ * shape [batch, heads, time, time], are in memory. Masked scores are set to minus infinity before
+ * the softmax, so their weights and gradients are 0.
  */
 #include "nn/nn.h"
 
@@ -37,7 +37,7 @@ static bool self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const ch
     return false;
 }
 
-/* Part k of [batch, time, 3, heads, size], as [batch, heads, time, size]. */
+/* Part k of a tensor [batch, time, 3, heads, size], as a view [batch, heads, time, size]. */
 static deft_tensor *part(deft_tensor *all, int64_t k)
 {
     const deft_range range[] = { deft_range_of(0, DEFT_END, 1), deft_range_of(0, DEFT_END, 1),
@@ -46,7 +46,7 @@ static deft_tensor *part(deft_tensor *all, int64_t k)
     return deft_permute(deft_slice_n(all, 3, range), order);
 }
 
-/* Softmax of scores [.., time, time], each row up to its own place. */
+/* The causal softmax of scores [.., time, time]: row i uses only the elements 0 .. i. */
 static deft_tensor *causal_softmax(deft_tensor *scores, int64_t time)
 {
     if (!scores) return NULL;
@@ -56,7 +56,7 @@ static deft_tensor *causal_softmax(deft_tensor *scores, int64_t time)
     return deft_softmax(deft_where(seen, scores, deft_const_f(cx, -INFINITY)), -1);
 }
 
-/* What the heads make of query, key and value, [batch, heads, time, size] each. */
+/* The result of all heads for query, key and value, each of shape [batch, heads, time, size]. */
 static deft_tensor *mix(const deft_nn_self_attention *l, deft_tensor *const part[3], int64_t time,
                         int64_t size)
 {
@@ -90,7 +90,7 @@ static deft_tensor *self_attention_call(const deft_nn_self_attention *l, deft_te
     return deft_nn_linear_call(&l->out, deft_reshape(deft_permute(mixed, back), s));
 }
 
-/* ---- as a user calls them: told as that line ---- */
+/* ---- public functions, with the line of their caller as call site ---- */
 
 bool deft_nn_self_attention_init(deft_nn_self_attention *l, deft_nn *nn, const char *name,
                                  int64_t width, int64_t n_heads, double drop)

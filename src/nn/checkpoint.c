@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A list as a file. Numbers are written, and read, through tensors that are made for it. A load is
- * a step, so that what fails after some tensors have been assigned takes them back; numbers are set
- * last, when nothing can fail any more.
+ * Saves a list to a file and loads it. Numbers are written and read as temporary tensors. A load is
+ * a step, so a failure undoes all assignments. Numbers are set last, after everything that can
+ * fail.
  */
 #include "nn/nn.h"
 
 typedef struct files {
     deft_named *list;
-    int64_t *numbers; /* of list, where entries are numbers */
+    int64_t *numbers; /* per entry of the deft_nn that is a number: its value in the file */
     size_t n, n_all;
 } files;
 
@@ -38,7 +38,7 @@ static void close_list(const deft_nn *nn, files *f)
     df_mem_free(nn->mem, f->numbers, f->n_all * sizeof *f->numbers);
 }
 
-/* Numbers get tensors of the innermost scope. */
+/* Fills f->list with the entries of a part. A number gets a tensor of the innermost scope. */
 static void fill_list(deft_nn *nn, deft_nn_part part, files *f)
 {
     const deft_shape single = { 0 };
@@ -107,7 +107,7 @@ static deft_status nn_load(deft_nn *nn, const char *path, deft_nn_part part)
     return st;
 }
 
-/* ---- as a user calls them: told as that line ---- */
+/* ---- public functions, with the line of their caller as call site ---- */
 
 deft_status deft_nn_save(deft_nn *nn, const char *path, deft_nn_part part)
 {

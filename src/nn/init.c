@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How tensors begin. Fans are PyTorch's: of [out, in, k...], in * k... and out * k....
+ * Initial values of tensors. Fans are those of PyTorch: a tensor of shape [out, in, k...] has the
+ * fans in * k... and out * k....
  */
 #include "nn/nn.h"
 
@@ -17,7 +18,7 @@ static fans fans_of(const deft_shape *s)
     return (fans){ (double)s->dim[1] * field, (double)s->dim[0] * field };
 }
 
-/* Of the distribution: what Kaiming and Xavier wish it to be; 0 when there is nothing to draw. */
+/* The standard deviation by Kaiming or Xavier. 0 when the tensor has no elements. */
 static double deviation(deft_init init, const deft_shape *s)
 {
     const fans f = fans_of(s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Layers. Numbers in them are marked as constants (deft/capture.h), so that a captured function may
- * call them.
+ * Layers. The numbers that they pass to calls are marked as constants (deft/capture.h), so that a
+ * captured function may call layers.
  */
 #include "nn/nn.h"
 
@@ -10,7 +10,7 @@
 
 /* ---- parameters ---- */
 
-/* One more below `name`. */
+/* Adds parameter `of` of a layer. The prefix `name` of the layer may be NULL or empty. */
 static deft_tensor *parameter(deft_nn *nn, const char *what, const char *name, const char *of,
                               deft_shape shape, deft_init init)
 {
@@ -31,7 +31,8 @@ static deft_shape matrix(int64_t rows, int64_t columns)
     return deft_shape_of(2, (const int64_t[]){ rows, columns });
 }
 
-/* The last axis has as many elements as the parameter's: else an error that names both. */
+/* Checks that the last axis of a tensor and of a parameter agree. Else records a mistake that names
+ * both. */
 static bool fits(const char *what, const deft_tensor *x, const deft_tensor *weight)
 {
     if (!x || !weight || deft_dim(x, -1) == deft_dim(weight, -1)) return true;
@@ -131,7 +132,7 @@ static deft_tensor *dropout_call(const deft_nn_dropout *l, deft_tensor *x)
     return deft_where(keep, deft_mul(x, scale), deft_const_f(cx, 0));
 }
 
-/* ---- as a user calls them: told as that line ---- */
+/* ---- public functions, with the line of their caller as call site ---- */
 
 bool deft_nn_linear_init(deft_nn_linear *l, deft_nn *nn, const char *name, int64_t in, int64_t out,
                          bool has_bias)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names and what stands under them. An entry is added whole or not at all: memory first, then the
- * tensor, which is made in a scope of its own, so that nothing but the list holds it.
+ * The entries of a list and their names. Either a complete entry is added or nothing. So memory is
+ * allocated first. Then the tensor is made in a scope of its own, so that only the list owns it.
  */
 #include "nn/nn.h"
 
@@ -18,7 +18,7 @@ const char *df_nn_text(const deft_tensor *t, char buf[DF_NN_TEXT])
     return buf;
 }
 
-/* ---- making and ending ---- */
+/* ---- creating and destroying ---- */
 
 static void entry_finish(const df_mem *mem, df_nn_entry *e)
 {
@@ -120,7 +120,8 @@ static const char *prefix(const deft_nn *nn)
     return nn->prefix.n ? nn->prefix.at : "";
 }
 
-/* The whole name and room for its entry. NULL, and an error. */
+/* Returns the full name, which the caller owns, and makes room for its entry. Returns NULL on
+ * failure and records a mistake, also when the name is in use. */
 static char *claim(deft_nn *nn, const char *what, const char *first, const char *middle,
                    const char *name)
 {
@@ -141,7 +142,8 @@ static char *claim(deft_nn *nn, const char *what, const char *first, const char 
     return NULL;
 }
 
-/* Kept, and computed unless a scope is open. NULL, and an error. */
+/* Makes a kept tensor. It is computed at once unless another scope is open. Returns NULL on failure
+ * and records a mistake. */
 static deft_tensor *make(deft_nn *nn, const char *what, const deft_shape *shape, deft_dtype dtype,
                          deft_init init)
 {
@@ -218,7 +220,7 @@ int64_t *df_nn_own_number(deft_nn *nn, const char *what, const char *first, cons
     return NULL;
 }
 
-/* ---- asking ---- */
+/* ---- properties ---- */
 
 deft_tensor *deft_nn_find(const deft_nn *nn, const char *name)
 {
@@ -295,7 +297,7 @@ deft_rng *deft_nn_rng(deft_nn *nn)
     return nn ? &nn->rng : NULL;
 }
 
-/* ---- as a user calls them: told as that line ---- */
+/* ---- public functions, with the line of their caller as call site ---- */
 
 deft_tensor *deft_nn_parameter(deft_nn *nn, const char *name, deft_shape shape, deft_init init)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Updates of all parameters of an optimizer, as elementwise records that share no value: the fuser
- * makes one launch of them. What changes from step to step (the rate, bias corrections) is computed
- * here in f64 and handed over as numbers, which are no part of a plan; computed on the device they
- * would be one more launch.
+ * Updates of the parameters of an optimizer. They are elementwise records that share no value, so
+ * the fuser makes one launch of them. Some numbers change from step to step: the rate and the bias
+ * corrections. They are computed here in f64 and passed as arguments, which do not change the plan.
+ * Computing them on the device would need one more launch.
  */
 #include "nn/nn.h"
 
@@ -11,17 +11,17 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an update needs for each parameter. */
+/* The states that an update may need for each parameter. */
 enum { MEAN, SQUARES, SUM, N_STATES };
 
 static const char *const state_names[N_STATES] = { "exp_avg", "exp_avg_sq", "grad_sum" };
 
 struct deft_optim {
     deft_nn *nn;
-    deft_optim_options opt; /* name is not kept */
-    size_t n;
-    deft_tensor **p, **state[N_STATES]; /* [n] each; a state NULL: not needed */
-    int64_t *steps;                     /* nn's */
+    deft_optim_options opt;             /* its name is NULL */
+    size_t n;                           /* number of parameters */
+    deft_tensor **p, **state[N_STATES]; /* n tensors each; NULL for a state that is not needed */
+    int64_t *steps;                     /* number of updates; nn owns it */
 };
 
 deft_optim_options deft_optim_defaults(deft_optim_kind kind)
@@ -34,7 +34,7 @@ deft_optim_options deft_optim_defaults(deft_optim_kind kind)
                                  .weight_decay = kind == DEFT_OPTIM_ADAMW ? 0.01 : 0 };
 }
 
-/* ---- making ---- */
+/* ---- creating ---- */
 
 static deft_status check_options(deft_ctx *cx, const deft_optim_options *o)
 {
@@ -77,7 +77,8 @@ static deft_tensor **tensors(deft_nn *nn, size_t n)
     return list;
 }
 
-/* A buffer of zeros for each parameter, under prefix, the state's name and the parameter's. */
+/* Adds a buffer of zeros for each parameter. Its name is the prefix, the name of the state and the
+ * name of the parameter. */
 static bool add_state(deft_optim *o, int state, const char *prefix)
 {
     deft_nn *const nn = o->nn;
@@ -182,21 +183,21 @@ void deft_optim_set_steps(deft_optim *o, int64_t steps)
 
 /* ---- updates ---- */
 
-/* The numbers that change from step to step. */
+/* The numbers that change from step to step. t is the number of the update, from 1. */
 typedef enum number {
     RATE,
-    KEEP,  /* ADAMW: of the parameter, by weight decay */
-    SCALE, /* rate * root / (1 - beta1^t), with root = sqrt(1 - beta2^t) */
+    KEEP,  /* for ADAMW: the factor 1 - rate * weight_decay of the parameter */
+    SCALE, /* rate * root / (1 - beta1^t), where root = sqrt(1 - beta2^t) */
     EPS,   /* eps * root */
     N_NUMBERS
 } number;
 
 typedef struct numbers {
-    deft_tensor *at[N_NUMBERS]; /* bare numbers; NULL: not needed */
-    deft_tensor *only_if;       /* bool []; NULL: always */
+    deft_tensor *at[N_NUMBERS]; /* bare numbers; NULL for those that are not needed */
+    deft_tensor *only_if;       /* a bool [] that decides whether to update; NULL: always */
 } numbers;
 
-/* Asked at each replay of a capture, too (layer.h). */
+/* A df_layer_number_fn, which each replay of a capture also calls (lazy/layer.h). */
 static double number_of(const void *user, uint32_t which, int64_t steps, double rate)
 {
     const deft_optim *const o = user;
@@ -277,7 +278,8 @@ static void update_adam(const deft_optim *o, size_t i, deft_tensor *g, const num
     put(k, p, deft_sub(from, deft_mul(deft_div(mean, root), k->at[SCALE])));
 }
 
-/* grads are those of o, as far as can be told; else an error with the parameter's name in it. */
+/* Checks that a step is open, and that each gradient has the dtype and shape of its parameter. A
+ * gradient may be NULL. Else records a mistake that has the index of the parameter. */
 static bool check(const deft_optim *o, const char *what, deft_tensor *const *grads)
 {
     deft_ctx *const cx = o->nn->cx;
@@ -335,7 +337,7 @@ static bool optim_accumulate(deft_optim *o, deft_tensor *const *grads, double we
 
 /* ---- clipping ---- */
 
-/* The sum of the squares of all elements; NULL when there is no gradient, or an error. */
+/* The sum of the squares of all elements. NULL when there is no gradient, or after a mistake. */
 static deft_tensor *squares(deft_tensor *const *grads, size_t n)
 {
     const deft_axes all = { .n = UINT32_MAX };
@@ -367,7 +369,7 @@ static bool clip_grad_norm(deft_tensor **grads, size_t n, double max_norm, deft_
     return df_mistakes(cx) == before;
 }
 
-/* ---- as a user calls them: told as that line ---- */
+/* ---- public functions, with the line of their caller as call site ---- */
 
 deft_status deft_optim_create(deft_nn *nn, const deft_optim_options *options, deft_optim **out)
 {
@@ -382,7 +384,7 @@ bool deft_optim_step(deft_optim *o, deft_tensor *const *grads, double rate)
 
 bool deft_optim_step_t(deft_optim *o, deft_tensor *const *grads, deft_tensor *rate)
 {
-    if (!o || !rate) return false; /* NULL: an error is pending */
+    if (!o || !rate) return false; /* a NULL rate is the result of an earlier mistake */
     DF_NN_RETURN(bool, o->nn->cx, optim_step(o, grads, rate, NULL));
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scale of the loss, as tensors on which the step itself decides.
+ * The scale of the loss. It is a tensor, and the step computes on the device whether to change it.
  */
 #include "nn/nn.h"
 
@@ -11,11 +11,11 @@
 #define LEAST 0x1p-24
 #define MOST 0x1p64
 
-enum { MOST_IN_A_ROW = 1 << 24 }; /* what f32 counts */
+enum { MOST_IN_A_ROW = 1 << 24 }; /* the greatest count that is exact in f32 */
 
 struct deft_scaler {
     deft_nn *nn;
-    deft_tensor *scale, *good; /* nn's; good: updates in a row */
+    deft_tensor *scale, *good; /* nn owns both; good: successful updates in a row */
     double interval;
 };
 
@@ -121,7 +121,7 @@ static bool update(const deft_scaler *s, deft_tensor *is_finite)
     return !df_step_has_mistake(cx);
 }
 
-/* ---- as a user calls them: told as that line ---- */
+/* ---- public functions, with the line of their caller as call site ---- */
 
 deft_status deft_scaler_create(deft_nn *nn, const deft_scaler_options *options, deft_scaler **out)
 {

@@ -12,7 +12,7 @@ double deft_schedule_warm_up(int64_t step, int64_t steps)
     return step < 0 ? 0 : (double)(step + 1) / (double)steps;
 }
 
-/* How much of `steps` has passed, in [0, 1]. */
+/* The fraction of `steps` that has passed, in [0, 1]. */
 static double passed(int64_t step, int64_t steps)
 {
     if (step >= steps) return 1;

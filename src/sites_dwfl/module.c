@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From an address to a file with debug information: module.h.
+ * Finds the file with debug information for an address: module.h.
  *
- * A program that is built anew while it runs would be given the lines of another. So the build id
- * of the file must be the one that lies in memory.
+ * A program may be rebuilt while it runs. Its file then has the lines of another program. So the
+ * build id of the file must equal the build id in memory.
  *
- * libdwfl's own search for separate debug information may ask servers (debuginfod). It is not used:
- * only /usr/lib/debug/.build-id, where Debian and others install it, is looked at.
+ * The search of libdwfl for separate debug information may contact servers (debuginfod), so it is
+ * not used. Only /usr/lib/debug/.build-id is searched, where Debian and others install such files.
  */
 #include "sites_dwfl/module.h"
 
@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- what is loaded ---- */
+/* ---- loaded modules ---- */
 
 static bool has(const struct dl_phdr_info *info, uintptr_t address)
 {
@@ -30,7 +30,7 @@ static bool has(const struct dl_phdr_info *info, uintptr_t address)
     return false;
 }
 
-/* The build id in n bytes of notes. */
+/* Copies the build id from n bytes of ELF notes and returns its size; 0 when there is none. */
 static size_t id_in(const char *at, size_t n, unsigned char *id)
 {
     ElfW(Nhdr) h;
@@ -145,7 +145,7 @@ Dwfl *df_module_open(const loaded *at)
     if (dwfl) {
         dwfl_report_begin(dwfl);
         m = dwfl_report_elf(dwfl, "module", at->path, fd, at->bias, true);
-        if (m) fd = -1; /* libdwfl's now */
+        if (m) fd = -1; /* libdwfl owns it */
         (void)dwfl_report_end(dwfl, NULL, NULL);
     }
     if (fd >= 0) close(fd);

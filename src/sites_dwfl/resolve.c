@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The plug-in deft-sites: addresses to function, file and line. base/site.h has the contract.
+ * The plug-in deft-sites finds function, file and line of an address. base/site.h has the contract.
  *
- * What is kept: a few modules, the least recently used one goes, and answers in a table by address.
- * When the process has unloaded a module all of it goes, since others may lie there now.
+ * The plug-in caches a few modules, of which the least recently used one is dropped. It also caches
+ * answers by address. When the process has unloaded a module, both caches are cleared, because
+ * another module may have the same addresses.
  *
- * The innermost inlined function is the answer, with one exception: what deft.hpp wraps was written
- * where the wrapper was called.
+ * The answer is the innermost inlined function, with one exception: for a wrapper in deft.hpp, it
+ * is the place where the wrapper was called.
  */
 #include <dwarf.h>
 #include <elfutils/libdw.h>
@@ -22,14 +23,14 @@ enum { MODULES = 16, ANSWERS = 256 };
 
 typedef struct module {
     uintptr_t bias;
-    char *path; /* NULL: unused */
-    Dwfl *dwfl; /* NULL: has no file to ask */
-    uint64_t used;
+    char *path;    /* owned; NULL when the entry is unused */
+    Dwfl *dwfl;    /* NULL when the module has no usable file */
+    uint64_t used; /* resolver.clock when it was used last */
 } module;
 
 typedef struct answer {
-    uintptr_t address; /* 0: none */
-    bool known;
+    uintptr_t address; /* 0 when the entry is unused */
+    bool known;        /* whether place is the answer; otherwise there is none */
     df_source_line place;
 } answer;
 
@@ -39,7 +40,7 @@ typedef struct resolver {
     uint64_t clock;
     module modules[MODULES];
     answer answers[ANSWERS];
-    loaded at; /* of the question at hand */
+    loaded at; /* the module of the current call */
 } resolver;
 
 static const char *base_name(const char *path)
@@ -66,7 +67,7 @@ static void forget(resolver *r)
     r->subs = r->at.subs;
 }
 
-/* That of r->at; NULL: has no file to ask. */
+/* The debug information of module r->at, or NULL when it has no usable file or memory runs out. */
 static Dwfl *dwfl_of(resolver *r)
 {
     module *m = NULL, *oldest = &r->modules[0];
@@ -90,7 +91,8 @@ static Dwfl *dwfl_of(resolver *r)
 
 /* ---- debug information ---- */
 
-/* The unit of address; not every compiler writes the index that libdwfl goes by. */
+/* The compilation unit of an address. libdwfl uses an index that not every compiler writes, so all
+ * units are searched if the index has no answer. */
 static Dwarf_Die *unit_of(Dwfl_Module *m, uintptr_t address, Dwarf_Addr *bias)
 {
     Dwarf_Die *unit = dwfl_module_addrdie(m, address, bias);
@@ -123,7 +125,8 @@ static bool number(Dwarf_Die *die, unsigned attribute, Dwarf_Word *out)
     return dwarf_attr(die, attribute, &a) && dwarf_formudata(&a, out) == 0;
 }
 
-/* From an inlined function to where it was called; false: that is not written down. */
+/* Sets file and line to the place where an inlined function was called. Returns false when the
+ * debug information does not contain it. */
 static bool to_caller(df_source_line *out, Dwarf_Die *unit, Dwarf_Die *inlined)
 {
     Dwarf_Files *files;
@@ -144,7 +147,8 @@ static bool is_wrapper(const df_source_line *p)
     return strcmp(p->file, "deft.hpp") == 0;
 }
 
-/* Function and, out of the wrappers, line. chain: the innermost function and all around it. */
+/* Sets the function. If it is a wrapper, also moves outwards to its caller. chain has n scopes: the
+ * innermost function first, then those around it. */
 static void walk_out(df_source_line *out, Dwarf_Die *unit, Dwarf_Die *chain, int n)
 {
     for (int i = 0; i < n; i++) {
@@ -163,7 +167,7 @@ static void put_function(df_source_line *out, Dwarf_Die *unit, Dwarf_Addr pc)
     int i = 0;
     while (i < n && !is_function(&scopes[i])) i++;
     if (i < n) {
-        /* Those behind it in scopes are around its definition, not around its call. */
+        /* The later elements of scopes are around its definition and not around its call. */
         const int n_chain = dwarf_getscopes_die(&scopes[i], &chain);
         if (n_chain > 0)
             walk_out(out, unit, chain, n_chain);
@@ -190,7 +194,7 @@ static bool look_up(resolver *r, uintptr_t address, df_source_line *out)
     return true;
 }
 
-/* ---- entry ---- */
+/* ---- the plug-in ---- */
 
 static bool find(void *self, uintptr_t address, df_source_line *out)
 {
