@@ -1,26 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loads and stores of w lanes through an access, in the loop body that df_gen describes (lane0,
+ * Loads and stores of w lanes through an access, for the vector that df_gen describes (lane0,
  * mask).
  *
- * Unit stride: one vector. Masked: llvm.masked.load and store where those are instructions
- * (AVX-512; AVX2 for 4- and 8-byte elements); LLVM would write one branch per lane elsewhere, so
- * there the active lanes are loaded through a stack buffer by a small loop, and stored in pieces of
- * half a vector, a quarter and so on. So are they where a masked store is a slow instruction. Only
- * tails are masked on such targets.
+ * With unit stride an access is one vector. If it is masked, there are three cases:
  *
- * Other strides: lane by lane, which costs the same or less than vgatherdps on Zen 5 and needs no
- * feature; masked ones are gathers where the target has them, else idle lanes repeat lane 0's
- * address (loads) or a scalar loop runs over the active lanes (stores).
+ * - Masked loads and stores are instructions (AVX-512; AVX2 for elements of 4 and 8 bytes). Then
+ *   llvm.masked.load and llvm.masked.store are used.
+ * - They are no instructions, and LLVM would write one branch per lane. Then a small loop copies
+ *   the active lanes to a stack buffer, from which they are loaded. Stores write half a vector, a
+ *   quarter and so on. Only tails are masked on such targets.
+ * - Masked stores are slow instructions. Then stores also write half vectors, quarters and so on.
  *
- * Inactive lanes read nothing and hold zeros or what the stack held; nothing that has an effect
- * looks at them.
+ * With other strides an unmasked access works lane by lane. On Zen 5 that costs no more than
+ * vgatherdps, and it needs no CPU feature. A masked load is a gather where the target has one. Else
+ * inactive lanes load from the address of lane 0. A masked store is a scalar loop over the active
+ * lanes.
+ *
+ * Inactive lanes hold zeros, lane 0's value or old contents of the stack. No instruction with an
+ * effect uses them.
  */
 #include "jit_llvm/gen.h"
 
 /* ---- tails without masks ---- */
 
-/* void df_copy(ptr to, ptr from, i64 n): bytes in order. */
+/* Writes the function df_copy(ptr to, ptr from, i64 n), which copies n bytes one by one. */
 static void make_copy_fn(df_gen *g)
 {
     LLVMTypeRef params[3] = { g->ptr, g->ptr, g->i64 };
@@ -101,8 +105,9 @@ static LLVMValueRef half_of(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n
                                   "");
 }
 
-/* The active lanes of v: where their number has a bit, so many are stored, and what follows are the
- * lanes above. All lanes may be active in masked loops alone, not in tails. */
+/* Stores the active lanes of v in pieces. For each bit of their number, from the highest down, it
+ * stores as many lanes as the bit counts and continues with the lanes above them. All w lanes can
+ * be active only in masked loops, not in tails. */
 static void store_pieces(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t size)
 {
     LLVMValueRef zero = df_gen_i64(g, 0);
@@ -137,7 +142,8 @@ void df_access_store_unit(df_gen *g, LLVMValueRef v, LLVMValueRef p, uint32_t si
 
 /* ---- other strides ---- */
 
-/* Only 512-bit machines gather and scatter under a mask at a price worth the code. */
+/* Whether a masked gather is used for elements of `size` bytes. Only on machines with 512-bit
+ * vectors is it fast enough to be worth its code. */
 static bool has_gather(const df_gen *g, uint32_t size)
 {
     return g->w > 1 && size >= 4 && g->t->mask_bytes;
@@ -153,7 +159,7 @@ static LLVMValueRef gather(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRe
     return df_gen_intrinsic(g, "llvm.masked.gather", types, 2, args, 4);
 }
 
-/* One scalar load per lane at p + bytes[lane]. */
+/* One scalar load per lane, at p + bytes[lane]. Inactive lanes load from lane 0's address. */
 static LLVMValueRef load_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef bytes,
                                uint32_t size)
 {
@@ -170,7 +176,7 @@ static LLVMValueRef load_lanes(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMVal
     return v;
 }
 
-/* Unmasked, constant step: addresses by addition. */
+/* Loads all lanes with one step between neighbours, so that addresses are computed by addition. */
 static LLVMValueRef load_strided(df_gen *g, LLVMTypeRef t, LLVMValueRef p, LLVMValueRef step,
                                  uint32_t size)
 {
@@ -203,7 +209,7 @@ static void store_strided(df_gen *g, LLVMValueRef v, LLVMValueRef p, LLVMValueRe
 
 /* ---- accesses ---- */
 
-/* bool: bytes in memory, bits in values. */
+/* A bool is a byte in memory and a bit (i1) in a register. These two functions convert. */
 static LLVMValueRef from_mem(df_gen *g, deft_dtype t, LLVMValueRef v)
 {
     if (t != DEFT_BOOL) return v;
@@ -225,9 +231,10 @@ static df_step step_of(const df_gen *g, uint32_t access)
     return g->vec_axis < 0 ? DF_STEP_ZERO : (df_step)a->step[g->vec_axis];
 }
 
-/* Rows of a column reduction lie far apart and are too many streams for the hardware's prefetchers:
- * 16384 rows of 1 KiB went from 0.22 to 0.09 ns per element, what fits in caches lost nothing. For
- * rows of updates see loops.c. Fetching past the end is harmless. */
+/* Prefetches what is `ahead` of p. The rows of a column reduction are far apart and are too many
+ * streams for the hardware's prefetchers. With prefetching, 16384 rows of 1 KiB take 0.09 instead
+ * of 0.22 ns per element, and rows that fit in caches take as long as without. kernel.c describes
+ * the rows of updates in place. Prefetching past the end of memory is harmless. */
 static void prefetch(df_gen *g, uint32_t access, LLVMValueRef p)
 {
     if (!g->prefetches || !g->acc[access].ahead) return;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is known of a kernel before its code is written: where each value is computed (gen.h,
- * "Values"), how many lanes vectors have, which masks are instructions. And the kernels that are
- * refused, with a sentence, rather than handed to a compiler that aborts on them.
+ * Decisions about a kernel before its code is written: where each value is computed (gen.h,
+ * "Values"), how many lanes vectors have, and which masks are instructions. The file also refuses
+ * kernels that LLVM could not compile, because LLVM aborts the process on those.
  *
- * Lanes. One count w for all vectors of a kernel: as many as the native vector has elements of the
- * width that most lane-wise instructions have, 4 or 8 bytes (kernels of bytes or
- * halves only: 1 or 2). f32 kernels
- * get 16 lanes on AVX-512, f64 and 64-bit integer kernels 8; a few i64 indices in an f32 kernel
- * take two registers each, a few floats in an f64 kernel half of one. A ROW kernel with a scan is
- * scalar (w = 1).
+ * Lanes. All vectors of a kernel have the same number of lanes, w. It is the number of elements in
+ * a native vector, for the element size that most instructions on lanes have: 4 or 8 bytes. Kernels
+ * without such instructions count elements of 2 bytes, or of 1 byte. With AVX-512, f32 kernels get
+ * 16 lanes, and f64 and 64-bit integer kernels get 8. A few i64 indices in an f32 kernel then take
+ * two registers each, and a few floats in an f64 kernel take half a register each. A ROW kernel
+ * with a scan is scalar (w = 1).
  */
 #include "jit_llvm/gen.h"
 
 enum {
-    COPY_BODY = 16, /* in rows and columns, shorter bodies overlap by themselves */
-    MAP_COPIES = 4,
-    WINDOW = 192, /* instructions that any machine overlaps by itself */
+    COPY_BODY = 16, /* instructions; the CPU overlaps shorter bodies of ROW and COL by itself */
+    MAP_COPIES = 4, /* most copies of a body that is not long and has no masked loop */
+    WINDOW = 192,   /* instructions that any CPU overlaps by itself */
 };
 
 /* ---- analysis ---- */
@@ -35,7 +35,7 @@ static uint8_t access_moves(const df_kernel *k, const df_access *a)
 {
     static const uint8_t of_role[] = { MOVES_OUTER, MOVES_RED, MOVES_INNER };
     if (a->kind == DF_ACCESS_SCRATCH) return MOVES_RED;
-    if (a->kind == DF_ACCESS_AT) return 0; /* the offset says it all */
+    if (a->kind == DF_ACCESS_AT) return 0; /* it depends on its offset, an operand, alone */
     uint8_t moves = 0;
     for (uint32_t x = 0; x < k->n_axes; x++) {
         const bool run = k->mode == DF_MODE_ROW && k->role[x] == DF_AXIS_RED && x + 1u < k->n_axes;
@@ -44,10 +44,10 @@ static uint8_t access_moves(const df_kernel *k, const df_access *a)
     return moves;
 }
 
-/* ---- loops ---- */
+/* ---- moves and levels ---- */
 
-/* same_as names but one of those that share memory: two loads and a store over them leave the
- * second load alone. */
+/* same_as names only one of the accesses that alias. So if a store aliases any access, every access
+ * may be written: of two loads that alias the store, the second may not be named anywhere. */
 bool df_gen_may_be_written(const df_gen *g, uint32_t access)
 {
     if (g->k->access[access].same_as != access) return true;
@@ -60,9 +60,10 @@ bool df_gen_may_be_written(const df_gen *g, uint32_t access)
     return false;
 }
 
-/* What may not be taken out of a LOOP though it looks the same in all iterations: what has an
- * effect, what reads memory that the loop writes, and offsets that may be good only where the loop
- * goes on. */
+/* Whether ins must stay inside a LOOP even if its operands are the same in all iterations. That
+ * holds for instructions with an effect and for loads from memory that the loop writes. If the loop
+ * may be left, it also holds for load_at: its offset may be valid only while the loop continues.
+ */
 static bool stays_inside(const df_gen *g, const df_ins *ins)
 {
     if (g->k->mode != DF_MODE_LOOP || ins->level != DF_LEVEL_ELEM) return false;
@@ -73,7 +74,7 @@ static bool stays_inside(const df_gen *g, const df_ins *ins)
     return reads && df_gen_may_be_written(g, (uint32_t)ins->imm);
 }
 
-/* What the proceed comes from, within an iteration. */
+/* Finds the instructions of an iteration that the predicate of the proceed depends on. */
 static void find_deciding(df_gen *g)
 {
     g->may_leave = false;
@@ -176,7 +177,7 @@ static bool masks_are_native(const df_gen *g)
     return g->t->mask_words && g->w > 1;
 }
 
-/* Whether ins divides by a number whose inverse is exact. */
+/* Whether ins divides by a number that facts know and whose inverse is exact. */
 static bool is_exact(const df_gen *g, const df_ins *ins)
 {
     const uint32_t slot = df_facts_useful_slot(g->k, ins);
@@ -184,8 +185,9 @@ static bool is_exact(const df_gen *g, const df_ins *ins)
            df_facts_is_exact_divisor((deft_dtype)ins->dtype, g->facts->num[slot]);
 }
 
-/* FAST, or where it changes no bit: lanes divided by one scalar are multiplied by its inverse,
- * taken where the scalar is. */
+/* Finds the scalars that lanes are divided by. Such a division becomes a multiplication by the
+ * inverse, which is computed next to the scalar. That is allowed in FAST kernels, and where it
+ * changes no bit. */
 static void find_inverses(df_gen *g)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -200,7 +202,8 @@ static void find_inverses(df_gen *g)
     }
 }
 
-/* One pass; whether something new was found. A state moves as its start and as its next does. */
+/* One pass over the instructions; returns whether it found anything new. A state of a LOOP depends
+ * on the axes that its initial value and its next value depend on. */
 static bool find_moves(df_gen *g)
 {
     bool is_new = false;
@@ -216,6 +219,7 @@ static bool find_moves(df_gen *g)
     return is_new;
 }
 
+/* The power of two for df_gen.multiple, from the facts. */
 static uint32_t find_multiple(const df_gen *g)
 {
     if (!g->facts || g->vec_axis < 0 || g->has_runs) return 1;
@@ -247,32 +251,41 @@ void df_gen_analyse(df_gen *g)
 
 /* ---- copies of loop bodies ----
  *
- * A body is mostly one chain of dependent instructions, and only so many fit the machine's window:
- * from some length on the next vector is not begun before this one is nearly done. So such bodies
- * are written for several neighbouring vectors at once, instruction by instruction (time per
- * element on Zen 5, 1 copy to 4: gelu, 36 instructions, 1 to 0.83; Black-Scholes, 139, 1 to 0.65;
- * Mandelbrot, 633, three copies: 1 to 0.45; four spilled). Half as many vectors again as there are
- * registers may be live: loads and the last uses fold into instructions.
+ * A body is mostly one chain of dependent instructions, and the CPU's instruction window holds a
+ * limited number of them. If a body is long, the CPU begins the next vector only when the current
+ * one is nearly done. So a long body is written for several neighbouring vectors at once,
+ * instruction by instruction. The live vectors may exceed the registers by half, because loads and
+ * last uses fold into other instructions. Time per element on Zen 5, where one copy takes 1:
+ *
+ *     body            instructions   copies   time
+ *     gelu                      36        4   0.83
+ *     Black-Scholes            139        4   0.65
+ *     Mandelbrot               633        3   0.45   (four copies spill)
  *
  * The body of a MAP kernel is copied even when it is short. Such a kernel waits for memory, and it
- * waits less when the loads of four neighbouring vectors come before their stores. x -= y on 8 MB
- * (Zen 3) took 1.12 times as long as the C loop with one copy, and takes 1.01 times as long with
- * four; relu(a x + b) of bf16 in caches takes 0.82 of the time it took.
+ * waits less when the loads of four neighbouring vectors come before their stores. With one copy,
+ * x -= y on 8 MB takes 1.12 times as long as the C loop (Zen 3); with four it takes 1.01 times as
+ * long. relu(a x + b) of bf16 in caches takes 0.82 of the time of one copy.
  *
- * An iteration of a LOOP waits for the one before, so that there even short bodies are copied, the
- * shorter the more, and nothing beyond the registers may be live. What fits the window is written
- * vector by vector, for which a copy needs no registers beyond its states' (x = r x (1 - x) for
- * 4096 f32: 4 copies 158 us per 1000 iterations, 8 119 us, 8 vector by vector 108 us, of which 105
- * are arithmetic).
+ * An iteration of a LOOP waits for the iteration before it. So even short bodies are copied; the
+ * shorter the body, the more copies. No more vectors may be live than there are registers. Copies
+ * that together fit the window are written vector by vector. Then a copy needs no registers but
+ * those of its states. Time of 1000 iterations of x = r x (1 - x) for 4096 f32, of which 105 us are
+ * arithmetic:
+ *
+ *     4 copies                     158 us
+ *     8 copies                     119 us
+ *     8 copies, vector by vector   108 us
  */
 
-/* Whether vectors of the marked body read operand s of i: a next names its state, no more. */
+/* Whether vectors of the marked body read operand s of i. A next does not read its first operand,
+ * which only names the state. */
 static bool is_read_here(const df_gen *g, uint32_t i, uint32_t s)
 {
     return df_gen_is_here(g, i, PLACE_BODY) && (g->k->ins[i].op != DF_K_next || s > 0);
 }
 
-/* Vectors that live at once in one copy of the marked body, in the order in which it is written. */
+/* The largest number of vectors that are live at once in one copy of the marked body. */
 static uint32_t most_live(df_gen *g)
 {
     uint32_t live = 0, most = 0;
@@ -294,7 +307,8 @@ static uint32_t most_live(df_gen *g)
     return most;
 }
 
-/* Code that comes lane by lane is long enough, and bound by the number of its loads. */
+/* Whether the marked body has instructions that are written lane by lane. Such a body is long
+ * enough without copies, and the number of its loads limits its speed. */
 static bool has_single_lanes(const df_gen *g)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -314,11 +328,12 @@ bool df_gen_goes_by_vector(const df_gen *g, uint32_t n)
     return n * df_gen_body_size(g) <= WINDOW;
 }
 
-/* live: vectors at once in one copy of the body. */
+/* The number of copies for the body of a LOOP. live: vectors that are live at once in one copy.
+ * regs: vector registers. */
 static uint32_t loop_copies(const df_gen *g, uint32_t live, uint32_t regs)
 {
-    uint32_t all = 0, kept = 0,
-             states = 0; /* for all copies; in each; of the kept those that move */
+    /* Vectors that all copies share, vectors that each copy keeps, and states that change. */
+    uint32_t all = 0, kept = 0, states = 0;
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
         const df_val *v = &g->val[i];
         states += g->k->ins[i].op == DF_K_next && v->place == PLACE_BODY;
@@ -345,7 +360,7 @@ uint32_t df_gen_copies(df_gen *g)
     const uint32_t live = most_live(g);
     if (g->k->mode == DF_MODE_LOOP) return loop_copies(g, live, regs);
     if (size < COPY_BODY && g->k->mode != DF_MODE_MAP) return 1;
-    /* Only masked loops may step by three vectors: the others cut with a power of two. */
+    /* Only masked loops may step by three vectors. Other loops are divided by a power of two. */
     uint32_t n = df_gen_one_loop(g) ? 3 : size < DF_LONG_BODY ? MAP_COPIES : 2;
     while (n > 1 && n * live > regs + regs / 2) n = n == 3 ? 2 : n / 2;
     return n;
@@ -386,7 +401,7 @@ static deft_status check_ins(const df_gen *g, uint32_t i)
     return DEFT_OK;
 }
 
-/* States: one next for each carry, and all within the one loop. */
+/* Checks that each carry has one next, and that both are in the one loop of a LOOP kernel. */
 static deft_status check_loop(const df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];

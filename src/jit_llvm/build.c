@@ -9,7 +9,7 @@
 
 /* ---- types and constants ---- */
 
-/* The integer type of so many bits. */
+/* The integer type of `bits` bits, which are 8, 16, 32 or 64. */
 static LLVMTypeRef int_of(const df_gen *g, uint32_t bits)
 {
     return bits == 8 ? g->i8 : bits == 16 ? g->i16 : bits == 32 ? g->i32 : g->i64;
@@ -38,7 +38,7 @@ LLVMValueRef df_gen_i64(const df_gen *g, int64_t v)
 
 LLVMValueRef df_gen_const(const df_gen *g, deft_dtype t, uint64_t bits)
 {
-    /* Through integer bits: LLVMConstReal takes a double and could change a float's NaN. */
+    /* A float is made from integer bits. LLVMConstReal takes a double and could change a NaN. */
     if (t == DEFT_BOOL) return LLVMConstInt(g->i1, bits & 1, 0);
     LLVMValueRef word = LLVMConstInt(int_of(g, df_bits_of(t)), bits & df_all_bits(t), 0);
     return df_is_real(t) ? LLVMConstBitCast(word, df_gen_type(g, t)) : word;

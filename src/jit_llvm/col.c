@@ -1,38 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * COL kernels: lanes run along INNER, each lane reduces (or scans) its own column.
+ * COL kernels: lanes run along INNER, and each lane reduces (or scans) its own column.
  *
- * A chunk of up to DF_COL_GROUPS vectors goes down the reduced axes together, so that memory is
- * read row by row in whole cache lines, several in a row. The 64 accumulators of every lane do not
- * fit in registers: they are an array of vectors on the stack (4 KiB per vector and reduction, at
- * most 16 KiB for a chunk), and one element costs a load, the op and a store that stay in L1.
+ * A chunk of up to DF_COL_GROUPS vectors, called groups, moves along the reduced axes together. So
+ * memory is read row by row, several whole cache lines at a time. The 64 accumulators of every lane
+ * do not fit in registers. They are an array of vectors on the stack: 4 KiB per vector and
+ * reduction, at most 16 KiB for a chunk. One element costs a load, the op and a store, all in L1.
  *
  *        lanes -->   group 0   group 1   group 2 ..         acc[r mod 64][group]
  *        r = 0       |---w---| |---w---| |---w---|
  *        r = 1       |---w---| ...                          pitch: groups in this chunk
  *
- * Only min(64, L) accumulators are set, used and folded, so short columns cost what they hold. The
- * fold ends in the place of the block's result on the stack of results, the last join in the
- * reduction's slot. Reductions whose result does not depend on the order keep one accumulator.
- * Values that row-level code makes for a group lie in slots, arrays of one vector per group.
+ * Only min(64, L) accumulators are set, used and folded, so that the cost of a short column depends
+ * on its length. The fold leaves the block's result in its entry of the stack of results. The last
+ * join leaves the reduction's result in entry 0. A reduction whose result does not depend on the
+ * order keeps one accumulator. Vectors that row-level code computes are kept in slots, which are
+ * arrays of one vector per group.
  */
 #include "jit_llvm/gen.h"
 
 enum {
     ACC_BYTES = 16 * 1024,
-    UNROLL_SIZE = 6, /* instructions in a body that is written out for every group of a chunk */
+    UNROLL_SIZE = 6, /* most instructions of a body that is written out for every group */
 };
 
 typedef struct chunk {
-    LLVMValueRef from, end; /* lanes */
-    LLVMValueRef is_whole;  /* all groups are there and have all lanes */
+    LLVMValueRef from, end; /* its first lane; the end of the lanes of this call */
+    LLVMValueRef is_whole;  /* it has c->groups groups, and all have w active lanes */
     LLVMValueRef r0, m;     /* the block's first element; accumulators in use */
-    LLVMValueRef top;       /* vector of the stack where the block's accumulators begin */
-    LLVMValueRef acc_base;  /* first accumulator vector of element r */
-    LLVMValueRef b;
+    LLVMValueRef top;       /* index of the block's first accumulator vector; NULL: no reduction */
+    LLVMValueRef acc_base;  /* index of the accumulator vector of element r in group 0 */
+    LLVMValueRef b;         /* the current block */
     df_blocks blocks;
-    uint32_t stage;
-    uint32_t groups;
+    uint32_t stage;  /* the current stage */
+    uint32_t groups; /* most groups of a chunk */
 } chunk;
 
 static LLVMTypeRef vec_type(const df_gen *g, const df_gen_red *r)
@@ -88,7 +89,8 @@ static void begin_count(df_gen *g, df_loop *l, LLVMValueRef n)
 
 typedef void (*group_fn)(df_gen *g, chunk *c);
 
-/* fn for every group of the chunk, with lane0 and mask set. */
+/* Writes a loop that does fn for every group of the chunk, with lane0 and mask set. Where masks are
+ * not instructions, fn is written twice: for whole vectors and for the last, partial one. */
 static void for_groups(df_gen *g, chunk *c, group_fn fn)
 {
     df_loop l;
@@ -160,9 +162,9 @@ static void row_values(df_gen *g, chunk *c)
 
 /* ---- accumulators ---- */
 
-/* One array per reduction: the stack of block results and above it the accumulators of the block at
- * work, whose fold ends where the block's result belongs. The reduction's result is entry 0, its
- * slot. */
+/* Allocates one array per reduction. It holds the stack of block results, and above it the
+ * accumulators of the current block. Their fold leaves the block's result on top of the stack. The
+ * reduction's final result is entry 0 of the stack, which serves as its slot. */
 static void allocate(df_gen *g, chunk *c)
 {
     for (df_gen_red *r = g->reds; r < g->reds + g->n_reds; r++) {
@@ -173,7 +175,8 @@ static void allocate(df_gen *g, chunk *c)
     }
 }
 
-/* The sum of nothing is +0: a column without elements has one block, whose fold is its identity. */
+/* The value that accumulators start with. The sum of an empty column must be +0. Such a column has
+ * one block, whose fold is this value. */
 static LLVMValueRef identity_of(df_gen *g, const df_gen_red *r)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
@@ -185,7 +188,8 @@ static LLVMValueRef identity_of(df_gen *g, const df_gen_red *r)
     return df_gen_splat(g, v, g->w);
 }
 
-/* All reductions of the stage that keep n_acc accumulators, side by side. */
+/* Sets the accumulators of all reductions of the stage that keep n_acc accumulators, in one loop.
+ */
 static void set_some(df_gen *g, chunk *c, uint32_t n_acc)
 {
     df_pair p[DF_LANES];
@@ -214,8 +218,8 @@ static void element_group(df_gen *g, chunk *c)
     df_gen_place(g, PLACE_BODY);
 }
 
-/* A chunk of all its groups, all whole: straight code. Each load instruction then steps evenly from
- * row to row, which is also what prefetchers follow. */
+/* Writes the body for a whole chunk, group after group and without a loop. Each load instruction
+ * then moves by one stride from row to row, a pattern that the hardware's prefetchers follow. */
 static void unrolled_groups(df_gen *g, chunk *c)
 {
     g->prefetches = true;
@@ -228,7 +232,8 @@ static void unrolled_groups(df_gen *g, chunk *c)
     g->epoch++;
 }
 
-/* Elements [from, to) of the reduced axes, all groups; into accumulators when c->top is set. */
+/* The body for elements [from, to) of the reduced axes and all groups. Reductions accumulate only
+ * when c->top is set. */
 static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
 {
     df_walk w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
@@ -255,8 +260,8 @@ static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
     df_walk_end(g, &w);
 }
 
-/* acc[j] = acc[j] op acc[j + h] where both are in use; neighbours in j and group lie side by side.
- */
+/* Folds: acc[j] = acc[j] op acc[j + h] for h = 32, 16, .. 1 where both accumulators are in use. One
+ * loop serves all j and groups, because their vectors are contiguous. */
 static void fold(df_gen *g, chunk *c)
 {
     bool any = false;
@@ -301,7 +306,8 @@ static LLVMValueRef stack_base(df_gen *g, const chunk *c, LLVMValueRef height)
     return mul(g, height, df_gen_i64(g, c->groups));
 }
 
-/* The entry at height is new: joins the two newest n times; returns the height after. */
+/* The entry at `height` of the stack is new. Joins the two newest entries n times and returns the
+ * number of entries afterwards. */
 static LLVMValueRef join_newest(df_gen *g, chunk *c, LLVMValueRef height, LLVMValueRef n)
 {
     df_loop times;
@@ -367,7 +373,8 @@ static void load_partial(df_gen *g, chunk *c)
 
 /* ---- stages ---- */
 
-/* The block's result to the top of the stack: computed, or by fin taken from args->partial. */
+/* Leaves the block's result on top of the stack. main and part compute it; fin loads it from
+ * args->partial. */
 static void block_or_partial(df_gen *g, chunk *c, bool is_split)
 {
     df_if take, compute;
@@ -451,7 +458,7 @@ void df_col_row(df_gen *g)
     chunk c = { .groups = choose_groups(g), .end = g->i1_ };
     LLVMValueRef from = g->i0;
     for (uint32_t s = 0; s < g->k->n_stages; s++) df_gen_row_level(g, s);
-    if (g->is_part) { /* all lanes, some blocks */
+    if (g->is_part) { /* a call of part handles some blocks of all lanes */
         from = LLVMBuildSelect(g->b, g->is_part, df_gen_i64(g, 0), from, "");
         c.end = LLVMBuildSelect(g->b, g->is_part, g->extent[g->vec_axis], c.end, "");
     }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From a module to callable code: verify, emit to memory with our own target machine, load through
- * ORC.
+ * From a module to callable code: the module is verified, compiled to an object in memory with our
+ * own target machine, and loaded through ORC.
  *
- * ORC's own compile layer is not used: with the object in our hands a disk cache can keep it, and
- * loading one costs 20 us against 2-5 ms of compilation. Each object goes to a symbol table
- * (JITDylib) of its own, so that function names inside it need not be unique and the object's bytes
- * depend on the kernels alone; tables are reused because LLVM's C API cannot remove one. Each
- * object has a resource tracker of its own too: a table's default tracker is not retained by its
- * getter (use after free).
+ * ORC's own compile layer is not used. Because this file has the object, a disk cache could keep
+ * objects; loading one takes 20 us, compiling it 2 to 5 ms. Each object is loaded into a symbol
+ * table (JITDylib) of its own. So function names need not be unique, and the bytes of an object
+ * depend on the kernels alone. Tables are reused because LLVM's C API cannot remove one. Each
+ * object also has a resource tracker of its own. A table's default tracker would not do: its getter
+ * does not retain it, which leads to a use after free.
  *
- * What code may call is listed here: libm, where a target lacks the instruction, and the memory
- * functions. Nothing else of the process is visible to it.
+ * The table below lists all functions that generated code may call: libm, where a target lacks the
+ * instruction, and the memory functions. Nothing else of the process is visible to the code.
  *
- * LLVM must neither print nor stop the process: contexts have a diagnostic handler, the session has
- * an error reporter, and guard.c has the handlers of what is fatal, which ends the use of LLVM for
- * good. What could reach those but for want of memory (an op the selector does not know) is refused
- * by lower.c, whose table of ops and dtypes is what tests/unit/test_llvm.c has compiled.
+ * LLVM must neither print nor end the process. Contexts have a diagnostic handler, and the session
+ * has an error reporter. guard.c handles fatal errors, after which LLVM is not used again. Apart
+ * from missing memory, only an op that LLVM cannot compile leads to a fatal error. df_gen_check
+ * refuses such ops.
  *
  * References: LLVM 19 llvm/include/llvm-c/Orc.h; Lang Hames, "ORC: LLVM's Next Generation of JIT
  * API", LLVM developers' meeting 2016.
@@ -53,7 +53,7 @@ __extension__ static const callee callees[] = {
 #undef BOTH
 /* clang-format on */
 
-/* Takes error (not NULL) and gives its words to the diag. */
+/* Writes the message of `error`, which is not NULL, to the diag. Consumes the error. */
 static deft_status fail_llvm(const df_host *host, df_diag *d, const char *call, LLVMErrorRef error)
 {
     char *text = LLVMGetErrorMessage(error);
@@ -188,7 +188,8 @@ typedef struct lookup {
     deft_status st;
 } lookup;
 
-/* Called before the lookup returns, on its thread: load_lock keeps other threads out. */
+/* Receives the symbols of a lookup. Because of load_lock, ORC calls it on the thread of the lookup
+ * and before the lookup returns. */
 static void take_symbols(LLVMErrorRef error, LLVMOrcCSymbolMapPairs found, size_t n, void *user)
 {
     lookup *l = user;
@@ -245,8 +246,8 @@ static deft_status load_object(df_llvm *self, df_diag *d, LLVMMemoryBufferRef DE
         goto done;
     }
     batch->tracker = LLVMOrcJITDylibCreateResourceTracker(batch->dylib);
-    /* One thread at a time: ORC queues materializations per session and whichever thread comes by
-     * runs them, so a lookup could otherwise return before its callback was called. */
+    /* One thread at a time. ORC queues materializations per session, and any thread in the session
+     * may run them. So a lookup could otherwise return before its callback was called. */
     pthread_mutex_lock(&self->load_lock);
     LLVMErrorRef error = LLVMOrcLLJITAddObjectFileWithRT(self->jit, batch->tracker, object);
     if (error)
@@ -318,7 +319,8 @@ done:
     return st;
 }
 
-/* Sections are loaded in one piece: distances in them are those of the object. */
+/* Computes the addresses of the internal functions fns[n..n + n_inner). A section is loaded in one
+ * piece, so two of its functions are as far apart in memory as in the object. */
 static void place_inner(df_llvm_fn *fns, uint32_t n, uint32_t n_inner)
 {
     for (df_llvm_fn *f = fns + n; f < fns + n + n_inner; f++) {
@@ -359,7 +361,8 @@ deft_status df_llvm_load_module(df_llvm *self, df_diag *d, LLVMModuleRef m, LLVM
     df_llvm_batch *batch = NULL;
     const deft_status st =
         df_llvm_load_batch(self, d, m, ctx, level, names, n, 0, fns, bytes, &batch);
-    /* Never dropped: the code goes with the session. Only the small record is ours. */
+    /* The reference is never dropped, because the session frees the code. Only the record and its
+     * tracker are released here. */
     if (batch) {
         LLVMOrcReleaseResourceTracker(batch->tracker);
         df_mem_free(self->host.mem, batch, sizeof *batch);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * FAST quotients and roots in f32 lanes from the processor's 14-bit estimates (AVX-512) and one
- * step of Newton's method: about 1.5 ULP, in a third of the time of vdivps and a quarter of that of
- * vsqrtps. Where the estimate is 0 or infinite the step would give NaN; there the estimate is the
- * answer. The inverse of a denormal number may overflow although the quotient does not: such a
- * divisor and its dividend are multiplied by 2^24 first.
+ * Quotients and roots of FAST kernels in lanes of f32: the processor's 14-bit estimate (AVX-512)
+ * and one step of Newton's method. The error is about 1.5 ULP. The time is a third of that of
+ * vdivps and a quarter of that of vsqrtps. Where the estimate is 0 or infinite, the step would give
+ * NaN, so the result is the estimate itself. The inverse of a denormal number may overflow although
+ * the quotient does not. So such a divisor and its dividend are multiplied by 2^24 first.
  *
  *   1/d        y = rcp14(d)       y + y (1 - d y)
  *   1/sqrt(x)  y = rsqrt14(x)     y + y/2 (1 - x y y)
@@ -53,7 +53,7 @@ static LLVMValueRef estimate(df_gen *g, LLVMValueRef x, bool of_root)
     return df_gen_intrinsic(g, names[of_root][w == 16], NULL, 0, s, 3);
 }
 
-/* Lanes whose estimate is 0 or infinite: those are their own double. */
+/* The lanes whose estimate is 0 or infinite. Exactly those values equal their double. */
 static LLVMValueRef is_final(df_gen *g, LLVMValueRef y)
 {
     return LLVMBuildFCmp(g->b, LLVMRealOEQ, y, LLVMBuildFAdd(g->b, y, y, ""), "");
@@ -64,7 +64,7 @@ static LLVMValueRef half(df_gen *g, LLVMValueRef x)
     return LLVMBuildFMul(g->b, x, real(g, 0.5, x), "");
 }
 
-/* Lanes that are denormal or 0: x86 tests the exponent's bits in one instruction. */
+/* The lanes that are denormal or 0. x86 tests the exponent's bits in one instruction. */
 static LLVMValueRef is_denormal(df_gen *g, LLVMValueRef x)
 {
     const uint32_t w = width(x);
@@ -97,5 +97,6 @@ LLVMValueRef df_estimate_sqrt(df_gen *g, LLVMValueRef x)
     LLVMValueRef y = estimate(g, x, true);
     LLVMValueRef r = LLVMBuildFMul(g->b, x, y, "");
     LLVMValueRef better = fused(g, rest(g, r, y), half(g, r), r);
-    return LLVMBuildSelect(g->b, is_final(g, y), x, better, ""); /* of 0 and of infinity */
+    return LLVMBuildSelect(g->b, is_final(g, y), x, better,
+                           ""); /* the root of 0 is 0, of infinity infinity */
 }

@@ -2,9 +2,10 @@
  *
  * Control flow as the other files need it: counted loops, ifs, and walks over several axes.
  *
- * A walk decomposes its first linear index once (udiv, urem) and then only adds: the innermost
- * walked axis advances every address by a stride; when it wraps, the indices carry like an odometer
- * and all addresses are computed afresh. With one axis there is nothing to carry.
+ * A walk divides its first linear index into indices once (udiv, urem) and then only adds. A step
+ * along the innermost walked axis adds a stride to every address. When that axis wraps, the indices
+ * carry like an odometer, and all addresses are computed from the indices again. With one axis
+ * nothing can carry.
  *
  *   from -> index --> rebase: address = in + sum of index * stride
  *                       |        ^
@@ -80,11 +81,13 @@ void df_loop_end(df_gen *g, df_loop *l)
 
 /* ---- walks ---- */
 
+/* Whether walks leave the access's address alone. */
 static bool stays(const df_access *a)
 {
     return a->kind == DF_ACCESS_SCRATCH || a->kind == DF_ACCESS_AT;
 }
 
+/* Whether the access's address changes along a walked axis. */
 static bool walks(const df_gen *g, const df_walk *w, uint32_t access)
 {
     const df_access *a = &g->k->access[access];
@@ -195,6 +198,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
     }
 }
 
+/* The innermost axis has wrapped: computes the next indices and jumps to rebase. */
 static void carry(df_gen *g, df_walk *w, LLVMValueRef next_o)
 {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);

@@ -1,31 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The end of the process. A program may leave main while the background thread compiles; exit()
- * then destroys libLLVM's static objects under its feet. So every use of LLVM passes a gate, and a
- * handler that runs before those destructors waits for what is inside and lets nothing more in.
+ * would then destroy static objects of libLLVM that the thread uses. So every use of LLVM passes a
+ * gate. A handler that runs before those destructors waits until no thread is inside, and lets no
+ * more threads in.
  *
- * exit() runs handlers and destructors of static objects from one list, last registered first, and
- * what libLLVM registers comes at two times: its namespace-scope objects in its constructors, while
- * another thread may have begun exit() and runs what there is so far, and its function-local ones
- * in its first uses, above any handler of ours. They must not be destroyed at all, and they need
- * not be: the plug-in is never unloaded and the process gives their memory back. So libLLVM's own
- * reference to __cxa_atexit is pointed at a function that registers nothing. That has to be done
- * between its relocation and its constructors, which is when the constructor of an object with the
- * flag DF_1_INITFIRST runs: the plug-in is linked so.
+ * exit() runs handlers and destructors of static objects from one list, the last registered first.
+ * libLLVM registers destructors at two times:
  *
- * The other libraries that are loaded for libLLVM want their destructors (a C++ stream is flushed
- * in one), but not while their constructors run. What they register meanwhile is kept here, and
- * registered when all has been loaded, and the gate's handler after it. The end of the process
- * waits for that moment (start.c).
+ * - Those of namespace-scope objects in its constructors. Meanwhile another thread may have begun
+ *   exit() and run the part of the list that exists so far.
+ * - Those of function-local objects when they are first used. They come before any handler of ours.
  *
- * A loader without that flag runs our constructor last: what libLLVM has registered by then goes
- * after the gate's handler, unless exit() had begun. Where no slot is found (another C++ ABI) the
- * handler is registered again after each of the first uses, which leaves the very first compilation
- * open.
+ * Neither may be destroyed. They need not be: the plug-in is never unloaded, and the end of the
+ * process frees their memory. So libLLVM's reference to __cxa_atexit is redirected to a function
+ * that registers nothing. That must happen after libLLVM is relocated and before its constructors
+ * run. The constructor of an object with the flag DF_1_INITFIRST runs at that time, and the plug-in
+ * is linked with that flag.
  *
- * A child that was forked while some thread was inside has LLVM's locks as that thread held them,
- * of the session and of the process alike. Its gate stays shut: it interprets, and what LLVM has
- * made for it is never given back.
+ * The other libraries that are loaded for libLLVM need their destructors (one flushes a C++
+ * stream), but not while their constructors run. What they register meanwhile is deferred: it is
+ * kept here and registered when all libraries are loaded. The gate's handler is registered after
+ * it. The end of the process waits for that moment (start.c).
+ *
+ * A loader without that flag runs our constructor last. Then what libLLVM has registered by then
+ * runs after the gate's handler, unless exit() had begun. Where libLLVM has no reference to
+ * __cxa_atexit (another C++ ABI), the handler is registered again after each of the first uses.
+ * That does not protect the very first compilation.
+ *
+ * A child that was forked while some thread was inside has copies of LLVM's locks that are held and
+ * never released. Its gate stays shut. The child interprets kernels, and never frees what LLVM has
+ * allocated.
  *
  * References: Itanium C++ ABI 3.3.6; ELF gABI chapter 5 (dynamic section, relocation).
  */
@@ -45,13 +50,13 @@
 
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER; /* taken before the gate */
-static atomic_bool closed;
-static atomic_uint n_uses;
-static atomic_uint n_inside; /* who is at the gate counts, too */
-static atomic_bool is_lost;
-static bool keeps_statics; /* written before the first use */
+static atomic_bool closed;   /* the process is ending; the gate stays write-locked */
+static atomic_uint n_uses;   /* uses so far, counted only without keeps_statics */
+static atomic_uint n_inside; /* threads inside or about to enter */
+static atomic_bool is_lost;  /* LLVM's state is unusable in this process */
+static bool keeps_statics;   /* libLLVM registers no destructors. Written before the first use */
 
-#define FIRST_USES 64
+#define FIRST_USES 64 /* without keeps_statics: uses that register the gate's handler again */
 
 /* ---- function-local statics ---- */
 
@@ -63,7 +68,7 @@ static int register_nothing(void (*destroy)(void *), void *object, void *dso)
     return 0;
 }
 
-/* ---- destructors of the others ---- */
+/* ---- destructors of the other libraries ---- */
 
 int __cxa_atexit(void (*fn)(void *), void *arg, void *dso);
 
@@ -72,11 +77,11 @@ typedef struct kept {
     void *object, *dso;
 } kept;
 
-/* A destructor for which there is no room is registered at once. */
-static pthread_mutex_t put_off_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the two below */
+/* The destructors that are deferred. One for which there is no room is registered at once. */
+static pthread_mutex_t put_off_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next two */
 static kept put_off[2048];
 static size_t n_put_off;
-static atomic_bool is_loaded; /* written with the lock; nothing is put off any more */
+static atomic_bool is_loaded; /* written with the lock; nothing is deferred from then on */
 
 static bool keep_for_later(const kept *k)
 {
@@ -87,7 +92,8 @@ static bool keep_for_later(const kept *k)
     return ok;
 }
 
-/* Other threads may use these libraries before dlopen has returned to us. */
+/* Replaces __cxa_atexit in those libraries. Other threads may use them before dlopen has returned
+ * to the thread that opens them. */
 static int register_later(void (*destroy)(void *), void *object, void *dso)
 {
     const kept k = { destroy, object, dso };
@@ -95,7 +101,10 @@ static int register_later(void (*destroy)(void *), void *object, void *dso)
     return __cxa_atexit(destroy, object, dso);
 }
 
-/* ---- slots ---- */
+/* ---- slots ----
+ *
+ * A slot is the word of a loaded object that holds the address of a function of another object.
+ */
 
 #if UINTPTR_MAX == UINT64_MAX
 #define SYMBOL_OF(info) ELF64_R_SYM(info)
@@ -103,7 +112,7 @@ static int register_later(void (*destroy)(void *), void *object, void *dso)
 #define SYMBOL_OF(info) ELF32_R_SYM(info)
 #endif
 
-/* Of a loaded object: where its relocations and symbols lie. */
+/* The addresses of the relocations and symbols of a loaded object. */
 typedef struct object {
     uintptr_t base, relro, relro_end;
     const ElfW(Sym) * symbols;
@@ -112,7 +121,8 @@ typedef struct object {
     size_t rela_size, plt_rela_size, n_relative; /* bytes, bytes, entries that name no symbol */
 } object;
 
-/* glibc has turned these into addresses already, on most machines. */
+/* The address of an entry of the dynamic section. On most machines glibc has already converted the
+ * entries to addresses; elsewhere they are offsets from the base. */
 static uintptr_t address(const object *o, uintptr_t value)
 {
     return value < o->base ? o->base + value : value;
@@ -133,7 +143,8 @@ static void read_dynamic(object *o, const ElfW(Dyn) * d)
     }
 }
 
-/* A slot that the loader has made read-only is so again afterwards. */
+/* Sets the slot to `to`. A slot that the loader has made read-only is read-only again afterwards.
+ * Returns false when the page cannot be made writable. */
 static bool point_slot(const object *o, uintptr_t slot, uintptr_t to)
 {
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -145,6 +156,8 @@ static bool point_slot(const object *o, uintptr_t slot, uintptr_t to)
     return true;
 }
 
+/* Sets the slots of __cxa_atexit among `size` bytes of relocations. Returns whether there were any.
+ */
 static bool point_slots(const object *o, uintptr_t rela, size_t size, uintptr_t to)
 {
     const ElfW(Rela) *r = (const ElfW(Rela) *)rela;
@@ -158,6 +171,7 @@ static bool point_slots(const object *o, uintptr_t rela, size_t size, uintptr_t 
     return any;
 }
 
+/* The same for all relocations of an object. */
 static bool point_all(const object *o, uintptr_t to)
 {
     const size_t skip = o->n_relative * sizeof(ElfW(Rela));
@@ -169,11 +183,11 @@ static bool point_all(const object *o, uintptr_t to)
     return any;
 }
 
-/* What dl_iterate_phdr has found: it holds a lock of the loader, which a child of a fork would not
- * get any more, so nothing is done in it. */
+/* What dl_iterate_phdr has found. Its callback only fills this struct, because the loader's lock is
+ * held meanwhile: a child forked at that time could never take the lock. */
 typedef struct objects {
     object llvm;
-    object later[64]; /* loaded after this plug-in: for it */
+    object later[64]; /* objects loaded after this plug-in, that is, for it */
     uint32_t n_later;
     bool has_llvm, has_self;
 } objects;
@@ -217,8 +231,8 @@ static void close_gate(void)
     if (!atomic_exchange(&closed, true)) (void)pthread_rwlock_wrlock(&gate);
 }
 
-/* With DF_1_INITFIRST: before the constructors of libLLVM and what it needs, under the loader's
- * lock. */
+/* Because of DF_1_INITFIRST this runs before the constructors of libLLVM and of the libraries that
+ * libLLVM needs. The loader's lock is held. */
 __attribute__((constructor)) static void on_load(void)
 {
     static objects all;
@@ -238,7 +252,7 @@ bool df_llvm_gate_open(void)
     pthread_mutex_unlock(&put_off_lock);
     if (!is_first) return !atomic_load(&closed);
     ok &= atexit(close_gate) == 0;
-    if (!ok) close_gate(); /* exit() has called all there was, or there is no memory */
+    if (!ok) close_gate(); /* exit() has run the whole list, or there is no memory */
     return ok;
 }
 

@@ -1,24 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matmul micro-kernels: C[m x n] (+)= A panel * B panel with the whole tile of C in registers.
+ * Micro-kernels of matrix products: C[m x n] (+)= A panel * B panel, with the whole tile of C in
+ * registers. A tile has R rows of V vectors; a panel holds k steps.
  *
- *             B panel [k][nr]              acc[i][j] is a vector of C's row i; per k step the R
- * rows of A
- *            +---- ---- ----+              are broadcast one by one and V vectors of B are loaded,
- * so R + V A panel  | b0   b1   b2 |              loads feed R * V multiply-adds. R * V + V + 1
- * registers must [k][mr]  +---- ---- ----+              exist, and R * V >= latency * units keeps
- * the adders busy. a[0]     acc[0][0..V) a[1]     acc[1][0..V)                Each element is one
- * chain acc = fma(a, b, acc) with k
- *     ...                                  ascending: bit-equal to the scalar loop whatever the
- * shape.
+ *                        B panel [k][nr]
+ *                       +----+----+----+
+ *                       | b0 | b1 | b2 |
+ *                       +----+----+----+
+ *      A panel   a[0]   acc[0][0 .. V)        acc[i][j]: vector j of C's row i
+ *      [k][mr]   a[1]   acc[1][0 .. V)
+ *                 ..    ..
  *
- * Each turn of the k loop also asks for one line of what the next calls read (`next`), evenly
- * spread: fetched in one go before the tile, those lines are waited for (measured: no gain).
+ * One step of k loads V vectors of B and broadcasts the R elements of A one by one. So R + V loads
+ * feed R * V multiply-adds. The tile needs R * V + V + 1 registers. R * V >= latency * units keeps
+ * the multiply-add units busy. Each element is one chain acc = fma(a, b, acc) with ascending k, so
+ * its bits are those of the scalar loop whatever the shape.
  *
- * One function holds a body per (half of the rows or all, 1..V vectors), so that a narrow edge of C
- * does not pay for the full tile. Rows and lanes beyond m and n are never touched in C: masks
- * decide. Blocking after Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication"
- * (2008).
+ * Each turn of the k loop also prefetches one line of what the next calls read (`next`). The
+ * prefetches are spread evenly. Prefetching all lines before the tile gained nothing, because the
+ * tile then waits for them.
+ *
+ * One function holds several bodies: for all rows or half of them, and for 1 to V vectors. So a
+ * narrow edge of C does not cost as much as the full tile. Rows and lanes beyond m and n are never
+ * touched in C, because masks exclude them.
+ *
+ * References: Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (2008).
  */
 #include "jit_llvm/emit.h"
 
@@ -34,8 +40,8 @@ typedef struct gemm {
     LLVMTypeRef i64, elem, vec, mask;
     LLVMValueRef lane_ids; /* <0, 1, 2, ..> of i64 */
     uint32_t size, lanes;  /* bytes of an element; elements of a vector */
-    uint32_t mr, nv;       /* the panel's shape: nv vectors make nr */
-    uint32_t r, v;         /* of the body being emitted */
+    uint32_t mr, nv;       /* rows and vectors of a full tile; nv vectors have nr elements */
+    uint32_t r, v;         /* rows and vectors of the body being emitted */
 } gemm;
 
 typedef LLVMValueRef acc_tile[MAX_ROWS][MAX_VECS];
@@ -86,7 +92,7 @@ static LLVMValueRef call(const gemm *g, const char *name, LLVMTypeRef *overload,
     return LLVMBuildCall2(g->b, type, f, arg, n_arg, "");
 }
 
-/* Where vector j of C's row i lies. */
+/* The address of vector j of C's row i. */
 static LLVMValueRef c_at(const gemm *g, uint32_t i, uint32_t j)
 {
     const LLVMValueRef row = at(g, g->pc, LLVMBuildMul(g->b, g->ldc, word(g, i), ""));
@@ -140,6 +146,7 @@ static void phi_tile(const gemm *g, acc_tile phi)
         for (uint32_t j = 0; j < g->v; j++) phi[i][j] = LLVMBuildPhi(g->b, g->vec, "");
 }
 
+/* Adds `value` as the incoming values of the phis from block `from`. NULL: zeros. */
 static void phi_from(const gemm *g, acc_tile phi, acc_tile value, LLVMBasicBlockRef from)
 {
     for (uint32_t i = 0; i < g->r; i++)
@@ -149,7 +156,7 @@ static void phi_from(const gemm *g, acc_tile phi, acc_tile value, LLVMBasicBlock
                             1);
 }
 
-/* One k step at offset u from pa and pb: acc is replaced. */
+/* Emits the k step number u after pa and pb. Replaces acc by its new values. */
 static void step(const gemm *g, LLVMValueRef pa, LLVMValueRef pb, uint32_t u, acc_tile acc)
 {
     LLVMTypeRef vec = g->vec;
@@ -165,7 +172,7 @@ static void step(const gemm *g, LLVMValueRef pa, LLVMValueRef pb, uint32_t u, ac
     }
 }
 
-/* Into L2: what is there until the tiles between now and its use are done. */
+/* Prefetches a line into L2, where it remains until the tiles before its use are done. */
 static void fetch(const gemm *g, LLVMValueRef p)
 {
     const LLVMTypeRef i32 = LLVMInt32TypeInContext(g->ctx);
@@ -175,9 +182,8 @@ static void fetch(const gemm *g, LLVMValueRef p)
     call(g, "llvm.prefetch", &ptr, 1, arg, 4);
 }
 
-/* for (; left >= unroll; left -= unroll): emits the loop between the blocks from and the one it
- * returns in; pa, pb, left and acc are replaced by their values after it. next NULL: fetches
- * nothing. */
+/* Emits for (; left >= unroll; left -= unroll) with `unroll` k steps in its body. Replaces pa, pb,
+ * left and acc by their values after the loop. next: the address to prefetch from; NULL: none. */
 static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRef *pb,
                    LLVMValueRef *left, LLVMValueRef next, acc_tile acc)
 {
@@ -218,6 +224,7 @@ static void k_loop(const gemm *g, uint32_t unroll, LLVMValueRef *pa, LLVMValueRe
     LLVMPositionBuilderAtEnd(g->b, done);
 }
 
+/* Emits a body of g->r rows and g->v vectors, and returns from the function. */
 static void emit_body(const gemm *g)
 {
     const LLVMBasicBlockRef old = block(g, "old"), old_full = block(g, "old_full");
@@ -257,8 +264,8 @@ static void emit_body(const gemm *g)
     LLVMBuildRetVoid(g->b);
 }
 
-/* Bodies for all rows and for half of them, each with 1..nv vectors; the smallest that covers m x
- * n. */
+/* Emits the bodies for half of the rows and for all, each with 1 to nv vectors. The first that
+ * covers m x n is run. */
 static void emit_dispatch(gemm *g)
 {
     for (uint32_t half = 2; half-- > 0;) {
@@ -308,8 +315,8 @@ static void emit(const df_llvm_target *t, LLVMContextRef ctx, LLVMModuleRef mod,
     LLVMDisposeBuilder(g.b);
 }
 
-/* Rows and vectors of the tile by measure: 24 accumulators of 32 registers, 12 of 16 (or of NEON's
- * 32, where 4 x 8 leaves room for the loads ahead). */
+/* Rows and vectors of the full tile, which were measured: 24 accumulators in 32 registers with
+ * AVX-512, and 12 in 16 with AVX2. Narrower vectors get 8, which leaves room for loads ahead. */
 static void shape(const df_llvm_target *t, uint32_t *mr, uint32_t *nv)
 {
     if (t->vector_bytes == 64) {

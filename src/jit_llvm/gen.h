@@ -78,14 +78,14 @@ typedef struct df_val {
 /* One reduce instruction. The members *_idx are those of argmin and argmax, else NULL. */
 typedef struct df_gen_red {
     uint32_t ins;
-    uint8_t op;                    /* df_kop */
-    uint8_t dtype;                 /* of the accumulator; bool is held as u8 */
-    bool is_arg;                   /* argmin or argmax, whose accumulators carry an index */
-    uint32_t n_acc;                /* COL: accumulators. 1 when their order changes no bit */
-    uint32_t first_slot;           /* the first of its 8-byte slots in args->partial */
-    LLVMValueRef mem, mem_idx;     /* accumulators in memory. COL: the stack of results below */
-    LLVMValueRef *reg, *reg_idx;   /* ROW: DF_LANES / w accumulators in registers */
-    LLVMValueRef operands;         /* ROW with runs: the operands of one block, in memory */
+    uint8_t op;                  /* df_kop */
+    uint8_t dtype;               /* of the accumulator; bool is held as u8 */
+    bool is_arg;                 /* argmin or argmax, whose accumulators carry an index */
+    uint32_t n_acc;              /* COL: accumulators. 1 in FAST, or if the order changes no bit */
+    uint32_t first_slot;         /* the first of its 8-byte slots in args->partial */
+    LLVMValueRef mem, mem_idx;   /* accumulators in memory. COL: the stack of results below */
+    LLVMValueRef *reg, *reg_idx; /* ROW: DF_LANES / w accumulators in registers */
+    LLVMValueRef operands;       /* ROW with runs: the operands of one block, in memory */
     LLVMValueRef stack, stack_idx; /* ROW: results of blocks that are not joined yet */
 } df_gen_red;
 

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LLVM without memory. LLVM cannot return from a failed allocation: it is built without exceptions,
- * and what it does instead ends the process, in one of three ways.
+ * How LLVM's fatal errors become a status. LLVM cannot return from a failed allocation, because it
+ * is built without exceptions. It ends the process instead, in one of three ways.
  *
- *   operator new fails            std::bad_alloc meets no handler      new handler of libstdc++
- *   malloc fails                  llvm::report_bad_alloc_error         LLVM's handler for that
- *   pages for code fail, or LLVM  llvm::report_fatal_error             LLVM's handler for that
- *   meets what it cannot handle
+ *   cause                         how it ends                          handler that we set
+ *   ---------------------------   ----------------------------------   --------------------------
+ *   operator new fails            nobody catches std::bad_alloc        new handler of libstdc++
+ *   malloc fails                  llvm::report_bad_alloc_error         its handler in LLVM
+ *   pages for code fail, or LLVM  llvm::report_fatal_error             its handler in LLVM
+ *   cannot compile something
  *
- * Two things keep the process alive. First, before each call we ask whether a good deal more memory
- * than a compilation takes could be had; where not, nothing is begun, and kernels are interpreted.
- * Second, where memory runs out nonetheless (another thread took it), the handlers on the right
- * jump out of LLVM, back to the call. Destructors of the frames in between do not run: LLVM's locks
- * stay held and its memory lost, so the gate is shut for good (gate.h). Code that was compiled
- * before goes on running.
+ * Two measures keep the process alive. First, each call checks beforehand that far more memory than
+ * a compilation takes could be had. If not, LLVM is not called, and kernels are interpreted.
+ * Second, another thread may take that memory after the check. Then the handlers in the last column
+ * jump out of LLVM, back to the call. Destructors of the frames in between do not run, so that
+ * LLVM's locks stay held and its memory is lost. So the gate is shut for good (gate.h). Code that
+ * was compiled before still runs.
  *
  * Other threads that are inside LLVM at that moment could wait for such a lock forever. So in a
- * process whose memory is limited one thread at a time is inside; elsewhere memory does not run out
- * between the question and the allocation but by the worst of luck.
+ * process whose memory is limited, only one thread at a time is inside LLVM. In other processes,
+ * memory hardly ever runs out between the check and the allocation.
  *
  * The three handlers are global to the process, and other users of the same libLLVM or libstdc++
- * share them. They are ours only while a call is inside. A thread that is none of ours gets from
- * the new handler what it would have got without us: the handler that was there before is put back,
- * and operator new asks that one. LLVM's two handlers have no getter; we leave none behind.
+ * share them. They are set only while a call is inside LLVM. When our new handler runs on a thread
+ * without such a call, it restores the handler that was set before, which operator new then calls.
+ * LLVM's two handlers have no getter, so afterwards none is set.
  *
  * References: LLVM 19 llvm/lib/Support/ErrorHandling.cpp; C++17 [new.delete.single].
  */
@@ -43,7 +45,7 @@
 typedef void (*new_handler)(void);
 typedef void (*bad_alloc_handler)(void *user, const char *reason, bool crash_dump);
 
-/* C++ functions, by the names that the Itanium C++ ABI gives them; NULL in a libLLVM without. */
+/* C++ functions, by their names in the Itanium C++ ABI. They are NULL where libraries lack them. */
 extern new_handler set_new_handler(new_handler h) __asm__("_ZSt15set_new_handlerPFvvE")
     __attribute__((weak));
 extern void install_bad_alloc(bad_alloc_handler h, void *user) __asm__(
@@ -51,23 +53,24 @@ extern void install_bad_alloc(bad_alloc_handler h, void *user) __asm__(
 extern void remove_bad_alloc(void) __asm__("_ZN4llvm30remove_bad_alloc_error_handlerEv")
     __attribute__((weak));
 
-/* ---- who is inside ---- */
+/* ---- calls that are inside LLVM ---- */
 
 typedef struct inside {
     pthread_t thread;
-    jmp_buf out;
+    jmp_buf out; /* where a handler jumps to */
     struct inside *next;
-    bool is_memory; /* why it was left */
+    bool is_memory; /* LLVM was left for lack of memory */
     char reason[160];
 } inside;
 
-/* Guards the next three. A child of a fork never takes it: its gate is shut, or nobody was inside
- * and the lock free. */
+/* Guards the next three. A forked child never waits for it: either its gate is shut, or no thread
+ * was inside and the lock was free. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static inside *first;
 static new_handler handler_before;
 static bool has_new_handler;
 
+/* The call of this thread that is inside LLVM, or NULL. */
 static inside *find_inside(void)
 {
     pthread_mutex_lock(&lock);
@@ -86,8 +89,8 @@ static void leave_for(inside *in, bool is_memory, const char *reason)
     longjmp(in->out, 1);
 }
 
-/* operator new calls the handler that is set again and again, until there is memory or no handler,
- * and throws then. */
+/* operator new calls the current handler repeatedly, until there is memory. When no handler is set,
+ * it throws. */
 static void on_new_failed(void)
 {
     inside *const in = find_inside();
@@ -112,6 +115,7 @@ static void on_fatal(const char *reason)
     if (in) leave_for(in, strstr(reason, "memory") != NULL, reason);
 }
 
+/* Adds a call to the list; the first one sets the handlers. */
 static void come_in(inside *in)
 {
     pthread_mutex_lock(&lock);
@@ -129,6 +133,7 @@ static void come_in(inside *in)
     pthread_mutex_unlock(&lock);
 }
 
+/* Removes a call from the list; the last one resets the handlers. */
 static void go_out(const inside *in)
 {
     pthread_mutex_lock(&lock);
@@ -140,7 +145,7 @@ static void go_out(const inside *in)
         if (install_bad_alloc && remove_bad_alloc) remove_bad_alloc();
         if (has_new_handler) {
             const new_handler now = set_new_handler(handler_before);
-            if (now != on_new_failed) (void)set_new_handler(now); /* somebody set another since */
+            if (now != on_new_failed) (void)set_new_handler(now); /* another was set since */
         }
         has_new_handler = false;
     }
@@ -158,7 +163,7 @@ typedef struct guarded {
     deft_status st;
 } guarded;
 
-/* With the gate open and the thread's stack large enough. */
+/* Calls fn. The thread has entered the gate, and its stack is large enough. */
 static deft_status call_inside(guarded *g)
 {
     inside in;

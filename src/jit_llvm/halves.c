@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * f16 and bf16 to f32 and back, with the bits of base/half.h. Values of the two are i16 lanes.
+ * Conversions of f16 and bf16 to f32 and back, with exactly the bits of base/half.h. A value of
+ * either is an i16 lane.
  *
- *   bf16   integers on every machine: vcvtneps2bf16 takes denormals for zeros.
- *   f16    the machine's conversion where it has one (F16C, AArch64; the rounding mode is that of
- *          kernels, to nearest even), else integers: LLVM would call a function per lane.
+ *   bf16   integer instructions on every machine, because vcvtneps2bf16 treats denormals as zeros
+ *   f16    the machine's conversion where it has one (F16C, AArch64), which rounds to nearest even
+ *          as kernels do; else integer instructions, because LLVM would call a function per lane
  */
 #include "jit_llvm/gen.h"
 
@@ -76,7 +77,8 @@ LLVMValueRef df_half_to_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w)
 
 /* ---- from f32 ---- */
 
-/* Half of the last kept bit less one, plus that bit: nearest, ties to even. */
+/* Adds to x so that dropping its lowest n_lost bits rounds to nearest, ties to even: half of the
+ * last kept bit's weight minus 1, plus that bit. */
 static LLVMValueRef rounded(df_gen *g, LLVMValueRef x, uint32_t n_lost, uint32_t w)
 {
     LLVMValueRef odd = and_of(g, down_by(g, x, n_lost, w), 1, w);
@@ -88,10 +90,13 @@ static LLVMValueRef bf16_of_f32(df_gen *g, LLVMValueRef x, LLVMValueRef real, ui
     LLVMValueRef quiet = LLVMBuildOr(g->b, x, word(g, 0x400000u, w), "");
     LLVMValueRef is_nan = LLVMBuildFCmp(g->b, LLVMRealUNO, real, real, "");
     LLVMValueRef v = LLVMBuildSelect(g->b, is_nan, quiet, rounded(g, x, 16, w), "");
-    return down_by(g, v, 16, w); /* last, where a cast back to f32 makes one mask of both shifts */
+    return down_by(
+        g, v, 16,
+        w); /* last, so that LLVM merges this shift and that of a cast back to f32 into one mask */
 }
 
-/* Below 2^-14: steps of 2^-24, which is what the last bit of 0.5 <= v < 1 counts. */
+/* f16 below 2^-14 has steps of 2^-24, which is the weight of the last bit of an f32 in [0.5, 1). So
+ * adding 0.5 rounds to such a step. */
 static LLVMValueRef small_f16(df_gen *g, LLVMValueRef magnitude, uint32_t w)
 {
     LLVMValueRef half = as(g, word(g, 0x3f000000u, w), g->f32, w);

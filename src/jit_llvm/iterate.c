@@ -1,35 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * LOOP kernels: lanes run along INNER, each lane goes through all iterations before the next lanes
- * begin, its states in registers (phis) all the time.
+ * LOOP kernels: lanes run along INNER. A vector of lanes goes through all iterations before the
+ * next one begins, with its states in registers (phis) all the time.
  *
- *        pre     row level of stage 0; no iteration at all? --------------------------+
- *        enter   what is the same in all iterations                                   |
- *        head    states, addresses; what decides; proceed false? ---------------------+
- *        body    the rest of the iteration; r + 1 < extent? back to head; else -------+
- *        after   states as they are now; row level of stage 1                       <-+
+ *   pre     row level of stage 0; no iteration at all? ---------------------------+
+ *   enter   values that are the same in all iterations                            |
+ *   head    states, addresses, the predicate of the proceed; is it false? --------+
+ *   body    the rest of the iteration; r + 1 < extent: back to head; else --------+
+ *   after   states at the end of the loop; row level of stage 1                 <-+
  *
- * States that differ between lanes have one phi per copy of the body, the others a scalar one,
- * beside which a broadcast is made when lanes read it.
+ * A state that differs between lanes has one phi per copy of the body. Another state has one scalar
+ * phi, and a broadcast of it if lanes read it.
  *
- * One iteration is a chain of dependent instructions and waits for the one before, so that a single
- * vector leaves the machine idle: bodies are written for several neighbouring vectors at once
- * (df_gen_copies). What remains of a row after that costs as much time per vector as several do
- * together. So where masks are instructions the last group of vectors is a masked one, and only a
- * rest of one vector goes alone.
+ * One iteration is a chain of dependent instructions and waits for the iteration before it. So a
+ * single vector leaves the CPU idle, and bodies are written for several neighbouring vectors at
+ * once (df_gen_copies). The vectors of a row that remain after that would take as long one by one
+ * as several take together. So where masks are instructions, they are done together under a mask.
+ * Only a rest of one vector is done alone.
  */
 #include "jit_llvm/gen.h"
 
 typedef struct state {
     uint32_t carry, next;
-    uint32_t n; /* values: one per copy of the body, or one */
+    uint32_t n; /* values of the three arrays: one per copy of the body, or one scalar */
     LLVMValueRef phi[DF_COPIES], init[DF_COPIES], last[DF_COPIES];
 } state;
 
 typedef struct iteration {
-    LLVMBasicBlockRef pre, enter, head, left, latch, after; /* left: of the proceed, or NULL */
-    LLVMValueRef r;
-    LLVMValueRef *inc, *at; /* per access that steps along RED */
+    /* left: the block that leaves the loop when the predicate is false; NULL: no proceed. latch:
+     * the last block of an iteration. */
+    LLVMBasicBlockRef pre, enter, head, left, latch, after;
+    LLVMValueRef r;         /* index of the iteration */
+    LLVMValueRef *inc, *at; /* stride and address of each access that moves along RED */
     state *states;
     uint32_t n_states;
 } iteration;
@@ -41,7 +43,7 @@ static bool is_lanes(const df_gen *g, uint32_t i)
     return g->val[i].place == PLACE_BODY || g->val[i].place == PLACE_LANES;
 }
 
-/* Value number v of an instruction that a state comes from: in that copy, or the only one. */
+/* The value of `ins` for value number v of the state s: in copy v of the body, or the scalar. */
 static LLVMValueRef value_of(df_gen *g, const state *s, uint32_t ins, uint32_t v)
 {
     if (!is_lanes(g, s->carry)) return df_gen_sca(g, ins);
@@ -49,6 +51,7 @@ static LLVMValueRef value_of(df_gen *g, const state *s, uint32_t ins, uint32_t v
     return df_gen_vec(g, ins);
 }
 
+/* Makes value[] the values of `ins`, which has as many as the state s. */
 static void define(df_gen *g, const state *s, uint32_t ins, const LLVMValueRef *value)
 {
     if (!is_lanes(g, s->carry)) {
@@ -111,7 +114,7 @@ static void mark_deciding(df_gen *g, bool decides)
         g->val[i].is_marked = g->k->ins[i].level == DF_LEVEL_ELEM && g->val[i].decides == decides;
 }
 
-/* Leaves the loop unless the proceed, where there is one, holds. */
+/* Leaves the loop if there is a proceed and its predicate is false. */
 static void test_proceed(df_gen *g, iteration *l)
 {
     for (uint32_t i = 0; i < g->k->n_ins; i++) {
@@ -147,7 +150,7 @@ static void end_loop(df_gen *g, iteration *l)
     LLVMBuildCondBr(g->b, LLVMBuildICmp(g->b, LLVMIntSLT, r, g->length, ""), l->head, l->after);
 }
 
-/* The states when the loop has been left, from wherever that was. */
+/* Defines the states after the loop, from each of the blocks that leave it. */
 static void define_results(df_gen *g, iteration *l)
 {
     LLVMPositionBuilderAtEnd(g->b, l->after);
@@ -166,7 +169,7 @@ static void define_results(df_gen *g, iteration *l)
     }
 }
 
-/* All iterations, for all copies of the body that is being written. */
+/* Writes all iterations, for all copies of the body. has_lanes: the body has vectors. */
 static void iterate(df_gen *g, bool has_lanes)
 {
     iteration l = { .pre = LLVMGetInsertBlock(g->b) };
@@ -217,7 +220,7 @@ static void row_lanes(df_gen *g, uint32_t stage)
     }
 }
 
-/* All that the lanes of n vectors from lane0 on go through. */
+/* Writes a row for the lanes of n vectors from lane0 on: row level, iterations, row level. */
 static void vectors(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n)
 {
     df_gen_copies_begin(g, lane0, end, n);
@@ -260,8 +263,7 @@ static void all_lanes(df_gen *g)
     df_if_end(g, &tail);
 }
 
-/* A loop whose states are the same in all lanes runs once per row, whatever lanes do with them
- * then. */
+/* A loop whose body has no vectors runs once per row. Lanes may read its results at row level. */
 void df_iterate_row(df_gen *g)
 {
     df_gen_mark(g, 0);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One kernel to functions: the entry points, what they read of their arguments, and the rows of MAP
- * and ROW. The rows of COL and LOOP are in col.c and iterate.c.
+ * Writes the functions of one kernel: the entry points, what they load from their arguments, and
+ * the rows of MAP and ROW. The rows of COL and LOOP are in col.c and iterate.c.
  */
 #include "jit_llvm/gen.h"
 
 #include <string.h>
 
 enum {
-    SHORT_BODY = 12,  /* instructions of one vector. Memory decides how long such a body takes */
-    MOST_FETCHED = 2, /* accesses that are fetched a row ahead */
+    SHORT_BODY = 12,  /* instructions. Memory limits the speed of a body that is not longer */
+    MOST_FETCHED = 2, /* most accesses that are prefetched a row ahead */
 };
 
 /* ---- rows ---- */
@@ -21,7 +21,8 @@ static void map_row(df_gen *g, const df_lanes *l)
     df_lanes_loop(g, l);
 }
 
-/* A row in order, element by element; running values are carried in registers. */
+/* One stage of a ROW kernel with a scan: element by element, in order. The running values are
+ * carried in registers. */
 static void scan_loop(df_gen *g)
 {
     df_loop l;
@@ -39,6 +40,7 @@ static void scan_loop(df_gen *g)
     df_loop_end(g, &l);
 }
 
+/* A stage of a ROW kernel without reductions. */
 static void plain_stage(df_gen *g, uint32_t stage)
 {
     df_if any;
@@ -133,7 +135,7 @@ static LLVMValueRef load_extent(df_gen *g, uint32_t x)
     return LLVMBuildLoad2(g->b, g->i64, df_gen_at(g, g->i64, g->p_extent, df_gen_i64(g, x)), "");
 }
 
-/* The range of a call, where facts say it. */
+/* Sets the parts of the call's range that facts know. */
 static void know_range(df_gen *g)
 {
     LLVMValueRef n = df_gen_i64(g, 1);
@@ -173,7 +175,8 @@ static void prologue(df_gen *g)
     g->in_regs = false;
 }
 
-/* What an update in place loads, vector by vector, from its rows: at most n accesses, or none. */
+/* Finds the accesses that an update in place loads from its rows, vector by vector. Returns their
+ * number; 0 if there are more than n. */
 static uint32_t loads_of_rows(const df_gen *g, uint32_t *access, uint32_t n)
 {
     uint32_t n_found = 0;
@@ -191,10 +194,10 @@ static uint32_t loads_of_rows(const df_gen *g, uint32_t *access, uint32_t n)
     return n_found <= n ? n_found : 0;
 }
 
-/* The hardware's prefetcher stops at a gap between rows. So what is updated in place is fetched a
- * row ahead: a[k:, k:] -= l[k:] r[k:] takes 0.7 of the time for 1000 x 1000 f64, as long as before
- * from memory, 1.1 times as long in L1. Rows without gaps gain nothing, and results that lie
- * elsewhere lose a tenth. */
+/* Prefetches one row ahead what is updated in place, because the hardware's prefetcher stops at a
+ * gap between rows. With prefetching, a[k:, k:] -= l[k:] r[k:] for 1000 x 1000 f64 takes 0.7 of the
+ * time. From memory it takes as long as without, and in L1 1.1 times as long. Rows without gaps
+ * gain nothing. Kernels that store elsewhere lose a tenth, so they do not prefetch. */
 static void fetch_next_rows(df_gen *g)
 {
     uint32_t access[MOST_FETCHED];
@@ -211,7 +214,8 @@ static void fetch_next_rows(df_gen *g)
     g->prefetches = n > 0;
 }
 
-/* The kernel's one body: void (args, o0, o1, i0, i1), and the df_entry for SPLIT kernels. */
+/* Writes the function that holds the kernel's body: void (args, o0, o1, i0, i1). If df_gen_splits,
+ * its sixth parameter is the df_entry. */
 static LLVMValueRef body_fn(df_gen *g, const char *name)
 {
     LLVMTypeRef params[6] = { g->ptr, g->i64, g->i64, g->i64, g->i64, g->i32 };
@@ -251,7 +255,7 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
     return g->fn;
 }
 
-/* A function that jumps to the body. */
+/* Writes the function `name`, which calls the body with this df_entry. */
 static void entry_fn(df_gen *g, LLVMValueRef body, df_entry entry, const char *name)
 {
     LLVMTypeRef params[5] = { g->ptr, g->i64, g->i64, g->i64, g->i64 };
@@ -265,6 +269,7 @@ static void entry_fn(df_gen *g, LLVMValueRef body, df_entry entry, const char *n
     LLVMBuildRetVoid(g->b);
 }
 
+/* other: room for the longest of the other names. */
 static void write_functions(df_gen *g, const char *name, char *other)
 {
     if (!df_gen_splits(g)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The vector at hand: which lanes it holds, which of them are active, and which copy of the body is
+ * The current vector: which lanes it holds, which of them are active, and which copy of the body is
  * being written.
  */
 #include "jit_llvm/gen.h"
@@ -26,7 +26,7 @@ void df_gen_copies_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32
         int64_t n_left;
         if (df_gen_known(left, &n_left) && n_left >= g->w) continue; /* all lanes */
         g->n_actives[c] = df_gen_min(g, left, df_gen_i64(g, g->w));
-        /* Signed: of later copies nothing may be left, or less. */
+        /* The comparison is signed because for later copies the number may be 0 or negative. */
         LLVMValueRef active = LLVMBuildTrunc(g->b, g->n_actives[c], g->i32, "");
         g->masks[c] = LLVMBuildICmp(g->b, LLVMIntSLT, df_gen_iota(g, g->i32, g->w),
                                     df_gen_splat(g, active, g->w), "");
@@ -39,7 +39,7 @@ void df_gen_lanes_begin(df_gen *g, LLVMValueRef lane0, LLVMValueRef end)
     df_gen_copies_begin(g, lane0, end, 1);
 }
 
-/* Where the whole vectors of [from, to) end. Both are multiples of g->multiple. */
+/* If `lanes` divides g->multiple, which divides from and to, all vectors are whole. */
 LLVMValueRef df_gen_whole(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t lanes)
 {
     if (g->multiple % lanes == 0) return to;

@@ -7,7 +7,7 @@
  *   loops.c     loops over the elements of a row
  *   values.c    the instructions of a body, each at its level
  *   analyse.c   decisions: lanes, levels, copies
- *   lanes.c     the vector at hand
+ *   lanes.c     the current vector
  */
 #ifndef DF_JIT_LLVM_LANES_H
 #define DF_JIT_LLVM_LANES_H
@@ -36,7 +36,8 @@ void df_gen_analyse(df_gen *g);
 deft_status df_gen_check_places(const df_gen *g);
 /* How many copies of the marked body a loop should hold. */
 uint32_t df_gen_copies(df_gen *g);
-/* Whether n copies of the marked body are few enough instructions to be written in turn. */
+/* Whether n copies of the marked body are few enough instructions to be written one after the
+ * other, instead of instruction by instruction. */
 bool df_gen_goes_by_vector(const df_gen *g, uint32_t n);
 /* Whether the marked body is written as one masked loop, without a separate tail. */
 bool df_gen_one_loop(const df_gen *g);
@@ -55,14 +56,14 @@ void df_gen_mark(df_gen *g, uint32_t stage);
 bool df_gen_has_elem(const df_gen *g, uint32_t stage);
 /* Whether ins is marked and belongs to this level. */
 bool df_gen_is_here(const df_gen *g, uint32_t ins, df_gen_level place);
-/* Writes the marked instructions of this level: for the vector at hand, or for the copies from
- * `first` to `end`. */
+/* Writes the marked instructions of this level, except those of kind loop. Vectors are written for
+ * all copies, or for the copies from `first` up to but excluding `end`. */
 void df_gen_place(df_gen *g, df_gen_level place);
 void df_gen_place_copies(df_gen *g, df_gen_level place, uint32_t first, uint32_t end);
 /* The number of marked instructions at PLACE_BODY. */
 uint32_t df_gen_body_size(const df_gen *g);
-/* Writes what `stage` computes once in a row: scalars, and in COL vectors. Stores are left out of
- * the function `part`. */
+/* Writes the row level of `stage`: its scalars, or in COL and LOOP its vectors. In stage 0, a call
+ * of `part` skips the stores. */
 void df_gen_row_level(df_gen *g, uint32_t stage);
 void df_gen_row_lanes(df_gen *g, uint32_t stage);
 /* Computes ins for one element. */

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops over the elements of a row, for MAP and ROW.
+ * Loops over the elements of a row, for MAP and ROW. There are three forms:
  *
- * Loops over lanes: a main loop without masks and one masked tail. Bodies that are long enough to
- * be bound by latency are written for several vectors at once (analyse.c); the rest is then a
- * masked loop. Very long bodies, and all of codegen level O0, where compile time counts most, get a
- * single masked loop, and no tail (measured in L1, one copy: 50 % slower for 5 instructions, 12 %
- * for 50, which compile in 2.4 instead of 3.0 ms; nothing from L2 on). Where masks are not
- * instructions, always main loop and tail.
+ * - A main loop without masks, and one masked tail. This is the usual form, and the only one where
+ *   masks are not instructions.
+ * - A main loop of several vectors at once, for bodies that analyse.c gives several copies. If
+ *   masks are instructions, a masked loop of single vectors does the rest.
+ * - A single masked loop, for long bodies and at codegen level O0, where compile time matters most.
+ *   Measured in L1 with one copy, a body of 5 instructions is 50 % slower than with a tail. A body
+ *   of 50 instructions is 12 % slower, and compiles in 2.4 instead of 3.0 ms. From L2 on there is
+ *   no difference.
  */
 #include "jit_llvm/gen.h"
 
 enum {
-    STRAIGHT_BODY = 128, /* instructions, over all vectors */
+    STRAIGHT_BODY = 128, /* most instructions, over all vectors, that are written without a loop */
 };
 
 /* ---- loops over lanes ---- */
 
-/* A short body of several results is written one vector after the other, not instruction by
- * instruction: the update of AdamW, four arrays read and three of them written in place, takes 1.03
- * instead of 1.16 ns an element where they lie in memory, and as long as before in caches. */
+/* Whether the copies of the body are written one after the other, not instruction by instruction.
+ * That is so for a short body with several results. The update of AdamW reads four arrays and
+ * writes three of them in place. Written in this way it takes 1.03 instead of 1.16 ns per element
+ * when the arrays are in memory, and the same time when they are in caches. */
 static bool by_vector(const df_gen *g)
 {
     uint32_t n_stores = 0;
@@ -37,7 +40,8 @@ void df_lanes_body(df_gen *g, LLVMValueRef lane0, LLVMValueRef end, uint32_t n_c
         df_gen_place(g, PLACE_BODY);
 }
 
-/* for (i = from; i < to; i += w n_copies): end NULL: only whole vectors. */
+/* Writes for (i = from; i < to; i += w * n) around n copies of the body. Lanes from `end` on are
+ * masked off; NULL: all vectors are whole. */
 static void body_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRef end, uint32_t n)
 {
     df_loop l;
@@ -46,7 +50,8 @@ static void body_loop(df_gen *g, LLVMValueRef from, LLVMValueRef to, LLVMValueRe
     df_loop_end(g, &l);
 }
 
-/* Known counts of vectors are written out, when that is short. */
+/* Writes the body without a loop if the number of vectors is known and the code is short. Else
+ * returns false. */
 static bool straight(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t n)
 {
     int64_t a, b;
@@ -60,8 +65,8 @@ static bool straight(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t n)
     return true;
 }
 
-/* So many copies, at most n, that a masked loop over a known count computes the fewest idle ones.
- */
+/* The number of copies, at most n, with which a masked loop computes the fewest vectors that have
+ * no active lane. n, if the number of vectors is not known. */
 static uint32_t fitting_copies(df_gen *g, LLVMValueRef from, LLVMValueRef to, uint32_t n)
 {
     int64_t a, b;
@@ -92,7 +97,7 @@ df_lanes df_lanes_cut(df_gen *g, LLVMValueRef from, LLVMValueRef to)
     return l;
 }
 
-/* Whether [from, to) is cut into n vectors at a time without rest. */
+/* Whether [from, to) is known to be divided by n vectors without rest. */
 static bool is_whole(const df_gen *g, const df_lanes *l, uint32_t n)
 {
     int64_t a, b;
@@ -100,7 +105,6 @@ static bool is_whole(const df_gen *g, const df_lanes *l, uint32_t n)
     return df_gen_known(l->from, &a) && df_gen_known(l->to, &b) && (b - a) % (g->w * n) == 0;
 }
 
-/* The marked body for the elements of l along the vectorized axis. */
 void df_lanes_loop(df_gen *g, const df_lanes *l)
 {
     if (df_gen_body_size(g) == 0 || straight(g, l->from, l->to, l->n)) return;
@@ -128,11 +132,12 @@ void df_lanes_loop(df_gen *g, const df_lanes *l)
 
 /* ---- runs ----
  *
- * Several reduced axes: a run is a pass along the last of them, elements [o L, o L + L) of the row
- * for run number o and length L. A block may begin and end inside a run; only its first position is
- * divided, all else is added up by the walk.
+ * A ROW kernel with several reduced axes: a run is a pass along the last of them. Run number o of
+ * length L has the elements [o L, o L + L) of the row. A block may begin and end inside a run. Only
+ * its first position is divided into indices; the walk computes the others by addition.
  */
 
+/* Sets the addresses of scratch accesses to those of element `start` of the row. */
 static void scratch_at(df_gen *g, LLVMValueRef start)
 {
     for (uint32_t a = 0; a < g->k->n_access; a++) {

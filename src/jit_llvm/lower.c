@@ -3,14 +3,15 @@
  * One kernel op to IR. The same code serves scalars and vectors: IR instructions take both, only
  * constants differ. Every op gives exactly the bits that kops.def and the interpreter give:
  *
- *   - no fast-math flags in strict mode, so instruction selection contracts nothing;
- *   - poison is never observed: shifts, divisions and conversions are guarded by selects;
- *   - integer division of vectors of 8 and 32 bits goes through floats one size up: the correctly
- * rounded quotient truncates to the exact one when the significand has at least the integers' bits,
- * and x86 and AArch64 have no vector division of integers. 64-bit ones are divided lane by lane.
+ * - In strict mode no instruction has fast-math flags, so instruction selection contracts nothing.
+ * - Poison is never observed. Selects guard shifts, divisions and conversions.
+ * - Vectors of integers are divided as floats, because x86 and AArch64 have no vector division of
+ *   integers. The floats are f32 for at most 16 bits and f64 for 32 bits. Their significand has at
+ *   least as many bits as the integers, so the correctly rounded quotient truncates to the exact
+ *   one. Wider integers, and unsigned ones of 32 bits, are divided lane by lane.
  *
- * LLVM's selector aborts the process on what it cannot do. df_gen_check therefore lets only pass
- * what kops.def allows, all of which tests/unit/test_llvm.c has compiled.
+ * LLVM aborts the process on an instruction that it cannot compile. So df_gen_check lets only pass
+ * what kops.def allows, and tests/unit/test_llvm.c compiles all of that.
  */
 #include "jit_llvm/gen.h"
 
@@ -19,7 +20,7 @@
 
 /* ---- types and constants ---- */
 
-/* The constant in as many lanes. */
+/* The constant of dtype t with these bits, in w lanes. */
 static LLVMValueRef k(df_gen *g, deft_dtype t, uint64_t bits, uint32_t w)
 {
     return df_gen_splat(g, df_gen_const(g, t, bits), w);
@@ -64,8 +65,8 @@ static LLVMValueRef unary(df_gen *g, const char *name, LLVMValueRef x)
     return df_gen_intrinsic(g, name, &type, 1, &x, 1);
 }
 
-/* Contraction and reassociation for FAST kernels; NaN and infinity are never assumed away. (The
- * inverse of a scalar divisor: values.c.) */
+/* Allows contraction and reassociation of v in FAST kernels. The absence of NaN and infinity is
+ * never assumed. values.c multiplies by the inverse of a scalar divisor. */
 static LLVMValueRef relaxed(df_gen *g, LLVMValueRef v)
 {
     if (g->k->flags & DF_KERNEL_FAST && LLVMIsAInstruction(v) && LLVMCanValueUseFastMathFlags(v))
@@ -87,7 +88,7 @@ static LLVMValueRef extreme(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRe
     return df_is_real(t) ? pick(g, fcmp(g, LLVMRealUNO, a, a), a, v) : v;
 }
 
-/* a / d truncated for d other than 0 and -1, in lanes. */
+/* a / d, truncated, in w lanes. d is neither 0 nor -1. */
 static LLVMValueRef quotient(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef d, uint32_t w)
 {
     const bool sign = df_is_signed(t);
@@ -106,7 +107,7 @@ static LLVMValueRef quotient(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueR
     return bits < 32 ? LLVMBuildTrunc(g->b, q, df_gen_lanes(df_gen_type(g, t), w), "") : q;
 }
 
-/* x / 0 = 0, MIN / -1 = MIN. */
+/* a / d of integers, where x / 0 is 0 and MIN / -1 is MIN. */
 static LLVMValueRef int_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef d, uint32_t w)
 {
     LLVMValueRef zero = k(g, t, 0, w), one = k(g, t, 1, w);
@@ -127,8 +128,8 @@ static LLVMValueRef lower_div(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValue
     return relaxed(g, LLVMBuildFDiv(g->b, a, b, ""));
 }
 
-/* Floats: frem becomes calls of fmod, which is exact. Integers: x - (x / d) d gives x % 0 = x and
- * x % -1 = 0 from the rules of division. */
+/* For floats, frem becomes calls of fmod, which is exact. For integers, x - (x / d) d and the rules
+ * of division give x % 0 = x and x % -1 = 0. */
 static LLVMValueRef lower_rem(df_gen *g, deft_dtype t, LLVMValueRef a, LLVMValueRef b, uint32_t w)
 {
     if (df_is_real(t)) return LLVMBuildFRem(g->b, a, b, "");
@@ -141,11 +142,12 @@ static LLVMValueRef lower_abs(df_gen *g, deft_dtype t, LLVMValueRef a)
     if (df_is_real(t)) return unary(g, "llvm.fabs", a);
     if (!df_is_signed(t)) return a;
     LLVMTypeRef type = LLVMTypeOf(a);
-    LLVMValueRef args[2] = { a, LLVMConstInt(g->i1, 0, 0) }; /* MIN is not poison */
+    LLVMValueRef args[2] = { a, LLVMConstInt(g->i1, 0, 0) }; /* abs(MIN) is not poison */
     return df_gen_intrinsic(g, "llvm.abs", &type, 1, args, 2);
 }
 
-/* Counts outside [0, width) give fill; the shift's poison is not selected then. */
+/* A count outside [0, width) gives 0, or for a signed right shift all sign bits. The select drops
+ * the poison that LLVM's shift has then. */
 static LLVMValueRef lower_shift(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, LLVMValueRef n,
                                 uint32_t w)
 {
@@ -170,8 +172,8 @@ static LLVMValueRef lower_compare(df_gen *g, df_kop op, deft_dtype t, LLVMValueR
 
 /* ---- conversions ---- */
 
-/* Saturating, NaN to 0: what is out of range is replaced before the conversion, which would be
- * poison. */
+/* A conversion that saturates and turns NaN into 0. A value out of range is replaced before the
+ * conversion, whose result would be poison. */
 static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                     uint32_t w)
 {
@@ -188,7 +190,7 @@ static LLVMValueRef float_to_signed(df_gen *g, deft_dtype to, deft_dtype from, L
     return pick(g, fcmp(g, LLVMRealOLT, x, low), k(g, to, min, w), v);
 }
 
-/* Through a signed dtype that holds all values of `to`. */
+/* Converts through a signed dtype that holds all values of `to`. */
 static LLVMValueRef float_to_unsigned(df_gen *g, deft_dtype to, deft_dtype from, LLVMValueRef x,
                                       uint32_t w)
 {
@@ -230,8 +232,8 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
 
 /* ---- check ---- */
 
-/* One failing lane goes to the fault words. The exchange makes sure that the three come from one
- * lane, whatever other threads do. */
+/* Stores the fault of one failing lane in the three fault words, unless they hold one. The exchange
+ * ensures that the three words come from one lane, whatever other threads do. */
 static void record_fault(df_gen *g, uint64_t id, LLVMValueRef index, LLVMValueRef extent)
 {
     LLVMValueRef old =
@@ -331,5 +333,5 @@ LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, L
     LLVMValueRef both[3] = { a, b, NULL };
     df_assert(join.op == DF_K_add || join.op == DF_K_mul || join.op == DF_K_min ||
               join.op == DF_K_max || join.op == DF_K_or || join.op == DF_K_and);
-    return df_lower_op(g, &join, t, both, 1); /* these look at no width */
+    return df_lower_op(g, &join, t, both, 1); /* these ops do not use w */
 }

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Objects, for debuggers and profilers: how long each function of one is, and GDB's interface for
- * code that no file holds.
+ * Objects as debuggers and profilers need them: the size of each function in an object, and GDB's
+ * interface for code that is in no file.
  *
- * GDB reads a list of ELF objects in the memory of the program and stops in
- * __jit_debug_register_code whenever that changes. The objects that ORC loads would not do: they
- * are not relocated, and their names (df_k0) say nothing. So each function gets a small one of its
- * own: a .text that lies where the code is, and one symbol. It needs no unwind tables, since code
- * that is shown keeps frame pointers (df_host.keep_frames), which GDB finds by itself.
+ * GDB reads a list of ELF objects in the memory of the program. It stops in
+ * __jit_debug_register_code whenever the list changes. The objects that ORC loads are not suitable:
+ * they are not relocated, and their names (df_k0) say nothing. So each function gets a small object
+ * of its own, with a .text section at the address of the code, and one symbol. The object needs no
+ * unwind tables, because such code keeps frame pointers (df_host.keep_frames), which GDB finds.
  *
- * The two names below are the interface; they are exported so that they are found in a stripped
- * plug-in, too, and protected so that another code generator's do not stand in for them: each
- * library of a process may have its own. They are this plug-in's one mutable global.
+ * The names __jit_debug_descriptor and __jit_debug_register_code are GDB's interface. They are
+ * exported so that GDB finds them in a stripped plug-in, too. They are protected so that those of
+ * another code generator do not replace them; each library of a process may have its own. The
+ * descriptor is the plug-in's one mutable global.
  *
  * References: GDB manual, "JIT Compilation Interface"; ELF gABI chapters 4 and 5.
  */
@@ -23,7 +24,7 @@
 
 /* ---- sizes ---- */
 
-/* n elements of size bytes at offset, or NULL when the object ends before. */
+/* The address of n elements of `size` bytes at `offset`, or NULL when the object ends before. */
 static const void *part_of(const void *object, size_t n_bytes, uint64_t offset, uint64_t n,
                            size_t size)
 {
@@ -31,7 +32,7 @@ static const void *part_of(const void *object, size_t n_bytes, uint64_t offset, 
     return (const char *)object + offset;
 }
 
-/* The symbols of object, and the section with their names. */
+/* The section with the symbols of an object, or NULL. *names gets the section with their names. */
 static const Elf64_Shdr *find_symbols(const void *object, size_t n_bytes, const Elf64_Shdr **names)
 {
     Elf64_Ehdr e;
@@ -74,11 +75,12 @@ void df_llvm_object_read(const void *object, size_t n_bytes, const char *const *
 
 /* ---- GDB ---- */
 
+/* An object in GDB's list. The first four members are GDB's jit_code_entry. */
 typedef struct shown {
     struct shown *next, *prev;
-    const void *object; /* these four: GDB's jit_code_entry */
+    const void *object;
     uint64_t object_size;
-    size_t size; /* of all this, the object behind it */
+    size_t size; /* bytes of this struct and the object that follows it */
 } shown;
 
 typedef enum action { NO_ACTION, REGISTER, UNREGISTER } action;
@@ -113,7 +115,7 @@ typedef struct object {
     Elf64_Ehdr header;
     Elf64_Shdr section[N_SECTIONS];
     Elf64_Sym symbol[2];
-    char strings[]; /* STRINGS and the name */
+    char strings[]; /* STRINGS, then the function's name */
 } object;
 
 static void write_object(object *o, const char *name, const void *start, size_t size)
@@ -160,7 +162,7 @@ static void write_object(object *o, const char *name, const void *start, size_t 
     memcpy(o->strings + NAME_CODE, name, n_strings - NAME_CODE);
 }
 
-/* Under the list's lock. */
+/* Informs GDB of a change of the list. The caller holds list_lock. */
 static void tell(action what, shown *s)
 {
     __jit_debug_descriptor.action = what;

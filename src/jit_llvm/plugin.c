@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The LLVM plug-in's one exported symbol, and the compiler that it fills in: kernels in a batch
- * become one module, one object, one resource. Nothing here prints, exits or touches a libdeft that
- * the process may hold: failures go through the host's table.
+ * The one exported symbol of deft-llvm-code.so, and the compiler that it creates. The kernels of a
+ * batch become one module, one object and one resource of ORC. The code here does not print, exit,
+ * or use a libdeft that the process may contain. Failures go through the host's table.
  */
 #include "jit_llvm/gen.h"
 #include "jit_llvm/gate.h"
@@ -29,7 +29,8 @@ static void init_types(df_gen *g)
     g->nothing = LLVMVoidTypeInContext(g->ctx);
 }
 
-/* A module with the kernels as df_k0, df_k1, ...; facts: of all of them, or NULL. */
+/* Creates a module in which the kernels are named df_k0, df_k1 and so on. facts hold for all of the
+ * kernels; NULL: general code. The caller destroys *m and *ctx; on failure they are destroyed. */
 static deft_status build(const df_host *host, const df_llvm_target *t, df_diag *d,
                          const df_kernel *const *k, const df_facts *facts, uint32_t n, df_opt level,
                          LLVMContextRef *ctx, LLVMModuleRef *m)
@@ -66,12 +67,14 @@ typedef struct names {
     char text[DF_CODE_PIECES][24];
 } names;
 
+/* Whether the code of the kernel has the functions part and fin. */
 static bool has_parts(const df_kernel *k, const df_facts *facts)
 {
     return (k->flags & DF_KERNEL_SPLIT) && !facts;
 }
 
-/* What is called, then what that goes on to. Returns how many are called. */
+/* Lists the names of the exported functions, then those of the internal ones. Returns the number of
+ * exported functions. */
 static uint32_t list_names(const df_kernel *const *k, const df_facts *facts, uint32_t n,
                            names *text, const char **list, uint32_t *n_inner)
 {
@@ -122,7 +125,7 @@ static deft_status compile(void *self, df_diag *d, const df_kernel *const *k, co
     df_llvm *llvm = self;
     const df_host *host = &llvm->host;
     if (n == 0) return DEFT_OK;
-    /* One block: names, the list of them, addresses. */
+    /* One block of memory holds the list of names, the functions, and the text of the names. */
     const size_t list_size = n * DF_CODE_PIECES * sizeof(char *),
                  fns_size = n * DF_CODE_PIECES * sizeof(df_llvm_fn),
                  size = list_size + fns_size + n * sizeof(names);
@@ -165,10 +168,10 @@ done:
     return st;
 }
 
-/* ---- through the gate, guarded ---- */
+/* ---- guarded calls, through the gate ---- */
 
-/* Room that compiling takes, with plenty to spare: processes in which LLVM had up to 25 MB beyond
- * its own size were seen to run out of memory over kernels of a few instructions. */
+/* The memory that compiling needs, with a wide margin. Processes in which LLVM could get up to
+ * 25 MB ran out of memory while they compiled kernels of a few instructions. */
 #define ROOM ((size_t)64 << 20)
 #define ROOM_PER_INS ((size_t)64 << 10)
 
@@ -188,7 +191,7 @@ typedef struct call {
     uint32_t n;
     df_opt level;
     df_code *code;
-    const char *target; /* or the name for debuggers */
+    const char *target; /* run_show_debugger: the name for debuggers */
     bool assembly;
     df_str *text;
     deft_dtype dtype;
@@ -196,7 +199,7 @@ typedef struct call {
     const void *start;
     size_t size;
     void *shown;
-    bool has_begun; /* run_start: something of LLVM may have to be given back */
+    bool has_begun; /* run_start was called, so LLVM may hold something that must be released */
 } call;
 
 static deft_status run_compile(void *user)
@@ -227,7 +230,7 @@ static deft_status run_release(void *user)
     return DEFT_OK;
 }
 
-/* What cannot be given back, the process gives back. */
+/* Code that cannot be released here is freed when the process ends. */
 static void gated_release(void *self, df_code *code)
 {
     call c = { .llvm = self, .code = code };
@@ -281,7 +284,7 @@ static deft_status run_hide_debugger(void *user)
     return DEFT_OK;
 }
 
-/* Where LLVM may not be used any more, it stays known, as its code stays loaded. */
+/* When LLVM may not be used any more, debuggers keep the object, and its code stays loaded. */
 static void gated_hide_debugger(void *self, void *shown)
 {
     call c = { .llvm = self, .shown = shown };
@@ -338,9 +341,11 @@ done:
     return st;
 }
 
+/* Creates a compiler (df_plugin_cpu_fn). */
 static deft_status make(const df_host *host, const char *build_id, df_diag *d, df_compiler *out)
 {
-    if (host->size != sizeof(df_host)) return DEFT_E_BACKEND; /* fail may not be where we think */
+    if (host->size != sizeof(df_host))
+        return DEFT_E_BACKEND; /* `fail` may be elsewhere in the struct */
     if (strcmp(host->build_id, DF_BUILD_ID) != 0 || strcmp(build_id, DF_BUILD_ID) != 0)
         return host->fail(d, DEFT_E_BACKEND, "deft-llvm is of build '%s', the host of build '%s'",
                           DF_BUILD_ID, host->build_id);

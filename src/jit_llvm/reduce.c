@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions in the one order of base/limits.h, and scans: what ROW (row.c) and COL (col.c) share.
+ * Reductions in the order of base/limits.h, and scans: what ROW (row.c) and COL (col.c) share.
  *
- * argmin and argmax carry an index. Their result does not depend on the order: better value first,
- * NaN before all, then the least index. An accumulator starts at the worst value and at the index
- * of the first element that would fall to it, present or not: an absent element's index is past
- * every present one's, so it never wins, and a row of worst values still answers its first index.
+ * argmin and argmax carry an index. Their result does not depend on the order: NaN wins over every
+ * number, a better value over a worse one, and of equal values that with the least index. An
+ * accumulator starts with the worst value and the index of the first element that belongs to it. If
+ * the row is too short to have that element, its index is larger than all others, so it never wins.
+ * A row of only worst values still gives the index of its first element.
  */
 #include "jit_llvm/gen.h"
 
-/* ---- what there is to reduce ---- */
+/* ---- the reductions of a kernel ---- */
 
 static bool is_reduce(const df_gen *g, uint32_t i)
 {
     return g->host->kops[g->k->ins[i].op].kind == DF_KOP_reduce;
 }
 
-/* Whether the accumulators may be fewer: equal bits whatever the order, or FAST. */
+/* Whether the reduction may use fewer accumulators: the kernel is FAST, or every order gives the
+ * same bits. */
 static bool is_order_free(const df_gen *g, const df_gen_red *r)
 {
     return r->is_arg || !df_is_real((deft_dtype)r->dtype) || g->k->flags & DF_KERNEL_FAST;
@@ -68,7 +70,8 @@ df_blocks df_reduce_blocks(df_gen *g, bool is_split)
     return x;
 }
 
-/* The binary counter; after the last block everything, which is that many times. */
+/* The binary counter of base/limits.h. After the last block all entries are joined, which takes as
+ * many joins as there were entries before it. */
 LLVMValueRef df_reduce_joins(df_gen *g, const df_blocks *blocks, LLVMValueRef b,
                              LLVMValueRef height)
 {
@@ -92,7 +95,7 @@ static LLVMValueRef both(df_gen *g, LLVMValueRef a, LLVMValueRef b)
     return LLVMBuildAnd(g->b, a, b, "");
 }
 
-/* Whether b beats a by its value alone. */
+/* Whether the value b wins over the value a, regardless of their indices. */
 static LLVMValueRef is_better(df_gen *g, const df_gen_red *r, LLVMValueRef b, LLVMValueRef a)
 {
     const bool is_max = r->op == DF_K_argmax;
@@ -127,7 +130,7 @@ df_pair df_reduce_join(df_gen *g, const df_gen_red *r, df_pair a, df_pair b)
                       LLVMBuildSelect(g->b, takes_b, b.i, a.i, "") };
 }
 
-/* ---- one vector into the accumulators ---- */
+/* ---- accumulating one vector ---- */
 
 LLVMValueRef df_reduce_at(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValueRef index)
 {
@@ -139,6 +142,7 @@ LLVMValueRef df_reduce_load(df_gen *g, LLVMValueRef mem, LLVMTypeRef t, LLVMValu
     return LLVMBuildLoad2(g->b, df_gen_lanes(t, g->w), df_reduce_at(g, mem, t, index), "");
 }
 
+/* The positions of the lanes among the reduced elements. In COL all lanes have the same one. */
 static LLVMValueRef positions(df_gen *g)
 {
     LLVMValueRef at = df_gen_splat(g, g->red_at, g->w);
@@ -153,13 +157,14 @@ static df_pair accumulated(df_gen *g, const df_gen_red *r, df_pair acc, LLVMValu
         if (g->mask) n.v = LLVMBuildSelect(g->b, g->mask, n.v, acc.v, "");
         return n;
     }
-    /* In one accumulator indices only grow: the first of equals stays. */
+    /* The indices that reach one accumulator ascend, so the first of equal values stays. */
     LLVMValueRef takes = is_better(g, r, x, acc.v);
     if (g->mask) takes = both(g, takes, g->mask);
     return (df_pair){ LLVMBuildSelect(g->b, takes, x, acc.v, ""),
                       LLVMBuildSelect(g->b, takes, positions(g), acc.i, "") };
 }
 
+/* The address of the stored operands of this vector, at index lane0 + from. */
 static LLVMValueRef operands_at(df_gen *g, const df_gen_red *r, LLVMValueRef from)
 {
     return df_gen_at(g, df_reduce_type(g, r), r->operands, LLVMBuildAdd(g->b, g->lane0, from, ""));

@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reductions of ROW kernels: lanes run along the one reduced axis.
+ * Reductions of ROW kernels: lanes run along the last reduced axis.
  *
- * The 64 accumulators are 64 / w vectors. Short bodies run 64 elements per iteration with the
- * accumulators in registers; what is left of a block (everything, for long bodies) goes one vector
- * at a time with the accumulators in memory, where the 64 / w chains are independent and long
- * bodies hide the latency. An accumulator that got no element holds the identity, and x op identity
- * is x, to the bit (why the identity of a float sum is -0.0), so rows shorter than 64 fold like any
- * other.
+ * The 64 accumulators are 64 / w vectors. A short body takes 64 elements per iteration, with the
+ * accumulators in registers. The rest of a block, and all of it for a long body, is done vector by
+ * vector with the accumulators in memory. The 64 / w chains are independent, and long bodies hide
+ * their latency. An accumulator without elements holds the identity. x op identity has the bits of
+ * x, which is why the identity of a float sum is -0.0. So rows shorter than 64 fold like any other.
  *
- *        r0                        whole 64s                rest, masked
- *        +---- 64 ----+---- 64 ----+ ... +---- 64 ----+-- w --+-- w --+ part |
- *        acc 0 1 2 3    0 1 2 3            0 1 2 3        0       1      2
- *                            fold: acc[j] op= acc[j + h], h = 32 .. 1
+ *     r0             all groups of 64                  the rest, masked
+ *     +---- 64 ----+---- 64 ----+ ... +---- 64 ----+-- w --+-- w --+ part |
+ *     acc 0 1 2 3    0 1 2 3            0 1 2 3        0       1      2
+ *                         fold: acc[j] op= acc[j + h], h = 32 .. 1
  *
- * A row of one block returns the fold; the stack of block results is touched only by longer rows.
+ * A row of one block gives the fold. Only longer rows use the stack of block results.
  *
- * With several reduced axes a run along the last of them ends anywhere among the lanes. The body
- * then goes run by run, begins each with lane 0 at its start, and puts operands side by side in
- * memory, a block at a time; what is said above happens to these. That costs a store and a load in
- * L1 per element and spares every lane its own index.
+ * With several reduced axes, a run along the last of them may end at any lane. Then the body is
+ * computed run by run; each run begins at lane 0. The operands of reductions are stored in memory,
+ * contiguously and a block at a time, and the steps above are applied to them. That costs a store
+ * and a load in L1 per element, but no lane needs an index of its own.
  */
 #include "jit_llvm/gen.h"
 
 enum {
-    UNROLL_BODY = 96, /* instructions in an iteration of 64 elements, at most */
-    UNROLL_REGS = 24, /* accumulator registers, at most */
+    UNROLL_BODY = 96, /* most instructions in an iteration of 64 elements */
+    UNROLL_REGS = 24, /* most registers for accumulators */
 };
 
+/* The result of a reduction without elements. */
 static LLVMValueRef of_nothing(df_gen *g, const df_gen_red *r)
 {
     const deft_dtype t = (deft_dtype)r->dtype;
@@ -45,7 +45,8 @@ static LLVMValueRef half(df_gen *g, LLVMValueRef v, uint32_t from, uint32_t n)
                                   "");
 }
 
-/* acc[j] = acc[j] op acc[j + h], h = 32 .. 1, over vectors and then within the first. */
+/* Folds: acc[j] = acc[j] op acc[j + h] for h = 32 .. 1. As long as h >= w whole vectors are joined,
+ * then the halves of the first vector. */
 static df_pair fold(df_gen *g, const df_gen_red *r, df_pair *acc)
 {
     uint32_t h = DF_LANES / 2;
@@ -65,6 +66,7 @@ static df_pair fold(df_gen *g, const df_gen_red *r, df_pair *acc)
 
 /* ---- one block ---- */
 
+/* The positions of the elements that belong first to accumulator vector number `vector`. */
 static LLVMValueRef first_positions(df_gen *g, LLVMValueRef r0, uint32_t vector)
 {
     LLVMValueRef at = LLVMBuildAdd(g->b, r0, df_gen_i64(g, vector * g->w), "");
@@ -80,6 +82,7 @@ static void row_body(df_gen *g, uint32_t stage)
         df_gen_place(g, PLACE_BODY);
 }
 
+/* Whether whole_groups is used for this stage. */
 static bool unrolls(const df_gen *g, uint32_t stage)
 {
     const uint32_t n_vec = DF_LANES / g->w;
@@ -90,8 +93,8 @@ static bool unrolls(const df_gen *g, uint32_t stage)
     return regs <= UNROLL_REGS && size * n_vec <= UNROLL_BODY;
 }
 
-/* Whole groups of 64 elements with the accumulators in registers; they stay there, or go to memory
- * when there is a rest. */
+/* Reduces the whole groups of 64 elements in [r0, to), with the accumulators in registers. They
+ * stay there, or are stored to memory if the block has a rest. */
 static void whole_groups(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef to, bool has_rest)
 {
     const uint32_t n_vec = DF_LANES / g->w;
@@ -159,7 +162,7 @@ static void set_identities(df_gen *g, uint32_t stage, LLVMValueRef r0)
 
 static void one_vector(df_gen *g, uint32_t stage, LLVMValueRef at, LLVMValueRef end)
 {
-    /* Blocks start at multiples of 64: the accumulator follows from the position. */
+    /* Blocks start at multiples of 64, so the position determines the accumulator. */
     LLVMValueRef vector = LLVMBuildUDiv(g->b, at, df_gen_i64(g, g->w), "");
     g->acc_at = LLVMBuildAnd(g->b, vector, df_gen_i64(g, DF_LANES / g->w - 1), "");
     g->red_at = at;
@@ -167,7 +170,8 @@ static void one_vector(df_gen *g, uint32_t stage, LLVMValueRef at, LLVMValueRef 
     row_body(g, stage);
 }
 
-/* Vector by vector with the accumulators in memory. */
+/* Reduces [from, to) vector by vector, with the accumulators in memory. are_few: these are less
+ * than 64 elements. */
 static void vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef to, bool are_few)
 {
     df_loop l;
@@ -188,8 +192,8 @@ static void vectors(df_gen *g, uint32_t stage, LLVMValueRef from, LLVMValueRef t
     df_if_end(g, &tail);
 }
 
-/* Reduces elements [r0, end) of one block; results go to out[] in order of the reduce instructions.
- */
+/* Reduces the elements [r0, end), which are one block. out[] gets the results in order of the
+ * reduce instructions. */
 static void block(df_gen *g, uint32_t stage, LLVMValueRef r0, LLVMValueRef end, df_pair *out)
 {
     LLVMValueRef from = r0;
@@ -238,7 +242,8 @@ static void stack_put(df_gen *g, const df_gen_red *r, LLVMValueRef at, df_pair p
     if (r->is_arg) LLVMBuildStore(g->b, p.i, df_gen_at(g, g->i64, r->stack_idx, at));
 }
 
-/* Puts a block's result on top and joins the two newest n times; returns the height after. */
+/* Pushes a block's result and joins the two newest entries n times. Returns the number of entries
+ * afterwards. */
 static LLVMValueRef push(df_gen *g, uint32_t stage, LLVMValueRef height, const df_pair *result,
                          LLVMValueRef n)
 {
@@ -271,7 +276,7 @@ static void allocate(df_gen *g, uint32_t stage)
     }
 }
 
-/* The value that row-level code sees. */
+/* The value of the reduce instruction whose reduction ended as p. */
 static LLVMValueRef result_of(df_gen *g, const df_gen_red *r, df_pair p)
 {
     if (r->is_arg) return p.i;
@@ -325,8 +330,8 @@ static void load_partials(df_gen *g, LLVMValueRef n_blocks, LLVMValueRef b, df_p
     }
 }
 
-/* out[] = a[] coming from block from_a, b[] coming from from_b. Phis: nothing else stands before
- * them. */
+/* Sets out[] to phis: a[] if control comes from block from_a, b[] if it comes from from_b. The
+ * current block must contain nothing but phis. */
 static void merge(df_gen *g, uint32_t stage, const df_pair *a, LLVMBasicBlockRef from_a,
                   const df_pair *b, LLVMBasicBlockRef from_b, df_pair *out)
 {
@@ -346,7 +351,7 @@ static void merge(df_gen *g, uint32_t stage, const df_pair *a, LLVMBasicBlockRef
     }
 }
 
-/* The result of block b: computed, or by fin taken from args->partial. */
+/* The result of block b. main and part compute it; fin loads it from args->partial. */
 static void block_or_partial(df_gen *g, uint32_t stage, const df_blocks *blocks, LLVMValueRef b,
                              bool is_split, df_pair *out)
 {
@@ -372,7 +377,7 @@ static void block_or_partial(df_gen *g, uint32_t stage, const df_blocks *blocks,
     merge(g, stage, computed, from_computed, taken, from_taken, out);
 }
 
-/* All blocks of this call; there is at least one. */
+/* Reduces all blocks of this call, of which there is at least one. */
 static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool is_split,
                        df_pair *out)
 {
@@ -418,7 +423,7 @@ static void all_blocks(df_gen *g, uint32_t stage, const df_blocks *blocks, bool 
     merge(g, stage, result, folded, joined, last, out);
 }
 
-/* A length that facts say, and that one block holds: nothing to join, nothing to ask. */
+/* A stage whose length is known from facts and fits one block. Nothing is joined or tested. */
 static void one_block(df_gen *g, uint32_t stage)
 {
     df_pair out[DF_LANES];

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All of deft-llvm.so: a compiler that stands in front of the real one, whose library it opens with
- * the first call that needs it. Opening libLLVM takes 20 ms of CPU, which a program that compiles
- * nothing does not pay, and one that does pays on the compile thread.
+ * All of deft-llvm.so: a compiler that forwards to the real one. The first call that needs the real
+ * compiler opens its library, deft-llvm-code.so. Opening libLLVM takes 20 ms of CPU time. A program
+ * that compiles nothing does not pay them, and another program pays them on the compile thread.
  *
- * A program may end or fork while another thread is opening. One lock of the process is held by
- * whoever opens, from before dlopen until the gate stands (gate.c). A handler of exit() takes it,
- * so that destructors run before all is loaded or after, never meanwhile; from then on nothing is
- * opened. A handler of fork() takes it, so that a child finds a loader that nobody was in.
+ * A program may end or fork while another thread opens the library. The opening thread holds a lock
+ * of the process, from before dlopen until the gate is ready (gate.c). A handler of exit() takes
+ * the lock, so that destructors never run while the library is being loaded. From then on nothing
+ * is opened. A handler of fork() takes the lock, so that no thread is in the loader when a child is
+ * forked.
  *
- * Both handlers are registered when this library is loaded, which the thread does that makes a
- * runtime. They wait a bounded time: a thread that exits or forks in the constructor of a library
- * has the loader's lock, for which the opening thread waits. A child that was not waited for opens
- * nothing.
+ * Both handlers are registered when this library is loaded, by the thread that creates a runtime.
+ * They wait for the lock a bounded time only. A thread that exits or forks in the constructor of a
+ * library holds the loader's lock, for which the opening thread may wait. If the handler of fork()
+ * gave up, the child opens nothing.
  *
- * size: libLLVM's own state and the handlers are the process', so this file has writable globals.
+ * size: libLLVM's state and the handlers belong to the process, so this file has writable globals.
  */
 #include "jit_llvm/start.h"
 
@@ -33,22 +34,22 @@
 
 /* ---- the process ---- */
 
-#define PATIENCE_S 5
+#define PATIENCE_S 5 /* seconds to wait for the lock */
 
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static _Atomic(uintptr_t) holder; /* the thread that has `opening`; 0: none */
-static atomic_bool held_for_fork; /* written by the holder */
+static _Atomic(uintptr_t) holder; /* the thread that holds `opening`; 0: none */
+static atomic_bool held_for_fork; /* the holder forks. Written by the holder */
 static atomic_bool is_guarded;    /* both handlers are registered */
-static atomic_bool is_ending;
-static atomic_bool is_lost; /* in a child: a lost thread was opening */
-static _Atomic(const df_llvm_code *) opened;
+static atomic_bool is_ending;     /* exit() has begun */
+static atomic_bool is_lost;       /* in a child: a thread that is missing here was opening */
+static _Atomic(const df_llvm_code *) opened; /* NULL until the library is open */
 
 static bool is_mine(void)
 {
     return atomic_load(&holder) == (uintptr_t)pthread_self();
 }
 
-/* false: not to be had in time. */
+/* Takes the lock. Returns false when that takes longer than PATIENCE_S. */
 static bool take(void)
 {
     struct timespec until;
@@ -59,8 +60,9 @@ static bool take(void)
     return true;
 }
 
-/* Another thread that opens ends by itself, however slow the disk is. A fork may wait for us, in
- * another handler: false after two times of patience. */
+/* Takes the lock to open the library. Another thread that opens the library finishes by itself,
+ * however slow the disk is. But a thread that forks may wait for this one, in another handler of
+ * fork(). So the function returns false after waiting twice for a fork. */
 static bool take_to_open(void)
 {
     for (int n_forks = 0; n_forks < 2;) {
@@ -78,7 +80,7 @@ static void give(void)
 
 static void on_exit_begun(void)
 {
-    atomic_store(&is_ending, true); /* who waits for the lock opens nothing */
+    atomic_store(&is_ending, true); /* a thread that waits for the lock will open nothing */
     if (!is_mine() && take()) give();
 }
 
@@ -115,12 +117,13 @@ __attribute__((constructor)) static void on_load(void)
 
 /* ---- opening ---- */
 
-/* How much stack the loader of libraries, and the constructors of those, may take. */
+/* How many bytes of stack the loader of libraries and their constructors may need. */
 #define LOADER_STACK ((size_t)128 << 10)
 
-/* LLVM 19 of Debian maps 175 MB with the libraries that it needs. The loader of libraries and the
- * constructors of LLVM end the process when they find no memory (a thread-local block, an exception
- * that nobody handles), so nothing is loaded unless a good deal more could be had. */
+/* How many bytes of memory must be available before the library is opened. LLVM 19 of Debian and
+ * the libraries that it needs map 175 MB. The loader and LLVM's constructors end the process when
+ * memory runs out: for a thread-local block, or through an exception that nobody catches. So
+ * nothing is loaded unless far more memory could be had. */
 #define START_ROOM ((size_t)288 << 20)
 
 typedef struct opening_call {
@@ -129,7 +132,8 @@ typedef struct opening_call {
     deft_status st;
 } opening_call;
 
-/* The library's path, which lies beside this one. */
+/* Writes the path of deft-llvm-code.so, which is in the folder of this library. Returns false when
+ * it is not known or too long. */
 static bool path_of(char *out, size_t size)
 {
     static const char here = 0;
@@ -142,7 +146,7 @@ static bool path_of(char *out, size_t size)
     return all > 0 && (size_t)all < size;
 }
 
-/* With the lock. */
+/* Opens the library and sets `opened`. The caller holds the lock `opening`. */
 static deft_status open_library(const df_host *host, df_diag *d)
 {
     char path[4096], why[300];
@@ -169,11 +173,12 @@ static deft_status open_library(const df_host *host, df_diag *d)
     return DEFT_OK;
 }
 
-/* On the thread that holds the lock meanwhile. */
+/* Opens the library unless it is open or may not be opened. The lock is taken by the thread that
+ * this runs on, which df_os_call may have started. */
 static void run_opening(void *user)
 {
     opening_call *const c = user;
-    const bool is_ours = is_mine(); /* a handler of fork() that computes, before ours was left */
+    const bool is_ours = is_mine(); /* a later handler of the same fork() computes */
     if (!is_ours && !take_to_open()) {
         c->st = c->host->fail(
             c->d, DEFT_E_BACKEND,
@@ -198,16 +203,17 @@ static void run_opening(void *user)
 
 /* ---- one compiler ---- */
 
-/* Once it is not WAITING it stays as it is. */
+/* A state other than WAITING is final. */
 typedef enum state { WAITING, STARTED, REFUSED } state;
 
+/* The compiler that forwards to `real`. */
 typedef struct late {
     df_host host;
-    df_fork_lock lock; /* guards the rest while it is WAITING */
+    df_fork_lock lock; /* guards the rest while the state is WAITING */
     _Atomic(state) state;
-    deft_status status; /* REFUSED: why */
-    df_compiler real;   /* STARTED */
-    char why[DF_DIAG_TEXT], text[192];
+    deft_status status;                /* REFUSED: the reason, with its sentence in `why` */
+    df_compiler real;                  /* STARTED: the real compiler */
+    char why[DF_DIAG_TEXT], text[192]; /* text: what describe returns */
 } late;
 
 static void refuse(late *l, deft_status status, const char *why)
@@ -218,7 +224,7 @@ static void refuse(late *l, deft_status status, const char *why)
     atomic_store_explicit(&l->state, REFUSED, memory_order_release);
 }
 
-/* With l's lock. */
+/* Opens the library, if it is not open, and creates the real compiler. The caller holds l->lock. */
 static void try_to_start(late *l)
 {
     df_diag d = { 0 };
@@ -300,7 +306,7 @@ static deft_status gemm(void *self, df_diag *d, deft_dtype t, df_gemm_kernel *ou
     return st == DEFT_OK ? l->real.gemm(l->real.self, d, t, out) : st;
 }
 
-/* ---- calls about code that was made: it has started ---- */
+/* ---- calls that need compiled code, so that the compiler has started ---- */
 
 static bool has_started(const late *l)
 {
@@ -325,7 +331,7 @@ static void hide_debugger(void *self, void *shown)
     if (shown && has_started(l)) l->real.hide_debugger(l->real.self, shown);
 }
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 static void destroy(void *self)
 {
@@ -342,7 +348,8 @@ df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d, df_compiler
 
 deft_status df_plugin_cpu(const df_host *host, const char *build_id, df_diag *d, df_compiler *out)
 {
-    if (host->size != sizeof(df_host)) return DEFT_E_BACKEND; /* fail may not be where we think */
+    if (host->size != sizeof(df_host))
+        return DEFT_E_BACKEND; /* `fail` may be elsewhere in the struct */
     if (strcmp(host->build_id, DF_BUILD_ID) != 0 || strcmp(build_id, DF_BUILD_ID) != 0)
         return host->fail(d, DEFT_E_BACKEND, "deft-llvm is of build '%s', the host of build '%s'",
                           DF_BUILD_ID, host->build_id);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which machine code is for. The host is asked of LLVM; named levels give the same text on every
- * machine and are what dumps use. Vector width comes from the features, not from LLVM's preference:
- * with the CPU x86-64-v4 LLVM 19 prefers 256 bits unless the function says otherwise (measured),
- * and explicit 512-bit vectors were as fast or faster on Zen 5.
+ * The machine that code is generated for. LLVM describes the host. Named levels give the same text
+ * on every machine, so dumps use them. The vector width follows from the CPU's features, not from
+ * LLVM's preference. For the CPU x86-64-v4, LLVM 19 prefers 256 bits unless the function says
+ * otherwise (measured). Explicit 512-bit vectors were as fast or faster on Zen 5.
  *
  * Tests force narrower vectors through df_host.max_vector_bytes. The target is then a generic level
- * (x86-64-v3 for 32 bytes, plain x86-64 for 16), so that they also cover what such machines lack:
- * masked loads, FMA, SSE4.1 rounding.
+ * (x86-64-v3 for 32 bytes, plain x86-64 for 16). So tests also cover machines without masked loads,
+ * FMA and SSE4.1 rounding.
  */
 #include "jit_llvm/emit.h"
 
@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* A target by name. The members are those of df_llvm_target. */
 typedef struct named {
     const char *name, *triple, *cpu, *features;
     df_llvm_arch arch;
@@ -35,7 +36,7 @@ static const named levels[] = {
       false, true, true },
 };
 
-/* Registration writes LLVM's global tables, which nobody locks. */
+/* Registration writes LLVM's global tables, which have no lock. */
 static pthread_once_t registered = PTHREAD_ONCE_INIT;
 
 static void register_all(void)
@@ -50,7 +51,7 @@ static void register_all(void)
     LLVMInitializeAArch64AsmPrinter();
 }
 
-/* Whether "+name" stands in a feature string. */
+/* Whether the feature string contains "+name". */
 static bool has(const char *features, const char *name)
 {
     const size_t n = strlen(name);
@@ -86,8 +87,8 @@ static deft_status init_named(const df_host *host, df_diag *d, const char *name,
         "target: '%s' is none of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64", name);
 }
 
-/* AMD's cores without AVX-512. On Zen 3 a masked store behind a row of 892 f64 costs some 130
- * cycles, a tenth of what an update of such rows takes. */
+/* Masked stores are slow on AMD's cores without AVX-512. On Zen 3 a masked store at the end of a
+ * row of 892 f64 takes about 130 cycles, a tenth of the time of updating the row. */
 static bool has_slow_mask_stores(const df_llvm_target *t)
 {
     const bool is_amd = strncmp(t->cpu, "znver", 5) == 0 || strncmp(t->cpu, "bdver", 5) == 0;
@@ -158,8 +159,8 @@ deft_status df_llvm_target_machine(const df_host *host, df_diag *d, const df_llv
         LLVMDisposeMessage(message);
         return st;
     }
-    /* Small code model: ORC keeps the code and its constants of one object together, and every call
-     * out goes through its own stub. */
+    /* The small code model suffices: ORC keeps code and constants of an object together, and each
+     * call to other code goes through a stub in the object. */
     LLVMTargetMachineRef tm =
         LLVMCreateTargetMachine(target, t->triple, t->cpu, t->features,
                                 level == DF_OPT_O0 ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault,
@@ -180,8 +181,8 @@ static void set_attribute(LLVMContextRef ctx, LLVMValueRef fn, const char *name)
 void df_llvm_set_attributes(LLVMContextRef ctx, const df_llvm_target *t, LLVMValueRef fn)
 {
     set_attribute(ctx, fn, "nounwind");
-    /* Debuggers look for the frame at the very start, before early ways out. This sanitizer's pass
-     * is never run: all that its attribute does here is to keep the prologue there
+    /* Debuggers expect the frame to be set up at the very start, before early returns. The pass of
+     * this sanitizer is never run. Here its attribute only keeps LLVM from moving the prologue
      * (ShrinkWrap.cpp). */
     if (t->keep_frames) set_attribute(ctx, fn, "sanitize_hwaddress");
     char bits[8];

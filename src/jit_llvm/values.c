@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Instructions to IR in their places (gen.h, "Values"): scalars, lanes, row-level code, and which
- * instructions a stage's loop holds.
+ * Instructions to IR, each at its level (gen.h, "Values"): scalars, lanes and row-level code. The
+ * file also decides which instructions the loop of a stage contains.
  *
- * Order within an iteration: all loads of a vector stand before all its stores, whatever the order
- * of the body; so an output may lie over an input that it replaces element by element, and no alias
- * information is needed.
+ * In each iteration, all loads of a vector precede all its stores, whatever their order in the
+ * body. So an output may have the memory of an input that it replaces element by element, and no
+ * alias information is needed.
  */
 #include "jit_llvm/gen.h"
 
@@ -42,9 +42,10 @@ LLVMValueRef df_gen_vec(df_gen *g, uint32_t i)
     return lanes;
 }
 
-/* The inverse of a denormal number may overflow although a quotient by it does not, and 0 times an
- * infinity is NaN: FAST code lifts such a divisor into the normal range, and what is divided as
- * well. Strict code has inverses that are exact, so they are finite. */
+/* Computes the inverse of a scalar divisor. The inverse of a denormal number may overflow although
+ * a quotient by that number does not, and 0 times infinity is NaN. So FAST code multiplies such a
+ * divisor by a power of 2 that makes it normal, and later each dividend by the same. The inverses
+ * of strict code are exact, so they are finite. */
 static void define_inverse(df_gen *g, uint32_t i, LLVMValueRef scalar)
 {
     df_val *v = &g->val[i];
@@ -63,8 +64,8 @@ static void define_inverse(df_gen *g, uint32_t i, LLVMValueRef scalar)
     v->inverse = df_gen_splat(g, LLVMBuildFDiv(g->b, one, scalar, ""), g->w);
 }
 
-/* a / d, where d has an inverse. The product may be contracted into a sum, but not reassociated:
- * lift times inverse may be infinite. */
+/* a / d, where d has an inverse. The product may be contracted into a sum. It may not be
+ * reassociated, because lift times inverse may be infinite. */
 static LLVMValueRef times_inverse(df_gen *g, LLVMValueRef a, const df_val *d)
 {
     if (!d->lift) return LLVMBuildFMul(g->b, a, d->inverse, "");
@@ -121,7 +122,8 @@ void df_gen_scalar(df_gen *g, uint32_t i)
     df_gen_define(g, i, v);
 }
 
-/* x of a / sqrt(x) where it is at hand in this copy of the body, else NULL. */
+/* If div is a / sqrt(x) and an estimate is used for it: the vector x in this copy of the body, or
+ * NULL if the copy has none. Else NULL. */
 static LLVMValueRef under_root(const df_gen *g, const df_ins *div)
 {
     const df_ins *root = &g->k->ins[div->src[1]];
@@ -130,7 +132,7 @@ static LLVMValueRef under_root(const df_gen *g, const df_ins *div)
     return x->epoch == g->epoch ? x->lanes[g->copy] : NULL;
 }
 
-/* Instruction i for w lanes. */
+/* Writes instruction i for w lanes. */
 static void emit_lanes(df_gen *g, uint32_t i)
 {
     const df_ins *ins = &g->k->ins[i];
@@ -172,7 +174,7 @@ void df_gen_mark(df_gen *g, uint32_t stage)
         if (ins->level != DF_LEVEL_ELEM || ins->stage > stage) continue;
         if (ins->stage == stage) v->is_marked = true;
         if (!v->is_marked) continue;
-        /* Elements of an earlier stage are computed again. */
+        /* Elements of an earlier stage are rematerialized. */
         for (uint32_t s = 0; s < df_gen_n_src(g, i); s++)
             if (df_gen_kind(g, ins->src[s]) != DF_KOP_reduce) g->val[ins->src[s]].is_marked = true;
     }
@@ -227,7 +229,7 @@ static bool is_row_level(const df_gen *g, uint32_t i, uint32_t stage, df_gen_lev
            (ins->op == DF_K_store) == is_store;
 }
 
-/* Values first, then stores. A part call only needs the values: fin stores. */
+/* Emits the values first, then the stores. A call of part needs only the values; fin stores. */
 static void row_level(df_gen *g, uint32_t stage, df_gen_level place,
                       void (*emit)(df_gen *g, uint32_t i))
 {
