@@ -11,6 +11,8 @@
 
 #define PAGE_SIZE 4096 /* the kernel rounds up to its own page size */
 
+/* Values of a detector's page. CHILD: the kernel has zeroed it. BUSY: a thread repairs its state.
+ * PARENT: no repair is needed. */
 enum { MARK_CHILD = 0, MARK_PARENT = 1, MARK_BUSY = 2 };
 
 void df_fork_detector_init(df_fork_detector *m)
@@ -34,6 +36,8 @@ void df_fork_detector_finish(df_fork_detector *m)
     m->page = NULL;
 }
 
+/* The detector without a page. A negative pid means that a thread of that process is repairing its
+ * state. */
 static bool seen_by_pid(df_fork_detector *m)
 {
     const int now = getpid();

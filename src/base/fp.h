@@ -24,6 +24,7 @@ DF_INLINE df_fp_state df_fp_enter(void)
     return old;
 }
 
+/* Restores the environment that df_fp_enter returned, including the exception flags. */
 DF_INLINE void df_fp_leave(df_fp_state old)
 {
     if (_mm_getcsr() != old) _mm_setcsr(old);

@@ -23,6 +23,7 @@ static const uint8_t note_sizes[DF_N_NOTES] = {
 #undef NOTE
 };
 
+/* Wakes the writer, unless that was done since its last pause. */
 static void wake(df_journal *j)
 {
     if (!atomic_exchange_explicit(&j->is_awake, true, memory_order_acq_rel)) sem_post(&j->wake);
@@ -71,6 +72,8 @@ static void forget(df_journal *j)
     j->is_child = true;
 }
 
+/* In a forked child, discards what the parent will write. With `writes`, also begins a file and
+ * starts a writer. */
 static void check_fork(df_journal *j, bool writes)
 {
     if (DF_LIKELY(!df_fork_detector_seen(&j->mark))) return;

@@ -123,7 +123,8 @@ typedef enum df_note {
 #undef F
 
 /* Opens a ring, which one thread at a time may use. context is the serial number of a context, or 0
- * for none. Returns NULL when j is NULL or memory runs out. The latter counts as a dropped note. */
+ * for none. Returns NULL when j is NULL, when memory runs out, or when nothing more can be written.
+ * The last two count as a dropped note. */
 df_ring *df_ring_open(df_journal *j, uint32_t context);
 /* Ends the use of a ring. The writer frees it later. *r may be NULL, and is NULL afterwards. */
 void df_ring_end(df_ring **r);
@@ -145,8 +146,8 @@ DF_INLINE uint64_t df_plan_id(uint32_t context, uint32_t number)
 void df_record_begin(df_str *s, df_journal *j, const char *type, uint32_t context);
 /* Appends a member with the identifier of a plan, as df_plan_id returns it. */
 void df_record_plan(df_str *s, const char *key, uint64_t plan);
-/* Ends the record and queues it. A record for which memory ran out is dropped and counted. Any
- * thread may call this. */
+/* Ends the record and queues it. The record is dropped and counted if memory ran out, if the queue
+ * is full, or if nothing more can be written. Any thread may call this. */
 void df_record_end(DEFT_OWN df_str *s, df_journal *j);
 
 #endif

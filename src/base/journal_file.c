@@ -16,6 +16,7 @@
 
 enum { NAME = 64, TRIES = 64 };
 
+/* Writes the name of file number `part`. */
 static void name_of(const df_journal_file *f, uint32_t part, char name[NAME])
 {
     const int n =
@@ -26,6 +27,7 @@ static void name_of(const df_journal_file *f, uint32_t part, char name[NAME])
         snprintf(name + n, NAME - (size_t)n, ".jsonl");
 }
 
+/* Fixes START, so that the next file is number 0. */
 static void begin(df_journal_file *f)
 {
     struct timespec now;
@@ -132,6 +134,8 @@ bool df_journal_file_full(const df_journal_file *f, size_t n)
     return f->fd >= 0 && f->bytes + n > f->max_bytes;
 }
 
+/* Writes n bytes of text, which are complete lines. On failure sets error and truncates the file to
+ * its last complete line. */
 static void write_all(df_journal_file *f, const char *text, size_t n)
 {
     size_t done = 0;

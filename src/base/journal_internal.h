@@ -90,6 +90,7 @@ struct df_journal {
 
     /* Only the writer uses the following. */
     df_journal_file file;
+    /* The numbers of dropped notes and records in the latest line that has them; lines written. */
     uint64_t told_lost_notes, told_lost_records, n_written;
     df_site_name names[DF_SITE_NAMES_KEPT];
 };

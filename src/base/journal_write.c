@@ -105,6 +105,7 @@ static void put_word(line *l, const char *text)
     PUT(l, "\"");
 }
 
+/* Appends the quoted name of a call site, which is cached. */
 static void put_site(df_journal *j, line *l, uintptr_t site)
 {
     char text[DF_SITE_TEXT], json[(DF_SITE_TEXT + 2) * DF_JSON_MOST];
@@ -269,6 +270,7 @@ static df_record *reverse(df_record *t)
     return first;
 }
 
+/* Writes and frees all queued records. Returns whether there were any. */
 static bool put_records(df_journal *j, line *l)
 {
     df_record *const first = reverse(atomic_exchange(&j->records, NULL));
@@ -282,6 +284,7 @@ static bool put_records(df_journal *j, line *l)
     return first != NULL;
 }
 
+/* Writes the notes that the ring had when the round began. Returns whether there were any. */
 static bool put_ring(df_journal *j, df_ring *r, line *l)
 {
     uint64_t tail = atomic_load_explicit(&r->tail, memory_order_relaxed);
@@ -335,6 +338,7 @@ static void put_totals(df_journal *j, const char *type, line *l)
     put_line(j, l->at, l->n);
 }
 
+/* Writes a line when notes or records were dropped since the last such line. */
 static void put_dropped(df_journal *j, line *l)
 {
     const uint64_t n = lost_notes(j), n_records = atomic_load(&j->n_lost_records);
@@ -344,6 +348,7 @@ static void put_dropped(df_journal *j, line *l)
     put_totals(j, "dropped", l);
 }
 
+/* Does one round. Returns whether it found a note or a record. */
 static bool look(df_journal *j, line *l)
 {
     bool any = false;
@@ -362,6 +367,7 @@ static bool look(df_journal *j, line *l)
     return any;
 }
 
+/* Pauses for ns nanoseconds, or until a thread that logs wakes the writer. */
 static void rest(df_journal *j, uint64_t ns)
 {
     struct timespec until;

@@ -71,6 +71,7 @@ void df_sites_destroy(df_sites **ps)
     df_mem_free(s->mem, s, sizeof *s);
 }
 
+/* Takes the lock. In a child, state that a missing thread was changing is discarded. */
 static void lock(df_sites *s)
 {
     if (!df_fork_lock_take(&s->lock)) return;
@@ -124,6 +125,7 @@ static bool make_room(df_sites *s)
     return true;
 }
 
+/* Stores a new name and returns its site, or 0 when memory or names run out. */
 static uintptr_t add(df_sites *s, uint64_t hash, kind k, uintptr_t a, uintptr_t b, const char *text,
                      size_t n)
 {
@@ -138,6 +140,7 @@ static uintptr_t add(df_sites *s, uint64_t hash, kind k, uintptr_t a, uintptr_t 
     return DF_SITE_NAMED | (s->names.n - 1);
 }
 
+/* The site of the name with these contents, which is stored if it is new. 0 as above. */
 static uintptr_t intern(df_sites *s, kind k, uintptr_t a, uintptr_t b, const char *text, size_t n)
 {
     const uint64_t hash = hash_of(k, a, b, text, n);
@@ -222,6 +225,7 @@ static void put_number(line *l, const char *format, long long n)
     put_text(l, text);
 }
 
+/* Appends module and offset of an address, and the exported function that contains it. */
 static void put_module(line *l, uintptr_t site)
 {
     Dl_info info;
@@ -237,6 +241,7 @@ static void put_module(line *l, uintptr_t site)
     put_number(l, "+0x%llx)", (long long)(site - (uintptr_t)info.dli_saddr));
 }
 
+/* Finds the source line of a return address. Returns false when it is not known. */
 static bool resolve(df_sites *s, uintptr_t site, df_source_line *out)
 {
     if (!s) return false;

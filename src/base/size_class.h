@@ -36,7 +36,7 @@ DF_INLINE int64_t df_buffer_bytes(int64_t bytes)
     return (int64_t)size;
 }
 
-/* The largest size of a class that is at most bytes; 0 when there is none. */
+/* The largest size of a class that is at most `bytes`; 0 when there is none. */
 DF_INLINE uint64_t df_size_class_within(uint64_t bytes)
 {
     if (bytes <= 8 * DF_SIZE_CLASS_ALIGN) return bytes / DF_SIZE_CLASS_ALIGN * DF_SIZE_CLASS_ALIGN;

@@ -15,8 +15,12 @@ typedef struct df_str {
     bool ok;           /* false after memory ran out */
 } df_str;
 
+/* Initialises an empty string without allocating memory. */
 void df_str_init(df_str *s, const df_mem *mem);
+/* Frees the text. The string is then empty and may be used again. */
 void df_str_finish(df_str *s);
+
+/* Append text: a string, n bytes, one character, or a format as of printf. */
 void df_str_put(df_str *s, const char *text);
 void df_str_putn(df_str *s, const char *text, size_t n);
 void df_str_putc(df_str *s, char c);

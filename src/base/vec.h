@@ -27,6 +27,7 @@ bool df_vec_grow(const df_mem *mem, void **at, size_t n, size_t *cap, size_t ele
 #define df_vec_push(mem, v, value)                                                                 \
     (df_vec_reserve((mem), (v), 1) ? ((v)->at[(v)->n++] = (value), true) : false)
 
+/* Frees the array, which is then empty and may be used again. */
 #define df_vec_finish(mem, v)                                                                      \
     (df_mem_free((mem), (v)->at, (v)->cap * sizeof *(v)->at), (v)->at = NULL, (v)->n = (v)->cap = 0)
 
