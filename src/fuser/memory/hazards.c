@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whether memory may be written where somebody reads it, and what is done when it may not.
+ * Whether memory may be written while others read it, and what to do when it may not.
  *
- * A val that is written over old contents must leave each reader of these what it wants. A reader
- * is no obstacle when
+ * A val may be written over old contents only if each reader of the old contents still gets them. A
+ * reader is no obstacle when
  *
  *   - it runs in an earlier launch: it gets an edge to the writer;
- *   - it is the writer itself and reads just the element that it is about to write;
- *   - it reads elements that are not written: two boxes that share none, which a guard holds.
+ *   - it is the writer itself, and reads just the element that it is about to write;
+ *   - it reads elements that are not written: the two boxes share no element, which a guard checks.
  *
- * Two updates of one place whose boxes share no element need no order either: the later one is
- * *loose*, and what reads the place may be ordered with each of them alone.
+ * Two updates of one place whose boxes share no element need no order either. The later one is then
+ * *loose*: it is not ordered after the earlier one, and each reader of the place is ordered with
+ * both of them separately.
  *
- * An update whose value reads other elements of what it writes, as a stencil does, is *staged*:
+ * An update whose value reads other elements of the base than it writes, as a stencil does, is
+ * *staged*:
  *
  *        base ---> kernel ---> part      a temporary of the size of the part
  *          ^                     |
- *          +------- copy <-------+       in a later launch, behind all readers of the old contents
+ *          +------- copy <-------+       in a later launch, after all readers of the old contents
  *
- * The base is never copied for its sake. What staging does not help against is a reader that itself
- * waits for the new contents: it needs both at once. Its node is kept, to be named.
+ * So the base itself is never copied. Staging does not help against a reader that itself waits for
+ * the new contents: it needs the old and the new contents at once. That node is kept in the hazard,
+ * to be named in messages.
  */
 #include "fuser/fuse.h"
 
@@ -27,7 +30,7 @@
 
 /* ---- within one kernel ---- */
 
-/* The stage from which a load's memory may be written, within one kernel. */
+/* Whether load l is done when head h of the same kernel stores. */
 static bool read_is_over(const pass *p, const group *g, const load *l, const head *h)
 {
     if (l->item == DF_NONE) return false;
@@ -41,6 +44,7 @@ static bool read_is_over(const pass *p, const group *g, const load *l, const hea
     return elem ? it->need >> (at + 1) == 0 : it->need >> at == 0;
 }
 
+/* The head of group g that writes val v, or DF_NONE. */
 static uint32_t head_index(const pass *p, uint32_t g, uint32_t v)
 {
     uint32_t h = p->groups.at[g].first_head;
@@ -63,7 +67,7 @@ bool df_hazard_same_element(const pass *p, const load *l, uint32_t v)
 
 /* ---- boxes ---- */
 
-/* extent: per loop. */
+/* The elements of node that a map reaches, over loops of these extents. */
 static df_box box_over(pass *p, const df_slot *extent, uint32_t map, uint32_t node)
 {
     const index_map m = p->maps.at[map];
@@ -84,7 +88,7 @@ df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node)
     return box_over(p, g->sp.extent, map, node);
 }
 
-/* What load l reads of node. An operand of a product is read over its own axes. */
+/* The elements of node that load l reads. An operand of a product is read over its own axes. */
 static df_box box_of_load(pass *p, const load *l, uint32_t node)
 {
     const group *const g = &p->groups.at[l->group];
@@ -96,20 +100,19 @@ static df_box box_of_load(pass *p, const load *l, uint32_t node)
     return box_over(p, extent, l->map, node);
 }
 
-/* What v's group writes of its place. */
+/* The elements of its place that the group of v writes. */
 static df_box box_of_write(pass *p, uint32_t v)
 {
     const val *const w = &p->vals.at[v];
     return df_box_of(p, &p->groups.at[w->group], w->map, w->node);
 }
 
-/* Elements between the end of one box and the start of the next along an axis; below 0: they
- * overlap. */
 df_slot df_box_gap(pass *p, const df_box *last, const df_box *b, uint32_t axis)
 {
     return df_fuse_sub(p, b->start[axis], df_fuse_add(p, last->start[axis], last->extent[axis]));
 }
 
+/* The gap from a to b along axis j, or for j >= rank from b to a along axis j - rank. */
 static df_slot gap_either_way(pass *p, const df_box *a, const df_box *b, uint32_t rank, uint32_t j)
 {
     return j < rank ? df_box_gap(p, a, b, j) : df_box_gap(p, b, a, j - rank);
@@ -120,8 +123,8 @@ static bool is_fixed(const pass *p, df_slot s)
     return p->slots.at[s].op == DF_SLOT_const;
 }
 
-/* Whether two boxes share no element: along the first axis along which one ends before the other
- * begins, as a guard then holds. */
+/* Whether two boxes share no element in this run: along some axis, one ends before the other
+ * begins. With `guard`, a guard on the first such axis keeps that true. */
 static bool boxes_apart(pass *p, const df_box *a, const df_box *b, uint32_t rank, bool guard)
 {
     if (!a->is_box || !b->is_box) return false;
@@ -135,16 +138,17 @@ static bool boxes_apart(pass *p, const df_box *a, const df_box *b, uint32_t rank
     return false;
 }
 
-/* Whether load l reads nothing of what v's group writes. */
+/* Whether load l reads no element that the group of v writes. */
 static bool reads_apart(pass *p, const load *l, uint32_t v, bool guard)
 {
     const val *const w = &p->vals.at[v];
-    if (p->groups.at[w->group].product == v) return false; /* adds anywhere */
+    if (p->groups.at[w->group].product == v) return false; /* a routine adds at any index */
     const df_box from = box_of_load(p, l, w->node), to = box_of_write(p, v);
     return boxes_apart(p, &from, &to, node_of(p, w->node)->rank, guard);
 }
 
-/* The plan is for places that overlap: were they apart, there is a better one. */
+/* Guards that the boxes of a load and a write overlap. Where they do not, a better plan is
+ * possible. */
 static void guard_overlap(pass *p, const load *l, uint32_t v)
 {
     const uint32_t rank = node_of(p, p->vals.at[v].node)->rank;
@@ -167,7 +171,8 @@ bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node)
 
 /* ---- order ---- */
 
-/* A node to name for what load l reads: the op that reads it, or else the result of the group. */
+/* The node that messages name for load l: the operator that reads it, or else the result of its
+ * group. */
 static uint32_t reader_of(const pass *p, const load *l)
 {
     const group *const g = &p->groups.at[l->group];
@@ -178,6 +183,7 @@ static uint32_t reader_of(const pass *p, const load *l)
     return g->node;
 }
 
+/* Notes an obstacle, unless one is noted already. */
 static void blame(hazard *h, uint32_t reader, const char *why)
 {
     if (!h->why) *h = (hazard){ reader, why };
@@ -186,7 +192,7 @@ static void blame(hazard *h, uint32_t reader, const char *why)
 static const char reads_beside[] = "reads other elements of it than it writes";
 static const char reads_both[] = "reads the old contents and needs the new ones";
 
-/* Whether load l lets v be written; act: makes it so. */
+/* Whether v may be written in spite of load l. With `act`, adds the edge or the guards for that. */
 static bool lets_write(pass *p, const load *l, uint32_t v, bool act)
 {
     const uint32_t writer = p->vals.at[v].group;
@@ -198,8 +204,8 @@ static bool lets_write(pass *p, const load *l, uint32_t v, bool act)
     }
     if (!reads_apart(p, l, v, act)) return false;
     if (own || !act) return true;
-    /* It may come after v, and reads there what it would have read before: in v's list it is seen
-     * by those that write over v. */
+    /* The load may come after v and still reads the old contents. In v's list of readers it is seen
+     * by updates that are written over v. */
     load late = *l;
     late.next = p->vals.at[v].readers;
     late.is_old = true;
@@ -229,14 +235,14 @@ void df_hazard_order(pass *p, uint32_t list, uint32_t v)
     }
 }
 
-/* Whether an update came after all that was written to its place before it. */
+/* Whether update u is ordered after all earlier writers of its place. */
 static bool is_after_all(const val *u)
 {
     return u->apart == 0 && !u->loose;
 }
 
-/* Calls f for each group that writes what lies under v in one place with val `over`, until one
- * returns false. */
+/* Calls f for each group that wrote the place of v before v, down from val `over`, until a call
+ * returns false. Stops at an update that is ordered after all earlier writers. */
 static bool each_under(pass *p, uint32_t over, uint32_t v,
                        bool (*f)(pass *p, uint32_t g, uint32_t v))
 {
@@ -249,6 +255,7 @@ static bool each_under(pass *p, uint32_t over, uint32_t v,
     return true;
 }
 
+/* Whether group g may run before the group of v. */
 static bool comes_before(pass *p, uint32_t g, uint32_t v)
 {
     return !df_fuse_reaches(p, p->vals.at[v].group, g);
@@ -265,25 +272,27 @@ static bool writes_apart(pass *p, uint32_t u, uint32_t v, bool guard)
     return boxes_apart(p, &a, &b, node_of(p, p->vals.at[v].node)->rank, guard);
 }
 
-/* Whether v lets u, which it need not follow, be: u stands in one place with v, below it. */
+/* Whether u, an earlier writer of the place of v, can run before v or beside it. Sets *loose when
+ * they run side by side. */
 static bool suits(pass *p, uint32_t u, uint32_t v, bool *loose)
 {
     for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
         if (!comes_before(p, k, v)) return false;
     if (comes_before(p, p->vals.at[u].group, v)) return true;
-    /* What reads v reads what u wrote, too. */
+    /* Readers of v also read what u wrote, so u must be able to run before them. */
     for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
         if (!p->loads.at[l].is_old && df_fuse_reaches(p, p->loads.at[l].group, p->vals.at[u].group))
             return false;
     return *loose = writes_apart(p, u, v, false);
 }
 
-/* Whether v, behind u, is behind all that lies under u. */
+/* Whether being after u means being after all writers before u. */
 static bool ends_walk(pass *p, uint32_t u, uint32_t v)
 {
     return is_after_all(&p->vals.at[u]) && comes_before(p, p->vals.at[u].group, v);
 }
 
+/* Orders v with the earlier writer u, as suits() found possible. */
 static void follow(pass *p, uint32_t u, uint32_t v)
 {
     const uint32_t writer = p->vals.at[v].group;
@@ -298,7 +307,8 @@ static void follow(pass *p, uint32_t u, uint32_t v)
         if (!p->loads.at[l].is_old) df_fuse_edge(p, p->vals.at[u].group, p->loads.at[l].group);
 }
 
-/* Readers of what is written over: all that lies under v, and the input whose memory it is. */
+/* Whether v can be ordered with all readers of the vals below `over`, and of the input whose memory
+ * the place is. */
 static bool may_order_all(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h)
 {
     for (uint32_t u = p->vals.at[over].over; u != DF_NONE; u = p->vals.at[u].over)
@@ -323,7 +333,7 @@ bool df_hazard_after_writers(pass *p, uint32_t over, uint32_t input, uint32_t v,
         }
         if (ends_walk(p, u, v)) break;
     }
-    /* What comes before `over` need not come before v then. */
+    /* A loose v need not follow `over`, so it does not follow the earlier readers either. */
     if (loose && !may_order_all(p, over, input, v, h)) return false;
     p->vals.at[v].loose = loose;
     return true;
@@ -340,9 +350,9 @@ void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v
 
 /* ---- staging ---- */
 
-/* Calls f for each group that comes after what writes v: readers of v and of all updates that are
- * made of it one over the other, and those of these that are written over a whole copy (storage.c).
- * Until one returns false. */
+/* Calls f for each group that must run after the writer of v, until a call returns false. Those are
+ * the readers of v and of all updates that build on v, and the groups of those updates that are
+ * written over a full copy of their base (storage.c). */
 static bool each_after(pass *p, uint32_t v, bool (*f)(pass *p, uint32_t g, uint32_t what),
                        uint32_t what)
 {
@@ -371,12 +381,13 @@ static bool each_after(pass *p, uint32_t v, bool (*f)(pass *p, uint32_t g, uint3
     return true;
 }
 
+/* Whether group g need not wait for group `after`. */
 static bool keeps_off(pass *p, uint32_t after, uint32_t g)
 {
     return !df_fuse_reaches(p, after, g);
 }
 
-/* Whether group g can come before v when v is written by a copy of its own. */
+/* Whether group g can run before v when v is written by a copy in a group of its own. */
 static bool stays_before(pass *p, uint32_t g, uint32_t v)
 {
     return each_after(p, v, keeps_off, g);
@@ -388,13 +399,14 @@ static bool put_behind(pass *p, uint32_t after, uint32_t g)
     return p->st == DEFT_OK;
 }
 
-/* What v's head stores, where that is a val already: its copy can read it. */
+/* The val that already holds what head w stores, so that a copy can read it; DF_NONE: none. */
 static uint32_t stored_value(const pass *p, const head *w)
 {
     const uint32_t s = p->node_val[w->expr];
     return s != DF_NONE && s != w->val && p->vals.at[s].group != DF_NONE ? s : DF_NONE;
 }
 
+/* Whether staging v removes the obstacle. If not, *h may receive the reader that prevents it. */
 static bool can_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, hazard *h)
 {
     const uint32_t writer = p->vals.at[v].group;
@@ -413,8 +425,9 @@ static bool can_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, hazard 
     return each_under(p, over, v, stays_before);
 }
 
-/* Copying what is staged moves the part twice more; a base in fresh memory, what is around the
- * part, and twice more. What would give up an input's memory costs more than either. */
+/* Whether staging costs less than memory of its own for the result. Staging reads and writes the
+ * part once more. Memory of its own means to read and write all elements around the part. Staging
+ * always pays where the alternative is to give up the memory of an input. */
 static bool pays(pass *p, uint32_t v, bool in_input)
 {
     const head *const w = df_hazard_head(p, v);
@@ -446,7 +459,7 @@ uint32_t df_space_of_node(pass *p, uint32_t node, space *sp)
     return df_map_intern(p, &m);
 }
 
-/* Takes the head that writes v out of its group. */
+/* Removes the head that writes v from its group. */
 static void drop_head(pass *p, uint32_t v)
 {
     group *const g = &p->groups.at[p->vals.at[v].group];
@@ -463,7 +476,8 @@ static void drop_head(pass *p, uint32_t v)
     g->last_head = last;
 }
 
-/* The head that writes v stores its value as one of its own, a temporary. */
+/* Makes the head that writes v store into a temporary instead. Returns the val of the temporary, or
+ * DF_NONE when memory runs out. */
 static uint32_t head_to_temporary(pass *p, uint32_t v)
 {
     const uint32_t i = head_index(p, p->vals.at[v].group, v), node = p->heads.at[i].expr;
@@ -479,7 +493,7 @@ static uint32_t head_to_temporary(pass *p, uint32_t v)
     return s;
 }
 
-/* v is written by a copy, in a group of its own, of what its head computes. */
+/* Makes v be written by a copy, in a group of its own, of what its head computes. */
 static deft_status stage(pass *p, uint32_t v)
 {
     const head w = *df_hazard_head(p, v);
@@ -500,7 +514,7 @@ static deft_status stage(pass *p, uint32_t v)
     df_fuse_append_head(p, gi, h);
     p->vals.at[v].group = gi;
     p->vals.at[v].map = h.dest;
-    /* Reads s whatever else is a val of that node. */
+    /* The copy must read s, even if another val is the visible one of that node. */
     const uint32_t shown = p->node_val[w.expr];
     p->node_val[w.expr] = s;
     st = df_fuse_final_cone(p, gi);

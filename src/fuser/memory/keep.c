@@ -1,41 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keep or compute again: a plan that must not take more than so many bytes of temporaries
+ * Keep or compute again: brings a plan within a bound on the bytes of its temporaries
  * (df_trace.max_temporary_bytes).
  *
- * Groups have their launches by now. As long as what lives at once is too much, the launch at which
- * most lives is looked at, and of the values that live across it the one is given up whose bytes
- * cost least work to have again: its group is done once more, in the launch before the first of its
- * late readers, into memory of its own, and those read that instead.
+ * Groups have their launches already. While more bytes are live at once than the bound allows, the
+ * launch with the most live bytes is examined: the peak. One of the values that are live across the
+ * peak is given up: the one that frees the most bytes per work. Its group is computed once more, in
+ * the launch before the first of the readers after the peak, into memory of its own. Those readers
+ * read the copy instead.
  *
  *   launch    2       5        ...        40      41
- *             g -> v -----------------------------> r        v lives from 2 to 41
+ *             g -> v -----------------------------> r        v is live from 2 to 41
  *             g -> v -> q                  g' -> v' -> r     v until 5, v' from 40 on
  *
- * What the copy g' reads must be there: it may live longer for that, or be computed again itself.
- * A copy stands among launches that are there, so there are no more of them; it is the same work on
- * the same bits, random numbers too, so that no result changes. Of a product the epilogue alone can
- * be done again where the product is stored. Products are repeated only when nothing else helps.
+ * The copy g' needs the operands of g in launch 40. They may live longer for that, or be computed
+ * again themselves. A copy goes into an existing launch, so no launch is added. The copy does the
+ * same work on the same bits, random numbers included, so no result changes. The epilogue of a
+ * product can be computed again by itself where the product is stored. Products themselves are
+ * computed again only when nothing else helps.
  *
- * Which choice comes next does not depend on the bound, only when to stop does. So of two bounds
- * the lower one gives up all that the higher one does, and never takes more memory.
+ * The next choice does not depend on the bound; only the end does. So of two bounds, the lower one
+ * gives up all that the higher one gives up, and never takes more memory.
  *
- * What to give up is found greedily, as in dynamic tensor rematerialization (Kirisame et al. 2021)
- * by bytes freed per work, but before anything runs. Every choice leaves less at that launch and
- * nowhere as much as was there, so this comes to an end.
- */
+ * The choice is greedy, by bytes freed per work, as in dynamic tensor rematerialization (Kirisame
+ * et al. 2021), but before anything runs. Each choice lowers the live bytes at the peak. At no
+ * other launch do they rise as high as the old peak. So the choices come to an end. */
 #include "base/size_class.h"
 #include "fuser/memory/keep.h"
 
 #include <string.h>
 
-#define MAX_DEPTH 6 /* of which each needs the next */
-/* Estimates; only their ratio counts. */
+#define MAX_DEPTH 6 /* of copies of which each needs the next */
+/* Estimates of work. Only their ratios matter. */
 #define NS_PER_ITEM 0.02
 #define NS_PER_BYTE 0.05
 #define NS_PER_FMA 0.02
 
-/* ---- what lives when ---- */
+/* ---- the peak ---- */
 
 static void find_peak(keeper *k)
 {
@@ -44,7 +45,7 @@ static void find_peak(keeper *k)
         if (k->live[l] > k->live[k->peak]) k->peak = l;
 }
 
-/* ---- trying ---- */
+/* ---- trying copies ---- */
 
 static bool is_repeatable(const keeper *k, uint32_t gi)
 {
@@ -74,7 +75,7 @@ static double work_of(keeper *k, uint32_t gi, bool epilogue)
 
 static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth);
 
-/* The copy that is tried of a group; NULL: none. */
+/* The copy of a group that is being tried; NULL: none. */
 static copy *tried(keeper *k, uint32_t gi)
 {
     for (uint32_t i = 0; i < k->n_copies; i++)
@@ -82,8 +83,8 @@ static copy *tried(keeper *k, uint32_t gi)
     return NULL;
 }
 
-/* Whether a copy that is tried makes val v before launch `level`. If so, another copy reads v
- * there, and v is kept until then. The copy of an epilogue makes no product. */
+/* Whether a copy that is being tried computes val v before launch `level`. If so, notes that
+ * another copy reads v in that launch. The copy of an epilogue computes no product. */
 static bool read_tried(keeper *k, uint32_t v, uint32_t level)
 {
     copy *const c = tried(k, k->p->vals.at[v].group);
@@ -94,8 +95,8 @@ static bool read_tried(keeper *k, uint32_t v, uint32_t level)
     return true;
 }
 
-/* What follows a product can be done again by itself when what is wanted is not the product, and
- * that is stored. */
+/* Whether v is computed by the epilogue of a product that is stored. Then the epilogue can be
+ * computed again by itself. */
 static bool by_epilogue(const pass *p, uint32_t v)
 {
     const group *const g = &p->groups.at[p->vals.at[v].group];
@@ -103,6 +104,8 @@ static bool by_epilogue(const pass *p, uint32_t v)
            !p->places.at[p->vals.at[g->product].place].unused;
 }
 
+/* Tries to compute val v again before launch `level`, where a copy needs it. Undoes a failed try.
+ */
 static bool again_too(keeper *k, uint32_t v, uint32_t level, uint32_t depth)
 {
     const uint32_t n_copies = k->n_copies, n_stretches = k->n_stretches;
@@ -116,7 +119,8 @@ static bool again_too(keeper *k, uint32_t v, uint32_t level, uint32_t depth)
     return false;
 }
 
-/* Has val u at hand in launch `level`. */
+/* Makes val u readable in launch `level`: as it is, by a copy, or by a longer live range. Returns
+ * false when that is impossible. */
 static bool have(keeper *k, uint32_t u, uint32_t level, uint32_t depth)
 {
     const pass *const p = k->p;
@@ -137,11 +141,13 @@ static bool have(keeper *k, uint32_t u, uint32_t level, uint32_t depth)
     return true;
 }
 
+/* Whether the memory of input node `node` still holds the input in launch `level`. */
 static bool have_input(const keeper *k, uint32_t node, uint32_t level)
 {
     return k->until[node_of(k->p, node)->attr] > level;
 }
 
+/* Makes all that a copy of group gi reads readable in launch `level`. */
 static bool have_all(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth)
 {
     const pass *const p = k->p;
@@ -162,7 +168,7 @@ static bool have_all(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint
     return true;
 }
 
-/* Group gi once more in launch `level`. */
+/* Tries a copy of group gi in launch `level`. Returns false when there can be no such copy. */
 static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth)
 {
     const copy *const known = tried(k, gi);
@@ -174,7 +180,7 @@ static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint
     return have_all(k, gi, level, epilogue, depth);
 }
 
-/* ---- what it would change ---- */
+/* ---- live bytes with the copies ---- */
 
 static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 {
@@ -186,7 +192,7 @@ static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
     k->ranges[k->n_ranges++] = (range){ from, to, bytes };
 }
 
-/* The copy of v in launch c->level, and v without its readers beyond that. */
+/* Adds the ranges of a copied val: v dies earlier, and its copy is live from launch c->level on. */
 static void put_val(keeper *k, const copy *c, uint32_t v, bool stays_in_tile)
 {
     const pass *const p = k->p;
@@ -227,7 +233,7 @@ static void apply_ranges(keeper *k, int sign)
         df_keep_add_live(k, k->ranges[i].from, k->ranges[i].to, sign * k->ranges[i].bytes);
 }
 
-/* Whether less than at the peak would live wherever more would live than now. */
+/* Whether the copies lower the peak, and all launches at which they add bytes stay below it. */
 static bool is_lower(keeper *k)
 {
     const int64_t most = k->live[k->peak];
@@ -241,8 +247,8 @@ static bool is_lower(keeper *k)
     return lower;
 }
 
-/* Tries to have v again behind the peak. Returns bytes freed at the peak per work, 0: it is of no
- * use. */
+/* Tries to compute v again after the peak. Returns the bytes freed at the peak per work, or 0 when
+ * that is impossible or frees nothing. */
 static double try_val(keeper *k, uint32_t v)
 {
     const pass *const p = k->p;
@@ -286,7 +292,7 @@ static candidate *best(keeper *k)
     return out;
 }
 
-/* Lowers the peak by one choice. *found: there was one. */
+/* Lowers the peak by one choice. *found: there was such a choice. */
 static deft_status choose(keeper *k, bool *found)
 {
     const deft_status st = find_candidates(k);
@@ -308,8 +314,9 @@ static deft_status choose(keeper *k, bool *found)
     return st == DEFT_OK ? k->p->st : st;
 }
 
-/* ---- the whole ---- */
+/* ---- lowering ---- */
 
+/* Finds for each input the first launch that writes its memory. */
 static void until_when(keeper *k)
 {
     const pass *const p = k->p;
@@ -341,7 +348,7 @@ done:
     return st;
 }
 
-/* Bytes that the arena takes. */
+/* The bytes that the arena takes, with temporaries packed into regions. */
 static deft_status arena_bytes(keeper *k, int64_t *out)
 {
     pass *const p = k->p;
@@ -358,6 +365,7 @@ static deft_status arena_bytes(keeper *k, int64_t *out)
     return st;
 }
 
+/* Fails with DEFT_E_MEMORY: `lowest` bytes are still more than the bound. */
 static deft_status too_much(keeper *k, int64_t lowest)
 {
     const pass *const p = k->p;
@@ -380,7 +388,7 @@ static deft_status too_much(keeper *k, int64_t lowest)
     return st;
 }
 
-/* Of what lives at the peak in the end. */
+/* Notes for each value that is live across the final peak why it is kept. */
 static deft_status tell_kept(keeper *k)
 {
     pass *const p = k->p;

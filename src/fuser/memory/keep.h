@@ -1,32 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the fuser: keeping a plan within a limit of memory.
+ * Private to the fuser: keeping a plan within a bound on temporaries. Values are computed again
+ * instead of being kept. The unit of recomputation is a group: a *copy* of a group does the same
+ * work in a later launch.
  *
- *   keep.c            what to compute again, and when to stop
- *   rematerialize.c   copies of groups
- *   live_bytes.c      bytes that live at each launch
+ *   keep.c            chooses what to compute again, and when to stop
+ *   rematerialize.c   makes the copies of groups
+ *   live_bytes.c      counts the bytes that are live at each launch
  */
 #ifndef DF_FUSER_KEEP_H
 #define DF_FUSER_KEEP_H
 
 #include "fuser/fuse.h"
 
-#define MAX_COPIES 12 /* groups done again for the sake of one value */
-#define MAX_MADE 64   /* values that one of them stores */
+#define MAX_COPIES 12 /* groups that are computed again for one value */
+#define MAX_MADE 64   /* values that one of these groups stores */
 #define MAX_STRETCHES 64
 #define MAX_RANGES 192
 
+/* A copy of a group that is being tried. */
 typedef struct copy {
-    uint32_t group, level;
-    uint32_t until; /* the last launch at which another copy reads it */
-    bool epilogue;  /* of a product: what follows it alone */
-    bool stored;    /* another copy reads its product, which therefore cannot stay in tiles */
+    uint32_t group, level; /* level: the launch of the copy */
+    uint32_t until;        /* the last launch at which another copy reads its values */
+    bool epilogue;         /* only the epilogue of a product is computed again, not the product */
+    bool stored;           /* another copy reads its product, which then cannot stay in tiles */
 } copy;
 
+/* A place whose live range would grow: up to launch `to`. */
 typedef struct stretch {
     uint32_t place, to;
 } stretch;
 
+/* A change of the live bytes at the launches from .. to. */
 typedef struct range {
     uint32_t from, to;
     int64_t bytes;
@@ -34,65 +39,71 @@ typedef struct range {
 
 typedef struct candidate {
     uint32_t val;
-    double score; /* bytes freed per work */
+    double score; /* bytes freed at the peak per estimated nanosecond of work; 0: of no use */
 } candidate;
 
 typedef struct keeper {
     pass *p;
-    int64_t *live;          /* bytes, per launch */
-    uint32_t peak;          /* the launch at which most lives */
-    DF_VEC(uint32_t) newer; /* per val: the next copy of it, by launch; DF_NONE */
+    int64_t *live;          /* per launch: bytes of live temporaries */
+    uint32_t peak;          /* the launch with the most live bytes */
+    DF_VEC(uint32_t) newer; /* per val: its copy with the next later launch, or DF_NONE */
     DF_VEC(int64_t) bytes;  /* per place, not rounded */
     uint32_t *until;        /* per input: the first launch that writes its memory */
     DF_VEC(candidate) at_peak;
-    bool dear; /* products may be repeated */
-    /* what is tried */
+    bool dear; /* products may be computed again, too */
+    /* What is being tried: */
     copy copies[MAX_COPIES];
     uint32_t n_copies;
     stretch stretches[MAX_STRETCHES];
     uint32_t n_stretches;
     range ranges[MAX_RANGES];
     uint32_t n_ranges;
-    double work;
-    bool full; /* more ranges than there is room for */
+    double work; /* estimated nanoseconds */
+    bool full;   /* there were more ranges than MAX_RANGES */
 } keeper;
 
-/* Readers up to a launch and beyond: the last of the former, first and last of the latter. */
+/* The launches that read a val, seen from a given launch. `early` is the last launch up to the
+ * given one that reads the val, or else the launch that writes it. `first` and `last` are the first
+ * and the last later launch that reads it. */
 typedef struct readers {
-    uint32_t early, first, last; /* first DF_NONE: none is beyond */
+    uint32_t early, first, last; /* first DF_NONE: no later launch reads it */
 } readers;
 
+/* Reports that memory ran out. Returns DEFT_E_MEMORY. */
 DF_INLINE deft_status df_keep_no_memory(const pass *p)
 {
     return df_fail_mem(p->diag, "fuser", p->vals.n * sizeof(uint32_t));
 }
 
+/* The bytes that a temporary takes in the arena. */
 DF_INLINE int64_t df_keep_rounded(int64_t bytes)
 {
     return (bytes + 63) & ~(int64_t)63;
 }
 
+/* The launch that writes val v. */
 DF_INLINE uint32_t df_keep_level_of(const pass *p, uint32_t v)
 {
     return p->groups.at[p->vals.at[v].group].level;
 }
 
+/* Whether place q takes memory of the arena. */
 DF_INLINE bool df_keep_is_temporary(const pass *p, uint32_t q)
 {
     const storage *const w = &p->places.at[q];
     return w->kind == STORAGE_TEMP && !w->unused && w->first <= w->last;
 }
 
-/* The first launch from which place q takes memory that it does not take yet, if it gets a reader
- * later than all that it has. A product that nobody reads stays in tiles and takes no memory at
- * all: its first reader has it stored, from the launch that makes it. */
+/* The first launch at which place q would take additional memory if a later reader were added. That
+ * is the launch after its live range. A product that stays in tiles takes no memory so far. Its
+ * first reader makes it stored, from the launch that computes it on. */
 DF_INLINE uint32_t df_keep_free_from(const pass *p, uint32_t q)
 {
     const storage *const w = &p->places.at[q];
     return w->unused ? w->first : w->last + 1;
 }
 
-/* A val with a temporary of its own, all written by one group. */
+/* Whether val v has a temporary of its own, and one group writes all of it. */
 DF_INLINE bool df_keep_is_alone(const pass *p, uint32_t v)
 {
     const val *const w = &p->vals.at[v];
@@ -100,7 +111,7 @@ DF_INLINE bool df_keep_is_alone(const pass *p, uint32_t v)
            w->root == DF_NONE && p->places.at[w->place].kind == STORAGE_TEMP;
 }
 
-/* The latest copy of v that is there before launch `level`. */
+/* The latest copy of v, or v itself, that is computed before launch `level`. */
 DF_INLINE uint32_t df_keep_version_at(const keeper *k, uint32_t v, uint32_t level)
 {
     for (uint32_t n = k->newer.at[v]; n != DF_NONE && df_keep_level_of(k->p, n) < level;
@@ -119,12 +130,12 @@ void df_keep_count_place(keeper *k, uint32_t q, int sign);
 /* Appends rows for the vals and places that were added since the last call. Returns DEFT_E_MEMORY
  * when memory runs out. */
 deft_status df_keep_follow(keeper *k);
-/* The launches that read val v, on both sides of `launch`. */
+/* The launches that read val v, up to `launch` and after it. */
 readers df_keep_readers_of(const pass *p, uint32_t v, uint32_t launch);
 
 /* ---- rematerialize.c ---- */
 
-/* Does again what is tried, for the sake of val v. */
+/* Adds the copies that are being tried, k->copies, to the plan. They make a copy of val v. */
 deft_status df_keep_do_copies(keeper *k, uint32_t v);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many bytes live at each launch, and which launches read a val. The choice of what to compute
- * again (keep.c) and the copies of groups (rematerialize.c) keep these counts together.
+ * How many bytes are live at each launch, and which launches read a val. The choice of what to
+ * compute again (keep.c) and the copies of groups (rematerialize.c) keep these counts up to date.
  */
 #include "fuser/memory/keep.h"
 
@@ -17,7 +17,6 @@ void df_keep_count_place(keeper *k, uint32_t q, int sign)
         df_keep_add_live(k, w->first, w->last, sign * df_keep_rounded(k->bytes.at[q]));
 }
 
-/* Rows for vals and places that came since. */
 deft_status df_keep_follow(keeper *k)
 {
     pass *const p = k->p;

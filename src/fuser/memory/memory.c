@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Buffers and regions. A buffer lives from the first launch that writes it to the last that reads
- * it; two temporaries whose lives do not meet share a region of the step's arena (pack.c), whose
- * size is the larger of what they need at run time.
+ * Buffers and regions. The live range of a buffer goes from the first launch that writes it to the
+ * last that reads it. Temporaries whose live ranges do not overlap may share a region of the arena
+ * of temporaries (pack.c). A region is as large as the largest of its buffers at run time.
  */
 #include "base/size_class.h"
 #include "fuser/fuse.h"
@@ -44,6 +44,7 @@ uint32_t df_fuse_input_buf(pass *p, uint32_t input)
                                          .donor = DF_NONE });
 }
 
+/* Extends the live range of a place to this launch. */
 static void lives_at(storage *q, uint32_t launch)
 {
     if (launch < q->first) q->first = launch;
@@ -89,7 +90,7 @@ static df_slot bytes_slot(pass *p, const df_plan_buf *b)
     return df_fuse_mul(p, b->numel, df_fuse_const(p, (int64_t)deft_dtype_size(b->dtype)));
 }
 
-/* Each region becomes as large as the largest of its buffers at run time. */
+/* Puts a buffer into its region, which becomes as large as the largest of its buffers. */
 static void take_region(pass *p, const df_life *l)
 {
     df_plan_buf *const b = &p->bufs.at[l->who];
@@ -104,8 +105,9 @@ static void take_region(pass *p, const df_life *l)
     }
 }
 
-/* With a bound on temporaries: the plan serves sizes at which it holds. What is computed again for
- * its sake would be kept at smaller ones. */
+/* Guards the bytes of temporaries when they are bounded. The plan serves only sizes at which the
+ * bound holds. A plan that computes values again serves no smaller sizes: there it could keep them.
+ */
 static void guard_total(pass *p, int64_t total)
 {
     df_slot sum = SLOT_ZERO;

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Packing of temporaries: buffers whose lives do not meet share a region of the step's arena. Large
- * ones first, each into the region whose owner of before has ended latest (greedy by size:
- * Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020). So a
- * region is as large as the first that got it, and what is small takes none from what is large.
- * What comes out depends on sizes and lives alone, not on the order of equals: the total may be
- * asked for before buffers exist (keep.c).
+ * Packing of temporaries: buffers whose live ranges do not overlap share a region of the arena of
+ * temporaries. Buffers are placed from the largest to the smallest. Each goes into the region whose
+ * previous owner ended last (greedy by size: Pisarchyk and Lee, "Efficient Memory Management for
+ * Deep Neural Net Inference", 2020). So a region is as large as its first owner, and a small buffer
+ * never takes a region that a larger one needs.
+ *
+ * The result depends on sizes and live ranges alone, not on the order of equal ones. So the total
+ * can be computed before buffers exist (keep.c).
  */
 #include "fuser/fuse.h"
 
-/* Regions and lives looked at for each buffer, on average; what comes when they are used up gets a
- * region of its own. */
+/* Regions and live ranges that are examined for each buffer, on average. When they are used up,
+ * each further buffer gets a region of its own. */
 #define LOOKS_PER_LIFE 1024
 
 typedef struct packer {
     df_life *life;
-    uint32_t *before;      /* per life: the one before it in its region, by time; DF_NONE */
-    DF_VEC(uint32_t) last; /* per region: its life that ends last */
+    uint32_t *before;      /* per live range: the previous one in its region, or DF_NONE */
+    DF_VEC(uint32_t) last; /* per region: the live range that ends last */
     uint64_t looks_left;
 } packer;
 
@@ -54,8 +56,8 @@ static void sort(df_life *at, uint32_t n)
     }
 }
 
-/* Where life l fits into region r: *after is the life before it, *then the one behind it, DF_NONE
- * where there is none. */
+/* Whether live range l fits into region r. *after and *then are the ranges before and after it;
+ * DF_NONE: there is none. */
 static bool fits(packer *k, uint32_t r, const df_life *l, uint32_t *after, uint32_t *then)
 {
     uint32_t i = k->last.at[r];
@@ -69,7 +71,8 @@ static bool fits(packer *k, uint32_t r, const df_life *l, uint32_t *after, uint3
     return i == DF_NONE || k->life[i].last < l->first;
 }
 
-/* The region whose contents of before ended latest; DF_NONE: none is free all that time. */
+/* The region that is free during l and whose previous owner ended last. DF_NONE: no region is free.
+ */
 static uint32_t find_region(packer *k, const df_life *l, uint32_t *after, uint32_t *then)
 {
     uint32_t best = DF_NONE;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Guards on places: views that the simplifier took for one (trace/place.h) must show one place in
- * every run of the plan. Their places are composed as they were found, but of slots, so that two
- * windows which move together keep their plan however they were written.
- */
+ * Guards on places of views. Views that the simplifier took for one (trace/place.h) must show one
+ * place in every run of the plan. Their places are composed again here, as slots instead of
+ * numbers. So two windows that move together keep their plan, however they were written. */
 #include "fuser/fuse.h"
 
 #include <string.h>
@@ -37,7 +36,7 @@ static void must_agree(pass *p, df_slot a, df_slot b)
     df_fuse_guard(p, DF_GUARD_same_place, a, b, 0);
 }
 
-/* a - b, which the numbers of this run do not make 0, keeps its sign. */
+/* Guards that a and b, which differ in this run, differ in the same direction in every run. */
 static void must_differ(pass *p, df_slot a, df_slot b)
 {
     const df_slot d = df_fuse_sub(p, a, b);
@@ -48,14 +47,14 @@ static void must_differ(pass *p, df_slot a, df_slot b)
         df_fuse_guard(p, DF_GUARD_at_most, d, 0, -1);
 }
 
-/* Where view `node` ends along axis j of what it shows. */
+/* Where view `node` ends along axis j of its base. */
 static df_slot end_of(pass *p, uint32_t node, const df_view_place *at, uint32_t j)
 {
     if (at->axis[j] < 0) return df_fuse_add(p, (df_slot)at->off[j], SLOT_ONE);
     return df_fuse_add(p, (df_slot)at->off[j], df_fuse_node_extent(p, node, (uint32_t)at->axis[j]));
 }
 
-/* Elements between the two views of a pair that are to share none. */
+/* The elements between the two views of a pair that must not overlap. Negative: they overlap. */
 static df_slot gap_of(pass *p, const df_same_place *pair, const df_view_place *node,
                       const df_view_place *as)
 {
@@ -64,8 +63,8 @@ static df_slot gap_of(pass *p, const df_same_place *pair, const df_view_place *n
     return df_fuse_sub(p, (df_slot)node->off[j], end_of(p, pair->as, as, j));
 }
 
-/* Calls f for each two slots that must agree if the views show one place, or step by one, until one
- * returns false. */
+/* Calls f for each two slots that must be equal for the pair to hold, until a call returns false.
+ * Without a gap, extents and places must be equal. With a gap, both views must have step 1. */
 static bool each_two(pass *p, const df_same_place *pair, const df_view_place *a,
                      const df_view_place *b, bool (*f)(pass *p, df_slot a, df_slot b))
 {
@@ -118,7 +117,7 @@ static void guard_pair(pass *p, const df_same_place *pair, const uint8_t *is_upd
     if (pair->gap) df_fuse_guard(p, DF_GUARD_at_least, gap_of(p, pair, &a, &b), 0, 0);
 }
 
-/* The plan is for runs in which the pair is not as it says: where it is, there is a better one. */
+/* Guards that the pair does not hold. In a run where it holds, a better plan is possible. */
 static void guard_lost(pass *p, const df_same_place *pair, const uint8_t *is_updated)
 {
     df_view_place a, b;
@@ -127,7 +126,7 @@ static void guard_lost(pass *p, const df_same_place *pair, const uint8_t *is_upd
         df_fuse_guard(p, DF_GUARD_at_most, gap_of(p, pair, &a, &b), 0, -1);
 }
 
-/* Behind the slots and guards that the plan has. */
+/* Appends the slots and guards of the pass to those of the plan. */
 static deft_status append(const pass *p, df_plan *plan)
 {
     const uint32_t n = plan->n_slots, n_guards = plan->n_guards;

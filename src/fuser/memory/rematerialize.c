@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A group once more, in a later launch: it reads what is there of its operands by then, stores into
- * places of its own, and those that read its values later read these. The group that was first
- * keeps its readers up to that launch.
+ * Copies of groups. A copy runs in a later launch than the group. It reads the latest versions of
+ * its operands that exist by then, and stores into places of its own. Later readers of the group's
+ * values read the values of the copy. Readers up to the launch of the copy keep the group's values.
  */
 #include "fuser/memory/keep.h"
 
@@ -14,7 +14,8 @@ static deft_status add_reader(pass *p, uint32_t v, load l)
     return DEFT_OK;
 }
 
-/* Group g, a copy, reads in place of u what is there of it at its launch. */
+/* Makes a copied group read the latest version of *u before its launch. Replaces *u by that version
+ * and extends its live range. */
 static deft_status read_version(keeper *k, load l, uint32_t *u)
 {
     pass *const p = k->p;
@@ -30,6 +31,7 @@ static deft_status read_version(keeper *k, load l, uint32_t *u)
     return add_reader(p, *u, l);
 }
 
+/* The same for all that group gi, a copy, reads. */
 static deft_status read_versions(keeper *k, uint32_t gi)
 {
     deft_status st = DEFT_OK;
@@ -51,6 +53,7 @@ done:
     return st;
 }
 
+/* Makes group gi read val `to` instead of val `from`. */
 static void rebind(pass *p, uint32_t gi, uint32_t from, uint32_t to)
 {
     group *const g = &p->groups.at[gi];
@@ -60,7 +63,7 @@ static void rebind(pass *p, uint32_t gi, uint32_t from, uint32_t to)
         if (g->mm_val[s] == from) g->mm_val[s] = to;
 }
 
-/* What reads v behind its copy reads that. */
+/* Moves the readers of v after the launch of its copy to the copy. */
 static void take_readers(keeper *k, uint32_t v, uint32_t copied)
 {
     pass *const p = k->p;
@@ -80,6 +83,7 @@ static void take_readers(keeper *k, uint32_t v, uint32_t copied)
     }
 }
 
+/* Sets the live range of v from its readers, and counts its bytes. */
 static void settle_life(keeper *k, uint32_t v)
 {
     pass *const p = k->p;
@@ -92,7 +96,8 @@ static void settle_life(keeper *k, uint32_t v)
     df_keep_count_place(k, p->vals.at[v].place, 1);
 }
 
-/* A val of its own for what group gi, a copy, makes of v. */
+/* Adds the val that group gi, a copy, computes in place of v. Returns DF_NONE when memory runs
+ * out. */
 static uint32_t copy_val(keeper *k, uint32_t gi, uint32_t v)
 {
     pass *const p = k->p;
@@ -109,7 +114,7 @@ static uint32_t copy_val(keeper *k, uint32_t gi, uint32_t v)
     return n;
 }
 
-/* Readers of val v, and then those of its copy, where they end up. */
+/* Divides the readers of v between v and its copy, and sets both live ranges. */
 static void hand_over(keeper *k, uint32_t v, uint32_t copied)
 {
     pass *const p = k->p;
@@ -121,6 +126,7 @@ static void hand_over(keeper *k, uint32_t v, uint32_t copied)
     settle_life(k, copied);
 }
 
+/* Adds group *out, a copy of a group in the launch c->level, without heads. */
 static deft_status copy_group(keeper *k, const copy *c, uint32_t *out)
 {
     pass *const p = k->p;
@@ -142,7 +148,8 @@ static deft_status copy_group(keeper *k, const copy *c, uint32_t *out)
     return DEFT_OK;
 }
 
-/* The product that items of a copy apply to: its own, or a stored one. */
+/* Sets the product that the items of a copy read: a tile of its own product, or a stored product.
+ */
 static void set_tiles(pass *p, uint32_t gi, uint32_t product, bool stored)
 {
     group *const g = &p->groups.at[gi];
@@ -181,7 +188,7 @@ done:
     return st;
 }
 
-/* What is tried, in order of launches: copies read copies. */
+/* In order of launches, since copies read copies. */
 deft_status df_keep_do_copies(keeper *k, uint32_t v)
 {
     deft_status st = DEFT_OK;

@@ -1,30 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where each val lives, and which groups must run before which.
+ * In which memory each val is stored, and which groups must run before which.
  *
- * Every val gets a place: a temporary, a root's buffer, or the caller's memory. An update either
- * writes into the place of what it updates, or gets a fresh one whose remaining elements are filled
- * in:
+ * Every val gets a place: a temporary, the buffer of a root, or memory of the caller. An update
+ * either writes into the place of its base, or gets a place of its own. In a place of its own, the
+ * elements around the part that it replaces (the border) must be filled in. When the part is a box,
+ * groups called frames do that, at most two for each axis:
  *
- *        +-----------------+    the box is written by the value's own kernel; up to two frames an
- * axis, |  above          |    each reading the base, fill the rest. Frames and box touch disjoint
- *        +---+---------+---+    elements and need nothing of each other: one launch.
- *        | l |   box   | r |
- *        +---+---------+---+    A region that is no box (steps, diagonals): the base is copied
- * whole |  below          |    first, then written over.
  *        +-----------------+
+ *        |      above      |    box: written by the kernel of the value
+ *        +---+---------+---+    above, below: frames along the first axis
+ *        | l |   box   | r |    l, r: frames along the second axis
+ *        +---+---------+---+
+ *        |      below      |    Each frame evaluates the base. Frames and box touch disjoint
+ *        +-----------------+    elements and do not need each other: they are one launch.
  *
- * In place is legal when every group that reads the old contents runs before the writer, or is the
- * writer itself and reads exactly the element that it writes; a value that reads other elements of
- * what it replaces is staged (hazards.c). What neither allows makes the update take a fresh place
- * instead. The same test decides whether a root may be written straight into the caller's memory.
+ * A part that is no box (steps, diagonals) is written over a full copy of the base, which comes
+ * first. The same holds for a routine that adds to its base.
  *
- * What a routine adds to is no box either, and lies in its place before.
+ * An update may be done in place when every group that reads the old contents runs before the
+ * writer. The writer itself may read exactly the element that it writes. A value that reads other
+ * elements of what it replaces is staged (hazards.c). When none of this is possible, the update
+ * gets a place of its own. The same rules decide whether a root may be written straight into the
+ * caller's memory.
  *
- * Pieces written into one `empty` (concatenation, stacking) are independent when each begins, along
- * one axis, where the pieces before it have ended: that is guarded, and all run in one launch.
- * size: one question, where a value lives, over all kinds of update.
- */
+ * Pieces that are written into one `empty` (concatenation, stacking) are independent when each
+ * begins, along one axis, where the pieces before it have ended. A guard checks that, and all
+ * pieces run in one launch.
+ * size: one question, where a value lives, over all kinds of update. */
 #include "fuser/fuse.h"
 
 #include <string.h>
@@ -43,6 +46,7 @@ static bool is_into_root(const pass *p, uint32_t v)
     return r != DF_NONE && p->t->roots[r].kind == DF_ROOT_INTO;
 }
 
+/* A new place for v alone: the buffer of its root, or a temporary. */
 static uint32_t own_place(pass *p, uint32_t v)
 {
     const val *const w = &p->vals.at[v];
@@ -52,6 +56,7 @@ static uint32_t own_place(pass *p, uint32_t v)
 
 /* ---- the caller's memory ---- */
 
+/* Whether the memory of inputs a and b overlaps in this run, or may overlap. */
 static bool overlap(const pass *p, uint32_t a, uint32_t b)
 {
     const df_input *const x = &p->t->inputs[a], *const y = &p->t->inputs[b];
@@ -65,7 +70,8 @@ static bool overlap(const pass *p, uint32_t a, uint32_t b)
     return from < other + (uint64_t)bytes[1] && other < from + (uint64_t)bytes[0];
 }
 
-/* Nothing that the plan reads lies in input k's memory but under its own name. */
+/* Whether no other input that the plan reads overlaps input k. With `guard`, guards keep that true.
+ */
 static bool disjoint(pass *p, uint32_t k, bool guard)
 {
     for (uint32_t i = 0; i < p->t->n_inputs; i++) {
@@ -76,6 +82,7 @@ static bool disjoint(pass *p, uint32_t k, bool guard)
     return true;
 }
 
+/* Whether a root other than that of v is written into this input's memory, or may overlap it. */
 static bool written_elsewhere(const pass *p, uint32_t v, uint32_t input)
 {
     for (uint32_t r = 0; r < p->t->n_roots; r++) {
@@ -88,7 +95,7 @@ static bool written_elsewhere(const pass *p, uint32_t v, uint32_t input)
 
 /* ---- updates ---- */
 
-/* A group that evaluates base over a box of it and writes that to val v's place. */
+/* Adds a group that evaluates a box of base and writes it to the place of v. */
 static deft_status add_frame(pass *p, uint32_t v, uint32_t base, const df_slot *start,
                              const df_slot *extent)
 {
@@ -105,7 +112,7 @@ static deft_status add_frame(pass *p, uint32_t v, uint32_t base, const df_slot *
         m.coef[j] = SLOT_ONE;
         g->sp.order[l] = (uint8_t)l;
         g->sp.extent[l] = extent[j];
-        /* A whole axis keeps its class, so that reductions in the base can be matched. */
+        /* A full axis keeps its class, so that reductions in the base can be matched. */
         g->sp.cls[l] = start[j] == SLOT_ZERO && extent[j] == df_fuse_axis_extent(p, base, j)
                            ? df_fuse_cls(p, base, j)
                            : DF_NONE;
@@ -123,6 +130,7 @@ static deft_status add_frame(pass *p, uint32_t v, uint32_t base, const df_slot *
     return p->st;
 }
 
+/* Adds the frames of update v around box b. */
 static deft_status fill_frames(pass *p, uint32_t v, uint32_t base, const df_box *b)
 {
     const uint32_t rank = node_of(p, base)->rank;
@@ -152,6 +160,7 @@ static deft_status fill_frames(pass *p, uint32_t v, uint32_t base, const df_box 
     return p->st;
 }
 
+/* Copies all of base into the place of v, before the group of v writes there. */
 static deft_status copy_whole(pass *p, uint32_t v, uint32_t base)
 {
     df_slot start[DEFT_MAX_RANK] = { 0 }, extent[DEFT_MAX_RANK];
@@ -162,9 +171,9 @@ static deft_status copy_whole(pass *p, uint32_t v, uint32_t base)
     return st;
 }
 
-/* Whether v, over val `over`, may run beside all writers of that place: the chain consists of
- * boxes, each beyond the last along one and the same axis, in memory whose old contents nobody
- * needs to be ordered with here. Returns that axis + 1, or 0. */
+/* Whether v, written over val `over`, may run beside all earlier writers of the place. That holds
+ * when all of them write boxes, each beginning where the one before it ended along the same axis,
+ * and nobody reads the contents in between. Returns that axis + 1, or 0. */
 static uint8_t pieces_apart(pass *p, uint32_t v, uint32_t over)
 {
     const uint32_t node = p->vals.at[v].node, rank = node_of(p, node)->rank;
@@ -190,6 +199,7 @@ static uint8_t pieces_apart(pass *p, uint32_t v, uint32_t over)
     return 0;
 }
 
+/* Per node: how many live operators write over it. NULL when memory runs out. */
 static uint32_t *n_over_of(pass *p)
 {
     uint32_t *const n = df_arena_new(&p->tmp, uint32_t, p->t->n_nodes + 1);
@@ -203,8 +213,8 @@ static uint32_t *n_over_of(pass *p)
     return n;
 }
 
-/* The root at the end of a chain of updates that starts with v, if each is the only one over the
- * last. */
+/* The val of the root at the end of the chain of updates from v on, when each is the only update of
+ * the one before; else DF_NONE. */
 static uint32_t end_of_chain(const pass *p, uint32_t v, const uint32_t *n_over,
                              const uint32_t *next)
 {
@@ -216,6 +226,7 @@ static uint32_t end_of_chain(const pass *p, uint32_t v, const uint32_t *n_over,
     return v;
 }
 
+/* Whether an input has the dtype, the layout and the extents of a root. */
 static bool fits_donor(const pass *p, uint32_t root_node, uint32_t input)
 {
     const uint32_t n = p->t->inputs[input].node;
@@ -231,12 +242,13 @@ static const char held[] = "a handle still holds the old value";
 static const char lent[] = "the caller's memory is written when nothing can fail any more";
 static const char other_version[] = "is another version of it";
 
+/* Notes an obstacle, unless one is noted already. */
 static void blame(hazard *h, uint32_t reader, const char *why)
 {
     if (!h->why) *h = (hazard){ reader, why };
 }
 
-/* The other update of what update `node` writes over. */
+/* Another update of the same base as update `node`, or `node` itself when there is none. */
 static uint32_t other_update(const pass *p, uint32_t node)
 {
     const uint32_t base = node_of(p, node)->src[0].i;
@@ -247,8 +259,9 @@ static uint32_t other_update(const pass *p, uint32_t node)
     return node;
 }
 
-/* Whether v, an update in one place with val over or over an input (DF_NONE), comes after all that
- * reads the old contents and all that wrote them: as it is, or staged. */
+/* Orders update v after all readers and earlier writers of the old contents, if that is possible,
+ * and stages v if that helps. `over` is the val under v, or DF_NONE when v is written over an
+ * input. Returns false when v cannot be done in place. */
 static bool comes_last(pass *p, uint32_t list, uint32_t over, uint32_t input, uint32_t v, hazard *h)
 {
     for (uint32_t turn = 0;; turn++) {
@@ -262,7 +275,7 @@ static bool comes_last(pass *p, uint32_t list, uint32_t over, uint32_t input, ui
     return p->st == DEFT_OK;
 }
 
-/* Whether the root at the end of a chain of updates may have the memory of an input. */
+/* Whether val `end`, the root of a chain of updates, may be stored in the memory of an input. */
 static bool may_take(pass *p, uint32_t end, uint32_t input, hazard *h)
 {
     const df_root *const r = &p->t->roots[p->vals.at[end].root];
@@ -283,7 +296,8 @@ static bool may_take(pass *p, uint32_t end, uint32_t input, hazard *h)
     return !why;
 }
 
-/* An update of an input whose owner the chain's root rebinds: into that very memory. */
+/* Tries to place update v of an input into the memory of that input. That needs a root, at the end
+ * of the chain of updates, that is the new value of the input's owner. */
 static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
                        const uint32_t *next, hazard *h)
 {
@@ -292,8 +306,8 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
         blame(h, other_update(p, p->vals.at[v].node), other_version);
         return false;
     }
-    /* Where indices are checked, memory may have to be copied in the end, and a kernel copies
-     * faster than the binding. */
+    /* Where indices are checked, the run may have to copy the old contents first
+     * (df_plan_buf.keep). A kernel copies faster. */
     if (p->has_checks && p->groups.at[p->vals.at[v].group].product == v) return false;
     const uint32_t input = node_of(p, base)->attr;
     const uint32_t end = end_of_chain(p, v, n_over, next);
@@ -320,14 +334,14 @@ static bool over_input(pass *p, uint32_t v, uint32_t base, const uint32_t *n_ove
     return true;
 }
 
-/* The input whose memory a place is, or may be; DF_NONE. */
+/* The input whose memory a place is, or may be in a run; else DF_NONE. */
 static uint32_t input_under(const storage *w)
 {
     return w->kind == STORAGE_INTO ? w->index : w->donor;
 }
 
-/* v, the first piece of a fresh array: into the caller's memory, if that is where the last piece
- * goes and v may be written before the rest has run. */
+/* Tries to place v, the first piece of a new array, into the caller's memory. That needs a last
+ * piece that is a root there, and v must be orderable with all readers of that memory. */
 static bool first_into(pass *p, uint32_t v, const uint32_t *n_over, const uint32_t *next)
 {
     hazard why = { DF_NONE, NULL };
@@ -345,7 +359,7 @@ static bool first_into(pass *p, uint32_t v, const uint32_t *n_over, const uint32
     return true;
 }
 
-/* In the place of the val it updates. */
+/* Tries to place update v in the place of the val that it updates. */
 static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over, hazard *h)
 {
     const uint32_t over = p->node_val[base];
@@ -361,7 +375,7 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
     const uint32_t q = p->vals.at[over].place;
     const uint32_t input = input_under(&p->places.at[q]);
     uint8_t apart = pieces_apart(p, v, over);
-    /* Memory that held an input: its readers come before every piece. */
+    /* In memory of an input, readers of that input come before every piece. */
     if (apart && input != DF_NONE && !df_hazard_may_order(p, p->in_readers[input], v, h)) apart = 0;
     if (!apart && !comes_last(p, p->vals.at[over].readers, over, input, v, h)) return false;
     if (apart && input != DF_NONE) df_hazard_order(p, p->in_readers[input], v);
@@ -376,9 +390,9 @@ static bool over_val(pass *p, uint32_t v, uint32_t base, const uint32_t *n_over,
     return p->st == DEFT_OK;
 }
 
-/* The chain under base had taken the memory of a root, new or the caller's, that it does not reach
- * after all: it gets a temporary, with the input's contents copied first, unless all of it is
- * written anew. */
+/* Moves the chain of updates under base to a temporary, if it was placed in memory of a root. The
+ * chain does not reach that root after all, because the update of base gets a place of its own. The
+ * contents of the input are copied first, unless the chain begins with an `empty`. */
 static deft_status give_up_root(pass *p, uint32_t base)
 {
     uint32_t v = p->node_val[base];
@@ -404,7 +418,7 @@ static deft_status give_up_root(pass *p, uint32_t base)
     return st;
 }
 
-/* What is around a part that was written is copied to memory of its own. */
+/* Notes that the elements around a written part are copied to memory of its own, and why. */
 static void tell_copy(pass *p, uint32_t base, uint32_t node, const hazard *h)
 {
     const char *const why = h->why ? h->why : "the old contents are read by others";
@@ -452,8 +466,9 @@ static deft_status place_update(pass *p, uint32_t v, const uint32_t *n_over, con
 
 /* ---- roots in the caller's memory ---- */
 
-/* A root that goes into the caller's memory: at once when nobody reads that memory later, else
- * through a temporary and a copy. With checks, which may fail, always at the very end. */
+/* Places a root that is written into the caller's memory. It is written there at once when nobody
+ * reads that memory later. Else it is a temporary that is copied. When the run has checks, which
+ * may fail, the copy comes at the very end. */
 static deft_status place_into(pass *p, uint32_t v)
 {
     const uint32_t r = p->vals.at[v].root, input = p->t->roots[r].into, node = p->vals.at[v].node;
@@ -473,7 +488,7 @@ static deft_status place_into(pass *p, uint32_t v)
     const uint32_t copy = df_fuse_new_val(p, node, false);
     const uint32_t gi = df_fuse_new_group(p, DF_SEG_KERNEL, node);
     if (p->st != DEFT_OK) return p->st;
-    /* Reads the temporary whatever v is: a copy of v is no val of its node. */
+    /* The copy must read the temporary, even if v is not the visible val of its node. */
     const uint32_t shown = p->node_val[node];
     p->node_val[node] = v;
     head h = { .expr = node, .val = copy };
@@ -492,7 +507,7 @@ static deft_status place_into(pass *p, uint32_t v)
     if (st != DEFT_OK) return st;
     df_fuse_record_loads(p, gi);
     p->vals.at[copy].place = df_fuse_new_place(p, STORAGE_INTO, input, node);
-    /* After every read of that memory, under whatever name, and after every check. */
+    /* After every read of that memory, through any input, and after every check. */
     for (uint32_t i = 0; i < p->t->n_inputs; i++)
         if (i == input || overlap(p, i, input))
             for (uint32_t l = p->in_readers[i]; l != DF_NONE; l = p->loads.at[l].next)
@@ -501,7 +516,7 @@ static deft_status place_into(pass *p, uint32_t v)
             df_fuse_guard(p, DF_GUARD_disjoint, input, i, 0);
     for (uint32_t k = 0; k < p->groups.n; k++)
         if (p->groups.at[k].checks) df_fuse_edge(p, k, gi);
-    /* Roots into the same memory: in order. */
+    /* Roots that are written into the same memory keep their order. */
     for (uint32_t q = 0; q < r; q++) {
         const df_root *const other = &p->t->roots[q];
         if (other->kind != DF_ROOT_INTO) continue;
@@ -511,8 +526,9 @@ static deft_status place_into(pass *p, uint32_t v)
     return p->st;
 }
 
-/* ---- all of it ---- */
+/* ---- all vals ---- */
 
+/* Per node: the val of the last update of it, or DF_NONE. NULL when memory runs out. */
 static uint32_t *next_updates(pass *p)
 {
     uint32_t *const next =
@@ -540,8 +556,8 @@ deft_status df_fuse_places(pass *p)
     for (uint32_t i = 0; i <= p->t->n_inputs; i++) p->in_readers[i] = p->in_over[i] = DF_NONE;
     const uint32_t n_groups = (uint32_t)p->groups.n;
     for (uint32_t g = 0; g < n_groups; g++) df_fuse_record_loads(p, g);
-    /* What is no box is written over a whole copy of its base, so after the base in any case; so is
-     * what a routine adds to. */
+    /* A part that is no box is written over a full copy of its base, so after the base in any case.
+     * The same holds for a routine that adds to its base. */
     for (uint32_t v = 0; v < p->vals.n; v++) {
         const val *const w = &p->vals.at[v];
         const bool routine = p->groups.at[w->group].product == v;
@@ -581,8 +597,8 @@ deft_status df_fuse_places(pass *p)
 
 /* ---- donors ---- */
 
-/* Moves a group to a later launch, one that there is anyway and that no reader of its comes before.
- */
+/* Moves group g to a later launch. Returns false when that launch does not exist, or is not before
+ * all groups that wait for g. */
 static bool wait_for(pass *p, uint32_t g, uint32_t level)
 {
     if (level >= p->n_levels) return false;
@@ -592,8 +608,8 @@ static bool wait_for(pass *p, uint32_t g, uint32_t level)
     return true;
 }
 
-/* Whether all loads of a list come before val v is written, or at the element being written; its
- * group waits for them where it can. */
+/* Whether all loads of a list come before v is written, or read just the element being written. The
+ * group of v is moved to a later launch for that where it can be. */
 static bool come_first(pass *p, uint32_t list, uint32_t v)
 {
     const uint32_t g = p->vals.at[v].group;
@@ -606,12 +622,13 @@ static bool come_first(pass *p, uint32_t list, uint32_t v)
     }
     if (level > p->groups.at[g].level && !wait_for(p, g, level)) return false;
     for (uint32_t l = list; l != DF_NONE; l = p->loads.at[l].next)
-        df_fuse_edge(p, p->loads.at[l].group, g); /* nor do they wait for later launches */
+        df_fuse_edge(p, p->loads.at[l].group, g); /* so that they are not moved to later launches */
     return p->st == DEFT_OK;
 }
 
-/* Roots whose owner rebinds an input take over its memory where no group reads that later, or
- * elsewhere than at the element being written. Levels are known. */
+/* A root whose owner rebinds an input reuses the memory of that input. No group may read the input
+ * later, or in the same launch at another element than the one being written. Launches are known.
+ */
 void df_fuse_donors(pass *p)
 {
     for (uint32_t q = 0; q < p->places.n; q++)
