@@ -35,7 +35,7 @@ typedef struct df_emit {
 DF_RECIPES(DF_X)
 #undef DF_X
 
-/* The same for two operands: x^y, the angle of the point (x, y), sqrt(x * x + y * y). */
+/* Recipes with two operands: x^y, the angle of the point (x, y), and sqrt(x * x + y * y). */
 uint32_t df_recipe_pow(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);
 uint32_t df_recipe_atan2(df_emit *e, deft_dtype t, uint32_t y, uint32_t x);
 uint32_t df_recipe_hypot(df_emit *e, deft_dtype t, uint32_t x, uint32_t y);

@@ -153,7 +153,7 @@ static rid erfc_f32(rb f, rid x)
     return r_cast(f, r_select(d, negative, r_sub(d, r_k(d, 2), y), y));
 }
 
-/* With -0 for 0, a negative x whose y vanishes gives -0. */
+/* Uses -0 instead of 0, so that a negative x gives -0 when y is 0. */
 static rid gelu_f32(rb f, rid x)
 {
     const rb d = r_f64(f.e);

@@ -48,7 +48,7 @@ typedef struct reduced {
     rid parity; /* its lowest bit is that of n */
 } reduced;
 
-/* What sin, cos and tan reduce to: x = (n + half / 2) period + r. */
+/* The reductions of sin, cos and tan: x = (n + half / 2) period + r. */
 typedef struct reduction {
     double part[3]; /* of the period, all positive so that -0 stays -0 */
     double inverse;
