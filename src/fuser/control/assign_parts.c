@@ -1,20 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where each node of a trace with control is computed.
+ * Decides in which part each node of a trace with control is computed. Two steps:
  *
- *   level   what depends on no loop's or branch's result is computed in run part 0, what depends on
- *           results of units (loops, groups of branches) after run part k in part k + 1. Units of
- *           level k stand between run parts k and k + 1.
- *   home    then everything moves down to just before its first reader, so that it fuses with it
- *           and holds no memory before; or into a branch, when nobody else reads it: what only the
- *           other branch needs is not computed.
+ *   level   the earliest part. A node that depends on no result of a unit (loop or group of
+ *           branches) has level 0. A node that depends on the result of a unit of level k has at
+ *           least level k + 1. Run part k computes nodes of level k. Units of level k stand between
+ *           run parts k and k + 1.
+ *   home    the assigned part. Every node moves down to the part just before its first reader. So
+ *           it fuses with that reader, and takes no memory before. A node that only one branch
+ *           reads moves into that branch, and is not computed when the other one is taken.
  */
 #include "fuser/control/outline.h"
 
 /* ---- levels ---- */
 
-/* Conds one after the other that ask the same are one group: what several of them need is then
- * still needed by one branch alone. Returns the node after the group that begins at n. */
+/* Conds that follow each other and have the same condition are one group. So a node that several of
+ * them need, on the same side, still belongs to one branch alone. Returns the node after the group
+ * that begins at n. */
 static uint32_t group_end(const outline *o, uint32_t n)
 {
     uint32_t end = n + 1;
@@ -60,12 +62,14 @@ static void find_levels(outline *o)
 
 /* ---- homes ---- */
 
-/* The level of the run part before what is at w. */
+/* The number of the last run part that can compute something for a reader at w. */
 static uint32_t level_of(const outline *o, where w)
 {
     return w.kind == IN_SIDE ? o->level[w.at] - 1 : w.at;
 }
 
+/* Adds a reader at w to the assigned part *to: two different readers meet in the run part before
+ * both. */
 static void demand(const outline *o, where *to, where w)
 {
     if (to->kind == NOWHERE) {
@@ -76,6 +80,7 @@ static void demand(const outline *o, where *to, where w)
     }
 }
 
+/* Adds n, computed at w, as a reader of its operands. */
 static void demand_sources(outline *o, uint32_t n, where w)
 {
     for (uint32_t s = 0; s < df_at(o, n)->n_src; s++) {
@@ -84,6 +89,7 @@ static void demand_sources(outline *o, uint32_t n, where w)
     }
 }
 
+/* The same for a group of branches. Its sides read values, and the group reads the condition. */
 static void demand_group(outline *o, uint32_t first, uint32_t last)
 {
     where home = { NOWHERE, 0, 0 };

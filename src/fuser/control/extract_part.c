@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A part's trace: what its roots need of all that has its home there. What has its home elsewhere
- * is an input, which a port says where to find; a value that passes between parts lies in a cell.
- * Leaves and views have no home: each part has its own.
+ * Makes the trace of a part. It holds all that the roots of the part need and that is assigned to
+ * the part. What is assigned to another part becomes an input, and a port says where to find it. A
+ * value that passes between parts is stored in a cell. Views, and leaves that cost no more than a
+ * read, are assigned to no part: each part has its own.
  */
 #include "fuser/control/outline.h"
 
@@ -10,7 +11,8 @@
 
 /* ---- cells ---- */
 
-/* What is stored for n: a loop's result is stored once, however many nodes name it. */
+/* The node under which the value of n has its cell. Several nodes may name one result of a loop,
+ * which is stored once. */
 static uint32_t stored(const outline *o, uint32_t n)
 {
     return df_at(o, n)->op == DF_OP_final ? df_at(o, n)->src[0].i : n;
@@ -24,7 +26,7 @@ df_slot df_outline_bytes(const outline *o, uint32_t n, uint32_t from_axis)
     return bytes;
 }
 
-/* One number needs no kernel to store it. */
+/* Makes *cell an argument or a constant when n is a single number: that needs no kernel. */
 static void see_number(const outline *o, uint32_t n, df_cell *cell)
 {
     while (df_at(o, n)->op == DF_OP_expand && df_at(o, df_at(o, n)->src[0].i)->rank == 0)
@@ -64,7 +66,7 @@ deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
     return p->st;
 }
 
-/* ---- cutting a trace out ---- */
+/* ---- extracting a trace ---- */
 
 bool df_is_part_of(const outline *o, uint32_t n, where w)
 {
@@ -77,7 +79,7 @@ bool df_is_part_of(const outline *o, uint32_t n, where w)
     return df_same_where(ended == DF_NONE ? o->home[n] : o->loop_home[ended], w);
 }
 
-/* carry, each and loop of the loop whose iteration is cut out. */
+/* Whether n is a carry, each or loop node of the loop whose iteration is extracted. */
 static bool is_entry(const outline *o, uint32_t n, where w)
 {
     const uint8_t op = df_at(o, n)->op;
@@ -85,13 +87,14 @@ static bool is_entry(const outline *o, uint32_t n, where w)
     return op == DF_OP_carry || op == DF_OP_each || op == DF_OP_loop;
 }
 
+/* Whether the trace of w computes n, instead of reading it through a port. */
 static bool is_inside(const outline *o, uint32_t n, where w)
 {
     if (df_at(o, n)->op == DF_OP_input || is_entry(o, n, w)) return false;
     return df_is_part_of(o, n, w) || (df_outline_top_of(o, n) == DF_NONE && df_is_free(o, n));
 }
 
-/* Marks what the roots need within w. */
+/* Marks in o->need all that the roots need within w, from node `high` down. */
 static void mark(outline *o, where w, uint32_t high)
 {
     for (uint32_t n = high + 1; n-- > 0;) {
@@ -102,7 +105,7 @@ static void mark(outline *o, where w, uint32_t high)
     }
 }
 
-/* The number of carry n among the states of its loop. */
+/* The index of carry n among the states of its loop. */
 static uint32_t state_of(const outline *o, uint32_t n)
 {
     const df_loop_info *const l = &o->c.loops[o->c.inside[n]];
@@ -111,6 +114,7 @@ static uint32_t state_of(const outline *o, uint32_t n)
     return k;
 }
 
+/* The port through which the trace of w reads n. */
 static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
 {
     const df_node *const x = df_at(o, n);
@@ -132,7 +136,7 @@ static deft_status port_of(outline *o, uint32_t n, where w, df_port *port)
     return o->p->st;
 }
 
-/* What is read through a port, as an input of the trace cut out. */
+/* The input of the extracted trace that is read through a port. */
 static df_input input_of(const outline *o, uint32_t n, const df_port *port, uint32_t node)
 {
     df_input in = { .node = node, .flags = DF_INPUT_CONTIGUOUS };

@@ -1,44 +1,46 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops whose body is elementwise: a LOOP kernel does all iterations, its states in registers.
+ * Loops whose body is elementwise: a kernel of mode LOOP does all iterations, with the states in
+ * registers.
  *
- * What is stored has one shape, or is a single value; values of one shape meet only themselves and
- * single values, so that each shape is a kernel of its own, in one launch. The loop over elements
- * is outside, the loop over iterations inside; what decides whether it goes on are single values,
- * which every element's loop computes for itself.
+ * All values that a kernel stores have one shape S. They may depend only on values of shape S and
+ * on single values. So each shape that the loop stores gets a kernel of its own; all of them run in
+ * one launch. The loop over elements is outside, the loop over iterations inside. The condition of
+ * proceed consists of single values, and the loop of every element computes it again.
  *
- *   kernel of shape S     row 0     load the states' starts and what does not change
- *                         elem 0    what proceed needs; proceed; rows in, the rest; rows out; next
- *                         row 1     store the states
- */
+ *   kernel of shape S     row 0     load initial states and values that do not change
+ *                         elem 0    operands of proceed; proceed; load rows; the other values;
+ *                                   store rows; next
+ *                         row 1     store the states */
 #include "fuser/control/outline.h"
 
 #include <string.h>
 
-enum { ROWS = 2 }; /* builder.use: an input of which each iteration reads a row */
+enum { ROWS = 2 }; /* in builder.use: an input of which each iteration reads one row */
 
 typedef struct builder {
     const whole *w;
     cut_trace cut;
-    pass q; /* of the plan that is made */
+    pass q; /* the pass that makes the plan of the kernels */
     body b;
-    uint8_t *use;           /* per node of the cut: the kernel at hand has it */
-    uint8_t *done;          /* per node: stored by a kernel */
-    uint32_t *id;           /* per node: its instruction */
-    uint32_t loop, proceed; /* nodes, DF_NONE */
-    df_slot most;
-    df_slot extent[DEFT_MAX_RANK]; /* of the kernel at hand */
+    uint8_t *use;           /* per node of the cut: the current kernel computes it; or ROWS */
+    uint8_t *done;          /* per node: a kernel stores it */
+    uint32_t *id;           /* per node: its instruction in the current kernel */
+    uint32_t loop, proceed; /* nodes of the cut; proceed may be DF_NONE */
+    df_slot most;           /* iterations */
+    df_slot extent[DEFT_MAX_RANK]; /* of the shape of the current kernel */
     uint32_t rank;
 } builder;
 
 /* ---- what can be one kernel ---- */
 
+/* Whether n is a single value that is expanded. */
 static bool is_expanded(const df_trace *t, uint32_t n)
 {
     return t->nodes[n].op == DF_OP_expand && t->nodes[t->nodes[n].src[0].i].rank == 0;
 }
 
-/* Why node n of the loop cannot be part of a kernel; NULL: it can. */
+/* The reason why node n of the loop cannot be part of a kernel; NULL: it can. */
 static const char *refusal(const outline *o, uint32_t loop, uint32_t n)
 {
     const df_op op = (df_op)o->t->nodes[n].op;
@@ -47,6 +49,7 @@ static const char *refusal(const outline *o, uint32_t loop, uint32_t n)
     return df_op_infos[op].cls == DF_CLASS_control ? NULL : df_op_infos[op].name;
 }
 
+/* Whether all live nodes of the loop can be part of a kernel. If not, notes the reason. */
 static bool is_elementwise(outline *o, const whole *w)
 {
     const uint32_t node = o->c.loops[w->loop].node;
@@ -60,7 +63,7 @@ static bool is_elementwise(outline *o, const whole *w)
     return true;
 }
 
-/* ---- cutting it out ---- */
+/* ---- extracting the loop ---- */
 
 static bool is_number(const outline *o, uint32_t n)
 {
@@ -79,7 +82,8 @@ static deft_status add_input(outline *o, builder *w, uint32_t n, uint32_t *out)
     return st == DEFT_OK ? df_outline_add_port(o, &w->cut, n, &port, out) : st;
 }
 
-/* Node n, which is none of the loop, as seen by its kernels; as rows it is an input of its own. */
+/* Sets *out to the node of the cut that stands for n, a node outside the loop. rows: each iteration
+ * reads one row of n, which then is an input of its own. */
 static deft_status outer(outline *o, builder *w, uint32_t n, bool rows, uint32_t *out)
 {
     deft_status st = DEFT_OK;
@@ -99,7 +103,8 @@ done:
     return st;
 }
 
-/* The start of state k, which is carry n. */
+/* Sets *out to the initial value of state k, which is carry n. With a chunk it is the current
+ * state. */
 static deft_status start_of(outline *o, builder *w, uint32_t n, uint32_t k, uint32_t *out)
 {
     const df_port state = { .kind = DF_PORT_STATE, .index = k };
@@ -126,6 +131,7 @@ done:
     return st;
 }
 
+/* Makes the trace w->cut of all nodes of the loop and what they read. */
 static deft_status cut_loop(outline *o, builder *w)
 {
     deft_status st = DEFT_OK;
@@ -133,7 +139,7 @@ static deft_status cut_loop(outline *o, builder *w)
     uint32_t n_nodes = 0;
     for (uint32_t n = l->node; n <= l->end; n++)
         if (o->live[n] && df_outline_top_of(o, n) == w->w->loop) n_nodes++;
-    /* Each has at most three operands from outside, and a state its start. */
+    /* Each node has at most three operands from outside, and a state has an initial value. */
     TRY(df_outline_begin_cut(o, 5 * n_nodes, (uint32_t)o->roots.n, &w->cut));
     memset(o->need, 0, o->t->n_nodes);
     for (uint32_t k = 0; k < l->n_states; k++) {
@@ -153,27 +159,28 @@ done:
     return st;
 }
 
-/* ---- one kernel: what is in it ---- */
+/* ---- one kernel: its nodes ---- */
 
 static const df_node *at(const builder *w, uint32_t n)
 {
     return &w->cut.t.nodes[n];
 }
 
-/* The axis of n at which begins what is stored of it in one iteration, or at the end: from there on
- * it has the kernel's shape. */
+/* The first axis of n that belongs to the shape of the kernel: 1 for the rows of a stack, of which
+ * each iteration stores one, else 0. */
 static uint32_t first_axis(const builder *w, uint32_t n)
 {
     return at(w, n)->op == DF_OP_stack;
 }
 
+/* Whether n is an entry of the list of the loop. */
 static bool is_list(const builder *w, uint32_t n)
 {
     const uint8_t op = at(w, n)->op;
     return op == DF_OP_proceed || op == DF_OP_next || op == DF_OP_stack;
 }
 
-/* Operands of n that are values. */
+/* How many operands of n are values; the others only say to which loop or list n belongs. */
 static uint32_t n_values(const builder *w, uint32_t n)
 {
     const uint8_t op = at(w, n)->op;
@@ -181,8 +188,8 @@ static uint32_t n_values(const builder *w, uint32_t n)
     return at(w, n)->n_src - (is_list(w, n) || op == DF_OP_carry || op == DF_OP_each);
 }
 
-/* Everything that what is marked in use needs: within an iteration, and, with states, what makes
- * their next values. */
+/* Marks all nodes that the marked ones need within an iteration. With `states`, a state also needs
+ * its initial value and its next. */
 static void close_use(const builder *w, uint8_t *use, bool states)
 {
     for (bool more = true; more;) {
@@ -200,7 +207,7 @@ static void close_use(const builder *w, uint8_t *use, bool states)
     }
 }
 
-/* Whether n is of the shape of the kernel that stores `like`. */
+/* Whether n has the shape of the kernel that stores `like`. */
 static bool has_extents(const builder *w, uint32_t n, uint32_t like)
 {
     const uint32_t i = first_axis(w, n), j = first_axis(w, like), rank = at(w, like)->rank - j;
@@ -209,7 +216,7 @@ static bool has_extents(const builder *w, uint32_t n, uint32_t like)
     return at(w, n)->rank == i + rank && memcmp(a, b, rank * sizeof *a) == 0;
 }
 
-/* Extents of n from that axis on are the kernel's, in every run. */
+/* Guards that the extents of n from axis `from` on are those of the kernel. */
 static void guard_extents(builder *w, uint32_t n, uint32_t from)
 {
     for (uint32_t j = 0; j < w->rank; j++) {
@@ -218,15 +225,14 @@ static void guard_extents(builder *w, uint32_t n, uint32_t from)
     }
 }
 
-/* Whether each node n reads a row: what is the same in all of them is a single value. */
+/* Whether each node n reads another row in each iteration. If not, it reads a single value. */
 static bool has_rows(const builder *w, uint32_t n)
 {
     const df_node *const rows = at(w, at(w, n)->src[0].i);
     return rows->op == DF_OP_input && rows->rank > 0;
 }
 
-/* Whether extents of n do not follow from its operands', of which a number may have been expanded.
- */
+/* Whether the extents of n do not follow from those of its operands. */
 static bool brings_extents(const builder *w, uint32_t n)
 {
     const df_node *const x = at(w, n);
@@ -235,7 +241,8 @@ static bool brings_extents(const builder *w, uint32_t n)
     return any;
 }
 
-/* Marks the kernel of root `first`: all roots of its shape. false: shapes meet in it. */
+/* Marks in w->use the nodes of the kernel that stores root `first` and all roots of its shape.
+ * Returns false when values of other shapes would be in that kernel. */
 static bool choose(builder *w, uint32_t first)
 {
     const df_trace *const t = &w->cut.t;
@@ -272,7 +279,7 @@ static void go_to(builder *w, uint8_t stage, df_level level)
     w->b.level = (uint8_t)level;
 }
 
-/* Row-major strides of the kernel's extents, and of one iteration after the other. */
+/* Row-major strides of the shape of the kernel. by_iteration: with one row for each iteration. */
 static location contiguous(builder *w, bool by_iteration)
 {
     location l = { 0 };
@@ -307,7 +314,7 @@ static uint32_t buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
     return (uint32_t)q->bufs.n - 1;
 }
 
-/* Input node n, its rows: one per iteration. */
+/* Loads input node n. rows: one row of it for each iteration. */
 static uint32_t load_input(builder *w, uint32_t n, bool rows)
 {
     pass *const q = &w->q;
@@ -329,6 +336,7 @@ static uint32_t load_input(builder *w, uint32_t n, bool rows)
     return df_body_ins(&w->b, DF_K_load, (deft_dtype)a.dtype, 0, 0, 0, df_body_access(&w->b, a));
 }
 
+/* Stores root r. rows: one row of it for each iteration. */
 static uint32_t store_root(builder *w, uint32_t r, uint32_t value, bool rows)
 {
     const uint32_t n = w->cut.t.roots[r].node;
@@ -342,6 +350,7 @@ static uint32_t store_root(builder *w, uint32_t r, uint32_t value, bool rows)
                        df_body_access(&w->b, a));
 }
 
+/* The number of the iteration. */
 static uint32_t iteration(builder *w)
 {
     access a = { .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE };
@@ -363,7 +372,8 @@ static uint32_t map(builder *w, uint32_t n)
                       x->attr);
 }
 
-/* What row 0 holds: numbers, starts, and what does not change. Rows are loaded in the loop. */
+/* Emits row 0: numbers, initial states, and values that do not change. Rows are loaded in the loop.
+ */
 static void emit_start(builder *w)
 {
     go_to(w, 0, DF_LEVEL_ROW);
@@ -376,7 +386,7 @@ static void emit_start(builder *w)
     }
 }
 
-/* Values of an iteration that are in use and not there yet. */
+/* Emits the values of an iteration that `use` marks and that are not marked in `there` yet. */
 static void emit_values(builder *w, const uint8_t *use, uint8_t *there)
 {
     for (uint32_t n = 0; n < w->cut.t.n_nodes; n++) {
@@ -423,7 +433,7 @@ static deft_status emit_iteration(builder *w)
     return w->q.st;
 }
 
-/* The states of the kernel's shape; returns how many stages there are. */
+/* Stores the states that have the shape of the kernel. Returns the number of stages. */
 static uint8_t emit_end(builder *w, uint32_t first)
 {
     const df_trace *const t = &w->cut.t;
@@ -450,7 +460,7 @@ static deft_status list_nodes(builder *w, df_seg *seg)
     return DEFT_OK;
 }
 
-/* The kernel that stores root `first` and all of its shape. */
+/* Makes the kernel that choose() marked for root `first`, and its segment. */
 static deft_status make_kernel(builder *w, uint32_t first)
 {
     deft_status st = DEFT_OK;
@@ -485,6 +495,7 @@ done:
 
 /* ---- the plan ---- */
 
+/* Makes all kernels of the loop. *fits: false when some kernel is impossible. */
 static deft_status make_kernels(builder *w, bool *fits)
 {
     deft_status st = DEFT_OK;

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A trace with loops or branches becomes a plan of parts (plan.h). First it is found out where
- * each node is computed (assign_parts.c). Then parts are made from the last to the first, so that
- * it is known of each what others read of it: its trace is cut out (extract_part.c) and fused by
- * itself, loops and branches within it in the same way; a loop that can be one kernel is
- * (loop_kernel.c).
+ * Divides a trace with loops or branches into the parts of a plan (plan.h).
+ *
+ * First each node is assigned to a part (assign_parts.c). Then the parts are made from the last to
+ * the first. So it is known what later parts read of a part when that part is made. The trace of a
+ * part is extracted (extract_part.c) and fused by itself; loops and branches within it are divided
+ * in the same way. A loop that can be one kernel becomes one (loop_kernel.c).
  */
 #include "fuser/control/outline.h"
 
 /* ---- parts ---- */
 
+/* Adds a part that was made, with the cells of its roots. */
 static deft_status push_part(outline *o, df_part part, const uint32_t *out, size_t n_out)
 {
     part.out = df_arena_copy(&o->p->plan->arena, out, n_out * sizeof *out, _Alignof(uint32_t));
@@ -18,7 +20,7 @@ static deft_status push_part(outline *o, df_part part, const uint32_t *out, size
     return o->p->st;
 }
 
-/* A part that fails half-made owns plans which no list knows yet. */
+/* Destroys the plans of a part that is in no list yet. Returns st. */
 static deft_status drop_part(const outline *o, df_part *part, deft_status st)
 {
     df_plan_destroy(&part->body.plan, o->p->mem);
@@ -31,8 +33,8 @@ static deft_status add_root(outline *o, uint32_t n)
     return df_vec_push(o->p->mem, &o->roots, n) ? DEFT_OK : df_outline_no_memory(o);
 }
 
-/* What later parts read of run part `level`; inputs that must lie contiguous are copied first of
- * all. */
+/* Makes run part `level`, with all that later parts read of it. Part 0 also copies inputs that must
+ * be contiguous. */
 static deft_status make_run(outline *o, uint32_t level)
 {
     deft_status st = DEFT_OK;
@@ -56,6 +58,7 @@ done:
     return st;
 }
 
+/* Makes the part of the group of branches that begins at cond `first`. */
 static deft_status make_cond(outline *o, uint32_t first)
 {
     deft_status st = DEFT_OK;
@@ -80,7 +83,7 @@ done:
     return st;
 }
 
-/* One iteration by itself: what it makes of each state, and each row. */
+/* Extracts one iteration as the body of part. Its roots are the next states, then the rows. */
 static deft_status cut_iteration(outline *o, uint32_t loop, df_part *part)
 {
     deft_status st = DEFT_OK;
@@ -99,6 +102,7 @@ done:
     return st;
 }
 
+/* Finds the cells with the initial states of a loop. */
 static deft_status find_starts(outline *o, const df_loop_info *l, df_part *part)
 {
     deft_status st = DEFT_OK;
@@ -114,13 +118,15 @@ done:
     return st;
 }
 
-/* Iterations between two looks at whether to stop, of a loop without a bound. */
+/* WHOLE_MOST: a loop with a proceed and at most so many iterations runs as one kernel. WHOLE_CHUNK:
+ * iterations between two tests of proceed, in a loop without a bound. */
 enum { WHOLE_MOST = 1 << 20, WHOLE_CHUNK = 1 << 16 };
-#define ENDLESS ((int64_t)1 << 62)
+#define ENDLESS ((int64_t)1 << 62) /* a bound of at least this is none */
 
-/* A loop that may run for ever is asked between chunks of iterations whether it goes on, so that it
- * can be interrupted; one that has a bound in between, which must hold exactly, at each one. What
- * the kernel makes is in o->roots. */
+/* Tries to make one kernel of a loop; part->body.plan stays NULL when that is impossible. A loop
+ * that may run for ever is done in chunks of iterations, so that it can be interrupted between
+ * them. A bound between WHOLE_MOST and ENDLESS must hold exactly, which chunks do not: such a loop
+ * is done an iteration at a time. The roots of the kernel are left in o->roots. */
 static deft_status make_whole(outline *o, uint32_t loop, df_part *part)
 {
     deft_status st = DEFT_OK;
@@ -142,6 +148,7 @@ done:
     return st;
 }
 
+/* Makes the part of an outermost loop. */
 static deft_status make_loop(outline *o, uint32_t loop)
 {
     deft_status st = DEFT_OK;
@@ -174,7 +181,7 @@ done:
     return st;
 }
 
-/* Units between run parts `level` and level + 1, the last first. */
+/* Makes the units between run parts `level` and level + 1, the last first. */
 static deft_status make_units(outline *o, uint32_t level)
 {
     deft_status st = DEFT_OK;
@@ -192,7 +199,7 @@ done:
     return st;
 }
 
-/* Roots that are the caller's memory: written when all else has succeeded. */
+/* Makes the last part, which writes roots into the caller's memory when all else has succeeded. */
 static deft_status make_store(outline *o)
 {
     deft_status st = DEFT_OK;
@@ -232,7 +239,7 @@ static deft_status make_parts(outline *o)
     const df_trace *const t = o->t;
     plan->root_cell = df_arena_new(&plan->arena, uint32_t, t->n_roots);
     if (!plan->root_cell) TRY(df_outline_no_memory(o));
-    /* Before there is any part: what is handed out is needed until the end. */
+    /* Before there is any part, so that the cells of roots live to the end. */
     for (uint32_t r = 0; r < t->n_roots; r++) {
         plan->root_cell[r] = DF_NONE;
         if (t->roots[r].kind == DF_ROOT_NEW)
@@ -247,7 +254,7 @@ done:
     return st;
 }
 
-/* ---- the whole ---- */
+/* ---- beginning and end ---- */
 
 static deft_status begin(outline *o)
 {
@@ -284,6 +291,7 @@ done:
     return st;
 }
 
+/* Copies parts and cells to the plan, in the order in which they run. */
 static deft_status parts_out(outline *o)
 {
     df_plan *const plan = o->p->plan;
@@ -293,7 +301,7 @@ static deft_status parts_out(outline *o)
     if (!plan->parts || !plan->cells) return df_outline_no_memory(o);
     for (uint32_t i = 0; i < n; i++) plan->parts[i] = o->parts.at[n - 1 - i];
     plan->n_cells = (uint32_t)o->cells.n;
-    for (uint32_t c = 0; c < plan->n_cells; c++) /* it was counted from the end */
+    for (uint32_t c = 0; c < plan->n_cells; c++) /* was counted from the end */
         plan->cells[c].last = n - 1 - plan->cells[c].last;
     for (uint32_t r = 0; r < o->t->n_roots; r++)
         if (plan->root_cell[r] != DF_NONE) plan->cells[plan->root_cell[r]].is_root = true;

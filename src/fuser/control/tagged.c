@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops of which it is known what they compute: a device gets to know where the operands are.
+ * Loops of which it is known what they compute (df_loop_tag). A device learns here where the
+ * operands are, so that it can compute the loop as a whole.
  *
- * That the loop is what its attribute says is not asked: whoever recorded it vouches for that. What
- * has to be found is which node is which, and it is found by what products read: simplification
- * drops and merges nodes, but the order of products stays. Matrices are read as the plan of an
- * iteration reads them, by strides through a port; where something stands between the port and the
- * product, the fuser has put a copy there, and the loop has no tag.
+ * Whether the loop really computes what its attribute says is not checked: the code that recorded
+ * the loop vouches for that. Only the roles of the nodes must be found. They are found by the
+ * matrix products: simplification drops and merges nodes, but keeps the order of products.
+ *
+ * A matrix is described as the plan of an iteration reads it: by strides, through a port. When
+ * another operator stands between the port and the product, the fuser has stored a copy there. Then
+ * the loop has no tag.
  */
 #include "fuser/control/outline.h"
 
@@ -14,14 +17,15 @@
 
 enum { N_FORWARD = 2, N_BACKWARD = 5 };
 
-/* Forwards: scores, p v. Backwards: scores, dout v^T, dscore k, dscore^T q, p^T dout. */
+/* The products of an iteration, in their order. Forward: scores, p v. Backward: scores, dout v^T,
+ * dscore k, dscore^T q, p^T dout. */
 enum { SCORES, P_V, BY_P = P_V, DQ, DK, DV };
 
 typedef struct finder {
     const outline *o;
     const df_subplan *body;
     uint32_t loop;
-    uint32_t product[N_BACKWARD]; /* nodes of o->t */
+    uint32_t product[N_BACKWARD]; /* nodes of o->t, in order */
     const df_seg *seg[N_BACKWARD];
     df_part_tag tag;
 } finder;
@@ -31,11 +35,13 @@ static uint32_t src(const finder *f, uint32_t n, uint32_t i)
     return df_at(f->o, n)->src[i].i;
 }
 
+/* Whether n is an op within the loop itself. */
 static bool is(const finder *f, uint32_t n, df_op op)
 {
     return df_at(f->o, n)->op == op && f->o->c.inside[n] == f->loop;
 }
 
+/* The segment that computes product n, or NULL. */
 static const df_seg *seg_of(const finder *f, uint32_t n)
 {
     const df_plan *const p = f->body->plan;
@@ -53,7 +59,8 @@ static bool is_f32(const df_seg *s)
     return s->dtype == DEFT_F32 && s->a_dtype == DEFT_F32 && s->b_dtype == DEFT_F32;
 }
 
-/* Exactly want products, each one a segment, all over the same batch. */
+/* Finds the products of the iteration. Returns false unless there are exactly `want`, each is a
+ * segment of f32, and all have the same number of batch axes. */
 static bool find_products(finder *f, uint32_t want)
 {
     uint32_t n = 0;
@@ -74,8 +81,9 @@ static df_slot stride(const df_bind *b, uint32_t axis)
     return b->stride[axis];
 }
 
-/* The operand b of a product, which is read through a port for rows or not. transposed: its rows
- * are what the product has as columns of it. */
+/* Describes operand b of a product. is_row: it must be read through a port of kind ROW, else
+ * through a cell or an input. transposed: its rows are columns for the product. Returns false when
+ * it is read in another way. */
 static bool matrix(const finder *f, const df_bind *b, bool is_row, bool transposed,
                    df_tag_matrix *out)
 {
@@ -91,7 +99,8 @@ static bool matrix(const finder *f, const df_bind *b, bool is_row, bool transpos
     return is_row ? kind == DF_PORT_ROW : kind == DF_PORT_CELL || kind == DF_PORT_INPUT;
 }
 
-/* The port of a value for each query that the iteration reads whole, as a cell. */
+/* Finds the port of n, which has one element for each query. Returns false unless n is a full cell
+ * from outside the loop. */
 static bool column(const finder *f, uint32_t n, uint32_t *port)
 {
     const df_node *const x = &f->body->trace.nodes[f->o->at[n]];
@@ -101,7 +110,8 @@ static bool column(const finder *f, uint32_t n, uint32_t *port)
     return f->body->port[*port].kind == DF_PORT_CELL;
 }
 
-/* p = exp(scores - log_sum), under the transpose in p^T dout; dscore = p * (by_p - less). */
+/* Finds log_sum and less: p = exp(scores - log_sum), which is transposed in p^T dout, and
+ * dscore = p * (by_p - less). */
 static bool find_columns(finder *f)
 {
     uint32_t p = src(f, f->product[DV], 0);
