@@ -7,7 +7,7 @@
  *   gpu.h           GPU, queues, buffers, copies, errors     gpu.c gpu_open.c queue.c copy.c
  *                                                            ring.c memory.c
  *   module.h        kernels: compiled, loaded, cached        module.c compile.c background.c
- *   exec/device.h   df_device: plans prepared and run        exec/
+ *   exec/device.h   df_device: plans prepared and run        device/ exec/
  *
  * Every call pushes the GPU's context and pops it again. A program's own use of CUDA on the
  * same thread is therefore not disturbed.

@@ -12,7 +12,7 @@
  * had enqueued then writes memory of its own, unless the run had been allowed to write over an
  * input.
  */
-#include "jit_cuda/graphs/graph.h"
+#include "jit_cuda/exec/call.h"
 
 #include <string.h>
 

@@ -15,7 +15,7 @@
  *   tagged.c               loops that one routine computes: attention
  *   host.c                 plans that a GPU has no code for
  *   work.h                 external work
- *   gen/choose.c           which entry of a kernel, and how many thread blocks
+ *   exec/choose.c           which entry of a kernel, and how many thread blocks
  *   graphs/graph.h         a run as a graph; graph trees
  *   graphs/conditional.h   a loop or a branch as one graph
  */

@@ -11,7 +11,7 @@
 #ifndef DF_JIT_CUDA_WORK_H
 #define DF_JIT_CUDA_WORK_H
 
-#include "jit_cuda/graphs/graph.h"
+#include "jit_cuda/exec/layout.h"
 
 struct df_tree_out;
 
@@ -31,13 +31,13 @@ typedef struct df_cuda_work {
     void **at;               /* its address */
 } df_cuda_work;
 
-/* ---- work_run.c ---- */
-
-/* Runs external work: df_device_memory_ops.work. out[i] receives a reference to result i. */
-deft_status df_cuda_work_run(df_cuda_device *c, df_diag *d, df_queue *q, const df_work *w,
-                             df_buffer **out);
-
 /* ---- work.c ---- */
+
+/* What the tree knows a call by (df_tree_call.fn). For a plan it is the plan's serial
+ * number. For a construct it is WHOLE and the serial number of its body. For external work
+ * it is WORK and a hash. */
+#define DF_CUDA_WORK ((uint64_t)1 << 63)
+#define DF_CUDA_WHOLE ((uint64_t)1 << 62)
 
 /* What the tree knows the work by: its function, and the form of its arguments. No plan has
  * such a number. */
@@ -78,11 +78,5 @@ bool df_cuda_captured_is_due(df_cuda_captured *list, const df_cuda_work *r);
 df_cuda_captured *df_cuda_captured_add(df_cuda_captured **list, DEFT_OWN df_cuda_captured *g);
 /* Launches a captured graph. */
 deft_status df_cuda_captured_launch(df_cuda_captured *g, df_diag *d, const df_cuda_work *r);
-
-/* ---- graphs.c ---- */
-
-/* Runs external work through the graph tree. Results are in r->own, as for
- * df_cuda_graphs_run. */
-deft_status df_cuda_graphs_work(df_cuda_graphs *s, df_cuda_work *r);
 
 #endif

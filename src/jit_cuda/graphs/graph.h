@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the GPU device: one run of a plan, enqueued launch by launch or as a graph.
+ * Private to the GPU device: a run of a plan as a graph, and graph trees.
  *
- *   exec/call.c     the run itself, by launches
  *   graph.c         its launches as a CUDA graph, and updates of that graph
  *   graphs.c        the graph tree of a queue (replay/tree.h): records, replays and places graphs
  *   graph_notes.c   statistics of a graph tree, and text for people
@@ -13,58 +12,9 @@
 #ifndef DF_JIT_CUDA_GRAPH_H
 #define DF_JIT_CUDA_GRAPH_H
 
-#include "jit_cuda/exec/layout.h"
+#include "jit_cuda/exec/call.h"
+#include "jit_cuda/exec/work.h"
 #include "replay/tree.h"
-
-/* ---- call.c ---- */
-
-/* One run of a plan without parts. */
-typedef struct df_cuda_call {
-    df_cuda_device *c;
-    df_diag *d;
-    const df_plan *plan;
-    const df_trace *t;
-    const int64_t *slots;
-    df_launch_io *io;
-    df_queue *q;
-    df_cuda_run_layout *f;
-    bool by_table; /* whether its layout is to use a table */
-    df_run_stats stats;
-    /* memory of table, temporaries and scratch */
-    df_buffer *arena;
-    char *table;    /* address of the arena, or NULL */
-    bool has_begun; /* launches may have been enqueued */
-    /* the construct of which this is a plan, when it runs as one graph; else NULL */
-    struct df_cuda_conditional *whole;
-} df_cuda_call;
-
-/* Runs r, whose layout is built: allocates memory, fills in words, enqueues launches. A
- * failure leaves memory that outlives the run unchanged, unless the driver fails in the
- * middle of the launches. */
-deft_status df_cuda_call_plain(df_cuda_call *r);
-/* Bytes of the arena. They include room for a table of all words, and so are equal by value
- * and by table. */
-int64_t df_cuda_call_arena_bytes(const df_cuda_call *r);
-/* Sets the addresses of the arena, fills in all words, and lists the copies before the
- * launches. */
-deft_status df_cuda_call_fill(df_cuda_call *r, char *arena);
-/* Uploads the table. */
-deft_status df_cuda_call_put_table(df_cuda_call *r);
-/* Divides the steps of a built layout into phases. */
-void df_cuda_call_divide(df_cuda_call *r);
-/* Reads the fault words, and waits. Returns DEFT_E_RANGE when a check has failed, or an
- * error of the driver. */
-deft_status df_cuda_call_fault(df_cuda_call *r);
-/* Whether another thread asked the run to stop. */
-bool df_cuda_call_is_interrupted(const df_cuda_call *r);
-/* Takes a run layout of the plan, or creates one. Returns NULL when memory runs out. */
-df_cuda_run_layout *df_cuda_call_take_frame(const df_cuda_call *r);
-/* Gives a run layout back to the plan. */
-void df_cuda_call_give_frame(const df_cuda_call *r, df_cuda_run_layout *f);
-/* Whether buffer buf is a root that has no memory yet. */
-bool df_cuda_call_wants(const df_cuda_call *r, uint32_t buf);
-/* Allocates memory for root buf. */
-deft_status df_cuda_call_new_root(df_cuda_call *r, uint32_t buf);
 
 /* ---- graph.c ---- */
 
@@ -101,12 +51,6 @@ deft_status df_cuda_graph_launch(df_cuda_graph *g, df_diag *d, const df_cuda_cal
 
 /* ---- graphs.c ---- */
 
-/* What the tree knows a call by (df_tree_call.fn). For a plan it is the plan's serial
- * number. For a construct it is WHOLE and the serial number of its body. For external work
- * it is WORK and a hash. */
-#define DF_CUDA_WORK ((uint64_t)1 << 63)
-#define DF_CUDA_WHOLE ((uint64_t)1 << 62)
-
 typedef struct df_cuda_graphs df_cuda_graphs;
 
 /* Creates the graph tree of a queue. Returns DEFT_E_BACKEND when the GPU cannot have
@@ -118,6 +62,9 @@ deft_status df_cuda_graphs_create(df_diag *d, df_cuda_device *c, df_queue *q,
 void df_cuda_graphs_close(df_cuda_graphs **s);
 /* Runs r, whose layout is built. Roots are in f->own afterwards. */
 deft_status df_cuda_graphs_run(df_cuda_graphs *s, df_cuda_call *r);
+/* Runs external work through the graph tree. Results are in r->own, as for
+ * df_cuda_graphs_run. */
+deft_status df_cuda_graphs_work(df_cuda_graphs *s, df_cuda_work *r);
 /* Whether the plan is to be laid out with a table in this queue. */
 bool df_cuda_graphs_want_table(const df_cuda_graphs *s, const df_plan *plan);
 /* Runs a construct as one graph. When the tree decides otherwise, *done is false and

@@ -3,7 +3,8 @@
  * Runs external work: through the graph tree of the queue, or directly when the queue has
  * none.
  */
-#include "jit_cuda/exec/work.h"
+#include "jit_cuda/device/work_run.h"
+#include "jit_cuda/graphs/graph.h"
 
 #include "replay/tree.h"
 

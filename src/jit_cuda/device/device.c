@@ -6,7 +6,8 @@
  * implemented.
  */
 #include "jit_cuda/graphs/conditional.h"
-#include "jit_cuda/exec/work.h"
+#include "jit_cuda/device/work_run.h"
+#include "jit_cuda/graphs/graph.h"
 
 #include <stdio.h>
 
