@@ -4,8 +4,8 @@
  *
  * Strict mode: each output is one chain acc = fma(a, b, acc) with k ascending. Threads share out
  * M, N and the batch only, so that results do not depend on their number.
- * Fast mode: a product goes to our own code or to a BLAS opened at run time, by its shape. Each
- * of our threads calls the BLAS for a part of the product, and the BLAS uses one thread.
+ * Fast mode: products of a few shapes go to a BLAS that is opened at run time. It runs on the
+ * calling thread alone. All other products are computed as in strict mode.
  */
 #ifndef DF_RUNTIME_MATMUL_H
 #define DF_RUNTIME_MATMUL_H

@@ -4,7 +4,7 @@
  * Programming 3, 5.2.5). Floats become keys with the same order after Herf 2001.
  *
  * An element is one word: 32 bits of its key above the 32 bits of its index. So a pass moves 8
- * bytes per element. Passes alternate between the workspace, which is one row, and the result.
+ * bytes per element. Passes alternate between the workspace, one row per thread, and the result.
  * Keys of 64 bits are sorted by their lower halves first. Then the upper halves are loaded through
  * the indices, and sorted. A digit that is the same in all elements costs no pass.
  *

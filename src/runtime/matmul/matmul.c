@@ -16,7 +16,7 @@
  *
  * Each element is one chain acc = fma(a, b, acc) with k ascending from +0. Between two slices of K
  * the running value is stored and loaded again, which is exact. Threads never divide K. So no
- * choice in this file changes a result. In fast mode only a block that a BLAS computes can have
+ * choice in this file changes a result. In fast mode, only a product that a BLAS computes can have
  * other bits.
  *
  * The division (`cut`) depends on the job, the micro-kernel and the number of threads. It does not
@@ -57,7 +57,7 @@ typedef struct cut {
     bool dots;                /* tiles->dots multiplies */
     bool share_b;             /* B is packed before the tasks, else by each task for itself */
     bool one_b;               /* all batch entries have the same B */
-    int64_t kc, mb, nb, nc;   /* see above; nb divides nc, nc divides N */
+    int64_t kc, mb, nb, nc;   /* see above; a region covers nc columns, a task nb of these */
     int64_t n_mb;             /* blocks of rows */
     int64_t group;            /* batch entries in one region */
     int64_t per_task;         /* batch entries in one task */

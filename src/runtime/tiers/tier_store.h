@@ -88,7 +88,7 @@ struct df_tiers {
     entry *head[2], *tail[2];       /* the queue of each level */
     entry *first_wish, *last_wish;  /* the queue of variants */
     uint32_t n_pending;             /* jobs of the compile thread, queued or in progress */
-    uint32_t generation;            /* how many forks there were above this process */
+    uint32_t generation;            /* incremented in a forked child */
     uint64_t n_batches;
     pthread_t thread;
     bool has_thread, stop, failure_told;
