@@ -30,6 +30,7 @@ typedef enum df_guard_kind {
         DF_N_GUARDS
 } df_guard_kind;
 
+/* One condition. DF_GUARDS gives the meaning of a, b and want for each kind. */
 typedef struct df_guard {
     uint32_t kind; /* df_guard_kind */
     uint32_t a, b; /* slots of the plan, or inputs of the trace, or an input and an axis */

@@ -10,6 +10,7 @@
 #include "base/compiler.h"
 #include "deft/dtype.h"
 
+/* The kinds of dtypes: dtypes.def. */
 typedef enum df_dtype_kind {
     DF_KIND_boolean,
     DF_KIND_natural,
@@ -109,6 +110,7 @@ DF_INLINE bool df_is_real(deft_dtype t)
     return DF_REALS >> t & 1;
 }
 
+/* Whether t is a float: a real or a half. */
 DF_INLINE bool df_is_float(deft_dtype t)
 {
     return (DF_REALS | DF_HALVES) >> t & 1;
@@ -120,6 +122,7 @@ DF_INLINE bool df_is_int(deft_dtype t)
     return (DF_NATURALS | DF_INTEGERS) >> t & 1;
 }
 
+/* Whether t is a signed integer. A float is not. */
 DF_INLINE bool df_is_signed(deft_dtype t)
 {
     return DF_INTEGERS >> t & 1;

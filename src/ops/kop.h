@@ -48,6 +48,7 @@ typedef enum df_kop_types {
     DF_TYPES_state     /* t = src */
 } df_kop_types;
 
+/* The properties of a kernel op. */
 typedef struct df_kop_info {
     const char *name;
     uint8_t n_src;

@@ -20,6 +20,7 @@ typedef enum df_op {
     DF_N_OPS
 } df_op;
 
+/* The class of an operator, as its row of ops.def gives it. */
 typedef enum df_op_class {
     DF_CLASS_leaf,
     DF_CLASS_unary,
@@ -35,6 +36,7 @@ typedef enum df_op_class {
     DF_CLASS_control
 } df_op_class;
 
+/* The rules DTYPE(rule) of ops.def. */
 typedef enum df_dtype_rule {
     DF_DTYPE_none,
     DF_DTYPE_same,
@@ -54,6 +56,7 @@ typedef enum df_dtype_rule {
     DF_DTYPE_but_last
 } df_dtype_rule;
 
+/* The rules SHAPE(rule) of ops.def. */
 typedef enum df_shape_rule {
     DF_SHAPE_given,
     DF_SHAPE_same,
@@ -80,8 +83,10 @@ typedef enum df_shape_rule {
     DF_SHAPE_cond
 } df_shape_rule;
 
+/* The rules MIXED(how) of ops.def. */
 typedef enum df_mixed { DF_MIXED_low, DF_MIXED_high, DF_MIXED_widest, DF_MIXED_same } df_mixed;
 
+/* The ways LOWER(how, what) of ops.def. */
 typedef enum df_lower_how {
     DF_LOWER_kop,
     DF_LOWER_recipe,
@@ -95,6 +100,7 @@ typedef enum df_lower_how {
 typedef uint32_t (*df_body_fn)(df_emit *e, deft_dtype t, deft_dtype out, const uint32_t src[3],
                                uint32_t attr);
 
+/* The properties of an operator, from its row of ops.def. */
 typedef struct df_op_info {
     const char *name;
     const char *doc;

@@ -15,6 +15,8 @@
 /* Computes the number of elements. Returns false when 8 bytes per element would overflow an
  * int64_t. This also holds for the product of the other extents when an extent is 0. */
 bool df_shape_numel(const df_shape *s, int64_t *out);
+
+/* Whether rank and extents are equal. */
 DF_INLINE bool df_shape_equal(const df_shape *a, const df_shape *b)
 {
     return a->rank == b->rank && df_same_words(a->dim, b->dim, a->rank);

@@ -16,10 +16,12 @@
 
 struct df_tree_node;
 
+/* A range of the pool. */
 typedef struct df_span {
     uint64_t begin, end; /* offsets in the pool, multiples of DF_TREE_ALIGN; end is exclusive */
 } df_span;
 
+/* A range in the list of held and left ranges. */
 typedef struct df_held {
     df_span at;
     uint32_t slot; /* number of its slot; 0 for a left range, which is not held */
@@ -37,6 +39,7 @@ typedef struct df_held_slot {
 
 enum { DF_HELD_CHUNKS = 17 }; /* chunks have 64, 128, 256, ... slots: less than 2^23 in all */
 
+/* All ranges and tickets of a graph tree. */
 typedef struct df_holding {
     const df_mem *mem;
     df_held_slot *chunk[DF_HELD_CHUNKS];

@@ -7,6 +7,7 @@
 
 #include "replay/placement.h"
 
+/* One node: a call at the end of its path. */
 typedef struct df_tree_node {
     struct df_tree_node *parent, *latest;     /* latest: the child that was used last; or NULL */
     struct df_tree_node *child, *next, *prev; /* child: any child; next, prev: siblings */
@@ -29,6 +30,7 @@ typedef struct df_tree_node {
         backoff; /* calls until it is tried again; the value of tries_in at the latest failure */
 } df_tree_node;
 
+/* All nodes of a graph tree. */
 typedef struct df_nodes {
     const df_mem *mem;
     df_tree_node root;

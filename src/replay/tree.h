@@ -88,8 +88,10 @@ typedef enum df_tree_reason {
         DF_TREE_N_REASONS
 } df_tree_reason;
 
+/* The text of a reason for people: "replayed". */
 const char *df_tree_reason_text(df_tree_reason r);
-const char *df_tree_reason_name(df_tree_reason r); /* "hit" */
+/* The name of a reason: "hit". */
+const char *df_tree_reason_name(df_tree_reason r);
 
 /* Names an output while it is held. Afterwards the ticket names nothing, also when the memory is
  * used again. 0 is no ticket. */
@@ -202,6 +204,7 @@ typedef struct df_tree_stats {
     uint64_t held, held_bytes; /* outputs in the pool that are held, and their size */
     uint64_t outside;          /* outputs of nodes that are outside the pool */
 } df_tree_stats;
+/* The statistics at the moment. First frees the memory of dropped outputs. */
 df_tree_stats df_tree_read(df_tree *t);
 
 /* Facts about one node, for dumps. */

@@ -42,6 +42,7 @@ typedef struct df_loop_info {
     uint32_t *list; /* its next nodes, then its stack nodes, each in the order of the list */
 } df_loop_info;
 
+/* All loops of a trace, and the number of its branches. */
 typedef struct df_control {
     df_loop_info *loops; /* in node order */
     uint32_t n_loops, n_conds;

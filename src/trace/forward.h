@@ -49,6 +49,7 @@ typedef struct df_forward_of {
     uint8_t reads_back; /* bit i is set when operand i is read back */
 } df_forward_of;
 
+/* The result of df_forward_find. */
 typedef struct df_forward {
     df_forward_of *of; /* per node; NULL when nothing is forwarded */
     uint32_t n_reads;  /* bound on the nodes that the substitutes add to a copy of the trace */

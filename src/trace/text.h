@@ -28,6 +28,7 @@ typedef enum df_text_form {
     DF_TEXT_loop    /* most=k, then the loop's tag (df_text_put_loop) */
 } df_text_form;
 
+/* The form of the attributes of an operator. */
 df_text_form df_text_form_of(df_op op);
 
 /* Appends a number of dtype t, given by its bits. Floats are written as [-]0x1.8p+3, [-]inf, nan or

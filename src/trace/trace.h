@@ -160,6 +160,7 @@ deft_status df_trace_verify(df_diag *d, const df_trace *t);
 
 /* ---- identity ---- */
 
+/* The key of a trace. */
 typedef struct df_key {
     df_hash hash;      /* of the bytes */
     const void *bytes; /* borrowed: they live in the arena of the trace */
@@ -209,6 +210,7 @@ deft_status df_trace_parse(df_diag *d, const char *text, size_t n, df_arena *are
 
 /* ---- building by hand (parser, tests, tools) ---- */
 
+/* A trace under construction. */
 typedef struct df_builder {
     df_trace *t;
     df_diag *diag;
