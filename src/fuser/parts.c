@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans within plans: walking them, making one part of another. Nesting is bounded
- * (DF_MAX_NESTING), so these functions call themselves.
+ * Plans within plans: walking them, counting their bytes, making one a part of another. Nesting is
+ * bounded (DF_MAX_NESTING), so these functions may recurse.
  */
 #include "base/size_class.h"
 #include "fuser/fuse.h"
@@ -56,7 +56,7 @@ int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots
 
 /* ---- temporaries ---- */
 
-/* Of a loop: the states and rows of an iteration. */
+/* Bytes of the states and rows of a loop while an iteration runs. 0 for other parts. */
 static int64_t iteration_bytes(const df_part *part, const int64_t *slots)
 {
     int64_t sum = 0;
@@ -69,7 +69,7 @@ static int64_t iteration_bytes(const df_part *part, const int64_t *slots)
     return sum;
 }
 
-/* Cells that are there while part i runs. */
+/* Bytes of the cells that are live while part i runs. Roots do not count. */
 static int64_t cell_bytes(const df_plan *plan, uint32_t i, const int64_t *slots)
 {
     int64_t sum = 0;
@@ -114,6 +114,7 @@ const char *df_plan_retreat(const df_plan *plan)
 
 /* ---- translation ---- */
 
+/* Arguments of df_plan_translate. */
 typedef struct maps {
     const uint32_t *node, *input;
 } maps;
@@ -123,6 +124,7 @@ static uint32_t input_at(const maps *m, uint32_t input)
     return m->input ? m->input[input] : input;
 }
 
+/* Whether a guard compares slots; else it is about inputs. */
 static bool is_of_slots(const df_guard *g)
 {
     return g->kind == DF_GUARD_equal || g->kind == DF_GUARD_is_const ||
@@ -171,8 +173,9 @@ void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *inpu
 
 /* ---- splicing ---- */
 
-/* A guard on what no input of the trace around is holds by construction: it is memory that the plan
- * made, contiguous and apart from all other. */
+/* Whether a guard must be checked. A guard on something that is no input of the enclosing trace
+ * holds by construction: that is memory of the enclosing plan, contiguous and disjoint from all
+ * other. */
 static bool is_of_inputs(const df_guard *g)
 {
     return is_of_slots(g) || (g->a != DF_NONE && (g->kind != DF_GUARD_disjoint || g->b != DF_NONE));
@@ -196,14 +199,14 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
             df_fuse_guard(p, (df_guard_kind)g->kind, g->a + by,
                           g->kind == DF_GUARD_equal ? g->b + by : g->b, g->want);
     }
-    plan->n_guards = 0; /* the plan around has them now */
+    plan->n_guards = 0; /* the enclosing plan has them */
     for (uint32_t i = 0; i < plan->n_why && p->st == DEFT_OK; i++)
         if (!df_vec_push(p->mem, &p->whys, plan->why[i]))
             p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->why);
     for (uint32_t i = 0; i < plan->n_copied && p->st == DEFT_OK; i++)
         if (!df_vec_push(p->mem, &p->copied, plan->copied[i]))
             p->st = df_fail_mem(p->diag, "fuser", sizeof *plan->copied);
-    plan->n_copied = 0; /* the plan around has them now */
+    plan->n_copied = 0; /* the enclosing plan has them */
     p->plan->retreated |= plan->retreated;
     p->plan->n_repeated += plan->n_repeated;
     p->plan->n_staged += plan->n_staged;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The conductor: trace to plan.
+ * The conductor: from a trace to a plan.
  *
- * Should grouping come to a point it has no kernel for, the trace is planned again with one kernel
- * per op, which always exists; the reason is kept in `why`. A user never gets an error for a
- * fusion.
+ * When grouping finds no kernel for something, the trace is planned again with one kernel per
+ * operator, which always exists. The reason is kept in df_plan.why. So a program never gets an
+ * error because something cannot be fused.
  */
 #include "fuser/fuse.h"
 #include "trace/control.h"
 
 #include <string.h>
 
-/* Bit 0: evaluated for some root. Bit 1: only its extents matter (operands of count, places of
- * updates). */
+/* Sets p->live. Bit 0: some root needs the value of the node. Bit 1: its extents are needed, as for
+ * operands of count and places of updates. */
 static deft_status find_live(pass *p)
 {
     const df_trace *const t = p->t;
@@ -44,6 +44,7 @@ static bool has_indices(const df_trace *t)
     return any;
 }
 
+/* Fills in plan->faults: every node of the trace may report a fault under its own number. */
 static bool name_faults(pass *p)
 {
     df_plan *const plan = p->plan;
@@ -56,7 +57,8 @@ static bool name_faults(pass *p)
 
 /* ---- sizes ---- */
 
-/* DF_NONE is no slot, and whether all others are slots is checked later (verify.c). */
+/* Notes that n slots are sizes. DF_NONE is skipped, and other numbers that are no slots are found
+ * later (verify.c). */
 static void mark(const df_plan *plan, const df_slot *slot, uint32_t n, bool *is_size)
 {
     for (uint32_t i = 0; i < n; i++)
@@ -88,6 +90,7 @@ static void mark_seg(const df_plan *plan, const df_seg *s, bool *is_size)
     mark(plan, s->c.stride, DF_MAX_AXES, is_size);
 }
 
+/* Fills in plan->sizes. */
 static bool find_sizes(pass *p)
 {
     df_plan *const plan = p->plan;
@@ -133,6 +136,7 @@ deft_status df_fuse_copy_out(pass *p)
     return ok ? DEFT_OK : df_fail_mem(p->diag, "plan", plan->n_slots * sizeof *plan->slots);
 }
 
+/* Fills in plan->root_buf. */
 static deft_status roots_out(pass *p)
 {
     df_plan *const plan = p->plan;
@@ -144,7 +148,7 @@ static deft_status roots_out(pass *p)
     return p->st;
 }
 
-/* What may be spent within parts was found for the sizes at hand of what lives around them. */
+/* Guards the sizes of cells. What the plans within parts may take was computed from these sizes. */
 static void guard_cells(pass *p)
 {
     const df_plan *const plan = p->plan;
@@ -241,13 +245,16 @@ deft_status df_fuse_begin(pass *p, df_diag *d, const df_trace *t, const df_limit
     return DEFT_OK;
 }
 
-/* Bounds of the plans within parts: what lives around them is known when they have been planned
- * without one. */
+/* The bytes of temporaries that each plan within a part may take. They are known only after the
+ * parts have been planned once without a bound, because cells and states around a plan count too.
+ */
 typedef struct part_bounds {
-    uint64_t *most; /* by df_subplan.serial; NULL: to be found */
+    uint64_t *most; /* by df_subplan.serial; NULL: not known yet */
     uint32_t n;
 } part_bounds;
 
+/* Computes the bounds. Fails with DEFT_E_MEMORY when cells alone take more than the trace allows.
+ */
 static deft_status find_bounds(const pass *p, part_bounds *b)
 {
     const df_plan *const plan = p->plan;
@@ -270,6 +277,8 @@ static deft_status find_bounds(const pass *p, part_bounds *b)
     return DEFT_OK;
 }
 
+/* Makes one plan. Fills in *bounds if they are needed and not known. *out is set only on success.
+ */
 static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limits,
                            const df_mem *mem, bool fuse, part_bounds *bounds, df_plan **out)
 {
@@ -282,8 +291,8 @@ static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limit
     if (st == DEFT_OK) st = p.st;
     if (st == DEFT_OK && t->max_temporary_bytes && plan->n_parts > 0 && !bounds->most)
         st = find_bounds(&p, bounds);
-    /* Always, not only in debug builds: an unsound plan must never run, and checking one costs
-     * little beside making it. df_fuse then retreats to one kernel per op. */
+    /* In every build: an unsound plan must never run, and checking costs little beside planning.
+     * df_fuse then falls back to one kernel per operator. */
     if (st == DEFT_OK && fuse) st = df_plan_verify(d, plan);
     df_fuse_end(&p);
     if (st == DEFT_OK) {
@@ -294,7 +303,7 @@ static deft_status attempt(df_diag *d, const df_trace *t, const df_limits *limit
     return st;
 }
 
-/* The reason why this plan has one kernel per op, as its only why. */
+/* Makes the reason for one kernel per operator the only entry of plan->why. */
 static deft_status note_retreat(df_diag *d, df_plan *plan, const char *reason)
 {
     df_why *const w = df_arena_new(&plan->arena, df_why, 1);
@@ -307,7 +316,7 @@ static deft_status note_retreat(df_diag *d, df_plan *plan, const char *reason)
     return DEFT_OK;
 }
 
-/* A plan with parts and a bound on temporaries is made twice. */
+/* Makes a plan within the bound on temporaries. A plan of parts with such a bound is made twice. */
 static deft_status in_bounds(df_diag *d, const df_trace *t, const df_limits *limits,
                              const df_mem *mem, bool fuse, df_plan **out)
 {

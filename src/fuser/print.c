@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Plans and kernels as text, byte-stable: the same trace and limits give the same bytes.
+ * Plans and kernels as text. The same trace and limits give the same bytes.
  */
 #include <inttypes.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Slots, guards and reasons: hash-consed, so that equal expressions are one number. Axis merging
- * relies on it: two strides are equal exactly when their slots are. Products are therefore kept in
- * one form, factors in rising order with the constant first, however they were built.
+ * Slots, guards and reasons. They are hash-consed: equal expressions have one number. Axis merging
+ * relies on that: two strides are equal exactly when their slots are. So a product is kept in one
+ * form, however it was built: the constant first, then the other factors in rising order.
  */
 #include "fuser/fuse.h"
 
@@ -64,6 +64,7 @@ uint32_t df_table_next(const table *t, uint64_t hash, uint32_t *pos)
 
 /* ---- slots ---- */
 
+/* The value of an operation. Overflow wraps. */
 static int64_t wrap(df_slot_op op, int64_t a, int64_t b)
 {
     const uint64_t x = (uint64_t)a, y = (uint64_t)b;
@@ -81,6 +82,7 @@ static int64_t wrap(df_slot_op op, int64_t a, int64_t b)
     df_unreachable();
 }
 
+/* The value of a slot on the current trace. */
 static int64_t slot_now(const pass *p, const df_slot_def *s)
 {
     switch ((df_slot_op)s->op) {
@@ -97,6 +99,7 @@ static int64_t slot_now(const pass *p, const df_slot_def *s)
     return wrap((df_slot_op)s->op, p->now.at[s->a], p->now.at[s->b]);
 }
 
+/* The slot with this definition, which is added if it is new. */
 static df_slot intern(pass *p, df_slot_op op, uint32_t a, uint32_t b, int64_t imm)
 {
     if (p->st != DEFT_OK) return SLOT_ZERO;
@@ -153,6 +156,7 @@ static bool is_const(const pass *p, df_slot s)
     return p->st == DEFT_OK && p->slots.at[s].op == DF_SLOT_const;
 }
 
+/* The slot of a commutative operation, with the operands in rising order. */
 static df_slot commute(pass *p, df_slot_op op, df_slot a, df_slot b)
 {
     return a < b ? intern(p, op, a, b, 0) : intern(p, op, b, a, 0);
@@ -191,7 +195,9 @@ df_slot df_fuse_max(pass *p, df_slot a, df_slot b)
     return commute(p, DF_SLOT_max, a, b);
 }
 
-/* Takes a product apart. A left-deep chain, so this needs no stack. */
+/* Divides a product into its factors: appends the slots to out and multiplies *k by the constants.
+ * Returns the new number of slots; MAX_FACTORS + 1: too many. Products are left-deep chains, so
+ * this needs no stack. */
 static uint32_t factors(const pass *p, df_slot s, df_slot out[MAX_FACTORS], uint32_t n, int64_t *k)
 {
     for (;;) {
@@ -255,6 +261,7 @@ const char *df_fuse_name(const pass *p, uint32_t node)
     return df_op_infos[node_of(p, node)->op].name;
 }
 
+/* The reason that is noted for this pair, or NULL. */
 static df_why *known_why(pass *p, uint64_t hash, uint32_t a, uint32_t b)
 {
     uint32_t pos = UINT32_MAX, i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Holds a plan to plan.h: what back ends may take for granted. Run between passes in debug builds
- * and on every plan of the test suite.
+ * Checks that a plan is what plan.h promises to back ends. df_fuse checks every plan that fuses, in
+ * every build; debug builds and tests check all plans.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -71,7 +71,7 @@ static bool access_fits(const df_kernel *k, const df_ins *x)
     return true;
 }
 
-/* Whether x may read y, which stands before it. */
+/* Whether instruction x may use the value of y, which comes before it. */
 static bool visible(const df_kernel *k, const df_ins *x, const df_ins *y)
 {
     const uint8_t kind = df_kop_infos[y->op].kind;
@@ -112,7 +112,7 @@ static deft_status verify_ins(df_diag *d, const df_kernel *k, uint32_t at)
 
 /* ---- loops ---- */
 
-/* The next of carry i, DF_NONE when there is none or several. */
+/* The next of carry i; DF_NONE when there is none or more than one. */
 static uint32_t next_of(const df_kernel *k, uint32_t i)
 {
     uint32_t found = DF_NONE;
@@ -124,6 +124,7 @@ static uint32_t next_of(const df_kernel *k, uint32_t i)
     return found;
 }
 
+/* Checks instruction i of kernel `at`: a carry, next or proceed. */
 static deft_status verify_state(df_diag *d, const df_kernel *k, uint32_t at, uint32_t i)
 {
     const df_ins *const x = &k->ins[i], *const src = &k->ins[x->src[0]];
@@ -151,7 +152,8 @@ static bool steps_outside(const df_kernel *k, const df_access *a)
     return false;
 }
 
-/* Whether instruction i may; varies: what is known so far. */
+/* Whether the value of instruction i may differ between lanes or rows. varies: the instructions of
+ * which that is known so far. */
 static bool may_vary(const df_kernel *k, uint32_t i, const bool *varies)
 {
     const df_ins *const x = &k->ins[i];
@@ -161,7 +163,7 @@ static bool may_vary(const df_kernel *k, uint32_t i, const bool *varies)
     return (x->op == DF_K_index || x->op == DF_K_load) && steps_outside(k, &k->access[x->imm]);
 }
 
-/* What decides about the loop is the same for all lanes and rows. */
+/* Checks that the operand of proceed is the same for all lanes and rows. */
 static deft_status verify_uniform(df_diag *d, const df_plan *p, const df_kernel *k, uint32_t at,
                                   uint32_t proceed)
 {
@@ -183,11 +185,11 @@ done:
     return st;
 }
 
-/* After verify_ins. */
+/* Checks what plan.h says about LOOP kernels. Must come after verify_ins. */
 static deft_status verify_loop(df_diag *d, const df_plan *p, uint32_t at)
 {
     const df_kernel *const k = &p->kernels[at];
-    uint32_t proceed = DF_NONE, effect = DF_NONE; /* effect: the first before it */
+    uint32_t proceed = DF_NONE, effect = DF_NONE; /* effect: the first one before proceed */
     for (uint32_t i = 0; i < k->n_ins; i++) {
         const df_ins *const x = &k->ins[i];
         const uint8_t kind = df_kop_infos[x->op].kind;
@@ -216,7 +218,7 @@ static deft_status verify_loop(df_diag *d, const df_plan *p, uint32_t at)
     return verify_uniform(d, p, k, at, proceed);
 }
 
-/* ---- the rest ---- */
+/* ---- slots, segments and launches ---- */
 
 static deft_status verify_slots(df_diag *d, const df_plan *p)
 {
@@ -238,7 +240,7 @@ static bool bind_fits(const df_plan *p, const df_bind *b, uint32_t n_axes, bool 
     return true;
 }
 
-/* Of a product. */
+/* Whether operand b of a product has dtype t, and the product can read that dtype. */
 static bool operand_fits(const df_plan *p, const df_seg *s, const df_bind *b, deft_dtype t)
 {
     return p->bufs[b->buf].dtype == t && (t == s->dtype || (s->dtype == DEFT_F32 && df_is_half(t)));
@@ -249,8 +251,8 @@ static bool is_one(const df_plan *p, df_slot s)
     return p->slots[s].op == DF_SLOT_const && p->slots[s].imm == 1;
 }
 
-/* Each store moves along all loops that it stands in, so that each element is stored once, and is
- * stored although a loop that it does not depend on has no iterations. */
+/* Checks that each store moves along all loops around it. Then each element is stored once. And an
+ * element is stored even when a loop that it does not depend on has no iterations. */
 static deft_status verify_stores(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
@@ -314,7 +316,7 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
     return verify_stores(d, p, i);
 }
 
-/* Which memory a buffer is: that of the donor, where there is one. */
+/* A number of the memory of a buffer. A root with a donor has the memory of the donor. */
 static uint32_t memory_of(const df_plan *p, uint32_t buf)
 {
     const df_plan_buf *const b = &p->bufs[buf];
@@ -325,9 +327,9 @@ static uint32_t memory_of(const df_plan *p, uint32_t buf)
 
 /* The last write to a memory. */
 typedef struct written {
-    uint32_t turn; /* when: the number of the segments that run at the same time, from 1 on */
-    uint32_t by;   /* the segment; DF_NONE: several */
-    uint32_t temp; /* the temporary that was written there; DF_NONE: no temporary */
+    uint32_t turn; /* when: segments that run at the same time have the same turn, from 1 on */
+    uint32_t by;   /* the segment; DF_NONE: more than one segment */
+    uint32_t temp; /* the buffer, when that is a temporary; else DF_NONE */
 } written;
 
 typedef struct uses {
@@ -358,9 +360,9 @@ static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, uint32_
     return there ? DEFT_OK : bad(d, "a temporary is read that is not there", i, buf);
 }
 
-/* No segment reads what another one writes at the same time; writers of one buffer write apart. A
- * temporary is read where no other temporary was written over it since. All writes of a turn are
- * looked at before its reads. */
+/* Checks one use of a buffer. No segment may read what another segment writes in the same turn. A
+ * temporary may be read only while no other temporary was written over it. All writes of a turn are
+ * seen, with mark set, before its reads. */
 static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf, bool writes,
                               const uses *u, bool mark)
 {
@@ -368,7 +370,7 @@ static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t
     return writes ? verify_write(d, p, i, buf, u) : verify_read(d, p, i, buf, u);
 }
 
-/* All uses by the segments from first to before end, which run at the same time. */
+/* Checks all uses by the segments first .. end - 1, which run at the same time. */
 static deft_status each_use(df_diag *d, const df_plan *p, uint32_t first, uint32_t end,
                             const uses *u, bool mark)
 {

@@ -11,7 +11,8 @@
  *   kernel of shape S     row 0     load initial states and values that do not change
  *                         elem 0    operands of proceed; proceed; load rows; the other values;
  *                                   store rows; next
- *                         row 1     store the states */
+ *                         row 1     store the states
+ */
 #include "fuser/control/outline.h"
 
 #include <string.h>

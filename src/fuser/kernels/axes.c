@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From loops to kernel axes. Neighbouring loops become one axis when every access steps through
- * them as through one (stride[outer] == stride[inner] * extent[inner], decided on slots, so it
- * holds for every run). Then the mode:
+ * From loops to kernel axes. Neighbouring loops become one axis when every access moves through
+ * them as through one: stride[outer] == stride[inner] * extent[inner]. Slots are compared, not
+ * numbers, so the answer holds for every run. Then the mode is chosen:
  *
  *   MAP  no RED loop; the innermost axis is the vector.
- *   ROW  the last reduced axis is what memory runs along.
+ *   ROW  memory is contiguous along the last reduced axis, which is the vector.
  *   COL  the reduced axes are not innermost in memory: a kept axis is the vector.
  *
- * The order of a reduction does not depend on the mode, only its speed does: elements are numbered
- * row-major over the RED loops either way.
+ * Only the speed of a reduction depends on the mode, not its order: in every mode the elements are
+ * numbered row-major over the RED loops.
  */
 #include "fuser/fuse.h"
 
 #include <string.h>
 
-/* Loops to merge, outermost first -> merged axes, outermost first. */
+/* Axes made of loops, outermost first. */
 typedef struct merged {
     uint32_t n;
-    uint8_t loop[MAX_LOOPS + 1]; /* whose stride is the axis' */
+    uint8_t loop[MAX_LOOPS + 1]; /* per axis: the loop whose strides it has */
     df_slot extent[MAX_LOOPS + 1];
 } merged;
 
+/* Whether every access moves through loops outer and inner as through one loop. */
 static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t inner,
                    df_slot extent)
 {
@@ -32,6 +33,7 @@ static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t 
     return true;
 }
 
+/* Merges loops, given outermost first, where that is possible. apart: merges nothing. */
 static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_loops,
                     const access *a, uint32_t n, bool apart)
 {
@@ -55,7 +57,7 @@ static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_lo
     return out;
 }
 
-/* Accesses that move along any of the RED axes and by one element along loop l. */
+/* The number of loads and stores that move along some RED axis, and by one element along loop l. */
 static uint32_t unit_along(const access *a, uint32_t n, const merged *red, uint8_t l)
 {
     uint32_t sum = 0;
@@ -76,9 +78,6 @@ static void put_axis(df_kernel *k, df_role role, uint8_t loop, df_slot extent, u
     extents[k->n_axes++] = extent;
 }
 
-/* Mode, roles and axes of a kernel. order: the loop whose strides each axis has; MAX_LOOPS: an axis
- * of one element that nothing moves along. keep_all: loops stay as they are (epilogues of matmul).
- */
 void df_fuse_pick_axes(pass *p, const space *sp, const access *a, uint32_t n, bool keep_all,
                        df_kernel *k, uint8_t *order, df_slot *extent)
 {
@@ -159,6 +158,7 @@ void df_fuse_loop_axes(pass *p, const space *sp, const access *a, uint32_t n, df
 
 /* ---- sealing ---- */
 
+/* Vector instructions that an instruction costs. */
 static double ins_cost(const df_ins *i)
 {
     switch (i->op) {
@@ -197,7 +197,8 @@ deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)
     return DEFT_OK;
 }
 
-/* Numbers accesses of the same memory, where one of them writes. */
+/* df_access.same_as: the first earlier access to the same memory, when either of the two stores;
+ * else i itself. */
 static uint32_t same_as(const access *a, uint32_t i)
 {
     if (a[i].buf == DF_NONE) return i;
@@ -216,6 +217,7 @@ static uint8_t step_of(const access *a, uint8_t loop, bool last)
     return last && a->at.stride[loop] == SLOT_ONE ? DF_STEP_UNIT : DF_STEP_ANY;
 }
 
+/* Whether the kernel may have the flag DF_KERNEL_SPLIT. */
 static bool is_split(const body *b, const df_kernel *k)
 {
     bool reduces = false;
@@ -229,7 +231,7 @@ static bool is_split(const body *b, const df_kernel *k)
     return reduces;
 }
 
-/* The kernel in the plan equal to k, or k added to it. */
+/* Seals *k. *out: the kernel of the plan that is equal to k, which is added if it is new. */
 static deft_status add_kernel(pass *p, df_kernel *k, uint32_t *out)
 {
     const deft_status st = df_kernel_seal(p->diag, k, &p->plan->arena);
@@ -249,8 +251,6 @@ static deft_status add_kernel(pass *p, df_kernel *k, uint32_t *out)
     return DEFT_OK;
 }
 
-/* Makes a kernel of body b, whose axes are in *shape, and fills in seg's binds, extents and
- * numbers. */
 deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *order,
                               const df_slot *extent, df_seg *seg)
 {

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Kernel bodies: a group's final cone written out as instructions.
+ * Kernel bodies: writes the final cone of a group as instructions.
  *
- * Accesses are located first, because mode and axes follow from how they step; then stages in
- * order, the row level of each before its element level. A value that depends on a RED loop is
- * written again in each stage that needs it, unless it is dear: in a ROW kernel its first stage
- * then keeps it in a scratch row of the thread's. Equal instructions are found again (CSE) as far
- * as they can be seen from here: what stands at row level in all later code, what stands in a loop
+ * Accesses are located first, because mode and axes follow from how they move. Then come the stages
+ * in order, the row level of each before its element level. A value that depends on a RED loop is
+ * written again in each stage that needs it. In a ROW kernel an expensive value is kept instead:
+ * its first stage stores it in a scratch row of the thread. Equal instructions are found again
+ * (CSE) where their values can be used: a value of row level in all later code, a value of a loop
  * only in that loop.
  *
- * Stores come last in their level, after every load of it: in-place roots rely on that.
+ * Stores come last in their level, after every load of that level: in-place roots rely on that.
+ * size: everything that turns a group into a segment, for all kinds of group.
  */
 #include "fuser/fuse.h"
 
@@ -19,6 +20,7 @@
 
 /* ---- instructions ---- */
 
+/* Appends an instruction. Returns its index. */
 static uint32_t put(body *b, df_ins ins)
 {
     pass *const p = b->p;
@@ -28,11 +30,13 @@ static uint32_t put(body *b, df_ins ins)
     return i;
 }
 
+/* Whether the value of x can be used at the current stage and level. */
 static bool seen_from_here(const body *b, const df_ins *x)
 {
     return x->level == DF_LEVEL_ROW || x->stage == b->stage;
 }
 
+/* The callback of recipes, and the base of ins0 to ins2: see df_body_ins. */
 static uint32_t emit(df_emit *e, df_kop op, deft_dtype t, uint32_t s0, uint32_t s1, uint32_t s2,
                      uint64_t imm)
 {
@@ -77,7 +81,6 @@ static uint32_t ins2(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, u
     return emit(&b->emit, op, t, x, y, 0, imm);
 }
 
-/* A number slot: an argument of the trace, or with DF_NUM_IS_SLOT a slot of the plan. */
 uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
 {
     uint32_t i = 0;
@@ -88,7 +91,7 @@ uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
     return ins0(b, DF_K_num, t, i);
 }
 
-/* A launch-time integer as an i64 value. */
+/* The value of a slot, as i64. */
 static uint32_t slot_value(body *b, df_slot s)
 {
     const df_slot_def *const d = &b->p->slots.at[s];
@@ -123,6 +126,7 @@ uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, u
 
 /* ---- accesses ---- */
 
+/* A number that is equal for places that may be the same memory. */
 static uint32_t memory_of_place(const pass *p, const storage *q)
 {
     if (q->kind == STORAGE_INTO) return q->index;
@@ -142,6 +146,7 @@ uint32_t df_body_access(body *b, access a)
     return (uint32_t)b->access.n - 1;
 }
 
+/* The access to val v at map. */
 static uint32_t access_val(body *b, df_access_kind kind, uint32_t v, uint32_t map)
 {
     pass *const p = b->p;
@@ -176,6 +181,7 @@ static uint32_t access_index(body *b, location at)
         b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE, .at = at });
 }
 
+/* Where the operand of a lookup is in memory. */
 static location take_location(pass *p, const item *it)
 {
     df_slot stride[DEFT_MAX_RANK];
@@ -186,6 +192,7 @@ static location take_location(pass *p, const item *it)
     return df_map_locate(p, it->base_map, stride);
 }
 
+/* Whether the location moves along any loop. */
 static bool moves(const location *at)
 {
     for (uint32_t l = 0; l < MAX_LOOPS; l++)
@@ -193,6 +200,7 @@ static bool moves(const location *at)
     return false;
 }
 
+/* The index that iota or random needs, as a location without memory. */
 static location index_location(pass *p, const item *it)
 {
     df_slot stride[DEFT_MAX_RANK] = { 0 };
@@ -204,7 +212,7 @@ static location index_location(pass *p, const item *it)
     return df_map_locate(p, it->map, stride);
 }
 
-/* The access an item needs, or DF_NONE. Asking twice gives the same one. */
+/* The access that an item needs, or DF_NONE. A second call returns the same access. */
 static uint32_t item_access(body *b, const item *it)
 {
     pass *const p = b->p;
@@ -231,6 +239,7 @@ static uint32_t item_access(body *b, const item *it)
 
 /* ---- items ---- */
 
+/* Emits a lookup: a negative index counts from the end, then the index is checked. */
 static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
 {
     pass *const p = b->p;
@@ -277,12 +286,13 @@ static uint32_t emit_random(body *b, const item *it)
     return word[x->attr & 3];
 }
 
+/* The dtype in which values of t are reduced. */
 static deft_dtype wide_dtype(deft_dtype t)
 {
     return df_is_half(t) ? DEFT_F32 : t;
 }
 
-/* A reduction or scan; that of halves is an f32 one, and what it yields is yet to be rounded. */
+/* Emits a reduction or scan. Halves are reduced in f32; the result must still be rounded. */
 static uint32_t emit_running(body *b, const item *it, const uint32_t *id)
 {
     const df_node *const x = node_of(b->p, it->node);
@@ -321,6 +331,7 @@ static uint32_t emit_item(body *b, const item *it, const uint32_t *id)
 
 /* ---- stages ---- */
 
+/* Whether a value is so expensive that a scratch row pays. */
 static bool is_dear(const pass *p, const item *it)
 {
     if (it->kind == IT_RANDOM) return true;
@@ -334,6 +345,7 @@ static uint32_t first_bit(uint32_t bits)
     return i;
 }
 
+/* Whether a head stores inside a RED loop. */
 static bool head_is_elem(const pass *p, const group *g, const head *h)
 {
     const index_map *const m = &p->maps.at[h->dest];
@@ -344,12 +356,14 @@ static bool head_is_elem(const pass *p, const group *g, const head *h)
     return false;
 }
 
+/* The stage from which on the value of an item is complete. */
 static uint32_t ready(const item *it)
 {
     return (uint32_t)it->stage + (it->kind == IT_REDUCE);
 }
 
-/* Stages in which each element-level item is needed, now that dear ones are kept. */
+/* Finds the stages that need each item of element level. With `scratch`, an expensive item that
+ * several stages need is marked there, and counts as needed in its first stage alone. */
 static void needs(pass *p, group *g, uint32_t *scratch)
 {
     for (uint32_t i = 0; i < g->n_items; i++) g->items[i].need = 0;
@@ -362,7 +376,7 @@ static void needs(pass *p, group *g, uint32_t *scratch)
         uint32_t bits = it->kind == IT_REDUCE ? 1u << it->stage : it->need;
         if (scratch && it->elem && it->kind != IT_REDUCE && (bits & (bits - 1)) != 0 &&
             is_dear(p, it)) {
-            scratch[i] = 0; /* to be numbered */
+            scratch[i] = 0; /* number_scratch sets the access */
             bits = 1u << first_bit(bits);
         }
         if (it->kind != IT_REDUCE && !it->elem) continue;
@@ -372,6 +386,7 @@ static void needs(pass *p, group *g, uint32_t *scratch)
     }
 }
 
+/* Emits the stores of the heads that belong to this stage and level. */
 static void store_heads(body *b, const group *g, bool elem, uint32_t stage, const uint32_t *id)
 {
     pass *const p = b->p;
@@ -404,7 +419,7 @@ static void emit_elem(body *b, const group *g, uint32_t stage, uint32_t *id,
     }
 }
 
-/* A reduction that is complete, in its record's dtype. */
+/* The value of a complete reduction, in the dtype of its node. */
 static uint32_t emit_rounded(body *b, const item *it, uint32_t id)
 {
     const deft_dtype t = (deft_dtype)node_of(b->p, it->node)->dtype;
@@ -436,7 +451,7 @@ static void emit_map(body *b, const group *g, uint32_t *id)
     store_heads(b, g, true, 0, id);
 }
 
-/* Scratch rows where they pay: ROW kernels whose rows fit the cache. */
+/* Adds a scratch row of `row` elements for each marked item. */
 static void number_scratch(body *b, const group *g, df_slot row, uint32_t *scratch)
 {
     pass *const p = b->p;
@@ -450,7 +465,7 @@ static void number_scratch(body *b, const group *g, df_slot row, uint32_t *scrat
     }
 }
 
-/* Elements of a row. */
+/* The number of elements of a row. */
 static df_slot row_length(pass *p, const df_kernel *shape, const df_slot *extent)
 {
     df_slot n = SLOT_ONE;
@@ -483,6 +498,7 @@ void df_body_finish(body *b)
     df_table_finish(&b->cse, mem);
 }
 
+/* Makes the kernel of group g. */
 static deft_status build(body *b, group *g, df_seg *seg)
 {
     pass *const p = b->p;
@@ -530,6 +546,7 @@ static deft_status build(body *b, group *g, df_seg *seg)
     return df_fuse_seal_body(p, b, shape, order, extent, seg);
 }
 
+/* The bind of a buffer that is read or written over `rank` axes through a map. */
 static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *stride, uint32_t rank)
 {
     const location at = df_map_locate(p, map, stride);
@@ -538,7 +555,7 @@ static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *strid
     return out;
 }
 
-/* Operands and result of a matmul or a routine; returns the result's node. */
+/* Binds the operands and the result of a product or a routine. Returns the node of the result. */
 static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
 {
     const uint32_t n = p->vals.at[g->product].node, rank = node_of(p, n)->rank;
@@ -604,6 +621,7 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
     seg->n = df_fuse_axis_extent(p, src, rank - 1);
 }
 
+/* Lists the nodes that a segment computes. */
 static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
 {
     seg->from = (uint32_t)p->from.n;
@@ -647,7 +665,6 @@ static deft_status one_seg(body *b, uint32_t gi)
     return st == DEFT_OK ? p->st : st;
 }
 
-/* Matmul results that only their own epilogue reads live in its tile. */
 void df_fuse_find_unused(pass *p)
 {
     for (uint32_t g = 0; g < p->groups.n; g++) {
@@ -659,6 +676,7 @@ void df_fuse_find_unused(pass *p)
     }
 }
 
+/* Groups run in rising order of this number. */
 static uint32_t turn_of(const group *g)
 {
     return 2 * g->level + g->after;

@@ -1,24 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The cone of a kernel: every (node, map) pair that its heads need, down to loads. Found in falling
- * order of nodes by a heap, so that when the bound on a body is reached what is left on the heap is
- * a clean frontier: nothing above it is missing, and storing it is always legal. No recursion: a
- * chain of any length costs its length.
+ * The cone of a kernel: every pair (node, map) that its heads need, down to loads. A heap finds the
+ * pairs in falling order of nodes. So when the bound on a body is reached, the heap is a clean
+ * frontier: nothing above it is missing, and storing its nodes is always legal. There is no
+ * recursion: the cost of a chain is its length.
  *
- * A reduction or scan on the way fits when its kept axes run over the loops that are not RED, each
- * once, and its reduced axes over the RED loops in order. A head alone has no RED loops yet and
- * takes them from the first reduction found (grow):
+ * A reduction or scan within a cone fits when its kept axes run over the loops that are not RED,
+ * each once. Its reduced axes must run over the RED loops in order. A head alone has no RED loops
+ * yet. It takes them from the first reduction that is found (grow):
  *
  *   y[b,n] = e[b,n] / sum_n e[b,n]   loops b, n; the sum keeps b: n becomes RED (normalisation)
  *   y[b]   = log(sum_n e[b,n])       loop b; the sum keeps b: a RED loop n is added    (epilogue)
  *
- * What does not fit, does not pass a reshape, or would reach further than a body may, is put on
- * `marks`: nodes to be stored by kernels of their own before this one is tried again.
+ * Some nodes cannot be in the cone: a reduction that does not fit, a node behind a reshape which
+ * the map does not pass, or a node beyond the bound. These nodes are put on `marks`. Other kernels
+ * must store them before this cone is tried again.
  *
- * Stages: a value that depends on a RED loop lives in the loop of one stage and is computed again
- * in every stage that needs it; one that does not is computed once per row. A reduction made in
- * stage s is there from stage s + 1 on. Each item gets its earliest stage, and the set of stages
- * that need it.
+ * Stages: a value that depends on a RED loop exists only within the loop of one stage. Every stage
+ * that needs it computes it again. A value that does not depend on a RED loop is computed once per
+ * row. The result of a reduction in stage s is available from stage s + 1 on. Each item gets its
+ * earliest stage and the set of stages that need it.
+ * size: one search; what each kind of operator does in a cone is in one file.
  */
 #include "fuser/fuse.h"
 
@@ -47,13 +49,14 @@ void df_cone_finish(cone *c, const df_mem *mem)
     df_table_finish(&c->seen, mem);
 }
 
+/* Notes that no kernel can compute the heads. Keeps the first reason. */
 static void fail(cone *c, const char *why)
 {
     c->failed = true;
     if (!c->why) c->why = why;
 }
 
-/* node must be stored before this cone can be computed. */
+/* Notes that node must be stored before this cone can be computed. */
 static void mark(pass *p, cone *c, uint32_t node, const char *why)
 {
     fail(c, why);
@@ -102,7 +105,7 @@ static uint32_t heap_pop(cone *c)
 
 /* ---- finding what an operand is ---- */
 
-/* Whether node is loaded from its val here. forced: it is this head's own node. */
+/* Whether node is loaded from its val here, instead of being computed. May fail the cone. */
 static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
 {
     const uint32_t v = p->node_val[node];
@@ -111,7 +114,7 @@ static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
     if (w->group != DF_NONE && w->group == c->group) {
         if (!w->plain || map != w->map) fail(c, "needs other elements of what the kernel stores");
         return class_of_op(p, node) ==
-               DF_CLASS_contract; /* a tile; all else is at hand in registers */
+               DF_CLASS_contract; /* a tile; other values are in registers */
     }
     if (w->group == DF_NONE) {
         if (c->strict) fail(c, "waits for a value that is still to be planned");
@@ -124,7 +127,7 @@ static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
     return false;
 }
 
-/* Where a linear map may stand. */
+/* Whether node can be computed, or loaded as an input, through a linear map. */
 static bool takes_linear(const pass *p, uint32_t node)
 {
     const df_node *const x = node_of(p, node);
@@ -147,6 +150,7 @@ static bool takes_linear(const pass *p, uint32_t node)
     df_unreachable();
 }
 
+/* The item of (node, map), which is added if it is new. stored: it loads the val of node. */
 static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stored)
 {
     const df_node *const x = node_of(p, node);
@@ -173,7 +177,8 @@ static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stor
     return i;
 }
 
-/* The item that gives node at map, behind all views. forced: do not load node itself. */
+/* The item that yields node at map, with all views resolved. forced: node itself is not loaded,
+ * because it is what the head stores. */
 static uint32_t resolve(pass *p, cone *c, uint32_t node, uint32_t map, bool forced)
 {
     for (; p->st == DEFT_OK; forced = false) {
@@ -202,6 +207,7 @@ static uint32_t resolve(pass *p, cone *c, uint32_t node, uint32_t map, bool forc
 
 /* ---- reductions and scans ---- */
 
+/* Adds an innermost loop over a class. Returns its number. */
 static uint32_t add_loop(pass *p, space *sp, uint32_t cls, bool red)
 {
     const uint32_t l = sp->n++;
@@ -212,6 +218,7 @@ static uint32_t add_loop(pass *p, space *sp, uint32_t cls, bool red)
     return l;
 }
 
+/* Whether axis j of map m is exactly a loop over class cls that is not RED. */
 static bool plain_axis(const pass *p, const cone *c, const index_map *m, uint32_t j, uint32_t cls)
 {
     const int d = m->axis[j];
@@ -220,13 +227,16 @@ static bool plain_axis(const pass *p, const cone *c, const index_map *m, uint32_
            c->sp.cls[d] == cls && !c->sp.red[d];
 }
 
+/* How the axes of a reduction match the loops. */
 typedef struct fit {
     int8_t loop[DEFT_MAX_RANK]; /* per operand axis: the kept loop, or FIXED */
     uint32_t n_red;
-    uint32_t red_cls[DEFT_MAX_RANK]; /* reduced classes in order; one ONE when all are */
+    uint32_t red_cls[DEFT_MAX_RANK]; /* reduced classes in order, without ONE; a single ONE when
+                                      * there is no other */
 } fit;
 
-/* Kept axes of reduction n at map m: false when they do not run over the rows exactly. */
+/* Matches the axes of reduction n at map m with the loops. *covered: a bit for each loop that a
+ * kept axis runs over. Returns false when a kept axis does not run over a loop of its own. */
 static bool fit_kept(const pass *p, const cone *c, uint32_t n, const index_map *m, fit *f,
                      uint32_t *covered)
 {
@@ -269,7 +279,8 @@ static bool classes_are(const cone *c, const uint8_t *loop, uint32_t n, const fi
     return true;
 }
 
-/* Gives a space without RED loops those of this reduction. */
+/* Gives a space without RED loops the RED loops of this reduction. Loops that no kept axis covers
+ * become RED; when there are none, new loops are added. Returns false when that is impossible. */
 static bool grow(pass *p, cone *c, uint32_t n, const fit *f, uint32_t covered)
 {
     space *const sp = &c->sp;
@@ -283,7 +294,7 @@ static bool grow(pass *p, cone *c, uint32_t n, const fit *f, uint32_t covered)
         return true;
     }
     if (sp->n + f->n_red > MAX_LOOPS) return false;
-    /* Order as the operand's axes have it. */
+    /* The loops come in the order of the operand's axes. */
     const df_node *const x = node_of(p, n);
     const uint32_t src = x->src[0].i;
     uint8_t order[MAX_LOOPS];
@@ -307,7 +318,7 @@ static bool has_red_loops(const space *sp)
     return false;
 }
 
-/* The operand's map when reduction n at map fits, else DF_NONE. */
+/* The map of the operand of reduction n at map, or DF_NONE when the reduction does not fit. */
 static uint32_t reduce_operand(pass *p, cone *c, uint32_t n, uint32_t map)
 {
     const index_map m = p->maps.at[map];
@@ -337,6 +348,7 @@ static uint32_t reduce_operand(pass *p, cone *c, uint32_t n, uint32_t map)
     return df_map_intern(p, &out);
 }
 
+/* Whether scan n at map runs along the only RED loop. */
 static bool scan_fits(pass *p, cone *c, uint32_t n, uint32_t map)
 {
     const df_node *const x = node_of(p, n);
@@ -405,8 +417,8 @@ static void expand_scan(pass *p, cone *c, uint32_t i)
     c->items.at[i].src[0] = src;
 }
 
-/* Operand 0 of take and gather: stored or an input, behind views, with the indexed axis driven by
- * SPECIAL. */
+/* Operand 0 of take and gather must be stored, or be an input, below any views. SPECIAL drives the
+ * indexed axis. */
 static void expand_take(pass *p, cone *c, uint32_t i)
 {
     const uint32_t n = c->items.at[i].node;
@@ -482,7 +494,7 @@ static void expand_leaf(pass *p, cone *c, uint32_t i)
     case DF_OP_iota: it->kind = IT_IOTA; return;
     case DF_OP_random:
         it->kind = IT_RANDOM;
-        c->n_ops += 8; /* shorter than its 100 instructions: often all words of one draw are used */
+        c->n_ops += 8; /* less than its 100 instructions: often all words of one draw are used */
         return;
     }
     it->kind = IT_NUM;
@@ -513,7 +525,7 @@ static void expand(pass *p, cone *c, uint32_t i)
     df_unreachable();
 }
 
-/* The bound on a body is reached: all that is still to be computed gets stored. */
+/* The bound on a body is reached: marks all nodes that are still to be computed. */
 static void cut(pass *p, cone *c)
 {
     bool any = false;
@@ -532,6 +544,7 @@ static void cut(pass *p, cone *c)
 
 /* ---- levels and stages ---- */
 
+/* Whether a map moves along a RED loop. */
 static bool map_is_elem(const pass *p, const cone *c, uint32_t map)
 {
     const index_map *const m = &p->maps.at[map];
@@ -542,6 +555,7 @@ static bool map_is_elem(const pass *p, const cone *c, uint32_t map)
     return false;
 }
 
+/* Sets the level and the earliest stage of item i from those of its operands. */
 static void place_item(const pass *p, cone *c, uint32_t i)
 {
     item *const it = &c->items.at[i];
@@ -582,6 +596,7 @@ static void need_sources(cone *c, const item *it, uint8_t bits)
             c->items.at[it->src[s]].need |= bits;
 }
 
+/* Sets level, stage and need of all items, and the number of stages. */
 static void stages(pass *p, cone *c)
 {
     uint32_t last = 0;

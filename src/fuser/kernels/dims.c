@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Symbolic dimensions. Each axis of each node belongs to a class; axes that meet in one op share
- * it. The plan may then speak of classes instead of numbers, and serves every run in which the axes
- * that met still agree. What agreed here only by chance is never unified: a batch of 64 and a
- * hidden size of 64 stay two classes, and a plan made from them holds for a batch of 65.
+ * Symbolic dimensions. Each axis of each node belongs to a class. Axes that meet in one operator
+ * share a class. So the plan can speak of classes instead of numbers, and serves every run in which
+ * the axes that met still agree. Extents that are equal only by chance are never unified. A batch
+ * of 64 and a hidden size of 64 are two classes, so the plan also serves a batch of 65.
  *
  * A class begins at an axis whose extent nothing else determines: inputs, leaves, and the results
  * of slice, expand, reshape and diagonal. Unifying two classes costs one `equal` guard between the
- * axes where they began. An axis of extent 1 that meets another extent is broadcast and costs an
- * `is_const` guard, unless it is 1 by construction (kept reduced axes, unsqueeze): class ONE, which
- * meets anything for free. So a batch that happens to be 1 is unified with the batch it meets, and
- * one that is 1 by construction never is, but where a rule asks for equal extents: a value written
- * to a place of one element.
+ * axes where they began.
  *
- * Slices note which axes they take whole (start 0, step 1, all elements): those keep the operand's
- * class, under guards, which is what lets neighbouring axes merge through a slice of rows.
+ * An axis of extent 1 that meets another extent is broadcast, which costs an `is_const` guard. An
+ * axis that is 1 by construction (kept reduced axes, unsqueeze) has class ONE, which meets any
+ * class for free. So a batch that happens to be 1 is unified with the batch that it meets. Class
+ * ONE is unified only where a rule demands it: a value that is written to a place of one element,
+ * or a reshape of one element.
+ *
+ * A slice notes the axes that it takes in full (start 0, step 1, all elements). They keep the class
+ * of the operand, under guards. So neighbouring axes can merge through a slice of rows.
  */
 #include "fuser/fuse.h"
 
 #include <string.h>
 
+/* The class that represents class c after unification. */
 static uint32_t find(const pass *p, uint32_t c)
 {
     uint32_t *const up = p->cls_parent.at;
@@ -40,6 +43,7 @@ static int64_t extent_now(const pass *p, uint32_t node, uint32_t axis)
     return df_trace_extents(p->t, node)[axis];
 }
 
+/* Begins a class at this axis. */
 static uint32_t fresh(pass *p, uint32_t node, uint32_t axis)
 {
     const uint32_t c = (uint32_t)p->cls_parent.n;
@@ -51,7 +55,8 @@ static uint32_t fresh(pass *p, uint32_t node, uint32_t axis)
     return c;
 }
 
-/* The older class stays, so that classes are named after what came first. */
+/* Unifies two classes. The older one stays, so that classes are named after the axis that came
+ * first. */
 static uint32_t unify(pass *p, uint32_t a, uint32_t b)
 {
     a = find(p, a);
@@ -93,7 +98,7 @@ static void guard_one(pass *p, uint32_t c)
                   df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]), 0, 1);
 }
 
-/* Two axes that meet with broadcasting; the class of what comes of them. */
+/* Lets axes of two classes meet, with broadcasting. Returns the class of the resulting axis. */
 static uint32_t meet(pass *p, uint32_t a, uint32_t b)
 {
     if (a == b || b == CLS_ONE) return a;
@@ -222,9 +227,9 @@ static void dims_take(pass *p, uint32_t n)
     }
 }
 
-/* Axes whose extents the shape rule holds equal. What meets class ONE here is 1 in every run that
- * the plan serves, and becomes ONE itself: a value must not keep a loop that the place it is
- * written to has not. */
+/* Unifies axes whose extents the shape rule demands to be equal. A class that meets ONE here is 1
+ * in every run that the plan serves, and becomes ONE itself. So a value never has a loop that the
+ * place it is written to does not have. */
 static void must_equal(pass *p, uint32_t a, uint32_t b)
 {
     if (a != b) unify(p, a, b);
@@ -287,7 +292,7 @@ static void dims_of(pass *p, uint32_t n)
     case DF_SHAPE_update: dims_update(p, n); return;
     case DF_SHAPE_scatter_add:
     case DF_SHAPE_index_add: dims_scatter(p, n); return;
-    case DF_SHAPE_one: /* control: cut out of the trace before (outline.c) */
+    case DF_SHAPE_one: /* control: in no trace that comes here (outline.c) */
     case DF_SHAPE_each:
     case DF_SHAPE_next:
     case DF_SHAPE_stack:
@@ -296,7 +301,8 @@ static void dims_of(pass *p, uint32_t n)
     df_unreachable();
 }
 
-/* A root has the shape of the memory it goes to or takes over: assignment broadcasts to it. */
+/* A root has the shape of the memory that it is written to or reuses: an assignment has broadcast
+ * the value to it. */
 static void dims_root(pass *p, const df_root *r)
 {
     const uint32_t input = r->kind == DF_ROOT_INTO ? r->into : r->donor;
@@ -316,8 +322,8 @@ static bool all_one(const pass *p, uint32_t n)
     return true;
 }
 
-/* A reshape of one element has one element. Asked last, since axes may become ONE at any time, and
- * again while that makes others so. */
+/* A reshape of one element has one element: both sides get class ONE. This comes last, since axes
+ * may become ONE at any time, and is repeated until nothing changes. */
 static void dims_reshapes(pass *p)
 {
     for (bool again = true; again;) {
@@ -394,8 +400,8 @@ void df_fuse_contiguous(pass *p, uint32_t node, df_slot stride[DEFT_MAX_RANK])
     }
 }
 
-/* A strided input: an innermost stride of 1, and each stride that spans the axes inside it exactly,
- * are taken as facts under guards; the others stay numbers of the run. */
+/* The strides of an input that is not contiguous. Guards fix an innermost stride of 1, and each
+ * stride that exactly spans the next axis inside it. The other strides stay numbers of the run. */
 static void strided(pass *p, uint32_t input, df_slot *stride)
 {
     const df_input *const in = &p->t->inputs[input];

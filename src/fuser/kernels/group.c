@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which values are stored. Vals are planned in node order, each as the head of a cone of its own
- * first (cone.c). What the cone says must be stored becomes a val and is planned before it, on an
- * explicit stack. Then the head joins a group or opens one (join.c).
+ * Decides which values are stored. Vals are planned in node order. Each val first is the head of a
+ * cone of its own (cone.c). Nodes that the cone cannot compute become vals and are planned before
+ * it, on an explicit stack. Then the head joins a group or opens one (join.c).
  *
- * A value computed again by several kernels is stored instead when that costs more than a load
- * (share.c); only then is the grouping run again with it among the vals, at most MAX_ROUNDS times.
+ * A value that several kernels would compute again is stored instead when computing it costs more
+ * than a load (share.c). Only then is the grouping done again, with that value among the vals.
+ * There are at most MAX_ROUNDS rounds.
  * size: one algorithm, grouping, with its join rules side by side.
  */
 #include "fuser/fuse.h"
@@ -39,10 +40,12 @@ deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *des
     return p->st;
 }
 
+/* Makes sure that the base of update n can be stored, copied or computed where the update needs it.
+ * Sets *progress if another val must be planned first. */
 static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *progress)
 {
-    /* Under a fresh copy the base is computed again around the box: only what is no more than a
-     * load. */
+    /* In a place of its own, the update computes the base again around the box. That is done only
+     * when it costs no more than a load. */
     const uint32_t base = node_of(p, n)->src[0].i;
     uint32_t node = base;
     bool reshaped = false;
@@ -63,7 +66,7 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     return p->st;
 }
 
-/* Whether node is the f32 of halves, to be lifted by who reads it. */
+/* Whether node is a cast of halves to f32, which a product can do while reading. */
 static bool is_lifted(const pass *p, uint32_t node)
 {
     const df_node *const x = node_of(p, node);
@@ -71,7 +74,8 @@ static bool is_lifted(const pass *p, uint32_t node)
            df_is_half((deft_dtype)node_of(p, x->src[0].i)->dtype);
 }
 
-/* The halves that an operand is the f32 of, as strides on it go; else its own dtype. */
+/* The dtype in memory of an operand that a product reads through views: that of the halves when
+ * their cast to f32 is not stored. */
 static deft_dtype lifted_from(const pass *p, uint32_t node)
 {
     while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
@@ -80,7 +84,8 @@ static deft_dtype lifted_from(const pass *p, uint32_t node)
     return (deft_dtype)node_of(p, node)->dtype;
 }
 
-/* Libraries that FAST products go to want one dtype for both operands. */
+/* Whether product n reads halves as f32. Libraries that compute FAST products need one dtype for
+ * both operands. */
 static bool lifts(const pass *p, uint32_t n)
 {
     const df_node *const x = node_of(p, n);
@@ -89,7 +94,8 @@ static bool lifts(const pass *p, uint32_t n)
            lifted_from(p, x->src[0].i) == lifted_from(p, x->src[1].i);
 }
 
-/* Operand `node` of matmul or routine n, the s-th that it reads, as strides on something stored. */
+/* Plans operand number s of product or routine n, which is `node`. The operand is read through
+ * strides on a val or an input; when that is impossible, a val is demanded and *progress is set. */
 static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, group *g,
                                 bool *progress)
 {
@@ -144,8 +150,9 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
     return p->st;
 }
 
-/* A matmul or a routine: its operands are stored, and so is its result. What it writes over is no
- * operand: that stands in the result's place before (storage.c). */
+/* Plans the val of a product or a routine, whose operands and result are all stored. The base that
+ * a routine adds to is not an operand: it is copied to the place of the result before (storage.c).
+ */
 static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
 {
     const uint32_t n = p->vals.at[v].node, rank = node_of(p, n)->rank;
@@ -175,8 +182,8 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
     memcpy(to->mm_val, w.mm_val, sizeof w.mm_val);
     memcpy(to->mm_node, w.mm_node, sizeof w.mm_node);
     memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
-    /* All its axes are loops; those of extent 1 drive nothing, so that maps of consumers compare.
-     */
+    /* All its axes are loops. Loops of extent 1 drive no axis, so that the maps of readers are
+     * equal to this one. */
     const uint32_t whole = df_map_identity(p, rank);
     index_map m = p->maps.at[whole];
     to = &p->groups.at[g];
@@ -198,6 +205,7 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
     return p->st;
 }
 
+/* Plans val v. Sets *progress instead if other vals must be planned first. */
 static deft_status plan_val(pass *p, uint32_t v, bool *progress)
 {
     const val w = p->vals.at[v];
@@ -225,6 +233,7 @@ static deft_status plan_val(pass *p, uint32_t v, bool *progress)
     return df_fuse_join_or_open(p, h, &sp, after);
 }
 
+/* Plans val v and all vals that it needs. */
 static deft_status plan_vals(pass *p, uint32_t v)
 {
     df_fuse_push_val(p, v);
@@ -244,6 +253,7 @@ static deft_status plan_vals(pass *p, uint32_t v)
 
 /* ---- rounds ---- */
 
+/* Vector instructions per element of node x, without its operands. */
 static float own_cost(const df_node *x)
 {
     const df_op_info *const o = &df_op_infos[x->op];
@@ -282,6 +292,7 @@ static void costs(pass *p)
     }
 }
 
+/* Whether node n is always stored. */
 static bool stored_by_nature(const pass *p, uint32_t n)
 {
     const df_op op = (df_op)node_of(p, n)->op;
@@ -302,7 +313,8 @@ static bool stored_by_nature(const pass *p, uint32_t n)
     df_unreachable();
 }
 
-/* A root that is only a reshape of something computed: that is computed into the root's memory. */
+/* The node that is computed into the memory of root n. When n is a chain of reshapes of a computed
+ * node, that is the computed node, else n itself. */
 static uint32_t behind_reshapes(const pass *p, uint32_t n)
 {
     uint32_t src = n;
@@ -321,7 +333,8 @@ static void root_vals(pass *p)
         const bool bare = cls == DF_CLASS_leaf || cls == DF_CLASS_view;
         uint32_t v = bare ? DF_NONE : p->node_val[n];
         if (bare || (v != DF_NONE && p->vals.at[v].root != DF_NONE)) {
-            /* A copy of its own; a second new root of one node shares the first one's buffer. */
+            /* The root gets a copy of the value. But a second new root of one node shares the
+             * buffer of the first. */
             if (!bare && !into && p->t->roots[p->vals.at[v].root].kind == DF_ROOT_NEW) {
                 p->root_val[r] = v;
                 continue;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Which stored values share a kernel. A head joins a group that already stores something it needs,
- * or that reads what it reads, where that is legal and pays:
+ * or that reads what the head reads, where that is legal and pays:
  *
- *   Levels. A group has the level 0 or one more than the highest val it loads; it never rises. A
- * head may join group g when all it loads from elsewhere lies below g, and what it needs of g it
- * needs at the very element that g computes. Edges between groups then always rise, so no path
- * leaves a group and re-enters it, however many groups lie between.
+ * Levels: the level of a group is one more than the highest level of a val that it loads, or 0. It
+ * never rises. A head may join group g when all that it loads from other groups has a lower level
+ * than g. Of g it may need only the elements that g computes in the same iteration. So edges
+ * between groups always rise in level, and no path leaves a group and enters it again.
  *
- *   Spaces. Loops are matched by class in order. A head over the rows of a group with RED loops
- * joins as its epilogue; a reduction may join a group over its operand's axes and gives it RED
- * loops.
+ * Spaces: loops are matched by class, in order. A head over the rows of a group with RED loops
+ * joins as its epilogue. A reduction may join a group over the axes of its operand, and gives the
+ * group RED loops.
  *
- * The joint cone is computed and checked before anything is changed: joining is never a guess.
+ * The cone of the group with the head is computed and checked before anything is changed. So
+ * joining is never a guess.
  */
 #include "fuser/fuse.h"
 
@@ -25,12 +26,14 @@
 
 typedef struct candidate {
     uint32_t group;
-    uint32_t node; /* what the head needs of it, or reads as it does */
-    bool feeds;    /* stores something the head needs */
+    uint32_t node; /* what the head needs of the group, or what both read */
+    bool feeds;    /* the group stores something that the head needs */
 } candidate;
 
 /* ---- joining ---- */
 
+/* Lists loops from the outermost to the innermost: those whose role is `red`, or with `all` every
+ * loop except kept ones of class ONE. Returns their number. */
 static uint32_t loops_in_order(const space *sp, bool red, bool all, uint8_t out[MAX_LOOPS])
 {
     uint32_t n = 0;
@@ -58,7 +61,8 @@ static uint32_t n_red_loops(const space *sp)
     return n;
 }
 
-/* One space for group g and head space n. to_g, to_n: where their loops go. */
+/* Finds one space for group space g and head space n. to_g and to_n map their loops to its loops.
+ * feeds: the group stores something that the head needs. Returns false when there is none. */
 static bool join_spaces(const space *g, const space *n, bool feeds, space *out,
                         uint8_t to_g[MAX_LOOPS], uint8_t to_n[MAX_LOOPS])
 {
@@ -95,6 +99,7 @@ static bool join_spaces(const space *g, const space *n, bool feeds, space *out,
     return false;
 }
 
+/* Renames the loops of all heads of group g. */
 static void rename_heads(pass *p, uint32_t g, const uint8_t to[MAX_LOOPS])
 {
     for (uint32_t h = p->groups.at[g].first_head; h != DF_NONE; h = p->heads.at[h].next) {
@@ -106,6 +111,7 @@ static void rename_heads(pass *p, uint32_t g, const uint8_t to[MAX_LOOPS])
     }
 }
 
+/* Whether the current cone loads a val of group g. */
 static bool loads_group(const pass *p, uint32_t g)
 {
     for (size_t i = 0; i < p->c.items.n; i++) {
@@ -115,6 +121,7 @@ static bool loads_group(const pass *p, uint32_t g)
     return false;
 }
 
+/* Computes the cone of all heads of group g together with h. */
 static deft_status run_joint(pass *p, uint32_t g, const space *sp, const head *h)
 {
     cone *const c = &p->c;
@@ -127,7 +134,7 @@ static deft_status run_joint(pass *p, uint32_t g, const space *sp, const head *h
     for (uint32_t k = p->groups.at[g].first_head; k != DF_NONE; k = p->heads.at[k].next)
         df_cone_add_head(p, c, p->heads.at[k]);
     df_cone_add_head(p, c, *h);
-    /* What the head stores counts as the group's own already. */
+    /* The val that the head stores counts as one of the group already. */
     p->vals.at[h->val].group = g;
     p->vals.at[h->val].map = h->dest;
     const deft_status st = p->st == DEFT_OK ? df_cone_run(p, c) : p->st;
@@ -135,6 +142,7 @@ static deft_status run_joint(pass *p, uint32_t g, const space *sp, const head *h
     return st;
 }
 
+/* Makes the current cone that of group g. */
 static void remember(pass *p, uint32_t g)
 {
     for (size_t i = 0; i < p->c.order.n; i++) p->touch[p->c.items.at[p->c.order.at[i]].node] = g;
@@ -142,6 +150,7 @@ static void remember(pass *p, uint32_t g)
     p->groups.at[g].sp = p->c.sp;
 }
 
+/* Makes h a head of group g. */
 static void settle(pass *p, uint32_t g, head h)
 {
     val *const v = &p->vals.at[h.val];
@@ -149,7 +158,7 @@ static void settle(pass *p, uint32_t g, head h)
     v->level = p->groups.at[g].level;
     v->map = h.dest;
     if (v->visible && node_of(p, v->node)->op == DF_OP_update) {
-        /* Its readers also wait for what lies under it. */
+        /* Its readers also wait for the array that it updates. */
         const uint32_t base = df_fuse_stored_under(p, node_of(p, v->node)->src[0].i);
         if (base != DF_NONE && p->vals.at[base].level >= v->level)
             v->level = p->vals.at[base].level + 1;
@@ -157,8 +166,8 @@ static void settle(pass *p, uint32_t g, head h)
     df_fuse_append_head(p, g, h);
 }
 
-/* Joining was refused: to the pair of what is needed and what needs it, or of two that read the
- * same. */
+/* Notes why joining was refused: on the pair of the needed node and the node that needs it, or on
+ * two nodes that read the same. */
 static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt, ...)
     DF_PRINTF(4, 5);
 static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt, ...)
@@ -173,7 +182,8 @@ static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt
     if (a != node) df_fuse_why(p, a, node, "kept apart", "%s", text);
 }
 
-/* Tries to make h, with space n of its own, a head of group g. The alone cone is lost. */
+/* Tries to make h, whose own space is n, a head of the candidate group. The current cone is
+ * replaced. */
 static deft_status try_join(pass *p, const candidate *with, const space *n, head h, bool *joined)
 {
     const uint32_t g = with->group, node = p->vals.at[h.val].node;
@@ -234,6 +244,7 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
     return p->st;
 }
 
+/* Adds group g to the candidates, once. */
 static void offer(candidate *list, uint32_t *n, uint32_t g, uint32_t node, bool feeds)
 {
     for (uint32_t i = 0; i < *n; i++)
@@ -245,7 +256,8 @@ static void offer(candidate *list, uint32_t *n, uint32_t g, uint32_t node, bool 
     if (*n < MAX_CANDIDATES) list[(*n)++] = (candidate){ g, node, feeds };
 }
 
-/* Groups the alone cone could join; *level: of the highest val it loads, plus 1. */
+/* Lists the groups that the head of the current cone could join. *level: one more than the highest
+ * level of a val that it loads, or 0. */
 static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32_t *level)
 {
     const cone *const c = &p->c;
@@ -266,7 +278,7 @@ static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32
     return n;
 }
 
-/* Whether all that the alone cone loads, but for g's own, lies below g. */
+/* Whether all vals that the current cone loads, except those of g, have a lower level than g. */
 static bool lies_above(const pass *p, uint32_t g)
 {
     for (size_t i = 0; i < p->c.items.n; i++) {
@@ -277,7 +289,7 @@ static bool lies_above(const pass *p, uint32_t g)
     return true;
 }
 
-/* after: a val that must be complete before h is written, though h does not load it; or DF_NONE. */
+/* First the groups that feed h are tried, then those that read what h reads. */
 deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after)
 {
     candidate list[MAX_CANDIDATES];

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launches: groups in order of the longest path that leads to them. All groups of one level depend
- * on earlier levels only and make one launch, whatever their sizes and kinds; within a launch they
- * stand in the order in which they were made, which follows the trace.
+ * Launches: the launch of a group is the length of the longest path of edges that leads to it. All
+ * groups of one launch depend on earlier launches only, whatever their sizes and kinds. Within a
+ * launch they keep the order in which they were made, which follows the trace.
  *
- * What is left at the end is often a scalar made of the rows of a kernel, as the mean of a loss is.
- * Its order of reduction needs all rows, so it cannot be folded on the way; but it is little work,
- * and waking threads for it would take longer than doing it. It belongs to the launch before.
+ * The last launch is often a single scalar, such as the mean of a loss, reduced from the rows of a
+ * kernel. The order of its reduction needs all rows, so it cannot be folded into that kernel. But
+ * it is little work, and waking threads for it would take longer. So it joins the launch before and
+ * runs when the other groups of that launch have ended (group.after).
  *
- * A step that fails has changed nothing: while an index may be found to be outside, results are not
- * stored over what they replace. So it matters in which launch the last check is. Lookups that are
- * computed again, as the backward pass does, are checked by whoever computes all of them first.
+ * A step that fails must leave everything as it was. While an index may still be out of range,
+ * results are not stored over what they replace. So it matters which launch has the last check. A
+ * lookup that is computed several times, as in a backward pass, counts in the first launch that
+ * computes all of its elements.
  */
 #include "base/limits.h"
 #include "fuser/fuse.h"
@@ -46,7 +48,7 @@ deft_status df_fuse_launches(pass *p)
     return DEFT_OK;
 }
 
-/* A reduction to one element of no more than one block. */
+/* Whether g is a kernel that reduces at most one block of elements to a single element. */
 static bool is_little(pass *p, const group *g)
 {
     bool rows = g->kind != DF_SEG_KERNEL || !g->has_red || g->checks;
@@ -78,10 +80,10 @@ void df_fuse_tail(pass *p)
 /* ---- checks ---- */
 
 typedef struct lookups {
-    uint32_t *first; /* per node: the launch that makes all its elements first, and so has checked
-                        them; DF_NONE */
-    uint32_t *take;  /* per node: the last take that has it as indices; DF_NONE */
-    uint32_t *next;  /* per take: the one before it at the same indices */
+    uint32_t *first; /* per node: the first launch that computes all elements of this lookup, and so
+                        checks all its indices; DF_NONE: none does */
+    uint32_t *take;  /* per node: the last take that has it as indices, or DF_NONE */
+    uint32_t *next;  /* per take: the previous take with the same indices, or DF_NONE */
 } lookups;
 
 static bool lookups_make(pass *p, lookups *l)
@@ -104,6 +106,7 @@ static void find_takes(pass *p, lookups *l)
     }
 }
 
+/* Finds for each lookup the first launch that computes it in full. */
 static void find_first_whole(pass *p, uint32_t *first)
 {
     for (uint32_t n = 0; n < p->t->n_nodes; n++) first[n] = DF_NONE;
@@ -118,8 +121,8 @@ static void find_first_whole(pass *p, uint32_t *first)
     }
 }
 
-/* Whether rows at the same indices, of a table as long, were looked up whole in an earlier launch:
- * what the gradient of a lookup adds, it adds where the lookup was. */
+/* Whether an earlier launch looks up all rows at the indices of g, in a table of the same length.
+ * Then the indices are checked already. The gradient of a lookup is of this kind. */
 static bool was_looked_up(pass *p, const group *g, const lookups *l)
 {
     const df_node *const add = node_of(p, g->node);

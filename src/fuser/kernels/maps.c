@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Index maps: how an element of a node is found from loop indices. Views compose onto them, so a
- * chain of views costs no instruction: what is left at a leaf is an offset and one stride per loop.
+ * Index maps: how an element of a node is found from loop indices. Views compose onto maps, so a
+ * chain of views costs no instruction. At a leaf, only an offset and one stride per loop remain.
  *
- * Two forms. Per axis: index_j = off_j + coef_j * driver_j, at most one driver for an axis, closed
- * under slice, permute, expand, squeeze, unsqueeze and diagonal. Linear: one row-major element
- * number, the form in which an index passes a reshape; it goes on through what has the same
- * elements in the same order (whole slices, reshapes, elementwise ops) and ends at contiguous
- * memory. A linear map on a node with at most one axis longer than 1 is turned back into the first
- * form.
+ * A map has one of two forms:
  *
- * Maps are interned: equal maps are one number, which is how a value needed twice is found.
+ *   per axis   index_j = off_j + coef_j * driver_j, with at most one driver for an axis. Slice,
+ *              permute, expand, squeeze, unsqueeze and diagonal keep this form.
+ *   linear     one row-major element number. An index passes a reshape in this form. A linear map
+ *              passes every node that has the same elements in the same order: full slices,
+ *              reshapes, elementwise operators. It must end at contiguous memory.
+ *
+ * A linear map on a node with at most one axis longer than 1 is turned back into the first form.
+ *
+ * Maps are interned: equal maps have one number. So a value that is needed twice is recognised.
  */
 #include "fuser/fuse.h"
 
@@ -59,6 +62,7 @@ uint32_t df_map_identity(pass *p, uint32_t rank)
     return df_map_intern(p, &m);
 }
 
+/* Makes axis j of *to what axis i of *from is. */
 static void move_axis(index_map *to, uint32_t j, const index_map *from, uint32_t i)
 {
     to->axis[j] = from->axis[i];
@@ -68,6 +72,7 @@ static void move_axis(index_map *to, uint32_t j, const index_map *from, uint32_t
 
 /* ---- linear maps ---- */
 
+/* The number of axes that are not 1 by construction. *which: the last of them. */
 static uint32_t n_long_axes(const pass *p, uint32_t node, uint32_t *which)
 {
     uint32_t n = 0;
@@ -79,7 +84,7 @@ static uint32_t n_long_axes(const pass *p, uint32_t node, uint32_t *which)
     return n;
 }
 
-/* The linear map m on node, per axis where that says the same. */
+/* Interns linear map m on node, in the form per axis where that form can express it. */
 static uint32_t land(pass *p, const index_map *m, uint32_t node)
 {
     uint32_t axis = 0, n_drivers = 0, driver = 0;
@@ -103,6 +108,7 @@ static uint32_t land(pass *p, const index_map *m, uint32_t node)
     return df_map_intern(p, m);
 }
 
+/* The linear form of map m on node. */
 static index_map to_linear(pass *p, uint32_t node, const index_map *m)
 {
     index_map out = df_map_blank(0);
@@ -118,7 +124,7 @@ static index_map to_linear(pass *p, uint32_t node, const index_map *m)
     return out;
 }
 
-/* Same axes in the same order but for those of extent 1. */
+/* Whether a and b have axes of the same classes in the same order, without axes of class ONE. */
 static bool same_axes(const pass *p, uint32_t a, uint32_t b)
 {
     const uint32_t ra = node_of(p, a)->rank, rb = node_of(p, b)->rank;
@@ -131,8 +137,8 @@ static bool same_axes(const pass *p, uint32_t a, uint32_t b)
     }
 }
 
-/* Whether a permute leaves the order of the axes that are longer than 1. Classes do not tell: two
- * axes of one class may change places. */
+/* Whether a permute keeps the order of the axes that are longer than 1. Classes cannot decide that:
+ * two axes of one class may change places. */
 static bool keeps_order(const pass *p, uint32_t node)
 {
     const df_node *const x = node_of(p, node);
@@ -146,8 +152,8 @@ static bool keeps_order(const pass *p, uint32_t node)
     return true;
 }
 
-/* A slice of contiguous memory that is contiguous itself: only the outermost axis is cut, in steps
- * of 1. Adds where it begins. */
+/* Whether a slice of contiguous memory is contiguous: it restricts only the outermost axis, with
+ * step 1. Adds the offset of the slice to *m. */
 static bool linear_slice(pass *p, uint32_t node, index_map *m)
 {
     const df_node *const x = node_of(p, node);
@@ -167,6 +173,7 @@ static bool linear_slice(pass *p, uint32_t node, index_map *m)
 
 _Static_assert(DF_N_VIEWS == 7, "a new view needs a case in view_linear");
 
+/* df_map_view for a linear map. */
 static uint32_t view_linear(pass *p, uint32_t node, const index_map *m, bool *self)
 {
     const df_node *const x = node_of(p, node);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What runs before what: edges between groups, and who reads which memory. A group that loads a val
- * comes after all that writes it; storage.c adds the edges that writing over old contents asks for.
+ * Which group runs before which: edges between groups, and lists of the loads of each memory. A
+ * group that loads a val comes after all writers of that val. storage.c adds the edges that writing
+ * over old contents needs.
  */
 #include "fuser/fuse.h"
 
@@ -20,6 +21,7 @@ void df_fuse_edge(pass *p, uint32_t from, uint32_t to)
     g->first_edge = (uint32_t)p->edges.n - 1;
 }
 
+/* Whether there is an edge between the groups, among the `depth` latest edges of `from`. */
 static bool has_edge(const pass *p, uint32_t from, uint32_t to, uint32_t depth)
 {
     for (uint32_t e = p->groups.at[from].first_edge; e != DF_NONE && depth-- > 0;
@@ -28,8 +30,8 @@ static bool has_edge(const pass *p, uint32_t from, uint32_t to, uint32_t depth)
     return false;
 }
 
-/* Whether a path of edges leads from one group to another. Searches are bounded in all: when that
- * is used up the answer is yes, which costs a copy somewhere, never a wrong order. */
+/* The searches of a pass follow a bounded number of edges together. After that the answer is always
+ * true, which may cost a copy somewhere, but never gives a wrong order. */
 bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to)
 {
     if (from == to) return true;
@@ -70,10 +72,10 @@ uint32_t df_fuse_stored_under(const pass *p, uint32_t node)
     return p->node_val[node];
 }
 
-/* Edges from all that writes val v to group `to`. What lies under an update belongs to it where it
- * is written over in place. An update in fresh memory has its frames, which wait for what lies
- * under it; one without frames covers it all, and may even be computed before it. As long as places
- * are open, all that lies under an update counts. */
+/* An update in place also contains what its base was, so the writers of the base count. An update
+ * in a place of its own has frames, which wait for the base themselves. Such an update without
+ * frames replaces all elements, and may even be computed before its base. As long as places are not
+ * chosen, the writers of the base always count. */
 void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
 {
     for (;;) {
@@ -101,9 +103,9 @@ static void add_load(pass *p, uint32_t *list, load l)
     *list = (uint32_t)p->loads.n - 1;
 }
 
-/* A load found after some update was put in the place it reads: it comes before that update, and
- * before those that run beside it. Only frames and copies are found so late, and they wait for
- * nothing that such an update could be part of. */
+/* Orders the load of group g before updates that are already placed over what it reads: the first
+ * one, and those that run beside it. Only frames and copies are added so late, and they wait for
+ * nothing that depends on such an update. */
 static void before_writers(pass *p, uint32_t g, uint32_t over_by)
 {
     for (uint32_t u = over_by; u != DF_NONE; u = p->vals.at[u].over_by) {
@@ -112,7 +114,7 @@ static void before_writers(pass *p, uint32_t g, uint32_t over_by)
     }
 }
 
-/* Of val v, or of input node `node` where that is DF_NONE. */
+/* Records a load of val v, or of input node `node` when v is DF_NONE. */
 static void record_load(pass *p, load l, uint32_t v, uint32_t node)
 {
     const uint32_t g = l.group;

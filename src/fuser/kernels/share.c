@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Final cones, and what they show: values that several kernels compute, or one kernel at several
- * elements. Recomputing is cheaper than a round trip to memory for an addition, and not for an
- * exponential.
+ * Final cones, and values that they compute more than once: in several kernels, or at several
+ * elements in one kernel. Computing an addition again is cheaper than storing and loading its
+ * result. For an exponential it is not.
  */
 #include "fuser/fuse.h"
 
 #include <string.h>
 
-#define CHEAP 10.0f         /* vector instructions an element that may be spent again per kernel */
-#define CHEAP_SCALAR 200.0f /* the same for values of one element */
-#define CHEAP_WITHIN 64.0f  /* a value that one kernel computes at several elements */
+/* The most vector instructions per element that are spent again instead of storing a value: */
+#define CHEAP 10.0f         /* for a value that several kernels compute */
+#define CHEAP_SCALAR 200.0f /* for a value of one element */
+#define CHEAP_WITHIN 64.0f  /* for a value that one kernel computes at several elements */
 
 /* ---- final cones ---- */
 
-/* The loops that a head's result moves along, as bits. */
+/* A bit for each loop along which the place of a head moves. */
 static uint32_t loops_of(const pass *p, const head *h)
 {
     const index_map *const m = &p->maps.at[h->dest];
@@ -26,9 +27,10 @@ static uint32_t loops_of(const pass *p, const head *h)
     return used;
 }
 
-/* When the reductions of a group are loaded now, its RED loops are loops like others, or of no use.
- * They stay RED where a result moves along one and another does not: that one is stored once for a
- * row, which may have no elements, and not for each element. */
+/* A group may have RED loops, but no reduction or scan, because its reductions are loaded by now. A
+ * RED loop then becomes a loop like the others, or of extent 1 when no head moves along it. RED
+ * loops stay when one head moves along them and another does not: that other head must store once
+ * per row, even when the row has no elements. */
 static void drop_unused_roles(pass *p, group *g)
 {
     if (g->has_red || g->has_scan) return;
@@ -98,13 +100,14 @@ deft_status df_fuse_final_cone(pass *p, uint32_t gi)
     return p->st;
 }
 
+/* Whether an item computes something, instead of loading it. */
 static bool computes(const item *it)
 {
     return it->kind == IT_MAP || it->kind == IT_REDUCE || it->kind == IT_SCAN ||
            it->kind == IT_TAKE || it->kind == IT_RANDOM;
 }
 
-/* Why neighbours stand in one kernel. */
+/* Notes why neighbouring nodes of a group share a kernel. */
 static void tell_neighbours(pass *p, const group *g)
 {
     for (uint32_t i = 0; i < g->n_items; i++)
@@ -142,8 +145,10 @@ void df_fuse_explain(pass *p)
 
 /* ---- sharing ---- */
 
+/* How a node is computed: at all, by several groups, by one group at several maps. */
 enum { SEEN = 1, TWICE = 2, WITHIN = 4 };
 
+/* Whether node n costs more to compute again than to load. */
 static bool worth_storing(const pass *p, uint32_t n, uint8_t how)
 {
     bool scalar = true;
@@ -158,8 +163,6 @@ static const char *shared_why(uint8_t how)
                        : "needed at several elements, and it costs more than a load";
 }
 
-/* Marks what several kernels, or one kernel at several elements, compute at a price. *again: found
- * some. */
 deft_status df_fuse_find_shared(pass *p, bool *again)
 {
     const uint32_t n_nodes = p->t->n_nodes;

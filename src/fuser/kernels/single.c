@@ -43,7 +43,7 @@ static bool merges(pass *p, const space *sp, const uint8_t *red, uint32_t n_red,
     return true;
 }
 
-/* Whether all accesses of a cone step through its RED loops as through one. */
+/* Whether every access of a cone moves through its RED loops as through one loop. */
 static bool red_merges(pass *p, const cone *c)
 {
     uint8_t red[MAX_LOOPS];
@@ -117,6 +117,7 @@ bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why)
     return true;
 }
 
+/* Demands the nodes that the cone marked, except `own`. */
 static void copy_marks(pass *p, uint32_t user, uint32_t own, bool *progress)
 {
     for (size_t i = 0; i < p->c.marks.n; i++)
@@ -124,6 +125,7 @@ static void copy_marks(pass *p, uint32_t user, uint32_t own, bool *progress)
             *progress |= df_fuse_demand(p, p->c.marks.at[i], user, p->c.why);
 }
 
+/* Demands the reductions of the cone, except `own`. */
 static void demand_reductions(pass *p, uint32_t user, uint32_t own, const char *why, bool *progress)
 {
     for (size_t i = 0; i < p->c.order.n; i++) {
@@ -133,6 +135,7 @@ static void demand_reductions(pass *p, uint32_t user, uint32_t own, const char *
     }
 }
 
+/* Pushes the vals that the cone loads and that have no group yet. */
 static void demand_unplanned(pass *p, bool *progress)
 {
     for (size_t i = 0; i < p->c.items.n; i++) {
@@ -143,8 +146,9 @@ static void demand_unplanned(pass *p, bool *progress)
     }
 }
 
-/* The single reduction that is this head: store its operand in memory, in the order it is reduced.
- */
+/* When head n is itself the only reduction, demands its operand. The operand is then in memory in
+ * the order in which it is reduced, so that the RED loops merge. Does nothing when the reduced axes
+ * are not the last ones. */
 static void demand_operand(pass *p, uint32_t n, bool *progress)
 {
     const df_node *const x = node_of(p, n);

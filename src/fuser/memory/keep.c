@@ -24,7 +24,8 @@
  *
  * The choice is greedy, by bytes freed per work, as in dynamic tensor rematerialization (Kirisame
  * et al. 2021), but before anything runs. Each choice lowers the live bytes at the peak. At no
- * other launch do they rise as high as the old peak. So the choices come to an end. */
+ * other launch do they rise as high as the old peak. So the choices come to an end.
+ */
 #include "base/size_class.h"
 #include "fuser/memory/keep.h"
 

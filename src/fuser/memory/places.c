@@ -2,7 +2,8 @@
  *
  * Guards on places of views. Views that the simplifier took for one (trace/place.h) must show one
  * place in every run of the plan. Their places are composed again here, as slots instead of
- * numbers. So two windows that move together keep their plan, however they were written. */
+ * numbers. So two windows that move together keep their plan, however they were written.
+ */
 #include "fuser/fuse.h"
 
 #include <string.h>
