@@ -9,7 +9,8 @@
  * (CSE) where their values can be used: a value of row level in all later code, a value of a loop
  * only in that loop.
  *
- * Stores come last in their level, after every load of that level: in-place roots rely on that.
+ * Stores come last in their level, after every load of that level. In-place roots rely on that.
+ *
  * size: everything that turns a group into a segment, for all kinds of group.
  */
 #include "fuser/fuse.h"
