@@ -11,9 +11,15 @@
  *   site.h         call sites, lines and labels
  *   budget.h       how much may be pending
  *
- * Included where they are needed: history.h (records of earlier epochs, cached cuts), append.h (the
- * inner steps of appending), meet.h (bare numbers), annotations.h (gradients), recorder.h
- * (captures), flight.h (submitted steps), devices.h (values on other devices).
+ * Files that need them include these as well:
+ *
+ *   history.h      records of earlier epochs, cached cuts
+ *   append.h       the inner steps of appending
+ *   meet.h         bare numbers among operands
+ *   annotations.h  what gradients know of records
+ *   recorder.h     what captures are told
+ *   flight.h       submitted steps
+ *   devices.h      values on other devices
  */
 #ifndef DF_LAZY_LAZY_H
 #define DF_LAZY_LAZY_H

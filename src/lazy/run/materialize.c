@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The stages of a materialization in order: closed trace -> plan (plan.c) -> run (run.c)
- * -> values.
+ * The stages of a materialization in order:
+ *
+ *   closed trace -> plan (plan.c) -> run (run.c) -> values
  */
 #include "lazy/core/devices.h"
 #include "lazy/core/recorder.h"
