@@ -109,7 +109,7 @@ typedef struct deft_runtime_options {
     uint32_t max_vector_bytes;
     /** Bits of hashes that count. 0: all 128. Fewer force collisions, for tests. */
     uint32_t hash_bits;
-    int measure; /**< Non-zero: the times of deft_stats are measured. */
+    bool measure; /**< true: the times of deft_stats are measured. */
     /** Topics as in the variable DEFT_LOG ("why,fusion,-cache"). NULL: the variable decides. */
     const char *log;
     /** Receives each line of the log. NULL: there is no log. */
@@ -142,10 +142,10 @@ typedef struct deft_runtime_options {
     /** Files that are kept; the first one always is. 0: DEFT_TRACE_FILES, else 8. */
     uint32_t trace_files;
 
-    /** Non-zero: before a plan runs for the first time, its trace and the values of its
+    /** true: before a plan runs for the first time, its trace and the values of its
      * inputs are stored beside the log, for `deft run` (docs/cli.md). This is slow. 0:
      * DEFT_TRACE_INPUTS. */
-    int trace_inputs;
+    bool trace_inputs;
     /** A bound on what is stored so, in bytes. What exceeds it is left out, and this is
      * logged. 0: DEFT_TRACE_INPUTS_BYTES, else 256 MiB. */
     uint64_t trace_input_bytes;
@@ -231,8 +231,8 @@ typedef enum deft_replay {
 typedef struct deft_ctx_options {
     size_t size;            /**< sizeof(deft_ctx_options) */
     deft_numerics numerics; /**< How exact results are. */
-    int no_fusion;          /**< Non-zero: one kernel for each operator, for comparison. */
-    int no_simplify;        /**< Non-zero: traces are not simplified before fusion. */
+    bool no_fusion;         /**< true: one kernel for each operator, for comparison. */
+    bool no_simplify;       /**< true: traces are not simplified before fusion. */
     uint32_t max_nodes;     /**< Pending records at which a cut is forced and reported. 0: 2^21. */
 
     deft_sync_policy syncs; /**< The policy of steps whose own options leave it at the default. */
@@ -246,7 +246,7 @@ typedef struct deft_ctx_options {
      * comes after 100 ms, and then one every 100 ms, never more often. It comes on the
      * thread that waits. For a submitted step this may be the thread of the context.
      *
-     * Return non-zero to go on. 0 acts like deft_interrupt: the call, and a step with it,
+     * Return true to go on. false acts like deft_interrupt: the call, and a step with it,
      * fails completely with DEFT_E_INTERRUPTED. The compiler finishes the kernels that it
      * has begun, for the next attempt. The callback may call deft_interrupt, and any
      * function on other contexts.
@@ -254,7 +254,7 @@ typedef struct deft_ctx_options {
      * With a callback, the runtime's thread compiles kernels in all tiers. Micro-kernels of
      * matrix products are an exception: they are compiled elsewhere and are not reported.
      * NULL: none. */
-    int (*progress)(void *user, const deft_progress *now);
+    bool (*progress)(void *user, const deft_progress *now);
     void *progress_user; /**< Passed to progress. */
     /** For steps whose own options leave it 0, and outside steps. */
     uint64_t max_temporary_bytes;
@@ -263,9 +263,9 @@ typedef struct deft_ctx_options {
      * ("cpu", "cuda:0"); else on the CPU, and on a GPU what has an operand there. */
     deft_device device;
 
-    /** Non-zero: where the GPU cannot be used, the context computes on the CPU, and the
+    /** true: where the GPU cannot be used, the context computes on the CPU, and the
      * reason goes to the log topic "plugin". */
-    int allow_cpu;
+    bool allow_cpu;
 
     /** A CUstream of the caller on that device. The context enqueues its work there, in
      * place of a stream of its own. The stream must exist until the context is destroyed.

@@ -404,10 +404,10 @@ DEFT_API deft_tensor *deft_one_hot(deft_tensor *indices, int64_t n_classes, deft
  * than infinity. All NaNs are equal, and so are -0 and +0. The axis has less than 2^32
  * elements, else DEFT_E_LIMIT. Rows are divided among the threads, and one thread sorts one
  * row. */
-DEFT_API deft_tensor *deft_argsort(deft_tensor *t, int axis, int descending);
+DEFT_API deft_tensor *deft_argsort(deft_tensor *t, int axis, bool descending);
 
 /** The elements in that order: deft_gather(t, deft_argsort(t, axis, descending), axis). */
-DEFT_API deft_tensor *deft_sort(deft_tensor *t, int axis, int descending);
+DEFT_API deft_tensor *deft_sort(deft_tensor *t, int axis, bool descending);
 
 /* ---- sizes known only by computing ----
  *
@@ -476,34 +476,34 @@ DEFT_API deft_tensor *deft_lerp_i(deft_tensor *a, deft_tensor *b, int64_t weight
  */
 
 /** The sum. Integers and bools are added in i64. */
-DEFT_API deft_tensor *deft_sum(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_sum(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The product. Integers and bools are multiplied in i64. */
-DEFT_API deft_tensor *deft_prod(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_prod(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The least and the greatest element; NaN when any element is NaN. */
-DEFT_API deft_tensor *deft_min(deft_tensor *t, deft_axes axes, int keepdims);
-DEFT_API deft_tensor *deft_max(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_min(deft_tensor *t, deft_axes axes, bool keepdims);
+DEFT_API deft_tensor *deft_max(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The sum divided by the number of elements. Integers are averaged in f32. */
-DEFT_API deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The variance: sum((x - mean)^2) / max(count - ddof, 0), in two passes.
  *
  * As in NumPy, the variance of no elements is NaN. When there are no more than ddof
  * elements it is infinity, or NaN when the elements are equal. */
-DEFT_API deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof);
+DEFT_API deft_tensor *deft_var(deft_tensor *t, deft_axes axes, bool keepdims, int ddof);
 
 /** Whether any element, or every element, is not 0. The result is bool. */
-DEFT_API deft_tensor *deft_any(deft_tensor *t, deft_axes axes, int keepdims);
-DEFT_API deft_tensor *deft_all(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_any(deft_tensor *t, deft_axes axes, bool keepdims);
+DEFT_API deft_tensor *deft_all(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The index, as i64, of the first least element; of the first NaN when there is one. Over
  * several axes the index is row-major. */
-DEFT_API deft_tensor *deft_argmin(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_argmin(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** The same for the greatest element. */
-DEFT_API deft_tensor *deft_argmax(deft_tensor *t, deft_axes axes, int keepdims);
+DEFT_API deft_tensor *deft_argmax(deft_tensor *t, deft_axes axes, bool keepdims);
 
 /** Running sums along axis, added in order. Integers and bools are added in i64. */
 DEFT_API deft_tensor *deft_cumsum(deft_tensor *t, int axis);

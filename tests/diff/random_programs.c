@@ -327,7 +327,7 @@ typedef struct binary_row {
 } binary_row;
 typedef struct reduce_row {
     const char *name;
-    deft_tensor *(*f)(deft_tensor *, deft_axes, int);
+    deft_tensor *(*f)(deft_tensor *, deft_axes, bool);
     takes takes;
     bool needs_element;
 } reduce_row;

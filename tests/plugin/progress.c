@@ -52,7 +52,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-static int hear(void *user, const deft_progress *now)
+static bool hear(void *user, const deft_progress *now)
 {
     listener *const l = user;
     const double at = now_ms();

@@ -188,7 +188,7 @@ static deft_tensor *reduce(df_op op, deft_tensor *t, const deft_axes *axes, int 
 }
 
 #define DF_REDUCTION(name)                                                                         \
-    deft_tensor *deft_##name(deft_tensor *t, deft_axes axes, int keepdims)                         \
+    deft_tensor *deft_##name(deft_tensor *t, deft_axes axes, bool keepdims)                        \
     {                                                                                              \
         return reduce(DF_OP_##name, t, &axes, keepdims, DF_SITE);                                  \
     }
@@ -217,13 +217,13 @@ static uint32_t mean(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, uintptr
     return df_map2(cx, DF_OP_div, df_reduce(cx, DF_OP_sum, a, mask, keep, site), n, site);
 }
 
-deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, int keepdims)
+deft_tensor *deft_mean(deft_tensor *t, deft_axes axes, bool keepdims)
 {
     uint32_t a, mask;
     df_shape s;
     deft_ctx *const cx = df_begin("mean", t, &a, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "mean", &axes, s.rank, &mask)) return NULL;
-    return high(cx, mean(cx, a, mask, keepdims != 0, DF_SITE), df_dtype_at(cx, a), DF_SITE);
+    return high(cx, mean(cx, a, mask, keepdims, DF_SITE), df_dtype_at(cx, a), DF_SITE);
 }
 
 /* The sum of the squares of x - mean, divided by n - ddof. *centred is x - mean. With at
@@ -244,13 +244,13 @@ static uint32_t variance(deft_ctx *cx, uint32_t a, uint32_t mask, bool keep, int
     return df_map2(cx, DF_OP_div, df_reduce(cx, DF_OP_sum, sq, mask, keep, site), n, site);
 }
 
-deft_tensor *deft_var(deft_tensor *t, deft_axes axes, int keepdims, int ddof)
+deft_tensor *deft_var(deft_tensor *t, deft_axes axes, bool keepdims, int ddof)
 {
     uint32_t a, mask, centred;
     df_shape s;
     deft_ctx *const cx = df_begin("var", t, &a, &s, DF_SITE);
     if (!cx || !df_check_axes(cx, "var", &axes, s.rank, &mask)) return NULL;
-    const uint32_t v = variance(cx, a, mask, keepdims != 0, ddof, &centred, DF_SITE);
+    const uint32_t v = variance(cx, a, mask, keepdims, ddof, &centred, DF_SITE);
     return high(cx, v, df_dtype_at(cx, a), DF_SITE);
 }
 

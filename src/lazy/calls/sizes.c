@@ -46,12 +46,12 @@ static deft_tensor *sorted(const char *what, deft_tensor *t, int axis, bool desc
     return df_result(cx, swap_last(cx, out, (uint32_t)at, s.rank, site));
 }
 
-deft_tensor *deft_argsort(deft_tensor *t, int axis, int descending)
+deft_tensor *deft_argsort(deft_tensor *t, int axis, bool descending)
 {
     return sorted("argsort", t, axis, descending != 0, false, DF_SITE);
 }
 
-deft_tensor *deft_sort(deft_tensor *t, int axis, int descending)
+deft_tensor *deft_sort(deft_tensor *t, int axis, bool descending)
 {
     return sorted("sort", t, axis, descending != 0, true, DF_SITE);
 }
