@@ -13,8 +13,9 @@ enum {
     ROUTINE_TILE = 2048 /* elements that a thread block sorts at a time */
 };
 
-/* How the bits of an element are read, as one word. The word has the number of its bytes, and one of
- * the two bits. For a float, the bits of its fraction are counted from bit KIND_FRACTION on. */
+/* How the bits of an element are read, as one word. The word has the number of its bytes, and
+ * one of the two bits. For a float, the bits of its fraction are counted from bit
+ * KIND_FRACTION on. */
 enum { KIND_BYTES = 15, KIND_SIGNED = 16, KIND_FLOAT = 32, KIND_FRACTION = 8 };
 
 /* What a pass of a radix sort reads. FROM_OPERAND: keys of the operand, of 8-byte keys the
