@@ -137,7 +137,7 @@ double report_measure_recording(void)
         deft_tensor *t = deft_zeros(cx, DEFT_SHAPE(8), DEFT_F32);
         const uint64_t start = now_ns();
         for (int i = 0; i < N_OPS; i++) t = deft_add(t, t);
-        const double each = (double)(now_ns() - start) / N_OPS;
+        const double each = (double)(now_ns() - start) / (double)N_OPS;
         if (deft_scope_end(s) != DEFT_OK) break;
         if (round == 0 || each < best) best = each;
     }

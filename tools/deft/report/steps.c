@@ -79,7 +79,7 @@ static void begin_step(report_steps *s, const log_line *line)
 static uint32_t bucket_of(uint64_t ns)
 {
     const double at = ns < 1 ? 0 : 4 * log2((double)ns);
-    return at < N_BUCKETS ? (uint32_t)at : N_BUCKETS - 1;
+    return at < (double)N_BUCKETS ? (uint32_t)at : N_BUCKETS - 1;
 }
 
 /* NULL: there are too many. */
