@@ -172,9 +172,8 @@ uint32_t df_weak_node(deft_ctx *cx, const deft_tensor *t, deft_dtype dtype)
     return node;
 }
 
-uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
+uint32_t df_node_of_slow(deft_ctx *cx, deft_tensor *t)
 {
-    if (DF_LIKELY(t->epoch == cx->epoch)) return t->node;
     if (t->flags & DF_HANDLE_WEAK)
         return df_weak_node(cx, t, t->place == DEFT_I64 ? DEFT_I64 : DEFT_F32);
     return input_record(cx, t);

@@ -14,8 +14,13 @@
 
 /* ---- what tensors and records are ---- */
 
-/* The record of t in this epoch. When t only has a value, an input record is appended. */
-uint32_t df_node_of(deft_ctx *cx, deft_tensor *t);
+uint32_t df_node_of_slow(deft_ctx *cx, deft_tensor *t);
+/* The record of t in this epoch. When t only has a value, an input record is appended. Recording
+ * an operator in a new order asks this for each operand. */
+DF_INLINE uint32_t df_node_of(deft_ctx *cx, deft_tensor *t)
+{
+    return DF_LIKELY(t->epoch == cx->epoch) ? t->node : df_node_of_slow(cx, t);
+}
 /* The dtype and shape of t. A lost tensor has dtype bool and no axes. */
 deft_dtype df_tensor_dtype(const deft_ctx *cx, const deft_tensor *t);
 void df_tensor_shape(const deft_ctx *cx, const deft_tensor *t, df_shape *out);
