@@ -190,7 +190,6 @@ typedef struct group {
     uint32_t size;  /* operators in its cone */
     bool dead;      /* joined into another group */
     bool checks;    /* it checks indices that it computes or loads */
-    bool relies;    /* unused */
     bool frame;     /* it copies: the border of an update, or a whole array */
     bool after;     /* it runs when the other groups of its launch have ended */
     /* Products and routines: */

@@ -415,7 +415,7 @@ typedef struct df_limits {
     uint32_t n_threads;
     uint32_t max_body; /* trace nodes in one kernel, where expensive operators count for several;
                         * 0: DF_MAX_BODY */
-    int64_t l1_bytes, l2_bytes; /* sizes of the caches */
+    int64_t l1_bytes, l2_bytes; /* sizes of the caches, for `deft about` */
     bool fuse;                  /* false: one kernel per operator (the oracle's plan) */
     bool lifts;    /* products read f16 and bf16 as f32, so a cast to f32 before them needs no
                     * kernel */

@@ -14,19 +14,12 @@
 #include "jit_cuda/exec/device_internal.h"
 #include "runtime/interp/interp.h"
 #include "support/hand_kernel.h"
+#include "holds.h"
 
 enum { ROWS = 2, N_ACCESS = 4, N_KERNELS = 5 };
 
-static long n_faults, n_runs;
+static long n_runs;
 static batch_tools tools;
-
-static void expect(bool holds, const char *what)
-{
-    if (holds) return;
-    printf("does not hold: %s\n", what);
-    n_faults++;
-}
-#define EXPECT(x) expect(x, #x)
 
 /* Of t: the sum of x * w, and their greatest added to it if has_two, at z, w and z being of a
  * column; and, not split, x - z at y. */

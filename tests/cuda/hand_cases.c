@@ -18,18 +18,10 @@
 #include "support/fail_mem.h"
 #include "support/hand_kernel.h"
 #include "support/random_kernel.h"
+#include "holds.h"
 
-static long n_faults;
 static batch_tools tools;
 static uint32_t n_batches;
-
-static void expect(bool holds, const char *what)
-{
-    if (holds) return;
-    printf("does not hold: %s\n", what);
-    n_faults++;
-}
-#define EXPECT(x) expect(x, #x)
 
 static void interp(const df_kernel *k, const df_kargs *a, int64_t rows, int64_t inner)
 {

@@ -14,24 +14,17 @@
 #include "jit_cuda/exec/device_internal.h"
 #include "runtime/interp/interp.h"
 #include "support/hand_kernel.h"
+#include "holds.h"
 
 enum { MOST = 40000, GAP = 8, N_ENTRIES = 4, N_DTYPES = 3 };
 
-static long n_faults, n_runs;
+static long n_runs;
 static batch_tools tools;
 
 static const df_cuda_entry entries[N_ENTRIES] = { { DF_CUDA_MAIN, DF_CUDA_NARROW | DF_CUDA_WIDE },
                                                   { DF_CUDA_MAIN, DF_CUDA_WIDE },
                                                   { DF_CUDA_MAIN, DF_CUDA_NARROW },
                                                   { DF_CUDA_MAIN, 0 } };
-
-static void expect(bool holds, const char *what)
-{
-    if (holds) return;
-    printf("does not hold: %s\n", what);
-    n_faults++;
-}
-#define EXPECT(x) expect(x, #x)
 
 static void fill(void *at, uint8_t t, int64_t n, int64_t from)
 {

@@ -12,17 +12,9 @@
 #include <unistd.h>
 
 #include "jit_cuda/driver/module.h"
+#include "holds.h"
 
-static long n_faults;
 static char folder[] = "/tmp/deft-dump-XXXXXX", told[256];
-
-static void expect(bool holds, const char *what)
-{
-    if (holds) return;
-    printf("does not hold: %s\n", what);
-    n_faults++;
-}
-#define EXPECT(x) expect(x, #x)
 
 static void hear(void *user, const char *topic, const char *text)
 {

@@ -68,14 +68,15 @@ float rig_item(rig *r, deft_tensor *t)
     return v;
 }
 
-void rig_expect(rig *r, deft_tensor *t, int64_t n, const float *want)
+void rig_expect_at(rig *r, deft_tensor *t, int64_t n, const float *want, const char *file, int line)
 {
     float *const got = malloc((size_t)n * sizeof *got);
-    cr_assert(t && got, "%s", deft_message(r->cx));
+    cr_assert(t && got, "%s:%d: %s", file, line, deft_message(r->cx));
     rig_read(r, t, got, n);
     for (int64_t i = 0; i < n; i++)
         cr_assert(got[i] == want[i] || (isnan(got[i]) && isnan(want[i])),
-                  "element %lld is %.9g, not %.9g", (long long)i, (double)got[i], (double)want[i]);
+                  "%s:%d: element %lld is %.9g, not %.9g", file, line, (long long)i, (double)got[i],
+                  (double)want[i]);
     free(got);
 }
 

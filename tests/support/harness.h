@@ -35,10 +35,12 @@ deft_tensor *rig_vector(rig *r, int64_t n, const float *v);
 void rig_read(rig *r, deft_tensor *t, float *out, int64_t n);
 float rig_item(rig *r, deft_tensor *t);
 /* t, read as f32, holds these n numbers; NaN equals NaN. NULL fails with what is pending. */
-void rig_expect(rig *r, deft_tensor *t, int64_t n, const float *want);
+#define rig_expect(r, t, n, want) rig_expect_at((r), (t), (n), (want), __FILE__, __LINE__)
 #define RIG_EXPECT(r, t, ...)                                                                      \
     rig_expect((r), (t), sizeof((float[]){ __VA_ARGS__ }) / sizeof(float),                         \
-               (const float[]){ __VA_ARGS__ })
+               ((const float[]){ __VA_ARGS__ }))
+void rig_expect_at(rig *r, deft_tensor *t, int64_t n, const float *want, const char *file,
+                   int line);
 
 /* The gradient of the sum of y with respect to x; NULL where that is an error. */
 deft_tensor *rig_grad_of_sum(deft_tensor *y, deft_tensor *x);

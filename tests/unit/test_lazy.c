@@ -9,18 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-static void expect(rig *r, deft_tensor *t, const float *want, int64_t n)
-{
-    float got[256];
-    cr_assert(n <= 256);
-    rig_read(r, t, got, n);
-    for (int64_t i = 0; i < n; i++)
-        cr_assert(got[i] == want[i] || (got[i] != got[i] && want[i] != want[i]),
-                  "element %d is %g, not %g", (int)i, (double)got[i], (double)want[i]);
-}
-#define EXPECT(r, t, ...)                                                                          \
-    expect((r), (t), (const float[]){ __VA_ARGS__ },                                               \
-           sizeof((const float[]){ __VA_ARGS__ }) / sizeof(float))
+#define EXPECT(r, t, ...) RIG_EXPECT((r), (t), __VA_ARGS__)
 
 Test(lazy, records_and_reads)
 {

@@ -39,17 +39,7 @@ static deft_scope begin(rig *r)
     return deft_step_begin(r->cx);
 }
 
-static void expect(rig *r, deft_tensor *t, const float *want, int64_t n, int line)
-{
-    float got[64];
-    rig_read(r, t, got, n);
-    for (int64_t i = 0; i < n; i++)
-        cr_assert(got[i] == want[i], "line %d: element %d is %g, not %g", line, (int)i,
-                  (double)got[i], (double)want[i]);
-}
-#define EXPECT(t, ...)                                                                             \
-    expect(&r, (t), (const float[]){ __VA_ARGS__ },                                                \
-           sizeof((const float[]){ __VA_ARGS__ }) / sizeof(float), __LINE__)
+#define EXPECT(t, ...) RIG_EXPECT(&r, (t), __VA_ARGS__)
 
 /* drjit frozen functions, LTC: a branch taken at another turn is replayed as it was. */
 Test(replay, stale_branch)
