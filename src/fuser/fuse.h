@@ -37,6 +37,7 @@
 #define DF_FUSER_FUSE_H
 
 #include "base/vec.h"
+#include "fuser/ids.h"
 #include "fuser/plan.h"
 #include "ops/shape.h"
 
@@ -128,17 +129,17 @@ typedef struct storage {
 
 typedef struct val {
     uint32_t node;
-    uint32_t group;   /* the group that writes it (the value of an update); DF_NONE until planned */
-    uint32_t map;     /* which elements of it the group writes: its axes over the loops */
-    uint32_t level;   /* see group.level. An update lies above the array that it updates */
-    uint32_t place;   /* row of pass.places; DF_NONE until chosen */
-    uint32_t root;    /* root ordinal or DF_NONE */
-    uint32_t over;    /* update in place: the val that it is written over, or DF_NONE */
-    uint32_t over_by; /* the update that is written over this val in place, or DF_NONE */
-    uint32_t frames;  /* update: first of the groups that copy the border; DF_NONE: no such group */
-    uint32_t readers; /* first of the list of loads that read it; DF_NONE: no load */
-    bool visible;     /* groups that need node load this val. Else it is a copy for one purpose */
-    bool plain;       /* one head writes all its elements */
+    group_id group;  /* the group that writes it (the value of an update); DF_NONE until planned */
+    map_id map;      /* which elements of it the group writes: its axes over the loops */
+    uint32_t level;  /* see group.level. An update lies above the array that it updates */
+    place_id place;  /* row of pass.places; DF_NONE until chosen */
+    uint32_t root;   /* root ordinal or DF_NONE */
+    val_id over;     /* update in place: the val that it is written over, or DF_NONE */
+    val_id over_by;  /* the update that is written over this val in place, or DF_NONE */
+    group_id frames; /* update: first of the groups that copy the border; DF_NONE: no such group */
+    load_id readers; /* first of the list of loads that read it; DF_NONE: no load */
+    bool visible;    /* groups that need node load this val. Else it is a copy for one purpose */
+    bool plain;      /* one head writes all its elements */
     bool loose;    /* update in place that is not ordered after all earlier writers of its place */
     bool staged;   /* update: written by a copy of what another kernel computed (hazards.c) */
     uint8_t apart; /* update in place that begins, along axis apart - 1, where the updates under it
@@ -147,10 +148,10 @@ typedef struct val {
 
 typedef struct head {
     uint32_t expr; /* the node that is evaluated */
-    uint32_t map;  /* the axes of expr over the loops */
-    uint32_t dest; /* the axes of the place's node over the loops: where the value is stored */
-    uint32_t val;  /* the val that is written */
-    uint32_t next; /* the next head of the same group, or DF_NONE */
+    map_id map;    /* the axes of expr over the loops */
+    map_id dest;   /* the axes of the place's node over the loops: where the value is stored */
+    val_id val;    /* the val that is written */
+    head_id next;  /* the next head of the same group, or DF_NONE */
     uint32_t item; /* the item of the group's cone that is the value of expr */
 } head;
 
@@ -169,21 +170,23 @@ typedef enum item_kind {
 
 /* One pair (node, map) of a cone. */
 typedef struct item {
-    uint32_t node, map;
+    uint32_t node;
+    map_id map;
     uint32_t src[3]; /* items of the operands; DF_NONE where there is none */
-    uint32_t val;    /* LOAD, TILE, TAKE: the val that is read; DF_NONE: no val (TAKE: an input) */
+    val_id val;      /* LOAD, TILE, TAKE: the val that is read; DF_NONE: no val (TAKE: an input) */
     uint32_t base;   /* TAKE: the node that is loaded */
-    uint32_t base_map; /* TAKE: the map over base; SPECIAL drives the indexed axis */
-    uint8_t kind;      /* item_kind */
-    bool elem;         /* the value depends on a RED loop: computed inside the loop of a stage */
-    uint8_t stage;     /* the earliest stage in which its operands are complete */
-    uint8_t need;      /* elem only: a bit for each stage that needs it */
+    map_id base_map; /* TAKE: the map over base; SPECIAL drives the indexed axis */
+    uint8_t kind;    /* item_kind */
+    bool elem;       /* the value depends on a RED loop: computed inside the loop of a stage */
+    uint8_t stage;   /* the earliest stage in which its operands are complete */
+    uint8_t need;    /* elem only: a bit for each stage that needs it */
 } item;
 
 typedef struct group {
     uint32_t kind; /* df_seg_kind */
     space sp;
-    uint32_t first_head, last_head, n_heads; /* a list; DF_NONE: empty */
+    head_id first_head, last_head; /* a list; DF_NONE: empty */
+    uint32_t n_heads;
     uint32_t level; /* while grouping: one more than the highest level of a val that it loads, or 0.
                      * After df_fuse_launches: its launch */
     uint32_t node;  /* the node that messages name: that of its first head, or the product */
@@ -194,10 +197,12 @@ typedef struct group {
     bool after;     /* it runs when the other groups of its launch have ended */
     /* Products and routines: */
     uint32_t n_operands;
-    uint32_t product; /* the val of the result; DF_NONE: the group is a plain kernel */
+    val_id product; /* the val of the result; DF_NONE: the group is a plain kernel */
     /* Per operand: the val that holds it (DF_NONE: an input), its node, and the map from the axes
      * of the operand to the axes of that node. */
-    uint32_t mm_val[2], mm_node[2], mm_map[2];
+    val_id mm_val[2];
+    uint32_t mm_node[2];
+    map_id mm_map[2];
     /* The final cone, in rising order of nodes: */
     item *items;
     uint32_t n_items;
@@ -205,30 +210,32 @@ typedef struct group {
     bool has_red, has_scan;
     uint32_t first_edge; /* list of the groups that wait for this one, or DF_NONE */
     uint32_t n_before;   /* work space of df_fuse_launches: groups that it still waits for */
-    uint32_t next_frame; /* the next group that copies the border of the same update, or DF_NONE */
+    group_id next_frame; /* the next group that copies the border of the same update, or DF_NONE */
 } group;
 
 /* A group that reads a val or an input. */
 typedef struct load {
-    uint32_t group, item; /* item: the item of the group's cone that loads. DF_NONE: an operand of
+    group_id group;
+    uint32_t item;    /* the item of the group's cone that loads. DF_NONE: an operand of
                            * a product or of a routine, or a lookup (TAKE) */
-    uint32_t operand;     /* the operand of a product or routine; its map is over its own axes, not
+    uint32_t operand; /* the operand of a product or routine; its map is over its own axes, not
                            * over loops. DF_NONE: not an operand */
-    uint32_t map;         /* which elements are read */
-    uint32_t next;        /* the next load of the same val or input, or DF_NONE */
-    bool is_old;          /* reads the contents from before the val that lists it. That val writes
+    map_id map;       /* which elements are read */
+    load_id next;     /* the next load of the same val or input, or DF_NONE */
+    bool is_old;      /* reads the contents from before the val that lists it. That val writes
                            * other elements */
 } load;
 
 /* A load of the newest contents, in no list yet. */
-DF_INLINE load load_of(uint32_t gi, uint32_t item_at, uint32_t operand, uint32_t map)
+DF_INLINE load load_of(group_id g, uint32_t item_at, uint32_t operand, map_id map)
 {
-    return (load){ gi, item_at, operand, map, DF_NONE, false };
+    return (load){ g, item_at, operand, map, NO_LOAD, false };
 }
 
 /* An entry of the list group.first_edge: group `to` runs in a later launch. */
 typedef struct edge {
-    uint32_t to, next;
+    group_id to;
+    uint32_t next;
 } edge;
 
 /* The elements of a node that a map reaches while the loops run. */
@@ -248,7 +255,7 @@ typedef struct hazard {
 
 typedef struct cone {
     space sp;
-    uint32_t group;  /* the group that the heads belong to; DF_NONE: a head alone */
+    group_id group;  /* the group that the heads belong to; DF_NONE: a head alone */
     uint32_t level;  /* only vals of a lower level are loaded; UINT32_MAX: all vals are */
     bool strict;     /* needing a val at or above `level` is a failure (a join is being tried). Else
                      * its node is computed again here */
@@ -297,11 +304,11 @@ typedef struct pass {
     df_slot *in_stride; /* per input and axis, filled on first use */
     uint8_t *in_seen;   /* per input. Bit 0: in_stride is filled; bit 1: a root has its memory */
 
-    uint32_t *node_val; /* per node: its visible val, or DF_NONE */
-    uint8_t *must;      /* per node: it must be stored. Kept from round to round */
-    float *cost;        /* per node: vector instructions per element, down to what is loaded */
-    uint32_t *touch;    /* per node: the last group that evaluated or loaded it, or DF_NONE */
-    uint32_t *root_val; /* per root */
+    val_id *node_val; /* per node: its visible val, or DF_NONE */
+    uint8_t *must;    /* per node: it must be stored. Kept from round to round */
+    float *cost;      /* per node: vector instructions per element, down to what is loaded */
+    group_id *touch;  /* per node: the last group that evaluated or loaded it, or DF_NONE */
+    val_id *root_val; /* per root */
 
     DF_VEC(val) vals;
     DF_VEC(head) heads;
@@ -309,13 +316,14 @@ typedef struct pass {
     DF_VEC(storage) places;
     DF_VEC(load) loads;
     DF_VEC(edge) edges;
-    DF_VEC(uint32_t) stack; /* of searches and of vals to plan */
-    DF_VEC(df_why) whys;    /* at most one per pair of nodes */
+    DF_VEC(val_id) val_stack;     /* vals to plan */
+    DF_VEC(group_id) group_stack; /* of searches */
+    DF_VEC(df_why) whys;          /* at most one per pair of nodes */
     table why_index;
     DF_VEC(df_copied) copied;
-    uint32_t *in_readers; /* per input: the first of the list of its loads, or DF_NONE */
-    uint32_t *in_over;    /* per input: the update that is written over it in place, or DF_NONE */
-    cone c;               /* the cone in progress */
+    load_id *in_readers; /* per input: the first of the list of its loads, or DF_NONE */
+    val_id *in_over;     /* per input: the update that is written over it in place, or DF_NONE */
+    cone c;              /* the cone in progress */
 
     DF_VEC(df_kernel) kernels;
     table kernel_index;
@@ -337,6 +345,43 @@ typedef struct pass {
                                 * df_subplan.serial; NULL: not bounded, or not known yet */
     uint32_t n_fused;              /* plans within parts that have been fused so far */
 } pass;
+
+/* The row of an index. The pointer is valid until the next row is added to the table. */
+DF_INLINE val *val_at(const pass *p, val_id v)
+{
+    df_assert(v.i < p->vals.n);
+    return &p->vals.at[v.i];
+}
+
+DF_INLINE group *group_at(const pass *p, group_id g)
+{
+    df_assert(g.i < p->groups.n);
+    return &p->groups.at[g.i];
+}
+
+DF_INLINE index_map *map_at(const pass *p, map_id m)
+{
+    df_assert(m.i < p->maps.n);
+    return &p->maps.at[m.i];
+}
+
+DF_INLINE storage *place_at(const pass *p, place_id q)
+{
+    df_assert(q.i < p->places.n);
+    return &p->places.at[q.i];
+}
+
+DF_INLINE head *head_at(const pass *p, head_id h)
+{
+    df_assert(h.i < p->heads.n);
+    return &p->heads.at[h.i];
+}
+
+DF_INLINE load *load_at(const pass *p, load_id l)
+{
+    df_assert(l.i < p->loads.n);
+    return &p->loads.at[l.i];
+}
 
 DF_INLINE const df_node *node_of(const pass *p, uint32_t n)
 {
@@ -427,27 +472,27 @@ const df_slot *df_fuse_input_strides(pass *p, uint32_t input);
 /* ---- maps.c ---- */
 
 /* The number of a map equal to *m, which is added if it is new. */
-uint32_t df_map_intern(pass *p, const index_map *m);
+map_id df_map_intern(pass *p, const index_map *m);
 /* A map whose axes are all FIXED at 0. */
 index_map df_map_blank(uint32_t rank);
 /* The number of that map. */
-uint32_t df_map_zero(pass *p, uint32_t rank);
+map_id df_map_zero(pass *p, uint32_t rank);
 /* The map whose axis j is driven by loop j. */
-uint32_t df_map_identity(pass *p, uint32_t rank);
+map_id df_map_identity(pass *p, uint32_t rank);
 /* The map of the operand of view `node` that shows the elements that map m shows of the view.
  * Returns DF_NONE when no map does: then the operand must be stored, or, with *self set, the view
  * itself. */
-uint32_t df_map_view(pass *p, uint32_t node, uint32_t m, bool *self);
+map_id df_map_view(pass *p, uint32_t node, map_id m, bool *self);
 /* The map of an operand of elementwise node `node` at map m. Returns DF_NONE when m is linear and
  * the operand is broadcast: there is no such map. */
-uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t m);
+map_id df_map_operand(pass *p, uint32_t node, uint32_t operand, map_id m);
 /* Map m with loop l renamed to to[l]. */
-uint32_t df_map_rename(pass *p, uint32_t m, const uint8_t to[MAX_LOOPS]);
+map_id df_map_rename(pass *p, map_id m, const uint8_t to[MAX_LOOPS]);
 /* Whether the map reaches a box: each axis is FIXED, or has step 1 and a driver of its own. */
 bool df_map_is_box(const index_map *m);
 /* Where map m leads in memory with these strides per axis. A linear map ignores the strides: the
  * memory must be contiguous. */
-location df_map_locate(pass *p, uint32_t m, const df_slot *stride);
+location df_map_locate(pass *p, map_id m, const df_slot *stride);
 
 /* ---- cone.c ---- */
 
@@ -460,7 +505,7 @@ deft_status df_cone_run(pass *p, cone *c);
 void df_cone_finish(cone *c, const df_mem *mem);
 /* The space of a head that evaluates expr alone, and the map of expr over it. The loops are the
  * axes of expr, or of the operand when expr is a reduction. Axes of class ONE have no loop. */
-void df_space_of_head(pass *p, uint32_t expr, space *sp, uint32_t *map);
+void df_space_of_head(pass *p, uint32_t expr, space *sp, map_id *map);
 /* The product of the extents of the loops that are not RED. */
 df_slot df_space_rows(pass *p, const space *sp);
 /* Its value on the current trace. */
@@ -477,14 +522,14 @@ df_slot df_space_total(pass *p, const space *sp);
 /* Each of the four appends a row and returns its number. When memory runs out, they set p->st, and
  * the number is 0. */
 /* A val for node. A visible val is the one that other kernels load for the node. */
-uint32_t df_fuse_new_val(pass *p, uint32_t node, bool visible);
+val_id df_fuse_new_val(pass *p, uint32_t node, bool visible);
 /* A group without heads. `kind` is a df_seg_kind; `node` is the node that explanations name. */
-uint32_t df_fuse_new_group(pass *p, uint32_t kind, uint32_t node);
+group_id df_fuse_new_group(pass *p, uint32_t kind, uint32_t node);
 /* Copies h to the end of the heads of group g. */
-void df_fuse_append_head(pass *p, uint32_t g, head h);
+void df_fuse_append_head(pass *p, group_id g, head h);
 /* Appends a place: memory of its own, of a root or of an input (`kind`); `index` is the number of
  * the root or input. The extents of the place are those of node. */
-uint32_t df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
+place_id df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node);
 
 /* ---- single.c ---- */
 
@@ -495,7 +540,7 @@ bool df_fuse_pays(pass *p, const space *sp, bool guard);
  * merge into one loop, and a kernel that goes run by run would have too much to reduce. */
 bool df_fuse_red_is_fine(pass *p, const cone *c);
 /* Pushes val v on the stack of vals that are planned next. */
-void df_fuse_push_val(pass *p, uint32_t v);
+void df_fuse_push_val(pass *p, val_id v);
 /* Makes node a val and pushes it. `why` says for which reason `user` cannot compute the node
  * itself. Returns false if the node already is a val. */
 bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why);
@@ -508,7 +553,7 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
 /* Puts h into a group, an existing one if possible. The current cone, p->c, must be the cone of h
  * over the space *from. `after` is a val that must be complete before h is written though h does
  * not load it, or DF_NONE. */
-deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after);
+deft_status df_fuse_join_or_open(pass *p, head h, const space *from, val_id after);
 
 /* ---- group.c ---- */
 
@@ -516,14 +561,14 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t af
 deft_status df_fuse_groups(pass *p);
 /* Where update n writes: *dest is a map from the loops of `map`, which locates the value, to the
  * axes of the base. */
-deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest);
+deft_status df_fuse_update_dest(pass *p, uint32_t n, map_id map, map_id *dest);
 
 /* ---- share.c ---- */
 
 /* Computes the final cone of every group. */
 deft_status df_fuse_final_cones(pass *p);
 /* Computes the final cone of group g, and sets what follows from it: items, stages, checks. */
-deft_status df_fuse_final_cone(pass *p, uint32_t g);
+deft_status df_fuse_final_cone(pass *p, group_id g);
 /* Notes why neighbouring operators share a kernel. */
 void df_fuse_explain(pass *p);
 /* Marks in p->must the expensive nodes that are computed more than once. Sets *again if it marked
@@ -533,38 +578,38 @@ deft_status df_fuse_find_shared(pass *p, bool *again);
 /* ---- hazards.c ---- */
 
 /* Sets *sp to a space whose loops are the axes of node, and returns the map of node over it. */
-uint32_t df_space_of_node(pass *p, uint32_t node, space *sp);
+map_id df_space_of_node(pass *p, uint32_t node, space *sp);
 /* The elements of node that a map over the loops of g reaches. */
-df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node);
+df_box df_box_of(pass *p, const group *g, map_id map, uint32_t node);
 /* Elements between the end of *last and the start of *b along an axis. Negative: *b begins
  * before *last ends. */
 df_slot df_box_gap(pass *p, const df_box *last, const df_box *b, uint32_t axis);
 /* The head that writes val v. NULL: no head does, but a routine or a product. */
-const head *df_hazard_head(const pass *p, uint32_t v);
+const head *df_hazard_head(const pass *p, val_id v);
 /* Whether load l is in the group that writes v, reads at each step only the element that is then
  * written, and reads it before the store. */
-bool df_hazard_same_element(const pass *p, const load *l, uint32_t v);
+bool df_hazard_same_element(const pass *p, const load *l, val_id v);
 /* Whether v may be written over what the loads of a list read. `list` is the first load, or
  * DF_NONE. Each load must come before the writer of v, read the same element, or read elements that
  * v does not write. If the answer is false, *h receives the obstacle, unless it has one. */
-bool df_hazard_may_order(pass *p, uint32_t list, uint32_t v, hazard *h);
+bool df_hazard_may_order(pass *p, load_id list, val_id v, hazard *h);
 /* Adds the edges and guards that order the loads with the writer of v. Only after
  * df_hazard_may_order returned true. */
-void df_hazard_order(pass *p, uint32_t list, uint32_t v);
+void df_hazard_order(pass *p, load_id list, val_id v);
 /* Whether v can be ordered after every earlier writer of its place: val over, and the vals that
  * `over` was written over in turn. An earlier writer need not come first when v shares no element
  * with it. Then v becomes loose, and every reader of the place must be orderable with v. `input` is
  * the input whose memory the place is, or DF_NONE. If the answer is false, *h receives the
  * obstacle, unless it has one. */
-bool df_hazard_after_writers(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h);
+bool df_hazard_after_writers(pass *p, val_id over, uint32_t input, val_id v, hazard *h);
 /* Adds the edges and guards for that order. Only after df_hazard_after_writers returned true. */
-void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v);
+void df_hazard_follow_writers(pass *p, val_id over, uint32_t input, val_id v);
 /* Stages update v, after one of the two questions above was answered with false and set *h. The
  * value of v is then computed into a temporary, and a copy in a later launch writes the place,
  * after all loads of the list. `over` is the val under v in the same place; DF_NONE: v is written
  * over an input. in_input: the place is memory of an input. Returns false when staging does not
  * help, does not pay, or memory runs out. */
-bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h);
+bool df_hazard_stage(pass *p, load_id list, val_id over, val_id v, bool in_input, hazard *h);
 
 /* ---- storage.c, order.c, launch.c ---- */
 
@@ -572,20 +617,20 @@ bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_
 /* Chooses a place for every val, and adds the edges that its choices need. */
 deft_status df_fuse_places(pass *p);
 /* Lists each load of group g as a reader of its val or input, and orders g after the writers. */
-void df_fuse_record_loads(pass *p, uint32_t g);
+void df_fuse_record_loads(pass *p, group_id g);
 /* Whether a path of edges leads from group `from` to group `to`, or they are one group. May answer
  * true by mistake when p->search_left is used up, never false. */
-bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to);
+bool df_fuse_reaches(pass *p, group_id from, group_id to);
 /* Adds the edge that makes group `to` run in a later launch than `from`. */
-void df_fuse_edge(pass *p, uint32_t from, uint32_t to);
+void df_fuse_edge(pass *p, group_id from, group_id to);
 /* The val of node, or of what node is a view of. DF_NONE: neither is stored. */
-uint32_t df_fuse_stored_under(const pass *p, uint32_t node);
+val_id df_fuse_stored_under(const pass *p, uint32_t node);
 /* Adds edges from all groups that write the memory of val v to group `to`. */
-void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to);
+void df_fuse_writer_edges(pass *p, val_id v, group_id to);
 /* Lets roots reuse the memory of inputs where that is safe. After df_fuse_launches. */
 void df_fuse_donors(pass *p);
 /* Whether the loops of g reach each element of node exactly once through this map. */
-bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node);
+bool df_map_is_full(pass *p, const group *g, map_id map, uint32_t node);
 /* Gives each group its launch, in group.level, and sets p->n_levels. */
 deft_status df_fuse_launches(pass *p);
 /* Moves a last launch of small reductions to the end of the launch before it (group.after). After
@@ -616,7 +661,7 @@ typedef struct access {
 typedef struct body {
     df_emit emit; /* first: recipes get a pointer to it */
     pass *p;
-    uint32_t g;           /* the group */
+    group_id g;           /* the group */
     uint8_t stage, level; /* where the next instruction goes: stage, df_level */
     bool map;             /* mode MAP: all instructions have stage 0, level ELEM */
     DF_VEC(df_ins) ins;
@@ -677,7 +722,7 @@ deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions
  * DEFT_E_MEMORY when the bound cannot be met. */
 deft_status df_fuse_keep(pass *p);
 /* The buffer of a place, which is added on first use. */
-uint32_t df_fuse_place_buf(pass *p, uint32_t place);
+uint32_t df_fuse_place_buf(pass *p, place_id at);
 /* The buffer of an input, which is added on first use. */
 uint32_t df_fuse_input_buf(pass *p, uint32_t input);
 

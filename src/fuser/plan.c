@@ -144,7 +144,7 @@ static deft_status roots_out(pass *p)
     plan->root_buf = df_arena_new(&plan->arena, uint32_t, plan->n_roots);
     if (!plan->root_buf) return df_fail_mem(p->diag, "plan", plan->n_roots * sizeof(uint32_t));
     for (uint32_t r = 0; r < plan->n_roots; r++)
-        plan->root_buf[r] = df_fuse_place_buf(p, p->vals.at[p->root_val[r]].place);
+        plan->root_buf[r] = df_fuse_place_buf(p, val_at(p, p->root_val[r])->place);
     return p->st;
 }
 
@@ -210,7 +210,8 @@ void df_fuse_end(pass *p)
     df_vec_finish(mem, &p->places);
     df_vec_finish(mem, &p->loads);
     df_vec_finish(mem, &p->edges);
-    df_vec_finish(mem, &p->stack);
+    df_vec_finish(mem, &p->val_stack);
+    df_vec_finish(mem, &p->group_stack);
     df_vec_finish(mem, &p->whys);
     df_vec_finish(mem, &p->copied);
     df_vec_finish(mem, &p->kernels);

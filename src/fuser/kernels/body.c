@@ -128,10 +128,11 @@ uint32_t df_body_ins(body *b, df_kop op, deft_dtype t, uint32_t x, uint32_t y, u
 /* ---- accesses ---- */
 
 /* A number that is equal for places that may be the same memory. */
-static uint32_t memory_of_place(const pass *p, const storage *q)
+static uint32_t memory_of_place(const pass *p, place_id at)
 {
+    const storage *const q = place_at(p, at);
     if (q->kind == STORAGE_INTO) return q->index;
-    return q->donor != DF_NONE ? q->donor : p->t->n_inputs + (uint32_t)(q - p->places.at);
+    return q->donor != DF_NONE ? q->donor : p->t->n_inputs + at.i;
 }
 
 uint32_t df_body_access(body *b, access a)
@@ -148,21 +149,21 @@ uint32_t df_body_access(body *b, access a)
 }
 
 /* The access to val v at map. */
-static uint32_t access_val(body *b, df_access_kind kind, uint32_t v, uint32_t map)
+static uint32_t access_val(body *b, df_access_kind kind, val_id v, map_id map)
 {
     pass *const p = b->p;
-    const uint32_t q = p->vals.at[v].place;
-    const uint32_t buf = p->places.at[q].unused ? DF_NONE : df_fuse_place_buf(p, q);
+    const place_id q = val_at(p, v)->place;
+    const uint32_t buf = place_at(p, q)->unused ? DF_NONE : df_fuse_place_buf(p, q);
     access a = { .kind = (uint8_t)kind,
-                 .dtype = node_of(p, p->places.at[q].node)->dtype,
+                 .dtype = node_of(p, place_at(p, q)->node)->dtype,
                  .buf = buf,
-                 .memory = memory_of_place(p, &p->places.at[q]),
-                 .at = df_map_locate(p, map, p->places.at[q].stride) };
+                 .memory = memory_of_place(p, q),
+                 .at = df_map_locate(p, map, place_at(p, q)->stride) };
     if (kind == DF_ACCESS_AT) memset(a.at.stride, 0, sizeof a.at.stride);
     return df_body_access(b, a);
 }
 
-static uint32_t access_input(body *b, df_access_kind kind, uint32_t node, uint32_t map)
+static uint32_t access_input(body *b, df_access_kind kind, uint32_t node, map_id map)
 {
     pass *const p = b->p;
     const uint32_t input = node_of(p, node)->attr;
@@ -186,8 +187,8 @@ static uint32_t access_index(body *b, location at)
 static location take_location(pass *p, const item *it)
 {
     df_slot stride[DEFT_MAX_RANK];
-    if (it->val != DF_NONE)
-        memcpy(stride, p->places.at[p->vals.at[it->val].place].stride, sizeof stride);
+    if (!IS_NONE(it->val))
+        memcpy(stride, place_at(p, val_at(p, it->val)->place)->stride, sizeof stride);
     else
         memcpy(stride, df_fuse_input_strides(p, node_of(p, it->base)->attr), sizeof stride);
     return df_map_locate(p, it->base_map, stride);
@@ -231,8 +232,8 @@ static uint32_t item_access(body *b, const item *it)
         location rest = take_location(p, it);
         rest.off = SLOT_ZERO;
         if (moves(&rest)) access_index(b, rest);
-        return it->val != DF_NONE ? access_val(b, DF_ACCESS_AT, it->val, it->base_map)
-                                  : access_input(b, DF_ACCESS_AT, it->base, it->base_map);
+        return !IS_NONE(it->val) ? access_val(b, DF_ACCESS_AT, it->val, it->base_map)
+                                 : access_input(b, DF_ACCESS_AT, it->base, it->base_map);
     }
     }
     df_unreachable();
@@ -349,7 +350,7 @@ static uint32_t first_bit(uint32_t bits)
 /* Whether a head stores inside a RED loop. */
 static bool head_is_elem(const pass *p, const group *g, const head *h)
 {
-    const index_map *const m = &p->maps.at[h->dest];
+    const index_map *const m = map_at(p, h->dest);
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED && g->sp.red[m->axis[j]]) return true;
     for (uint32_t l = 0; l < g->sp.n; l++)
@@ -368,8 +369,8 @@ static uint32_t ready(const item *it)
 static void needs(pass *p, group *g, uint32_t *scratch)
 {
     for (uint32_t i = 0; i < g->n_items; i++) g->items[i].need = 0;
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
-        item *const it = &g->items[p->heads.at[h].item];
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
+        item *const it = &g->items[head_at(p, h)->item];
         if (it->elem) it->need |= (uint8_t)(1u << it->stage);
     }
     for (uint32_t i = g->n_items; i-- > 0;) {
@@ -391,8 +392,8 @@ static void needs(pass *p, group *g, uint32_t *scratch)
 static void store_heads(body *b, const group *g, bool elem, uint32_t stage, const uint32_t *id)
 {
     pass *const p = b->p;
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
-        const head w = p->heads.at[h];
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
+        const head w = *head_at(p, h);
         if (!b->map) {
             const bool is = head_is_elem(p, g, &w);
             if (is != elem || stage != (is ? ready(&g->items[w.item]) : g->n_stages - 1)) continue;
@@ -505,8 +506,8 @@ static deft_status build(body *b, group *g, df_seg *seg)
     pass *const p = b->p;
     df_body_reset(b);
     for (uint32_t i = 0; i < g->n_items; i++) item_access(b, &g->items[i]);
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
-        access_val(b, DF_ACCESS_STORE, p->heads.at[h].val, p->heads.at[h].dest);
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+        access_val(b, DF_ACCESS_STORE, head_at(p, h)->val, head_at(p, h)->dest);
     if (p->st != DEFT_OK) return p->st;
 
     df_kernel shape = { 0 };
@@ -548,7 +549,7 @@ static deft_status build(body *b, group *g, df_seg *seg)
 }
 
 /* The bind of a buffer that is read or written over `rank` axes through a map. */
-static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *stride, uint32_t rank)
+static df_bind bind_at(pass *p, uint32_t buf, map_id map, const df_slot *stride, uint32_t rank)
 {
     const location at = df_map_locate(p, map, stride);
     df_bind out = { .buf = buf, .offset = at.off };
@@ -559,24 +560,24 @@ static df_bind bind_at(pass *p, uint32_t buf, uint32_t map, const df_slot *strid
 /* Binds the operands and the result of a product or a routine. Returns the node of the result. */
 static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
 {
-    const uint32_t n = p->vals.at[g->product].node, rank = node_of(p, n)->rank;
+    const uint32_t n = val_at(p, g->product)->node, rank = node_of(p, n)->rank;
     const uint32_t first = node_of(p, n)->n_src - g->n_operands;
     df_bind *const side[2] = { &seg->a, &seg->b };
     for (uint32_t s = 0; s < g->n_operands; s++) {
         const uint32_t axes = node_of(p, node_of(p, n)->src[first + s].i)->rank;
-        if (g->mm_val[s] != DF_NONE) {
-            const uint32_t q = p->vals.at[g->mm_val[s]].place;
+        if (!IS_NONE(g->mm_val[s])) {
+            const place_id q = val_at(p, g->mm_val[s])->place;
             *side[s] =
-                bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], p->places.at[q].stride, axes);
+                bind_at(p, df_fuse_place_buf(p, q), g->mm_map[s], place_at(p, q)->stride, axes);
         } else {
             const uint32_t input = node_of(p, g->mm_node[s])->attr;
             *side[s] = bind_at(p, df_fuse_input_buf(p, input), g->mm_map[s],
                                df_fuse_input_strides(p, input), axes);
         }
     }
-    const uint32_t q = p->vals.at[g->product].place;
-    const uint32_t buf = p->places.at[q].unused ? DF_NONE : df_fuse_place_buf(p, q);
-    seg->c = bind_at(p, buf, df_map_identity(p, rank), p->places.at[q].stride, rank);
+    const place_id q = val_at(p, g->product)->place;
+    const uint32_t buf = place_at(p, q)->unused ? DF_NONE : df_fuse_place_buf(p, q);
+    seg->c = bind_at(p, buf, df_map_identity(p, rank), place_at(p, q)->stride, rank);
     return n;
 }
 
@@ -626,7 +627,7 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
 static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
 {
     seg->from = (uint32_t)p->from.n;
-    if (g->product != DF_NONE && !df_vec_push(p->mem, &p->from, p->vals.at[g->product].node))
+    if (!IS_NONE(g->product) && !df_vec_push(p->mem, &p->from, val_at(p, g->product)->node))
         return df_fail_mem(p->diag, "fuser", 4);
     for (uint32_t i = 0; i < g->n_items; i++) {
         const uint8_t kind = g->items[i].kind;
@@ -636,8 +637,8 @@ static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
         if (!df_vec_push(p->mem, &p->from, g->items[i].node))
             return df_fail_mem(p->diag, "fuser", 4);
     }
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
-        const uint32_t n = p->vals.at[p->heads.at[h].val].node;
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
+        const uint32_t n = val_at(p, head_at(p, h)->val)->node;
         bool known = false;
         for (size_t i = seg->from; i < p->from.n; i++) known |= p->from.at[i] == n;
         if (!known && !df_vec_push(p->mem, &p->from, n)) return df_fail_mem(p->diag, "fuser", 4);
@@ -646,18 +647,18 @@ static deft_status list_nodes(pass *p, const group *g, df_seg *seg)
     return DEFT_OK;
 }
 
-static deft_status one_seg(body *b, uint32_t gi)
+static deft_status one_seg(body *b, group_id gi)
 {
     pass *const p = b->p;
     df_seg seg;
     memset(&seg, 0, sizeof seg);
-    group *const g = &p->groups.at[gi];
+    group *const g = group_at(p, gi);
     seg.kind = g->kind;
     seg.kernel = DF_NONE;
     seg.c_access = DF_NONE;
     b->g = gi;
     deft_status st = DEFT_OK;
-    if (g->first_head != DF_NONE) st = build(b, g, &seg);
+    if (!IS_NONE(g->first_head)) st = build(b, g, &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_MATMUL) matmul_seg(p, g, &seg);
     if (st == DEFT_OK && g->kind == DF_SEG_ROUTINE) routine_seg(p, g, &seg);
     if (st == DEFT_OK) st = list_nodes(p, g, &seg);
@@ -668,12 +669,12 @@ static deft_status one_seg(body *b, uint32_t gi)
 
 void df_fuse_find_unused(pass *p)
 {
-    for (uint32_t g = 0; g < p->groups.n; g++) {
-        const uint32_t v = p->groups.at[g].product;
-        if (v == DF_NONE || p->groups.at[g].first_head == DF_NONE) continue;
-        bool used = p->vals.at[v].readers != DF_NONE || p->vals.at[v].root != DF_NONE;
-        used |= p->vals.at[v].over_by != DF_NONE;
-        p->places.at[p->vals.at[v].place].unused = !used;
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
+        const val_id v = group_at(p, g)->product;
+        if (IS_NONE(v) || IS_NONE(group_at(p, g)->first_head)) continue;
+        bool used = !IS_NONE(val_at(p, v)->readers) || val_at(p, v)->root != DF_NONE;
+        used |= !IS_NONE(val_at(p, v)->over_by);
+        place_at(p, val_at(p, v)->place)->unused = !used;
     }
 }
 
@@ -687,24 +688,24 @@ deft_status df_fuse_bodies(pass *p)
 {
     const uint32_t n = (uint32_t)p->groups.n;
     uint32_t *const at = df_arena_new(&p->tmp, uint32_t, 2 * p->n_levels + 2);
-    uint32_t *const list = df_arena_new(&p->tmp, uint32_t, n + 1);
+    group_id *const list = df_arena_new(&p->tmp, group_id, n + 1);
     if (!at || !list) return df_fail_mem(p->diag, "fuser", n * sizeof *list);
-    for (uint32_t g = 0; g < n; g++) at[turn_of(&p->groups.at[g]) + 1]++;
+    for (group_id g = { 0 }; g.i < n; g.i++) at[turn_of(group_at(p, g)) + 1]++;
     for (uint32_t l = 0; l < 2 * p->n_levels; l++) at[l + 1] += at[l];
-    for (uint32_t g = 0; g < n; g++) list[at[turn_of(&p->groups.at[g])]++] = g;
+    for (group_id g = { 0 }; g.i < n; g.i++) list[at[turn_of(group_at(p, g))]++] = g;
     df_fuse_find_unused(p);
 
     body b;
     df_body_init(&b, p);
     deft_status st = p->st;
     for (uint32_t i = 0; i < n && st == DEFT_OK; i++) {
-        const uint32_t level = p->groups.at[list[i]].level;
+        const uint32_t level = group_at(p, list[i])->level;
         if (p->launches.n <= level && !df_vec_push(p->mem, &p->launches, ((df_launch){ i, 0, 0 })))
             st = df_fail_mem(p->diag, "fuser", sizeof(df_launch));
         if (st == DEFT_OK) st = one_seg(&b, list[i]);
         if (st != DEFT_OK) break;
         p->launches.at[level].n++;
-        p->launches.at[level].n_after += p->groups.at[list[i]].after;
+        p->launches.at[level].n_after += group_at(p, list[i])->after;
     }
     df_body_finish(&b);
     return st;

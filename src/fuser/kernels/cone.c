@@ -106,17 +106,18 @@ static uint32_t heap_pop(cone *c)
 /* ---- finding what an operand is ---- */
 
 /* Whether node is loaded from its val here, instead of being computed. May fail the cone. */
-static bool stops(pass *p, cone *c, uint32_t node, uint32_t map)
+static bool stops(pass *p, cone *c, uint32_t node, map_id map)
 {
-    const uint32_t v = p->node_val[node];
-    if (v == DF_NONE) return false;
-    const val *const w = &p->vals.at[v];
-    if (w->group != DF_NONE && w->group == c->group) {
-        if (!w->plain || map != w->map) fail(c, "needs other elements of what the kernel stores");
+    const val_id v = p->node_val[node];
+    if (IS_NONE(v)) return false;
+    const val *const w = val_at(p, v);
+    if (!IS_NONE(w->group) && same_group(w->group, c->group)) {
+        if (!w->plain || !same_map(map, w->map))
+            fail(c, "needs other elements of what the kernel stores");
         return class_of_op(p, node) ==
                DF_CLASS_contract; /* a tile; other values are in registers */
     }
-    if (w->group == DF_NONE) {
+    if (IS_NONE(w->group)) {
         if (c->strict) fail(c, "waits for a value that is still to be planned");
         return true;
     }
@@ -151,21 +152,21 @@ static bool takes_linear(const pass *p, uint32_t node)
 }
 
 /* The item of (node, map), which is added if it is new. stored: it loads the val of node. */
-static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stored)
+static uint32_t item_at(pass *p, cone *c, uint32_t node, map_id map, bool stored)
 {
     const df_node *const x = node_of(p, node);
     const bool bare = !stored && (x->op == DF_OP_num || x->op == DF_OP_cst ||
                                   x->op == DF_OP_count || x->op == DF_OP_empty);
     if (bare) map = df_map_zero(p, 0);
-    const uint64_t h = df_mix(df_mix(0, node), map);
+    const uint64_t h = df_mix(df_mix(0, node), map.i);
     uint32_t pos = UINT32_MAX, i;
     while ((i = df_table_next(&c->seen, h, &pos)) != DF_NONE)
-        if (c->items.at[i].node == node && c->items.at[i].map == map) return i;
+        if (c->items.at[i].node == node && same_map(c->items.at[i].map, map)) return i;
     i = (uint32_t)c->items.n;
     const item it = { .node = node,
                       .map = map,
                       .src = { DF_NONE, DF_NONE, DF_NONE },
-                      .val = stored ? p->node_val[node] : DF_NONE,
+                      .val = stored ? p->node_val[node] : NO_VAL,
                       .kind = stored ? IT_LOAD
                               : bare ? IT_NUM
                                      : IT_MAP };
@@ -179,7 +180,7 @@ static uint32_t item_at(pass *p, cone *c, uint32_t node, uint32_t map, bool stor
 
 /* The item that yields node at map, with all views resolved. forced: node itself is not loaded,
  * because it is what the head stores. */
-static uint32_t resolve(pass *p, cone *c, uint32_t node, uint32_t map, bool forced)
+static uint32_t resolve(pass *p, cone *c, uint32_t node, map_id map, bool forced)
 {
     for (; p->st == DEFT_OK; forced = false) {
         if (!forced && stops(p, c, node, map)) return item_at(p, c, node, map, true);
@@ -187,8 +188,8 @@ static uint32_t resolve(pass *p, cone *c, uint32_t node, uint32_t map, bool forc
         if (class_of_op(p, node) == DF_CLASS_view) {
             bool self;
             const uint32_t src = node_of(p, node)->src[0].i;
-            const uint32_t next = df_map_view(p, node, map, &self);
-            if (next == DF_NONE) {
+            const map_id next = df_map_view(p, node, map, &self);
+            if (IS_NONE(next)) {
                 mark(p, c, self ? node : src, "does not pass a reshape");
                 return 0;
             }
@@ -196,7 +197,7 @@ static uint32_t resolve(pass *p, cone *c, uint32_t node, uint32_t map, bool forc
             map = next;
             continue;
         }
-        if (p->maps.at[map].linear && !takes_linear(p, node)) {
+        if (map_at(p, map)->linear && !takes_linear(p, node)) {
             mark(p, c, node, "does not pass a reshape");
             return 0;
         }
@@ -319,18 +320,18 @@ static bool has_red_loops(const space *sp)
 }
 
 /* The map of the operand of reduction n at map, or DF_NONE when the reduction does not fit. */
-static uint32_t reduce_operand(pass *p, cone *c, uint32_t n, uint32_t map)
+static map_id reduce_operand(pass *p, cone *c, uint32_t n, map_id map)
 {
-    const index_map m = p->maps.at[map];
+    const index_map m = *map_at(p, map);
     const df_node *const x = node_of(p, n);
     const uint32_t src = x->src[0].i;
     fit f;
     uint32_t covered = 0;
     uint8_t red[MAX_LOOPS];
-    if (m.linear || !fit_kept(p, c, n, &m, &f, &covered)) return DF_NONE;
-    if (!has_red_loops(&c->sp) && (!c->grow || !grow(p, c, n, &f, covered))) return DF_NONE;
+    if (m.linear || !fit_kept(p, c, n, &m, &f, &covered)) return NO_MAP;
+    if (!has_red_loops(&c->sp) && (!c->grow || !grow(p, c, n, &f, covered))) return NO_MAP;
     const uint32_t n_red = red_loops(&c->sp, red);
-    if (!classes_are(c, red, n_red, &f) || df_popcount(covered) + n_red != c->sp.n) return DF_NONE;
+    if (!classes_are(c, red, n_red, &f) || df_popcount(covered) + n_red != c->sp.n) return NO_MAP;
 
     index_map out;
     memset(&out, 0, sizeof out);
@@ -349,10 +350,10 @@ static uint32_t reduce_operand(pass *p, cone *c, uint32_t n, uint32_t map)
 }
 
 /* Whether scan n at map runs along the only RED loop. */
-static bool scan_fits(pass *p, cone *c, uint32_t n, uint32_t map)
+static bool scan_fits(pass *p, cone *c, uint32_t n, map_id map)
 {
     const df_node *const x = node_of(p, n);
-    const index_map m = p->maps.at[map];
+    const index_map m = *map_at(p, map);
     if (m.linear) return false;
     const int loop = m.axis[x->attr];
     if (loop == FIXED || loop >= MAX_LOOPS || m.off[x->attr] != SLOT_ZERO ||
@@ -373,11 +374,12 @@ static bool scan_fits(pass *p, cone *c, uint32_t n, uint32_t map)
 
 static void expand_map(pass *p, cone *c, uint32_t i)
 {
-    const uint32_t n = c->items.at[i].node, map = c->items.at[i].map;
+    const uint32_t n = c->items.at[i].node;
+    const map_id map = c->items.at[i].map;
     const df_node *const x = node_of(p, n);
     for (uint32_t s = 0; s < x->n_src; s++) {
-        const uint32_t m = df_map_operand(p, n, x->src[s].i, map);
-        if (m == DF_NONE) {
+        const map_id m = df_map_operand(p, n, x->src[s].i, map);
+        if (IS_NONE(m)) {
             mark(p, c, n, "does not pass a reshape");
             return;
         }
@@ -389,8 +391,8 @@ static void expand_map(pass *p, cone *c, uint32_t i)
 static void expand_reduce(pass *p, cone *c, uint32_t i)
 {
     const uint32_t n = c->items.at[i].node;
-    const uint32_t m = reduce_operand(p, c, n, c->items.at[i].map);
-    if (m == DF_NONE || c->has_scan) {
+    const map_id m = reduce_operand(p, c, n, c->items.at[i].map);
+    if (IS_NONE(m) || c->has_scan) {
         mark(p, c, n, c->has_scan ? "a reduction beside a scan" : "reduces over other axes");
         return;
     }
@@ -402,10 +404,11 @@ static void expand_reduce(pass *p, cone *c, uint32_t i)
 
 static void expand_scan(pass *p, cone *c, uint32_t i)
 {
-    const uint32_t n = c->items.at[i].node, map = c->items.at[i].map;
+    const uint32_t n = c->items.at[i].node;
+    const map_id map = c->items.at[i].map;
     const df_node *const x = node_of(p, n);
     const bool trivial = df_fuse_cls(p, n, x->attr) == CLS_ONE;
-    if (p->maps.at[map].linear || (!trivial && (c->has_red || !scan_fits(p, c, n, map)))) {
+    if (map_at(p, map)->linear || (!trivial && (c->has_red || !scan_fits(p, c, n, map)))) {
         mark(p, c, n, c->has_red ? "a scan beside a reduction" : "scans along another axis");
         return;
     }
@@ -423,7 +426,7 @@ static void expand_take(pass *p, cone *c, uint32_t i)
 {
     const uint32_t n = c->items.at[i].node;
     const df_node *const x = node_of(p, n);
-    const index_map m = p->maps.at[c->items.at[i].map];
+    const index_map m = *map_at(p, c->items.at[i].map);
     const uint32_t a = x->src[0].i, b = x->src[1].i, rank = node_of(p, a)->rank;
     const uint32_t b_rank = node_of(p, b)->rank;
     index_map am = m, bm = m;
@@ -449,10 +452,11 @@ static void expand_take(pass *p, cone *c, uint32_t i)
     const uint32_t index = resolve(p, c, b, df_map_intern(p, &bm), false);
     c->items.at[i].src[0] = index;
 
-    uint32_t node = a, map = df_map_intern(p, &am);
+    uint32_t node = a;
+    map_id map = df_map_intern(p, &am);
     while (p->st == DEFT_OK) {
-        const bool in_group = p->node_val[node] != DF_NONE && c->group != DF_NONE &&
-                              p->vals.at[p->node_val[node]].group == c->group;
+        const bool in_group = !IS_NONE(p->node_val[node]) && !IS_NONE(c->group) &&
+                              same_group(val_at(p, p->node_val[node])->group, c->group);
         if (in_group) {
             fail(c, "needs other elements of what the kernel stores");
             return;
@@ -465,8 +469,8 @@ static void expand_take(pass *p, cone *c, uint32_t i)
         if (class_of_op(p, node) == DF_CLASS_view) {
             bool self;
             const uint32_t src = node_of(p, node)->src[0].i;
-            const uint32_t next = df_map_view(p, node, map, &self);
-            if (next == DF_NONE) {
+            const map_id next = df_map_view(p, node, map, &self);
+            if (IS_NONE(next)) {
                 mark(p, c, self ? node : src, "is indexed");
                 return;
             }
@@ -475,7 +479,7 @@ static void expand_take(pass *p, cone *c, uint32_t i)
             continue;
         }
         if (node_of(p, node)->op == DF_OP_input &&
-            (!p->maps.at[map].linear || takes_linear(p, node)))
+            (!map_at(p, map)->linear || takes_linear(p, node)))
             break;
         mark(p, c, node, "is indexed");
         return;
@@ -504,7 +508,7 @@ static void expand(pass *p, cone *c, uint32_t i)
 {
     const uint32_t n = c->items.at[i].node;
     if (c->items.at[i].kind == IT_LOAD) {
-        if (c->group != DF_NONE && p->vals.at[c->items.at[i].val].group == c->group)
+        if (!IS_NONE(c->group) && same_group(val_at(p, c->items.at[i].val)->group, c->group))
             c->items.at[i].kind = IT_TILE;
         return;
     }
@@ -545,9 +549,9 @@ static void cut(pass *p, cone *c)
 /* ---- levels and stages ---- */
 
 /* Whether a map moves along a RED loop. */
-static bool map_is_elem(const pass *p, const cone *c, uint32_t map)
+static bool map_is_elem(const pass *p, const cone *c, map_id map)
 {
-    const index_map *const m = &p->maps.at[map];
+    const index_map *const m = map_at(p, map);
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED && m->axis[j] < MAX_LOOPS && c->sp.red[m->axis[j]]) return true;
     for (uint32_t l = 0; l < c->sp.n; l++)
@@ -576,7 +580,7 @@ static void place_item(const pass *p, cone *c, uint32_t i)
     case IT_REDUCE: it->elem = false; break;
     case IT_SCAN: it->elem = true; break;
     case IT_IOTA: {
-        const index_map *const m = &p->maps.at[it->map];
+        const index_map *const m = map_at(p, it->map);
         const int d = m->axis[x->attr];
         it->elem = d != FIXED && d < MAX_LOOPS && c->sp.red[d];
         break;
@@ -639,7 +643,8 @@ deft_status df_cone_run(pass *p, cone *c)
 {
     for (size_t h = 0; h < c->heads.n && p->st == DEFT_OK; h++) {
         const uint32_t expr = c->heads.at[h].expr;
-        const bool own = p->node_val[expr] != DF_NONE && p->node_val[expr] == c->heads.at[h].val;
+        const bool own =
+            !IS_NONE(p->node_val[expr]) && same_val(p->node_val[expr], c->heads.at[h].val);
         const uint32_t i = resolve(p, c, expr, c->heads.at[h].map, own);
         c->heads.at[h].item = i;
     }
@@ -664,7 +669,7 @@ deft_status df_cone_run(pass *p, cone *c)
     return p->st;
 }
 
-void df_space_of_head(pass *p, uint32_t expr, space *sp, uint32_t *map)
+void df_space_of_head(pass *p, uint32_t expr, space *sp, map_id *map)
 {
     const df_node *const x = node_of(p, expr);
     const bool reduce = df_op_infos[x->op].cls == DF_CLASS_reduce;

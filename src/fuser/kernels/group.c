@@ -21,15 +21,15 @@ static const char at_once[] = "a routine needs all of its operand at once";
 
 /* ---- planning one val ---- */
 
-deft_status df_fuse_update_dest(pass *p, uint32_t n, uint32_t map, uint32_t *dest)
+deft_status df_fuse_update_dest(pass *p, uint32_t n, map_id map, map_id *dest)
 {
     const df_node *const x = node_of(p, n);
     uint32_t node = x->src[2].i;
     while (node != x->src[0].i && p->st == DEFT_OK) {
         bool self;
-        const uint32_t next =
-            class_of_op(p, node) == DF_CLASS_view ? df_map_view(p, node, map, &self) : DF_NONE;
-        if (next == DF_NONE)
+        const map_id next =
+            class_of_op(p, node) == DF_CLASS_view ? df_map_view(p, node, map, &self) : NO_MAP;
+        if (IS_NONE(next))
             return df_fail(p->diag, DEFT_E_ARG,
                            "update: %%%u is no view of %%%u that can be written", x->src[2].i,
                            x->src[0].i);
@@ -49,18 +49,18 @@ static deft_status plan_update_base(pass *p, uint32_t n, bool is_box, bool *prog
     const uint32_t base = node_of(p, n)->src[0].i;
     uint32_t node = base;
     bool reshaped = false;
-    if (p->node_val[base] != DF_NONE) {
-        if (p->vals.at[p->node_val[base]].group == DF_NONE) {
+    if (!IS_NONE(p->node_val[base])) {
+        if (IS_NONE(val_at(p, p->node_val[base])->group)) {
             df_fuse_push_val(p, p->node_val[base]);
             *progress = true;
         }
         return p->st;
     }
-    while (class_of_op(p, node) == DF_CLASS_view && p->node_val[node] == DF_NONE) {
+    while (class_of_op(p, node) == DF_CLASS_view && IS_NONE(p->node_val[node])) {
         reshaped |= node_of(p, node)->op == DF_OP_reshape;
         node = node_of(p, node)->src[0].i;
     }
-    const bool stored = p->node_val[node] != DF_NONE;
+    const bool stored = !IS_NONE(p->node_val[node]);
     if (reshaped || (stored ? !is_box : class_of_op(p, node) != DF_CLASS_leaf))
         *progress |= df_fuse_demand(p, base, n, "is written over");
     return p->st;
@@ -78,9 +78,9 @@ static bool is_lifted(const pass *p, uint32_t node)
  * their cast to f32 is not stored. */
 static deft_dtype lifted_from(const pass *p, uint32_t node)
 {
-    while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
+    while (IS_NONE(p->node_val[node]) && class_of_op(p, node) == DF_CLASS_view)
         node = node_of(p, node)->src[0].i;
-    if (p->node_val[node] == DF_NONE && is_lifted(p, node)) node = node_of(p, node)->src[0].i;
+    if (IS_NONE(p->node_val[node]) && is_lifted(p, node)) node = node_of(p, node)->src[0].i;
     return (deft_dtype)node_of(p, node)->dtype;
 }
 
@@ -101,25 +101,25 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
 {
     const bool matmul = class_of_op(p, n) == DF_CLASS_contract;
     const bool takes_halves = lifts(p, n);
-    uint32_t map = df_map_identity(p, node_of(p, node)->rank);
-    g->mm_val[s] = DF_NONE;
+    map_id map = df_map_identity(p, node_of(p, node)->rank);
+    g->mm_val[s] = NO_VAL;
     while (p->st == DEFT_OK) {
-        const uint32_t v = p->node_val[node];
-        if (v != DF_NONE) {
-            if (p->vals.at[v].group == DF_NONE) {
+        const val_id v = p->node_val[node];
+        if (!IS_NONE(v)) {
+            if (IS_NONE(val_at(p, v)->group)) {
                 df_fuse_push_val(p, v);
                 *progress = true;
                 return p->st;
             }
             g->mm_val[s] = v;
-            if (p->vals.at[v].level + 1 > g->level) g->level = p->vals.at[v].level + 1;
+            if (val_at(p, v)->level + 1 > g->level) g->level = val_at(p, v)->level + 1;
             break;
         }
         if (class_of_op(p, node) == DF_CLASS_view) {
             bool self;
             const uint32_t src = node_of(p, node)->src[0].i;
-            const uint32_t next = df_map_view(p, node, map, &self);
-            if (next == DF_NONE) {
+            const map_id next = df_map_view(p, node, map, &self);
+            if (IS_NONE(next)) {
                 *progress |=
                     df_fuse_demand(p, self ? node : src, n,
                                    matmul ? "a product reads operands through strides, and here "
@@ -139,7 +139,7 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
             continue;
         }
         const bool input = node_of(p, node)->op == DF_OP_input;
-        const bool linear = p->maps.at[map].linear != 0;
+        const bool linear = map_at(p, map)->linear != 0;
         if (input && (!linear || p->t->inputs[node_of(p, node)->attr].flags & DF_INPUT_CONTIGUOUS))
             break;
         *progress |= df_fuse_demand(p, node, n, matmul ? many_times : at_once);
@@ -153,9 +153,9 @@ static deft_status plan_operand(pass *p, uint32_t n, uint32_t node, uint32_t s, 
 /* Plans the val of a product or a routine, whose operands and result are all stored. The base that
  * a routine adds to is not an operand: it is copied to the place of the result before (storage.c).
  */
-static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
+static deft_status plan_whole(pass *p, val_id v, bool *progress)
 {
-    const uint32_t n = p->vals.at[v].node, rank = node_of(p, n)->rank;
+    const uint32_t n = val_at(p, v)->node, rank = node_of(p, n)->rank;
     group w = { .level = 0 };
     const uint32_t first = df_op_writes_over((df_op)node_of(p, n)->op) ? 1 : 0;
     *progress = false;
@@ -165,17 +165,17 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
         if (st != DEFT_OK) return st;
     }
     if (first > 0) {
-        const uint32_t base = p->node_val[node_of(p, n)->src[0].i];
+        const val_id base = p->node_val[node_of(p, n)->src[0].i];
         const deft_status st = plan_update_base(p, n, false, progress);
         if (st != DEFT_OK) return st;
-        if (base != DF_NONE && p->vals.at[base].level + 1 > w.level)
-            w.level = p->vals.at[base].level + 1;
+        if (!IS_NONE(base) && val_at(p, base)->level + 1 > w.level)
+            w.level = val_at(p, base)->level + 1;
     }
     if (*progress) return p->st;
-    const uint32_t g = df_fuse_new_group(
+    const group_id g = df_fuse_new_group(
         p, class_of_op(p, n) == DF_CLASS_contract ? DF_SEG_MATMUL : DF_SEG_ROUTINE, n);
     if (p->st != DEFT_OK) return p->st;
-    group *to = &p->groups.at[g];
+    group *to = group_at(p, g);
     to->level = w.level;
     to->product = v;
     to->n_operands = node_of(p, n)->n_src - first;
@@ -184,9 +184,9 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
     memcpy(to->mm_map, w.mm_map, sizeof w.mm_map);
     /* All its axes are loops. Loops of extent 1 drive no axis, so that the maps of readers are
      * equal to this one. */
-    const uint32_t whole = df_map_identity(p, rank);
-    index_map m = p->maps.at[whole];
-    to = &p->groups.at[g];
+    const map_id whole = df_map_identity(p, rank);
+    index_map m = *map_at(p, whole);
+    to = group_at(p, g);
     for (uint32_t i = 0; i < rank; i++) {
         const uint32_t cls = df_fuse_cls(p, n, i);
         to->sp.cls[i] = cls;
@@ -198,7 +198,7 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
         }
     }
     to->sp.n = (uint8_t)rank;
-    val *const x = &p->vals.at[v];
+    val *const x = val_at(p, v);
     x->group = g;
     x->level = to->level;
     x->map = df_map_intern(p, &m);
@@ -206,9 +206,9 @@ static deft_status plan_whole(pass *p, uint32_t v, bool *progress)
 }
 
 /* Plans val v. Sets *progress instead if other vals must be planned first. */
-static deft_status plan_val(pass *p, uint32_t v, bool *progress)
+static deft_status plan_val(pass *p, val_id v, bool *progress)
 {
-    const val w = p->vals.at[v];
+    const val w = *val_at(p, v);
     const bool update = w.visible && node_of(p, w.node)->op == DF_OP_update;
     deft_status st;
     *progress = false;
@@ -219,11 +219,11 @@ static deft_status plan_val(pass *p, uint32_t v, bool *progress)
     space sp;
     df_space_of_head(p, h.expr, &sp, &h.map);
     h.dest = h.map;
-    uint32_t after = DF_NONE;
+    val_id after = NO_VAL;
     if (update) {
         st = df_fuse_update_dest(p, w.node, h.map, &h.dest);
         if (st != DEFT_OK) return st;
-        const bool is_box = df_map_is_box(&p->maps.at[h.dest]);
+        const bool is_box = df_map_is_box(map_at(p, h.dest));
         st = plan_update_base(p, w.node, is_box, progress);
         if (st != DEFT_OK || *progress) return st;
         if (!is_box) after = p->node_val[node_of(p, w.node)->src[0].i];
@@ -234,19 +234,19 @@ static deft_status plan_val(pass *p, uint32_t v, bool *progress)
 }
 
 /* Plans val v and all vals that it needs. */
-static deft_status plan_vals(pass *p, uint32_t v)
+static deft_status plan_vals(pass *p, val_id v)
 {
     df_fuse_push_val(p, v);
-    while (p->stack.n > 0 && p->st == DEFT_OK) {
-        const uint32_t top = p->stack.at[p->stack.n - 1];
-        if (p->vals.at[top].group != DF_NONE) {
-            p->stack.n--;
+    while (p->val_stack.n > 0 && p->st == DEFT_OK) {
+        const val_id top = p->val_stack.at[p->val_stack.n - 1];
+        if (!IS_NONE(val_at(p, top)->group)) {
+            p->val_stack.n--;
             continue;
         }
         bool progress;
         const deft_status st = plan_val(p, top, &progress);
         if (st != DEFT_OK) return st;
-        df_assert(progress || p->vals.at[top].group != DF_NONE);
+        df_assert(progress || !IS_NONE(val_at(p, top)->group));
     }
     return p->st;
 }
@@ -286,7 +286,7 @@ static void costs(pass *p)
         if (df_op_infos[x->op].cls != DF_CLASS_leaf)
             for (uint32_t s = 0; s < x->n_src; s++) {
                 const uint32_t src = x->src[s].i;
-                sum += p->node_val[src] != DF_NONE ? 1 : p->cost[src];
+                sum += !IS_NONE(p->node_val[src]) ? 1 : p->cost[src];
             }
         p->cost[n] = sum < 1e9f ? sum : 1e9f;
     }
@@ -331,20 +331,20 @@ static void root_vals(pass *p)
         const uint32_t n = into ? root->node : behind_reshapes(p, root->node);
         const uint8_t cls = class_of_op(p, n);
         const bool bare = cls == DF_CLASS_leaf || cls == DF_CLASS_view;
-        uint32_t v = bare ? DF_NONE : p->node_val[n];
-        if (bare || (v != DF_NONE && p->vals.at[v].root != DF_NONE)) {
+        val_id v = bare ? NO_VAL : p->node_val[n];
+        if (bare || (!IS_NONE(v) && val_at(p, v)->root != DF_NONE)) {
             /* The root gets a copy of the value. But a second new root of one node shares the
              * buffer of the first. */
-            if (!bare && !into && p->t->roots[p->vals.at[v].root].kind == DF_ROOT_NEW) {
+            if (!bare && !into && p->t->roots[val_at(p, v)->root].kind == DF_ROOT_NEW) {
                 p->root_val[r] = v;
                 continue;
             }
             v = df_fuse_new_val(p, n, false);
-        } else if (v == DF_NONE) {
+        } else if (IS_NONE(v)) {
             v = df_fuse_new_val(p, n, true);
         }
         if (p->st != DEFT_OK) return;
-        p->vals.at[v].root = r;
+        val_at(p, v)->root = r;
         p->root_val[r] = v;
     }
 }
@@ -352,20 +352,23 @@ static void root_vals(pass *p)
 static deft_status one_round(pass *p)
 {
     const uint32_t n_nodes = p->t->n_nodes;
-    p->vals.n = p->heads.n = p->groups.n = p->stack.n = 0;
-    for (uint32_t n = 0; n < n_nodes; n++) p->node_val[n] = p->touch[n] = DF_NONE;
+    p->vals.n = p->heads.n = p->groups.n = p->val_stack.n = 0;
+    for (uint32_t n = 0; n < n_nodes; n++) {
+        p->node_val[n] = NO_VAL;
+        p->touch[n] = NO_GROUP;
+    }
     for (uint32_t n = 0; n < n_nodes; n++)
         if ((p->live[n] & 1) && (p->must[n] || stored_by_nature(p, n))) df_fuse_new_val(p, n, true);
     root_vals(p);
     if (p->st != DEFT_OK) return p->st;
     costs(p);
     for (uint32_t n = 0; n < n_nodes; n++) {
-        if (p->node_val[n] == DF_NONE) continue;
+        if (IS_NONE(p->node_val[n])) continue;
         const deft_status st = plan_vals(p, p->node_val[n]);
         if (st != DEFT_OK) return st;
     }
-    for (uint32_t v = 0; v < p->vals.n; v++) {
-        if (p->vals.at[v].visible) continue;
+    for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
+        if (val_at(p, v)->visible) continue;
         const deft_status st = plan_vals(p, v);
         if (st != DEFT_OK) return st;
     }
@@ -375,11 +378,11 @@ static deft_status one_round(pass *p)
 deft_status df_fuse_groups(pass *p)
 {
     const uint32_t n = p->t->n_nodes;
-    p->node_val = df_arena_alloc(&p->tmp, (n + 1) * sizeof *p->node_val, _Alignof(uint32_t));
-    p->touch = df_arena_alloc(&p->tmp, (n + 1) * sizeof *p->touch, _Alignof(uint32_t));
+    p->node_val = df_arena_alloc(&p->tmp, (n + 1) * sizeof *p->node_val, _Alignof(val_id));
+    p->touch = df_arena_alloc(&p->tmp, (n + 1) * sizeof *p->touch, _Alignof(group_id));
     p->cost = df_arena_new(&p->tmp, float, n + 1);
     p->must = df_arena_new(&p->tmp, uint8_t, n + 1);
-    p->root_val = df_arena_new(&p->tmp, uint32_t, p->t->n_roots + 1);
+    p->root_val = df_arena_new(&p->tmp, val_id, p->t->n_roots + 1);
     if (!p->node_val || !p->touch || !p->cost || !p->must || !p->root_val)
         return df_fail_mem(p->diag, "fuser", n * sizeof *p->node_val);
     for (uint32_t round = 0;; round++) {

@@ -25,7 +25,7 @@
 #define MAX_BESIDE 16 /* heads that share a kernel only because they read the same */
 
 typedef struct candidate {
-    uint32_t group;
+    group_id group;
     uint32_t node; /* what the head needs of the group, or what both read */
     bool feeds;    /* the group stores something that the head needs */
 } candidate;
@@ -100,11 +100,11 @@ static bool join_spaces(const space *g, const space *n, bool feeds, space *out,
 }
 
 /* Renames the loops of all heads of group g. */
-static void rename_heads(pass *p, uint32_t g, const uint8_t to[MAX_LOOPS])
+static void rename_heads(pass *p, group_id g, const uint8_t to[MAX_LOOPS])
 {
-    for (uint32_t h = p->groups.at[g].first_head; h != DF_NONE; h = p->heads.at[h].next) {
-        head *const w = &p->heads.at[h];
-        val *const v = &p->vals.at[w->val];
+    for (head_id h = group_at(p, g)->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
+        head *const w = head_at(p, h);
+        val *const v = val_at(p, w->val);
         w->map = df_map_rename(p, w->map, to);
         w->dest = df_map_rename(p, w->dest, to);
         v->map = w->dest;
@@ -112,56 +112,56 @@ static void rename_heads(pass *p, uint32_t g, const uint8_t to[MAX_LOOPS])
 }
 
 /* Whether the current cone loads a val of group g. */
-static bool loads_group(const pass *p, uint32_t g)
+static bool loads_group(const pass *p, group_id g)
 {
     for (size_t i = 0; i < p->c.items.n; i++) {
-        const uint32_t v = p->c.items.at[i].val;
-        if (v != DF_NONE && p->vals.at[v].group == g) return true;
+        const val_id v = p->c.items.at[i].val;
+        if (!IS_NONE(v) && same_group(val_at(p, v)->group, g)) return true;
     }
     return false;
 }
 
 /* Computes the cone of all heads of group g together with h. */
-static deft_status run_joint(pass *p, uint32_t g, const space *sp, const head *h)
+static deft_status run_joint(pass *p, group_id g, const space *sp, const head *h)
 {
     cone *const c = &p->c;
     df_cone_begin(p, c);
     c->sp = *sp;
     c->group = g;
-    c->level = p->groups.at[g].level;
+    c->level = group_at(p, g)->level;
     c->strict = true;
     c->grow = false;
-    for (uint32_t k = p->groups.at[g].first_head; k != DF_NONE; k = p->heads.at[k].next)
-        df_cone_add_head(p, c, p->heads.at[k]);
+    for (head_id k = group_at(p, g)->first_head; !IS_NONE(k); k = head_at(p, k)->next)
+        df_cone_add_head(p, c, *head_at(p, k));
     df_cone_add_head(p, c, *h);
     /* The val that the head stores counts as one of the group already. */
-    p->vals.at[h->val].group = g;
-    p->vals.at[h->val].map = h->dest;
+    val_at(p, h->val)->group = g;
+    val_at(p, h->val)->map = h->dest;
     const deft_status st = p->st == DEFT_OK ? df_cone_run(p, c) : p->st;
-    p->vals.at[h->val].group = DF_NONE;
+    val_at(p, h->val)->group = NO_GROUP;
     return st;
 }
 
 /* Makes the current cone that of group g. */
-static void remember(pass *p, uint32_t g)
+static void remember(pass *p, group_id g)
 {
     for (size_t i = 0; i < p->c.order.n; i++) p->touch[p->c.items.at[p->c.order.at[i]].node] = g;
-    p->groups.at[g].size = p->c.n_ops;
-    p->groups.at[g].sp = p->c.sp;
+    group_at(p, g)->size = p->c.n_ops;
+    group_at(p, g)->sp = p->c.sp;
 }
 
 /* Makes h a head of group g. */
-static void settle(pass *p, uint32_t g, head h)
+static void settle(pass *p, group_id g, head h)
 {
-    val *const v = &p->vals.at[h.val];
+    val *const v = val_at(p, h.val);
     v->group = g;
-    v->level = p->groups.at[g].level;
+    v->level = group_at(p, g)->level;
     v->map = h.dest;
     if (v->visible && node_of(p, v->node)->op == DF_OP_update) {
         /* Its readers also wait for the array that it updates. */
-        const uint32_t base = df_fuse_stored_under(p, node_of(p, v->node)->src[0].i);
-        if (base != DF_NONE && p->vals.at[base].level >= v->level)
-            v->level = p->vals.at[base].level + 1;
+        const val_id base = df_fuse_stored_under(p, node_of(p, v->node)->src[0].i);
+        if (!IS_NONE(base) && val_at(p, base)->level >= v->level)
+            v->level = val_at(p, base)->level + 1;
     }
     df_fuse_append_head(p, g, h);
 }
@@ -178,7 +178,7 @@ static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    const uint32_t a = with->feeds ? with->node : p->groups.at[with->group].node;
+    const uint32_t a = with->feeds ? with->node : group_at(p, with->group)->node;
     if (a != node) df_fuse_why(p, a, node, "kept apart", "%s", text);
 }
 
@@ -186,19 +186,20 @@ static void apart(pass *p, const candidate *with, uint32_t node, const char *fmt
  * replaced. */
 static deft_status try_join(pass *p, const candidate *with, const space *n, head h, bool *joined)
 {
-    const uint32_t g = with->group, node = p->vals.at[h.val].node;
+    const group_id g = with->group;
+    const uint32_t node = val_at(p, h.val)->node;
     const bool feeds = with->feeds;
     space sp;
     uint8_t to_g[MAX_LOOPS], to_n[MAX_LOOPS], back[MAX_LOOPS];
     *joined = false;
-    const bool matmul = p->groups.at[g].kind == DF_SEG_MATMUL;
-    const space before = p->groups.at[g].sp;
-    const char *const no = p->groups.at[g].kind == DF_SEG_ROUTINE ? "a routine stores its result"
+    const bool matmul = group_at(p, g)->kind == DF_SEG_MATMUL;
+    const space before = group_at(p, g)->sp;
+    const char *const no = group_at(p, g)->kind == DF_SEG_ROUTINE ? "a routine stores its result"
                            : !join_spaces(&before, n, feeds, &sp, to_g, to_n)
                                ? "their loops are over different axes"
                            : matmul && (!feeds || n_red_loops(&sp) > 0)
                                ? "what follows a product in its tiles reduces nothing"
-                           : !feeds && p->groups.at[g].n_heads >= MAX_BESIDE
+                           : !feeds && group_at(p, g)->n_heads >= MAX_BESIDE
                                ? "that kernel stores enough results already"
                                : NULL;
     if (no) {
@@ -233,7 +234,7 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
     }
     if (p->c.multi) df_fuse_pays(p, &p->c.sp, true);
     if (!feeds)
-        df_fuse_why(p, p->groups.at[g].node, node, "fused", "both read %%%u %s", with->node,
+        df_fuse_why(p, group_at(p, g)->node, node, "fused", "both read %%%u %s", with->node,
                     df_fuse_name(p, with->node));
     else
         df_fuse_why(p, with->node, node, "fused",
@@ -245,10 +246,10 @@ static deft_status try_join(pass *p, const candidate *with, const space *n, head
 }
 
 /* Adds group g to the candidates, once. */
-static void offer(candidate *list, uint32_t *n, uint32_t g, uint32_t node, bool feeds)
+static void offer(candidate *list, uint32_t *n, group_id g, uint32_t node, bool feeds)
 {
     for (uint32_t i = 0; i < *n; i++)
-        if (list[i].group == g) {
+        if (same_group(list[i].group, g)) {
             if (feeds && !list[i].feeds) list[i].node = node;
             list[i].feeds |= feeds;
             return;
@@ -264,48 +265,48 @@ static uint32_t candidates(const pass *p, candidate list[MAX_CANDIDATES], uint32
     uint32_t n = 0;
     *level = 0;
     for (size_t i = 0; i < c->order.n; i++) {
-        const uint32_t v = c->items.at[c->order.at[i]].val;
-        if (v != DF_NONE && p->vals.at[v].level + 1 > *level) *level = p->vals.at[v].level + 1;
+        const val_id v = c->items.at[c->order.at[i]].val;
+        if (!IS_NONE(v) && val_at(p, v)->level + 1 > *level) *level = val_at(p, v)->level + 1;
     }
     for (size_t i = 0; i < c->order.n; i++) {
         const item *const it = &c->items.at[c->order.at[i]];
-        if (it->kind == IT_LOAD && p->vals.at[it->val].plain)
-            offer(list, &n, p->vals.at[it->val].group, it->node, true);
-        const uint32_t g = p->touch[it->node];
-        if (it->kind != IT_NUM && g != DF_NONE && p->groups.at[g].level == *level)
+        if (it->kind == IT_LOAD && val_at(p, it->val)->plain)
+            offer(list, &n, val_at(p, it->val)->group, it->node, true);
+        const group_id g = p->touch[it->node];
+        if (it->kind != IT_NUM && !IS_NONE(g) && group_at(p, g)->level == *level)
             offer(list, &n, g, it->node, false);
     }
     return n;
 }
 
 /* Whether all vals that the current cone loads, except those of g, have a lower level than g. */
-static bool lies_above(const pass *p, uint32_t g)
+static bool lies_above(const pass *p, group_id g)
 {
     for (size_t i = 0; i < p->c.items.n; i++) {
-        const uint32_t v = p->c.items.at[i].val;
-        if (v == DF_NONE || p->vals.at[v].group == g) continue;
-        if (p->vals.at[v].level >= p->groups.at[g].level) return false;
+        const val_id v = p->c.items.at[i].val;
+        if (IS_NONE(v) || same_group(val_at(p, v)->group, g)) continue;
+        if (val_at(p, v)->level >= group_at(p, g)->level) return false;
     }
     return true;
 }
 
 /* First the groups that feed h are tried, then those that read what h reads. */
-deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t after)
+deft_status df_fuse_join_or_open(pass *p, head h, const space *from, val_id after)
 {
     candidate list[MAX_CANDIDATES];
     bool legal[MAX_CANDIDATES];
     uint32_t level;
     uint32_t n = candidates(p, list, &level);
-    if (!p->fuse || after != DF_NONE) n = 0;
-    if (after != DF_NONE && p->vals.at[after].level >= level) level = p->vals.at[after].level + 1;
+    if (!p->fuse || !IS_NONE(after)) n = 0;
+    if (!IS_NONE(after) && val_at(p, after)->level >= level) level = val_at(p, after)->level + 1;
     const space sp = p->c.sp;
     bool joined = false;
     for (uint32_t i = 0; i < n; i++) {
-        const group *const g = &p->groups.at[list[i].group];
+        const group *const g = group_at(p, list[i].group);
         legal[i] = lies_above(p, list[i].group) &&
                    (list[i].feeds ? loads_group(p, list[i].group) : g->kind == DF_SEG_KERNEL);
         if (!legal[i])
-            apart(p, &list[i], p->vals.at[h.val].node,
+            apart(p, &list[i], val_at(p, h.val)->node,
                   g->kind == DF_SEG_KERNEL ? "it also needs what is ready only after that kernel"
                                            : "a product has no room for what reads its operands");
     }
@@ -322,9 +323,9 @@ deft_status df_fuse_join_or_open(pass *p, head h, const space *from, uint32_t af
         if (st != DEFT_OK) return st;
         df_assert(!progress);
     }
-    const uint32_t g = df_fuse_new_group(p, DF_SEG_KERNEL, h.expr);
+    const group_id g = df_fuse_new_group(p, DF_SEG_KERNEL, h.expr);
     if (p->st != DEFT_OK) return p->st;
-    p->groups.at[g].level = level;
+    group_at(p, g)->level = level;
     settle(p, g, h);
     remember(p, g);
     return p->st;

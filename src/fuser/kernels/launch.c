@@ -20,28 +20,28 @@
 deft_status df_fuse_launches(pass *p)
 {
     const uint32_t n = (uint32_t)p->groups.n;
-    for (uint32_t g = 0; g < n; g++) {
-        p->groups.at[g].level = 0;
-        p->groups.at[g].n_before = 0;
+    for (group_id g = { 0 }; g.i < n; g.i++) {
+        group_at(p, g)->level = 0;
+        group_at(p, g)->n_before = 0;
     }
-    for (uint32_t g = 0; g < n; g++)
-        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next)
-            p->groups.at[p->edges.at[e].to].n_before++;
-    p->stack.n = 0;
-    if (!df_vec_reserve(p->mem, &p->stack, n + 1)) return df_fail_mem(p->diag, "fuser", n);
-    for (uint32_t g = n; g-- > 0;)
-        if (p->groups.at[g].n_before == 0) p->stack.at[p->stack.n++] = g;
+    for (group_id g = { 0 }; g.i < n; g.i++)
+        for (uint32_t e = group_at(p, g)->first_edge; e != DF_NONE; e = p->edges.at[e].next)
+            group_at(p, p->edges.at[e].to)->n_before++;
+    p->group_stack.n = 0;
+    if (!df_vec_reserve(p->mem, &p->group_stack, n + 1)) return df_fail_mem(p->diag, "fuser", n);
+    for (group_id g = { n }; g.i-- > 0;)
+        if (group_at(p, g)->n_before == 0) p->group_stack.at[p->group_stack.n++] = g;
     uint32_t n_done = 0;
     p->n_levels = 0;
-    while (p->stack.n > 0) {
-        const uint32_t g = p->stack.at[--p->stack.n];
-        const uint32_t level = p->groups.at[g].level + 1;
+    while (p->group_stack.n > 0) {
+        const group_id g = p->group_stack.at[--p->group_stack.n];
+        const uint32_t level = group_at(p, g)->level + 1;
         n_done++;
         if (level > p->n_levels) p->n_levels = level;
-        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next) {
-            group *const to = &p->groups.at[p->edges.at[e].to];
+        for (uint32_t e = group_at(p, g)->first_edge; e != DF_NONE; e = p->edges.at[e].next) {
+            group *const to = group_at(p, p->edges.at[e].to);
             if (to->level < level) to->level = level;
-            if (--to->n_before == 0) p->stack.at[p->stack.n++] = p->edges.at[e].to;
+            if (--to->n_before == 0) p->group_stack.at[p->group_stack.n++] = p->edges.at[e].to;
         }
     }
     if (n_done != n) return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: kernels wait for each other");
@@ -62,10 +62,10 @@ void df_fuse_tail(pass *p)
 {
     if (p->n_levels < 2 || p->st != DEFT_OK) return;
     const uint32_t last = p->n_levels - 1;
-    for (uint32_t g = 0; g < p->groups.n; g++)
-        if (p->groups.at[g].level == last && !is_little(p, &p->groups.at[g])) return;
-    for (uint32_t g = 0; g < p->groups.n; g++) {
-        group *const w = &p->groups.at[g];
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++)
+        if (group_at(p, g)->level == last && !is_little(p, group_at(p, g))) return;
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
+        group *const w = group_at(p, g);
         if (w->level != last) continue;
         df_fuse_guard(p, DF_GUARD_at_most, df_space_total(p, &w->sp), 0, DF_BLOCK);
         w->level--;
@@ -110,8 +110,8 @@ static void find_takes(pass *p, lookups *l)
 static void find_first_whole(pass *p, uint32_t *first)
 {
     for (uint32_t n = 0; n < p->t->n_nodes; n++) first[n] = DF_NONE;
-    for (uint32_t g = 0; g < p->groups.n; g++) {
-        const group *const w = &p->groups.at[g];
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
+        const group *const w = group_at(p, g);
         for (uint32_t i = 0; i < w->n_items; i++) {
             const item *const it = &w->items[i];
             if (it->kind == IT_TAKE && w->level < first[it->node] &&
@@ -144,8 +144,8 @@ deft_status df_fuse_checked(pass *p)
     if (!lookups_make(p, &l)) return df_fail_mem(p->diag, "fuser", p->t->n_nodes * sizeof *l.first);
     find_first_whole(p, l.first);
     find_takes(p, &l);
-    for (uint32_t g = 0; g < p->groups.n; g++) {
-        const group *const w = &p->groups.at[g];
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
+        const group *const w = group_at(p, g);
         if (w->kind == DF_SEG_ROUTINE && w->checks && w->level >= p->n_checked &&
             !was_looked_up(p, w, &l))
             p->n_checked = w->level + 1;

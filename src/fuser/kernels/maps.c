@@ -19,20 +19,21 @@
 
 #include <string.h>
 
-uint32_t df_map_intern(pass *p, const index_map *m)
+map_id df_map_intern(pass *p, const index_map *m)
 {
-    if (p->st != DEFT_OK) return 0;
+    if (p->st != DEFT_OK) return (map_id){ 0 };
     uint64_t h = m->linear, words[sizeof *m / 8];
     _Static_assert(sizeof *m % 8 == 0, "hashed as words");
     memcpy(words, m, sizeof *m);
     for (size_t i = 0; i < DF_LEN(words); i++) h = df_mix(h, words[i]);
-    uint32_t pos = UINT32_MAX, i;
-    while ((i = df_table_next(&p->map_index, h, &pos)) != DF_NONE)
-        if (memcmp(&p->maps.at[i], m, sizeof *m) == 0) return i;
-    i = (uint32_t)p->maps.n;
-    if (!df_vec_push(p->mem, &p->maps, *m) || !df_table_add(&p->map_index, p->mem, h, i)) {
+    uint32_t pos = UINT32_MAX;
+    map_id i;
+    while (i.i = df_table_next(&p->map_index, h, &pos), !IS_NONE(i))
+        if (memcmp(map_at(p, i), m, sizeof *m) == 0) return i;
+    i.i = (uint32_t)p->maps.n;
+    if (!df_vec_push(p->mem, &p->maps, *m) || !df_table_add(&p->map_index, p->mem, h, i.i)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof *m);
-        return 0;
+        return (map_id){ 0 };
     }
     return i;
 }
@@ -46,13 +47,13 @@ index_map df_map_blank(uint32_t rank)
     return m;
 }
 
-uint32_t df_map_zero(pass *p, uint32_t rank)
+map_id df_map_zero(pass *p, uint32_t rank)
 {
     const index_map m = df_map_blank(rank);
     return df_map_intern(p, &m);
 }
 
-uint32_t df_map_identity(pass *p, uint32_t rank)
+map_id df_map_identity(pass *p, uint32_t rank)
 {
     index_map m = df_map_blank(rank);
     for (uint32_t j = 0; j < rank; j++) {
@@ -85,7 +86,7 @@ static uint32_t n_long_axes(const pass *p, uint32_t node, uint32_t *which)
 }
 
 /* Interns linear map m on node, in the form per axis where that form can express it. */
-static uint32_t land(pass *p, const index_map *m, uint32_t node)
+static map_id land(pass *p, const index_map *m, uint32_t node)
 {
     uint32_t axis = 0, n_drivers = 0, driver = 0;
     if (n_long_axes(p, node, &axis) <= 1) {
@@ -174,7 +175,7 @@ static bool linear_slice(pass *p, uint32_t node, index_map *m)
 _Static_assert(DF_N_VIEWS == 7, "a new view needs a case in view_linear");
 
 /* df_map_view for a linear map. */
-static uint32_t view_linear(pass *p, uint32_t node, const index_map *m, bool *self)
+static map_id view_linear(pass *p, uint32_t node, const index_map *m, bool *self)
 {
     const df_node *const x = node_of(p, node);
     const uint32_t src = x->src[0].i;
@@ -196,7 +197,7 @@ static uint32_t view_linear(pass *p, uint32_t node, const index_map *m, bool *se
     }
     if (ok) return land(p, &out, src);
     *self = true;
-    return DF_NONE;
+    return NO_MAP;
 }
 
 /* ---- composition ---- */
@@ -244,10 +245,10 @@ static void view_diagonal(pass *p, uint32_t node, const index_map *m, index_map 
 
 _Static_assert(DF_N_VIEWS == 7, "a new view needs a case in df_map_view");
 
-uint32_t df_map_view(pass *p, uint32_t node, uint32_t map, bool *self)
+map_id df_map_view(pass *p, uint32_t node, map_id map, bool *self)
 {
     const df_node *const x = node_of(p, node);
-    const index_map m = p->maps.at[map];
+    const index_map m = *map_at(p, map);
     const uint32_t src = x->src[0].i, rank = node_of(p, src)->rank;
     index_map out = df_map_blank(rank);
     uint32_t at = 0;
@@ -284,7 +285,7 @@ uint32_t df_map_view(pass *p, uint32_t node, uint32_t map, bool *self)
     return df_map_intern(p, &out);
 }
 
-uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t map)
+map_id df_map_operand(pass *p, uint32_t node, uint32_t operand, map_id map)
 {
     const uint32_t rank = node_of(p, operand)->rank, lead = node_of(p, node)->rank - rank;
     bool same = lead == 0, any = false;
@@ -295,10 +296,10 @@ uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t map)
         any |= equal && c != CLS_ONE;
     }
     if (same) return map;
-    const index_map m = p->maps.at[map];
+    const index_map m = *map_at(p, map);
     if (m.linear) {
         if (!any) return df_map_zero(p, rank);
-        return same_axes(p, node, operand) ? land(p, &m, operand) : DF_NONE;
+        return same_axes(p, node, operand) ? land(p, &m, operand) : NO_MAP;
     }
     index_map out = df_map_blank(rank);
     for (uint32_t j = 0; j < rank; j++)
@@ -307,9 +308,9 @@ uint32_t df_map_operand(pass *p, uint32_t node, uint32_t operand, uint32_t map)
     return df_map_intern(p, &out);
 }
 
-uint32_t df_map_rename(pass *p, uint32_t map, const uint8_t to[MAX_LOOPS])
+map_id df_map_rename(pass *p, map_id map, const uint8_t to[MAX_LOOPS])
 {
-    index_map m = p->maps.at[map];
+    index_map m = *map_at(p, map);
     df_slot lcoef[N_DRIVERS] = { 0 };
     for (uint32_t j = 0; j < m.rank; j++)
         if (m.axis[j] != FIXED && m.axis[j] < MAX_LOOPS) m.axis[j] = (int8_t)to[m.axis[j]];
@@ -319,9 +320,9 @@ uint32_t df_map_rename(pass *p, uint32_t map, const uint8_t to[MAX_LOOPS])
     return df_map_intern(p, &m);
 }
 
-location df_map_locate(pass *p, uint32_t map, const df_slot *stride)
+location df_map_locate(pass *p, map_id map, const df_slot *stride)
 {
-    const index_map m = p->maps.at[map];
+    const index_map m = *map_at(p, map);
     location at = { .off = SLOT_ZERO };
     if (m.linear) {
         at.off = m.off[0];

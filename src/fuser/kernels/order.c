@@ -8,11 +8,11 @@
 
 /* ---- edges ---- */
 
-void df_fuse_edge(pass *p, uint32_t from, uint32_t to)
+void df_fuse_edge(pass *p, group_id from, group_id to)
 {
-    group *const g = &p->groups.at[from];
-    if (from == to || p->st != DEFT_OK) return;
-    if (g->first_edge != DF_NONE && p->edges.at[g->first_edge].to == to) return;
+    group *const g = group_at(p, from);
+    if (same_group(from, to) || p->st != DEFT_OK) return;
+    if (g->first_edge != DF_NONE && same_group(p->edges.at[g->first_edge].to, to)) return;
     const edge e = { .to = to, .next = g->first_edge };
     if (!df_vec_push(p->mem, &p->edges, e)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof e);
@@ -22,19 +22,19 @@ void df_fuse_edge(pass *p, uint32_t from, uint32_t to)
 }
 
 /* Whether there is an edge between the groups, among the `depth` latest edges of `from`. */
-static bool has_edge(const pass *p, uint32_t from, uint32_t to, uint32_t depth)
+static bool has_edge(const pass *p, group_id from, group_id to, uint32_t depth)
 {
-    for (uint32_t e = p->groups.at[from].first_edge; e != DF_NONE && depth-- > 0;
+    for (uint32_t e = group_at(p, from)->first_edge; e != DF_NONE && depth-- > 0;
          e = p->edges.at[e].next)
-        if (p->edges.at[e].to == to) return true;
+        if (same_group(p->edges.at[e].to, to)) return true;
     return false;
 }
 
 /* The searches of a pass follow a bounded number of edges together. After that the answer is always
  * true, which may cost a copy somewhere, but never gives a wrong order. */
-bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to)
+bool df_fuse_reaches(pass *p, group_id from, group_id to)
 {
-    if (from == to) return true;
+    if (same_group(from, to)) return true;
     if (has_edge(p, to, from, 8)) return false; /* there are no circles */
     if (p->search_left <= 0) return true;
     if (!p->seen || p->n_seen < p->groups.n) {
@@ -47,27 +47,28 @@ bool df_fuse_reaches(pass *p, uint32_t from, uint32_t to)
         }
     }
     uint32_t *const seen = p->seen, mark = ++p->seen_mark;
-    const size_t bottom = p->stack.n;
-    if (!df_vec_push(p->mem, &p->stack, from)) p->st = df_fail_mem(p->diag, "fuser", 4);
+    const size_t bottom = p->group_stack.n;
+    if (!df_vec_push(p->mem, &p->group_stack, from)) p->st = df_fail_mem(p->diag, "fuser", 4);
     bool found = false;
-    while (p->stack.n > bottom && !found && p->st == DEFT_OK) {
-        const uint32_t g = p->stack.at[--p->stack.n];
-        for (uint32_t e = p->groups.at[g].first_edge; e != DF_NONE; e = p->edges.at[e].next) {
-            const uint32_t next = p->edges.at[e].to;
-            if (next == to) found = true;
+    while (p->group_stack.n > bottom && !found && p->st == DEFT_OK) {
+        const group_id g = p->group_stack.at[--p->group_stack.n];
+        for (uint32_t e = group_at(p, g)->first_edge; e != DF_NONE; e = p->edges.at[e].next) {
+            const group_id next = p->edges.at[e].to;
+            if (same_group(next, to)) found = true;
             p->search_left--;
-            if (seen[next] == mark) continue;
-            seen[next] = mark;
-            if (!df_vec_push(p->mem, &p->stack, next)) p->st = df_fail_mem(p->diag, "fuser", 4);
+            if (seen[next.i] == mark) continue;
+            seen[next.i] = mark;
+            if (!df_vec_push(p->mem, &p->group_stack, next))
+                p->st = df_fail_mem(p->diag, "fuser", 4);
         }
     }
-    p->stack.n = bottom;
+    p->group_stack.n = bottom;
     return found;
 }
 
-uint32_t df_fuse_stored_under(const pass *p, uint32_t node)
+val_id df_fuse_stored_under(const pass *p, uint32_t node)
 {
-    while (p->node_val[node] == DF_NONE && class_of_op(p, node) == DF_CLASS_view)
+    while (IS_NONE(p->node_val[node]) && class_of_op(p, node) == DF_CLASS_view)
         node = node_of(p, node)->src[0].i;
     return p->node_val[node];
 }
@@ -76,70 +77,70 @@ uint32_t df_fuse_stored_under(const pass *p, uint32_t node)
  * in a place of its own has frames, which wait for the base themselves. Such an update without
  * frames replaces all elements, and may even be computed before its base. As long as places are not
  * chosen, the writers of the base always count. */
-void df_fuse_writer_edges(pass *p, uint32_t v, uint32_t to)
+void df_fuse_writer_edges(pass *p, val_id v, group_id to)
 {
     for (;;) {
-        const val *const w = &p->vals.at[v];
+        const val *const w = val_at(p, v);
         df_fuse_edge(p, w->group, to);
-        for (uint32_t f = w->frames; f != DF_NONE; f = p->groups.at[f].next_frame)
+        for (group_id f = w->frames; !IS_NONE(f); f = group_at(p, f)->next_frame)
             df_fuse_edge(p, f, to);
         if (!w->visible || node_of(p, w->node)->op != DF_OP_update) return;
-        if (w->place != DF_NONE && w->over == DF_NONE) return; /* memory of its own */
-        const uint32_t base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);
+        if (!IS_NONE(w->place) && IS_NONE(w->over)) return; /* memory of its own */
+        const val_id base = df_fuse_stored_under(p, node_of(p, w->node)->src[0].i);
         /* A chain whose links wait for each other anyway need not be walked to its end. */
-        if (base == DF_NONE) return;
-        if (!w->loose && has_edge(p, p->vals.at[base].group, w->group, 8)) return;
+        if (IS_NONE(base)) return;
+        if (!w->loose && has_edge(p, val_at(p, base)->group, w->group, 8)) return;
         v = base;
     }
 }
 
-static void add_load(pass *p, uint32_t *list, load l)
+static void add_load(pass *p, load_id *list, load l)
 {
     l.next = *list;
     if (!df_vec_push(p->mem, &p->loads, l)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof l);
         return;
     }
-    *list = (uint32_t)p->loads.n - 1;
+    *list = (load_id){ (uint32_t)p->loads.n - 1 };
 }
 
 /* Orders the load of group g before updates that are already placed over what it reads: the first
  * one, and those that run beside it. Only frames and copies are added so late, and they wait for
  * nothing that depends on such an update. */
-static void before_writers(pass *p, uint32_t g, uint32_t over_by)
+static void before_writers(pass *p, group_id g, val_id over_by)
 {
-    for (uint32_t u = over_by; u != DF_NONE; u = p->vals.at[u].over_by) {
-        if (u != over_by && p->vals.at[u].apart == 0 && !p->vals.at[u].loose) return;
-        df_fuse_edge(p, g, p->vals.at[u].group);
+    for (val_id u = over_by; !IS_NONE(u); u = val_at(p, u)->over_by) {
+        if (!same_val(u, over_by) && val_at(p, u)->apart == 0 && !val_at(p, u)->loose) return;
+        df_fuse_edge(p, g, val_at(p, u)->group);
     }
 }
 
 /* Records a load of val v, or of input node `node` when v is DF_NONE. */
-static void record_load(pass *p, load l, uint32_t v, uint32_t node)
+static void record_load(pass *p, load l, val_id v, uint32_t node)
 {
-    const uint32_t g = l.group;
-    if (v != DF_NONE) {
+    const group_id g = l.group;
+    if (!IS_NONE(v)) {
         df_fuse_writer_edges(p, v, g);
-        before_writers(p, g, p->vals.at[v].over_by);
-        add_load(p, &p->vals.at[v].readers, l);
+        before_writers(p, g, val_at(p, v)->over_by);
+        add_load(p, &val_at(p, v)->readers, l);
     } else {
         before_writers(p, g, p->in_over[node_of(p, node)->attr]);
         add_load(p, &p->in_readers[node_of(p, node)->attr], l);
     }
 }
 
-void df_fuse_record_loads(pass *p, uint32_t gi)
+void df_fuse_record_loads(pass *p, group_id gi)
 {
-    const group *const g = &p->groups.at[gi];
+    const group *const g = group_at(p, gi);
     for (uint32_t i = 0; i < g->n_items; i++) {
-        const item it = p->groups.at[gi].items[i];
+        const item it = group_at(p, gi)->items[i];
         if (it.kind == IT_LOAD || it.kind == IT_INPUT)
             record_load(p, load_of(gi, i, DF_NONE, it.map), it.val, it.node);
         if (it.kind == IT_TAKE)
             record_load(p, load_of(gi, DF_NONE, DF_NONE, it.base_map), it.val, it.base);
     }
-    for (uint32_t s = 0; s < p->groups.at[gi].n_operands; s++) {
-        const group w = p->groups.at[gi];
+    for (uint32_t s = 0; s < group_at(p, gi)->n_operands; s++) {
+        const group w = *group_at(p, gi);
         record_load(p, load_of(gi, DF_NONE, s, w.mm_map[s]), w.mm_val[s], w.mm_node[s]);
     }
 }

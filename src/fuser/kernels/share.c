@@ -18,7 +18,7 @@
 /* A bit for each loop along which the place of a head moves. */
 static uint32_t loops_of(const pass *p, const head *h)
 {
-    const index_map *const m = &p->maps.at[h->dest];
+    const index_map *const m = map_at(p, h->dest);
     uint32_t used = 0;
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED) used |= 1u << m->axis[j];
@@ -35,8 +35,8 @@ static void drop_unused_roles(pass *p, group *g)
 {
     if (g->has_red || g->has_scan) return;
     uint32_t by_some = 0, by_all = UINT32_MAX;
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next) {
-        const uint32_t used = loops_of(p, &p->heads.at[h]);
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
+        const uint32_t used = loops_of(p, head_at(p, h));
         by_some |= used;
         by_all &= used;
     }
@@ -53,22 +53,22 @@ static void drop_unused_roles(pass *p, group *g)
     for (uint32_t i = 0; i < g->n_items; i++) g->items[i].elem = false;
 }
 
-deft_status df_fuse_final_cone(pass *p, uint32_t gi)
+deft_status df_fuse_final_cone(pass *p, group_id gi)
 {
     cone *const c = &p->c;
     df_cone_begin(p, c);
-    c->sp = p->groups.at[gi].sp;
+    c->sp = group_at(p, gi)->sp;
     c->group = gi;
-    c->level = p->groups.at[gi].frame ? UINT32_MAX : p->groups.at[gi].level;
+    c->level = group_at(p, gi)->frame ? UINT32_MAX : group_at(p, gi)->level;
     c->grow = true;
-    for (uint32_t h = p->groups.at[gi].first_head; h != DF_NONE; h = p->heads.at[h].next)
-        df_cone_add_head(p, c, p->heads.at[h]);
+    for (head_id h = group_at(p, gi)->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+        df_cone_add_head(p, c, *head_at(p, h));
     deft_status st = p->st == DEFT_OK ? df_cone_run(p, c) : p->st;
     if (st != DEFT_OK) return st;
     if (c->failed)
-        return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", p->groups.at[gi].node,
+        return df_fail(p->diag, DEFT_E_INTERNAL, "fuser: %%%u: %s", group_at(p, gi)->node,
                        c->why ? c->why : "no kernel");
-    group *const g = &p->groups.at[gi];
+    group *const g = group_at(p, gi);
     const uint32_t n = (uint32_t)c->order.n;
     uint32_t *const to = df_arena_alloc(&p->tmp, (c->items.n + 1) * sizeof *to, _Alignof(uint32_t));
     g->items = df_arena_alloc(&p->tmp, (n + 1) * sizeof *g->items, _Alignof(item));
@@ -86,12 +86,12 @@ deft_status df_fuse_final_cone(pass *p, uint32_t gi)
     g->has_red = c->has_red;
     g->has_scan = c->has_scan;
     uint32_t k = 0;
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
-        p->heads.at[h].item = to[c->heads.at[k++].item];
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+        head_at(p, h)->item = to[c->heads.at[k++].item];
     g->checks = false;
     for (uint32_t i = 0; i < n; i++) g->checks |= g->items[i].kind == IT_TAKE;
     if (g->kind == DF_SEG_ROUTINE && df_op_writes_over((df_op)node_of(p, g->node)->op)) {
-        const bool first = g->mm_val[0] == DF_NONE;
+        const bool first = IS_NONE(g->mm_val[0]);
         g->checks = !first;
         p->checks_first |= first;
     }
@@ -130,7 +130,7 @@ static void tell_neighbours(pass *p, const group *g)
 
 deft_status df_fuse_final_cones(pass *p)
 {
-    for (uint32_t g = 0; g < p->groups.n; g++) {
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
         const deft_status st = df_fuse_final_cone(p, g);
         if (st != DEFT_OK) return st;
     }
@@ -139,8 +139,8 @@ deft_status df_fuse_final_cones(pass *p)
 
 void df_fuse_explain(pass *p)
 {
-    for (uint32_t g = 0; g < p->groups.n && p->lim->keep_why; g++)
-        tell_neighbours(p, &p->groups.at[g]);
+    for (group_id g = { 0 }; g.i < p->groups.n && p->lim->keep_why; g.i++)
+        tell_neighbours(p, group_at(p, g));
 }
 
 /* ---- sharing ---- */
@@ -154,7 +154,7 @@ static bool worth_storing(const pass *p, uint32_t n, uint8_t how)
     bool scalar = true;
     for (uint32_t j = 0; j < node_of(p, n)->rank; j++) scalar &= df_fuse_cls(p, n, j) == CLS_ONE;
     const float limit = scalar ? CHEAP_SCALAR : how & TWICE ? CHEAP : CHEAP_WITHIN;
-    return p->node_val[n] == DF_NONE && p->cost[n] > limit;
+    return IS_NONE(p->node_val[n]) && p->cost[n] > limit;
 }
 
 static const char *shared_why(uint8_t how)
@@ -167,20 +167,21 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
 {
     const uint32_t n_nodes = p->t->n_nodes;
     uint8_t *const how = df_arena_zalloc(&p->tmp, n_nodes + 1, 1);
-    uint32_t *const last =
-        df_arena_alloc(&p->tmp, (n_nodes + 1) * sizeof *last, _Alignof(uint32_t));
+    group_id *const last =
+        df_arena_alloc(&p->tmp, (n_nodes + 1) * sizeof *last, _Alignof(group_id));
     if (!how || !last) return df_fail_mem(p->diag, "fuser", n_nodes * sizeof *last);
     *again = false;
-    for (uint32_t g = 0; g < p->groups.n; g++)
-        for (uint32_t i = 0; i < p->groups.at[g].n_items; i++) {
-            const item *const it = &p->groups.at[g].items[i];
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++)
+        for (uint32_t i = 0; i < group_at(p, g)->n_items; i++) {
+            const item *const it = &group_at(p, g)->items[i];
             if (!computes(it)) continue;
-            if (how[it->node] & SEEN) how[it->node] |= last[it->node] == g ? WITHIN : TWICE;
+            if (how[it->node] & SEEN)
+                how[it->node] |= same_group(last[it->node], g) ? WITHIN : TWICE;
             how[it->node] |= SEEN;
             last[it->node] = g;
         }
-    for (uint32_t g = 0; g < p->groups.n; g++) {
-        const group *const w = &p->groups.at[g];
+    for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
+        const group *const w = group_at(p, g);
         for (uint32_t i = 0; i < w->n_items; i++)
             for (uint32_t s = 0; s < 3 && computes(&w->items[i]); s++) {
                 if (w->items[i].src[s] == DF_NONE) continue;
@@ -193,8 +194,8 @@ deft_status df_fuse_find_shared(pass *p, bool *again)
                 *again = true;
                 df_fuse_why(p, n, n, "stored", "%s", shared_why(how[n]));
             }
-        for (uint32_t h = w->first_head; h != DF_NONE; h = p->heads.at[h].next) {
-            const item *const it = &w->items[p->heads.at[h].item];
+        for (head_id h = w->first_head; !IS_NONE(h); h = head_at(p, h)->next) {
+            const item *const it = &w->items[head_at(p, h)->item];
             if (!computes(it) || how[it->node] == SEEN ||
                 !worth_storing(p, it->node, how[it->node]) || p->must[it->node])
                 continue;

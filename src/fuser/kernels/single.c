@@ -56,7 +56,7 @@ static bool red_merges(pass *p, const cone *c)
     for (size_t i = 0; i < c->order.n && p->st == DEFT_OK; i++) {
         const item *const it = &c->items.at[c->order.at[i]];
         const df_node *const x = node_of(p, it->node);
-        uint32_t map = it->map;
+        map_id map = it->map;
         const df_slot *s = stride;
         switch ((item_kind)it->kind) {
         case IT_MAP:
@@ -68,7 +68,7 @@ static bool red_merges(pass *p, const cone *c)
             break;
         case IT_TAKE:
             map = it->base_map;
-            if (it->val == DF_NONE)
+            if (IS_NONE(it->val))
                 s = df_fuse_input_strides(p, node_of(p, it->base)->attr);
             else
                 s = val_strides(p, it->base, stride);
@@ -82,7 +82,7 @@ static bool red_merges(pass *p, const cone *c)
         if (!merges(p, &c->sp, red, n, &at)) return false;
     }
     for (size_t h = 0; h < c->heads.n; h++) {
-        const uint32_t node = p->vals.at[c->heads.at[h].val].node;
+        const uint32_t node = val_at(p, c->heads.at[h].val)->node;
         at = df_map_locate(p, c->heads.at[h].dest, val_strides(p, node, stride));
         if (!merges(p, &c->sp, red, n, &at)) return false;
     }
@@ -103,14 +103,14 @@ bool df_fuse_red_is_fine(pass *p, const cone *c)
 
 static const char many_runs[] = "too many reductions over axes that do not merge";
 
-void df_fuse_push_val(pass *p, uint32_t v)
+void df_fuse_push_val(pass *p, val_id v)
 {
-    if (!df_vec_push(p->mem, &p->stack, v)) p->st = df_fail_mem(p->diag, "fuser", sizeof v);
+    if (!df_vec_push(p->mem, &p->val_stack, v)) p->st = df_fail_mem(p->diag, "fuser", sizeof v);
 }
 
 bool df_fuse_demand(pass *p, uint32_t node, uint32_t user, const char *why)
 {
-    if (p->node_val[node] != DF_NONE) return false;
+    if (!IS_NONE(p->node_val[node])) return false;
     p->must[node] = 1;
     df_fuse_why(p, node, user, "kept apart", "%s", why ? why : "no kernel");
     df_fuse_push_val(p, df_fuse_new_val(p, node, true));
@@ -139,8 +139,8 @@ static void demand_reductions(pass *p, uint32_t user, uint32_t own, const char *
 static void demand_unplanned(pass *p, bool *progress)
 {
     for (size_t i = 0; i < p->c.items.n; i++) {
-        const uint32_t v = p->c.items.at[i].val;
-        if (v == DF_NONE || p->vals.at[v].group != DF_NONE) continue;
+        const val_id v = p->c.items.at[i].val;
+        if (IS_NONE(v) || !IS_NONE(val_at(p, v)->group)) continue;
         df_fuse_push_val(p, v);
         *progress = true;
     }
@@ -172,13 +172,13 @@ deft_status df_fuse_run_alone(pass *p, const head *h, const space *sp, bool *pro
     *progress = false;
     df_cone_begin(p, c);
     c->sp = *sp;
-    c->group = DF_NONE;
+    c->group = NO_GROUP;
     c->level = UINT32_MAX;
     c->grow = true;
     deft_status st = df_cone_add_head(p, c, *h);
     if (st == DEFT_OK) st = df_cone_run(p, c);
     if (st != DEFT_OK) return st;
-    const uint32_t own = p->node_val[h->expr] == h->val ? h->expr : DF_NONE;
+    const uint32_t own = same_val(p->node_val[h->expr], h->val) ? h->expr : DF_NONE;
     demand_unplanned(p, progress);
     if (c->failed) {
         copy_marks(p, h->expr, own, progress);

@@ -35,7 +35,7 @@ static bool read_is_over(const pass *p, const group *g, const load *l, const hea
 {
     if (l->item == DF_NONE) return false;
     const item *const it = &g->items[l->item];
-    const index_map *const m = &p->maps.at[h->dest];
+    const index_map *const m = map_at(p, h->dest);
     bool elem = false;
     for (uint32_t j = 0; j < m->rank; j++) elem |= m->axis[j] != FIXED && g->sp.red[m->axis[j]];
     const item *const v = &g->items[h->item];
@@ -45,32 +45,33 @@ static bool read_is_over(const pass *p, const group *g, const load *l, const hea
 }
 
 /* The head of group g that writes val v, or DF_NONE. */
-static uint32_t head_index(const pass *p, uint32_t g, uint32_t v)
+static head_id head_index(const pass *p, group_id g, val_id v)
 {
-    uint32_t h = p->groups.at[g].first_head;
-    while (h != DF_NONE && p->heads.at[h].val != v) h = p->heads.at[h].next;
+    head_id h = group_at(p, g)->first_head;
+    while (!IS_NONE(h) && !same_val(head_at(p, h)->val, v)) h = head_at(p, h)->next;
     return h;
 }
 
-const head *df_hazard_head(const pass *p, uint32_t v)
+const head *df_hazard_head(const pass *p, val_id v)
 {
-    const uint32_t h = head_index(p, p->vals.at[v].group, v);
-    return h == DF_NONE ? NULL : &p->heads.at[h];
+    const head_id h = head_index(p, val_at(p, v)->group, v);
+    return IS_NONE(h) ? NULL : head_at(p, h);
 }
 
-bool df_hazard_same_element(const pass *p, const load *l, uint32_t v)
+bool df_hazard_same_element(const pass *p, const load *l, val_id v)
 {
-    const uint32_t g = p->vals.at[v].group;
+    const group_id g = val_at(p, v)->group;
     const head *const h = df_hazard_head(p, v);
-    return l->group == g && h && l->map == h->dest && read_is_over(p, &p->groups.at[g], l, h);
+    return same_group(l->group, g) && h && same_map(l->map, h->dest) &&
+           read_is_over(p, group_at(p, g), l, h);
 }
 
 /* ---- boxes ---- */
 
 /* The elements of node that a map reaches, over loops of these extents. */
-static df_box box_over(pass *p, const df_slot *extent, uint32_t map, uint32_t node)
+static df_box box_over(pass *p, const df_slot *extent, map_id map, uint32_t node)
 {
-    const index_map m = p->maps.at[map];
+    const index_map m = *map_at(p, map);
     df_box b = { .is_box = df_map_is_box(&m) && m.rank == node_of(p, node)->rank };
     for (uint32_t j = 0; j < m.rank && b.is_box; j++) {
         b.start[j] = m.off[j];
@@ -83,7 +84,7 @@ static df_box box_over(pass *p, const df_slot *extent, uint32_t map, uint32_t no
     return b;
 }
 
-df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node)
+df_box df_box_of(pass *p, const group *g, map_id map, uint32_t node)
 {
     return box_over(p, g->sp.extent, map, node);
 }
@@ -91,20 +92,20 @@ df_box df_box_of(pass *p, const group *g, uint32_t map, uint32_t node)
 /* The elements of node that load l reads. An operand of a product is read over its own axes. */
 static df_box box_of_load(pass *p, const load *l, uint32_t node)
 {
-    const group *const g = &p->groups.at[l->group];
+    const group *const g = group_at(p, l->group);
     if (l->operand == DF_NONE) return df_box_of(p, g, l->map, node);
     df_slot extent[MAX_LOOPS] = { SLOT_ZERO };
-    const df_node *const x = node_of(p, p->vals.at[g->product].node);
+    const df_node *const x = node_of(p, val_at(p, g->product)->node);
     const uint32_t src = x->src[x->n_src - g->n_operands + l->operand].i;
     for (uint32_t j = 0; j < node_of(p, src)->rank; j++) extent[j] = df_fuse_axis_extent(p, src, j);
     return box_over(p, extent, l->map, node);
 }
 
 /* The elements of its place that the group of v writes. */
-static df_box box_of_write(pass *p, uint32_t v)
+static df_box box_of_write(pass *p, val_id v)
 {
-    const val *const w = &p->vals.at[v];
-    return df_box_of(p, &p->groups.at[w->group], w->map, w->node);
+    const val *const w = val_at(p, v);
+    return df_box_of(p, group_at(p, w->group), w->map, w->node);
 }
 
 df_slot df_box_gap(pass *p, const df_box *last, const df_box *b, uint32_t axis)
@@ -139,20 +140,20 @@ static bool boxes_apart(pass *p, const df_box *a, const df_box *b, uint32_t rank
 }
 
 /* Whether load l reads no element that the group of v writes. */
-static bool reads_apart(pass *p, const load *l, uint32_t v, bool guard)
+static bool reads_apart(pass *p, const load *l, val_id v, bool guard)
 {
-    const val *const w = &p->vals.at[v];
-    if (p->groups.at[w->group].product == v) return false; /* a routine adds at any index */
+    const val *const w = val_at(p, v);
+    if (same_val(group_at(p, w->group)->product, v)) return false; /* a routine adds at any index */
     const df_box from = box_of_load(p, l, w->node), to = box_of_write(p, v);
     return boxes_apart(p, &from, &to, node_of(p, w->node)->rank, guard);
 }
 
 /* Guards that the boxes of a load and a write overlap. Where they do not, a better plan is
  * possible. */
-static void guard_overlap(pass *p, const load *l, uint32_t v)
+static void guard_overlap(pass *p, const load *l, val_id v)
 {
-    const uint32_t rank = node_of(p, p->vals.at[v].node)->rank;
-    const df_box from = box_of_load(p, l, p->vals.at[v].node), to = box_of_write(p, v);
+    const uint32_t rank = node_of(p, val_at(p, v)->node)->rank;
+    const df_box from = box_of_load(p, l, val_at(p, v)->node), to = box_of_write(p, v);
     if (!from.is_box || !to.is_box) return;
     for (uint32_t j = 0; j < 2 * rank; j++) {
         const df_slot gap = gap_either_way(p, &from, &to, rank, j);
@@ -161,7 +162,7 @@ static void guard_overlap(pass *p, const load *l, uint32_t v)
     }
 }
 
-bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node)
+bool df_map_is_full(pass *p, const group *g, map_id map, uint32_t node)
 {
     const df_box b = df_box_of(p, g, map, node);
     bool whole = b.is_box;
@@ -175,8 +176,8 @@ bool df_map_is_full(pass *p, const group *g, uint32_t map, uint32_t node)
  * group. */
 static uint32_t reader_of(const pass *p, const load *l)
 {
-    const group *const g = &p->groups.at[l->group];
-    if (l->operand != DF_NONE) return p->vals.at[g->product].node;
+    const group *const g = group_at(p, l->group);
+    if (l->operand != DF_NONE) return val_at(p, g->product)->node;
     for (uint32_t i = 0; i < g->n_items && l->item != DF_NONE; i++)
         for (uint32_t s = 0; s < 3; s++)
             if (g->items[i].src[s] == l->item) return g->items[i].node;
@@ -193,10 +194,10 @@ static const char reads_beside[] = "reads other elements of it than it writes";
 static const char reads_both[] = "reads the old contents and needs the new ones";
 
 /* Whether v may be written in spite of load l. With `act`, adds the edge or the guards for that. */
-static bool lets_write(pass *p, const load *l, uint32_t v, bool act)
+static bool lets_write(pass *p, const load *l, val_id v, bool act)
 {
-    const uint32_t writer = p->vals.at[v].group;
-    const bool own = l->group == writer;
+    const group_id writer = val_at(p, v)->group;
+    const bool own = same_group(l->group, writer);
     if (own && df_hazard_same_element(p, l, v)) return true;
     if (!own && !df_fuse_reaches(p, writer, l->group)) {
         if (act) df_fuse_edge(p, l->group, writer);
@@ -207,30 +208,31 @@ static bool lets_write(pass *p, const load *l, uint32_t v, bool act)
     /* The load may come after v and still reads the old contents. In v's list of readers it is seen
      * by updates that are written over v. */
     load late = *l;
-    late.next = p->vals.at[v].readers;
+    late.next = val_at(p, v)->readers;
     late.is_old = true;
     if (!df_vec_push(p->mem, &p->loads, late))
         p->st = df_fail_mem(p->diag, "fuser", sizeof late);
     else
-        p->vals.at[v].readers = (uint32_t)p->loads.n - 1;
+        val_at(p, v)->readers = (load_id){ (uint32_t)p->loads.n - 1 };
     return true;
 }
 
-bool df_hazard_may_order(pass *p, uint32_t list, uint32_t v, hazard *h)
+bool df_hazard_may_order(pass *p, load_id list, val_id v, hazard *h)
 {
-    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
-        const load l = p->loads.at[i];
+    for (load_id i = list; !IS_NONE(i); i = load_at(p, i)->next) {
+        const load l = *load_at(p, i);
         if (lets_write(p, &l, v, false)) continue;
-        blame(h, reader_of(p, &l), l.group == p->vals.at[v].group ? reads_beside : reads_both);
+        blame(h, reader_of(p, &l),
+              same_group(l.group, val_at(p, v)->group) ? reads_beside : reads_both);
         return false;
     }
     return p->st == DEFT_OK;
 }
 
-void df_hazard_order(pass *p, uint32_t list, uint32_t v)
+void df_hazard_order(pass *p, load_id list, val_id v)
 {
-    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
-        const load l = p->loads.at[i];
+    for (load_id i = list; !IS_NONE(i); i = load_at(p, i)->next) {
+        const load l = *load_at(p, i);
         lets_write(p, &l, v, true);
     }
 }
@@ -243,106 +245,105 @@ static bool is_after_all(const val *u)
 
 /* Calls f for each group that wrote the place of v before v, down from val `over`, until a call
  * returns false. Stops at an update that is ordered after all earlier writers. */
-static bool each_under(pass *p, uint32_t over, uint32_t v,
-                       bool (*f)(pass *p, uint32_t g, uint32_t v))
+static bool each_under(pass *p, val_id over, val_id v, bool (*f)(pass *p, group_id g, val_id v))
 {
-    for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
-        if (!f(p, p->vals.at[u].group, v)) return false;
-        for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
+    for (val_id u = over; !IS_NONE(u); u = val_at(p, u)->over) {
+        if (!f(p, val_at(p, u)->group, v)) return false;
+        for (group_id k = val_at(p, u)->frames; !IS_NONE(k); k = group_at(p, k)->next_frame)
             if (!f(p, k, v)) return false;
-        if (is_after_all(&p->vals.at[u])) break;
+        if (is_after_all(val_at(p, u))) break;
     }
     return true;
 }
 
 /* Whether group g may run before the group of v. */
-static bool comes_before(pass *p, uint32_t g, uint32_t v)
+static bool comes_before(pass *p, group_id g, val_id v)
 {
-    return !df_fuse_reaches(p, p->vals.at[v].group, g);
+    return !df_fuse_reaches(p, val_at(p, v)->group, g);
 }
 
 static const char waits[] = "is written by a kernel that waits for this one";
 
 /* Whether the parts that u and v write of one place share no element. */
-static bool writes_apart(pass *p, uint32_t u, uint32_t v, bool guard)
+static bool writes_apart(pass *p, val_id u, val_id v, bool guard)
 {
-    if (p->groups.at[p->vals.at[v].group].product == v) return false;
-    if (p->groups.at[p->vals.at[u].group].product == u || p->vals.at[u].plain) return false;
+    if (same_val(group_at(p, val_at(p, v)->group)->product, v)) return false;
+    if (same_val(group_at(p, val_at(p, u)->group)->product, u) || val_at(p, u)->plain) return false;
     const df_box a = box_of_write(p, u), b = box_of_write(p, v);
-    return boxes_apart(p, &a, &b, node_of(p, p->vals.at[v].node)->rank, guard);
+    return boxes_apart(p, &a, &b, node_of(p, val_at(p, v)->node)->rank, guard);
 }
 
 /* Whether u, an earlier writer of the place of v, can run before v or beside it. Sets *loose when
  * they run side by side. */
-static bool suits(pass *p, uint32_t u, uint32_t v, bool *loose)
+static bool suits(pass *p, val_id u, val_id v, bool *loose)
 {
-    for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
+    for (group_id k = val_at(p, u)->frames; !IS_NONE(k); k = group_at(p, k)->next_frame)
         if (!comes_before(p, k, v)) return false;
-    if (comes_before(p, p->vals.at[u].group, v)) return true;
+    if (comes_before(p, val_at(p, u)->group, v)) return true;
     /* Readers of v also read what u wrote, so u must be able to run before them. */
-    for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
-        if (!p->loads.at[l].is_old && df_fuse_reaches(p, p->loads.at[l].group, p->vals.at[u].group))
+    for (load_id l = val_at(p, v)->readers; !IS_NONE(l); l = load_at(p, l)->next)
+        if (!load_at(p, l)->is_old && df_fuse_reaches(p, load_at(p, l)->group, val_at(p, u)->group))
             return false;
     return *loose = writes_apart(p, u, v, false);
 }
 
 /* Whether being after u means being after all writers before u. */
-static bool ends_walk(pass *p, uint32_t u, uint32_t v)
+static bool ends_walk(pass *p, val_id u, val_id v)
 {
-    return is_after_all(&p->vals.at[u]) && comes_before(p, p->vals.at[u].group, v);
+    return is_after_all(val_at(p, u)) && comes_before(p, val_at(p, u)->group, v);
 }
 
 /* Orders v with the earlier writer u, as suits() found possible. */
-static void follow(pass *p, uint32_t u, uint32_t v)
+static void follow(pass *p, val_id u, val_id v)
 {
-    const uint32_t writer = p->vals.at[v].group;
-    for (uint32_t k = p->vals.at[u].frames; k != DF_NONE; k = p->groups.at[k].next_frame)
+    const group_id writer = val_at(p, v)->group;
+    for (group_id k = val_at(p, u)->frames; !IS_NONE(k); k = group_at(p, k)->next_frame)
         df_fuse_edge(p, k, writer);
-    if (comes_before(p, p->vals.at[u].group, v)) {
-        df_fuse_edge(p, p->vals.at[u].group, writer);
+    if (comes_before(p, val_at(p, u)->group, v)) {
+        df_fuse_edge(p, val_at(p, u)->group, writer);
         return;
     }
     writes_apart(p, u, v, true);
-    for (uint32_t l = p->vals.at[v].readers; l != DF_NONE; l = p->loads.at[l].next)
-        if (!p->loads.at[l].is_old) df_fuse_edge(p, p->vals.at[u].group, p->loads.at[l].group);
+    for (load_id l = val_at(p, v)->readers; !IS_NONE(l); l = load_at(p, l)->next)
+        if (!load_at(p, l)->is_old) df_fuse_edge(p, val_at(p, u)->group, load_at(p, l)->group);
 }
 
 /* Whether v can be ordered with all readers of the vals below `over`, and of the input whose memory
  * the place is. */
-static bool may_order_all(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h)
+static bool may_order_all(pass *p, val_id over, uint32_t input, val_id v, hazard *h)
 {
-    for (uint32_t u = p->vals.at[over].over; u != DF_NONE; u = p->vals.at[u].over)
-        if (!df_hazard_may_order(p, p->vals.at[u].readers, v, h)) return false;
+    for (val_id u = val_at(p, over)->over; !IS_NONE(u); u = val_at(p, u)->over)
+        if (!df_hazard_may_order(p, val_at(p, u)->readers, v, h)) return false;
     return input == DF_NONE || df_hazard_may_order(p, p->in_readers[input], v, h);
 }
 
-static void order_all(pass *p, uint32_t over, uint32_t input, uint32_t v)
+static void order_all(pass *p, val_id over, uint32_t input, val_id v)
 {
-    for (uint32_t u = p->vals.at[over].over; u != DF_NONE; u = p->vals.at[u].over)
-        df_hazard_order(p, p->vals.at[u].readers, v);
+    for (val_id u = val_at(p, over)->over; !IS_NONE(u); u = val_at(p, u)->over)
+        df_hazard_order(p, val_at(p, u)->readers, v);
     if (input != DF_NONE) df_hazard_order(p, p->in_readers[input], v);
 }
 
-bool df_hazard_after_writers(pass *p, uint32_t over, uint32_t input, uint32_t v, hazard *h)
+bool df_hazard_after_writers(pass *p, val_id over, uint32_t input, val_id v, hazard *h)
 {
     bool loose = false;
-    for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
+    for (val_id u = over; !IS_NONE(u); u = val_at(p, u)->over) {
         if (!suits(p, u, v, &loose)) {
-            blame(h, p->vals.at[u].node, waits);
+            blame(h, val_at(p, u)->node, waits);
             return false;
         }
         if (ends_walk(p, u, v)) break;
     }
     /* A loose v need not follow `over`, so it does not follow the earlier readers either. */
     if (loose && !may_order_all(p, over, input, v, h)) return false;
-    p->vals.at[v].loose = loose;
+    val_at(p, v)->loose = loose;
     return true;
 }
 
-void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v)
+void df_hazard_follow_writers(pass *p, val_id over, uint32_t input, val_id v)
 {
-    if (p->vals.at[v].loose) order_all(p, over, input, v);
-    for (uint32_t u = over; u != DF_NONE; u = p->vals.at[u].over) {
+    if (val_at(p, v)->loose) order_all(p, over, input, v);
+    for (val_id u = over; !IS_NONE(u); u = val_at(p, u)->over) {
         follow(p, u, v);
         if (ends_walk(p, u, v)) break;
     }
@@ -353,71 +354,72 @@ void df_hazard_follow_writers(pass *p, uint32_t over, uint32_t input, uint32_t v
 /* Calls f for each group that must run after the writer of v, until a call returns false. Those are
  * the readers of v and of all updates that build on v, and the groups of those updates that are
  * written over a full copy of their base (storage.c). */
-static bool each_after(pass *p, uint32_t v, bool (*f)(pass *p, uint32_t g, uint32_t what),
-                       uint32_t what)
+static bool each_after(pass *p, val_id v, bool (*f)(pass *p, group_id g, group_id what),
+                       group_id what)
 {
     uint8_t *const above = df_arena_zalloc(&p->tmp, p->vals.n + 1, 1);
     if (!above) {
         p->st = df_fail_mem(p->diag, "fuser", p->vals.n);
         return false;
     }
-    above[v] = 1;
-    for (uint32_t n = p->vals.at[v].node; n < p->t->n_nodes; n++) {
-        const uint32_t w = p->node_val[n];
-        if (w == DF_NONE || !(p->live[n] & 1)) continue;
-        if (w != v) {
+    above[v.i] = 1;
+    for (uint32_t n = val_at(p, v)->node; n < p->t->n_nodes; n++) {
+        const val_id w = p->node_val[n];
+        if (IS_NONE(w) || !(p->live[n] & 1)) continue;
+        if (!same_val(w, v)) {
             if (!df_op_writes_over((df_op)node_of(p, n)->op)) continue;
-            const uint32_t base = df_fuse_stored_under(p, node_of(p, n)->src[0].i);
-            if (base == DF_NONE || !above[base]) continue;
-            const val *const x = &p->vals.at[w];
+            const val_id base = df_fuse_stored_under(p, node_of(p, n)->src[0].i);
+            if (IS_NONE(base) || !above[base.i]) continue;
+            const val *const x = val_at(p, w);
             const bool whole =
-                p->groups.at[x->group].product == w || !df_map_is_box(&p->maps.at[x->map]);
+                same_val(group_at(p, x->group)->product, w) || !df_map_is_box(map_at(p, x->map));
             if (whole && !f(p, x->group, what)) return false;
-            above[w] = 1;
+            above[w.i] = 1;
         }
-        for (uint32_t i = p->vals.at[w].readers; i != DF_NONE; i = p->loads.at[i].next)
-            if (!f(p, p->loads.at[i].group, what)) return false;
+        for (load_id i = val_at(p, w)->readers; !IS_NONE(i); i = load_at(p, i)->next)
+            if (!f(p, load_at(p, i)->group, what)) return false;
     }
     return true;
 }
 
 /* Whether group g need not wait for group `after`. */
-static bool keeps_off(pass *p, uint32_t after, uint32_t g)
+static bool keeps_off(pass *p, group_id after, group_id g)
 {
     return !df_fuse_reaches(p, after, g);
 }
 
 /* Whether group g can run before v when v is written by a copy in a group of its own. */
-static bool stays_before(pass *p, uint32_t g, uint32_t v)
+static bool stays_before(pass *p, group_id g, val_id v)
 {
     return each_after(p, v, keeps_off, g);
 }
 
-static bool put_behind(pass *p, uint32_t after, uint32_t g)
+static bool put_behind(pass *p, group_id after, group_id g)
 {
     df_fuse_edge(p, g, after);
     return p->st == DEFT_OK;
 }
 
 /* The val that already holds what head w stores, so that a copy can read it; DF_NONE: none. */
-static uint32_t stored_value(const pass *p, const head *w)
+static val_id stored_value(const pass *p, const head *w)
 {
-    const uint32_t s = p->node_val[w->expr];
-    return s != DF_NONE && s != w->val && p->vals.at[s].group != DF_NONE ? s : DF_NONE;
+    const val_id s = p->node_val[w->expr];
+    return !IS_NONE(s) && !same_val(s, w->val) && !IS_NONE(val_at(p, s)->group) ? s : NO_VAL;
 }
 
 /* Whether staging v removes the obstacle. If not, *h may receive the reader that prevents it. */
-static bool can_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, hazard *h)
+static bool can_stage(pass *p, load_id list, val_id over, val_id v, hazard *h)
 {
-    const uint32_t writer = p->vals.at[v].group;
+    const group_id writer = val_at(p, v)->group;
     const head *const w = df_hazard_head(p, v);
-    if (!w || p->groups.at[writer].frame) return false;
+    if (!w || group_at(p, writer)->frame) return false;
     /* Already a copy of what another kernel stored. */
-    const uint32_t s = stored_value(p, w);
-    if (s != DF_NONE && p->vals.at[s].group != writer && p->groups.at[writer].n_heads == 1)
+    const val_id s = stored_value(p, w);
+    if (!IS_NONE(s) && !same_group(val_at(p, s)->group, writer) &&
+        group_at(p, writer)->n_heads == 1)
         return false;
-    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
-        const load l = p->loads.at[i];
+    for (load_id i = list; !IS_NONE(i); i = load_at(p, i)->next) {
+        const load l = *load_at(p, i);
         if (stays_before(p, l.group, v) || reads_apart(p, &l, v, false)) continue;
         *h = (hazard){ reader_of(p, &l), reads_both };
         return false;
@@ -428,11 +430,11 @@ static bool can_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, hazard 
 /* Whether staging costs less than memory of its own for the result. Staging reads and writes the
  * part once more. Memory of its own means to read and write all elements around the part. Staging
  * always pays where the alternative is to give up the memory of an input. */
-static bool pays(pass *p, uint32_t v, bool in_input)
+static bool pays(pass *p, val_id v, bool in_input)
 {
     const head *const w = df_hazard_head(p, v);
-    if (in_input || !w || !df_map_is_box(&p->maps.at[w->dest])) return true;
-    const df_slot part = df_fuse_numel(p, w->expr), all = df_fuse_numel(p, p->vals.at[v].node);
+    if (in_input || !w || !df_map_is_box(map_at(p, w->dest))) return true;
+    const df_slot part = df_fuse_numel(p, w->expr), all = df_fuse_numel(p, val_at(p, v)->node);
     const df_slot rest = df_fuse_sub(p, all, df_fuse_mul(p, part, df_fuse_const(p, 2)));
     if (p->st != DEFT_OK) return false;
     const bool is_small = p->now.at[rest] >= 0;
@@ -442,7 +444,7 @@ static bool pays(pass *p, uint32_t v, bool in_input)
     return is_small;
 }
 
-uint32_t df_space_of_node(pass *p, uint32_t node, space *sp)
+map_id df_space_of_node(pass *p, uint32_t node, space *sp)
 {
     index_map m = df_map_blank(node_of(p, node)->rank);
     memset(sp, 0, sizeof *sp);
@@ -460,79 +462,80 @@ uint32_t df_space_of_node(pass *p, uint32_t node, space *sp)
 }
 
 /* Removes the head that writes v from its group. */
-static void drop_head(pass *p, uint32_t v)
+static void drop_head(pass *p, val_id v)
 {
-    group *const g = &p->groups.at[p->vals.at[v].group];
-    uint32_t last = DF_NONE;
-    for (uint32_t *at = &g->first_head; *at != DF_NONE;) {
-        if (p->heads.at[*at].val == v) {
-            *at = p->heads.at[*at].next;
+    group *const g = group_at(p, val_at(p, v)->group);
+    head_id last = NO_HEAD;
+    for (head_id *at = &g->first_head; !IS_NONE(*at);) {
+        if (same_val(head_at(p, *at)->val, v)) {
+            *at = head_at(p, *at)->next;
             g->n_heads--;
             continue;
         }
         last = *at;
-        at = &p->heads.at[*at].next;
+        at = &head_at(p, *at)->next;
     }
     g->last_head = last;
 }
 
 /* Makes the head that writes v store into a temporary instead. Returns the val of the temporary, or
  * DF_NONE when memory runs out. */
-static uint32_t head_to_temporary(pass *p, uint32_t v)
+static val_id head_to_temporary(pass *p, val_id v)
 {
-    const uint32_t i = head_index(p, p->vals.at[v].group, v), node = p->heads.at[i].expr;
-    const uint32_t s = df_fuse_new_val(p, node, false);
-    const uint32_t q = df_fuse_new_place(p, STORAGE_TEMP, 0, node);
-    if (p->st != DEFT_OK) return DF_NONE;
-    head *const w = &p->heads.at[i];
+    const head_id i = head_index(p, val_at(p, v)->group, v);
+    const uint32_t node = head_at(p, i)->expr;
+    const val_id s = df_fuse_new_val(p, node, false);
+    const place_id q = df_fuse_new_place(p, STORAGE_TEMP, 0, node);
+    if (p->st != DEFT_OK) return NO_VAL;
+    head *const w = head_at(p, i);
     w->val = s;
     w->dest = w->map;
-    p->vals.at[s].group = p->vals.at[v].group;
-    p->vals.at[s].map = w->map;
-    p->vals.at[s].place = q;
+    val_at(p, s)->group = val_at(p, v)->group;
+    val_at(p, s)->map = w->map;
+    val_at(p, s)->place = q;
     return s;
 }
 
 /* Makes v be written by a copy, in a group of its own, of what its head computes. */
-static deft_status stage(pass *p, uint32_t v)
+static deft_status stage(pass *p, val_id v)
 {
     const head w = *df_hazard_head(p, v);
-    uint32_t s = stored_value(p, &w);
-    if (s == DF_NONE)
+    val_id s = stored_value(p, &w);
+    if (IS_NONE(s))
         s = head_to_temporary(p, v);
     else
         drop_head(p, v);
-    const uint32_t gi = df_fuse_new_group(p, DF_SEG_KERNEL, p->vals.at[v].node);
+    const group_id gi = df_fuse_new_group(p, DF_SEG_KERNEL, val_at(p, v)->node);
     if (p->st != DEFT_OK) return p->st;
     head h = { .expr = w.expr, .val = v };
     space sp;
     h.map = df_space_of_node(p, w.expr, &sp);
-    deft_status st = df_fuse_update_dest(p, p->vals.at[v].node, h.map, &h.dest);
+    deft_status st = df_fuse_update_dest(p, val_at(p, v)->node, h.map, &h.dest);
     if (st != DEFT_OK) return st;
-    p->groups.at[gi].sp = sp;
-    p->groups.at[gi].frame = true;
+    group_at(p, gi)->sp = sp;
+    group_at(p, gi)->frame = true;
     df_fuse_append_head(p, gi, h);
-    p->vals.at[v].group = gi;
-    p->vals.at[v].map = h.dest;
+    val_at(p, v)->group = gi;
+    val_at(p, v)->map = h.dest;
     /* The copy must read s, even if another val is the visible one of that node. */
-    const uint32_t shown = p->node_val[w.expr];
+    const val_id shown = p->node_val[w.expr];
     p->node_val[w.expr] = s;
     st = df_fuse_final_cone(p, gi);
     p->node_val[w.expr] = shown;
     if (st != DEFT_OK) return st;
     df_fuse_record_loads(p, gi);
     each_after(p, v, put_behind, gi);
-    p->vals.at[v].staged = true;
+    val_at(p, v)->staged = true;
     p->plan->n_staged++;
     return p->st;
 }
 
-bool df_hazard_stage(pass *p, uint32_t list, uint32_t over, uint32_t v, bool in_input, hazard *h)
+bool df_hazard_stage(pass *p, load_id list, val_id over, val_id v, bool in_input, hazard *h)
 {
     if (!h->why || p->st != DEFT_OK) return false;
     if (!can_stage(p, list, over, v, h) || !pays(p, v, in_input)) return false;
-    for (uint32_t i = list; i != DF_NONE; i = p->loads.at[i].next) {
-        const load l = p->loads.at[i];
+    for (load_id i = list; !IS_NONE(i); i = load_at(p, i)->next) {
+        const load l = *load_at(p, i);
         if (lets_write(p, &l, v, false)) continue;
         guard_overlap(p, &l, v);
         break;

@@ -48,48 +48,48 @@ static void find_peak(keeper *k)
 
 /* ---- trying copies ---- */
 
-static bool is_repeatable(const keeper *k, uint32_t gi)
+static bool is_repeatable(const keeper *k, group_id gi)
 {
     const pass *const p = k->p;
-    const group *const g = &p->groups.at[gi];
+    const group *const g = group_at(p, gi);
     if (g->kind == DF_SEG_ROUTINE || g->dead || g->frame || g->after || g->checks) return false;
     if (g->n_heads > MAX_MADE) return false;
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
-        if (!p->vals.at[p->heads.at[h].val].plain) return false;
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+        if (!val_at(p, head_at(p, h)->val)->plain) return false;
     return true;
 }
 
-static double work_of(keeper *k, uint32_t gi, bool epilogue)
+static double work_of(keeper *k, group_id gi, bool epilogue)
 {
     pass *const p = k->p;
-    const df_slot total = df_space_total(p, &p->groups.at[gi].sp); /* may move p->now */
-    const group *const g = &p->groups.at[gi];
+    const df_slot total = df_space_total(p, &group_at(p, gi)->sp); /* may move p->now */
+    const group *const g = group_at(p, gi);
     double work = (double)p->now.at[total] * (g->n_items * NS_PER_ITEM + NS_PER_BYTE);
-    for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
-        work += (double)k->bytes.at[p->vals.at[p->heads.at[h].val].place] * NS_PER_BYTE;
-    if (g->product == DF_NONE || epilogue) return work + 1;
-    const uint32_t n = p->vals.at[g->product].node, a = node_of(p, n)->src[0].i;
+    for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+        work += (double)k->bytes.at[val_at(p, head_at(p, h)->val)->place.i] * NS_PER_BYTE;
+    if (IS_NONE(g->product) || epilogue) return work + 1;
+    const uint32_t n = val_at(p, g->product)->node, a = node_of(p, n)->src[0].i;
     const df_slot depth = df_fuse_axis_extent(p, a, node_of(p, a)->rank - 1u);
     const df_slot numel = df_fuse_numel(p, n);
     return work + (double)p->now.at[numel] * (double)p->now.at[depth] * NS_PER_FMA;
 }
 
-static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth);
+static bool try_copy(keeper *k, group_id gi, uint32_t level, bool epilogue, uint32_t depth);
 
 /* The copy of a group that is being tried; NULL: none. */
-static copy *tried(keeper *k, uint32_t gi)
+static copy *tried(keeper *k, group_id gi)
 {
     for (uint32_t i = 0; i < k->n_copies; i++)
-        if (k->copies[i].group == gi) return &k->copies[i];
+        if (same_group(k->copies[i].group, gi)) return &k->copies[i];
     return NULL;
 }
 
 /* Whether a copy that is being tried computes val v before launch `level`. If so, notes that
  * another copy reads v in that launch. The copy of an epilogue computes no product. */
-static bool read_tried(keeper *k, uint32_t v, uint32_t level)
+static bool read_tried(keeper *k, val_id v, uint32_t level)
 {
-    copy *const c = tried(k, k->p->vals.at[v].group);
-    const bool product = k->p->groups.at[k->p->vals.at[v].group].product == v;
+    copy *const c = tried(k, val_at(k->p, v)->group);
+    const bool product = same_val(group_at(k->p, val_at(k->p, v)->group)->product, v);
     if (!c || c->level >= level || (product && c->epilogue)) return false;
     if (c->until < level) c->until = level;
     c->stored |= product;
@@ -98,21 +98,21 @@ static bool read_tried(keeper *k, uint32_t v, uint32_t level)
 
 /* Whether v is computed by the epilogue of a product that is stored. Then the epilogue can be
  * computed again by itself. */
-static bool by_epilogue(const pass *p, uint32_t v)
+static bool by_epilogue(const pass *p, val_id v)
 {
-    const group *const g = &p->groups.at[p->vals.at[v].group];
-    return g->kind == DF_SEG_MATMUL && g->product != v &&
-           !p->places.at[p->vals.at[g->product].place].unused;
+    const group *const g = group_at(p, val_at(p, v)->group);
+    return g->kind == DF_SEG_MATMUL && !same_val(g->product, v) &&
+           !place_at(p, val_at(p, g->product)->place)->unused;
 }
 
 /* Tries to compute val v again before launch `level`, where a copy needs it. Undoes a failed try.
  */
-static bool again_too(keeper *k, uint32_t v, uint32_t level, uint32_t depth)
+static bool again_too(keeper *k, val_id v, uint32_t level, uint32_t depth)
 {
     const uint32_t n_copies = k->n_copies, n_stretches = k->n_stretches;
     const double work = k->work;
     if (depth >= MAX_DEPTH || level <= k->peak + 1 || !df_keep_is_alone(k->p, v)) return false;
-    if (try_copy(k, k->p->vals.at[v].group, level - 1, by_epilogue(k->p, v), depth + 1))
+    if (try_copy(k, val_at(k->p, v)->group, level - 1, by_epilogue(k->p, v), depth + 1))
         return read_tried(k, v, level);
     k->n_copies = n_copies;
     k->n_stretches = n_stretches;
@@ -122,18 +122,19 @@ static bool again_too(keeper *k, uint32_t v, uint32_t level, uint32_t depth)
 
 /* Makes val u readable in launch `level`: as it is, by a copy, or by a longer live range. Returns
  * false when that is impossible. */
-static bool have(keeper *k, uint32_t u, uint32_t level, uint32_t depth)
+static bool have(keeper *k, val_id u, uint32_t level, uint32_t depth)
 {
     const pass *const p = k->p;
-    if (p->vals.at[u].over_by != DF_NONE) return false;
-    const uint32_t v = df_keep_version_at(k, u, level), q = p->vals.at[v].place;
-    const storage *const w = &p->places.at[q];
+    if (!IS_NONE(val_at(p, u)->over_by)) return false;
+    const val_id v = df_keep_version_at(k, u, level);
+    const place_id q = val_at(p, v)->place;
+    const storage *const w = place_at(p, q);
     if (w->kind == STORAGE_INTO) return false;
     if (w->kind == STORAGE_ROOT || w->last >= level) return true;
     if (read_tried(k, v, level)) return true;
     if (w->last < k->peak && again_too(k, v, level, depth)) return true;
     for (uint32_t i = 0; i < k->n_stretches; i++)
-        if (k->stretches[i].place == q) {
+        if (same_place(k->stretches[i].place, q)) {
             if (k->stretches[i].to < level) k->stretches[i].to = level;
             return true;
         }
@@ -149,33 +150,33 @@ static bool have_input(const keeper *k, uint32_t node, uint32_t level)
 }
 
 /* Makes all that a copy of group gi reads readable in launch `level`. */
-static bool have_all(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth)
+static bool have_all(keeper *k, group_id gi, uint32_t level, bool epilogue, uint32_t depth)
 {
     const pass *const p = k->p;
-    const group *const g = &p->groups.at[gi];
+    const group *const g = group_at(p, gi);
     for (uint32_t i = 0; i < g->n_items; i++) {
         const item *const it = &g->items[i];
         const bool loads = it->kind == IT_LOAD || it->kind == IT_TAKE;
         if (it->kind == IT_INPUT && !have_input(k, it->node, level)) return false;
-        if (it->kind == IT_TAKE && it->val == DF_NONE && !have_input(k, it->base, level))
+        if (it->kind == IT_TAKE && IS_NONE(it->val) && !have_input(k, it->base, level))
             return false;
-        if (loads && it->val != DF_NONE && !have(k, it->val, level, depth)) return false;
+        if (loads && !IS_NONE(it->val) && !have(k, it->val, level, depth)) return false;
     }
     if (epilogue) return have(k, g->product, level, depth);
     for (uint32_t s = 0; s < g->n_operands; s++)
-        if (g->mm_val[s] == DF_NONE ? !have_input(k, g->mm_node[s], level)
-                                    : !have(k, g->mm_val[s], level, depth))
+        if (IS_NONE(g->mm_val[s]) ? !have_input(k, g->mm_node[s], level)
+                                  : !have(k, g->mm_val[s], level, depth))
             return false;
     return true;
 }
 
 /* Tries a copy of group gi in launch `level`. Returns false when there can be no such copy. */
-static bool try_copy(keeper *k, uint32_t gi, uint32_t level, bool epilogue, uint32_t depth)
+static bool try_copy(keeper *k, group_id gi, uint32_t level, bool epilogue, uint32_t depth)
 {
     const copy *const known = tried(k, gi);
     if (known) return known->level == level && known->epilogue == epilogue;
     if (k->n_copies == MAX_COPIES || !is_repeatable(k, gi)) return false;
-    if (k->p->groups.at[gi].kind == DF_SEG_MATMUL && !epilogue && !k->dear) return false;
+    if (group_at(k->p, gi)->kind == DF_SEG_MATMUL && !epilogue && !k->dear) return false;
     k->copies[k->n_copies++] = (copy){ gi, level, level, epilogue, false };
     k->work += work_of(k, gi, epilogue);
     return have_all(k, gi, level, epilogue, depth);
@@ -194,11 +195,11 @@ static void put_range(keeper *k, uint32_t from, uint32_t to, int64_t bytes)
 }
 
 /* Adds the ranges of a copied val: v dies earlier, and its copy is live from launch c->level on. */
-static void put_val(keeper *k, const copy *c, uint32_t v, bool stays_in_tile)
+static void put_val(keeper *k, const copy *c, val_id v, bool stays_in_tile)
 {
     const pass *const p = k->p;
-    const storage *const w = &p->places.at[p->vals.at[v].place];
-    const int64_t bytes = df_keep_rounded(k->bytes.at[p->vals.at[v].place]);
+    const storage *const w = place_at(p, val_at(p, v)->place);
+    const int64_t bytes = df_keep_rounded(k->bytes.at[val_at(p, v)->place.i]);
     const readers r = df_keep_readers_of(p, v, c->level);
     uint32_t until = c->until;
     if (df_keep_is_alone(p, v) && r.first != DF_NONE) {
@@ -216,15 +217,16 @@ static void put_ranges(keeper *k)
     k->n_ranges = 0;
     for (uint32_t i = 0; i < k->n_copies; i++) {
         const copy *const c = &k->copies[i];
-        const group *const g = &p->groups.at[c->group];
-        for (uint32_t h = g->first_head; h != DF_NONE; h = p->heads.at[h].next)
-            put_val(k, c, p->heads.at[h].val, false);
-        if (g->product != DF_NONE && !c->epilogue)
-            put_val(k, c, g->product, g->first_head != DF_NONE && !c->stored);
+        const group *const g = group_at(p, c->group);
+        for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
+            put_val(k, c, head_at(p, h)->val, false);
+        if (!IS_NONE(g->product) && !c->epilogue)
+            put_val(k, c, g->product, !IS_NONE(g->first_head) && !c->stored);
     }
     for (uint32_t i = 0; i < k->n_stretches; i++) {
-        const uint32_t q = k->stretches[i].place;
-        put_range(k, df_keep_free_from(p, q), k->stretches[i].to, df_keep_rounded(k->bytes.at[q]));
+        const place_id q = k->stretches[i].place;
+        put_range(k, df_keep_free_from(p, q), k->stretches[i].to,
+                  df_keep_rounded(k->bytes.at[q.i]));
     }
 }
 
@@ -250,7 +252,7 @@ static bool is_lower(keeper *k)
 
 /* Tries to compute v again after the peak. Returns the bytes freed at the peak per work, or 0 when
  * that is impossible or frees nothing. */
-static double try_val(keeper *k, uint32_t v)
+static double try_val(keeper *k, val_id v)
 {
     const pass *const p = k->p;
     const readers r = df_keep_readers_of(p, v, k->peak);
@@ -259,7 +261,7 @@ static double try_val(keeper *k, uint32_t v)
     k->work = 0;
     k->full = false;
     if (r.early >= k->peak || r.first == DF_NONE || r.first < k->peak + 2) return 0;
-    if (!try_copy(k, p->vals.at[v].group, r.first - 1, by_epilogue(p, v), 0)) return 0;
+    if (!try_copy(k, val_at(p, v)->group, r.first - 1, by_epilogue(p, v), 0)) return 0;
     put_ranges(k);
     for (uint32_t i = 0; i < k->n_ranges; i++)
         if (k->ranges[i].from <= k->peak && k->peak <= k->ranges[i].to) freed -= k->ranges[i].bytes;
@@ -272,9 +274,9 @@ static deft_status find_candidates(keeper *k)
 {
     pass *const p = k->p;
     k->at_peak.n = 0;
-    for (uint32_t v = 0; v < p->vals.n; v++) {
-        const uint32_t q = p->vals.at[v].place;
-        const storage *const w = &p->places.at[q];
+    for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
+        const place_id q = val_at(p, v)->place;
+        const storage *const w = place_at(p, q);
         if (!df_keep_is_alone(p, v) || !df_keep_is_temporary(p, q) || w->first >= k->peak ||
             w->last <= k->peak)
             continue;
@@ -323,8 +325,8 @@ static void until_when(keeper *k)
     const pass *const p = k->p;
     uint32_t all = UINT32_MAX;
     for (uint32_t i = 0; i < p->t->n_inputs; i++) k->until[i] = UINT32_MAX;
-    for (uint32_t v = 0; v < p->vals.n; v++) {
-        const storage *const w = &p->places.at[p->vals.at[v].place];
+    for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
+        const storage *const w = place_at(p, val_at(p, v)->place);
         if (w->kind == STORAGE_INTO && w->first < all) all = w->first;
         if (w->kind == STORAGE_ROOT && w->donor != DF_NONE && w->first < k->until[w->donor])
             k->until[w->donor] = w->first;
@@ -343,7 +345,7 @@ static deft_status begin(keeper *k)
     if (!k->live || !k->until) TRY(df_keep_no_memory(p));
     df_fuse_find_unused(p);
     TRY(df_keep_follow(k));
-    for (uint32_t q = 0; q < p->places.n; q++) df_keep_count_place(k, q, 1);
+    for (place_id q = { 0 }; q.i < p->places.n; q.i++) df_keep_count_place(k, q, 1);
     until_when(k);
 done:
     return st;
@@ -356,10 +358,10 @@ static deft_status arena_bytes(keeper *k, int64_t *out)
     uint32_t n = 0, n_regions;
     df_life *const life = df_mem_alloc(p->mem, (p->places.n + 1) * sizeof *life);
     if (!life) return df_keep_no_memory(p);
-    for (uint32_t q = 0; q < p->places.n; q++) {
-        const storage *const w = &p->places.at[q];
+    for (place_id q = { 0 }; q.i < p->places.n; q.i++) {
+        const storage *const w = place_at(p, q);
         if (df_keep_is_temporary(p, q))
-            life[n++] = (df_life){ k->bytes.at[q], w->first, w->last, q, 0 };
+            life[n++] = (df_life){ k->bytes.at[q.i], w->first, w->last, q.i, 0 };
     }
     const deft_status st = df_fuse_pack(p, life, n, &n_regions, out);
     df_mem_free(p->mem, life, (p->places.n + 1) * sizeof *life);
@@ -370,21 +372,21 @@ static deft_status arena_bytes(keeper *k, int64_t *out)
 static deft_status too_much(keeper *k, int64_t lowest)
 {
     const pass *const p = k->p;
-    uint32_t largest = DF_NONE;
-    for (uint32_t q = 0; q < p->places.n; q++) {
-        const storage *const w = &p->places.at[q];
+    place_id largest = NO_PLACE;
+    for (place_id q = { 0 }; q.i < p->places.n; q.i++) {
+        const storage *const w = place_at(p, q);
         if (!df_keep_is_temporary(p, q) || w->first > k->peak || w->last < k->peak) continue;
-        if (largest == DF_NONE || k->bytes.at[q] > k->bytes.at[largest]) largest = q;
+        if (IS_NONE(largest) || k->bytes.at[q.i] > k->bytes.at[largest.i]) largest = q;
     }
     df_str s;
     df_str_init(&s, p->mem);
-    if (largest != DF_NONE) df_trace_print_node(&s, p->t, p->places.at[largest].node);
+    if (!IS_NONE(largest)) df_trace_print_node(&s, p->t, place_at(p, largest)->node);
     const deft_status st = df_fail(
         p->diag, DEFT_E_MEMORY,
         "at most %llu bytes of temporaries are allowed, and with all computed again that helps it "
         "is %lld; the largest is of %lld bytes: %s",
         (unsigned long long)p->t->max_temporary_bytes, (long long)df_buffer_bytes(lowest),
-        largest == DF_NONE ? 0LL : (long long)k->bytes.at[largest], s.ok && s.at ? s.at : "");
+        IS_NONE(largest) ? 0LL : (long long)k->bytes.at[largest.i], s.ok && s.at ? s.at : "");
     df_str_finish(&s);
     return st;
 }
@@ -397,11 +399,12 @@ static deft_status tell_kept(keeper *k)
     find_peak(k);
     const deft_status st = find_candidates(k);
     for (size_t i = 0; i < k->at_peak.n && st == DEFT_OK; i++) {
-        const uint32_t v = k->at_peak.at[i].val, node = p->vals.at[v].node;
+        const val_id v = k->at_peak.at[i].val;
+        const uint32_t node = val_at(p, v)->node;
         df_fuse_why(p, node, node, "kept",
                     "%lld bytes live across launch %u: others are cheaper to have again, or they "
                     "fit",
-                    (long long)k->bytes.at[p->vals.at[v].place], k->peak);
+                    (long long)k->bytes.at[val_at(p, v)->place.i], k->peak);
     }
     return st == DEFT_OK ? p->st : st;
 }

@@ -20,15 +20,17 @@
 
 /* A copy of a group that is being tried. */
 typedef struct copy {
-    uint32_t group, level; /* level: the launch of the copy */
-    uint32_t until;        /* the last launch at which another copy reads its values */
-    bool epilogue;         /* only the epilogue of a product is computed again, not the product */
-    bool stored;           /* another copy reads its product, which then cannot stay in tiles */
+    group_id group;
+    uint32_t level; /* the launch of the copy */
+    uint32_t until; /* the last launch at which another copy reads its values */
+    bool epilogue;  /* only the epilogue of a product is computed again, not the product */
+    bool stored;    /* another copy reads its product, which then cannot stay in tiles */
 } copy;
 
 /* A place whose live range would grow: up to launch `to`. */
 typedef struct stretch {
-    uint32_t place, to;
+    place_id place;
+    uint32_t to;
 } stretch;
 
 /* A change of the live bytes at the launches from .. to. */
@@ -38,17 +40,17 @@ typedef struct range {
 } range;
 
 typedef struct candidate {
-    uint32_t val;
+    val_id val;
     double score; /* bytes freed at the peak per estimated nanosecond of work; 0: of no use */
 } candidate;
 
 typedef struct keeper {
     pass *p;
-    int64_t *live;          /* per launch: bytes of live temporaries */
-    uint32_t peak;          /* the launch with the most live bytes */
-    DF_VEC(uint32_t) newer; /* per val: its copy with the next later launch, or DF_NONE */
-    DF_VEC(int64_t) bytes;  /* per place, not rounded */
-    uint32_t *until;        /* per input: the first launch that writes its memory */
+    int64_t *live;         /* per launch: bytes of live temporaries */
+    uint32_t peak;         /* the launch with the most live bytes */
+    DF_VEC(val_id) newer;  /* per val: its copy with the next later launch, or DF_NONE */
+    DF_VEC(int64_t) bytes; /* per place, not rounded */
+    uint32_t *until;       /* per input: the first launch that writes its memory */
     DF_VEC(candidate) at_peak;
     bool dear; /* products may be computed again, too */
     /* What is being tried: */
@@ -82,40 +84,40 @@ DF_INLINE int64_t df_keep_rounded(int64_t bytes)
 }
 
 /* The launch that writes val v. */
-DF_INLINE uint32_t df_keep_level_of(const pass *p, uint32_t v)
+DF_INLINE uint32_t df_keep_level_of(const pass *p, val_id v)
 {
-    return p->groups.at[p->vals.at[v].group].level;
+    return group_at(p, val_at(p, v)->group)->level;
 }
 
 /* Whether place q takes memory of the arena. */
-DF_INLINE bool df_keep_is_temporary(const pass *p, uint32_t q)
+DF_INLINE bool df_keep_is_temporary(const pass *p, place_id q)
 {
-    const storage *const w = &p->places.at[q];
+    const storage *const w = place_at(p, q);
     return w->kind == STORAGE_TEMP && !w->unused && w->first <= w->last;
 }
 
 /* The first launch at which place q would take additional memory if a later reader were added. That
  * is the launch after its live range. A product that stays in tiles takes no memory so far. Its
  * first reader makes it stored, from the launch that computes it on. */
-DF_INLINE uint32_t df_keep_free_from(const pass *p, uint32_t q)
+DF_INLINE uint32_t df_keep_free_from(const pass *p, place_id q)
 {
-    const storage *const w = &p->places.at[q];
+    const storage *const w = place_at(p, q);
     return w->unused ? w->first : w->last + 1;
 }
 
 /* Whether val v has a temporary of its own, and one group writes all of it. */
-DF_INLINE bool df_keep_is_alone(const pass *p, uint32_t v)
+DF_INLINE bool df_keep_is_alone(const pass *p, val_id v)
 {
-    const val *const w = &p->vals.at[v];
-    return w->plain && w->over == DF_NONE && w->over_by == DF_NONE && w->frames == DF_NONE &&
-           w->root == DF_NONE && p->places.at[w->place].kind == STORAGE_TEMP;
+    const val *const w = val_at(p, v);
+    return w->plain && IS_NONE(w->over) && IS_NONE(w->over_by) && IS_NONE(w->frames) &&
+           w->root == DF_NONE && place_at(p, w->place)->kind == STORAGE_TEMP;
 }
 
 /* The latest copy of v, or v itself, that is computed before launch `level`. */
-DF_INLINE uint32_t df_keep_version_at(const keeper *k, uint32_t v, uint32_t level)
+DF_INLINE val_id df_keep_version_at(const keeper *k, val_id v, uint32_t level)
 {
-    for (uint32_t n = k->newer.at[v]; n != DF_NONE && df_keep_level_of(k->p, n) < level;
-         n = k->newer.at[n])
+    for (val_id n = k->newer.at[v.i]; !IS_NONE(n) && df_keep_level_of(k->p, n) < level;
+         n = k->newer.at[n.i])
         v = n;
     return v;
 }
@@ -126,16 +128,16 @@ DF_INLINE uint32_t df_keep_version_at(const keeper *k, uint32_t v, uint32_t leve
 void df_keep_add_live(keeper *k, uint32_t from, uint32_t to, int64_t bytes);
 /* Adds (sign 1) or subtracts (sign -1) the bytes of place q over its live range. Places that are no
  * temporaries count nothing. */
-void df_keep_count_place(keeper *k, uint32_t q, int sign);
+void df_keep_count_place(keeper *k, place_id q, int sign);
 /* Appends rows for the vals and places that were added since the last call. Returns DEFT_E_MEMORY
  * when memory runs out. */
 deft_status df_keep_follow(keeper *k);
 /* The launches that read val v, up to `launch` and after it. */
-readers df_keep_readers_of(const pass *p, uint32_t v, uint32_t launch);
+readers df_keep_readers_of(const pass *p, val_id v, uint32_t launch);
 
 /* ---- rematerialize.c ---- */
 
 /* Adds the copies that are being tried, k->copies, to the plan. They make a copy of val v. */
-deft_status df_keep_do_copies(keeper *k, uint32_t v);
+deft_status df_keep_do_copies(keeper *k, val_id v);
 
 #endif

@@ -13,9 +13,9 @@ static uint32_t add_buf(pass *p, df_plan_buf b)
     return p->st == DEFT_OK ? (uint32_t)p->bufs.n - 1 : 0;
 }
 
-uint32_t df_fuse_place_buf(pass *p, uint32_t at)
+uint32_t df_fuse_place_buf(pass *p, place_id at)
 {
-    storage *const q = &p->places.at[at];
+    storage *const q = place_at(p, at);
     if (q->buf != DF_NONE) return q->buf;
     const uint32_t kind = q->kind == STORAGE_ROOT   ? DF_BUF_ROOT
                           : q->kind == STORAGE_INTO ? DF_BUF_INTO
@@ -53,18 +53,18 @@ static void lives_at(storage *q, uint32_t launch)
 
 static void live_ranges(pass *p)
 {
-    for (uint32_t i = 0; i < p->places.n; i++) {
-        p->places.at[i].first = UINT32_MAX;
-        p->places.at[i].last = 0;
+    for (place_id i = { 0 }; i.i < p->places.n; i.i++) {
+        place_at(p, i)->first = UINT32_MAX;
+        place_at(p, i)->last = 0;
     }
-    for (uint32_t v = 0; v < p->vals.n; v++) {
-        const val *const w = &p->vals.at[v];
-        storage *const q = &p->places.at[w->place];
-        lives_at(q, p->groups.at[w->group].level);
-        for (uint32_t f = w->frames; f != DF_NONE; f = p->groups.at[f].next_frame)
-            lives_at(q, p->groups.at[f].level);
-        for (uint32_t l = w->readers; l != DF_NONE; l = p->loads.at[l].next)
-            lives_at(q, p->groups.at[p->loads.at[l].group].level);
+    for (val_id v = { 0 }; v.i < p->vals.n; v.i++) {
+        const val *const w = val_at(p, v);
+        storage *const q = place_at(p, w->place);
+        lives_at(q, group_at(p, w->group)->level);
+        for (group_id f = w->frames; !IS_NONE(f); f = group_at(p, f)->next_frame)
+            lives_at(q, group_at(p, f)->level);
+        for (load_id l = w->readers; !IS_NONE(l); l = load_at(p, l)->next)
+            lives_at(q, group_at(p, load_at(p, l)->group)->level);
     }
 }
 
