@@ -48,8 +48,10 @@
 #define N_DRIVERS (MAX_LOOPS + 1)
 #define FIXED (-1) /* an axis without a driver: its index is always its offset */
 
-enum { SLOT_ZERO = 0, SLOT_ONE = 1 }; /* the first two slots of every plan: the numbers 0 and 1 */
-enum { CLS_ONE = 0 };                 /* the class of axes whose extent is 1 by construction */
+/* The first two slots of every plan are the numbers 0 and 1. */
+#define SLOT_ZERO ((df_slot){ 0 })
+#define SLOT_ONE ((df_slot){ 1 })
+enum { CLS_ONE = 0 }; /* the class of axes whose extent is 1 by construction */
 
 /* ---- hash index: from a hash to the numbers stored under it ---- */
 
@@ -425,8 +427,15 @@ df_slot df_fuse_mul(pass *p, df_slot a, df_slot b);
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b);
 /* a, rounded up to a multiple of unit. */
 df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit);
-/* Adds a guard. Does nothing when an equal guard exists. */
-void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want);
+/* Adds a guard. Does nothing when an equal guard exists. The three functions after this one make
+ * the guard, and assert that the kind fits their arguments. */
+void df_fuse_guard(pass *p, df_guard g);
+/* A guard of two slots: equal, same_place. */
+void df_fuse_guard_slots(pass *p, df_guard_kind kind, df_slot a, df_slot b);
+/* A guard of one slot and a number: is_const, at_least, at_most. */
+void df_fuse_guard_slot(pass *p, df_guard_kind kind, df_slot a, int64_t want);
+/* A guard of an input. `other` is an axis (unit), another input (disjoint), or 0. */
+void df_fuse_guard_input(pass *p, df_guard_kind kind, uint32_t input, uint32_t other, int64_t want);
 /* Notes why nodes a and b were fused or not; a == b notes a decision on a alone. `what` is static.
  * A different `what` on the same pair replaces the note; the same `what` keeps the first reason.
  * Does nothing unless the limits ask for reasons (keep_why). */
@@ -440,7 +449,7 @@ const char *df_fuse_name(const pass *p, uint32_t node);
 /* Moves slots, guards and reasons of a plan that was made for a part of p->t into p. The plan must
  * have been translated to nodes and inputs of p->t. *slot0 is where its first slot is among the
  * slots of p. */
-deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0);
+deft_status df_fuse_splice(pass *p, df_plan *plan, uint32_t *slot0);
 
 /* Bytes that are live while part i of plan runs, without the temporaries of the plans within it:
  * cells, and for a loop the states and rows of an iteration. */
@@ -512,7 +521,7 @@ df_slot df_space_rows(pass *p, const space *sp);
 DF_INLINE long long df_space_rows_now(pass *p, const space *sp)
 {
     const df_slot rows = df_space_rows(p, sp); /* adds a slot: pass.now may move */
-    return (long long)p->now.at[rows];
+    return (long long)p->now.at[rows.i];
 }
 /* The product of the extents of all loops. */
 df_slot df_space_total(pass *p, const space *sp);

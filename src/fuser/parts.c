@@ -47,11 +47,11 @@ int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots
 {
     if (plan->root_cell) {
         const uint32_t c = plan->root_cell[r];
-        return c == DF_NONE ? -1 : slots[plan->cells[c].bytes];
+        return c == DF_NONE ? -1 : slots[plan->cells[c].bytes.i];
     }
     const uint32_t b = plan->root_buf[r];
     if (b == DF_NONE || plan->bufs[b].kind != DF_BUF_ROOT) return -1;
-    return slots[plan->bufs[b].numel] * (int64_t)deft_dtype_size(plan->bufs[b].dtype);
+    return slots[plan->bufs[b].numel.i] * (int64_t)deft_dtype_size(plan->bufs[b].dtype);
 }
 
 /* ---- temporaries ---- */
@@ -62,7 +62,7 @@ static int64_t iteration_bytes(const df_part *part, const int64_t *slots)
     int64_t sum = 0;
     for (uint32_t r = 0; part->kind == DF_PART_LOOP && r < part->n_out; r++) {
         const int64_t one = df_plan_root_bytes(part->body.plan, r, slots + part->body.slot0);
-        const int64_t n = r < part->n_states ? 1 : slots[part->most];
+        const int64_t n = r < part->n_states ? 1 : slots[part->most.i];
         sum += df_buffer_bytes(one);
         if (part->out[r] == DF_NONE) sum += df_buffer_bytes(n * one);
     }
@@ -77,7 +77,7 @@ static int64_t cell_bytes(const df_plan *plan, uint32_t i, const int64_t *slots)
         for (uint32_t o = 0; o < plan->parts[k].n_out; o++) {
             const uint32_t c = plan->parts[k].out[o];
             if (c == DF_NONE || plan->cells[c].last < i || plan->cells[c].is_root) continue;
-            sum += df_buffer_bytes(slots[plan->cells[c].bytes]);
+            sum += df_buffer_bytes(slots[plan->cells[c].bytes.i]);
         }
     return sum;
 }
@@ -91,7 +91,7 @@ int64_t df_plan_temporary_bytes(const df_plan *plan, const int64_t *slots)
 {
     int64_t most = 0, sum = 0;
     for (uint32_t r = 0; r < plan->n_regions; r++)
-        sum += (slots[plan->regions[r].bytes] + 63) & ~(int64_t)63;
+        sum += (slots[plan->regions[r].bytes.i] + 63) & ~(int64_t)63;
     for (uint32_t i = 0; i < plan->n_parts; i++) {
         const df_subplan *const side[2] = { &plan->parts[i].body, &plan->parts[i].other };
         const int64_t around = df_fuse_around_bytes(plan, i, slots);
@@ -124,17 +124,9 @@ static uint32_t input_at(const maps *m, uint32_t input)
     return m->input ? m->input[input] : input;
 }
 
-/* Whether a guard compares slots; else it is about inputs. */
-static bool is_of_slots(const df_guard *g)
-{
-    return g->kind == DF_GUARD_equal || g->kind == DF_GUARD_is_const ||
-           g->kind == DF_GUARD_at_least || g->kind == DF_GUARD_at_most ||
-           g->kind == DF_GUARD_same_place;
-}
-
 static void translate_guard(df_guard *g, const maps *m)
 {
-    if (is_of_slots(g)) return;
+    if (df_guard_n_slots((df_guard_kind)g->kind) > 0) return;
     g->a = input_at(m, g->a);
     if (g->kind == DF_GUARD_disjoint) g->b = input_at(m, g->b);
 }
@@ -176,14 +168,15 @@ void df_plan_translate(df_plan *plan, const uint32_t *node, const uint32_t *inpu
 /* Whether a guard must be checked. A guard on something that is no input of the enclosing trace
  * holds by construction: that is memory of the enclosing plan, contiguous and disjoint from all
  * other. */
-static bool is_of_inputs(const df_guard *g)
+static bool must_check(const df_guard *g)
 {
-    return is_of_slots(g) || (g->a != DF_NONE && (g->kind != DF_GUARD_disjoint || g->b != DF_NONE));
+    return df_guard_n_slots((df_guard_kind)g->kind) > 0 ||
+           (g->a != DF_NONE && (g->kind != DF_GUARD_disjoint || g->b != DF_NONE));
 }
 
-deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
+deft_status df_fuse_splice(pass *p, df_plan *plan, uint32_t *slot0)
 {
-    const df_slot base = *slot0 = (df_slot)p->slots.n;
+    const uint32_t base = *slot0 = (uint32_t)p->slots.n;
     for (uint32_t i = 0; i < plan->n_slots; i++) {
         df_slot_def s = plan->slots[i];
         if (s.op >= DF_SLOT_add) {
@@ -193,11 +186,11 @@ deft_status df_fuse_splice(pass *p, df_plan *plan, df_slot *slot0)
         df_fuse_put_slot(p, s);
     }
     for (uint32_t i = 0; i < plan->n_guards; i++) {
-        const df_guard *const g = &plan->guards[i];
-        const uint32_t by = is_of_slots(g) ? base : 0;
-        if (is_of_inputs(g))
-            df_fuse_guard(p, (df_guard_kind)g->kind, g->a + by,
-                          g->kind == DF_GUARD_equal ? g->b + by : g->b, g->want);
+        df_guard g = plan->guards[i];
+        const uint32_t n_slots = df_guard_n_slots((df_guard_kind)g.kind);
+        if (n_slots >= 1) g.a += base;
+        if (n_slots == 2) g.b += base;
+        if (must_check(&plan->guards[i])) df_fuse_guard(p, g);
     }
     plan->n_guards = 0; /* the enclosing plan has them */
     for (uint32_t i = 0; i < plan->n_why && p->st == DEFT_OK; i++)

@@ -62,7 +62,7 @@ static bool name_faults(pass *p)
 static void mark(const df_plan *plan, const df_slot *slot, uint32_t n, bool *is_size)
 {
     for (uint32_t i = 0; i < n; i++)
-        if (slot[i] < plan->n_slots) is_size[slot[i]] = true;
+        if (slot[i].i < plan->n_slots) is_size[slot[i].i] = true;
 }
 
 static void mark_kernel(const df_plan *plan, const df_seg *s, bool *is_size)
@@ -100,8 +100,8 @@ static bool find_sizes(pass *p)
     for (uint32_t i = 0; i < plan->n_bufs; i++) mark(plan, &plan->bufs[i].numel, 1, is_size);
     for (uint32_t i = 0; i < plan->n_regions; i++) mark(plan, &plan->regions[i].bytes, 1, is_size);
     plan->sizes = df_arena_new(&plan->arena, df_slot, plan->n_slots);
-    for (uint32_t i = 0; plan->sizes && i < plan->n_slots; i++)
-        if (is_size[i]) plan->sizes[plan->n_sizes++] = i;
+    for (df_slot i = { 0 }; plan->sizes && i.i < plan->n_slots; i.i++)
+        if (is_size[i.i]) plan->sizes[plan->n_sizes++] = i;
     return plan->sizes != NULL;
 }
 
@@ -160,8 +160,8 @@ static void guard_cells(pass *p)
                         (unsigned long long)p->t->max_temporary_bytes, (long long)bytes_now);
     for (uint32_t c = 0; c < plan->n_cells && p->st == DEFT_OK; c++) {
         const df_slot bytes = plan->cells[c].bytes;
-        if (p->slots.at[bytes].op != DF_SLOT_const)
-            df_fuse_guard(p, DF_GUARD_is_const, bytes, 0, p->now.at[bytes]);
+        if (p->slots.at[bytes.i].op != DF_SLOT_const)
+            df_fuse_guard_slot(p, DF_GUARD_is_const, bytes, p->now.at[bytes.i]);
     }
 }
 

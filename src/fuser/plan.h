@@ -277,7 +277,7 @@ typedef struct df_port {
 /* A plan within a part. */
 typedef struct df_subplan {
     struct df_plan *plan; /* owned; NULL: the part has no such plan */
-    df_slot slot0;        /* its first slot is slot number slot0 of the enclosing plan */
+    uint32_t slot0;       /* its first slot is slot number slot0 of the enclosing plan */
     uint32_t serial;      /* its index among the plans that df_fuse made for parts; DF_NONE: it was
                            * made without df_fuse (fuser/control/loop_kernel.c) */
     const df_port *port;  /* per input of its trace */

@@ -80,7 +80,7 @@ static void put_leaf(df_str *out, const df_slot_def *d, const df_trace *t)
 
 static void put_slot(df_str *out, const df_plan *p, df_slot s)
 {
-    df_slot_print(out, p->slots, s, false, put_leaf, NULL);
+    df_slot_print(out, p->slots, s.i, false, put_leaf, NULL);
 }
 
 static void put_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n_axes)
@@ -184,7 +184,7 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
     for (uint32_t n = 0; n < k->n_num; n++) {
         df_str_fmt(out, "    n%" PRIu32 ": ", n);
         if (s->num[n] & DF_NUM_IS_SLOT)
-            put_slot(out, p, s->num[n] & ~DF_NUM_IS_SLOT);
+            put_slot(out, p, (df_slot){ s->num[n] & ~DF_NUM_IS_SLOT });
         else
             df_str_fmt(out, "arg%" PRIu32, s->num[n]);
         df_str_fmt(out, " as %s\n", deft_dtype_name((deft_dtype)s->num_dtype[n]));

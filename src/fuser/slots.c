@@ -106,12 +106,13 @@ static df_slot intern(pass *p, df_slot_op op, uint32_t a, uint32_t b, int64_t im
     const df_slot_def s = { .op = op, .a = a, .b = b, .imm = imm };
     uint64_t h = df_mix(df_mix(df_mix(op, a), b), (uint64_t)imm);
     h ^= h >> 32;
-    uint32_t pos = UINT32_MAX, i;
-    while ((i = df_table_next(&p->slot_index, h, &pos)) != DF_NONE)
-        if (memcmp(&p->slots.at[i], &s, sizeof s) == 0) return i;
-    i = (uint32_t)p->slots.n;
+    uint32_t pos = UINT32_MAX;
+    df_slot i;
+    while (i.i = df_table_next(&p->slot_index, h, &pos), !IS_NONE(i))
+        if (memcmp(&p->slots.at[i.i], &s, sizeof s) == 0) return i;
+    i.i = (uint32_t)p->slots.n;
     if (!df_vec_push(p->mem, &p->slots, s) || !df_vec_push(p->mem, &p->now, slot_now(p, &s)) ||
-        !df_table_add(&p->slot_index, p->mem, h, i)) {
+        !df_table_add(&p->slot_index, p->mem, h, i.i)) {
         p->st = df_fail_mem(p->diag, "fuser", sizeof s);
         return SLOT_ZERO;
     }
@@ -128,7 +129,7 @@ void df_fuse_put_slot(pass *p, df_slot_def s)
 bool df_fuse_slots_init(pass *p)
 {
     const df_slot zero = df_fuse_const(p, 0), one = df_fuse_const(p, 1);
-    return p->st == DEFT_OK && zero == SLOT_ZERO && one == SLOT_ONE;
+    return p->st == DEFT_OK && df_same_slot(zero, SLOT_ZERO) && df_same_slot(one, SLOT_ONE);
 }
 
 df_slot df_fuse_const(pass *p, int64_t v)
@@ -153,45 +154,45 @@ df_slot df_fuse_stride(pass *p, uint32_t input, uint32_t axis)
 
 static bool is_const(const pass *p, df_slot s)
 {
-    return p->st == DEFT_OK && p->slots.at[s].op == DF_SLOT_const;
+    return p->st == DEFT_OK && p->slots.at[s.i].op == DF_SLOT_const;
 }
 
 /* The slot of a commutative operation, with the operands in rising order. */
 static df_slot commute(pass *p, df_slot_op op, df_slot a, df_slot b)
 {
-    return a < b ? intern(p, op, a, b, 0) : intern(p, op, b, a, 0);
+    return a.i < b.i ? intern(p, op, a.i, b.i, 0) : intern(p, op, b.i, a.i, 0);
 }
 
 df_slot df_fuse_add(pass *p, df_slot a, df_slot b)
 {
-    if (a == SLOT_ZERO) return b;
-    if (b == SLOT_ZERO) return a;
+    if (df_same_slot(a, SLOT_ZERO)) return b;
+    if (df_same_slot(b, SLOT_ZERO)) return a;
     if (is_const(p, a) && is_const(p, b))
-        return df_fuse_const(p, wrap(DF_SLOT_add, p->now.at[a], p->now.at[b]));
+        return df_fuse_const(p, wrap(DF_SLOT_add, p->now.at[a.i], p->now.at[b.i]));
     return commute(p, DF_SLOT_add, a, b);
 }
 
 df_slot df_fuse_sub(pass *p, df_slot a, df_slot b)
 {
-    if (b == SLOT_ZERO) return a;
-    if (a == b) return SLOT_ZERO;
+    if (df_same_slot(b, SLOT_ZERO)) return a;
+    if (df_same_slot(a, b)) return SLOT_ZERO;
     if (is_const(p, a) && is_const(p, b))
-        return df_fuse_const(p, wrap(DF_SLOT_sub, p->now.at[a], p->now.at[b]));
-    return intern(p, DF_SLOT_sub, a, b, 0);
+        return df_fuse_const(p, wrap(DF_SLOT_sub, p->now.at[a.i], p->now.at[b.i]));
+    return intern(p, DF_SLOT_sub, a.i, b.i, 0);
 }
 
 df_slot df_fuse_round_up(pass *p, df_slot a, int64_t unit)
 {
-    if (is_const(p, a)) return df_fuse_const(p, (p->now.at[a] + unit - 1) / unit * unit);
+    if (is_const(p, a)) return df_fuse_const(p, (p->now.at[a.i] + unit - 1) / unit * unit);
     const df_slot by = df_fuse_const(p, unit);
-    return df_fuse_mul(p, intern(p, DF_SLOT_divup, a, by, 0), by);
+    return df_fuse_mul(p, intern(p, DF_SLOT_divup, a.i, by.i, 0), by);
 }
 
 df_slot df_fuse_max(pass *p, df_slot a, df_slot b)
 {
-    if (a == b) return a;
+    if (df_same_slot(a, b)) return a;
     if (is_const(p, a) && is_const(p, b))
-        return df_fuse_const(p, wrap(DF_SLOT_max, p->now.at[a], p->now.at[b]));
+        return df_fuse_const(p, wrap(DF_SLOT_max, p->now.at[a.i], p->now.at[b.i]));
     return commute(p, DF_SLOT_max, a, b);
 }
 
@@ -201,16 +202,16 @@ df_slot df_fuse_max(pass *p, df_slot a, df_slot b)
 static uint32_t factors(const pass *p, df_slot s, df_slot out[MAX_FACTORS], uint32_t n, int64_t *k)
 {
     for (;;) {
-        const df_slot_def *const d = &p->slots.at[s];
+        const df_slot_def *const d = &p->slots.at[s.i];
         df_slot last = s;
         bool more = false;
         if (d->op == DF_SLOT_mul) {
-            last = d->b;
-            s = d->a;
+            last.i = d->b;
+            s.i = d->a;
             more = true;
         }
         if (is_const(p, last))
-            *k = wrap(DF_SLOT_mul, *k, p->now.at[last]);
+            *k = wrap(DF_SLOT_mul, *k, p->now.at[last.i]);
         else if (n < MAX_FACTORS)
             out[n++] = last;
         else
@@ -221,9 +222,9 @@ static uint32_t factors(const pass *p, df_slot s, df_slot out[MAX_FACTORS], uint
 
 df_slot df_fuse_mul(pass *p, df_slot a, df_slot b)
 {
-    if (a == SLOT_ZERO || b == SLOT_ZERO) return SLOT_ZERO;
-    if (a == SLOT_ONE) return b;
-    if (b == SLOT_ONE) return a;
+    if (df_same_slot(a, SLOT_ZERO) || df_same_slot(b, SLOT_ZERO)) return SLOT_ZERO;
+    if (df_same_slot(a, SLOT_ONE)) return b;
+    if (df_same_slot(b, SLOT_ONE)) return a;
     if (p->st != DEFT_OK) return SLOT_ZERO;
     df_slot f[MAX_FACTORS];
     int64_t k = 1;
@@ -231,29 +232,47 @@ df_slot df_fuse_mul(pass *p, df_slot a, df_slot b)
     if (n <= MAX_FACTORS) n = factors(p, b, f, n, &k);
     if (n > MAX_FACTORS) return commute(p, DF_SLOT_mul, a, b);
     for (uint32_t i = 1; i < n; i++)
-        for (uint32_t j = i; j > 0 && f[j] < f[j - 1]; j--) {
+        for (uint32_t j = i; j > 0 && f[j].i < f[j - 1].i; j--) {
             const df_slot x = f[j];
             f[j] = f[j - 1];
             f[j - 1] = x;
         }
     df_slot s = k == 1 && n > 0 ? f[0] : df_fuse_const(p, k);
-    for (uint32_t i = k == 1 && n > 0 ? 1 : 0; i < n; i++) s = intern(p, DF_SLOT_mul, s, f[i], 0);
+    for (uint32_t i = k == 1 && n > 0 ? 1 : 0; i < n; i++)
+        s = intern(p, DF_SLOT_mul, s.i, f[i].i, 0);
     return s;
 }
 
 /* ---- guards and reasons ---- */
 
-void df_fuse_guard(pass *p, df_guard_kind kind, uint32_t a, uint32_t b, int64_t want)
+void df_fuse_guard(pass *p, df_guard g)
 {
     if (p->st != DEFT_OK) return;
-    const df_guard g = { .kind = kind, .a = a, .b = b, .want = want };
-    const uint64_t h = df_mix(df_mix(df_mix(kind, a), b), (uint64_t)want);
+    const uint64_t h = df_mix(df_mix(df_mix(g.kind, g.a), g.b), (uint64_t)g.want);
     uint32_t pos = UINT32_MAX, i;
     while ((i = df_table_next(&p->guard_index, h, &pos)) != DF_NONE)
         if (memcmp(&p->guards.at[i], &g, sizeof g) == 0) return;
     i = (uint32_t)p->guards.n;
     if (!df_vec_push(p->mem, &p->guards, g) || !df_table_add(&p->guard_index, p->mem, h, i))
         p->st = df_fail_mem(p->diag, "fuser", sizeof g);
+}
+
+void df_fuse_guard_slots(pass *p, df_guard_kind kind, df_slot a, df_slot b)
+{
+    df_assert(df_guard_n_slots(kind) == 2);
+    df_fuse_guard(p, (df_guard){ .kind = kind, .a = a.i, .b = b.i });
+}
+
+void df_fuse_guard_slot(pass *p, df_guard_kind kind, df_slot a, int64_t want)
+{
+    df_assert(df_guard_n_slots(kind) == 1);
+    df_fuse_guard(p, (df_guard){ .kind = kind, .a = a.i, .want = want });
+}
+
+void df_fuse_guard_input(pass *p, df_guard_kind kind, uint32_t input, uint32_t other, int64_t want)
+{
+    df_assert(df_guard_n_slots(kind) == 0);
+    df_fuse_guard(p, (df_guard){ .kind = kind, .a = input, .b = other, .want = want });
 }
 
 const char *df_fuse_name(const pass *p, uint32_t node)

@@ -234,9 +234,9 @@ static deft_status verify_slots(df_diag *d, const df_plan *p)
 static bool bind_fits(const df_plan *p, const df_bind *b, uint32_t n_axes, bool memory)
 {
     if (memory ? b->buf >= p->n_bufs && b->buf != DF_NONE : b->buf != DF_NONE) return false;
-    if (b->offset >= p->n_slots) return false;
+    if (b->offset.i >= p->n_slots) return false;
     for (uint32_t i = 0; i < n_axes; i++)
-        if (b->stride[i] >= p->n_slots) return false;
+        if (b->stride[i].i >= p->n_slots) return false;
     return true;
 }
 
@@ -248,7 +248,7 @@ static bool operand_fits(const df_plan *p, const df_seg *s, const df_bind *b, de
 
 static bool is_one(const df_plan *p, df_slot s)
 {
-    return p->slots[s].op == DF_SLOT_const && p->slots[s].imm == 1;
+    return p->slots[s.i].op == DF_SLOT_const && p->slots[s.i].imm == 1;
 }
 
 /* Checks that each store moves along all loops around it. Then each element is stored once. And an
@@ -282,7 +282,7 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
             return bad(d, "matmul dtype", i, s->dtype);
         if (s->c.buf == DF_NONE && s->kernel == DF_NONE)
             return bad(d, "matmul without result", i, 0);
-        if (s->m >= p->n_slots || s->n >= p->n_slots || s->k >= p->n_slots)
+        if (s->m.i >= p->n_slots || s->n.i >= p->n_slots || s->k.i >= p->n_slots)
             return bad(d, "matmul extent", i, 0);
     }
     if (s->kind == DF_SEG_ROUTINE) {
@@ -293,7 +293,7 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE ||
             s->c.buf == DF_NONE)
             return bad(d, "routine bind", i, 0);
-        if (s->m >= p->n_slots || s->n >= p->n_slots) return bad(d, "routine extent", i, 0);
+        if (s->m.i >= p->n_slots || s->n.i >= p->n_slots) return bad(d, "routine extent", i, 0);
         if (s->op >= DF_N_OPS || df_op_infos[s->op].cls != DF_CLASS_routine)
             return bad(d, "routine", i, s->op);
         if (s->kernel != DF_NONE) return bad(d, "routine with a kernel", i, s->kernel);
@@ -302,7 +302,7 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
     if (s->kernel >= p->n_kernels) return bad(d, "kernel", i, s->kernel);
     const df_kernel *const k = &p->kernels[s->kernel];
     for (uint32_t x = 0; x < k->n_axes; x++)
-        if (s->extent[x] >= p->n_slots) return bad(d, "extent", i, x);
+        if (s->extent[x].i >= p->n_slots) return bad(d, "extent", i, x);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const bool tile = s->kind == DF_SEG_MATMUL && a == s->c_access;
         if (!bind_fits(p, &s->bind[a], k->n_axes, touches_memory(&k->access[a])) ||
@@ -442,7 +442,7 @@ static deft_status verify_block(df_diag *d, const df_plan *p, const df_part *par
         if (!in_loop &&
             (x->kind == DF_PORT_STATE || x->kind == DF_PORT_ROW || x->kind == DF_PORT_NUMBER))
             return bad(d, "port of a loop", i, k);
-        if (x->kind == DF_PORT_ROW && x->row_bytes >= p->n_slots) return bad(d, "row", i, k);
+        if (x->kind == DF_PORT_ROW && x->row_bytes.i >= p->n_slots) return bad(d, "row", i, k);
     }
     return df_plan_verify(d, b->plan);
 }
@@ -456,12 +456,12 @@ static deft_status verify_part(df_diag *d, const df_plan *p, uint32_t i)
     for (uint32_t k = 0; k < x->n_out; k++)
         if (x->out[k] != DF_NONE && x->out[k] >= p->n_cells) TRY(bad(d, "cell", i, x->out[k]));
     if (x->kind == DF_PART_LOOP) {
-        if (x->n_states > x->n_out || x->most >= p->n_slots) TRY(bad(d, "loop", i, x->n_states));
+        if (x->n_states > x->n_out || x->most.i >= p->n_slots) TRY(bad(d, "loop", i, x->n_states));
         if (x->other.plan && x->other.trace.n_roots != 1) TRY(bad(d, "test", i, 0));
         for (uint32_t k = 0; k < x->n_states; k++)
             if (x->init[k] >= p->n_cells) TRY(bad(d, "state", i, k));
         for (uint32_t k = x->n_states; k < x->n_out; k++)
-            if (x->row_bytes[k - x->n_states] >= p->n_slots) TRY(bad(d, "rows", i, k));
+            if (x->row_bytes[k - x->n_states].i >= p->n_slots) TRY(bad(d, "rows", i, k));
     } else if (x->kind == DF_PART_COND) {
         if (!x->other.plan || x->other.trace.n_roots != x->n_out || x->cond >= p->n_cells)
             TRY(bad(d, "branches", i, x->n_out));
@@ -477,7 +477,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
     deft_status st;
     TRY(verify_slots(d, p));
     for (uint32_t c = 0; c < p->n_cells; c++)
-        if (p->cells[c].bytes >= p->n_slots || p->cells[c].kind > DF_CELL_CONST ||
+        if (p->cells[c].bytes.i >= p->n_slots || p->cells[c].kind > DF_CELL_CONST ||
             (p->cells[c].kind == DF_CELL_INPUT && p->cells[c].from >= p->n_inputs))
             TRY(bad(d, "cell", c, p->cells[c].from));
     for (uint32_t i = 0; i < p->n_parts; i++) TRY(verify_part(d, p, i));
@@ -494,7 +494,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
         const uint32_t limit = x->kind == DF_BUF_TEMP   ? p->n_regions
                                : x->kind == DF_BUF_ROOT ? p->n_roots
                                                         : p->n_inputs;
-        if (x->kind > DF_BUF_TEMP || x->index >= limit || x->numel >= p->n_slots)
+        if (x->kind > DF_BUF_TEMP || x->index >= limit || x->numel.i >= p->n_slots)
             TRY(bad(d, "buffer", b, x->index));
     }
     for (uint32_t r = 0; r < p->n_roots; r++)

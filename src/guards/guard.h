@@ -38,6 +38,24 @@ typedef struct df_guard {
     int64_t want;  /* a number, or 0 or 1 for a condition; 0 when the kind does not use it */
 } df_guard;
 
+/* How many of a and b are slots: 2, 1 (a alone) or 0. Defined for all kinds. */
+DF_INLINE uint32_t df_guard_n_slots(df_guard_kind kind)
+{
+    switch (kind) {
+    case DF_GUARD_equal:
+    case DF_GUARD_same_place: return 2;
+    case DF_GUARD_is_const:
+    case DF_GUARD_at_least:
+    case DF_GUARD_at_most: return 1;
+    case DF_GUARD_contiguous:
+    case DF_GUARD_aligned:
+    case DF_GUARD_unit:
+    case DF_GUARD_disjoint:
+    case DF_N_GUARDS: break;
+    }
+    return 0;
+}
+
 /* Returns the first of n guards that does not hold for t, or NULL when all hold. The caller passes
  * the values of the plan's slots for t (df_slots_eval). */
 const df_guard *df_guard_first_miss(const df_guard *g, uint32_t n, const df_trace *t,

@@ -29,7 +29,7 @@ typedef struct df_bound {
 /* Returns the value of a slot; DF_NONE gives 0. */
 DF_INLINE int64_t df_slot_value(const int64_t *slots, df_slot slot)
 {
-    return slot == DF_NONE ? 0 : slots[slot];
+    return slot.i == DF_NONE ? 0 : slots[slot.i];
 }
 
 /* Fills in b->extent, b->stride and b->base. */

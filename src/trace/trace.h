@@ -260,7 +260,17 @@ typedef struct df_slot_def {
     int64_t imm;   /* the value of DF_SLOT_const */
 } df_slot_def;
 
-typedef uint32_t df_slot; /* the index of a slot in the list of its plan */
+/* The index of a slot in the list of its plan. */
+typedef struct df_slot {
+    uint32_t i;
+} df_slot;
+
+#define DF_NO_SLOT ((df_slot){ DF_NONE })
+
+DF_INLINE bool df_same_slot(df_slot a, df_slot b)
+{
+    return a.i == b.i;
+}
 
 /* Computes all n slots into out, in order. Sums and products wrap on overflow, since extents were
  * checked when they were recorded. */

@@ -83,9 +83,9 @@ static void run_once(df_device *dev, uint32_t first, float *x)
     df_input input = { .data = x, .bytes = N * 4 };
     const int64_t slots[] = { 0, 1, N };
     df_plan_buf bufs[3] = {
-        { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
-        { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
-        { .kind = DF_BUF_ROOT, .index = 1, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE }
+        { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = { 2 }, .donor = DF_NONE },
+        { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = { 2 }, .donor = DF_NONE },
+        { .kind = DF_BUF_ROOT, .index = 1, .dtype = DEFT_F32, .numel = { 2 }, .donor = DF_NONE }
     };
     df_plan p = { .kernels = k,
                   .n_kernels = 2,
@@ -103,9 +103,10 @@ static void run_once(df_device *dev, uint32_t first, float *x)
     df_diag d = { 0 };
     memset(segs, 0, sizeof segs), memset(bind, 0, sizeof bind);
     for (uint32_t i = 0; i < 2; i++) {
-        segs[i] = (df_seg){ .kind = DF_SEG_KERNEL, .kernel = i, .extent = { 2 }, .bind = bind[i] };
+        segs[i] =
+            (df_seg){ .kind = DF_SEG_KERNEL, .kernel = i, .extent = { { 2 } }, .bind = bind[i] };
         bind[i][0].buf = 0, bind[i][1].buf = 1 + i;
-        bind[i][0].stride[0] = bind[i][1].stride[0] = 1;
+        bind[i][0].stride[0] = bind[i][1].stride[0] = (df_slot){ 1 };
     }
     if (dev->prepare(dev, &d, &p, NULL) != DEFT_OK) atomic_fetch_add(&n_wrong, 1);
     for (int again = 0; again < 4; again++) {

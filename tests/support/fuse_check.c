@@ -78,16 +78,17 @@ static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
     int64_t *base = calloc(k->n_access + 1, sizeof *base);
     uint64_t *num = calloc(k->n_num + 1, sizeof *num);
     for (uint32_t x = 0; x < k->n_axes; x++) {
-        extent[x] = r->slots[s->extent[x]];
+        extent[x] = r->slots[s->extent[x].i];
         if (k->role[x] == DF_AXIS_OUTER) n_outer *= extent[x];
         if (k->role[x] == DF_AXIS_INNER) inner = extent[x];
         if (k->role[x] == DF_AXIS_RED) red *= extent[x];
     }
     for (uint32_t a = 0; a < k->n_access; a++) {
         const df_bind *const b = &s->bind[a];
-        const int64_t off = r->slots[b->offset];
+        const int64_t off = r->slots[b->offset.i];
         const int64_t size = (int64_t)elem((deft_dtype)k->access[a].dtype);
-        for (uint32_t x = 0; x < k->n_axes; x++) stride[a * k->n_axes + x] = r->slots[b->stride[x]];
+        for (uint32_t x = 0; x < k->n_axes; x++)
+            stride[a * k->n_axes + x] = r->slots[b->stride[x].i];
         if (k->access[a].kind == DF_ACCESS_INDEX)
             base[a] = off;
         else if (k->access[a].kind == DF_ACCESS_SCRATCH)
@@ -138,31 +139,31 @@ static double get(const char *p, deft_dtype t, int64_t i)
 
 static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
 {
-    const int64_t m = r->slots[s->m], n = r->slots[s->n], k = r->slots[s->k];
+    const int64_t m = r->slots[s->m.i], n = r->slots[s->n.i], k = r->slots[s->k.i];
     int64_t batches = 1;
-    for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i]];
+    for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i].i];
     const uint32_t x = s->n_batch;
     char *tile = malloc((size_t)(batches * m * n + 1) * 8);
     char *const c = s->c.buf == DF_NONE ? tile : r->base[s->c.buf];
     const char *const a = r->base[s->a.buf], *const b = r->base[s->b.buf];
     for (int64_t q = 0; q < batches; q++) {
-        int64_t ao = r->slots[s->a.offset], bo = r->slots[s->b.offset], rest = q;
+        int64_t ao = r->slots[s->a.offset.i], bo = r->slots[s->b.offset.i], rest = q;
         for (uint32_t i = x; i-- > 0;) {
-            const int64_t e = r->slots[s->batch[i]], at = rest % e;
+            const int64_t e = r->slots[s->batch[i].i], at = rest % e;
             rest /= e;
-            ao += at * r->slots[s->a.stride[i]];
-            bo += at * r->slots[s->b.stride[i]];
+            ao += at * r->slots[s->a.stride[i].i];
+            bo += at * r->slots[s->b.stride[i].i];
         }
         for (int64_t i = 0; i < m; i++)
             for (int64_t j = 0; j < n; j++) {
                 double acc = 0;
                 for (int64_t l = 0; l < k; l++) {
-                    const double u =
-                        get(a, s->a_dtype,
-                            ao + i * r->slots[s->a.stride[x]] + l * r->slots[s->a.stride[x + 1]]);
-                    const double v =
-                        get(b, s->b_dtype,
-                            bo + l * r->slots[s->b.stride[x]] + j * r->slots[s->b.stride[x + 1]]);
+                    const double u = get(a, s->a_dtype,
+                                         ao + i * r->slots[s->a.stride[x].i] +
+                                             l * r->slots[s->a.stride[x + 1].i]);
+                    const double v = get(b, s->b_dtype,
+                                         bo + l * r->slots[s->b.stride[x].i] +
+                                             j * r->slots[s->b.stride[x + 1].i]);
                     acc = s->dtype == DEFT_F32 ? (double)fmaf((float)u, (float)v, (float)acc)
                                                : fma(u, v, acc);
                 }
@@ -179,7 +180,7 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
 
 static int64_t stride_of(const runner *r, const df_bind *b, uint32_t axis)
 {
-    return r->slots[b->stride[axis]];
+    return r->slots[b->stride[axis].i];
 }
 
 /* One value after the other, each found from its position. */
@@ -188,25 +189,26 @@ static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
     const bool slices = s->op == DF_OP_index_add;
     const int64_t *const index = (const int64_t *)(void *)r->base[s->a.buf];
     int64_t n_values = 1;
-    for (uint32_t i = 0; i < s->n_batch; i++) n_values *= r->slots[s->batch[i]];
+    for (uint32_t i = 0; i < s->n_batch; i++) n_values *= r->slots[s->batch[i].i];
     for (int64_t q = 0; q < n_values; q++) {
-        int64_t a = r->slots[s->a.offset], b = r->slots[s->b.offset], c = r->slots[s->c.offset];
+        int64_t a = r->slots[s->a.offset.i], b = r->slots[s->b.offset.i],
+                c = r->slots[s->c.offset.i];
         int64_t rest = q;
         for (uint32_t i = s->n_batch; i-- > 0;) {
-            const int64_t at = rest % r->slots[s->batch[i]];
+            const int64_t at = rest % r->slots[s->batch[i].i];
             const bool indexed = i >= s->attr && i < s->attr + (slices ? s->n_index : 1);
-            rest /= r->slots[s->batch[i]];
+            rest /= r->slots[s->batch[i].i];
             b += at * stride_of(r, &s->b, i);
             if (!slices) a += at * stride_of(r, &s->a, i);
             if (slices && indexed) a += at * stride_of(r, &s->a, i - s->attr);
             if (!indexed)
                 c += at * stride_of(r, &s->c, slices && i > s->attr ? i + 1 - s->n_index : i);
         }
-        int64_t at = index[a] < 0 ? index[a] + r->slots[s->n] : index[a];
-        if (at < 0 || at >= r->slots[s->n]) {
+        int64_t at = index[a] < 0 ? index[a] + r->slots[s->n.i] : index[a];
+        if (at < 0 || at >= r->slots[s->n.i]) {
             fault[0] = s->fault + 1;
             fault[1] = at;
-            fault[2] = r->slots[s->n];
+            fault[2] = r->slots[s->n.i];
             return;
         }
         c += at * stride_of(r, &s->c, s->attr);
@@ -220,18 +222,19 @@ static void run_routine(runner *r, const df_seg *s, int64_t *fault)
         run_scatter(r, s, fault);
         return;
     }
-    const int64_t n = r->slots[s->n], m = r->slots[s->m];
+    const int64_t n = r->slots[s->n.i], m = r->slots[s->m.i];
     int64_t batches = 1;
-    for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i]];
+    for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i].i];
     for (int64_t q = 0; q < batches; q++) {
-        int64_t from = r->slots[s->a.offset], rest = q;
+        int64_t from = r->slots[s->a.offset.i], rest = q;
         for (uint32_t i = s->n_batch; i-- > 0;) {
-            from += rest % r->slots[s->batch[i]] * r->slots[s->a.stride[i]];
-            rest /= r->slots[s->batch[i]];
+            from += rest % r->slots[s->batch[i].i] * r->slots[s->a.stride[i].i];
+            rest /= r->slots[s->batch[i].i];
         }
-        fuse_routine_row(
-            s->op, s->attr, s->dtype, r->base[s->a.buf] + from * (int64_t)elem(s->dtype),
-            r->slots[s->a.stride[s->n_batch]], n, (int64_t *)(void *)r->base[s->c.buf] + q * m, m);
+        fuse_routine_row(s->op, s->attr, s->dtype,
+                         r->base[s->a.buf] + from * (int64_t)elem(s->dtype),
+                         r->slots[s->a.stride[s->n_batch].i], n,
+                         (int64_t *)(void *)r->base[s->c.buf] + q * m, m);
     }
 }
 
@@ -247,15 +250,15 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     char **region = calloc(plan->n_regions + 1, sizeof *region);
     df_slots_eval(plan->slots, plan->n_slots, t, r.slots);
     for (uint32_t i = 0; i < plan->n_regions; i++)
-        region[i] = fenced(r.slots[plan->regions[i].bytes], 0xA5);
+        region[i] = fenced(r.slots[plan->regions[i].bytes.i], 0xA5);
     for (uint32_t i = 0; i < plan->n_bufs; i++) {
         const df_plan_buf *const b = &plan->bufs[i];
-        const int64_t bytes = r.slots[b->numel] * (int64_t)elem(b->dtype);
+        const int64_t bytes = r.slots[b->numel.i] * (int64_t)elem(b->dtype);
         if (b->kind == DF_BUF_INPUT || b->kind == DF_BUF_INTO) {
             r.base[i] = t->inputs[b->index].data;
         } else if (b->kind == DF_BUF_TEMP) {
             r.base[i] = region[b->index] + GUARD_BYTES;
-            if (r.slots[plan->regions[b->index].bytes] < bytes) {
+            if (r.slots[plan->regions[b->index].bytes.i] < bytes) {
                 snprintf(why, why_size, "buffer %u does not fit its region", i);
                 ok = false;
             }
@@ -288,7 +291,7 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     }
     for (uint32_t i = 0; i < t->n_roots; i++) {
         const df_plan_buf *const b = &plan->bufs[plan->root_buf[i]];
-        const size_t bytes = (size_t)(r.slots[b->numel] * (int64_t)elem(b->dtype));
+        const size_t bytes = (size_t)(r.slots[b->numel.i] * (int64_t)elem(b->dtype));
         roots[i] = NULL;
         if (b->kind == DF_BUF_INTO) continue;
         roots[i] = malloc(bytes + 1);
@@ -297,14 +300,14 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
     for (uint32_t i = 0; i < plan->n_bufs; i++)
         if (r.own[i]) {
             const df_plan_buf *const b = &plan->bufs[i];
-            if (!fence_holds(r.own[i], r.slots[b->numel] * (int64_t)elem(b->dtype))) {
+            if (!fence_holds(r.own[i], r.slots[b->numel.i] * (int64_t)elem(b->dtype))) {
                 snprintf(why, why_size, "wrote outside buffer %u", i);
                 ok = false;
             }
             free(r.own[i]);
         }
     for (uint32_t i = 0; i < plan->n_regions; i++) {
-        if (!fence_holds(region[i], r.slots[plan->regions[i].bytes])) {
+        if (!fence_holds(region[i], r.slots[plan->regions[i].bytes.i])) {
             snprintf(why, why_size, "wrote outside region %u", i);
             ok = false;
         }
@@ -618,7 +621,7 @@ static bool sizes_agree(const df_plan *plan, const df_trace *x, const df_trace *
     bool same = plan->sizes != NULL;
     df_slots_eval(plan->slots, plan->n_slots, x, a);
     df_slots_eval(plan->slots, plan->n_slots, y, b);
-    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i]] == b[plan->sizes[i]];
+    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i].i] == b[plan->sizes[i].i];
     free(a);
     return same;
 }

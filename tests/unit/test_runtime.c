@@ -192,7 +192,7 @@ static hand_plan *plan_new(void)
 static df_slot slot(hand_plan *h, int64_t v)
 {
     h->slots[h->n_slots] = v;
-    return h->n_slots++;
+    return (df_slot){ h->n_slots++ };
 }
 
 static uint32_t plan_buf(hand_plan *h, df_buf_kind kind, uint32_t index, deft_dtype t,
@@ -326,7 +326,7 @@ static hand_plan *plan_axpy(float *x, int64_t n)
     const uint32_t temp = plan_buf(h, DF_BUF_TEMP, 0, DEFT_F32, n);
     h->regions[h->p.n_regions++].bytes = slot(h, n * 4);
     bind_axpy(h, in, in, temp, n, 4);
-    bind_axpy(h, temp, in, out, n, DF_NUM_IS_SLOT | slot(h, -2));
+    bind_axpy(h, temp, in, out, n, DF_NUM_IS_SLOT | slot(h, -2).i);
     plan_launch(h, 1);
     plan_launch(h, 1);
     return h;
@@ -490,7 +490,7 @@ Test(runtime, a_bad_index_is_told_and_nothing_is_left)
     h->nodes[2].op = DF_OP_take;
     h->t.n_nodes = 3;
     df_seg *const s = plan_seg(h, 0, N, 0, 0);
-    h->num[0][0] = DF_NUM_IS_SLOT | slot(h, 10), h->num_dtype[0][0] = DEFT_I64;
+    h->num[0][0] = DF_NUM_IS_SLOT | slot(h, 10).i, h->num_dtype[0][0] = DEFT_I64;
     plan_bind(h, s, 0, plan_input(h, DEFT_I64, at, N), 0, 1, 0, 0);
     plan_bind(h, s, 1, plan_input(h, DEFT_F32, table, 10), 0, 0, 0, 0);
     plan_bind(h, s, 2, plan_root(h, DEFT_F32, N), 0, 1, 0, 0);

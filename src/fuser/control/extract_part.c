@@ -51,7 +51,7 @@ deft_status df_outline_need_cell(outline *o, uint32_t n, uint32_t *out)
         if (df_at(o, n)->op == DF_OP_input) {
             const uint32_t k = df_at(o, n)->attr;
             if (o->t->inputs[k].flags & DF_INPUT_CONTIGUOUS) {
-                df_fuse_guard(p, DF_GUARD_contiguous, k, 0, 1);
+                df_fuse_guard_input(p, DF_GUARD_contiguous, k, 0, 1);
                 cell.kind = DF_CELL_INPUT;
                 cell.from = k;
             }

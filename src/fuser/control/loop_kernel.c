@@ -222,7 +222,8 @@ static void guard_extents(builder *w, uint32_t n, uint32_t from)
 {
     for (uint32_t j = 0; j < w->rank; j++) {
         const df_slot a = df_fuse_node_extent(&w->q, n, from + j);
-        if (a != w->extent[j]) df_fuse_guard(&w->q, DF_GUARD_equal, w->extent[j], a, 0);
+        if (!df_same_slot(a, w->extent[j]))
+            df_fuse_guard_slots(&w->q, DF_GUARD_equal, w->extent[j], a);
     }
 }
 
@@ -326,7 +327,7 @@ static uint32_t load_input(builder *w, uint32_t n, bool rows)
                  .memory = input };
     const bool one = at(w, n)->rank == rows; /* a single value */
     if (q->t->inputs[input].flags & DF_INPUT_CONTIGUOUS) {
-        df_fuse_guard(q, DF_GUARD_contiguous, input, 0, 1);
+        df_fuse_guard_input(q, DF_GUARD_contiguous, input, 0, 1);
         if (!one) a.at = contiguous(w, rows);
         if (one && rows) a.at.stride[w->rank] = SLOT_ONE;
     } else {

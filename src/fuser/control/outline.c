@@ -141,8 +141,8 @@ static deft_status make_whole(outline *o, uint32_t loop, df_part *part)
     TRY(df_outline_loop_kernel(o, &w, &part->body));
     if (!part->body.plan) return DEFT_OK;
     if (l->proceed != DF_NONE)
-        df_fuse_guard(o->p, open ? DF_GUARD_at_least : DF_GUARD_at_most, part->most, 0,
-                      open ? ENDLESS : WHOLE_MOST);
+        df_fuse_guard_slot(o->p, open ? DF_GUARD_at_least : DF_GUARD_at_most, part->most,
+                           open ? ENDLESS : WHOLE_MOST);
     if (!open) part->kind = DF_PART_RUN;
 done:
     return st;

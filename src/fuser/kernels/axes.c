@@ -28,7 +28,8 @@ static bool as_one(pass *p, const access *a, uint32_t n, uint8_t outer, uint8_t 
 {
     for (uint32_t i = 0; i < n; i++) {
         if (a[i].kind == DF_ACCESS_AT || a[i].kind == DF_ACCESS_SCRATCH) continue;
-        if (a[i].at.stride[outer] != df_fuse_mul(p, a[i].at.stride[inner], extent)) return false;
+        if (!df_same_slot(a[i].at.stride[outer], df_fuse_mul(p, a[i].at.stride[inner], extent)))
+            return false;
     }
     return true;
 }
@@ -40,7 +41,7 @@ static merged merge(pass *p, const space *sp, const uint8_t *loop, uint32_t n_lo
     merged back = { 0 };
     for (uint32_t i = n_loops; i-- > 0;) {
         const uint8_t l = loop[i];
-        if (!apart && sp->extent[l] == SLOT_ONE) continue;
+        if (!apart && df_same_slot(sp->extent[l], SLOT_ONE)) continue;
         const uint32_t at = back.n - 1;
         if (!apart && back.n > 0 && as_one(p, a, n, l, back.loop[at], back.extent[at])) {
             back.extent[at] = df_fuse_mul(p, back.extent[at], sp->extent[l]);
@@ -64,8 +65,9 @@ static uint32_t unit_along(const access *a, uint32_t n, const merged *red, uint8
     for (uint32_t i = 0; i < n; i++) {
         bool moves = false;
         if (a[i].kind != DF_ACCESS_LOAD && a[i].kind != DF_ACCESS_STORE) continue;
-        for (uint32_t k = 0; k < red->n; k++) moves |= a[i].at.stride[red->loop[k]] != SLOT_ZERO;
-        sum += moves && a[i].at.stride[l] == SLOT_ONE;
+        for (uint32_t k = 0; k < red->n; k++)
+            moves |= !df_same_slot(a[i].at.stride[red->loop[k]], SLOT_ZERO);
+        sum += moves && df_same_slot(a[i].at.stride[l], SLOT_ONE);
     }
     return sum;
 }
@@ -213,8 +215,8 @@ static uint8_t step_of(const access *a, uint8_t loop, bool last)
 {
     if (a->kind == DF_ACCESS_AT) return DF_STEP_ZERO;
     if (a->kind == DF_ACCESS_SCRATCH) return last ? DF_STEP_UNIT : DF_STEP_ZERO;
-    if (loop == MAX_LOOPS || a->at.stride[loop] == SLOT_ZERO) return DF_STEP_ZERO;
-    return last && a->at.stride[loop] == SLOT_ONE ? DF_STEP_UNIT : DF_STEP_ANY;
+    if (loop == MAX_LOOPS || df_same_slot(a->at.stride[loop], SLOT_ZERO)) return DF_STEP_ZERO;
+    return last && df_same_slot(a->at.stride[loop], SLOT_ONE) ? DF_STEP_UNIT : DF_STEP_ANY;
 }
 
 /* Whether the kernel may have the flag DF_KERNEL_SPLIT. */
@@ -273,8 +275,8 @@ deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *
         for (uint32_t x = 0; x < shape.n_axes; x++) {
             const bool last = x + 1u == shape.n_axes;
             access_out[i].step[x] = step_of(a, order[x], last);
-            bind[i].stride[x] = access_out[i].step[x] == DF_STEP_ZERO ? (df_slot)SLOT_ZERO
-                                : a->kind == DF_ACCESS_SCRATCH        ? (df_slot)SLOT_ONE
+            bind[i].stride[x] = access_out[i].step[x] == DF_STEP_ZERO ? SLOT_ZERO
+                                : a->kind == DF_ACCESS_SCRATCH        ? SLOT_ONE
                                                                       : a->at.stride[order[x]];
         }
     }
@@ -288,6 +290,7 @@ deft_status df_fuse_seal_body(pass *p, body *b, df_kernel shape, const uint8_t *
     seg->bind = bind;
     seg->num = num;
     seg->num_dtype = num_dtype;
-    for (uint32_t x = 0; x < DF_MAX_AXES; x++) seg->extent[x] = x < shape.n_axes ? extent[x] : 0;
+    for (uint32_t x = 0; x < DF_MAX_AXES; x++)
+        seg->extent[x] = x < shape.n_axes ? extent[x] : SLOT_ZERO;
     return p->st == DEFT_OK ? add_kernel(p, &shape, &seg->kernel) : p->st;
 }

@@ -95,9 +95,9 @@ uint32_t df_body_number(body *b, uint32_t which, deft_dtype t)
 /* The value of a slot, as i64. */
 static uint32_t slot_value(body *b, df_slot s)
 {
-    const df_slot_def *const d = &b->p->slots.at[s];
+    const df_slot_def *const d = &b->p->slots.at[s.i];
     if (d->op == DF_SLOT_const) return ins0(b, DF_K_const, DEFT_I64, (uint64_t)d->imm);
-    return df_body_number(b, s | DF_NUM_IS_SLOT, DEFT_I64);
+    return df_body_number(b, s.i | DF_NUM_IS_SLOT, DEFT_I64);
 }
 
 uint64_t df_body_bits(deft_dtype t, uint32_t attr)
@@ -198,7 +198,7 @@ static location take_location(pass *p, const item *it)
 static bool moves(const location *at)
 {
     for (uint32_t l = 0; l < MAX_LOOPS; l++)
-        if (at->stride[l] != SLOT_ZERO) return true;
+        if (!df_same_slot(at->stride[l], SLOT_ZERO)) return true;
     return false;
 }
 
@@ -254,7 +254,7 @@ static uint32_t emit_take(body *b, const item *it, const uint32_t *id)
     const uint32_t up = ins2(b, DF_K_add, DEFT_I64, given, extent, 0);
     const uint32_t index = emit(&b->emit, DF_K_select, DEFT_I64, low, up, given, 0);
     uint32_t off = ins2(b, DF_K_check, DEFT_I64, index, extent, it->node);
-    if (at.stride[SPECIAL] != SLOT_ONE)
+    if (!df_same_slot(at.stride[SPECIAL], SLOT_ONE))
         off = ins2(b, DF_K_mul, DEFT_I64, off, slot_value(b, at.stride[SPECIAL]), 0);
     at.off = SLOT_ZERO;
     if (moves(&at))
@@ -274,7 +274,7 @@ static uint32_t emit_number(body *b, const item *it)
     df_slot n = SLOT_ONE; /* count */
     for (uint32_t j = 0; j < node_of(p, x->src[0].i)->rank; j++)
         if (x->attr >> j & 1) n = df_fuse_mul(p, n, df_fuse_axis_extent(p, x->src[0].i, j));
-    return df_body_number(b, n | DF_NUM_IS_SLOT, t);
+    return df_body_number(b, n.i | DF_NUM_IS_SLOT, t);
 }
 
 static uint32_t emit_random(body *b, const item *it)
@@ -354,7 +354,7 @@ static bool head_is_elem(const pass *p, const group *g, const head *h)
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED && g->sp.red[m->axis[j]]) return true;
     for (uint32_t l = 0; l < g->sp.n; l++)
-        if (m->lcoef[l] != SLOT_ZERO && g->sp.red[l]) return true;
+        if (!df_same_slot(m->lcoef[l], SLOT_ZERO) && g->sp.red[l]) return true;
     return false;
 }
 
@@ -525,7 +525,7 @@ static deft_status build(body *b, group *g, df_seg *seg)
     uint32_t *scratch = NULL;
     const df_slot row = row_length(p, &shape, extent);
     if (shape.mode == DF_MODE_ROW && g->n_stages > 1 && p->st == DEFT_OK) {
-        if (p->now.at[row] <= SCRATCH_MAX) {
+        if (p->now.at[row.i] <= SCRATCH_MAX) {
             scratch =
                 df_arena_alloc(&p->tmp, (g->n_items + 1) * sizeof *scratch, _Alignof(uint32_t));
             if (!scratch) return df_fail_mem(p->diag, "fuser", g->n_items * sizeof *scratch);
@@ -537,7 +537,7 @@ static deft_status build(body *b, group *g, df_seg *seg)
     if (scratch) {
         const size_t before = b->access.n;
         number_scratch(b, g, row, scratch);
-        if (b->access.n > before) df_fuse_guard(p, DF_GUARD_at_most, row, 0, SCRATCH_MAX);
+        if (b->access.n > before) df_fuse_guard_slot(p, DF_GUARD_at_most, row, SCRATCH_MAX);
     }
     if (b->map)
         emit_map(b, g, id);

@@ -224,8 +224,8 @@ static bool plain_axis(const pass *p, const cone *c, const index_map *m, uint32_
 {
     const int d = m->axis[j];
     (void)p;
-    return d != FIXED && d < MAX_LOOPS && m->off[j] == SLOT_ZERO && m->coef[j] == SLOT_ONE &&
-           c->sp.cls[d] == cls && !c->sp.red[d];
+    return d != FIXED && d < MAX_LOOPS && df_same_slot(m->off[j], SLOT_ZERO) &&
+           df_same_slot(m->coef[j], SLOT_ONE) && c->sp.cls[d] == cls && !c->sp.red[d];
 }
 
 /* How the axes of a reduction match the loops. */
@@ -356,8 +356,8 @@ static bool scan_fits(pass *p, cone *c, uint32_t n, map_id map)
     const index_map m = *map_at(p, map);
     if (m.linear) return false;
     const int loop = m.axis[x->attr];
-    if (loop == FIXED || loop >= MAX_LOOPS || m.off[x->attr] != SLOT_ZERO ||
-        m.coef[x->attr] != SLOT_ONE || c->sp.cls[loop] != df_fuse_cls(p, n, x->attr))
+    if (loop == FIXED || loop >= MAX_LOOPS || !df_same_slot(m.off[x->attr], SLOT_ZERO) ||
+        !df_same_slot(m.coef[x->attr], SLOT_ONE) || c->sp.cls[loop] != df_fuse_cls(p, n, x->attr))
         return false;
     for (uint32_t j = 0; j < x->rank; j++)
         if (j != x->attr && m.axis[j] == loop) return false;
@@ -555,7 +555,7 @@ static bool map_is_elem(const pass *p, const cone *c, map_id map)
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED && m->axis[j] < MAX_LOOPS && c->sp.red[m->axis[j]]) return true;
     for (uint32_t l = 0; l < c->sp.n; l++)
-        if (m->lcoef[l] != SLOT_ZERO && c->sp.red[l]) return true;
+        if (!df_same_slot(m->lcoef[l], SLOT_ZERO) && c->sp.red[l]) return true;
     return false;
 }
 

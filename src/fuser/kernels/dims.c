@@ -94,8 +94,8 @@ static void set_cls(pass *p, uint32_t node, uint32_t axis, uint32_t c)
 
 static void guard_one(pass *p, uint32_t c)
 {
-    df_fuse_guard(p, DF_GUARD_is_const,
-                  df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]), 0, 1);
+    df_fuse_guard_slot(p, DF_GUARD_is_const,
+                       df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]), 1);
 }
 
 /* Lets axes of two classes meet, with broadcasting. Returns the class of the resulting axis. */
@@ -156,11 +156,11 @@ static void dims_slice(pass *p, uint32_t n)
         uint32_t c = fresh(p, n, i);
         if (p->t->args[step] == 1) {
             p->unit[n] |= (uint8_t)(1u << i);
-            df_fuse_guard(p, DF_GUARD_is_const, df_fuse_arg(p, step), 0, 1);
+            df_fuse_guard_slot(p, DF_GUARD_is_const, df_fuse_arg(p, step), 1);
         }
         if (whole) {
             p->full[n] |= (uint8_t)(1u << i);
-            df_fuse_guard(p, DF_GUARD_is_const, df_fuse_arg(p, start), 0, 0);
+            df_fuse_guard_slot(p, DF_GUARD_is_const, df_fuse_arg(p, start), 0);
             const uint32_t whose = df_fuse_cls(p, src, i);
             if (whose == CLS_ONE) {
                 guard_one(p, c);
@@ -374,9 +374,9 @@ deft_status df_fuse_dims(pass *p)
         if (find(p, c) == CLS_ONE)
             guard_one(p, c);
         else if (find(p, c) != c)
-            df_fuse_guard(p, DF_GUARD_equal,
-                          df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]),
-                          df_fuse_cls_extent(p, c), 0);
+            df_fuse_guard_slots(p, DF_GUARD_equal,
+                                df_fuse_node_extent(p, p->cls_node.at[c], p->cls_axis.at[c]),
+                                df_fuse_cls_extent(p, c));
     }
     return p->st;
 }
@@ -411,13 +411,14 @@ static void strided(pass *p, uint32_t input, df_slot *stride)
         const df_slot given = df_fuse_stride(p, input, i);
         stride[i] = given;
         if (inner == DF_NONE && in->stride[i] == 1) {
-            df_fuse_guard(p, DF_GUARD_unit, input, i, 1);
+            df_fuse_guard_input(p, DF_GUARD_unit, input, i, 1);
             stride[i] = SLOT_ONE;
         } else if (inner != DF_NONE) {
             const df_slot span =
                 df_fuse_mul(p, stride[inner], df_fuse_axis_extent(p, in->node, inner));
-            if (p->st == DEFT_OK && span != SLOT_ZERO && p->now.at[span] == in->stride[i]) {
-                df_fuse_guard(p, DF_GUARD_equal, given, span, 0);
+            if (p->st == DEFT_OK && !df_same_slot(span, SLOT_ZERO) &&
+                p->now.at[span.i] == in->stride[i]) {
+                df_fuse_guard_slots(p, DF_GUARD_equal, given, span);
                 stride[i] = span;
             }
         }
@@ -431,7 +432,7 @@ const df_slot *df_fuse_input_strides(pass *p, uint32_t input)
     if (p->in_seen[input]) return stride;
     p->in_seen[input] = 1;
     if (p->t->inputs[input].flags & DF_INPUT_CONTIGUOUS) {
-        df_fuse_guard(p, DF_GUARD_contiguous, input, 0, 1);
+        df_fuse_guard_input(p, DF_GUARD_contiguous, input, 0, 1);
         df_fuse_contiguous(p, p->t->inputs[input].node, stride);
     } else {
         strided(p, input, stride);

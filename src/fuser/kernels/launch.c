@@ -55,7 +55,7 @@ static bool is_little(pass *p, const group *g)
     for (uint32_t l = 0; l < g->sp.n; l++) rows |= !g->sp.red[l] && g->sp.cls[l] != CLS_ONE;
     if (rows) return false;
     const df_slot total = df_space_total(p, &g->sp); /* may move p->now */
-    return p->now.at[total] <= DF_BLOCK;
+    return p->now.at[total.i] <= DF_BLOCK;
 }
 
 void df_fuse_tail(pass *p)
@@ -67,12 +67,12 @@ void df_fuse_tail(pass *p)
     for (group_id g = { 0 }; g.i < p->groups.n; g.i++) {
         group *const w = group_at(p, g);
         if (w->level != last) continue;
-        df_fuse_guard(p, DF_GUARD_at_most, df_space_total(p, &w->sp), 0, DF_BLOCK);
+        df_fuse_guard_slot(p, DF_GUARD_at_most, df_space_total(p, &w->sp), DF_BLOCK);
         w->level--;
         w->after = true;
         const df_slot total = df_space_total(p, &w->sp);
         df_fuse_why(p, w->node, w->node, "runs last",
-                    "%lld elements are too few to wake threads for", (long long)p->now.at[total]);
+                    "%lld elements are too few to wake threads for", (long long)p->now.at[total.i]);
     }
     p->n_levels--;
 }

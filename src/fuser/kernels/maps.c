@@ -91,7 +91,7 @@ static map_id land(pass *p, const index_map *m, uint32_t node)
     uint32_t axis = 0, n_drivers = 0, driver = 0;
     if (n_long_axes(p, node, &axis) <= 1) {
         for (uint32_t d = 0; d < N_DRIVERS; d++)
-            if (m->lcoef[d] != SLOT_ZERO) {
+            if (!df_same_slot(m->lcoef[d], SLOT_ZERO)) {
                 n_drivers++;
                 driver = d;
             }
@@ -209,8 +209,7 @@ static void view_slice(pass *p, uint32_t node, const index_map *m, index_map *ou
         move_axis(out, j, m, j);
         if (p->full[node] >> j & 1) continue;
         const df_slot start = df_fuse_arg(p, x->arg + 2 * j);
-        const df_slot step =
-            p->unit[node] >> j & 1 ? (df_slot)SLOT_ONE : df_fuse_arg(p, x->arg + 2 * j + 1);
+        const df_slot step = p->unit[node] >> j & 1 ? SLOT_ONE : df_fuse_arg(p, x->arg + 2 * j + 1);
         out->off[j] = df_fuse_add(p, start, df_fuse_mul(p, step, m->off[j]));
         out->coef[j] = df_fuse_mul(p, step, m->coef[j]);
     }
@@ -315,7 +314,7 @@ map_id df_map_rename(pass *p, map_id map, const uint8_t to[MAX_LOOPS])
     for (uint32_t j = 0; j < m.rank; j++)
         if (m.axis[j] != FIXED && m.axis[j] < MAX_LOOPS) m.axis[j] = (int8_t)to[m.axis[j]];
     for (uint32_t d = 0; d < N_DRIVERS; d++)
-        if (m.lcoef[d] != SLOT_ZERO) lcoef[d < MAX_LOOPS ? to[d] : d] = m.lcoef[d];
+        if (!df_same_slot(m.lcoef[d], SLOT_ZERO)) lcoef[d < MAX_LOOPS ? to[d] : d] = m.lcoef[d];
     memcpy(m.lcoef, lcoef, sizeof lcoef);
     return df_map_intern(p, &m);
 }
@@ -344,7 +343,7 @@ bool df_map_is_box(const index_map *m)
     if (m->linear) return false;
     for (uint32_t j = 0; j < m->rank; j++) {
         if (m->axis[j] == FIXED) continue;
-        if (m->coef[j] != SLOT_ONE || used >> m->axis[j] & 1) return false;
+        if (!df_same_slot(m->coef[j], SLOT_ONE) || used >> m->axis[j] & 1) return false;
         used |= 1u << m->axis[j];
     }
     return true;

@@ -23,7 +23,7 @@ static uint32_t loops_of(const pass *p, const head *h)
     for (uint32_t j = 0; j < m->rank; j++)
         if (m->axis[j] != FIXED) used |= 1u << m->axis[j];
     for (uint32_t l = 0; l < MAX_LOOPS; l++)
-        if (m->lcoef[l] != SLOT_ZERO) used |= 1u << l;
+        if (!df_same_slot(m->lcoef[l], SLOT_ZERO)) used |= 1u << l;
     return used;
 }
 

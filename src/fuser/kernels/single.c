@@ -14,15 +14,15 @@ bool df_fuse_pays(pass *p, const space *sp, bool guard)
     const df_slot rows = df_space_rows(p, sp), total = df_space_total(p, sp);
     if (p->st != DEFT_OK) return true;
     const int64_t enough = 4 * (int64_t)p->lim->n_threads;
-    if (p->now.at[total] < small) {
-        if (guard) df_fuse_guard(p, DF_GUARD_at_most, total, 0, small - 1);
+    if (p->now.at[total.i] < small) {
+        if (guard) df_fuse_guard_slot(p, DF_GUARD_at_most, total, small - 1);
         return true;
     }
-    const bool pays = p->now.at[rows] >= enough;
+    const bool pays = p->now.at[rows.i] >= enough;
     if (guard) {
-        df_fuse_guard(p, pays ? DF_GUARD_at_least : DF_GUARD_at_most, rows, 0,
-                      pays ? enough : enough - 1);
-        if (!pays) df_fuse_guard(p, DF_GUARD_at_least, total, 0, small);
+        df_fuse_guard_slot(p, pays ? DF_GUARD_at_least : DF_GUARD_at_most, rows,
+                           pays ? enough : enough - 1);
+        if (!pays) df_fuse_guard_slot(p, DF_GUARD_at_least, total, small);
     }
     return pays;
 }
@@ -38,7 +38,8 @@ static const df_slot *val_strides(pass *p, uint32_t node, df_slot stride[DEFT_MA
 static bool merges(pass *p, const space *sp, const uint8_t *red, uint32_t n_red, const location *at)
 {
     for (uint32_t k = 0; k + 1 < n_red; k++)
-        if (at->stride[red[k]] != df_fuse_mul(p, at->stride[red[k + 1]], sp->extent[red[k + 1]]))
+        if (!df_same_slot(at->stride[red[k]],
+                          df_fuse_mul(p, at->stride[red[k + 1]], sp->extent[red[k + 1]])))
             return false;
     return true;
 }
@@ -64,7 +65,8 @@ static bool red_merges(pass *p, const cone *c)
         case IT_SCAN:
         case IT_NUM: continue;
         case IT_IOTA:
-            for (uint32_t j = 0; j < DEFT_MAX_RANK; j++) stride[j] = j == x->attr;
+            for (uint32_t j = 0; j < DEFT_MAX_RANK; j++)
+                stride[j] = j == x->attr ? SLOT_ONE : SLOT_ZERO;
             break;
         case IT_TAKE:
             map = it->base_map;

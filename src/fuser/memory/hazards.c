@@ -79,7 +79,8 @@ static df_box box_over(pass *p, const df_slot *extent, map_id map, uint32_t node
         if (m.axis[j] == SPECIAL) b.is_box = false;
         if (m.axis[j] != FIXED && b.is_box) b.extent[j] = extent[m.axis[j]];
         const uint32_t cls = df_fuse_cls(p, node, j);
-        b.whole[j] = m.off[j] == SLOT_ZERO && b.extent[j] == df_fuse_cls_extent(p, cls);
+        b.whole[j] = df_same_slot(m.off[j], SLOT_ZERO) &&
+                     df_same_slot(b.extent[j], df_fuse_cls_extent(p, cls));
     }
     return b;
 }
@@ -121,7 +122,7 @@ static df_slot gap_either_way(pass *p, const df_box *a, const df_box *b, uint32_
 
 static bool is_fixed(const pass *p, df_slot s)
 {
-    return p->slots.at[s].op == DF_SLOT_const;
+    return p->slots.at[s.i].op == DF_SLOT_const;
 }
 
 /* Whether two boxes share no element in this run: along some axis, one ends before the other
@@ -132,8 +133,8 @@ static bool boxes_apart(pass *p, const df_box *a, const df_box *b, uint32_t rank
     for (uint32_t j = 0; j < 2 * rank; j++) {
         const df_slot gap = gap_either_way(p, a, b, rank, j);
         if (p->st != DEFT_OK) return false;
-        if (p->now.at[gap] < 0) continue;
-        if (guard && !is_fixed(p, gap)) df_fuse_guard(p, DF_GUARD_at_least, gap, 0, 0);
+        if (p->now.at[gap.i] < 0) continue;
+        if (guard && !is_fixed(p, gap)) df_fuse_guard_slot(p, DF_GUARD_at_least, gap, 0);
         return true;
     }
     return false;
@@ -157,8 +158,8 @@ static void guard_overlap(pass *p, const load *l, val_id v)
     if (!from.is_box || !to.is_box) return;
     for (uint32_t j = 0; j < 2 * rank; j++) {
         const df_slot gap = gap_either_way(p, &from, &to, rank, j);
-        if (p->st == DEFT_OK && !is_fixed(p, gap) && p->now.at[gap] < 0)
-            df_fuse_guard(p, DF_GUARD_at_most, gap, 0, -1);
+        if (p->st == DEFT_OK && !is_fixed(p, gap) && p->now.at[gap.i] < 0)
+            df_fuse_guard_slot(p, DF_GUARD_at_most, gap, -1);
     }
 }
 
@@ -437,10 +438,10 @@ static bool pays(pass *p, val_id v, bool in_input)
     const df_slot part = df_fuse_numel(p, w->expr), all = df_fuse_numel(p, val_at(p, v)->node);
     const df_slot rest = df_fuse_sub(p, all, df_fuse_mul(p, part, df_fuse_const(p, 2)));
     if (p->st != DEFT_OK) return false;
-    const bool is_small = p->now.at[rest] >= 0;
+    const bool is_small = p->now.at[rest.i] >= 0;
     if (!is_fixed(p, rest))
-        df_fuse_guard(p, is_small ? DF_GUARD_at_least : DF_GUARD_at_most, rest, 0,
-                      is_small ? 0 : -1);
+        df_fuse_guard_slot(p, is_small ? DF_GUARD_at_least : DF_GUARD_at_most, rest,
+                           is_small ? 0 : -1);
     return is_small;
 }
 

@@ -64,14 +64,14 @@ static double work_of(keeper *k, group_id gi, bool epilogue)
     pass *const p = k->p;
     const df_slot total = df_space_total(p, &group_at(p, gi)->sp); /* may move p->now */
     const group *const g = group_at(p, gi);
-    double work = (double)p->now.at[total] * (g->n_items * NS_PER_ITEM + NS_PER_BYTE);
+    double work = (double)p->now.at[total.i] * (g->n_items * NS_PER_ITEM + NS_PER_BYTE);
     for (head_id h = g->first_head; !IS_NONE(h); h = head_at(p, h)->next)
         work += (double)k->bytes.at[val_at(p, head_at(p, h)->val)->place.i] * NS_PER_BYTE;
     if (IS_NONE(g->product) || epilogue) return work + 1;
     const uint32_t n = val_at(p, g->product)->node, a = node_of(p, n)->src[0].i;
     const df_slot depth = df_fuse_axis_extent(p, a, node_of(p, a)->rank - 1u);
     const df_slot numel = df_fuse_numel(p, n);
-    return work + (double)p->now.at[numel] * (double)p->now.at[depth] * NS_PER_FMA;
+    return work + (double)p->now.at[numel.i] * (double)p->now.at[depth.i] * NS_PER_FMA;
 }
 
 static bool try_copy(keeper *k, group_id gi, uint32_t level, bool epilogue, uint32_t depth);

@@ -26,7 +26,7 @@ deft_status df_keep_follow(keeper *k)
         const uint32_t node = place_at(p, (place_id){ (uint32_t)k->bytes.n })->node;
         const df_slot numel = df_fuse_numel(p, node);
         const int64_t size = (int64_t)deft_dtype_size((deft_dtype)node_of(p, node)->dtype);
-        if (p->st != DEFT_OK || !df_vec_push(p->mem, &k->bytes, p->now.at[numel] * size))
+        if (p->st != DEFT_OK || !df_vec_push(p->mem, &k->bytes, p->now.at[numel.i] * size))
             return df_keep_no_memory(p);
     }
     return p->st;

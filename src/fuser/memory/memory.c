@@ -82,7 +82,7 @@ deft_status df_fuse_memory(pass *p)
 
 static int64_t bytes_now(const pass *p, const df_plan_buf *b)
 {
-    return p->now.at[b->numel] * (int64_t)deft_dtype_size(b->dtype);
+    return p->now.at[b->numel.i] * (int64_t)deft_dtype_size(b->dtype);
 }
 
 static df_slot bytes_slot(pass *p, const df_plan_buf *b)
@@ -113,11 +113,11 @@ static void guard_total(pass *p, int64_t total)
     df_slot sum = SLOT_ZERO;
     for (uint32_t r = 0; r < p->regions.n && p->st == DEFT_OK; r++)
         sum = df_fuse_add(p, sum, df_fuse_round_up(p, p->regions.at[r].bytes, 64));
-    if (p->st != DEFT_OK || p->slots.at[sum].op == DF_SLOT_const) return;
-    df_assert(p->now.at[sum] == total);
-    df_fuse_guard(p, DF_GUARD_at_most, sum, 0,
-                  (int64_t)df_size_class_within(p->t->max_temporary_bytes));
-    if (p->n_repeated) df_fuse_guard(p, DF_GUARD_at_least, sum, 0, total);
+    if (p->st != DEFT_OK || p->slots.at[sum.i].op == DF_SLOT_const) return;
+    df_assert(p->now.at[sum.i] == total);
+    df_fuse_guard_slot(p, DF_GUARD_at_most, sum,
+                       (int64_t)df_size_class_within(p->t->max_temporary_bytes));
+    if (p->n_repeated) df_fuse_guard_slot(p, DF_GUARD_at_least, sum, total);
 }
 
 deft_status df_fuse_regions(pass *p)

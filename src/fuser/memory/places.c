@@ -8,19 +8,25 @@
 
 #include <string.h>
 
+/* A term of a place (df_place_terms) is the index of a slot here. */
+static df_slot slot_at(int64_t term)
+{
+    return (df_slot){ (uint32_t)term };
+}
+
 static int64_t slot_of_arg(void *user, uint32_t arg)
 {
-    return df_fuse_arg(user, arg);
+    return df_fuse_arg(user, arg).i;
 }
 
 static int64_t slot_of(void *user, df_slot_op op, int64_t a, int64_t b)
 {
-    const df_slot x = (df_slot)a, y = (df_slot)b;
+    const df_slot x = slot_at(a), y = slot_at(b);
     switch (op) {
-    case DF_SLOT_add: return df_fuse_add(user, x, y);
-    case DF_SLOT_sub: return df_fuse_sub(user, x, y);
-    case DF_SLOT_mul: return df_fuse_mul(user, x, y);
-    case DF_SLOT_max: return df_fuse_max(user, x, y);
+    case DF_SLOT_add: return df_fuse_add(user, x, y).i;
+    case DF_SLOT_sub: return df_fuse_sub(user, x, y).i;
+    case DF_SLOT_mul: return df_fuse_mul(user, x, y).i;
+    case DF_SLOT_max: return df_fuse_max(user, x, y).i;
     case DF_SLOT_const:
     case DF_SLOT_extent:
     case DF_SLOT_arg:
@@ -32,9 +38,9 @@ static int64_t slot_of(void *user, df_slot_op op, int64_t a, int64_t b)
 
 static void must_agree(pass *p, df_slot a, df_slot b)
 {
-    if (a == b || p->st != DEFT_OK) return;
-    df_assert(p->now.at[a] == p->now.at[b]);
-    df_fuse_guard(p, DF_GUARD_same_place, a, b, 0);
+    if (df_same_slot(a, b) || p->st != DEFT_OK) return;
+    df_assert(p->now.at[a.i] == p->now.at[b.i]);
+    df_fuse_guard_slots(p, DF_GUARD_same_place, a, b);
 }
 
 /* Guards that a and b, which differ in this run, differ in the same direction in every run. */
@@ -42,17 +48,17 @@ static void must_differ(pass *p, df_slot a, df_slot b)
 {
     const df_slot d = df_fuse_sub(p, a, b);
     if (p->st != DEFT_OK) return;
-    if (p->now.at[d] > 0)
-        df_fuse_guard(p, DF_GUARD_at_least, d, 0, 1);
+    if (p->now.at[d.i] > 0)
+        df_fuse_guard_slot(p, DF_GUARD_at_least, d, 1);
     else
-        df_fuse_guard(p, DF_GUARD_at_most, d, 0, -1);
+        df_fuse_guard_slot(p, DF_GUARD_at_most, d, -1);
 }
 
 /* Where view `node` ends along axis j of its base. */
 static df_slot end_of(pass *p, uint32_t node, const df_view_place *at, uint32_t j)
 {
-    if (at->axis[j] < 0) return df_fuse_add(p, (df_slot)at->off[j], SLOT_ONE);
-    return df_fuse_add(p, (df_slot)at->off[j], df_fuse_node_extent(p, node, (uint32_t)at->axis[j]));
+    if (at->axis[j] < 0) return df_fuse_add(p, slot_at(at->off[j]), SLOT_ONE);
+    return df_fuse_add(p, slot_at(at->off[j]), df_fuse_node_extent(p, node, (uint32_t)at->axis[j]));
 }
 
 /* The elements between the two views of a pair that must not overlap. Negative: they overlap. */
@@ -60,8 +66,8 @@ static df_slot gap_of(pass *p, const df_same_place *pair, const df_view_place *n
                       const df_view_place *as)
 {
     const uint32_t j = (pair->gap - 1) / 2;
-    if (pair->gap % 2) return df_fuse_sub(p, (df_slot)as->off[j], end_of(p, pair->node, node, j));
-    return df_fuse_sub(p, (df_slot)node->off[j], end_of(p, pair->as, as, j));
+    if (pair->gap % 2) return df_fuse_sub(p, slot_at(as->off[j]), end_of(p, pair->node, node, j));
+    return df_fuse_sub(p, slot_at(node->off[j]), end_of(p, pair->as, as, j));
 }
 
 /* Calls f for each two slots that must be equal for the pair to hold, until a call returns false.
@@ -72,8 +78,8 @@ static bool each_two(pass *p, const df_same_place *pair, const df_view_place *a,
     const df_node *const x = node_of(p, pair->node);
     if (pair->gap) {
         for (uint32_t j = 0; j < a->rank; j++) {
-            if (a->axis[j] >= 0 && !f(p, (df_slot)a->coef[j], SLOT_ONE)) return false;
-            if (b->axis[j] >= 0 && !f(p, (df_slot)b->coef[j], SLOT_ONE)) return false;
+            if (a->axis[j] >= 0 && !f(p, slot_at(a->coef[j]), SLOT_ONE)) return false;
+            if (b->axis[j] >= 0 && !f(p, slot_at(b->coef[j]), SLOT_ONE)) return false;
         }
         return true;
     }
@@ -83,8 +89,8 @@ static bool each_two(pass *p, const df_same_place *pair, const df_view_place *a,
     if (x->op == DF_OP_reshape || x->op == DF_OP_expand) return true;
     df_assert(a->rank == b->rank && memcmp(a->axis, b->axis, sizeof a->axis) == 0);
     for (uint32_t j = 0; j < a->rank; j++)
-        if (!f(p, (df_slot)a->off[j], (df_slot)b->off[j]) ||
-            !f(p, (df_slot)a->coef[j], (df_slot)b->coef[j]))
+        if (!f(p, slot_at(a->off[j]), slot_at(b->off[j])) ||
+            !f(p, slot_at(a->coef[j]), slot_at(b->coef[j])))
             return false;
     return true;
 }
@@ -97,7 +103,7 @@ static bool agree(pass *p, df_slot a, df_slot b)
 
 static bool unless_they_differ(pass *p, df_slot a, df_slot b)
 {
-    if (p->st != DEFT_OK || p->now.at[a] == p->now.at[b]) return true;
+    if (p->st != DEFT_OK || p->now.at[a.i] == p->now.at[b.i]) return true;
     must_differ(p, a, b);
     return false;
 }
@@ -115,7 +121,7 @@ static void guard_pair(pass *p, const df_same_place *pair, const uint8_t *is_upd
     df_view_place a, b;
     places_of(p, pair, is_updated, &a, &b);
     each_two(p, pair, &a, &b, agree);
-    if (pair->gap) df_fuse_guard(p, DF_GUARD_at_least, gap_of(p, pair, &a, &b), 0, 0);
+    if (pair->gap) df_fuse_guard_slot(p, DF_GUARD_at_least, gap_of(p, pair, &a, &b), 0);
 }
 
 /* Guards that the pair does not hold. In a run where it holds, a better plan is possible. */
@@ -124,7 +130,7 @@ static void guard_lost(pass *p, const df_same_place *pair, const uint8_t *is_upd
     df_view_place a, b;
     places_of(p, pair, is_updated, &a, &b);
     if (each_two(p, pair, &a, &b, unless_they_differ))
-        df_fuse_guard(p, DF_GUARD_at_most, gap_of(p, pair, &a, &b), 0, -1);
+        df_fuse_guard_slot(p, DF_GUARD_at_most, gap_of(p, pair, &a, &b), -1);
 }
 
 /* Appends the slots and guards of the pass to those of the plan. */
@@ -147,8 +153,9 @@ static deft_status append(const pass *p, df_plan *plan)
     }
     for (uint32_t i = 0; i < p->guards.n; i++) {
         guards[n_guards + i] = p->guards.at[i];
-        guards[n_guards + i].a += n;
-        guards[n_guards + i].b += n;
+        const uint32_t n_of = df_guard_n_slots((df_guard_kind)p->guards.at[i].kind);
+        if (n_of >= 1) guards[n_guards + i].a += n;
+        if (n_of == 2) guards[n_guards + i].b += n;
     }
     plan->slots = slots;
     plan->guards = guards;

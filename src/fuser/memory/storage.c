@@ -78,7 +78,7 @@ static bool disjoint(pass *p, uint32_t k, bool guard)
     for (uint32_t i = 0; i < p->t->n_inputs; i++) {
         if (i == k || IS_NONE(p->in_readers[i])) continue;
         if (overlap(p, i, k)) return false;
-        if (guard) df_fuse_guard(p, DF_GUARD_disjoint, k, i, 0);
+        if (guard) df_fuse_guard_input(p, DF_GUARD_disjoint, k, i, 0);
     }
     return true;
 }
@@ -107,14 +107,15 @@ static deft_status add_frame(pass *p, val_id v, uint32_t base, const df_slot *st
     index_map m = df_map_blank(rank);
     for (uint32_t j = 0; j < rank; j++) {
         m.off[j] = start[j];
-        if (extent[j] == SLOT_ONE) continue;
+        if (df_same_slot(extent[j], SLOT_ONE)) continue;
         const uint32_t l = g->sp.n++;
         m.axis[j] = (int8_t)l;
         m.coef[j] = SLOT_ONE;
         g->sp.order[l] = (uint8_t)l;
         g->sp.extent[l] = extent[j];
         /* A full axis keeps its class, so that reductions in the base can be matched. */
-        g->sp.cls[l] = start[j] == SLOT_ZERO && extent[j] == df_fuse_axis_extent(p, base, j)
+        g->sp.cls[l] = df_same_slot(start[j], SLOT_ZERO) &&
+                               df_same_slot(extent[j], df_fuse_axis_extent(p, base, j))
                            ? df_fuse_cls(p, base, j)
                            : DF_NONE;
     }
@@ -144,12 +145,12 @@ static deft_status fill_frames(pass *p, val_id v, uint32_t base, const df_box *b
         if (b->whole[j]) continue;
         const df_slot all = extent[j], end = df_fuse_add(p, b->start[j], b->extent[j]);
         deft_status st = DEFT_OK;
-        if (b->start[j] != SLOT_ZERO) {
+        if (!df_same_slot(b->start[j], SLOT_ZERO)) {
             extent[j] = b->start[j];
             st = add_frame(p, v, base, start, extent);
         }
         const df_slot rest = df_fuse_sub(p, all, end);
-        if (st == DEFT_OK && rest != SLOT_ZERO) {
+        if (st == DEFT_OK && !df_same_slot(rest, SLOT_ZERO)) {
             start[j] = end;
             extent[j] = rest;
             st = add_frame(p, v, base, start, extent);
@@ -193,8 +194,9 @@ static uint8_t pieces_apart(pass *p, val_id v, val_id over)
         if (axis != 0 && j + 1u != axis) continue;
         const df_slot gap = df_box_gap(p, &last, &b, j);
         if (p->st != DEFT_OK) return 0;
-        if (p->now.at[gap] < 0) continue;
-        if (p->slots.at[gap].op != DF_SLOT_const) df_fuse_guard(p, DF_GUARD_at_least, gap, 0, 0);
+        if (p->now.at[gap.i] < 0) continue;
+        if (p->slots.at[gap.i].op != DF_SLOT_const)
+            df_fuse_guard_slot(p, DF_GUARD_at_least, gap, 0);
         return (uint8_t)(j + 1);
     }
     return 0;
@@ -512,7 +514,7 @@ static deft_status place_into(pass *p, val_id v)
             for (load_id l = p->in_readers[i]; !IS_NONE(l); l = load_at(p, l)->next)
                 df_fuse_edge(p, load_at(p, l)->group, gi);
         else if (!IS_NONE(p->in_readers[i]))
-            df_fuse_guard(p, DF_GUARD_disjoint, input, i, 0);
+            df_fuse_guard_input(p, DF_GUARD_disjoint, input, i, 0);
     for (group_id k = { 0 }; k.i < p->groups.n; k.i++)
         if (group_at(p, k)->checks) df_fuse_edge(p, k, gi);
     /* Roots that are written into the same memory keep their order. */

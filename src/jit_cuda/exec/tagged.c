@@ -24,7 +24,7 @@ static df_cuda_matrix matrix(const tagged *t, const df_tag_matrix *m)
         .at = (uintptr_t)t->in[m->port] + (uint64_t)(df_slot_value(t->slots, m->offset) * F32_SIZE),
         .row = df_slot_value(t->slots, m->row),
         .col = df_slot_value(t->slots, m->col),
-        .block = port->kind == DF_PORT_ROW ? t->outer[port->row_bytes] / F32_SIZE : 0,
+        .block = port->kind == DF_PORT_ROW ? t->outer[port->row_bytes.i] / F32_SIZE : 0,
     };
     for (uint32_t i = 0; i < t->part->tag->n_batch; i++)
         out.batch[i] = df_slot_value(t->slots, m->batch[i]);
@@ -38,7 +38,7 @@ static df_cuda_attention_job job_of(const tagged *t, void *const *out)
     df_cuda_attention_job j = { .what = tag->what,
                                 .n_batch = tag->n_batch,
                                 .n_queries = df_slot_value(t->slots, tag->n_queries),
-                                .n_blocks = t->outer[t->part->most],
+                                .n_blocks = t->outer[t->part->most.i],
                                 .block = df_slot_value(t->slots, tag->block),
                                 .width = df_slot_value(t->slots, tag->width),
                                 .value_width = df_slot_value(t->slots, tag->value_width),

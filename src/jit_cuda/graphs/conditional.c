@@ -16,7 +16,7 @@ enum { ALIGN = 256 };
 
 static int64_t state_bytes(const df_flow_construct *w, uint32_t k)
 {
-    return w->slots[w->plan->cells[w->part->init[k]].bytes];
+    return w->slots[w->plan->cells[w->part->init[k]].bytes.i];
 }
 
 /* Whether a root may be written over the state that its iteration reads: nothing else may
@@ -128,7 +128,7 @@ static bool leaves(const df_cuda_conditional *w, uint32_t i)
 static int64_t dest_bytes(const df_cuda_conditional *w, uint32_t i)
 {
     const df_plan *const plan = w->body.call.plan;
-    if (leaves(w, i)) return w->w->slots[w->w->plan->cells[w->w->part->out[i]].bytes];
+    if (leaves(w, i)) return w->w->slots[w->w->plan->cells[w->w->part->out[i]].bytes.i];
     return df_bind_bytes(&plan->bufs[plan->root_buf[i]], w->body.call.slots);
 }
 

@@ -198,7 +198,7 @@ static deft_status enter(walk *x, int type, uint32_t handle)
 
 static int64_t bytes_of(const df_cuda_conditional *w, uint32_t state)
 {
-    return w->w->slots[w->w->plan->cells[w->w->part->init[state]].bytes];
+    return w->w->slots[w->w->plan->cells[w->w->part->init[state]].bytes.i];
 }
 
 static char *root_of(const df_cuda_side *side, uint32_t root)
@@ -213,7 +213,7 @@ static deft_status decide(walk *x)
     const df_cuda_conditional *const w = x->w;
     TRY(put_plan(x, &w->other));
     TRY(put_kernel(x, DF_CUDA_LOOP, x->g->handle[0], (uintptr_t)w->holds, (uintptr_t)w->count,
-                   (uint64_t)w->w->slots[w->w->part->most]));
+                   (uint64_t)w->w->slots[w->w->part->most.i]));
     TRY(end_group(x));
 done:
     return st;

@@ -126,7 +126,7 @@ static void put_buffer(df_str *s, const df_plan *p, uint32_t i, const int64_t *s
     df_json_text(s, "kind", kinds[b->kind]);
     df_json_count(s, "index", b->index);
     df_json_text(s, "dtype", deft_dtype_name(b->dtype));
-    df_json_count(s, "bytes", (uint64_t)slots[b->numel] * deft_dtype_size(b->dtype));
+    df_json_count(s, "bytes", (uint64_t)slots[b->numel.i] * deft_dtype_size(b->dtype));
     put_count_or_null(s, "donor", b->donor != DF_NONE, b->donor);
     put_count_or_null(s, "first", r->first <= r->last, r->first);
     put_count_or_null(s, "last", r->first <= r->last, r->last);
@@ -144,7 +144,7 @@ static void put_memory(df_str *s, const df_plan *p, const int64_t *slots)
     df_json_close(s, ']');
     df_json_open(s, "regions", '[');
     for (uint32_t i = 0; i < p->n_regions; i++)
-        df_json_count(s, NULL, (uint64_t)slots[p->regions[i].bytes]);
+        df_json_count(s, NULL, (uint64_t)slots[p->regions[i].bytes.i]);
     df_json_close(s, ']');
     df_mem_free(s->mem, ranges, (p->n_bufs + 1) * sizeof *ranges);
 }

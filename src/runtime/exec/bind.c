@@ -66,13 +66,14 @@ void df_bind_numbers(const df_bound *b, const df_kernel *k, const df_seg *seg, c
 
 int64_t df_bind_bytes(const df_plan_buf *b, const int64_t *slots)
 {
-    return slots[b->numel] * (int64_t)deft_dtype_size(b->dtype);
+    return slots[b->numel.i] * (int64_t)deft_dtype_size(b->dtype);
 }
 
 int64_t df_bind_region(const df_plan *plan, const int64_t *slots, uint32_t index)
 {
     int64_t at = 0;
-    for (uint32_t i = 0; i < index; i++) at += (slots[plan->regions[i].bytes] + 63) & ~(int64_t)63;
+    for (uint32_t i = 0; i < index; i++)
+        at += (slots[plan->regions[i].bytes.i] + 63) & ~(int64_t)63;
     return at;
 }
 

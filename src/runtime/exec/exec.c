@@ -492,7 +492,7 @@ static bool has_sizes(const df_plan *plan, const int64_t *a, const int64_t *b)
 {
     if (!plan->sizes) return memcmp(a, b, plan->n_slots * sizeof *a) == 0;
     bool same = true;
-    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i]] == b[plan->sizes[i]];
+    for (uint32_t i = 0; i < plan->n_sizes; i++) same &= a[plan->sizes[i].i] == b[plan->sizes[i].i];
     return same;
 }
 

@@ -70,7 +70,7 @@ static deft_status set_out(flow *f, uint32_t i)
     df_buffer *buf = NULL;
     if (c->kind == DF_CELL_INPUT) f->cells[i].data = f->t->inputs[c->from].data;
     if (c->kind != DF_CELL_ARG && c->kind != DF_CELL_CONST) return DEFT_OK;
-    const int64_t bytes = f->slots[c->bytes];
+    const int64_t bytes = f->slots[c->bytes.i];
     deft_status st = f->ops->create(f->self, f->d, bytes, &buf);
     if (st != DEFT_OK) return st;
     set_cell(&f->cells[i], buf);
@@ -93,7 +93,7 @@ static void bind_port(const flow *f, const df_port *port, df_input *in, const df
     case DF_PORT_CELL: from = &f->cells[port->index]; break;
     case DF_PORT_STATE: from = &f->states[port->index]; break;
     case DF_PORT_ROW:
-        in->data = f->cells[port->index].data + f->iteration * f->slots[port->row_bytes];
+        in->data = f->cells[port->index].data + f->iteration * f->slots[port->row_bytes.i];
         return;
     case DF_PORT_NUMBER:
         in->data = f->number ? f->number->data : (void *)(uintptr_t)&f->iteration;
@@ -173,10 +173,10 @@ static deft_status begin_loop(flow *f, const df_part *part)
     deft_status st = DEFT_OK;
     for (uint32_t i = 0; i < part->n_states; i++) f->states[i] = share(&f->cells[part->init[i]]);
     for (uint32_t i = part->n_states; i < part->n_out; i++) {
-        const int64_t row = f->slots[part->row_bytes[i - part->n_states]];
+        const int64_t row = f->slots[part->row_bytes[i - part->n_states].i];
         df_buffer *all = NULL;
-        TRY(f->ops->create(f->self, f->d, row * f->slots[part->most], &all));
-        f->stats->bytes_allocated += (uint64_t)(row * f->slots[part->most]);
+        TRY(f->ops->create(f->self, f->d, row * f->slots[part->most.i], &all));
+        f->stats->bytes_allocated += (uint64_t)(row * f->slots[part->most.i]);
         set_cell(&f->rows[i - part->n_states], all);
     }
 done:
@@ -205,7 +205,7 @@ static deft_status iterate(flow *f, const df_part *part)
 {
     deft_status st = DEFT_OK;
     bool goes;
-    for (f->iteration = 0; f->iteration < f->slots[part->most]; f->iteration++) {
+    for (f->iteration = 0; f->iteration < f->slots[part->most.i]; f->iteration++) {
         TRY(put_number(f, part));
         TRY(may_go_on(f, part, &goes));
         if (!goes) break;
@@ -216,7 +216,7 @@ static deft_status iterate(flow *f, const df_part *part)
         }
         for (uint32_t i = part->n_states; i < part->n_out; i++) {
             const uint32_t k = i - part->n_states;
-            const int64_t bytes = f->slots[part->row_bytes[k]];
+            const int64_t bytes = f->slots[part->row_bytes[k].i];
             TRY(f->ops->copy(f->self, f->d, f->rows[k].data + f->iteration * bytes,
                              f->made[i]->data, (size_t)bytes));
             df_buffer_drop(&f->made[i]);
@@ -250,7 +250,7 @@ static deft_status make_ends(flow *f, const df_part *part)
     }
     for (uint32_t i = 0; i < part->n_out; i++) {
         if (part->out[i] == DF_NONE) continue;
-        const int64_t bytes = f->slots[f->plan->cells[part->out[i]].bytes];
+        const int64_t bytes = f->slots[f->plan->cells[part->out[i]].bytes.i];
         TRY(f->ops->create(f->self, f->d, bytes, &f->made[i]));
         f->stats->bytes_allocated += (uint64_t)bytes;
         f->ends[i] = f->made[i]->data;
@@ -356,7 +356,7 @@ static deft_status hand_out(flow *f)
             f->io->root[r] = df_buffer_ref(c->buf);
             continue;
         }
-        const int64_t bytes = f->slots[f->plan->cells[i].bytes];
+        const int64_t bytes = f->slots[f->plan->cells[i].bytes.i];
         TRY(f->ops->create(f->self, f->d, bytes, &f->io->root[r]));
         TRY(f->ops->copy(f->self, f->d, f->io->root[r]->data, c->data, (size_t)bytes));
         f->stats->bytes_allocated += (uint64_t)bytes;
