@@ -125,7 +125,7 @@ typedef struct storage {
     uint32_t donor;       /* ROOT: the input whose memory it may reuse, or DF_NONE */
     bool keep;            /* the contents of the donor are part of the value (an update in place) */
     bool unused;          /* a product that only its own epilogue reads: it takes no memory */
-    uint32_t buf;         /* buffer of the plan; DF_NONE until the first use */
+    df_buf buf;           /* buffer of the plan; DF_NO_BUF until the first use */
     uint32_t first, last; /* live range: the first and the last launch */
 } storage;
 
@@ -334,7 +334,7 @@ typedef struct pass {
     DF_VEC(df_plan_buf) bufs;
     DF_VEC(df_region) regions;
     DF_VEC(uint32_t) from;
-    uint32_t *in_buf;  /* per input: its buffer, or DF_NONE */
+    df_buf *in_buf;    /* per input: its buffer, or DF_NO_BUF */
     uint32_t n_levels; /* launches */
     uint32_t *seen;    /* per group: the last path search that reached it */
     uint32_t n_seen, seen_mark;
@@ -661,7 +661,7 @@ typedef struct df_life {
 /* One access of a kernel in progress. */
 typedef struct access {
     uint8_t kind, dtype; /* df_access_kind, deft_dtype */
-    uint32_t buf;        /* buffer of the plan; DF_NONE: no memory, or a tile */
+    df_buf buf;          /* buffer of the plan; DF_NO_BUF: no memory, or a tile */
     uint32_t memory;     /* accesses with equal numbers may touch the same memory */
     location at;
 } access;
@@ -731,8 +731,8 @@ deft_status df_fuse_pack(pass *p, df_life *life, uint32_t n, uint32_t *n_regions
  * DEFT_E_MEMORY when the bound cannot be met. */
 deft_status df_fuse_keep(pass *p);
 /* The buffer of a place, which is added on first use. */
-uint32_t df_fuse_place_buf(pass *p, place_id at);
+df_buf df_fuse_place_buf(pass *p, place_id at);
 /* The buffer of an input, which is added on first use. */
-uint32_t df_fuse_input_buf(pass *p, uint32_t input);
+df_buf df_fuse_input_buf(pass *p, uint32_t input);
 
 #endif

@@ -49,9 +49,9 @@ int64_t df_plan_root_bytes(const df_plan *plan, uint32_t r, const int64_t *slots
         const uint32_t c = plan->root_cell[r];
         return c == DF_NONE ? -1 : slots[plan->cells[c].bytes.i];
     }
-    const uint32_t b = plan->root_buf[r];
-    if (b == DF_NONE || plan->bufs[b].kind != DF_BUF_ROOT) return -1;
-    return slots[plan->bufs[b].numel.i] * (int64_t)deft_dtype_size(plan->bufs[b].dtype);
+    const df_buf b = plan->root_buf[r];
+    if (IS_NONE(b) || plan->bufs[b.i].kind != DF_BUF_ROOT) return -1;
+    return slots[plan->bufs[b.i].numel.i] * (int64_t)deft_dtype_size(plan->bufs[b.i].dtype);
 }
 
 /* ---- temporaries ---- */

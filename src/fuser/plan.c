@@ -67,7 +67,7 @@ static void mark(const df_plan *plan, const df_slot *slot, uint32_t n, bool *is_
 
 static void mark_kernel(const df_plan *plan, const df_seg *s, bool *is_size)
 {
-    const df_kernel *const k = &plan->kernels[s->kernel];
+    const df_kernel *const k = &plan->kernels[s->kernel.i];
     mark(plan, s->extent, k->n_axes, is_size);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const uint8_t kind = k->access[a].kind;
@@ -80,7 +80,7 @@ static void mark_kernel(const df_plan *plan, const df_seg *s, bool *is_size)
 
 static void mark_seg(const df_plan *plan, const df_seg *s, bool *is_size)
 {
-    if (s->kernel != DF_NONE) mark_kernel(plan, s, is_size);
+    if (!IS_NONE(s->kernel)) mark_kernel(plan, s, is_size);
     if (s->kind == DF_SEG_KERNEL) return;
     const df_slot whole[] = { s->m, s->n, s->k };
     mark(plan, whole, DF_LEN(whole), is_size);
@@ -141,8 +141,9 @@ static deft_status roots_out(pass *p)
 {
     df_plan *const plan = p->plan;
     plan->n_roots = p->t->n_roots;
-    plan->root_buf = df_arena_new(&plan->arena, uint32_t, plan->n_roots);
-    if (!plan->root_buf) return df_fail_mem(p->diag, "plan", plan->n_roots * sizeof(uint32_t));
+    plan->root_buf = df_arena_new(&plan->arena, df_buf, plan->n_roots);
+    if (!plan->root_buf)
+        return df_fail_mem(p->diag, "plan", plan->n_roots * sizeof *plan->root_buf);
     for (uint32_t r = 0; r < plan->n_roots; r++)
         plan->root_buf[r] = df_fuse_place_buf(p, val_at(p, p->root_val[r])->place);
     return p->st;

@@ -74,6 +74,17 @@
 /* Trace nodes in one kernel by default. The body is longer: recipes are written out in it. */
 #define DF_MAX_BODY 1000
 
+/* The index of a buffer, and the index of a kernel, in the lists of their plan. */
+typedef struct df_buf {
+    uint32_t i;
+} df_buf;
+typedef struct df_kern {
+    uint32_t i;
+} df_kern;
+
+#define DF_NO_BUF ((df_buf){ DF_NONE })
+#define DF_NO_KERN ((df_kern){ DF_NONE })
+
 typedef enum df_mode { DF_MODE_MAP, DF_MODE_ROW, DF_MODE_COL, DF_MODE_LOOP } df_mode;
 typedef enum df_role { DF_AXIS_OUTER, DF_AXIS_RED, DF_AXIS_INNER } df_role;
 typedef enum df_level { DF_LEVEL_ROW, DF_LEVEL_ELEM } df_level;
@@ -161,7 +172,7 @@ typedef struct df_plan_buf {
 /* ---- segments and launches ---- */
 
 typedef struct df_bind { /* one access of a segment */
-    uint32_t buf;        /* buffer index; DF_NONE for INDEX and SCRATCH */
+    df_buf buf;          /* DF_NO_BUF for INDEX and SCRATCH */
     df_slot offset;      /* elements from the buffer's origin. INDEX: the base value. SCRATCH: the
                           * number of elements that each thread needs */
     df_slot stride[DF_MAX_AXES];
@@ -170,9 +181,9 @@ typedef struct df_bind { /* one access of a segment */
 typedef enum df_seg_kind { DF_SEG_KERNEL, DF_SEG_MATMUL, DF_SEG_ROUTINE } df_seg_kind;
 
 typedef struct df_seg {
-    uint32_t kind;   /* df_seg_kind */
-    uint32_t kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NONE.
-                      * DF_SEG_ROUTINE: DF_NONE */
+    uint32_t kind;  /* df_seg_kind */
+    df_kern kernel; /* DF_SEG_KERNEL: its kernel. DF_SEG_MATMUL: epilogue kernel or DF_NO_KERN.
+                     * DF_SEG_ROUTINE: DF_NO_KERN */
     df_slot extent[DF_MAX_AXES]; /* per kernel axis */
     const df_bind *bind;         /* per kernel access */
     const uint32_t *num;         /* per number slot of the kernel: index into trace.args. With
@@ -376,7 +387,7 @@ typedef struct df_plan {
     uint32_t n_regions;
     uint32_t *from; /* nodes: see df_seg.from */
     uint32_t n_from;
-    uint32_t *root_buf; /* per root of the trace: buffer that holds it */
+    df_buf *root_buf; /* per root of the trace: buffer that holds it */
     uint32_t n_roots;
     df_why *why;
     uint32_t n_why;
@@ -409,6 +420,14 @@ typedef struct df_plan {
     uint32_t block;               /* the index among the plans within it that have launches */
     const df_kernel_about *about; /* per kernel */
 } df_plan;
+
+/* The kernel of a segment of plan, or NULL when the segment has none. */
+DF_INLINE const df_kernel *df_seg_kernel(const df_plan *plan, const df_seg *seg)
+{
+    if (seg->kernel.i == DF_NONE) return NULL;
+    df_assert(seg->kernel.i < plan->n_kernels);
+    return &plan->kernels[seg->kernel.i];
+}
 
 /* What the fuser may know of a device. */
 typedef struct df_limits {

@@ -85,8 +85,8 @@ static void put_slot(df_str *out, const df_plan *p, df_slot s)
 
 static void put_bind(df_str *out, const df_plan *p, const df_bind *b, uint32_t n_axes)
 {
-    if (b->buf != DF_NONE)
-        df_str_fmt(out, "b%" PRIu32, b->buf);
+    if (b->buf.i != DF_NONE)
+        df_str_fmt(out, "b%" PRIu32, b->buf.i);
     else
         df_str_putc(out, '-');
     df_str_put(out, " + ");
@@ -132,8 +132,8 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         put_extents(out, p, s->batch, s->n_batch);
         if (s->a_dtype != s->dtype) df_str_fmt(out, " a=%s", deft_dtype_name(s->a_dtype));
         if (s->b_dtype != s->dtype) df_str_fmt(out, " b=%s", deft_dtype_name(s->b_dtype));
-        if (s->kernel != DF_NONE)
-            df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel, s->c_access);
+        if (s->kernel.i != DF_NONE)
+            df_str_fmt(out, " epilogue=k%" PRIu32 " c=a%" PRIu32, s->kernel.i, s->c_access);
     } else if (s->kind == DF_SEG_ROUTINE) {
         const char *const how = s->op == DF_OP_which ? " zeros" : " descending";
         df_str_put(out, df_op_infos[s->op].name);
@@ -148,7 +148,7 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         df_str_put(out, " batch=");
         put_extents(out, p, s->batch, s->n_batch);
     } else {
-        df_str_fmt(out, "k%" PRIu32, s->kernel);
+        df_str_fmt(out, "k%" PRIu32, s->kernel.i);
     }
     df_str_put(out, " from");
     for (uint32_t k = 0; k < s->n_from; k++) df_str_fmt(out, " %%%" PRIu32, p->from[s->from + k]);
@@ -172,8 +172,8 @@ static void put_seg(df_str *out, const df_plan *p, uint32_t i)
         put_bind(out, p, &s->c,
                  s->op == DF_OP_index_add ? s->n_batch + 1 - s->n_index : s->n_batch + !over);
     }
-    if (s->kernel == DF_NONE) return;
-    const df_kernel *const k = &p->kernels[s->kernel];
+    if (s->kernel.i == DF_NONE) return;
+    const df_kernel *const k = &p->kernels[s->kernel.i];
     df_str_put(out, "    extents ");
     put_extents(out, p, s->extent, k->n_axes);
     df_str_putc(out, '\n');
@@ -347,7 +347,7 @@ void df_plan_print(df_str *out, const df_plan *p, const df_trace *t)
         df_str_putc(out, '\n');
     }
     df_str_put(out, "roots");
-    for (uint32_t r = 0; r < p->n_roots; r++) df_str_fmt(out, " b%" PRIu32, p->root_buf[r]);
+    for (uint32_t r = 0; r < p->n_roots; r++) df_str_fmt(out, " b%" PRIu32, p->root_buf[r].i);
     df_str_put(out, "\nguards\n");
     df_guard_print(out, p->guards, p->n_guards, p->slots, t);
 }

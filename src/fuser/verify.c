@@ -233,7 +233,7 @@ static deft_status verify_slots(df_diag *d, const df_plan *p)
 
 static bool bind_fits(const df_plan *p, const df_bind *b, uint32_t n_axes, bool memory)
 {
-    if (memory ? b->buf >= p->n_bufs && b->buf != DF_NONE : b->buf != DF_NONE) return false;
+    if (memory ? b->buf.i >= p->n_bufs && b->buf.i != DF_NONE : b->buf.i != DF_NONE) return false;
     if (b->offset.i >= p->n_slots) return false;
     for (uint32_t i = 0; i < n_axes; i++)
         if (b->stride[i].i >= p->n_slots) return false;
@@ -243,7 +243,8 @@ static bool bind_fits(const df_plan *p, const df_bind *b, uint32_t n_axes, bool 
 /* Whether operand b of a product has dtype t, and the product can read that dtype. */
 static bool operand_fits(const df_plan *p, const df_seg *s, const df_bind *b, deft_dtype t)
 {
-    return p->bufs[b->buf].dtype == t && (t == s->dtype || (s->dtype == DEFT_F32 && df_is_half(t)));
+    return p->bufs[b->buf.i].dtype == t &&
+           (t == s->dtype || (s->dtype == DEFT_F32 && df_is_half(t)));
 }
 
 static bool is_one(const df_plan *p, df_slot s)
@@ -256,7 +257,7 @@ static bool is_one(const df_plan *p, df_slot s)
 static deft_status verify_stores(df_diag *d, const df_plan *p, uint32_t i)
 {
     const df_seg *const s = &p->segs[i];
-    const df_kernel *const k = &p->kernels[s->kernel];
+    const df_kernel *const k = &p->kernels[s->kernel.i];
     for (uint32_t n = 0; n < k->n_ins; n++) {
         if (k->ins[n].op != DF_K_store) continue;
         const df_access *const a = &k->access[k->ins[n].imm];
@@ -276,11 +277,11 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
     if (s->kind == DF_SEG_MATMUL) {
         const uint32_t n = s->n_batch + 2;
         if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->b, n, true) ||
-            !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE || s->b.buf == DF_NONE)
+            !bind_fits(p, &s->c, n, true) || s->a.buf.i == DF_NONE || s->b.buf.i == DF_NONE)
             return bad(d, "matmul bind", i, 0);
         if (!operand_fits(p, s, &s->a, s->a_dtype) || !operand_fits(p, s, &s->b, s->b_dtype))
             return bad(d, "matmul dtype", i, s->dtype);
-        if (s->c.buf == DF_NONE && s->kernel == DF_NONE)
+        if (s->c.buf.i == DF_NONE && s->kernel.i == DF_NONE)
             return bad(d, "matmul without result", i, 0);
         if (s->m.i >= p->n_slots || s->n.i >= p->n_slots || s->k.i >= p->n_slots)
             return bad(d, "matmul extent", i, 0);
@@ -288,25 +289,25 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
     if (s->kind == DF_SEG_ROUTINE) {
         const bool over = s->op < DF_N_OPS && df_op_writes_over((df_op)s->op);
         const uint32_t n = over ? s->n_batch : s->n_batch + 1;
-        if (over && (!bind_fits(p, &s->b, n, true) || s->b.buf == DF_NONE || s->n_index > n))
+        if (over && (!bind_fits(p, &s->b, n, true) || s->b.buf.i == DF_NONE || s->n_index > n))
             return bad(d, "routine values", i, s->n_index);
-        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) || s->a.buf == DF_NONE ||
-            s->c.buf == DF_NONE)
+        if (!bind_fits(p, &s->a, n, true) || !bind_fits(p, &s->c, n, true) ||
+            s->a.buf.i == DF_NONE || s->c.buf.i == DF_NONE)
             return bad(d, "routine bind", i, 0);
         if (s->m.i >= p->n_slots || s->n.i >= p->n_slots) return bad(d, "routine extent", i, 0);
         if (s->op >= DF_N_OPS || df_op_infos[s->op].cls != DF_CLASS_routine)
             return bad(d, "routine", i, s->op);
-        if (s->kernel != DF_NONE) return bad(d, "routine with a kernel", i, s->kernel);
+        if (s->kernel.i != DF_NONE) return bad(d, "routine with a kernel", i, s->kernel.i);
     }
-    if (s->kernel == DF_NONE) return s->kind != DF_SEG_KERNEL ? DEFT_OK : bad(d, "kernel", i, 0);
-    if (s->kernel >= p->n_kernels) return bad(d, "kernel", i, s->kernel);
-    const df_kernel *const k = &p->kernels[s->kernel];
+    if (s->kernel.i == DF_NONE) return s->kind != DF_SEG_KERNEL ? DEFT_OK : bad(d, "kernel", i, 0);
+    if (s->kernel.i >= p->n_kernels) return bad(d, "kernel", i, s->kernel.i);
+    const df_kernel *const k = &p->kernels[s->kernel.i];
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (s->extent[x].i >= p->n_slots) return bad(d, "extent", i, x);
     for (uint32_t a = 0; a < k->n_access; a++) {
         const bool tile = s->kind == DF_SEG_MATMUL && a == s->c_access;
         if (!bind_fits(p, &s->bind[a], k->n_axes, touches_memory(&k->access[a])) ||
-            (touches_memory(&k->access[a]) && s->bind[a].buf == DF_NONE && !tile))
+            (touches_memory(&k->access[a]) && s->bind[a].buf.i == DF_NONE && !tile))
             return bad(d, "bind", i, a);
     }
     for (uint32_t n = 0; n < k->n_num; n++)
@@ -317,9 +318,9 @@ static deft_status verify_seg(df_diag *d, const df_plan *p, uint32_t i)
 }
 
 /* A number of the memory of a buffer. A root with a donor has the memory of the donor. */
-static uint32_t memory_of(const df_plan *p, uint32_t buf)
+static uint32_t memory_of(const df_plan *p, df_buf buf)
 {
-    const df_plan_buf *const b = &p->bufs[buf];
+    const df_plan_buf *const b = &p->bufs[buf.i];
     if (b->kind == DF_BUF_INPUT || b->kind == DF_BUF_INTO) return b->index;
     if (b->kind == DF_BUF_ROOT) return b->donor != DF_NONE ? b->donor : p->n_inputs + b->index;
     return p->n_inputs + p->n_roots + b->index;
@@ -329,7 +330,7 @@ static uint32_t memory_of(const df_plan *p, uint32_t buf)
 typedef struct written {
     uint32_t turn; /* when: segments that run at the same time have the same turn, from 1 on */
     uint32_t by;   /* the segment; DF_NONE: more than one segment */
-    uint32_t temp; /* the buffer, when that is a temporary; else DF_NONE */
+    df_buf temp;   /* the buffer, when that is a temporary; else DF_NO_BUF */
 } written;
 
 typedef struct uses {
@@ -337,36 +338,35 @@ typedef struct uses {
     uint32_t turn;
 } uses;
 
-static deft_status verify_write(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf,
-                                const uses *u)
+static deft_status verify_write(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, const uses *u)
 {
     written *const w = &u->memory[memory_of(p, buf)];
-    const uint32_t temp = p->bufs[buf].kind == DF_BUF_TEMP ? buf : DF_NONE;
+    const df_buf temp = p->bufs[buf.i].kind == DF_BUF_TEMP ? buf : DF_NO_BUF;
     if (w->turn != u->turn) {
         *w = (written){ u->turn, i, temp };
         return DEFT_OK;
     }
     if (w->by != i) w->by = DF_NONE;
-    return w->temp == temp ? DEFT_OK : bad(d, "two temporaries are written to one place", i, buf);
+    return w->temp.i == temp.i ? DEFT_OK
+                               : bad(d, "two temporaries are written to one place", i, buf.i);
 }
 
-static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf,
-                               const uses *u)
+static deft_status verify_read(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, const uses *u)
 {
     const written *const w = &u->memory[memory_of(p, buf)];
-    const bool there = p->bufs[buf].kind != DF_BUF_TEMP || (w->turn != 0 && w->temp == buf);
+    const bool there = p->bufs[buf.i].kind != DF_BUF_TEMP || (w->turn != 0 && w->temp.i == buf.i);
     if (w->turn == u->turn && !(w->by == i && there))
-        return bad(d, "a launch reads what it writes", i, buf);
-    return there ? DEFT_OK : bad(d, "a temporary is read that is not there", i, buf);
+        return bad(d, "a launch reads what it writes", i, buf.i);
+    return there ? DEFT_OK : bad(d, "a temporary is read that is not there", i, buf.i);
 }
 
 /* Checks one use of a buffer. No segment may read what another segment writes in the same turn. A
  * temporary may be read only while no other temporary was written over it. All writes of a turn are
  * seen, with mark set, before its reads. */
-static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, uint32_t buf, bool writes,
+static deft_status verify_use(df_diag *d, const df_plan *p, uint32_t i, df_buf buf, bool writes,
                               const uses *u, bool mark)
 {
-    if (buf == DF_NONE || mark != writes) return DEFT_OK;
+    if (buf.i == DF_NONE || mark != writes) return DEFT_OK;
     return writes ? verify_write(d, p, i, buf, u) : verify_read(d, p, i, buf, u);
 }
 
@@ -382,8 +382,8 @@ static deft_status each_use(df_diag *d, const df_plan *p, uint32_t first, uint32
             TRY(verify_use(d, p, i, s->b.buf, false, u, mark));
             TRY(verify_use(d, p, i, s->c.buf, true, u, mark));
         }
-        if (s->kernel == DF_NONE) continue;
-        const df_kernel *const k = &p->kernels[s->kernel];
+        if (s->kernel.i == DF_NONE) continue;
+        const df_kernel *const k = &p->kernels[s->kernel.i];
         for (uint32_t a = 0; a < k->n_access; a++)
             if (touches_memory(&k->access[a]))
                 TRY(verify_use(d, p, i, s->bind[a].buf, k->access[a].kind == DF_ACCESS_STORE, u,
@@ -498,7 +498,7 @@ deft_status df_plan_verify(df_diag *d, const df_plan *p)
             TRY(bad(d, "buffer", b, x->index));
     }
     for (uint32_t r = 0; r < p->n_roots; r++)
-        if (p->root_buf[r] >= p->n_bufs) TRY(bad(d, "root", r, p->root_buf[r]));
+        if (p->root_buf[r].i >= p->n_bufs) TRY(bad(d, "root", r, p->root_buf[r].i));
     for (uint32_t i = 0; i < p->n_segs; i++) TRY(verify_seg(d, p, i));
     TRY(verify_launches(d, p));
 done:

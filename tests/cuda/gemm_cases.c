@@ -175,12 +175,12 @@ static bool make_fused(subject *s, const df_plan *plan, const df_seg *seg, uint6
                        uint32_t number)
 {
     *s = (subject){ .has_epilogue = false };
-    if (!random_kernel_of(&s->g, &plan->kernels[seg->kernel], seed)) return false;
+    if (!random_kernel_of(&s->g, &plan->kernels[seg->kernel.i], seed)) return false;
     for (uint32_t i = 0; i < s->g.k.n_access; i++)
         if (s->g.access[i].kind == DF_ACCESS_AT) return false;
     do {
         if (s->p.a.map) product_end(&s->p);
-        product_make(&s->p, seed++, seg->dtype, 200, seg->c.buf != DF_NONE);
+        product_make(&s->p, seed++, seg->dtype, 200, seg->c.buf.i != DF_NONE);
     } while (s->p.j.batch_rank != seg->n_batch);
     set_epilogue(s, seg->c_access);
     const df_kernel *const k = &s->g.k;
@@ -303,7 +303,7 @@ static void check_programs(subject *s, const char *const *files, int n_files)
     for (uint32_t i = 0; i < p.n_plans; i++)
         for (uint32_t j = 0; j < p.plan[i]->n_segs; j++) {
             const df_seg *const seg = &p.plan[i]->segs[j];
-            if (seg->kind != DF_SEG_MATMUL || seg->kernel == DF_NONE) continue;
+            if (seg->kind != DF_SEG_MATMUL || seg->kernel.i == DF_NONE) continue;
             if (here == 0 && n.programs > 0 && !test_time_left(1)) continue;
             n.programs++;
             here += make_fused(&s[here], p.plan[i], seg, i * 100 + j, here);

@@ -104,16 +104,17 @@ static bool plan_works(df_device *dev, uint64_t number, float *x, uint64_t *inte
     kb_ins(&b, DF_K_const, DEFT_F32, 0, 0, 0, number);
     b.k.cost = 100; /* so much that waiting for the compiler pays */
     kb_seal(&b);
-    df_bind bind[2] = { { .buf = 0, .stride = { 1 } }, { .buf = 1, .stride = { 1 } } };
-    df_seg seg = { .kind = DF_SEG_KERNEL, .extent = { 2 }, .bind = bind };
+    df_bind bind[2] = { { .buf = { 0 }, .stride = { { 1 } } },
+                        { .buf = { 1 }, .stride = { { 1 } } } };
+    df_seg seg = { .kind = DF_SEG_KERNEL, .extent = { { 2 } }, .bind = bind };
     df_launch launch = { 0, 1, 0 };
     df_buffer *root = NULL;
-    uint32_t root_buf = 1;
+    df_buf root_buf = { 1 };
     df_input input = { .data = x, .bytes = (int64_t)N * 4 };
     const int64_t slots[] = { 0, 1, N };
     df_plan_buf bufs[2] = {
-        { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE },
-        { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = 2, .donor = DF_NONE }
+        { .kind = DF_BUF_INPUT, .dtype = DEFT_F32, .numel = { 2 }, .donor = DF_NONE },
+        { .kind = DF_BUF_ROOT, .dtype = DEFT_F32, .numel = { 2 }, .donor = DF_NONE }
     };
     df_plan p = { .kernels = &b.k,
                   .n_kernels = 1,

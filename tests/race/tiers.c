@@ -79,7 +79,7 @@ static void run_once(df_device *dev, uint32_t first, float *x)
     df_seg segs[2];
     df_launch launch = { 0, 2, 0 };
     df_buffer *root[2] = { NULL, NULL };
-    uint32_t root_buf[2] = { 1, 2 };
+    df_buf root_buf[2] = { { 1 }, { 2 } };
     df_input input = { .data = x, .bytes = N * 4 };
     const int64_t slots[] = { 0, 1, N };
     df_plan_buf bufs[3] = {
@@ -103,9 +103,10 @@ static void run_once(df_device *dev, uint32_t first, float *x)
     df_diag d = { 0 };
     memset(segs, 0, sizeof segs), memset(bind, 0, sizeof bind);
     for (uint32_t i = 0; i < 2; i++) {
-        segs[i] =
-            (df_seg){ .kind = DF_SEG_KERNEL, .kernel = i, .extent = { { 2 } }, .bind = bind[i] };
-        bind[i][0].buf = 0, bind[i][1].buf = 1 + i;
+        segs[i] = (df_seg){
+            .kind = DF_SEG_KERNEL, .kernel = { i }, .extent = { { 2 } }, .bind = bind[i]
+        };
+        bind[i][0].buf = (df_buf){ 0 }, bind[i][1].buf = (df_buf){ 1 + i };
         bind[i][0].stride[0] = bind[i][1].stride[0] = (df_slot){ 1 };
     }
     if (dev->prepare(dev, &d, &p, NULL) != DEFT_OK) atomic_fetch_add(&n_wrong, 1);

@@ -70,7 +70,7 @@ static uint64_t num_bits(const runner *r, uint32_t which, uint8_t dtype)
  * tile. */
 static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
 {
-    const df_kernel *const k = &r->plan->kernels[s->kernel];
+    const df_kernel *const k = &r->plan->kernels[s->kernel.i];
     int64_t extent[DF_MAX_AXES], n_outer = 1, inner = 1, red = 1;
     char **ptr = calloc(k->n_access + 1, sizeof *ptr);
     char **scratch = calloc(k->n_access + 1, sizeof *scratch);
@@ -94,7 +94,7 @@ static void run_kernel(runner *r, const df_seg *s, char *tile, int64_t *fault)
         else if (k->access[a].kind == DF_ACCESS_SCRATCH)
             ptr[a] = scratch[a] = malloc((size_t)(off * size + 64));
         else
-            ptr[a] = (b->buf == DF_NONE ? tile : r->base[b->buf]) + off * size;
+            ptr[a] = (b->buf.i == DF_NONE ? tile : r->base[b->buf.i]) + off * size;
     }
     for (uint32_t n = 0; n < k->n_num; n++) num[n] = num_bits(r, s->num[n], s->num_dtype[n]);
     const size_t work_size = df_interp_work_size(k);
@@ -144,8 +144,8 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
     for (uint32_t i = 0; i < s->n_batch; i++) batches *= r->slots[s->batch[i].i];
     const uint32_t x = s->n_batch;
     char *tile = malloc((size_t)(batches * m * n + 1) * 8);
-    char *const c = s->c.buf == DF_NONE ? tile : r->base[s->c.buf];
-    const char *const a = r->base[s->a.buf], *const b = r->base[s->b.buf];
+    char *const c = s->c.buf.i == DF_NONE ? tile : r->base[s->c.buf.i];
+    const char *const a = r->base[s->a.buf.i], *const b = r->base[s->b.buf.i];
     for (int64_t q = 0; q < batches; q++) {
         int64_t ao = r->slots[s->a.offset.i], bo = r->slots[s->b.offset.i], rest = q;
         for (uint32_t i = x; i-- > 0;) {
@@ -174,7 +174,7 @@ static void run_matmul(runner *r, const df_seg *s, int64_t *fault)
                     ((double *)(void *)c)[at] = acc;
             }
     }
-    if (s->kernel != DF_NONE) run_kernel(r, s, tile, fault);
+    if (s->kernel.i != DF_NONE) run_kernel(r, s, tile, fault);
     free(tile);
 }
 
@@ -187,7 +187,7 @@ static int64_t stride_of(const runner *r, const df_bind *b, uint32_t axis)
 static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
 {
     const bool slices = s->op == DF_OP_index_add;
-    const int64_t *const index = (const int64_t *)(void *)r->base[s->a.buf];
+    const int64_t *const index = (const int64_t *)(void *)r->base[s->a.buf.i];
     int64_t n_values = 1;
     for (uint32_t i = 0; i < s->n_batch; i++) n_values *= r->slots[s->batch[i].i];
     for (int64_t q = 0; q < n_values; q++) {
@@ -212,7 +212,7 @@ static void run_scatter(runner *r, const df_seg *s, int64_t *fault)
             return;
         }
         c += at * stride_of(r, &s->c, s->attr);
-        fuse_add_to(s->dtype, r->base[s->c.buf], c, r->base[s->b.buf], b);
+        fuse_add_to(s->dtype, r->base[s->c.buf.i], c, r->base[s->b.buf.i], b);
     }
 }
 
@@ -232,9 +232,9 @@ static void run_routine(runner *r, const df_seg *s, int64_t *fault)
             rest /= r->slots[s->batch[i].i];
         }
         fuse_routine_row(s->op, s->attr, s->dtype,
-                         r->base[s->a.buf] + from * (int64_t)elem(s->dtype),
+                         r->base[s->a.buf.i] + from * (int64_t)elem(s->dtype),
                          r->slots[s->a.stride[s->n_batch].i], n,
-                         (int64_t *)(void *)r->base[s->c.buf] + q * m, m);
+                         (int64_t *)(void *)r->base[s->c.buf.i] + q * m, m);
     }
 }
 
@@ -290,12 +290,12 @@ bool fuse_run(const df_plan *plan, const df_trace *t, bool reverse, bool split, 
         ok = false;
     }
     for (uint32_t i = 0; i < t->n_roots; i++) {
-        const df_plan_buf *const b = &plan->bufs[plan->root_buf[i]];
+        const df_plan_buf *const b = &plan->bufs[plan->root_buf[i].i];
         const size_t bytes = (size_t)(r.slots[b->numel.i] * (int64_t)elem(b->dtype));
         roots[i] = NULL;
         if (b->kind == DF_BUF_INTO) continue;
         roots[i] = malloc(bytes + 1);
-        memcpy(roots[i], r.base[plan->root_buf[i]], bytes);
+        memcpy(roots[i], r.base[plan->root_buf[i].i], bytes);
     }
     for (uint32_t i = 0; i < plan->n_bufs; i++)
         if (r.own[i]) {

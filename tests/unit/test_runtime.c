@@ -160,7 +160,8 @@ typedef struct hand_plan {
     df_launch launches[8];
     df_plan_buf bufs[MAX_BUFS];
     df_region regions[4];
-    uint32_t root_buf[16], num[MAX_SEGS][4];
+    df_buf root_buf[16];
+    uint32_t num[MAX_SEGS][4];
     uint8_t num_dtype[MAX_SEGS][4];
     df_input inputs[24];
     const df_buffer *input[24];
@@ -195,25 +196,24 @@ static df_slot slot(hand_plan *h, int64_t v)
     return (df_slot){ h->n_slots++ };
 }
 
-static uint32_t plan_buf(hand_plan *h, df_buf_kind kind, uint32_t index, deft_dtype t,
-                         int64_t numel)
+static df_buf plan_buf(hand_plan *h, df_buf_kind kind, uint32_t index, deft_dtype t, int64_t numel)
 {
     h->bufs[h->p.n_bufs] = (df_plan_buf){
         .kind = kind, .index = index, .dtype = t, .numel = slot(h, numel), .donor = DF_NONE
     };
-    return h->p.n_bufs++;
+    return (df_buf){ h->p.n_bufs++ };
 }
 
-static uint32_t plan_input(hand_plan *h, deft_dtype t, void *data, int64_t numel)
+static df_buf plan_input(hand_plan *h, deft_dtype t, void *data, int64_t numel)
 {
     h->inputs[h->t.n_inputs] = (df_input){ .data = data, .bytes = numel * (int64_t)size_of(t) };
     h->p.n_inputs++;
     return plan_buf(h, DF_BUF_INPUT, h->t.n_inputs++, t, numel);
 }
 
-static uint32_t plan_root(hand_plan *h, deft_dtype t, int64_t numel)
+static df_buf plan_root(hand_plan *h, deft_dtype t, int64_t numel)
 {
-    const uint32_t b = plan_buf(h, DF_BUF_ROOT, h->p.n_roots, t, numel);
+    const df_buf b = plan_buf(h, DF_BUF_ROOT, h->p.n_roots, t, numel);
     h->root_buf[h->p.n_roots++] = b;
     return b;
 }
@@ -232,19 +232,19 @@ static df_seg *plan_seg(hand_plan *h, uint32_t kernel, int64_t e0, int64_t e1, i
     const df_slot zero = slot(h, 0);
     df_seg *const s = &h->segs[i];
     *s = (df_seg){ .kind = DF_SEG_KERNEL,
-                   .kernel = kernel,
+                   .kernel = { kernel },
                    .bind = h->bind[i],
                    .num = h->num[i],
                    .num_dtype = h->num_dtype[i] };
     s->extent[0] = slot(h, e0), s->extent[1] = slot(h, e1), s->extent[2] = slot(h, e2);
     for (int a = 0; a < 12; a++) {
-        h->bind[i][a] = (df_bind){ .buf = DF_NONE, .offset = zero };
+        h->bind[i][a] = (df_bind){ .buf = DF_NO_BUF, .offset = zero };
         for (int j = 0; j < DF_MAX_AXES; j++) h->bind[i][a].stride[j] = zero;
     }
     return s;
 }
 
-static void plan_bind(hand_plan *h, const df_seg *s, uint32_t access, uint32_t buf, int64_t offset,
+static void plan_bind(hand_plan *h, const df_seg *s, uint32_t access, df_buf buf, int64_t offset,
                       int64_t s0, int64_t s1, int64_t s2)
 {
     df_bind *const b = &h->bind[s - h->segs][access];
@@ -296,7 +296,7 @@ static void build_axpy(kb *b)
     b->k.n_num = 1;
 }
 
-static void bind_axpy(hand_plan *h, uint32_t x, uint32_t y, uint32_t out, int64_t n, uint32_t num)
+static void bind_axpy(hand_plan *h, df_buf x, df_buf y, df_buf out, int64_t n, uint32_t num)
 {
     df_seg *const s = plan_seg(h, 0, n, 0, 0);
     h->num[s - h->segs][0] = num;
@@ -322,8 +322,8 @@ static hand_plan *plan_axpy(float *x, int64_t n)
     build_axpy(&h->own);
     plan_kernel(h, &h->own);
     h->args[4] = (int64_t)F(3);
-    const uint32_t in = plan_input(h, DEFT_F32, x, n), out = plan_root(h, DEFT_F32, n);
-    const uint32_t temp = plan_buf(h, DF_BUF_TEMP, 0, DEFT_F32, n);
+    const df_buf in = plan_input(h, DEFT_F32, x, n), out = plan_root(h, DEFT_F32, n);
+    const df_buf temp = plan_buf(h, DF_BUF_TEMP, 0, DEFT_F32, n);
     h->regions[h->p.n_regions++].bytes = slot(h, n * 4);
     bind_axpy(h, in, in, temp, n, 4);
     bind_axpy(h, temp, in, out, n, DF_NUM_IS_SLOT | slot(h, -2).i);
@@ -370,11 +370,11 @@ static hand_plan *plan_mixed(float *x, int64_t rows, int64_t cols)
     build_fold(&b[2], DF_MODE_COL, "ri", "s1", "01");
     build_stages(&b[3]);
     for (int i = 0; i < 4; i++) plan_kernel(h, &b[i]);
-    const uint32_t in = plan_input(h, DEFT_F32, x, rows * cols);
-    uint32_t r[10];
+    const df_buf in = plan_input(h, DEFT_F32, x, rows * cols);
+    df_buf r[10];
     for (int i = 0; i < 5; i++) r[i] = plan_root(h, DEFT_F32, 1);
     for (int i = 5; i < 10; i++) r[i] = plan_root(h, DEFT_F32, cols);
-    const uint32_t soft = plan_root(h, DEFT_F32, rows * cols);
+    const df_buf soft = plan_root(h, DEFT_F32, rows * cols);
     df_seg *s = plan_seg(h, 1, 1, rows * cols, 0);
     plan_bind(h, s, 0, in, 0, 0, 1, 0);
     for (uint32_t i = 0; i < 5; i++) plan_bind(h, s, 1 + i, r[i], 0, 1, 0, 0);
@@ -383,9 +383,9 @@ static hand_plan *plan_mixed(float *x, int64_t rows, int64_t cols)
     for (uint32_t i = 0; i < 5; i++) plan_bind(h, s, 1 + i, r[5 + i], 0, 0, 1, 0);
     s = plan_seg(h, 3, rows, cols, 0);
     plan_bind(h, s, 0, in, 0, cols, 1, 0);
-    plan_bind(h, s, 1, DF_NONE, cols, 0, 1, 0);
-    plan_bind(h, s, 2, DF_NONE, cols, 0, 1, 0);
-    plan_bind(h, s, 3, DF_NONE, cols, 0, 1, 0);
+    plan_bind(h, s, 1, DF_NO_BUF, cols, 0, 1, 0);
+    plan_bind(h, s, 2, DF_NO_BUF, cols, 0, 1, 0);
+    plan_bind(h, s, 3, DF_NO_BUF, cols, 0, 1, 0);
     plan_bind(h, s, 4, soft, 0, cols, 1, 0);
     h->args[0] = (int64_t)F(2);
     for (uint32_t i = 0; i < 4; i++)
@@ -445,8 +445,8 @@ Test(runtime, donation_takes_the_input_over)
         build_axpy(&b);
         plan_kernel(h, &b);
         h->args[0] = (int64_t)F(2);
-        const uint32_t in = plan_input(h, DEFT_F32, x, 100), out = plan_root(h, DEFT_F32, 100);
-        h->bufs[out].donor = 0;
+        const df_buf in = plan_input(h, DEFT_F32, x, 100), out = plan_root(h, DEFT_F32, 100);
+        h->bufs[out.i].donor = 0;
         h->inputs[0].flags = DF_INPUT_SOLE;
         h->input[0] = mine;
         if (variant == 1) h->inputs[0].flags = 0;
@@ -754,8 +754,8 @@ static hand_plan *plan_loop(float *x, int64_t rows, int64_t bound, int64_t cols,
     const uint32_t last = kb_ins(b, DF_K_next, DEFT_F32, v, next, 0, 0);
     kb_at(b, 1, DF_LEVEL_ROW, DF_K_store, DEFT_F32, last, 0, 0, to);
     plan_kernel(h, b);
-    const uint32_t in = plan_input(h, DEFT_F32, x, rows * cols);
-    const uint32_t out = plan_root(h, DEFT_F32, rows * cols);
+    const df_buf in = plan_input(h, DEFT_F32, x, rows * cols);
+    const df_buf out = plan_root(h, DEFT_F32, rows * cols);
     df_seg *const s = plan_seg(h, 0, rows, bound, cols);
     h->num[0][0] = 0;
     h->num_dtype[0][0] = DEFT_I64;
@@ -922,7 +922,7 @@ Test(runtime, kernels_nobody_holds_are_evicted)
         build_axpy(&b[i]);
         kb_ins(&b[i], DF_K_const, DEFT_F32, 0, 0, 0, i); /* makes it another kernel */
         plan_kernel(h, &b[i]);
-        const uint32_t in = plan_input(h, DEFT_F32, x, 10);
+        const df_buf in = plan_input(h, DEFT_F32, x, 10);
         bind_axpy(h, in, in, plan_root(h, DEFT_F32, 10), 10, 0);
         h->args[0] = (int64_t)F(1);
         plan_launch(h, 1);
@@ -984,13 +984,13 @@ Test(runtime, matmul_segments_run_their_epilogue)
         s->b = (df_bind){ .buf = plan_input(h, DEFT_F32, b, B * K * N),
                           .offset = zero,
                           .stride = { slot(h, K * N), slot(h, N), one } };
-        s->c = (df_bind){ .buf = DF_NONE,
+        s->c = (df_bind){ .buf = DF_NO_BUF,
                           .offset = zero,
                           .stride = { slot(h, M * N), slot(h, N), one } };
         if (variant != 1) s->c.buf = plan_root(h, DEFT_F32, B * M * N);
         s->c_access = 0;
         if (variant == 0) {
-            s->kernel = DF_NONE;
+            s->kernel = DF_NO_KERN;
         } else {
             plan_bind(h, s, 1, plan_root(h, DEFT_F32, B * M * N), 0, M * N, N, 1);
         }

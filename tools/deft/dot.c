@@ -50,7 +50,7 @@ static deft_status see_plan(df_plan *plan, void *user)
     for (uint32_t l = 0; l < plan->n_launches; l++)
         for (uint32_t i = 0; i < plan->launches[l].n; i++) {
             const df_seg *const s = &plan->segs[plan->launches[l].first + i];
-            const uint32_t k = s->kernel == DF_NONE ? DF_NONE : g->kernels + s->kernel;
+            const uint32_t k = s->kernel.i == DF_NONE ? DF_NONE : g->kernels + s->kernel.i;
             const box b = { plan, s, g->launches + l, k };
             if (!df_vec_push(&df_mem_system, &g->boxes, b)) return DEFT_E_MEMORY;
         }
@@ -82,13 +82,13 @@ static const char *kind_of(const box *b, const char **colour)
     static const char *const colours[] = { "#56B4E9", "#E69F00", "#009E73", "#CC79A7" };
     if (b->seg->kind == DF_SEG_MATMUL) {
         *colour = "#F0E442";
-        return b->seg->kernel == DF_NONE ? "matmul" : "matmul with epilogue";
+        return b->seg->kernel.i == DF_NONE ? "matmul" : "matmul with epilogue";
     }
     if (b->seg->kind == DF_SEG_ROUTINE) {
         *colour = "#D55E00";
         return "routine";
     }
-    const uint8_t mode = b->plan->kernels[b->seg->kernel].mode;
+    const uint8_t mode = b->plan->kernels[b->seg->kernel.i].mode;
     *colour = colours[mode];
     return modes[mode];
 }

@@ -302,18 +302,18 @@ static df_slot numel(builder *w, uint32_t n)
     return k;
 }
 
-static uint32_t buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
+static df_buf buffer(builder *w, uint32_t kind, uint32_t index, uint32_t node)
 {
     pass *const q = &w->q;
     for (uint32_t i = 0; i < q->bufs.n; i++)
-        if (q->bufs.at[i].kind == kind && q->bufs.at[i].index == index) return i;
+        if (q->bufs.at[i].kind == kind && q->bufs.at[i].index == index) return (df_buf){ i };
     const df_plan_buf b = { .kind = kind,
                             .index = index,
                             .dtype = (deft_dtype)at(w, node)->dtype,
                             .numel = numel(w, node),
                             .donor = DF_NONE };
     if (!df_vec_push(q->mem, &q->bufs, b)) q->st = df_fail_mem(q->diag, "fuser", sizeof b);
-    return (uint32_t)q->bufs.n - 1;
+    return (df_buf){ (uint32_t)q->bufs.n - 1 };
 }
 
 /* Loads input node n. rows: one row of it for each iteration. */
@@ -355,7 +355,7 @@ static uint32_t store_root(builder *w, uint32_t r, uint32_t value, bool rows)
 /* The number of the iteration. */
 static uint32_t iteration(builder *w)
 {
-    access a = { .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE };
+    access a = { .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NO_BUF };
     a.at.stride[w->rank] = SLOT_ONE;
     return df_body_ins(&w->b, DF_K_index, DEFT_I64, 0, 0, 0, df_body_access(&w->b, a));
 }
@@ -508,7 +508,7 @@ static deft_status make_kernels(builder *w, bool *fits)
     w->use = df_arena_new(&q->tmp, uint8_t, t->n_nodes);
     w->done = df_arena_new(&q->tmp, uint8_t, t->n_nodes);
     w->id = df_arena_new(&q->tmp, uint32_t, t->n_nodes);
-    plan->root_buf = df_arena_new(&plan->arena, uint32_t, t->n_roots);
+    plan->root_buf = df_arena_new(&plan->arena, df_buf, t->n_roots);
     if (!w->use || !w->done || !w->id || !plan->root_buf)
         TRY(df_fail_mem(q->diag, "fuser", t->n_nodes));
     w->most = w->w->chunk ? df_fuse_const(q, w->w->chunk) : df_fuse_arg(q, at(w, w->loop)->arg);

@@ -89,8 +89,8 @@ static bool matrix(const finder *f, const df_bind *b, bool is_row, bool transpos
 {
     const df_plan *const p = f->body->plan;
     const uint32_t n_batch = f->tag.n_batch;
-    if (b->buf == DF_NONE || p->bufs[b->buf].kind != DF_BUF_INPUT) return false;
-    *out = (df_tag_matrix){ .port = p->bufs[b->buf].index,
+    if (IS_NONE(b->buf) || p->bufs[b->buf.i].kind != DF_BUF_INPUT) return false;
+    *out = (df_tag_matrix){ .port = p->bufs[b->buf.i].index,
                             .offset = b->offset,
                             .row = stride(b, n_batch + transposed),
                             .col = stride(b, n_batch + !transposed) };

@@ -203,9 +203,9 @@ deft_status df_kernel_seal(df_diag *d, df_kernel *k, df_arena *arena)
  * else i itself. */
 static uint32_t same_as(const access *a, uint32_t i)
 {
-    if (a[i].buf == DF_NONE) return i;
+    if (IS_NONE(a[i].buf)) return i;
     for (uint32_t j = 0; j < i; j++)
-        if (a[j].buf != DF_NONE && a[j].memory == a[i].memory &&
+        if (!IS_NONE(a[j].buf) && a[j].memory == a[i].memory &&
             (a[j].kind == DF_ACCESS_STORE || a[i].kind == DF_ACCESS_STORE))
             return j;
     return i;
@@ -234,7 +234,7 @@ static bool is_split(const body *b, const df_kernel *k)
 }
 
 /* Seals *k. *out: the kernel of the plan that is equal to k, which is added if it is new. */
-static deft_status add_kernel(pass *p, df_kernel *k, uint32_t *out)
+static deft_status add_kernel(pass *p, df_kernel *k, df_kern *out)
 {
     const deft_status st = df_kernel_seal(p->diag, k, &p->plan->arena);
     if (st != DEFT_OK) return st;
@@ -242,13 +242,13 @@ static deft_status add_kernel(pass *p, df_kernel *k, uint32_t *out)
     while ((i = df_table_next(&p->kernel_index, k->key.hash.lo, &pos)) != DF_NONE) {
         const df_key *const key = &p->kernels.at[i].key;
         if (key->n == k->key.n && memcmp(key->bytes, k->key.bytes, key->n) == 0) {
-            *out = i;
+            *out = (df_kern){ i };
             return DEFT_OK;
         }
     }
-    *out = (uint32_t)p->kernels.n;
+    *out = (df_kern){ (uint32_t)p->kernels.n };
     if (!df_vec_push(p->mem, &p->kernels, *k) ||
-        !df_table_add(&p->kernel_index, p->mem, k->key.hash.lo, *out))
+        !df_table_add(&p->kernel_index, p->mem, k->key.hash.lo, out->i))
         return df_fail_mem(p->diag, "fuser", sizeof *k);
     return DEFT_OK;
 }

@@ -139,7 +139,7 @@ uint32_t df_body_access(body *b, access a)
 {
     for (uint32_t i = 0; i < b->access.n; i++) {
         const access *const x = &b->access.at[i];
-        if (x->kind == a.kind && x->dtype == a.dtype && x->buf == a.buf &&
+        if (x->kind == a.kind && x->dtype == a.dtype && x->buf.i == a.buf.i &&
             a.kind != DF_ACCESS_SCRATCH && memcmp(&x->at, &a.at, sizeof a.at) == 0)
             return i;
     }
@@ -153,7 +153,7 @@ static uint32_t access_val(body *b, df_access_kind kind, val_id v, map_id map)
 {
     pass *const p = b->p;
     const place_id q = val_at(p, v)->place;
-    const uint32_t buf = place_at(p, q)->unused ? DF_NONE : df_fuse_place_buf(p, q);
+    const df_buf buf = place_at(p, q)->unused ? DF_NO_BUF : df_fuse_place_buf(p, q);
     access a = { .kind = (uint8_t)kind,
                  .dtype = node_of(p, place_at(p, q)->node)->dtype,
                  .buf = buf,
@@ -180,7 +180,7 @@ static uint32_t access_index(body *b, location at)
 {
     at.stride[SPECIAL] = SLOT_ZERO;
     return df_body_access(
-        b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NONE, .at = at });
+        b, (access){ .kind = DF_ACCESS_INDEX, .dtype = DEFT_I64, .buf = DF_NO_BUF, .at = at });
 }
 
 /* Where the operand of a lookup is in memory. */
@@ -461,7 +461,7 @@ static void number_scratch(body *b, const group *g, df_slot row, uint32_t *scrat
         if (scratch[i] == DF_NONE) continue;
         access a = { .kind = DF_ACCESS_SCRATCH,
                      .dtype = node_of(p, g->items[i].node)->dtype,
-                     .buf = DF_NONE };
+                     .buf = DF_NO_BUF };
         a.at.off = row;
         scratch[i] = df_body_access(b, a);
     }
@@ -549,7 +549,7 @@ static deft_status build(body *b, group *g, df_seg *seg)
 }
 
 /* The bind of a buffer that is read or written over `rank` axes through a map. */
-static df_bind bind_at(pass *p, uint32_t buf, map_id map, const df_slot *stride, uint32_t rank)
+static df_bind bind_at(pass *p, df_buf buf, map_id map, const df_slot *stride, uint32_t rank)
 {
     const location at = df_map_locate(p, map, stride);
     df_bind out = { .buf = buf, .offset = at.off };
@@ -576,7 +576,7 @@ static uint32_t whole_seg(pass *p, const group *g, df_seg *seg)
         }
     }
     const place_id q = val_at(p, g->product)->place;
-    const uint32_t buf = place_at(p, q)->unused ? DF_NONE : df_fuse_place_buf(p, q);
+    const df_buf buf = place_at(p, q)->unused ? DF_NO_BUF : df_fuse_place_buf(p, q);
     seg->c = bind_at(p, buf, df_map_identity(p, rank), place_at(p, q)->stride, rank);
     return n;
 }
@@ -615,7 +615,7 @@ static void routine_seg(pass *p, const group *g, df_seg *seg)
         scatter_seg(p, n, seg);
         return;
     }
-    seg->b.buf = DF_NONE;
+    seg->b.buf = DF_NO_BUF;
     seg->n_batch = rank - 1;
     seg->dtype = (deft_dtype)node_of(p, src)->dtype;
     for (uint32_t i = 0; i + 1 < rank; i++) seg->batch[i] = df_fuse_axis_extent(p, n, i);
@@ -654,7 +654,7 @@ static deft_status one_seg(body *b, group_id gi)
     memset(&seg, 0, sizeof seg);
     group *const g = group_at(p, gi);
     seg.kind = g->kind;
-    seg.kernel = DF_NONE;
+    seg.kernel = DF_NO_KERN;
     seg.c_access = DF_NONE;
     b->g = gi;
     deft_status st = DEFT_OK;

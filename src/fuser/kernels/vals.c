@@ -60,7 +60,7 @@ void df_fuse_append_head(pass *p, group_id g, head h)
 
 place_id df_fuse_new_place(pass *p, uint32_t kind, uint32_t index, uint32_t node)
 {
-    storage w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NONE };
+    storage w = { .kind = kind, .index = index, .node = node, .donor = DF_NONE, .buf = DF_NO_BUF };
     if (kind == STORAGE_INTO)
         memcpy(w.stride, df_fuse_input_strides(p, index), sizeof w.stride);
     else

@@ -7,16 +7,16 @@
 #include "base/size_class.h"
 #include "fuser/fuse.h"
 
-static uint32_t add_buf(pass *p, df_plan_buf b)
+static df_buf add_buf(pass *p, df_plan_buf b)
 {
     if (!df_vec_push(p->mem, &p->bufs, b)) p->st = df_fail_mem(p->diag, "fuser", sizeof b);
-    return p->st == DEFT_OK ? (uint32_t)p->bufs.n - 1 : 0;
+    return p->st == DEFT_OK ? (df_buf){ (uint32_t)p->bufs.n - 1 } : (df_buf){ 0 };
 }
 
-uint32_t df_fuse_place_buf(pass *p, place_id at)
+df_buf df_fuse_place_buf(pass *p, place_id at)
 {
     storage *const q = place_at(p, at);
-    if (q->buf != DF_NONE) return q->buf;
+    if (!IS_NONE(q->buf)) return q->buf;
     const uint32_t kind = q->kind == STORAGE_ROOT   ? DF_BUF_ROOT
                           : q->kind == STORAGE_INTO ? DF_BUF_INTO
                                                     : DF_BUF_TEMP;
@@ -32,9 +32,9 @@ uint32_t df_fuse_place_buf(pass *p, place_id at)
     return q->buf;
 }
 
-uint32_t df_fuse_input_buf(pass *p, uint32_t input)
+df_buf df_fuse_input_buf(pass *p, uint32_t input)
 {
-    if (p->in_buf[input] != DF_NONE) return p->in_buf[input];
+    if (!IS_NONE(p->in_buf[input])) return p->in_buf[input];
     const uint32_t node = p->t->inputs[input].node;
     return p->in_buf[input] =
                add_buf(p, (df_plan_buf){ .kind = DF_BUF_INPUT,
@@ -73,7 +73,7 @@ deft_status df_fuse_memory(pass *p)
     p->in_buf =
         df_arena_alloc(&p->tmp, (p->t->n_inputs + 1) * sizeof *p->in_buf, _Alignof(uint32_t));
     if (!p->in_buf) return df_fail_mem(p->diag, "fuser", p->t->n_inputs * sizeof *p->in_buf);
-    for (uint32_t i = 0; i <= p->t->n_inputs; i++) p->in_buf[i] = DF_NONE;
+    for (uint32_t i = 0; i <= p->t->n_inputs; i++) p->in_buf[i] = DF_NO_BUF;
     live_ranges(p);
     return p->st;
 }

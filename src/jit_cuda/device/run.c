@@ -57,9 +57,9 @@ done:
 static void hand_out(run *r)
 {
     for (uint32_t i = 0; i < r->plan->n_roots; i++) {
-        const uint32_t b = r->plan->root_buf[i];
-        if (b == DF_NONE || r->plan->bufs[b].kind != DF_BUF_ROOT) continue;
-        r->io->root[i] = df_buffer_ref(r->f->own[b]);
+        const df_buf b = r->plan->root_buf[i];
+        if (b.i == DF_NONE || r->plan->bufs[b.i].kind != DF_BUF_ROOT) continue;
+        r->io->root[i] = df_buffer_ref(r->f->own[b.i]);
     }
 }
 

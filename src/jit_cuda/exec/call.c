@@ -24,18 +24,18 @@ typedef df_cuda_call run;
 
 /* ---- buffers ---- */
 
-bool df_cuda_call_wants(const run *r, uint32_t buf)
+bool df_cuda_call_wants(const run *r, df_buf buf)
 {
-    return r->plan->bufs[buf].kind == DF_BUF_ROOT && !r->f->own[buf];
+    return r->plan->bufs[buf.i].kind == DF_BUF_ROOT && !r->f->own[buf.i];
 }
 
-deft_status df_cuda_call_new_root(run *r, uint32_t buf)
+deft_status df_cuda_call_new_root(run *r, df_buf buf)
 {
-    const int64_t bytes = df_bind_bytes(&r->plan->bufs[buf], r->slots);
-    const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->f->own[buf]);
+    const int64_t bytes = df_bind_bytes(&r->plan->bufs[buf.i], r->slots);
+    const deft_status st = df_gpu_buffer(r->q, r->d, bytes, &r->f->own[buf.i]);
     if (st != DEFT_OK) return st;
     r->stats.bytes_allocated += (uint64_t)bytes;
-    r->f->origin[buf] = r->f->own[buf]->data;
+    r->f->origin[buf.i] = r->f->own[buf.i]->data;
     return DEFT_OK;
 }
 
@@ -150,8 +150,8 @@ static const char *ops_of(const run *r, const df_cuda_step *s)
 static deft_status launch_step(run *r, const df_cuda_step *s, df_cu_stream stream)
 {
     const char *const ops = ops_of(r, s);
-    const bool has_kernel = r->plan->about && s->kernel != DF_NONE;
-    const uintptr_t site = has_kernel ? r->plan->about[s->kernel].site : 0;
+    const bool has_kernel = r->plan->about && s->kernel.i != DF_NONE;
+    const uintptr_t site = has_kernel ? r->plan->about[s->kernel.i].site : 0;
     if (s->of_job == DF_NONE) return df_cuda_job_run_lt(r->f, r->d, r->c, s, stream);
     void *param[1] = { r->f->params.word.at + s->param };
     const df_cu_result result =
@@ -290,7 +290,7 @@ deft_status df_cuda_call_plain(run *r)
 {
     deft_status st = DEFT_OK;
     const uint64_t start = r->c->measure ? df_os_now_ns() : 0;
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++)
+    for (df_buf i = { 0 }; i.i < r->plan->n_bufs; i.i++)
         if (df_cuda_call_wants(r, i)) TRY(df_cuda_call_new_root(r, i));
     TRY(take_arena(r));
     TRY(df_cuda_call_fill(r, r->arena ? r->arena->data : NULL));

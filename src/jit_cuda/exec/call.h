@@ -52,8 +52,8 @@ df_cuda_run_layout *df_cuda_call_take_frame(const df_cuda_call *r);
 /* Gives a run layout back to the plan. */
 void df_cuda_call_give_frame(const df_cuda_call *r, df_cuda_run_layout *f);
 /* Whether buffer buf is a root that has no memory yet. */
-bool df_cuda_call_wants(const df_cuda_call *r, uint32_t buf);
+bool df_cuda_call_wants(const df_cuda_call *r, df_buf buf);
 /* Allocates memory for root buf. */
-deft_status df_cuda_call_new_root(df_cuda_call *r, uint32_t buf);
+deft_status df_cuda_call_new_root(df_cuda_call *r, df_buf buf);
 
 #endif

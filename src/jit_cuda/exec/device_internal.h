@@ -74,10 +74,10 @@ df_cuda_queue_entry *df_cuda_queue_entry_of(df_cuda_device *c, const df_queue *q
 /* The graph tree of a queue, or NULL when it has none. Takes c->lock. */
 struct df_cuda_graphs *df_cuda_graphs_of(df_cuda_device *c, const df_queue *q);
 
-/* What kernel k of plan computes, for example "mul, exp". NULL: unknown. k may be DF_NONE. */
-DF_INLINE const char *df_cuda_ops(const df_plan *plan, uint32_t k)
+/* What kernel k of plan computes, for example "mul, exp". NULL: unknown. k may be DF_NO_KERN. */
+DF_INLINE const char *df_cuda_ops(const df_plan *plan, df_kern k)
 {
-    return plan->about && k != DF_NONE ? plan->about[k].ops : NULL;
+    return plan->about && k.i != DF_NONE ? plan->about[k.i].ops : NULL;
 }
 
 /* ---- what is attached to a plan (df_plan.attached) ---- */

@@ -18,7 +18,7 @@ enum { ALL_FLAGS = DF_CUDA_NARROW | DF_CUDA_WIDE | DF_CUDA_LONG, MOST_ENTRIES = 
 typedef struct shelf {
     df_cuda_device *c;
     const df_plan *plan;
-    uint32_t kernel;
+    df_kern kernel;
     uint8_t facts;
 } shelf;
 
@@ -45,7 +45,7 @@ static uint32_t entries_of(df_cuda_choice choice, bool many, df_cuda_entry out[M
 static df_cuda_fn *_Atomic *place_of(const shelf *s, df_cuda_entry e)
 {
     const df_cuda_plan *const p = s->plan->attached;
-    return &p->fn[s->kernel * DF_CUDA_ENTRIES + e.pass * 16u + e.flags];
+    return &p->fn[s->kernel.i * DF_CUDA_ENTRIES + e.pass * 16u + e.flags];
 }
 
 /* Whether the plan has the entry. An entry that another plan has had compiled is added to
@@ -54,7 +54,7 @@ static bool is_there(const shelf *s, df_cuda_entry e)
 {
     df_cuda_fn *_Atomic *const at = place_of(s, e);
     if (atomic_load_explicit(at, memory_order_acquire)) return true;
-    df_cuda_fn *const fn = df_modules_find(s->c->modules, &s->plan->kernels[s->kernel], e);
+    df_cuda_fn *const fn = df_modules_find(s->c->modules, &s->plan->kernels[s->kernel.i], e);
     if (fn) df_cuda_publish(at, fn);
     return fn != NULL;
 }
@@ -71,7 +71,7 @@ static bool are_there(const shelf *s, df_cuda_choice choice, bool many)
 static bool may_stand(const shelf *s, df_cuda_choice by, bool by_many, df_cuda_choice want,
                       bool many)
 {
-    const df_kernel *const k = &s->plan->kernels[s->kernel];
+    const df_kernel *const k = &s->plan->kernels[s->kernel.i];
     df_cuda_entry a[MOST_ENTRIES], b[MOST_ENTRIES];
     const uint32_t n = entries_of(by, by_many, a), n_want = entries_of(want, many, b);
     for (uint32_t i = 0; i < n_want; i++)
@@ -115,14 +115,14 @@ static df_cuda_answer ask(const shelf *s, df_cuda_choice want, bool many)
     const uint32_t n = entries_of(want, many, e);
     for (uint32_t i = 0; i < n; i++) {
         if (is_there(s, e[i])) continue;
-        const df_cuda_answer a = df_cuda_background_ask(s->c->later, &s->plan->kernels[s->kernel],
+        const df_cuda_answer a = df_cuda_background_ask(s->c->later, &s->plan->kernels[s->kernel.i],
                                                         e[i], df_cuda_ops(s->plan, s->kernel));
         if (a > worst) worst = a;
     }
     return worst;
 }
 
-void df_cuda_use_fallback(df_cuda_layout_builder *l, uint32_t kernel, uint8_t facts,
+void df_cuda_use_fallback(df_cuda_layout_builder *l, df_kern kernel, uint8_t facts,
                           df_cuda_choice *choice, bool *many)
 {
     const shelf s = { l->c, l->plan, kernel, facts };

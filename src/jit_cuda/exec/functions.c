@@ -7,7 +7,7 @@
 
 static uint32_t entry_number(const df_cuda_step *s)
 {
-    return s->kernel * DF_CUDA_ENTRIES + s->entry.pass * 16u + s->entry.flags;
+    return s->kernel.i * DF_CUDA_ENTRIES + s->entry.pass * 16u + s->entry.flags;
 }
 
 /* Lists the entries for which is_wanted is true, kernel by kernel. */
@@ -20,7 +20,7 @@ static uint32_t list_wants(const df_plan *plan, const df_cuda_plan *p, const boo
         if (!is_wanted[i]) continue;
         want[n++] = (df_cuda_want){ .kernel = &plan->kernels[k],
                                     .entry = { (uint8_t)(e / 16), (uint8_t)(e % 16) },
-                                    .ops = df_cuda_ops(plan, k),
+                                    .ops = df_cuda_ops(plan, (df_kern){ k }),
                                     .site = plan->about ? plan->about[k].site : 0 };
     }
     return n;
@@ -64,7 +64,7 @@ deft_status df_cuda_run_layout_load(df_cuda_run_layout *f, df_diag *d, df_cuda_d
     uint32_t n = 0;
     if (!is_wanted) return df_fail_mem(d, "run", size);
     for (uint32_t i = 0; i < f->steps.n; i++) {
-        if (f->steps.at[i].kernel == DF_NONE) continue;
+        if (f->steps.at[i].kernel.i == DF_NONE) continue;
         const uint32_t at = entry_number(&f->steps.at[i]);
         if (is_wanted[at] || atomic_load_explicit(&p->fn[at], memory_order_acquire)) continue;
         is_wanted[at] = true;
@@ -73,7 +73,7 @@ deft_status df_cuda_run_layout_load(df_cuda_run_layout *f, df_diag *d, df_cuda_d
     if (n > 0) TRY(get_missing(c, d, plan, p, is_wanted, n, w));
     for (uint32_t i = 0; i < f->steps.n; i++) {
         df_cuda_step *const s = &f->steps.at[i];
-        if (s->kernel == DF_NONE) continue;
+        if (s->kernel.i == DF_NONE) continue;
         s->fn = atomic_load_explicit(&p->fn[entry_number(s)], memory_order_acquire)->fn;
     }
     TRY(df_cuda_jobs_load(f, d, c));

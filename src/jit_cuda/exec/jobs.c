@@ -12,7 +12,7 @@
 bool df_cuda_job_can(df_diag *why, const df_plan *plan, const df_seg *seg)
 {
     if (seg->kind == DF_SEG_ROUTINE) return true;
-    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &plan->kernels[seg->kernel];
+    const df_kernel *const k = df_seg_kernel(plan, seg);
     const bool is_real = seg->dtype == DEFT_F32 || seg->dtype == DEFT_F64;
     if (is_real && (!k || seg->c_access < UINT8_MAX)) return true;
     (void)df_fail(why, DEFT_E_COMPILE, "cuda: no product of %s with such an epilogue",
@@ -41,8 +41,8 @@ static df_cublaslt *library_for(df_cuda_device *c, const df_trace *t)
 static uint64_t address(const df_cuda_run_layout *f, const df_bind *bind, deft_dtype t,
                         const int64_t *slots)
 {
-    if (bind->buf == DF_NONE) return 0;
-    return (uintptr_t)f->origin[bind->buf] +
+    if (bind->buf.i == DF_NONE) return 0;
+    return (uintptr_t)f->origin[bind->buf.i] +
            (uint64_t)(df_slot_value(slots, bind->offset) * (int64_t)deft_dtype_size(t));
 }
 
@@ -58,7 +58,7 @@ static void describe(const df_cuda_layout_builder *l, df_cuda_job *j)
 {
     const df_seg *const seg = j->seg;
     const int64_t *const slots = l->slots;
-    const bool has_c = seg->c.buf != DF_NONE;
+    const bool has_c = seg->c.buf.i != DF_NONE;
     const uint32_t row = seg->n_batch, col = row + 1;
     df_cuda_gemm_job *const p = &j->product;
     *p = (df_cuda_gemm_job){ .dtype = seg->dtype,
@@ -116,7 +116,7 @@ static bool take_bound(df_cuda_run_layout *f, const df_kernel *k, df_bound *b)
 static df_cuda_step step_of(const df_cuda_layout_builder *l, uint32_t seg, uint32_t of_job)
 {
     return (df_cuda_step){ .seg = seg,
-                           .kernel = DF_NONE,
+                           .kernel = DF_NO_KERN,
                            .job = (uint32_t)l->f->jobs.n, /* the job is added after its steps */
                            .of_job = of_job };
 }
@@ -420,7 +420,7 @@ deft_status df_cuda_jobs_load(df_cuda_run_layout *f, df_diag *d, df_cuda_device 
         for (uint32_t k = 0; k < n; k++) f->job_fns.at[f->job_fns.n++] = fn[k];
         for (uint32_t k = 0; k < f->steps.n; k++) {
             df_cuda_step *const s = &f->steps.at[k];
-            if (s->job == i && s->kernel == DF_NONE && s->of_job != DF_NONE)
+            if (s->job == i && s->kernel.i == DF_NONE && s->of_job != DF_NONE)
                 s->fn = fn[fn_number(j, s)]->fn;
         }
     }
@@ -452,7 +452,7 @@ deft_status df_cuda_job_build(df_cuda_layout_builder *l, df_diag *d, uint32_t se
     deft_status st = DEFT_OK;
     const df_seg *const s = &l->plan->segs[seg];
     df_cuda_job j = { .seg = s, .is_check = is_check, .words = DF_NONE };
-    if (s->kernel != DF_NONE) j.epilogue = &l->plan->kernels[s->kernel];
+    if (s->kernel.i != DF_NONE) j.epilogue = &l->plan->kernels[s->kernel.i];
     TRY(s->kind == DF_SEG_MATMUL ? put_product(l, d, &j) : put_routine(l, d, &j));
     if (!df_vec_push(l->c->mem, &l->f->jobs, j)) TRY(df_fail_mem(d, "run", sizeof j));
 done:

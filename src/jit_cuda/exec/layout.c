@@ -44,17 +44,16 @@ deft_status df_cuda_param_fix(const df_cuda_layout_builder *l, df_diag *d, uint3
     return df_fail_mem(d, "run", sizeof x);
 }
 
-deft_status df_cuda_use_buffer(const df_cuda_layout_builder *l, df_diag *d, uint32_t buf,
-                               bool writes)
+deft_status df_cuda_use_buffer(const df_cuda_layout_builder *l, df_diag *d, df_buf buf, bool writes)
 {
     const df_cuda_use u = { buf, writes };
-    if (buf == DF_NONE || df_vec_push(l->c->mem, &l->f->uses, u)) return DEFT_OK;
+    if (buf.i == DF_NONE || df_vec_push(l->c->mem, &l->f->uses, u)) return DEFT_OK;
     return df_fail_mem(d, "run", sizeof u);
 }
 
 deft_status df_cuda_use_scratch(const df_cuda_layout_builder *l, df_diag *d)
 {
-    return df_cuda_use_buffer(l, d, l->f->n_bufs, true);
+    return df_cuda_use_buffer(l, d, (df_buf){ l->f->n_bufs }, true);
 }
 
 deft_status df_cuda_use_accesses(const df_cuda_layout_builder *l, df_diag *d, const df_seg *seg,

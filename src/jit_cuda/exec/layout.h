@@ -36,7 +36,7 @@ deft_status df_cuda_param_fix(const df_cuda_layout_builder *l, df_diag *d, uint3
                               uint32_t which, int64_t add);
 /* Declares what the next step reads or writes. The uses of a step are declared before it is
  * added. buf DF_NONE declares nothing. */
-deft_status df_cuda_use_buffer(const df_cuda_layout_builder *l, df_diag *d, uint32_t buf,
+deft_status df_cuda_use_buffer(const df_cuda_layout_builder *l, df_diag *d, df_buf buf,
                                bool writes);
 /* Declares that the next step reads and writes scratch memory. */
 deft_status df_cuda_use_scratch(const df_cuda_layout_builder *l, df_diag *d);
@@ -53,7 +53,7 @@ df_cuda_entry df_cuda_entry_of(df_cuda_choice choice, df_cuda_pass pass, bool ma
 /* Replaces entries that are not compiled yet by entries that are and give equal bits. Then
  * *choice and *many are those of the fallback, and the missing entries are requested from
  * background compilation. facts: the flags that all segments allow together. */
-void df_cuda_use_fallback(df_cuda_layout_builder *l, uint32_t kernel, uint8_t facts,
+void df_cuda_use_fallback(df_cuda_layout_builder *l, df_kern kernel, uint8_t facts,
                           df_cuda_choice *choice, bool *many);
 
 /* ---- jobs.c ---- */

@@ -71,9 +71,9 @@ void df_cuda_run_layout_destroy(const df_mem *mem, df_cuda_run_layout **out)
     df_mem_free(mem, f, sizeof *f);
 }
 
-static uint8_t low_of(const df_cuda_run_layout *f, uint32_t buf)
+static uint8_t low_of(const df_cuda_run_layout *f, df_buf buf)
 {
-    return (uint8_t)((uintptr_t)f->origin[buf] % f->align);
+    return (uint8_t)((uintptr_t)f->origin[buf.i] % f->align);
 }
 
 bool df_cuda_run_layout_fits(const df_cuda_run_layout *f, const df_plan *plan, const int64_t *slots,
@@ -82,8 +82,8 @@ bool df_cuda_run_layout_fits(const df_cuda_run_layout *f, const df_plan *plan, c
     if (!f->is_laid_out || f->by_table != by_table ||
         memcmp(f->slots, slots, plan->n_slots * sizeof *slots) != 0)
         return false;
-    for (uint32_t i = 0; i < f->n_bufs; i++)
-        if (f->low[i] != low_of(f, i)) return false;
+    for (df_buf i = { 0 }; i.i < f->n_bufs; i.i++)
+        if (f->low[i.i] != low_of(f, i)) return false;
     return true;
 }
 
@@ -187,11 +187,11 @@ static void place_address(placing *p, uint32_t at, uint32_t access)
         fix(p, at, df_cuda_origin_of(l, DF_CUDA_ORIGIN_SCRATCH), add);
         return;
     }
-    if (bind->buf == DF_NONE) return;
-    const df_plan_buf *const buf = &l->plan->bufs[bind->buf];
+    if (bind->buf.i == DF_NONE) return;
+    const df_plan_buf *const buf = &l->plan->bufs[bind->buf.i];
     const bool is_temp = buf->kind == DF_BUF_TEMP;
     if (is_temp) add += df_bind_region(l->plan, l->slots, buf->index);
-    fix(p, at, is_temp ? df_cuda_origin_of(l, DF_CUDA_ORIGIN_TEMPS) : bind->buf, add);
+    fix(p, at, is_temp ? df_cuda_origin_of(l, DF_CUDA_ORIGIN_TEMPS) : bind->buf.i, add);
 }
 
 static void place_number(placing *p, uint32_t at, uint32_t i)
@@ -370,7 +370,7 @@ done:
 
 static bool go_together(const item *a, const item *b)
 {
-    return a->seg->kernel == b->seg->kernel && a->choice.flags == b->choice.flags &&
+    return a->seg->kernel.i == b->seg->kernel.i && a->choice.flags == b->choice.flags &&
            a->choice.split == b->choice.split;
 }
 
@@ -403,7 +403,7 @@ static deft_status bind_launch(df_cuda_layout_builder *l, df_diag *d, const df_l
         s->seg = &l->plan->segs[launch->first + i];
         s->is_done = s->seg->kind != DF_SEG_KERNEL;
         if (s->is_done) continue;
-        s->k = &l->plan->kernels[s->seg->kernel];
+        s->k = &l->plan->kernels[s->seg->kernel.i];
         TRY(bind_item(l, d, s));
         s->is_done = !has_work(s);
     }
@@ -455,7 +455,7 @@ static deft_status put_checks(df_cuda_layout_builder *l, df_diag *d)
     for (uint32_t i = 0; i < l->plan->n_segs && l->plan->checks_first; i++) {
         const df_seg *const seg = &l->plan->segs[i];
         if (seg->kind != DF_SEG_ROUTINE || !df_bind_is_scatter(seg)) continue;
-        if (l->plan->bufs[seg->a.buf].kind != DF_BUF_INPUT) continue;
+        if (l->plan->bufs[seg->a.buf.i].kind != DF_BUF_INPUT) continue;
         TRY(df_cuda_job_build(l, d, i, true));
     }
     l->f->n_first = (uint32_t)l->f->steps.n;
@@ -498,7 +498,7 @@ deft_status df_cuda_run_layout_build(df_cuda_run_layout *f, df_diag *d, df_cuda_
     }
     memcpy(f->slots, slots, plan->n_slots * sizeof *slots);
     f->align = df_cuda_jobs_align(f);
-    for (uint32_t i = 0; i < f->n_bufs; i++) f->low[i] = low_of(f, i);
+    for (df_buf i = { 0 }; i.i < f->n_bufs; i.i++) f->low[i.i] = low_of(f, i);
 done:
     df_arena_finish(&l.arena);
     return st;

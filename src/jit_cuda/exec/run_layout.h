@@ -33,8 +33,8 @@ typedef struct df_cuda_words {
 
 /* One launch of the driver, or one product of cuBLASLt. */
 typedef struct df_cuda_step {
-    uint32_t seg;    /* of the plan; the first when there are several */
-    uint32_t kernel; /* of the plan; DF_NONE: a step of `job` */
+    uint32_t seg;   /* of the plan; the first when there are several */
+    df_kern kernel; /* of the plan; DF_NO_KERN: a step of `job` */
     df_cuda_entry entry;
     uint32_t job;            /* index of the job; DF_NONE: none */
     uint32_t of_job;         /* which kernel of the job; DF_NONE: a product of cuBLASLt */
@@ -46,7 +46,7 @@ typedef struct df_cuda_step {
 
 /* Memory that a step uses: a buffer of the plan, or n_bufs for scratch memory. */
 typedef struct df_cuda_use {
-    uint32_t what;
+    df_buf what;
     bool writes; /* it may also read */
 } df_cuda_use;
 

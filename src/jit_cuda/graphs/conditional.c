@@ -21,15 +21,16 @@ static int64_t state_bytes(const df_flow_construct *w, uint32_t k)
 
 /* Whether a root may be written over the state that its iteration reads: nothing else may
  * read that state. */
-static bool is_over_state(const df_cuda_side *s, const df_flow_construct *w, uint32_t buf)
+static bool is_over_state(const df_cuda_side *s, const df_flow_construct *w, df_buf buf)
 {
-    const df_plan_buf *const b = &s->call.plan->bufs[buf];
+    const df_plan_buf *const b = &s->call.plan->bufs[buf.i];
     if (b->donor == DF_NONE || s->port[b->donor].kind != DF_PORT_STATE) return false;
     const uint32_t k = s->port[b->donor].index;
     for (uint32_t i = 0; i < s->t.n_inputs; i++)
         if (i != b->donor && s->port[i].kind == DF_PORT_STATE && s->port[i].index == k)
             return false;
-    return s->call.plan->root_buf[k] == buf && df_bind_bytes(b, s->call.slots) == state_bytes(w, k);
+    return s->call.plan->root_buf[k].i == buf.i &&
+           df_bind_bytes(b, s->call.slots) == state_bytes(w, k);
 }
 
 static void choose_places(df_cuda_side *s, const df_flow_construct *w, bool is_test)
@@ -38,11 +39,11 @@ static void choose_places(df_cuda_side *s, const df_flow_construct *w, bool is_t
     const bool is_loop = w->part->kind == DF_PART_LOOP;
     for (uint32_t i = 0; i < plan->n_bufs; i++) s->of[i] = DF_NONE;
     for (uint32_t r = plan->n_roots; r-- > 0 && !is_test;) {
-        const uint32_t buf = plan->root_buf[r];
+        const df_buf buf = plan->root_buf[r];
         if (!is_loop)
-            s->of[buf] = r;
+            s->of[buf.i] = r;
         else if (is_over_state(s, w, buf))
-            s->of[buf] = s->port[plan->bufs[buf].donor].index;
+            s->of[buf.i] = s->port[plan->bufs[buf.i].donor].index;
     }
 }
 
@@ -129,7 +130,7 @@ static int64_t dest_bytes(const df_cuda_conditional *w, uint32_t i)
 {
     const df_plan *const plan = w->body.call.plan;
     if (leaves(w, i)) return w->w->slots[w->w->plan->cells[w->w->part->out[i]].bytes.i];
-    return df_bind_bytes(&plan->bufs[plan->root_buf[i]], w->body.call.slots);
+    return df_bind_bytes(&plan->bufs[plan->root_buf[i].i], w->body.call.slots);
 }
 
 static void lay_out_side(df_cuda_conditional *w, df_cuda_side *s)
@@ -183,7 +184,7 @@ deft_status df_cuda_conditional_aim(df_cuda_conditional *w, char *base, const ui
         df_cuda_call_divide(&s->call);
         TRY(df_cuda_call_fill(&s->call, arena + s->arena_at));
     }
-    w->holds = w->other.call.f->origin[w->other.call.plan->root_buf[0]];
+    w->holds = w->other.call.f->origin[w->other.call.plan->root_buf[0].i];
 done:
     return st;
 }

@@ -203,7 +203,7 @@ static int64_t bytes_of(const df_cuda_conditional *w, uint32_t state)
 
 static char *root_of(const df_cuda_side *side, uint32_t root)
 {
-    return side->call.f->origin[side->call.plan->root_buf[root]];
+    return side->call.f->origin[side->call.plan->root_buf[root].i];
 }
 
 /* Adds the test and the kernel that decides. */
@@ -250,7 +250,7 @@ static deft_status walk_side(walk *x, const df_cuda_side *side, uint32_t handle)
     TRY(put_plan(x, side));
     for (uint32_t i = 0; i < x->w->n_dest; i++) {
         const df_plan *const plan = side->call.plan;
-        const int64_t bytes = df_bind_bytes(&plan->bufs[plan->root_buf[i]], side->call.slots);
+        const int64_t bytes = df_bind_bytes(&plan->bufs[plan->root_buf[i].i], side->call.slots);
         TRY(put_copy(x, x->w->dest[i], root_of(side, i), bytes));
     }
     x->group.n = 0;

@@ -13,8 +13,8 @@ static const char *refusal_of(const df_subplan *b)
     for (uint32_t i = 0; i < b->trace.n_inputs; i++)
         if (b->port[i].kind == DF_PORT_ROW) return "each iteration reads a row of its own";
     for (uint32_t i = 0; i < b->trace.n_roots; i++) {
-        const uint32_t buf = plan->root_buf[i];
-        if (buf == DF_NONE || plan->bufs[buf].kind != DF_BUF_ROOT)
+        const df_buf buf = plan->root_buf[i];
+        if (buf.i == DF_NONE || plan->bufs[buf.i].kind != DF_BUF_ROOT)
             return "it writes into the caller's memory";
     }
     return NULL;

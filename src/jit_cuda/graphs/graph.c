@@ -67,22 +67,22 @@ static uint32_t first_of_region(const df_plan *plan, uint32_t region)
     return i;
 }
 
-static bool is_taken(const df_cuda_call *r, uint32_t buf)
+static bool is_taken(const df_cuda_call *r, df_buf buf)
 {
-    const df_plan_buf *const b = &r->plan->bufs[buf];
+    const df_plan_buf *const b = &r->plan->bufs[buf.i];
     return b->kind == DF_BUF_ROOT && b->donor != DF_NONE &&
-           r->f->origin[buf] == (char *)r->t->inputs[b->donor].data;
+           r->f->origin[buf.i] == (char *)r->t->inputs[b->donor].data;
 }
 
 /* The first buffer in the memory of `buf`. A donor that the plan does not read has no
  * buffer. */
-static uint32_t memory_of(const df_cuda_call *r, uint32_t buf)
+static uint32_t memory_of(const df_cuda_call *r, df_buf buf)
 {
-    const df_plan_buf *const b = &r->plan->bufs[buf];
+    const df_plan_buf *const b = &r->plan->bufs[buf.i];
     switch ((df_buf_kind)b->kind) {
     case DF_BUF_INPUT:
-    case DF_BUF_INTO: return first_of_input(r->plan, b->index, buf);
-    case DF_BUF_ROOT: return is_taken(r, buf) ? first_of_input(r->plan, b->donor, buf) : buf;
+    case DF_BUF_INTO: return first_of_input(r->plan, b->index, buf.i);
+    case DF_BUF_ROOT: return is_taken(r, buf) ? first_of_input(r->plan, b->donor, buf.i) : buf.i;
     case DF_BUF_TEMP: return first_of_region(r->plan, b->index);
     }
     df_unreachable();
@@ -137,12 +137,12 @@ static void writes(weaving *w, int32_t at, uint32_t which)
     p->readers = NO_NODE;
 }
 
-static void touches(weaving *w, const df_plan *plan, int32_t at, uint32_t buf, bool is_written)
+static void touches(weaving *w, const df_plan *plan, int32_t at, df_buf buf, bool is_written)
 {
     const uint32_t n = plan->n_bufs;
-    const bool is_theirs =
-        buf < n && (plan->bufs[buf].kind == DF_BUF_INPUT || plan->bufs[buf].kind == DF_BUF_INTO);
-    const uint32_t which = buf < n ? w->g->memory.at[buf] : n;
+    const bool is_theirs = buf.i < n && (plan->bufs[buf.i].kind == DF_BUF_INPUT ||
+                                         plan->bufs[buf.i].kind == DF_BUF_INTO);
+    const uint32_t which = buf.i < n ? w->g->memory.at[buf.i] : n;
     if (w->has_into && is_theirs && is_written) writes(w, at, n + 1);
     if (w->has_into && is_theirs && !is_written) reads(w, at, n + 1);
     if (is_written)
@@ -340,7 +340,7 @@ static bool copy_frame(df_cuda_graph *g, const df_cuda_call *r)
         !df_vec_reserve(mem, &g->taken, r->plan->n_bufs) ||
         !df_vec_reserve(mem, &g->nodes, f->copies.n + f->steps.n))
         return false;
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
+    for (df_buf i = { 0 }; i.i < r->plan->n_bufs; i.i++) {
         g->memory.at[g->memory.n++] = memory_of(r, i);
         g->taken.at[g->taken.n++] = is_taken(r, i);
     }
@@ -463,7 +463,7 @@ size_t df_cuda_graph_nodes(const df_cuda_graph *g)
 
 static bool is_same_step(const df_cuda_step *a, const df_cuda_step *b)
 {
-    return a->seg == b->seg && a->kernel == b->kernel && a->job == b->job &&
+    return a->seg == b->seg && a->kernel.i == b->kernel.i && a->job == b->job &&
            a->of_job == b->of_job && a->param == b->param && a->n_words == b->n_words &&
            a->first_use == b->first_use && a->n_uses == b->n_uses && a->fn == b->fn &&
            a->n_threads == b->n_threads;
@@ -485,13 +485,13 @@ bool df_cuda_graph_is_like(const df_cuda_graph *g, const df_cuda_call *r)
     for (size_t i = 0; i < g->steps.n; i++)
         if (!is_same_step(&g->steps.at[i], &f->steps.at[i])) return false;
     for (size_t i = 0; i < g->uses.n; i++)
-        if (g->uses.at[i].what != f->uses.at[i].what ||
+        if (g->uses.at[i].what.i != f->uses.at[i].what.i ||
             g->uses.at[i].writes != f->uses.at[i].writes)
             return false;
     for (size_t i = 0; i < g->copies.n; i++)
         if (g->copies.at[i].buf != f->copies.at[i].buf) return false;
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++)
-        if (g->taken.at[i] != is_taken(r, i)) return false;
+    for (df_buf i = { 0 }; i.i < r->plan->n_bufs; i.i++)
+        if (g->taken.at[i.i] != is_taken(r, i)) return false;
     return true;
 }
 
@@ -555,7 +555,7 @@ static deft_status update_step(df_cuda_graph *g, df_diag *d, const df_cuda_call 
         g->c->driver->exec_kernel(exec_of(g, step), g->nodes.at[g->copies.n + step].at, &k);
     if (result) return failed(r, d, result, "cuGraphExecKernelNodeSetParams");
     n->nodes++;
-    n->by_value += now->kernel != DF_NONE && !(now->entry.flags & DF_CUDA_MANY);
+    n->by_value += now->kernel.i != DF_NONE && !(now->entry.flags & DF_CUDA_MANY);
     return DEFT_OK;
 }
 

@@ -114,10 +114,10 @@ static deft_status aim(df_cuda_graphs *s, df_cuda_call *r, const df_tree_call *c
     char *const base = (char *)(uintptr_t)df_cuda_pool_base(s->pool);
     uint32_t k = 0;
     if (r->whole) return df_cuda_conditional_aim(r->whole, base, p->out, base + p->arena);
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
-        if (!r->f->lent[i]) continue;
+    for (df_buf i = { 0 }; i.i < r->plan->n_bufs; i.i++) {
+        if (!r->f->lent[i.i]) continue;
         if (p->out[k] != DF_TREE_OUTSIDE) {
-            r->f->origin[i] = base + p->out[k];
+            r->f->origin[i.i] = base + p->out[k];
         } else if (df_cuda_call_wants(r, i)) {
             const deft_status st = df_cuda_call_new_root(r, i);
             if (st != DEFT_OK) return st;
@@ -430,10 +430,10 @@ static void return_loan(void *user, uint64_t ticket)
 static deft_status prepare_roots(df_cuda_call *r, df_tree_call *c)
 {
     deft_status st = DEFT_OK;
-    for (uint32_t i = 0; i < r->plan->n_bufs; i++) {
+    for (df_buf i = { 0 }; i.i < r->plan->n_bufs; i.i++) {
         if (!df_cuda_call_wants(r, i)) continue;
-        TRY(df_gpu_borrower(r->q, r->d, &r->f->lent[i]));
-        const int64_t bytes = df_bind_bytes(&r->plan->bufs[i], r->slots);
+        TRY(df_gpu_borrower(r->q, r->d, &r->f->lent[i.i]));
+        const int64_t bytes = df_bind_bytes(&r->plan->bufs[i.i], r->slots);
         c->out[c->n_out++] = (df_tree_out){ .bytes = (uint64_t)bytes };
     }
 done:

@@ -64,10 +64,10 @@ static void put_launch(df_str *s, const df_plan *p, const df_launch *l)
         const df_seg *const seg = &p->segs[i];
         df_json_open(s, NULL, '{');
         df_json_text(s, "kind", kind_of(seg));
-        if (seg->kernel == DF_NONE)
+        if (seg->kernel.i == DF_NONE)
             df_json_text(s, "kernel", NULL);
         else
-            df_json_count(s, "kernel", seg->kernel);
+            df_json_count(s, "kernel", seg->kernel.i);
         df_json_open(s, "records", '[');
         for (uint32_t k = 0; k < seg->n_from; k++) df_json_count(s, NULL, p->from[seg->from + k]);
         df_json_close(s, ']');
@@ -83,15 +83,15 @@ typedef struct range {
 
 static void touch(range *ranges, uint32_t launch, const df_bind *bind)
 {
-    if (bind->buf == DF_NONE) return;
-    range *const r = &ranges[bind->buf];
+    if (bind->buf.i == DF_NONE) return;
+    range *const r = &ranges[bind->buf.i];
     r->first = r->first < launch ? r->first : launch;
     r->last = launch;
 }
 
 static void touch_all(range *ranges, uint32_t launch, const df_plan *p, const df_seg *seg)
 {
-    const uint32_t n = seg->kernel == DF_NONE ? 0 : p->kernels[seg->kernel].n_access;
+    const uint32_t n = seg->kernel.i == DF_NONE ? 0 : p->kernels[seg->kernel.i].n_access;
     for (uint32_t i = 0; i < n; i++) touch(ranges, launch, &seg->bind[i]);
     if (seg->kind == DF_SEG_KERNEL) return;
     touch(ranges, launch, &seg->a);

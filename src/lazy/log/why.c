@@ -282,8 +282,8 @@ bool df_why_kernels(df_plan *p, const df_trace *t)
     if (!all) return p->n_kernels == 0;
     for (uint32_t i = 0; i < p->n_segs; i++) {
         const df_seg *const seg = &p->segs[i];
-        if (seg->kernel == DF_NONE || all[seg->kernel].ops) continue;
-        if (!about(p, t, seg, &all[seg->kernel])) return false;
+        if (seg->kernel.i == DF_NONE || all[seg->kernel.i].ops) continue;
+        if (!about(p, t, seg, &all[seg->kernel.i])) return false;
     }
     p->about = all;
     return true;

@@ -44,8 +44,8 @@ void df_bind_addresses(const df_bound *b, const df_kernel *k, const df_seg *seg,
         const df_bind *const bind = &seg->bind[i];
         const int64_t size = (int64_t)deft_dtype_size((deft_dtype)k->access[i].dtype);
         b->ptr[i] = NULL;
-        if (bind->buf != DF_NONE)
-            b->ptr[i] = origin[bind->buf] + df_slot_value(slots, bind->offset) * size;
+        if (bind->buf.i != DF_NONE)
+            b->ptr[i] = origin[bind->buf.i] + df_slot_value(slots, bind->offset) * size;
     }
 }
 
@@ -104,7 +104,7 @@ bool df_bind_is_scatter(const df_seg *seg)
 
 static char *address(const df_bind *bind, deft_dtype t, const int64_t *slots, char *const *origin)
 {
-    return origin[bind->buf] + df_slot_value(slots, bind->offset) * (int64_t)deft_dtype_size(t);
+    return origin[bind->buf.i] + df_slot_value(slots, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
 df_routine_job df_bind_routine(const df_seg *seg, const int64_t *slots, char *const *origin)
@@ -156,18 +156,18 @@ df_scatter_job df_bind_scatter(const df_seg *seg, const int64_t *slots, char *co
 
 /* ---- memory that outlives a failed run ---- */
 
-static bool is_kept(const df_plan *plan, const df_trace *t, char *const *origin, uint32_t buf)
+static bool is_kept(const df_plan *plan, const df_trace *t, char *const *origin, df_buf buf)
 {
-    if (buf == DF_NONE) return false;
-    const df_plan_buf *const b = &plan->bufs[buf];
+    if (buf.i == DF_NONE) return false;
+    const df_plan_buf *const b = &plan->bufs[buf.i];
     if (b->kind == DF_BUF_INTO) return true;
     return b->kind == DF_BUF_ROOT && b->donor != DF_NONE && b->donor < t->n_inputs &&
-           origin[buf] == (char *)t->inputs[b->donor].data;
+           origin[buf.i] == (char *)t->inputs[b->donor].data;
 }
 
 bool df_bind_has_kept(const df_plan *plan, const df_trace *t, char *const *origin)
 {
-    for (uint32_t i = 0; i < plan->n_bufs; i++)
+    for (df_buf i = { 0 }; i.i < plan->n_bufs; i.i++)
         if (is_kept(plan, t, origin, i)) return true;
     return false;
 }
@@ -178,7 +178,7 @@ bool df_bind_writes_kept(const df_plan *plan, const df_launch *l, const df_trace
     for (uint32_t i = l->first; i < l->first + l->n; i++) {
         const df_seg *const seg = &plan->segs[i];
         if (seg->kind != DF_SEG_KERNEL && is_kept(plan, t, origin, seg->c.buf)) return true;
-        const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &plan->kernels[seg->kernel];
+        const df_kernel *const k = df_seg_kernel(plan, seg);
         for (uint32_t j = 0; k && j < k->n_access; j++)
             if (k->access[j].kind == DF_ACCESS_STORE && is_kept(plan, t, origin, seg->bind[j].buf))
                 return true;

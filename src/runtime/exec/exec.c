@@ -130,19 +130,19 @@ static double count_elements(const df_seg_run *s)
 static const df_code *code_of(const df_run *r, const df_seg *seg, const df_seg_run *s)
 {
     if (!r->x->tiers || !r->plan->execs) return NULL;
-    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel], s->elements, r->waiter);
+    return df_tiers_code(r->x->tiers, r->plan->execs[seg->kernel.i], s->elements, r->waiter);
 }
 
-static bool is_empty(const df_run *r, uint32_t buf)
+static bool is_empty(const df_run *r, df_buf buf)
 {
-    return buf == DF_NONE || df_run_slot(r, r->plan->bufs[buf].numel) == 0;
+    return buf.i == DF_NONE || df_run_slot(r, r->plan->bufs[buf.i].numel) == 0;
 }
 
 /* Returns true when all buffers that seg writes have no elements. It then needs not iterate over
  * its rows, of which there may be billions. A kernel that checks indices is never idle. */
 static bool is_idle(const df_run *r, const df_seg *seg)
 {
-    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    const df_kernel *const k = df_seg_kernel(r->plan, seg);
     if (seg->kind == DF_SEG_ROUTINE) return seg->op == DF_OP_argsort && is_empty(r, seg->c.buf);
     if (seg->kind == DF_SEG_MATMUL && !is_empty(r, seg->c.buf)) return false;
     if (k && k->flags & DF_KERNEL_CHECKS) return false;
@@ -153,7 +153,7 @@ static bool is_idle(const df_run *r, const df_seg *seg)
 
 static void measure_kernel(df_run *r, const df_seg *seg, df_seg_run *s)
 {
-    const df_kernel *const k = s->kernel = &r->plan->kernels[seg->kernel];
+    const df_kernel *const k = s->kernel = &r->plan->kernels[seg->kernel.i];
     s->n_outer = s->n_inner = s->n_red = 1;
     for (uint32_t j = 0; j < k->n_axes; j++) {
         const int64_t extent = df_run_slot(r, seg->extent[j]);
@@ -179,7 +179,7 @@ static void measure(df_run *r)
         const df_seg *const seg = &r->plan->segs[i];
         df_seg_run *const s = &r->segs[i];
         *s = (df_seg_run){ .riders = DF_NONE, .is_idle = is_idle(r, seg) };
-        if (seg->kernel != DF_NONE) measure_kernel(r, seg, s);
+        if (seg->kernel.i != DF_NONE) measure_kernel(r, seg, s);
     }
 }
 
@@ -309,13 +309,13 @@ static void choose(df_run *r)
         if (s->rides || s->n_items == 0) continue;
         const bool has_riders = s->riders != DF_NONE;
         const df_call c = call_of(s, has_riders ? rides_whole(s) : s->n_items == 1);
-        s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel], s->code, &c,
-                                  &r->is_inside);
+        s->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[i].kernel.i], s->code,
+                                  &c, &r->is_inside);
         for (uint32_t j = s->riders; j != DF_NONE; j = r->segs[j].next_rider) {
             df_seg_run *const rider = &r->segs[j];
             if (!rider->code) continue;
             const df_call d = call_of(rider, c.all);
-            rider->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[j].kernel],
+            rider->code = df_tiers_choose(r->x->tiers, r->plan->execs[r->plan->segs[j].kernel.i],
                                           rider->code, &d, &r->is_inside);
         }
     }

@@ -108,9 +108,9 @@ done:
 void df_run_hand_out(df_run *r, df_launch_io *io)
 {
     for (uint32_t i = 0; i < r->plan->n_roots; i++) {
-        const uint32_t b = r->plan->root_buf[i];
-        if (b == DF_NONE || r->plan->bufs[b].kind != DF_BUF_ROOT) continue;
-        io->root[i] = df_buffer_ref(r->own[b]);
+        const df_buf b = r->plan->root_buf[i];
+        if (b.i == DF_NONE || r->plan->bufs[b.i].kind != DF_BUF_ROOT) continue;
+        io->root[i] = df_buffer_ref(r->own[b.i]);
     }
 }
 

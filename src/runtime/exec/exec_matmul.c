@@ -80,13 +80,13 @@ static void matmul_job(const df_run *r, const df_seg *seg, df_matmul_job *job)
         job->n_batch *= job->batch_extent[i];
         job->a_batch[i] = df_run_slot(r, seg->a.stride[i]);
         job->b_batch[i] = df_run_slot(r, seg->b.stride[i]);
-        job->c_batch[i] = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[i]);
+        job->c_batch[i] = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[i]);
     }
     job->a_row = df_run_slot(r, seg->a.stride[row]);
     job->a_col = df_run_slot(r, seg->a.stride[col]);
     job->b_row = df_run_slot(r, seg->b.stride[row]);
     job->b_col = df_run_slot(r, seg->b.stride[col]);
-    job->c_row = seg->c.buf == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
+    job->c_row = seg->c.buf.i == DF_NONE ? 0 : df_run_slot(r, seg->c.stride[row]);
     if (seg->a_dtype != seg->dtype)
         lay_dense(job, job->m, job->k, job->a_batch, &job->a_row, &job->a_col);
     if (seg->b_dtype != seg->dtype)
@@ -110,8 +110,8 @@ static const df_gemm_kernel *gemm_of(const df_run *r, deft_dtype t)
 
 static char *operand(const df_run *r, const df_bind *bind, deft_dtype t)
 {
-    if (bind->buf == DF_NONE) return NULL;
-    return r->base[bind->buf] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
+    if (bind->buf.i == DF_NONE) return NULL;
+    return r->base[bind->buf.i] + df_run_slot(r, bind->offset) * (int64_t)deft_dtype_size(t);
 }
 
 /* Converts an operand of halves to f32, which is exact. Returns `to`. */
@@ -166,8 +166,8 @@ void df_run_measure_matmuls(df_run *r)
         if (seg->kind != DF_SEG_MATMUL) continue;
         r->n_threads = n_threads;
         matmul_job(r, seg, &job);
-        if (seg->c.buf != DF_NONE) job.c = (char *)r; /* any address: only NULL matters here */
-        if (seg->kernel != DF_NONE) job.epilogue = run_epilogue;
+        if (seg->c.buf.i != DF_NONE) job.c = (char *)r; /* any address: only NULL matters here */
+        if (seg->kernel.i != DF_NONE) job.epilogue = run_epilogue;
         const size_t size = lifted_size(&job, seg, true) + lifted_size(&job, seg, false) +
                             df_matmul_work_size(&job, gemm_of(r, seg->dtype), n_threads);
         if (size > r->matmul_size) r->matmul_size = size;

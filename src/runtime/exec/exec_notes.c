@@ -19,7 +19,7 @@ static uint64_t access_bytes(const df_run *r, const df_seg *seg, const df_kernel
     const df_access *const a = &k->access[i];
     uint64_t n = 1;
     if (a->kind != DF_ACCESS_LOAD && a->kind != DF_ACCESS_STORE) return 0;
-    if (seg->bind[i].buf == DF_NONE) return 0;
+    if (seg->bind[i].buf.i == DF_NONE) return 0;
     for (uint32_t x = 0; x < k->n_axes; x++)
         if (a->step[x] != DF_STEP_ZERO) n *= (uint64_t)df_run_slot(r, seg->extent[x]);
     return n * deft_dtype_size((deft_dtype)a->dtype);
@@ -32,7 +32,7 @@ static uint64_t matmul_bytes(const df_run *r, const df_seg *seg)
     uint64_t batch = 1;
     for (uint32_t i = 0; i < seg->n_batch; i++) batch *= (uint64_t)df_run_slot(r, seg->batch[i]);
     return batch * (m * k * deft_dtype_size(seg->a_dtype) + k * n * deft_dtype_size(seg->b_dtype) +
-                    (seg->c.buf == DF_NONE ? 0 : m * n * deft_dtype_size(seg->dtype)));
+                    (seg->c.buf.i == DF_NONE ? 0 : m * n * deft_dtype_size(seg->dtype)));
 }
 
 static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
@@ -47,7 +47,7 @@ static uint64_t routine_bytes(const df_run *r, const df_seg *seg)
 
 static uint64_t seg_bytes(const df_run *r, const df_seg *seg)
 {
-    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    const df_kernel *const k = df_seg_kernel(r->plan, seg);
     uint64_t bytes = 0;
     for (uint32_t i = 0; k && i < k->n_access; i++)
         if (seg->kind == DF_SEG_KERNEL || i != seg->c_access) bytes += access_bytes(r, seg, k, i);
@@ -97,7 +97,7 @@ static uint64_t kernel_flops(const df_run *r, const df_seg *seg, const df_kernel
 
 static uint64_t seg_flops(const df_run *r, const df_seg *seg)
 {
-    const df_kernel *const k = seg->kernel == DF_NONE ? NULL : &r->plan->kernels[seg->kernel];
+    const df_kernel *const k = df_seg_kernel(r->plan, seg);
     uint64_t flops = k ? kernel_flops(r, seg, k) : 0, product = 2;
     if (seg->kind != DF_SEG_MATMUL) return flops;
     for (uint32_t i = 0; i < seg->n_batch; i++) product *= (uint64_t)df_run_slot(r, seg->batch[i]);
@@ -114,7 +114,7 @@ static uintptr_t site_of(const df_run *r, const df_seg *seg)
     const df_plan *const p = r->plan;
     const uintptr_t *const sites = r->t->site;
     uintptr_t site = 0;
-    if (seg->kernel != DF_NONE && p->about) site = p->about[seg->kernel].site;
+    if (seg->kernel.i != DF_NONE && p->about) site = p->about[seg->kernel.i].site;
     if (!site && sites && seg->n_from) site = sites[p->from[seg->from + seg->n_from - 1]];
     return site ? site : p->site;
 }
@@ -122,8 +122,8 @@ static uintptr_t site_of(const df_run *r, const df_seg *seg)
 static const char *ops_of(const df_run *r, const df_seg *seg)
 {
     const df_plan *const p = r->plan;
-    if (seg->kernel != DF_NONE && p->about && p->about[seg->kernel].ops)
-        return p->about[seg->kernel].ops;
+    if (seg->kernel.i != DF_NONE && p->about && p->about[seg->kernel.i].ops)
+        return p->about[seg->kernel.i].ops;
     return seg->kind == DF_SEG_MATMUL ? "matmul" : "a routine";
 }
 

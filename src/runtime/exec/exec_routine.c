@@ -37,7 +37,7 @@ void df_run_check_inputs(const df_run *r)
     for (uint32_t i = 0; i < r->plan->n_segs; i++) {
         const df_seg *const seg = &r->plan->segs[i];
         if (seg->kind != DF_SEG_ROUTINE || !df_bind_is_scatter(seg)) continue;
-        if (r->plan->bufs[seg->a.buf].kind != DF_BUF_INPUT) continue;
+        if (r->plan->bufs[seg->a.buf.i].kind != DF_BUF_INPUT) continue;
         const df_scatter_job job = df_bind_scatter(seg, r->slots, r->base);
         int64_t bad;
         if (df_scatter_check(&job, &bad)) continue;

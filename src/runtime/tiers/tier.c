@@ -368,9 +368,9 @@ void df_tiers_check_fork(df_tiers *t)
 
 /* ---- attach ---- */
 
-static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
+static void set_origin(entry *e, const df_plan *plan, df_kern kernel)
 {
-    const df_kernel_about about = plan->about ? plan->about[kernel] : (df_kernel_about){ 0 };
+    const df_kernel_about about = plan->about ? plan->about[kernel.i] : (df_kernel_about){ 0 };
     e->site = about.site;
     e->plan_site = plan->site;
     e->owner = plan->owner;
@@ -379,10 +379,10 @@ static void set_origin(entry *e, const df_plan *plan, uint32_t kernel)
 }
 
 /* Finds or adds the entry of a kernel of plan, as a new reference. The caller holds `lock`. */
-static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, uint32_t kernel,
+static deft_status find_or_add(df_tiers *t, df_diag *d, const df_plan *plan, df_kern kernel,
                                entry **out)
 {
-    const df_kernel *const k = &plan->kernels[kernel];
+    const df_kernel *const k = &plan->kernels[kernel.i];
     const df_cache_key key = { .hash = k->key.hash, .bytes = k->key.bytes, .n = k->key.n };
     df_counted *const found = df_cache_find(t->store, &key, NULL, NULL);
     if (found) {
@@ -493,11 +493,11 @@ deft_status df_tiers_attach(df_tiers *t, df_diag *d, df_plan *plan, df_waiter *w
 
     pthread_mutex_lock(&t->lock);
     t->n_batches++;
-    for (uint32_t i = 0; i < plan->n_kernels && st == DEFT_OK; i++) {
+    for (df_kern i = { 0 }; i.i < plan->n_kernels && st == DEFT_OK; i.i++) {
         entry *e = NULL;
         st = find_or_add(t, d, plan, i, &e);
         if (st != DEFT_OK) break;
-        plan->execs[i] = &e->exec;
+        plan->execs[i.i] = &e->exec;
         forget_lost(t, e);
         const df_tier tier = df_tier_for(t, &e->kernel);
         waits |= tier == DF_TIER_O0 || tier == DF_TIER_O2;

@@ -456,9 +456,9 @@ static void release(df_device *dev, df_plan *plan)
 static df_buffer *donated(const df_plan *plan, const df_trace *t, const df_launch_io *io,
                           uint32_t root, int64_t bytes)
 {
-    const uint32_t at = plan->n_parts ? DF_NONE : plan->root_buf[root];
-    if (at == DF_NONE || plan->bufs[at].kind != DF_BUF_ROOT) return NULL;
-    const df_plan_buf *const buf = &plan->bufs[at];
+    const df_buf at = plan->n_parts ? DF_NO_BUF : plan->root_buf[root];
+    if (at.i == DF_NONE || plan->bufs[at.i].kind != DF_BUF_ROOT) return NULL;
+    const df_plan_buf *const buf = &plan->bufs[at.i];
     if (buf->donor == DF_NONE || buf->first < plan->n_checked || !io->input) return NULL;
     const df_input *const in = &t->inputs[buf->donor];
     df_buffer *const b = (df_buffer *)(uintptr_t)io->input[buf->donor];
