@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """embed.py NAME.cu OUT.h [FIRST...]: writes a text without its comments as an array of bytes, NAME_text, that ends with 0.
 
-The files FIRST come before the text, but for two tables. dtypes.def fills in the lines @lists@ and @casts@ of the text. The text
-must have a function for each kernel op of kops.def that computes; the build fails with the name of one that is missing.
+The files FIRST come before the text, except for three tables. dtypes.def fills in the lines @lists@ and @casts@ of the text. The
+text must have a function for each kernel op of kops.def that computes, and for each kernel of the list in routine.h. The build
+fails with the name of a function that is missing.
 """
 import os
 import re
@@ -35,6 +36,12 @@ def check_ops(path, text):
             sys.exit(f"prelude.cu: no {op} of ops/kops.def")
 
 
+def check_routines(path, text):
+    for kernel in re.findall(r"^    X\((\w+), \w+\)", read(path), re.M):
+        if not re.search(rf"\bDEV void {kernel}\(", text):
+            sys.exit(f"routine.cu: no kernel {kernel} of kernels/routine.h")
+
+
 def casts(rows):
     """A cast between each two dtypes. Halves are cast from f32 and to it alone, by hand."""
     rows = [r for r in rows if r[0] != "half"]
@@ -51,16 +58,20 @@ def casts(rows):
 name = os.path.splitext(os.path.basename(sys.argv[1]))[0]
 text = ""
 table = []
-ops = None
+ops = routines = None
 for path in sys.argv[3:] + sys.argv[1:2]:
     if os.path.basename(path) == "dtypes.def":
         table = dtypes(path)
     elif os.path.basename(path) == "kops.def":
         ops = path
+    elif os.path.basename(path) == "routine.h":
+        routines = path
     else:
         text += read(path)
 if ops:
     check_ops(ops, text)
+if routines:
+    check_routines(routines, text)
 if table:
     text = text.replace("@lists@", "\n".join(lists(table))).replace("@casts@", "\n".join(casts(table)))
 lines = [line.rstrip() for line in text.split("\n") if line.strip()]

@@ -4,6 +4,13 @@
  * recording, it says which cast an operand needs; for the verifier, whether a node obeys the rule.
  */
 #include "ops/shape.h"
+#include "deft/pick.h"
+
+/* deft_read accepts a pointer to the C type of each dtype. */
+#define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file)                                \
+    _Static_assert(DEFT_MAY_HOLD((c_type *)NULL, DEFT_##NAME),                                     \
+                   #name " is no dtype of " #c_type " in deft/pick.h");
+#include "ops/dtypes.def"
 
 static const char *const names[] = {
 #define DTYPE(name, NAME, kind, bits, fraction, c_type, cuda, file) #name,
