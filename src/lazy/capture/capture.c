@@ -296,7 +296,8 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
         if (st == DEFT_OK)
             st = recorded;
         else if (recorded == DEFT_OK && cx->diag.status == DEFT_OK)
-            df_fail(&cx->diag, st, "capture_call: the function failed");
+            df_fail(&cx->diag, st, "capture_call: no call in the function failed, but the function returned \"%s\"",
+                    deft_status_text(st));
         if (st == DEFT_OK) df_act(cx, "capture_call", c->call_site);
         if (st == DEFT_OK) st = keep_outputs(c, r, out, &kept);
     }
@@ -626,7 +627,7 @@ deft_status deft_capture_call(deft_capture *c, deft_tensor *const *in, size_t n_
                        n_in && !in ? n_in : n_out, n_in && !in ? "inputs" : "outputs");
     if (overlap(in, n_in, out, n_out))
         return df_fail(&cx->diag, DEFT_E_ARG, "capture_call: the lists in and out overlap");
-    if ((st = df_wait(cx)) != DEFT_OK) return st;
+    if ((st = df_wait_for_steps(cx)) != DEFT_OK) return st;
     for (size_t i = 0; i < n_in; i++)
         if ((st = settle(cx, in[i])) != DEFT_OK) return st;
     /* A call is a step: earlier records end, and every handle has its own reference to
