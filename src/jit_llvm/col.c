@@ -236,10 +236,10 @@ static void unrolled_groups(df_gen *g, chunk *c)
  * when c->top is set. */
 static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
 {
-    df_walk w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
-    df_walk_guard(g, &w);
+    df_nest w = { .axes = g->red, .n = g->n_red, .from = from, .to = to };
+    df_nest_guard(g, &w);
     df_gen_place(g, PLACE_PRE);
-    df_walk_begin(g, &w);
+    df_nest_begin(g, &w);
     g->red_at = w.o;
     if (c->top) {
         LLVMValueRef j = LLVMBuildAnd(g->b, w.o, df_gen_i64(g, DF_LANES - 1), "");
@@ -257,7 +257,7 @@ static void elements(df_gen *g, chunk *c, LLVMValueRef from, LLVMValueRef to)
         for_groups(g, c, element_group);
         df_if_end(g, &part);
     }
-    df_walk_end(g, &w);
+    df_nest_end(g, &w);
 }
 
 /* Folds: acc[j] = acc[j] op acc[j + h] for h = 32, 16, .. 1 where both accumulators are in use. One

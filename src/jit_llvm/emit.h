@@ -28,7 +28,7 @@
  *   halves.c    f16 and bf16
  *   estimate.c  quotients and roots of FAST kernels
  *   lanes.c     the current vector: which lanes it holds and which of them are active
- *   flow.c      loops, ifs, walks over axes
+ *   flow.c      loops, ifs, loop nests
  *   build.c     types, constants, addresses
  *   gemm.c      micro-kernels of matrix products
  */

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Control flow as the other files need it: counted loops, ifs, and walks over several axes.
+ * Control flow as the other files need it: counted loops, ifs, and loop nests over several axes.
  *
- * A walk divides its first linear index into indices once (udiv, urem) and then only adds. A step
- * along the innermost walked axis adds a stride to every address. When that axis wraps, the indices
- * carry like an odometer, and all addresses are computed from the indices again. With one axis
- * nothing can carry.
+ * A nest divides its first linear index into indices once (udiv, urem) and then only adds. A step
+ * along the innermost axis adds a stride to every address. When that axis wraps, the indices carry
+ * like an odometer, and all addresses are computed from the indices again. With one axis nothing
+ * can carry.
  *
  *   from -> index --> rebase: address = in + sum of index * stride
  *                       |        ^
@@ -79,16 +79,16 @@ void df_loop_end(df_gen *g, df_loop *l)
     }
 }
 
-/* ---- walks ---- */
+/* ---- loop nests ---- */
 
-/* Whether walks leave the access's address alone. */
+/* Whether nests leave the access's address alone. */
 static bool stays(const df_access *a)
 {
     return a->kind == DF_ACCESS_SCRATCH || a->kind == DF_ACCESS_AT;
 }
 
-/* Whether the access's address changes along a walked axis. */
-static bool walks(const df_gen *g, const df_walk *w, uint32_t access)
+/* Whether the access's address changes along an axis of the nest. */
+static bool moves_along(const df_gen *g, const df_nest *w, uint32_t access)
 {
     const df_access *a = &g->k->access[access];
     if (stays(a)) return false;
@@ -113,17 +113,17 @@ LLVMValueRef df_gen_stride(df_gen *g, uint32_t access, int axis)
     return size == 1 ? elements : LLVMBuildMul(g->b, elements, df_gen_i64(g, size), "");
 }
 
-static LLVMValueRef *place_of(df_gen *g, const df_walk *w, uint32_t access)
+static LLVMValueRef *place_of(df_gen *g, const df_nest *w, uint32_t access)
 {
     return w->is_outer ? &g->acc[access].row : &g->acc[access].at;
 }
 
-static LLVMValueRef origin_of(const df_gen *g, const df_walk *w, uint32_t access)
+static LLVMValueRef origin_of(const df_gen *g, const df_nest *w, uint32_t access)
 {
     return w->is_outer ? g->acc[access].base : g->acc[access].row;
 }
 
-static void decompose(df_gen *g, df_walk *w, LLVMValueRef *index)
+static void decompose(df_gen *g, df_nest *w, LLVMValueRef *index)
 {
     LLVMValueRef rest = w->from;
     for (int i = w->n - 1; i > 0; i--) {
@@ -134,12 +134,12 @@ static void decompose(df_gen *g, df_walk *w, LLVMValueRef *index)
     index[0] = rest;
 }
 
-void df_walk_guard(df_gen *g, df_walk *w)
+void df_nest_guard(df_gen *g, df_nest *w)
 {
     df_if_begin(g, &w->guard, LLVMBuildICmp(g->b, LLVMIntSLT, w->from, w->to, ""));
 }
 
-void df_walk_begin(df_gen *g, df_walk *w)
+void df_nest_begin(df_gen *g, df_nest *w)
 {
     for (uint32_t a = 0; a < g->k->n_access; a++) *place_of(g, w, a) = origin_of(g, w, a);
     w->o = w->from;
@@ -172,7 +172,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
         LLVMAddIncoming(o, &w->from, &pre, 1);
     }
     for (uint32_t a = 0; a < g->k->n_access; a++) {
-        if (!walks(g, w, a)) continue;
+        if (!moves_along(g, w, a)) continue;
         LLVMValueRef p = origin_of(g, w, a);
         for (int i = 0; i < w->n; i++) {
             if (g->k->access[a].step[w->axes[i]] == DF_STEP_ZERO) continue;
@@ -191,7 +191,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
         LLVMAddIncoming(w->last, &w->index[w->n - 1], &w->rebase, 1);
     }
     for (uint32_t a = 0; a < g->k->n_access; a++) {
-        if (!walks(g, w, a)) continue;
+        if (!moves_along(g, w, a)) continue;
         LLVMValueRef *place = place_of(g, w, a), start = *place;
         *place = LLVMBuildPhi(g->b, LLVMTypeOf(start), "");
         LLVMAddIncoming(*place, &start, &w->rebase, 1);
@@ -199,7 +199,7 @@ void df_walk_begin(df_gen *g, df_walk *w)
 }
 
 /* The innermost axis has wrapped: computes the next indices and jumps to rebase. */
-static void carry(df_gen *g, df_walk *w, LLVMValueRef next_o)
+static void carry(df_gen *g, df_nest *w, LLVMValueRef next_o)
 {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(g->b);
     LLVMValueRef zero = df_gen_i64(g, 0), more = LLVMConstInt(g->i1, 1, 0);
@@ -217,7 +217,7 @@ static void carry(df_gen *g, df_walk *w, LLVMValueRef next_o)
     LLVMBuildBr(g->b, w->rebase);
 }
 
-void df_walk_end(df_gen *g, df_walk *w)
+void df_nest_end(df_gen *g, df_nest *w)
 {
     if (w->n > 0) {
         LLVMValueRef o = LLVMBuildAdd(g->b, w->o, df_gen_i64(g, 1), "");
@@ -239,7 +239,7 @@ void df_walk_end(df_gen *g, df_walk *w)
         LLVMAddIncoming(w->o, &o, &next, 1);
         if (last) LLVMAddIncoming(w->last, &last, &next, 1);
         for (uint32_t a = 0; a < g->k->n_access; a++) {
-            if (!walks(g, w, a)) continue;
+            if (!moves_along(g, w, a)) continue;
             LLVMValueRef phi = *place_of(g, w, a);
             LLVMValueRef p = w->inc[a] ? move(g, a, phi, w->inc[a]) : phi;
             LLVMAddIncoming(phi, &p, &next, 1);

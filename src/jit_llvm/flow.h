@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Control flow of generated code: counted loops, ifs and walks over axes. Each construct has a
+ * Control flow of generated code: counted loops, ifs and loop nests. Each construct has a
  * `begin`, after which the caller writes the body, and an `end`. Private to the plug-in; included
  * by gen.h.
  */
@@ -41,11 +41,12 @@ typedef struct df_if {
 void df_if_begin(df_gen *g, df_if *f, LLVMValueRef cond);
 void df_if_end(df_gen *g, df_if *f);
 
-/* A walk over axes in row-major order, from linear index `from` up to but excluding `to`. An outer
- * walk reads df_acc_state.base of every access and sets .row to the address at the current
- * position. An inner walk reads .row and sets .at. The caller sets the first five members. */
-typedef struct df_walk {
-    const int *axes; /* the walked axes of the kernel, the innermost last */
+/* A loop nest over axes in row-major order. It begins at linear index `from` and ends before `to`.
+ * An outer nest reads df_acc_state.base of every access, and sets .row to the address at the
+ * current position. An inner nest reads .row and sets .at. The caller sets the first five
+ * members. */
+typedef struct df_nest {
+    const int *axes; /* the axes of the kernel that the nest goes over, the innermost last */
     int n;           /* axes; 0: the body runs once if from < to */
     bool is_outer;
     /* o: the current linear index. last: the index on the innermost axis; NULL if n is below 2. */
@@ -55,13 +56,13 @@ typedef struct df_walk {
     LLVMValueRef index[DF_MAX_AXES];       /* the indices in rebase, in the order of axes */
     LLVMValueRef *inc; /* per access: its stride along the innermost axis; NULL: does not move */
     df_if guard;
-} df_walk;
-/* Begins `if (from < to)`. Code written between df_walk_guard and df_walk_begin runs once, before
- * the walk, and only when the walk visits anything. */
-void df_walk_guard(df_gen *g, df_walk *w);
-/* Begins the walk, for which df_walk_guard has been called, and puts the builder into its body. */
-void df_walk_begin(df_gen *g, df_walk *w);
-/* Ends the walk and its guard. The addresses of all accesses are again those before the walk. */
-void df_walk_end(df_gen *g, df_walk *w);
+} df_nest;
+/* Begins `if (from < to)`. Code written between df_nest_guard and df_nest_begin runs once, before
+ * the first iteration, and only when there is one. */
+void df_nest_guard(df_gen *g, df_nest *nest);
+/* Begins the nest, for which df_nest_guard has been called, and puts the builder into its body. */
+void df_nest_begin(df_gen *g, df_nest *nest);
+/* Ends the nest and its guard. The addresses of all accesses are again those before the nest. */
+void df_nest_end(df_gen *g, df_nest *nest);
 
 #endif

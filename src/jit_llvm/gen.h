@@ -185,7 +185,7 @@ LLVMValueRef df_lower_join(df_gen *g, df_kop op, deft_dtype t, LLVMValueRef a, L
 LLVMValueRef df_half_to_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w);
 /* Converts w lanes of f32 to the bits of t, rounded to nearest even. `exact` promises that t can
  * represent every value, so that nothing needs to be rounded. */
-LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact);
+LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact);
 
 /* ---- estimate.c: quotients and roots of FAST kernels ---- */
 

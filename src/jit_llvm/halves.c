@@ -117,7 +117,7 @@ static LLVMValueRef f16_of_f32(df_gen *g, LLVMValueRef x, uint32_t w)
     return LLVMBuildOr(g->b, v, sign, "");
 }
 
-LLVMValueRef df_half_of_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact)
+LLVMValueRef df_half_from_f32(df_gen *g, deft_dtype t, LLVMValueRef x, uint32_t w, bool exact)
 {
     LLVMTypeRef i16 = df_gen_lanes(g->i16, w);
     if (t == DEFT_F16 && g->t->has_f16) {

@@ -82,7 +82,7 @@ static void find_states(df_gen *g, iteration *l)
 
 /* ---- the loop ---- */
 
-static bool is_walked(const df_gen *g, uint32_t access)
+static bool moves_along_red(const df_gen *g, uint32_t access)
 {
     const df_access *a = &g->k->access[access];
     return a->kind != DF_ACCESS_AT && a->step[g->red[0]] != DF_STEP_ZERO;
@@ -95,7 +95,7 @@ static void begin_loop(df_gen *g, iteration *l)
     l->r = LLVMBuildPhi(g->b, g->i64, "r");
     LLVMAddIncoming(l->r, &zero, &l->enter, 1);
     for (uint32_t a = 0; a < g->k->n_access; a++) {
-        if (!is_walked(g, a)) continue;
+        if (!moves_along_red(g, a)) continue;
         LLVMValueRef first = g->acc[a].row;
         l->at[a] = g->acc[a].at = LLVMBuildPhi(g->b, LLVMTypeOf(first), "");
         LLVMAddIncoming(l->at[a], &first, &l->enter, 1);
@@ -138,7 +138,7 @@ static void end_loop(df_gen *g, iteration *l)
     l->latch = LLVMGetInsertBlock(g->b);
     LLVMAddIncoming(l->r, &r, &l->latch, 1);
     for (uint32_t a = 0; a < g->k->n_access; a++) {
-        if (!is_walked(g, a)) continue;
+        if (!moves_along_red(g, a)) continue;
         LLVMValueRef at = g->k->access[a].kind == DF_ACCESS_INDEX
                               ? LLVMBuildAdd(g->b, l->at[a], l->inc[a], "")
                               : df_gen_offset(g, l->at[a], l->inc[a]);
@@ -187,7 +187,7 @@ static void iterate(df_gen *g, bool has_lanes)
     df_gen_place(g, PLACE_PRE);
     if (has_lanes) df_gen_place(g, PLACE_LANES);
     for (uint32_t a = 0; a < g->k->n_access; a++)
-        if (is_walked(g, a)) l.inc[a] = df_gen_stride(g, a, g->red[0]);
+        if (moves_along_red(g, a)) l.inc[a] = df_gen_stride(g, a, g->red[0]);
     LLVMBuildBr(g->b, l.head);
     l.enter = LLVMGetInsertBlock(g->b);
 

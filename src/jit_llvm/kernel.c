@@ -235,11 +235,11 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
         l = df_lanes_cut(g, g->i0, g->i1_);
         fetch_next_rows(g);
     }
-    df_walk rows = {
+    df_nest rows = {
         .axes = g->outer, .n = g->n_outer, .is_outer = true, .from = g->o0, .to = g->o1
     };
-    df_walk_guard(g, &rows);
-    df_walk_begin(g, &rows);
+    df_nest_guard(g, &rows);
+    df_nest_begin(g, &rows);
     for (uint32_t a = 0; a < g->k->n_access; a++) g->acc[a].at = g->acc[a].row;
     if (g->k->mode == DF_MODE_MAP)
         map_row(g, &l);
@@ -249,7 +249,7 @@ static LLVMValueRef body_fn(df_gen *g, const char *name)
         df_iterate_row(g);
     else
         df_col_row(g);
-    df_walk_end(g, &rows);
+    df_nest_end(g, &rows);
     if (has_inner) df_if_end(g, &any);
     LLVMBuildRetVoid(g->b);
     return g->fn;

@@ -134,7 +134,7 @@ void df_lanes_loop(df_gen *g, const df_lanes *l)
  *
  * A ROW kernel with several reduced axes: a run is a pass along the last of them. Run number o of
  * length L has the elements [o L, o L + L) of the row. A block may begin and end inside a run. Only
- * its first position is divided into indices; the walk computes the others by addition.
+ * its first position is divided into indices; the nest computes the others by addition.
  */
 
 /* Sets the addresses of scratch accesses to those of element `start` of the row. */
@@ -157,11 +157,11 @@ void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers
     }
     LLVMValueRef length = g->extent[g->vec_axis], one = df_gen_i64(g, 1), zero = df_gen_i64(g, 0);
     LLVMValueRef last = LLVMBuildUDiv(g->b, LLVMBuildSub(g->b, to, one, ""), length, "");
-    df_walk runs = { .axes = g->red, .n = g->n_red - 1 };
+    df_nest runs = { .axes = g->red, .n = g->n_red - 1 };
     runs.from = LLVMBuildUDiv(g->b, from, length, "");
     runs.to = LLVMBuildAdd(g->b, last, one, "");
-    df_walk_guard(g, &runs);
-    df_walk_begin(g, &runs);
+    df_nest_guard(g, &runs);
+    df_nest_begin(g, &runs);
     LLVMValueRef start = LLVMBuildMul(g->b, runs.o, length, "");
     LLVMValueRef skip = LLVMBuildSub(g->b, from, start, "");
     LLVMValueRef is_inside = LLVMBuildICmp(g->b, LLVMIntSGT, skip, zero, "");
@@ -173,5 +173,5 @@ void df_gen_elements(df_gen *g, LLVMValueRef from, LLVMValueRef to, bool gathers
     const df_lanes l = df_lanes_cut(g, i0, i1);
     df_lanes_loop(g, &l);
     g->gather = NULL;
-    df_walk_end(g, &runs);
+    df_nest_end(g, &runs);
 }

@@ -208,7 +208,7 @@ static LLVMValueRef lower_cast(df_gen *g, deft_dtype to, deft_dtype from, LLVMVa
     LLVMTypeRef type = df_gen_lanes(df_gen_type(g, to), w);
     if (to == from) return x;
     if (df_is_half(from)) return df_half_to_f32(g, from, x, w);
-    if (df_is_half(to)) return df_half_of_f32(g, to, x, w, exact);
+    if (df_is_half(to)) return df_half_from_f32(g, to, x, w, exact);
     if (to == DEFT_BOOL)
         return df_is_real(from) ? fcmp(g, LLVMRealUNE, x, k(g, from, 0, w))
                                 : icmp(g, LLVMIntNE, x, k(g, from, 0, w));

@@ -272,7 +272,7 @@ static void put_head(df_cuda_gen *g)
     char red[160], rows[160];
     df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
     df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
-    df_cuda_words(g);
+    df_cuda_gen_words(g);
     df_cuda_consts(g);
     df_cuda_line(g, "const I length = %s, rows = %s;", red, rows);
     df_cuda_line(g, "const I n_red = divide(length + %d, (I)%d);", DF_BLOCK - 1, DF_BLOCK);

@@ -92,7 +92,7 @@ void df_cuda_consts(df_cuda_gen *g);
 /* ---- index.c ---- */
 
 /* Declares addresses, strides, extents, numbers and the like, read from the words w. */
-void df_cuda_words(df_cuda_gen *g);
+void df_cuda_gen_words(df_cuda_gen *g);
 /* Declares x: positions along OUTER axes, from the row o. */
 void df_cuda_outer(df_cuda_gen *g);
 /* Declares a: offsets along OUTER axes, and along INNER where all elements share the

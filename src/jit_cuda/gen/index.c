@@ -54,7 +54,7 @@ static void put_word(void *user, uint32_t at, df_cuda_word w)
     }
 }
 
-void df_cuda_words(df_cuda_gen *g)
+void df_cuda_gen_words(df_cuda_gen *g)
 {
     df_cuda_layout(g->k, put_word, g);
 }

@@ -68,7 +68,7 @@ void df_cuda_loop(df_cuda_gen *g)
     df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
     df_cuda_open(g, "template <typename I> DEV void %s_main(const u64 *w, u32 block, u32 n)",
                  g->name);
-    df_cuda_words(g);
+    df_cuda_gen_words(g);
     df_cuda_consts(g);
     df_cuda_line(g, "const I rows = %s, step = (I)n * (I)blockDim.x;", rows);
     df_cuda_open(g,

@@ -61,7 +61,7 @@ void df_cuda_map(df_cuda_gen *g)
                  "template <typename I, int G, int N> DEV void %s_main(const u64 *w, u32 block, "
                  "u32 n)",
                  g->name);
-    df_cuda_words(g);
+    df_cuda_gen_words(g);
     df_cuda_consts(g);
     df_cuda_line(g, "const I groups = divide(e%d + (G - 1), (I)G), total = groups * %s;",
                  df_cuda_axis(g->k, DF_AXIS_INNER), rows);

@@ -278,7 +278,7 @@ static void put_head(df_cuda_gen *g)
     char red[160], rows[160];
     df_cuda_extents(g, DF_AXIS_RED, red, sizeof red);
     df_cuda_extents(g, DF_AXIS_OUTER, rows, sizeof rows);
-    df_cuda_words(g);
+    df_cuda_gen_words(g);
     df_cuda_consts(g);
     df_cuda_line(g, "const u32 lane = threadIdx.x & 31;");
     df_cuda_line(g, "const I length = %s, rows = %s;", red, rows);

@@ -38,7 +38,7 @@ static void put_epilogue(df_cuda_gen *g, const df_cuda_gemm_config *v)
                  "template <typename I, int V> DEV void %s_tile(const u64 *w, I o, I r0, "
                  "const %s *tile)",
                  g->name, t);
-    df_cuda_words(g);
+    df_cuda_gen_words(g);
     df_cuda_consts(g);
     df_cuda_map_body(g);
     df_cuda_close(g);

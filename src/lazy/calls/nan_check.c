@@ -147,7 +147,7 @@ deft_status deft_nan_check(deft_tensor *const *list, size_t n)
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "nan_check", DF_SITE);
     deft_status st = df_may_act(cx);
-    if (st == DEFT_OK) st = df_wait(cx);
+    if (st == DEFT_OK) st = df_wait_for_steps(cx);
     if (st != DEFT_OK) return st;
     for (size_t i = 0; i < n; i++)
         if (!df_enter_more(cx, "nan_check", (unsigned)i + 1, list[i]) || df_owes(cx, list[i]) ||

@@ -32,7 +32,7 @@ static deft_status check_list(deft_ctx *cx, const char *what, const char *path,
                               const deft_named *list, size_t n)
 {
     deft_status st = df_may_act(cx);
-    if (st == DEFT_OK) st = df_wait(cx);
+    if (st == DEFT_OK) st = df_wait_for_steps(cx);
     if (st != DEFT_OK) return st;
     if (!path || !*path) return df_fail(&cx->diag, DEFT_E_ARG, "%s: no path", what);
     if (!list && n) return df_fail(&cx->diag, DEFT_E_ARG, "%s: the list is NULL", what);

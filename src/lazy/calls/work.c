@@ -228,7 +228,7 @@ static deft_status run(call *c)
     TRY(take_lists(c));
     for (uint32_t i = 0; i < c->n_in; i++) TRY(check_operand(c, i));
     for (uint32_t i = 0; i < c->n_out; i++) TRY(make_result(c, i));
-    TRY(df_wait(c->cx));
+    TRY(df_wait_for_steps(c->cx));
     TRY(compute(c));
     choose_device(c);
     for (uint32_t i = 0; i < c->n_in; i++) TRY(take_operand(c, i));

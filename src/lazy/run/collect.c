@@ -207,7 +207,7 @@ deft_status df_budget_flush(deft_ctx *cx)
 {
     df_assert(cx->n_walks == 0);
     const df_diag said = cx->diag;
-    deft_status st = df_wait(cx);
+    deft_status st = df_wait_for_steps(cx);
     if (st != DEFT_OK) return st;
     df_recording_spoil(cx, "its records were cut by a bound", cx->act_site);
     cx->budget_flushing = true;

@@ -36,7 +36,7 @@ deft_status df_cut_run(deft_ctx *cx, df_cut *m, df_want *want, bool recorded)
 static deft_status find_made(deft_ctx *cx, df_want *want, uint32_t n, df_cut **out, bool *own)
 {
     const uint64_t t0 = df_ctx_now_ns(cx);
-    const deft_status waited = df_wait(cx);
+    const deft_status waited = df_wait_for_steps(cx);
     if (waited != DEFT_OK) return waited;
     if (df_ctx_interrupted(cx))
         return df_fail(&cx->diag, DEFT_E_INTERRUPTED, "interrupted before it ran");

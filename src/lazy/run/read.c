@@ -44,7 +44,7 @@ deft_status deft_eval(deft_tensor *const *list, size_t n)
     if (!cx) return DEFT_E_ARG;
     df_act(cx, "eval", DF_SITE);
     deft_status st = df_may_act(cx);
-    if (st == DEFT_OK) st = df_wait(cx);
+    if (st == DEFT_OK) st = df_wait_for_steps(cx);
     if (st != DEFT_OK) return st;
     df_want *const want = df_mem_zalloc(cx->mem, n * sizeof *want);
     if (!want) return df_fail_mem(&cx->diag, "eval: list", n * sizeof *want);

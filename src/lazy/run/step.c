@@ -124,7 +124,7 @@ static deft_status end_step(deft_scope s, bool submit)
         return df_scope_not_open(cx, s);
     st = df_deliver_step(cx);
     if (st == DEFT_OK) st = missed_before(cx);
-    if (st == DEFT_OK) st = df_wait(cx);
+    if (st == DEFT_OK) st = df_wait_for_steps(cx);
     /* Handles of records with values get their own references first: a value with another
      * owner is not donated. */
     df_handles_resolve_outer(cx, cx->step_at);

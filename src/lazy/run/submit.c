@@ -256,7 +256,7 @@ deft_status deft_wait(deft_ctx *cx)
     df_act(cx, "wait", DF_SITE);
     deft_status st = df_may_act(cx);
     if (st == DEFT_OK) st = df_deliver(cx);
-    if (st == DEFT_OK) st = df_wait(cx);
+    if (st == DEFT_OK) st = df_wait_for_steps(cx);
     return st == DEFT_OK ? df_ctx_wait(cx, &cx->diag) : st;
 }
 

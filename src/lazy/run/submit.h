@@ -20,7 +20,7 @@
 deft_status df_flight_wait(deft_ctx *cx);
 
 /* The same. Costs little when no step is in flight. */
-DF_INLINE deft_status df_wait(deft_ctx *cx)
+DF_INLINE deft_status df_wait_for_steps(deft_ctx *cx)
 {
     return DF_LIKELY(df_in_flight(cx) == DF_FLIGHT_NONE) ? DEFT_OK : df_flight_wait(cx);
 }
@@ -30,7 +30,7 @@ DF_INLINE deft_status df_wait(deft_ctx *cx)
 DF_INLINE deft_status df_wait_for(deft_ctx *cx, const df_value *v)
 {
     const bool is_there = v && !(v->flags & (DF_VALUE_FUTURE | DF_VALUE_WRAPPED));
-    return is_there && df_in_flight(cx) == DF_FLIGHT_RUNNING ? DEFT_OK : df_wait(cx);
+    return is_there && df_in_flight(cx) == DF_FLIGHT_RUNNING ? DEFT_OK : df_wait_for_steps(cx);
 }
 
 /* Called before a step is submitted. Starts the thread and makes room for n writes. Sets
