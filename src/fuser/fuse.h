@@ -31,7 +31,7 @@
  *
  * Errors: p->st keeps the first shortage of memory. A function that returns a slot, a number of a
  * row or nothing reports only there. It then returns 0 unless its comment says otherwise.
- * size: the state of one pass, shared by all its stages.
+ * Why this file is long: the state of one pass, shared by all its stages.
  */
 #ifndef DF_FUSER_FUSE_H
 #define DF_FUSER_FUSE_H

@@ -25,7 +25,7 @@
  * only in its epoch and copy. Scalars and their broadcasts are valid wherever their definition
  * dominates.
  *
- * size: the state of one code generation, shared by all its files.
+ * Why this file is long: the state of one code generation, shared by all its files.
  */
 #ifndef DF_JIT_LLVM_GEN_H
 #define DF_JIT_LLVM_GEN_H

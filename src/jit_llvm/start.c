@@ -15,7 +15,7 @@
  * library holds the loader's lock, for which the opening thread may wait. If the handler of fork()
  * gave up, the child opens nothing.
  *
- * size: libLLVM's state and the handlers belong to the process, so this file has writable globals.
+ * This file has writable globals, because libLLVM's state and the handlers belong to the process.
  */
 #include "jit_llvm/start.h"
 

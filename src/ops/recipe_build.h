@@ -8,7 +8,7 @@
  *   - Floats are rounded to integers by adding a large number (r_round), because a saturating cast
  *     takes many instructions.
  *   - Bitcasts and constants cost nothing.
- * size: the vocabulary in which every recipe is written.
+ * Why this file is long: the vocabulary in which every recipe is written.
  */
 #ifndef DF_OPS_RECIPE_BUILD_H
 #define DF_OPS_RECIPE_BUILD_H

@@ -3,7 +3,7 @@
  * The interfaces between plans and machines: the ABI of CPU kernels, the vtable of a CPU code
  * generator, the interface of plug-ins, and the vtable of a device.
  *
- * size: declarations alone; the four interfaces share their types.
+ * Why this file is long: declarations alone; the four interfaces share their types.
  */
 #ifndef DF_RUNTIME_DEVICE_H
 #define DF_RUNTIME_DEVICE_H

@@ -43,7 +43,7 @@
  * operand. A rule that replaces the operand of a view would break that chain. So the rules for
  * views never look through a value that some update replaces.
  *
- * size: all rules in one place, each beside the reason why it keeps every bit.
+ * Why this file is long: all rules in one place, each beside the reason why it keeps every bit.
  */
 #include "ops/shape.h"
 #include "trace/forward.h"

@@ -25,7 +25,7 @@
  *   %3 = sum f32[128] %2 axes=[1]
  *   output %3
  *
- * size: one structure, and the contract of every operation on it.
+ * Why this file is long: one structure, and the contract of every operation on it.
  */
 #ifndef DF_TRACE_TRACE_H
 #define DF_TRACE_TRACE_H

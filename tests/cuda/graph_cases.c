@@ -8,7 +8,7 @@
  * that the driver calls misuse may happen. DEFT_CUDA_TABLE=1: kernels of the first queue go by a
  * table.
  *
- * size: one pair of queues, and each way in which their runs may differ.
+ * Why this file is long: one pair of queues, and each way in which their runs may differ.
  *
  *   graph_cases DRIVER NVRTC CUBLASLT [--quick] [--first=SEED]
  */

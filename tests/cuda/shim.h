@@ -13,7 +13,7 @@
  * Numbers are those of the CPU: rounding to nearest, denormals kept; the file is compiled without
  * contraction.
  *
- * size: a file of kernels includes this and nothing else.
+ * Why this file is long: a file of kernels includes this and nothing else.
  */
 #ifndef TEST_CUDA_SHIM_H
 #define TEST_CUDA_SHIM_H

@@ -4,7 +4,7 @@
  * gradients of gradients. Elementwise ops run over five shapes, among them broadcast, transposed
  * and reversed operands; the others over shapes of their own. The table is held against ops.def: an
  * op with a rule and no row here fails. --table prints a line for each row.
- * size: a row for every op.
+ * Why this file is long: a row for every op.
  */
 #define DEFT_NO_GENERIC
 #include <math.h>

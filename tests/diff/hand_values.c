@@ -12,7 +12,7 @@
  *   matmul              acc = fma(a, b, acc), k ascending
  *   random numbers      Philox 4x32-10, itself checked against the vectors of Random123
  *
- * size: an oracle of its own for each family of ops.
+ * Why this file is long: an oracle of its own for each family of ops.
  */
 #include "../support/half_ref.h"
 #include "../support/oracle.h"

@@ -17,7 +17,7 @@
  *
  * A statement that does not fit its operands is derived from their shapes or left out, so that any
  * sublist is a program, too: a failing one is shrunk.
- * size: generator, runner and shrinker of one kind of program.
+ * Why this file is long: generator, runner and shrinker of one kind of program.
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"

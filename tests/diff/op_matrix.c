@@ -13,7 +13,7 @@
  *
  * Operands lie in pools of hard values (zeros of both signs, infinities, NaN, denormals, extreme
  * integers); a layout says how a view of the pool, or of a copy, becomes the operand.
- * size: one table of ops by dtype by layout.
+ * Why this file is long: one table of ops by dtype by layout.
  */
 #include "../support/oracle.h"
 #include "../support/budget.h"

@@ -17,7 +17,7 @@
  *
  * The reference is the interpreter without fusion, computing each result as soon as it is recorded:
  * what it gives does not depend on how pending work is cut, shared, donated or reordered.
- * size: generator, runner and shrinker of one kind of program.
+ * Why this file is long: generator, runner and shrinker of one kind of program.
  */
 #include "../support/oracle.h"
 #include "../support/budget.h"

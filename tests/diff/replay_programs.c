@@ -14,7 +14,7 @@
  * few, and of (seed, statement, iteration) for what moves all the time. Both sides fuse: whether
  * that is right is what random_programs asks. A statement that does not
  * fit its operands is derived from their shapes or left out; any sublist is a program too.
- * size: generator, runner and shrinker of one kind of program.
+ * Why this file is long: generator, runner and shrinker of one kind of program.
  */
 #include "../support/budget.h"
 #include "../support/oracle.h"

@@ -6,7 +6,7 @@
  * loop's. Interpreted with --quick, else compiled. The table is held against ops.def: an op with a
  * rule and no row here fails. --table prints a line for each row.
  *
- * size: a row for every op.
+ * Why this file is long: a row for every op.
  */
 #define DEFT_NO_GENERIC
 #include <math.h>

@@ -5,7 +5,7 @@
  * arrays of records so full that they must grow at each record the call makes in turn. A call that
  * must not allocate is held to it. The table is compared with what libdeft exports.
  *
- * size: a row for each public function.
+ * Why this file is long: a row for each public function.
  */
 #define DEFT_NO_GENERIC
 #include <dirent.h>

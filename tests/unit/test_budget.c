@@ -3,7 +3,7 @@
  * A budget never changes a result. Each program here runs without one and under many, that cut it
  * at every place where a cut is possible, and must give the same bits, the same errors and the same
  * bytes in the caller's memory. How often budgets cut, and what they tell, is in test_why.c.
- * size: a program for each kind of thing that a cut could lose.
+ * Why this file is long: a program for each kind of thing that a cut could lose.
  */
 #include <criterion/criterion.h>
 

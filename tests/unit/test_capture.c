@@ -2,7 +2,7 @@
  *
  * Captures: what is replayed equals what running the function again would give; what can't be
  * replayed is not, and says why.
- * size: one function beside each test says what is captured.
+ * Why this file is long: one function beside each test says what is captured.
  */
 #include <criterion/criterion.h>
 

@@ -2,7 +2,7 @@
  *
  * Loops and branches in the trace: what they mean, what they cost, and what each mistake says.
  * tests/diff/control_programs.c compares whole programs.
- * size: one subject, with a case for every rule of control.h.
+ * Why this file is long: one subject, with a case for every rule of control.h.
  */
 #include <criterion/criterion.h>
 

@@ -3,7 +3,7 @@
  * Contexts and tensors with devices, on GPUs that are none (tests/cuda/far): what an address of one
  * may not meet ends the program there, so that each case here is also a proof that nothing was read
  * where it does not live. Suite "far" runs other tests on those GPUs.
- * size: one subject, deft/device.h, with a case for each way that a value goes.
+ * Why this file is long: one subject, deft/device.h, with a case for each way that a value goes.
  */
 #include <dlfcn.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  * for bit against an evaluation node by node (support/fuse_check.h). On top of values: how many
  * launches and kernels a program takes, what is donated, which other extents a plan serves and
  * which it must refuse, bounds on bodies, and each allocation failing in turn.
- * size: programs as text, and beside each what its plan must be.
+ * Why this file is long: programs as text, and beside each what its plan must be.
  */
 #include <criterion/criterion.h>
 

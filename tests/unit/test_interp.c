@@ -3,7 +3,7 @@
  * The interpreter. What an op must give is written down here as numbers; the order of reductions is
  * checked against a second, naive implementation of the text in base/limits.h.
  *
- * size: the tables of ops and casts are one row per case.
+ * Why this file is long: the tables of ops and casts are one row per case.
  */
 #include <criterion/criterion.h>
 

@@ -5,7 +5,7 @@
  * Arrays end at an inaccessible page, so that a lane or an iteration too much is a crash. Random
  * kernels of this mode are in test_llvm.c.
  *
- * size: one set of kernels serves the runs, the rules and the text.
+ * Why this file is long: one set of kernels serves the runs, the rules and the text.
  */
 #include <criterion/criterion.h>
 

@@ -2,7 +2,8 @@
  *
  * The front door: handles, scopes, errors, views, assignment, steps, what is stored and what is
  * shared. Values are checked by hand; each Test groups checks, since each costs a process.
- * size: each part of the front door in turn, with the few functions that they share.
+ * Why this file is long: each part of the front door in turn, with the few functions that they
+ * share.
  */
 #include "support/harness.h"
 

@@ -7,7 +7,7 @@
  * page, so that a lane read or written too much is a crash. DEFT_TEST_SEED=n starts the random
  * kernels elsewhere.
  *
- * size: the naive evaluation is one piece, used nowhere else.
+ * Why this file is long: the naive evaluation is one piece, used nowhere else.
  */
 #include <criterion/criterion.h>
 

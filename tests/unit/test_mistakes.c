@@ -3,8 +3,8 @@
  * Mistakes: every sentence names the line of the call that made it, wherever that call stands; one
  * mistake fails one call; what can never be computed fails nothing else.
  *
- * size: the table of calls and its functions serve most of the tests, which compare one rule in
- * several places.
+ * Why this file is long: the table of calls and its functions serve most of the tests, which
+ * compare one rule in several places.
  *
  * call_row has the table of them. A call that refuses its arguments in a way of its own belongs
  * there.

@@ -2,7 +2,7 @@
  *
  * Networks: what is promised of names, of files, of steps that repeat, of steps that fail. Values
  * of layers and optimizers are compared in test_nn_torch.c.
- * size: a test for each promise.
+ * Why this file is long: a test for each promise.
  */
 #include "support/harness.h"
 

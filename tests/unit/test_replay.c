@@ -3,7 +3,7 @@
  * Steps recorded again: the faults that runtimes with record and replay are known for, one test
  * each, by name. What was right the first time must be right when a spine and made cuts are in
  * effect, and the counters must show that they were.
- * size: a test for each fault.
+ * Why this file is long: a test for each fault.
  */
 #include "support/harness.h"
 

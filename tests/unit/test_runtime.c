@@ -3,7 +3,7 @@
  * The runtime: allocator, tiers, executor, null device, over plans built by hand and a compiler
  * whose code is the interpreter. The interpreter itself is in test_interp.c.
  *
- * size: one way of building plans by hand serves executor, tiers and devices.
+ * Why this file is long: one way of building plans by hand serves executor, tiers and devices.
  */
 #include <criterion/criterion.h>
 

@@ -3,7 +3,8 @@
  * Checkpoints: what is written comes back bit for bit; no file, however wrong, does more than fail
  * with a sentence; and a load that fails, for whatever reason, leaves every tensor as it was.
  *
- * size: a table of hostile headers, and each way a load can fail with what it must leave alone.
+ * Why this file is long: a table of hostile headers, and each way a load can fail with what it
+ * must leave alone.
  */
 #include <criterion/criterion.h>
 

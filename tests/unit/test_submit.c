@@ -2,7 +2,7 @@
  *
  * Steps left to run (deft_step_submit). A gate before the device's run holds the context's thread
  * where a test wants it, so that what must happen meanwhile does happen meanwhile.
- * size: each call that must wait, and each thing that a failure must put back.
+ * Why this file is long: each call that must wait, and each thing that a failure must put back.
  */
 #include "support/harness.h"
 

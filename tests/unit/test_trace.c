@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Traces: building, verifying, identity, text both ways, simplification, slots.
- * size: every pass over traces, with its hostile inputs.
+ * Why this file is long: every pass over traces, with its hostile inputs.
  */
 #include <criterion/criterion.h>
 

@@ -4,7 +4,7 @@
  * each example of a network, second derivatives, how much is recorded and computed, draws,
  * captures, and what each mistake says.
  *
- * size: a function of one example for each test.
+ * Why this file is long: a function of one example for each test.
  */
 #include <criterion/criterion.h>
 

@@ -4,7 +4,7 @@
  * behind them, and the policies and budgets of steps. Call sites are compared as <site>, the time a
  * compile took as <ms>.
  *
- * size: a test for each reason, and what they share is the reading of lines.
+ * Why this file is long: a test for each reason, and what they share is the reading of lines.
  */
 #include "support/harness.h"
 

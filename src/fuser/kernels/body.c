@@ -11,7 +11,7 @@
  *
  * Stores come last in their level, after every load of that level. In-place roots rely on that.
  *
- * size: everything that turns a group into a segment, for all kinds of group.
+ * Why this file is long: everything that turns a group into a segment, for all kinds of group.
  */
 #include "fuser/fuse.h"
 

@@ -20,7 +20,7 @@
  * that needs it computes it again. A value that does not depend on a RED loop is computed once per
  * row. The result of a reduction in stage s is available from stage s + 1 on. Each item gets its
  * earliest stage and the set of stages that need it.
- * size: one search; what each kind of operator does in a cone is in one file.
+ * Why this file is long: one search; what each kind of operator does in a cone is in one file.
  */
 #include "fuser/fuse.h"
 

@@ -7,7 +7,7 @@
  * A value that several kernels would compute again is stored instead when computing it costs more
  * than a load (share.c). Only then is the grouping done again, with that value among the vals.
  * There are at most MAX_ROUNDS rounds.
- * size: one algorithm, grouping, with its join rules side by side.
+ * Why this file is long: one algorithm, grouping, with its join rules side by side.
  */
 #include "fuser/fuse.h"
 

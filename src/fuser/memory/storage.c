@@ -27,7 +27,7 @@
  * Pieces that are written into one `empty` (concatenation, stacking) are independent when each
  * begins, along one axis, where the pieces before it have ended. A guard checks that, and all
  * pieces run in one launch.
- * size: one question, where a value lives, over all kinds of update.
+ * Why this file is long: one question, where a value lives, over all kinds of update.
  */
 #include "fuser/fuse.h"
 

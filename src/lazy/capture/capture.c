@@ -296,7 +296,9 @@ static deft_status run_function(deft_capture *c, recording *r, deft_tensor **out
         if (st == DEFT_OK)
             st = recorded;
         else if (recorded == DEFT_OK && cx->diag.status == DEFT_OK)
-            df_fail(&cx->diag, st, "capture_call: no call in the function failed, but the function returned \"%s\"",
+            df_fail(&cx->diag, st,
+                    "capture_call: no call in the function failed, but the function returned "
+                    "\"%s\"",
                     deft_status_text(st));
         if (st == DEFT_OK) df_act(cx, "capture_call", c->call_site);
         if (st == DEFT_OK) st = keep_outputs(c, r, out, &kept);

@@ -11,7 +11,7 @@
  *         record.c           cut.c                run/
  *   calls ---------> df_rec --------> df_trace ---------> plan -> device -> df_value
  *
- * size: the members of one structure, in the order in which recording reads them.
+ * Why this file is long: the members of one structure, in the order in which recording reads them.
  */
 #ifndef DF_LAZY_CONTEXT_H
 #define DF_LAZY_CONTEXT_H

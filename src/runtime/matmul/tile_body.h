@@ -21,7 +21,7 @@
  * per shape, with all of C in registers. To choose the shape within the loop would cost as much
  * as a small product.
  *
- * size: a table of tile shapes, one body each, besides the algorithm.
+ * Why this file is long: a table of tile shapes, one body each, besides the algorithm.
  */
 
 #define AHEAD (8 * sizeof(T))   /* pack_rows prefetches 8 rows ahead; times step: bytes */

@@ -24,7 +24,7 @@
  * A forked child has no compile thread of its own at first. When a thread of the parent was in the
  * compiler, locks of the compiler stay taken in the child for ever. The child then interprets.
  *
- * size: states of entries are changed in this file alone.
+ * Why this file is long: states of entries are changed in this file alone.
  */
 #include "runtime/tiers/tier_store.h"
 

@@ -14,7 +14,7 @@
  * Every call is enter() ... leave(), which hold one lock. A handle is no address: it has the kind,
  * the generation (resets so far) and the ordinal, so that a stale one is known.
  *
- * size: it is one list of what the parts give one another.
+ * Why this file is long: it is one list of what the parts give one another.
  */
 #ifndef TEST_CUDA_STANDIN_STATE_H
 #define TEST_CUDA_STANDIN_STATE_H

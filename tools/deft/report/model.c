@@ -6,7 +6,7 @@
  * launches and cuts of a plan, is in C and joined with the rows at the end. Times of a process go
  * to buckets, whose width doubles when time outgrows them.
  *
- * size: a few lines for each type of line of a log, all on the same tables.
+ * Why this file is long: a few lines for each type of line of a log, all on the same tables.
  */
 #include "model.h"
 
